@@ -1,0 +1,87 @@
+import { and, eq, isNull, type SQL, sql } from 'drizzle-orm'
+import type { PgColumn } from 'drizzle-orm/pg-core'
+import { memberRoles, organizations, projects } from '../db/schema/index.ts'
+import type { Ctx } from '../env.ts'
+import { ApiError } from '../http/error.ts'
+import type { Principal } from './principal.ts'
+import { type Role, roleAllows, strongest } from './roles.ts'
+import type { Scope } from './scopes.ts'
+
+export type ProjectAccess = typeof projects.$inferSelect & { organizationSlug: string; role: Role }
+export type OrganizationAccess = typeof organizations.$inferSelect & {
+  role: Role
+  /** The projects that the caller may see; undefined means all of them. */
+  onlyProjects?: readonly string[]
+}
+
+interface Held {
+  role: Role
+  ref: string | null
+}
+
+/** Qualified, as a select from one table drops the table's name, also inside a subquery. */
+const column = ({ table, name }: PgColumn): SQL => sql`${table}.${sql.identifier(name)}`
+
+/** The caller's roles in an organization as one JSON array; null for an outsider. */
+const rolesIn = (principal: Principal, organizationId: PgColumn): SQL<Held[] | null> => sql<Held[] | null>`(
+  select json_agg(json_build_object('role', ${column(memberRoles.role)}, 'ref', ${column(memberRoles.projectRef)}))
+  from ${memberRoles}
+  where ${column(memberRoles.organizationId)} = ${column(organizationId)}
+    and ${column(memberRoles.userId)} = ${principal.userId})`
+
+const reachable = (principal: Principal, organizationId: PgColumn) =>
+  principal.organizationId ? eq(organizationId, principal.organizationId) : undefined
+
+/** Which projects the caller may see, as a filter over `projects` for lists across organizations. */
+export const visibleProjects = (principal: Principal): SQL | undefined =>
+  and(
+    isNull(projects.removedAt),
+    reachable(principal, projects.organizationId),
+    sql`exists (select from ${memberRoles} where ${memberRoles.organizationId} = ${projects.organizationId}
+      and ${memberRoles.userId} = ${principal.userId}
+      and (${memberRoles.projectRef} is null or ${memberRoles.projectRef} = ${projects.ref}))`,
+  )
+
+/** Which organizations the caller belongs to, as a filter over `organizations`. */
+export const visibleOrganizations = (principal: Principal): SQL | undefined =>
+  and(
+    reachable(principal, organizations.id),
+    sql`exists (select from ${memberRoles} where ${memberRoles.organizationId} = ${organizations.id}
+      and ${memberRoles.userId} = ${principal.userId})`,
+  )
+
+/** The project and the caller's role in it, in one round trip. 404 and not 403: an outsider must not learn of a ref. */
+export async function findProject({ db, principal }: Ctx, ref: string): Promise<ProjectAccess> {
+  const [row] = await db
+    .select({
+      project: projects,
+      organizationSlug: organizations.slug,
+      held: rolesIn(principal, projects.organizationId),
+    })
+    .from(projects)
+    .innerJoin(organizations, eq(organizations.id, projects.organizationId))
+    .where(and(eq(projects.ref, ref), isNull(projects.removedAt), reachable(principal, projects.organizationId)))
+  const roles = (row?.held ?? []).filter((held) => held.ref === null || held.ref === ref)
+  const role = strongest(roles.map((held) => held.role))
+  if (!row || !role) throw new ApiError('not_found.project')
+  return { ...row.project, organizationSlug: row.organizationSlug, role }
+}
+
+/** A member of single projects alone sees the organization as a read-only member, and of its projects only his own. */
+export async function findOrganization({ db, principal }: Ctx, slug: string): Promise<OrganizationAccess> {
+  const [row] = await db
+    .select({ organization: organizations, held: rolesIn(principal, organizations.id) })
+    .from(organizations)
+    .where(and(eq(organizations.slug, slug), reachable(principal, organizations.id)))
+  if (!row?.held) throw new ApiError('not_found.organization')
+  const everywhere = strongest(row.held.filter((held) => held.ref === null).map((held) => held.role))
+  if (everywhere) return { ...row.organization, role: everywhere }
+  const onlyProjects = row.held.flatMap((held) => held.ref ?? [])
+  return { ...row.organization, role: 'read-only', onlyProjects }
+}
+
+/** The scope of an endpoint is also what the caller's role must allow. */
+export function requirePermission(role: Role, permission: Scope): void {
+  if (roleAllows(role, permission)) return
+  throw new ApiError('forbidden.permission_denied', { detail: `the role ${role} does not allow ${permission}` })
+}

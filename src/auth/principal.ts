@@ -1,0 +1,71 @@
+import { and, eq, gt, isNull, or } from 'drizzle-orm'
+import { accessTokens, users } from '../db/schema/index.ts'
+import type { SystemCtx } from '../env.ts'
+import { SCOPES, type Scope } from './scopes.ts'
+import { hashToken, isAccessToken } from './token.ts'
+
+/** Who calls: a user by a personal token, or an application on a user's behalf with the scopes he approved. */
+export interface Principal {
+  tokenId: string
+  userId: string
+  username: string
+  primaryEmail: string
+  /** The OAuth application, absent for a personal token. */
+  appId?: string
+  scopes: readonly Scope[]
+  /** Set where the token reaches one organization alone. */
+  organizationId?: string
+  /** Epoch milliseconds; a token must not outlive it in the cache. */
+  expiresAt?: number
+}
+
+/** So long may a revoked token still work in an isolate that saw it. */
+const KEPT_MS = 10_000
+const KEPT_MAX = 10_000
+const kept = new Map<string, { principal: Principal; until: number }>()
+
+/** The caller behind an Authorization header; undefined for none, a malformed, unknown, expired or revoked token. */
+export async function authenticate(ctx: SystemCtx, header: string | undefined): Promise<Principal | undefined> {
+  const token = /^Bearer +(\S+)$/i.exec(header ?? '')?.[1]
+  if (!token || !isAccessToken(token)) return undefined
+  const hash = await hashToken(token)
+  const now = ctx.now().getTime()
+  const cached = kept.get(hash)
+  if (cached && now < cached.until && now > cached.until - KEPT_MS - 1) return cached.principal
+  kept.delete(hash)
+  const principal = await findPrincipal(ctx, hash)
+  if (!principal) return undefined
+  if (kept.size >= KEPT_MAX) kept.clear()
+  kept.set(hash, { principal, until: Math.min(now + KEPT_MS, principal.expiresAt ?? Number.POSITIVE_INFINITY) })
+  return principal
+}
+
+async function findPrincipal({ db, now }: SystemCtx, hash: string): Promise<Principal | undefined> {
+  const [row] = await db
+    .select({
+      token: accessTokens,
+      username: users.username,
+      primaryEmail: users.primaryEmail,
+    })
+    .from(accessTokens)
+    .innerJoin(users, eq(users.id, accessTokens.userId))
+    .where(
+      and(
+        eq(accessTokens.hash, hash),
+        isNull(accessTokens.revokedAt),
+        or(isNull(accessTokens.expiresAt), gt(accessTokens.expiresAt, now())),
+      ),
+    )
+  if (!row) return undefined
+  const { token, username, primaryEmail } = row
+  return {
+    tokenId: token.id,
+    userId: token.userId,
+    username,
+    primaryEmail,
+    scopes: token.scopes ?? SCOPES,
+    ...(token.oauthAppId && { appId: token.oauthAppId }),
+    ...(token.organizationId && { organizationId: token.organizationId }),
+    ...(token.expiresAt && { expiresAt: token.expiresAt.getTime() }),
+  }
+}

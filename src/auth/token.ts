@@ -1,0 +1,14 @@
+/** The forms that public clients check before they send a token: `sbp_` or `sbp_oauth_` and 40 hex digits. */
+const ACCESS_TOKEN = /^sbp_(oauth_)?[0-9a-f]{40}$/
+
+export const isAccessToken = (text: string): boolean => ACCESS_TOKEN.test(text)
+
+const hex = (bytes: Uint8Array) => Array.from(bytes, (byte) => byte.toString(16).padStart(2, '0')).join('')
+
+export const newAccessToken = (prefix: 'sbp_' | 'sbp_oauth_' = 'sbp_'): string =>
+  prefix + hex(crypto.getRandomValues(new Uint8Array(20)))
+
+/** What is stored of a token and looked up by: SHA-256 in hex. The token has 160 random bits, so it needs no salt. */
+export async function hashToken(token: string): Promise<string> {
+  return hex(new Uint8Array(await crypto.subtle.digest('SHA-256', new TextEncoder().encode(token))))
+}

@@ -1,0 +1,88 @@
+import { sql } from 'drizzle-orm'
+import { boolean, check, index, integer, pgTable, text, timestamp, unique, uuid } from 'drizzle-orm/pg-core'
+import { PLANS, ROLES } from '../../auth/roles.ts'
+import type { Scope } from '../../auth/scopes.ts'
+import { RELEASE_CHANNELS } from './values.ts'
+
+/** Milliseconds, so that a value read as a JavaScript date and sent back as a cursor compares equal. */
+export const instant = (name: string) => timestamp(name, { withTimezone: true, precision: 3, mode: 'date' })
+
+export const users = pgTable('users', {
+  id: uuid().primaryKey().defaultRandom(),
+  username: text().notNull().unique(),
+  primaryEmail: text('primary_email').notNull().unique(),
+  avatarUrl: text('avatar_url'),
+  mfaEnabled: boolean('mfa_enabled').notNull().default(false),
+  createdAt: instant('created_at').notNull().defaultNow(),
+})
+
+export const organizations = pgTable('organizations', {
+  id: uuid().primaryKey().defaultRandom(),
+  slug: text().notNull().unique(),
+  name: text().notNull(),
+  plan: text({ enum: PLANS }).notNull(),
+  optInTags: text('opt_in_tags').array().notNull().default(sql`'{}'`),
+  allowedReleaseChannels: text('allowed_release_channels', { enum: RELEASE_CHANNELS })
+    .array()
+    .notNull()
+    .default(sql`'{ga,preview}'`),
+  /** Kept by a trigger on projects, so that a list of 100,000 projects need not be counted to be paged. */
+  projectCount: integer('project_count').notNull().default(0),
+  createdAt: instant('created_at').notNull().defaultNow(),
+})
+
+/** A row without project_ref is a role in the whole organization; with one, in that project alone. */
+export const memberRoles = pgTable(
+  'member_roles',
+  {
+    id: uuid().primaryKey().defaultRandom(),
+    organizationId: uuid('organization_id')
+      .notNull()
+      .references(() => organizations.id, { onDelete: 'cascade' }),
+    userId: uuid('user_id')
+      .notNull()
+      .references(() => users.id, { onDelete: 'cascade' }),
+    role: text({ enum: ROLES }).notNull(),
+    projectRef: text('project_ref'),
+    createdAt: instant('created_at').notNull().defaultNow(),
+  },
+  (t) => [
+    unique('member_roles_once').on(t.organizationId, t.userId, t.projectRef).nullsNotDistinct(),
+    index('member_roles_user').on(t.userId),
+  ],
+)
+
+export const oauthApps = pgTable('oauth_apps', {
+  id: uuid().primaryKey().defaultRandom(),
+  organizationId: uuid('organization_id')
+    .notNull()
+    .references(() => organizations.id, { onDelete: 'cascade' }),
+  name: text().notNull(),
+  createdAt: instant('created_at').notNull().defaultNow(),
+})
+
+/**
+ * Personal tokens and OAuth tokens alike; only the SHA-256 of the token is kept.
+ * A null scopes column means all that the user may do; a null organization_id, all the user's organizations.
+ */
+export const accessTokens = pgTable(
+  'access_tokens',
+  {
+    id: uuid().primaryKey().defaultRandom(),
+    hash: text().notNull().unique(),
+    name: text().notNull(),
+    userId: uuid('user_id')
+      .notNull()
+      .references(() => users.id, { onDelete: 'cascade' }),
+    oauthAppId: uuid('oauth_app_id').references(() => oauthApps.id, { onDelete: 'cascade' }),
+    organizationId: uuid('organization_id').references(() => organizations.id, { onDelete: 'cascade' }),
+    scopes: text().array().$type<Scope[]>(),
+    createdAt: instant('created_at').notNull().defaultNow(),
+    expiresAt: instant('expires_at'),
+    revokedAt: instant('revoked_at'),
+  },
+  (t) => [
+    index('access_tokens_user').on(t.userId),
+    check('access_tokens_oauth_scopes', sql`${t.oauthAppId} is null or ${t.scopes} is not null`),
+  ],
+)

@@ -1,0 +1,3 @@
+export * from './identity.ts'
+export * from './projects.ts'
+export * from './values.ts'

@@ -1,0 +1,86 @@
+import { sql } from 'drizzle-orm'
+import { bigint, index, integer, jsonb, pgTable, text, uniqueIndex, uuid } from 'drizzle-orm/pg-core'
+import { instant, organizations } from './identity.ts'
+import { INSTANCE_SIZES, PROJECT_STATUSES, REGION_CODES } from './values.ts'
+
+export const TASK_KINDS = ['create', 'pause', 'restore', 'restart', 'delete'] as const
+const TASK_STATES = ['pending', 'running', 'done', 'failed', 'canceled'] as const
+
+/** A removed project keeps its row (its ref is never given out again) but no query of the API sees it. */
+export const projects = pgTable(
+  'projects',
+  {
+    ref: text().primaryKey(),
+    /** The integer id that some replies carry. */
+    id: bigint({ mode: 'number' }).notNull().generatedAlwaysAsIdentity(),
+    organizationId: uuid('organization_id')
+      .notNull()
+      .references(() => organizations.id),
+    name: text().notNull(),
+    region: text({ enum: REGION_CODES }).notNull(),
+    instanceSize: text('instance_size', { enum: INSTANCE_SIZES }).notNull(),
+    status: text({ enum: PROJECT_STATUSES }).notNull(),
+    /** Why the status is not healthy, in words for the operator. */
+    statusReason: text('status_reason'),
+    postgresVersion: text('postgres_version').notNull().default(''),
+    sealedPassword: text('sealed_password').notNull(),
+    sealedRunnerPassword: text('sealed_runner_password').notNull(),
+    createdAt: instant('created_at').notNull().defaultNow(),
+    removedAt: instant('removed_at'),
+  },
+  (t) => [
+    uniqueIndex('projects_name_once').on(t.organizationId, t.name).where(sql`removed_at is null`),
+    index('projects_by_age').on(t.organizationId, t.createdAt, t.ref).where(sql`removed_at is null`),
+    index('projects_name_search').using('gin', t.name.op('gin_trgm_ops')),
+  ],
+)
+
+/** One open task a project at most: transitions of a project never overlap. */
+export const projectTasks = pgTable(
+  'project_tasks',
+  {
+    id: uuid().primaryKey().defaultRandom(),
+    projectRef: text('project_ref')
+      .notNull()
+      .references(() => projects.ref),
+    kind: text({ enum: TASK_KINDS }).notNull(),
+    state: text({ enum: TASK_STATES }).notNull().default('pending'),
+    stepsDone: text('steps_done').array().notNull().default(sql`'{}'`),
+    attempts: integer().notNull().default(0),
+    /** Not before; moved on at each failed attempt. */
+    dueAt: instant('due_at').notNull(),
+    leaseUntil: instant('lease_until'),
+    /** A new one at each claim: who lost the lease can no longer record anything. */
+    claim: uuid(),
+    lastError: text('last_error'),
+    createdAt: instant('created_at').notNull().defaultNow(),
+    finishedAt: instant('finished_at'),
+  },
+  (t) => [
+    uniqueIndex('project_tasks_one_open').on(t.projectRef).where(sql`state in ('pending', 'running')`),
+    index('project_tasks_due').on(t.dueAt).where(sql`state in ('pending', 'running')`),
+  ],
+)
+
+export const auditLog = pgTable(
+  'audit_log',
+  {
+    id: uuid().primaryKey().defaultRandom(),
+    action: text().notNull(),
+    actorUserId: uuid('actor_user_id'),
+    actorAppId: uuid('actor_app_id'),
+    organizationId: uuid('organization_id'),
+    projectRef: text('project_ref'),
+    /** Names of what changed, never secret values. */
+    detail: jsonb().$type<Record<string, unknown>>().notNull().default({}),
+    requestId: text('request_id').notNull(),
+    createdAt: instant('created_at').notNull(),
+  },
+  (t) => [index('audit_log_organization').on(t.organizationId, t.createdAt)],
+)
+
+/** When each background path last proved that it works; read by /health. */
+export const heartbeats = pgTable('heartbeats', {
+  name: text().primaryKey(),
+  at: instant('at').notNull(),
+})

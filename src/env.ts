@@ -1,0 +1,99 @@
+import * as z from 'zod'
+import type { OrganizationAccess, ProjectAccess } from './auth/access.ts'
+import type { Principal } from './auth/principal.ts'
+import { PLANS } from './auth/roles.ts'
+import type { Db } from './db/client.ts'
+import type { ProjectEngine } from './engine/engine.ts'
+import type { RateLimiter } from './objects/rate-limiter.ts'
+import type { Message } from './queue/message.ts'
+
+const optional = z
+  .string()
+  .trim()
+  .min(1)
+  .optional()
+  .or(z.literal('').transform(() => undefined))
+
+/** Every variable and secret that the Worker reads. README, Settings, says what each is for. */
+export const Config = z.object({
+  BASE_URL: z.url(),
+  PROJECT_DOMAIN: z.string().min(1),
+  DEFAULT_PLAN: z.enum(PLANS).default('enterprise'),
+  DATABASE_URL: z.string().regex(/^postgres(ql)?:\/\//),
+  ENGINE: z.enum(['postgres']),
+  ENGINE_URL: z.string().regex(/^postgres(ql)?:\/\//),
+  DATABASE_HOST: z.string().min(1),
+  DATABASE_PORT: z.coerce.number().int().min(1).max(65535),
+  /** Base URL of a Neon-compatible proxy in front of Postgres; empty where Neon itself is the database. */
+  NEON_PROXY: optional,
+  /** The same for the cluster of the projects; NEON_PROXY when empty. */
+  ENGINE_NEON_PROXY: optional,
+  ENCRYPTION_KEY: z.string().min(1),
+  S3_ENDPOINT: z.url(),
+  S3_REGION: z.string().min(1).default('auto'),
+  S3_BUCKET: z.string().min(1),
+  S3_ACCESS_KEY_ID: z.string().min(1),
+  S3_SECRET_ACCESS_KEY: z.string().min(1),
+  /** The header in which the front server tells the caller's address; empty where callers connect directly. */
+  CLIENT_ADDRESS_HEADER: optional,
+  /** Tests alone set this: requests may then bring their own time in x-test-clock. */
+  TEST_CLOCK: z.literal('on').optional(),
+})
+export type Config = z.output<typeof Config>
+
+export interface Bindings extends Record<string, unknown> {
+  RATE_LIMITERS: DurableObjectNamespace<RateLimiter>
+  PROJECT_TASKS: Queue<Message>
+  /** The files of the reference page. */
+  ASSETS: Fetcher
+}
+
+/** What every handler, job and consumer works with; nothing below reads the environment or the wall clock itself. */
+export interface SystemCtx {
+  config: Config
+  bindings: Bindings
+  requestId: string
+  db: Db
+  engine: ProjectEngine
+  now(): Date
+  waitUntil(work: Promise<unknown>): void
+  log: Logger
+}
+
+export interface Ctx extends SystemCtx {
+  principal: Principal
+}
+
+/** What the path's {ref} or {slug} stands for, already checked against the caller. */
+export interface Resources {
+  project: ProjectAccess
+  organization: OrganizationAccess
+}
+
+export type LogFields = Record<string, unknown>
+export interface Logger {
+  info(event: string, fields?: LogFields): void
+  error(event: string, fields?: LogFields): void
+}
+
+export interface AppEnv {
+  Bindings: Bindings
+  Variables: {
+    ctx: SystemCtx & Partial<Pick<Ctx, 'principal'>>
+    access: Partial<Resources>
+    /** Filled as the request goes, written as its one log line. */
+    facts: LogFields
+  }
+}
+
+const parsed = new WeakMap<object, Config>()
+
+/** Parsed once an isolate; a wrong setting is named in the log and every request answers 500. */
+export function readConfig(bindings: Bindings): Config {
+  const known = parsed.get(bindings)
+  if (known) return known
+  const result = Config.safeParse(bindings)
+  if (!result.success) throw new Error(`settings: ${z.prettifyError(result.error).replaceAll('\n', ' ')}`)
+  parsed.set(bindings, result.data)
+  return result.data
+}

@@ -1,0 +1,114 @@
+import { HTTPException } from 'hono/http-exception'
+import type { ContentfulStatusCode } from 'hono/utils/http-status'
+
+interface Entry {
+  status: ContentfulStatusCode
+  /** The text of v1; v2 has its own where the specification gives one. */
+  message: string
+  v2?: string
+}
+
+/** Every failure a client can see. Codes are public (v2 sends them): never rename one, never reuse one. */
+export const ERRORS = {
+  'bad_request.malformed_json': { status: 400, message: 'The request body is not valid JSON' },
+  'bad_request.validation_failed': { status: 400, message: 'The request is not valid' },
+  'bad_request.invalid_ref': { status: 400, message: 'Invalid project ref', v2: 'Bad Request: Invalid project ref' },
+  'bad_request.invalid_slug': {
+    status: 400,
+    message: 'Invalid organization slug',
+    v2: 'Bad Request: Invalid organization slug',
+  },
+  'bad_request.sql': { status: 400, message: 'Failed to run sql query' },
+  'bad_request.sql_timeout': { status: 400, message: 'Failed to run sql query: it ran longer than allowed' },
+  'bad_request.sql_result_too_large': { status: 400, message: 'Failed to run sql query: its result is too large' },
+  'bad_request.not_supported': { status: 400, message: 'Not supported by this installation' },
+  'bad_request.project.not_ready_for_deletion': { status: 400, message: 'Project not ready for deletion.' },
+  unauthorized: { status: 401, message: 'Unauthorized', v2: 'Unauthorized' },
+  'forbidden.permission_denied': { status: 403, message: 'Forbidden action', v2: 'Forbidden: Permission denied' },
+  'not_found.route': { status: 404, message: 'No such endpoint', v2: 'Not Found: No such endpoint' },
+  'not_found.project': { status: 404, message: 'Project not found', v2: 'Not Found: Project not found' },
+  'not_found.organization': {
+    status: 404,
+    message: 'Organization not found',
+    v2: 'Not Found: Organization not found',
+  },
+  'conflict.project_name': { status: 409, message: 'Project name already in use' },
+  'conflict.project_status': { status: 409, message: 'The project is not in a state that allows this' },
+  payload_too_large: { status: 413, message: 'The request body is too large' },
+  unsupported_media_type: { status: 415, message: 'The request body must be sent as application/json' },
+  too_many_requests: { status: 429, message: 'Rate limit exceeded', v2: 'Too Many Requests' },
+  internal_server_error: { status: 500, message: 'Internal Server Error', v2: 'Internal Server Error' },
+  'service_unavailable.project_database': { status: 503, message: 'The database of the project cannot be reached' },
+} as const satisfies Record<string, Entry>
+
+export type ErrorCode = keyof typeof ERRORS
+
+export type ApiVersion = 'v1' | 'v2'
+
+/** What clients of a version read as the message of a code. */
+export function messageOf(code: ErrorCode, version: ApiVersion): string {
+  const { message, v2 }: Entry = ERRORS[code]
+  return (version === 'v2' && v2) || message
+}
+
+/** One thing that is wrong with the input; `field` is its path, such as `body.name` or `query.page[size]`. */
+export interface Issue {
+  field: string
+  code: string
+  message: string
+}
+
+interface Details {
+  /** What is wrong in this case; appended to the message of v1, the description in v2. */
+  detail?: string
+  issues?: readonly Issue[]
+  /** Further facts that v1 clients read beside the message, such as the position of an SQL error. */
+  extra?: Record<string, unknown>
+  cause?: unknown
+}
+
+export class ApiError extends Error {
+  override name = 'ApiError'
+  readonly code: ErrorCode
+  readonly detail: string | undefined
+  readonly issues: readonly Issue[]
+  readonly extra: Record<string, unknown>
+
+  constructor(code: ErrorCode, { detail, issues = [], extra = {}, cause }: Details = {}) {
+    super(ERRORS[code].message, { cause })
+    this.code = code
+    this.detail = detail ?? (issues.map(({ field, message }) => `${field}: ${message}`).join('; ') || undefined)
+    this.issues = issues
+    this.extra = extra
+  }
+
+  get status(): ContentfulStatusCode {
+    return ERRORS[this.code].status
+  }
+
+  static from(error: unknown): ApiError {
+    if (error instanceof ApiError) return error
+    if (error instanceof HTTPException && error.status === 413) return new ApiError('payload_too_large')
+    if (error instanceof HTTPException && error.status === 400) return new ApiError('bad_request.malformed_json')
+    return new ApiError('internal_server_error', { cause: error })
+  }
+}
+
+const v1 = ({ message, detail, extra }: ApiError) => ({ message: detail ? `${message}: ${detail}` : message, ...extra })
+
+const v2 = ({ code, detail, issues, extra }: ApiError, requestId: string) => ({
+  error: {
+    id: requestId,
+    code,
+    message: messageOf(code, 'v2'),
+    ...(detail && { description: detail }),
+    ...(Object.keys(extra).length > 0 && { meta: extra }),
+    ...(issues.length > 0 && {
+      issues: issues.map(({ field, code, message }) => ({ code, message: `${field}: ${message}`, meta: { field } })),
+    }),
+  },
+})
+
+/** The same error, in the shape that each API version promised its clients. */
+export const renderError = (path: string, error: ApiError, requestId: string) =>
+  path.startsWith('/v2/') ? v2(error, requestId) : v1(error)

@@ -1,0 +1,21 @@
+import type { LogFields, Logger } from '../env.ts'
+
+/** One JSON line an event. Callers pass facts, never headers, bodies, tokens or SQL. */
+export function createLogger(requestId: string): Logger {
+  const line = (level: string, event: string, fields: LogFields = {}) =>
+    JSON.stringify({ level, event, request_id: requestId, ...fields })
+  return {
+    info: (event, fields) => console.log(line('info', event, fields)),
+    error: (event, fields) => console.error(line('error', event, fields)),
+  }
+}
+
+/**
+ * A failure for the operator: its text and that of its causes. It goes to the log and never to a client,
+ * and still without the parameters of a failed query, which are data.
+ */
+export function describeError(error: unknown): string {
+  if (!(error instanceof Error)) return String(error)
+  const cause = error.cause === undefined ? '' : ` <- ${describeError(error.cause)}`
+  return `${(error.stack ?? error.message).replace(/\nparams: [\s\S]*?(?=\n {4}at |$)/, '')}${cause}`
+}

@@ -1,0 +1,148 @@
+import { zValidator } from '@hono/zod-validator'
+import type { Context, Hono, MiddlewareHandler } from 'hono'
+import { bodyLimit } from 'hono/body-limit'
+import type * as z from 'zod'
+import { findOrganization, findProject, requirePermission } from '../auth/access.ts'
+import { SCOPES, type Scope } from '../auth/scopes.ts'
+import type { AppEnv, Ctx } from '../env.ts'
+import { ApiError, type ErrorCode } from './error.ts'
+import { limitCaller, limitHeaders, limitScope, takeQuota } from './limits.ts'
+import { errorsOf, isSchema, isText, type Route } from './route.ts'
+
+const BODY_SIZE_BYTES_MAX = 1024 * 1024
+
+/** Mounts each route as: rate limit, scope, path, resource and role, query, body, handler. Cheap refusals come first. */
+export function mount(app: Hono<AppEnv>, routes: readonly Route[]): void {
+  for (const route of routes) {
+    const chain: MiddlewareHandler<AppEnv>[] = [
+      rateLimit(route),
+      requireScope(route),
+      validate('param', route.params),
+      resolve(route),
+      ...(route.query ? [validate('query', route.query)] : []),
+      ...(route.body ? [limitBody(route), requireJson, validate('json', route.body)] : []),
+    ]
+    app.on(route.method, [honoPath(route.path)], ...chain, (c) => respond(route, c))
+  }
+}
+
+const honoPath = (path: string): string => path.replace(/\{(\w+)\}/g, ':$1')
+
+/** Also the quota of requests that meet no route; every reply carries the headers. */
+export function rateLimit({ limit = 'standard', id }: Partial<Route>): MiddlewareHandler<AppEnv> {
+  return async function rateLimit(c, next) {
+    const { ctx, facts } = c.var
+    const { CLIENT_ADDRESS_HEADER: addressHeader } = ctx.config
+    if (id) facts.route = id
+    const decision = await takeQuota(c.env.RATE_LIMITERS, {
+      caller: limitCaller(ctx.principal, addressHeader && c.req.header(addressHeader)),
+      scope: limitScope(c.req.path),
+      limit,
+      now: ctx.now().getTime(),
+    })
+    for (const [name, value] of Object.entries(limitHeaders(decision))) c.header(name, value)
+    if (!decision.allowed) {
+      const seconds = Math.ceil(decision.resetMs / 1000)
+      throw new ApiError('too_many_requests', {
+        detail: `${decision.limit} requests a minute are allowed here; try again in ${seconds} s`,
+      })
+    }
+    await next()
+  }
+}
+
+function requireScope({ scope }: Route): MiddlewareHandler<AppEnv> {
+  return async function requireScope(c, next) {
+    if (scope === 'public') return next()
+    const { principal } = c.var.ctx
+    if (!principal) {
+      throw new ApiError('unauthorized', { detail: 'send a valid access token as "Authorization: Bearer sbp_…"' })
+    }
+    if (scope !== 'any caller' && !principal.scopes.includes(scope)) {
+      throw new ApiError('forbidden.permission_denied', { detail: `the access token lacks the scope ${scope}` })
+    }
+    await next()
+  }
+}
+
+/** {ref} and {slug} become the project or organization that the caller may see, whatever the handler does. */
+function resolve(route: Route): MiddlewareHandler<AppEnv> {
+  const { ref, slug } = route.params.shape
+  const permission = route.permission ?? SCOPES.find((scope): scope is Scope => scope === route.scope)
+  return async function resolve(c, next) {
+    const ctx = c.var.ctx as Ctx
+    if (ref) {
+      const project = await findProject(ctx, c.req.param('ref') as string)
+      c.var.facts.project = project.ref
+      if (permission) requirePermission(project.role, permission)
+      c.set('access', { project })
+    } else if (slug) {
+      const organization = await findOrganization(ctx, c.req.param('slug') as string)
+      c.var.facts.organization = organization.slug
+      if (permission) requirePermission(organization.role, permission)
+      c.set('access', { organization })
+    }
+    await next()
+  }
+}
+
+const limitBody = ({ bodySizeBytesMax = BODY_SIZE_BYTES_MAX }: Route) =>
+  bodyLimit({
+    maxSize: bodySizeBytesMax,
+    onError: () => {
+      throw new ApiError('payload_too_large', { detail: `at most ${bodySizeBytesMax} bytes` })
+    },
+  })
+
+const requireJson: MiddlewareHandler<AppEnv> = async (c, next) => {
+  const type = c.req.header('content-type')
+  if (!type || !/^application\/([\w.-]+\+)?json\s*(;|$)/i.test(type)) {
+    throw new ApiError('unsupported_media_type', { detail: type ? `it came as ${type}` : 'it has no content-type' })
+  }
+  await next()
+}
+
+const INVALID_PARAM: Record<string, ErrorCode> = { ref: 'bad_request.invalid_ref', slug: 'bad_request.invalid_slug' }
+const PLACE = { param: 'path', query: 'query', json: 'body' } as const
+
+function validate(target: keyof typeof PLACE, schema: z.ZodType): MiddlewareHandler<AppEnv> {
+  return zValidator(target, schema, (result) => {
+    if (result.success) return
+    const [first] = result.error.issues
+    const invalidParam = target === 'param' && INVALID_PARAM[String(first?.path[0])]
+    if (invalidParam) throw new ApiError(invalidParam)
+    throw new ApiError('bad_request.validation_failed', {
+      issues: result.error.issues.map(({ path, code, message }) => ({
+        field: [PLACE[target], ...path].join('.'),
+        code: code ?? 'invalid',
+        message,
+      })),
+    })
+  }) as MiddlewareHandler<AppEnv>
+}
+
+async function respond(route: Route, c: Context<AppEnv>): Promise<Response> {
+  const valid = (target: string) => c.req.valid(target as never)
+  const result = await route
+    .handle({
+      ctx: c.var.ctx,
+      params: valid('param'),
+      query: route.query && valid('query'),
+      body: route.body && valid('json'),
+      ...c.var.access,
+    })
+    .catch((error) => reportUndeclared(route, c, error))
+  const status = route.status ?? 200
+  if (isText(route.returns)) return c.body(result as string, status, { 'content-type': route.returns.contentType })
+  // Clients take a reply for empty only when it says Content-Length: 0; no bytes, unlike no body, make workerd say so.
+  if (!isSchema(route.returns)) return c.body(new Uint8Array(0), status)
+  // Parsing the reply strips columns that the schema does not name: a new column can never leak.
+  return c.json(route.returns.parse(result) as object, status)
+}
+
+function reportUndeclared(route: Route, c: Context<AppEnv>, error: unknown): never {
+  if (error instanceof ApiError && !errorsOf(route).includes(error.code)) {
+    c.var.ctx.log.error('undeclared_error', { route: route.id, code: error.code })
+  }
+  throw error
+}

@@ -1,0 +1,49 @@
+import { ApiError } from './error.ts'
+
+/** A place in a list that is ordered by time and id; opaque to clients. */
+export interface Position {
+  at: Date
+  id: string
+}
+
+export const encodeCursor = (at: Date, id: string): string => btoa(`${at.getTime()} ${id}`).replace(/=+$/, '')
+
+/** A cursor that we did not give out is a 400 that names its parameter. */
+export function decodeCursor(parameter: string, cursor: string | undefined): Position | undefined {
+  if (cursor === undefined) return undefined
+  const [, at, id] = /^(\d{1,15}) ([\w-]+)$/.exec(plain(cursor)) ?? []
+  if (!at || !id) {
+    throw new ApiError('bad_request.validation_failed', {
+      issues: [{ field: `query.${parameter}`, code: 'invalid_cursor', message: 'is not a cursor of this list' }],
+    })
+  }
+  return { at: new Date(Number(at)), id }
+}
+
+function plain(cursor: string): string {
+  try {
+    return atob(cursor)
+  } catch {
+    return ''
+  }
+}
+
+interface Neighbours {
+  before: string | undefined
+  after: string | undefined
+}
+
+/** The links of a v2 list: paths with the query of this page and the cursor of the next. */
+export function pageLinks(path: string, query: Record<string, string | number | undefined>, neighbours: Neighbours) {
+  const link = (cursor: Record<string, string>) => {
+    const pairs = Object.entries({ ...query, ...cursor }).flatMap(([name, value]) =>
+      value === undefined ? [] : [`${name}=${encodeURIComponent(value)}`],
+    )
+    return `${path}?${pairs.join('&')}`
+  }
+  return {
+    first: link({}),
+    prev: neighbours.before ? link({ 'page[before]': neighbours.before }) : null,
+    next: neighbours.after ? link({ 'page[after]': neighbours.after }) : null,
+  }
+}

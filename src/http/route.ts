@@ -1,0 +1,124 @@
+import * as z from 'zod'
+import type { Scope } from '../auth/scopes.ts'
+import type { Ctx, Resources, SystemCtx } from '../env.ts'
+import type { ErrorCode } from './error.ts'
+import type { Limit } from './limits.ts'
+import { Ref, Slug } from './values.ts'
+
+/** `any caller`: a valid token is enough, where the specification lists no scope. `public`: no token either. */
+export type Access = Scope | 'any caller' | 'public'
+type Out<T> = T extends z.ZodType ? z.output<T> : undefined
+type Names<Path extends string> = Path extends `${string}{${infer Name}}${infer Rest}` ? Name | Names<Rest> : never
+/** {ref} and {slug} mean the same everywhere, so a route never declares them. */
+type Declared<Path extends string> = Exclude<Names<Path>, 'ref' | 'slug'>
+type Shape<Path extends string> = { [Name in Declared<Path>]: z.ZodType<string, string> }
+
+/** Markers for replies that no schema parses. */
+export const empty = Symbol('a reply without a body')
+export const text = (contentType: string, schema: z.ZodType = z.unknown()) => ({ contentType, schema })
+export type TextReply = ReturnType<typeof text>
+
+/** One row of the API: all that the router, the document and the tests know about an endpoint. */
+interface Spec<Path extends string, S extends Access, Q, B, R> {
+  /** operationId in the published document. Renaming one breaks every generated client. */
+  id: string
+  summary: string
+  description?: string
+  scope: S
+  /** What the caller's role must allow, where the scope does not say it. */
+  permission?: Scope
+  limit?: Limit
+  params: Shape<Path>
+  query?: Q
+  body?: B
+  bodySizeBytesMax?: number
+  returns: R
+  status?: 200 | 201 | 202
+  errors?: readonly ErrorCode[]
+}
+
+type Resource<Path extends string> = ('ref' extends Names<Path> ? Pick<Resources, 'project'> : unknown) &
+  ('slug' extends Names<Path> ? Pick<Resources, 'organization'> : unknown)
+
+interface Request<Path extends string, S extends Access, Q, B> {
+  ctx: S extends 'public' ? SystemCtx : Ctx
+  params: { [Name in Names<Path>]: string }
+  query: Out<Q>
+  body: Out<B>
+}
+
+type Optional<Path extends string, T> = Declared<Path> extends never ? Omit<T, 'params'> : T
+// biome-ignore lint/suspicious/noConfusingVoidType: a handler without a reply returns a promise of nothing
+type Reply<R> = R extends z.ZodType ? z.input<R> : R extends TextReply ? string : void
+type Method = 'GET' | 'POST' | 'PATCH' | 'DELETE'
+type ObjectSchema = z.ZodObject | undefined
+type Schema = z.ZodType | undefined
+export type Returns = z.ZodType | typeof empty | TextReply
+
+export interface Route extends Omit<Spec<string, Access, ObjectSchema, Schema, Returns>, 'params'> {
+  method: Method
+  path: string
+  params: z.ZodObject
+  /** The part of the API that the route belongs to, by which the document groups. */
+  area?: string
+  handle(request: unknown): Promise<unknown>
+}
+
+const named: Record<string, z.ZodType<string, string>> = { ref: Ref, slug: Slug }
+
+const on =
+  (method: Method) =>
+  <
+    const Path extends string,
+    S extends Access,
+    R extends Returns,
+    Q extends ObjectSchema = undefined,
+    B extends Schema = undefined,
+  >(
+    path: Path,
+    spec: Optional<Path, Spec<Path, S, Q, B, R>>,
+    handle: (request: Request<Path, S, Q, B> & Resource<Path>) => Promise<Reply<R>>,
+  ): Route => {
+    const names = Array.from(path.matchAll(/\{(\w+)\}/g), ([, name]) => name as string)
+    const shape = names.map((name) => [name, named[name] ?? declared(spec, name)])
+    // The types above tie spec and handler together; a table of mixed routes can only hold their common shape.
+    return { ...spec, method, path, params: z.object(Object.fromEntries(shape)), handle } as unknown as Route
+  }
+
+const declared = (spec: object, name: string) => ('params' in spec ? (spec.params as z.ZodRawShape)[name] : undefined)
+
+export const get = on('GET')
+export const post = on('POST')
+export const patch = on('PATCH')
+export const del = on('DELETE')
+
+export const isText = (returns: Returns): returns is TextReply =>
+  typeof returns === 'object' && 'contentType' in returns
+export const isSchema = (returns: Returns): returns is z.ZodType => returns !== empty && !isText(returns)
+
+export const area = (name: string, routes: readonly Route[]): readonly Route[] =>
+  routes.map((route) => ({ ...route, area: name }))
+
+const REF_ERRORS: readonly ErrorCode[] = ['bad_request.invalid_ref', 'not_found.project']
+const SLUG_ERRORS: readonly ErrorCode[] = ['bad_request.invalid_slug', 'not_found.organization']
+const BODY_ERRORS: readonly ErrorCode[] = ['bad_request.malformed_json', 'payload_too_large', 'unsupported_media_type']
+
+/** Every error that a route may answer with: what its row implies, and what the row adds. */
+export function errorsOf({ scope, permission, params, query, body, errors = [] }: Route): readonly ErrorCode[] {
+  const { ref, slug, ...others } = params.shape
+  const validates = Object.keys(others).length > 0 || query !== undefined || body !== undefined
+  const scoped = scope !== 'public' && scope !== 'any caller'
+  const refuses = scoped || (permission !== undefined && Boolean(ref ?? slug))
+  const codes = new Set<ErrorCode>([
+    ...(ref ? REF_ERRORS : []),
+    ...(slug ? SLUG_ERRORS : []),
+    ...(body ? BODY_ERRORS : []),
+    ...errors,
+    'too_many_requests',
+    'internal_server_error',
+  ])
+  if (validates) codes.add('bad_request.validation_failed')
+  if (scope !== 'public') codes.add('unauthorized')
+  if (refuses) codes.add('forbidden.permission_denied')
+  return Array.from(codes)
+}

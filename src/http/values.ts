@@ -1,0 +1,25 @@
+import * as z from 'zod'
+
+/** Values that the whole API shares (specification, Conventions). */
+
+export const Ref = z
+  .string()
+  .regex(/^[a-z]{20}$/)
+  .meta({ id: 'ProjectRef', description: 'Project ref', example: 'abcdefghijklmnopqrst' })
+
+export const Slug = z
+  .string()
+  .regex(/^[\w-]+$/)
+  .max(100)
+  .meta({ id: 'OrganizationSlug', description: 'Organization slug', example: 'acme' })
+
+/** 20 random letters: the form of project refs and of generated organization slugs (94 bits). */
+export function randomLetters(length = 20): string {
+  const letters: string[] = []
+  while (letters.length < length) {
+    // 234 is the largest multiple of 26 in a byte: taking only what is below it keeps the letters equally likely.
+    for (const byte of crypto.getRandomValues(new Uint8Array(length * 2)))
+      if (byte < 234 && letters.length < length) letters.push(String.fromCharCode(97 + (byte % 26)))
+  }
+  return letters.join('')
+}
