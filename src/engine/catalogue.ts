@@ -1,0 +1,154 @@
+import { quoteLiteral, quoteLiterals } from './names.ts'
+import { API_ROLES, READER_GROUP } from './roles.ts'
+
+/** What a hidden original is called; its old name becomes a view of the rows that concern the current database. */
+const HIDDEN = 'of_cluster'
+
+const DATABASE = `(SELECT oid FROM pg_catalog.pg_database_${HIDDEN} WHERE datname = current_database())`
+const OWN_ROLE_NAMES = `current_database(), current_database() || '_sql', current_database() || '_read'`
+const OWN_ROLES = `(SELECT oid FROM pg_catalog.pg_authid WHERE rolname IN (${OWN_ROLE_NAMES}))`
+const VISIBLE_ROLES = `(SELECT oid FROM pg_catalog.pg_authid WHERE oid < 16384 OR rolsuper
+  OR rolname IN (${OWN_ROLE_NAMES}, ${quoteLiterals([...API_ROLES, READER_GROUP])}))`
+
+/** Tables that anybody may read in stock Postgres, with the rows a project may see. */
+const TABLE_ROWS: Readonly<Record<string, string>> = {
+  pg_database: 'datname = current_database()',
+  pg_db_role_setting: `setdatabase = ${DATABASE} OR (setdatabase = 0 AND setrole IN ${OWN_ROLES})`,
+  pg_auth_members: `roleid IN ${VISIBLE_ROLES} AND member IN ${VISIBLE_ROLES}`,
+  pg_shdescription: `(classoid = 1262 AND objoid = ${DATABASE}) OR (classoid = 1260 AND objoid IN ${VISIBLE_ROLES})`,
+}
+
+/** The same for views over tables. */
+const VIEW_ROWS: Readonly<Record<string, string>> = {
+  pg_roles: `oid IN ${VISIBLE_ROLES}`,
+  pg_user: `usesysid IN ${VISIBLE_ROLES}`,
+  pg_group: `grosysid IN ${OWN_ROLES}`,
+}
+
+/** And for views over functions, which check the reader's own rights: a superuser's function reads those for them. */
+const ACTIVITY_ROWS: Readonly<Record<string, string>> = {
+  pg_stat_activity: `datid = ${DATABASE} AND (usesysid IS NULL OR usesysid IN ${OWN_ROLES})`,
+  pg_locks: `pid IN (SELECT pid FROM pg_catalog.pg_stat_activity_${HIDDEN}
+    WHERE datid = ${DATABASE} AND (usesysid IS NULL OR usesysid IN ${OWN_ROLES}))`,
+  pg_stat_database: `datid = ${DATABASE}`,
+  pg_stat_database_conflicts: `datid = ${DATABASE}`,
+  pg_stat_progress_analyze: `datid = ${DATABASE}`,
+  pg_stat_progress_cluster: `datid = ${DATABASE}`,
+  pg_stat_progress_copy: `datid = ${DATABASE}`,
+  pg_stat_progress_create_index: `datid = ${DATABASE}`,
+  pg_stat_progress_vacuum: `datid = ${DATABASE}`,
+}
+
+const CLOSED_RELATIONS = [
+  'pg_prepared_xacts',
+  'pg_replication_origin',
+  'pg_replication_slots',
+  'pg_shdepend',
+  'pg_stat_gssapi',
+  'pg_stat_progress_basebackup',
+  'pg_stat_replication',
+  'pg_stat_replication_slots',
+  'pg_stat_ssl',
+  'pg_stat_subscription',
+  'pg_stat_subscription_stats',
+  'pg_stat_wal_receiver',
+]
+
+const CLOSED_FUNCTIONS =
+  '^(pg_stat_get_(activity|progress_info|wal_senders|wal_receiver|replication_slot|subscription|subscription_stats)' +
+  '|pg_stat_get_(backend|db)_.*|pg_lock_status|pg_prepared_xact|pg_get_replication_slots|pg_tablespace_databases)$'
+
+/** Statements that close a database's catalogue to its neighbours' names, settings and activity. */
+export function closedCatalogue(): string[] {
+  return [
+    'SET allow_system_table_mods = on',
+    ...Object.entries(TABLE_ROWS).map(([table, rows]) => filterTable(table, rows)),
+    ...Object.keys(TABLE_ROWS).map(moveAmongSystemObjects),
+    ...Object.entries(VIEW_ROWS).map(([view, rows]) => filterView(view, rows)),
+    ...Object.entries(ACTIVITY_ROWS).map(([view, rows]) => filterActivity(view, rows)),
+    `REVOKE ALL ON ${CLOSED_RELATIONS.map((name) => `pg_catalog.${name}`).join(', ')} FROM PUBLIC`,
+    revokeFunctions(),
+    describeSharedObjects(),
+    asIfAlwaysSo('pg_class', 'relacl', 'relnamespace'),
+    asIfAlwaysSo('pg_proc', 'proacl', 'pronamespace'),
+  ]
+}
+
+/** The server finds its catalogues by object id, clients by name: so the name can go to a view. */
+function filterTable(table: string, rows: string): string {
+  const hidden = `pg_catalog.${table}_${HIDDEN}`
+  return [
+    `ALTER TABLE pg_catalog.${table} RENAME TO ${table}_${HIDDEN}`,
+    `REVOKE ALL ON ${hidden} FROM PUBLIC`,
+    // A barrier, or a cheap function in a reader's WHERE would be shown the rows that the filter drops.
+    `CREATE VIEW pg_catalog.${table} WITH (security_barrier) AS SELECT *, tableoid FROM ${hidden} WHERE ${rows}`,
+    `GRANT SELECT ON pg_catalog.${table} TO PUBLIC`,
+  ].join('; ')
+}
+
+/** pg_dump reads no view whose object id is not a system object's, so the new views get such ids. */
+function moveAmongSystemObjects(view: string): string {
+  return `DO $$
+    DECLARE
+      old oid := 'pg_catalog.${view}'::regclass;
+      new oid := (SELECT max(oid::int8) + 1 FROM pg_class WHERE oid < 16384);
+    BEGIN
+      IF new >= 16384 THEN RAISE 'no object id is left below 16384'; END IF;
+      UPDATE pg_class SET oid = new WHERE oid = old;
+      UPDATE pg_attribute SET attrelid = new WHERE attrelid = old;
+      UPDATE pg_type SET typrelid = new WHERE typrelid = old;
+      UPDATE pg_rewrite SET ev_class = new WHERE ev_class = old;
+      UPDATE pg_depend SET objid = new WHERE classid = 'pg_class'::regclass AND objid = old;
+      UPDATE pg_depend SET refobjid = new WHERE refclassid = 'pg_class'::regclass AND refobjid = old;
+      UPDATE pg_shdepend SET objid = new WHERE classid = 'pg_class'::regclass AND objid = old
+        AND dbid = (SELECT oid FROM pg_database_${HIDDEN} WHERE datname = current_database());
+    END $$`
+}
+
+function filterView(view: string, rows: string): string {
+  return `DO $$ BEGIN
+    EXECUTE format('CREATE OR REPLACE VIEW pg_catalog.%I WITH (security_barrier) AS SELECT * FROM (%s) AS stock WHERE %s',
+      '${view}', rtrim(pg_get_viewdef('pg_catalog.${view}'::regclass), ';'), ${quoteLiteral(rows)});
+    END $$`
+}
+
+function filterActivity(view: string, rows: string): string {
+  const hidden = `pg_catalog.${view}_${HIDDEN}`
+  const reader = `pg_catalog.${view}_of_database()`
+  return [
+    `DO $$ BEGIN EXECUTE 'CREATE VIEW ${hidden} AS ' || pg_get_viewdef('pg_catalog.${view}'::regclass); END $$`,
+    `CREATE FUNCTION ${reader} RETURNS SETOF ${hidden} LANGUAGE sql VOLATILE SECURITY DEFINER PARALLEL RESTRICTED
+       BEGIN ATOMIC SELECT * FROM ${hidden} WHERE ${rows}; END`,
+    `CREATE OR REPLACE VIEW pg_catalog.${view} AS SELECT * FROM ${reader}`,
+  ].join('; ')
+}
+
+function revokeFunctions(): string {
+  return `DO $$
+    DECLARE function regprocedure;
+    BEGIN
+      FOR function IN SELECT oid FROM pg_proc
+        WHERE pronamespace = 'pg_catalog'::regnamespace AND proname ~ ${quoteLiteral(CLOSED_FUNCTIONS).trim()}
+      LOOP EXECUTE format('REVOKE ALL ON FUNCTION %s FROM PUBLIC', function); END LOOP;
+    END $$`
+}
+
+/** The stock function reads the hidden table; this one reads the view that took its place. */
+function describeSharedObjects(): string {
+  return `CREATE OR REPLACE FUNCTION pg_catalog.shobj_description(oid, name) RETURNS text
+    LANGUAGE sql STABLE STRICT PARALLEL SAFE
+    BEGIN ATOMIC
+      SELECT description FROM pg_catalog.pg_shdescription WHERE objoid = $1 AND classoid =
+        (SELECT oid FROM pg_catalog.pg_class WHERE relnamespace = 'pg_catalog'::regnamespace AND relisshared
+          AND relname::text IN ($2::text, $2::text || '_${HIDDEN}'));
+    END`
+}
+
+/** Recorded as the initial rights, so that `pg_dump` does not write them into a project's dump. */
+function asIfAlwaysSo(catalogue: string, rights: string, namespace: string): string {
+  return `DELETE FROM pg_init_privs WHERE classoid = '${catalogue}'::regclass AND objsubid = 0 AND objoid IN
+      (SELECT oid FROM ${catalogue} WHERE ${namespace} = 'pg_catalog'::regnamespace);
+    INSERT INTO pg_init_privs (objoid, classoid, objsubid, privtype, initprivs)
+      SELECT oid, '${catalogue}'::regclass, 0, 'i', ${rights} FROM ${catalogue}
+       WHERE ${namespace} = 'pg_catalog'::regnamespace AND ${rights} IS NOT NULL`
+}

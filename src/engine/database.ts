@@ -1,0 +1,97 @@
+import { EngineUnavailable } from './engine.ts'
+import { loginRoles, type ProjectNames, quoteLiteral, quoteLiterals } from './names.ts'
+import { API_ROLES } from './roles.ts'
+import { type Cluster, openSession, type Session } from './session.ts'
+import { TEMPLATE } from './template.ts'
+
+const API = API_ROLES.join(', ')
+
+/** Created closed and opened last, so nobody can slip in while `PUBLIC` still may connect. */
+export async function ensureDatabase(admin: Session, names: ProjectNames): Promise<void> {
+  const { database, owner } = names
+  const found = await limits(admin, names)
+  // Postgres marks a database whose removal was interrupted with this limit; it can only be dropped.
+  if (found?.datconnlimit === -2) await dropDatabase(admin, names)
+  if (!found || found.datconnlimit === -2) {
+    await admin.rows(`CREATE DATABASE ${database} TEMPLATE ${TEMPLATE} OWNER ${owner} ALLOW_CONNECTIONS false`)
+  }
+  await admin.rows(`REVOKE ALL ON DATABASE ${database} FROM PUBLIC`)
+  await admin.rows(
+    [
+      `ALTER DATABASE ${database} OWNER TO ${owner}`,
+      `GRANT CONNECT ON DATABASE ${database} TO ${loginRoles(names).join(', ')}`,
+      `GRANT TEMPORARY, CREATE ON DATABASE ${database} TO ${owner}`,
+      `ALTER DATABASE ${database} SET search_path = "$user", public, extensions`,
+    ].join('; '),
+  )
+  await setConnectable(admin, names, true)
+}
+
+export async function setConnectable(admin: Session, names: ProjectNames, connectable: boolean): Promise<void> {
+  const { database } = names
+  if (!(await limits(admin, names))) {
+    if (connectable) throw new EngineUnavailable('The database does not exist', { code: '3D000' })
+    return
+  }
+  await admin.rows(
+    `ALTER DATABASE ${database} WITH ALLOW_CONNECTIONS ${connectable} CONNECTION LIMIT -1 IS_TEMPLATE false`,
+  )
+}
+
+/** Grants that only someone inside the database can make; the owner makes them himself, never a superuser. */
+export async function prepareAsOwner(cluster: Cluster, names: ProjectNames, runnerPassword: string): Promise<void> {
+  const { database, owner, runner, reader } = names
+  const session = await openSession(cluster, {
+    user: runner,
+    password: runnerPassword,
+    database,
+    settings: { role: owner, search_path: 'pg_catalog', statement_timeout: 30_000, lock_timeout: 10_000 },
+  })
+  const grants = [
+    `IN SCHEMA public GRANT ALL ON TABLES TO ${API}`,
+    `IN SCHEMA public GRANT ALL ON SEQUENCES TO ${API}`,
+    `IN SCHEMA public GRANT ALL ON FUNCTIONS TO ${API}`,
+    `GRANT USAGE ON SCHEMAS TO ${reader}`,
+    `GRANT SELECT ON TABLES TO ${reader}`,
+    `GRANT SELECT ON SEQUENCES TO ${reader}`,
+  ]
+  try {
+    await session.rows(grants.map((grant) => `ALTER DEFAULT PRIVILEGES FOR ROLE ${owner} ${grant}`).join('; '))
+  } finally {
+    session.close()
+  }
+}
+
+export async function dropDatabase(admin: Session, names: ProjectNames): Promise<void> {
+  const found = await limits(admin, names)
+  if (!found) return
+  if (found.datconnlimit !== -2) await setConnectable(admin, names, false)
+  await admin.rows(`DROP DATABASE IF EXISTS ${names.database} WITH (FORCE)`)
+}
+
+const END_ROUNDS_MAX = 20
+const END_WAIT_MS = 2_000
+
+/** Ends every session in the project's database and every session of its roles, until none is left. */
+export async function endSessions(admin: Session, names: ProjectNames): Promise<void> {
+  for (let round = 0; round < END_ROUNDS_MAX; round += 1) {
+    if ((await endPresentSessions(admin, names)) === 0) return
+  }
+  throw new EngineUnavailable('Sessions of this project could not be ended')
+}
+
+/** Returns how many there were; clients that connect again meanwhile are not waited for. */
+export async function endPresentSessions(admin: Session, names: ProjectNames): Promise<number> {
+  const rows = await admin.rows(
+    `SELECT pg_terminate_backend(pid, ${END_WAIT_MS}) FROM pg_stat_activity WHERE pid <> pg_backend_pid()
+        AND (datname = ${quoteLiteral(names.database)} OR usename IN (${quoteLiterals(loginRoles(names))}))`,
+  )
+  return rows.length
+}
+
+async function limits(admin: Session, { database }: ProjectNames): Promise<{ datconnlimit: number } | undefined> {
+  const [row] = await admin.rows<{ datconnlimit: number }>(
+    `SELECT datconnlimit FROM pg_database WHERE datname = ${quoteLiteral(database)}`,
+  )
+  return row
+}

@@ -1,0 +1,132 @@
+export interface ProjectEngine {
+  readonly name: string
+  readonly capabilities: EngineCapabilities
+  /** Safe to repeat after a crash at any point; sets both passwords and leaves the project running. */
+  create(spec: ProjectSpec): Promise<void>
+  remove(ref: string): Promise<void>
+  pause(ref: string): Promise<void>
+  resume(ref: string): Promise<void>
+  restart(ref: string): Promise<void>
+  setPassword(ref: string, password: string): Promise<void>
+  health(ref: string, timeoutMs: number): Promise<EngineHealth>
+  version(): Promise<string>
+  runSql(request: SqlRequest): Promise<SqlResult>
+  /** Ends API sessions that outlived every possible request; returns how many. */
+  sweep(): Promise<number>
+  connection(ref: string): ProjectConnection
+}
+
+export interface EngineCapabilities {
+  readonly pause: boolean
+  readonly resize: boolean
+  readonly readReplicas: boolean
+  readonly pointInTimeRecovery: boolean
+}
+
+export interface ProjectSpec {
+  ref: string
+  password: string
+  runnerPassword: string
+}
+
+export interface EngineHealth {
+  healthy: boolean
+  error?: string
+}
+
+export interface ProjectConnection {
+  host: string
+  port: number
+  user: string
+  database: string
+}
+
+export interface SqlRequest {
+  ref: string
+  runnerPassword: string
+  query: string
+  parameters?: readonly unknown[]
+  readOnly: boolean
+  timeoutMs?: number
+}
+
+/** `json` is the text of a JSON array: the rows of the last statement as objects. */
+export interface SqlResult {
+  json: string
+  rowCount: number
+}
+
+/** What Postgres says about a statement it refused; `position` counts characters from 1. */
+export interface SqlErrorFields {
+  severity?: string
+  code: string
+  message: string
+  position?: number
+  hint?: string
+  detail?: string
+  where?: string
+  schema?: string
+  table?: string
+  column?: string
+  constraint?: string
+}
+
+export class SqlError extends Error implements SqlErrorFields {
+  readonly severity: string
+  readonly code: string
+  readonly position?: number
+  readonly hint?: string
+  readonly detail?: string
+  readonly where?: string
+  readonly schema?: string
+  readonly table?: string
+  readonly column?: string
+  readonly constraint?: string
+
+  constructor(fields: SqlErrorFields) {
+    super(fields.message)
+    this.name = 'SqlError'
+    this.severity = fields.severity ?? 'ERROR'
+    this.code = fields.code
+    this.position = fields.position
+    this.hint = fields.hint
+    this.detail = fields.detail
+    this.where = fields.where
+    this.schema = fields.schema
+    this.table = fields.table
+    this.column = fields.column
+    this.constraint = fields.constraint
+  }
+}
+
+export class SqlTimeout extends Error {
+  override readonly name = 'SqlTimeout'
+  readonly timeoutMs: number
+
+  constructor(timeoutMs: number) {
+    super(`The query was stopped after ${timeoutMs} ms`)
+    this.timeoutMs = timeoutMs
+  }
+}
+
+export class SqlResultTooLarge extends Error {
+  override readonly name = 'SqlResultTooLarge'
+
+  readonly sizeBytesMax: number
+
+  constructor(sizeBytesMax: number) {
+    super(`The result is larger than ${sizeBytesMax} bytes`)
+    this.sizeBytesMax = sizeBytesMax
+  }
+}
+
+/** No session could be had: unreachable, paused, unknown project, or too many connections. */
+export class EngineUnavailable extends Error {
+  override readonly name = 'EngineUnavailable'
+  readonly code?: string
+
+  constructor(message: string, options?: { code?: string; cause?: unknown }) {
+    super(message, { cause: options?.cause })
+    this.code = options?.code
+  }
+}

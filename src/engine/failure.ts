@@ -1,0 +1,22 @@
+import { EngineUnavailable, SqlError, type SqlErrorFields } from './engine.ts'
+
+/** The driver's error for a message of the server; it keeps the position as text. */
+interface DatabaseError extends Error, Omit<SqlErrorFields, 'message' | 'position'> {
+  position?: string
+}
+
+export function isDatabaseError(error: unknown): error is DatabaseError {
+  return error instanceof Error && 'code' in error && typeof error.code === 'string' && /^[0-9A-Z]{5}$/.test(error.code)
+}
+
+/** A refused statement is the caller's to hear; a session that ended under it is the engine's. */
+export function statementFailure(error: unknown, positionOffset: number): Error {
+  if (!isDatabaseError(error)) {
+    const message = error instanceof Error ? error.message : 'The connection to the database was lost'
+    return new EngineUnavailable(message, { cause: error })
+  }
+  if (error.code.startsWith('57P')) return new EngineUnavailable(error.message, { code: error.code, cause: error })
+  const { severity, code, message, hint, detail, where, schema, table, column, constraint } = error
+  const position = error.position === undefined ? undefined : Number(error.position) + positionOffset
+  return new SqlError({ severity, code, message, position, hint, detail, where, schema, table, column, constraint })
+}

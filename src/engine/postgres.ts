@@ -1,0 +1,144 @@
+import {
+  dropDatabase,
+  endPresentSessions,
+  endSessions,
+  ensureDatabase,
+  prepareAsOwner,
+  setConnectable,
+} from './database.ts'
+import type { EngineHealth, ProjectEngine, ProjectSpec } from './engine.ts'
+import { EngineUnavailable } from './engine.ts'
+import { projectNames, quoteLiteral } from './names.ts'
+import { allowLogin, dropRoles, ensureRoles, setOwnerPassword } from './roles.ts'
+import { runSql, SQL_TIMEOUT_MS_MAX } from './run.ts'
+import { type Cluster, type Session, withAdmin } from './session.ts'
+import { ensureCluster } from './template.ts'
+
+interface PostgresEngineConfig extends Cluster {
+  /** Where users reach the cluster with a client of their own. */
+  host: string
+  port: number
+}
+
+/**
+ * One database per project on a shared Postgres cluster (16 or newer).
+ *
+ * A project's owner sees no other project's data, settings or activity. What Postgres cannot hide: whether a role or a
+ * database of a known name exists, and the names behind object ids (`oid::regrole`). The views that hide the rest live
+ * in the template's catalogue, so `pg_upgrade` or a restored dump brings back the stock ones.
+ */
+export function createPostgresEngine(config: PostgresEngineConfig): ProjectEngine {
+  return {
+    name: 'postgres',
+    capabilities: { pause: true, resize: false, readReplicas: false, pointInTimeRecovery: false },
+    create: (spec) => create(config, spec),
+    remove: (ref) => remove(config, ref),
+    pause: (ref) => pause(config, ref),
+    resume: (ref) => resume(config, ref),
+    restart: (ref) => restart(config, ref),
+    setPassword: (ref, password) => setOwnerPassword(config, ref, password),
+    health: (ref, timeoutMs) => health(config, ref, timeoutMs),
+    version: () => version(config),
+    runSql: (request) => runSql(config, request),
+    sweep: () => sweep(config),
+    connection(ref) {
+      const { owner, database } = projectNames(ref)
+      return { host: config.host, port: config.port, user: owner, database }
+    },
+  }
+}
+
+async function create(cluster: Cluster, spec: ProjectSpec): Promise<void> {
+  const names = projectNames(spec.ref)
+  await withProject(cluster, spec.ref, async (admin) => {
+    await ensureCluster(cluster, admin)
+    await ensureRoles(admin, spec.ref, spec)
+    await ensureDatabase(admin, names)
+    await prepareAsOwner(cluster, names, spec.runnerPassword)
+  })
+}
+
+async function remove(cluster: Cluster, ref: string): Promise<void> {
+  const names = projectNames(ref)
+  await withProject(cluster, ref, async (admin) => {
+    await allowLogin(admin, names, false)
+    await endSessions(admin, names)
+    await dropDatabase(admin, names)
+    await dropRoles(admin, names)
+  })
+}
+
+async function pause(cluster: Cluster, ref: string): Promise<void> {
+  const names = projectNames(ref)
+  await withProject(cluster, ref, async (admin) => {
+    await allowLogin(admin, names, false)
+    await setConnectable(admin, names, false)
+    await endSessions(admin, names)
+  })
+}
+
+async function resume(cluster: Cluster, ref: string): Promise<void> {
+  const names = projectNames(ref)
+  await withProject(cluster, ref, async (admin) => {
+    await setConnectable(admin, names, true)
+    await allowLogin(admin, names, true)
+  })
+}
+
+async function restart(cluster: Cluster, ref: string): Promise<void> {
+  await withProject(cluster, ref, (admin) => endPresentSessions(admin, projectNames(ref)))
+}
+
+/** Operations on one project wait for each other, in whichever process they run. */
+function withProject<Value>(cluster: Cluster, ref: string, work: (admin: Session) => Promise<Value>): Promise<Value> {
+  const { database } = projectNames(ref)
+  return withAdmin(cluster, async (admin) => {
+    await admin.rows(`SELECT pg_advisory_lock(hashtextextended(${quoteLiteral(database)}, 0))`)
+    return await work(admin)
+  })
+}
+
+async function health(cluster: Cluster, ref: string, timeoutMs: number): Promise<EngineHealth> {
+  let timer: ReturnType<typeof setTimeout> | undefined
+  const tooLate = new Promise<EngineHealth>((resolve) => {
+    timer = setTimeout(() => resolve({ healthy: false, error: `no answer in ${timeoutMs} ms` }), timeoutMs)
+  })
+  try {
+    return await Promise.race([state(cluster, ref), tooLate])
+  } catch (error) {
+    if (!(error instanceof EngineUnavailable)) throw error
+    return { healthy: false, error: error.message }
+  } finally {
+    clearTimeout(timer)
+  }
+}
+
+/** Read from the catalogue: a superuser's session in a project's database would run under that owner's settings. */
+async function state(cluster: Cluster, ref: string): Promise<EngineHealth> {
+  const { database, owner } = projectNames(ref)
+  const [row] = await withAdmin(cluster, (admin) =>
+    admin.rows<{ connectable: boolean }>(
+      `SELECT datallowconn AND datconnlimit <> 0 AND datconnlimit <> -2 AND rolcanlogin AS connectable
+         FROM pg_database JOIN pg_roles ON rolname = $2 WHERE datname = $1`,
+      [database, owner],
+    ),
+  )
+  if (!row) return { healthy: false, error: 'the database does not exist' }
+  return row.connectable ? { healthy: true } : { healthy: false, error: 'the database accepts no connections' }
+}
+
+async function version(cluster: Cluster): Promise<string> {
+  const [row] = await withAdmin(cluster, (admin) => admin.rows<{ server_version: string }>('SHOW server_version'))
+  return row?.server_version.split(' ')[0] ?? 'unknown'
+}
+
+async function sweep(cluster: Cluster): Promise<number> {
+  const rows = await withAdmin(cluster, (admin) =>
+    admin.rows<{ ended: boolean }>(
+      `SELECT pg_terminate_backend(pid) AS ended FROM pg_stat_activity
+        WHERE usename ~ '^p_[a-z]{20}_(sql|read)$' AND backend_start < now() - $1 * interval '1 millisecond'`,
+      [SQL_TIMEOUT_MS_MAX + 30_000],
+    ),
+  )
+  return rows.filter(({ ended }) => ended).length
+}

@@ -1,0 +1,96 @@
+import { loginRoles, type ProjectNames, projectNames, quoteLiteral, quoteLiterals } from './names.ts'
+import { CHOSEN_PASSWORD_ITERATIONS, RANDOM_PASSWORD_ITERATIONS, scramVerifier } from './scram.ts'
+import { type Cluster, type Session, withAdmin } from './session.ts'
+
+/** Cluster-wide roles without login that policies and grants name; `reader` opens what the template owns. */
+export const READER_GROUP = 'pilothouse_reader'
+export const API_ROLES = ['anon', 'authenticated', 'service_role']
+
+const OWNER_CONNECTIONS_MAX = 20
+const RUNNER_CONNECTIONS_MAX = 10
+const TEMPORARY_FILES_MAX = '2GB'
+
+/** The project's three login roles, each as it must be, whatever was there before. */
+export async function ensureRoles(
+  admin: Session,
+  ref: string,
+  passwords: { password: string; runnerPassword: string },
+): Promise<void> {
+  const names = projectNames(ref)
+  const { owner, runner, reader } = names
+  const ownerSecret = await scramVerifier(passwords.password, CHOSEN_PASSWORD_ITERATIONS)
+  const runnerSecret = await scramVerifier(passwords.runnerPassword, RANDOM_PASSWORD_ITERATIONS)
+  const existing = await existingRoles(admin, names)
+  const define = (role: string, secret: string, options: string) =>
+    `${existing.has(role) ? 'ALTER' : 'CREATE'} ROLE ${role} WITH LOGIN INHERIT NOSUPERUSER NOCREATEDB NOCREATEROLE ` +
+    `NOREPLICATION ${options} PASSWORD ${quoteLiteral(secret)}; ` +
+    `ALTER ROLE ${role} RESET ALL; ALTER ROLE ${role} SET temp_file_limit = '${TEMPORARY_FILES_MAX}'`
+  await admin.rows(
+    [
+      define(owner, ownerSecret, `NOBYPASSRLS CONNECTION LIMIT ${OWNER_CONNECTIONS_MAX}`),
+      define(runner, runnerSecret, `NOBYPASSRLS CONNECTION LIMIT ${RUNNER_CONNECTIONS_MAX}`),
+      define(reader, runnerSecret, `BYPASSRLS CONNECTION LIMIT ${RUNNER_CONNECTIONS_MAX}`),
+      `ALTER ROLE ${reader} SET default_transaction_read_only = on`,
+      `GRANT ${API_ROLES.join(', ')} TO ${owner} WITH INHERIT FALSE, SET TRUE, ADMIN FALSE`,
+      `GRANT ${owner} TO ${runner} WITH INHERIT TRUE, SET TRUE, ADMIN FALSE`,
+      `GRANT ${READER_GROUP} TO ${reader} WITH INHERIT TRUE, SET FALSE, ADMIN FALSE`,
+    ].join(';\n'),
+  )
+}
+
+export async function setOwnerPassword(cluster: Cluster, ref: string, password: string): Promise<void> {
+  const { owner } = projectNames(ref)
+  const secret = await scramVerifier(password, CHOSEN_PASSWORD_ITERATIONS)
+  await withAdmin(cluster, (admin) => admin.rows(`ALTER ROLE ${owner} PASSWORD ${quoteLiteral(secret)}`))
+}
+
+/** Undoes what SQL can do to the passwords of the roles that it is started by. */
+export async function repairRunners(cluster: Cluster, ref: string, runnerPassword: string): Promise<void> {
+  const names = projectNames(ref)
+  const secret = quoteLiteral(await scramVerifier(runnerPassword, RANDOM_PASSWORD_ITERATIONS))
+  await withAdmin(cluster, async (admin) => {
+    const existing = await existingRoles(admin, names)
+    const runners = [names.runner, names.reader].filter((role) => existing.has(role))
+    if (runners.length > 0) await admin.rows(runners.map((role) => `ALTER ROLE ${role} PASSWORD ${secret}`).join('; '))
+  })
+}
+
+export async function allowLogin(admin: Session, names: ProjectNames, allowed: boolean): Promise<void> {
+  const alter = [...(await existingRoles(admin, names))].map(
+    (role) => `ALTER ROLE ${role} ${allowed ? 'LOGIN' : 'NOLOGIN'}`,
+  )
+  if (alter.length > 0) await admin.rows(alter.join('; '))
+}
+
+export async function dropRoles(admin: Session, names: ProjectNames): Promise<void> {
+  const existing = await existingRoles(admin, names)
+  for (const role of [names.runner, names.reader, names.owner].filter((name) => existing.has(name))) {
+    await dropRole(admin, role)
+  }
+}
+
+/** Another project may have granted this role something, which keeps it in the catalogue: then it is left lifeless. */
+async function dropRole(admin: Session, role: string): Promise<void> {
+  try {
+    await admin.rows(`DROP ROLE ${role}`)
+  } catch (error) {
+    if (!(error instanceof Error && 'code' in error && error.code === '2BP01')) throw error
+    await admin.rows(`ALTER ROLE ${role} WITH NOLOGIN NOBYPASSRLS PASSWORD NULL; ALTER ROLE ${role} RESET ALL`)
+    await revokeMemberships(admin, role)
+  }
+}
+
+async function revokeMemberships(admin: Session, role: string): Promise<void> {
+  const memberships = await admin.rows<{ revoke: string }>(
+    `SELECT format('REVOKE %I FROM %I', roleid::regrole, member::regrole) AS revoke FROM pg_auth_members
+      WHERE member = ${quoteLiteral(role)}::regrole OR roleid = ${quoteLiteral(role)}::regrole`,
+  )
+  for (const { revoke } of memberships) await admin.rows(revoke)
+}
+
+async function existingRoles(admin: Session, names: ProjectNames): Promise<Set<string>> {
+  const rows = await admin.rows<{ rolname: string }>(
+    `SELECT rolname FROM pg_roles WHERE rolname IN (${quoteLiterals(loginRoles(names))})`,
+  )
+  return new Set(rows.map(({ rolname }) => rolname))
+}

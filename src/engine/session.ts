@@ -1,0 +1,160 @@
+import { Client } from '@neondatabase/serverless'
+import { EngineUnavailable } from './engine.ts'
+import { isDatabaseError } from './failure.ts'
+
+const CONNECT_TIMEOUT_MS = 10_000
+
+export interface Cluster {
+  /** Superuser connection string of the maintenance database. */
+  adminUrl: string
+  /** Base URL of the Neon-compatible proxy; absent = Neon itself. */
+  proxy?: string
+}
+
+interface Login {
+  user: string
+  password: string
+  database: string
+  /** Server settings that hold from the first moment and win over those of the database and the role. */
+  settings: Readonly<Record<string, string | number>>
+}
+
+/** One Postgres session over the driver's WebSocket. */
+export interface Session {
+  readonly processId: number
+  readonly wire: Wire
+  rows<Row>(text: string, values?: readonly unknown[]): Promise<Row[]>
+  submit(exchange: Exchange): void
+  close(): void
+  /** Ends the connection at once, whatever is under way. */
+  drop(): void
+}
+
+/** The part of the driver's connection that its types leave out. */
+export interface Wire {
+  readonly stream: { on(event: 'data', listener: (chunk: Uint8Array) => void): void; destroy(): void }
+  on(event: 'copyOutResponse', listener: () => void): void
+  on(event: 'parameterStatus', listener: (status: { parameterName: string; parameterValue: string }) => void): void
+  query(text: string): void
+  parse(message: { text: string }): void
+  bind(message: { values: readonly (string | null)[] }): void
+  describe(message: { type: 'P' }): void
+  execute(message: { portal: string }): void
+  sync(): void
+  sendCopyFail(reason: string): void
+}
+
+/** What the driver calls while the server answers; the driver takes any object of this form as a query. */
+interface Exchange {
+  submit(wire: Wire): void
+  handleRowDescription(message: { fields: readonly { name: string; dataTypeID: number }[] }): void
+  handleDataRow(message: { fields: readonly (string | null)[] }): void
+  handleCommandComplete(message: { text: string }): void
+  handleEmptyQuery(): void
+  handlePortalSuspended(): void
+  handleCopyInResponse(wire: Wire): void
+  handleCopyData(): void
+  handleError(error: unknown): void
+  handleReadyForQuery(): void
+}
+
+export async function withAdmin<Value>(
+  cluster: Cluster,
+  work: (admin: Session) => Promise<Value>,
+  database?: string,
+): Promise<Value> {
+  const url = new URL(cluster.adminUrl)
+  const admin = await openSession(cluster, {
+    user: decodeURIComponent(url.username),
+    password: decodeURIComponent(url.password),
+    database: database ?? decodeURIComponent(url.pathname.slice(1)),
+    settings: { search_path: 'pg_catalog', statement_timeout: 60_000, lock_timeout: 30_000 },
+  })
+  try {
+    return await work(admin)
+  } finally {
+    admin.close()
+  }
+}
+
+export async function openSession(cluster: Cluster, login: Login): Promise<Session> {
+  const { hostname, port } = new URL(cluster.adminUrl)
+  const { user, password, database, settings } = login
+  const options = Object.entries(settings).map(([name, value]) => `-c ${name}=${value}`)
+  const client = new Client({
+    host: hostname,
+    port: Number(port || 5432),
+    user,
+    password,
+    database,
+    options: options.join(' '),
+  })
+  throughProxy(client, cluster.proxy)
+  // Without a listener a lost connection would be an uncaught error; the query under way hears of it anyway.
+  client.on('error', () => {})
+  try {
+    await connected(client)
+  } catch (error) {
+    drop(client)
+    throw unavailable(error)
+  }
+  const { connection, processID } = internals(client)
+  return {
+    processId: processID,
+    wire: connection,
+    rows: async (text, values) => (await client.query(text, values && [...values])).rows,
+    submit: (exchange) => submit(client, exchange),
+    close: () => close(client),
+    drop: () => drop(client),
+  }
+}
+
+function throughProxy(client: Client, proxy: string | undefined): void {
+  client.neonConfig.pipelineConnect = false
+  client.neonConfig.pipelineTLS = false
+  if (proxy === undefined) return
+  const { host, protocol } = new URL(proxy)
+  client.neonConfig.wsProxy = (address, port) => `${host}/v2?address=${address}:${port}`
+  client.neonConfig.useSecureWebSocket = protocol === 'https:'
+}
+
+async function connected(client: Client): Promise<void> {
+  let timer: ReturnType<typeof setTimeout> | undefined
+  const tooLate = new Promise<never>((_, reject) => {
+    timer = setTimeout(
+      () => reject(new Error(`The database did not answer in ${CONNECT_TIMEOUT_MS} ms`)),
+      CONNECT_TIMEOUT_MS,
+    )
+  })
+  try {
+    await Promise.race([client.connect(), tooLate])
+  } finally {
+    clearTimeout(timer)
+  }
+}
+
+function close(client: Client): void {
+  // A coalesced Terminate message would be sent after the socket's close, which workerd refuses.
+  client.neonConfig.coalesceWrites = false
+  void client.end()
+}
+
+function drop(client: Client): void {
+  client.neonConfig.coalesceWrites = false
+  internals(client).connection.stream.destroy()
+}
+
+/** The driver takes any object with these handlers as a query; its types name only `submit`, with another wire. */
+function submit(client: Client, exchange: Exchange): void {
+  client.query(exchange as never)
+}
+
+/** The driver's types hide these fields; they are there in the version that package.json pins. */
+function internals(client: Client): { processID: number; connection: Wire } {
+  return client as never
+}
+
+function unavailable(error: unknown): EngineUnavailable {
+  const message = error instanceof Error ? error.message : 'The database cannot be reached'
+  return new EngineUnavailable(message, { code: isDatabaseError(error) ? error.code : undefined, cause: error })
+}

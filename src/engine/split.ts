@@ -1,0 +1,109 @@
+interface SplitStatement {
+  text: string
+  /** Characters (not UTF-16 units) of the query in front of `text`, as Postgres counts positions. */
+  characterOffset: number
+}
+
+/** Splits SQL at the semicolons that end statements; pieces without any token are left out. */
+export function splitStatements(query: string): SplitStatement[] {
+  const statements: SplitStatement[] = []
+  let start = 0
+  let characterOffset = 0
+  let hasToken = false
+  let at = 0
+
+  function finish(end: number) {
+    const text = query.slice(start, end)
+    if (hasToken) statements.push({ text, characterOffset })
+    characterOffset += characterCount(query.slice(start, end + 1))
+    start = end + 1
+    hasToken = false
+  }
+
+  while (at < query.length) {
+    if (query[at] === ';') {
+      finish(at)
+      at += 1
+      continue
+    }
+    const end = endOfToken(query, at)
+    if (!isBlank(query, at)) hasToken = true
+    at = end
+  }
+  finish(query.length)
+  return statements
+}
+
+function characterCount(text: string): number {
+  let count = 0
+  for (const _ of text) count += 1
+  return count
+}
+
+function isBlank(query: string, at: number): boolean {
+  return /\s/.test(query.charAt(at)) || query.startsWith('--', at) || query.startsWith('/*', at)
+}
+
+function endOfToken(query: string, at: number): number {
+  if (query.startsWith('--', at)) return endOfLine(query, at)
+  if (query.startsWith('/*', at)) return endOfComment(query, at)
+  const character = query.charAt(at)
+  if (character === "'") return endOfQuoted(query, at, false)
+  if (character === '"') return endOfQuoted(query, at, false)
+  if (character === '$') return endOfDollarQuoted(query, at)
+  if (/[A-Za-z_\u0080-\uffff]/.test(character)) return endOfWord(query, at)
+  return at + 1
+}
+
+function endOfLine(query: string, at: number): number {
+  const end = query.slice(at).search(/[\r\n]/)
+  return end === -1 ? query.length : at + end
+}
+
+function endOfComment(query: string, at: number): number {
+  let depth = 0
+  let position = at
+  while (position < query.length) {
+    if (query.startsWith('/*', position)) {
+      depth += 1
+      position += 2
+    } else if (query.startsWith('*/', position)) {
+      depth -= 1
+      position += 2
+      if (depth === 0) return position
+    } else position += 1
+  }
+  return query.length
+}
+
+function endOfQuoted(query: string, at: number, backslashEscapes: boolean): number {
+  const quote = query.charAt(at)
+  let position = at + 1
+  while (position < query.length) {
+    const character = query.charAt(position)
+    if (backslashEscapes && character === '\\') position += 2
+    else if (character !== quote) position += 1
+    else if (query.charAt(position + 1) === quote) position += 2
+    else return position + 1
+  }
+  return query.length
+}
+
+const DOLLAR_TAG = /\$(?:[A-Za-z_\u0080-\uffff][A-Za-z0-9_\u0080-\uffff]*)?\$/y
+
+function endOfDollarQuoted(query: string, at: number): number {
+  DOLLAR_TAG.lastIndex = at
+  const tag = DOLLAR_TAG.exec(query)?.[0]
+  if (tag === undefined) return at + 1
+  const closing = query.indexOf(tag, at + tag.length)
+  return closing === -1 ? query.length : closing + tag.length
+}
+
+/** Words are taken whole because a `$` inside one does not quote, and `E'…'` is the one prefix that changes a string. */
+function endOfWord(query: string, at: number): number {
+  const word = /[A-Za-z_\u0080-\uffff][A-Za-z0-9_$\u0080-\uffff]*/y
+  word.lastIndex = at
+  const end = at + (word.exec(query)?.[0].length ?? 1)
+  const isEscapeString = end === at + 1 && /[eE]/.test(query.charAt(at)) && query.charAt(end) === "'"
+  return isEscapeString ? endOfQuoted(query, end, true) : end
+}

@@ -1,0 +1,96 @@
+import { closedCatalogue } from './catalogue.ts'
+import { quoteLiteral, quoteLiterals } from './names.ts'
+import { API_ROLES, READER_GROUP } from './roles.ts'
+import { type Cluster, type Session, withAdmin } from './session.ts'
+
+/** A change to what new projects contain gets a new name here; existing projects keep what they were made from. */
+export const TEMPLATE = 'pilothouse_template_v1'
+
+const EXTENSIONS = ['pgcrypto', 'uuid-ossp']
+const API = API_ROLES.join(', ')
+
+/** What the cluster needs before its first project: the shared roles, the template, closed doors everywhere else. */
+export async function ensureCluster(cluster: Cluster, admin: Session): Promise<void> {
+  if ((await hasTemplate(admin)) && (await openDatabases(admin)).length === 0) return
+  const key = `hashtextextended(${quoteLiteral(TEMPLATE)}, 0)`
+  await admin.rows(`SELECT pg_advisory_lock(${key})`)
+  try {
+    for (const database of await openDatabases(admin))
+      await admin.rows(`REVOKE ALL ON DATABASE ${database} FROM PUBLIC`)
+    if (!(await hasTemplate(admin))) await buildTemplate(cluster, admin)
+  } finally {
+    await admin.rows(`SELECT pg_advisory_unlock(${key})`)
+  }
+}
+
+/** Databases that are no project's and that, as in stock Postgres, every role may enter. */
+async function openDatabases(admin: Session): Promise<string[]> {
+  const rows = await admin.rows<{ name: string }>(
+    `SELECT quote_ident(datname) AS name FROM pg_database
+      WHERE datname !~ '^p_[a-z]{20}$' AND has_database_privilege('public', oid, 'CONNECT')`,
+  )
+  return rows.map(({ name }) => name)
+}
+
+/** `datistemplate` is set when the template is complete, as the last step of building it. */
+async function hasTemplate(admin: Session): Promise<boolean> {
+  const rows = await admin.rows(
+    `SELECT 1 FROM pg_database WHERE datname = ${quoteLiteral(TEMPLATE)} AND datistemplate AND NOT datallowconn`,
+  )
+  return rows.length > 0
+}
+
+async function buildTemplate(cluster: Cluster, admin: Session): Promise<void> {
+  await ensureSharedRoles(admin)
+  await admin.rows(`DROP DATABASE IF EXISTS ${TEMPLATE} WITH (FORCE)`)
+  await admin.rows(`CREATE DATABASE ${TEMPLATE} TEMPLATE template0 ENCODING 'UTF8'`)
+  await admin.rows(`REVOKE ALL ON DATABASE ${TEMPLATE} FROM PUBLIC`)
+  await withAdmin(
+    cluster,
+    async (inside) => {
+      await inside.rows(projectSchemas(await availableExtensions(inside)))
+      for (const statement of closedCatalogue()) await inside.rows(statement)
+    },
+    TEMPLATE,
+  )
+  await admin.rows(`ALTER DATABASE ${TEMPLATE} WITH ALLOW_CONNECTIONS false IS_TEMPLATE true`)
+}
+
+async function ensureSharedRoles(admin: Session): Promise<void> {
+  const wanted = [...API_ROLES, READER_GROUP]
+  const rows = await admin.rows<{ rolname: string }>(
+    `SELECT rolname FROM pg_roles WHERE rolname IN (${quoteLiterals(wanted)})`,
+  )
+  const existing = new Set(rows.map(({ rolname }) => rolname))
+  const define = wanted.map((role) => {
+    const options = role === 'service_role' ? 'BYPASSRLS' : 'NOBYPASSRLS'
+    const verb = existing.has(role) ? 'ALTER' : 'CREATE'
+    return `${verb} ROLE ${role} WITH NOLOGIN NOINHERIT NOSUPERUSER NOCREATEDB NOCREATEROLE NOREPLICATION ${options}`
+  })
+  await admin.rows(define.join('; '))
+}
+
+async function availableExtensions(inside: Session): Promise<string[]> {
+  const rows = await inside.rows<{ name: string }>(
+    `SELECT name FROM pg_available_extensions WHERE name IN (${quoteLiterals(EXTENSIONS)})`,
+  )
+  return rows.map(({ name }) => name)
+}
+
+/** `pg_database_owner` stands for the owner of whichever database the template is copied to. */
+function projectSchemas(extensions: readonly string[]): string {
+  return [
+    `GRANT USAGE ON SCHEMA public TO ${API}, ${READER_GROUP}`,
+    'CREATE SCHEMA extensions AUTHORIZATION pg_database_owner',
+    `GRANT USAGE ON SCHEMA extensions TO ${API}, ${READER_GROUP}`,
+    ...extensions.map((name) => `CREATE EXTENSION "${name}" WITH SCHEMA extensions`),
+    'CREATE SCHEMA storage',
+    `GRANT USAGE ON SCHEMA storage TO pg_database_owner, ${API}, ${READER_GROUP}`,
+    'CREATE SCHEMA supabase_migrations AUTHORIZATION pg_database_owner',
+    `GRANT USAGE ON SCHEMA supabase_migrations TO ${READER_GROUP}`,
+    `CREATE TABLE supabase_migrations.schema_migrations (
+       version text PRIMARY KEY, statements text[], name text, created_by text, idempotency_key text UNIQUE, rollback text[])`,
+    'ALTER TABLE supabase_migrations.schema_migrations OWNER TO pg_database_owner',
+    `GRANT SELECT ON supabase_migrations.schema_migrations TO ${READER_GROUP}`,
+  ].join('; ')
+}

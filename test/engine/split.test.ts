@@ -1,0 +1,38 @@
+import { describe, expect, test } from 'vitest'
+import { splitStatements } from '../../src/engine/split.ts'
+
+const texts = (query: string) => splitStatements(query).map(({ text }) => text)
+
+describe('splitStatements', () => {
+  test.each([
+    ['nothing', '', []],
+    ['only blanks, comments and semicolons', ' ; -- a;\n ;/* ; */;', []],
+    ['one statement with and without its semicolon', 'select 1;', ['select 1']],
+    ['two statements', 'select 1; select 2', ['select 1', ' select 2']],
+    ['a semicolon in a string', "select ';'';'; select 2", ["select ';'';'", ' select 2']],
+    ['a backslash in a plain string', "select '\\'; select 2", ["select '\\'", ' select 2']],
+    ['a backslash in an escape string', "select e'\\';'; select 2", ["select e'\\';'", ' select 2']],
+    ['a word that only ends in e', "select name'a\\'; select 2", ["select name'a\\'", ' select 2']],
+    ['a quoted identifier', 'select ";"";"; select 2', ['select ";"";"', ' select 2']],
+    ['dollar quotes', 'do $$ begin; end $$; select 2', ['do $$ begin; end $$', ' select 2']],
+    ['tagged dollar quotes', 'do $a$ $$;$b$; $a$; select 2', ['do $a$ $$;$b$; $a$', ' select 2']],
+    ['a dollar inside a word', 'select a$b$; select 2 c$b$', ['select a$b$', ' select 2 c$b$']],
+    ['a parameter', 'select $1; select $2', ['select $1', ' select $2']],
+    ['a line comment', 'select 1 -- ;\n; select 2', ['select 1 -- ;\n', ' select 2']],
+    ['nested comments', 'select /* /* ; */ ; */ 1; select 2', ['select /* /* ; */ ; */ 1', ' select 2']],
+    ['a string that never ends', "select 1; select 'a;b", ['select 1', " select 'a;b"]],
+    ['a dollar quote that never ends', 'select 1; select $$a;b', ['select 1', ' select $$a;b']],
+    ['a comment that never ends', 'select 1; /* a;b', ['select 1']],
+    ['letters of other alphabets', 'select $é$;$é$; select 2', ['select $é$;$é$', ' select 2']],
+  ])('%s', (_, query, expected) => {
+    expect(texts(query)).toEqual(expected)
+  })
+
+  test('counts characters in front of a statement as Postgres does', () => {
+    expect(splitStatements("select '😀é'; select 2; select 3")).toEqual([
+      { text: "select '😀é'", characterOffset: 0 },
+      { text: ' select 2', characterOffset: 12 },
+      { text: ' select 3', characterOffset: 22 },
+    ])
+  })
+})

@@ -1,0 +1,90 @@
+import { describe, expect, test } from 'vitest'
+import { SqlResultTooLarge } from '../../src/engine/engine.ts'
+import { rowWriter } from '../../src/engine/rows.ts'
+import { encoderOf, parameterText } from '../../src/engine/values.ts'
+
+const [BOOL, INT8, FLOAT8, NUMERIC, JSONB, TEXT] = [16, 20, 701, 1700, 3802, 25]
+const [BOOLS, INT4S, INT8S, FLOAT8S, TEXTS, JSONBS, BOXES] = [1000, 1007, 1016, 1022, 1009, 3807, 1020]
+
+describe('a value of Postgres as JSON', () => {
+  test.each([
+    ['boolean', BOOL, 't', 'true'],
+    ['safe bigint', INT8, '9007199254740991', '9007199254740991'],
+    ['unsafe bigint', INT8, '-9007199254740993', '"-9007199254740993"'],
+    ['float', FLOAT8, '1e-05', '1e-05'],
+    ['not a number', FLOAT8, 'NaN', '"NaN"'],
+    ['infinity', FLOAT8, '-Infinity', '"-Infinity"'],
+    ['numeric', NUMERIC, '1.10', '"1.10"'],
+    ['json as it is', JSONB, '{"a": 1.00000000000000000001}', '{"a": 1.00000000000000000001}'],
+    ['text', TEXT, 'a"\\\n\u2028é', JSON.stringify('a"\\\n\u2028é')],
+    ['unknown type', 999_999, '(1,"a b")', '"(1,\\"a b\\")"'],
+    ['empty array', INT4S, '{}', '[]'],
+    ['integers with null', INT4S, '{1,NULL,-3}', '[1,null,-3]'],
+    ['nested array', INT4S, '{{1,2},{3,4}}', '[[1,2],[3,4]]'],
+    ['array with its own bounds', INT4S, '[2:3]={1,2}', '[1,2]'],
+    ['nested array with its own bounds', INT4S, '[0:0][-1:0]={{1,2}}', '[[1,2]]'],
+    ['big integers', INT8S, '{1,9007199254740993}', '[1,"9007199254740993"]'],
+    ['booleans', BOOLS, '{t,f}', '[true,false]'],
+    ['floats', FLOAT8S, '{1.5,Infinity}', '[1.5,"Infinity"]'],
+    ['texts', TEXTS, '{a,"b,}\\"\\\\","",NULL,"NULL"," x "}', '["a","b,}\\"\\\\","",null,"NULL"," x "]'],
+    ['json array', JSONBS, '{"{\\"a\\": [1, \\"x\\\\\\\\y\\"]}",NULL,1}', '[{"a": [1, "x\\\\y"]},null,1]'],
+    ['boxes, which semicolons separate', BOXES, '{(1,1),(0,0);(2,2),(0,0)}', '"{(1,1),(0,0);(2,2),(0,0)}"'],
+  ])('%s', (_, type, text, expected) => {
+    expect(encoderOf(type)(text)).toBe(expected)
+    expect(() => JSON.parse(expected)).not.toThrow()
+  })
+})
+
+describe('a JSON value as a parameter', () => {
+  test.each([
+    [null, null],
+    [undefined, null],
+    [true, 'true'],
+    [1.5, '1.5'],
+    ['a', 'a'],
+    [{ a: 1 }, '{"a":1}'],
+    [[], '{}'],
+    [[1, null, 'a"\\'], '{"1",NULL,"a\\"\\\\"}'],
+    [[[1], [2]], '{{"1"},{"2"}}'],
+    [[{ a: 1 }, 2], '[{"a":1},2]'],
+  ])('%j', (value, expected) => {
+    expect(parameterText(value)).toBe(expected)
+  })
+})
+
+describe('rowWriter', () => {
+  test('writes rows as objects, the last of equal names winning', () => {
+    const rows = rowWriter(1000)
+    rows.describe([
+      { name: 'a', dataTypeID: 23 },
+      { name: 'a"b', dataTypeID: TEXT },
+      { name: 'a', dataTypeID: BOOL },
+    ])
+    rows.add(['1', null, 't'])
+    expect(rows.result()).toEqual({ json: '[{"a":true,"a\\"b":null}]', rowCount: 1 })
+  })
+
+  test('keeps order and count over many rows', () => {
+    const rows = rowWriter(1_000_000)
+    rows.describe([{ name: 'i', dataTypeID: 23 }])
+    for (let i = 0; i < 1234; i += 1) rows.add([String(i)])
+    const { json, rowCount } = rows.result()
+    expect(rowCount).toBe(1234)
+    expect(JSON.parse(json)).toEqual(Array.from({ length: 1234 }, (_, i) => ({ i })))
+  })
+
+  test('starts anew with each description and each reset', () => {
+    const rows = rowWriter(1000)
+    rows.describe([{ name: 'i', dataTypeID: 23 }])
+    rows.add(['1'])
+    rows.reset()
+    expect(rows.result()).toEqual({ json: '[]', rowCount: 0 })
+  })
+
+  test('refuses to grow past its bound', () => {
+    const rows = rowWriter(20)
+    rows.describe([{ name: 'i', dataTypeID: 23 }])
+    rows.add(['1'])
+    expect(() => rows.add(['1234567890'])).toThrow(SqlResultTooLarge)
+  })
+})
