@@ -1,0 +1,71 @@
+import { Hono, type MiddlewareHandler } from 'hono'
+import { routes } from './api.ts'
+import { authenticate } from './auth/principal.ts'
+import { createCtx } from './ctx.ts'
+import type { AppEnv } from './env.ts'
+import { ApiError, renderError } from './http/error.ts'
+import { createLogger, describeError } from './http/log.ts'
+import { mount, rateLimit } from './http/mount.ts'
+import { mountHealth } from './meta/health.ts'
+import { mountReference } from './meta/reference.ts'
+
+const begin: MiddlewareHandler<AppEnv> = async (c, next) => {
+  const startedAt = performance.now()
+  const requestId = crypto.randomUUID()
+  const facts: AppEnv['Variables']['facts'] = {}
+  c.set('facts', facts)
+  c.header('x-request-id', requestId)
+  c.set(
+    'ctx',
+    createCtx({
+      bindings: c.env,
+      waitUntil: (work) => c.executionCtx.waitUntil(work),
+      requestId,
+      clock: c.req.header('x-test-clock'),
+      facts,
+    }),
+  )
+  await next()
+  const { ctx } = c.var
+  const caller = ctx.principal && { user: ctx.principal.userId, app: ctx.principal.appId }
+  ctx.log.info('request', {
+    method: c.req.method,
+    path: c.req.path,
+    status: c.res.status,
+    ms: Math.round((performance.now() - startedAt) * 10) / 10,
+    ...caller,
+    ...facts,
+  })
+}
+
+const identify: MiddlewareHandler<AppEnv> = async (c, next) => {
+  const principal = await authenticate(c.var.ctx, c.req.header('authorization'))
+  if (principal) {
+    c.set('ctx', { ...c.var.ctx, principal })
+    c.header('x-gotrue-id', principal.userId)
+  }
+  await next()
+}
+
+export function createApp(): Hono<AppEnv> {
+  const app = new Hono<AppEnv>()
+  app.onError((thrown, c) => {
+    const error = ApiError.from(thrown)
+    const requestId = c.var.ctx?.requestId ?? ''
+    if (c.var.facts) c.var.facts.error = error.code
+    if (error.status >= 500) {
+      createLogger(requestId).error('failed', { code: error.code, error: describeError(error.cause ?? error) })
+    }
+    return c.json(renderError(c.req.path, error, requestId), error.status)
+  })
+  app.use(begin)
+  mountHealth(app)
+  app.use(identify)
+  mount(app, routes)
+  mountReference(app, routes)
+  app.notFound(async (c) => {
+    await rateLimit({})(c, async () => {})
+    throw new ApiError('not_found.route')
+  })
+  return app
+}

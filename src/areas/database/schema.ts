@@ -1,0 +1,31 @@
+import * as z from 'zod'
+
+const Query = z.string().min(1)
+const Parameters = z.array(z.json()).max(65_535).optional()
+
+export const RunQuery = z
+  .object({ query: Query, parameters: Parameters, read_only: z.boolean().optional() })
+  .meta({ id: 'RunQuery' })
+
+export const RunReadOnlyQuery = z.object({ query: Query, parameters: Parameters }).meta({ id: 'RunReadOnlyQuery' })
+
+export const Rows = z
+  .array(z.record(z.string(), z.json()))
+  .meta({ id: 'Rows', description: 'Rows of the last statement' })
+
+export const PoolerConfig = z
+  .object({
+    identifier: z.string(),
+    database_type: z.enum(['PRIMARY', 'READ_REPLICA']),
+    is_using_scram_auth: z.boolean(),
+    db_user: z.string(),
+    db_host: z.string(),
+    db_port: z.int(),
+    db_name: z.string(),
+    connection_string: z.string(),
+    connectionString: z.string(),
+    default_pool_size: z.int().nullable(),
+    max_client_conn: z.int().nullable(),
+    pool_mode: z.enum(['transaction', 'session']),
+  })
+  .meta({ id: 'PoolerConfig' })

@@ -1,0 +1,69 @@
+import type { ProjectAccess } from '../../auth/access.ts'
+import { EngineUnavailable, SqlError, SqlResultTooLarge, SqlTimeout } from '../../engine/engine.ts'
+import type { Ctx } from '../../env.ts'
+import { ApiError } from '../../http/error.ts'
+import { runnerPasswordOf } from '../projects/secrets.ts'
+import { ACTIVE } from '../projects/values.ts'
+
+interface Script {
+  query: string
+  parameters?: readonly unknown[] | undefined
+  readOnly: boolean
+}
+
+/** Runs the user's SQL on the project's database; the rows of the last statement as the text of a JSON array. */
+export async function runQuery(ctx: Ctx, project: ProjectAccess, script: Script): Promise<string> {
+  if (!ACTIVE.includes(project.status)) {
+    throw new ApiError('conflict.project_status', { detail: `its status is ${project.status}, not ACTIVE_HEALTHY` })
+  }
+  const runnerPassword = await runnerPasswordOf(ctx, project)
+  const { query, parameters, readOnly } = script
+  const request = { ref: project.ref, runnerPassword, query, readOnly, ...(parameters && { parameters }) }
+  const { json } = await ctx.engine.runSql(request).catch((error) => {
+    throw toApiError(error)
+  })
+  return json
+}
+
+function toApiError(error: unknown): unknown {
+  if (error instanceof SqlError) return sqlFailure(error)
+  if (error instanceof SqlTimeout) return new ApiError('bad_request.sql_timeout', { cause: error })
+  if (error instanceof SqlResultTooLarge) return new ApiError('bad_request.sql_result_too_large', { cause: error })
+  if (error instanceof EngineUnavailable) {
+    return new ApiError('service_unavailable.project_database', { detail: error.message, cause: error })
+  }
+  return error
+}
+
+/** The message reads as clients know it; the fields beside it are what Postgres said. */
+function sqlFailure(error: SqlError): ApiError {
+  const { severity, code, message, position, hint, detail, where } = error
+  const said = { severity, code, position, hint, detail, where }
+  return new ApiError('bad_request.sql', {
+    detail: `${severity}:  ${code}: ${message}`,
+    extra: Object.fromEntries(Object.entries(said).filter(([, value]) => value !== undefined)),
+    cause: error,
+  })
+}
+
+/** How to reach the database with any Postgres client. There is no pooler in between: a session is a connection. */
+export async function getPoolerConfig({ engine }: Ctx, { ref }: ProjectAccess) {
+  const { host, port, user, database } = engine.connection(ref)
+  const connectionString = `postgresql://${user}:[YOUR-PASSWORD]@${host}:${port}/${database}`
+  return [
+    {
+      identifier: ref,
+      database_type: 'PRIMARY' as const,
+      is_using_scram_auth: true,
+      db_user: user,
+      db_host: host,
+      db_port: port,
+      db_name: database,
+      connection_string: connectionString,
+      connectionString,
+      default_pool_size: null,
+      max_client_conn: null,
+      pool_mode: 'session' as const,
+    },
+  ]
+}

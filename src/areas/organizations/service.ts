@@ -1,0 +1,73 @@
+import { eq } from 'drizzle-orm'
+import type * as z from 'zod'
+import { type OrganizationAccess, visibleOrganizations } from '../../auth/access.ts'
+import { ROLE_NAMES, type Role, strongest } from '../../auth/roles.ts'
+import { mutate } from '../../db/mutate.ts'
+import { memberRoles, organizations, users } from '../../db/schema/index.ts'
+import type { Ctx } from '../../env.ts'
+import { ApiError } from '../../http/error.ts'
+import { randomLetters } from '../../http/values.ts'
+import type { CreateOrganization, Organization } from './schema.ts'
+
+export async function listOrganizations({ db, principal }: Ctx) {
+  const rows = await db
+    .select({ slug: organizations.slug, name: organizations.name })
+    .from(organizations)
+    .where(visibleOrganizations(principal))
+    .orderBy(organizations.createdAt, organizations.slug)
+  return rows.map(toHandle)
+}
+
+/** Who creates an organization owns it. */
+export async function createOrganization(ctx: Ctx, { name }: z.output<typeof CreateOrganization>) {
+  const { config, principal, now } = ctx
+  if (principal.organizationId) {
+    throw new ApiError('forbidden.permission_denied', { detail: 'this token is bound to one organization' })
+  }
+  const slug = randomLetters()
+  await mutate(ctx, async ({ tx, trace }) => {
+    const [row] = await tx
+      .insert(organizations)
+      .values({ slug, name, plan: config.DEFAULT_PLAN, createdAt: now() })
+      .returning({ id: organizations.id })
+    if (!row) throw new Error('the organization was not inserted')
+    await tx.insert(memberRoles).values({ organizationId: row.id, userId: principal.userId, role: 'owner' })
+    await trace({ action: 'organization.create', organizationId: row.id })
+  })
+  return toHandle({ slug, name })
+}
+
+export const toOrganization = (row: OrganizationAccess): z.input<typeof Organization> => ({
+  id: row.slug,
+  name: row.name,
+  plan: row.plan,
+  opt_in_tags: row.optInTags,
+  allowed_release_channels: row.allowedReleaseChannels,
+})
+
+/** Every member once, with his strongest role. */
+export async function listMembers({ db }: Ctx, { id }: OrganizationAccess) {
+  const rows = await db
+    .select({ user: users, role: memberRoles.role })
+    .from(memberRoles)
+    .innerJoin(users, eq(users.id, memberRoles.userId))
+    .where(eq(memberRoles.organizationId, id))
+    .orderBy(users.username, users.id)
+  const byUser = Map.groupBy(rows, ({ user }) => user.id)
+  return Array.from(byUser.values(), toMember)
+}
+
+function toMember(rows: { user: typeof users.$inferSelect; role: Role }[]) {
+  const [{ user }] = rows as [(typeof rows)[number]]
+  const role = strongest(rows.map((row) => row.role))
+  return {
+    user_id: user.id,
+    user_name: user.username,
+    email: user.primaryEmail,
+    ...(role && { role_name: ROLE_NAMES[role] }),
+    mfa_enabled: user.mfaEnabled,
+    avatar_url: user.avatarUrl,
+  }
+}
+
+const toHandle = ({ slug, name }: { slug: string; name: string }) => ({ id: slug, slug, name })

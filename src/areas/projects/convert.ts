@@ -1,0 +1,80 @@
+import type * as z from 'zod'
+import type { ProjectStatus, projects } from '../../db/schema/index.ts'
+import type { ProjectEngine } from '../../engine/engine.ts'
+import type { CreatedProject, Project, ProjectHandle, ProjectListV2, ProjectPage } from './schema.ts'
+
+type Row = typeof projects.$inferSelect
+type Named = Row & { organizationSlug: string }
+
+/** Clients know these providers alone; what really carries a project is the engine's business. */
+export const CLOUD_PROVIDER = 'AWS' as const
+
+export const toCreatedProject = (row: Named): z.input<typeof CreatedProject> => ({
+  id: row.ref,
+  ref: row.ref,
+  organization_id: row.organizationSlug,
+  organization_slug: row.organizationSlug,
+  name: row.name,
+  region: row.region,
+  created_at: row.createdAt.toISOString(),
+  status: row.status,
+})
+
+export const toProject = (row: Named, engine: ProjectEngine): z.input<typeof Project> => ({
+  ...toCreatedProject(row),
+  database: {
+    host: engine.connection(row.ref).host,
+    version: row.postgresVersion,
+    postgres_engine: majorOf(row.postgresVersion),
+    release_channel: 'ga',
+  },
+})
+
+export const toProjectHandle = ({ id, ref, name }: Row): z.input<typeof ProjectHandle> => ({ id, ref, name })
+
+export const toPageItem = (row: Row): z.input<typeof ProjectPage>['projects'][number] => ({
+  ref: row.ref,
+  name: row.name,
+  cloud_provider: CLOUD_PROVIDER,
+  region: row.region,
+  is_branch: false,
+  status: row.status,
+  inserted_at: row.createdAt.toISOString(),
+  databases: [toDatabase(row)],
+})
+
+export const toProjectV2 = (row: Row): z.input<typeof ProjectListV2>['data'][number] => ({
+  type: 'project',
+  id: row.ref,
+  attributes: {
+    name: row.name,
+    status: row.status,
+    cloud_provider: CLOUD_PROVIDER,
+    region: row.region,
+    inserted_at: row.createdAt.toISOString(),
+    databases: [toDatabase(row)],
+  },
+})
+
+const toDatabase = (row: Row) => ({
+  infra_compute_size: row.instanceSize,
+  region: row.region,
+  status: databaseStatus(row.status),
+  cloud_provider: CLOUD_PROVIDER,
+  identifier: row.ref,
+  type: 'PRIMARY' as const,
+})
+
+/** A database has fewer statuses than a project; a paused one is none of them. */
+const DATABASE_STATUSES: readonly ProjectStatus[] = [
+  'ACTIVE_HEALTHY',
+  'ACTIVE_UNHEALTHY',
+  'COMING_UP',
+  'GOING_DOWN',
+  'INIT_FAILED',
+  'RESTORING',
+  'RESTARTING',
+]
+const databaseStatus = (status: ProjectStatus) => (DATABASE_STATUSES.includes(status) ? status : 'UNKNOWN')
+
+export const majorOf = (version: string): string => version.split('.')[0] ?? ''

@@ -1,0 +1,232 @@
+import { and, eq, inArray, lte, or, sql } from 'drizzle-orm'
+import { mutate } from '../../db/mutate.ts'
+import { type ProjectStatus, projects, projectTasks, type TASK_KINDS } from '../../db/schema/index.ts'
+import type { SystemCtx } from '../../env.ts'
+import { describeError } from '../../http/log.ts'
+import { passwordOf, runnerPasswordOf } from './secrets.ts'
+
+type Task = typeof projectTasks.$inferSelect
+type Project = typeof projects.$inferSelect
+type Kind = (typeof TASK_KINDS)[number]
+type Changes = Partial<typeof projects.$inferInsert>
+
+interface Step {
+  name: string
+  /** Must bear being run again from its start; what it returns becomes the project's columns with its record. */
+  run(ctx: SystemCtx, project: Project): Promise<Changes | undefined>
+}
+
+interface Job {
+  steps: readonly Step[]
+  done: Changes & { status: ProjectStatus }
+  failed: ProjectStatus
+}
+
+const createDatabase: Step = {
+  name: 'create_database',
+  run: async (ctx, project) => {
+    const [password, runnerPassword] = await Promise.all([passwordOf(ctx, project), runnerPasswordOf(ctx, project)])
+    await ctx.engine.create({ ref: project.ref, password, runnerPassword })
+    return { postgresVersion: await ctx.engine.version() }
+  },
+}
+const HEALTH_TIMEOUT_MS = 10_000
+const checkHealth: Step = {
+  name: 'check_health',
+  run: async ({ engine }, { ref }) => {
+    const health = await engine.health(ref, HEALTH_TIMEOUT_MS)
+    if (!health.healthy) throw new Error(health.error ?? 'the database does not answer')
+    return undefined
+  },
+}
+const step = (name: string, run: (ctx: SystemCtx, ref: string) => Promise<void>): Step => ({
+  name,
+  run: async (ctx, { ref }) => {
+    await run(ctx, ref)
+    return undefined
+  },
+})
+
+const JOBS: Record<Kind, Job> = {
+  create: { steps: [createDatabase, checkHealth], done: { status: 'ACTIVE_HEALTHY' }, failed: 'INIT_FAILED' },
+  pause: {
+    steps: [step('close_database', ({ engine }, ref) => engine.pause(ref))],
+    done: { status: 'INACTIVE' },
+    failed: 'PAUSE_FAILED',
+  },
+  restore: {
+    steps: [step('open_database', ({ engine }, ref) => engine.resume(ref)), checkHealth],
+    done: { status: 'ACTIVE_HEALTHY' },
+    failed: 'RESTORE_FAILED',
+  },
+  restart: {
+    steps: [step('end_sessions', ({ engine }, ref) => engine.restart(ref)), checkHealth],
+    done: { status: 'ACTIVE_HEALTHY' },
+    failed: 'ACTIVE_UNHEALTHY',
+  },
+  delete: {
+    steps: [step('remove_database', ({ engine }, ref) => engine.remove(ref))],
+    done: { status: 'REMOVED' },
+    // What could not be removed can be asked for again, as DELETE is allowed from this status.
+    failed: 'ACTIVE_UNHEALTHY',
+  },
+}
+
+const LEASE_MS = 120_000
+const ATTEMPTS_MAX = 6
+const RETRY_BASE_MS = 2_000
+
+/** Runs what is left of a task. A second message for the same task finds it leased or finished and does nothing. */
+export async function runProjectTask(ctx: SystemCtx, id: string): Promise<void> {
+  const claimed = await claim(ctx, id)
+  if (!claimed) return
+  const { task, project } = claimed
+  const { steps } = JOBS[task.kind]
+  // Counted before the work, so that a step that kills its consumer each time also comes to an end.
+  if (task.attempts > ATTEMPTS_MAX) return fail(ctx, task, new Error(task.lastError ?? 'its consumers died'))
+  try {
+    for (const { name, run } of steps.filter(({ name }) => !task.stepsDone.includes(name))) {
+      const changes = await run(ctx, project)
+      if (!(await recordStep(ctx, task, name, changes))) return
+    }
+  } catch (error) {
+    return fail(ctx, task, error)
+  }
+  await finish(ctx, task, { state: 'done', project: JOBS[task.kind].done })
+}
+
+async function claim({ db, now }: SystemCtx, id: string): Promise<{ task: Task; project: Project } | undefined> {
+  const at = now()
+  const [task] = await db
+    .update(projectTasks)
+    .set({
+      state: 'running',
+      claim: crypto.randomUUID(),
+      leaseUntil: new Date(at.getTime() + LEASE_MS),
+      attempts: sql`${projectTasks.attempts} + 1`,
+    })
+    .where(
+      and(
+        eq(projectTasks.id, id),
+        or(
+          and(eq(projectTasks.state, 'pending'), lte(projectTasks.dueAt, at)),
+          and(eq(projectTasks.state, 'running'), lte(projectTasks.leaseUntil, at)),
+        ),
+      ),
+    )
+    .returning()
+  if (!task) return undefined
+  const [project] = await db.select().from(projects).where(eq(projects.ref, task.projectRef))
+  return project && { task, project }
+}
+
+/** False when the lease went to somebody else or the task was canceled: then nothing may be done any more. */
+async function recordStep({ db, now }: SystemCtx, task: Task, name: string, changes: Changes = {}): Promise<boolean> {
+  const recorded = await db
+    .update(projectTasks)
+    .set({
+      stepsDone: sql`array_append(${projectTasks.stepsDone}, ${name})`,
+      leaseUntil: new Date(now().getTime() + LEASE_MS),
+    })
+    .where(held(task))
+    .returning({ id: projectTasks.id })
+  if (recorded.length === 0) return false
+  if (Object.keys(changes).length > 0) await db.update(projects).set(changes).where(eq(projects.ref, task.projectRef))
+  return true
+}
+
+async function fail(ctx: SystemCtx, task: Task, error: unknown): Promise<void> {
+  const text = error instanceof Error ? error.message : String(error)
+  ctx.log.error('task_failed', {
+    task: task.id,
+    kind: task.kind,
+    project: task.projectRef,
+    attempt: task.attempts,
+    error: describeError(error),
+  })
+  if (task.attempts >= ATTEMPTS_MAX) {
+    return finish(ctx, task, {
+      state: 'failed',
+      project: { status: JOBS[task.kind].failed, statusReason: `${task.kind}: ${text}` },
+    })
+  }
+  const delayMs = RETRY_BASE_MS * 2 ** (task.attempts - 1)
+  const freed = await ctx.db
+    .update(projectTasks)
+    .set({
+      state: 'pending',
+      claim: null,
+      leaseUntil: null,
+      dueAt: new Date(ctx.now().getTime() + delayMs),
+      lastError: text,
+    })
+    .where(held(task))
+    .returning({ id: projectTasks.id })
+  if (freed.length > 0) {
+    await ctx.bindings.PROJECT_TASKS.send({ type: 'project-task', id: task.id }, { delaySeconds: delayMs / 1000 })
+  }
+}
+
+interface Outcome {
+  state: 'done' | 'failed'
+  project: Changes
+}
+
+/** The task's end and the project's new status commit together, and only for who still holds the lease. */
+async function finish(ctx: SystemCtx, task: Task, { state, project }: Outcome): Promise<void> {
+  await mutate(ctx, async ({ tx, trace }) => {
+    const ended = await tx
+      .update(projectTasks)
+      .set({ state, claim: null, leaseUntil: null, finishedAt: ctx.now() })
+      .where(held(task))
+      .returning({ id: projectTasks.id })
+    if (ended.length === 0) return
+    const [row] = await tx
+      .update(projects)
+      .set({ statusReason: null, ...project, ...(project.status === 'REMOVED' && { removedAt: ctx.now() }) })
+      .where(eq(projects.ref, task.projectRef))
+      .returning({ organizationId: projects.organizationId })
+    await trace({
+      action: `project.${task.kind}.${state}`,
+      organizationId: row?.organizationId,
+      projectRef: task.projectRef,
+      detail: { status: project.status },
+    })
+  })
+}
+
+const held = (task: Task) =>
+  and(eq(projectTasks.id, task.id), eq(projectTasks.state, 'running'), eq(projectTasks.claim, task.claim ?? ''))
+
+const SWEPT_MAX = 100
+/** A message sent this long ago may still be on its way; sooner than that the sweeper would only send doubles. */
+const GRACE_MS = 15_000
+
+/** Tasks whose message got lost or whose consumer died. */
+export async function sendDueProjectTasks({ db, now, bindings, log }: SystemCtx): Promise<void> {
+  const at = now()
+  const due = await db
+    .select({ id: projectTasks.id })
+    .from(projectTasks)
+    .where(
+      or(
+        and(eq(projectTasks.state, 'pending'), lte(projectTasks.dueAt, new Date(at.getTime() - GRACE_MS))),
+        and(eq(projectTasks.state, 'running'), lte(projectTasks.leaseUntil, at)),
+      ),
+    )
+    .orderBy(projectTasks.dueAt)
+    .limit(SWEPT_MAX)
+  if (due.length === 0) return
+  await bindings.PROJECT_TASKS.sendBatch(due.map(({ id }) => ({ body: { type: 'project-task', id } })))
+  log.info('tasks_sent_again', { count: due.length })
+}
+
+const BURIED_DELAY_MS = 60_000
+
+/** After its message failed for good, a task waits a while and is then taken up by the sweeper. */
+export async function buryProjectTask({ db, now }: SystemCtx, id: string): Promise<void> {
+  await db
+    .update(projectTasks)
+    .set({ dueAt: new Date(now().getTime() + BURIED_DELAY_MS) })
+    .where(and(eq(projectTasks.id, id), inArray(projectTasks.state, ['pending'])))
+}

@@ -1,0 +1,202 @@
+import * as z from 'zod'
+import { INSTANCE_SIZES, PROJECT_STATUSES, REGION_CODES, RELEASE_CHANNELS } from '../../db/schema/index.ts'
+import { Ref, Slug } from '../../http/values.ts'
+
+const Status = z.enum(PROJECT_STATUSES).meta({ id: 'ProjectStatus' })
+const RegionCode = z.enum(REGION_CODES).meta({ id: 'RegionCode' })
+const InstanceSize = z.enum(INSTANCE_SIZES).meta({ id: 'InstanceSize' })
+const SmartGroup = z.enum(['americas', 'emea', 'apac'])
+const Name = z.string().trim().min(1).max(256)
+
+const identity = {
+  id: z.string().meta({ description: 'Deprecated alias of ref', deprecated: true }),
+  ref: Ref,
+  organization_id: z.string().meta({ description: 'Deprecated alias of organization_slug', deprecated: true }),
+  organization_slug: Slug,
+  name: z.string(),
+  region: z.string(),
+  created_at: z.iso.datetime(),
+  status: Status,
+}
+
+export const CreatedProject = z.object(identity).meta({ id: 'CreatedProject' })
+
+export const Project = z
+  .object({
+    ...identity,
+    database: z.object({
+      host: z.string(),
+      version: z.string(),
+      postgres_engine: z.string(),
+      release_channel: z.string(),
+    }),
+  })
+  .meta({ id: 'Project' })
+
+/** DELETE and PATCH answer with the integer id. */
+export const ProjectHandle = z.object({ id: z.int(), ref: Ref, name: z.string() }).meta({ id: 'ProjectHandle' })
+
+const deprecated = (schema: z.ZodType) =>
+  schema.optional().meta({ deprecated: true, description: 'Deprecated: accepted, without effect' })
+
+export const CreateProject = z
+  .object({
+    name: Name,
+    organization_slug: Slug,
+    db_pass: z
+      .string()
+      .min(4)
+      .max(256)
+      .refine((text) => !text.includes('\0'), 'must not hold a NUL character'),
+    region_selection: z
+      .discriminatedUnion('type', [
+        z.object({ type: z.literal('specific'), code: RegionCode }),
+        z.object({ type: z.literal('smartGroup'), code: SmartGroup }),
+      ])
+      .optional(),
+    region: RegionCode.optional().meta({ deprecated: true, description: 'Deprecated: use region_selection' }),
+    desired_instance_size: InstanceSize.optional(),
+    template_url: z.undefined({ error: 'templates are not supported by this installation' }).optional(),
+    high_availability: z.literal(false, 'high availability is not supported by this installation').optional(),
+    organization_id: deprecated(z.string()),
+    plan: deprecated(z.enum(['free', 'pro'])),
+    kps_enabled: deprecated(z.boolean()),
+    release_channel: deprecated(z.enum(RELEASE_CHANNELS)),
+    postgres_engine: deprecated(z.enum(['15', '17', '17-oriole'])),
+  })
+  .meta({ id: 'CreateProject' })
+
+export const UpdateProject = z.object({ name: Name }).meta({ id: 'UpdateProject' })
+
+const Database = z.object({
+  infra_compute_size: z.string().optional(),
+  region: z.string(),
+  status: z.string(),
+  cloud_provider: z.string(),
+  identifier: z.string(),
+  type: z.enum(['PRIMARY', 'READ_REPLICA']),
+})
+
+export const ProjectPage = z
+  .object({
+    projects: z.array(
+      z.object({
+        ref: Ref,
+        name: z.string(),
+        cloud_provider: z.string(),
+        region: z.string(),
+        is_branch: z.boolean(),
+        status: Status,
+        inserted_at: z.iso.datetime(),
+        databases: z.array(Database),
+      }),
+    ),
+    pagination: z.object({ count: z.int(), limit: z.int(), offset: z.int() }),
+  })
+  .meta({ id: 'ProjectPage' })
+
+const Statuses = z.string().transform((text, check) => {
+  const statuses = text.split(',').map((status) => Status.safeParse(status.trim()))
+  const known = statuses.flatMap((status) => (status.success ? [status.data] : []))
+  if (known.length < statuses.length) check.addIssue(`must be project statuses separated by commas`)
+  return known
+})
+
+export const ProjectPageQuery = z.object({
+  offset: z.coerce.number().int().min(0).max(1_000_000).default(0),
+  limit: z.coerce.number().int().min(1).max(100).default(100),
+  search: z.string().max(256).optional(),
+  sort: z.enum(['name_asc', 'name_desc', 'created_asc', 'created_desc']).default('name_asc'),
+  statuses: Statuses.optional().meta({ description: 'Project statuses, separated by commas' }),
+})
+
+export const ProjectListQueryV2 = z
+  .object({
+    'page[size]': z.coerce.number().int().min(1).max(100).default(20),
+    'page[after]': z.string().min(1).optional(),
+    'page[before]': z.string().min(1).optional(),
+    sort: z.enum(['inserted_at', '-inserted_at']).default('inserted_at'),
+    search: z.string().min(1).max(256).optional(),
+  })
+  .refine((query) => !(query['page[after]'] && query['page[before]']), {
+    path: ['page[before]'],
+    message: 'cannot go with page[after]',
+  })
+
+export const ProjectListV2 = z
+  .object({
+    data: z.array(
+      z.object({
+        type: z.literal('project'),
+        id: Ref,
+        attributes: z.object({
+          name: z.string(),
+          status: Status,
+          cloud_provider: z.string(),
+          region: z.string(),
+          inserted_at: z.iso.datetime(),
+          databases: z.array(Database),
+        }),
+      }),
+    ),
+    links: z.object({
+      first: z.string().nullable(),
+      prev: z.string().nullable(),
+      next: z.string().nullable(),
+    }),
+  })
+  .meta({ id: 'ProjectListV2' })
+
+const SpecificRegion = z.object({
+  name: z.string(),
+  code: RegionCode,
+  type: z.literal('specific'),
+  provider: z.enum(['AWS', 'AWS_K8S', 'AWS_NIMBUS']),
+})
+const GroupRegion = z.object({ name: z.string(), code: SmartGroup, type: z.literal('smartGroup') })
+
+export const Regions = z
+  .object({
+    recommendations: z.object({ smartGroup: GroupRegion, specific: z.array(SpecificRegion) }),
+    all: z.object({ smartGroup: z.array(GroupRegion), specific: z.array(SpecificRegion) }),
+  })
+  .meta({ id: 'Regions' })
+
+export const RegionsQuery = z.object({
+  organization_slug: Slug,
+  continent: z.enum(['NA', 'SA', 'EU', 'AF', 'AS', 'OC', 'AN']).optional(),
+  desired_instance_size: InstanceSize.optional(),
+})
+
+export const RestoreVersions = z
+  .object({
+    available_versions: z.array(
+      z.object({ version: z.string(), release_channel: z.enum(RELEASE_CHANNELS), postgres_engine: z.string() }),
+    ),
+  })
+  .meta({ id: 'RestoreVersions' })
+
+const SERVICES = ['auth', 'db', 'db_postgres_user', 'pooler', 'realtime', 'rest', 'storage', 'pg_bouncer'] as const
+const Service = z.enum(SERVICES)
+
+/** `?services=db,rest`, `?services=db&services=rest` and `?services[]=db` are all in use. */
+const Services = z
+  .union([z.string(), z.array(z.string())])
+  .transform((value) => [value].flat().flatMap((text) => text.split(',').map((name) => name.trim())))
+  .pipe(z.array(Service).min(1))
+
+export const HealthQuery = z.object({
+  services: Services.meta({ description: 'Service names, separated by commas or repeated' }),
+  timeout_ms: z.coerce.number().int().min(0).max(10_000).default(5_000),
+})
+
+export const Health = z
+  .array(
+    z.object({
+      name: Service,
+      healthy: z.boolean(),
+      status: z.enum(['COMING_UP', 'ACTIVE_HEALTHY', 'UNHEALTHY']),
+      error: z.string().optional(),
+    }),
+  )
+  .meta({ id: 'ServicesHealth' })

@@ -1,0 +1,135 @@
+import { and, eq, inArray, isNull } from 'drizzle-orm'
+import type * as z from 'zod'
+import { findOrganization, type ProjectAccess, requirePermission, visibleProjects } from '../../auth/access.ts'
+import { uniqueViolation } from '../../db/failure.ts'
+import { type Mutation, mutate } from '../../db/mutate.ts'
+import { organizations, projects, projectTasks } from '../../db/schema/index.ts'
+import type { Ctx } from '../../env.ts'
+import { ApiError } from '../../http/error.ts'
+import { randomLetters } from '../../http/values.ts'
+import { toCreatedProject, toProject, toProjectHandle } from './convert.ts'
+import type { CreateProject, UpdateProject } from './schema.ts'
+import { sealSecrets } from './secrets.ts'
+import { DEFAULT_REGION, GROUP_REGION, TRANSITIONS, type TransitionKind } from './values.ts'
+
+const NAME_TAKEN = 'projects_name_once'
+
+export async function listProjects(ctx: Ctx) {
+  const rows = await ctx.db
+    .select({ project: projects, organizationSlug: organizations.slug })
+    .from(projects)
+    .innerJoin(organizations, eq(organizations.id, projects.organizationId))
+    .where(visibleProjects(ctx.principal))
+    .orderBy(projects.createdAt, projects.ref)
+  return rows.map(({ project, organizationSlug }) => toProject({ ...project, organizationSlug }, ctx.engine))
+}
+
+export async function createProject(ctx: Ctx, input: z.output<typeof CreateProject>) {
+  const organization = await findOrganization(ctx, input.organization_slug)
+  requirePermission(organization.role, 'projects:write')
+  const ref = randomLetters()
+  const sealed = await sealSecrets(ctx, ref, { password: input.db_pass, runnerPassword: randomLetters(32) })
+  const row = await mutate(ctx, async (mutation) => {
+    const [project] = await mutation.tx
+      .insert(projects)
+      .values({
+        ref,
+        organizationId: organization.id,
+        name: input.name,
+        region: regionOf(input),
+        instanceSize: input.desired_instance_size ?? 'nano',
+        status: 'COMING_UP',
+        createdAt: ctx.now(),
+        ...sealed,
+      })
+      .returning()
+      .catch((error) => rejectTakenName(error, input.name))
+    if (!project) throw new Error('the project was not inserted')
+    await startTask(ctx, mutation, ref, 'create')
+    await mutation.trace({ action: 'project.create', organizationId: organization.id, projectRef: ref })
+    return project
+  })
+  return toCreatedProject({ ...row, organizationSlug: organization.slug })
+}
+
+function regionOf({ region, region_selection: selection }: z.output<typeof CreateProject>) {
+  if (!selection) return region ?? DEFAULT_REGION
+  return selection.type === 'specific' ? selection.code : GROUP_REGION[selection.code]
+}
+
+export async function updateProject(ctx: Ctx, project: ProjectAccess, { name }: z.output<typeof UpdateProject>) {
+  await mutate(ctx, async ({ tx, trace }) => {
+    await tx
+      .update(projects)
+      .set({ name })
+      .where(and(eq(projects.ref, project.ref), isNull(projects.removedAt)))
+      .catch((error) => rejectTakenName(error, name))
+    await trace({ ...subject(project), action: 'project.update', detail: { fields: ['name'] } })
+  })
+  return toProjectHandle({ ...project, name })
+}
+
+/** Moves the project into the status of the running change and hands the change to a job, in one transaction. */
+export async function startTransition(ctx: Ctx, project: ProjectAccess, kind: TransitionKind): Promise<void> {
+  const { from, during } = TRANSITIONS[kind]
+  await mutate(ctx, async (mutation) => {
+    const moved = await mutation.tx
+      .update(projects)
+      .set({ status: during, statusReason: null })
+      .where(and(eq(projects.ref, project.ref), inArray(projects.status, from)))
+      .returning({ ref: projects.ref })
+    if (moved.length === 0) throw refuseTransition(project, kind)
+    await startTask(ctx, mutation, project.ref, kind)
+    await mutation.trace({ ...subject(project), action: `project.${kind}` })
+  })
+}
+
+function refuseTransition(project: ProjectAccess, kind: TransitionKind): ApiError {
+  if (kind === 'delete') return new ApiError('bad_request.project.not_ready_for_deletion')
+  const allowed = TRANSITIONS[kind].from.join(' or ')
+  return new ApiError('conflict.project_status', { detail: `its status is ${project.status}, not ${allowed}` })
+}
+
+export async function removeProject(ctx: Ctx, project: ProjectAccess) {
+  await startTransition(ctx, project, 'delete')
+  return toProjectHandle(project)
+}
+
+/** Gives up a restore that still runs: what it has opened by then is closed again, and the project stays paused. */
+export async function cancelRestore(ctx: Ctx, project: ProjectAccess): Promise<void> {
+  await mutate(ctx, async (mutation) => {
+    const { tx } = mutation
+    const canceled = await tx
+      .update(projectTasks)
+      .set({ state: 'canceled', finishedAt: ctx.now(), leaseUntil: null, claim: null })
+      .where(
+        and(
+          eq(projectTasks.projectRef, project.ref),
+          eq(projectTasks.kind, 'restore'),
+          inArray(projectTasks.state, ['pending', 'running']),
+        ),
+      )
+      .returning({ id: projectTasks.id })
+    if (canceled.length === 0) {
+      throw new ApiError('conflict.project_status', { detail: `its status is ${project.status}, not RESTORING` })
+    }
+    await tx.update(projects).set({ status: 'PAUSING' }).where(eq(projects.ref, project.ref))
+    await startTask(ctx, mutation, project.ref, 'pause')
+    await mutation.trace({ ...subject(project), action: 'project.restore.cancel' })
+  })
+}
+
+async function startTask(ctx: Ctx, { tx, enqueue }: Mutation, ref: string, kind: TransitionKind | 'create') {
+  const [task] = await tx
+    .insert(projectTasks)
+    .values({ projectRef: ref, kind, dueAt: ctx.now(), createdAt: ctx.now() })
+    .returning({ id: projectTasks.id })
+  if (task) enqueue({ type: 'project-task', id: task.id })
+}
+
+const subject = ({ organizationId, ref }: ProjectAccess) => ({ organizationId, projectRef: ref })
+
+function rejectTakenName(error: unknown, name: string): never {
+  if (uniqueViolation(error) === NAME_TAKEN) throw new ApiError('conflict.project_name', { detail: name, cause: error })
+  throw error
+}

@@ -1,0 +1,24 @@
+import { buryProjectTask, runProjectTask, sendDueProjectTasks } from './areas/projects/jobs.ts'
+import { heartbeats } from './db/schema/index.ts'
+import type { SystemCtx } from './env.ts'
+import type { Handlers } from './queue/consume.ts'
+import type { Duties } from './queue/sweep.ts'
+
+export const handlers: Handlers = {
+  'project-task': {
+    run: (ctx, { id }) => runProjectTask(ctx, id),
+    bury: (ctx, { id }) => buryProjectTask(ctx, id),
+  },
+  heartbeat: { run: (ctx, { at }) => recordHeartbeat(ctx, new Date(at)) },
+}
+
+export const duties: Duties = {
+  heartbeat: ({ bindings, now }) => bindings.PROJECT_TASKS.send({ type: 'heartbeat', at: now().getTime() }),
+  project_tasks: sendDueProjectTasks,
+  sql_sessions: ({ engine }) => engine.sweep(),
+}
+
+/** A message that came all the way from the cron through the queue: /health reads when that last happened. */
+async function recordHeartbeat({ db }: SystemCtx, at: Date): Promise<void> {
+  await db.insert(heartbeats).values({ name: 'queue', at }).onConflictDoUpdate({ target: heartbeats.name, set: { at } })
+}

@@ -1,0 +1,21 @@
+import { S3Client } from '@aws-sdk/client-s3'
+import type { Config } from '../env.ts'
+
+const clients = new WeakMap<Config, S3Client>()
+
+/** The client of the bucket S3_BUCKET; one an isolate, since it holds no connection. */
+export function openBlobs(config: Config): S3Client {
+  const known = clients.get(config)
+  if (known) return known
+  const client = new S3Client({
+    endpoint: config.S3_ENDPOINT,
+    region: config.S3_REGION,
+    credentials: { accessKeyId: config.S3_ACCESS_KEY_ID, secretAccessKey: config.S3_SECRET_ACCESS_KEY },
+    forcePathStyle: true,
+    // With the default, streams go out in a chunked form that most servers refuse or store as it came.
+    requestChecksumCalculation: 'WHEN_REQUIRED',
+    responseChecksumValidation: 'WHEN_REQUIRED',
+  })
+  clients.set(config, client)
+  return client
+}

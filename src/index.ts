@@ -1,0 +1,13 @@
+import { createApp } from './app.ts'
+import { duties, handlers } from './background.ts'
+import type { Bindings } from './env.ts'
+import { createConsumer } from './queue/consume.ts'
+import { createSweeper } from './queue/sweep.ts'
+
+export { RateLimiter } from './objects/rate-limiter.ts'
+
+export default {
+  fetch: createApp().fetch,
+  queue: createConsumer(handlers),
+  scheduled: createSweeper(duties),
+} satisfies ExportedHandler<Bindings>
