@@ -1,0 +1,33 @@
+import { execFileSync } from 'node:child_process'
+import { unstable_readConfig } from 'wrangler'
+import { migrateControlDatabase } from './control-database.ts'
+import { describeFailure } from './lifetime.ts'
+import { StartError } from './start-error.ts'
+
+const SECRETS = ['DATABASE_URL', 'ENGINE_URL', 'ENCRYPTION_KEY', 'S3_ACCESS_KEY_ID', 'S3_SECRET_ACCESS_KEY']
+const VARIABLES = ['BASE_URL', 'PROJECT_DOMAIN', 'DATABASE_HOST', 'DATABASE_PORT', 'S3_ENDPOINT']
+
+/** Refuses to deploy what could not run; then migrations first, as the new code needs them and the old bears them. */
+async function deploy(): Promise<void> {
+  const { DATABASE_URL } = process.env
+  if (!DATABASE_URL) throw new StartError('Set DATABASE_URL to the control database: its migrations run first.')
+  const { vars } = unstable_readConfig({ config: 'wrangler.toml' })
+  const unset = VARIABLES.filter((name) => !vars[name])
+  if (unset.length > 0) throw new StartError(`wrangler.toml, [vars], lacks ${unset.join(', ')} (README, Settings).`)
+  const missing = SECRETS.filter((name) => !deployedSecrets().includes(name))
+  if (missing.length > 0) {
+    throw new StartError(`The Worker lacks secrets: ${missing.map((name) => `wrangler secret put ${name}`).join('; ')}`)
+  }
+  await migrateControlDatabase(DATABASE_URL)
+  execFileSync('wrangler', ['deploy', ...process.argv.slice(2)], { stdio: 'inherit' })
+}
+
+function deployedSecrets(): string[] {
+  const listed = execFileSync('wrangler', ['secret', 'list', '--format', 'json'], { encoding: 'utf8' })
+  return (JSON.parse(listed) as { name: string }[]).map(({ name }) => name)
+}
+
+deploy().catch((error) => {
+  console.error(describeFailure(error))
+  process.exitCode = 1
+})

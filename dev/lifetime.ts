@@ -1,0 +1,50 @@
+import { StartError } from './start-error.ts'
+
+const SIGNALS = ['SIGINT', 'SIGTERM', 'SIGHUP']
+
+interface Running {
+  stop(): Promise<void>
+}
+
+/** What runs, and how it ends: the last started stops first, whatever the moment we are told to end. */
+export function openLifetime() {
+  const running: Running[] = []
+  const starting = new Set<Promise<unknown>>()
+  let ending: Promise<void> | undefined
+
+  /** Starts a part; a part that comes up while we are ending is stopped at once. */
+  function add<T extends Running>(part: Promise<T>): Promise<T> {
+    const added = part.then((ready) => {
+      running.push(ready)
+      return ready
+    })
+    starting.add(added)
+    added.catch(() => {}).finally(() => starting.delete(added))
+    return added
+  }
+
+  function end(): Promise<void> {
+    ending ??= stopAll()
+    return ending
+  }
+
+  async function stopAll() {
+    await Promise.allSettled(starting)
+    for (const part of running.splice(0).reverse()) await part.stop()
+  }
+
+  function onSignal(work: () => void) {
+    for (const signal of SIGNALS) process.on(signal, work)
+    // Miniflare would end the process at once; ending in order is ours alone.
+    process.on('newListener', (event: string, listener: () => void) => {
+      if (SIGNALS.includes(event) && listener !== work) queueMicrotask(() => process.off(event, listener))
+    })
+  }
+  return { add, end, onSignal, isEnding: () => ending !== undefined }
+}
+
+/** One line for what the reader can put right, the whole trace for what we must. */
+export function describeFailure(error: unknown): string {
+  if (error instanceof StartError) return error.message
+  return error instanceof Error ? (error.stack ?? error.message) : String(error)
+}

@@ -1,0 +1,200 @@
+import pg from 'pg'
+import { isSameAddress, type PostgresAddress } from '../neon-proxy.ts'
+
+export interface ConnectionsOptions {
+  postgres: PostgresAddress
+  pooledRoles: readonly string[]
+  connectionsMax: number
+  connectTimeoutMs: number
+}
+
+export interface Lease {
+  client: pg.ClientBase
+  /** The name to prepare a statement under, so that Postgres plans it once for each connection. */
+  statementName(query: string): string | undefined
+  /** Prepares every statement anew from here on: a table has changed under the plans. */
+  forgetPlans(): void
+  /** Postgres's word on the session after the last statement: `I` is outside of any transaction. */
+  transactionStatus(): string | null
+  /** Cuts the connection; Postgres then stops what it was doing for it. */
+  abort(): void
+  /** Ends the lease; a connection that may carry session state is `clean: false` and dies with it. */
+  release(outcome: { clean: boolean }): void
+}
+
+export interface Connections {
+  acquire(connectionString: string): Promise<Lease>
+  close(): Promise<void>
+}
+
+export class RefusedConnection extends Error {
+  readonly code: string
+  constructor(code: string, message: string) {
+    super(message)
+    this.code = code
+  }
+}
+
+const POOLS_MAX = 8
+const STATEMENTS_MAX = 500
+
+interface Pool {
+  connections: pg.Pool
+  names: Map<string, string>
+  generation: number
+}
+
+/**
+ * Session state must not pass from one request to the next. Only roles that promise to leave none behind are pooled;
+ * every other role gets a connection of its own per request, so nothing it does can outlive the request.
+ */
+export function openConnections(options: ConnectionsOptions): Connections {
+  const { postgres, pooledRoles, connectionsMax, connectTimeoutMs } = options
+  const pools = new Map<string, Pool>()
+  const single = openGate(connectionsMax, connectTimeoutMs)
+
+  function parse(connectionString: string) {
+    if (!URL.canParse(connectionString)) throw new RefusedConnection('08001', 'the connection string is not a URL')
+    const url = new URL(connectionString)
+    if (!isSameAddress(postgres, url.hostname, Number(url.port || 5432))) {
+      throw new RefusedConnection('08001', 'this proxy serves another Postgres than the connection string names')
+    }
+    const options = url.searchParams.get('options')
+    return {
+      host: postgres.host,
+      port: postgres.port,
+      user: decodeURIComponent(url.username),
+      password: decodeURIComponent(url.password),
+      database: decodeURIComponent(url.pathname.slice(1)),
+      application_name: url.searchParams.get('application_name') ?? undefined,
+      connectionTimeoutMillis: connectTimeoutMs,
+      // Statements of a batch go out together: they are one transaction, so the first failure stops the others.
+      pipeline: true,
+      ...(options ? { options } : {}),
+    }
+  }
+
+  function pool(connectionString: string, config: ReturnType<typeof parse>): Pool {
+    const known = pools.get(connectionString)
+    if (known) return known
+    if (pools.size >= POOLS_MAX) evictIdle()
+    if (pools.size >= POOLS_MAX) throw new RefusedConnection('53300', 'too many different connection strings')
+    const connections = new pg.Pool({ ...config, max: connectionsMax, idleTimeoutMillis: 60_000 })
+    connections.on('error', ignore)
+    const created = { connections, names: new Map<string, string>(), generation: 0 }
+    pools.set(connectionString, created)
+    return created
+  }
+
+  function evictIdle() {
+    for (const [connectionString, { connections }] of pools) {
+      if (connections.totalCount !== connections.idleCount || connections.waitingCount > 0) continue
+      pools.delete(connectionString)
+      void connections.end()
+    }
+  }
+
+  async function acquire(connectionString: string): Promise<Lease> {
+    const config = parse(connectionString)
+    if (!pooledRoles.includes(config.user)) return acquireSingle(config)
+    const shared = pool(connectionString, config)
+    const client = await shared.connections.connect()
+    client.on('error', ignore)
+    return {
+      ...sessionOf(client),
+      statementName: (query) => nameIn(shared, query),
+      forgetPlans() {
+        shared.names.clear()
+        shared.generation += 1
+      },
+      release({ clean }) {
+        client.off('error', ignore)
+        client.release(!clean)
+      },
+    }
+  }
+
+  async function acquireSingle(config: ReturnType<typeof parse>): Promise<Lease> {
+    await single.enter()
+    const client = new pg.Client(config)
+    client.on('error', ignore)
+    try {
+      await client.connect()
+    } catch (error) {
+      single.leave()
+      throw error
+    }
+    return {
+      ...sessionOf(client),
+      statementName: () => undefined,
+      forgetPlans() {},
+      release: () => void client.end().finally(single.leave),
+    }
+  }
+
+  async function close() {
+    await Promise.all([...pools.values()].map(({ connections }) => connections.end()))
+  }
+  return { acquire, close }
+}
+
+function nameIn({ names, generation }: Pool, query: string): string | undefined {
+  const known = names.get(query)
+  if (known || names.size >= STATEMENTS_MAX) return known
+  const name = `s${generation}_${names.size}`
+  names.set(query, name)
+  return name
+}
+
+function sessionOf(client: pg.ClientBase): Pick<Lease, 'client' | 'transactionStatus' | 'abort'> {
+  const { connection, getTransactionStatus } = client as DriverClient
+  return {
+    client,
+    transactionStatus: () => getTransactionStatus.call(client),
+    abort: () => connection.stream.destroy(),
+  }
+}
+
+// What every client of the driver has, and its types do not name.
+interface DriverClient extends pg.ClientBase {
+  connection: { stream: { destroy(): void } }
+  getTransactionStatus(): string | null
+}
+
+// A lost connection fails the query that runs on it; the event itself needs no further answer.
+function ignore() {}
+
+/** Lets `max` in at a time; the others wait in order, `timeoutMs` at most. */
+function openGate(max: number, timeoutMs: number) {
+  let inside = 0
+  const waiting = new Set<() => void>()
+
+  function enter(): Promise<void> {
+    if (inside < max) {
+      inside += 1
+      return Promise.resolve()
+    }
+    return new Promise((resolve, reject) => {
+      const admit = () => {
+        clearTimeout(timer)
+        resolve()
+      }
+      const timer = setTimeout(() => {
+        waiting.delete(admit)
+        reject(new RefusedConnection('53300', 'too many connections'))
+      }, timeoutMs)
+      waiting.add(admit)
+    })
+  }
+
+  function leave() {
+    const [next] = waiting
+    if (!next) {
+      inside -= 1
+      return
+    }
+    waiting.delete(next)
+    next()
+  }
+  return { enter, leave }
+}

@@ -1,0 +1,37 @@
+export interface Credentials {
+  base_url: string
+  access_token: string
+  organization_slug: string
+}
+
+export function stepLine(name: string, ms: number): string {
+  return `  ${name.padEnd(12)} ${(ms / 1000).toFixed(1)} s`
+}
+
+/** What a newcomer reads first; each curl line works when pasted, in this order: the last waits for the database. */
+export function readyText({ base_url, access_token, organization_slug }: Credentials, credentialsFile: string): string {
+  const bearer = `-H 'authorization: Bearer ${access_token}'`
+  const json = `-H 'content-type: application/json'`
+  const project = JSON.stringify({ name: 'first', organization_slug, db_pass: 'change-me-soon', region: 'us-east-1' })
+  const query = JSON.stringify({ query: 'select version()' })
+  const newestRef = `$(curl -s ${base_url}/v1/projects ${bearer} | grep -o '"ref":"[a-z]*"' | head -n 1 | cut -d '"' -f 4)`
+  return `
+Pilothouse is ready.
+
+  base URL      ${base_url}
+  access token  ${access_token}
+  organization  ${organization_slug}
+  API to read   ${base_url}/docs
+  saved in      ${credentialsFile}
+
+Try it:
+
+curl -s ${base_url}/v1/organizations ${bearer}
+
+curl -s -X POST ${base_url}/v1/projects ${bearer} ${json} -d '${project}'
+
+curl -sf --retry 20 --retry-delay 1 --retry-all-errors ${base_url}/v1/projects/${newestRef}/database/query ${bearer} ${json} -d '${query}'
+
+Ctrl-C stops everything; the data stays.
+`
+}

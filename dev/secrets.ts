@@ -1,0 +1,40 @@
+import { randomBytes } from 'node:crypto'
+import { readFile, writeFile } from 'node:fs/promises'
+import { join } from 'node:path'
+import { errorCode, StartError } from './start-error.ts'
+
+const NAMES = ['ENCRYPTION_KEY', 'CONTROL_PASSWORD', 'S3_ACCESS_KEY_ID', 'S3_SECRET_ACCESS_KEY'] as const
+
+/** The secrets of a data folder: what it holds can be read with them alone. */
+export type LocalSecrets = Record<(typeof NAMES)[number], string>
+
+export async function readSecrets(folder: string, { isNew }: { isNew: boolean }): Promise<LocalSecrets> {
+  const file = join(folder, 'secrets.json')
+  try {
+    return check(JSON.parse(await readFile(file, 'utf8')))
+  } catch (error) {
+    // New secrets for old data would lock everyone out of it.
+    if (isNew && errorCode(error) === 'ENOENT') return makeSecrets(file)
+    const reason = errorCode(error) ?? 'not as we wrote it'
+    throw new StartError(
+      `Cannot read ${file} (${reason}): bring it back, or \`npm start -- --reset\` starts with empty data.`,
+    )
+  }
+}
+
+function check(value: unknown): LocalSecrets {
+  const known = value as Partial<LocalSecrets>
+  if (NAMES.some((name) => typeof known[name] !== 'string')) throw new Error('incomplete')
+  return known as LocalSecrets
+}
+
+async function makeSecrets(file: string): Promise<LocalSecrets> {
+  const secrets: LocalSecrets = {
+    ENCRYPTION_KEY: `k1:${randomBytes(32).toString('base64')}`,
+    CONTROL_PASSWORD: randomBytes(24).toString('hex'),
+    S3_ACCESS_KEY_ID: randomBytes(10).toString('hex'),
+    S3_SECRET_ACCESS_KEY: randomBytes(24).toString('hex'),
+  }
+  await writeFile(file, `${JSON.stringify(secrets, null, 2)}\n`, { mode: 0o600, flag: 'wx' })
+  return secrets
+}

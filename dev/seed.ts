@@ -1,0 +1,79 @@
+import { eq } from 'drizzle-orm'
+import { drizzle } from 'drizzle-orm/node-postgres'
+import pg from 'pg'
+import { hashToken, newAccessToken } from '../src/auth/token.ts'
+import * as schema from '../src/db/schema/index.ts'
+
+const { accessTokens, memberRoles, organizations, users } = schema
+
+export type ControlDb = ReturnType<typeof openControlDatabase>['db']
+
+/** The control database from Node, for the seed and the admin commands; the Worker has its own way there. */
+export function openControlDatabase(url: string) {
+  const pool = new pg.Pool({ connectionString: url, max: 2 })
+  return { db: drizzle(pool, { schema }), close: () => pool.end() }
+}
+
+interface Owner {
+  username: string
+  email: string
+  organization: { slug: string; name: string }
+  plan: (typeof schema.organizations.$inferSelect)['plan']
+}
+
+const OWNER: Owner = {
+  username: 'owner',
+  email: 'owner@localhost.localdomain',
+  organization: { slug: 'my-organization', name: 'My organization' },
+  plan: 'enterprise',
+}
+
+/** The first user with an organization and a new token. Repeating it finds user and organization as they are. */
+export async function seedOwner(
+  { controlUrl, knownToken }: { controlUrl: string; knownToken?: string },
+  owner: Owner = OWNER,
+): Promise<{ access_token: string; organization_slug: string }> {
+  const { db, close } = openControlDatabase(controlUrl)
+  try {
+    const { slug } = owner.organization
+    if (knownToken && (await tokenWorks(db, knownToken))) return { access_token: knownToken, organization_slug: slug }
+    const userId = await upsertUser(db, owner.username, owner.email)
+    await db
+      .insert(organizations)
+      .values({ ...owner.organization, plan: owner.plan })
+      .onConflictDoNothing()
+    const [organization] = await db.select().from(organizations).where(eq(organizations.slug, slug))
+    if (!organization) throw new Error(`the organization ${slug} was not seeded`)
+    await db
+      .insert(memberRoles)
+      .values({ organizationId: organization.id, userId, role: 'owner' })
+      .onConflictDoNothing()
+    return { access_token: await issueToken(db, { userId, name: 'npm start' }), organization_slug: slug }
+  } finally {
+    await close()
+  }
+}
+
+async function tokenWorks(db: ControlDb, token: string): Promise<boolean> {
+  const [row] = await db
+    .select()
+    .from(accessTokens)
+    .where(eq(accessTokens.hash, await hashToken(token)))
+  return row !== undefined && row.revokedAt === null
+}
+
+export async function upsertUser(db: ControlDb, username: string, email: string): Promise<string> {
+  await db.insert(users).values({ username, primaryEmail: email }).onConflictDoNothing()
+  const [user] = await db.select().from(users).where(eq(users.username, username))
+  if (!user) throw new Error(`another user has the e-mail address ${email}`)
+  return user.id
+}
+
+type TokenFields = Pick<typeof accessTokens.$inferInsert, 'userId' | 'name' | 'scopes' | 'expiresAt'>
+
+/** The clear token is returned once; only its hash is stored. */
+export async function issueToken(db: ControlDb, fields: TokenFields): Promise<string> {
+  const token = newAccessToken()
+  await db.insert(accessTokens).values({ ...fields, hash: await hashToken(token) })
+  return token
+}

@@ -1,0 +1,32 @@
+import { resolve } from 'node:path'
+import { PORT_SETTINGS } from './ports.ts'
+import { StartError } from './start-error.ts'
+
+export interface Settings {
+  folder: string
+  baseUrl: string
+  ports: Record<keyof typeof PORT_SETTINGS, number>
+}
+
+const PORTS = { api: 8787, postgres: 54322, proxy: 54330, s3: 54331 }
+
+/** What the environment says about a start on one machine; README, Settings, lists it. */
+export function readSettings(env: NodeJS.ProcessEnv): Settings {
+  const ports = { ...PORTS }
+  for (const service of Object.keys(PORTS) as (keyof typeof PORTS)[]) {
+    ports[service] = readPort(env, PORT_SETTINGS[service], PORTS[service])
+  }
+  return {
+    folder: resolve(env.PILOTHOUSE_DATA || '.local'),
+    baseUrl: env.BASE_URL || `http://127.0.0.1:${ports.api}`,
+    ports,
+  }
+}
+
+function readPort(env: NodeJS.ProcessEnv, name: string, usual: number): number {
+  const text = env[name]
+  if (!text) return usual
+  const port = Number(text)
+  if (Number.isInteger(port) && port > 0 && port < 65_536) return port
+  throw new StartError(`${name}=${text} is not a port: give a number from 1 to 65535.`)
+}

@@ -1,0 +1,110 @@
+import { readFile, rm, writeFile } from 'node:fs/promises'
+import { join, relative } from 'node:path'
+import { describeFailure, openLifetime } from './lifetime.ts'
+import { freePort, type PORT_SETTINGS } from './ports.ts'
+import { holder } from './postgres/data-folder.ts'
+import { type Credentials, readyText, stepLine } from './report.ts'
+import { seedOwner } from './seed.ts'
+import { startServices } from './services.ts'
+import { readSettings } from './settings.ts'
+import { StartError } from './start-error.ts'
+import { buildWorker, startWorker } from './worker.ts'
+
+const lifetime = openLifetime()
+lifetime.onSignal(() => {
+  // A second Ctrl-C does not wait: Postgres recovers from its log at the next start.
+  if (lifetime.isEnding()) process.exit(1)
+  console.log('\nStopping…')
+  lifetime.end().then(() => process.exit(0), fail)
+})
+start().catch(endBecause)
+
+async function endBecause(error: unknown) {
+  if (lifetime.isEnding()) return
+  await lifetime.end().catch(() => {})
+  fail(error)
+}
+
+function fail(error: unknown) {
+  console.error(describeFailure(error))
+  process.exit(1)
+}
+
+async function start() {
+  const { folder, ports, baseUrl } = readSettings(process.env)
+  const startedAt = performance.now()
+  await checkUnused(folder)
+  if (process.argv.includes('--reset')) await deleteData(folder)
+  for (const service of Object.keys(ports) as (keyof typeof PORT_SETTINGS)[]) await freePort(ports[service], service)
+
+  console.log('Starting Pilothouse')
+  const bundle = join(folder, 'bundle')
+  const [services] = await Promise.all([
+    lifetime.add(startServices({ folder, ports, baseUrl, durable: true, onStep: showStep })),
+    timed('build', () => buildWorker({ folder: bundle })),
+  ])
+  void services.ended.then(() =>
+    endBecause(new StartError(`Postgres ended by itself (log: ${join(folder, 'postgres.log')}).`)),
+  )
+  const credentials = await timed('owner', () => saveCredentials(folder, services.controlUrl, baseUrl))
+  await timed('worker', () =>
+    lifetime.add(
+      startWorker({
+        bundle,
+        port: ports.api,
+        bindings: { ...services.vars, ...services.secrets },
+        folder: join(folder, 'worker'),
+      }),
+    ),
+  )
+  showStep('all', performance.now() - startedAt)
+  console.log(readyText(credentials, relative(process.cwd(), credentialsFile(folder))))
+}
+
+function showStep(name: string, ms: number) {
+  console.log(stepLine(name, ms))
+}
+
+async function timed<T>(name: string, work: () => Promise<T>): Promise<T> {
+  const startedAt = performance.now()
+  const result = await work()
+  showStep(name, performance.now() - startedAt)
+  return result
+}
+
+async function checkUnused(folder: string) {
+  const pid = await holder(join(folder, 'postgres'))
+  if (!pid) return
+  throw new StartError(
+    `${folder} is in use by Postgres, process ${pid}: stop the other start first (if it is gone: kill -INT ${pid}).`,
+  )
+}
+
+const DATA = [
+  'postgres',
+  'postgres.password',
+  'postgres.log',
+  's3',
+  'worker',
+  'bundle',
+  'secrets.json',
+  'credentials.json',
+]
+
+// By name, so that a folder which holds other things too loses nothing but ours.
+async function deleteData(folder: string) {
+  for (const name of DATA) await rm(join(folder, name), { recursive: true, force: true })
+}
+
+function credentialsFile(folder: string) {
+  return join(folder, 'credentials.json')
+}
+
+async function saveCredentials(folder: string, controlUrl: string, baseUrl: string): Promise<Credentials> {
+  const file = credentialsFile(folder)
+  const known: Partial<Credentials> = await readFile(file, 'utf8').then(JSON.parse, () => ({}))
+  const owner = await seedOwner({ controlUrl, knownToken: known.access_token })
+  const credentials = { base_url: baseUrl, ...owner }
+  await writeFile(file, `${JSON.stringify(credentials, null, 2)}\n`, { mode: 0o600 })
+  return credentials
+}

@@ -1,0 +1,14 @@
+import { controlUrlOf } from './control-database.ts'
+import { readSecrets } from './secrets.ts'
+import { readSettings } from './settings.ts'
+import { StartError } from './start-error.ts'
+
+/** The control database that a command is for: DATABASE_URL if set, else the one that `npm start` runs here. */
+export async function targetDatabaseUrl(env: NodeJS.ProcessEnv): Promise<string> {
+  if (env.DATABASE_URL) return env.DATABASE_URL
+  const { folder, ports } = readSettings(env)
+  const { CONTROL_PASSWORD } = await readSecrets(folder, { isNew: false }).catch(() => {
+    throw new StartError(`Set DATABASE_URL, or run \`npm start\` first: ${folder} holds no local control database.`)
+  })
+  return controlUrlOf(`postgresql://127.0.0.1:${ports.postgres}/`, CONTROL_PASSWORD)
+}

@@ -1,0 +1,121 @@
+import { execFile } from 'node:child_process'
+import { readdir, readFile } from 'node:fs/promises'
+import { createRequire } from 'node:module'
+import { extname, join } from 'node:path'
+import { fileURLToPath } from 'node:url'
+import { promisify } from 'node:util'
+import { convertV4MiniflareOptions, Miniflare, type V4MiniflareOptions } from 'miniflare'
+import { unstable_getMiniflareWorkerOptions } from 'wrangler'
+import { tickEveryMinute } from './cron.ts'
+import { portError } from './ports.ts'
+import { errorMessage, StartError } from './start-error.ts'
+
+const ROOT = fileURLToPath(new URL('..', import.meta.url))
+const CONFIG = 'wrangler.toml'
+const NAME = 'api'
+
+export interface BuildOptions {
+  /** Where the bundle goes. */
+  folder: string
+  root?: string
+  /** Another entry file than that of wrangler.toml. */
+  entry?: string
+}
+
+/** Bundles the Worker as a deployment does. */
+export async function buildWorker({ folder, root = ROOT, entry }: BuildOptions): Promise<void> {
+  const wrangler = createRequire(join(root, CONFIG))
+    .resolve('wrangler/package.json')
+    .replace('package.json', 'bin/wrangler.js')
+  const args = [
+    wrangler,
+    'deploy',
+    '--dry-run',
+    '--config',
+    join(root, CONFIG),
+    '--outdir',
+    folder,
+    ...(entry ? [entry] : []),
+  ]
+  const env = { ...process.env, CI: '1', WRANGLER_SEND_METRICS: 'false', WRANGLER_LOG_PATH: join(folder, 'log') }
+  try {
+    await promisify(execFile)(process.execPath, args, { cwd: root, env })
+  } catch (error) {
+    const output = error instanceof Error && 'stderr' in error ? String(error.stderr).trim() : ''
+    throw new StartError(`The Worker does not build: ${output || errorMessage(error)}`)
+  }
+}
+
+export interface WorkerOptions {
+  /** Where `buildWorker` left the bundle. */
+  bundle: string
+  port: number
+  /** Variables and secrets, over those of wrangler.toml. */
+  bindings: Record<string, string>
+  /** Where Durable Objects are kept. */
+  folder: string
+  root?: string
+}
+
+/** Runs the bundle on workerd, reached without any proxy in between, with its queues, Durable Objects and cron. */
+export async function startWorker(options: WorkerOptions): Promise<{ stop(): Promise<void> }> {
+  const { bundle, port, bindings, folder, root = ROOT } = options
+  const { workerOptions } = unstable_getMiniflareWorkerOptions(join(root, CONFIG))
+  const miniflare = new Miniflare({
+    ...convertV4MiniflareOptions({
+      host: '127.0.0.1',
+      port: 0,
+      cf: false,
+      logRequests: false,
+      handleStructuredLogs: ({ message }: { message: string }) => process.stdout.write(`${message}\n`),
+      workers: [
+        {
+          ...workerOptions,
+          name: NAME,
+          rootPath: bundle,
+          modulesRoot: '.',
+          modules: await modulesOf(bundle),
+          bindings: { ...(workerOptions.bindings as Record<string, unknown>), ...bindings },
+          unsafeDirectSockets: [{ host: '127.0.0.1', port }],
+        },
+      ],
+    } as V4MiniflareOptions),
+    resourcePersistencePath: folder,
+  })
+  try {
+    await miniflare.ready
+    const worker = await miniflare.getWorker(NAME)
+    const cron = tickEveryMinute((scheduledTime) => worker.scheduled({ cron: '* * * * *', scheduledTime }))
+    return {
+      async stop() {
+        cron.stop()
+        await miniflare.dispose()
+      },
+    }
+  } catch (error) {
+    await miniflare.dispose()
+    throw portError(error, port, 'api')
+  }
+}
+
+const MODULE_TYPES: Record<string, string> = {
+  '.js': 'ESModule',
+  '.wasm': 'CompiledWasm',
+  '.txt': 'Text',
+  '.html': 'Text',
+  '.sql': 'Text',
+  '.bin': 'Data',
+}
+
+async function modulesOf(bundle: string) {
+  const files = (await readdir(bundle)).filter((file) => MODULE_TYPES[extname(file)])
+  // The entry module comes first.
+  files.sort((a, b) => Number(b === 'index.js') - Number(a === 'index.js'))
+  return Promise.all(
+    files.map(async (path) => {
+      const type = MODULE_TYPES[extname(path)]
+      const contents = await readFile(join(bundle, path))
+      return { type, path, contents: type === 'ESModule' || type === 'Text' ? contents.toString('utf8') : contents }
+    }),
+  )
+}
