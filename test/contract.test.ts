@@ -1,0 +1,118 @@
+import { randomUUID } from 'node:crypto'
+import { readdirSync, readFileSync } from 'node:fs'
+import { dirname, join, normalize } from 'node:path'
+import { beforeAll, describe, expect, it } from 'vitest'
+import { routes } from '../src/api.ts'
+import { ROLES, roleAllows } from '../src/auth/roles.ts'
+import { SCOPES } from '../src/auth/scopes.ts'
+import type { Route } from '../src/http/route.ts'
+import { as, newMember, newOrganization, newUser, type TestOrganization, tokenOf } from './api.ts'
+import { createProject } from './projects.ts'
+
+/** Rate limits count by caller: a fresh address or user for each test keeps tests out of each other's quota. */
+const stranger = () => as(undefined, { 'x-test-address': `test-${randomUUID()}` })
+
+const fill = (route: Route, { slug, ref }: { slug: string; ref: string }) =>
+  route.path
+    .replace('{slug}', slug)
+    .replace('{ref}', ref)
+    .replace(/\{\w+\}/g, 'x')
+
+const LIMIT_HEADERS = ['x-ratelimit-limit', 'x-ratelimit-remaining', 'x-ratelimit-reset']
+
+const secured = routes.filter(({ scope }) => scope !== 'public')
+const scoped = secured.filter(({ scope }) => scope !== 'any caller')
+const ofResource = secured.filter(({ path }) => /\{(ref|slug)\}/.test(path))
+
+let organization: TestOrganization
+let target: { slug: string; ref: string }
+beforeAll(async () => {
+  organization = await newOrganization()
+  target = { slug: organization.slug, ref: await createProject(organization) }
+})
+
+describe.each(secured)('$method $path', (route) => {
+  it('answers 401 without a token', async () => {
+    const reply = await stranger().request(route.method, fill(route, target))
+    expect(reply.status).toBe(401)
+    expect(LIMIT_HEADERS.filter((name) => !/^\d+$/.test(reply.headers.get(name) ?? ''))).toEqual([])
+  })
+})
+
+describe.each(scoped)('$method $path', (route) => {
+  it('answers 403 to a token without its scope, whoever the user is', async () => {
+    const others = SCOPES.filter((scope) => scope !== route.scope)
+    const caller = await tokenOf(organization.userId, { scopes: others })
+    const reply = await caller.request(route.method, fill(route, target))
+    expect(reply.status).toBe(403)
+    expect(JSON.stringify(reply.body)).toContain(route.scope)
+  })
+})
+
+describe.each(ofResource)('$method $path', (route) => {
+  it('looks to another organization as if the resource did not exist', async () => {
+    const outsider = await tokenOf(await newUser())
+    const missing = { slug: 'no-such-organization', ref: 'abcdefghijklmnopqrst' }
+    const theirs = await outsider.request(route.method, fill(route, target))
+    const nobodys = await outsider.request(route.method, fill(route, missing))
+    expect(theirs.status).toBe(404)
+    const { id: _theirs, ...body } = theirs.body.error ?? theirs.body
+    const { id: _nobodys, ...expected } = nobodys.body.error ?? nobodys.body
+    expect(body).toEqual(expected)
+  })
+
+  it('refuses a malformed ref or slug by name', async () => {
+    const caller = await tokenOf(await newUser())
+    const reply = await caller.request(route.method, fill(route, { slug: 'no%20slug', ref: 'NOT-A-REF' }))
+    expect(reply.status).toBe(400)
+    expect(JSON.stringify(reply.body)).toMatch(/Invalid (project ref|organization slug)/)
+  })
+
+  const permission = route.permission ?? SCOPES.find((scope) => scope === route.scope)
+  it.each(ROLES.filter((role) => permission && !roleAllows(role, permission)))(
+    'answers 403 to the role %s',
+    async (role) => {
+      const reply = await (await newMember(organization, role)).request(route.method, fill(route, target))
+      expect(reply.status).toBe(403)
+      expect(JSON.stringify(reply.body)).toContain(role)
+    },
+  )
+})
+
+describe('the route table', () => {
+  it('gives every operation its own id', () => {
+    expect(new Set(routes.map(({ id }) => id)).size).toBe(routes.length)
+  })
+
+  it('lets no route hide behind an earlier pattern', () => {
+    const covers = (pattern: string, path: string) => new RegExp(`^${pattern.replace(/\{\w+\}/g, '[^/]+')}$`).test(path)
+    const hidden = routes.filter((route, index) =>
+      routes.slice(0, index).some((earlier) => earlier.method === route.method && covers(earlier.path, route.path)),
+    )
+    expect(hidden.map(({ id }) => id)).toEqual([])
+  })
+
+  it('asks for a token on every path of the management API', () => {
+    expect(routes.filter(({ scope }) => scope === 'public').map(({ id }) => id)).toEqual([])
+  })
+})
+
+/** Which folder may import which (README, Map). If this fails, move the code; do not widen the list. */
+const LOWER = ['http', 'auth', 'db', 'env.ts', 'secrets', 'objects', 'queue', 'engine', 'blobs', 'ctx.ts', 'events']
+const TOP = ['areas', 'meta', 'api.ts', 'app.ts', 'background.ts', 'index.ts']
+
+describe('the imports', () => {
+  it('point from areas to the kernel and never back', () => {
+    const files = readdirSync('src', { recursive: true, encoding: 'utf8' }).filter((file) => file.endsWith('.ts'))
+    const breaches = files
+      .filter((file) => LOWER.includes(file.split('/')[0] ?? ''))
+      .flatMap((file) =>
+        Array.from(readFileSync(join('src', file), 'utf8').matchAll(/from '(\.[^']+)'/g), ([, path]) =>
+          normalize(join(dirname(file), path ?? '')),
+        )
+          .filter((path) => TOP.includes(path.split('/')[0] ?? ''))
+          .map((path) => `${file} imports ${path}`),
+      )
+    expect(breaches).toEqual([])
+  })
+})

@@ -1,0 +1,93 @@
+import { mkdtempSync, rmSync } from 'node:fs'
+import { createServer, type IncomingMessage, type Server } from 'node:http'
+import type { AddressInfo } from 'node:net'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { fetch as fetchWithSockets, type Request as SocketRequest } from 'miniflare'
+import type { TestProject } from 'vitest/node'
+import { createTestHarness, type TestHarness } from 'wrangler'
+import { startServices } from '../dev/services.ts'
+import { uncovered } from './coverage.ts'
+
+declare module 'vitest' {
+  interface ProvidedContext {
+    baseUrl: string
+    controlUrl: string
+    adminUrl: string
+    hooksUrl: string
+    databaseHost: string
+    databasePort: number
+  }
+}
+
+/** One Postgres, proxy, S3 server and Worker for the whole run; each test makes its own organization. */
+export default async function setup(project: TestProject) {
+  const folder = mkdtempSync(join(tmpdir(), 'pilothouse-test-'))
+  const services = await startServices({ folder, baseUrl: 'http://localhost', durable: false })
+  letWebSocketsOut()
+  const harness = createTestHarness({
+    workers: [
+      {
+        configPath: './wrangler.toml',
+        vars: { ...services.vars, TEST_CLOCK: 'on', CLIENT_ADDRESS_HEADER: 'x-test-address' },
+        secrets: services.secrets,
+      },
+    ],
+  })
+  const { url } = await harness.listen()
+  const hooks = await listen(hooksServer(harness))
+  project.provide('baseUrl', url.origin)
+  project.provide('controlUrl', services.controlUrl)
+  project.provide('adminUrl', services.adminUrl)
+  project.provide('databaseHost', services.vars.DATABASE_HOST ?? '')
+  project.provide('databasePort', Number(services.vars.DATABASE_PORT))
+  project.provide('hooksUrl', `http://127.0.0.1:${(hooks.address() as AddressInfo).port}`)
+
+  return async () => {
+    const logs = harness.getLogs().map(({ message }) => message)
+    hooks.close()
+    await harness.close()
+    await services.stop()
+    rmSync(folder, { recursive: true, force: true })
+    reportCoverage(logs)
+  }
+}
+
+/** The harness sends what the Worker fetches through Node's fetch, which cannot open WebSockets; Miniflare's can. */
+function letWebSocketsOut(): void {
+  const fetchHttp = globalThis.fetch
+  globalThis.fetch = (input, init) => {
+    const upgrades = new Headers(init?.headers).get('upgrade') === 'websocket'
+    if (!upgrades) return fetchHttp(input, init)
+    return fetchWithSockets(String(input), init as unknown as SocketRequest) as unknown as Promise<Response>
+  }
+}
+
+/** A declared error that no test raised fails the run, once the whole suite has run. */
+function reportCoverage(logs: readonly string[]): void {
+  if (process.env.npm_lifecycle_event !== 'test' || process.argv.length > 3) return
+  const missing = uncovered(logs)
+  if (missing.length === 0) return
+  console.error(`\nNo test saw these (route, error) pairs, or they were logged as faults:\n  ${missing.join('\n  ')}`)
+  process.exitCode = 1
+}
+
+/** What tests do to the Worker from outside beside HTTP: tick its cron, read its log. */
+function hooksServer(harness: TestHarness): Server {
+  const act = async ({ url }: IncomingMessage): Promise<unknown> => {
+    if (url === '/tick') return harness.getWorker().scheduled({ cron: '* * * * *' })
+    if (url === '/logs') return harness.getLogs().map(({ message }) => message)
+    throw new Error(`no such hook: ${url}`)
+  }
+  return createServer((request, response) => {
+    act(request).then(
+      (result) => response.end(JSON.stringify(result ?? null)),
+      (error) => response.writeHead(500).end(String(error)),
+    )
+  })
+}
+
+const listen = (server: Server) =>
+  new Promise<Server>((resolve) => {
+    server.listen(0, '127.0.0.1', () => resolve(server))
+  })

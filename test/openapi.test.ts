@@ -1,0 +1,129 @@
+import { randomUUID } from 'node:crypto'
+import { Validator } from '@seriousme/openapi-schema-validator'
+import { describe, expect, it } from 'vitest'
+import { routes } from '../src/api.ts'
+import { errorsOf } from '../src/http/route.ts'
+import { as, tick } from './api.ts'
+
+/** A fresh address for each test keeps tests out of each other's quota. */
+const stranger = () => as(undefined, { 'x-test-address': `test-${randomUUID()}` })
+
+const headersOf = ({ headers }: { headers: Headers }) => Object.fromEntries(headers)
+
+const LIMITED = {
+  'x-ratelimit-limit': '120',
+  'x-ratelimit-remaining': '119',
+  'x-ratelimit-reset': expect.stringMatching(/^\d+$/),
+  'x-request-id': expect.stringMatching(/^[\da-f-]{36}$/),
+}
+
+interface Operation {
+  operationId: string
+  responses: Record<string, { 'x-error-codes'?: string[] }>
+}
+type Paths = Record<string, Record<string, Operation>>
+
+describe.each(['v1', 'v2'])('GET /api/%s-json', (version) => {
+  const read = () => stranger().get(`/api/${version}-json`)
+
+  it('is a valid OpenAPI document', async () => {
+    const { status, body } = await read()
+    expect(status).toBe(200)
+    expect(await new Validator().validate(body)).toEqual({ valid: true })
+  })
+
+  it('lists every route of its version and no other, each with the errors that the router lets pass', async () => {
+    const { body } = await read()
+    const published = Object.entries(body.paths as Paths).flatMap(([path, methods]) =>
+      Object.entries(methods).map(([method, { operationId, responses }]) => ({
+        route: `${method.toUpperCase()} ${path}`,
+        id: operationId,
+        errors: Object.values(responses)
+          .flatMap((response) => response['x-error-codes'] ?? [])
+          .sort(),
+      })),
+    )
+    const declared = routes
+      .filter(({ path }) => path.startsWith(`/${version}/`))
+      .map((route) => ({ route: `${route.method} ${route.path}`, id: route.id, errors: errorsOf(route).toSorted() }))
+    const byId = (a: { id: string }, b: { id: string }) => a.id.localeCompare(b.id)
+    expect(published.toSorted(byId)).toEqual(declared.toSorted(byId))
+  })
+
+  // If you're here because this failed, the public API changed: when you meant that, run the test with -u and review the diff.
+  it('is the document in the repository', async () => {
+    const { body } = await read()
+    await expect(`${JSON.stringify(body, null, 2)}\n`).toMatchFileSnapshot(`openapi/${version}.json`)
+  })
+
+  it('counts against the quota of the address', async () => {
+    expect(headersOf(await read())).toMatchObject(LIMITED)
+  })
+})
+
+describe('GET /docs', () => {
+  it('brings all its files from this server', async () => {
+    const caller = stranger()
+    const { status, headers, body } = await caller.get('/docs')
+    expect([status, headers.get('content-type')]).toEqual([200, expect.stringContaining('text/html')])
+    const links = Array.from(String(body).matchAll(/(?:href|src)="([^"]+)"/g), ([, link]) => link as string)
+    expect(links.filter((link) => !link.startsWith('/'))).toEqual([])
+    const replies = await Promise.all(links.map((link) => caller.get(link)))
+    expect(replies.map((reply) => reply.status)).toEqual(links.map(() => 200))
+    expect(links.filter((link) => link.endsWith('.js'))).toEqual(['/docs/swagger-ui-bundle.js', '/docs/page.js'])
+  })
+
+  it('lets no other origin into the page or around it', async () => {
+    const headers = headersOf(await stranger().get('/docs'))
+    expect(headers).toMatchObject({ ...LIMITED, 'x-content-type-options': 'nosniff', 'x-frame-options': 'DENY' })
+    const policy = headers['content-security-policy'] ?? ''
+    expect(policy).toContain("default-src 'none'")
+    expect(policy).toContain("script-src 'self';")
+    expect(policy).toContain("frame-ancestors 'none'")
+    expect(policy).not.toContain('http')
+  })
+
+  it('answers 304 to a browser that has the file', async () => {
+    const { headers } = await stranger().get('/docs/page.js')
+    const again = await stranger().get('/docs/page.js', { headers: { 'if-none-match': headers.get('etag') ?? '' } })
+    expect([again.status, again.body]).toEqual([304, ''])
+  })
+
+  it.each(['swagger-ui-bundle.js.map', 'missing.css', '..%2Fpackage.json', '%2e%2e%2fwrangler.toml'])(
+    'has no file %s',
+    async (name) => {
+      expect((await stranger().get(`/docs/${name}`)).status).toBe(404)
+    },
+  )
+
+  it('serves its files nowhere else', async () => {
+    expect((await stranger().get('/page.js')).status).toBe(404)
+  })
+})
+
+describe('GET /health', () => {
+  it('is ok once a message came from the cron through the queue', async () => {
+    await tick()
+    await expect.poll(async () => (await stranger().get('/health')).status, { timeout: 20_000 }).toBe(200)
+    const { body, headers } = await stranger().get('/health')
+    expect(body).toEqual({
+      status: 'ok',
+      checks: {
+        database: { ok: true, ms: expect.any(Number) },
+        bucket: { ok: true, ms: expect.any(Number) },
+        queue: { ok: true, age_seconds: expect.any(Number) },
+      },
+    })
+    expect(headers.get('x-request-id')).toMatch(/^[\da-f-]{36}$/)
+    expect(headers.get('x-ratelimit-limit')).toBeNull()
+  })
+
+  it('is unavailable when no message came for three minutes', async () => {
+    await tick()
+    const { status, body } = await stranger()
+      .at(new Date(Date.now() + 600_000))
+      .get('/health')
+    expect(status).toBe(503)
+    expect(body).toMatchObject({ status: 'unavailable', checks: { database: { ok: true }, queue: { ok: false } } })
+  })
+})

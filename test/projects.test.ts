@@ -1,0 +1,248 @@
+import { randomUUID } from 'node:crypto'
+import pg from 'pg'
+import { beforeAll, describe, expect, inject, it } from 'vitest'
+import { newOrganization, type TestOrganization } from './api.ts'
+import { createProject, newProject, PASSWORD, runSql, untilGone, untilStatus } from './projects.ts'
+
+const connectionString = (ref: string, password = PASSWORD) =>
+  `postgresql://p_${ref}:${encodeURIComponent(password)}@${inject('databaseHost')}:${inject('databasePort')}/p_${ref}`
+
+async function connect(ref: string, password?: string): Promise<pg.Client> {
+  const client = new pg.Client({ connectionString: connectionString(ref, password) })
+  client.on('error', () => {})
+  await client.connect()
+  return client
+}
+
+let organization: TestOrganization
+beforeAll(async () => {
+  organization = await newOrganization()
+})
+const create = (fields: Record<string, unknown> = {}) =>
+  organization.owner.post('/v1/projects', {
+    name: `project-${randomUUID()}`,
+    organization_slug: organization.slug,
+    db_pass: PASSWORD,
+    ...fields,
+  })
+
+describe('POST /v1/projects', () => {
+  it('answers at once and then brings up a database with the password as given', async () => {
+    const { owner, slug } = organization
+    const db_pass = `Pässwörd '"\\$ ${randomUUID()}`
+    const reply = await create({ name: 'first', db_pass })
+    expect(reply.status).toBe(201)
+    const { ref } = reply.body
+    const identity = {
+      id: ref,
+      ref: expect.stringMatching(/^[a-z]{20}$/),
+      organization_id: slug,
+      organization_slug: slug,
+      name: 'first',
+      region: 'us-east-1',
+      created_at: expect.stringMatching(/^\d{4}-\d\d-\d\dT.*Z$/),
+    }
+    expect(reply.body).toEqual({ ...identity, status: 'COMING_UP' })
+
+    await untilStatus(owner, ref, 'ACTIVE_HEALTHY')
+    const database = {
+      host: inject('databaseHost'),
+      version: expect.stringMatching(/^18\.\d+/),
+      postgres_engine: '18',
+      release_channel: 'ga',
+    }
+    const whole = { ...identity, status: 'ACTIVE_HEALTHY', database }
+    expect((await owner.get(`/v1/projects/${ref}`)).body).toEqual(whole)
+    expect((await owner.get('/v1/projects')).body).toContainEqual(whole)
+
+    const { body: pooler } = await owner.get(`/v1/projects/${ref}/config/database/pooler`)
+    expect(pooler).toMatchObject([{ database_type: 'PRIMARY', db_user: `p_${ref}`, db_name: `p_${ref}` }])
+    const url = pooler[0].connection_string.replace('[YOUR-PASSWORD]', encodeURIComponent(db_pass))
+    const client = new pg.Client({ connectionString: url })
+    await client.connect()
+    const { rows } = await client.query('select current_user as user')
+    expect(rows[0].user).toBe(`p_${ref}`)
+    await client.end()
+    await expect(connect(ref, 'another password')).rejects.toThrow(/password authentication failed/)
+  })
+
+  it.each([
+    [{ region_selection: { type: 'specific', code: 'eu-west-3' } }, 'eu-west-3'],
+    [{ region_selection: { type: 'smartGroup', code: 'apac' } }, 'ap-southeast-1'],
+    [{ region: 'sa-east-1' }, 'sa-east-1'],
+  ])('puts %j into %s', async (fields, region) => {
+    expect((await create(fields)).body.region).toBe(region)
+  })
+
+  it('takes the deprecated and the unknown fields that clients still send', async () => {
+    const reply = await create({
+      organization_id: organization.slug,
+      plan: 'free',
+      kps_enabled: false,
+      release_channel: 'ga',
+      postgres_engine: '17',
+      desired_instance_size: 'small',
+      high_availability: false,
+      something_new: {},
+    })
+    expect(reply.status).toBe(201)
+  })
+
+  it.each([
+    ['name', undefined],
+    ['name', ''],
+    ['name', 'x'.repeat(257)],
+    ['db_pass', undefined],
+    ['db_pass', 'abc'],
+    ['db_pass', 'with\0nul'],
+    ['organization_slug', undefined],
+    ['organization_slug', 'no slug'],
+    ['region', 'mars-1'],
+    ['region_selection', { type: 'specific', code: 'mars-1' }],
+    ['region_selection', { type: 'nowhere' }],
+    ['desired_instance_size', 'huge'],
+    ['template_url', 'https://example.com/template'],
+    ['high_availability', true],
+    ['postgres_engine', '9.6'],
+  ])('refuses %s = %j and creates nothing', async (field, value) => {
+    const before = await organization.owner.get(`/v1/organizations/${organization.slug}/projects`)
+    const reply = await create({ [field]: value })
+    expect(reply.status).toBe(400)
+    expect(reply.body.message).toContain(`body.${field}`)
+    const after = await organization.owner.get(`/v1/organizations/${organization.slug}/projects`)
+    expect(after.body.pagination.count).toBe(before.body.pagination.count)
+  })
+
+  it('gives a name once, also to two callers at the same time', async () => {
+    const name = `project-${randomUUID()}`
+    const replies = await Promise.all(Array.from({ length: 8 }, () => create({ name })))
+    expect(replies.map(({ status }) => status).sort()).toEqual([201, ...Array(7).fill(409)])
+    expect(replies.find(({ status }) => status === 409)?.body.message).toContain(name)
+    expect((await createProject(await newOrganization(), { name })).length).toBe(20)
+  })
+
+  it('looks into no organization that the caller does not belong to', async () => {
+    const { slug } = await newOrganization()
+    expect(await create({ organization_slug: slug })).toMatchObject({
+      status: 404,
+      body: { message: 'Organization not found' },
+    })
+  })
+})
+
+describe('PATCH /v1/projects/{ref}', () => {
+  it('renames the project', async () => {
+    const ref = await createProject(organization)
+    const name = `renamed-${randomUUID()}`
+    const reply = await organization.owner.patch(`/v1/projects/${ref}`, { name })
+    expect(reply).toMatchObject({ status: 200, body: { id: expect.any(Number), ref, name } })
+    expect((await organization.owner.get(`/v1/projects/${ref}`)).body.name).toBe(name)
+  })
+
+  it('refuses a name that another project has', async () => {
+    const name = `taken-${randomUUID()}`
+    await createProject(organization, { name })
+    const ref = await createProject(organization)
+    expect((await organization.owner.patch(`/v1/projects/${ref}`, { name })).status).toBe(409)
+    expect((await organization.owner.patch(`/v1/projects/${ref}`, {})).body.message).toContain('body.name')
+  })
+})
+
+describe('the life of a project', () => {
+  it('is paused, restored, restarted and deleted, with its data and its sessions in step', async () => {
+    const { owner } = organization
+    const ref = await newProject(organization)
+    const path = `/v1/projects/${ref}`
+    await runSql(owner, ref, 'create table kept (n int); insert into kept values (42)')
+    const session = await connect(ref)
+
+    // Compressed replies lose their length on the way; clients that need it do not ask for compression here.
+    const paused = await owner.post(`${path}/pause`, undefined, { headers: { 'accept-encoding': 'identity' } })
+    expect(paused).toMatchObject({ status: 200, body: '' })
+    expect([paused.headers.get('content-length'), paused.headers.get('content-type')]).toEqual(['0', null])
+    await untilStatus(owner, ref, 'INACTIVE')
+    await expect(session.query('select 1')).rejects.toThrow()
+    await expect(connect(ref)).rejects.toThrow(/not permitted to log in|not currently accepting/)
+    expect(await runSql(owner, ref, 'select 1')).toMatchObject({
+      status: 409,
+      body: { message: expect.stringContaining('INACTIVE') },
+    })
+    for (const change of ['pause', 'restart', 'restore/cancel']) {
+      expect((await owner.post(`${path}/${change}`)).status).toBe(409)
+    }
+    expect((await owner.get(`${path}/health?services=db`)).body).toMatchObject([
+      { name: 'db', healthy: false, status: 'UNHEALTHY' },
+    ])
+
+    expect((await owner.get(`${path}/restore`)).body).toMatchObject({ available_versions: [{ postgres_engine: '18' }] })
+    expect((await owner.post(`${path}/restore`)).status).toBe(200)
+    await untilStatus(owner, ref, 'ACTIVE_HEALTHY')
+    expect((await runSql(owner, ref, 'select n from kept')).body).toEqual([{ n: 42 }])
+    expect((await owner.post(`${path}/restore`)).status).toBe(409)
+
+    const before = await connect(ref)
+    expect((await owner.post(`${path}/restart`)).status).toBe(200)
+    await untilStatus(owner, ref, 'ACTIVE_HEALTHY')
+    await expect(before.query('select 1')).rejects.toThrow()
+
+    const { body: project } = await owner.get(path)
+    expect(await owner.delete(path)).toMatchObject({
+      status: 200,
+      body: { id: expect.any(Number), ref, name: project.name },
+    })
+    await untilGone(owner, ref)
+    await expect(connect(ref)).rejects.toThrow(/password authentication failed|does not exist/)
+    expect((await owner.get('/v1/projects')).body.map((row: { ref: string }) => row.ref)).not.toContain(ref)
+    expect((await create({ name: project.name })).status).toBe(201)
+  })
+
+  it('refuses a second change while one runs', async () => {
+    const ref = await newProject(organization)
+    const replies = await Promise.all(
+      Array.from({ length: 6 }, () => organization.owner.post(`/v1/projects/${ref}/pause`)),
+    )
+    expect(replies.map(({ status }) => status).sort()).toEqual([200, 409, 409, 409, 409, 409])
+    await untilStatus(organization.owner, ref, 'INACTIVE')
+  })
+})
+
+describe('GET /v1/projects/{ref}/health', () => {
+  it('tells of the services that exist and leaves out the others', async () => {
+    const ref = await newProject(organization)
+    const { owner } = organization
+    const healthy = { healthy: true, status: 'ACTIVE_HEALTHY' }
+    for (const query of [
+      'services=db,db_postgres_user,realtime',
+      'services=db&services=db_postgres_user&services=auth',
+    ]) {
+      expect((await owner.get(`/v1/projects/${ref}/health?${query}`)).body).toEqual([
+        { name: 'db', ...healthy },
+        { name: 'db_postgres_user', ...healthy },
+      ])
+    }
+    for (const query of ['', 'services=', 'services=nothing', 'services=db&timeout_ms=10001']) {
+      const reply = await owner.get(`/v1/projects/${ref}/health?${query}`)
+      expect(reply.status).toBe(400)
+      expect(reply.body.message).toMatch(/query\.(services|timeout_ms)/)
+    }
+  })
+})
+
+describe('GET /v1/projects/available-regions', () => {
+  it('recommends regions near the continent that is asked for', async () => {
+    const path = `/v1/projects/available-regions?organization_slug=${organization.slug}`
+    const { body } = await organization.owner.get(`${path}&continent=EU&desired_instance_size=small`)
+    expect(body.recommendations.smartGroup).toEqual({ name: 'Europe', code: 'emea', type: 'smartGroup' })
+    expect(body.recommendations.specific.map(({ code }: { code: string }) => code)).toEqual(
+      expect.arrayContaining(['eu-west-1', 'eu-central-1']),
+    )
+    expect(body.all.specific).toHaveLength(18)
+    expect(body.all.smartGroup).toHaveLength(3)
+    expect((await organization.owner.get('/v1/projects/available-regions')).body.message).toContain(
+      'query.organization_slug',
+    )
+    expect((await organization.owner.get(`${path}&continent=XX`)).body.message).toContain('query.continent')
+    const { slug } = await newOrganization()
+    expect((await organization.owner.get(`/v1/projects/available-regions?organization_slug=${slug}`)).status).toBe(404)
+  })
+})

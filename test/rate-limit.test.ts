@@ -1,0 +1,65 @@
+import { describe, expect, it } from 'vitest'
+import { as, newMember, newOrganization } from './api.ts'
+import { createProject } from './projects.ts'
+
+const MINUTE_MS = 60_000
+const headersOf = ({ headers }: { headers: Headers }) => ({
+  limit: Number(headers.get('x-ratelimit-limit')),
+  remaining: Number(headers.get('x-ratelimit-remaining')),
+  resetMs: Number(headers.get('x-ratelimit-reset')),
+})
+
+describe('the standard limit', () => {
+  it('lets exactly 120 of 1,000 simultaneous requests pass', async () => {
+    const { owner, slug } = await newOrganization()
+    const caller = owner.at(new Date())
+    const replies = await Promise.all(Array.from({ length: 1000 }, () => caller.get(`/v1/organizations/${slug}`)))
+    expect(replies.filter(({ status }) => status === 200)).toHaveLength(120)
+    expect(replies.filter(({ status }) => status === 429)).toHaveLength(880)
+  })
+
+  it('counts down, refuses until the window ends, and then starts anew', async () => {
+    const { owner, slug } = await newOrganization()
+    const start = new Date()
+    const atMs = (ms: number) => owner.at(new Date(start.getTime() + ms)).get(`/v1/organizations/${slug}`)
+
+    expect(headersOf(await atMs(0))).toEqual({ limit: 120, remaining: 119, resetMs: MINUTE_MS })
+    expect(headersOf(await atMs(1_000))).toEqual({ limit: 120, remaining: 118, resetMs: 59_000 })
+    await Promise.all(Array.from({ length: 118 }, () => atMs(2_000)))
+
+    const refused = await atMs(59_999)
+    expect(refused).toMatchObject({ status: 429, body: { message: expect.stringContaining('Rate limit exceeded') } })
+    expect(headersOf(refused)).toEqual({ limit: 120, remaining: 0, resetMs: 1 })
+    expect(refused.headers.get('retry-after')).toBe('1')
+
+    const next = await atMs(MINUTE_MS)
+    expect(next.status).toBe(200)
+    expect(headersOf(next)).toEqual({ limit: 120, remaining: 119, resetMs: MINUTE_MS })
+  })
+
+  it('is counted by caller and by project or organization, each for itself', async () => {
+    const organization = await newOrganization()
+    const { owner, slug } = organization
+    const [one, two] = [await createProject(organization), await createProject(organization)]
+    const other = await newMember(organization, 'developer')
+    const at = new Date(Date.now() + 10 * MINUTE_MS)
+    const left = async (caller: typeof owner, path: string) => headersOf(await caller.at(at).get(path)).remaining
+
+    expect(await left(owner, `/v1/projects/${one}`)).toBe(119)
+    expect(await left(owner, `/v1/projects/${one}/restore`)).toBe(118)
+    expect(await left(owner, `/v1/projects/${two}`)).toBe(119)
+    expect(await left(owner, `/v1/organizations/${slug}`)).toBe(119)
+    expect(await left(owner, `/v2/organizations/${slug}/projects`)).toBe(118)
+    expect(await left(owner, '/v1/projects')).toBe(119)
+    expect(await left(other, `/v1/projects/${one}`)).toBe(119)
+  })
+
+  it('counts what is refused too, by address without a token', async () => {
+    const address = `test-${crypto.randomUUID()}`
+    const caller = as(undefined, { 'x-test-address': address }).at(new Date())
+    const replies = await Promise.all(Array.from({ length: 130 }, () => caller.get('/v1/profile')))
+    expect(replies.filter(({ status }) => status === 401)).toHaveLength(120)
+    expect(replies.filter(({ status }) => status === 429)).toHaveLength(10)
+    expect((await as(undefined, { 'x-test-address': `${address}-2` }).get('/v1/profile')).status).toBe(401)
+  })
+})

@@ -1,0 +1,335 @@
+import pg from 'pg'
+import { beforeAll, describe, expect, inject, it } from 'vitest'
+import {
+  type Caller,
+  newMember,
+  newOrganization,
+  type TestOrganization,
+  tokenOf,
+  unhurried,
+  workerLogs,
+} from './api.ts'
+import { newProject, PASSWORD, runSql } from './projects.ts'
+
+let organization: TestOrganization
+let ref: string
+beforeAll(async () => {
+  organization = await newOrganization()
+  ref = await newProject(organization)
+  owner = unhurried(organization.owner)
+})
+let owner: () => Caller
+const sql = (query: string, more: Record<string, unknown> = {}) => runSql(owner(), ref, query, more)
+const value = async (expression: string) => (await sql(`select ${expression} as v`)).body[0]?.v
+const readOnly = (query: string, more: Record<string, unknown> = {}) =>
+  owner().post(`/v1/projects/${ref}/database/query/read-only`, { query, ...more })
+
+describe('POST /v1/projects/{ref}/database/query', () => {
+  it('answers 201 with the rows as objects', async () => {
+    const reply = await sql("select 1 as a, 'two' as b union all select 3, null order by a")
+    expect(reply).toMatchObject({
+      status: 201,
+      body: [
+        { a: 1, b: 'two' },
+        { a: 3, b: null },
+      ],
+    })
+    expect(reply.headers.get('content-type')).toMatch(/^application\/json/)
+  })
+
+  it('runs several statements and answers with the rows of the last', async () => {
+    const script = `
+      create table notes (id serial primary key, text text);
+      insert into notes (text) values ('semi;colon'), ($$dollar;quoted$$);
+      select text from notes order by id;`
+    expect((await sql(script)).body).toEqual([{ text: 'semi;colon' }, { text: 'dollar;quoted' }])
+    expect((await sql('select 1 as a; update notes set text = text')).body).toEqual([])
+  })
+
+  it('keeps nothing of a script that fails half-way', async () => {
+    const reply = await sql('create table half (n int); insert into half values (1); select 1/0')
+    expect(reply).toMatchObject({ status: 400, body: { code: '22012' } })
+    expect(await value("to_regclass('half')")).toBeNull()
+  })
+
+  it.each([
+    ['1::int8', 1],
+    ['9007199254740993', '9007199254740993'],
+    ['1.50::numeric', '1.50'],
+    ["'NaN'::float8", 'NaN'],
+    ['1.5::float4', 1.5],
+    ['true', true],
+    ["'2026-01-02 03:04:05.678+00'::timestamptz at time zone 'utc'", '2026-01-02 03:04:05.678'],
+    ["'2026-01-02'::date", '2026-01-02'],
+    ["'1 day 2 hours'::interval", '1 day 02:00:00'],
+    ["'\\x00ff'::bytea", '\\x00ff'],
+    [`'{"a": [1, {"b": null}]}'::jsonb`, { a: [1, { b: null }] }],
+    ['array[1, null, 3]', [1, null, 3]],
+    [
+      "array[['a', 'b'], ['c,\"', null]]",
+      [
+        ['a', 'b'],
+        ['c,"', null],
+      ],
+    ],
+    ['array[\'{"x": 1}\'::json]', [{ x: 1 }]],
+    ["'[1,5)'::int4range", '[1,5)'],
+    ['row(1, 2)', '(1,2)'],
+    ["'a\nb\u2028\"\\'", 'a\nb\u2028"\\'],
+    ["'00000000-0000-0000-0000-000000000001'::uuid", '00000000-0000-0000-0000-000000000001'],
+    ["'10.0.0.1'::inet", '10.0.0.1'],
+  ])('sends %s in a form that clients can read', async (expression, expected) => {
+    expect(await value(expression)).toEqual(expected)
+  })
+
+  it('keeps every digit of the numbers within json', async () => {
+    const response = await fetch(new URL(`/v1/projects/${ref}/database/query`, inject('baseUrl')), {
+      method: 'POST',
+      headers: { authorization: `Bearer ${organization.owner.token}`, 'content-type': 'application/json' },
+      body: JSON.stringify({ query: `select '{"n": 12345678901234567890.12345}'::json as v` }),
+    })
+    expect(await response.text()).toBe('[{"v":{"n": 12345678901234567890.12345}}]')
+  })
+
+  it.each([
+    ['select $1::int + $2::int as v', [2, '3'], 5],
+    ['select $1::text as v', ["it's; drop table x"], "it's; drop table x"],
+    ['select $1::jsonb as v', [{ a: [1, null] }], { a: [1, null] }],
+    ['select $1::int[] as v', [[1, 2]], [1, 2]],
+    ['select $1::text[] as v', [['a,b', '"', null]], ['a,b', '"', null]],
+    ['select $1::bool as v', [true], true],
+    ['select $1::text is null as v', [null], true],
+  ])('takes parameters: %s with %j', async (query, parameters, expected) => {
+    expect((await sql(query, { parameters })).body).toEqual([{ v: expected }])
+  })
+
+  it.each([
+    ['select * from nowhere', { code: '42P01', position: 15 }],
+    ['selec 1', { code: '42601', position: 1 }],
+    ["select 'é', from_nothing()", { code: '42883', position: 13, hint: expect.any(String) }],
+    ['select $1', { code: '42P02' }],
+    ['select 1; select 2', { code: '42601' }, [1]],
+    [
+      "do $$ begin raise exception 'mine' using errcode = 'AB123', hint = 'try', detail = 'more'; end $$",
+      { code: 'AB123', hint: 'try', detail: 'more' },
+    ],
+  ])('tells what Postgres says of %s', async (query, expected, parameters?: unknown[]) => {
+    const reply = await sql(query, { parameters })
+    expect(reply).toMatchObject({ status: 400, body: expected })
+    expect(reply.body.message).toBe(
+      `Failed to run sql query: ERROR:  ${reply.body.code}: ${reply.body.message.split(': ').slice(3).join(': ')}`,
+    )
+  })
+
+  it.each([
+    [{}, 'body.query'],
+    [{ query: '' }, 'body.query'],
+    [{ query: 1 }, 'body.query'],
+    [{ query: 'select 1', parameters: 'x' }, 'body.parameters'],
+    [{ query: 'select 1', read_only: 'yes' }, 'body.read_only'],
+  ])('refuses %j and names the field', async (body, field) => {
+    const reply = await owner().post(`/v1/projects/${ref}/database/query`, body)
+    expect(reply).toMatchObject({ status: 400, body: { message: expect.stringContaining(field) } })
+  })
+
+  it.each(['-- nothing', ' ; ', '/* */'])('answers nothing to %j', async (query) => {
+    expect(await sql(query)).toMatchObject({ status: 201, body: [] })
+  })
+
+  it('refuses a result that is too large and a body that is too large', async () => {
+    const result = await sql("select repeat('x', 1000000) from generate_series(1, 40)")
+    expect(result).toMatchObject({ status: 400, body: { message: expect.stringContaining('too large') } })
+    expect((await sql(`select '${'x'.repeat(8 * 1024 * 1024)}'`)).status).toBe(413)
+    expect((await sql(`select length('${'x'.repeat(7 * 1024 * 1024)}') as v`)).body).toEqual([{ v: 7 * 1024 * 1024 }])
+  })
+
+  it('leaves neither the SQL nor what it returned in the log', async () => {
+    const secret = `secret${crypto.randomUUID().replaceAll('-', '')}`
+    await sql(`select '${secret}'`)
+    await sql(`select ${secret} from nowhere`)
+    expect((await workerLogs()).join('\n')).not.toContain(secret)
+  })
+})
+
+describe('reading only', () => {
+  beforeAll(async () => {
+    await sql(`create table public.facts (n int); insert into public.facts values (1), (2);
+      create function public.sneak() returns int language sql security definer as 'insert into public.facts values (9) returning n'`)
+  })
+
+  it('reads what the owner wrote, by both endpoints', async () => {
+    const query = 'select sum(n)::int as v from public.facts'
+    expect(await readOnly(query)).toMatchObject({ status: 201, body: [{ v: 3 }] })
+    expect(await sql(query, { read_only: true })).toMatchObject({ status: 201, body: [{ v: 3 }] })
+    expect((await readOnly('select n from public.facts where n = $1', { parameters: [2] })).body).toEqual([{ n: 2 }])
+    expect((await readOnly('select 1 as v; select 2 as v')).body).toEqual([{ v: 2 }])
+  })
+
+  it.each([
+    'insert into public.facts values (3)',
+    'create table public.t (n int)',
+    'create temp table t (n int)',
+    'commit; insert into public.facts values (3)',
+    'commit; select public.sneak()',
+    'rollback; begin read write; select public.sneak()',
+    'set transaction read write; select public.sneak()',
+    'set session characteristics as transaction read write; commit; select public.sneak()',
+    'set default_transaction_read_only = off; commit; select public.sneak()',
+    'select public.sneak()',
+    'select $a$;$a$; commit; select public.sneak()',
+    "select E'\\';'; commit; select public.sneak(); --'",
+    'select lo_create(0)',
+    `set role p_postgres`,
+    'reset role; reset session authorization; insert into public.facts values (3)',
+    'do $$ begin commit; perform public.sneak(); end $$',
+    "copy public.facts to '/tmp/facts'",
+  ])('cannot write by: %s', async (query) => {
+    expect((await readOnly(query)).status).toBe(400)
+    expect((await sql('select count(*)::int as v from public.facts')).body).toEqual([{ v: 2 }])
+  })
+
+  it('is what the role read-only may do, and no more', async () => {
+    const reader = await newMember(organization, 'read-only')
+    const path = `/v1/projects/${ref}/database/query`
+    expect((await reader.post(`${path}/read-only`, { query: 'select 1' })).status).toBe(201)
+    expect((await reader.post(path, { query: 'select 1' })).status).toBe(403)
+    const scoped = await tokenOf(organization.userId, { scopes: ['database:read'] })
+    expect((await scoped.post(`${path}/read-only`, { query: 'select 1' })).status).toBe(201)
+    expect((await scoped.post(path, { query: 'select 1', read_only: true })).status).toBe(403)
+  })
+})
+
+describe('the roles of a project', () => {
+  it('are those that policies are written for', async () => {
+    const script = `
+      create table public.mine (id int, owner text); insert into public.mine values (1, 'a'), (2, 'b');
+      alter table public.mine enable row level security;
+      create policy own on public.mine for select to authenticated using (owner = current_setting('request.jwt.claims', true)::json->>'sub');
+      set local role authenticated; select set_config('request.jwt.claims', '{"sub":"a"}', true);
+      select id from public.mine;`
+    expect((await sql(script)).body).toEqual([{ id: 1 }])
+    expect((await sql('set local role anon; select id from public.mine')).body).toEqual([])
+    expect((await sql('set local role service_role; select id from public.mine order by id')).body).toHaveLength(2)
+  })
+
+  it('own schemas, migrations and the usual extensions', async () => {
+    expect(await value('extensions.gen_random_bytes(4) is not null')).toBe(true)
+    expect(
+      (await sql('create extension if not exists citext; create schema app; create table app.t (c citext)')).status,
+    ).toBe(201)
+    expect((await sql('select * from supabase_migrations.schema_migrations')).body).toEqual([])
+  })
+})
+
+describe('the wall around a project', () => {
+  let other: string
+  beforeAll(async () => {
+    const theirs = await newOrganization()
+    other = await newProject(theirs)
+    await runSql(
+      theirs.owner,
+      other,
+      "create table public.treasure (n int); alter role current_user set app.secret = 'theirs'",
+    )
+  })
+
+  it.each([
+    "select pg_read_file('/etc/passwd')",
+    "select pg_ls_dir('.')",
+    "select lo_import('/etc/passwd')",
+    "copy (select 1) to program 'id'",
+    "create table p (l text); copy p from program 'id'",
+    "create table p (l text); copy p from '/etc/passwd'",
+    'create role intruder superuser',
+    'create database mine',
+    'alter role current_user superuser',
+    'alter role current_user createrole',
+    'set role postgres',
+    'set session authorization postgres',
+    'grant postgres to current_user',
+    'alter system set fsync = off',
+    'select rolpassword from pg_authid',
+    'select passwd from pg_shadow',
+    'create extension dblink',
+    'create extension postgres_fdw',
+    'create extension file_fdw',
+    'create extension adminpack',
+    "create function evil() returns int language c as '/tmp/evil.so', 'evil'",
+    'create event trigger e on ddl_command_start execute function suppress_redundant_updates_trigger()',
+    'drop schema storage cascade',
+    'begin; lock table pg_catalog.pg_authid',
+    "select set_config('session_preload_libraries', 'evil', false); load '/tmp/evil.so'",
+    'alter role anon createrole',
+    'drop role anon',
+  ])('refuses: %s', async (query) => {
+    const reply = await sql(query)
+    expect(reply).toMatchObject({
+      status: 400,
+      body: { code: expect.stringMatching(/^(42501|0A000|58P01|42704|22023|25001|55000)$/) },
+    })
+  })
+
+  it('cannot be climbed by the role or the grants of another project', async () => {
+    for (const query of [
+      `set role p_${other}`,
+      `grant p_${other} to current_user`,
+      `set session authorization p_${other}`,
+      `drop owned by p_${other}`,
+    ]) {
+      expect((await sql(query)).body).toMatchObject({ code: '42501' })
+    }
+  })
+
+  it.each([
+    'pg_roles',
+    'pg_user',
+    'pg_group',
+    'pg_database',
+    'pg_stat_activity',
+    'pg_locks',
+    'pg_db_role_setting',
+    'pg_stat_database',
+  ])('shows no other project in %s', async (view) => {
+    const { status, body } = await sql(`select json_agg(v)::text as v from pg_catalog.${view} v`)
+    expect(status).toBe(201)
+    expect(body[0].v ?? '').not.toContain(other)
+    expect(body[0].v ?? '').not.toMatch(/theirs|"pilothouse"/)
+  })
+
+  it.each(['pg_prepared_xacts', 'pg_stat_replication', 'pg_stat_ssl', 'pg_shdepend'])(
+    'does not show %s at all',
+    async (view) => {
+      expect((await sql(`select * from pg_catalog.${view}`)).body).toMatchObject({ code: '42501' })
+    },
+  )
+
+  it.each(['postgres', 'template1', 'pilothouse'])('keeps its owner out of the database %s', async (database) => {
+    await expect(login(ref, database)).rejects.toThrow(/permission denied for database/)
+  })
+
+  it('keeps its owner out of the database of another project', async () => {
+    await expect(login(ref, `p_${other}`)).rejects.toThrow(/permission denied for database/)
+  })
+
+  it('bounds the connections of one project and leaves room for the others', async () => {
+    const clients = await Promise.allSettled(Array.from({ length: 40 }, () => login(ref, `p_${ref}`)))
+    const open = clients.flatMap((client) => (client.status === 'fulfilled' ? [client.value] : []))
+    expect(open.length).toBeGreaterThan(5)
+    expect(open.length).toBeLessThan(40)
+    expect((await sql('select 1 as v')).status).toBe(201)
+    await Promise.all(open.map((client) => client.end()))
+  })
+})
+
+async function login(project: string, database: string): Promise<pg.Client> {
+  const client = new pg.Client({
+    host: inject('databaseHost'),
+    port: inject('databasePort'),
+    user: `p_${project}`,
+    password: PASSWORD,
+    database,
+  })
+  client.on('error', () => {})
+  await client.connect()
+  return client
+}
