@@ -36,6 +36,8 @@ export const Config = z.object({
   S3_SECRET_ACCESS_KEY: z.string().min(1),
   /** The header in which the front server tells the caller's address; empty where callers connect directly. */
   CLIENT_ADDRESS_HEADER: optional,
+  /** How long SQL sent through the API may run. */
+  SQL_TIMEOUT_SECONDS: z.coerce.number().int().min(1).max(300).default(60),
   /** Tests alone set this: requests may then bring their own time in x-test-clock. */
   TEST_CLOCK: z.literal('on').optional(),
 })

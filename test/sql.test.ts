@@ -106,6 +106,7 @@ describe('POST /v1/projects/{ref}/database/query', () => {
   it.each([
     ['select * from nowhere', { code: '42P01', position: 15 }],
     ['selec 1', { code: '42601', position: 1 }],
+    ["select '🚀', nothing()", { code: '42883', position: 13 }],
     ["select 'é', from_nothing()", { code: '42883', position: 13, hint: expect.any(String) }],
     ['select $1', { code: '42P02' }],
     ['select 1; select 2', { code: '42601' }, [1]],
@@ -136,11 +137,83 @@ describe('POST /v1/projects/{ref}/database/query', () => {
     expect(await sql(query)).toMatchObject({ status: 201, body: [] })
   })
 
-  it('refuses a result that is too large and a body that is too large', async () => {
-    const result = await sql("select repeat('x', 1000000) from generate_series(1, 40)")
-    expect(result).toMatchObject({ status: 400, body: { message: expect.stringContaining('too large') } })
+  it.each([
+    "select repeat('x', 1000000) from generate_series(1, 40)",
+    "select repeat('x', 40000000)",
+    'select 1 as n from generate_series(1, 10000) a, generate_series(1, 10000) b',
+  ])('refuses a result that is too large: %s', async (query) => {
+    for (const run of [sql, readOnly]) {
+      const result = await run(query)
+      expect(result).toMatchObject({ status: 400, body: { message: expect.stringContaining('too large') } })
+    }
+    expect((await sql('select 1 as v')).body).toEqual([{ v: 1 }])
+  })
+
+  it('refuses a body that is too large', async () => {
     expect((await sql(`select '${'x'.repeat(8 * 1024 * 1024)}'`)).status).toBe(413)
     expect((await sql(`select length('${'x'.repeat(7 * 1024 * 1024)}') as v`)).body).toEqual([{ v: 7 * 1024 * 1024 }])
+  })
+
+  it('ends what runs too long, whatever the script sets, and the locks with it', async () => {
+    await sql('create table public.locked (n int)')
+    const script = 'set statement_timeout = 0; begin; lock table public.locked; select pg_sleep(1000)'
+    const [slow, reading] = await Promise.all([sql(script), readOnly('select pg_sleep(1000)')])
+    for (const reply of [slow, reading]) {
+      expect(reply).toMatchObject({
+        status: 400,
+        body: { message: expect.stringContaining('longer than allowed: 6 s') },
+      })
+    }
+    expect((await sql('insert into public.locked values (1) returning n')).body).toEqual([{ n: 1 }])
+  })
+
+  it('says so when the database cannot be reached', async () => {
+    const project = await newProject(organization)
+    const admin = new pg.Client({ connectionString: inject('adminUrl') })
+    await admin.connect()
+    await admin.query(`alter role p_${project}_sql nologin; alter role p_${project}_read nologin`)
+    await admin.end()
+    for (const path of ['query', 'query/read-only']) {
+      const reply = await owner().post(`/v1/projects/${project}/database/${path}`, { query: 'select 1' })
+      expect(reply).toMatchObject({ status: 503, body: { message: expect.stringContaining('cannot be reached') } })
+    }
+  })
+
+  it('refuses a paused project', async () => {
+    const project = await newProject(organization)
+    await organization.owner.post(`/v1/projects/${project}/pause`)
+    for (const path of ['query', 'query/read-only']) {
+      expect((await owner().post(`/v1/projects/${project}/database/${path}`, { query: 'select 1' })).status).toBe(409)
+    }
+  })
+
+  it.each([
+    'copy (select 1) to stdout',
+    'create table c (n int); copy c from stdin',
+    "set client_encoding = 'LATIN1'; select 1",
+  ])('refuses what has no place in a JSON reply: %s', async (query) => {
+    expect(await sql(query)).toMatchObject({ status: 400, body: { code: expect.any(String) } })
+  })
+
+  it('goes on when a script changes the password of the role that runs it', async () => {
+    const project = await newProject(organization)
+    await runSql(owner(), project, `set role none; alter role p_${project}_sql password 'lost'`)
+    await runSql(owner(), project, `alter role p_${project} password 'changed by the owner'`)
+    expect((await runSql(owner(), project, 'select 1 as v')).body).toEqual([{ v: 1 }])
+    const client = new pg.Client({
+      host: inject('databaseHost'),
+      port: inject('databasePort'),
+      user: `p_${project}`,
+      password: 'changed by the owner',
+      database: `p_${project}`,
+    })
+    await client.connect()
+    await client.end()
+  })
+
+  it('serves many at once on the few connections of a project', async () => {
+    const replies = await Promise.all(Array.from({ length: 40 }, (_, n) => sql(`select ${n} as v, pg_sleep(0.05)`)))
+    expect(replies.map(({ body }) => body[0]?.v)).toEqual(Array.from({ length: 40 }, (_, n) => n))
   })
 
   it('leaves neither the SQL nor what it returned in the log', async () => {
@@ -302,6 +375,14 @@ describe('the wall around a project', () => {
       expect((await sql(`select * from pg_catalog.${view}`)).body).toMatchObject({ code: '42501' })
     },
   )
+
+  it('lets no project end the sessions of another', async () => {
+    const client = await login(other, `p_${other}`)
+    const { rows } = await client.query('select pg_backend_pid() as pid')
+    expect((await sql(`select pg_terminate_backend(${rows[0].pid})`)).body).toMatchObject({ code: '42501' })
+    expect((await client.query('select 1 as v')).rows).toEqual([{ v: 1 }])
+    await client.end()
+  })
 
   it.each(['postgres', 'template1', 'pilothouse'])('keeps its owner out of the database %s', async (database) => {
     await expect(login(ref, database)).rejects.toThrow(/permission denied for database/)

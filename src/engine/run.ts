@@ -8,7 +8,7 @@ import {
 } from './engine.ts'
 import { projectNames } from './names.ts'
 import { repairRunners } from './roles.ts'
-import { type Cluster, openSession, type Session, withAdmin } from './session.ts'
+import { type Cluster, type Login, openSession, type Session, withAdmin } from './session.ts'
 import { splitStatements } from './split.ts'
 import { type Outcome, runStatement } from './statement.ts'
 import { parameterText } from './values.ts'
@@ -23,6 +23,9 @@ const TIMEOUT_MARGIN_MS_MAX = 250
 /** How often a running statement looks whether its caller is still there. */
 const CALLER_CHECK_INTERVAL_MS = 2_000
 const END_WAIT_MS = 2_000
+const TOO_MANY_CONNECTIONS = '53300'
+const CONNECTION_WAIT_MS_MAX = 10_000
+const CONNECTION_RETRY_MS = 100
 
 export async function runSql(cluster: Cluster, request: SqlRequest): Promise<SqlResult> {
   if (request.query.includes('\0')) {
@@ -61,13 +64,27 @@ async function openProjectSession(cluster: Cluster, request: SqlRequest, timeout
       client_connection_check_interval: CALLER_CHECK_INTERVAL_MS,
     },
   }
+  const open = () => openWhenFree(cluster, login, Date.now() + Math.min(timeoutMs, CONNECTION_WAIT_MS_MAX))
   try {
-    return await openSession(cluster, login)
+    return await open()
   } catch (error) {
     // SQL can change the password of the role it was started by, so a refused one is set again, once.
     if (!(error instanceof EngineUnavailable) || error.code !== '28P01') throw error
     await repairRunners(cluster, request.ref, request.runnerPassword)
-    return await openSession(cluster, login)
+    return await open()
+  }
+}
+
+/** Requests beyond the project's connections wait for one that ends, for a while. */
+async function openWhenFree(cluster: Cluster, login: Login, until: number): Promise<Session> {
+  for (;;) {
+    try {
+      return await openSession(cluster, login)
+    } catch (error) {
+      const full = error instanceof EngineUnavailable && error.code === TOO_MANY_CONNECTIONS
+      if (!full || Date.now() >= until) throw error
+      await new Promise((resolve) => setTimeout(resolve, CONNECTION_RETRY_MS * (0.5 + Math.random())))
+    }
   }
 }
 

@@ -11,7 +11,7 @@ export interface Cluster {
   proxy?: string
 }
 
-interface Login {
+export interface Login {
   user: string
   password: string
   database: string

@@ -76,11 +76,11 @@ export function openapi(routes: readonly Route[], version: ApiVersion, { release
 
   /** zod leaves named schemas under $defs; each belongs into the document once. */
   function schemaOf(schema: z.ZodType, io: Io): unknown {
-    // A request may refuse a field outright, which only z.undefined() says; a reply must be described in full.
+    // Requests may refuse a field outright with z.undefined(), which JSON Schema cannot say; replies must be said in full.
     const unrepresentable = io === 'input' ? 'any' : 'throw'
     const generated = z.toJSONSchema(schema, { io, unrepresentable, override: (context) => tidy(context, io) })
     const text = JSON.stringify(generated).replaceAll('#/$defs/', '#/components/schemas/')
-    const { $schema: _, $defs = {}, ...inline } = JSON.parse(text.replaceAll('__schema0', JSON_VALUE))
+    const { $schema: _, $defs = {}, ...inline } = JSON.parse(text.replaceAll('__schema0', JSON_VALUE), leaveOutRefused)
     for (const [name, definition] of Object.entries($defs)) {
       const known = schemas.get(name)
       if (known && JSON.stringify(known) !== JSON.stringify(definition)) {
@@ -92,15 +92,19 @@ export function openapi(routes: readonly Route[], version: ApiVersion, { release
   }
 }
 
-export type OpenApiDocument = ReturnType<typeof openapi>
-
 /** The name of what z.json() describes: the one schema that is recursive and has no name of its own. */
 const JSON_VALUE = 'JsonValue'
+
+const REFUSED = { $comment: 'refused' }
+
+/** A field that every request must leave out is no part of the contract. */
+const leaveOutRefused = (_name: string, value: { not?: { $comment?: unknown } } | null) =>
+  value?.not?.$comment === REFUSED.$comment ? undefined : value
 
 type Override = Parameters<NonNullable<NonNullable<Parameters<typeof z.toJSONSchema>[1]>['override']>>[0]
 
 function tidy({ zodSchema, jsonSchema }: Override, io: Io): void {
-  if (zodSchema._zod.def.type === 'undefined') jsonSchema.not = {}
+  if (zodSchema._zod.def.type === 'undefined') jsonSchema.not = REFUSED
   // The format says it; the pattern is 300 characters long.
   if (jsonSchema.format === 'date-time') delete jsonSchema.pattern
   if (jsonSchema.maximum === Number.MAX_SAFE_INTEGER) delete jsonSchema.maximum

@@ -18,7 +18,8 @@ export async function runQuery(ctx: Ctx, project: ProjectAccess, script: Script)
   }
   const runnerPassword = await runnerPasswordOf(ctx, project)
   const { query, parameters, readOnly } = script
-  const request = { ref: project.ref, runnerPassword, query, readOnly, ...(parameters && { parameters }) }
+  const timeoutMs = ctx.config.SQL_TIMEOUT_SECONDS * 1000
+  const request = { ref: project.ref, runnerPassword, query, readOnly, timeoutMs, ...(parameters && { parameters }) }
   const { json } = await ctx.engine.runSql(request).catch((error) => {
     throw toApiError(error)
   })
@@ -27,8 +28,15 @@ export async function runQuery(ctx: Ctx, project: ProjectAccess, script: Script)
 
 function toApiError(error: unknown): unknown {
   if (error instanceof SqlError) return sqlFailure(error)
-  if (error instanceof SqlTimeout) return new ApiError('bad_request.sql_timeout', { cause: error })
-  if (error instanceof SqlResultTooLarge) return new ApiError('bad_request.sql_result_too_large', { cause: error })
+  if (error instanceof SqlTimeout) {
+    return new ApiError('bad_request.sql_timeout', { detail: `${error.timeoutMs / 1000} s`, cause: error })
+  }
+  if (error instanceof SqlResultTooLarge) {
+    return new ApiError('bad_request.sql_result_too_large', {
+      detail: `at most ${error.sizeBytesMax} bytes`,
+      cause: error,
+    })
+  }
   if (error instanceof EngineUnavailable) {
     return new ApiError('service_unavailable.project_database', { detail: error.message, cause: error })
   }
