@@ -15,6 +15,11 @@ export async function readSecrets(folder: string, { isNew }: { isNew: boolean })
   } catch (error) {
     // New secrets for old data would lock everyone out of it.
     if (isNew && errorCode(error) === 'ENOENT') return makeSecrets(file)
+    if (errorCode(error) === 'EACCES') {
+      throw new StartError(
+        `${file} belongs to another user: start as the user who made ${folder}, or delete that folder.`,
+      )
+    }
     const reason = errorCode(error) ?? 'not as we wrote it'
     throw new StartError(
       `Cannot read ${file} (${reason}): bring it back, or \`npm start -- --reset\` starts with empty data.`,

@@ -37,7 +37,9 @@ export async function buildWorker({ folder, root = ROOT, entry }: BuildOptions):
     folder,
     ...(entry ? [entry] : []),
   ]
-  const env = { ...process.env, CI: '1', WRANGLER_SEND_METRICS: 'false', WRANGLER_LOG_PATH: join(folder, 'log') }
+  // Everything wrangler writes stays in the folder: not every user who runs services has a home.
+  const places = { XDG_CONFIG_HOME: join(folder, 'config'), WRANGLER_WRITE_LOGS: 'false' }
+  const env = { ...process.env, ...places, CI: '1', NO_COLOR: '1', WRANGLER_SEND_METRICS: 'false' }
   try {
     await promisify(execFile)(process.execPath, args, { cwd: root, env })
   } catch (error) {
@@ -60,6 +62,7 @@ export interface WorkerOptions {
 /** Runs the bundle on workerd, reached without any proxy in between, with its queues, Durable Objects and cron. */
 export async function startWorker(options: WorkerOptions): Promise<{ stop(): Promise<void> }> {
   const { bundle, port, bindings, folder, root = ROOT } = options
+  process.env.WRANGLER_WRITE_LOGS = 'false'
   const { workerOptions } = unstable_getMiniflareWorkerOptions(join(root, CONFIG))
   const miniflare = new Miniflare({
     ...convertV4MiniflareOptions({

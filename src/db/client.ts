@@ -1,4 +1,4 @@
-import { Client, neon, neonConfig } from '@neondatabase/serverless'
+import { Client, type NeonQueryFunction, neon, neonConfig } from '@neondatabase/serverless'
 import { drizzle } from 'drizzle-orm/neon-http'
 import { drizzle as drizzleOverSocket } from 'drizzle-orm/neon-serverless'
 import type { PgDatabase, PgQueryResultHKT } from 'drizzle-orm/pg-core'
@@ -27,11 +27,24 @@ const addressOf = (url: string) => {
   return { host: hostname, port: port || '5432' }
 }
 
-/** One HTTP round trip a query or batch; `countQuery` hears of each. */
-export function openDatabase({ url, proxy }: DatabaseAddress, countQuery: () => void) {
+const clients = new Map<string, NeonQueryFunction<false, false>>()
+
+/** Kept for the isolate: it is stateless, and reading the addresses costs more than the rest of a request's set-up. */
+function clientOf({ url, proxy }: DatabaseAddress): NeonQueryFunction<false, false> {
+  const key = `${url} ${proxy}`
+  const known = clients.get(key)
+  if (known) return known
   const { host, port } = addressOf(url)
   if (proxy) proxies.set(`${host}:${port}`, proxy.replace(/\/$/, ''))
-  return drizzle(neon(url), { schema, logger: { logQuery: countQuery } })
+  const client = neon(url)
+  clients.set(key, client)
+  return client
+}
+
+/** One HTTP round trip a query or batch; `countQuery` hears of each. */
+export function openDatabase(address: DatabaseAddress, countQuery: () => void) {
+  // Without the schema: only relational queries need it, and it would be worked through anew for each request.
+  return drizzle(clientOf(address), { logger: { logQuery: countQuery } })
 }
 
 /** Runs `work` in one transaction over a WebSocket, for the few decisions that must be taken inside it. */

@@ -16,7 +16,7 @@ export interface ProjectEngine {
   connection(ref: string): ProjectConnection
 }
 
-export interface EngineCapabilities {
+interface EngineCapabilities {
   readonly pause: boolean
   readonly resize: boolean
   readonly readReplicas: boolean
@@ -34,7 +34,7 @@ export interface EngineHealth {
   error?: string
 }
 
-export interface ProjectConnection {
+interface ProjectConnection {
   host: string
   port: number
   user: string

@@ -33,7 +33,7 @@ export function mountReference(app: Hono<AppEnv>, routes: readonly Route[]): voi
 const CONTENT_SECURITY_POLICY = [
   "default-src 'none'",
   "script-src 'self'",
-  "style-src 'self' 'unsafe-inline'",
+  "style-src 'self'",
   "img-src 'self' data:",
   "connect-src 'self'",
   "base-uri 'none'",

@@ -18,7 +18,6 @@ function show(spec) {
     deepLinking: true,
     docExpansion: 'list',
     displayRequestDuration: true,
-    tryItOutEnabled: true,
     validatorUrl: null,
   })
 }
