@@ -16,7 +16,7 @@ async function dev(): Promise<void> {
   const onStep = (name: string, ms: number) => console.log(stepLine(name, ms))
   const services = await lifetime.add(startServices({ folder, ports, baseUrl, durable: true, onStep }))
   const envFile = join(folder, 'dev.vars')
-  const lines = Object.entries({ ...services.vars, CLIENT_ADDRESS_HEADER: '', ...services.secrets })
+  const lines = Object.entries({ ...services.vars, ...services.secrets })
   await writeFile(envFile, lines.map(([name, value]) => `${name}='${value}'`).join('\n'), { mode: 0o600 })
   const args = ['dev', '--port', String(ports.api), '--env-file', envFile, '--persist-to', join(folder, 'dev')]
   const wrangler = spawn('wrangler', [...args, '--test-scheduled'], { stdio: 'inherit' })

@@ -76,6 +76,8 @@ export async function startServices(options: ServicesOptions): Promise<Services>
         BASE_URL: baseUrl,
         PROJECT_DOMAIN: 'localhost',
         DEFAULT_PLAN: 'enterprise',
+        // Callers connect directly: a header that tells their address would be their own word.
+        CLIENT_ADDRESS_HEADER: '',
       },
       secrets: {
         DATABASE_URL: controlUrl,

@@ -88,7 +88,10 @@ export async function startWorker(options: WorkerOptions): Promise<{ stop(): Pro
   try {
     await miniflare.ready
     const worker = await miniflare.getWorker(NAME)
-    const cron = tickEveryMinute((scheduledTime) => worker.scheduled({ cron: '* * * * *', scheduledTime }))
+    const cron = tickEveryMinute(async (scheduledTime) => {
+      const { outcome } = await worker.scheduled({ cron: '* * * * *', scheduledTime })
+      if (outcome !== 'ok') throw new Error(`the scheduled handler ended with ${outcome}`)
+    })
     return {
       async stop() {
         cron.stop()

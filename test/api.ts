@@ -23,13 +23,8 @@ interface Options {
   raw?: BodyInit
 }
 
-export async function send(
-  method: string,
-  path: string,
-  body?: unknown,
-  { headers, raw }: Options = {},
-): Promise<Reply> {
-  const response = await fetch(new URL(path, baseUrl), {
+async function send(method: string, url: URL, body?: unknown, { headers, raw }: Options = {}): Promise<Reply> {
+  const response = await fetch(url, {
     method,
     headers: { ...(body !== undefined && { 'content-type': 'application/json' }), ...headers },
     body: raw ?? (body === undefined ? undefined : JSON.stringify(body)),
@@ -41,11 +36,11 @@ export async function send(
 }
 
 /** The API as the holder of a token sees it. */
-export function as(token: string | undefined, common: Record<string, string> = {}) {
+export function as(token: string | undefined, common: Record<string, string> = {}, base: string = baseUrl) {
   const call =
     (method: string) =>
     (path: string, body?: unknown, options: Options = {}) =>
-      send(method, path, body, {
+      send(method, new URL(path, base), body, {
         ...options,
         headers: { ...(token && { authorization: `Bearer ${token}` }), ...common, ...options.headers },
       })
@@ -58,7 +53,7 @@ export function as(token: string | undefined, common: Record<string, string> = {
     delete: call('DELETE'),
     request: (method: string, path: string) => call(method)(path),
     /** The same caller at another time: the Worker takes `at` for now. */
-    at: (at: Date) => as(token, { ...common, 'x-test-clock': String(at.getTime()) }),
+    at: (at: Date) => as(token, { ...common, 'x-test-clock': String(at.getTime()) }, base),
   }
 }
 export type Caller = ReturnType<typeof as>

@@ -1,11 +1,16 @@
 import { expect, vi } from 'vitest'
-import type { Caller, TestOrganization } from './api.ts'
+import type { Caller } from './api.ts'
+
+interface Place {
+  owner: Caller
+  slug: string
+}
 
 export const PASSWORD = 'correct horse battery staple'
 
 const WAIT = { timeout: 25_000, interval: 50 }
 
-export async function createProject({ owner, slug }: TestOrganization, fields: Record<string, unknown> = {}) {
+export async function createProject({ owner, slug }: Place, fields: Record<string, unknown> = {}) {
   const reply = await owner.post('/v1/projects', {
     name: `project-${crypto.randomUUID()}`,
     organization_slug: slug,
@@ -27,7 +32,7 @@ export async function untilGone(caller: Caller, ref: string): Promise<void> {
 }
 
 /** A project whose database takes queries. */
-export async function newProject(organization: TestOrganization, fields: Record<string, unknown> = {}) {
+export async function newProject(organization: Place, fields: Record<string, unknown> = {}) {
   const ref = await createProject(organization, fields)
   await untilStatus(organization.owner, ref, 'ACTIVE_HEALTHY')
   return ref

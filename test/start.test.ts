@@ -1,91 +1,25 @@
-import { type ChildProcess, execFile, spawn } from 'node:child_process'
+import { execFile } from 'node:child_process'
 import { once } from 'node:events'
-import { existsSync, mkdtempSync, readFileSync, rmSync, statSync } from 'node:fs'
-import { type AddressInfo, createServer } from 'node:net'
-import { tmpdir } from 'node:os'
+import { existsSync, statSync } from 'node:fs'
+import { createServer } from 'node:net'
 import { join } from 'node:path'
 import { promisify } from 'node:util'
 import { afterAll, afterEach, beforeAll, describe, expect, it, vi } from 'vitest'
+import { type Machine, newMachine, stop, WAIT } from './machine.ts'
 
 const run = promisify(execFile)
-const WAIT = { timeout: 60_000, interval: 50 }
 
-async function freePort(): Promise<number> {
-  const server = createServer().listen(0, '127.0.0.1')
-  await once(server, 'listening')
-  const { port } = server.address() as AddressInfo
-  server.close()
-  await once(server, 'close')
-  return port
-}
-
-let folder: string
-let env: NodeJS.ProcessEnv
+let machine: Machine
 beforeAll(async () => {
-  folder = mkdtempSync(join(tmpdir(), 'pilothouse-start-'))
-  const [PORT, POSTGRES_PORT, PROXY_PORT, S3_PORT] = await Promise.all(
-    Array.from({ length: 4 }, async () => String(await freePort())),
-  )
-  const { BASE_URL: _ofVitest, ...inherited } = process.env
-  env = { ...inherited, PILOTHOUSE_DATA: folder, PORT, POSTGRES_PORT, PROXY_PORT, S3_PORT }
+  machine = await newMachine()
 })
-const started: Running[] = []
-afterEach(async () => {
-  for (const running of started.splice(0)) await stop(running)
-})
-afterAll(() => {
-  rmSync(folder, { recursive: true, force: true })
-})
-
-interface Running {
-  child: ChildProcess
-  output(): string
-}
-
-function start(...args: string[]): Running {
-  const child = spawn('node', ['dev/start.ts', ...args], { env, stdio: ['ignore', 'pipe', 'pipe'] })
-  let text = ''
-  for (const stream of [child.stdout, child.stderr])
-    stream?.on('data', (data) => {
-      text += data
-    })
-  const running = { child, output: () => text }
-  started.push(running)
-  return running
-}
-
-async function ready(running: Running): Promise<void> {
-  await vi.waitFor(() => {
-    if (running.child.exitCode !== null) throw new Error(`it ended:\n${running.output()}`)
-    expect(running.output()).toContain('Pilothouse is ready')
-  }, WAIT)
-}
-
-async function stop({ child }: Running): Promise<number | null> {
-  if (child.exitCode !== null) return child.exitCode
-  child.kill('SIGINT')
-  await once(child, 'exit')
-  return child.exitCode
-}
-
-interface Credentials {
-  base_url: string
-  access_token: string
-  organization_slug: string
-}
-const credentials = (): Credentials => JSON.parse(readFileSync(join(folder, 'credentials.json'), 'utf8'))
-const admin = async (...args: string[]) => (await run('node', ['dev/admin.ts', ...args], { env })).stdout.trim()
-
-/** The API of this start and not of the run's own Worker. */
-async function get(path: string, token = credentials().access_token) {
-  const response = await fetch(new URL(path, credentials().base_url), { headers: { authorization: `Bearer ${token}` } })
-  return { status: response.status, body: (await response.json()) as Record<string, unknown> }
-}
+afterEach(() => machine.stopAll())
+afterAll(() => machine.dispose())
 
 describe('npm start', () => {
   it('serves what it prints, keeps the data over a restart, and stops all of itself', async () => {
-    const first = start()
-    await ready(first)
+    const { folder, credentials, get } = machine
+    const first = await machine.started()
     expect(first.output()).toMatch(/postgres +\d+\.\d s[\s\S]*worker +\d+\.\d s/)
     expect(Object.keys(credentials())).toEqual(['base_url', 'access_token', 'organization_slug'])
     expect(statSync(join(folder, 'credentials.json')).mode & 0o777).toBe(0o600)
@@ -111,12 +45,11 @@ describe('npm start', () => {
     await expect(fetch(credentials().base_url)).rejects.toThrow()
     expect(existsSync(join(folder, 'postgres', 'postmaster.pid'))).toBe(false)
 
-    const second = start()
-    await ready(second)
+    const second = await machine.started()
     expect(credentials().access_token).toBe(access_token)
     expect((await get('/v1/projects')).body).toMatchObject([{ name: 'first', status: 'ACTIVE_HEALTHY' }])
 
-    const again = start()
+    const again = machine.start()
     await once(again.child, 'exit')
     expect(again.child.exitCode).toBe(1)
     expect(again.output().trim().split('\n')).toHaveLength(1)
@@ -126,9 +59,10 @@ describe('npm start', () => {
   }, 120_000)
 
   it('says in one line what to do when it cannot start, and leaves nothing running', async () => {
+    const { env, folder } = machine
     const taken = createServer().listen(Number(env.PORT), '127.0.0.1')
     await once(taken, 'listening')
-    const running = start()
+    const running = machine.start()
     await once(running.child, 'exit')
     taken.close()
     expect(running.child.exitCode).toBe(1)
@@ -141,8 +75,8 @@ describe('npm start', () => {
 
 describe('npm run admin', () => {
   it('creates users and tokens, limits, lists and revokes them, sets plans and roles', async () => {
-    const running = start('--reset')
-    await ready(running)
+    const { admin, credentials, get } = machine
+    const running = await machine.started('--reset')
     expect((await get('/v1/projects')).body).toEqual([])
     const { organization_slug: slug } = credentials()
 

@@ -1,0 +1,155 @@
+import { execFile, spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join, resolve } from 'node:path'
+import { createInterface } from 'node:readline'
+import { promisify } from 'node:util'
+import { SupabaseManagementAPI } from 'supabase-management-js'
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { as, type Caller } from './api.ts'
+import { type Machine, newMachine } from './machine.ts'
+import { newProject, PASSWORD, runSql, untilGone, untilStatus } from './projects.ts'
+
+/** As users run it: the production Worker without a proxy in between, which some replies would not survive unchanged. */
+let machine: Machine
+let baseUrl: string
+let token: string
+let slug: string
+let owner: Caller
+beforeAll(async () => {
+  machine = await newMachine()
+  await machine.started()
+  ;({ base_url: baseUrl, access_token: token, organization_slug: slug } = machine.credentials())
+  owner = as(token, {}, baseUrl)
+}, 90_000)
+afterAll(() => machine.dispose())
+
+describe('supabase-management-js', () => {
+  it('creates a project, runs SQL on it, pauses, restores and deletes it', async () => {
+    const api = new SupabaseManagementAPI({ accessToken: token, baseUrl })
+    expect((await api.listAllOrganizations()).data).toMatchObject([{ slug }])
+    expect((await api.getAnOrganization(slug)).data).toMatchObject({ plan: 'enterprise' })
+    const { data: project } = await api.createAProject({ name: 'js', organization_slug: slug, db_pass: PASSWORD })
+    const { ref } = project
+    await untilStatus(owner, ref, 'ACTIVE_HEALTHY')
+    expect((await api.getProject(ref)).data).toMatchObject({ database: { postgres_engine: '18' } })
+    await api.runAQuery(ref, { query: 'create table t (id int); insert into t values (7)' })
+    expect((await api.runAQuery(ref, { query: 'select id from t' })).data).toEqual([{ id: 7 }])
+    expect((await api.readOnlyQuery(ref, { query: 'select id from public.t' })).data).toEqual([{ id: 7 }])
+    await expect(api.runAQuery(ref, { query: 'select * from missing' })).rejects.toThrow(
+      /relation "missing" does not exist/,
+    )
+    expect((await api.getServicesHealth(ref, { services: ['db'] })).data).toMatchObject([{ status: 'ACTIVE_HEALTHY' }])
+    expect((await api.getAllProjectsForOrganization(slug)).data).toMatchObject({ projects: [{ ref }] })
+    expect((await api.updateAProject(ref, { name: 'js-renamed' })).data).toMatchObject({ ref, name: 'js-renamed' })
+    expect((await api.pauseAProject(ref)).status).toBe(200)
+    await untilStatus(owner, ref, 'INACTIVE')
+    expect((await api.listAvailableRestoreVersions(ref)).data).toMatchObject({ available_versions: [{}] })
+    expect((await api.restoreAProject(ref)).status).toBe(200)
+    await untilStatus(owner, ref, 'ACTIVE_HEALTHY')
+    expect((await api.deleteAProject(ref)).data).toMatchObject({ ref })
+    await untilGone(owner, ref)
+  })
+})
+
+describe('the supabase CLI', () => {
+  let home: string
+  beforeAll(() => {
+    home = mkdtempSync(join(tmpdir(), 'pilothouse-cli-'))
+    const profile = { name: 'pilothouse', api_url: baseUrl, dashboard_url: baseUrl, project_host: 'localhost' }
+    writeFileSync(join(home, 'profile.json'), JSON.stringify(profile))
+  })
+  afterAll(() => rmSync(home, { recursive: true }))
+
+  const cli = async (...args: string[]) => {
+    const env = {
+      ...process.env,
+      SUPABASE_PROFILE: join(home, 'profile.json'),
+      SUPABASE_ACCESS_TOKEN: token,
+      SUPABASE_HOME: home,
+      HOME: home,
+      SUPABASE_NO_KEYRING: 'true',
+      SUPABASE_TELEMETRY_DISABLED: '1',
+      SUPABASE_NO_UPDATE_NOTIFIER: '1',
+    }
+    return (await promisify(execFile)(resolve('node_modules/.bin/supabase'), args, { env, cwd: home })).stdout
+  }
+
+  it('does whoami, orgs list|create, projects list|create|delete and db query', async () => {
+    expect(await cli('whoami')).toContain('owner')
+    expect(await cli('orgs', 'list')).toContain(slug)
+    expect(await cli('orgs', 'create', 'made-by-cli', '--yes')).toContain('made-by-cli')
+    await cli(
+      'projects',
+      'create',
+      'cli',
+      '--org-id',
+      slug,
+      '--db-password',
+      PASSWORD,
+      '--region',
+      'eu-west-1',
+      '--size',
+      'small',
+      '--yes',
+    )
+    const listed = JSON.parse(await cli('projects', 'list', '-o', 'json')) as {
+      name: string
+      id: string
+      region: string
+    }[]
+    const project = listed.find(({ name }) => name === 'cli')
+    expect(project?.region).toBe('eu-west-1')
+    const ref = project?.id ?? ''
+    await untilStatus(owner, ref, 'ACTIVE_HEALTHY')
+    expect(await cli('db', 'query', `--remote=${ref}`, '--yes', "select 'of ' || 42 as answer")).toContain('of 42')
+    expect(await cli('db', 'query', `--remote=${ref}`, '--read-only', 'select 1 as one')).toContain('one')
+    await expect(cli('db', 'query', `--remote=${ref}`, '--yes', 'select * from missing')).rejects.toThrow(/missing/)
+    expect(await cli('projects', 'delete', ref, '--yes')).toBeDefined()
+    await untilGone(owner, ref)
+  }, 90_000)
+})
+
+describe('the MCP server', () => {
+  it('lists organizations and projects, runs SQL, pauses and restores', async () => {
+    const ref = await newProject({ owner, slug })
+    await runSql(owner, ref, 'create table public.noted (id int primary key); insert into public.noted values (11)')
+    const server = spawn(
+      'node_modules/.bin/mcp-server-supabase',
+      ['--api-url', baseUrl, '--access-token', token, '--features', 'account,database'],
+      { stdio: ['pipe', 'pipe', 'ignore'] },
+    )
+    const lines = createInterface({ input: server.stdout })[Symbol.asyncIterator]()
+    let id = 0
+    const call = async (method: string, params: unknown) => {
+      server.stdin.write(`${JSON.stringify({ jsonrpc: '2.0', id: ++id, method, params })}\n`)
+      return JSON.parse((await lines.next()).value ?? '{}').result
+    }
+    const tool = async (name: string, args: Record<string, unknown> = {}) => {
+      const result = await call('tools/call', { name, arguments: args })
+      expect(result.isError, `${name}: ${JSON.stringify(result)}`).toBeFalsy()
+      return JSON.stringify(result)
+    }
+    await call('initialize', {
+      protocolVersion: '2025-03-26',
+      capabilities: {},
+      clientInfo: { name: 'test', version: '1' },
+    })
+    server.stdin.write(`${JSON.stringify({ jsonrpc: '2.0', method: 'notifications/initialized' })}\n`)
+
+    expect(await tool('list_organizations')).toContain(slug)
+    expect(await tool('get_organization', { id: slug })).toContain('enterprise')
+    expect(await tool('list_projects')).toContain(ref)
+    expect(await tool('get_project', { id: ref })).toContain('ACTIVE_HEALTHY')
+    expect(await tool('list_tables', { project_id: ref, schemas: ['public'] })).toContain('noted')
+    expect(await tool('list_extensions', { project_id: ref })).toContain('pgcrypto')
+    expect(await tool('execute_sql', { project_id: ref, query: 'select id from noted' })).toContain('11')
+    await tool('pause_project', { project_id: ref })
+    await untilStatus(owner, ref, 'INACTIVE')
+    await tool('restore_project', { project_id: ref })
+    await untilStatus(owner, ref, 'ACTIVE_HEALTHY')
+    server.kill()
+    await once(server, 'exit')
+  }, 90_000)
+})

@@ -1,0 +1,94 @@
+import { type ChildProcess, execFile, spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs'
+import { type AddressInfo, createServer } from 'node:net'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { promisify } from 'node:util'
+import { expect, vi } from 'vitest'
+
+export const WAIT = { timeout: 60_000, interval: 50 }
+
+interface Running {
+  child: ChildProcess
+  output(): string
+}
+
+interface Credentials {
+  base_url: string
+  access_token: string
+  organization_slug: string
+}
+
+/** A machine of its own for `npm start`: a data folder and free ports, and what a user does with them. */
+export async function newMachine() {
+  const folder = mkdtempSync(join(tmpdir(), 'pilothouse-start-'))
+  const ports = await Promise.all(Array.from({ length: 4 }, async () => String(await freePort())))
+  const [PORT, POSTGRES_PORT, PROXY_PORT, S3_PORT] = ports
+  const { BASE_URL: _ofVitest, ...inherited } = process.env
+  const env = { ...inherited, PILOTHOUSE_DATA: folder, PORT, POSTGRES_PORT, PROXY_PORT, S3_PORT }
+  const started: Running[] = []
+  const credentials = (): Credentials => JSON.parse(readFileSync(join(folder, 'credentials.json'), 'utf8'))
+
+  function start(...args: string[]): Running {
+    const child = spawn('node', ['dev/start.ts', ...args], { env, stdio: ['ignore', 'pipe', 'pipe'] })
+    let text = ''
+    const keep = (data: Buffer) => {
+      text += data
+    }
+    child.stdout.on('data', keep)
+    child.stderr.on('data', keep)
+    const running = { child, output: () => text }
+    started.push(running)
+    return running
+  }
+
+  return {
+    folder,
+    env,
+    credentials,
+    start,
+    /** Starts, and waits until it says that it is ready. */
+    async started(...args: string[]): Promise<Running> {
+      const running = start(...args)
+      await vi.waitFor(() => {
+        if (running.child.exitCode !== null) throw new Error(`it ended:\n${running.output()}`)
+        expect(running.output()).toContain('Pilothouse is ready')
+      }, WAIT)
+      return running
+    },
+    /** Another start's API and not that of the run's own Worker. */
+    async get(path: string, token = credentials().access_token) {
+      const headers = { authorization: `Bearer ${token}` }
+      const response = await fetch(new URL(path, credentials().base_url), { headers })
+      return { status: response.status, body: (await response.json()) as Record<string, unknown> }
+    },
+    async admin(...args: string[]): Promise<string> {
+      return (await promisify(execFile)('node', ['dev/admin.ts', ...args], { env })).stdout.trim()
+    },
+    async stopAll(): Promise<void> {
+      for (const running of started.splice(0)) await stop(running)
+    },
+    async dispose(): Promise<void> {
+      await this.stopAll()
+      rmSync(folder, { recursive: true, force: true })
+    },
+  }
+}
+export type Machine = Awaited<ReturnType<typeof newMachine>>
+
+export async function stop({ child }: Running): Promise<number | null> {
+  if (child.exitCode !== null) return child.exitCode
+  child.kill('SIGINT')
+  await once(child, 'exit')
+  return child.exitCode
+}
+
+async function freePort(): Promise<number> {
+  const server = createServer().listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  const { port } = server.address() as AddressInfo
+  server.close()
+  await once(server, 'close')
+  return port
+}
