@@ -27,7 +27,7 @@ export interface Connections {
   close(): Promise<void>
 }
 
-export class RefusedConnection extends Error {
+class RefusedConnection extends Error {
   readonly code: string
   constructor(code: string, message: string) {
     super(message)

@@ -25,7 +25,7 @@ export function runTextQuery(lease: Lease, statement: Statement, bytesMax: numbe
   })
 }
 
-export class ResultTooLarge extends Error {
+class ResultTooLarge extends Error {
   readonly code = '54000'
 }
 
