@@ -2,6 +2,7 @@ import { Hono, type MiddlewareHandler } from 'hono'
 import { routes } from './api.ts'
 import { authenticate } from './auth/principal.ts'
 import { createCtx } from './ctx.ts'
+import { countedFor } from './db/client.ts'
 import type { AppEnv } from './env.ts'
 import { ApiError, renderError } from './http/error.ts'
 import { createLogger, describeError } from './http/log.ts'
@@ -22,10 +23,9 @@ const begin: MiddlewareHandler<AppEnv> = async (c, next) => {
       waitUntil: (work) => c.executionCtx.waitUntil(work),
       requestId,
       clock: c.req.header('x-test-clock'),
-      facts,
     }),
   )
-  await next()
+  await countedFor.run(facts, next)
   const { ctx } = c.var
   const caller = ctx.principal && { user: ctx.principal.userId, app: ctx.principal.appId }
   ctx.log.info('request', {

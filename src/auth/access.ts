@@ -1,5 +1,6 @@
 import { and, eq, isNull, type SQL, sql } from 'drizzle-orm'
 import type { PgColumn } from 'drizzle-orm/pg-core'
+import { prepared } from '../db/client.ts'
 import { memberRoles, organizations, projects } from '../db/schema/index.ts'
 import type { Ctx } from '../env.ts'
 import { ApiError } from '../http/error.ts'
@@ -23,11 +24,17 @@ interface Held {
 const column = ({ table, name }: PgColumn): SQL => sql`${table}.${sql.identifier(name)}`
 
 /** The caller's roles in an organization as one JSON array; null for an outsider. */
-const rolesIn = (principal: Principal, organizationId: PgColumn): SQL<Held[] | null> => sql<Held[] | null>`(
+const rolesIn = (organizationId: PgColumn): SQL<Held[] | null> => sql<Held[] | null>`(
   select json_agg(json_build_object('role', ${column(memberRoles.role)}, 'ref', ${column(memberRoles.projectRef)}))
   from ${memberRoles}
   where ${column(memberRoles.organizationId)} = ${column(organizationId)}
-    and ${column(memberRoles.userId)} = ${principal.userId})`
+    and ${column(memberRoles.userId)} = ${sql.placeholder('userId')})`
+
+/** A token that is bound to one organization reaches no other. */
+const withinReach = (organizationId: PgColumn): SQL =>
+  sql`coalesce(${sql.placeholder('onlyOrganization')}::uuid = ${organizationId}, true)`
+
+const callerOf = ({ userId, organizationId }: Principal) => ({ userId, onlyOrganization: organizationId ?? null })
 
 const reachable = (principal: Principal, organizationId: PgColumn) =>
   principal.organizationId ? eq(organizationId, principal.organizationId) : undefined
@@ -50,29 +57,41 @@ export const visibleOrganizations = (principal: Principal): SQL | undefined =>
       and ${memberRoles.userId} = ${principal.userId})`,
   )
 
-/** The project and the caller's role in it, in one round trip. 404 and not 403: an outsider must not learn of a ref. */
-export async function findProject({ db, principal }: Ctx, ref: string): Promise<ProjectAccess> {
-  const [row] = await db
+const projectByRef = prepared((db) =>
+  db
     .select({
       project: projects,
       organizationSlug: organizations.slug,
-      held: rolesIn(principal, projects.organizationId),
+      held: rolesIn(projects.organizationId),
     })
     .from(projects)
     .innerJoin(organizations, eq(organizations.id, projects.organizationId))
-    .where(and(eq(projects.ref, ref), isNull(projects.removedAt), reachable(principal, projects.organizationId)))
+    .where(
+      and(eq(projects.ref, sql.placeholder('ref')), isNull(projects.removedAt), withinReach(projects.organizationId)),
+    )
+    .prepare('project_by_ref'),
+)
+
+/** The project and the caller's role in it, in one round trip. 404 and not 403: an outsider must not learn of a ref. */
+export async function findProject({ db, principal }: Ctx, ref: string): Promise<ProjectAccess> {
+  const [row] = await projectByRef(db).execute({ ref, ...callerOf(principal) })
   const roles = (row?.held ?? []).filter((held) => held.ref === null || held.ref === ref)
   const role = strongest(roles.map((held) => held.role))
   if (!row || !role) throw new ApiError('not_found.project')
   return { ...row.project, organizationSlug: row.organizationSlug, role }
 }
 
+const organizationBySlug = prepared((db) =>
+  db
+    .select({ organization: organizations, held: rolesIn(organizations.id) })
+    .from(organizations)
+    .where(and(eq(organizations.slug, sql.placeholder('slug')), withinReach(organizations.id)))
+    .prepare('organization_by_slug'),
+)
+
 /** A member of single projects alone sees the organization as a read-only member, and of its projects only his own. */
 export async function findOrganization({ db, principal }: Ctx, slug: string): Promise<OrganizationAccess> {
-  const [row] = await db
-    .select({ organization: organizations, held: rolesIn(principal, organizations.id) })
-    .from(organizations)
-    .where(and(eq(organizations.slug, slug), reachable(principal, organizations.id)))
+  const [row] = await organizationBySlug(db).execute({ slug, ...callerOf(principal) })
   if (!row?.held) throw new ApiError('not_found.organization')
   const everywhere = strongest(row.held.filter((held) => held.ref === null).map((held) => held.role))
   if (everywhere) return { ...row.organization, role: everywhere }

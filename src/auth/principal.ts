@@ -1,4 +1,5 @@
-import { and, eq, gt, isNull, or } from 'drizzle-orm'
+import { and, eq, gt, isNull, or, sql } from 'drizzle-orm'
+import { prepared } from '../db/client.ts'
 import { accessTokens, users } from '../db/schema/index.ts'
 import type { SystemCtx } from '../env.ts'
 import { SCOPES, type Scope } from './scopes.ts'
@@ -40,22 +41,23 @@ export async function authenticate(ctx: SystemCtx, header: string | undefined): 
   return principal
 }
 
-async function findPrincipal({ db, now }: SystemCtx, hash: string): Promise<Principal | undefined> {
-  const [row] = await db
-    .select({
-      token: accessTokens,
-      username: users.username,
-      primaryEmail: users.primaryEmail,
-    })
+const tokenByHash = prepared((db) =>
+  db
+    .select({ token: accessTokens, username: users.username, primaryEmail: users.primaryEmail })
     .from(accessTokens)
     .innerJoin(users, eq(users.id, accessTokens.userId))
     .where(
       and(
-        eq(accessTokens.hash, hash),
+        eq(accessTokens.hash, sql.placeholder('hash')),
         isNull(accessTokens.revokedAt),
-        or(isNull(accessTokens.expiresAt), gt(accessTokens.expiresAt, now())),
+        or(isNull(accessTokens.expiresAt), gt(accessTokens.expiresAt, sql.placeholder('now'))),
       ),
     )
+    .prepare('token_by_hash'),
+)
+
+async function findPrincipal({ db, now }: SystemCtx, hash: string): Promise<Principal | undefined> {
+  const [row] = await tokenByHash(db).execute({ hash, now: now() })
   if (!row) return undefined
   const { token, username, primaryEmail } = row
   return {

@@ -1,10 +1,11 @@
-import { Client, type NeonQueryFunction, neon, neonConfig } from '@neondatabase/serverless'
-import { drizzle } from 'drizzle-orm/neon-http'
+import { AsyncLocalStorage } from 'node:async_hooks'
+import { Client, neon, neonConfig } from '@neondatabase/serverless'
+import { drizzle, type NeonHttpDatabase } from 'drizzle-orm/neon-http'
 import { drizzle as drizzleOverSocket } from 'drizzle-orm/neon-serverless'
 import type { PgDatabase, PgQueryResultHKT } from 'drizzle-orm/pg-core'
 import * as schema from './schema/index.ts'
 
-export type Db = ReturnType<typeof openDatabase>
+export type Db = NeonHttpDatabase
 /** What services write through: the same in a transaction and outside it. */
 export type Writer = PgDatabase<PgQueryResultHKT, typeof schema>
 
@@ -27,24 +28,42 @@ const addressOf = (url: string) => {
   return { host: hostname, port: port || '5432' }
 }
 
-const clients = new Map<string, NeonQueryFunction<false, false>>()
+export interface QueryCount {
+  queries?: number
+}
 
-/** Kept for the isolate: it is stateless, and reading the addresses costs more than the rest of a request's set-up. */
-function clientOf({ url, proxy }: DatabaseAddress): NeonQueryFunction<false, false> {
+/** Whose round trips are being counted, as one database serves all requests of an isolate at the same time. */
+export const countedFor = new AsyncLocalStorage<QueryCount>()
+
+function countQuery(): void {
+  const count = countedFor.getStore()
+  if (count) count.queries = (count.queries ?? 0) + 1
+}
+
+const opened = new Map<string, Db>()
+
+/** One HTTP round trip a query or batch. Kept for the isolate, as it is stateless and takes long to make. */
+export function openDatabase({ url, proxy }: DatabaseAddress): Db {
   const key = `${url} ${proxy}`
-  const known = clients.get(key)
+  const known = opened.get(key)
   if (known) return known
   const { host, port } = addressOf(url)
   if (proxy) proxies.set(`${host}:${port}`, proxy.replace(/\/$/, ''))
-  const client = neon(url)
-  clients.set(key, client)
-  return client
+  const db = drizzle(neon(url), { logger: { logQuery: countQuery } })
+  opened.set(key, db)
+  return db
 }
 
-/** One HTTP round trip a query or batch; `countQuery` hears of each. */
-export function openDatabase(address: DatabaseAddress, countQuery: () => void) {
-  // Without the schema: only relational queries need it, and it would be worked through anew for each request.
-  return drizzle(clientOf(address), { logger: { logQuery: countQuery } })
+/** A query whose text is made once for each database and not for each request. */
+export function prepared<T>(prepare: (db: Db) => T): (db: Db) => T {
+  const made = new WeakMap<Db, T>()
+  return (db) => {
+    const known = made.get(db)
+    if (known !== undefined) return known
+    const query = prepare(db)
+    made.set(db, query)
+    return query
+  }
 }
 
 /** Runs `work` in one transaction over a WebSocket, for the few decisions that must be taken inside it. */
