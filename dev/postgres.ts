@@ -42,9 +42,10 @@ function settings(port: number, durable: boolean): Record<string, string | numbe
     listen_addresses: '127.0.0.1',
     unix_socket_directories: '',
     password_encryption: 'scram-sha-256',
-    max_connections: 300,
-    superuser_reserved_connections: 5,
-    reserved_connections: 20,
+    // Projects cannot take the reserved ones: the control plane's pool and its transactions live there in a flood.
+    max_connections: 400,
+    superuser_reserved_connections: 20,
+    reserved_connections: 80,
     shared_buffers: '256MB',
     client_connection_check_interval: '1s',
     idle_in_transaction_session_timeout: '10min',

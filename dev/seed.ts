@@ -3,6 +3,7 @@ import { drizzle } from 'drizzle-orm/node-postgres'
 import pg from 'pg'
 import { hashToken, newAccessToken } from '../src/auth/token.ts'
 import * as schema from '../src/db/schema/index.ts'
+import { StartError } from './start-error.ts'
 
 const { accessTokens, memberRoles, organizations, users } = schema
 
@@ -65,7 +66,8 @@ async function tokenWorks(db: ControlDb, token: string): Promise<boolean> {
 export async function upsertUser(db: ControlDb, username: string, email: string): Promise<string> {
   await db.insert(users).values({ username, primaryEmail: email }).onConflictDoNothing()
   const [user] = await db.select().from(users).where(eq(users.username, username))
-  if (!user) throw new Error(`another user has the e-mail address ${email}`)
+  if (!user) throw new StartError(`another user has the e-mail address ${email}`)
+  if (user.primaryEmail !== email) throw new StartError(`${username} is there already, as ${user.primaryEmail}`)
   return user.id
 }
 

@@ -114,6 +114,7 @@ CREATE INDEX "member_roles_user" ON "member_roles" USING btree ("user_id");--> s
 CREATE INDEX "audit_log_organization" ON "audit_log" USING btree ("organization_id","created_at");--> statement-breakpoint
 CREATE UNIQUE INDEX "project_tasks_one_open" ON "project_tasks" USING btree ("project_ref") WHERE state in ('pending', 'running');--> statement-breakpoint
 CREATE INDEX "project_tasks_due" ON "project_tasks" USING btree ("due_at") WHERE state in ('pending', 'running');--> statement-breakpoint
-CREATE UNIQUE INDEX "projects_name_once" ON "projects" USING btree ("organization_id","name") WHERE removed_at is null;--> statement-breakpoint
+CREATE UNIQUE INDEX "projects_name_once" ON "projects" USING btree ("organization_id","name") WHERE removed_at is null and status <> 'GOING_DOWN';--> statement-breakpoint
+CREATE INDEX "projects_by_name" ON "projects" USING btree ("organization_id","name") WHERE removed_at is null;--> statement-breakpoint
 CREATE INDEX "projects_by_age" ON "projects" USING btree ("organization_id","created_at","ref") WHERE removed_at is null;--> statement-breakpoint
 CREATE INDEX "projects_name_search" ON "projects" USING gin ("name" gin_trgm_ops);

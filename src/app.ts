@@ -5,6 +5,7 @@ import { createCtx } from './ctx.ts'
 import { countedFor } from './db/client.ts'
 import type { AppEnv } from './env.ts'
 import { ApiError, renderError } from './http/error.ts'
+import { addressOf, isShutOut } from './http/limits.ts'
 import { createLogger, describeError } from './http/log.ts'
 import { mount, rateLimit } from './http/mount.ts'
 import { mountHealth } from './meta/health.ts'
@@ -39,7 +40,7 @@ const begin: MiddlewareHandler<AppEnv> = async (c, next) => {
 }
 
 const identify: MiddlewareHandler<AppEnv> = async (c, next) => {
-  const principal = await authenticate(c.var.ctx, c.req.header('authorization'))
+  const principal = await authenticate(c.var.ctx, c.req.header('authorization'), (now) => !isShutOut(addressOf(c), now))
   if (principal) {
     c.set('ctx', { ...c.var.ctx, principal })
     c.header('x-gotrue-id', principal.userId)
@@ -56,6 +57,7 @@ export function createApp(): Hono<AppEnv> {
     if (error.status >= 500) {
       createLogger(requestId).error('failed', { code: error.code, error: describeError(error.cause ?? error) })
     }
+    if (error.status === 503) c.header('retry-after', '1')
     return c.json(renderError(c.req.path, error, requestId), error.status)
   })
   app.use(begin)

@@ -52,6 +52,7 @@ export function as(token: string | undefined, common: Record<string, string> = {
     put: call('PUT'),
     delete: call('DELETE'),
     request: (method: string, path: string) => call(method)(path),
+    send: (method: string, path: string, options: Options) => call(method)(path, undefined, options),
     /** The same caller at another time: the Worker takes `at` for now. */
     at: (at: Date) => as(token, { ...common, 'x-test-clock': String(at.getTime()) }, base),
   }

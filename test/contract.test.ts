@@ -5,7 +5,7 @@ import { beforeAll, describe, expect, it } from 'vitest'
 import { routes } from '../src/api.ts'
 import { ROLES, roleAllows } from '../src/auth/roles.ts'
 import { SCOPES } from '../src/auth/scopes.ts'
-import type { Route } from '../src/http/route.ts'
+import { type Route, scopeOf } from '../src/http/route.ts'
 import { as, newMember, newOrganization, newUser, type TestOrganization, tokenOf } from './api.ts'
 import { createProject } from './projects.ts'
 
@@ -18,10 +18,13 @@ const fill = (route: Route, { slug, ref }: { slug: string; ref: string }) =>
     .replace('{ref}', ref)
     .replace(/\{\w+\}/g, 'x')
 
+/** What most bodies need beside the field under test. */
+const VALID = { name: 'n', query: 'select 1', db_pass: 'password', organization_slug: 'nobody', password: 'password' }
+
 const LIMIT_HEADERS = ['x-ratelimit-limit', 'x-ratelimit-remaining', 'x-ratelimit-reset']
 
 const secured = routes.filter(({ scope }) => scope !== 'public')
-const scoped = secured.filter(({ scope }) => scope !== 'any caller')
+const scoped = secured.filter((route) => scopeOf(route) !== undefined)
 const ofResource = secured.filter(({ path }) => /\{(ref|slug)\}/.test(path))
 
 let organization: TestOrganization
@@ -41,11 +44,12 @@ describe.each(secured)('$method $path', (route) => {
 
 describe.each(scoped)('$method $path', (route) => {
   it('answers 403 to a token without its scope, whoever the user is', async () => {
-    const others = SCOPES.filter((scope) => scope !== route.scope)
+    const needed = scopeOf(route)
+    const others = SCOPES.filter((scope) => scope !== needed)
     const caller = await tokenOf(organization.userId, { scopes: others })
     const reply = await caller.request(route.method, fill(route, target))
     expect(reply.status).toBe(403)
-    expect(JSON.stringify(reply.body)).toContain(route.scope)
+    expect(JSON.stringify(reply.body)).toContain(needed)
   })
 })
 
@@ -68,7 +72,7 @@ describe.each(ofResource)('$method $path', (route) => {
     expect(JSON.stringify(reply.body)).toMatch(/Invalid (project ref|organization slug)/)
   })
 
-  const permission = route.permission ?? SCOPES.find((scope) => scope === route.scope)
+  const permission = route.permission ?? scopeOf(route)
   it.each(ROLES.filter((role) => permission && !roleAllows(role, permission)))(
     'answers 403 to the role %s',
     async (role) => {
@@ -77,6 +81,42 @@ describe.each(ofResource)('$method $path', (route) => {
       expect(JSON.stringify(reply.body)).toContain(role)
     },
   )
+})
+
+describe.each(secured.filter(({ body }) => body))('$method $path', (route) => {
+  const call = async (raw: BodyInit, type: string | undefined) => {
+    const caller = await tokenOf(organization.userId)
+    const headers: Record<string, string> = type ? { 'content-type': type } : {}
+    return caller.send(route.method, fill(route, target), { raw, headers })
+  }
+  const json = 'application/json'
+
+  it('refuses a body that is no JSON, none at all, of another type, too large, or of the wrong form', async () => {
+    const tooLarge = `"${'x'.repeat(route.bodySizeBytesMax ?? 1024 * 1024)}"`
+    expect((await call('{', json)).status).toBe(400)
+    expect((await call('', json)).status).toBe(400)
+    expect((await call('[]', json)).body.message).toContain('body')
+    expect((await call('{}', 'text/plain')).status).toBe(415)
+    expect((await call(new Blob(['{}']), undefined)).status).toBe(415)
+    expect((await call(tooLarge, json)).status).toBe(413)
+  })
+
+  const fields = Object.keys((route.body as { shape?: object }).shape ?? {})
+  it.each(fields)('refuses a NUL and half a surrogate pair in %s without a fault', async (field) => {
+    for (const text of ['a\u0000b', '\ud800 x']) {
+      const reply = await call(JSON.stringify({ ...VALID, [field]: text }), json)
+      expect([400, 404]).toContain(reply.status)
+    }
+  })
+})
+
+describe.each(secured.filter(({ query }) => query))('$method $path', (route) => {
+  it.each(Object.keys(route.query?.shape ?? {}))('refuses a NUL in %s and names it', async (name) => {
+    const caller = await tokenOf(organization.userId)
+    const reply = await caller.request(route.method, `${fill(route, target)}?${name}=%00`)
+    expect(reply.status).toBe(400)
+    expect(JSON.stringify(reply.body)).toContain(`query.${name}`)
+  })
 })
 
 describe('the route table', () => {

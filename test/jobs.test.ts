@@ -1,5 +1,6 @@
-import { desc, eq } from 'drizzle-orm'
-import { describe, expect, it, vi } from 'vitest'
+import { and, desc, eq } from 'drizzle-orm'
+import pg from 'pg'
+import { describe, expect, inject, it, vi } from 'vitest'
 import { auditLog, projects, projectTasks } from '../src/db/schema/index.ts'
 import { control, newOrganization, tick } from './api.ts'
 import { createProject, newProject, runSql, untilGone, untilStatus } from './projects.ts'
@@ -129,6 +130,41 @@ describe('a restore that is canceled', () => {
     await untilStatus(owner, ref, 'INACTIVE')
     await tick()
     expect((await owner.get(`/v1/projects/${ref}`)).body.status).toBe('INACTIVE')
+  })
+
+  it('is not undone by the consumer of the restore when that wakes up later', async () => {
+    const organization = await newOrganization()
+    const { owner } = organization
+    const ref = await newProject(organization)
+    await owner.post(`/v1/projects/${ref}/pause`)
+    await untilStatus(owner, ref, 'INACTIVE')
+
+    const admin = new pg.Client({ connectionString: inject('adminUrl') })
+    await admin.connect()
+    const waiting = async (count: number) => {
+      const { rows } =
+        await admin.query(`select count(*)::int as n from pg_locks where locktype = 'advisory' and not granted
+        and objid = (hashtextextended('p_${ref}', 0) & 4294967295)::bigint::oid`)
+      expect(rows[0].n).toBe(count)
+    }
+    try {
+      // Who holds the project's lock stalls every operation of the engine on it.
+      await admin.query(`select pg_advisory_lock(hashtextextended('p_${ref}', 0))`)
+      await owner.post(`/v1/projects/${ref}/restore`)
+      await vi.waitFor(() => waiting(1))
+      expect((await owner.post(`/v1/projects/${ref}/restore/cancel`)).status).toBe(200)
+      // Without the pause that the cancel starts, only the fence can keep the database closed.
+      await control
+        .delete(projectTasks)
+        .where(and(eq(projectTasks.projectRef, ref), eq(projectTasks.kind, 'pause'), eq(projectTasks.state, 'pending')))
+      await admin.query(`select pg_advisory_unlock(hashtextextended('p_${ref}', 0))`)
+      await untilTickDone()
+      await waiting(0)
+      const { rows } = await admin.query(`select datallowconn as open from pg_database where datname = 'p_${ref}'`)
+      expect(rows).toEqual([{ open: false }])
+    } finally {
+      await admin.end()
+    }
   })
 
   it('is refused where no restore runs', async () => {

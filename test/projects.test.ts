@@ -190,10 +190,10 @@ describe('the life of a project', () => {
       status: 200,
       body: { id: expect.any(Number), ref, name: project.name },
     })
+    expect((await create({ name: project.name })).status).toBe(201)
     await untilGone(owner, ref)
     await expect(connect(ref)).rejects.toThrow(/password authentication failed|does not exist/)
     expect((await owner.get('/v1/projects')).body.map((row: { ref: string }) => row.ref)).not.toContain(ref)
-    expect((await create({ name: project.name })).status).toBe(201)
   })
 
   it('refuses a second change while one runs', async () => {
@@ -203,6 +203,34 @@ describe('the life of a project', () => {
     )
     expect(replies.map(({ status }) => status).sort()).toEqual([200, 409, 409, 409, 409, 409])
     await untilStatus(organization.owner, ref, 'INACTIVE')
+  })
+})
+
+describe('PATCH /v1/projects/{ref}/database/password', () => {
+  it('lets in by the new password and no longer by the old', async () => {
+    const ref = await newProject(organization)
+    const path = `/v1/projects/${ref}/database/password`
+    const { owner } = organization
+    expect(await owner.patch(path, { password: 'another one' })).toMatchObject({
+      status: 200,
+      body: { message: expect.any(String) },
+    })
+    await (await connect(ref, 'another one')).end()
+    await expect(connect(ref)).rejects.toThrow(/password authentication failed/)
+    expect((await owner.patch(path, { password: 'abc' })).body.message).toContain('body.password')
+    await owner.post(`/v1/projects/${ref}/pause`)
+    expect((await owner.patch(path, { password: 'while pausing' })).status).toBe(409)
+  })
+})
+
+describe('GET /v1/projects/{ref}/upgrade/eligibility', () => {
+  it('says that there is nothing to upgrade to', async () => {
+    const ref = await newProject(organization)
+    const { status, body } = await organization.owner.get(`/v1/projects/${ref}/upgrade/eligibility`)
+    expect(status).toBe(200)
+    expect(body).toMatchObject({ eligible: false, target_upgrade_versions: [], validation_errors: [], warnings: [] })
+    expect(body.current_app_version).toMatch(/^18\.\d+/)
+    expect(body.latest_app_version).toBe(body.current_app_version)
   })
 })
 

@@ -1,5 +1,7 @@
 import { describe, expect, it } from 'vitest'
-import { as, newMember, newOrganization } from './api.ts'
+import { newAccessToken } from '../src/auth/token.ts'
+import { randomLetters } from '../src/http/values.ts'
+import { as, newMember, newOrganization, workerLogs } from './api.ts'
 import { createProject } from './projects.ts'
 
 const MINUTE_MS = 60_000
@@ -61,5 +63,32 @@ describe('the standard limit', () => {
     expect(replies.filter(({ status }) => status === 401)).toHaveLength(120)
     expect(replies.filter(({ status }) => status === 429)).toHaveLength(10)
     expect((await as(undefined, { 'x-test-address': `${address}-2` }).get('/v1/profile')).status).toBe(401)
+  })
+
+  it('counts guesses at what does not exist together, whatever the path', async () => {
+    const { owner } = await newOrganization()
+    const caller = owner.at(new Date())
+    const guess = () => randomLetters()
+    const replies = await Promise.all(
+      Array.from({ length: 130 }, (_, n) =>
+        caller.get(n % 2 ? `/v1/projects/${guess()}` : `/v1/organizations/${guess()}`),
+      ),
+    )
+    expect(replies.filter(({ status }) => status === 404)).toHaveLength(120)
+    expect(replies.filter(({ status }) => status === 429)).toHaveLength(10)
+  })
+
+  it('counts wrong tokens by address, whatever the path, and then looks up no more of them', async () => {
+    const address = `test-${crypto.randomUUID()}`
+    const at = new Date()
+    const replies = []
+    for (let n = 0; n < 125; n++) {
+      const caller = as(newAccessToken(), { 'x-test-address': address }).at(at)
+      replies.push(await caller.get(`/v1/projects/${randomLetters()}`))
+    }
+    expect(replies.map(({ status }) => status)).toEqual([...Array(120).fill(401), ...Array(5).fill(429)])
+    const last = replies.at(-1)?.headers.get('x-request-id') ?? ''
+    const line = (await workerLogs()).find((line) => line.includes(last)) ?? '{}'
+    expect(JSON.parse(line)).not.toHaveProperty('queries')
   })
 })

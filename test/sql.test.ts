@@ -216,6 +216,25 @@ describe('POST /v1/projects/{ref}/database/query', () => {
     expect(replies.map(({ body }) => body[0]?.v)).toEqual(Array.from({ length: 40 }, (_, n) => n))
   })
 
+  it('refuses past a bound, and takes nothing from another organization', async () => {
+    const theirs = await newOrganization()
+    const theirProject = await newProject(theirs)
+    const flood = Promise.all(Array.from({ length: 110 }, () => sql('select pg_sleep(4)')))
+    const writes = []
+    for (let n = 0; n < 10; n++)
+      writes.push(await theirs.owner.patch(`/v1/projects/${theirProject}`, { name: `n-${n}` }))
+    expect(writes.map(({ status }) => status)).toEqual(Array(10).fill(200))
+    expect((await runSql(theirs.owner, theirProject, 'select 1 as v')).body).toEqual([{ v: 1 }])
+    const replies = await flood
+    expect(replies.some(({ status }) => status === 201)).toBe(true)
+    const refused = replies.filter(({ status }) => status !== 201)
+    expect(refused.length).toBeGreaterThan(0)
+    for (const reply of refused) {
+      expect(reply).toMatchObject({ status: 503, body: { message: expect.stringContaining('try again') } })
+      expect(reply.headers.get('retry-after')).toBe('1')
+    }
+  })
+
   it('leaves neither the SQL nor what it returned in the log', async () => {
     const secret = `secret${crypto.randomUUID().replaceAll('-', '')}`
     await sql(`select '${secret}'`)

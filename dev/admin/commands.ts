@@ -75,8 +75,9 @@ export const COMMANDS: Record<string, Command> = {
     run: async (db, [name = ''], { owner = '' }) => {
       const { id: userId } = await findUser(db, owner)
       const slug = randomLetters()
+      const plan = PLANS.find((known) => known === process.env.DEFAULT_PLAN) ?? 'enterprise'
       await db.transaction(async (tx) => {
-        const [row] = await tx.insert(organizations).values({ slug, name, plan: 'enterprise' }).returning()
+        const [row] = await tx.insert(organizations).values({ slug, name, plan }).returning()
         if (row) await tx.insert(memberRoles).values({ organizationId: row.id, userId, role: 'owner' })
       })
       return `organization ${slug}`
@@ -109,6 +110,33 @@ export const COMMANDS: Record<string, Command> = {
           set: { role: known },
         })
       return `${username} is ${known} in ${project ?? slug}`
+    },
+  },
+  'member remove': {
+    args: ['slug', 'username'],
+    run: async (db, [slug = '', username = '']) => {
+      const { id: organizationId } = await findOrganization(db, slug)
+      const { id: userId } = await findUser(db, username)
+      const where = and(eq(memberRoles.organizationId, organizationId), eq(memberRoles.userId, userId))
+      const removed = await db.delete(memberRoles).where(where).returning({ id: memberRoles.id })
+      if (removed.length === 0) throw new StartError(`${username} is no member of ${slug}`)
+      return `${username} is no longer a member of ${slug}`
+    },
+  },
+  'project list': {
+    args: ['slug'],
+    run: async (db, [slug = '']) => {
+      const { id } = await findOrganization(db, slug)
+      const rows = await db
+        .select()
+        .from(projects)
+        .where(and(eq(projects.organizationId, id), isNull(projects.removedAt)))
+        .orderBy(projects.name)
+      return (
+        rows
+          .map(({ ref, status, name, statusReason }) => `${ref}  ${status}  ${name}  ${statusReason ?? ''}`)
+          .join('\n') || 'no projects'
+      )
     },
   },
 }

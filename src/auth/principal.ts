@@ -25,8 +25,15 @@ const KEPT_MS = 10_000
 const KEPT_MAX = 10_000
 const kept = new Map<string, { principal: Principal; until: number }>()
 
-/** The caller behind an Authorization header; undefined for none, a malformed, unknown, expired or revoked token. */
-export async function authenticate(ctx: SystemCtx, header: string | undefined): Promise<Principal | undefined> {
+/**
+ * The caller behind an Authorization header; undefined for none, a malformed, unknown, expired or revoked token,
+ * and for one not seen lately where `mayLookUp` says no.
+ */
+export async function authenticate(
+  ctx: SystemCtx,
+  header: string | undefined,
+  mayLookUp: (now: number) => boolean,
+): Promise<Principal | undefined> {
   const token = /^Bearer +(\S+)$/i.exec(header ?? '')?.[1]
   if (!token || !isAccessToken(token)) return undefined
   const hash = await hashToken(token)
@@ -34,6 +41,7 @@ export async function authenticate(ctx: SystemCtx, header: string | undefined): 
   const cached = kept.get(hash)
   if (cached && now < cached.until && now > cached.until - KEPT_MS - 1) return cached.principal
   kept.delete(hash)
+  if (!mayLookUp(now)) return undefined
   const principal = await findPrincipal(ctx, hash)
   if (!principal) return undefined
   if (kept.size >= KEPT_MAX) kept.clear()

@@ -3,6 +3,7 @@ import { Client, neon, neonConfig } from '@neondatabase/serverless'
 import { drizzle, type NeonHttpDatabase } from 'drizzle-orm/neon-http'
 import { drizzle as drizzleOverSocket } from 'drizzle-orm/neon-serverless'
 import type { PgDatabase, PgQueryResultHKT } from 'drizzle-orm/pg-core'
+import { ApiError } from '../http/error.ts'
 import * as schema from './schema/index.ts'
 
 export type Db = NeonHttpDatabase
@@ -79,10 +80,27 @@ export async function inTransaction<T>({ url, proxy }: DatabaseAddress, work: (t
     })
   }
   client.on('error', () => {})
-  await client.connect()
+  await connected(client)
   try {
     return await drizzleOverSocket(client, { schema }).transaction(work)
   } finally {
     await client.end()
+  }
+}
+
+const CONNECT_TIMEOUT_MS = 10_000
+
+/** Nothing was done yet, so the caller may simply try again. */
+async function connected(client: Client): Promise<void> {
+  let timer: ReturnType<typeof setTimeout> | undefined
+  const tooLate = new Promise<never>((_, reject) => {
+    timer = setTimeout(() => reject(new Error(`no connection in ${CONNECT_TIMEOUT_MS} ms`)), CONNECT_TIMEOUT_MS)
+  })
+  try {
+    await Promise.race([client.connect(), tooLate])
+  } catch (cause) {
+    throw new ApiError('service_unavailable.control_database', { cause })
+  } finally {
+    clearTimeout(timer)
   }
 }

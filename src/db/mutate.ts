@@ -21,7 +21,7 @@ export interface Mutation {
 }
 
 /**
- * The one way to change the control database: rows, audit entry (and whatever must join them) commit together,
+ * The one way for the API to change the control database: rows, audit entry (and whatever must join them) commit together,
  * messages follow the commit.
  */
 export async function mutate<T>(ctx: SystemCtx | Ctx, work: (mutation: Mutation) => Promise<T>): Promise<T> {

@@ -2,11 +2,11 @@ export interface ProjectEngine {
   readonly name: string
   readonly capabilities: EngineCapabilities
   /** Safe to repeat after a crash at any point; sets both passwords and leaves the project running. */
-  create(spec: ProjectSpec): Promise<void>
-  remove(ref: string): Promise<void>
-  pause(ref: string): Promise<void>
-  resume(ref: string): Promise<void>
-  restart(ref: string): Promise<void>
+  create(spec: ProjectSpec, fence?: Fence): Promise<void>
+  remove(ref: string, fence?: Fence): Promise<void>
+  pause(ref: string, fence?: Fence): Promise<void>
+  resume(ref: string, fence?: Fence): Promise<void>
+  restart(ref: string, fence?: Fence): Promise<void>
   setPassword(ref: string, password: string): Promise<void>
   health(ref: string, timeoutMs: number): Promise<EngineHealth>
   version(): Promise<string>
@@ -15,6 +15,12 @@ export interface ProjectEngine {
   sweep(): Promise<number>
   connection(ref: string): ProjectConnection
 }
+
+/**
+ * Asked once nobody else can work on the project any more, before anything is done: whether the one who asked for the
+ * operation still may. A refusal ends the operation with `Superseded`.
+ */
+export type Fence = () => Promise<boolean>
 
 interface EngineCapabilities {
   readonly pause: boolean
@@ -69,6 +75,11 @@ export interface SqlErrorFields {
   table?: string
   column?: string
   constraint?: string
+}
+
+/** The operation was given up before it did anything, as its fence refused. */
+export class Superseded extends Error {
+  override name = 'Superseded'
 }
 
 export class SqlError extends Error implements SqlErrorFields {

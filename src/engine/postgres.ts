@@ -6,8 +6,14 @@ import {
   prepareAsOwner,
   setConnectable,
 } from './database.ts'
-import type { EngineHealth, ProjectEngine, ProjectSpec } from './engine.ts'
-import { EngineUnavailable } from './engine.ts'
+import {
+  type EngineHealth,
+  EngineUnavailable,
+  type Fence,
+  type ProjectEngine,
+  type ProjectSpec,
+  Superseded,
+} from './engine.ts'
 import { projectNames, quoteLiteral } from './names.ts'
 import { allowLogin, dropRoles, ensureRoles, setOwnerPassword } from './roles.ts'
 import { runSql, SQL_TIMEOUT_MS_MAX } from './run.ts'
@@ -31,11 +37,11 @@ export function createPostgresEngine(config: PostgresEngineConfig): ProjectEngin
   return {
     name: 'postgres',
     capabilities: { pause: true, resize: false, readReplicas: false, pointInTimeRecovery: false },
-    create: (spec) => create(config, spec),
-    remove: (ref) => remove(config, ref),
-    pause: (ref) => pause(config, ref),
-    resume: (ref) => resume(config, ref),
-    restart: (ref) => restart(config, ref),
+    create: (spec, fence) => create(config, spec, fence),
+    remove: (ref, fence) => remove(config, ref, fence),
+    pause: (ref, fence) => pause(config, ref, fence),
+    resume: (ref, fence) => resume(config, ref, fence),
+    restart: (ref, fence) => restart(config, ref, fence),
     setPassword: (ref, password) => setOwnerPassword(config, ref, password),
     health: (ref, timeoutMs) => health(config, ref, timeoutMs),
     version: () => version(config),
@@ -48,9 +54,9 @@ export function createPostgresEngine(config: PostgresEngineConfig): ProjectEngin
   }
 }
 
-async function create(cluster: Cluster, spec: ProjectSpec): Promise<void> {
+async function create(cluster: Cluster, spec: ProjectSpec, fence?: Fence): Promise<void> {
   const names = projectNames(spec.ref)
-  await withProject(cluster, spec.ref, async (admin) => {
+  await withProject(cluster, spec.ref, fence, async (admin) => {
     await ensureCluster(cluster, admin)
     await ensureRoles(admin, spec.ref, spec)
     await ensureDatabase(admin, names)
@@ -58,9 +64,9 @@ async function create(cluster: Cluster, spec: ProjectSpec): Promise<void> {
   })
 }
 
-async function remove(cluster: Cluster, ref: string): Promise<void> {
+async function remove(cluster: Cluster, ref: string, fence?: Fence): Promise<void> {
   const names = projectNames(ref)
-  await withProject(cluster, ref, async (admin) => {
+  await withProject(cluster, ref, fence, async (admin) => {
     await allowLogin(admin, names, false)
     await endSessions(admin, names)
     await dropDatabase(admin, names)
@@ -68,32 +74,38 @@ async function remove(cluster: Cluster, ref: string): Promise<void> {
   })
 }
 
-async function pause(cluster: Cluster, ref: string): Promise<void> {
+async function pause(cluster: Cluster, ref: string, fence?: Fence): Promise<void> {
   const names = projectNames(ref)
-  await withProject(cluster, ref, async (admin) => {
+  await withProject(cluster, ref, fence, async (admin) => {
     await allowLogin(admin, names, false)
     await setConnectable(admin, names, false)
     await endSessions(admin, names)
   })
 }
 
-async function resume(cluster: Cluster, ref: string): Promise<void> {
+async function resume(cluster: Cluster, ref: string, fence?: Fence): Promise<void> {
   const names = projectNames(ref)
-  await withProject(cluster, ref, async (admin) => {
+  await withProject(cluster, ref, fence, async (admin) => {
     await setConnectable(admin, names, true)
     await allowLogin(admin, names, true)
   })
 }
 
-async function restart(cluster: Cluster, ref: string): Promise<void> {
-  await withProject(cluster, ref, (admin) => endPresentSessions(admin, projectNames(ref)))
+async function restart(cluster: Cluster, ref: string, fence?: Fence): Promise<void> {
+  await withProject(cluster, ref, fence, (admin) => endPresentSessions(admin, projectNames(ref)))
 }
 
 /** Operations on one project wait for each other, in whichever process they run. */
-function withProject<Value>(cluster: Cluster, ref: string, work: (admin: Session) => Promise<Value>): Promise<Value> {
+function withProject<Value>(
+  cluster: Cluster,
+  ref: string,
+  fence: Fence | undefined,
+  work: (admin: Session) => Promise<Value>,
+): Promise<Value> {
   const { database } = projectNames(ref)
   return withAdmin(cluster, async (admin) => {
     await admin.rows(`SELECT pg_advisory_lock(hashtextextended(${quoteLiteral(database)}, 0))`)
+    if (fence && !(await fence())) throw new Superseded(`somebody else has taken over ${ref}`)
     return await work(admin)
   })
 }

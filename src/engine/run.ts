@@ -6,6 +6,7 @@ import {
   SqlResultTooLarge,
   SqlTimeout,
 } from './engine.ts'
+import { TOO_MANY_CONNECTIONS, throughGate } from './gate.ts'
 import { projectNames } from './names.ts'
 import { repairRunners } from './roles.ts'
 import { type Cluster, type Login, openSession, type Session, withAdmin } from './session.ts'
@@ -23,7 +24,6 @@ const TIMEOUT_MARGIN_MS_MAX = 250
 /** How often a running statement looks whether its caller is still there. */
 const CALLER_CHECK_INTERVAL_MS = 2_000
 const END_WAIT_MS = 2_000
-const TOO_MANY_CONNECTIONS = '53300'
 const CONNECTION_WAIT_MS_MAX = 10_000
 const CONNECTION_RETRY_MS = 100
 
@@ -32,6 +32,13 @@ export async function runSql(cluster: Cluster, request: SqlRequest): Promise<Sql
     throw new SqlError({ code: '22021', message: 'The query contains a NUL character, which SQL text cannot hold' })
   }
   const timeoutMs = Math.min(request.timeoutMs ?? TIMEOUT_MS_DEFAULT, SQL_TIMEOUT_MS_MAX)
+  const { runner, reader } = projectNames(request.ref)
+  const waitMs = Math.min(timeoutMs, CONNECTION_WAIT_MS_MAX)
+  const runMs = waitMs + timeoutMs + END_WAIT_MS
+  return throughGate(request.readOnly ? reader : runner, { waitMs, runMs }, () => runOnce(cluster, request, timeoutMs))
+}
+
+async function runOnce(cluster: Cluster, request: SqlRequest, timeoutMs: number): Promise<SqlResult> {
   const deadline = Date.now() + timeoutMs
   const session = await openProjectSession(cluster, request, timeoutMs)
   const guard = guardSession(session, deadline, timeoutMs)
@@ -75,7 +82,7 @@ async function openProjectSession(cluster: Cluster, request: SqlRequest, timeout
   }
 }
 
-/** Requests beyond the project's connections wait for one that ends, for a while. */
+/** Other isolates may have taken the role's connections: then this one waits for one that ends, for a while. */
 async function openWhenFree(cluster: Cluster, login: Login, until: number): Promise<Session> {
   for (;;) {
     try {

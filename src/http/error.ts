@@ -21,7 +21,6 @@ export const ERRORS = {
   'bad_request.sql': { status: 400, message: 'Failed to run sql query' },
   'bad_request.sql_timeout': { status: 400, message: 'Failed to run sql query: it ran longer than allowed' },
   'bad_request.sql_result_too_large': { status: 400, message: 'Failed to run sql query: its result is too large' },
-  'bad_request.not_supported': { status: 400, message: 'Not supported by this installation' },
   'bad_request.project.not_ready_for_deletion': { status: 400, message: 'Project not ready for deletion.' },
   unauthorized: { status: 401, message: 'Unauthorized', v2: 'Unauthorized' },
   'forbidden.permission_denied': { status: 403, message: 'Forbidden action', v2: 'Forbidden: Permission denied' },
@@ -38,6 +37,7 @@ export const ERRORS = {
   unsupported_media_type: { status: 415, message: 'The request body must be sent as application/json' },
   too_many_requests: { status: 429, message: 'Rate limit exceeded', v2: 'Too Many Requests' },
   internal_server_error: { status: 500, message: 'Internal Server Error', v2: 'Internal Server Error' },
+  'service_unavailable.control_database': { status: 503, message: 'The control plane is busy: try again shortly' },
   'service_unavailable.project_database': { status: 503, message: 'The database of the project cannot be reached' },
 } as const satisfies Record<string, Entry>
 
@@ -90,9 +90,14 @@ export class ApiError extends Error {
     if (error instanceof ApiError) return error
     if (error instanceof HTTPException && error.status === 413) return new ApiError('payload_too_large')
     if (error instanceof HTTPException && error.status === 400) return new ApiError('bad_request.malformed_json')
-    return new ApiError('internal_server_error', { cause: error })
+    const code = isOutOfConnections(error) ? 'service_unavailable.control_database' : 'internal_server_error'
+    return new ApiError(code, { cause: error })
   }
 }
+
+/** What Postgres and poolers say when they have no connection to give. */
+const isOutOfConnections = (error: unknown): boolean =>
+  error instanceof Error && (('code' in error && error.code === '53300') || isOutOfConnections(error.cause))
 
 const v1 = ({ message, detail, extra }: ApiError) => ({ message: detail ? `${message}: ${detail}` : message, ...extra })
 

@@ -1,10 +1,11 @@
+import type { Context } from 'hono'
 import type { Principal } from '../auth/principal.ts'
 import type { AppEnv } from '../env.ts'
 import type { Decision, Rule } from '../objects/rate-limiter.ts'
 
 const minute = (name: string, requests: number): Rule => ({ name, requests, windowMs: 60_000 })
 
-/** The specification's table of limits (Limits 1 and 3); a route names a row, or has `standard`. */
+/** The specification's limits (Limits 1); a stricter one (Limits 3) becomes a row here with its endpoint, which names it. */
 const LIMITS = {
   standard: [minute('standard', 120)],
 } satisfies Record<string, readonly Rule[]>
@@ -13,12 +14,32 @@ export type Limit = keyof typeof LIMITS
 const SCOPED_PATH = /^\/(?:v\d+)\/(projects|organizations|branches)\/([\w-]+)/
 
 /** What the quota is counted for: a project, an organization, or none. Other calls of the caller do not touch it. */
-export function limitScope(path: string): string {
+export function limitScope(principal: Principal | undefined, path: string): string {
+  if (!principal) return 'none'
   const [, kind, name] = SCOPED_PATH.exec(path) ?? []
   if (!kind || !name) return 'none'
   if (kind === 'organizations') return `organization ${name}`
   return /^[a-z]{20}$/.test(name) ? `project ${name}` : 'none'
 }
+
+/** The caller's network address, where a trusted server in front tells it. */
+export function addressOf(c: Context<AppEnv>): string | undefined {
+  const { CLIENT_ADDRESS_HEADER: header } = c.var.ctx.config
+  return header && c.req.header(header)
+}
+
+const ADDRESSES_MAX = 10_000
+const shutOutUntil = new Map<string | undefined, number>()
+
+/** Remembered in the isolate, so that an address which guesses tokens costs no query once its quota is used up. */
+export function shutOut(address: string | undefined, until: number): void {
+  // Without addresses everybody looks the same: then nobody may be shut out for another.
+  if (address === undefined) return
+  if (shutOutUntil.size >= ADDRESSES_MAX) shutOutUntil.clear()
+  shutOutUntil.set(address, until)
+}
+
+export const isShutOut = (address: string | undefined, now: number): boolean => (shutOutUntil.get(address) ?? 0) > now
 
 /** The specification's order: OAuth application, else user, else address. */
 export function limitCaller(principal: Principal | undefined, address: string | undefined): string {

@@ -3,11 +3,11 @@ import type { Context, Hono, MiddlewareHandler } from 'hono'
 import { bodyLimit } from 'hono/body-limit'
 import type * as z from 'zod'
 import { findOrganization, findProject, requirePermission } from '../auth/access.ts'
-import { SCOPES, type Scope } from '../auth/scopes.ts'
 import type { AppEnv, Ctx } from '../env.ts'
+import type { Decision } from '../objects/rate-limiter.ts'
 import { ApiError, type ErrorCode } from './error.ts'
-import { limitCaller, limitHeaders, limitScope, takeQuota } from './limits.ts'
-import { errorsOf, isSchema, isText, type Route } from './route.ts'
+import { addressOf, type Limit, limitCaller, limitHeaders, limitScope, shutOut, takeQuota } from './limits.ts'
+import { errorsOf, isSchema, isText, type Route, scopeOf } from './route.ts'
 
 const BODY_SIZE_BYTES_MAX = 1024 * 1024
 
@@ -31,35 +31,53 @@ const honoPath = (path: string): string => path.replace(/\{(\w+)\}/g, ':$1')
 /** Also the quota of requests that meet no route; every reply carries the headers. */
 export function rateLimit({ limit = 'standard', id }: Partial<Route>): MiddlewareHandler<AppEnv> {
   return async function rateLimit(c, next) {
-    const { ctx, facts } = c.var
-    const { CLIENT_ADDRESS_HEADER: addressHeader } = ctx.config
-    if (id) facts.route = id
-    const decision = await takeQuota(c.env.RATE_LIMITERS, {
-      caller: limitCaller(ctx.principal, addressHeader && c.req.header(addressHeader)),
-      scope: limitScope(c.req.path),
-      limit,
-      now: ctx.now().getTime(),
-    })
+    if (id) c.var.facts.route = id
+    const decision = await spend(c, limitScope(c.var.ctx.principal, c.req.path), limit)
     for (const [name, value] of Object.entries(limitHeaders(decision))) c.header(name, value)
-    if (!decision.allowed) {
-      const seconds = Math.ceil(decision.resetMs / 1000)
-      throw new ApiError('too_many_requests', {
-        detail: `${decision.limit} requests a minute are allowed here; try again in ${seconds} s`,
-      })
-    }
+    refuseBeyond(decision)
     await next()
   }
 }
 
-function requireScope({ scope }: Route): MiddlewareHandler<AppEnv> {
+async function spend(c: Context<AppEnv>, scope: string, limit: Limit): Promise<Decision> {
+  const { ctx } = c.var
+  const now = ctx.now().getTime()
+  const address = addressOf(c)
+  const decision = await takeQuota(c.env.RATE_LIMITERS, {
+    caller: limitCaller(ctx.principal, address),
+    scope,
+    limit,
+    now,
+  })
+  if (!ctx.principal && !decision.allowed) shutOut(address, now + decision.resetMs)
+  return decision
+}
+
+function refuseBeyond({ allowed, limit, resetMs }: Decision): void {
+  if (allowed) return
+  const seconds = Math.ceil(resetMs / 1000)
+  throw new ApiError('too_many_requests', {
+    detail: `${limit} requests a minute are allowed here; try again in ${seconds} s`,
+  })
+}
+
+/** What does not exist has no quota of its own: guesses at refs and slugs count together. */
+async function countMiss(c: Context<AppEnv>, error: unknown): Promise<never> {
+  if (error instanceof ApiError && error.status === 404) refuseBeyond(await spend(c, 'none', 'standard'))
+  throw error
+}
+
+function requireScope(route: Route): MiddlewareHandler<AppEnv> {
+  const { scope } = route
+  const needed = scopeOf(route)
   return async function requireScope(c, next) {
     if (scope === 'public') return next()
     const { principal } = c.var.ctx
     if (!principal) {
       throw new ApiError('unauthorized', { detail: 'send a valid access token as "Authorization: Bearer sbp_…"' })
     }
-    if (scope !== 'any caller' && !principal.scopes.includes(scope)) {
-      throw new ApiError('forbidden.permission_denied', { detail: `the access token lacks the scope ${scope}` })
+    if (needed && !principal.scopes.includes(needed)) {
+      throw new ApiError('forbidden.permission_denied', { detail: `the access token lacks the scope ${needed}` })
     }
     await next()
   }
@@ -68,16 +86,18 @@ function requireScope({ scope }: Route): MiddlewareHandler<AppEnv> {
 /** {ref} and {slug} become the project or organization that the caller may see, whatever the handler does. */
 function resolve(route: Route): MiddlewareHandler<AppEnv> {
   const { ref, slug } = route.params.shape
-  const permission = route.permission ?? SCOPES.find((scope): scope is Scope => scope === route.scope)
+  const permission = route.permission ?? scopeOf(route)
   return async function resolve(c, next) {
     const ctx = c.var.ctx as Ctx
     if (ref) {
-      const project = await findProject(ctx, c.req.param('ref') as string)
+      const project = await findProject(ctx, c.req.param('ref') as string).catch((error) => countMiss(c, error))
       c.var.facts.project = project.ref
       if (permission) requirePermission(project.role, permission)
       c.set('access', { project })
     } else if (slug) {
-      const organization = await findOrganization(ctx, c.req.param('slug') as string)
+      const organization = await findOrganization(ctx, c.req.param('slug') as string).catch((error) =>
+        countMiss(c, error),
+      )
       c.var.facts.organization = organization.slug
       if (permission) requirePermission(organization.role, permission)
       c.set('access', { organization })

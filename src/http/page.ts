@@ -8,11 +8,14 @@ export interface Position {
 
 export const encodeCursor = (at: Date, id: string): string => btoa(`${at.getTime()} ${id}`).replace(/=+$/, '')
 
+/** The end of the year 9999, beyond which ISO dates have another form. */
+const LAST_MOMENT = Date.UTC(9999, 11, 31)
+
 /** A cursor that we did not give out is a 400 that names its parameter. */
 export function decodeCursor(parameter: string, cursor: string | undefined): Position | undefined {
   if (cursor === undefined) return undefined
   const [, at, id] = /^(\d{1,15}) ([\w-]+)$/.exec(plain(cursor)) ?? []
-  if (!at || !id) {
+  if (!at || !id || Number(at) > LAST_MOMENT) {
     throw new ApiError('bad_request.validation_failed', {
       issues: [{ field: `query.${parameter}`, code: 'invalid_cursor', message: 'is not a cursor of this list' }],
     })

@@ -1,5 +1,5 @@
 import * as z from 'zod'
-import type { Scope } from '../auth/scopes.ts'
+import { SCOPES, type Scope } from '../auth/scopes.ts'
 import type { Ctx, Resources, SystemCtx } from '../env.ts'
 import type { ErrorCode } from './error.ts'
 import type { Limit } from './limits.ts'
@@ -103,12 +103,15 @@ const REF_ERRORS: readonly ErrorCode[] = ['bad_request.invalid_ref', 'not_found.
 const SLUG_ERRORS: readonly ErrorCode[] = ['bad_request.invalid_slug', 'not_found.organization']
 const BODY_ERRORS: readonly ErrorCode[] = ['bad_request.malformed_json', 'payload_too_large', 'unsupported_media_type']
 
+/** The scope that a token must carry: where the specification lists none, that of the permission which the row names. */
+export const scopeOf = ({ scope, permission }: Pick<Route, 'scope' | 'permission'>): Scope | undefined =>
+  SCOPES.find((known) => known === scope) ?? permission
+
 /** Every error that a route may answer with: what its row implies, and what the row adds. */
 export function errorsOf({ scope, permission, params, query, body, errors = [] }: Route): readonly ErrorCode[] {
   const { ref, slug, ...others } = params.shape
   const validates = Object.keys(others).length > 0 || query !== undefined || body !== undefined
-  const scoped = scope !== 'public' && scope !== 'any caller'
-  const refuses = scoped || (permission !== undefined && Boolean(ref ?? slug))
+  const refuses = scopeOf({ scope, permission }) !== undefined
   const codes = new Set<ErrorCode>([
     ...(ref ? REF_ERRORS : []),
     ...(slug ? SLUG_ERRORS : []),
@@ -116,6 +119,7 @@ export function errorsOf({ scope, permission, params, query, body, errors = [] }
     ...errors,
     'too_many_requests',
     'internal_server_error',
+    'service_unavailable.control_database',
   ])
   if (validates) codes.add('bad_request.validation_failed')
   if (scope !== 'public') codes.add('unauthorized')

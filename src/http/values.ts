@@ -13,6 +13,23 @@ export const Slug = z
   .max(100)
   .meta({ id: 'OrganizationSlug', description: 'Organization slug', example: 'acme' })
 
+/** Text that Postgres can hold and that comes back as it went in: no NUL, no half of a surrogate pair. */
+export const Text = z
+  .string()
+  .refine((text) => !text.includes('\0') && text.isWellFormed(), 'must not hold a NUL or half a surrogate pair')
+
+/** A name that shows: not blank. */
+export const Name = Text.min(1).max(256).regex(/\S/, 'must not be blank')
+
+/** A whole number as query strings carry it: decimal digits alone. */
+export const wholeNumber = (min: number, max: number) =>
+  z
+    .string()
+    .regex(/^\d{1,15}$/, 'must be a whole number')
+    .transform(Number)
+    .pipe(z.int().min(min).max(max))
+    .meta({ type: 'integer', minimum: min, maximum: max })
+
 /** 20 random letters: the form of project refs and of generated organization slugs (94 bits). */
 export function randomLetters(length = 20): string {
   const letters: string[] = []

@@ -1,7 +1,7 @@
 import * as z from 'zod'
-import { get, post, text } from '../../http/route.ts'
-import { PoolerConfig, Rows, RunQuery, RunReadOnlyQuery } from './schema.ts'
-import { getPoolerConfig, runQuery } from './service.ts'
+import { get, patch, post, text } from '../../http/route.ts'
+import { Done, PoolerConfig, Rows, RunQuery, RunReadOnlyQuery, UpdatePassword } from './schema.ts'
+import { getPoolerConfig, runQuery, updatePassword } from './service.ts'
 
 /** SQL comes as migrations and seeds, so it may be larger than other bodies. */
 const SQL_BODY_BYTES_MAX = 8 * 1024 * 1024
@@ -31,6 +31,12 @@ export const databaseRoutes = [
     scope: 'database:read', body: RunReadOnlyQuery, bodySizeBytesMax: SQL_BODY_BYTES_MAX,
     returns: rows, status: 201, errors: SQL_ERRORS,
   }, ({ ctx, project, body: { query, parameters } }) => runQuery(ctx, project, { query, parameters, readOnly: true })),
+
+  patch('/v1/projects/{ref}/database/password', {
+    id: 'v1-update-database-password', summary: "Set the password of the database's owner",
+    scope: 'database:write', body: UpdatePassword, returns: Done,
+    errors: ['conflict.project_status'],
+  }, ({ ctx, project, body }) => updatePassword(ctx, project, body.password)),
 
   get('/v1/projects/{ref}/config/database/pooler', {
     id: 'v1-get-pooler-config', summary: 'Get the connection data of the database',

@@ -1,4 +1,5 @@
 import * as z from 'zod'
+import { Text } from '../../http/values.ts'
 
 const Query = z.string().min(1)
 const Parameters = z.array(z.json()).max(65_535).optional()
@@ -8,6 +9,10 @@ export const RunQuery = z
   .meta({ id: 'RunQuery' })
 
 export const RunReadOnlyQuery = z.object({ query: Query, parameters: Parameters }).meta({ id: 'RunReadOnlyQuery' })
+
+export const UpdatePassword = z.object({ password: Text.min(4).max(256) }).meta({ id: 'UpdatePassword' })
+
+export const Done = z.object({ message: z.string() }).meta({ id: 'Done' })
 
 export const Rows = z
   .array(z.record(z.string(), z.json()))

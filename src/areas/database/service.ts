@@ -1,8 +1,9 @@
 import type { ProjectAccess } from '../../auth/access.ts'
 import { EngineUnavailable, SqlError, SqlResultTooLarge, SqlTimeout } from '../../engine/engine.ts'
+import { TOO_MANY_CONNECTIONS } from '../../engine/gate.ts'
 import type { Ctx } from '../../env.ts'
 import { ApiError } from '../../http/error.ts'
-import { runnerPasswordOf } from '../projects/secrets.ts'
+import { runnerPasswordOf, savePassword } from '../projects/secrets.ts'
 import { ACTIVE } from '../projects/values.ts'
 
 interface Script {
@@ -13,9 +14,7 @@ interface Script {
 
 /** Runs the user's SQL on the project's database; the rows of the last statement as the text of a JSON array. */
 export async function runQuery(ctx: Ctx, project: ProjectAccess, script: Script): Promise<string> {
-  if (!ACTIVE.includes(project.status)) {
-    throw new ApiError('conflict.project_status', { detail: `its status is ${project.status}, not ACTIVE_HEALTHY` })
-  }
+  requireActive(project)
   const runnerPassword = await runnerPasswordOf(ctx, project)
   const { query, parameters, readOnly } = script
   const timeoutMs = ctx.config.SQL_TIMEOUT_SECONDS * 1000
@@ -38,7 +37,9 @@ function toApiError(error: unknown): unknown {
     })
   }
   if (error instanceof EngineUnavailable) {
-    return new ApiError('service_unavailable.project_database', { detail: error.message, cause: error })
+    const full = error.code === TOO_MANY_CONNECTIONS
+    const detail = full ? 'too many queries run at the same time; try again shortly' : undefined
+    return new ApiError('service_unavailable.project_database', { detail, cause: error })
   }
   return error
 }
@@ -52,6 +53,19 @@ function sqlFailure(error: SqlError): ApiError {
     extra: Object.fromEntries(Object.entries(said).filter(([, value]) => value !== undefined)),
     cause: error,
   })
+}
+
+/** The cluster's word counts: if the row is not written then, the new password works all the same. */
+export async function updatePassword(ctx: Ctx, project: ProjectAccess, password: string): Promise<{ message: string }> {
+  requireActive(project)
+  await ctx.engine.setPassword(project.ref, password)
+  await savePassword(ctx, project, password)
+  return { message: 'Successfully updated password' }
+}
+
+function requireActive({ status }: ProjectAccess): void {
+  if (ACTIVE.includes(status)) return
+  throw new ApiError('conflict.project_status', { detail: `its status is ${status}, not ACTIVE_HEALTHY` })
 }
 
 /** How to reach the database with any Postgres client. There is no pooler in between: a session is a connection. */

@@ -11,7 +11,7 @@ export const organizationRoutes = [
 
   post('/v1/organizations', {
     id: 'v1-create-an-organization', summary: 'Create an organization',
-    scope: 'any caller', body: CreateOrganization, returns: OrganizationHandle, status: 201,
+    scope: 'any caller', permission: 'organizations:write', body: CreateOrganization, returns: OrganizationHandle, status: 201,
     errors: ['forbidden.permission_denied'],
   }, ({ ctx, body }) => createOrganization(ctx, body)),
 

@@ -1,7 +1,7 @@
 import * as z from 'zod'
 import { PLANS } from '../../auth/roles.ts'
 import { RELEASE_CHANNELS } from '../../db/schema/index.ts'
-import { Slug } from '../../http/values.ts'
+import { Name, Slug } from '../../http/values.ts'
 
 export const OrganizationHandle = z
   .object({
@@ -11,9 +11,7 @@ export const OrganizationHandle = z
   })
   .meta({ id: 'OrganizationHandle' })
 
-export const CreateOrganization = z
-  .object({ name: z.string().trim().min(1).max(256) })
-  .meta({ id: 'CreateOrganization' })
+export const CreateOrganization = z.object({ name: Name }).meta({ id: 'CreateOrganization' })
 
 export const Organization = z
   .object({

@@ -1,7 +1,14 @@
 import type * as z from 'zod'
 import type { ProjectStatus, projects } from '../../db/schema/index.ts'
 import type { ProjectEngine } from '../../engine/engine.ts'
-import type { CreatedProject, Project, ProjectHandle, ProjectListV2, ProjectPage } from './schema.ts'
+import type {
+  CreatedProject,
+  Project,
+  ProjectHandle,
+  ProjectListV2,
+  ProjectPage,
+  UpgradeEligibility,
+} from './schema.ts'
 
 type Row = typeof projects.$inferSelect
 type Named = Row & { organizationSlug: string }
@@ -78,3 +85,21 @@ const DATABASE_STATUSES: readonly ProjectStatus[] = [
 const databaseStatus = (status: ProjectStatus) => (DATABASE_STATUSES.includes(status) ? status : 'UNKNOWN')
 
 export const majorOf = (version: string): string => version.split('.')[0] ?? ''
+
+/** A project runs what its cluster runs: there is no other version to go to, hence nothing that could stand in the way. */
+export function toUpgradeEligibility({ postgresVersion, status }: Row): z.input<typeof UpgradeEligibility> {
+  return {
+    eligible: false,
+    current_app_version: postgresVersion,
+    current_app_version_release_channel: 'ga',
+    latest_app_version: postgresVersion,
+    target_upgrade_versions: [],
+    duration_estimate_hours: 0,
+    legacy_auth_custom_roles: [],
+    objects_to_be_dropped: [],
+    unsupported_extensions: [],
+    user_defined_objects_in_internal_schemas: [],
+    validation_errors: status === 'INACTIVE' ? [{ type: 'project_hibernating' }] : [],
+    warnings: [],
+  }
+}

@@ -1,7 +1,7 @@
 import type * as z from 'zod'
 import type { ProjectAccess } from '../../auth/access.ts'
 import type { Ctx } from '../../env.ts'
-import type { Health, HealthQuery } from './schema.ts'
+import { HEALTH_TIMEOUT_MS, type Health, type HealthQuery } from './schema.ts'
 import { ACTIVE } from './values.ts'
 
 type Reply = z.input<typeof Health>[number]
@@ -27,7 +27,7 @@ async function databaseHealth(engine: Ctx['engine'], { ref, status }: ProjectAcc
   if (!ACTIVE.includes(status)) {
     return { healthy: false, status: 'UNHEALTHY' as const, error: `the project is ${status}` }
   }
-  const { healthy, error } = await engine.health(ref, timeoutMs)
+  const { healthy, error } = await engine.health(ref, timeoutMs || HEALTH_TIMEOUT_MS)
   if (healthy) return { healthy, status: 'ACTIVE_HEALTHY' as const }
   return { healthy, status: 'UNHEALTHY' as const, ...(error && { error }) }
 }

@@ -1,6 +1,7 @@
 import { and, eq, inArray, lte, or, sql } from 'drizzle-orm'
 import { mutate } from '../../db/mutate.ts'
 import { type ProjectStatus, projects, projectTasks, type TASK_KINDS } from '../../db/schema/index.ts'
+import { type Fence, type ProjectEngine, Superseded } from '../../engine/engine.ts'
 import type { SystemCtx } from '../../env.ts'
 import { describeError } from '../../http/log.ts'
 import { passwordOf, runnerPasswordOf } from './secrets.ts'
@@ -13,20 +14,21 @@ type Changes = Partial<typeof projects.$inferInsert>
 interface Step {
   name: string
   /** Must bear being run again from its start; what it returns becomes the project's columns with its record. */
-  run(ctx: SystemCtx, project: Project): Promise<Changes | undefined>
+  run(ctx: SystemCtx, project: Project, fence: Fence): Promise<Changes | undefined>
 }
 
 interface Job {
   steps: readonly Step[]
   done: Changes & { status: ProjectStatus }
-  failed: ProjectStatus
+  /** The status after the last attempt; absent where the job is tried until it succeeds. */
+  failed?: ProjectStatus
 }
 
 const createDatabase: Step = {
   name: 'create_database',
-  run: async (ctx, project) => {
+  run: async (ctx, project, fence) => {
     const [password, runnerPassword] = await Promise.all([passwordOf(ctx, project), runnerPasswordOf(ctx, project)])
-    await ctx.engine.create({ ref: project.ref, password, runnerPassword })
+    await ctx.engine.create({ ref: project.ref, password, runnerPassword }, fence)
     return { postgresVersion: await ctx.engine.version() }
   },
 }
@@ -39,10 +41,10 @@ const checkHealth: Step = {
     return undefined
   },
 }
-const step = (name: string, run: (ctx: SystemCtx, ref: string) => Promise<void>): Step => ({
+const step = (name: string, run: (engine: ProjectEngine, ref: string, fence: Fence) => Promise<void>): Step => ({
   name,
-  run: async (ctx, { ref }) => {
-    await run(ctx, ref)
+  run: async ({ engine }, { ref }, fence) => {
+    await run(engine, ref, fence)
     return undefined
   },
 })
@@ -50,31 +52,30 @@ const step = (name: string, run: (ctx: SystemCtx, ref: string) => Promise<void>)
 const JOBS: Record<Kind, Job> = {
   create: { steps: [createDatabase, checkHealth], done: { status: 'ACTIVE_HEALTHY' }, failed: 'INIT_FAILED' },
   pause: {
-    steps: [step('close_database', ({ engine }, ref) => engine.pause(ref))],
+    steps: [step('close_database', (engine, ref, fence) => engine.pause(ref, fence))],
     done: { status: 'INACTIVE' },
     failed: 'PAUSE_FAILED',
   },
   restore: {
-    steps: [step('open_database', ({ engine }, ref) => engine.resume(ref)), checkHealth],
+    steps: [step('open_database', (engine, ref, fence) => engine.resume(ref, fence)), checkHealth],
     done: { status: 'ACTIVE_HEALTHY' },
     failed: 'RESTORE_FAILED',
   },
   restart: {
-    steps: [step('end_sessions', ({ engine }, ref) => engine.restart(ref)), checkHealth],
+    steps: [step('end_sessions', (engine, ref, fence) => engine.restart(ref, fence)), checkHealth],
     done: { status: 'ACTIVE_HEALTHY' },
     failed: 'ACTIVE_UNHEALTHY',
   },
   delete: {
-    steps: [step('remove_database', ({ engine }, ref) => engine.remove(ref))],
+    steps: [step('remove_database', (engine, ref, fence) => engine.remove(ref, fence))],
     done: { status: 'REMOVED' },
-    // What could not be removed can be asked for again, as DELETE is allowed from this status.
-    failed: 'ACTIVE_UNHEALTHY',
   },
 }
 
 const LEASE_MS = 120_000
 const ATTEMPTS_MAX = 6
 const RETRY_BASE_MS = 2_000
+const RETRY_MS_MAX = 300_000
 
 /** Runs what is left of a task. A second message for the same task finds it leased or finished and does nothing. */
 export async function runProjectTask(ctx: SystemCtx, id: string): Promise<void> {
@@ -83,13 +84,16 @@ export async function runProjectTask(ctx: SystemCtx, id: string): Promise<void> 
   const { task, project } = claimed
   const { steps } = JOBS[task.kind]
   // Counted before the work, so that a step that kills its consumer each time also comes to an end.
-  if (task.attempts > ATTEMPTS_MAX) return fail(ctx, task, new Error(task.lastError ?? 'its consumers died'))
+  if (JOBS[task.kind].failed && task.attempts > ATTEMPTS_MAX)
+    return fail(ctx, task, new Error(task.lastError ?? 'its consumers died'))
+  const fence = () => isHeld(ctx, task)
   try {
     for (const { name, run } of steps.filter(({ name }) => !task.stepsDone.includes(name))) {
-      const changes = await run(ctx, project)
+      const changes = await run(ctx, project, fence)
       if (!(await recordStep(ctx, task, name, changes))) return
     }
   } catch (error) {
+    if (error instanceof Superseded) return
     return fail(ctx, task, error)
   }
   await finish(ctx, task, { state: 'done', project: JOBS[task.kind].done })
@@ -121,7 +125,13 @@ async function claim({ db, now }: SystemCtx, id: string): Promise<{ task: Task; 
 }
 
 /** False when the lease went to somebody else or the task was canceled: then nothing may be done any more. */
+async function isHeld({ db }: SystemCtx, task: Task): Promise<boolean> {
+  return (await db.select({ id: projectTasks.id }).from(projectTasks).where(held(task))).length > 0
+}
+
+/** The project's columns first: a crash in between repeats the step, where the other order would lose them. */
 async function recordStep({ db, now }: SystemCtx, task: Task, name: string, changes: Changes = {}): Promise<boolean> {
+  if (Object.keys(changes).length > 0) await db.update(projects).set(changes).where(eq(projects.ref, task.projectRef))
   const recorded = await db
     .update(projectTasks)
     .set({
@@ -130,9 +140,7 @@ async function recordStep({ db, now }: SystemCtx, task: Task, name: string, chan
     })
     .where(held(task))
     .returning({ id: projectTasks.id })
-  if (recorded.length === 0) return false
-  if (Object.keys(changes).length > 0) await db.update(projects).set(changes).where(eq(projects.ref, task.projectRef))
-  return true
+  return recorded.length > 0
 }
 
 async function fail(ctx: SystemCtx, task: Task, error: unknown): Promise<void> {
@@ -144,13 +152,12 @@ async function fail(ctx: SystemCtx, task: Task, error: unknown): Promise<void> {
     attempt: task.attempts,
     error: describeError(error),
   })
-  if (task.attempts >= ATTEMPTS_MAX) {
-    return finish(ctx, task, {
-      state: 'failed',
-      project: { status: JOBS[task.kind].failed, statusReason: `${task.kind}: ${text}` },
-    })
+  const statusReason = `${task.kind}: ${text}`
+  const { failed } = JOBS[task.kind]
+  if (failed && task.attempts >= ATTEMPTS_MAX) {
+    return finish(ctx, task, { state: 'failed', project: { status: failed, statusReason } })
   }
-  const delayMs = RETRY_BASE_MS * 2 ** (task.attempts - 1)
+  const delayMs = Math.min(RETRY_BASE_MS * 2 ** (task.attempts - 1), RETRY_MS_MAX)
   const freed = await ctx.db
     .update(projectTasks)
     .set({
@@ -163,6 +170,7 @@ async function fail(ctx: SystemCtx, task: Task, error: unknown): Promise<void> {
     .where(held(task))
     .returning({ id: projectTasks.id })
   if (freed.length > 0) {
+    await ctx.db.update(projects).set({ statusReason }).where(eq(projects.ref, task.projectRef))
     await ctx.bindings.PROJECT_TASKS.send({ type: 'project-task', id: task.id }, { delaySeconds: delayMs / 1000 })
   }
 }

@@ -1,12 +1,11 @@
 import * as z from 'zod'
 import { INSTANCE_SIZES, PROJECT_STATUSES, REGION_CODES, RELEASE_CHANNELS } from '../../db/schema/index.ts'
-import { Ref, Slug } from '../../http/values.ts'
+import { Name, Ref, Slug, Text, wholeNumber } from '../../http/values.ts'
 
 const Status = z.enum(PROJECT_STATUSES).meta({ id: 'ProjectStatus' })
 const RegionCode = z.enum(REGION_CODES).meta({ id: 'RegionCode' })
 const InstanceSize = z.enum(INSTANCE_SIZES).meta({ id: 'InstanceSize' })
 const SmartGroup = z.enum(['americas', 'emea', 'apac'])
-const Name = z.string().trim().min(1).max(256)
 
 const identity = {
   id: z.string().meta({ description: 'Deprecated alias of ref', deprecated: true }),
@@ -43,11 +42,7 @@ export const CreateProject = z
   .object({
     name: Name,
     organization_slug: Slug,
-    db_pass: z
-      .string()
-      .min(4)
-      .max(256)
-      .refine((text) => !text.includes('\0'), 'must not hold a NUL character'),
+    db_pass: Text.min(4).max(256),
     region_selection: z
       .discriminatedUnion('type', [
         z.object({ type: z.literal('specific'), code: RegionCode }),
@@ -103,20 +98,20 @@ const Statuses = z.string().transform((text, check) => {
 })
 
 export const ProjectPageQuery = z.object({
-  offset: z.coerce.number().int().min(0).max(1_000_000).default(0),
-  limit: z.coerce.number().int().min(1).max(100).default(100),
-  search: z.string().max(256).optional(),
+  offset: wholeNumber(0, 1_000_000).default(0),
+  limit: wholeNumber(1, 100).default(100),
+  search: Text.max(256).optional(),
   sort: z.enum(['name_asc', 'name_desc', 'created_asc', 'created_desc']).default('name_asc'),
   statuses: Statuses.optional().meta({ description: 'Project statuses, separated by commas' }),
 })
 
 export const ProjectListQueryV2 = z
   .object({
-    'page[size]': z.coerce.number().int().min(1).max(100).default(20),
+    'page[size]': wholeNumber(1, 100).default(20),
     'page[after]': z.string().min(1).optional(),
     'page[before]': z.string().min(1).optional(),
     sort: z.enum(['inserted_at', '-inserted_at']).default('inserted_at'),
-    search: z.string().min(1).max(256).optional(),
+    search: Text.min(1).max(256).optional(),
   })
   .refine((query) => !(query['page[after]'] && query['page[before]']), {
     path: ['page[before]'],
@@ -179,15 +174,17 @@ export const RestoreVersions = z
 const SERVICES = ['auth', 'db', 'db_postgres_user', 'pooler', 'realtime', 'rest', 'storage', 'pg_bouncer'] as const
 const Service = z.enum(SERVICES)
 
-/** `?services=db,rest`, `?services=db&services=rest` and `?services[]=db` are all in use. */
+/** `?services=db,rest` and `?services=db&services=rest` are both in use. */
 const Services = z
   .union([z.string(), z.array(z.string())])
   .transform((value) => [value].flat().flatMap((text) => text.split(',').map((name) => name.trim())))
   .pipe(z.array(Service).min(1))
 
+export const HEALTH_TIMEOUT_MS = 5_000
+
 export const HealthQuery = z.object({
   services: Services.meta({ description: 'Service names, separated by commas or repeated' }),
-  timeout_ms: z.coerce.number().int().min(0).max(10_000).default(5_000),
+  timeout_ms: wholeNumber(0, 10_000).default(HEALTH_TIMEOUT_MS).meta({ description: '0 takes the default' }),
 })
 
 export const Health = z
@@ -200,3 +197,22 @@ export const Health = z
     }),
   )
   .meta({ id: 'ServicesHealth' })
+
+export const UpgradeEligibility = z
+  .object({
+    eligible: z.boolean(),
+    current_app_version: z.string(),
+    current_app_version_release_channel: z.enum(RELEASE_CHANNELS),
+    latest_app_version: z.string(),
+    target_upgrade_versions: z.array(
+      z.object({ postgres_version: z.string(), release_channel: z.enum(RELEASE_CHANNELS), app_version: z.string() }),
+    ),
+    duration_estimate_hours: z.number(),
+    legacy_auth_custom_roles: z.array(z.string()),
+    objects_to_be_dropped: z.array(z.string()),
+    unsupported_extensions: z.array(z.string()),
+    user_defined_objects_in_internal_schemas: z.array(z.string()),
+    validation_errors: z.array(z.object({ type: z.string() })),
+    warnings: z.array(z.object({ type: z.string() })),
+  })
+  .meta({ id: 'UpgradeEligibility' })

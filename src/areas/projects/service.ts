@@ -59,11 +59,13 @@ function regionOf({ region, region_selection: selection }: z.output<typeof Creat
 
 export async function updateProject(ctx: Ctx, project: ProjectAccess, { name }: z.output<typeof UpdateProject>) {
   await mutate(ctx, async ({ tx, trace }) => {
-    await tx
+    const renamed = await tx
       .update(projects)
       .set({ name })
       .where(and(eq(projects.ref, project.ref), isNull(projects.removedAt)))
+      .returning({ ref: projects.ref })
       .catch((error) => rejectTakenName(error, name))
+    if (renamed.length === 0) throw new ApiError('not_found.project')
     await trace({ ...subject(project), action: 'project.update', detail: { fields: ['name'] } })
   })
   return toProjectHandle({ ...project, name })

@@ -29,7 +29,11 @@ export const projects = pgTable(
     removedAt: instant('removed_at'),
   },
   (t) => [
-    uniqueIndex('projects_name_once').on(t.organizationId, t.name).where(sql`removed_at is null`),
+    /** A project that is going down gives its name free at once, as clients replace projects that way. */
+    uniqueIndex('projects_name_once')
+      .on(t.organizationId, t.name)
+      .where(sql`removed_at is null and status <> 'GOING_DOWN'`),
+    index('projects_by_name').on(t.organizationId, t.name).where(sql`removed_at is null`),
     index('projects_by_age').on(t.organizationId, t.createdAt, t.ref).where(sql`removed_at is null`),
     index('projects_name_search').using('gin', t.name.op('gin_trgm_ops')),
   ],
