@@ -70,7 +70,7 @@ export async function startWorker(options: WorkerOptions): Promise<{ stop(): Pro
       port: 0,
       cf: false,
       logRequests: false,
-      handleStructuredLogs: ({ message }: { message: string }) => process.stdout.write(`${message}\n`),
+      handleStructuredLogs: ({ message }: { message: string }) => writeLine(message),
       workers: [
         {
           ...workerOptions,
@@ -79,6 +79,8 @@ export async function startWorker(options: WorkerOptions): Promise<{ stop(): Pro
           modulesRoot: '.',
           modules: await modulesOf(bundle),
           bindings: { ...(workerOptions.bindings as Record<string, unknown>), ...bindings },
+          // Rate limiters keep all they know in memory; on disk each would leave an empty database behind.
+          unsafeEphemeralDurableObjects: true,
           unsafeDirectSockets: [{ host: '127.0.0.1', port }],
         },
       ],
@@ -102,6 +104,14 @@ export async function startWorker(options: WorkerOptions): Promise<{ stop(): Pro
     await miniflare.dispose()
     throw portError(error, port, 'api')
   }
+}
+
+const lines: string[] = []
+
+/** One write for all lines of a turn: under load each write of its own would cost as much as a query. */
+function writeLine(line: string): void {
+  if (lines.push(line) > 1) return
+  setImmediate(() => process.stdout.write(`${lines.splice(0).join('\n')}\n`))
 }
 
 const MODULE_TYPES: Record<string, string> = {

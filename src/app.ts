@@ -5,7 +5,7 @@ import { createCtx } from './ctx.ts'
 import { countedFor } from './db/client.ts'
 import type { AppEnv } from './env.ts'
 import { ApiError, renderError } from './http/error.ts'
-import { addressOf, isShutOut } from './http/limits.ts'
+import { addressOf, isAddressOverLimit } from './http/limits.ts'
 import { createLogger, describeError } from './http/log.ts'
 import { mount, rateLimit } from './http/mount.ts'
 import { mountHealth } from './meta/health.ts'
@@ -40,7 +40,11 @@ const begin: MiddlewareHandler<AppEnv> = async (c, next) => {
 }
 
 const identify: MiddlewareHandler<AppEnv> = async (c, next) => {
-  const principal = await authenticate(c.var.ctx, c.req.header('authorization'), (now) => !isShutOut(addressOf(c), now))
+  const principal = await authenticate(
+    c.var.ctx,
+    c.req.header('authorization'),
+    (now) => !isAddressOverLimit(addressOf(c), now),
+  )
   if (principal) {
     c.set('ctx', { ...c.var.ctx, principal })
     c.header('x-gotrue-id', principal.userId)

@@ -28,19 +28,6 @@ export function addressOf(c: Context<AppEnv>): string | undefined {
   return header && c.req.header(header)
 }
 
-const ADDRESSES_MAX = 10_000
-const shutOutUntil = new Map<string | undefined, number>()
-
-/** Remembered in the isolate, so that an address which guesses tokens costs no query once its quota is used up. */
-export function shutOut(address: string | undefined, until: number): void {
-  // Without addresses everybody looks the same: then nobody may be shut out for another.
-  if (address === undefined) return
-  if (shutOutUntil.size >= ADDRESSES_MAX) shutOutUntil.clear()
-  shutOutUntil.set(address, until)
-}
-
-export const isShutOut = (address: string | undefined, now: number): boolean => (shutOutUntil.get(address) ?? 0) > now
-
 /** The specification's order: OAuth application, else user, else address. */
 export function limitCaller(principal: Principal | undefined, address: string | undefined): string {
   if (principal?.appId) return `app ${principal.appId}`
@@ -48,11 +35,37 @@ export function limitCaller(principal: Principal | undefined, address: string | 
   return `address ${address ?? 'unknown'}`
 }
 
+export interface Quota {
+  caller: string
+  scope: string
+  /** Epoch milliseconds. */
+  now: number
+}
+
+const counterOf = ({ caller, scope }: Quota) => `${caller} | ${scope}`
+
+const REMEMBERED_MAX = 10_000
+const overLimitUntil = new Map<string, number>()
+
+/** What this isolate has seen refused: such a request is refused again, and nothing should be spent on it before. */
+const isOverLimit = (quota: Quota): boolean => (overLimitUntil.get(counterOf(quota)) ?? 0) > quota.now
+
+/** An address that guesses tokens costs no more queries; without addresses nobody may be shut out for another. */
+export const isAddressOverLimit = (address: string | undefined, now: number): boolean =>
+  address !== undefined && isOverLimit({ caller: limitCaller(undefined, address), scope: 'none', now })
+
 export async function takeQuota(
   limiters: AppEnv['Bindings']['RATE_LIMITERS'],
-  { caller, scope, limit, now }: { caller: string; scope: string; limit: Limit; now: number },
+  quota: Quota,
+  limit: Limit,
 ): Promise<Decision> {
-  return limiters.get(limiters.idFromName(`${caller} | ${scope}`)).take(LIMITS[limit], now)
+  const counter = counterOf(quota)
+  const decision = await limiters.get(limiters.idFromName(counter)).take(LIMITS[limit], quota.now)
+  if (!decision.allowed) {
+    if (overLimitUntil.size >= REMEMBERED_MAX) overLimitUntil.clear()
+    overLimitUntil.set(counter, quota.now + decision.resetMs)
+  }
+  return decision
 }
 
 export function limitHeaders({ allowed, limit, remaining, resetMs }: Decision): Record<string, string> {

@@ -3,10 +3,10 @@ import type { Context, Hono, MiddlewareHandler } from 'hono'
 import { bodyLimit } from 'hono/body-limit'
 import type * as z from 'zod'
 import { findOrganization, findProject, requirePermission } from '../auth/access.ts'
-import type { AppEnv, Ctx } from '../env.ts'
+import type { AppEnv, Ctx, Resources } from '../env.ts'
 import type { Decision } from '../objects/rate-limiter.ts'
 import { ApiError, type ErrorCode } from './error.ts'
-import { addressOf, type Limit, limitCaller, limitHeaders, limitScope, shutOut, takeQuota } from './limits.ts'
+import { addressOf, type Limit, limitCaller, limitHeaders, limitScope, type Quota, takeQuota } from './limits.ts'
 import { errorsOf, isSchema, isText, type Route, scopeOf } from './route.ts'
 
 const BODY_SIZE_BYTES_MAX = 1024 * 1024
@@ -32,26 +32,21 @@ const honoPath = (path: string): string => path.replace(/\{(\w+)\}/g, ':$1')
 export function rateLimit({ limit = 'standard', id }: Partial<Route>): MiddlewareHandler<AppEnv> {
   return async function rateLimit(c, next) {
     if (id) c.var.facts.route = id
-    const decision = await spend(c, limitScope(c.var.ctx.principal, c.req.path), limit)
+    const decision = await spend(c, quotaOf(c), limit)
     for (const [name, value] of Object.entries(limitHeaders(decision))) c.header(name, value)
     refuseBeyond(decision)
     await next()
   }
 }
 
-async function spend(c: Context<AppEnv>, scope: string, limit: Limit): Promise<Decision> {
-  const { ctx } = c.var
-  const now = ctx.now().getTime()
-  const address = addressOf(c)
-  const decision = await takeQuota(c.env.RATE_LIMITERS, {
-    caller: limitCaller(ctx.principal, address),
-    scope,
-    limit,
-    now,
-  })
-  if (!ctx.principal && !decision.allowed) shutOut(address, now + decision.resetMs)
-  return decision
-}
+/** Whose requests are counted together, and for what. */
+const quotaOf = (c: Context<AppEnv>, scope = limitScope(c.var.ctx.principal, c.req.path)): Quota => ({
+  caller: limitCaller(c.var.ctx.principal, addressOf(c)),
+  scope,
+  now: c.var.ctx.now().getTime(),
+})
+
+const spend = (c: Context<AppEnv>, quota: Quota, limit: Limit) => takeQuota(c.env.RATE_LIMITERS, quota, limit)
 
 function refuseBeyond({ allowed, limit, resetMs }: Decision): void {
   if (allowed) return
@@ -63,7 +58,7 @@ function refuseBeyond({ allowed, limit, resetMs }: Decision): void {
 
 /** What does not exist has no quota of its own: guesses at refs and slugs count together. */
 async function countMiss(c: Context<AppEnv>, error: unknown): Promise<never> {
-  if (error instanceof ApiError && error.status === 404) refuseBeyond(await spend(c, 'none', 'standard'))
+  if (error instanceof ApiError && error.status === 404) refuseBeyond(await spend(c, quotaOf(c, 'none'), 'standard'))
   throw error
 }
 
@@ -83,25 +78,30 @@ function requireScope(route: Route): MiddlewareHandler<AppEnv> {
   }
 }
 
-/** {ref} and {slug} become the project or organization that the caller may see, whatever the handler does. */
+type Find = (c: Context<AppEnv>) => Promise<Partial<Resources>>
+
+/** What the path's {ref} or {slug} stands for, as the caller may see it; undefined for a route without either. */
+function finderOf({ params }: Route): Find | undefined {
+  const { ref, slug } = params.shape
+  if (ref) return async (c) => ({ project: await findProject(c.var.ctx as Ctx, c.req.param('ref') as string) })
+  if (slug) {
+    return async (c) => ({ organization: await findOrganization(c.var.ctx as Ctx, c.req.param('slug') as string) })
+  }
+  return undefined
+}
+
+/** The handler gets the project or organization, already checked against the caller's role. */
 function resolve(route: Route): MiddlewareHandler<AppEnv> {
-  const { ref, slug } = route.params.shape
+  const find = finderOf(route)
   const permission = route.permission ?? scopeOf(route)
   return async function resolve(c, next) {
-    const ctx = c.var.ctx as Ctx
-    if (ref) {
-      const project = await findProject(ctx, c.req.param('ref') as string).catch((error) => countMiss(c, error))
-      c.var.facts.project = project.ref
-      if (permission) requirePermission(project.role, permission)
-      c.set('access', { project })
-    } else if (slug) {
-      const organization = await findOrganization(ctx, c.req.param('slug') as string).catch((error) =>
-        countMiss(c, error),
-      )
-      c.var.facts.organization = organization.slug
-      if (permission) requirePermission(organization.role, permission)
-      c.set('access', { organization })
-    }
+    if (!find) return next()
+    const access = await find(c).catch((error) => countMiss(c, error))
+    const { project, organization } = access
+    Object.assign(c.var.facts, { project: project?.ref, organization: organization?.slug })
+    const role = project?.role ?? organization?.role
+    if (permission && role) requirePermission(role, permission)
+    c.set('access', access)
     await next()
   }
 }

@@ -1,0 +1,89 @@
+import { fork } from 'node:child_process'
+import { once } from 'node:events'
+import { mkdtemp, open, readFile, rm } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { setTimeout as delay } from 'node:timers/promises'
+import { type ControlDb, openControlDatabase } from '../dev/seed.ts'
+import { StartError } from '../dev/start-error.ts'
+import type { Ready } from './server.ts'
+
+export interface Environment {
+  port: number
+  control: ControlDb
+  /** The Worker's log lines of one event, once there are at least `count` of them. */
+  logLines(count: number, matches: (line: LogLine) => boolean): Promise<LogLine[]>
+}
+
+export interface LogLine {
+  event?: string
+  route?: string
+  path?: string
+  queries?: number
+}
+
+const SERVER = new URL('server.ts', import.meta.url)
+
+/**
+ * What `npm start` runs, on free ports and data of its own, in a process of its own: there the database proxy and the
+ * Worker's log have an event loop that the load does not share. The log goes to a file.
+ */
+export async function withEnvironment<T>(work: (environment: Environment) => Promise<T>): Promise<T> {
+  const folder = await mkdtemp(join(tmpdir(), 'pilothouse-bench-'))
+  const logFile = join(folder, 'worker.log')
+  const log = await open(logFile, 'a')
+  const server = fork(SERVER, [join(folder, 'data')], { stdio: ['ignore', log.fd, log.fd, 'ipc'] })
+  const exited = once(server, 'exit')
+  const stop = () => {
+    if (server.connected) server.disconnect()
+  }
+  // Ctrl-C ends the server, and with it the benchmark, which then cleans up.
+  let interrupted = false
+  const interrupt = () => {
+    interrupted = true
+    stop()
+  }
+  process.on('SIGINT', interrupt)
+  try {
+    const [ready] = (await Promise.race([once(server, 'message'), exited])) as [Ready | number | null]
+    if (ready === null || typeof ready === 'number') throw new Error(`no start: ${await readFile(logFile, 'utf8')}`)
+    const { db: control, close } = openControlDatabase(ready.controlUrl)
+    try {
+      const logLines: Environment['logLines'] = (count, matches) => linesOf(logFile, count, matches)
+      const ended = exited.then(() => Promise.reject(new Error('the server ended before the benchmark did')))
+      return await Promise.race([work({ port: ready.port, control, logLines }), ended])
+    } finally {
+      await close()
+    }
+  } catch (error) {
+    throw interrupted ? new StartError('Stopped.') : error
+  } finally {
+    stop()
+    await exited
+    process.off('SIGINT', interrupt)
+    await log.close()
+    await rm(folder, { recursive: true, force: true })
+  }
+}
+
+const LOG_WAIT_MS_MAX = 10_000
+
+/** The log comes after the reply, so the last lines may still be on their way. */
+async function linesOf(file: string, count: number, matches: (line: LogLine) => boolean): Promise<LogLine[]> {
+  const until = performance.now() + LOG_WAIT_MS_MAX
+  for (;;) {
+    const lines = (await readFile(file, 'utf8')).split('\n').filter((line) => line.startsWith('{'))
+    const found = lines.slice(0, -1).map(parse).filter(matches)
+    if (found.length >= count) return found
+    if (performance.now() > until) throw new Error(`the log has ${found.length} lines of ${count} requests`)
+    await delay(50)
+  }
+}
+
+function parse(line: string): LogLine {
+  try {
+    return JSON.parse(line)
+  } catch {
+    return {}
+  }
+}

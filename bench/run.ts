@@ -1,0 +1,28 @@
+import { describeFailure } from '../dev/lifetime.ts'
+import { withEnvironment } from './environment.ts'
+import { lists } from './lists.ts'
+import { overhead } from './overhead.ts'
+import { ratelimit } from './ratelimit.ts'
+import { openReport } from './report.ts'
+
+const BENCHMARKS = { overhead, ratelimit, lists }
+type Name = keyof typeof BENCHMARKS
+
+const names = Object.keys(BENCHMARKS) as Name[]
+const isName = (text: string): text is Name => names.some((name) => name === text)
+
+async function run(wanted: string[]): Promise<number> {
+  const chosen = wanted.filter(isName)
+  if (chosen.length === 0 || chosen.length < wanted.length) {
+    console.error(`Usage: npm run bench -- ${names.join('|')}`)
+    return 2
+  }
+  const report = openReport()
+  for (const name of chosen) await withEnvironment((environment) => BENCHMARKS[name](environment, report))
+  return report.failed ? 1 : 0
+}
+
+process.exitCode = await run(process.argv.slice(2)).catch((error) => {
+  console.error(describeFailure(error))
+  return 1
+})

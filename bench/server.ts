@@ -1,0 +1,41 @@
+import { join } from 'node:path'
+import { fileURLToPath } from 'node:url'
+import { describeFailure, openLifetime } from '../dev/lifetime.ts'
+import { freePort } from '../dev/ports.ts'
+import { startServices } from '../dev/services.ts'
+import { buildWorker, startWorker } from '../dev/worker.ts'
+
+export interface Ready {
+  port: number
+  controlUrl: string
+}
+
+const lifetime = openLifetime()
+const end = () =>
+  lifetime.end().then(
+    () => process.exit(process.exitCode),
+    () => process.exit(1),
+  )
+lifetime.onSignal(end)
+process.once('disconnect', end)
+
+async function serve(folder: string): Promise<Ready> {
+  const bundle = join(folder, 'bundle')
+  const port = await freePort(0, 'api')
+  const [services] = await Promise.all([
+    lifetime.add(startServices({ folder, durable: true, baseUrl: `http://127.0.0.1:${port}` })),
+    buildWorker({ folder: bundle, entry: fileURLToPath(new URL('worker.ts', import.meta.url)) }),
+  ])
+  const bindings = { ...services.vars, ...services.secrets }
+  await lifetime.add(startWorker({ bundle, port, bindings, folder: join(folder, 'worker') }))
+  return { port, controlUrl: services.controlUrl }
+}
+
+serve(process.argv[2] ?? '').then(
+  (ready) => process.send?.(ready),
+  (error) => {
+    console.error(describeFailure(error))
+    process.exitCode = 1
+    void end()
+  },
+)

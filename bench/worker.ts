@@ -1,0 +1,96 @@
+import { neon } from '@neondatabase/serverless'
+import { drizzle } from 'drizzle-orm/neon-http'
+import { type Context, Hono, type MiddlewareHandler } from 'hono'
+import { findProject } from '../src/auth/access.ts'
+import type { Principal } from '../src/auth/principal.ts'
+import { SCOPES } from '../src/auth/scopes.ts'
+import { createCtx } from '../src/ctx.ts'
+import { type AppEnv, type Bindings, type Ctx, readConfig } from '../src/env.ts'
+import { ApiError, renderError } from '../src/http/error.ts'
+import { takeQuota } from '../src/http/limits.ts'
+import { rateLimit } from '../src/http/mount.ts'
+import product from '../src/index.ts'
+
+export * from '../src/index.ts'
+
+/** The deployed Worker with other routes beside its own, so that both sides of a comparison run in one isolate. */
+export default {
+  ...product,
+  fetch(request: Request, bindings: Bindings, execution: ExecutionContext) {
+    const app = request.url.includes('/bench/') ? bench : product
+    return app.fetch(request, bindings, execution)
+  },
+} satisfies ExportedHandler<Bindings>
+
+const bench = new Hono<AppEnv>()
+bench.onError((error, c) => {
+  const known = ApiError.from(error)
+  return c.json(renderError(c.req.path, known, ''), known.status)
+})
+
+const ok = (c: Context) => c.text('ok')
+bench.get('/bench/static', ok)
+
+const callerOf = (userId: string): Principal => ({
+  tokenId: '',
+  userId,
+  username: '',
+  primaryEmail: '',
+  scopes: SCOPES,
+})
+
+interface Statement {
+  text: string
+  params: readonly unknown[]
+  ref: string
+}
+let known: Statement | undefined
+
+/** What `findProject` sends, taken down from itself, so that the bare route can never run another statement. */
+async function statementOf(bindings: Bindings, userId: string, ref: string): Promise<Statement> {
+  // Making a context tells the driver where the database's proxy is.
+  const { config } = createCtx({ bindings, waitUntil: () => {} })
+  const taken: Statement[] = []
+  const logQuery = (text: string, params: unknown[]) => void taken.push({ text, params, ref })
+  const db = drizzle(neon(config.DATABASE_URL), { logger: { logQuery } })
+  await findProject({ db, principal: callerOf(userId) } as unknown as Ctx, ref)
+  const [statement] = taken
+  if (!statement || taken.length > 1) throw new Error(`findProject sent ${taken.length} statements`)
+  return statement
+}
+
+/** The query of `GET /v1/projects/{ref}` as the Worker's data layer runs it, for a caller whom the request merely names. */
+bench.get('/bench/projects/:ref', async (c) => {
+  const ctx = createCtx({ bindings: c.env, waitUntil: () => {} })
+  return c.json(await findProject({ ...ctx, principal: callerOf(c.req.query('user') ?? '') }, c.req.param('ref')))
+})
+
+/** Its statement alone: sent by the driver, with no query builder and no rows made of the reply. */
+bench.get('/bench/statement/:ref', async (c) => {
+  const ref = c.req.param('ref')
+  known ??= await statementOf(c.env, c.req.query('user') ?? '', ref)
+  const { text, params, ref: knownRef } = known
+  const here = params.map((param) => (param === knownRef ? ref : param))
+  const [row] = await neon(readConfig(c.env).DATABASE_URL).query(text, here)
+  return c.json(row)
+})
+
+const asCaller: MiddlewareHandler<AppEnv> = async (c, next) => {
+  const waitUntil = (work: Promise<unknown>) => c.executionCtx.waitUntil(work)
+  c.set('facts', {})
+  c.set('ctx', { ...createCtx({ bindings: c.env, waitUntil }), principal: callerOf(c.req.query('caller') ?? '') })
+  await next()
+}
+bench.get('/bench/unlimited', asCaller, ok)
+bench.get('/bench/limited', asCaller, rateLimit({}), ok)
+
+/** Many decisions in one request, without the cost of HTTP around each; answers how many were let through. */
+bench.get('/bench/decisions', async (c) => {
+  const callers = c.req.query('callers') === 'many' ? (n: number) => `user many-${n}` : () => 'user one'
+  const decisions = await Promise.all(
+    Array.from({ length: Number(c.req.query('count')) }, (_, n) =>
+      takeQuota(c.env.RATE_LIMITERS, { caller: callers(n), scope: 'none', now: Date.now() }, 'standard'),
+    ),
+  )
+  return c.json({ allowed: decisions.filter(({ allowed }) => allowed).length })
+})
