@@ -5,7 +5,7 @@ import { describeFailure } from './lifetime.ts'
 import { StartError } from './start-error.ts'
 
 const SECRETS = ['DATABASE_URL', 'ENGINE_URL', 'ENCRYPTION_KEY', 'S3_ACCESS_KEY_ID', 'S3_SECRET_ACCESS_KEY']
-const VARIABLES = ['BASE_URL', 'PROJECT_DOMAIN', 'DATABASE_HOST', 'DATABASE_PORT', 'S3_ENDPOINT']
+const VARIABLES = ['BASE_URL', 'DATABASE_HOST', 'DATABASE_PORT', 'S3_ENDPOINT']
 
 /** Refuses to deploy what could not run; then migrations first, as the new code needs them and the old bears them. */
 async function deploy(): Promise<void> {

@@ -74,7 +74,6 @@ export async function startServices(options: ServicesOptions): Promise<Services>
         S3_REGION: 'auto',
         S3_BUCKET: BUCKET,
         BASE_URL: baseUrl,
-        PROJECT_DOMAIN: 'localhost',
         DEFAULT_PLAN: 'enterprise',
         // Callers connect directly: a header that tells their address would be their own word.
         CLIENT_ADDRESS_HEADER: '',

@@ -17,7 +17,6 @@ const optional = z
 /** Every variable and secret that the Worker reads. README, Settings, says what each is for. */
 export const Config = z.object({
   BASE_URL: z.url(),
-  PROJECT_DOMAIN: z.string().min(1),
   DEFAULT_PLAN: z.enum(PLANS).default('enterprise'),
   DATABASE_URL: z.string().regex(/^postgres(ql)?:\/\//),
   ENGINE: z.enum(['postgres']),
