@@ -8,6 +8,7 @@ import { ApiError, renderError } from './http/error.ts'
 import { addressOf, isAddressOverLimit } from './http/limits.ts'
 import { createLogger, describeError } from './http/log.ts'
 import { mount, rateLimit } from './http/mount.ts'
+import { createRouter } from './http/router.ts'
 import { mountHealth } from './meta/health.ts'
 import { mountReference } from './meta/reference.ts'
 
@@ -53,7 +54,7 @@ const identify: MiddlewareHandler<AppEnv> = async (c, next) => {
 }
 
 export function createApp(): Hono<AppEnv> {
-  const app = new Hono<AppEnv>()
+  const app = new Hono<AppEnv>({ router: createRouter() })
   app.onError((thrown, c) => {
     const error = ApiError.from(thrown)
     const requestId = c.var.ctx?.requestId ?? ''

@@ -23,6 +23,7 @@ export interface Principal {
 /** So long may a revoked token still work in an isolate that saw it. */
 const KEPT_MS = 10_000
 const KEPT_MAX = 10_000
+/** By the token itself, as a digest for each request would cost more than the look-up. Never stored, never logged. */
 const kept = new Map<string, { principal: Principal; until: number }>()
 
 /**
@@ -36,16 +37,15 @@ export async function authenticate(
 ): Promise<Principal | undefined> {
   const token = /^Bearer +(\S+)$/i.exec(header ?? '')?.[1]
   if (!token || !isAccessToken(token)) return undefined
-  const hash = await hashToken(token)
   const now = ctx.now().getTime()
-  const cached = kept.get(hash)
+  const cached = kept.get(token)
   if (cached && now < cached.until && now > cached.until - KEPT_MS - 1) return cached.principal
-  kept.delete(hash)
+  kept.delete(token)
   if (!mayLookUp(now)) return undefined
-  const principal = await findPrincipal(ctx, hash)
+  const principal = await findPrincipal(ctx, await hashToken(token))
   if (!principal) return undefined
   if (kept.size >= KEPT_MAX) kept.clear()
-  kept.set(hash, { principal, until: Math.min(now + KEPT_MS, principal.expiresAt ?? Number.POSITIVE_INFINITY) })
+  kept.set(token, { principal, until: Math.min(now + KEPT_MS, principal.expiresAt ?? Number.POSITIVE_INFINITY) })
   return principal
 }
 
