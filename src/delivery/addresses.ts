@@ -1,0 +1,100 @@
+type Bytes = readonly number[]
+interface Range {
+  prefix: Bytes
+  bits: number
+}
+
+const GLOBAL_V6 = toRange('2000::/3')
+
+const RESERVED_V4 = [
+  '0.0.0.0/8',
+  '10.0.0.0/8',
+  '100.64.0.0/10',
+  '127.0.0.0/8',
+  // Public by number, but inside Azure it answers as the host of the virtual machine.
+  '168.63.129.16/32',
+  '169.254.0.0/16',
+  '172.16.0.0/12',
+  '192.0.0.0/24',
+  '192.0.2.0/24',
+  '192.31.196.0/24',
+  '192.52.193.0/24',
+  '192.88.99.0/24',
+  '192.168.0.0/16',
+  '192.175.48.0/24',
+  '198.18.0.0/15',
+  '198.51.100.0/24',
+  '203.0.113.0/24',
+  '224.0.0.0/4',
+  '240.0.0.0/4',
+].map(toRange)
+
+/** Inside GLOBAL_V6; all that lies outside is reserved anyway, the forms that carry a v4 address included. */
+const RESERVED_V6 = ['2001::/23', '2001:db8::/32', '2002::/16', '2620:4f:8000::/48', '3fff::/20'].map(toRange)
+
+/** True for unicast addresses of the public internet, v4 dotted or v6 in any valid spelling; anything unparsable is not public. */
+export function isPublicAddress(address: string): boolean {
+  const bytes = parseAddress(address)
+  if (!bytes) return false
+  if (bytes.length === 4) return !RESERVED_V4.some((range) => contains(range, bytes))
+  return contains(GLOBAL_V6, bytes) && !RESERVED_V6.some((range) => contains(range, bytes))
+}
+
+/** 4 bytes of a dotted v4 address or 16 of a v6 one; v4 parts with leading zeros and v6 zones are refused as ambiguous. */
+export function parseAddress(text: string): Bytes | undefined {
+  return text.includes(':') ? parseV6(text) : parseV4(text)
+}
+
+function parseV4(text: string): Bytes | undefined {
+  const parts = text.split('.')
+  if (parts.length !== 4 || !parts.every((part) => /^(0|[1-9]\d{0,2})$/.test(part))) return undefined
+  const bytes = parts.map(Number)
+  return bytes.every((byte) => byte <= 255) ? bytes : undefined
+}
+
+function parseV6(text: string): Bytes | undefined {
+  const [head = '', tail, ...more] = text.split('::')
+  if (more.length > 0) return undefined
+  if (tail === undefined) {
+    const bytes = parseGroups(head, true)
+    return bytes?.length === 16 ? bytes : undefined
+  }
+  const before = parseGroups(head, false)
+  const after = parseGroups(tail, true)
+  if (!before || !after) return undefined
+  const zeros = 16 - before.length - after.length
+  return zeros >= 2 ? [...before, ...new Array<number>(zeros).fill(0), ...after] : undefined
+}
+
+/** Groups of up to four hexadecimal digits; the last may be a v4 address where the text ends with it. */
+function parseGroups(text: string, atEnd: boolean): Bytes | undefined {
+  if (text === '') return []
+  const groups = text.split(':')
+  const bytes: number[] = []
+  for (const [index, group] of groups.entries()) {
+    const parsed = atEnd && index === groups.length - 1 && group.includes('.') ? parseV4(group) : parseGroup(group)
+    if (!parsed) return undefined
+    bytes.push(...parsed)
+  }
+  return bytes
+}
+
+function parseGroup(group: string): Bytes | undefined {
+  if (!/^[0-9a-f]{1,4}$/i.test(group)) return undefined
+  const value = Number.parseInt(group, 16)
+  return [value >> 8, value & 0xff]
+}
+
+function toRange(text: string): Range {
+  const [address = '', bits] = text.split('/')
+  const prefix = parseAddress(address)
+  if (!prefix) throw new Error(`not a range: ${text}`)
+  return { prefix, bits: Number(bits) }
+}
+
+function contains({ prefix, bits }: Range, address: Bytes): boolean {
+  return prefix.every((byte, index) => {
+    const bitsHere = Math.min(8, Math.max(0, bits - index * 8))
+    return ((byte ^ (address[index] ?? 0)) & (0xff00 >> bitsHere) & 0xff) === 0
+  })
+}

@@ -1,0 +1,92 @@
+import { createServer, type ServerResponse } from 'node:http'
+import type { AddressInfo } from 'node:net'
+
+/** What the server knows of a host; a host without a zone does not exist. */
+export interface Zone {
+  A?: readonly string[]
+  AAAA?: readonly string[]
+  /** An alias in front of the addresses, which are then those of the alias. */
+  CNAME?: string
+  ttl?: number
+  /** The DNS status: 2 is SERVFAIL, 3 NXDOMAIN. */
+  status?: number
+  /** Sent as it is, in place of an answer. */
+  raw?: { status?: number; headers?: Record<string, string>; body: string }
+  /** Takes the question and never answers it; `halfway` sends the beginning of an answer. */
+  silent?: 'at once' | 'halfway'
+  /** Breaks the connection that asks for this type. */
+  broken?: 'A' | 'AAAA'
+}
+
+export interface Doh {
+  url: string
+  /** May be changed at any time. */
+  zones: Map<string, Zone>
+  /** Every question so far, such as `A example.com`. */
+  queries: string[]
+  close(): Promise<void>
+}
+
+const TYPES = { A: 1, CNAME: 5, AAAA: 28 }
+
+/** A DNS-over-HTTPS resolver on 127.0.0.1 that knows `zones` alone. */
+export async function startDoh(zones: Readonly<Record<string, Zone>> = {}): Promise<Doh> {
+  const known = new Map(Object.entries(zones))
+  const queries: string[] = []
+  const server = createServer((request, response) => {
+    const { searchParams } = new URL(request.url ?? '/', 'http://resolver')
+    const host = searchParams.get('name') ?? ''
+    const type = searchParams.get('type') ?? ''
+    if ((type !== 'A' && type !== 'AAAA') || request.headers.accept !== 'application/dns-json') {
+      response.writeHead(400).end()
+      return
+    }
+    queries.push(`${type} ${host}`)
+    answer(response, { host, type, zone: known.get(host) })
+  })
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
+  return {
+    url: `http://127.0.0.1:${(server.address() as AddressInfo).port}/dns-query`,
+    zones: known,
+    queries,
+    close: () =>
+      new Promise((resolve) => {
+        server.close(() => resolve())
+        server.closeAllConnections()
+      }),
+  }
+}
+
+interface Question {
+  host: string
+  type: 'A' | 'AAAA'
+  zone: Zone | undefined
+}
+
+function answer(response: ServerResponse, { host, type, zone = { status: 3 } }: Question): void {
+  if (zone.silent === 'at once') return
+  if (zone.broken === type) {
+    response.destroy()
+    return
+  }
+  if (zone.raw) {
+    const { status = 200, headers, body } = zone.raw
+    response.writeHead(status, headers).end(body)
+    return
+  }
+  const TTL = zone.ttl ?? 60
+  const name = zone.CNAME ?? host
+  const alias = zone.CNAME ? [{ name: host, type: TYPES.CNAME, TTL, data: `${zone.CNAME}.` }] : []
+  const records = (zone[type] ?? []).map((data) => ({ name, type: TYPES[type], TTL, data }))
+  const text = JSON.stringify({
+    Status: zone.status ?? 0,
+    TC: false,
+    RD: true,
+    RA: true,
+    Question: [{ name: host, type: TYPES[type] }],
+    Answer: alias.length + records.length > 0 ? [...alias, ...records] : undefined,
+  })
+  response.writeHead(200, { 'content-type': 'application/dns-json', 'content-length': Buffer.byteLength(text) })
+  if (zone.silent === 'halfway') response.write(text.slice(0, 10))
+  else response.end(text)
+}
