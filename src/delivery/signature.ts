@@ -1,0 +1,46 @@
+/** Signatures by the Standard Webhooks specification: HMAC-SHA256 over `<id>.<timestamp>.<body>`. */
+const PREFIX = 'whsec_'
+const LENGTH_MIN = 8
+const LENGTH_MAX = 64
+const PRINTABLE = /^[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?$/
+const BASE64 = /^[A-Za-z0-9+/]+={0,2}$/
+/** The official libraries decode nothing shorter, so a shorter rest is no base64 to them. */
+const BASE64_LENGTH_MIN = 4
+
+/** What is wrong with a signing secret, in words for the API's error; undefined when it may be used. */
+export function secretProblem(secret: string): string | undefined {
+  const length = [...secret].length
+  if (length < LENGTH_MIN || length > LENGTH_MAX) return `must have ${LENGTH_MIN} to ${LENGTH_MAX} characters`
+  // Outside ASCII the official libraries disagree on the bytes of a secret, so no receiver could rely on verifying it.
+  if (!PRINTABLE.test(secret)) return 'must consist of printable ASCII characters, with blanks only between them'
+  return undefined
+}
+
+/** The HMAC key that a secret stands for: `whsec_` and base64 are decoded, anything else is its own bytes. Never empty. */
+export function keyOf(secret: string): Uint8Array {
+  const encoded = secret.startsWith(PREFIX) ? secret.slice(PREFIX.length) : ''
+  if (encoded.length >= BASE64_LENGTH_MIN && BASE64.test(encoded)) return decode(encoded.replace(/=+$/, ''))
+  // WebCrypto refuses an empty key; HMAC pads keys with zero bytes, so this one signs the same.
+  return secret === '' ? new Uint8Array(1) : new TextEncoder().encode(secret)
+}
+
+/** The webhook-signature header: one `v1,<base64>` per secret in the given order, newest first. */
+export async function sign(
+  message: { id: string; timestampSeconds: number; body: string },
+  secrets: readonly string[],
+): Promise<string> {
+  const signed = new TextEncoder().encode(`${message.id}.${message.timestampSeconds}.${message.body}`)
+  const signatures = await Promise.all(secrets.map((secret) => hmac(keyOf(secret), signed)))
+  return signatures.map((signature) => `v1,${btoa(String.fromCharCode(...signature))}`).join(' ')
+}
+
+async function hmac(key: Uint8Array, data: Uint8Array): Promise<Uint8Array> {
+  const imported = await crypto.subtle.importKey('raw', key, { name: 'HMAC', hash: 'SHA-256' }, false, ['sign'])
+  return new Uint8Array(await crypto.subtle.sign('HMAC', imported, data))
+}
+
+function decode(digits: string): Uint8Array {
+  // A single digit beyond a group of four carries no whole byte: the libraries drop it, atob would throw.
+  const whole = digits.length % 4 === 1 ? digits.slice(0, -1) : digits
+  return Uint8Array.from(atob(whole), (char) => char.charCodeAt(0))
+}
