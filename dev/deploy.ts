@@ -14,6 +14,9 @@ async function deploy(): Promise<void> {
   const { vars } = unstable_readConfig({ config: 'wrangler.toml' })
   const unset = VARIABLES.filter((name) => !vars[name])
   if (unset.length > 0) throw new StartError(`wrangler.toml, [vars], lacks ${unset.join(', ')} (README, Settings).`)
+  if (vars.WEBHOOK_LOOPBACK === 'on') {
+    throw new StartError('wrangler.toml, [vars], has WEBHOOK_LOOPBACK="on": that is for development, take it out.')
+  }
   const missing = SECRETS.filter((name) => !deployedSecrets().includes(name))
   if (missing.length > 0) {
     throw new StartError(`The Worker lacks secrets: ${missing.map((name) => `wrangler secret put ${name}`).join('; ')}`)

@@ -1,30 +1,47 @@
-import { spawn } from 'node:child_process'
+import { type ChildProcess, spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
+import { setTimeout as delay } from 'node:timers/promises'
 import { tickEveryMinute } from './cron.ts'
 import { describeFailure, openLifetime } from './lifetime.ts'
 import { stepLine } from './report.ts'
 import { startServices } from './services.ts'
-import { readSettings } from './settings.ts'
+import { readSettings, warningsOf } from './settings.ts'
 
 /** The services of `npm start` under `wrangler dev`: slower, and it reloads when a file of src changes. */
 const lifetime = openLifetime()
 
 async function dev(): Promise<void> {
-  const { folder, ports, baseUrl } = readSettings(process.env)
+  const settings = readSettings(process.env)
+  const { folder, ports, baseUrl, vars } = settings
+  for (const warning of warningsOf(settings)) console.log(warning)
   const onStep = (name: string, ms: number) => console.log(stepLine(name, ms))
   const services = await lifetime.add(startServices({ folder, ports, baseUrl, durable: true, onStep }))
   const envFile = join(folder, 'dev.vars')
-  const lines = Object.entries({ ...services.vars, ...services.secrets })
+  const lines = Object.entries({ ...services.vars, ...vars, ...services.secrets })
   await writeFile(envFile, lines.map(([name, value]) => `${name}='${value}'`).join('\n'), { mode: 0o600 })
   const args = ['dev', '--port', String(ports.api), '--env-file', envFile, '--persist-to', join(folder, 'dev')]
   const wrangler = spawn('wrangler', [...args, '--test-scheduled'], { stdio: 'inherit' })
-  const cron = tickEveryMinute(() => fetch(`${baseUrl}/cdn-cgi/handler/scheduled`))
   // Ctrl-C reaches wrangler too; the services stop once it is gone.
   lifetime.onSignal(() => {})
+  const cron = startCron(wrangler, () => fetch(`http://127.0.0.1:${ports.api}/cdn-cgi/handler/scheduled`))
   await once(wrangler, 'exit')
-  cron.stop()
+  const { stop } = await cron
+  stop()
+}
+
+/** wrangler tells nobody when it is up, and a tick before that would be lost for a minute. */
+async function startCron(wrangler: ChildProcess, tick: () => Promise<unknown>): Promise<{ stop(): void }> {
+  while (wrangler.exitCode === null && wrangler.signalCode === null) {
+    const isUp = await tick().then(
+      () => true,
+      () => false,
+    )
+    if (isUp) return tickEveryMinute(tick)
+    await delay(250)
+  }
+  return { stop: () => {} }
 }
 
 dev()

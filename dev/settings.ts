@@ -6,7 +6,18 @@ export interface Settings {
   folder: string
   baseUrl: string
   ports: Record<keyof typeof PORT_SETTINGS, number>
+  /** The Worker's own settings, which the Worker checks. */
+  vars: Record<string, string>
 }
+
+const WORKER_SETTINGS = [
+  'SQL_TIMEOUT_SECONDS',
+  'WEBHOOK_DNS_URL',
+  'WEBHOOK_LOOPBACK',
+  'WEBHOOK_TIMEOUT_SECONDS',
+  'WEBHOOK_ROTATION_HOURS',
+  'WEBHOOK_DISABLE_AFTER_DAYS',
+]
 
 const PORTS = { api: 8787, postgres: 54322, proxy: 54330, s3: 54331 }
 
@@ -20,7 +31,14 @@ export function readSettings(env: NodeJS.ProcessEnv): Settings {
     folder: resolve(env.PILOTHOUSE_DATA || '.local'),
     baseUrl: env.BASE_URL || `http://127.0.0.1:${ports.api}`,
     ports,
+    vars: Object.fromEntries(WORKER_SETTINGS.flatMap((name) => (env[name] ? [[name, env[name]]] : []))),
   }
+}
+
+/** What must not be overlooked in a start with these settings. */
+export function warningsOf({ vars }: Pick<Settings, 'vars'>): string[] {
+  if (vars.WEBHOOK_LOOPBACK !== 'on') return []
+  return ['Webhooks may be sent to this machine (WEBHOOK_LOOPBACK=on): not for production.']
 }
 
 function readPort(env: NodeJS.ProcessEnv, name: string, usual: number): number {

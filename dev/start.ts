@@ -6,7 +6,7 @@ import { holder } from './postgres/data-folder.ts'
 import { type Credentials, readyText, stepLine } from './report.ts'
 import { seedOwner } from './seed.ts'
 import { startServices } from './services.ts'
-import { readSettings } from './settings.ts'
+import { readSettings, warningsOf } from './settings.ts'
 import { StartError } from './start-error.ts'
 import { buildWorker, startWorker } from './worker.ts'
 
@@ -31,13 +31,14 @@ function fail(error: unknown) {
 }
 
 async function start() {
-  const { folder, ports, baseUrl } = readSettings(process.env)
+  const settings = readSettings(process.env)
+  const { folder, ports, baseUrl, vars } = settings
   const startedAt = performance.now()
   await checkUnused(folder)
   if (process.argv.includes('--reset')) await deleteData(folder)
   for (const service of Object.keys(ports) as (keyof typeof PORT_SETTINGS)[]) await freePort(ports[service], service)
 
-  console.log('Starting Pilothouse')
+  console.log(['Starting Pilothouse', ...warningsOf(settings)].join('\n'))
   const bundle = join(folder, 'bundle')
   const [services] = await Promise.all([
     lifetime.add(startServices({ folder, ports, baseUrl, durable: true, onStep: showStep })),
@@ -52,7 +53,7 @@ async function start() {
       startWorker({
         bundle,
         port: ports.api,
-        bindings: { ...services.vars, ...services.secrets },
+        bindings: { ...services.vars, ...vars, ...services.secrets },
         folder: join(folder, 'worker'),
       }),
     ),

@@ -64,6 +64,7 @@ export async function startWorker(options: WorkerOptions): Promise<{ stop(): Pro
   const { bundle, port, bindings, folder, root = ROOT } = options
   process.env.WRANGLER_WRITE_LOGS = 'false'
   const { workerOptions } = unstable_getMiniflareWorkerOptions(join(root, CONFIG))
+  const configured = workerOptions as Configured
   const miniflare = new Miniflare({
     ...convertV4MiniflareOptions({
       host: '127.0.0.1',
@@ -78,9 +79,14 @@ export async function startWorker(options: WorkerOptions): Promise<{ stop(): Pro
           rootPath: bundle,
           modulesRoot: '.',
           modules: await modulesOf(bundle),
-          bindings: { ...(workerOptions.bindings as Record<string, unknown>), ...bindings },
-          // Rate limiters keep all they know in memory; on disk each would leave an empty database behind.
+          bindings: { ...configured.bindings, ...bindings },
+          serviceBindings: {
+            ...configured.serviceBindings,
+            WEBHOOK_EGRESS: webhookEgress({ loopback: bindings.WEBHOOK_LOOPBACK === 'on' }),
+          },
+          // Nothing they know must outlive the process; on disk each would leave a database behind.
           unsafeEphemeralDurableObjects: true,
+          durableObjects: keepAlarms(configured.durableObjects),
           unsafeDirectSockets: [{ host: '127.0.0.1', port }],
         },
       ],
@@ -104,6 +110,65 @@ export async function startWorker(options: WorkerOptions): Promise<{ stop(): Pro
     await miniflare.dispose()
     throw portError(error, port, 'api')
   }
+}
+
+/** What workerd's own "public" lets through and must not be reached: `isPublicAddress` knows why. */
+const EGRESS_REFUSED = [
+  '168.63.129.16/32',
+  '192.0.0.0/24',
+  '192.0.2.0/24',
+  '192.31.196.0/24',
+  '192.52.193.0/24',
+  '192.88.99.0/24',
+  '192.175.48.0/24',
+  '198.18.0.0/15',
+  '198.51.100.0/24',
+  '203.0.113.0/24',
+  '224.0.0.0/4',
+  '240.0.0.0/4',
+  // All of v6 but 2000::/3.
+  '::/3',
+  '4000::/2',
+  '8000::/1',
+  '2001::/23',
+  '2001:db8::/32',
+  '2002::/16',
+  '2620:4f:8000::/48',
+  '3fff::/20',
+]
+
+/**
+ * The way out for webhooks: addresses are judged as the connection is made, so a name that answers otherwise the second
+ * time gains nothing. The Worker's other requests go to services on private addresses and pass it by.
+ */
+export function webhookEgress({ loopback }: { loopback: boolean }) {
+  return {
+    network: {
+      // Where both lists match, the longer prefix decides.
+      allow: ['public', ...(loopback ? ['127.0.0.1/32', '::1/128'] : [])],
+      deny: EGRESS_REFUSED,
+      tlsOptions: { trustBrowserCas: true },
+    },
+  }
+}
+
+/** What wrangler makes of wrangler.toml, as far as it is changed here; wrangler itself leaves it untyped. */
+interface Configured {
+  bindings?: Record<string, unknown>
+  serviceBindings?: Record<string, unknown>
+  durableObjects?: Record<string, { className: string }>
+}
+
+const WITH_ALARMS = ['WebhookSender', 'WebhookSweeper']
+
+/** In memory an object loses its alarm when it is evicted for idleness, after 10 s; those that set alarms are not. */
+function keepAlarms(objects: Configured['durableObjects'] = {}) {
+  return Object.fromEntries(
+    Object.entries(objects).map(([binding, object]) => [
+      binding,
+      { ...object, unsafePreventEviction: WITH_ALARMS.includes(object.className) },
+    ]),
+  )
 }
 
 const lines: string[] = []

@@ -2,6 +2,7 @@ import { databaseRoutes } from './areas/database/routes.ts'
 import { organizationRoutes } from './areas/organizations/routes.ts'
 import { profileRoutes } from './areas/profile/routes.ts'
 import { projectRoutes } from './areas/projects/routes.ts'
+import { webhookRoutes } from './areas/webhooks/routes.ts'
 import { area, type Route } from './http/route.ts'
 
 export const routes: readonly Route[] = [
@@ -9,4 +10,5 @@ export const routes: readonly Route[] = [
   ...area('organizations', organizationRoutes),
   ...area('projects', projectRoutes),
   ...area('database', databaseRoutes),
+  ...area('webhooks', webhookRoutes),
 ]

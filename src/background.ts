@@ -1,5 +1,7 @@
 import { buryProjectTask, runProjectTask, sendDueProjectTasks } from './areas/projects/jobs.ts'
 import { heartbeats } from './db/schema/index.ts'
+import { purgeExpired } from './delivery/purge.ts'
+import { wakeOverdue } from './delivery/sweep.ts'
 import type { SystemCtx } from './env.ts'
 import type { Handlers } from './queue/consume.ts'
 import type { Duties } from './queue/sweep.ts'
@@ -9,12 +11,16 @@ export const handlers: Handlers = {
     run: (ctx, { id }) => runProjectTask(ctx, id),
     bury: (ctx, { id }) => buryProjectTask(ctx, id),
   },
+  webhook: { run: (ctx, { endpointId }) => wakeSender(ctx, endpointId) },
   heartbeat: { run: (ctx, { at }) => recordHeartbeat(ctx, new Date(at)) },
 }
 
 export const duties: Duties = {
   heartbeat: ({ bindings, now }) => bindings.PROJECT_TASKS.send({ type: 'heartbeat', at: now().getTime() }),
   project_tasks: sendDueProjectTasks,
+  webhooks: wakeOverdue,
+  webhook_sweeper: ({ bindings: { WEBHOOK_SWEEPER: sweeper } }) => sweeper.get(sweeper.idFromName('only')).arm(),
+  webhook_purge: purgeExpired,
   sql_sessions: ({ engine }) => engine.sweep(),
 }
 
@@ -22,3 +28,6 @@ export const duties: Duties = {
 async function recordHeartbeat({ db }: SystemCtx, at: Date): Promise<void> {
   await db.insert(heartbeats).values({ name: 'queue', at }).onConflictDoUpdate({ target: heartbeats.name, set: { at } })
 }
+
+const wakeSender = ({ bindings: { WEBHOOK_SENDERS: senders } }: SystemCtx, endpointId: string) =>
+  senders.get(senders.idFromName(endpointId)).wake(endpointId)

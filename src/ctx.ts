@@ -1,3 +1,4 @@
+import { sql } from 'drizzle-orm'
 import { openDatabase } from './db/client.ts'
 import { createEngine } from './engine/select.ts'
 import { type Bindings, readConfig, type SystemCtx } from './env.ts'
@@ -11,6 +12,9 @@ interface Origin {
   clock?: string | undefined
 }
 
+/** In milliseconds, as timestamps are stored: rounded up, a row could lie in the future. */
+const DATABASE_CLOCK = sql`date_trunc('milliseconds', clock_timestamp())`
+
 /** The context of one request, message or tick. */
 export function createCtx({ bindings, waitUntil, requestId = crypto.randomUUID(), clock }: Origin): SystemCtx {
   const config = readConfig(bindings)
@@ -22,6 +26,7 @@ export function createCtx({ bindings, waitUntil, requestId = crypto.randomUUID()
     db: openDatabase({ url: config.DATABASE_URL, proxy: config.NEON_PROXY }),
     engine: createEngine(config),
     now: () => new Date(fixed ?? Date.now()),
+    databaseNow: fixed === undefined ? DATABASE_CLOCK : sql`${new Date(fixed).toISOString()}::timestamptz`,
     waitUntil,
     log: createLogger(requestId),
   }

@@ -1,3 +1,4 @@
+import type { SQL } from 'drizzle-orm'
 import * as z from 'zod'
 import type { OrganizationAccess, ProjectAccess } from './auth/access.ts'
 import type { Principal } from './auth/principal.ts'
@@ -5,6 +6,8 @@ import { PLANS } from './auth/roles.ts'
 import type { Db } from './db/client.ts'
 import type { ProjectEngine } from './engine/engine.ts'
 import type { RateLimiter } from './objects/rate-limiter.ts'
+import type { WebhookSender } from './objects/webhook-sender.ts'
+import type { WebhookSweeper } from './objects/webhook-sweeper.ts'
 import type { Message } from './queue/message.ts'
 
 const optional = z
@@ -13,6 +16,11 @@ const optional = z
   .min(1)
   .optional()
   .or(z.literal('').transform(() => undefined))
+
+const flag = z
+  .enum(['on', 'off', ''])
+  .default('off')
+  .transform((value) => value === 'on')
 
 /** Every variable and secret that the Worker reads. README, Settings, says what each is for. */
 export const Config = z.object({
@@ -37,6 +45,16 @@ export const Config = z.object({
   CLIENT_ADDRESS_HEADER: optional,
   /** How long SQL sent through the API may run. */
   SQL_TIMEOUT_SECONDS: z.coerce.number().int().min(1).max(300).default(60),
+  /** DNS-over-HTTPS in its JSON form: decides where webhooks may go. */
+  WEBHOOK_DNS_URL: z.url().default('https://cloudflare-dns.com/dns-query'),
+  /** Development: receivers on this machine are allowed. */
+  WEBHOOK_LOOPBACK: flag,
+  /** For the whole answer of a receiver, its body included. */
+  WEBHOOK_TIMEOUT_SECONDS: z.coerce.number().int().min(1).max(20).default(20),
+  /** So long after a change of the secret, deliveries are signed with the old one too. */
+  WEBHOOK_ROTATION_HOURS: z.coerce.number().int().min(0).max(168).default(24),
+  /** An endpoint that failed without a success for so long is disabled; 0 for never. */
+  WEBHOOK_DISABLE_AFTER_DAYS: z.coerce.number().int().min(0).max(14).default(0),
   /** Tests alone set this: requests may then bring their own time in x-test-clock. */
   TEST_CLOCK: z.literal('on').optional(),
 })
@@ -44,7 +62,12 @@ export type Config = z.output<typeof Config>
 
 export interface Bindings extends Record<string, unknown> {
   RATE_LIMITERS: DurableObjectNamespace<RateLimiter>
+  WEBHOOK_SENDERS: DurableObjectNamespace<WebhookSender>
+  WEBHOOK_SWEEPER: DurableObjectNamespace<WebhookSweeper>
   PROJECT_TASKS: Queue<Message>
+  WEBHOOK_DELIVERIES: Queue<Message>
+  /** A way out that reaches public addresses alone, where the runtime can give one; else the global fetch. */
+  WEBHOOK_EGRESS?: Fetcher
   /** The files of the reference page. */
   ASSETS: Fetcher
 }
@@ -57,6 +80,8 @@ export interface SystemCtx {
   db: Db
   engine: ProjectEngine
   now(): Date
+  /** The control database's time, for what several isolates must agree on. */
+  databaseNow: SQL
   waitUntil(work: Promise<unknown>): void
   log: Logger
 }

@@ -5,6 +5,8 @@ import { createConsumer } from './queue/consume.ts'
 import { createSweeper } from './queue/sweep.ts'
 
 export { RateLimiter } from './objects/rate-limiter.ts'
+export { WebhookSender } from './objects/webhook-sender.ts'
+export { WebhookSweeper } from './objects/webhook-sweeper.ts'
 
 export default {
   fetch: createApp().fetch,

@@ -20,13 +20,13 @@ interface Credentials {
   organization_slug: string
 }
 
-/** A machine of its own for `npm start`: a data folder and free ports, and what a user does with them. */
-export async function newMachine() {
+/** A machine of its own for `npm start`: a data folder, free ports and more settings, and what a user does with them. */
+export async function newMachine(settings: Record<string, string> = {}) {
   const folder = mkdtempSync(join(tmpdir(), 'pilothouse-start-'))
   const ports = await Promise.all(Array.from({ length: 4 }, async () => String(await freePort())))
   const [PORT, POSTGRES_PORT, PROXY_PORT, S3_PORT] = ports
   const { BASE_URL: _ofVitest, ...inherited } = process.env
-  const env = { ...inherited, PILOTHOUSE_DATA: folder, PORT, POSTGRES_PORT, PROXY_PORT, S3_PORT }
+  const env = { ...inherited, ...settings, PILOTHOUSE_DATA: folder, PORT, POSTGRES_PORT, PROXY_PORT, S3_PORT }
   const started: Running[] = []
   const credentials = (): Credentials => JSON.parse(readFileSync(join(folder, 'credentials.json'), 'utf8'))
 
@@ -61,6 +61,17 @@ export async function newMachine() {
     async get(path: string, token = credentials().access_token) {
       const headers = { authorization: `Bearer ${token}` }
       const response = await fetch(new URL(path, credentials().base_url), { headers })
+      return { status: response.status, body: (await response.json()) as Record<string, unknown> }
+    },
+    /** On the first project of the list. */
+    async sql(query: string) {
+      const { base_url, access_token } = credentials()
+      const [project] = (await this.get('/v1/projects')).body as unknown as { ref: string }[]
+      const response = await fetch(new URL(`/v1/projects/${project?.ref}/database/query`, base_url), {
+        method: 'POST',
+        headers: { authorization: `Bearer ${access_token}`, 'content-type': 'application/json' },
+        body: JSON.stringify({ query }),
+      })
       return { status: response.status, body: (await response.json()) as Record<string, unknown> }
     },
     async admin(...args: string[]): Promise<string> {

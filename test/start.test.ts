@@ -5,13 +5,14 @@ import { createServer } from 'node:net'
 import { join } from 'node:path'
 import { promisify } from 'node:util'
 import { afterAll, afterEach, beforeAll, describe, expect, it, vi } from 'vitest'
+import { readSettings, warningsOf } from '../dev/settings.ts'
 import { type Machine, newMachine, stop, WAIT } from './machine.ts'
 
 const run = promisify(execFile)
 
 let machine: Machine
 beforeAll(async () => {
-  machine = await newMachine()
+  machine = await newMachine({ WEBHOOK_LOOPBACK: 'on', SQL_TIMEOUT_SECONDS: '1' })
 })
 afterEach(() => machine.stopAll())
 afterAll(() => machine.dispose())
@@ -20,6 +21,7 @@ describe('npm start', () => {
   it('serves what it prints, keeps the data over a restart, and stops all of itself', async () => {
     const { folder, credentials, get } = machine
     const first = await machine.started()
+    expect(first.output()).toContain('Webhooks may be sent to this machine (WEBHOOK_LOOPBACK=on): not for production.')
     expect(first.output()).toMatch(/postgres +\d+\.\d s[\s\S]*worker +\d+\.\d s/)
     expect(Object.keys(credentials())).toEqual(['base_url', 'access_token', 'organization_slug'])
     expect(statSync(join(folder, 'credentials.json')).mode & 0o777).toBe(0o600)
@@ -40,6 +42,10 @@ describe('npm start', () => {
       async () => expect(await get('/health')).toMatchObject({ status: 200, body: { status: 'ok' } }),
       WAIT,
     )
+    expect(await machine.sql('select pg_sleep(30)')).toMatchObject({
+      status: 400,
+      body: { message: expect.stringContaining('longer than allowed: 1 s') },
+    })
     const { access_token } = credentials()
     expect(await stop(first)).toBe(0)
     await expect(fetch(credentials().base_url)).rejects.toThrow()
@@ -70,6 +76,20 @@ describe('npm start', () => {
       `Port ${env.PORT} (api) is in use: stop the program that listens there, or choose another with PORT=<port>.`,
     )
     expect(existsSync(join(folder, 'postgres', 'postmaster.pid'))).toBe(false)
+  })
+})
+
+describe('settings of the Worker', () => {
+  it('are passed on as they are, without what belongs to others', () => {
+    const env = {
+      WEBHOOK_DNS_URL: 'http://127.0.0.1:1',
+      WEBHOOK_DELIVERIES: 'x',
+      DATABASE_URL: 'x',
+      WEBHOOK_LOOPBACK: '',
+    }
+    const settings = readSettings(env)
+    expect(settings.vars).toEqual({ WEBHOOK_DNS_URL: 'http://127.0.0.1:1' })
+    expect(warningsOf(settings)).toEqual([])
   })
 })
 

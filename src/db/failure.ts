@@ -4,6 +4,12 @@ export function uniqueViolation(error: unknown): string | undefined {
   return known?.code === '23505' ? known.constraint : undefined
 }
 
+/** Ended by Postgres for the sake of another transaction: nothing is wrong with it, and it may be done again. */
+export function isConflict(error: unknown): boolean {
+  const code = postgresFailure(error)?.code
+  return code === '40001' || code === '40P01'
+}
+
 interface PostgresFailure {
   code: string
   constraint?: string

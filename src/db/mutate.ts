@@ -1,6 +1,9 @@
 import type { Ctx, SystemCtx } from '../env.ts'
+import { type NewEvent, publish } from '../events/publish.ts'
 import type { Message } from '../queue/message.ts'
+import { send } from '../queue/send.ts'
 import { inTransaction, type Writer } from './client.ts'
+import { isConflict } from './failure.ts'
 import { auditLog } from './schema/index.ts'
 
 /** What a mutation leaves behind beside its rows: who did what to which organization or project. */
@@ -16,16 +19,31 @@ interface Trace {
 export interface Mutation {
   tx: Writer
   trace(trace: Trace): Promise<void>
+  /** Tells the webhook endpoints that subscribe to it. `actorUserId` where it is not the caller: undefined for nobody. */
+  publish(event: NewEvent, actor?: { userId: string | undefined }): Promise<void>
   /** Sent once the transaction has committed; a message that is lost is sent again by the sweeper. */
   enqueue(message: Message): void
 }
 
+/** A transaction that Postgres ended for the sake of another one did nothing, and is simply done again. */
+const TRIES = 3
+
 /**
- * The one way for the API to change the control database: rows, audit entry (and whatever must join them) commit together,
+ * The one way for the API to change the control database: rows, audit entry, events and their deliveries commit together,
  * messages follow the commit.
  */
 export async function mutate<T>(ctx: SystemCtx | Ctx, work: (mutation: Mutation) => Promise<T>): Promise<T> {
-  const { config, log } = ctx
+  for (let tries = 1; ; tries++) {
+    try {
+      return await commit(ctx, work)
+    } catch (error) {
+      if (tries === TRIES || !isConflict(error)) throw error
+    }
+  }
+}
+
+async function commit<T>(ctx: SystemCtx | Ctx, work: (mutation: Mutation) => Promise<T>): Promise<T> {
+  const { config } = ctx
   const messages: Message[] = []
   const result = await inTransaction({ url: config.DATABASE_URL, proxy: config.NEON_PROXY }, (tx) =>
     work({
@@ -33,15 +51,16 @@ export async function mutate<T>(ctx: SystemCtx | Ctx, work: (mutation: Mutation)
       trace: async (trace) => {
         await tx.insert(auditLog).values({ ...trace, ...actorOf(ctx), requestId: ctx.requestId, createdAt: ctx.now() })
       },
+      publish: async (event, actor = { userId: actorOf(ctx).actorUserId }) => {
+        const endpoints = await publish(tx, event, { actorUserId: actor.userId, now: ctx.databaseNow })
+        messages.push(...endpoints.map((endpointId) => ({ type: 'webhook', endpointId }) as const))
+      },
       enqueue: (message) => messages.push(message),
     }),
   )
-  if (messages.length > 0) {
-    const sent = ctx.bindings.PROJECT_TASKS.sendBatch(messages.map((body) => ({ body })))
-    ctx.waitUntil(sent.catch((error) => log.error('enqueue_failed', { error: String(error) })))
-  }
+  if (messages.length > 0) ctx.waitUntil(send(ctx, messages))
   return result
 }
 
-const actorOf = (ctx: SystemCtx | Ctx) =>
+const actorOf = (ctx: SystemCtx | Ctx): { actorUserId?: string; actorAppId?: string | undefined } =>
   'principal' in ctx && ctx.principal ? { actorUserId: ctx.principal.userId, actorAppId: ctx.principal.appId } : {}

@@ -22,6 +22,21 @@ export const ERRORS = {
   'bad_request.sql_timeout': { status: 400, message: 'Failed to run sql query: it ran longer than allowed' },
   'bad_request.sql_result_too_large': { status: 400, message: 'Failed to run sql query: its result is too large' },
   'bad_request.project.not_ready_for_deletion': { status: 400, message: 'Project not ready for deletion.' },
+  'bad_request.endpoint.test.disabled': {
+    status: 400,
+    message: 'Endpoint is disabled',
+    v2: 'Bad Request: Endpoint is disabled',
+  },
+  'bad_request.endpoint.test.wrong_event_type': {
+    status: 400,
+    message: 'Provided event type is not subscribed to by the endpoint',
+    v2: 'Bad Request: Provided event type is not subscribed to by the endpoint',
+  },
+  'bad_request.endpoint.too_many': {
+    status: 400,
+    message: 'Too many endpoints',
+    v2: 'Bad Request: Too many endpoints',
+  },
   unauthorized: { status: 401, message: 'Unauthorized', v2: 'Unauthorized' },
   'forbidden.permission_denied': { status: 403, message: 'Forbidden action', v2: 'Forbidden: Permission denied' },
   'not_found.route': { status: 404, message: 'No such endpoint', v2: 'Not Found: No such endpoint' },
@@ -31,6 +46,8 @@ export const ERRORS = {
     message: 'Organization not found',
     v2: 'Not Found: Organization not found',
   },
+  'not_found.endpoint': { status: 404, message: 'Endpoint not found', v2: 'Not Found: Endpoint not found' },
+  'not_found.delivery': { status: 404, message: 'Delivery not found', v2: 'Not Found: Delivery not found' },
   'conflict.project_name': { status: 409, message: 'Project name already in use' },
   'conflict.project_status': { status: 409, message: 'The project is not in a state that allows this' },
   payload_too_large: { status: 413, message: 'The request body is too large' },
@@ -38,6 +55,10 @@ export const ERRORS = {
   too_many_requests: { status: 429, message: 'Rate limit exceeded', v2: 'Too Many Requests' },
   internal_server_error: { status: 500, message: 'Internal Server Error', v2: 'Internal Server Error' },
   'service_unavailable.control_database': { status: 503, message: 'The control plane is busy: try again shortly' },
+  'service_unavailable.name_resolution': {
+    status: 503,
+    message: 'Host names cannot be resolved at the moment: try again shortly',
+  },
   'service_unavailable.project_database': { status: 503, message: 'The database of the project cannot be reached' },
 } as const satisfies Record<string, Entry>
 

@@ -8,6 +8,8 @@ const minute = (name: string, requests: number): Rule => ({ name, requests, wind
 /** The specification's limits (Limits 1); a stricter one (Limits 3) becomes a row here with its endpoint, which names it. */
 const LIMITS = {
   standard: [minute('standard', 120)],
+  webhookTest: [minute('standard', 120), minute('webhook test', 10)],
+  webhookRetry: [minute('standard', 120), minute('webhook retry', 10)],
 } satisfies Record<string, readonly Rule[]>
 export type Limit = keyof typeof LIMITS
 

@@ -23,22 +23,38 @@ const handlerOf = (handlers: Handlers, { type }: Message) => handlers[type] as u
 
 const RETRY_SECONDS_MAX = 300
 
-/** Each message succeeds or is tried again by itself; one that does not parse is dropped with a log line. */
+/**
+ * Each message succeeds or is tried again by itself; one that does not parse is dropped with a log line.
+ * What a batch holds twice is done once.
+ */
 export const createConsumer = (handlers: Handlers) =>
   async function consume(batch: MessageBatch, bindings: Bindings, execution: ExecutionContext): Promise<void> {
     const dead = batch.queue.endsWith('-dead')
+    const ctx = createCtx({ bindings, waitUntil: (work) => execution.waitUntil(work) })
+    const begun = new Map<string, Promise<void>>()
+
+    async function handle(message: Message): Promise<void> {
+      const { run, bury } = handlerOf(handlers, message)
+      if (dead) ctx.log.error('message_dead', { ...message })
+      await (dead ? bury?.(ctx, message) : run(ctx, message))
+    }
+
+    function handleOnce(message: Message): Promise<void> {
+      const key = JSON.stringify(message)
+      const work = begun.get(key) ?? handle(message)
+      begun.set(key, work)
+      return work
+    }
+
     await Promise.all(
       batch.messages.map(async (message) => {
-        const ctx = createCtx({ bindings, waitUntil: (work) => execution.waitUntil(work) })
         const parsed = Message.safeParse(message.body)
         if (!parsed.success) {
           ctx.log.error('message_dropped', { queue: batch.queue, error: parsed.error.message })
           return message.ack()
         }
-        const { run, bury } = handlerOf(handlers, parsed.data)
         try {
-          if (dead) ctx.log.error('message_dead', { ...parsed.data })
-          await (dead ? bury?.(ctx, parsed.data) : run(ctx, parsed.data))
+          await handleOnce(parsed.data)
           message.ack()
         } catch (error) {
           ctx.log.error('message_failed', { queue: batch.queue, ...parsed.data, error: describeError(error) })

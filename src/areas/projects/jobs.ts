@@ -1,6 +1,6 @@
 import { and, eq, inArray, lte, or, sql } from 'drizzle-orm'
-import { mutate } from '../../db/mutate.ts'
-import { type ProjectStatus, projects, projectTasks, type TASK_KINDS } from '../../db/schema/index.ts'
+import { type Mutation, mutate } from '../../db/mutate.ts'
+import { organizations, type ProjectStatus, projects, projectTasks, type TASK_KINDS } from '../../db/schema/index.ts'
 import { type Fence, type ProjectEngine, Superseded } from '../../engine/engine.ts'
 import type { SystemCtx } from '../../env.ts'
 import { describeError } from '../../http/log.ts'
@@ -20,6 +20,8 @@ interface Step {
 interface Job {
   steps: readonly Step[]
   done: Changes & { status: ProjectStatus }
+  /** What is told when it is done, beside the new status. */
+  event?: 'v1.project.paused' | 'v1.project.restored' | 'v1.project.restarted' | 'v1.project.removed'
   /** The status after the last attempt; absent where the job is tried until it succeeds. */
   failed?: ProjectStatus
 }
@@ -54,21 +56,25 @@ const JOBS: Record<Kind, Job> = {
   pause: {
     steps: [step('close_database', (engine, ref, fence) => engine.pause(ref, fence))],
     done: { status: 'INACTIVE' },
+    event: 'v1.project.paused',
     failed: 'PAUSE_FAILED',
   },
   restore: {
     steps: [step('open_database', (engine, ref, fence) => engine.resume(ref, fence)), checkHealth],
     done: { status: 'ACTIVE_HEALTHY' },
+    event: 'v1.project.restored',
     failed: 'RESTORE_FAILED',
   },
   restart: {
     steps: [step('end_sessions', (engine, ref, fence) => engine.restart(ref, fence)), checkHealth],
     done: { status: 'ACTIVE_HEALTHY' },
+    event: 'v1.project.restarted',
     failed: 'ACTIVE_UNHEALTHY',
   },
   delete: {
     steps: [step('remove_database', (engine, ref, fence) => engine.remove(ref, fence))],
     done: { status: 'REMOVED' },
+    event: 'v1.project.removed',
   },
 }
 
@@ -177,30 +183,66 @@ async function fail(ctx: SystemCtx, task: Task, error: unknown): Promise<void> {
 
 interface Outcome {
   state: 'done' | 'failed'
-  project: Changes
+  project: Changes & { status: ProjectStatus }
 }
 
 /** The task's end and the project's new status commit together, and only for who still holds the lease. */
 async function finish(ctx: SystemCtx, task: Task, { state, project }: Outcome): Promise<void> {
-  await mutate(ctx, async ({ tx, trace }) => {
+  await mutate(ctx, async (mutation) => {
+    const { tx, trace } = mutation
     const ended = await tx
       .update(projectTasks)
       .set({ state, claim: null, leaseUntil: null, finishedAt: ctx.now() })
       .where(held(task))
       .returning({ id: projectTasks.id })
     if (ended.length === 0) return
-    const [row] = await tx
+    const [before] = await tx
+      .select({ status: projects.status, id: organizations.id, slug: organizations.slug })
+      .from(projects)
+      .innerJoin(organizations, eq(organizations.id, projects.organizationId))
+      .where(eq(projects.ref, task.projectRef))
+      .for('update', { of: projects })
+    if (!before) throw new Error(`the project ${task.projectRef} has no row`)
+    await tx
       .update(projects)
       .set({ statusReason: null, ...project, ...(project.status === 'REMOVED' && { removedAt: ctx.now() }) })
       .where(eq(projects.ref, task.projectRef))
-      .returning({ organizationId: projects.organizationId })
+    await tellEnd(mutation, task, state, { before, status: project.status })
     await trace({
       action: `project.${task.kind}.${state}`,
-      organizationId: row?.organizationId,
+      organizationId: before.id,
       projectRef: task.projectRef,
       detail: { status: project.status },
     })
   })
+}
+
+interface Transition {
+  before: { status: ProjectStatus; id: string; slug: string }
+  status: ProjectStatus
+}
+
+/** The events of a task's end, in the name of who started it. */
+async function tellEnd({ publish }: Mutation, task: Task, state: Outcome['state'], { before, status }: Transition) {
+  const subject = { organization: before, projectRef: task.projectRef }
+  const actor = { userId: task.actorUserId ?? undefined }
+  await publish(
+    {
+      ...subject,
+      type: 'v1.project.status.changed',
+      fields: { previous_status: before.status, current_status: status },
+      idempotencyKey: `task/${task.id}/status`,
+    },
+    actor,
+  )
+  const { event } = JOBS[task.kind]
+  if (state !== 'done' || !event) return
+  const idempotencyKey = `task/${task.id}/${event}`
+  if (event === 'v1.project.paused') {
+    await publish({ ...subject, type: event, fields: { reason: 'api_request' }, idempotencyKey }, actor)
+  } else {
+    await publish({ ...subject, type: event, fields: {}, idempotencyKey }, actor)
+  }
 }
 
 const held = (task: Task) =>

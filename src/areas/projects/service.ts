@@ -3,14 +3,14 @@ import type * as z from 'zod'
 import { findOrganization, type ProjectAccess, requirePermission, visibleProjects } from '../../auth/access.ts'
 import { uniqueViolation } from '../../db/failure.ts'
 import { type Mutation, mutate } from '../../db/mutate.ts'
-import { organizations, projects, projectTasks } from '../../db/schema/index.ts'
+import { organizations, type ProjectStatus, projects, projectTasks } from '../../db/schema/index.ts'
 import type { Ctx } from '../../env.ts'
 import { ApiError } from '../../http/error.ts'
 import { randomLetters } from '../../http/values.ts'
 import { toCreatedProject, toProject, toProjectHandle } from './convert.ts'
 import type { CreateProject, UpdateProject } from './schema.ts'
 import { sealSecrets } from './secrets.ts'
-import { DEFAULT_REGION, GROUP_REGION, TRANSITIONS, type TransitionKind } from './values.ts'
+import { DEFAULT_REGION, GROUP_REGION, TRANSITIONS, type Transition, type TransitionKind } from './values.ts'
 
 const NAME_TAKEN = 'projects_name_once'
 
@@ -46,6 +46,7 @@ export async function createProject(ctx: Ctx, input: z.output<typeof CreateProje
       .catch((error) => rejectTakenName(error, input.name))
     if (!project) throw new Error('the project was not inserted')
     await startTask(ctx, mutation, ref, 'create')
+    await mutation.publish({ type: 'v1.project.created', organization, projectRef: ref, fields: { source: null } })
     await mutation.trace({ action: 'project.create', organizationId: organization.id, projectRef: ref })
     return project
   })
@@ -73,15 +74,13 @@ export async function updateProject(ctx: Ctx, project: ProjectAccess, { name }: 
 
 /** Moves the project into the status of the running change and hands the change to a job, in one transaction. */
 export async function startTransition(ctx: Ctx, project: ProjectAccess, kind: TransitionKind): Promise<void> {
-  const { from, during } = TRANSITIONS[kind]
+  const { from, during }: Transition = TRANSITIONS[kind]
   await mutate(ctx, async (mutation) => {
-    const moved = await mutation.tx
-      .update(projects)
-      .set({ status: during, statusReason: null })
-      .where(and(eq(projects.ref, project.ref), inArray(projects.status, from)))
-      .returning({ ref: projects.ref })
-    if (moved.length === 0) throw refuseTransition(project, kind)
+    const before = await lockStatus(mutation, project.ref)
+    if (!before || !from.includes(before)) throw refuseTransition(project, kind)
+    await mutation.tx.update(projects).set({ status: during, statusReason: null }).where(eq(projects.ref, project.ref))
     await startTask(ctx, mutation, project.ref, kind)
+    await publishStatus(mutation, project, before, during)
     await mutation.trace({ ...subject(project), action: `project.${kind}` })
   })
 }
@@ -117,6 +116,7 @@ export async function cancelRestore(ctx: Ctx, project: ProjectAccess): Promise<v
     }
     await tx.update(projects).set({ status: 'PAUSING' }).where(eq(projects.ref, project.ref))
     await startTask(ctx, mutation, project.ref, 'pause')
+    await publishStatus(mutation, project, 'RESTORING', 'PAUSING')
     await mutation.trace({ ...subject(project), action: 'project.restore.cancel' })
   })
 }
@@ -124,10 +124,23 @@ export async function cancelRestore(ctx: Ctx, project: ProjectAccess): Promise<v
 async function startTask(ctx: Ctx, { tx, enqueue }: Mutation, ref: string, kind: TransitionKind | 'create') {
   const [task] = await tx
     .insert(projectTasks)
-    .values({ projectRef: ref, kind, dueAt: ctx.now(), createdAt: ctx.now() })
+    .values({ projectRef: ref, kind, actorUserId: ctx.principal.userId, dueAt: ctx.now(), createdAt: ctx.now() })
     .returning({ id: projectTasks.id })
   if (task) enqueue({ type: 'project-task', id: task.id })
 }
+
+async function lockStatus({ tx }: Mutation, ref: string): Promise<ProjectStatus | undefined> {
+  const [row] = await tx.select({ status: projects.status }).from(projects).where(eq(projects.ref, ref)).for('update')
+  return row?.status
+}
+
+const publishStatus = (mutation: Mutation, project: ProjectAccess, previous: ProjectStatus, current: ProjectStatus) =>
+  mutation.publish({
+    type: 'v1.project.status.changed',
+    organization: { id: project.organizationId, slug: project.organizationSlug },
+    projectRef: project.ref,
+    fields: { previous_status: previous, current_status: current },
+  })
 
 const subject = ({ organizationId, ref }: ProjectAccess) => ({ organizationId, projectRef: ref })
 

@@ -51,7 +51,7 @@ export const CONTINENT_GROUP: Record<Continent, SmartGroup> = {
   AN: 'apac',
 }
 
-interface Transition {
+export interface Transition {
   from: readonly ProjectStatus[]
   during: ProjectStatus
 }

@@ -48,6 +48,8 @@ export const projectTasks = pgTable(
       .notNull()
       .references(() => projects.ref),
     kind: text({ enum: TASK_KINDS }).notNull(),
+    /** Whose request started it; the events of its end name him. */
+    actorUserId: uuid('actor_user_id'),
     state: text({ enum: TASK_STATES }).notNull().default('pending'),
     stepsDone: text('steps_done').array().notNull().default(sql`'{}'`),
     attempts: integer().notNull().default(0),

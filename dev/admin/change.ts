@@ -1,0 +1,33 @@
+import { randomUUID } from 'node:crypto'
+import { sql } from 'drizzle-orm'
+import { auditLog } from '../../src/db/schema/index.ts'
+import { type NewEvent, publish } from '../../src/events/publish.ts'
+import type { ControlDb } from '../seed.ts'
+
+export type Transaction = Parameters<Parameters<ControlDb['transaction']>[0]>[0]
+
+export interface Change {
+  tx: Transaction
+  trace(entry: Pick<typeof auditLog.$inferInsert, 'action' | 'organizationId' | 'projectRef' | 'detail'>): Promise<void>
+  publish(event: NewEvent): Promise<void>
+}
+
+/** In milliseconds, as timestamps are stored: rounded up, a row could lie in the future. */
+export const DATABASE_CLOCK = sql`date_trunc('milliseconds', clock_timestamp())`
+
+/**
+ * Rows, audit entry and events commit together, as in the API, but in nobody's name.
+ * No queue can be reached from here: the Worker's sweeper finds the deliveries and sends them.
+ */
+export const change = <T>(db: ControlDb, work: (change: Change) => Promise<T>): Promise<T> =>
+  db.transaction((tx) =>
+    work({
+      tx,
+      trace: async (entry) => {
+        await tx.insert(auditLog).values({ ...entry, requestId: randomUUID(), createdAt: new Date() })
+      },
+      publish: async (event) => {
+        await publish(tx, event, { actorUserId: undefined, now: DATABASE_CLOCK })
+      },
+    }),
+  )

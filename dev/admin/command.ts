@@ -1,0 +1,34 @@
+import type { ControlDb } from '../seed.ts'
+
+/** Every option that a command takes, as `parseArgs` reads them. */
+export const OPTIONS = {
+  scopes: { type: 'string' },
+  days: { type: 'string' },
+  name: { type: 'string' },
+  owner: { type: 'string' },
+  project: { type: 'string' },
+  organization: { type: 'string' },
+  since: { type: 'string' },
+  until: { type: 'string' },
+  status: { type: 'string' },
+  'dry-run': { type: 'boolean' },
+} as const
+
+export type Options = {
+  [Name in keyof typeof OPTIONS]?: ((typeof OPTIONS)[Name]['type'] extends 'boolean' ? boolean : string) | undefined
+}
+
+export interface Report {
+  text: string
+  /** Of the process: 1 tells a monitor that something is wrong, though the command did its work. */
+  exitCode: 0 | 1
+}
+
+export interface Command {
+  args: readonly string[]
+  options?: string
+  /** What to print. */
+  run(db: ControlDb, args: string[], options: Options): Promise<string | Report>
+}
+
+export const DAY_MS = 86_400_000

@@ -1,0 +1,34 @@
+import { and, eq, isNull } from 'drizzle-orm'
+import { organizations, projects, users } from '../../src/db/schema/index.ts'
+import type { ControlDb } from '../seed.ts'
+import { StartError } from '../start-error.ts'
+
+/** The database, or a transaction on it. */
+type Reader = Pick<ControlDb, 'select'>
+
+export async function findUser(db: Reader, username: string) {
+  const [user] = await db.select().from(users).where(eq(users.username, username))
+  if (!user) throw new StartError(`no user is called "${username}": npm run admin -- user create`)
+  return user
+}
+
+export async function findOrganization(db: Reader, slug: string) {
+  const [organization] = await db.select().from(organizations).where(eq(organizations.slug, slug))
+  return organization ?? unknownOrganization(slug)
+}
+
+/** Held to the end of the transaction, so that what is read of its plan and members is still so when it is changed. */
+export async function lockOrganization(tx: Reader, slug: string) {
+  const [organization] = await tx.select().from(organizations).where(eq(organizations.slug, slug)).for('no key update')
+  return organization ?? unknownOrganization(slug)
+}
+
+function unknownOrganization(slug: string): never {
+  throw new StartError(`no organization has the slug "${slug}"`)
+}
+
+export async function findProject(db: Reader, organizationId: string, ref: string) {
+  const where = and(eq(projects.ref, ref), eq(projects.organizationId, organizationId), isNull(projects.removedAt))
+  const [project] = await db.select({ ref: projects.ref }).from(projects).where(where)
+  if (!project) throw new StartError(`the organization has no project "${ref}"`)
+}

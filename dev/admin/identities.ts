@@ -1,0 +1,74 @@
+import { and, eq, isNull } from 'drizzle-orm'
+import { SCOPES, type Scope } from '../../src/auth/scopes.ts'
+import { hashToken } from '../../src/auth/token.ts'
+import { accessTokens } from '../../src/db/schema/index.ts'
+import { issueToken, upsertUser } from '../seed.ts'
+import { StartError } from '../start-error.ts'
+import { type Command, DAY_MS } from './command.ts'
+import { findUser } from './find.ts'
+
+export const identityCommands: Record<string, Command> = {
+  'user create': {
+    args: ['username', 'email'],
+    run: async (db, [username = '', email = '']) => {
+      if (!/^[^@\s]+@[^@\s]+$/.test(email)) throw new StartError(`${email} is not an e-mail address`)
+      return `user ${await upsertUser(db, username, email)}`
+    },
+  },
+  'token create': {
+    args: ['username'],
+    options: '[--name text] [--scopes a,b] [--days n]',
+    run: async (db, [username = ''], { name = 'admin', scopes, days }) =>
+      issueToken(db, {
+        userId: (await findUser(db, username)).id,
+        name,
+        scopes: scopes === undefined ? undefined : readScopes(scopes),
+        expiresAt: days === undefined ? undefined : new Date(Date.now() + readDays(days) * DAY_MS),
+      }),
+  },
+  'token list': {
+    args: ['username'],
+    run: async (db, [username = '']) => {
+      const { id } = await findUser(db, username)
+      const rows = await db
+        .select()
+        .from(accessTokens)
+        .where(eq(accessTokens.userId, id))
+        .orderBy(accessTokens.createdAt)
+      return rows.map(tokenLine).join('\n') || 'no tokens'
+    },
+  },
+  'token revoke': {
+    args: ['token or its id'],
+    run: async (db, [token = '']) => {
+      const isId = /^[0-9a-f-]{36}$/.test(token)
+      const which = isId ? eq(accessTokens.id, token) : eq(accessTokens.hash, await hashToken(token))
+      const revoked = await db
+        .update(accessTokens)
+        .set({ revokedAt: new Date() })
+        .where(and(which, isNull(accessTokens.revokedAt)))
+        .returning({ id: accessTokens.id })
+      if (revoked.length === 0) throw new StartError('no such token, or it is revoked already')
+      return 'revoked; the API refuses it within ten seconds'
+    },
+  },
+}
+
+function readScopes(text: string): Scope[] {
+  return text.split(',').map((name) => {
+    const scope = SCOPES.find((known) => known === name.trim())
+    if (!scope) throw new StartError(`${name} is no scope: ${SCOPES.join(', ')}`)
+    return scope
+  })
+}
+
+function readDays(text: string): number {
+  const days = Number(text)
+  if (!(days > 0)) throw new StartError(`--days ${text} is not a number of days`)
+  return days
+}
+
+const tokenLine = ({ id, name, scopes, expiresAt, revokedAt, oauthAppId }: typeof accessTokens.$inferSelect) => {
+  const state = revokedAt ? 'revoked' : expiresAt && expiresAt < new Date() ? 'expired' : 'valid'
+  return `${id}  ${state.padEnd(7)}  ${name}  ${scopes?.join(',') ?? 'all scopes'}${oauthAppId ? '  (application)' : ''}`
+}

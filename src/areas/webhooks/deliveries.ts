@@ -1,0 +1,150 @@
+import { and, asc, desc, eq, gt, gte, lt, sql } from 'drizzle-orm'
+import type * as z from 'zod'
+import { newTimedId } from '../../db/id.ts'
+import { mutate } from '../../db/mutate.ts'
+import { webhookDeliveries, webhookEndpoints, webhookEvents } from '../../db/schema/index.ts'
+import { shownBody } from '../../delivery/capture.ts'
+import { RETENTION_MS } from '../../delivery/purge.ts'
+import type { Ctx } from '../../env.ts'
+import { canonicalType, EVENT_TYPES, type EventType, SAMPLES } from '../../events/catalogue.ts'
+import { payloadOf } from '../../events/publish.ts'
+import { ApiError } from '../../http/error.ts'
+import { type Endpoint, findEndpoint } from './endpoints.ts'
+import { type Owner, ownedBy } from './owner.ts'
+import type { DeliveryListQuery, DeliveryReply, TestEvent } from './schema.ts'
+
+type Shown = z.input<typeof DeliveryReply>['data']
+interface Row {
+  delivery: typeof webhookDeliveries.$inferSelect
+  event: typeof webhookEvents.$inferSelect
+}
+
+const select = ({ db }: Ctx) =>
+  db
+    .select({ delivery: webhookDeliveries, event: webhookEvents })
+    .from(webhookDeliveries)
+    .innerJoin(webhookEvents, eq(webhookEvents.id, webhookDeliveries.eventId))
+
+/** Expired deliveries are gone for every reader, whether the purge has come to them or not. */
+const unexpired = (ctx: Ctx) => gte(webhookDeliveries.createdAt, oldest(ctx))
+const oldest = ({ now }: Ctx) => new Date(now().getTime() - RETENTION_MS)
+
+export async function listDeliveries(ctx: Ctx, owner: Owner, id: string, query: z.output<typeof DeliveryListQuery>) {
+  await findEndpoint(ctx, owner, id)
+  const { 'page[size]': size, 'page[after]': after, 'page[before]': before } = query
+  const rows = await select(ctx)
+    .where(
+      and(
+        eq(webhookDeliveries.endpointId, id),
+        unexpired(ctx),
+        after ? lt(webhookDeliveries.id, after) : undefined,
+        before ? gt(webhookDeliveries.id, before) : undefined,
+      ),
+    )
+    .orderBy(before ? asc(webhookDeliveries.id) : desc(webhookDeliveries.id))
+    .limit(size + 1)
+  const more = rows.length > size
+  const page = rows.slice(0, size)
+  if (before) page.reverse()
+  const link = (cursor = '') => `${owner.path}/webhooks/endpoints/${id}/deliveries?page[size]=${size}${cursor}`
+  const first = page[0]?.delivery.id
+  const last = page.at(-1)?.delivery.id
+  return {
+    data: page.map(shown),
+    links: {
+      first: link(),
+      prev: (before ? more : after) && first ? link(`&page[before]=${first}`) : null,
+      next: (before || more) && last ? link(`&page[after]=${last}`) : null,
+    },
+  }
+}
+
+export async function getDelivery(ctx: Ctx, owner: Owner, id: string) {
+  return { data: shown(await findDelivery(ctx, owner, id)) }
+}
+
+async function findDelivery(ctx: Ctx, owner: Owner, id: string): Promise<Row & { enabled: boolean }> {
+  const [row] = await ctx.db
+    .select({ delivery: webhookDeliveries, event: webhookEvents, enabled: webhookEndpoints.enabled })
+    .from(webhookDeliveries)
+    .innerJoin(webhookEvents, eq(webhookEvents.id, webhookDeliveries.eventId))
+    .innerJoin(webhookEndpoints, eq(webhookEndpoints.id, webhookDeliveries.endpointId))
+    .where(and(eq(webhookDeliveries.id, id), ownedBy(owner), unexpired(ctx)))
+  if (!row) throw new ApiError('not_found.delivery')
+  return row
+}
+
+/** Through the same pipeline as any event, for this endpoint alone and with one attempt. */
+export async function sendTestEvent(ctx: Ctx, owner: Owner, id: string, { data }: z.output<typeof TestEvent>) {
+  const endpoint = await findEndpoint(ctx, owner, id)
+  if (!endpoint.enabled) throw new ApiError('bad_request.endpoint.test.disabled')
+  const type = testedType(endpoint, data?.attributes.type)
+  const eventId = newTimedId(ctx.now())
+  const payload = payloadOf(
+    { ...owner, fields: { ...SAMPLES[type], is_test: true } },
+    { actorUserId: ctx.principal.userId },
+  )
+  const { organization, projectRef } = owner
+  await mutate(ctx, async ({ tx, enqueue }) => {
+    const { rows } = (await tx.execute(sql`
+      with event as (
+        insert into ${webhookEvents} (id, organization_id, project_ref, type, payload, published_at)
+        values (${eventId}, ${organization.id}, ${projectRef}, ${type}, ${payload}::json, ${ctx.databaseNow})
+        returning id, published_at
+      )
+      insert into ${webhookDeliveries} (message_id, event_id, endpoint_id, trigger, next_at, created_at)
+      select event.id, event.id, e.id, 'test', event.published_at, event.published_at
+      from event, ${webhookEndpoints} e where e.id = ${id} for key share of e
+      returning id`)) as unknown as { rows: unknown[] }
+    if (rows.length === 0) throw new ApiError('not_found.endpoint')
+    enqueue({ type: 'webhook', endpointId: id })
+  })
+  return { data: { type: 'ingress' as const, id: eventId } }
+}
+
+function testedType({ eventTypes }: Endpoint, asked: string | undefined): EventType {
+  const subscribed = (type: EventType) => eventTypes.includes('*') || eventTypes.includes(type)
+  const type = asked === undefined ? EVENT_TYPES.find(subscribed) : canonicalType(asked)
+  if (!type || !subscribed(type)) throw new ApiError('bad_request.endpoint.test.wrong_event_type')
+  return type
+}
+
+/** One more attempt, now. Where one is pending already, that one is brought forward: two clicks make no two attempts. */
+export async function retryDelivery(ctx: Ctx, owner: Owner, id: string) {
+  const { delivery, event, enabled } = await findDelivery(ctx, owner, id)
+  if (event.publishedAt < oldest(ctx)) throw new ApiError('not_found.delivery')
+  if (!enabled) throw new ApiError('bad_request.endpoint.test.disabled')
+  const { messageId, eventId, endpointId, attempt } = delivery
+  await mutate(ctx, async ({ tx, enqueue, trace }) => {
+    await tx.execute(sql`
+      insert into ${webhookDeliveries} as d (message_id, event_id, endpoint_id, trigger, attempt, next_at, created_at)
+      select ${messageId}, ${eventId}, e.id, 'retry', ${attempt + 1}, ${ctx.databaseNow}, ${ctx.databaseNow}
+      from ${webhookEndpoints} e where e.id = ${endpointId} for key share of e
+      on conflict (message_id) where status = 'pending'
+      do update set next_at = least(d.next_at, excluded.next_at)`)
+    enqueue({ type: 'webhook', endpointId })
+    await trace({ organizationId: owner.organization.id, action: 'webhook.delivery.retry', detail: { delivery: id } })
+  })
+  return { data: { type: 'ingress' as const, id: messageId } }
+}
+
+const shown = ({ delivery, event }: Row): Shown => ({
+  type: 'delivery',
+  id: delivery.id,
+  attributes: {
+    id: delivery.id,
+    event_id: delivery.messageId,
+    status: delivery.status,
+    response_code: delivery.responseCode,
+    response_headers: delivery.responseHeaders,
+    response_body: shownBody(delivery.responseBody),
+    error_code: delivery.errorCode,
+    error_message: delivery.errorMessage,
+    attempt_timestamp: (delivery.attemptedAt ?? delivery.nextAt).toISOString(),
+    event: {
+      type: event.type,
+      payload: event.payload as Shown['attributes']['event']['payload'],
+      timestamp: event.publishedAt.toISOString(),
+    },
+  },
+})

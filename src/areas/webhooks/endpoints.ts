@@ -1,0 +1,225 @@
+import { and, asc, count, eq, sql } from 'drizzle-orm'
+import type * as z from 'zod'
+import { newTimedId } from '../../db/id.ts'
+import { type Mutation, mutate } from '../../db/mutate.ts'
+import { type OldSecret, webhookDeliveries, webhookEndpoints } from '../../db/schema/index.ts'
+import { sealedFor } from '../../delivery/attempt.ts'
+import { checkDestination, urlProblem } from '../../delivery/destination.ts'
+import { rulesOf } from '../../delivery/ports.ts'
+import { unclaimedOf } from '../../delivery/store.ts'
+import type { Ctx } from '../../env.ts'
+import { ApiError } from '../../http/error.ts'
+import { seal, unseal } from '../../secrets/seal.ts'
+import { type Owner, ownedBy } from './owner.ts'
+import type { CreateEndpoint, EndpointListQuery, EndpointReply, UpdateEndpoint } from './schema.ts'
+
+export type Endpoint = typeof webhookEndpoints.$inferSelect
+type Shown = z.input<typeof EndpointReply>['data']
+
+/** Each event is written once for each endpoint that wants it, in the transaction of the change it tells of. */
+const ENDPOINTS_MAX = 100
+const OLD_SECRETS_MAX = 10
+const HOUR_MS = 3_600_000
+
+export async function listEndpoints(ctx: Ctx, owner: Owner, query: z.output<typeof EndpointListQuery>) {
+  const { 'page[offset]': offset, 'page[limit]': limit } = query
+  const [rows, [total]] = await ctx.db.batch([
+    ctx.db
+      .select()
+      .from(webhookEndpoints)
+      .where(ownedBy(owner))
+      .orderBy(asc(webhookEndpoints.id))
+      .offset(offset)
+      .limit(limit),
+    ctx.db.select({ endpoints: count() }).from(webhookEndpoints).where(ownedBy(owner)),
+  ])
+  const endpoints = total?.endpoints ?? 0
+  const last = Math.max(0, Math.floor((endpoints - 1) / limit) * limit)
+  const link = (at: number) => `${owner.path}/webhooks/endpoints?page[offset]=${at}&page[limit]=${limit}`
+  return {
+    data: await Promise.all(rows.map((row) => shown(ctx, owner, row))),
+    links: {
+      first: link(0),
+      last: link(last),
+      prev: offset > 0 ? link(Math.max(0, offset - limit)) : null,
+      next: offset + limit < endpoints ? link(offset + limit) : null,
+    },
+  }
+}
+
+export async function createEndpoint(ctx: Ctx, owner: Owner, { data }: z.output<typeof CreateEndpoint>) {
+  const { url, enabled, description, event_types, custom_headers, signing_secret } = data.attributes
+  await requireDestination(ctx, url)
+  const id = newTimedId(ctx.now())
+  const [sealedSecret, sealedHeaders] = await Promise.all([
+    sealSecret(ctx, id, signing_secret),
+    sealHeaders(ctx, id, custom_headers),
+  ])
+  const row = await mutate(ctx, async (mutation) => {
+    await requireRoom(mutation, owner)
+    const [inserted] = await mutation.tx
+      .insert(webhookEndpoints)
+      .values({
+        id,
+        organizationId: owner.organization.id,
+        projectRef: owner.projectRef,
+        url,
+        enabled,
+        description: description ?? null,
+        eventTypes: typesOf(event_types),
+        sealedHeaders,
+        sealedSecret,
+        createdBy: ctx.principal.userId,
+        createdAt: ctx.now(),
+      })
+      .returning()
+    if (!inserted) throw new Error('the endpoint was not inserted')
+    await mutation.trace({ ...subject(owner), action: 'webhook.endpoint.create', detail: { endpoint: id } })
+    return inserted
+  })
+  return { data: await shown(ctx, owner, row) }
+}
+
+export async function getEndpoint(ctx: Ctx, owner: Owner, id: string) {
+  return { data: await shown(ctx, owner, await findEndpoint(ctx, owner, id)) }
+}
+
+export async function findEndpoint({ db }: Ctx, owner: Owner, id: string): Promise<Endpoint> {
+  const [row] = await db
+    .select()
+    .from(webhookEndpoints)
+    .where(and(ownedBy(owner), eq(webhookEndpoints.id, id)))
+  if (!row) throw new ApiError('not_found.endpoint')
+  return row
+}
+
+export async function updateEndpoint(ctx: Ctx, owner: Owner, id: string, { data }: z.output<typeof UpdateEndpoint>) {
+  const { url, enabled, description, event_types, custom_headers, signing_secret } = data.attributes
+  if (url !== undefined) await requireDestination(ctx, url)
+  const [sealedSecret, sealedHeaders] = await Promise.all([
+    signing_secret === undefined ? undefined : sealSecret(ctx, id, signing_secret),
+    custom_headers === undefined ? undefined : sealHeaders(ctx, id, custom_headers),
+  ])
+  const row = await mutate(ctx, async ({ tx, trace }) => {
+    const [before] = await tx
+      .select()
+      .from(webhookEndpoints)
+      .where(and(ownedBy(owner), eq(webhookEndpoints.id, id)))
+      .for('no key update')
+    if (!before) throw new ApiError('not_found.endpoint')
+    const changes = {
+      ...(url !== undefined && { url }),
+      ...(enabled !== undefined && { enabled, failingSince: null }),
+      ...(description !== undefined && { description }),
+      ...(event_types && { eventTypes: typesOf(event_types) }),
+      ...(sealedHeaders !== undefined && { sealedHeaders }),
+      ...(sealedSecret !== undefined && { sealedSecret, oldSecrets: replaced(ctx, before) }),
+    }
+    if (Object.keys(changes).length === 0) return before
+    const [after] = await tx.update(webhookEndpoints).set(changes).where(eq(webhookEndpoints.id, id)).returning()
+    if (!after) throw new Error('the endpoint was not updated')
+    if (enabled === false) await skipPending(ctx, tx, id)
+    const fields = Object.keys(data.attributes)
+    await trace({ ...subject(owner), action: 'webhook.endpoint.update', detail: { endpoint: id, fields } })
+    return after
+  })
+  return { data: await shown(ctx, owner, row) }
+}
+
+/** With its deliveries; an attempt that is being made ends without a trace. */
+export async function deleteEndpoint(ctx: Ctx, owner: Owner, id: string) {
+  const [row] = await deleteWhere(ctx, owner, id)
+  if (!row) throw new ApiError('not_found.endpoint')
+  return { data: await shown(ctx, owner, row) }
+}
+
+export async function deleteEndpoints(ctx: Ctx, owner: Owner) {
+  const rows = await deleteWhere(ctx, owner)
+  return { data: await Promise.all(rows.map((row) => shown(ctx, owner, row))) }
+}
+
+const deleteWhere = (ctx: Ctx, owner: Owner, id?: string): Promise<Endpoint[]> =>
+  mutate(ctx, async ({ tx, trace }) => {
+    const rows = await tx
+      .delete(webhookEndpoints)
+      .where(and(ownedBy(owner), id === undefined ? undefined : eq(webhookEndpoints.id, id)))
+      .returning()
+    const endpoints = rows.map((row) => row.id).sort()
+    if (rows.length > 0) await trace({ ...subject(owner), action: 'webhook.endpoint.delete', detail: { endpoints } })
+    return rows.sort((a, b) => (a.id < b.id ? -1 : 1))
+  })
+
+async function requireDestination(ctx: Ctx, url: string): Promise<void> {
+  const rules = rulesOf(ctx)
+  const problem = urlProblem(url, rules)
+  if (problem) throw invalidUrl(problem)
+  const verdict = await checkDestination(url, rules)
+  if (verdict.kind === 'allowed') return
+  if (verdict.kind === 'unavailable')
+    throw new ApiError('service_unavailable.name_resolution', { cause: verdict.reason })
+  throw invalidUrl(verdict.reason)
+}
+
+const invalidUrl = (message: string) =>
+  new ApiError('bad_request.validation_failed', {
+    issues: [{ field: 'body.data.attributes.url', code: 'invalid_destination', message }],
+  })
+
+/** Counted under a lock of the organization's row, so that two requests cannot take the last place. */
+async function requireRoom({ tx }: Mutation, owner: Owner): Promise<void> {
+  const { organization, projectRef } = owner
+  await tx.execute(
+    sql`select pg_advisory_xact_lock(hashtextextended(${`webhooks ${organization.id} ${projectRef}`}, 0))`,
+  )
+  const [row] = await tx.select({ endpoints: count() }).from(webhookEndpoints).where(ownedBy(owner))
+  if ((row?.endpoints ?? 0) >= ENDPOINTS_MAX) {
+    throw new ApiError('bad_request.endpoint.too_many', { detail: `at most ${ENDPOINTS_MAX} are allowed here` })
+  }
+}
+
+/** What was enqueued before is told as skipped and stays so; attempts that are being made come to their end. */
+const skipPending = ({ databaseNow }: Ctx, tx: Mutation['tx'], id: string) =>
+  tx.execute(sql`update ${webhookDeliveries} d set status = 'skipped', error_code = 'endpoint_disabled'
+    where ${unclaimedOf(sql`${id}`, databaseNow)}`)
+
+function replaced({ config, now }: Ctx, { sealedSecret, oldSecrets }: Endpoint): OldSecret[] {
+  const at = now().getTime()
+  const until = at + config.WEBHOOK_ROTATION_HOURS * HOUR_MS
+  return [{ sealed: sealedSecret, until }, ...oldSecrets].filter((old) => old.until > at).slice(0, OLD_SECRETS_MAX)
+}
+
+const sealSecret = ({ config }: Ctx, id: string, secret: string) =>
+  seal(config.ENCRYPTION_KEY, secret, sealedFor(id, 'secret'))
+
+const sealHeaders = async ({ config }: Ctx, id: string, headers: Record<string, string> | null | undefined) =>
+  headers ? seal(config.ENCRYPTION_KEY, JSON.stringify(headers), sealedFor(id, 'headers')) : null
+
+const typesOf = (types: { type: Endpoint['eventTypes'][number] }[]) =>
+  Array.from(new Set(types.map(({ type }) => type)))
+
+const subject = ({ organization, projectRef }: Owner) => ({
+  organizationId: organization.id,
+  ...(projectRef !== null && { projectRef }),
+})
+
+async function shown({ config }: Ctx, { showsHeaders }: Owner, row: Endpoint): Promise<Shown> {
+  const { id, sealedHeaders } = row
+  const headers = async () =>
+    sealedHeaders === null
+      ? null
+      : JSON.parse(await unseal(config.ENCRYPTION_KEY, sealedHeaders, sealedFor(id, 'headers')))
+  return {
+    type: 'endpoint',
+    id,
+    attributes: {
+      id,
+      url: row.url,
+      enabled: row.enabled,
+      description: row.description,
+      event_types: row.eventTypes.map((type) => ({ type })),
+      ...(showsHeaders && { custom_headers: await headers() }),
+      created_by: row.createdBy,
+      created_at: row.createdAt.toISOString(),
+    },
+  }
+}

@@ -1,0 +1,102 @@
+import type { SystemCtx } from '../env.ts'
+import { unseal } from '../secrets/seal.ts'
+import { capture, isSuccess } from './capture.ts'
+import { checkDestination, type DestinationRules } from './destination.ts'
+import { sign } from './signature.ts'
+import type { Claimed } from './store.ts'
+
+/** What an attempt needs of the outside; the fault tests bring their own. */
+export interface Ports {
+  post(url: string, init: RequestInit): Promise<Response>
+  /** Aborts after the time, in which the whole answer must have come. */
+  timeout(ms: number): AbortSignal
+  rules: DestinationRules
+}
+
+export type Outcome =
+  | { kind: 'answered'; answer: Answer; succeeded: boolean }
+  /** With the part of an answer that came, where one began. */
+  | { kind: 'failed'; errorCode: FailureCode; errorMessage: string; answer?: Answer }
+  /** The fault is ours: the receiver was not asked, and its attempt is not used up. */
+  | { kind: 'postponed'; reason: string }
+
+export interface Answer {
+  code: number
+  headers: Record<string, string>
+  body: string
+}
+
+export type FailureCode = 'timeout' | 'connection_failed' | 'destination_refused' | 'name_not_resolved' | 'sender_died'
+
+export async function attempt(ctx: SystemCtx, ports: Ports, delivery: Claimed, sentAt: number): Promise<Outcome> {
+  const verdict = await checkDestination(delivery.url, ports.rules)
+  if (verdict.kind === 'unavailable') return { kind: 'postponed', reason: verdict.reason }
+  if (verdict.kind === 'refused') return failed('destination_refused', verdict.reason)
+  if (verdict.kind === 'unresolved') return failed('name_not_resolved', verdict.reason)
+  const request = await requestOf(ctx, delivery, sentAt)
+  const timeoutMs = ctx.config.WEBHOOK_TIMEOUT_SECONDS * 1000
+  const signal = ports.timeout(timeoutMs)
+  try {
+    const response = await postOnceMore(ctx, ports, delivery.url, { ...request, signal })
+    const { code, headers, body, readError } = await capture(response, signal)
+    const answer = { code, headers, body }
+    if (readError) return { ...broken(signal, timeoutMs), answer }
+    return { kind: 'answered', answer, succeeded: isSuccess(code) }
+  } catch {
+    return broken(signal, timeoutMs)
+  }
+}
+
+const failed = (errorCode: FailureCode, errorMessage: string): Outcome & { kind: 'failed' } => ({
+  kind: 'failed',
+  errorCode,
+  errorMessage,
+})
+
+/** In our words: those of the runtime tell of its inside and differ from one version to the next. */
+const broken = (signal: AbortSignal, timeoutMs: number) =>
+  signal.aborted
+    ? failed('timeout', `no complete answer within ${timeoutMs / 1000} s`)
+    : failed('connection_failed', 'the connection failed before a complete answer came')
+
+const QUICK_MS = 1000
+
+/** A kept connection that the receiver has closed fails at once: then a new one is worth one more try. */
+async function postOnceMore(ctx: SystemCtx, ports: Ports, url: string, init: RequestInit): Promise<Response> {
+  const startedAt = ctx.now().getTime()
+  try {
+    return await ports.post(url, init)
+  } catch (error) {
+    if (init.signal?.aborted || ctx.now().getTime() - startedAt >= QUICK_MS) throw error
+    return ports.post(url, init)
+  }
+}
+
+export const sealedFor = (endpointId: string, column: 'secret' | 'headers') =>
+  `webhook_endpoints/${endpointId}/${column}`
+
+async function requestOf({ config }: SystemCtx, delivery: Claimed, sentAt: number): Promise<RequestInit> {
+  const { messageId: id, endpointId } = delivery
+  const open = (sealed: string, column: 'secret' | 'headers') =>
+    unseal(config.ENCRYPTION_KEY, sealed, sealedFor(endpointId, column))
+  const valid = delivery.oldSecrets.filter(({ until }) => until > sentAt).map(({ sealed }) => sealed)
+  const [custom, ...secrets] = await Promise.all([
+    delivery.sealedHeaders === null ? '{}' : open(delivery.sealedHeaders, 'headers'),
+    ...[delivery.sealedSecret, ...valid].map((sealed) => open(sealed, 'secret')),
+  ])
+  const timestampSeconds = Math.floor(sentAt / 1000)
+  const body = bodyOf(delivery)
+  const headers = new Headers(JSON.parse(custom) as Record<string, string>)
+  // Ours come last, so that no custom header can take their place.
+  headers.set('content-type', 'application/json')
+  headers.set('user-agent', 'Pilothouse-Webhooks/1.0')
+  headers.set('accept', '*/*')
+  headers.set('webhook-id', id)
+  headers.set('webhook-timestamp', String(timestampSeconds))
+  headers.set('webhook-signature', await sign({ id, timestampSeconds, body }, secrets))
+  return { method: 'POST', headers, body, redirect: 'manual' }
+}
+
+/** The payload goes in as it was stored: every attempt sends the same bytes. */
+const bodyOf = ({ messageId, type, publishedAt, payload }: Claimed): string =>
+  `{"id":"${messageId}","type":"${type}","timestamp":"${new Date(publishedAt).toISOString()}","payload":${payload}}`

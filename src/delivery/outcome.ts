@@ -1,0 +1,43 @@
+import type { SystemCtx } from '../env.ts'
+import type { Outcome } from './attempt.ts'
+import { delayAfter } from './schedule.ts'
+import type { Claimed, Settlement } from './store.ts'
+
+export type Result = Outcome | { kind: 'skipped' }
+
+/** Our own fault: the same attempt is made again so much later. */
+const POSTPONED_MS = 15_000
+const DAY_MS = 86_400_000
+
+const hasFailed = (result: Result) => result.kind === 'failed' || (result.kind === 'answered' && !result.succeeded)
+
+/** What the row of a delivery says after this result. */
+export function settlementOf(delivery: Claimed, result: Result, sentAt: number, mayRepeat: boolean): Settlement {
+  const { id, claim, attempt, trigger } = delivery
+  if (result.kind === 'skipped') return { id, claim, status: 'skipped', errorCode: 'endpoint_disabled' }
+  if (result.kind === 'postponed') return { id, claim, status: 'pending', delayMs: POSTPONED_MS }
+  const made = { id, claim, attemptedAt: sentAt, ...result.answer }
+  if (result.kind === 'answered' && result.succeeded) return { ...made, status: 'success' }
+  const { errorCode, errorMessage } = result.kind === 'failed' ? result : errorOf(result.answer.code)
+  const repeats = mayRepeat && (trigger === 'event' || trigger === 'replay')
+  const retryAfter = result.answer?.headers['retry-after']
+  const delayMs = repeats ? delayAfter({ attempt, retryAfter, now: sentAt, random: Math.random() }) : undefined
+  return { ...made, status: 'failure', errorCode, errorMessage, ...(delayMs !== undefined && { delayMs }) }
+}
+
+const errorOf = (code: number) => ({ errorCode: 'bad_status', errorMessage: `the receiver answered ${code}, not 2xx` })
+
+/** Why the endpoint is to be disabled after this result, if it is. */
+export function disablingReason({ config }: SystemCtx, { failingSince }: Claimed, result: Result, sentAt: number) {
+  if (result.kind === 'answered' && result.answer.code === 410) return 'the receiver answered 410 Gone'
+  const days = config.WEBHOOK_DISABLE_AFTER_DAYS
+  const tooLong = days > 0 && failingSince !== null && sentAt - failingSince >= days * DAY_MS
+  return tooLong && hasFailed(result) ? 'it failed for too long' : undefined
+}
+
+/** The result as the log counts it. */
+export function nameOf(result: Result): string {
+  if (result.kind === 'failed') return result.errorCode
+  if (result.kind !== 'answered') return result.kind
+  return result.succeeded ? 'success' : 'bad_status'
+}

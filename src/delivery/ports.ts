@@ -1,0 +1,19 @@
+import type { SystemCtx } from '../env.ts'
+import type { Ports } from './attempt.ts'
+import { createResolver } from './dns.ts'
+
+/** Where webhooks may go, by the settings of this installation. */
+export const rulesOf = ({ config }: SystemCtx): Ports['rules'] => ({
+  resolver: createResolver(config.WEBHOOK_DNS_URL),
+  ownHosts: [new URL(config.BASE_URL).hostname],
+  allowLoopback: config.WEBHOOK_LOOPBACK,
+})
+
+export const networkPorts = (ctx: SystemCtx): Ports => {
+  const { WEBHOOK_EGRESS: egress } = ctx.bindings
+  return {
+    post: (url, init) => (egress ? egress.fetch(url, init) : fetch(url, init)),
+    timeout: (ms) => AbortSignal.timeout(ms),
+    rules: rulesOf(ctx),
+  }
+}

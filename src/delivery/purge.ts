@@ -1,0 +1,43 @@
+import { sql } from 'drizzle-orm'
+import { projects, webhookDeliveries, webhookEndpoints, webhookEvents } from '../db/schema/index.ts'
+import type { SystemCtx } from '../env.ts'
+
+const DAY_MS = 86_400_000
+/** How long deliveries are shown and may be retried. */
+export const RETENTION_MS = 14 * DAY_MS
+
+const CHUNK = 5_000
+const CHUNKS_MAX = 20
+
+/** The least version 7 id of a moment: rows before it are found along the primary key. */
+const firstIdOf = (at: number) => {
+  const hex = at.toString(16).padStart(12, '0')
+  return `${hex.slice(0, 8)}-${hex.slice(8)}-7000-8000-000000000000`
+}
+
+/** Deletes what no read shows any more. Events stay longer, as a delivery that is retried on its last day needs its event. */
+export async function purgeExpired({ db, now, log }: SystemCtx): Promise<void> {
+  const before = (days: number) => firstIdOf(now().getTime() - days * DAY_MS)
+  const deliveries = await inChunks((count) =>
+    db.execute(sql`delete from ${webhookDeliveries} where id in (
+      select id from ${webhookDeliveries} where id < ${before(14)} order by id limit ${count})`),
+  )
+  const events = await inChunks((count) =>
+    db.execute(sql`delete from ${webhookEvents} where id in (
+      select id from ${webhookEvents} where id < ${before(30)} order by id limit ${count})`),
+  )
+  const removed = new Date(now().getTime() - RETENTION_MS).toISOString()
+  await db.execute(sql`delete from ${webhookEndpoints} e using ${projects} p
+    where e.project_ref = p.ref and p.removed_at < ${removed}`)
+  if (deliveries + events > 0) log.info('webhooks_purged', { deliveries, events })
+}
+
+async function inChunks(remove: (count: number) => Promise<{ rowCount: number | null }>): Promise<number> {
+  let total = 0
+  for (let chunk = 0; chunk < CHUNKS_MAX; chunk++) {
+    const removed = (await remove(CHUNK)).rowCount ?? 0
+    total += removed
+    if (removed < CHUNK) break
+  }
+  return total
+}

@@ -1,0 +1,104 @@
+import type { Breaker } from './breaker.ts'
+import type { Claimed, Settlement } from './store.ts'
+
+/** So many deliveries of one endpoint are under way at a time: more would only fill the queue of a slow receiver. */
+const SLOTS = 4
+/** A claimed delivery that has not been started by then is given back, so that a disabled endpoint gets no late ones. */
+const STALE_MS = 1_000
+/** Attempts as quick as this on average let more be claimed at once, so that a statement serves many deliveries. */
+const QUICK_MS = 25
+const CLAIM_MAX = 32
+
+interface Round {
+  clock(): number
+  breaker: Breaker
+  /** Whether more may be due: set by every wake, cleared here by a claim that finds less than it asked for. */
+  demand: { open: boolean; attemptMs: number }
+  claim(count: number): Promise<Claimed[]>
+  /** Never rejects. `aheadMs`: how far the database's clock is ahead of the worker's. */
+  send(delivery: Claimed, aheadMs: number): Promise<{ settlement: Settlement; disabled: boolean }>
+  settle(batch: readonly Settlement[]): Promise<void>
+}
+
+export const newDemand = () => ({ open: false, attemptMs: QUICK_MS })
+
+/**
+ * Claims, sends and records at the same time until nothing is due, each statement for as many deliveries as there are by then.
+ * Rejects when the database failed, after what was under way has ended.
+ */
+export function runRound({ clock, breaker, demand, claim, send, settle }: Round): Promise<void> {
+  const waiting: Claimed[] = []
+  const results: Settlement[] = []
+  let sending = 0
+  let claiming = false
+  let settling = false
+  let failure: unknown
+  let claimedAt = 0
+  let aheadMs = 0
+  let disabled = false
+
+  return new Promise((resolve, reject) => {
+    const slots = () => (breaker.isProbing(clock()) ? 1 : SLOTS)
+    const mustGiveBack = () =>
+      failure !== undefined || disabled || breaker.isOpen(clock()) || clock() - claimedAt > STALE_MS
+    const mayClaim = () =>
+      failure === undefined && demand.open && !claiming && sending < slots() && !breaker.isOpen(clock())
+
+    function pump(): void {
+      while (waiting.length > 0 && mustGiveBack()) giveBack(waiting.shift() as Claimed)
+      while (waiting.length > 0 && sending < slots()) void start(waiting.shift() as Claimed)
+      if (results.length > 0 && !settling) void record(results.splice(0))
+      if (waiting.length === 0 && mayClaim()) void claimMore()
+      if (sending > 0 || claiming || settling) return
+      if (failure === undefined) resolve()
+      else reject(failure)
+    }
+
+    function giveBack({ id, claim }: Claimed) {
+      results.push({ id, claim, status: 'pending' })
+      demand.open = true
+    }
+
+    async function claimMore() {
+      claiming = true
+      demand.open = false
+      const count = demand.attemptMs < QUICK_MS && slots() > 1 ? CLAIM_MAX : slots() - sending
+      try {
+        const claimed = await claim(count)
+        claimedAt = clock()
+        aheadMs = (claimed[0]?.claimedAt ?? claimedAt) - claimedAt
+        disabled = false
+        if (claimed.length === count) demand.open = true
+        waiting.push(...claimed)
+      } catch (error) {
+        failure = error
+      }
+      claiming = false
+      pump()
+    }
+
+    async function start(delivery: Claimed) {
+      sending += 1
+      const startedAt = clock()
+      const sent = await send(delivery, aheadMs)
+      demand.attemptMs += (clock() - startedAt - demand.attemptMs) / 8
+      disabled ||= sent.disabled
+      results.push(sent.settlement)
+      sending -= 1
+      pump()
+    }
+
+    async function record(batch: Settlement[]) {
+      settling = true
+      try {
+        await settle(batch)
+      } catch (error) {
+        failure = error
+      }
+      settling = false
+      pump()
+    }
+
+    pump()
+  })
+}

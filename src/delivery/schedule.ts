@@ -1,0 +1,30 @@
+/** Seconds from the end of an attempt to the next one; the fifth attempt is the last. */
+const DELAYS_S = [10, 30, 90, 270]
+const JITTER = 0.2
+const RETRY_AFTER_S_MAX = 3600
+
+export interface Schedule {
+  attempt: number
+  /** The receiver's Retry-After header, as it came. */
+  retryAfter?: string | undefined
+  /** Epoch milliseconds, to read a Retry-After that is a date. */
+  now: number
+  /** From 0 to 1. */
+  random: number
+}
+
+/** Milliseconds until the next attempt, never sooner than the schedule says; undefined after the last. */
+export function delayAfter({ attempt, retryAfter, now, random }: Schedule): number | undefined {
+  const base = DELAYS_S[attempt - 1]
+  if (base === undefined) return undefined
+  const jittered = base * (1 + JITTER * random)
+  const wished = Math.min(secondsOf(retryAfter, now) ?? 0, 2 * base, RETRY_AFTER_S_MAX)
+  return Math.round(Math.max(jittered, wished) * 1000)
+}
+
+function secondsOf(retryAfter: string | undefined, now: number): number | undefined {
+  if (retryAfter === undefined) return undefined
+  if (/^\d{1,12}$/.test(retryAfter.trim())) return Number(retryAfter)
+  const date = Date.parse(retryAfter)
+  return Number.isNaN(date) ? undefined : (date - now) / 1000
+}

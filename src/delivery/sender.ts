@@ -1,0 +1,174 @@
+import type { SystemCtx } from '../env.ts'
+import { describeError } from '../http/log.ts'
+import { attempt, type Ports } from './attempt.ts'
+import { createBreaker } from './breaker.ts'
+import { disablingReason, nameOf, type Result, settlementOf } from './outcome.ts'
+import { newDemand, runRound } from './round.ts'
+import { type Claimed, claimDue, disable, nextDueMs, type Settlement, settle } from './store.ts'
+
+/** A delivery whose senders died so often is a failed attempt. */
+const CLAIMS_MAX = 20
+const STATEMENT_MS = 10_000
+/** The pause after the database failed; doubled each time. */
+const REST_MS = 5_000
+const REST_MS_MAX = 60_000
+const WAIT_MS_MIN = 100
+
+export interface Sender {
+  /** Something may be due: works until nothing is. With `plan`, also finds out when the next is. Never rejects. */
+  wake(options?: { plan: boolean }): Promise<void>
+}
+
+interface Options {
+  endpointId: string
+  ports: Ports
+  /** Asks for a wake at this time; an earlier one that stands must stand. */
+  wakeAt(at: number): Promise<void>
+}
+
+interface Tally {
+  wakes: number
+  claimed: number
+  firstAttemptMs: number
+  outcomes: Record<string, number>
+}
+const newTally = (): Tally => ({ wakes: 0, claimed: 0, firstAttemptMs: 0, outcomes: {} })
+
+/**
+ * Delivers what is due for one endpoint. Everything it knows may be lost at any moment: the rows say what is to be done, a lease
+ * keeps a second sender off, and what this one claimed and did not record is claimed again when the lease has ended.
+ */
+export function createSender(ctx: SystemCtx, { endpointId, ports, wakeAt }: Options): Sender {
+  const { db, databaseNow: now, log } = ctx
+  const clock = () => ctx.now().getTime()
+  const breaker = createBreaker()
+  const demand = newDemand()
+  let running: Promise<void> | undefined
+  /** What an earlier sender planned is known to the database alone. */
+  let mustPlan = true
+  let restMs = REST_MS
+  let tally = newTally()
+
+  function wake({ plan } = { plan: false }): Promise<void> {
+    demand.open = true
+    mustPlan ||= plan
+    tally.wakes += 1
+    running ??= run()
+    return running
+  }
+
+  async function run(): Promise<void> {
+    try {
+      do {
+        await runRound({ clock, breaker, demand, claim, send, settle: record })
+        await planNext()
+      } while (demand.open && !breaker.isOpen(clock()))
+      restMs = REST_MS
+    } catch (error) {
+      // The database is away: its rows wait, and asking it without a pause would keep it away.
+      log.error('webhook_sender_failed', { endpoint: endpointId, error: describeError(error) })
+      mustPlan = true
+      await wakeAt(clock() + restMs).catch(() => {})
+      restMs = Math.min(restMs * 2, REST_MS_MAX)
+    }
+    report()
+    running = undefined
+  }
+
+  async function claim(count: number): Promise<Claimed[]> {
+    const token = crypto.randomUUID()
+    const claimed = await statement(() => claimDue(db, now, endpointId, token, count))
+    tally.claimed += claimed.length
+    return claimed
+  }
+
+  async function send(delivery: Claimed, aheadMs: number) {
+    const sentAt = clock() + aheadMs
+    const result = await resultOf(delivery, sentAt)
+    breaker.record(result, clock())
+    count(delivery, result, sentAt)
+    const reason = disablingReason(ctx, delivery, result, sentAt)
+    // Before the result is recorded: a sender that dies in between then finds the endpoint disabled.
+    if (reason) await disableBecause(reason)
+    return { settlement: settlementOf(delivery, result, sentAt, !reason), disabled: reason !== undefined }
+  }
+
+  /** Ends in a result whatever happens: what goes wrong on our side is not the receiver's fault. */
+  async function resultOf(delivery: Claimed, sentAt: number): Promise<Result> {
+    if (!delivery.enabled) return { kind: 'skipped' }
+    if (delivery.claims > CLAIMS_MAX)
+      return { kind: 'failed', errorCode: 'sender_died', errorMessage: 'its senders died in the attempt' }
+    try {
+      return await attempt(ctx, ports, delivery, sentAt)
+    } catch (error) {
+      const fields = { endpoint: endpointId, delivery: delivery.id, error: describeError(error) }
+      log.error('webhook_attempt_impossible', fields)
+      return { kind: 'postponed', reason: 'internal' }
+    }
+  }
+
+  async function disableBecause(reason: string) {
+    try {
+      await statement(() => disable(db, now, endpointId, reason, ctx.requestId))
+      log.info('webhook_endpoint_disabled', { endpoint: endpointId, reason })
+    } catch (error) {
+      log.error('webhook_endpoint_not_disabled', { endpoint: endpointId, error: describeError(error) })
+    }
+  }
+
+  async function record(batch: readonly Settlement[]): Promise<void> {
+    const { nextMs } = await statement(() => settle(db, now, endpointId, batch))
+    if (nextMs !== null) await wakeAt(clock() + nextMs)
+  }
+
+  async function planNext(): Promise<void> {
+    const open = breaker.openUntil(clock())
+    if (open !== undefined) {
+      mustPlan = true
+      return wakeAt(open)
+    }
+    if (!mustPlan) return
+    const dueMs = await statement(() => nextDueMs(db, now, endpointId))
+    if (dueMs !== undefined) await wakeAt(clock() + Math.max(dueMs, WAIT_MS_MIN))
+    mustPlan = false
+  }
+
+  /** A statement whose answer got lost may be sent again: each of ours then does what the first one did, or nothing. */
+  async function statement<T>(send: () => Promise<T>): Promise<T> {
+    try {
+      return await inTime(send())
+    } catch {
+      return inTime(send())
+    }
+  }
+
+  function inTime<T>(work: Promise<T>): Promise<T> {
+    const signal = ports.timeout(STATEMENT_MS)
+    const tooLate = new Promise<never>((_, reject) => {
+      const end = () => reject(new Error('the database did not answer in time'))
+      signal.addEventListener('abort', end, { once: true })
+    })
+    return Promise.race([work, tooLate])
+  }
+
+  function count({ attempt, claims, publishedAt, trigger }: Claimed, result: Result, sentAt: number) {
+    const name = nameOf(result)
+    tally.outcomes[name] = (tally.outcomes[name] ?? 0) + 1
+    if (attempt === 1 && claims === 1 && trigger === 'event')
+      tally.firstAttemptMs = Math.max(tally.firstAttemptMs, sentAt - publishedAt)
+  }
+
+  function report() {
+    const { wakes, claimed, firstAttemptMs, outcomes } = tally
+    tally = newTally()
+    log.info('webhook_attempts', {
+      endpoint: endpointId,
+      ...outcomes,
+      ...(claimed > 0 && { first_attempt_ms: Math.round(firstAttemptMs) }),
+      duplicates_suppressed: Math.max(0, wakes - claimed),
+      ...(breaker.isOpen(clock()) && { breaker: 'open' }),
+    })
+  }
+
+  return { wake }
+}

@@ -1,0 +1,207 @@
+import { type SQL, sql } from 'drizzle-orm'
+import {
+  auditLog,
+  type DeliveryTrigger,
+  type OldSecret,
+  webhookDeliveries,
+  webhookEndpoints,
+  webhookEvents,
+} from '../db/schema/index.ts'
+
+/** Runs one statement; each one below is a transaction by itself. */
+export interface Runner {
+  execute(query: SQL): PromiseLike<{ rows: Record<string, unknown>[] }>
+}
+
+/** A delivery that this sender alone may make until the lease ends, with what its endpoint says at the moment. */
+export interface Claimed {
+  id: string
+  claim: string
+  messageId: string
+  endpointId: string
+  attempt: number
+  trigger: DeliveryTrigger
+  claims: number
+  type: string
+  payload: string
+  /** Epoch milliseconds by the database's clock, like the others. */
+  publishedAt: number
+  dueAt: number
+  claimedAt: number
+  url: string
+  enabled: boolean
+  sealedSecret: string
+  oldSecrets: OldSecret[]
+  sealedHeaders: string | null
+  failingSince: number | null
+}
+
+export const LEASE_MS = 30_000
+
+const epochMs = (value: SQL) => sql`(extract(epoch from ${value}) * 1000)::float8`
+const ms = (value: number | SQL) => sql`${value} * interval '1 millisecond'`
+
+/**
+ * Leases up to `count` due deliveries of the endpoint, first attempts before retries. With the same `claim` it may be
+ * asked again when its answer got lost: the rows that it took then come again.
+ */
+export async function claimDue(
+  db: Runner,
+  now: SQL,
+  endpointId: string,
+  claim: string,
+  count: number,
+): Promise<Claimed[]> {
+  const { rows } = await db.execute(sql`
+    with due as (
+      select d.id, d.claim as before from ${webhookDeliveries} d
+      where d.endpoint_id = ${endpointId} and d.status = 'pending' and d.next_at <= ${now}
+        and (d.lease_until is null or d.lease_until <= ${now} or d.claim = ${claim})
+      order by (d.attempt > 1), d.next_at
+      limit ${count} for update skip locked
+    )
+    update ${webhookDeliveries} d
+    set claim = ${claim}, lease_until = ${now} + ${ms(LEASE_MS)},
+      claims = d.claims + case when due.before = ${claim} then 0 else 1 end
+    from due, ${webhookEvents} v, ${webhookEndpoints} e
+    where d.id = due.id and v.id = d.event_id and e.id = d.endpoint_id
+    returning d.id, d.claim, d.message_id as "messageId", d.endpoint_id as "endpointId", d.attempt, d.trigger, d.claims, v.type, v.payload::text as payload,
+      ${epochMs(sql`v.published_at`)} as "publishedAt", ${epochMs(sql`d.next_at`)} as "dueAt", ${epochMs(now)} as "claimedAt",
+      e.url, e.enabled, e.sealed_secret as "sealedSecret", e.old_secrets as "oldSecrets", e.sealed_headers as "sealedHeaders",
+      ${epochMs(sql`e.failing_since`)} as "failingSince"`)
+  const claimed = rows as unknown as Claimed[]
+  return claimed.sort((a, b) => Math.sign(a.attempt - 1) - Math.sign(b.attempt - 1) || a.dueAt - b.dueAt)
+}
+
+/** What became of a claimed delivery. `pending` gives it back: the attempt was not made. */
+export interface Settlement {
+  id: string
+  claim: string
+  status: 'success' | 'failure' | 'skipped' | 'pending'
+  code?: number
+  headers?: Record<string, string>
+  body?: string
+  errorCode?: string
+  errorMessage?: string
+  /** Epoch milliseconds by the database's clock. */
+  attemptedAt?: number
+  /** After a failure, the next attempt is due so much later; absent after the last. With `pending`, due again so much later. */
+  delayMs?: number
+}
+
+/**
+ * Records results and plans the next attempts, for those alone whose claim still holds: what was recorded already, was taken
+ * over by another sender or deleted stays as it is. The endpoint is locked first, as who deletes it does.
+ * Returns how many were recorded and in how many milliseconds the first planned attempt is due.
+ */
+export async function settle(
+  db: Runner,
+  now: SQL,
+  endpointId: string,
+  settlements: readonly Settlement[],
+): Promise<{ recorded: number; nextMs: number | null }> {
+  const { rows } = await db.execute(sql`
+    with endpoint as (
+      select id, enabled from ${webhookEndpoints} where id = ${endpointId} for key share
+    ), result as (
+      select * from json_to_recordset(${JSON.stringify(settlements)}::json) as r(
+        id uuid, claim uuid, status text, code int, headers json, body text, "errorCode" text, "errorMessage" text,
+        "attemptedAt" float8, "delayMs" int)
+    ), done as (
+      update ${webhookDeliveries} d
+      set status = r.status, claim = null, lease_until = null,
+        claims = d.claims - case when r.status = 'pending' and r."delayMs" is null then 1 else 0 end,
+        next_at = case when r.status = 'pending' and r."delayMs" is not null then ${now} + ${ms(sql`r."delayMs"`)} else d.next_at end,
+        response_code = coalesce(r.code, 0), response_headers = coalesce(r.headers, '{}'), response_body = coalesce(r.body, ''),
+        error_code = r."errorCode", error_message = r."errorMessage",
+        attempted_at = to_timestamp(r."attemptedAt" / 1000)
+      from result r, endpoint e
+      where d.id = r.id and d.endpoint_id = e.id and d.claim = r.claim and d.status = 'pending'
+      returning d.message_id, d.event_id, d.endpoint_id, d.trigger, d.attempt, d.status, r."delayMs", e.enabled
+    ), retries as (
+      insert into ${webhookDeliveries} (message_id, event_id, endpoint_id, trigger, attempt, status, next_at, created_at)
+      select message_id, event_id, endpoint_id, trigger, attempt + 1, case when enabled then 'pending' else 'skipped' end,
+        ${now} + ${ms(sql`"delayMs"`)}, ${now}
+      from done where status = 'failure' and "delayMs" is not null
+      on conflict do nothing
+    ), outcome as (
+      select endpoint_id, bool_or(status = 'success') as succeeded from done where status in ('success', 'failure') group by 1
+    ), health as (
+      update ${webhookEndpoints} e set failing_since = case when succeeded then null else ${now} end
+      from outcome where e.id = endpoint_id and succeeded = (e.failing_since is not null)
+    )
+    select count(*)::int as recorded, min("delayMs") as "nextMs" from done`)
+  const [row] = rows as unknown as [{ recorded: number; nextMs: number | null }]
+  return row
+}
+
+/** In how many milliseconds the endpoint's next delivery can be claimed; undefined when none is pending. */
+export async function nextDueMs(db: Runner, now: SQL, endpointId: string): Promise<number | undefined> {
+  const { rows } = await db.execute(sql`
+    select ceil(${epochMs(sql`min(greatest(next_at, lease_until)) - ${now}`)})::float8 as ms
+    from ${webhookDeliveries} where endpoint_id = ${endpointId} and status = 'pending'`)
+  const value = rows[0]?.ms
+  return typeof value === 'number' ? value : undefined
+}
+
+/** No event reaches the endpoint any more; what is pending is skipped, but for attempts that are being made. */
+export async function disable(
+  db: Runner,
+  now: SQL,
+  endpointId: string,
+  reason: string,
+  requestId: string,
+): Promise<void> {
+  await db.execute(sql`
+    with endpoint as (
+      update ${webhookEndpoints} set enabled = false where id = ${endpointId} and enabled
+      returning id, organization_id, project_ref
+    ), skipped as (
+      update ${webhookDeliveries} d set status = 'skipped', error_code = 'endpoint_disabled'
+      from endpoint e where ${unclaimedOf(sql`e.id`, now)}
+    )
+    insert into ${auditLog} (action, organization_id, project_ref, detail, request_id, created_at)
+    select 'webhook.endpoint.disable', organization_id, project_ref, json_build_object('endpoint', id, 'reason', ${reason}::text),
+      ${requestId}, ${now} from endpoint`)
+}
+
+/** The pending deliveries of an endpoint that no sender holds. */
+export const unclaimedOf = (endpointId: SQL, now: SQL): SQL =>
+  sql`d.endpoint_id = ${endpointId} and d.status = 'pending' and (d.lease_until is null or d.lease_until <= ${now})`
+
+/** Endpoints with deliveries that are overdue by more than the grace, after `after` in the order of their ids. */
+export async function overdueEndpoints(
+  db: Runner,
+  now: SQL,
+  { graceMs, after, count }: { graceMs: number; after: string; count: number },
+): Promise<string[]> {
+  // From one endpoint with pending rows to the next along the index: rows that wait for later cost nothing.
+  const { rows } = await db.execute(sql`
+    with recursive waiting(id) as (
+      (select endpoint_id from ${webhookDeliveries} where status = 'pending' and endpoint_id > ${after} order by endpoint_id limit 1)
+      union all
+      select (select d.endpoint_id from ${webhookDeliveries} d
+        where d.status = 'pending' and d.endpoint_id > waiting.id order by d.endpoint_id limit 1)
+      from waiting where waiting.id is not null
+    )
+    select id from waiting where id is not null and exists (
+      select from ${webhookDeliveries} d where d.next_at <= ${now} - ${ms(graceMs)} and ${unclaimedOf(sql`waiting.id`, now)})
+    limit ${count}`)
+  return rows.map(({ id }) => id as string)
+}
+
+export interface Backlog {
+  due: number
+  oldestDueMs: number
+}
+
+const COUNTED_MAX = 100_000
+
+/** What is due now; counted up to 100,000. */
+export async function backlog(db: Runner, now: SQL): Promise<Backlog> {
+  const { rows } = await db.execute(sql`
+    select count(*)::int as due, coalesce(${epochMs(sql`${now} - min(next_at)`)}, 0) as "oldestDueMs"
+    from (select next_at from ${webhookDeliveries} where status = 'pending' and next_at <= ${now} limit ${COUNTED_MAX}) due`)
+  const [row] = rows as unknown as [Backlog]
+  return row
+}

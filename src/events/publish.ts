@@ -1,0 +1,62 @@
+import { type SQL, sql } from 'drizzle-orm'
+import type { Writer } from '../db/client.ts'
+import { webhookDeliveries, webhookEndpoints, webhookEvents } from '../db/schema/index.ts'
+import type { EventType, Payloads } from './catalogue.ts'
+
+interface Subject {
+  organization: { id: string; slug: string }
+  projectRef: string | null
+}
+
+export type NewEvent = {
+  [T in EventType]: Subject & { type: T; fields: Payloads[T]; idempotencyKey?: string }
+}[EventType]
+
+interface Publication {
+  /** The user behind it; undefined where the system acts by itself. */
+  actorUserId: string | undefined
+  /** The database's time. */
+  now: SQL
+}
+
+/**
+ * Writes the event and one pending delivery for each enabled endpoint that subscribes to it, in the caller's transaction:
+ * they exist if, and only if, what they tell of was committed. The endpoints
+ * are locked against deletion meanwhile. Returns those to wake after the commit.
+ */
+export async function publish(
+  tx: Pick<Writer, 'execute'>,
+  event: NewEvent,
+  publication: Publication,
+): Promise<string[]> {
+  const { organization, projectRef, type } = event
+  const payload = payloadOf(event, publication)
+  const { rows } = (await tx.execute(sql`
+    with event as (
+      insert into ${webhookEvents} (organization_id, project_ref, type, payload, idempotency_key, published_at)
+      values (${organization.id}, ${projectRef}, ${type}, ${payload}::json, ${event.idempotencyKey ?? null}, ${publication.now})
+      on conflict (idempotency_key) do nothing
+      returning id, published_at
+    )
+    insert into ${webhookDeliveries} (message_id, event_id, endpoint_id, trigger, next_at, created_at)
+    select uuidv7(), event.id, e.id, 'event', event.published_at, event.published_at
+    from event, ${webhookEndpoints} e
+    where e.organization_id = ${organization.id} and (e.project_ref is null or e.project_ref = ${projectRef}::text)
+      and e.enabled and e.event_types && array[${type}, '*']::text[]
+    for key share of e
+    returning endpoint_id`)) as unknown as { rows: { endpoint_id: string }[] }
+  return rows.map(({ endpoint_id: id }) => id)
+}
+
+/** The payload as it is sent, always in this order. */
+export function payloadOf(
+  { organization, projectRef, fields }: Subject & { fields: object },
+  { actorUserId }: Pick<Publication, 'actorUserId'>,
+) {
+  return JSON.stringify({
+    organization_slug: organization.slug,
+    project_ref: projectRef,
+    ...fields,
+    actor: actorUserId ? { user_id: actorUserId } : null,
+  })
+}

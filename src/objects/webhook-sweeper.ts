@@ -1,0 +1,25 @@
+import { DurableObject } from 'cloudflare:workers'
+import { createCtx } from '../ctx.ts'
+import { wakeOverdue } from '../delivery/sweep.ts'
+import type { Bindings } from '../env.ts'
+import { describeError } from '../http/log.ts'
+
+const EVERY_MS = 10_000
+
+/** Sweeps more often than the cron can. The cron starts it, and again should its alarm ever be lost. */
+export class WebhookSweeper extends DurableObject<Bindings> {
+  async arm(): Promise<void> {
+    if ((await this.ctx.storage.getAlarm()) === null) await this.ctx.storage.setAlarm(Date.now() + EVERY_MS)
+  }
+
+  override async alarm(): Promise<void> {
+    const ctx = createCtx({ bindings: this.env, waitUntil: (work) => this.ctx.waitUntil(work) })
+    try {
+      await wakeOverdue(ctx)
+    } catch (error) {
+      ctx.log.error('sweep_failed', { duty: 'webhooks', error: describeError(error) })
+    } finally {
+      await this.ctx.storage.setAlarm(Date.now() + EVERY_MS)
+    }
+  }
+}

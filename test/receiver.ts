@@ -1,0 +1,54 @@
+import { createServer, type IncomingHttpHeaders, type IncomingMessage, type ServerResponse } from 'node:http'
+import type { AddressInfo } from 'node:net'
+import { onTestFinished } from 'vitest'
+
+export interface Received {
+  path: string
+  headers: IncomingHttpHeaders
+  body: string
+  at: number
+}
+type Answer = (request: IncomingMessage, response: ServerResponse, received: Received) => void
+
+/** Somebody's server that takes webhooks: keeps what comes and answers as told. */
+export async function startReceiver(answer: Answer = (_request, response) => response.end()) {
+  const received: Received[] = []
+  let current = answer
+  const server = createServer((request, response) => {
+    const chunks: Buffer[] = []
+    request.on('data', (chunk: Buffer) => chunks.push(chunk))
+    request.on('end', () => {
+      const { url = '', headers } = request
+      const one = { path: url, headers, body: Buffer.concat(chunks).toString(), at: Date.now() }
+      received.push(one)
+      current(request, response, one)
+    })
+  })
+  await new Promise<void>((resolve) => {
+    server.listen(0, '127.0.0.1', resolve)
+  })
+  const close = () => {
+    server.closeAllConnections()
+    server.close()
+  }
+  return {
+    url: `http://127.0.0.1:${(server.address() as AddressInfo).port}/hook`,
+    received,
+    answer: (next: Answer) => {
+      current = next
+    },
+    close,
+  }
+}
+
+/** For one test: closed when it ends. */
+export async function newReceiver(answer?: Answer) {
+  const receiver = await startReceiver(answer)
+  onTestFinished(receiver.close)
+  return receiver
+}
+
+export const withStatus =
+  (status: number, headers: Record<string, string> = {}, body = ''): Answer =>
+  (_request, response) =>
+    response.writeHead(status, headers).end(body)
