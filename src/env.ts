@@ -121,5 +121,6 @@ export function readConfig(bindings: Bindings): Config {
   const result = Config.safeParse(bindings)
   if (!result.success) throw new Error(`settings: ${z.prettifyError(result.error).replaceAll('\n', ' ')}`)
   parsed.set(bindings, result.data)
+  if (result.data.WEBHOOK_LOOPBACK) console.warn(JSON.stringify({ level: 'warn', event: 'webhook_loopback_allowed' }))
   return result.data
 }

@@ -4,7 +4,7 @@ import { parseAddress } from './addresses.ts'
 export type Resolution =
   /** At least one, A and AAAA together. */
   | { kind: 'addresses'; addresses: readonly string[] }
-  /** The name does not exist or has no addresses. */
+  /** The name does not exist, has no addresses or cannot be resolved. */
   | { kind: 'nowhere'; reason: string }
   /** The resolver could not tell. */
   | { kind: 'unavailable'; reason: string }
@@ -39,7 +39,7 @@ interface Records {
   ttlSeconds: number
   nameExists: boolean
 }
-type Reply = Records | Extract<Resolution, { kind: 'unavailable' }>
+type Reply = Records | Exclude<Resolution, { kind: 'addresses' }>
 
 const unavailable = (reason: string) => ({ kind: 'unavailable', reason }) as const
 const noAnswerInTime = unavailable('the resolver gave no answer in time')
@@ -109,7 +109,7 @@ function settledWithin(resolution: Promise<Resolution>, timeoutMs: number): Prom
 function combine(replies: readonly Reply[]): { resolution: Resolution; ttlSeconds: number } {
   const records: Records[] = []
   for (const reply of replies) {
-    if (reply.kind === 'unavailable') return { resolution: reply, ttlSeconds: 0 }
+    if (reply.kind !== 'records') return { resolution: reply, ttlSeconds: 0 }
     records.push(reply)
   }
   const addresses = [...new Set(records.flatMap((reply) => reply.addresses))]
@@ -166,7 +166,8 @@ function toReply(text: string): Reply {
   if (!answer.success) return unavailable('the answer of the resolver cannot be read')
   const { Status: status, TC: truncated, Answer: records = [] } = answer.data
   if (status !== NO_ERROR && status !== NO_SUCH_NAME) {
-    return unavailable(`the resolver answered with DNS status ${status}`)
+    // The resolver works and the name's own servers do not: theirs to mend.
+    return { kind: 'nowhere', reason: `cannot be resolved (DNS status ${status})` }
   }
   const addresses = records.filter(({ type }) => ADDRESS_TYPES.includes(type)).map(({ data }) => data)
   if (truncated || !addresses.every(parseAddress)) return unavailable('the answer of the resolver cannot be read')

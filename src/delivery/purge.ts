@@ -1,6 +1,7 @@
-import { sql } from 'drizzle-orm'
+import { type SQL, sql } from 'drizzle-orm'
 import { projects, webhookDeliveries, webhookEndpoints, webhookEvents } from '../db/schema/index.ts'
 import type { SystemCtx } from '../env.ts'
+import type { Runner } from './store.ts'
 
 const DAY_MS = 86_400_000
 /** How long deliveries are shown and may be retried. */
@@ -18,26 +19,35 @@ const firstIdOf = (at: number) => {
 /** Deletes what no read shows any more. Events stay longer, as a delivery that is retried on its last day needs its event. */
 export async function purgeExpired({ db, now, log }: SystemCtx): Promise<void> {
   const before = (days: number) => firstIdOf(now().getTime() - days * DAY_MS)
-  const deliveries = await inChunks((count) =>
-    db.execute(sql`delete from ${webhookDeliveries} where id in (
-      select id from ${webhookDeliveries} where id < ${before(14)} order by id limit ${count})`),
+  const deliveries = await inChunks(
+    db,
+    (count) => sql`delete from ${webhookDeliveries} where id in (
+      select id from ${webhookDeliveries} where id < ${before(14)} order by id limit ${count}) returning status`,
   )
-  const events = await inChunks((count) =>
-    db.execute(sql`delete from ${webhookEvents} where id in (
-      select id from ${webhookEvents} where id < ${before(30)} order by id limit ${count})`),
+  const events = await inChunks(
+    db,
+    (count) => sql`delete from ${webhookEvents} where id in (
+      select id from ${webhookEvents} where id < ${before(30)} order by id limit ${count}) returning 'event' as status`,
   )
   const removed = new Date(now().getTime() - RETENTION_MS).toISOString()
   await db.execute(sql`delete from ${webhookEndpoints} e using ${projects} p
     where e.project_ref = p.ref and p.removed_at < ${removed}`)
-  if (deliveries + events > 0) log.info('webhooks_purged', { deliveries, events })
+  if (deliveries.gone + events.gone === 0) return
+  log.info('webhooks_purged', { deliveries: deliveries.gone, events: events.gone })
+  // Only a receiver that gave no answer for 14 days comes to this.
+  if (deliveries.pending > 0) log.error('webhooks_expired_unsent', { deliveries: deliveries.pending })
 }
 
-async function inChunks(remove: (count: number) => Promise<{ rowCount: number | null }>): Promise<number> {
-  let total = 0
+async function inChunks(db: Runner, remove: (count: number) => SQL): Promise<{ gone: number; pending: number }> {
+  const total = { gone: 0, pending: 0 }
   for (let chunk = 0; chunk < CHUNKS_MAX; chunk++) {
-    const removed = (await remove(CHUNK)).rowCount ?? 0
-    total += removed
-    if (removed < CHUNK) break
+    const { rows } = await db.execute(sql`
+      with gone as (${remove(CHUNK)})
+      select count(*)::int as gone, count(*) filter (where status = 'pending')::int as pending from gone`)
+    const [counted] = rows as [{ gone: number; pending: number }]
+    total.gone += counted.gone
+    total.pending += counted.pending
+    if (counted.gone < CHUNK) break
   }
   return total
 }

@@ -73,11 +73,17 @@ describe('a resolver', () => {
     expect(await resolutionOf(zone)).toEqual({ kind: 'nowhere', reason: 'has no addresses' })
   })
 
+  it.each([
+    ['SERVFAIL', 2],
+    ['REFUSED', 5],
+  ])('leads nowhere for %s: the servers of the name are at fault, not ours', async (_, status) => {
+    const resolution = await resolutionOf({ status, A: [PUBLIC] })
+    expect(resolution).toEqual({ kind: 'nowhere', reason: `cannot be resolved (DNS status ${status})` })
+  })
+
   const raw = (body: string, status = 200): Zone => ({ raw: { status, body } })
   const record = (data: unknown) => ({ name: HOST, type: 1, TTL: 60, data })
   it.each<[string, Zone, string]>([
-    ['SERVFAIL', { status: 2, A: [PUBLIC] }, 'DNS status 2'],
-    ['REFUSED', { status: 5 }, 'DNS status 5'],
     ['an HTTP error', raw('{"Status":0}', 502), 'HTTP status 502'],
     ['no content', raw('', 204), 'HTTP status 204'],
     ['an empty body', raw(''), 'cannot be read'],
@@ -213,7 +219,8 @@ describe('a destination whose name is asked for', () => {
   it('is unresolved where the name leads nowhere, and unavailable where nobody can tell', async () => {
     expect(await verdictOn({ status: 3 })).toEqual({ kind: 'unresolved', reason: 'does not exist' })
     expect(await verdictOn({})).toEqual({ kind: 'unresolved', reason: 'has no addresses' })
-    expect(await verdictOn({ status: 2 })).toMatchObject({ kind: 'unavailable' })
+    expect(await verdictOn({ status: 2 })).toMatchObject({ kind: 'unresolved' })
+    expect(await verdictOn({ raw: { status: 502, body: '' } })).toMatchObject({ kind: 'unavailable' })
   })
 
   it('is judged anew each time when its TTL is 0', async () => {
