@@ -84,7 +84,8 @@ export async function inTransaction<T>({ url, proxy }: DatabaseAddress, work: (t
   try {
     return await drizzleOverSocket(client, { schema }).transaction(work)
   } finally {
-    await client.end()
+    // Not awaited: on a connection that was lost it never settles.
+    void client.end().catch(() => {})
   }
 }
 
