@@ -8,6 +8,8 @@ const STALE_MS = 1_000
 /** Attempts as quick as this on average let more be claimed at once, so that a statement serves many deliveries. */
 const QUICK_MS = 25
 const CLAIM_MAX = 32
+/** So many may have been sent without being recorded: what a crash repeats at most. */
+const UNRECORDED_MAX = 32
 
 interface Round {
   clock(): number
@@ -31,7 +33,7 @@ export function runRound({ clock, breaker, demand, claim, send, settle }: Round)
   const results: Settlement[] = []
   let sending = 0
   let claiming = false
-  let settling = false
+  let settling = 0
   let failure: unknown
   let claimedAt = 0
   let aheadMs = 0
@@ -41,15 +43,15 @@ export function runRound({ clock, breaker, demand, claim, send, settle }: Round)
     const slots = () => (breaker.isProbing(clock()) ? 1 : SLOTS)
     const mustGiveBack = () =>
       failure !== undefined || disabled || breaker.isOpen(clock()) || clock() - claimedAt > STALE_MS
-    const mayClaim = () =>
-      failure === undefined && demand.open && !claiming && sending < slots() && !breaker.isOpen(clock())
+    const maySend = () => sending < slots() && sending + results.length + settling < UNRECORDED_MAX
+    const mayClaim = () => failure === undefined && demand.open && !claiming && maySend() && !breaker.isOpen(clock())
 
     function pump(): void {
       while (waiting.length > 0 && mustGiveBack()) giveBack(waiting.shift() as Claimed)
-      while (waiting.length > 0 && sending < slots()) void start(waiting.shift() as Claimed)
-      if (results.length > 0 && !settling) void record(results.splice(0))
+      while (waiting.length > 0 && maySend()) void start(waiting.shift() as Claimed)
+      if (results.length > 0 && settling === 0) void record(results.splice(0))
       if (waiting.length === 0 && mayClaim()) void claimMore()
-      if (sending > 0 || claiming || settling) return
+      if (sending > 0 || claiming || settling > 0) return
       if (failure === undefined) resolve()
       else reject(failure)
     }
@@ -89,13 +91,13 @@ export function runRound({ clock, breaker, demand, claim, send, settle }: Round)
     }
 
     async function record(batch: Settlement[]) {
-      settling = true
+      settling = batch.length
       try {
         await settle(batch)
       } catch (error) {
         failure = error
       }
-      settling = false
+      settling = 0
       pump()
     }
 

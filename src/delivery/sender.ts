@@ -8,7 +8,7 @@ import { type Claimed, claimDue, disable, nextDueMs, type Settlement, settle } f
 
 /** A delivery whose senders died so often is a failed attempt. */
 const CLAIMS_MAX = 20
-const STATEMENT_MS = 10_000
+const STATEMENT_MS = 5_000
 /** The pause after the database failed; doubled each time. */
 const REST_MS = 5_000
 const REST_MS_MAX = 60_000
