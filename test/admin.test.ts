@@ -1,0 +1,143 @@
+import { execFile } from 'node:child_process'
+import { promisify } from 'node:util'
+import { desc, eq } from 'drizzle-orm'
+import { describe, expect, inject, it } from 'vitest'
+import { auditLog, organizations, users, webhookEvents } from '../src/db/schema/index.ts'
+import { addMember, control, newOrganization, newUser, type TestOrganization } from './api.ts'
+import { newProject } from './projects.ts'
+
+const run = promisify(execFile)
+const env = { ...process.env, DATABASE_URL: inject('controlUrl') }
+
+const admin = async (...args: string[]) => (await run('node', ['dev/admin.ts', ...args], { env })).stdout.trim()
+
+async function newPerson() {
+  const id = await newUser()
+  const [user] = await control.select().from(users).where(eq(users.id, id))
+  if (!user) throw new Error('no user')
+  return user
+}
+
+/** The organization's newest event and audit entry, without what differs from run to run. */
+async function newest({ id }: TestOrganization) {
+  const [event] = await control
+    .select()
+    .from(webhookEvents)
+    .where(eq(webhookEvents.organizationId, id))
+    .orderBy(desc(webhookEvents.id))
+  const [entry] = await control
+    .select()
+    .from(auditLog)
+    .where(eq(auditLog.organizationId, id))
+    .orderBy(desc(auditLog.createdAt))
+  return {
+    event: event && { type: event.type, projectRef: event.projectRef, payload: event.payload },
+    entry: entry && { action: entry.action, actorUserId: entry.actorUserId, detail: entry.detail },
+  }
+}
+
+const countEvents = ({ id }: TestOrganization) => control.$count(webhookEvents, eq(webhookEvents.organizationId, id))
+
+describe('organization plan', () => {
+  it('tells of a higher and a lower plan, in nobody’s name, and of nothing when it stays', async () => {
+    const organization = await newOrganization()
+    const { slug } = organization
+    expect(await admin('organization', 'plan', slug, 'team')).toBe(`${slug} is on the plan team`)
+    expect(await newest(organization)).toEqual({
+      event: {
+        type: 'v1.organization.billing.plan.downgraded',
+        projectRef: null,
+        payload: { organization_slug: slug, project_ref: null, billing: { plan: 'team' }, actor: null },
+      },
+      entry: { action: 'organization.plan', actorUserId: null, detail: { from: 'enterprise', to: 'team' } },
+    })
+    expect(await admin('organization', 'plan', slug, 'platform')).toContain('platform')
+    expect(await newest(organization)).toMatchObject({
+      event: { type: 'v1.organization.billing.plan.upgraded', payload: { billing: { plan: 'platform' } } },
+    })
+    expect(await admin('organization', 'plan', slug, 'platform')).toBe(`${slug} is on the plan platform already`)
+    expect(await countEvents(organization)).toBe(2)
+    const [row] = await control.select().from(organizations).where(eq(organizations.slug, slug))
+    expect(row?.plan).toBe('platform')
+  })
+})
+
+describe('member set and member remove', () => {
+  it('tell of a new member, a changed role, a role in a project, and the end of it all', async () => {
+    const organization = await newOrganization()
+    const { slug } = organization
+    const ref = await newProject(organization)
+    const { id, username, primaryEmail } = await newPerson()
+    const member = (name: string, projects: { ref: string }[] | null) => ({
+      organization_slug: slug,
+      project_ref: null,
+      member: { user_id: id, primary_email: primaryEmail, role: { name, projects } },
+      actor: null,
+    })
+    const told = async () => (await newest(organization)).event
+
+    await admin('member', 'set', slug, username, 'developer')
+    expect(await newest(organization)).toEqual({
+      event: { type: 'v1.organization.member.added', projectRef: null, payload: member('Developer', null) },
+      entry: { action: 'member.set', actorUserId: null, detail: { user: id, role: 'developer' } },
+    })
+    const afterFirst = await countEvents(organization)
+    expect(await admin('member', 'set', slug, username, 'developer')).toContain('already')
+    expect(await countEvents(organization)).toBe(afterFirst)
+
+    await admin('member', 'set', slug, username, 'read-only')
+    expect(await told()).toMatchObject({
+      type: 'v1.organization.member.role.updated',
+      payload: member('Read-only', null),
+    })
+    await admin('member', 'set', slug, username, 'administrator', '--project', ref)
+    expect(await told()).toMatchObject({
+      type: 'v1.organization.member.role.assigned',
+      payload: member('Administrator', [{ ref }]),
+    })
+    await admin('member', 'set', slug, username, 'developer', '--project', ref)
+    expect(await told()).toMatchObject({
+      type: 'v1.organization.member.role.updated',
+      payload: member('Developer', [{ ref }]),
+    })
+    await admin('member', 'remove', slug, username)
+    expect(await newest(organization)).toEqual({
+      event: { type: 'v1.organization.member.removed', projectRef: null, payload: member('Read-only', null) },
+      entry: { action: 'member.remove', actorUserId: null, detail: { user: id } },
+    })
+    expect(await countEvents(organization)).toBe(afterFirst + 4)
+  })
+
+  it('names the strongest role and its projects for who was a member of projects alone', async () => {
+    const organization = await newOrganization()
+    const { slug } = organization
+    const { id, username } = await newPerson()
+    await admin('member', 'set', slug, username, 'developer', '--project', await newProject(organization))
+    expect((await newest(organization)).event).toMatchObject({ type: 'v1.organization.member.added' })
+    await addMember(organization.id, id, 'administrator', 'b'.repeat(20))
+    await addMember(organization.id, id, 'administrator', 'a'.repeat(20))
+    await admin('member', 'remove', slug, username)
+    expect((await newest(organization)).event?.payload).toMatchObject({
+      member: { role: { name: 'Administrator', projects: [{ ref: 'a'.repeat(20) }, { ref: 'b'.repeat(20) }] } },
+    })
+  })
+
+  it('make one new member of two commands at the same time', async () => {
+    const organization = await newOrganization()
+    const { username } = await newPerson()
+    const set = () => admin('member', 'set', organization.slug, username, 'developer')
+    expect((await Promise.all([set(), set()])).filter((text) => text.includes('already'))).toHaveLength(1)
+    expect(await countEvents(organization)).toBe(1)
+  })
+})
+
+describe('a command that cannot be run', () => {
+  it.each([
+    [['what'], 'npm run admin'],
+    [['webhooks', 'status', '--organisation', 'x'], "Unknown option '--organisation'"],
+    [['webhooks', 'status', '--organization', 'nowhere'], 'no organization has the slug "nowhere"'],
+    [['member', 'remove', 'nowhere', 'x'], 'no organization has the slug "nowhere"'],
+  ])('%j says why and fails', async (args, text) => {
+    await expect(admin(...args)).rejects.toMatchObject({ code: 1, stderr: expect.stringContaining(text) })
+  })
+})
