@@ -24,7 +24,7 @@ export function delayAfter({ attempt, retryAfter, now, random }: Schedule): numb
 
 function secondsOf(retryAfter: string | undefined, now: number): number | undefined {
   if (retryAfter === undefined) return undefined
-  if (/^\d{1,12}$/.test(retryAfter.trim())) return Number(retryAfter)
+  if (/^\d+$/.test(retryAfter.trim())) return Number(retryAfter)
   const date = Date.parse(retryAfter)
   return Number.isNaN(date) ? undefined : (date - now) / 1000
 }

@@ -1,0 +1,73 @@
+import { spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { readFile } from 'node:fs/promises'
+import { join } from 'node:path'
+import type { Machine } from '../machine.ts'
+import { type Installation, until } from './installation.ts'
+
+const START_MS_MAX = 60_000
+const END_MS_MAX = 10_000
+
+/** `npm start` as a process group of its own, ready for use, that can be made to die with no chance to finish anything. */
+export async function startKillable({ folder, env }: Machine) {
+  const child = spawn('node', ['dev/start.ts'], { env, detached: true, stdio: ['ignore', 'pipe', 'pipe'] })
+  let output = ''
+  const keep = (data: Buffer) => {
+    output += data
+  }
+  child.stdout.on('data', keep)
+  child.stderr.on('data', keep)
+  const exited = once(child, 'exit')
+  const hasEnded = () => child.exitCode !== null || child.signalCode !== null
+  const ready = until('npm start is ready', START_MS_MAX, () =>
+    hasEnded() || output.includes('Pilothouse is ready') ? true : undefined,
+  )
+
+  return {
+    /** Waits until it serves. */
+    async ready(): Promise<void> {
+      await ready
+      if (hasEnded()) throw new Error(`it ended:\n${output}`)
+    },
+    /** Ends the runtime, its queues and objects in memory, and Postgres, in the middle of whatever they do. */
+    async kill(): Promise<void> {
+      if (hasEnded()) return
+      const postgres = Number((await readFile(join(folder, 'postgres', 'postmaster.pid'), 'utf8')).split('\n')[0])
+      killGroup(child.pid ?? 0)
+      killGroup(postgres)
+      await exited
+      await until('all of it is gone', END_MS_MAX, () =>
+        isAlive(-(child.pid ?? 0)) || isAlive(postgres) ? undefined : true,
+      )
+    },
+  }
+}
+export type Killable = Awaited<ReturnType<typeof startKillable>>
+
+/**
+ * Starts again on the same data, as if that took longer: the leases of the dead, 30 s, have ended, and what was due is overdue
+ * for the first sweep, 5 s. No sender lives yet that could have claimed anything.
+ */
+export async function revive(machine: Machine, { rows }: Installation): Promise<Killable> {
+  const revived = await startKillable(machine)
+  await until('the database takes queries', START_MS_MAX, async () => {
+    await rows(`update webhook_deliveries set lease_until = least(lease_until, now()), next_at = next_at - interval '5 seconds'
+      where status = 'pending' and next_at <= now()`)
+    return true
+  })
+  await revived.ready()
+  return revived
+}
+
+function killGroup(leader: number): void {
+  if (leader > 0 && isAlive(-leader)) process.kill(-leader, 'SIGKILL')
+}
+
+function isAlive(pid: number): boolean {
+  try {
+    process.kill(pid, 0)
+    return true
+  } catch {
+    return false
+  }
+}

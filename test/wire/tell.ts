@@ -1,0 +1,48 @@
+import { randomUUID } from 'node:crypto'
+import { expect } from 'vitest'
+import type { Received } from '../receiver.ts'
+import { type Customer, type Delivery, newCustomer } from './customer.ts'
+import type { Installation } from './installation.ts'
+import type { Script, Scripted } from './scripted.ts'
+
+export interface Told {
+  id: string
+  path: string
+  /** Oldest first: the first attempt and, after a failure, the next one as it is planned. */
+  log: Delivery[]
+}
+
+interface Stage {
+  installation: Installation
+  receiver: Scripted
+  customer?: Customer | undefined
+}
+
+/** One real event, and an endpoint for each script. */
+export async function tellEach<Name extends string>(stage: Stage, scripts: Record<Name, Script>) {
+  const { installation, receiver, customer = await newCustomer(installation) } = stage
+  const told: [string, Told][] = []
+  for (const [name, script] of Object.entries<Script>(scripts)) {
+    const path = `/${randomUUID()}`
+    const id = await customer.subscribe(receiver.play(path, script))
+    told.push([name, { id, path, log: [] }])
+  }
+  await customer.createProject()
+  await customer.untilRecorded(...told.map(([, { id }]) => id))
+  for (const [, one] of told) one.log = await customer.deliveries(one.id)
+  return Object.fromEntries(told) as Record<Name, Told>
+}
+
+export const outcomeOf = ({ log: [first] }: Told) => [first?.status, first?.response_code, first?.error_code]
+export const idsOf = (received: Received[]) => received.map(({ headers }) => headers['webhook-id'])
+
+/** From a failed attempt to the one that is planned after it. */
+export function plannedMs([failed, planned]: Delivery[]): number {
+  expect([failed?.status, planned?.status]).toEqual(['failure', 'pending'])
+  return Date.parse(planned?.attempt_timestamp ?? '') - Date.parse(failed?.attempt_timestamp ?? '')
+}
+
+export function expectWithin(valueMs: number, [least, most]: readonly [number, number], what = '') {
+  expect(valueMs, what).toBeGreaterThanOrEqual(least)
+  expect(valueMs, what).toBeLessThanOrEqual(most)
+}
