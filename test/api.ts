@@ -5,6 +5,7 @@ import type { Role } from '../src/auth/roles.ts'
 import type { Scope } from '../src/auth/scopes.ts'
 import { hashToken, newAccessToken } from '../src/auth/token.ts'
 import { accessTokens, memberRoles, oauthApps, organizations } from '../src/db/schema/index.ts'
+import type { Zone } from './delivery/doh.ts'
 
 export const baseUrl = inject('baseUrl')
 export const { db: control } = openControlDatabase(inject('controlUrl'))
@@ -121,3 +122,7 @@ export async function newApp({ id, userId }: TestOrganization, scopes: Scope[]) 
 const hook = async (path: string) => (await fetch(inject('hooksUrl') + path)).json()
 export const tick = () => hook('/tick')
 export const workerLogs = async (): Promise<string[]> => (await hook('/logs')) as string[]
+
+/** From now on the host's name resolves to this; what is sent to it arrives at `origin`. */
+export const setName = (host: string, zone: Zone, origin = '') =>
+  hook(`/names?${new URLSearchParams({ host, zone: JSON.stringify(zone), origin })}`)

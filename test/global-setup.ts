@@ -8,6 +8,7 @@ import type { TestProject } from 'vitest/node'
 import { createTestHarness, type TestHarness } from 'wrangler'
 import { startServices } from '../dev/services.ts'
 import { uncovered } from './coverage.ts'
+import { type Doh, startDoh, type Zone } from './delivery/doh.ts'
 
 declare module 'vitest' {
   interface ProvidedContext {
@@ -20,22 +21,35 @@ declare module 'vitest' {
   }
 }
 
+/** A public name, so that what is refused for it is refused as the installation's own. */
+const BASE_URL = 'https://api.example.com'
+
 /** One Postgres, proxy, S3 server and Worker for the whole run; each test makes its own organization. */
 export default async function setup(project: TestProject) {
   const folder = mkdtempSync(join(tmpdir(), 'pilothouse-test-'))
-  const services = await startServices({ folder, baseUrl: 'http://localhost', durable: false })
-  letWebSocketsOut()
+  const services = await startServices({ folder, baseUrl: BASE_URL, durable: false })
+  const names = await startDoh()
+  const servers = new Map<string, string>()
+  routeFetches(servers)
   const harness = createTestHarness({
     workers: [
       {
         configPath: './wrangler.toml',
-        vars: { ...services.vars, SQL_TIMEOUT_SECONDS: '6', TEST_CLOCK: 'on', CLIENT_ADDRESS_HEADER: 'x-test-address' },
+        vars: {
+          ...services.vars,
+          SQL_TIMEOUT_SECONDS: '6',
+          TEST_CLOCK: 'on',
+          CLIENT_ADDRESS_HEADER: 'x-test-address',
+          WEBHOOK_LOOPBACK: 'on',
+          WEBHOOK_TIMEOUT_SECONDS: '2',
+          WEBHOOK_DNS_URL: names.url,
+        },
         secrets: services.secrets,
       },
     ],
   })
   const { url } = await harness.listen()
-  const hooks = await listen(hooksServer(harness))
+  const hooks = await listen(hooksServer(harness, { names, servers }))
   project.provide('baseUrl', url.origin)
   project.provide('controlUrl', services.controlUrl)
   project.provide('adminUrl', services.adminUrl)
@@ -47,19 +61,28 @@ export default async function setup(project: TestProject) {
     const logs = harness.getLogs().map(({ message }) => message)
     hooks.close()
     await harness.close()
+    await names.close()
     await services.stop()
     rmSync(folder, { recursive: true, force: true })
     reportCoverage(logs)
   }
 }
 
-/** The harness sends what the Worker fetches through Node's fetch, which cannot open WebSockets; Miniflare's can. */
-function letWebSocketsOut(): void {
+/**
+ * The harness sends what the Worker fetches through Node's fetch, which cannot open WebSockets; Miniflare's can.
+ * Hosts in `servers` are reached at the origin that stands there, whatever their names resolve to.
+ */
+function routeFetches(servers: ReadonlyMap<string, string>): void {
   const fetchHttp = globalThis.fetch
   globalThis.fetch = (input, init) => {
     const upgrades = new Headers(init?.headers).get('upgrade') === 'websocket'
-    if (!upgrades) return fetchHttp(input, init)
-    return fetchWithSockets(String(input), init as unknown as SocketRequest) as unknown as Promise<Response>
+    if (upgrades)
+      return fetchWithSockets(String(input), init as unknown as SocketRequest) as unknown as Promise<Response>
+    const url = new URL(input instanceof Request ? input.url : input)
+    const origin = servers.get(url.hostname)
+    if (!origin) return fetchHttp(input, init)
+    const target = new URL(url.pathname + url.search, origin)
+    return fetchHttp(input instanceof Request ? new Request(target, input) : target, init)
   }
 }
 
@@ -75,12 +98,23 @@ function reportCoverage(logs: readonly string[]): void {
   process.exitCode = 1
 }
 
-/** What tests do to the Worker from outside beside HTTP: tick its cron, read its log. */
-function hooksServer(harness: TestHarness): Server {
-  const act = async ({ url }: IncomingMessage): Promise<unknown> => {
-    if (url === '/tick') return harness.getWorker().scheduled({ cron: '* * * * *' })
-    if (url === '/logs') return harness.getLogs().map(({ message }) => message)
-    throw new Error(`no such hook: ${url}`)
+interface Network {
+  names: Doh
+  servers: Map<string, string>
+}
+
+/** What tests do to the Worker from outside beside HTTP: tick its cron, read its log, change what the names of hosts mean. */
+function hooksServer(harness: TestHarness, { names, servers }: Network): Server {
+  const act = async ({ url = '' }: IncomingMessage): Promise<unknown> => {
+    const { pathname, searchParams } = new URL(url, 'http://hooks')
+    if (pathname === '/tick') return harness.getWorker().scheduled({ cron: '* * * * *' })
+    if (pathname === '/logs') return harness.getLogs().map(({ message }) => message)
+    if (pathname !== '/names') throw new Error(`no such hook: ${url}`)
+    const host = searchParams.get('host') ?? ''
+    names.zones.set(host, JSON.parse(searchParams.get('zone') ?? '{}') as Zone)
+    const origin = searchParams.get('origin')
+    if (origin) servers.set(host, origin)
+    return null
   }
   return createServer((request, response) => {
     act(request).then(

@@ -1,4 +1,4 @@
-import { and, asc, desc, eq, gt, gte, lt, sql } from 'drizzle-orm'
+import { and, asc, desc, eq, gt, gte, inArray, isNull, lt, or, sql } from 'drizzle-orm'
 import type * as z from 'zod'
 import { newTimedId } from '../../db/id.ts'
 import { mutate } from '../../db/mutate.ts'
@@ -10,7 +10,7 @@ import { canonicalType, EVENT_TYPES, type EventType, SAMPLES } from '../../event
 import { payloadOf } from '../../events/publish.ts'
 import { ApiError } from '../../http/error.ts'
 import { type Endpoint, findEndpoint } from './endpoints.ts'
-import { type Owner, ownedBy } from './owner.ts'
+import { type Owner, ownedBy, subjectOf } from './owner.ts'
 import type { DeliveryListQuery, DeliveryReply, TestEvent } from './schema.ts'
 
 type Shown = z.input<typeof DeliveryReply>['data']
@@ -27,6 +27,9 @@ const select = ({ db }: Ctx) =>
 
 /** Expired deliveries are gone for every reader, whether the purge has come to them or not. */
 const unexpired = (ctx: Ctx) => gte(webhookDeliveries.createdAt, oldest(ctx))
+/** The events of projects that the caller may not see are not there for him. */
+const visibleTo = ({ onlyProjects }: Owner) =>
+  onlyProjects && or(isNull(webhookEvents.projectRef), inArray(webhookEvents.projectRef, [...onlyProjects]))
 const oldest = ({ now }: Ctx) => new Date(now().getTime() - RETENTION_MS)
 
 export async function listDeliveries(ctx: Ctx, owner: Owner, id: string, query: z.output<typeof DeliveryListQuery>) {
@@ -37,6 +40,7 @@ export async function listDeliveries(ctx: Ctx, owner: Owner, id: string, query: 
       and(
         eq(webhookDeliveries.endpointId, id),
         unexpired(ctx),
+        visibleTo(owner),
         after ? lt(webhookDeliveries.id, after) : undefined,
         before ? gt(webhookDeliveries.id, before) : undefined,
       ),
@@ -69,7 +73,7 @@ async function findDelivery(ctx: Ctx, owner: Owner, id: string): Promise<Row & {
     .from(webhookDeliveries)
     .innerJoin(webhookEvents, eq(webhookEvents.id, webhookDeliveries.eventId))
     .innerJoin(webhookEndpoints, eq(webhookEndpoints.id, webhookDeliveries.endpointId))
-    .where(and(eq(webhookDeliveries.id, id), ownedBy(owner), unexpired(ctx)))
+    .where(and(eq(webhookDeliveries.id, id), ownedBy(owner), visibleTo(owner), unexpired(ctx)))
   if (!row) throw new ApiError('not_found.delivery')
   return row
 }
@@ -85,7 +89,7 @@ export async function sendTestEvent(ctx: Ctx, owner: Owner, id: string, { data }
     { actorUserId: ctx.principal.userId },
   )
   const { organization, projectRef } = owner
-  await mutate(ctx, async ({ tx, enqueue }) => {
+  await mutate(ctx, async ({ tx, enqueue, trace }) => {
     const { rows } = (await tx.execute(sql`
       with event as (
         insert into ${webhookEvents} (id, organization_id, project_ref, type, payload, published_at)
@@ -98,6 +102,7 @@ export async function sendTestEvent(ctx: Ctx, owner: Owner, id: string, { data }
       returning id`)) as unknown as { rows: unknown[] }
     if (rows.length === 0) throw new ApiError('not_found.endpoint')
     enqueue({ type: 'webhook', endpointId: id })
+    await trace({ ...subjectOf(owner), action: 'webhook.endpoint.test', detail: { endpoint: id, event: eventId } })
   })
   return { data: { type: 'ingress' as const, id: eventId } }
 }
@@ -123,7 +128,7 @@ export async function retryDelivery(ctx: Ctx, owner: Owner, id: string) {
       on conflict (message_id) where status = 'pending'
       do update set next_at = least(d.next_at, excluded.next_at)`)
     enqueue({ type: 'webhook', endpointId })
-    await trace({ organizationId: owner.organization.id, action: 'webhook.delivery.retry', detail: { delivery: id } })
+    await trace({ ...subjectOf(owner), action: 'webhook.delivery.retry', detail: { delivery: id } })
   })
   return { data: { type: 'ingress' as const, id: messageId } }
 }

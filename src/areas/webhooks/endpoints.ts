@@ -10,7 +10,7 @@ import { unclaimedOf } from '../../delivery/store.ts'
 import type { Ctx } from '../../env.ts'
 import { ApiError } from '../../http/error.ts'
 import { seal, unseal } from '../../secrets/seal.ts'
-import { type Owner, ownedBy } from './owner.ts'
+import { type Owner, ownedBy, subjectOf } from './owner.ts'
 import type { CreateEndpoint, EndpointListQuery, EndpointReply, UpdateEndpoint } from './schema.ts'
 
 export type Endpoint = typeof webhookEndpoints.$inferSelect
@@ -74,7 +74,7 @@ export async function createEndpoint(ctx: Ctx, owner: Owner, { data }: z.output<
       })
       .returning()
     if (!inserted) throw new Error('the endpoint was not inserted')
-    await mutation.trace({ ...subject(owner), action: 'webhook.endpoint.create', detail: { endpoint: id } })
+    await mutation.trace({ ...subjectOf(owner), action: 'webhook.endpoint.create', detail: { endpoint: id } })
     return inserted
   })
   return { data: await shown(ctx, owner, row) }
@@ -120,7 +120,7 @@ export async function updateEndpoint(ctx: Ctx, owner: Owner, id: string, { data 
     if (!after) throw new Error('the endpoint was not updated')
     if (enabled === false) await skipPending(ctx, tx, id)
     const fields = Object.keys(data.attributes)
-    await trace({ ...subject(owner), action: 'webhook.endpoint.update', detail: { endpoint: id, fields } })
+    await trace({ ...subjectOf(owner), action: 'webhook.endpoint.update', detail: { endpoint: id, fields } })
     return after
   })
   return { data: await shown(ctx, owner, row) }
@@ -145,7 +145,7 @@ const deleteWhere = (ctx: Ctx, owner: Owner, id?: string): Promise<Endpoint[]> =
       .where(and(ownedBy(owner), id === undefined ? undefined : eq(webhookEndpoints.id, id)))
       .returning()
     const endpoints = rows.map((row) => row.id).sort()
-    if (rows.length > 0) await trace({ ...subject(owner), action: 'webhook.endpoint.delete', detail: { endpoints } })
+    if (rows.length > 0) await trace({ ...subjectOf(owner), action: 'webhook.endpoint.delete', detail: { endpoints } })
     return rows.sort((a, b) => (a.id < b.id ? -1 : 1))
   })
 
@@ -165,7 +165,7 @@ const invalidUrl = (message: string) =>
     issues: [{ field: 'body.data.attributes.url', code: 'invalid_destination', message }],
   })
 
-/** Counted under a lock of the organization's row, so that two requests cannot take the last place. */
+/** Counted under a lock, so that two requests cannot take the last place. */
 async function requireRoom({ tx }: Mutation, owner: Owner): Promise<void> {
   const { organization, projectRef } = owner
   await tx.execute(
@@ -196,11 +196,6 @@ const sealHeaders = async ({ config }: Ctx, id: string, headers: Record<string, 
 
 const typesOf = (types: { type: Endpoint['eventTypes'][number] }[]) =>
   Array.from(new Set(types.map(({ type }) => type)))
-
-const subject = ({ organization, projectRef }: Owner) => ({
-  organizationId: organization.id,
-  ...(projectRef !== null && { projectRef }),
-})
 
 async function shown({ config }: Ctx, { showsHeaders }: Owner, row: Endpoint): Promise<Shown> {
   const { id, sealedHeaders } = row

@@ -2,31 +2,39 @@ import { and, eq, isNull, type SQL } from 'drizzle-orm'
 import type { OrganizationAccess, ProjectAccess } from '../../auth/access.ts'
 import { type Role, roleAllows } from '../../auth/roles.ts'
 import { webhookEndpoints } from '../../db/schema/index.ts'
+import type { Ctx } from '../../env.ts'
 
 /** Whose endpoints a request is about: a project's or an organization's own. */
 export interface Owner {
   organization: { id: string; slug: string }
   projectRef: string | null
+  /** Of the organization's projects the caller sees these alone. */
+  onlyProjects?: readonly string[]
   /** Custom headers often hold credentials of the receiver: who may not read secrets is not shown them. */
   showsHeaders: boolean
   /** Before /webhooks, for links. */
   path: string
 }
 
-const showsHeaders = (role: Role) => roleAllows(role, 'secrets:read')
+const showsHeaders = ({ principal }: Ctx, role: Role) =>
+  roleAllows(role, 'secrets:read') && principal.scopes.includes('secrets:read')
 
-export const ofProject = ({ ref, organizationId: id, organizationSlug: slug, role }: ProjectAccess): Owner => ({
+export const ofProject = (
+  ctx: Ctx,
+  { ref, organizationId: id, organizationSlug: slug, role }: ProjectAccess,
+): Owner => ({
   organization: { id, slug },
   projectRef: ref,
-  showsHeaders: showsHeaders(role),
+  showsHeaders: showsHeaders(ctx, role),
   path: `/v2/projects/${ref}`,
 })
 
-export const ofOrganization = ({ id, slug, role }: OrganizationAccess): Owner => ({
+export const ofOrganization = (ctx: Ctx, { id, slug, role, onlyProjects }: OrganizationAccess): Owner => ({
   organization: { id, slug },
   projectRef: null,
-  showsHeaders: showsHeaders(role),
+  showsHeaders: showsHeaders(ctx, role),
   path: `/v2/organizations/${slug}`,
+  ...(onlyProjects && { onlyProjects }),
 })
 
 /** The filter that keeps every query within what the path names. */
@@ -35,3 +43,9 @@ export const ownedBy = ({ organization, projectRef }: Owner): SQL | undefined =>
     eq(webhookEndpoints.organizationId, organization.id),
     projectRef === null ? isNull(webhookEndpoints.projectRef) : eq(webhookEndpoints.projectRef, projectRef),
   )
+
+/** The owner as the audit log names it. */
+export const subjectOf = ({ organization, projectRef }: Owner) => ({
+  organizationId: organization.id,
+  ...(projectRef !== null && { projectRef }),
+})

@@ -24,7 +24,7 @@ import {
   UpdateEndpoint,
 } from './schema.ts'
 
-const id = z.uuid()
+const id = z.uuid().toLowerCase()
 
 /** What a row says whether the endpoints are a project's or an organization's. */
 const LIST = { summary: 'List the webhook endpoints', scope: 'any caller', query: EndpointListQuery, returns: EndpointList } as const
@@ -70,81 +70,81 @@ const RETRY = {
 export const webhookRoutes = [
   get('/v2/projects/{ref}/webhooks/endpoints', {
     id: 'v2-projects-ref-webhooks-endpoints-get', ...LIST, permission: 'projects:read',
-  }, ({ ctx, project, query }) => listEndpoints(ctx, ofProject(project), query)),
+  }, ({ ctx, project, query }) => listEndpoints(ctx, ofProject(ctx, project), query)),
 
   post('/v2/projects/{ref}/webhooks/endpoints', {
     id: 'v2-projects-ref-webhooks-endpoints-post', ...CREATE, permission: 'projects:write',
-  }, ({ ctx, project, body }) => createEndpoint(ctx, ofProject(project), body)),
+  }, ({ ctx, project, body }) => createEndpoint(ctx, ofProject(ctx, project), body)),
 
   del('/v2/projects/{ref}/webhooks/endpoints', {
     id: 'v2-projects-ref-webhooks-endpoints-delete', ...DELETE_ALL, permission: 'projects:write',
-  }, ({ ctx, project }) => deleteEndpoints(ctx, ofProject(project))),
+  }, ({ ctx, project }) => deleteEndpoints(ctx, ofProject(ctx, project))),
 
   get('/v2/projects/{ref}/webhooks/endpoints/{id}', {
     id: 'v2-projects-ref-webhooks-endpoints-id-get', ...GET, permission: 'projects:read',
-  }, ({ ctx, project, params }) => getEndpoint(ctx, ofProject(project), params.id)),
+  }, ({ ctx, project, params }) => getEndpoint(ctx, ofProject(ctx, project), params.id)),
 
   patch('/v2/projects/{ref}/webhooks/endpoints/{id}', {
     id: 'v2-projects-ref-webhooks-endpoints-id-patch', ...UPDATE, permission: 'projects:write',
-  }, ({ ctx, project, params, body }) => updateEndpoint(ctx, ofProject(project), params.id, body)),
+  }, ({ ctx, project, params, body }) => updateEndpoint(ctx, ofProject(ctx, project), params.id, body)),
 
   del('/v2/projects/{ref}/webhooks/endpoints/{id}', {
     id: 'v2-projects-ref-webhooks-endpoints-id-delete', ...DELETE, permission: 'projects:write',
-  }, ({ ctx, project, params }) => deleteEndpoint(ctx, ofProject(project), params.id)),
+  }, ({ ctx, project, params }) => deleteEndpoint(ctx, ofProject(ctx, project), params.id)),
 
   get('/v2/projects/{ref}/webhooks/endpoints/{id}/deliveries', {
     id: 'v2-projects-ref-webhooks-endpoints-id-deliveries-get', ...DELIVERIES, permission: 'projects:read',
-  }, ({ ctx, project, params, query }) => listDeliveries(ctx, ofProject(project), params.id, query)),
+  }, ({ ctx, project, params, query }) => listDeliveries(ctx, ofProject(ctx, project), params.id, query)),
 
   post('/v2/projects/{ref}/webhooks/endpoints/{id}/test', {
     id: 'v2-projects-ref-webhooks-endpoints-id-test-post', ...TEST, permission: 'projects:write',
-  }, ({ ctx, project, params, body }) => sendTestEvent(ctx, ofProject(project), params.id, body)),
+  }, ({ ctx, project, params, body }) => sendTestEvent(ctx, ofProject(ctx, project), params.id, body)),
 
   get('/v2/projects/{ref}/webhooks/deliveries/{id}', {
     id: 'v2-projects-ref-webhooks-deliveries-id-get', ...DELIVERY, permission: 'projects:read',
-  }, ({ ctx, project, params }) => getDelivery(ctx, ofProject(project), params.id)),
+  }, ({ ctx, project, params }) => getDelivery(ctx, ofProject(ctx, project), params.id)),
 
   post('/v2/projects/{ref}/webhooks/deliveries/{id}/retry', {
     id: 'v2-projects-ref-webhooks-deliveries-id-retry-post', ...RETRY, permission: 'projects:write',
-  }, ({ ctx, project, params }) => retryDelivery(ctx, ofProject(project), params.id)),
+  }, ({ ctx, project, params }) => retryDelivery(ctx, ofProject(ctx, project), params.id)),
 
   get('/v2/organizations/{slug}/webhooks/endpoints', {
     id: 'v2-organizations-slug-webhooks-endpoints-get', ...LIST, permission: 'organizations:read',
-  }, ({ ctx, organization, query }) => listEndpoints(ctx, ofOrganization(organization), query)),
+  }, ({ ctx, organization, query }) => listEndpoints(ctx, ofOrganization(ctx, organization), query)),
 
   post('/v2/organizations/{slug}/webhooks/endpoints', {
     id: 'v2-organizations-slug-webhooks-endpoints-post', ...CREATE, permission: 'organizations:write',
-  }, ({ ctx, organization, body }) => createEndpoint(ctx, ofOrganization(organization), body)),
+  }, ({ ctx, organization, body }) => createEndpoint(ctx, ofOrganization(ctx, organization), body)),
 
   del('/v2/organizations/{slug}/webhooks/endpoints', {
     id: 'v2-organizations-slug-webhooks-endpoints-delete', ...DELETE_ALL, permission: 'organizations:write',
-  }, ({ ctx, organization }) => deleteEndpoints(ctx, ofOrganization(organization))),
+  }, ({ ctx, organization }) => deleteEndpoints(ctx, ofOrganization(ctx, organization))),
 
   get('/v2/organizations/{slug}/webhooks/endpoints/{id}', {
     id: 'v2-organizations-slug-webhooks-endpoints-id-get', ...GET, permission: 'organizations:read',
-  }, ({ ctx, organization, params }) => getEndpoint(ctx, ofOrganization(organization), params.id)),
+  }, ({ ctx, organization, params }) => getEndpoint(ctx, ofOrganization(ctx, organization), params.id)),
 
   patch('/v2/organizations/{slug}/webhooks/endpoints/{id}', {
     id: 'v2-organizations-slug-webhooks-endpoints-id-patch', ...UPDATE, permission: 'organizations:write',
-  }, ({ ctx, organization, params, body }) => updateEndpoint(ctx, ofOrganization(organization), params.id, body)),
+  }, ({ ctx, organization, params, body }) => updateEndpoint(ctx, ofOrganization(ctx, organization), params.id, body)),
 
   del('/v2/organizations/{slug}/webhooks/endpoints/{id}', {
     id: 'v2-organizations-slug-webhooks-endpoints-id-delete', ...DELETE, permission: 'organizations:write',
-  }, ({ ctx, organization, params }) => deleteEndpoint(ctx, ofOrganization(organization), params.id)),
+  }, ({ ctx, organization, params }) => deleteEndpoint(ctx, ofOrganization(ctx, organization), params.id)),
 
   get('/v2/organizations/{slug}/webhooks/endpoints/{id}/deliveries', {
     id: 'v2-organizations-slug-webhooks-endpoints-id-deliveries-get', ...DELIVERIES, permission: 'organizations:read',
-  }, ({ ctx, organization, params, query }) => listDeliveries(ctx, ofOrganization(organization), params.id, query)),
+  }, ({ ctx, organization, params, query }) => listDeliveries(ctx, ofOrganization(ctx, organization), params.id, query)),
 
   post('/v2/organizations/{slug}/webhooks/endpoints/{id}/test', {
     id: 'v2-organizations-slug-webhooks-endpoints-id-test-post', ...TEST, permission: 'organizations:write',
-  }, ({ ctx, organization, params, body }) => sendTestEvent(ctx, ofOrganization(organization), params.id, body)),
+  }, ({ ctx, organization, params, body }) => sendTestEvent(ctx, ofOrganization(ctx, organization), params.id, body)),
 
   get('/v2/organizations/{slug}/webhooks/deliveries/{id}', {
     id: 'v2-organizations-slug-webhooks-deliveries-id-get', ...DELIVERY, permission: 'organizations:read',
-  }, ({ ctx, organization, params }) => getDelivery(ctx, ofOrganization(organization), params.id)),
+  }, ({ ctx, organization, params }) => getDelivery(ctx, ofOrganization(ctx, organization), params.id)),
 
   post('/v2/organizations/{slug}/webhooks/deliveries/{id}/retry', {
     id: 'v2-organizations-slug-webhooks-deliveries-id-retry-post', ...RETRY, permission: 'organizations:write',
-  }, ({ ctx, organization, params }) => retryDelivery(ctx, ofOrganization(organization), params.id)),
+  }, ({ ctx, organization, params }) => retryDelivery(ctx, ofOrganization(ctx, organization), params.id)),
 ]

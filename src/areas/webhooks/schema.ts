@@ -19,10 +19,12 @@ const follows = <T>(problemOf: (value: T) => string | undefined) =>
   })
 
 const attributes = {
-  url: Text.min(1).max(URL_LENGTH_MAX).meta({
-    format: 'uri',
-    description: 'http or https; its host must be a public domain that resolves to no reserved address',
-  }),
+  url: Text.max(URL_LENGTH_MAX)
+    .regex(/^https?:\/\/[^\s\\]+$/i, 'must be an http or https URL')
+    .meta({
+      format: 'uri',
+      description: 'http or https; its host must be a public domain that resolves to no reserved address',
+    }),
   enabled: z.boolean(),
   description: Text.refine((text) => Array.from(text).length <= 512, 'must be at most 512 characters')
     .nullable()
