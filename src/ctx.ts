@@ -1,5 +1,6 @@
 import { sql } from 'drizzle-orm'
 import { openDatabase } from './db/client.ts'
+import { DATABASE_CLOCK } from './db/clock.ts'
 import { createEngine } from './engine/select.ts'
 import { type Bindings, readConfig, type SystemCtx } from './env.ts'
 import { createLogger } from './http/log.ts'
@@ -11,9 +12,6 @@ interface Origin {
   /** Epoch milliseconds to take for now, where settings allow it. */
   clock?: string | undefined
 }
-
-/** In milliseconds, as timestamps are stored: rounded up, a row could lie in the future. */
-const DATABASE_CLOCK = sql`date_trunc('milliseconds', clock_timestamp())`
 
 /** The context of one request, message or tick. */
 export function createCtx({ bindings, waitUntil, requestId = crypto.randomUUID(), clock }: Origin): SystemCtx {

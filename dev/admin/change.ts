@@ -1,5 +1,5 @@
 import { randomUUID } from 'node:crypto'
-import { sql } from 'drizzle-orm'
+import { DATABASE_CLOCK } from '../../src/db/clock.ts'
 import { auditLog } from '../../src/db/schema/index.ts'
 import { type NewEvent, publish } from '../../src/events/publish.ts'
 import type { ControlDb } from '../seed.ts'
@@ -11,9 +11,6 @@ export interface Change {
   trace(entry: Pick<typeof auditLog.$inferInsert, 'action' | 'organizationId' | 'projectRef' | 'detail'>): Promise<void>
   publish(event: NewEvent): Promise<void>
 }
-
-/** In milliseconds, as timestamps are stored: rounded up, a row could lie in the future. */
-export const DATABASE_CLOCK = sql`date_trunc('milliseconds', clock_timestamp())`
 
 /**
  * Rows, audit entry and events commit together, as in the API, but in nobody's name.

@@ -1,9 +1,10 @@
 import { type SQL, sql } from 'drizzle-orm'
+import { DATABASE_CLOCK } from '../../src/db/clock.ts'
 import { type DeliveryStatus, webhookDeliveries, webhookEndpoints, webhookEvents } from '../../src/db/schema/index.ts'
 import { RETENTION_MS } from '../../src/delivery/purge.ts'
 import type { ControlDb } from '../seed.ts'
 import { StartError } from '../start-error.ts'
-import { change, DATABASE_CLOCK, type Transaction } from './change.ts'
+import { change, type Transaction } from './change.ts'
 import { DAY_MS, type Options } from './command.ts'
 
 const MESSAGES_MAX = 10_000

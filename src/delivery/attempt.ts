@@ -42,7 +42,8 @@ export async function attempt(ctx: SystemCtx, ports: Ports, delivery: Claimed, s
     const answer = { code, headers, body }
     if (readError) return { ...broken(signal, timeoutMs), answer }
     return { kind: 'answered', answer, succeeded: isSuccess(code) }
-  } catch {
+  } catch (error) {
+    if (isPlatformLimit(error)) return { kind: 'postponed', reason: 'the platform allows no more requests here' }
     return broken(signal, timeoutMs)
   }
 }
@@ -59,6 +60,8 @@ const broken = (signal: AbortSignal, timeoutMs: number) =>
     ? failed('timeout', `no complete answer within ${timeoutMs / 1000} s`)
     : failed('connection_failed', 'the connection failed before a complete answer came')
 
+const isPlatformLimit = (error: unknown) => error instanceof Error && /too many subrequests/i.test(error.message)
+
 const QUICK_MS = 1000
 
 /** A kept connection that the receiver has closed fails at once: then a new one is worth one more try. */
@@ -67,7 +70,7 @@ async function postOnceMore(ctx: SystemCtx, ports: Ports, url: string, init: Req
   try {
     return await ports.post(url, init)
   } catch (error) {
-    if (init.signal?.aborted || ctx.now().getTime() - startedAt >= QUICK_MS) throw error
+    if (init.signal?.aborted || isPlatformLimit(error) || ctx.now().getTime() - startedAt >= QUICK_MS) throw error
     return ports.post(url, init)
   }
 }
@@ -90,7 +93,7 @@ async function requestOf({ config }: SystemCtx, delivery: Claimed, sentAt: numbe
   // Ours come last, so that no custom header can take their place.
   headers.set('content-type', 'application/json')
   headers.set('user-agent', 'Pilothouse-Webhooks/1.0')
-  headers.set('accept', '*/*')
+  if (!headers.has('accept')) headers.set('accept', '*/*')
   headers.set('webhook-id', id)
   headers.set('webhook-timestamp', String(timestampSeconds))
   headers.set('webhook-signature', await sign({ id, timestampSeconds, body }, secrets))

@@ -112,9 +112,15 @@ function keptHeaders(headers: Headers): Record<string, string> {
   return Object.fromEntries(kept)
 }
 
-/** Text that Postgres can hold (no NUL, no half of a surrogate pair), cut to a number of UTF-8 bytes. */
+// biome-ignore lint/suspicious/noControlCharactersInRegex: these it is about
+const CONTROLS = /[\0-\x08\x0b\x0c\x0e-\x1f]/g
+
+/**
+ * Text that Postgres can hold (no NUL, no half of a surrogate pair) and that JSON does not blow up (no other control characters
+ * but tabs and line breaks), cut to a number of UTF-8 bytes.
+ */
 function storable(text: string, bytesMax: number): { text: string; sizeBytes: number; cut: boolean } {
-  const clean = text.replaceAll('\0', '').toWellFormed()
+  const clean = text.replace(CONTROLS, '').toWellFormed()
   // encodeInto stops before a character that does not fit as a whole.
   const { read, written } = new TextEncoder().encodeInto(clean, new Uint8Array(Math.min(3 * clean.length, bytesMax)))
   return { text: clean.slice(0, read), sizeBytes: written, cut: read < clean.length }

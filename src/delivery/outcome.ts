@@ -27,12 +27,15 @@ export function settlementOf(delivery: Claimed, result: Result, sentAt: number, 
 
 const errorOf = (code: number) => ({ errorCode: 'bad_status', errorMessage: `the receiver answered ${code}, not 2xx` })
 
-/** Why the endpoint is to be disabled after this result, if it is. */
-export function disablingReason({ config }: SystemCtx, { failingSince }: Claimed, result: Result, sentAt: number) {
-  if (result.kind === 'answered' && result.answer.code === 410) return 'the receiver answered 410 Gone'
-  const days = config.WEBHOOK_DISABLE_AFTER_DAYS
-  const tooLong = days > 0 && failingSince !== null && sentAt - failingSince >= days * DAY_MS
-  return tooLong && hasFailed(result) ? 'it failed for too long' : undefined
+/** Whether the endpoint is to be disabled after this result, and why. */
+export function disablingOf({ config, requestId }: SystemCtx, delivery: Claimed, result: Result, sentAt: number) {
+  const { url, failingSince } = delivery
+  if (result.kind === 'answered' && result.answer.code === 410) {
+    return { reason: 'the receiver answered 410 Gone', url, failingForMs: 0, requestId }
+  }
+  const failingForMs = config.WEBHOOK_DISABLE_AFTER_DAYS * DAY_MS
+  const tooLong = failingForMs > 0 && failingSince !== null && sentAt - failingSince >= failingForMs
+  return tooLong && hasFailed(result) ? { reason: 'it failed for too long', url, failingForMs, requestId } : undefined
 }
 
 /** The result as the log counts it. */

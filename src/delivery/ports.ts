@@ -5,7 +5,13 @@ import { createResolver } from './dns.ts'
 /** Where webhooks may go, by the settings of this installation. */
 export const rulesOf = ({ config }: SystemCtx): Ports['rules'] => ({
   resolver: createResolver(config.WEBHOOK_DNS_URL),
-  ownHosts: [new URL(config.BASE_URL).hostname],
+  ownHosts: [
+    config.BASE_URL,
+    config.NEON_PROXY,
+    config.ENGINE_NEON_PROXY,
+    config.S3_ENDPOINT,
+    config.WEBHOOK_DNS_URL,
+  ].flatMap((url) => (url ? new URL(url).hostname : [])),
   allowLoopback: config.WEBHOOK_LOOPBACK,
 })
 

@@ -8,7 +8,7 @@ const DAY_MS = 86_400_000
 export const RETENTION_MS = 14 * DAY_MS
 
 const CHUNK = 5_000
-const CHUNKS_MAX = 20
+const CHUNKS_MAX = 100
 
 /** The least version 7 id of a moment: rows before it are found along the primary key. */
 const firstIdOf = (at: number) => {

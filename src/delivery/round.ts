@@ -8,6 +8,10 @@ const STALE_MS = 1_000
 /** Attempts as quick as this on average let more be claimed at once, so that a statement serves many deliveries. */
 const QUICK_MS = 25
 const CLAIM_MAX = 32
+/** So many are claimed in one round. */
+const ROUND_MAX = 1_000
+/** What one statement records is bounded by the size of the answers too: in characters of their bodies. */
+const SETTLED_LENGTH_MAX = 512 * 1024
 /** So many may have been sent without being recorded: what a crash repeats at most. */
 const UNRECORDED_MAX = 32
 
@@ -26,9 +30,9 @@ export const newDemand = () => ({ open: false, attemptMs: QUICK_MS })
 
 /**
  * Claims, sends and records at the same time until nothing is due, each statement for as many deliveries as there are by then.
- * Rejects when the database failed, after what was under way has ended.
+ * Rejects when the database failed, after what was under way has ended; true when it ended for having claimed enough.
  */
-export function runRound({ clock, breaker, demand, claim, send, settle }: Round): Promise<void> {
+export function runRound({ clock, breaker, demand, claim, send, settle }: Round): Promise<boolean> {
   const waiting: Claimed[] = []
   const results: Settlement[] = []
   let sending = 0
@@ -37,6 +41,7 @@ export function runRound({ clock, breaker, demand, claim, send, settle }: Round)
   let failure: unknown
   let claimedAt = 0
   let aheadMs = 0
+  let taken = 0
   let disabled = false
 
   return new Promise((resolve, reject) => {
@@ -44,15 +49,16 @@ export function runRound({ clock, breaker, demand, claim, send, settle }: Round)
     const mustGiveBack = () =>
       failure !== undefined || disabled || breaker.isOpen(clock()) || clock() - claimedAt > STALE_MS
     const maySend = () => sending < slots() && sending + results.length + settling < UNRECORDED_MAX
-    const mayClaim = () => failure === undefined && demand.open && !claiming && maySend() && !breaker.isOpen(clock())
+    const mayClaim = () =>
+      failure === undefined && demand.open && taken < ROUND_MAX && !claiming && maySend() && !breaker.isOpen(clock())
 
     function pump(): void {
       while (waiting.length > 0 && mustGiveBack()) giveBack(waiting.shift() as Claimed)
       while (waiting.length > 0 && maySend()) void start(waiting.shift() as Claimed)
-      if (results.length > 0 && settling === 0) void record(results.splice(0))
+      if (results.length > 0 && settling === 0) void record(takeBatch(results))
       if (waiting.length === 0 && mayClaim()) void claimMore()
       if (sending > 0 || claiming || settling > 0) return
-      if (failure === undefined) resolve()
+      if (failure === undefined) resolve(taken >= ROUND_MAX)
       else reject(failure)
     }
 
@@ -68,6 +74,7 @@ export function runRound({ clock, breaker, demand, claim, send, settle }: Round)
       try {
         const claimed = await claim(count)
         claimedAt = clock()
+        taken += claimed.length
         aheadMs = (claimed[0]?.claimedAt ?? claimedAt) - claimedAt
         disabled = false
         if (claimed.length === count) demand.open = true
@@ -103,4 +110,13 @@ export function runRound({ clock, breaker, demand, claim, send, settle }: Round)
 
     pump()
   })
+}
+
+function takeBatch(results: Settlement[]): Settlement[] {
+  let length = 0
+  const end = results.findIndex(({ body = '' }, index) => {
+    length += body.length
+    return index > 0 && length > SETTLED_LENGTH_MAX
+  })
+  return results.splice(0, end === -1 ? results.length : end)
 }

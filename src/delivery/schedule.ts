@@ -1,7 +1,6 @@
 /** Seconds from the end of an attempt to the next one; the fifth attempt is the last. */
 const DELAYS_S = [10, 30, 90, 270]
 const JITTER = 0.2
-const RETRY_AFTER_S_MAX = 3600
 
 export interface Schedule {
   attempt: number
@@ -18,7 +17,7 @@ export function delayAfter({ attempt, retryAfter, now, random }: Schedule): numb
   const base = DELAYS_S[attempt - 1]
   if (base === undefined) return undefined
   const jittered = base * (1 + JITTER * random)
-  const wished = Math.min(secondsOf(retryAfter, now) ?? 0, 2 * base, RETRY_AFTER_S_MAX)
+  const wished = Math.min(secondsOf(retryAfter, now) ?? 0, 2 * base)
   return Math.round(Math.max(jittered, wished) * 1000)
 }
 

@@ -2,9 +2,9 @@ import type { SystemCtx } from '../env.ts'
 import { describeError } from '../http/log.ts'
 import { attempt, type Ports } from './attempt.ts'
 import { createBreaker } from './breaker.ts'
-import { disablingReason, nameOf, type Result, settlementOf } from './outcome.ts'
+import { disablingOf, nameOf, type Result, settlementOf } from './outcome.ts'
 import { newDemand, runRound } from './round.ts'
-import { type Claimed, claimDue, disable, nextDueMs, type Settlement, settle } from './store.ts'
+import { type Claimed, claimDue, type Disabling, disable, nextDueMs, type Settlement, settle } from './store.ts'
 
 /** A delivery whose senders died so often is a failed attempt. */
 const CLAIMS_MAX = 20
@@ -14,9 +14,16 @@ const REST_MS = 5_000
 const REST_MS_MAX = 60_000
 const WAIT_MS_MIN = 100
 
+interface Wake {
+  /** Also find out when the next delivery is due. */
+  plan?: boolean
+  /** The sweeper found something overdue: whatever should have woken the sender did not. */
+  swept?: boolean
+}
+
 export interface Sender {
-  /** Something may be due: works until nothing is. With `plan`, also finds out when the next is. Never rejects. */
-  wake(options?: { plan: boolean }): Promise<void>
+  /** Something may be due: works until nothing is. Never rejects. */
+  wake(options?: Wake): Promise<void>
 }
 
 interface Options {
@@ -27,12 +34,20 @@ interface Options {
 }
 
 interface Tally {
-  wakes: number
   claimed: number
+  /** Wakes that found the work under way or nothing due. */
+  suppressed: number
+  rescuing: boolean
   firstAttemptMs: number
   outcomes: Record<string, number>
 }
-const newTally = (): Tally => ({ wakes: 0, claimed: 0, firstAttemptMs: 0, outcomes: {} })
+const newTally = (): Tally => ({
+  claimed: 0,
+  suppressed: 0,
+  rescuing: false,
+  firstAttemptMs: 0,
+  outcomes: {},
+})
 
 /**
  * Delivers what is due for one endpoint. Everything it knows may be lost at any moment: the rows say what is to be done, a lease
@@ -49,10 +64,11 @@ export function createSender(ctx: SystemCtx, { endpointId, ports, wakeAt }: Opti
   let restMs = REST_MS
   let tally = newTally()
 
-  function wake({ plan } = { plan: false }): Promise<void> {
+  function wake({ plan = false, swept = false }: Wake = {}): Promise<void> {
     demand.open = true
     mustPlan ||= plan
-    tally.wakes += 1
+    if (running && !swept) tally.suppressed += 1
+    if (!running) tally.rescuing = swept && !breaker.isProbing(clock())
     running ??= run()
     return running
   }
@@ -60,8 +76,11 @@ export function createSender(ctx: SystemCtx, { endpointId, ports, wakeAt }: Opti
   async function run(): Promise<void> {
     try {
       do {
-        await runRound({ clock, breaker, demand, claim, send, settle: record })
+        const full = await runRound({ clock, breaker, demand, claim, send, settle: record })
         await planNext()
+        // The platform bounds what one event may cost: the alarm is another one.
+        if (full) await wakeAt(clock())
+        if (full) break
       } while (demand.open && !breaker.isOpen(clock()))
       restMs = REST_MS
     } catch (error) {
@@ -87,10 +106,10 @@ export function createSender(ctx: SystemCtx, { endpointId, ports, wakeAt }: Opti
     const result = await resultOf(delivery, sentAt)
     breaker.record(result, clock())
     count(delivery, result, sentAt)
-    const reason = disablingReason(ctx, delivery, result, sentAt)
+    const disabling = disablingOf(ctx, delivery, result, sentAt)
     // Before the result is recorded: a sender that dies in between then finds the endpoint disabled.
-    if (reason) await disableBecause(reason)
-    return { settlement: settlementOf(delivery, result, sentAt, !reason), disabled: reason !== undefined }
+    const disabled = disabling !== undefined && (await disableBecause(disabling))
+    return { settlement: settlementOf(delivery, result, sentAt, !disabled), disabled }
   }
 
   /** Ends in a result whatever happens: what goes wrong on our side is not the receiver's fault. */
@@ -107,17 +126,21 @@ export function createSender(ctx: SystemCtx, { endpointId, ports, wakeAt }: Opti
     }
   }
 
-  async function disableBecause(reason: string) {
+  async function disableBecause(disabling: Disabling): Promise<boolean> {
     try {
-      await statement(() => disable(db, now, endpointId, reason, ctx.requestId))
-      log.info('webhook_endpoint_disabled', { endpoint: endpointId, reason })
+      const disabled = await statement(() => disable(db, now, endpointId, disabling))
+      if (disabled) log.info('webhook_endpoint_disabled', { endpoint: endpointId, reason: disabling.reason })
+      return disabled
     } catch (error) {
       log.error('webhook_endpoint_not_disabled', { endpoint: endpointId, error: describeError(error) })
+      return false
     }
   }
 
   async function record(batch: readonly Settlement[]): Promise<void> {
-    const { nextMs } = await statement(() => settle(db, now, endpointId, batch))
+    const { recorded, nextMs } = await statement(() => settle(db, now, endpointId, batch))
+    // Recorded before, by a statement whose answer got lost: only the database knows what it planned.
+    if (recorded < batch.length) mustPlan = true
     if (nextMs !== null) await wakeAt(clock() + nextMs)
   }
 
@@ -159,13 +182,14 @@ export function createSender(ctx: SystemCtx, { endpointId, ports, wakeAt }: Opti
   }
 
   function report() {
-    const { wakes, claimed, firstAttemptMs, outcomes } = tally
+    const { claimed, suppressed, rescuing, firstAttemptMs, outcomes } = tally
     tally = newTally()
     log.info('webhook_attempts', {
       endpoint: endpointId,
       ...outcomes,
       ...(claimed > 0 && { first_attempt_ms: Math.round(firstAttemptMs) }),
-      duplicates_suppressed: Math.max(0, wakes - claimed),
+      duplicates_suppressed: suppressed + Number(claimed === 0 && !rescuing),
+      ...(rescuing && { sweeper_rescued: claimed }),
       ...(breaker.isOpen(clock()) && { breaker: 'open' }),
     })
   }

@@ -36,11 +36,14 @@ export interface Claimed {
   failingSince: number | null
 }
 
-/** Longer than an attempt can take with the statements around it: name, answer, record. */
+/** Longer than an attempt takes whose statements are answered in time: name, answer, record. */
 const LEASE_MS = 35_000
 
 const epochMs = (value: SQL) => sql`(extract(epoch from ${value}) * 1000)::float8`
 const ms = (value: number | SQL) => sql`${value} * interval '1 millisecond'`
+
+/** A retry that is overdue by this is no longer put behind first attempts: else, where they keep coming, it never came. */
+const RETRY_PATIENCE_MS = 60_000
 
 /**
  * Leases up to `count` due deliveries of the endpoint, first attempts before retries. With the same `claim` it may be
@@ -53,13 +56,18 @@ export async function claimDue(
   claim: string,
   count: number,
 ): Promise<Claimed[]> {
+  const free = sql`d.status = 'pending' and d.next_at <= ${now}
+    and (d.lease_until is null or d.lease_until <= ${now} or d.claim = ${claim})`
+  // Each along its own part of the index, so that a backlog need not be sorted.
+  const oldest = (which: SQL) => sql`(select d.id from ${webhookDeliveries} d
+    where d.endpoint_id = ${endpointId} and ${which} and ${free} order by d.next_at limit ${count})`
   const { rows } = await db.execute(sql`
-    with due as (
-      select d.id, d.claim as before from ${webhookDeliveries} d
-      where d.endpoint_id = ${endpointId} and d.status = 'pending' and d.next_at <= ${now}
-        and (d.lease_until is null or d.lease_until <= ${now} or d.claim = ${claim})
-      order by (d.attempt > 1), d.next_at
-      limit ${count} for update skip locked
+    with candidates as (${oldest(sql`not (d.attempt > 1)`)} union all ${oldest(sql`(d.attempt > 1)`)}),
+    due as (
+      select d.id, d.claim as before from candidates join ${webhookDeliveries} d using (id)
+      where ${free}
+      order by (d.attempt > 1 and d.next_at > ${now} - ${ms(RETRY_PATIENCE_MS)}), d.next_at
+      limit ${count} for update of d skip locked
     )
     update ${webhookDeliveries} d
     set claim = ${claim}, lease_until = ${now} + ${ms(LEASE_MS)},
@@ -111,7 +119,7 @@ export async function settle(
     ), done as (
       update ${webhookDeliveries} d
       set status = r.status, claim = null, lease_until = null,
-        claims = d.claims - case when r.status = 'pending' and r."delayMs" is null then 1 else 0 end,
+        claims = d.claims - case when r.status = 'pending' then 1 else 0 end,
         next_at = case when r.status = 'pending' and r."delayMs" is not null then ${now} + ${ms(sql`r."delayMs"`)} else d.next_at end,
         response_code = coalesce(r.code, 0), response_headers = coalesce(r.headers, '{}'), response_body = coalesce(r.body, ''),
         error_code = r."errorCode", error_message = r."errorMessage",
@@ -120,9 +128,9 @@ export async function settle(
       where d.id = r.id and d.endpoint_id = e.id and d.claim = r.claim and d.status = 'pending'
       returning d.message_id, d.event_id, d.endpoint_id, d.trigger, d.attempt, d.status, r."delayMs", e.enabled
     ), retries as (
-      insert into ${webhookDeliveries} (message_id, event_id, endpoint_id, trigger, attempt, status, next_at, created_at)
+      insert into ${webhookDeliveries} (message_id, event_id, endpoint_id, trigger, attempt, status, error_code, next_at, created_at)
       select message_id, event_id, endpoint_id, trigger, attempt + 1, case when enabled then 'pending' else 'skipped' end,
-        ${now} + ${ms(sql`"delayMs"`)}, ${now}
+        case when enabled then null else 'endpoint_disabled' end, ${now} + ${ms(sql`"delayMs"`)}, ${now}
       from done where status = 'failure' and "delayMs" is not null
       on conflict do nothing
     ), outcome as (
@@ -145,17 +153,23 @@ export async function nextDueMs(db: Runner, now: SQL, endpointId: string): Promi
   return typeof value === 'number' ? value : undefined
 }
 
+export interface Disabling {
+  reason: string
+  /** Where the answer came from: an endpoint that has another URL by now is spared. */
+  url: string
+  /** Only if no attempt has succeeded for so long; 0 for whatever it did. */
+  failingForMs: number
+  requestId: string
+}
+
 /** No event reaches the endpoint any more; what is pending is skipped, but for attempts that are being made. */
-export async function disable(
-  db: Runner,
-  now: SQL,
-  endpointId: string,
-  reason: string,
-  requestId: string,
-): Promise<void> {
-  await db.execute(sql`
+export async function disable(db: Runner, now: SQL, endpointId: string, disabling: Disabling): Promise<boolean> {
+  const { reason, url, failingForMs, requestId } = disabling
+  const { rows } = await db.execute(sql`
     with endpoint as (
-      update ${webhookEndpoints} set enabled = false where id = ${endpointId} and enabled
+      update ${webhookEndpoints} set enabled = false
+      where id = ${endpointId} and enabled and url = ${url}
+        and (${failingForMs}::float8 = 0 or failing_since <= ${now} - ${ms(failingForMs)})
       returning id, organization_id, project_ref
     ), skipped as (
       update ${webhookDeliveries} d set status = 'skipped', error_code = 'endpoint_disabled'
@@ -163,7 +177,9 @@ export async function disable(
     )
     insert into ${auditLog} (action, organization_id, project_ref, detail, request_id, created_at)
     select 'webhook.endpoint.disable', organization_id, project_ref, json_build_object('endpoint', id, 'reason', ${reason}::text),
-      ${requestId}, ${now} from endpoint`)
+      ${requestId}, ${now} from endpoint
+    returning id`)
+  return rows.length > 0
 }
 
 /** The pending deliveries of an endpoint that no sender holds. */
@@ -176,7 +192,7 @@ export async function overdueEndpoints(
   now: SQL,
   { graceMs, after, count }: { graceMs: number; after: string; count: number },
 ): Promise<string[]> {
-  // From one endpoint with pending rows to the next along the index: rows that wait for later cost nothing.
+  // From one endpoint with pending rows to the next along the index, and in it straight to what is due.
   const { rows } = await db.execute(sql`
     with recursive waiting(id) as (
       (select endpoint_id from ${webhookDeliveries} where status = 'pending' and endpoint_id > ${after} order by endpoint_id limit 1)
@@ -186,13 +202,15 @@ export async function overdueEndpoints(
       from waiting where waiting.id is not null
     )
     select id from waiting where id is not null and exists (
-      select from ${webhookDeliveries} d where d.next_at <= ${now} - ${ms(graceMs)} and ${unclaimedOf(sql`waiting.id`, now)})
+      select from ${webhookDeliveries} d where (d.attempt > 1) in (false, true) and d.next_at <= ${now} - ${ms(graceMs)}
+        and ${unclaimedOf(sql`waiting.id`, now)})
     limit ${count}`)
   return rows.map(({ id }) => id as string)
 }
 
 export interface Backlog {
   due: number
+  /** Of endpoints that do not fail: those of the others wait for their receivers, not for us. */
   oldestDueMs: number
 }
 
@@ -201,8 +219,11 @@ const COUNTED_MAX = 100_000
 /** What is due now; counted up to 100,000. */
 export async function backlog(db: Runner, now: SQL): Promise<Backlog> {
   const { rows } = await db.execute(sql`
-    select count(*)::int as due, coalesce(${epochMs(sql`${now} - min(next_at)`)}, 0) as "oldestDueMs"
-    from (select next_at from ${webhookDeliveries} where status = 'pending' and next_at <= ${now} limit ${COUNTED_MAX}) due`)
+    select count(*)::int as due,
+      coalesce(${epochMs(sql`${now} - min(next_at) filter (where e.failing_since is null)`)}, 0) as "oldestDueMs"
+    from (select endpoint_id, next_at from ${webhookDeliveries}
+      where status = 'pending' and next_at <= ${now} limit ${COUNTED_MAX}) due
+    join ${webhookEndpoints} e on e.id = due.endpoint_id`)
   const [row] = rows as unknown as [Backlog]
   return row
 }

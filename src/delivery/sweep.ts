@@ -11,23 +11,23 @@ const FIRST_ID = '00000000-0000-0000-0000-000000000000'
 /** Wakes the sender of every endpoint that has overdue deliveries: whatever became of its messages, alarms and senders. */
 export async function wakeOverdue(ctx: SystemCtx): Promise<number> {
   const { db, databaseNow: now } = ctx
-  let rescued = 0
+  let overdue = 0
   let page: string[] = []
   do {
     page = await overdueEndpoints(db, now, { graceMs: GRACE_MS, after: page.at(-1) ?? FIRST_ID, count: PAGE })
-    rescued += page.length
+    overdue += page.length
     await send(
       ctx,
-      page.map((endpointId) => ({ type: 'webhook', endpointId })),
+      page.map((endpointId) => ({ type: 'webhook', endpointId, swept: true })),
     )
   } while (page.length === PAGE)
-  if (rescued > 0) await report(ctx, rescued)
-  return rescued
+  if (overdue > 0) await report(ctx, overdue)
+  return overdue
 }
 
-async function report({ db, databaseNow: now, log }: SystemCtx, rescued: number): Promise<void> {
+async function report({ db, databaseNow: now, log }: SystemCtx, endpoints: number): Promise<void> {
   const { due, oldestDueMs } = await backlog(db, now)
-  const fields = { due, oldest_pending_age_s: Math.round(oldestDueMs / 1000), sweeper_rescued: rescued }
+  const fields = { due, oldest_pending_age_s: Math.round(oldestDueMs / 1000), endpoints_overdue: endpoints }
   if (oldestDueMs > LATE_MS) log.error('webhooks_late', fields)
   else log.info('webhook_sweep', fields)
 }

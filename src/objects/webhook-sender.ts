@@ -14,9 +14,9 @@ export class WebhookSender extends DurableObject<Bindings> {
   #sender: Sender | undefined
 
   /** Returns at once: attempts may take long, and who wakes has others to wake. */
-  async wake(endpointId: string): Promise<void> {
+  async wake(endpointId: string, { swept = false } = {}): Promise<void> {
     if (!this.#sender) await this.ctx.storage.put(ENDPOINT, endpointId)
-    void this.#senderOf(endpointId).wake()
+    void this.#senderOf(endpointId).wake({ swept })
   }
 
   override async alarm(): Promise<void> {

@@ -201,7 +201,7 @@ async function finish(ctx: SystemCtx, task: Task, { state, project }: Outcome): 
       .from(projects)
       .innerJoin(organizations, eq(organizations.id, projects.organizationId))
       .where(eq(projects.ref, task.projectRef))
-      .for('update', { of: projects })
+      .for('no key update', { of: projects })
     if (!before) throw new Error(`the project ${task.projectRef} has no row`)
     await tx
       .update(projects)

@@ -130,7 +130,11 @@ async function startTask(ctx: Ctx, { tx, enqueue }: Mutation, ref: string, kind:
 }
 
 async function lockStatus({ tx }: Mutation, ref: string): Promise<ProjectStatus | undefined> {
-  const [row] = await tx.select({ status: projects.status }).from(projects).where(eq(projects.ref, ref)).for('update')
+  const [row] = await tx
+    .select({ status: projects.status })
+    .from(projects)
+    .where(eq(projects.ref, ref))
+    .for('no key update')
   return row?.status
 }
 

@@ -1,4 +1,4 @@
-import { and, asc, desc, eq, gt, gte, inArray, isNull, lt, or, sql } from 'drizzle-orm'
+import { and, asc, desc, eq, getTableColumns, gt, gte, inArray, isNull, lt, or, sql } from 'drizzle-orm'
 import type * as z from 'zod'
 import { newTimedId } from '../../db/id.ts'
 import { mutate } from '../../db/mutate.ts'
@@ -19,9 +19,16 @@ interface Row {
   event: typeof webhookEvents.$inferSelect
 }
 
+/** A list shows so much of each answer's body, in characters; a delivery read by itself shows it whole. */
+const LISTED_BODY_MAX = 4_096
+const listed = {
+  ...getTableColumns(webhookDeliveries),
+  responseBody: sql<string>`left(${webhookDeliveries.responseBody}, ${LISTED_BODY_MAX})`,
+}
+
 const select = ({ db }: Ctx) =>
   db
-    .select({ delivery: webhookDeliveries, event: webhookEvents })
+    .select({ delivery: listed, event: webhookEvents })
     .from(webhookDeliveries)
     .innerJoin(webhookEvents, eq(webhookEvents.id, webhookDeliveries.eventId))
 
@@ -121,12 +128,14 @@ export async function retryDelivery(ctx: Ctx, owner: Owner, id: string) {
   if (!enabled) throw new ApiError('bad_request.endpoint.test.disabled')
   const { messageId, eventId, endpointId, attempt } = delivery
   await mutate(ctx, async ({ tx, enqueue, trace }) => {
-    await tx.execute(sql`
+    const { rows } = (await tx.execute(sql`
       insert into ${webhookDeliveries} as d (message_id, event_id, endpoint_id, trigger, attempt, next_at, created_at)
       select ${messageId}, ${eventId}, e.id, 'retry', ${attempt + 1}, ${ctx.databaseNow}, ${ctx.databaseNow}
       from ${webhookEndpoints} e where e.id = ${endpointId} for key share of e
       on conflict (message_id) where status = 'pending'
-      do update set next_at = least(d.next_at, excluded.next_at)`)
+      do update set next_at = least(d.next_at, excluded.next_at)
+      returning id`)) as unknown as { rows: unknown[] }
+    if (rows.length === 0) throw new ApiError('not_found.delivery')
     enqueue({ type: 'webhook', endpointId })
     await trace({ ...subjectOf(owner), action: 'webhook.delivery.retry', detail: { delivery: id } })
   })

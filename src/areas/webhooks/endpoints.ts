@@ -1,10 +1,11 @@
 import { and, asc, count, eq, sql } from 'drizzle-orm'
 import type * as z from 'zod'
+import { hashToken } from '../../auth/token.ts'
 import { newTimedId } from '../../db/id.ts'
 import { type Mutation, mutate } from '../../db/mutate.ts'
 import { type OldSecret, webhookDeliveries, webhookEndpoints } from '../../db/schema/index.ts'
 import { sealedFor } from '../../delivery/attempt.ts'
-import { checkDestination, urlProblem } from '../../delivery/destination.ts'
+import { checkDestination } from '../../delivery/destination.ts'
 import { rulesOf } from '../../delivery/ports.ts'
 import { unclaimedOf } from '../../delivery/store.ts'
 import type { Ctx } from '../../env.ts'
@@ -108,12 +109,13 @@ export async function updateEndpoint(ctx: Ctx, owner: Owner, id: string, { data 
       .for('no key update')
     if (!before) throw new ApiError('not_found.endpoint')
     const changes = {
-      ...(url !== undefined && { url }),
+      ...(url !== undefined && { url, failingSince: null }),
       ...(enabled !== undefined && { enabled, failingSince: null }),
       ...(description !== undefined && { description }),
       ...(event_types && { eventTypes: typesOf(event_types) }),
       ...(sealedHeaders !== undefined && { sealedHeaders }),
-      ...(sealedSecret !== undefined && { sealedSecret, oldSecrets: replaced(ctx, before) }),
+      ...(sealedSecret !== undefined &&
+        !(await isSecretOf(ctx, before, signing_secret)) && { sealedSecret, oldSecrets: replaced(ctx, before) }),
     }
     if (Object.keys(changes).length === 0) return before
     const [after] = await tx.update(webhookEndpoints).set(changes).where(eq(webhookEndpoints.id, id)).returning()
@@ -150,10 +152,7 @@ const deleteWhere = (ctx: Ctx, owner: Owner, id?: string): Promise<Endpoint[]> =
   })
 
 async function requireDestination(ctx: Ctx, url: string): Promise<void> {
-  const rules = rulesOf(ctx)
-  const problem = urlProblem(url, rules)
-  if (problem) throw invalidUrl(problem)
-  const verdict = await checkDestination(url, rules)
+  const verdict = await checkDestination(url, rulesOf(ctx))
   if (verdict.kind === 'allowed') return
   if (verdict.kind === 'unavailable')
     throw new ApiError('service_unavailable.name_resolution', { cause: verdict.reason })
@@ -186,6 +185,12 @@ function replaced({ config, now }: Ctx, { sealedSecret, oldSecrets }: Endpoint):
   const at = now().getTime()
   const until = at + config.WEBHOOK_ROTATION_HOURS * HOUR_MS
   return [{ sealed: sealedSecret, until }, ...oldSecrets].filter((old) => old.until > at).slice(0, OLD_SECRETS_MAX)
+}
+
+/** The same secret once more is no change: it would only be signed with twice. */
+async function isSecretOf({ config }: Ctx, { id, sealedSecret }: Endpoint, secret = ''): Promise<boolean> {
+  const known = await unseal(config.ENCRYPTION_KEY, sealedSecret, sealedFor(id, 'secret'))
+  return (await hashToken(known)) === (await hashToken(secret))
 }
 
 const sealSecret = ({ config }: Ctx, id: string, secret: string) =>
