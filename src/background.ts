@@ -2,9 +2,9 @@ import { buryProjectTask, runProjectTask, sendDueProjectTasks } from './areas/pr
 import { heartbeats } from './db/schema/index.ts'
 import { purgeExpired } from './delivery/purge.ts'
 import { wakeOverdue } from './delivery/sweep.ts'
+import { wakeSender } from './delivery/wake.ts'
 import type { SystemCtx } from './env.ts'
 import type { Handlers } from './queue/consume.ts'
-import type { Message } from './queue/message.ts'
 import type { Duties } from './queue/sweep.ts'
 
 export const handlers: Handlers = {
@@ -12,7 +12,7 @@ export const handlers: Handlers = {
     run: (ctx, { id }) => runProjectTask(ctx, id),
     bury: (ctx, { id }) => buryProjectTask(ctx, id),
   },
-  webhook: { run: (ctx, message) => wakeSender(ctx, message) },
+  webhook: { run: wakeSender },
   heartbeat: { run: (ctx, { at }) => recordHeartbeat(ctx, new Date(at)) },
 }
 
@@ -29,8 +29,3 @@ export const duties: Duties = {
 async function recordHeartbeat({ db }: SystemCtx, at: Date): Promise<void> {
   await db.insert(heartbeats).values({ name: 'queue', at }).onConflictDoUpdate({ target: heartbeats.name, set: { at } })
 }
-
-const wakeSender = ({ bindings: { WEBHOOK_SENDERS: senders } }: SystemCtx, { endpointId, swept }: Wake) =>
-  senders.get(senders.idFromName(endpointId)).wake(endpointId, { swept })
-
-type Wake = Extract<Message, { type: 'webhook' }>

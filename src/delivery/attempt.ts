@@ -28,12 +28,18 @@ export interface Answer {
 
 export type FailureCode = 'timeout' | 'connection_failed' | 'destination_refused' | 'name_not_resolved' | 'sender_died'
 
+const PREPARED_MS_MAX = 8_000
+
 export async function attempt(ctx: SystemCtx, ports: Ports, delivery: Claimed, sentAt: number): Promise<Outcome> {
+  const startedAt = ctx.now().getTime()
   const verdict = await checkDestination(delivery.url, ports.rules)
   if (verdict.kind === 'unavailable') return { kind: 'postponed', reason: verdict.reason }
   if (verdict.kind === 'refused') return failed('destination_refused', verdict.reason)
   if (verdict.kind === 'unresolved') return failed('name_not_resolved', verdict.reason)
   const request = await requestOf(ctx, delivery, sentAt)
+  // Beyond it the lease could end before the answer comes, and somebody else would send it too.
+  if (ctx.now().getTime() - startedAt > PREPARED_MS_MAX)
+    return { kind: 'postponed', reason: 'it took too long to begin' }
   const timeoutMs = ctx.config.WEBHOOK_TIMEOUT_SECONDS * 1000
   const signal = ports.timeout(timeoutMs)
   try {

@@ -5,9 +5,12 @@ import type { Claimed, Settlement } from './store.ts'
 const SLOTS = 4
 /** A claimed delivery that has not been started by then is given back, so that a disabled endpoint gets no late ones. */
 const STALE_MS = 1_000
-/** Attempts as quick as this on average let more be claimed at once, so that a statement serves many deliveries. */
-const QUICK_MS = 25
-const CLAIM_MAX = 32
+/** What an attempt is taken to last before the first one has ended. */
+const ATTEMPT_MS = 25
+/** Not more than can be started before they are stale, so that one statement serves many deliveries of a quick receiver. */
+const CLAIM_MAX = 64
+/** One statement records so many, or what there is when nothing more waits to be sent. */
+const SETTLED_MIN = 16
 /** So many are claimed in one round. */
 const ROUND_MAX = 1_000
 /** What one statement records is bounded by the size of the answers too: in characters of their bodies. */
@@ -26,7 +29,7 @@ interface Round {
   settle(batch: readonly Settlement[]): Promise<void>
 }
 
-export const newDemand = () => ({ open: false, attemptMs: QUICK_MS })
+export const newDemand = () => ({ open: false, attemptMs: ATTEMPT_MS })
 
 /**
  * Claims, sends and records at the same time until nothing is due, each statement for as many deliveries as there are by then.
@@ -55,7 +58,8 @@ export function runRound({ clock, breaker, demand, claim, send, settle }: Round)
     function pump(): void {
       while (waiting.length > 0 && mustGiveBack()) giveBack(waiting.shift() as Claimed)
       while (waiting.length > 0 && maySend()) void start(waiting.shift() as Claimed)
-      if (results.length > 0 && settling === 0) void record(takeBatch(results))
+      if (settling === 0 && (results.length >= SETTLED_MIN || (results.length > 0 && waiting.length === 0)))
+        void record(takeBatch(results))
       if (waiting.length === 0 && mayClaim()) void claimMore()
       if (sending > 0 || claiming || settling > 0) return
       if (failure === undefined) resolve(taken >= ROUND_MAX)
@@ -70,7 +74,8 @@ export function runRound({ clock, breaker, demand, claim, send, settle }: Round)
     async function claimMore() {
       claiming = true
       demand.open = false
-      const count = demand.attemptMs < QUICK_MS && slots() > 1 ? CLAIM_MAX : slots() - sending
+      const startable = Math.floor((SLOTS * STALE_MS) / 2 / Math.max(1, demand.attemptMs))
+      const count = slots() > 1 ? Math.max(slots() - sending, Math.min(CLAIM_MAX, startable)) : 1
       try {
         const claimed = await claim(count)
         claimedAt = clock()

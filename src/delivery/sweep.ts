@@ -1,6 +1,7 @@
 import type { SystemCtx } from '../env.ts'
 import { send } from '../queue/send.ts'
 import { backlog, overdueEndpoints } from './store.ts'
+import { type Wake, wakeSender } from './wake.ts'
 
 /** A message may still be on its way; sooner than that a sweep would only send doubles. */
 const GRACE_MS = 5_000
@@ -16,10 +17,9 @@ export async function wakeOverdue(ctx: SystemCtx): Promise<number> {
   do {
     page = await overdueEndpoints(db, now, { graceMs: GRACE_MS, after: page.at(-1) ?? FIRST_ID, count: PAGE })
     overdue += page.length
-    await send(
-      ctx,
-      page.map((endpointId) => ({ type: 'webhook', endpointId, swept: true })),
-    )
+    const wakes = page.map((endpointId): Wake => ({ type: 'webhook', endpointId, swept: true }))
+    // A queue that takes nothing stops nothing.
+    for (const wake of await send(ctx, wakes)) await wakeSender(ctx, wake)
   } while (page.length === PAGE)
   if (overdue > 0) await report(ctx, overdue)
   return overdue

@@ -1,0 +1,33 @@
+import { beforeAll, describe, expect, inject, test } from 'vitest'
+import { withDatabase } from './faults/cluster.ts'
+import { randomPass, singlePass } from './faults/passes.ts'
+import { createReport, type Report } from './faults/report.ts'
+
+const SEEDS = 100
+
+describe('whatever happens, no delivery is lost, invented or sent to the wrong endpoint', () => {
+  let report: Report
+  let places = 0
+
+  beforeAll(async () => {
+    report = createReport()
+    await withDatabase(inject('adminUrl'), async (ground) => {
+      places = await singlePass({ ...ground, report }, ['kill'])
+      const seeds = Array.from({ length: SEEDS }, (_, i) => i + 1)
+      await randomPass({ ...ground, report }, seeds)
+    })
+  }, 120_000)
+
+  test(`one death at each place of a small story, and ${SEEDS} random ones (F48): every oracle holds`, () => {
+    expect(report.violations).toEqual([])
+    expect(places).toBeGreaterThan(200)
+    expect(report.totals).toMatchObject({ runs: 2 + places + SEEDS, lost: 0, phantom: 0, wrongEndpoint: 0 })
+  })
+
+  test('somebody died at nearly every point, before and after it was done', () => {
+    expect(report.unknown()).toEqual([])
+    // Where a sweep finds something overdue no death was planned; `npm run test:faults` comes to these too.
+    expect(report.unkilled().every((name) => name.startsWith('database: backlog'))).toBe(true)
+    expect(report.pointCount()).toBeGreaterThanOrEqual(30)
+  })
+})

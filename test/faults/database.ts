@@ -1,0 +1,114 @@
+import { randomBytes } from 'node:crypto'
+import { sql } from 'drizzle-orm'
+import { drizzle } from 'drizzle-orm/node-postgres'
+import pg from 'pg'
+import { migrateControlDatabase } from '../../dev/control-database.ts'
+import type { Db } from '../../src/db/client.ts'
+import { counted } from './quiet.ts'
+import type { Instance, World } from './world.ts'
+
+type Row = Record<string, unknown>
+
+export interface Database {
+  url: string
+  client: pg.Client
+  /** What the simulation itself asks, in no simulated time. */
+  query<T = Row>(text: string, values?: unknown[]): Promise<T[]>
+  drop(): Promise<void>
+}
+
+/** A control database of its own on the cluster, so that nobody else's sweeper sees its rows. */
+export async function createDatabase(adminUrl: string): Promise<Database> {
+  const name = `faults_${randomBytes(6).toString('hex')}`
+  await once(adminUrl, `create database ${name}`)
+  const url = new URL(adminUrl)
+  url.pathname = `/${name}`
+  await migrateControlDatabase(url.href)
+  const client = new pg.Client({ connectionString: url.href })
+  await client.connect()
+  // Two transactions of the simulation that wait for each other would wait forever: only one of them runs at a time.
+  await client.query(`alter database ${name} set lock_timeout = '40ms'`)
+  await client.query(`set lock_timeout = '40ms'`)
+  return {
+    url: url.href,
+    client,
+    query: async <T>(text: string, values?: unknown[]) => (await counted(client.query(text, values))).rows as T[],
+    async drop() {
+      await client.end()
+      await once(adminUrl, `drop database ${name} with (force)`)
+    },
+  }
+}
+
+async function once(url: string, statement: string): Promise<void> {
+  const client = new pg.Client({ connectionString: url })
+  await client.connect()
+  try {
+    await client.query(statement)
+  } finally {
+    await client.end()
+  }
+}
+
+/** Stands in a statement's parameters for the database's clock at the moment at which it is executed. */
+const NOW = '@simulated now'
+export const databaseNow = sql`${NOW}::timestamptz`
+
+/** What a statement is for, told by what only this one says. */
+const STATEMENTS: readonly (readonly [point: string, mark: RegExp])[] = [
+  ['claim', /set claim =/],
+  ['settle', /json_to_recordset/],
+  ['next due', /greatest\(/],
+  ['overdue', /recursive waiting/],
+  ['disable', /webhook\.endpoint\.disable/],
+  ['backlog', /"oldestDueMs"/],
+  ['publish', /insert into "webhook_events"/],
+  ['audit', /insert into "audit_log"/],
+  ['begin', /^begin/],
+  ['commit', /^commit/],
+  ['rollback', /^rollback/],
+]
+export const pointOf = (text: string) => STATEMENTS.find(([, mark]) => mark.test(text))?.[0] ?? 'statement'
+
+const LOCK_NOT_AVAILABLE = '55P03'
+
+const names = new Map<string, string>()
+function nameOf(text: string): string {
+  const known = names.get(text)
+  if (known) return known
+  const name = `s${names.size}`
+  names.set(text, name)
+  return name
+}
+
+interface Query {
+  text: string
+  [setting: string]: unknown
+}
+
+/** Sees what was executed, whether its answer arrives or not. */
+export type Witness = (done: { instance: Instance; point: string; rows: Record<string, unknown>[] }) => void
+
+/** The database as one instance sees it: each statement is a call, executed on a real connection. */
+export function connect(world: World, { client }: Database, instance: Instance, witness: Witness): Db {
+  const query = (config: Query, params: unknown[]) => {
+    const point = pointOf(config.text)
+    return world.call(instance, `database: ${point}`, '', async () => {
+      const now = new Date(world.now()).toISOString()
+      const values = params.map((value) => (value === NOW ? now : value))
+      try {
+        const value = await counted(client.query({ ...config, name: nameOf(config.text), values }))
+        witness({ instance, point, rows: value.rows })
+        return { value }
+      } catch (error) {
+        world.note(`   ${error}`)
+        instance.faultedAt.push(world.now())
+        // A lock that another transaction of the simulation holds: waiting for it would stop the simulation.
+        const { code = '' } = error as { code?: string }
+        if (code !== LOCK_NOT_AVAILABLE) world.broken(`${point}: ${error}`)
+        return { error }
+      }
+    })
+  }
+  return drizzle({ client: { query } as unknown as pg.Client }) as unknown as Db
+}

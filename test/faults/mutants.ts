@@ -1,0 +1,191 @@
+// biome-ignore-all lint/suspicious/noTemplateCurlyInString: these are pieces of source
+export interface Mutant {
+  name: string
+  file: string
+  find: string
+  replace: string
+  /** What must notice: the simulation, or the stress with connections in parallel. */
+  by: 'simulation' | 'stress'
+}
+
+const STORE = 'src/delivery/store.ts'
+const SENDER = 'src/delivery/sender.ts'
+const ROUND = 'src/delivery/round.ts'
+const OUTCOME = 'src/delivery/outcome.ts'
+const PUBLISH = 'src/events/publish.ts'
+const MUTATE = 'src/db/mutate.ts'
+
+const simulated = (name: string, file: string, find: string, replace: string): Mutant => ({
+  name,
+  file,
+  find,
+  replace,
+  by: 'simulation',
+})
+const stressed = (name: string, file: string, find: string, replace: string): Mutant => ({
+  ...simulated(name, file, find, replace),
+  by: 'stress',
+})
+
+/** Each takes one guard away. */
+export const MUTANTS: readonly Mutant[] = [
+  simulated(
+    'a claim respects the lease',
+    STORE,
+    '(d.lease_until is null or d.lease_until <= ${now} or d.claim = ${claim})',
+    'true',
+  ),
+  simulated(
+    'a claim takes what is pending alone',
+    STORE,
+    "const free = sql`d.status = 'pending' and",
+    'const free = sql`',
+  ),
+  simulated(
+    'a claim waits for the time of the next attempt',
+    STORE,
+    "d.status = 'pending' and d.next_at <= ${now}",
+    "d.status = 'pending'",
+  ),
+  simulated(
+    'a lease ends',
+    STORE,
+    '(d.lease_until is null or d.lease_until <= ${now} or d.claim = ${claim})',
+    '(d.lease_until is null or d.claim = ${claim})',
+  ),
+  simulated('a result needs the claim that holds', STORE, 'd.claim = r.claim and', ''),
+  simulated('a result is recorded once', STORE, "d.claim = r.claim and d.status = 'pending'", 'true'),
+  simulated(
+    'a failed attempt plans the next one',
+    STORE,
+    'where status = \'failure\' and "delayMs" is not null',
+    'where false',
+  ),
+  simulated(
+    'the next attempt keeps the id',
+    STORE,
+    'select message_id, event_id, endpoint_id, trigger, attempt + 1',
+    'select uuidv7(), event_id, endpoint_id, trigger, attempt + 1',
+  ),
+  simulated('attempts are counted', STORE, 'trigger, attempt + 1, case', 'trigger, attempt, case'),
+  simulated(
+    'a disabled endpoint gets no next attempt',
+    STORE,
+    "case when enabled then 'pending' else 'skipped' end",
+    "'pending'",
+  ),
+  simulated(
+    'a claimed delivery of a disabled endpoint is skipped',
+    SENDER,
+    "if (!delivery.enabled) return { kind: 'skipped' }",
+    '',
+  ),
+  simulated('what was not started in time is given back', ROUND, 'clock() - claimedAt > STALE_MS', 'false'),
+  simulated(
+    '410 disables the endpoint',
+    SENDER,
+    'disabling !== undefined && (await disableBecause(disabling))',
+    'false',
+  ),
+  simulated(
+    'what failed on our side is not charged',
+    OUTCOME,
+    "status: 'pending', delayMs: POSTPONED_MS",
+    "status: 'failure', errorCode: 'internal'",
+  ),
+  simulated(
+    'the sender wakes itself for the next attempt',
+    SENDER,
+    'if (nextMs !== null) await wakeAt(clock() + nextMs)',
+    '',
+  ),
+  simulated(
+    'a sender that the database failed wakes again',
+    SENDER,
+    'await wakeAt(clock() + restMs).catch(() => {})',
+    '',
+  ),
+  simulated('the breaker opens', 'src/delivery/breaker.ts', 'if (failures >= FAILURES) until = now + OPEN_MS', ''),
+  simulated(
+    'the fifth attempt is the last',
+    'src/delivery/schedule.ts',
+    'if (base === undefined) return undefined',
+    'if (base === undefined) return 1000',
+  ),
+  simulated(
+    'a next attempt is not early',
+    'src/delivery/schedule.ts',
+    'Math.max(jittered, wished)',
+    'Math.max(jittered / 2, wished)',
+  ),
+  simulated(
+    'only 2xx is a success',
+    'src/delivery/capture.ts',
+    'return code >= 200 && code <= 299',
+    'return code >= 200 && code <= 399',
+  ),
+  simulated(
+    'the sweeper finds what is overdue',
+    STORE,
+    'limit ${count}`)\n  return rows.map(({ id }) => id as string)',
+    'limit 0`)\n  return rows.map(({ id }) => id as string)',
+  ),
+  simulated(
+    'the sweeper wakes the senders',
+    'src/delivery/sweep.ts',
+    'await send(',
+    'await Promise.resolve(undefined && ',
+  ),
+  simulated(
+    'the event is in the transaction',
+    MUTATE,
+    'await publish(tx, event',
+    'await publish(ctx.db as unknown as typeof tx, event',
+  ),
+  simulated(
+    'the event goes out at all',
+    MUTATE,
+    'const endpoints = await publish(tx, event, {',
+    'const endpoints = await (async (..._: unknown[]) => [] as string[])(tx, event, {',
+  ),
+  simulated('one event for each idempotency key', PUBLISH, '${event.idempotencyKey ?? null}', '${null}'),
+  simulated('disabled endpoints get no event', PUBLISH, 'and e.enabled and', 'and'),
+  simulated(
+    "other projects' endpoints get no event",
+    PUBLISH,
+    'and (e.project_ref is null or e.project_ref = ${projectRef}::text)',
+    '',
+  ),
+  simulated(
+    "other organizations' endpoints get no event",
+    PUBLISH,
+    'where e.organization_id = ${organization.id} and',
+    'where',
+  ),
+  simulated(
+    'endpoints get the types that they asked for',
+    PUBLISH,
+    "and e.event_types && array[${type}, '*']::text[]",
+    '',
+  ),
+  simulated(
+    'old secrets sign for their grace alone',
+    'src/delivery/attempt.ts',
+    '...[delivery.sealedSecret, ...valid]',
+    '...valid',
+  ),
+  simulated(
+    'one pending delivery for each message',
+    'src/areas/webhooks/deliveries.ts',
+    "on conflict (message_id) where status = 'pending'\n      do update set next_at = least(d.next_at, excluded.next_at)",
+    '',
+  ),
+  stressed('two claims do not wait for each other', STORE, 'for update of d skip locked', ''),
+  stressed('an endpoint that is being deleted gets no event', PUBLISH, 'for key share of e', ''),
+  stressed(
+    'results and a deletion lock in the same order',
+    STORE,
+    'where id = ${endpointId} for key share',
+    'where id = ${endpointId}',
+  ),
+]

@@ -1,0 +1,72 @@
+import { spawn } from 'node:child_process'
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { fileURLToPath } from 'node:url'
+import { parseArgs } from 'node:util'
+import { guardChildren } from '../../dev/guard.ts'
+import { startPostgres } from '../../dev/postgres.ts'
+import { MUTANTS, type Mutant } from './mutants.ts'
+
+const ROOT = fileURLToPath(new URL('../..', import.meta.url))
+const PARALLEL = 2
+const SECONDS_MAX = 240
+
+const { values } = parseArgs({ options: { only: { type: 'string', default: '' } } })
+
+interface Verdict {
+  mutant: Mutant
+  caught: boolean
+  how: string
+}
+
+/** Runs the tests on a source without the guard: they must fail, and by an oracle. */
+function tryOut(mutant: Mutant, adminUrl: string): Promise<Verdict> {
+  const what = mutant.by === 'stress' ? ['--stress'] : ['--brief', '--until-broken', '--seeds', '250']
+  const child = spawn(process.execPath, ['--import', './test/faults/mutate-hook.ts', 'test/faults/run.ts', ...what], {
+    cwd: ROOT,
+    env: { ...process.env, FAULTS_MUTANT: mutant.name, FAULTS_ADMIN_URL: adminUrl },
+    stdio: ['ignore', 'pipe', 'pipe'],
+  })
+  const impatient = setTimeout(() => child.kill(), SECONDS_MAX * 1000)
+  let output = ''
+  child.stdout.on('data', (text) => {
+    output += text
+  })
+  child.stderr.on('data', (text) => {
+    output += text
+  })
+  return new Promise((resolve) => {
+    child.on('close', (code) => {
+      clearTimeout(impatient)
+      const [how = output.trim().split('\n').at(-1) ?? ''] = /^O\d+ broken: .*$/m.exec(output) ?? []
+      resolve({ mutant, caught: code === 1 && how.startsWith('O'), how })
+    })
+  })
+}
+
+function gone({ file, find }: Mutant): boolean {
+  return !readFileSync(join(ROOT, file), 'utf8').includes(find)
+}
+
+guardChildren()
+const chosen = MUTANTS.filter(({ name }) => name.includes(values.only))
+const missing = chosen.filter(gone)
+for (const { name, file } of missing) console.log(`GONE      ${name}: ${file} no longer holds its text`)
+
+const folder = mkdtempSync(join(tmpdir(), 'pilothouse-mutants-'))
+const postgres = await startPostgres({ folder: join(folder, 'postgres'), durable: false })
+const waiting = chosen.filter((mutant) => !missing.includes(mutant))
+const survivors: string[] = []
+const work = async () => {
+  for (let mutant = waiting.shift(); mutant; mutant = waiting.shift()) {
+    const { caught, how } = await tryOut(mutant, postgres.url)
+    if (!caught) survivors.push(mutant.name)
+    console.log(`${caught ? 'caught  ' : 'SURVIVED'}  ${mutant.name.padEnd(56)}${how.slice(0, 100)}`)
+  }
+}
+await Promise.all(Array.from({ length: PARALLEL }, work))
+await postgres.stop()
+rmSync(folder, { recursive: true, force: true })
+console.log(`${chosen.length - missing.length - survivors.length} of ${chosen.length} guards are proven to be needed`)
+process.exitCode = survivors.length + missing.length > 0 ? 1 : 0

@@ -1,0 +1,86 @@
+import { type Evidence, type Row, succeeds } from './evidence.ts'
+
+const ATTEMPTS_MAX = 5
+
+/** O1. */
+export function everyEventCameOrSaysWhy(evidence: Evidence): void {
+  const { endpoints, rows, committed, eventCount, broken, labelOf, users, totals } = evidence
+  for (const change of committed) {
+    const events = [...users.publications.values()].filter(
+      (each) => each.change === change && eventCount.has(each.label),
+    )
+    if (events.length !== 1) broken('O1', `${change} was committed with ${events.length} events`)
+  }
+  for (const [label, count] of eventCount) if (count > 1) broken('O1', `${label} is ${count} events`)
+  for (const { label, change, wanted } of users.publications.values()) {
+    if (!committed.has(change) || !eventCount.has(label)) continue
+    for (const endpointId of wanted) {
+      const name = labelOf.get(endpointId) ?? endpointId
+      if (endpoints.get(name)?.states.at(-1)?.deleted ?? true) continue
+      const copies = rows.filter((row) => row.label === label && row.endpointId === endpointId)
+      const firsts = copies.filter(({ trigger, attempt }) => trigger === 'event' && attempt === 1)
+      if (firsts.length > 1) broken('O1', `${label} has ${firsts.length} copies for ${name}`)
+      if (came(evidence, name, copies)) continue
+      totals.lost += 1
+      const states = copies.map(({ attempt, status }) => `${attempt} ${status}`).join(', ')
+      broken('O1', `${label} never came to ${name} (${states || 'no row'})`)
+    }
+  }
+}
+
+/** To a receiver that took it, or to an end that the row explains. */
+function came(evidence: Evidence, endpoint: string, copies: Row[]): boolean {
+  const taken = evidence.ledger.some(
+    (post) => post.label === copies[0]?.label && post.endpoint === endpoint && succeeds(post),
+  )
+  if (taken && copies.some(({ status }) => status === 'success')) return true
+  return copies.some((row) => endsWithCause(evidence, row))
+}
+
+function endsWithCause({ endpoints, labelOf }: Evidence, row: Row): boolean {
+  const { trigger, attempt, status, errorCode, endpointId } = row
+  const states = endpoints.get(labelOf.get(endpointId) ?? '')?.states ?? []
+  const wasDisabled = states.some(({ enabled }) => !enabled)
+  if (status === 'skipped') return wasDisabled
+  if (status !== 'failure' || !errorCode) return false
+  return (trigger === 'event' && attempt === ATTEMPTS_MAX) || wasDisabled || errorCode === 'sender_died'
+}
+
+/** O2. */
+export function nothingButCommittedEvents({
+  committed,
+  eventCount,
+  broken,
+  labelOf,
+  ledger,
+  users,
+  totals,
+}: Evidence): void {
+  for (const { label, endpoint } of ledger) {
+    const publication = users.publications.get(label)
+    if (!publication || !committed.has(publication.change) || !eventCount.has(label)) {
+      totals.phantom += 1
+      broken('O2', `${endpoint} got ${label}, which was not committed`)
+    } else if (![...publication.wanted].some((id) => labelOf.get(id) === endpoint)) {
+      totals.wrongEndpoint += 1
+      broken('O2', `${endpoint} got ${label}, which is not for it`)
+    }
+  }
+  for (const label of eventCount.keys()) {
+    const change = users.publications.get(label)?.change ?? ''
+    if (!committed.has(change)) broken('O2', `the event ${label} was not committed`)
+  }
+}
+
+/** O4. */
+export function sameBytes({ broken, ledger }: Evidence): void {
+  for (const [messageId, posts] of Map.groupBy(ledger, (post) => post.messageId)) {
+    if (new Set(posts.map(({ bodyHash }) => bodyHash)).size > 1) broken('O4', `${messageId} came with several bodies`)
+    if (new Set(posts.map(({ endpoint }) => endpoint)).size > 1) broken('O4', `${messageId} came to several endpoints`)
+    if (!posts.every(({ body }) => JSON.parse(body).id === messageId)) broken('O4', `${messageId} is not in its body`)
+  }
+  for (const [, posts] of Map.groupBy(ledger, ({ endpoint, label }) => `${endpoint} ${label}`)) {
+    if (new Set(posts.map(({ messageId }) => messageId)).size > 1)
+      broken('O4', `${posts[0]?.label} came to ${posts[0]?.endpoint} under several ids`)
+  }
+}

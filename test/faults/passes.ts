@@ -1,0 +1,80 @@
+import type { Database } from './database.ts'
+import { calm, chaos, type Fault, type Plan, single, together } from './plan.ts'
+import { createRandom } from './random.ts'
+import type { Report } from './report.ts'
+import { backlogScript, randomScript, smallScript } from './scripts.ts'
+import { PUBLIC, type Simulation, simulate, type Tenants } from './simulate.ts'
+
+const FAULTS_MS = 90_000
+
+/** Everything random: users, receivers, queue, clocks and faults. */
+export function randomSimulation(seed: number): Simulation {
+  const random = createRandom(seed * 7919)
+  const queueFaults = {
+    drop: random.pick([0, 0, 0.1, 0.3, 1]),
+    duplicate: random.pick([0, 0.1, 0.5]),
+    late: random.pick([0, 0.05, 0.3]),
+    untilMs: FAULTS_MS,
+  }
+  const skewed = random.chance(0.25)
+  const resolverFails = random.chance(0.15)
+  return {
+    seed,
+    plan: chaos(random, { untilMs: FAULTS_MS }),
+    script: randomScript,
+    queueFaults,
+    busyMs: FAULTS_MS,
+    skewMs: (of) => (skewed ? of.whole(-600_000, 600_000) : 0),
+    resolve: (_host, world) =>
+      resolverFails && world.sinceStart() < FAULTS_MS && world.random.chance(0.5)
+        ? { kind: 'unavailable', reason: 'the resolver is down' }
+        : PUBLIC,
+  }
+}
+
+export const smallSimulation = (plan: Plan): Simulation => ({ seed: 1, plan, script: smallScript, busyMs: 20_000 })
+
+export const backlogSimulation: Simulation = { seed: 1, plan: calm, script: backlogScript, busyMs: 20_000 }
+
+interface Run {
+  database: Database
+  tenants: Tenants
+  report: Report
+}
+
+export async function randomPass({ database, tenants, report }: Run, seeds: Iterable<number>): Promise<void> {
+  for (const seed of seeds) {
+    if (report.isOver()) return
+    report.add(`--seed ${seed}`, await simulate(database, tenants, randomSimulation(seed)))
+  }
+}
+
+/** The small script, with one fault at each place that it comes to, in turn; returns how many places there are. */
+export async function singlePass({ database, tenants, report }: Run, faults: readonly Fault[]): Promise<number> {
+  report.add('--small', await simulate(database, tenants, smallSimulation(calm)))
+  report.add('--backlog', await simulate(database, tenants, backlogSimulation))
+  for (let index = 0; ; index++) {
+    for (const fault of faults) {
+      const plan = single(index, fault)
+      const result = await simulate(database, tenants, smallSimulation(plan))
+      if (!plan.reached() || report.isOver()) return index
+      report.add(`--small ${index}:${fault}`, result)
+    }
+  }
+}
+
+const PAIRED: readonly Fault[] = ['kill', 'kill', 'fail', 'delay', 'forget', 'stall']
+
+/** Two faults at random places of the small script. */
+export async function pairPass(
+  { database, tenants, report }: Run,
+  { places, pairs }: { places: number; pairs: number },
+) {
+  const random = createRandom(places)
+  for (let pair = 0; pair < pairs; pair++) {
+    const both = Array.from({ length: 2 }, () => [random.whole(0, places - 1), random.pick(PAIRED)] as const)
+    const plan = together(...both.map(([index, fault]) => single(index, fault)))
+    const name = `--small ${both.map((each) => each.join(':')).join(',')}`
+    report.add(name, await simulate(database, tenants, smallSimulation(plan)))
+  }
+}

@@ -1,0 +1,98 @@
+import type { Random } from './random.ts'
+
+export type Phase = 'before' | 'after'
+/**
+ * kill: the instance is gone. fail: the call ends in an error, before it was done or after (its answer got lost).
+ * delay: late by up to a minute. forget: another instance takes its place while it goes on. stall: the same, and for 40 s
+ * nothing of what it does comes through.
+ */
+export type Fault = 'kill' | 'fail' | 'delay' | 'forget' | 'stall'
+
+export interface Place {
+  point: string
+  phase: Phase
+  instance: string
+  /** Milliseconds since the simulation began. */
+  at: number
+}
+
+/** What goes wrong, and how long things take. */
+export interface Plan {
+  fault(place: Place): Fault | undefined
+  latencyMs(random: Random): number
+  delayMs(random: Random): number
+}
+
+const steady = {
+  latencyMs: () => 2,
+  delayMs: () => 12_000,
+}
+
+export const calm: Plan = { ...steady, fault: () => undefined }
+
+/** One fault, at the `index`-th place that the simulation comes to. */
+export function single(index: number, fault: Fault): Plan & { reached(): boolean } {
+  let places = 0
+  return { ...steady, fault: () => (places++ === index ? fault : undefined), reached: () => places > index }
+}
+
+interface When {
+  phase: Phase
+  /** Of which instances, by the beginning of their names. */
+  of?: string
+  skip?: number
+  times?: number
+  fromMs?: number
+  untilMs?: number
+}
+
+/** A fault where the point is come to, `times` times after `skip` others, in a span of time. */
+export function atPoint(point: string, fault: Fault, when: When): Plan {
+  const {
+    phase,
+    of = '',
+    skip = 0,
+    times = Number.POSITIVE_INFINITY,
+    fromMs = 0,
+    untilMs = Number.POSITIVE_INFINITY,
+  } = when
+  let met = 0
+  return {
+    ...steady,
+    fault: (place) => {
+      if (!place.point.startsWith(point) || place.phase !== phase || !place.instance.startsWith(of)) return undefined
+      if (place.at < fromMs || place.at >= untilMs) return undefined
+      const index = met++
+      return index >= skip && index < skip + times ? fault : undefined
+    },
+  }
+}
+
+export const together = (...plans: Plan[]): Plan => ({
+  ...steady,
+  fault: (place) => plans.reduce<Fault | undefined>((found, plan) => plan.fault(place) ?? found, undefined),
+})
+
+const FAULTS: Fault[] = ['kill', 'kill', 'fail', 'fail', 'delay', 'forget', 'stall']
+const OUTAGES = ['database', 'queue', 'alarm', 'post', 'name', 'transaction']
+
+/** Faults anywhere with a probability that the seed decides, and at times a part of the world that is away altogether. */
+export function chaos(random: Random, { untilMs }: { untilMs: number }): Plan {
+  const probability = random.pick([0, 0.01, 0.03, 0.08, 0.15])
+  const slowness = random.pick([1, 1, 5, 50])
+  const outages = Array.from({ length: random.whole(0, 2) }, () => {
+    const from = random.whole(0, untilMs)
+    return { part: random.pick(OUTAGES), from, until: Math.min(untilMs, from + random.whole(1_000, 60_000)) }
+  })
+  const own = random
+  return {
+    fault({ point, phase, at }) {
+      if (at >= untilMs) return undefined
+      if (outages.some(({ part, from, until }) => point.startsWith(part) && at >= from && at < until)) return 'fail'
+      if (!own.chance(probability)) return undefined
+      return phase === 'after' && point === 'post' && own.chance(0.5) ? 'kill' : own.pick(FAULTS)
+    },
+    latencyMs: (of) => of.whole(0, 10 * slowness),
+    delayMs: (of) => of.pick([500, 5_000, 12_000, 25_000, 40_000, 60_000]),
+  }
+}

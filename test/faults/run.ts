@@ -1,0 +1,105 @@
+import { parseArgs } from 'node:util'
+import { type Ground, withCluster } from './cluster.ts'
+import { backlogSimulation, pairPass, randomPass, randomSimulation, singlePass, smallSimulation } from './passes.ts'
+import { type Fault, single, together } from './plan.ts'
+import { createReport, type Report } from './report.ts'
+import { simulate } from './simulate.ts'
+import { stress } from './stress.ts'
+
+const HELP = `node test/faults/run.ts            one fault at every place, pairs of faults, random seeds
+  --seeds N --from S    so many random seeds, from this one on (2000, 1)
+  --minutes M           random seeds for so long instead
+  --random              random seeds alone
+  --brief               only deaths and stalls at every place, no pairs, no stress
+  --until-broken        stops at the first broken oracle
+  --stress              only real connections in parallel, in real time
+  --seed S              replays one seed and prints all that happens
+  --small [I:FAULT,…]   replays the small script with faults (kill, fail, delay, forget, stall) at these places
+  --backlog             replays the story of a backlog`
+
+const PAIRS = 500
+const SINGLE_FAULTS: Fault[] = ['kill', 'fail', 'delay', 'forget', 'stall']
+
+const { values, positionals } = parseArgs({
+  allowPositionals: true,
+  options: {
+    seeds: { type: 'string', default: '2000' },
+    from: { type: 'string', default: '1' },
+    minutes: { type: 'string' },
+    seed: { type: 'string' },
+    small: { type: 'boolean' },
+    backlog: { type: 'boolean' },
+    random: { type: 'boolean' },
+    brief: { type: 'boolean' },
+    'until-broken': { type: 'boolean', default: false },
+    stress: { type: 'boolean' },
+    help: { type: 'boolean' },
+  },
+})
+
+/** A single story and not the whole proof. */
+const isReplay = () => Boolean(values.seed || values.small || values.backlog)
+
+function* seeds(): Iterable<number> {
+  const until = values.minutes ? performance.now() + Number(values.minutes) * 60_000 : undefined
+  const from = Number(values.from)
+  for (let seed = from; until === undefined ? seed < from + Number(values.seeds) : performance.now() < until; seed++)
+    yield seed
+}
+
+async function replay({ database, tenants }: Ground, report: Report): Promise<void> {
+  const places = (positionals[0] ?? '').split(',').filter(Boolean)
+  const plans = places.map((place) => single(Number(place.split(':')[0]), place.split(':')[1] as Fault))
+  const small = values.backlog ? backlogSimulation : smallSimulation(together(...plans))
+  const simulation = values.seed ? randomSimulation(Number(values.seed)) : small
+  const print = console.log
+  report.add('', await simulate(database, tenants, { ...simulation, trace: (line) => print(line) }))
+}
+
+async function everything(ground: Ground, report: Report): Promise<void> {
+  const run = { ...ground, report }
+  if (!values.random && !values.brief) await stressed(ground, report)
+  if (values.stress) return
+  if (!values.random) {
+    const places = await singlePass(run, values.brief ? ['kill', 'stall'] : SINGLE_FAULTS)
+    console.log(`one fault at each of ${places} places: ${report.totals.runs} runs`)
+    if (!values.brief) await pairPass(run, { places, pairs: PAIRS })
+  }
+  await randomPass(run, seeds())
+}
+
+async function stressed({ database, tenants }: Ground, report: Report): Promise<void> {
+  const { posts, violations } = await stress(database, tenants)
+  console.log(`real connections in parallel: ${posts} requests`)
+  for (const violation of violations) report.violations.push({ run: '--stress', ...violation })
+}
+
+function print(report: Report, seconds: number): void {
+  const { runs = 0, ...totals } = report.totals
+  const rate = (runs / seconds).toFixed(1)
+  console.log(`${runs} runs in ${seconds.toFixed(0)} s (${rate}/s), seeds from ${values.from}`)
+  for (const [name, total] of Object.entries(totals)) console.log(`  ${name.padEnd(16)}${String(total).padStart(10)}`)
+  console.log(report.table())
+  for (const { run, oracle, text } of report.violations.slice(0, 20)) {
+    console.log(`${oracle} broken: ${text}\n  replay: node test/faults/run.ts ${run}`)
+  }
+  if (report.violations.length > 20) console.log(`… and ${report.violations.length - 20} more`)
+}
+
+/** True when the proof holds: nothing broken, and no point at which nobody died. */
+function holds(report: Report): boolean {
+  const unkilled = values.random || values.brief || values.stress || isReplay() ? [] : report.unkilled()
+  if (unkilled.length > 0) console.log(`nobody died at: ${unkilled.join(', ')}`)
+  if (report.unknown().length > 0) console.log(`not in the list of points: ${report.unknown().join(', ')}`)
+  return report.violations.length === 0 && unkilled.length === 0 && report.unknown().length === 0
+}
+
+if (values.help) console.log(HELP)
+else {
+  const report = createReport({ untilBroken: values['until-broken'] })
+  const startedAt = performance.now()
+  await withCluster((ground) => (isReplay() ? replay(ground, report) : everything(ground, report)))
+  print(report, (performance.now() - startedAt) / 1000)
+  // Timers of the code under test may be left over from what was killed.
+  process.exit(holds(report) ? 0 : 1)
+}

@@ -1,0 +1,235 @@
+import type { Phase, Plan } from './plan.ts'
+import { quiet } from './quiet.ts'
+import type { Random } from './random.ts'
+
+/** An isolate, a Durable Object or a request: what dies as a whole. */
+export interface Instance {
+  name: string
+  alive: boolean
+  /** Its clock against the true one. */
+  skewMs: number
+  /** True times at which a fault hit it. */
+  faultedAt: number[]
+  /** Until then nothing that it sends or is sent comes through. */
+  stalledUntil: number
+  /** What its death ends. */
+  atDeath: (() => void)[]
+}
+
+export type Reply<T> = { value: T; afterMs?: number } | { error: unknown; afterMs?: number }
+
+interface Operation {
+  instance: Instance
+  point: string
+  detail: string
+  signal: AbortSignal | null | undefined
+  perform(): Promise<Reply<unknown>>
+  resolve(value: unknown): void
+  reject(error: unknown): void
+}
+
+interface Event {
+  at: number
+  order: number
+  label: string
+  act(): Promise<void> | void
+  /** Comes again and again by itself, so that it is no reason to go on. */
+  periodic: boolean
+}
+
+export interface Injected {
+  at: number
+  fault: string
+  point: string
+  instance: string
+}
+
+/** A moment that the random names of rows do not change between two runs of a seed. */
+const START = Date.UTC(2026, 0, 1)
+const STALL_MS = 40_000
+const EVENTS_MAX = 60_000
+
+export class Endless extends Error {}
+
+/**
+ * A discrete-event simulation around code that really runs. Every call that leaves the code under test is an operation of two
+ * events, its execution and its answer; between two events the code runs until it is quiet.
+ */
+export function createWorld(random: Random, plan: Plan, trace: (line: string) => void) {
+  const events: Event[] = []
+  const fresh: Operation[] = []
+  const points = new Map<string, { seen: number; killed: number; failed: number }>()
+  const injected: Injected[] = []
+  /** What must never happen and was seen on the way. */
+  const broken: string[] = []
+  /** They go on, but the platform starts another one in their place: what a network partition looks like. */
+  const forgotten = new WeakSet<Instance>()
+  let now = START
+  let order = 0
+  let steps = 0
+  let operations = 0
+  let slowestMs = 0
+
+  const seconds = () => ((now - START) / 1000).toFixed(3).padStart(9)
+  const note = (line: string) => trace(`${seconds()} ${line}`)
+
+  function at(time: number, label: string, act: Event['act'], { periodic } = { periodic: false }): void {
+    events.push({ at: Math.max(time, now), order: order++, label, act, periodic })
+  }
+
+  function newInstance(name: string, skewMs = 0): Instance {
+    return { name, alive: true, skewMs, faultedAt: [], stalledUntil: 0, atDeath: [] }
+  }
+
+  /** Its awaits never return, and what it calls from now on is never done. */
+  function kill(instance: Instance): void {
+    instance.alive = false
+    instance.faultedAt.push(now)
+    for (const end of instance.atDeath) end()
+  }
+
+  /** A call that leaves the code under test at a named point. */
+  function call<T>(
+    instance: Instance,
+    point: string,
+    detail: string,
+    perform: () => Promise<Reply<T>>,
+    signal?: AbortSignal | null,
+  ): Promise<T> {
+    return new Promise<T>((resolve, reject) => {
+      if (!instance.alive) return
+      operations += 1
+      const settled = { resolve: resolve as (value: unknown) => void, reject }
+      fresh.push({ instance, point, detail, signal, perform, ...settled })
+      signal?.addEventListener('abort', () => instance.alive && reject(signal.reason), { once: true })
+    })
+  }
+
+  function latencyMs(): number {
+    const ms = plan.latencyMs(random)
+    slowestMs = Math.max(slowestMs, ms)
+    return ms
+  }
+
+  function schedule(operation: Operation): void {
+    const { point, instance } = operation
+    at(now + latencyMs(), `${point} (${instance.name})`, () => execute(operation))
+  }
+
+  function faultOf(operation: Operation, phase: Phase) {
+    const { instance, point } = operation
+    const name = `${point} ${phase}`
+    const seen = points.get(name) ?? { seen: 0, killed: 0, failed: 0 }
+    points.set(name, seen)
+    seen.seen += 1
+    const fault = plan.fault({ point, phase, instance: instance.name, at: now - START })
+    if (!fault) return undefined
+    note(`!! ${fault} ${phase} ${point} (${instance.name})`)
+    injected.push({ at: now, fault, point: name, instance: instance.name })
+    instance.faultedAt.push(now)
+    if (fault === 'kill') seen.killed += 1
+    if (fault === 'fail') seen.failed += 1
+    return fault
+  }
+
+  async function execute(operation: Operation): Promise<void> {
+    const { instance, point, detail, signal } = operation
+    if (signal?.aborted) return
+    if (isStalled(instance, () => execute(operation))) return
+    // What a dead instance had sent may arrive all the same.
+    if (instance.alive ? struck(operation, 'before', () => execute(operation)) : random.chance(0.5)) return
+    note(`-> ${point} ${detail} (${instance.name})`)
+    const reply = await operation.perform()
+    if (reply.afterMs === Number.POSITIVE_INFINITY) return
+    at(now + (reply.afterMs ?? latencyMs()), `answer of ${point}`, () => answer(operation, reply))
+  }
+
+  function answer(operation: Operation, reply: Reply<unknown>): void {
+    const { instance } = operation
+    if (isStalled(instance, () => answer(operation, reply))) return
+    if (!instance.alive || struck(operation, 'after', () => answer(operation, reply))) return
+    if ('error' in reply) operation.reject(reply.error)
+    else operation.resolve(reply.value)
+  }
+
+  /** Whether a fault takes the place of what would have happened now. */
+  function struck(operation: Operation, phase: Phase, again: Event['act']): boolean {
+    const { instance, point } = operation
+    const fault = faultOf(operation, phase)
+    if (fault === 'kill') kill(instance)
+    if (fault === 'fail') operation.reject(new Error(`injected: ${point} failed, ${phase} it was done`))
+    if (fault === 'delay') at(now + plan.delayMs(random), `late ${point}`, again)
+    if (fault === 'forget' || fault === 'stall') forgotten.add(instance)
+    if (fault === 'stall') instance.stalledUntil = now + STALL_MS
+    return isStalled(instance, again) || (fault !== undefined && fault !== 'forget')
+  }
+
+  function isStalled({ stalledUntil, alive }: Instance, again: Event['act']): boolean {
+    if (!alive || stalledUntil <= now) return false
+    at(stalledUntil, 'after the stall', again)
+    return true
+  }
+
+  /** New operations get their place in time in an order that does not depend on which thread was done first. */
+  function place(): void {
+    const keyed = fresh.splice(0).map((operation) => {
+      const { instance, point, detail } = operation
+      return { operation, key: `${instance.name} ${point} ${detail}` }
+    })
+    keyed.sort((a, b) => (a.key < b.key ? -1 : a.key > b.key ? 1 : 0))
+    for (const { operation } of keyed) schedule(operation)
+  }
+
+  function takeNext(): Event | undefined {
+    let least = 0
+    for (let i = 1; i < events.length; i++) {
+      const [a, b] = [events[i] as Event, events[least] as Event]
+      if (a.at < b.at || (a.at === b.at && a.order < b.order)) least = i
+    }
+    return events.splice(least, 1)[0]
+  }
+
+  /** Goes on until `until` says that it is over, asked whenever only periodic events are left. */
+  async function run(until: () => Promise<boolean>): Promise<void> {
+    for (;;) {
+      await quiet()
+      place()
+      if (events.every(({ periodic }) => periodic) && (await until())) return
+      const event = takeNext()
+      if (!event) return
+      now = Math.max(now, event.at)
+      await event.act()
+      if (++steps > EVENTS_MAX) throw new Endless(`no rest after ${EVENTS_MAX} events`)
+    }
+  }
+
+  function timeout(ms: number): AbortSignal {
+    const controller = new AbortController()
+    const reason = new DOMException('the time is over', 'TimeoutError')
+    at(now + ms, 'timeout', () => controller.abort(reason), { periodic: true })
+    return controller.signal
+  }
+
+  return {
+    random,
+    plan,
+    at,
+    call,
+    kill,
+    run,
+    timeout,
+    note,
+    newInstance,
+    now: () => now,
+    clockOf: (instance: Instance) => now + instance.skewMs,
+    sinceStart: () => now - START,
+    isServing: (instance: Instance) => instance.alive && !forgotten.has(instance),
+    broken: (what: string) => void broken.push(what),
+    seenBroken: broken,
+    points,
+    injected,
+    slowestMs: () => slowestMs,
+    counts: () => ({ operations, steps }),
+  }
+}
+export type World = ReturnType<typeof createWorld>
