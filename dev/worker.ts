@@ -6,6 +6,7 @@ import { fileURLToPath } from 'node:url'
 import { promisify } from 'node:util'
 import { convertV4MiniflareOptions, Miniflare, type V4MiniflareOptions } from 'miniflare'
 import { unstable_getMiniflareWorkerOptions } from 'wrangler'
+import { Config } from '../src/env.ts'
 import { tickEveryMinute } from './cron.ts'
 import { portError } from './ports.ts'
 import { errorMessage, StartError } from './start-error.ts'
@@ -59,9 +60,18 @@ export interface WorkerOptions {
   root?: string
 }
 
+/** As the Worker itself does at its first request, which would be too late to tell who starts it. */
+function checkSettings(bindings: Record<string, string>): void {
+  const { error } = Config.safeParse(bindings)
+  if (!error) return
+  const [{ path, message } = { path: [], message: 'unknown' }] = error.issues
+  throw new StartError(`${path.join('.')}=${bindings[String(path[0])] ?? ''} cannot be used: ${message}.`)
+}
+
 /** Runs the bundle on workerd, reached without any proxy in between, with its queues, Durable Objects and cron. */
 export async function startWorker(options: WorkerOptions): Promise<{ stop(): Promise<void> }> {
   const { bundle, port, bindings, folder, root = ROOT } = options
+  checkSettings(bindings)
   process.env.WRANGLER_WRITE_LOGS = 'false'
   const { workerOptions } = unstable_getMiniflareWorkerOptions(join(root, CONFIG))
   const configured = workerOptions as Configured

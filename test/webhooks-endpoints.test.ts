@@ -298,6 +298,30 @@ describe.each(KINDS)('/v2/%s/…/webhooks/endpoints', (kind) => {
     },
   )
 
+  it('forgets with its URL since when it failed, and with nothing else', async () => {
+    const place = await newPlace(kind)
+    const id = await newEndpoint(place)
+    const failingSince = new Date(Date.now() - 60_000)
+    await control.update(webhookEndpoints).set({ failingSince }).where(eq(webhookEndpoints.id, id))
+    await patchEndpoint(place, id, { description: 'the same receiver', signing_secret: 'another secret' })
+    expect((await endpointRow(id)).failingSince).toEqual(failingSince)
+    await patchEndpoint(place, id, { url: 'http://127.0.0.1:9/another' })
+    expect((await endpointRow(id)).failingSince).toBeNull()
+  })
+
+  it('signs once where the secret was replaced by itself', async () => {
+    const receiver = await newReceiver()
+    const place = await newPlace(kind)
+    const id = await newEndpoint(place, { url: receiver.url, signing_secret: 'the first secret' })
+    for (const secret of ['the first secret', 'the second secret', 'the second secret'])
+      expect(await patchEndpoint(place, id, { signing_secret: secret })).toMatchObject({ status: 200 })
+    await sendTest(place, id)
+    await untilStatuses(id, 'success')
+    const [received] = receiver.received
+    expect(String(received?.headers['webhook-signature']).split(' ')).toHaveLength(2)
+    for (const secret of ['the first secret', 'the second secret']) verified(received, secret)
+  })
+
   it('deletes one with its deliveries and answers what it was', async () => {
     const place = await newPlace(kind)
     const { owner, base } = place

@@ -1,9 +1,11 @@
 import { execFileSync } from 'node:child_process'
 import { randomUUID } from 'node:crypto'
 import { once } from 'node:events'
+import type { ServerResponse } from 'node:http'
 import { createServer } from 'node:https'
 import type { AddressInfo } from 'node:net'
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest'
+import { DeliveryReply } from '../src/areas/webhooks/schema.ts'
 import { sealedFor } from '../src/delivery/attempt.ts'
 import { seal } from '../src/secrets/seal.ts'
 import { type Machine, newMachine } from './machine.ts'
@@ -135,6 +137,24 @@ describe('the schedule', () => {
     expect(await log()).toEqual([...before, ['success', 200, null]])
     expect(requestsOf(gone)).toHaveLength(3)
   })
+
+  it('goes on where a URL answers 410 that the endpoint no longer has', async () => {
+    const customer = await newCustomer(installation)
+    const held: ServerResponse[] = []
+    const path = `/${randomUUID()}`
+    const id = await customer.subscribe(receiver.play('/before', ({ response }) => void held.push(response)))
+    await customer.createProject()
+    const response = await until('the attempt is made', 5000, () => held[0])
+    await customer.change(id, { url: receiver.play(path, answer(200)) })
+    response.writeHead(410).end()
+    await customer.untilRecorded(id)
+    expect(await customer.enabled(id)).toBe(true)
+    const [gone, planned] = await customer.deliveries(id)
+    expect([gone, planned]).toMatchObject([{ status: 'failure', response_code: 410 }, { status: 'pending' }])
+    await customer.retry(planned?.id ?? '')
+    await customer.untilRecorded(id)
+    expect(idsOf(receiver.receivedAt(path))).toEqual([gone?.event_id])
+  })
 })
 
 describe('an answer', () => {
@@ -217,7 +237,11 @@ describe('an answer', () => {
     for (const { id } of Object.values(told)) {
       const log = await customer.deliveries(id)
       expect(log.map(({ status }) => status)).toEqual(['success', 'success', 'success'])
-      for (const row of log) expect(row.response_body).toBe('x'.repeat(65_536))
+      for (const listed of log) {
+        expect(listed.response_body).toBe('x'.repeat(4096))
+        const { body } = await installation.call('GET', `${customer.hooks}/deliveries/${listed.id}`)
+        expect(DeliveryReply.parse(body).data.attributes.response_body).toBe('x'.repeat(65_536))
+      }
     }
     for (const { written } of Object.values(streams)) expect(written() / 2 ** 20).toBeLessThan(3 * 32)
   })
@@ -231,7 +255,7 @@ describe('an answer', () => {
       array: withHead('', '[1,2]'),
       number: withHead('', '7'),
       nothing: withHead('', 'null'),
-      nul: withHead('', 'a\0b'),
+      controls: withHead('', 'a\0\x01\x08b\t\r\n\x0b\x0c\x0e\x1b[0mc\x1f'),
       notUtf8: withHead('', Buffer.from([0x61, 0xff, 0xfe, 0x62])),
       long: withHead(`x-long: ${'y'.repeat(200 * 1024)}\r\n`),
       many: withHead(Array.from({ length: 5000 }, (_, index) => `x-${index}: 1\r\n`).join('')),
@@ -246,7 +270,7 @@ describe('an answer', () => {
       ['array', 'success', '[1,2]'],
       ['number', 'success', '7'],
       ['nothing', 'success', 'null'],
-      ['nul', 'success', 'ab'],
+      ['controls', 'success', 'ab\t\r\n[0mc'],
       ['notUtf8', 'success', 'a\ufffd\ufffdb'],
       ['long', 'success', null],
       ['many', 'success', null],
@@ -400,6 +424,19 @@ describe('a request', () => {
       })
     }
     expect(new Set(endpoints.flatMap(({ path }) => idsOf(receiver.receivedAt(path)))).size).toBe(endpoints.length)
+  })
+
+  it('asks for any answer, or for the one that the endpoint wants', async () => {
+    const customer = await newCustomer(installation)
+    const path = `/${randomUUID()}`
+    const id = await customer.subscribe(receiver.play(path, answer(200)))
+    for (const custom_headers of [null, { Accept: 'application/problem+json' }]) {
+      await customer.change(id, { custom_headers })
+      await customer.sendTest(id)
+      await customer.untilRecorded(id)
+    }
+    const accepted = receiver.receivedAt(path).map(({ headers }) => headers.accept)
+    expect(accepted).toEqual(['*/*', 'application/problem+json'])
   })
 
   it('lets no stored header take the place of ours', async () => {

@@ -187,7 +187,7 @@ export function createSender(ctx: SystemCtx, { endpointId, ports, wakeAt }: Opti
     log.info('webhook_attempts', {
       endpoint: endpointId,
       ...outcomes,
-      ...(claimed > 0 && { first_attempt_ms: Math.round(firstAttemptMs) }),
+      ...(firstAttemptMs > 0 && { first_attempt_ms: Math.round(firstAttemptMs) }),
       duplicates_suppressed: suppressed + Number(claimed === 0 && !rescuing),
       ...(rescuing && { sweeper_rescued: claimed }),
       ...(breaker.isOpen(clock()) && { breaker: 'open' }),

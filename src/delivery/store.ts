@@ -62,7 +62,7 @@ export async function claimDue(
   const oldest = (which: SQL) => sql`(select d.id from ${webhookDeliveries} d
     where d.endpoint_id = ${endpointId} and ${which} and ${free} order by d.next_at limit ${count})`
   const { rows } = await db.execute(sql`
-    with candidates as (${oldest(sql`not (d.attempt > 1)`)} union all ${oldest(sql`(d.attempt > 1)`)}),
+    with candidates as (${oldest(sql`(d.attempt > 1) is false`)} union all ${oldest(sql`(d.attempt > 1) is true`)}),
     due as (
       select d.id, d.claim as before from candidates join ${webhookDeliveries} d using (id)
       where ${free}
@@ -154,7 +154,7 @@ export async function nextDueMs(db: Runner, now: SQL, endpointId: string): Promi
     where endpoint_id = ${endpointId} and ${which} and status = 'pending' order by next_at limit ${HELD_MAX})`
   const { rows } = await db.execute(sql`
     select ceil(${epochMs(sql`min(greatest(next_at, lease_until)) - ${now}`)})::float8 as ms
-    from (${first(sql`not (d.attempt > 1)`)} union all ${first(sql`(d.attempt > 1)`)}) first`)
+    from (${first(sql`(d.attempt > 1) is false`)} union all ${first(sql`(d.attempt > 1) is true`)}) first`)
   const value = rows[0]?.ms
   return typeof value === 'number' ? value : undefined
 }
@@ -198,6 +198,10 @@ export async function overdueEndpoints(
   now: SQL,
   { graceMs, after, count }: { graceMs: number; after: string; count: number },
 ): Promise<string[]> {
+  // The order keeps Postgres on the index, where it would else read the whole table for every endpoint.
+  const overdue = (which: SQL) => sql`(select from ${webhookDeliveries} d
+    where ${which} and d.next_at <= ${now} - ${ms(graceMs)} and ${unclaimedOf(sql`waiting.id`, now)}
+    order by d.next_at limit 1)`
   // From one endpoint with pending rows to the next along the index, and in it straight to what is due.
   const { rows } = await db.execute(sql`
     with recursive waiting(id) as (
@@ -207,9 +211,7 @@ export async function overdueEndpoints(
         where d.status = 'pending' and d.endpoint_id > waiting.id order by d.endpoint_id limit 1)
       from waiting where waiting.id is not null
     )
-    select id from waiting where id is not null and exists (
-      select from ${webhookDeliveries} d where (d.attempt > 1) in (false, true) and d.next_at <= ${now} - ${ms(graceMs)}
-        and ${unclaimedOf(sql`waiting.id`, now)})
+    select id from waiting where id is not null and exists (${overdue(sql`(d.attempt > 1) is false`)} union all ${overdue(sql`(d.attempt > 1) is true`)})
     limit ${count}`)
   return rows.map(({ id }) => id as string)
 }

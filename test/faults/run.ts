@@ -1,6 +1,15 @@
 import { parseArgs } from 'node:util'
 import { type Ground, withCluster } from './cluster.ts'
-import { backlogSimulation, pairPass, randomPass, randomSimulation, singlePass, smallSimulation } from './passes.ts'
+import {
+  pairPass,
+  randomPass,
+  randomSimulation,
+  STORIES,
+  type Story,
+  singlePass,
+  smallSimulation,
+  tell,
+} from './passes.ts'
 import { type Fault, single, together } from './plan.ts'
 import { createReport, type Report } from './report.ts'
 import { simulate } from './simulate.ts'
@@ -15,7 +24,7 @@ const HELP = `node test/faults/run.ts            one fault at every place, pairs
   --stress              only real connections in parallel, in real time
   --seed S              replays one seed and prints all that happens
   --small [I:FAULT,…]   replays the small script with faults (kill, fail, delay, forget, stall) at these places
-  --backlog             replays the story of a backlog`
+  --story NAME          replays a story: ${Object.keys(STORIES).join(', ')}`
 
 const PAIRS = 500
 const SINGLE_FAULTS: Fault[] = ['kill', 'fail', 'delay', 'forget', 'stall']
@@ -28,7 +37,7 @@ const { values, positionals } = parseArgs({
     minutes: { type: 'string' },
     seed: { type: 'string' },
     small: { type: 'boolean' },
-    backlog: { type: 'boolean' },
+    story: { type: 'string' },
     random: { type: 'boolean' },
     brief: { type: 'boolean' },
     'until-broken': { type: 'boolean', default: false },
@@ -38,7 +47,7 @@ const { values, positionals } = parseArgs({
 })
 
 /** A single story and not the whole proof. */
-const isReplay = () => Boolean(values.seed || values.small || values.backlog)
+const isReplay = () => Boolean(values.seed || values.small || values.story)
 
 function* seeds(): Iterable<number> {
   const until = values.minutes ? performance.now() + Number(values.minutes) * 60_000 : undefined
@@ -50,10 +59,12 @@ function* seeds(): Iterable<number> {
 async function replay({ database, tenants }: Ground, report: Report): Promise<void> {
   const places = (positionals[0] ?? '').split(',').filter(Boolean)
   const plans = places.map((place) => single(Number(place.split(':')[0]), place.split(':')[1] as Fault))
-  const small = values.backlog ? backlogSimulation : smallSimulation(together(...plans))
+  const small = smallSimulation(together(...plans))
   const simulation = values.seed ? randomSimulation(Number(values.seed)) : small
   const print = console.log
-  report.add('', await simulate(database, tenants, { ...simulation, trace: (line) => print(line) }))
+  const trace = (line: string) => print(line)
+  if (values.story) return report.add('', await tell({ database, tenants }, values.story as Story, trace))
+  report.add('', await simulate(database, tenants, { ...simulation, trace }))
 }
 
 async function everything(ground: Ground, report: Report): Promise<void> {

@@ -48,14 +48,38 @@ const BACKLOG = 24
 export function backlogScript(stage: Stage): void {
   const { users, tenants } = stage
   const behave = (nth: number): Behaviour => (nth >= 4 && nth < 12 ? { kind: 'hang' } : answers(200))
-  const failsLater = (nth: number) => answers(nth === BACKLOG ? 500 : 200)
   const common = { tenant: tenants.first, projectRef: null, types: ['*'] }
   act(stage, 0, 'create', () => users.create({ label: 'e1', ...common, behave }))
-  act(stage, 0, 'create', () => users.create({ label: 'e2', ...common, behave: failsLater }))
-  for (let i = 0; i <= BACKLOG; i++) {
-    const event = { tenant: tenants.first, projectRef: null, type: ORGANIZATION_LEAK, change: `change${i}` } as const
-    act(stage, i < BACKLOG ? 1_000 : 120_000, 'publish', () => users.publish(event))
-  }
+  for (let i = 0; i < BACKLOG; i++) act(stage, 1_000, 'publish', () => users.publish(eventOf(stage, i)))
+}
+
+const eventOf = ({ tenants }: Stage, i: number) =>
+  ({ tenant: tenants.first, projectRef: null, type: ORGANIZATION_LEAK, change: `change${i}` }) as const
+
+/** A receiver that takes one event and refuses the next one once: its sender alone knows of the attempt that follows. */
+export function refusalScript(stage: Stage): void {
+  const { users, tenants } = stage
+  const behave = (nth: number) => answers(nth === 1 ? 500 : 200)
+  const common = { tenant: tenants.first, projectRef: null, types: ['*'] }
+  act(stage, 0, 'create', () => users.create({ label: 'e1', ...common, behave }))
+  for (const [i, atMs] of [1_000, 20_000].entries()) act(stage, atMs, 'publish', () => users.publish(eventOf(stage, i)))
+}
+
+/** Many events for a receiver whose every connection breaks at once, until it is back. */
+export function outageScript(stage: Stage): void {
+  const { users, tenants } = stage
+  const behave = (nth: number): Behaviour => (nth < 50 ? { kind: 'reset', taken: true, afterMs: 5 } : answers(200))
+  const common = { tenant: tenants.first, projectRef: null, types: ['*'] }
+  act(stage, 0, 'create', () => users.create({ label: 'e1', ...common, behave }))
+  for (let i = 0; i < 2 * BACKLOG; i++) act(stage, 1_000, 'publish', () => users.publish(eventOf(stage, i)))
+}
+
+/** One event, just after a sweep has looked. */
+export function oneScript(stage: Stage): void {
+  const { users, tenants } = stage
+  const common = { tenant: tenants.first, projectRef: null, types: ['*'] }
+  act(stage, 0, 'create', () => users.create({ label: 'e1', ...common, behave: always(answers(200)) }))
+  act(stage, 10_500, 'publish', () => users.publish(eventOf(stage, 0)))
 }
 
 /** What random users do to random endpoints with random receivers. */

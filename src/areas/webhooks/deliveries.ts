@@ -121,7 +121,10 @@ function testedType({ eventTypes }: Endpoint, asked: string | undefined): EventT
   return type
 }
 
-/** One more attempt, now. Where one is pending already, that one is brought forward: two clicks make no two attempts. */
+/**
+ * One more attempt, now. Where one is pending already, that one is brought forward, so that two clicks make no two attempts; it
+ * does not count against the schedule then, which goes on from where it was.
+ */
 export async function retryDelivery(ctx: Ctx, owner: Owner, id: string) {
   const { delivery, event, enabled } = await findDelivery(ctx, owner, id)
   if (event.publishedAt < oldest(ctx)) throw new ApiError('not_found.delivery')
@@ -133,7 +136,8 @@ export async function retryDelivery(ctx: Ctx, owner: Owner, id: string) {
       select ${messageId}, ${eventId}, e.id, 'retry', ${attempt + 1}, ${ctx.databaseNow}, ${ctx.databaseNow}
       from ${webhookEndpoints} e where e.id = ${endpointId} for key share of e
       on conflict (message_id) where status = 'pending'
-      do update set next_at = least(d.next_at, excluded.next_at)
+      do update set next_at = least(d.next_at, excluded.next_at),
+        attempt = case when d.next_at > excluded.next_at then greatest(1, d.attempt - 1) else d.attempt end
       returning id`)) as unknown as { rows: unknown[] }
     if (rows.length === 0) throw new ApiError('not_found.delivery')
     enqueue({ type: 'webhook', endpointId })

@@ -1,0 +1,119 @@
+import { type SQL, sql } from 'drizzle-orm'
+import { describe, expect, it } from 'vitest'
+import type { Ports } from '../../src/delivery/attempt.ts'
+import type { Resolution } from '../../src/delivery/dns.ts'
+import { createSender } from '../../src/delivery/sender.ts'
+import type { SystemCtx } from '../../src/env.ts'
+import { config, type Outbox, START, useOutbox } from './outbox.ts'
+
+const SECOND_MS = 1000
+const RESOLVED: Resolution = { kind: 'addresses', addresses: ['93.184.216.34'] }
+
+const outbox = useOutbox()
+
+interface Stage {
+  endpointId: string
+  post?(): Promise<Response>
+  resolve?(): Resolution
+  execute?: Outbox['db']['execute']
+}
+
+/** A sender of its own with a clock that is moved by hand, and what it asked its alarm for. */
+function newSender({ endpointId, post, resolve = () => RESOLVED, execute }: Stage) {
+  const time = { now: START }
+  const alarms: number[] = []
+  let posts = 0
+  const ports: Ports = {
+    post: async () => {
+      posts += 1
+      return post ? post() : new Response()
+    },
+    timeout: () => new AbortController().signal,
+    rules: { ownHosts: [], allowLoopback: false, resolver: { resolve: async () => resolve() } },
+  }
+  const ctx = {
+    config,
+    requestId: 'test',
+    db: { execute: execute ?? ((query: SQL) => outbox.db.execute(query)) },
+    now: () => new Date(time.now),
+    databaseNow: sql`${{ getSQL: () => sql`${new Date(time.now).toISOString()}::timestamptz` }}`,
+    log: { info: () => {}, error: () => {} },
+  } as unknown as SystemCtx
+  const wakeAt = async (at: number) => void alarms.push(at - time.now)
+  const { wake } = createSender(ctx, { endpointId, ports, wakeAt })
+  return { wake, time, alarms, posts: () => posts }
+}
+
+describe('an attempt that could not be made', () => {
+  it('is as good as new when names are resolved again, however often it was postponed', async () => {
+    const endpointId = await outbox.newEndpoint()
+    await outbox.enqueue(endpointId, { dueMs: 0 })
+    let resolution: Resolution = { kind: 'unavailable', reason: 'the resolver is down' }
+    const sender = newSender({ endpointId, resolve: () => resolution })
+    for (let n = 0; n < 25; n++) {
+      await sender.wake({ plan: true })
+      expect(await outbox.rowsOf(endpointId)).toMatchObject([{ status: 'pending', attempt: 1, claims: 0 }])
+      sender.time.now += 15 * SECOND_MS
+    }
+    resolution = RESOLVED
+    await sender.wake({ plan: true })
+    expect(await outbox.rowsOf(endpointId)).toMatchObject([{ status: 'success', attempt: 1, claims: 1 }])
+    expect(sender.posts()).toBe(1)
+  })
+
+  it('is postponed where the platform allows no more requests, and not tried at once again', async () => {
+    const endpointId = await outbox.newEndpoint()
+    await outbox.enqueue(endpointId, { dueMs: 0 })
+    const sender = newSender({ endpointId, post: () => Promise.reject(new Error('Too many subrequests.')) })
+    await sender.wake()
+    expect(await outbox.rowsOf(endpointId)).toMatchObject([{ status: 'pending', attempt: 1, claims: 0 }])
+    expect(sender.posts()).toBe(1)
+  })
+})
+
+describe('a result', () => {
+  it('whose record was made but not answered is recorded once, and its retry has an alarm all the same', async () => {
+    const endpointId = await outbox.newEndpoint()
+    let losing = false
+    const execute = async (query: SQL) => {
+      const result = await outbox.db.execute(query)
+      const lost = losing && 'recorded' in (result.rows[0] ?? {})
+      if (!lost) return result
+      losing = false
+      throw new Error('the connection was lost')
+    }
+    const post = async () => new Response(null, { status: 500 })
+    const sender = newSender({ endpointId, post, execute: execute as Outbox['db']['execute'] })
+    // Its first wake asks the database what is planned in any case.
+    await sender.wake()
+    await outbox.enqueue(endpointId, { dueMs: 0 })
+    losing = true
+    await sender.wake()
+    expect(losing).toBe(false)
+    const [failed, planned] = await outbox.rowsOf(endpointId)
+    expect([failed, planned]).toMatchObject([
+      { status: 'failure', attempt: 1 },
+      { status: 'pending', attempt: 2 },
+    ])
+    expect(sender.alarms).toEqual([(planned?.nextAt.getTime() ?? 0) - START])
+    expect(sender.posts()).toBe(1)
+  })
+})
+
+describe('a round', () => {
+  it('ends after a thousand deliveries, and asks for the next one at once', async () => {
+    const endpointId = await outbox.newEndpoint()
+    await outbox.enqueue(endpointId, ...Array.from({ length: 1100 }, () => ({ dueMs: 0 })))
+    const sender = newSender({ endpointId })
+    await sender.wake()
+    const made = sender.posts()
+    expect(made).toBeGreaterThanOrEqual(1000)
+    expect(made).toBeLessThan(1032)
+    expect(sender.alarms).toContain(0)
+    const statuses = async () => (await outbox.rowsOf(endpointId)).map(({ status }) => status)
+    expect((await statuses()).filter((status) => status === 'pending')).toHaveLength(1100 - made)
+    await sender.wake({ plan: true })
+    expect(new Set(await statuses())).toEqual(new Set(['success']))
+    expect(sender.posts()).toBe(1100)
+  })
+})
