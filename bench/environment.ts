@@ -1,9 +1,10 @@
-import { fork } from 'node:child_process'
+import { execFile, fork } from 'node:child_process'
 import { once } from 'node:events'
 import { mkdtemp, open, readFile, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { setTimeout as delay } from 'node:timers/promises'
+import { promisify } from 'node:util'
 import { type ControlDb, openControlDatabase } from '../dev/seed.ts'
 import { StartError } from '../dev/start-error.ts'
 import type { Ready } from './server.ts'
@@ -11,6 +12,9 @@ import type { Ready } from './server.ts'
 export interface Environment {
   port: number
   control: ControlDb
+  encryptionKey: string
+  /** Of the process that runs the Worker. */
+  workerRssBytes(): Promise<number>
   /** The Worker's log lines of one event, once there are at least `count` of them. */
   logLines(count: number, matches: (line: LogLine) => boolean): Promise<LogLine[]>
 }
@@ -51,7 +55,10 @@ export async function withEnvironment<T>(work: (environment: Environment) => Pro
     try {
       const logLines: Environment['logLines'] = (count, matches) => linesOf(logFile, count, matches)
       const ended = exited.then(() => Promise.reject(new Error('the server ended before the benchmark did')))
-      return await Promise.race([work({ port: ready.port, control, logLines }), ended])
+      return await Promise.race([
+        work({ ...ready, control, workerRssBytes: () => workerRss(server.pid), logLines }),
+        ended,
+      ])
     } finally {
       await close()
     }
@@ -64,6 +71,16 @@ export async function withEnvironment<T>(work: (environment: Environment) => Pro
     await log.close()
     await rm(folder, { recursive: true, force: true })
   }
+}
+
+/** The bucket runs on a workerd of its own, which is smaller. */
+async function workerRss(serverPid: number | undefined): Promise<number> {
+  const { stdout } = await promisify(execFile)('ps', ['-A', '-o', 'ppid=,rss=,comm='])
+  const kibibytes = stdout.split('\n').flatMap((line) => {
+    const [ppid, rss, comm = ''] = line.trim().split(/\s+/)
+    return Number(ppid) === serverPid && comm.endsWith('workerd') ? [Number(rss)] : []
+  })
+  return Math.max(...kibibytes) * 1024
 }
 
 const LOG_WAIT_MS_MAX = 10_000

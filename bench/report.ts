@@ -7,6 +7,7 @@ export interface Report {
   table(figures: Record<string, Figures>): void
   ratio(ratio: Ratio): void
   atMost(name: string, value: number, bound: number): void
+  atLeast(name: string, value: number, bound: number): void
   readonly failed: boolean
 }
 
@@ -20,9 +21,7 @@ interface Ratio {
 
 export function openReport(write: (line: string) => void = console.log): Report {
   let failed = false
-  const verdict = (text: string, value: number, bound: number | undefined) => {
-    if (bound === undefined) return write(`  ${text}  (no bound)`)
-    const passes = value <= bound
+  const judge = (text: string, bound: number, passes: boolean) => {
     failed ||= !passes
     write(`  ${text}  bound ${bound}  ${passes ? 'PASS' : 'FAIL'}`)
   }
@@ -41,9 +40,12 @@ export function openReport(write: (line: string) => void = console.log): Report 
       const sorted = rounds.toSorted((a, b) => a - b)
       const at = (share: number) => sorted[Math.floor((sorted.length - 1) * share)]?.toFixed(2)
       const span = `half of the rounds ${at(0.25)} to ${at(0.75)}`
-      verdict(`${name.padEnd(NAME)}p50 ${value.toFixed(2)}×  (${span})`, value, bound)
+      const text = `${name.padEnd(NAME)}p50 ${value.toFixed(2)}×  (${span})`
+      if (bound === undefined) write(`  ${text}  (no bound)`)
+      else judge(text, bound, value <= bound)
     },
-    atMost: (name, value, bound) => verdict(`${name.padEnd(NAME)}${value}`, value, bound),
+    atMost: (name, value, bound) => judge(`${name.padEnd(NAME)}${value}`, bound, value <= bound),
+    atLeast: (name, value, bound) => judge(`${name.padEnd(NAME)}${value}`, bound, value >= bound),
     get failed() {
       return failed
     },

@@ -4,8 +4,9 @@ import { lists } from './lists.ts'
 import { overhead } from './overhead.ts'
 import { ratelimit } from './ratelimit.ts'
 import { openReport } from './report.ts'
+import { webhooks } from './webhooks.ts'
 
-const BENCHMARKS = { overhead, ratelimit, lists }
+const BENCHMARKS = { overhead, ratelimit, lists, webhooks }
 type Name = keyof typeof BENCHMARKS
 
 const names = Object.keys(BENCHMARKS) as Name[]

@@ -8,6 +8,7 @@ import { buildWorker, startWorker } from '../dev/worker.ts'
 export interface Ready {
   port: number
   controlUrl: string
+  encryptionKey: string
 }
 
 const lifetime = openLifetime()
@@ -26,9 +27,9 @@ async function serve(folder: string): Promise<Ready> {
     lifetime.add(startServices({ folder, durable: true, baseUrl: `http://127.0.0.1:${port}` })),
     buildWorker({ folder: bundle, entry: fileURLToPath(new URL('worker.ts', import.meta.url)) }),
   ])
-  const bindings = { ...services.vars, ...services.secrets }
+  const bindings = { ...services.vars, ...services.secrets, WEBHOOK_LOOPBACK: 'on' }
   await lifetime.add(startWorker({ bundle, port, bindings, folder: join(folder, 'worker') }))
-  return { port, controlUrl: services.controlUrl }
+  return { port, controlUrl: services.controlUrl, encryptionKey: services.secrets.ENCRYPTION_KEY ?? '' }
 }
 
 serve(process.argv[2] ?? '').then(

@@ -10,6 +10,7 @@ import { ApiError, renderError } from '../src/http/error.ts'
 import { takeQuota } from '../src/http/limits.ts'
 import { rateLimit } from '../src/http/mount.ts'
 import product from '../src/index.ts'
+import { webhookRoutes } from './webhooks/routes.ts'
 
 export * from '../src/index.ts'
 
@@ -27,6 +28,8 @@ bench.onError((error, c) => {
   const known = ApiError.from(error)
   return c.json(renderError(c.req.path, known, ''), known.status)
 })
+
+bench.route('/', webhookRoutes)
 
 const ok = (c: Context) => c.text('ok')
 bench.get('/bench/static', ok)

@@ -1,0 +1,113 @@
+import { neonConfig } from '@neondatabase/serverless'
+import { Hono } from 'hono'
+import { createCtx } from '../../src/ctx.ts'
+import { networkPorts } from '../../src/delivery/ports.ts'
+import type { AppEnv } from '../../src/env.ts'
+import { publish } from '../../src/events/publish.ts'
+import { send } from '../../src/queue/send.ts'
+
+/** Round trips to the control database by what they are for, with the time until their answers. */
+export type Statements = Record<string, { count: number; ms: number }>
+
+let statements: Statements = {}
+
+const KINDS = { claim: 'with candidates as', settle: 'json_to_recordset', publish: 'insert into "webhook_events"' }
+const kindOf = (body: unknown) => {
+  const start = String(body).slice(0, 400)
+  return Object.entries(KINDS).find(([, text]) => start.includes(text.replaceAll('"', '\\"')))?.[0] ?? 'other'
+}
+
+neonConfig.fetchFunction = async (url: string, init: RequestInit) => {
+  const startedAt = Date.now()
+  const reply = await fetch(url, init)
+  const kind = kindOf(init.body)
+  statements[kind] ??= { count: 0, ms: 0 }
+  statements[kind].count += 1
+  statements[kind].ms += Date.now() - startedAt
+  return reply
+}
+
+export const webhookRoutes = new Hono<AppEnv>()
+
+/** Those since the last time. */
+webhookRoutes.get('/bench/statements', (c) => {
+  const taken = statements
+  statements = {}
+  return c.json(taken)
+})
+
+/** What a mutation does about webhooks, without rows of its own: one committed statement, then the hints. */
+webhookRoutes.get('/bench/publish', async (c) => {
+  const ctx = createCtx({ bindings: c.env, waitUntil: (work) => c.executionCtx.waitUntil(work) })
+  const { id = '', slug = '', ref = '' } = c.req.query()
+  const endpoints = await publish(
+    ctx.db,
+    {
+      organization: { id, slug },
+      projectRef: ref,
+      type: 'v1.project.status.changed',
+      fields: { previous_status: 'COMING_UP', current_status: 'ACTIVE_HEALTHY' },
+    },
+    { actorUserId: undefined, now: ctx.databaseNow },
+  )
+  ctx.waitUntil(
+    send(
+      ctx,
+      endpoints.map((endpointId) => ({ type: 'webhook', endpointId }) as const),
+    ),
+  )
+  return c.text('ok')
+})
+
+/** The hint of one endpoint. */
+webhookRoutes.get('/bench/wake', async (c) => {
+  const ctx = createCtx({ bindings: c.env, waitUntil: (work) => c.executionCtx.waitUntil(work) })
+  await send(ctx, [{ type: 'webhook', endpointId: c.req.query('endpoint') ?? '' }])
+  return c.text('ok')
+})
+
+/** Starts the sweeps, as the cron does. */
+webhookRoutes.get('/bench/arm', async (c) => {
+  const { WEBHOOK_SWEEPER: sweeper } = c.env
+  await sweeper.get(sweeper.idFromName('only')).arm()
+  return c.text('ok')
+})
+
+const HEADERS = {
+  'content-type': 'application/json',
+  'user-agent': 'Pilothouse-Webhooks/1.0',
+  accept: '*/*',
+  'webhook-timestamp': '1790000000',
+  'webhook-signature': `v1,${'A'.repeat(43)}=`,
+}
+const PAYLOAD = JSON.stringify({
+  organization_slug: 'bare',
+  project_ref: 'abcdefghijklmnopqrst',
+  previous_status: 'COMING_UP',
+  current_status: 'ACTIVE_HEALTHY',
+  actor: null,
+})
+
+/** The same bodies by the same way out, so many at a time, and nothing else: no rows, no signature, no log. */
+webhookRoutes.get('/bench/post', async (c) => {
+  const ctx = createCtx({ bindings: c.env, waitUntil: (work) => c.executionCtx.waitUntil(work) })
+  const { post } = networkPorts(ctx)
+  const { url = '', count, slots } = c.req.query()
+  let left = Number(count)
+  const loop = async () => {
+    while (left-- > 0) {
+      const id = crypto.randomUUID()
+      const timestamp = new Date().toISOString()
+      const body = `{"id":"${id}","type":"v1.project.status.changed","timestamp":"${timestamp}","payload":${PAYLOAD}}`
+      const reply = await post(url, {
+        method: 'POST',
+        headers: { ...HEADERS, 'webhook-id': id },
+        body,
+        redirect: 'manual',
+      })
+      await reply.text()
+    }
+  }
+  await Promise.all(Array.from({ length: Number(slots) }, loop))
+  return c.text('ok')
+})
