@@ -68,6 +68,8 @@ describe('the schedule', () => {
       for (const { id } of [recovers, stays]) {
         const last = (await customer.deliveries(id)).slice(-2)
         expectWithin(plannedMs(last), [delayMs, 1.2 * delayMs + SLACK_MS])
+        // Its time is moved, and then the retry only wakes who sends it.
+        await installation.rows('update webhook_deliveries set next_at = now() where id = $1', [last[1]?.id])
         await customer.retry(last[0]?.id ?? '')
       }
       await customer.untilRecorded(recovers.id, stays.id)

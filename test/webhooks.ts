@@ -57,7 +57,7 @@ export async function insertProject({ id }: TestOrganization, fields: Partial<ty
   return ref
 }
 
-export const endpointBody = (attributes: Record<string, unknown>) => ({ data: { type: 'endpoint', attributes } })
+const endpointBody = (attributes: Record<string, unknown>) => ({ data: { type: 'endpoint', attributes } })
 
 export const VALID = {
   url: 'http://127.0.0.1:9/hook',
@@ -171,7 +171,7 @@ export function verified(received: Received | undefined, secret = SECRET) {
   return new Webhook(secret, format).verify(body, signed) as Sent
 }
 
-export interface Sent {
+interface Sent {
   id: string
   type: string
   timestamp: string

@@ -5,11 +5,16 @@ import { checkDestination, type DestinationRules } from './destination.ts'
 import { sign } from './signature.ts'
 import type { Claimed } from './store.ts'
 
+/** Aborts after its time. Left standing, thousands a second would fill the memory. */
+interface Timeout {
+  signal: AbortSignal
+  clear(): void
+}
+
 /** What an attempt needs of the outside; the fault tests bring their own. */
 export interface Ports {
   post(url: string, init: RequestInit): Promise<Response>
-  /** Aborts after the time, in which the whole answer must have come. */
-  timeout(ms: number): AbortSignal
+  timeout(ms: number): Timeout
   rules: DestinationRules
 }
 
@@ -20,13 +25,13 @@ export type Outcome =
   /** The fault is ours: the receiver was not asked, and its attempt is not used up. */
   | { kind: 'postponed'; reason: string }
 
-export interface Answer {
+interface Answer {
   code: number
   headers: Record<string, string>
   body: string
 }
 
-export type FailureCode = 'timeout' | 'connection_failed' | 'destination_refused' | 'name_not_resolved' | 'sender_died'
+type FailureCode = 'timeout' | 'connection_failed' | 'destination_refused' | 'name_not_resolved' | 'sender_died'
 
 const PREPARED_MS_MAX = 8_000
 
@@ -41,7 +46,7 @@ export async function attempt(ctx: SystemCtx, ports: Ports, delivery: Claimed, s
   if (ctx.now().getTime() - startedAt > PREPARED_MS_MAX)
     return { kind: 'postponed', reason: 'it took too long to begin' }
   const timeoutMs = ctx.config.WEBHOOK_TIMEOUT_SECONDS * 1000
-  const signal = ports.timeout(timeoutMs)
+  const { signal, clear } = ports.timeout(timeoutMs)
   try {
     const response = await postOnceMore(ctx, ports, delivery.url, { ...request, signal })
     const { code, headers, body, readError } = await capture(response, signal)
@@ -51,6 +56,8 @@ export async function attempt(ctx: SystemCtx, ports: Ports, delivery: Claimed, s
   } catch (error) {
     if (isPlatformLimit(error)) return { kind: 'postponed', reason: 'the platform allows no more requests here' }
     return broken(signal, timeoutMs)
+  } finally {
+    clear()
   }
 }
 

@@ -19,7 +19,13 @@ export const networkPorts = (ctx: SystemCtx): Ports => {
   const { WEBHOOK_EGRESS: egress } = ctx.bindings
   return {
     post: (url, init) => (egress ? egress.fetch(url, init) : fetch(url, init)),
-    timeout: (ms) => AbortSignal.timeout(ms),
+    timeout,
     rules: rulesOf(ctx),
   }
+}
+
+function timeout(ms: number) {
+  const controller = new AbortController()
+  const timer = setTimeout(() => controller.abort(new DOMException('too late', 'TimeoutError')), ms)
+  return { signal: controller.signal, clear: () => clearTimeout(timer) }
 }

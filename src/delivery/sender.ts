@@ -13,6 +13,7 @@ const STATEMENT_MS = 5_000
 const REST_MS = 5_000
 const REST_MS_MAX = 60_000
 const WAIT_MS_MIN = 100
+const REPORT_MS = 1_000
 
 interface Wake {
   /** Also find out when the next delivery is due. */
@@ -63,6 +64,8 @@ export function createSender(ctx: SystemCtx, { endpointId, ports, wakeAt }: Opti
   let mustPlan = true
   let restMs = REST_MS
   let tally = newTally()
+  let reportedAt = 0
+  let reporting = false
 
   function wake({ plan = false, swept = false }: Wake = {}): Promise<void> {
     demand.open = true
@@ -165,13 +168,17 @@ export function createSender(ctx: SystemCtx, { endpointId, ports, wakeAt }: Opti
     }
   }
 
-  function inTime<T>(work: Promise<T>): Promise<T> {
-    const signal = ports.timeout(STATEMENT_MS)
+  async function inTime<T>(work: Promise<T>): Promise<T> {
+    const { signal, clear } = ports.timeout(STATEMENT_MS)
     const tooLate = new Promise<never>((_, reject) => {
       const end = () => reject(new Error('the database did not answer in time'))
       signal.addEventListener('abort', end, { once: true })
     })
-    return Promise.race([work, tooLate])
+    try {
+      return await Promise.race([work, tooLate])
+    } finally {
+      clear()
+    }
   }
 
   function count({ attempt, claims, publishedAt, trigger }: Claimed, result: Result, sentAt: number) {
@@ -181,7 +188,21 @@ export function createSender(ctx: SystemCtx, { endpointId, ports, wakeAt }: Opti
       tally.firstAttemptMs = Math.max(tally.firstAttemptMs, sentAt - publishedAt)
   }
 
+  /** One line a second at most: under load each line costs as much as a delivery. */
   function report() {
+    if (reporting) return
+    const waitMs = reportedAt + REPORT_MS - clock()
+    if (waitMs <= 0) {
+      writeReport()
+      return
+    }
+    reporting = true
+    ports.timeout(waitMs).signal.addEventListener('abort', writeReport, { once: true })
+  }
+
+  function writeReport() {
+    reporting = false
+    reportedAt = clock()
     const { claimed, suppressed, rescuing, firstAttemptMs, outcomes } = tally
     tally = newTally()
     log.info('webhook_attempts', {

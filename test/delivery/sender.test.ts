@@ -28,7 +28,7 @@ function newSender({ endpointId, post, resolve = () => RESOLVED, execute }: Stag
       posts += 1
       return post ? post() : new Response()
     },
-    timeout: () => new AbortController().signal,
+    timeout: () => ({ signal: new AbortController().signal, clear: () => {} }),
     rules: { ownHosts: [], allowLoopback: false, resolver: { resolve: async () => resolve() } },
   }
   const ctx = {

@@ -58,7 +58,7 @@ export const databaseNow = sql`${NOW}::timestamptz`
 const STATEMENTS: readonly (readonly [point: string, mark: RegExp])[] = [
   ['claim', /set claim =/],
   ['settle', /json_to_recordset/],
-  ['next due', /greatest\(/],
+  ['next due', /min\(greatest\(/],
   ['overdue', /recursive waiting/],
   ['disable', /webhook\.endpoint\.disable/],
   ['backlog', /"oldestDueMs"/],

@@ -119,7 +119,7 @@ export function createInstallation({ world, database, endpoints, queueFaults, sk
         if (row) row.startedAt ??= startedAt
         return receivers.post(instance, url, init, row)
       },
-      timeout: world.timeout,
+      timeout: (ms) => ({ signal: world.timeout(ms), clear: () => {} }),
       rules: {
         ownHosts: ['api.pilothouse.dev'],
         allowLoopback: false,

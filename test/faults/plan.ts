@@ -8,7 +8,7 @@ export type Phase = 'before' | 'after'
  */
 export type Fault = 'kill' | 'fail' | 'delay' | 'forget' | 'stall'
 
-export interface Place {
+interface Place {
   point: string
   phase: Phase
   instance: string

@@ -32,7 +32,7 @@ export interface Post {
   behaviour: Behaviour
 }
 
-export interface EndpointState {
+interface EndpointState {
   at: number
   enabled: boolean
   deleted: boolean

@@ -88,7 +88,7 @@ export async function stress(
         posts.push(new Headers(init.headers).get('webhook-id') ?? '')
         return new Response(null, { status: posts.length % 2 ? 204 : 500 })
       },
-      timeout: (ms: number) => AbortSignal.timeout(ms),
+      timeout: (ms: number) => ({ signal: AbortSignal.timeout(ms), clear: () => {} }),
       rules: { ownHosts: [], allowLoopback: false, resolver: { resolve: async () => PUBLIC } },
     }
     while (goesOn()) {

@@ -37,7 +37,7 @@ interface Event {
   periodic: boolean
 }
 
-export interface Injected {
+interface Injected {
   at: number
   fault: string
   point: string

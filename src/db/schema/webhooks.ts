@@ -8,7 +8,7 @@ export const DELIVERY_STATUSES = ['pending', 'success', 'failure', 'skipped'] as
 export type DeliveryStatus = (typeof DELIVERY_STATUSES)[number]
 
 /** Why an attempt is made: `retry` is a user's single one, `replay` begins an event's schedule anew. */
-export const DELIVERY_TRIGGERS = ['event', 'test', 'retry', 'replay'] as const
+const DELIVERY_TRIGGERS = ['event', 'test', 'retry', 'replay'] as const
 export type DeliveryTrigger = (typeof DELIVERY_TRIGGERS)[number]
 
 /** Time-ordered ids (version 7), so that lists and the purge go along the primary key. */

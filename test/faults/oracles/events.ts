@@ -18,8 +18,8 @@ export function everyEventCameOrSaysWhy(evidence: Evidence): void {
       const name = labelOf.get(endpointId) ?? endpointId
       if (endpoints.get(name)?.states.at(-1)?.deleted ?? true) continue
       const copies = rows.filter((row) => row.label === label && row.endpointId === endpointId)
-      const firsts = copies.filter(({ trigger, attempt }) => trigger === 'event' && attempt === 1)
-      if (firsts.length > 1) broken('O1', `${label} has ${firsts.length} copies for ${name}`)
+      const messages = new Set(copies.map(({ messageId }) => messageId))
+      if (messages.size > 1) broken('O1', `${label} has ${messages.size} copies for ${name}`)
       if (came(evidence, name, copies)) continue
       totals.lost += 1
       const states = copies.map(({ attempt, status }) => `${attempt} ${status}`).join(', ')
