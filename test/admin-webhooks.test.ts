@@ -39,7 +39,7 @@ interface Row {
 
 /** A message as the sender left it: an event and its one delivery. */
 async function newMessage({ id: organizationId }: TestOrganization, endpointId: string, row: Row) {
-  const { status, secondsAgo = 60, attemptMs = 100, dueInSeconds = -secondsAgo, errorCode } = row
+  const { status, secondsAgo = 60, attemptMs = 100, dueInSeconds, errorCode } = row
   const at = sql`date_trunc('milliseconds', now()) - ${secondsAgo} * interval '1 second'`
   const [event] = await control
     .insert(webhookEvents)
@@ -53,13 +53,20 @@ async function newMessage({ id: organizationId }: TestOrganization, endpointId: 
     endpointId,
     trigger: 'event',
     status,
-    nextAt: sql`now() + ${dueInSeconds} * interval '1 second'`,
+    nextAt: dueInSeconds === undefined ? at : sql`now() + ${dueInSeconds} * interval '1 second'`,
     attemptedAt: tried ? sql`${at} + ${attemptMs} * interval '1 millisecond'` : null,
     errorCode: errorCode ?? null,
     createdAt: at,
   })
   return messageId
 }
+
+/** As a user's click leaves an attempt that was waiting for its time. */
+const retriedNow = (messageId: string) =>
+  control
+    .update(webhookDeliveries)
+    .set({ nextAt: sql`created_at + interval '9 seconds'` })
+    .where(eq(webhookDeliveries.messageId, messageId))
 
 const deliveriesOf = (endpointId: string) =>
   control.select().from(webhookDeliveries).where(eq(webhookDeliveries.endpointId, endpointId))
@@ -75,15 +82,16 @@ describe('webhooks status', () => {
     for (const attemptMs of [10, 20, 30]) await newMessage(organization, id, { status: 'success', attemptMs })
     await newMessage(organization, id, { status: 'failure', attemptMs: 900, errorCode: 'timeout' })
     await newMessage(organization, id, { status: 'failure', errorCode: 'bad_status', secondsAgo: 4000 })
+    await retriedNow(await newMessage(organization, id, { status: 'success', attemptMs: 9_000 }))
     expect(await run('webhooks', 'status', '--organization', organization.slug)).toEqual({
       text: [
         `${id}  127.0.0.1:9`,
         '  pending    0 due, 1 later',
-        '  last hour  success 3, timeout 1; first attempt after p50 20 ms, p99 900 ms',
+        '  last hour  success 4, timeout 1; first attempt after p50 20 ms, p99 900 ms',
         '',
         'endpoints  2, disabled 1',
         'pending    0 due, 1 later',
-        'last hour  success 3, timeout 1; first attempt after p50 20 ms, p99 900 ms',
+        'last hour  success 4, timeout 1; first attempt after p50 20 ms, p99 900 ms',
         'sweeper    nothing is overdue by more than 60 s',
       ].join('\n'),
       exitCode: 0,

@@ -85,7 +85,8 @@ function statusQuery(organizationId?: string) {
       from ${webhookDeliveries} where status = 'pending' group by endpoint_id
     ), attempt as (
       select endpoint_id, attempted_at, coalesce(error_code, status) as outcome,
-        case when attempt = 1 and trigger = 'event' then extract(epoch from attempted_at - created_at) * 1000 end as first_ms
+        -- A first attempt is due when it is written; one that a user brought forward is not.
+        case when trigger = 'event' and next_at = created_at then extract(epoch from attempted_at - created_at) * 1000 end as first_ms
       from ${webhookDeliveries}
       where id >= ${dayAgo} and attempted_at > now() - interval '1 hour' and endpoint_id in (select id from endpoint)
     ), timing as (

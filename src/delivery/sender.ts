@@ -181,10 +181,11 @@ export function createSender(ctx: SystemCtx, { endpointId, ports, wakeAt }: Opti
     }
   }
 
-  function count({ attempt, claims, publishedAt, trigger }: Claimed, result: Result, sentAt: number) {
+  function count({ claims, publishedAt, dueAt, trigger }: Claimed, result: Result, sentAt: number) {
     const name = nameOf(result)
     tally.outcomes[name] = (tally.outcomes[name] ?? 0) + 1
-    if (attempt === 1 && claims === 1 && trigger === 'event')
+    // Only a first attempt is due when its event is published.
+    if (trigger === 'event' && dueAt === publishedAt && claims === 1)
       tally.firstAttemptMs = Math.max(tally.firstAttemptMs, sentAt - publishedAt)
   }
 
