@@ -5,6 +5,7 @@ import { gzipSync } from 'node:zlib'
 import pg from 'pg'
 import { describe, expect, inject, it } from 'vitest'
 import { capture, isSuccess, shownBody } from '../../src/delivery/capture.ts'
+import { drawFrom } from '../faults/random.ts'
 
 const KIB = 1024
 const quiet = () => new AbortController().signal
@@ -281,7 +282,7 @@ describe('what is kept of a real response', () => {
 
 describe('20,000 random responses', () => {
   it('are kept without a throw, within the bounds, as text that Postgres holds', { timeout: 120_000 }, async () => {
-    const random = seeded(3)
+    const random = drawFrom(3)
     const kept: { headers: Record<string, string>; body: string }[] = []
     const broken: unknown[] = []
     for (let i = 0; i < 20_000; i++) {
@@ -377,17 +378,6 @@ async function expectPostgresHolds(kept: { headers: Record<string, string>; body
 }
 
 type Random = (below: number) => number
-
-/** Mulberry32: whole numbers below a bound, the same for the same seed. */
-function seeded(seed: number): Random {
-  let state = seed
-  return (below) => {
-    state = (state + 0x6d2b79f5) | 0
-    let mixed = Math.imul(state ^ (state >>> 15), state | 1)
-    mixed ^= mixed + Math.imul(mixed ^ (mixed >>> 7), mixed | 61)
-    return Math.floor((((mixed ^ (mixed >>> 14)) >>> 0) / 2 ** 32) * below)
-  }
-}
 
 /** Small as a rule, now and then far beyond every bound. */
 const randomSize = (random: Random, usual: number, huge: number) => random(random(100) === 0 ? huge : usual)

@@ -17,4 +17,10 @@ export function createRandom(seed: number) {
     pick: <T>(items: readonly T[]): T => items[whole(0, items.length - 1)] as T,
   }
 }
+/** Whole numbers below a bound. */
+export function drawFrom(seed: number): (below: number) => number {
+  const { whole } = createRandom(seed)
+  return (below) => whole(0, below - 1)
+}
+
 export type Random = ReturnType<typeof createRandom>
