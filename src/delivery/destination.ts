@@ -19,7 +19,7 @@ export type Verdict =
   /** The check itself could not be done: our fault, not the receiver's. */
   | { kind: 'unavailable'; reason: string }
 
-const URL_LENGTH_MAX = 2_048
+export const URL_LENGTH_MAX = 2_048
 const NAME_LENGTH_MAX = 253
 const LABEL = /^[a-z0-9_-]{1,63}$/
 const LOOPBACK_HOSTS = ['127.0.0.1', '[::1]', 'localhost']

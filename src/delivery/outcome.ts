@@ -1,5 +1,6 @@
 import type { SystemCtx } from '../env.ts'
 import type { Outcome } from './attempt.ts'
+import { DAY_MS } from './purge.ts'
 import { delayAfter } from './schedule.ts'
 import type { Claimed, Settlement } from './store.ts'
 
@@ -7,7 +8,6 @@ export type Result = Outcome | { kind: 'skipped' }
 
 /** Our own fault: the same attempt is made again so much later. */
 const POSTPONED_MS = 15_000
-const DAY_MS = 86_400_000
 
 const hasFailed = (result: Result) => result.kind === 'failed' || (result.kind === 'answered' && !result.succeeded)
 

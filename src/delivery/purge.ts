@@ -3,7 +3,7 @@ import { projects, webhookDeliveries, webhookEndpoints, webhookEvents } from '..
 import type { SystemCtx } from '../env.ts'
 import type { Runner } from './store.ts'
 
-const DAY_MS = 86_400_000
+export const DAY_MS = 86_400_000
 /** How long deliveries are shown and may be retried. */
 export const RETENTION_MS = 14 * DAY_MS
 

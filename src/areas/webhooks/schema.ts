@@ -1,11 +1,11 @@
 import * as z from 'zod'
 import { DELIVERY_STATUSES } from '../../db/schema/index.ts'
+import { URL_LENGTH_MAX } from '../../delivery/destination.ts'
 import { headerProblem } from '../../delivery/headers.ts'
 import { secretProblem } from '../../delivery/signature.ts'
 import { EVENT_TYPE_SPELLINGS, EVENT_TYPES } from '../../events/catalogue.ts'
 import { Ref, Slug, Text, wholeNumber } from '../../http/values.ts'
 
-const URL_LENGTH_MAX = 2048
 const EVENT_TYPES_MAX = EVENT_TYPES.length + 1
 
 const EventType = z.enum(EVENT_TYPES).meta({ id: 'WebhookEventType' })
