@@ -9,7 +9,7 @@ import type { Ctx } from '../../env.ts'
 import { canonicalType, EVENT_TYPES, type EventType, SAMPLES } from '../../events/catalogue.ts'
 import { payloadOf } from '../../events/publish.ts'
 import { ApiError } from '../../http/error.ts'
-import { type Endpoint, findEndpoint } from './endpoints.ts'
+import { type Endpoint, findEndpoint, selectEndpoint } from './endpoints.ts'
 import { type Owner, ownedBy, subjectOf } from './owner.ts'
 import type { DeliveryListQuery, DeliveryReply, TestEvent } from './schema.ts'
 
@@ -26,12 +26,6 @@ const listed = {
   responseBody: sql<string>`left(${webhookDeliveries.responseBody}, ${LISTED_BODY_MAX})`,
 }
 
-const select = ({ db }: Ctx) =>
-  db
-    .select({ delivery: listed, event: webhookEvents })
-    .from(webhookDeliveries)
-    .innerJoin(webhookEvents, eq(webhookEvents.id, webhookDeliveries.eventId))
-
 /** Expired deliveries are gone for every reader, whether the purge has come to them or not. */
 const unexpired = (ctx: Ctx) => gte(webhookDeliveries.createdAt, oldest(ctx))
 /** The events of projects that the caller may not see are not there for him. */
@@ -40,12 +34,16 @@ const visibleTo = ({ onlyProjects }: Owner) =>
 const oldest = ({ now }: Ctx) => new Date(now().getTime() - RETENTION_MS)
 
 export async function listDeliveries(ctx: Ctx, owner: Owner, id: string, query: z.output<typeof DeliveryListQuery>) {
-  await findEndpoint(ctx, owner, id)
   const { 'page[size]': size, 'page[after]': after, 'page[before]': before } = query
-  const rows = await select(ctx)
+  const listing = ctx.db
+    .select({ delivery: listed, event: webhookEvents })
+    .from(webhookDeliveries)
+    .innerJoin(webhookEvents, eq(webhookEvents.id, webhookDeliveries.eventId))
+    .innerJoin(webhookEndpoints, eq(webhookEndpoints.id, webhookDeliveries.endpointId))
     .where(
       and(
         eq(webhookDeliveries.endpointId, id),
+        ownedBy(owner),
         unexpired(ctx),
         visibleTo(owner),
         after ? lt(webhookDeliveries.id, after) : undefined,
@@ -54,6 +52,8 @@ export async function listDeliveries(ctx: Ctx, owner: Owner, id: string, query: 
     )
     .orderBy(before ? asc(webhookDeliveries.id) : desc(webhookDeliveries.id))
     .limit(size + 1)
+  const [[endpoint], rows] = await ctx.db.batch([selectEndpoint(ctx, owner, id), listing])
+  if (!endpoint) throw new ApiError('not_found.endpoint')
   const more = rows.length > size
   const page = rows.slice(0, size)
   if (before) page.reverse()
