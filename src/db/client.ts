@@ -1,5 +1,6 @@
 import { AsyncLocalStorage } from 'node:async_hooks'
 import { Client, neon, neonConfig } from '@neondatabase/serverless'
+import type { SQL } from 'drizzle-orm'
 import { drizzle, type NeonHttpDatabase } from 'drizzle-orm/neon-http'
 import { drizzle as drizzleOverSocket } from 'drizzle-orm/neon-serverless'
 import type { PgDatabase, PgQueryResultHKT } from 'drizzle-orm/pg-core'
@@ -9,6 +10,12 @@ import * as schema from './schema/index.ts'
 export type Db = NeonHttpDatabase
 /** What services write through: the same in a transaction and outside it. */
 export type Writer = PgDatabase<PgQueryResultHKT, typeof schema>
+
+/** The rows of a statement that is written as SQL; what it names them is the caller's word. */
+export async function rowsOf<Row>(writer: Pick<Writer, 'execute'>, statement: SQL): Promise<Row[]> {
+  const { rows } = (await writer.execute(statement)) as unknown as { rows: Row[] }
+  return rows
+}
 
 export interface DatabaseAddress {
   url: string

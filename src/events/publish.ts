@@ -1,5 +1,5 @@
 import { type SQL, sql } from 'drizzle-orm'
-import type { Writer } from '../db/client.ts'
+import { rowsOf, type Writer } from '../db/client.ts'
 import { webhookDeliveries, webhookEndpoints, webhookEvents } from '../db/schema/index.ts'
 import type { EventType, Payloads } from './catalogue.ts'
 
@@ -31,7 +31,7 @@ export async function publish(
 ): Promise<string[]> {
   const { organization, projectRef, type } = event
   const payload = payloadOf(event, publication)
-  const { rows } = (await tx.execute(sql`
+  const statement = sql`
     with event as (
       insert into ${webhookEvents} (organization_id, project_ref, type, payload, idempotency_key, published_at)
       values (${organization.id}, ${projectRef}, ${type}, ${payload}::json, ${event.idempotencyKey ?? null}, ${publication.now})
@@ -44,8 +44,8 @@ export async function publish(
     where e.organization_id = ${organization.id} and (e.project_ref is null or e.project_ref = ${projectRef}::text)
       and e.enabled and e.event_types && array[${type}, '*']::text[]
     for key share of e
-    returning endpoint_id`)) as unknown as { rows: { endpoint_id: string }[] }
-  return rows.map(({ endpoint_id: id }) => id)
+    returning endpoint_id`
+  return (await rowsOf<{ endpoint_id: string }>(tx, statement)).map(({ endpoint_id: id }) => id)
 }
 
 /** The payload as it is sent, always in this order. */

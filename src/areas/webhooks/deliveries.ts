@@ -1,5 +1,6 @@
 import { and, asc, desc, eq, getTableColumns, gt, gte, inArray, isNull, lt, or, sql } from 'drizzle-orm'
 import type * as z from 'zod'
+import { rowsOf } from '../../db/client.ts'
 import { newTimedId } from '../../db/id.ts'
 import { mutate } from '../../db/mutate.ts'
 import { webhookDeliveries, webhookEndpoints, webhookEvents } from '../../db/schema/index.ts'
@@ -97,7 +98,9 @@ export async function sendTestEvent(ctx: Ctx, owner: Owner, id: string, { data }
   )
   const { organization, projectRef } = owner
   await mutate(ctx, async ({ tx, enqueue, trace }) => {
-    const { rows } = (await tx.execute(sql`
+    const rows = await rowsOf(
+      tx,
+      sql`
       with event as (
         insert into ${webhookEvents} (id, organization_id, project_ref, type, payload, published_at)
         values (${eventId}, ${organization.id}, ${projectRef}, ${type}, ${payload}::json, ${ctx.databaseNow})
@@ -106,7 +109,8 @@ export async function sendTestEvent(ctx: Ctx, owner: Owner, id: string, { data }
       insert into ${webhookDeliveries} (message_id, event_id, endpoint_id, trigger, next_at, created_at)
       select event.id, event.id, e.id, 'test', event.published_at, event.published_at
       from event, ${webhookEndpoints} e where e.id = ${id} for key share of e
-      returning id`)) as unknown as { rows: unknown[] }
+      returning id`,
+    )
     if (rows.length === 0) throw new ApiError('not_found.endpoint')
     enqueue({ type: 'webhook', endpointId: id })
     await trace({ ...subjectOf(owner), action: 'webhook.endpoint.test', detail: { endpoint: id, event: eventId } })
@@ -131,14 +135,17 @@ export async function retryDelivery(ctx: Ctx, owner: Owner, id: string) {
   if (!enabled) throw new ApiError('bad_request.endpoint.test.disabled')
   const { messageId, eventId, endpointId, attempt } = delivery
   await mutate(ctx, async ({ tx, enqueue, trace }) => {
-    const { rows } = (await tx.execute(sql`
+    const rows = await rowsOf(
+      tx,
+      sql`
       insert into ${webhookDeliveries} as d (message_id, event_id, endpoint_id, trigger, attempt, next_at, created_at)
       select ${messageId}, ${eventId}, e.id, 'retry', ${attempt + 1}, ${ctx.databaseNow}, ${ctx.databaseNow}
       from ${webhookEndpoints} e where e.id = ${endpointId} for key share of e
       on conflict (message_id) where status = 'pending'
       do update set next_at = least(d.next_at, excluded.next_at),
         attempt = case when d.next_at > excluded.next_at then greatest(1, d.attempt - 1) else d.attempt end
-      returning id`)) as unknown as { rows: unknown[] }
+      returning id`,
+    )
     if (rows.length === 0) throw new ApiError('not_found.delivery')
     enqueue({ type: 'webhook', endpointId })
     await trace({ ...subjectOf(owner), action: 'webhook.delivery.retry', detail: { delivery: id } })
