@@ -196,7 +196,7 @@ describe.each(KINDS)('the deliveries of /v2/%s/…/webhooks', (kind) => {
     expect(await page(past(d0))).toMatchObject({ ids: [], links: { first, next: null } })
   })
 
-  it('appear once each on the pages while others are added between them', async () => {
+  it('F47: appear once each on the pages while others are added between them', async () => {
     const place = await newPlace(kind)
     const id = await newEndpoint(place)
     const existing = (await insertMany(place, id, 55)).reverse()
@@ -261,7 +261,7 @@ describe.each(KINDS)('the deliveries of /v2/%s/…/webhooks', (kind) => {
   })
 })
 
-describe.each(KINDS)('POST /v2/%s/…/webhooks/endpoints/{id}/test', (kind) => {
+describe.each(KINDS)('F45: POST /v2/%s/…/webhooks/endpoints/{id}/test', (kind) => {
   it('sends a type that the endpoint subscribes to when told none', async () => {
     const receiver = await newReceiver()
     const place = await newPlace(kind)
@@ -381,7 +381,7 @@ describe('the stricter limits', () => {
   })
 })
 
-describe('the log', () => {
+describe('F53: the log', () => {
   it('holds no secret, no custom header, nothing that was sent and nothing that came back', async () => {
     const [secret, header, answer] = Array.from({ length: 3 }, () => `hidden-${randomUUID()}`) as [
       string,

@@ -420,7 +420,7 @@ describe.each(KINDS)('who sees what of /v2/%s/…/webhooks', (kind) => {
     expect(JSON.stringify(reply.body)).not.toMatch(/of-the-receiver/)
   })
 
-  it('answers the same to the id of somebody else as to one that nobody has', async () => {
+  it('F54: answers the same to the id of somebody else as to one that nobody has', async () => {
     const place = await newPlace(kind)
     const { owner, organization } = place
     const elsewhere = [

@@ -257,7 +257,7 @@ describe('an event', () => {
     expect(() => verified(request && { ...request, body: `${request.body} ` })).toThrow()
   })
 
-  it('is one however often it is published under one key at once', async () => {
+  it('F52: is one however often it is published under one key at once', async () => {
     const place = await newPlace('projects')
     const endpoints = [await newEndpoint(place), await newEndpoint(place)]
     const pool = new pg.Pool({ connectionString: inject('controlUrl'), max: 20 })
@@ -277,7 +277,7 @@ describe('an event', () => {
     expect((await Promise.all(endpoints.map(rowsOf))).map((rows) => rows.length)).toEqual([1, 1])
   })
 
-  it('wakes 120 endpoints at once, more than one batch of messages holds', async () => {
+  it('F51: wakes 120 endpoints at once, more than one batch of messages holds', async () => {
     const organization = await newOrganization()
     const receiver = await newReceiver()
     const [place, all] = [await newPlace('projects', organization), await newPlace('organizations', organization)]
@@ -291,6 +291,12 @@ describe('an event', () => {
     expect((await workerLogs()).filter((line) => line.includes('enqueue_failed'))).toEqual([])
   })
 })
+
+/** The receiver waits with a 500 until it is called for. */
+const heldFailure = (receiver: Awaited<ReturnType<typeof newReceiver>>) =>
+  new Promise<() => void>((resolve) => {
+    receiver.answer((_request, response) => resolve(() => response.writeHead(500).end()))
+  })
 
 describe.each(KINDS)('an endpoint of /v2/%s that changes while a delivery waits', (kind) => {
   it('once disabled skips it for good, and gets no event of that time', async () => {
@@ -312,9 +318,7 @@ describe.each(KINDS)('an endpoint of /v2/%s that changes while a delivery waits'
     const receiver = await newReceiver(() => {})
     const place = await newPlace(kind)
     const id = await newEndpoint(place, { url: receiver.url })
-    const asked = new Promise<() => void>((resolve) => {
-      receiver.answer((_request, response) => resolve(() => response.writeHead(500).end()))
-    })
+    const asked = heldFailure(receiver)
     await insertDelivery(place, id, later())
     await bringForward(id)
     const answer = await asked
@@ -391,9 +395,7 @@ describe.each(KINDS)('an endpoint of /v2/%s that changes while a delivery waits'
       const receiver = await newReceiver()
       const place = await newPlace(kind)
       const id = await newEndpoint(place, { url: receiver.url })
-      const asked = new Promise<() => void>((resolve) => {
-        receiver.answer((_request, response) => resolve(() => response.writeHead(500).end()))
-      })
+      const asked = heldFailure(receiver)
       await insertDelivery(place, id, later())
       await bringForward(id)
       const answer = await asked

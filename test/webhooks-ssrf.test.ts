@@ -76,7 +76,7 @@ const ODD = [
   'http://169.254.169.254\\@receivers.dev/',
 ]
 
-describe.each(KINDS)('an endpoint of /v2/%s', (kind) => {
+describe.each(KINDS)('F36, F38: an endpoint of /v2/%s', (kind) => {
   /** In parts, as a place takes 120 requests a minute. */
   async function expectAllRefused(urls: readonly string[]) {
     for (let start = 0; start < urls.length; start += 50) {
@@ -154,7 +154,7 @@ describe.each(KINDS)('an endpoint of /v2/%s', (kind) => {
   })
 })
 
-describe('an attempt', () => {
+describe('F37: an attempt', () => {
   const later = () => ({ status: 'pending' as const, attemptedAt: null, nextAt: new Date(Date.now() + 3_600_000) })
 
   it('goes nowhere once the name leads to a private address, and says so without naming it', async () => {

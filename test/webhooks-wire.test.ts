@@ -174,7 +174,7 @@ describe('an answer', () => {
       expect(outcomeOf(told[status] as Told), `${status}`).toEqual(['failure', 0, 'connection_failed'])
   })
 
-  it('is never followed elsewhere', async () => {
+  it('F27: is never followed elsewhere', async () => {
     const canary = await startCanary()
     onTestFinished(() => void canary.close())
     const targets = [`http://127.0.0.1:${canary.port}/`, `http://localhost:${canary.port}/`, '/hop']
@@ -213,7 +213,7 @@ describe('an answer', () => {
     }
   })
 
-  it('is kept up to 64 KiB, in constant memory, however large it is or becomes', async () => {
+  it('F29: is kept up to 64 KiB, in constant memory, however large it is or becomes', async () => {
     const streams = {
       endless: endless('content-type: text/plain'),
       oneGigabyte: endless(`content-length: ${2 ** 30}`),
@@ -248,7 +248,7 @@ describe('an answer', () => {
     for (const { written } of Object.values(streams)) expect(written() / 2 ** 20).toBeLessThan(3 * 32)
   })
 
-  it('is told as it came, where that can be told', async () => {
+  it('F34: is told as it came, where that can be told', async () => {
     const told = await tell({
       empty: withHead(''),
       text: withHead('', 'thanks'),
