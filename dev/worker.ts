@@ -14,6 +14,7 @@ import { errorMessage, StartError } from './start-error.ts'
 const ROOT = fileURLToPath(new URL('..', import.meta.url))
 const CONFIG = 'wrangler.toml'
 const NAME = 'api'
+const PAGE = 'page'
 
 export interface BuildOptions {
   /** Where the bundle goes. */
@@ -80,11 +81,14 @@ export async function startWorker(options: WorkerOptions): Promise<{ stop(): Pro
       host: '127.0.0.1',
       port: 0,
       cf: false,
+      ...(process.env.INSPECT ? { inspectorPort: Number(process.env.INSPECT) } : {}),
       logRequests: false,
       handleStructuredLogs: ({ message }: { message: string }) => writeLine(message),
       workers: [
         {
-          ...workerOptions,
+          ...configured,
+          // With files of its own, a Worker is behind a router here, two hops that every request and message would pay for.
+          assets: undefined,
           name: NAME,
           rootPath: bundle,
           modulesRoot: '.',
@@ -92,12 +96,21 @@ export async function startWorker(options: WorkerOptions): Promise<{ stop(): Pro
           bindings: { ...configured.bindings, ...bindings },
           serviceBindings: {
             ...configured.serviceBindings,
+            ASSETS: PAGE,
+            SERVICES_EGRESS: SERVICES_NETWORK,
             WEBHOOK_EGRESS: webhookEgress({ loopback: bindings.WEBHOOK_LOOPBACK === 'on' }),
           },
           // Nothing they know must outlive the process; on disk each would leave a database behind.
           unsafeEphemeralDurableObjects: true,
           durableObjects: keepAlarms(configured.durableObjects),
           unsafeDirectSockets: [{ host: '127.0.0.1', port }],
+        },
+        {
+          name: PAGE,
+          rootPath: root,
+          modules: [{ type: 'ESModule', path: 'page.js', contents: 'export default {}' }],
+          compatibilityDate: configured.compatibilityDate,
+          assets: configured.assets,
         },
       ],
     } as V4MiniflareOptions),
@@ -121,6 +134,9 @@ export async function startWorker(options: WorkerOptions): Promise<{ stop(): Pro
     throw portError(error, port, 'api')
   }
 }
+
+/** Straight to the proxy and the bucket: the global fetch takes a detour here. */
+const SERVICES_NETWORK = { network: { allow: ['public', 'private'], tlsOptions: { trustBrowserCas: true } } }
 
 /** What workerd's own "public" lets through and must not be reached: `isPublicAddress` knows why. */
 const EGRESS_REFUSED = [
@@ -164,6 +180,8 @@ export function webhookEgress({ loopback }: { loopback: boolean }) {
 
 /** What wrangler makes of wrangler.toml, as far as it is changed here; wrangler itself leaves it untyped. */
 interface Configured {
+  compatibilityDate?: string
+  assets?: Record<string, unknown>
   bindings?: Record<string, unknown>
   serviceBindings?: Record<string, unknown>
   durableObjects?: Record<string, { className: string }>

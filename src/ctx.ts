@@ -21,7 +21,7 @@ export function createCtx({ bindings, waitUntil, requestId = crypto.randomUUID()
     config,
     bindings,
     requestId,
-    db: openDatabase({ url: config.DATABASE_URL, proxy: config.NEON_PROXY }),
+    db: openDatabase({ url: config.DATABASE_URL, proxy: config.NEON_PROXY, egress: bindings.SERVICES_EGRESS }),
     engine: createEngine(config),
     now: () => new Date(fixed ?? Date.now()),
     databaseNow: fixed === undefined ? DATABASE_CLOCK : sql`${new Date(fixed).toISOString()}::timestamptz`,

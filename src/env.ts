@@ -68,6 +68,8 @@ export interface Bindings extends Record<string, unknown> {
   WEBHOOK_DELIVERIES: Queue<Message>
   /** A way out that reaches public addresses alone, where the runtime can give one; else the global fetch. */
   WEBHOOK_EGRESS?: Fetcher
+  /** A way to the database's proxy and the bucket that is nearer than the global fetch, or the only one (Workers VPC). */
+  SERVICES_EGRESS?: Fetcher
   /** The files of the reference page. */
   ASSETS: Fetcher
 }

@@ -21,6 +21,8 @@ export interface DatabaseAddress {
   url: string
   /** Base URL of a Neon-compatible proxy in front of Postgres; absent for Neon itself. */
   proxy?: string | undefined
+  /** The way to that proxy, where it is not the global fetch. */
+  egress?: Fetcher | undefined
 }
 
 const neonEndpoint = neonConfig.fetchEndpoint
@@ -30,6 +32,9 @@ neonConfig.fetchEndpoint = (host, port, options) => {
   if (proxy) return `${proxy}/sql`
   return typeof neonEndpoint === 'string' ? neonEndpoint : neonEndpoint(host, port, options)
 }
+
+const egresses = new Map<string, Fetcher>()
+neonConfig.fetchFunction = (url: string, init: RequestInit) => (egresses.get(url) ?? globalThis).fetch(url, init)
 
 const addressOf = (url: string) => {
   const { hostname, port } = new URL(url)
@@ -51,12 +56,16 @@ function countQuery(): void {
 const opened = new Map<string, Db>()
 
 /** One HTTP round trip a query or batch. Kept for the isolate, as it is stateless and takes long to make. */
-export function openDatabase({ url, proxy }: DatabaseAddress): Db {
+export function openDatabase({ url, proxy, egress }: DatabaseAddress): Db {
   const key = `${url} ${proxy}`
   const known = opened.get(key)
   if (known) return known
   const { host, port } = addressOf(url)
-  if (proxy) proxies.set(`${host}:${port}`, proxy.replace(/\/$/, ''))
+  if (proxy) {
+    const base = proxy.replace(/\/$/, '')
+    proxies.set(`${host}:${port}`, base)
+    if (egress) egresses.set(`${base}/sql`, egress)
+  }
   const db = drizzle(neon(url), { logger: { logQuery: countQuery } })
   opened.set(key, db)
   return db
@@ -75,7 +84,10 @@ export function prepared<T>(prepare: (db: Db) => T): (db: Db) => T {
 }
 
 /** Runs `work` in one transaction over a WebSocket, for the few decisions that must be taken inside it. */
-export async function inTransaction<T>({ url, proxy }: DatabaseAddress, work: (tx: Writer) => Promise<T>): Promise<T> {
+export async function inTransaction<T>(
+  { url, proxy }: Omit<DatabaseAddress, 'egress'>,
+  work: (tx: Writer) => Promise<T>,
+): Promise<T> {
   const client = new Client(url)
   if (proxy) {
     const { host, protocol } = new URL(proxy)
