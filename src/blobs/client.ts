@@ -1,11 +1,11 @@
 import { S3Client } from '@aws-sdk/client-s3'
 import type { Config } from '../env.ts'
 
-const clients = new WeakMap<Config, S3Client>()
+const clients = new WeakMap<object, S3Client>()
 
 /** The client of the bucket S3_BUCKET; one an isolate, since it holds no connection. */
-export function openBlobs(config: Config): S3Client {
-  const known = clients.get(config)
+export function openBlobs(config: Config, egress?: Fetcher): S3Client {
+  const known = clients.get(egress ?? config)
   if (known) return known
   const client = new S3Client({
     endpoint: config.S3_ENDPOINT,
@@ -15,7 +15,8 @@ export function openBlobs(config: Config): S3Client {
     // With the default, streams go out in a chunked form that most servers refuse or store as it came.
     requestChecksumCalculation: 'WHEN_REQUIRED',
     responseChecksumValidation: 'WHEN_REQUIRED',
+    ...(egress && { requestHandler: { customFetch: (request: Request) => egress.fetch(request) } }),
   })
-  clients.set(config, client)
+  clients.set(egress ?? config, client)
   return client
 }

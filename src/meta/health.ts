@@ -53,8 +53,8 @@ async function checkHealth(ctx: SystemCtx): Promise<Report> {
   return { status: ok ? 'ok' : 'unavailable', checks: { database, bucket, queue } }
 }
 
-const headBucket = ({ config }: SystemCtx) =>
-  openBlobs(config).send(new HeadBucketCommand({ Bucket: config.S3_BUCKET }), {
+const headBucket = ({ config, bindings }: SystemCtx) =>
+  openBlobs(config, bindings.SERVICES_EGRESS).send(new HeadBucketCommand({ Bucket: config.S3_BUCKET }), {
     abortSignal: AbortSignal.timeout(CHECK_MS_MAX),
   })
 

@@ -1,0 +1,72 @@
+const CHUNK_BYTES = 64 * 1024
+
+export interface ChunkReader {
+  /** undefined at the end. */
+  next(): Promise<Uint8Array | undefined>
+  cancel(reason: unknown): Promise<void>
+}
+
+export function readChunks(body: ReadableStream<Uint8Array>): ChunkReader {
+  const bytes = byteReader(body)
+  // Full ones, as a caller who sends byte by byte would else have as many chunks kept.
+  if (bytes) return chunkReader(bytes, () => bytes.readAtLeast(CHUNK_BYTES, new Uint8Array(CHUNK_BYTES)))
+  const reader = body.getReader()
+  return chunkReader(reader, () => reader.read())
+}
+
+function chunkReader(
+  reader: ReadableStreamDefaultReader | ReadableStreamBYOBReader,
+  read: () => Promise<ReadableStreamReadResult<Uint8Array>>,
+): ChunkReader {
+  return {
+    async next() {
+      const { done, value } = await read()
+      return done ? undefined : value
+    },
+    cancel: (reason) => reader.cancel(reason),
+  }
+}
+
+/** Only streams of the runtime can read into given memory. */
+function byteReader(body: ReadableStream<Uint8Array>) {
+  try {
+    return body.getReader({ mode: 'byob' })
+  } catch {
+    return undefined
+  }
+}
+
+export interface PartReader {
+  /** The next bytes, fewer than `size` only at the end. */
+  next(size: number): Promise<Uint8Array<ArrayBuffer>>
+  ended(): Promise<boolean>
+  cancel(reason: unknown): Promise<void>
+}
+
+/** A body in parts that are held in memory; a short one takes twice its length at most. */
+export function readParts(body: ReadableStream<Uint8Array>): PartReader {
+  const chunks = readChunks(body)
+  let chunk: Uint8Array | undefined = new Uint8Array()
+
+  async function ended(): Promise<boolean> {
+    while (chunk?.length === 0) chunk = await chunks.next()
+    return !chunk
+  }
+
+  async function next(size: number): Promise<Uint8Array<ArrayBuffer>> {
+    let buffer = new ArrayBuffer(Math.min(size, CHUNK_BYTES))
+    let used = 0
+    while (used < size && !(await ended()) && chunk) {
+      const taken = chunk.subarray(0, size - used)
+      if (used + taken.length > buffer.byteLength) {
+        buffer = buffer.transfer(Math.min(size, Math.max(2 * buffer.byteLength, used + taken.length)))
+      }
+      new Uint8Array(buffer).set(taken, used)
+      used += taken.length
+      chunk = chunk.subarray(taken.length)
+    }
+    return new Uint8Array(buffer, 0, used)
+  }
+
+  return { next, ended, cancel: (reason) => chunks.cancel(reason) }
+}

@@ -1,0 +1,272 @@
+import { createHash, randomBytes, randomUUID } from 'node:crypto'
+import { once } from 'node:events'
+import { request } from 'node:http'
+import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest'
+import { startBucket } from './bucket.ts'
+import { startBlobsWorker } from './harness.ts'
+
+const MIB = 1024 ** 2
+const PART_BYTES = 5 * MIB
+
+let bucket: Awaited<ReturnType<typeof startBucket>>
+let worker: Awaited<ReturnType<typeof startBlobsWorker>>
+beforeAll(async () => {
+  bucket = await startBucket()
+  worker = await startBlobsWorker(bucket.endpoint)
+})
+afterAll(async () => {
+  await worker.stop()
+  await bucket.stop()
+})
+beforeEach(() => {
+  bucket.seen()
+})
+
+type Values = Record<string, string | number>
+
+async function call(operation: string, values: Values, body?: BodyInit) {
+  const response = await fetch(worker.url(operation, values), { method: 'POST', body, duplex: 'half' } as RequestInit)
+  return { status: response.status, body: JSON.parse(await response.text()) }
+}
+
+async function bytesOf(key: string, range: Values = {}) {
+  const response = await fetch(worker.url('get', { key, ...range }))
+  return {
+    status: response.status,
+    size: response.headers.get('x-size'),
+    bytes: Buffer.from(await response.arrayBuffer()),
+  }
+}
+
+const newKey = () => `test/${randomUUID()}`
+const md5 = (bytes: Uint8Array) => `"${createHash('md5').update(bytes).digest('hex')}"`
+
+/** A body without a length, in pieces that fit none of ours. */
+const streamOf = (bytes: Uint8Array, pieceBytes = 70_001) =>
+  new ReadableStream({
+    start(controller) {
+      for (let from = 0; from < bytes.length; from += pieceBytes)
+        controller.enqueue(bytes.subarray(from, from + pieceBytes))
+      controller.close()
+    },
+  })
+
+describe('a body of known length', () => {
+  for (const size of [0, 1, 100_000, PART_BYTES + 1]) {
+    it(`of ${size} bytes is stored in one request`, async () => {
+      const key = newKey()
+      const bytes = randomBytes(size)
+      expect(await call('put', { key, size }, bytes)).toEqual({ status: 200, body: { etag: md5(bytes), size } })
+      expect(bucket.seen()).toEqual(['PUT '])
+      const found = await bytesOf(key)
+      expect(found.size).toBe(String(size))
+      expect(found.bytes.equals(bytes)).toBe(true)
+    })
+  }
+
+  it.each([
+    ['shorter', 99],
+    ['longer', 101],
+  ])('is refused when it is %s', async (_, length) => {
+    const key = newKey()
+    const inMemory = await call('putBytes', { key, size: 100 }, randomBytes(length))
+    expect(inMemory.body.name).toBe('BlobIncomplete')
+    const small = await call('put', { key, size: 100 }, streamOf(randomBytes(length)))
+    expect(small.body.name).toBe('BlobIncomplete')
+    const { body } = await call('put', { key, size: MIB }, streamOf(randomBytes(MIB - 100 + length)))
+    expect(body.name).toBe('BlobInterrupted')
+    expect((await bytesOf(key)).status).toBe(404)
+  })
+
+  it('leaves nothing when the caller goes away in the middle', async () => {
+    const key = newKey()
+    const upload = request(worker.url('put', { key }), { method: 'POST', headers: { 'content-length': 2 * MIB } })
+    upload.on('error', () => {})
+    upload.write(randomBytes(MIB))
+    await expect.poll(() => bucket.seen()).toEqual(['PUT '])
+    upload.destroy()
+    await expect.poll(() => bucket.seen()).toEqual(['cut off'])
+    expect((await bytesOf(key)).status).toBe(404)
+  })
+
+  it('is sent again if it is in memory and the bucket was busy', async () => {
+    const key = newKey()
+    bucket.refuse(2)
+    expect((await call('putBytes', { key, size: 3 }, 'abc')).status).toBe(200)
+    expect(bucket.seen()).toEqual(['PUT ', 'PUT ', 'PUT '])
+  })
+
+  it('fails with what the bucket answered if it is a stream', async () => {
+    bucket.refuse(1)
+    const { body } = await call('put', { key: newKey(), size: MIB }, randomBytes(MIB))
+    expect(body).toMatchObject({ name: 'BucketError', message: 'the bucket answered 503 SlowDown' })
+    expect(bucket.seen()).toEqual(['PUT '])
+  })
+})
+
+describe('a body of unknown length', () => {
+  const ONE = ['PUT ']
+  const TWO = ['POST uploads', 'PUT uploadId partNumber', 'PUT uploadId partNumber', 'POST uploadId']
+  it.each([
+    [0, ONE],
+    [1, ONE],
+    [PART_BYTES - 1, ONE],
+    [PART_BYTES, ONE],
+    [PART_BYTES + 1, TWO],
+    [2 * PART_BYTES, TWO],
+  ])('of %d bytes is stored by %j', async (size, requests) => {
+    const key = newKey()
+    const bytes = randomBytes(size)
+    const { body } = await call('putUnknown', { key, sizeMax: 50 * MIB }, streamOf(bytes))
+    expect(body).toEqual({ etag: expect.stringMatching(/^"[0-9a-f]{32}(-2)?"$/), size })
+    expect(bucket.seen()).toEqual(requests)
+    expect((await bytesOf(key)).bytes.equals(bytes)).toBe(true)
+  })
+
+  it('has parts that are long enough for ten thousand of them', async () => {
+    const bytes = randomBytes(13 * MIB)
+    const key = newKey()
+    expect((await call('putUnknown', { key, sizeMax: 60_000 * MIB }, streamOf(bytes))).status).toBe(200)
+    expect(bucket.seen()).toEqual(['POST uploads', ...Array(3).fill('PUT uploadId partNumber'), 'POST uploadId'])
+    expect((await bytesOf(key)).bytes.equals(bytes)).toBe(true)
+  })
+
+  it.each([
+    [0, 1, []],
+    [1000, 1001, []],
+    [PART_BYTES, PART_BYTES + 1, []],
+    [
+      PART_BYTES + 1,
+      PART_BYTES + 2,
+      ['POST uploads', 'PUT uploadId partNumber', 'PUT uploadId partNumber', 'DELETE uploadId'],
+    ],
+  ])('is stored with %d bytes if that is the most, and refused with %d', async (sizeMax, size, requests) => {
+    const key = newKey()
+    expect((await call('putUnknown', { key, sizeMax }, streamOf(randomBytes(sizeMax)))).body.size).toBe(sizeMax)
+    bucket.seen()
+    const other = newKey()
+    const { body } = await call('putUnknown', { key: other, sizeMax }, streamOf(randomBytes(size)))
+    expect(body.name).toBe('BlobTooLarge')
+    expect(bucket.seen()).toEqual(requests)
+    expect((await bytesOf(other)).status).toBe(404)
+  })
+
+  it('is refused while it still comes', async () => {
+    const key = newKey()
+    const upload = request(worker.url('putUnknown', { key, sizeMax: 1000 }), { method: 'POST' })
+    upload.on('error', () => {})
+    upload.write(randomBytes(200_000))
+    const [response] = await once(upload, 'response')
+    expect(response.statusCode).toBe(500)
+    upload.destroy()
+  })
+
+  it('leaves no part when the caller goes away in the middle', async () => {
+    const upload = request(worker.url('putUnknown', { key: newKey(), sizeMax: 50 * MIB }), { method: 'POST' })
+    upload.on('error', () => {})
+    upload.write(randomBytes(PART_BYTES + MIB))
+    const requests: string[] = []
+    await expect.poll(() => requests.push(...bucket.seen()) && requests).toContain('PUT uploadId partNumber')
+    upload.destroy()
+    await expect.poll(() => requests.push(...bucket.seen()) && requests).toContain('DELETE uploadId')
+  })
+})
+
+describe('bytes that are read', () => {
+  it('are a part of them if that is asked for', async () => {
+    const key = newKey()
+    await call('put', { key, size: 10 }, '0123456789')
+    for (const [offset, length, text] of [
+      [0, 1, '0'],
+      [3, 4, '3456'],
+      [9, 1, '9'],
+      [0, 10, '0123456789'],
+    ] as const) {
+      const found = await bytesOf(key, { offset, length })
+      expect([found.bytes.toString(), found.size]).toEqual([text, String(length)])
+    }
+  })
+
+  it('are asked for again if the bucket was busy', async () => {
+    const key = newKey()
+    await call('put', { key, size: 3 }, 'abc')
+    bucket.refuse(2)
+    expect((await bytesOf(key)).bytes.toString()).toBe('abc')
+    bucket.refuse(3)
+    expect((await bytesOf(key)).status).toBe(500)
+  })
+
+  it('are found under every name that a key may have', async () => {
+    for (const name of ['a b', "it's (1)!*", 'ünï%20', 'a+b&c=d?e#f', '~a:@,;$']) {
+      const key = `${newKey()}/${name}`
+      expect((await call('put', { key, size: 3 }, 'abc')).status).toBe(200)
+      expect((await bytesOf(key)).bytes.toString(), name).toBe('abc')
+      const { body } = await call('list', { prefix: key, count: 2 })
+      expect(body.blobs.map((blob: { key: string }) => blob.key)).toEqual([key])
+    }
+  })
+})
+
+describe('a copy', () => {
+  it('has the bytes of its source', async () => {
+    const [from, to] = [newKey(), newKey()]
+    await call('put', { key: from, size: 3 }, 'abc')
+    const { body } = await call('copy', { from, to, size: 3 })
+    expect(body).toEqual({ etag: md5(Buffer.from('abc')), size: 3 })
+    expect((await bytesOf(to)).bytes.toString()).toBe('abc')
+  })
+
+  it('is made in parts of what is too long for one request', async () => {
+    const [from, to] = [newKey(), newKey()]
+    const bytes = randomBytes(2 * PART_BYTES + 7)
+    await call('put', { key: from, size: bytes.length }, bytes)
+    const { body } = await call('copyParts', { from, to, size: bytes.length, partSize: PART_BYTES })
+    expect(body.etag).toMatch(/-3"$/)
+    expect((await bytesOf(to)).bytes.equals(bytes)).toBe(true)
+  })
+
+  it('of nothing is nothing', async () => {
+    expect((await call('copy', { from: newKey(), to: newKey(), size: 3 })).body).toBeNull()
+  })
+})
+
+describe('removed and listed', () => {
+  const list = async (prefix: string, values: Values) => (await call('list', { prefix, ...values })).body
+
+  it('goes page by page in the order of keys', async () => {
+    const prefix = `${newKey()}/`
+    for (const name of ['b', 'a', 'c', 'B']) await call('put', { key: prefix + name, size: 1 }, 'x')
+    const first = await list(prefix, { count: 3 })
+    expect(first).toEqual({
+      more: true,
+      blobs: ['B', 'a', 'b'].map((name) => ({ key: prefix + name, size: 1, modifiedAt: expect.any(String) })),
+    })
+    expect(Math.abs(Date.now() - Date.parse(first.blobs[0].modifiedAt))).toBeLessThan(60_000)
+    const rest = await list(prefix, { count: 3, after: `${prefix}b` })
+    expect(rest).toMatchObject({ more: false, blobs: [{ key: `${prefix}c` }] })
+    expect(await list(newKey(), { count: 3 })).toEqual({ more: false, blobs: [] })
+  })
+
+  it('removes 2,500 keys with a thousand a request, missing ones too', async () => {
+    const prefix = `${newKey()}/`
+    const kept = `${prefix}kept`
+    const there = [0, 999, 1000, 2499].map((n) => `${prefix}${n}`)
+    for (const key of [kept, ...there]) await call('put', { key, size: 1 }, 'x')
+    bucket.seen()
+    const keys = Array.from({ length: 2500 }, (_, n) => `${prefix}${n}`)
+    expect((await call('remove', {}, JSON.stringify(keys))).status).toBe(200)
+    expect(bucket.seen()).toEqual(Array(3).fill('POST delete'))
+    expect((await list(prefix, { count: 10 })).blobs).toMatchObject([{ key: kept }])
+  })
+
+  it('tells which keys it could not remove, and removes the others', async () => {
+    const prefix = `${newKey()}/`
+    const keys = Array.from({ length: 1001 }, (_, n) => `${prefix}${n}`)
+    for (const key of [keys[0], keys[1000]]) await call('put', { key: String(key), size: 1 }, 'x')
+    // As often as the client tries.
+    bucket.refuse(3)
+    const { body } = await call('remove', {}, JSON.stringify(keys))
+    expect(body).toMatchObject({ name: 'BlobsNotRemoved', keys: keys.slice(0, 1000) })
+    expect((await list(prefix, { count: 10 })).blobs).toMatchObject([{ key: keys[0] }])
+  })
+})
