@@ -2,10 +2,11 @@ import { once } from 'node:events'
 import { createServer } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { WebSocketServer } from 'ws'
-import { openConnections } from './neon-proxy/connections.ts'
+import { openConnections, type Pooling } from './neon-proxy/connections.ts'
 import { answerSql } from './neon-proxy/http.ts'
 import { openTunnels } from './neon-proxy/websocket.ts'
 import { portError } from './ports.ts'
+import { StartError } from './start-error.ts'
 
 export interface PostgresAddress {
   host: string
@@ -16,7 +17,10 @@ export interface NeonProxyOptions {
   postgres: PostgresAddress
   port?: number
   host?: string
-  /** Roles whose connections are kept between requests: their statements must leave no session state behind. */
+  /**
+   * Roles whose connections are kept between requests. One named in full must leave no session state behind; what one does
+   * that a pattern names, with `*` for any letters, is taken back after each request.
+   */
   pooledRoles?: readonly string[]
   connectionsMax?: number
   tunnelsMax?: number
@@ -32,7 +36,8 @@ export async function startNeonProxy(options: NeonProxyOptions): Promise<{ url: 
   const { postgres, port = 0, host = '127.0.0.1', pooledRoles = [], connectionsMax = 20, tunnelsMax = 500 } = options
   const { bodyBytesMax = 16 * MIB, resultBytesMax = 64 * MIB, connectTimeoutMs = 10_000 } = options
 
-  const connections = openConnections({ postgres, pooledRoles, connectionsMax, connectTimeoutMs })
+  const poolingOf = poolingBy(pooledRoles)
+  const connections = openConnections({ postgres, poolingOf, connectionsMax, connectTimeoutMs })
   const sql = answerSql({ connections, bodyBytesMax, resultBytesMax })
   // A client that keeps connections alive must never meet one that we are just closing.
   const server = createServer({ keepAliveTimeout: 600_000 }, (req, res) => {
@@ -60,6 +65,14 @@ export async function startNeonProxy(options: NeonProxyOptions): Promise<{ url: 
     await closed
   }
   return { url: `http://${host}:${boundPort}`, stop }
+}
+
+function poolingBy(patterns: readonly string[]): (role: string) => Pooling | undefined {
+  const wrong = patterns.find((pattern) => !/^[\w*]+$/.test(pattern))
+  if (wrong) throw new StartError(`POOLED_ROLES holds ${wrong}: a role's name has letters, digits and _.`)
+  const exact = patterns.map((pattern) => new RegExp(`^${pattern.replaceAll('*', '[a-z]+')}$`))
+  return (role) =>
+    patterns.includes(role) ? 'trusted' : exact.some((pattern) => pattern.test(role)) ? 'reset' : undefined
 }
 
 const LOOPBACK = new Set(['127.0.0.1', 'localhost', '::1', '[::1]'])

@@ -105,7 +105,7 @@ export async function startServices(options: ServicesOptions): Promise<Services>
     return startNeonProxy({
       port: ports.proxy ?? 0,
       postgres: { host: '127.0.0.1', port },
-      pooledRoles: [CONTROL_ROLE],
+      pooledRoles: [CONTROL_ROLE, 'p_*_storage'],
     })
   }
 

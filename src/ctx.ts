@@ -22,7 +22,7 @@ export function createCtx({ bindings, waitUntil, requestId = crypto.randomUUID()
     bindings,
     requestId,
     db: openDatabase({ url: config.DATABASE_URL, proxy: config.NEON_PROXY, egress: bindings.SERVICES_EGRESS }),
-    engine: createEngine(config),
+    engine: createEngine(config, bindings.SERVICES_EGRESS),
     now: () => new Date(fixed ?? Date.now()),
     databaseNow: fixed === undefined ? DATABASE_CLOCK : sql`${new Date(fixed).toISOString()}::timestamptz`,
     waitUntil,

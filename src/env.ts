@@ -41,6 +41,8 @@ export const Config = z.object({
   S3_BUCKET: z.string().min(1),
   S3_ACCESS_KEY_ID: z.string().min(1),
   S3_SECRET_ACCESS_KEY: z.string().min(1),
+  /** Below it each project has a host of its own, `{ref}.{PROJECT_DOMAIN}`; `{BASE_URL}/p/{ref}` always works. */
+  PROJECT_DOMAIN: optional,
   /** The header in which the front server tells the caller's address; empty where callers connect directly. */
   CLIENT_ADDRESS_HEADER: optional,
   /** How long SQL sent through the API may run. */
@@ -61,6 +63,7 @@ export const Config = z.object({
 export type Config = z.output<typeof Config>
 
 export interface Bindings extends Record<string, unknown> {
+  PROJECT_DOMAIN?: string
   RATE_LIMITERS: DurableObjectNamespace<RateLimiter>
   WEBHOOK_SENDERS: DurableObjectNamespace<WebhookSender>
   WEBHOOK_SWEEPER: DurableObjectNamespace<WebhookSweeper>

@@ -3,10 +3,13 @@ import { isSameAddress, type PostgresAddress } from '../neon-proxy.ts'
 
 export interface ConnectionsOptions {
   postgres: PostgresAddress
-  pooledRoles: readonly string[]
+  poolingOf(role: string): Pooling | undefined
   connectionsMax: number
   connectTimeoutMs: number
 }
+
+/** `trusted` roles promise to leave no session state behind; after a request of the others it is taken back. */
+export type Pooling = 'trusted' | 'reset'
 
 export interface Lease {
   client: pg.ClientBase
@@ -35,7 +38,12 @@ class RefusedConnection extends Error {
   }
 }
 
-const POOLS_MAX = 8
+/** What DISCARD ALL does, but for the plans, which nobody can change. */
+const RESET = `RESET SESSION AUTHORIZATION; RESET ALL; CLOSE ALL; UNLISTEN *; SELECT pg_catalog.pg_advisory_unlock_all();
+  DISCARD SEQUENCES; DISCARD TEMP`
+
+const IDLE_MS = 30_000
+const POOLS_MAX = 200
 const STATEMENTS_MAX = 500
 
 interface Pool {
@@ -45,11 +53,11 @@ interface Pool {
 }
 
 /**
- * Session state must not pass from one request to the next. Only roles that promise to leave none behind are pooled;
- * every other role gets a connection of its own per request, so nothing it does can outlive the request.
+ * Session state must not pass from one request to the next. Roles that are not pooled get a connection of their own per
+ * request, so nothing they do can outlive the request.
  */
 export function openConnections(options: ConnectionsOptions): Connections {
-  const { postgres, pooledRoles, connectionsMax, connectTimeoutMs } = options
+  const { postgres, poolingOf, connectionsMax, connectTimeoutMs } = options
   const pools = new Map<string, Pool>()
   const single = openGate(connectionsMax, connectTimeoutMs)
 
@@ -76,27 +84,34 @@ export function openConnections(options: ConnectionsOptions): Connections {
 
   function pool(connectionString: string, config: ReturnType<typeof parse>): Pool {
     const known = pools.get(connectionString)
-    if (known) return known
-    if (pools.size >= POOLS_MAX) evictIdle()
+    if (known) {
+      // The oldest comes first: that is the one used longest ago.
+      pools.delete(connectionString)
+      pools.set(connectionString, known)
+      return known
+    }
+    if (pools.size >= POOLS_MAX) evictOldestIdle()
     if (pools.size >= POOLS_MAX) throw new RefusedConnection('53300', 'too many different connection strings')
-    const connections = new pg.Pool({ ...config, max: connectionsMax, idleTimeoutMillis: 60_000 })
+    const connections = new pg.Pool({ ...config, max: connectionsMax, idleTimeoutMillis: IDLE_MS })
     connections.on('error', ignore)
     const created = { connections, names: new Map<string, string>(), generation: 0 }
     pools.set(connectionString, created)
     return created
   }
 
-  function evictIdle() {
+  function evictOldestIdle() {
     for (const [connectionString, { connections }] of pools) {
       if (connections.totalCount !== connections.idleCount || connections.waitingCount > 0) continue
       pools.delete(connectionString)
       void connections.end()
+      return
     }
   }
 
   async function acquire(connectionString: string): Promise<Lease> {
     const config = parse(connectionString)
-    if (!pooledRoles.includes(config.user)) return acquireSingle(config)
+    const pooling = poolingOf(config.user)
+    if (!pooling) return acquireSingle(config)
     const shared = pool(connectionString, config)
     const client = await shared.connections.connect()
     client.on('error', ignore)
@@ -108,8 +123,15 @@ export function openConnections(options: ConnectionsOptions): Connections {
         shared.generation += 1
       },
       release({ clean }) {
-        client.off('error', ignore)
-        client.release(!clean)
+        const reset = clean && pooling === 'reset' ? client.query(RESET) : Promise.resolve()
+        const giveBack = (destroy: boolean) => {
+          client.off('error', ignore)
+          client.release(destroy)
+        }
+        reset.then(
+          () => giveBack(!clean),
+          () => giveBack(true),
+        )
       },
     }
   }

@@ -1,10 +1,11 @@
 import { AsyncLocalStorage } from 'node:async_hooks'
-import { Client, neon, neonConfig } from '@neondatabase/serverless'
+import { Client, neon } from '@neondatabase/serverless'
 import type { SQL } from 'drizzle-orm'
 import { drizzle, type NeonHttpDatabase } from 'drizzle-orm/neon-http'
 import { drizzle as drizzleOverSocket } from 'drizzle-orm/neon-serverless'
 import type { PgDatabase, PgQueryResultHKT } from 'drizzle-orm/pg-core'
 import { ApiError } from '../http/error.ts'
+import { type DatabaseAddress, route } from './proxy.ts'
 import * as schema from './schema/index.ts'
 
 export type Db = NeonHttpDatabase
@@ -17,30 +18,6 @@ export async function rowsOf<Row>(writer: Pick<Writer, 'execute'>, statement: SQ
   return rows
 }
 
-export interface DatabaseAddress {
-  url: string
-  /** Base URL of a Neon-compatible proxy in front of Postgres; absent for Neon itself. */
-  proxy?: string | undefined
-  /** The way to that proxy, where it is not the global fetch. */
-  egress?: Fetcher | undefined
-}
-
-const neonEndpoint = neonConfig.fetchEndpoint
-const proxies = new Map<string, string>()
-neonConfig.fetchEndpoint = (host, port, options) => {
-  const proxy = proxies.get(`${host}:${port}`)
-  if (proxy) return `${proxy}/sql`
-  return typeof neonEndpoint === 'string' ? neonEndpoint : neonEndpoint(host, port, options)
-}
-
-const egresses = new Map<string, Fetcher>()
-neonConfig.fetchFunction = (url: string, init: RequestInit) => (egresses.get(url) ?? globalThis).fetch(url, init)
-
-const addressOf = (url: string) => {
-  const { hostname, port } = new URL(url)
-  return { host: hostname, port: port || '5432' }
-}
-
 export interface QueryCount {
   queries?: number
 }
@@ -48,7 +25,8 @@ export interface QueryCount {
 /** Whose round trips are being counted, as one database serves all requests of an isolate at the same time. */
 export const countedFor = new AsyncLocalStorage<QueryCount>()
 
-function countQuery(): void {
+/** One more round trip of the request at hand. */
+export function countQuery(): void {
   const count = countedFor.getStore()
   if (count) count.queries = (count.queries ?? 0) + 1
 }
@@ -60,12 +38,7 @@ export function openDatabase({ url, proxy, egress }: DatabaseAddress): Db {
   const key = `${url} ${proxy}`
   const known = opened.get(key)
   if (known) return known
-  const { host, port } = addressOf(url)
-  if (proxy) {
-    const base = proxy.replace(/\/$/, '')
-    proxies.set(`${host}:${port}`, base)
-    if (egress) egresses.set(`${base}/sql`, egress)
-  }
+  route({ url, proxy, egress })
   const db = drizzle(neon(url), { logger: { logQuery: countQuery } })
   opened.set(key, db)
   return db

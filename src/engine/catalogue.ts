@@ -1,14 +1,15 @@
 import { quoteLiteral, quoteLiterals } from './names.ts'
 import { API_ROLES, READER_GROUP } from './roles.ts'
+import { STORAGE_GROUP, STORAGE_OWNER } from './storage/names.ts'
 
 /** What a hidden original is called; its old name becomes a view of the rows that concern the current database. */
 const HIDDEN = 'of_cluster'
 
 const DATABASE = `(SELECT oid FROM pg_catalog.pg_database_${HIDDEN} WHERE datname = current_database())`
-const OWN_ROLE_NAMES = `current_database(), current_database() || '_sql', current_database() || '_read'`
+const OWN_ROLE_NAMES = `current_database(), current_database() || '_sql', current_database() || '_read', current_database() || '_storage'`
 const OWN_ROLES = `(SELECT oid FROM pg_catalog.pg_authid WHERE rolname IN (${OWN_ROLE_NAMES}))`
 const VISIBLE_ROLES = `(SELECT oid FROM pg_catalog.pg_authid WHERE oid < 16384 OR rolsuper
-  OR rolname IN (${OWN_ROLE_NAMES}, ${quoteLiterals([...API_ROLES, READER_GROUP])}))`
+  OR rolname IN (${OWN_ROLE_NAMES}, ${quoteLiterals([...API_ROLES, READER_GROUP, STORAGE_OWNER, STORAGE_GROUP])}))`
 
 /** Tables that anybody may read in stock Postgres, with the rows a project may see. */
 const TABLE_ROWS: Readonly<Record<string, string>> = {

@@ -11,6 +11,10 @@ export interface ProjectEngine {
   health(ref: string, timeoutMs: number): Promise<EngineHealth>
   version(): Promise<string>
   runSql(request: SqlRequest): Promise<SqlResult>
+  /** As the role of the project's own services, which may take on `anon`, `authenticated` and `service_role`. */
+  runBatch(request: BatchRequest): Promise<Row[][]>
+  /** What the services need in a project that was made before they did. */
+  upgrade(spec: Omit<ProjectSpec, 'password'>): Promise<void>
   /** Ends API sessions that outlived every possible request; returns how many. */
   sweep(): Promise<number>
   connection(ref: string): ProjectConnection
@@ -54,6 +58,20 @@ export interface SqlRequest {
   parameters?: readonly unknown[]
   readOnly: boolean
   timeoutMs?: number
+}
+
+export type Row = Record<string, unknown>
+
+export interface Statement {
+  text: string
+  params: readonly unknown[]
+}
+
+export interface BatchRequest {
+  ref: string
+  runnerPassword: string
+  /** One transaction. */
+  statements: readonly Statement[]
 }
 
 /** `json` is the text of a JSON array: the rows of the last statement as objects. */

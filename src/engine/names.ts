@@ -3,16 +3,18 @@ export interface ProjectNames {
   owner: string
   runner: string
   reader: string
+  storage: string
 }
 
 /** Every identifier the engine writes into SQL comes from here, so none can carry anything but letters and `_`. */
 export function projectNames(ref: string): ProjectNames {
   if (!/^[a-z]{20}$/.test(ref)) throw new Error('A project reference is 20 lowercase letters')
-  return { database: `p_${ref}`, owner: `p_${ref}`, runner: `p_${ref}_sql`, reader: `p_${ref}_read` }
+  const owner = `p_${ref}`
+  return { database: owner, owner, runner: `${owner}_sql`, reader: `${owner}_read`, storage: `${owner}_storage` }
 }
 
-export function loginRoles({ owner, runner, reader }: ProjectNames): string[] {
-  return [owner, runner, reader]
+export function loginRoles({ owner, runner, reader, storage }: ProjectNames): string[] {
+  return [owner, runner, reader, storage]
 }
 
 export function quoteLiteral(text: string): string {

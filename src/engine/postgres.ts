@@ -1,3 +1,4 @@
+import { runBatch } from './batch.ts'
 import {
   dropDatabase,
   endPresentSessions,
@@ -15,9 +16,10 @@ import {
   Superseded,
 } from './engine.ts'
 import { projectNames, quoteLiteral } from './names.ts'
-import { allowLogin, dropRoles, ensureRoles, setOwnerPassword } from './roles.ts'
+import { allowLogin, dropRoles, ensureRoles, ensureStorageRole, setOwnerPassword } from './roles.ts'
 import { runSql, SQL_TIMEOUT_MS_MAX } from './run.ts'
 import { type Cluster, type Session, withAdmin } from './session.ts'
+import { STORAGE_VERSION, STORAGE_VERSION_QUERY, storageSchema } from './storage/schema.ts'
 import { ensureCluster } from './template.ts'
 
 interface PostgresEngineConfig extends Cluster {
@@ -46,6 +48,8 @@ export function createPostgresEngine(config: PostgresEngineConfig): ProjectEngin
     health: (ref, timeoutMs) => health(config, ref, timeoutMs),
     version: () => version(config),
     runSql: (request) => runSql(config, request),
+    runBatch: (request) => runBatch(config, request),
+    upgrade: (spec) => upgrade(config, spec),
     sweep: () => sweep(config),
     connection(ref) {
       const { owner, database } = projectNames(ref)
@@ -59,9 +63,30 @@ async function create(cluster: Cluster, spec: ProjectSpec, fence?: Fence): Promi
   await withProject(cluster, spec.ref, fence, async (admin) => {
     await ensureCluster(cluster, admin)
     await ensureRoles(admin, spec.ref, spec)
+    await ensureStorageRole(admin, names, spec.runnerPassword)
     await ensureDatabase(admin, names)
     await prepareAsOwner(cluster, names, spec.runnerPassword)
   })
+}
+
+/** For projects from before their services: the login role, its way in, and the schemas, each as it must be. */
+async function upgrade(cluster: Cluster, { ref, runnerPassword }: { ref: string; runnerPassword: string }) {
+  const names = projectNames(ref)
+  await withProject(cluster, ref, undefined, async (admin) => {
+    const { healthy, error = '' } = await state(cluster, ref)
+    // The role of a paused project must stay closed with it.
+    if (!healthy) throw new EngineUnavailable(error)
+    await ensureCluster(cluster, admin)
+    await ensureStorageRole(admin, names, runnerPassword)
+    await admin.rows(`GRANT CONNECT ON DATABASE ${names.database} TO ${names.storage}`)
+    await withAdmin(cluster, ensureStorageSchema, names.database)
+  })
+}
+
+/** What the owner has changed or dropped since stays as he left it. */
+async function ensureStorageSchema(inside: Session): Promise<void> {
+  const [found] = await inside.rows<{ version: string | null }>(STORAGE_VERSION_QUERY)
+  if (found?.version !== STORAGE_VERSION) await inside.rows(storageSchema().join(';\n'))
 }
 
 async function remove(cluster: Cluster, ref: string, fence?: Fence): Promise<void> {

@@ -1,6 +1,7 @@
 import { loginRoles, type ProjectNames, projectNames, quoteLiteral, quoteLiterals } from './names.ts'
 import { CHOSEN_PASSWORD_ITERATIONS, RANDOM_PASSWORD_ITERATIONS, scramVerifier } from './scram.ts'
 import { type Cluster, type Session, withAdmin } from './session.ts'
+import { STORAGE_GROUP } from './storage/names.ts'
 
 /** Cluster-wide roles without login that policies and grants name; `reader` opens what the template owns. */
 export const READER_GROUP = 'pilothouse_reader'
@@ -8,9 +9,11 @@ export const API_ROLES = ['anon', 'authenticated', 'service_role']
 
 const OWNER_CONNECTIONS_MAX = 20
 const RUNNER_CONNECTIONS_MAX = 10
+const STORAGE_CONNECTIONS_MAX = 40
 const TEMPORARY_FILES_MAX = '2GB'
+const STORAGE_TIMEOUT = '30s'
 
-/** The project's three login roles, each as it must be, whatever was there before. */
+/** The login roles that SQL runs as, each as it must be, whatever was there before. */
 export async function ensureRoles(
   admin: Session,
   ref: string,
@@ -21,10 +24,7 @@ export async function ensureRoles(
   const ownerSecret = await scramVerifier(passwords.password, CHOSEN_PASSWORD_ITERATIONS)
   const runnerSecret = await scramVerifier(passwords.runnerPassword, RANDOM_PASSWORD_ITERATIONS)
   const existing = await existingRoles(admin, names)
-  const define = (role: string, secret: string, options: string) =>
-    `${existing.has(role) ? 'ALTER' : 'CREATE'} ROLE ${role} WITH LOGIN INHERIT NOSUPERUSER NOCREATEDB NOCREATEROLE ` +
-    `NOREPLICATION ${options} PASSWORD ${quoteLiteral(secret)}; ` +
-    `ALTER ROLE ${role} RESET ALL; ALTER ROLE ${role} SET temp_file_limit = '${TEMPORARY_FILES_MAX}'`
+  const define = (role: string, secret: string, options: string) => definition(existing, role, secret, options)
   await admin.rows(
     [
       define(owner, ownerSecret, `NOBYPASSRLS CONNECTION LIMIT ${OWNER_CONNECTIONS_MAX}`),
@@ -38,6 +38,26 @@ export async function ensureRoles(
   )
 }
 
+/** The login role of the storage server: reaches its tables, and whatever the API's roles may. */
+export async function ensureStorageRole(admin: Session, names: ProjectNames, runnerPassword: string): Promise<void> {
+  const { storage } = names
+  const secret = await scramVerifier(runnerPassword, RANDOM_PASSWORD_ITERATIONS)
+  const existing = await existingRoles(admin, names)
+  await admin.rows(
+    [
+      definition(existing, storage, secret, `BYPASSRLS CONNECTION LIMIT ${STORAGE_CONNECTIONS_MAX}`),
+      `ALTER ROLE ${storage} SET statement_timeout = '${STORAGE_TIMEOUT}'`,
+      `GRANT ${STORAGE_GROUP} TO ${storage} WITH INHERIT TRUE, SET FALSE, ADMIN FALSE`,
+      `GRANT ${API_ROLES.join(', ')} TO ${storage} WITH INHERIT FALSE, SET TRUE, ADMIN FALSE`,
+    ].join(';\n'),
+  )
+}
+
+const definition = (existing: Set<string>, role: string, secret: string, options: string): string =>
+  `${existing.has(role) ? 'ALTER' : 'CREATE'} ROLE ${role} WITH LOGIN INHERIT NOSUPERUSER NOCREATEDB NOCREATEROLE ` +
+  `NOREPLICATION ${options} PASSWORD ${quoteLiteral(secret)}; ` +
+  `ALTER ROLE ${role} RESET ALL; ALTER ROLE ${role} SET temp_file_limit = '${TEMPORARY_FILES_MAX}'`
+
 export async function setOwnerPassword(cluster: Cluster, ref: string, password: string): Promise<void> {
   const { owner } = projectNames(ref)
   const secret = await scramVerifier(password, CHOSEN_PASSWORD_ITERATIONS)
@@ -50,7 +70,7 @@ export async function repairRunners(cluster: Cluster, ref: string, runnerPasswor
   const secret = quoteLiteral(await scramVerifier(runnerPassword, RANDOM_PASSWORD_ITERATIONS))
   await withAdmin(cluster, async (admin) => {
     const existing = await existingRoles(admin, names)
-    const runners = [names.runner, names.reader].filter((role) => existing.has(role))
+    const runners = [names.runner, names.reader, names.storage].filter((role) => existing.has(role))
     if (runners.length > 0) await admin.rows(runners.map((role) => `ALTER ROLE ${role} PASSWORD ${secret}`).join('; '))
   })
 }
@@ -64,7 +84,9 @@ export async function allowLogin(admin: Session, names: ProjectNames, allowed: b
 
 export async function dropRoles(admin: Session, names: ProjectNames): Promise<void> {
   const existing = await existingRoles(admin, names)
-  for (const role of [names.runner, names.reader, names.owner].filter((name) => existing.has(name))) {
+  for (const role of loginRoles(names)
+    .toReversed()
+    .filter((name) => existing.has(name))) {
     await dropRole(admin, role)
   }
 }

@@ -8,7 +8,9 @@ export interface Cluster {
   /** Superuser connection string of the maintenance database. */
   adminUrl: string
   /** Base URL of the Neon-compatible proxy; absent = Neon itself. */
-  proxy?: string
+  proxy?: string | undefined
+  /** The way to it for HTTP, where it is not the global fetch. */
+  egress?: Fetcher | undefined
 }
 
 export interface Login {

@@ -2,9 +2,11 @@ import { closedCatalogue } from './catalogue.ts'
 import { quoteLiteral, quoteLiterals } from './names.ts'
 import { API_ROLES, READER_GROUP } from './roles.ts'
 import { type Cluster, type Session, withAdmin } from './session.ts'
+import { STORAGE_GROUP, STORAGE_OWNER } from './storage/names.ts'
+import { storageSchema } from './storage/schema.ts'
 
 /** A change to what new projects contain gets a new name here; existing projects keep what they were made from. */
-export const TEMPLATE = 'pilothouse_template_v1'
+export const TEMPLATE = 'pilothouse_template_v2'
 
 const EXTENSIONS = ['pgcrypto', 'uuid-ossp']
 const API = API_ROLES.join(', ')
@@ -49,6 +51,7 @@ async function buildTemplate(cluster: Cluster, admin: Session): Promise<void> {
     cluster,
     async (inside) => {
       await inside.rows(projectSchemas(await availableExtensions(inside)))
+      await inside.rows(storageSchema().join(';\n'))
       for (const statement of closedCatalogue()) await inside.rows(statement)
     },
     TEMPLATE,
@@ -57,7 +60,7 @@ async function buildTemplate(cluster: Cluster, admin: Session): Promise<void> {
 }
 
 async function ensureSharedRoles(admin: Session): Promise<void> {
-  const wanted = [...API_ROLES, READER_GROUP]
+  const wanted = [...API_ROLES, READER_GROUP, STORAGE_GROUP, STORAGE_OWNER]
   const rows = await admin.rows<{ rolname: string }>(
     `SELECT rolname FROM pg_roles WHERE rolname IN (${quoteLiterals(wanted)})`,
   )
@@ -84,8 +87,6 @@ function projectSchemas(extensions: readonly string[]): string {
     'CREATE SCHEMA extensions AUTHORIZATION pg_database_owner',
     `GRANT USAGE ON SCHEMA extensions TO ${API}, ${READER_GROUP}`,
     ...extensions.map((name) => `CREATE EXTENSION "${name}" WITH SCHEMA extensions`),
-    'CREATE SCHEMA storage',
-    `GRANT USAGE ON SCHEMA storage TO pg_database_owner, ${API}, ${READER_GROUP}`,
     'CREATE SCHEMA supabase_migrations AUTHORIZATION pg_database_owner',
     `GRANT USAGE ON SCHEMA supabase_migrations TO ${READER_GROUP}`,
     `CREATE TABLE supabase_migrations.schema_migrations (

@@ -1,0 +1,4 @@
+/** Owns the schema and what tenants must not change; has no right to anything else, in any database. */
+export const STORAGE_OWNER = 'supabase_storage_admin'
+/** Opens the tables to the login roles that the storage server uses. */
+export const STORAGE_GROUP = 'pilothouse_storage'

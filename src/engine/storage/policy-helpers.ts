@@ -1,0 +1,86 @@
+import { API_ROLES, READER_GROUP } from '../roles.ts'
+import { STORAGE_GROUP, STORAGE_OWNER } from './names.ts'
+
+/** What policies and the server's own checks call; as the caller, so that they open nothing. */
+export function policyHelpers(): string[] {
+  return [...HELPERS.flatMap(([signature, rest]) => helper(signature, rest)), authSchema()]
+}
+
+function helper(signature: string, rest: string): string[] {
+  return [
+    `CREATE OR REPLACE FUNCTION storage.${signature} ${rest}`,
+    `ALTER FUNCTION storage.${signature} OWNER TO ${STORAGE_OWNER}`,
+  ]
+}
+
+const HELPERS: readonly (readonly [string, string])[] = [
+  [
+    'foldername(name text)',
+    // Of no name there is nothing to trim.
+    `RETURNS text[] LANGUAGE sql IMMUTABLE PARALLEL SAFE
+     RETURN trim_array(string_to_array(CASE name WHEN '' THEN '-' ELSE name END, '/'), 1)`,
+  ],
+  ['filename(name text)', `RETURNS text LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN split_part(name, '/', -1)`],
+  [
+    'extension(name text)',
+    `RETURNS text LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN coalesce(substring(name FROM '\\.([^./]*)$'), '')`,
+  ],
+  [
+    'operation()',
+    `RETURNS text LANGUAGE sql STABLE PARALLEL SAFE RETURN nullif(current_setting('storage.operation', true), '')`,
+  ],
+  [
+    'allow_only_operation(expected text)',
+    `RETURNS boolean LANGUAGE sql STABLE PARALLEL SAFE
+     RETURN coalesce(regexp_replace(storage.operation(), '^storage\\.', '') = regexp_replace(expected, '^storage\\.', ''), false)`,
+  ],
+  ['can_write(uuid, text, text, text, uuid, text, jsonb, jsonb, boolean)', canWrite()],
+]
+
+/** Id, bucket, name, version, owner, owner's id, metadata, the user's metadata, and whether it may replace what stands there. */
+function canWrite(): string {
+  const insert = `INSERT INTO storage.objects (id, bucket_id, name, version, owner, owner_id, metadata, user_metadata)
+    VALUES ($1, $2, $3, $4, $5, $6, $7, $8)`
+  return `RETURNS text LANGUAGE plpgsql AS $$
+    DECLARE broken text;
+    BEGIN
+      IF $9 THEN
+        ${insert} ON CONFLICT (bucket_id, name) DO UPDATE SET version = excluded.version, owner = excluded.owner,
+          owner_id = excluded.owner_id, metadata = excluded.metadata, user_metadata = excluded.user_metadata;
+      ELSE
+        ${insert};
+      END IF;
+      RAISE SQLSTATE 'PH000';
+    EXCEPTION
+      WHEN SQLSTATE 'PH000' THEN RETURN 'ok';
+      WHEN unique_violation THEN
+        GET STACKED DIAGNOSTICS broken = CONSTRAINT_NAME;
+        IF broken = 'bucketid_objname' THEN RETURN 'exists'; END IF;
+        RAISE;
+    END $$`
+}
+
+/** Only where the tenant has no schema of this name; it is his from then on. */
+function authSchema(): string {
+  const claims = `nullif(current_setting('request.jwt.claims', true), '')::jsonb`
+  const claim = (name: string) =>
+    `coalesce(nullif(current_setting('request.jwt.claim.${name}', true), ''), ${claims} ->> '${name}')`
+  const functions = {
+    jwt: ['jsonb', claims],
+    uid: ['uuid', `(${claim('sub')})::uuid`],
+    role: ['text', claim('role')],
+    email: ['text', claim('email')],
+  }
+  const define = Object.entries(functions).map(
+    ([name, [type, expression]]) =>
+      `CREATE FUNCTION auth.${name}() RETURNS ${type} LANGUAGE sql STABLE PARALLEL SAFE RETURN ${expression};
+       ALTER FUNCTION auth.${name}() OWNER TO pg_database_owner`,
+  )
+  return `DO $$ BEGIN
+    IF to_regnamespace('auth') IS NULL THEN
+      CREATE SCHEMA auth AUTHORIZATION pg_database_owner;
+      GRANT USAGE ON SCHEMA auth TO ${[...API_ROLES, READER_GROUP, STORAGE_GROUP].join(', ')};
+      ${define.join(';\n')};
+    END IF;
+  END $$`
+}

@@ -1,0 +1,74 @@
+import { STORAGE_GROUP, STORAGE_OWNER } from './names.ts'
+
+/**
+ * What no longer points at bytes is written down in the same transaction, whoever ends it. The functions that write there run as
+ * a role without rights, and still they call nothing of the tenant's, whose types could bring casts along: hence they look at
+ * the type first, and rows of the table itself are read as the caller.
+ */
+export function removedVersions(): string[] {
+  return [
+    `CREATE TABLE IF NOT EXISTS storage.removed_versions (
+       version text COLLATE "C" PRIMARY KEY, removed_at timestamptz NOT NULL DEFAULT now())`,
+    `ALTER TABLE storage.removed_versions OWNER TO ${STORAGE_OWNER}`,
+    `GRANT SELECT, INSERT, DELETE ON storage.removed_versions TO ${STORAGE_GROUP}`,
+
+    definer(
+      'remember_removed(versions text[])',
+      'void',
+      `INSERT INTO storage.removed_versions (version)
+         SELECT version FROM unnest(versions) AS version WHERE version ~ '${VERSION}' ON CONFLICT DO NOTHING;`,
+    ),
+    `GRANT EXECUTE ON FUNCTION storage.remember_removed(text[]) TO pg_database_owner, service_role, ${STORAGE_GROUP}`,
+    definer(
+      'remember_deleted()',
+      'trigger',
+      `IF (SELECT atttypid = 'text'::regtype FROM pg_attribute WHERE attrelid = TG_RELID AND attname = 'version') THEN
+         INSERT INTO storage.removed_versions (version)
+           SELECT version FROM deleted WHERE version ~ '${VERSION}' ON CONFLICT DO NOTHING;
+       END IF;
+       RETURN NULL;`,
+    ),
+    definer(
+      'remember_replaced()',
+      'trigger',
+      `IF pg_typeof(OLD.version) = 'text'::regtype THEN
+         PERFORM storage.remember_removed(ARRAY[OLD.version]);
+       END IF;
+       RETURN NULL;`,
+    ),
+    `CREATE OR REPLACE FUNCTION storage.remember_truncated() RETURNS trigger LANGUAGE plpgsql SET row_security = off AS $$
+     BEGIN
+       PERFORM storage.remember_removed(array_agg(version))
+         FROM (SELECT version, row_number() OVER () / 10000 AS slice FROM storage.objects) AS truncated GROUP BY slice;
+       RETURN NULL;
+     END $$`,
+    `ALTER FUNCTION storage.remember_truncated() OWNER TO ${STORAGE_OWNER}`,
+    `CREATE OR REPLACE FUNCTION storage.update_updated_at_column() RETURNS trigger LANGUAGE plpgsql AS $$
+     BEGIN NEW.updated_at = now(); RETURN NEW; END $$`,
+    `ALTER FUNCTION storage.update_updated_at_column() OWNER TO ${STORAGE_OWNER}`,
+
+    `CREATE OR REPLACE TRIGGER remember_deleted AFTER DELETE ON storage.objects REFERENCING OLD TABLE AS deleted
+       FOR EACH STATEMENT EXECUTE FUNCTION storage.remember_deleted()`,
+    `CREATE OR REPLACE TRIGGER remember_replaced AFTER UPDATE ON storage.objects FOR EACH ROW
+       WHEN (OLD.version IS DISTINCT FROM NEW.version) EXECUTE FUNCTION storage.remember_replaced()`,
+    `CREATE OR REPLACE TRIGGER remember_truncated BEFORE TRUNCATE ON storage.objects
+       FOR EACH STATEMENT EXECUTE FUNCTION storage.remember_truncated()`,
+    `CREATE OR REPLACE TRIGGER update_objects_updated_at
+       BEFORE UPDATE OF bucket_id, name, owner, owner_id, metadata, user_metadata, version ON storage.objects
+       FOR EACH ROW EXECUTE FUNCTION storage.update_updated_at_column()`,
+  ]
+}
+
+/** Nothing else is ever the name of bytes, whatever a row says. */
+const VERSION = '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$'
+
+/** Nobody but its owner may call it, nor make it the trigger of another table. */
+function definer(signature: string, returns: string, body: string): string {
+  const types = signature.replace('versions ', '')
+  return [
+    `CREATE OR REPLACE FUNCTION storage.${signature} RETURNS ${returns} LANGUAGE plpgsql
+       SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$ BEGIN ${body} END $$`,
+    `REVOKE ALL ON FUNCTION storage.${types} FROM PUBLIC`,
+    `ALTER FUNCTION storage.${types} OWNER TO ${STORAGE_OWNER}`,
+  ].join('; ')
+}

@@ -1,0 +1,29 @@
+import { quoteLiteral } from '../names.ts'
+import { listing } from './listing.ts'
+import { policyHelpers } from './policy-helpers.ts'
+import { removedVersions } from './removed-versions.ts'
+import { tables } from './tables.ts'
+import { usedTokens } from './used-tokens.ts'
+import { VISIBLE_ROLES } from './visible-roles.ts'
+
+/** What storage is in a project's database; a change to it gets a new name here. */
+export const STORAGE_VERSION = 'Storage, schema 1'
+
+/** One row, whose `version` is `STORAGE_VERSION` when nothing is left to do. */
+export const STORAGE_VERSION_QUERY = `SELECT obj_description(to_regnamespace('storage'), 'pg_namespace') AS version`
+
+/**
+ * For one transaction of a superuser with the search path `pg_catalog`, in the template or in any project's database;
+ * the shared roles must stand. Nothing here calls what a tenant made, as it would run with a superuser's rights.
+ */
+export function storageSchema(): string[] {
+  return [
+    ...tables(),
+    ...policyHelpers(),
+    ...removedVersions(),
+    ...usedTokens(),
+    ...listing(),
+    VISIBLE_ROLES,
+    `COMMENT ON SCHEMA storage IS ${quoteLiteral(STORAGE_VERSION)}`,
+  ]
+}

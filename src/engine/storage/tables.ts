@@ -1,0 +1,84 @@
+import { API_ROLES, READER_GROUP } from '../roles.ts'
+import { STORAGE_GROUP, STORAGE_OWNER } from './names.ts'
+
+const API = API_ROLES.join(', ')
+
+export function tables(): string[] {
+  return [
+    'CREATE SCHEMA IF NOT EXISTS storage',
+    `ALTER SCHEMA storage OWNER TO ${STORAGE_OWNER}`,
+    `GRANT USAGE ON SCHEMA storage TO pg_database_owner, ${API}, ${READER_GROUP}, ${STORAGE_GROUP}`,
+    unless(
+      `to_regtype('storage.buckettype')`,
+      `CREATE TYPE storage.buckettype AS ENUM ('STANDARD', 'ANALYTICS');
+       ALTER TYPE storage.buckettype OWNER TO ${STORAGE_OWNER}`,
+    ),
+    FOLDED,
+    `ALTER FUNCTION storage.folded(text) OWNER TO ${STORAGE_OWNER}`,
+    tenantTable('storage.buckets', BUCKETS),
+    tenantTable('storage.objects', `${OBJECTS}; ${TIMED_IDS}`),
+    'CREATE INDEX IF NOT EXISTS objects_folded_name ON storage.objects (bucket_id, storage.folded(name))',
+    'CREATE INDEX IF NOT EXISTS objects_version ON storage.objects (version)',
+    `GRANT SELECT, INSERT, UPDATE, DELETE ON storage.buckets, storage.objects TO ${STORAGE_GROUP}`,
+  ]
+}
+
+/**
+ * The project's owner may write policies and triggers for it, and what he takes from a role stays taken. The API's roles get
+ * the rights that policies decide on; TRUNCATE and TRIGGER are not among them.
+ */
+function tenantTable(table: string, columns: string): string {
+  return unless(
+    `to_regclass('${table}')`,
+    `CREATE TABLE ${table} ${columns};
+     ALTER TABLE ${table} OWNER TO pg_database_owner;
+     ALTER TABLE ${table} ENABLE ROW LEVEL SECURITY;
+     GRANT SELECT, INSERT, UPDATE, DELETE ON ${table} TO ${API};
+     GRANT ALL ON ${table} TO service_role;
+     GRANT SELECT ON ${table} TO ${READER_GROUP}`,
+  )
+}
+
+const unless = (found: string, statements: string) =>
+  `DO $$ BEGIN IF ${found} IS NULL THEN ${statements}; END IF; END $$`
+
+const BUCKETS = `(
+  id text COLLATE "C" PRIMARY KEY,
+  name text COLLATE "C" NOT NULL CONSTRAINT bname UNIQUE CHECK (char_length(name) BETWEEN 1 AND 100),
+  owner uuid,
+  owner_id text,
+  created_at timestamptz DEFAULT now(),
+  updated_at timestamptz DEFAULT now(),
+  public boolean NOT NULL DEFAULT false,
+  avif_autodetection boolean NOT NULL DEFAULT false,
+  file_size_limit bigint,
+  allowed_mime_types text[],
+  type storage.buckettype NOT NULL DEFAULT 'STANDARD')`
+
+// Names in the order of their bytes: then what starts with a prefix is one range of the index.
+const OBJECTS = `(
+  id uuid PRIMARY KEY DEFAULT gen_random_uuid(),
+  bucket_id text COLLATE "C" NOT NULL CONSTRAINT "objects_bucketId_fkey" REFERENCES storage.buckets (id),
+  name text COLLATE "C" NOT NULL,
+  owner uuid,
+  owner_id text,
+  created_at timestamptz DEFAULT now(),
+  updated_at timestamptz DEFAULT now(),
+  last_accessed_at timestamptz DEFAULT now(),
+  metadata jsonb,
+  user_metadata jsonb,
+  path_tokens text[] GENERATED ALWAYS AS (string_to_array(name, '/')) STORED,
+  version text COLLATE "C",
+  CONSTRAINT bucketid_objname UNIQUE (bucket_id, name))`
+
+// Ids that grow with time are cheaper to index; Postgres makes them since version 18.
+const TIMED_IDS = `IF to_regprocedure('uuidv7()') IS NOT NULL THEN
+  ALTER TABLE storage.objects ALTER COLUMN id SET DEFAULT uuidv7(); END IF`
+
+// Row-level security lets only leakproof functions into index conditions, and an inlined one would be lower() again, which
+// is not. Postgres 16 folds ASCII alone.
+const FOLDED = `DO $do$ BEGIN
+  EXECUTE format('CREATE OR REPLACE FUNCTION storage.folded(text) RETURNS text
+      LANGUAGE plpgsql IMMUTABLE STRICT LEAKPROOF PARALLEL SAFE AS $$ BEGIN RETURN lower($1 COLLATE %I); END $$',
+    CASE WHEN current_setting('server_version_num')::integer >= 170000 THEN 'pg_c_utf8' ELSE 'C' END);
+END $do$`

@@ -1,0 +1,95 @@
+import pg from 'pg'
+import { inject } from 'vitest'
+import type { Statement } from '../../src/engine/engine.ts'
+import { createBucket, insertObject, type NewObject } from '../../src/storage/statements.ts'
+import { newOrganization } from '../api.ts'
+import { newProject, PASSWORD } from '../projects.ts'
+
+export const USER = '11111111-1111-4111-8111-111111111111'
+
+export interface Caller {
+  role: string
+  claims?: Record<string, unknown>
+}
+export const anon: Caller = { role: 'anon' }
+export const user = (sub = USER): Caller => ({ role: 'authenticated', claims: { sub, role: 'authenticated' } })
+export const service: Caller = { role: 'service_role' }
+
+export type StorageDatabase = Awaited<ReturnType<typeof newStorageDatabase>>
+
+/** A project's database, reached as the storage server reaches it, as its owner, and as the superuser. */
+export async function newStorageDatabase() {
+  const ref = await newProject(await newOrganization())
+  const database = `p_${ref}`
+  const admin = await connect(database)
+  // The Worker knows another password; nothing here goes through it.
+  await admin.query(`alter role ${database}_storage password '${PASSWORD}' connection limit 50`)
+  const open = () => connect(database, { user: `${database}_storage`, password: PASSWORD })
+  const server = await open()
+
+  const asServer = async <Row>({ text, params }: Statement): Promise<Row[]> =>
+    (await server.query(text, [...params])).rows
+  return {
+    database,
+    asServer,
+    /** One transaction of its own session, so that several can run at once. */
+    async as<Row>(caller: Caller, { text, params }: Statement): Promise<Row[]> {
+      const client = await open()
+      try {
+        await client.query('begin')
+        await become(client, caller)
+        const { rows } = await client.query(text, [...params])
+        await client.query('commit')
+        return rows
+      } finally {
+        await client.end()
+      }
+    },
+    sql: async (query: string) => (await admin.query(query)).rows,
+    /** As the tenant himself, with his password. */
+    asOwner: (): Promise<pg.Client> => connect(database, { user: database, password: PASSWORD }),
+    policies: (...policies: string[]) =>
+      admin.query(
+        policies
+          .map((policy, n) => `create policy policy_${crypto.randomUUID().slice(0, 8)}_${n} ${policy}`)
+          .join(';') || 'select',
+      ),
+    async bucket(fields: { id?: string; public?: boolean; names?: readonly string[] } = {}): Promise<string> {
+      const { id = `bucket-${crypto.randomUUID()}`, public: isPublic = false, names = [] } = fields
+      const rules = { fileSizeLimit: null, allowedMimeTypes: null, type: 'STANDARD', ownerId: null }
+      await asServer(createBucket({ id, name: id, public: isPublic, ...rules }))
+      for (const name of names) await asServer(insertObject(newObject(id, name)))
+      return id
+    },
+    removed: async (versions: readonly (string | null | undefined)[]) =>
+      (await admin.query('select version from storage.removed_versions where version = any ($1)', [versions])).rows
+        .length,
+    close: () => Promise.all([admin.end(), server.end()]),
+  }
+}
+
+export const newObject = (bucketId: string, name: string, fields: Partial<NewObject> = {}): NewObject => ({
+  id: crypto.randomUUID(),
+  bucketId,
+  name,
+  version: crypto.randomUUID(),
+  ownerId: USER,
+  metadata: { size: 3 },
+  userMetadata: null,
+  ...fields,
+})
+
+async function become(client: pg.Client, { role, claims = {} }: Caller): Promise<void> {
+  await client.query(`select set_config('request.jwt.claims', $1, true), set_config('role', $2, true)`, [
+    JSON.stringify(claims),
+    role,
+  ])
+}
+
+export async function connect(database: string, login?: { user: string; password: string }): Promise<pg.Client> {
+  const url = new URL(inject('adminUrl'))
+  Object.assign(url, { pathname: `/${database}`, ...(login && { username: login.user, password: login.password }) })
+  const client = new pg.Client({ connectionString: url.href })
+  await client.connect()
+  return client
+}

@@ -1,0 +1,320 @@
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import type { FoundObject, ObjectRow } from '../../src/storage/statements.ts'
+import * as statements from '../../src/storage/statements.ts'
+import { anon, newObject, newStorageDatabase, type StorageDatabase, service, USER, user } from './storage-database.ts'
+
+const { insertObject, upsertObject, canWrite, moveObject, deleteObjects, readObject } = statements
+const ISO = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/
+
+let storage: StorageDatabase
+beforeAll(async () => {
+  storage = await newStorageDatabase()
+})
+afterAll(() => storage.close())
+
+const found = async (bucketId: string, name: string) =>
+  (await storage.asServer<FoundObject>(readObject({ bucketId, name })))[0]
+const versionOf = async (bucketId: string, name: string) => (await found(bucketId, name))?.object?.version
+
+describe('an object', () => {
+  it('is read with the rules of its bucket', async () => {
+    const bucket = await storage.bucket({ public: true })
+    const written = newObject(bucket, 'a/b.txt', { userMetadata: { colour: 'red' } })
+    const row = {
+      id: written.id,
+      bucket_id: bucket,
+      name: 'a/b.txt',
+      version: written.version,
+      owner: USER,
+      owner_id: USER,
+      metadata: { size: 3 },
+      user_metadata: { colour: 'red' },
+      created_at: expect.stringMatching(ISO),
+      updated_at: expect.stringMatching(ISO),
+      last_accessed_at: expect.stringMatching(ISO),
+    }
+    expect(await storage.as(service, insertObject(written))).toEqual([row])
+    const rules = { id: bucket, public: true, file_size_limit: null, allowed_mime_types: null }
+    expect(await found(bucket, 'a/b.txt')).toEqual({ bucket: rules, object: row })
+    expect(await found(bucket, 'a/c.txt')).toEqual({ bucket: rules, object: null })
+    expect(await found('nowhere', 'a/b.txt')).toBeUndefined()
+  })
+
+  it('may belong to a user whose id is no UUID', async () => {
+    const bucket = await storage.bucket()
+    const [row] = await storage.as(service, insertObject(newObject(bucket, 'a', { ownerId: 'user-7' })))
+    expect(row).toMatchObject({ owner: null, owner_id: 'user-7' })
+  })
+
+  it('is written by exactly one of 24 at the same time', async () => {
+    const bucket = await storage.bucket()
+    const objects = Array.from({ length: 24 }, () => newObject(bucket, 'one'))
+    const outcomes = await Promise.allSettled(objects.map((object) => storage.as(service, insertObject(object))))
+    expect(outcomes.filter(({ status }) => status === 'fulfilled')).toHaveLength(1)
+    const refused = outcomes.flatMap((outcome) => (outcome.status === 'rejected' ? [outcome.reason.code] : []))
+    expect(new Set(refused)).toEqual(new Set(['23505']))
+    const winner = outcomes.findIndex(({ status }) => status === 'fulfilled')
+    expect(await versionOf(bucket, 'one')).toBe(objects[winner]?.version)
+  })
+
+  it('is replaced by each of 24 at the same time, and all versions but the last are to be removed', async () => {
+    const bucket = await storage.bucket()
+    const objects = Array.from({ length: 24 }, () => newObject(bucket, 'one'))
+    const replies = await Promise.all(
+      objects.map((object) => storage.as<ObjectRow & { replaced: string }>(service, upsertObject(object))),
+    )
+    expect(new Set(replies.map(([row]) => row?.id)).size).toBe(1)
+    const last = await versionOf(bucket, 'one')
+    const others = objects.map(({ version }) => version).filter((version) => version !== last)
+    expect(others).toHaveLength(23)
+    expect(await storage.removed(others)).toBe(23)
+    expect(await storage.removed([last])).toBe(0)
+  })
+
+  it('keeps its id and says which version it replaced, and when', async () => {
+    const bucket = await storage.bucket()
+    const [first, second] = [newObject(bucket, 'a'), newObject(bucket, 'a', { metadata: { size: 4 } })]
+    expect(await storage.as(service, upsertObject(first))).toMatchObject([{ id: first.id, replaced: null }])
+    const before = (await found(bucket, 'a'))?.object
+    const [row] = await storage.as<ObjectRow>(service, upsertObject(second))
+    expect(row).toMatchObject({ id: first.id, version: second.version, metadata: { size: 4 }, replaced: first.version })
+    expect(row?.created_at).toBe(before?.created_at)
+    expect(Date.parse(row?.updated_at ?? '')).toBeGreaterThanOrEqual(Date.parse(before?.updated_at ?? ''))
+  })
+
+  it('is changed by an access only where that is written down', async () => {
+    const bucket = await storage.bucket({ names: ['a'] })
+    const change = (set: string) =>
+      storage.sql(
+        `update storage.objects set ${set} where bucket_id = '${bucket}' returning updated_at = now() as touched`,
+      )
+    expect(await change('last_accessed_at = now()')).toEqual([{ touched: false }])
+    expect(await change(`metadata = '{}'`)).toEqual([{ touched: true }])
+  })
+})
+
+describe('a move', () => {
+  it('changes the name and the bucket, and nothing else', async () => {
+    const [bucket, other] = [await storage.bucket({ names: ['a'] }), await storage.bucket()]
+    const before = (await found(bucket, 'a'))?.object
+    const moved = await storage.as(
+      service,
+      moveObject({ bucketId: bucket, name: 'a' }, { bucketId: other, name: 'b/c' }),
+    )
+    expect(moved).toEqual([{ ...before, bucket_id: other, name: 'b/c', updated_at: expect.stringMatching(ISO) }])
+    expect((await found(bucket, 'a'))?.object).toBeNull()
+    expect(await storage.removed([before?.version])).toBe(0)
+  })
+
+  it('to where it is changes nothing', async () => {
+    const bucket = await storage.bucket({ names: ['a'] })
+    const before = (await found(bucket, 'a'))?.object
+    const place = { bucketId: bucket, name: 'a' }
+    expect(await storage.as(service, moveObject(place, place))).toEqual([before])
+    expect(await storage.as(service, moveObject({ ...place, name: 'x' }, { ...place, name: 'x' }))).toEqual([])
+  })
+
+  it('fails where something stands, or the bucket does not', async () => {
+    const bucket = await storage.bucket({ names: ['a', 'b'] })
+    const move = (to: string, name: string) =>
+      storage.as(service, moveObject({ bucketId: bucket, name: 'a' }, { bucketId: to, name }))
+    await expect(move(bucket, 'b')).rejects.toMatchObject({ code: '23505' })
+    await expect(move('nowhere', 'b')).rejects.toMatchObject({ code: '23503' })
+  })
+})
+
+describe('policies', () => {
+  it('let in whom they name, and no one before there are any', async () => {
+    const bucket = await storage.bucket({ names: ['old'] })
+    const insert = (name: string) => storage.as(user(), insertObject(newObject(bucket, name)))
+    await expect(insert('a')).rejects.toMatchObject({ code: '42501' })
+    await expect(storage.as(user(), canWrite(newObject(bucket, 'a'), { upsert: false }))).rejects.toMatchObject({
+      code: '42501',
+    })
+    await storage.policies(`on storage.objects for insert to authenticated with check (bucket_id = '${bucket}')`)
+    expect(await insert('a')).toMatchObject([{ name: 'a' }])
+    await expect(storage.as(anon, insertObject(newObject(bucket, 'b')))).rejects.toMatchObject({ code: '42501' })
+    expect(await storage.as(user(), statements.isVisible({ bucketId: bucket, name: 'a' }))).toEqual([
+      { visible: false },
+    ])
+    expect(await storage.as(user(), deleteObjects(bucket, ['a']))).toEqual([])
+    expect(
+      await storage.as(user(), moveObject({ bucketId: bucket, name: 'a' }, { bucketId: bucket, name: 'c' })),
+    ).toEqual([])
+    await expect(storage.as(user(), upsertObject(newObject(bucket, 'a')))).rejects.toMatchObject({ code: '42501' })
+  })
+
+  it('know the user, his folder and what is being done', async () => {
+    const bucket = await storage.bucket()
+    await storage.policies(
+      `on storage.objects for all to authenticated using (bucket_id = '${bucket}' and (storage.foldername(name))[1] = auth.uid()::text)`,
+    )
+    const other = crypto.randomUUID()
+    await storage.as(user(), insertObject(newObject(bucket, `${USER}/a.png`)))
+    await expect(storage.as(user(other), insertObject(newObject(bucket, `${USER}/b.png`)))).rejects.toMatchObject({
+      code: '42501',
+    })
+    const visible = (sub: string) => storage.as(user(sub), statements.visibleNames(bucket, [`${USER}/a.png`, 'x']))
+    expect(await visible(USER)).toEqual([{ name: `${USER}/a.png` }])
+    expect(await visible(other)).toEqual([])
+    const [facts] = await storage.sql(`select set_config('storage.operation', 'storage.object.upload', false),
+      storage.operation(), storage.allow_only_operation('object.upload') as allowed, storage.allow_only_operation('x') as other,
+      storage.foldername('a/b/c.tar.gz') as folders, storage.filename('a/b/c.tar.gz') as file,
+      storage.extension('a.b/c') as none, storage.extension('a/c.tar.gz') as extension`)
+    expect(facts).toMatchObject({ operation: 'storage.object.upload', allowed: true, other: false })
+    expect(facts).toMatchObject({ folders: ['a', 'b'], file: 'c.tar.gz', none: '', extension: 'gz' })
+  })
+
+  it('are tried by canWrite, which leaves nothing', async () => {
+    const bucket = await storage.bucket({ names: ['old'] })
+    const before = (await found(bucket, 'old'))?.object
+    const may = (name: string, upsert: boolean) => storage.as(service, canWrite(newObject(bucket, name), { upsert }))
+    expect(await may('new', false)).toEqual([{ outcome: 'ok' }])
+    expect(await may('new', true)).toEqual([{ outcome: 'ok' }])
+    expect(await may('old', false)).toEqual([{ outcome: 'exists' }])
+    expect(await may('old', true)).toEqual([{ outcome: 'ok' }])
+    expect((await found(bucket, 'new'))?.object).toBeNull()
+    expect((await found(bucket, 'old'))?.object).toEqual(before)
+    expect(await storage.removed([before?.version])).toBe(0)
+    await expect(storage.as(service, canWrite(newObject('nowhere', 'a'), { upsert: false }))).rejects.toMatchObject({
+      code: '23503',
+    })
+  })
+})
+
+describe('versions that nothing points at any more', () => {
+  const three = async () => {
+    const bucket = await storage.bucket({ names: ['a', 'b', 'c'] })
+    const versions = [await versionOf(bucket, 'a'), await versionOf(bucket, 'b'), await versionOf(bucket, 'c')]
+    return { bucket, versions }
+  }
+
+  it('are written down when rows are deleted, by the API or by SQL, as whoever may', async () => {
+    const { bucket, versions } = await three()
+    await storage.policies(`on storage.objects for all to anon using (bucket_id = '${bucket}')`)
+    expect(await storage.as<ObjectRow>(anon, deleteObjects(bucket, ['a', 'nothing']))).toMatchObject([{ name: 'a' }])
+    expect(await storage.removed(versions)).toBe(1)
+    await storage.sql(`delete from storage.objects where bucket_id = '${bucket}'`)
+    expect(await storage.removed(versions)).toBe(3)
+  })
+
+  it('are not written down by what is rolled back', async () => {
+    const { bucket, versions } = await three()
+    const failing = storage.sql(`delete from storage.objects where bucket_id = '${bucket}'; select 1 / 0`)
+    await expect(failing).rejects.toMatchObject({ code: '22012' })
+    expect(await storage.removed(versions)).toBe(0)
+  })
+
+  it('are told from those that a row points at again', async () => {
+    const { bucket, versions } = await three()
+    await storage.sql(`insert into storage.objects (bucket_id, name, version)
+      select bucket_id, 'again', version from storage.objects where bucket_id = '${bucket}' and name = 'a'`)
+    await storage.as(service, deleteObjects(bucket, ['a', 'b']))
+    const rows = await storage.asServer<{ version: string }>(statements.removedVersions(100_000))
+    expect(rows).toContainEqual({ version: versions[0], used: true })
+    expect(rows).toContainEqual({ version: versions[1], used: false })
+    const known = await storage.asServer(statements.knownVersions([...versions.map(String), crypto.randomUUID()]))
+    expect(known).toHaveLength(3)
+    await storage.asServer(statements.forgetVersions(versions.map(String)))
+    expect(await storage.removed(versions)).toBe(0)
+  })
+
+  it('are only those that can be names of bytes', async () => {
+    const bucket = await storage.bucket()
+    const bad = '../../other/storage/x'
+    await storage.sql(`insert into storage.objects (bucket_id, name, version) values ('${bucket}', 'a', '${bad}')`)
+    await storage.as(service, deleteObjects(bucket, ['a']))
+    expect(await storage.removed([bad])).toBe(0)
+  })
+
+  it('are written down by the removal of a bucket in portions', async () => {
+    const { bucket, versions } = await three()
+    expect(await storage.asServer(statements.countObjects(bucket, 1))).toEqual([{ count: 2 }])
+    expect(await storage.asServer(statements.countObjects(bucket, 10))).toEqual([{ count: 3 }])
+    const empty = () => storage.asServer(statements.emptyBucket(bucket, 2))
+    expect([await empty(), await empty(), await empty()]).toEqual([[{ count: 2 }], [{ count: 1 }], [{ count: 0 }]])
+    expect(await storage.removed(versions)).toBe(3)
+  })
+
+  it('are written down by TRUNCATE', async () => {
+    const truncated = await newStorageDatabase()
+    const bucket = await truncated.bucket({ names: ['a', 'b', 'c'] })
+    const rows = await truncated.sql('select version from storage.objects')
+    const owner = await truncated.asOwner()
+    await owner.query('truncate storage.buckets cascade')
+    await owner.end()
+    expect(await truncated.removed(rows.map(({ version }) => version))).toBe(3)
+    expect(await truncated.asServer(readObject({ bucketId: bucket, name: 'a' }))).toEqual([])
+    await truncated.close()
+  })
+})
+
+describe('a bucket', () => {
+  const rules = {
+    ownerId: USER,
+    public: true,
+    fileSizeLimit: 5e9,
+    allowedMimeTypes: ['image/*', 'a/b'],
+    type: 'STANDARD',
+  }
+
+  it('is created, read, changed in part and deleted', async () => {
+    const id = `bucket-${crypto.randomUUID()}`
+    expect(await storage.as(service, statements.createBucket({ id, name: id, ...rules }))).toEqual([{ name: id }])
+    const bucket = {
+      id,
+      name: id,
+      owner: USER,
+      owner_id: USER,
+      public: true,
+      file_size_limit: 5e9,
+      allowed_mime_types: ['image/*', 'a/b'],
+      type: 'STANDARD',
+      created_at: expect.stringMatching(ISO),
+      updated_at: expect.stringMatching(ISO),
+    }
+    const read = () => storage.as(service, statements.getBucket(id))
+    expect(await read()).toEqual([bucket])
+    await expect(storage.as(service, statements.createBucket({ id, name: id, ...rules }))).rejects.toMatchObject({
+      code: '23505',
+    })
+    expect(await storage.as(service, statements.updateBucket(id, { allowedMimeTypes: null }))).toEqual([{ id }])
+    expect(await read()).toEqual([{ ...bucket, allowed_mime_types: null }])
+    await storage.as(service, statements.updateBucket(id, { public: false, fileSizeLimit: 0 }))
+    expect(await read()).toEqual([{ ...bucket, allowed_mime_types: null, public: false, file_size_limit: 0 }])
+
+    await storage.asServer(insertObject(newObject(id, 'a')))
+    await expect(storage.as(service, statements.deleteBucket(id))).rejects.toMatchObject({ code: '23503' })
+    await storage.as(service, deleteObjects(id, ['a']))
+    expect(await storage.as(service, statements.deleteBucket(id))).toEqual([{ id }])
+    expect(await storage.as(service, statements.deleteBucket(id))).toEqual([])
+  })
+
+  it('is seen and made by those whom a policy lets', async () => {
+    const id = await storage.bucket()
+    const caller = user()
+    expect(await storage.as(caller, statements.getBucket(id))).toEqual([])
+    expect(await storage.as(caller, statements.updateBucket(id, { public: true }))).toEqual([])
+    expect(await storage.as(caller, statements.deleteBucket(id))).toEqual([])
+    const made = `${id}-made`
+    const create = () => storage.as(caller, statements.createBucket({ id: made, name: made, ...rules }))
+    await expect(create()).rejects.toMatchObject({ code: '42501' })
+    await storage.policies(`on storage.buckets for insert to authenticated with check (id = '${made}')`)
+    expect(await create()).toEqual([{ name: made }])
+  })
+
+  it('is found among others, in the order asked for', async () => {
+    const mark = crypto.randomUUID().slice(0, 8)
+    for (const name of ['b', 'A', 'c%']) await storage.bucket({ id: `${mark}-${name}` })
+    const list = async (listing: statements.BucketListing) =>
+      (await storage.as<{ name: string }>(service, statements.listBuckets({ search: mark, ...listing }))).map(
+        ({ name }) => name.replace(`${mark}-`, ''),
+      )
+    expect(await list({})).toEqual(['A', 'b', 'c%'])
+    expect(await list({ sortColumn: 'created_at', sortOrder: 'desc' })).toEqual(['c%', 'A', 'b'])
+    expect(await list({ limit: 1, offset: 1 })).toEqual(['b'])
+    expect(await list({ search: `${mark}-a` })).toEqual(['A'])
+    expect(await list({ search: '%' })).toEqual(['c%'])
+    expect(await list({ search: '_' })).toEqual([])
+  })
+})
