@@ -26,7 +26,7 @@ beforeAll(async () => {
 afterAll(() => machine.dispose())
 
 describe('supabase-management-js', () => {
-  it('creates a project, runs SQL on it, pauses, restores and deletes it', async () => {
+  it('creates a project, runs SQL on it, reads its keys, sets its storage, pauses, restores and deletes it', async () => {
     const api = new SupabaseManagementAPI({ accessToken: token, baseUrl })
     expect((await api.listAllOrganizations()).data).toMatchObject([{ slug }])
     expect((await api.getAnOrganization(slug)).data).toMatchObject({ plan: 'enterprise' })
@@ -42,6 +42,13 @@ describe('supabase-management-js', () => {
     )
     expect((await api.getServicesHealth(ref, { services: ['db'] })).data).toMatchObject([{ status: 'ACTIVE_HEALTHY' }])
     expect((await api.getAllProjectsForOrganization(slug)).data).toMatchObject({ projects: [{ ref }] })
+    expect((await api.getProjectApiKeys(ref, { reveal: true })).data).toMatchObject([
+      { name: 'anon', type: 'legacy', api_key: expect.stringContaining('.') },
+      { name: 'service_role', type: 'legacy', api_key: expect.stringContaining('.') },
+    ])
+    await api.updateStorageConfig(ref, { fileSizeLimit: 1000 })
+    expect((await api.getStorageConfig(ref)).data).toMatchObject({ fileSizeLimit: 1000 })
+    expect((await api.listAllBuckets(ref)).data).toEqual([])
     expect((await api.updateAProject(ref, { name: 'js-renamed' })).data).toMatchObject({ ref, name: 'js-renamed' })
     expect((await api.pauseAProject(ref)).status).toBe(200)
     await untilStatus(owner, ref, 'INACTIVE')
@@ -76,7 +83,7 @@ describe('the supabase CLI', () => {
     return (await promisify(execFile)(resolve('node_modules/.bin/supabase'), args, { env, cwd: home })).stdout
   }
 
-  it('does whoami, orgs list|create, projects list|create|delete and db query', async () => {
+  it('does whoami, orgs list|create, projects list|create|api-keys|delete, db query and link', async () => {
     expect(await cli('whoami')).toContain('owner')
     expect(await cli('orgs', 'list')).toContain(slug)
     expect(await cli('orgs', 'create', 'made-by-cli', '--yes')).toContain('made-by-cli')
@@ -105,6 +112,20 @@ describe('the supabase CLI', () => {
     await untilStatus(owner, ref, 'ACTIVE_HEALTHY')
     expect(await cli('db', 'query', `--remote=${ref}`, '--yes', "select 'of ' || 42 as answer")).toContain('of 42')
     expect(await cli('db', 'query', `--remote=${ref}`, '--read-only', 'select 1 as one')).toContain('one')
+    const keys = async (...more: string[]) => {
+      const listed = JSON.parse(await cli('projects', 'api-keys', '--project-ref', ref, '-o', 'json', ...more))
+      return (listed as { name: string; api_key: string }[]).map(({ name, api_key }) => [name, api_key])
+    }
+    const jwt = expect.stringMatching(/^[\w-]+\.[\w-]+\.[\w-]+$/)
+    expect(await keys('--reveal')).toEqual([
+      ['anon', jwt],
+      ['service_role', jwt],
+    ])
+    expect(await keys()).toEqual([
+      ['anon', jwt],
+      ['service_role', expect.stringMatching(/^[\w-]{5}·+$/)],
+    ])
+    expect(await cli('link', '--project-ref', ref, '--password', PASSWORD, '--yes')).toContain('Finished')
     await expect(cli('db', 'query', `--remote=${ref}`, '--yes', 'select * from missing')).rejects.toThrow(/missing/)
     expect(await cli('projects', 'delete', ref, '--yes')).toBeDefined()
     await untilGone(owner, ref)
@@ -112,12 +133,12 @@ describe('the supabase CLI', () => {
 })
 
 describe('the MCP server', () => {
-  it('lists organizations and projects, runs SQL, pauses and restores', async () => {
+  it('lists organizations, projects, keys and buckets, runs SQL, pauses and restores', async () => {
     const ref = await newProject({ owner, slug })
     await runSql(owner, ref, 'create table public.noted (id int primary key); insert into public.noted values (11)')
     const server = spawn(
       'node_modules/.bin/mcp-server-supabase',
-      ['--api-url', baseUrl, '--access-token', token, '--features', 'account,database'],
+      ['--api-url', baseUrl, '--access-token', token, '--features', 'account,database,development,storage'],
       { stdio: ['pipe', 'pipe', 'ignore'] },
     )
     const lines = createInterface({ input: server.stdout })[Symbol.asyncIterator]()
@@ -145,6 +166,11 @@ describe('the MCP server', () => {
     expect(await tool('list_tables', { project_id: ref, schemas: ['public'] })).toContain('noted')
     expect(await tool('list_extensions', { project_id: ref })).toContain('pgcrypto')
     expect(await tool('execute_sql', { project_id: ref, query: 'select id from noted' })).toContain('11')
+    expect(await tool('get_publishable_keys', { project_id: ref })).toContain('anon')
+    expect(await tool('list_storage_buckets', { project_id: ref })).toContain('[]')
+    const features = { imageTransformation: { enabled: false }, s3Protocol: { enabled: false } }
+    await tool('update_storage_config', { project_id: ref, config: { fileSizeLimit: 1000, features } })
+    expect(await tool('get_storage_config', { project_id: ref })).toContain('1000')
     await tool('pause_project', { project_id: ref })
     await untilStatus(owner, ref, 'INACTIVE')
     await tool('restore_project', { project_id: ref })

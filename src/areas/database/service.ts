@@ -3,7 +3,8 @@ import { EngineUnavailable, SqlError, SqlResultTooLarge, SqlTimeout } from '../.
 import { TOO_MANY_CONNECTIONS } from '../../engine/gate.ts'
 import type { Ctx } from '../../env.ts'
 import { ApiError } from '../../http/error.ts'
-import { runnerPasswordOf, savePassword } from '../projects/secrets.ts'
+import { runnerPasswordOf } from '../../secrets/project.ts'
+import { savePassword } from '../projects/secrets.ts'
 import { ACTIVE } from '../projects/values.ts'
 
 interface Script {

@@ -2,39 +2,23 @@ import { eq } from 'drizzle-orm'
 import type { ProjectAccess } from '../../auth/access.ts'
 import { mutate } from '../../db/mutate.ts'
 import { projects } from '../../db/schema/index.ts'
-import type { Ctx, SystemCtx } from '../../env.ts'
-import { seal, unseal } from '../../secrets/seal.ts'
+import type { Ctx } from '../../env.ts'
+import { randomLetters } from '../../http/values.ts'
+import { newJwtSecret, sealSecret } from '../../secrets/project.ts'
 
-export interface ProjectSecrets {
-  password: string
-  runnerPassword: string
-}
-
-const place = (ref: string, column: string) => `projects/${ref}/${column}`
-
-export async function sealSecrets({ config }: SystemCtx, ref: string, { password, runnerPassword }: ProjectSecrets) {
+/** The secrets of a new project: the owner's password as he chose it, the others made here. */
+export async function sealSecrets(ctx: Ctx, ref: string, password: string) {
   return {
-    sealedPassword: await seal(config.ENCRYPTION_KEY, password, place(ref, 'password')),
-    sealedRunnerPassword: await seal(config.ENCRYPTION_KEY, runnerPassword, place(ref, 'runner_password')),
+    sealedPassword: await sealSecret(ctx, ref, 'password', password),
+    sealedRunnerPassword: await sealSecret(ctx, ref, 'runner_password', randomLetters(32)),
+    sealedJwtSecret: await sealSecret(ctx, ref, 'jwt_secret', newJwtSecret()),
   }
 }
 
 export async function savePassword(ctx: Ctx, { ref, organizationId }: ProjectAccess, password: string): Promise<void> {
-  const sealedPassword = await seal(ctx.config.ENCRYPTION_KEY, password, place(ref, 'password'))
+  const sealedPassword = await sealSecret(ctx, ref, 'password', password)
   await mutate(ctx, async ({ tx, trace }) => {
     await tx.update(projects).set({ sealedPassword }).where(eq(projects.ref, ref))
     await trace({ action: 'project.password.update', organizationId, projectRef: ref })
   })
 }
-
-interface Sealed {
-  ref: string
-  sealedPassword: string
-  sealedRunnerPassword: string
-}
-
-export const passwordOf = ({ config }: SystemCtx, { ref, sealedPassword }: Sealed): Promise<string> =>
-  unseal(config.ENCRYPTION_KEY, sealedPassword, place(ref, 'password'))
-
-export const runnerPasswordOf = ({ config }: SystemCtx, { ref, sealedRunnerPassword }: Sealed): Promise<string> =>
-  unseal(config.ENCRYPTION_KEY, sealedRunnerPassword, place(ref, 'runner_password'))

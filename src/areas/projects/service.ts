@@ -28,7 +28,7 @@ export async function createProject(ctx: Ctx, input: z.output<typeof CreateProje
   const organization = await findOrganization(ctx, input.organization_slug)
   requirePermission(organization.role, 'projects:write')
   const ref = randomLetters()
-  const sealed = await sealSecrets(ctx, ref, { password: input.db_pass, runnerPassword: randomLetters(32) })
+  const sealed = await sealSecrets(ctx, ref, input.db_pass)
   const row = await mutate(ctx, async (mutation) => {
     const [project] = await mutation.tx
       .insert(projects)

@@ -6,6 +6,12 @@ import { INSTANCE_SIZES, PROJECT_STATUSES, REGION_CODES } from './values.ts'
 export const TASK_KINDS = ['create', 'pause', 'restore', 'restart', 'delete'] as const
 const TASK_STATES = ['pending', 'running', 'done', 'failed', 'canceled'] as const
 
+/** What a project's storage is set to; a row holds what differs from the defaults. */
+export interface StorageConfig {
+  /** Bytes of one object; buckets may set less. */
+  fileSizeLimit: number
+}
+
 /** A removed project keeps its row (its ref is never given out again) but no query of the API sees it. */
 export const projects = pgTable(
   'projects',
@@ -25,6 +31,13 @@ export const projects = pgTable(
     postgresVersion: text('postgres_version').notNull().default(''),
     sealedPassword: text('sealed_password').notNull(),
     sealedRunnerPassword: text('sealed_runner_password').notNull(),
+    /** Null for a project from before there were any, until it is first needed. */
+    sealedJwtSecret: text('sealed_jwt_secret'),
+    storageConfig: jsonb('storage_config').$type<Partial<StorageConfig>>().notNull().default({}),
+    /** When its bucket was last searched for bytes that no object points at, from end to end. */
+    storageSweptAt: instant('storage_swept_at'),
+    /** The last version that a search under way looked at. */
+    storageSweepAfter: text('storage_sweep_after'),
     createdAt: instant('created_at').notNull().defaultNow(),
     removedAt: instant('removed_at'),
   },
@@ -35,6 +48,9 @@ export const projects = pgTable(
       .where(sql`removed_at is null and status <> 'GOING_DOWN'`),
     index('projects_by_name').on(t.organizationId, t.name).where(sql`removed_at is null`),
     index('projects_by_age').on(t.organizationId, t.createdAt, t.ref).where(sql`removed_at is null`),
+    index('projects_storage_sweep')
+      .on(t.storageSweptAt.asc().nullsFirst())
+      .where(sql`removed_at is null and status in ('ACTIVE_HEALTHY', 'ACTIVE_UNHEALTHY')`),
     index('projects_name_search').using('gin', t.name.op('gin_trgm_ops')),
   ],
 )

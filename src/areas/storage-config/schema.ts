@@ -1,0 +1,52 @@
+import * as z from 'zod'
+
+const FILE_SIZE_LIMIT_MAX = 500 * 1024 ** 3
+
+const Count = z.int().min(0)
+const Feature = z.object({ enabled: z.boolean() })
+
+export const StorageConfigReply = z
+  .object({
+    fileSizeLimit: z.int(),
+    features: z.object({
+      imageTransformation: Feature,
+      s3Protocol: Feature,
+      purgeCache: Feature,
+      icebergCatalog: Feature.extend({ maxNamespaces: Count, maxTables: Count, maxCatalogs: Count }),
+      vectorBuckets: Feature.extend({ maxBuckets: Count, maxIndexes: Count }),
+    }),
+    capabilities: z.object({ list_v2: z.boolean(), iceberg_catalog: z.boolean(), object_versioning: z.boolean() }),
+    external: z.object({ upstreamTarget: z.enum(['main', 'canary']) }),
+    migrationVersion: z.string().nullable(),
+  })
+  .meta({ id: 'StorageConfig' })
+
+const Absent = z.object({ enabled: z.literal(false, 'is not supported by this installation') })
+
+export const UpdateStorageConfig = z
+  .object({
+    fileSizeLimit: z.int().min(0).max(FILE_SIZE_LIMIT_MAX).optional().meta({ description: 'Bytes of one object' }),
+    features: z
+      .object({
+        imageTransformation: Absent.optional(),
+        s3Protocol: Absent.optional(),
+        purgeCache: Absent.optional(),
+        icebergCatalog: Absent.extend({ maxNamespaces: Count, maxTables: Count, maxCatalogs: Count }).optional(),
+        vectorBuckets: Absent.extend({ maxBuckets: Count, maxIndexes: Count }).optional(),
+      })
+      .optional()
+      .meta({ description: 'This installation has none of them, so that none can be enabled' }),
+    external: z.object({ upstreamTarget: z.literal('main', 'this installation has no other upstream') }).optional(),
+  })
+  .meta({ id: 'UpdateStorageConfig' })
+
+export const Bucket = z
+  .object({
+    id: z.string(),
+    name: z.string(),
+    owner: z.string(),
+    created_at: z.iso.datetime(),
+    updated_at: z.iso.datetime(),
+    public: z.boolean(),
+  })
+  .meta({ id: 'Bucket' })

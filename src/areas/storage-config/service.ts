@@ -1,0 +1,70 @@
+import { and, eq, isNull, sql } from 'drizzle-orm'
+import type * as z from 'zod'
+import type { ProjectAccess } from '../../auth/access.ts'
+import { storageConfigOf } from '../../auth/project.ts'
+import { mutate } from '../../db/mutate.ts'
+import { projects } from '../../db/schema/index.ts'
+import type { Ctx } from '../../env.ts'
+import { ApiError } from '../../http/error.ts'
+import { runQuery } from '../database/service.ts'
+import type { Bucket, StorageConfigReply, UpdateStorageConfig } from './schema.ts'
+
+const ABSENT = { enabled: false }
+
+export const getStorageConfig = (project: ProjectAccess): z.input<typeof StorageConfigReply> => ({
+  ...storageConfigOf(project),
+  features: {
+    imageTransformation: ABSENT,
+    s3Protocol: ABSENT,
+    purgeCache: ABSENT,
+    icebergCatalog: { ...ABSENT, maxNamespaces: 0, maxTables: 0, maxCatalogs: 0 },
+    vectorBuckets: { ...ABSENT, maxBuckets: 0, maxIndexes: 0 },
+  },
+  capabilities: { list_v2: true, iceberg_catalog: false, object_versioning: false },
+  external: { upstreamTarget: 'main' },
+  migrationVersion: null,
+})
+
+/** Merged by the database, so that of two changes at the same time neither undoes the other. */
+export async function updateStorageConfig(
+  ctx: Ctx,
+  { ref, organizationId }: ProjectAccess,
+  { fileSizeLimit }: z.output<typeof UpdateStorageConfig>,
+) {
+  if (fileSizeLimit === undefined) return {}
+  const changes = JSON.stringify({ fileSizeLimit })
+  await mutate(ctx, async ({ tx, trace }) => {
+    const changed = await tx
+      .update(projects)
+      .set({ storageConfig: sql`${projects.storageConfig} || ${changes}::jsonb` })
+      .where(and(eq(projects.ref, ref), isNull(projects.removedAt)))
+      .returning({ ref: projects.ref })
+    if (changed.length === 0) throw new ApiError('not_found.project')
+    await trace({
+      action: 'project.storage.update',
+      organizationId,
+      projectRef: ref,
+      detail: { fields: ['fileSizeLimit'] },
+    })
+  })
+  return {}
+}
+
+const BUCKETS = `
+  select id, name, coalesce(owner::text, '') as owner, public,
+    to_char(created_at at time zone 'utc', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') as created_at,
+    to_char(updated_at at time zone 'utc', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') as updated_at
+  from storage.buckets
+  order by id`
+
+const UNDEFINED_TABLE = '42P01'
+
+/** A project that was never stored anything in may have no tables for it yet, and then no buckets. */
+export async function listBuckets(ctx: Ctx, project: ProjectAccess): Promise<z.input<typeof Bucket>[]> {
+  try {
+    return JSON.parse(await runQuery(ctx, project, { query: BUCKETS, readOnly: true }))
+  } catch (error) {
+    if (error instanceof ApiError && error.extra.code === UNDEFINED_TABLE) return []
+    throw error
+  }
+}

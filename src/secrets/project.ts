@@ -1,0 +1,52 @@
+import { eq, sql } from 'drizzle-orm'
+import { encodeBase64Url } from 'hono/utils/encode'
+import { projects } from '../db/schema/index.ts'
+import type { SystemCtx } from '../env.ts'
+import { seal, unseal } from './seal.ts'
+
+type Secret = 'password' | 'runner_password' | 'jwt_secret'
+const place = (ref: string, secret: Secret) => `projects/${ref}/${secret}`
+
+export const sealSecret = ({ config }: SystemCtx, ref: string, secret: Secret, text: string): Promise<string> =>
+  seal(config.ENCRYPTION_KEY, text, place(ref, secret))
+
+const open = ({ config }: SystemCtx, ref: string, secret: Secret, sealed: string): Promise<string> =>
+  unseal(config.ENCRYPTION_KEY, sealed, place(ref, secret))
+
+interface Row {
+  ref: string
+  sealedPassword: string
+  sealedRunnerPassword: string
+  sealedJwtSecret: string | null
+}
+
+export const passwordOf = (ctx: SystemCtx, { ref, sealedPassword }: Pick<Row, 'ref' | 'sealedPassword'>) =>
+  open(ctx, ref, 'password', sealedPassword)
+
+export const runnerPasswordOf = (
+  ctx: SystemCtx,
+  { ref, sealedRunnerPassword }: Pick<Row, 'ref' | 'sealedRunnerPassword'>,
+) => open(ctx, ref, 'runner_password', sealedRunnerPassword)
+
+/** Text of 48 random bytes: clients take the characters themselves for the key. */
+export const newJwtSecret = (): string => encodeBase64Url(crypto.getRandomValues(new Uint8Array(48)).buffer)
+
+/** Signs every token of the project; a project that has none yet gets one here. */
+export async function jwtSecretOf(
+  ctx: SystemCtx,
+  { ref, sealedJwtSecret }: Pick<Row, 'ref' | 'sealedJwtSecret'>,
+): Promise<string> {
+  return open(ctx, ref, 'jwt_secret', sealedJwtSecret ?? (await giveJwtSecret(ctx, ref)))
+}
+
+/** Whoever comes first decides; all others at the same time get the first one's. */
+async function giveJwtSecret(ctx: SystemCtx, ref: string): Promise<string> {
+  const sealed = await sealSecret(ctx, ref, 'jwt_secret', newJwtSecret())
+  const [row] = await ctx.db
+    .update(projects)
+    .set({ sealedJwtSecret: sql`coalesce(${projects.sealedJwtSecret}, ${sealed})` })
+    .where(eq(projects.ref, ref))
+    .returning({ sealed: projects.sealedJwtSecret })
+  if (!row?.sealed) throw new Error(`the project ${ref} has no row`)
+  return row.sealed
+}
