@@ -37,8 +37,8 @@ function byteReader(body: ReadableStream<Uint8Array>) {
 }
 
 export interface PartReader {
-  /** The next bytes, fewer than `size` only at the end. */
-  next(size: number): Promise<Uint8Array<ArrayBuffer>>
+  /** The next bytes, fewer than `size` only at the end. `onGrowth` is awaited once before more than a chunk is kept. */
+  next(size: number, onGrowth?: () => Promise<void>): Promise<Uint8Array<ArrayBuffer>>
   ended(): Promise<boolean>
   cancel(reason: unknown): Promise<void>
 }
@@ -53,12 +53,13 @@ export function readParts(body: ReadableStream<Uint8Array>): PartReader {
     return !chunk
   }
 
-  async function next(size: number): Promise<Uint8Array<ArrayBuffer>> {
+  async function next(size: number, onGrowth = async () => {}): Promise<Uint8Array<ArrayBuffer>> {
     let buffer = new ArrayBuffer(Math.min(size, CHUNK_BYTES))
     let used = 0
     while (used < size && !(await ended()) && chunk) {
       const taken = chunk.subarray(0, size - used)
       if (used + taken.length > buffer.byteLength) {
+        if (buffer.byteLength <= CHUNK_BYTES) await onGrowth()
         buffer = buffer.transfer(Math.min(size, Math.max(2 * buffer.byteLength, used + taken.length)))
       }
       new Uint8Array(buffer).set(taken, used)

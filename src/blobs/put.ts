@@ -1,5 +1,6 @@
 import { DeleteObjectCommand } from '@aws-sdk/client-s3'
 import { type Bucket, BucketError } from './bucket.ts'
+import { holdMemory } from './budget.ts'
 import { readParts } from './chunks.ts'
 import { uploadPart, uploadParts } from './multipart.ts'
 
@@ -104,9 +105,13 @@ export async function putUnknown(
   const bytesMax = Math.min(sizeMax, PARTS_MAX * partSize)
   const parts = readParts(body)
   let size = 0
+  let release = () => {}
+  const onGrowth = async () => {
+    release = await holdMemory(partSize)
+  }
 
-  async function nextPart(): Promise<Uint8Array<ArrayBuffer>> {
-    const part = await parts.next(Math.min(partSize, bytesMax - size))
+  async function nextPart(onGrowth?: () => Promise<void>): Promise<Uint8Array<ArrayBuffer>> {
+    const part = await parts.next(Math.min(partSize, bytesMax - size), onGrowth)
     size += part.length
     return part
   }
@@ -117,7 +122,7 @@ export async function putUnknown(
   }
 
   try {
-    let part = await nextPart()
+    let part = await nextPart(onGrowth)
     if (await ended()) return await putWhole(bucket, target, part)
     const { etag } = await uploadParts(bucket, target, async (uploadId, n) => {
       if (n > 1) {
@@ -133,6 +138,8 @@ export async function putUnknown(
   } catch (error) {
     void parts.cancel(error).catch(() => {})
     throw error
+  } finally {
+    release()
   }
 }
 

@@ -105,6 +105,19 @@ describe('a body of known length', () => {
 })
 
 describe('a body of unknown length', () => {
+  it('waits for memory where many come at once, and gives it back also after those that broke off', async () => {
+    const bytes = randomBytes(PART_BYTES + 1)
+    for (let n = 0; n < 15; n++) {
+      const cut = request(worker.url('putUnknown', { key: newKey(), sizeMax: 50 * MIB }), { method: 'POST' })
+      cut.on('error', () => {})
+      cut.write(bytes.subarray(0, MIB), () => cut.destroy())
+    }
+    const replies = await Promise.all(
+      Array.from({ length: 30 }, () => call('putUnknown', { key: newKey(), sizeMax: 50 * MIB }, streamOf(bytes))),
+    )
+    expect(replies.map(({ body }) => body.size)).toEqual(Array(30).fill(bytes.length))
+  })
+
   const ONE = ['PUT ']
   const TWO = ['POST uploads', 'PUT uploadId partNumber', 'PUT uploadId partNumber', 'POST uploadId']
   it.each([
