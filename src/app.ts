@@ -3,7 +3,7 @@ import { routes } from './api.ts'
 import { authenticate } from './auth/principal.ts'
 import { createCtx } from './ctx.ts'
 import { countedFor } from './db/client.ts'
-import type { AppEnv } from './env.ts'
+import type { AppEnv, Bindings } from './env.ts'
 import { ApiError, renderError } from './http/error.ts'
 import { addressOf, isAddressOverLimit } from './http/limits.ts'
 import { createLogger, describeError } from './http/log.ts'
@@ -11,6 +11,8 @@ import { mount, rateLimit } from './http/mount.ts'
 import { createRouter } from './http/router.ts'
 import { mountHealth } from './meta/health.ts'
 import { mountReference } from './meta/reference.ts'
+import { createStorageApp } from './storage/app.ts'
+import { storageAddressOf } from './storage/path.ts'
 
 const begin: MiddlewareHandler<AppEnv> = async (c, next) => {
   const startedAt = performance.now()
@@ -53,7 +55,17 @@ const identify: MiddlewareHandler<AppEnv> = async (c, next) => {
   await next()
 }
 
-export function createApp(): Hono<AppEnv> {
+/** The services of projects have addresses, callers and errors of their own; all else is the management API. */
+export function createFetch() {
+  const api = createApi()
+  const storage = createStorageApp()
+  return (request: Request, bindings: Bindings, execution: ExecutionContext) => {
+    const isStorage = storageAddressOf(request, bindings) !== undefined
+    return (isStorage ? storage : api).fetch(request, bindings, execution)
+  }
+}
+
+function createApi(): Hono<AppEnv> {
   const app = new Hono<AppEnv>({ router: createRouter() })
   app.onError((thrown, c) => {
     const error = ApiError.from(thrown)

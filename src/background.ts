@@ -6,6 +6,7 @@ import { wakeSender } from './delivery/wake.ts'
 import type { SystemCtx } from './env.ts'
 import type { Handlers } from './queue/consume.ts'
 import type { Duties } from './queue/sweep.ts'
+import { sweepStorage } from './storage/sweep.ts'
 
 export const handlers: Handlers = {
   'project-task': {
@@ -22,6 +23,7 @@ export const duties: Duties = {
   webhooks: wakeOverdue,
   webhook_sweeper: ({ bindings: { WEBHOOK_SWEEPER: sweeper } }) => sweeper.get(sweeper.idFromName('only')).arm(),
   webhook_purge: purgeExpired,
+  storage: sweepStorage,
   sql_sessions: ({ engine }) => engine.sweep(),
 }
 

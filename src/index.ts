@@ -1,4 +1,4 @@
-import { createApp } from './app.ts'
+import { createFetch } from './app.ts'
 import { duties, handlers } from './background.ts'
 import type { Bindings } from './env.ts'
 import { createConsumer } from './queue/consume.ts'
@@ -9,7 +9,7 @@ export { WebhookSender } from './objects/webhook-sender.ts'
 export { WebhookSweeper } from './objects/webhook-sweeper.ts'
 
 export default {
-  fetch: createApp().fetch,
+  fetch: createFetch(),
   queue: createConsumer(handlers),
   scheduled: createSweeper(duties),
 } satisfies ExportedHandler<Bindings>

@@ -18,6 +18,8 @@ declare module 'vitest' {
     hooksUrl: string
     databaseHost: string
     databasePort: number
+    encryptionKey: string
+    s3: { endpoint: string; bucket: string; accessKeyId: string; secretAccessKey: string }
   }
 }
 
@@ -39,6 +41,7 @@ export default async function setup(project: TestProject) {
           ...services.vars,
           SQL_TIMEOUT_SECONDS: '6',
           TEST_CLOCK: 'on',
+          PROJECT_DOMAIN: 'projects.example.com',
           CLIENT_ADDRESS_HEADER: 'x-test-address',
           WEBHOOK_LOOPBACK: 'on',
           WEBHOOK_TIMEOUT_SECONDS: '2',
@@ -55,6 +58,13 @@ export default async function setup(project: TestProject) {
   project.provide('adminUrl', services.adminUrl)
   project.provide('databaseHost', services.vars.DATABASE_HOST ?? '')
   project.provide('databasePort', Number(services.vars.DATABASE_PORT))
+  project.provide('encryptionKey', services.secrets.ENCRYPTION_KEY ?? '')
+  project.provide('s3', {
+    endpoint: services.vars.S3_ENDPOINT ?? '',
+    bucket: services.vars.S3_BUCKET ?? '',
+    accessKeyId: services.secrets.S3_ACCESS_KEY_ID ?? '',
+    secretAccessKey: services.secrets.S3_SECRET_ACCESS_KEY ?? '',
+  })
   project.provide('hooksUrl', `http://127.0.0.1:${(hooks.address() as AddressInfo).port}`)
 
   return async () => {

@@ -1,6 +1,5 @@
-import type { Context } from 'hono'
 import type { Principal } from '../auth/principal.ts'
-import type { AppEnv } from '../env.ts'
+import type { AppEnv, SystemCtx } from '../env.ts'
 import type { Decision, Rule } from '../objects/rate-limiter.ts'
 
 const minute = (name: string, requests: number): Rule => ({ name, requests, windowMs: 60_000 })
@@ -24,8 +23,13 @@ export function limitScope(principal: Principal | undefined, path: string): stri
   return /^[a-z]{20}$/.test(name) ? `project ${name}` : 'none'
 }
 
+interface Addressed {
+  var: { ctx: Pick<SystemCtx, 'config'> }
+  req: { header(name: string): string | undefined }
+}
+
 /** The caller's network address, where a trusted server in front tells it. */
-export function addressOf(c: Context<AppEnv>): string | undefined {
+export function addressOf(c: Addressed): string | undefined {
   const { CLIENT_ADDRESS_HEADER: header } = c.var.ctx.config
   return header && c.req.header(header)
 }

@@ -4,7 +4,8 @@ import { organizations, type ProjectStatus, projects, projectTasks, type TASK_KI
 import { type Fence, type ProjectEngine, Superseded } from '../../engine/engine.ts'
 import type { SystemCtx } from '../../env.ts'
 import { describeError } from '../../http/log.ts'
-import { passwordOf, runnerPasswordOf } from './secrets.ts'
+import { passwordOf, runnerPasswordOf } from '../../secrets/project.ts'
+import { removeAllBytes } from '../../storage/sweep.ts'
 
 type Task = typeof projectTasks.$inferSelect
 type Project = typeof projects.$inferSelect
@@ -43,6 +44,13 @@ const checkHealth: Step = {
     return undefined
   },
 }
+const removeObjects: Step = {
+  name: 'remove_objects',
+  run: async (ctx, { ref }) => {
+    await removeAllBytes(ctx, ref)
+    return undefined
+  },
+}
 const step = (name: string, run: (engine: ProjectEngine, ref: string, fence: Fence) => Promise<void>): Step => ({
   name,
   run: async ({ engine }, { ref }, fence) => {
@@ -72,7 +80,7 @@ const JOBS: Record<Kind, Job> = {
     failed: 'ACTIVE_UNHEALTHY',
   },
   delete: {
-    steps: [step('remove_database', (engine, ref, fence) => engine.remove(ref, fence))],
+    steps: [step('remove_database', (engine, ref, fence) => engine.remove(ref, fence)), removeObjects],
     done: { status: 'REMOVED' },
     event: 'v1.project.removed',
   },

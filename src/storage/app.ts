@@ -1,0 +1,86 @@
+import { Hono, type MiddlewareHandler } from 'hono'
+import { cors } from 'hono/cors'
+import type { ContentfulStatusCode } from 'hono/utils/http-status'
+import { createCtx } from '../ctx.ts'
+import { countedFor } from '../db/client.ts'
+import type { Bindings } from '../env.ts'
+import { addressOf, limitCaller, takeQuota } from '../http/limits.ts'
+import { createLogger, describeError } from '../http/log.ts'
+import { bucketRoutes } from './buckets.ts'
+import { StorageError } from './error.ts'
+import { objectRoutes } from './objects.ts'
+import { storageAddressOf } from './path.ts'
+import { findProject, type StorageContext, type StorageEnv, tokenOf } from './request.ts'
+import { signedRoutes } from './signed.ts'
+
+const begin: MiddlewareHandler<StorageEnv> = async (c, next) => {
+  const startedAt = performance.now()
+  const requestId = crypto.randomUUID()
+  const facts: StorageEnv['Variables']['facts'] = {}
+  const ctx = createCtx({
+    bindings: c.env,
+    waitUntil: (work) => c.executionCtx.waitUntil(work),
+    requestId,
+    clock: c.req.header('x-test-clock'),
+  })
+  c.set('facts', facts)
+  c.set('ctx', ctx)
+  await countedFor.run(facts, next)
+  c.header('x-request-id', requestId)
+  ctx.log.info('request', {
+    method: c.req.method,
+    path: c.req.path,
+    status: c.res.status,
+    ms: Math.round((performance.now() - startedAt) * 10) / 10,
+    ...facts,
+  })
+}
+
+const open: MiddlewareHandler<StorageEnv> = async (c, next) => {
+  const { ctx } = c.var
+  const project = await findProject(ctx, storageAddressOf(c.req.raw, c.env)?.ref, tokenOf(c)).catch((error) =>
+    countMiss(c, error),
+  )
+  c.var.facts.project = project.ref
+  c.set('project', project)
+  await next()
+}
+
+/** Who guesses at projects costs a query each time, and is held to what strangers may ask of the management API. */
+async function countMiss(c: StorageContext, error: unknown): Promise<never> {
+  if (!(error instanceof StorageError) || error.code !== 'NoSuchProject') throw error
+  const caller = limitCaller(undefined, addressOf(c))
+  const quota = { caller, scope: 'none', now: c.var.ctx.now().getTime() }
+  const { allowed } = await takeQuota(c.env.RATE_LIMITERS, quota, 'standard')
+  throw allowed ? error : new StorageError('SlowDown', 'Too many requests: try again later')
+}
+
+/** The storage API of every project, below whichever address reaches it. */
+export function createStorageApp(): Hono<StorageEnv> {
+  const app = new Hono<StorageEnv>({
+    getPath: (request, options) =>
+      storageAddressOf(request, options?.env as Bindings)?.path.replace(/(.)\/$/, '$1') ?? '/',
+  })
+  app.onError((thrown, c) => failed(thrown, c))
+  app.use(begin)
+  app.use(cors({ origin: '*', exposeHeaders: ['*'], maxAge: 3600 }))
+  app.get('/status', (c) => c.body(null, 200))
+  app.get('/version', (c) => c.text('pilothouse'))
+  app.use(open)
+  bucketRoutes(app)
+  signedRoutes(app)
+  objectRoutes(app)
+  app.notFound((c) => failed(new StorageError('NoSuchRoute', `Route ${c.req.method}:${c.req.path} not found`), c))
+  return app
+}
+
+function failed(thrown: unknown, c: StorageContext): Response {
+  const error = StorageError.from(thrown)
+  if (c.var.facts) c.var.facts.error = error.code
+  if (error.code === 'InternalError') {
+    createLogger(c.var.ctx?.requestId ?? '').error('failed', { error: describeError(error.cause ?? error) })
+  }
+  c.header('cache-control', 'no-store')
+  // One of them is no status that HTTP knows.
+  return c.json(error.body, error.status as ContentfulStatusCode, { 'content-type': 'application/json; charset=utf-8' })
+}

@@ -1,0 +1,95 @@
+import type { Credential } from '../auth/project-token.ts'
+import { EngineUnavailable, type Row, SqlError, type Statement } from '../engine/engine.ts'
+import { describeError } from '../http/log.ts'
+import { StorageError } from './error.ts'
+import { inTime } from './patience.ts'
+import type { Storage } from './request.ts'
+
+/** What policies may read of the request, beside the claims. */
+export interface Caller extends Credential {
+  method: string
+  path: string
+  /** Such as `storage.object.upload`. */
+  operation: string
+}
+
+/** As the server itself, whom no policy binds: one round trip. */
+export const asServer = (storage: Storage, statements: readonly Statement[]): Promise<Row[][]> =>
+  run(storage, statements)
+
+/**
+ * As the role of the caller's token with its claims, so that the policies of the project decide: one transaction and one round trip.
+ * `before` runs as the server. Returns the rows of `before` and of `statements`, one after the other.
+ */
+export async function asCaller(
+  storage: Storage,
+  caller: Caller,
+  statements: readonly Statement[],
+  before: readonly Statement[] = [],
+): Promise<Row[][]> {
+  const rows = await run(storage, [...before, becoming(caller), ...statements])
+  return rows.toSpliced(before.length, 1)
+}
+
+function becoming({ role, claims, userId, method, path, operation }: Caller): Statement {
+  const settings = {
+    'request.jwt.claims': JSON.stringify(claims),
+    'request.jwt.claim.role': role,
+    'request.jwt.claim.sub': userId ?? '',
+    'request.method': method,
+    'request.path': path,
+    'storage.operation': operation,
+    role,
+  }
+  const calls = Object.keys(settings).map((name, n) => `set_config('${name}', $${n + 1}, true)`)
+  return { text: `select ${calls.join(', ')}`, params: Object.values(settings) }
+}
+
+/** More than any statement may take. */
+const ANSWER_MS_MAX = 40_000
+
+async function run(storage: Storage, statements: readonly Statement[]): Promise<Row[][]> {
+  const { ctx, project } = storage
+  const { ref, runnerPassword, status } = project
+  const send = async () => {
+    const rows = await inTime(ANSWER_MS_MAX, ctx.engine.runBatch({ ref, runnerPassword, statements }))
+    if (!rows) throw new StorageError('DatabaseTimeout')
+    return rows.value
+  }
+  const sentAt = ctx.now().getTime()
+  try {
+    return await send()
+  } catch (error) {
+    if (error instanceof EngineUnavailable && !status.startsWith('ACTIVE_')) {
+      throw new StorageError('ProjectUnavailable', `The project takes no requests: its status is ${status}`)
+    }
+    if (!isFromBefore(error) || !(await wasUpgraded(storage, sentAt))) throw error
+    return send()
+  }
+}
+
+/** No such role or password, schema, table, or function: the project was made before it had a storage server. */
+const isFromBefore = (error: unknown): boolean =>
+  (error instanceof EngineUnavailable && /^28/.test(error.code ?? '')) ||
+  (error instanceof SqlError && ['3F000', '42P01', '42883', '42703'].includes(error.code))
+
+/** One that stays broken, as its owner broke it, must not cost an upgrade a request. */
+const UPGRADE_EVERY_MS = 60_000
+const upgradedAt = new Map<string, number>()
+
+/** Whether what was sent at that time may go better now. */
+async function wasUpgraded({ ctx, project }: Storage, sentAt: number): Promise<boolean> {
+  const { ref, runnerPassword } = project
+  const last = upgradedAt.get(ref) ?? 0
+  if (last >= sentAt) return true
+  if (sentAt - last < UPGRADE_EVERY_MS) return false
+  try {
+    await ctx.engine.upgrade({ ref, runnerPassword })
+    return true
+  } catch (error) {
+    ctx.log.error('storage_upgrade_failed', { project: ref, error: describeError(error) })
+    return false
+  } finally {
+    upgradedAt.set(ref, ctx.now().getTime())
+  }
+}

@@ -1,0 +1,98 @@
+import { StorageError } from './error.ts'
+import { readForm } from './form.ts'
+
+/** What is said of an object beside its bytes. */
+export interface Description {
+  contentType: string
+  cacheControl: string
+  xRobotsTag?: string | undefined
+  userMetadata: Record<string, unknown> | null
+}
+
+export interface Incoming {
+  description: Description
+  body: ReadableStream<Uint8Array> | undefined
+  /** In bytes, where it is known before they are read. */
+  size: number | undefined
+  /** What came behind the bytes counts too. */
+  complete(): Description
+}
+
+/** An upload in either form: the bytes as the body, or a form with the file in it. */
+export async function readIncoming(request: Request): Promise<Incoming> {
+  const contentType = request.headers.get('content-type') ?? 'application/octet-stream'
+  const xRobotsTag = robotsTagIn(request.headers.get('x-robots-tag'))
+  if (/^multipart\/form-data\s*(;|$)/i.test(contentType)) return readFormIncoming(request, contentType, xRobotsTag)
+  const description = {
+    contentType: safeHeader(contentType),
+    cacheControl: safeHeader(request.headers.get('cache-control') ?? 'no-cache'),
+    xRobotsTag,
+    userMetadata: userMetadataIn(request.headers.get('x-metadata')),
+  }
+  const length = request.headers.get('content-length')
+  const size = length === null ? (request.body ? undefined : 0) : Number(length)
+  return { description, body: request.body ?? undefined, size, complete: () => description }
+}
+
+async function readFormIncoming(request: Request, formType: string, xRobotsTag: string | undefined): Promise<Incoming> {
+  const form = request.body && (await readForm(formType, request.body))
+  if (!form?.file) throw new StorageError('InvalidRequest', 'No content provided')
+  const { fields, file } = form
+  const describe = (): Description => ({
+    contentType: safeHeader(fields.get('contentType') ?? file.contentType),
+    cacheControl: cacheControlOf(fields.get('cacheControl')),
+    xRobotsTag,
+    userMetadata: objectIn(fields.get('metadata') ?? fields.get('userMetadata')),
+  })
+  return { description: describe(), body: file.body, size: undefined, complete: describe }
+}
+
+/** The header `x-metadata`: base64 of a JSON object; anything else counts for an empty one. */
+export function userMetadataIn(header: string | null | undefined): Record<string, unknown> | null {
+  if (header === null || header === undefined) return null
+  try {
+    return objectIn(new TextDecoder().decode(Uint8Array.from(atob(header), (char) => char.charCodeAt(0))))
+  } catch {
+    return {}
+  }
+}
+
+function objectIn(json: string | undefined): Record<string, unknown> | null {
+  if (json === undefined) return null
+  try {
+    const value: unknown = JSON.parse(json.replaceAll('\\u0000', ''))
+    return typeof value === 'object' && value !== null && !Array.isArray(value)
+      ? (value as Record<string, unknown>)
+      : {}
+  } catch {
+    return {}
+  }
+}
+
+/** A form gives seconds. */
+const cacheControlOf = (value: string | undefined): string =>
+  value === undefined ? 'no-cache' : /^\d+$/.test(value) ? `max-age=${value}` : safeHeader(value)
+
+const HEADER_LENGTH_MAX = 1_000
+
+/** It goes out as a header of every download. */
+export function safeHeader(value: string): string {
+  if (value.length > HEADER_LENGTH_MAX || !/^[\x20-\x7e]*$/.test(value)) {
+    throw new StorageError('InvalidHeaderChar')
+  }
+  return value
+}
+
+const ROBOTS_RULE =
+  /^((\w+:\s*)?(all|noindex|nofollow|none|noarchive|nosnippet|noimageindex|notranslate|indexifembedded|max-(snippet|video-preview):\s*-?\d+|max-image-preview:\s*(none|standard|large)|unavailable_after:\s*[\w\s:+-]+))$/i
+
+function robotsTagIn(value: string | null): string | undefined {
+  if (value === null) return undefined
+  if (
+    safeHeader(value)
+      .split(',')
+      .every((rule) => ROBOTS_RULE.test(rule.trim()))
+  )
+    return value
+  throw new StorageError('InvalidXRobotsTag', `Invalid X-Robots-Tag header: ${value}`)
+}

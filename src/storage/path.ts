@@ -1,0 +1,23 @@
+import type { Bindings } from '../env.ts'
+import { type ProjectAddress, projectAddressOf } from '../http/project-address.ts'
+import { checkBucketName, checkKey, decodePath } from './names.ts'
+import type { StorageContext } from './request.ts'
+import type { Place } from './statements.ts'
+
+const BASE = '/storage/v1'
+
+/** As the URL standard reads a path, so that `..` has no meaning left; undefined for requests that are not for the storage server. */
+export function storageAddressOf({ url }: Request, { PROJECT_DOMAIN }: Bindings): ProjectAddress | undefined {
+  const address = projectAddressOf(new URL(url), PROJECT_DOMAIN)
+  if (!address?.path.startsWith(`${BASE}/`)) return undefined
+  return { ...address, path: address.path.slice(BASE.length) }
+}
+
+/** The bucket and the key of a path whose first `heads` parts name the operation: `/object/info/{bucket}/{key…}` has two. */
+export function placeIn(c: StorageContext, heads: number): Place {
+  const path = storageAddressOf(c.req.raw, c.env)?.path ?? ''
+  const [bucket = '', ...key] = path.split('/').slice(heads + 1)
+  return { bucketId: checkBucketName(decodePath(bucket)), name: checkKey(decodePath(key.join('/'))) }
+}
+
+export const bucketIn = (c: StorageContext): string => checkBucketName(c.req.param('bucket') ?? '')

@@ -1,0 +1,151 @@
+import { BucketError } from '../blobs/bucket.ts'
+import { openStore } from '../blobs/store.ts'
+import { storedBlobKey } from './blob-key.ts'
+import { cachedBytes, isCacheable, keepBytes } from './bytes-cache.ts'
+import type { Range } from './conditions.ts'
+import { asCaller, asServer, type Caller } from './database.ts'
+import { StorageError } from './error.ts'
+import { whileBucketAnswers } from './patience.ts'
+import { type Described, planReply } from './reply.ts'
+import type { Storage, StorageContext } from './request.ts'
+import { type FoundObject, isVisible, type ObjectRow, type Place, readObject } from './statements.ts'
+
+/** For whom an object is read: anybody, where its bucket is public; the holder of a signed URL; or a caller whom policies bind. */
+export type Reader =
+  | { kind: 'anybody' }
+  | { kind: 'signed'; expires: Date }
+  | { kind: 'caller'; caller: Caller | undefined }
+
+/** The object, or the error that tells this reader no more than he may know. */
+export async function findObject(storage: Storage, place: Place, reader: Reader): Promise<ObjectRow> {
+  const { found, visible } = await look(storage, place, reader)
+  if (!found) throw new StorageError('NoSuchBucket')
+  const isOpen = found.bucket.public || reader.kind === 'signed'
+  if (!isOpen && (reader.kind === 'anybody' || !reader.caller)) throw new StorageError('NoSuchBucket')
+  if (!found.object || !(isOpen || visible)) throw new StorageError('NoSuchKey')
+  return found.object
+}
+
+/** One round trip: the facts as the server knows them, and in the same transaction whether the caller's policies let him see the row. */
+async function look(
+  storage: Storage,
+  place: Place,
+  reader: Reader,
+): Promise<{ found?: FoundObject; visible: boolean }> {
+  const facts = readObject(place)
+  const caller = reader.kind === 'caller' ? reader.caller : undefined
+  // No policy binds this role, so there is nothing to ask.
+  if (!caller || caller.role === 'service_role') {
+    const [[found] = []] = await asServer(storage, [facts])
+    return { found: found as unknown as FoundObject, visible: caller !== undefined }
+  }
+  const [[found] = [], [row] = []] = await asCaller(storage, caller, [isVisible(place)], [facts])
+  return { found: found as unknown as FoundObject, visible: row?.visible === true }
+}
+
+export function describe(object: ObjectRow): Described {
+  const { size, mimetype, cacheControl, eTag, lastModified, xRobotsTag } = object.metadata ?? {}
+  return {
+    name: object.name,
+    size: typeof size === 'number' && Number.isSafeInteger(size) && size >= 0 ? size : 0,
+    mimetype: headerOr('application/octet-stream', mimetype),
+    cacheControl: headerOr('no-cache', cacheControl),
+    etag: headerOr(`"${object.version}"`, eTag),
+    lastModified: timeOf(lastModified) ?? timeOf(object.updated_at) ?? new Date(0),
+    xRobotsTag: headerOr('none', xRobotsTag),
+  }
+}
+
+const headerOr = (fallback: string, value: unknown): string =>
+  typeof value === 'string' && /^[\x20-\x7e]{1,1000}$/.test(value) ? value : fallback
+
+function timeOf(value: unknown): Date | undefined {
+  const time = new Date(typeof value === 'string' ? value : Number.NaN)
+  return Number.isNaN(time.getTime()) ? undefined : time
+}
+
+/** Between finding the row and reading the bytes, somebody may replace them: then the new ones are found. */
+const TRIES = 3
+
+/** Answers with the bytes, or the part of them that was asked for. */
+export async function serveObject(c: StorageContext, place: Place, reader: Reader): Promise<Response> {
+  const isHead = c.req.method === 'HEAD'
+  // A head describes the object, whatever is asked of its bytes.
+  const conditions = isHead ? new Headers() : c.req.raw.headers
+  for (let tries = 1; ; tries++) {
+    const object = await findObject(c.var, place, reader)
+    const described = describe(object)
+    const plan = planReply(conditions, described, {
+      download: c.req.query('download'),
+      ...(reader.kind === 'signed' && { expires: reader.expires }),
+    })
+    if (plan.kind === 'not modified') return new Response(null, { status: 304, headers: plan.headers })
+    if (isHead) return new Response(null, { headers: plan.headers })
+    const range = plan.kind === 'part' ? plan.range : undefined
+    const body = await bytesOf(c.var, object.version, { size: described.size, range })
+    if (body) return new Response(body, { status: plan.kind === 'part' ? 206 : 200, headers: plan.headers })
+    if (tries === TRIES) {
+      c.var.ctx.log.error('storage_bytes_missing', { project: c.var.project.ref, version: object.version })
+      throw new StorageError('NoSuchKey', 'The resource was not found')
+    }
+  }
+}
+
+interface Wanted {
+  size: number
+  range: Range | undefined
+}
+
+/** Undefined also where they are not as long as the row says, since its owner can write anything there. */
+async function bytesOf(storage: Storage, version: string | null, { size, range }: Wanted) {
+  const key = storedBlobKey(storage.project.ref, version)
+  if (!key) return undefined
+  const { offset, length } = range ?? { offset: 0, length: size }
+  const cached = cachedBytes(key)
+  if (cached) return cached.length === size ? cached.subarray(offset, offset + length) : undefined
+  const found = await whileBucketAnswers(storage, openStore(storage.ctx).get(key, range).catch(nothingThere))
+  if (found?.size !== length) {
+    await found?.body?.cancel()
+    return undefined
+  }
+  if (range || !isCacheable(length)) return found.body
+  const bytes = new Uint8Array(await new Response(found.body).arrayBuffer())
+  keepBytes(key, bytes)
+  return bytes
+}
+
+function nothingThere(error: unknown): undefined {
+  if (!(error instanceof BucketError && error.code === 'InvalidRange')) throw error
+}
+
+/** What `info` says of an object. */
+export function infoOf(object: ObjectRow) {
+  const { size, mimetype, cacheControl, etag, lastModified } = describe(object)
+  return {
+    id: object.id,
+    name: object.name,
+    version: object.version,
+    bucket_id: object.bucket_id,
+    size,
+    content_type: mimetype,
+    cache_control: cacheControl,
+    etag,
+    metadata: object.user_metadata ?? {},
+    last_modified: object.updated_at ?? lastModified.toISOString(),
+    created_at: object.created_at,
+  }
+}
+
+/** The specification names every field that an object has: nothing else is shown of it. */
+export const shown = (object: ObjectRow) => ({
+  id: object.id,
+  name: object.name,
+  bucket_id: object.bucket_id,
+  owner: object.owner ?? '',
+  owner_id: object.owner_id ?? '',
+  version: object.version ?? '',
+  created_at: object.created_at,
+  updated_at: object.updated_at,
+  last_accessed_at: object.last_accessed_at,
+  metadata: object.metadata,
+})

@@ -1,0 +1,61 @@
+import { isNotModified, type Range, rangeOf } from './conditions.ts'
+
+/** What a reply tells of an object. */
+export interface Described {
+  name: string
+  size: number
+  mimetype: string
+  cacheControl: string
+  /** In its quotes. */
+  etag: string
+  lastModified: Date
+  xRobotsTag: string
+}
+
+export type Plan =
+  | { kind: 'not modified'; headers: Headers }
+  | { kind: 'whole'; headers: Headers }
+  | { kind: 'part'; headers: Headers; range: Range }
+
+/** What to answer to a request for an object's bytes; `expires` for those who come with a signed URL. */
+export function planReply(request: Headers, object: Described, options: { download?: string; expires?: Date }): Plan {
+  const headers = new Headers({
+    'accept-ranges': 'bytes',
+    'content-type': servedType(object.mimetype),
+    etag: object.etag,
+    'last-modified': object.lastModified.toUTCString(),
+    'x-robots-tag': object.xRobotsTag,
+    'x-content-type-options': 'nosniff',
+    ...(options.expires ? { expires: options.expires.toUTCString() } : { 'cache-control': object.cacheControl }),
+  })
+  if (runsScripts(object.mimetype)) headers.set('content-security-policy', SANDBOX)
+  if (options.download !== undefined) headers.set('content-disposition', attachment(options.download))
+  if (isNotModified(request, object)) {
+    headers.delete('content-type')
+    return { kind: 'not modified', headers }
+  }
+  const range = rangeOf(request, object.size, object)
+  if (!range) {
+    headers.set('content-length', String(object.size))
+    return { kind: 'whole', headers }
+  }
+  const { offset, length } = range
+  headers.set('content-range', `bytes ${offset}-${offset + length - 1}/${object.size}`)
+  headers.set('content-length', String(length))
+  return { kind: 'part', headers, range }
+}
+
+/** A stored page must not run as one on the project's own address. */
+const servedType = (mimetype: string) => (/text\/html/i.test(mimetype) ? 'text/plain' : mimetype)
+const runsScripts = (mimetype: string) => /xml|svg|multipart|message/i.test(mimetype)
+const SANDBOX = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; sandbox"
+
+/** `attachment;` alone keeps the name in the URL. */
+function attachment(name: string): string {
+  if (name === '') return 'attachment;'
+  const encoded = encodeURIComponent(name.toWellFormed()).replace(
+    /['()*]/g,
+    (char) => `%${char.charCodeAt(0).toString(16).toUpperCase()}`,
+  )
+  return `attachment; filename=${encoded}; filename*=UTF-8''${encoded}`
+}

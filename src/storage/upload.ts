@@ -1,0 +1,202 @@
+import type { Claims } from '../auth/project-token.ts'
+import { MemoryTaken } from '../blobs/budget.ts'
+import type { Stored } from '../blobs/put.ts'
+import { BlobIncomplete, BlobTooLarge, openStore } from '../blobs/store.ts'
+import { newTimedId } from '../db/id.ts'
+import { type Row, SqlError } from '../engine/engine.ts'
+import { blobKey } from './blob-key.ts'
+import { asCaller, asServer, type Caller } from './database.ts'
+import { StorageError } from './error.ts'
+import { type Description, type Incoming, readIncoming } from './incoming.ts'
+import { checkMimeType } from './limits.ts'
+import { whileBucketAnswers } from './patience.ts'
+import { callerOf, type Storage, type StorageContext } from './request.ts'
+import {
+  canWrite,
+  type FoundObject,
+  insertObject,
+  type NewObject,
+  type ObjectRow,
+  type Place,
+  readObject,
+  upsertObject,
+  useToken,
+} from './statements.ts'
+
+/** With the caller's token: asked before a byte is read, and decided when the row is written. */
+export async function upload(c: StorageContext, place: Place, { upsert }: { upsert: boolean }) {
+  const caller = await callerOf(c, upsert ? 'storage.object.upload_update' : 'storage.object.upload')
+  const incoming = await readIncoming(c.req.raw)
+  const bucket = await mayUpload(c.var, caller, place, { upsert, ...incoming })
+  const written = await store(c.var, bucket, place, incoming)
+  const row = await write(c.var, place, written, { upsert, caller, ownerId: caller.userId ?? null })
+  return c.json({ Key: `${place.bucketId}/${place.name}`, Id: row.id })
+}
+
+/** With a token that was made for this one upload by somebody who may. */
+export async function uploadSigned(c: StorageContext, place: Place, claims: Claims) {
+  const { upsert, owner, jti } = claims
+  const incoming = await readIncoming(c.req.raw)
+  const [[found] = []] = await asServer(c.var, [readObject(place)])
+  const { bucket, object } = existing(found)
+  if (object && upsert !== true) throw new StorageError('KeyAlreadyExists')
+  const written = await store(c.var, bucket, place, incoming)
+  const token = typeof jti === 'string' ? { id: jti, expires: expiryOf(claims) } : undefined
+  await write(c.var, place, written, {
+    upsert: upsert === true,
+    ownerId: typeof owner === 'string' ? owner : null,
+    token,
+  })
+  return c.json({ Key: `${place.bucketId}/${place.name}` })
+}
+
+const NEVER = Date.UTC(9999, 0)
+
+/** Tokens that the project signed itself may have none, or one beyond any calendar. */
+export const expiryOf = ({ exp }: Claims): Date => new Date(Math.min(Number(exp ?? NEVER) * 1000, NEVER))
+
+type Rules = FoundObject['bucket']
+
+interface Intent {
+  upsert: boolean
+  /** As far as it is known before the bytes. */
+  description?: Description
+  size?: number | undefined
+}
+
+/** Refuses what the policies would refuse, and what is there already; returns the rules of the bucket. One round trip. */
+export async function mayUpload(storage: Storage, caller: Caller, place: Place, intent: Intent): Promise<Rules> {
+  const { upsert, description, size } = intent
+  if (caller.role === 'service_role') {
+    const [[found] = []] = await asServer(storage, [readObject(place)])
+    const { bucket, object } = existing(found)
+    if (object && !upsert) throw new StorageError('KeyAlreadyExists')
+    return bucket
+  }
+  const version = newTimedId(storage.ctx.now())
+  const metadata = { ...(size !== undefined && { size, contentLength: size }), mimetype: description?.contentType }
+  const wanted: NewObject = {
+    ...{ ...place, id: version, version, metadata },
+    ...{ ownerId: caller.userId ?? null, userMetadata: description?.userMetadata ?? null },
+  }
+  const [[found] = [], [answer] = []] = await asCaller(
+    storage,
+    caller,
+    [canWrite(wanted, { upsert })],
+    [readObject(place)],
+  )
+    // Where it is missing its policies have nothing to say.
+    .catch((error) => {
+      throw error instanceof SqlError && error.code === '23503' ? new StorageError('NoSuchBucket') : error
+    })
+  if (answer?.outcome === 'exists') throw new StorageError('KeyAlreadyExists')
+  return existing(found).bucket
+}
+
+/** Where a bucket is not what was asked for, but what the request needs. */
+export function related(error: unknown): never {
+  if (error instanceof StorageError && error.code === 'NoSuchBucket') throw new StorageError('RelatedResourceNotFound')
+  throw error
+}
+
+function existing(found: Row | undefined): FoundObject {
+  if (!found) throw new StorageError('NoSuchBucket')
+  return found as unknown as FoundObject
+}
+
+export interface Written extends Description, Stored {
+  version: string
+}
+
+/** What a file manager of the dashboard writes to keep an empty folder: no bytes, of no type. */
+const PLACEHOLDER = /(^|\/)\.emptyFolderPlaceholder$/
+
+/** Streams the bytes under a version of their own, which nothing points at yet. */
+async function store(storage: Storage, bucket: Rules, { name }: Place, incoming: Incoming): Promise<Written> {
+  const { ctx, project } = storage
+  const isPlaceholder = PLACEHOLDER.test(name)
+  const sizeMax = isPlaceholder
+    ? 0
+    : Math.min(bucket.file_size_limit ?? Number.POSITIVE_INFINITY, project.storage.fileSizeLimit)
+  const check = ({ contentType }: Description) => isPlaceholder || checkMimeType(contentType, bucket.allowed_mime_types)
+  check(incoming.description)
+  const version = newTimedId(ctx.now())
+  const key = blobKey(project.ref, version)
+  const stored = await whileBucketAnswers(storage, put(storage, key, incoming, sizeMax))
+  try {
+    const description = incoming.complete()
+    check(description)
+    return { ...description, ...stored, version }
+  } catch (error) {
+    removeBytes(storage, key)
+    throw error
+  }
+}
+
+async function put(
+  { ctx }: Storage,
+  key: string,
+  { body, size, description }: Incoming,
+  sizeMax: number,
+): Promise<Stored> {
+  const { contentType } = description
+  if (size !== undefined && size > sizeMax) throw new StorageError('EntityTooLarge')
+  const blobs = openStore(ctx)
+  try {
+    if (!body) return await blobs.put(key, new Uint8Array(), { size: 0, contentType })
+    if (size === undefined) return await blobs.putUnknown(key, body, { sizeMax, contentType })
+    return await blobs.put(key, body, { size, contentType })
+  } catch (error) {
+    if (error instanceof BlobTooLarge) throw new StorageError('EntityTooLarge')
+    if (error instanceof MemoryTaken) throw new StorageError('SlowDown', 'Too many large uploads at once: try again')
+    if (error instanceof BlobIncomplete) throw new StorageError('InvalidRequest', 'The body is not as long as it said')
+    throw error
+  }
+}
+
+interface Writer {
+  upsert: boolean
+  ownerId: string | null
+  /** Whose policies decide; without one the server writes. */
+  caller?: Caller
+  /** That permits it, once. */
+  token?: { id: string; expires: Date } | undefined
+}
+
+/** Points the row at the new bytes: of several writers without upsert exactly one succeeds. */
+export async function write(storage: Storage, place: Place, written: Written, writer: Writer): Promise<ObjectRow> {
+  const { version, size, etag, contentType, cacheControl, xRobotsTag, userMetadata } = written
+  const { upsert, caller, ownerId, token } = writer
+  const metadata = {
+    eTag: etag,
+    size,
+    mimetype: contentType,
+    cacheControl,
+    lastModified: storage.ctx.now().toISOString(),
+    contentLength: size,
+    httpStatusCode: 200,
+    ...(xRobotsTag && { xRobotsTag }),
+  }
+  const object: NewObject = { ...place, id: newTimedId(storage.ctx.now()), version, metadata, ownerId, userMetadata }
+  const statement = upsert ? upsertObject(object) : insertObject(object)
+  try {
+    const rows = caller
+      ? await asCaller(storage, caller, [statement])
+      : await asServer(storage, [...(token ? [useToken(token)] : []), statement])
+    const row = rows.at(-1)?.[0] as ObjectRow | undefined
+    if (!row) throw new Error('the row was written and not returned')
+    return row
+  } catch (error) {
+    if (!(error instanceof SqlError)) throw error
+    // Postgres refused it. After any other failure the row may stand all the same, and a sweep decides.
+    removeBytes(storage, blobKey(storage.project.ref, version))
+    if (error.constraint === 'used_tokens_pkey') throw new StorageError('InvalidSignature', 'The token was used before')
+    if (error.code === '23505') throw new StorageError('KeyAlreadyExists')
+    throw error.code === '23503' ? new StorageError('NoSuchBucket') : error
+  }
+}
+
+function removeBytes({ ctx }: Storage, key: string): void {
+  const removal = openStore(ctx).remove([key])
+  ctx.waitUntil(removal.catch((error) => ctx.log.error('storage_bytes_left', { key, error: String(error) })))
+}

@@ -1,0 +1,294 @@
+import { execFile } from 'node:child_process'
+import { createHash, randomBytes, randomUUID } from 'node:crypto'
+import { once } from 'node:events'
+import { readFileSync } from 'node:fs'
+import { readdir } from 'node:fs/promises'
+import { request } from 'node:http'
+import { join } from 'node:path'
+import { Readable } from 'node:stream'
+import { promisify } from 'node:util'
+import { ListObjectsV2Command, S3Client } from '@aws-sdk/client-s3'
+import pg from 'pg'
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { type Machine, newMachine } from './machine.ts'
+import { calling, codeOf } from './storage-http.ts'
+import { until } from './wire/installation.ts'
+import { type Killable, startKillable } from './wire/killable.ts'
+
+/** By hand: `STORAGE_BYTES=5000000000 STORAGE_RSS_MB=…` for larger ones. */
+const LARGE_BYTES = Number(process.env.STORAGE_BYTES ?? 100e6)
+const MIB = 1024 ** 2
+
+let machine: Machine
+let running: Killable
+let ref: string
+let url: string
+let key: string
+let service: ReturnType<typeof calling>
+const bucket = 'files'
+beforeAll(async () => {
+  machine = await newMachine()
+  running = await startKillable(machine)
+  await running.ready()
+  const [project] = await until('a project is there', 30_000, async () => {
+    const { base_url, access_token, organization_slug } = machine.credentials()
+    const headers = { authorization: `Bearer ${access_token}`, 'content-type': 'application/json' }
+    const body = JSON.stringify({ name: 'files', organization_slug, db_pass: randomUUID() })
+    await fetch(new URL('/v1/projects', base_url), { method: 'POST', headers, body })
+    const found = (await machine.get('/v1/projects')).body as unknown as { ref: string; status: string }[]
+    return found.some(({ status }) => status === 'ACTIVE_HEALTHY') ? found : undefined
+  })
+  ref = project?.ref ?? ''
+  url = `${machine.credentials().base_url}/p/${ref}/storage/v1`
+  const keys = (await machine.get(`/v1/projects/${ref}/api-keys?reveal=true`)).body as unknown as Record<
+    string,
+    string
+  >[]
+  key = keys.find(({ name }) => name === 'service_role')?.api_key ?? ''
+  service = calling({ url }, key)
+  await patchConfig({ fileSizeLimit: Math.max(LARGE_BYTES, 100e6) })
+  expect(codeOf(await service('POST /bucket', { body: { name: bucket } }))).toBe(200)
+}, 90_000)
+afterAll(async () => {
+  await running?.kill()
+  await machine.dispose()
+})
+
+async function patchConfig(body: unknown) {
+  const { base_url, access_token } = machine.credentials()
+  const headers = { authorization: `Bearer ${access_token}`, 'content-type': 'application/json' }
+  const path = new URL(`/v1/projects/${ref}/config/storage`, base_url)
+  expect((await fetch(path, { method: 'PATCH', headers, body: JSON.stringify(body) })).status).toBe(200)
+}
+
+async function sql(query: string): Promise<Record<string, string>[]> {
+  const password = readFileSync(join(machine.folder, 'postgres.password'), 'utf8').trim()
+  const client = new pg.Client({
+    ...{ host: '127.0.0.1', port: Number(machine.env.POSTGRES_PORT), user: 'postgres', password, database: `p_${ref}` },
+  })
+  client.on('error', () => {})
+  await client.connect()
+  try {
+    return (await client.query(query)).rows
+  } finally {
+    await client.end()
+  }
+}
+
+function openBytes() {
+  const secrets: Record<string, string> = JSON.parse(readFileSync(join(machine.folder, 'secrets.json'), 'utf8'))
+  return new S3Client({
+    endpoint: `http://127.0.0.1:${machine.env.S3_PORT}/cdn-cgi/local/r2/s3`,
+    region: 'auto',
+    credentials: { accessKeyId: secrets.S3_ACCESS_KEY_ID ?? '', secretAccessKey: secrets.S3_SECRET_ACCESS_KEY ?? '' },
+    forcePathStyle: true,
+  })
+}
+
+/** The bytes that no row has, and the rows that have no bytes. */
+async function unmatched() {
+  const prefix = `projects/${ref}/storage/`
+  const { Contents = [] } = await openBytes().send(new ListObjectsV2Command({ Bucket: 'pilothouse', Prefix: prefix }))
+  const stored = new Set(Contents.map(({ Key = '' }) => Key.slice(prefix.length)))
+  const pointed = (await sql('select version from storage.objects')).map(({ version = '' }) => version)
+  const waiting = (await sql('select version from storage.removed_versions')).map(({ version = '' }) => version)
+  return {
+    strays: [...stored].filter((version) => ![...pointed, ...waiting].includes(version)),
+    missing: pointed.filter((version) => !stored.has(version)),
+  }
+}
+
+/** On the bucket's disk: also the parts of an upload that was never put together, which no list of objects shows. */
+async function filesOfBytes(): Promise<number> {
+  const files = await readdir(join(machine.folder, 's3'), { recursive: true })
+  return files.filter((file) => /blobs.[^/\\]+$/.test(file)).length
+}
+
+/** The two runtimes that `npm start` has: the bucket's, and the Worker's own. */
+async function runtimes() {
+  const { stdout } = await promisify(execFile)('ps', ['-A', '-o', 'pid=,ppid=,rss=,args='])
+  const all = stdout
+    .split('\n')
+    .filter((line) => line.includes('workerd serve'))
+    .map((line) => {
+      const [pid = 0, parent, rss = 0] = line.trim().split(/\s+/).map(Number)
+      return { pid, parent, rssMib: rss / 1024, isBucket: line.includes(`127.0.0.1:${machine.env.S3_PORT} `) }
+    })
+  const bucket = all.find(({ isBucket }) => isBucket)
+  const worker = all.find(({ parent, isBucket }) => parent === bucket?.parent && !isBucket)
+  if (!bucket || !worker) throw new Error(`they are not among:\n${stdout}`)
+  return { bucket, worker }
+}
+
+const read = (name: string) => service(`GET /object/authenticated/${bucket}/${name}`)
+
+describe('a client that goes away', () => {
+  const form = '--x\r\ncontent-disposition: form-data; name=""; filename="a"\r\ncontent-type: text/plain\r\n\r\n'
+  it.each<[string, Record<string, string>, string]>([
+    ['in the middle of its bytes', { 'content-length': String(30 * MIB) }, ''],
+    ['in the middle of a few', { 'content-length': '20000' }, ''],
+    ['in the middle of chunks', { 'transfer-encoding': 'chunked' }, ''],
+    [
+      'in the middle of a form',
+      { 'content-type': 'multipart/form-data; boundary=x', 'transfer-encoding': 'chunked' },
+      form,
+    ],
+  ])('%s leaves the old object and nothing else', async (_, headers, head) => {
+    const name = randomUUID()
+    expect(codeOf(await service(`POST /object/${bucket}/${name}`, { body: 'old' }))).toBe(200)
+    const [before, files] = [await unmatched(), await filesOfBytes()]
+    const sent = request(`${url}/object/${bucket}/${name}`, {
+      method: 'PUT',
+      headers: { authorization: `Bearer ${key}`, ...headers },
+    })
+    sent.on('error', () => {})
+    sent.write(head)
+    const piece = headers['content-length'] === '20000' ? 10_000 : MIB
+    const count = piece === MIB ? 14 : 1
+    for (let n = 0; n < count; n++) if (!sent.write(randomBytes(piece))) await once(sent, 'drain')
+    const closed = new Promise((resolve) => sent.on('close', resolve))
+    sent.destroy()
+    await closed
+    // What follows it on the same way shows that the server is past it.
+    expect(codeOf(await service(`POST /object/${bucket}/${randomUUID()}`, { body: 'next' }))).toBe(200)
+    // The local bucket itself leaves a file behind where one request was cut off.
+    const isInParts = !headers['content-length']
+    if (isInParts) await expect.poll(filesOfBytes, { timeout: 10_000 }).toBe(files + 1)
+    expect(await unmatched()).toEqual(before)
+    expect((await read(name)).body).toBe('old')
+  })
+})
+
+describe('when the bucket stops answering', () => {
+  it('uploads and reads fail in time, and the old object stands', async () => {
+    const name = randomUUID()
+    await service(`POST /object/${bucket}/${name}`, { body: 'x'.repeat(200_000) })
+    const { pid } = (await runtimes()).bucket
+    process.kill(pid, 'SIGSTOP')
+    try {
+      const replies = await Promise.all([
+        read(name),
+        service(`PUT /object/${bucket}/${name}`, { body: 'small' }),
+        service(`PUT /object/${bucket}/${name}`, { body: 'y'.repeat(3 * MIB) }),
+        service('POST /object/copy', { body: { bucketId: bucket, sourceKey: name, destinationKey: randomUUID() } }),
+      ])
+      expect(replies.map(codeOf)).toEqual(replies.map(() => 'BytesUnavailable'))
+      expect(codeOf(await service(`GET /object/info/${bucket}/${name}`))).toBe(200)
+    } finally {
+      process.kill(pid, 'SIGCONT')
+    }
+    expect((await read(name)).body).toBe('x'.repeat(200_000))
+    expect((await unmatched()).missing).toEqual([])
+  })
+})
+
+describe('when the database is away', () => {
+  it('uploads and reads fail, and the old object stands', async () => {
+    const name = randomUUID()
+    await service(`POST /object/${bucket}/${name}`, { body: 'old' })
+    const away = `select pg_terminate_backend(pid) from pg_stat_activity where usename = 'p_${ref}_storage'`
+    const sent = request(`${url}/object/${bucket}/${name}`, {
+      method: 'PUT',
+      headers: { authorization: `Bearer ${key}`, 'transfer-encoding': 'chunked' },
+    })
+    sent.write('new')
+    await until('the upload has been allowed', 10_000, async () =>
+      (await sql(`select 1 from pg_stat_activity where usename = 'p_${ref}_storage'`)).length > 0 ? true : undefined,
+    )
+    await sql(`alter role p_${ref}_storage connection limit 0; ${away}`)
+    try {
+      sent.end()
+      const [response] = await once(sent, 'response')
+      expect([429, 503]).toContain(response.statusCode)
+      const codes = (await Promise.all([read(name), service(`DELETE /object/${bucket}/${name}`)])).map(codeOf)
+      for (const code of codes) expect(['SlowDown', 'ProjectUnavailable']).toContain(code)
+    } finally {
+      await sql(`alter role p_${ref}_storage connection limit 20`)
+    }
+    expect((await read(name)).body).toBe('old')
+  })
+})
+
+describe('a large object', () => {
+  it('goes in and out as it is, in bounded memory', async () => {
+    // Its start, as the runtime keeps what it once took.
+    const start = (await runtimes()).worker.rssMib
+    let most = start
+    let over = false
+    const watching = (async () => {
+      while (!over) most = Math.max(most, (await runtimes()).worker.rssMib)
+    })()
+    const [sent, received] = [createHash('sha256'), createHash('sha256')]
+    const block = randomBytes(MIB)
+    let left = LARGE_BYTES
+    const generated = Readable.from(
+      (function* () {
+        for (let n = 0; left > 0; n++) {
+          block.writeUInt32LE(n)
+          const piece = Buffer.from(block.subarray(0, Math.min(left, MIB)))
+          left -= piece.length
+          sent.update(piece)
+          yield piece
+        }
+      })(),
+    )
+    const startedAt = Date.now()
+    const uploading = request(`${url}/object/${bucket}/large`, {
+      method: 'PUT',
+      headers: { authorization: `Bearer ${key}`, 'content-length': LARGE_BYTES },
+    })
+    generated.pipe(uploading)
+    const [uploaded] = await once(uploading, 'response')
+    expect(uploaded.statusCode).toBe(200)
+    uploaded.resume()
+    const uploadedAt = Date.now()
+    const response = await fetch(`${url}/object/authenticated/${bucket}/large`, {
+      headers: { authorization: `Bearer ${key}` },
+    })
+    for await (const piece of response.body ?? []) received.update(piece)
+    over = true
+    await watching
+    expect(received.digest('hex')).toBe(sent.digest('hex'))
+    if (process.env.STORAGE_BYTES) {
+      console.log({ seconds: [uploadedAt - startedAt, Date.now() - uploadedAt].map((ms) => ms / 1000), start, most })
+    }
+    expect(most - start).toBeLessThan(150)
+  }, 900_000)
+})
+
+describe('when everything dies at once', () => {
+  it('each key has the old or the new object, whole', async () => {
+    const names = Array.from({ length: 6 }, (_, n) => `key-${n}`)
+    /** What may stand at each key: the last that was acknowledged, and what was under way. */
+    const possible = new Map<string, (string | undefined)[]>(names.map((name) => [name, [undefined]]))
+    for (let death = 0; death < 2; death++) {
+      let isDead = false
+      let answered = 0
+      const writers = names.map(async (name, n) => {
+        for (let turn = 0; !isDead; turn++) {
+          const body = turn % 5 === 4 ? undefined : `${randomUUID()} `.repeat(1 + 3_000 * (n % 3))
+          possible.get(name)?.push(body)
+          const request = body === undefined ? 'DELETE' : 'PUT'
+          const reply = await service(`${request} /object/${bucket}/${name}`, body === undefined ? {} : { body })
+          expect([200, 'NoSuchKey']).toContain(codeOf(reply))
+          possible.set(name, [body])
+          answered += 1
+        }
+      })
+      const ended = Promise.allSettled(writers)
+      await until('some are answered', 30_000, () => (answered > 10 + 20 * Math.random() ? true : undefined))
+      isDead = true
+      await running.kill()
+      await ended
+      running = await startKillable(machine)
+      await running.ready()
+      for (const name of names) {
+        const reply = await read(name)
+        const found = reply.status === 200 ? reply.body : codeOf(reply) === 'NoSuchKey' ? undefined : reply
+        expect(possible.get(name)).toContain(found)
+        possible.set(name, [found])
+      }
+      expect((await unmatched()).missing).toEqual([])
+    }
+  }, 120_000)
+})

@@ -1,0 +1,456 @@
+import { eq, inArray, notInArray } from 'drizzle-orm'
+import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest'
+import { newTimedId } from '../src/db/id.ts'
+import { projects } from '../src/db/schema/index.ts'
+import { sweepProject, sweepStorage } from '../src/storage/sweep.ts'
+import { runSql, untilGone, untilStatus } from './projects.ts'
+import { apiOf, refusal } from './storage.ts'
+import { type Installation, type SweptStorage, startInstallation } from './storage-installation.ts'
+
+const DAY_MS = 24 * 60 * 60 * 1000
+const later = (ms: number) => new Date(Date.now() + ms)
+
+let installation: Installation
+beforeAll(async () => {
+  installation = await startInstallation()
+}, 120_000)
+afterAll(() => installation.stop())
+
+const ctxAt = (...given: Parameters<Installation['ctxAt']>) => installation.ctxAt(...given)
+const putBytes = (ref: string, versions: readonly string[]) => installation.bytes.put(ref, versions)
+const versionsOf = (ref: string) => installation.bytes.versions(ref)
+
+const newVersions = (count: number) => Array.from({ length: count }, (_, n) => newTimedId(new Date(Date.now() + n)))
+
+const insertRows = ({ ref, bucket }: SweptStorage, versions: readonly string[]) =>
+  installation.sql(
+    `p_${ref}`,
+    `insert into storage.objects (bucket_id, name, version)
+     select $1, 'row/' || version, version from unnest($2::text[]) as version`,
+    [bucket, versions],
+  )
+
+async function versionsInRows(ref: string): Promise<string[]> {
+  const query = 'select version from storage.objects order by version'
+  return (await installation.sql<{ version: string }>(`p_${ref}`, query)).map(({ version }) => version)
+}
+
+const removedIn = async (ref: string) =>
+  (await installation.sql(`p_${ref}`, 'select version from storage.removed_versions')).length
+
+const cursorOf = async (ref: string) => {
+  const [row] = await installation.control
+    .select({ after: projects.storageSweepAfter })
+    .from(projects)
+    .where(eq(projects.ref, ref))
+  return row?.after
+}
+
+/** The next sweep takes these alone, from there. */
+async function onlyNext(refs: readonly string[], after: string | null = null) {
+  const { control } = installation
+  await control
+    .update(projects)
+    .set({ storageSweptAt: later(10 * DAY_MS) })
+    .where(notInArray(projects.ref, [...refs]))
+  await control
+    .update(projects)
+    .set({ storageSweptAt: null, storageSweepAfter: after })
+    .where(inArray(projects.ref, [...refs]))
+}
+
+async function uploadAll({ objects, bucket }: SweptStorage, names: readonly string[]) {
+  for (const name of names) {
+    expect(await objects.from(bucket).upload(name, name)).toMatchObject({ error: null })
+  }
+}
+
+const ways: Record<string, { act(storage: SweptStorage): Promise<unknown>; left: string[] }> = {
+  deleted: { act: ({ objects, bucket }) => objects.from(bucket).remove(['a', 'b']), left: ['c'] },
+  replaced: {
+    act: ({ objects, bucket }) => objects.from(bucket).upload('a', 'another', { upsert: true }),
+    left: ['a', 'b', 'c'],
+  },
+  emptied: { act: ({ objects, bucket }) => objects.emptyBucket(bucket), left: [] },
+  'deleted by SQL': {
+    act: ({ organization, ref }) => runSql(organization.owner, ref, `delete from storage.objects where name <> 'c'`),
+    left: ['c'],
+  },
+  'given other bytes by SQL': {
+    act: ({ organization, ref }) =>
+      runSql(organization.owner, ref, `update storage.objects set version = 'none' where name = 'b'`),
+    left: ['a', 'c'],
+  },
+  truncated: { act: ({ organization, ref }) => runSql(organization.owner, ref, 'truncate storage.objects'), left: [] },
+}
+
+describe('a tick of the cron', () => {
+  it.each(Object.keys(ways))('takes the bytes of what was %s, and those alone', async (way) => {
+    const { act, left } = ways[way] as (typeof ways)[string]
+    const storage = await installation.newStorage()
+    const { ref, objects, bucket } = storage
+    await uploadAll(storage, ['a', 'b', 'c'])
+    const before = await versionsOf(ref)
+    expect(before).toEqual(await versionsInRows(ref))
+    await act(storage)
+    expect(await removedIn(ref)).toBeGreaterThan(0)
+    await onlyNext([ref])
+    await installation.tick()
+    const rows = (await versionsInRows(ref)).filter((version) => version !== 'none')
+    expect(rows).toHaveLength(left.length)
+    expect(await versionsOf(ref)).toEqual(rows)
+    expect(before.every((version) => rows.includes(version))).toBe(false)
+    expect(await removedIn(ref)).toBe(0)
+    const downloads = await Promise.all(left.map((name) => objects.from(bucket).download(name)))
+    expect(downloads.map(({ error }) => error)).toEqual(left.map(() => null))
+  })
+
+  it('leaves the bytes of what is in use, whatever the owner says', async () => {
+    const storage = await installation.newStorage()
+    const { organization, ref, bucket } = storage
+    await uploadAll(storage, ['live', 'again'])
+    const [live, again] = await versionsInRows(ref)
+    const byHand = await runSql(
+      organization.owner,
+      ref,
+      `insert into storage.removed_versions (version) values ('${live}')`,
+    )
+    expect(byHand).toMatchObject({ status: 400, body: { code: '42501' } })
+    const query = `select storage.remember_removed(array['${live}', '../../${live}']);
+      delete from storage.objects where version = '${again}';
+      insert into storage.objects (bucket_id, name, version) values ('${bucket}', 'again', '${again}')`
+    expect(await runSql(organization.owner, ref, query)).toMatchObject({ status: 201 })
+    expect(await removedIn(ref)).toBe(2)
+    await onlyNext([ref])
+    await installation.tick()
+    expect(await removedIn(ref)).toBe(0)
+    expect(await versionsOf(ref)).toEqual([live, again])
+  })
+
+  it('forgets the tokens of uploads once they have expired', async () => {
+    const { ref } = await installation.newStorage()
+    await installation.sql(
+      `p_${ref}`,
+      `insert into storage.used_tokens select gen_random_uuid(), now() + days * interval '1 day'
+         from generate_series(-2, 2) as days`,
+    )
+    await onlyNext([ref])
+    await installation.tick()
+    const [left] = await installation.sql(
+      `p_${ref}`,
+      'select count(*)::int as count, min(expires_at) > now() as valid from storage.used_tokens',
+    )
+    expect(left).toEqual({ count: 2, valid: true })
+  })
+})
+
+describe('bytes without a row', () => {
+  it('go when they are older than the grace, and not before', async () => {
+    const storage = await installation.newStorage()
+    const { ref } = storage
+    await uploadAll(storage, ['live'])
+    const [live] = await versionsOf(ref)
+    await putBytes(ref, newVersions(3))
+    const newest = Math.max(...(await installation.bytes.list(ref)).map(({ at }) => at))
+    const young = await vi.waitFor(async () => {
+      const [version = ''] = newVersions(1)
+      await putBytes(ref, [version])
+      const put = (await installation.bytes.list(ref)).find((found) => found.version === version)
+      expect(put?.at).toBeGreaterThan(newest)
+      return { version, at: put?.at ?? 0 }
+    })
+    const options = { after: null, graceMs: DAY_MS }
+    await sweepProject(ctxAt(), ref, options)
+    expect((await versionsOf(ref)).length).toBeGreaterThanOrEqual(5)
+    await sweepProject(ctxAt(new Date(young.at + DAY_MS)), ref, options)
+    expect(await versionsOf(ref)).toEqual([live, young.version])
+    const { logged, ...ctx } = ctxAt(new Date(young.at + DAY_MS + 1))
+    await sweepProject(ctx, ref, options)
+    expect(await versionsOf(ref)).toEqual([live])
+    expect(logged).toEqual([{ event: 'storage_swept', project: ref, removed: 0, orphans: 1 }])
+  })
+})
+
+describe('a row without bytes', () => {
+  it('is reported once it is older than the grace, and stays', async () => {
+    const storage = await installation.newStorage()
+    const { ref } = storage
+    await uploadAll(storage, ['live'])
+    const [missing = ''] = newVersions(1)
+    await insertRows(storage, [missing, 'no version', '../../live'])
+    const options = { after: null, graceMs: DAY_MS }
+    const now = ctxAt()
+    await sweepProject(now, ref, options)
+    expect(now.logged).toEqual([])
+    const tomorrow = ctxAt(later(DAY_MS + 1_000))
+    await sweepProject(tomorrow, ref, options)
+    expect(tomorrow.logged).toEqual([{ event: 'storage_bytes_missing', project: ref, count: 1, version: missing }])
+    expect(await versionsInRows(ref)).toContain(missing)
+  })
+})
+
+describe('an upload whose bytes are there before its row', () => {
+  it('is neither removed nor reported', async () => {
+    const { ref, objects, bucket } = await installation.newStorage()
+    const holder = await installation.connect(`p_${ref}`)
+    await holder.query('begin; lock table storage.objects in exclusive mode')
+    const uploading = objects.from(bucket).upload('late', 'bytes')
+    const [version] = await vi.waitFor(
+      async () => {
+        const versions = await versionsOf(ref)
+        expect(versions).toHaveLength(1)
+        return versions
+      },
+      { timeout: 10_000 },
+    )
+    const ctx = ctxAt()
+    await sweepProject(ctx, ref, { after: null, graceMs: DAY_MS })
+    expect(await versionsInRows(ref)).toEqual([])
+    await holder.query('rollback')
+    await holder.end()
+    expect(await uploading).toMatchObject({ error: null })
+    expect(await versionsInRows(ref)).toEqual([version])
+    await sweepProject(ctx, ref, { after: null, graceMs: DAY_MS })
+    expect(ctx.logged).toEqual([])
+    expect(await (await objects.from(bucket).download('late')).data?.text()).toBe('bytes')
+  })
+})
+
+describe('a project with 2,500 objects', () => {
+  let storage: SweptStorage
+  let other: SweptStorage
+  const versions = newVersions(2_500)
+  const orphans = [0, 999, 1_000, 2_499].map((n) => versions[n] ?? '')
+  beforeAll(async () => {
+    storage = await installation.newStorage()
+    other = await installation.newStorage()
+    await uploadAll(other, ['a', 'b'])
+    await putBytes(storage.ref, versions)
+    await insertRows(
+      storage,
+      versions.filter((version) => !orphans.includes(version)),
+    )
+  }, 120_000)
+
+  it('is swept in pages, one after the other, and then from its beginning', async () => {
+    const { ref } = storage
+    const [absent = ''] = [`${(versions[1_500] ?? '').slice(0, -12)}ffffffffffff`]
+    await insertRows(storage, [absent])
+    const ctx = ctxAt(later(DAY_MS + 60_000))
+    const pages: unknown[] = []
+    for (let page = 0; page < 4; page++) {
+      await sweepProject(ctx, ref, { after: (await cursorOf(ref)) ?? null, graceMs: DAY_MS })
+      pages.push(await cursorOf(ref))
+    }
+    expect(pages).toEqual([versions[999], versions[1_999], null, versions[1_002]])
+    expect(ctx.logged).toEqual([
+      { event: 'storage_swept', project: ref, removed: 0, orphans: 2 },
+      { event: 'storage_swept', project: ref, removed: 0, orphans: 1 },
+      { event: 'storage_bytes_missing', project: ref, count: 1, version: absent },
+      { event: 'storage_swept', project: ref, removed: 0, orphans: 1 },
+    ])
+    expect(await versionsOf(ref)).toEqual((await versionsInRows(ref)).filter((version) => version !== absent))
+  })
+
+  it('is rid in one sweep of as many that were removed', async () => {
+    const { ref } = storage
+    const removed = newVersions(2_500)
+    const before = await versionsOf(ref)
+    await putBytes(ref, removed.slice(-1))
+    await installation.sql(`p_${ref}`, 'select storage.remember_removed($1)', [removed])
+    await sweepProject(ctxAt(), ref, { after: null, graceMs: DAY_MS })
+    expect(await removedIn(ref)).toBe(0)
+    expect(await versionsOf(ref)).toEqual(before)
+  })
+
+  it('is deleted with all of its bytes and no others', async () => {
+    const { organization, ref } = storage
+    expect((await versionsOf(ref)).length).toBeGreaterThan(2_000)
+    await organization.owner.delete(`/v1/projects/${ref}`)
+    await untilGone(organization.owner, ref)
+    expect(await versionsOf(ref)).toEqual([])
+    expect(await versionsOf(other.ref)).toHaveLength(2)
+  })
+
+  it('leaves nothing of an upload that ended after the project', async () => {
+    const { ref } = storage
+    const late = newVersions(1)
+    await putBytes(ref, late)
+    await onlyNext([ref])
+    await sweepStorage(ctxAt(later(DAY_MS - 60_000)))
+    expect(await versionsOf(ref)).toEqual(late)
+    await sweepStorage(ctxAt(later(DAY_MS)))
+    expect(await versionsOf(ref)).toEqual([])
+    await putBytes(ref, late)
+    await sweepStorage(ctxAt(later(2 * DAY_MS)))
+    expect(await versionsOf(ref)).toEqual(late)
+  })
+})
+
+describe('a sweep that fails', () => {
+  it('leaves the cursor where it was, and goes on with the other projects', async () => {
+    const [closed, open] = [await installation.newStorage(), await installation.newStorage()]
+    const refs = [closed.ref, open.ref]
+    const [orphan = ''] = newVersions(1)
+    const cursor = '00000000-0000-7000-8000-000000000000'
+    for (const ref of refs) await putBytes(ref, [orphan])
+    const sweep = async (settings: Record<string, string> = {}) => {
+      await onlyNext(refs, cursor)
+      const ctx = ctxAt(later(2 * DAY_MS), settings)
+      await sweepStorage(ctx)
+      const failed = ctx.logged.filter(({ event }) => event === 'storage_sweep_failed')
+      return new Set(failed.map(({ project }) => project))
+    }
+
+    expect(await sweep({ S3_ENDPOINT: 'http://127.0.0.1:9/bucket' })).toEqual(new Set(refs))
+    expect(await Promise.all(refs.map(cursorOf))).toEqual([cursor, cursor])
+
+    await ctxAt().engine.pause(closed.ref)
+    expect(await sweep()).toEqual(new Set([closed.ref]))
+    expect(await Promise.all(refs.map(cursorOf))).toEqual([cursor, null])
+    expect(await Promise.all(refs.map(versionsOf))).toEqual([[orphan], []])
+
+    await ctxAt().engine.resume(closed.ref)
+    expect(await sweep()).toEqual(new Set())
+    expect(await Promise.all(refs.map(cursorOf))).toEqual([null, null])
+    expect(await versionsOf(closed.ref)).toEqual([])
+  })
+})
+
+describe('two sweeps at once', () => {
+  it('take different projects, and each its share', async () => {
+    const { id } = await installation.newOrganization()
+    const { control } = installation
+    const refs = Array.from({ length: 30 }, () =>
+      Array.from({ length: 20 }, () => 'abcdefghijklmnopqrstuvwxyz'[Math.floor(Math.random() * 26)]).join(''),
+    )
+    await onlyNext([])
+    const common = { organizationId: id, region: 'us-east-1', instanceSize: 'micro', status: 'ACTIVE_HEALTHY' } as const
+    // Sealed with another key: each that is taken fails, and says so.
+    const sealed = { sealedPassword: '', sealedRunnerPassword: '', sealedJwtSecret: '' }
+    await control.insert(projects).values(refs.map((ref) => ({ ...common, ...sealed, ref, name: ref })))
+    const sweeps = [ctxAt(), ctxAt()]
+    await Promise.all(sweeps.map(sweepStorage))
+    const taken = sweeps.map(({ logged }) => logged.map(({ project }) => project as string))
+    expect(taken.map(({ length }) => length).toSorted()).toEqual([10, 20])
+    expect(taken.flat().toSorted()).toEqual(refs.toSorted())
+    await control.delete(projects).where(inArray(projects.ref, refs))
+  })
+})
+
+/** As projects were made before there was a storage server. */
+async function makeOld(ref: string) {
+  await installation.sql(
+    `p_${ref}`,
+    `drop schema storage cascade; drop schema auth cascade;
+     create schema storage; grant usage on schema storage to pg_database_owner, anon, authenticated, service_role;
+     revoke connect on database p_${ref} from p_${ref}_storage;
+     select pg_terminate_backend(pid, 5000) from pg_stat_activity where usename = 'p_${ref}_storage';
+     drop role p_${ref}_storage`,
+  )
+  await installation.control
+    .update(projects)
+    .set({ sealedJwtSecret: null, storageConfig: {} })
+    .where(eq(projects.ref, ref))
+}
+
+const verifierOf = async (ref: string) => {
+  const role = `p_${ref}_storage`
+  const [found] = await installation.sql<{ rolpassword: string; rolcanlogin: boolean }>(
+    'postgres',
+    'select rolpassword, rolcanlogin from pg_authid where rolname = $1',
+    [role],
+  )
+  return found
+}
+
+describe('a project from before there was a storage server', () => {
+  it('gets its storage with its first requests, and keeps what its owner made', async () => {
+    const made = await installation.newStorage()
+    const { organization, ref } = made
+    await makeOld(ref)
+    const own = `create schema auth; create table auth.users (id int); insert into auth.users values (7);
+      create function auth.uid() returns text language sql return 'mine'`
+    expect(await runSql(organization.owner, ref, own)).toMatchObject({ status: 201 })
+
+    const keys = await organization.owner.get(`/v1/projects/${ref}/api-keys?reveal=true`)
+    const service: string = keys.body.find(({ name }: { name: string }) => name === 'service_role').api_key
+    // So much later that nothing is kept of what the project was before.
+    const api = apiOf(made, service).at(later(20_000))
+    const first = await Promise.all(Array.from({ length: 8 }, (_, n) => api.post('bucket', { name: `bucket-${n}` })))
+    expect(first.map(({ status }) => status)).toEqual(first.map(() => 200))
+    expect(await api.post('object/bucket-0/a', undefined, { raw: 'bytes' })).toMatchObject({ status: 200 })
+    expect(await api.get('object/authenticated/bucket-0/a')).toMatchObject({ status: 200, body: 'bytes' })
+    const query = `select auth.uid() as uid, (select id from auth.users) as id, to_regprocedure('auth.role()') as role,
+      (select nspowner::regrole::text from pg_namespace where nspname = 'auth') as owner`
+    expect((await runSql(organization.owner, ref, query)).body).toEqual([
+      { uid: 'mine', id: 7, role: null, owner: `p_${ref}` },
+    ])
+  })
+
+  it('gets it by a sweep, too', async () => {
+    const { ref } = await installation.newStorage()
+    await makeOld(ref)
+    await putBytes(ref, newVersions(1))
+    await sweepProject(ctxAt(later(2 * DAY_MS)), ref, { after: null, graceMs: DAY_MS })
+    expect(await versionsOf(ref)).toEqual([])
+    expect(await versionsInRows(ref)).toEqual([])
+  })
+})
+
+describe('a project whose owner dropped the table of objects', () => {
+  it('is told what is wrong, and stays as he left it', async () => {
+    const storage = await installation.newStorage()
+    const { organization, ref, objects, bucket } = storage
+    await uploadAll(storage, ['a'])
+    await runSql(organization.owner, ref, 'drop table storage.objects')
+    const api = apiOf(storage, storage.keys.service)
+    const read = () => api.get(`object/authenticated/${bucket}/a`)
+    const answer = {
+      status: 400,
+      body: refusal(
+        503,
+        'DatabaseSchemaMismatch',
+        'DatabaseSchemaMismatch',
+        'The storage schema of the database is not as expected',
+      ),
+    }
+    expect(await read()).toMatchObject(answer)
+    const verifier = await verifierOf(ref)
+    for (let n = 0; n < 5; n++) expect(await read()).toMatchObject(answer)
+    expect(await objects.from(bucket).upload('b', 'bytes')).toMatchObject({ error: { statusCode: '503' } })
+    expect(await verifierOf(ref)).toEqual(verifier)
+
+    const ctx = ctxAt(later(2 * DAY_MS))
+    await expect(sweepProject(ctx, ref, { after: null, graceMs: DAY_MS })).rejects.toThrow('storage.objects')
+    expect(await versionsOf(ref)).toHaveLength(1)
+  })
+})
+
+describe('a paused project', () => {
+  it('says that it is paused, stays closed, and serves again once it is restored', async () => {
+    const storage = await installation.newStorage()
+    const { organization, ref, bucket } = storage
+    await uploadAll(storage, ['a'])
+    const { owner } = organization
+    const api = apiOf(storage, storage.keys.service)
+    // Requests of so much later go by nothing that was kept from before.
+    const readAt = (ms: number) => api.at(later(ms)).get(`object/authenticated/${bucket}/a`)
+
+    await owner.post(`/v1/projects/${ref}/pause`)
+    await untilStatus(owner, ref, 'INACTIVE')
+    const closed = (message: string) => ({
+      status: 503,
+      body: refusal(503, 'ProjectUnavailable', 'ProjectUnavailable', message),
+    })
+    expect(await readAt(0)).toMatchObject(closed('The database of the project cannot be reached'))
+    const answer = closed('The project takes no requests: its status is INACTIVE')
+    expect(await readAt(20_000)).toMatchObject(answer)
+    expect(await readAt(120_000)).toMatchObject(answer)
+    expect(await verifierOf(ref)).toMatchObject({ rolcanlogin: false })
+
+    await owner.post(`/v1/projects/${ref}/restore`)
+    await untilStatus(owner, ref, 'ACTIVE_HEALTHY')
+    expect(await readAt(0)).toMatchObject({ status: 200, body: 'a' })
+  })
+})
