@@ -4,7 +4,7 @@ import { afterAll, beforeAll, describe, expect, inject, it } from 'vitest'
 import { createStorageApp } from '../src/storage/app.ts'
 import { newOrganization, type TestOrganization } from './api.ts'
 import { untilGone, untilStatus } from './projects.ts'
-import { newStorage, type TestStorage } from './storage.ts'
+import { newBucket as newEmptyBucket, newStorage, type TestStorage } from './storage.ts'
 import { type Call, calling, codeOf, expectNoStrayBytes, openSql, type Sql, signerOf } from './storage-http.ts'
 
 let organization: TestOrganization
@@ -32,8 +32,7 @@ async function database(of: TestStorage): Promise<Sql> {
 
 /** A bucket with an object `dir/a.txt` in it. */
 async function newBucket(fields: { public?: boolean } = {}): Promise<string> {
-  const name = `bucket-${randomUUID()}`
-  expect(await service('POST /bucket', { body: { name, ...fields } })).toMatchObject({ status: 200 })
+  const name = await newEmptyBucket(storage, fields)
   expect(await service(`POST /object/${name}/dir/a.txt`, { body: 'kept' })).toMatchObject({ status: 200 })
   return name
 }
@@ -325,8 +324,6 @@ describe('policies decide', () => {
     await sql(`create policy "${bucket} late" on storage.objects for all to authenticated
       using (bucket_id = '${bucket}') with check (bucket_id = '${bucket}' and metadata ->> 'eTag' is null)`)
     const user = calling(storage, await signer.user(randomUUID()))
-    const form = new FormData()
-    form.append('', new Blob(['form']), 'a.txt')
     const attempts: Attempt[] = [
       [`POST /object/${bucket}/late.txt`, { body: 'late' }],
       [`PUT /object/${bucket}/${A}`, { body: 'late' }],

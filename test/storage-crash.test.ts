@@ -10,7 +10,9 @@ import { promisify } from 'node:util'
 import { ListObjectsV2Command, S3Client } from '@aws-sdk/client-s3'
 import pg from 'pg'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { as } from './api.ts'
 import { type Machine, newMachine } from './machine.ts'
+import { newBucket, newStorage, type TestStorage } from './storage.ts'
 import { calling, codeOf } from './storage-http.ts'
 import { until } from './wire/installation.ts'
 import { type Killable, startKillable } from './wire/killable.ts'
@@ -21,50 +23,38 @@ const MIB = 1024 ** 2
 
 let machine: Machine
 let running: Killable
-let ref: string
-let url: string
+let storage: TestStorage
 let key: string
 let service: ReturnType<typeof calling>
-const bucket = 'files'
+let bucket: string
 beforeAll(async () => {
   machine = await newMachine()
   running = await startKillable(machine)
   await running.ready()
-  const [project] = await until('a project is there', 30_000, async () => {
-    const { base_url, access_token, organization_slug } = machine.credentials()
-    const headers = { authorization: `Bearer ${access_token}`, 'content-type': 'application/json' }
-    const body = JSON.stringify({ name: 'files', organization_slug, db_pass: randomUUID() })
-    await fetch(new URL('/v1/projects', base_url), { method: 'POST', headers, body })
-    const found = (await machine.get('/v1/projects')).body as unknown as { ref: string; status: string }[]
-    return found.some(({ status }) => status === 'ACTIVE_HEALTHY') ? found : undefined
-  })
-  ref = project?.ref ?? ''
-  url = `${machine.credentials().base_url}/p/${ref}/storage/v1`
-  const keys = (await machine.get(`/v1/projects/${ref}/api-keys?reveal=true`)).body as unknown as Record<
-    string,
-    string
-  >[]
-  key = keys.find(({ name }) => name === 'service_role')?.api_key ?? ''
-  service = calling({ url }, key)
-  await patchConfig({ fileSizeLimit: Math.max(LARGE_BYTES, 100e6) })
-  expect(codeOf(await service('POST /bucket', { body: { name: bucket } }))).toBe(200)
+  const { base_url, access_token, organization_slug: slug } = machine.credentials()
+  const owner = as(access_token, {}, base_url)
+  storage = await newStorage({ owner, slug }, base_url)
+  key = storage.keys.service
+  service = calling(storage, key)
+  const fileSizeLimit = Math.max(LARGE_BYTES, 100e6)
+  expect((await owner.patch(`/v1/projects/${storage.ref}/config/storage`, { fileSizeLimit })).status).toBe(200)
+  bucket = await newBucket(storage)
 }, 90_000)
 afterAll(async () => {
   await running?.kill()
   await machine.dispose()
 })
 
-async function patchConfig(body: unknown) {
-  const { base_url, access_token } = machine.credentials()
-  const headers = { authorization: `Bearer ${access_token}`, 'content-type': 'application/json' }
-  const path = new URL(`/v1/projects/${ref}/config/storage`, base_url)
-  expect((await fetch(path, { method: 'PATCH', headers, body: JSON.stringify(body) })).status).toBe(200)
-}
-
 async function sql(query: string): Promise<Record<string, string>[]> {
   const password = readFileSync(join(machine.folder, 'postgres.password'), 'utf8').trim()
   const client = new pg.Client({
-    ...{ host: '127.0.0.1', port: Number(machine.env.POSTGRES_PORT), user: 'postgres', password, database: `p_${ref}` },
+    ...{
+      host: '127.0.0.1',
+      port: Number(machine.env.POSTGRES_PORT),
+      user: 'postgres',
+      password,
+      database: `p_${storage.ref}`,
+    },
   })
   client.on('error', () => {})
   await client.connect()
@@ -87,7 +77,7 @@ function openBytes() {
 
 /** The bytes that no row has, and the rows that have no bytes. */
 async function unmatched() {
-  const prefix = `projects/${ref}/storage/`
+  const prefix = `projects/${storage.ref}/storage/`
   const { Contents = [] } = await openBytes().send(new ListObjectsV2Command({ Bucket: 'pilothouse', Prefix: prefix }))
   const stored = new Set(Contents.map(({ Key = '' }) => Key.slice(prefix.length)))
   const pointed = (await sql('select version from storage.objects')).map(({ version = '' }) => version)
@@ -137,7 +127,7 @@ describe('a client that goes away', () => {
     const name = randomUUID()
     expect(codeOf(await service(`POST /object/${bucket}/${name}`, { body: 'old' }))).toBe(200)
     const [before, files] = [await unmatched(), await filesOfBytes()]
-    const sent = request(`${url}/object/${bucket}/${name}`, {
+    const sent = request(`${storage.url}/object/${bucket}/${name}`, {
       method: 'PUT',
       headers: { authorization: `Bearer ${key}`, ...headers },
     })
@@ -186,16 +176,18 @@ describe('when the database is away', () => {
   it('uploads and reads fail, and the old object stands', async () => {
     const name = randomUUID()
     await service(`POST /object/${bucket}/${name}`, { body: 'old' })
-    const away = `select pg_terminate_backend(pid) from pg_stat_activity where usename = 'p_${ref}_storage'`
-    const sent = request(`${url}/object/${bucket}/${name}`, {
+    const away = `select pg_terminate_backend(pid) from pg_stat_activity where usename = 'p_${storage.ref}_storage'`
+    const sent = request(`${storage.url}/object/${bucket}/${name}`, {
       method: 'PUT',
       headers: { authorization: `Bearer ${key}`, 'transfer-encoding': 'chunked' },
     })
     sent.write('new')
     await until('the upload has been allowed', 10_000, async () =>
-      (await sql(`select 1 from pg_stat_activity where usename = 'p_${ref}_storage'`)).length > 0 ? true : undefined,
+      (await sql(`select 1 from pg_stat_activity where usename = 'p_${storage.ref}_storage'`)).length > 0
+        ? true
+        : undefined,
     )
-    await sql(`alter role p_${ref}_storage connection limit 0; ${away}`)
+    await sql(`alter role p_${storage.ref}_storage connection limit 0; ${away}`)
     try {
       sent.end()
       const [response] = await once(sent, 'response')
@@ -203,57 +195,68 @@ describe('when the database is away', () => {
       const codes = (await Promise.all([read(name), service(`DELETE /object/${bucket}/${name}`)])).map(codeOf)
       for (const code of codes) expect(['SlowDown', 'ProjectUnavailable']).toContain(code)
     } finally {
-      await sql(`alter role p_${ref}_storage connection limit 20`)
+      await sql(`alter role p_${storage.ref}_storage connection limit 20`)
     }
     expect((await read(name)).body).toBe('old')
   })
 })
 
 describe('a large object', () => {
-  it('goes in and out as it is, in bounded memory', async () => {
-    // Its start, as the runtime keeps what it once took.
-    const start = (await runtimes()).worker.rssMib
-    let most = start
-    let over = false
-    const watching = (async () => {
-      while (!over) most = Math.max(most, (await runtimes()).worker.rssMib)
-    })()
-    const [sent, received] = [createHash('sha256'), createHash('sha256')]
-    const block = randomBytes(MIB)
-    let left = LARGE_BYTES
-    const generated = Readable.from(
-      (function* () {
-        for (let n = 0; left > 0; n++) {
-          block.writeUInt32LE(n)
-          const piece = Buffer.from(block.subarray(0, Math.min(left, MIB)))
-          left -= piece.length
-          sent.update(piece)
-          yield piece
-        }
-      })(),
-    )
-    const startedAt = Date.now()
-    const uploading = request(`${url}/object/${bucket}/large`, {
-      method: 'PUT',
-      headers: { authorization: `Bearer ${key}`, 'content-length': LARGE_BYTES },
-    })
-    generated.pipe(uploading)
-    const [uploaded] = await once(uploading, 'response')
-    expect(uploaded.statusCode).toBe(200)
-    uploaded.resume()
-    const uploadedAt = Date.now()
-    const response = await fetch(`${url}/object/authenticated/${bucket}/large`, {
-      headers: { authorization: `Bearer ${key}` },
-    })
-    for await (const piece of response.body ?? []) received.update(piece)
-    over = true
-    await watching
-    expect(received.digest('hex')).toBe(sent.digest('hex'))
-    if (process.env.STORAGE_BYTES) {
-      console.log({ seconds: [uploadedAt - startedAt, Date.now() - uploadedAt].map((ms) => ms / 1000), start, most })
-    }
-    expect(most - start).toBeLessThan(150)
-  }, 900_000)
+  it.each([
+    ['of known length', { 'content-length': String(LARGE_BYTES) }],
+    ['in chunks', { 'transfer-encoding': 'chunked' }],
+  ])(
+    '%s goes in and out as it is, in bounded memory',
+    async (_, headers) => {
+      // Its start, as the runtime keeps what it once took.
+      const start = (await runtimes()).worker.rssMib
+      let most = start
+      let over = false
+      const watching = (async () => {
+        while (!over) most = Math.max(most, (await runtimes()).worker.rssMib)
+      })()
+      const [sent, received] = [createHash('sha256'), createHash('sha256')]
+      const block = randomBytes(MIB)
+      let left = LARGE_BYTES
+      const generated = Readable.from(
+        (function* () {
+          for (let n = 0; left > 0; n++) {
+            block.writeUInt32LE(n)
+            const piece = Buffer.from(block.subarray(0, Math.min(left, MIB)))
+            left -= piece.length
+            sent.update(piece)
+            yield piece
+          }
+        })(),
+      )
+      const startedAt = Date.now()
+      const uploading = request(`${storage.url}/object/${bucket}/large`, {
+        method: 'PUT',
+        headers: { authorization: `Bearer ${key}`, ...headers },
+      })
+      generated.pipe(uploading)
+      const [uploaded] = await once(uploading, 'response')
+      expect(uploaded.statusCode).toBe(200)
+      uploaded.resume()
+      const uploadedAt = Date.now()
+      const response = await fetch(`${storage.url}/object/authenticated/${bucket}/large`, {
+        headers: { authorization: `Bearer ${key}` },
+      })
+      let bytes = 0
+      for await (const piece of response.body ?? []) {
+        bytes += piece.length
+        received.update(piece)
+      }
+      over = true
+      await watching
+      expect([bytes, received.digest('hex')]).toEqual([LARGE_BYTES, sent.digest('hex')])
+      if (process.env.STORAGE_BYTES) {
+        console.log({ seconds: [uploadedAt - startedAt, Date.now() - uploadedAt].map((ms) => ms / 1000), start, most })
+      }
+      expect(most - start).toBeLessThan(150)
+    },
+    900_000,
+  )
 })
 
 describe('when everything dies at once', () => {

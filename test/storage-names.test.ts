@@ -3,7 +3,7 @@ import { once } from 'node:events'
 import { type IncomingMessage, request } from 'node:http'
 import { text } from 'node:stream/consumers'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
-import { newStorage, type TestStorage } from './storage.ts'
+import { newBucket, newStorage, type TestStorage } from './storage.ts'
 import { calling, codeOf, expectNoStrayBytes, openSql, type Sql } from './storage-http.ts'
 
 let storage: TestStorage
@@ -17,15 +17,9 @@ beforeAll(async () => {
   const database = await openSql(storage)
   sql = database.sql
   close = database.close
-  bucket = await newBucket()
+  bucket = await newBucket(storage)
 })
 afterAll(() => close())
-
-async function newBucket(fields = {}): Promise<string> {
-  const name = `bucket-${randomUUID()}`
-  expect(await service('POST /bucket', { body: { name, ...fields } })).toMatchObject({ status: 200 })
-  return name
-}
 
 interface Sent {
   headers?: Record<string, string>
@@ -255,7 +249,7 @@ describe('a stored page', () => {
     ['message/rfc822', 'x', 'sandbox'],
     ['image/png', 'x', 'image/png'],
   ])('of %s does not run', async (type, body, expected) => {
-    const open = await newBucket({ public: true })
+    const open = await newBucket(storage, { public: true })
     for (const name of [bucket, open]) {
       const key = randomUUID()
       await raw('POST', `/object/${name}/${key}`, { body, headers: { 'content-type': type } })

@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto'
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest'
-import { newStorage, type TestStorage } from './storage.ts'
+import { newBucket, newStorage, type TestStorage } from './storage.ts'
 import { calling, codeOf, expectNoStrayBytes, openSql, type Sql, signerOf } from './storage-http.ts'
 
 const AT_ONCE = 24
@@ -22,8 +22,7 @@ beforeAll(async () => {
   await sql('create policy everything on storage.objects to authenticated using (true)')
 })
 beforeEach(async () => {
-  bucket = `bucket-${randomUUID()}`
-  expect(await service('POST /bucket', { body: { name: bucket } })).toMatchObject({ status: 200 })
+  bucket = await newBucket(storage)
 })
 /** Whatever won: each row has its bytes, and the losers' are gone. */
 afterEach(() => expectNoStrayBytes(storage, sql))

@@ -2,7 +2,7 @@ import type { Hono } from 'hono'
 import * as z from 'zod'
 import { SqlError } from '../engine/engine.ts'
 import { optional, readJson, readQuery } from './body.ts'
-import { asCaller, asServer } from './database.ts'
+import { asCaller, asReader, asServer } from './database.ts'
 import { StorageError } from './error.ts'
 import { mimeTypesOf, SIZE_WANTED, sizeLimitOf } from './limits.ts'
 import { checkBucketName } from './names.ts'
@@ -72,13 +72,13 @@ const Listing = z.object({
 
 async function list(c: StorageContext) {
   const caller = await callerOf(c, 'storage.bucket.list')
-  const [rows = []] = await asCaller(c.var, caller, [statements.listBuckets(readQuery(c, Listing))])
+  const [rows = []] = await asReader(c.var, caller, [statements.listBuckets(readQuery(c, Listing))])
   return c.json((rows as unknown as statements.BucketRow[]).map(shown))
 }
 
 async function get(c: StorageContext) {
   const caller = await callerOf(c, 'storage.bucket.get')
-  const [[row] = []] = await asCaller(c.var, caller, [statements.getBucket(bucketIn(c))])
+  const [[row] = []] = await asReader(c.var, caller, [statements.getBucket(bucketIn(c))])
   if (!row) throw new StorageError('NoSuchBucket')
   return c.json(shown(row as unknown as statements.BucketRow))
 }

@@ -31,6 +31,10 @@ export async function asCaller(
   return rows.toSpliced(before.length, 1)
 }
 
+/** For statements that only read: no policy binds the service role, so it need not be taken on. */
+export const asReader = (storage: Storage, caller: Caller, statements: readonly Statement[]): Promise<Row[][]> =>
+  caller.role === 'service_role' ? asServer(storage, statements) : asCaller(storage, caller, statements)
+
 function becoming({ role, claims, userId, method, path, operation }: Caller): Statement {
   const settings = {
     'request.jwt.claims': JSON.stringify(claims),

@@ -1,6 +1,6 @@
 import * as z from 'zod'
 import { optional, readJson } from './body.ts'
-import { asCaller } from './database.ts'
+import { asReader } from './database.ts'
 import { StorageError } from './error.ts'
 import { bucketIn } from './path.ts'
 import { callerOf, type StorageContext } from './request.ts'
@@ -28,6 +28,8 @@ const Listing = z.object({
   sortBy: optional(SortBy.extend({ column: optional(z.enum([...SORTED, 'last_accessed_at']), 'name') }), BY_NAME),
 })
 
+const JSON_TYPE = { 'content-type': 'application/json; charset=utf-8' }
+
 /** Files and folders right under a folder. */
 export async function list(c: StorageContext) {
   const caller = await callerOf(c, 'storage.object.list')
@@ -39,8 +41,8 @@ export async function list(c: StorageContext) {
     prefix: prefix === '' || prefix.endsWith('/') ? prefix : `${prefix}/`,
     limit: Math.min(limit, LISTED_MAX),
   })
-  const [rows = []] = await asCaller(c.var, caller, [statement])
-  return c.json(rows)
+  const [[found] = []] = await asReader(c.var, caller, [statements.asJson(statement)])
+  return c.body(String(found?.json), 200, JSON_TYPE)
 }
 
 const Page = z.object({
@@ -65,8 +67,9 @@ export async function listPage(c: StorageContext) {
   const from = typeof cursor !== 'string' ? { ...sortBy, after: undefined } : cursorIn(cursor)
   const size = Math.min(limit, PAGE_MAX)
   const statement = statements.listPage({ bucketId: bucketIn(c), prefix, delimited, limit: size + 1, ...from })
-  const [rows = []] = await asCaller(c.var, caller, [statement])
-  const entries = rows.slice(0, size) as unknown as Entry[]
+  const [[found] = []] = await asReader(c.var, caller, [statements.asJson(statement)])
+  const rows = JSON.parse(String(found?.json)) as Entry[]
+  const entries = rows.slice(0, size)
   const last = entries.at(-1)
   const hasNext = rows.length > size && last !== undefined
   return c.json({

@@ -17,7 +17,7 @@ export async function inTime<T>(ms: number, work: Promise<T>): Promise<{ value: 
 }
 
 const LOOK_EVERY_MS = 5_000
-const ANSWER_MS_MAX = 5_000
+const ANSWER_MS_MAX = 15_000
 
 /** Waits for as long as the bucket answers at all: a slow client may take any time, a bucket that is away none. */
 export async function whileBucketAnswers<T>({ ctx, project }: Storage, work: Promise<T>): Promise<T> {

@@ -2,7 +2,7 @@ import type { Hono } from 'hono'
 import * as z from 'zod'
 import { type Claims, InvalidCredential, signClaims, verifyClaims } from '../auth/project-token.ts'
 import { readJson } from './body.ts'
-import { asCaller } from './database.ts'
+import { asReader } from './database.ts'
 import { StorageError } from './error.ts'
 import { decodePath } from './names.ts'
 import { bucketIn, placeIn } from './path.ts'
@@ -51,7 +51,7 @@ async function signMany(c: StorageContext) {
   const caller = await callerOf(c, 'storage.object.sign_many')
   const body = await readJson(c, Many)
   const names = body.paths.filter((path) => path.isWellFormed() && !path.includes('\0'))
-  const [rows = []] = await asCaller(c.var, caller, [visibleNames(bucketId, names)])
+  const [rows = []] = await asReader(c.var, caller, [visibleNames(bucketId, names)])
   const visible = new Set(rows.map(({ name }) => name))
   return c.json(
     await Promise.all(
