@@ -16,7 +16,7 @@ describe('whatever happens, no delivery is lost, invented or sent to the wrong e
       const seeds = Array.from({ length: SEEDS }, (_, i) => i + 1)
       await randomPass({ ...ground, report }, seeds)
     })
-  }, 120_000)
+  }, 240_000)
 
   test(`one death at each place of a small story, and ${SEEDS} random ones (F48): every oracle holds`, () => {
     expect(report.violations).toEqual([])
@@ -25,10 +25,9 @@ describe('whatever happens, no delivery is lost, invented or sent to the wrong e
     expect(report.totals).toMatchObject({ runs: 1 + stories + places + SEEDS, lost: 0, phantom: 0, wrongEndpoint: 0 })
   })
 
-  test('somebody died at nearly every point, before and after it was done', () => {
+  test('somebody died at every point, before and after it was done', () => {
     expect(report.unknown()).toEqual([])
-    // Where a sweep finds something overdue no death was planned; `npm run test:faults` comes to these too.
-    expect(report.unkilled().every((name) => name.startsWith('database: backlog'))).toBe(true)
-    expect(report.pointCount()).toBeGreaterThanOrEqual(30)
+    expect(report.unkilled()).toEqual([])
+    expect(report.pointCount()).toBe(48)
   })
 })

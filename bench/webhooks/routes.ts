@@ -2,6 +2,7 @@ import { neonConfig } from '@neondatabase/serverless'
 import { Hono } from 'hono'
 import { createCtx } from '../../src/ctx.ts'
 import { networkPorts } from '../../src/delivery/ports.ts'
+import { wakeSenders } from '../../src/delivery/wake.ts'
 import type { AppEnv } from '../../src/env.ts'
 import { publish } from '../../src/events/publish.ts'
 import { send } from '../../src/queue/send.ts'
@@ -17,9 +18,10 @@ const kindOf = (body: unknown) => {
   return Object.entries(KINDS).find(([, text]) => start.includes(text.replaceAll('"', '\\"')))?.[0] ?? 'other'
 }
 
+const sendStatement = neonConfig.fetchFunction
 neonConfig.fetchFunction = async (url: string, init: RequestInit) => {
   const startedAt = Date.now()
-  const reply = await fetch(url, init)
+  const reply = await sendStatement(url, init)
   const kind = kindOf(init.body)
   statements[kind] ??= { count: 0, ms: 0 }
   statements[kind].count += 1
@@ -36,7 +38,7 @@ webhookRoutes.get('/bench/statements', (c) => {
   return c.json(taken)
 })
 
-/** What a mutation does about webhooks, without rows of its own: one committed statement, then the hints. */
+/** What a mutation does about webhooks, without rows of its own: one committed statement, then the wakes. */
 webhookRoutes.get('/bench/publish', async (c) => {
   const ctx = createCtx({ bindings: c.env, waitUntil: (work) => c.executionCtx.waitUntil(work) })
   const { id = '', slug = '', ref = '' } = c.req.query()
@@ -50,12 +52,7 @@ webhookRoutes.get('/bench/publish', async (c) => {
     },
     { actorUserId: undefined, now: ctx.databaseNow },
   )
-  ctx.waitUntil(
-    send(
-      ctx,
-      endpoints.map((endpointId) => ({ type: 'webhook', endpointId }) as const),
-    ),
-  )
+  ctx.waitUntil(wakeSenders(ctx, endpoints))
   return c.text('ok')
 })
 

@@ -1,3 +1,4 @@
+import { wakeSenders } from '../delivery/wake.ts'
 import type { Ctx, SystemCtx } from '../env.ts'
 import { type NewEvent, publish } from '../events/publish.ts'
 import type { Message } from '../queue/message.ts'
@@ -21,6 +22,8 @@ export interface Mutation {
   trace(trace: Trace): Promise<void>
   /** Tells the webhook endpoints that subscribe to it. `actorUserId` where it is not the caller: undefined for nobody. */
   publish(event: NewEvent, actor?: { userId: string | undefined }): Promise<void>
+  /** Once the transaction has committed, the endpoint's sender goes to work; a sweeper comes to what it was not told. */
+  wake(endpointId: string): void
   /** Sent once the transaction has committed; a message that is lost is sent again by the sweeper. */
   enqueue(message: Message): void
 }
@@ -45,6 +48,7 @@ export async function mutate<T>(ctx: SystemCtx | Ctx, work: (mutation: Mutation)
 async function commit<T>(ctx: SystemCtx | Ctx, work: (mutation: Mutation) => Promise<T>): Promise<T> {
   const { config } = ctx
   const messages: Message[] = []
+  const woken: string[] = []
   const result = await inTransaction({ url: config.DATABASE_URL, proxy: config.NEON_PROXY }, (tx) =>
     work({
       tx,
@@ -52,13 +56,14 @@ async function commit<T>(ctx: SystemCtx | Ctx, work: (mutation: Mutation) => Pro
         await tx.insert(auditLog).values({ ...trace, ...actorOf(ctx), requestId: ctx.requestId, createdAt: ctx.now() })
       },
       publish: async (event, actor = { userId: actorOf(ctx).actorUserId }) => {
-        const endpoints = await publish(tx, event, { actorUserId: actor.userId, now: ctx.databaseNow })
-        messages.push(...endpoints.map((endpointId) => ({ type: 'webhook', endpointId }) as const))
+        woken.push(...(await publish(tx, event, { actorUserId: actor.userId, now: ctx.databaseNow })))
       },
+      wake: (endpointId) => woken.push(endpointId),
       enqueue: (message) => messages.push(message),
     }),
   )
   if (messages.length > 0) ctx.waitUntil(send(ctx, messages))
+  if (woken.length > 0) ctx.waitUntil(wakeSenders(ctx, woken))
   return result
 }
 

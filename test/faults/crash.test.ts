@@ -1,13 +1,14 @@
 import { describe, expect, test } from 'vitest'
 import { atPoint, calm, together } from './plan.ts'
-import { createE1, inTurn, play, playOne, publish, useSimulation } from './play.ts'
+import { createE1, inTurn, noHint, play, playOne, publish, throughQueue, useSimulation, WAYS } from './play.ts'
 import { act, answers } from './scripts.ts'
 
 useSimulation()
 
 const REQUEST = 'request 1 '
 const SENDER = 'sender e1'
-/** The grace of a sweep and its period, with the time that a claim and a request take. */
+const GRACE_MS = 5_000
+/** That grace of a sweep and its period, with the time that a claim and a request take. */
 const RESCUED_MS = 16_000
 
 describe('who publishes dies', () => {
@@ -17,10 +18,15 @@ describe('who publishes dies', () => {
     expect({ events, posts }).toEqual({ events: 0, posts: 0 })
   })
 
-  test('F2: after the commit, before the message: the sweeper delivers', async () => {
-    const plan = atPoint('queue: send', 'kill', { phase: 'before', of: REQUEST })
-    const { times } = await playOne({ plan })
+  test.each([
+    ['call', 'wake: by request', {}],
+    ['message', 'queue: send', throughQueue],
+  ])('F2: after the commit, before the %s: the sweeper delivers', async (_, point, others) => {
+    const plan = atPoint(point, 'kill', { phase: 'before', of: REQUEST })
+    const { times, stage } = await playOne({ plan, others })
+    expect(stage.world.injected).toHaveLength(1)
     expect(times()).toHaveLength(1)
+    expect(times()[0]).toBeGreaterThan(1_000 + GRACE_MS)
     expect(times()[0]).toBeLessThan(1_000 + RESCUED_MS)
   })
 
@@ -39,22 +45,24 @@ describe('who publishes dies', () => {
   })
 
   test('F4: the queue refuses the message: the request succeeds and the sweeper delivers', async () => {
-    const plan = atPoint('queue: send', 'fail', { phase: 'before', of: REQUEST })
-    const { times, stage } = await playOne({ plan })
+    const { times, stage } = await playOne(noHint)
+    expect(times()[0]).toBeGreaterThan(1_000 + GRACE_MS)
     expect(times()[0]).toBeLessThan(1_000 + RESCUED_MS)
     expect(stage.installation.logged.enqueue_failed).toBe(1)
   })
 
   test('F5: the queue takes the message, its answer is lost, and it is sent again: one POST', async () => {
     const plan = atPoint('queue: send', 'fail', { phase: 'after', of: REQUEST })
-    const { posts } = await playOne({
+    const { posts, stage } = await playOne({
       plan,
+      others: throughQueue,
       meanwhile: (stage) =>
         act(stage, 1_030, 'send again', async () => {
           const endpointId = stage.endpoints.get('e1')?.id
           for (let i = 0; i < 3; i++) stage.installation.queue.put({ type: 'webhook', endpointId })
         }),
     })
+    expect(stage.world.injected).toHaveLength(1)
     expect(posts).toBe(1)
   })
 })
@@ -89,9 +97,9 @@ describe('a sender dies', () => {
 
   test('F9: the consumer dies before it acknowledges: the message comes again and nothing is sent', async () => {
     const plan = atPoint('queue: acknowledge', 'kill', { phase: 'before', times: 1 })
-    const { posts, stage } = await playOne({ plan, others: { busyMs: 60_000 } })
+    const { posts, stage } = await playOne({ plan, others: { ...throughQueue, busyMs: 60_000 } })
     expect(posts).toBe(1)
-    expect(stage.world.points.get('consumer: wake after')?.seen).toBe(2)
+    expect(stage.world.points.get('wake: by consumer after')?.seen).toBe(2)
   })
 
   test('F10: after the next attempt was planned, before its alarm is set: the sweeper sends it when it is due', async () => {
@@ -135,20 +143,24 @@ describe('a sender dies', () => {
   })
 })
 
-test('F21: every process dies and the queue forgets its messages: all is delivered after the start', async () => {
-  const plan = { ...calm, latencyMs: () => 20 }
-  const { lost, posts } = await playOne({
-    plan,
-    events: 20,
-    meanwhile: (stage) => {
-      for (const atMs of [1_100, 1_200, 1_300]) {
-        act(stage, atMs, 'restart', async () => {
-          stage.installation.killSenders()
-          stage.installation.queue.purge()
-        })
-      }
-    },
-  })
-  expect(lost).toBe(0)
-  expect(posts).toBeGreaterThanOrEqual(20)
-})
+test.each(Object.entries(WAYS))(
+  'F21: every process dies and the queue forgets its messages, senders are %s: all is delivered after the start',
+  async (_, others) => {
+    const plan = { ...calm, latencyMs: () => 20 }
+    const { lost, posts } = await playOne({
+      plan,
+      events: 20,
+      others,
+      meanwhile: (stage) => {
+        for (const atMs of [1_100, 1_200, 1_300]) {
+          act(stage, atMs, 'restart', async () => {
+            stage.installation.killSenders()
+            stage.installation.queue.purge()
+          })
+        }
+      },
+    })
+    expect(lost).toBe(0)
+    expect(posts).toBeGreaterThanOrEqual(20)
+  },
+)

@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest'
 import { atPoint, calm, type Plan } from './plan.ts'
-import { inTurn, playOne, useSimulation } from './play.ts'
+import { inTurn, noHint, playOne, useSimulation } from './play.ts'
 import { createRandom } from './random.ts'
 import { act, answers } from './scripts.ts'
 
@@ -37,7 +37,7 @@ test('F23: one statement in five fails, as deadlocks make them: nothing is lost'
 
 test('F24: sweepers and cron overlap: each delivery is made once', async () => {
   const { posts, duplicates } = await playOne({
-    plan: atPoint('queue: send', 'fail', { phase: 'before', of: 'request' }),
+    ...noHint,
     events: 10,
     meanwhile: (stage) => {
       for (const atMs of [7_000, 7_000, 7_001, 7_003, 7_010]) {

@@ -4,7 +4,7 @@ import { createSender, type Sender } from '../../src/delivery/sender.ts'
 import { wakeOverdue } from '../../src/delivery/sweep.ts'
 import { type Bindings, Config, type Logger, type SystemCtx } from '../../src/env.ts'
 import { connect, type Database, databaseNow } from './database.ts'
-import { createQueue, createStorage, type QueueFaults, type Storage } from './platform.ts'
+import { type CallFaults, callObject, createQueue, createStorage, type QueueFaults, type Storage } from './platform.ts'
 import { createReceivers, type Held, type KnownEndpoint } from './receivers.ts'
 import type { Instance, World } from './world.ts'
 
@@ -32,6 +32,8 @@ export interface Options {
   database: Database
   endpoints: Map<string, KnownEndpoint>
   queueFaults: QueueFaults
+  /** Of the calls by which requests wake senders. */
+  callFaults: CallFaults
   /** How far a new instance's clock is off. */
   skewMs(): number
   resolve(host: string): Resolution
@@ -44,7 +46,10 @@ interface Present {
 }
 
 /** The Worker's parts around one database, each in instances that may die at any call. */
-export function createInstallation({ world, database, endpoints, queueFaults, skewMs, resolve, settings }: Options) {
+export function createInstallation(options: Options) {
+  const { world, database, endpoints, queueFaults, callFaults, skewMs, resolve, settings } = options
+  const variables = { ...SETTINGS, ...settings }
+  const config = Config.parse(variables)
   const receivers = createReceivers(world, endpoints)
   const claims = { rows: 0, statements: 0 }
   const logged: Record<string, number> = {}
@@ -69,8 +74,7 @@ export function createInstallation({ world, database, endpoints, queueFaults, sk
 
   function contextOf(instance: Instance): SystemCtx {
     const bindings = {
-      ...SETTINGS,
-      ...settings,
+      ...variables,
       WEBHOOK_DELIVERIES: { sendBatch: (batch: []) => queue.sendBatch(instance, batch) },
       WEBHOOK_SENDERS: {
         idFromName: (name: string) => name,
@@ -78,7 +82,7 @@ export function createInstallation({ world, database, endpoints, queueFaults, sk
       },
     } as unknown as Bindings
     return {
-      config: Config.parse(bindings),
+      config,
       bindings,
       requestId: instance.name,
       db: connect(world, database, instance, ({ point, rows }) => {
@@ -119,7 +123,7 @@ export function createInstallation({ world, database, endpoints, queueFaults, sk
         if (row) row.startedAt ??= startedAt
         return receivers.post(instance, url, init, row)
       },
-      timeout: (ms) => ({ signal: world.timeout(ms), clear: () => {} }),
+      timeout: world.timeout,
       rules: {
         ownHosts: ['api.pilothouse.dev'],
         allowLoopback: false,
@@ -154,9 +158,11 @@ export function createInstallation({ world, database, endpoints, queueFaults, sk
     }
 
     return {
+      /** Who called an object that dies is told so. */
       async wake(): Promise<void> {
         const { instance, sender } = current()
-        await world.call(instance, 'object: keep', '', async () => ({ value: undefined }))
+        const kept = world.call(instance, 'object: keep', '', async () => ({ value: undefined }))
+        await world.untilDeath(instance, kept)
         void sender.wake()
       },
       current,
@@ -169,14 +175,13 @@ export function createInstallation({ world, database, endpoints, queueFaults, sk
     return known
   }
 
-  /** The caller of an object that dies is told so. */
+  /** The calls of requests go wrong in ways of their own, beside those that the plan has for all. */
   function wake(from: Instance, endpointId: string): Promise<void> {
-    return world.call(from, 'consumer: wake', labels().get(endpointId) ?? '', async () => {
-      void objectOf(endpointId)
-        .wake()
-        .catch(() => {})
-      return { value: undefined }
-    })
+    const [caller] = from.name.split(' ')
+    const { wake: perform } = objectOf(endpointId)
+    return world.call(from, `wake: by ${caller}`, labels().get(endpointId) ?? '', async () =>
+      caller === 'request' ? callObject(world, callFaults, perform) : { later: perform() },
+    )
   }
 
   const sweeper = createStorage(world, 'sweeper', sweep)
@@ -197,7 +202,7 @@ export function createInstallation({ world, database, endpoints, queueFaults, sk
 
   function cron(): void {
     world.at(world.now() + CRON_MS, 'cron', cron, { periodic: true })
-    const instance = newInstance('cron')
+    const instance = newInstance('sweeper of the cron')
     void wakeOverdue(contextOf(instance)).catch(() => {})
     void arm(instance).catch(() => {})
   }

@@ -14,6 +14,7 @@ const ROUND = 'src/delivery/round.ts'
 const OUTCOME = 'src/delivery/outcome.ts'
 const PUBLISH = 'src/events/publish.ts'
 const MUTATE = 'src/db/mutate.ts'
+const WAKE = 'src/delivery/wake.ts'
 
 const simulated = (name: string, file: string, find: string, replace: string): Mutant => ({
   name,
@@ -145,8 +146,27 @@ export const MUTANTS: readonly Mutant[] = [
   simulated(
     'the event goes out at all',
     MUTATE,
-    'const endpoints = await publish(tx, event, {',
-    'const endpoints = await (async (..._: unknown[]) => [] as string[])(tx, event, {',
+    'await publish(tx, event, {',
+    'await (async (..._: unknown[]) => [] as string[])(tx, event, {',
+  ),
+  simulated(
+    'who publishes wakes the senders',
+    MUTATE,
+    'if (woken.length > 0) ctx.waitUntil(wakeSenders(ctx, woken))',
+    '',
+  ),
+  simulated(
+    'the senders are woken after the commit',
+    MUTATE,
+    'woken.push(...(await publish(tx, event, { actorUserId: actor.userId, now: ctx.databaseNow })))',
+    'await wakeSenders(ctx, await publish(tx, event, { actorUserId: actor.userId, now: ctx.databaseNow }))',
+  ),
+  simulated('a sender whose call failed gets a message', WAKE, "calls[n]?.status !== 'fulfilled'", 'n >= DIRECT_MAX'),
+  simulated(
+    'senders beyond those that are called get a message',
+    WAKE,
+    "calls[n]?.status !== 'fulfilled'",
+    "calls[n]?.status === 'rejected'",
   ),
   simulated('one event for each idempotency key', PUBLISH, '${event.idempotencyKey ?? null}', '${null}'),
   simulated('disabled endpoints get no event', PUBLISH, 'and e.enabled and', 'and'),

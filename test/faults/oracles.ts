@@ -14,6 +14,7 @@ export interface Verdict {
   duplicates: number
   posts: number
   deliveries: number
+  succeeded: number
   events: number
 }
 
@@ -26,6 +27,7 @@ export async function judge(facts: Facts): Promise<Verdict> {
   events.sameBytes(evidence)
   attempts.scheduleIsKept(evidence)
   if (facts.calm && facts.quick) attempts.nextAttemptsAreInTime(evidence)
+  if (facts.calm && facts.quick && facts.told) attempts.firstAttemptsAreInTime(evidence)
   attempts.rowsTellTheTruth(evidence)
   attempts.nothingWaits(evidence)
   attempts.duplicatesAreBounded(evidence)
@@ -35,6 +37,7 @@ export async function judge(facts: Facts): Promise<Verdict> {
   endpoints.signedWithTheSecretOfTheTime(evidence)
   endpoints.theDeadAreSpared(evidence)
   const { violations, totals, rows, eventCount } = evidence
-  const counts = { posts: facts.ledger.length, deliveries: rows.length, events: eventCount.size }
+  const succeeded = rows.filter(({ status }) => status === 'success').length
+  const counts = { posts: facts.ledger.length, deliveries: rows.length, succeeded, events: eventCount.size }
   return { violations, ...totals, ...counts }
 }

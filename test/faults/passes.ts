@@ -1,8 +1,17 @@
 import type { Database } from './database.ts'
 import { atPoint, calm, chaos, type Fault, type Plan, single, together } from './plan.ts'
+import { UNREACHABLE } from './platform.ts'
 import { createRandom } from './random.ts'
 import type { Report } from './report.ts'
-import { backlogScript, oneScript, outageScript, randomScript, refusalScript, smallScript } from './scripts.ts'
+import {
+  backlogScript,
+  crowdScript,
+  oneScript,
+  outageScript,
+  randomScript,
+  refusalScript,
+  smallScript,
+} from './scripts.ts'
 import { PUBLIC, type Simulation, simulate, type Tenants } from './simulate.ts'
 
 const FAULTS_MS = 90_000
@@ -16,6 +25,13 @@ export function randomSimulation(seed: number): Simulation {
     late: random.pick([0, 0.05, 0.3]),
     untilMs: FAULTS_MS,
   }
+  const callFaults = {
+    fail: random.pick([0, 0, 0.1, 0.5, 1]),
+    hang: random.pick([0, 0, 0.1, 1]),
+    reached: 0.5,
+    fromMs: 0,
+    untilMs: FAULTS_MS,
+  }
   const skewed = random.chance(0.25)
   const resolverFails = random.chance(0.15)
   return {
@@ -23,6 +39,7 @@ export function randomSimulation(seed: number): Simulation {
     plan: chaos(random, { untilMs: FAULTS_MS }),
     script: randomScript,
     queueFaults,
+    callFaults,
     busyMs: FAULTS_MS,
     skewMs: (of) => (skewed ? of.whole(-600_000, 600_000) : 0),
     resolve: (_host, world) =>
@@ -32,7 +49,14 @@ export function randomSimulation(seed: number): Simulation {
   }
 }
 
-export const smallSimulation = (plan: Plan): Simulation => ({ seed: 1, plan, script: smallScript, busyMs: 20_000 })
+/** The first event is told by calls, the others through the queue. */
+export const smallSimulation = (plan: Plan): Simulation => ({
+  seed: 1,
+  plan,
+  script: smallScript,
+  callFaults: { ...UNREACHABLE, fromMs: 2_000 },
+  busyMs: 20_000,
+})
 
 const story = (script: Simulation['script'], plan = calm): Simulation => ({ seed: 1, plan, script, busyMs: 30_000 })
 
@@ -40,9 +64,23 @@ const story = (script: Simulation['script'], plan = calm): Simulation => ({ seed
 export const STORIES = {
   backlog: story(backlogScript),
   refusal: story(refusalScript),
+  /** More endpoints than are called directly. */
+  crowd: story(crowdScript),
+  unreachable: { ...story(oneScript), callFaults: UNREACHABLE },
   outage: story(outageScript),
   /** Both tries of its first claim fail: the sender comes back by itself, before the sweeper would find the event overdue. */
   rest: story(oneScript, atPoint('database: claim', 'fail', { phase: 'before', times: 2 })),
+  /** The sweeper alone knows of the event, and dies again and again. */
+  unheard: story(
+    oneScript,
+    together(
+      ...['wake: by request', 'queue: send'].map((point) => atPoint(point, 'fail', { phase: 'before' })),
+      atPoint('database: claim', 'fail', { phase: 'before', untilMs: 300_000 }),
+      ...['wake: by sweeper', 'database: backlog'].flatMap((point) =>
+        (['before', 'after'] as const).map((phase) => atPoint(point, 'kill', { phase, times: 1 })),
+      ),
+    ),
+  ),
 } as const
 export type Story = keyof typeof STORIES
 

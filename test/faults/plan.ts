@@ -74,7 +74,7 @@ export const together = (...plans: Plan[]): Plan => ({
 })
 
 const FAULTS: Fault[] = ['kill', 'kill', 'fail', 'fail', 'delay', 'forget', 'stall']
-const OUTAGES = ['database', 'queue', 'alarm', 'post', 'name', 'transaction']
+const OUTAGES = ['database', 'queue', 'wake', 'object', 'alarm', 'post', 'resolve', 'transaction']
 
 /** Faults anywhere with a probability that the seed decides, and at times a part of the world that is away altogether. */
 export function chaos(random: Random, { untilMs }: { untilMs: number }): Plan {
@@ -84,15 +84,40 @@ export function chaos(random: Random, { untilMs }: { untilMs: number }): Plan {
     const from = random.whole(0, untilMs)
     return { part: random.pick(OUTAGES), from, until: Math.min(untilMs, from + random.whole(1_000, 60_000)) }
   })
-  const own = random
   return {
     fault({ point, phase, at }) {
       if (at >= untilMs) return undefined
       if (outages.some(({ part, from, until }) => point.startsWith(part) && at >= from && at < until)) return 'fail'
-      if (!own.chance(probability)) return undefined
-      return phase === 'after' && point === 'post' && own.chance(0.5) ? 'kill' : own.pick(FAULTS)
+      return random.chance(probability) ? anyFault(random, point, phase) : undefined
     },
     latencyMs: (of) => of.whole(0, 10 * slowness),
-    delayMs: (of) => of.pick([500, 5_000, 12_000, 25_000, 40_000, 60_000]),
+    delayMs: anyDelayMs,
+  }
+}
+
+function anyFault(random: Random, point: string, phase: Phase): Fault {
+  return phase === 'after' && point === 'post' && random.chance(0.5) ? 'kill' : random.pick(FAULTS)
+}
+
+const anyDelayMs = (random: Random) => random.pick([500, 5_000, 12_000, 25_000, 40_000, 60_000])
+
+const OUTAGE_MS = 30_000
+
+/** For ever, from a moment on: of all calls so many are hit or slow, and for so much of the time a part of the world is away. */
+export function lasting(random: Random, { share, fromMs }: { share: number; fromMs: number }): Plan {
+  let away = { part: '', from: fromMs, until: fromMs }
+  return {
+    fault({ point, phase, at }) {
+      if (at < fromMs) return undefined
+      if (at >= away.until) {
+        const from = away.until + random.whole(0, (2 * OUTAGE_MS * (1 - share)) / share)
+        away = { part: random.pick(OUTAGES), from, until: from + OUTAGE_MS }
+      }
+      if (point.startsWith(away.part) && at >= away.from) return 'fail'
+      // A call may be hit in either of its phases.
+      return random.chance(share / 2) ? anyFault(random, point, phase) : undefined
+    },
+    latencyMs: (of) => of.whole(0, of.chance(share) ? 500 : 10),
+    delayMs: anyDelayMs,
   }
 }

@@ -2,7 +2,7 @@ import { handlers } from '../../src/background.ts'
 import type { Bindings } from '../../src/env.ts'
 import { createConsumer } from '../../src/queue/consume.ts'
 import type { Message } from '../../src/queue/message.ts'
-import type { Instance, World } from './world.ts'
+import type { Instance, Reply, World } from './world.ts'
 
 const BATCH_MAX = 10
 const RETRIES_MAX = 10
@@ -22,6 +22,20 @@ export interface QueueFaults {
   /** Milliseconds since the start after which the queue works. */
   untilMs: number
 }
+
+export interface CallFaults {
+  /** Probability that a call ends in an error, and that it is never answered. */
+  fail: number
+  hang: number
+  /** Of these, how many came to their object all the same. */
+  reached: number
+  /** Milliseconds since the start between which calls go wrong. */
+  fromMs: number
+  untilMs: number
+}
+
+/** Every direct call fails, so that the queue has to carry the hint. */
+export const UNREACHABLE: CallFaults = { fail: 1, hang: 0, reached: 0, fromMs: 0, untilMs: Number.POSITIVE_INFINITY }
 
 /** A queue as Cloudflare describes its own: at least once, in no order; what fails too often goes to the dead letters. */
 export function createQueue(world: World, faults: QueueFaults, bindingsOf: (instance: Instance) => Bindings) {
@@ -94,7 +108,7 @@ export function createQueue(world: World, faults: QueueFaults, bindingsOf: (inst
       ended = true
       finish()
     }
-    instance.atDeath.push(() => end(redeliver))
+    instance.atDeath.add(() => end(redeliver))
     const batch = {
       queue,
       messages: messages.map((message, i) => ({
@@ -126,6 +140,17 @@ export function createQueue(world: World, faults: QueueFaults, bindingsOf: (inst
     put: (body: unknown) => enqueue({ body, attempts: 1, queue: 'webhook-deliveries' }, 0),
     purge: () => waiting.splice(0).length,
   }
+}
+
+/** A request's call of a Durable Object: done at most once, and not always is it told. */
+export function callObject(world: World, faults: CallFaults, perform: () => Promise<void>): Reply<void> {
+  const { random } = world
+  const passed = world.sinceStart()
+  if (passed < faults.fromMs || passed >= faults.untilMs) return { later: perform() }
+  const fails = random.chance(faults.fail)
+  if (!fails && !random.chance(faults.hang)) return { later: perform() }
+  if (random.chance(faults.reached)) void perform().catch(() => {})
+  return { error: new Error('the object could not be reached'), ...(!fails && { afterMs: Number.POSITIVE_INFINITY }) }
 }
 
 /** What a Durable Object keeps, and its alarm: at least once, by the clock of its machine. */

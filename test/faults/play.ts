@@ -1,7 +1,8 @@
 import { afterAll, beforeAll, expect, inject } from 'vitest'
 import { createDatabase, type Database } from './database.ts'
 import { readRows } from './oracles/evidence.ts'
-import { calm, type Plan } from './plan.ts'
+import { atPoint, calm, type Plan } from './plan.ts'
+import { UNREACHABLE } from './platform.ts'
 import type { Behaviour } from './receivers.ts'
 import { act, always, answers, LEAK } from './scripts.ts'
 import { createTenants, type Simulation, type Stage, simulate, type Tenants } from './simulate.ts'
@@ -47,6 +48,17 @@ export interface One {
   others?: Partial<Simulation>
   /** As many events at the same time. */
   events?: number
+}
+
+export const throughQueue = { callFaults: UNREACHABLE }
+
+/** The two ways on which a sender hears of a new delivery. */
+export const WAYS = { 'called directly': {}, 'told through the queue': throughQueue }
+
+/** What was published is told on neither way: the sweeper alone is left. */
+export const noHint = {
+  plan: atPoint('queue: send', 'fail', { phase: 'before', of: 'request' }),
+  others: throughQueue,
 }
 
 export const createE1 = ({ users, tenants: { first } }: Stage, behave: (nth: number) => Behaviour, label = 'e1') =>

@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest'
 import { atPoint, calm } from './plan.ts'
-import { createE1, inTurn, play, playOne, publish, useSimulation } from './play.ts'
+import { createE1, inTurn, play, playOne, publish, throughQueue, useSimulation } from './play.ts'
 import { act, always, answers } from './scripts.ts'
 import type { Stage } from './simulate.ts'
 
@@ -18,7 +18,7 @@ test('F13: each message comes 2 to 5 times: one POST for each attempt', async ()
   const { posts, duplicates, stage } = await playOne({
     events: 20,
     behave: (nth) => answers(nth % 5 === 0 ? 500 : 200),
-    others: { queueFaults },
+    others: { ...throughQueue, queueFaults },
   })
   expect(posts).toBeGreaterThan(20)
   expect(duplicates).toBe(0)
@@ -31,7 +31,7 @@ test('F14: 30 % of the messages are dropped: nothing is lost, nothing comes twic
     act(stage, 0, 'create', () => createE1(stage, always(answers(200))))
     for (let i = 0; i < 30; i++) act(stage, 1_000 + i * 1_000, 'publish', () => publish(stage, `change${i}`))
   }
-  const { posts, lost, duplicates, stage } = await play({ queueFaults, script, busyMs: 60_000 })
+  const { posts, lost, duplicates, stage } = await play({ ...throughQueue, queueFaults, script, busyMs: 60_000 })
   expect({ posts, lost, duplicates }).toEqual({ posts: 30, lost: 0, duplicates: 0 })
   expect(stage.installation.queue.seen.dropped).toBeGreaterThan(3)
 })
@@ -43,7 +43,7 @@ test('F15: messages come in any order, up to hours late: attempts go up one by o
     act(stage, 0, 'create', () => createE1(stage, (nth) => answers(nth < 12 ? 500 : 200)))
     for (let i = 0; i < 5; i++) act(stage, 60_000, 'publish', () => publish(stage, `change${i}`))
   }
-  const { rows, ledger } = await play({ plan, queueFaults, script, busyMs: 100_000 })
+  const { rows, ledger } = await play({ ...throughQueue, plan, queueFaults, script, busyMs: 100_000 })
   expect(rows.length).toBeGreaterThan(10)
   const attempts = (messageId: string) =>
     rows.filter((row) => row.messageId === messageId).map(({ attempt }) => attempt)
@@ -56,6 +56,7 @@ test('F15: messages come in any order, up to hours late: attempts go up one by o
 test('F16: the queue is purged while deliveries of many endpoints wait: all are sent within 60 s', async () => {
   const queueFaults = { drop: 1, duplicate: 0, late: 0, untilMs: 15_000 }
   const { ledger, times, lost } = await play({
+    ...throughQueue,
     queueFaults,
     busyMs: 20_000,
     script: (stage) => {
@@ -70,7 +71,7 @@ test('F16: the queue is purged while deliveries of many endpoints wait: all are 
 
 test('F17: messages fail until they are dead letters: the deliveries are still pending and are made', async () => {
   const downMs = 3_000_000
-  const plan = atPoint('consumer: wake', 'fail', { phase: 'before', untilMs: downMs })
+  const plan = atPoint('wake', 'fail', { phase: 'before', untilMs: downMs })
   const { posts, lost, stage, times } = await playOne({ plan, others: { busyMs: downMs } })
   expect({ posts, lost }).toEqual({ posts: 1, lost: 0 })
   expect(stage.installation.queue.seen.dead).toBeGreaterThan(0)
@@ -89,6 +90,7 @@ test('F18: poison among the messages is dropped and the others are handled', asy
   ]
   const { posts, trace } = await playOne({
     events: 10,
+    others: throughQueue,
     meanwhile: (stage) =>
       act(stage, 1_025, 'poison', async () => {
         for (const body of poison) stage.installation.queue.put(body)
@@ -99,8 +101,9 @@ test('F18: poison among the messages is dropped and the others are handled', asy
 })
 
 test('F19: half of a batch fails: only that half comes again, and nothing is sent twice', async () => {
-  const plan = atPoint('consumer: wake', 'fail', { phase: 'before', times: ENDPOINTS / 2 })
+  const plan = atPoint('wake: by consumer', 'fail', { phase: 'before', times: ENDPOINTS / 2 })
   const { ledger, duplicates, stage } = await play({
+    ...throughQueue,
     plan,
     busyMs: 20_000,
     script: (stage) => {
@@ -111,12 +114,12 @@ test('F19: half of a batch fails: only that half comes again, and nothing is sen
   expect(ledger).toHaveLength(ENDPOINTS)
   expect(duplicates).toBe(0)
   // Half of them twice, and none a third time but for the sweeper, which found nothing overdue.
-  expect(stage.world.points.get('consumer: wake before')?.seen).toBe(ENDPOINTS * 1.5)
+  expect(stage.world.points.get('wake: by consumer before')?.seen).toBe(ENDPOINTS * 1.5)
 })
 
 test('F20: an attempt that is hours away waits in the database, not in the queue', async () => {
   const behave = inTurn(answers(500, { 'retry-after': '1000000000' }), answers(200))
-  const { times, stage } = await playOne({ behave })
+  const { times, stage } = await playOne({ behave, others: throughQueue })
   const [first = 0, second = 0] = times()
   expect(second - first).toBeGreaterThanOrEqual(20_000)
   expect(stage.installation.queue.seen.sent).toBeLessThanOrEqual(2)

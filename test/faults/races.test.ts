@@ -1,19 +1,18 @@
 import { describe, expect, test } from 'vitest'
 import { atPoint } from './plan.ts'
-import { createE1, inTurn, play, playOne, publish, useSimulation } from './play.ts'
+import { createE1, inTurn, noHint, play, playOne, publish, useSimulation } from './play.ts'
 import { act, always, answers } from './scripts.ts'
 import type { Stage } from './simulate.ts'
 
 useSimulation()
 
 const slow = { kind: 'status', status: 200, afterMs: 5_000 } as const
-const noHint = atPoint('queue: send', 'fail', { phase: 'before', of: 'request' })
 
 describe('F39: DELETE while a delivery', () => {
   const remove = (atMs: number) => (stage: Stage) => act(stage, atMs, 'delete', () => stage.users.remove('e1'))
 
   test('is pending: no POST and no row', async () => {
-    const { posts, rows } = await playOne({ plan: noHint, meanwhile: remove(2_000) })
+    const { posts, rows } = await playOne({ ...noHint, meanwhile: remove(2_000) })
     expect({ posts, rows }).toEqual({ posts: 0, rows: [] })
   })
 
@@ -40,7 +39,7 @@ describe('F39: DELETE while a delivery', () => {
 describe('F40: an endpoint is disabled', () => {
   test('while a delivery is pending: skipped, and not revived when it is enabled again', async () => {
     const { posts, rows } = await playOne({
-      plan: noHint,
+      ...noHint,
       meanwhile: (stage) => {
         act(stage, 2_000, 'disable', () => stage.users.update('e1', { enabled: false }))
         act(stage, 3_000, 'enable', () => stage.users.update('e1', { enabled: true }))
@@ -124,7 +123,7 @@ describe('F42: the secret is replaced', () => {
 test('F43: an endpoint is deleted and made anew with the same URL: what waited for the old one never comes', async () => {
   const ids: (string | undefined)[] = []
   const { posts, rows } = await playOne({
-    plan: noHint,
+    ...noHint,
     meanwhile: (stage) => {
       act(stage, 2_000, 'replace', async () => {
         ids.push(stage.endpoints.get('e1')?.id)

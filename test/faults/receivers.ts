@@ -60,6 +60,7 @@ export interface Held {
 
 export const hostOf = (label: string) => `${label}.receivers.dev`
 const labelOf = (host: string) => host.split('.')[0] ?? ''
+const eventIn = (body: string) => /"name":"([^"]*)"/.exec(body)?.[1] ?? ''
 
 const BODILESS = [101, 204, 205, 304]
 
@@ -100,7 +101,7 @@ export function createReceivers(world: World, endpoints: Map<string, KnownEndpoi
       deliveryId: held?.deliveryId ?? '',
       claimedAt: held?.claimedAt ?? 0,
       startedAt: held?.startedAt ?? 0,
-      label: /"name":"([^"]*)"/.exec(body)?.[1] ?? '',
+      label: eventIn(body),
       bodyHash: createHash('sha256').update(body).digest('hex'),
       body,
       timestampSeconds: Number(timestamp),
@@ -136,8 +137,8 @@ export function createReceivers(world: World, endpoints: Map<string, KnownEndpoi
       const { afterMs } = behaviour
       return { value: responseOf(behaviour, body), ...(afterMs !== undefined && { afterMs }) }
     }
-    const messageId = new Headers(init.headers).get('webhook-id') ?? ''
-    return world.call(instance, 'post', messageId, perform, init.signal)
+    // Not its id: that is another one in each run of a seed.
+    return world.call(instance, 'post', eventIn(String(init.body)), perform, init.signal)
   }
 
   return { ledger, post }

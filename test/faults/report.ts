@@ -8,9 +8,11 @@ const POINTS = [
   'transaction: audit',
   'transaction: publish',
   'transaction: commit',
+  'wake: by request',
+  'wake: by consumer',
+  'wake: by sweeper',
   'queue: send',
   'queue: acknowledge',
-  'consumer: wake',
   'object: keep',
   'database: statement',
   'database: claim',
@@ -28,7 +30,16 @@ const POINTS = [
 /** After it nothing is left to lose. */
 const UNCOUNTED = ['transaction: rollback']
 
-const COUNTED = ['events', 'deliveries', 'posts', 'duplicates', 'lost', 'phantom', 'wrongEndpoint'] as const
+const COUNTED = [
+  'events',
+  'deliveries',
+  'succeeded',
+  'posts',
+  'duplicates',
+  'lost',
+  'phantom',
+  'wrongEndpoint',
+] as const
 
 /** What all runs together came to. */
 export function createReport({ untilBroken = false } = {}) {
@@ -41,7 +52,7 @@ export function createReport({ untilBroken = false } = {}) {
     const { world, installation } = result.stage
     totals.runs = (totals.runs ?? 0) + 1
     totals.operations = (totals.operations ?? 0) + world.counts().operations
-    totals.faults = (totals.faults ?? 0) + world.injected.length
+    totals.faults = (totals.faults ?? 0) + world.counts().faults
     for (const name of COUNTED) totals[name] = (totals[name] ?? 0) + result[name]
     for (const [name, { seen, killed, failed }] of world.points) {
       const point = points.get(name) ?? { seen: 0, killed: 0, failed: 0 }

@@ -1,5 +1,11 @@
+import { spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { fileURLToPath } from 'node:url'
 import { parseArgs } from 'node:util'
+import { guardChildren } from '../../dev/guard.ts'
 import { type Ground, withCluster } from './cluster.ts'
+import { playFull } from './full.ts'
+import type { Verdict } from './oracles.ts'
 import {
   pairPass,
   randomPass,
@@ -15,18 +21,23 @@ import { createReport, type Report } from './report.ts'
 import { simulate } from './simulate.ts'
 import { stress } from './stress.ts'
 
-const HELP = `node test/faults/run.ts            one fault at every place, pairs of faults, random seeds
+const HELP = `node test/faults/run.ts            one fault at every place, pairs of faults, random seeds, F48 at its full size
   --seeds N --from S    so many random seeds, from this one on (2000, 1)
   --minutes M           random seeds for so long instead
   --random              random seeds alone
-  --brief               only deaths and stalls at every place, no pairs, no stress
+  --brief               only deaths and stalls at every place, no pairs, no stress, nothing at its full size
   --until-broken        stops at the first broken oracle
   --stress              only real connections in parallel, in real time
   --seed S              replays one seed and prints all that happens
+  --full                only F48 at its full size, three seeds in processes of their own; with --seed S only that one, here
+  --events N            so many events at its full size (100,000)
   --small [I:FAULT,…]   replays the small script with faults (kill, fail, delay, forget, stall) at these places
   --story NAME          replays a story: ${Object.keys(STORIES).join(', ')}`
 
 const PAIRS = 500
+const FULL_SEEDS = 3
+/** Saves a fifth of the time, which is spent on collecting garbage else. */
+const ROOMY = '--max-semi-space-size=64'
 const SINGLE_FAULTS: Fault[] = ['kill', 'fail', 'delay', 'forget', 'stall']
 
 const { values, positionals } = parseArgs({
@@ -39,6 +50,8 @@ const { values, positionals } = parseArgs({
     small: { type: 'boolean' },
     story: { type: 'string' },
     random: { type: 'boolean' },
+    full: { type: 'boolean' },
+    events: { type: 'string', default: '100000' },
     brief: { type: 'boolean' },
     'until-broken': { type: 'boolean', default: false },
     stress: { type: 'boolean' },
@@ -47,7 +60,7 @@ const { values, positionals } = parseArgs({
 })
 
 /** A single story and not the whole proof. */
-const isReplay = () => Boolean(values.seed || values.small || values.story)
+const isReplay = () => !values.full && Boolean(values.seed || values.small || values.story)
 
 function* seeds(): Iterable<number> {
   const until = values.minutes ? performance.now() + Number(values.minutes) * 60_000 : undefined
@@ -67,6 +80,35 @@ async function replay({ database, tenants }: Ground, report: Report): Promise<vo
   report.add('', await simulate(database, tenants, { ...simulation, trace }))
 }
 
+async function full(ground: Ground, report: Report): Promise<void> {
+  const print = console.log
+  const startedAt = performance.now()
+  const seed = Number(values.seed)
+  const onPortion = ({ events, posts, lost, violations }: Verdict) => {
+    const seconds = ((performance.now() - startedAt) / 1000).toFixed(0)
+    const memoryMb = (process.memoryUsage().rss / 2 ** 20).toFixed(0)
+    const broken = violations.length
+    print(`full size, seed ${seed}: ${JSON.stringify({ events, posts, lost, broken, seconds, memoryMb })}`)
+  }
+  report.add(`--full --seed ${seed}`, await playFull(ground, { seed, events: Number(values.events), onPortion }))
+}
+
+/** A process for each seed, as one uses one core. */
+async function allFull(report: Report): Promise<void> {
+  guardChildren()
+  const seeds = Array.from({ length: FULL_SEEDS }, (_, i) => String(i + 1))
+  await Promise.all(
+    seeds.map(async (seed) => {
+      const args = ['--full', '--seed', seed, '--events', values.events]
+      const command = [ROOMY, fileURLToPath(import.meta.url), ...args]
+      const child = spawn(process.execPath, command, { stdio: 'inherit' })
+      const [code] = await once(child, 'close')
+      if (code !== 0)
+        report.violations.push({ run: args.join(' '), oracle: 'F48', text: `seed ${seed}, as told above` })
+    }),
+  )
+}
+
 async function everything(ground: Ground, report: Report): Promise<void> {
   const run = { ...ground, report }
   if (!values.random && !values.brief) await stressed(ground, report)
@@ -77,6 +119,7 @@ async function everything(ground: Ground, report: Report): Promise<void> {
     if (!values.brief) await pairPass(run, { places, pairs: PAIRS })
   }
   await randomPass(run, seeds())
+  if (!values.random && !values.brief) await allFull(report)
 }
 
 async function stressed({ database, tenants }: Ground, report: Report): Promise<void> {
@@ -99,7 +142,7 @@ function print(report: Report, seconds: number): void {
 
 /** True when the proof holds: nothing broken, and no point at which nobody died. */
 function holds(report: Report): boolean {
-  const unkilled = values.random || values.brief || values.stress || isReplay() ? [] : report.unkilled()
+  const unkilled = values.random || values.brief || values.stress || values.full || isReplay() ? [] : report.unkilled()
   if (unkilled.length > 0) console.log(`nobody died at: ${unkilled.join(', ')}`)
   if (report.unknown().length > 0) console.log(`not in the list of points: ${report.unknown().join(', ')}`)
   return report.violations.length === 0 && unkilled.length === 0 && report.unknown().length === 0
@@ -109,7 +152,8 @@ if (values.help) console.log(HELP)
 else {
   const report = createReport({ untilBroken: values['until-broken'] })
   const startedAt = performance.now()
-  await withCluster((ground) => (isReplay() ? replay(ground, report) : everything(ground, report)))
+  if (values.full && !values.seed) await allFull(report)
+  else await withCluster((ground) => (values.full ? full : isReplay() ? replay : everything)(ground, report))
   print(report, (performance.now() - startedAt) / 1000)
   // Timers of the code under test may be left over from what was killed.
   process.exit(holds(report) ? 0 : 1)

@@ -74,6 +74,18 @@ export function outageScript(stage: Stage): void {
   for (let i = 0; i < 2 * BACKLOG; i++) act(stage, 1_000, 'publish', () => users.publish(eventOf(stage, i)))
 }
 
+const CROWD = 12
+
+/** One event for many endpoints, just after a sweep has looked. */
+export function crowdScript(stage: Stage): void {
+  const { users, tenants } = stage
+  const common = { tenant: tenants.first, projectRef: null, types: ['*'], behave: always(answers(200)) }
+  act(stage, 0, 'create', async () => {
+    for (let i = 1; i <= CROWD; i++) await users.create({ label: `e${i}`, ...common })
+  })
+  act(stage, 10_500, 'publish', () => users.publish(eventOf(stage, 0)))
+}
+
 /** One event, just after a sweep has looked. */
 export function oneScript(stage: Stage): void {
   const { users, tenants } = stage
@@ -135,11 +147,13 @@ async function createRandom({ random, users, tenants }: Stage, label: string): P
   await users.create({ label, tenant, projectRef, types, enabled: random.chance(0.9), behave })
 }
 
-/** A click on some delivery of the log. */
-async function retryRandom({ random, users, database, endpoints }: Stage, label: string): Promise<void> {
+/** A click on some delivery of the log, of an event that was published since. */
+export async function retryRandom(stage: Stage, label: string, since = 0): Promise<void> {
+  const { random, users, database, endpoints } = stage
   const rows = await database.query<{ id: string; message_id: string }>(
-    'select id, message_id from webhook_deliveries where endpoint_id = $1 order by id',
-    [endpoints.get(label)?.id],
+    `select d.id, d.message_id from webhook_deliveries d join webhook_events v on v.id = d.event_id
+     where d.endpoint_id = $1 and v.published_at >= $2 order by d.id desc limit 100`,
+    [endpoints.get(label)?.id, new Date(since)],
   )
   const row = rows[random.whole(0, Math.max(0, rows.length - 1))]
   if (row) await users.retry(label, row.id, row.message_id)

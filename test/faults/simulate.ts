@@ -3,7 +3,7 @@ import type { Database } from './database.ts'
 import { createInstallation, type Installation } from './installation.ts'
 import { judge, type Verdict } from './oracles.ts'
 import type { Plan } from './plan.ts'
-import type { QueueFaults } from './platform.ts'
+import type { CallFaults, QueueFaults } from './platform.ts'
 import { countCrypto } from './quiet.ts'
 import { createRandom, type Random } from './random.ts'
 import type { KnownEndpoint } from './receivers.ts'
@@ -32,6 +32,7 @@ export interface Simulation {
   /** Puts users' actions on the stage. */
   script(stage: Stage): void
   queueFaults?: QueueFaults
+  callFaults?: CallFaults
   skewMs?: (random: Random) => number
   resolve?: (host: string, world: World) => Resolution
   settings?: Record<string, string>
@@ -47,7 +48,8 @@ export interface Result extends Verdict {
 export const PUBLIC: Resolution = { kind: 'addresses', addresses: ['93.184.215.14'] }
 const QUICK_MS = 50
 const REST_MS_MAX = 4 * 3_600_000
-const NO_FAULTS: QueueFaults = { drop: 0, duplicate: 0, late: 0, untilMs: 0 }
+const QUEUE_WORKS: QueueFaults = { drop: 0, duplicate: 0, late: 0, untilMs: 0 }
+const CALLS_WORK: CallFaults = { fail: 0, hang: 0, reached: 0, fromMs: 0, untilMs: 0 }
 
 /** Two organizations; the first has two projects, the second one. */
 export async function createTenants({ client }: Database): Promise<Tenants> {
@@ -73,8 +75,38 @@ export async function createTenants({ client }: Database): Promise<Tenants> {
 }
 
 /** Plays one script to its end and judges what came of it. */
-export async function simulate(database: Database, tenants: Tenants, simulation: Simulation): Promise<Result> {
-  const { seed, plan, script, queueFaults = NO_FAULTS, skewMs = () => 0, trace = () => {}, busyMs = 0 } = simulation
+export const simulate = (database: Database, tenants: Tenants, simulation: Simulation): Promise<Result> =>
+  onStage(database, tenants, simulation, async (stage, playOut) => {
+    simulation.script(stage)
+    const { busyMs = 0 } = simulation
+    return { ...(await playOut({ busyMs })), stage }
+  })
+
+interface Play {
+  /** Rest is looked for only after this time. */
+  busyMs?: number
+  /** Judges what was published since, in true time. */
+  since?: number
+  eventsMax?: number
+}
+/** Lets the simulation come to rest and judges what came of it. */
+type PlayOut = (play: Play) => Promise<Verdict>
+
+/** Sets up an installation that nobody uses yet. */
+export async function onStage<T>(
+  database: Database,
+  tenants: Tenants,
+  simulation: Omit<Simulation, 'script' | 'busyMs'>,
+  work: (stage: Stage, playOut: PlayOut) => Promise<T>,
+): Promise<T> {
+  const {
+    seed,
+    plan,
+    queueFaults = QUEUE_WORKS,
+    callFaults = CALLS_WORK,
+    skewMs = () => 0,
+    trace = () => {},
+  } = simulation
   const random = createRandom(seed)
   const endpoints = new Map<string, KnownEndpoint>()
   let postponed = 0
@@ -87,6 +119,7 @@ export async function simulate(database: Database, tenants: Tenants, simulation:
       database,
       endpoints,
       queueFaults,
+      callFaults,
       skewMs: () => skewMs(random),
       resolve: (host) => {
         const resolution = simulation.resolve?.(host, world) ?? PUBLIC
@@ -98,21 +131,24 @@ export async function simulate(database: Database, tenants: Tenants, simulation:
     const users = createUsers({ world, database, installation, endpoints })
     const stage = { world, installation, users, endpoints, database, tenants, random }
     installation.start()
-    script(stage)
-    await runToRest(stage, busyMs).catch((error) => {
-      if (!(error instanceof Endless)) throw error
-      world.broken(error.message)
+    return await work(stage, async ({ busyMs = 0, since = 0, eventsMax }) => {
+      await runToRest(stage, busyMs, eventsMax).catch((error) => {
+        if (!(error instanceof Endless)) throw error
+        world.broken(error.message)
+      })
+      const verdict = await judge({
+        database,
+        users,
+        endpoints,
+        ledger: installation.ledger,
+        since: new Date(since),
+        calm: world.injected.length === 0,
+        quick: world.slowestMs() <= QUICK_MS && postponed === 0,
+        told: callFaults.hang === 0 && queueFaults.drop === 0 && queueFaults.late === 0,
+      })
+      const broken = world.seenBroken.map((text) => ({ oracle: 'O10', text }))
+      return { ...verdict, violations: [...verdict.violations, ...broken] }
     })
-    const verdict = await judge({
-      database,
-      users,
-      endpoints,
-      ledger: installation.ledger,
-      calm: world.injected.length === 0,
-      quick: world.slowestMs() <= QUICK_MS && postponed === 0,
-    })
-    const violations = [...verdict.violations, ...world.seenBroken.map((text) => ({ oracle: 'O10', text }))]
-    return { ...verdict, violations, stage }
   } finally {
     restore()
   }
@@ -120,16 +156,17 @@ export async function simulate(database: Database, tenants: Tenants, simulation:
 
 const PAUSE_MS = 5_000
 
-async function runToRest({ world, database }: Stage, busyMs: number): Promise<void> {
+async function runToRest({ world, database }: Stage, busyMs: number, eventsMax?: number): Promise<void> {
+  const begun = world.sinceStart()
   let askedAt = Number.NEGATIVE_INFINITY
   await world.run(async () => {
-    const passed = world.sinceStart()
+    const passed = world.sinceStart() - begun
     if (passed < busyMs || passed - askedAt < PAUSE_MS) return false
     askedAt = passed
     if (passed > REST_MS_MAX) return true
     const { rows } = await database.client.query(`select from webhook_deliveries where status = 'pending' limit 1`)
     return rows.length === 0
-  })
+  }, eventsMax)
 }
 
 /** The code under test draws, asks for names and logs through globals: for the time of a run they are the simulation's. */

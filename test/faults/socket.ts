@@ -99,7 +99,7 @@ class SimulatedSocket extends EventTarget {
     const current = caller.getStore()
     if (!current) throw new Error('a transaction outside the simulation')
     this.#caller = current
-    current.instance.atDeath.push(() => this.#release())
+    current.instance.atDeath.add(() => this.#release())
     this.#call('connect', async () => {
       this.#backend = await counted(open(current.url))
     }).then(

@@ -83,6 +83,7 @@ export function createUsers({ world, database, installation, endpoints }: Option
     const who = { world, instance, url: database.url, ...(onExecuted && { onExecuted }) }
     const patience = world.timeout(PATIENCE_MS)
     unanswered.add(instance)
+    instance.atDeath.add(() => unanswered.delete(instance))
     return Promise.race([
       caller
         .run(who, () => work(ctx))
@@ -90,9 +91,12 @@ export function createUsers({ world, database, installation, endpoints }: Option
           if (!isExpected(instance, error)) world.broken(`${instance.name} failed: ${describeError(error)}`)
           throw error
         })
-        .finally(() => unanswered.delete(instance)),
+        .finally(() => {
+          unanswered.delete(instance)
+          patience.clear()
+        }),
       new Promise<never>((_, reject) => {
-        patience.addEventListener('abort', () => reject(new Error('no answer')), { once: true })
+        patience.signal.addEventListener('abort', () => reject(new Error('no answer')), { once: true })
       }),
     ])
   }
@@ -144,7 +148,9 @@ export function createUsers({ world, database, installation, endpoints }: Option
 
   /** By rules of its own and from the committed rows, so that it does not repeat a mistake of the code under test. */
   async function subscribers({ organization }: Tenant, projectRef: string | null, type: string): Promise<Set<string>> {
-    const rows = await database.query<SubscriptionRow>('select * from webhook_endpoints')
+    const rows = await database.query<SubscriptionRow>(
+      'select id, organization_id, project_ref, enabled, event_types from webhook_endpoints',
+    )
     const wanted = new Set<string>()
     for (const row of rows) {
       const reached = row.project_ref === null || row.project_ref === projectRef
@@ -252,9 +258,15 @@ export function createUsers({ world, database, installation, endpoints }: Option
   }
 
   /** Requests that neither died nor came to an end. */
-  const hanging = () => [...unanswered].filter(({ alive }) => alive).map(({ name }) => name)
+  const hanging = () => [...unanswered].map(({ name }) => name)
 
-  return { publish, create, update, remove, retry, publications, retried, hanging }
+  /** What was judged already. */
+  function forget(): void {
+    publications.clear()
+    retried.clear()
+  }
+
+  return { publish, create, update, remove, retry, publications, retried, hanging, forget }
 }
 export type Users = ReturnType<typeof createUsers>
 

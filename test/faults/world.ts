@@ -1,3 +1,4 @@
+import { createAgenda, type Event } from './agenda.ts'
 import type { Phase, Plan } from './plan.ts'
 import { quiet } from './quiet.ts'
 import type { Random } from './random.ts'
@@ -13,10 +14,12 @@ export interface Instance {
   /** Until then nothing that it sends or is sent comes through. */
   stalledUntil: number
   /** What its death ends. */
-  atDeath: (() => void)[]
+  atDeath: Set<() => void>
 }
 
-export type Reply<T> = { value: T; afterMs?: number } | { error: unknown; afterMs?: number }
+type Settled<T> = { value: T; afterMs?: number } | { error: unknown; afterMs?: number }
+/** `later`: somebody else is at work on it. */
+export type Reply<T> = Settled<T> | { later: Promise<T> }
 
 interface Operation {
   instance: Instance
@@ -26,15 +29,6 @@ interface Operation {
   perform(): Promise<Reply<unknown>>
   resolve(value: unknown): void
   reject(error: unknown): void
-}
-
-interface Event {
-  at: number
-  order: number
-  label: string
-  act(): Promise<void> | void
-  /** Comes again and again by itself, so that it is no reason to go on. */
-  periodic: boolean
 }
 
 interface Injected {
@@ -56,7 +50,7 @@ export class Endless extends Error {}
  * events, its execution and its answer; between two events the code runs until it is quiet.
  */
 export function createWorld(random: Random, plan: Plan, trace: (line: string) => void) {
-  const events: Event[] = []
+  const agenda = createAgenda()
   const fresh: Operation[] = []
   const points = new Map<string, { seen: number; killed: number; failed: number }>()
   const injected: Injected[] = []
@@ -65,20 +59,21 @@ export function createWorld(random: Random, plan: Plan, trace: (line: string) =>
   /** They go on, but the platform starts another one in their place: what a network partition looks like. */
   const forgotten = new WeakSet<Instance>()
   let now = START
-  let order = 0
   let steps = 0
+  let faults = 0
   let operations = 0
   let slowestMs = 0
 
   const seconds = () => ((now - START) / 1000).toFixed(3).padStart(9)
   const note = (line: string) => trace(`${seconds()} ${line}`)
 
-  function at(time: number, label: string, act: Event['act'], { periodic } = { periodic: false }): void {
-    events.push({ at: Math.max(time, now), order: order++, label, act, periodic })
+  /** Returns what takes it off again. */
+  function at(time: number, label: string, act: Event['act'], { periodic } = { periodic: false }): () => void {
+    return agenda.add({ at: Math.max(time, now), label, act, periodic })
   }
 
   function newInstance(name: string, skewMs = 0): Instance {
-    return { name, alive: true, skewMs, faultedAt: [], stalledUntil: 0, atDeath: [] }
+    return { name, alive: true, skewMs, faultedAt: [], stalledUntil: 0, atDeath: new Set() }
   }
 
   /** Its awaits never return, and what it calls from now on is never done. */
@@ -86,6 +81,18 @@ export function createWorld(random: Random, plan: Plan, trace: (line: string) =>
     instance.alive = false
     instance.faultedAt.push(now)
     for (const end of instance.atDeath) end()
+  }
+
+  /** The work, or an error when the instance dies before it is done. */
+  async function untilDeath<T>(instance: Instance, work: Promise<T>): Promise<T> {
+    const death = Promise.withResolvers<never>()
+    const end = () => death.reject(new Error(`${instance.name} died`))
+    instance.atDeath.add(end)
+    try {
+      return await Promise.race([work, death.promise])
+    } finally {
+      instance.atDeath.delete(end)
+    }
   }
 
   /** A call that leaves the code under test at a named point. */
@@ -125,6 +132,7 @@ export function createWorld(random: Random, plan: Plan, trace: (line: string) =>
     const fault = plan.fault({ point, phase, instance: instance.name, at: now - START })
     if (!fault) return undefined
     note(`!! ${fault} ${phase} ${point} (${instance.name})`)
+    faults += 1
     injected.push({ at: now, fault, point: name, instance: instance.name })
     instance.faultedAt.push(now)
     if (fault === 'kill') seen.killed += 1
@@ -140,11 +148,20 @@ export function createWorld(random: Random, plan: Plan, trace: (line: string) =>
     if (instance.alive ? struck(operation, 'before', () => execute(operation)) : random.chance(0.5)) return
     note(`-> ${point} ${detail} (${instance.name})`)
     const reply = await operation.perform()
-    if (reply.afterMs === Number.POSITIVE_INFINITY) return
-    at(now + (reply.afterMs ?? latencyMs()), `answer of ${point}`, () => answer(operation, reply))
+    if ('later' in reply) {
+      void reply.later.then(
+        (value) => sendBack(operation, { value }),
+        (error) => sendBack(operation, { error }),
+      )
+    } else sendBack(operation, reply)
   }
 
-  function answer(operation: Operation, reply: Reply<unknown>): void {
+  function sendBack(operation: Operation, reply: Settled<unknown>): void {
+    if (reply.afterMs === Number.POSITIVE_INFINITY) return
+    at(now + (reply.afterMs ?? latencyMs()), `answer of ${operation.point}`, () => answer(operation, reply))
+  }
+
+  function answer(operation: Operation, reply: Settled<unknown>): void {
     const { instance } = operation
     if (isStalled(instance, () => answer(operation, reply))) return
     if (!instance.alive || struck(operation, 'after', () => answer(operation, reply))) return
@@ -180,34 +197,25 @@ export function createWorld(random: Random, plan: Plan, trace: (line: string) =>
     for (const { operation } of keyed) schedule(operation)
   }
 
-  function takeNext(): Event | undefined {
-    let least = 0
-    for (let i = 1; i < events.length; i++) {
-      const [a, b] = [events[i] as Event, events[least] as Event]
-      if (a.at < b.at || (a.at === b.at && a.order < b.order)) least = i
-    }
-    return events.splice(least, 1)[0]
-  }
-
   /** Goes on until `until` says that it is over, asked whenever only periodic events are left. */
-  async function run(until: () => Promise<boolean>): Promise<void> {
+  async function run(until: () => Promise<boolean>, eventsMax = EVENTS_MAX): Promise<void> {
+    const stepsMax = steps + eventsMax
     for (;;) {
       await quiet()
       place()
-      if (events.every(({ periodic }) => periodic) && (await until())) return
-      const event = takeNext()
+      if (agenda.isIdle() && (await until())) return
+      const event = agenda.takeNext()
       if (!event) return
       now = Math.max(now, event.at)
       await event.act()
-      if (++steps > EVENTS_MAX) throw new Endless(`no rest after ${EVENTS_MAX} events`)
+      if (++steps > stepsMax) throw new Endless(`no rest after ${eventsMax} events`)
     }
   }
 
-  function timeout(ms: number): AbortSignal {
+  function timeout(ms: number): { signal: AbortSignal; clear(): void } {
     const controller = new AbortController()
-    const reason = new DOMException('the time is over', 'TimeoutError')
-    at(now + ms, 'timeout', () => controller.abort(reason), { periodic: true })
-    return controller.signal
+    const end = () => controller.abort(new DOMException('the time is over', 'TimeoutError'))
+    return { signal: controller.signal, clear: at(now + ms, 'timeout', end, { periodic: true }) }
   }
 
   return {
@@ -216,6 +224,7 @@ export function createWorld(random: Random, plan: Plan, trace: (line: string) =>
     at,
     call,
     kill,
+    untilDeath,
     run,
     timeout,
     note,
@@ -229,7 +238,12 @@ export function createWorld(random: Random, plan: Plan, trace: (line: string) =>
     points,
     injected,
     slowestMs: () => slowestMs,
-    counts: () => ({ operations, steps }),
+    counts: () => ({ operations, steps, faults }),
+    /** What was judged already. */
+    forget() {
+      injected.length = 0
+      broken.length = 0
+    },
   }
 }
 export type World = ReturnType<typeof createWorld>

@@ -97,7 +97,7 @@ export async function sendTestEvent(ctx: Ctx, owner: Owner, id: string, { data }
     { actorUserId: ctx.principal.userId },
   )
   const { organization, projectRef } = owner
-  await mutate(ctx, async ({ tx, enqueue, trace }) => {
+  await mutate(ctx, async ({ tx, wake, trace }) => {
     const rows = await rowsOf(
       tx,
       sql`
@@ -112,7 +112,7 @@ export async function sendTestEvent(ctx: Ctx, owner: Owner, id: string, { data }
       returning id`,
     )
     if (rows.length === 0) throw new ApiError('not_found.endpoint')
-    enqueue({ type: 'webhook', endpointId: id })
+    wake(id)
     await trace({ ...subjectOf(owner), action: 'webhook.endpoint.test', detail: { endpoint: id, event: eventId } })
   })
   return { data: { type: 'ingress' as const, id: eventId } }
@@ -134,7 +134,7 @@ export async function retryDelivery(ctx: Ctx, owner: Owner, id: string) {
   if (event.publishedAt < oldest(ctx)) throw new ApiError('not_found.delivery')
   if (!enabled) throw new ApiError('bad_request.endpoint.test.disabled')
   const { messageId, eventId, endpointId, attempt } = delivery
-  await mutate(ctx, async ({ tx, enqueue, trace }) => {
+  await mutate(ctx, async ({ tx, wake, trace }) => {
     const rows = await rowsOf(
       tx,
       sql`
@@ -147,7 +147,7 @@ export async function retryDelivery(ctx: Ctx, owner: Owner, id: string) {
       returning id`,
     )
     if (rows.length === 0) throw new ApiError('not_found.delivery')
-    enqueue({ type: 'webhook', endpointId })
+    wake(endpointId)
     await trace({ ...subjectOf(owner), action: 'webhook.delivery.retry', detail: { delivery: id } })
   })
   return { data: { type: 'ingress' as const, id: messageId } }

@@ -29,21 +29,38 @@ export function scheduleIsKept({ broken, byMessage, postsOf, users }: Evidence):
 }
 
 /** O3. Where nothing went wrong, the alarm and not the sweeper, which has a grace, brings the next attempt. */
-export function nextAttemptsAreInTime({ rows, broken, byMessage, postsOf, ledger, users }: Evidence): void {
+export function nextAttemptsAreInTime(evidence: Evidence): void {
+  const { rows, broken, byMessage, postsOf, users } = evidence
+  const slow = slowReceivers(evidence)
   for (const row of rows) {
     const before = (byMessage.get(row.messageId) ?? []).find(({ attempt }) => attempt === row.attempt - 1)
     const ended = postsOf.get(before?.id ?? '')?.at(-1)
     const [again] = postsOf.get(row.id) ?? []
     if (!ended || !again || row.claims > 1 || users.retried.has(row.messageId)) continue
-    const slow = ledger.some(({ endpoint, behaviour }) => endpoint === again.endpoint && !isQuick(behaviour))
-    if (slow || [ended, again].some(({ instance }) => instance.faultedAt.length > 0)) continue
+    if (slow.has(again.endpoint) || [ended, again].some(({ instance }) => instance.faultedAt.length > 0)) continue
     const lateMs = again.at - ended.at - (DELAYS_S[row.attempt - 2] ?? 0) * 1000 * 1.2
     if (lateMs > LATE_MS_MAX) broken('O3', `${row.label} attempt ${row.attempt} came ${lateMs} ms late`)
   }
 }
 
+/** O3. Where nothing went wrong, who published has woken the sender, and it did not wait for the sweeper. */
+export function firstAttemptsAreInTime(evidence: Evidence): void {
+  const { rows, broken, postsOf, users } = evidence
+  const slow = slowReceivers(evidence)
+  for (const { id, messageId, label, attempt, claims, publishedAt } of rows) {
+    const [first] = postsOf.get(id) ?? []
+    if (!first || attempt > 1 || claims > 1 || slow.has(first.endpoint) || users.retried.has(messageId)) continue
+    const lateMs = first.at - publishedAt.getTime()
+    if (lateMs > LATE_MS_MAX && first.instance.faultedAt.length === 0) broken('O3', `${label} came ${lateMs} ms late`)
+  }
+}
+
 const isQuick = (behaviour: Post['behaviour']) =>
   behaviour.kind === 'status' && behaviour.afterMs === undefined && !behaviour.headers
+
+/** Behind what they keep open or refuse, others wait. */
+const slowReceivers = ({ ledger }: Evidence) =>
+  new Set(ledger.filter(({ behaviour }) => !isQuick(behaviour)).map(({ endpoint }) => endpoint))
 
 /** O5. */
 export function rowsTellTheTruth({ byMessage, rows, broken, postsOf }: Evidence): void {

@@ -4,11 +4,10 @@ const ATTEMPTS_MAX = 5
 
 /** O1. */
 export function everyEventCameOrSaysWhy(evidence: Evidence): void {
-  const { endpoints, rows, committed, eventCount, broken, labelOf, users, totals } = evidence
+  const { endpoints, byLabel, committed, eventCount, broken, labelOf, users, totals } = evidence
+  const tries = Map.groupBy(users.publications.values(), ({ change }) => change)
   for (const change of committed) {
-    const events = [...users.publications.values()].filter(
-      (each) => each.change === change && eventCount.has(each.label),
-    )
+    const events = (tries.get(change) ?? []).filter(({ label }) => eventCount.has(label))
     if (events.length !== 1) broken('O1', `${change} was committed with ${events.length} events`)
   }
   for (const [label, count] of eventCount) if (count > 1) broken('O1', `${label} is ${count} events`)
@@ -17,7 +16,7 @@ export function everyEventCameOrSaysWhy(evidence: Evidence): void {
     for (const endpointId of wanted) {
       const name = labelOf.get(endpointId) ?? endpointId
       if (endpoints.get(name)?.states.at(-1)?.deleted ?? true) continue
-      const copies = rows.filter((row) => row.label === label && row.endpointId === endpointId)
+      const copies = (byLabel.get(label) ?? []).filter((row) => row.endpointId === endpointId)
       const messages = new Set(copies.map(({ messageId }) => messageId))
       if (messages.size > 1) broken('O1', `${label} has ${messages.size} copies for ${name}`)
       if (came(evidence, name, copies)) continue
@@ -30,17 +29,18 @@ export function everyEventCameOrSaysWhy(evidence: Evidence): void {
 
 /** To a receiver that took it, or to an end that the row explains. */
 function came(evidence: Evidence, endpoint: string, copies: Row[]): boolean {
-  const taken = evidence.ledger.some(
-    (post) => post.label === copies[0]?.label && post.endpoint === endpoint && succeeds(post),
-  )
+  const posts = copies.flatMap(({ id }) => evidence.postsOf.get(id) ?? [])
+  const taken = posts.some((post) => post.label === copies[0]?.label && post.endpoint === endpoint && succeeds(post))
   if (taken && copies.some(({ status }) => status === 'success')) return true
   return copies.some((row) => endsWithCause(evidence, row))
 }
 
 function endsWithCause({ endpoints, labelOf }: Evidence, row: Row): boolean {
-  const { trigger, attempt, status, errorCode, endpointId } = row
+  const { trigger, attempt, status, errorCode, endpointId, publishedAt } = row
   const states = endpoints.get(labelOf.get(endpointId) ?? '')?.states ?? []
-  const wasDisabled = states.some(({ enabled }) => !enabled)
+  const wasDisabled = states.some(
+    ({ enabled }, i) => !enabled && (states[i + 1]?.at ?? Number.POSITIVE_INFINITY) >= publishedAt.getTime(),
+  )
   if (status === 'skipped') return wasDisabled
   if (status !== 'failure' || !errorCode) return false
   return (trigger === 'event' && attempt === ATTEMPTS_MAX) || wasDisabled || errorCode === 'sender_died'

@@ -18,6 +18,7 @@ export interface Row {
   responseCode: number
   errorCode: string | null
   label: string
+  publishedAt: Date
 }
 
 export interface Facts {
@@ -25,38 +26,47 @@ export interface Facts {
   users: Users
   endpoints: Map<string, KnownEndpoint>
   ledger: readonly Post[]
+  /** What was published before was judged before. */
+  since: Date
   /** Nothing was made to fail. */
   calm: boolean
   /** Nothing took longer than a call takes, and no attempt was put off. */
   quick: boolean
+  /** No hint of a new delivery was lost on its way, or late. */
+  told: boolean
 }
 
 /** The committed rows and what the receivers saw. */
 export type Evidence = Awaited<ReturnType<typeof gather>>
 
 export async function gather(facts: Facts) {
-  const { database, endpoints, ledger } = facts
-  const rows = await readRows(database)
+  const { database, endpoints, ledger, since } = facts
+  const rows = await readRows(database, since)
   const violations: Violation[] = []
   return {
     ...facts,
     rows,
     violations,
     committed: await committedChanges(database),
-    eventCount: await eventsByLabel(database),
+    eventCount: await eventsByLabel(database, since),
     totals: { lost: 0, phantom: 0, wrongEndpoint: 0, duplicates: 0 },
     labelOf: new Map([...endpoints.values()].map(({ id, label }) => [id, label])),
+    byLabel: Map.groupBy(rows, ({ label }) => label),
     byMessage: Map.groupBy(rows, ({ messageId }) => messageId),
     postsOf: Map.groupBy(ledger, ({ deliveryId }) => deliveryId),
     broken: (oracle: string, text: string) => violations.push({ oracle, text }),
   }
 }
 
-export const readRows = (database: Database): Promise<Row[]> =>
-  database.query<Row>(`
+export const readRows = (database: Database, since = new Date(0)): Promise<Row[]> =>
+  database.query<Row>(
+    `
     select d.id, d.message_id as "messageId", d.endpoint_id as "endpointId", d.trigger, d.attempt, d.status, d.claims,
-      d.response_code as "responseCode", d.error_code as "errorCode", v.payload->'secrets'->0->>'name' as label
-    from webhook_deliveries d join webhook_events v on v.id = d.event_id order by d.id`)
+      d.response_code as "responseCode", d.error_code as "errorCode", v.payload->'secrets'->0->>'name' as label,
+      v.published_at as "publishedAt"
+    from webhook_deliveries d join webhook_events v on v.id = d.event_id where v.published_at >= $1 order by d.id`,
+    [since],
+  )
 
 export const succeeds = ({ behaviour }: Post) =>
   behaviour.kind === 'status' && behaviour.status >= 200 && behaviour.status < 300
@@ -75,9 +85,10 @@ async function committedChanges(database: Database): Promise<Set<string>> {
   return new Set(rows.map(({ change }) => change))
 }
 
-async function eventsByLabel(database: Database): Promise<Map<string, number>> {
+async function eventsByLabel(database: Database, since: Date): Promise<Map<string, number>> {
   const rows = await database.query<{ label: string; count: number }>(
-    `select payload->'secrets'->0->>'name' as label, count(*)::int as count from webhook_events group by 1`,
+    `select payload->'secrets'->0->>'name' as label, count(*)::int as count from webhook_events where published_at >= $1 group by 1`,
+    [since],
   )
   return new Map(rows.map(({ label, count }) => [label, count]))
 }
