@@ -1,5 +1,7 @@
 /** What an isolate has is shared by all its requests: half of it, as V8 needs room too. */
 const HELD_BYTES_MAX = 64 * 1024 ** 2
+/** So that slow senders of one project leave room to the others. */
+const OWNER_BYTES_MAX = HELD_BYTES_MAX / 2
 const POLL_MS = 20
 const WAIT_MS_MAX = 30_000
 
@@ -8,17 +10,27 @@ export class MemoryTaken extends Error {
   override name = 'MemoryTaken'
 }
 
-let held = 0
+const holds = new Set<{ owner: string; bytes: number }>()
+
+function heldBy(owner?: string): number {
+  let bytes = 0
+  for (const hold of holds) if (owner === undefined || hold.owner === owner) bytes += hold.bytes
+  return bytes
+}
+
+const fits = (bytes: number, owner: string) =>
+  holds.size === 0 || (heldBy() + bytes <= HELD_BYTES_MAX && heldBy(owner) + bytes <= OWNER_BYTES_MAX)
 
 /** Waits until so many bytes may be held at once; what it returns gives them back. A request must not wait for what another awaits, so it looks again and again. */
-export async function holdMemory(bytes: number): Promise<() => void> {
+export async function holdMemory(bytes: number, owner: string): Promise<() => void> {
   const until = Date.now() + WAIT_MS_MAX
-  while (held > 0 && held + bytes > HELD_BYTES_MAX) {
-    if (Date.now() >= until) throw new MemoryTaken(`${held} bytes are held`)
+  while (!fits(bytes, owner)) {
+    if (Date.now() >= until) throw new MemoryTaken(`${heldBy(owner)} of ${heldBy()} bytes are held by ${owner}`)
     await scheduler.wait(POLL_MS * (0.5 + Math.random()))
   }
-  held += bytes
+  const hold = { owner, bytes }
+  holds.add(hold)
   return () => {
-    held -= bytes
+    holds.delete(hold)
   }
 }

@@ -1,4 +1,11 @@
 const CHUNK_BYTES = 64 * 1024
+/** Who sends less than a chunk in so long holds what others wait for. */
+const CHUNK_MS_MAX = 60_000
+
+/** The next bytes did not come in time. */
+export class BodyStalled extends Error {
+  override name = 'BodyStalled'
+}
 
 export interface ChunkReader {
   /** undefined at the end. */
@@ -20,10 +27,25 @@ function chunkReader(
 ): ChunkReader {
   return {
     async next() {
-      const { done, value } = await read()
+      const { done, value } = await inTime(read())
       return done ? undefined : value
     },
     cancel: (reason) => reader.cancel(reason),
+  }
+}
+
+async function inTime<T>(work: Promise<T>): Promise<T> {
+  let timer: ReturnType<typeof setTimeout> | undefined
+  const tooLate = new Promise<never>((_, reject) => {
+    timer = setTimeout(
+      () => reject(new BodyStalled(`less than ${CHUNK_BYTES} bytes in ${CHUNK_MS_MAX} ms`)),
+      CHUNK_MS_MAX,
+    )
+  })
+  try {
+    return await Promise.race([work, tooLate])
+  } finally {
+    clearTimeout(timer)
   }
 }
 

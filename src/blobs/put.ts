@@ -26,7 +26,7 @@ export class BlobIncomplete extends Error {
 }
 
 /** The body was cut off, or the way to the bucket: the runtime tells these apart as little as a length that is wrong. */
-class BlobInterrupted extends Error {
+export class BlobInterrupted extends Error {
   override name = 'BlobInterrupted'
 }
 
@@ -107,7 +107,7 @@ export async function putUnknown(
   let size = 0
   let release = () => {}
   const onGrowth = async () => {
-    release = await holdMemory(partSize)
+    release = await holdMemory(partSize, ownerOf(target.key))
   }
 
   async function nextPart(onGrowth?: () => Promise<void>): Promise<Uint8Array<ArrayBuffer>> {
@@ -142,5 +142,8 @@ export async function putUnknown(
     release()
   }
 }
+
+/** Keys begin with whose they are: `projects/{ref}`. */
+const ownerOf = (key: string) => key.split('/', 2).join('/')
 
 const NOTHING = new Uint8Array()

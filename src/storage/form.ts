@@ -19,7 +19,8 @@ export class FormMalformed extends Error {
 }
 
 const FIELDS_MAX = 10
-const FIELD_BYTES_MAX = 1024 ** 2
+/** Of all fields together, as they are kept. */
+const FIELDS_BYTES_MAX = 1024 ** 2 + 16 * 1024
 
 /** Reads as far as the file begins. `contentType` is that of the request, `multipart/form-data` with its boundary. */
 export async function readForm(contentType: string, body: ReadableStream<Uint8Array>): Promise<Form> {
@@ -28,12 +29,17 @@ export async function readForm(contentType: string, body: ReadableStream<Uint8Ar
   const arrived: Uint8Array[] = []
   let head: PartInfo | undefined
   let complete = false
+  let kept = 0
   const write = dashesTogether(
     make({
       headers: { 'content-type': contentType },
       maxParts: FIELDS_MAX + 1,
-      maxFieldSize: FIELD_BYTES_MAX,
-      onField: (info, value) => fields.set(info.name, decodeField(info, value)),
+      maxFieldSize: FIELDS_BYTES_MAX,
+      onField(info, value) {
+        kept += value.length
+        if (kept > FIELDS_BYTES_MAX) throw new FormMalformed(`its fields are larger than ${FIELDS_BYTES_MAX} bytes`)
+        fields.set(info.name, decodeField(info, value))
+      },
       onFile(info) {
         if (head) throw new FormMalformed('it has more than one file')
         head = info
