@@ -388,9 +388,7 @@ describe('the address', () => {
     const name = await newBucket(storage)
     const listed = await exchange(`${url}?search=${name}`, { headers: to(storage.ref) })
     expect([listed.status, JSON.parse(listed.body)]).toEqual([200, [expect.objectContaining({ name })]])
-    for (const ref of ['aaaaaaaaaaaaaaaaaaaa', 'www']) {
-      expect(await exchange(url, { headers: to(ref) })).toMatchObject({ status: 404 })
-    }
+    expect(await exchange(url, { headers: to('aaaaaaaaaaaaaaaaaaaa') })).toMatchObject({ status: 404 })
   })
 
   it('may leave it to the key', async () => {

@@ -86,9 +86,13 @@ function leavesNoState({ tag }: TextResult): boolean {
   return STATELESS.has(firstWord(tag))
 }
 
+/** The names of prepared statements are not what we think they are: somebody's function deallocated or prepared some. */
+const PLANS_LOST = new Set<unknown>(['26000', '42P05'])
+
 // An error of severity FATAL comes with the end of the connection.
 function isStatementError(error: unknown): boolean {
-  return error instanceof Error && 'severity' in error && error.severity === 'ERROR'
+  if (!(error instanceof Error) || !('severity' in error) || error.severity !== 'ERROR') return false
+  return !('code' in error && PLANS_LOST.has(error.code))
 }
 
 function header(headers: IncomingHttpHeaders, name: string): string | undefined {

@@ -47,6 +47,8 @@ export async function ensureStorageRole(admin: Session, names: ProjectNames, run
     [
       definition(existing, storage, secret, `BYPASSRLS CONNECTION LIMIT ${STORAGE_CONNECTIONS_MAX}`),
       `ALTER ROLE ${storage} SET statement_timeout = '${STORAGE_TIMEOUT}'`,
+      // Its own statements must never call what the project's owner has made.
+      `ALTER ROLE ${storage} SET search_path = 'pg_catalog'`,
       `GRANT ${STORAGE_GROUP} TO ${storage} WITH INHERIT TRUE, SET FALSE, ADMIN FALSE`,
       `GRANT ${API_ROLES.join(', ')} TO ${storage} WITH INHERIT FALSE, SET TRUE, ADMIN FALSE`,
     ].join(';\n'),

@@ -6,6 +6,7 @@ export interface ProjectAddress {
   path: string
 }
 
+const REF = /^[a-z]{20}$/
 const BY_PATH = /^\/p\/([a-z]{20})(\/.*)$/
 
 /**
@@ -13,9 +14,9 @@ const BY_PATH = /^\/p\/([a-z]{20})(\/.*)$/
  * as the CLI with `--local`. Undefined for the management API.
  */
 export function projectAddressOf({ hostname, pathname }: URL, domain: string | undefined): ProjectAddress | undefined {
-  if (domain && hostname.endsWith(`.${domain}`)) {
-    return { ref: hostname.slice(0, -domain.length - 1), path: pathname }
-  }
+  // The management API may itself be a host below the domain.
+  const label = domain && hostname.endsWith(`.${domain}`) ? hostname.slice(0, -domain.length - 1) : ''
+  if (REF.test(label)) return { ref: label, path: pathname }
   const [, ref, path] = BY_PATH.exec(pathname) ?? []
   if (ref !== undefined && path !== undefined) return { ref, path }
   return pathname.startsWith('/storage/v1/') ? { path: pathname } : undefined

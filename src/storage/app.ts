@@ -46,7 +46,7 @@ const open: MiddlewareHandler<StorageEnv> = async (c, next) => {
   await next()
 }
 
-/** Who guesses at projects costs a query each time, and is held to what strangers may ask of the management API. */
+/** Who guesses at projects is held to what strangers may ask of the management API. */
 async function countMiss(c: StorageContext, error: unknown): Promise<never> {
   if (!(error instanceof StorageError) || error.code !== 'NoSuchProject') throw error
   const caller = limitCaller(undefined, addressOf(c))

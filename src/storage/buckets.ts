@@ -143,6 +143,6 @@ async function empty(c: StorageContext) {
   if (Number(counted?.count) > EMPTIED_MAX) {
     throw new StorageError('TooManyObjects', `The bucket holds more than ${EMPTIED_MAX} objects: remove them in parts`)
   }
-  await asServer(c.var, [statements.emptyBucket(id, EMPTIED_MAX)])
+  await asCaller(c.var, caller, [statements.emptyBucket(id, EMPTIED_MAX)])
   return c.json({ message: 'Empty bucket has been queued. Completion may take up to an hour.' })
 }

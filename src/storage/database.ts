@@ -9,6 +9,10 @@ import type { Storage } from './request.ts'
 export interface Caller extends Credential {
   method: string
   path: string
+  /** As it came. */
+  token: string
+  /** JSON, without what credentials are carried in. */
+  headers: string
   /** Such as `storage.object.upload`. */
   operation: string
 }
@@ -35,8 +39,15 @@ export async function asCaller(
 export const asReader = (storage: Storage, caller: Caller, statements: readonly Statement[]): Promise<Row[][]> =>
   caller.role === 'service_role' ? asServer(storage, statements) : asCaller(storage, caller, statements)
 
-function becoming({ role, claims, userId, method, path, operation }: Caller): Statement {
+/** What the functions of policies and triggers know; the server's own role finds nothing but the catalogue. */
+const PROJECT_PATH = '"$user", public, extensions'
+
+function becoming(caller: Caller): Statement {
+  const { role, claims, userId, method, path, token, headers, operation } = caller
   const settings = {
+    search_path: PROJECT_PATH,
+    'request.jwt': token,
+    'request.headers': headers,
     'request.jwt.claims': JSON.stringify(claims),
     'request.jwt.claim.role': role,
     'request.jwt.claim.sub': userId ?? '',

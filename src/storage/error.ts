@@ -1,3 +1,4 @@
+import { BodyStalled } from '../blobs/chunks.ts'
 import { EngineUnavailable, SqlError } from '../engine/engine.ts'
 import { FormMalformed } from './form.ts'
 
@@ -8,7 +9,7 @@ interface Entry {
   tag?: string
   message: string
   /** The status of the reply, where it is not 400. */
-  http?: 403 | 404 | 416 | 429 | 500 | 503 | 544
+  http?: 403 | 404 | 416 | 429 | 499 | 500 | 503 | 544
 }
 
 /** Every failure that a client of the storage API can see, by its public code. */
@@ -53,6 +54,12 @@ const ERRORS = {
   ProjectUnavailable: { statusCode: 503, message: 'The database of the project cannot be reached', http: 503 },
   BytesUnavailable: { statusCode: 503, message: 'The bytes of objects cannot be reached', http: 503 },
   DatabaseError: { statusCode: 500, message: 'The database refused it', http: 500 },
+  RequestAborted: {
+    statusCode: 499,
+    tag: 'Request aborted',
+    message: 'The upload broke off before its end',
+    http: 499,
+  },
   InternalError: { statusCode: 500, tag: 'Internal', message: 'Internal Server Error', http: 500 },
 } as const satisfies Record<string, Entry>
 
@@ -91,6 +98,7 @@ export class StorageError extends Error {
   static from(error: unknown): StorageError {
     if (error instanceof StorageError) return error
     if (error instanceof SqlError) return ofSql(error)
+    if (error instanceof BodyStalled) return new StorageError('RequestAborted')
     if (error instanceof FormMalformed) return new StorageError('InvalidRequest', `Malformed form: ${error.message}`)
     if (error instanceof EngineUnavailable) {
       return new StorageError(error.code === '53300' ? 'SlowDown' : 'ProjectUnavailable', undefined, { cause: error })

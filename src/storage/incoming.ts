@@ -57,10 +57,17 @@ export function userMetadataIn(header: string | null | undefined): Record<string
   }
 }
 
+/** Postgres holds none. */
+function withoutNul(_key: string, value: unknown): unknown {
+  if (typeof value === 'string') return value.replaceAll('\0', '')
+  if (typeof value !== 'object' || value === null || Array.isArray(value)) return value
+  return Object.fromEntries(Object.entries(value).map(([name, each]) => [name.replaceAll('\0', ''), each]))
+}
+
 function objectIn(json: string | undefined): Record<string, unknown> | null {
   if (json === undefined) return null
   try {
-    const value: unknown = JSON.parse(json.replaceAll('\\u0000', ''))
+    const value: unknown = JSON.parse(json, withoutNul)
     return typeof value === 'object' && value !== null && !Array.isArray(value)
       ? (value as Record<string, unknown>)
       : {}

@@ -37,6 +37,8 @@ export function mimeTypesOf(types: readonly string[] | null): string[] | null {
 export function checkMimeType(contentType: string, allowed: readonly string[] | null): void {
   if (!allowed || allowed.length === 0) return
   const type = essence(contentType)
+  if (!/^[\w.+*-]+(\/[\w.+*-]+)?$/.test(type))
+    throw new StorageError('InvalidMimeType', `mime type ${contentType} is not supported`)
   const fits = allowed
     .map(essence)
     .some(

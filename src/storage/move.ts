@@ -4,15 +4,15 @@ import { newTimedId } from '../db/id.ts'
 import { SqlError } from '../engine/engine.ts'
 import { blobKey, storedBlobKey } from './blob-key.ts'
 import { optional, readJson } from './body.ts'
-import { asCaller } from './database.ts'
+import { asCaller, type Caller } from './database.ts'
 import { StorageError } from './error.ts'
 import { safeHeader, userMetadataIn } from './incoming.ts'
 import { checkBucketName, checkKey } from './names.ts'
 import { whileBucketAnswers } from './patience.ts'
 import { describe, findObject, shown } from './read.ts'
-import { callerOf, type StorageContext } from './request.ts'
-import { moveObject, type Place } from './statements.ts'
-import { mayUpload, related, write } from './upload.ts'
+import { callerOf, type Storage, type StorageContext } from './request.ts'
+import { type FoundObject, isVisible, moveObject, type Place, readObject } from './statements.ts'
+import { checkFits, mayUpload, related, write } from './upload.ts'
 
 const Move = z.object({
   bucketId: z.string(),
@@ -37,9 +37,20 @@ const placeOf = (bucketId: string, name: string): Place => ({
 export async function move(c: StorageContext) {
   const caller = await callerOf(c, 'storage.object.move')
   const { from, to } = placesIn(await readJson(c, Move))
+  if (from.bucketId !== to.bucketId) await checkMove(c.var, caller, from, to)
   const [[moved] = []] = await asCaller(c.var, caller, [moveObject(from, to)]).catch(taken)
   if (!moved) throw new StorageError('NoSuchKey')
   return c.json({ message: 'Successfully moved' })
+}
+
+/** By the rules of the bucket that it comes to. What is not there, or not for the caller, the move itself will not find. */
+async function checkMove(storage: Storage, caller: Caller, from: Place, to: Place): Promise<void> {
+  const facts = [readObject(from), readObject(to)]
+  const [[source] = [], [target] = [], [row] = []] = await asCaller(storage, caller, [isVisible(from)], facts)
+  const object = (source as unknown as FoundObject | undefined)?.object
+  if (!object || !target || !row?.visible) return
+  const { size, mimetype: contentType } = describe(object)
+  checkFits(storage, (target as unknown as FoundObject).bucket, to.name, { size, contentType })
 }
 
 function taken(error: unknown): never {
@@ -59,7 +70,7 @@ export async function copy(c: StorageContext) {
   const body = await readJson(c, Copy)
   const { from, to } = placesIn(body)
   const upsert = c.req.header('x-upsert') === 'true'
-  const source = await findObject(c.var, from, { kind: 'caller', caller })
+  const { object: source } = await findObject(c.var, from, { kind: 'caller', caller })
   const { size, mimetype, cacheControl, xRobotsTag } = describe(source)
   const description = {
     contentType: safeHeader(body.metadata?.mimetype ?? mimetype),
@@ -67,12 +78,13 @@ export async function copy(c: StorageContext) {
     xRobotsTag,
     userMetadata: body.copyMetadata ? source.user_metadata : userMetadataIn(c.req.header('x-metadata')),
   }
-  await mayUpload(c.var, caller, to, { upsert, description, size }).catch(related)
+  const bucket = await mayUpload(c.var, caller, to, { upsert, description, size }).catch(related)
+  checkFits(c.var, bucket, to.name, { ...description, size })
   const version = newTimedId(ctx.now())
   const sourceKey = storedBlobKey(project.ref, source.version)
   const stored =
     sourceKey &&
-    (await whileBucketAnswers(c.var, openStore(ctx).copy(sourceKey, blobKey(project.ref, version), { size })))
+    (await whileBucketAnswers(c.var, size, openStore(ctx).copy(sourceKey, blobKey(project.ref, version), { size })))
   if (!stored) throw new StorageError('NoSuchKey')
   const row = await write(
     c.var,

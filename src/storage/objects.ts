@@ -7,6 +7,7 @@ import { list, listPage } from './list.ts'
 import { copy, move } from './move.ts'
 import { bucketIn, placeIn } from './path.ts'
 import { describe, findObject, infoOf, type Reader, serveObject, shown } from './read.ts'
+import { BY_CREDENTIAL, privately } from './reply.ts'
 import { callerIfAny, callerOf, type StorageContext, type StorageEnv } from './request.ts'
 import { deleteObjects, isVisible, type ObjectRow } from './statements.ts'
 import { upload } from './upload.ts'
@@ -46,11 +47,12 @@ const callerIfNamed = async (c: StorageContext, operation: string): Promise<Read
 })
 
 async function info(c: StorageContext, heads: number, reader: Reader) {
-  const object = await findObject(c.var, placeIn(c, heads), reader)
+  const { object, isPublic } = await findObject(c.var, placeIn(c, heads), reader)
   const { etag, lastModified, cacheControl } = describe(object)
   c.header('etag', etag)
   c.header('last-modified', lastModified.toUTCString())
-  c.header('cache-control', cacheControl)
+  c.header('cache-control', isPublic ? cacheControl : privately(cacheControl))
+  if (!isPublic) c.header('vary', BY_CREDENTIAL)
   return c.json(infoOf(object))
 }
 

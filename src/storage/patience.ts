@@ -17,14 +17,17 @@ export async function inTime<T>(ms: number, work: Promise<T>): Promise<{ value: 
 }
 
 const LOOK_EVERY_MS = 5_000
-const ANSWER_MS_MAX = 15_000
+const ANSWER_MS_MAX = 10_000
+/** Some buckets look at the whole of a large object before they answer, and at nothing else meanwhile. */
+const BYTES_A_MS_MIN = 20_000
 
 /** Waits for as long as the bucket answers at all: a slow client may take any time, a bucket that is away none. */
-export async function whileBucketAnswers<T>({ ctx, project }: Storage, work: Promise<T>): Promise<T> {
+export async function whileBucketAnswers<T>({ ctx, project }: Storage, size: number, work: Promise<T>): Promise<T> {
   for (;;) {
     const done = await inTime(LOOK_EVERY_MS, work)
     if (done) return done.value
     const look = openStore(ctx).list(blobPrefix(project.ref), { count: 1 })
-    if (!(await inTime(ANSWER_MS_MAX, Promise.allSettled([look])))) throw new StorageError('BytesUnavailable')
+    if (!(await inTime(ANSWER_MS_MAX + size / BYTES_A_MS_MIN, Promise.allSettled([look]))))
+      throw new StorageError('BytesUnavailable')
   }
 }

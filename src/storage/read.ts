@@ -15,15 +15,24 @@ export type Reader =
   | { kind: 'anybody' }
   | { kind: 'signed'; expires: Date }
   | { kind: 'caller'; caller: Caller | undefined }
+  /** Who makes a URL for others needs the policies' word also where the bucket is public now: it may not stay so. */
+  | { kind: 'signer'; caller: Caller }
+
+interface Found {
+  object: ObjectRow
+  /** Anybody may read it. */
+  isPublic: boolean
+}
 
 /** The object, or the error that tells this reader no more than he may know. */
-export async function findObject(storage: Storage, place: Place, reader: Reader): Promise<ObjectRow> {
+export async function findObject(storage: Storage, place: Place, reader: Reader): Promise<Found> {
   const { found, visible } = await look(storage, place, reader)
   if (!found) throw new StorageError('NoSuchBucket')
-  const isOpen = found.bucket.public || reader.kind === 'signed'
+  const isPublic = found.bucket.public
+  const isOpen = reader.kind === 'signed' || (isPublic && reader.kind !== 'signer')
   if (!isOpen && (reader.kind === 'anybody' || !reader.caller)) throw new StorageError('NoSuchBucket')
   if (!found.object || !(isOpen || visible)) throw new StorageError('NoSuchKey')
-  return found.object
+  return { object: found.object, isPublic }
 }
 
 /** One round trip: the facts as the server knows them, and in the same transaction whether the caller's policies let him see the row. */
@@ -33,7 +42,7 @@ async function look(
   reader: Reader,
 ): Promise<{ found?: FoundObject; visible: boolean }> {
   const facts = readObject(place)
-  const caller = reader.kind === 'caller' ? reader.caller : undefined
+  const caller = 'caller' in reader ? reader.caller : undefined
   // No policy binds this role, so there is nothing to ask.
   if (!caller || caller.role === 'service_role') {
     const [[found] = []] = await asServer(storage, [facts])
@@ -73,10 +82,11 @@ export async function serveObject(c: StorageContext, place: Place, reader: Reade
   // A head describes the object, whatever is asked of its bytes.
   const conditions = isHead ? new Headers() : c.req.raw.headers
   for (let tries = 1; ; tries++) {
-    const object = await findObject(c.var, place, reader)
+    const { object, isPublic } = await findObject(c.var, place, reader)
     const described = describe(object)
     const plan = planReply(conditions, described, {
       download: c.req.query('download'),
+      isPublic,
       ...(reader.kind === 'signed' && { expires: reader.expires }),
     })
     if (plan.kind === 'not modified') return new Response(null, { status: 304, headers: plan.headers })
@@ -103,13 +113,14 @@ async function bytesOf(storage: Storage, version: string | null, { size, range }
   const { offset, length } = range ?? { offset: 0, length: size }
   const cached = cachedBytes(key)
   if (cached) return cached.length === size ? cached.subarray(offset, offset + length) : undefined
-  const found = await whileBucketAnswers(storage, openStore(storage.ctx).get(key, range).catch(nothingThere))
+  const found = await whileBucketAnswers(storage, length, openStore(storage.ctx).get(key, range).catch(nothingThere))
   if (found?.size !== length) {
     await found?.body?.cancel()
     return undefined
   }
   if (range || !isCacheable(length)) return found.body
   const bytes = new Uint8Array(await new Response(found.body).arrayBuffer())
+  if (bytes.length !== length) return undefined
   keepBytes(key, bytes)
   return bytes
 }

@@ -17,8 +17,25 @@ export type Plan =
   | { kind: 'whole'; headers: Headers }
   | { kind: 'part'; headers: Headers; range: Range }
 
+interface Options {
+  /** Anybody may read it. */
+  isPublic: boolean
+  download?: string
+  expires?: Date
+}
+
+/** A cache that serves several readers must not hand to one what was answered to another. */
+export const BY_CREDENTIAL = 'authorization, apikey'
+
+export function privately(cacheControl: string): string {
+  const directives = cacheControl.split(',').map((directive) => directive.trim())
+  const kept = directives.filter((directive) => !/^(public|s-maxage\b.*)$/i.test(directive))
+  return kept.length === directives.length ? cacheControl : ['private', ...kept].join(', ')
+}
+
 /** What to answer to a request for an object's bytes; `expires` for those who come with a signed URL. */
-export function planReply(request: Headers, object: Described, options: { download?: string; expires?: Date }): Plan {
+export function planReply(request: Headers, object: Described, options: Options): Plan {
+  const cacheControl = options.isPublic ? object.cacheControl : privately(object.cacheControl)
   const headers = new Headers({
     'accept-ranges': 'bytes',
     'content-type': servedType(object.mimetype),
@@ -26,7 +43,8 @@ export function planReply(request: Headers, object: Described, options: { downlo
     'last-modified': object.lastModified.toUTCString(),
     'x-robots-tag': object.xRobotsTag,
     'x-content-type-options': 'nosniff',
-    ...(options.expires ? { expires: options.expires.toUTCString() } : { 'cache-control': object.cacheControl }),
+    ...(options.expires ? { expires: options.expires.toUTCString() } : { 'cache-control': cacheControl }),
+    ...(!options.isPublic && !options.expires && { vary: BY_CREDENTIAL }),
   })
   if (runsScripts(object.mimetype)) headers.set('content-security-policy', SANDBOX)
   if (options.download !== undefined) headers.set('content-disposition', attachment(options.download))

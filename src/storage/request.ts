@@ -54,8 +54,20 @@ export async function callerIfAny(c: StorageContext, operation: string): Promise
 
 async function verified(c: StorageContext, token: string, operation: string): Promise<Caller> {
   const credential = await verifyCredential(c.var.project, token, c.var.ctx.now())
-  return { ...credential, method: c.req.method, path: c.req.path, operation }
+  return { ...credential, method: c.req.method, path: c.req.path, token, headers: headersOf(c), operation }
 }
+
+const CREDENTIALS = ['authorization', 'apikey', 'cookie']
+
+function headersOf({ req }: StorageContext): string {
+  return JSON.stringify(Object.fromEntries([...req.raw.headers].filter(([name]) => !CREDENTIALS.includes(name))))
+}
+
+/** Who writes in the place of one whose permission was checked before: the holder of a signed URL. */
+export const serviceOf = (c: StorageContext, operation: string): Caller => ({
+  ...{ role: 'service_role', claims: { role: 'service_role' }, token: '' },
+  ...{ method: c.req.method, path: c.req.path, headers: headersOf(c), operation },
+})
 
 export function requireServiceRole({ role }: Caller): void {
   if (role !== 'service_role') throw new StorageError('InvalidRole')

@@ -40,7 +40,7 @@ async function signOne(c: StorageContext) {
   const place = placeIn(c, 2)
   const caller = await callerOf(c, 'storage.object.sign')
   const body = await readJson(c, One)
-  await findObject(c.var, place, { kind: 'caller', caller })
+  await findObject(c.var, place, { kind: 'signer', caller })
   return c.json({ signedURL: await downloadUrl(c, place, body.expiresIn) })
 }
 

@@ -334,6 +334,11 @@ export function useToken({ id, expires }: { id: string; expires: Date }): Statem
   }
 }
 
+/** *Server.* One row, `{ used }`. */
+export function isTokenUsed({ id }: { id: string }): Statement {
+  return { text: 'SELECT EXISTS (SELECT FROM storage.used_tokens WHERE id = $1::uuid) AS used', params: [id] }
+}
+
 /** *Server.* */
 export function forgetTokens(): Statement {
   return { text: 'DELETE FROM storage.used_tokens WHERE expires_at < now()', params: [] }

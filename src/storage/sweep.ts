@@ -1,11 +1,12 @@
 import { and, eq, inArray, isNull, lt, or, sql } from 'drizzle-orm'
 import { openProject } from '../auth/project.ts'
-import { openStore } from '../blobs/store.ts'
+import { BlobsNotRemoved, openStore } from '../blobs/store.ts'
 import { projects } from '../db/schema/index.ts'
 import type { SystemCtx } from '../env.ts'
 import { describeError } from '../http/log.ts'
 import { blobPrefix } from './blob-key.ts'
 import { asServer } from './database.ts'
+import { inTime } from './patience.ts'
 import type { Storage } from './request.ts'
 import { forgetTokens, forgetVersions, knownVersions, removedVersions, versionsBetween } from './statements.ts'
 
@@ -18,6 +19,9 @@ const REMOVED_PAGES_MAX = 20
 /** Longer than any upload takes from its first byte to its row. */
 const GRACE_MS = 24 * 60 * 60 * 1000
 
+/** Where a bucket hangs the other projects must still have theirs. */
+const SWEEP_MS_MAX = 60_000
+
 /** Projects take turns, those swept longest ago first: the bytes of what was removed go, and a page of what is kept is compared with the rows. */
 export async function sweepStorage(ctx: SystemCtx): Promise<void> {
   for (const { ref, after } of await takeTurns(ctx)) {
@@ -27,7 +31,10 @@ export async function sweepStorage(ctx: SystemCtx): Promise<void> {
 }
 
 async function attempt(ctx: SystemCtx, ref: string, sweep: () => Promise<void>): Promise<void> {
-  await sweep().catch((error) => ctx.log.error('storage_sweep_failed', { project: ref, error: describeError(error) }))
+  const work = inTime(SWEEP_MS_MAX, sweep()).then((done) => {
+    if (!done) throw new Error(`it takes longer than ${SWEEP_MS_MAX} ms`)
+  })
+  await work.catch((error) => ctx.log.error('storage_sweep_failed', { project: ref, error: describeError(error) }))
 }
 
 function takeTurns({ db, now }: SystemCtx) {
@@ -95,9 +102,11 @@ async function removeReplaced(storage: Storage): Promise<number> {
     const [rows = []] = await asServer(storage, [removedVersions(PAGE), forgetTokens()])
     // The project's owner can write rows by hand: a version that is in use again keeps its bytes.
     const unused = rows.filter(({ used }) => used !== true)
-    await removeVersions(storage, unused.map(versionOf))
-    if (rows.length > 0) await asServer(storage, [forgetVersions(rows.map(versionOf))])
-    removed += unused.length
+    const left = await removeVersions(storage, unused.map(versionOf))
+    const gone = rows.map(versionOf).filter((version) => !left.has(version))
+    if (gone.length > 0) await asServer(storage, [forgetVersions(gone)])
+    removed += unused.length - left.size
+    if (left.size > 0) break
     if (rows.length < PAGE) break
   }
   return removed
@@ -132,9 +141,18 @@ const versionOf = ({ version }: Record<string, unknown>): string => String(versi
 /** Versions are version 7 UUIDs: they begin with their time. */
 const timeOf = (version: string): number => Number.parseInt(version.replace('-', '').slice(0, 12), 16)
 
-async function removeVersions({ ctx, project }: Storage, versions: readonly string[]): Promise<void> {
+/** Returns those that the bucket would not remove; their turn comes again. */
+async function removeVersions({ ctx, project }: Storage, versions: readonly string[]): Promise<Set<string>> {
   const prefix = blobPrefix(project.ref)
-  if (versions.length > 0) await openStore(ctx).remove(versions.map((version) => prefix + version))
+  if (versions.length === 0) return new Set()
+  try {
+    await openStore(ctx).remove(versions.map((version) => prefix + version))
+    return new Set()
+  } catch (error) {
+    if (!(error instanceof BlobsNotRemoved) || error.keys.length === versions.length) throw error
+    ctx.log.error('storage_bytes_left', { project: project.ref, count: error.keys.length, error: describeError(error) })
+    return new Set(error.keys.map((key) => key.slice(prefix.length)))
+  }
 }
 
 /** Of a project that is no more. */

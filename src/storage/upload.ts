@@ -1,6 +1,7 @@
 import type { Claims } from '../auth/project-token.ts'
 import { MemoryTaken } from '../blobs/budget.ts'
-import type { Stored } from '../blobs/put.ts'
+import { BodyStalled } from '../blobs/chunks.ts'
+import { BlobInterrupted, type Stored } from '../blobs/put.ts'
 import { BlobIncomplete, BlobTooLarge, openStore } from '../blobs/store.ts'
 import { newTimedId } from '../db/id.ts'
 import { type Row, SqlError } from '../engine/engine.ts'
@@ -10,11 +11,12 @@ import { StorageError } from './error.ts'
 import { type Description, type Incoming, readIncoming } from './incoming.ts'
 import { checkMimeType } from './limits.ts'
 import { whileBucketAnswers } from './patience.ts'
-import { callerOf, type Storage, type StorageContext } from './request.ts'
+import { callerOf, type Storage, type StorageContext, serviceOf } from './request.ts'
 import {
   canWrite,
   type FoundObject,
   insertObject,
+  isTokenUsed,
   type NewObject,
   type ObjectRow,
   type Place,
@@ -37,18 +39,26 @@ export async function upload(c: StorageContext, place: Place, { upsert }: { upse
 export async function uploadSigned(c: StorageContext, place: Place, claims: Claims) {
   const { upsert, owner, jti } = claims
   const incoming = await readIncoming(c.req.raw)
-  const [[found] = []] = await asServer(c.var, [readObject(place)])
+  const token = typeof jti === 'string' && UUID.test(jti) ? { id: jti, expires: expiryOf(claims) } : undefined
+  const [[found] = [], [usage] = []] = await asServer(c.var, [
+    readObject(place),
+    ...(token ? [isTokenUsed(token)] : []),
+  ])
   const { bucket, object } = existing(found)
   if (object && upsert !== true) throw new StorageError('KeyAlreadyExists')
+  if (usage?.used) throw new StorageError('InvalidSignature', TOKEN_USED)
   const written = await store(c.var, bucket, place, incoming)
-  const token = typeof jti === 'string' ? { id: jti, expires: expiryOf(claims) } : undefined
   await write(c.var, place, written, {
     upsert: upsert === true,
+    caller: serviceOf(c, 'storage.object.upload_signed'),
     ownerId: typeof owner === 'string' ? owner : null,
     token,
   })
   return c.json({ Key: `${place.bucketId}/${place.name}` })
 }
+
+const TOKEN_USED = 'The token was used before'
+const UUID = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/i
 
 const NEVER = Date.UTC(9999, 0)
 
@@ -111,18 +121,37 @@ export interface Written extends Description, Stored {
 /** What a file manager of the dashboard writes to keep an empty folder: no bytes, of no type. */
 const PLACEHOLDER = /(^|\/)\.emptyFolderPlaceholder$/
 
+function boundsOf({ project }: Storage, bucket: Rules, name: string) {
+  const isPlaceholder = PLACEHOLDER.test(name)
+  const sizeMax = Math.min(bucket.file_size_limit ?? Number.POSITIVE_INFINITY, project.storage.fileSizeLimit)
+  return {
+    sizeMax: isPlaceholder ? 0 : sizeMax,
+    check({ contentType }: Pick<Description, 'contentType'>) {
+      if (!isPlaceholder) checkMimeType(contentType, bucket.allowed_mime_types)
+    },
+  }
+}
+
+/** Refuses bytes that are stored already and that the bucket would not take as an upload. */
+export function checkFits(
+  storage: Storage,
+  bucket: Rules,
+  name: string,
+  object: { size: number; contentType: string },
+) {
+  const { sizeMax, check } = boundsOf(storage, bucket, name)
+  if (object.size > sizeMax) throw new StorageError('EntityTooLarge')
+  check(object)
+}
+
 /** Streams the bytes under a version of their own, which nothing points at yet. */
 async function store(storage: Storage, bucket: Rules, { name }: Place, incoming: Incoming): Promise<Written> {
   const { ctx, project } = storage
-  const isPlaceholder = PLACEHOLDER.test(name)
-  const sizeMax = isPlaceholder
-    ? 0
-    : Math.min(bucket.file_size_limit ?? Number.POSITIVE_INFINITY, project.storage.fileSizeLimit)
-  const check = ({ contentType }: Description) => isPlaceholder || checkMimeType(contentType, bucket.allowed_mime_types)
+  const { sizeMax, check } = boundsOf(storage, bucket, name)
   check(incoming.description)
   const version = newTimedId(ctx.now())
   const key = blobKey(project.ref, version)
-  const stored = await whileBucketAnswers(storage, put(storage, key, incoming, sizeMax))
+  const stored = await whileBucketAnswers(storage, incoming.size ?? 0, put(storage, key, incoming, sizeMax))
   try {
     const description = incoming.complete()
     check(description)
@@ -149,6 +178,7 @@ async function put(
   } catch (error) {
     if (error instanceof BlobTooLarge) throw new StorageError('EntityTooLarge')
     if (error instanceof MemoryTaken) throw new StorageError('SlowDown', 'Too many large uploads at once: try again')
+    if (error instanceof BlobInterrupted || error instanceof BodyStalled) throw new StorageError('RequestAborted')
     if (error instanceof BlobIncomplete) throw new StorageError('InvalidRequest', 'The body is not as long as it said')
     throw error
   }
@@ -157,8 +187,8 @@ async function put(
 interface Writer {
   upsert: boolean
   ownerId: string | null
-  /** Whose policies decide; without one the server writes. */
-  caller?: Caller
+  /** Whose policies decide. */
+  caller: Caller
   /** That permits it, once. */
   token?: { id: string; expires: Date } | undefined
 }
@@ -180,9 +210,7 @@ export async function write(storage: Storage, place: Place, written: Written, wr
   const object: NewObject = { ...place, id: newTimedId(storage.ctx.now()), version, metadata, ownerId, userMetadata }
   const statement = upsert ? upsertObject(object) : insertObject(object)
   try {
-    const rows = caller
-      ? await asCaller(storage, caller, [statement])
-      : await asServer(storage, [...(token ? [useToken(token)] : []), statement])
+    const rows = await asCaller(storage, caller, [statement], token && [useToken(token)])
     const row = rows.at(-1)?.[0] as ObjectRow | undefined
     if (!row) throw new Error('the row was written and not returned')
     return row
@@ -190,7 +218,7 @@ export async function write(storage: Storage, place: Place, written: Written, wr
     if (!(error instanceof SqlError)) throw error
     // Postgres refused it. After any other failure the row may stand all the same, and a sweep decides.
     removeBytes(storage, blobKey(storage.project.ref, version))
-    if (error.constraint === 'used_tokens_pkey') throw new StorageError('InvalidSignature', 'The token was used before')
+    if (error.constraint === 'used_tokens_pkey') throw new StorageError('InvalidSignature', TOKEN_USED)
     if (error.code === '23505') throw new StorageError('KeyAlreadyExists')
     throw error.code === '23503' ? new StorageError('NoSuchBucket') : error
   }
