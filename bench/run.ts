@@ -4,9 +4,10 @@ import { lists } from './lists.ts'
 import { overhead } from './overhead.ts'
 import { ratelimit } from './ratelimit.ts'
 import { openReport } from './report.ts'
+import { storage } from './storage.ts'
 import { webhooks } from './webhooks.ts'
 
-const BENCHMARKS = { overhead, ratelimit, lists, webhooks }
+const BENCHMARKS = { overhead, ratelimit, lists, webhooks, storage }
 type Name = keyof typeof BENCHMARKS
 
 const names = Object.keys(BENCHMARKS) as Name[]

@@ -1,0 +1,132 @@
+import { randomBytes } from 'node:crypto'
+import type { Environment } from './environment.ts'
+import type { Report } from './report.ts'
+import { BUCKETS } from './storage/project.ts'
+import { type Setting, withSetting } from './storage/setting.ts'
+import { downloads, listings, lookUps, type Sides, uploads } from './storage/sides.ts'
+import { median, type Rates, takeTurns } from './storage/turns.ts'
+
+const CONCURRENCY = 16
+const ROUNDS = 5
+const KIB = 1024
+const MIB = 1024 * KIB
+/** Of a block, at most. */
+const JOBS = { small: 480, large: 64, list: 320 }
+
+const FLOOR_MIN = 0.8
+const ROWS_TIMES_MIN = 2
+
+interface Case {
+  name: string
+  sides: Sides
+  jobs: number
+  /**
+   * Requests a second of the storage server that people host themselves today, with its files on a local disk and at this
+   * concurrency, on a machine with two processors: the best of three runs.
+   */
+  today?: number | undefined
+  /** How many times that it must be. */
+  timesMin?: number
+  /** The share of the floor's requests a second that it must be. */
+  floorMin?: number
+}
+
+/** Each in turns with the least it could cost: the same bytes to or from a bucket, the same SQL to Postgres. */
+export async function storage(environment: Environment, report: Report): Promise<void> {
+  const memory: string[] = []
+  const remember = async (when: string) => {
+    memory.push(`${Math.round((await environment.workerRssBytes()) / MIB)} MiB ${when}`)
+  }
+  await withSetting(environment, CONCURRENCY, async (setting) => {
+    await remember('before')
+    for (const [group, cases] of Object.entries(GROUPS)) {
+      for (const each of await cases(setting)) await compare(setting, each, report)
+      await remember(`after ${group}`)
+    }
+  })
+  report.title('memory of workerd')
+  report.line(memory.join(', '))
+}
+
+const GROUPS: Record<string, (setting: Setting) => Case[] | Promise<Case[]>> = {
+  'small uploads': (setting) => uploadCases(setting, 'POST 1 KB', KIB),
+  'large uploads': (setting) => uploadCases(setting, 'POST 1 MB', MIB),
+  'small downloads': (setting) => downloadCases(setting, 'GET 1 KB', KIB),
+  'large downloads': (setting) => downloadCases(setting, 'GET 1 MB', MIB),
+  'look-ups': lookUpCases,
+  lists: (setting) => [
+    ...listCases(setting, '10,000', BUCKETS.thousands),
+    ...listCases(setting, '1,000,000', BUCKETS.million),
+  ],
+}
+
+const TODAY: Record<string, number> = {
+  'POST 1 KB, new key': 382,
+  'POST 1 KB, upsert': 344,
+  'POST 1 MB, new key': 90,
+  'GET 1 KB, authenticated': 545,
+  'GET 1 KB, public': 616,
+  'GET 1 KB, signed': 721,
+  'GET 1 MB, authenticated': 142,
+  'GET 1 MB, public': 142,
+  'GET 1 MB, signed': 142,
+}
+
+const jobsFor = (bytes: number) => (bytes < MIB ? JOBS.small : JOBS.large)
+
+function uploadCases(setting: Setting, what: string, bytes: number): Case[] {
+  const body = randomBytes(bytes)
+  return (['new key', 'upsert'] as const).map((kind) => {
+    const name = `${what}, ${kind}`
+    return { name, sides: uploads(setting, kind, body), jobs: jobsFor(bytes), today: TODAY[name], floorMin: FLOOR_MIN }
+  })
+}
+
+async function downloadCases(setting: Setting, what: string, bytes: number): Promise<Case[]> {
+  const sidesByKind = await downloads(setting, randomBytes(bytes))
+  return Object.entries(sidesByKind).map(([kind, sides]) => {
+    const name = `${what}, ${kind}`
+    return { name, sides, jobs: jobsFor(bytes), today: TODAY[name], timesMin: 1 }
+  })
+}
+
+function lookUpCases(setting: Setting): Case[] {
+  const { info, sign } = lookUps(setting)
+  return [
+    { name: 'info', sides: info, jobs: JOBS.small, today: 1395, timesMin: ROWS_TIMES_MIN },
+    { name: 'sign one', sides: sign, jobs: JOBS.small, today: 1866, timesMin: ROWS_TIMES_MIN },
+  ]
+}
+
+/** What was measured of others was a list of 10,000. */
+function listCases(setting: Setting, count: string, bucketId: string): Case[] {
+  const sides = listings(setting, bucketId)
+  const load = { jobs: JOBS.list, timesMin: ROWS_TIMES_MIN }
+  return [
+    { name: `list 100 of ${count}`, sides: sides.list, today: 578, ...load },
+    { name: `list-v2 100 of ${count}`, sides: sides['list-v2'], today: 651, ...load },
+  ]
+}
+
+const NAMES: Record<string, string> = { server: 'storage server', bucketAlone: 'the bucket alone' }
+
+async function compare({ lanes }: Setting, of: Case, report: Report): Promise<void> {
+  const { name, sides, jobs, today, timesMin, floorMin } = of
+  const rates = await takeTurns({ lanes, rounds: ROUNDS, jobs }, sides)
+  report.title(`${name}, concurrency ${lanes.length} (${ROUNDS} × ${jobs} requests each at most, in turns)`)
+  for (const [side, { perSecond, p50Ms, p99Ms }] of Object.entries<Rates>(rates)) {
+    const [label, rate] = [NAMES[side] ?? side, median(perSecond).toFixed(0)]
+    const share = median(rates.server.perSecond.map((each, round) => each / (perSecond[round] ?? Number.NaN)))
+    const ratio = side === 'server' ? '' : `  the server reaches ${share.toFixed(2)} of it`
+    report.line(`${label.padEnd(18)}${rate.padStart(6)}/s  p50 ${cell(p50Ms)} ms  p99 ${cell(p99Ms)} ms${ratio}`)
+    if (side === 'floor' && floorMin) report.atLeast('share of the floor', round(share), floorMin)
+  }
+  if (today === undefined) return
+  const times = round(median(rates.server.perSecond) / today)
+  const text = `times what others reach (${today}/s)`
+  if (timesMin) report.atLeast(text, times, timesMin)
+  else report.line(`${text}: ${times}`)
+}
+
+const cell = (value: number) => value.toFixed(1).padStart(6)
+const round = (value: number) => Number(value.toFixed(2))

@@ -1,0 +1,74 @@
+import { mkdtemp, rm } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { GetObjectCommand, PutObjectCommand, S3Client } from '@aws-sdk/client-s3'
+import { getSignedUrl } from '@aws-sdk/s3-request-presigner'
+import type pg from 'pg'
+import { startS3 } from '../../dev/s3.ts'
+import type { OpenedProject } from '../../src/auth/project.ts'
+import type { Row, Statement } from '../../src/engine/engine.ts'
+import type { Storage } from '../../src/storage/request.ts'
+import { get, type Request, send } from '../client.ts'
+
+/** What the storage server works with, but its statements go straight to Postgres on one connection. */
+export function directStorage(project: OpenedProject, client: pg.Client): Storage {
+  const engine = { runBatch: ({ statements }: { statements: readonly Statement[] }) => runBatch(client, statements) }
+  // As much of a context as the statements need.
+  return { project, ctx: { engine, now: () => new Date() } as unknown as Storage['ctx'] }
+}
+
+const names = new Map<string, string>()
+
+async function runBatch(client: pg.Client, statements: readonly Statement[]): Promise<Row[][]> {
+  const query = async ({ text, params }: Statement): Promise<Row[]> => {
+    const name = names.get(text) ?? `s${names.size}`
+    names.set(text, name)
+    const { rows } = await client.query({ name, text, values: [...params] })
+    return rows
+  }
+  if (statements.length === 1) return Promise.all(statements.map(query))
+  const transaction = [client.query('BEGIN'), ...statements.map(query), client.query('COMMIT')]
+  const results = await Promise.all(transaction)
+  return results.slice(1, -1) as Row[][]
+}
+
+export interface DirectBucket {
+  port: number
+  put(key: string, body: Buffer): Promise<Request>
+  get(key: string): Promise<Request>
+}
+
+const BUCKET = 'floor'
+const KEYS = { accessKeyId: 'floor', secretAccessKey: 'floor-floor-floor' }
+
+/** A bucket of the kind that the Worker has, reached by presigned requests as it sends them. */
+export async function withDirectBucket<T>(work: (bucket: DirectBucket) => Promise<T>): Promise<T> {
+  const folder = await mkdtemp(join(tmpdir(), 'pilothouse-bench-s3-'))
+  const { endpoint, stop } = await startS3({ folder, buckets: [BUCKET], ...KEYS })
+  const client = new S3Client({
+    endpoint,
+    region: 'auto',
+    credentials: KEYS,
+    forcePathStyle: true,
+    requestChecksumCalculation: 'WHEN_REQUIRED',
+  })
+  const { host, port } = new URL(endpoint)
+  const pathOf = async (command: GetObjectCommand | PutObjectCommand) => {
+    const { pathname, search } = new URL(await getSignedUrl(client, command, { expiresIn: 900 }))
+    return pathname + search
+  }
+  try {
+    return await work({
+      port: Number(port),
+      async put(Key, body) {
+        return send('PUT', await pathOf(new PutObjectCommand({ Bucket: BUCKET, Key })), body, { host })
+      },
+      async get(Key) {
+        return get(await pathOf(new GetObjectCommand({ Bucket: BUCKET, Key })), { host })
+      },
+    })
+  } finally {
+    await stop()
+    await rm(folder, { recursive: true, force: true })
+  }
+}

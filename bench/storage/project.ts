@@ -1,0 +1,112 @@
+import { setTimeout as delay } from 'node:timers/promises'
+import { sql } from 'drizzle-orm'
+import pg from 'pg'
+import type { ControlDb } from '../../dev/seed.ts'
+import { type OpenedProject, openProject } from '../../src/auth/project.ts'
+import { signClaims } from '../../src/auth/project-token.ts'
+import type { SystemCtx } from '../../src/env.ts'
+import { bearer } from '../client.ts'
+import type { Environment } from '../environment.ts'
+import { seedOrganization, seedOwners, seedTokens } from '../seed.ts'
+
+export const USER = '11111111-1111-4111-8111-111111111111'
+export const BUCKETS = { private: 'files', public: 'pictures', thousands: 'ten-thousand', million: 'million' }
+export const MILLION = 1_000_000
+
+export interface Bench {
+  project: OpenedProject
+  /** Of a user whom a policy lets do anything with what is his. */
+  token: string
+  /** A connection that may do what the storage server's own may, and is not counted with them. */
+  connect(): Promise<pg.Client>
+}
+
+const PASSWORD = 'correct horse battery staple'
+
+/** A project with its buckets, made through the API; the objects to be listed are rows alone. */
+export async function prepareProject({ port, control, encryptionKey }: Environment): Promise<Bench> {
+  const organization = await seedOrganization(control, 'storage', 0)
+  const userIds = await seedOwners(control, [organization], 1)
+  const [token = ''] = await seedTokens(control, userIds, 1)
+  const make = async (name: string) => {
+    const ref = await createProject(port, token, { name, organization_slug: organization.slug, db_pass: PASSWORD })
+    return opened({ control, encryptionKey }, ref)
+  }
+  const project = await make('measured')
+  // A second project's role has a number of connections to itself.
+  const other = await make('floor')
+  const postgresPort = await portOf(control)
+  const connect = (user: string, password: string) =>
+    connected({ host: '127.0.0.1', port: postgresPort, database: `p_${project.ref}`, user, password })
+
+  const owner = await connect(`p_${project.ref}`, PASSWORD)
+  await owner.query(`grant connect on database p_${project.ref} to p_${other.ref}_storage`)
+  await seedObjects(owner)
+  await owner.end()
+  return {
+    project,
+    token: await signClaims(project, { sub: USER, role: 'authenticated' }, 3600, new Date()),
+    connect: () => connect(`p_${other.ref}_storage`, other.runnerPassword),
+  }
+}
+
+const HEALTHY_MS_MAX = 60_000
+
+async function createProject(port: number, token: string, fields: Record<string, string>): Promise<string> {
+  const projects = `http://127.0.0.1:${port}/v1/projects`
+  const headers = { ...bearer(token), 'content-type': 'application/json' }
+  const reply = await fetch(projects, { method: 'POST', headers, body: JSON.stringify(fields) })
+  if (!reply.ok) throw new Error(`no project: ${await reply.text()}`)
+  const { ref } = (await reply.json()) as { ref: string }
+  for (const until = performance.now() + HEALTHY_MS_MAX; performance.now() < until; await delay(500)) {
+    const project = (await (await fetch(`${projects}/${ref}`, { headers })).json()) as { status: string }
+    if (project.status === 'ACTIVE_HEALTHY') return ref
+  }
+  throw new Error(`the project ${fields.name} did not become healthy`)
+}
+
+async function opened({ control, encryptionKey }: { control: ControlDb; encryptionKey: string }, ref: string) {
+  // As much of a context as opening a project needs.
+  const ctx = { db: control, config: { ENCRYPTION_KEY: encryptionKey }, now: () => new Date() } as unknown as SystemCtx
+  const project = await openProject(ctx, ref)
+  if (!project) throw new Error(`no project ${ref}`)
+  return project
+}
+
+async function portOf(control: ControlDb): Promise<number> {
+  const { rows } = await control.execute<{ port: number }>(sql`select inet_server_port() as port`)
+  return rows[0]?.port ?? 0
+}
+
+async function connected(config: pg.ClientConfig & { pipeline?: boolean }): Promise<pg.Client> {
+  const client = new pg.Client({ ...config, pipeline: true } as pg.ClientConfig)
+  await client.connect()
+  return client
+}
+
+async function seedObjects(owner: pg.Client): Promise<void> {
+  await owner.query(`
+    insert into storage.buckets (id, name, public) select id, id, id = '${BUCKETS.public}'
+    from unnest(array['${Object.values(BUCKETS).join("', '")}']) as id`)
+  await owner.query(`
+    create policy own on storage.objects to authenticated
+      using (owner_id = (select auth.uid())::text) with check (owner_id = (select auth.uid())::text)`)
+  for (const [bucket, count] of [[BUCKETS.thousands, 10_000] as const, [BUCKETS.million, MILLION] as const]) {
+    await owner.query(`
+      insert into storage.objects (id, bucket_id, name, owner, owner_id, version, metadata)
+      select uuidv7(), '${bucket}', ${NAME}, '${USER}', '${USER}', uuidv7()::text, jsonb_build_object(
+        'eTag', '"' || md5(n::text) || '"', 'size', 1024, 'mimetype', 'image/jpeg', 'cacheControl', 'max-age=3600',
+        'lastModified', '2026-01-01T00:00:00.000Z', 'contentLength', 1024, 'httpStatusCode', 200)
+      from generate_series(0, ${count - 1}) as n`)
+  }
+  await owner.query('vacuum analyze storage.objects')
+}
+
+/** Of each hundred, ten are in a folder, which comes after the other ninety. */
+const NAME = `'picture-' || lpad((n / 100)::text, 5, '0') || case when n % 100 < 10 then '/' else '-' end || lpad((n % 100)::text, 2, '0') || '.jpg'`
+
+/** A name of the bucket with a million objects. */
+export const nameOf = (n: number): string => {
+  const [hundreds, rest] = [Math.floor(n / 100), n % 100]
+  return `picture-${String(hundreds).padStart(5, '0')}${rest < 10 ? '/' : '-'}${String(rest).padStart(2, '0')}.jpg`
+}

@@ -1,0 +1,171 @@
+import { randomUUID } from 'node:crypto'
+import type { Statement } from '../../src/engine/engine.ts'
+import { asReader, type Caller } from '../../src/storage/database.ts'
+import { findObject } from '../../src/storage/read.ts'
+import { asJson, listObjects, listPage, type Place } from '../../src/storage/statements.ts'
+import { mayUpload, write } from '../../src/storage/upload.ts'
+import { bearer, type Connection, get, type Reply, type Request, send } from '../client.ts'
+import { inTurn } from '../seed.ts'
+import { BUCKETS, MILLION, nameOf, USER } from './project.ts'
+import type { Lane, Setting } from './setting.ts'
+import type { NextJob } from './turns.ts'
+
+/** The same thing through the storage server, and the least that it could cost. */
+export type Sides = Record<'server' | 'floor', NextJob<Lane>>
+
+const LISTED = 100
+/** Objects that are replaced or read, in turn. */
+const OBJECTS = 64
+
+const baseOf = ({ project }: Setting) => `/p/${project.ref}/storage/v1`
+const json = (token: string) => ({ ...bearer(token), 'content-type': 'application/json' })
+
+const callerOf = ({ token }: Setting, operation: string): Caller => ({
+  role: 'authenticated',
+  userId: USER,
+  claims: { sub: USER, role: 'authenticated' },
+  method: 'POST',
+  path: '/object',
+  token,
+  headers: '{"host":"127.0.0.1"}',
+  operation,
+})
+
+async function answered(connection: Connection, request: Request, accepts = (_: Reply) => true): Promise<Reply> {
+  const reply = await connection.send(request)
+  if (reply.status !== 200 || !accepts(reply)) throw new Error(`answered ${reply.status}: ${reply.body.slice(0, 500)}`)
+  return reply
+}
+
+const TYPE = 'image/jpeg'
+
+export function uploads(
+  setting: Setting,
+  kind: 'new key' | 'upsert',
+  body: Buffer,
+): Sides & { bucketAlone: NextJob<Lane> } {
+  const { token, bucket } = setting
+  const upsert = kind === 'upsert'
+  const standing = inTurn(Array.from({ length: 10 * OBJECTS }, (_, n) => `${body.length}/upsert-${n}`))
+  const nextName = upsert ? standing : () => `${body.length}/${randomUUID()}`
+  const headers = { ...bearer(token), 'content-type': TYPE, 'x-upsert': String(upsert) }
+  const description = { contentType: TYPE, cacheControl: 'no-cache', userMetadata: null }
+  return {
+    server: asked(() => send('POST', `${baseOf(setting)}/object/${BUCKETS.private}/${nextName()}`, body, headers)),
+    async floor() {
+      const put = await bucket.put(randomUUID(), body)
+      const place = { bucketId: BUCKETS.private, name: `floor/${nextName()}` }
+      const by = callerOf(setting, 'storage.object.upload')
+      return async ({ bucket, storage }) => {
+        const size = body.length
+        await mayUpload(storage, by, place, { upsert, description, size })
+        await answered(bucket, put)
+        const written = { ...description, version: randomUUID(), size, etag: '"of-the-bucket"' }
+        await write(storage, place, written, { upsert, caller: by, ownerId: USER })
+      }
+    },
+    async bucketAlone() {
+      const put = await bucket.put(randomUUID(), body)
+      return async ({ bucket }) => void (await answered(bucket, put))
+    },
+  }
+}
+
+export async function downloads(setting: Setting, body: Buffer): Promise<Record<string, Sides>> {
+  const { token, bucket, lanes } = setting
+  const [lane] = lanes
+  if (!lane) throw new Error('no lane')
+  const base = baseOf(setting)
+  const keys = Array.from({ length: OBJECTS }, (_, n) => `${body.length}/read-${n}`)
+  const accepts = ({ bodyBytes }: Reply) => bodyBytes === body.length
+  const signed: string[] = []
+  const direct: Request[] = []
+  for (const key of keys) {
+    for (const bucketId of [BUCKETS.private, BUCKETS.public]) {
+      const headers = { ...bearer(token), 'content-type': TYPE }
+      await answered(lane.api, send('POST', `${base}/object/${bucketId}/${key}`, body, headers))
+    }
+    const sign = Buffer.from(JSON.stringify({ expiresIn: 3600 }))
+    const path = `${base}/object/sign/${BUCKETS.private}/${key}`
+    const { body: url } = await answered(lane.api, send('POST', path, sign, json(token)))
+    signed.push(`${base}${JSON.parse(url).signedURL}`)
+    await answered(lane.bucket, await bucket.put(key, body))
+    direct.push(await bucket.get(key))
+  }
+
+  const sidesOf = (requests: Request[]): Sides => {
+    const [next, nextDirect] = [inTurn(requests), inTurn(direct)]
+    return {
+      server: asked(next, accepts),
+      floor() {
+        const request = nextDirect()
+        return async ({ bucket }) => void (await answered(bucket, request, accepts))
+      },
+    }
+  }
+  return {
+    authenticated: sidesOf(
+      keys.map((key) => get(`${base}/object/authenticated/${BUCKETS.private}/${key}`, bearer(token))),
+    ),
+    public: sidesOf(keys.map((key) => get(`${base}/object/public/${BUCKETS.public}/${key}`))),
+    signed: sidesOf(signed.map((path) => get(path))),
+  }
+}
+
+/** Far from each other among a million. */
+const STRIDE = 7_919
+
+/** What is said of one object, its bytes aside. */
+export function lookUps(setting: Setting): { info: Sides; sign: Sides } {
+  const { token } = setting
+  const base = baseOf(setting)
+  let n = 0
+  const nextName = () => nameOf((n++ * STRIDE) % MILLION)
+  const floor = (operation: string) => () => {
+    const place: Place = { bucketId: BUCKETS.million, name: nextName() }
+    const reader = { kind: 'caller', caller: callerOf(setting, operation) } as const
+    return async ({ storage }: Lane) => void (await findObject(storage, place, reader))
+  }
+  const body = Buffer.from(JSON.stringify({ expiresIn: 3600 }))
+  const info = () => get(`${base}/object/info/${BUCKETS.million}/${nextName()}`, bearer(token))
+  const sign = () => send('POST', `${base}/object/sign/${BUCKETS.million}/${nextName()}`, body, json(token))
+  return {
+    info: { server: asked(info), floor: floor('storage.object.info_authenticated') },
+    sign: { server: asked(sign), floor: floor('storage.object.sign') },
+  }
+}
+
+/** The first hundred entries of a bucket: files, and a folder of ten after each ninety. */
+export function listings(setting: Setting, bucketId: string): { list: Sides; 'list-v2': Sides } {
+  const { token } = setting
+  const base = baseOf(setting)
+  const post = (path: string, body: unknown) => send('POST', path, Buffer.from(JSON.stringify(body)), json(token))
+  const list = () => post(`${base}/object/list/${bucketId}`, { prefix: '', limit: LISTED })
+  const page = () => post(`${base}/object/list-v2/${bucketId}`, { prefix: '', limit: LISTED, with_delimiter: true })
+  const order = { bucketId, prefix: '', column: 'name', order: 'asc' } as const
+  const direct =
+    (statement: Statement): NextJob<Lane> =>
+    () =>
+    async ({ storage }) => {
+      const [[found] = []] = await asReader(storage, callerOf(setting, 'storage.object.list'), [statement])
+      if (!found) throw new Error('nothing was listed')
+    }
+  const holds = ({ folders, objects }: { folders: unknown[]; objects: unknown[] }) => folders.length + objects.length
+  return {
+    list: {
+      server: asked(list, ({ body }) => JSON.parse(body).length === LISTED),
+      floor: direct(asJson(listObjects({ ...order, search: '', limit: LISTED, offset: 0 }))),
+    },
+    'list-v2': {
+      server: asked(page, ({ body }) => holds(JSON.parse(body)) === LISTED),
+      floor: direct(asJson(listPage({ ...order, delimited: true, limit: LISTED + 1 }))),
+    },
+  }
+}
+
+const asked =
+  (make: () => Request, accepts?: (reply: Reply) => boolean): NextJob<Lane> =>
+  () => {
+    const request = make()
+    return async ({ api }) => void (await answered(api, request, accepts))
+  }

@@ -1,0 +1,69 @@
+import { spreadOf } from '../webhooks/load.ts'
+
+/** Made before the clock starts; runs on one of the lanes, which each do one thing at a time. */
+export type NextJob<Lane> = () => Job<Lane> | Promise<Job<Lane>>
+type Job<Lane> = (lane: Lane) => Promise<void>
+
+export interface Rates {
+  p50Ms: number
+  p99Ms: number
+  /** Of each round. */
+  perSecond: number[]
+}
+
+interface Plan<Lane> {
+  lanes: readonly Lane[]
+  rounds: number
+  jobs: number
+}
+
+/** Short blocks of all sides in turns, each round in another order; a first round warms up and is not counted. */
+export async function takeTurns<Lane, Name extends string>(
+  { lanes, rounds, jobs }: Plan<Lane>,
+  sides: Record<Name, NextJob<Lane>>,
+): Promise<Record<Name, Rates>> {
+  const order = Object.entries<NextJob<Lane>>(sides)
+  const blocks = new Map(order.map(([name]) => [name, [] as Block[]]))
+  for (let round = 0; round <= rounds; round++) {
+    for (const [name, next] of order) {
+      const block = await runBlock(lanes, next, jobs)
+      if (round > 0) blocks.get(name)?.push(block)
+    }
+    order.push(...order.splice(0, 1))
+  }
+  return Object.fromEntries([...blocks].map(([name, each]) => [name, ratesOf(each)])) as Record<Name, Rates>
+}
+
+interface Block {
+  latenciesMs: number[]
+  perSecond: number
+}
+
+/** On a slow machine a block ends before all of its jobs are done. */
+const BLOCK_MS_MAX = 1_500
+
+async function runBlock<Lane>(lanes: readonly Lane[], next: NextJob<Lane>, count: number): Promise<Block> {
+  const jobs: Job<Lane>[] = []
+  for (let n = 0; n < count; n++) jobs.push(await next())
+  const waiting = jobs.values()
+  const latenciesMs: number[] = []
+  const startedAt = performance.now()
+  await Promise.all(
+    lanes.map(async (lane) => {
+      for (const job of waiting) {
+        const sentAt = performance.now()
+        if (sentAt - startedAt > BLOCK_MS_MAX) return
+        await job(lane)
+        latenciesMs.push(performance.now() - sentAt)
+      }
+    }),
+  )
+  return { latenciesMs, perSecond: (latenciesMs.length * 1000) / (performance.now() - startedAt) }
+}
+
+function ratesOf(blocks: readonly Block[]): Rates {
+  const { p50Ms, p99Ms } = spreadOf(blocks.flatMap(({ latenciesMs }) => latenciesMs))
+  return { p50Ms, p99Ms, perSecond: blocks.map(({ perSecond }) => perSecond) }
+}
+
+export const median = (values: readonly number[]): number => spreadOf(values).p50Ms
