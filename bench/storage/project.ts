@@ -13,7 +13,7 @@ export const USER = '11111111-1111-4111-8111-111111111111'
 export const BUCKETS = { private: 'files', public: 'pictures', thousands: 'ten-thousand', million: 'million' }
 export const MILLION = 1_000_000
 
-export interface Bench {
+interface Bench {
   project: OpenedProject
   /** Of a user whom a policy lets do anything with what is his. */
   token: string
