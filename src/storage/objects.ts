@@ -59,13 +59,12 @@ async function info(c: StorageContext, heads: number, reader: Reader) {
 async function removeOne(c: StorageContext) {
   const place = placeIn(c, 1)
   const by = await callerOf(c, 'storage.object.delete')
-  const [[row] = [], deleted = []] = await asCaller(c.var, by, [
-    isVisible(place),
+  const [deleted = [], [row] = []] = await asCaller(c.var, by, [
     deleteObjects(place.bucketId, [place.name]),
+    isVisible(place),
   ])
-  // What the caller cannot see does not exist for him; what he sees and may not delete, he is told.
-  if (!row?.visible) throw new StorageError('NoSuchKey')
-  if (deleted.length === 0) throw new StorageError('AccessDenied')
+  // What the caller cannot see does not exist for him; what he still sees he may not delete, and is told so.
+  if (deleted.length === 0) throw new StorageError(row?.visible ? 'AccessDenied' : 'NoSuchKey')
   return c.json({ message: 'Successfully deleted' })
 }
 
