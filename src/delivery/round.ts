@@ -1,3 +1,4 @@
+import type { Ports } from './attempt.ts'
 import type { Breaker } from './breaker.ts'
 import type { Claimed, Settlement } from './store.ts'
 
@@ -9,8 +10,9 @@ const STALE_MS = 1_000
 const ATTEMPT_MS = 25
 /** Not more than can be started before they are stale, so that one statement serves many deliveries of a quick receiver. */
 const CLAIM_MAX = 64
-/** One statement records so many, or what there is when nothing more waits to be sent. */
+/** One statement records so many, or what there is when the first of them is so old. */
 const SETTLED_MIN = 16
+const LINGER_MS = 50
 /** So many are claimed in one round. */
 const ROUND_MAX = 1_000
 /** What one statement records is bounded by the size of the answers too: in characters of their bodies. */
@@ -21,26 +23,36 @@ const UNRECORDED_MAX = 32
 interface Round {
   clock(): number
   breaker: Breaker
-  /** Whether more may be due: set by every wake, cleared here by a claim that finds less than it asked for. */
-  demand: { open: boolean; attemptMs: number }
+  demand: Demand
   claim(count: number): Promise<Claimed[]>
   /** Never rejects. `aheadMs`: how far the database's clock is ahead of the worker's. */
   send(delivery: Claimed, aheadMs: number): Promise<{ settlement: Settlement; disabled: boolean }>
   settle(batch: readonly Settlement[]): Promise<void>
+  timeout: Ports['timeout']
 }
 
-export const newDemand = () => ({ open: false, attemptMs: ATTEMPT_MS })
+interface Demand {
+  /** Whether more may be due: set by every wake, cleared by a claim that finds less than it asked for. */
+  open: boolean
+  attemptMs: number
+  /** Tells the round under way that more may be due. */
+  notify(): void
+}
+
+export const newDemand = (): Demand => ({ open: false, attemptMs: ATTEMPT_MS, notify() {} })
 
 /**
  * Claims, sends and records at the same time until nothing is due, each statement for as many deliveries as there are by then.
  * Rejects when the database failed, after what was under way has ended; true when it ended for having claimed enough.
  */
-export function runRound({ clock, breaker, demand, claim, send, settle }: Round): Promise<boolean> {
+export function runRound({ clock, breaker, demand, claim, send, settle, timeout }: Round): Promise<boolean> {
   const waiting: Claimed[] = []
   const results: Settlement[] = []
   let sending = 0
   let claiming = false
   let settling = 0
+  let linger: ReturnType<Ports['timeout']> | undefined
+  let overdue = false
   let failure: unknown
   let claimedAt = 0
   let aheadMs = 0
@@ -58,12 +70,35 @@ export function runRound({ clock, breaker, demand, claim, send, settle }: Round)
     function pump(): void {
       while (waiting.length > 0 && mustGiveBack()) giveBack(waiting.shift() as Claimed)
       while (waiting.length > 0 && maySend()) void start(waiting.shift() as Claimed)
-      if (settling === 0 && (results.length >= SETTLED_MIN || (results.length > 0 && waiting.length === 0)))
-        void record(takeBatch(results))
+      if (results.length > 0 && settling === 0) recordOrLinger()
       if (waiting.length === 0 && mayClaim()) void claimMore()
-      if (sending > 0 || claiming || settling > 0) return
+      if (sending > 0 || claiming || settling > 0 || results.length > 0) return
+      demand.notify = () => {}
       if (failure === undefined) resolve(taken >= ROUND_MAX)
       else reject(failure)
+    }
+
+    function recordOrLinger() {
+      const ending = failure !== undefined || taken >= ROUND_MAX
+      if (ending || overdue || results.length >= SETTLED_MIN || results.some(isGivenBack)) {
+        linger?.clear()
+        linger = undefined
+        overdue = false
+        void record(takeBatch(results))
+      } else {
+        linger ??= startLinger()
+      }
+    }
+
+    /** Under a steady trickle one statement then records several, and no sender has to ask for more before it ends. */
+    function startLinger() {
+      const lingering = timeout(LINGER_MS)
+      const end = () => {
+        overdue = true
+        pump()
+      }
+      lingering.signal.addEventListener('abort', end, { once: true })
+      return lingering
     }
 
     function giveBack({ id, claim }: Claimed) {
@@ -113,9 +148,12 @@ export function runRound({ clock, breaker, demand, claim, send, settle }: Round)
       pump()
     }
 
+    demand.notify = pump
     pump()
   })
 }
+
+const isGivenBack = ({ status }: Settlement) => status === 'pending'
 
 function takeBatch(results: Settlement[]): Settlement[] {
   let length = 0

@@ -72,6 +72,7 @@ export function createSender(ctx: SystemCtx, { endpointId, ports, wakeAt }: Opti
     mustPlan ||= plan
     if (running && !swept) tally.suppressed += 1
     if (!running) tally.rescuing = swept && !breaker.isProbing(clock())
+    if (running) demand.notify()
     running ??= run()
     return running
   }
@@ -79,7 +80,7 @@ export function createSender(ctx: SystemCtx, { endpointId, ports, wakeAt }: Opti
   async function run(): Promise<void> {
     try {
       do {
-        const full = await runRound({ clock, breaker, demand, claim, send, settle: record })
+        const full = await runRound({ clock, breaker, demand, claim, send, settle: record, timeout: ports.timeout })
         await planNext()
         // The platform bounds what one event may cost: the alarm is another one.
         if (full) await wakeAt(clock())
