@@ -13,9 +13,13 @@ const DIRECT_MAX = 8
 /** Wakes the senders of endpoints that have new deliveries: the first few at once, the others and those that could not be reached through the queue. */
 export async function wakeSenders(ctx: SystemCtx, endpointIds: readonly string[]): Promise<void> {
   const wakes = [...new Set(endpointIds)].map((endpointId): Wake => ({ type: 'webhook', endpointId }))
-  const calls = await Promise.allSettled(wakes.slice(0, DIRECT_MAX).map((wake) => wakeSender(ctx, wake)))
+  const direct = wakes.slice(0, DIRECT_MAX)
+  // Beside the calls, one of which may hang.
+  const others = send(ctx, wakes.slice(DIRECT_MAX))
+  const calls = await Promise.allSettled(direct.map((wake) => wakeSender(ctx, wake)))
   await send(
     ctx,
-    wakes.filter((_, n) => calls[n]?.status !== 'fulfilled'),
+    direct.filter((_, n) => calls[n]?.status === 'rejected'),
   )
+  await others
 }

@@ -123,8 +123,11 @@ describe('an event for many endpoints', () => {
     expect(sentBy(stage)).toBe(ENDPOINTS - CALLED + FAILED)
   })
 
-  test('comes to all where the calls are never answered', async () => {
-    const { posts, lost } = await toMany({ callFaults: { ...UNREACHABLE, fail: 0, hang: 1 } })
+  test('comes to all where the calls are never answered, and at once to those that get messages', async () => {
+    const { posts, lost, times } = await toMany({ callFaults: { ...UNREACHABLE, fail: 0, hang: 1 } })
     expect({ posts, lost }).toEqual({ posts: ENDPOINTS, lost: 0 })
+    const firsts = Array.from({ length: ENDPOINTS }, (_, i) => times(`e${i + 1}`)[0] ?? Number.POSITIVE_INFINITY)
+    const atOnce = firsts.filter((at) => at < 10_500 + AT_ONCE_MS)
+    expect(atOnce.length).toBeGreaterThanOrEqual(ENDPOINTS - CALLED)
   })
 })

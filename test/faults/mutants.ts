@@ -161,13 +161,14 @@ export const MUTANTS: readonly Mutant[] = [
     'woken.push(...(await publish(tx, event, { actorUserId: actor.userId, now: ctx.databaseNow })))',
     'await wakeSenders(ctx, await publish(tx, event, { actorUserId: actor.userId, now: ctx.databaseNow }))',
   ),
-  simulated('a sender whose call failed gets a message', WAKE, "calls[n]?.status !== 'fulfilled'", 'n >= DIRECT_MAX'),
+  simulated('a sender whose call failed gets a message', WAKE, "calls[n]?.status === 'rejected'", 'n < 0'),
   simulated(
     'senders beyond those that are called get a message',
     WAKE,
-    "calls[n]?.status !== 'fulfilled'",
-    "calls[n]?.status === 'rejected'",
+    'send(ctx, wakes.slice(DIRECT_MAX))',
+    'send(ctx, [])',
   ),
+  simulated('results that wait for more are recorded', ROUND, 'overdue = true', 'overdue = false'),
   simulated('one event for each idempotency key', PUBLISH, '${event.idempotencyKey ?? null}', '${null}'),
   simulated('disabled endpoints get no event', PUBLISH, 'and e.enabled and', 'and'),
   simulated(
