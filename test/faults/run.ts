@@ -84,7 +84,10 @@ async function full(ground: Ground, report: Report): Promise<void> {
   const print = console.log
   const startedAt = performance.now()
   const seed = Number(values.seed)
+  let told = 0
   const onPortion = ({ events, posts, lost, violations }: Verdict) => {
+    for (const { oracle, text } of violations.slice(told)) print(`${oracle} broken: ${text}`)
+    told = violations.length
     const seconds = ((performance.now() - startedAt) / 1000).toFixed(0)
     const memoryMb = (process.memoryUsage().rss / 2 ** 20).toFixed(0)
     const broken = violations.length

@@ -111,7 +111,14 @@ export function duplicatesAreBounded({ broken, ledger, totals }: Evidence): void
         instance.faultedAt.some((time) => time >= claimedAt && time <= post.at),
       )
       const dropped = before.behaviour.kind === 'reset' && before.instance === post.instance
-      if (!hit && !dropped) broken('O8', `${post.label} came to ${post.endpoint} twice and nothing had gone wrong`)
+      if (!hit && !dropped)
+        broken(
+          'O8',
+          `${post.label} came to ${post.endpoint} twice and nothing had gone wrong: ${told(before)}, then ${told(post)}`,
+        )
     }
   }
 }
+
+const told = ({ instance, claimedAt, at }: Post) =>
+  `at ${new Date(at).toISOString()} by ${instance.name}, claimed ${at - claimedAt} ms before`
