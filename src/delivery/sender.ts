@@ -66,21 +66,33 @@ export function createSender(ctx: SystemCtx, { endpointId, ports, wakeAt }: Opti
   let tally = newTally()
   let reportedAt = 0
   let reporting = false
+  let alarms = Promise.resolve()
 
   function wake({ plan = false, swept = false }: Wake = {}): Promise<void> {
     demand.open = true
     mustPlan ||= plan
     if (running && !swept) tally.suppressed += 1
     if (!running) tally.rescuing = swept && !breaker.isProbing(clock())
-    if (running) demand.notify()
+    if (running) {
+      demand.notify()
+      // The alarm that came is spent, and what is under way may take long: the next one is set beside it.
+      if (plan) void planBeside().catch(() => {})
+    }
     running ??= run()
     return running
+  }
+
+  /** What is due by now waits for no alarm but for a slot, and the end of the round plans for it. */
+  async function planBeside(): Promise<void> {
+    const dueMs = await statement(() => nextDueMs(db, now, endpointId))
+    if (dueMs !== undefined && dueMs > 0) planWake(clock() + dueMs)
   }
 
   async function run(): Promise<void> {
     try {
       do {
         const full = await runRound({ clock, breaker, demand, claim, send, settle: record, timeout: ports.timeout })
+        await alarms
         await planNext()
         // The platform bounds what one event may cost: the alarm is another one.
         if (full) await wakeAt(clock())
@@ -91,6 +103,7 @@ export function createSender(ctx: SystemCtx, { endpointId, ports, wakeAt }: Opti
       // The database is away: its rows wait, and asking it without a pause would keep it away.
       log.error('webhook_sender_failed', { endpoint: endpointId, error: describeError(error) })
       mustPlan = true
+      alarms = Promise.resolve()
       await wakeAt(clock() + restMs).catch(() => {})
       restMs = Math.min(restMs * 2, REST_MS_MAX)
     }
@@ -145,7 +158,13 @@ export function createSender(ctx: SystemCtx, { endpointId, ports, wakeAt }: Opti
     const { recorded, nextMs } = await statement(() => settle(db, now, endpointId, batch))
     // Recorded before, by a statement whose answer got lost: only the database knows what it planned.
     if (recorded < batch.length) mustPlan = true
-    if (nextMs !== null) await wakeAt(clock() + nextMs)
+    if (nextMs !== null) planWake(clock() + nextMs)
+  }
+
+  /** No result waits for an alarm: its lease could end meanwhile. One after the other, so that the earliest stands. */
+  function planWake(at: number): void {
+    alarms = alarms.then(() => wakeAt(at))
+    alarms.catch(() => {})
   }
 
   async function planNext(): Promise<void> {

@@ -164,3 +164,18 @@ test.each(Object.entries(WAYS))(
     expect(posts).toBeGreaterThanOrEqual(20)
   },
 )
+
+test('an alarm that takes a minute to be set delays no result: nothing comes twice', async () => {
+  const slow = atPoint('alarm: set', 'delay', { phase: 'before', of: SENDER, times: 1 })
+  const { posts, rows } = await play({
+    plan: { ...slow, delayMs: () => 60_000 },
+    busyMs: 120_000,
+    script: (stage) => {
+      act(stage, 0, 'create', () => createE1(stage, inTurn(answers(500), answers(200))))
+      act(stage, 1_000, 'publish', () => publish(stage, 'first'))
+      for (const at of [1_200, 45_000, 50_000]) act(stage, at, 'publish', () => publish(stage, `at ${at}`))
+    },
+  })
+  expect(rows.map(({ status }) => status).sort()).toEqual(['failure', ...Array(4).fill('success')])
+  expect(posts).toBe(5)
+})

@@ -97,7 +97,7 @@ export const MUTANTS: readonly Mutant[] = [
   simulated(
     'the sender wakes itself for the next attempt',
     SENDER,
-    'if (nextMs !== null) await wakeAt(clock() + nextMs)',
+    'if (nextMs !== null) planWake(clock() + nextMs)',
     '',
   ),
   simulated(

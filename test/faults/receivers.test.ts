@@ -36,6 +36,26 @@ test('F28: never an answer, or never the end of one: a timeout after 20 s', asyn
   }
 })
 
+test('a retry is in time while another attempt hangs, also behind an earlier one', async () => {
+  const { ledger, rows } = await play({
+    busyMs: 60_000,
+    script: (stage) => {
+      const fails = answers(500)
+      const behave = inTurn(fails, fails, { kind: 'hang' }, answers(200))
+      act(stage, 0, 'create', () => createE1(stage, behave))
+      act(stage, 1_000, 'publish', () => publish(stage, 'first'))
+      act(stage, 4_000, 'publish', () => publish(stage, 'second'))
+      act(stage, 8_000, 'publish', () => publish(stage, 'third'))
+    },
+  })
+  expect(rows.filter(({ attempt }) => attempt === 2)).toHaveLength(3)
+  for (const label of ['first', 'second']) {
+    const [gap] = gaps(ledger.filter((post) => post.label.startsWith(`${label}~`)).map(({ at }) => at))
+    expect(gap).toBeGreaterThanOrEqual(10_000)
+    expect(gap).toBeLessThan(12_000 + PACE_MS)
+  }
+})
+
 test('F30: a connection that breaks at once is tried again at once, one that breaks later is a failed attempt', async () => {
   const atOnce = await playOne({ behave: inTurn({ kind: 'reset', taken: true, afterMs: 5 }, answers(200)) })
   expect(atOnce.rows).toMatchObject([{ status: 'success', attempt: 1 }])
