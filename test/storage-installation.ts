@@ -16,12 +16,16 @@ import { blobKey, blobPrefix } from '../src/storage/blob-key.ts'
 import { as } from './api.ts'
 import { clientOf, newBucket, newStorage } from './storage.ts'
 
-/** One of its own: a sweep takes whichever projects there are, and no other test's may be among them. */
-export async function startInstallation() {
+/**
+ * One of its own: a sweep takes whichever projects there are, and no other test's may be among them. `doorTo` can put something in
+ * front of the bucket.
+ */
+export async function startInstallation(doorTo = async (endpoint: string) => endpoint) {
   const folder = mkdtempSync(join(tmpdir(), 'pilothouse-storage-'))
   const services = await startServices({ folder, baseUrl: 'https://api.example.com', durable: false })
   const { secrets, controlUrl, adminUrl } = services
-  const vars: Record<string, string> = { ...services.vars, TEST_CLOCK: 'on' }
+  const S3_ENDPOINT = await doorTo(services.vars.S3_ENDPOINT ?? '')
+  const vars: Record<string, string> = { ...services.vars, S3_ENDPOINT, TEST_CLOCK: 'on' }
   openWebSockets()
   const harness = createTestHarness({ workers: [{ configPath: './wrangler.toml', vars, secrets }] })
   const { origin } = (await harness.listen()).url

@@ -1,7 +1,7 @@
 import type { S3Client } from '@aws-sdk/client-s3'
 import { S3RequestPresigner } from '@aws-sdk/s3-request-presigner'
 import type { Config } from '../env.ts'
-import { openBlobs } from './client.ts'
+import { BucketUnreachable, openBlobs, openNetwork } from './client.ts'
 
 /** The bucket by plain requests, for bytes: the client's own way of sending costs three times the CPU. */
 export interface Bucket {
@@ -42,11 +42,11 @@ export function openBucket(config: Config, egress?: Fetcher): Bucket {
   const known = buckets.get(client)
   if (known) return known
   const sign = createSigner(config, client)
-  const network = egress ?? { fetch: (url: string, init: RequestInit) => fetch(url, init) }
+  const send = openNetwork(egress)
 
   async function attempt(method: 'GET' | 'PUT', key: string, options: RequestOptions): Promise<Response> {
     const { query = {}, headers, body } = options
-    const response = await network.fetch(await sign(method, key, query), { method, headers, body })
+    const response = await send(await sign(method, key, query), { method, headers, body })
     if (response.ok) return response
     const [, code = ''] = /<Code>(\w+)</.exec(await response.text()) ?? []
     throw new BucketError(response.status, code)
@@ -58,7 +58,7 @@ export function openBucket(config: Config, egress?: Fetcher): Bucket {
       try {
         return await attempt(method, key, options)
       } catch (error) {
-        if (n === attempts || !isPassing(error)) throw error
+        if (n === attempts || !isAway(error)) throw error
         await scheduler.wait(PAUSE_MS * 2 ** n * Math.random())
       }
     }
@@ -69,9 +69,17 @@ export function openBucket(config: Config, egress?: Fetcher): Bucket {
   return bucket
 }
 
-/** A failure of the network is no BucketError. */
-const isPassing = (error: unknown) =>
-  !(error instanceof BucketError) || error.status === 429 || (error.status >= 500 && error.status !== 501)
+/** It did nothing because of what it is now, and not of what it was asked. */
+export function isAway(error: unknown): boolean {
+  const status = statusOf(error)
+  return error instanceof BucketUnreachable || status === 429 || (status >= 500 && status !== 501)
+}
+
+/** The client keeps it also where it could not read what came with it. */
+function statusOf(error: unknown): number {
+  if (error instanceof BucketError) return error.status
+  return (error as { $metadata?: { httpStatusCode?: number } } | undefined)?.$metadata?.httpStatusCode ?? 0
+}
 
 const encodeKey = (key: string) =>
   key

@@ -12,8 +12,8 @@ export interface Blobs {
   put(key: string, body: Body, options: { size: number; contentType?: string | undefined }): Promise<Stored>
   /** A body whose length shows at its end. Rejects with BlobTooLarge as soon as it is longer than `sizeMax`. */
   putUnknown(key: string, body: ReadableStream<Uint8Array>, options: UnknownSize): Promise<Stored>
-  /** The whole or a part of it, whose bytes must exist; undefined when there are no such bytes. */
-  get(key: string, range?: { offset: number; length: number }): Promise<Found | undefined>
+  /** The whole or a part of it, whose bytes must exist; undefined when there are no such bytes. One request. */
+  get(key: string, range?: Range): Promise<Found | undefined>
   /** undefined when there is nothing to copy. */
   copy(from: string, to: string, options: { size: number }): Promise<Stored | undefined>
   /** A key without bytes counts as removed. Rejects with BlobsNotRemoved, after it has tried all. */
@@ -32,10 +32,17 @@ interface UnknownSize {
   contentType?: string | undefined
 }
 
-interface Found {
+export interface Range {
+  offset: number
+  length: number
+}
+
+export interface Found {
   body: ReadableStream<Uint8Array> | null
   /** Of this body. */
   size: number
+  /** Of the whole. */
+  sizeOfAll: number
 }
 
 interface Listed {
@@ -87,11 +94,13 @@ async function existing<T>(found: Promise<T>): Promise<T | undefined> {
   }
 }
 
-async function get({ request }: Bucket, key: string, range?: { offset: number; length: number }): Promise<Found> {
+async function get({ request }: Bucket, key: string, range?: Range): Promise<Found> {
   const part = range && { range: `bytes=${range.offset}-${range.offset + range.length - 1}` }
   // The bytes as they are kept: a server on the way may compress them for who would take it.
   const { body, headers } = await request('GET', key, { headers: { 'accept-encoding': 'identity', ...part } })
-  return { body, size: Number(headers.get('content-length')) }
+  const size = Number(headers.get('content-length'))
+  const [, total = size] = /\/(\d+)$/.exec(headers.get('content-range') ?? '') ?? []
+  return { body, size, sizeOfAll: Number(total) }
 }
 
 async function copy(bucket: Bucket, { from, to, size }: { from: string; to: string; size: number }): Promise<Stored> {

@@ -1,3 +1,4 @@
+import { isAway } from '../blobs/bucket.ts'
 import { BodyStalled } from '../blobs/chunks.ts'
 import { EngineUnavailable, SqlError } from '../engine/engine.ts'
 import { FormMalformed } from './form.ts'
@@ -103,7 +104,7 @@ export class StorageError extends Error {
     if (error instanceof EngineUnavailable) {
       return new StorageError(error.code === '53300' ? 'SlowDown' : 'ProjectUnavailable', undefined, { cause: error })
     }
-    return new StorageError('InternalError', undefined, { cause: error })
+    return new StorageError(isAway(error) ? 'BytesUnavailable' : 'InternalError', undefined, { cause: error })
   }
 }
 
@@ -114,6 +115,7 @@ const BY_SQLSTATE: Record<string, StorageErrorCode> = {
   '55P03': 'ResourceLocked',
   '57014': 'DatabaseTimeout',
   '25006': 'DatabaseReadOnly',
+  '22003': 'InvalidParameter',
   '22021': 'InvalidParameter',
   '22P02': 'InvalidParameter',
   '22P05': 'InvalidParameter',

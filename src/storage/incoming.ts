@@ -1,4 +1,5 @@
 import { StorageError } from './error.ts'
+import { parseExact } from './exact-json.ts'
 import { readForm } from './form.ts'
 
 /** What is said of an object beside its bytes. */
@@ -6,7 +7,8 @@ export interface Description {
   contentType: string
   cacheControl: string
   xRobotsTag?: string | undefined
-  userMetadata: Record<string, unknown> | null
+  /** JSON of an object. */
+  userMetadata: string | null
 }
 
 export interface Incoming {
@@ -48,12 +50,12 @@ async function readFormIncoming(request: Request, formType: string, xRobotsTag: 
 }
 
 /** The header `x-metadata`: base64 of a JSON object; anything else counts for an empty one. */
-export function userMetadataIn(header: string | null | undefined): Record<string, unknown> | null {
+export function userMetadataIn(header: string | null | undefined): string | null {
   if (header === null || header === undefined) return null
   try {
     return objectIn(new TextDecoder().decode(Uint8Array.from(atob(header), (char) => char.charCodeAt(0))))
   } catch {
-    return {}
+    return '{}'
   }
 }
 
@@ -64,15 +66,13 @@ function withoutNul(_key: string, value: unknown): unknown {
   return Object.fromEntries(Object.entries(value).map(([name, each]) => [name.replaceAll('\0', ''), each]))
 }
 
-function objectIn(json: string | undefined): Record<string, unknown> | null {
+function objectIn(json: string | undefined): string | null {
   if (json === undefined) return null
   try {
-    const value: unknown = JSON.parse(json, withoutNul)
-    return typeof value === 'object' && value !== null && !Array.isArray(value)
-      ? (value as Record<string, unknown>)
-      : {}
+    const value = parseExact(json, withoutNul)
+    return typeof value === 'object' && value !== null && !Array.isArray(value) ? JSON.stringify(value) : '{}'
   } catch {
-    return {}
+    return '{}'
   }
 }
 

@@ -9,7 +9,7 @@ import { StorageError } from './error.ts'
 import { safeHeader, userMetadataIn } from './incoming.ts'
 import { checkBucketName, checkKey } from './names.ts'
 import { whileBucketAnswers } from './patience.ts'
-import { describe, findObject, shown } from './read.ts'
+import { describe, findObject, shown, userMetadataOf } from './read.ts'
 import { callerOf, type Storage, type StorageContext } from './request.ts'
 import { type FoundObject, isVisible, moveObject, type Place, readObject } from './statements.ts'
 import { checkFits, mayUpload, related, write } from './upload.ts'
@@ -92,5 +92,5 @@ export async function copy(c: StorageContext) {
     { ...description, ...stored, version },
     { upsert, caller, ownerId: caller.userId ?? null },
   )
-  return c.json({ Key: `${to.bucketId}/${to.name}`, Id: row.id, ...shown(row), user_metadata: row.user_metadata })
+  return c.json({ Key: `${to.bucketId}/${to.name}`, Id: row.id, ...shown(row), user_metadata: userMetadataOf(row) })
 }

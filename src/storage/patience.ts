@@ -16,6 +16,13 @@ export async function inTime<T>(ms: number, work: Promise<T>): Promise<{ value: 
   }
 }
 
+/** Whether it answers anything now; where the way to it broke, the failure itself may not tell. */
+export async function isBucketThere({ ctx, project }: Storage): Promise<boolean> {
+  const look = openStore(ctx).list(blobPrefix(project.ref), { count: 1 })
+  const [answer] = (await inTime(ANSWER_MS_MAX, Promise.allSettled([look])))?.value ?? []
+  return answer?.status === 'fulfilled'
+}
+
 const LOOK_EVERY_MS = 5_000
 const ANSWER_MS_MAX = 10_000
 /** Some buckets look at the whole of a large object before they answer, and at nothing else meanwhile. */

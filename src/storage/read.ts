@@ -1,10 +1,12 @@
 import { BucketError } from '../blobs/bucket.ts'
+import { PIECE_BYTES, readPieces } from '../blobs/pieces.ts'
 import { openStore } from '../blobs/store.ts'
 import { storedBlobKey } from './blob-key.ts'
 import { cachedBytes, isCacheable, keepBytes } from './bytes-cache.ts'
 import type { Range } from './conditions.ts'
 import { asCaller, asServer, type Caller } from './database.ts'
 import { StorageError } from './error.ts'
+import { parseExact } from './exact-json.ts'
 import { whileBucketAnswers } from './patience.ts'
 import { type Described, planReply } from './reply.ts'
 import type { Storage, StorageContext } from './request.ts'
@@ -113,8 +115,10 @@ async function bytesOf(storage: Storage, version: string | null, { size, range }
   const { offset, length } = range ?? { offset: 0, length: size }
   const cached = cachedBytes(key)
   if (cached) return cached.length === size ? cached.subarray(offset, offset + length) : undefined
-  const found = await whileBucketAnswers(storage, length, openStore(storage.ctx).get(key, range).catch(nothingThere))
-  if (found?.size !== length) {
+  const get = (part?: Range) =>
+    whileBucketAnswers(storage, part?.length ?? size, openStore(storage.ctx).get(key, part).catch(nothingThere))
+  const found = length > PIECE_BYTES ? await readPieces({ offset, length }, get) : await get(range)
+  if (found?.size !== length || found.sizeOfAll !== size) {
     await found?.body?.cancel()
     return undefined
   }
@@ -129,6 +133,8 @@ function nothingThere(error: unknown): undefined {
   if (!(error instanceof BucketError && error.code === 'InvalidRange')) throw error
 }
 
+export const userMetadataOf = ({ user_metadata }: ObjectRow): unknown => parseExact(user_metadata ?? 'null')
+
 /** What `info` says of an object. */
 export function infoOf(object: ObjectRow) {
   const { size, mimetype, cacheControl, etag, lastModified } = describe(object)
@@ -141,7 +147,7 @@ export function infoOf(object: ObjectRow) {
     content_type: mimetype,
     cache_control: cacheControl,
     etag,
-    metadata: object.user_metadata ?? {},
+    metadata: userMetadataOf(object) ?? {},
     last_modified: object.updated_at ?? lastModified.toISOString(),
     created_at: object.created_at,
   }

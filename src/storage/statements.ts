@@ -26,7 +26,8 @@ export interface ObjectRow {
   owner_id: string | null
   version: string | null
   metadata: Record<string, unknown> | null
-  user_metadata: Record<string, unknown> | null
+  /** JSON, whose numbers a double may not hold. */
+  user_metadata: string | null
   created_at: string | null
   updated_at: string | null
   last_accessed_at: string | null
@@ -46,7 +47,8 @@ export interface NewObject {
   version: string
   ownerId: string | null
   metadata: Record<string, unknown>
-  userMetadata: Record<string, unknown> | null
+  /** JSON. */
+  userMetadata: string | null
 }
 
 export interface Place {
@@ -57,8 +59,8 @@ export interface Place {
 const time = (expression: string) => `to_char(${expression} AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"')`
 const times = (of: string) =>
   ['created_at', 'updated_at', 'last_accessed_at'].map((name) => `${time(`${of}.${name}`)} AS ${name}`).join(', ')
-const OBJECT = `o.id::text AS id, o.bucket_id, o.name, o.owner::text AS owner, o.owner_id, o.version, o.metadata, o.user_metadata,
-  ${times('o')}`
+const OBJECT = `o.id::text AS id, o.bucket_id, o.name, o.owner::text AS owner, o.owner_id, o.version, o.metadata,
+  o.user_metadata::text AS user_metadata, ${times('o')}`
 const RULES = `b.id, b.public, b.file_size_limit::float8 AS file_size_limit, to_jsonb(b.allowed_mime_types) AS allowed_mime_types`
 const BUCKET = `${RULES}, b.name, b.owner::text AS owner, b.owner_id, b.type::text AS type,
   ${time('b.created_at')} AS created_at, ${time('b.updated_at')} AS updated_at`
@@ -107,32 +109,30 @@ const NEW_OBJECT = `(id, bucket_id, name, version, owner, owner_id, metadata, us
   VALUES ($1::uuid, $2::text, $3::text, $4::text, $5::uuid, $6::text, $7::jsonb, $8::jsonb)`
 
 function objectParams({ id, bucketId, name, version, ownerId, metadata, userMetadata }: NewObject): unknown[] {
-  const json = [metadata, userMetadata].map((value) => (value === null ? null : JSON.stringify(value)))
-  return [id, bucketId, name, version, uuidOrNull(ownerId), ownerId, ...json]
+  return [id, bucketId, name, version, uuidOrNull(ownerId), ownerId, JSON.stringify(metadata), userMetadata]
 }
 
-/** One `ObjectRow`; fails with 23505 where the name is taken. Needs the right to insert alone, not to see what it wrote. */
+/**
+ * One `ObjectRow`, or no row where a trigger left it out; fails with 23505 where the name is taken. Needs the right to insert alone,
+ * not to see what it wrote.
+ */
 export function insertObject(object: NewObject): Statement {
   return {
-    text: `WITH written AS (INSERT INTO storage.objects ${NEW_OBJECT})
-      SELECT ${OBJECT} FROM (SELECT $1::uuid AS id, $2::text AS bucket_id, $3::text AS name, $4::text AS version,
+    text: `WITH written AS (INSERT INTO storage.objects ${NEW_OBJECT} RETURNING 1)
+      SELECT ${OBJECT} FROM written, (SELECT $1::uuid AS id, $2::text AS bucket_id, $3::text AS name, $4::text AS version,
         $5::uuid AS owner, $6::text AS owner_id, $7::jsonb AS metadata, $8::jsonb AS user_metadata,
         now() AS created_at, now() AS updated_at, now() AS last_accessed_at) AS o`,
     params: objectParams(object),
   }
 }
 
-/** One `ObjectRow` with `replaced`, the version that stood there, or null. */
+/** One `ObjectRow`, or no row where a trigger left it out. */
 export function upsertObject(object: NewObject): Statement {
   return {
-    text: `WITH standing AS MATERIALIZED (
-        SELECT version FROM storage.objects WHERE bucket_id = $2::text AND name = $3::text FOR UPDATE)
-      INSERT INTO storage.objects AS o (id, bucket_id, name, version, owner, owner_id, metadata, user_metadata)
-      SELECT $1::uuid, $2::text, $3::text, $4::text, $5::uuid, $6::text, $7::jsonb, $8::jsonb
-        FROM (SELECT count(*) FROM standing) AS locked
+    text: `INSERT INTO storage.objects AS o ${NEW_OBJECT}
       ON CONFLICT (bucket_id, name) DO UPDATE SET version = excluded.version, owner = excluded.owner,
         owner_id = excluded.owner_id, metadata = excluded.metadata, user_metadata = excluded.user_metadata
-      RETURNING ${OBJECT}, (SELECT version FROM standing) AS replaced`,
+      RETURNING ${OBJECT}`,
     params: objectParams(object),
   }
 }

@@ -10,7 +10,7 @@ import { asCaller, asServer, type Caller } from './database.ts'
 import { StorageError } from './error.ts'
 import { type Description, type Incoming, readIncoming } from './incoming.ts'
 import { checkMimeType } from './limits.ts'
-import { whileBucketAnswers } from './patience.ts'
+import { isBucketThere, whileBucketAnswers } from './patience.ts'
 import { callerOf, type Storage, type StorageContext, serviceOf } from './request.ts'
 import {
   canWrite,
@@ -163,14 +163,14 @@ async function store(storage: Storage, bucket: Rules, { name }: Place, incoming:
 }
 
 async function put(
-  { ctx }: Storage,
+  storage: Storage,
   key: string,
   { body, size, description }: Incoming,
   sizeMax: number,
 ): Promise<Stored> {
   const { contentType } = description
   if (size !== undefined && size > sizeMax) throw new StorageError('EntityTooLarge')
-  const blobs = openStore(ctx)
+  const blobs = openStore(storage.ctx)
   try {
     if (!body) return await blobs.put(key, new Uint8Array(), { size: 0, contentType })
     if (size === undefined) return await blobs.putUnknown(key, body, { sizeMax, contentType })
@@ -178,6 +178,7 @@ async function put(
   } catch (error) {
     if (error instanceof BlobTooLarge) throw new StorageError('EntityTooLarge')
     if (error instanceof MemoryTaken) throw new StorageError('SlowDown', 'Too many large uploads at once: try again')
+    if (error instanceof BlobInterrupted && !(await isBucketThere(storage))) throw new StorageError('BytesUnavailable')
     if (error instanceof BlobInterrupted || error instanceof BodyStalled) throw new StorageError('RequestAborted')
     if (error instanceof BlobIncomplete) throw new StorageError('InvalidRequest', 'The body is not as long as it said')
     throw error
@@ -212,7 +213,8 @@ export async function write(storage: Storage, place: Place, written: Written, wr
   try {
     const rows = await asCaller(storage, caller, [statement], token && [useToken(token)])
     const row = rows.at(-1)?.[0] as ObjectRow | undefined
-    if (!row) throw new Error('the row was written and not returned')
+    // What the trigger did instead may point at the bytes: a sweep decides.
+    if (!row) throw new StorageError('AccessDenied', 'A trigger of the table left the row out')
     return row
   } catch (error) {
     if (!(error instanceof SqlError)) throw error

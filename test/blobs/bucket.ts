@@ -13,7 +13,7 @@ export async function startBucket() {
   const seen: string[] = []
   let refused = 0
   const door = createServer((request, response) => {
-    seen.push(`${request.method} ${operationOf(request.url ?? '')}`)
+    seen.push(`${request.method} ${operationOf(request.url ?? '')}${request.headers.range ?? ''}`)
     if (refused > 0) {
       refused -= 1
       request.resume().once('end', () => response.writeHead(503).end('<Error><Code>SlowDown</Code></Error>'))

@@ -1,6 +1,7 @@
 import { createHash, randomBytes, randomUUID } from 'node:crypto'
 import { once } from 'node:events'
 import { request } from 'node:http'
+import { type AddressInfo, createServer } from 'node:net'
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest'
 import { startBucket } from './bucket.ts'
 import { startBlobsWorker } from './harness.ts'
@@ -37,6 +38,9 @@ async function bytesOf(key: string, range: Values = {}) {
     bytes: Buffer.from(await response.arrayBuffer()),
   }
 }
+
+const piecesOf = (key: string, values: Values, signal?: AbortSignal) =>
+  fetch(worker.url('pieces', { key, ...values }), { signal: signal ?? null })
 
 const newKey = () => `test/${randomUUID()}`
 const md5 = (bytes: Uint8Array) => `"${createHash('md5').update(bytes).digest('hex')}"`
@@ -209,6 +213,47 @@ describe('bytes that are read', () => {
     expect((await bytesOf(key)).status).toBe(500)
   })
 
+  it('come in pieces if they are many, each asked for when the one before it is taken', async () => {
+    const key = newKey()
+    const bytes = randomBytes(10)
+    await call('put', { key, size: 10 }, bytes)
+    bucket.seen()
+    const found = await piecesOf(key, { offset: 1, length: 8, pieceBytes: 3 })
+    expect(found.headers.get('x-size')).toBe('10')
+    expect(Buffer.from(await found.arrayBuffer())).toEqual(bytes.subarray(1, 9))
+    expect(bucket.seen()).toEqual(['GET bytes=1-3', 'GET bytes=4-6', 'GET bytes=7-8'])
+  })
+
+  it('come no further than their reader goes', async () => {
+    const key = newKey()
+    const [size, pieceBytes] = [40 * MIB, 4 * MIB]
+    await call('put', { key, size }, randomBytes(size))
+    bucket.seen()
+    const given = new AbortController()
+    const left = await piecesOf(key, { offset: 1, length: size - 1, pieceBytes }, given.signal)
+    await left.body?.getReader().read()
+    expect((await (await piecesOf(key, { offset: 0, length: size, pieceBytes })).arrayBuffer()).byteLength).toBe(size)
+    given.abort()
+    expect((await (await piecesOf(key, { offset: 0, length: size, pieceBytes })).arrayBuffer()).byteLength).toBe(size)
+    const seen = bucket.seen()
+    const firsts = Array.from({ length: 10 }, (_, n) => n * pieceBytes)
+    expect(seen.filter((request) => firsts.some((n) => request.startsWith(`GET bytes=${n}-`)))).toHaveLength(20)
+    expect(seen.length - 20).toBeLessThan(8)
+  })
+
+  it('go on where the bucket was busy in the middle, and break off where they were removed', async () => {
+    const key = newKey()
+    const [size, pieceBytes] = [40 * MIB, 4 * MIB]
+    const bytes = randomBytes(size)
+    await call('put', { key, size }, bytes)
+    const busy = await piecesOf(key, { offset: 0, length: size, pieceBytes })
+    bucket.refuse(2)
+    expect(bytes.equals(Buffer.from(await busy.arrayBuffer()))).toBe(true)
+    const removed = await piecesOf(key, { offset: 0, length: size, pieceBytes })
+    await call('remove', {}, JSON.stringify([key]))
+    await expect(removed.arrayBuffer()).rejects.toThrow()
+  })
+
   it('are found under every name that a key may have', async () => {
     for (const name of ['a b', "it's (1)!*", 'ünï%20', 'a+b&c=d?e#f', '~a:@,;$']) {
       const key = `${newKey()}/${name}`
@@ -216,6 +261,32 @@ describe('bytes that are read', () => {
       expect((await bytesOf(key)).bytes.toString(), name).toBe('abc')
       const { body } = await call('list', { prefix: key, count: 2 })
       expect(body.blobs.map((blob: { key: string }) => blob.key)).toEqual([key])
+    }
+  })
+})
+
+describe('a bucket that refuses connections', () => {
+  it('is named as the cause, unless it may be the body that broke off', async () => {
+    const door = createServer().listen(0, '127.0.0.1')
+    await once(door, 'listening')
+    const { port } = door.address() as AddressInfo
+    await new Promise((closed) => door.close(closed))
+    const cut = await startBlobsWorker(`http://127.0.0.1:${port}`)
+    const nameOf = async (operation: string, values: Values, body?: BodyInit) => {
+      const url = cut.url(operation, { key: newKey(), ...values })
+      const reply = await fetch(url, { method: 'POST', body, duplex: 'half' } as RequestInit)
+      return JSON.parse(await reply.text()).name
+    }
+    try {
+      expect(await nameOf('putBytes', { size: 3 }, 'abc')).toBe('BucketUnreachable')
+      expect(await nameOf('get', {})).toBe('BucketUnreachable')
+      expect(await nameOf('copy', { from: 'a', to: 'b', size: 3 })).toBe('BucketUnreachable')
+      expect(await nameOf('list', { prefix: 'a', count: 3 })).toBe('BucketUnreachable')
+      const parts = streamOf(randomBytes(PART_BYTES + 1))
+      expect(await nameOf('putUnknown', { sizeMax: 50 * MIB }, parts)).toBe('BucketUnreachable')
+      expect(await nameOf('put', { size: MIB }, randomBytes(MIB))).toBe('BlobInterrupted')
+    } finally {
+      await cut.stop()
     }
   })
 })

@@ -1,5 +1,6 @@
 import { openBucket } from '../../src/blobs/bucket.ts'
 import { copyParts } from '../../src/blobs/multipart.ts'
+import { readPieces } from '../../src/blobs/pieces.ts'
 import { type Blobs, openStore } from '../../src/blobs/store.ts'
 import type { Bindings, Config } from '../../src/env.ts'
 import { readForm } from '../../src/storage/form.ts'
@@ -48,6 +49,12 @@ const operations = {
     const found = await store.get(key, range)
     if (!found) return new Response(null, { status: 404 })
     return new Response(found.body, { headers: { 'x-size': String(found.size) } })
+  },
+  /** As it is done for what is long, with pieces that a test can afford. */
+  async pieces({ store, values: { key = '', offset, length, pieceBytes } }: Call) {
+    const range = { offset: Number(offset), length: Number(length) }
+    const found = await readPieces(range, (piece) => store.get(key, piece), Number(pieceBytes))
+    return new Response(found?.body, { headers: { 'x-size': String(found?.sizeOfAll) } })
   },
   async copy({ store, values: { from = '', to = '', size } }: Call) {
     return Response.json((await store.copy(from, to, { size: Number(size) })) ?? null)

@@ -178,7 +178,7 @@ describe('the schema', () => {
     const seen = await database.as<{ name: string }>(service, listObjects({ bucketId: bucket, ...listing }))
     expect(seen.map(({ name }) => name)).toEqual(['a', 'c'])
     const upserted = upsertObject(newObject(bucket, 'c'))
-    expect(await database.as(service, upserted)).toMatchObject([{ replaced: expect.any(String) }])
+    expect(await database.as(service, upserted)).toMatchObject([{ version: expect.any(String) }])
     expect(await database.as(service, canWrite(newObject(bucket, 'c'), { upsert: false }))).toEqual([
       { outcome: 'exists' },
     ])

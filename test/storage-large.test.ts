@@ -1,0 +1,71 @@
+import { randomBytes } from 'node:crypto'
+import { once } from 'node:events'
+import { type ClientRequest, type IncomingMessage, request } from 'node:http'
+import { buffer } from 'node:stream/consumers'
+import { beforeAll, describe, expect, it } from 'vitest'
+import { newBucket, newStorage, type TestStorage } from './storage.ts'
+
+const MIB = 1024 ** 2
+/** More than is read from the bucket at once, and no multiple of its parts. */
+const LARGE = randomBytes(70 * MIB + 7)
+
+let storage: TestStorage
+let path: string
+beforeAll(async () => {
+  storage = await newStorage()
+  const { organization, ref } = storage
+  const config = { fileSizeLimit: LARGE.length }
+  expect((await organization.owner.patch(`/v1/projects/${ref}/config/storage`, config)).status).toBe(200)
+  path = `object/${await newBucket(storage)}/large`
+  const sending = open('POST', path, { 'transfer-encoding': 'chunked' })
+  sending.end(LARGE)
+  const [uploaded] = (await once(sending, 'response')) as [IncomingMessage]
+  expect([uploaded.statusCode, JSON.parse((await buffer(uploaded)).toString()).Id]).toEqual([200, expect.any(String)])
+}, 120_000)
+
+const open = (method: string, to: string, headers: Record<string, string> = {}): ClientRequest =>
+  request(`${storage.url}/${to}`, {
+    method,
+    headers: { authorization: `Bearer ${storage.keys.service}`, ...headers },
+    agent: false,
+  })
+
+async function get(headers: Record<string, string> = {}) {
+  const [reply] = (await once(open('GET', path, headers).end(), 'response')) as [IncomingMessage]
+  return reply
+}
+
+describe('a large object that was uploaded in parts', () => {
+  it('comes back whole', async () => {
+    const reply = await get()
+    expect(reply).toMatchObject({ statusCode: 200, headers: { 'content-length': String(LARGE.length) } })
+    expect(reply.headers.etag).toMatch(/-\d+"$/)
+    expect(LARGE.equals(await buffer(reply))).toBe(true)
+  })
+
+  it.each([
+    ['short', 10 * MIB, 100],
+    ['to the end', 69 * MIB, MIB + 7],
+    ['longer than is read at once', 3, 66 * MIB],
+  ])('gives a part of it that is %s', async (_, offset, length) => {
+    const range = `bytes=${offset}-${offset + length - 1}`
+    const reply = await get({ range })
+    expect(reply.statusCode).toBe(206)
+    expect(reply.headers['content-range']).toBe(`${range.replace('=', ' ')}/${LARGE.length}`)
+    expect(LARGE.subarray(offset, offset + length).equals(await buffer(reply))).toBe(true)
+  })
+
+  it('is not sent to who has it', async () => {
+    const first = await get()
+    first.destroy()
+    const reply = await get({ 'if-none-match': first.headers.etag ?? '' })
+    expect([reply.statusCode, (await buffer(reply)).length]).toEqual([304, 0])
+  })
+
+  it('can be left in the middle, and read again', async () => {
+    const left = await get()
+    await once(left, 'data')
+    left.destroy()
+    expect(LARGE.equals(await buffer(await get()))).toBe(true)
+  })
+})

@@ -1,0 +1,60 @@
+import { beforeAll, describe, expect, it } from 'vitest'
+import { exchange, newBucket, newStorage, type TestStorage } from './storage.ts'
+import { calling, codeOf } from './storage-http.ts'
+
+let storage: TestStorage
+let service: ReturnType<typeof calling>
+let bucket: string
+let authorization: string
+beforeAll(async () => {
+  storage = await newStorage()
+  authorization = `Bearer ${storage.keys.service}`
+  service = calling(storage, storage.keys.service)
+  bucket = await newBucket(storage)
+})
+
+const inHeader = (json: string) => ({ 'x-metadata': Buffer.from(json).toString('base64') })
+
+/** As it is on the wire, since a client would read the numbers as its own. */
+async function textOf(name: string): Promise<string> {
+  const { body } = await exchange(`${storage.url}/object/info/${bucket}/${name}`, { headers: { authorization } })
+  return body
+}
+
+const NUMBERS = '{"a":[9007199254740993,-12345678901234567890,0.10000000000000000001],"b":{"c":1.0,"d":7,"e":1.5}}'
+
+describe('numbers in the metadata of a user', () => {
+  it('come back as they were written', async () => {
+    expect(codeOf(await service(`POST /object/${bucket}/a`, { body: 'x', headers: inHeader(NUMBERS) }))).toBe(200)
+    expect(await textOf('a')).toContain(`"metadata":${NUMBERS},`)
+  })
+
+  it('are copied as they are, or as the copy says', async () => {
+    const copy = async (destinationKey: string, fields = {}, headers = {}) => {
+      const { status, body } = await exchange(`${storage.url}/object/copy`, {
+        method: 'POST',
+        headers: { authorization, 'content-type': 'application/json', ...headers },
+        body: JSON.stringify({ bucketId: bucket, sourceKey: 'source', destinationKey, ...fields }),
+      })
+      expect(status).toBe(200)
+      return body
+    }
+    await service(`POST /object/${bucket}/source`, { body: 'x', headers: inHeader(NUMBERS) })
+    expect(await copy('b')).toContain(`"user_metadata":${NUMBERS}`)
+    expect(await textOf('b')).toContain(`"metadata":${NUMBERS},`)
+    const other = '{"n":36893488147419103233}'
+    expect(await copy('c', { copyMetadata: false }, inHeader(other))).toContain(`"user_metadata":${other}`)
+    expect(await textOf('c')).toContain(`"metadata":${other},`)
+  })
+
+  it('come back as Postgres writes them, beyond what a double reaches', async () => {
+    await service(`POST /object/${bucket}/far`, { body: 'x', headers: inHeader('{"n":1e400}') })
+    expect(await textOf('far')).toContain(`"metadata":{"n":1${'0'.repeat(400)}},`)
+  })
+
+  it('are refused where Postgres holds none so large', async () => {
+    const reply = await service(`POST /object/${bucket}/too-far`, { body: 'x', headers: inHeader('{"n":1e200000}') })
+    expect(codeOf(reply)).toBe('InvalidParameter')
+    expect(codeOf(await service(`GET /object/info/${bucket}/too-far`))).toBe('NoSuchKey')
+  })
+})

@@ -1,0 +1,157 @@
+import { randomBytes } from 'node:crypto'
+import { once } from 'node:events'
+import { type AddressInfo, connect, createServer, type Socket } from 'node:net'
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { exchange, refusal } from './storage.ts'
+import { type Call, calling } from './storage-http.ts'
+import { type Installation, type SweptStorage, startInstallation } from './storage-installation.ts'
+
+const MIB = 1024 ** 2
+/** More than is kept in memory once it was read. */
+const OLD = randomBytes(200_000)
+
+/** What the bucket is reached through; while it is closed, connections are refused. */
+async function startDoor(endpoint: string) {
+  const { hostname, port, pathname } = new URL(endpoint)
+  const sockets = new Set<Socket>()
+  const server = createServer((socket) => {
+    if (!server.listening) return socket.destroy()
+    const onward = connect(Number(port), hostname)
+    for (const end of [socket, onward]) {
+      sockets.add(end)
+      end.on('error', () => {})
+      end.on('close', () => {
+        sockets.delete(end)
+        socket.destroy()
+        onward.destroy()
+      })
+    }
+    socket.pipe(onward).pipe(socket)
+  })
+  const open = async (at = 0) => {
+    server.listen(at, '127.0.0.1')
+    await once(server, 'listening')
+    return (server.address() as AddressInfo).port
+  }
+  const own = await open()
+  return {
+    endpoint: `http://127.0.0.1:${own}${pathname}`,
+    open: () => open(own),
+    async close() {
+      const closed = once(server, 'close')
+      server.close()
+      for (const socket of sockets) socket.destroy()
+      await closed
+    },
+  }
+}
+
+let door: Awaited<ReturnType<typeof startDoor>>
+let installation: Installation
+let storage: SweptStorage
+let service: ReturnType<typeof calling>
+/** Paths and tokens of before the outage. */
+let signed: { download: string; upload: string }
+
+beforeAll(async () => {
+  installation = await startInstallation(async (endpoint) => {
+    door = await startDoor(endpoint)
+    return door.endpoint
+  })
+  storage = await installation.newStorage()
+  service = calling(storage, storage.keys.service)
+  for (const name of ['old', 'moving', 'removed']) await done(`POST /object/${storage.bucket}/${name}`, { body: OLD })
+  const { signedURL } = await done(`POST /object/sign/${storage.bucket}/old`, { body: { expiresIn: 600 } })
+  const { url } = await done(`POST /object/upload/sign/${storage.bucket}/signed`)
+  signed = { download: signedURL, upload: url }
+}, 120_000)
+afterAll(async () => {
+  await installation.stop()
+  await door.close()
+})
+
+async function done(request: string, call?: Call) {
+  const reply = await service(request, call)
+  expect(reply).toMatchObject({ status: 200 })
+  return reply.body
+}
+
+const AWAY = {
+  status: 503,
+  body: refusal(503, 'BytesUnavailable', 'BytesUnavailable', 'The bytes of objects cannot be reached'),
+}
+
+const rows = () =>
+  installation.sql<{ name: string; version: string }>(
+    `p_${storage.ref}`,
+    'select name, version from storage.objects order by name',
+  )
+
+const chunked = async (name: string, body: (string | Uint8Array)[], headers = {}) => {
+  const { status, body: text } = await exchange(`${storage.url}/object/${storage.bucket}/${name}`, {
+    method: 'POST',
+    headers: { authorization: `Bearer ${storage.keys.service}`, ...headers },
+    body,
+  })
+  return { status, body: JSON.parse(text) }
+}
+
+const FORM = { 'content-type': 'multipart/form-data; boundary=x' }
+const form = ['--x\r\ncontent-disposition: form-data; name=""; filename="a"\r\n\r\nabc', '\r\n--x--\r\n']
+
+const needing: Record<string, (bucket: string) => Promise<unknown>> = {
+  'an upload of a few bytes': (b) => service(`POST /object/${b}/new`, { body: 'new' }),
+  'an upload of no bytes': (b) => service(`POST /object/${b}/new`, { body: '' }),
+  'an upload of many bytes': (b) => service(`POST /object/${b}/new`, { body: randomBytes(3 * MIB) }),
+  'an upload in chunks': () => chunked('new', ['a', 'b']),
+  'an upload in chunks of many bytes': () => chunked('new', [randomBytes(5 * MIB), 'a']),
+  'an upload in a form': () => chunked('new', form, FORM),
+  'an upload over what stands there': (b) => service(`PUT /object/${b}/old`, { body: 'new' }),
+  'an upload of many bytes over what stands there': (b) =>
+    service(`PUT /object/${b}/old`, { body: randomBytes(3 * MIB) }),
+  'a signed upload': () => service(`PUT ${signed.upload}`, { body: 'new' }),
+  'a download': (b) => service(`GET /object/${b}/old`),
+  'an authenticated download': (b) => service(`GET /object/authenticated/${b}/old`),
+  'a part of a download': (b) => service(`GET /object/${b}/old`, { headers: { range: 'bytes=1-9' } }),
+  'a signed download': () => service(`GET ${signed.download}`),
+  'a copy': (b) => service('POST /object/copy', { body: { bucketId: b, sourceKey: 'old', destinationKey: 'new' } }),
+}
+
+const needingNone: Record<string, (bucket: string) => [string, Call?]> = {
+  info: (b) => [`GET /object/info/${b}/old`],
+  'a list': (b) => [`POST /object/list/${b}`, { body: { prefix: '' } }],
+  'the signing of a download': (b) => [`POST /object/sign/${b}/old`, { body: { expiresIn: 60 } }],
+  'the signing of an upload': (b) => [`POST /object/upload/sign/${b}/new`],
+  'a move': (b) => ['POST /object/move', { body: { bucketId: b, sourceKey: 'moving', destinationKey: 'moved' } }],
+  'a removal': (b) => [`DELETE /object/${b}/removed`],
+}
+
+describe('while the bucket refuses connections', () => {
+  it.each(Object.keys(needing))('%s is told so, and does nothing', async (name) => {
+    const before = await rows()
+    await door.close()
+    try {
+      expect(await needing[name]?.(storage.bucket)).toMatchObject(AWAY)
+    } finally {
+      await door.open()
+    }
+    expect(await rows()).toEqual(before)
+    expect((await installation.bytes.versions(storage.ref)).sort()).toEqual(before.map(({ version }) => version).sort())
+  })
+
+  it('what needs the rows alone goes on, and afterwards everything', async () => {
+    await door.close()
+    try {
+      for (const request of Object.values(needingNone)) await done(...request(storage.bucket))
+    } finally {
+      await door.open()
+    }
+    expect((await rows()).map(({ name }) => name)).toEqual(['moved', 'old'])
+    const get = async (path: string) =>
+      (await fetch(storage.url + path, { headers: { authorization: `Bearer ${storage.keys.service}` } })).arrayBuffer()
+    for (const path of [`/object/${storage.bucket}/old`, `/object/${storage.bucket}/moved`, signed.download]) {
+      expect(OLD.equals(Buffer.from(await get(path))), path).toBe(true)
+    }
+    expect(await done(`PUT ${signed.upload}`, { body: 'new' })).toEqual({ Key: `${storage.bucket}/signed` })
+  })
+})
