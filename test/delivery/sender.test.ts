@@ -18,7 +18,7 @@ interface Stage {
   execute?: Outbox['db']['execute']
 }
 
-/** A sender of its own with a clock that is moved by hand, and what it asked its alarm for. */
+/** A sender of its own with a clock that is moved by hand, and what it asked its alarm for. No attempt times out. */
 function newSender({ endpointId, post, resolve = () => RESOLVED, execute }: Stage) {
   const time = { now: START }
   const alarms: number[] = []
@@ -28,7 +28,7 @@ function newSender({ endpointId, post, resolve = () => RESOLVED, execute }: Stag
       posts += 1
       return post ? post() : new Response()
     },
-    timeout: () => ({ signal: new AbortController().signal, clear: () => {} }),
+    timeout: (ms) => ({ signal: ms < SECOND_MS ? AbortSignal.timeout(0) : new AbortController().signal, clear() {} }),
     rules: { ownHosts: [], allowLoopback: false, resolver: { resolve: async () => resolve() } },
   }
   const ctx = {
