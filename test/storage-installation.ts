@@ -6,36 +6,70 @@ import { eq } from 'drizzle-orm'
 import { fetch as fetchWithSockets, type Request as SocketRequest } from 'miniflare'
 import pg from 'pg'
 import { createTestHarness } from 'wrangler'
+import { freePort } from '../dev/ports.ts'
 import { openControlDatabase, seedOwner } from '../dev/seed.ts'
 import { startServices } from '../dev/services.ts'
+import { buildWorker, startWorker } from '../dev/worker.ts'
 import { openBlobs } from '../src/blobs/client.ts'
 import { createCtx } from '../src/ctx.ts'
 import { memberRoles, organizations } from '../src/db/schema/index.ts'
-import type { Bindings, LogFields } from '../src/env.ts'
+import type { LogFields, Bindings as WorkerBindings } from '../src/env.ts'
 import { blobKey, blobPrefix } from '../src/storage/blob-key.ts'
 import { as } from './api.ts'
 import { clientOf, newBucket, newStorage } from './storage.ts'
 
-/**
- * One of its own: a sweep takes whichever projects there are, and no other test's may be among them. `doorTo` can put something in
- * front of the bucket.
- */
-export async function startInstallation(doorTo = async (endpoint: string) => endpoint) {
-  const folder = mkdtempSync(join(tmpdir(), 'pilothouse-storage-'))
-  const services = await startServices({ folder, baseUrl: 'https://api.example.com', durable: false })
-  const { secrets, controlUrl, adminUrl } = services
-  const S3_ENDPOINT = await doorTo(services.vars.S3_ENDPOINT ?? '')
-  const vars: Record<string, string> = { ...services.vars, S3_ENDPOINT, TEST_CLOCK: 'on' }
+type Bindings = Record<'vars' | 'secrets', Record<string, string>>
+
+interface Options {
+  /** Puts something in front of the bucket. */
+  doorTo?(endpoint: string): Promise<string>
+  serve?(bindings: Bindings, folder: string): Promise<Server>
+}
+
+interface Server {
+  origin: string
+  /** Runs what a minute of the clock would. */
+  tick(): Promise<unknown>
+  stop(): Promise<void>
+}
+
+async function serveInHarness({ vars, secrets }: Bindings): Promise<Server> {
   openWebSockets()
   const harness = createTestHarness({ workers: [{ configPath: './wrangler.toml', vars, secrets }] })
   const { origin } = (await harness.listen()).url
+  const tick = () => harness.getWorker().scheduled({ cron: '* * * * *' })
+  return { origin, tick, stop: () => harness.close() }
+}
+
+/**
+ * As `npm start` does. A connection that breaks in the middle of a body is a matter of the runtime alone there; the harness
+ * sends through a server of its own, which leaves the request after it without an answer.
+ */
+export async function serveLikeStart({ vars, secrets }: Bindings, folder: string): Promise<Server> {
+  const bundle = join(folder, 'bundle')
+  await buildWorker({ folder: bundle })
+  const port = await freePort(0, 'api')
+  const bindings = { ...vars, ...secrets }
+  const { stop } = await startWorker({ bundle, port, bindings, folder: join(folder, 'worker') })
+  return { origin: `http://127.0.0.1:${port}`, tick: () => Promise.reject(new Error('its own clock ticks')), stop }
+}
+
+/** One of its own: a sweep takes whichever projects there are, and no other test's may be among them. */
+export async function startInstallation({ doorTo, serve = serveInHarness }: Options = {}) {
+  const folder = mkdtempSync(join(tmpdir(), 'pilothouse-storage-'))
+  const services = await startServices({ folder, baseUrl: 'https://api.example.com', durable: false })
+  const { secrets, controlUrl, adminUrl } = services
+  const bucketUrl = services.vars.S3_ENDPOINT ?? ''
+  const S3_ENDPOINT = doorTo ? await doorTo(bucketUrl) : bucketUrl
+  const vars: Record<string, string> = { ...services.vars, S3_ENDPOINT, TEST_CLOCK: 'on' }
+  const { origin, tick, stop } = await serve({ vars, secrets }, folder)
   const { db: control, close } = openControlDatabase(controlUrl)
 
   /** What the code under test works with in Node, and what it logs. */
   function ctxAt(at = new Date(), settings: Record<string, string> = {}) {
     const logged: LogFields[] = []
     const note = (event: string, fields?: LogFields) => logged.push({ event, ...fields })
-    const bindings = { ...vars, ...secrets, ...settings } as unknown as Bindings
+    const bindings = { ...vars, ...secrets, ...settings } as unknown as WorkerBindings
     const ctx = createCtx({ bindings, waitUntil: () => {}, clock: String(at.getTime()) })
     return { ...ctx, log: { info: note, error: note }, logged }
   }
@@ -73,7 +107,7 @@ export async function startInstallation(doorTo = async (endpoint: string) => end
       const here = { ...storage, url: new URL(`/p/${storage.ref}/storage/v1`, origin).href }
       return { ...here, objects: clientOf(here, here.keys.service), bucket: await newBucket(here) }
     },
-    tick: () => harness.getWorker().scheduled({ cron: '* * * * *' }),
+    tick,
     /** As the superuser. */
     connect,
     async sql<Row extends pg.QueryResultRow>(database: string, query: string, values: unknown[] = []): Promise<Row[]> {
@@ -86,7 +120,7 @@ export async function startInstallation(doorTo = async (endpoint: string) => end
     },
     bytes: bytesIn(openBlobs(ctxAt().config), vars.S3_BUCKET ?? ''),
     async stop() {
-      await harness.close()
+      await stop()
       await close()
       await services.stop()
       rmSync(folder, { recursive: true, force: true })

@@ -4,7 +4,7 @@ import { type AddressInfo, connect, createServer, type Socket } from 'node:net'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { exchange, refusal } from './storage.ts'
 import { type Call, calling } from './storage-http.ts'
-import { type Installation, type SweptStorage, startInstallation } from './storage-installation.ts'
+import { type Installation, type SweptStorage, serveLikeStart, startInstallation } from './storage-installation.ts'
 
 const MIB = 1024 ** 2
 /** More than is kept in memory once it was read. */
@@ -54,9 +54,12 @@ let service: ReturnType<typeof calling>
 let signed: { download: string; upload: string }
 
 beforeAll(async () => {
-  installation = await startInstallation(async (endpoint) => {
-    door = await startDoor(endpoint)
-    return door.endpoint
+  installation = await startInstallation({
+    serve: serveLikeStart,
+    async doorTo(endpoint) {
+      door = await startDoor(endpoint)
+      return door.endpoint
+    },
   })
   storage = await installation.newStorage()
   service = calling(storage, storage.keys.service)
