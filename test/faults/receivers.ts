@@ -32,7 +32,7 @@ export interface Post {
   behaviour: Behaviour
 }
 
-interface EndpointState {
+export interface EndpointState {
   at: number
   enabled: boolean
   deleted: boolean

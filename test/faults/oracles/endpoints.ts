@@ -1,4 +1,4 @@
-import type { Post } from '../receivers.ts'
+import type { EndpointState, Post } from '../receivers.ts'
 import { type Evidence, statusOf } from './evidence.ts'
 
 /** A claim's answer may take as long as a statement may, and is then good for one more second. */
@@ -7,12 +7,17 @@ const RECORDED_MS = 5_000
 const UNANSWERED_MAX = 32
 const OPEN_MS = 25_000
 
+/** Both of those that meet in one millisecond: which of two statements in it was first, the clock does not tell. */
+const statesDuring = (states: readonly EndpointState[] = [], from: number, until: number) =>
+  states.filter(({ at }, i) => at <= until && (states[i + 1]?.at ?? until) >= from)
+
 /** O7. */
 export function nothingAfterTheEnd({ broken, endpoints, ledger }: Evidence): void {
   for (const { endpoint, label, claimedAt, startedAt, deliveryId } of ledger) {
     if (!deliveryId) broken('O7', `${endpoint} got ${label}, which its sender had not claimed`)
-    const state = endpoints.get(endpoint)?.states.findLast(({ at }) => at <= claimedAt)
-    if (!state?.enabled) broken('O7', `${endpoint} got ${label}, claimed when it was disabled or deleted`)
+    const states = statesDuring(endpoints.get(endpoint)?.states, claimedAt, claimedAt)
+    if (!states.some(({ enabled }) => enabled))
+      broken('O7', `${endpoint} got ${label}, claimed when it was disabled or deleted`)
     if (startedAt - claimedAt > LATE_MS) {
       broken('O7', `${endpoint} got ${label} ${startedAt - claimedAt} ms after its claim`)
     }
@@ -50,12 +55,8 @@ export function goneIsDisabled({ broken, endpoints, ledger }: Evidence): void {
 /** O9. */
 export function signedWithTheSecretOfTheTime({ broken, endpoints, ledger }: Evidence): void {
   for (const { endpoint, label, at, claimedAt, signedBy, timestampSeconds } of ledger) {
-    const known = endpoints.get(endpoint)
-    const valid = new Set(
-      known?.states
-        .filter((state, i) => state.at <= at && (known.states[i + 1]?.at ?? at) >= claimedAt)
-        .map(({ secret }) => secret),
-    )
+    const states = statesDuring(endpoints.get(endpoint)?.states, claimedAt, at)
+    const valid = new Set(states.map(({ secret }) => secret))
     if (!signedBy.some((secret) => valid.has(secret))) broken('O9', `${label} to ${endpoint} is signed by ${signedBy}`)
     if (Math.abs(timestampSeconds * 1000 - at) > 300_000) broken('O9', `${label} to ${endpoint} tells a wrong time`)
   }
