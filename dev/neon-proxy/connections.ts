@@ -1,5 +1,6 @@
 import pg from 'pg'
 import { isSameAddress, type PostgresAddress } from '../neon-proxy.ts'
+import type { Plan } from './text-query.ts'
 
 export interface ConnectionsOptions {
   postgres: PostgresAddress
@@ -13,17 +14,19 @@ export type Pooling = 'trusted' | 'reset'
 
 export interface Lease {
   client: pg.ClientBase
-  /** The name to prepare a statement under, so that Postgres plans it once for each connection. */
-  statementName(query: string): string | undefined
-  /** Prepares every statement anew from here on: a table has changed under the plans. */
-  forgetPlans(): void
+  /** By their text, so that Postgres plans each once for a connection; absent where a connection serves one request. */
+  plans?: Map<string, Plan>
+  /** Takes a session's state back, where it is run after a transaction. */
+  reset: readonly string[]
   /** Postgres's word on the session after the last statement: `I` is outside of any transaction. */
   transactionStatus(): string | null
   /** Cuts the connection; Postgres then stops what it was doing for it. */
   abort(): void
-  /** Ends the lease; a connection that may carry session state is `clean: false` and dies with it. */
-  release(outcome: { clean: boolean }): void
+  release(leaving: Leaving): void
 }
+
+/** How a request leaves its session: a `failed` one perhaps in a transaction, a `broken` one as nobody knows, so it dies. */
+export type Leaving = 'reset' | 'used' | 'failed' | 'broken'
 
 export interface Connections {
   acquire(connectionString: string): Promise<Lease>
@@ -39,17 +42,22 @@ class RefusedConnection extends Error {
 }
 
 /** What DISCARD ALL does, but for the plans, which nobody can change. */
-const RESET = `RESET SESSION AUTHORIZATION; RESET ALL; CLOSE ALL; UNLISTEN *; SELECT pg_catalog.pg_advisory_unlock_all();
-  DISCARD SEQUENCES; DISCARD TEMP`
+const RESET = [
+  'RESET SESSION AUTHORIZATION',
+  'RESET ALL',
+  'CLOSE ALL',
+  'UNLISTEN *',
+  'SELECT pg_catalog.pg_advisory_unlock_all()',
+  'DISCARD SEQUENCES',
+  'DISCARD TEMP',
+]
 
 const IDLE_MS = 30_000
 const POOLS_MAX = 200
-const STATEMENTS_MAX = 500
 
 interface Pool {
   connections: pg.Pool
-  names: Map<string, string>
-  generation: number
+  reset: readonly string[]
 }
 
 /**
@@ -59,6 +67,7 @@ interface Pool {
 export function openConnections(options: ConnectionsOptions): Connections {
   const { postgres, poolingOf, connectionsMax, connectTimeoutMs } = options
   const pools = new Map<string, Pool>()
+  const plans = new WeakMap<pg.ClientBase, Map<string, Plan>>()
   const single = openGate(connectionsMax, connectTimeoutMs)
 
   function parse(connectionString: string) {
@@ -82,19 +91,21 @@ export function openConnections(options: ConnectionsOptions): Connections {
     }
   }
 
-  function pool(connectionString: string, config: ReturnType<typeof parse>): Pool {
+  function knownPool(connectionString: string): Pool | undefined {
     const known = pools.get(connectionString)
-    if (known) {
-      // The oldest comes first: that is the one used longest ago.
-      pools.delete(connectionString)
-      pools.set(connectionString, known)
-      return known
-    }
+    if (!known) return undefined
+    // The oldest comes first: that is the one used longest ago.
+    pools.delete(connectionString)
+    pools.set(connectionString, known)
+    return known
+  }
+
+  function newPool(connectionString: string, config: ReturnType<typeof parse>, pooling: Pooling): Pool {
     if (pools.size >= POOLS_MAX) evictOldestIdle()
     if (pools.size >= POOLS_MAX) throw new RefusedConnection('53300', 'too many different connection strings')
     const connections = new pg.Pool({ ...config, max: connectionsMax, idleTimeoutMillis: IDLE_MS })
     connections.on('error', ignore)
-    const created = { connections, names: new Map<string, string>(), generation: 0 }
+    const created = { connections, reset: pooling === 'reset' ? RESET : [] }
     pools.set(connectionString, created)
     return created
   }
@@ -109,31 +120,41 @@ export function openConnections(options: ConnectionsOptions): Connections {
   }
 
   async function acquire(connectionString: string): Promise<Lease> {
+    const known = knownPool(connectionString)
+    if (known) return acquirePooled(known)
     const config = parse(connectionString)
     const pooling = poolingOf(config.user)
-    if (!pooling) return acquireSingle(config)
-    const shared = pool(connectionString, config)
-    const client = await shared.connections.connect()
+    return pooling ? acquirePooled(newPool(connectionString, config, pooling)) : acquireSingle(config)
+  }
+
+  async function acquirePooled({ connections, reset }: Pool): Promise<Lease> {
+    const client = await connections.connect()
     client.on('error', ignore)
+    const giveBack = (destroy: boolean) => {
+      client.off('error', ignore)
+      client.release(destroy)
+    }
     return {
       ...sessionOf(client),
-      statementName: (query) => nameIn(shared, query),
-      forgetPlans() {
-        shared.names.clear()
-        shared.generation += 1
-      },
-      release({ clean }) {
-        const reset = clean && pooling === 'reset' ? client.query(RESET) : Promise.resolve()
-        const giveBack = (destroy: boolean) => {
-          client.off('error', ignore)
-          client.release(destroy)
-        }
-        reset.then(
-          () => giveBack(!clean),
+      plans: plansOf(client),
+      reset,
+      release(leaving) {
+        const cleaning = [...(leaving === 'failed' ? ['ROLLBACK'] : []), ...(leaving === 'reset' ? [] : reset)]
+        if (leaving === 'broken' || cleaning.length === 0) return giveBack(leaving === 'broken')
+        client.query(cleaning.join('; ')).then(
+          () => giveBack(false),
           () => giveBack(true),
         )
       },
     }
+  }
+
+  function plansOf(client: pg.ClientBase): Map<string, Plan> {
+    const known = plans.get(client)
+    if (known) return known
+    const created = new Map<string, Plan>()
+    plans.set(client, created)
+    return created
   }
 
   async function acquireSingle(config: ReturnType<typeof parse>): Promise<Lease> {
@@ -148,8 +169,7 @@ export function openConnections(options: ConnectionsOptions): Connections {
     }
     return {
       ...sessionOf(client),
-      statementName: () => undefined,
-      forgetPlans() {},
+      reset: [],
       release: () => void client.end().finally(single.leave),
     }
   }
@@ -158,14 +178,6 @@ export function openConnections(options: ConnectionsOptions): Connections {
     await Promise.all([...pools.values()].map(({ connections }) => connections.end()))
   }
   return { acquire, close }
-}
-
-function nameIn({ names, generation }: Pool, query: string): string | undefined {
-  const known = names.get(query)
-  if (known || names.size >= STATEMENTS_MAX) return known
-  const name = `s${generation}_${names.size}`
-  names.set(query, name)
-  return name
 }
 
 function sessionOf(client: pg.ClientBase): Pick<Lease, 'client' | 'transactionStatus' | 'abort'> {

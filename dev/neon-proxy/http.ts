@@ -1,7 +1,7 @@
 import type { IncomingHttpHeaders, IncomingMessage, ServerResponse } from 'node:http'
 import { errorMessage } from '../start-error.ts'
-import type { Connections, Lease } from './connections.ts'
-import { runTextQuery, type Statement, type TextResult } from './text-query.ts'
+import type { Connections, Lease, Leaving } from './connections.ts'
+import { runTextQueries, type Statement, type TextResult, type Work } from './text-query.ts'
 import { toValues } from './values.ts'
 
 export interface SqlOptions {
@@ -22,58 +22,44 @@ class BadRequest extends Error {
 export function answerSql({ connections, bodyBytesMax, resultBytesMax }: SqlOptions) {
   return async function sql(req: IncomingMessage, res: ServerResponse): Promise<void> {
     let lease: Lease | undefined
-    let clean = false
+    let leaving: Leaving = 'broken'
     try {
       const connectionString = header(req.headers, 'neon-connection-string')
       if (!connectionString) throw new BadRequest(400, 'the header Neon-Connection-String is missing')
       const { statements, isBatch } = parseBody(await readBody(req, bodyBytesMax))
       const begin = isBatch ? beginStatement(req.headers) : undefined
       lease = await connections.acquire(connectionString)
-      const results = await runOnFreshPlans({ lease, statements, begin, resultBytesMax, res })
+      const { results, isReset } = await runOnFreshPlans(lease, { statements, begin, bytesMax: resultBytesMax }, res)
       const replies = results.map((result) => toReply(result, req.headers))
-      clean = lease.transactionStatus() === 'I' && results.every(leavesNoState)
+      const leavesNone = lease.transactionStatus() === 'I' && results.every(leavesNoState)
+      if (leavesNone) leaving = isReset ? 'reset' : 'used'
       send(res, 200, isBatch ? { results: replies } : replies[0])
     } catch (error) {
-      clean = isStatementError(error)
+      leaving = isStatementError(error) ? 'failed' : 'broken'
       send(res, error instanceof BadRequest ? error.status : 400, toErrorReply(error))
     } finally {
-      lease?.release({ clean: clean && !res.destroyed })
+      lease?.release(res.destroyed ? 'broken' : leaving)
     }
   }
 }
 
-interface Work {
-  lease: Lease
-  statements: Statement[]
-  begin: string | undefined
-  resultBytesMax: number
-  res: ServerResponse
-}
-
 /** Postgres refuses a prepared statement whose columns have changed since; nothing has happened then, so we ask again. */
-async function runOnFreshPlans(work: Work): Promise<TextResult[]> {
+async function runOnFreshPlans(lease: Lease, work: Work, res: ServerResponse) {
   try {
-    return await run(work)
+    return await run(lease, work, res)
   } catch (error) {
     if (!isObject(error) || error.routine !== 'RevalidateCachedQuery') throw error
-    work.lease.forgetPlans()
-    return run(work)
+    lease.plans?.clear()
+    if (work.begin) await lease.client.query('ROLLBACK')
+    return run(lease, work, res)
   }
 }
 
-async function run({ lease, statements, begin, resultBytesMax, res }: Work): Promise<TextResult[]> {
+async function run(lease: Lease, work: Work, res: ServerResponse) {
   if (res.destroyed) throw new BadRequest(400, 'the client went away')
   res.once('close', lease.abort)
-  const query = (statement: Statement) => runTextQuery(lease, statement, resultBytesMax)
   try {
-    if (!begin) return await Promise.all(statements.map(query))
-    const transaction = [{ query: begin, params: [] }, ...statements, { query: 'COMMIT', params: [] }]
-    const outcomes = await Promise.allSettled(transaction.map(query))
-    const results = outcomes.map((outcome) => {
-      if (outcome.status === 'rejected') throw outcome.reason
-      return outcome.value
-    })
-    return results.slice(1, -1)
+    return await runTextQueries(lease, work)
   } finally {
     res.off('close', lease.abort)
   }
@@ -100,17 +86,20 @@ function header(headers: IncomingHttpHeaders, name: string): string | undefined 
   return Array.isArray(value) ? value[0] : value
 }
 
-async function readBody(req: IncomingMessage, bytesMax: number): Promise<string> {
-  const tooLarge = new BadRequest(413, `the body is larger than ${bytesMax} bytes`)
-  if (Number(req.headers['content-length'] ?? 0) > bytesMax) throw tooLarge
-  const chunks: Buffer[] = []
-  let bytes = 0
-  for await (const chunk of req as AsyncIterable<Buffer>) {
-    bytes += chunk.length
-    if (bytes > bytesMax) throw tooLarge
-    chunks.push(chunk)
-  }
-  return Buffer.concat(chunks).toString('utf8')
+function readBody(req: IncomingMessage, bytesMax: number): Promise<string> {
+  return new Promise((resolve, reject) => {
+    const refuse = () => reject(new BadRequest(413, `the body is larger than ${bytesMax} bytes`))
+    if (Number(req.headers['content-length'] ?? 0) > bytesMax) return refuse()
+    const chunks: Buffer[] = []
+    let bytes = 0
+    req.on('data', (chunk: Buffer) => {
+      bytes += chunk.length
+      if (bytes > bytesMax) refuse()
+      else chunks.push(chunk)
+    })
+    req.on('end', () => resolve(Buffer.concat(chunks).toString('utf8')))
+    req.on('error', reject)
+  })
 }
 
 function parseBody(text: string): { statements: Statement[]; isBatch: boolean } {

@@ -34,7 +34,33 @@ export async function verifyCredential(project: Signer, token: string, now: Date
 }
 
 /** What a token says that was signed with the project's secret; throws InvalidCredential. */
-export async function verifyClaims({ jwtSecret }: Signer, token: string, now: Date): Promise<Claims> {
+export async function verifyClaims(project: Signer, token: string, now: Date): Promise<Claims> {
+  const claims = await signedClaims(project, token)
+  const { exp, nbf } = claims
+  const seconds = secondsOf(now)
+  requireTime('exp', exp, (at) => at > seconds)
+  requireTime('nbf', nbf, (at) => at <= seconds)
+  return claims
+}
+
+const GENUINE_MAX = 1_000
+/** A longer one is checked each time, so that they take a few megabytes at most. */
+const GENUINE_LENGTH_MAX = 4_096
+/** By secret and token; whether their time has come is asked each time. */
+const genuine = new Map<string, Claims>()
+
+async function signedClaims({ jwtSecret }: Signer, token: string): Promise<Claims> {
+  const key = `${jwtSecret} ${token}`
+  const known = genuine.get(key)
+  if (known) return known
+  const claims = await readClaims(jwtSecret, token)
+  if (token.length > GENUINE_LENGTH_MAX) return claims
+  if (genuine.size >= GENUINE_MAX) genuine.clear()
+  genuine.set(key, claims)
+  return claims
+}
+
+async function readClaims(jwtSecret: string, token: string): Promise<Claims> {
   const [, head, payload, signature] = /^([\w-]+)\.([\w-]+)\.([\w-]*)$/.exec(token) ?? []
   if (head === undefined || payload === undefined || signature === undefined) {
     throw new InvalidCredential('Invalid Compact JWS')
@@ -43,19 +69,15 @@ export async function verifyClaims({ jwtSecret }: Signer, token: string, now: Da
   if (!header) throw new InvalidCredential('JWS Protected Header is invalid')
   if (header.alg !== 'HS256') throw new InvalidCredential('"alg" (Algorithm) Header Parameter value not allowed')
   if ('crit' in header) throw new InvalidCredential('"crit" (Critical) Header Parameter value not allowed')
-  const genuine = await crypto.subtle.verify(
+  const isGenuine = await crypto.subtle.verify(
     'HMAC',
     await keyOf(jwtSecret),
     decode(signature) ?? new Uint8Array(),
     utf8(`${head}.${payload}`),
   )
-  if (!genuine) throw new InvalidCredential('signature verification failed')
+  if (!isGenuine) throw new InvalidCredential('signature verification failed')
   const claims = decodeObject(payload)
   if (!claims) throw new InvalidCredential('JWT Claims Set must be a top-level JSON object')
-  const { exp, nbf } = claims
-  const seconds = secondsOf(now)
-  requireTime('exp', exp, (at) => at > seconds)
-  requireTime('nbf', nbf, (at) => at <= seconds)
   return claims
 }
 

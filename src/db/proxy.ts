@@ -17,7 +17,8 @@ neonConfig.fetchEndpoint = (host, port, options) => {
 }
 
 const egresses = new Map<string, Fetcher>()
-neonConfig.fetchFunction = (url: string, init: RequestInit) => (egresses.get(url) ?? globalThis).fetch(url, init)
+const send = (url: string, init: RequestInit) => (egresses.get(url) ?? globalThis).fetch(url, init)
+neonConfig.fetchFunction = send
 
 /** From now on the driver's HTTP requests for this Postgres take this way. */
 export function route({ url, proxy, egress }: DatabaseAddress): void {
@@ -26,4 +27,21 @@ export function route({ url, proxy, egress }: DatabaseAddress): void {
   const base = proxy.replace(/\/$/, '')
   proxies.set(`${hostname}:${port || '5432'}`, base)
   if (egress) egresses.set(`${base}/sql`, egress)
+}
+
+/** Sends one body of the driver's HTTP protocol. */
+export type SqlOverHttp = (body: string) => Promise<Response>
+
+/** What the driver does for each request anew, done once: at thousands a second that is much of a request's cost. */
+export function sqlOverHttp(address: DatabaseAddress): SqlOverHttp {
+  route(address)
+  const { hostname, port } = new URL(address.url)
+  const { fetchEndpoint } = neonConfig
+  const endpoint = typeof fetchEndpoint === 'string' ? fetchEndpoint : fetchEndpoint(hostname, port || '5432')
+  const headers = {
+    'neon-connection-string': address.url,
+    'neon-raw-text-output': 'true',
+    'neon-array-mode': 'true',
+  }
+  return (body) => send(endpoint, { method: 'POST', headers, body })
 }

@@ -1,42 +1,71 @@
-import { type NeonQueryFunction, neon } from '@neondatabase/serverless'
+import { types } from '@neondatabase/serverless'
 import { countQuery } from '../db/client.ts'
-import { route } from '../db/proxy.ts'
-import { type BatchRequest, EngineUnavailable, type Row } from './engine.ts'
+import { type SqlOverHttp, sqlOverHttp } from '../db/proxy.ts'
+import { type BatchRequest, EngineUnavailable, type Row, type Statement } from './engine.ts'
 import { isDatabaseError, statementFailure } from './failure.ts'
 import { projectNames } from './names.ts'
 import type { Cluster } from './session.ts'
-
-type Send = NeonQueryFunction<false, false>
+import { parameterText } from './values.ts'
 
 const KEPT_MAX = 1_000
-const senders = new Map<string, Send>()
+const ways = new Map<string, SqlOverHttp>()
 
 /** Runs the statements as the project's storage role: one transaction, one HTTP round trip. Returns the rows of each. */
 export async function runBatch(cluster: Cluster, { ref, runnerPassword, statements }: BatchRequest): Promise<Row[][]> {
-  const send = senderOf(cluster, ref, runnerPassword)
+  const ask = wayTo(cluster, ref, runnerPassword)
   countQuery()
-  const queries = statements.map(({ text, params }) => send.query(text, [...params]))
   try {
-    const [only] = queries
-    return only && queries.length === 1 ? [await only] : await send.transaction(queries)
+    const response = await ask(JSON.stringify({ queries: statements.map(queryOf) }))
+    if (!response.ok) throw await errorIn(response)
+    const { results } = await response.json<{ results: Result[] }>()
+    return results.map(rowsOf)
   } catch (error) {
     throw batchFailure(error)
   }
 }
 
-function senderOf(cluster: Cluster, ref: string, password: string): Send {
+function wayTo(cluster: Cluster, ref: string, password: string): SqlOverHttp {
+  const key = `${ref} ${password} ${cluster.adminUrl}`
+  const known = ways.get(key)
+  if (known) return known
   const { storage, database } = projectNames(ref)
   const url = new URL(cluster.adminUrl)
   url.username = storage
   url.password = password
   url.pathname = `/${database}`
-  const known = senders.get(url.href)
-  if (known) return known
-  if (senders.size >= KEPT_MAX) senders.clear()
-  route({ url: url.href, proxy: cluster.proxy, egress: cluster.egress })
-  const send = neon(url.href)
-  senders.set(url.href, send)
-  return send
+  const way = sqlOverHttp({ url: url.href, proxy: cluster.proxy, egress: cluster.egress })
+  if (ways.size >= KEPT_MAX) ways.clear()
+  ways.set(key, way)
+  return way
+}
+
+const queryOf = ({ text, params }: Statement) => ({ query: text, params: params.map(parameterText) })
+
+interface Result {
+  fields: readonly { name: string; dataTypeID: number }[]
+  rows: readonly (readonly (string | null)[])[]
+}
+
+function rowsOf({ fields, rows }: Result): Row[] {
+  const columns = fields.map(({ name, dataTypeID }) => ({ name, parse: types.getTypeParser(dataTypeID) }))
+  return rows.map((texts) => {
+    const row: Row = {}
+    columns.forEach(({ name, parse }, n) => {
+      const text = texts[n] ?? null
+      row[name] = text === null ? null : parse(text)
+    })
+    return row
+  })
+}
+
+/** A refused statement comes with what Postgres said of it. */
+async function errorIn(response: Response): Promise<Error> {
+  if (response.status !== 400) return new Error(`The database's proxy answered ${response.status}`)
+  const { message, ...said } = await response.json<Record<string, unknown>>()
+  return Object.assign(
+    new Error(String(message)),
+    Object.fromEntries(Object.entries(said).filter(([, value]) => value !== null)),
+  )
 }
 
 /** Of no session: unknown or closed role or database, no connection left. */

@@ -26,7 +26,10 @@ const begin: MiddlewareHandler<StorageEnv> = async (c, next) => {
   c.set('facts', facts)
   c.set('ctx', ctx)
   await countedFor.run(facts, next)
-  c.header('x-request-id', requestId)
+  const { headers } = c.res
+  headers.set('x-request-id', requestId)
+  headers.set('access-control-allow-origin', '*')
+  headers.set('access-control-expose-headers', '*')
   ctx.log.info('request', {
     method: c.req.method,
     path: c.req.path,
@@ -55,6 +58,9 @@ async function countMiss(c: StorageContext, error: unknown): Promise<never> {
   throw allowed ? error : new StorageError('SlowDown', 'Too many requests: try again later')
 }
 
+/** Of the headers that other requests need too, `begin` takes care: this would make each response twice. */
+const preflight = cors({ origin: '*', maxAge: 3600 })
+
 /** The storage API of every project, below whichever address reaches it. */
 export function createStorageApp(): Hono<StorageEnv> {
   const app = new Hono<StorageEnv>({
@@ -63,7 +69,7 @@ export function createStorageApp(): Hono<StorageEnv> {
   })
   app.onError((thrown, c) => failed(thrown, c))
   app.use(begin)
-  app.use(cors({ origin: '*', exposeHeaders: ['*'], maxAge: 3600 }))
+  app.use((c, next) => (c.req.method === 'OPTIONS' ? preflight(c, next) : next()))
   app.get('/status', (c) => c.body(null, 200))
   app.get('/version', (c) => c.text('pilothouse'))
   app.use(open)

@@ -10,8 +10,9 @@ export const optional = <T extends z.ZodType>(schema: T, fallback: z.output<T>) 
 
 /** The JSON body by its schema; what is wrong is told as this API's clients know it. */
 export async function readJson<T extends z.ZodType>(c: Context, schema: T): Promise<z.output<T>> {
-  if (Number(c.req.header('content-length') ?? 0) > BODY_BYTES_MAX) throw new StorageError('EntityTooLarge')
-  return parsed('body', schema, jsonIn(await textOf(c.req.raw)))
+  const length = c.req.header('content-length')
+  if (Number(length ?? 0) > BODY_BYTES_MAX) throw new StorageError('EntityTooLarge')
+  return parsed('body', schema, jsonIn(await (length === undefined ? textOf(c.req.raw) : c.req.raw.text())))
 }
 
 export const readQuery = <T extends z.ZodType>(c: Context, schema: T): z.output<T> =>

@@ -6,11 +6,18 @@ import type { Place } from './statements.ts'
 
 const BASE = '/storage/v1'
 
+/** Each request is asked several times. */
+const addresses = new WeakMap<Request, ProjectAddress>()
+
 /** As the URL standard reads a path, so that `..` has no meaning left; undefined for requests that are not for the storage server. */
-export function storageAddressOf({ url }: Request, { PROJECT_DOMAIN }: Bindings): ProjectAddress | undefined {
-  const address = projectAddressOf(new URL(url), PROJECT_DOMAIN)
+export function storageAddressOf(request: Request, { PROJECT_DOMAIN }: Bindings): ProjectAddress | undefined {
+  const known = addresses.get(request)
+  if (known) return known
+  const address = projectAddressOf(new URL(request.url), PROJECT_DOMAIN)
   if (!address?.path.startsWith(`${BASE}/`)) return undefined
-  return { ...address, path: address.path.slice(BASE.length) }
+  const found = { ...address, path: address.path.slice(BASE.length) }
+  addresses.set(request, found)
+  return found
 }
 
 /** The bucket and the key of a path whose first `heads` parts name the operation: `/object/info/{bucket}/{key…}` has two. */
