@@ -12,3 +12,10 @@ export async function targetDatabaseUrl(env: NodeJS.ProcessEnv): Promise<string>
   })
   return controlUrlOf(`postgresql://127.0.0.1:${ports.postgres}/`, CONTROL_PASSWORD)
 }
+
+/** What opens the secrets in that database. */
+export async function targetEncryptionKey(env: NodeJS.ProcessEnv): Promise<string> {
+  if (env.ENCRYPTION_KEY) return env.ENCRYPTION_KEY
+  if (env.DATABASE_URL) throw new StartError('Set ENCRYPTION_KEY beside DATABASE_URL, to what the Worker there has.')
+  return (await readSecrets(readSettings(env).folder, { isNew: false })).ENCRYPTION_KEY
+}

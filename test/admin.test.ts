@@ -1,13 +1,15 @@
 import { execFile } from 'node:child_process'
+import { randomBytes, randomUUID } from 'node:crypto'
 import { promisify } from 'node:util'
 import { desc, eq } from 'drizzle-orm'
 import { describe, expect, inject, it } from 'vitest'
+import { signClaims } from '../src/auth/project-token.ts'
 import { auditLog, organizations, users, webhookEvents } from '../src/db/schema/index.ts'
 import { addMember, control, newOrganization, newUser, type TestOrganization } from './api.ts'
 import { newProject } from './projects.ts'
 
 const run = promisify(execFile)
-const env = { ...process.env, DATABASE_URL: inject('controlUrl') }
+const env = { ...process.env, DATABASE_URL: inject('controlUrl'), ENCRYPTION_KEY: inject('encryptionKey') }
 
 const admin = async (...args: string[]) => (await run('node', ['dev/admin.ts', ...args], { env })).stdout.trim()
 
@@ -131,11 +133,45 @@ describe('member set and member remove', () => {
   })
 })
 
+describe('project jwt-secret', () => {
+  it('prints what a backend signs the tokens of its own users with, and leaves a trace', async () => {
+    const organization = await newOrganization()
+    const ref = await newProject(organization)
+    const secret = await admin('project', 'jwt-secret', ref)
+    const user = { role: 'authenticated', sub: randomUUID() }
+    const read = async (jwtSecret: string) => {
+      const token = await signClaims({ jwtSecret }, user, 60, new Date())
+      const reply = await fetch(`${inject('baseUrl')}/p/${ref}/storage/v1/bucket`, {
+        headers: { authorization: `Bearer ${token}` },
+      })
+      return { status: reply.status, body: await reply.json() }
+    }
+    expect(await read(secret)).toEqual({ status: 200, body: [] })
+    expect(await read('another')).toMatchObject({ status: 400, body: { message: 'signature verification failed' } })
+    const entries = await control.select().from(auditLog).where(eq(auditLog.projectRef, ref))
+    const entry = entries.find(({ action }) => action === 'project.jwt_secret.show')
+    expect(entry).toMatchObject({ organizationId: organization.id, actorUserId: null })
+    expect(JSON.stringify(entries)).not.toContain(secret)
+  })
+
+  it('needs the key of the installation, and says so', async () => {
+    const ref = await newProject(await newOrganization())
+    const show = (key: string) =>
+      run('node', ['dev/admin.ts', 'project', 'jwt-secret', ref], { env: { ...env, ENCRYPTION_KEY: key } })
+    await expect(show('')).rejects.toMatchObject({ stderr: expect.stringContaining('Set ENCRYPTION_KEY') })
+    const other = `k1:${randomBytes(32).toString('base64')}`
+    await expect(show(other)).rejects.toMatchObject({ stderr: expect.stringMatching(/^ENCRYPTION_KEY is not the one/) })
+    const entries = await control.select().from(auditLog).where(eq(auditLog.projectRef, ref))
+    expect(entries.map(({ action }) => action)).not.toContain('project.jwt_secret.show')
+  })
+})
+
 describe('a command that cannot be run', () => {
   it.each([
     [['what'], 'npm run admin'],
     [['webhooks', 'status', '--organisation', 'x'], "Unknown option '--organisation'"],
     [['webhooks', 'status', '--organization', 'nowhere'], 'no organization has the slug "nowhere"'],
+    [['project', 'jwt-secret', 'nowhere'], 'no project has the ref "nowhere"'],
     [['member', 'remove', 'nowhere', 'x'], 'no organization has the slug "nowhere"'],
   ])('%j says why and fails', async (args, text) => {
     await expect(admin(...args)).rejects.toMatchObject({ code: 1, stderr: expect.stringContaining(text) })

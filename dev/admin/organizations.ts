@@ -2,8 +2,10 @@ import { and, eq, isNull } from 'drizzle-orm'
 import { PLANS } from '../../src/auth/roles.ts'
 import { memberRoles, organizations, projects } from '../../src/db/schema/index.ts'
 import { randomLetters } from '../../src/http/values.ts'
+import { openJwtSecret } from '../../src/secrets/project.ts'
 import type { ControlDb } from '../seed.ts'
 import { StartError } from '../start-error.ts'
+import { targetEncryptionKey } from '../target.ts'
 import { change } from './change.ts'
 import type { Command } from './command.ts'
 import { findOrganization, findUser, lockOrganization } from './find.ts'
@@ -43,6 +45,27 @@ export const organizationCommands: Record<string, Command> = {
       )
     },
   },
+  'project jwt-secret': {
+    args: ['ref'],
+    run: (db, [ref = '']) => showJwtSecret(db, ref),
+  },
+}
+
+/** For a backend that signs tokens for its own users: whoever has it may be anybody in the project, so it leaves a trace. */
+async function showJwtSecret(db: ControlDb, ref: string): Promise<string> {
+  const encryptionKey = await targetEncryptionKey(process.env)
+  return change(db, async ({ tx, trace }) => {
+    const where = and(eq(projects.ref, ref), isNull(projects.removedAt))
+    const [project] = await tx.select().from(projects).where(where)
+    if (!project) throw new StartError(`no project has the ref "${ref}"`)
+    const { organizationId, sealedJwtSecret } = project
+    if (!sealedJwtSecret) throw new StartError(`${ref} gets its secret when its API keys are read for the first time`)
+    const secret = await openJwtSecret(encryptionKey, ref, sealedJwtSecret).catch(() => {
+      throw new StartError('ENCRYPTION_KEY is not the one that the Worker of this database has.')
+    })
+    await trace({ action: 'project.jwt_secret.show', organizationId, projectRef: ref })
+    return secret
+  })
 }
 
 async function setPlan(db: ControlDb, slug: string, name: string): Promise<string> {

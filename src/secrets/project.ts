@@ -13,6 +13,10 @@ export const sealSecret = ({ config }: SystemCtx, ref: string, secret: Secret, t
 const open = ({ config }: SystemCtx, ref: string, secret: Secret, sealed: string): Promise<string> =>
   unseal(config.ENCRYPTION_KEY, sealed, place(ref, secret))
 
+/** For who has the key at hand and no Worker. */
+export const openJwtSecret = (encryptionKey: string, ref: string, sealed: string): Promise<string> =>
+  unseal(encryptionKey, sealed, place(ref, 'jwt_secret'))
+
 interface Row {
   ref: string
   sealedPassword: string
