@@ -4,10 +4,16 @@ import { openControlDatabase } from './seed.ts'
 import { errorCode, StartError } from './start-error.ts'
 import { targetDatabaseUrl } from './target.ts'
 
-const WHERE = 'is `npm start` running? If it was given POSTGRES_PORT or PILOTHOUSE_DATA, give them here too.'
+/** Another password is that of another installation. */
+const UNREACHED: Record<string, string> = {
+  ECONNREFUSED: 'Cannot reach the database: is `npm start` running?',
+  '28P01': 'The database refuses the password: is it that of another installation?',
+}
+const HINT = 'If `npm start` was given POSTGRES_PORT or PILOTHOUSE_DATA, give them here too.'
 
-const isRefused = (error: unknown): boolean =>
-  error instanceof Error && (errorCode(error) === 'ECONNREFUSED' || isRefused(error.cause))
+/** Drizzle wraps what the driver said. */
+const unreached = (error: unknown): string | undefined =>
+  error instanceof Error ? (UNREACHED[errorCode(error) ?? ''] ?? unreached(error.cause)) : undefined
 
 /** `npm run admin -- <noun> <verb> <arguments> --options`: what has no endpoint, straight on the control database. */
 async function main(): Promise<void> {
@@ -18,7 +24,8 @@ async function main(): Promise<void> {
     console.log(text)
     process.exitCode = exitCode
   } catch (error) {
-    throw isRefused(error) ? new StartError(`Cannot reach the database: ${WHERE}`) : error
+    const reason = unreached(error)
+    throw reason ? new StartError(`${reason} ${HINT}`) : error
   } finally {
     await close()
   }

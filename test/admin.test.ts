@@ -176,4 +176,18 @@ describe('a command that cannot be run', () => {
   ])('%j says why and fails', async (args, text) => {
     await expect(admin(...args)).rejects.toMatchObject({ code: 1, stderr: expect.stringContaining(text) })
   })
+
+  it.each([
+    ['password', 'of-another', 'The database refuses the password'],
+    ['port', '1', 'Cannot reach the database'],
+  ] as const)(
+    'says in one line that with another %s the settings of the start are missing',
+    async (part, value, text) => {
+      const url = new URL(env.DATABASE_URL)
+      url[part] = value
+      const told = run('node', ['dev/admin.ts', 'webhooks', 'status'], { env: { ...env, DATABASE_URL: url.href } })
+      const line = new RegExp(`^${text}.*POSTGRES_PORT or PILOTHOUSE_DATA, give them here too\\.\n$`)
+      await expect(told).rejects.toMatchObject({ code: 1, stderr: expect.stringMatching(line) })
+    },
+  )
 })
