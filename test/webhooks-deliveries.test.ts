@@ -331,6 +331,8 @@ describe.each(KINDS)('F45: POST /v2/%s/…/webhooks/endpoints/{id}/test', (kind)
       [{ data: { type: 'event' } }, 'body.data.attributes'],
       [{ data: { type: 'test', attributes: { type: 'v1.project.paused' } } }, 'body.data.type'],
       [{ data: null }, 'body.data'],
+      [{ type: 'v1.project.removed' }, 'body'],
+      [{ attributes: { type: 'v1.project.removed' } }, 'body'],
     ]
     for (const [body, field] of bodies) {
       const reply = await sendTest(place, id, body)

@@ -135,8 +135,9 @@ export const DeliveryListQuery = z
     message: 'cannot go with page[after]',
   })
 
+/** Strict, as what is misplaced would else ask for an event that nobody asked for. */
 export const TestEvent = z
-  .object({
+  .strictObject({
     data: z
       .object({ type: z.literal('event'), attributes: z.object({ type: z.enum(EVENT_TYPE_SPELLINGS) }) })
       .optional(),
