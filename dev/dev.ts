@@ -4,6 +4,7 @@ import { writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { setTimeout as delay } from 'node:timers/promises'
 import { tickEveryMinute } from './cron.ts'
+import { readFlags } from './flags.ts'
 import { describeFailure, openLifetime } from './lifetime.ts'
 import { stepLine } from './report.ts'
 import { startServices } from './services.ts'
@@ -13,6 +14,7 @@ import { readSettings, warningsOf } from './settings.ts'
 const lifetime = openLifetime()
 
 async function dev(): Promise<void> {
+  readFlags('npm run dev', [])
   const settings = readSettings(process.env)
   const { folder, ports, baseUrl, vars } = settings
   for (const warning of warningsOf(settings)) console.log(warning)

@@ -1,9 +1,11 @@
+import { readFlags } from './flags.ts'
 import { describeFailure, openLifetime } from './lifetime.ts'
 import { startNeonProxy } from './neon-proxy.ts'
 import { StartError } from './start-error.ts'
 
 /** The Neon-compatible proxy by itself, for a Postgres of yours: put TLS in front of it before it leaves the machine. */
 async function main(): Promise<void> {
+  readFlags('npm run proxy', [])
   const { POSTGRES_ADDRESS = '', PROXY_HOST, PROXY_PORT = '54330', POOLED_ROLES = '' } = process.env
   const [, host, port] = /^(.+):(\d{1,5})$/.exec(POSTGRES_ADDRESS) ?? []
   if (!host || !port)

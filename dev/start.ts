@@ -1,5 +1,6 @@
 import { readFile, rm, writeFile } from 'node:fs/promises'
 import { join, relative } from 'node:path'
+import { readFlags } from './flags.ts'
 import { describeFailure, openLifetime } from './lifetime.ts'
 import { freePort, type PORT_SETTINGS } from './ports.ts'
 import { holder } from './postgres/data-folder.ts'
@@ -31,11 +32,12 @@ function fail(error: unknown) {
 }
 
 async function start() {
+  const flags = readFlags('npm start', ['--reset'])
   const settings = readSettings(process.env)
   const { folder, ports, baseUrl, vars } = settings
   const startedAt = performance.now()
   await checkUnused(folder)
-  if (process.argv.includes('--reset')) await deleteData(folder)
+  if (flags.has('--reset')) await deleteData(folder)
   for (const service of Object.keys(ports) as (keyof typeof PORT_SETTINGS)[]) await freePort(ports[service], service)
 
   console.log(['Starting Pilothouse', ...warningsOf(settings)].join('\n'))
