@@ -439,12 +439,9 @@ describe('a paused project', () => {
 
     await owner.post(`/v1/projects/${ref}/pause`)
     await untilStatus(owner, ref, 'INACTIVE')
-    const closed = (message: string) => ({
-      status: 503,
-      body: refusal(503, 'ProjectUnavailable', 'ProjectUnavailable', message),
-    })
-    expect(await readAt(0)).toMatchObject(closed('The database of the project cannot be reached'))
-    const answer = closed('The project takes no requests: its status is INACTIVE')
+    const message = 'The project takes no requests: its status is INACTIVE'
+    const answer = { status: 503, body: refusal(503, 'ProjectUnavailable', 'ProjectUnavailable', message) }
+    expect(await readAt(0)).toMatchObject(answer)
     expect(await readAt(20_000)).toMatchObject(answer)
     expect(await readAt(120_000)).toMatchObject(answer)
     expect(await verifierOf(ref)).toMatchObject({ rolcanlogin: false })

@@ -35,6 +35,12 @@ export async function openProject(ctx: SystemCtx, ref: string): Promise<OpenedPr
   const now = ctx.now().getTime()
   const cached = kept.get(ref)
   if (cached && now < cached.until && now >= cached.until - KEPT_MS) return cached.project
+  return openProjectAnew(ctx, ref)
+}
+
+/** For who has met what speaks against the one that is kept. */
+export async function openProjectAnew(ctx: SystemCtx, ref: string): Promise<OpenedProject | undefined> {
+  const now = ctx.now().getTime()
   kept.delete(ref)
   const project = await findProject(ctx, ref)
   if (!project) return undefined

@@ -1,5 +1,7 @@
+import { openProjectAnew } from '../auth/project.ts'
 import type { Credential } from '../auth/project-token.ts'
 import { EngineUnavailable, type Row, SqlError, type Statement } from '../engine/engine.ts'
+import { TOO_MANY_CONNECTIONS } from '../engine/gate.ts'
 import { describeError } from '../http/log.ts'
 import { StorageError } from './error.ts'
 import { inTime } from './patience.ts'
@@ -66,7 +68,7 @@ const ANSWER_MS_MAX = 40_000
 
 async function run(storage: Storage, statements: readonly Statement[]): Promise<Row[][]> {
   const { ctx, project } = storage
-  const { ref, runnerPassword, status } = project
+  const { ref, runnerPassword } = project
   const send = async () => {
     const rows = await inTime(ANSWER_MS_MAX, ctx.engine.runBatch({ ref, runnerPassword, statements }))
     if (!rows) throw new StorageError('DatabaseTimeout')
@@ -76,12 +78,19 @@ async function run(storage: Storage, statements: readonly Statement[]): Promise<
   try {
     return await send()
   } catch (error) {
-    if (error instanceof EngineUnavailable && !status.startsWith('ACTIVE_')) {
-      throw new StorageError('ProjectUnavailable', `The project takes no requests: its status is ${status}`)
-    }
+    if (error instanceof EngineUnavailable && error.code !== TOO_MANY_CONNECTIONS) await requireActive(storage)
     if (!isFromBefore(error) || !(await wasUpgraded(storage, sentAt))) throw error
     return send()
   }
+}
+
+/** Throws what is better to know than that the database cannot be reached: it may have been paused or removed just now. */
+async function requireActive({ ctx, project }: Storage): Promise<void> {
+  const isActive = project.status.startsWith('ACTIVE_')
+  const now = isActive ? await openProjectAnew(ctx, project.ref).catch(() => project) : project
+  if (!now) throw new StorageError('NoSuchProject')
+  if (now.status.startsWith('ACTIVE_')) return
+  throw new StorageError('ProjectUnavailable', `The project takes no requests: its status is ${now.status}`)
 }
 
 /** No such role or password, schema, table, or function: the project was made before it had a storage server. */
