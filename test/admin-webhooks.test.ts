@@ -6,6 +6,7 @@ import { describe, expect, inject, it, vi } from 'vitest'
 import { readCommand } from '../dev/admin/commands.ts'
 import { auditLog, type DeliveryStatus, webhookDeliveries, webhookEvents } from '../src/db/schema/index.ts'
 import { control, newOrganization, type TestOrganization, tick } from './api.ts'
+import { createProject } from './projects.ts'
 import { newReceiver, withStatus } from './receiver.ts'
 
 const run = (...args: string[]) => readCommand(args)(control)
@@ -85,7 +86,7 @@ describe('webhooks status', () => {
     await retriedNow(await newMessage(organization, id, { status: 'success', attemptMs: 9_000 }))
     expect(await run('webhooks', 'status', '--organization', organization.slug)).toEqual({
       text: [
-        `${id}  127.0.0.1:9`,
+        `${id}  ${organization.slug}  127.0.0.1:9/hook`,
         '  pending    0 due, 1 later',
         '  last hour  success 4, timeout 1; first attempt after p50 20 ms, p99 900 ms',
         '',
@@ -113,6 +114,18 @@ describe('webhooks status', () => {
     const id = await newEndpoint(organization)
     await newMessage(organization, id, { status: 'success' })
     expect((await status()).text).not.toContain(id)
+  })
+
+  it('says whose each endpoint is and where it leads, without what may be secret', async () => {
+    const organization = await newOrganization()
+    const { owner, slug } = organization
+    const ref = await createProject(organization)
+    const attributes = { url: `${NOWHERE}?token=secret#part`, event_types: [{ type: '*' }], signing_secret: SECRET }
+    const reply = await owner.post(`/v2/projects/${ref}/webhooks/endpoints`, { data: { type: 'endpoint', attributes } })
+    const id = reply.body.data.id as string
+    await newMessage(organization, id, { status: 'pending', dueInSeconds: 300 })
+    const { text } = await run('webhooks', 'status', '--organization', slug)
+    expect(text.split('\n')[0]).toBe(`${id}  ${slug}/${ref}  127.0.0.1:9/hook`)
   })
 
   it('fails when a delivery has been due for more than a minute', async () => {

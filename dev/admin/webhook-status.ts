@@ -1,6 +1,6 @@
 import { sql } from 'drizzle-orm'
 import { newTimedId } from '../../src/db/id.ts'
-import { webhookDeliveries, webhookEndpoints } from '../../src/db/schema/index.ts'
+import { organizations, webhookDeliveries, webhookEndpoints } from '../../src/db/schema/index.ts'
 import type { ControlDb } from '../seed.ts'
 import { DAY_MS, type Report } from './command.ts'
 
@@ -19,6 +19,8 @@ interface Figures {
 }
 interface EndpointFigures extends Figures {
   id: string
+  organization: string
+  projectRef: string | null
   url: string
   enabled: boolean
   failingSince: string | null
@@ -53,10 +55,14 @@ const lateText = ({ overdueSeconds, attemptSecondsAgo }: Totals) =>
       : `The last attempt was made ${Math.max(0, attemptSecondsAgo)} s ago: where more follow, a receiver is slow or gives no answer.`
   }`
 
-function endpointLines({ id, url, enabled, failingSince, ...figures }: EndpointFigures): string[] {
+function endpointLines({ id, organization, projectRef, url, ...rest }: EndpointFigures): string[] {
+  const { enabled, failingSince, ...figures } = rest
   const failing = failingSince === null ? '' : `  failing since ${failingSince}`
+  const owner = projectRef === null ? organization : `${organization}/${projectRef}`
+  // What comes behind the path is often a credential.
+  const { host, pathname } = new URL(url)
   return [
-    `${id}  ${new URL(url).host}${enabled ? '' : '  disabled'}${failing}`,
+    `${id}  ${owner}  ${host}${pathname}${enabled ? '' : '  disabled'}${failing}`,
     ...figureLines(figures).map((line) => `  ${line}`),
     '',
   ]
@@ -78,7 +84,7 @@ function statusQuery(organizationId?: string) {
   const ofOrganization = organizationId === undefined ? sql`true` : sql`organization_id = ${organizationId}`
   return sql`
     with endpoint as materialized (
-      select id, url, enabled, failing_since from ${webhookEndpoints} where ${ofOrganization}
+      select id, organization_id, project_ref, url, enabled, failing_since from ${webhookEndpoints} where ${ofOrganization}
     ), pending as (
       select endpoint_id, count(*) filter (where next_at <= now()) as due, count(*) filter (where next_at > now()) as later,
         floor(extract(epoch from now() - min(next_at) filter (where next_at <= now()))) as overdue
@@ -100,10 +106,11 @@ function statusQuery(organizationId?: string) {
         select endpoint_id, outcome, count(*) as attempts from attempt group by grouping sets ((endpoint_id, outcome), (outcome))
       ) counted group by endpoint_id
     ), shown as (
-      select e.id, e.url, e.enabled, e.failing_since as "failingSince", coalesce(p.due, 0) as due, coalesce(p.later, 0) as later,
+      select e.id, g.slug as organization, e.project_ref as "projectRef", e.url, e.enabled, e.failing_since as "failingSince", coalesce(p.due, 0) as due, coalesce(p.later, 0) as later,
         p.overdue as "overdueSeconds", coalesce(o.outcomes, '{}') as outcomes, t.p50 as "firstP50Ms", t.p99 as "firstP99Ms",
         t.ago as "attemptSecondsAgo", count(*) over () as shown
-      from endpoint e left join pending p on p.endpoint_id = e.id left join outcome o on o.endpoint_id = e.id
+      from endpoint e join ${organizations} g on g.id = e.organization_id
+        left join pending p on p.endpoint_id = e.id left join outcome o on o.endpoint_id = e.id
         left join timing t on t.endpoint_id = e.id
       where p.endpoint_id is not null or o.failing or e.failing_since is not null
       order by p.overdue desc nulls last, e.id limit ${SHOWN_MAX}
