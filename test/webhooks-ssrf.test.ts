@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto'
 import { describe, expect, it, vi } from 'vitest'
-import { setName } from './api.ts'
+import { setName, workerLogs } from './api.ts'
 import type { Zone } from './delivery/doh.ts'
 import { newReceiver } from './receiver.ts'
 import {
@@ -140,6 +140,9 @@ describe.each(KINDS)('F36, F38: an endpoint of /v2/%s', (kind) => {
     for (const reply of await Promise.all([postEndpoint(place, { url }), patchEndpoint(place, id, { url })])) {
       expect(reply).toMatchObject({ status: 503, body: { error: { code: 'service_unavailable.name_resolution' } } })
       expect(reply.headers.get('retry-after')).toMatch(/^\d+$/)
+      expect(JSON.stringify(reply.body)).not.toContain('WEBHOOK_DNS_URL')
+      const line = (await workerLogs()).find((text) => text.includes(String(reply.headers.get('x-request-id'))))
+      expect(line).toContain('WEBHOOK_DNS_URL: ')
     }
     expect(await endpointRow(id)).not.toMatchObject({ url })
   })

@@ -23,6 +23,7 @@ export const URL_LENGTH_MAX = 2_048
 const NAME_LENGTH_MAX = 253
 const LABEL = /^[a-z0-9_-]{1,63}$/
 const LOOPBACK_HOSTS = ['127.0.0.1', '[::1]', 'localhost']
+const LOOPBACK_HINT = '; in development WEBHOOK_LOOPBACK=on allows this one'
 
 const SPECIAL_DOMAINS = [
   '.alt',
@@ -50,7 +51,8 @@ export function urlProblem(url: string, rules: UrlRules): string | undefined {
   if (parsed.username || parsed.password) return 'must not carry credentials'
   const host = hostOf(parsed)
   if (isAllowedLoopback(host, rules)) return undefined
-  return hostProblem(host, rules.ownHosts) ?? portProblem(parsed.port)
+  const problem = hostProblem(host, rules.ownHosts) ?? portProblem(parsed.port)
+  return problem && LOOPBACK_HOSTS.includes(host) ? problem + LOOPBACK_HINT : problem
 }
 
 /** Whether a delivery may be sent to `url` now: every address that its name has must be public. */

@@ -158,7 +158,7 @@ async function requireDestination(ctx: Ctx, url: string): Promise<void> {
   const verdict = await checkDestination(url, rulesOf(ctx))
   if (verdict.kind === 'allowed') return
   if (verdict.kind === 'unavailable')
-    throw new ApiError('service_unavailable.name_resolution', { cause: verdict.reason })
+    throw new ApiError('service_unavailable.name_resolution', { cause: `WEBHOOK_DNS_URL: ${verdict.reason}` })
   throw invalidUrl(verdict.reason)
 }
 
