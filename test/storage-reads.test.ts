@@ -1,6 +1,7 @@
 import { createHash, randomUUID } from 'node:crypto'
 import { beforeAll, describe, expect, it } from 'vitest'
-import type { Caller } from './api.ts'
+import { type Caller, workerLogs } from './api.ts'
+import { runSql } from './projects.ts'
 import {
   apiOf,
   exchange,
@@ -269,6 +270,21 @@ describe('what cannot be read', () => {
       expect(await caller.get(`object/${open}/dir/a.txt`)).toMatchObject({ status: 200, body: TEXT })
     }
     expect(await anon.get(`object/authenticated/${open}/dir/a.txt`)).toMatchObject({ status: 200, body: TEXT })
+  })
+})
+
+describe('a row that SQL made', () => {
+  it('is described with an etag of its own, and its missing bytes are reported by name', async () => {
+    const { owner } = storage.organization
+    const query = `insert into storage.objects (bucket_id, name) values ('${bucket}', 'by sql') returning id`
+    const [{ id }] = (await runSql(owner, storage.ref, query)).body
+    const info = await service.get(`object/info/${bucket}/by sql`)
+    expect([info.body.version, info.body.etag]).toEqual([null, `"${id}"`])
+    expect((await service.get(`object/${bucket}/by sql`)).body).toMatchObject({ code: 'NoSuchKey' })
+    const lines = (await workerLogs()).filter((line) => line.includes('storage_bytes_missing'))
+    expect(lines.map((line) => JSON.parse(line))).toContainEqual(
+      expect.objectContaining({ project: storage.ref, bucket, key: 'by sql', version: null }),
+    )
   })
 })
 

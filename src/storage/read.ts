@@ -61,7 +61,7 @@ export function describe(object: ObjectRow): Described {
     size: typeof size === 'number' && Number.isSafeInteger(size) && size >= 0 ? size : 0,
     mimetype: headerOr('application/octet-stream', mimetype),
     cacheControl: headerOr('no-cache', cacheControl),
-    etag: headerOr(`"${object.version}"`, eTag),
+    etag: headerOr(`"${object.version ?? object.id}"`, eTag),
     lastModified: timeOf(lastModified) ?? timeOf(object.updated_at) ?? new Date(0),
     xRobotsTag: headerOr('none', xRobotsTag),
   }
@@ -97,7 +97,8 @@ export async function serveObject(c: StorageContext, place: Place, reader: Reade
     const body = await bytesOf(c.var, object.version, { size: described.size, range })
     if (body) return new Response(body, { status: plan.kind === 'part' ? 206 : 200, headers: plan.headers })
     if (tries === TRIES) {
-      c.var.ctx.log.error('storage_bytes_missing', { project: c.var.project.ref, version: object.version })
+      const { bucket_id: bucket, name: key, version } = object
+      c.var.ctx.log.error('storage_bytes_missing', { project: c.var.project.ref, bucket, key, version })
       throw new StorageError('NoSuchKey', 'The resource was not found')
     }
   }
