@@ -8,6 +8,7 @@ import { apiOf, refusal } from './storage.ts'
 import { type Installation, type SweptStorage, startInstallation } from './storage-installation.ts'
 
 const DAY_MS = 24 * 60 * 60 * 1000
+const MINUTE_MS = 60_000
 const later = (ms: number) => new Date(Date.now() + ms)
 
 let installation: Installation
@@ -37,6 +38,10 @@ async function versionsInRows(ref: string): Promise<string[]> {
 
 const removedIn = async (ref: string) =>
   (await installation.sql(`p_${ref}`, 'select version from storage.removed_versions')).length
+
+/** As if it had been removed or replaced so long ago that no download of it can be under way. */
+const ageRemoved = (ref: string) =>
+  installation.sql(`p_${ref}`, `update storage.removed_versions set removed_at = removed_at - interval '15 minutes'`)
 
 const cursorOf = async (ref: string) => {
   const [row] = await installation.control
@@ -94,6 +99,7 @@ describe('a tick of the cron', () => {
     expect(before).toEqual(await versionsInRows(ref))
     await act(storage)
     expect(await removedIn(ref)).toBeGreaterThan(0)
+    await ageRemoved(ref)
     await onlyNext([ref])
     await installation.tick()
     const rows = (await versionsInRows(ref)).filter((version) => version !== 'none')
@@ -121,6 +127,7 @@ describe('a tick of the cron', () => {
       insert into storage.objects (bucket_id, name, version) values ('${bucket}', 'again', '${again}')`
     expect(await runSql(organization.owner, ref, query)).toMatchObject({ status: 201 })
     expect(await removedIn(ref)).toBe(2)
+    await ageRemoved(ref)
     await onlyNext([ref])
     await installation.tick()
     expect(await removedIn(ref)).toBe(0)
@@ -141,6 +148,24 @@ describe('a tick of the cron', () => {
       'select count(*)::int as count, min(expires_at) > now() as valid from storage.used_tokens',
     )
     expect(left).toEqual({ count: 2, valid: true })
+  })
+})
+
+describe('bytes that were replaced', () => {
+  it('stay for as long as a download of them may take, and go then', async () => {
+    const storage = await installation.newStorage()
+    const { ref, objects, bucket } = storage
+    await uploadAll(storage, ['a'])
+    const [old] = await versionsOf(ref)
+    expect(await objects.from(bucket).upload('a', 'new', { upsert: true })).toMatchObject({ error: null })
+    const live = await versionsInRows(ref)
+    const sweptAt = async (ms: number) => {
+      await sweepProject(ctxAt(later(ms)), ref, { after: null, graceMs: DAY_MS })
+      return versionsOf(ref)
+    }
+    expect(await sweptAt(0)).toEqual([old, ...live])
+    expect(await sweptAt(14 * MINUTE_MS)).toEqual([old, ...live])
+    expect(await sweptAt(15 * MINUTE_MS)).toEqual(live)
   })
 })
 
@@ -258,7 +283,7 @@ describe('a project with 2,500 objects', () => {
     const before = await versionsOf(ref)
     await putBytes(ref, removed.slice(-1))
     await installation.sql(`p_${ref}`, 'select storage.remember_removed($1)', [removed])
-    await sweepProject(ctxAt(), ref, { after: null, graceMs: DAY_MS })
+    await sweepProject(ctxAt(later(15 * MINUTE_MS)), ref, { after: null, graceMs: DAY_MS })
     expect(await removedIn(ref)).toBe(0)
     expect(await versionsOf(ref)).toEqual(before)
   })

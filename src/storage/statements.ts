@@ -298,12 +298,12 @@ export function emptyBucket(bucketId: string, countMax: number): Statement {
   }
 }
 
-/** *Server.* Rows `{ version, used }`: bytes that nothing pointed at any more when it was written down; `used` = something does now. */
-export function removedVersions(countMax: number): Statement {
+/** *Server.* Rows `{ version, used }`: bytes that nothing pointed at any more when it was written down, up to `until`; `used` = something does now. */
+export function removedVersions(until: Date, countMax: number): Statement {
   return {
     text: `SELECT r.version, EXISTS (SELECT FROM storage.objects AS o WHERE o.version = r.version) AS used
-      FROM storage.removed_versions AS r ORDER BY r.version LIMIT $1::bigint`,
-    params: [countMax],
+      FROM storage.removed_versions AS r WHERE r.removed_at <= $1::timestamptz ORDER BY r.version LIMIT $2::bigint`,
+    params: [until.toISOString(), countMax],
   }
 }
 

@@ -19,6 +19,9 @@ const REMOVED_PAGES_MAX = 20
 /** Longer than any upload takes from its first byte to its row. */
 const GRACE_MS = 24 * 60 * 60 * 1000
 
+/** So long may a download of many pieces go on that began before its object was replaced or removed. */
+const READING_MS = 15 * 60 * 1000
+
 /** Where a bucket hangs the other projects must still have theirs. */
 const SWEEP_MS_MAX = 60_000
 
@@ -95,11 +98,12 @@ export async function sweepProject(ctx: SystemCtx, ref: string, options: { after
   }
 }
 
-/** What transactions have written down as no longer pointed at. */
+/** What transactions have written down as no longer pointed at, once nobody reads it any more. */
 async function removeReplaced(storage: Storage): Promise<number> {
+  const until = new Date(storage.ctx.now().getTime() - READING_MS)
   let removed = 0
   for (let page = 0; page < REMOVED_PAGES_MAX; page++) {
-    const [rows = []] = await asServer(storage, [removedVersions(PAGE), forgetTokens()])
+    const [rows = []] = await asServer(storage, [removedVersions(until, PAGE), forgetTokens()])
     // The project's owner can write rows by hand: a version that is in use again keeps its bytes.
     const unused = rows.filter(({ used }) => used !== true)
     const left = await removeVersions(storage, unused.map(versionOf))

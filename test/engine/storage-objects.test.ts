@@ -208,7 +208,9 @@ describe('versions that nothing points at any more', () => {
     await storage.sql(`insert into storage.objects (bucket_id, name, version)
       select bucket_id, 'again', version from storage.objects where bucket_id = '${bucket}' and name = 'a'`)
     await storage.as(service, deleteObjects(bucket, ['a', 'b']))
-    const rows = await storage.asServer<{ version: string }>(statements.removedVersions(100_000))
+    const rows = await storage.asServer<{ version: string }>(
+      statements.removedVersions(new Date(Date.now() + 60_000), 100_000),
+    )
     expect(rows).toContainEqual({ version: versions[0], used: true })
     expect(rows).toContainEqual({ version: versions[1], used: false })
     const known = await storage.asServer(statements.knownVersions([...versions.map(String), crypto.randomUUID()]))
