@@ -4,6 +4,7 @@ import { once } from 'node:events'
 import { open, readFile } from 'node:fs/promises'
 import { setTimeout as delay } from 'node:timers/promises'
 import { freePort } from './ports.ts'
+import { ensureCertificate } from './postgres/certificate.ts'
 import { type DataFolder, dataFolder, initialise, readPostmaster } from './postgres/data-folder.ts'
 import { type Programs, programsFor } from './postgres/programs.ts'
 import { StartError } from './start-error.ts'
@@ -31,6 +32,7 @@ export async function startPostgres({ folder, port = 0, durable = true }: Postgr
   const data = await dataFolder(folder)
   const programs = await programsFor(data.owner)
   const password = await initialise({ data, programs, password: randomBytes(24).toString('hex'), durable })
+  await ensureCertificate(data)
   const chosen = await freePort(port, 'postgres')
   const server = await run({ data, programs, settings: settings(chosen, durable) })
   return { url: `postgresql://postgres:${password}@127.0.0.1:${chosen}/postgres`, port: chosen, ...server }
@@ -42,6 +44,7 @@ function settings(port: number, durable: boolean): Record<string, string | numbe
     listen_addresses: '127.0.0.1',
     unix_socket_directories: '',
     password_encryption: 'scram-sha-256',
+    ssl: 'on',
     // Projects cannot take the reserved ones: the control plane's pool and its transactions live there in a flood.
     max_connections: 400,
     superuser_reserved_connections: 20,

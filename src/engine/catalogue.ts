@@ -7,9 +7,13 @@ const HIDDEN = 'of_cluster'
 
 const DATABASE = `(SELECT oid FROM pg_catalog.pg_database_${HIDDEN} WHERE datname = current_database())`
 const OWN_ROLE_NAMES = `current_database(), current_database() || '_sql', current_database() || '_read', current_database() || '_storage'`
-const OWN_ROLES = `(SELECT oid FROM pg_catalog.pg_authid WHERE rolname IN (${OWN_ROLE_NAMES}))`
+/** Between these lie the names of its temporary logins, so that they are found by the index. */
+const TEMPORARY = ['cli', 'jit']
+  .map((kind) => `OR (rolname > current_database() || '_${kind}_' AND rolname < current_database() || '_${kind}_~')`)
+  .join(' ')
+const OWN_ROLES = `(SELECT oid FROM pg_catalog.pg_authid WHERE rolname IN (${OWN_ROLE_NAMES}) ${TEMPORARY})`
 const VISIBLE_ROLES = `(SELECT oid FROM pg_catalog.pg_authid WHERE oid < 16384 OR rolsuper
-  OR rolname IN (${OWN_ROLE_NAMES}, ${quoteLiterals([...API_ROLES, READER_GROUP, STORAGE_OWNER, STORAGE_GROUP])}))`
+  OR rolname IN (${OWN_ROLE_NAMES}, ${quoteLiterals([...API_ROLES, READER_GROUP, STORAGE_OWNER, STORAGE_GROUP])}) ${TEMPORARY})`
 
 /** Tables that anybody may read in stock Postgres, with the rows a project may see. */
 const TABLE_ROWS: Readonly<Record<string, string>> = {

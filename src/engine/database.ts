@@ -29,12 +29,15 @@ export async function ensureDatabase(admin: Session, names: ProjectNames): Promi
 
 export async function setConnectable(admin: Session, names: ProjectNames, connectable: boolean): Promise<void> {
   const { database } = names
-  if (!(await limits(admin, names))) {
+  const found = await limits(admin, names)
+  if (!found) {
     if (connectable) throw new EngineUnavailable('The database does not exist', { code: '3D000' })
     return
   }
+  // A limit of none would keep everybody out, whatever is allowed.
+  const limit = found.datconnlimit > 0 ? found.datconnlimit : -1
   await admin.rows(
-    `ALTER DATABASE ${database} WITH ALLOW_CONNECTIONS ${connectable} CONNECTION LIMIT -1 IS_TEMPLATE false`,
+    `ALTER DATABASE ${database} WITH ALLOW_CONNECTIONS ${connectable} CONNECTION LIMIT ${limit} IS_TEMPLATE false`,
   )
 }
 
@@ -65,7 +68,12 @@ export async function prepareAsOwner(cluster: Cluster, names: ProjectNames, runn
 export async function dropDatabase(admin: Session, names: ProjectNames): Promise<void> {
   const found = await limits(admin, names)
   if (!found) return
-  if (found.datconnlimit !== -2) await setConnectable(admin, names, false)
+  if (found.datconnlimit !== -2) {
+    await setConnectable(admin, names, false).catch(async (error) => {
+      // Somebody else is dropping it: it cannot be altered any more.
+      if (((await limits(admin, names))?.datconnlimit ?? -2) !== -2) throw error
+    })
+  }
   await admin.rows(`DROP DATABASE IF EXISTS ${names.database} WITH (FORCE)`)
 }
 

@@ -1,8 +1,21 @@
+import type { DatabaseBackups } from './backup.ts'
+import type { DiffRequest } from './diff/diff.ts'
+import type { TemporaryLogins } from './logins.ts'
+import type { DatabaseSettings } from './settings.ts'
+import type { SplitStatement } from './split.ts'
+
 export interface ProjectEngine {
   readonly name: string
   readonly capabilities: EngineCapabilities
   /** Safe to repeat after a crash at any point; sets both passwords and leaves the project running. */
   create(spec: ProjectSpec, fence?: Fence): Promise<void>
+  /**
+   * Makes a project out of another one's database, from one moment of it, while it goes on working. Safe to repeat after a
+   * crash at any point; a copy that is whole stays as it is.
+   */
+  copy(request: CopyRequest, fence?: Fence): Promise<void>
+  /** SQL that turns the schema of `from` into that of `to`; empty when they are equal. */
+  diff(request: DiffRequest): Promise<string>
   remove(ref: string, fence?: Fence): Promise<void>
   pause(ref: string, fence?: Fence): Promise<void>
   resume(ref: string, fence?: Fence): Promise<void>
@@ -11,12 +24,19 @@ export interface ProjectEngine {
   health(ref: string, timeoutMs: number): Promise<EngineHealth>
   version(): Promise<string>
   runSql(request: SqlRequest): Promise<SqlResult>
+  /** As the project's owner, in one transaction that the owner's own SQL cannot end. */
+  transaction<Value>(request: TransactionRequest, work: (tx: Transaction) => Promise<Value>): Promise<Value>
   /** As the role of the project's own services, which may take on `anon`, `authenticated` and `service_role`. */
   runBatch(request: BatchRequest): Promise<Row[][]>
   /** What the services need in a project that was made before they did. */
   upgrade(spec: Omit<ProjectSpec, 'password'>): Promise<void>
+  /** Of all projects that have a database, a role or a backup in the cluster, whoever made them. */
+  refs(): Promise<string[]>
   /** Ends API sessions that outlived every possible request; returns how many. */
   sweep(): Promise<number>
+  readonly settings: DatabaseSettings
+  readonly logins: TemporaryLogins
+  readonly backups: DatabaseBackups
   connection(ref: string): ProjectConnection
 }
 
@@ -39,6 +59,13 @@ export interface ProjectSpec {
   runnerPassword: string
 }
 
+export interface CopyRequest {
+  from: string
+  to: ProjectSpec
+  /** False for the schema alone, with the history of its migrations. */
+  data: boolean
+}
+
 export interface EngineHealth {
   healthy: boolean
   error?: string
@@ -58,6 +85,14 @@ export interface SqlRequest {
   parameters?: readonly unknown[]
   readOnly: boolean
   timeoutMs?: number
+}
+
+export type TransactionRequest = Pick<SqlRequest, 'ref' | 'runnerPassword' | 'timeoutMs'>
+
+export interface Transaction {
+  rows<Found extends object>(text: string, params?: readonly unknown[]): Promise<Found[]>
+  /** Runs the owner's statements; what they set for the session does not outlive them. */
+  run(statements: readonly SplitStatement[]): Promise<void>
 }
 
 export type Row = Record<string, unknown>
@@ -93,6 +128,8 @@ export interface SqlErrorFields {
   table?: string
   column?: string
   constraint?: string
+  /** The statement of several that was refused. */
+  statement?: string
 }
 
 /** The operation was given up before it did anything, as its fence refused. */
@@ -111,6 +148,7 @@ export class SqlError extends Error implements SqlErrorFields {
   readonly table?: string
   readonly column?: string
   readonly constraint?: string
+  readonly statement?: string
 
   constructor(fields: SqlErrorFields) {
     super(fields.message)
@@ -125,6 +163,7 @@ export class SqlError extends Error implements SqlErrorFields {
     this.table = fields.table
     this.column = fields.column
     this.constraint = fields.constraint
+    this.statement = fields.statement
   }
 }
 

@@ -13,6 +13,9 @@ export function projectNames(ref: string): ProjectNames {
   return { database: owner, owner, runner: `${owner}_sql`, reader: `${owner}_read`, storage: `${owner}_storage` }
 }
 
+/** How the names of the login roles end that a project has for a time; before it stands the owner's. */
+export const TEMPORARY_LOGIN = '_(cli|jit)_[a-z]{8}$'
+
 export function loginRoles({ owner, runner, reader, storage }: ProjectNames): string[] {
   return [owner, runner, reader, storage]
 }

@@ -1,4 +1,7 @@
+import { databaseBackups, dropBackups } from './backup.ts'
 import { runBatch } from './batch.ts'
+import { copyProject } from './copy/copy.ts'
+import { dropLink } from './copy/link.ts'
 import {
   dropDatabase,
   endPresentSessions,
@@ -7,6 +10,7 @@ import {
   prepareAsOwner,
   setConnectable,
 } from './database.ts'
+import { diff } from './diff/diff.ts'
 import {
   type EngineHealth,
   EngineUnavailable,
@@ -15,12 +19,15 @@ import {
   type ProjectSpec,
   Superseded,
 } from './engine.ts'
+import { temporaryLogins } from './logins.ts'
 import { projectNames, quoteLiteral } from './names.ts'
 import { allowLogin, dropRoles, ensureRoles, ensureStorageRole, setOwnerPassword } from './roles.ts'
 import { runSql, SQL_TIMEOUT_MS_MAX } from './run.ts'
 import { type Cluster, type Session, withAdmin } from './session.ts'
+import { databaseSettings } from './settings.ts'
 import { STORAGE_VERSION, STORAGE_VERSION_QUERY, storageSchema } from './storage/schema.ts'
 import { ensureCluster } from './template.ts'
+import { runTransaction } from './transaction.ts'
 
 interface PostgresEngineConfig extends Cluster {
   /** Where users reach the cluster with a client of their own. */
@@ -40,17 +47,25 @@ export function createPostgresEngine(config: PostgresEngineConfig): ProjectEngin
     name: 'postgres',
     capabilities: { pause: true, resize: false, readReplicas: false, pointInTimeRecovery: false },
     create: (spec, fence) => create(config, spec, fence),
+    copy: (request, fence) =>
+      withProject(config, request.to.ref, fence, (admin) => copyProject(config, admin, request)),
     remove: (ref, fence) => remove(config, ref, fence),
     pause: (ref, fence) => pause(config, ref, fence),
     resume: (ref, fence) => resume(config, ref, fence),
     restart: (ref, fence) => restart(config, ref, fence),
     setPassword: (ref, password) => setOwnerPassword(config, ref, password),
+    diff: (request) => diff(config, request),
     health: (ref, timeoutMs) => health(config, ref, timeoutMs),
     version: () => version(config),
     runSql: (request) => runSql(config, request),
+    transaction: (request, work) => runTransaction(config, request, work),
     runBatch: (request) => runBatch(config, request),
     upgrade: (spec) => upgrade(config, spec),
+    refs: () => refs(config),
     sweep: () => sweep(config),
+    settings: databaseSettings(config, (ref, work) => withProject(config, ref, undefined, work)),
+    logins: temporaryLogins(config, (ref, fence, work) => withProject(config, ref, fence, work)),
+    backups: databaseBackups(config, (database, fence, work) => withDatabase(config, database, fence, work)),
     connection(ref) {
       const { owner, database } = projectNames(ref)
       return { host: config.host, port: config.port, user: owner, database }
@@ -95,6 +110,8 @@ async function remove(cluster: Cluster, ref: string, fence?: Fence): Promise<voi
     await allowLogin(admin, names, false)
     await endSessions(admin, names)
     await dropDatabase(admin, names)
+    await dropBackups(admin, names)
+    await dropLink(admin, names)
     await dropRoles(admin, names)
   })
 }
@@ -127,10 +144,18 @@ function withProject<Value>(
   fence: Fence | undefined,
   work: (admin: Session) => Promise<Value>,
 ): Promise<Value> {
-  const { database } = projectNames(ref)
+  return withDatabase(cluster, projectNames(ref).database, fence, work)
+}
+
+function withDatabase<Value>(
+  cluster: Cluster,
+  database: string,
+  fence: Fence | undefined,
+  work: (admin: Session) => Promise<Value>,
+): Promise<Value> {
   return withAdmin(cluster, async (admin) => {
     await admin.rows(`SELECT pg_advisory_lock(hashtextextended(${quoteLiteral(database)}, 0))`)
-    if (fence && !(await fence())) throw new Superseded(`somebody else has taken over ${ref}`)
+    if (fence && !(await fence())) throw new Superseded(`somebody else has taken over ${database}`)
     return await work(admin)
   })
 }
@@ -167,6 +192,17 @@ async function state(cluster: Cluster, ref: string): Promise<EngineHealth> {
 async function version(cluster: Cluster): Promise<string> {
   const [row] = await withAdmin(cluster, (admin) => admin.rows<{ server_version: string }>('SHOW server_version'))
   return row?.server_version.split(' ')[0] ?? 'unknown'
+}
+
+async function refs(cluster: Cluster): Promise<string[]> {
+  const rows = await withAdmin(cluster, (admin) =>
+    admin.rows<{ ref: string }>(
+      `SELECT DISTINCT substring(name FROM '^p_([a-z]{20})(_|$)') AS ref
+         FROM (SELECT datname AS name FROM pg_database UNION ALL SELECT rolname FROM pg_roles) named
+        WHERE name ~ '^p_[a-z]{20}(_|$)' ORDER BY 1`,
+    ),
+  )
+  return rows.map(({ ref }) => ref)
 }
 
 async function sweep(cluster: Cluster): Promise<number> {

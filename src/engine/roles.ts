@@ -1,4 +1,4 @@
-import { loginRoles, type ProjectNames, projectNames, quoteLiteral, quoteLiterals } from './names.ts'
+import { loginRoles, type ProjectNames, projectNames, quoteLiteral, quoteLiterals, TEMPORARY_LOGIN } from './names.ts'
 import { CHOSEN_PASSWORD_ITERATIONS, RANDOM_PASSWORD_ITERATIONS, scramVerifier } from './scram.ts'
 import { type Cluster, type Session, withAdmin } from './session.ts'
 import { STORAGE_GROUP } from './storage/names.ts'
@@ -31,6 +31,7 @@ export async function ensureRoles(
       define(runner, runnerSecret, `NOBYPASSRLS CONNECTION LIMIT ${RUNNER_CONNECTIONS_MAX}`),
       define(reader, runnerSecret, `BYPASSRLS CONNECTION LIMIT ${RUNNER_CONNECTIONS_MAX}`),
       `ALTER ROLE ${reader} SET default_transaction_read_only = on`,
+      unchecked(runner, reader),
       `GRANT ${API_ROLES.join(', ')} TO ${owner} WITH INHERIT FALSE, SET TRUE, ADMIN FALSE`,
       `GRANT ${owner} TO ${runner} WITH INHERIT TRUE, SET TRUE, ADMIN FALSE`,
       `GRANT ${READER_GROUP} TO ${reader} WITH INHERIT TRUE, SET FALSE, ADMIN FALSE`,
@@ -47,6 +48,7 @@ export async function ensureStorageRole(admin: Session, names: ProjectNames, run
     [
       definition(existing, storage, secret, `BYPASSRLS CONNECTION LIMIT ${STORAGE_CONNECTIONS_MAX}`),
       `ALTER ROLE ${storage} SET statement_timeout = '${STORAGE_TIMEOUT}'`,
+      unchecked(storage),
       // Its own statements must never call what the project's owner has made.
       `ALTER ROLE ${storage} SET search_path = 'pg_catalog'`,
       `GRANT ${STORAGE_GROUP} TO ${storage} WITH INHERIT TRUE, SET FALSE, ADMIN FALSE`,
@@ -55,7 +57,13 @@ export async function ensureStorageRole(admin: Session, names: ProjectNames, run
   )
 }
 
-const definition = (existing: Set<string>, role: string, secret: string, options: string): string =>
+/** The check of logins is not for the services of a project: each request of theirs would pay for it. */
+const unchecked = (...roles: string[]): string => {
+  const skip = roles.map((role) => `ALTER ROLE ${role} SET event_triggers = off;`).join(' ')
+  return `DO $$ BEGIN IF current_setting('server_version_num')::int >= 170000 THEN ${skip} END IF; END $$`
+}
+
+export const definition = (existing: Set<string>, role: string, secret: string, options: string): string =>
   `${existing.has(role) ? 'ALTER' : 'CREATE'} ROLE ${role} WITH LOGIN INHERIT NOSUPERUSER NOCREATEDB NOCREATEROLE ` +
   `NOREPLICATION ${options} PASSWORD ${quoteLiteral(secret)}; ` +
   `ALTER ROLE ${role} RESET ALL; ALTER ROLE ${role} SET temp_file_limit = '${TEMPORARY_FILES_MAX}'`
@@ -86,15 +94,12 @@ export async function allowLogin(admin: Session, names: ProjectNames, allowed: b
 
 export async function dropRoles(admin: Session, names: ProjectNames): Promise<void> {
   const existing = await existingRoles(admin, names)
-  for (const role of loginRoles(names)
-    .toReversed()
-    .filter((name) => existing.has(name))) {
-    await dropRole(admin, role)
-  }
+  // The temporary ones are members of the others.
+  for (const role of [...existing].sort((a, b) => b.length - a.length)) await dropRole(admin, role)
 }
 
 /** Another project may have granted this role something, which keeps it in the catalogue: then it is left lifeless. */
-async function dropRole(admin: Session, role: string): Promise<void> {
+export async function dropRole(admin: Session, role: string): Promise<void> {
   try {
     await admin.rows(`DROP ROLE ${role}`)
   } catch (error) {
@@ -112,9 +117,11 @@ async function revokeMemberships(admin: Session, role: string): Promise<void> {
   for (const { revoke } of memberships) await admin.rows(revoke)
 }
 
+/** Temporary logins too. */
 async function existingRoles(admin: Session, names: ProjectNames): Promise<Set<string>> {
   const rows = await admin.rows<{ rolname: string }>(
-    `SELECT rolname FROM pg_roles WHERE rolname IN (${quoteLiterals(loginRoles(names))})`,
+    `SELECT rolname FROM pg_roles WHERE rolname IN (${quoteLiterals(loginRoles(names))})
+        OR (starts_with(rolname, ${quoteLiteral(`${names.owner}_`)}) AND rolname ~ ${quoteLiteral(TEMPORARY_LOGIN)})`,
   )
   return new Set(rows.map(({ rolname }) => rolname))
 }

@@ -18,7 +18,7 @@ export const SQL_TIMEOUT_MS_MAX = 300_000
 const TIMEOUT_MS_DEFAULT = 60_000
 const LOCK_TIMEOUT_MS = 30_000
 /** What the server may send for one request, and how long the JSON of the answer may be. */
-const RESULT_SIZE_BYTES_MAX = 16 * 1024 * 1024
+export const RESULT_SIZE_BYTES_MAX = 16 * 1024 * 1024
 /** Postgres stops a statement this much earlier than the engine ends the session. */
 const TIMEOUT_MARGIN_MS_MAX = 250
 /** How often a running statement looks whether its caller is still there. */
@@ -31,22 +31,41 @@ export async function runSql(cluster: Cluster, request: SqlRequest): Promise<Sql
   if (request.query.includes('\0')) {
     throw new SqlError({ code: '22021', message: 'The query contains a NUL character, which SQL text cannot hold' })
   }
+  const work = request.readOnly ? runReadOnly : runFreely
+  const { json, rowCount } = await withProjectSession(cluster, request, (session) => work(session, request))
+  return { json, rowCount }
+}
+
+type SessionRequest = Omit<SqlRequest, 'query' | 'parameters'>
+
+/** A session under the project's name, ended when its time is over, whatever its statements do. */
+export async function withProjectSession<Value>(
+  cluster: Cluster,
+  request: SessionRequest,
+  work: (session: Session) => Promise<Value>,
+): Promise<Value> {
   const timeoutMs = Math.min(request.timeoutMs ?? TIMEOUT_MS_DEFAULT, SQL_TIMEOUT_MS_MAX)
   const { runner, reader } = projectNames(request.ref)
   const waitMs = Math.min(timeoutMs, CONNECTION_WAIT_MS_MAX)
   const runMs = waitMs + timeoutMs + END_WAIT_MS
-  return throughGate(request.readOnly ? reader : runner, { waitMs, runMs }, () => runOnce(cluster, request, timeoutMs))
+  return throughGate(request.readOnly ? reader : runner, { waitMs, runMs }, () =>
+    runOnce(cluster, { ...request, timeoutMs }, work),
+  )
 }
 
-async function runOnce(cluster: Cluster, request: SqlRequest, timeoutMs: number): Promise<SqlResult> {
+async function runOnce<Value>(
+  cluster: Cluster,
+  request: SessionRequest & { timeoutMs: number },
+  work: (session: Session) => Promise<Value>,
+): Promise<Value> {
+  const { timeoutMs } = request
   const deadline = Date.now() + timeoutMs
   const session = await openProjectSession(cluster, request, timeoutMs)
   const guard = guardSession(session, deadline, timeoutMs)
-  const work = request.readOnly ? runReadOnly : runFreely
   try {
-    const { json, rowCount } = await Promise.race([work(session, request), guard.broken])
+    const value = await Promise.race([work(session), guard.broken])
     session.close()
-    return { json, rowCount }
+    return value
   } catch (error) {
     session.drop()
     const isTimeout = isCancellation(error) && deadline - Date.now() <= timeoutMarginMs(timeoutMs)
@@ -57,7 +76,7 @@ async function runOnce(cluster: Cluster, request: SqlRequest, timeoutMs: number)
   }
 }
 
-async function openProjectSession(cluster: Cluster, request: SqlRequest, timeoutMs: number): Promise<Session> {
+async function openProjectSession(cluster: Cluster, request: SessionRequest, timeoutMs: number): Promise<Session> {
   const { database, owner, runner, reader } = projectNames(request.ref)
   const login = {
     user: request.readOnly ? reader : runner,

@@ -70,7 +70,12 @@ export async function withAdmin<Value>(
     user: decodeURIComponent(url.username),
     password: decodeURIComponent(url.password),
     database: database ?? decodeURIComponent(url.pathname.slice(1)),
-    settings: { search_path: 'pg_catalog', statement_timeout: 60_000, lock_timeout: 30_000 },
+    settings: {
+      search_path: 'pg_catalog',
+      statement_timeout: 60_000,
+      lock_timeout: 30_000,
+      default_transaction_read_only: 'off',
+    },
   })
   try {
     return await work(admin)

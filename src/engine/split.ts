@@ -1,4 +1,4 @@
-interface SplitStatement {
+export interface SplitStatement {
   text: string
   /** Characters (not UTF-16 units) of the query in front of `text`, as Postgres counts positions. */
   characterOffset: number
@@ -9,29 +9,55 @@ export function splitStatements(query: string): SplitStatement[] {
   const statements: SplitStatement[] = []
   let start = 0
   let characterOffset = 0
-  let hasToken = false
+  let nesting = noNesting()
   let at = 0
 
   function finish(end: number) {
     const text = query.slice(start, end)
-    if (hasToken) statements.push({ text, characterOffset })
+    if (nesting.hasToken) statements.push({ text, characterOffset })
     characterOffset += characterCount(query.slice(start, end + 1))
     start = end + 1
-    hasToken = false
+    nesting = noNesting()
   }
 
   while (at < query.length) {
-    if (query[at] === ';') {
+    if (query[at] === ';' && nesting.parentheses === 0 && nesting.blocks === 0) {
       finish(at)
       at += 1
       continue
     }
     const end = endOfToken(query, at)
-    if (!isBlank(query, at)) hasToken = true
+    if (!isBlank(query, at)) enter(nesting, query.slice(at, end))
     at = end
   }
   finish(query.length)
   return statements
+}
+
+interface Nesting {
+  hasToken: boolean
+  /** The first words, as far as they can be those of a routine. */
+  opening: string
+  parentheses: number
+  /** `BEGIN ATOMIC … END` and the `CASE … END` in it. */
+  blocks: number
+}
+
+const noNesting = (): Nesting => ({ hasToken: false, opening: '', parentheses: 0, blocks: 0 })
+
+const ROUTINE = /^CREATE (OR REPLACE )?(FUNCTION|PROCEDURE) /
+
+/** Semicolons also stand in the actions of a rule and in the body of a routine that is written as SQL. */
+function enter(nesting: Nesting, token: string): void {
+  nesting.hasToken = true
+  if (token === '(') nesting.parentheses += 1
+  else if (token === ')') nesting.parentheses = Math.max(0, nesting.parentheses - 1)
+  if (!/^[A-Za-z]+$/.test(token)) return
+  const word = token.toUpperCase()
+  if (nesting.opening.length < 40) nesting.opening += `${word} `
+  if (nesting.parentheses > 0 || !ROUTINE.test(nesting.opening)) return
+  if (word === 'BEGIN' || (word === 'CASE' && nesting.blocks > 0)) nesting.blocks += 1
+  else if (word === 'END') nesting.blocks = Math.max(0, nesting.blocks - 1)
 }
 
 function characterCount(text: string): number {
@@ -40,11 +66,11 @@ function characterCount(text: string): number {
   return count
 }
 
-function isBlank(query: string, at: number): boolean {
+export function isBlank(query: string, at: number): boolean {
   return /\s/.test(query.charAt(at)) || query.startsWith('--', at) || query.startsWith('/*', at)
 }
 
-function endOfToken(query: string, at: number): number {
+export function endOfToken(query: string, at: number): number {
   if (query.startsWith('--', at)) return endOfLine(query, at)
   if (query.startsWith('/*', at)) return endOfComment(query, at)
   const character = query.charAt(at)

@@ -1,4 +1,5 @@
 import { closedCatalogue } from './catalogue.ts'
+import { ensureLoginCheck, hasLoginCheck } from './login-check.ts'
 import { quoteLiteral, quoteLiterals } from './names.ts'
 import { API_ROLES, READER_GROUP } from './roles.ts'
 import { type Cluster, type Session, withAdmin } from './session.ts'
@@ -6,7 +7,7 @@ import { STORAGE_GROUP, STORAGE_OWNER } from './storage/names.ts'
 import { storageSchema } from './storage/schema.ts'
 
 /** A change to what new projects contain gets a new name here; existing projects keep what they were made from. */
-export const TEMPLATE = 'pilothouse_template_v2'
+export const TEMPLATE = 'pilothouse_template_v3'
 
 const EXTENSIONS = ['pgcrypto', 'uuid-ossp']
 const API = API_ROLES.join(', ')
@@ -53,6 +54,7 @@ async function buildTemplate(cluster: Cluster, admin: Session): Promise<void> {
       await inside.rows(projectSchemas(await availableExtensions(inside)))
       await inside.rows(storageSchema().join(';\n'))
       for (const statement of closedCatalogue()) await inside.rows(statement)
+      if (await hasLoginCheck(inside)) await ensureLoginCheck(inside)
     },
     TEMPLATE,
   )

@@ -23,6 +23,17 @@ describe('splitStatements', () => {
     ['a string that never ends', "select 1; select 'a;b", ['select 1', " select 'a;b"]],
     ['a dollar quote that never ends', 'select 1; select $$a;b', ['select 1', ' select $$a;b']],
     ['a comment that never ends', 'select 1; /* a;b', ['select 1']],
+    [
+      'a routine with a body of statements',
+      'create or replace function f() begin atomic select case when true then 1 end; select 2; end; select 3',
+      ['create or replace function f() begin atomic select case when true then 1 end; select 2; end', ' select 3'],
+    ],
+    [
+      'a rule with several actions',
+      'create rule r as on insert to t do (select 1; select 2); select 3',
+      ['create rule r as on insert to t do (select 1; select 2)', ' select 3'],
+    ],
+    ['words of a block elsewhere', 'begin; select 1; end; select 2', ['begin', ' select 1', ' end', ' select 2']],
     ['letters of other alphabets', 'select $é$;$é$; select 2', ['select $é$;$é$', ' select 2']],
   ])('%s', (_, query, expected) => {
     expect(texts(query)).toEqual(expected)

@@ -1,0 +1,55 @@
+import { openSession, type Session } from '../session.ts'
+import type { Copy } from './copy.ts'
+
+/** Those that Postgres 16 does not know, and would refuse a session for. */
+export async function newerSettings(admin: Session): Promise<Record<string, number>> {
+  const known = await admin.rows(`SELECT FROM pg_settings WHERE name = 'transaction_timeout'`)
+  return known.length > 0 ? { transaction_timeout: 0 } : {}
+}
+
+/** They win over what the parent's owner has set for his database. */
+const SETTINGS = {
+  role: 'none',
+  search_path: 'pg_catalog',
+  check_function_bodies: 'off',
+  statement_timeout: 0,
+  lock_timeout: 30_000,
+  idle_in_transaction_session_timeout: 0,
+  idle_session_timeout: 0,
+  // A server process whose caller is gone stops working.
+  client_connection_check_interval: 2_000,
+  default_transaction_read_only: 'off',
+  quote_all_identifiers: 'off',
+  DateStyle: 'ISO',
+  IntervalStyle: 'postgres',
+  extra_float_digits: 3,
+  xmloption: 'content',
+  standard_conforming_strings: 'on',
+  lc_monetary: 'C',
+}
+
+export async function superuser({ cluster, admin }: Copy, database: string): Promise<Session> {
+  const { username, password } = new URL(cluster.adminUrl)
+  const login = { user: decodeURIComponent(username), password: decodeURIComponent(password), database }
+  return openSession(cluster, { ...login, settings: { ...SETTINGS, ...(await newerSettings(admin)) } })
+}
+
+export const asOwner = (copy: Copy) => asRunner(copy, copy.to.owner)
+
+/** With the rights of the copy's owner too, but not as him. */
+export async function asRunner({ cluster, admin, to, runnerPassword }: Copy, role = 'none'): Promise<Session> {
+  const settings = { ...SETTINGS, ...(await newerSettings(admin)), role }
+  return openSession(cluster, { user: to.runner, password: runnerPassword, database: to.database, settings })
+}
+
+export async function withSession<Value>(
+  opening: Promise<Session>,
+  work: (session: Session) => Promise<Value>,
+): Promise<Value> {
+  const session = await opening
+  try {
+    return await work(session)
+  } finally {
+    session.close()
+  }
+}

@@ -1,0 +1,93 @@
+import type { FactBase } from '@supabase/pg-delta/core'
+import { SqlError } from '../engine.ts'
+import { statementFailure } from '../failure.ts'
+import { withProjectSession } from '../run.ts'
+import type { Cluster, Session } from '../session.ts'
+import { extrasHandler, extrasRules } from './extras.ts'
+import { isCompared, managed } from './managed.ts'
+import { planWithRebuilds } from './rebuilt.ts'
+import { neutralRoles, type RoleNames } from './roles.ts'
+import { runnable } from './runnable.ts'
+import { markVirtual } from './virtual-columns.ts'
+
+const TIMEOUT_MS_DEFAULT = 120_000
+
+export interface DiffRequest {
+  /** The database that the SQL is to be run in. */
+  from: DiffSide
+  /** What it is to become. */
+  to: DiffSide
+  /** Absent = every schema of the user's. A name that neither side knows contributes nothing. */
+  schemas?: readonly string[]
+  timeoutMs?: number
+}
+
+interface DiffSide {
+  ref: string
+  runnerPassword: string
+}
+
+/** SQL that turns the schema of `from` into that of `to`; empty when they are equal. Reads catalogues only. */
+export async function diff(
+  cluster: Cluster,
+  { timeoutMs = TIMEOUT_MS_DEFAULT, ...request }: DiffRequest,
+): Promise<string> {
+  const roles = neutralRoles(request.from.ref)
+  // Loaded with the first diff: no other request should pay for it.
+  const { plan } = await import('@supabase/pg-delta/plan')
+  const compared = isCompared(request.schemas)
+  const readSide = (side: DiffSide) => read(cluster, side, { roles, compared, timeoutMs })
+  const [source, desired] = await Promise.all([readSide(request.from), readSide(request.to)])
+  const { policy, assumedRoles } = managed([source, desired], request.schemas, roles)
+  try {
+    const options = {
+      policy,
+      assumedRoles,
+      scope: 'database',
+      intentRules: extrasRules,
+    } as const
+    return runnable(planWithRebuilds(plan, source, desired, options), { source, desired, roles })
+  } catch (error) {
+    // The library says of which object it cannot tell how to change it.
+    const message = error instanceof Error ? error.message.replaceAll(roles.owner, 'the owner') : String(error)
+    throw new SqlError({ code: '0A000', message: `The difference cannot be written as SQL: ${message}` })
+  }
+}
+
+interface Reading {
+  roles: RoleNames
+  compared: (schema: string) => boolean
+  timeoutMs: number
+}
+
+/** As the role that reads everything and writes nothing, in one snapshot. */
+function read(cluster: Cluster, side: DiffSide, { roles, compared, timeoutMs }: Reading): Promise<FactBase> {
+  return withProjectSession(cluster, { ...side, readOnly: true, timeoutMs }, async (session) => {
+    const { extract } = await import('@supabase/pg-delta/extract')
+    try {
+      const neutral = roles.of(side.ref)
+      const virtual = markVirtual(roles.owner)
+      const pool = poolOf(session, (row) => virtual(neutral(row)))
+      return (await extract(pool, { handlers: [extrasHandler(compared)] })).factBase
+    } catch (error) {
+      throw statementFailure(error, 0)
+    }
+  })
+}
+
+type Extract = typeof import('@supabase/pg-delta/extract').extract
+
+/** What the library needs of a pool is one client that takes text; every row comes with neutral role names. */
+function poolOf(session: Session, neutral: (row: Record<string, unknown>) => unknown): Parameters<Extract>[0] {
+  const client = {
+    query: async (text: string) => ({
+      rows: (await session.rows<Record<string, unknown>>(corrected(text))).map(neutral),
+    }),
+    release: () => {},
+  }
+  return { connect: async () => client } as never
+}
+
+/** The library reads a domain's default as it was written, whose names mean what they meant to who wrote it. */
+const corrected = (text: string) =>
+  text.replace('t.typdefault AS', `pg_get_expr(t.typdefaultbin, 'pg_type'::regclass) AS`)

@@ -1,0 +1,182 @@
+import type { Fact, StableId } from '@supabase/pg-delta/core'
+import type { ExtensionHandler } from '@supabase/pg-delta/integrations'
+import type { PlanOptions } from '@supabase/pg-delta/plan'
+
+const KIND = { ext: 'pilothouse', intentKind: 'extra' }
+
+interface ExtraRow {
+  schema: string
+  key: string
+  /** What makes it, and what takes it away. */
+  set: string[]
+  reset: string[]
+  relation: string
+  relation_schema: string
+  relation_kind: string
+  columns: string[]
+}
+
+/** What the library does not compare: it takes facts of other kinds with the rules for them. */
+export function extrasHandler(wanted: (schema: string) => boolean): ExtensionHandler {
+  return {
+    extension: KIND.ext,
+    async capture(ctx) {
+      const rows: ExtraRow[] = []
+      for (const query of [STATISTICS_QUERY, TABLE_COLUMNS_QUERY, VIEW_COLUMNS_QUERY, ...TABLES_QUERIES]) {
+        rows.push(...((await ctx.query(query)) as unknown as ExtraRow[]))
+      }
+      const kept = rows.filter(({ schema, relation_schema }) => wanted(schema) && wanted(relation_schema))
+      return {
+        facts: kept.map((row) => ({ id: idOf(row), payload: { set: row.set, reset: row.reset } })),
+        edges: kept.flatMap((row) =>
+          [relationOf(row), ...columnsOf(row)].map((to) => ({ from: idOf(row), to, kind: 'depends' as const })),
+        ),
+      }
+    },
+  }
+}
+
+type Rules = NonNullable<PlanOptions['intentRules']> extends ReadonlyMap<string, infer Rule> ? Rule : never
+
+const rules: Rules = {
+  create: (fact) => statementsOf(fact).map((sql) => ({ sql, lockClass: 'none' })),
+  drop: ({ payload }) => ({ sql: statementsIn(payload.reset).join(';\n'), lockClass: 'none' }),
+  attributes: { set: 'replace', reset: 'replace' },
+  /** After every object of the library's own kinds. */
+  weight: 90,
+}
+export const extrasRules: PlanOptions['intentRules'] = new Map([[`${KIND.ext}\0${KIND.intentKind}`, rules]])
+
+export const statementsOf = ({ payload }: Fact): string[] => statementsIn(payload.set)
+
+const statementsIn = (value: unknown): string[] => (Array.isArray(value) ? value.map(String) : [])
+
+const idOf = ({ key }: ExtraRow): StableId => ({ kind: 'extensionIntent', ...KIND, key })
+
+const RELATION_KINDS = { v: 'view', m: 'materializedView', f: 'foreignTable' } as const
+
+function relationOf({ relation, relation_schema, relation_kind }: ExtraRow): StableId {
+  const kind = RELATION_KINDS[relation_kind as keyof typeof RELATION_KINDS] ?? 'table'
+  return { kind, schema: relation_schema, name: relation }
+}
+
+const columnsOf = ({ relation, relation_schema, columns }: ExtraRow): StableId[] =>
+  columns.map((name) => ({ kind: 'column', schema: relation_schema, table: relation, name }))
+
+const STATISTICS_QUERY = `
+  SELECT n.nspname AS schema, 'statistics ' || named.name AS key,
+         array_remove(ARRAY[
+           pg_get_statisticsobjdef(s.oid),
+           'ALTER STATISTICS ' || named.name || ' SET STATISTICS ' || nullif(s.stxstattarget, -1),
+           'COMMENT ON STATISTICS ' || named.name || ' IS ' || quote_literal(obj_description(s.oid, 'pg_statistic_ext'))
+         ], NULL) AS set,
+         ARRAY['DROP STATISTICS ' || named.name] AS reset,
+         c.relname AS relation, rn.nspname AS relation_schema, c.relkind AS relation_kind,
+         ARRAY(SELECT a.attname::text FROM pg_depend d
+                 JOIN pg_attribute a ON a.attrelid = d.refobjid AND a.attnum = d.refobjsubid
+                WHERE d.classid = 'pg_statistic_ext'::regclass AND d.objid = s.oid
+                  AND d.refclassid = 'pg_class'::regclass AND d.refobjid = c.oid AND d.refobjsubid > 0) AS columns
+    FROM pg_statistic_ext s
+    JOIN pg_namespace n ON n.oid = s.stxnamespace
+    JOIN pg_class c ON c.oid = s.stxrelid
+    JOIN pg_namespace rn ON rn.oid = c.relnamespace
+   CROSS JOIN LATERAL (SELECT format('%I.%I', n.nspname, s.stxname) AS name) AS named`
+
+const columnsQuery = (kinds: string, { set, reset, condition }: { set: string; reset: string; condition: string }) => `
+  SELECT n.nspname AS schema, 'column ' || named.relation || '.' || named.name AS key,
+         array_remove(${set}, NULL) AS set, array_remove(${reset}, NULL) AS reset,
+         c.relname AS relation, n.nspname AS relation_schema, c.relkind AS relation_kind,
+         ARRAY[a.attname::text] AS columns
+    FROM pg_attribute a
+    JOIN pg_class c ON c.oid = a.attrelid AND c.relkind IN (${kinds})
+    JOIN pg_namespace n ON n.oid = c.relnamespace AND n.nspname !~ '^pg_' AND n.nspname <> 'information_schema'
+    JOIN pg_type t ON t.oid = a.atttypid
+    LEFT JOIN pg_attrdef ad ON ad.adrelid = c.oid AND ad.adnum = a.attnum
+   CROSS JOIN LATERAL (
+     SELECT format('%I.%I', n.nspname, c.relname) AS relation, quote_ident(a.attname) AS name,
+            format('ALTER %s %I.%I ALTER COLUMN %I ',
+              CASE c.relkind WHEN 'v' THEN 'VIEW' WHEN 'm' THEN 'MATERIALIZED VIEW' ELSE 'TABLE' END,
+              n.nspname, c.relname, a.attname) AS alter
+   ) AS named
+   WHERE a.attnum > 0 AND NOT a.attisdropped AND (${condition})
+     AND NOT EXISTS (SELECT 1 FROM pg_depend e WHERE e.classid = 'pg_class'::regclass AND e.objid = c.oid AND e.deptype = 'e')`
+
+const STORAGE = `CASE a.attstorage WHEN 'p' THEN 'PLAIN' WHEN 'e' THEN 'EXTERNAL' WHEN 'm' THEN 'MAIN' ELSE 'EXTENDED' END`
+const hasStorage = 'a.attstorage <> t.typstorage'
+const hasTarget = 'a.attstattarget >= 0'
+const hasCompression = `a.attcompression <> ''`
+
+const OPTIONS = `array_to_string(ARRAY(SELECT format('%I = %s', split_part(o, '=', 1), split_part(o, '=', 2)) FROM unnest(a.attoptions) AS o), ', ')`
+const OPTION_NAMES = `array_to_string(ARRAY(SELECT quote_ident(split_part(o, '=', 1)) FROM unnest(a.attoptions) AS o), ', ')`
+
+/** How a column is stored and sampled. */
+const TABLE_COLUMNS_QUERY = columnsQuery(`'r', 'p', 'm'`, {
+  set: `ARRAY[
+    CASE WHEN ${hasStorage} THEN named.alter || 'SET STORAGE ' || ${STORAGE} END,
+    CASE WHEN ${hasCompression} THEN named.alter || 'SET COMPRESSION ' || CASE a.attcompression WHEN 'l' THEN 'lz4' ELSE 'pglz' END END,
+    CASE WHEN ${hasTarget} THEN named.alter || 'SET STATISTICS ' || a.attstattarget END,
+    CASE WHEN a.attoptions IS NOT NULL THEN named.alter || 'SET (' || ${OPTIONS} || ')' END]`,
+  reset: `ARRAY[
+    CASE WHEN ${hasStorage} THEN named.alter || 'SET STORAGE DEFAULT' END,
+    CASE WHEN ${hasCompression} THEN named.alter || 'SET COMPRESSION DEFAULT' END,
+    CASE WHEN ${hasTarget} THEN named.alter || 'SET STATISTICS -1' END,
+    CASE WHEN a.attoptions IS NOT NULL THEN named.alter || 'RESET (' || ${OPTION_NAMES} || ')' END]`,
+  condition: `${hasStorage} OR ${hasTarget} OR ${hasCompression} OR a.attoptions IS NOT NULL`,
+}).replace(`'column '`, `'column settings '`)
+
+/** Grants to the project's own roles are left out: its owner has them anyway. */
+const columnGrants = (statement: string) => `ARRAY(
+  SELECT ${statement} FROM aclexplode(a.attacl) AS x LEFT JOIN pg_roles g ON g.oid = x.grantee
+   WHERE g.rolname IS NULL OR (g.rolname <> current_database() AND NOT starts_with(g.rolname, current_database() || '_'))
+   GROUP BY g.rolname, x.is_grantable ORDER BY g.rolname, x.is_grantable)`
+const GRANTEE = `CASE WHEN g.rolname IS NULL THEN 'PUBLIC' ELSE quote_ident(g.rolname) END`
+
+/** The library knows no columns of views. */
+const VIEW_COLUMNS_QUERY = columnsQuery(`'v', 'm'`, {
+  set: `ARRAY[
+    named.alter || 'SET DEFAULT ' || pg_get_expr(ad.adbin, ad.adrelid),
+    'COMMENT ON COLUMN ' || named.relation || '.' || named.name || ' IS ' || quote_literal(col_description(c.oid, a.attnum))
+  ] || ${columnGrants(
+    `format('GRANT %s ON TABLE %s TO %s', string_agg(x.privilege_type || ' (' || named.name || ')', ', ' ORDER BY x.privilege_type),
+       named.relation, ${GRANTEE}) || CASE WHEN x.is_grantable THEN ' WITH GRANT OPTION' ELSE '' END`,
+  )}`,
+  reset: `ARRAY[
+    CASE WHEN ad.oid IS NOT NULL THEN named.alter || 'DROP DEFAULT' END,
+    CASE WHEN col_description(c.oid, a.attnum) IS NOT NULL THEN 'COMMENT ON COLUMN ' || named.relation || '.' || named.name || ' IS NULL' END
+  ] || ${columnGrants(`format('REVOKE ALL (%s) ON TABLE %s FROM %s', named.name, named.relation, ${GRANTEE})`)}`,
+  condition: 'ad.oid IS NOT NULL OR a.attacl IS NOT NULL OR col_description(c.oid, a.attnum) IS NOT NULL',
+})
+
+const tablesQuery = (
+  name: string,
+  { set, reset, from, condition }: Record<'set' | 'reset' | 'from' | 'condition', string>,
+) => `
+  SELECT n.nspname AS schema, format('${name} of %I.%I', n.nspname, c.relname) AS key,
+         ARRAY[format('ALTER TABLE %I.%I ', n.nspname, c.relname) || ${set}] AS set,
+         ARRAY[format('ALTER TABLE %I.%I ', n.nspname, c.relname) || ${reset}] AS reset,
+         c.relname AS relation, n.nspname AS relation_schema, c.relkind AS relation_kind, ARRAY[]::text[] AS columns
+    FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace ${from}
+   WHERE c.relkind IN ('r', 'p') AND n.nspname !~ '^pg_' AND n.nspname <> 'information_schema' AND ${condition}`
+
+/** The library knows one parent of a table, the first; no type that it is of; no options of what lies beside it. */
+const TABLES_QUERIES = [
+  tablesQuery(`parent ' || i.inhseqno || '`, {
+    set: `format('INHERIT %I.%I', pn.nspname, p.relname)`,
+    reset: `format('NO INHERIT %I.%I', pn.nspname, p.relname)`,
+    from: `JOIN pg_inherits i ON i.inhrelid = c.oid AND i.inhseqno > 1
+           JOIN pg_class p ON p.oid = i.inhparent JOIN pg_namespace pn ON pn.oid = p.relnamespace`,
+    condition: 'NOT c.relispartition',
+  }),
+  tablesQuery('type', {
+    set: `format('OF %I.%I', tn.nspname, t.typname)`,
+    reset: `'NOT OF'`,
+    from: 'JOIN pg_type t ON t.oid = c.reloftype JOIN pg_namespace tn ON tn.oid = t.typnamespace',
+    condition: 'c.reloftype <> 0',
+  }),
+  tablesQuery('toast options', {
+    set: `'SET (' || (SELECT string_agg('toast.' || o, ', ') FROM unnest(toast.reloptions) AS o) || ')'`,
+    reset: `'RESET (' || (SELECT string_agg('toast.' || split_part(o, '=', 1), ', ') FROM unnest(toast.reloptions) AS o) || ')'`,
+    from: 'JOIN pg_class toast ON toast.oid = c.reltoastrelid',
+    condition: 'toast.reloptions IS NOT NULL',
+  }),
+]

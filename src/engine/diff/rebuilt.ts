@@ -1,0 +1,103 @@
+import { buildFactBase, encodeId, type Fact, type FactBase, type StableId } from '@supabase/pg-delta/core'
+import type { Action, Plan, PlanOptions } from '@supabase/pg-delta/plan'
+
+type Planner = (source: FactBase, desired: FactBase, options: PlanOptions) => Plan
+type Kinds = ReadonlySet<StableId['kind']>
+
+/** These can be dropped and made anew without a loss of data; Postgres refuses to drop what they need while they stand. */
+const REMADE: Kinds = new Set([
+  ...(['view', 'materializedView', 'index', 'constraint', 'default', 'policy', 'trigger', 'rule'] as const),
+  ...(['function', 'procedure', 'aggregate', 'publicationRel', 'extensionIntent'] as const),
+])
+const TAKEN: Kinds = new Set([...REMADE, 'table', 'column', 'sequence', 'domain'])
+/** Postgres itself brings these along where a column's type changes. */
+const FOLLOWING: Kinds = new Set(['index', 'constraint', 'default', 'extensionIntent', 'domain', 'table'])
+const RETYPED = /^ALTER TABLE (?:"(?:[^"]|"")*"[. ])+ALTER COLUMN "(?:[^"]|"")*" TYPE /
+const ROUTINES: Kinds = new Set(['function', 'aggregate'])
+
+/**
+ * Where the library drops something to make it anew, it forgets some of what depends on it and of what belongs to it. So
+ * all that is dropped first, and the rest of the way starts from a schema that never had it.
+ */
+export function planWithRebuilds(plan: Planner, source: FactBase, desired: FactBase, options: PlanOptions) {
+  const taken = new Set<string>()
+  let rest = source
+  let way = plan(source, desired, options)
+  while (grow(taken, way.actions, rest, desired)) {
+    rest = without(source, taken)
+    way = plan(rest, desired, options)
+  }
+  const drops = taken.size > 0 ? plan(source, rest, options).actions : []
+  return { actions: [...drops, ...way.actions], preamble: way.preamble }
+}
+
+/** Adds what has to go before these actions can run; false when that is nothing more. */
+function grow(taken: Set<string>, actions: readonly Action[], source: FactBase, desired: FactBase): boolean {
+  const before = taken.size
+  const gone = goneWith(actions, source)
+  // Where nothing is made anew the library's own order is right.
+  if (before > 0 || gone.some((id) => desired.has(id))) for (const id of gone) taken.add(encodeId(id))
+  return taken.size > before
+}
+
+/** What the actions drop, and what does not outlive that: Postgres drops it too, or refuses while it stands. */
+function goneWith(actions: readonly Action[], source: FactBase): StableId[] {
+  const dropped = new Set(actions.flatMap(({ destroys }) => destroys.map(encodeId)))
+  const sequences = source.facts().filter(({ id, payload }) => id.kind === 'sequence' && payload.ownedBy)
+  const dependents = (id: StableId) =>
+    source.incomingEdges(id).flatMap(({ from, kind }) => (kind === 'depends' ? (source.get(from) ?? []) : []))
+  const retyped = actions.filter(({ sql }) => RETYPED.test(sql)).flatMap(({ consumes }) => consumes.flatMap(dependents))
+  const work = [
+    ...[...dropped].flatMap((key) => source.getByEncoded(key) ?? []),
+    ...retyped.filter((fact) => isRemade(fact) && !FOLLOWING.has(fact.id.kind)),
+  ]
+  const seen = new Set<string>()
+  const gone: StableId[] = []
+  for (const { id } of work) {
+    const key = encodeId(id)
+    if (seen.has(key)) continue
+    seen.add(key)
+    if (TAKEN.has(id.kind)) gone.push(id)
+    // It loses its default alone.
+    if (id.kind === 'domain' && !dropped.has(key)) continue
+    work.push(...source.childrenOf(id), ...sequences.filter((sequence) => isOwnedBy(sequence, id)))
+    work.push(...dependents(id).filter(isRemade))
+  }
+  return gone
+}
+
+/** A generated column's values are computed again; a partition goes with its table. */
+function isRemade({ id, payload }: Fact): boolean {
+  if (id.kind === 'column') return payload.generatedExpr !== null
+  if (id.kind === 'table') return payload.partitionBound !== null
+  if (id.kind === 'domain') return payload.default !== null
+  return REMADE.has(id.kind)
+}
+
+function isOwnedBy({ payload: { ownedBy } }: Fact, id: StableId): boolean {
+  if (id.kind !== 'column' || ownedBy === null || typeof ownedBy !== 'object' || Array.isArray(ownedBy)) return false
+  const owner: Record<string, unknown> = { ...ownedBy }
+  return owner.schema === id.schema && owner.table === id.table && owner.column === id.name
+}
+
+function without(source: FactBase, taken: ReadonlySet<string>): FactBase {
+  const left = new Set<string>()
+  const leave = (id: StableId) => {
+    left.add(encodeId(id))
+    for (const child of source.childrenOf(id)) leave(child.id)
+  }
+  for (const key of taken) {
+    const fact = source.getByEncoded(key)
+    if (fact && fact.id.kind !== 'domain') leave(fact.id)
+  }
+  const facts = source.facts().flatMap((fact) => {
+    const key = encodeId(fact.id)
+    if (left.has(key)) return []
+    return taken.has(key) ? [{ ...fact, payload: { ...fact.payload, default: null } }] : [fact]
+  })
+  const edges = source.edges.filter(({ from, to }) => {
+    const [fromKey, toKey] = [encodeId(from), encodeId(to)]
+    return !left.has(fromKey) && !left.has(toKey) && !(taken.has(fromKey) && ROUTINES.has(to.kind))
+  })
+  return buildFactBase(facts, edges, source.source, source.referenceOnly)
+}

@@ -1,0 +1,72 @@
+import { encodeId, type FactBase, type StableId } from '@supabase/pg-delta/core'
+import type { Action, Plan } from '@supabase/pg-delta/plan'
+import { lostColumnGrants } from './column-grants.ts'
+import { ADDED_VALUE, valuesInUse } from './enum-values.ts'
+import type { RoleNames } from './roles.ts'
+import { unmarkVirtual } from './virtual-columns.ts'
+
+interface Sides {
+  source: FactBase
+  desired: FactBase
+  roles: RoleNames
+}
+
+/** The statements in an order that Postgres takes, whoever runs them being the owner. */
+export function runnable(
+  plan: Pick<Plan, 'actions' | 'preamble'>,
+  { source, desired, roles: { owner } }: Sides,
+): string {
+  // Who creates a thing owns it already.
+  const actions = plan.actions.filter(({ sql }) => !sql.endsWith(` OWNER TO "${owner}"`))
+  if (actions.length === 0) return ''
+  const settings = plan.preamble.filter(({ name }) => name !== 'search_path')
+  const statements = [
+    ...settings.map(({ name, value }) => `SET ${name} = ${value}`),
+    ...valuesInUse([...inOrder(actions, { source, desired }), ...lostColumnGrants(actions, desired)]),
+    ...settings.map(({ name }) => `RESET ${name}`),
+  ]
+  const text = statements.map((sql) => `${sql.trimEnd().replace(/;$/, '')};\n`).join('\n')
+  return unmarkVirtual(text, owner).replaceAll(`"${owner}"`, 'CURRENT_USER')
+}
+
+const DEFAULT_CHANGE =
+  /^ALTER (?:DOMAIN (?:"(?:[^"]|"")*"[. ])+|TABLE (?:"(?:[^"]|"")*"[. ])+ALTER COLUMN "(?:[^"]|"")*" )(SET|DROP) DEFAULT/
+
+/**
+ * The library does not order a changed default after the types and functions that it needs. Nothing needs a default, so
+ * the old ones can go first and the new ones come last. A new enum value needs nothing, and may be needed anywhere.
+ */
+function inOrder(actions: readonly Action[], { source, desired }: Pick<Sides, 'source' | 'desired'>): string[] {
+  const dropped = new Map<string, string>()
+  const set = new Map<string, string>()
+  const values: string[] = []
+  const others: string[] = []
+  for (const action of actions) {
+    const [, verb] = DEFAULT_CHANGE.exec(action.sql) ?? []
+    const id = verb && defaultOf(action)
+    if (ADDED_VALUE.test(action.sql)) values.push(action.sql)
+    else if (!id) others.push(`${lossIn(action, desired)}${onPartitionsToo(action.sql)}`)
+    else if (verb === 'SET') set.set(encodeId(id), action.sql)
+    // An identity column, which some of these are of, must not be told to drop the default that it has not.
+    else if (source.has(id)) dropped.set(encodeId(id), action.sql)
+  }
+  return [...dropped.values(), ...values, ...others, ...set.values()]
+}
+
+/** Whoever reads the text would not expect this of a table that both sides have. */
+const lossIn = ({ destroys }: Action, desired: FactBase) =>
+  destroys.some((id) => id.kind === 'table' && desired.has(id))
+    ? '-- Made anew below: the rows of this table are lost.\n'
+    : ''
+
+function defaultOf({ consumes, produces, destroys }: Action): StableId | undefined {
+  for (const id of [...consumes, ...produces, ...destroys]) {
+    if (id.kind === 'column' || id.kind === 'default') return { ...id, kind: 'default' }
+    if (id.kind === 'domain') return id
+  }
+  return undefined
+}
+
+/** Postgres describes a partitioned index without those of the partitions, which make it valid. */
+const onPartitionsToo = (sql: string) =>
+  sql.replace(/^(CREATE (?:UNIQUE )?INDEX (?:"(?:[^"]|"")*"|[^\s"]+) ON )ONLY /, '$1')

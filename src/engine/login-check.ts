@@ -1,0 +1,76 @@
+import { EngineUnavailable } from './engine.ts'
+import { TEMPORARY_LOGIN } from './names.ts'
+import type { Session } from './session.ts'
+
+const SESSIONS_MAX = 20
+
+const TEMPORARY = `'^p_[a-z]{20}${TEMPORARY_LOGIN}'`
+
+/**
+ * Refuses a session of a temporary login from outside its networks, or beyond what those of a project may hold together,
+ * and one without TLS where the project demands it; for all other roles it does nothing. What it goes by stands in comments
+ * on roles: no role of a project can change those, and they go with the role. The trigger belongs to plpgsql, so that a dump
+ * does not carry what its reader could not make.
+ */
+const LOGIN_CHECK = `
+  CREATE OR REPLACE FUNCTION pg_catalog.pilothouse_login_check() RETURNS event_trigger
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $check$
+    DECLARE
+      is_temporary boolean := session_user ~ ${TEMPORARY};
+      login jsonb;
+      project jsonb;
+    BEGIN
+      IF NOT is_temporary AND session_user <> current_database() THEN RETURN; END IF;
+      EXECUTE format('SELECT (SELECT description::jsonb FROM %1$s WHERE classoid = 1260 AND objoid = to_regrole($1)),
+          (SELECT description::jsonb FROM %1$s WHERE classoid = 1260 AND objoid = to_regrole($2))',
+        coalesce(to_regclass('pg_catalog.pg_shdescription_of_cluster'), 'pg_catalog.pg_shdescription'::regclass))
+        INTO login, project USING session_user::text, current_database()::text;
+      IF project -> 'ssl' = 'true' AND NOT EXISTS (SELECT FROM pg_stat_get_activity(pg_backend_pid()) WHERE ssl) THEN
+        RAISE EXCEPTION 'SSL connection is required' USING ERRCODE = '28000';
+      END IF;
+      IF NOT is_temporary THEN RETURN; END IF;
+      IF login IS NULL THEN
+        RAISE EXCEPTION 'nothing is known of this login' USING ERRCODE = '28000';
+      END IF;
+      IF login ? 'networks' AND NOT EXISTS (
+        SELECT FROM jsonb_array_elements_text(login -> 'networks') AS network WHERE inet_client_addr() <<= network::inet)
+      THEN
+        RAISE EXCEPTION 'this login is not allowed from %', coalesce(host(inet_client_addr()), 'a local socket')
+          USING ERRCODE = '28000';
+      END IF;
+      IF ${SESSIONS_MAX} < (
+        SELECT count(*) FROM pg_stat_get_activity(NULL) AS activity JOIN pg_authid ON pg_authid.oid = usesysid
+         WHERE datid = (SELECT oid FROM pg_database WHERE datname = current_database()) AND rolname ~ ${TEMPORARY})
+      THEN
+        RAISE EXCEPTION 'the temporary logins of this project hold ${SESSIONS_MAX} sessions already'
+          USING ERRCODE = '53300';
+      END IF;
+    END $check$;
+  DO $$ BEGIN
+    IF EXISTS (SELECT FROM pg_event_trigger WHERE evtname = 'pilothouse_login_check') THEN RETURN; END IF;
+    CREATE EVENT TRIGGER pilothouse_login_check ON login EXECUTE FUNCTION pg_catalog.pilothouse_login_check();
+    ALTER EVENT TRIGGER pilothouse_login_check ENABLE ALWAYS;
+    ALTER EXTENSION plpgsql ADD EVENT TRIGGER pilothouse_login_check;
+  END $$`
+
+/** Event triggers fire at logins from Postgres 17 on. */
+export async function hasLoginCheck(session: Session): Promise<boolean> {
+  const [server] = await session.rows<{ version: number }>(
+    `SELECT current_setting('server_version_num')::int AS version`,
+  )
+  return server !== undefined && server.version >= 170_000
+}
+
+/** For a superuser's session in a project's database, whose owner may have set defaults for all who come. */
+export async function ensureLoginCheck(inside: Session): Promise<void> {
+  if (!(await hasLoginCheck(inside))) throw new EngineUnavailable('Logins can be checked from Postgres 17 on')
+  await inside.rows(`SET ROLE NONE; SET default_transaction_read_only = off; ${LOGIN_CHECK}`)
+}
+
+/** Whether the owner and temporary logins must come with TLS; the project's own services are exempt. */
+export async function setSslRequired(inside: Session, required: boolean): Promise<void> {
+  await ensureLoginCheck(inside)
+  await inside.rows(
+    `DO $$ BEGIN EXECUTE format('COMMENT ON ROLE %I IS ${required ? `''{"ssl": true}''` : 'NULL'}', current_database()); END $$`,
+  )
+}

@@ -1,0 +1,180 @@
+import type { Fence } from './engine.ts'
+import { ensureLoginCheck, hasLoginCheck } from './login-check.ts'
+import { projectNames, quoteLiteral, quoteLiterals, TEMPORARY_LOGIN } from './names.ts'
+import { definition, dropRole, setOwnerPassword } from './roles.ts'
+import { RANDOM_PASSWORD_ITERATIONS, scramVerifier } from './scram.ts'
+import { type Cluster, type Session, withAdmin } from './session.ts'
+
+/** What a login may do: all that the owner may, read everything, or what one of the API's roles may. */
+export type Power = 'owner' | 'reader' | 'anon' | 'authenticated' | 'service_role'
+
+/** By the name of a role in the project's database, or the one that clients know it by; undefined for any other. */
+export function powerOf(ref: string, name: string): Power | undefined {
+  const { owner, reader } = projectNames(ref)
+  const powers: Record<string, Power> = {
+    postgres: 'owner',
+    [owner]: 'owner',
+    supabase_read_only_user: 'reader',
+    [reader]: 'reader',
+    anon: 'anon',
+    authenticated: 'authenticated',
+    service_role: 'service_role',
+  }
+  return Object.hasOwn(powers, name) ? powers[name] : undefined
+}
+
+export type LoginKind = 'cli' | 'jit'
+
+export interface LoginSpec {
+  ref: string
+  /** From `loginRole`. */
+  role: string
+  power: Power
+  /** Random, so that few rounds of hashing do. */
+  password: string
+  expiresAt: Date
+  /** In CIDR notation; absent for any. */
+  networks?: readonly string[] | undefined
+}
+
+/** Login roles of a project that end. */
+export interface TemporaryLogins {
+  /** Makes the login, or makes it anew and leaves its sessions; given up with `Superseded` where the fence refuses. */
+  put(login: LoginSpec, fence: Fence): Promise<void>
+  /**
+   * Ends the logins with their sessions; what they left behind goes to the owner. Who was let in as the owner could have set
+   * the owner's password, to come back by it: then that becomes again what `ownerPassword` says.
+   */
+  end(ref: string, roles: readonly string[], ownerPassword: () => Promise<string>): Promise<void>
+  /** The roles of all projects. */
+  list(): Promise<string[]>
+}
+
+const CONNECTIONS_MAX = 10
+const END_ROUNDS_MAX = 20
+const END_WAIT_MS = 2_000
+
+export const loginRole = (ref: string, kind: LoginKind, letters: string): string => {
+  const role = `${projectNames(ref).owner}_${kind}_${letters}`
+  if (!/_[a-z]{8}$/.test(role)) throw new Error('The name of a login ends with 8 letters')
+  return role
+}
+
+export const projectOfLogin = (role: string): string => role.slice(2, 22)
+
+type WithProject = <Value>(
+  ref: string,
+  fence: Fence | undefined,
+  work: (admin: Session) => Promise<Value>,
+) => Promise<Value>
+
+export const temporaryLogins = (cluster: Cluster, withProject: WithProject): TemporaryLogins => ({
+  put: (login, fence) => withProject(login.ref, fence, (admin) => put(cluster, admin, login)),
+  end: (ref, roles, ownerPassword) =>
+    withProject(ref, undefined, (admin) => end(cluster, admin, { ref, roles, ownerPassword })),
+  list: () => withAdmin(cluster, list),
+})
+
+async function put(cluster: Cluster, admin: Session, login: LoginSpec): Promise<void> {
+  const { ref, role, power, password, expiresAt, networks } = login
+  const { database, owner, reader } = projectNames(ref)
+  const [found] = await admin.rows<{ checked: boolean; known: boolean; password: string }>(
+    `SELECT to_jsonb(pg_database) -> 'dathasloginevt' = 'true' AS checked,
+        to_regrole(${quoteLiteral(role)}) IS NOT NULL AS known,
+        coalesce(${comment(role)} ->> 'password', (${passwordOf(owner)})) AS password
+       FROM pg_database WHERE datname = ${quoteLiteral(database)}`,
+  )
+  if (!found?.checked && (networks || (await hasLoginCheck(admin)))) {
+    await withAdmin(cluster, ensureLoginCheck, database)
+  }
+  // Of a login that was there before, what stood when it was first opened.
+  const bounds = { networks, ...(power === 'owner' && role.includes('_jit_') && { password: found?.password }) }
+  const secret = await scramVerifier(password, RANDOM_PASSWORD_ITERATIONS)
+  const options = `CONNECTION LIMIT ${CONNECTIONS_MAX} VALID UNTIL ${quoteLiteral(expiresAt.toISOString())}`
+  const existing = new Set(found?.known ? [role] : [])
+  const define = (row: string) => definition(existing, role, secret, `${row} ${options}`)
+  const granted = power === 'owner' ? owner : power
+  const powers =
+    power === 'reader'
+      ? [
+          // Its own powers, not the reader's role: who could take that on could give it a password of his own.
+          define('BYPASSRLS'),
+          `ALTER ROLE ${role} SET default_transaction_read_only = on`,
+          `GRANT ${reader} TO ${role} WITH INHERIT TRUE, SET FALSE, ADMIN FALSE`,
+        ]
+      : [
+          define('NOBYPASSRLS'),
+          // So that whatever it makes belongs to the role that stays.
+          `ALTER ROLE ${role} SET role = ${quoteLiteral(granted)}`,
+          `GRANT ${granted} TO ${role} WITH INHERIT FALSE, SET TRUE, ADMIN FALSE`,
+        ]
+  await admin.rows(
+    [
+      ...powers,
+      `GRANT CONNECT ON DATABASE ${database} TO ${role}`,
+      `COMMENT ON ROLE ${role} IS ${quoteLiteral(JSON.stringify(bounds))}`,
+    ].join('; '),
+  )
+}
+
+const comment = (role: string) => `shobj_description(to_regrole(${quoteLiteral(role)}), 'pg_authid')::jsonb`
+
+/** A digest tells two passwords apart and gives nothing away, as each is stored with random salt. */
+const passwordOf = (role: string) => `SELECT md5(rolpassword) FROM pg_authid WHERE rolname = ${quoteLiteral(role)}`
+
+interface Ending {
+  ref: string
+  roles: readonly string[]
+  ownerPassword: () => Promise<string>
+}
+
+async function end(cluster: Cluster, admin: Session, { ref, roles: ended, ownerPassword }: Ending): Promise<void> {
+  const logins = ended.filter((role) => IS_LOGIN.test(role))
+  if (logins.length === 0) return
+  const found = await admin.rows<{ rolname: string }>(
+    `SELECT rolname FROM pg_roles WHERE rolname IN (${quoteLiterals(logins)})`,
+  )
+  const roles = found.map(({ rolname }) => rolname)
+  if (roles.length === 0) return
+  await admin.rows(roles.map((role) => `ALTER ROLE ${role} NOLOGIN`).join('; '))
+  await endSessionsOf(admin, roles)
+  const changed = await admin.rows(
+    `SELECT FROM pg_roles WHERE rolname IN (${quoteLiterals(roles)})
+        AND shobj_description(oid, 'pg_authid')::jsonb ->> 'password' <> (${passwordOf(projectNames(ref).owner)})`,
+  )
+  if (changed.length > 0) await setOwnerPassword(cluster, ref, await ownerPassword())
+  for (const role of roles) await drop(cluster, admin, role)
+}
+
+const IS_LOGIN = new RegExp(`^p_[a-z]{20}${TEMPORARY_LOGIN}`)
+
+async function endSessionsOf(admin: Session, roles: readonly string[]): Promise<void> {
+  for (let round = 0; round < END_ROUNDS_MAX; round += 1) {
+    const sessions = await admin.rows(
+      `SELECT pg_terminate_backend(pid, ${END_WAIT_MS}) FROM pg_stat_activity WHERE usename IN (${quoteLiterals(roles)})`,
+    )
+    if (sessions.length === 0) return
+  }
+}
+
+/** Where something of it lies in a database that is closed now, the role is left lifeless and dropped another time. */
+async function drop(cluster: Cluster, admin: Session, role: string): Promise<void> {
+  const left = await admin.rows<{ database: string }>(
+    `SELECT DISTINCT datname AS database FROM pg_shdepend JOIN pg_database ON pg_database.oid = dbid
+      WHERE refclassid = 'pg_authid'::regclass AND refobjid = ${quoteLiteral(role)}::regrole
+        AND datallowconn AND datname ~ '^p_[a-z]{20}$'`,
+  )
+  for (const { database } of left) {
+    const give = `SET ROLE NONE; SET default_transaction_read_only = off; REASSIGN OWNED BY ${role} TO ${database}`
+    await withAdmin(cluster, (inside) => inside.rows(`${give}; DROP OWNED BY ${role}`), database)
+  }
+  await admin.rows(`DROP OWNED BY ${role}`)
+  await dropRole(admin, role)
+}
+
+async function list(admin: Session): Promise<string[]> {
+  const rows = await admin.rows<{ rolname: string }>(
+    `SELECT rolname FROM pg_roles WHERE rolvaliduntil IS NOT NULL AND rolname ~ ${quoteLiteral(IS_LOGIN.source)}`,
+  )
+  return rows.map(({ rolname }) => rolname)
+}

@@ -1,0 +1,108 @@
+import { SqlError, type Transaction, type TransactionRequest } from './engine.ts'
+import { statementFailure } from './failure.ts'
+import { RESULT_SIZE_BYTES_MAX, withProjectSession } from './run.ts'
+import type { Cluster, Session, Wire } from './session.ts'
+import { endOfToken, isBlank, type SplitStatement } from './split.ts'
+import { runStatement } from './statement.ts'
+import { parameterText } from './values.ts'
+
+/** So many statements go out before the first answer is waited for. */
+const PIPELINE_MAX = 500
+
+export function runTransaction<Value>(
+  cluster: Cluster,
+  request: TransactionRequest,
+  work: (tx: Transaction) => Promise<Value>,
+): Promise<Value> {
+  return withProjectSession(cluster, { ...request, readOnly: false }, async (session) => {
+    await runStatement(session, { text: 'BEGIN' }, RESULT_SIZE_BYTES_MAX)
+    const value = await work(transactionOn(session))
+    await runStatement(session, { text: 'COMMIT' }, RESULT_SIZE_BYTES_MAX)
+    return value
+  })
+}
+
+const transactionOn = (session: Session): Transaction => ({
+  async rows<Found extends object>(text: string, params: readonly unknown[] = []) {
+    const values = params.map(parameterText)
+    return JSON.parse((await runStatement(session, { text, values }, RESULT_SIZE_BYTES_MAX)).json) as Found[]
+  },
+  async run(statements) {
+    for (const statement of statements) refuseTransactionControl(statement)
+    for (let from = 0; from < statements.length; from += PIPELINE_MAX) {
+      await runPipeline(session, statements.slice(from, from + PIPELINE_MAX))
+    }
+    await runStatement(session, { text: RESET }, RESULT_SIZE_BYTES_MAX)
+  },
+})
+
+const RESET = 'RESET SESSION AUTHORIZATION; RESET ROLE; RESET ALL'
+
+/**
+ * The first words decide: each statement goes alone through the extended protocol, which takes no second one, however
+ * its strings are read. Procedures and blocks cannot commit inside a transaction that they did not begin.
+ */
+const ENDS_TRANSACTION = /^(BEGIN|START|COMMIT|END|ROLLBACK|ABORT|PREPARE TRANSACTION)\b/
+
+function refuseTransactionControl({ text, characterOffset }: SplitStatement): void {
+  const words = firstWords(text)
+  if (!ENDS_TRANSACTION.test(words)) return
+  throw new SqlError({
+    code: '25001',
+    message: 'This runs in a transaction of its own: BEGIN, COMMIT, ROLLBACK and the like are not allowed in it',
+    position: characterOffset + 1,
+    statement: text,
+  })
+}
+
+function firstWords(text: string): string {
+  const words: string[] = []
+  for (let at = 0; at < text.length && words.length < 2; ) {
+    const end = endOfToken(text, at)
+    if (!isBlank(text, at)) words.push(text.slice(at, end).toUpperCase())
+    at = end
+  }
+  return words.join(' ')
+}
+
+/** All at once and in order; the server stops at the first that it refuses. */
+function runPipeline(session: Session, statements: readonly SplitStatement[]): Promise<void> {
+  return new Promise((resolve, reject) => {
+    let done = 0
+    const next = () => {
+      done += 1
+    }
+    session.submit({
+      submit: (wire) => sendAll(wire, statements),
+      handleRowDescription() {},
+      handleDataRow() {},
+      handleCommandComplete: next,
+      handleEmptyQuery: next,
+      handlePortalSuspended() {},
+      handleCopyInResponse(wire) {
+        wire.sendCopyFail('there is no data to read here')
+        // The server has passed over the first one, as it waits for data then.
+        wire.sync()
+      },
+      handleCopyData() {},
+      handleError: (error) => reject(failureOf(error, statements[done])),
+      handleReadyForQuery: () => resolve(),
+    })
+  })
+}
+
+function sendAll(wire: Wire, statements: readonly SplitStatement[]): void {
+  for (const { text } of statements) {
+    wire.parse({ text })
+    wire.bind({ values: [] })
+    wire.execute({ portal: '' })
+  }
+  wire.sync()
+}
+
+function failureOf(error: unknown, statement: SplitStatement | undefined): Error {
+  const failure = statementFailure(error, statement?.characterOffset ?? 0)
+  return failure instanceof SqlError
+    ? new SqlError({ ...failure, message: failure.message, statement: statement?.text })
+    : failure
+}

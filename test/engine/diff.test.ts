@@ -1,0 +1,167 @@
+import { afterAll, beforeAll, describe, expect, inject, onTestFinished, test, vi } from 'vitest'
+import { startNeonProxy } from '../../dev/neon-proxy.ts'
+import { type DiffRequest, diff } from '../../src/engine/diff/diff.ts'
+import type { Cluster } from '../../src/engine/session.ts'
+import { schemaPairs } from './diff-cases.ts'
+import { newSide, type Side } from './diff-databases.ts'
+
+let cluster: Cluster
+let proxy: Awaited<ReturnType<typeof startNeonProxy>>
+beforeAll(async () => {
+  const adminUrl = inject('adminUrl')
+  const { hostname, port } = new URL(adminUrl)
+  proxy = await startNeonProxy({ postgres: { host: hostname, port: Number(port) } })
+  cluster = { adminUrl, proxy: proxy.url }
+})
+afterAll(() => proxy.stop())
+
+async function side(...statements: string[]): Promise<Side> {
+  const made = await newSide(cluster)
+  onTestFinished(() => made.remove())
+  for (const sql of statements.filter(Boolean)) await made.sql(sql)
+  return made
+}
+
+const between = (from: Side, to: Side, more: Partial<DiffRequest> = {}) =>
+  diff(cluster, { from: from.login, to: to.login, ...more })
+
+describe('the difference of two schemas, run in the first, makes it the second', { timeout: 120_000 }, () => {
+  test.for(Object.entries(schemaPairs))('%s', async ([, { both = '', from = '', to = '' }]) => {
+    const [subject, target, origin] = await Promise.all([side(both, from), side(both, to), side(both, from)])
+    for (const goal of [target, origin]) {
+      const sql = await between(subject, goal)
+      expect(sql).not.toBe('')
+      await subject.sql(sql)
+      expect(await subject.definitions()).toEqual(await goal.definitions())
+      if (goal === target) expect(await between(subject, goal)).toBe('')
+    }
+  })
+})
+
+describe('a difference', { timeout: 60_000 }, () => {
+  test('is empty between two new projects', async () => {
+    const [a, b] = await Promise.all([side(), side()])
+    expect(await between(a, b)).toBe('')
+  })
+
+  test('names no role that only one of the two projects has', async () => {
+    const [a, b] = await Promise.all([
+      side(),
+      side(`create schema s; create table s.t (a int); create table t (a int); create view v as select * from t;
+            create function f() returns int language sql as 'select 1'; create policy p on t to current_user using (true);
+            grant select on s.t to anon; alter default privileges in schema s grant select on tables to anon`),
+    ])
+    const sql = await between(a, b)
+    expect(sql).not.toMatch(/p_[a-z]{20}|owner-/)
+    await a.sql(sql)
+    expect(await a.definitions()).toEqual(await b.definitions())
+  })
+
+  test('leaves rows that keep their shape', async () => {
+    const [a, b] = await Promise.all([
+      side(`create type kind as enum ('a', 'b', 'gone'); create table t (id int primary key, k kind default 'a', n int);
+            insert into t values (1, 'b', 5), (2, default, null)`),
+      side(
+        `create type kind as enum ('b', 'a'); create table t (id bigint primary key, k kind default 'b', n text, fresh int default 3)`,
+      ),
+    ])
+    await a.sql(await between(a, b))
+    expect(await a.sql('select * from t order by id')).toEqual([
+      { id: '1', k: 'b', n: '5', fresh: 3 },
+      { id: '2', k: 'a', n: null, fresh: 3 },
+    ])
+  })
+
+  test('commits only where a new value of an enum is used', async () => {
+    const [a, used, unused] = await Promise.all([
+      side(`create type mood as enum ('sad', 'ok'); create table t (m mood)`),
+      side(`create type mood as enum ('sad', 'ok', 'happy'); create table t (m mood default 'happy')`),
+      side(`create type mood as enum ('sad', 'ok', 'happy'); create table t (m mood default 'ok')`),
+    ])
+    expect(await between(a, used)).toContain('COMMIT;')
+    expect(await between(a, unused)).not.toContain('COMMIT;')
+  })
+
+  test('is of the named schemas alone', async () => {
+    const [a, b] = await Promise.all([
+      side('create schema "a*"; create schema ab; create schema other'),
+      side(`create schema "a*"; create schema ab; create schema other; create schema "o'ther,";
+            create table other.t (id int primary key); create table ab.t (id int); create table "o'ther,".t (id int);
+            create statistics other.s on id, (id + 1) from other.t; create publication p for table ab.t`),
+    ])
+    const only = await between(a, b, { schemas: ['ab'] })
+    expect(only).toContain('"ab"."t"')
+    expect(only).not.toMatch(/other|o'ther|PUBLICATION/)
+    expect(await between(a, b, { schemas: ["o'ther,"] })).toContain(`CREATE TABLE "o'ther,"."t"`)
+    expect(await between(a, b, { schemas: ['nowhere'] })).toBe('')
+    await a.sql(only)
+    expect(await between(a, b, { schemas: ['ab'] })).toBe('')
+  })
+
+  test('says what it cannot write as SQL', async () => {
+    const [a, b] = await Promise.all([
+      side('create domain d as int; create table t (a d)'),
+      side('create domain d as bigint; create table t (a d)'),
+    ])
+    await expect(between(a, b)).rejects.toMatchObject({
+      code: '0A000',
+      message: expect.stringContaining('"public"."d"'),
+    })
+  })
+
+  test('is given up in time', async () => {
+    const [a, b] = await Promise.all([side(), side()])
+    await expect(between(a, b, { timeoutMs: 1 })).rejects.toMatchObject({ name: 'SqlTimeout' })
+  })
+
+  test('runs nothing of the user', async () => {
+    const bait = `create function trap() returns int language plpgsql immutable as $$ begin return 1; end $$;
+      create function obj_description(oid, name) returns text language plpgsql as $$ begin return trap()::text; end $$;
+      create function same(text, text) returns boolean language plpgsql as $$ begin return trap() = 1; end $$;
+      create operator = (leftarg = text, rightarg = text, function = same);
+      create table pg_class (oid oid default trap()); create view pg_roles as select trap();
+      create table t (a int default trap(), b int generated always as (trap()) stored, check (trap() > a));
+      create index i on t ((trap() + a)); create policy p on t using (trap() = 1); create rule r as on delete to t do instead select trap()`
+    const [a, b] = await Promise.all([side(bait), side(bait, 'alter table t add c int')])
+    for (const { admin, login } of [a, b]) {
+      await admin(`alter database p_${login.ref} set track_functions = 'all'`)
+      await admin(`alter database p_${login.ref} set search_path = public, pg_catalog`)
+    }
+    expect(await between(a, b)).toBe('ALTER TABLE "public"."t" ADD COLUMN "c" integer;\n')
+    // A session's calls are counted by the time it has ended.
+    const others = `select pid from pg_catalog.pg_stat_activity where datname = current_database() and pid <> pg_backend_pid()`
+    const calls = async (of: Side) => {
+      await vi.waitFor(async () => expect(await of.admin(others)).toEqual([]))
+      return of.admin(`select funcname from pg_catalog.pg_stat_user_functions where schemaname = 'public'`)
+    }
+    expect([await calls(a), await calls(b)]).toEqual([[], []])
+    await a.admin('select public.same($$x$$, $$y$$)')
+    expect(await calls(a)).not.toEqual([])
+  })
+
+  test('of some hundreds of tables is whole', async () => {
+    const tables = (count: number, type: string) => `do $do$ begin for i in 1..${count} loop
+      execute format('create table t%s (id %s primary key, parent int, note text default ''n%s'')', i, ${type}, i);
+      execute format('alter table t%s enable row level security; create policy p on t%s using (id > 0); create index on t%s (note)', i, i, i);
+      execute format('create view v%s as select id, note from t%s; comment on view v%s is ''v%s''', i, i, i, i);
+    end loop; end $do$`
+    const [subject, target] = await Promise.all([
+      side(tables(250, `'bigint'`)),
+      side(tables(300, `case when i % 3 = 0 then 'int' else 'bigint' end`)),
+    ])
+    await subject.sql(await between(subject, target))
+    expect(await subject.definitions()).toEqual(await target.definitions())
+    expect(await between(subject, target)).toBe('')
+  })
+
+  test('says which table is made anew, without its rows', async () => {
+    const [a, b] = await Promise.all([
+      side('create table t (a int); create table kept (a int)'),
+      side('create table t (a int) partition by range (a)'),
+    ])
+    expect(await between(a, b)).toMatch(
+      /-- Made anew below: the rows of this table are lost.\nDROP TABLE "public"."t";/,
+    )
+    expect(await between(a, b)).not.toMatch(/lost.\nDROP TABLE "public"."kept"/)
+  })
+})
