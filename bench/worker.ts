@@ -35,6 +35,7 @@ const ok = (c: Context) => c.text('ok')
 bench.get('/bench/static', ok)
 
 const callerOf = (userId: string): Principal => ({
+  token: '',
   tokenId: '',
   userId,
   username: '',

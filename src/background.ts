@@ -1,4 +1,14 @@
-import { buryProjectTask, runProjectTask, sendDueProjectTasks } from './areas/projects/jobs.ts'
+import { backupJobs } from './areas/backups/jobs.ts'
+import { runScheduledBackups } from './areas/backups/schedule.ts'
+import { removeOldBackups } from './areas/backups/sweep.ts'
+import { branchJobs } from './areas/branches/jobs.ts'
+import { forgetNotifyUrls } from './areas/branches/notify.ts'
+import { removeDueBranches } from './areas/branches/service.ts'
+import { endDueLogins } from './areas/database-access/logins.ts'
+import { keepReadOnly } from './areas/database-settings/read-only.ts'
+import { projectJobs } from './areas/projects/jobs.ts'
+import { reconcileProjects } from './areas/projects/reconcile.ts'
+import { buryProjectTask, type Jobs, runProjectTask, sendDueProjectTasks } from './areas/projects/tasks.ts'
 import { heartbeats } from './db/schema/index.ts'
 import { purgeExpired } from './delivery/purge.ts'
 import { wakeOverdue } from './delivery/sweep.ts'
@@ -8,9 +18,11 @@ import type { Handlers } from './queue/consume.ts'
 import type { Duties } from './queue/sweep.ts'
 import { sweepStorage } from './storage/sweep.ts'
 
+const jobs: Jobs = { ...projectJobs, ...branchJobs, ...backupJobs }
+
 export const handlers: Handlers = {
   'project-task': {
-    run: (ctx, { id }) => runProjectTask(ctx, id),
+    run: (ctx, { id }) => runProjectTask(ctx, jobs, id),
     bury: (ctx, { id }) => buryProjectTask(ctx, id),
   },
   webhook: { run: wakeSender },
@@ -20,11 +32,18 @@ export const handlers: Handlers = {
 export const duties: Duties = {
   heartbeat: ({ bindings, now }) => bindings.PROJECT_TASKS.send({ type: 'heartbeat', at: now().getTime() }),
   project_tasks: sendDueProjectTasks,
+  branches: removeDueBranches,
+  branch_notify_urls: forgetNotifyUrls,
   webhooks: wakeOverdue,
   webhook_sweeper: ({ bindings: { WEBHOOK_SWEEPER: sweeper } }) => sweeper.get(sweeper.idFromName('only')).arm(),
   webhook_purge: purgeExpired,
   storage: sweepStorage,
+  read_only: keepReadOnly,
   sql_sessions: ({ engine }) => engine.sweep(),
+  temporary_logins: endDueLogins,
+  scheduled_backups: runScheduledBackups,
+  old_backups: removeOldBackups,
+  reconcile: reconcileProjects,
 }
 
 /** A message that came all the way from the cron through the queue: /health reads when that last happened. */

@@ -1,6 +1,6 @@
 import type { SQL } from 'drizzle-orm'
 import * as z from 'zod'
-import type { OrganizationAccess, ProjectAccess } from './auth/access.ts'
+import type { BranchAccess, OrganizationAccess, ProjectAccess } from './auth/access.ts'
 import type { Principal } from './auth/principal.ts'
 import { PLANS } from './auth/roles.ts'
 import type { Db } from './db/client.ts'
@@ -95,10 +95,11 @@ export interface Ctx extends SystemCtx {
   principal: Principal
 }
 
-/** What the path's {ref} or {slug} stands for, already checked against the caller. */
+/** What the path's {ref}, {slug} or {branch_id_or_ref} stands for, already checked against the caller. */
 export interface Resources {
   project: ProjectAccess
   organization: OrganizationAccess
+  branch: BranchAccess
 }
 
 export type LogFields = Record<string, unknown>

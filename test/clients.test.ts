@@ -1,12 +1,13 @@
 import { execFile, spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join, resolve } from 'node:path'
 import { createInterface } from 'node:readline'
 import { promisify } from 'node:util'
+import pg from 'pg'
 import { SupabaseManagementAPI } from 'supabase-management-js'
-import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest'
 import { as, type Caller } from './api.ts'
 import { type Machine, newMachine } from './machine.ts'
 import { newProject, PASSWORD, runSql, untilGone, untilStatus } from './projects.ts'
@@ -126,11 +127,73 @@ describe('the supabase CLI', () => {
       ['service_role', expect.stringMatching(/^[\w-]{5}·+$/)],
     ])
     expect(await cli('link', '--project-ref', ref, '--password', PASSWORD, '--yes')).toContain('Finished')
+    await runSql(owner, ref, 'create table public.typed (n int not null)')
+    expect(await cli('gen', 'types', '--project-id', ref, '--lang', 'typescript')).toMatch(
+      /typed: {\s+Row: {\s+n: number/,
+    )
     await expect(cli('db', 'query', `--remote=${ref}`, '--yes', 'select * from missing')).rejects.toThrow(/missing/)
     expect(await cli('projects', 'delete', ref, '--yes')).toBeDefined()
     await untilGone(owner, ref)
   }, 90_000)
+
+  it('does branches create|list|get|update|pause|unpause|delete|disable', async () => {
+    const ref = await newProject({ owner, slug })
+    const branches = (...args: string[]) => cli('branches', ...args, `--remote=${ref}`)
+    const listed = async () => JSON.parse(await branches('list', '-o', 'json')) as { name: string; status: string }[]
+    expect(await branches('create', 'feature', '--persistent', '--with-data', '--yes')).toContain('CREATING_PROJECT')
+    await vi.waitFor(
+      async () => expect(await listed()).toContainEqual(expect.objectContaining({ status: 'FUNCTIONS_DEPLOYED' })),
+      { timeout: 30_000, interval: 500 },
+    )
+    const env = JSON.parse(await branches('get', 'feature', '-o', 'json')) as Record<string, string>
+    expect(await answerAt(env.POSTGRES_URL ?? '')).toBe(42)
+    expect(env.SUPABASE_ANON_KEY).toMatch(/^eyJ/)
+    await branches('update', 'feature', '--name', 'renamed', '--persistent=false', '--yes')
+    const { body: branch } = await owner.get(`/v1/projects/${ref}/branches/renamed`)
+    expect(branch).toMatchObject({ persistent: false })
+    await branches('pause', 'renamed', '--yes')
+    await untilStatus(owner, branch.project_ref, 'INACTIVE')
+    await branches('unpause', 'renamed', '--yes')
+    await untilStatus(owner, branch.project_ref, 'ACTIVE_HEALTHY')
+    await branches('delete', 'renamed', '--yes')
+    expect((await listed()).map(({ name }) => name)).toEqual(['main'])
+    await branches('disable', '--yes')
+    await expect(branches('list')).rejects.toThrow(/Preview branching is not enabled/)
+  }, 90_000)
+
+  it('does postgres-config, ssl-enforcement, db push and migration list', async () => {
+    const ref = await newProject({ owner, slug })
+    const remote = [`--remote=${ref}`, '--experimental']
+    expect(await cli('postgres-config', 'update', '--config', 'work_mem=8MB', ...remote, '--yes')).toContain('8MB')
+    expect(await cli('postgres-config', 'get', ...remote)).toMatch(/work_mem\s+\| 8MB/)
+    expect((await runSql(owner, ref, 'show work_mem')).body).toEqual([{ work_mem: '8MB' }])
+    expect(await cli('postgres-config', 'delete', '--config', 'work_mem', ...remote, '--yes')).not.toContain('work_mem')
+    expect((await runSql(owner, ref, 'show work_mem')).body).toEqual([{ work_mem: '4MB' }])
+    expect(await cli('ssl-enforcement', 'get', ...remote)).toContain('*NOT*')
+    const { body: project } = await owner.get(`/v1/projects/${ref}`)
+    const url = `postgresql://p_${ref}:${PASSWORD}@${project.database.host}:${machine.env.POSTGRES_PORT}/p_${ref}`
+    mkdirSync(join(home, 'supabase/migrations'), { recursive: true })
+    writeFileSync(join(home, 'supabase/migrations/20260101000000_pushed.sql'), 'create table pushed (n int);')
+    expect(await cli('db', 'push', `--remote=${url}`, '--yes')).toBeDefined()
+    expect(await cli('migration', 'list', `--remote=${url}`)).toMatch(/`20260101000000` \| `20260101000000`/)
+    expect((await owner.get(`/v1/projects/${ref}/database/migrations`)).body).toEqual([
+      { version: '20260101000000', name: 'pushed' },
+    ])
+    expect(await cli('ssl-enforcement', 'update', '--enable-db-ssl-enforcement', ...remote, '--yes')).not.toContain('*')
+    await expect(answerAt(url)).rejects.toThrow(/pg_hba|SSL/)
+  }, 90_000)
 })
+
+/** What psql would get there. */
+async function answerAt(connectionString: string): Promise<number> {
+  const client = new pg.Client({ connectionString })
+  await client.connect()
+  try {
+    return (await client.query('select 42 as answer')).rows[0].answer
+  } finally {
+    await client.end()
+  }
+}
 
 describe('the MCP server', () => {
   it('lists organizations, projects, keys and buckets, runs SQL, pauses and restores', async () => {
@@ -138,7 +201,7 @@ describe('the MCP server', () => {
     await runSql(owner, ref, 'create table public.noted (id int primary key); insert into public.noted values (11)')
     const server = spawn(
       'node_modules/.bin/mcp-server-supabase',
-      ['--api-url', baseUrl, '--access-token', token, '--features', 'account,database,development,storage'],
+      ['--api-url', baseUrl, '--access-token', token, '--features', 'account,branching,database,development,storage'],
       { stdio: ['pipe', 'pipe', 'ignore'] },
     )
     const lines = createInterface({ input: server.stdout })[Symbol.asyncIterator]()
@@ -166,11 +229,35 @@ describe('the MCP server', () => {
     expect(await tool('list_tables', { project_id: ref, schemas: ['public'] })).toContain('noted')
     expect(await tool('list_extensions', { project_id: ref })).toContain('pgcrypto')
     expect(await tool('execute_sql', { project_id: ref, query: 'select id from noted' })).toContain('11')
+    expect(await tool('list_migrations', { project_id: ref })).toContain('[]')
+    const query = "create type public.mood as enum ('sad', 'ok'); create table public.moods (mood public.mood)"
+    await tool('apply_migration', { project_id: ref, name: 'make_moods', query })
+    expect(await tool('list_migrations', { project_id: ref })).toContain('make_moods')
+    expect(await tool('generate_typescript_types', { project_id: ref })).toContain('moods: {')
     expect(await tool('get_publishable_keys', { project_id: ref })).toContain('anon')
     expect(await tool('list_storage_buckets', { project_id: ref })).toContain('[]')
     const features = { imageTransformation: { enabled: false }, s3Protocol: { enabled: false } }
     await tool('update_storage_config', { project_id: ref, config: { fileSizeLimit: 1000, features } })
     expect(await tool('get_storage_config', { project_id: ref })).toContain('1000')
+    const cost = await tool('confirm_cost', { type: 'branch', recurrence: 'hourly', amount: 0.01344 })
+    const [, confirm_cost_id] = /confirmation_id[^\w]+([\w+/=-]+)/.exec(cost) ?? []
+    await tool('create_branch', { project_id: ref, name: 'by-mcp', confirm_cost_id })
+    const branch = async () => {
+      const { body } = await owner.get(`/v1/projects/${ref}/branches/by-mcp`)
+      expect(body).toMatchObject({ status: 'FUNCTIONS_DEPLOYED' })
+      return body
+    }
+    const { id: branch_id, project_ref: own } = await vi.waitFor(branch, { timeout: 30_000, interval: 500 })
+    expect(await tool('list_branches', { project_id: ref })).toContain(branch_id)
+    await tool('apply_migration', { project_id: own, name: 'on_branch', query: 'create table public.merged (n int)' })
+    await tool('merge_branch', { branch_id })
+    const merged = async () =>
+      expect(await tool('list_tables', { project_id: ref, schemas: ['public'] })).toContain('merged')
+    await vi.waitFor(merged, { timeout: 30_000, interval: 500 })
+    await tool('reset_branch', { branch_id })
+    await vi.waitFor(branch, { timeout: 30_000, interval: 500 })
+    await tool('delete_branch', { branch_id })
+    await untilGone(owner, own)
     await tool('pause_project', { project_id: ref })
     await untilStatus(owner, ref, 'INACTIVE')
     await tool('restore_project', { project_id: ref })

@@ -4,12 +4,14 @@ import { type Command, OPTIONS } from './command.ts'
 import { identityCommands } from './identities.ts'
 import { memberCommands } from './members.ts'
 import { organizationCommands } from './organizations.ts'
+import { readOnlyCommands } from './read-only.ts'
 import { webhookCommands } from './webhooks.ts'
 
 const COMMANDS: Record<string, Command> = {
   ...identityCommands,
   ...organizationCommands,
   ...memberCommands,
+  ...readOnlyCommands,
   ...webhookCommands,
 }
 

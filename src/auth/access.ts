@@ -1,7 +1,7 @@
-import { and, eq, isNull, type SQL, sql } from 'drizzle-orm'
+import { and, eq, isNull, or, type SQL, sql } from 'drizzle-orm'
 import type { PgColumn } from 'drizzle-orm/pg-core'
 import { prepared } from '../db/client.ts'
-import { memberRoles, organizations, projects } from '../db/schema/index.ts'
+import { branches, memberRoles, organizations, projects } from '../db/schema/index.ts'
 import type { Ctx } from '../env.ts'
 import { ApiError } from '../http/error.ts'
 import type { Principal } from './principal.ts'
@@ -9,6 +9,8 @@ import { type Role, roleAllows, strongest } from './roles.ts'
 import type { Scope } from './scopes.ts'
 
 export type ProjectAccess = typeof projects.$inferSelect & { organizationSlug: string; role: Role }
+/** A branch with its own project; the default branch's is the parent. */
+export type BranchAccess = typeof branches.$inferSelect & { project: ProjectAccess }
 export type OrganizationAccess = typeof organizations.$inferSelect & {
   role: Role
   /** The projects that the caller may see; undefined means all of them. */
@@ -46,7 +48,7 @@ export const visibleProjects = (principal: Principal): SQL | undefined =>
     reachable(principal, projects.organizationId),
     sql`exists (select from ${memberRoles} where ${memberRoles.organizationId} = ${projects.organizationId}
       and ${memberRoles.userId} = ${principal.userId}
-      and (${memberRoles.projectRef} is null or ${memberRoles.projectRef} = ${projects.ref}))`,
+      and (${memberRoles.projectRef} is null or ${memberRoles.projectRef} in (${projects.ref}, ${projects.parentRef})))`,
   )
 
 /** Which organizations the caller belongs to, as a filter over `organizations`. */
@@ -75,10 +77,54 @@ const projectByRef = prepared((db) =>
 /** The project and the caller's role in it, in one round trip. 404 and not 403: an outsider must not learn of a ref. */
 export async function findProject({ db, principal }: Ctx, ref: string): Promise<ProjectAccess> {
   const [row] = await projectByRef(db).execute({ ref, ...callerOf(principal) })
-  const roles = (row?.held ?? []).filter((held) => held.ref === null || held.ref === ref)
+  const project = row && accessOf(row)
+  if (!project) throw new ApiError('not_found.project')
+  return project
+}
+
+interface Found {
+  project: typeof projects.$inferSelect
+  organizationSlug: string
+  held: Held[] | null
+}
+
+/** Undefined without a role. Who may do something in a project may do it in its branches. */
+function accessOf({ project, organizationSlug, held }: Found): ProjectAccess | undefined {
+  const roles = (held ?? []).filter(({ ref }) => ref === null || ref === project.ref || ref === project.parentRef)
   const role = strongest(roles.map((held) => held.role))
-  if (!row || !role) throw new ApiError('not_found.project')
-  return { ...row.project, organizationSlug: row.organizationSlug, role }
+  return role && { ...project, organizationSlug, role }
+}
+
+const branchByAnyId = prepared((db) =>
+  db
+    .select({
+      branch: branches,
+      project: projects,
+      organizationSlug: organizations.slug,
+      held: rolesIn(projects.organizationId),
+    })
+    .from(branches)
+    .innerJoin(projects, eq(projects.ref, branches.projectRef))
+    .innerJoin(organizations, eq(organizations.id, projects.organizationId))
+    .where(
+      and(
+        or(eq(branches.id, sql.placeholder('id')), eq(branches.projectRef, sql.placeholder('ref'))),
+        isNull(branches.removedAt),
+        withinReach(projects.organizationId),
+      ),
+    )
+    .prepare('branch_by_any_id'),
+)
+
+const NO_ID = '00000000-0000-0000-0000-000000000000'
+
+/** By the ref of its project or, deprecated, its own id. 404 and not 403, as for projects. */
+export async function findBranch({ db, principal }: Ctx, idOrRef: string): Promise<BranchAccess> {
+  const key = idOrRef.includes('-') ? { id: idOrRef, ref: '' } : { id: NO_ID, ref: idOrRef }
+  const [row] = await branchByAnyId(db).execute({ ...key, ...callerOf(principal) })
+  const project = row && accessOf(row)
+  if (!project) throw new ApiError('not_found.branch')
+  return { ...row.branch, project }
 }
 
 const organizationBySlug = prepared((db) =>

@@ -8,6 +8,8 @@ import { hashToken, isAccessToken } from './token.ts'
 /** Who calls: a user by a personal token, or an application on a user's behalf with the scopes he approved. */
 export interface Principal {
   tokenId: string
+  /** As it was sent. Never stored, never logged. */
+  token: string
   userId: string
   username: string
   primaryEmail: string
@@ -42,7 +44,7 @@ export async function authenticate(
   if (cached && now < cached.until && now > cached.until - KEPT_MS - 1) return cached.principal
   kept.delete(token)
   if (!mayLookUp(now)) return undefined
-  const principal = await findPrincipal(ctx, await hashToken(token))
+  const principal = await findPrincipal(ctx, token)
   if (!principal) return undefined
   if (kept.size >= KEPT_MAX) kept.clear()
   kept.set(token, { principal, until: Math.min(now + KEPT_MS, principal.expiresAt ?? Number.POSITIVE_INFINITY) })
@@ -64,12 +66,13 @@ const tokenByHash = prepared((db) =>
     .prepare('token_by_hash'),
 )
 
-async function findPrincipal({ db, now }: SystemCtx, hash: string): Promise<Principal | undefined> {
-  const [row] = await tokenByHash(db).execute({ hash, now: now() })
+async function findPrincipal({ db, now }: SystemCtx, sent: string): Promise<Principal | undefined> {
+  const [row] = await tokenByHash(db).execute({ hash: await hashToken(sent), now: now() })
   if (!row) return undefined
   const { token, username, primaryEmail } = row
   return {
     tokenId: token.id,
+    token: sent,
     userId: token.userId,
     username,
     primaryEmail,

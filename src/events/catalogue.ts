@@ -1,7 +1,8 @@
+import type { BranchStatus } from '../db/schema/branches.ts'
 import type { ProjectStatus } from '../db/schema/values.ts'
 
 interface Branch {
-  branch: { ref: string; name: string; git_branch: string | null; is_default: boolean }
+  branch: { ref: string; name: string; git_branch: string | null; is_default: boolean; status: BranchStatus }
 }
 interface Role {
   name: string
@@ -49,7 +50,15 @@ export interface Payloads {
 }
 export type EventType = keyof Payloads
 
-const branch: Branch = { branch: { ref: 'abcdefghijklmnopqrst', name: 'test', git_branch: null, is_default: false } }
+const branch: Branch = {
+  branch: {
+    ref: 'abcdefghijklmnopqrst',
+    name: 'test',
+    git_branch: null,
+    is_default: false,
+    status: 'FUNCTIONS_DEPLOYED',
+  },
+}
 const role: Role = { name: 'Developer', projects: null }
 const member: Member = {
   member: { user_id: '00000000-0000-7000-8000-000000000000', primary_email: 'test@example.com', role },

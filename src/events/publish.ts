@@ -9,7 +9,7 @@ interface Subject {
 }
 
 export type NewEvent = {
-  [T in EventType]: Subject & { type: T; fields: Payloads[T]; idempotencyKey?: string }
+  [T in EventType]: Subject & { type: T; fields: Payloads[T]; idempotencyKey?: string; branchId?: string }
 }[EventType]
 
 interface Publication {
@@ -43,6 +43,7 @@ export async function publish(
     from event, ${webhookEndpoints} e
     where e.organization_id = ${organization.id} and (e.project_ref is null or e.project_ref = ${projectRef}::text)
       and e.enabled and e.event_types && array[${type}, '*']::text[]
+      and (e.branch_id is null or e.branch_id = ${event.branchId ?? null}::uuid)
     for key share of e
     returning endpoint_id`
   return (await rowsOf<{ endpoint_id: string }>(tx, statement)).map(({ endpoint_id: id }) => id)

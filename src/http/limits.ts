@@ -7,6 +7,11 @@ const minute = (name: string, requests: number): Rule => ({ name, requests, wind
 /** The specification's limits (Limits 1); a stricter one (Limits 3) becomes a row here with its endpoint, which names it. */
 const LIMITS = {
   standard: [minute('standard', 120)],
+  databaseContext: [
+    minute('standard', 120),
+    minute('database context', 10),
+    { name: 'database context now', requests: 1, windowMs: 1_000 },
+  ],
   webhookTest: [minute('standard', 120), minute('webhook test', 10)],
   webhookRetry: [minute('standard', 120), minute('webhook retry', 10)],
 } satisfies Record<string, readonly Rule[]>

@@ -2,12 +2,12 @@ import { zValidator } from '@hono/zod-validator'
 import type { Context, Hono, MiddlewareHandler } from 'hono'
 import { bodyLimit } from 'hono/body-limit'
 import type * as z from 'zod'
-import { findOrganization, findProject, requirePermission } from '../auth/access.ts'
+import { findBranch, findOrganization, findProject, requirePermission } from '../auth/access.ts'
 import type { AppEnv, Ctx, Resources } from '../env.ts'
 import type { Decision } from '../objects/rate-limiter.ts'
 import { ApiError, type ErrorCode } from './error.ts'
 import { addressOf, type Limit, limitCaller, limitHeaders, limitScope, type Quota, takeQuota } from './limits.ts'
-import { errorsOf, isSchema, isText, type Route, scopeOf } from './route.ts'
+import { errorsOf, isSchema, isText, type Route, scopeOf, total } from './route.ts'
 
 const BODY_SIZE_BYTES_MAX = 1024 * 1024
 
@@ -22,9 +22,17 @@ export function mount(app: Hono<AppEnv>, routes: readonly Route[]): void {
       ...(route.query ? [validate('query', route.query)] : []),
       ...(route.body ? [limitBody(route), requireJson, validate('json', route.body)] : []),
     ]
-    app.on(route.method, [honoPath(route.path)], ...chain, (c) => respond(route, c))
+    const handle = (c: Context<AppEnv>) => respond(route, c)
+    if (route.method === 'HEAD') app.on('GET', [honoPath(route.path)], ...[...chain, handle].map(onlyHead))
+    else app.on(route.method, [honoPath(route.path)], ...chain, handle)
   }
 }
+
+/** Hono matches HEAD by the handlers of GET. */
+const onlyHead =
+  (handle: MiddlewareHandler<AppEnv>): MiddlewareHandler<AppEnv> =>
+  (c, next) =>
+    c.req.method === 'HEAD' ? handle(c, next) : next()
 
 const honoPath = (path: string): string => path.replace(/\{(\w+)\}/g, ':$1')
 
@@ -81,9 +89,12 @@ function requireScope(route: Route): MiddlewareHandler<AppEnv> {
 
 type Find = (c: Context<AppEnv>) => Promise<Partial<Resources>>
 
-/** What the path's {ref} or {slug} stands for, as the caller may see it; undefined for a route without either. */
+/** What the path's {ref}, {slug} or {branch_id_or_ref} stands for, as the caller may see it; undefined for a route without either. */
 function finderOf({ params }: Route): Find | undefined {
-  const { ref, slug } = params.shape
+  const { ref, slug, branch_id_or_ref: branch } = params.shape
+  if (branch) {
+    return async (c) => ({ branch: await findBranch(c.var.ctx as Ctx, c.req.param('branch_id_or_ref') as string) })
+  }
   if (ref) return async (c) => ({ project: await findProject(c.var.ctx as Ctx, c.req.param('ref') as string) })
   if (slug) {
     return async (c) => ({ organization: await findOrganization(c.var.ctx as Ctx, c.req.param('slug') as string) })
@@ -98,7 +109,7 @@ function resolve(route: Route): MiddlewareHandler<AppEnv> {
   return async function resolve(c, next) {
     if (!find) return next()
     const access = await find(c).catch((error) => countMiss(c, error))
-    const { project, organization } = access
+    const { branch, project = branch?.project, organization } = access
     Object.assign(c.var.facts, { project: project?.ref, organization: organization?.slug })
     const role = project?.role ?? organization?.role
     if (permission && role) requirePermission(role, permission)
@@ -150,11 +161,13 @@ async function respond(route: Route, c: Context<AppEnv>): Promise<Response> {
       params: valid('param'),
       query: route.query && valid('query'),
       body: route.body && valid('json'),
+      idempotencyKey: route.idempotent && c.req.header('idempotency-key'),
       ...c.var.access,
     })
     .catch((error) => reportUndeclared(route, c, error))
   const status = route.status ?? 200
   if (isText(route.returns)) return c.body(result as string, status, { 'content-type': route.returns.contentType })
+  if (route.returns === total) c.header('X-Total-Count', String(result))
   // Clients take a reply for empty only when it says Content-Length: 0; no bytes, unlike no body, make workerd say so.
   if (!isSchema(route.returns)) return c.body(new Uint8Array(0), status)
   // Parsing the reply strips columns that the schema does not name: a new column can never leak.

@@ -1,6 +1,6 @@
 import * as z from 'zod'
 import { type ApiVersion, ERRORS, type ErrorCode, messageOf } from './error.ts'
-import { errorsOf, isSchema, isText, type Route } from './route.ts'
+import { errorsOf, isSchema, isText, type Route, total } from './route.ts'
 
 type Io = 'input' | 'output'
 type Json = Record<string, unknown>
@@ -39,7 +39,11 @@ export function openapi(routes: readonly Route[], version: ApiVersion, { release
       description: [route.description, needs(route)].filter(Boolean).join('\n\n'),
       tags: [tagOf(route)],
       security: securityOf(route),
-      parameters: [...parameters('path', route.params), ...parameters('query', route.query)],
+      parameters: [
+        ...parameters('path', route.params),
+        ...parameters('query', route.query),
+        ...(route.idempotent ? [IDEMPOTENCY_KEY] : []),
+      ],
       ...(route.body && { requestBody: { required: true, content: json(route.body, 'input') } }),
       responses: { ...success(route), ...failures(errorsOf(route), version) },
     }
@@ -50,6 +54,10 @@ export function openapi(routes: readonly Route[], version: ApiVersion, { release
     if (isText(returns)) {
       const schema = schemaOf(returns.schema, 'output')
       return { [status]: { ...reply, content: { [returns.contentType]: { schema } } } }
+    }
+    if (returns === total) {
+      const headers = { ...LIMIT_HEADERS, 'X-Total-Count': { schema: { type: 'integer', minimum: 0 } } }
+      return { [status]: { ...reply, headers } }
     }
     return { [status]: isSchema(returns) ? { ...reply, content: json(returns, 'output') } : reply }
   }
@@ -125,7 +133,8 @@ function securityOf(route: Route): Json[] {
 /** What the caller needs, in words: tools show the scopes of a bearer scheme rarely or not at all. */
 function needs(route: Route): string {
   const { scope, permission = scope, params, limit = 'standard' } = route
-  const resource = params.shape.ref ? 'project' : params.shape.slug ? 'organization' : undefined
+  const resource =
+    params.shape.ref || params.shape.branch_id_or_ref ? 'project' : params.shape.slug ? 'organization' : undefined
   const token = isScope(route) ? `Needs a token with the scope \`${scope}\`` : 'Needs a valid token of any scope'
   const role = resource && permission !== 'any caller' ? `a role in the ${resource} that allows \`${permission}\`` : ''
   const access = scope === 'public' ? 'Needs no token' : [token, role].filter(Boolean).join(' and ')
@@ -164,6 +173,14 @@ const HEADERS = {
   'X-RateLimit-Reset': { description: 'Milliseconds until the window ends', schema: { type: 'integer' } },
   'X-Request-Id': { description: 'Names the request in the log', schema: { type: 'string', format: 'uuid' } },
   'Retry-After': { description: 'Seconds until the window ends', schema: { type: 'integer' } },
+}
+
+const IDEMPOTENCY_KEY = {
+  name: 'Idempotency-Key',
+  in: 'header',
+  required: false,
+  description: 'A request that is repeated with the same key is done once',
+  schema: { type: 'string', minLength: 1, maxLength: 255 },
 }
 
 const header = (name: keyof typeof HEADERS) => ({ $ref: `#/components/headers/${name}` })

@@ -15,13 +15,14 @@ const LAST_MOMENT = Date.UTC(9999, 11, 31)
 export function decodeCursor(parameter: string, cursor: string | undefined): Position | undefined {
   if (cursor === undefined) return undefined
   const [, at, id] = /^(\d{1,15}) ([\w-]+)$/.exec(plain(cursor)) ?? []
-  if (!at || !id || Number(at) > LAST_MOMENT) {
-    throw new ApiError('bad_request.validation_failed', {
-      issues: [{ field: `query.${parameter}`, code: 'invalid_cursor', message: 'is not a cursor of this list' }],
-    })
-  }
+  if (!at || !id || Number(at) > LAST_MOMENT) throw invalidCursor(parameter)
   return { at: new Date(Number(at)), id }
 }
+
+export const invalidCursor = (parameter: string) =>
+  new ApiError('bad_request.validation_failed', {
+    issues: [{ field: `query.${parameter}`, code: 'invalid_cursor', message: 'is not a cursor of this list' }],
+  })
 
 function plain(cursor: string): string {
   try {

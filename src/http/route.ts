@@ -3,18 +3,20 @@ import { SCOPES, type Scope } from '../auth/scopes.ts'
 import type { Ctx, Resources, SystemCtx } from '../env.ts'
 import type { ErrorCode } from './error.ts'
 import type { Limit } from './limits.ts'
-import { Ref, Slug } from './values.ts'
+import { BranchIdOrRef, Ref, Slug } from './values.ts'
 
 /** `any caller`: a valid token is enough, where the specification lists no scope. `public`: no token either. */
 export type Access = Scope | 'any caller' | 'public'
 type Out<T> = T extends z.ZodType ? z.output<T> : undefined
 type Names<Path extends string> = Path extends `${string}{${infer Name}}${infer Rest}` ? Name | Names<Rest> : never
-/** {ref} and {slug} mean the same everywhere, so a route never declares them. */
-type Declared<Path extends string> = Exclude<Names<Path>, 'ref' | 'slug'>
+/** {ref}, {slug} and {branch_id_or_ref} mean the same everywhere, so a route never declares them. */
+type Declared<Path extends string> = Exclude<Names<Path>, 'ref' | 'slug' | 'branch_id_or_ref'>
 type Shape<Path extends string> = { [Name in Declared<Path>]: z.ZodType<string, string> }
 
 /** Markers for replies that no schema parses. */
 export const empty = Symbol('a reply without a body')
+/** A reply without a body whose header tells how many there are: the handler returns the number. */
+export const total = Symbol('a reply with X-Total-Count')
 export const text = (contentType: string, schema: z.ZodType = z.unknown()) => ({ contentType, schema })
 export type TextReply = ReturnType<typeof text>
 
@@ -32,28 +34,32 @@ interface Spec<Path extends string, S extends Access, Q, B, R> {
   query?: Q
   body?: B
   bodySizeBytesMax?: number
+  /** Takes an Idempotency-Key header, which the handler gets. */
+  idempotent?: true
   returns: R
   status?: 200 | 201 | 202
   errors?: readonly ErrorCode[]
 }
 
 type Resource<Path extends string> = ('ref' extends Names<Path> ? Pick<Resources, 'project'> : unknown) &
-  ('slug' extends Names<Path> ? Pick<Resources, 'organization'> : unknown)
+  ('slug' extends Names<Path> ? Pick<Resources, 'organization'> : unknown) &
+  ('branch_id_or_ref' extends Names<Path> ? Pick<Resources, 'branch'> : unknown)
 
 interface Request<Path extends string, S extends Access, Q, B> {
   ctx: S extends 'public' ? SystemCtx : Ctx
   params: { [Name in Names<Path>]: string }
   query: Out<Q>
   body: Out<B>
+  idempotencyKey?: string
 }
 
 type Optional<Path extends string, T> = Declared<Path> extends never ? Omit<T, 'params'> : T
 // biome-ignore lint/suspicious/noConfusingVoidType: a handler without a reply returns a promise of nothing
-type Reply<R> = R extends z.ZodType ? z.input<R> : R extends TextReply ? string : void
-type Method = 'GET' | 'POST' | 'PATCH' | 'DELETE'
+type Reply<R> = R extends z.ZodType ? z.input<R> : R extends TextReply ? string : R extends typeof total ? number : void
+type Method = 'HEAD' | 'GET' | 'POST' | 'PUT' | 'PATCH' | 'DELETE'
 type ObjectSchema = z.ZodObject | undefined
 type Schema = z.ZodType | undefined
-export type Returns = z.ZodType | typeof empty | TextReply
+export type Returns = z.ZodType | typeof empty | typeof total | TextReply
 
 export interface Route extends Omit<Spec<string, Access, ObjectSchema, Schema, Returns>, 'params'> {
   method: Method
@@ -64,7 +70,7 @@ export interface Route extends Omit<Spec<string, Access, ObjectSchema, Schema, R
   handle(request: unknown): Promise<unknown>
 }
 
-const named: Record<string, z.ZodType<string, string>> = { ref: Ref, slug: Slug }
+const named: Record<string, z.ZodType<string, string>> = { ref: Ref, slug: Slug, branch_id_or_ref: BranchIdOrRef }
 
 const on =
   (method: Method) =>
@@ -88,19 +94,23 @@ const on =
 const declared = (spec: object, name: string) => ('params' in spec ? (spec.params as z.ZodRawShape)[name] : undefined)
 
 export const get = on('GET')
+export const head = on('HEAD')
 export const post = on('POST')
+export const put = on('PUT')
 export const patch = on('PATCH')
 export const del = on('DELETE')
 
 export const isText = (returns: Returns): returns is TextReply =>
   typeof returns === 'object' && 'contentType' in returns
-export const isSchema = (returns: Returns): returns is z.ZodType => returns !== empty && !isText(returns)
+export const isSchema = (returns: Returns): returns is z.ZodType =>
+  returns !== empty && returns !== total && !isText(returns)
 
 export const area = (name: string, routes: readonly Route[]): readonly Route[] =>
   routes.map((route) => ({ ...route, area: name }))
 
 const REF_ERRORS: readonly ErrorCode[] = ['bad_request.invalid_ref', 'not_found.project']
 const SLUG_ERRORS: readonly ErrorCode[] = ['bad_request.invalid_slug', 'not_found.organization']
+const BRANCH_ERRORS: readonly ErrorCode[] = ['bad_request.validation_failed', 'not_found.branch']
 const BODY_ERRORS: readonly ErrorCode[] = ['bad_request.malformed_json', 'payload_too_large', 'unsupported_media_type']
 
 /** The scope that a token must carry: where the specification lists none, that of the permission which the row names. */
@@ -109,12 +119,13 @@ export const scopeOf = ({ scope, permission }: Pick<Route, 'scope' | 'permission
 
 /** Every error that a route may answer with: what its row implies, and what the row adds. */
 export function errorsOf({ scope, permission, params, query, body, errors = [] }: Route): readonly ErrorCode[] {
-  const { ref, slug, ...others } = params.shape
+  const { ref, slug, branch_id_or_ref: branch, ...others } = params.shape
   const validates = Object.keys(others).length > 0 || query !== undefined || body !== undefined
   const refuses = scopeOf({ scope, permission }) !== undefined
   const codes = new Set<ErrorCode>([
     ...(ref ? REF_ERRORS : []),
     ...(slug ? SLUG_ERRORS : []),
+    ...(branch ? BRANCH_ERRORS : []),
     ...(body ? BODY_ERRORS : []),
     ...errors,
     'too_many_requests',

@@ -65,6 +65,7 @@ export function createUsers({ world, database, installation, endpoints }: Option
     const instance: Instance = installation.newInstance(`request ${requests++}`)
     const system = installation.contextOf(instance)
     const principal = {
+      token: '',
       tokenId: '00000000-0000-4000-8000-000000000001',
       userId: '00000000-0000-4000-8000-000000000002',
       username: 'user',

@@ -1,9 +1,10 @@
 import type { ProjectAccess } from '../../auth/access.ts'
-import { EngineUnavailable, SqlError, SqlResultTooLarge, SqlTimeout } from '../../engine/engine.ts'
+import { EngineUnavailable, type ProjectEngine, SqlError, SqlResultTooLarge, SqlTimeout } from '../../engine/engine.ts'
 import { TOO_MANY_CONNECTIONS } from '../../engine/gate.ts'
 import type { Ctx } from '../../env.ts'
 import { ApiError } from '../../http/error.ts'
 import { runnerPasswordOf } from '../../secrets/project.ts'
+import { readSettings } from '../database-settings/rows.ts'
 import { savePassword } from '../projects/secrets.ts'
 import { ACTIVE } from '../projects/values.ts'
 
@@ -26,7 +27,7 @@ export async function runQuery(ctx: Ctx, project: ProjectAccess, script: Script)
   return json
 }
 
-function toApiError(error: unknown): unknown {
+export function toApiError(error: unknown): unknown {
   if (error instanceof SqlError) return sqlFailure(error)
   if (error instanceof SqlTimeout) {
     return new ApiError('bad_request.sql_timeout', { detail: `${error.timeoutMs / 1000} s`, cause: error })
@@ -64,15 +65,22 @@ export async function updatePassword(ctx: Ctx, project: ProjectAccess, password:
   return { message: 'Successfully updated password' }
 }
 
-function requireActive({ status }: ProjectAccess): void {
+export function requireActive({ status }: ProjectAccess): void {
   if (ACTIVE.includes(status)) return
   throw new ApiError('conflict.project_status', { detail: `its status is ${status}, not ACTIVE_HEALTHY` })
 }
 
-/** How to reach the database with any Postgres client. There is no pooler in between: a session is a connection. */
-export async function getPoolerConfig({ engine }: Ctx, { ref }: ProjectAccess) {
+/** There is no pooler in between: a session is a connection. */
+export function connectionStringOf(engine: ProjectEngine, ref: string): string {
   const { host, port, user, database } = engine.connection(ref)
-  const connectionString = `postgresql://${user}:[YOUR-PASSWORD]@${host}:${port}/${database}`
+  return `postgresql://${user}:[YOUR-PASSWORD]@${host}:${port}/${database}`
+}
+
+/** How to reach the database with any Postgres client. */
+export async function getPoolerConfig({ db, engine }: Ctx, { ref }: ProjectAccess) {
+  const { host, port, user, database } = engine.connection(ref)
+  const connectionString = connectionStringOf(engine, ref)
+  const { value } = await readSettings(db, ref, 'pooler')
   return [
     {
       identifier: ref,
@@ -84,9 +92,9 @@ export async function getPoolerConfig({ engine }: Ctx, { ref }: ProjectAccess) {
       db_name: database,
       connection_string: connectionString,
       connectionString,
-      default_pool_size: null,
+      default_pool_size: value.default_pool_size,
       max_client_conn: null,
-      pool_mode: 'session' as const,
+      pool_mode: value.pool_mode,
     },
   ]
 }

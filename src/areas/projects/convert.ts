@@ -44,7 +44,7 @@ export const toPageItem = (row: Row): z.input<typeof ProjectPage>['projects'][nu
   name: row.name,
   cloud_provider: CLOUD_PROVIDER,
   region: row.region,
-  is_branch: false,
+  is_branch: row.parentRef !== null,
   status: row.status,
   inserted_at: row.createdAt.toISOString(),
   databases: [toDatabase(row)],

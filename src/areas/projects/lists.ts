@@ -1,4 +1,4 @@
-import { and, asc, desc, eq, ilike, inArray, isNull, type SQL, sql } from 'drizzle-orm'
+import { and, asc, desc, eq, ilike, inArray, isNull, or, type SQL, sql } from 'drizzle-orm'
 import type * as z from 'zod'
 import type { OrganizationAccess } from '../../auth/access.ts'
 import { projects } from '../../db/schema/index.ts'
@@ -83,7 +83,7 @@ const within = ({ id, onlyProjects }: OrganizationAccess): SQL | undefined =>
   and(
     eq(projects.organizationId, id),
     isNull(projects.removedAt),
-    onlyProjects && inArray(projects.ref, [...onlyProjects]),
+    onlyProjects && or(inArray(projects.ref, [...onlyProjects]), inArray(projects.parentRef, [...onlyProjects])),
   )
 
 const nameContains = (search: string) => ilike(projects.name, `%${search.replaceAll(/[\\%_]/g, '\\$&')}%`)

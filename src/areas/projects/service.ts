@@ -1,15 +1,17 @@
-import { and, eq, inArray, isNull } from 'drizzle-orm'
+import { and, eq, isNull } from 'drizzle-orm'
 import type * as z from 'zod'
 import { findOrganization, type ProjectAccess, requirePermission, visibleProjects } from '../../auth/access.ts'
 import { uniqueViolation } from '../../db/failure.ts'
 import { type Mutation, mutate } from '../../db/mutate.ts'
-import { organizations, type ProjectStatus, projects, projectTasks } from '../../db/schema/index.ts'
+import { organizations, type ProjectStatus, projects } from '../../db/schema/index.ts'
 import type { Ctx } from '../../env.ts'
 import { ApiError } from '../../http/error.ts'
 import { randomLetters } from '../../http/values.ts'
+import { removeWith } from '../branches/service.ts'
 import { toCreatedProject, toProject, toProjectHandle } from './convert.ts'
 import type { CreateProject, UpdateProject } from './schema.ts'
 import { sealSecrets } from './secrets.ts'
+import { cancelTasks, startTask } from './tasks.ts'
 import { DEFAULT_REGION, GROUP_REGION, TRANSITIONS, type Transition, type TransitionKind } from './values.ts'
 
 const NAME_TAKEN = 'projects_name_once'
@@ -19,7 +21,7 @@ export async function listProjects(ctx: Ctx) {
     .select({ project: projects, organizationSlug: organizations.slug })
     .from(projects)
     .innerJoin(organizations, eq(organizations.id, projects.organizationId))
-    .where(visibleProjects(ctx.principal))
+    .where(and(isNull(projects.parentRef), visibleProjects(ctx.principal)))
     .orderBy(projects.createdAt, projects.ref)
   return rows.map(({ project, organizationSlug }) => toProject({ ...project, organizationSlug }, ctx.engine))
 }
@@ -45,7 +47,7 @@ export async function createProject(ctx: Ctx, input: z.output<typeof CreateProje
       .returning()
       .catch((error) => rejectTakenName(error, input.name))
     if (!project) throw new Error('the project was not inserted')
-    await startTask(ctx, mutation, ref, 'create')
+    await startTask(ctx, mutation, { ref, kind: 'create' })
     await mutation.publish({ type: 'v1.project.created', organization, projectRef: ref, fields: { source: null } })
     await mutation.trace({ action: 'project.create', organizationId: organization.id, projectRef: ref })
     return project
@@ -79,7 +81,11 @@ export async function startTransition(ctx: Ctx, project: ProjectAccess, kind: Tr
     const before = await lockStatus(mutation, project.ref)
     if (!before || !from.includes(before)) throw refuseTransition(project, kind)
     await mutation.tx.update(projects).set({ status: during, statusReason: null }).where(eq(projects.ref, project.ref))
-    await startTask(ctx, mutation, project.ref, kind)
+    if (kind === 'delete') {
+      await cancelTasks(ctx, mutation, { ref: project.ref, kinds: ['backup'] })
+      await removeWith(ctx, mutation, project)
+    }
+    await startTask(ctx, mutation, { ref: project.ref, kind })
     await publishStatus(mutation, project, before, during)
     await mutation.trace({ ...subject(project), action: `project.${kind}` })
   })
@@ -100,33 +106,16 @@ export async function removeProject(ctx: Ctx, project: ProjectAccess) {
 export async function cancelRestore(ctx: Ctx, project: ProjectAccess): Promise<void> {
   await mutate(ctx, async (mutation) => {
     const { tx } = mutation
-    const canceled = await tx
-      .update(projectTasks)
-      .set({ state: 'canceled', finishedAt: ctx.now(), leaseUntil: null, claim: null })
-      .where(
-        and(
-          eq(projectTasks.projectRef, project.ref),
-          eq(projectTasks.kind, 'restore'),
-          inArray(projectTasks.state, ['pending', 'running']),
-        ),
-      )
-      .returning({ id: projectTasks.id })
-    if (canceled.length === 0) {
-      throw new ApiError('conflict.project_status', { detail: `its status is ${project.status}, not RESTORING` })
+    if ((await cancelTasks(ctx, mutation, { ref: project.ref, kinds: ['restore'] })) === 0) {
+      throw new ApiError('conflict.project_status', {
+        detail: `its status is ${project.status}, and it is not coming back from a pause`,
+      })
     }
     await tx.update(projects).set({ status: 'PAUSING' }).where(eq(projects.ref, project.ref))
-    await startTask(ctx, mutation, project.ref, 'pause')
+    await startTask(ctx, mutation, { ref: project.ref, kind: 'pause' })
     await publishStatus(mutation, project, 'RESTORING', 'PAUSING')
     await mutation.trace({ ...subject(project), action: 'project.restore.cancel' })
   })
-}
-
-async function startTask(ctx: Ctx, { tx, enqueue }: Mutation, ref: string, kind: TransitionKind | 'create') {
-  const [task] = await tx
-    .insert(projectTasks)
-    .values({ projectRef: ref, kind, actorUserId: ctx.principal.userId, dueAt: ctx.now(), createdAt: ctx.now() })
-    .returning({ id: projectTasks.id })
-  if (task) enqueue({ type: 'project-task', id: task.id })
 }
 
 async function lockStatus({ tx }: Mutation, ref: string): Promise<ProjectStatus | undefined> {

@@ -41,6 +41,7 @@ export const ofOrganization = (ctx: Ctx, { id, slug, role, onlyProjects }: Organ
 export const ownedBy = ({ organization, projectRef }: Owner): SQL | undefined =>
   and(
     eq(webhookEndpoints.organizationId, organization.id),
+    isNull(webhookEndpoints.branchId),
     projectRef === null ? isNull(webhookEndpoints.projectRef) : eq(webhookEndpoints.projectRef, projectRef),
   )
 

@@ -9,6 +9,8 @@ export const instant = (name: string) => timestamp(name, { withTimezone: true, p
 
 export const users = pgTable('users', {
   id: uuid().primaryKey().defaultRandom(),
+  /** The integer id that some replies carry. */
+  number: integer().notNull().generatedAlwaysAsIdentity(),
   username: text().notNull().unique(),
   primaryEmail: text('primary_email').notNull().unique(),
   avatarUrl: text('avatar_url'),

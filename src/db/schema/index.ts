@@ -1,3 +1,5 @@
+export * from './branches.ts'
+export * from './database.ts'
 export * from './identity.ts'
 export * from './projects.ts'
 export * from './values.ts'

@@ -1,9 +1,22 @@
 import { sql } from 'drizzle-orm'
-import { bigint, index, integer, jsonb, pgTable, text, uniqueIndex, uuid } from 'drizzle-orm/pg-core'
+import { type AnyPgColumn, bigint, index, integer, jsonb, pgTable, text, uniqueIndex, uuid } from 'drizzle-orm/pg-core'
 import { instant, organizations } from './identity.ts'
 import { INSTANCE_SIZES, PROJECT_STATUSES, REGION_CODES } from './values.ts'
 
-export const TASK_KINDS = ['create', 'pause', 'restore', 'restart', 'delete'] as const
+const TASK_KINDS = [
+  'create',
+  'pause',
+  'restore',
+  'restart',
+  'delete',
+  'branch_create',
+  'branch_push',
+  'branch_merge',
+  'branch_reset',
+  'backup',
+  'restore_backup',
+] as const
+export type TaskKind = (typeof TASK_KINDS)[number]
 const TASK_STATES = ['pending', 'running', 'done', 'failed', 'canceled'] as const
 
 /** What a project's storage is set to; a row holds what differs from the defaults. */
@@ -22,9 +35,11 @@ export const projects = pgTable(
     organizationId: uuid('organization_id')
       .notNull()
       .references(() => organizations.id),
+    /** Of a branch: the project that it was made from. */
+    parentRef: text('parent_ref').references((): AnyPgColumn => projects.ref),
     name: text().notNull(),
     region: text({ enum: REGION_CODES }).notNull(),
-    instanceSize: text('instance_size', { enum: INSTANCE_SIZES }).notNull(),
+    instanceSize: text('instance_size', { enum: ['pico', ...INSTANCE_SIZES] }).notNull(),
     status: text({ enum: PROJECT_STATUSES }).notNull(),
     /** Why the status is not healthy, in words for the operator. */
     statusReason: text('status_reason'),
@@ -45,7 +60,8 @@ export const projects = pgTable(
     /** A project that is going down gives its name free at once, as clients replace projects that way. */
     uniqueIndex('projects_name_once')
       .on(t.organizationId, t.name)
-      .where(sql`removed_at is null and status <> 'GOING_DOWN'`),
+      .where(sql`removed_at is null and status <> 'GOING_DOWN' and parent_ref is null`),
+    index('projects_parent').on(t.parentRef).where(sql`parent_ref is not null and removed_at is null`),
     index('projects_by_name').on(t.organizationId, t.name).where(sql`removed_at is null`),
     index('projects_by_age').on(t.organizationId, t.createdAt, t.ref).where(sql`removed_at is null`),
     index('projects_storage_sweep')
@@ -54,6 +70,12 @@ export const projects = pgTable(
     index('projects_name_search').using('gin', t.name.op('gin_trgm_ops')),
   ],
 )
+
+export interface TaskInput {
+  /** Of an action run. */
+  runId?: string
+  backupId?: number
+}
 
 /** One open task a project at most: transitions of a project never overlap. */
 export const projectTasks = pgTable(
@@ -64,6 +86,8 @@ export const projectTasks = pgTable(
       .notNull()
       .references(() => projects.ref),
     kind: text({ enum: TASK_KINDS }).notNull(),
+    /** What the task works on beside the project, where its kind has such. */
+    input: jsonb().$type<TaskInput>().notNull().default({}),
     /** Whose request started it; the events of its end name him. */
     actorUserId: uuid('actor_user_id'),
     state: text({ enum: TASK_STATES }).notNull().default('pending'),

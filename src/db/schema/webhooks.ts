@@ -1,6 +1,7 @@
 import { sql } from 'drizzle-orm'
 import { boolean, index, integer, json, jsonb, pgTable, text, uniqueIndex, uuid } from 'drizzle-orm/pg-core'
 import type { EventType } from '../../events/catalogue.ts'
+import { branches } from './branches.ts'
 import { instant, organizations } from './identity.ts'
 import { projects } from './projects.ts'
 
@@ -30,6 +31,8 @@ export const webhookEndpoints = pgTable(
       .notNull()
       .references(() => organizations.id, { onDelete: 'cascade' }),
     projectRef: text('project_ref').references(() => projects.ref),
+    /** Of a branch's notify_url: it hears of that branch alone, and no list shows it. */
+    branchId: uuid('branch_id').references(() => branches.id),
     url: text().notNull(),
     enabled: boolean().notNull(),
     description: text(),
@@ -47,6 +50,7 @@ export const webhookEndpoints = pgTable(
   (t) => [
     index('webhook_endpoints_organization').on(t.organizationId, t.id),
     index('webhook_endpoints_project').on(t.projectRef, t.id),
+    uniqueIndex('webhook_endpoints_branch').on(t.branchId),
   ],
 )
 

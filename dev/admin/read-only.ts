@@ -1,0 +1,44 @@
+import { and, eq, isNull, sql } from 'drizzle-orm'
+import { projectSettings, projects } from '../../src/db/schema/index.ts'
+import type { ControlDb } from '../seed.ts'
+import { StartError } from '../start-error.ts'
+import { change } from './change.ts'
+import type { Command } from './command.ts'
+
+export const readOnlyCommands: Record<string, Command> = {
+  'readonly on': {
+    args: ['ref'],
+    run: async (db, [ref = '']) => {
+      await setMode(db, ref, { enabled: true, by: 'operator' })
+      return `${ref} takes no writes within a minute`
+    },
+  },
+  'readonly off': {
+    args: ['ref'],
+    run: async (db, [ref = '']) => {
+      await setMode(db, ref, { enabled: false, by: 'size' })
+      return `${ref} takes writes within a minute, unless its disk is full`
+    },
+  },
+}
+
+/** The Worker's cron tells the database, and keeps account of that in the same row. */
+function setMode(db: ControlDb, ref: string, mode: { enabled: boolean; by: 'operator' | 'size' }): Promise<void> {
+  return change(db, async ({ tx, trace }) => {
+    const [project] = await tx
+      .select({ organizationId: projects.organizationId })
+      .from(projects)
+      .where(and(eq(projects.ref, ref), isNull(projects.removedAt)))
+      .for('no key update')
+    if (!project) throw new StartError(`there is no project "${ref}"`)
+    await tx
+      .insert(projectSettings)
+      .values({ projectRef: ref, area: 'readonly', value: { ...mode, applied: false }, updatedAt: new Date() })
+      .onConflictDoUpdate({
+        target: [projectSettings.projectRef, projectSettings.area],
+        set: { value: sql`${projectSettings.value} || ${JSON.stringify(mode)}::jsonb`, updatedAt: new Date() },
+      })
+    const { organizationId } = project
+    await trace({ action: 'project.readonly.update', organizationId, projectRef: ref, detail: { ...mode } })
+  })
+}

@@ -1,0 +1,84 @@
+import { and, desc, eq, inArray } from 'drizzle-orm'
+import { backups } from '../../db/schema/index.ts'
+import { BackupGone } from '../../engine/backup.ts'
+import type { Fence } from '../../engine/engine.ts'
+import { isDatabaseError } from '../../engine/failure.ts'
+import type { SystemCtx } from '../../env.ts'
+import { runnerPasswordOf } from '../../secrets/project.ts'
+import { applySettings } from '../database-settings/inherit.ts'
+import { checkHealth } from '../projects/jobs.ts'
+import { Hopeless, type Jobs, type Step, type Task, type Work } from '../projects/tasks.ts'
+
+/** Of each kind; older ones are removed. */
+const KEPT = 7
+
+const backupOf = ({ projectRef: ref, input }: Task) => ({ ref, id: input.backupId ?? 0 })
+
+const requestOf = async (ctx: SystemCtx, { project, task }: Work) => ({
+  ...backupOf(task),
+  runnerPassword: await runnerPasswordOf(ctx, project),
+})
+
+const step = (name: string, run: (ctx: SystemCtx, work: Work, fence: Fence) => Promise<void>): Step => ({
+  name,
+  async run(ctx, work, fence) {
+    await run(ctx, work, fence).catch((error) => giveUp(error))
+    return undefined
+  },
+})
+
+/** A backup that is not there is not offered again. */
+async function unpack(ctx: SystemCtx, work: Work, fence: Fence): Promise<void> {
+  await ctx.engine.backups.unpack(await requestOf(ctx, work), fence).catch(async (error) => {
+    const { id } = backupOf(work.task)
+    if (error instanceof BackupGone) await ctx.db.update(backups).set({ status: 'REMOVED' }).where(eq(backups.id, id))
+    throw error
+  })
+}
+
+/** Connections that are lost or not to be had, locks, and what others change meanwhile: all else would be refused again. */
+const TRANSIENT = /^(08|40|55|57|53300|53400)/
+
+function giveUp(error: unknown): never {
+  const refused = isDatabaseError(error) && !TRANSIENT.test(error.code)
+  if (refused || error instanceof BackupGone) throw new Hopeless(error.message, { cause: error })
+  throw error
+}
+
+export const backupJobs = {
+  backup: {
+    steps: [
+      step('copy_database', async (ctx, work, fence) => ctx.engine.backups.make(await requestOf(ctx, work), fence)),
+    ],
+    done: {},
+    failed: () => ({}),
+    async ended({ tx }, { task, state, reason }) {
+      const { ref, id } = backupOf(task)
+      const outcome =
+        state === 'done'
+          ? ({ status: 'COMPLETED', completedAt: new Date() } as const)
+          : ({ status: 'FAILED', statusReason: reason ?? null } as const)
+      const [row] = await tx.update(backups).set(outcome).where(eq(backups.id, id)).returning({ kind: backups.kind })
+      if (!row || state === 'failed') return
+      const old = tx
+        .select({ id: backups.id })
+        .from(backups)
+        .where(and(eq(backups.projectRef, ref), eq(backups.kind, row.kind), eq(backups.status, 'COMPLETED')))
+        .orderBy(desc(backups.insertedAt), desc(backups.id))
+        .offset(KEPT)
+      await tx.update(backups).set({ status: 'REMOVED' }).where(inArray(backups.id, old))
+    },
+  },
+  restore_backup: {
+    steps: [
+      step('unpack_backup', unpack),
+      step('replace_database', ({ engine }, { task }, fence) => engine.backups.replace(backupOf(task), fence)),
+      step('open_database', ({ engine }, { project }, fence) => engine.resume(project.ref, fence)),
+      step('apply_settings', (ctx, { project }) => applySettings(ctx, project)),
+      checkHealth,
+    ],
+    done: { status: 'ACTIVE_HEALTHY' },
+    // Until the backup is unpacked, the database is as it was.
+    failed: ({ stepsDone }) => ({ status: stepsDone.includes('unpack_backup') ? 'RESTORE_FAILED' : 'ACTIVE_HEALTHY' }),
+  },
+} satisfies Partial<Jobs>

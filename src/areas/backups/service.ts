@@ -1,0 +1,166 @@
+import { and, desc, eq, isNull } from 'drizzle-orm'
+import type * as z from 'zod'
+import type { ProjectAccess } from '../../auth/access.ts'
+import { uniqueViolation } from '../../db/failure.ts'
+import { type Mutation, mutate } from '../../db/mutate.ts'
+import { backups, type ProjectStatus, projects } from '../../db/schema/index.ts'
+import type { Ctx, SystemCtx } from '../../env.ts'
+import { ApiError } from '../../http/error.ts'
+import { startTask } from '../projects/tasks.ts'
+import { ACTIVE } from '../projects/values.ts'
+import type { BackupList, RestorePoint } from './schema.ts'
+
+type Row = typeof backups.$inferSelect
+type Project = Pick<ProjectAccess, 'ref' | 'organizationId' | 'organizationSlug'>
+
+const LISTED_MAX = 100
+const NAME_TAKEN = 'backups_restore_point_once'
+
+export async function listBackups(
+  { db, engine }: Ctx,
+  { ref, region }: ProjectAccess,
+): Promise<z.input<typeof BackupList>> {
+  const rows = await db
+    .select()
+    .from(backups)
+    .where(eq(backups.projectRef, ref))
+    .orderBy(desc(backups.insertedAt), desc(backups.id))
+    .limit(LISTED_MAX)
+  const restorable = rows.filter(({ status }) => status === 'COMPLETED').map(({ insertedAt }) => insertedAt.getTime())
+  return {
+    region,
+    walg_enabled: false,
+    pitr_enabled: engine.capabilities.pointInTimeRecovery,
+    backups: rows.map(({ id, status, insertedAt }) => ({
+      id,
+      is_physical_backup: true,
+      status,
+      inserted_at: insertedAt.toISOString(),
+    })),
+    physical_backup_data:
+      restorable.length === 0
+        ? {}
+        : {
+            earliest_physical_backup_date_unix: toSeconds(Math.min(...restorable)),
+            latest_physical_backup_date_unix: toSeconds(Math.max(...restorable)),
+          },
+  }
+}
+
+const toSeconds = (ms: number) => Math.floor(ms / 1000)
+
+export async function createRestorePoint(ctx: Ctx, project: ProjectAccess, name: string) {
+  const row = await mutate(ctx, (mutation) => startBackup(ctx, mutation, project, { kind: 'restore_point', name }))
+  return toRestorePoint(row)
+}
+
+export async function getRestorePoint({ db }: Ctx, { ref }: ProjectAccess, name: string | undefined) {
+  const [row] = await restorePoints(db, ref, name)
+  if (!row) throw new ApiError('not_found.backup')
+  return toRestorePoint(row)
+}
+
+/** The latest one first: a name is used again when the one that had it is gone. */
+const restorePoints = (db: Pick<SystemCtx['db'], 'select'>, ref: string, name: string | undefined) =>
+  db
+    .select()
+    .from(backups)
+    .where(
+      and(
+        eq(backups.projectRef, ref),
+        eq(backups.kind, 'restore_point'),
+        name === undefined ? undefined : eq(backups.name, name),
+      ),
+    )
+    .orderBy(desc(backups.insertedAt), desc(backups.id))
+    .limit(1)
+
+const RESTORE_POINT_STATUS = {
+  PENDING: 'PENDING',
+  COMPLETED: 'AVAILABLE',
+  FAILED: 'FAILED',
+  REMOVED: 'REMOVED',
+  ARCHIVED: 'REMOVED',
+  CANCELLED: 'REMOVED',
+} as const
+
+const toRestorePoint = ({ name, status, completedAt }: Row): z.input<typeof RestorePoint> => ({
+  name: name ?? '',
+  status: RESTORE_POINT_STATUS[status],
+  completed_on: completedAt?.toISOString() ?? null,
+})
+
+type NewBackup = { kind: 'restore_point'; name: string } | { kind: 'scheduled' }
+
+/** Refused while other work on the project is under way. */
+export async function startBackup(
+  ctx: SystemCtx | Ctx,
+  mutation: Mutation,
+  project: Project,
+  backup: NewBackup,
+): Promise<Row> {
+  const { ref, organizationId: id, organizationSlug: slug } = project
+  await requireActive(mutation, ref)
+  const [row] = await mutation.tx
+    .insert(backups)
+    .values({ ...backup, projectRef: ref, status: 'PENDING', insertedAt: ctx.now() })
+    .returning()
+    .catch((error) => rejectTaken(error))
+  if (!row) throw new Error('the backup was not inserted')
+  await startTask(ctx, mutation, { ref, kind: 'backup', input: { backupId: row.id } })
+  const organization = { id, slug }
+  await mutation.publish({ type: 'v1.project.backup.started', organization, projectRef: ref, fields: {} })
+  const detail = { backup: row.id, kind: backup.kind }
+  await mutation.trace({ action: 'backup.create', organizationId: id, projectRef: ref, detail })
+  return row
+}
+
+function rejectTaken(error: unknown): never {
+  if (uniqueViolation(error) !== NAME_TAKEN) throw error
+  throw new ApiError('conflict.restore_point', { cause: error })
+}
+
+export async function restoreBackup(ctx: Ctx, project: ProjectAccess, id: number): Promise<void> {
+  const [row] = await ctx.db
+    .select()
+    .from(backups)
+    .where(and(eq(backups.id, id), eq(backups.projectRef, project.ref)))
+  await restore(ctx, project, row)
+}
+
+export async function restoreToPoint(ctx: Ctx, project: ProjectAccess, name: string): Promise<void> {
+  const [row] = await restorePoints(ctx.db, project.ref, name)
+  await restore(ctx, project, row)
+}
+
+async function restore(ctx: Ctx, project: ProjectAccess, backup: Row | undefined): Promise<void> {
+  if (!backup) throw new ApiError('not_found.backup')
+  if (backup.status !== 'COMPLETED') {
+    throw new ApiError('conflict.backup_status', { detail: `its status is ${backup.status}, not COMPLETED` })
+  }
+  const { ref, organizationId: id, organizationSlug: slug } = project
+  await mutate(ctx, async (mutation) => {
+    const previous = await requireActive(mutation, ref)
+    await mutation.tx.update(projects).set({ status: 'RESTORING', statusReason: null }).where(eq(projects.ref, ref))
+    await startTask(ctx, mutation, { ref, kind: 'restore_backup', input: { backupId: backup.id } })
+    await mutation.publish({
+      type: 'v1.project.status.changed',
+      organization: { id, slug },
+      projectRef: ref,
+      fields: { previous_status: previous, current_status: 'RESTORING' },
+    })
+    const detail = { backup: backup.id }
+    await mutation.trace({ action: 'backup.restore', organizationId: id, projectRef: ref, detail })
+  })
+}
+
+/** As it is now: the status that the request began with may have changed since. */
+async function requireActive({ tx }: Mutation, ref: string): Promise<ProjectStatus> {
+  const [row] = await tx
+    .select({ status: projects.status })
+    .from(projects)
+    .where(and(eq(projects.ref, ref), isNull(projects.removedAt)))
+    .for('no key update')
+  if (row && ACTIVE.includes(row.status)) return row.status
+  throw new ApiError('conflict.project_status', { detail: `its status is ${row?.status}, not ACTIVE_HEALTHY` })
+}

@@ -1,0 +1,62 @@
+import { and, eq, inArray } from 'drizzle-orm'
+import { backups, projects, projectTasks } from '../../db/schema/index.ts'
+import type { FoundBackup } from '../../engine/backup.ts'
+import { Superseded } from '../../engine/engine.ts'
+import type { SystemCtx } from '../../env.ts'
+import { describeError } from '../../http/log.ts'
+
+/** They went with the project's database. */
+export async function forgetBackups({ db }: SystemCtx, ref: string): Promise<void> {
+  await db
+    .update(backups)
+    .set({ status: 'REMOVED' })
+    .where(and(eq(backups.projectRef, ref), eq(backups.status, 'COMPLETED')))
+}
+
+const ASKED_MAX = 1_000
+const REMOVED_MAX = 20
+
+/** Databases of our projects that belong to no backup, or to one that failed or grew old, and what restores left behind. */
+export async function removeOldBackups(ctx: SystemCtx): Promise<void> {
+  const found = await ctx.engine.backups.list()
+  const old: FoundBackup[] = []
+  for (let at = 0; at < found.length && old.length < REMOVED_MAX; at += ASKED_MAX) {
+    old.push(...(await uselessAmong(ctx, found.slice(at, at + ASKED_MAX))))
+  }
+  for (const backup of old.slice(0, REMOVED_MAX)) {
+    const fence = async () => (await uselessAmong(ctx, [backup])).length > 0
+    await ctx.engine.backups.remove(backup, fence).catch((error) => {
+      if (error instanceof Superseded) return
+      ctx.log.error('backup_not_removed', { project: backup.ref, backup: backup.id, error: describeError(error) })
+    })
+  }
+}
+
+/** What belongs to a project that we do not know may be another installation's. */
+async function uselessAmong({ db }: SystemCtx, found: readonly FoundBackup[]): Promise<FoundBackup[]> {
+  const refs = Array.from(new Set(found.map(({ ref }) => ref)))
+  // No backup has the id 0, and no list of values may be empty.
+  const ids = [0, ...found.flatMap(({ id }) => id ?? [])]
+  const [known, kept, restoring] = await db.batch([
+    db.select({ ref: projects.ref }).from(projects).where(inArray(projects.ref, refs)),
+    db
+      .select({ id: backups.id, ref: backups.projectRef })
+      .from(backups)
+      .where(and(inArray(backups.id, ids), inArray(backups.status, ['PENDING', 'COMPLETED']))),
+    db
+      .select({ ref: projectTasks.projectRef })
+      .from(projectTasks)
+      .where(
+        and(
+          inArray(projectTasks.projectRef, refs),
+          inArray(projectTasks.state, ['pending', 'running']),
+          eq(projectTasks.kind, 'restore_backup'),
+        ),
+      ),
+  ])
+  const ours = new Set(known.map(({ ref }) => ref))
+  const needed = new Set([...kept, ...restoring].map(keyOf))
+  return found.filter((backup) => ours.has(backup.ref) && !needed.has(keyOf(backup)))
+}
+
+const keyOf = ({ ref, id }: FoundBackup) => `${ref} ${id ?? 'restore'}`

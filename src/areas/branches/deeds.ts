@@ -1,0 +1,163 @@
+import { eq } from 'drizzle-orm'
+import { actionRuns, type KeptMigration, type RunKind, type RunStep } from '../../db/schema/index.ts'
+import type { SystemCtx } from '../../env.ts'
+import { passwordOf, runnerPasswordOf } from '../../secrets/project.ts'
+import { forgetBackups } from '../backups/sweep.ts'
+import { applySettings, inheritSettings } from '../database-settings/inherit.ts'
+import { applyMigration, listMigrations } from '../migrations/history.ts'
+import { Hopeless } from '../projects/tasks.ts'
+import type { Site } from './jobs.ts'
+
+type Deed = (ctx: SystemCtx, site: Site) => Promise<void>
+type Project = Site['own']
+
+const HEALTH_TIMEOUT_MS = 10_000
+
+async function specOf(ctx: SystemCtx, project: Project) {
+  const [password, runnerPassword] = await Promise.all([passwordOf(ctx, project), runnerPasswordOf(ctx, project)])
+  return { ref: project.ref, password, runnerPassword }
+}
+
+/** The database itself: all of the parent's, or its schema alone, as of one moment. */
+async function clone(ctx: SystemCtx, { branch, own, parent, fence, log }: Site): Promise<void> {
+  await log(`copying ${branch.withData ? 'schema and data' : 'the schema'} of ${parent.ref} to ${own.ref}`)
+  await ctx.engine.copy({ from: parent.ref, to: await specOf(ctx, own), data: branch.withData }, fence)
+}
+
+/**
+ * A version that the parent has left behind cannot be had from a copy of it: then the database begins empty, and all the
+ * migrations up to that version are run.
+ */
+async function cloneAgain(ctx: SystemCtx, site: Site): Promise<void> {
+  const { own, run, fence, log } = site
+  await keepHistory(ctx, site)
+  const empty = await isBehindParent(ctx, site)
+  await log(`removing the database of ${own.ref}`)
+  await ctx.engine.remove(own.ref, fence)
+  await forgetBackups(ctx, own.ref)
+  if (!empty) return clone(ctx, site)
+  await log(`beginning with an empty database, as the parent is beyond ${run.migrationVersion}`)
+  await ctx.engine.create(await specOf(ctx, own), fence)
+}
+
+/** Before the database goes away, and once: a step that is done again finds it kept. */
+async function keepHistory(ctx: SystemCtx, { run, own, log }: Site): Promise<void> {
+  if (run.kept) return
+  const kept: KeptMigration[] = []
+  for await (const migration of listMigrations(ctx, own)) kept.push(migration)
+  const { migrationVersion: version } = run
+  if (version !== null && !kept.some((migration) => migration.version === version))
+    throw new Hopeless(`the branch has no migration ${version}`)
+  await ctx.db.update(actionRuns).set({ kept }).where(eq(actionRuns.id, run.id))
+  await log(`keeping ${kept.length} migrations of the branch`)
+}
+
+async function isBehindParent(ctx: SystemCtx, { run: { migrationVersion: version }, parent }: Site): Promise<boolean> {
+  if (version === null) return false
+  for await (const migration of listMigrations(ctx, parent)) if (migration.version > version) return true
+  return false
+}
+
+async function migrateAgain(ctx: SystemCtx, site: Site): Promise<void> {
+  const [run] = await ctx.db.select({ kept: actionRuns.kept }).from(actionRuns).where(eq(actionRuns.id, site.run.id))
+  await applyTo(ctx, site, site.own, upTo(site.run.migrationVersion, run?.kept ?? []))
+}
+
+function upTo(version: string | null, migrations: readonly KeptMigration[]): readonly KeptMigration[] {
+  return version === null ? migrations : migrations.filter((migration) => migration.version <= version)
+}
+
+/** Says what there is to do, and that the version asked for exists. */
+const pullFrom =
+  (sourceOf: (site: Site) => Project): Deed =>
+  async (ctx, site) => {
+    const { run, log } = site
+    const { migrationVersion: version } = run
+    const source = sourceOf(site)
+    let count = 0
+    let found = version === null
+    for await (const migration of listMigrations(ctx, source)) {
+      count += 1
+      found ||= migration.version === version
+    }
+    await log(`${source.ref} has ${count} migrations`)
+    if (!found && run.kind !== 'reset') throw new Hopeless(`${source.ref} has no migration ${version}`)
+  }
+
+const migrateBetween =
+  (sourceOf: (site: Site) => Project, targetOf: (site: Site) => Project): Deed =>
+  async (ctx, site) => {
+    const { migrationVersion: version } = site.run
+    const wanted = async function* () {
+      for await (const migration of listMigrations(ctx, sourceOf(site)))
+        if (version === null || migration.version <= version) yield migration
+    }
+    await applyTo(ctx, site, targetOf(site), wanted())
+  }
+
+type Migrations = Iterable<KeptMigration> | AsyncIterable<KeptMigration>
+
+/** One transaction each: what is there already is passed over, so that a run that died goes on where it stopped. */
+async function applyTo(ctx: SystemCtx, { log, fence }: Site, target: Project, migrations: Migrations): Promise<void> {
+  const present = new Set<string>()
+  for await (const { version } of listMigrations(ctx, target)) present.add(version)
+  let applied = 0
+  for await (const migration of migrations) {
+    if (present.has(migration.version)) continue
+    if (!(await fence())) return
+    await log(`applying ${[migration.version, migration.name].filter(Boolean).join(' ')}`)
+    await applyMigration(ctx, target, migration)
+    applied += 1
+  }
+  await log(`${applied} migrations applied to ${target.ref}`)
+}
+
+async function health({ engine }: SystemCtx, { own, parent, run, log }: Site): Promise<void> {
+  for (const { ref } of run.kind === 'merge' ? [own, parent] : [own]) {
+    const { healthy, error } = await engine.health(ref, HEALTH_TIMEOUT_MS)
+    if (!healthy) throw new Error(error ?? `the database of ${ref} does not answer`)
+    await log(`${ref} answers`)
+  }
+}
+
+async function configure(ctx: SystemCtx, { own, parent, log }: Site): Promise<void> {
+  await inheritSettings(ctx, parent.ref, own.ref)
+  await applySettings(ctx, own)
+  await log('settings of the parent applied')
+}
+
+/** A branch without data gets the parent's buckets, empty; with data they came with the copy. */
+async function seed(ctx: SystemCtx, { branch, own, parent, log }: Site): Promise<void> {
+  if (branch.withData) return log('the data came with the copy')
+  const batch = async (project: Project, text: string, params: readonly unknown[] = []) =>
+    ctx.engine.runBatch({
+      ref: project.ref,
+      runnerPassword: await runnerPasswordOf(ctx, project),
+      statements: [{ text, params }],
+    })
+  const [[row] = []] = await batch(
+    parent,
+    `select coalesce(json_agg(b), '[]')::text as buckets, count(*)::int as count from storage.buckets b`,
+  )
+  await batch(
+    own,
+    'insert into storage.buckets select * from json_populate_recordset(null::storage.buckets, $1::json) on conflict do nothing',
+    [row?.buckets],
+  )
+  await log(`${row?.count} buckets made`)
+}
+
+async function deploy(_ctx: SystemCtx, { log }: Site): Promise<void> {
+  await log('no functions to deploy')
+}
+
+const ofOwn = ({ own }: Site) => own
+const ofParent = ({ parent }: Site) => parent
+const pullParent = pullFrom(ofParent)
+
+export const DEEDS: Record<RunKind, Partial<Record<RunStep, Deed>>> = {
+  create: { clone, pull: pullParent, health, configure, migrate: migrateBetween(ofParent, ofOwn), seed, deploy },
+  push: { pull: pullParent, health, migrate: migrateBetween(ofParent, ofOwn), deploy },
+  merge: { pull: pullFrom(ofOwn), health, migrate: migrateBetween(ofOwn, ofParent), deploy },
+  reset: { clone: cloneAgain, pull: pullParent, health, configure, migrate: migrateAgain, seed, deploy },
+}

@@ -1,0 +1,33 @@
+import { eq } from 'drizzle-orm'
+import type * as z from 'zod'
+import type { BranchAccess } from '../../auth/access.ts'
+import { projects } from '../../db/schema/index.ts'
+import type { Ctx } from '../../env.ts'
+import { ApiError } from '../../http/error.ts'
+import { runnerPasswordOf } from '../../secrets/project.ts'
+import { toApiError } from '../database/service.ts'
+import { ACTIVE } from '../projects/values.ts'
+import type { DiffQuery } from './schema.ts'
+
+export async function diffBranch(
+  ctx: Ctx,
+  { isDefault, parentRef, project }: BranchAccess,
+  { included_schemas: schemas }: z.output<typeof DiffQuery>,
+): Promise<string> {
+  if (isDefault) throw new ApiError('unprocessable.branch', { detail: 'it is the default branch' })
+  if (!ACTIVE.includes(project.status)) {
+    throw new ApiError('conflict.project_status', { detail: `its status is ${project.status}, not ACTIVE_HEALTHY` })
+  }
+  const [parent] = await ctx.db.select().from(projects).where(eq(projects.ref, parentRef))
+  if (!parent) throw new ApiError('not_found.branch')
+  const [from, to] = await Promise.all(
+    [parent, project].map(async (side) => ({
+      ref: side.ref,
+      runnerPassword: await runnerPasswordOf(ctx, side),
+    })),
+  )
+  if (!from || !to) throw new ApiError('not_found.branch')
+  return ctx.engine.diff({ from, to, ...(schemas && { schemas }) }).catch((error) => {
+    throw toApiError(error)
+  })
+}

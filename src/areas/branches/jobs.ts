@@ -1,0 +1,135 @@
+import { and, eq, isNull } from 'drizzle-orm'
+import { type Mutation, mutate } from '../../db/mutate.ts'
+import {
+  actionRuns,
+  type BranchStatus,
+  branches,
+  organizations,
+  projects,
+  RUN_STEPS,
+  type RunKind,
+  type RunStep,
+} from '../../db/schema/index.ts'
+import { type Fence, SqlError, Superseded } from '../../engine/engine.ts'
+import type { SystemCtx } from '../../env.ts'
+import { Hopeless, type Job, type Jobs, type Step, type Task } from '../projects/tasks.ts'
+import type { BranchRow } from './convert.ts'
+import { DEEDS } from './deeds.ts'
+import { type Log, logOf, type Run, STEPS_OF, setStep } from './runs.ts'
+import { tell } from './service.ts'
+
+type Project = typeof projects.$inferSelect & { organizationSlug: string }
+
+/** What a step works with. */
+export interface Site {
+  run: Run
+  branch: BranchRow
+  own: Project
+  parent: Project
+  fence: Fence
+  log: Log
+}
+
+/** What the branch is once the step has been done; it is ready with the end of the run, as its project is. */
+const STATUS_AFTER: Partial<Record<RunStep, BranchStatus>> = {
+  health: 'RUNNING_MIGRATIONS',
+  migrate: 'MIGRATIONS_PASSED',
+}
+
+const stepOf = (kind: RunKind, name: RunStep): Step => ({
+  name,
+  async run(ctx, { task }, fence) {
+    const site = { ...(await findSite(ctx, task)), fence, log: logOf(ctx, task.input.runId ?? '', name) }
+    const { run, log } = site
+    await ctx.db.execute(setStep(ctx, run.id, name, 'RUNNING'))
+    try {
+      await DEEDS[kind][name]?.(ctx, site)
+    } catch (error) {
+      if (error instanceof Superseded) throw error
+      await log(`failed: ${error instanceof Error ? error.message : String(error)}`)
+      await ctx.db.execute(setStep(ctx, run.id, name, 'DEAD'))
+      // Postgres has refused the statement and would do so again.
+      throw error instanceof SqlError ? new Hopeless(error.message, { cause: error }) : error
+    }
+    await ctx.db.execute(setStep(ctx, run.id, name, 'EXITED'))
+    const status = STATUS_AFTER[name]
+    if (status) await setStatus(ctx, task, site, status)
+    return name === 'clone' ? { postgresVersion: await ctx.engine.version() } : undefined
+  },
+})
+
+async function findSite({ db }: SystemCtx, { input }: Task) {
+  const [found] = await db
+    .select({ run: actionRuns, branch: branches })
+    .from(actionRuns)
+    .innerJoin(branches, eq(branches.id, actionRuns.branchId))
+    .where(and(eq(actionRuns.id, input.runId ?? ''), isNull(branches.removedAt)))
+  if (!found) throw new Superseded('the branch is gone')
+  const projectOf = async (ref: string): Promise<Project> => {
+    const [row] = await db
+      .select({ project: projects, organizationSlug: organizations.slug })
+      .from(projects)
+      .innerJoin(organizations, eq(organizations.id, projects.organizationId))
+      .where(and(eq(projects.ref, ref), isNull(projects.removedAt)))
+    if (!row) throw new Superseded(`the project ${ref} is gone`)
+    return { ...row.project, organizationSlug: row.organizationSlug }
+  }
+  const [own, parent] = await Promise.all([projectOf(found.branch.projectRef), projectOf(found.branch.parentRef)])
+  return { ...found, own, parent }
+}
+
+type Told = Pick<Site, 'run' | 'branch' | 'own'>
+
+/** Each status is told once for a run, however often its step is done. */
+async function setStatus(ctx: SystemCtx, task: Task, { run, branch: { id }, own }: Told, status: BranchStatus) {
+  await mutate(ctx, async (mutation) => {
+    const branch = await updateStatus(mutation, id, status, ctx.now())
+    if (!branch) throw new Superseded('the branch is gone')
+    const actor = { userId: task.actorUserId ?? undefined }
+    await tell(mutation, own, branch, 'v1.project.branch.updated', { actor, idempotencyKey: `run/${run.id}/${status}` })
+  })
+}
+
+async function updateStatus({ tx }: Mutation, id: string, status: BranchStatus, updatedAt: Date) {
+  const [branch] = await tx
+    .update(branches)
+    .set({ status, updatedAt })
+    .where(and(eq(branches.id, id), isNull(branches.removedAt)))
+    .returning()
+  return branch
+}
+
+const isPastHealth = ({ stepsDone }: Task) => stepsDone.includes('health')
+
+const jobOf = (kind: RunKind, { done, failed }: Pick<Job, 'done' | 'failed'>): Job => ({
+  steps: RUN_STEPS.filter((name) => STEPS_OF[kind].includes(name)).map((name) => stepOf(kind, name)),
+  done,
+  failed,
+  async ended(mutation, { task, state, at, organization }) {
+    const { tx } = mutation
+    const runId = task.input.runId ?? ''
+    const [run] = await tx.update(actionRuns).set({ kept: null }).where(eq(actionRuns.id, runId)).returning()
+    const status = state === 'done' ? 'FUNCTIONS_DEPLOYED' : 'MIGRATIONS_FAILED'
+    const branch = run && (await updateStatus(mutation, run.branchId, status, at))
+    if (!branch) return
+    const actor = { userId: task.actorUserId ?? undefined }
+    const place = { organizationId: organization.id, organizationSlug: organization.slug }
+    const idempotencyKey = `run/${runId}/${status}`
+    await tell(mutation, place, branch, 'v1.project.branch.updated', { actor, idempotencyKey })
+  },
+})
+
+const ACTIVE = { status: 'ACTIVE_HEALTHY' } as const
+
+export const branchJobs = {
+  branch_create: jobOf('create', {
+    done: ACTIVE,
+    failed: (task) => (isPastHealth(task) ? ACTIVE : { status: 'INIT_FAILED' }),
+  }),
+  branch_push: jobOf('push', { done: {}, failed: () => ({}) }),
+  branch_merge: jobOf('merge', { done: {}, failed: () => ({}) }),
+  branch_reset: jobOf('reset', {
+    done: ACTIVE,
+    failed: (task) => (isPastHealth(task) ? ACTIVE : { status: 'RESTORE_FAILED' }),
+  }),
+} satisfies Partial<Jobs>

@@ -1,0 +1,62 @@
+import { eq, inArray, lt } from 'drizzle-orm'
+import { newTimedId } from '../../db/id.ts'
+import type { Mutation } from '../../db/mutate.ts'
+import { branches, projects, webhookEndpoints } from '../../db/schema/index.ts'
+import { sealedFor } from '../../delivery/attempt.ts'
+import { checkDestination } from '../../delivery/destination.ts'
+import { rulesOf } from '../../delivery/ports.ts'
+import type { Ctx, SystemCtx } from '../../env.ts'
+import { ApiError } from '../../http/error.ts'
+import { jwtSecretOf } from '../../secrets/project.ts'
+import { seal } from '../../secrets/seal.ts'
+import type { BranchRow } from './convert.ts'
+
+const NOTIFIED = ['v1.project.branch.created', 'v1.project.branch.updated', 'v1.project.branch.removed'] as const
+/** What was told last may still be on its way after the branch is gone: the schedule of attempts takes less. */
+const KEPT_MS = 24 * 60 * 60 * 1000
+
+export async function requireNotifyUrl(ctx: Ctx, url: string, field: string): Promise<void> {
+  const verdict = await checkDestination(url, rulesOf(ctx))
+  if (verdict.kind === 'allowed') return
+  if (verdict.kind === 'unavailable')
+    throw new ApiError('service_unavailable.name_resolution', { cause: verdict.reason })
+  throw new ApiError('bad_request.validation_failed', {
+    issues: [{ field, code: 'invalid_destination', message: verdict.reason }],
+  })
+}
+
+/** A webhook endpoint that hears of this branch alone, signed with a secret that whoever reads the branch knows. */
+export async function setNotifyUrl(
+  ctx: Ctx,
+  { tx }: Mutation,
+  organizationId: string,
+  { id: branchId, projectRef, parentRef, notifyUrl }: BranchRow,
+): Promise<void> {
+  const [project] = await tx
+    .select({ ref: projects.ref, sealedJwtSecret: projects.sealedJwtSecret })
+    .from(projects)
+    .where(eq(projects.ref, projectRef))
+  if (!project || notifyUrl === null) return
+  const id = newTimedId(ctx.now())
+  await tx.delete(webhookEndpoints).where(eq(webhookEndpoints.branchId, branchId))
+  await tx.insert(webhookEndpoints).values({
+    id,
+    organizationId,
+    projectRef: parentRef,
+    branchId,
+    url: notifyUrl,
+    enabled: true,
+    eventTypes: [...NOTIFIED],
+    sealedSecret: await seal(ctx.config.ENCRYPTION_KEY, await jwtSecretOf(ctx, project), sealedFor(id, 'secret')),
+    createdBy: ctx.principal.userId,
+    createdAt: ctx.now(),
+  })
+}
+
+export async function forgetNotifyUrls({ db, now }: SystemCtx): Promise<void> {
+  const gone = db
+    .select({ id: branches.id })
+    .from(branches)
+    .where(lt(branches.removedAt, new Date(now().getTime() - KEPT_MS)))
+  await db.delete(webhookEndpoints).where(inArray(webhookEndpoints.branchId, gone))
+}

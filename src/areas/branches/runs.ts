@@ -1,0 +1,85 @@
+import { eq, sql } from 'drizzle-orm'
+import type { Mutation } from '../../db/mutate.ts'
+import {
+  actionRunLogs,
+  actionRuns,
+  RUN_STEPS,
+  type RunKind,
+  type RunStep,
+  type StepRecord,
+  type StepStatus,
+  type TaskKind,
+} from '../../db/schema/index.ts'
+import type { Ctx, SystemCtx } from '../../env.ts'
+import { startTask } from '../projects/tasks.ts'
+import type { BranchRow } from './convert.ts'
+
+export type Run = typeof actionRuns.$inferSelect
+
+/** What each kind of run walks through. */
+export const STEPS_OF: Record<RunKind, readonly RunStep[]> = {
+  create: RUN_STEPS,
+  push: ['pull', 'health', 'migrate', 'deploy'],
+  merge: ['pull', 'health', 'migrate', 'deploy'],
+  reset: RUN_STEPS,
+}
+
+const TASK_OF: Record<RunKind, TaskKind> = {
+  create: 'branch_create',
+  push: 'branch_push',
+  merge: 'branch_merge',
+  reset: 'branch_reset',
+}
+
+interface NewRun {
+  branch: BranchRow
+  kind: RunKind
+  migrationVersion?: string | undefined
+}
+
+/** A run and the task that does it: a merge works on the parent, every other run on the branch. */
+export async function startRun(
+  ctx: Ctx,
+  mutation: Mutation,
+  { branch, kind, migrationVersion }: NewRun,
+): Promise<string> {
+  const id = crypto.randomUUID()
+  const { projectRef, parentRef } = branch
+  const ref = kind === 'merge' ? parentRef : projectRef
+  const taskId = await startTask(ctx, mutation, { ref, kind: TASK_OF[kind], input: { runId: id } })
+  const at = ctx.now()
+  const steps = STEPS_OF[kind].map(
+    (name): StepRecord => ({ name, status: 'CREATED', created_at: at.toISOString(), updated_at: at.toISOString() }),
+  )
+  await mutation.tx.insert(actionRuns).values({
+    id,
+    branchId: branch.id,
+    projectRef,
+    parentRef,
+    taskId,
+    kind,
+    migrationVersion: migrationVersion ?? null,
+    steps,
+    createdAt: at,
+    updatedAt: at,
+  })
+  return id
+}
+
+/** Sets the status of a step that the run has; in one statement, as others may set other steps. */
+export const setStep = ({ now }: SystemCtx, runId: string, name: RunStep, status: StepStatus) => {
+  const at = now().toISOString()
+  return sql`update ${actionRuns} set updated_at = ${at}, steps = (
+    select jsonb_agg(case when step->>'name' = ${name}::text
+      then step || jsonb_build_object('status', ${status}::text, 'updated_at', ${at}::text) else step end order by place)
+    from jsonb_array_elements(steps) with ordinality as s(step, place)) where ${eq(actionRuns.id, runId)}`
+}
+
+export type Log = (line: string) => Promise<void>
+
+/** Lines of a run's log, for people. */
+export const logOf =
+  ({ db, now }: SystemCtx, runId: string, step: RunStep): Log =>
+  async (line) => {
+    await db.insert(actionRunLogs).values({ runId, step, line, at: now() })
+  }

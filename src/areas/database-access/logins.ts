@@ -1,0 +1,103 @@
+import { and, eq, gt, inArray, lte, type SQL, sql } from 'drizzle-orm'
+import { rowsOf, type Writer } from '../../db/client.ts'
+import { mutate } from '../../db/mutate.ts'
+import { accessTokens, memberRoles, projects, temporaryLogins } from '../../db/schema/index.ts'
+import { EngineUnavailable, Superseded } from '../../engine/engine.ts'
+import { type LoginSpec, projectOfLogin } from '../../engine/logins.ts'
+import type { SystemCtx } from '../../env.ts'
+import { ApiError } from '../../http/error.ts'
+import { describeError } from '../../http/log.ts'
+import { passwordOf } from '../../secrets/project.ts'
+
+/**
+ * A row stands before its role is made and falls after it is gone. So a role without a row is nobody's, and who takes a row
+ * away, or lets it end, also stops the one who is just making its role.
+ */
+export async function makeLogin(ctx: SystemCtx, login: LoginSpec): Promise<void> {
+  const { role } = login
+  const isWanted = async () => {
+    const live = and(eq(temporaryLogins.role, role), gt(temporaryLogins.expiresAt, ctx.now()))
+    return (await ctx.db.select({ role: temporaryLogins.role }).from(temporaryLogins).where(live)).length > 0
+  }
+  try {
+    await ctx.engine.logins.put(login, isWanted)
+  } catch (error) {
+    if (error instanceof Superseded) {
+      throw new ApiError('forbidden.permission_denied', { detail: 'the access was withdrawn', cause: error })
+    }
+    throw unavailable(error)
+  }
+}
+
+/** In a transaction, for `endLogins` after it; whatever happens in between, the duty below comes to them. */
+export const expireLogins = (tx: Writer, now: Date, which: SQL | undefined) =>
+  tx
+    .update(temporaryLogins)
+    .set({ expiresAt: sql`least(${temporaryLogins.expiresAt}, ${now.toISOString()})` })
+    .where(which)
+    .returning({ role: temporaryLogins.role, projectRef: temporaryLogins.projectRef })
+
+interface Login {
+  role: string
+  projectRef: string
+}
+
+export async function endLogins(ctx: SystemCtx, logins: readonly Login[]): Promise<void> {
+  for (const [ref, ended] of Map.groupBy(logins, ({ projectRef }) => projectRef)) {
+    const roles = ended.map(({ role }) => role)
+    await ctx.engine.logins
+      .end(ref, roles, () => ownerPassword(ctx, ref))
+      .catch((error) => {
+        throw unavailable(error)
+      })
+    await ctx.db
+      .delete(temporaryLogins)
+      .where(and(inArray(temporaryLogins.role, roles), lte(temporaryLogins.expiresAt, ctx.now())))
+  }
+}
+
+async function ownerPassword(ctx: SystemCtx, ref: string): Promise<string> {
+  const { sealedPassword } = projects
+  const [row] = await ctx.db.select({ ref: projects.ref, sealedPassword }).from(projects).where(eq(projects.ref, ref))
+  if (!row) throw new Error(`the project ${ref} has no row`)
+  return passwordOf(ctx, row)
+}
+
+const unavailable = (error: unknown): unknown =>
+  error instanceof EngineUnavailable ? new ApiError('service_unavailable.project_database', { cause: error }) : error
+
+const ENDED_MAX = 500
+
+/** Ends logins that are over, whose token or whose member is gone, and roles that no row knows. */
+export async function endDueLogins(ctx: SystemCtx): Promise<void> {
+  // First what there is, then what is known: a role that is made meanwhile is not taken for nobody's.
+  const roles = await ctx.engine.logins.list()
+  const known = await ctx.db.select({ role: temporaryLogins.role }).from(temporaryLogins).where(isAnyOf(roles))
+  const isKnown = new Set(known.map(({ role }) => role))
+  const nobodys = roles.filter((role) => !isKnown.has(role)).slice(0, ENDED_MAX)
+  const over = await dueRoles(ctx)
+  const due = over.length === 0 ? [] : await mutate(ctx, ({ tx }) => expireLogins(tx, ctx.now(), isAnyOf(over)))
+  const logins = [...due, ...nobodys.map((role) => ({ role, projectRef: projectOfLogin(role) }))]
+  for (const [ref, ended] of Map.groupBy(logins, ({ projectRef }) => projectRef)) {
+    await endLogins(ctx, ended).catch((error) =>
+      ctx.log.error('logins_not_ended', { project: ref, error: describeError(error) }),
+    )
+  }
+}
+
+const isAnyOf = (roles: readonly string[]) => sql`${temporaryLogins.role} = any(${sql.param(roles)}::text[])`
+
+async function dueRoles({ db, now }: SystemCtx): Promise<string[]> {
+  const at = now().toISOString()
+  const rows = await rowsOf<{ role: string }>(
+    db,
+    sql`select l.role from ${temporaryLogins} l
+      left join ${accessTokens} t on t.id = l.token_id
+      left join ${projects} p on p.ref = l.project_ref
+      where l.expires_at <= ${at} or t.revoked_at is not null or t.expires_at <= ${at}
+        or not exists (select from ${memberRoles} m where m.organization_id = p.organization_id
+          and m.user_id = t.user_id and (m.project_ref is null or m.project_ref in (p.ref, p.parent_ref)))
+      order by l.expires_at limit ${ENDED_MAX}`,
+  )
+  return rows.map(({ role }) => role)
+}

@@ -1,0 +1,217 @@
+import { and, asc, eq, exists, isNotNull, isNull, or, type SQL, sql } from 'drizzle-orm'
+import type * as z from 'zod'
+import { type ProjectAccess, requirePermission } from '../../auth/access.ts'
+import type { Writer } from '../../db/client.ts'
+import { mutate } from '../../db/mutate.ts'
+import {
+  type JitRole,
+  jitGrants,
+  memberRoles,
+  projectSettings,
+  projects,
+  temporaryLogins,
+  users,
+} from '../../db/schema/index.ts'
+import { type Power, powerOf } from '../../engine/logins.ts'
+import type { Ctx } from '../../env.ts'
+import { ApiError } from '../../http/error.ts'
+import { endLogins, expireLogins } from './logins.ts'
+import type { JitAccess, UpdateJitAccess, UpdateJitMapping } from './schema.ts'
+
+/** Networks are checked by a trigger on logins, which earlier versions do not have. */
+const POSTGRES_MIN = 17
+
+const isSupported = ({ postgresVersion }: ProjectAccess) => Number.parseInt(postgresVersion || '0', 10) >= POSTGRES_MIN
+
+const UNAVAILABLE = { state: 'unavailable', unavailableReason: 'postgres_upgrade_required' } as const
+
+export async function getJitAccess({ db }: Ctx, project: ProjectAccess): Promise<z.input<typeof JitAccess>> {
+  if (!isSupported(project)) return UNAVAILABLE
+  const [setting] = await jitSetting(db, project.ref)
+  return { state: isEnabled(setting) ? 'enabled' : 'disabled', appliedSuccessfully: true }
+}
+
+export const jitSetting = (reader: Reader, ref: string) =>
+  reader
+    .select({ value: projectSettings.value })
+    .from(projectSettings)
+    .where(and(eq(projectSettings.projectRef, ref), eq(projectSettings.area, 'jit')))
+
+/** Until somebody enables it, it is not. */
+export const isEnabled = (setting: { value: Record<string, unknown> } | undefined): boolean =>
+  setting?.value.state === 'enabled'
+
+export async function updateJitAccess(
+  ctx: Ctx,
+  project: ProjectAccess,
+  { state }: z.output<typeof UpdateJitAccess>,
+): Promise<z.input<typeof JitAccess>> {
+  if (!isSupported(project)) return UNAVAILABLE
+  const { ref, organizationId } = project
+  const now = ctx.now()
+  const ended = await mutate(ctx, async ({ tx, trace }) => {
+    await tx
+      .insert(projectSettings)
+      .values({ projectRef: ref, area: 'jit', value: { state }, updatedAt: now })
+      .onConflictDoUpdate({
+        target: [projectSettings.projectRef, projectSettings.area],
+        set: { value: { state }, updatedAt: now },
+      })
+    await trace({ action: 'project.jit.update', organizationId, projectRef: ref, detail: { state } })
+    if (state === 'enabled') return []
+    return expireLogins(tx, now, and(eq(temporaryLogins.projectRef, ref), isNotNull(temporaryLogins.userId)))
+  })
+  await endLogins(ctx, ended)
+  return { state, appliedSuccessfully: true }
+}
+
+export async function getJitMapping({ db, principal }: Ctx, { ref }: ProjectAccess) {
+  const [row] = await db.select({ roles: jitGrants.roles }).from(jitGrants).where(grantOf(ref, principal.userId))
+  return { user_id: principal.userId, user_roles: row?.roles ?? [] }
+}
+
+const grantOf = (ref: string, userId: string) => and(eq(jitGrants.projectRef, ref), eq(jitGrants.userId, userId))
+
+/** Members alone: who has left keeps no way in, whatever is written down. */
+export async function listJitMappings({ db }: Ctx, project: ProjectAccess) {
+  requireAdministrator(project)
+  const rows = await db
+    .select({ userId: jitGrants.userId, email: users.primaryEmail, roles: jitGrants.roles })
+    .from(jitGrants)
+    .innerJoin(users, eq(users.id, jitGrants.userId))
+    .where(and(eq(jitGrants.projectRef, project.ref), exists(memberships(db, project, jitGrants.userId))))
+    .orderBy(asc(users.primaryEmail))
+  return {
+    items: rows.map(({ userId, email, roles }) => ({
+      user_id: userId,
+      primary_email: email,
+      invite_id: null,
+      expires_at: null,
+      user_roles: roles,
+    })),
+  }
+}
+
+type Reader = Pick<Writer, 'select'>
+
+const memberships = (
+  reader: Reader,
+  { organizationId, ref, parentRef }: ProjectAccess,
+  userId: string | SQL | typeof jitGrants.userId,
+) =>
+  reader
+    .select({ id: memberRoles.id })
+    .from(memberRoles)
+    .where(
+      and(
+        eq(memberRoles.organizationId, organizationId),
+        eq(memberRoles.userId, userId),
+        or(
+          isNull(memberRoles.projectRef),
+          eq(memberRoles.projectRef, ref),
+          eq(memberRoles.projectRef, parentRef ?? ref),
+        ),
+      ),
+    )
+
+export async function updateJitMapping(
+  ctx: Ctx,
+  project: ProjectAccess,
+  { user_id: userId, roles }: z.output<typeof UpdateJitMapping>,
+) {
+  requireAdministrator(project)
+  refuseRoles(project.ref, roles)
+  const { ref, organizationId } = project
+  const now = ctx.now()
+  const ended = await mutate(ctx, async ({ tx, trace }) => {
+    const [member] = await memberships(tx, project, userId).limit(1)
+    if (!member) throw invalid('body.user_id', 'is no member of the organization with access to this project')
+    const [before] = await tx
+      .select({ roles: jitGrants.roles })
+      .from(jitGrants)
+      .where(grantOf(ref, userId))
+      .for('update')
+    await tx
+      .insert(jitGrants)
+      .values({ projectRef: ref, userId, roles, updatedAt: now })
+      .onConflictDoUpdate({ target: [jitGrants.projectRef, jitGrants.userId], set: { roles, updatedAt: now } })
+    await trace({
+      action: 'project.jit.grant',
+      organizationId,
+      projectRef: ref,
+      detail: { userId, roles: roles.map(({ role }) => role) },
+    })
+    const changed = changedPowers(ref, before?.roles ?? [], roles)
+    return expireLogins(
+      tx,
+      now,
+      and(loginsOf(ref, userId), sql`${temporaryLogins.grantedRole} = any(${sql.param(changed)}::text[])`),
+    )
+  })
+  await endLogins(ctx, ended)
+  return { user_id: userId, user_roles: roles }
+}
+
+function refuseRoles(ref: string, roles: readonly JitRole[]): void {
+  const seen = new Set<Power>()
+  for (const [index, { role }] of roles.entries()) {
+    const power = powerOf(ref, role)
+    if (!power) throw invalid(`body.roles.${index}.role`, 'is no role of this project that can be given')
+    if (seen.has(power)) throw invalid(`body.roles.${index}.role`, 'is named twice')
+    seen.add(power)
+  }
+}
+
+/** What the logins that are open do not hold any more, or not as they were opened. */
+function changedPowers(ref: string, before: readonly JitRole[], after: readonly JitRole[]): Power[] {
+  const kept = new Set(after.map((entry) => JSON.stringify(bounds(ref, entry))))
+  return before
+    .filter((entry) => !kept.has(JSON.stringify(bounds(ref, entry))))
+    .flatMap(({ role }) => powerOf(ref, role) ?? [])
+}
+
+const bounds = (ref: string, { role, expires_at, allowed_networks: networks, branches_only = false }: JitRole) => [
+  powerOf(ref, role),
+  expires_at,
+  networks && [networks.allowed_cidrs ?? [], networks.allowed_cidrs_v6 ?? []],
+  branches_only,
+]
+
+/** Also in the project's branches, where some of its roles hold. */
+const loginsOf = (ref: string, userId: string) =>
+  and(
+    eq(temporaryLogins.userId, userId),
+    sql`${temporaryLogins.projectRef} in (select ${ref} union all
+      select ${projects.ref} from ${projects} where ${projects.parentRef} = ${ref} and ${projects.removedAt} is null)`,
+  )
+
+/** Everybody may give up what he was given. */
+export async function deleteJitMapping(ctx: Ctx, project: ProjectAccess, userId: string): Promise<void> {
+  if (userId !== ctx.principal.userId) {
+    requireScope(ctx, 'database:write')
+    requireAdministrator(project)
+  }
+  const { ref, organizationId } = project
+  const ended = await mutate(ctx, async ({ tx, trace }) => {
+    const gone = await tx.delete(jitGrants).where(grantOf(ref, userId)).returning({ userId: jitGrants.userId })
+    if (gone.length === 0) throw new ApiError('not_found.jit_access')
+    await trace({ action: 'project.jit.revoke', organizationId, projectRef: ref, detail: { userId } })
+    return expireLogins(tx, ctx.now(), loginsOf(ref, userId))
+  })
+  await endLogins(ctx, ended)
+}
+
+/** What a token may do by its scopes, beside what the endpoint asks for. */
+export function requireScope({ principal }: Ctx, scope: 'database:write'): void {
+  if (principal.scopes.includes(scope)) return
+  throw new ApiError('forbidden.permission_denied', { detail: `the access token lacks the scope ${scope}` })
+}
+
+function requireAdministrator({ role }: ProjectAccess): void {
+  requirePermission(role, 'database:write')
+  if (role === 'owner' || role === 'administrator') return
+  throw new ApiError('forbidden.permission_denied', { detail: `the role ${role} does not give access to databases` })
+}
+
+const invalid = (field: string, message: string): ApiError =>
+  new ApiError('bad_request.validation_failed', { issues: [{ field, code: 'custom', message }] })

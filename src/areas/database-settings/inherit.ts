@@ -1,0 +1,27 @@
+import { and, eq, inArray } from 'drizzle-orm'
+import { mutate } from '../../db/mutate.ts'
+import { projectSettings } from '../../db/schema/index.ts'
+import type { SystemCtx } from '../../env.ts'
+import { configure } from './postgres.ts'
+import { type Area, readSettings } from './rows.ts'
+
+/** Read-only mode says how a database is and not how it was set up, so a branch does not take it over. */
+const INHERITED: Area[] = ['postgres', 'pooler', 'ssl', 'disk']
+
+const inheritedOf = (ref: string) => and(eq(projectSettings.projectRef, ref), inArray(projectSettings.area, INHERITED))
+
+/** What the parent is set to becomes what its branch is set to; `applySettings` tells the branch's database. */
+export async function inheritSettings(ctx: SystemCtx, fromRef: string, toRef: string): Promise<void> {
+  await mutate(ctx, async ({ tx }) => {
+    const rows = await tx.select().from(projectSettings).where(inheritedOf(fromRef))
+    await tx.delete(projectSettings).where(inheritedOf(toRef))
+    if (rows.length > 0) await tx.insert(projectSettings).values(rows.map((row) => ({ ...row, projectRef: toRef })))
+  })
+}
+
+/** Makes the project's database be as its rows say: after it was made anew or copied, or its rows were inherited. */
+export async function applySettings(ctx: SystemCtx, { ref }: { ref: string }): Promise<void> {
+  const [postgres, ssl] = await Promise.all([readSettings(ctx.db, ref, 'postgres'), readSettings(ctx.db, ref, 'ssl')])
+  await configure(ctx, ref, postgres.value, {})
+  await ctx.engine.settings.requireSsl(ref, ssl.value.database)
+}

@@ -1,0 +1,33 @@
+import type * as z from 'zod'
+import type { ProjectAccess } from '../../auth/access.ts'
+import type { Ctx } from '../../env.ts'
+import { connectionStringOf } from '../database/service.ts'
+import { changeSettings, readSettings } from './rows.ts'
+import type { LegacyPooler, UpdatePoolerSettings } from './schema.ts'
+
+export const updatePoolerSettings = (
+  ctx: Ctx,
+  { ref }: ProjectAccess,
+  { default_pool_size, pool_mode }: z.output<typeof UpdatePoolerSettings>,
+) =>
+  changeSettings(ctx, {
+    ref,
+    area: 'pooler',
+    work: async (before) => ({
+      default_pool_size: default_pool_size === undefined ? before.default_pool_size : default_pool_size,
+      pool_mode: pool_mode ?? before.pool_mode,
+    }),
+  })
+
+export async function getLegacyPooler(
+  { db, engine }: Ctx,
+  { ref }: ProjectAccess,
+): Promise<z.input<typeof LegacyPooler>> {
+  const { value } = await readSettings(db, ref, 'pooler')
+  const { default_pool_size, pool_mode } = value
+  return {
+    ...(default_pool_size !== null && { default_pool_size }),
+    pool_mode,
+    connection_string: connectionStringOf(engine, ref),
+  }
+}

@@ -1,0 +1,54 @@
+import type * as z from 'zod'
+import type { ProjectAccess } from '../../auth/access.ts'
+import { SettingsRefused } from '../../engine/settings.ts'
+import type { Ctx, SystemCtx } from '../../env.ts'
+import { ApiError } from '../../http/error.ts'
+import { requireActive, toApiError } from '../database/service.ts'
+import { changeSettings, readSettings } from './rows.ts'
+import type { PostgresConfig, UpdatePostgresConfig } from './schema.ts'
+
+export const getPostgresConfig = async ({ db }: Ctx, { ref }: ProjectAccess): Promise<PostgresConfig> =>
+  (await readSettings(db, ref, 'postgres')).value
+
+/** `replace` takes back what the body does not name; else that stays as it is. */
+export async function updatePostgresConfig(
+  ctx: Ctx,
+  project: ProjectAccess,
+  { restart_database: restart, ...body }: z.output<typeof UpdatePostgresConfig>,
+  { replace }: { replace: boolean },
+): Promise<PostgresConfig> {
+  requireActive(project)
+  const { ref } = project
+  const config = await changeSettings(ctx, {
+    ref,
+    area: 'postgres',
+    work: async (before) => {
+      const after = replace ? body : { ...before, ...body }
+      await configure(ctx, ref, after, before).catch((error) => {
+        throw settingsFailure(error)
+      })
+      return after
+    },
+  })
+  if (restart) await ctx.engine.restart(ref)
+  return config
+}
+
+/** Makes the database run with these; what it had been told `before` and is not among them goes back to the cluster's. */
+export async function configure({ engine }: SystemCtx, ref: string, config: PostgresConfig, before: PostgresConfig) {
+  const { max_connections: connectionsMax = null, ...set } = config
+  const { max_connections: _limit, ...known } = before
+  const reset = Object.keys(known).filter((name) => !(name in set))
+  await engine.settings.configure(ref, { set, reset, connectionsMax })
+}
+
+/** Names the fields that the cluster refused. */
+export function settingsFailure(error: unknown): unknown {
+  if (!(error instanceof SettingsRefused)) return toApiError(error)
+  const issues = error.refusals.map(({ setting, reason }) => ({
+    field: `body.${setting}`,
+    code: 'refused',
+    message: reason,
+  }))
+  return new ApiError('bad_request.validation_failed', { issues, cause: error })
+}

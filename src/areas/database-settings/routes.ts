@@ -1,0 +1,143 @@
+import { ApiError } from '../../http/error.ts'
+import { empty, get, patch, post, put } from '../../http/route.ts'
+import { getDisk, getDiskUse, updateDisk } from './disk.ts'
+import { getLegacyPooler, updatePoolerSettings } from './pooler.ts'
+import { getPostgresConfig, updatePostgresConfig } from './postgres.ts'
+import { disableReadOnly, getReadOnlyStatus } from './read-only.ts'
+import {
+  Disk,
+  DiskAutoscale,
+  DiskUse,
+  LegacyPooler,
+  PoolerSettings,
+  PostgresConfig,
+  ReadOnlyStatus,
+  RemoveReadReplica,
+  SetUpReadReplica,
+  SslEnforcement,
+  UpdateDisk,
+  UpdatePoolerSettings,
+  UpdatePostgresConfig,
+  UpdateSslEnforcement,
+  UpgradePostgres,
+  UpgradeStarted,
+  UpgradeStatus,
+  UpgradeStatusQuery,
+} from './schema.ts'
+import { getSslEnforcement, updateSslEnforcement } from './ssl.ts'
+
+const CLUSTER_ERRORS = ['conflict.project_status', 'service_unavailable.project_database'] as const
+
+const WHERE_SET =
+  'Set for the database, and there for every session that starts from then on. What only a whole cluster can have is ' +
+  'refused by name where several projects share one.'
+
+const notHere = (driver: string, what: string) =>
+  new ApiError('bad_request.driver', { detail: `the driver ${driver} ${what}` })
+
+export const databaseSettingsRoutes = [
+  get('/v1/projects/{ref}/config/database/postgres', {
+    id: 'v1-get-postgres-config', summary: "Get what a project's Postgres is set to",
+    description: 'Only what was set here; for all else the defaults of the cluster hold.',
+    scope: 'database:read', returns: PostgresConfig,
+  }, ({ ctx, project }) => getPostgresConfig(ctx, project)),
+
+  put('/v1/projects/{ref}/config/database/postgres', {
+    id: 'v1-update-postgres-config', summary: "Set a project's Postgres to this and nothing else",
+    description: `What is left out goes back to the default. ${WHERE_SET}`,
+    scope: 'database:write', body: UpdatePostgresConfig, returns: PostgresConfig, errors: CLUSTER_ERRORS,
+  }, ({ ctx, project, body }) => updatePostgresConfig(ctx, project, body, { replace: true })),
+
+  patch('/v1/projects/{ref}/config/database/postgres', {
+    id: 'v1-patch-postgres-config', summary: "Change some settings of a project's Postgres",
+    description: `What is left out stays as it is. ${WHERE_SET}`,
+    scope: 'database:write', body: UpdatePostgresConfig, returns: PostgresConfig, errors: CLUSTER_ERRORS,
+  }, ({ ctx, project, body }) => updatePostgresConfig(ctx, project, body, { replace: false })),
+
+  patch('/v1/projects/{ref}/config/database/pooler', {
+    id: 'v1-update-pooler-config', summary: "Change the settings of a project's pooler",
+    description: 'They are kept and shown; where the driver has no pooler, they change nothing.',
+    scope: 'database:write', body: UpdatePoolerSettings, returns: PoolerSettings,
+  }, ({ ctx, project, body }) => updatePoolerSettings(ctx, project, body)),
+
+  get('/v1/projects/{ref}/config/database/pgbouncer', {
+    id: 'v1-get-project-pgbouncer-config', summary: "Get the settings of a project's pooler in their older form",
+    scope: 'database:read', returns: LegacyPooler,
+  }, ({ ctx, project }) => getLegacyPooler(ctx, project)),
+
+  get('/v1/projects/{ref}/readonly', {
+    id: 'v1-get-readonly-mode-status', summary: "Tell whether a project's database takes no writes",
+    scope: 'database:read', returns: ReadOnlyStatus,
+  }, ({ ctx, project }) => getReadOnlyStatus(ctx, project)),
+
+  post('/v1/projects/{ref}/readonly/temporary-disable', {
+    id: 'v1-disable-readonly-mode-temporarily', summary: "Let a project's database take writes for 15 minutes",
+    scope: 'database:write', returns: empty, status: 201, errors: CLUSTER_ERRORS,
+  }, ({ ctx, project }) => disableReadOnly(ctx, project)),
+
+  get('/v1/projects/{ref}/ssl-enforcement', {
+    id: 'v1-get-ssl-enforcement-config', summary: "Tell whether a project's database takes encrypted connections alone",
+    scope: 'database:read', returns: SslEnforcement,
+  }, ({ ctx, project }) => getSslEnforcement(ctx, project)),
+
+  put('/v1/projects/{ref}/ssl-enforcement', {
+    id: 'v1-update-ssl-enforcement-config', summary: "Let a project's database take encrypted connections alone, or all",
+    description: 'Holds for connections that start from then on.',
+    scope: 'database:write', body: UpdateSslEnforcement, returns: SslEnforcement, errors: CLUSTER_ERRORS,
+  }, ({ ctx, project, body }) => updateSslEnforcement(ctx, project, body.requestedConfig)),
+
+  get('/v1/projects/{ref}/config/disk', {
+    id: 'v1-get-database-disk', summary: "Get the disk of a project's database",
+    scope: 'any caller', permission: 'database:read', returns: Disk,
+  }, ({ ctx, project }) => getDisk(ctx, project)),
+
+  post('/v1/projects/{ref}/config/disk', {
+    id: 'v1-modify-database-disk', summary: "Set how large a project's database may become",
+    description: 'At 95 % of its size the database becomes read-only. What the driver cannot change is refused by name.',
+    scope: 'any caller', permission: 'projects:write', body: UpdateDisk, returns: empty, status: 201,
+    errors: ['service_unavailable.project_database'],
+  }, ({ ctx, project, body }) => updateDisk(ctx, project, body.attributes)),
+
+  get('/v1/projects/{ref}/config/disk/util', {
+    id: 'v1-get-disk-utilization', summary: "Get how much of its disk a project's database takes now",
+    scope: 'any caller', permission: 'database:read', returns: DiskUse,
+    errors: ['service_unavailable.project_database'],
+  }, ({ ctx, project }) => getDiskUse(ctx, project)),
+
+  get('/v1/projects/{ref}/config/disk/autoscale', {
+    id: 'v1-get-project-disk-autoscale-config', summary: 'Get how the disk grows by itself',
+    description: 'It does not: each value is null.',
+    scope: 'any caller', permission: 'database:read', returns: DiskAutoscale,
+  }, async () => ({ growth_percent: null, min_increment_gb: null, max_size_gb: null })),
+
+  post('/v1/projects/{ref}/upgrade', {
+    id: 'v1-upgrade-postgres-version', summary: "Upgrade a project's Postgres",
+    description: 'Refused where all projects run the version of one cluster, which its operator upgrades.',
+    scope: 'projects:write', body: UpgradePostgres, returns: UpgradeStarted, status: 201, errors: ['bad_request.driver'],
+  }, async ({ ctx: { engine }, project }) => {
+    throw notHere(engine.name, `has no version but the cluster's, ${project.postgresVersion}`)
+  }),
+
+  get('/v1/projects/{ref}/upgrade/status', {
+    id: 'v1-get-postgres-upgrade-status', summary: "Get how far the upgrade of a project's Postgres is",
+    scope: 'projects:read', query: UpgradeStatusQuery, returns: UpgradeStatus,
+  }, async () => ({ databaseUpgradeStatus: null })),
+
+  post('/v1/projects/{ref}/read-replicas/setup', {
+    id: 'v1-setup-a-read-replica', summary: 'Set up a read replica',
+    description: 'Refused where the driver has none.',
+    scope: 'any caller', permission: 'projects:write', body: SetUpReadReplica, returns: empty, status: 201,
+    errors: ['bad_request.driver'],
+  }, async ({ ctx: { engine } }) => {
+    throw notHere(engine.name, 'has no read replicas')
+  }),
+
+  post('/v1/projects/{ref}/read-replicas/remove', {
+    id: 'v1-remove-a-read-replica', summary: 'Remove a read replica',
+    description: 'Refused where the driver has none.',
+    scope: 'any caller', permission: 'projects:write', body: RemoveReadReplica, returns: empty, status: 201,
+    errors: ['bad_request.driver'],
+  }, async ({ ctx: { engine } }) => {
+    throw notHere(engine.name, 'has no read replicas')
+  }),
+]

@@ -1,0 +1,148 @@
+/** What a database's catalogue says of the schemas that are asked for, and of every type that they may name. */
+export interface Catalogue {
+  schemas: string[]
+  relations: Relation[]
+  functions: Routine[]
+  types: Type[]
+}
+
+export interface Relation {
+  id: number
+  schema: string
+  name: string
+  kind: 'r' | 'p' | 'f' | 'v' | 'm'
+  insertable: boolean
+  updatable: boolean
+  columns: Column[]
+  relationships: Relationship[]
+}
+
+export interface Column {
+  name: string
+  type: number
+  nullable: boolean
+  hasDefault: boolean
+  identity: '' | 'a' | 'd'
+  generated: boolean
+  writable: boolean
+}
+
+interface Relationship {
+  name: string
+  schema: string
+  relation: string
+  columns: string[]
+  referenced: string[]
+  oneToOne: boolean
+}
+
+export interface Routine {
+  schema: string
+  name: string
+  /** As Postgres writes them, by which overloads are ordered. */
+  signature: string
+  returns: number
+  returnsSet: boolean
+  rows: number
+  arguments: Argument[]
+}
+
+export interface Argument {
+  name: string
+  type: number
+  /** in, out, inout, variadic, or a column of `returns table`. */
+  mode: 'i' | 'o' | 'b' | 'v' | 't'
+  hasDefault: boolean
+}
+
+export interface Type {
+  id: number
+  schema: string
+  name: string
+  /** Of an array. */
+  element: number
+  /** Of a domain. */
+  base: number
+  /** Of a row type: its relation, and the relation's kind. */
+  relation: number
+  kind: Relation['kind'] | 'c' | null
+  values: string[] | null
+  attributes: { name: string; type: number }[] | null
+}
+
+const SYSTEM_SCHEMA = `(nspname = 'information_schema' OR nspname LIKE 'pg\\_%')`
+
+const COLUMNS = `
+  SELECT json_agg(json_build_object(
+      'name', attname, 'type', atttypid::int8, 'hasDefault', atthasdef AND attgenerated = '',
+      'nullable', NOT attnotnull AND NOT (typtype = 'd' AND typnotnull),
+      'identity', attidentity, 'generated', attgenerated <> '',
+      'writable', pg_column_is_updatable(class.oid, attnum, false) OR has_instead))
+    FROM pg_attribute JOIN pg_type ON pg_type.oid = atttypid
+   WHERE attrelid = class.oid AND attnum > 0 AND NOT attisdropped`
+
+/** A key is one to one where its columns are a primary key or unique as a whole. */
+const RELATIONSHIPS = `
+  SELECT json_agg(json_build_object(
+      'name', conname, 'schema', other_schema.nspname, 'relation', other.relname,
+      'columns', names_of(conrelid, conkey), 'referenced', names_of(confrelid, confkey),
+      'oneToOne', EXISTS (SELECT FROM pg_constraint AS own WHERE own.conrelid = con.conrelid
+        AND own.contype IN ('p', 'u') AND own.conkey @> con.conkey AND own.conkey <@ con.conkey)))
+    FROM pg_constraint AS con
+    JOIN pg_class AS other ON other.oid = confrelid JOIN pg_namespace AS other_schema ON other_schema.oid = other.relnamespace
+   WHERE conrelid = class.oid AND contype = 'f' AND conparentid = 0`
+
+const namesOf = (_: string, relation: string, numbers: string) =>
+  `(SELECT json_agg(attname ORDER BY place) FROM unnest(${numbers}) WITH ORDINALITY AS key (number, place)
+     JOIN pg_attribute ON attrelid = ${relation} AND attnum = number)`
+
+const RELATIONS = `
+  SELECT json_agg(json_build_object(
+      'id', class.oid::int8, 'schema', nspname, 'name', relname, 'kind', relkind,
+      'insertable', (events & 8) > 0, 'updatable', (events & 4) > 0,
+      'columns', coalesce((${COLUMNS}), '[]'),
+      'relationships', coalesce((${RELATIONSHIPS.replace(/names_of\((\w+), (\w+)\)/g, namesOf)}), '[]')))
+    FROM pg_class AS class JOIN wanted ON wanted.oid = relnamespace,
+      pg_relation_is_updatable(class.oid, true) AS events,
+      LATERAL (SELECT EXISTS (SELECT FROM pg_trigger WHERE tgrelid = class.oid AND tgtype & 64 > 0) AS has_instead) AS triggers
+   WHERE relkind IN ('r', 'p', 'f', 'v', 'm')`
+
+const ARGUMENTS = `
+  SELECT json_agg(json_build_object(
+      'name', coalesce(name, ''), 'type', type::int8, 'mode', mode,
+      'hasDefault', mode IN ('i', 'b', 'v') AND input > pronargs - pronargdefaults) ORDER BY place)
+    FROM (SELECT place, type, proargnames[place] AS name, coalesce(proargmodes[place], 'i') AS mode,
+            count(*) FILTER (WHERE coalesce(proargmodes[place], 'i') IN ('i', 'b', 'v')) OVER (ORDER BY place) AS input
+          FROM unnest(coalesce(proallargtypes, proargtypes::oid[])) WITH ORDINALITY AS argument (type, place)) AS arguments`
+
+const FUNCTIONS = `
+  SELECT json_agg(json_build_object(
+      'schema', nspname, 'name', proname, 'signature', pg_get_function_arguments(pg_proc.oid),
+      'returns', prorettype::int8, 'returnsSet', proretset, 'rows', prorows, 'arguments', coalesce((${ARGUMENTS}), '[]')))
+    FROM pg_proc JOIN wanted ON wanted.oid = pronamespace
+   WHERE prokind = 'f' AND prorettype NOT IN ('trigger'::regtype, 'event_trigger'::regtype)`
+
+const TYPES = `
+  SELECT json_agg(json_build_object(
+      'id', pg_type.oid::int8, 'schema', nspname, 'name', typname,
+      'element', CASE WHEN typcategory = 'A' THEN typelem::int8 ELSE 0 END, 'base', typbasetype::int8,
+      'relation', typrelid::int8, 'kind', relkind,
+      'values', (SELECT json_agg(enumlabel ORDER BY enumsortorder) FROM pg_enum WHERE enumtypid = pg_type.oid),
+      'attributes', CASE WHEN relkind = 'c' THEN coalesce((
+        SELECT json_agg(json_build_object('name', attname, 'type', atttypid::int8) ORDER BY attnum)
+          FROM pg_attribute WHERE attrelid = typrelid AND attnum > 0 AND NOT attisdropped), '[]') END))
+    FROM pg_type JOIN pg_namespace ON pg_namespace.oid = typnamespace LEFT JOIN pg_class ON pg_class.oid = typrelid
+   WHERE NOT ${SYSTEM_SCHEMA} OR (typtype <> 'c' AND typname !~ '^_pg_')`
+
+/** Takes the names of the schemas; answers with one row, whose one column is a catalogue. */
+export const CATALOGUE = `
+  WITH wanted AS MATERIALIZED (
+    SELECT oid, nspname FROM pg_namespace WHERE nspname = ANY ($1::text[]) AND NOT ${SYSTEM_SCHEMA})
+  SELECT json_build_object(
+    'schemas', coalesce((SELECT json_agg(nspname) FROM wanted), '[]'),
+    'relations', coalesce((${RELATIONS}), '[]'),
+    'functions', coalesce((${FUNCTIONS}), '[]'),
+    'types', coalesce((${TYPES}), '[]')) AS catalogue`
+
+export const SCHEMAS = `
+  SELECT current_database() AS database, nspname AS schema FROM pg_namespace WHERE NOT ${SYSTEM_SCHEMA} ORDER BY nspname`

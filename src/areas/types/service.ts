@@ -1,0 +1,26 @@
+import type { ProjectAccess } from '../../auth/access.ts'
+import type { Ctx } from '../../env.ts'
+import { runQuery } from '../database/service.ts'
+import { CATALOGUE, type Catalogue, SCHEMAS } from './catalogue.ts'
+import { generateTypes } from './generate.ts'
+
+/** Reads the catalogue in one statement, and so as it is at one moment. */
+export async function generateTypescriptTypes(ctx: Ctx, project: ProjectAccess, included: string) {
+  const schemas = included.split(',').map((name) => name.trim())
+  const rows = await runQuery(ctx, project, { query: CATALOGUE, parameters: [schemas], readOnly: true })
+  const [found] = JSON.parse(rows) as [{ catalogue: Catalogue }]
+  return { types: generateTypes(found.catalogue) }
+}
+
+export async function getDatabaseContext(ctx: Ctx, project: ProjectAccess) {
+  const rows = JSON.parse(await runQuery(ctx, project, { query: SCHEMAS, readOnly: true })) as {
+    database: string
+    schema: string
+  }[]
+  const byDatabase = Map.groupBy(rows, ({ database }) => database)
+  const databases = Array.from(byDatabase, ([name, own]) => ({
+    name,
+    schemas: own.map(({ schema }) => ({ name: schema })),
+  }))
+  return { databases }
+}

@@ -1,0 +1,151 @@
+import { sql } from 'drizzle-orm'
+import { bigint, boolean, index, jsonb, pgTable, primaryKey, text, uniqueIndex, uuid } from 'drizzle-orm/pg-core'
+import { accessTokens, instant, organizations, users } from './identity.ts'
+import { projects } from './projects.ts'
+
+const SETTING_AREAS = ['branching', 'postgres', 'pooler', 'readonly', 'ssl', 'backup_schedule', 'jit', 'disk'] as const
+
+/** What a project is set to beside the defaults, one row an area; each area's schema says what its value holds. */
+export const projectSettings = pgTable(
+  'project_settings',
+  {
+    projectRef: text('project_ref')
+      .notNull()
+      .references(() => projects.ref),
+    area: text({ enum: SETTING_AREAS }).notNull(),
+    value: jsonb().$type<Record<string, unknown>>().notNull(),
+    updatedAt: instant('updated_at').notNull(),
+  },
+  (t) => [
+    primaryKey({ columns: [t.projectRef, t.area] }),
+    index('project_settings_read_only').on(t.projectRef).where(sql`area = 'readonly'`),
+    index('project_settings_backup_due').on(sql`(value ->> 'due_at')`).where(sql`area = 'backup_schedule'`),
+  ],
+)
+
+interface Cidr {
+  cidr: string
+}
+
+export interface JitRole {
+  role: string
+  /** Epoch seconds. */
+  expires_at?: number | undefined
+  allowed_networks?: { allowed_cidrs?: Cidr[] | undefined; allowed_cidrs_v6?: Cidr[] | undefined } | undefined
+  branches_only?: boolean | undefined
+}
+
+/** Which roles of a project's database a member may log in as, for a time. */
+export const jitGrants = pgTable(
+  'jit_grants',
+  {
+    projectRef: text('project_ref')
+      .notNull()
+      .references(() => projects.ref),
+    userId: uuid('user_id')
+      .notNull()
+      .references(() => users.id, { onDelete: 'cascade' }),
+    roles: jsonb().$type<JitRole[]>().notNull(),
+    updatedAt: instant('updated_at').notNull(),
+  },
+  (t) => [primaryKey({ columns: [t.projectRef, t.userId] }), index('jit_grants_user').on(t.userId)],
+)
+
+/** Login roles that exist in the cluster and must end; the name is all that the cluster needs to drop one. */
+export const temporaryLogins = pgTable(
+  'temporary_logins',
+  {
+    role: text().primaryKey(),
+    projectRef: text('project_ref')
+      .notNull()
+      .references(() => projects.ref),
+    /** Null for the command line's own login. */
+    userId: uuid('user_id').references(() => users.id, { onDelete: 'cascade' }),
+    /** The access token that is the login's password: it stands and falls with it. */
+    tokenId: uuid('token_id').references(() => accessTokens.id, { onDelete: 'cascade' }),
+    grantedRole: text('granted_role').notNull(),
+    readOnly: boolean('read_only').notNull().default(false),
+    expiresAt: instant('expires_at').notNull(),
+    createdAt: instant('created_at').notNull(),
+  },
+  (t) => [
+    index('temporary_logins_project').on(t.projectRef, t.userId),
+    index('temporary_logins_due').on(t.expiresAt),
+    index('temporary_logins_token').on(t.tokenId),
+  ],
+)
+
+export const SNIPPET_VISIBILITIES = ['user', 'project', 'org', 'public'] as const
+
+/** Saved SQL. Lists read at most a page of what each audience of the caller has, hence an index of each order for each. */
+export const snippets = pgTable(
+  'snippets',
+  {
+    id: uuid().primaryKey().defaultRandom(),
+    projectRef: text('project_ref')
+      .notNull()
+      .references(() => projects.ref),
+    /** The project's. */
+    organizationId: uuid('organization_id')
+      .notNull()
+      .references(() => organizations.id),
+    ownerId: uuid('owner_id')
+      .notNull()
+      .references(() => users.id, { onDelete: 'cascade' }),
+    updatedById: uuid('updated_by_id').references(() => users.id, { onDelete: 'set null' }),
+    visibility: text({ enum: SNIPPET_VISIBILITIES }).notNull(),
+    name: text().notNull(),
+    description: text(),
+    sql: text().notNull(),
+    insertedAt: instant('inserted_at').notNull(),
+    updatedAt: instant('updated_at').notNull(),
+  },
+  (t) => [
+    index('snippets_organization_by_age').on(t.organizationId, t.visibility, t.insertedAt, t.id),
+    index('snippets_organization_by_name').on(t.organizationId, t.visibility, t.name, t.id),
+    index('snippets_project_by_age').on(t.projectRef, t.visibility, t.insertedAt, t.id),
+    index('snippets_project_by_name').on(t.projectRef, t.visibility, t.name, t.id),
+    index('snippets_owner_by_age').on(t.ownerId, t.visibility, t.insertedAt, t.id),
+    index('snippets_owner_by_name').on(t.ownerId, t.visibility, t.name, t.id),
+  ],
+)
+
+export const snippetFavorites = pgTable(
+  'snippet_favorites',
+  {
+    snippetId: uuid('snippet_id')
+      .notNull()
+      .references(() => snippets.id, { onDelete: 'cascade' }),
+    userId: uuid('user_id')
+      .notNull()
+      .references(() => users.id, { onDelete: 'cascade' }),
+  },
+  (t) => [primaryKey({ columns: [t.snippetId, t.userId] }), index('snippet_favorites_user').on(t.userId)],
+)
+
+const BACKUP_KINDS = ['scheduled', 'restore_point'] as const
+export const BACKUP_STATUSES = ['PENDING', 'COMPLETED', 'FAILED', 'REMOVED', 'ARCHIVED', 'CANCELLED'] as const
+
+export const backups = pgTable(
+  'backups',
+  {
+    /** The integer id that replies carry. */
+    id: bigint({ mode: 'number' }).primaryKey().generatedAlwaysAsIdentity(),
+    projectRef: text('project_ref')
+      .notNull()
+      .references(() => projects.ref),
+    kind: text({ enum: BACKUP_KINDS }).notNull(),
+    /** Of a restore point. */
+    name: text(),
+    status: text({ enum: BACKUP_STATUSES }).notNull(),
+    statusReason: text('status_reason'),
+    insertedAt: instant('inserted_at').notNull(),
+    completedAt: instant('completed_at'),
+  },
+  (t) => [
+    index('backups_by_age').on(t.projectRef, t.insertedAt, t.id),
+    uniqueIndex('backups_restore_point_once')
+      .on(t.projectRef, t.name)
+      .where(sql`kind = 'restore_point' and status in ('PENDING', 'COMPLETED')`),
+  ],
+)

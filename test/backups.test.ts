@@ -1,0 +1,565 @@
+import { DeleteObjectCommand, ListObjectsV2Command, S3Client } from '@aws-sdk/client-s3'
+import { and, desc, eq } from 'drizzle-orm'
+import pg from 'pg'
+import { beforeAll, describe, expect, inject, it, vi } from 'vitest'
+import { auditLog, backups, projectSettings, projects, projectTasks, webhookEvents } from '../src/db/schema/index.ts'
+import {
+  type Caller,
+  control,
+  newMember,
+  newOrganization,
+  newUser,
+  type TestOrganization,
+  tick,
+  tokenOf,
+} from './api.ts'
+import { newBranch, untilBranch } from './branches.ts'
+import { cliOf } from './cli.ts'
+import { newRef } from './engine/copy-projects.ts'
+import { newProject, PASSWORD, runSql, untilGone } from './projects.ts'
+import { clientOf, newBucket, newStorage } from './storage.ts'
+
+/** Copies, sweeps and restarts take turns with those of all other tests. */
+vi.setConfig({ testTimeout: 90_000 })
+const WAIT = { timeout: 40_000, interval: 250 }
+
+let admin: pg.Client
+beforeAll(async () => {
+  admin = new pg.Client({ connectionString: inject('adminUrl') })
+  await admin.connect()
+  return () => admin.end()
+})
+
+const path = (ref: string, rest = '') => `/v1/projects/${ref}/database/backups${rest}`
+
+/** What the cluster holds for the project's backups. */
+async function databasesOf(ref: string): Promise<string[]> {
+  const { rows } = await admin.query('select datname from pg_database where starts_with(datname, $1) order by 1', [
+    `p_${ref}_`,
+  ])
+  return rows.map(({ datname }) => datname.slice(`p_${ref}_`.length))
+}
+
+async function connectTo(ref: string, database = `p_${ref}`): Promise<pg.Client> {
+  const client = new pg.Client({
+    host: inject('databaseHost'),
+    port: inject('databasePort'),
+    user: `p_${ref}`,
+    password: PASSWORD,
+    database,
+  })
+  client.on('error', () => {})
+  await client.connect()
+  return client
+}
+
+const latestId = async (ref: string) => {
+  const [row] = await control
+    .select()
+    .from(backups)
+    .where(eq(backups.projectRef, ref))
+    .orderBy(desc(backups.id))
+    .limit(1)
+  return row?.id ?? 0
+}
+
+async function untilPoint(caller: Caller, ref: string, name: string, status: string): Promise<void> {
+  await vi.waitFor(async () => {
+    expect((await caller.get(path(ref, `/restore-point?name=${name}`))).body).toMatchObject({ name, status })
+  }, WAIT)
+}
+
+/** A restore point that is there; returns the id of its backup. */
+async function newPoint(caller: Caller, ref: string, name: string): Promise<number> {
+  expect(await caller.post(path(ref, '/restore-point'), { name })).toMatchObject({ status: 201 })
+  const id = await latestId(ref)
+  await untilPoint(caller, ref, name, 'AVAILABLE')
+  await vi.waitFor(async () => expect(await openTasks(ref)).toBe(0), WAIT)
+  return id
+}
+
+/** Asked of the control database, as many questions a minute are too many for the API. */
+const untilProject = (ref: string, status: string) =>
+  vi.waitFor(async () => {
+    expect(await control.select({ status: projects.status }).from(projects).where(eq(projects.ref, ref))).toEqual([
+      { status },
+    ])
+  }, WAIT)
+
+const openTasks = async (ref: string) =>
+  (
+    await control.$client.query(
+      `select from project_tasks where project_ref = $1 and state in ('pending', 'running')`,
+      [ref],
+    )
+  ).rows.length
+
+const actionsOf = async (ref: string) =>
+  (await control.select().from(auditLog).where(eq(auditLog.projectRef, ref))).map(({ action }) => action)
+
+async function eventsOf(ref: string): Promise<string[]> {
+  const rows = await control
+    .select()
+    .from(webhookEvents)
+    .where(eq(webhookEvents.projectRef, ref))
+    .orderBy(webhookEvents.id)
+  return rows.map(({ type }) => type)
+}
+
+describe('a restore point', () => {
+  let organization: TestOrganization
+  let owner: Caller
+  let ref: string
+  const query = async (text: string) => {
+    const reply = await runSql(owner, ref, text)
+    expect(reply).toMatchObject({ status: 201 })
+    return reply.body
+  }
+  beforeAll(async () => {
+    organization = await newOrganization()
+    owner = organization.owner
+    ref = await newProject(organization)
+    await query('create table t (n int); insert into t values (1)')
+  })
+
+  it('is a closed copy of the database, and listed as a backup', async () => {
+    expect((await owner.get(path(ref))).body).toEqual({
+      region: 'us-east-1',
+      walg_enabled: false,
+      pitr_enabled: false,
+      backups: [],
+      physical_backup_data: {},
+    })
+    expect((await owner.get(path(ref, '/restore-point'))).status).toBe(404)
+    const created = await owner.post(path(ref, '/restore-point'), { name: 'first' })
+    expect(created.status).toBe(201)
+    expect(created.body).toEqual({ name: 'first', status: 'PENDING', completed_on: null })
+    await untilPoint(owner, ref, 'first', 'AVAILABLE')
+    const { body: point } = await owner.get(path(ref, '/restore-point'))
+    expect(point).toEqual({ name: 'first', status: 'AVAILABLE', completed_on: expect.stringMatching(/Z$/) })
+    const id = await latestId(ref)
+    const { body: list } = await owner.get(path(ref))
+    const insertedAt = list.backups[0].inserted_at
+    const seconds = Math.floor(Date.parse(insertedAt) / 1000)
+    expect(list.backups).toEqual([{ id, is_physical_backup: true, status: 'COMPLETED', inserted_at: insertedAt }])
+    expect(list.physical_backup_data).toEqual({
+      earliest_physical_backup_date_unix: seconds,
+      latest_physical_backup_date_unix: seconds,
+    })
+    expect(await databasesOf(ref)).toEqual([`b${id}`])
+    await expect(connectTo(ref, `p_${ref}_b${id}`)).rejects.toThrow(/not currently accepting connections|permission/)
+    const client = await connectTo(ref)
+    await expect(client.query(`drop database p_${ref}_b${id}`)).rejects.toThrow('must be owner')
+    await expect(client.query(`alter database p_${ref}_b${id} allow_connections true`)).rejects.toThrow('must be owner')
+    await client.end()
+    expect(await actionsOf(ref)).toEqual(expect.arrayContaining(['backup.create', 'project.backup.done']))
+    expect(await eventsOf(ref)).toContain('v1.project.backup.started')
+  })
+
+  it('brings the database back as it was, under the settings that it has now', async () => {
+    const client = await connectTo(ref)
+    await client.query(`alter database p_${ref} set work_mem = '7MB'`)
+    await owner.put(`/v1/projects/${ref}/config/database/postgres`, { max_connections: 33 })
+    const ssl = (database: boolean) =>
+      owner.put(`/v1/projects/${ref}/ssl-enforcement`, { requestedConfig: { database } })
+    expect((await ssl(true)).status).toBe(200)
+    await query('insert into t values (2); create table later ()')
+    expect((await owner.post(path(ref, '/undo'), { name: 'first' })).status).toBe(201)
+    await untilProject(ref, 'ACTIVE_HEALTHY')
+    expect(await query('select n from t')).toEqual([{ n: 1 }])
+    expect(await query(`select to_regclass('later') is null as gone, current_setting('work_mem') as mem`)).toEqual([
+      { gone: true, mem: '7MB' },
+    ])
+    await expect(client.query('select 1')).rejects.toThrow()
+    const { rows } = await admin.query(
+      'select datconnlimit, pg_get_userbyid(datdba) as owner from pg_database where datname = $1',
+      [`p_${ref}`],
+    )
+    expect(rows).toEqual([{ datconnlimit: 33, owner: `p_${ref}` }])
+    expect(await databasesOf(ref)).toEqual([`b${await latestId(ref)}`])
+    await expect(connectTo(ref)).rejects.toThrow()
+    expect((await ssl(false)).status).toBe(200)
+    const again = await connectTo(ref)
+    await again.query('create table after_restore ()')
+    await again.end()
+    expect(await actionsOf(ref)).toEqual(expect.arrayContaining(['backup.restore', 'project.restore_backup.done']))
+    expect((await eventsOf(ref)).filter((type) => type === 'v1.project.status.changed').length).toBeGreaterThan(2)
+  })
+
+  it('is restored by the id of its backup too, as often as one likes', async () => {
+    const id = await latestId(ref)
+    for (const round of [1, 2]) {
+      await query(`insert into t values (${round})`)
+      expect((await owner.post(path(ref, '/restore'), { id })).status).toBe(201)
+      await untilProject(ref, 'ACTIVE_HEALTHY')
+      expect(await query('select n from t')).toEqual([{ n: 1 }])
+    }
+  })
+
+  it('is made once, however many ask for it at once', async () => {
+    const place = await newOrganization()
+    const project = await newProject(place)
+    const asked = await Promise.all(
+      [1, 2, 3].map(() => place.owner.post(path(project, '/restore-point'), { name: 'x' })),
+    )
+    expect(asked.map(({ status }) => status).sort()).toEqual([201, 409, 409])
+    expect(await control.select().from(backups).where(eq(backups.projectRef, project))).toHaveLength(1)
+  })
+
+  it('has a name of its own', async () => {
+    const taken = await owner.post(path(ref, '/restore-point'), { name: 'first' })
+    expect(taken).toMatchObject({ status: 409, body: { message: 'Restore point name already in use' } })
+    const missing = await owner.post(path(ref, '/undo'), { name: 'none' })
+    expect(missing).toMatchObject({ status: 404, body: { message: 'Backup not found' } })
+    expect((await owner.get(path(ref, '/restore-point?name=none'))).status).toBe(404)
+  })
+
+  it.each([
+    ['/restore-point', {}, 'body.name'],
+    ['/restore-point', { name: '' }, 'body.name'],
+    ['/restore-point', { name: 'x'.repeat(21) }, 'body.name'],
+    ['/undo', { name: 'x'.repeat(21) }, 'body.name'],
+    ['/restore', {}, 'body.id'],
+    ['/restore', { id: 'x' }, 'body.id'],
+    ['/restore', { id: 1.5 }, 'body.id'],
+    ['/restore', { id: 2 ** 60 }, 'body.id'],
+    ['/restore-pitr', { recovery_time_target_unix: -1 }, 'body.recovery_time_target_unix'],
+    ['/restore-pitr', {}, 'body.recovery_time_target_unix'],
+  ])('POST %s refuses %j and names the field', async (rest, body, field) => {
+    const caller = await newMember(organization, 'administrator')
+    const reply = await caller.post(path(ref, rest), body)
+    expect(reply.status).toBe(400)
+    expect(reply.body.message).toContain(field)
+  })
+
+  it('says that there is no point in time to go back to', async () => {
+    const reply = await owner.post(path(ref, '/restore-pitr'), { recovery_time_target_unix: 1_700_000_000 })
+    expect(reply.status).toBe(400)
+    expect(reply.body).toEqual({ message: 'PITR is not enabled for this project.', driver: 'postgres' })
+  })
+
+  it("is not there for others, and another project's backup cannot be restored", async () => {
+    const outsider = await tokenOf(await newUser())
+    expect((await outsider.post(path(ref, '/undo'), { name: 'first' })).status).toBe(404)
+    const other = await newProject(organization)
+    expect((await owner.post(path(other, '/restore'), { id: await latestId(ref) })).status).toBe(404)
+  })
+
+  it('is neither made nor restored while the project is paused, and not restored unless it is whole', async () => {
+    const place = await newOrganization()
+    const paused = await newProject(place)
+    const id = await newPoint(place.owner, paused, 'p')
+    await control.update(backups).set({ status: 'FAILED' }).where(eq(backups.id, id))
+    const failed = await place.owner.post(path(paused, '/restore'), { id })
+    expect(failed).toMatchObject({ status: 409, body: { message: expect.stringContaining('FAILED') } })
+    await control.update(backups).set({ status: 'COMPLETED' }).where(eq(backups.id, id))
+    await place.owner.post(`/v1/projects/${paused}/pause`)
+    await untilProject(paused, 'INACTIVE')
+    expect((await place.owner.post(path(paused, '/restore-point'), { name: 'q' })).status).toBe(409)
+    expect((await place.owner.post(path(paused, '/restore'), { id })).status).toBe(409)
+    expect((await place.owner.get(`/v1/projects/${paused}`)).body.status).toBe('INACTIVE')
+  })
+})
+
+describe('a backup of a database in use', () => {
+  it('is of one moment and cuts no session', async () => {
+    const organization = await newOrganization()
+    const ref = await newProject(organization)
+    const client = await connectTo(ref)
+    await client.query('create table a (n int); create table b (n int)')
+    let writing = true
+    const writer = (async () => {
+      for (let n = 0; writing; n++) {
+        await client.query(`begin; insert into a values (${n}); insert into b values (${n}); commit`)
+      }
+    })()
+    const id = await newPoint(organization.owner, ref, 'busy')
+    writing = false
+    await writer
+    expect((await client.query('select count(*)::int as n from a')).rows[0].n).toBeGreaterThan(0)
+    await client.end()
+    await organization.owner.post(path(ref, '/restore'), { id })
+    await untilProject(ref, 'ACTIVE_HEALTHY')
+    const { body } = await runSql(
+      organization.owner,
+      ref,
+      'select (select count(*) from a) = (select count(*) from b) as same',
+    )
+    expect(body).toEqual([{ same: true }])
+  })
+
+  it('that cannot be copied fails, says why, and leaves nothing', async () => {
+    const organization = await newOrganization()
+    const ref = await newProject(organization)
+    const client = await connectTo(ref)
+    await client.query(`
+      create function picky() returns int language plpgsql as
+        $$ begin if current_database() <> 'p_${ref}' then raise 'not here'; end if; return 1; end $$;
+      create materialized view m as select picky()`)
+    expect((await organization.owner.post(path(ref, '/restore-point'), { name: 'no' })).status).toBe(201)
+    await untilPoint(organization.owner, ref, 'no', 'FAILED')
+    const [row] = await control.select().from(backups).where(eq(backups.projectRef, ref))
+    expect(row?.statusReason).toContain('not here')
+    expect(await databasesOf(ref)).toEqual([])
+    expect((await organization.owner.get(`/v1/projects/${ref}`)).body.status).toBe('ACTIVE_HEALTHY')
+    await client.query('drop materialized view m')
+    await client.end()
+    await newPoint(organization.owner, ref, 'no')
+  })
+})
+
+describe('a task whose consumer died', () => {
+  let organization: TestOrganization
+  let ref: string
+  beforeAll(async () => {
+    organization = await newOrganization()
+    ref = await newProject(organization)
+    await runSql(organization.owner, ref, 'create table t (n int); insert into t values (1)')
+  })
+
+  /** As if its consumer had died some time ago, after so many steps: what they did is there, perhaps more. */
+  const abandon = (kind: 'backup' | 'restore_backup', stepsDone: string[]) =>
+    control
+      .update(projectTasks)
+      .set({ state: 'running', claim: crypto.randomUUID(), leaseUntil: new Date(0), finishedAt: null, stepsDone })
+      .where(and(eq(projectTasks.projectRef, ref), eq(projectTasks.kind, kind)))
+
+  it.each([[[]], [['copy_database']]])('makes the backup after %j', async (stepsDone: string[]) => {
+    const name = `after ${stepsDone.length}`
+    const id = await newPoint(organization.owner, ref, name)
+    await control.update(backups).set({ status: 'PENDING', completedAt: null }).where(eq(backups.id, id))
+    await abandon('backup', stepsDone)
+    await tick()
+    await untilPoint(organization.owner, ref, name, 'AVAILABLE')
+    expect(await databasesOf(ref)).toContain(`b${id}`)
+    await control.delete(projectTasks).where(eq(projectTasks.projectRef, ref))
+  })
+
+  const STEPS = ['unpack_backup', 'replace_database', 'open_database', 'apply_settings', 'check_health']
+  it.each(STEPS.map((_, count) => [STEPS.slice(0, count)] as const))('restores it after %j', async (stepsDone) => {
+    await control.delete(projectTasks).where(eq(projectTasks.projectRef, ref))
+    const id = await latestId(ref)
+    expect((await organization.owner.post(path(ref, '/restore'), { id })).status).toBe(201)
+    await untilProject(ref, 'ACTIVE_HEALTHY')
+    await control.update(projects).set({ status: 'RESTORING' }).where(eq(projects.ref, ref))
+    await abandon('restore_backup', [...stepsDone])
+    await tick()
+    await untilProject(ref, 'ACTIVE_HEALTHY')
+    expect((await runSql(organization.owner, ref, 'select n from t')).body).toEqual([{ n: 1 }])
+    expect((await databasesOf(ref)).filter((name) => !/^b\d+$/.test(name))).toEqual([])
+  })
+})
+
+/** As the sweep does, a quarter of an hour after the object was removed. */
+async function removeBytes(ref: string, size: number): Promise<void> {
+  const { endpoint, bucket: Bucket, ...credentials } = inject('s3')
+  const bytes = new S3Client({ endpoint, region: 'auto', credentials, forcePathStyle: true })
+  const Prefix = `projects/${ref}/storage/`
+  const { Contents = [] } = await bytes.send(new ListObjectsV2Command({ Bucket, Prefix }))
+  const Key = Contents.find(({ Size }) => Size === size)?.Key
+  await bytes.send(new DeleteObjectCommand({ Bucket, Key }))
+}
+
+describe('the objects of a project', () => {
+  it('are there again with their bytes, as long as nobody removed them', async () => {
+    const storage = await newStorage()
+    const bucket = await newBucket(storage)
+    const files = clientOf(storage, storage.keys.service).from(bucket)
+    await files.upload('kept.txt', 'kept')
+    await files.upload('removed.txt', 'x'.repeat(1_000_000))
+    await newPoint(storage.organization.owner, storage.ref, 'with-file')
+    await files.upload('later.txt', 'later')
+    await files.remove(['removed.txt'])
+    await removeBytes(storage.ref, 1_000_000)
+    await storage.organization.owner.post(path(storage.ref, '/undo'), { name: 'with-file' })
+    await untilProject(storage.ref, 'ACTIVE_HEALTHY')
+    await vi.waitFor(async () => {
+      const { data } = await files.list()
+      expect(data?.map(({ name }) => name)).toEqual(['kept.txt', 'removed.txt'])
+    }, WAIT)
+    expect(await (await files.download('kept.txt')).data?.text()).toBe('kept')
+    expect((await files.download('removed.txt')).error).toMatchObject({ code: 'NoSuchKey' })
+  })
+})
+
+describe('the schedule', () => {
+  const DAY_MS = 86_400_000
+  const scheduled = async (ref: string) =>
+    control
+      .select()
+      .from(backups)
+      .where(and(eq(backups.projectRef, ref), eq(backups.kind, 'scheduled')))
+      .orderBy(backups.id)
+  const dueAt = async (ref: string) => {
+    const [row] = await control.select().from(projectSettings).where(eq(projectSettings.projectRef, ref))
+    return row?.value.due_at
+  }
+
+  it('makes one backup a day, however many look at the time', async () => {
+    const organization = await newOrganization()
+    const { owner } = organization
+    const ref = await newProject(organization)
+    expect(await owner.get(path(ref, '/schedule'))).toMatchObject({ status: 404 })
+    const yesterday = new Date(Date.now() - DAY_MS)
+    const time = new Date(yesterday.getTime() + 3_600_000).toISOString().slice(11, 16)
+    const set = await owner.at(yesterday).patch(path(ref, '/schedule'), { schedule_for: time })
+    expect(set.status).toBe(200)
+    expect(set.body).toEqual({ schedule_for: time, updated_at: yesterday.toISOString() })
+    expect((await owner.get(path(ref, '/schedule'))).body).toEqual(set.body)
+    await Promise.all([tick(), tick(), tick()])
+    expect(await scheduled(ref)).toMatchObject([{ kind: 'scheduled' }])
+    await vi.waitFor(async () => expect(await scheduled(ref)).toMatchObject([{ status: 'COMPLETED' }]), WAIT)
+    await tick()
+    expect(await scheduled(ref)).toHaveLength(1)
+    const next = Date.parse(String(await dueAt(ref)))
+    expect(next).toBeGreaterThan(Date.now())
+    expect(next).toBeLessThanOrEqual(Date.now() + DAY_MS)
+    expect(await eventsOf(ref)).toContain('v1.project.backup.started')
+    expect((await owner.delete(path(ref, '/schedule'))).status).toBe(200)
+    expect((await owner.get(path(ref, '/schedule'))).status).toBe(404)
+    expect((await owner.delete(path(ref, '/schedule'))).status).toBe(200)
+    expect(await actionsOf(ref)).toEqual(expect.arrayContaining(['backup_schedule.update', 'backup_schedule.delete']))
+  })
+
+  it.each(['24:00', '4:30', '04:60', '04:30Z', '', 430])('refuses %j', async (time) => {
+    const organization = await newOrganization()
+    const { body } = await organization.owner.post('/v1/projects', {
+      name: 'p',
+      organization_slug: organization.slug,
+      db_pass: PASSWORD,
+    })
+    const reply = await organization.owner.patch(path(body.ref, '/schedule'), { schedule_for: time })
+    expect(reply).toMatchObject({ status: 400, body: { message: expect.stringContaining('body.schedule_for') } })
+    expect((await organization.owner.get(path(body.ref, '/schedule'))).status).toBe(404)
+  })
+
+  it('keeps the seven latest, and takes away what belongs to no backup', async () => {
+    const organization = await newOrganization()
+    const ref = await newProject(organization)
+    await control.insert(backups).values(
+      Array.from({ length: 7 }, (_, n) => ({
+        projectRef: ref,
+        kind: 'scheduled' as const,
+        status: 'COMPLETED' as const,
+        insertedAt: new Date(Date.now() - (10 - n) * DAY_MS),
+      })),
+    )
+    const [oldest, second] = await scheduled(ref)
+    const kept = await newPoint(organization.owner, ref, 'kept')
+    for (const name of [`b${oldest?.id}`, `b${second?.id}`, 'b999999999', 'unpacked', 'replaced'])
+      await admin.query(`create database p_${ref}_${name}`)
+    await organization.owner
+      .at(new Date(Date.now() - DAY_MS))
+      .patch(path(ref, '/schedule'), { schedule_for: new Date(Date.now() - 60_000).toISOString().slice(11, 19) })
+    await tick()
+    await vi.waitFor(async () => expect((await scheduled(ref)).at(-1)?.status).toBe('COMPLETED'), WAIT)
+    const all = await scheduled(ref)
+    expect(all.map(({ status }) => status)).toEqual(['REMOVED', ...Array(7).fill('COMPLETED')])
+    const foreign = newRef()
+    await admin.query(`create database p_${foreign}_b1`)
+    await vi.waitFor(async () => {
+      await tick()
+      expect(await databasesOf(ref)).toEqual([second?.id, kept, all.at(-1)?.id].map((id) => `b${id}`).sort())
+    }, WAIT)
+    expect(await databasesOf(foreign)).toEqual(['b1'])
+    await admin.query(`drop database p_${foreign}_b1`)
+    expect((await organization.owner.post(path(ref, '/restore'), { id: oldest?.id })).status).toBe(409)
+    // A backup whose database is gone: the project stays as it is.
+    expect((await organization.owner.post(path(ref, '/restore'), { id: all[2]?.id })).status).toBe(201)
+    await vi.waitFor(async () => expect(await openTasks(ref)).toBe(0), WAIT)
+    expect((await organization.owner.get(`/v1/projects/${ref}`)).body.status).toBe('ACTIVE_HEALTHY')
+    expect((await scheduled(ref))[2]?.status).toBe('REMOVED')
+    expect((await runSql(organization.owner, ref, 'select 1')).status).toBe(201)
+  })
+
+  it('waits a while for other work on the project', async () => {
+    const organization = await newOrganization()
+    const ref = await newProject(organization)
+    const yesterday = new Date(Date.now() - DAY_MS)
+    const time = new Date(Date.now() - 3_600_000).toISOString().slice(11, 16)
+    await organization.owner.at(yesterday).patch(path(ref, '/schedule'), { schedule_for: time })
+    const never = new Date(Date.now() + DAY_MS)
+    await control.insert(projectTasks).values({ projectRef: ref, kind: 'branch_merge', dueAt: never })
+    await tick()
+    expect(await scheduled(ref)).toEqual([])
+    const again = Date.parse(String(await dueAt(ref)))
+    expect(again).toBeGreaterThan(Date.now())
+    expect(again).toBeLessThan(Date.now() + 3_600_000)
+    expect((await organization.owner.post(path(ref, '/restore-point'), { name: 'p' })).status).toBe(409)
+    expect(await control.select().from(backups).where(eq(backups.projectRef, ref))).toEqual([])
+  })
+
+  it('passes over a project that rests', async () => {
+    const organization = await newOrganization()
+    const ref = await newProject(organization)
+    await organization.owner.post(`/v1/projects/${ref}/pause`)
+    await untilProject(ref, 'INACTIVE')
+    const before = new Date(Date.now() - 2 * DAY_MS)
+    await organization.owner.at(before).patch(path(ref, '/schedule'), { schedule_for: '04:30' })
+    await tick()
+    expect(await scheduled(ref)).toEqual([])
+    expect(Date.parse(String(await dueAt(ref)))).toBeGreaterThan(Date.now())
+  })
+})
+
+describe('the supabase CLI', () => {
+  it('does backups list, and shows why backups restore is refused', async () => {
+    const organization = await newOrganization()
+    const ref = await newProject(organization)
+    await newPoint(organization.owner, ref, 'one')
+    const cli = cliOf(organization.owner)
+    expect(await cli('backups', 'list', `--remote=${ref}`)).toMatch(/COMPLETED/)
+    await expect(cli('backups', 'restore', '-t', '1707407047', `--remote=${ref}`, '--yes')).rejects.toThrow(
+      /PITR is not enabled/,
+    )
+  })
+})
+
+describe('what takes a database away', () => {
+  it('takes its backups along, also one under way', async () => {
+    const organization = await newOrganization()
+    const ref = await newProject(organization)
+    await newPoint(organization.owner, ref, 'one')
+    await organization.owner.patch(path(ref, '/schedule'), { schedule_for: '04:30' })
+    expect((await organization.owner.post(path(ref, '/restore-point'), { name: 'two' })).status).toBe(201)
+    expect((await organization.owner.delete(`/v1/projects/${ref}`)).status).toBe(200)
+    await untilGone(organization.owner, ref)
+    expect(await databasesOf(ref)).toEqual([])
+    expect(await control.select().from(backups).where(eq(backups.projectRef, ref))).toEqual([])
+    expect(await control.select().from(projectSettings).where(eq(projectSettings.projectRef, ref))).toEqual([])
+  })
+
+  it("removes a branch's backups when the branch is reset", async () => {
+    const organization = await newOrganization()
+    const { owner } = organization
+    const branch = await newBranch(owner, await newProject(organization))
+    await newPoint(owner, branch.project_ref, 'one')
+    expect((await owner.post(`/v1/branches/${branch.project_ref}/reset`, {})).status).toBe(201)
+    await untilPoint(owner, branch.project_ref, 'one', 'REMOVED')
+    await untilBranch(owner, branch, 'FUNCTIONS_DEPLOYED')
+    expect(await databasesOf(branch.project_ref)).toEqual([])
+  })
+})
+
+it('is found due without reading the settings of 100,000 projects', async () => {
+  const url = new URL(inject('adminUrl'))
+  url.pathname = new URL(inject('controlUrl')).pathname
+  const client = new pg.Client({ connectionString: url.href })
+  await client.connect()
+  await client.query(`begin; set local session_replication_role = replica;
+    insert into project_settings (project_ref, area, value, updated_at)
+      select 'none-' || n, area, '{"due_at": "2100-01-01T00:00:00.000Z"}', now()
+        from generate_series(1, 100000) as n, unnest(array['disk', 'backup_schedule']) as area;
+    insert into backups (project_ref, kind, status, inserted_at) select 'none-' || n % 1000, 'scheduled', 'COMPLETED', now()
+      from generate_series(1, 100000) as n;
+    analyze project_settings; analyze backups`)
+  for (const query of [
+    `select value from project_settings where area = 'backup_schedule' and value ->> 'due_at' <= '2026-01-01' order by value ->> 'due_at' limit 100`,
+    `select * from backups where project_ref = 'none-7' order by inserted_at desc, id desc limit 100`,
+  ]) {
+    const { rows } = await client.query(`explain ${query}`)
+    expect(JSON.stringify(rows)).not.toContain('Seq Scan')
+  }
+  await client.query('rollback')
+  await client.end()
+})

@@ -1,0 +1,169 @@
+import { and, desc, eq } from 'drizzle-orm'
+import pg from 'pg'
+import { beforeAll, describe, expect, inject, it, vi } from 'vitest'
+import { actionRuns, branches, projects, projectTasks, RUN_STEPS } from '../src/db/schema/index.ts'
+import { control, newOrganization, tick } from './api.ts'
+import { act, type BranchReply, migrate, newBranch, rows, untilBranch } from './branches.ts'
+import { newProject, runSql, untilGone } from './projects.ts'
+
+type Run = typeof actionRuns.$inferSelect
+
+/** With one row of data, and a branch that has a migration and a table without one. */
+async function newPair() {
+  const organization = await newOrganization()
+  const { owner } = organization
+  const ref = await newProject(organization)
+  await migrated(migrate(owner, ref, 'create table base (n int primary key); insert into base values (1)'))
+  const branch = await newBranch(owner, ref)
+  await migrated(migrate(owner, branch.project_ref, 'create table added (n int)'))
+  await rows(owner, branch.project_ref, 'create table forgotten (n int)')
+  return { owner, ref, branch }
+}
+
+async function migrated(reply: ReturnType<typeof migrate>): Promise<void> {
+  expect(await reply).toMatchObject({ status: 200 })
+}
+
+async function lastRun({ id }: BranchReply): Promise<Run> {
+  const where = eq(actionRuns.branchId, id)
+  const [run] = await control.select().from(actionRuns).where(where).orderBy(desc(actionRuns.createdAt)).limit(1)
+  if (!run) throw new Error('no run')
+  return run
+}
+
+/** As its consumer leaves a run that died some time ago, after so many steps: what they did is there, perhaps more. */
+async function abandon(branch: BranchReply, stepsDone: readonly string[], fields: Partial<Run> = {}): Promise<void> {
+  const { id, taskId, steps } = await lastRun(branch)
+  const before = steps.map((step) => (stepsDone.includes(step.name) ? step : { ...step, status: 'CREATED' as const }))
+  await control
+    .update(actionRuns)
+    .set({ steps: before, ...fields })
+    .where(eq(actionRuns.id, id))
+  await control
+    .update(branches)
+    .set({ status: stepsDone.includes('clone') ? 'RUNNING_MIGRATIONS' : 'CREATING_PROJECT' })
+    .where(eq(branches.id, branch.id))
+  const died = { state: 'running' as const, claim: crypto.randomUUID(), leaseUntil: new Date(0), finishedAt: null }
+  await control
+    .update(projectTasks)
+    .set({ ...died, stepsDone: [...stepsDone] })
+    .where(eq(projectTasks.id, taskId ?? ''))
+}
+
+const setStatus = (ref: string, status: 'COMING_UP' | 'RESTORING') =>
+  control.update(projects).set({ status }).where(eq(projects.ref, ref))
+
+const tablesIn = (caller: Parameters<typeof rows>[0], ref: string) =>
+  rows(caller, ref, `select tablename from pg_tables where schemaname = 'public' order by 1`)
+const named = (...names: string[]) => names.map((tablename) => ({ tablename }))
+
+/** All runs of so many first steps, none of them among these. */
+const prefixes = (steps: readonly string[]) => steps.map((_, count) => [steps.slice(0, count)] as const)
+
+async function untilDone(branch: BranchReply): Promise<void> {
+  await vi.waitFor(() => expectDone(branch), { timeout: 20_000, interval: 100 })
+}
+
+async function expectDone(branch: BranchReply): Promise<void> {
+  const { steps, taskId, kept } = await lastRun(branch)
+  expect(new Set(steps.map(({ status }) => status))).toEqual(new Set(['EXITED']))
+  expect(kept).toBeNull()
+  const [task] = await control
+    .select()
+    .from(projectTasks)
+    .where(eq(projectTasks.id, taskId ?? ''))
+  expect(task).toMatchObject({ state: 'done', claim: null, lastError: null })
+  const open = and(eq(projectTasks.projectRef, branch.project_ref), eq(projectTasks.state, 'running'))
+  expect(await control.select().from(projectTasks).where(open)).toEqual([])
+}
+
+/** Of the cluster: databases and roles that carry the ref. */
+async function namesOf(ref: string): Promise<string[]> {
+  const admin = new pg.Client({ connectionString: inject('adminUrl') })
+  await admin.connect()
+  try {
+    const { rows } = await admin.query(
+      `select datname as name from pg_database where datname like $1 union all select rolname from pg_roles where rolname like $1`,
+      [`p\\_${ref}%`],
+    )
+    return rows.map(({ name }) => name).sort()
+  } finally {
+    await admin.end()
+  }
+}
+
+describe('the consumer of a run died', () => {
+  let pair: Awaited<ReturnType<typeof newPair>>
+  let names: string[]
+  beforeAll(async () => {
+    pair = await newPair()
+    names = await namesOf(pair.branch.project_ref)
+  })
+
+  it.each(prefixes(['pull', 'health', 'migrate', 'deploy']))('a merge goes on after %j', async (stepsDone) => {
+    const { owner, ref, branch } = pair
+    expect(new Set(Object.values(await act(owner, branch, 'merge')))).toEqual(new Set(['EXITED']))
+    await abandon(branch, stepsDone)
+    await tick()
+    await untilDone(branch)
+    expect(await tablesIn(owner, ref)).toEqual(named('added', 'base'))
+    expect((await owner.get(`/v1/projects/${ref}/database/migrations`)).body).toHaveLength(2)
+  })
+
+  // Where it differs from the making of a branch: before and after the database is gone, and before its migrations.
+  it.each(prefixes(RUN_STEPS).filter(([steps]) => [0, 1, 4].includes(steps.length)))(
+    'a reset goes on after %j, and keeps the migrations',
+    async (stepsDone) => {
+      const { owner, branch } = pair
+      const own = branch.project_ref
+      const history = (await owner.get(`/v1/projects/${own}/database/migrations`)).body
+      await act(owner, branch, 'reset')
+      await untilBranch(owner, branch, 'FUNCTIONS_DEPLOYED')
+      await abandon(branch, stepsDone, { kept: await keptOf(owner, own) })
+      await setStatus(own, 'RESTORING')
+      await tick()
+      await untilBranch(owner, branch, 'FUNCTIONS_DEPLOYED')
+      await untilDone(branch)
+      expect(await tablesIn(owner, own)).toEqual(named('added', 'base'))
+      expect((await owner.get(`/v1/projects/${own}/database/migrations`)).body).toEqual(history)
+      expect(await namesOf(own)).toEqual(names)
+    },
+  )
+
+  it.each(prefixes(RUN_STEPS))('the making of a branch goes on after %j', async (stepsDone) => {
+    const { owner, ref } = pair
+    const branch = await newBranch(owner, ref)
+    const own = branch.project_ref
+    const before = await namesOf(own)
+    await abandon(branch, stepsDone)
+    await setStatus(own, 'COMING_UP')
+    await tick()
+    await untilBranch(owner, branch, 'FUNCTIONS_DEPLOYED')
+    await untilDone(branch)
+    expect(await namesOf(own)).toEqual(before)
+    expect(await rows(owner, own, 'select count(*)::int as n from base')).toEqual([{ n: 0 }])
+    expect(await rows(owner, ref, 'select n from base')).toEqual([{ n: 1 }])
+  })
+
+  it('and the branch was deleted meanwhile: nothing is left', async () => {
+    const { owner, branch } = pair
+    const own = branch.project_ref
+    await act(owner, branch, 'reset')
+    await abandon(branch, ['clone'])
+    await setStatus(own, 'RESTORING')
+    expect(await owner.delete(`/v1/branches/${own}`)).toMatchObject({ status: 200 })
+    await tick()
+    await untilGone(owner, own)
+    expect(await namesOf(own)).toEqual([])
+  })
+})
+
+/** As a reset keeps them before the database goes away. */
+async function keptOf(caller: Parameters<typeof rows>[0], ref: string): Promise<NonNullable<Run['kept']>> {
+  const { body } = await runSql(
+    caller,
+    ref,
+    'select version, name, statements, rollback, created_by, idempotency_key from supabase_migrations.schema_migrations order by version',
+  )
+  return body
+}

@@ -1,0 +1,248 @@
+import { eq, sql } from 'drizzle-orm'
+import pg from 'pg'
+import { beforeAll, describe, expect, inject, it } from 'vitest'
+import { readOnlyCommands } from '../dev/admin/read-only.ts'
+import { projectSettings } from '../src/db/schema/index.ts'
+import { type Caller, control, newOrganization, type TestOrganization, tick, workerLogs } from './api.ts'
+import { newProject, PASSWORD, runSql } from './projects.ts'
+import { clientOf, newBucket, newStorage } from './storage.ts'
+
+let organization: TestOrganization
+let admin: pg.Client
+let caller: () => Caller
+beforeAll(async () => {
+  organization = await newOrganization()
+  caller = () => organization.owner
+  admin = new pg.Client({ connectionString: inject('adminUrl') })
+  await admin.connect()
+  return () => admin.end()
+})
+
+const GIGABYTE = 1024 ** 3
+const OPEN = { enabled: false, override_enabled: false, override_active_until: '' }
+const CLOSED = { ...OPEN, enabled: true }
+
+/** `npm run admin -- readonly on|off`, without a process for each. */
+const command = (verb: 'on' | 'off', ref: string) => readOnlyCommands[`readonly ${verb}`]?.run(control, [ref], {})
+
+const status = async (ref: string) => (await caller().get(`/v1/projects/${ref}/readonly`)).body
+const write = async (ref: string) => (await runSql(caller(), ref, 'insert into public.t values (1)')).status
+const insert = (ref: string, before = '') => runSql(caller(), ref, `${before} insert into public.t values (1)`)
+
+async function newTable(): Promise<string> {
+  const ref = await newProject(organization)
+  await runSql(caller(), ref, 'create table public.t (n int)')
+  return ref
+}
+
+async function connect(ref: string): Promise<pg.Client> {
+  const client = new pg.Client({
+    host: inject('databaseHost'),
+    port: inject('databasePort'),
+    user: `p_${ref}`,
+    password: PASSWORD,
+    database: `p_${ref}`,
+  })
+  client.on('error', () => {})
+  await client.connect()
+  return client
+}
+
+/** A file in the database's folder that takes no room on the disk but counts as so large; the server itself makes it. */
+async function inflate(ref: string, bytes: number): Promise<void> {
+  const { rows } = await admin.query(`select oid from pg_database where datname = 'p_${ref}'`)
+  const file = `base/${rows[0].oid}/filler`
+  await admin.query(`copy (select) to program 'truncate -s ${bytes} ${file}'`)
+}
+
+const REFUSED = { status: 400, body: { code: '25006', message: expect.stringContaining('read-only transaction') } }
+
+describe('read-only mode by the operator', () => {
+  it('ends the sessions that are open, refuses writes in those that follow, and reads on', async () => {
+    const ref = await newTable()
+    expect(await status(ref)).toEqual(OPEN)
+    const before = await connect(ref)
+    expect(await command('on', ref)).toBe(`${ref} takes no writes within a minute`)
+    await tick()
+    expect(await status(ref)).toEqual(CLOSED)
+    await expect(before.query('insert into public.t values (1)')).rejects.toThrow()
+    expect(await insert(ref)).toMatchObject(REFUSED)
+    expect((await runSql(caller(), ref, 'select count(*)::int as n from public.t')).body).toEqual([{ n: 0 }])
+    const after = await connect(ref)
+    await expect(after.query('insert into public.t values (1)')).rejects.toMatchObject({ code: '25006' })
+    await expect(after.query('create table public.u ()')).rejects.toMatchObject({ code: '25006' })
+
+    expect(await command('off', ref)).toContain('takes writes within a minute')
+    await tick()
+    expect(await status(ref)).toEqual(OPEN)
+    expect(await write(ref)).toBe(201)
+    await expect(after.query('select 1'), 'it would have stayed read-only').rejects.toThrow()
+  })
+
+  it('lets a session free room that asks for it, and is back for the next', async () => {
+    const ref = await newTable()
+    await command('on', ref)
+    await tick()
+    expect((await insert(ref, 'set transaction read write;')).status).toBe(201)
+    expect(await insert(ref)).toMatchObject(REFUSED)
+  })
+
+  it('comes back within a minute when the owner has switched it off for good', async () => {
+    const ref = await newTable()
+    await command('on', ref)
+    await tick()
+    for (const undo of [
+      `alter database p_${ref} reset default_transaction_read_only`,
+      `alter role p_${ref}_sql set default_transaction_read_only = off`,
+      `alter role p_${ref}_sql in database p_${ref} set default_transaction_read_only = off`,
+    ]) {
+      expect((await runSql(caller(), ref, `set transaction read write; set role none; ${undo}`)).status, undo).toBe(201)
+      expect(await write(ref), undo).toBe(201)
+      await tick()
+      expect(await insert(ref), undo).toMatchObject(REFUSED)
+    }
+  })
+
+  it('does not touch what the owner sets for himself outside of it', async () => {
+    const ref = await newTable()
+    await runSql(caller(), ref, `alter database p_${ref} set default_transaction_read_only = on`)
+    await tick()
+    expect(await insert(ref)).toMatchObject(REFUSED)
+    expect(await status(ref)).toEqual(OPEN)
+  })
+
+  it('holds for the storage server, on connections that it has open already', async () => {
+    const storage = await newStorage(organization)
+    const { ref } = storage
+    const bucket = await newBucket(storage)
+    const objects = clientOf(storage, storage.keys.service).from(bucket)
+    const upload = (name: string) => objects.upload(name, 'text')
+    expect((await upload('before')).error).toBeNull()
+    await command('on', ref)
+    await tick()
+    expect(await upload('during')).toMatchObject({ error: { statusCode: '503' } })
+    expect(await (await objects.download('before')).data?.text()).toBe('text')
+    await command('off', ref)
+    await tick()
+    expect((await upload('after')).error).toBeNull()
+  })
+
+  it('knows no project that is not there', async () => {
+    await expect(command('on', 'abcdefghijklmnopqrst')).rejects.toThrow('there is no project "abcdefghijklmnopqrst"')
+  })
+})
+
+describe('POST /v1/projects/{ref}/readonly/temporary-disable', () => {
+  it('lets writes in at once for 15 minutes, and not a minute longer', async () => {
+    const ref = await newTable()
+    await command('on', ref)
+    await tick()
+    const reply = await caller().post(`/v1/projects/${ref}/readonly/temporary-disable`)
+    expect(reply).toMatchObject({ status: 201, body: '' })
+    expect(await write(ref)).toBe(201)
+    const { override_active_until: until, ...rest } = await status(ref)
+    expect(rest).toEqual({ enabled: true, override_enabled: true })
+    expect(Math.abs(Date.parse(until) - Date.now() - 15 * 60_000)).toBeLessThan(10_000)
+    expect(
+      (
+        await caller()
+          .at(new Date(Date.parse(until) + 1))
+          .get(`/v1/projects/${ref}/readonly`)
+      ).body,
+    ).toEqual(CLOSED)
+    await tick()
+    expect(await write(ref), 'still within the time').toBe(201)
+    const past = JSON.stringify({ overrideUntil: new Date(Date.now() - 1).toISOString() })
+    await control
+      .update(projectSettings)
+      .set({ value: sql`${projectSettings.value} || ${past}::jsonb` })
+      .where(eq(projectSettings.projectRef, ref))
+    await tick()
+    expect(await insert(ref)).toMatchObject(REFUSED)
+  })
+
+  it('also holds for a project that is not read-only yet', async () => {
+    const ref = await newTable()
+    expect((await caller().post(`/v1/projects/${ref}/readonly/temporary-disable`)).status).toBe(201)
+    expect(await status(ref)).toMatchObject({ enabled: false, override_enabled: true })
+    await command('on', ref)
+    await tick()
+    expect(await write(ref)).toBe(201)
+  })
+
+  it('answers 503 where the database is gone', async () => {
+    const ref = await newTable()
+    await command('on', ref)
+    await tick()
+    await admin.query(`drop database p_${ref} with (force)`)
+    expect(await caller().post(`/v1/projects/${ref}/readonly/temporary-disable`)).toMatchObject({ status: 503 })
+    expect(await status(ref)).toEqual(CLOSED)
+    await command('off', ref)
+  })
+})
+
+describe('read-only mode by size', () => {
+  it('begins at 95 % of the disk and ends below 90 %', async () => {
+    const ref = await newTable()
+    await caller().post(`/v1/projects/${ref}/config/disk`, { attributes: { type: 'gp3', iops: 3000, size_gb: 1 } })
+    const states: boolean[] = []
+    for (const share of [0.9, 0.96, 0.92, 0.85, 0.92]) {
+      await inflate(ref, Math.round(share * GIGABYTE))
+      await tick()
+      states.push((await status(ref)).enabled)
+      expect((await write(ref)) === 400).toBe(states.at(-1))
+    }
+    expect(states).toEqual([false, true, true, false, false])
+    await inflate(ref, 0)
+  })
+
+  it('ends with a larger disk, and a disk cannot become smaller than what is on it', async () => {
+    const ref = await newTable()
+    const resize = (size_gb: number) =>
+      caller().post(`/v1/projects/${ref}/config/disk`, { attributes: { type: 'gp3', iops: 3000, size_gb } })
+    await resize(2)
+    await inflate(ref, 2 * GIGABYTE)
+    await tick()
+    expect(await insert(ref)).toMatchObject(REFUSED)
+    const refused = { status: 400, body: { message: expect.stringContaining('body.attributes.size_gb') } }
+    expect(await resize(1)).toMatchObject(refused)
+    expect((await resize(3)).status).toBe(201)
+    await tick()
+    expect(await write(ref)).toBe(201)
+    await inflate(ref, 0)
+  })
+
+  it("does not undo the operator's word", async () => {
+    const ref = await newTable()
+    await command('on', ref)
+    await tick()
+    await tick()
+    expect(await status(ref)).toEqual(CLOSED)
+  })
+})
+
+it('is looked up without reading the settings of 100,000 projects', async () => {
+  const url = new URL(inject('adminUrl'))
+  url.pathname = new URL(inject('controlUrl')).pathname
+  const client = new pg.Client({ connectionString: url.href })
+  await client.connect()
+  await client.query(`begin; set local session_replication_role = replica;
+    insert into project_settings (project_ref, area, value, updated_at)
+      select 'none-' || n, area, '{}', now() from generate_series(1, 100000) as n, unnest(array['disk', 'postgres']) as area;
+    analyze project_settings`)
+  for (const query of [
+    `select value from project_settings where area = 'readonly'`,
+    `select value from project_settings where project_ref = 'none-7' and area = 'postgres'`,
+  ]) {
+    const { rows } = await client.query(`explain ${query}`)
+    expect(JSON.stringify(rows)).not.toContain('Seq Scan')
+  }
+  await client.query('rollback')
+  await client.end()
+})
+
+it('fails for no project while others have none or a broken database', async () => {
+  await tick()
+  const logs = (await workerLogs()).filter((line) => line.includes('"duty":"read_only"'))
+  expect(logs).toEqual([])
+})
