@@ -12,6 +12,8 @@ import type { Ready } from './server.ts'
 export interface Environment {
   port: number
   control: ControlDb
+  /** The superuser's connection string. */
+  adminUrl: string
   encryptionKey: string
   /** Of the process that runs the Worker. */
   workerRssBytes(): Promise<number>

@@ -1,13 +1,15 @@
 import { describeFailure } from '../dev/lifetime.ts'
+import { branches } from './branches.ts'
 import { withEnvironment } from './environment.ts'
 import { lists } from './lists.ts'
 import { overhead } from './overhead.ts'
 import { ratelimit } from './ratelimit.ts'
 import { openReport } from './report.ts'
+import { sql } from './sql.ts'
 import { storage } from './storage.ts'
 import { webhooks } from './webhooks.ts'
 
-const BENCHMARKS = { overhead, ratelimit, lists, webhooks, storage }
+const BENCHMARKS = { overhead, ratelimit, lists, webhooks, storage, sql, branches }
 type Name = keyof typeof BENCHMARKS
 
 const names = Object.keys(BENCHMARKS) as Name[]

@@ -8,6 +8,8 @@ import { buildWorker, startWorker } from '../dev/worker.ts'
 export interface Ready {
   port: number
   controlUrl: string
+  /** The superuser's. */
+  adminUrl: string
   encryptionKey: string
 }
 
@@ -32,7 +34,8 @@ async function serve(folder: string): Promise<Ready> {
   ])
   const bindings = { ...services.vars, ...services.secrets, ...WEBHOOKS }
   await lifetime.add(startWorker({ bundle, port, bindings, folder: join(folder, 'worker') }))
-  return { port, controlUrl: services.controlUrl, encryptionKey: services.secrets.ENCRYPTION_KEY ?? '' }
+  const { controlUrl, adminUrl, secrets } = services
+  return { port, controlUrl, adminUrl, encryptionKey: secrets.ENCRYPTION_KEY ?? '' }
 }
 
 serve(process.argv[2] ?? '').then(

@@ -1,12 +1,10 @@
-import { setTimeout as delay } from 'node:timers/promises'
-import { sql } from 'drizzle-orm'
 import pg from 'pg'
 import type { ControlDb } from '../../dev/seed.ts'
 import { type OpenedProject, openProject } from '../../src/auth/project.ts'
 import { signClaims } from '../../src/auth/project-token.ts'
 import type { SystemCtx } from '../../src/env.ts'
-import { bearer } from '../client.ts'
 import type { Environment } from '../environment.ts'
+import { createProject, PASSWORD, portOf } from '../project.ts'
 import { seedOrganization, seedOwners, seedTokens } from '../seed.ts'
 
 export const USER = '11111111-1111-4111-8111-111111111111'
@@ -20,8 +18,6 @@ interface Bench {
   /** A connection that may do what the storage server's own may, and is not counted with them. */
   connect(): Promise<pg.Client>
 }
-
-const PASSWORD = 'correct horse battery staple'
 
 /** A project with its buckets, made through the API; the objects to be listed are rows alone. */
 export async function prepareProject({ port, control, encryptionKey }: Environment): Promise<Bench> {
@@ -50,32 +46,12 @@ export async function prepareProject({ port, control, encryptionKey }: Environme
   }
 }
 
-const HEALTHY_MS_MAX = 60_000
-
-async function createProject(port: number, token: string, fields: Record<string, string>): Promise<string> {
-  const projects = `http://127.0.0.1:${port}/v1/projects`
-  const headers = { ...bearer(token), 'content-type': 'application/json' }
-  const reply = await fetch(projects, { method: 'POST', headers, body: JSON.stringify(fields) })
-  if (!reply.ok) throw new Error(`no project: ${await reply.text()}`)
-  const { ref } = (await reply.json()) as { ref: string }
-  for (const until = performance.now() + HEALTHY_MS_MAX; performance.now() < until; await delay(500)) {
-    const project = (await (await fetch(`${projects}/${ref}`, { headers })).json()) as { status: string }
-    if (project.status === 'ACTIVE_HEALTHY') return ref
-  }
-  throw new Error(`the project ${fields.name} did not become healthy`)
-}
-
 async function opened({ control, encryptionKey }: { control: ControlDb; encryptionKey: string }, ref: string) {
   // As much of a context as opening a project needs.
   const ctx = { db: control, config: { ENCRYPTION_KEY: encryptionKey }, now: () => new Date() } as unknown as SystemCtx
   const project = await openProject(ctx, ref)
   if (!project) throw new Error(`no project ${ref}`)
   return project
-}
-
-async function portOf(control: ControlDb): Promise<number> {
-  const { rows } = await control.execute<{ port: number }>(sql`select inet_server_port() as port`)
-  return rows[0]?.port ?? 0
 }
 
 async function connected(config: pg.ClientConfig & { pipeline?: boolean }): Promise<pg.Client> {

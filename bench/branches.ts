@@ -1,0 +1,128 @@
+import { setTimeout as delay } from 'node:timers/promises'
+import { eq } from 'drizzle-orm'
+import pg from 'pg'
+import { branches as branchTable } from '../src/db/schema/index.ts'
+import { bearer } from './client.ts'
+import type { Environment } from './environment.ts'
+import { percentile } from './measure.ts'
+import { createProject, PASSWORD } from './project.ts'
+import type { Report } from './report.ts'
+import { seedOrganization, seedOwners, seedTokens } from './seed.ts'
+
+const ROUNDS = 3
+const RATIO_MAX = 1.2
+const READY_MS_MAX = 600_000
+/** With its index about 1 GiB. */
+const FILLED = `create table filled (n int primary key, text text);
+  insert into filled select n, repeat(md5(n::text), 28) from generate_series(1, 1050000) n`
+
+/** A branch with data of a database of 1 GiB, against what Postgres itself needs to copy it; and what a parent in use feels. */
+export async function branches(environment: Environment, report: Report): Promise<void> {
+  const { port, control, adminUrl } = environment
+  const organization = await seedOrganization(control, 'branches', 0)
+  const [token = ''] = await seedTokens(control, await seedOwners(control, [organization], 1), 1)
+  const ref = await createProject(port, token, {
+    name: 'parent',
+    organization_slug: organization.slug,
+    db_pass: PASSWORD,
+  })
+  const admin = await connected(adminUrl)
+  await used(adminUrl, ref, (client) => client.query(FILLED))
+  await used(adminUrl, ref, (client) => client.query('vacuum analyze filled'))
+  const { rows } = await admin.query(`select pg_size_pretty(pg_database_size($1)) as size`, [`p_${ref}`])
+
+  const call = async (method: string, path: string, body?: unknown) => {
+    const headers = { ...bearer(token), 'content-type': 'application/json' }
+    const reply = await fetch(`http://127.0.0.1:${port}${path}`, { method, headers, body: JSON.stringify(body) })
+    if (!reply.ok) throw new Error(`${path} answered ${reply.status}: ${await reply.text()}`)
+    return (await reply.json()) as { id: string; project_ref: string }
+  }
+  const branch = async (name: string): Promise<number> => {
+    const startedAt = performance.now()
+    const { id } = await call('POST', `/v1/projects/${ref}/branches`, { branch_name: name, with_data: true })
+    await untilReady(environment, id)
+    const ms = performance.now() - startedAt
+    await call('DELETE', `/v1/branches/${id}`)
+    return ms
+  }
+  const plain = async (): Promise<number> => {
+    const startedAt = performance.now()
+    await admin.query(`create database plain template p_${ref}`)
+    const ms = performance.now() - startedAt
+    await admin.query('drop database plain')
+    return ms
+  }
+
+  const [ofPlain, ofBranch]: [number[], number[]] = [[], []]
+  for (let round = 0; round < ROUNDS; round++) {
+    ofPlain.push(await plain())
+    ofBranch.push(await branch(`idle-${round}`))
+  }
+  report.title(`a branch with data of ${rows[0].size}, ${ROUNDS} of each in turns`)
+  report.line(`CREATE DATABASE … TEMPLATE: ${seconds(ofPlain)}`)
+  report.line(`branch, parent idle: ${seconds(ofBranch)}`)
+  const ratio = percentile(ofBranch, 0.5) / percentile(ofPlain, 0.5)
+  report.atMost('branch / TEMPLATE, medians', Number(ratio.toFixed(2)), RATIO_MAX)
+
+  const before = await load(adminUrl, ref, () => delay(10_000))
+  let busy = 0
+  const during = await load(adminUrl, ref, async () => {
+    busy = await branch('busy')
+  })
+  report.line(`branch, parent in use: ${seconds([busy])}, ${(busy / percentile(ofPlain, 0.5)).toFixed(2)}× TEMPLATE`)
+  for (const [name, ms] of [['before', before] as const, ['during', during] as const])
+    report.line(
+      `  its client ${name}: ${ms.length} updates, p50 ${percentile(ms, 0.5).toFixed(1)} ms, p99 ${percentile(ms, 0.99).toFixed(1)} ms, longest ${Math.max(...ms).toFixed(0)} ms`,
+    )
+  await admin.end()
+}
+
+const seconds = (ms: readonly number[]) => `${ms.map((each) => (each / 1000).toFixed(2)).join(', ')} s`
+
+async function untilReady({ control }: Environment, id: string): Promise<void> {
+  for (const until = performance.now() + READY_MS_MAX; performance.now() < until; await delay(20)) {
+    const [row] = await control.select().from(branchTable).where(eq(branchTable.id, id))
+    if (row?.status === 'FUNCTIONS_DEPLOYED') return
+    if (row?.status === 'MIGRATIONS_FAILED') throw new Error('the branch failed')
+  }
+  throw new Error('the branch did not become ready')
+}
+
+async function connected(connectionString: string): Promise<pg.Client> {
+  const client = new pg.Client({ connectionString })
+  await client.connect()
+  return client
+}
+
+/** As the project's owner, whose connection ends with the work. */
+async function used<T>(adminUrl: string, ref: string, work: (client: pg.Client) => Promise<T>): Promise<T> {
+  const url = new URL(adminUrl)
+  url.username = `p_${ref}`
+  url.password = PASSWORD
+  url.pathname = `/p_${ref}`
+  const client = await connected(url.href)
+  try {
+    return await work(client)
+  } finally {
+    await client.end()
+  }
+}
+
+/** Updates one row after another over one session for as long as the work lasts; it fails when the session is cut. */
+function load(adminUrl: string, ref: string, work: () => Promise<void>): Promise<number[]> {
+  return used(adminUrl, ref, async (client) => {
+    const ms: number[] = []
+    let over = false
+    const ended = work().finally(() => {
+      over = true
+    })
+    for (let n = 1; !over; n++) {
+      const startedAt = performance.now()
+      await client.query('update filled set text = text where n = $1', [n])
+      ms.push(performance.now() - startedAt)
+      await delay(5)
+    }
+    await ended
+    return ms
+  })
+}

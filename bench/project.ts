@@ -1,0 +1,28 @@
+import { setTimeout as delay } from 'node:timers/promises'
+import { sql } from 'drizzle-orm'
+import type { ControlDb } from '../dev/seed.ts'
+import { bearer } from './client.ts'
+
+export const PASSWORD = 'correct horse battery staple'
+
+const HEALTHY_MS_MAX = 60_000
+
+/** A real one, made through the API. */
+export async function createProject(port: number, token: string, fields: Record<string, string>): Promise<string> {
+  const projects = `http://127.0.0.1:${port}/v1/projects`
+  const headers = { ...bearer(token), 'content-type': 'application/json' }
+  const reply = await fetch(projects, { method: 'POST', headers, body: JSON.stringify(fields) })
+  if (!reply.ok) throw new Error(`no project: ${await reply.text()}`)
+  const { ref } = (await reply.json()) as { ref: string }
+  for (const until = performance.now() + HEALTHY_MS_MAX; performance.now() < until; await delay(500)) {
+    const project = (await (await fetch(`${projects}/${ref}`, { headers })).json()) as { status: string }
+    if (project.status === 'ACTIVE_HEALTHY') return ref
+  }
+  throw new Error(`the project ${fields.name} did not become healthy`)
+}
+
+/** Where Postgres listens. */
+export async function portOf(control: ControlDb): Promise<number> {
+  const { rows } = await control.execute<{ port: number }>(sql`select inet_server_port() as port`)
+  return rows[0]?.port ?? 0
+}

@@ -1,0 +1,81 @@
+import pg from 'pg'
+import { bearer, type Connection, send, withConnections } from './client.ts'
+import type { Environment } from './environment.ts'
+import { percentile } from './measure.ts'
+import { createProject, PASSWORD, portOf } from './project.ts'
+import type { Report } from './report.ts'
+import { inTurn, seedOrganization, seedOwners, seedTokens, settleTables } from './seed.ts'
+
+const ROUNDS = 20
+const PER_BLOCK = 40
+/** Of the 120 a minute that a caller has for a project, fewer than this are used in the whole run. */
+const PER_CALLER = 100
+
+const QUERIES = [
+  { name: 'select 1', text: 'select 1 as one', rows: 1 },
+  { name: '1,000 rows', text: 'select n, md5(n::text) as text from generate_series(1, 1000) n', rows: 1_000 },
+]
+
+/** What SQL through the API costs over the same through the driver that speaks to Postgres itself. */
+export async function sql({ port, control }: Environment, report: Report): Promise<void> {
+  const organization = await seedOrganization(control, 'sql', 0)
+  const requests = QUERIES.length * (ROUNDS + 1) * PER_BLOCK
+  const userIds = await seedOwners(control, [organization], Math.ceil(requests / PER_CALLER) + 1)
+  const tokens = await seedTokens(control, userIds, userIds.length)
+  const [first = ''] = tokens
+  const fields = { name: 'sql', organization_slug: organization.slug, db_pass: PASSWORD }
+  const ref = await createProject(port, first, fields)
+  await settleTables(control)
+  const nextToken = inTurn(tokens)
+  const database = `p_${ref}`
+  const driver = new pg.Client({
+    host: '127.0.0.1',
+    port: await portOf(control),
+    user: database,
+    database,
+    password: PASSWORD,
+  })
+  await driver.connect()
+
+  const viaApi = async (connection: Connection, query: string): Promise<void> => {
+    const headers = { ...bearer(nextToken()), 'content-type': 'application/json' }
+    const body = Buffer.from(JSON.stringify({ query }))
+    const { status, body: reply } = await connection.send(
+      send('POST', `/v1/projects/${ref}/database/query`, body, headers),
+    )
+    if (status !== 201) throw new Error(`answered ${status}: ${reply}`)
+  }
+
+  await withConnections(port, 1, async ([connection]) => {
+    if (!connection) return
+    for (const { name, text, rows } of QUERIES) {
+      const api: number[] = []
+      const raw: number[] = []
+      for (let round = 0; round <= ROUNDS; round++) {
+        const [ofApi, ofRaw] = [await timed(() => viaApi(connection, text)), await timed(() => driver.query(text))]
+        if (round === 0) continue
+        api.push(...ofApi)
+        raw.push(...ofRaw)
+      }
+      report.title(`SQL through the API: ${name}, one at a time (${ROUNDS} × ${PER_BLOCK} each, interleaved)`)
+      for (const [side, ms] of [['the API', api] as const, ['the driver', raw] as const]) {
+        const p50 = percentile(ms, 0.5)
+        report.line(
+          `${side}: p50 ${p50.toFixed(2)} ms, p95 ${percentile(ms, 0.95).toFixed(2)} ms, ${Math.round((rows / p50) * 1000)} rows/s`,
+        )
+      }
+      report.line(`added: p50 ${(percentile(api, 0.5) - percentile(raw, 0.5)).toFixed(2)} ms`)
+    }
+  })
+  await driver.end()
+}
+
+async function timed(work: () => Promise<unknown>): Promise<number[]> {
+  const ms: number[] = []
+  for (let n = 0; n < PER_BLOCK; n++) {
+    const startedAt = performance.now()
+    await work()
+    ms.push(performance.now() - startedAt)
+  }
+  return ms
+}
