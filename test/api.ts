@@ -32,7 +32,8 @@ async function send(method: string, url: URL, body?: unknown, { headers, raw }: 
     redirect: 'manual',
   })
   const text = await response.text()
-  const json = response.headers.get('content-type')?.includes('json')
+  // What HEAD answers says of a body that it leaves out.
+  const json = text !== '' && response.headers.get('content-type')?.includes('json')
   return { status: response.status, headers: response.headers, body: json ? JSON.parse(text) : text }
 }
 

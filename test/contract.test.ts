@@ -6,16 +6,24 @@ import { routes } from '../src/api.ts'
 import { ROLES, roleAllows } from '../src/auth/roles.ts'
 import { SCOPES } from '../src/auth/scopes.ts'
 import { type Route, scopeOf } from '../src/http/route.ts'
-import { as, newMember, newOrganization, newUser, type TestOrganization, tokenOf } from './api.ts'
-import { createProject } from './projects.ts'
+import { as, newMember, newOrganization, newUser, type Reply, type TestOrganization, tokenOf } from './api.ts'
+import { createBranch } from './branches.ts'
+import { newProject } from './projects.ts'
 
 /** Rate limits count by caller: a fresh address or user for each test keeps tests out of each other's quota. */
 const stranger = () => as(undefined, { 'x-test-address': `test-${randomUUID()}` })
 
-const fill = (route: Route, { slug, ref }: { slug: string; ref: string }) =>
+interface Target {
+  slug: string
+  ref: string
+  branch: string
+}
+
+const fill = (route: Route, { slug, ref, branch }: Target) =>
   route.path
     .replace('{slug}', slug)
     .replace('{ref}', ref)
+    .replace('{branch_id_or_ref}', branch)
     .replace('{id}', '00000000-0000-7000-8000-000000000000')
     .replace('{user_id}', '00000000-0000-7000-8000-000000000000')
     .replace('{version}', '20260102030405')
@@ -24,17 +32,23 @@ const fill = (route: Route, { slug, ref }: { slug: string; ref: string }) =>
 /** What most bodies need beside the field under test. */
 const VALID = { name: 'n', query: 'select 1', db_pass: 'password', organization_slug: 'nobody', password: 'password' }
 
+/** An answer to HEAD has no body to say it in. */
+const expectSaid = ({ method }: Route, { body }: Reply, text: string) =>
+  expect(JSON.stringify(body)).toContain(method === 'HEAD' ? '' : text)
+
 const LIMIT_HEADERS = ['x-ratelimit-limit', 'x-ratelimit-remaining', 'x-ratelimit-reset']
 
 const secured = routes.filter(({ scope }) => scope !== 'public')
 const scoped = secured.filter((route) => scopeOf(route) !== undefined)
-const ofResource = secured.filter(({ path }) => /\{(ref|slug)\}/.test(path))
+const ofResource = secured.filter(({ path }) => /\{(ref|slug|branch_id_or_ref)\}/.test(path))
 
 let organization: TestOrganization
-let target: { slug: string; ref: string }
+let target: Target
 beforeAll(async () => {
   organization = await newOrganization()
-  target = { slug: organization.slug, ref: await createProject(organization) }
+  const ref = await newProject(organization)
+  const { id: branch } = await createBranch(organization.owner, ref)
+  target = { slug: organization.slug, ref, branch }
 })
 
 describe.each(secured)('$method $path', (route) => {
@@ -52,14 +66,15 @@ describe.each(scoped)('$method $path', (route) => {
     const caller = await tokenOf(organization.userId, { scopes: others })
     const reply = await caller.request(route.method, fill(route, target))
     expect(reply.status).toBe(403)
-    expect(JSON.stringify(reply.body)).toContain(needed)
+    expectSaid(route, reply, String(needed))
   })
 })
 
 describe.each(ofResource)('$method $path', (route) => {
   it('looks to another organization as if the resource did not exist', async () => {
     const outsider = await tokenOf(await newUser())
-    const missing = { slug: 'no-such-organization', ref: 'abcdefghijklmnopqrst' }
+    const branch = '00000000-0000-4000-8000-000000000000'
+    const missing = { slug: 'no-such-organization', ref: 'abcdefghijklmnopqrst', branch }
     const theirs = await outsider.request(route.method, fill(route, target))
     const nobodys = await outsider.request(route.method, fill(route, missing))
     expect(theirs.status).toBe(404)
@@ -70,9 +85,10 @@ describe.each(ofResource)('$method $path', (route) => {
 
   it('refuses a malformed ref or slug by name', async () => {
     const caller = await tokenOf(await newUser())
-    const reply = await caller.request(route.method, fill(route, { slug: 'no%20slug', ref: 'NOT-A-REF' }))
+    const reply = await caller.request(route.method, fill(route, { slug: 'no%20slug', ref: 'NOT-A-REF', branch: '-' }))
     expect(reply.status).toBe(400)
-    expect(JSON.stringify(reply.body)).toMatch(/Invalid (project ref|organization slug)/)
+    if (route.method === 'HEAD') return
+    expect(JSON.stringify(reply.body)).toMatch(/Invalid (project ref|organization slug)|branch_id_or_ref/)
   })
 
   const permission = route.permission ?? scopeOf(route)
@@ -81,7 +97,7 @@ describe.each(ofResource)('$method $path', (route) => {
     async (role) => {
       const reply = await (await newMember(organization, role)).request(route.method, fill(route, target))
       expect(reply.status).toBe(403)
-      expect(JSON.stringify(reply.body)).toContain(role)
+      expectSaid(route, reply, role)
     },
   )
 })

@@ -9,6 +9,15 @@ const ANYWHERE: readonly ErrorCode[] = [
   'service_unavailable.control_database',
 ]
 
+const UNSEEN = [
+  // It takes two minutes until a difference is given up: the engine's own test has less patience.
+  'v1-diff-a-branch bad_request.sql_timeout',
+  // Only while the whole cluster is away, which the tests share: logins end without the project's database.
+  ...['v1-delete-login-roles', 'v1-update-jit-access-config', 'v1-update-jit-access', 'v1-delete-jit-access'].map(
+    (id) => `${id} service_unavailable.project_database`,
+  ),
+]
+
 interface Line {
   event?: string
   route?: string
@@ -31,7 +40,7 @@ export function uncovered(logs: readonly string[]): string[] {
     errorsOf(route)
       .filter((code) => !ANYWHERE.includes(code))
       .map((code) => `${route.id} ${code}`)
-      .filter((pair) => !seen.has(pair)),
+      .filter((pair) => !seen.has(pair) && !UNSEEN.includes(pair)),
   )
   const undeclared = lines
     .filter(({ event }) => event === 'undeclared_error')

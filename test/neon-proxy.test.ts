@@ -22,7 +22,10 @@ beforeAll(async () => {
   url.pathname = `/${role}`
   admin = new pg.Client({ connectionString: url.href })
   await admin.connect()
-  await admin.query(`create role ${role} login password 'secret'`)
+  // Whoever makes a project meanwhile closes databases that everybody may enter.
+  await admin.query(
+    `create role ${role} login password 'secret'; grant connect, temporary on database ${role} to ${role}`,
+  )
   const { hostname: host, port } = url
   proxy = await startNeonProxy({
     postgres: { host, port: Number(port) },

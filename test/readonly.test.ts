@@ -52,7 +52,7 @@ async function connect(ref: string): Promise<pg.Client> {
 async function inflate(ref: string, bytes: number): Promise<void> {
   const { rows } = await admin.query(`select oid from pg_database where datname = 'p_${ref}'`)
   const file = `base/${rows[0].oid}/filler`
-  await admin.query(`copy (select) to program 'truncate -s ${bytes} ${file}'`)
+  await admin.query(`copy (select) to program 'cat > /dev/null; truncate -s ${bytes} ${file}'`)
 }
 
 const REFUSED = { status: 400, body: { code: '25006', message: expect.stringContaining('read-only transaction') } }

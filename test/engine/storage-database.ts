@@ -1,8 +1,11 @@
+import { eq } from 'drizzle-orm'
 import pg from 'pg'
 import { inject } from 'vitest'
+import { projects } from '../../src/db/schema/index.ts'
 import type { Statement } from '../../src/engine/engine.ts'
+import { unseal } from '../../src/secrets/seal.ts'
 import { createBucket, insertObject, type NewObject } from '../../src/storage/statements.ts'
-import { newOrganization } from '../api.ts'
+import { control, newOrganization } from '../api.ts'
 import { newProject, PASSWORD } from '../projects.ts'
 
 export const USER = '11111111-1111-4111-8111-111111111111'
@@ -15,6 +18,12 @@ export const anon: Caller = { role: 'anon' }
 export const user = (sub = USER): Caller => ({ role: 'authenticated', claims: { sub, role: 'authenticated' } })
 export const service: Caller = { role: 'service_role' }
 
+/** The Worker's own: with any other, its next sweep would be refused, and put this one back. */
+async function storagePasswordOf(ref: string): Promise<string> {
+  const [row] = await control.select().from(projects).where(eq(projects.ref, ref))
+  return unseal(inject('encryptionKey'), row?.sealedRunnerPassword ?? '', `projects/${ref}/runner_password`)
+}
+
 export type StorageDatabase = Awaited<ReturnType<typeof newStorageDatabase>>
 
 /** A project's database, reached as the storage server reaches it, as its owner, and as the superuser. */
@@ -22,9 +31,9 @@ export async function newStorageDatabase() {
   const ref = await newProject(await newOrganization())
   const database = `p_${ref}`
   const admin = await connect(database)
-  // The Worker knows another password; nothing here goes through it.
-  await admin.query(`alter role ${database}_storage password '${PASSWORD}' connection limit 50`)
-  const open = () => connect(database, { user: `${database}_storage`, password: PASSWORD })
+  await admin.query(`alter role ${database}_storage connection limit 50`)
+  const password = await storagePasswordOf(ref)
+  const open = () => connect(database, { user: `${database}_storage`, password })
   const server = await open()
 
   const asServer = async <Row>({ text, params }: Statement): Promise<Row[]> =>

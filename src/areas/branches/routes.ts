@@ -14,7 +14,7 @@ const CREATE_ERRORS = [
   'bad_request.validation_failed', 'payment_required.branching', 'conflict.branch_name', 'conflict.project_status',
   'unprocessable.branch', 'service_unavailable.name_resolution',
 ] as const
-const ACTION_ERRORS = ['conflict.project_status', 'not_found.project', 'unprocessable.branch'] as const
+const ACTION_ERRORS = ['conflict.project_status', 'unprocessable.branch'] as const
 
 export const branchRoutes = [
   get('/v1/branches/{branch_id_or_ref}', {
@@ -41,7 +41,7 @@ export const branchRoutes = [
 
   post('/v1/branches/{branch_id_or_ref}/merge', {
     id: 'v1-merge-a-branch', summary: "Apply a branch's migrations to its parent",
-    scope: 'environment:write', body: BranchAction, returns: StartedRun, status: 201, errors: ACTION_ERRORS,
+    scope: 'environment:write', body: BranchAction, returns: StartedRun, status: 201, errors: [...ACTION_ERRORS, 'not_found.project'],
   }, ({ ctx, branch, body }) => startAction(ctx, branch, 'merge', body.migration_version)),
 
   post('/v1/branches/{branch_id_or_ref}/reset', {
@@ -58,7 +58,7 @@ export const branchRoutes = [
   get('/v1/branches/{branch_id_or_ref}/diff', {
     id: 'v1-diff-a-branch', summary: 'Get the SQL that turns the schema of the parent into that of the branch',
     scope: 'environment:write', query: DiffQuery, returns: text('text/plain; charset=utf-8', z.string()),
-    errors: ['bad_request.sql_timeout', 'conflict.project_status', 'unprocessable.branch', 'service_unavailable.project_database'],
+    errors: ['bad_request.sql', 'bad_request.sql_timeout', 'conflict.project_status', 'unprocessable.branch', 'service_unavailable.project_database'],
   }, ({ ctx, branch, query }) => diffBranch(ctx, branch, query)),
 
   get('/v1/projects/{ref}/branches', {
