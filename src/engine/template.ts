@@ -18,8 +18,7 @@ export async function ensureCluster(cluster: Cluster, admin: Session): Promise<v
   const key = `hashtextextended(${quoteLiteral(TEMPLATE)}, 0)`
   await admin.rows(`SELECT pg_advisory_lock(${key})`)
   try {
-    for (const database of await openDatabases(admin))
-      await admin.rows(`REVOKE ALL ON DATABASE ${database} FROM PUBLIC`)
+    for (const database of await openDatabases(admin)) await close(admin, database)
     if (!(await hasTemplate(admin))) await buildTemplate(cluster, admin)
   } finally {
     await admin.rows(`SELECT pg_advisory_unlock(${key})`)
@@ -33,6 +32,13 @@ async function openDatabases(admin: Session): Promise<string[]> {
       WHERE datname !~ '^p_[a-z]{20}$' AND has_database_privilege('public', oid, 'CONNECT')`,
   )
   return rows.map(({ name }) => name)
+}
+
+/** Others use the cluster too: what was listed may be gone, or closed, by now. */
+async function close(admin: Session, database: string): Promise<void> {
+  await admin.rows(`REVOKE ALL ON DATABASE ${database} FROM PUBLIC`).catch(async (error) => {
+    if ((await openDatabases(admin)).includes(database)) throw error
+  })
 }
 
 /** `datistemplate` is set when the template is complete, as the last step of building it. */

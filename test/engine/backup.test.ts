@@ -1,6 +1,4 @@
-import type pg from 'pg'
-import { afterAll, beforeAll, beforeEach, describe, expect, it, vi } from 'vitest'
-import type { ProjectEngine } from '../../src/engine/engine.ts'
+import { beforeEach, describe, expect, it, vi } from 'vitest'
 import { difference, readCatalogue, readRows } from './copy-catalogue.ts'
 import {
   asAdmin,
@@ -9,22 +7,12 @@ import {
   leftOf,
   newParent,
   specOf,
-  startEngine,
   untilIdle,
+  useEngine,
   withClient,
 } from './copy-projects.ts'
 
-let engine: ProjectEngine
-let stop: () => Promise<void>
-let cluster: pg.Client
-beforeAll(async () => {
-  ;({ engine, stop } = await startEngine())
-  cluster = await asAdmin('postgres')
-})
-afterAll(async () => {
-  await cluster.end()
-  await stop()
-})
+const { engine, cluster } = await useEngine()
 
 const backupOf = (ref: string, id = 1) => ({ ...specOf(ref), id })
 

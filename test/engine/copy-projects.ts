@@ -1,6 +1,6 @@
 import { readFile } from 'node:fs/promises'
 import pg from 'pg'
-import { inject } from 'vitest'
+import { afterAll, inject } from 'vitest'
 import { type PostgresAddress, startNeonProxy } from '../../dev/neon-proxy.ts'
 import type { ProjectEngine } from '../../src/engine/engine.ts'
 import { createPostgresEngine } from '../../src/engine/postgres.ts'
@@ -59,6 +59,17 @@ export async function startEngine(
   const proxy = await startNeonProxy({ postgres })
   const engine = createPostgresEngine({ adminUrl: adminUrl.href, proxy: proxy.url, ...postgres })
   return { engine, stop: proxy.stop }
+}
+
+/** For all tests of a file: an engine on the cluster of the run, and the superuser in it. */
+export async function useEngine() {
+  const { engine, stop } = await startEngine()
+  const cluster = await asAdmin('postgres')
+  afterAll(async () => {
+    await cluster.end()
+    await stop()
+  })
+  return { engine, cluster }
 }
 
 /** A project with what its owner wrote, and nobody in it. */

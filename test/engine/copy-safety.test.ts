@@ -1,6 +1,4 @@
-import type pg from 'pg'
-import { afterAll, beforeAll, describe, expect, it } from 'vitest'
-import type { ProjectEngine } from '../../src/engine/engine.ts'
+import { beforeAll, describe, expect, it } from 'vitest'
 import {
   asAdmin,
   asOwner,
@@ -9,22 +7,12 @@ import {
   newParent,
   newRef,
   specOf,
-  startEngine,
   untilIdle,
+  useEngine,
   withClient,
 } from './copy-projects.ts'
 
-let engine: ProjectEngine
-let stop: () => Promise<void>
-let cluster: pg.Client
-beforeAll(async () => {
-  ;({ engine, stop } = await startEngine())
-  cluster = await asAdmin('postgres')
-})
-afterAll(async () => {
-  await cluster.end()
-  await stop()
-})
+const { engine, cluster } = await useEngine()
 
 const OBJECT = crypto.randomUUID()
 

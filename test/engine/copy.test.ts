@@ -1,6 +1,4 @@
-import type pg from 'pg'
-import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest'
-import type { ProjectEngine } from '../../src/engine/engine.ts'
+import { beforeAll, describe, expect, it, vi } from 'vitest'
 import { PASSWORD } from '../projects.ts'
 import { difference, readCatalogue, readRows } from './copy-catalogue.ts'
 import {
@@ -11,23 +9,13 @@ import {
   newParent,
   newRef,
   specOf,
-  startEngine,
   untilIdle,
+  useEngine,
   withClient,
 } from './copy-projects.ts'
 import { connect } from './storage-database.ts'
 
-let engine: ProjectEngine
-let stop: () => Promise<void>
-let cluster: pg.Client
-beforeAll(async () => {
-  ;({ engine, stop } = await startEngine())
-  cluster = await asAdmin('postgres')
-})
-afterAll(async () => {
-  await cluster.end()
-  await stop()
-})
+const { engine, cluster } = await useEngine()
 
 async function copyOf(from: string, data: boolean): Promise<string> {
   const to = newRef()
