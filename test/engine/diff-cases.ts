@@ -42,7 +42,7 @@ const onEnum = (
   create trigger x before insert on t for each row when (new.e = '${value}') execute function note()`
 
 /** Applying the difference in either direction must lead to the other side. */
-export const schemaPairs: Readonly<Record<string, SchemaPair>> = {
+const schemaPairs: Readonly<Record<string, SchemaPair>> = {
   'a table': { to: 'create table t (id bigint primary key, name text not null, note varchar(20) collate "C")' },
   'an unlogged table with storage options': { to: 'create unlogged table t (id int) with (fillfactor = 70)' },
   'columns added, dropped, changed': {
@@ -138,7 +138,7 @@ export const schemaPairs: Readonly<Record<string, SchemaPair>> = {
   },
   'a function that names what comes later': {
     to: `set check_function_bodies = off; create function a_first() returns int language sql as 'select z_last()';
-         create function z_last() returns int language sql as 'select 1'; create table t (a int default a_first())`,
+         create function z_last() returns int language sql as 'select 1'; create table public.t (a int default a_first())`,
   },
   triggers: {
     both: `create table t (a int, b int); create view v as select * from t;
@@ -443,3 +443,42 @@ line", '$\`' || "a b" as "$'" from "we""ird; drop table x; --";
          comment on column "we""ird; drop table x; --"."a b" is '*/ ''; drop schema public cascade; --'`,
   },
 }
+
+type Named = [name: string, pair: SchemaPair]
+
+const named: Named[] = Object.entries(schemaPairs)
+
+/** What names a schema, or stands outside all of them, cannot be moved into another. */
+const isOfWholeDatabase = ([, pair]: Named) =>
+  /\b(schema|public|privileges|publication|extensions?|storage)\b/.test(Object.values(pair).join(';'))
+
+export const pairsOfWholeDatabases: readonly Named[] = named.filter(isOfWholeDatabase)
+
+interface SchemaGroup {
+  schemas: string[]
+  /** The scripts of one side, to be run one after the other. */
+  from: string[]
+  to: string[]
+}
+
+const GROUP_SIZE = 10
+const API_ROLES = 'anon, authenticated, service_role'
+
+/** As `public` is in a new project. */
+const newSchema = (schema: string) =>
+  `create schema ${schema}; ${['tables', 'sequences', 'functions']
+    .map((kind) => `alter default privileges in schema ${schema} grant all on ${kind} to ${API_ROLES};`)
+    .join(' ')} set search_path = ${schema}, extensions;`
+
+/** Many pairs, each in a schema of its own, so that databases are made and compared once for all of them. */
+export const groupsInSchemas: readonly (readonly [name: string, group: SchemaGroup])[] = Object.values(
+  Object.groupBy(
+    named.filter((pair) => !isOfWholeDatabase(pair)),
+    (pair) => Math.floor(named.indexOf(pair) / GROUP_SIZE),
+  ),
+).map((group = []) => {
+  const scripts = (side: 'from' | 'to') =>
+    group.map(([, pair], n) => [newSchema(`case_${n}`), pair.both, pair[side]].filter(Boolean).join(';'))
+  const schemas = group.map((_, n) => `case_${n}`)
+  return [group.map(([name]) => name).join(' · '), { schemas, from: scripts('from'), to: scripts('to') }]
+})
