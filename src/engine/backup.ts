@@ -1,7 +1,7 @@
 import { cloneDatabase } from './copy/clone.ts'
 import { dropLink } from './copy/link.ts'
 import { copyLogically } from './copy/logical.ts'
-import { dropDatabase, endSessions, setConnectable } from './database.ts'
+import { dropDatabase, endSessions, lockDatabase, setConnectable } from './database.ts'
 import { EngineUnavailable, type Fence } from './engine.ts'
 import { type ProjectNames, projectNames, quoteLiteral } from './names.ts'
 import { type Cluster, type Session, withAdmin } from './session.ts'
@@ -58,9 +58,12 @@ export function databaseBackups(cluster: Cluster, withDatabase: WithDatabase): D
   }
 }
 
-/** Of the whole project, when it is removed. */
+/** Of the whole project, when it is removed; one that is being made has lost what it is made from, and ends. */
 export async function dropBackups(admin: Session, names: ProjectNames): Promise<void> {
-  for (const found of await list(admin, names.owner.slice(2))) await remove(admin, found)
+  for (const found of await list(admin, names.owner.slice(2))) {
+    if (found.id !== undefined) await lockDatabase(admin, backupNames(names, found.id))
+    await remove(admin, found)
+  }
 }
 
 async function make(cluster: Cluster, admin: Session, { ref, id, runnerPassword }: BackupRequest): Promise<void> {

@@ -65,15 +65,16 @@ export async function prepareAsOwner(cluster: Cluster, names: ProjectNames, runn
   }
 }
 
+/** Work on one database waits for each other, in whichever process it runs, until the session's end. */
+export async function lockDatabase(admin: Session, { database }: Pick<ProjectNames, 'database'>): Promise<void> {
+  await admin.rows(`SELECT pg_advisory_lock(hashtextextended(${quoteLiteral(database)}, 0))`)
+}
+
+/** Whose caller has locked it: to alter what somebody else is dropping would cost the session. */
 export async function dropDatabase(admin: Session, names: ProjectNames): Promise<void> {
   const found = await limits(admin, names)
   if (!found) return
-  if (found.datconnlimit !== -2) {
-    await setConnectable(admin, names, false).catch(async (error) => {
-      // Somebody else is dropping it: it cannot be altered any more.
-      if (((await limits(admin, names))?.datconnlimit ?? -2) !== -2) throw error
-    })
-  }
+  if (found.datconnlimit !== -2) await setConnectable(admin, names, false)
   await admin.rows(`DROP DATABASE IF EXISTS ${names.database} WITH (FORCE)`)
 }
 

@@ -7,6 +7,7 @@ import {
   endPresentSessions,
   endSessions,
   ensureDatabase,
+  lockDatabase,
   prepareAsOwner,
   setConnectable,
 } from './database.ts'
@@ -20,7 +21,7 @@ import {
   Superseded,
 } from './engine.ts'
 import { temporaryLogins } from './logins.ts'
-import { projectNames, quoteLiteral } from './names.ts'
+import { projectNames } from './names.ts'
 import { allowLogin, dropRoles, ensureRoles, ensureStorageRole, setOwnerPassword } from './roles.ts'
 import { runSql, SQL_TIMEOUT_MS_MAX } from './run.ts'
 import { type Cluster, type Session, withAdmin } from './session.ts'
@@ -154,7 +155,7 @@ function withDatabase<Value>(
   work: (admin: Session) => Promise<Value>,
 ): Promise<Value> {
   return withAdmin(cluster, async (admin) => {
-    await admin.rows(`SELECT pg_advisory_lock(hashtextextended(${quoteLiteral(database)}, 0))`)
+    await lockDatabase(admin, { database })
     if (fence && !(await fence())) throw new Superseded(`somebody else has taken over ${database}`)
     return await work(admin)
   })
