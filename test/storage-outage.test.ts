@@ -1,7 +1,9 @@
 import { randomBytes } from 'node:crypto'
 import { once } from 'node:events'
+import { type IncomingMessage, request } from 'node:http'
 import { type AddressInfo, connect, createServer, type Socket } from 'node:net'
-import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { json } from 'node:stream/consumers'
+import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest'
 import { exchange, refusal } from './storage.ts'
 import { type Call, calling } from './storage-http.ts'
 import { type Installation, type SweptStorage, serveLikeStart, startInstallation } from './storage-installation.ts'
@@ -14,9 +16,13 @@ const OLD = randomBytes(200_000)
 async function startDoor(endpoint: string) {
   const { hostname, port, pathname } = new URL(endpoint)
   const sockets = new Set<Socket>()
+  let carried = 0
   const server = createServer((socket) => {
     if (!server.listening) return socket.destroy()
     const onward = connect(Number(port), hostname)
+    socket.on('data', (data) => {
+      carried += data.length
+    })
     for (const end of [socket, onward]) {
       sockets.add(end)
       end.on('error', () => {})
@@ -37,6 +43,8 @@ async function startDoor(endpoint: string) {
   return {
     endpoint: `http://127.0.0.1:${own}${pathname}`,
     open: () => open(own),
+    /** Bytes on their way into the bucket. */
+    carried: () => carried,
     async close() {
       const closed = once(server, 'close')
       server.close()
@@ -140,6 +148,34 @@ describe('while the bucket refuses connections', () => {
     }
     expect(await rows()).toEqual(before)
     expect((await installation.bytes.versions(storage.ref)).sort()).toEqual(before.map(({ version }) => version).sort())
+  })
+
+  it.each([
+    ['in one piece', 1 * MIB, { 'content-length': String(8 * MIB) }],
+    ['in parts', 12 * MIB, { 'transfer-encoding': 'chunked' }],
+  ])('an upload %s that was under way is told so, and does nothing', async (_, sent, headers) => {
+    const before = await rows()
+    const kept = await installation.bytes.versions(storage.ref)
+    const alreadyCarried = door.carried()
+    const outgoing = request(`${storage.url}/object/${storage.bucket}/new`, {
+      method: 'POST',
+      headers: { authorization: `Bearer ${storage.keys.service}`, ...headers },
+    })
+    outgoing.on('error', () => {})
+    const answer = once(outgoing, 'response')
+    outgoing.write(randomBytes(sent))
+    await vi.waitFor(() => expect(door.carried() - alreadyCarried).toBeGreaterThan(sent / 3), { timeout: 20_000 })
+    await door.close()
+    try {
+      outgoing.write(randomBytes(MIB))
+      const [incoming] = (await answer) as [IncomingMessage]
+      expect({ status: incoming.statusCode, body: await json(incoming) }).toEqual(AWAY)
+    } finally {
+      outgoing.destroy()
+      await door.open()
+    }
+    expect(await rows()).toEqual(before)
+    expect(await installation.bytes.versions(storage.ref)).toEqual(kept)
   })
 
   it('what needs the rows alone goes on, and afterwards everything', async () => {

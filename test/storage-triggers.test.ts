@@ -49,6 +49,18 @@ const attempt = (way: string, as = service) =>
   as(...(JSON.parse(JSON.stringify(ways[way]).replaceAll('{b}', bucket)) as [string, Call?]))
 
 describe('a trigger that skips', () => {
+  it('new buckets: the creation is refused', async () => {
+    await database.sql(
+      'create trigger skip before insert on storage.buckets for each row execute function public.skip()',
+    )
+    try {
+      expect(await service('POST /bucket', { body: { name: 'skipped' } })).toMatchObject(SKIPPED)
+    } finally {
+      await database.sql('drop trigger skip on storage.buckets')
+    }
+    expect(codeOf(await service('GET /bucket/skipped'))).toBe('NoSuchBucket')
+  })
+
   it.each(['an upload', 'an upload over nothing', 'an upload over what stands there', 'a copy'])(
     'inserts: %s is refused',
     async (way) => {

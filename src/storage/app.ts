@@ -83,8 +83,9 @@ export function createStorageApp(): Hono<StorageEnv> {
 function failed(thrown: unknown, c: StorageContext): Response {
   const error = StorageError.from(thrown)
   if (c.var.facts) c.var.facts.error = error.code
-  if (error.code === 'InternalError') {
-    createLogger(c.var.ctx?.requestId ?? '').error('failed', { error: describeError(error.cause ?? error) })
+  if (error.isToBeLogged) {
+    const reason = describeError(error.cause ?? error)
+    createLogger(c.var.ctx?.requestId ?? '').error('failed', { code: error.code, error: reason })
   }
   c.header('cache-control', 'no-store')
   // One of them is no status that HTTP knows.

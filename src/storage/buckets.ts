@@ -3,7 +3,7 @@ import * as z from 'zod'
 import { SqlError } from '../engine/engine.ts'
 import { optional, readJson, readQuery } from './body.ts'
 import { asCaller, asReader, asServer } from './database.ts'
-import { StorageError } from './error.ts'
+import { leftOut, StorageError } from './error.ts'
 import { mimeTypesOf, SIZE_WANTED, sizeLimitOf } from './limits.ts'
 import { checkBucketName } from './names.ts'
 import { bucketIn } from './path.ts'
@@ -51,7 +51,8 @@ async function create(c: StorageContext) {
     fileSizeLimit: sizeLimitOf(body.file_size_limit ?? null, c.var.project.storage.fileSizeLimit),
     allowedMimeTypes: mimeTypesOf(body.allowed_mime_types ?? null),
   })
-  await asCaller(c.var, caller, [bucket]).catch(taken)
+  const [[row] = []] = await asCaller(c.var, caller, [bucket]).catch(taken)
+  if (!row) throw leftOut()
   return c.json({ name })
 }
 

@@ -64,6 +64,8 @@ const ERRORS = {
   InternalError: { statusCode: 500, tag: 'Internal', message: 'Internal Server Error', http: 500 },
 } as const satisfies Record<string, Entry>
 
+const UNAVAILABLE: readonly StorageErrorCode[] = ['BytesUnavailable', 'ProjectUnavailable']
+
 export type StorageErrorCode = keyof typeof ERRORS
 
 /** Codes that are ours to tell apart, and one to clients. */
@@ -89,6 +91,11 @@ export class StorageError extends Error {
     return http ?? 400
   }
 
+  /** Whoever runs the installation wants the reason, of which the client is told nothing. */
+  get isToBeLogged() {
+    return this.code === 'InternalError' || (UNAVAILABLE.includes(this.code) && this.cause !== undefined)
+  }
+
   /** What was wrong, as clients of the storage API parse it. */
   get body() {
     const { statusCode, tag }: Entry = ERRORS[this.code]
@@ -107,6 +114,9 @@ export class StorageError extends Error {
     return new StorageError(isAway(error) ? 'BytesUnavailable' : 'InternalError', undefined, { cause: error })
   }
 }
+
+/** A trigger that returns null makes a statement do nothing, and Postgres says nothing of it. */
+export const leftOut = () => new StorageError('AccessDenied', 'A trigger of the table left the row out')
 
 const BY_SQLSTATE: Record<string, StorageErrorCode> = {
   '23505': 'ResourceAlreadyExists',

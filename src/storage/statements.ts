@@ -211,14 +211,15 @@ export interface NewBucket {
   type: string
 }
 
-/** One row, `{ name }`; fails with 23505 where the id or the name is taken. */
+/** One row, `{ name }`, or none where a trigger left it out; fails with 23505 where the id or the name is taken. */
 export function createBucket(bucket: NewBucket): Statement {
   const { id, name, ownerId, fileSizeLimit, allowedMimeTypes, type } = bucket
   return {
     text: `WITH written AS (
         INSERT INTO storage.buckets (id, name, owner, owner_id, public, file_size_limit, allowed_mime_types, type)
-        VALUES ($1::text, $2::text, $3::uuid, $4::text, $5::boolean, $6::bigint, $7::text[], $8::storage.buckettype))
-      SELECT $2::text AS name`,
+        VALUES ($1::text, $2::text, $3::uuid, $4::text, $5::boolean, $6::bigint, $7::text[], $8::storage.buckettype)
+        RETURNING 1)
+      SELECT $2::text AS name FROM written`,
     params: [id, name, uuidOrNull(ownerId), ownerId, bucket.public, fileSizeLimit, allowedMimeTypes, type],
   }
 }

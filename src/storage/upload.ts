@@ -7,7 +7,7 @@ import { newTimedId } from '../db/id.ts'
 import { type Row, SqlError } from '../engine/engine.ts'
 import { blobKey } from './blob-key.ts'
 import { asCaller, asServer, type Caller } from './database.ts'
-import { StorageError } from './error.ts'
+import { leftOut, StorageError } from './error.ts'
 import { type Description, type Incoming, readIncoming } from './incoming.ts'
 import { checkMimeType } from './limits.ts'
 import { isBucketThere, whileBucketAnswers } from './patience.ts'
@@ -178,7 +178,9 @@ async function put(
   } catch (error) {
     if (error instanceof BlobTooLarge) throw new StorageError('EntityTooLarge')
     if (error instanceof MemoryTaken) throw new StorageError('SlowDown', 'Too many large uploads at once: try again')
-    if (error instanceof BlobInterrupted && !(await isBucketThere(storage))) throw new StorageError('BytesUnavailable')
+    if (error instanceof BlobInterrupted && !(await isBucketThere(storage))) {
+      throw new StorageError('BytesUnavailable', undefined, { cause: error })
+    }
     if (error instanceof BlobInterrupted || error instanceof BodyStalled) throw new StorageError('RequestAborted')
     if (error instanceof BlobIncomplete) throw new StorageError('InvalidRequest', 'The body is not as long as it said')
     throw error
@@ -214,7 +216,7 @@ export async function write(storage: Storage, place: Place, written: Written, wr
     const rows = await asCaller(storage, caller, [statement], token && [useToken(token)])
     const row = rows.at(-1)?.[0] as ObjectRow | undefined
     // What the trigger did instead may point at the bytes: a sweep decides.
-    if (!row) throw new StorageError('AccessDenied', 'A trigger of the table left the row out')
+    if (!row) throw leftOut()
     return row
   } catch (error) {
     if (!(error instanceof SqlError)) throw error
