@@ -6,11 +6,10 @@ import { promisify } from 'node:util'
 import { onTestFinished } from 'vitest'
 import { baseUrl, type Caller } from './api.ts'
 
-/** The supabase CLI in a home of its own, for the length of a test. */
-export function cliOf({ token }: Caller) {
+/** The supabase CLI in a home of its own. */
+export function newCli({ token }: Pick<Caller, 'token'>, url = baseUrl) {
   const home = mkdtempSync(join(tmpdir(), 'pilothouse-cli-'))
-  onTestFinished(() => rmSync(home, { recursive: true }))
-  const profile = { name: 'pilothouse', api_url: baseUrl, dashboard_url: baseUrl, project_host: 'localhost' }
+  const profile = { name: 'pilothouse', api_url: url, dashboard_url: url, project_host: 'localhost' }
   writeFileSync(join(home, 'profile.json'), JSON.stringify(profile))
   const env = {
     ...process.env,
@@ -22,7 +21,17 @@ export function cliOf({ token }: Caller) {
     SUPABASE_TELEMETRY_DISABLED: '1',
     SUPABASE_NO_UPDATE_NOTIFIER: '1',
   }
-  return async (...args: string[]): Promise<string> =>
-    (await promisify(execFile)(resolve('node_modules/.bin/supabase'), [...args, '--experimental'], { env, cwd: home }))
-      .stdout
+  return {
+    home,
+    run: async (...args: string[]): Promise<string> =>
+      (await promisify(execFile)(resolve('node_modules/.bin/supabase'), args, { env, cwd: home })).stdout,
+    remove: () => rmSync(home, { recursive: true }),
+  }
+}
+
+/** For the length of a test, with the commands that the CLI has under way. */
+export function cliOf(caller: Caller) {
+  const { run, remove } = newCli(caller)
+  onTestFinished(remove)
+  return (...args: string[]) => run(...args, '--experimental')
 }

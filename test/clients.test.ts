@@ -1,14 +1,13 @@
-import { execFile, spawn } from 'node:child_process'
+import { spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
-import { tmpdir } from 'node:os'
-import { join, resolve } from 'node:path'
+import { mkdirSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
 import { createInterface } from 'node:readline'
-import { promisify } from 'node:util'
 import pg from 'pg'
 import { SupabaseManagementAPI } from 'supabase-management-js'
 import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest'
 import { as, type Caller } from './api.ts'
+import { newCli } from './cli.ts'
 import { type Machine, newMachine } from './machine.ts'
 import { newProject, PASSWORD, runSql, untilGone, untilStatus } from './projects.ts'
 
@@ -63,26 +62,12 @@ describe('supabase-management-js', () => {
 
 describe('the supabase CLI', () => {
   let home: string
+  let cli: ReturnType<typeof newCli>['run']
   beforeAll(() => {
-    home = mkdtempSync(join(tmpdir(), 'pilothouse-cli-'))
-    const profile = { name: 'pilothouse', api_url: baseUrl, dashboard_url: baseUrl, project_host: 'localhost' }
-    writeFileSync(join(home, 'profile.json'), JSON.stringify(profile))
+    const made = newCli({ token }, baseUrl)
+    ;({ home, run: cli } = made)
+    return made.remove
   })
-  afterAll(() => rmSync(home, { recursive: true }))
-
-  const cli = async (...args: string[]) => {
-    const env = {
-      ...process.env,
-      SUPABASE_PROFILE: join(home, 'profile.json'),
-      SUPABASE_ACCESS_TOKEN: token,
-      SUPABASE_HOME: home,
-      HOME: home,
-      SUPABASE_NO_KEYRING: 'true',
-      SUPABASE_TELEMETRY_DISABLED: '1',
-      SUPABASE_NO_UPDATE_NOTIFIER: '1',
-    }
-    return (await promisify(execFile)(resolve('node_modules/.bin/supabase'), args, { env, cwd: home })).stdout
-  }
 
   it('does whoami, orgs list|create, projects list|create|api-keys|delete, db query and link', async () => {
     expect(await cli('whoami')).toContain('owner')

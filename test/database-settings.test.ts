@@ -1,13 +1,9 @@
-import { execFile } from 'node:child_process'
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
-import { tmpdir } from 'node:os'
-import { join, resolve } from 'node:path'
-import { promisify } from 'node:util'
 import { and, desc, eq } from 'drizzle-orm'
 import pg from 'pg'
 import { beforeAll, describe, expect, inject, it } from 'vitest'
 import { auditLog } from '../src/db/schema/index.ts'
-import { baseUrl, type Caller, control, newApp, newOrganization, type TestOrganization, unhurried } from './api.ts'
+import { type Caller, control, newApp, newOrganization, type TestOrganization, unhurried } from './api.ts'
+import { cliOf } from './cli.ts'
 import { newProject, PASSWORD, runSql, untilStatus } from './projects.ts'
 
 let organization: TestOrganization
@@ -445,23 +441,8 @@ describe('what the driver has not', () => {
 
 describe('the supabase CLI', () => {
   it('does postgres-config get|update|delete and ssl-enforcement get|update', async () => {
-    const home = mkdtempSync(join(tmpdir(), 'pilothouse-cli-'))
-    const profile = { name: 'pilothouse', api_url: baseUrl, dashboard_url: baseUrl, project_host: 'localhost' }
-    writeFileSync(join(home, 'profile.json'), JSON.stringify(profile))
-    const env = {
-      ...process.env,
-      SUPABASE_PROFILE: join(home, 'profile.json'),
-      SUPABASE_ACCESS_TOKEN: organization.owner.token,
-      SUPABASE_HOME: home,
-      HOME: home,
-      SUPABASE_NO_KEYRING: 'true',
-      SUPABASE_TELEMETRY_DISABLED: '1',
-      SUPABASE_NO_UPDATE_NOTIFIER: '1',
-    }
-    const cli = async (...args: string[]) => {
-      const all = [...args, `--remote=${ref}`, '--experimental', '--yes']
-      return (await promisify(execFile)(resolve('node_modules/.bin/supabase'), all, { env, cwd: home })).stdout
-    }
+    const run = cliOf(organization.owner)
+    const cli = (...args: string[]) => run(...args, `--remote=${ref}`, '--yes')
     const settings = (verb: string, ...args: string[]) => cli('postgres-config', verb, ...args)
     await caller().put(config(), { statement_timeout: '11s', log_duration: true, work_mem: '5MB' })
     expect(await settings('get')).toContain('11s')
@@ -480,7 +461,6 @@ describe('the supabase CLI', () => {
     expect(await cli('ssl-enforcement', 'get')).toMatch(/enforced/i)
     await cli('ssl-enforcement', 'update', '--disable-db-ssl-enforcement')
     expect(await enforced()).toBe(false)
-    rmSync(home, { recursive: true })
   }, 90_000)
 })
 
