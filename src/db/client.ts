@@ -92,8 +92,15 @@ async function connected(client: Client): Promise<void> {
   try {
     await Promise.race([client.connect(), tooLate])
   } catch (cause) {
+    drop(client)
     throw new ApiError('service_unavailable.control_database', { cause })
   } finally {
     clearTimeout(timer)
   }
+}
+
+/** One that comes after all would be held by nobody, and kept by the database. The driver's types hide the way to it. */
+function drop(client: Client): void {
+  const { connection } = client as unknown as { connection: { stream: { destroy(): void } } }
+  connection.stream.destroy()
 }

@@ -7,7 +7,7 @@ import type { CallFaults, QueueFaults } from './platform.ts'
 import { countCrypto } from './quiet.ts'
 import { createRandom, type Random } from './random.ts'
 import type { KnownEndpoint } from './receivers.ts'
-import { useSimulatedSockets } from './socket.ts'
+import { forgottenSockets, useSimulatedSockets } from './socket.ts'
 import { createUsers, type Tenant, type Users } from './users.ts'
 import { createWorld, Endless, type World } from './world.ts'
 
@@ -146,6 +146,7 @@ export async function onStage<T>(
         quick: world.slowestMs() <= QUICK_MS && postponed === 0,
         told: callFaults.hang === 0 && queueFaults.drop === 0 && queueFaults.late === 0,
       })
+      for (const text of forgottenSockets()) world.broken(text)
       const broken = world.seenBroken.map((text) => ({ oracle: 'O10', text }))
       return { ...verdict, violations: [...verdict.violations, ...broken] }
     })

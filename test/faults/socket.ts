@@ -80,6 +80,13 @@ const textOf = (message: Buffer) => {
   return message[0] === 0x50 ? body.slice(body.indexOf('\0') + 1) : body
 }
 
+const held = new Set<SimulatedSocket>()
+/** More than any transaction takes, with all that may go wrong in it. */
+const HELD_MS_MAX = 10 * 60_000
+
+/** Connections that are open for so long that nobody can be at work on them. */
+export const forgottenSockets = (): string[] => [...held].flatMap((socket) => socket.forgotten() ?? [])
+
 /**
  * What the Neon driver takes for a WebSocket: the bytes go to a real Postgres, and each round trip is a call of the simulation.
  * So the transactions of the code under test run as they are, and can be cut off between any two of their statements.
@@ -93,15 +100,23 @@ class SimulatedSocket extends EventTarget {
   #outgoing: Buffer[] = []
   #point = 'statement'
   #started = false
+  readonly #openedAt: number
 
   constructor() {
     super()
     const current = caller.getStore()
     if (!current) throw new Error('a transaction outside the simulation')
     this.#caller = current
+    this.#openedAt = current.world.now()
     current.instance.atDeath.add(() => this.#release())
     this.#call('connect', async () => {
-      this.#backend = await counted(open(current.url))
+      const backend = await counted(open(current.url))
+      // Who is gone already never hears of it.
+      if (this.readyState === 3 || !current.instance.alive) warm.push(backend)
+      else {
+        this.#backend = backend
+        held.add(this)
+      }
     }).then(
       () => {
         this.readyState = 1
@@ -149,6 +164,12 @@ class SimulatedSocket extends EventTarget {
     )
   }
 
+  forgotten(): string | undefined {
+    const { world, instance } = this.#caller
+    const ms = world.now() - this.#openedAt
+    return ms > HELD_MS_MAX ? `${instance.name} holds a connection since ${ms} ms` : undefined
+  }
+
   #call<T>(point: string, perform: () => Promise<T>): Promise<T> {
     const { world, instance } = this.#caller
     return world.call<T>(instance, `transaction: ${point}`, '', async () => {
@@ -185,6 +206,7 @@ class SimulatedSocket extends EventTarget {
     const backend = this.#backend
     this.#backend = undefined
     if (!backend) return
+    held.delete(this)
     const cleared = this.#inTransaction ? roundTrip(backend, ROLLBACK) : Promise.resolve()
     void counted(cleared.then(() => warm.push(backend)))
   }
