@@ -4,7 +4,7 @@ import { once } from 'node:events'
 import { open, readFile } from 'node:fs/promises'
 import { setTimeout as delay } from 'node:timers/promises'
 import { freePort } from './ports.ts'
-import { ensureCertificate } from './postgres/certificate.ts'
+import { type Certificate, ensureCertificate } from './postgres/certificate.ts'
 import { type DataFolder, dataFolder, initialise, readPostmaster } from './postgres/data-folder.ts'
 import { type Programs, programsFor } from './postgres/programs.ts'
 import { StartError } from './start-error.ts'
@@ -22,6 +22,7 @@ export interface Postgres {
   /** The superuser's connection string. */
   url: string
   port: number
+  certificate: Certificate
   stop(): Promise<void>
   /** Settles when Postgres has ended, whether we stopped it or not. */
   ended: Promise<void>
@@ -32,10 +33,10 @@ export async function startPostgres({ folder, port = 0, durable = true }: Postgr
   const data = await dataFolder(folder)
   const programs = await programsFor(data.owner)
   const password = await initialise({ data, programs, password: randomBytes(24).toString('hex'), durable })
-  await ensureCertificate(data)
+  const certificate = await ensureCertificate(data)
   const chosen = await freePort(port, 'postgres')
   const server = await run({ data, programs, settings: settings(chosen, durable) })
-  return { url: `postgresql://postgres:${password}@127.0.0.1:${chosen}/postgres`, port: chosen, ...server }
+  return { url: `postgresql://postgres:${password}@127.0.0.1:${chosen}/postgres`, port: chosen, certificate, ...server }
 }
 
 function settings(port: number, durable: boolean): Record<string, string | number> {

@@ -4,7 +4,8 @@ import { join, resolve } from 'node:path'
 import { CONTROL_ROLE, prepareControlDatabase } from './control-database.ts'
 import { guardChildren } from './guard.ts'
 import { startNeonProxy } from './neon-proxy.ts'
-import { startPostgres } from './postgres.ts'
+import { startGateway } from './postgres/gateway.ts'
+import { type Postgres, startPostgres } from './postgres.ts'
 import { startS3 } from './s3.ts'
 import { readSecrets } from './secrets.ts'
 import { errorCode, StartError } from './start-error.ts'
@@ -59,7 +60,8 @@ export async function startServices(options: ServicesOptions): Promise<Services>
   try {
     const known = await readSecrets(folder, { isNew })
     const postgres = await keepPostgres()
-    const [{ url: proxyUrl }, { endpoint }, controlUrl] = await settle([
+    const [{ port }, { url: proxyUrl }, { endpoint }, controlUrl] = await settle([
+      step('gateway', () => keep(gatewayFor(postgres))),
       step('proxy', () => keep(proxyFor(postgres.port))),
       step('s3', () => keep(s3For(known.S3_ACCESS_KEY_ID, known.S3_SECRET_ACCESS_KEY))),
       step('migrations', () => prepareControlDatabase({ adminUrl: postgres.url, password: known.CONTROL_PASSWORD })),
@@ -69,7 +71,7 @@ export async function startServices(options: ServicesOptions): Promise<Services>
         ENGINE: 'postgres',
         NEON_PROXY: proxyUrl,
         DATABASE_HOST: '127.0.0.1',
-        DATABASE_PORT: String(postgres.port),
+        DATABASE_PORT: String(port),
         S3_ENDPOINT: endpoint,
         S3_REGION: 'auto',
         S3_BUCKET: BUCKET,
@@ -96,9 +98,11 @@ export async function startServices(options: ServicesOptions): Promise<Services>
   }
 
   function keepPostgres() {
-    return step('postgres', () =>
-      keep(startPostgres({ folder: join(folder, 'postgres'), port: ports.postgres ?? 0, durable })),
-    )
+    return step('postgres', () => keep(startPostgres({ folder: join(folder, 'postgres'), durable })))
+  }
+
+  function gatewayFor({ port: upstreamPort, certificate }: Postgres) {
+    return startGateway({ port: ports.postgres ?? 0, upstreamPort, certificate })
   }
 
   function proxyFor(port: number) {

@@ -132,6 +132,7 @@ describe('the supabase CLI', () => {
     )
     const env = JSON.parse(await branches('get', 'feature', '-o', 'json')) as Record<string, string>
     expect(await answerAt(env.POSTGRES_URL ?? '')).toBe(42)
+    expect(await answerAt(env.POSTGRES_URL_NON_POOLING ?? '')).toBe(42)
     expect(env.SUPABASE_ANON_KEY).toMatch(/^eyJ/)
     await branches('update', 'feature', '--name', 'renamed', '--persistent=false', '--yes')
     const { body: branch } = await owner.get(`/v1/projects/${ref}/branches/renamed`)

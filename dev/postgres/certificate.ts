@@ -1,5 +1,5 @@
 import { generateKeyPairSync, randomBytes, sign } from 'node:crypto'
-import { access, chown, rename, writeFile } from 'node:fs/promises'
+import { access, chown, readFile, rename, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import type { DataFolder } from './data-folder.ts'
 
@@ -7,9 +7,15 @@ import type { DataFolder } from './data-folder.ts'
 const KEY = 'server.key'
 const CERTIFICATE = 'server.crt'
 
+export interface Certificate {
+  key: string
+  certificate: string
+}
+
 /** A certificate that the server signs itself: it keeps others from reading along, and proves nothing about the server. */
-export async function ensureCertificate({ folder, owner }: DataFolder): Promise<void> {
-  if (await exists(join(folder, CERTIFICATE))) return
+export async function ensureCertificate({ folder, owner }: DataFolder): Promise<Certificate> {
+  const read = (name: string) => readFile(join(folder, name), 'utf8')
+  if (await exists(join(folder, CERTIFICATE))) return { key: await read(KEY), certificate: await read(CERTIFICATE) }
   const { key, certificate } = selfSigned()
   // The key first: the certificate then tells that both are there.
   for (const [name, text] of [
@@ -21,6 +27,7 @@ export async function ensureCertificate({ folder, owner }: DataFolder): Promise<
     if (owner.uid !== undefined) await chown(draft, owner.uid, owner.gid)
     await rename(draft, join(folder, name))
   }
+  return { key, certificate }
 }
 
 const exists = (path: string): Promise<boolean> =>
@@ -29,7 +36,7 @@ const exists = (path: string): Promise<boolean> =>
     () => false,
   )
 
-function selfSigned(): { key: string; certificate: string } {
+function selfSigned(): Certificate {
   const { publicKey, privateKey } = generateKeyPairSync('ec', { namedCurve: 'prime256v1' })
   const content = sequence(
     der(0xa0, VERSION_3),
