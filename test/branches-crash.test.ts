@@ -1,9 +1,9 @@
 import { and, desc, eq } from 'drizzle-orm'
-import pg from 'pg'
-import { beforeAll, describe, expect, inject, it, vi } from 'vitest'
+import { beforeAll, describe, expect, it, vi } from 'vitest'
 import { actionRuns, branches, projects, projectTasks, RUN_STEPS } from '../src/db/schema/index.ts'
 import { control, newOrganization, tick } from './api.ts'
 import { act, type BranchReply, migrate, newBranch, rows, untilBranch } from './branches.ts'
+import { leftOf } from './engine/copy-projects.ts'
 import { newProject, runSql, untilGone } from './projects.ts'
 
 type Run = typeof actionRuns.$inferSelect
@@ -77,27 +77,12 @@ async function expectDone(branch: BranchReply): Promise<void> {
   expect(await control.select().from(projectTasks).where(open)).toEqual([])
 }
 
-/** Of the cluster: databases and roles that carry the ref. */
-async function namesOf(ref: string): Promise<string[]> {
-  const admin = new pg.Client({ connectionString: inject('adminUrl') })
-  await admin.connect()
-  try {
-    const { rows } = await admin.query(
-      `select datname as name from pg_database where datname like $1 union all select rolname from pg_roles where rolname like $1`,
-      [`p\\_${ref}%`],
-    )
-    return rows.map(({ name }) => name).sort()
-  } finally {
-    await admin.end()
-  }
-}
-
 describe('the consumer of a run died', () => {
   let pair: Awaited<ReturnType<typeof newPair>>
   let names: string[]
   beforeAll(async () => {
     pair = await newPair()
-    names = await namesOf(pair.branch.project_ref)
+    names = await leftOf(pair.branch.project_ref)
   })
 
   it.each(prefixes(['pull', 'health', 'migrate', 'deploy']))('a merge goes on after %j', async (stepsDone) => {
@@ -126,7 +111,7 @@ describe('the consumer of a run died', () => {
       await untilDone(branch)
       expect(await tablesIn(owner, own)).toEqual(named('added', 'base'))
       expect((await owner.get(`/v1/projects/${own}/database/migrations`)).body).toEqual(history)
-      expect(await namesOf(own)).toEqual(names)
+      expect(await leftOf(own)).toEqual(names)
     },
   )
 
@@ -134,13 +119,13 @@ describe('the consumer of a run died', () => {
     const { owner, ref } = pair
     const branch = await newBranch(owner, ref)
     const own = branch.project_ref
-    const before = await namesOf(own)
+    const before = await leftOf(own)
     await abandon(branch, stepsDone)
     await setStatus(own, 'COMING_UP')
     await tick()
     await untilBranch(owner, branch, 'FUNCTIONS_DEPLOYED')
     await untilDone(branch)
-    expect(await namesOf(own)).toEqual(before)
+    expect(await leftOf(own)).toEqual(before)
     expect(await rows(owner, own, 'select count(*)::int as n from base')).toEqual([{ n: 0 }])
     expect(await rows(owner, ref, 'select n from base')).toEqual([{ n: 1 }])
   })
@@ -154,7 +139,7 @@ describe('the consumer of a run died', () => {
     expect(await owner.delete(`/v1/branches/${own}`)).toMatchObject({ status: 200 })
     await tick()
     await untilGone(owner, own)
-    expect(await namesOf(own)).toEqual([])
+    expect(await leftOf(own)).toEqual([])
   })
 })
 

@@ -1,8 +1,9 @@
 import pg from 'pg'
 import { Webhook } from 'standardwebhooks'
-import { beforeAll, describe, expect, inject, it, vi } from 'vitest'
+import { beforeAll, describe, expect, it, vi } from 'vitest'
 import { anyone, newApp, newMember, newOrganization, type TestOrganization, tick } from './api.ts'
 import { act, type BranchReply, createBranch, migrate, newBranch, rows, runOf, untilBranch } from './branches.ts'
+import { leftOf } from './engine/copy-projects.ts'
 import { newProject, runSql, untilGone } from './projects.ts'
 import { newReceiver } from './receiver.ts'
 
@@ -21,21 +22,6 @@ async function newParent(): Promise<{ organization: TestOrganization; ref: strin
   const organization = await newOrganization()
   const ref = await newProject(organization)
   return { organization, ref }
-}
-
-/** Databases and roles of the cluster that carry the ref. */
-async function left(ref: string): Promise<number> {
-  const admin = new pg.Client({ connectionString: inject('adminUrl') })
-  await admin.connect()
-  try {
-    const { rows } = await admin.query(
-      `select (select count(*) from pg_database where datname like $1) + (select count(*) from pg_roles where rolname like $1) as n`,
-      [`p\\_${ref}%`],
-    )
-    return Number(rows[0].n)
-  } finally {
-    await admin.end()
-  }
 }
 
 describe('a new branch', () => {
@@ -332,11 +318,11 @@ describe('the end of a branch', () => {
     const { owner } = organization
     const branch = await newBranch(owner, ref)
     const own = branch.project_ref
-    expect(await left(own)).toBeGreaterThan(0)
+    expect(await leftOf(own)).not.toEqual([])
     expect(await owner.delete(`/v1/branches/${own}`)).toMatchObject({ status: 200, body: { message: 'ok' } })
     expect(await owner.get(`/v1/branches/${own}`)).toMatchObject({ status: 404 })
     await untilGone(owner, own)
-    await vi.waitFor(async () => expect(await left(own)).toBe(0), WAIT)
+    await vi.waitFor(async () => expect(await leftOf(own)).toEqual([]), WAIT)
     // The name is free again.
     await createBranch(owner, ref, { branch_name: branch.name })
   })
@@ -381,7 +367,7 @@ describe('the end of a branch', () => {
     const branch = await createBranch(owner, ref)
     expect(await owner.delete(`/v1/branches/${branch.id}`)).toMatchObject({ status: 200 })
     await untilGone(owner, branch.project_ref)
-    await vi.waitFor(async () => expect(await left(branch.project_ref)).toBe(0), WAIT)
+    await vi.waitFor(async () => expect(await leftOf(branch.project_ref)).toEqual([]), WAIT)
   })
 
   it('comes with its parent, and with branching', async () => {
@@ -395,7 +381,10 @@ describe('the end of a branch', () => {
     expect((await owner.get(`/v1/projects/${ref}/branches`)).body).toHaveLength(2)
     expect(await owner.delete(`/v1/projects/${ref}`)).toMatchObject({ status: 200 })
     await untilGone(owner, another.project_ref)
-    await vi.waitFor(async () => expect((await left(another.project_ref)) + (await left(ref))).toBe(0), WAIT)
+    await vi.waitFor(
+      async () => expect([...(await leftOf(another.project_ref)), ...(await leftOf(ref))]).toEqual([]),
+      WAIT,
+    )
   })
 
   it('comes by deleting its project as well', async () => {

@@ -3,6 +3,7 @@ import pg from 'pg'
 import { describe, expect, inject, it, vi } from 'vitest'
 import { heartbeats, projects, projectTasks } from '../src/db/schema/index.ts'
 import { control, newOrganization, tick, workerLogs } from './api.ts'
+import { leftOf } from './engine/copy-projects.ts'
 import { newProject, runSql, untilGone } from './projects.ts'
 
 const HOUR_MS = 3_600_000
@@ -23,15 +24,6 @@ async function withCluster<Value>(work: (client: pg.Client) => Promise<Value>): 
   }
 }
 
-const left = (ref: string) =>
-  withCluster(async (client) => {
-    const { rows } = await client.query(
-      `select datname as name from pg_database where datname like $1 union all select rolname from pg_roles where rolname like $1`,
-      [`p\\_${ref}%`],
-    )
-    return rows.map(({ name }) => name)
-  })
-
 describe('what a removed project left in the cluster', () => {
   it('is removed in time, with the work that is planned on it, and that of no other project', async () => {
     const organization = await newOrganization()
@@ -49,16 +41,16 @@ describe('what a removed project left in the cluster', () => {
     await control.update(projects).set({ removedAt }).where(eq(projects.ref, gone))
     await control.insert(projectTasks).values({ projectRef: gone, kind: 'restart', input: {}, dueAt: new Date() })
     await reconcile()
-    await vi.waitFor(async () => expect(await left(gone)).toEqual([]), { timeout: 20_000, interval: 100 })
+    await vi.waitFor(async () => expect(await leftOf(gone)).toEqual([]), { timeout: 20_000, interval: 100 })
     const tasks = await control.select().from(projectTasks).where(eq(projectTasks.projectRef, gone))
     expect(tasks.map(({ state }) => state)).not.toContain('pending')
-    expect(await left(recent)).toHaveLength(2)
+    expect(await leftOf(recent)).toHaveLength(2)
     expect((await runSql(owner, staying, 'select 1 as one')).body).toEqual([{ one: 1 }])
     await control.update(projects).set({ removedAt }).where(eq(projects.ref, recent))
     await tick()
-    expect(await left(recent)).toHaveLength(2)
+    expect(await leftOf(recent)).toHaveLength(2)
     await reconcile()
-    await vi.waitFor(async () => expect(await left(recent)).toEqual([]), { timeout: 20_000, interval: 100 })
+    await vi.waitFor(async () => expect(await leftOf(recent)).toEqual([]), { timeout: 20_000, interval: 100 })
   })
 
   it('stays, and is told of, where no project is known', async () => {
@@ -70,7 +62,7 @@ describe('what a removed project left in the cluster', () => {
         async () => expect((await workerLogs()).join('\n')).toMatch(new RegExp(`"databases_unknown".*"refs":"${ref}`)),
         { timeout: 20_000, interval: 100 },
       )
-      expect(await left(ref)).toHaveLength(1)
+      expect(await leftOf(ref)).toHaveLength(1)
     } finally {
       await withCluster((client) => client.query(`drop role p_${ref}`))
     }

@@ -88,12 +88,12 @@ export async function untilIdle(ref: string): Promise<void> {
   })
 }
 
-/** Databases and roles that bear the ref. */
+/** Databases and roles that bear the ref, sorted. */
 export async function leftOf(ref: string): Promise<string[]> {
   return withClient(asAdmin('postgres'), async (admin) => {
     const { rows } = await admin.query(
-      `select datname as name from pg_database where datname = $1
-       union all select rolname from pg_roles where starts_with(rolname, $1)`,
+      `select datname as name from pg_database where starts_with(datname, $1)
+       union all select rolname from pg_roles where starts_with(rolname, $1) order by 1`,
       [`p_${ref}`],
     )
     return rows.map(({ name }) => name)

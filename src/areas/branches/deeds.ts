@@ -1,5 +1,5 @@
 import { eq } from 'drizzle-orm'
-import { actionRuns, type KeptMigration, type RunKind, type RunStep } from '../../db/schema/index.ts'
+import { actionRuns, type MigrationRow, type RunKind, type RunStep } from '../../db/schema/index.ts'
 import type { SystemCtx } from '../../env.ts'
 import { passwordOf, runnerPasswordOf } from '../../secrets/project.ts'
 import { forgetBackups } from '../backups/sweep.ts'
@@ -43,7 +43,7 @@ async function cloneAgain(ctx: SystemCtx, site: Site): Promise<void> {
 /** Before the database goes away, and once: a step that is done again finds it kept. */
 async function keepHistory(ctx: SystemCtx, { run, own, log }: Site): Promise<void> {
   if (run.kept) return
-  const kept: KeptMigration[] = []
+  const kept: MigrationRow[] = []
   for await (const migration of listMigrations(ctx, own)) kept.push(migration)
   const { migrationVersion: version } = run
   if (version !== null && !kept.some((migration) => migration.version === version))
@@ -63,7 +63,7 @@ async function migrateAgain(ctx: SystemCtx, site: Site): Promise<void> {
   await applyTo(ctx, site, site.own, upTo(site.run.migrationVersion, run?.kept ?? []))
 }
 
-function upTo(version: string | null, migrations: readonly KeptMigration[]): readonly KeptMigration[] {
+function upTo(version: string | null, migrations: readonly MigrationRow[]): readonly MigrationRow[] {
   return version === null ? migrations : migrations.filter((migration) => migration.version <= version)
 }
 
@@ -95,7 +95,7 @@ const migrateBetween =
     await applyTo(ctx, site, targetOf(site), wanted())
   }
 
-type Migrations = Iterable<KeptMigration> | AsyncIterable<KeptMigration>
+type Migrations = Iterable<MigrationRow> | AsyncIterable<MigrationRow>
 
 /** One transaction each: what is there already is passed over, so that a run that died goes on where it stopped. */
 async function applyTo(ctx: SystemCtx, { log, fence }: Site, target: Project, migrations: Migrations): Promise<void> {

@@ -15,8 +15,8 @@ import type { SystemCtx } from '../../env.ts'
 import { Hopeless, type Job, type Jobs, type Step, type Task } from '../projects/tasks.ts'
 import type { BranchRow } from './convert.ts'
 import { DEEDS } from './deeds.ts'
+import { tell } from './events.ts'
 import { type Log, logOf, type Run, STEPS_OF, setStep } from './runs.ts'
-import { tell } from './service.ts'
 
 type Project = typeof projects.$inferSelect & { organizationSlug: string }
 

@@ -1,14 +1,13 @@
 import * as z from 'zod'
 import { del, empty, get, patch, post, text } from '../../http/route.ts'
+import { createBranch, createBranchV2 } from './create.ts'
 import { diffBranch } from './diff.ts'
+import { disableBranching, removeBranch, restoreBranch } from './removal.ts'
 import {
   Branch, BranchAction, BranchConfig, BranchName, BranchV2, CreateBranch, CreateBranchV2, DeleteBranchQuery, DiffQuery, Message,
   StartedRun, UpdateBranch,
 } from './schema.ts'
-import {
-  createBranch, createBranchV2, disableBranching, getBranch, getBranchConfig, listBranches, removeBranch, restoreBranch,
-  startAction, updateBranch,
-} from './service.ts'
+import { getBranch, getBranchConfig, listBranches, startAction, updateBranch } from './service.ts'
 
 const CREATE_ERRORS = [
   'bad_request.validation_failed', 'payment_required.branching', 'conflict.branch_name', 'conflict.project_status',

@@ -1,3 +1,4 @@
+import type { MigrationRow } from '../../db/schema/index.ts'
 import { SqlError, SqlResultTooLarge, type Transaction } from '../../engine/engine.ts'
 import { type SplitStatement, splitStatements } from '../../engine/split.ts'
 import type { SystemCtx } from '../../env.ts'
@@ -8,16 +9,6 @@ import { versionAfter } from './version.ts'
 export interface Database {
   ref: string
   sealedRunnerPassword: string
-}
-
-/** One row of the history, which clients share with us: the table is the command line's too. */
-export interface Migration {
-  version: string
-  name?: string | null
-  statements?: string[] | null
-  rollback?: string[] | null
-  created_by?: string | null
-  idempotency_key?: string | null
 }
 
 const TABLE = 'supabase_migrations.schema_migrations'
@@ -36,7 +27,7 @@ const UNDEFINED_TABLE = '42P01'
 const PAGE_MAX = 100
 
 /** Every migration with its statements, oldest first, a few at a time: a history may be larger than the memory. */
-export async function* listMigrations(ctx: SystemCtx, database: Database): AsyncGenerator<Migration> {
+export async function* listMigrations(ctx: SystemCtx, database: Database): AsyncGenerator<MigrationRow> {
   let limit = PAGE_MAX
   for (let after = ''; ; ) {
     try {
@@ -52,7 +43,7 @@ export async function* listMigrations(ctx: SystemCtx, database: Database): Async
   }
 }
 
-async function readPage(ctx: SystemCtx, database: Database, after: string, limit: number): Promise<Migration[]> {
+async function readPage(ctx: SystemCtx, database: Database, after: string, limit: number): Promise<MigrationRow[]> {
   return readHistory(ctx, database, `${MIGRATION} WHERE found.version > $1 ORDER BY found.version LIMIT $2`, [
     after,
     limit,
@@ -79,20 +70,20 @@ export async function findMigration(
   ctx: SystemCtx,
   database: Database,
   version: string,
-): Promise<Migration | undefined> {
-  const [found] = await readHistory<Migration>(ctx, database, `${MIGRATION} WHERE found.version = $1`, [version])
+): Promise<MigrationRow | undefined> {
+  const [found] = await readHistory<MigrationRow>(ctx, database, `${MIGRATION} WHERE found.version = $1`, [version])
   return found
 }
 
 export const listVersions = (ctx: SystemCtx, database: Database) =>
-  readHistory<Pick<Migration, 'version' | 'name'>>(
+  readHistory<Pick<MigrationRow, 'version' | 'name'>>(
     ctx,
     database,
     `SELECT version::text, name FROM ${TABLE} AS found ORDER BY found.version`,
   )
 
 /** Runs and records a migration of another database under its own version; false where it is in the history already. */
-export const applyMigration = (ctx: SystemCtx, database: Database, migration: Migration): Promise<boolean> =>
+export const applyMigration = (ctx: SystemCtx, database: Database, migration: MigrationRow): Promise<boolean> =>
   changeHistory(ctx, database, async (tx) => {
     const { version, statements } = migration
     const found = await tx.rows(`SELECT FROM ${TABLE} WHERE version = $1`, [version])
@@ -156,14 +147,15 @@ export const describeMigration = (
  */
 export const rollBack = (ctx: SystemCtx, database: Database, from: string): Promise<string[]> =>
   changeHistory(ctx, database, async (tx) => {
-    const irreversible = await tx.rows<Migration>(
+    const irreversible = await tx.rows<MigrationRow>(
       `SELECT version FROM ${TABLE} WHERE ${FROM_VERSION} AND rollback IS NULL ORDER BY version`,
       [from],
     )
     if (irreversible.length > 0) return irreversible.map(({ version }) => version)
-    const undone = await tx.rows<Migration>(`DELETE FROM ${TABLE} WHERE ${FROM_VERSION} RETURNING version, rollback`, [
-      from,
-    ])
+    const undone = await tx.rows<MigrationRow>(
+      `DELETE FROM ${TABLE} WHERE ${FROM_VERSION} RETURNING version, rollback`,
+      [from],
+    )
     undone.sort((a, b) => (a.version < b.version ? 1 : -1))
     for (const { rollback } of undone) await tx.run((rollback ?? []).flatMap(splitStatements))
     return []
@@ -205,8 +197,8 @@ async function ensureTable(tx: Transaction): Promise<void> {
   for (const [name, type] of missing) await tx.rows(`ALTER TABLE ${TABLE} ADD COLUMN IF NOT EXISTS ${name} ${type}`)
 }
 
-async function toRow(ctx: SystemCtx, tx: Transaction, migration: NewMigration): Promise<Migration> {
-  const [latest] = await tx.rows<Migration>(
+async function toRow(ctx: SystemCtx, tx: Transaction, migration: NewMigration): Promise<MigrationRow> {
+  const [latest] = await tx.rows<MigrationRow>(
     `SELECT version FROM ${TABLE} WHERE version ~ '^[0-9]{14}$' ORDER BY version DESC LIMIT 1`,
   )
   const { statements, name, rollback, createdBy, idempotencyKey } = migration
@@ -223,13 +215,15 @@ async function toRow(ctx: SystemCtx, tx: Transaction, migration: NewMigration): 
 const toTexts = (script: string | undefined) =>
   script === undefined ? undefined : splitStatements(script).map(({ text }) => text.trim())
 
-async function findByKey(tx: Transaction, key: string | undefined): Promise<Migration | undefined> {
+async function findByKey(tx: Transaction, key: string | undefined): Promise<MigrationRow | undefined> {
   if (key === undefined) return undefined
-  const [found] = await tx.rows<Migration>(`SELECT version, statements FROM ${TABLE} WHERE idempotency_key = $1`, [key])
+  const [found] = await tx.rows<MigrationRow>(`SELECT version, statements FROM ${TABLE} WHERE idempotency_key = $1`, [
+    key,
+  ])
   return found
 }
 
-async function insertMigration(tx: Transaction, migration: Migration): Promise<void> {
+async function insertMigration(tx: Transaction, migration: MigrationRow): Promise<void> {
   const { version, statements, name, created_by, idempotency_key, rollback } = migration
   await tx.rows(
     `INSERT INTO ${TABLE} (version, statements, name, created_by, idempotency_key, rollback) VALUES ($1, $2, $3, $4, $5, $6)`,

@@ -7,7 +7,7 @@ import { organizations, type ProjectStatus, projects } from '../../db/schema/ind
 import type { Ctx } from '../../env.ts'
 import { ApiError } from '../../http/error.ts'
 import { randomLetters } from '../../http/values.ts'
-import { removeWith } from '../branches/service.ts'
+import { removeWith } from '../branches/removal.ts'
 import { toCreatedProject, toProject, toProjectHandle } from './convert.ts'
 import type { CreateProject, UpdateProject } from './schema.ts'
 import { sealSecrets } from './secrets.ts'

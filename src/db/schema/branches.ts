@@ -31,8 +31,8 @@ export interface StepRecord {
   updated_at: string
 }
 
-/** As the history in the branch's database holds it. */
-export interface KeptMigration {
+/** One row of the history in a project's database, which clients share with us: the table is the command line's too. */
+export interface MigrationRow {
   version: string
   name?: string | null
   statements?: string[] | null
@@ -95,7 +95,7 @@ export const actionRuns = pgTable(
     migrationVersion: text('migration_version'),
     steps: jsonb().$type<StepRecord[]>().notNull(),
     /** Of a reset, while it runs: the branch's migrations, as its database goes away. */
-    kept: jsonb().$type<KeptMigration[]>(),
+    kept: jsonb().$type<MigrationRow[]>(),
     gitConfig: jsonb('git_config'),
     workdir: text(),
     checkRunId: integer('check_run_id'),

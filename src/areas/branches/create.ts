@@ -1,0 +1,167 @@
+import { and, eq } from 'drizzle-orm'
+import type * as z from 'zod'
+import type { ProjectAccess } from '../../auth/access.ts'
+import { uniqueViolation } from '../../db/failure.ts'
+import { type Mutation, mutate } from '../../db/mutate.ts'
+import { branches, organizations, projectSettings, projects } from '../../db/schema/index.ts'
+import type { Ctx } from '../../env.ts'
+import { ApiError } from '../../http/error.ts'
+import { randomLetters } from '../../http/values.ts'
+import { seal } from '../../secrets/seal.ts'
+import { sealSecrets } from '../projects/secrets.ts'
+import { ACTIVE } from '../projects/values.ts'
+import { type BranchRow, toBranch, toBranchV2 } from './convert.ts'
+import { subject, tell } from './events.ts'
+import { requireNotifyUrl, setNotifyUrl } from './notify.ts'
+import { startRun } from './runs.ts'
+import type { CreateBranch, CreateBranchV2 } from './schema.ts'
+
+const NAME_TAKEN = ['branches_name_once', 'branches_default_once', 'branches_project_once']
+const DEFAULT_NAME = 'main'
+
+export async function createBranch(ctx: Ctx, parent: ProjectAccess, input: z.output<typeof CreateBranch>) {
+  const row = await create(ctx, parent, input, 'body.notify_url')
+  return toBranch(row, row.isDefault ? parent.status : 'COMING_UP')
+}
+
+export async function createBranchV2(
+  ctx: Ctx,
+  parent: ProjectAccess,
+  { data: { attributes } }: z.output<typeof CreateBranchV2>,
+) {
+  const { name, desired_disk_size_gb: diskGb, ...rest } = attributes
+  return toBranchV2(
+    await create(ctx, parent, { ...rest, branch_name: name, diskGb }, 'body.data.attributes.notify_url'),
+  )
+}
+
+type NewBranch = z.output<typeof CreateBranch> & { diskGb?: number | undefined }
+
+async function create(ctx: Ctx, parent: ProjectAccess, input: NewBranch, urlField: string): Promise<BranchRow> {
+  if (parent.parentRef !== null) {
+    throw new ApiError('unprocessable.branch', { detail: 'a branch has no branches of its own: name its parent' })
+  }
+  if (!ACTIVE.includes(parent.status)) {
+    throw new ApiError('conflict.project_status', { detail: `its status is ${parent.status}, not ACTIVE_HEALTHY` })
+  }
+  await requirePlan(ctx, parent)
+  if (input.notify_url !== undefined) await requireNotifyUrl(ctx, input.notify_url, urlField)
+  const ref = randomLetters()
+  const sealed = await sealSecrets(ctx, ref, randomLetters(32))
+  const id = crypto.randomUUID()
+  const sealedSecrets = input.secrets
+    ? await seal(ctx.config.ENCRYPTION_KEY, JSON.stringify(input.secrets), secretsOf(id))
+    : null
+  return mutate(ctx, async (mutation) => {
+    await mutation.tx
+      .delete(projectSettings)
+      .where(and(eq(projectSettings.projectRef, parent.ref), eq(projectSettings.area, 'branching')))
+    if (input.is_default) return insertDefault(ctx, mutation, parent, input)
+    await ensureDefault(ctx, mutation, parent)
+    const at = ctx.now()
+    await mutation.tx.insert(projects).values({
+      ref,
+      parentRef: parent.ref,
+      organizationId: parent.organizationId,
+      name: input.branch_name,
+      region: input.region ?? parent.region,
+      instanceSize: input.desired_instance_size ?? parent.instanceSize,
+      status: 'COMING_UP',
+      storageConfig: parent.storageConfig,
+      createdAt: at,
+      ...sealed,
+    })
+    const branch = await insert(ctx, mutation, {
+      id,
+      projectRef: ref,
+      parentRef: parent.ref,
+      name: input.branch_name,
+      gitBranch: input.git_branch ?? null,
+      persistent: input.persistent ?? false,
+      withData: input.with_data ?? false,
+      status: 'CREATING_PROJECT',
+      notifyUrl: input.notify_url ?? null,
+      sealedSecrets,
+    })
+    if (input.diskGb) {
+      const value = { size_gb: input.diskGb }
+      await mutation.tx.insert(projectSettings).values({ projectRef: ref, area: 'disk', value, updatedAt: at })
+    }
+    if (branch.notifyUrl) await setNotifyUrl(ctx, mutation, parent.organizationId, branch)
+    await startRun(ctx, mutation, { branch, kind: 'create' })
+    await tell(mutation, parent, branch, 'v1.project.branch.created')
+    await mutation.trace({ ...subject(parent), action: 'branch.create', detail: { branch: branch.id, ref } })
+    return branch
+  })
+}
+
+const secretsOf = (branchId: string) => `branches/${branchId}/secrets`
+
+async function requirePlan({ db }: Ctx, { organizationId }: ProjectAccess): Promise<void> {
+  const [row] = await db
+    .select({ plan: organizations.plan })
+    .from(organizations)
+    .where(eq(organizations.id, organizationId))
+  if (row?.plan === 'free') throw new ApiError('payment_required.branching', { detail: 'its plan is free' })
+}
+
+type NewRow = Omit<typeof branches.$inferInsert, 'createdAt' | 'updatedAt'>
+
+async function insert(ctx: Ctx, { tx }: Mutation, row: NewRow): Promise<BranchRow> {
+  const at = ctx.now()
+  const [branch] = await tx
+    .insert(branches)
+    .values({ ...row, createdAt: at, updatedAt: at })
+    .returning()
+    .catch((error) => rejectTaken(error, row.name))
+  if (!branch) throw new Error('the branch was not inserted')
+  return branch
+}
+
+export function rejectTaken(error: unknown, name: string): never {
+  const broken = uniqueViolation(error)
+  if (!broken || !NAME_TAKEN.includes(broken)) throw error
+  const detail = broken === 'branches_name_once' ? name : 'the project has a default branch already'
+  throw new ApiError('conflict.branch_name', { detail, cause: error })
+}
+
+/** Stands for the parent: nothing is copied. */
+async function insertDefault(
+  ctx: Ctx,
+  mutation: Mutation,
+  parent: ProjectAccess,
+  input: NewBranch,
+): Promise<BranchRow> {
+  const branch = await insert(ctx, mutation, {
+    projectRef: parent.ref,
+    parentRef: parent.ref,
+    name: input.branch_name,
+    gitBranch: input.git_branch ?? null,
+    isDefault: true,
+    persistent: true,
+    withData: true,
+    status: 'FUNCTIONS_DEPLOYED',
+  })
+  await tell(mutation, parent, branch, 'v1.project.branch.created')
+  await mutation.trace({ ...subject(parent), action: 'branch.create', detail: { branch: branch.id, ref: parent.ref } })
+  return branch
+}
+
+/** The first branch of a project makes the project itself the default one. */
+async function ensureDefault(ctx: Ctx, { tx }: Mutation, parent: ProjectAccess): Promise<void> {
+  const at = ctx.now()
+  await tx
+    .insert(branches)
+    .values({
+      projectRef: parent.ref,
+      parentRef: parent.ref,
+      name: DEFAULT_NAME,
+      isDefault: true,
+      persistent: true,
+      withData: true,
+      status: 'FUNCTIONS_DEPLOYED',
+      createdAt: at,
+      updatedAt: at,
+    })
+    .onConflictDoNothing()
+}
