@@ -16,13 +16,14 @@ interface Origin {
 /** The context of one request, message or tick. */
 export function createCtx({ bindings, waitUntil, requestId = crypto.randomUUID(), clock }: Origin): SystemCtx {
   const config = readConfig(bindings)
+  const db = openDatabase({ url: config.DATABASE_URL, proxy: config.NEON_PROXY, egress: bindings.SERVICES_EGRESS })
   const fixed = config.TEST_CLOCK === 'on' && clock ? Number(clock) : undefined
   return {
     config,
     bindings,
     requestId,
-    db: openDatabase({ url: config.DATABASE_URL, proxy: config.NEON_PROXY, egress: bindings.SERVICES_EGRESS }),
-    engine: createEngine(config, bindings.SERVICES_EGRESS),
+    db,
+    engine: createEngine(config, { db, egress: bindings.SERVICES_EGRESS }),
     now: () => new Date(fixed ?? Date.now()),
     databaseNow: fixed === undefined ? DATABASE_CLOCK : sql`${new Date(fixed).toISOString()}::timestamptz`,
     waitUntil,

@@ -22,15 +22,29 @@ const flag = z
   .default('off')
   .transform((value) => value === 'on')
 
-/** Every variable and secret that the Worker reads. README, Settings, says what each is for. */
-export const Config = z.object({
+/** What carries the projects' databases. */
+const EngineConfig = z.discriminatedUnion('ENGINE', [
+  z.object({
+    ENGINE: z.literal('postgres'),
+    ENGINE_URL: z.string().regex(/^postgres(ql)?:\/\//),
+    DATABASE_HOST: z.string().min(1),
+    DATABASE_PORT: z.coerce.number().int().min(1).max(65535),
+  }),
+  z.object({
+    ENGINE: z.literal('neon'),
+    NEON_API_KEY: z.string().min(1),
+    NEON_API_URL: z.url().default('https://console.neon.tech/api/v2'),
+    /** Whose projects they are; an organization's own key needs none. */
+    NEON_ORG_ID: optional,
+    /** Of new projects. */
+    NEON_POSTGRES_VERSION: z.coerce.number().int().min(16).max(18).default(18),
+  }),
+])
+
+const SharedConfig = z.object({
   BASE_URL: z.url(),
   DEFAULT_PLAN: z.enum(PLANS).default('enterprise'),
   DATABASE_URL: z.string().regex(/^postgres(ql)?:\/\//),
-  ENGINE: z.enum(['postgres']),
-  ENGINE_URL: z.string().regex(/^postgres(ql)?:\/\//),
-  DATABASE_HOST: z.string().min(1),
-  DATABASE_PORT: z.coerce.number().int().min(1).max(65535),
   /** Base URL of a Neon-compatible proxy in front of Postgres; empty where Neon itself is the database. */
   NEON_PROXY: optional,
   /** The same for the cluster of the projects; NEON_PROXY when empty. */
@@ -60,6 +74,9 @@ export const Config = z.object({
   /** Tests alone set this: requests may then bring their own time in x-test-clock. */
   TEST_CLOCK: z.literal('on').optional(),
 })
+
+/** Every variable and secret that the Worker reads. README, Settings, says what each is for. */
+export const Config = SharedConfig.and(EngineConfig)
 export type Config = z.output<typeof Config>
 
 export interface Bindings extends Record<string, unknown> {

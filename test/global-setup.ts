@@ -82,7 +82,7 @@ export default async function setup(project: TestProject) {
  * The harness sends what the Worker fetches through Node's fetch, which cannot open WebSockets; Miniflare's can.
  * Hosts in `servers` are reached at the origin that stands there, whatever their names resolve to.
  */
-function routeFetches(servers: ReadonlyMap<string, string>): void {
+export function routeFetches(servers: ReadonlyMap<string, string>): void {
   const fetchHttp = globalThis.fetch
   globalThis.fetch = (input, init) => {
     const upgrades = new Headers(init?.headers).get('upgrade') === 'websocket'

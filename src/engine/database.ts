@@ -89,10 +89,13 @@ export async function endSessions(admin: Session, names: ProjectNames): Promise<
   throw new EngineUnavailable('Sessions of this project could not be ended')
 }
 
+/** A superuser may end all, and others the sessions of their own roles. */
+export const MAY_END = `pg_has_role(coalesce(usesysid, 10), 'USAGE')`
+
 /** Returns how many there were; clients that connect again meanwhile are not waited for. */
 export async function endPresentSessions(admin: Session, names: ProjectNames): Promise<number> {
   const rows = await admin.rows(
-    `SELECT pg_terminate_backend(pid, ${END_WAIT_MS}) FROM pg_stat_activity WHERE pid <> pg_backend_pid()
+    `SELECT pg_terminate_backend(pid, ${END_WAIT_MS}) FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND ${MAY_END}
         AND (datname = ${quoteLiteral(names.database)} OR usename IN (${quoteLiterals(loginRoles(names))}))`,
   )
   return rows.length

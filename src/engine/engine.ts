@@ -7,6 +7,8 @@ import type { SplitStatement } from './split.ts'
 export interface ProjectEngine {
   readonly name: string
   readonly capabilities: EngineCapabilities
+  /** Where a project can be; absent where its region is a word only. */
+  readonly regions?: ReadonlySet<string>
   /** Safe to repeat after a crash at any point; sets both passwords and leaves the project running. */
   create(spec: ProjectSpec, fence?: Fence): Promise<void>
   /**
@@ -22,7 +24,8 @@ export interface ProjectEngine {
   restart(ref: string, fence?: Fence): Promise<void>
   setPassword(ref: string, password: string): Promise<void>
   health(ref: string, timeoutMs: number): Promise<EngineHealth>
-  version(): Promise<string>
+  /** What the project's database runs. */
+  version(ref: string): Promise<string>
   runSql(request: SqlRequest): Promise<SqlResult>
   /** As the project's owner, in one transaction that the owner's own SQL cannot end. */
   transaction<Value>(request: TransactionRequest, work: (tx: Transaction) => Promise<Value>): Promise<Value>
@@ -37,7 +40,7 @@ export interface ProjectEngine {
   readonly settings: DatabaseSettings
   readonly logins: TemporaryLogins
   readonly backups: DatabaseBackups
-  connection(ref: string): ProjectConnection
+  connection(project: ConnectedProject): ProjectConnection
 }
 
 /**
@@ -51,16 +54,21 @@ interface EngineCapabilities {
   readonly resize: boolean
   readonly readReplicas: boolean
   readonly pointInTimeRecovery: boolean
+  /** On demand and daily, as databases beside. */
+  readonly backups: boolean
 }
 
 export interface ProjectSpec {
   ref: string
   password: string
   runnerPassword: string
+  /** Where it is to be, for drivers that can choose. */
+  region?: string
 }
 
 export interface CopyRequest {
   from: string
+  fromRunnerPassword: string
   to: ProjectSpec
   /** False for the schema alone, with the history of its migrations. */
   data: boolean
@@ -69,6 +77,12 @@ export interface CopyRequest {
 export interface EngineHealth {
   healthy: boolean
   error?: string
+}
+
+interface ConnectedProject {
+  ref: string
+  /** What the driver keeps of the project. */
+  engineState: unknown
 }
 
 interface ProjectConnection {
@@ -130,6 +144,11 @@ export interface SqlErrorFields {
   constraint?: string
   /** The statement of several that was refused. */
   statement?: string
+}
+
+/** What this driver never does. */
+export class NotByDriver extends Error {
+  override name = 'NotByDriver'
 }
 
 /** The operation was given up before it did anything, as its fence refused. */

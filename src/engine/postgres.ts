@@ -46,7 +46,7 @@ interface PostgresEngineConfig extends Cluster {
 export function createPostgresEngine(config: PostgresEngineConfig): ProjectEngine {
   return {
     name: 'postgres',
-    capabilities: { pause: true, resize: false, readReplicas: false, pointInTimeRecovery: false },
+    capabilities: { pause: true, resize: false, readReplicas: false, pointInTimeRecovery: false, backups: true },
     create: (spec, fence) => create(config, spec, fence),
     copy: (request, fence) =>
       withProject(config, request.to.ref, fence, (admin) => copyProject(config, admin, request)),
@@ -55,7 +55,7 @@ export function createPostgresEngine(config: PostgresEngineConfig): ProjectEngin
     resume: (ref, fence) => resume(config, ref, fence),
     restart: (ref, fence) => restart(config, ref, fence),
     setPassword: (ref, password) => setOwnerPassword(config, ref, password),
-    diff: (request) => diff(config, request),
+    diff: (request) => diff(async () => config, request),
     health: (ref, timeoutMs) => health(config, ref, timeoutMs),
     version: () => version(config),
     runSql: (request) => runSql(config, request),
@@ -67,7 +67,7 @@ export function createPostgresEngine(config: PostgresEngineConfig): ProjectEngin
     settings: databaseSettings(config, (ref, work) => withProject(config, ref, undefined, work)),
     logins: temporaryLogins(config, (ref, fence, work) => withProject(config, ref, fence, work)),
     backups: databaseBackups(config, (database, fence, work) => withDatabase(config, database, fence, work)),
-    connection(ref) {
+    connection({ ref }) {
       const { owner, database } = projectNames(ref)
       return { host: config.host, port: config.port, user: owner, database }
     },

@@ -7,11 +7,11 @@ import { STORAGE_GROUP } from './storage/names.ts'
 export const READER_GROUP = 'pilothouse_reader'
 export const API_ROLES = ['anon', 'authenticated', 'service_role']
 
-const OWNER_CONNECTIONS_MAX = 20
-const RUNNER_CONNECTIONS_MAX = 10
-const STORAGE_CONNECTIONS_MAX = 40
+export const OWNER_CONNECTIONS_MAX = 20
+export const RUNNER_CONNECTIONS_MAX = 10
+export const STORAGE_CONNECTIONS_MAX = 40
 const TEMPORARY_FILES_MAX = '2GB'
-const STORAGE_TIMEOUT = '30s'
+export const STORAGE_TIMEOUT = '30s'
 
 /** The login roles that SQL runs as, each as it must be, whatever was there before. */
 export async function ensureRoles(
@@ -68,16 +68,20 @@ export const definition = (existing: Set<string>, role: string, secret: string, 
   `NOREPLICATION ${options} PASSWORD ${quoteLiteral(secret)}; ` +
   `ALTER ROLE ${role} RESET ALL; ALTER ROLE ${role} SET temp_file_limit = '${TEMPORARY_FILES_MAX}'`
 
+/** What a role's password is set to. */
+const secretFor = async ({ plainPasswords }: Cluster, password: string, iterations: number): Promise<string> =>
+  plainPasswords ? password : scramVerifier(password, iterations)
+
 export async function setOwnerPassword(cluster: Cluster, ref: string, password: string): Promise<void> {
   const { owner } = projectNames(ref)
-  const secret = await scramVerifier(password, CHOSEN_PASSWORD_ITERATIONS)
+  const secret = await secretFor(cluster, password, CHOSEN_PASSWORD_ITERATIONS)
   await withAdmin(cluster, (admin) => admin.rows(`ALTER ROLE ${owner} PASSWORD ${quoteLiteral(secret)}`))
 }
 
 /** Undoes what SQL can do to the passwords of the roles that it is started by. */
 export async function repairRunners(cluster: Cluster, ref: string, runnerPassword: string): Promise<void> {
   const names = projectNames(ref)
-  const secret = quoteLiteral(await scramVerifier(runnerPassword, RANDOM_PASSWORD_ITERATIONS))
+  const secret = quoteLiteral(await secretFor(cluster, runnerPassword, RANDOM_PASSWORD_ITERATIONS))
   await withAdmin(cluster, async (admin) => {
     const existing = await existingRoles(admin, names)
     const runners = [names.runner, names.reader, names.storage].filter((role) => existing.has(role))

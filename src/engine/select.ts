@@ -1,9 +1,17 @@
+import type { Db } from '../db/client.ts'
 import type { Config } from '../env.ts'
 import type { ProjectEngine } from './engine.ts'
+import { createNeonEngine } from './neon/neon.ts'
+import { neonStates } from './neon/states.ts'
 import { createPostgresEngine } from './postgres.ts'
 
+interface Surroundings {
+  db: Db
+  egress: Fetcher | undefined
+}
+
 /** The engine that the settings choose; one place to add a driver. */
-export function createEngine(config: Config, egress: Fetcher | undefined): ProjectEngine {
+export function createEngine(config: Config, { db, egress }: Surroundings): ProjectEngine {
   switch (config.ENGINE) {
     case 'postgres':
       return createPostgresEngine({
@@ -12,6 +20,16 @@ export function createEngine(config: Config, egress: Fetcher | undefined): Proje
         egress,
         host: config.DATABASE_HOST,
         port: config.DATABASE_PORT,
+      })
+    case 'neon':
+      return createNeonEngine({
+        apiUrl: config.NEON_API_URL,
+        apiKey: config.NEON_API_KEY,
+        organizationId: config.NEON_ORG_ID,
+        postgresMajor: config.NEON_POSTGRES_VERSION,
+        states: neonStates(db),
+        proxy: config.ENGINE_NEON_PROXY,
+        egress: config.ENGINE_NEON_PROXY ? egress : undefined,
       })
   }
 }

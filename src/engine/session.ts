@@ -7,6 +7,10 @@ const CONNECT_TIMEOUT_MS = 10_000
 export interface Cluster {
   /** Superuser connection string of the maintenance database. */
   adminUrl: string
+  /** The password, where the connection string has none. */
+  adminPassword?: (() => Promise<string>) | undefined
+  /** The cluster takes passwords as they are alone, and stores verifiers of its own making. */
+  plainPasswords?: boolean | undefined
   /** Base URL of the Neon-compatible proxy; absent = Neon itself. */
   proxy?: string | undefined
   /** The way to it for HTTP, where it is not the global fetch. */
@@ -68,7 +72,7 @@ export async function withAdmin<Value>(
   const url = new URL(cluster.adminUrl)
   const admin = await openSession(cluster, {
     user: decodeURIComponent(url.username),
-    password: decodeURIComponent(url.password),
+    password: cluster.adminPassword ? await cluster.adminPassword() : decodeURIComponent(url.password),
     database: database ?? decodeURIComponent(url.pathname.slice(1)),
     settings: {
       search_path: 'pg_catalog',

@@ -1,4 +1,4 @@
-import { endPresentSessions } from './database.ts'
+import { endPresentSessions, MAY_END } from './database.ts'
 import { EngineUnavailable } from './engine.ts'
 import { isDatabaseError, statementFailure } from './failure.ts'
 import { setSslRequired } from './login-check.ts'
@@ -47,9 +47,10 @@ export class SettingsRefused extends Error {
 type InProject = <Value>(ref: string, work: (admin: Session) => Promise<Value>) => Promise<Value>
 
 /** `inProject` keeps operations on one project apart. */
-export function databaseSettings(cluster: Cluster, inProject: InProject): DatabaseSettings {
+export function databaseSettings(cluster: Cluster, inProject: InProject, driver = 'postgres'): DatabaseSettings {
   return {
-    configure: (ref, configuration) => inProject(ref, (admin) => configure(admin, projectNames(ref), configuration)),
+    configure: (ref, configuration) =>
+      inProject(ref, (admin) => configure({ admin, driver }, projectNames(ref), configuration)),
     setReadOnly: (ref, readOnly) => inProject(ref, (admin) => setReadOnly(admin, projectNames(ref), readOnly)),
     readOnlyAmong: (refs) => withAdmin(cluster, (admin) => readOnlyAmong(admin, refs)),
     requireSsl: (ref, required) => inProject(ref, (admin) => requireSsl(cluster, admin, projectNames(ref), required)),
@@ -61,9 +62,14 @@ export function databaseSettings(cluster: Cluster, inProject: InProject): Databa
 /** The roles whose sessions the database's settings are for; the others have settings of their own that must stay. */
 const configured = ({ owner, runner }: ProjectNames): string[] => [owner, runner]
 
-async function configure(admin: Session, names: ProjectNames, { set, reset, connectionsMax }: Configuration) {
+interface Place {
+  admin: Session
+  driver: string
+}
+
+async function configure(place: Place, names: ProjectNames, { set, reset, connectionsMax }: Configuration) {
   const { database } = names
-  await refuseForCluster(admin, Object.keys(set), connectionsMax)
+  await refuseForCluster(place, Object.keys(set), connectionsMax)
   const statements = [
     `ALTER DATABASE ${database} CONNECTION LIMIT ${connectionsMax ?? -1}`,
     ...reset.map((name) => `ALTER DATABASE ${database} RESET ${name}`),
@@ -72,7 +78,7 @@ async function configure(admin: Session, names: ProjectNames, { set, reset, conn
       ...configured(names).flatMap((role) => resetsOf(role, database, name)),
     ]),
   ]
-  await atOnce(admin, statements)
+  await atOnce(place.admin, statements)
 }
 
 /** What was set for the role alone would win over what is set for the database. */
@@ -98,15 +104,15 @@ function refusalOf(error: unknown): Error | undefined {
   if (!isDatabaseError(error)) return undefined
   if (['3D000', '42704'].includes(error.code)) return new EngineUnavailable(error.message, { code: error.code })
   const setting = /parameter "([^"]+)"/.exec(error.message)?.[1]
-  if (error.code !== '22023' || !setting) return undefined
+  if (!['22023', '42501'].includes(error.code) || !setting) return undefined
   const reason = [error.message, error.detail, error.hint].filter(Boolean).join(' ')
   return new SettingsRefused([{ setting, reason }])
 }
 
-const OF_CLUSTER = 'is set for the whole cluster, which all projects of the driver postgres share'
-const UNKNOWN = 'belongs to an extension that the cluster of the driver postgres does not run'
+const ofCluster = (driver: string) => `is set for the whole cluster, which the driver ${driver} leaves as it is`
+const unknownTo = (driver: string) => `belongs to an extension that the cluster of the driver ${driver} does not run`
 
-async function refuseForCluster(admin: Session, names: readonly string[], connectionsMax: number | null) {
+async function refuseForCluster({ admin, driver }: Place, names: readonly string[], connectionsMax: number | null) {
   const rows = await admin.rows<{ name: string; reach: 'database' | 'cluster'; connections: number }>(
     `SELECT wanted.name, CASE WHEN context IN ('user', 'superuser') THEN 'database' ELSE coalesce(context, '') END AS reach,
         current_setting('max_connections')::int AS connections
@@ -115,10 +121,10 @@ async function refuseForCluster(admin: Session, names: readonly string[], connec
   )
   const refusals = rows
     .filter(({ name, reach }) => reach !== 'database' && name !== 'max_connections')
-    .map(({ name, reach }) => ({ setting: name, reason: reach ? OF_CLUSTER : UNKNOWN }))
+    .map(({ name, reach }) => ({ setting: name, reason: reach ? ofCluster(driver) : unknownTo(driver) }))
   const { connections = 0 } = rows[0] ?? {}
   if (connectionsMax !== null && connectionsMax > connections) {
-    const reason = `the cluster of the driver postgres takes ${connections} connections in all`
+    const reason = `the cluster of the driver ${driver} takes ${connections} connections in all`
     refusals.push({ setting: 'max_connections', reason })
   }
   if (refusals.length > 0) throw new SettingsRefused(refusals)
@@ -139,7 +145,7 @@ async function setReadOnly(admin: Session, names: ProjectNames, readOnly: boolea
 /** Poolers keep sessions for long, and those would stay read-only. */
 async function endIdleSessions(admin: Session, { database }: ProjectNames): Promise<void> {
   await admin.rows(
-    `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE state = 'idle' AND datname = ${quoteLiteral(database)}`,
+    `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE state = 'idle' AND ${MAY_END} AND datname = ${quoteLiteral(database)}`,
   )
 }
 

@@ -81,7 +81,7 @@ async function ensureSharedRoles(admin: Session): Promise<void> {
   await admin.rows(define.join('; '))
 }
 
-async function availableExtensions(inside: Session): Promise<string[]> {
+export async function availableExtensions(inside: Session): Promise<string[]> {
   const rows = await inside.rows<{ name: string }>(
     `SELECT name FROM pg_available_extensions WHERE name IN (${quoteLiterals(EXTENSIONS)})`,
   )
@@ -89,7 +89,7 @@ async function availableExtensions(inside: Session): Promise<string[]> {
 }
 
 /** `pg_database_owner` stands for the owner of whichever database the template is copied to. */
-function projectSchemas(extensions: readonly string[]): string {
+export function projectSchemas(extensions: readonly string[]): string {
   return [
     `GRANT USAGE ON SCHEMA public TO ${API}, ${READER_GROUP}`,
     'CREATE SCHEMA extensions AUTHORIZATION pg_database_owner',

@@ -32,6 +32,9 @@ export const runnerPasswordOf = (
   { ref, sealedRunnerPassword }: Pick<Row, 'ref' | 'sealedRunnerPassword'>,
 ) => open(ctx, ref, 'runner_password', sealedRunnerPassword)
 
+/** Random, and with what rules on passwords ask for: small and capital letters, digits and signs. */
+export const newPassword = (): string => `Pw-${crypto.randomUUID()}`
+
 /** Text of 48 random bytes: clients take the characters themselves for the key. */
 export const newJwtSecret = (): string => encodeBase64Url(crypto.getRandomValues(new Uint8Array(48)).buffer)
 

@@ -9,6 +9,7 @@ import {
   leftOf,
   newParent,
   newRef,
+  RUNNER_PASSWORD,
   specOf,
   startEngine,
   untilIdle,
@@ -43,7 +44,8 @@ const SCHEMA = `
 
 const rowsOf = (ref: string) => withClient(asAdmin(`p_${ref}`), readRows)
 
-const copyBy = (by: ProjectEngine, from: string, to: string, data = true) => by.copy({ from, to: specOf(to), data })
+const copyBy = (by: ProjectEngine, from: string, to: string, data = true) =>
+  by.copy({ from, fromRunnerPassword: RUNNER_PASSWORD, to: specOf(to), data })
 
 /** Spread over all that is sent in a whole copy. */
 const DEATHS = 16
@@ -165,7 +167,9 @@ describe('two copies to one target', () => {
     const ref = await newParent(engine, SCHEMA)
     const to = newRef()
     const fence = vi.fn(async () => false)
-    await expect(engine.copy({ from: ref, to: specOf(to), data: true }, fence)).rejects.toMatchObject({
+    await expect(
+      engine.copy({ from: ref, fromRunnerPassword: RUNNER_PASSWORD, to: specOf(to), data: true }, fence),
+    ).rejects.toMatchObject({
       name: 'Superseded',
     })
     expect(fence).toHaveBeenCalledOnce()

@@ -7,7 +7,7 @@ import { createPostgresEngine } from '../../src/engine/postgres.ts'
 import { PASSWORD } from '../projects.ts'
 import { connect } from './storage-database.ts'
 
-const RUNNER_PASSWORD = 'a runner'
+export const RUNNER_PASSWORD = 'a runner'
 
 export const newRef = () =>
   Array.from(crypto.getRandomValues(new Uint8Array(20)), (byte) => String.fromCharCode(97 + (byte % 26))).join('')

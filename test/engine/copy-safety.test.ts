@@ -6,6 +6,7 @@ import {
   leftOf,
   newParent,
   newRef,
+  RUNNER_PASSWORD,
   specOf,
   untilIdle,
   useEngine,
@@ -126,7 +127,7 @@ describe("what a parent's owner wrote", () => {
   ])('never runs with the rights of a superuser, in %s', async (_, used, data, ran) => {
     await untilIdle(parent)
     const copy = newRef()
-    const copying = () => engine.copy({ from: parent, to: specOf(copy), data })
+    const copying = () => engine.copy({ from: parent, fromRunnerPassword: RUNNER_PASSWORD, to: specOf(copy), data })
     await (used ? withClient(asAdmin(`p_${parent}`), copying) : copying())
 
     const { rows: roles } = await cluster.query(
@@ -186,7 +187,9 @@ describe("what a parent's owner wrote", () => {
        insert into public.bait values (1)`,
     )
     const copying = withClient(asOwner(thief), () =>
-      engine.copy({ from: thief, to: specOf(newRef()), data: true }).catch(({ message }) => message),
+      engine
+        .copy({ from: thief, fromRunnerPassword: RUNNER_PASSWORD, to: specOf(newRef()), data: true })
+        .catch(({ message }) => message),
     )
     const outcomes = ['2F003', '2F003', '08001', ...Array(7).fill('42501')].map((code) => `refused ${code}`)
     expect(await copying).toBe(`loot: ${outcomes.join('; ')}`)
@@ -207,7 +210,9 @@ describe("what a parent's owner wrote", () => {
     )
     const copy = newRef()
     await withClient(asOwner(thief), async (owner) => {
-      await expect(engine.copy({ from: thief, to: specOf(copy), data: true })).rejects.toThrow('settled')
+      await expect(
+        engine.copy({ from: thief, fromRunnerPassword: RUNNER_PASSWORD, to: specOf(copy), data: true }),
+      ).rejects.toThrow('settled')
       const role = await cluster.query(
         `select rolcanlogin, rolbypassrls, array(select roleid from pg_auth_members where member = pg_roles.oid) as member_of
            from pg_roles where rolname = $1`,
@@ -215,7 +220,7 @@ describe("what a parent's owner wrote", () => {
       )
       expect(role.rows).toEqual([{ rolcanlogin: false, rolbypassrls: false, member_of: [] }])
       await owner.query('create or replace function public.settle() returns int language sql return 1')
-      await engine.copy({ from: thief, to: specOf(copy), data: true })
+      await engine.copy({ from: thief, fromRunnerPassword: RUNNER_PASSWORD, to: specOf(copy), data: true })
       await engine.remove(copy)
       expect(await leftOf(copy)).toEqual([`p_${copy}_copy`])
     })

@@ -8,6 +8,7 @@ import {
   everyKind,
   newParent,
   newRef,
+  RUNNER_PASSWORD,
   specOf,
   untilIdle,
   useEngine,
@@ -19,7 +20,7 @@ const { engine, cluster } = await useEngine()
 
 async function copyOf(from: string, data: boolean): Promise<string> {
   const to = newRef()
-  await engine.copy({ from, to: specOf(to), data })
+  await engine.copy({ from, fromRunnerPassword: RUNNER_PASSWORD, to: specOf(to), data })
   return to
 }
 
@@ -132,7 +133,7 @@ describe('a copy', () => {
   it('stays as it is when the work is done again', async () => {
     const copy = await copyOf(parent, true)
     await withClient(asOwner(copy), (owner) => owner.query('create table public.since ()'))
-    await engine.copy({ from: parent, to: specOf(copy), data: true })
+    await engine.copy({ from: parent, fromRunnerPassword: RUNNER_PASSWORD, to: specOf(copy), data: true })
     await withClient(asOwner(copy), (owner) => owner.query('select from public.since'))
   })
 })
@@ -252,7 +253,7 @@ describe('the parent', () => {
     )
     const owner = await asOwner(ref)
     const to = newRef()
-    const copying = engine.copy({ from: ref, to: specOf(to), data: true }).then(
+    const copying = engine.copy({ from: ref, fromRunnerPassword: RUNNER_PASSWORD, to: specOf(to), data: true }).then(
       () => 'whole',
       ({ code }) => code,
     )
@@ -270,7 +271,7 @@ describe('the parent', () => {
     await owner.query('truncate public.b')
     expect(await copying).toBe('40001')
     await owner.end()
-    await engine.copy({ from: ref, to: specOf(to), data: true })
+    await engine.copy({ from: ref, fromRunnerPassword: RUNNER_PASSWORD, to: specOf(to), data: true })
     expect(await countsOf(to, ['public.a', 'public.b'])).toEqual([300_000, 0])
   })
 })

@@ -23,7 +23,7 @@ async function side(...statements: string[]): Promise<Side> {
 }
 
 const between = (from: Side, to: Side, more: Partial<DiffRequest> = {}) =>
-  diff(cluster, { from: from.login, to: to.login, ...more })
+  diff(async () => cluster, { from: from.login, to: to.login, ...more })
 
 describe('the difference of two schemas, run in the first, makes it the second', { timeout: 120_000 }, () => {
   const become = async (subject: Side, goal: Side): Promise<string> => {

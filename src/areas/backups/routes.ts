@@ -33,7 +33,7 @@ export const backupRoutes = [
   post('/v1/projects/{ref}/database/backups/restore-point', {
     id: 'v1-create-restore-point', summary: 'Make a backup under a name',
     scope: 'database:write', body: NamedRestorePoint, returns: RestorePoint, status: 201,
-    errors: ['conflict.restore_point', 'conflict.project_status'],
+    errors: ['bad_request.driver', 'conflict.restore_point', 'conflict.project_status'],
   }, ({ ctx, project, body }) => createRestorePoint(ctx, project, body.name)),
 
   get('/v1/projects/{ref}/database/backups/restore-point', {
@@ -54,7 +54,7 @@ export const backupRoutes = [
 
   patch('/v1/projects/{ref}/database/backups/schedule', {
     id: 'v1-update-backup-schedule', summary: 'Back a database up each day at this time',
-    scope: 'database:write', body: UpdateBackupSchedule, returns: BackupSchedule,
+    scope: 'database:write', body: UpdateBackupSchedule, returns: BackupSchedule, errors: ['bad_request.driver'],
   }, ({ ctx, project, body }) => updateSchedule(ctx, project, body.schedule_for)),
 
   del('/v1/projects/{ref}/database/backups/schedule', {

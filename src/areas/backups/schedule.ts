@@ -8,7 +8,7 @@ import { ApiError } from '../../http/error.ts'
 import { describeError } from '../../http/log.ts'
 import { ACTIVE } from '../projects/values.ts'
 import type { BackupSchedule } from './schema.ts'
-import { startBackup } from './service.ts'
+import { requireBackups, startBackup } from './service.ts'
 
 /** What the row of a project holds: when the next backup is due in ISO 8601, whose text is in the order of time. */
 const Schedule = z.object({ schedule_for: z.string(), due_at: z.string() })
@@ -23,6 +23,7 @@ export async function getSchedule({ db }: Ctx, { ref }: ProjectAccess): Promise<
 }
 
 export async function updateSchedule(ctx: Ctx, { ref, organizationId }: ProjectAccess, scheduleFor: string) {
+  requireBackups(ctx)
   const now = ctx.now()
   const row = { value: { schedule_for: scheduleFor, due_at: nextAt(scheduleFor, now) }, updatedAt: now }
   await mutate(ctx, async ({ tx, trace }) => {

@@ -49,7 +49,13 @@ export async function listBackups(
 
 const toSeconds = (ms: number) => Math.floor(ms / 1000)
 
+export function requireBackups({ engine }: Ctx): void {
+  if (engine.capabilities.backups) return
+  throw new ApiError('bad_request.driver', { detail: `the driver ${engine.name} makes no backups` })
+}
+
 export async function createRestorePoint(ctx: Ctx, project: ProjectAccess, name: string) {
+  requireBackups(ctx)
   const row = await mutate(ctx, (mutation) => startBackup(ctx, mutation, project, { kind: 'restore_point', name }))
   return toRestorePoint(row)
 }

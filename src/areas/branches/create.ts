@@ -7,6 +7,7 @@ import { branches, organizations, projectSettings, projects } from '../../db/sch
 import type { Ctx } from '../../env.ts'
 import { ApiError } from '../../http/error.ts'
 import { randomLetters } from '../../http/values.ts'
+import { newPassword } from '../../secrets/project.ts'
 import { seal } from '../../secrets/seal.ts'
 import { sealSecrets } from '../projects/secrets.ts'
 import { ACTIVE } from '../projects/values.ts'
@@ -47,7 +48,7 @@ async function create(ctx: Ctx, parent: ProjectAccess, input: NewBranch, urlFiel
   await requirePlan(ctx, parent)
   if (input.notify_url !== undefined) await requireNotifyUrl(ctx, input.notify_url, urlField)
   const ref = randomLetters()
-  const sealed = await sealSecrets(ctx, ref, randomLetters(32))
+  const sealed = await sealSecrets(ctx, ref, newPassword())
   const id = crypto.randomUUID()
   const sealedSecrets = input.secrets
     ? await seal(ctx.config.ENCRYPTION_KEY, JSON.stringify(input.secrets), secretsOf(id))

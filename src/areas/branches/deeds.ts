@@ -15,13 +15,14 @@ const HEALTH_TIMEOUT_MS = 10_000
 
 async function specOf(ctx: SystemCtx, project: Project) {
   const [password, runnerPassword] = await Promise.all([passwordOf(ctx, project), runnerPasswordOf(ctx, project)])
-  return { ref: project.ref, password, runnerPassword }
+  return { ref: project.ref, password, runnerPassword, region: project.region }
 }
 
 /** The database itself: all of the parent's, or its schema alone, as of one moment. */
 async function clone(ctx: SystemCtx, { branch, own, parent, fence, log }: Site): Promise<void> {
   await log(`copying ${branch.withData ? 'schema and data' : 'the schema'} of ${parent.ref} to ${own.ref}`)
-  await ctx.engine.copy({ from: parent.ref, to: await specOf(ctx, own), data: branch.withData }, fence)
+  const [fromRunnerPassword, to] = await Promise.all([runnerPasswordOf(ctx, parent), specOf(ctx, own)])
+  await ctx.engine.copy({ from: parent.ref, fromRunnerPassword, to, data: branch.withData }, fence)
 }
 
 /**

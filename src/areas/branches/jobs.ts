@@ -54,7 +54,7 @@ const stepOf = (kind: RunKind, name: RunStep): Step => ({
     await ctx.db.execute(setStep(ctx, run.id, name, 'EXITED'))
     const status = STATUS_AFTER[name]
     if (status) await setStatus(ctx, task, site, status)
-    return name === 'clone' ? { postgresVersion: await ctx.engine.version() } : undefined
+    return name === 'clone' ? { postgresVersion: await ctx.engine.version(site.own.ref) } : undefined
   },
 })
 

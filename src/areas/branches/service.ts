@@ -45,7 +45,7 @@ export async function getBranch({ db }: Ctx, project: ProjectAccess, name: strin
 
 /** Passwords and keys are for who may read secrets: with them one could do more than the role allows. */
 export async function getBranchConfig(ctx: Ctx, { project }: BranchAccess) {
-  const { host, port, user } = ctx.engine.connection(project.ref)
+  const { host, port, user } = ctx.engine.connection(project)
   return {
     ref: project.ref,
     postgres_version: project.postgresVersion,

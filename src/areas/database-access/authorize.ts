@@ -49,7 +49,7 @@ export async function authorizeJit(
   })
   const { entry, networks, expiresAt } = granted
   await makeLogin(ctx, { ref, role, power, password: token, expiresAt, networks })
-  const { host, port, database } = ctx.engine.connection(ref)
+  const { host, port, database } = ctx.engine.connection(project)
   const login = { user: role, host, port, database, expires_at: Math.floor(expiresAt.getTime() / 1000) }
   return { user_id: userId, user_role: entry, login }
 }

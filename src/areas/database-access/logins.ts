@@ -2,7 +2,7 @@ import { and, eq, gt, inArray, lte, type SQL, sql } from 'drizzle-orm'
 import { rowsOf, type Writer } from '../../db/client.ts'
 import { mutate } from '../../db/mutate.ts'
 import { accessTokens, memberRoles, projects, temporaryLogins } from '../../db/schema/index.ts'
-import { EngineUnavailable, Superseded } from '../../engine/engine.ts'
+import { EngineUnavailable, NotByDriver, Superseded } from '../../engine/engine.ts'
 import { type LoginSpec, projectOfLogin } from '../../engine/logins.ts'
 import type { SystemCtx } from '../../env.ts'
 import { ApiError } from '../../http/error.ts'
@@ -24,6 +24,9 @@ export async function makeLogin(ctx: SystemCtx, login: LoginSpec): Promise<void>
   } catch (error) {
     if (error instanceof Superseded) {
       throw new ApiError('forbidden.permission_denied', { detail: 'the access was withdrawn', cause: error })
+    }
+    if (error instanceof NotByDriver) {
+      throw new ApiError('forbidden.permission_denied', { detail: error.message, cause: error })
     }
     throw unavailable(error)
   }

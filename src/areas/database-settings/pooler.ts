@@ -21,13 +21,13 @@ export const updatePoolerSettings = (
 
 export async function getLegacyPooler(
   { db, engine }: Ctx,
-  { ref }: ProjectAccess,
+  project: ProjectAccess,
 ): Promise<z.input<typeof LegacyPooler>> {
-  const { value } = await readSettings(db, ref, 'pooler')
+  const { value } = await readSettings(db, project.ref, 'pooler')
   const { default_pool_size, pool_mode } = value
   return {
     ...(default_pool_size !== null && { default_pool_size }),
     pool_mode,
-    connection_string: connectionStringOf(engine, ref),
+    connection_string: connectionStringOf(engine, project),
   }
 }

@@ -60,7 +60,8 @@ const tell = ({ engine }: SystemCtx, ref: string, readOnly: boolean): Promise<vo
 export async function keepReadOnly(ctx: SystemCtx): Promise<void> {
   await judgeSizes(ctx, await activeModes(ctx))
   const modes = await activeModes(ctx)
-  const really = await ctx.engine.settings.readOnlyAmong(modes.map(({ ref }) => ref))
+  const closed = modes.filter(({ mode }) => mustApply(mode, ctx.now()))
+  const really = await ctx.engine.settings.readOnlyAmong(closed.map(({ ref }) => ref))
   for (const { ref, mode } of modes) {
     const wanted = mustApply(mode, ctx.now())
     if (wanted ? really.has(ref) : !mode.applied) continue

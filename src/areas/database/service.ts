@@ -1,6 +1,7 @@
 import type { ProjectAccess } from '../../auth/access.ts'
 import { EngineUnavailable, type ProjectEngine, SqlError, SqlResultTooLarge, SqlTimeout } from '../../engine/engine.ts'
 import { TOO_MANY_CONNECTIONS } from '../../engine/gate.ts'
+import { SettingsRefused } from '../../engine/settings.ts'
 import type { Ctx } from '../../env.ts'
 import { ApiError } from '../../http/error.ts'
 import { runnerPasswordOf } from '../../secrets/project.ts'
@@ -60,7 +61,11 @@ function sqlFailure(error: SqlError): ApiError {
 /** The cluster's word counts: if the row is not written then, the new password works all the same. */
 export async function updatePassword(ctx: Ctx, project: ProjectAccess, password: string): Promise<{ message: string }> {
   requireActive(project)
-  await ctx.engine.setPassword(project.ref, password)
+  await ctx.engine.setPassword(project.ref, password).catch((error) => {
+    if (!(error instanceof SettingsRefused)) throw toApiError(error)
+    const issues = error.refusals.map(({ reason }) => ({ field: 'body.password', code: 'refused', message: reason }))
+    throw new ApiError('bad_request.validation_failed', { issues, cause: error })
+  })
   await savePassword(ctx, project, password)
   return { message: 'Successfully updated password' }
 }
@@ -71,15 +76,16 @@ export function requireActive({ status }: ProjectAccess): void {
 }
 
 /** There is no pooler in between: a session is a connection. */
-export function connectionStringOf(engine: ProjectEngine, ref: string): string {
-  const { host, port, user, database } = engine.connection(ref)
+export function connectionStringOf(engine: ProjectEngine, project: ProjectAccess): string {
+  const { host, port, user, database } = engine.connection(project)
   return `postgresql://${user}:[YOUR-PASSWORD]@${host}:${port}/${database}`
 }
 
 /** How to reach the database with any Postgres client. */
-export async function getPoolerConfig({ db, engine }: Ctx, { ref }: ProjectAccess) {
-  const { host, port, user, database } = engine.connection(ref)
-  const connectionString = connectionStringOf(engine, ref)
+export async function getPoolerConfig({ db, engine }: Ctx, project: ProjectAccess) {
+  const { ref } = project
+  const { host, port, user, database } = engine.connection(project)
+  const connectionString = connectionStringOf(engine, project)
   const { value } = await readSettings(db, ref, 'pooler')
   return [
     {

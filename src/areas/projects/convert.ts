@@ -30,7 +30,7 @@ export const toCreatedProject = (row: Named): z.input<typeof CreatedProject> => 
 export const toProject = (row: Named, engine: ProjectEngine): z.input<typeof Project> => ({
   ...toCreatedProject(row),
   database: {
-    host: engine.connection(row.ref).host,
+    host: engine.connection(row).host,
     version: row.postgresVersion,
     postgres_engine: majorOf(row.postgresVersion),
     release_channel: 'ga',

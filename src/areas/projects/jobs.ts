@@ -9,8 +9,8 @@ const createDatabase: Step = {
   name: 'create_database',
   run: async (ctx, { project }, fence) => {
     const [password, runnerPassword] = await Promise.all([passwordOf(ctx, project), runnerPasswordOf(ctx, project)])
-    await ctx.engine.create({ ref: project.ref, password, runnerPassword }, fence)
-    return { postgresVersion: await ctx.engine.version() }
+    await ctx.engine.create({ ref: project.ref, password, runnerPassword, region: project.region }, fence)
+    return { postgresVersion: await ctx.engine.version(project.ref) }
   },
 }
 const HEALTH_TIMEOUT_MS = 10_000

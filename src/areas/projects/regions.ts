@@ -9,7 +9,9 @@ import { CONTINENT_GROUP, GROUP_NAMES, REGIONS, type SmartGroup } from './values
 /** Every region serves every size; a continent narrows what is recommended. */
 export async function getAvailableRegions(ctx: Ctx, query: z.output<typeof RegionsQuery>) {
   await findOrganization(ctx, query.organization_slug)
-  const all = REGION_CODES.map((code) => ({
+  const { regions } = ctx.engine
+  const offered = REGION_CODES.filter((code) => regions?.has(code) ?? true)
+  const all = offered.map((code) => ({
     name: REGIONS[code].name,
     code,
     type: 'specific' as const,

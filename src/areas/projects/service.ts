@@ -3,7 +3,7 @@ import type * as z from 'zod'
 import { findOrganization, type ProjectAccess, requirePermission, visibleProjects } from '../../auth/access.ts'
 import { uniqueViolation } from '../../db/failure.ts'
 import { type Mutation, mutate } from '../../db/mutate.ts'
-import { organizations, type ProjectStatus, projects } from '../../db/schema/index.ts'
+import { organizations, type ProjectStatus, projects, type RegionCode } from '../../db/schema/index.ts'
 import type { Ctx } from '../../env.ts'
 import { ApiError } from '../../http/error.ts'
 import { randomLetters } from '../../http/values.ts'
@@ -29,6 +29,8 @@ export async function listProjects(ctx: Ctx) {
 export async function createProject(ctx: Ctx, input: z.output<typeof CreateProject>) {
   const organization = await findOrganization(ctx, input.organization_slug)
   requirePermission(organization.role, 'projects:write')
+  const region = regionOf(input)
+  requireRegion(ctx, input, region)
   const ref = randomLetters()
   const sealed = await sealSecrets(ctx, ref, input.db_pass)
   const row = await mutate(ctx, async (mutation) => {
@@ -38,7 +40,7 @@ export async function createProject(ctx: Ctx, input: z.output<typeof CreateProje
         ref,
         organizationId: organization.id,
         name: input.name,
-        region: regionOf(input),
+        region,
         instanceSize: input.desired_instance_size ?? 'nano',
         status: 'COMING_UP',
         createdAt: ctx.now(),
@@ -55,7 +57,16 @@ export async function createProject(ctx: Ctx, input: z.output<typeof CreateProje
   return toCreatedProject({ ...row, organizationSlug: organization.slug })
 }
 
-function regionOf({ region, region_selection: selection }: z.output<typeof CreateProject>) {
+function requireRegion({ engine }: Ctx, { region_selection: selection }: Region, region: RegionCode): void {
+  if (!engine.regions || engine.regions.has(region)) return
+  const field = selection ? 'body.region_selection.code' : 'body.region'
+  const message = `the driver ${engine.name} has no region ${region}`
+  throw new ApiError('bad_request.validation_failed', { issues: [{ field, code: 'refused', message }] })
+}
+
+type Region = Pick<z.output<typeof CreateProject>, 'region' | 'region_selection'>
+
+function regionOf({ region, region_selection: selection }: Region): RegionCode {
   if (!selection) return region ?? DEFAULT_REGION
   return selection.type === 'specific' ? selection.code : GROUP_REGION[selection.code]
 }

@@ -48,6 +48,8 @@ export const projects = pgTable(
     sealedRunnerPassword: text('sealed_runner_password').notNull(),
     /** Null for a project from before there were any, until it is first needed. */
     sealedJwtSecret: text('sealed_jwt_secret'),
+    /** What the engine's driver keeps of it; no secrets. */
+    engineState: jsonb('engine_state'),
     storageConfig: jsonb('storage_config').$type<Partial<StorageConfig>>().notNull().default({}),
     /** When its bucket was last searched for bytes that no object points at, from end to end. */
     storageSweptAt: instant('storage_swept_at'),

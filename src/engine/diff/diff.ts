@@ -29,14 +29,14 @@ interface DiffSide {
 
 /** SQL that turns the schema of `from` into that of `to`; empty when they are equal. Reads catalogues only. */
 export async function diff(
-  cluster: Cluster,
+  clusterOf: (ref: string) => Promise<Cluster>,
   { timeoutMs = TIMEOUT_MS_DEFAULT, ...request }: DiffRequest,
 ): Promise<string> {
   const roles = neutralRoles(request.from.ref)
   // Loaded with the first diff: no other request should pay for it.
   const { plan } = await import('@supabase/pg-delta/plan')
   const compared = isCompared(request.schemas)
-  const readSide = (side: DiffSide) => read(cluster, side, { roles, compared, timeoutMs })
+  const readSide = async (side: DiffSide) => read(await clusterOf(side.ref), side, { roles, compared, timeoutMs })
   const [source, desired] = await Promise.all([readSide(request.from), readSide(request.to)])
   const { policy, assumedRoles } = managed([source, desired], request.schemas, roles)
   try {

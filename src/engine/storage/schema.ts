@@ -15,15 +15,16 @@ export const STORAGE_VERSION_QUERY = `SELECT obj_description(to_regnamespace('st
 /**
  * For one transaction of a superuser with the search path `pg_catalog`, in the template or in any project's database;
  * the shared roles must stand. Nothing here calls what a tenant made, as it would run with a superuser's rights.
+ * Without a superuser, one who may do all that the roles here may: then folded names are searched without their index.
  */
-export function storageSchema(): string[] {
+export function storageSchema({ superuser = true }: { superuser?: boolean } = {}): string[] {
   return [
-    ...tables(),
+    ...tables({ leakproof: superuser }),
     ...policyHelpers(),
     ...removedVersions(),
     ...usedTokens(),
     ...listing(),
-    VISIBLE_ROLES,
+    ...(superuser ? [VISIBLE_ROLES] : []),
     `COMMENT ON SCHEMA storage IS ${quoteLiteral(STORAGE_VERSION)}`,
   ]
 }

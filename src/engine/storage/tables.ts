@@ -3,7 +3,7 @@ import { STORAGE_GROUP, STORAGE_OWNER } from './names.ts'
 
 const API = API_ROLES.join(', ')
 
-export function tables(): string[] {
+export function tables({ leakproof }: { leakproof: boolean }): string[] {
   return [
     'CREATE SCHEMA IF NOT EXISTS storage',
     `ALTER SCHEMA storage OWNER TO ${STORAGE_OWNER}`,
@@ -13,7 +13,7 @@ export function tables(): string[] {
       `CREATE TYPE storage.buckettype AS ENUM ('STANDARD', 'ANALYTICS');
        ALTER TYPE storage.buckettype OWNER TO ${STORAGE_OWNER}`,
     ),
-    FOLDED,
+    leakproof ? FOLDED : FOLDED.replace(' LEAKPROOF', ''),
     `ALTER FUNCTION storage.folded(text) OWNER TO ${STORAGE_OWNER}`,
     tenantTable('storage.buckets', BUCKETS),
     tenantTable('storage.objects', `${OBJECTS}; ${TIMED_IDS}`),

@@ -1,0 +1,205 @@
+import type {
+  BranchCreateRequest,
+  BranchesResponse,
+  BranchOperations,
+  BranchResponse,
+  ConnectionURIResponse,
+  ConnectionURIsResponse,
+  EndpointOperations,
+  EndpointResponse,
+  EndpointsResponse,
+  EndpointUpdateRequest,
+  GetConnectionUriParams,
+  ListProjectBranchesParams,
+  ListProjectsParams,
+  Operation,
+  OperationResponse,
+  OperationsResponse,
+  PaginationResponse,
+  ProjectCreateRequest,
+  ProjectResponse,
+  ProjectsResponse,
+} from '@neondatabase/api-client'
+import { EngineUnavailable } from '../engine.ts'
+
+export interface NeonAccount {
+  /** Of Neon's API, version 2. */
+  apiUrl: string
+  apiKey: string
+  /** Whose projects they are; an organization's own key needs none. */
+  organizationId?: string | undefined
+}
+
+/** Neon refused, or did not answer in time. */
+export class NeonFailure extends EngineUnavailable {
+  /** Absent where there was no answer. */
+  readonly status: number | undefined
+
+  constructor(message: string, { status, cause }: { status?: number | undefined; cause?: unknown } = {}) {
+    super(message, { cause })
+    this.status = status
+  }
+}
+
+export const isGone = (error: unknown): boolean => error instanceof NeonFailure && error.status === 404
+
+const REQUEST_MS_MAX = 30_000
+/** How long a request is repeated that Neon is too busy for. */
+const PATIENCE_MS = 60_000
+const WAIT_MS_MIN = 250
+const WAIT_MS_MAX = 8_000
+/** The work on a project goes on after that, as the task that waits for it is done again. */
+const OPERATION_MS_MAX = 300_000
+/** The newest of them. */
+const OPERATIONS_MAX = 100
+const POLL_MS_MIN = 100
+const POLL_MS_MAX = 2_000
+
+interface Ask {
+  method: 'GET' | 'POST' | 'PATCH' | 'DELETE'
+  path: string
+  query?: object
+  body?: object
+  /** Done twice it does what it does done once: so it is repeated also where nobody knows whether it was done. */
+  repeatable?: boolean
+}
+
+export type NeonApi = ReturnType<typeof neonApi>
+
+/** What the driver asks of Neon, each with the types that Neon publishes. */
+export function neonApi(account: NeonAccount) {
+  const organization = account.organizationId === undefined ? {} : { org_id: account.organizationId }
+  const ask = <Reply>(request: Ask) => answered<Reply>(account, request)
+  const branchesOf = (projectId: string) => `/projects/${projectId}/branches`
+  const endpointsOf = (projectId: string) => `/projects/${projectId}/endpoints`
+  return {
+    listProjects: (query: ListProjectsParams) =>
+      ask<ProjectsResponse & PaginationResponse>({
+        method: 'GET',
+        path: '/projects',
+        query: { ...organization, ...query },
+      }),
+    createProject: ({ project }: ProjectCreateRequest) =>
+      ask<ProjectResponse & BranchResponse & EndpointsResponse & OperationsResponse & ConnectionURIsResponse>({
+        method: 'POST',
+        path: '/projects',
+        body: { project: { ...organization, ...project } } satisfies ProjectCreateRequest,
+      }),
+    deleteProject: (projectId: string) => ask<ProjectResponse>({ method: 'DELETE', path: `/projects/${projectId}` }),
+
+    listBranches: (projectId: string, query: Omit<ListProjectBranchesParams, 'projectId'>) =>
+      ask<BranchesResponse>({ method: 'GET', path: branchesOf(projectId), query }),
+    getBranch: (projectId: string, branchId: string) =>
+      ask<BranchResponse>({ method: 'GET', path: `${branchesOf(projectId)}/${branchId}` }),
+    createBranch: (projectId: string, body: BranchCreateRequest) =>
+      ask<BranchResponse & EndpointsResponse & OperationsResponse>({
+        method: 'POST',
+        path: branchesOf(projectId),
+        body,
+      }),
+    deleteBranch: (projectId: string, branchId: string) =>
+      ask<BranchOperations | undefined>({ method: 'DELETE', path: `${branchesOf(projectId)}/${branchId}` }),
+
+    listEndpoints: (projectId: string) => ask<EndpointsResponse>({ method: 'GET', path: endpointsOf(projectId) }),
+    getEndpoint: (projectId: string, endpointId: string) =>
+      ask<EndpointResponse>({ method: 'GET', path: `${endpointsOf(projectId)}/${endpointId}` }),
+    updateEndpoint: (projectId: string, endpointId: string, endpoint: EndpointUpdateRequest['endpoint']) =>
+      ask<EndpointOperations>({
+        method: 'PATCH',
+        path: `${endpointsOf(projectId)}/${endpointId}`,
+        body: { endpoint } satisfies EndpointUpdateRequest,
+      }),
+    restartEndpoint: (projectId: string, endpointId: string) =>
+      ask<EndpointOperations>({
+        method: 'POST',
+        path: `${endpointsOf(projectId)}/${endpointId}/restart`,
+        repeatable: true,
+      }),
+
+    connectionUri: (projectId: string, query: Omit<GetConnectionUriParams, 'projectId'>) =>
+      ask<ConnectionURIResponse>({ method: 'GET', path: `/projects/${projectId}/connection_uri`, query }),
+
+    listOperations: (projectId: string) =>
+      ask<OperationsResponse>({
+        method: 'GET',
+        path: `/projects/${projectId}/operations`,
+        query: { limit: OPERATIONS_MAX },
+      }),
+
+    /** Returns once all of them have been done. */
+    async finished(operations: readonly Operation[]): Promise<void> {
+      const until = Date.now() + OPERATION_MS_MAX
+      for (const { project_id: projectId, id } of operations) {
+        for (let waitMs = POLL_MS_MIN; ; waitMs = Math.min(waitMs * 1.5, POLL_MS_MAX)) {
+          const path = `/projects/${projectId}/operations/${id}`
+          const { operation } = await ask<OperationResponse>({ method: 'GET', path })
+          if (hasSucceeded(operation)) break
+          if (Date.now() > until) throw new NeonFailure(`Neon is still at work on it (${operation.action})`)
+          await delay(waitMs)
+        }
+      }
+    },
+  }
+}
+
+const ENDED_BADLY: readonly string[] = ['failed', 'error', 'cancelled']
+
+/** Neon could not do what it had begun. */
+export class OperationFailed extends NeonFailure {}
+
+function hasSucceeded({ action, status, error }: Operation): boolean {
+  if (ENDED_BADLY.includes(status)) throw new OperationFailed(`Neon could not ${action}: ${error ?? status}`)
+  return ['finished', 'skipped'].includes(status)
+}
+
+async function answered<Reply>(account: NeonAccount, request: Ask): Promise<Reply> {
+  const until = Date.now() + PATIENCE_MS
+  for (let waitMs = WAIT_MS_MIN; ; waitMs = Math.min(waitMs * 2, WAIT_MS_MAX)) {
+    const outcome = await sent<Reply>(account, request)
+    if ('reply' in outcome) return outcome.reply
+    const pauseMs = Math.max(waitMs, outcome.waitMs) * (0.75 + Math.random() / 2)
+    if (!mayRepeat(request, outcome.failure) || Date.now() + pauseMs > until) throw outcome.failure
+    await delay(pauseMs)
+  }
+}
+
+/** Locked and too many: Neon has done nothing. Of other faults of its own nobody knows. */
+function mayRepeat({ method, repeatable = method !== 'POST' }: Ask, { status }: NeonFailure): boolean {
+  return status === 423 || status === 429 || (repeatable && (status === undefined || status >= 500))
+}
+
+type Outcome<Reply> = { reply: Reply } | { failure: NeonFailure; waitMs: number }
+
+async function sent<Reply>(
+  { apiUrl, apiKey }: NeonAccount,
+  { method, path, query, body }: Ask,
+): Promise<Outcome<Reply>> {
+  const url = new URL(apiUrl.replace(/\/$/, '') + path)
+  for (const [name, value] of Object.entries(query ?? {})) url.searchParams.set(name, String(value))
+  const headers = {
+    authorization: `Bearer ${apiKey}`,
+    accept: 'application/json',
+    ...(body && { 'content-type': 'application/json' }),
+  }
+  try {
+    const signal = AbortSignal.timeout(REQUEST_MS_MAX)
+    const response = await fetch(url, { method, headers, signal, ...(body && { body: JSON.stringify(body) }) })
+    const text = await response.text()
+    if (response.ok) return { reply: (text === '' ? undefined : JSON.parse(text)) as Reply }
+    const { status } = response
+    const failure = new NeonFailure(`Neon answered ${status}: ${messageIn(text)}`, { status })
+    return { failure, waitMs: Number(response.headers.get('retry-after') ?? 0) * 1_000 || 0 }
+  } catch (error) {
+    return { failure: new NeonFailure('Neon does not answer', { cause: error }), waitMs: 0 }
+  }
+}
+
+function messageIn(text: string): string {
+  try {
+    return String(JSON.parse(text).message)
+  } catch {
+    return 'it did not say why'
+  }
+}
+
+const delay = (ms: number) => new Promise((resolve) => setTimeout(resolve, ms))

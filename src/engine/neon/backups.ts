@@ -1,0 +1,14 @@
+import type { DatabaseBackups } from '../backup.ts'
+import { NotByDriver } from '../engine.ts'
+
+const none = async () => {
+  throw new NotByDriver('the driver neon makes no backups: Neon keeps the history of a project itself')
+}
+
+export const noBackups: DatabaseBackups = {
+  make: none,
+  unpack: none,
+  replace: none,
+  remove: async () => {},
+  list: async () => [],
+}

@@ -1,0 +1,275 @@
+import { runBatch } from '../batch.ts'
+import { diff } from '../diff/diff.ts'
+import {
+  type CopyRequest,
+  type EngineHealth,
+  EngineUnavailable,
+  type Fence,
+  type ProjectEngine,
+  type ProjectSpec,
+  Superseded,
+} from '../engine.ts'
+import { isDatabaseError } from '../failure.ts'
+import { projectNames } from '../names.ts'
+import { repairRunners, setOwnerPassword } from '../roles.ts'
+import { runSql } from '../run.ts'
+import { type Cluster, withAdmin } from '../session.ts'
+import { SettingsRefused } from '../settings.ts'
+import { runTransaction } from '../transaction.ts'
+import { adopt, copyHistory, emptyStorage } from './adopt.ts'
+import { isGone, type NeonAccount, type NeonApi, neonApi, OperationFailed } from './api.ts'
+import { noBackups } from './backups.ts'
+import { noLogins } from './logins.ts'
+import { ADMIN, ensureStorageSchema, prepareDatabase, prepareRoles } from './prepare.ts'
+import { branchesOf, createBranch, createProject, type Made, projectsOf, refsOf } from './projects.ts'
+import { NEON_REGIONS } from './regions.ts'
+import { neonSettings } from './settings.ts'
+import { keepSites, type NeonStates, type Site, type Sites } from './sites.ts'
+import { stateIn } from './states.ts'
+
+export interface NeonEngineConfig extends NeonAccount {
+  postgresMajor: number
+  states: NeonStates
+  /** Base URL of a Neon-compatible proxy that stands in for Neon's own. */
+  proxy?: string | undefined
+  egress?: Fetcher | undefined
+}
+
+interface Neon {
+  config: NeonEngineConfig
+  api: NeonApi
+  sites: Sites
+}
+
+/**
+ * A Neon project for each project, and in it a branch for each branch. Every one is a cluster of its own, so that its owner
+ * sees nothing of others. Neon takes one piece of work on a project at a time: what overlaps waits, or is done again.
+ */
+export function createNeonEngine(config: NeonEngineConfig): ProjectEngine {
+  const neon: Neon = { config, api: neonApi(config), sites: keepSites(config.states) }
+  const { sites } = neon
+  const clusterOf = async (ref: string) => clusterAt(neon, await sites.require(ref))
+
+  /** The site may have gone since it was looked up, or its password have been changed. */
+  async function at<Value>(ref: string, work: (cluster: Cluster) => Promise<Value>): Promise<Value> {
+    const site = await sites.require(ref)
+    try {
+      return await work(clusterAt(neon, site))
+    } catch (error) {
+      if (error instanceof EngineUnavailable) sites.forget(ref)
+      if (error instanceof EngineUnavailable && error.code === '28P01') passwords.delete(site.host)
+      throw error
+    }
+  }
+
+  return {
+    name: 'neon',
+    capabilities: { pause: true, resize: false, readReplicas: false, pointInTimeRecovery: false, backups: false },
+    regions: new Set(Object.keys(NEON_REGIONS)),
+    create: (spec, fence) => create(neon, spec, fence),
+    copy: (request, fence) => copy(neon, request, fence),
+    remove: (ref, fence) => remove(neon, ref, fence),
+    pause: (ref, fence) => setOpen(neon, ref, { open: false, fence }),
+    resume: (ref, fence) => setOpen(neon, ref, { open: true, fence }),
+    restart: (ref, fence) => restart(neon, ref, fence),
+    setPassword: (ref, password) => at(ref, (cluster) => setPassword(cluster, ref, password)),
+    diff: (request) => diff(clusterOf, request),
+    health: (ref, timeoutMs) => health(neon, ref, timeoutMs),
+    version: (ref) => at(ref, version),
+    runSql: (request) => at(request.ref, (cluster) => runSql(cluster, request)),
+    transaction: (request, work) => at(request.ref, (cluster) => runTransaction(cluster, request, work)),
+    runBatch: (request) => at(request.ref, (cluster) => runBatch(cluster, request)),
+    upgrade: (spec) => at(spec.ref, (cluster) => upgrade(cluster, spec)),
+    refs: async () => [...new Set([...(await refsOf(neon.api)), ...(await config.states.refs())])],
+    // Each would have to be woken to be looked at: a session's own limits end it.
+    sweep: async () => 0,
+    settings: neonSettings({ clusterOf, sizeOf: (ref) => sizeOf(neon, ref) }),
+    logins: noLogins,
+    backups: noBackups,
+    connection({ ref, engineState }) {
+      const { owner, database } = projectNames(ref)
+      return { host: stateIn(engineState)?.site?.host ?? '', port: 5432, user: owner, database }
+    },
+  }
+}
+
+/** By host. */
+const passwords = new Map<string, string>()
+const PASSWORDS_MAX = 5_000
+
+function clusterAt({ api, config: { proxy, egress } }: Neon, { projectId, branchId, host }: Site): Cluster {
+  return {
+    adminUrl: `postgresql://${ADMIN}@${host}/${ADMIN}`,
+    async adminPassword() {
+      const known = passwords.get(host)
+      if (known !== undefined) return known
+      const query = { branch_id: branchId, database_name: ADMIN, role_name: ADMIN }
+      const { uri } = await api.connectionUri(projectId, query)
+      return keepPassword(host, decodeURIComponent(new URL(uri).password))
+    },
+    plainPasswords: true,
+    proxy,
+    egress,
+  }
+}
+
+function keepPassword(host: string, password: string): string {
+  if (passwords.size >= PASSWORDS_MAX) passwords.clear()
+  passwords.set(host, password)
+  return password
+}
+
+async function goOn(ref: string, fence: Fence | undefined): Promise<void> {
+  if (fence && !(await fence())) throw new Superseded(`somebody else has taken over ${ref}`)
+}
+
+async function create(neon: Neon, spec: ProjectSpec, fence?: Fence): Promise<void> {
+  const { api, sites, config } = neon
+  const { ref, region = 'us-east-1' } = spec
+  await goOn(ref, fence)
+  const state = await sites.read(ref)
+  const id = NEON_REGIONS[region]
+  if (!id) throw new Error(`Neon has no region ${region}`)
+  const { postgresMajor } = config
+  const made = state?.site ?? (await settled(neon, ref, false, await createProject(api, ref, { id, postgresMajor })))
+  const cluster = clusterAt(neon, made)
+  if (state?.isReady) {
+    await setOpen(neon, ref, { open: true })
+    return prepareRoles(cluster, spec)
+  }
+  await prepareDatabase(cluster, spec)
+  await sites.write(ref, { projectId: made.projectId, isBranch: state?.isBranch ?? false, site: made, isReady: true })
+}
+
+/** Written down before it is waited for; what Neon could not make is taken away, so that the next attempt begins anew. */
+async function settled(neon: Neon, ref: string, isBranch: boolean, made: Made): Promise<Site> {
+  const { api, sites } = neon
+  const { site, operations, adminPassword } = made
+  if (adminPassword) keepPassword(site.host, adminPassword)
+  await sites.write(ref, { projectId: site.projectId, isBranch, site, isReady: false })
+  try {
+    await api.finished(operations)
+  } catch (error) {
+    if (error instanceof OperationFailed) await remove(neon, ref).catch(() => {})
+    throw error
+  }
+  return site
+}
+
+async function copy(neon: Neon, { from, fromRunnerPassword, to, data }: CopyRequest, fence?: Fence): Promise<void> {
+  const { api, sites } = neon
+  const { ref } = to
+  await goOn(ref, fence)
+  const state = await sites.read(ref)
+  if (state?.isReady) return
+  const { projectId, branchId: parentId } = await sites.require(from)
+  // From now on `remove` knows where to look for it.
+  if (!state) await sites.write(ref, { projectId, isBranch: true, isReady: false })
+  const made = await createBranch(api, ref, { projectId, parentId, data })
+  const site = await settled(neon, ref, true, made)
+  const cluster = clusterAt(neon, site)
+  await adopt(cluster, from, to)
+  if (data) await emptyStorage(cluster, to)
+  else {
+    const source = clusterAt(neon, await sites.require(from))
+    await copyHistory({ from: source, to: cluster }, { from: { ref: from, runnerPassword: fromRunnerPassword }, to })
+  }
+  await sites.write(ref, { projectId, isBranch: true, site, isReady: true })
+}
+
+async function remove({ api, sites }: Neon, ref: string, fence?: Fence): Promise<void> {
+  await goOn(ref, fence)
+  const state = await sites.read(ref)
+  if (state?.isBranch) await removeBranch(api, ref, state.projectId ?? '')
+  else for (const projectId of await projectsOf(api, ref)) await removeProject(api, projectId)
+  await sites.write(ref, undefined)
+}
+
+async function removeBranch(api: NeonApi, ref: string, projectId: string): Promise<void> {
+  try {
+    for (const branchId of await branchesOf(api, projectId, ref)) {
+      const deleted = await api.deleteBranch(projectId, branchId)
+      await api.finished(deleted?.operations ?? [])
+    }
+  } catch (error) {
+    if (!isGone(error)) throw error
+  }
+}
+
+async function removeProject(api: NeonApi, projectId: string): Promise<void> {
+  // Neon would take them along, and they are projects of their own.
+  const branches = await branchesOf(api, projectId)
+  if (branches.length > 0) throw new EngineUnavailable(`${branches.length} branches of it are still there`)
+  await api.deleteProject(projectId).catch((error) => {
+    if (!isGone(error)) throw error
+  })
+}
+
+async function setOpen(neon: Neon, ref: string, { open, fence }: { open: boolean; fence?: Fence | undefined }) {
+  const { api, sites } = neon
+  await goOn(ref, fence)
+  const site = open ? await sites.require(ref) : await sites.find(ref)
+  if (!site) return
+  const { operations } = await api.updateEndpoint(site.projectId, site.endpointId, { disabled: !open }).catch(missing)
+  await api.finished(operations)
+}
+
+async function restart({ api, sites }: Neon, ref: string, fence?: Fence): Promise<void> {
+  await goOn(ref, fence)
+  const { projectId, endpointId } = await sites.require(ref)
+  const { operations } = await api.restartEndpoint(projectId, endpointId).catch(missing)
+  await api.finished(operations)
+}
+
+async function setPassword(cluster: Cluster, ref: string, password: string): Promise<void> {
+  await setOwnerPassword(cluster, ref, password).catch((error) => {
+    if (!isDatabaseError(error)) throw error
+    // Neon wants passwords that are hard to guess.
+    throw new SettingsRefused([{ setting: 'password', reason: error.message }])
+  })
+}
+
+const GONE = 'the database does not exist'
+
+function missing(error: unknown): never {
+  throw isGone(error) ? new EngineUnavailable(GONE, { code: '3D000', cause: error }) : error
+}
+
+async function health(neon: Neon, ref: string, timeoutMs: number): Promise<EngineHealth> {
+  let timer: ReturnType<typeof setTimeout> | undefined
+  const tooLate = new Promise<EngineHealth>((resolve) => {
+    timer = setTimeout(() => resolve({ healthy: false, error: `no answer in ${timeoutMs} ms` }), timeoutMs)
+  })
+  try {
+    return await Promise.race([state(neon, ref), tooLate])
+  } catch (error) {
+    if (!(error instanceof EngineUnavailable)) throw error
+    return { healthy: false, error: error.message }
+  } finally {
+    clearTimeout(timer)
+  }
+}
+
+/** As Neon has it: to connect would wake a database that sleeps. */
+async function state({ api, sites }: Neon, ref: string): Promise<EngineHealth> {
+  const site = await sites.find(ref)
+  if (!site) return { healthy: false, error: GONE }
+  const { endpoint } = await api.getEndpoint(site.projectId, site.endpointId).catch(missing)
+  return endpoint.disabled ? { healthy: false, error: 'the database accepts no connections' } : { healthy: true }
+}
+
+async function sizeOf({ api, sites }: Neon, ref: string): Promise<number | undefined> {
+  const site = await sites.find(ref)
+  if (!site) return undefined
+  return (await api.getBranch(site.projectId, site.branchId)).branch.logical_size
+}
+
+async function version(cluster: Cluster): Promise<string> {
+  const [row] = await withAdmin(cluster, (admin) => admin.rows<{ server_version: string }>('SHOW server_version'))
+  return row?.server_version.split(' ')[0] ?? 'unknown'
+}
+
+async function upgrade(cluster: Cluster, { ref, runnerPassword }: Omit<ProjectSpec, 'password'>): Promise<void> {
+  await repairRunners(cluster, ref, runnerPassword)
+  await withAdmin(cluster, ensureStorageSchema, projectNames(ref).database)
+}

@@ -1,0 +1,103 @@
+import type { Endpoint, Operation } from '@neondatabase/api-client'
+import { type NeonApi, NeonFailure, OperationFailed } from './api.ts'
+import { ADMIN } from './prepare.ts'
+import type { Site } from './sites.ts'
+
+export interface Region {
+  id: string
+  postgresMajor: number
+}
+
+/** What Neon has made, or is about to. */
+export interface Made {
+  site: Site
+  operations: readonly Operation[]
+  adminPassword?: string | undefined
+}
+
+/** By this name what a request made whose answer was lost is found again. */
+const nameOf = (ref: string): string => `pilothouse-${ref}`
+
+const SEARCH_MAX = 400
+
+export async function createProject(api: NeonApi, ref: string, { id, postgresMajor }: Region): Promise<Made> {
+  const [found, ...others] = await projectsOf(api, ref)
+  // Of several whose creation overlapped, all agree on the oldest.
+  for (const other of others) await api.deleteProject(other)
+  if (found !== undefined) return foundSite(api, found, ({ type }) => type === READ_WRITE)
+  const { project, branch, endpoints, operations, connection_uris } = await api.createProject({
+    project: {
+      name: nameOf(ref),
+      region_id: id,
+      pg_version: postgresMajor,
+      branch: { role_name: ADMIN, database_name: ADMIN },
+    },
+  })
+  const adminPassword = connection_uris[0]?.connection_parameters.password
+  return { site: siteOf(project.id, branch.id, endpoints), operations, adminPassword }
+}
+
+/** The oldest first. */
+export async function projectsOf(api: NeonApi, ref: string): Promise<string[]> {
+  const { projects, unavailable_project_ids: unknown = [] } = await api.listProjects({
+    search: nameOf(ref),
+    limit: SEARCH_MAX,
+  })
+  if (unknown.length > 0) throw new NeonFailure('Neon cannot list its projects')
+  return projects
+    .filter(({ name }) => name === nameOf(ref))
+    .sort((one, other) => one.created_at.localeCompare(other.created_at) || one.id.localeCompare(other.id))
+    .map(({ id }) => id)
+}
+
+/** Of the projects in Neon that carry our names. */
+export async function refsOf(api: NeonApi): Promise<string[]> {
+  const refs: string[] = []
+  for (let cursor: string | undefined; ; ) {
+    const query = { search: nameOf(''), limit: SEARCH_MAX, ...(cursor && { cursor }) }
+    const { projects, pagination } = await api.listProjects(query)
+    refs.push(...projects.flatMap(({ name }) => (isRef(name.slice(nameOf('').length)) ? name.slice(-20) : [])))
+    cursor = pagination?.cursor
+    if (!cursor || projects.length < SEARCH_MAX) return refs
+  }
+}
+
+const isRef = (text: string) => /^[a-z]{20}$/.test(text)
+
+interface BranchOf {
+  projectId: string
+  parentId: string
+  data: boolean
+}
+
+export async function createBranch(api: NeonApi, ref: string, { projectId, parentId, data }: BranchOf): Promise<Made> {
+  const [found] = await branchesOf(api, projectId, ref)
+  if (found !== undefined) return foundSite(api, projectId, ({ branch_id }) => branch_id === found)
+  const { branch, endpoints, operations } = await api.createBranch(projectId, {
+    branch: { name: nameOf(ref), parent_id: parentId, ...(!data && { init_source: 'schema-only' }) },
+    endpoints: [{ type: READ_WRITE }],
+  })
+  return { site: siteOf(projectId, branch.id, endpoints), operations }
+}
+
+/** Of this project alone, or of all that have one in the Neon project. */
+export async function branchesOf(api: NeonApi, projectId: string, ref = ''): Promise<string[]> {
+  const { branches } = await api.listBranches(projectId, { search: nameOf(ref), limit: SEARCH_MAX })
+  return branches.filter(({ name }) => name.startsWith(nameOf(ref))).map(({ id }) => id)
+}
+
+/** The client package's constants are code, of which the Worker needs none. */
+const READ_WRITE = 'read_write' as Endpoint['type']
+
+async function foundSite(api: NeonApi, projectId: string, isOurs: (endpoint: Endpoint) => boolean): Promise<Made> {
+  const { endpoints } = await api.listEndpoints(projectId)
+  const ours = endpoints.filter(isOurs)
+  const { operations } = await api.listOperations(projectId)
+  const open = operations.filter(({ status }) => ['scheduling', 'running', 'cancelling'].includes(status))
+  return { site: siteOf(projectId, ours[0]?.branch_id ?? '', ours), operations: open }
+}
+
+function siteOf(projectId: string, branchId: string, [endpoint]: readonly Endpoint[]): Site {
+  if (!endpoint) throw new OperationFailed('Neon has made no endpoint')
+  return { projectId, branchId, endpointId: endpoint.id, host: endpoint.host }
+}

@@ -1,0 +1,34 @@
+import { type Cluster, withAdmin } from '../session.ts'
+import { type DatabaseSettings, databaseSettings } from '../settings.ts'
+
+interface Reach {
+  clusterOf(ref: string): Promise<Cluster>
+  /** As Neon has it; undefined for a project that is not there. */
+  sizeOf(ref: string): Promise<number | undefined>
+}
+
+/** Each project's are in a cluster of its own. */
+export function neonSettings({ clusterOf, sizeOf }: Reach): DatabaseSettings {
+  const inCluster = (cluster: Cluster) => databaseSettings(cluster, (_, work) => withAdmin(cluster, work), 'neon')
+  const of = async (ref: string) => inCluster(await clusterOf(ref))
+  return {
+    configure: async (ref, configuration) => (await of(ref)).configure(ref, configuration),
+    setReadOnly: async (ref, readOnly) => (await of(ref)).setReadOnly(ref, readOnly),
+    // One that cannot be asked counts as writable: who then closes it hears why that cannot be.
+    readOnlyAmong: async (refs) =>
+      new Set((await answers(refs, async (ref) => [...(await (await of(ref)).readOnlyAmong([ref]))])).flat()),
+    // Neon demands it of all, whether a project does or not.
+    requireSsl: async () => {},
+    async sizesOf(refs) {
+      const sizes = await answers(refs, async (ref) => [ref, await sizeOf(ref)] as const)
+      return new Map(sizes.filter((size): size is [string, number] => size[1] !== undefined))
+    },
+    // No disk of Neon's ever fills up, and there is no asking for the sizes of all.
+    sizesFrom: async () => new Map(),
+  }
+}
+
+async function answers<Answer>(refs: readonly string[], ask: (ref: string) => Promise<Answer>): Promise<Answer[]> {
+  const asked = await Promise.allSettled(refs.map(ask))
+  return asked.flatMap((each) => (each.status === 'fulfilled' ? [each.value] : []))
+}

@@ -1,0 +1,64 @@
+import { EngineUnavailable } from '../engine.ts'
+
+/** Where a project's database is at Neon. */
+export interface Site {
+  projectId: string
+  branchId: string
+  endpointId: string
+  host: string
+}
+
+/** What is kept of a project from its first request to Neon on. */
+export interface NeonState {
+  /** The Neon project that it has, or that it is to have a branch in. */
+  projectId?: string
+  /** A branch of another project's: the Neon project stays when it goes. */
+  isBranch: boolean
+  site?: Site
+  /** Its database has been prepared: nothing of it is made again. */
+  isReady: boolean
+}
+
+/** Keeps the state of each project; `undefined` for none. */
+export interface NeonStates {
+  read(ref: string): Promise<NeonState | undefined>
+  write(ref: string, state: NeonState | undefined): Promise<void>
+  /** Of all that have one. */
+  refs(): Promise<string[]>
+}
+
+const KEPT_MS = 30_000
+const KEPT_MAX = 5_000
+
+export type Sites = ReturnType<typeof keepSites>
+
+/** Looked up once in a while, as each request for SQL needs it: an isolate may know what has just been replaced. */
+const known = new Map<string, { site: Site; until: number }>()
+
+export function keepSites(states: NeonStates) {
+  async function find(ref: string): Promise<Site | undefined> {
+    const kept = known.get(ref)
+    if (kept && kept.until > Date.now()) return kept.site
+    known.delete(ref)
+    const state = await states.read(ref)
+    if (!state?.site) return undefined
+    if (known.size >= KEPT_MAX) known.clear()
+    known.set(ref, { site: state.site, until: Date.now() + KEPT_MS })
+    return state.site
+  }
+
+  return {
+    find,
+    async require(ref: string): Promise<Site> {
+      const site = await find(ref)
+      if (!site) throw new EngineUnavailable('The database does not exist', { code: '3D000' })
+      return site
+    },
+    read: states.read,
+    forget: (ref: string) => known.delete(ref),
+    async write(ref: string, state: NeonState | undefined): Promise<void> {
+      known.delete(ref)
+      await states.write(ref, state)
+    },
+  }
+}

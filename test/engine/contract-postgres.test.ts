@@ -1,0 +1,11 @@
+import { describe } from 'vitest'
+import { engineContract } from './contract.ts'
+import { startEngine } from './copy-projects.ts'
+import { connect } from './storage-database.ts'
+
+describe('the driver postgres', () => {
+  engineContract(async () => ({
+    ...(await startEngine()),
+    connect: (ref, password) => connect(`p_${ref}`, { user: `p_${ref}`, password }),
+  }))
+})

@@ -1,0 +1,481 @@
+import type pg from 'pg'
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { EngineUnavailable, type ProjectEngine, SqlError, SqlTimeout, Superseded } from '../../src/engine/engine.ts'
+import { createBucket, insertObject } from '../../src/storage/statements.ts'
+import { newRef, RUNNER_PASSWORD, specOf, withClient } from './copy-projects.ts'
+import { newObject } from './storage-database.ts'
+
+export interface EngineUnderTest {
+  engine: ProjectEngine
+  /** A client of the project's owner, the way users connect. */
+  connect(ref: string, password: string): Promise<pg.Client>
+  stop(): Promise<void>
+}
+
+const PASSWORD = specOf(newRef()).password
+const ANOTHER_PASSWORD = 'Another-0wner_of-it'
+const refuse = async () => false
+
+/** Settles once the server has ended the session. */
+function endOf(client: pg.Client): Promise<void> {
+  client.on('error', () => {})
+  return new Promise((resolve) => {
+    client.once('end', resolve)
+  })
+}
+
+/** What every driver promises; `start` gives the one under test. */
+export function engineContract(start: () => Promise<EngineUnderTest>): void {
+  let running: EngineUnderTest
+  /** Made once, for the tests that leave nothing behind. */
+  let shared: string
+  const engine = () => running.engine
+
+  beforeAll(async () => {
+    running = await start()
+    shared = await project()
+  })
+  afterAll(() => running.stop())
+
+  async function project(sql?: string): Promise<string> {
+    const ref = newRef()
+    await engine().create(specOf(ref))
+    if (sql) await query(ref, sql)
+    return ref
+  }
+
+  const request = (ref: string) => ({ ref, runnerPassword: specOf(ref).runnerPassword })
+  const rowsOf = ({ json }: { json: string }) => JSON.parse(json) as Record<string, unknown>[]
+  const query = async (ref: string, text: string) =>
+    rowsOf(await engine().runSql({ ...request(ref), query: text, readOnly: false }))
+  const read = async (ref: string, text: string) =>
+    rowsOf(await engine().runSql({ ...request(ref), query: text, readOnly: true }))
+  const ask = <Row extends pg.QueryResultRow>(ref: string, password: string, text: string) =>
+    withClient(running.connect(ref, password), async (client) => (await client.query<Row>(text)).rows)
+  const batch = (ref: string, ...statements: { text: string; params: readonly unknown[] }[]) =>
+    engine().runBatch({ ...request(ref), statements })
+  const copied = async (from: string, data: boolean, to = newRef()) => {
+    await engine().copy({ from, fromRunnerPassword: RUNNER_PASSWORD, to: specOf(to), data })
+    return to
+  }
+
+  describe('create', () => {
+    test('gives the owner a database of his own, by his password', async () => {
+      const rows = await ask(
+        shared,
+        PASSWORD,
+        'select current_user as name, session_user as login, current_database() as database',
+      )
+      expect(rows).toEqual([{ name: `p_${shared}`, login: `p_${shared}`, database: `p_${shared}` }])
+    })
+
+    test('gives the schemas, roles and extensions that clients expect', async () => {
+      const [found] = await read(
+        shared,
+        `select to_regclass('storage.objects') is not null as storage, to_regprocedure('auth.uid()') is not null as auth,
+           to_regclass('supabase_migrations.schema_migrations') is not null as history,
+           (select count(*)::int from pg_roles where rolname in ('anon', 'authenticated', 'service_role')) as roles,
+           (select array_agg(extname order by extname) from pg_extension where extnamespace = 'extensions'::regnamespace) as extensions`,
+      )
+      expect(found).toEqual({
+        ...{ storage: true, auth: true, history: true, roles: 3 },
+        extensions: ['pgcrypto', 'uuid-ossp'],
+      })
+    })
+
+    test('makes the owner no superuser, and lets him become nobody but the roles of the API', async () => {
+      const [own] = await query(
+        shared,
+        `select rolsuper, rolcreaterole, rolcreatedb, rolbypassrls, rolreplication from pg_roles where rolname = current_user`,
+      )
+      expect(Object.values(own ?? {})).toEqual([false, false, false, false, false])
+      const roles = await query(shared, `select rolname from pg_roles where pg_has_role(rolname, 'SET') order by 1`)
+      expect(roles.map(({ rolname }) => rolname)).toEqual([
+        'anon',
+        'authenticated',
+        `p_${shared}`,
+        'pg_database_owner',
+        'service_role',
+      ])
+      await expect(query(shared, 'alter role current_user superuser')).rejects.toMatchObject({ code: '42501' })
+    })
+
+    test('repeated, keeps the data and sets both passwords', async () => {
+      const ref = await project('create table kept as select 1 as n')
+      await engine().create({ ref, password: ANOTHER_PASSWORD, runnerPassword: 'another runner, Of 20' })
+      expect(await ask(ref, ANOTHER_PASSWORD, 'select n from kept')).toEqual([{ n: 1 }])
+      await expect(ask(ref, PASSWORD, 'select')).rejects.toMatchObject({ code: '28P01' })
+      const renewed = { ref, runnerPassword: 'another runner, Of 20', readOnly: true }
+      expect(rowsOf(await engine().runSql({ ...renewed, query: 'select n from kept' }))).toEqual([{ n: 1 }])
+    })
+
+    test('does nothing for one whose fence refuses', async () => {
+      const ref = newRef()
+      await expect(engine().create(specOf(ref), refuse)).rejects.toThrow(Superseded)
+      expect(await engine().health(ref, 5_000)).toMatchObject({ healthy: false })
+    })
+  })
+
+  describe('SQL', () => {
+    test('runs several statements as the owner and returns the rows of the last', async () => {
+      expect(await query(shared, `select 1 as a; select 'é' as b, current_user as name`)).toEqual([
+        { b: 'é', name: `p_${shared}` },
+      ])
+    })
+
+    test('takes parameters', async () => {
+      const parameters = [3, 'three']
+      const result = await engine().runSql({
+        ...request(shared),
+        query: 'select $1::int as n, $2 as t',
+        parameters,
+        readOnly: false,
+      })
+      expect(rowsOf(result)).toEqual([{ n: 3, t: 'three' }])
+    })
+
+    test('says what Postgres says of a statement that it refuses', async () => {
+      const refused = query(shared, 'select 1; select nothing_there')
+      await expect(refused).rejects.toThrow(SqlError)
+      await expect(refused).rejects.toMatchObject({ code: '42703', position: 18 })
+    })
+
+    test('stops what runs too long, and leaves nothing of it running', async () => {
+      const slow = { ...request(shared), query: `select pg_sleep(60), 'slow one'`, readOnly: false, timeoutMs: 1_000 }
+      await expect(engine().runSql(slow)).rejects.toThrow(SqlTimeout)
+      await expect
+        .poll(() =>
+          query(
+            shared,
+            `select 1 as n from pg_stat_activity where query like '%''slow one''%' and pid <> pg_backend_pid()`,
+          ),
+        )
+        .toEqual([])
+    })
+
+    test('stops even what has taken its own time limit off', async () => {
+      const query = `set statement_timeout = 0; select pg_sleep(60)`
+      const slow = engine().runSql({ ...request(shared), query, readOnly: false, timeoutMs: 1_000 })
+      await expect(slow).rejects.toThrow(SqlTimeout)
+    })
+
+    test('sets its password right again where SQL has changed it', async () => {
+      const ref = await project()
+      await engine().runSql({
+        ...request(ref),
+        query: `set role none; alter role current_user password 'Lost-and-gone_1'`,
+        readOnly: false,
+      })
+      expect(await query(ref, 'select 1 as n')).toEqual([{ n: 1 }])
+    })
+  })
+
+  describe('read-only SQL', () => {
+    test('reads what the owner has made, whatever its policies say', async () => {
+      const ref = await project(
+        `create table secrets (n int); insert into secrets values (7); alter table secrets enable row level security`,
+      )
+      expect(await read(ref, 'select n from secrets')).toEqual([{ n: 7 }])
+    })
+
+    test.each([
+      'create table t (n int)',
+      `set default_transaction_read_only = off; create table t (n int)`,
+      `set transaction read write; create table t (n int)`,
+      'commit; create table t (n int)',
+      `set role p_owner; create table t (n int)`,
+    ])('refuses %s', async (text) => {
+      const refused = read(shared, text.replace('p_owner', `p_${shared}`))
+      await expect(refused).rejects.toThrow(SqlError)
+      expect(await read(shared, `select to_regclass('public.t')::text as t`)).toEqual([{ t: null }])
+    })
+  })
+
+  describe('a batch', () => {
+    test('does what the storage server does: buckets, objects, and the roles of the API', async () => {
+      const ref = await project()
+      const rules = { fileSizeLimit: null, allowedMimeTypes: null, type: 'STANDARD' as const, ownerId: null }
+      await batch(ref, createBucket({ id: 'b', name: 'b', public: false, ...rules }))
+      await batch(ref, insertObject(newObject('b', 'folder/name.txt')))
+      const asAnon = { text: `select set_config('role', 'anon', true)`, params: [] }
+      const count = { text: 'select count(*)::int as n from storage.objects', params: [] }
+      expect((await batch(ref, count))[0]).toEqual([{ n: 1 }])
+      expect((await batch(ref, asAnon, count))[1]).toEqual([{ n: 0 }])
+      await query(ref, 'create policy everybody on storage.objects for select to anon using (true)')
+      expect((await batch(ref, asAnon, count))[1]).toEqual([{ n: 1 }])
+    })
+
+    test('remembers the versions of objects that are deleted', async () => {
+      const ref = await project()
+      const rules = { fileSizeLimit: null, allowedMimeTypes: null, type: 'STANDARD' as const, ownerId: null }
+      const object = newObject('b', 'gone')
+      await batch(ref, createBucket({ id: 'b', name: 'b', public: false, ...rules }), insertObject(object))
+      await query(ref, 'delete from storage.objects')
+      const removed = { text: 'select version from storage.removed_versions', params: [] }
+      expect((await batch(ref, removed))[0]).toEqual([{ version: object.version }])
+    })
+
+    test('is one transaction', async () => {
+      const ref = await project('create table t (n int primary key); grant all on t to service_role')
+      const become = { text: `select set_config('role', 'service_role', true)`, params: [] }
+      const insert = { text: 'insert into public.t values ($1)', params: [1] }
+      await expect(batch(ref, become, insert, insert)).rejects.toMatchObject({ code: '23505' })
+      expect(await query(ref, 'select * from t')).toEqual([])
+    })
+  })
+
+  describe('a transaction', () => {
+    test('commits what its work did, and nothing of work that fails', async () => {
+      const ref = await project('create table t (n int)')
+      const insert = (n: number, fail = false) =>
+        engine().transaction(request(ref), async (tx) => {
+          await tx.rows('insert into t values ($1)', [n])
+          if (fail) throw new Error('the work failed')
+          return n
+        })
+      expect(await insert(1)).toBe(1)
+      await expect(insert(2, true)).rejects.toThrow('the work failed')
+      expect(await query(ref, 'select n from t')).toEqual([{ n: 1 }])
+    })
+  })
+
+  describe('the password', () => {
+    test('changes: the new one opens, the old one no longer does', async () => {
+      const ref = await project()
+      await engine().setPassword(ref, ANOTHER_PASSWORD)
+      expect(await ask(ref, ANOTHER_PASSWORD, 'select 1 as n')).toEqual([{ n: 1 }])
+      await expect(ask(ref, PASSWORD, 'select')).rejects.toMatchObject({ code: '28P01' })
+    })
+  })
+
+  describe('health', () => {
+    test('is good where the database answers, and says what is wrong where there is none', async () => {
+      expect(await engine().health(shared, 10_000)).toEqual({ healthy: true })
+      expect(await engine().health(newRef(), 10_000)).toEqual({ healthy: false, error: 'the database does not exist' })
+    })
+  })
+
+  describe('pause and resume', () => {
+    test('close the database to everybody, sessions included, and open it with all that it had', async () => {
+      const ref = await project('create table kept as select 1 as n')
+      const client = await running.connect(ref, PASSWORD)
+      const cut = endOf(client)
+      await engine().pause(ref)
+      await cut
+      await expect(running.connect(ref, PASSWORD)).rejects.toThrow()
+      await expect(query(ref, 'select 1')).rejects.toThrow(EngineUnavailable)
+      await expect(batch(ref, { text: 'select 1', params: [] })).rejects.toThrow(EngineUnavailable)
+      expect(await engine().health(ref, 10_000)).toEqual({
+        healthy: false,
+        error: 'the database accepts no connections',
+      })
+      await engine().pause(ref)
+
+      await engine().resume(ref)
+      await engine().resume(ref)
+      expect(await engine().health(ref, 10_000)).toEqual({ healthy: true })
+      expect(await ask(ref, PASSWORD, 'select n from kept')).toEqual([{ n: 1 }])
+      expect(await query(ref, 'select n from kept')).toEqual([{ n: 1 }])
+    })
+
+    test('refuse a project that does not exist, where it would be opened', async () => {
+      await expect(engine().resume(newRef())).rejects.toThrow(EngineUnavailable)
+    })
+  })
+
+  describe('restart', () => {
+    test('ends the sessions and takes new ones at once', async () => {
+      const ref = await project()
+      const client = await running.connect(ref, PASSWORD)
+      const cut = endOf(client)
+      await engine().restart(ref)
+      await cut
+      expect(await ask(ref, PASSWORD, 'select 1 as n')).toEqual([{ n: 1 }])
+    })
+  })
+
+  describe('fences', () => {
+    test('keep who was overtaken from pausing, restarting and removing', async () => {
+      await expect(engine().pause(shared, refuse)).rejects.toThrow(Superseded)
+      await expect(engine().restart(shared, refuse)).rejects.toThrow(Superseded)
+      await expect(engine().remove(shared, refuse)).rejects.toThrow(Superseded)
+      expect(await engine().health(shared, 10_000)).toEqual({ healthy: true })
+    })
+  })
+
+  describe('copy', () => {
+    const PARENT = `create table people (id int generated always as identity primary key, name text);
+      insert into people (name) values ('Ada'), ('Grace');
+      insert into supabase_migrations.schema_migrations (version, name) values ('20260101000000', 'people')`
+
+    test('with data is a project of its own with all that the parent has', async () => {
+      const parent = await project(PARENT)
+      const copy = await copied(parent, true)
+      expect(await ask(copy, PASSWORD, 'select current_user as u, current_database() as d')).toEqual([
+        { u: `p_${copy}`, d: `p_${copy}` },
+      ])
+      await query(copy, `insert into people (name) values ('Edsger')`)
+      expect(await read(copy, 'select name from people order by id')).toEqual(
+        ['Ada', 'Grace', 'Edsger'].map((name) => ({ name })),
+      )
+      expect(await read(parent, 'select count(*)::int as n from people')).toEqual([{ n: 2 }])
+      await engine().setPassword(parent, ANOTHER_PASSWORD)
+      expect(await ask(copy, PASSWORD, 'select 1 as n')).toEqual([{ n: 1 }])
+      await engine().remove(copy)
+      expect(await read(parent, 'select count(*)::int as n from people')).toEqual([{ n: 2 }])
+    })
+
+    test('without data has the schema and the history of its migrations alone', async () => {
+      const copy = await copied(await project(PARENT), false)
+      expect(await query(copy, 'select * from people')).toEqual([])
+      expect(await query(copy, 'select version, name from supabase_migrations.schema_migrations')).toEqual([
+        { version: '20260101000000', name: 'people' },
+      ])
+      expect(await query(copy, `insert into people (name) values ('Edsger') returning name`)).toEqual([
+        { name: 'Edsger' },
+      ])
+    })
+
+    test.each([true, false])('leaves out the objects, whose bytes are not copied (with data: %s)', async (data) => {
+      const parent = await project()
+      const rules = { fileSizeLimit: null, allowedMimeTypes: null, type: 'STANDARD' as const, ownerId: null }
+      const bucket = createBucket({ id: 'b', name: 'b', public: false, ...rules })
+      await batch(parent, bucket, insertObject(newObject('b', 'name')))
+      const copy = await copied(parent, data)
+      const left = `select (select count(*)::int from storage.objects) as objects,
+        (select count(*)::int from storage.buckets) as buckets, (select count(*)::int from storage.removed_versions) as removed`
+      expect((await batch(copy, { text: left, params: [] }))[0]).toEqual([
+        { objects: 0, buckets: data ? 1 : 0, removed: 0 },
+      ])
+      if (!data) await batch(copy, bucket)
+      await batch(copy, insertObject(newObject('b', 'name')))
+    })
+
+    test('cuts no session of the parent', async () => {
+      const parent = await project(PARENT)
+      await withClient(running.connect(parent, PASSWORD), async (client) => {
+        await client.query(`begin; insert into people (name) values ('not yet')`)
+        const copy = await copied(parent, true)
+        await client.query('commit')
+        expect(await read(copy, 'select count(*)::int as n from people')).toEqual([{ n: 2 }])
+      })
+    })
+
+    test('repeated, stays as it is', async () => {
+      const parent = await project(PARENT)
+      const copy = await copied(parent, true)
+      await query(copy, `insert into people (name) values ('Edsger')`)
+      await copied(parent, true, copy)
+      expect(await read(copy, 'select count(*)::int as n from people')).toEqual([{ n: 3 }])
+    })
+
+    test('of a copy works too, and ends as the parent of it goes', async () => {
+      const first = await copied(await project(PARENT), true)
+      const second = await copied(first, true)
+      expect(await read(second, 'select count(*)::int as n from people')).toEqual([{ n: 2 }])
+    })
+
+    test('is not made for one whose fence refuses', async () => {
+      const to = newRef()
+      await expect(
+        engine().copy({ from: shared, fromRunnerPassword: RUNNER_PASSWORD, to: specOf(to), data: true }, refuse),
+      ).rejects.toThrow(Superseded)
+      expect(await engine().health(to, 10_000)).toMatchObject({ healthy: false })
+    })
+
+    test('differs from its parent by what was changed in it', async () => {
+      const parent = await project(PARENT)
+      const copy = await copied(parent, true)
+      const change = () => engine().diff({ from: request(parent), to: request(copy) })
+      expect(await change()).toBe('')
+      await query(copy, 'alter table people add born date')
+      const sql = await change()
+      await query(parent, sql)
+      expect(await change()).toBe('')
+    })
+  })
+
+  describe('remove', () => {
+    test('leaves nothing, can be repeated, and bears what was never there', async () => {
+      const ref = await project()
+      const client = await running.connect(ref, PASSWORD)
+      const cut = endOf(client)
+      await engine().remove(ref)
+      await cut
+      await engine().remove(ref)
+      await engine().remove(newRef())
+      expect(await engine().health(ref, 10_000)).toEqual({ healthy: false, error: 'the database does not exist' })
+      await expect(query(ref, 'select 1')).rejects.toThrow(EngineUnavailable)
+      await expect(running.connect(ref, PASSWORD)).rejects.toThrow()
+    })
+
+    test('is seen in the list of what there is', async () => {
+      const ref = await project()
+      expect(await engine().refs()).toContain(ref)
+      await engine().remove(ref)
+      expect(await engine().refs()).not.toContain(ref)
+    })
+
+    test('makes room for a new one of that name', async () => {
+      const ref = await project('create table old (n int)')
+      await engine().remove(ref)
+      await engine().create(specOf(ref))
+      expect(await query(ref, `select to_regclass('old')::text as found`)).toEqual([{ found: null }])
+    })
+  })
+
+  describe('isolation', () => {
+    test('one owner neither reaches another project nor sees its activity', async () => {
+      const other = await project()
+      await withClient(running.connect(other, PASSWORD), async (client) => {
+        await client.query(`select 'a secret of the neighbour'`)
+        const seen = `select 1 as n from pg_stat_activity where query like '%secret of the neighbour%' and pid <> pg_backend_pid()`
+        expect(await ask(shared, PASSWORD, seen)).toEqual([])
+      })
+      await expect(query(shared, `alter role p_${other} password 'Taken-over_99'`)).rejects.toThrow(SqlError)
+    })
+
+    test('the owner cannot change what the services rely on', async () => {
+      for (const text of [
+        'drop schema storage cascade',
+        'drop table storage.removed_versions',
+        'insert into storage.removed_versions (version) values (gen_random_uuid()::text)',
+        `alter role p_${shared}_storage password 'Taken-over_99'`,
+        `alter role anon bypassrls`,
+        `set role none; grant p_${shared}_storage to p_${shared}`,
+      ]) {
+        await expect(query(shared, text), text).rejects.toMatchObject({ code: '42501' })
+      }
+    })
+  })
+
+  describe('settings', () => {
+    test('become what they are set to, and what Postgres refuses is named', async () => {
+      const ref = await project()
+      const { settings } = engine()
+      await settings.configure(ref, { set: { work_mem: '12MB' }, reset: [], connectionsMax: null })
+      expect(await query(ref, 'show work_mem')).toEqual([{ work_mem: '12MB' }])
+      await settings.configure(ref, { set: {}, reset: ['work_mem'], connectionsMax: null })
+      expect(await query(ref, 'show work_mem')).not.toEqual([{ work_mem: '12MB' }])
+      const wrong = settings.configure(ref, { set: { work_mem: 'a lot' }, reset: [], connectionsMax: null })
+      await expect(wrong).rejects.toMatchObject({ refusals: [{ setting: 'work_mem' }] })
+    })
+
+    test('read-only refuses writes, and lets them again', async () => {
+      const ref = await project('create table t (n int)')
+      const { settings } = engine()
+      await settings.setReadOnly(ref, true)
+      await expect(query(ref, 'insert into t values (1)')).rejects.toMatchObject({ code: '25006' })
+      expect(await settings.readOnlyAmong([ref, shared])).toEqual(new Set([ref]))
+      await settings.setReadOnly(ref, false)
+      await query(ref, 'insert into t values (1)')
+      expect(await settings.readOnlyAmong([ref])).toEqual(new Set())
+    })
+
+    test('sizes are those of the databases that there are', async () => {
+      const sizes = await engine().settings.sizesOf([shared, newRef()])
+      expect([...sizes.keys()]).toEqual([shared])
+      expect(sizes.get(shared)).toBeGreaterThan(1_000_000)
+    })
+  })
+}

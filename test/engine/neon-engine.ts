@@ -1,0 +1,45 @@
+import pg from 'pg'
+import type { ProjectEngine } from '../../src/engine/engine.ts'
+import { createNeonEngine, type NeonEngineConfig } from '../../src/engine/neon/neon.ts'
+import type { NeonState } from '../../src/engine/neon/sites.ts'
+import { API_KEY, type NeonServer, startNeonServer } from '../neon-server/server.ts'
+import type { EngineUnderTest } from './contract.ts'
+
+export interface NeonUnderTest extends EngineUnderTest {
+  server: NeonServer
+  states: Map<string, NeonState>
+  /** The same installation as another consumer has it. */
+  another(more: Partial<NeonEngineConfig>): ProjectEngine
+}
+
+/** The driver, with a Neon of the test's own. */
+export async function startNeonEngine(): Promise<NeonUnderTest> {
+  const server = await startNeonServer()
+  const states = new Map<string, NeonState>()
+  const config: NeonEngineConfig = {
+    apiUrl: server.url,
+    apiKey: API_KEY,
+    postgresMajor: 18,
+    proxy: server.proxy,
+    states: {
+      read: async (ref) => states.get(ref),
+      refs: async () => [...states.keys()],
+      write: async (ref, state) => void (state ? states.set(ref, state) : states.delete(ref)),
+    },
+  }
+  const engine = createNeonEngine(config)
+  return {
+    engine,
+    another: (more) => createNeonEngine({ ...config, ...more }),
+    server,
+    states,
+    stop: server.stop,
+    async connect(ref, password) {
+      const { host, user, database } = engine.connection({ ref, engineState: states.get(ref) })
+      const port = await server.port(host)
+      const client = new pg.Client({ host: '127.0.0.1', port, user, password, database })
+      await client.connect()
+      return client
+    },
+  }
+}

@@ -1,0 +1,332 @@
+import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest'
+import { EngineUnavailable } from '../../src/engine/engine.ts'
+import { SCRAM_ITERATIONS } from '../neon-server/compute.ts'
+import { newRef, RUNNER_PASSWORD, specOf, withClient } from './copy-projects.ts'
+import { type NeonUnderTest, startNeonEngine } from './neon-engine.ts'
+
+let neon: NeonUnderTest
+let parent: string
+const { password: PASSWORD } = specOf(newRef())
+
+beforeAll(async () => {
+  neon = await startNeonEngine()
+  parent = await project('create table people as select 1 as n')
+})
+afterEach(() => expect(neon.server.violations).toEqual([]))
+afterAll(() => neon.stop())
+
+const engine = () => neon.engine
+const query = (ref: string, text: string) =>
+  engine().runSql({ ref, runnerPassword: RUNNER_PASSWORD, query: text, readOnly: false })
+const copyTo = (ref: string, data = true) =>
+  engine().copy({ from: parent, fromRunnerPassword: RUNNER_PASSWORD, to: specOf(ref), data })
+const namesOf = (ref: string) => {
+  const { projects, branches } = neon.server
+  const names = [
+    ...[...projects.values()].map(({ project }) => project.name),
+    ...branches().map(({ branch }) => branch.name),
+  ]
+  return names.filter((name) => name.includes(ref))
+}
+
+const computeOf = async (ref: string) => {
+  const found = neon.server.branches().find(({ branch }) => branch.id === neon.states.get(ref)?.site?.branchId)
+  if (!found) throw new Error(`${ref} has no branch`)
+  return found.compute
+}
+
+async function project(sql: string): Promise<string> {
+  const ref = newRef()
+  await engine().create(specOf(ref))
+  await query(ref, sql)
+  return ref
+}
+
+/** The operations of Neon's API that `work` asks for, without the polls, whose number is Neon's matter. */
+async function callsOf(work: () => Promise<unknown>): Promise<string[]> {
+  const { calls } = neon.server
+  calls.length = 0
+  await work()
+  return calls.filter((call) => call !== 'getProjectOperation')
+}
+
+describe('what it asks of Neon', () => {
+  test('is as little as can be, and nothing for SQL', async () => {
+    const ref = newRef()
+    const branch = newRef()
+    const sql = { ref, runnerPassword: RUNNER_PASSWORD }
+    expect({
+      create: await callsOf(() => engine().create(specOf(ref))),
+      again: await callsOf(() => engine().create(specOf(ref))),
+      health: await callsOf(() => engine().health(ref, 5_000)),
+      sql: await callsOf(() => query(ref, 'select 1')),
+      batch: await callsOf(() => engine().runBatch({ ...sql, statements: [{ text: 'select 1', params: [] }] })),
+      password: await callsOf(() => engine().setPassword(ref, 'Another-0wner_of-it')),
+      pause: await callsOf(() => engine().pause(ref)),
+      resume: await callsOf(() => engine().resume(ref)),
+      restart: await callsOf(() => engine().restart(ref)),
+      copy: await callsOf(() => copyTo(branch)),
+      copied: await callsOf(() => copyTo(branch)),
+      removeBranch: await callsOf(() => engine().remove(branch)),
+      remove: await callsOf(() => engine().remove(ref)),
+    }).toEqual({
+      create: ['listProjects', 'createProject'],
+      again: ['updateProjectEndpoint'],
+      health: ['getProjectEndpoint'],
+      sql: [],
+      batch: [],
+      password: [],
+      pause: ['updateProjectEndpoint'],
+      resume: ['updateProjectEndpoint'],
+      restart: ['restartProjectEndpoint'],
+      copy: ['listProjectBranches', 'createProjectBranch', 'getConnectionURI'],
+      copied: [],
+      removeBranch: ['listProjectBranches', 'deleteProjectBranch'],
+      remove: ['listProjects', 'listProjectBranches', 'deleteProject'],
+    })
+  })
+
+  test('never is to keep a password that it did not get as it is', async () => {
+    const ref = newRef()
+    await copyTo(ref)
+    await query(ref, `set role none; alter role current_user password 'Lost-and-gone_1'`)
+    await query(ref, 'select 1')
+    await engine().setPassword(parent, PASSWORD)
+    for (const each of [parent, ref]) {
+      const hashed = await (await computeOf(each)).rows(
+        `select rolname from pg_authid where rolname like 'p\\_%' and rolpassword not like 'SCRAM-SHA-256$${SCRAM_ITERATIONS}:%'`,
+      )
+      expect(hashed).toEqual([])
+    }
+  })
+})
+
+describe('where Neon is busy', () => {
+  test('waits while other work on the project goes on (423)', async () => {
+    neon.server.fault({ operation: 'createProjectBranch', status: 423, times: 2 })
+    neon.server.fault({ operation: 'updateProjectEndpoint', status: 423 })
+    const ref = newRef()
+    await copyTo(ref)
+    await engine().pause(ref)
+    expect(namesOf(ref)).toHaveLength(1)
+  })
+
+  test('really: work on a branch while another one is being made', async () => {
+    neon.server.behaviour.operationMs = 400
+    const [one, other] = [newRef(), newRef()]
+    await Promise.all([copyTo(one), copyTo(other)])
+    neon.server.behaviour.operationMs = 5
+    expect(await engine().health(one, 5_000)).toEqual({ healthy: true })
+    expect(await engine().health(other, 5_000)).toEqual({ healthy: true })
+  })
+
+  test('waits as long as Neon says (429)', async () => {
+    neon.server.fault({ operation: 'getProjectEndpoint', status: 429, headers: { 'retry-after': '2' } })
+    const startedAt = performance.now()
+    expect(await engine().health(parent, 10_000)).toEqual({ healthy: true })
+    expect(performance.now() - startedAt).toBeGreaterThan(1_400)
+  })
+
+  test('says that a project is not healthy while Neon does not answer in time', async () => {
+    neon.server.fault({ operation: 'getProjectEndpoint', status: 503, times: 2 })
+    expect(await engine().health(parent, 200)).toEqual({ healthy: false, error: 'no answer in 200 ms' })
+    await expect.poll(() => engine().health(parent, 5_000)).toEqual({ healthy: true })
+  })
+})
+
+describe('where Neon fails', () => {
+  test.each([500, 503, 0])('repeats what can be repeated (%i)', async (status) => {
+    const ref = newRef()
+    for (const operation of ['listProjectBranches', 'getProjectOperation', 'getConnectionURI']) {
+      neon.server.fault({ operation, status })
+    }
+    await copyTo(ref)
+    for (const operation of ['listProjectBranches', 'deleteProjectBranch']) {
+      neon.server.fault({ operation, status, after: operation === 'deleteProjectBranch' })
+    }
+    await engine().remove(ref)
+    expect(namesOf(ref)).toEqual([])
+  })
+
+  test.each([502, 0])('makes no second project where the answer to the first was lost (%i)', async (status) => {
+    const ref = newRef()
+    neon.server.fault({ operation: 'createProject', status, after: true })
+    await expect(engine().create(specOf(ref))).rejects.toThrow(EngineUnavailable)
+    await engine().create(specOf(ref))
+    expect(namesOf(ref)).toEqual([`pilothouse-${ref}`])
+    await query(ref, 'select 1')
+    await engine().remove(ref)
+    expect(namesOf(ref)).toEqual([])
+  })
+
+  test('nor a second branch', async () => {
+    const ref = newRef()
+    neon.server.fault({ operation: 'createProjectBranch', status: 0, after: true })
+    await expect(copyTo(ref)).rejects.toThrow(EngineUnavailable)
+    await copyTo(ref)
+    expect(namesOf(ref)).toEqual([`pilothouse-${ref}`])
+    await query(ref, 'select n from people')
+  })
+
+  test('leaves nothing of what nobody knows to have been made', async () => {
+    const [ref, branch] = [newRef(), newRef()]
+    neon.server.fault({ operation: 'createProject', status: 0, after: true })
+    neon.server.fault({ operation: 'createProjectBranch', status: 0, after: true })
+    await expect(engine().create(specOf(ref))).rejects.toThrow(EngineUnavailable)
+    await expect(copyTo(branch)).rejects.toThrow(EngineUnavailable)
+    await engine().remove(ref)
+    await engine().remove(branch)
+    expect([...namesOf(ref), ...namesOf(branch)]).toEqual([])
+  })
+
+  test('keeps one of two projects whose creation overlapped', async () => {
+    const ref = newRef()
+    for (const _ of [1, 2]) {
+      neon.server.createProject(`pilothouse-${ref}`)
+      await new Promise((resolve) => setTimeout(resolve, 5))
+    }
+    await engine().create(specOf(ref))
+    expect(namesOf(ref)).toEqual([`pilothouse-${ref}`])
+    await query(ref, 'select 1')
+  })
+
+  test.each(['create_timeline', 'start_compute'])(
+    'takes away what it could not make (%s), and makes it anew',
+    async (action) => {
+      const ref = newRef()
+      neon.server.behaviour.failing.push(action)
+      await expect(engine().create(specOf(ref))).rejects.toThrow(`Neon could not ${action}`)
+      expect(namesOf(ref)).toEqual([])
+      await engine().create(specOf(ref))
+      await query(ref, 'select 1')
+    },
+  )
+
+  test('takes away a branch that it could not make, and leaves the parent as it was', async () => {
+    const ref = newRef()
+    neon.server.behaviour.failing.push('create_branch')
+    await expect(copyTo(ref)).rejects.toThrow('Neon could not create_branch')
+    expect(namesOf(ref)).toEqual([])
+    await copyTo(ref)
+    await query(parent, 'select n from people')
+  })
+
+  test('does not try again what it may not do', async () => {
+    const other = neon.another({ apiKey: 'wrong' })
+    const calls = await callsOf(() => expect(other.create(specOf(newRef()))).rejects.toThrow('Neon answered 401'))
+    expect(calls).toEqual(['listProjects'])
+  })
+
+  test('says so where Neon is not in a region', async () => {
+    const calls = await callsOf(() =>
+      expect(engine().create({ ...specOf(newRef()), region: 'eu-north-1' })).rejects.toThrow(
+        'Neon has no region eu-north-1',
+      ),
+    )
+    expect(calls).toEqual([])
+  })
+})
+
+describe('a crash', () => {
+  test.each([1, 2])('of a create, at note %i of what it did, leaves one project once it is repeated', async (nth) => {
+    const ref = newRef()
+    const crashing = crashingAt(nth)
+    await expect(crashing.create(specOf(ref))).rejects.toThrow('crashed')
+    await engine().create(specOf(ref))
+    expect(namesOf(ref)).toEqual([`pilothouse-${ref}`])
+    await query(ref, 'select 1')
+  })
+
+  test.each([1, 2, 3])('of a copy, at note %i of what it did, leaves one branch once it is repeated', async (nth) => {
+    const ref = newRef()
+    const crashing = crashingAt(nth)
+    const request = { from: parent, fromRunnerPassword: RUNNER_PASSWORD, to: specOf(ref), data: true }
+    await expect(crashing.copy(request)).rejects.toThrow('crashed')
+    await engine().copy(request)
+    expect(namesOf(ref)).toEqual([`pilothouse-${ref}`])
+    await query(ref, 'select n from people')
+  })
+})
+
+describe('a password', () => {
+  test('that Neon refuses is refused with its reason, and the old one stays', async () => {
+    await expect(engine().setPassword(parent, 'short')).rejects.toMatchObject({
+      refusals: [{ setting: 'password', reason: expect.stringContaining('short') }],
+    })
+    await withClient(neon.connect(parent, PASSWORD), (client) => client.query('select'))
+  })
+})
+
+describe('a project', () => {
+  test('that vanished at Neon is not healthy, answers that it is gone, and can be removed', async () => {
+    const ref = newRef()
+    await engine().create(specOf(ref))
+    await neon.server.vanish(neon.states.get(ref)?.projectId ?? '')
+    expect(await engine().health(ref, 5_000)).toEqual({ healthy: false, error: 'the database does not exist' })
+    await expect(query(ref, 'select 1')).rejects.toThrow(EngineUnavailable)
+    await expect(engine().pause(ref)).rejects.toMatchObject({ code: '3D000' })
+    await expect(engine().resume(ref)).rejects.toMatchObject({ code: '3D000' })
+    await engine().remove(ref)
+    expect(neon.states.has(ref)).toBe(false)
+  })
+
+  test('does not take its branches along when it is removed', async () => {
+    const [ref, branch] = [newRef(), newRef()]
+    await engine().create(specOf(ref))
+    await engine().copy({ from: ref, fromRunnerPassword: RUNNER_PASSWORD, to: specOf(branch), data: true })
+    await expect(engine().remove(ref)).rejects.toThrow('1 branches of it are still there')
+    expect(await engine().health(ref, 5_000)).toEqual({ healthy: true })
+    await engine().remove(branch)
+    await engine().remove(ref)
+    expect([...namesOf(ref), ...namesOf(branch)]).toEqual([])
+  })
+})
+
+describe('a copy', () => {
+  test('is closed to the temporary logins of its parent', async () => {
+    const ref = newRef()
+    const login = `p_${parent}_jit_abcdefgh`
+    await (await computeOf(parent)).rows(
+      `set session authorization pilothouse; create role ${login} login password 'Temporary-1'`,
+    )
+    await copyTo(ref)
+    expect(
+      await (await computeOf(ref)).rows(
+        `select rolname from pg_roles where rolcanlogin and rolname ~ '^p_' order by 1`,
+      ),
+    ).toEqual([`p_${ref}`, `p_${ref}_read`, `p_${ref}_sql`, `p_${ref}_storage`].map((rolname) => ({ rolname })))
+  })
+
+  test("runs nothing that the parent's owner wrote, and keeps it", async () => {
+    const owner = await project(`
+      create table heard (who text, whom text);
+      create function public.hear() returns trigger language plpgsql as
+        $$ begin insert into public.heard values (session_user, current_user); return null; end $$;
+      create trigger hear after delete on storage.objects for each row execute function public.hear();
+      insert into storage.buckets (id, name) values ('b', 'b');
+      insert into storage.objects (bucket_id, name, version) values ('b', 'n', gen_random_uuid()::text)`)
+    const ref = newRef()
+    await engine().copy({ from: owner, fromRunnerPassword: RUNNER_PASSWORD, to: specOf(ref), data: true })
+    await withClient(neon.connect(ref, PASSWORD), async (client) => {
+      expect((await client.query('select * from heard')).rows).toEqual([])
+      await client.query(`insert into storage.objects (bucket_id, name) values ('b', 'n'); delete from storage.objects`)
+      expect((await client.query('select whom from heard')).rows).toEqual([{ whom: `p_${ref}` }])
+    })
+  })
+})
+
+/** What it writes down at the nth time is lost, and all that would have come after. */
+function crashingAt(nth: number) {
+  let writes = 0
+  return neon.another({
+    states: {
+      read: async (ref) => neon.states.get(ref),
+      refs: async () => [...neon.states.keys()],
+      async write(ref, state) {
+        writes += 1
+        if (writes >= nth) throw new Error('crashed')
+        if (state) neon.states.set(ref, state)
+      },
+    },
+  })
+}

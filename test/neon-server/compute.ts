@@ -1,0 +1,143 @@
+import { execFile } from 'node:child_process'
+import { chown, rm, stat, writeFile } from 'node:fs/promises'
+import { join } from 'node:path'
+import { promisify } from 'node:util'
+import pg from 'pg'
+import { startNeonProxy } from '../../dev/neon-proxy.ts'
+import { type Postgres, startPostgres } from '../../dev/postgres.ts'
+
+const run = promisify(execFile)
+
+interface Running {
+  postgres: Postgres
+  proxy: { url: string; stop(): Promise<void> }
+}
+
+/** The Postgres cluster of one branch. */
+export interface Compute {
+  readonly folder: string
+  /** Wakes it, as a connection does. */
+  awake(): Promise<{ port: number; proxy: string }>
+  isAwake(): boolean
+  /** As a superuser, whom no user of Neon's ever is. */
+  rows<Row extends pg.QueryResultRow>(sql: string, database?: string): Promise<Row[]>
+  suspend(): Promise<void>
+  /** One moment of it, while it goes on working. */
+  copyTo(folder: string): Promise<Compute>
+  remove(): Promise<void>
+}
+
+export function openCompute(folder: string): Compute {
+  let running: Promise<Running> | undefined
+
+  async function start(): Promise<Running> {
+    const postgres = await startPostgres({ folder, durable: false })
+    const proxy = await startNeonProxy({ postgres: { host: '127.0.0.1', port: postgres.port } })
+    return { postgres, proxy }
+  }
+  const wake = () => {
+    running ??= start()
+    return running
+  }
+
+  async function withSuperuser<Value>(database: string, work: (client: pg.Client) => Promise<Value>): Promise<Value> {
+    const url = new URL((await wake()).postgres.url)
+    url.pathname = `/${database}`
+    const client = new pg.Client({ connectionString: url.href })
+    await client.connect()
+    try {
+      return await work(client)
+    } finally {
+      await client.end()
+    }
+  }
+
+  async function suspend() {
+    const stopped = await running
+    running = undefined
+    await stopped?.proxy.stop()
+    await stopped?.postgres.stop()
+  }
+
+  return {
+    folder,
+    async awake() {
+      const { postgres, proxy } = await wake()
+      return { port: postgres.port, proxy: proxy.url }
+    },
+    isAwake: () => running !== undefined,
+    rows: (sql, database = 'postgres') => withSuperuser(database, async (client) => (await client.query(sql)).rows),
+    suspend,
+    async copyTo(target) {
+      if (running === undefined) await copyFiles(folder, target)
+      else await withSuperuser('postgres', (client) => backUp(client, folder, target))
+      await run('cp', ['-a', `${folder}.password`, `${target}.password`])
+      return openCompute(target)
+    },
+    async remove() {
+      await suspend()
+      await rm(folder, { recursive: true, force: true })
+    },
+  }
+}
+
+/** Files that Postgres takes away meanwhile are not missed: its log, copied last, makes good for them. */
+async function copyFiles(from: string, to: string): Promise<void> {
+  await run('cp', ['-a', from, to]).catch((error) => {
+    if (!/No such file/.test(String(error.stderr))) throw error
+  })
+  for (const name of ['postmaster.pid', 'postmaster.opts']) await rm(join(to, name), { force: true })
+}
+
+async function backUp(client: pg.Client, from: string, to: string): Promise<void> {
+  await client.query(`select pg_backup_start('branch', fast => true)`)
+  await copyFiles(from, to)
+  const { rows } = await client.query<{ labelfile: string }>('select labelfile from pg_backup_stop(false)')
+  await run('cp', ['-a', `${from}/pg_wal/.`, `${to}/pg_wal`])
+  const label = join(to, 'backup_label')
+  await writeFile(label, rows[0]?.labelfile ?? '')
+  const { uid, gid } = await stat(join(to, 'PG_VERSION'))
+  await chown(label, uid, gid)
+}
+
+/** With more rounds of hashing than we ever ask for: so passwords that came hashed are told from those that came as they are. */
+export const SCRAM_ITERATIONS = 5_000
+
+/** What Neon prepares in each cluster; the roles and their attributes are those that its documentation names. */
+export async function prepareCluster(compute: Compute): Promise<void> {
+  await compute.rows(`ALTER SYSTEM SET scram_iterations = ${SCRAM_ITERATIONS}`)
+  // It refuses what is easy to guess, as Neon does.
+  await compute.rows(`ALTER SYSTEM SET shared_preload_libraries = 'passwordcheck'`)
+  await compute.rows(`CREATE ROLE neon_superuser NOLOGIN CREATEDB CREATEROLE REPLICATION BYPASSRLS
+    IN ROLE pg_read_all_data, pg_write_all_data`)
+  await compute.rows('GRANT pg_monitor TO neon_superuser WITH ADMIN OPTION')
+  await compute.rows('GRANT CREATE ON SCHEMA public TO neon_superuser')
+}
+
+export async function createRole(
+  compute: Compute,
+  { name, password, database }: Record<'name' | 'password' | 'database', string>,
+) {
+  await compute.rows(`CREATE ROLE "${name}" LOGIN INHERIT CREATEROLE CREATEDB BYPASSRLS REPLICATION
+    PASSWORD '${password}' IN ROLE neon_superuser`)
+  await compute.rows(`CREATE DATABASE "${database}" OWNER "${name}"`)
+}
+
+/** What a branch of the schema alone leaves out. */
+export async function emptyTables(compute: Compute): Promise<void> {
+  const databases = await compute.rows<{ datname: string }>(
+    `select datname from pg_database where datallowconn and datname not in ('postgres', 'template1')`,
+  )
+  for (const { datname } of databases) {
+    await compute.rows(
+      `set session_replication_role = replica;
+       do $$ declare emptied text; begin
+         select string_agg(format('%I.%I', nspname, relname), ', ') into emptied
+           from pg_class join pg_namespace on pg_namespace.oid = relnamespace
+          where relkind in ('r', 'p') and nspname not in ('pg_catalog', 'information_schema') and nspname !~ '^pg_';
+         if emptied is not null then execute 'truncate ' || emptied || ' restart identity'; end if;
+       end $$`,
+      datname,
+    )
+  }
+}

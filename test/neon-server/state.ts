@@ -1,0 +1,191 @@
+import { randomBytes } from 'node:crypto'
+import { join } from 'node:path'
+import { setTimeout as delay } from 'node:timers/promises'
+import type { Branch, Endpoint, Operation, OperationAction, Project, ProjectListItem } from '@neondatabase/api-client'
+import { type Compute, createRole, emptyTables } from './compute.ts'
+import { branchShape, endpointShape, operationShape, projectShape } from './shapes.ts'
+
+export class Refused extends Error {
+  readonly status: number
+  constructor(status: number, message: string) {
+    super(message)
+    this.status = status
+  }
+}
+
+export interface NeonBranch {
+  branch: Branch
+  endpoint: Endpoint | undefined
+  compute: Promise<Compute>
+  role: string
+  database: string
+  password: string
+}
+export interface NeonProject {
+  project: Project & ProjectListItem
+  branches: Map<string, NeonBranch>
+  operations: Map<string, Operation>
+}
+
+export interface Behaviour {
+  /** How long each operation takes. */
+  operationMs: number
+  /** Operations of these actions fail, once each. */
+  failing: string[]
+}
+
+type Work = readonly [action: `${OperationAction}`, work: () => Promise<unknown>]
+
+const id = (prefix: string) => `${prefix}-${randomBytes(6).toString('hex')}`
+
+/** Projects, their branches and what is under way in them; `blank` is copied for each new project. */
+export function neonState(folder: string, blank: Compute, behaviour: Behaviour) {
+  const projects = new Map<string, NeonProject>()
+
+  const find = (projectId: string): NeonProject =>
+    projects.get(projectId) ?? refuse(404, `project ${projectId} not found`)
+  const findBranch = (projectId: string, branchId: string): NeonBranch =>
+    find(projectId).branches.get(branchId) ?? refuse(404, 'branch not found')
+  const findEndpoint = (projectId: string, endpointId: string): NeonBranch & { endpoint: Endpoint } => {
+    const found = [...find(projectId).branches.values()].find(({ endpoint }) => endpoint?.id === endpointId)
+    return (found as NeonBranch & { endpoint: Endpoint }) ?? refuse(404, 'endpoint not found')
+  }
+
+  /** Neon works on one thing in a project at a time; whoever asks for another meanwhile is sent away. */
+  function schedule(owner: NeonProject, branch: NeonBranch | undefined, works: readonly Work[]): Operation[] {
+    const operations = works.map(([action]) =>
+      operationShape({
+        project_id: owner.project.id,
+        ...(branch && { branch_id: branch.branch.id }),
+        ...(branch?.endpoint && { endpoint_id: branch.endpoint.id }),
+        action,
+      }),
+    )
+    for (const operation of operations) owner.operations.set(operation.id, operation)
+    void runAll(operations, works)
+    return operations.map((operation) => ({ ...operation }))
+  }
+
+  async function runAll(operations: Operation[], works: readonly Work[]) {
+    let failed = false
+    for (const [n, operation] of operations.entries()) {
+      set(operation, 'running')
+      await delay(behaviour.operationMs)
+      const at = behaviour.failing.indexOf(operation.action)
+      if (at >= 0) behaviour.failing.splice(at, 1)
+      failed ||= at >= 0
+      await works[n]?.[1]().catch((error) => {
+        failed = true
+        operation.error = String(error)
+      })
+      set(operation, failed ? 'failed' : 'finished')
+    }
+  }
+
+  function createProject(input: {
+    name?: string
+    region_id?: string
+    pg_version?: number
+    role?: string
+    database?: string
+  }) {
+    const projectId = id('late-frost')
+    const { name = projectId, region_id = 'aws-us-east-2', pg_version = 17, database = 'neondb' } = input
+    const owner: NeonProject = {
+      project: projectShape({ id: projectId, name, region_id, pg_version }),
+      branches: new Map(),
+      operations: new Map(),
+    }
+    const role = input.role ?? `${database}_owner`
+    const main = addBranch(owner, { name: 'main', default: true }, { role, database, password: secret() })
+    main.compute = blank.copyTo(join(folder, main.branch.id))
+    projects.set(projectId, owner)
+    const operations = schedule(owner, main, [
+      ['create_timeline', () => main.compute],
+      ['start_compute', async () => createRole(await main.compute, { name: role, password: main.password, database })],
+    ])
+    return { owner, main, operations }
+  }
+
+  const secret = () => `npg_${randomBytes(12).toString('hex')}`
+
+  type Access = Pick<NeonBranch, 'role' | 'database' | 'password'>
+
+  function addBranch(owner: NeonProject, of: Partial<Branch>, access: Access): NeonBranch {
+    const { id: project_id, region_id } = owner.project
+    const branch = branchShape({ id: id('br'), project_id, name: id('branch'), default: false, ...of })
+    const endpoint = endpointShape({ id: id('ep'), project_id, branch_id: branch.id, region_id })
+    const added: NeonBranch = { branch, endpoint, compute: new Promise(() => {}), ...access }
+    owner.branches.set(branch.id, added)
+    return added
+  }
+
+  function createBranch(
+    projectId: string,
+    input: { parent_id?: string; name?: string; init_source?: string; endpoint: boolean },
+  ) {
+    const owner = find(projectId)
+    const parentId =
+      input.parent_id ?? [...owner.branches.values()].find(({ branch }) => branch.default)?.branch.id ?? ''
+    const parent = findBranch(projectId, parentId)
+    const schemaOnly = input.init_source === 'schema-only'
+    const { role, database, password } = parent
+    const of = { ...(input.name && { name: input.name }), ...(!schemaOnly && { parent_id: parentId }) }
+    const added = addBranch(
+      owner,
+      { ...of, init_source: input.init_source ?? 'parent-data' },
+      { role, database, password },
+    )
+    if (!input.endpoint) added.endpoint = undefined
+    // One moment of the parent: that of the request.
+    added.compute = parent.compute.then((compute) => compute.copyTo(join(folder, added.branch.id)))
+    const operations = schedule(owner, added, [
+      ['create_branch', () => added.compute],
+      ['start_compute', async () => (schemaOnly ? emptyTables(await added.compute) : (await added.compute).awake())],
+    ])
+    return { added, operations }
+  }
+
+  async function deleteProject(projectId: string): Promise<Project & ProjectListItem> {
+    const owner = find(projectId)
+    projects.delete(projectId)
+    for (const { compute } of owner.branches.values()) await (await compute).remove()
+    return owner.project
+  }
+
+  function deleteBranch(projectId: string, branchId: string) {
+    const owner = find(projectId)
+    const removed = owner.branches.get(branchId)
+    if (!removed) return undefined
+    const children = [...owner.branches.values()].filter(({ branch }) => branch.parent_id === branchId)
+    if (children.length > 0) throw new Refused(422, 'cannot delete a branch that has child branches')
+    if (removed.branch.default) throw new Refused(422, 'cannot delete the default branch')
+    owner.branches.delete(branchId)
+    const operations = schedule(owner, removed, [['delete_timeline', async () => (await removed.compute).remove()]])
+    return { branch: removed.branch, operations }
+  }
+
+  return {
+    projects,
+    find,
+    findBranch,
+    findEndpoint,
+    schedule,
+    createProject,
+    createBranch,
+    deleteProject,
+    deleteBranch,
+  }
+}
+export type NeonState = ReturnType<typeof neonState>
+
+export const isBusy = ({ operations }: NeonProject): boolean =>
+  [...operations.values()].some(({ status }) => ['scheduling', 'running'].includes(status))
+
+function set(operation: Operation, status: `${Operation['status']}`) {
+  operation.status = status as Operation['status']
+}
+
+function refuse(status: number, message: string): never {
+  throw new Refused(status, message)
+}

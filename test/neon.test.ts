@@ -1,0 +1,123 @@
+import { mkdtempSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { afterAll, beforeAll, expect, test, vi } from 'vitest'
+import { createTestHarness, type TestHarness } from 'wrangler'
+import { seedOwner } from '../dev/seed.ts'
+import { type Services, startServices } from '../dev/services.ts'
+import { as, type Caller } from './api.ts'
+import { routeFetches } from './global-setup.ts'
+import { API_KEY, type NeonServer, startNeonServer } from './neon-server/server.ts'
+import { createProject, runSql, untilGone, untilStatus } from './projects.ts'
+
+const folder = mkdtempSync(join(tmpdir(), 'pilothouse-neon-worker-'))
+let neon: NeonServer
+let services: Services
+let harness: TestHarness
+let owner: Caller
+let place: { owner: Caller; slug: string }
+
+/** An installation of its own whose projects are at Neon. */
+beforeAll(async () => {
+  routeFetches(new Map())
+  neon = await startNeonServer()
+  services = await startServices({ folder, baseUrl: 'https://api.example.com', durable: false })
+  const { ENGINE: _, DATABASE_HOST: __, DATABASE_PORT: ___, ...vars } = services.vars
+  const { ENGINE_URL: ____, ...secrets } = services.secrets
+  harness = createTestHarness({
+    workers: [
+      {
+        configPath: './wrangler.toml',
+        vars: {
+          ...vars,
+          ENGINE: 'neon',
+          NEON_API_URL: neon.url,
+          ENGINE_NEON_PROXY: neon.proxy,
+          CLIENT_ADDRESS_HEADER: '',
+        },
+        secrets: { ...secrets, NEON_API_KEY: API_KEY },
+      },
+    ],
+  })
+  const { url } = await harness.listen()
+  const { access_token, organization_slug: slug } = await seedOwner({ controlUrl: services.controlUrl })
+  owner = as(access_token, {}, url.origin)
+  place = { owner, slug }
+}, 120_000)
+afterAll(async () => {
+  await harness.close()
+  await services.stop()
+  await neon.stop()
+  rmSync(folder, { recursive: true, force: true })
+})
+
+test('projects and branches live at Neon from their creation to their end', { timeout: 120_000 }, async () => {
+  const ref = await createProject(place, { db_pass: 'Long-enough_1' })
+  await untilStatus(owner, ref, 'ACTIVE_HEALTHY')
+  const { database } = (await owner.get(`/v1/projects/${ref}`)).body
+  expect(database).toMatchObject({ host: neon.branches()[0]?.endpoint?.host, postgres_engine: '18' })
+  const [pooler] = (await owner.get(`/v1/projects/${ref}/config/database/pooler`)).body
+  expect(pooler.connection_string).toContain(`p_${ref}:[YOUR-PASSWORD]@${database.host}:5432/p_${ref}`)
+
+  const migration = { query: 'create table people as select 1 as n', name: 'people' }
+  expect((await owner.post(`/v1/projects/${ref}/database/migrations`, migration)).status).toBe(200)
+  expect((await runSql(owner, ref, 'select n from people', { read_only: true })).body).toEqual([{ n: 1 }])
+  expect((await owner.get(`/v1/projects/${ref}/storage/buckets`)).body).toEqual([])
+
+  const branch = (await owner.post(`/v1/projects/${ref}/branches`, { branch_name: 'dev', with_data: true })).body
+  await vi.waitFor(
+    async () => {
+      const { status } = (await owner.get(`/v1/projects/${ref}/branches/dev`)).body
+      expect(status).toBe('FUNCTIONS_DEPLOYED')
+    },
+    { timeout: 60_000, interval: 1_000 },
+  )
+  expect((await runSql(owner, branch.project_ref, 'select n from people')).body).toEqual([{ n: 1 }])
+
+  expect((await owner.post(`/v1/projects/${ref}/pause`)).status).toBe(200)
+  await untilStatus(owner, ref, 'INACTIVE')
+  expect((await runSql(owner, ref, 'select 1')).status).toBe(409)
+  expect((await runSql(owner, branch.project_ref, 'select 1 as n')).body).toEqual([{ n: 1 }])
+  expect((await owner.post(`/v1/projects/${ref}/restore`, {})).status).toBe(200)
+  await untilStatus(owner, ref, 'ACTIVE_HEALTHY')
+
+  expect((await owner.delete(`/v1/projects/${ref}`)).status).toBe(200)
+  await untilGone(owner, ref)
+  await vi.waitFor(
+    async () => {
+      await harness.getWorker().scheduled({ cron: '* * * * *' })
+      expect(neon.projects.size).toBe(0)
+    },
+    { timeout: 60_000, interval: 1_000 },
+  )
+  expect(neon.violations).toEqual([])
+})
+
+test('what the driver cannot do is refused with its name', { timeout: 60_000 }, async () => {
+  const region = { region: 'eu-north-1' }
+  const refused = await owner.post('/v1/projects', {
+    name: 'north',
+    organization_slug: place.slug,
+    db_pass: 'Long-enough_1',
+    ...region,
+  })
+  expect(refused.status).toBe(400)
+  expect(refused.body.message).toContain('the driver neon has no region eu-north-1')
+  const { body } = await owner.get(`/v1/projects/available-regions?organization_slug=${place.slug}`)
+  expect(body.all.specific.map(({ code }: { code: string }) => code)).not.toContain('eu-north-1')
+
+  const ref = await createProject(place, { db_pass: 'Long-enough_1' })
+  await untilStatus(owner, ref, 'ACTIVE_HEALTHY')
+  const login = await owner.post(`/v1/projects/${ref}/cli/login-role`, { read_only: true })
+  expect(login).toMatchObject({ status: 403, body: { message: expect.stringContaining('driver neon') } })
+  for (const [method, path, sent] of [
+    ['post', 'restore-point', { name: 'now' }],
+    ['patch', 'schedule', { schedule_for: '04:30' }],
+  ] as const) {
+    const reply = await owner[method](`/v1/projects/${ref}/database/backups/${path}`, sent)
+    expect(reply).toMatchObject({ status: 400, body: { message: expect.stringContaining('driver neon') } })
+  }
+  const weak = await owner.patch(`/v1/projects/${ref}/database/password`, { password: 'aaaaaaaa' })
+  expect(weak).toMatchObject({ status: 400, body: { message: expect.stringContaining('password') } })
+  await owner.delete(`/v1/projects/${ref}`)
+})
