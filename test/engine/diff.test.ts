@@ -164,6 +164,17 @@ describe('a difference', { timeout: 60_000 }, () => {
     expect(await between(subject, target)).toBe('')
   })
 
+  test('of more tables than a Worker can hold is refused, and one of some of their schemas is not', async () => {
+    const many = `do $do$ begin create schema many; create schema few; create table few.t ();
+      for i in 1..1501 loop execute format('create view many.v%s as select', i); end loop; end $do$`
+    const [a, b] = await Promise.all([side(), side(many)])
+    await expect(between(a, b)).rejects.toMatchObject({
+      code: '54000',
+      message: expect.stringContaining('1502 tables'),
+    })
+    expect(await between(a, b, { schemas: ['few'] })).toContain('CREATE TABLE "few"."t"')
+  })
+
   test('says which table is made anew, without its rows', async () => {
     const [a, b] = await Promise.all([
       side('create table t (a int); create table kept (a int)'),
