@@ -117,6 +117,15 @@ test('what the driver cannot do is refused with its name', { timeout: 60_000 }, 
     const reply = await owner[method](`/v1/projects/${ref}/database/backups/${path}`, sent)
     expect(reply).toMatchObject({ status: 400, body: { message: expect.stringContaining('driver neon') } })
   }
+  const jit = { state: 'unavailable', unavailableReason: 'platform_unsupported' }
+  expect((await owner.get(`/v1/projects/${ref}/jit-access`)).body).toEqual(jit)
+  expect((await owner.put(`/v1/projects/${ref}/jit-access`, { state: 'enabled' })).body).toEqual(jit)
+  const ssl = `/v1/projects/${ref}/ssl-enforcement`
+  expect((await owner.get(ssl)).body.currentConfig).toEqual({ database: true })
+  const plain = await owner.put(ssl, { requestedConfig: { database: false } })
+  const elsewhere = await owner.post(`/v1/projects/${ref}/branches`, { branch_name: 'far', region: 'eu-west-2' })
+  for (const reply of [plain, elsewhere])
+    expect(reply).toMatchObject({ status: 400, body: { message: expect.stringContaining('driver neon') } })
   const weak = await owner.patch(`/v1/projects/${ref}/database/password`, { password: 'aaaaaaaa' })
   expect(weak).toMatchObject({ status: 400, body: { message: expect.stringContaining('password') } })
   await owner.delete(`/v1/projects/${ref}`)

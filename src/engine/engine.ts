@@ -56,6 +56,9 @@ interface EngineCapabilities {
   readonly pointInTimeRecovery: boolean
   /** On demand and daily, as databases beside. */
   readonly backups: boolean
+  readonly temporaryLogins: boolean
+  /** Whether connections without TLS are taken, unless a project refuses them. */
+  readonly plainConnections: boolean
 }
 
 export interface ProjectSpec {

@@ -46,7 +46,15 @@ interface PostgresEngineConfig extends Cluster {
 export function createPostgresEngine(config: PostgresEngineConfig): ProjectEngine {
   return {
     name: 'postgres',
-    capabilities: { pause: true, resize: false, readReplicas: false, pointInTimeRecovery: false, backups: true },
+    capabilities: {
+      pause: true,
+      resize: false,
+      readReplicas: false,
+      pointInTimeRecovery: false,
+      backups: true,
+      temporaryLogins: true,
+      plainConnections: true,
+    },
     create: (spec, fence) => create(config, spec, fence),
     copy: (request, fence) =>
       withProject(config, request.to.ref, fence, (admin) => copyProject(config, admin, request)),

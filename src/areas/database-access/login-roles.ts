@@ -21,6 +21,10 @@ export async function createLoginRole(
   { read_only: readOnly }: z.output<typeof CreateLoginRole>,
 ) {
   requireActive(project)
+  const { name, capabilities } = ctx.engine
+  if (!capabilities.temporaryLogins) {
+    throw new ApiError('forbidden.permission_denied', { detail: `the driver ${name} has no temporary logins` })
+  }
   const { ref, organizationId } = project
   const now = ctx.now()
   const expiresAt = new Date(now.getTime() + TTL_SECONDS * 1_000)

@@ -17,7 +17,10 @@ export const Ended = z.object({ message: z.literal('ok') })
 export const JitAccess = z
   .union([
     z.object({ state: z.enum(['enabled', 'disabled']), appliedSuccessfully: z.boolean() }),
-    z.object({ state: z.literal('unavailable'), unavailableReason: z.literal('postgres_upgrade_required') }),
+    z.object({
+      state: z.literal('unavailable'),
+      unavailableReason: z.enum(['platform_unsupported', 'postgres_upgrade_required']),
+    }),
   ])
   .meta({ id: 'JitAccess' })
 

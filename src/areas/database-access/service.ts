@@ -23,11 +23,16 @@ const POSTGRES_MIN = 17
 
 const isSupported = ({ postgresVersion }: ProjectAccess) => Number.parseInt(postgresVersion || '0', 10) >= POSTGRES_MIN
 
-const UNAVAILABLE = { state: 'unavailable', unavailableReason: 'postgres_upgrade_required' } as const
+function whyUnavailable({ engine }: Ctx, project: ProjectAccess): z.input<typeof JitAccess> | undefined {
+  if (!engine.capabilities.temporaryLogins) return { state: 'unavailable', unavailableReason: 'platform_unsupported' }
+  if (!isSupported(project)) return { state: 'unavailable', unavailableReason: 'postgres_upgrade_required' }
+  return undefined
+}
 
-export async function getJitAccess({ db }: Ctx, project: ProjectAccess): Promise<z.input<typeof JitAccess>> {
-  if (!isSupported(project)) return UNAVAILABLE
-  const [setting] = await jitSetting(db, project.ref)
+export async function getJitAccess(ctx: Ctx, project: ProjectAccess): Promise<z.input<typeof JitAccess>> {
+  const unavailable = whyUnavailable(ctx, project)
+  if (unavailable) return unavailable
+  const [setting] = await jitSetting(ctx.db, project.ref)
   return { state: isEnabled(setting) ? 'enabled' : 'disabled', appliedSuccessfully: true }
 }
 
@@ -46,7 +51,8 @@ export async function updateJitAccess(
   project: ProjectAccess,
   { state }: z.output<typeof UpdateJitAccess>,
 ): Promise<z.input<typeof JitAccess>> {
-  if (!isSupported(project)) return UNAVAILABLE
+  const unavailable = whyUnavailable(ctx, project)
+  if (unavailable) return unavailable
   const { ref, organizationId } = project
   const now = ctx.now()
   const ended = await mutate(ctx, async ({ tx, trace }) => {

@@ -83,7 +83,8 @@ export const databaseSettingsRoutes = [
   put('/v1/projects/{ref}/ssl-enforcement', {
     id: 'v1-update-ssl-enforcement-config', summary: "Let a project's database take encrypted connections alone, or all",
     description: 'Holds for connections that start from then on.',
-    scope: 'database:write', body: UpdateSslEnforcement, returns: SslEnforcement, errors: CLUSTER_ERRORS,
+    scope: 'database:write', body: UpdateSslEnforcement, returns: SslEnforcement,
+    errors: ['bad_request.driver', ...CLUSTER_ERRORS],
   }, ({ ctx, project, body }) => updateSslEnforcement(ctx, project, body.requestedConfig)),
 
   get('/v1/projects/{ref}/config/disk', {

@@ -1,6 +1,7 @@
 import type * as z from 'zod'
 import type { ProjectAccess } from '../../auth/access.ts'
 import type { Ctx } from '../../env.ts'
+import { ApiError } from '../../http/error.ts'
 import { requireActive } from '../database/service.ts'
 import { settingsFailure } from './postgres.ts'
 import { changeSettings, readSettings, type Settings } from './rows.ts'
@@ -12,11 +13,17 @@ const toSslEnforcement = (currentConfig: Settings<'ssl'>): z.input<typeof SslEnf
   appliedSuccessfully: true,
 })
 
-export const getSslEnforcement = async ({ db }: Ctx, { ref }: ProjectAccess) =>
-  toSslEnforcement((await readSettings(db, ref, 'ssl')).value)
+export async function getSslEnforcement({ db, engine }: Ctx, { ref }: ProjectAccess) {
+  if (!engine.capabilities.plainConnections) return toSslEnforcement({ database: true })
+  return toSslEnforcement((await readSettings(db, ref, 'ssl')).value)
+}
 
 export async function updateSslEnforcement(ctx: Ctx, project: ProjectAccess, requested: Settings<'ssl'>) {
   requireActive(project)
+  const { name, capabilities } = ctx.engine
+  if (!capabilities.plainConnections && !requested.database) {
+    throw new ApiError('bad_request.driver', { detail: `the driver ${name} takes encrypted connections alone` })
+  }
   const { ref } = project
   const work = async () => {
     await ctx.engine.settings.requireSsl(ref, requested.database).catch((error) => {

@@ -64,7 +64,15 @@ export function createNeonEngine(config: NeonEngineConfig): ProjectEngine {
 
   return {
     name: 'neon',
-    capabilities: { pause: true, resize: false, readReplicas: false, pointInTimeRecovery: false, backups: false },
+    capabilities: {
+      pause: true,
+      resize: false,
+      readReplicas: false,
+      pointInTimeRecovery: false,
+      backups: false,
+      temporaryLogins: false,
+      plainConnections: false,
+    },
     regions: new Set(Object.keys(NEON_REGIONS)),
     create: (spec, fence) => create(neon, spec, fence),
     copy: (request, fence) => copy(neon, request, fence),
