@@ -2,7 +2,7 @@ import { expect, vi } from 'vitest'
 import type { Caller, Reply } from './api.ts'
 import { runSql } from './projects.ts'
 
-const WAIT = { timeout: 40_000, interval: 250 }
+const WAIT = { timeout: 40_000, interval: 500 }
 
 export interface BranchReply {
   id: string

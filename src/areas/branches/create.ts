@@ -38,6 +38,14 @@ export async function createBranchV2(
 
 type NewBranch = z.output<typeof CreateBranch> & { diskGb?: number | undefined }
 
+/** Where the region is more than a word, a branch is where its parent is. */
+function requireRegion({ engine }: Ctx, parent: ProjectAccess, { region = parent.region }: NewBranch): void {
+  if (!engine.regions || region === parent.region) return
+  throw new ApiError('bad_request.driver', {
+    detail: `the driver ${engine.name} keeps branches in the region of their parent, ${parent.region}`,
+  })
+}
+
 async function create(ctx: Ctx, parent: ProjectAccess, input: NewBranch, urlField: string): Promise<BranchRow> {
   if (parent.parentRef !== null) {
     throw new ApiError('unprocessable.branch', { detail: 'a branch has no branches of its own: name its parent' })
@@ -45,6 +53,11 @@ async function create(ctx: Ctx, parent: ProjectAccess, input: NewBranch, urlFiel
   if (!ACTIVE.includes(parent.status)) {
     throw new ApiError('conflict.project_status', { detail: `its status is ${parent.status}, not ACTIVE_HEALTHY` })
   }
+  if (input.is_default && input.secrets) {
+    const detail = 'the default branch stands for the project itself, whose secrets it has'
+    throw new ApiError('unprocessable.branch', { detail })
+  }
+  requireRegion(ctx, parent, input)
   await requirePlan(ctx, parent)
   if (input.notify_url !== undefined) await requireNotifyUrl(ctx, input.notify_url, urlField)
   const ref = randomLetters()
@@ -142,7 +155,9 @@ async function insertDefault(
     persistent: true,
     withData: true,
     status: 'FUNCTIONS_DEPLOYED',
+    notifyUrl: input.notify_url ?? null,
   })
+  if (branch.notifyUrl) await setNotifyUrl(ctx, mutation, parent.organizationId, branch)
   await tell(mutation, parent, branch, 'v1.project.branch.created')
   await mutation.trace({ ...subject(parent), action: 'branch.create', detail: { branch: branch.id, ref: parent.ref } })
   return branch

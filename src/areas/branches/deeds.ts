@@ -1,5 +1,6 @@
-import { eq } from 'drizzle-orm'
+import { and, desc, eq, isNotNull, sql } from 'drizzle-orm'
 import { actionRuns, type MigrationRow, type RunKind, type RunStep } from '../../db/schema/index.ts'
+import { EngineUnavailable } from '../../engine/engine.ts'
 import type { SystemCtx } from '../../env.ts'
 import { passwordOf, runnerPasswordOf } from '../../secrets/project.ts'
 import { forgetBackups } from '../backups/sweep.ts'
@@ -42,15 +43,53 @@ async function cloneAgain(ctx: SystemCtx, site: Site): Promise<void> {
 }
 
 /** Before the database goes away, and once: a step that is done again finds it kept. */
-async function keepHistory(ctx: SystemCtx, { run, own, log }: Site): Promise<void> {
+async function keepHistory(ctx: SystemCtx, site: Site): Promise<void> {
+  const { run, log } = site
   if (run.kept) return
-  const kept: MigrationRow[] = []
-  for await (const migration of listMigrations(ctx, own)) kept.push(migration)
+  const found = new Map<string, MigrationRow>()
+  const earlier = await keptEarlier(ctx, site)
+  for (const migration of [...earlier, ...(await historyOf(ctx, site, earlier))])
+    found.set(migration.version, migration)
+  const kept = [...found.values()].sort((a, b) => (a.version < b.version ? -1 : 1))
   const { migrationVersion: version } = run
-  if (version !== null && !kept.some((migration) => migration.version === version))
-    throw new Hopeless(`the branch has no migration ${version}`)
+  if (version !== null && !found.has(version)) throw new Hopeless(`the branch has no migration ${version}`)
   await ctx.db.update(actionRuns).set({ kept }).where(eq(actionRuns.id, run.id))
   await log(`keeping ${kept.length} migrations of the branch`)
+}
+
+/** What the last reset had kept, if it failed: perhaps not all of it is in the database. */
+async function keptEarlier({ db }: SystemCtx, { branch }: Site): Promise<readonly MigrationRow[]> {
+  const [failed] = await db
+    .select({ kept: actionRuns.kept })
+    .from(actionRuns)
+    .where(and(eq(actionRuns.projectRef, branch.projectRef), isNotNull(actionRuns.kept)))
+    .orderBy(desc(actionRuns.createdAt))
+    .limit(1)
+  return failed?.kept ?? []
+}
+
+async function historyOf(ctx: SystemCtx, site: Site, earlier: readonly MigrationRow[]): Promise<MigrationRow[]> {
+  const { own, log } = site
+  const history: MigrationRow[] = []
+  try {
+    for await (const migration of listMigrations(ctx, own)) history.push(migration)
+    return history
+  } catch (error) {
+    if (!(error instanceof EngineUnavailable) || (earlier.length === 0 && (await wasEverThere(ctx, site)))) throw error
+    await log(`nothing can be read of the database of ${own.ref}: ${error.message}`)
+    return []
+  }
+}
+
+/** A database that no run has found healthy has nothing that is not its parent's. */
+async function wasEverThere({ db }: SystemCtx, { branch }: Site): Promise<boolean> {
+  const healthy = sql`${actionRuns.steps} @> '[{"name": "health", "status": "EXITED"}]'`
+  const runs = await db
+    .select({ id: actionRuns.id })
+    .from(actionRuns)
+    .where(and(eq(actionRuns.projectRef, branch.projectRef), healthy))
+    .limit(1)
+  return runs.length > 0
 }
 
 async function isBehindParent(ctx: SystemCtx, { run: { migrationVersion: version }, parent }: Site): Promise<boolean> {

@@ -12,11 +12,11 @@ import {
 } from '../../db/schema/index.ts'
 import { type Fence, SqlError, Superseded } from '../../engine/engine.ts'
 import type { SystemCtx } from '../../env.ts'
-import { Hopeless, type Job, type Jobs, type Step, type Task } from '../projects/tasks.ts'
+import { Hopeless, isFinal, type Job, type Jobs, type Step, type Task } from '../projects/tasks.ts'
 import type { BranchRow } from './convert.ts'
 import { DEEDS } from './deeds.ts'
 import { tell } from './events.ts'
-import { type Log, logOf, type Run, STEPS_OF, setStep } from './runs.ts'
+import { endSteps, type Log, logOf, type Run, STEPS_OF, setStep } from './runs.ts'
 
 type Project = typeof projects.$inferSelect & { organizationSlug: string }
 
@@ -47,9 +47,10 @@ const stepOf = (kind: RunKind, name: RunStep): Step => ({
     } catch (error) {
       if (error instanceof Superseded) throw error
       await log(`failed: ${error instanceof Error ? error.message : String(error)}`)
-      await ctx.db.execute(setStep(ctx, run.id, name, 'DEAD'))
       // Postgres has refused the statement and would do so again.
-      throw error instanceof SqlError ? new Hopeless(error.message, { cause: error }) : error
+      const reason = error instanceof SqlError ? new Hopeless(error.message, { cause: error }) : error
+      await ctx.db.execute(setStep(ctx, run.id, name, isFinal(task, reason) ? 'DEAD' : 'RESTARTING'))
+      throw reason
     }
     await ctx.db.execute(setStep(ctx, run.id, name, 'EXITED'))
     const status = STATUS_AFTER[name]
@@ -108,10 +109,16 @@ const jobOf = (kind: RunKind, { done, failed }: Pick<Job, 'done' | 'failed'>): J
   async ended(mutation, { task, state, at, organization }) {
     const { tx } = mutation
     const runId = task.input.runId ?? ''
-    const [run] = await tx.update(actionRuns).set({ kept: null }).where(eq(actionRuns.id, runId)).returning()
+    const [run] = await tx.select().from(actionRuns).where(eq(actionRuns.id, runId))
     const status = state === 'done' ? 'FUNCTIONS_DEPLOYED' : 'MIGRATIONS_FAILED'
     const branch = run && (await updateStatus(mutation, run.branchId, status, at))
     if (!branch) return
+    if (state === 'failed') {
+      await tx.execute(endSteps({ now: () => at }, eq(actionRuns.id, runId), ['EXITED', 'DEAD', 'CREATED']))
+    } else if (run.kind === 'reset') {
+      // The database has them now. What a reset that failed had kept stays until then.
+      await tx.update(actionRuns).set({ kept: null }).where(eq(actionRuns.projectRef, branch.projectRef))
+    }
     const actor = { userId: task.actorUserId ?? undefined }
     const place = { organizationId: organization.id, organizationSlug: organization.slug }
     const idempotencyKey = `run/${runId}/${status}`

@@ -1,16 +1,24 @@
-import { and, eq, isNull, lte, ne, sql } from 'drizzle-orm'
+import { and, eq, inArray, isNull, lte, ne, sql } from 'drizzle-orm'
 import type { BranchAccess, ProjectAccess } from '../../auth/access.ts'
 import { type Mutation, mutate } from '../../db/mutate.ts'
-import { branches, organizations, projectSettings, projects, type TaskKind } from '../../db/schema/index.ts'
+import {
+  actionRuns,
+  branches,
+  organizations,
+  projectSettings,
+  projects,
+  projectTasks,
+  type TaskKind,
+} from '../../db/schema/index.ts'
 import type { Ctx, SystemCtx } from '../../env.ts'
 import { ApiError } from '../../http/error.ts'
-import { cancelTasks, startTask } from '../projects/tasks.ts'
+import { cancelTasks, ofProject, startTask } from '../projects/tasks.ts'
 import type { BranchRow } from './convert.ts'
 import { subject, tell } from './events.ts'
+import { endSteps, HAS_OPEN_STEPS } from './runs.ts'
 
 const GRACE_MS = 60 * 60 * 1000
-/** Work on a branch that gives way when the branch is deleted. */
-const OWN_WORK: readonly TaskKind[] = ['branch_create', 'branch_push', 'branch_reset']
+/** Work on a branch's project that gives way when the branch is deleted, beside its runs. */
 const PROJECT_WORK: readonly TaskKind[] = ['create', 'pause', 'restore', 'restart', 'backup', 'restore_backup']
 
 export async function removeBranch(ctx: Ctx, access: BranchAccess, force: boolean) {
@@ -51,11 +59,20 @@ async function remove(ctx: Ctx | SystemCtx, mutation: Mutation, { id, project }:
     .where(and(eq(branches.id, id), isNull(branches.removedAt)))
     .returning()
   if (!branch) throw new ApiError('not_found.branch')
-  await cancelTasks(ctx, mutation, { ref, kinds: [...OWN_WORK, ...PROJECT_WORK] })
+  await cancelRuns(ctx, mutation, branch)
+  await cancelTasks(ctx, mutation, ofProject(ref, PROJECT_WORK))
   await tx.update(projects).set({ status: 'GOING_DOWN', statusReason: null }).where(eq(projects.ref, ref))
   await startTask(ctx, mutation, { ref, kind: 'delete' })
   await tell(mutation, project, branch, 'v1.project.branch.removed')
   await mutation.trace({ organizationId, projectRef: ref, action: 'branch.delete', detail: { branch: id } })
+}
+
+/** A merge is work on the parent, which must not wait for it. */
+async function cancelRuns(ctx: Ctx | SystemCtx, mutation: Mutation, { projectRef }: BranchRow): Promise<void> {
+  const ofBranch = eq(actionRuns.projectRef, projectRef)
+  const tasks = mutation.tx.select({ id: actionRuns.taskId }).from(actionRuns).where(ofBranch)
+  await cancelTasks(ctx, mutation, inArray(projectTasks.id, tasks))
+  await mutation.tx.execute(endSteps(ctx, and(ofBranch, HAS_OPEN_STEPS), ['EXITED', 'DEAD']))
 }
 
 export async function restoreBranch(ctx: Ctx, { id, project }: BranchAccess) {

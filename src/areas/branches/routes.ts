@@ -10,7 +10,7 @@ import {
 import { getBranch, getBranchConfig, listBranches, startAction, updateBranch } from './service.ts'
 
 const CREATE_ERRORS = [
-  'bad_request.validation_failed', 'payment_required.branching', 'conflict.branch_name', 'conflict.project_status',
+  'bad_request.validation_failed', 'bad_request.driver', 'payment_required.branching', 'conflict.branch_name', 'conflict.project_status',
   'unprocessable.branch', 'service_unavailable.name_resolution',
 ] as const
 const ACTION_ERRORS = ['conflict.project_status', 'unprocessable.branch'] as const

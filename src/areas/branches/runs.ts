@@ -1,4 +1,4 @@
-import { eq, sql } from 'drizzle-orm'
+import { eq, type SQL, sql } from 'drizzle-orm'
 import type { Mutation } from '../../db/mutate.ts'
 import {
   actionRunLogs,
@@ -73,6 +73,19 @@ export const setStep = ({ now }: SystemCtx, runId: string, name: RunStep, status
     select jsonb_agg(case when step->>'name' = ${name}::text
       then step || jsonb_build_object('status', ${status}::text, 'updated_at', ${at}::text) else step end order by place)
     from jsonb_array_elements(steps) with ordinality as s(step, place)) where ${eq(actionRuns.id, runId)}`
+}
+
+/** A run that failed has steps that were never begun, which stay as they are. */
+export const HAS_OPEN_STEPS = sql`not ${actionRuns.steps} @> '[{"status": "DEAD"}]' and exists (
+  select from jsonb_array_elements(${actionRuns.steps}) as step where step->>'status' <> 'EXITED')`
+
+/** Nobody is at these runs any more: their steps are dead that are in none of the statuses `kept`. */
+export const endSteps = ({ now }: Pick<SystemCtx, 'now'>, which: SQL | undefined, kept: readonly StepStatus[]) => {
+  const at = now().toISOString()
+  return sql`update ${actionRuns} set updated_at = ${at}, steps = (
+    select jsonb_agg(case when ${JSON.stringify(kept)}::jsonb ? (step->>'status') then step
+      else step || jsonb_build_object('status', 'DEAD', 'updated_at', ${at}::text) end order by place)
+    from jsonb_array_elements(steps) with ordinality as s(step, place)) where ${which}`
 }
 
 export type Log = (line: string) => Promise<void>

@@ -3,7 +3,7 @@ import type * as z from 'zod'
 import { type BranchAccess, findProject, type ProjectAccess, requirePermission } from '../../auth/access.ts'
 import { roleAllows } from '../../auth/roles.ts'
 import { mutate } from '../../db/mutate.ts'
-import { branches, projectSettings, projects, type RunKind } from '../../db/schema/index.ts'
+import { branches, type ProjectStatus, projectSettings, projects, type RunKind } from '../../db/schema/index.ts'
 import type { Ctx } from '../../env.ts'
 import { ApiError } from '../../http/error.ts'
 import { jwtSecretOf, passwordOf } from '../../secrets/project.ts'
@@ -72,6 +72,8 @@ export async function updateBranch(ctx: Ctx, access: BranchAccess, input: z.outp
         ...(input.branch_name !== undefined && { name: input.branch_name }),
         ...(input.git_branch !== undefined && { gitBranch: input.git_branch }),
         ...(input.persistent !== undefined && { persistent: input.persistent }),
+        // What is to stay is not deleted in an hour.
+        ...(input.persistent && { deletionScheduledAt: null }),
         ...(input.status !== undefined && { status: input.status }),
         ...(input.request_review !== undefined && { reviewRequestedAt: input.request_review ? ctx.now() : null }),
         ...(input.notify_url !== undefined && { notifyUrl: input.notify_url }),
@@ -90,10 +92,14 @@ export async function updateBranch(ctx: Ctx, access: BranchAccess, input: z.outp
   return toBranch(row, project.status)
 }
 
+/** A run failed before there was a database: a reset makes it. */
+const WITHOUT_DATABASE: readonly ProjectStatus[] = ['INIT_FAILED', 'RESTORE_FAILED']
+
 export async function startAction(ctx: Ctx, access: BranchAccess, kind: Exclude<RunKind, 'create'>, version?: string) {
   const { project } = access
   if (access.isDefault) throw new ApiError('unprocessable.branch', { detail: 'it is the default branch' })
-  if (!ACTIVE.includes(project.status)) {
+  const startsFrom = kind === 'reset' ? [...ACTIVE, ...WITHOUT_DATABASE] : ACTIVE
+  if (!startsFrom.includes(project.status)) {
     throw new ApiError('conflict.project_status', { detail: `its status is ${project.status}, not ACTIVE_HEALTHY` })
   }
   if (kind === 'merge') await requireParent(ctx, access)

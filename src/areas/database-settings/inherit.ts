@@ -10,12 +10,13 @@ const INHERITED: Area[] = ['postgres', 'pooler', 'ssl', 'disk']
 
 const inheritedOf = (ref: string) => and(eq(projectSettings.projectRef, ref), inArray(projectSettings.area, INHERITED))
 
-/** What the parent is set to becomes what its branch is set to; `applySettings` tells the branch's database. */
+/** What the parent is set to becomes what its branch is set to, unless that has its own; `applySettings` tells its database. */
 export async function inheritSettings(ctx: SystemCtx, fromRef: string, toRef: string): Promise<void> {
   await mutate(ctx, async ({ tx }) => {
     const rows = await tx.select().from(projectSettings).where(inheritedOf(fromRef))
-    await tx.delete(projectSettings).where(inheritedOf(toRef))
-    if (rows.length > 0) await tx.insert(projectSettings).values(rows.map((row) => ({ ...row, projectRef: toRef })))
+    if (rows.length === 0) return
+    const own = rows.map((row) => ({ ...row, projectRef: toRef }))
+    await tx.insert(projectSettings).values(own).onConflictDoNothing()
   })
 }
 

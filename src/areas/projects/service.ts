@@ -11,7 +11,7 @@ import { removeWith } from '../branches/removal.ts'
 import { toCreatedProject, toProject, toProjectHandle } from './convert.ts'
 import type { CreateProject, UpdateProject } from './schema.ts'
 import { sealSecrets } from './secrets.ts'
-import { cancelTasks, startTask } from './tasks.ts'
+import { cancelTasks, ofProject, startTask } from './tasks.ts'
 import { DEFAULT_REGION, GROUP_REGION, TRANSITIONS, type Transition, type TransitionKind } from './values.ts'
 
 const NAME_TAKEN = 'projects_name_once'
@@ -93,7 +93,7 @@ export async function startTransition(ctx: Ctx, project: ProjectAccess, kind: Tr
     if (!before || !from.includes(before)) throw refuseTransition(project, kind)
     await mutation.tx.update(projects).set({ status: during, statusReason: null }).where(eq(projects.ref, project.ref))
     if (kind === 'delete') {
-      await cancelTasks(ctx, mutation, { ref: project.ref, kinds: ['backup'] })
+      await cancelTasks(ctx, mutation, ofProject(project.ref, ['backup']))
       await removeWith(ctx, mutation, project)
     }
     await startTask(ctx, mutation, { ref: project.ref, kind })
@@ -117,7 +117,7 @@ export async function removeProject(ctx: Ctx, project: ProjectAccess) {
 export async function cancelRestore(ctx: Ctx, project: ProjectAccess): Promise<void> {
   await mutate(ctx, async (mutation) => {
     const { tx } = mutation
-    if ((await cancelTasks(ctx, mutation, { ref: project.ref, kinds: ['restore'] })) === 0) {
+    if ((await cancelTasks(ctx, mutation, ofProject(project.ref, ['restore']))) === 0) {
       throw new ApiError('conflict.project_status', {
         detail: `its status is ${project.status}, and it is not coming back from a pause`,
       })

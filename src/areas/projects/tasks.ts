@@ -1,4 +1,4 @@
-import { and, eq, inArray, lte, or, sql } from 'drizzle-orm'
+import { and, eq, inArray, lte, or, type SQL, sql } from 'drizzle-orm'
 import { uniqueViolation } from '../../db/failure.ts'
 import { type Mutation, mutate } from '../../db/mutate.ts'
 import {
@@ -79,22 +79,15 @@ export async function startTask(
   return task.id
 }
 
-/** Ends open work of these kinds: who is at it can no longer record anything. Returns how many tasks there were. */
-export async function cancelTasks(
-  { now }: SystemCtx,
-  { tx }: Mutation,
-  { ref, kinds }: { ref: string; kinds: readonly TaskKind[] },
-): Promise<number> {
+export const ofProject = (ref: string, kinds: readonly TaskKind[]) =>
+  and(eq(projectTasks.projectRef, ref), inArray(projectTasks.kind, kinds))
+
+/** Ends work that is open: who is at it can no longer record anything. Returns how many tasks there were. */
+export async function cancelTasks({ now }: SystemCtx, { tx }: Mutation, which: SQL | undefined): Promise<number> {
   const canceled = await tx
     .update(projectTasks)
     .set({ state: 'canceled', finishedAt: now(), leaseUntil: null, claim: null })
-    .where(
-      and(
-        eq(projectTasks.projectRef, ref),
-        inArray(projectTasks.kind, kinds),
-        inArray(projectTasks.state, ['pending', 'running']),
-      ),
-    )
+    .where(and(which, inArray(projectTasks.state, ['pending', 'running'])))
     .returning({ id: projectTasks.id })
   return canceled.length
 }
@@ -120,6 +113,8 @@ export async function runProjectTask(ctx: SystemCtx, jobs: Jobs, id: string): Pr
     for (const { name, run } of job.steps.filter(({ name }) => !task.stepsDone.includes(name))) {
       const changes = await run(ctx, { project, task }, fence)
       if (!(await recordStep(ctx, task, name, changes))) return
+      // What the work comes to, should a later step fail, goes by what has been done.
+      task.stepsDone.push(name)
     }
   } catch (error) {
     if (error instanceof Superseded) return
@@ -186,6 +181,10 @@ async function recordStep({ db, now }: SystemCtx, task: Task, name: string, chan
   return recorded.length > 0
 }
 
+/** Whether a task with an end is not tried again after this. */
+export const isFinal = ({ attempts }: Task, error: unknown): boolean =>
+  attempts >= ATTEMPTS_MAX || error instanceof Hopeless
+
 async function fail(ctx: SystemCtx, job: Job, work: Work, error: unknown): Promise<void> {
   const { task } = work
   const text = error instanceof Error ? error.message : String(error)
@@ -197,7 +196,7 @@ async function fail(ctx: SystemCtx, job: Job, work: Work, error: unknown): Promi
     error: describeError(error),
   })
   const statusReason = `${task.kind}: ${text}`
-  if (job.failed && (task.attempts >= ATTEMPTS_MAX || error instanceof Hopeless)) {
+  if (job.failed && isFinal(task, error)) {
     const changes = job.failed(task)
     return finish(ctx, job, work, {
       state: 'failed',
