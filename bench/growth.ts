@@ -1,0 +1,134 @@
+import { sql } from 'drizzle-orm'
+import pg from 'pg'
+import type { ControlDb } from '../dev/seed.ts'
+import { bearer, get, type Reply } from './client.ts'
+import type { Environment } from './environment.ts'
+import { type Figures, measure } from './measure.ts'
+import { createProject, PASSWORD } from './project.ts'
+import type { Report } from './report.ts'
+import { inTurn, seedOrganization, seedOwners, seedTokens, settleTables } from './seed.ts'
+
+const RATIO_MAX = 1.5
+const SIZES = [10, 1_000, 100_000] as const
+/** Of the 120 a minute that a caller has for a project, fewer than this are used in the whole run. */
+const REQUESTS_PER_CALLER = 100
+const PAGES = { concurrency: 1, rounds: 6, requestsPerBlock: 60 }
+const WHOLE = { concurrency: 1, rounds: 2, requestsPerBlock: 3 }
+
+interface Sized {
+  size: (typeof SIZES)[number]
+  ref: string
+}
+
+interface Question {
+  name: string
+  path(sized: Sized): string
+  /** Absent where the reply grows with the rows. */
+  bound?: number
+}
+
+const project = (path: (sized: Sized) => string) => (sized: Sized) => `/v1/projects/${sized.ref}/${path(sized)}`
+const middle = ({ size }: Sized) => size / 2
+
+const QUESTIONS: readonly Question[] = [
+  { name: 'a branch by name', path: project((of) => `branches/branch-${middle(of)}`), bound: RATIO_MAX },
+  { name: 'runs, the first 10', path: project(() => 'actions?limit=10'), bound: RATIO_MAX },
+  {
+    name: 'a migration by version',
+    path: project((of) => `database/migrations/${versionOf(middle(of))}`),
+    bound: RATIO_MAX,
+  },
+  { name: 'runs, 10 in the middle', path: project((of) => `actions?limit=10&offset=${middle(of) - 5}`) },
+]
+/** The specification gives these no pages. */
+const LISTS: readonly Question[] = [
+  { name: 'all branches', path: project(() => 'branches') },
+  { name: 'all migrations', path: project(() => 'database/migrations') },
+]
+
+const requestsOf = (questions: number, { rounds, requestsPerBlock }: typeof PAGES) =>
+  questions * (rounds + 1) * requestsPerBlock
+
+/** Whether questions about branches, runs and migrations cost the same where there are ten of them and a hundred thousand. */
+export async function growth(environment: Environment, report: Report): Promise<void> {
+  const { port, control, adminUrl } = environment
+  const organization = await seedOrganization(control, 'growth', 0)
+  const requests = requestsOf(QUESTIONS.length, PAGES) + requestsOf(LISTS.length, WHOLE)
+  const userIds = await seedOwners(control, [organization], Math.ceil(requests / REQUESTS_PER_CALLER) + SIZES.length)
+  const tokens = await seedTokens(control, userIds, userIds.length)
+  const places: Sized[] = []
+  for (const [n, size] of SIZES.entries()) {
+    const fields = { name: `growth-${size}`, organization_slug: organization.slug, db_pass: PASSWORD }
+    const ref = await createProject(port, tokens[n] ?? '', fields)
+    await seedBranches(control, ref, size)
+    await seedMigrations(adminUrl, ref, size)
+    places.push({ size, ref })
+  }
+  await settleTables(control)
+  await control.execute(sql`vacuum analyze branches, action_runs`)
+  const nextToken = inTurn(tokens)
+
+  const sides = ({ path }: Question) =>
+    places.map((place) => ({
+      name: place.size.toLocaleString('en'),
+      next: () => get(path(place), bearer(nextToken())),
+      accepts: ({ status }: Reply) => status === 200,
+    }))
+  for (const [questions, plan] of [
+    [QUESTIONS, PAGES],
+    [LISTS, WHOLE],
+  ] as const) {
+    for (const question of questions) {
+      const figures = await measure({ port, ...plan }, sides(question))
+      report.title(`${question.name}, of so many rows`)
+      report.table(figures)
+      compare(report, figures, question.bound)
+    }
+  }
+}
+
+function compare(report: Report, figures: Record<string, Figures>, bound: number | undefined): void {
+  const [smallest, ...larger] = Object.entries(figures)
+  for (const [name, of] of larger) {
+    if (smallest) report.ratio({ name: `${name} / ${smallest[0]}`, of, to: smallest[1], bound })
+  }
+}
+
+/** Rows alone, with a run each: no question looks at their databases. */
+async function seedBranches(control: ControlDb, parent: string, count: number): Promise<void> {
+  await control.execute(sql`
+    with made as (
+      insert into projects (ref, parent_ref, organization_id, name, region, instance_size, status, postgres_version,
+        sealed_password, sealed_runner_password)
+      select translate(substr(md5(${parent} || n), 1, 14) || lpad(n::text, 6, '0'), '0123456789', 'ghijklmnop'), ref,
+        organization_id, 'branch-' || n, region, instance_size, 'ACTIVE_HEALTHY', postgres_version, repeat('x', 88), repeat('x', 120)
+      from projects, generate_series(1, ${count}::int) n where ref = ${parent}
+      returning ref, name
+    ), branched as (
+      insert into branches (project_ref, parent_ref, name, is_default, persistent, with_data, status)
+      select ref, ${parent}, name, false, false, false, 'FUNCTIONS_DEPLOYED' from made
+      returning id, project_ref
+    )
+    insert into action_runs (branch_id, project_ref, parent_ref, kind, steps, created_at)
+    select id, project_ref, ${parent}, 'create', '[{"name": "clone", "status": "EXITED", "created_at": "2026-01-01T00:00:00Z",
+      "updated_at": "2026-01-01T00:00:00Z"}]', timestamptz '2026-01-01' + row_number() over () * interval '1 minute'
+    from branched`)
+}
+
+const versionOf = (n: number) => String(20_200_000_000_000 + n)
+
+async function seedMigrations(adminUrl: string, ref: string, count: number): Promise<void> {
+  const url = Object.assign(new URL(adminUrl), { username: `p_${ref}`, password: PASSWORD, pathname: `/p_${ref}` })
+  const client = new pg.Client({ connectionString: url.href })
+  await client.connect()
+  try {
+    await client.query(
+      `insert into supabase_migrations.schema_migrations (version, name, statements)
+         select (20200000000000 + n)::text, 'migration ' || n, array['select ' || n] from generate_series(1, $1::int) n`,
+      [count],
+    )
+    await client.query('vacuum analyze supabase_migrations.schema_migrations')
+  } finally {
+    await client.end()
+  }
+}
