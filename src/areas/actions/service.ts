@@ -33,7 +33,7 @@ export async function listActionRuns(
     .select()
     .from(actionRuns)
     .where(ofProject(project))
-    .orderBy(desc(actionRuns.createdAt), asc(actionRuns.id))
+    .orderBy(desc(actionRuns.createdAt), desc(actionRuns.id))
     .limit(limit)
     .offset(offset)
   return rows.map(toActionRun)

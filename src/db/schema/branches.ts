@@ -103,8 +103,8 @@ export const actionRuns = pgTable(
     updatedAt: instant('updated_at').notNull().defaultNow(),
   },
   (t) => [
-    index('action_runs_of_branch').on(t.projectRef, t.createdAt.desc(), t.id),
-    index('action_runs_of_parent').on(t.parentRef, t.createdAt.desc(), t.id),
+    index('action_runs_of_branch').on(t.projectRef, t.createdAt, t.id),
+    index('action_runs_of_parent').on(t.parentRef, t.createdAt, t.id),
     index('action_runs_task').on(t.taskId),
   ],
 )
