@@ -207,6 +207,10 @@ describe('a branch that cannot be', () => {
     expect(await owner.post(`/v1/projects/${ref}/branches`, { branch_name: 'once' })).toMatchObject({ status: 409 })
     const ofBranch = await owner.post(`/v1/projects/${branch.project_ref}/branches`, { branch_name: 'x' })
     expect(ofBranch).toMatchObject({ status: 422 })
+    const ofBranchV2 = await owner.post(`/v2/projects/${branch.project_ref}/branches`, {
+      data: { type: 'branch', attributes: { name: 'x' } },
+    })
+    expect(ofBranchV2).toMatchObject({ status: 400, body: { error: { code: 'bad_request.branch' } } })
     const second = await owner.post(`/v1/projects/${ref}/branches`, { branch_name: 'x', is_default: true })
     expect(second).toMatchObject({ status: 409 })
     await untilBranch(owner, branch, 'FUNCTIONS_DEPLOYED')

@@ -124,6 +124,10 @@ test('what the driver cannot do is refused with its name', { timeout: 60_000 }, 
   expect((await owner.get(ssl)).body.currentConfig).toEqual({ database: true })
   const plain = await owner.put(ssl, { requestedConfig: { database: false } })
   const elsewhere = await owner.post(`/v1/projects/${ref}/branches`, { branch_name: 'far', region: 'eu-west-2' })
+  const fromV2 = await owner.post(`/v2/projects/${ref}/branches`, {
+    data: { type: 'branch', attributes: { name: 'far', region: 'eu-west-2' } },
+  })
+  expect(fromV2).toMatchObject({ status: 400, body: { error: { code: 'bad_request.driver' } } })
   for (const reply of [plain, elsewhere])
     expect(reply).toMatchObject({ status: 400, body: { message: expect.stringContaining('driver neon') } })
   const weak = await owner.patch(`/v1/projects/${ref}/database/password`, { password: 'aaaaaaaa' })

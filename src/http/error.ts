@@ -26,6 +26,7 @@ export const ERRORS = {
     message: 'Failed to roll back: a migration has no rollback',
   },
   'bad_request.driver': { status: 400, message: 'The database driver cannot do this' },
+  'bad_request.branch': { status: 400, message: 'Invalid branch configuration' },
   'bad_request.pitr': { status: 400, message: 'PITR is not enabled for this project.' },
   'bad_request.project.not_ready_for_deletion': { status: 400, message: 'Project not ready for deletion.' },
   'bad_request.endpoint.test.disabled': {

@@ -31,9 +31,12 @@ export async function createBranchV2(
   { data: { attributes } }: z.output<typeof CreateBranchV2>,
 ) {
   const { name, desired_disk_size_gb: diskGb, ...rest } = attributes
-  return toBranchV2(
-    await create(ctx, parent, { ...rest, branch_name: name, diskGb }, 'body.data.attributes.notify_url'),
-  )
+  const input = { ...rest, branch_name: name, diskGb }
+  const row = await create(ctx, parent, input, 'body.data.attributes.notify_url').catch((error) => {
+    if (!(error instanceof ApiError) || error.code !== 'unprocessable.branch') throw error
+    throw new ApiError('bad_request.branch', { detail: error.detail, cause: error })
+  })
+  return toBranchV2(row)
 }
 
 type NewBranch = z.output<typeof CreateBranch> & { diskGb?: number | undefined }

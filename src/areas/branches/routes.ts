@@ -11,7 +11,7 @@ import { getBranch, getBranchConfig, listBranches, startAction, updateBranch } f
 
 const CREATE_ERRORS = [
   'bad_request.validation_failed', 'bad_request.driver', 'payment_required.branching', 'conflict.branch_name', 'conflict.project_status',
-  'unprocessable.branch', 'service_unavailable.name_resolution',
+  'service_unavailable.name_resolution',
 ] as const
 const ACTION_ERRORS = ['conflict.project_status', 'unprocessable.branch'] as const
 
@@ -68,7 +68,8 @@ export const branchRoutes = [
   post('/v1/projects/{ref}/branches', {
     id: 'v1-create-a-branch', summary: 'Create a branch: a project of its own, copied from this one',
     description: 'Answers at once with CREATING_PROJECT; the branch is ready when its status is FUNCTIONS_DEPLOYED.',
-    scope: 'environment:write', body: CreateBranch, returns: Branch, status: 201, errors: CREATE_ERRORS,
+    scope: 'environment:write', body: CreateBranch, returns: Branch, status: 201,
+    errors: ['unprocessable.branch', ...CREATE_ERRORS],
   }, ({ ctx, project, body }) => createBranch(ctx, project, body)),
 
   del('/v1/projects/{ref}/branches', {
@@ -83,6 +84,6 @@ export const branchRoutes = [
 
   post('/v2/projects/{ref}/branches', {
     id: 'v2-create-a-branch', summary: 'Create a branch, with its instance and disk size',
-    scope: 'environment:write', body: CreateBranchV2, returns: BranchV2, status: 201, errors: CREATE_ERRORS,
+    scope: 'environment:write', body: CreateBranchV2, returns: BranchV2, status: 201, errors: ['bad_request.branch', ...CREATE_ERRORS],
   }, ({ ctx, project, body }) => createBranchV2(ctx, project, body)),
 ]
