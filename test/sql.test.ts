@@ -421,10 +421,12 @@ describe('the wall around a project', () => {
   })
 })
 
+/** At Postgres itself: what stands in front of it leads elsewhere. */
 async function login(project: string, database: string): Promise<pg.Client> {
+  const { hostname: host, port } = new URL(inject('adminUrl'))
   const client = new pg.Client({
-    host: inject('databaseHost'),
-    port: inject('databasePort'),
+    host,
+    port: Number(port),
     user: `p_${project}`,
     password: PASSWORD,
     database,
