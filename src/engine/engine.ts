@@ -45,7 +45,8 @@ export interface ProjectEngine {
 
 /**
  * Asked once nobody else can work on the project any more, before anything is done: whether the one who asked for the
- * operation still may. A refusal ends the operation with `Superseded`.
+ * operation still may. A driver that cannot keep others away asks before each thing that it does. A refusal ends the
+ * operation with `Superseded`.
  */
 export type Fence = () => Promise<boolean>
 
@@ -154,7 +155,7 @@ export class NotByDriver extends Error {
   override name = 'NotByDriver'
 }
 
-/** The operation was given up before it did anything, as its fence refused. */
+/** The operation was given up before it did anything, or anything more, as its fence refused. */
 export class Superseded extends Error {
   override name = 'Superseded'
 }

@@ -1,5 +1,5 @@
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest'
-import { EngineUnavailable } from '../../src/engine/engine.ts'
+import { EngineUnavailable, type Fence, Superseded } from '../../src/engine/engine.ts'
 import { SCRAM_ITERATIONS } from '../neon-server/compute.ts'
 import { newRef, RUNNER_PASSWORD, specOf, withClient } from './copy-projects.ts'
 import { type NeonUnderTest, startNeonEngine } from './neon-engine.ts'
@@ -18,8 +18,8 @@ afterAll(() => neon.stop())
 const engine = () => neon.engine
 const query = (ref: string, text: string) =>
   engine().runSql({ ref, runnerPassword: RUNNER_PASSWORD, query: text, readOnly: false })
-const copyTo = (ref: string, data = true) =>
-  engine().copy({ from: parent, fromRunnerPassword: RUNNER_PASSWORD, to: specOf(ref), data })
+const copyTo = (ref: string, data = true, fence?: Fence) =>
+  engine().copy({ from: parent, fromRunnerPassword: RUNNER_PASSWORD, to: specOf(ref), data }, fence)
 const namesOf = (ref: string) => {
   const { projects, branches } = neon.server
   const names = [
@@ -34,6 +34,11 @@ const computeOf = async (ref: string) => {
   if (!found) throw new Error(`${ref} has no branch`)
   return found.compute
 }
+
+const rolesLike = async (ref: string) =>
+  (await (await computeOf(ref)).rows<{ rolname: string }>(`select rolname from pg_roles where rolname ~ '${ref}'`)).map(
+    ({ rolname }) => rolname,
+  )
 
 async function project(sql: string): Promise<string> {
   const ref = newRef()
@@ -131,6 +136,65 @@ describe('where Neon is busy', () => {
     neon.server.fault({ operation: 'getProjectEndpoint', status: 503, times: 2 })
     expect(await engine().health(parent, 200)).toEqual({ healthy: false, error: 'no answer in 200 ms' })
     await expect.poll(() => engine().health(parent, 5_000)).toEqual({ healthy: true })
+  })
+})
+
+describe('who is overtaken', () => {
+  test.each(['pause', 'resume', 'restart'] as const)('while Neon is busy does not repeat its %s', async (work) => {
+    const ref = await project('select 1')
+    if (work === 'resume') await engine().pause(ref)
+    const before = await engine().health(ref, 5_000)
+    const operation = work === 'restart' ? 'restartProjectEndpoint' : 'updateProjectEndpoint'
+    const busy = neon.server.fault({ operation, status: 423 })
+    const calls = await callsOf(() =>
+      expect(engine()[work](ref, async () => busy.times > 0)).rejects.toThrow(Superseded),
+    )
+    expect(calls).toEqual([operation])
+    expect(await engine().health(ref, 5_000)).toEqual(before)
+  })
+
+  test('while a project is made or removed does nothing more', async () => {
+    const ref = newRef()
+    const isNoted = async () => !neon.states.has(ref)
+    await expect(engine().create(specOf(ref), isNoted)).rejects.toThrow(Superseded)
+    expect(await rolesLike(ref)).toEqual([])
+    const busy = neon.server.fault({ operation: 'deleteProject', status: 423 })
+    await expect(engine().remove(ref, async () => busy.times > 0)).rejects.toThrow(Superseded)
+    expect(namesOf(ref)).toHaveLength(1)
+    await engine().create(specOf(ref))
+    await query(ref, 'select 1')
+  })
+
+  test.each([true, false])('while a copy is made does nothing more (with data: %s)', async (data) => {
+    const ref = newRef()
+    const noteOf = () => JSON.stringify(neon.states.get(ref))
+    const attempt = async (questionsMax: number): Promise<boolean> => {
+      let [questions, note] = [0, '']
+      const { calls } = neon.server
+      const fence = async () => {
+        questions += 1
+        ;[calls.length, note] = [0, noteOf()]
+        return questions <= questionsMax
+      }
+      const outcome = await copyTo(ref, data, fence).catch((error) => error)
+      if (outcome === undefined) return true
+      expect(outcome).toBeInstanceOf(Superseded)
+      expect({ calls: [...calls], note: noteOf() }).toEqual({ calls: [], note })
+      return false
+    }
+    let attempts = 0
+    while (!(await attempt(attempts))) attempts += 1
+    expect(attempts).toBeGreaterThanOrEqual(5)
+    expect(namesOf(ref)).toEqual([`pilothouse-${ref}`])
+    await query(ref, 'select n from people')
+  })
+
+  test('takes away nothing that Neon could not make', async () => {
+    const ref = newRef()
+    neon.server.behaviour.failing.push('create_branch')
+    await expect(copyTo(ref, true, async () => !neon.states.get(ref)?.site)).rejects.toThrow(Superseded)
+    expect(namesOf(ref)).toHaveLength(1)
+    await engine().remove(ref)
   })
 })
 

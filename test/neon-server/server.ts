@@ -89,7 +89,11 @@ export async function startNeonServer() {
     projects: state.projects,
     createProject: (name: string) =>
       state.createProject({ name, role: 'pilothouse', database: 'pilothouse' }).operations,
-    fault: (fault: Partial<Fault> & Pick<Fault, 'operation' | 'status'>) => faults.push({ times: 1, ...fault }),
+    fault(given: Partial<Fault> & Pick<Fault, 'operation' | 'status'>): Fault {
+      const fault = { times: 1, ...given }
+      faults.push(fault)
+      return fault
+    },
     vanish: state.deleteProject,
     /** Where a client reaches the compute of a host. */
     port: async (host: string) => (await route(state, host)).port,

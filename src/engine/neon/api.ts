@@ -66,10 +66,14 @@ interface Ask {
 
 export type NeonApi = ReturnType<typeof neonApi>
 
-/** What the driver asks of Neon, each with the types that Neon publishes. */
-export function neonApi(account: NeonAccount) {
+/**
+ * What the driver asks of Neon, each with the types that Neon publishes. `mayGoOn` throws where the caller has been overtaken:
+ * it is asked before each sending of a request that changes something, as a repetition may be a minute late, and once
+ * operations have been waited for.
+ */
+export function neonApi(account: NeonAccount, mayGoOn: () => Promise<void> = async () => {}) {
   const organization = account.organizationId === undefined ? {} : { org_id: account.organizationId }
-  const ask = <Reply>(request: Ask) => answered<Reply>(account, request)
+  const ask = <Reply>(request: Ask) => answered<Reply>(account, request, mayGoOn)
   const branchesOf = (projectId: string) => `/projects/${projectId}/branches`
   const endpointsOf = (projectId: string) => `/projects/${projectId}/endpoints`
   return {
@@ -138,6 +142,7 @@ export function neonApi(account: NeonAccount) {
           await delay(waitMs)
         }
       }
+      await mayGoOn()
     },
   }
 }
@@ -152,9 +157,10 @@ function hasSucceeded({ action, status, error }: Operation): boolean {
   return ['finished', 'skipped'].includes(status)
 }
 
-async function answered<Reply>(account: NeonAccount, request: Ask): Promise<Reply> {
+async function answered<Reply>(account: NeonAccount, request: Ask, mayGoOn: () => Promise<void>): Promise<Reply> {
   const until = Date.now() + PATIENCE_MS
   for (let waitMs = WAIT_MS_MIN; ; waitMs = Math.min(waitMs * 2, WAIT_MS_MAX)) {
+    if (request.method !== 'GET') await mayGoOn()
     const outcome = await sent<Reply>(account, request)
     if ('reply' in outcome) return outcome.reply
     const pauseMs = Math.max(waitMs, outcome.waitMs) * (0.75 + Math.random() / 2)

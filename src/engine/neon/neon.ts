@@ -24,7 +24,7 @@ import { ADMIN, ensureStorageSchema, prepareDatabase, prepareRoles } from './pre
 import { branchesOf, createBranch, createProject, type Made, projectsOf, refsOf } from './projects.ts'
 import { NEON_REGIONS } from './regions.ts'
 import { neonSettings } from './settings.ts'
-import { keepSites, type NeonStates, type Site, type Sites } from './sites.ts'
+import { keepSites, type NeonState, type NeonStates, type Site, type Sites } from './sites.ts'
 import { stateIn } from './states.ts'
 
 export interface NeonEngineConfig extends NeonAccount {
@@ -76,10 +76,10 @@ export function createNeonEngine(config: NeonEngineConfig): ProjectEngine {
     regions: new Set(Object.keys(NEON_REGIONS)),
     create: (spec, fence) => create(neon, spec, fence),
     copy: (request, fence) => copy(neon, request, fence),
-    remove: (ref, fence) => remove(neon, ref, fence),
-    pause: (ref, fence) => setOpen(neon, ref, { open: false, fence }),
-    resume: (ref, fence) => setOpen(neon, ref, { open: true, fence }),
-    restart: (ref, fence) => restart(neon, ref, fence),
+    remove: async (ref, fence) => remove(await begin(neon, ref, fence)),
+    pause: async (ref, fence) => setOpen(await begin(neon, ref, fence), false),
+    resume: async (ref, fence) => setOpen(await begin(neon, ref, fence), true),
+    restart: async (ref, fence) => restart(await begin(neon, ref, fence)),
     setPassword: (ref, password) => at(ref, (cluster) => setPassword(cluster, ref, password)),
     diff: (request) => diff(clusterOf, request),
     health: (ref, timeoutMs) => health(neon, ref, timeoutMs),
@@ -127,70 +127,89 @@ function keepPassword(host: string, password: string): string {
   return password
 }
 
-async function goOn(ref: string, fence: Fence | undefined): Promise<void> {
-  if (fence && !(await fence())) throw new Superseded(`somebody else has taken over ${ref}`)
+/** One piece of work on a project. Nothing keeps others away from it: so it asks whether it may before each thing that it does. */
+interface Work extends Neon {
+  ref: string
+  mayGoOn(): Promise<void>
+  note(state: NeonState | undefined): Promise<void>
+}
+
+async function begin(neon: Neon, ref: string, fence: Fence | undefined): Promise<Work> {
+  const mayGoOn = async () => {
+    if (fence && !(await fence())) throw new Superseded(`somebody else has taken over ${ref}`)
+  }
+  await mayGoOn()
+  return {
+    ...neon,
+    ref,
+    mayGoOn,
+    api: neonApi(neon.config, mayGoOn),
+    async note(state) {
+      await mayGoOn()
+      await neon.sites.write(ref, state)
+    },
+  }
 }
 
 async function create(neon: Neon, spec: ProjectSpec, fence?: Fence): Promise<void> {
-  const { api, sites, config } = neon
   const { ref, region = 'us-east-1' } = spec
-  await goOn(ref, fence)
+  const work = await begin(neon, ref, fence)
+  const { api, sites, config } = work
   const state = await sites.read(ref)
   const id = NEON_REGIONS[region]
   if (!id) throw new Error(`Neon has no region ${region}`)
   const { postgresMajor } = config
-  const made = state?.site ?? (await settled(neon, ref, false, await createProject(api, ref, { id, postgresMajor })))
+  const made = state?.site ?? (await settled(work, false, await createProject(api, ref, { id, postgresMajor })))
   const cluster = clusterAt(neon, made)
   if (state?.isReady) {
-    await setOpen(neon, ref, { open: true })
+    await setOpen(work, true)
     return prepareRoles(cluster, spec)
   }
   await prepareDatabase(cluster, spec)
-  await sites.write(ref, { projectId: made.projectId, isBranch: state?.isBranch ?? false, site: made, isReady: true })
+  await work.note({ projectId: made.projectId, isBranch: state?.isBranch ?? false, site: made, isReady: true })
 }
 
 /** Written down before it is waited for; what Neon could not make is taken away, so that the next attempt begins anew. */
-async function settled(neon: Neon, ref: string, isBranch: boolean, made: Made): Promise<Site> {
-  const { api, sites } = neon
+async function settled(work: Work, isBranch: boolean, made: Made): Promise<Site> {
   const { site, operations, adminPassword } = made
   if (adminPassword) keepPassword(site.host, adminPassword)
-  await sites.write(ref, { projectId: site.projectId, isBranch, site, isReady: false })
+  await work.note({ projectId: site.projectId, isBranch, site, isReady: false })
   try {
-    await api.finished(operations)
+    await work.api.finished(operations)
   } catch (error) {
-    if (error instanceof OperationFailed) await remove(neon, ref).catch(() => {})
+    if (error instanceof OperationFailed) await remove(work)
     throw error
   }
   return site
 }
 
 async function copy(neon: Neon, { from, fromRunnerPassword, to, data }: CopyRequest, fence?: Fence): Promise<void> {
-  const { api, sites } = neon
   const { ref } = to
-  await goOn(ref, fence)
+  const work = await begin(neon, ref, fence)
+  const { api, sites } = work
   const state = await sites.read(ref)
   if (state?.isReady) return
   const { projectId, branchId: parentId } = await sites.require(from)
   // From now on `remove` knows where to look for it.
-  if (!state) await sites.write(ref, { projectId, isBranch: true, isReady: false })
+  if (!state) await work.note({ projectId, isBranch: true, isReady: false })
   const made = await createBranch(api, ref, { projectId, parentId, data })
-  const site = await settled(neon, ref, true, made)
+  const site = await settled(work, true, made)
   const cluster = clusterAt(neon, site)
   await adopt(cluster, from, to)
+  await work.mayGoOn()
   if (data) await emptyStorage(cluster, to)
   else {
     const source = clusterAt(neon, await sites.require(from))
     await copyHistory({ from: source, to: cluster }, { from: { ref: from, runnerPassword: fromRunnerPassword }, to })
   }
-  await sites.write(ref, { projectId, isBranch: true, site, isReady: true })
+  await work.note({ projectId, isBranch: true, site, isReady: true })
 }
 
-async function remove({ api, sites }: Neon, ref: string, fence?: Fence): Promise<void> {
-  await goOn(ref, fence)
+async function remove({ api, sites, ref, note }: Work): Promise<void> {
   const state = await sites.read(ref)
   if (state?.isBranch) await removeBranch(api, ref, state.projectId ?? '')
   else for (const projectId of await projectsOf(api, ref)) await removeProject(api, projectId)
-  await sites.write(ref, undefined)
+  await note(undefined)
 }
 
 async function removeBranch(api: NeonApi, ref: string, projectId: string): Promise<void> {
@@ -213,17 +232,14 @@ async function removeProject(api: NeonApi, projectId: string): Promise<void> {
   })
 }
 
-async function setOpen(neon: Neon, ref: string, { open, fence }: { open: boolean; fence?: Fence | undefined }) {
-  const { api, sites } = neon
-  await goOn(ref, fence)
+async function setOpen({ api, sites, ref }: Work, open: boolean): Promise<void> {
   const site = open ? await sites.require(ref) : await sites.find(ref)
   if (!site) return
   const { operations } = await api.updateEndpoint(site.projectId, site.endpointId, { disabled: !open }).catch(missing)
   await api.finished(operations)
 }
 
-async function restart({ api, sites }: Neon, ref: string, fence?: Fence): Promise<void> {
-  await goOn(ref, fence)
+async function restart({ api, sites, ref }: Work): Promise<void> {
   const { projectId, endpointId } = await sites.require(ref)
   const { operations } = await api.restartEndpoint(projectId, endpointId).catch(missing)
   await api.finished(operations)
