@@ -18,8 +18,13 @@ afterAll(() => neon.stop())
 const engine = () => neon.engine
 const query = (ref: string, text: string) =>
   engine().runSql({ ref, runnerPassword: RUNNER_PASSWORD, query: text, readOnly: false })
-const copyTo = (ref: string, data = true, fence?: Fence) =>
-  engine().copy({ from: parent, fromRunnerPassword: RUNNER_PASSWORD, to: specOf(ref), data }, fence)
+const copyOf = (ref: string, data = true) => ({
+  from: parent,
+  fromRunnerPassword: RUNNER_PASSWORD,
+  to: specOf(ref),
+  data,
+})
+const copyTo = (ref: string, data?: boolean, fence?: Fence) => engine().copy(copyOf(ref, data), fence)
 const namesOf = (ref: string) => {
   const { projects, branches } = neon.server
   const names = [
@@ -275,6 +280,44 @@ describe('where Neon fails', () => {
     await query(parent, 'select n from people')
   })
 
+  test.each(['create_timeline', 'start_compute'])(
+    'takes away at the next attempt what it could not at the first (%s)',
+    async (action) => {
+      const ref = newRef()
+      neon.server.behaviour.failing.push(action)
+      neon.server.fault({ operation: 'deleteProject', status: 400 })
+      await expect(engine().create(specOf(ref))).rejects.toThrow(
+        new RegExp(`^Neon could not ${action}: .*; it is still there, as Neon answered 400: injected 400$`),
+      )
+      const failed = neon.states.get(ref)?.projectId
+      expect(failed).toBeTypeOf('string')
+      await engine().create(specOf(ref))
+      expect(namesOf(ref)).toEqual([`pilothouse-${ref}`])
+      expect(neon.states.get(ref)?.projectId).not.toBe(failed)
+      await query(ref, 'select 1')
+    },
+  )
+
+  test('so with a branch', async () => {
+    const ref = newRef()
+    neon.server.behaviour.failing.push('create_branch')
+    neon.server.fault({ operation: 'deleteProjectBranch', status: 400 })
+    await expect(copyTo(ref)).rejects.toThrow('it is still there')
+    const failed = neon.states.get(ref)?.site?.branchId
+    await copyTo(ref)
+    expect(namesOf(ref)).toEqual([`pilothouse-${ref}`])
+    expect(neon.states.get(ref)?.site?.branchId).not.toBe(failed)
+    await query(ref, 'select n from people')
+  })
+
+  test('begins anew where what it made has gone', async () => {
+    const ref = newRef()
+    await expect(crashingAt(2).create(specOf(ref))).rejects.toThrow('crashed')
+    await neon.server.vanish(neon.states.get(ref)?.projectId ?? '')
+    await engine().create(specOf(ref))
+    await query(ref, 'select 1')
+  })
+
   test('does not try again what it may not do', async () => {
     const other = neon.another({ apiKey: 'wrong' })
     const calls = await callsOf(() => expect(other.create(specOf(newRef()))).rejects.toThrow('Neon answered 401'))
@@ -304,11 +347,38 @@ describe('a crash', () => {
   test.each([1, 2, 3])('of a copy, at note %i of what it did, leaves one branch once it is repeated', async (nth) => {
     const ref = newRef()
     const crashing = crashingAt(nth)
-    const request = { from: parent, fromRunnerPassword: RUNNER_PASSWORD, to: specOf(ref), data: true }
-    await expect(crashing.copy(request)).rejects.toThrow('crashed')
-    await engine().copy(request)
+    await expect(crashing.copy(copyOf(ref))).rejects.toThrow('crashed')
+    await engine().copy(copyOf(ref))
     expect(namesOf(ref)).toEqual([`pilothouse-${ref}`])
     await query(ref, 'select n from people')
+  })
+})
+
+describe('what an attempt left at work', () => {
+  test('is waited for by the next one', async () => {
+    const ref = newRef()
+    neon.server.behaviour.operationMs = 600
+    neon.server.fault({ operation: 'getProjectOperation', status: 400 })
+    await expect(engine().create(specOf(ref))).rejects.toThrow('Neon answered 400')
+    const { projectId } = neon.states.get(ref) ?? {}
+    await engine().create(specOf(ref))
+    neon.server.behaviour.operationMs = 5
+    expect(neon.states.get(ref)).toMatchObject({ projectId, isReady: true })
+    await query(ref, 'select 1')
+  })
+
+  test('on another branch is no matter of its own, nor is its failure', async () => {
+    const [ref, other] = [newRef(), newRef()]
+    await expect(crashingAt(3).copy(copyOf(ref))).rejects.toThrow('crashed')
+    const { site } = neon.states.get(ref) ?? {}
+    neon.server.behaviour.operationMs = 600
+    neon.server.behaviour.failing.push('create_branch')
+    const failing = expect(copyTo(other)).rejects.toThrow('Neon could not create_branch')
+    await expect.poll(() => namesOf(other)).toHaveLength(1)
+    await copyTo(ref)
+    neon.server.behaviour.operationMs = 5
+    expect(neon.states.get(ref)).toMatchObject({ site, isReady: true })
+    await failing
   })
 })
 

@@ -147,14 +147,18 @@ export function neonApi(account: NeonAccount, mayGoOn: () => Promise<void> = asy
   }
 }
 
+export const DONE: readonly string[] = ['finished', 'skipped']
 const ENDED_BADLY: readonly string[] = ['failed', 'error', 'cancelled']
 
 /** Neon could not do what it had begun. */
 export class OperationFailed extends NeonFailure {}
 
-function hasSucceeded({ action, status, error }: Operation): boolean {
-  if (ENDED_BADLY.includes(status)) throw new OperationFailed(`Neon could not ${action}: ${error ?? status}`)
-  return ['finished', 'skipped'].includes(status)
+export const hasFailed = ({ status }: Operation): boolean => ENDED_BADLY.includes(status)
+
+function hasSucceeded(operation: Operation): boolean {
+  const { action, status, error } = operation
+  if (hasFailed(operation)) throw new OperationFailed(`Neon could not ${action}: ${error ?? status}`)
+  return DONE.includes(status)
 }
 
 async function answered<Reply>(account: NeonAccount, request: Ask, mayGoOn: () => Promise<void>): Promise<Reply> {

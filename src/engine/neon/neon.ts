@@ -17,11 +17,22 @@ import { type Cluster, withAdmin } from '../session.ts'
 import { SettingsRefused } from '../settings.ts'
 import { runTransaction } from '../transaction.ts'
 import { adopt, copyHistory, emptyStorage } from './adopt.ts'
-import { isGone, type NeonAccount, type NeonApi, neonApi, OperationFailed } from './api.ts'
+import { hasFailed, isGone, type NeonAccount, type NeonApi, NeonFailure, neonApi, OperationFailed } from './api.ts'
 import { noBackups } from './backups.ts'
 import { noLogins } from './logins.ts'
 import { ADMIN, ensureStorageSchema, prepareDatabase, prepareRoles } from './prepare.ts'
-import { branchesOf, createBranch, createProject, type Made, projectsOf, refsOf } from './projects.ts'
+import {
+  branchesOf,
+  createBranch,
+  createProject,
+  type Found,
+  findBranch,
+  findNoted,
+  findProject,
+  type Made,
+  projectsOf,
+  refsOf,
+} from './projects.ts'
 import { NEON_REGIONS } from './regions.ts'
 import { neonSettings } from './settings.ts'
 import { keepSites, type NeonState, type NeonStates, type Site, type Sites } from './sites.ts'
@@ -155,32 +166,57 @@ async function create(neon: Neon, spec: ProjectSpec, fence?: Fence): Promise<voi
   const { ref, region = 'us-east-1' } = spec
   const work = await begin(neon, ref, fence)
   const { api, sites, config } = work
-  const state = await sites.read(ref)
+  const { isReady, isBranch = false, site: noted } = (await sites.read(ref)) ?? {}
   const id = NEON_REGIONS[region]
   if (!id) throw new Error(`Neon has no region ${region}`)
-  const { postgresMajor } = config
-  const made = state?.site ?? (await settled(work, false, await createProject(api, ref, { id, postgresMajor })))
-  const cluster = clusterAt(neon, made)
-  if (state?.isReady) {
+  if (isReady && noted) {
     await setOpen(work, true)
-    return prepareRoles(cluster, spec)
+    return prepareRoles(clusterAt(neon, noted), spec)
   }
-  await prepareDatabase(cluster, spec)
-  await work.note({ projectId: made.projectId, isBranch: state?.isBranch ?? false, site: made, isReady: true })
+  const site = await settled(work, isBranch, {
+    find: async () => (noted && (await findNoted(api, noted))) ?? (await findProject(api, ref)),
+    make: () => createProject(api, ref, { id, postgresMajor: config.postgresMajor }),
+  })
+  await prepareDatabase(clusterAt(neon, site), spec)
+  await work.note({ projectId: site.projectId, isBranch, site, isReady: true })
 }
 
-/** Written down before it is waited for; what Neon could not make is taken away, so that the next attempt begins anew. */
-async function settled(work: Work, isBranch: boolean, made: Made): Promise<Site> {
-  const { site, operations, adminPassword } = made
+interface Making {
+  /** What an earlier attempt has left. */
+  find(): Promise<Found | undefined>
+  make(): Promise<Made>
+}
+
+/** Written down before it is waited for; what Neon could not make is taken away, and made anew by the next attempt. */
+async function settled(work: Work, isBranch: boolean, { find, make }: Making): Promise<Site> {
+  const { site, operations, adminPassword } = (await sound(work, await find())) ?? (await make())
   if (adminPassword) keepPassword(site.host, adminPassword)
   await work.note({ projectId: site.projectId, isBranch, site, isReady: false })
   try {
     await work.api.finished(operations)
   } catch (error) {
-    if (error instanceof OperationFailed) await remove(work)
+    if (error instanceof OperationFailed) await takeAway(work, error)
     throw error
   }
   return site
+}
+
+/** An earlier attempt may not have come to take away what failed. */
+async function sound(work: Work, found: Found | undefined): Promise<Made | undefined> {
+  if (!found) return undefined
+  const { site, operations } = found
+  if (site && !operations.some(hasFailed)) return { site, operations }
+  await remove(work)
+  return undefined
+}
+
+/** What is kept of it leads the next attempt to what is still there. */
+async function takeAway(work: Work, failure: OperationFailed): Promise<void> {
+  await remove(work).catch((error) => {
+    if (error instanceof Superseded) throw error
+    const left = error instanceof Error ? error.message : String(error)
+    throw new NeonFailure(`${failure.message}; it is still there, as ${left}`, { cause: failure })
+  })
 }
 
 async function copy(neon: Neon, { from, fromRunnerPassword, to, data }: CopyRequest, fence?: Fence): Promise<void> {
@@ -190,10 +226,14 @@ async function copy(neon: Neon, { from, fromRunnerPassword, to, data }: CopyRequ
   const state = await sites.read(ref)
   if (state?.isReady) return
   const { projectId, branchId: parentId } = await sites.require(from)
-  // From now on `remove` knows where to look for it.
-  if (!state) await work.note({ projectId, isBranch: true, isReady: false })
-  const made = await createBranch(api, ref, { projectId, parentId, data })
-  const site = await settled(work, true, made)
+  const site = await settled(work, true, {
+    find: () => findBranch(api, ref, projectId),
+    async make() {
+      // From now on `remove` knows where to look for it.
+      await work.note({ projectId, isBranch: true, isReady: false })
+      return createBranch(api, ref, { projectId, parentId, data })
+    },
+  })
   const cluster = clusterAt(neon, site)
   await adopt(cluster, from, to)
   await work.mayGoOn()

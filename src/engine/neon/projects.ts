@@ -1,5 +1,5 @@
 import type { Endpoint, Operation } from '@neondatabase/api-client'
-import { type NeonApi, NeonFailure, OperationFailed } from './api.ts'
+import { DONE, isGone, type NeonApi, NeonFailure, OperationFailed } from './api.ts'
 import { ADMIN } from './prepare.ts'
 import type { Site } from './sites.ts'
 
@@ -15,16 +15,25 @@ export interface Made {
   adminPassword?: string | undefined
 }
 
+/** What an earlier attempt has made; one that Neon could not give an endpoint has no site. */
+export interface Found {
+  site: Site | undefined
+  operations: readonly Operation[]
+}
+
 /** By this name what a request made whose answer was lost is found again. */
 const nameOf = (ref: string): string => `pilothouse-${ref}`
 
 const SEARCH_MAX = 400
 
-export async function createProject(api: NeonApi, ref: string, { id, postgresMajor }: Region): Promise<Made> {
+export async function findProject(api: NeonApi, ref: string): Promise<Found | undefined> {
   const [found, ...others] = await projectsOf(api, ref)
   // Of several whose creation overlapped, all agree on the oldest.
   for (const other of others) await api.deleteProject(other)
-  if (found !== undefined) return foundSite(api, found, ({ type }) => type === READ_WRITE)
+  return found === undefined ? undefined : foundIn(api, found, ({ type }) => type === READ_WRITE)
+}
+
+export async function createProject(api: NeonApi, ref: string, { id, postgresMajor }: Region): Promise<Made> {
   const { project, branch, endpoints, operations, connection_uris } = await api.createProject({
     project: {
       name: nameOf(ref),
@@ -34,7 +43,7 @@ export async function createProject(api: NeonApi, ref: string, { id, postgresMaj
     },
   })
   const adminPassword = connection_uris[0]?.connection_parameters.password
-  return { site: siteOf(project.id, branch.id, endpoints), operations, adminPassword }
+  return { site: made(project.id, branch.id, endpoints), operations, adminPassword }
 }
 
 /** The oldest first. */
@@ -70,14 +79,17 @@ interface BranchOf {
   data: boolean
 }
 
-export async function createBranch(api: NeonApi, ref: string, { projectId, parentId, data }: BranchOf): Promise<Made> {
+export async function findBranch(api: NeonApi, ref: string, projectId: string): Promise<Found | undefined> {
   const [found] = await branchesOf(api, projectId, ref)
-  if (found !== undefined) return foundSite(api, projectId, ({ branch_id }) => branch_id === found)
+  return found === undefined ? undefined : foundIn(api, projectId, ({ branch_id }) => branch_id === found)
+}
+
+export async function createBranch(api: NeonApi, ref: string, { projectId, parentId, data }: BranchOf): Promise<Made> {
   const { branch, endpoints, operations } = await api.createBranch(projectId, {
     branch: { name: nameOf(ref), parent_id: parentId, ...(!data && { init_source: 'schema-only' }) },
     endpoints: [{ type: READ_WRITE }],
   })
-  return { site: siteOf(projectId, branch.id, endpoints), operations }
+  return { site: made(projectId, branch.id, endpoints), operations }
 }
 
 /** Of this project alone, or of all that have one in the Neon project. */
@@ -89,15 +101,37 @@ export async function branchesOf(api: NeonApi, projectId: string, ref = ''): Pro
 /** The client package's constants are code, of which the Worker needs none. */
 const READ_WRITE = 'read_write' as Endpoint['type']
 
-async function foundSite(api: NeonApi, projectId: string, isOurs: (endpoint: Endpoint) => boolean): Promise<Made> {
+async function foundIn(api: NeonApi, projectId: string, isOurs: (endpoint: Endpoint) => boolean): Promise<Found> {
   const { endpoints } = await api.listEndpoints(projectId)
-  const ours = endpoints.filter(isOurs)
-  const { operations } = await api.listOperations(projectId)
-  const open = operations.filter(({ status }) => ['scheduling', 'running', 'cancelling'].includes(status))
-  return { site: siteOf(projectId, ours[0]?.branch_id ?? '', ours), operations: open }
+  const [ours] = endpoints.filter(isOurs)
+  const site = ours && siteOf(projectId, ours.branch_id, ours)
+  return { site, operations: site ? await unfinishedOf(api, site) : [] }
 }
 
-function siteOf(projectId: string, branchId: string, [endpoint]: readonly Endpoint[]): Site {
-  if (!endpoint) throw new OperationFailed('Neon has made no endpoint')
-  return { projectId, branchId, endpointId: endpoint.id, host: endpoint.host }
+/** Where it was noted to be; undefined where it is no more. */
+export async function findNoted(api: NeonApi, site: Site): Promise<Found | undefined> {
+  try {
+    return { site, operations: await unfinishedOf(api, site) }
+  } catch (error) {
+    if (isGone(error)) return undefined
+    throw error
+  }
 }
+
+/** Those that failed among them. What else is done in the Neon project is not waited for. */
+async function unfinishedOf(api: NeonApi, { projectId, branchId }: Site): Promise<Operation[]> {
+  const { operations } = await api.listOperations(projectId)
+  return operations.filter(({ branch_id, status }) => branch_id === branchId && !DONE.includes(status))
+}
+
+function made(projectId: string, branchId: string, [endpoint]: readonly Endpoint[]): Site {
+  if (!endpoint) throw new OperationFailed('Neon has made no endpoint')
+  return siteOf(projectId, branchId, endpoint)
+}
+
+const siteOf = (projectId: string, branchId: string, { id, host }: Endpoint): Site => ({
+  projectId,
+  branchId,
+  endpointId: id,
+  host,
+})
