@@ -416,6 +416,46 @@ describe('a project', () => {
   })
 })
 
+describe('what is removed', () => {
+  test('may have another name at Neon by now', async () => {
+    const [ref, branch] = [newRef(), newRef()]
+    await engine().create(specOf(ref))
+    await engine().copy({ ...copyOf(branch), from: ref })
+    const { projectId = '', site } = neon.states.get(branch) ?? {}
+    const { project, branches } = neon.server.projects.get(projectId) ?? {}
+    const renamed = branches?.get(site?.branchId ?? '')
+    if (!project || !renamed) throw new Error('they are not there')
+    project.name = renamed.branch.name = 'production'
+    await engine().remove(branch)
+    expect([...(branches?.values() ?? [])]).not.toContain(renamed)
+    await engine().remove(ref)
+    expect(neon.server.projects.has(projectId)).toBe(false)
+  })
+
+  test('does not take along what somebody made at Neon itself', async () => {
+    const ref = newRef()
+    await engine().create(specOf(ref))
+    const { projectId = '' } = neon.states.get(ref) ?? {}
+    const { added } = neon.server.createBranch(projectId, { name: 'by-hand', endpoint: false })
+    await expect(engine().remove(ref)).rejects.toThrow('1 branches of it are still there')
+    expect(await engine().health(ref, 5_000)).toEqual({ healthy: true })
+    await added.compute
+    await expect.poll(() => neon.server.isBusy(projectId)).toBe(false)
+    neon.server.deleteBranch(projectId, added.branch.id)
+    await engine().remove(ref)
+    expect(neon.server.projects.has(projectId)).toBe(false)
+  })
+
+  test('may be a branch whose Neon project is gone', async () => {
+    const [ref, branch] = [newRef(), newRef()]
+    await engine().create(specOf(ref))
+    await engine().copy({ ...copyOf(branch), from: ref })
+    await neon.server.vanish(neon.states.get(ref)?.projectId ?? '')
+    await engine().remove(branch)
+    expect(neon.states.has(branch)).toBe(false)
+  })
+})
+
 describe('a copy', () => {
   test('is closed to the temporary logins of its parent', async () => {
     const ref = newRef()

@@ -87,6 +87,9 @@ export async function startNeonServer() {
     calls,
     violations,
     projects: state.projects,
+    createBranch: state.createBranch,
+    deleteBranch: state.deleteBranch,
+    isBusy: (projectId: string) => isBusy(state.find(projectId)),
     createProject: (name: string) =>
       state.createProject({ name, role: 'pilothouse', database: 'pilothouse' }).operations,
     fault(given: Partial<Fault> & Pick<Fault, 'operation' | 'status'>): Fault {

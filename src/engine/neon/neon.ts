@@ -22,7 +22,6 @@ import { noBackups } from './backups.ts'
 import { noLogins } from './logins.ts'
 import { ADMIN, ensureStorageSchema, prepareDatabase, prepareRoles } from './prepare.ts'
 import {
-  branchesOf,
   createBranch,
   createProject,
   type Found,
@@ -30,8 +29,9 @@ import {
   findNoted,
   findProject,
   type Made,
-  projectsOf,
   refsOf,
+  removeBranches,
+  removeProjects,
 } from './projects.ts'
 import { NEON_REGIONS } from './regions.ts'
 import { neonSettings } from './settings.ts'
@@ -247,29 +247,9 @@ async function copy(neon: Neon, { from, fromRunnerPassword, to, data }: CopyRequ
 
 async function remove({ api, sites, ref, note }: Work): Promise<void> {
   const state = await sites.read(ref)
-  if (state?.isBranch) await removeBranch(api, ref, state.projectId ?? '')
-  else for (const projectId of await projectsOf(api, ref)) await removeProject(api, projectId)
+  if (state?.isBranch) await removeBranches(api, ref, state)
+  else await removeProjects(api, ref, state?.site)
   await note(undefined)
-}
-
-async function removeBranch(api: NeonApi, ref: string, projectId: string): Promise<void> {
-  try {
-    for (const branchId of await branchesOf(api, projectId, ref)) {
-      const deleted = await api.deleteBranch(projectId, branchId)
-      await api.finished(deleted?.operations ?? [])
-    }
-  } catch (error) {
-    if (!isGone(error)) throw error
-  }
-}
-
-async function removeProject(api: NeonApi, projectId: string): Promise<void> {
-  // Neon would take them along, and they are projects of their own.
-  const branches = await branchesOf(api, projectId)
-  if (branches.length > 0) throw new EngineUnavailable(`${branches.length} branches of it are still there`)
-  await api.deleteProject(projectId).catch((error) => {
-    if (!isGone(error)) throw error
-  })
 }
 
 async function setOpen({ api, sites, ref }: Work, open: boolean): Promise<void> {

@@ -1,7 +1,7 @@
 import type { Endpoint, Operation } from '@neondatabase/api-client'
 import { DONE, isGone, type NeonApi, NeonFailure, OperationFailed } from './api.ts'
 import { ADMIN } from './prepare.ts'
-import type { Site } from './sites.ts'
+import type { NeonState, Site } from './sites.ts'
 
 export interface Region {
   id: string
@@ -29,7 +29,7 @@ const SEARCH_MAX = 400
 export async function findProject(api: NeonApi, ref: string): Promise<Found | undefined> {
   const [found, ...others] = await projectsOf(api, ref)
   // Of several whose creation overlapped, all agree on the oldest.
-  for (const other of others) await api.deleteProject(other)
+  for (const other of others) await removeProject(api, other)
   return found === undefined ? undefined : foundIn(api, found, ({ type }) => type === READ_WRITE)
 }
 
@@ -92,10 +92,43 @@ export async function createBranch(api: NeonApi, ref: string, { projectId, paren
   return { site: made(projectId, branch.id, endpoints), operations }
 }
 
-/** Of this project alone, or of all that have one in the Neon project. */
-export async function branchesOf(api: NeonApi, projectId: string, ref = ''): Promise<string[]> {
+async function branchesOf(api: NeonApi, projectId: string, ref: string): Promise<string[]> {
   const { branches } = await api.listBranches(projectId, { search: nameOf(ref), limit: SEARCH_MAX })
-  return branches.filter(({ name }) => name.startsWith(nameOf(ref))).map(({ id }) => id)
+  return branches.filter(({ name }) => name === nameOf(ref)).map(({ id }) => id)
+}
+
+/** Whatever it is called at Neon by now, and what of its name was never noted. */
+export async function removeBranches(api: NeonApi, ref: string, { projectId, site }: NeonState): Promise<void> {
+  if (projectId === undefined) return
+  const named = (await unlessGone(branchesOf(api, projectId, ref))) ?? []
+  for (const branchId of new Set([...named, ...(site ? [site.branchId] : [])])) {
+    const deleted = await unlessGone(api.deleteBranch(projectId, branchId))
+    await api.finished(deleted?.operations ?? [])
+  }
+}
+
+export async function removeProjects(api: NeonApi, ref: string, site: Site | undefined): Promise<void> {
+  const named = await projectsOf(api, ref)
+  for (const projectId of new Set([...named, ...(site ? [site.projectId] : [])])) {
+    await unlessGone(removeProject(api, projectId, site?.projectId === projectId ? site : undefined))
+  }
+}
+
+/** Neon would take its branches along: they are projects of their own, or somebody made them at Neon itself. */
+async function removeProject(api: NeonApi, projectId: string, site?: Site): Promise<void> {
+  const { branches } = await api.listBranches(projectId, { limit: SEARCH_MAX })
+  const others = branches.filter((branch) => (site ? branch.id !== site.branchId : !branch.default))
+  if (others.length > 0) throw new NeonFailure(`${others.length} branches of it are still there`)
+  await api.deleteProject(projectId)
+}
+
+async function unlessGone<Value>(asked: Promise<Value>): Promise<Value | undefined> {
+  try {
+    return await asked
+  } catch (error) {
+    if (isGone(error)) return undefined
+    throw error
+  }
 }
 
 /** The client package's constants are code, of which the Worker needs none. */
@@ -110,12 +143,8 @@ async function foundIn(api: NeonApi, projectId: string, isOurs: (endpoint: Endpo
 
 /** Where it was noted to be; undefined where it is no more. */
 export async function findNoted(api: NeonApi, site: Site): Promise<Found | undefined> {
-  try {
-    return { site, operations: await unfinishedOf(api, site) }
-  } catch (error) {
-    if (isGone(error)) return undefined
-    throw error
-  }
+  const operations = await unlessGone(unfinishedOf(api, site))
+  return operations && { site, operations }
 }
 
 /** Those that failed among them. What else is done in the Neon project is not waited for. */
