@@ -1,6 +1,7 @@
 import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import pg from 'pg'
 import { afterAll, beforeAll, expect, test, vi } from 'vitest'
 import { createTestHarness, type TestHarness } from 'wrangler'
 import { seedOwner } from '../dev/seed.ts'
@@ -130,7 +131,20 @@ test('what the driver cannot do is refused with its name', { timeout: 60_000 }, 
   expect(fromV2).toMatchObject({ status: 400, body: { error: { code: 'bad_request.driver' } } })
   for (const reply of [plain, elsewhere])
     expect(reply).toMatchObject({ status: 400, body: { message: expect.stringContaining('driver neon') } })
+  neon.fault({ operation: 'restartProjectEndpoint', status: 422 })
+  const restart = await owner.patch(`/v1/projects/${ref}/config/database/postgres`, { restart_database: true })
+  expect(restart).toMatchObject({ status: 503, body: { message: 'The database of the project cannot be reached' } })
   const weak = await owner.patch(`/v1/projects/${ref}/database/password`, { password: 'aaaaaaaa' })
   expect(weak).toMatchObject({ status: 400, body: { message: expect.stringContaining('password') } })
   await owner.delete(`/v1/projects/${ref}`)
+})
+
+test('a project whose password Neon refuses fails at once, and says why', { timeout: 60_000 }, async () => {
+  const ref = await createProject(place, { db_pass: 'aaaaaaaa' })
+  await untilStatus(owner, ref, 'INIT_FAILED')
+  const control = new pg.Client({ connectionString: services.controlUrl })
+  await control.connect()
+  const { rows } = await control.query('select attempts, last_error from project_tasks where project_ref = $1', [ref])
+  await control.end()
+  expect(rows).toEqual([{ attempts: 1, last_error: 'password: password must contain both letters and nonletters' }])
 })

@@ -30,7 +30,10 @@ export async function updatePostgresConfig(
       return after
     },
   })
-  if (restart) await ctx.engine.restart(ref)
+  if (restart)
+    await ctx.engine.restart(ref).catch((error) => {
+      throw toApiError(error)
+    })
   return config
 }
 

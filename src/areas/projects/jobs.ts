@@ -1,15 +1,21 @@
 import { and, eq } from 'drizzle-orm'
 import { backups, projectSettings, snippets } from '../../db/schema/index.ts'
 import type { Fence, ProjectEngine } from '../../engine/engine.ts'
+import { SettingsRefused } from '../../engine/settings.ts'
 import { passwordOf, runnerPasswordOf } from '../../secrets/project.ts'
 import { removeAllBytes } from '../../storage/sweep.ts'
-import type { Jobs, Step } from './tasks.ts'
+import { Hopeless, type Jobs, type Step } from './tasks.ts'
 
 const createDatabase: Step = {
   name: 'create_database',
   run: async (ctx, { project }, fence) => {
     const [password, runnerPassword] = await Promise.all([passwordOf(ctx, project), runnerPasswordOf(ctx, project)])
-    await ctx.engine.create({ ref: project.ref, password, runnerPassword, region: project.region }, fence)
+    await ctx.engine
+      .create({ ref: project.ref, password, runnerPassword, region: project.region }, fence)
+      .catch((error) => {
+        // Of the password, which stays what it is.
+        throw error instanceof SettingsRefused ? new Hopeless(error.message, { cause: error }) : error
+      })
     return { postgresVersion: await ctx.engine.version(project.ref) }
   },
 }
