@@ -27,10 +27,15 @@ const nameOf = (ref: string): string => `pilothouse-${ref}`
 const SEARCH_MAX = 400
 
 export async function findProject(api: NeonApi, ref: string): Promise<Found | undefined> {
-  const [found, ...others] = await projectsOf(api, ref)
-  // Of several whose creation overlapped, all agree on the oldest.
-  for (const other of others) await removeProject(api, other)
+  const found = await oldestOf(api, ref)
   return found === undefined ? undefined : foundIn(api, found, ({ type }) => type === READ_WRITE)
+}
+
+/** Of several whose creation overlapped, all agree on the oldest. */
+async function oldestOf(api: NeonApi, ref: string): Promise<string | undefined> {
+  const [oldest, ...others] = await projectsOf(api, ref)
+  for (const other of others) await removeProject(api, other)
+  return oldest
 }
 
 export async function createProject(api: NeonApi, ref: string, { id, postgresMajor }: Region): Promise<Made> {
@@ -42,6 +47,9 @@ export async function createProject(api: NeonApi, ref: string, { id, postgresMaj
       branch: { role_name: ADMIN, database_name: ADMIN },
     },
   })
+  // Another attempt may have been at it since there was none.
+  const oldest = await oldestOf(api, ref)
+  if (oldest !== undefined && oldest !== project.id) throw new NeonFailure('Another attempt is making it at Neon')
   const adminPassword = connection_uris[0]?.connection_parameters.password
   return { site: made(project.id, branch.id, endpoints), operations, adminPassword }
 }
