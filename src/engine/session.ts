@@ -9,6 +9,8 @@ export interface Cluster {
   adminUrl: string
   /** The password, where the connection string has none. */
   adminPassword?: (() => Promise<string>) | undefined
+  /** It is not, or no longer, the one: the next time another is to be had. */
+  forgetAdminPassword?: (() => void) | undefined
   /** The cluster takes passwords as they are alone, and stores verifiers of its own making. */
   plainPasswords?: boolean | undefined
   /** Base URL of the Neon-compatible proxy; absent = Neon itself. */
@@ -69,23 +71,33 @@ export async function withAdmin<Value>(
   work: (admin: Session) => Promise<Value>,
   database?: string,
 ): Promise<Value> {
-  const url = new URL(cluster.adminUrl)
-  const admin = await openSession(cluster, {
-    user: decodeURIComponent(url.username),
-    password: cluster.adminPassword ? await cluster.adminPassword() : decodeURIComponent(url.password),
-    database: database ?? decodeURIComponent(url.pathname.slice(1)),
-    settings: {
-      search_path: 'pg_catalog',
-      statement_timeout: 60_000,
-      lock_timeout: 30_000,
-      default_transaction_read_only: 'off',
-    },
-  })
+  const admin = await openAdminSession(cluster, database)
   try {
     return await work(admin)
   } finally {
     admin.close()
   }
+}
+
+async function openAdminSession(cluster: Cluster, database: string | undefined): Promise<Session> {
+  const url = new URL(cluster.adminUrl)
+  const open = async () =>
+    openSession(cluster, {
+      user: decodeURIComponent(url.username),
+      password: cluster.adminPassword ? await cluster.adminPassword() : decodeURIComponent(url.password),
+      database: database ?? decodeURIComponent(url.pathname.slice(1)),
+      settings: {
+        search_path: 'pg_catalog',
+        statement_timeout: 60_000,
+        lock_timeout: 30_000,
+        default_transaction_read_only: 'off',
+      },
+    })
+  return open().catch((error) => {
+    if (!cluster.forgetAdminPassword || !(error instanceof EngineUnavailable) || error.code !== '28P01') throw error
+    cluster.forgetAdminPassword()
+    return open()
+  })
 }
 
 export async function openSession(cluster: Cluster, login: Login): Promise<Session> {

@@ -80,7 +80,7 @@ describe('what it asks of Neon', () => {
       removeBranch: await callsOf(() => engine().remove(branch)),
       remove: await callsOf(() => engine().remove(ref)),
     }).toEqual({
-      create: ['listProjects', 'createProject'],
+      create: ['listProjects', 'createProject', 'listProjects'],
       again: ['updateProjectEndpoint'],
       health: ['getProjectEndpoint'],
       sql: [],
@@ -259,6 +259,24 @@ describe('where Neon fails', () => {
     await query(ref, 'select 1')
   })
 
+  test('keeps one also where the other came after it had looked', async () => {
+    const ref = newRef()
+    const { calls } = neon.server
+    calls.length = 0
+    const overlapping: Fence = async () => {
+      if (calls.includes('listProjects') && namesOf(ref).length === 0) {
+        neon.server.createProject(`pilothouse-${ref}`)
+        const { created_at: past } = neon.server.project(`pilothouse-${ref}`)
+        await expect.poll(() => new Date().toISOString() > past).toBe(true)
+      }
+      return true
+    }
+    await expect(engine().create(specOf(ref), overlapping)).rejects.toThrow('Another attempt is making it')
+    await engine().create(specOf(ref))
+    expect(namesOf(ref)).toEqual([`pilothouse-${ref}`])
+    await query(ref, 'select 1')
+  })
+
   test.each(['create_timeline', 'start_compute'])(
     'takes away what it could not make (%s), and makes it anew',
     async (action) => {
@@ -389,6 +407,44 @@ describe('a password', () => {
     })
     await withClient(neon.connect(parent, PASSWORD), (client) => client.query('select'))
   })
+
+  test('that Neon refuses refuses a new project too', async () => {
+    const ref = newRef()
+    await expect(engine().create({ ...specOf(ref), password: 'short' })).rejects.toMatchObject({
+      refusals: [{ setting: 'password', reason: expect.stringContaining('short') }],
+    })
+    await engine().create(specOf(ref))
+    await query(ref, 'select 1')
+  })
+
+  test('that cannot be set for another reason is not to blame', async () => {
+    const ref = await project('select 1')
+    await (await computeOf(ref)).rows(`alter role p_${ref} rename to somebody_else`)
+    const failed = engine().setPassword(ref, 'Another-0wner_of-it')
+    await expect(failed).rejects.toThrow(EngineUnavailable)
+    await expect(failed).rejects.toMatchObject({ code: '42704' })
+  })
+
+  test.each(['settings', 'create', 'diff', 'setPassword'] as const)(
+    "of Neon's own that has changed at Neon is asked for again (%s)",
+    async (work) => {
+      const ref = await project('select 1')
+      const found = neon.server.branches().find(({ branch }) => branch.id === neon.states.get(ref)?.site?.branchId)
+      if (!found) throw new Error('it has no branch')
+      found.password = 'Changed-4t_Neon'
+      await (await found.compute).rows(`alter role pilothouse password '${found.password}'`)
+      await {
+        settings: () => engine().settings.setReadOnly(ref, false),
+        create: () => engine().create(specOf(ref)),
+        diff: async () => {
+          await (await computeOf(ref)).rows(`alter role p_${ref}_read password 'Lost-and-gone_1'`)
+          const [from, to] = [ref, parent].map((ref) => ({ ref, runnerPassword: RUNNER_PASSWORD }))
+          if (from && to) expect(await engine().diff({ from, to })).toContain('people')
+        },
+        setPassword: () => engine().setPassword(ref, 'Another-0wner_of-it'),
+      }[work]()
+    },
+  )
 })
 
 describe('a project', () => {

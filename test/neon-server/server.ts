@@ -87,6 +87,11 @@ export async function startNeonServer() {
     calls,
     violations,
     projects: state.projects,
+    project(name: string) {
+      const found = [...state.projects.values()].find(({ project }) => project.name === name)
+      if (!found) throw new Error(`there is no project ${name}`)
+      return found.project
+    },
     createBranch: state.createBranch,
     deleteBranch: state.deleteBranch,
     isBusy: (projectId: string) => isBusy(state.find(projectId)),

@@ -9,17 +9,16 @@ import {
   type ProjectSpec,
   Superseded,
 } from '../engine.ts'
-import { isDatabaseError } from '../failure.ts'
 import { projectNames } from '../names.ts'
 import { repairRunners, setOwnerPassword } from '../roles.ts'
 import { runSql } from '../run.ts'
 import { type Cluster, withAdmin } from '../session.ts'
-import { SettingsRefused } from '../settings.ts'
 import { runTransaction } from '../transaction.ts'
 import { adopt, copyHistory, emptyStorage } from './adopt.ts'
 import { hasFailed, isGone, type NeonAccount, type NeonApi, NeonFailure, neonApi, OperationFailed } from './api.ts'
 import { noBackups } from './backups.ts'
 import { noLogins } from './logins.ts'
+import { passwordFailure } from './passwords.ts'
 import { ADMIN, ensureStorageSchema, prepareDatabase, prepareRoles } from './prepare.ts'
 import {
   createBranch,
@@ -61,14 +60,12 @@ export function createNeonEngine(config: NeonEngineConfig): ProjectEngine {
   const { sites } = neon
   const clusterOf = async (ref: string) => clusterAt(neon, await sites.require(ref))
 
-  /** The site may have gone since it was looked up, or its password have been changed. */
+  /** The site may have gone since it was looked up. */
   async function at<Value>(ref: string, work: (cluster: Cluster) => Promise<Value>): Promise<Value> {
-    const site = await sites.require(ref)
     try {
-      return await work(clusterAt(neon, site))
+      return await work(await clusterOf(ref))
     } catch (error) {
       if (error instanceof EngineUnavailable) sites.forget(ref)
-      if (error instanceof EngineUnavailable && error.code === '28P01') passwords.delete(site.host)
       throw error
     }
   }
@@ -91,7 +88,8 @@ export function createNeonEngine(config: NeonEngineConfig): ProjectEngine {
     pause: async (ref, fence) => setOpen(await begin(neon, ref, fence), false),
     resume: async (ref, fence) => setOpen(await begin(neon, ref, fence), true),
     restart: async (ref, fence) => restart(await begin(neon, ref, fence)),
-    setPassword: (ref, password) => at(ref, (cluster) => setPassword(cluster, ref, password)),
+    setPassword: (ref, password) =>
+      at(ref, (cluster) => setOwnerPassword(cluster, ref, password).catch(passwordFailure)),
     diff: (request) => diff(clusterOf, request),
     health: (ref, timeoutMs) => health(neon, ref, timeoutMs),
     version: (ref) => at(ref, version),
@@ -126,6 +124,7 @@ function clusterAt({ api, config: { proxy, egress } }: Neon, { projectId, branch
       const { uri } = await api.connectionUri(projectId, query)
       return keepPassword(host, decodeURIComponent(new URL(uri).password))
     },
+    forgetAdminPassword: () => passwords.delete(host),
     plainPasswords: true,
     proxy,
     egress,
@@ -263,14 +262,6 @@ async function restart({ api, sites, ref }: Work): Promise<void> {
   const { projectId, endpointId } = await sites.require(ref)
   const { operations } = await api.restartEndpoint(projectId, endpointId).catch(missing)
   await api.finished(operations)
-}
-
-async function setPassword(cluster: Cluster, ref: string, password: string): Promise<void> {
-  await setOwnerPassword(cluster, ref, password).catch((error) => {
-    if (!isDatabaseError(error)) throw error
-    // Neon wants passwords that are hard to guess.
-    throw new SettingsRefused([{ setting: 'password', reason: error.message }])
-  })
 }
 
 const GONE = 'the database does not exist'

@@ -13,6 +13,7 @@ import { type Cluster, type Session, withAdmin } from '../session.ts'
 import { STORAGE_GROUP, STORAGE_OWNER } from '../storage/names.ts'
 import { STORAGE_VERSION, STORAGE_VERSION_QUERY, storageSchema } from '../storage/schema.ts'
 import { availableExtensions, projectSchemas } from '../template.ts'
+import { passwordFailure } from './passwords.ts'
 
 /** The role that Neon makes with each project, and the database that it works from; both are the engine's alone. */
 export const ADMIN = 'pilothouse'
@@ -50,24 +51,23 @@ export async function ensureRoles(
     ...define(role, `INHERIT ${attributes}`),
     `ALTER ROLE ${role} WITH LOGIN CONNECTION LIMIT ${connectionsMax} PASSWORD ${quoteLiteral(secret)}`,
   ]
-  await admin.rows(
-    [
-      ...shared.flatMap((role) => define(role, `NOLOGIN NOINHERIT ${role === 'service_role' ? 'BYPASSRLS' : ''}`)),
-      ...login(owner, '', password, OWNER_CONNECTIONS_MAX),
-      ...login(runner, '', runnerPassword, RUNNER_CONNECTIONS_MAX),
-      ...login(reader, 'BYPASSRLS', runnerPassword, RUNNER_CONNECTIONS_MAX),
-      ...login(storage, 'BYPASSRLS', runnerPassword, STORAGE_CONNECTIONS_MAX),
-      `ALTER ROLE ${reader} SET default_transaction_read_only = on`,
-      `ALTER ROLE ${storage} SET statement_timeout = '${STORAGE_TIMEOUT}'`,
-      // Its own statements must never call what the project's owner has made.
-      `ALTER ROLE ${storage} SET search_path = 'pg_catalog'`,
-      `GRANT ${[STORAGE_OWNER, ...loginRoles(names)].join(', ')} TO ${ADMIN} WITH INHERIT TRUE, SET TRUE`,
-      `GRANT ${API_ROLES.join(', ')} TO ${owner}, ${storage} WITH INHERIT FALSE, SET TRUE, ADMIN FALSE`,
-      `GRANT ${owner} TO ${runner} WITH INHERIT TRUE, SET TRUE, ADMIN FALSE`,
-      `GRANT ${READER_GROUP} TO ${reader} WITH INHERIT TRUE, SET FALSE, ADMIN FALSE`,
-      `GRANT ${STORAGE_GROUP} TO ${storage} WITH INHERIT TRUE, SET FALSE, ADMIN FALSE`,
-    ].join(';\n'),
-  )
+  const statements = [
+    ...shared.flatMap((role) => define(role, `NOLOGIN NOINHERIT ${role === 'service_role' ? 'BYPASSRLS' : ''}`)),
+    ...login(owner, '', password, OWNER_CONNECTIONS_MAX),
+    ...login(runner, '', runnerPassword, RUNNER_CONNECTIONS_MAX),
+    ...login(reader, 'BYPASSRLS', runnerPassword, RUNNER_CONNECTIONS_MAX),
+    ...login(storage, 'BYPASSRLS', runnerPassword, STORAGE_CONNECTIONS_MAX),
+    `ALTER ROLE ${reader} SET default_transaction_read_only = on`,
+    `ALTER ROLE ${storage} SET statement_timeout = '${STORAGE_TIMEOUT}'`,
+    // Its own statements must never call what the project's owner has made.
+    `ALTER ROLE ${storage} SET search_path = 'pg_catalog'`,
+    `GRANT ${[STORAGE_OWNER, ...loginRoles(names)].join(', ')} TO ${ADMIN} WITH INHERIT TRUE, SET TRUE`,
+    `GRANT ${API_ROLES.join(', ')} TO ${owner}, ${storage} WITH INHERIT FALSE, SET TRUE, ADMIN FALSE`,
+    `GRANT ${owner} TO ${runner} WITH INHERIT TRUE, SET TRUE, ADMIN FALSE`,
+    `GRANT ${READER_GROUP} TO ${reader} WITH INHERIT TRUE, SET FALSE, ADMIN FALSE`,
+    `GRANT ${STORAGE_GROUP} TO ${storage} WITH INHERIT TRUE, SET FALSE, ADMIN FALSE`,
+  ]
+  await admin.rows(statements.join(';\n')).catch(passwordFailure)
 }
 
 async function existingAmong(admin: Session, roles: readonly string[]): Promise<Set<string>> {

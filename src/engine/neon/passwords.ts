@@ -1,0 +1,18 @@
+import { EngineUnavailable } from '../engine.ts'
+import { isDatabaseError } from '../failure.ts'
+import { SettingsRefused } from '../settings.ts'
+
+const INVALID_VALUE = '22023'
+/** Neon's own refusal comes from beyond Postgres and has no code for it. */
+const TOO_WEAK =
+  /password.*(weak|short|strong|strength|entropy|guess|complex)|(weak|insecure|stronger|longer) password/i
+
+/** Neon wants passwords that are hard to guess: that is the caller's to hear, and what else goes wrong is not his fault. */
+export function passwordFailure(error: unknown): never {
+  if (!isDatabaseError(error)) throw error
+  const { code, message } = error
+  if (code === INVALID_VALUE || TOO_WEAK.test(message)) {
+    throw new SettingsRefused([{ setting: 'password', reason: message }])
+  }
+  throw new EngineUnavailable(message, { code, cause: error })
+}
