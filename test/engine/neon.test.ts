@@ -527,6 +527,74 @@ describe('a copy', () => {
     ).toEqual([`p_${ref}`, `p_${ref}_read`, `p_${ref}_sql`, `p_${ref}_storage`].map((rolname) => ({ rolname })))
   })
 
+  test('has no history of migrations where its parent has dropped it', async () => {
+    const [owner, ref] = [await project('create table kept (); drop schema supabase_migrations cascade'), newRef()]
+    await engine().copy({ ...copyOf(ref, false), from: owner })
+    await query(ref, 'table kept')
+  })
+
+  test('has a history larger than an answer', async () => {
+    const [owner, ref] = [newRef(), newRef()]
+    await engine().create(specOf(owner))
+    await query(
+      owner,
+      `insert into supabase_migrations.schema_migrations (version, statements)
+         select 100 + n, array[repeat('x', 1000000)] from generate_series(1, 20) as n`,
+    )
+    await engine().copy({ ...copyOf(ref, false), from: owner })
+    const { json } = await query(
+      ref,
+      `select count(*)::int as count, sum(length(statements[1]))::int as length from supabase_migrations.schema_migrations`,
+    )
+    expect(JSON.parse(json)).toEqual([{ count: 20, length: 20_000_000 }])
+  })
+
+  test('is taken anew where its parent has had another migration meanwhile', async () => {
+    const [owner, ref] = [await project('create table people (n int)'), newRef()]
+    let migrations = 0
+    const migrating: Fence = async () => {
+      if (!neon.states.get(ref)?.site || migrations > 0) return true
+      migrations += 1
+      await query(
+        owner,
+        `alter table people add born date; insert into supabase_migrations.schema_migrations (version) values ('1')`,
+      )
+      return true
+    }
+    const request = { ...copyOf(ref, false), from: owner }
+    await expect(engine().copy(request, migrating)).rejects.toThrow(
+      `${owner} has had another migration while its schema was copied`,
+    )
+    expect(namesOf(ref)).toEqual([])
+    await engine().copy(request, migrating)
+    await query(ref, 'select born from people')
+    expect(migrations).toBe(1)
+    const { json } = await query(ref, 'select version from supabase_migrations.schema_migrations')
+    expect(JSON.parse(json)).toEqual([{ version: '1' }])
+  })
+
+  test('remembers what its history was to be, over a crash', async () => {
+    const [owner, ref] = [await project('create table people (n int)'), newRef()]
+    const request = { ...copyOf(ref, false), from: owner }
+    await expect(crashingAt(3).copy(request)).rejects.toThrow('crashed')
+    await query(owner, `insert into supabase_migrations.schema_migrations (version) values ('1')`)
+    await expect(engine().copy(request)).rejects.toThrow('another migration')
+    await engine().copy(request)
+    await query(ref, 'table people')
+  })
+
+  test('has none of the many versions and tokens that its parent remembers', async () => {
+    const [owner, ref] = [await project('create table kept ()'), newRef()]
+    const compute = await computeOf(owner)
+    await compute.rows(
+      'insert into storage.removed_versions (version) select gen_random_uuid() from generate_series(1, 20001)',
+      `p_${owner}`,
+    )
+    await engine().copy({ ...copyOf(ref), from: owner })
+    const left = await (await computeOf(ref)).rows('select from storage.removed_versions', `p_${ref}`)
+    expect(left).toEqual([])
+  })
+
   test("runs nothing that the parent's owner wrote, and keeps it", async () => {
     const owner = await project(`
       create table heard (who text, whom text);

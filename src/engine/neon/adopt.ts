@@ -1,8 +1,8 @@
 import { runBatch } from '../batch.ts'
 import { REFERENCED_OBJECTS } from '../copy/storage-rows.ts'
-import type { ProjectSpec } from '../engine.ts'
+import { type ProjectSpec, SqlError, SqlResultTooLarge } from '../engine.ts'
 import { loginRoles, type ProjectNames, projectNames, quoteLiteral, quoteLiterals } from '../names.ts'
-import { runSql } from '../run.ts'
+import { runSql, SQL_TIMEOUT_MS_MAX } from '../run.ts'
 import { type Cluster, type Session, withAdmin } from '../session.ts'
 import { runTransaction } from '../transaction.ts'
 import { ensureRoles } from './prepare.ts'
@@ -51,31 +51,90 @@ async function rename(admin: Session, old: ProjectNames, names: ProjectNames): P
   if (renames.length > 0) await admin.rows(renames.join('; '))
 }
 
-/** The history of migrations belongs to the schema. Both ends are the owners' own sessions, as theirs may be the code in it. */
-export async function copyHistory(
-  { from, to }: Record<'from' | 'to', Cluster>,
-  request: Record<'from' | 'to', { ref: string; runnerPassword: string }>,
-): Promise<void> {
-  const query = `SELECT coalesce(json_agg(m), '[]')::text AS rows FROM supabase_migrations.schema_migrations AS m`
-  const { json } = await runSql(from, { ...request.from, query, readOnly: true })
-  const [{ rows } = { rows: '[]' }] = JSON.parse(json) as { rows: string }[]
-  await runTransaction(to, request.to, (tx) =>
-    tx.rows(
-      `INSERT INTO supabase_migrations.schema_migrations
-         SELECT * FROM json_populate_recordset(NULL::supabase_migrations.schema_migrations, $1) ON CONFLICT DO NOTHING`,
-      [rows],
-    ),
-  )
+/** A database of a project, and the password of who runs its owner's SQL. */
+export interface Login {
+  cluster: Cluster
+  ref: string
+  runnerPassword: string
 }
 
+const HISTORY = 'supabase_migrations.schema_migrations'
+const UNDEFINED_TABLE = '42P01'
+const PAGE_MAX = 100
+
+/** Tells one state of a history of migrations from another; empty where the owner has dropped it. */
+export async function historyOf(project: Login): Promise<string> {
+  const [found] = await inHistory<{ history: string }>(
+    project,
+    `SELECT count(*) || ':' || coalesce(sum(hashtextextended(m::text, 0)::numeric), 0) AS history FROM ${HISTORY} AS m`,
+  )
+  return found?.history ?? ''
+}
+
+/** The history of migrations belongs to the schema. Both ends are the owners' own sessions, as theirs may be the code in it. */
+export async function copyHistory(from: Login, { cluster, ...to }: Login): Promise<void> {
+  await runTransaction(cluster, { ...to, timeoutMs: SQL_TIMEOUT_MS_MAX }, async (tx) => {
+    for await (const page of pagesOf(from)) {
+      await tx.rows(
+        `INSERT INTO ${HISTORY} SELECT * FROM json_populate_recordset(NULL::${HISTORY}, $1) ON CONFLICT DO NOTHING`,
+        [page],
+      )
+    }
+  })
+}
+
+/** A few migrations at a time: a history may be larger than an answer. */
+async function* pagesOf(project: Login): AsyncGenerator<string> {
+  let limit = PAGE_MAX
+  for (let after = ''; ; ) {
+    try {
+      const page = await pageOf(project, after, limit)
+      if (!page) return
+      yield page.rows
+      after = page.last
+    } catch (error) {
+      if (!(error instanceof SqlResultTooLarge) || limit === 1) throw error
+      limit = Math.ceil(limit / 4)
+    }
+  }
+}
+
+async function pageOf(project: Login, after: string, limit: number) {
+  const [page] = await inHistory<{ rows: string; last: string | null }>(
+    project,
+    `SELECT json_agg(m)::text AS rows, max(m.version::text) AS last
+       FROM (SELECT * FROM ${HISTORY} WHERE version::text > $1 ORDER BY version::text LIMIT $2) AS m`,
+    [after, limit],
+  )
+  return page && page.last !== null ? { rows: page.rows, last: page.last } : undefined
+}
+
+/** As the role that only reads; nothing where the owner has dropped the table. */
+async function inHistory<Row>({ cluster, ...login }: Login, query: string, parameters: readonly unknown[] = []) {
+  try {
+    const { json } = await runSql(cluster, { ...login, query, parameters, readOnly: true })
+    return JSON.parse(json) as Row[]
+  } catch (error) {
+    if (error instanceof SqlError && error.code === UNDEFINED_TABLE) return []
+    throw error
+  }
+}
+
+/** So many rows go at once, each time within the limit of the storage role. */
+const PORTION = 10_000
+
 /** An object's bytes stay with the parent. Their rows go in the owner's own session, with his triggers off. */
-export async function emptyStorage(cluster: Cluster, login: { ref: string; runnerPassword: string }): Promise<void> {
-  await runSql(cluster, { ...login, query: REMOVE_OBJECTS, readOnly: false })
-  const statements = ['storage.removed_versions', 'storage.used_tokens'].map((table) => ({
-    text: `DELETE FROM ${table}`,
-    params: [],
-  }))
-  await runBatch(cluster, { ...login, statements })
+export async function emptyStorage({ cluster, ...login }: Login): Promise<void> {
+  await runSql(cluster, { ...login, query: REMOVE_OBJECTS, readOnly: false, timeoutMs: SQL_TIMEOUT_MS_MAX })
+  for (const table of ['storage.removed_versions', 'storage.used_tokens']) {
+    const text = `WITH removed AS (
+        DELETE FROM ${table} WHERE ctid = ANY (ARRAY(SELECT ctid FROM ${table} LIMIT ${PORTION})) RETURNING 1)
+      SELECT count(*)::int AS count FROM removed`
+    for (let isLeft = true; isLeft; ) {
+      const [rows] = await runBatch(cluster, { ...login, statements: [{ text, params: [] }] })
+      isLeft = rows?.[0]?.count === PORTION
+    }
+  }
 }
 
 const REMOVE_OBJECTS = `SET search_path = pg_catalog;

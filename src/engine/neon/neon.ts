@@ -14,7 +14,7 @@ import { repairRunners, setOwnerPassword } from '../roles.ts'
 import { runSql } from '../run.ts'
 import { type Cluster, withAdmin } from '../session.ts'
 import { runTransaction } from '../transaction.ts'
-import { adopt, copyHistory, emptyStorage } from './adopt.ts'
+import { adopt, copyHistory, emptyStorage, historyOf, type Login } from './adopt.ts'
 import { hasFailed, isGone, type NeonAccount, type NeonApi, NeonFailure, neonApi, OperationFailed } from './api.ts'
 import { noBackups } from './backups.ts'
 import { noLogins } from './logins.ts'
@@ -172,13 +172,20 @@ async function create(neon: Neon, spec: ProjectSpec, fence?: Fence): Promise<voi
     await setOpen(work, true)
     return prepareRoles(clusterAt(neon, noted), spec)
   }
-  const site = await settled(work, isBranch, {
-    find: async () => (noted && (await findNoted(api, noted))) ?? (await findProject(api, ref)),
-    make: () => createProject(api, ref, { id, postgresMajor: config.postgresMajor }),
-  })
+  const site = await settled(
+    work,
+    { isBranch },
+    {
+      find: async () => (noted && (await findNoted(api, noted))) ?? (await findProject(api, ref)),
+      make: () => createProject(api, ref, { id, postgresMajor: config.postgresMajor }),
+    },
+  )
   await prepareDatabase(clusterAt(neon, site), spec)
   await work.note({ projectId: site.projectId, isBranch, site, isReady: true })
 }
+
+/** What else is noted of what is being made. */
+type Kept = Pick<NeonState, 'isBranch' | 'history'>
 
 interface Making {
   /** What an earlier attempt has left. */
@@ -187,10 +194,10 @@ interface Making {
 }
 
 /** Written down before it is waited for; what Neon could not make is taken away, and made anew by the next attempt. */
-async function settled(work: Work, isBranch: boolean, { find, make }: Making): Promise<Site> {
+async function settled(work: Work, kept: Kept, { find, make }: Making): Promise<Site> {
   const { site, operations, adminPassword } = (await sound(work, await find())) ?? (await make())
   if (adminPassword) keepPassword(site.host, adminPassword)
-  await work.note({ projectId: site.projectId, isBranch, site, isReady: false })
+  await work.note({ projectId: site.projectId, ...kept, site, isReady: false })
   try {
     await work.api.finished(operations)
   } catch (error) {
@@ -219,29 +226,44 @@ async function takeAway(work: Work, failure: OperationFailed): Promise<void> {
 }
 
 async function copy(neon: Neon, { from, fromRunnerPassword, to, data }: CopyRequest, fence?: Fence): Promise<void> {
-  const { ref } = to
+  const { ref, runnerPassword } = to
   const work = await begin(neon, ref, fence)
   const { api, sites } = work
   const state = await sites.read(ref)
   if (state?.isReady) return
-  const { projectId, branchId: parentId } = await sites.require(from)
-  const site = await settled(work, true, {
+  const parent = await sites.require(from)
+  const { projectId } = parent
+  const source = { cluster: clusterAt(neon, parent), ref: from, runnerPassword: fromRunnerPassword }
+  const kept: Kept = { isBranch: true, history: state?.history }
+  const site = await settled(work, kept, {
     find: () => findBranch(api, ref, projectId),
     async make() {
+      if (!data) kept.history = await historyOf(source)
       // From now on `remove` knows where to look for it.
-      await work.note({ projectId, isBranch: true, isReady: false })
-      return createBranch(api, ref, { projectId, parentId, data })
+      await work.note({ projectId, ...kept, isReady: false })
+      return createBranch(api, ref, { projectId, parentId: parent.branchId, data })
     },
   })
-  const cluster = clusterAt(neon, site)
-  await adopt(cluster, from, to)
+  const copied = { cluster: clusterAt(neon, site), ref, runnerPassword }
+  await adopt(copied.cluster, from, to)
   await work.mayGoOn()
-  if (data) await emptyStorage(cluster, to)
-  else {
-    const source = clusterAt(neon, await sites.require(from))
-    await copyHistory({ from: source, to: cluster }, { from: { ref: from, runnerPassword: fromRunnerPassword }, to })
-  }
+  if (data) await emptyStorage(copied)
+  else await bringHistory(work, { source, copied, history: kept.history })
   await work.note({ projectId, isBranch: true, site, isReady: true })
+}
+
+/** A migration that came meanwhile is in the history, and nobody knows whether it is in the schema: then both are taken anew. */
+async function bringHistory(
+  work: Work,
+  { source, copied, history }: { source: Login; copied: Login; history: string | undefined },
+): Promise<void> {
+  const isAsBefore = async () => (await historyOf(source)) === history
+  if (await isAsBefore()) {
+    await copyHistory(source, copied)
+    if (await isAsBefore()) return
+  }
+  await remove(work)
+  throw new EngineUnavailable(`${source.ref} has had another migration while its schema was copied`)
 }
 
 async function remove({ api, sites, ref, note }: Work): Promise<void> {

@@ -14,6 +14,8 @@ export interface NeonState {
   projectId?: string
   /** A branch of another project's: the Neon project stays when it goes. */
   isBranch: boolean
+  /** The parent's history of migrations before its schema was asked for; absent where the data came along. */
+  history?: string | undefined
   site?: Site
   /** Its database has been prepared: nothing of it is made again. */
   isReady: boolean
