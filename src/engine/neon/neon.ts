@@ -172,16 +172,16 @@ async function create(neon: Neon, spec: ProjectSpec, fence?: Fence): Promise<voi
     await setOpen(work, true)
     return prepareRoles(clusterAt(neon, noted), spec)
   }
-  const site = await settled(
-    work,
-    { isBranch },
-    {
-      find: async () => (noted && (await findNoted(api, noted))) ?? (await findProject(api, ref)),
-      make: () => createProject(api, ref, { id, postgresMajor: config.postgresMajor }),
+  const kept: Kept = { isBranch }
+  const site = await settled(work, kept, {
+    find: async () => (noted && (await findNoted(api, noted))) ?? (await findProject(api, ref)),
+    make() {
+      kept.isBranch = false
+      return createProject(api, ref, { id, postgresMajor: config.postgresMajor })
     },
-  )
+  })
   await prepareDatabase(clusterAt(neon, site), spec)
-  await work.note({ projectId: site.projectId, isBranch, site, isReady: true })
+  await work.note({ projectId: site.projectId, ...kept, site, isReady: true })
 }
 
 /** What else is noted of what is being made. */

@@ -55,7 +55,7 @@ export async function createProject(api: NeonApi, ref: string, { id, postgresMaj
 }
 
 /** The oldest first. */
-export async function projectsOf(api: NeonApi, ref: string): Promise<string[]> {
+async function projectsOf(api: NeonApi, ref: string): Promise<string[]> {
   const { projects, unavailable_project_ids: unknown = [] } = await api.listProjects({
     search: nameOf(ref),
     limit: SEARCH_MAX,
