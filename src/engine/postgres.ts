@@ -20,6 +20,7 @@ import {
   type ProjectSpec,
   Superseded,
 } from './engine.ts'
+import { healthWithin, serverVersion } from './health.ts'
 import { temporaryLogins } from './logins.ts'
 import { projectNames } from './names.ts'
 import { allowLogin, dropRoles, ensureRoles, ensureStorageRole, setOwnerPassword } from './roles.ts'
@@ -64,8 +65,8 @@ export function createPostgresEngine(config: PostgresEngineConfig): ProjectEngin
     restart: (ref, fence) => restart(config, ref, fence),
     setPassword: (ref, password) => setOwnerPassword(config, ref, password),
     diff: (request) => diff(async () => config, request),
-    health: (ref, timeoutMs) => health(config, ref, timeoutMs),
-    version: () => version(config),
+    health: (ref, timeoutMs) => healthWithin(timeoutMs, state(config, ref)),
+    version: () => serverVersion(config),
     runSql: (request) => runSql(config, request),
     transaction: (request, work) => runTransaction(config, request, work),
     runBatch: (request) => runBatch(config, request),
@@ -169,21 +170,6 @@ function withDatabase<Value>(
   })
 }
 
-async function health(cluster: Cluster, ref: string, timeoutMs: number): Promise<EngineHealth> {
-  let timer: ReturnType<typeof setTimeout> | undefined
-  const tooLate = new Promise<EngineHealth>((resolve) => {
-    timer = setTimeout(() => resolve({ healthy: false, error: `no answer in ${timeoutMs} ms` }), timeoutMs)
-  })
-  try {
-    return await Promise.race([state(cluster, ref), tooLate])
-  } catch (error) {
-    if (!(error instanceof EngineUnavailable)) throw error
-    return { healthy: false, error: error.message }
-  } finally {
-    clearTimeout(timer)
-  }
-}
-
 /** Read from the catalogue: a superuser's session in a project's database would run under that owner's settings. */
 async function state(cluster: Cluster, ref: string): Promise<EngineHealth> {
   const { database, owner } = projectNames(ref)
@@ -196,11 +182,6 @@ async function state(cluster: Cluster, ref: string): Promise<EngineHealth> {
   )
   if (!row) return { healthy: false, error: 'the database does not exist' }
   return row.connectable ? { healthy: true } : { healthy: false, error: 'the database accepts no connections' }
-}
-
-async function version(cluster: Cluster): Promise<string> {
-  const [row] = await withAdmin(cluster, (admin) => admin.rows<{ server_version: string }>('SHOW server_version'))
-  return row?.server_version.split(' ')[0] ?? 'unknown'
 }
 
 async function refs(cluster: Cluster): Promise<string[]> {

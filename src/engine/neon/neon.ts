@@ -9,6 +9,7 @@ import {
   type ProjectSpec,
   Superseded,
 } from '../engine.ts'
+import { healthWithin, serverVersion } from '../health.ts'
 import { projectNames } from '../names.ts'
 import { repairRunners, setOwnerPassword } from '../roles.ts'
 import { runSql } from '../run.ts'
@@ -91,8 +92,8 @@ export function createNeonEngine(config: NeonEngineConfig): ProjectEngine {
     setPassword: (ref, password) =>
       at(ref, (cluster) => setOwnerPassword(cluster, ref, password).catch(passwordFailure)),
     diff: (request) => diff(clusterOf, request),
-    health: (ref, timeoutMs) => health(neon, ref, timeoutMs),
-    version: (ref) => at(ref, version),
+    health: (ref, timeoutMs) => healthWithin(timeoutMs, state(neon, ref)),
+    version: (ref) => at(ref, serverVersion),
     runSql: (request) => at(request.ref, (cluster) => runSql(cluster, request)),
     transaction: (request, work) => at(request.ref, (cluster) => runTransaction(cluster, request, work)),
     runBatch: (request) => at(request.ref, (cluster) => runBatch(cluster, request)),
@@ -292,21 +293,6 @@ function missing(error: unknown): never {
   throw isGone(error) ? new EngineUnavailable(GONE, { code: '3D000', cause: error }) : error
 }
 
-async function health(neon: Neon, ref: string, timeoutMs: number): Promise<EngineHealth> {
-  let timer: ReturnType<typeof setTimeout> | undefined
-  const tooLate = new Promise<EngineHealth>((resolve) => {
-    timer = setTimeout(() => resolve({ healthy: false, error: `no answer in ${timeoutMs} ms` }), timeoutMs)
-  })
-  try {
-    return await Promise.race([state(neon, ref), tooLate])
-  } catch (error) {
-    if (!(error instanceof EngineUnavailable)) throw error
-    return { healthy: false, error: error.message }
-  } finally {
-    clearTimeout(timer)
-  }
-}
-
 /** As Neon has it: to connect would wake a database that sleeps. */
 async function state({ api, sites }: Neon, ref: string): Promise<EngineHealth> {
   const site = await sites.find(ref)
@@ -319,11 +305,6 @@ async function sizeOf({ api, sites }: Neon, ref: string): Promise<number | undef
   const site = await sites.find(ref)
   if (!site) return undefined
   return (await api.getBranch(site.projectId, site.branchId)).branch.logical_size
-}
-
-async function version(cluster: Cluster): Promise<string> {
-  const [row] = await withAdmin(cluster, (admin) => admin.rows<{ server_version: string }>('SHOW server_version'))
-  return row?.server_version.split(' ')[0] ?? 'unknown'
 }
 
 async function upgrade(cluster: Cluster, { ref, runnerPassword }: Omit<ProjectSpec, 'password'>): Promise<void> {
