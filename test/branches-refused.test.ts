@@ -53,7 +53,7 @@ describe('a branch is not made', () => {
   })
 
   it('of a branch', async () => {
-    expect(await statusesOf(creations('nested', {}, branch.project_ref))).toEqual([422, 422])
+    expect(await statusesOf(creations('nested', {}, branch.project_ref))).toEqual([422, 400])
   })
 
   it('under a name that is taken', async () => {
