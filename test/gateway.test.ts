@@ -2,7 +2,7 @@ import { once } from 'node:events'
 import { connect as connectTcp } from 'node:net'
 import { connect as connectTls } from 'node:tls'
 import pg from 'pg'
-import { beforeAll, describe, expect, inject, it } from 'vitest'
+import { beforeAll, describe, expect, inject, it, vi } from 'vitest'
 import { newOrganization } from './api.ts'
 import { asAdmin, withClient } from './engine/copy-projects.ts'
 import { newProject, PASSWORD } from './projects.ts'
@@ -40,8 +40,12 @@ describe('who asks for the database postgres with the credentials of a project',
 
   it('can cancel what it does there', async () => {
     await withClient(entered('postgres'), async (client) => {
-      const sleep = client.query('select pg_sleep(600)').catch((error) => error)
       const { processID, secretKey } = client as unknown as { processID: number; secretKey: number }
+      const sleep = client.query('select pg_sleep(600)').catch((error) => error)
+      const active = `select from pg_stat_activity where pid = $1 and state = 'active'`
+      await withClient(asAdmin('postgres'), (admin) =>
+        vi.waitFor(async () => expect((await admin.query(active, [processID])).rows).toHaveLength(1)),
+      )
       const request = Buffer.alloc(16)
       for (const [n, value] of [16, 80_877_102, processID, secretKey].entries()) request.writeInt32BE(value, n * 4)
       connectTcp({ host, port }).end(request)
