@@ -49,6 +49,9 @@ export async function openProjectAnew(ctx: SystemCtx, ref: string): Promise<Open
   return project
 }
 
+/** For who has changed it: this isolate goes by the change at once. */
+export const forgetProject = (ref: string): boolean => kept.delete(ref)
+
 const projectToOpen = prepared((db) =>
   db
     .select({

@@ -1,7 +1,7 @@
 import { and, eq, isNull, sql } from 'drizzle-orm'
 import type * as z from 'zod'
 import type { ProjectAccess } from '../../auth/access.ts'
-import { storageConfigOf } from '../../auth/project.ts'
+import { forgetProject, storageConfigOf } from '../../auth/project.ts'
 import { mutate } from '../../db/mutate.ts'
 import { projects } from '../../db/schema/index.ts'
 import type { Ctx } from '../../env.ts'
@@ -47,6 +47,7 @@ export async function updateStorageConfig(
       detail: { fields: ['fileSizeLimit'] },
     })
   })
+  forgetProject(ref)
   return {}
 }
 
