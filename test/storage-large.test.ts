@@ -2,26 +2,30 @@ import { randomBytes } from 'node:crypto'
 import { once } from 'node:events'
 import { type ClientRequest, type IncomingMessage, request } from 'node:http'
 import { buffer } from 'node:stream/consumers'
-import { beforeAll, describe, expect, it } from 'vitest'
-import { newBucket, newStorage, type TestStorage } from './storage.ts'
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { type Installation, type SweptStorage, serveLikeStart, startInstallation } from './storage-installation.ts'
 
 const MIB = 1024 ** 2
 /** More than is read from the bucket at once, and no multiple of its parts. */
 const LARGE = randomBytes(70 * MIB + 7)
 
-let storage: TestStorage
+/** As users run it: what stands before the Worker elsewhere in the tests bears no broken transfers. */
+let installation: Installation
+let storage: SweptStorage
 let path: string
 beforeAll(async () => {
-  storage = await newStorage()
+  installation = await startInstallation({ serve: serveLikeStart })
+  storage = await installation.newStorage()
   const { organization, ref } = storage
   const config = { fileSizeLimit: LARGE.length }
   expect((await organization.owner.patch(`/v1/projects/${ref}/config/storage`, config)).status).toBe(200)
-  path = `object/${await newBucket(storage)}/large`
+  path = `object/${storage.bucket}/large`
   const sending = open('POST', path, { 'transfer-encoding': 'chunked' })
   sending.end(LARGE)
   const [uploaded] = (await once(sending, 'response')) as [IncomingMessage]
   expect([uploaded.statusCode, JSON.parse((await buffer(uploaded)).toString()).Id]).toEqual([200, expect.any(String)])
 }, 120_000)
+afterAll(() => installation.stop())
 
 const open = (method: string, to: string, headers: Record<string, string> = {}): ClientRequest =>
   request(`${storage.url}/${to}`, {
