@@ -38,6 +38,7 @@ export async function startNeonEngine(): Promise<NeonUnderTest> {
       const { host, user, database } = engine.connection({ ref, engineState: states.get(ref) })
       const port = await server.port(host)
       const client = new pg.Client({ host: '127.0.0.1', port, user, password, database })
+      client.on('error', () => {})
       await client.connect()
       return client
     },

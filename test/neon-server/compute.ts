@@ -44,6 +44,8 @@ export function openCompute(folder: string): Compute {
     const url = new URL((await wake()).postgres.url)
     url.pathname = `/${database}`
     const client = new pg.Client({ connectionString: url.href })
+    // The cluster may be stopped meanwhile: the query under way hears of it.
+    client.on('error', () => {})
     await client.connect()
     try {
       return await work(client)
