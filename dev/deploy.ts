@@ -27,7 +27,10 @@ async function deploy(): Promise<void> {
     throw new StartError(`The Worker lacks secrets: ${missing.map((name) => `wrangler secret put ${name}`).join('; ')}`)
   }
   await migrateControlDatabase(DATABASE_URL)
-  execFileSync('wrangler', ['deploy', ...process.argv.slice(2)], { stdio: 'inherit' })
+  // The builder first: the other one is bound to it.
+  for (const config of ['src/builder/wrangler.toml', 'wrangler.toml']) {
+    execFileSync('wrangler', ['deploy', '--config', config, ...process.argv.slice(2)], { stdio: 'inherit' })
+  }
 }
 
 function deployedSecrets(): string[] {

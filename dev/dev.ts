@@ -23,7 +23,17 @@ async function dev(): Promise<void> {
   const envFile = join(folder, 'dev.vars')
   const lines = Object.entries({ ...services.vars, ...vars, ...services.secrets })
   await writeFile(envFile, lines.map(([name, value]) => `${name}='${value}'`).join('\n'), { mode: 0o600 })
-  const args = ['dev', '--port', String(ports.api), '--env-file', envFile, '--persist-to', join(folder, 'dev')]
+  const configs = ['wrangler.toml', 'src/builder/wrangler.toml'].flatMap((path) => ['--config', path])
+  const args = [
+    'dev',
+    ...configs,
+    '--port',
+    String(ports.api),
+    '--env-file',
+    envFile,
+    '--persist-to',
+    join(folder, 'dev'),
+  ]
   const wrangler = spawn('wrangler', [...args, '--test-scheduled'], { stdio: 'inherit' })
   // Ctrl-C reaches wrangler too; the services stop once it is gone.
   lifetime.onSignal(() => {})

@@ -13,8 +13,10 @@ import { errorMessage, StartError } from './start-error.ts'
 
 const ROOT = fileURLToPath(new URL('..', import.meta.url))
 const CONFIG = 'wrangler.toml'
+const BUILDER_CONFIG = 'src/builder/wrangler.toml'
 const NAME = 'api'
 const PAGE = 'page'
+const BUILDER = 'builder'
 
 export interface BuildOptions {
   /** Where the bundle goes. */
@@ -24,8 +26,15 @@ export interface BuildOptions {
   entry?: string
 }
 
-/** Bundles the Worker as a deployment does. */
+/** Bundles the Worker, and the builder beside it, as a deployment does. */
 export async function buildWorker({ folder, root = ROOT, entry }: BuildOptions): Promise<void> {
+  await Promise.all([
+    bundle(CONFIG, { folder, root, entry }),
+    bundle(BUILDER_CONFIG, { folder: join(folder, BUILDER), root }),
+  ])
+}
+
+async function bundle(config: string, { folder, root = ROOT, entry }: BuildOptions): Promise<void> {
   const wrangler = createRequire(join(root, CONFIG))
     .resolve('wrangler/package.json')
     .replace('package.json', 'bin/wrangler.js')
@@ -34,7 +43,7 @@ export async function buildWorker({ folder, root = ROOT, entry }: BuildOptions):
     'deploy',
     '--dry-run',
     '--config',
-    join(root, CONFIG),
+    join(root, config),
     '--outdir',
     folder,
     ...(entry ? [entry] : []),
@@ -97,6 +106,7 @@ export async function startWorker(options: WorkerOptions): Promise<{ stop(): Pro
           serviceBindings: {
             ...configured.serviceBindings,
             ASSETS: PAGE,
+            BUILDER,
             SERVICES_EGRESS: SERVICES_NETWORK,
             WEBHOOK_EGRESS: webhookEgress({ loopback: bindings.WEBHOOK_LOOPBACK === 'on' }),
           },
@@ -112,6 +122,7 @@ export async function startWorker(options: WorkerOptions): Promise<{ stop(): Pro
           compatibilityDate: configured.compatibilityDate,
           assets: configured.assets,
         },
+        await builder(bundle, root),
       ],
     } as V4MiniflareOptions),
     resourcePersistencePath: folder,
@@ -133,6 +144,12 @@ export async function startWorker(options: WorkerOptions): Promise<{ stop(): Pro
     await miniflare.dispose()
     throw portError(error, port, 'api')
   }
+}
+
+async function builder(bundle: string, root: string) {
+  const { workerOptions } = unstable_getMiniflareWorkerOptions(join(root, BUILDER_CONFIG))
+  const folder = join(bundle, BUILDER)
+  return { ...workerOptions, name: BUILDER, rootPath: folder, modulesRoot: '.', modules: await modulesOf(folder) }
 }
 
 /** Straight to the proxy and the bucket: the global fetch takes a detour here. */

@@ -90,6 +90,10 @@ export interface Bindings extends Record<string, unknown> {
   WEBHOOK_EGRESS?: Fetcher
   /** A way to the database's proxy and the bucket that is nearer than the global fetch, or the only one (Workers VPC). */
   SERVICES_EGRESS?: Fetcher
+  /** Runs what users deploy, each in an isolate of its own. */
+  LOADER: WorkerLoader
+  /** The Worker of src/builder. */
+  BUILDER: Fetcher
   /** The files of the reference page. */
   ASSETS: Fetcher
 }

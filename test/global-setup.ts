@@ -49,6 +49,7 @@ export default async function setup(project: TestProject) {
         },
         secrets: services.secrets,
       },
+      { configPath: './src/builder/wrangler.toml' },
     ],
   })
   const { url } = await harness.listen()

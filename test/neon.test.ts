@@ -38,6 +38,7 @@ beforeAll(async () => {
         },
         secrets: { ...secrets, NEON_API_KEY: API_KEY },
       },
+      { configPath: './src/builder/wrangler.toml' },
     ],
   })
   const { url } = await harness.listen()

@@ -35,7 +35,9 @@ interface Server {
 
 async function serveInHarness({ vars, secrets }: Bindings): Promise<Server> {
   openWebSockets()
-  const harness = createTestHarness({ workers: [{ configPath: './wrangler.toml', vars, secrets }] })
+  const harness = createTestHarness({
+    workers: [{ configPath: './wrangler.toml', vars, secrets }, { configPath: './src/builder/wrangler.toml' }],
+  })
   const { origin } = (await harness.listen()).url
   const tick = () => harness.getWorker().scheduled({ cron: '* * * * *' })
   return { origin, tick, stop: () => harness.close() }

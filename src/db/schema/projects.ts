@@ -51,6 +51,8 @@ export const projects = pgTable(
     /** What the engine's driver keeps of it; no secrets. */
     engineState: jsonb('engine_state'),
     storageConfig: jsonb('storage_config').$type<Partial<StorageConfig>>().notNull().default({}),
+    /** Counts the changes of its functions' secrets: a program that began before one goes on with the old. */
+    secretsGeneration: integer('secrets_generation').notNull().default(0),
     /** When its bucket was last searched for bytes that no object points at, from end to end. */
     storageSweptAt: instant('storage_swept_at'),
     /** The last version that a search under way looked at. */

@@ -1,0 +1,22 @@
+import * as z from 'zod'
+
+/** Contents that are not text, in base64. */
+const Bytes = z.base64()
+
+const Module = z.union([
+  z.object({ js: z.string() }),
+  z.object({ text: z.string() }),
+  z.object({ json: z.json() }),
+  z.object({ data: Bytes }),
+  z.object({ wasm: Bytes }),
+])
+
+/** A program ready to run, kept in the bucket as one JSON text. */
+export const Image = z.object({
+  /** The module that is the program; it imports the others by their names. */
+  main: z.string(),
+  modules: z.record(z.string(), Module),
+  /** What the program may read as files while it runs, by path from the root of its source. */
+  files: z.record(z.string(), Bytes),
+})
+export type Image = z.output<typeof Image>
