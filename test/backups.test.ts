@@ -336,18 +336,21 @@ describe('a task whose consumer died', () => {
   })
 
   const STEPS = ['unpack_backup', 'replace_database', 'open_database', 'apply_settings', 'check_health']
-  it.each(STEPS.map((_, count) => [STEPS.slice(0, count)] as const))('restores it after %j', async (stepsDone) => {
-    await control.delete(projectTasks).where(eq(projectTasks.projectRef, ref))
-    const id = await latestId(ref)
-    expect((await organization.owner.post(path(ref, '/restore'), { id })).status).toBe(201)
-    await untilProject(ref, 'ACTIVE_HEALTHY')
-    await control.update(projects).set({ status: 'RESTORING' }).where(eq(projects.ref, ref))
-    await abandon('restore_backup', [...stepsDone])
-    await tick()
-    await untilProject(ref, 'ACTIVE_HEALTHY')
-    expect((await runSql(organization.owner, ref, 'select n from t')).body).toEqual([{ n: 1 }])
-    expect((await databasesOf(ref)).filter((name) => !/^b\d+$/.test(name))).toEqual([])
-  })
+  it.each(['', ...STEPS].map((_, count) => [STEPS.slice(0, count)] as const))(
+    'restores it after %j',
+    async (stepsDone) => {
+      await control.delete(projectTasks).where(eq(projectTasks.projectRef, ref))
+      const id = await latestId(ref)
+      expect((await organization.owner.post(path(ref, '/restore'), { id })).status).toBe(201)
+      await untilProject(ref, 'ACTIVE_HEALTHY')
+      await control.update(projects).set({ status: 'RESTORING' }).where(eq(projects.ref, ref))
+      await abandon('restore_backup', [...stepsDone])
+      await tick()
+      await untilProject(ref, 'ACTIVE_HEALTHY')
+      expect((await runSql(organization.owner, ref, 'select n from t')).body).toEqual([{ n: 1 }])
+      expect((await databasesOf(ref)).filter((name) => !/^b\d+$/.test(name))).toEqual([])
+    },
+  )
 })
 
 /** As the sweep does, a quarter of an hour after the object was removed. */
