@@ -353,6 +353,22 @@ describe('a task whose consumer died', () => {
   )
 })
 
+it('what was removed more than 30 days ago is forgotten, however much it is, and nothing else', async () => {
+  const ref = await newProject(await newOrganization())
+  const daysAgo = (days: number) => new Date(Date.now() - days * 86_400_000)
+  const row = (status: 'COMPLETED' | 'FAILED' | 'REMOVED', removedAt: Date | null) => ({
+    ...{ projectRef: ref, kind: 'scheduled' as const, insertedAt: daysAgo(60), status, removedAt },
+  })
+  const old = Array.from({ length: 2_500 }, () => row('REMOVED', daysAgo(31)))
+  await control.insert(backups).values(old)
+  await control.insert(backups).values([row('REMOVED', daysAgo(29)), row('FAILED', null), row('COMPLETED', null)])
+  await vi.waitFor(async () => {
+    await tick()
+    const left = await control.select().from(backups).where(eq(backups.projectRef, ref)).orderBy(backups.id)
+    expect(left.map(({ status }) => status)).toEqual(['REMOVED', 'FAILED', 'COMPLETED'])
+  }, WAIT)
+})
+
 /** As the sweep does, a quarter of an hour after the object was removed. */
 async function removeBytes(ref: string, size: number): Promise<void> {
   const { endpoint, bucket: Bucket, ...credentials } = inject('s3')
@@ -471,7 +487,8 @@ describe('the schedule', () => {
     expect((await organization.owner.post(path(ref, '/restore'), { id: all[2]?.id })).status).toBe(201)
     await vi.waitFor(async () => expect(await openTasks(ref)).toBe(0), WAIT)
     expect((await organization.owner.get(`/v1/projects/${ref}`)).body.status).toBe('ACTIVE_HEALTHY')
-    expect((await scheduled(ref))[2]?.status).toBe('REMOVED')
+    const gone = { status: 'REMOVED', removedAt: expect.any(Date) }
+    expect(await scheduled(ref)).toMatchObject([gone, { removedAt: null }, gone, ...Array(5).fill({ removedAt: null })])
     expect((await runSql(organization.owner, ref, 'select 1')).status).toBe(201)
   })
 
