@@ -277,17 +277,23 @@ describe('where Neon fails', () => {
     await query(ref, 'select 1')
   })
 
-  test.each(['create_timeline', 'start_compute'])(
-    'takes away what it could not make (%s), and makes it anew',
-    async (action) => {
+  function whereCreationFails(name: string, check: (ref: string, action: string) => Promise<void>): void {
+    test.each(['create_timeline', 'start_compute'])(name, async (action) => {
       const ref = newRef()
       neon.server.behaviour.failing.push(action)
-      await expect(engine().create(specOf(ref))).rejects.toThrow(`Neon could not ${action}`)
-      expect(namesOf(ref)).toEqual([])
+      await check(ref, action)
+      const failed = neon.states.get(ref)?.projectId
       await engine().create(specOf(ref))
+      expect(namesOf(ref)).toEqual([`pilothouse-${ref}`])
+      expect(neon.states.get(ref)?.projectId).not.toBe(failed)
       await query(ref, 'select 1')
-    },
-  )
+    })
+  }
+
+  whereCreationFails('takes away what it could not make (%s), and makes it anew', async (ref, action) => {
+    await expect(engine().create(specOf(ref))).rejects.toThrow(`Neon could not ${action}`)
+    expect(namesOf(ref)).toEqual([])
+  })
 
   test('takes away a branch that it could not make, and leaves the parent as it was', async () => {
     const ref = newRef()
@@ -298,23 +304,13 @@ describe('where Neon fails', () => {
     await query(parent, 'select n from people')
   })
 
-  test.each(['create_timeline', 'start_compute'])(
-    'takes away at the next attempt what it could not at the first (%s)',
-    async (action) => {
-      const ref = newRef()
-      neon.server.behaviour.failing.push(action)
-      neon.server.fault({ operation: 'deleteProject', status: 400 })
-      await expect(engine().create(specOf(ref))).rejects.toThrow(
-        new RegExp(`^Neon could not ${action}: .*; it is still there, as Neon answered 400: injected 400$`),
-      )
-      const failed = neon.states.get(ref)?.projectId
-      expect(failed).toBeTypeOf('string')
-      await engine().create(specOf(ref))
-      expect(namesOf(ref)).toEqual([`pilothouse-${ref}`])
-      expect(neon.states.get(ref)?.projectId).not.toBe(failed)
-      await query(ref, 'select 1')
-    },
-  )
+  whereCreationFails('takes away at the next attempt what it could not at the first (%s)', async (ref, action) => {
+    neon.server.fault({ operation: 'deleteProject', status: 400 })
+    await expect(engine().create(specOf(ref))).rejects.toThrow(
+      new RegExp(`^Neon could not ${action}: .*; it is still there, as Neon answered 400: injected 400$`),
+    )
+    expect(neon.states.get(ref)?.projectId).toBeTypeOf('string')
+  })
 
   test('so with a branch', async () => {
     const ref = newRef()
