@@ -591,6 +591,41 @@ describe('a copy', () => {
     expect(left).toEqual([])
   })
 
+  test.each([
+    ['in portions', '', 3],
+    [
+      'at once where they point at each other',
+      `alter table storage.objects add before uuid references storage.objects;
+       create index on storage.objects (before);
+       update storage.objects set before = (select id from storage.objects limit 1)`,
+      1,
+    ],
+  ])('has none of the many objects that its parent has: they go %s', async (_, sql, portions) => {
+    const owner = await project(
+      `create table portions (xact text); insert into storage.buckets (id, name) values ('b', 'b')`,
+    )
+    const parent = await computeOf(owner)
+    await parent.rows(
+      `insert into storage.objects (bucket_id, name, version)
+         select 'b', n::text, gen_random_uuid()::text from generate_series(1, 20001) as n;
+       ${sql};
+       create function public.note() returns event_trigger language plpgsql security definer as $$
+         begin
+           insert into public.portions select pg_current_xact_id() where current_query() like '%DELETE FROM ONLY storage.objects%';
+         end $$;
+       create event trigger noted on ddl_command_end when tag in ('ALTER TABLE') execute function public.note()`,
+      `p_${owner}`,
+    )
+    const ref = newRef()
+    await engine().copy({ ...copyOf(ref), from: owner })
+    const inside = await computeOf(ref)
+    expect(await inside.rows('select from storage.objects', `p_${ref}`)).toEqual([])
+    const counted = await inside.rows('select count(distinct xact)::int as portions from public.portions', `p_${ref}`)
+    expect(counted).toEqual([{ portions }])
+    const off = `select from pg_trigger where tgrelid = 'storage.objects'::regclass and tgenabled = 'D'`
+    expect(await inside.rows(off, `p_${ref}`)).toEqual([])
+  })
+
   test("runs nothing that the parent's owner wrote, and keeps it", async () => {
     const owner = await project(`
       create table heard (who text, whom text);
