@@ -17,7 +17,7 @@ const QUERIES = [
   { name: '1,000 rows', text: 'select n, md5(n::text) as text from generate_series(1, 1000) n', rows: 1_000 },
 ]
 
-/** What SQL through the API costs over the same through the driver and through psql, which speak to Postgres themselves. */
+/** What SQL through the API costs over the same through the driver and psql, which speak to Postgres themselves. */
 export async function sql({ port, control }: Environment, report: Report): Promise<void> {
   const organization = await seedOrganization(control, 'sql', 0)
   const requests = QUERIES.length * (ROUNDS + 1) * PER_BLOCK

@@ -105,15 +105,15 @@ const namesOf = (_: string, relation: string, numbers: string) =>
      JOIN pg_attribute ON attrelid = ${relation} AND attnum = number)`
 
 /**
- * A column of a view is a target entry of the query's own, which is two braces deep in the tree that Postgres keeps; those of
+ * A column of a view is a target entry of the query's own, two braces deep in the tree that Postgres keeps; those of
  * subqueries lie deeper. What a name holds of braces, backslashes and blanks is escaped there.
  */
 const ORIGINS = String.raw`
   SELECT json_agg(json_build_object('name', own.attname, 'relation', origin.attrelid::int8, 'column', origin.attname))
     FROM (SELECT part, sum(length(replace(part, '}', '')) - length(replace(part, '{', ''))) OVER (
                    ORDER BY place ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS depth
-            FROM pg_rewrite,
-              replace(replace(replace(ev_action::text, $escaped$\\$escaped$, ''), $escaped$\{$escaped$, ''), $escaped$\}$escaped$, '') AS tree,
+            FROM pg_rewrite, replace(ev_action::text, $escaped$\\$escaped$, '') AS halved,
+              replace(replace(halved, $escaped$\{$escaped$, ''), $escaped$\}$escaped$, '') AS tree,
               string_to_table(tree, ' :resno ') WITH ORDINALITY AS entry (part, place)
            WHERE ev_class = class.oid AND ev_type = '1') AS entries,
       regexp_match(part, '^([0-9]+) .* :resorigtbl ([0-9]+) :resorigcol ([0-9]+) :resjunk false') AS found
