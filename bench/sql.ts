@@ -3,6 +3,7 @@ import { bearer, type Connection, send, withConnections } from './client.ts'
 import type { Environment } from './environment.ts'
 import { percentile } from './measure.ts'
 import { createProject, PASSWORD, portOf } from './project.ts'
+import { startPsql } from './psql.ts'
 import type { Report } from './report.ts'
 import { inTurn, seedOrganization, seedOwners, seedTokens, settleTables } from './seed.ts'
 
@@ -16,7 +17,7 @@ const QUERIES = [
   { name: '1,000 rows', text: 'select n, md5(n::text) as text from generate_series(1, 1000) n', rows: 1_000 },
 ]
 
-/** What SQL through the API costs over the same through the driver that speaks to Postgres itself. */
+/** What SQL through the API costs over the same through the driver and psql, which speak to Postgres themselves. */
 export async function sql({ port, control }: Environment, report: Report): Promise<void> {
   const organization = await seedOrganization(control, 'sql', 0)
   const requests = QUERIES.length * (ROUNDS + 1) * PER_BLOCK
@@ -28,14 +29,11 @@ export async function sql({ port, control }: Environment, report: Report): Promi
   await settleTables(control)
   const nextToken = inTurn(tokens)
   const database = `p_${ref}`
-  const driver = new pg.Client({
-    host: '127.0.0.1',
-    port: await portOf(control),
-    user: database,
-    database,
-    password: PASSWORD,
-  })
+  const url = new URL(`postgresql://${database}:${PASSWORD}@127.0.0.1:${await portOf(control)}/${database}`)
+  const driver = new pg.Client({ connectionString: url.href })
   await driver.connect()
+  const psql = await startPsql(url)
+  if (!psql) report.line('psql is not on the PATH, and is left out')
 
   const viaApi = async (connection: Connection, query: string): Promise<void> => {
     const headers = { ...bearer(nextToken()), 'content-type': 'application/json' }
@@ -49,25 +47,42 @@ export async function sql({ port, control }: Environment, report: Report): Promi
   await withConnections(port, 1, async ([connection]) => {
     if (!connection) return
     for (const { name, text, rows } of QUERIES) {
-      const api: number[] = []
-      const raw: number[] = []
+      const sides: Side[] = [
+        { name: 'the API', ms: [], run: () => viaApi(connection, text) },
+        { name: 'the driver', ms: [], run: () => driver.query(text) },
+        ...(psql ? [{ name: 'psql', ms: [], run: () => psql.query(text) }] : []),
+      ]
       for (let round = 0; round <= ROUNDS; round++) {
-        const [ofApi, ofRaw] = [await timed(() => viaApi(connection, text)), await timed(() => driver.query(text))]
-        if (round === 0) continue
-        api.push(...ofApi)
-        raw.push(...ofRaw)
+        for (const { ms, run } of sides) {
+          const block = await timed(run)
+          if (round > 0) ms.push(...block)
+        }
       }
       report.title(`SQL through the API: ${name}, one at a time (${ROUNDS} × ${PER_BLOCK} each, interleaved)`)
-      for (const [side, ms] of [['the API', api] as const, ['the driver', raw] as const]) {
-        const p50 = percentile(ms, 0.5)
-        report.line(
-          `${side}: p50 ${p50.toFixed(2)} ms, p95 ${percentile(ms, 0.95).toFixed(2)} ms, ${Math.round((rows / p50) * 1000)} rows/s`,
-        )
-      }
-      report.line(`added: p50 ${(percentile(api, 0.5) - percentile(raw, 0.5)).toFixed(2)} ms`)
+      tell(report, sides, rows)
     }
   })
-  await driver.end()
+  await Promise.all([driver.end(), psql?.end()])
+}
+
+interface Side {
+  name: string
+  ms: number[]
+  run(): Promise<unknown>
+}
+
+function tell(report: Report, sides: readonly Side[], rows: number): void {
+  const medians = sides.map(({ ms }) => percentile(ms, 0.5))
+  sides.forEach(({ name, ms }, place) => {
+    const p50 = medians[place] ?? 0
+    const p95 = percentile(ms, 0.95)
+    report.line(
+      `${name}: p50 ${p50.toFixed(2)} ms, p95 ${p95.toFixed(2)} ms, ${Math.round((rows / p50) * 1000)} rows/s`,
+    )
+  })
+  const [api = 0, ...others] = medians
+  const added = others.map((p50, place) => `${(api - p50).toFixed(2)} ms over ${sides[place + 1]?.name}`)
+  report.line(`added: p50 ${added.join(', ')}`)
 }
 
 async function timed(work: () => Promise<unknown>): Promise<number[]> {

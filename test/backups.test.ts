@@ -336,18 +336,37 @@ describe('a task whose consumer died', () => {
   })
 
   const STEPS = ['unpack_backup', 'replace_database', 'open_database', 'apply_settings', 'check_health']
-  it.each(STEPS.map((_, count) => [STEPS.slice(0, count)] as const))('restores it after %j', async (stepsDone) => {
-    await control.delete(projectTasks).where(eq(projectTasks.projectRef, ref))
-    const id = await latestId(ref)
-    expect((await organization.owner.post(path(ref, '/restore'), { id })).status).toBe(201)
-    await untilProject(ref, 'ACTIVE_HEALTHY')
-    await control.update(projects).set({ status: 'RESTORING' }).where(eq(projects.ref, ref))
-    await abandon('restore_backup', [...stepsDone])
-    await tick()
-    await untilProject(ref, 'ACTIVE_HEALTHY')
-    expect((await runSql(organization.owner, ref, 'select n from t')).body).toEqual([{ n: 1 }])
-    expect((await databasesOf(ref)).filter((name) => !/^b\d+$/.test(name))).toEqual([])
+  it.each(['', ...STEPS].map((_, count) => [STEPS.slice(0, count)] as const))(
+    'restores it after %j',
+    async (stepsDone) => {
+      await control.delete(projectTasks).where(eq(projectTasks.projectRef, ref))
+      const id = await latestId(ref)
+      expect((await organization.owner.post(path(ref, '/restore'), { id })).status).toBe(201)
+      await untilProject(ref, 'ACTIVE_HEALTHY')
+      await control.update(projects).set({ status: 'RESTORING' }).where(eq(projects.ref, ref))
+      await abandon('restore_backup', [...stepsDone])
+      await tick()
+      await untilProject(ref, 'ACTIVE_HEALTHY')
+      expect((await runSql(organization.owner, ref, 'select n from t')).body).toEqual([{ n: 1 }])
+      expect((await databasesOf(ref)).filter((name) => !/^b\d+$/.test(name))).toEqual([])
+    },
+  )
+})
+
+it('what was removed more than 30 days ago is forgotten, however much it is, and nothing else', async () => {
+  const ref = await newProject(await newOrganization())
+  const daysAgo = (days: number) => new Date(Date.now() - days * 86_400_000)
+  const row = (status: 'COMPLETED' | 'FAILED' | 'REMOVED', removedAt: Date | null) => ({
+    ...{ projectRef: ref, kind: 'scheduled' as const, insertedAt: daysAgo(60), status, removedAt },
   })
+  const old = Array.from({ length: 2_500 }, () => row('REMOVED', daysAgo(31)))
+  await control.insert(backups).values(old)
+  await control.insert(backups).values([row('REMOVED', daysAgo(29)), row('FAILED', null), row('COMPLETED', null)])
+  await vi.waitFor(async () => {
+    await tick()
+    const left = await control.select().from(backups).where(eq(backups.projectRef, ref)).orderBy(backups.id)
+    expect(left.map(({ status }) => status)).toEqual(['REMOVED', 'FAILED', 'COMPLETED'])
+  }, WAIT)
 })
 
 /** As the sweep does, a quarter of an hour after the object was removed. */
@@ -468,7 +487,8 @@ describe('the schedule', () => {
     expect((await organization.owner.post(path(ref, '/restore'), { id: all[2]?.id })).status).toBe(201)
     await vi.waitFor(async () => expect(await openTasks(ref)).toBe(0), WAIT)
     expect((await organization.owner.get(`/v1/projects/${ref}`)).body.status).toBe('ACTIVE_HEALTHY')
-    expect((await scheduled(ref))[2]?.status).toBe('REMOVED')
+    const gone = { status: 'REMOVED', removedAt: expect.any(Date) }
+    expect(await scheduled(ref)).toMatchObject([gone, { removedAt: null }, gone, ...Array(5).fill({ removedAt: null })])
     expect((await runSql(organization.owner, ref, 'select 1')).status).toBe(201)
   })
 

@@ -57,8 +57,9 @@ const tablesIn = (caller: Parameters<typeof rows>[0], ref: string) =>
   rows(caller, ref, `select tablename from pg_tables where schemaname = 'public' order by 1`)
 const named = (...names: string[]) => names.map((tablename) => ({ tablename }))
 
-/** All runs of so many first steps, none of them among these. */
-const prefixes = (steps: readonly string[]) => steps.map((_, count) => [steps.slice(0, count)] as const)
+/** All runs of so many first steps, none and all of them among these. */
+const prefixes = (steps: readonly string[]) => ['', ...steps].map((_, count) => [steps.slice(0, count)] as const)
+const COMPARING = ['pull', 'health', 'migrate', 'deploy']
 
 async function untilDone(branch: BranchReply): Promise<void> {
   await vi.waitFor(() => expectDone(branch), { timeout: 20_000, interval: 100 })
@@ -85,7 +86,7 @@ describe('the consumer of a run died', () => {
     names = await leftOf(pair.branch.project_ref)
   })
 
-  it.each(prefixes(['pull', 'health', 'migrate', 'deploy']))('a merge goes on after %j', async (stepsDone) => {
+  it.each(prefixes(COMPARING))('a merge goes on after %j', async (stepsDone) => {
     const { owner, ref, branch } = pair
     expect(new Set(Object.values(await act(owner, branch, 'merge')))).toEqual(new Set(['EXITED']))
     await abandon(branch, stepsDone)
@@ -95,25 +96,21 @@ describe('the consumer of a run died', () => {
     expect((await owner.get(`/v1/projects/${ref}/database/migrations`)).body).toHaveLength(2)
   })
 
-  // Where it differs from the making of a branch: before and after the database is gone, and before its migrations.
-  it.each(prefixes(RUN_STEPS).filter(([steps]) => [0, 1, 4].includes(steps.length)))(
-    'a reset goes on after %j, and keeps the migrations',
-    async (stepsDone) => {
-      const { owner, branch } = pair
-      const own = branch.project_ref
-      const history = (await owner.get(`/v1/projects/${own}/database/migrations`)).body
-      await act(owner, branch, 'reset')
-      await untilBranch(owner, branch, 'FUNCTIONS_DEPLOYED')
-      await abandon(branch, stepsDone, { kept: await keptOf(owner, own) })
-      await setStatus(own, 'RESTORING')
-      await tick()
-      await untilBranch(owner, branch, 'FUNCTIONS_DEPLOYED')
-      await untilDone(branch)
-      expect(await tablesIn(owner, own)).toEqual(named('added', 'base'))
-      expect((await owner.get(`/v1/projects/${own}/database/migrations`)).body).toEqual(history)
-      expect(await leftOf(own)).toEqual(names)
-    },
-  )
+  it.each(prefixes(RUN_STEPS))('a reset goes on after %j, and keeps the migrations', async (stepsDone) => {
+    const { owner, branch } = pair
+    const own = branch.project_ref
+    const history = (await owner.get(`/v1/projects/${own}/database/migrations`)).body
+    await act(owner, branch, 'reset')
+    await untilBranch(owner, branch, 'FUNCTIONS_DEPLOYED')
+    await abandon(branch, stepsDone, { kept: await keptOf(owner, own) })
+    await setStatus(own, 'RESTORING')
+    await tick()
+    await untilBranch(owner, branch, 'FUNCTIONS_DEPLOYED')
+    await untilDone(branch)
+    expect(await tablesIn(owner, own)).toEqual(named('added', 'base'))
+    expect((await owner.get(`/v1/projects/${own}/database/migrations`)).body).toEqual(history)
+    expect(await leftOf(own)).toEqual(names)
+  })
 
   it.each(prefixes(RUN_STEPS))('the making of a branch goes on after %j', async (stepsDone) => {
     const { owner, ref } = pair
@@ -141,6 +138,40 @@ describe('the consumer of a run died', () => {
     await untilGone(owner, own)
     expect(await leftOf(own)).toEqual([])
   })
+})
+
+describe('the consumer of a push died', () => {
+  let pair: Awaited<ReturnType<typeof newPair>>
+  beforeAll(async () => {
+    pair = await newPair()
+    // Versions are seconds: one that the branch has already would be passed over.
+    const later = pair.owner.at(new Date(Date.now() + 60_000))
+    await migrated(migrate(later, pair.ref, 'create table pushed (n int)', 'push'))
+  })
+
+  const versions = async (project: string) =>
+    (await pair.owner.get(`/v1/projects/${project}/database/migrations`)).body.map(
+      ({ version }: { version: string }) => version,
+    )
+
+  async function goOn(stepsDone: readonly string[], undo = 'select 1'): Promise<void> {
+    const { owner, branch } = pair
+    expect(new Set(Object.values(await act(owner, branch, 'push')))).toEqual(new Set(['EXITED']))
+    await rows(owner, branch.project_ref, undo)
+    await abandon(branch, stepsDone)
+    await tick()
+    await untilBranch(owner, branch, 'FUNCTIONS_DEPLOYED')
+    await untilDone(branch)
+    expect(await tablesIn(owner, branch.project_ref)).toEqual(named('added', 'base', 'forgotten', 'pushed'))
+    expect(await versions(branch.project_ref)).toEqual(expect.arrayContaining(await versions(pair.ref)))
+  }
+
+  it.each(prefixes(COMPARING))('it goes on after %j, and does nothing twice', (stepsDone) => goOn(stepsDone))
+
+  const undo = `drop table pushed; delete from supabase_migrations.schema_migrations where name = 'push'`
+  it.each(prefixes(['pull', 'health']))('it goes on after %j, and does what was not done', (stepsDone) =>
+    goOn(stepsDone, undo),
+  )
 })
 
 /** As a reset keeps them before the database goes away. */

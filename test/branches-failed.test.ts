@@ -61,6 +61,43 @@ describe('a reset that fails', () => {
   }, 90_000)
 })
 
+describe('two migrations of one version', () => {
+  it('are not taken for one: the push says so, and goes on once one has another version', async () => {
+    const { owner, ref } = await newParent()
+    const branch = await newBranch(owner, ref)
+    const own = branch.project_ref
+    const sameSecond = owner.at(new Date(Date.now() + 5_000))
+    await migrate(sameSecond, own, 'create table of_branch (n int)')
+    await migrate(sameSecond, ref, 'create table of_parent (n int)')
+    const [version] = await versions(owner, own)
+    expect(await versions(owner, ref)).toEqual([version])
+
+    expect(await act(owner, branch, 'push')).toMatchObject({ pull: 'EXITED', migrate: 'DEAD' })
+    const { id } = await lastRun(branch)
+    const log = await owner.get(`/v1/projects/${ref}/actions/${id}/logs`)
+    expect(log.body).toContain(`${own} has another migration ${version}`)
+
+    const history = 'supabase_migrations.schema_migrations'
+    await rows(owner, own, `update ${history} set version = version::bigint + 1 where version = '${version}'`)
+    expect(await act(owner, branch, 'push')).toMatchObject({ migrate: 'EXITED', deploy: 'EXITED' })
+    expect(await rows(owner, own, 'select * from of_branch, of_parent')).toEqual([])
+    expect(await act(owner, branch, 'merge')).toMatchObject({ migrate: 'EXITED' })
+    expect(await rows(owner, ref, 'select * from of_branch, of_parent')).toEqual([])
+  })
+
+  it('are one where they say the same, however they were cut into statements', async () => {
+    const { owner, ref } = await newParent()
+    const branch = await newBranch(owner, ref)
+    const sql = 'create table a (n int); create table b (n int);'
+    const sameSecond = owner.at(new Date(Date.now() + 5_000))
+    await migrate(sameSecond, branch.project_ref, sql)
+    await migrate(sameSecond, ref, sql)
+    const statements = `array['create table a (n int)', 'create table b (n int)']`
+    await rows(owner, ref, `update supabase_migrations.schema_migrations set statements = ${statements}`)
+    expect(await act(owner, branch, 'push')).toMatchObject({ migrate: 'EXITED' })
+  })
+})
+
 describe('a branch whose parent cannot be copied', () => {
   it('says so, goes on trying, and once given up can be reset', async () => {
     const { owner, ref } = await newParent()

@@ -308,7 +308,13 @@ describe('GET and PATCH /v1/projects/{ref}/config/database/pooler', () => {
     expect(sized).toMatchObject({ status: 200, body: { default_pool_size: 30, pool_mode: 'session' } })
     const switched = await caller().patch(pooler(), { pool_mode: 'transaction' })
     expect(switched.body).toEqual({ default_pool_size: 30, pool_mode: 'transaction' })
-    expect((await caller().get(pooler())).body).toMatchObject([{ default_pool_size: 30, pool_mode: 'transaction' }])
+    const unpooled = {
+      default_pool_size: 30,
+      pool_mode: 'transaction',
+      db_host: inject('databaseHost'),
+      connection_string,
+    }
+    expect((await caller().get(pooler())).body).toMatchObject([unpooled])
     expect(await legacy()).toEqual({ default_pool_size: 30, pool_mode: 'transaction', connection_string })
     const unset = await caller().patch(pooler(), { default_pool_size: null })
     expect(unset.body).toEqual({ default_pool_size: null, pool_mode: 'transaction' })

@@ -95,6 +95,45 @@ test('projects and branches live at Neon from their creation to their end', { ti
   expect(neon.violations).toEqual([])
 })
 
+test('the mode of the pooler chooses the address that is shown', { timeout: 60_000 }, async () => {
+  const password = 'Long-enough_1'
+  const ref = await createProject(place, { db_pass: password })
+  await untilStatus(owner, ref, 'ACTIVE_HEALTHY')
+  const { host } = (await owner.get(`/v1/projects/${ref}`)).body.database
+  const [id, ...domain] = host.split('.')
+  const pooled = [`${id}-pooler`, ...domain].join('.')
+  const shown = async () => {
+    const [pooler] = (await owner.get(`/v1/projects/${ref}/config/database/pooler`)).body
+    const legacy = (await owner.get(`/v1/projects/${ref}/config/database/pgbouncer`)).body
+    return [pooler, legacy]
+  }
+  const at = (name: string) => expect.stringContaining(`p_${ref}:[YOUR-PASSWORD]@${name}:5432/p_${ref}`)
+  expect(await shown()).toMatchObject([
+    { pool_mode: 'session', db_host: host, connection_string: at(host), connectionString: at(host) },
+    { pool_mode: 'session', connection_string: at(host) },
+  ])
+  expect((await owner.patch(`/v1/projects/${ref}/config/database/pooler`, { pool_mode: 'transaction' })).status).toBe(
+    200,
+  )
+  expect(await shown()).toMatchObject([
+    { pool_mode: 'transaction', db_host: pooled, connection_string: at(pooled), connectionString: at(pooled) },
+    { pool_mode: 'transaction', connection_string: at(pooled) },
+  ])
+  const branch = (await owner.post(`/v1/projects/${ref}/branches`, { branch_name: 'pooled' })).body.project_ref
+  await untilStatus(owner, branch, 'ACTIVE_HEALTHY')
+  const [inherited] = (await owner.get(`/v1/projects/${branch}/config/database/pooler`)).body
+  expect(inherited.db_host).toMatch(/^[^.]+-pooler\./)
+
+  const port = await neon.port(pooled)
+  const client = new pg.Client({ host: '127.0.0.1', port, user: `p_${ref}`, password, database: `p_${ref}` })
+  await client.connect()
+  expect((await client.query('select 1 as n')).rows).toEqual([{ n: 1 }])
+  await client.end()
+  await owner.patch(`/v1/projects/${ref}/config/database/pooler`, { pool_mode: 'session' })
+  expect((await shown())[0]).toMatchObject({ db_host: host })
+  expect((await owner.get(`/v1/projects/${ref}`)).body.database.host).toBe(host)
+})
+
 test('what the driver cannot do is refused with its name', { timeout: 60_000 }, async () => {
   const region = { region: 'eu-north-1' }
   const refused = await owner.post('/v1/projects', {

@@ -68,6 +68,19 @@ line" int, "*/" text, "\${x}" text, "constructor" int not null);
   create view public.written as select 1 as n;
   create function public.ignore() returns trigger language plpgsql as 'begin return null; end';
   create trigger written instead of insert on public.written for each row execute function public.ignore();
+  create view public.authors as select id as author, id as again, upper(name) as name from public.users;
+  create view public.drafts as select id, author_id, editor_id + 0 as editor_id, (select min(id) from public.users) as first
+    from public.posts;
+  create view public.drafts_again as select author_id as "by {whom} (\\)" from public.drafts;
+  create view public.inner_ids as select author_id from (select id, author_id + 1 as author_id from public.posts) as inside;
+  create view public.whole_key as select b, a, note from public.pair_notes;
+  create view public.half_key as select a, note from public.pair_notes;
+  create view public.a_union as select author_id from public.posts union all select editor_id from public.posts;
+  create view other.elsewhere as select author_id from public.posts;
+  create view public.one_of_two as select 1::bigint as author_id;
+  create view public.two_of_two as select author_id from public.one_of_two;
+  create or replace view public.one_of_two as select author_id from public.two_of_two;
+  create materialized view public.posts_kept as select id, author_id from public.posts;
   create materialized view public.names_kept as select name from public.users;
 
   create function public.no_arguments() returns int language sql as 'select 1';

@@ -49,6 +49,7 @@ const USE = `
 import { type CompositeTypes, Constants, type Database, type Enums, type Json, type Tables, type TablesInsert, type TablesUpdate } from './database.ts'
 
 type Same<A, B> = (<T>() => T extends A ? 1 : 2) extends <T>() => T extends B ? 1 : 2 ? true : false
+type Alike<A, B> = [A, B] extends [B, A] ? true : false
 const is = <T extends true>(): T | undefined => undefined
 
 type User = Tables<'users'>
@@ -108,6 +109,27 @@ is<Same<Keys<'profiles'>[number]['isOneToOne'], true>>()
 is<Same<Keys<'posts'>[number]['isOneToOne'], false>>()
 is<Same<Keys<'pair_notes'>[0]['columns'], ['a', 'b']>>()
 is<Same<Keys<'to_far'>, []>>()
+
+type Views = Database['public']['Views']
+type ViewKeys<View extends keyof Views> = Views[View]['Relationships']
+interface Key<Name, Columns, Relation, Referenced, OneToOne = false> {
+  foreignKeyName: Name
+  columns: Columns
+  isOneToOne: OneToOne
+  referencedRelation: Relation
+  referencedColumns: Referenced
+}
+type Author<Columns, Relation, Referenced> = Key<'posts_author_id_fkey', Columns, Relation, Referenced>
+type Authors<Column> = [
+  Author<[Column], 'authors', ['again']>, Author<[Column], 'authors', ['author']>,
+  Author<[Column], 'names', ['id']>, Author<[Column], 'users', ['id']>,
+]
+is<Alike<ViewKeys<'drafts'>, Authors<'author_id'>>>()
+is<Alike<ViewKeys<'drafts_again'>, Authors<'by {whom} (\\\\)'>>>()
+is<Alike<ViewKeys<'posts_kept'>, Authors<'author_id'>>>()
+is<Alike<ViewKeys<'whole_key'>, [Key<'pair_notes_a_b_fkey', ['a', 'b'], 'pairs', ['a', 'b'], true>]>>()
+is<Alike<[ViewKeys<'half_key'>, ViewKeys<'a_union'>, ViewKeys<'inner_ids'>, ViewKeys<'two_of_two'>], [[], [], [], []]>>()
+is<Same<Keys<'profiles'>[number]['referencedRelation'], 'authors' | 'drafts' | 'names' | 'posts' | 'posts_kept' | 'users'>>()
 is<Same<Tables<'class'>['new\\nline'], number | null>>()
 is<Same<Tables<'Weird Table; --'>, { id: number | null }>>()
 export { byDefault, change, generated, incomplete, instead, least, loud, made, throughView, type Counted, type Missing }
@@ -140,6 +162,13 @@ describe('GET /v1/projects/{ref}/types/typescript', () => {
           user_id?: number
         }
         Relationships: [
+          {
+            foreignKeyName: "profiles_post_id_fkey"
+            columns: ["post_id"]
+            isOneToOne: true
+            referencedRelation: "drafts"
+            referencedColumns: ["id"]
+          },
           {
             foreignKeyName: "profiles_post_id_fkey"
             columns: ["post_id"]
@@ -192,6 +221,32 @@ describe('GET /v1/projects/{ref}/types/typescript', () => {
     expect(await complaints(await types(query))).toBe('')
   })
 
+  it('tells of a foreign table whose wrapper does nothing', async () => {
+    const project = await newProject(organization)
+    const admin = new pg.Client({ connectionString: inject('adminUrl').replace(/[^/]*$/, `p_${project}`) })
+    await admin.connect()
+    await admin.query(`create foreign data wrapper idle; create server nowhere foreign data wrapper idle;
+      create foreign table public.afar (n int) server nowhere`)
+    await admin.end()
+    expect(await types('', project)).toContain('      afar: {\n        Row: {\n          n: number | null\n')
+  })
+
+  it('says so where views show one key in more ways than can be told', async () => {
+    const project = await newProject(organization)
+    const columns = Array.from({ length: 16 }, (_, n) => `c${n} int`).join(', ')
+    const names = Array.from({ length: 16 }, (_, n) => `c${n}`)
+    const twice = names.map((name) => `${name}, ${name} as again_${name}`).join(', ')
+    await runSql(
+      owner(),
+      project,
+      `create table wide (${columns}, primary key (${names}));
+       create table wider (${columns}, foreign key (${names}) references wide);
+       create view shown_twice as select ${twice} from wider`,
+    )
+    const reply = await owner().get(path('', project))
+    expect(reply).toMatchObject({ status: 400, body: { message: expect.stringContaining('20000 relationships') } })
+  })
+
   it('reads names as values and never as SQL', async () => {
     const query = `?included_schemas=${encodeURIComponent(`public'); drop schema other cascade; --,{a,"b"},"`)}`
     expect(await complaints(await types(query))).toBe('')
@@ -207,7 +262,7 @@ describe('GET /v1/projects/{ref}/types/typescript', () => {
 
   it('says so where a table is locked for long, and where there is too much to tell', async () => {
     const project = await newProject(organization)
-    await runSql(owner(), project, 'create table locked (n int)')
+    await runSql(owner(), project, 'create view locked as select 1 as n')
     const login = `p_${project}:${encodeURIComponent(PASSWORD)}@${inject('databaseHost')}:${inject('databasePort')}`
     const client = new pg.Client({ connectionString: `postgresql://${login}/p_${project}` })
     await client.connect()

@@ -91,6 +91,8 @@ interface ConnectedProject {
 
 interface ProjectConnection {
   host: string
+  /** Where a pooler in transaction mode answers for it, on the same port. */
+  poolerHost?: string
   port: number
   user: string
   database: string

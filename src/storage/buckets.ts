@@ -8,7 +8,15 @@ import { mimeTypesOf, SIZE_WANTED, sizeLimitOf } from './limits.ts'
 import { checkBucketName } from './names.ts'
 import { bucketIn } from './path.ts'
 import { callerOf, requireServiceRole, type StorageContext, type StorageEnv } from './request.ts'
-import * as statements from './statements.ts'
+import {
+  type BucketRow,
+  createBucket,
+  deleteBucket,
+  getBucket,
+  listBuckets,
+  updateBucket,
+} from './statements/buckets.ts'
+import { countObjects, emptyBucket } from './statements/objects.ts'
 
 export function bucketRoutes(app: Hono<StorageEnv>): void {
   app.get('/health', async (c) => {
@@ -42,7 +50,7 @@ async function create(c: StorageContext) {
   const body = await readJson(c, NewBucket)
   if (body.type === 'ANALYTICS') throw new StorageError('InvalidRequest', 'body/type must be STANDARD')
   const name = checkBucketName(body.name)
-  const bucket = statements.createBucket({
+  const bucket = createBucket({
     name,
     id: checkBucketName(body.id ?? name),
     ownerId: caller.userId ?? null,
@@ -73,19 +81,19 @@ const Listing = z.object({
 
 async function list(c: StorageContext) {
   const caller = await callerOf(c, 'storage.bucket.list')
-  const [rows = []] = await asReader(c.var, caller, [statements.listBuckets(readQuery(c, Listing))])
-  return c.json((rows as unknown as statements.BucketRow[]).map(shown))
+  const [rows = []] = await asReader(c.var, caller, [listBuckets(readQuery(c, Listing))])
+  return c.json((rows as unknown as BucketRow[]).map(shown))
 }
 
 async function get(c: StorageContext) {
   const caller = await callerOf(c, 'storage.bucket.get')
-  const [[row] = []] = await asReader(c.var, caller, [statements.getBucket(bucketIn(c))])
+  const [[row] = []] = await asReader(c.var, caller, [getBucket(bucketIn(c))])
   if (!row) throw new StorageError('NoSuchBucket')
-  return c.json(shown(row as unknown as statements.BucketRow))
+  return c.json(shown(row as unknown as BucketRow))
 }
 
 /** The specification names every field that a bucket has: nothing else is shown of it. */
-function shown(row: statements.BucketRow) {
+function shown(row: BucketRow) {
   return {
     id: row.id,
     name: row.name,
@@ -107,7 +115,7 @@ async function update(c: StorageContext) {
   if (body.public == null && size === undefined && types === undefined) {
     throw new StorageError('InvalidRequest', 'body must have public, file_size_limit or allowed_mime_types')
   }
-  const statement = statements.updateBucket(bucketIn(c), {
+  const statement = updateBucket(bucketIn(c), {
     public: body.public ?? undefined,
     fileSizeLimit: size === undefined ? undefined : sizeLimitOf(size, c.var.project.storage.fileSizeLimit),
     allowedMimeTypes: types === undefined ? undefined : mimeTypesOf(types),
@@ -119,7 +127,7 @@ async function update(c: StorageContext) {
 
 async function remove(c: StorageContext) {
   const caller = await callerOf(c, 'storage.bucket.delete')
-  const [rows = []] = await asCaller(c.var, caller, [statements.deleteBucket(bucketIn(c))]).catch(notEmpty)
+  const [rows = []] = await asCaller(c.var, caller, [deleteBucket(bucketIn(c))]).catch(notEmpty)
   if (rows.length === 0) throw new StorageError('NoSuchBucket')
   return c.json({ message: 'Successfully deleted' })
 }
@@ -136,14 +144,11 @@ async function empty(c: StorageContext) {
   const caller = await callerOf(c, 'storage.bucket.empty')
   requireServiceRole(caller)
   const id = bucketIn(c)
-  const [[bucket] = [], [counted] = []] = await asServer(c.var, [
-    statements.getBucket(id),
-    statements.countObjects(id, EMPTIED_MAX),
-  ])
+  const [[bucket] = [], [counted] = []] = await asServer(c.var, [getBucket(id), countObjects(id, EMPTIED_MAX)])
   if (!bucket) throw new StorageError('NoSuchBucket')
   if (Number(counted?.count) > EMPTIED_MAX) {
     throw new StorageError('TooManyObjects', `The bucket holds more than ${EMPTIED_MAX} objects: remove them in parts`)
   }
-  await asCaller(c.var, caller, [statements.emptyBucket(id, EMPTIED_MAX)])
+  await asCaller(c.var, caller, [emptyBucket(id, EMPTIED_MAX)])
   return c.json({ message: 'Empty bucket has been queued. Completion may take up to an hour.' })
 }

@@ -4,7 +4,8 @@ import { asReader } from './database.ts'
 import { StorageError } from './error.ts'
 import { bucketIn } from './path.ts'
 import { callerOf, type StorageContext } from './request.ts'
-import * as statements from './statements.ts'
+import * as lists from './statements/lists.ts'
+import { asJson } from './statements/values.ts'
 
 const LISTED_MAX = 1_500
 const PAGE_MAX = 1_000
@@ -34,14 +35,14 @@ const JSON_TYPE = { 'content-type': 'application/json; charset=utf-8' }
 export async function list(c: StorageContext) {
   const caller = await callerOf(c, 'storage.object.list')
   const { prefix, limit, sortBy, ...rest } = await readJson(c, Listing)
-  const statement = statements.listObjects({
+  const statement = lists.listObjects({
     ...rest,
     ...sortBy,
     bucketId: bucketIn(c),
     prefix: prefix === '' || prefix.endsWith('/') ? prefix : `${prefix}/`,
     limit: Math.min(limit, LISTED_MAX),
   })
-  const [[found] = []] = await asReader(c.var, caller, [statements.asJson(statement)])
+  const [[found] = []] = await asReader(c.var, caller, [asJson(statement)])
   return c.body(String(found?.json), 200, JSON_TYPE)
 }
 
@@ -66,8 +67,8 @@ export async function listPage(c: StorageContext) {
   const { prefix, limit, cursor, with_delimiter: delimited, sortBy } = await readJson(c, Page)
   const from = typeof cursor !== 'string' ? { ...sortBy, after: undefined } : cursorIn(cursor)
   const size = Math.min(limit, PAGE_MAX)
-  const statement = statements.listPage({ bucketId: bucketIn(c), prefix, delimited, limit: size + 1, ...from })
-  const [[found] = []] = await asReader(c.var, caller, [statements.asJson(statement)])
+  const statement = lists.listPage({ bucketId: bucketIn(c), prefix, delimited, limit: size + 1, ...from })
+  const [[found] = []] = await asReader(c.var, caller, [asJson(statement)])
   const rows = JSON.parse(String(found?.json)) as Entry[]
   const entries = rows.slice(0, size)
   const last = entries.at(-1)
@@ -85,7 +86,7 @@ export async function listPage(c: StorageContext) {
 const isFolder = ({ id }: Entry) => id === null
 const keyOf = ({ name }: Entry) => name.replace(/\/$/, '')
 
-type From = Pick<statements.Page, 'column' | 'order' | 'after'>
+type From = Pick<lists.Page, 'column' | 'order' | 'after'>
 
 function cursorOf(last: Entry, { column, order }: From): string {
   const time = column === 'name' ? null : last[column]

@@ -11,7 +11,8 @@ import { checkBucketName, checkKey } from './names.ts'
 import { whileBucketAnswers } from './patience.ts'
 import { describe, findObject, shown, userMetadataOf } from './read.ts'
 import { callerOf, type Storage, type StorageContext } from './request.ts'
-import { type FoundObject, isVisible, moveObject, type Place, readObject } from './statements.ts'
+import type { FoundObject, Place } from './statements/object-rows.ts'
+import { isVisible, moveObject, readObject } from './statements/objects.ts'
 import { checkFits, mayUpload, related, write } from './upload.ts'
 
 const Move = z.object({

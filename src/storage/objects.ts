@@ -9,7 +9,8 @@ import { bucketIn, placeIn } from './path.ts'
 import { describe, findObject, infoOf, type Reader, serveObject, shown } from './read.ts'
 import { BY_CREDENTIAL, privately } from './reply.ts'
 import { callerIfAny, callerOf, type StorageContext, type StorageEnv } from './request.ts'
-import { deleteObjects, isVisible, type ObjectRow } from './statements.ts'
+import type { ObjectRow } from './statements/object-rows.ts'
+import { deleteObjects, isVisible } from './statements/objects.ts'
 import { upload } from './upload.ts'
 
 /** Names of operations win over buckets of the same name, as they come first. */

@@ -2,7 +2,7 @@ import type { Bindings } from '../env.ts'
 import { type ProjectAddress, projectAddressOf } from '../http/project-address.ts'
 import { checkBucketName, checkKey, decodePath } from './names.ts'
 import type { StorageContext } from './request.ts'
-import type { Place } from './statements.ts'
+import type { Place } from './statements/object-rows.ts'
 
 const BASE = '/storage/v1'
 

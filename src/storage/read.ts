@@ -10,7 +10,8 @@ import { parseExact } from './exact-json.ts'
 import { whileBucketAnswers } from './patience.ts'
 import { type Described, planReply } from './reply.ts'
 import type { Storage, StorageContext } from './request.ts'
-import { type FoundObject, isVisible, type ObjectRow, type Place, readObject } from './statements.ts'
+import type { FoundObject, ObjectRow, Place } from './statements/object-rows.ts'
+import { isVisible, readObject } from './statements/objects.ts'
 
 /** For whom an object is read: anybody, where its bucket is public; the holder of a signed URL; or a caller whom policies bind. */
 export type Reader =

@@ -8,7 +8,8 @@ import { decodePath } from './names.ts'
 import { bucketIn, placeIn } from './path.ts'
 import { findObject, serveObject } from './read.ts'
 import { callerOf, type StorageContext, type StorageEnv } from './request.ts'
-import { type Place, visibleNames } from './statements.ts'
+import type { Place } from './statements/object-rows.ts'
+import { visibleNames } from './statements/objects.ts'
 import { expiryOf, mayUpload, related, uploadSigned } from './upload.ts'
 
 const UPLOAD_SECONDS = 2 * 60 * 60

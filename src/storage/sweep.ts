@@ -8,7 +8,8 @@ import { blobPrefix } from './blob-key.ts'
 import { asServer } from './database.ts'
 import { inTime } from './patience.ts'
 import type { Storage } from './request.ts'
-import { forgetTokens, forgetVersions, knownVersions, removedVersions, versionsBetween } from './statements.ts'
+import { forgetVersions, knownVersions, removedVersions, versionsBetween } from './statements/sweep.ts'
+import { forgetTokens } from './statements/tokens.ts'
 
 const PROJECTS_A_SWEEP = 20
 /** Of two sweeps that begin at once the later one sees by it what the earlier one has taken. */

@@ -12,18 +12,9 @@ import { type Description, type Incoming, readIncoming } from './incoming.ts'
 import { checkMimeType } from './limits.ts'
 import { isBucketThere, whileBucketAnswers } from './patience.ts'
 import { callerOf, type Storage, type StorageContext, serviceOf } from './request.ts'
-import {
-  canWrite,
-  type FoundObject,
-  insertObject,
-  isTokenUsed,
-  type NewObject,
-  type ObjectRow,
-  type Place,
-  readObject,
-  upsertObject,
-  useToken,
-} from './statements.ts'
+import type { FoundObject, NewObject, ObjectRow, Place } from './statements/object-rows.ts'
+import { canWrite, insertObject, readObject, upsertObject } from './statements/objects.ts'
+import { isTokenUsed, useToken } from './statements/tokens.ts'
 
 /** With the caller's token: asked before a byte is read, and decided when the row is written. */
 export async function upload(c: StorageContext, place: Place, { upsert }: { upsert: boolean }) {

@@ -1,7 +1,8 @@
 import type pg from 'pg'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { EngineUnavailable, type ProjectEngine, SqlError, SqlTimeout, Superseded } from '../../src/engine/engine.ts'
-import { createBucket, insertObject } from '../../src/storage/statements.ts'
+import { createBucket } from '../../src/storage/statements/buckets.ts'
+import { insertObject } from '../../src/storage/statements/objects.ts'
 import { newRef, RUNNER_PASSWORD, specOf, withClient } from './copy-projects.ts'
 import { newObject } from './storage-database.ts'
 

@@ -277,17 +277,23 @@ describe('where Neon fails', () => {
     await query(ref, 'select 1')
   })
 
-  test.each(['create_timeline', 'start_compute'])(
-    'takes away what it could not make (%s), and makes it anew',
-    async (action) => {
+  function whereCreationFails(name: string, check: (ref: string, action: string) => Promise<void>): void {
+    test.each(['create_timeline', 'start_compute'])(name, async (action) => {
       const ref = newRef()
       neon.server.behaviour.failing.push(action)
-      await expect(engine().create(specOf(ref))).rejects.toThrow(`Neon could not ${action}`)
-      expect(namesOf(ref)).toEqual([])
+      await check(ref, action)
+      const failed = neon.states.get(ref)?.projectId
       await engine().create(specOf(ref))
+      expect(namesOf(ref)).toEqual([`pilothouse-${ref}`])
+      expect(neon.states.get(ref)?.projectId).not.toBe(failed)
       await query(ref, 'select 1')
-    },
-  )
+    })
+  }
+
+  whereCreationFails('takes away what it could not make (%s), and makes it anew', async (ref, action) => {
+    await expect(engine().create(specOf(ref))).rejects.toThrow(`Neon could not ${action}`)
+    expect(namesOf(ref)).toEqual([])
+  })
 
   test('takes away a branch that it could not make, and leaves the parent as it was', async () => {
     const ref = newRef()
@@ -298,23 +304,13 @@ describe('where Neon fails', () => {
     await query(parent, 'select n from people')
   })
 
-  test.each(['create_timeline', 'start_compute'])(
-    'takes away at the next attempt what it could not at the first (%s)',
-    async (action) => {
-      const ref = newRef()
-      neon.server.behaviour.failing.push(action)
-      neon.server.fault({ operation: 'deleteProject', status: 400 })
-      await expect(engine().create(specOf(ref))).rejects.toThrow(
-        new RegExp(`^Neon could not ${action}: .*; it is still there, as Neon answered 400: injected 400$`),
-      )
-      const failed = neon.states.get(ref)?.projectId
-      expect(failed).toBeTypeOf('string')
-      await engine().create(specOf(ref))
-      expect(namesOf(ref)).toEqual([`pilothouse-${ref}`])
-      expect(neon.states.get(ref)?.projectId).not.toBe(failed)
-      await query(ref, 'select 1')
-    },
-  )
+  whereCreationFails('takes away at the next attempt what it could not at the first (%s)', async (ref, action) => {
+    neon.server.fault({ operation: 'deleteProject', status: 400 })
+    await expect(engine().create(specOf(ref))).rejects.toThrow(
+      new RegExp(`^Neon could not ${action}: .*; it is still there, as Neon answered 400: injected 400$`),
+    )
+    expect(neon.states.get(ref)?.projectId).toBeTypeOf('string')
+  })
 
   test('so with a branch', async () => {
     const ref = newRef()
@@ -593,6 +589,41 @@ describe('a copy', () => {
     await engine().copy({ ...copyOf(ref), from: owner })
     const left = await (await computeOf(ref)).rows('select from storage.removed_versions', `p_${ref}`)
     expect(left).toEqual([])
+  })
+
+  test.each([
+    ['in portions', '', 3],
+    [
+      'at once where they point at each other',
+      `alter table storage.objects add before uuid references storage.objects;
+       create index on storage.objects (before);
+       update storage.objects set before = (select id from storage.objects limit 1)`,
+      1,
+    ],
+  ])('has none of the many objects that its parent has: they go %s', async (_, sql, portions) => {
+    const owner = await project(
+      `create table portions (xact text); insert into storage.buckets (id, name) values ('b', 'b')`,
+    )
+    const parent = await computeOf(owner)
+    await parent.rows(
+      `insert into storage.objects (bucket_id, name, version)
+         select 'b', n::text, gen_random_uuid()::text from generate_series(1, 20001) as n;
+       ${sql};
+       create function public.note() returns event_trigger language plpgsql security definer as $$
+         begin
+           insert into public.portions select pg_current_xact_id() where current_query() like '%DELETE FROM ONLY storage.objects%';
+         end $$;
+       create event trigger noted on ddl_command_end when tag in ('ALTER TABLE') execute function public.note()`,
+      `p_${owner}`,
+    )
+    const ref = newRef()
+    await engine().copy({ ...copyOf(ref), from: owner })
+    const inside = await computeOf(ref)
+    expect(await inside.rows('select from storage.objects', `p_${ref}`)).toEqual([])
+    const counted = await inside.rows('select count(distinct xact)::int as portions from public.portions', `p_${ref}`)
+    expect(counted).toEqual([{ portions }])
+    const off = `select from pg_trigger where tgrelid = 'storage.objects'::regclass and tgenabled = 'D'`
+    expect(await inside.rows(off, `p_${ref}`)).toEqual([])
   })
 
   test("runs nothing that the parent's owner wrote, and keeps it", async () => {

@@ -1,9 +1,28 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
-import type { FoundObject, ObjectRow } from '../../src/storage/statements.ts'
-import * as statements from '../../src/storage/statements.ts'
+import {
+  type BucketListing,
+  createBucket,
+  deleteBucket,
+  getBucket,
+  listBuckets,
+  updateBucket,
+} from '../../src/storage/statements/buckets.ts'
+import type { FoundObject, ObjectRow } from '../../src/storage/statements/object-rows.ts'
+import {
+  canWrite,
+  countObjects,
+  deleteObjects,
+  emptyBucket,
+  insertObject,
+  isVisible,
+  moveObject,
+  readObject,
+  upsertObject,
+  visibleNames,
+} from '../../src/storage/statements/objects.ts'
+import { forgetVersions, knownVersions, removedVersions } from '../../src/storage/statements/sweep.ts'
 import { anon, newObject, newStorageDatabase, type StorageDatabase, service, USER, user } from './storage-database.ts'
 
-const { insertObject, upsertObject, canWrite, moveObject, deleteObjects, readObject } = statements
 const ISO = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/
 
 let storage: StorageDatabase
@@ -132,9 +151,7 @@ describe('policies', () => {
     await storage.policies(`on storage.objects for insert to authenticated with check (bucket_id = '${bucket}')`)
     expect(await insert('a')).toMatchObject([{ name: 'a' }])
     await expect(storage.as(anon, insertObject(newObject(bucket, 'b')))).rejects.toMatchObject({ code: '42501' })
-    expect(await storage.as(user(), statements.isVisible({ bucketId: bucket, name: 'a' }))).toEqual([
-      { visible: false },
-    ])
+    expect(await storage.as(user(), isVisible({ bucketId: bucket, name: 'a' }))).toEqual([{ visible: false }])
     expect(await storage.as(user(), deleteObjects(bucket, ['a']))).toEqual([])
     expect(
       await storage.as(user(), moveObject({ bucketId: bucket, name: 'a' }, { bucketId: bucket, name: 'c' })),
@@ -152,7 +169,7 @@ describe('policies', () => {
     await expect(storage.as(user(other), insertObject(newObject(bucket, `${USER}/b.png`)))).rejects.toMatchObject({
       code: '42501',
     })
-    const visible = (sub: string) => storage.as(user(sub), statements.visibleNames(bucket, [`${USER}/a.png`, 'x']))
+    const visible = (sub: string) => storage.as(user(sub), visibleNames(bucket, [`${USER}/a.png`, 'x']))
     expect(await visible(USER)).toEqual([{ name: `${USER}/a.png` }])
     expect(await visible(other)).toEqual([])
     const [facts] = await storage.sql(`select set_config('storage.operation', 'storage.object.upload', false),
@@ -208,14 +225,12 @@ describe('versions that nothing points at any more', () => {
     await storage.sql(`insert into storage.objects (bucket_id, name, version)
       select bucket_id, 'again', version from storage.objects where bucket_id = '${bucket}' and name = 'a'`)
     await storage.as(service, deleteObjects(bucket, ['a', 'b']))
-    const rows = await storage.asServer<{ version: string }>(
-      statements.removedVersions(new Date(Date.now() + 60_000), 100_000),
-    )
+    const rows = await storage.asServer<{ version: string }>(removedVersions(new Date(Date.now() + 60_000), 100_000))
     expect(rows).toContainEqual({ version: versions[0], used: true })
     expect(rows).toContainEqual({ version: versions[1], used: false })
-    const known = await storage.asServer(statements.knownVersions([...versions.map(String), crypto.randomUUID()]))
+    const known = await storage.asServer(knownVersions([...versions.map(String), crypto.randomUUID()]))
     expect(known).toHaveLength(3)
-    await storage.asServer(statements.forgetVersions(versions.map(String)))
+    await storage.asServer(forgetVersions(versions.map(String)))
     expect(await storage.removed(versions)).toBe(0)
   })
 
@@ -229,9 +244,9 @@ describe('versions that nothing points at any more', () => {
 
   it('are written down by the removal of a bucket in portions', async () => {
     const { bucket, versions } = await three()
-    expect(await storage.asServer(statements.countObjects(bucket, 1))).toEqual([{ count: 2 }])
-    expect(await storage.asServer(statements.countObjects(bucket, 10))).toEqual([{ count: 3 }])
-    const empty = () => storage.asServer(statements.emptyBucket(bucket, 2))
+    expect(await storage.asServer(countObjects(bucket, 1))).toEqual([{ count: 2 }])
+    expect(await storage.asServer(countObjects(bucket, 10))).toEqual([{ count: 3 }])
+    const empty = () => storage.asServer(emptyBucket(bucket, 2))
     expect([await empty(), await empty(), await empty()]).toEqual([[{ count: 2 }], [{ count: 1 }], [{ count: 0 }]])
     expect(await storage.removed(versions)).toBe(3)
   })
@@ -260,7 +275,7 @@ describe('a bucket', () => {
 
   it('is created, read, changed in part and deleted', async () => {
     const id = `bucket-${crypto.randomUUID()}`
-    expect(await storage.as(service, statements.createBucket({ id, name: id, ...rules }))).toEqual([{ name: id }])
+    expect(await storage.as(service, createBucket({ id, name: id, ...rules }))).toEqual([{ name: id }])
     const bucket = {
       id,
       name: id,
@@ -273,31 +288,31 @@ describe('a bucket', () => {
       created_at: expect.stringMatching(ISO),
       updated_at: expect.stringMatching(ISO),
     }
-    const read = () => storage.as(service, statements.getBucket(id))
+    const read = () => storage.as(service, getBucket(id))
     expect(await read()).toEqual([bucket])
-    await expect(storage.as(service, statements.createBucket({ id, name: id, ...rules }))).rejects.toMatchObject({
+    await expect(storage.as(service, createBucket({ id, name: id, ...rules }))).rejects.toMatchObject({
       code: '23505',
     })
-    expect(await storage.as(service, statements.updateBucket(id, { allowedMimeTypes: null }))).toEqual([{ id }])
+    expect(await storage.as(service, updateBucket(id, { allowedMimeTypes: null }))).toEqual([{ id }])
     expect(await read()).toEqual([{ ...bucket, allowed_mime_types: null }])
-    await storage.as(service, statements.updateBucket(id, { public: false, fileSizeLimit: 0 }))
+    await storage.as(service, updateBucket(id, { public: false, fileSizeLimit: 0 }))
     expect(await read()).toEqual([{ ...bucket, allowed_mime_types: null, public: false, file_size_limit: 0 }])
 
     await storage.asServer(insertObject(newObject(id, 'a')))
-    await expect(storage.as(service, statements.deleteBucket(id))).rejects.toMatchObject({ code: '23503' })
+    await expect(storage.as(service, deleteBucket(id))).rejects.toMatchObject({ code: '23503' })
     await storage.as(service, deleteObjects(id, ['a']))
-    expect(await storage.as(service, statements.deleteBucket(id))).toEqual([{ id }])
-    expect(await storage.as(service, statements.deleteBucket(id))).toEqual([])
+    expect(await storage.as(service, deleteBucket(id))).toEqual([{ id }])
+    expect(await storage.as(service, deleteBucket(id))).toEqual([])
   })
 
   it('is seen and made by those whom a policy lets', async () => {
     const id = await storage.bucket()
     const caller = user()
-    expect(await storage.as(caller, statements.getBucket(id))).toEqual([])
-    expect(await storage.as(caller, statements.updateBucket(id, { public: true }))).toEqual([])
-    expect(await storage.as(caller, statements.deleteBucket(id))).toEqual([])
+    expect(await storage.as(caller, getBucket(id))).toEqual([])
+    expect(await storage.as(caller, updateBucket(id, { public: true }))).toEqual([])
+    expect(await storage.as(caller, deleteBucket(id))).toEqual([])
     const made = `${id}-made`
-    const create = () => storage.as(caller, statements.createBucket({ id: made, name: made, ...rules }))
+    const create = () => storage.as(caller, createBucket({ id: made, name: made, ...rules }))
     await expect(create()).rejects.toMatchObject({ code: '42501' })
     await storage.policies(`on storage.buckets for insert to authenticated with check (id = '${made}')`)
     expect(await create()).toEqual([{ name: made }])
@@ -306,9 +321,9 @@ describe('a bucket', () => {
   it('is found among others, in the order asked for', async () => {
     const mark = crypto.randomUUID().slice(0, 8)
     for (const name of ['b', 'A', 'c%']) await storage.bucket({ id: `${mark}-${name}` })
-    const list = async (listing: statements.BucketListing) =>
-      (await storage.as<{ name: string }>(service, statements.listBuckets({ search: mark, ...listing }))).map(
-        ({ name }) => name.replace(`${mark}-`, ''),
+    const list = async (listing: BucketListing) =>
+      (await storage.as<{ name: string }>(service, listBuckets({ search: mark, ...listing }))).map(({ name }) =>
+        name.replace(`${mark}-`, ''),
       )
     expect(await list({})).toEqual(['A', 'b', 'c%'])
     expect(await list({ sortColumn: 'created_at', sortOrder: 'desc' })).toEqual(['c%', 'A', 'b'])

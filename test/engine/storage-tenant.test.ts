@@ -1,7 +1,8 @@
 import type pg from 'pg'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { STORAGE_VERSION, STORAGE_VERSION_QUERY, storageSchema } from '../../src/engine/storage/schema.ts'
-import { canWrite, deleteObjects, insertObject, listObjects, upsertObject } from '../../src/storage/statements.ts'
+import { listObjects } from '../../src/storage/statements/lists.ts'
+import { canWrite, deleteObjects, insertObject, upsertObject } from '../../src/storage/statements/objects.ts'
 import {
   anon,
   connect,

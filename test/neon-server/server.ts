@@ -127,7 +127,7 @@ async function blankCluster(folder: string) {
 
 async function route({ projects }: NeonState, host: string) {
   const branches = [...projects.values()].flatMap(({ branches }) => [...branches.values()])
-  const found = branches.find(({ endpoint }) => endpoint?.host === host)
+  const found = branches.find(({ endpoint }) => endpoint && [endpoint.host, poolerHostOf(endpoint)].includes(host))
   if (!found?.endpoint) throw new Error("The requested endpoint could not be found, or you don't have access to it.")
   if (found.endpoint.disabled) throw new Error('The endpoint has been disabled. Enable it using Neon API and retry.')
   return (await found.compute).awake()
@@ -246,10 +246,12 @@ async function measured({ branch, compute }: NeonBranch) {
 const uriOf = ({ role, password, endpoint, database }: NeonBranch) =>
   `postgresql://${role}:${password}@${endpoint?.host}/${database}?sslmode=require`
 
+const poolerHostOf = ({ id, host }: NonNullable<NeonBranch['endpoint']>) => host.replace(id, `${id}-pooler`)
+
 const parametersOf = ({ role, password, endpoint, database }: NeonBranch) => ({
   ...{ role, password, database },
   host: endpoint?.host ?? '',
-  pooler_host: endpoint?.host ?? '',
+  pooler_host: endpoint ? poolerHostOf(endpoint) : '',
 })
 
 function fail(res: ServerResponse, { status, headers }: Fault) {

@@ -8,6 +8,7 @@ import { runnerPasswordOf } from '../../secrets/project.ts'
 import { applySettings } from '../database-settings/inherit.ts'
 import { checkHealth } from '../projects/jobs.ts'
 import { Hopeless, type Jobs, type Step, type Task, type Work } from '../projects/tasks.ts'
+import { removedAt } from './sweep.ts'
 
 /** Of each kind; older ones are removed. */
 const KEPT = 7
@@ -31,7 +32,7 @@ const step = (name: string, run: (ctx: SystemCtx, work: Work, fence: Fence) => P
 async function unpack(ctx: SystemCtx, work: Work, fence: Fence): Promise<void> {
   await ctx.engine.backups.unpack(await requestOf(ctx, work), fence).catch(async (error) => {
     const { id } = backupOf(work.task)
-    if (error instanceof BackupGone) await ctx.db.update(backups).set({ status: 'REMOVED' }).where(eq(backups.id, id))
+    if (error instanceof BackupGone) await ctx.db.update(backups).set(removedAt(ctx.now())).where(eq(backups.id, id))
     throw error
   })
 }
@@ -52,11 +53,11 @@ export const backupJobs = {
     ],
     done: {},
     failed: () => ({}),
-    async ended({ tx }, { task, state, reason }) {
+    async ended({ tx }, { task, state, reason, at }) {
       const { ref, id } = backupOf(task)
       const outcome =
         state === 'done'
-          ? ({ status: 'COMPLETED', completedAt: new Date() } as const)
+          ? ({ status: 'COMPLETED', completedAt: at } as const)
           : ({ status: 'FAILED', statusReason: reason ?? null } as const)
       const [row] = await tx.update(backups).set(outcome).where(eq(backups.id, id)).returning({ kind: backups.kind })
       if (!row || state === 'failed') return
@@ -66,7 +67,7 @@ export const backupJobs = {
         .where(and(eq(backups.projectRef, ref), eq(backups.kind, row.kind), eq(backups.status, 'COMPLETED')))
         .orderBy(desc(backups.insertedAt), desc(backups.id))
         .offset(KEPT)
-      await tx.update(backups).set({ status: 'REMOVED' }).where(inArray(backups.id, old))
+      await tx.update(backups).set(removedAt(at)).where(inArray(backups.id, old))
     },
   },
   restore_backup: {

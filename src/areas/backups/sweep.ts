@@ -1,15 +1,17 @@
-import { and, eq, inArray } from 'drizzle-orm'
+import { and, eq, inArray, lt } from 'drizzle-orm'
 import { backups, projects, projectTasks } from '../../db/schema/index.ts'
 import type { FoundBackup } from '../../engine/backup.ts'
 import { Superseded } from '../../engine/engine.ts'
 import type { SystemCtx } from '../../env.ts'
 import { describeError } from '../../http/log.ts'
 
+export const removedAt = (at: Date) => ({ status: 'REMOVED' as const, removedAt: at })
+
 /** They went with the project's database. */
-export async function forgetBackups({ db }: SystemCtx, ref: string): Promise<void> {
+export async function forgetBackups({ db, now }: SystemCtx, ref: string): Promise<void> {
   await db
     .update(backups)
-    .set({ status: 'REMOVED' })
+    .set(removedAt(now()))
     .where(and(eq(backups.projectRef, ref), eq(backups.status, 'COMPLETED')))
 }
 
@@ -18,6 +20,7 @@ const REMOVED_MAX = 20
 
 /** Databases of our projects that belong to no backup, or to one that failed or grew old, and what restores left behind. */
 export async function removeOldBackups(ctx: SystemCtx): Promise<void> {
+  await purgeRemoved(ctx)
   const found = await ctx.engine.backups.list()
   const old: FoundBackup[] = []
   for (let at = 0; at < found.length && old.length < REMOVED_MAX; at += ASKED_MAX) {
@@ -29,6 +32,24 @@ export async function removeOldBackups(ctx: SystemCtx): Promise<void> {
       if (error instanceof Superseded) return
       ctx.log.error('backup_not_removed', { project: backup.ref, backup: backup.id, error: describeError(error) })
     })
+  }
+}
+
+const SHOWN_MS = 30 * 86_400_000
+const PURGED_MAX = 1_000
+const PORTIONS_MAX = 10
+
+/** What is left of a backup is its row, which tells that there was one, and that for 30 days. */
+async function purgeRemoved({ db, now }: SystemCtx): Promise<void> {
+  const old = db
+    .select({ id: backups.id })
+    .from(backups)
+    .where(lt(backups.removedAt, new Date(now().getTime() - SHOWN_MS)))
+    .orderBy(backups.removedAt)
+    .limit(PURGED_MAX)
+  for (let portion = 0; portion < PORTIONS_MAX; portion++) {
+    const purged = await db.delete(backups).where(inArray(backups.id, old)).returning({ id: backups.id })
+    if (purged.length < PURGED_MAX) return
   }
 }
 

@@ -139,11 +139,15 @@ type Migrations = Iterable<MigrationRow> | AsyncIterable<MigrationRow>
 
 /** One transaction each: what is there already is passed over, so that a run that died goes on where it stopped. */
 async function applyTo(ctx: SystemCtx, { log, fence }: Site, target: Project, migrations: Migrations): Promise<void> {
-  const present = new Set<string>()
-  for await (const { version } of listMigrations(ctx, target)) present.add(version)
+  const present = new Map<string, MigrationRow>()
+  for await (const migration of listMigrations(ctx, target)) present.set(migration.version, migration)
   let applied = 0
   for await (const migration of migrations) {
-    if (present.has(migration.version)) continue
+    const same = present.get(migration.version)
+    if (same) {
+      requireSame(migration, same, target)
+      continue
+    }
     if (!(await fence())) return
     await log(`applying ${[migration.version, migration.name].filter(Boolean).join(' ')}`)
     await applyMigration(ctx, target, migration)
@@ -151,6 +155,20 @@ async function applyTo(ctx: SystemCtx, { log, fence }: Site, target: Project, mi
   }
   await log(`${applied} migrations applied to ${target.ref}`)
 }
+
+/** Versions are times in seconds, so two people may take the same one: the second migration would be passed over and be missed. */
+function requireSame(migration: MigrationRow, present: MigrationRow, { ref }: Project): void {
+  const texts = [migration, present].map(({ statements }) => sqlOf(statements))
+  if (texts.includes('') || texts[0] === texts[1]) return
+  throw new Hopeless(`${ref} has another migration ${migration.version}: give one of the two a version of its own`)
+}
+
+/** However it was cut into statements. */
+const sqlOf = (statements: readonly string[] | null | undefined): string =>
+  (statements ?? [])
+    .join(';')
+    .replace(/[\s;]+/g, ' ')
+    .trim()
 
 async function health({ engine }: SystemCtx, { own, parent, run, log }: Site): Promise<void> {
   for (const { ref } of run.kind === 'merge' ? [own, parent] : [own]) {

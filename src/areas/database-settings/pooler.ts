@@ -1,7 +1,7 @@
 import type * as z from 'zod'
 import type { ProjectAccess } from '../../auth/access.ts'
 import type { Ctx } from '../../env.ts'
-import { connectionStringOf } from '../database/service.ts'
+import { pooledConnection } from '../database/service.ts'
 import { changeSettings, readSettings } from './rows.ts'
 import type { LegacyPooler, UpdatePoolerSettings } from './schema.ts'
 
@@ -28,6 +28,6 @@ export async function getLegacyPooler(
   return {
     ...(default_pool_size !== null && { default_pool_size }),
     pool_mode,
-    connection_string: connectionStringOf(engine, project),
+    connection_string: pooledConnection(engine, project, value).connectionString,
   }
 }

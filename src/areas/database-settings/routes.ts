@@ -56,7 +56,7 @@ export const databaseSettingsRoutes = [
 
   patch('/v1/projects/{ref}/config/database/pooler', {
     id: 'v1-update-pooler-config', summary: "Change the settings of a project's pooler",
-    description: 'They are kept and shown; where the driver has no pooler, they change nothing.',
+    description: 'They are kept and shown. Where the driver has a pooler, the mode chooses between it and a direct connection.',
     scope: 'database:write', body: UpdatePoolerSettings, returns: PoolerSettings,
   }, ({ ctx, project, body }) => updatePoolerSettings(ctx, project, body)),
 

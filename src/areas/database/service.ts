@@ -5,7 +5,7 @@ import { SettingsRefused } from '../../engine/settings.ts'
 import type { Ctx } from '../../env.ts'
 import { ApiError } from '../../http/error.ts'
 import { runnerPasswordOf } from '../../secrets/project.ts'
-import { readSettings } from '../database-settings/rows.ts'
+import { readSettings, type Settings } from '../database-settings/rows.ts'
 import { savePassword } from '../projects/secrets.ts'
 import { ACTIVE } from '../projects/values.ts'
 
@@ -75,18 +75,19 @@ export function requireActive({ status }: ProjectAccess): void {
   throw new ApiError('conflict.project_status', { detail: `its status is ${status}, not ACTIVE_HEALTHY` })
 }
 
-/** There is no pooler in between: a session is a connection. */
-export function connectionStringOf(engine: ProjectEngine, project: ProjectAccess): string {
-  const { host, port, user, database } = engine.connection(project)
-  return `postgresql://${user}:[YOUR-PASSWORD]@${host}:${port}/${database}`
+/** The driver's pooler where it has one and transactions are to be pooled; otherwise a session is a connection. */
+export function pooledConnection(engine: ProjectEngine, project: ProjectAccess, { pool_mode }: Settings<'pooler'>) {
+  const { host: direct, poolerHost, port, user, database } = engine.connection(project)
+  const host = pool_mode === 'transaction' && poolerHost ? poolerHost : direct
+  const connectionString = `postgresql://${user}:[YOUR-PASSWORD]@${host}:${port}/${database}`
+  return { host, port, user, database, connectionString }
 }
 
 /** How to reach the database with any Postgres client. */
 export async function getPoolerConfig({ db, engine }: Ctx, project: ProjectAccess) {
   const { ref } = project
-  const { host, port, user, database } = engine.connection(project)
-  const connectionString = connectionStringOf(engine, project)
   const { value } = await readSettings(db, ref, 'pooler')
+  const { host, port, user, database, connectionString } = pooledConnection(engine, project, value)
   return [
     {
       identifier: ref,

@@ -15,6 +15,14 @@ export interface Relation {
   updatable: boolean
   columns: Column[]
   relationships: Relationship[]
+  /** Of a view: the columns that it shows as they are, and where it takes each from. */
+  origins: Origin[]
+}
+
+export interface Origin {
+  name: string
+  relation: number
+  column: string
 }
 
 export interface Column {
@@ -27,7 +35,7 @@ export interface Column {
   writable: boolean
 }
 
-interface Relationship {
+export interface Relationship {
   name: string
   schema: string
   relation: string
@@ -77,7 +85,7 @@ const COLUMNS = `
       'name', attname, 'type', atttypid::int8, 'hasDefault', atthasdef AND attgenerated = '',
       'nullable', NOT attnotnull AND NOT (typtype = 'd' AND typnotnull),
       'identity', attidentity, 'generated', attgenerated <> '',
-      'writable', pg_column_is_updatable(class.oid, attnum, false) OR has_instead))
+      'writable', relkind = 'v' AND (pg_column_is_updatable(class.oid, attnum, false) OR has_instead)))
     FROM pg_attribute JOIN pg_type ON pg_type.oid = atttypid
    WHERE attrelid = class.oid AND attnum > 0 AND NOT attisdropped`
 
@@ -96,14 +104,32 @@ const namesOf = (_: string, relation: string, numbers: string) =>
   `(SELECT json_agg(attname ORDER BY place) FROM unnest(${numbers}) WITH ORDINALITY AS key (number, place)
      JOIN pg_attribute ON attrelid = ${relation} AND attnum = number)`
 
+/**
+ * A column of a view is a target entry of the query's own, two braces deep in the tree that Postgres keeps; those of
+ * subqueries lie deeper. What a name holds of braces, backslashes and blanks is escaped there.
+ */
+const ORIGINS = String.raw`
+  SELECT json_agg(json_build_object('name', own.attname, 'relation', origin.attrelid::int8, 'column', origin.attname))
+    FROM (SELECT part, sum(length(replace(part, '}', '')) - length(replace(part, '{', ''))) OVER (
+                   ORDER BY place ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS depth
+            FROM pg_rewrite, replace(ev_action::text, $escaped$\\$escaped$, '') AS halved,
+              replace(replace(halved, $escaped$\{$escaped$, ''), $escaped$\}$escaped$, '') AS tree,
+              string_to_table(tree, ' :resno ') WITH ORDINALITY AS entry (part, place)
+           WHERE ev_class = class.oid AND ev_type = '1') AS entries,
+      regexp_match(part, '^([0-9]+) .* :resorigtbl ([0-9]+) :resorigcol ([0-9]+) :resjunk false') AS found
+    JOIN pg_attribute AS own ON own.attrelid = class.oid AND own.attnum = found[1]::int2
+    JOIN pg_attribute AS origin ON origin.attrelid = found[2]::oid AND origin.attnum = found[3]::int2
+   WHERE depth = 2`
+
 const RELATIONS = `
   SELECT json_agg(json_build_object(
       'id', class.oid::int8, 'schema', nspname, 'name', relname, 'kind', relkind,
       'insertable', (events & 8) > 0, 'updatable', (events & 4) > 0,
       'columns', coalesce((${COLUMNS}), '[]'),
-      'relationships', coalesce((${RELATIONSHIPS.replace(/names_of\((\w+), (\w+)\)/g, namesOf)}), '[]')))
+      'relationships', coalesce((${RELATIONSHIPS.replace(/names_of\((\w+), (\w+)\)/g, namesOf)}), '[]'),
+      'origins', CASE WHEN relkind IN ('v', 'm') THEN coalesce((${ORIGINS}), '[]') ELSE '[]' END))
     FROM pg_class AS class JOIN wanted ON wanted.oid = relnamespace,
-      pg_relation_is_updatable(class.oid, true) AS events,
+      LATERAL (SELECT CASE relkind WHEN 'v' THEN pg_relation_is_updatable(class.oid, true) ELSE 0 END AS events) AS updates,
       LATERAL (SELECT EXISTS (SELECT FROM pg_trigger WHERE tgrelid = class.oid AND tgtype & 64 > 0) AS has_instead) AS triggers
    WHERE relkind IN ('r', 'p', 'f', 'v', 'm')`
 

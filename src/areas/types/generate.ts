@@ -1,6 +1,7 @@
 import type { Catalogue, Column, Relation, Type } from './catalogue.ts'
 import { computedFields, printFunctions } from './functions.ts'
 import { byName, indent, key, list, members, object, property, quote, type Union, union } from './print.ts'
+import { relateViews } from './relationships.ts'
 import { groupOf, notNull, orNull, resolveTypes, type Types } from './resolve.ts'
 import { SHORTHANDS } from './shorthands.ts'
 
@@ -17,7 +18,8 @@ const FIELD_DEPTH = 10
 const NAME_DEPTH = 6
 
 /** TypeScript types of the schemas, in the form that clients of the public generators import. */
-export function generateTypes(catalogue: Catalogue): string {
+export function generateTypes(read: Catalogue): string {
+  const catalogue = { ...read, relations: relateViews(read.relations) }
   const types = resolveTypes(catalogue)
   const schemas = catalogue.schemas.toSorted((a, b) => byName({ name: a }, { name: b }))
   const database = members(schemas.flatMap((schema) => printSchema(schema, catalogue, types)))
@@ -105,7 +107,7 @@ const writableField = (column: Column, type: Union): string[] =>
 
 /** Keys to other schemas are left out: a client works on one schema at a time. */
 function printRelationships({ schema, relationships }: Relation): string[] {
-  const within = relationships.filter((one) => one.schema === schema).sort(byName)
+  const within = relationships.filter((one) => one.schema === schema)
   if (within.length === 0) return ['Relationships: []']
   const printed = within.flatMap(({ name, relation, columns, referenced, oneToOne }) => [
     '{',

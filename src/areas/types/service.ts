@@ -1,15 +1,22 @@
 import type { ProjectAccess } from '../../auth/access.ts'
 import type { Ctx } from '../../env.ts'
+import { ApiError } from '../../http/error.ts'
 import { runQuery } from '../database/service.ts'
 import { CATALOGUE, type Catalogue, SCHEMAS } from './catalogue.ts'
 import { generateTypes } from './generate.ts'
+import { TooManyRelationships } from './relationships.ts'
 
 /** Reads the catalogue in one statement, and so as it is at one moment. */
 export async function generateTypescriptTypes(ctx: Ctx, project: ProjectAccess, included: string) {
   const schemas = included.split(',').map((name) => name.trim())
   const rows = await runQuery(ctx, project, { query: CATALOGUE, parameters: [schemas], readOnly: true })
   const [found] = JSON.parse(rows) as [{ catalogue: Catalogue }]
-  return { types: generateTypes(found.catalogue) }
+  try {
+    return { types: generateTypes(found.catalogue) }
+  } catch (error) {
+    if (!(error instanceof TooManyRelationships)) throw error
+    throw new ApiError('bad_request.sql_result_too_large', { detail: error.message, cause: error })
+  }
 }
 
 export async function getDatabaseContext(ctx: Ctx, project: ProjectAccess) {

@@ -141,9 +141,11 @@ export const backups = pgTable(
     statusReason: text('status_reason'),
     insertedAt: instant('inserted_at').notNull(),
     completedAt: instant('completed_at'),
+    removedAt: instant('removed_at'),
   },
   (t) => [
     index('backups_by_age').on(t.projectRef, t.insertedAt, t.id),
+    index('backups_removed').on(t.removedAt).where(sql`removed_at is not null`),
     uniqueIndex('backups_restore_point_once')
       .on(t.projectRef, t.name)
       .where(sql`kind = 'restore_point' and status in ('PENDING', 'COMPLETED')`),

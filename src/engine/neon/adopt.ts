@@ -125,7 +125,11 @@ const PORTION = 10_000
 
 /** An object's bytes stay with the parent. Their rows go in the owner's own session, with his triggers off. */
 export async function emptyStorage({ cluster, ...login }: Login): Promise<void> {
-  await runSql(cluster, { ...login, query: REMOVE_OBJECTS, readOnly: false, timeoutMs: SQL_TIMEOUT_MS_MAX })
+  for (let isLeft = true; isLeft; ) {
+    const request = { ...login, query: REMOVE_OBJECTS, readOnly: false, timeoutMs: SQL_TIMEOUT_MS_MAX }
+    const [removed] = JSON.parse((await runSql(cluster, request)).json) as { count: number }[]
+    isLeft = removed?.count === PORTION
+  }
   for (const table of ['storage.removed_versions', 'storage.used_tokens']) {
     const text = `WITH removed AS (
         DELETE FROM ${table} WHERE ctid = ANY (ARRAY(SELECT ctid FROM ${table} LIMIT ${PORTION})) RETURNING 1)
@@ -137,13 +141,17 @@ export async function emptyStorage({ cluster, ...login }: Login): Promise<void> 
   }
 }
 
+/** One portion, in a transaction of its own; all at once where a key of the table points at itself, and so at other portions. */
 const REMOVE_OBJECTS = `SET search_path = pg_catalog;
+  SET pilothouse.removed = 0;
   DO $do$
     DECLARE
       objects regclass := to_regclass('storage.objects');
       forced boolean;
       disabled jsonb;
       held record;
+      portion int;
+      removed int;
     BEGIN
       IF objects IS NULL THEN RETURN; END IF;
       SELECT relforcerowsecurity INTO forced FROM pg_class WHERE oid = objects;
@@ -151,11 +159,16 @@ const REMOVE_OBJECTS = `SET search_path = pg_catalog;
         FROM pg_trigger WHERE tgrelid = objects AND NOT tgisinternal AND tgenabled <> 'D';
       ALTER TABLE storage.objects DISABLE TRIGGER USER;
       ALTER TABLE storage.objects NO FORCE ROW LEVEL SECURITY;
-      EXECUTE 'DELETE FROM ONLY storage.objects AS o WHERE NOT (' || ${REFERENCED_OBJECTS} || ')';
+      IF NOT EXISTS (SELECT FROM pg_constraint WHERE conrelid = objects AND confrelid = objects) THEN portion := ${PORTION}; END IF;
+      EXECUTE 'DELETE FROM ONLY storage.objects WHERE ctid = ANY (ARRAY(
+        SELECT ctid FROM ONLY storage.objects AS o WHERE NOT (' || ${REFERENCED_OBJECTS} || ') LIMIT $1))' USING portion;
+      GET DIAGNOSTICS removed = ROW_COUNT;
+      PERFORM set_config('pilothouse.removed', removed::text, false);
       SET CONSTRAINTS ALL IMMEDIATE;
       IF forced THEN ALTER TABLE storage.objects FORCE ROW LEVEL SECURITY; END IF;
       FOR held IN SELECT * FROM jsonb_to_recordset(disabled) AS held (name text, enabled text) LOOP
         EXECUTE format('ALTER TABLE storage.objects ENABLE %s TRIGGER %I',
           CASE held.enabled WHEN 'R' THEN 'REPLICA' WHEN 'A' THEN 'ALWAYS' ELSE '' END, held.name);
       END LOOP;
-    END $do$`
+    END $do$;
+  SELECT current_setting('pilothouse.removed')::int AS count`

@@ -106,10 +106,14 @@ export function createNeonEngine(config: NeonEngineConfig): ProjectEngine {
     backups: noBackups,
     connection({ ref, engineState }) {
       const { owner, database } = projectNames(ref)
-      return { host: stateIn(engineState)?.site?.host ?? '', port: 5432, user: owner, database }
+      const host = stateIn(engineState)?.site?.host ?? ''
+      return { host, ...(host && { poolerHost: poolerHostOf(host) }), port: 5432, user: owner, database }
     },
   }
 }
+
+/** Neon's pooler answers for each endpoint by its id with a suffix. */
+const poolerHostOf = (host: string): string => host.replace(/^[^.]+/, '$&-pooler')
 
 /** By host. */
 const passwords = new Map<string, string>()

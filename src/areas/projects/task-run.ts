@@ -1,0 +1,32 @@
+import { Superseded } from '../../engine/engine.ts'
+import type { SystemCtx } from '../../env.ts'
+import { ATTEMPTS_MAX, fail, finish } from './task-end.ts'
+import { claim, isHeld, keepLease, recordStep } from './task-lease.ts'
+import type { Jobs } from './tasks.ts'
+
+/** Runs what is left of a task. A second message for the same task finds it leased or finished and does nothing. */
+export async function runProjectTask(ctx: SystemCtx, jobs: Jobs, id: string): Promise<void> {
+  const claimed = await claim(ctx, id)
+  if (!claimed) return
+  const { task, project } = claimed
+  const job = jobs[task.kind]
+  // Counted before the work, so that a step that kills its consumer each time also comes to an end.
+  if (job.failed && task.attempts > ATTEMPTS_MAX)
+    return fail(ctx, job, claimed, new Error(task.lastError ?? 'its consumers died'))
+  const fence = () => isHeld(ctx, task)
+  const lease = keepLease(ctx, task)
+  try {
+    for (const { name, run } of job.steps.filter(({ name }) => !task.stepsDone.includes(name))) {
+      const changes = await run(ctx, { project, task }, fence)
+      if (!(await recordStep(ctx, task, name, changes))) return
+      // What the work comes to, should a later step fail, goes by what has been done.
+      task.stepsDone.push(name)
+    }
+  } catch (error) {
+    if (error instanceof Superseded) return
+    return fail(ctx, job, claimed, error)
+  } finally {
+    lease.release()
+  }
+  await finish(ctx, job, claimed, { state: 'done', changes: job.done })
+}

@@ -1,0 +1,112 @@
+import type { Statement } from '../../engine/engine.ts'
+import { RULES } from './buckets.ts'
+import { type NewObject, OBJECT, type Place } from './object-rows.ts'
+import { uuidOrNull } from './values.ts'
+
+/** *Server.* One `FoundObject`, or no row: no such bucket. */
+export function readObject({ bucketId, name }: Place): Statement {
+  return {
+    text: `SELECT (SELECT to_jsonb(rules) FROM (SELECT ${RULES}) AS rules) AS bucket,
+        CASE WHEN o.id IS NOT NULL THEN (SELECT to_jsonb(object) FROM (SELECT ${OBJECT}) AS object) END AS object
+      FROM storage.buckets AS b LEFT JOIN storage.objects AS o ON o.bucket_id = b.id AND o.name = $2::text
+     WHERE b.id = $1::text`,
+    params: [bucketId, name],
+  }
+}
+
+/** One row, `{ visible: boolean }`. */
+export function isVisible({ bucketId, name }: Place): Statement {
+  return {
+    text: `SELECT EXISTS (SELECT FROM storage.objects WHERE bucket_id = $1::text AND name = $2::text) AS visible`,
+    params: [bucketId, name],
+  }
+}
+
+/** Rows `{ name }`: those of the names that the caller may see. */
+export function visibleNames(bucketId: string, names: readonly string[]): Statement {
+  return {
+    text: `SELECT name FROM storage.objects WHERE bucket_id = $1::text AND name = ANY ($2::text[])`,
+    params: [bucketId, names],
+  }
+}
+
+/** One row, `{ outcome: 'ok' | 'exists' }`; fails where a policy refuses. Leaves nothing behind. */
+export function canWrite(object: NewObject, { upsert }: { upsert: boolean }): Statement {
+  return {
+    text: `SELECT storage.can_write($1::uuid, $2::text, $3::text, $4::text, $5::uuid, $6::text, $7::jsonb, $8::jsonb, $9::boolean)
+      AS outcome`,
+    params: [...objectParams(object), upsert],
+  }
+}
+
+const NEW_OBJECT = `(id, bucket_id, name, version, owner, owner_id, metadata, user_metadata)
+  VALUES ($1::uuid, $2::text, $3::text, $4::text, $5::uuid, $6::text, $7::jsonb, $8::jsonb)`
+
+function objectParams({ id, bucketId, name, version, ownerId, metadata, userMetadata }: NewObject): unknown[] {
+  return [id, bucketId, name, version, uuidOrNull(ownerId), ownerId, JSON.stringify(metadata), userMetadata]
+}
+
+/**
+ * One `ObjectRow`, or no row where a trigger left it out; fails with 23505 where the name is taken. Needs the right to insert alone,
+ * not to see what it wrote.
+ */
+export function insertObject(object: NewObject): Statement {
+  return {
+    text: `WITH written AS (INSERT INTO storage.objects ${NEW_OBJECT} RETURNING 1)
+      SELECT ${OBJECT} FROM written, (SELECT $1::uuid AS id, $2::text AS bucket_id, $3::text AS name, $4::text AS version,
+        $5::uuid AS owner, $6::text AS owner_id, $7::jsonb AS metadata, $8::jsonb AS user_metadata,
+        now() AS created_at, now() AS updated_at, now() AS last_accessed_at) AS o`,
+    params: objectParams(object),
+  }
+}
+
+/** One `ObjectRow`, or no row where a trigger left it out. */
+export function upsertObject(object: NewObject): Statement {
+  return {
+    text: `INSERT INTO storage.objects AS o ${NEW_OBJECT}
+      ON CONFLICT (bucket_id, name) DO UPDATE SET version = excluded.version, owner = excluded.owner,
+        owner_id = excluded.owner_id, metadata = excluded.metadata, user_metadata = excluded.user_metadata
+      RETURNING ${OBJECT}`,
+    params: objectParams(object),
+  }
+}
+
+/** The `ObjectRow` at its new place, or no row: not there, not visible or not to be changed. A taken place fails with 23505. */
+export function moveObject(from: Place, to: Place): Statement {
+  const there = `o.bucket_id = $1::text AND o.name = $2::text`
+  const stays = `($1::text, $2::text) = ($3::text, $4::text)`
+  return {
+    text: `WITH moved AS (
+        UPDATE storage.objects AS o SET bucket_id = $3::text, name = $4::text WHERE ${there} AND NOT ${stays} RETURNING ${OBJECT})
+      SELECT * FROM moved UNION ALL SELECT ${OBJECT} FROM storage.objects AS o WHERE ${there} AND ${stays}`,
+    params: [from.bucketId, from.name, to.bucketId, to.name],
+  }
+}
+
+/** The deleted `ObjectRow`s: those of the names that the caller may see and delete. */
+export function deleteObjects(bucketId: string, names: readonly string[]): Statement {
+  return {
+    text: `DELETE FROM storage.objects AS o WHERE o.bucket_id = $1::text AND o.name = ANY ($2::text[]) RETURNING ${OBJECT}`,
+    params: [bucketId, names],
+  }
+}
+
+/** *Server.* One row, `{ count }`, which stops counting at `countMax + 1`. */
+export function countObjects(bucketId: string, countMax: number): Statement {
+  return {
+    text: `SELECT count(*)::float8 AS count
+      FROM (SELECT FROM storage.objects WHERE bucket_id = $1::text LIMIT $2::bigint + 1) AS counted`,
+    params: [bucketId, countMax],
+  }
+}
+
+/** *Server.* Removes the objects of a bucket, at most `countMax` at once; one row, `{ count }`. */
+export function emptyBucket(bucketId: string, countMax: number): Statement {
+  return {
+    text: `WITH gone AS (
+        DELETE FROM storage.objects WHERE bucket_id = $1::text AND name = ANY (
+          ARRAY(SELECT name FROM storage.objects WHERE bucket_id = $1::text ORDER BY name LIMIT $2::bigint)) RETURNING 1)
+      SELECT count(*)::float8 AS count FROM gone`,
+    params: [bucketId, countMax],
+  }
+}
