@@ -5,6 +5,7 @@ import { branchRoutes } from './areas/branches/routes.ts'
 import { databaseRoutes } from './areas/database/routes.ts'
 import { databaseAccessRoutes } from './areas/database-access/routes.ts'
 import { databaseSettingsRoutes } from './areas/database-settings/routes.ts'
+import { functionRoutes } from './areas/functions/routes.ts'
 import { migrationRoutes } from './areas/migrations/routes.ts'
 import { organizationRoutes } from './areas/organizations/routes.ts'
 import { profileRoutes } from './areas/profile/routes.ts'
@@ -30,5 +31,6 @@ export const routes: readonly Route[] = [
   ...area('snippets', snippetRoutes),
   ...area('api-keys', apiKeyRoutes),
   ...area('storage', storageConfigRoutes),
+  ...area('functions', functionRoutes),
   ...area('webhooks', webhookRoutes),
 ]
