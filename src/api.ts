@@ -10,6 +10,7 @@ import { migrationRoutes } from './areas/migrations/routes.ts'
 import { organizationRoutes } from './areas/organizations/routes.ts'
 import { profileRoutes } from './areas/profile/routes.ts'
 import { projectRoutes } from './areas/projects/routes.ts'
+import { secretRoutes } from './areas/secrets/routes.ts'
 import { snippetRoutes } from './areas/snippets/routes.ts'
 import { storageConfigRoutes } from './areas/storage-config/routes.ts'
 import { typeRoutes } from './areas/types/routes.ts'
@@ -32,5 +33,6 @@ export const routes: readonly Route[] = [
   ...area('api-keys', apiKeyRoutes),
   ...area('storage', storageConfigRoutes),
   ...area('functions', functionRoutes),
+  ...area('functions', secretRoutes),
   ...area('webhooks', webhookRoutes),
 ]

@@ -32,6 +32,7 @@ export const ERRORS = {
     status: 400,
     message: 'An eszip cannot be run here: deploy the source, with `supabase functions deploy --use-api`',
   },
+  'bad_request.secrets': { status: 400, message: 'Too many secrets' },
   'bad_request.branch': { status: 400, message: 'Invalid branch configuration' },
   'bad_request.pitr': { status: 400, message: 'PITR is not enabled for this project.' },
   'bad_request.project.not_ready_for_deletion': { status: 400, message: 'Project not ready for deletion.' },

@@ -5,7 +5,7 @@ import { functionDeployments, functions } from '../../db/schema/index.ts'
 import type { Ctx, SystemCtx } from '../../env.ts'
 import { ApiError } from '../../http/error.ts'
 import { type DeploymentRow, type FunctionRow, toFunction } from './convert.ts'
-import { dropBytes, makeDeployment } from './deployment.ts'
+import { makeDeployment } from './deployment.ts'
 import { bySlug, type Deployed, lockProject, lookAt, requireRoom } from './rows.ts'
 import { type Deploy, type DeployOptions, Slug } from './schema.ts'
 
@@ -71,7 +71,7 @@ interface Rules {
   exists?: boolean
 }
 
-/** Puts the slug at the deployment. What was made for nothing is not kept. */
+/** Puts the slug at the deployment; one that is refused stays unused, and is removed as such. */
 export async function deploy(
   ctx: Ctx | SystemCtx,
   project: Pick<ProjectAccess, 'ref' | 'organizationId'>,
@@ -80,19 +80,14 @@ export async function deploy(
   rules: Rules = {},
 ): Promise<FunctionRow> {
   const { ref, organizationId } = project
-  try {
-    return await mutate(ctx, async (mutation) => {
-      await lockProject(mutation, ref)
-      const row = await placeAt(ctx, mutation, project, { deployment, settings, rules })
-      const { slug, version } = row
-      const detail = { slug, version, deployment: deployment.id }
-      await mutation.trace({ action: 'function.deploy', organizationId, projectRef: ref, detail })
-      return row
-    })
-  } catch (error) {
-    await dropBytes(ctx, ref, deployment.id)
-    throw error
-  }
+  return mutate(ctx, async (mutation) => {
+    await lockProject(mutation, ref)
+    const row = await placeAt(ctx, mutation, project, { deployment, settings, rules })
+    const { slug, version } = row
+    const detail = { slug, version, deployment: deployment.id }
+    await mutation.trace({ action: 'function.deploy', organizationId, projectRef: ref, detail })
+    return row
+  })
 }
 
 interface Placed {

@@ -3,7 +3,6 @@ import { openStore } from '../../blobs/store.ts'
 import { functionDeployments } from '../../db/schema/index.ts'
 import type { SystemCtx } from '../../env.ts'
 import { ApiError } from '../../http/error.ts'
-import { describeError } from '../../http/log.ts'
 import { BuildFailed, buildFunction, type SourceFile } from '../../runtime/build.ts'
 import { imageKey, sourceKey } from '../../runtime/store.ts'
 import { sha256Of } from '../../secrets/digest.ts'
@@ -53,11 +52,4 @@ async function build(ctx: SystemCtx, { entrypoint, importMap, staticPatterns, fi
 
 export function rejectAway(cause: unknown): never {
   throw isAway(cause) ? new ApiError('service_unavailable.bucket', { cause }) : cause
-}
-
-/** What was made and then not used goes at once, as far as that can be done; else with all that is unused. */
-export async function dropBytes(ctx: SystemCtx, ref: string, deploymentId: string): Promise<void> {
-  await openStore(ctx)
-    .remove([sourceKey(ref, deploymentId), imageKey(ref, deploymentId)])
-    .catch((error) => ctx.log.error('function_bytes_left', { project: ref, error: describeError(error) }))
 }
