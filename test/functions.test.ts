@@ -2,7 +2,7 @@ import { asc, eq } from 'drizzle-orm'
 import { beforeAll, beforeEach, describe, expect, it } from 'vitest'
 import { auditLog, functionDeployments } from '../src/db/schema/index.ts'
 import { type Caller, control, newMember, newOrganization, type TestOrganization } from './api.ts'
-import { deploy, HELLO, tryDeploy } from './functions.ts'
+import { deploy, download, HELLO, tryDeploy } from './functions.ts'
 import { createProject } from './projects.ts'
 
 let organization: TestOrganization
@@ -22,20 +22,6 @@ const text = { 'content-type': 'text/plain' }
 const create = (query: string, raw: BodyInit, type = 'text/plain') =>
   owner.send('POST', `${base}?${query}`, { raw, headers: { 'content-type': type } })
 const said = (message: string) => ({ message: expect.stringContaining(message) })
-
-async function download(slug: string, caller = owner) {
-  const { status, headers, body } = await caller.get(`${base}/${slug}/body`, {
-    headers: { accept: 'multipart/form-data' },
-  })
-  expect(status).toBe(200)
-  const form = await new Response(body, { headers: { 'content-type': headers.get('content-type') ?? '' } }).formData()
-  const files = form.getAll('file').map(async (file) => (file instanceof File ? [file.name, await file.text()] : []))
-  const metadata = form.get('metadata')
-  return {
-    metadata: JSON.parse(metadata instanceof File ? await metadata.text() : (metadata ?? '')),
-    files: Object.fromEntries(await Promise.all(files)),
-  }
-}
 
 describe('functions', () => {
   it('are listed, shown and deleted', async () => {
@@ -67,13 +53,12 @@ describe('functions', () => {
       'deno.json': '{}',
     }
     await deploy(owner, ref, { files })
-    const { metadata, files: got } = await download('hello')
-    expect(metadata).toEqual({ deno2_entrypoint_path: 'source/functions/a/index.ts' })
-    expect(got).toEqual(
+    expect(await download(owner, ref, 'hello')).toEqual(
       Object.fromEntries(Object.entries(files).map(([path, contents]) => [`source/${path}`, contents])),
     )
     const { body, headers } = await owner.get(`${base}/hello/body`)
     expect(headers.get('content-type')).toMatch(/^multipart\/form-data; boundary=source-[\da-f]{64}$/)
+    expect(body).toContain('{"deno2_entrypoint_path":"source/functions/a/index.ts"}')
     expect(body).toContain('Supabase-Path: source/functions/é b.ts\r\n')
     expect(await owner.get(`${base}/missing/body`)).toMatchObject({ status: 404 })
   })
@@ -82,7 +67,7 @@ describe('functions', () => {
     const reader = await newMember(organization, 'read-only')
     await deploy(owner, ref)
     expect(await tryDeploy(reader, ref)).toMatchObject({ status: 403 })
-    expect((await download('hello', reader)).files).toEqual({ 'source/index.ts': HELLO })
+    expect(await download(reader, ref, 'hello')).toEqual({ 'source/index.ts': HELLO })
     expect(await deploy(await newMember(organization, 'developer'), ref)).toMatchObject({ version: 2 })
     const stranger = (await newOrganization()).owner
     expect(await tryDeploy(stranger, ref)).toMatchObject({ status: 404, body: { message: 'Project not found' } })
@@ -94,10 +79,7 @@ describe('POST /v1/projects/{ref}/functions', () => {
   it('makes a function of one text, or of the body in JSON', async () => {
     const made = await create('slug=plain&name=Plain&verify_jwt=false&entrypoint_path=file:///src/index.ts', HELLO)
     expect(made).toMatchObject({ status: 201, body: { slug: 'plain', name: 'Plain', verify_jwt: false, version: 1 } })
-    expect(await download('plain')).toEqual({
-      metadata: { deno2_entrypoint_path: 'source/src/index.ts' },
-      files: { 'source/src/index.ts': HELLO },
-    })
+    expect(await download(owner, ref, 'plain')).toEqual({ 'source/src/index.ts': HELLO })
     const json = await owner.post(base, { slug: 'json', name: 'J', body: HELLO, verify_jwt: false })
     expect(json).toMatchObject({ status: 201, body: { slug: 'json', name: 'J', verify_jwt: false } })
     expect(await owner.post(base, { slug: 'json', name: 'J', body: HELLO })).toMatchObject({
@@ -150,7 +132,7 @@ describe('PATCH /v1/projects/{ref}/functions/{function_slug}', () => {
     })
     const written = await change('name=Newer', { raw: 'export default {}', headers: text })
     expect(written).toMatchObject({ status: 200, body: { id: made.id, name: 'Newer', version: 2 } })
-    expect((await download('hello')).files).toEqual({ 'source/index.ts': 'export default {}' })
+    expect(await download(owner, ref, 'hello')).toEqual({ 'source/index.ts': 'export default {}' })
     expect((await change('')).body).toEqual(written.body)
   })
 
@@ -186,7 +168,7 @@ describe('PUT /v1/projects/{ref}/functions', () => {
     expect(second).toEqual({ ...bundles[1], updated_at: expect.any(Number) })
     expect(first).toEqual({ ...bundles[0], updated_at: expect.any(Number) })
     expect((await owner.get(base)).body).toEqual([first, second])
-    expect((await download('old')).files).toEqual({ 'source/index.ts': 'export default 1' })
+    expect(await download(owner, ref, 'old')).toEqual({ 'source/index.ts': 'export default 1' })
     expect((await owner.put(base, bundles)).body).toEqual(put.body)
     const rows = await control.select().from(functionDeployments).where(eq(functionDeployments.projectRef, ref))
     expect(rows.filter(({ unusedSince }) => unusedSince !== null).map(({ sha256 }) => sha256)).toEqual([
@@ -197,7 +179,7 @@ describe('PUT /v1/projects/{ref}/functions', () => {
     expect((await owner.put(base, [back])).body.functions).toMatchObject([
       { version: 7, status: 'THROTTLED', verify_jwt: false },
     ])
-    expect((await download('old')).files).toEqual({ 'source/index.ts': HELLO })
+    expect(await download(owner, ref, 'old')).toEqual({ 'source/index.ts': HELLO })
   })
 
   it('refuses what is wrong by its name, and then does nothing at all', async () => {

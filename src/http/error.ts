@@ -68,6 +68,7 @@ export const ERRORS = {
   'not_found.backup_schedule': { status: 404, message: 'No backups are scheduled for this project' },
   'not_found.snippet': { status: 404, message: 'Snippet not found' },
   'not_found.function': { status: 404, message: 'Function not found' },
+  'not_found.function_source': { status: 404, message: 'The source of the function is gone: deploy it again' },
   'not_found.endpoint': { status: 404, message: 'Endpoint not found', v2: 'Not Found: Endpoint not found' },
   'not_found.delivery': { status: 404, message: 'Delivery not found', v2: 'Not Found: Delivery not found' },
   'payment_required.branching': {

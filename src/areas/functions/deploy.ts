@@ -69,6 +69,9 @@ const changesOf = (row: FunctionRow, { name = row.name, verifyJwt = row.verifyJw
 interface Rules {
   /** Whether there must be such a function already; undefined for either. */
   exists?: boolean
+  /** When it was changed where it comes from: what was changed here since stays. */
+  changedAt?: Date
+  evenIfOlder?: boolean
 }
 
 /** Puts the slug at the deployment; one that is refused stays unused, and is removed as such. */
@@ -98,35 +101,44 @@ interface Placed {
 
 async function placeAt(
   ctx: SystemCtx,
-  { tx }: Mutation,
+  mutation: Mutation,
   project: Pick<ProjectAccess, 'ref' | 'organizationId'>,
-  { deployment, settings, rules: { exists } }: Placed,
+  { deployment, settings, rules: { exists, changedAt, evenIfOlder } }: Placed,
 ): Promise<FunctionRow> {
-  const at = ctx.now()
+  const { tx } = mutation
+  const now = ctx.now()
   const [before] = await tx.select().from(functions).where(bySlug(project.ref, deployment.slug)).for('update')
   if (before && exists === false) throw new ApiError('conflict.function_slug', { detail: before.slug })
   if (!before && exists) throw new ApiError('not_found.function')
+  if (before && changedAt && !evenIfOlder && before.updatedAt >= changedAt) return before
   if (!before) await requireRoom(tx, project, 1)
   await tx.update(functionDeployments).set({ unusedSince: null }).where(eq(functionDeployments.id, deployment.id))
-  const [row] = before
-    ? await tx
-        .update(functions)
-        .set({
-          ...changesOf(before, settings),
-          status: 'ACTIVE',
-          version: before.version + 1,
-          deploymentId: deployment.id,
-          updatedAt: at,
-        })
-        .where(eq(functions.id, before.id))
-        .returning()
-    : await tx
-        .insert(functions)
-        .values(newRow(deployment, settings, at))
-        .returning()
+  const times = { now, updatedAt: changedAt ?? now }
+  if (before) return replace(mutation, before, { deployment, settings, times })
+  const values = { ...newRow(deployment, settings, now), updatedAt: times.updatedAt }
+  const [row] = await tx.insert(functions).values(values).returning()
   if (!row) throw new Error('the function was not written')
-  if (before) {
-    await tx.update(functionDeployments).set({ unusedSince: at }).where(eq(functionDeployments.id, before.deploymentId))
-  }
+  return row
+}
+
+interface Replacement {
+  deployment: DeploymentRow
+  settings: Settings
+  times: { now: Date; updatedAt: Date }
+}
+
+async function replace(
+  { tx }: Mutation,
+  before: FunctionRow,
+  { deployment, settings, times: { now, updatedAt } }: Replacement,
+): Promise<FunctionRow> {
+  const changes = { ...changesOf(before, settings), status: 'ACTIVE' as const, version: before.version + 1, updatedAt }
+  const [row] = await tx
+    .update(functions)
+    .set({ ...changes, deploymentId: deployment.id })
+    .where(eq(functions.id, before.id))
+    .returning()
+  if (!row) throw new Error('the function was not written')
+  await tx.update(functionDeployments).set({ unusedSince: now }).where(eq(functionDeployments.id, before.deploymentId))
   return row
 }

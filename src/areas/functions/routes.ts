@@ -61,6 +61,6 @@ export const functionRoutes = [
     id: 'v1-get-a-function-body', summary: 'Get the source of a function', params,
     description: 'Its files as they were sent, as a multipart form.',
     scope: 'edge_functions:read', returns: stream('multipart/form-data', FunctionBody),
-    errors: ['not_found.function', 'service_unavailable.bucket'],
+    errors: ['not_found.function', 'not_found.function_source', 'service_unavailable.bucket'],
   }, ({ ctx, project, params }) => getFunctionBody(ctx, project, params.function_slug)),
 ]

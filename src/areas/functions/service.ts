@@ -34,7 +34,7 @@ export async function findFunction({ db }: Ctx, ref: string, slug: string): Prom
 export async function getFunctionBody(ctx: Ctx, project: ProjectAccess, slug: string): Promise<Streamed> {
   const { deployment } = await findFunction(ctx, project.ref, slug)
   const source = await openStore(ctx).get(sourceKey(project.ref, deployment.id)).catch(rejectAway)
-  if (!source?.body) throw new Error(`the source of ${deployment.id} is gone`)
+  if (!source?.body) throw new ApiError('not_found.function_source')
   return { contentType: sourceType(deployment.sha256), body: source.body }
 }
 

@@ -4,7 +4,7 @@ import { Text } from '../../http/values.ts'
 const AT_ONCE_MAX = 100
 
 /** What an environment can hold: the names that begin with SUPABASE_ are set for every function. */
-const SecretName = Text.min(1)
+export const SecretName = Text.min(1)
   .max(256)
   .regex(/^(?!SUPABASE_).*/, 'must not begin with SUPABASE_')
   .regex(/^[^=]+$/, 'must not hold =')
