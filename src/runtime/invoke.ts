@@ -87,6 +87,12 @@ const credentialProblem = async (ctxOf: () => SystemCtx, { request }: Call, know
 
 const running = new Map<string, number>()
 
+function release(programId: string): void {
+  const left = (running.get(programId) ?? 1) - 1
+  if (left > 0) running.set(programId, left)
+  else running.delete(programId)
+}
+
 async function run(call: Call, known: Callable): Promise<Response> {
   const { id: programId, deploymentId } = known.deployed
   const count = running.get(programId) ?? 0
@@ -95,17 +101,20 @@ async function run(call: Call, known: Callable): Promise<Response> {
   const startedAt = Date.now()
   const id = newTimedId(new Date(startedAt))
   const { ref: projectRef, path } = call.address
-  const { method } = call.request
+  const { method, signal } = call.request
   begin({ id, kind: 'function', projectRef, programId, deploymentId, method, path, at: startedAt })
-  try {
-    const { response, problem } = await answer(call, known, id)
-    end(call, id, { status: response.status, ms: Date.now() - startedAt, problem })
-    return call.address.isShared ? sharedResponse(response) : response
-  } finally {
-    const left = (running.get(programId) ?? 1) - 1
-    if (left > 0) running.set(programId, left)
-    else running.delete(programId)
+  let isOver = false
+  const over = ({ status, problem }: { status: number; problem?: string }) => {
+    if (isOver) return
+    isOver = true
+    release(programId)
+    end(call, id, { status, ms: Date.now() - startedAt, problem })
   }
+  // Nothing more of this runs once its caller has gone.
+  signal.addEventListener('abort', () => over({ status: 0 }))
+  const { response, problem } = await answer(call, known, id)
+  over({ status: response.status, problem })
+  return call.address.isShared ? sharedResponse(response) : response
 }
 
 interface Answer {
