@@ -5,6 +5,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { startBuilder } from '../dev/builder.ts'
 import { builderWorker, buildWorker } from '../dev/worker.ts'
 import { builderAt } from './builder/client.ts'
+import { startWeb } from './builder/web.ts'
 
 const folder = mkdtempSync(join(tmpdir(), 'pilothouse-builder-'))
 let process: Awaited<ReturnType<typeof startBuilder>>
@@ -12,7 +13,10 @@ let builder: ReturnType<typeof builderAt>
 
 beforeAll(async () => {
   await buildWorker({ folder })
-  process = await startBuilder({ worker: await builderWorker({ bundle: folder, bindings: {} }), onLine: () => {} })
+  const gone = await startWeb()
+  await gone.stop()
+  const bindings = { NPM_REGISTRY_URL: gone.origin }
+  process = await startBuilder({ worker: await builderWorker({ bundle: folder, bindings }), onLine: () => {} })
   builder = builderAt(`http://${process.address}`)
 }, 120_000)
 afterAll(async () => {
@@ -58,5 +62,33 @@ describe('a program that is probed', () => {
     expect(greedy.issues?.[0]?.message).toMatch(/ended the process|within 12 s/)
     expect(healthy).toEqual({ handlers: ['fetch'] })
     expect(image.main).toBe('program.js')
+  })
+})
+
+describe('a build', () => {
+  it('that needs a registry that cannot be reached is not the fault of who deploys', async () => {
+    expect(await builder.issues({ 'index.ts': `export * from 'npm:base'` })).toEqual({
+      unavailable: expect.stringMatching(/^The registry http:\/\/127\.0\.0\.1:\d+ cannot be reached$/),
+    })
+  })
+
+  it('imports nothing from this machine or its network', async () => {
+    const web = await startWeb()
+    const url = web.serve('/mod.ts', 'export default 1')
+    const name = url.replace('127.0.0.1', 'localhost')
+    for (const address of [
+      url,
+      name,
+      'http://10.0.0.1/mod.ts',
+      'http://169.254.169.254/latest',
+      'https://metadata/x',
+    ]) {
+      const result = await builder.issues({ 'index.ts': `export * from '${address}'` })
+      expect(result).toMatchObject([
+        { message: expect.stringMatching(/cannot be fetched: it (is no public|must name a public)/) },
+      ])
+    }
+    expect(web.asked).toEqual([])
+    await web.stop()
   })
 })
