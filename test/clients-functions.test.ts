@@ -49,7 +49,7 @@ describe('the supabase CLI', () => {
 
   it('deploys one function and several, lists, downloads, prunes and deletes them', async () => {
     const files = {
-      'supabase/functions/_shared/greet.ts': 'export const greet = (name: string) => `hello ${name}`\n',
+      'supabase/functions/_shared/greet.ts': 'export const greet = (name: string): string => "hello " + name\n',
       'supabase/functions/hello/index.ts':
         'import { greet } from "../_shared/greet.ts"\nDeno.serve(() => new Response(greet("you")))\n',
       'supabase/functions/other/index.ts': 'Deno.serve(() => new Response("other"))\n',

@@ -2,10 +2,11 @@ import { and, eq, isNull, ne, sql } from 'drizzle-orm'
 import type { ProjectAccess } from '../../auth/access.ts'
 import type { PLANS } from '../../auth/roles.ts'
 import type { Db, Writer } from '../../db/client.ts'
-import type { Mutation } from '../../db/mutate.ts'
+import { type Mutation, mutate } from '../../db/mutate.ts'
 import { functionDeployments, functions, organizations, projects } from '../../db/schema/index.ts'
-import type { SystemCtx } from '../../env.ts'
+import type { Ctx, SystemCtx } from '../../env.ts'
 import { ApiError } from '../../http/error.ts'
+import { forgetFunction } from '../../runtime/known.ts'
 import type { DeploymentRow, FunctionRow } from './convert.ts'
 
 /** Where none is named there may be any number. */
@@ -26,7 +27,22 @@ export const selectDeployed = (db: Pick<Db, 'select'>) =>
     .from(functions)
     .innerJoin(functionDeployments, eq(functionDeployments.id, functions.deploymentId))
 
-/** Changes of a project's functions come one after another, and none comes once its removal has begun. */
+/** Changes of a project's functions come one after another, and none once its removal has begun. This isolate goes by them at once. */
+export async function changeFunctions<T>(
+  ctx: Ctx | SystemCtx,
+  ref: string,
+  work: (mutation: Mutation) => Promise<T>,
+): Promise<T> {
+  try {
+    return await mutate(ctx, async (mutation) => {
+      await lockProject(mutation, ref)
+      return work(mutation)
+    })
+  } finally {
+    forgetFunction(ref)
+  }
+}
+
 export async function lockProject({ tx }: Mutation, ref: string): Promise<void> {
   const [project] = await tx
     .select({ ref: projects.ref })
