@@ -1,19 +1,44 @@
 import { buildFunction } from './function.ts'
-import { FILE_FIELD, FunctionBuild, SPEC_FIELD } from './protocol.ts'
+import { Issues, issueOf } from './issues.ts'
+import { probe } from './probe.ts'
+import { Problem, Unavailable } from './problem.ts'
+import { type BuildResult, FILE_FIELD, FunctionBuild, Probe, SPEC_FIELD } from './protocol.ts'
+import type { Bindings } from './settings.ts'
+import { readSource } from './source.ts'
+
+type Service = (request: Request, bindings: Bindings) => Promise<unknown>
+
+const SERVICES: Record<string, Service> = {
+  '/function': functionOf,
+  '/probe': async (request, bindings) => probe(bindings, Probe.parse(await request.json())),
+}
 
 /** Only the API's Worker reaches it, by its service binding. */
 export default {
-  async fetch(request: Request): Promise<Response> {
-    const { pathname } = new URL(request.url)
-    if (request.method !== 'POST' || pathname !== '/function') return new Response(null, { status: 404 })
-    const form = await request.formData()
-    const spec = FunctionBuild.parse(JSON.parse(String(form.get(SPEC_FIELD))))
-    return Response.json(await buildFunction(spec, await filesOf(form)))
+  async fetch(request, bindings, ctx): Promise<Response> {
+    const service = SERVICES[new URL(request.url).pathname]
+    if (request.method !== 'POST' || !service) return new Response(null, { status: 404 })
+    const result = answer(() => service(request, bindings))
+    // Builds wait for each other, and one that its caller leaves must still come to its end.
+    ctx.waitUntil(result)
+    return Response.json(await result)
   },
-} satisfies ExportedHandler
+} satisfies ExportedHandler<Bindings>
 
-async function filesOf(form: FormData): Promise<Map<string, Uint8Array>> {
-  const files = new Map<string, Uint8Array>()
-  for (const part of form.getAll(FILE_FIELD)) if (typeof part !== 'string') files.set(part.name, await part.bytes())
-  return files
+async function functionOf(request: Request, bindings: Bindings): Promise<BuildResult> {
+  const form = await request.formData()
+  const spec = FunctionBuild.parse(JSON.parse(String(form.get(SPEC_FIELD))))
+  return { image: await buildFunction(bindings, spec, await readSource(form.getAll(FILE_FIELD))) }
+}
+
+/** What is wrong with a program is an answer; what is wrong with us is not. */
+async function answer(work: () => Promise<unknown>): Promise<unknown> {
+  try {
+    return await work()
+  } catch (error) {
+    if (error instanceof Issues) return { issues: error.issues }
+    if (error instanceof Problem) return { issues: [issueOf(error)] }
+    if (error instanceof Unavailable) return { unavailable: error.message }
+    throw error
+  }
 }

@@ -1,0 +1,74 @@
+import { mkdtempSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { createTestHarness } from 'wrangler'
+import { startBuilder as start } from '../../dev/builder.ts'
+import { builderWorker, buildWorker } from '../../dev/worker.ts'
+import {
+  BuildResult,
+  FILE_FIELD,
+  type FunctionBuild,
+  type Probe,
+  ProbeResult,
+  SPEC_FIELD,
+} from '../../src/builder/protocol.ts'
+import type { Image } from '../../src/runtime/image.ts'
+
+export type Files = Record<string, string | Uint8Array<ArrayBuffer>>
+
+/** The builder alone, with these settings. */
+export async function startBuilder(vars: Record<string, string> = {}) {
+  const harness = createTestHarness({ workers: [{ configPath: './src/builder/wrangler.toml', vars }] })
+  const { origin } = (await harness.listen()).url
+  return { ...builderAt(origin), stop: () => harness.close() }
+}
+export type Builder = Awaited<ReturnType<typeof startBuilder>>
+
+/** As `npm start` runs it: what it fetches goes through the runtime alone, redirects and refused connections included. */
+export async function startBuilderProcess(bindings: Record<string, string> = {}) {
+  const folder = mkdtempSync(join(tmpdir(), 'pilothouse-builder-'))
+  await buildWorker({ folder })
+  const { address, stop } = await start({ worker: await builderWorker({ bundle: folder, bindings }), onLine: () => {} })
+  return {
+    ...builderAt(`http://${address}`),
+    async stop() {
+      await stop()
+      rmSync(folder, { recursive: true, force: true })
+    },
+  }
+}
+export type BuilderProcess = Awaited<ReturnType<typeof startBuilderProcess>>
+
+function builderAt(origin: string) {
+  async function send(spec: FunctionBuild, files: Files): Promise<BuildResult> {
+    const form = new FormData()
+    form.set(SPEC_FIELD, JSON.stringify(spec))
+    for (const [path, contents] of Object.entries(files)) form.append(FILE_FIELD, new Blob([contents]), path)
+    return BuildResult.parse(await post('/function', form))
+  }
+
+  async function post(path: string, body: FormData | string): Promise<unknown> {
+    const response = await fetch(new URL(path, origin), { method: 'POST', body })
+    if (!response.ok) throw new Error(`the builder answered ${response.status}: ${await response.text()}`)
+    return response.json()
+  }
+
+  return {
+    origin,
+    send,
+    async probe(program: Probe) {
+      const result = ProbeResult.parse(await post('/probe', JSON.stringify(program)))
+      return result as Partial<Extract<ProbeResult, { issues: unknown }>> &
+        Partial<Extract<ProbeResult, { handlers: unknown }>>
+    },
+    async build(files: Files, spec: Partial<FunctionBuild> = {}): Promise<Image> {
+      const result = await send({ entrypoint: 'index.ts', ...spec }, files)
+      if ('image' in result) return result.image
+      throw new Error(JSON.stringify(result, null, 2))
+    },
+    async issues(files: Files, spec: Partial<FunctionBuild> = {}) {
+      const result = await send({ entrypoint: 'index.ts', ...spec }, files)
+      return 'issues' in result ? result.issues : result
+    },
+  }
+}
