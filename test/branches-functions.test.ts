@@ -1,10 +1,10 @@
 import { and, eq } from 'drizzle-orm'
 import { beforeAll, describe, expect, inject, it } from 'vitest'
 import { functionSecrets, projects } from '../src/db/schema/index.ts'
-import { openFunctionSecret } from '../src/secrets/functions.ts'
+import { openFunctionSecret } from '../src/secrets/function.ts'
 import { type Caller, control, newOrganization } from './api.ts'
 import { act, type BranchReply, newBranch, untilBranch } from './branches.ts'
-import { deploy, download, keysOf, removeKeys } from './functions.ts'
+import { deploy, download, keysOf, removeKeys } from './deploys.ts'
 import { newProject } from './projects.ts'
 
 let owner: Caller
@@ -25,8 +25,8 @@ const setSecrets = (of: string, values: Record<string, string>) =>
   )
 async function secretsOf(of: string): Promise<Record<string, string>> {
   const rows = await control.select().from(functionSecrets).where(eq(functionSecrets.projectRef, of))
-  const config = { ENCRYPTION_KEY: inject('encryptionKey') }
-  const opened = rows.map(async (row) => [row.name, await openFunctionSecret({ config } as never, of, row)])
+  const key = inject('encryptionKey')
+  const opened = rows.map(async ({ name, sealedValue }) => [name, await openFunctionSecret(key, of, name, sealedValue)])
   return Object.fromEntries(await Promise.all(opened))
 }
 const merged = async () => {

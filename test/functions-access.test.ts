@@ -5,7 +5,7 @@ import { signClaims } from '../src/auth/project-token.ts'
 import { functions, projects } from '../src/db/schema/index.ts'
 import { openJwtSecret } from '../src/secrets/project.ts'
 import { anyone, baseUrl, control, newOrganization } from './api.ts'
-import { putFunction } from './deployed.ts'
+import { putFunction } from './functions.ts'
 import { WAIT } from './machine.ts'
 import { newStorage, type TestStorage } from './storage.ts'
 

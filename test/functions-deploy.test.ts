@@ -2,7 +2,7 @@ import { eq } from 'drizzle-orm'
 import { beforeAll, describe, expect, it } from 'vitest'
 import { functionDeployments, functions, organizations } from '../src/db/schema/index.ts'
 import { baseUrl, control, newOrganization, type TestOrganization } from './api.ts'
-import { deploy, formOf, tryDeploy } from './functions.ts'
+import { deploy, formOf, tryDeploy } from './deploys.ts'
 import { createProject } from './projects.ts'
 
 let organization: TestOrganization

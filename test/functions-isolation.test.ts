@@ -1,6 +1,6 @@
 import { beforeAll, describe, expect, it, vi } from 'vitest'
 import { baseUrl, newOrganization, workerLogs } from './api.ts'
-import { invocationsOf, putFunction, putSecret } from './deployed.ts'
+import { invocationsOf, putFunction, putSecret } from './functions.ts'
 import { WAIT } from './machine.ts'
 import { newStorage, type TestStorage } from './storage.ts'
 

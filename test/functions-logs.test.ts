@@ -2,7 +2,7 @@ import { randomUUID } from 'node:crypto'
 import { beforeAll, describe, expect, it, vi } from 'vitest'
 import { invocations } from '../src/db/schema/index.ts'
 import { baseUrl, control, newOrganization, tick } from './api.ts'
-import { invocationsOf, putFunction } from './deployed.ts'
+import { invocationsOf, putFunction } from './functions.ts'
 import { WAIT } from './machine.ts'
 import { newStorage, type TestStorage } from './storage.ts'
 

@@ -1,7 +1,7 @@
 import { once } from 'node:events'
 import { type IncomingMessage, request } from 'node:http'
 import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest'
-import { type Home, invocationsOf, putFunction } from './deployed.ts'
+import { type Home, invocationsOf, putFunction } from './functions.ts'
 import { WAIT } from './machine.ts'
 import { type Installation, serveLikeStart, startInstallation } from './storage-installation.ts'
 

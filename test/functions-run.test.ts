@@ -1,7 +1,7 @@
 import { once } from 'node:events'
 import { beforeAll, describe, expect, it, vi } from 'vitest'
 import { baseUrl, newOrganization } from './api.ts'
-import { invocationsOf, putFunction, putSecret } from './deployed.ts'
+import { invocationsOf, putFunction, putSecret } from './functions.ts'
 import { WAIT } from './machine.ts'
 import { PASSWORD } from './projects.ts'
 import { newStorage, type TestStorage } from './storage.ts'

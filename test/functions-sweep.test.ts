@@ -2,7 +2,7 @@ import { and, count, eq, isNotNull } from 'drizzle-orm'
 import { beforeAll, expect, it, vi } from 'vitest'
 import { functionDeployments, functionSecrets, functions } from '../src/db/schema/index.ts'
 import { type Caller, control, newOrganization, type TestOrganization, tick } from './api.ts'
-import { deploy, download, HELLO, keysOf, removeKeys, tryDeploy } from './functions.ts'
+import { deploy, download, HELLO, keysOf, removeKeys, tryDeploy } from './deploys.ts'
 import { newProject, untilGone } from './projects.ts'
 
 const HOUR_MS = 60 * 60 * 1000

@@ -2,7 +2,7 @@ import { asc, eq } from 'drizzle-orm'
 import { beforeAll, beforeEach, describe, expect, it } from 'vitest'
 import { auditLog, functionDeployments } from '../src/db/schema/index.ts'
 import { type Caller, control, newMember, newOrganization, type TestOrganization } from './api.ts'
-import { deploy, download, HELLO, tryDeploy } from './functions.ts'
+import { deploy, download, HELLO, tryDeploy } from './deploys.ts'
 import { createProject } from './projects.ts'
 
 let organization: TestOrganization

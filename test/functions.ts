@@ -1,53 +1,72 @@
-import { DeleteObjectsCommand, ListObjectsV2Command, S3Client } from '@aws-sdk/client-s3'
-import { expect, inject } from 'vitest'
-import type { Caller, Reply } from './api.ts'
+import { randomUUID } from 'node:crypto'
+import { PutObjectCommand, S3Client } from '@aws-sdk/client-s3'
+import { eq, sql } from 'drizzle-orm'
+import { inject } from 'vitest'
+import { functionDeployments, functionSecrets, functions, invocations, projects } from '../src/db/schema/index.ts'
+import type { Image } from '../src/runtime/image.ts'
+import { imageKey } from '../src/runtime/store.ts'
+import { sealFunctionSecret } from '../src/secrets/function.ts'
+import { control } from './api.ts'
 
-export const HELLO = 'Deno.serve(() => new Response("hello"))\n'
+/** Where what is deployed is kept. */
+export interface Home {
+  db: typeof control
+  encryptionKey: string
+  s3: { endpoint: string; bucket: string; accessKeyId: string; secretAccessKey: string }
+}
 
-interface Deployed {
+const home: Home = { db: control, encryptionKey: inject('encryptionKey'), s3: inject('s3') }
+
+interface Fields {
   slug?: string
-  query?: string
-  files?: Record<string, string | Uint8Array<ArrayBuffer>>
-  metadata?: Record<string, unknown>
+  verifyJwt?: boolean
+  files?: Image['files']
+  entrypoint?: string
+  modules?: Image['modules']
 }
 
-export function formOf({ files = { 'index.ts': HELLO }, metadata = {} }: Deployed): FormData {
-  const form = new FormData()
-  for (const [path, contents] of Object.entries(files)) form.append('file', new Blob([contents]), path)
-  form.set('metadata', JSON.stringify({ entrypoint_path: Object.keys(files)[0], ...metadata }))
-  return form
+/** As a deploy leaves it. `program` is JavaScript. */
+export async function putFunction(ref: string, program: string, fields: Fields = {}, { db, s3 }: Home = home) {
+  const { slug = `f-${randomUUID()}`, verifyJwt = false, files = {}, entrypoint = 'index.ts', modules = {} } = fields
+  const at = new Date()
+  const [deployment] = await db
+    .insert(functionDeployments)
+    .values({ projectRef: ref, slug, sha256: randomUUID(), entrypoint, createdAt: at })
+    .returning()
+  if (!deployment) throw new Error('no deployment')
+  const image: Image = { main: 'function.js', modules: { 'function.js': { js: program }, ...modules }, files }
+  await putImage(s3, imageKey(ref, deployment.id), image)
+  const { id: deploymentId } = deployment
+  const values = { projectRef: ref, slug, name: slug, status: 'ACTIVE', version: 1, verifyJwt, deploymentId } as const
+  const [row] = await db
+    .insert(functions)
+    .values({ ...values, createdAt: at, updatedAt: at })
+    .onConflictDoUpdate({
+      target: [functions.projectRef, functions.slug],
+      set: { deploymentId, verifyJwt, version: sql`${functions.version} + 1` },
+    })
+    .returning()
+  if (!row) throw new Error('no function')
+  return { slug, id: row.id, deploymentId }
 }
 
-export const tryDeploy = (caller: Caller, ref: string, deployed: Deployed = {}): Promise<Reply> => {
-  const { slug = 'hello', query = '' } = deployed
-  return caller.send('POST', `/v1/projects/${ref}/functions/deploy?slug=${slug}${query}`, { raw: formOf(deployed) })
+async function putImage({ endpoint, bucket: Bucket, ...credentials }: Home['s3'], Key: string, image: Image) {
+  const client = new S3Client({ endpoint, region: 'auto', credentials, forcePathStyle: true })
+  await client.send(new PutObjectCommand({ Bucket, Key, Body: JSON.stringify(image) }))
 }
 
-// biome-ignore lint/suspicious/noExplicitAny: tests read replies whose shape is what they check
-export async function deploy(caller: Caller, ref: string, deployed: Deployed = {}): Promise<any> {
-  const reply = await tryDeploy(caller, ref, deployed)
-  expect(reply).toMatchObject({ status: 201 })
-  return reply.body
+export async function putSecret(ref: string, name: string, value: string, { db, encryptionKey }: Home = home) {
+  const sealedValue = await sealFunctionSecret(encryptionKey, ref, name, value)
+  const row = { projectRef: ref, name, sealedValue, digest: '', updatedAt: new Date() }
+  await db
+    .insert(functionSecrets)
+    .values(row)
+    .onConflictDoUpdate({ target: [functionSecrets.projectRef, functionSecrets.name], set: row })
+  await db
+    .update(projects)
+    .set({ secretsGeneration: sql`${projects.secretsGeneration} + 1` })
+    .where(eq(projects.ref, ref))
 }
 
-/** The files of a function as a client downloads them. */
-export async function download(caller: Caller, ref: string, slug: string): Promise<Record<string, string>> {
-  const { status, headers, body } = await caller.get(`/v1/projects/${ref}/functions/${slug}/body`)
-  expect(status).toBe(200)
-  const form = await new Response(body, { headers: { 'content-type': headers.get('content-type') ?? '' } }).formData()
-  const files = form.getAll('file').map(async (file) => (file instanceof File ? [file.name, await file.text()] : []))
-  return Object.fromEntries(await Promise.all(files))
-}
-
-const { endpoint, bucket: Bucket, ...credentials } = inject('s3')
-const bytes = new S3Client({ endpoint, region: 'auto', credentials, forcePathStyle: true })
-
-/** What the bucket has of a project's functions: a source and an image for each deployment. */
-export async function keysOf(ref: string): Promise<string[]> {
-  const { Contents = [] } = await bytes.send(new ListObjectsV2Command({ Bucket, Prefix: `projects/${ref}/functions/` }))
-  return Contents.map(({ Key = '' }) => Key)
-}
-
-export async function removeKeys(keys: readonly string[]): Promise<void> {
-  await bytes.send(new DeleteObjectsCommand({ Bucket, Delete: { Objects: keys.map((Key) => ({ Key })) } }))
-}
+export const invocationsOf = (programId: string, { db }: Home = home) =>
+  db.select().from(invocations).where(eq(invocations.programId, programId)).orderBy(invocations.at)

@@ -2,7 +2,7 @@ import { createHash } from 'node:crypto'
 import { eq } from 'drizzle-orm'
 import { beforeAll, describe, expect, inject, it } from 'vitest'
 import { auditLog, functionSecrets, projects } from '../src/db/schema/index.ts'
-import { openFunctionSecret } from '../src/secrets/functions.ts'
+import { openFunctionSecret } from '../src/secrets/function.ts'
 import { control, newMember, newOrganization, type TestOrganization, workerLogs } from './api.ts'
 import { createProject } from './projects.ts'
 
@@ -43,9 +43,7 @@ describe('the secrets of a project', () => {
       .select()
       .from(functionSecrets)
       .where(eq(functionSecrets.digest, sha256(value)))
-    const config = { ENCRYPTION_KEY: inject('encryptionKey') }
-    const open = (name: string) =>
-      openFunctionSecret({ config } as never, ref, { name, sealedValue: row?.sealedValue ?? '' })
+    const open = (name: string) => openFunctionSecret(inject('encryptionKey'), ref, name, row?.sealedValue ?? '')
     expect(await open('B')).toBe(value)
     await expect(open('A')).rejects.toThrow()
     expect(await owner.post(path, [{ name: 'B', value: 'other' }])).toMatchObject({ status: 201 })

@@ -3,7 +3,7 @@ import { legacyKeys } from '../auth/project-token.ts'
 import { rowsOf } from '../db/client.ts'
 import type { SystemCtx } from '../env.ts'
 import { projectUrl } from '../http/project-address.ts'
-import { openFunctionSecret } from '../secrets/functions.ts'
+import { openFunctionSecret } from '../secrets/function.ts'
 import { jwtSecretOf, passwordOf } from '../secrets/project.ts'
 
 interface ProjectRow {
@@ -42,9 +42,9 @@ export async function projectEnvironment(ctx: SystemCtx, ref: string): Promise<R
   }
 }
 
-async function openSecrets(ctx: SystemCtx, ref: string, { secrets }: ProjectRow) {
-  const open = async (secret: ProjectRow['secrets'][number]) =>
-    [secret.name, await openFunctionSecret(ctx, ref, secret)] as const
+async function openSecrets({ config }: SystemCtx, ref: string, { secrets }: ProjectRow) {
+  const open = async ({ name, sealedValue }: ProjectRow['secrets'][number]) =>
+    [name, await openFunctionSecret(config.ENCRYPTION_KEY, ref, name, sealedValue)] as const
   return Object.fromEntries(await Promise.all(secrets.map(open)))
 }
 

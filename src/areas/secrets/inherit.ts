@@ -2,7 +2,7 @@ import { eq } from 'drizzle-orm'
 import { mutate } from '../../db/mutate.ts'
 import { functionSecrets } from '../../db/schema/index.ts'
 import type { SystemCtx } from '../../env.ts'
-import { openFunctionSecret } from '../../secrets/functions.ts'
+import { openFunctionSecret } from '../../secrets/function.ts'
 import { countChange, saveSecrets, sealed } from './service.ts'
 
 interface Inheritance {
@@ -26,7 +26,7 @@ export function inheritSecrets(ctx: SystemCtx, { from, to, own }: Inheritance): 
     const given = Object.entries(own).filter(([name]) => !present.has(name))
     const rows = await Promise.all([
       ...inherited.map(async (row) => {
-        const value = await openFunctionSecret(ctx, from, row)
+        const value = await openFunctionSecret(ctx.config.ENCRYPTION_KEY, from, row.name, row.sealedValue)
         return { ...(await sealed(ctx, to.ref, { name: row.name, value })), updatedAt: row.updatedAt }
       }),
       ...given.map(([name, value]) => sealed(ctx, to.ref, { name, value })),

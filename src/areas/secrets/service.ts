@@ -5,7 +5,7 @@ import { functionSecrets, projects } from '../../db/schema/index.ts'
 import type { Ctx, SystemCtx } from '../../env.ts'
 import { ApiError } from '../../http/error.ts'
 import { sha256Of } from '../../secrets/digest.ts'
-import { sealFunctionSecret } from '../../secrets/functions.ts'
+import { sealFunctionSecret } from '../../secrets/function.ts'
 import type { NewSecrets } from './schema.ts'
 
 /** All of them are held by each function that runs. */
@@ -42,7 +42,7 @@ export const sealed = async (
 ): Promise<SecretRow> => ({
   projectRef: ref,
   name,
-  sealedValue: await sealFunctionSecret(ctx, ref, name, value),
+  sealedValue: await sealFunctionSecret(ctx.config.ENCRYPTION_KEY, ref, name, value),
   digest: await sha256Of(value),
   updatedAt: ctx.now(),
 })
