@@ -257,8 +257,8 @@ const MODULE_TYPES: Record<string, string> = {
 
 export async function modulesOf(bundle: string) {
   const files = (await readdir(bundle)).filter((file) => MODULE_TYPES[extname(file)])
-  // The entry module comes first.
-  files.sort((a, b) => Number(b === 'index.js') - Number(a === 'index.js'))
+  // The entry module, the only one of its kind, comes first.
+  files.sort((a, b) => Number(extname(b) === '.js') - Number(extname(a) === '.js'))
   return Promise.all(
     files.map(async (path) => {
       const type = MODULE_TYPES[extname(path)]
