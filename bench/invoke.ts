@@ -7,7 +7,7 @@ import type { Image } from '../src/runtime/image.ts'
 import { imageKey } from '../src/runtime/store.ts'
 import { get, withConnections } from './client.ts'
 import type { Environment } from './environment.ts'
-import { measure, percentile } from './measure.ts'
+import { type Figures, measure, percentile } from './measure.ts'
 import { createProject, PASSWORD } from './project.ts'
 import type { Report } from './report.ts'
 import { seedOrganization, seedOwners, seedTokens } from './seed.ts'
@@ -21,6 +21,10 @@ const LOADS = [
   { concurrency: 16, rounds: 20, requestsPerBlock: 800 },
 ]
 const PROGRAM = `export default { fetch: () => new Response('hello') }`
+/** The least that a program costs which is loaded and not deployed: nothing but the way to it. */
+const LOADER = `const code = () => ({ compatibilityDate: '2026-11-01', compatibilityFlags: ['nodejs_compat'],
+    mainModule: 'function.js', modules: { 'function.js': ${JSON.stringify(PROGRAM)} } })
+  export default { fetch: (request, { LOADER }) => LOADER.get('hello', code).getEntrypoint().fetch(request) }`
 
 /** What it costs to call a function through all that stands before it, against the same code run by workerd alone. */
 export async function invoke(environment: Environment, report: Report): Promise<void> {
@@ -33,22 +37,28 @@ export async function invoke(environment: Environment, report: Report): Promise<
   const all = slugs.map(call)
   await eachOnce(port, all)
   const atRandom = () => all[Math.floor(Math.random() * all.length)] as Buffer
-  await withBareWorker(async (bare) => {
-    for (const load of LOADS) {
-      const figures = await measure({ port, ...load }, [
-        { name: 'bare', port: bare, next: () => get('/') },
-        { name: 'function', next: () => call(slugs[0]) },
-        { name: 'at random', next: atRandom },
-      ])
-      report.title(`calls of a function that says hello, concurrency ${load.concurrency}`)
-      report.table({
-        'the same code, workerd alone': figures.bare,
-        'through us': figures.function,
-        [`through us, ${FUNCTIONS} functions at random`]: figures['at random'],
-      })
-      const share = figures.function.requestsPerSecond / figures.bare.requestsPerSecond
-      report.atLeast('requests a second, through us / alone', Math.round(share * 100) / 100, SHARE_MIN)
-    }
+  await withWorker({ path: 'function.js', contents: PROGRAM }, async (bare) => {
+    await withWorker({ path: 'loader.js', contents: LOADER }, async (loader) => {
+      for (const load of LOADS) {
+        const figures = await measure({ port, ...load }, [
+          { name: 'bare', port: bare, next: () => get('/') },
+          { name: 'loader', port: loader, next: () => get('/') },
+          { name: 'function', next: () => call(slugs[0]) },
+          { name: 'at random', next: atRandom },
+        ])
+        report.title(`calls of a function that says hello, concurrency ${load.concurrency}`)
+        report.table({
+          'the same code, workerd alone': figures.bare,
+          'the same code, its loader alone': figures.loader,
+          'through us': figures.function,
+          [`through us, ${FUNCTIONS} functions at random`]: figures['at random'],
+        })
+        const shareOf = (other: Figures) =>
+          Math.round((figures.function.requestsPerSecond / other.requestsPerSecond) * 100) / 100
+        report.atLeast('req/s, through us / workerd alone', shareOf(figures.bare), SHARE_MIN)
+        report.line(`req/s, through us / its loader alone: ${shareOf(figures.loader)}`)
+      }
+    })
   })
   report.line(
     `the Worker's memory with ${FUNCTIONS} functions: ${Math.round((await environment.workerRssBytes()) / 1024 ** 2)} MiB`,
@@ -105,7 +115,10 @@ async function eachOnce(port: number, calls: readonly Buffer[]): Promise<number[
   return latenciesMs
 }
 
-async function withBareWorker(work: (port: number) => Promise<void>): Promise<void> {
+async function withWorker(
+  { path, contents }: { path: string; contents: string },
+  work: (port: number) => Promise<void>,
+): Promise<void> {
   const port = await freePort(0, 'api')
   const miniflare = new Miniflare(
     convertV4MiniflareOptions({
@@ -116,7 +129,8 @@ async function withBareWorker(work: (port: number) => Promise<void>): Promise<vo
         compatibilityDate: '2026-11-01',
         compatibilityFlags: ['nodejs_compat'],
       },
-      modules: [{ type: 'ESModule', path: 'function.js', contents: PROGRAM }],
+      modules: [{ type: 'ESModule', path, contents }],
+      workerLoaders: { LOADER: {} },
       unsafeDirectSockets: [{ host: '127.0.0.1', port }],
     }),
   )

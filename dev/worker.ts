@@ -96,7 +96,9 @@ export async function startWorker(options: WorkerOptions): Promise<{ stop(): Pro
       cf: false,
       ...(process.env.INSPECT ? { inspectorPort: Number(process.env.INSPECT) } : {}),
       logRequests: false,
-      handleStructuredLogs: ({ message }: { message: string }) => writeLine(message),
+      handleStructuredLogs: ({ message }: { message: string }) => {
+        if (!message.includes(ISOLATE_ENDED)) writeLine(message)
+      },
       workers: [
         {
           ...configured,
@@ -237,6 +239,9 @@ function keepAlarms(objects: Configured['durableObjects'] = {}) {
     ]),
   )
 }
+
+/** What the runtime says of each program that is ended because nobody calls it any more. */
+const ISOLATE_ENDED = 'script terminated for unknown reasons'
 
 const lines: string[] = []
 
