@@ -8,9 +8,13 @@ import { ApiError, renderError } from './http/error.ts'
 import { addressOf, isAddressOverLimit } from './http/limits.ts'
 import { createLogger, describeError } from './http/log.ts'
 import { mount, rateLimit } from './http/mount.ts'
+import { projectAddressOf } from './http/project-address.ts'
 import { createRouter } from './http/router.ts'
 import { mountHealth } from './meta/health.ts'
 import { mountReference } from './meta/reference.ts'
+import { functionAddressOf, isForFunctions } from './runtime/address.ts'
+import { invokeFunction } from './runtime/invoke.ts'
+import { refuse } from './runtime/refusals.ts'
 import { createStorageApp } from './storage/app.ts'
 import { storageAddressOf } from './storage/path.ts'
 
@@ -60,6 +64,12 @@ export function createFetch() {
   const api = createApi()
   const storage = createStorageApp()
   return (request: Request, bindings: Bindings, execution: ExecutionContext) => {
+    const url = new URL(request.url)
+    const project = projectAddressOf(url, bindings.PROJECT_DOMAIN)
+    if (project && isForFunctions(project)) {
+      const address = functionAddressOf(url, project)
+      return address ? invokeFunction({ request, address, bindings, execution }) : refuse('NOT_FOUND')
+    }
     const isStorage = storageAddressOf(request, bindings) !== undefined
     return (isStorage ? storage : api).fetch(request, bindings, execution)
   }

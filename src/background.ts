@@ -6,6 +6,7 @@ import { forgetNotifyUrls } from './areas/branches/notify.ts'
 import { removeDueBranches } from './areas/branches/removal.ts'
 import { endDueLogins } from './areas/database-access/logins.ts'
 import { keepReadOnly } from './areas/database-settings/read-only.ts'
+import { removeUnusedDeployments } from './areas/functions/sweep.ts'
 import { projectJobs } from './areas/projects/jobs.ts'
 import { reconcileProjects } from './areas/projects/reconcile.ts'
 import { buryProjectTask, type Jobs, runProjectTask, sendDueProjectTasks } from './areas/projects/tasks.ts'
@@ -16,6 +17,7 @@ import { wakeSender } from './delivery/wake.ts'
 import type { SystemCtx } from './env.ts'
 import type { Handlers } from './queue/consume.ts'
 import type { Duties } from './queue/sweep.ts'
+import { purgeInvocations } from './runtime/purge.ts'
 import { sweepStorage } from './storage/sweep.ts'
 
 const jobs: Jobs = { ...projectJobs, ...branchJobs, ...backupJobs }
@@ -37,7 +39,9 @@ export const duties: Duties = {
   webhooks: wakeOverdue,
   webhook_sweeper: ({ bindings: { WEBHOOK_SWEEPER: sweeper } }) => sweeper.get(sweeper.idFromName('only')).arm(),
   webhook_purge: purgeExpired,
+  invocations: purgeInvocations,
   storage: sweepStorage,
+  function_deployments: removeUnusedDeployments,
   read_only: keepReadOnly,
   sql_sessions: ({ engine }) => engine.sweep(),
   temporary_logins: endDueLogins,

@@ -1,0 +1,61 @@
+/**
+ * Runs in the isolate of what users deploy, before it and around it. Nothing that must hold against the program may rest on this: the
+ * program can change all of it.
+ */
+import { flush, installConsole, type Line, takeEarlyLines } from './console.ts'
+import { installDeno, installFiles } from './deno.ts'
+import type { Files } from './files.ts'
+import { type Invocation, within } from './invocation.ts'
+import { answer, serveExport, serving, whatServes } from './serve.ts'
+
+interface Program {
+  /** Evaluates the program, at its first request: only then is it allowed all that it is in Deno. */
+  start?(): Promise<Record<string, unknown>>
+  default?: unknown
+}
+
+interface Env {
+  CONSOLE: { write(id: string, lines: Line[]): Promise<unknown> }
+}
+
+installConsole()
+installDeno()
+
+const BOOT_FAILED = 'Failed to start Worker: '
+
+export function createWorker(program: Program, source: { files: Files; entrypoint: string }): ExportedHandler<Env> {
+  installFiles(source)
+  let starting: Promise<void> | undefined
+  return {
+    async fetch(request, env, ctx) {
+      const { invocation: id = '', address = '' } = (request.cf ?? {}) as { invocation?: string; address?: string }
+      const invocation: Invocation = {
+        ...{ id, address, lines: [], printed: 0 },
+        waitUntil: (work) => ctx.waitUntil(work),
+        write: (...line) => env.CONSOLE.write(...line),
+      }
+      return within(invocation, async () => {
+        takeEarlyLines(invocation)
+        try {
+          starting ??= started(program)
+          if (!whatServes()) await starting
+          const served = whatServes()
+          if (!served) throw new Error(`${BOOT_FAILED}it neither calls Deno.serve nor exports a fetch handler`)
+          return await answer(served, request)
+        } finally {
+          if (invocation.lines.length > 0) ctx.waitUntil(flush(invocation))
+        }
+      })
+    },
+  }
+}
+
+async function started({ start, default: exported }: Program): Promise<void> {
+  try {
+    const evaluated = start ? start().then((module) => serveExport(module.default)) : serveExport(exported)
+    // A program may wait at its end for the server to finish.
+    await Promise.race([evaluated, serving])
+  } catch (error) {
+    throw new Error(`${BOOT_FAILED}${error instanceof Error ? `${error.name}: ${error.message}` : String(error)}`)
+  }
+}
