@@ -1,5 +1,6 @@
 import { describeFailure } from '../dev/lifetime.ts'
 import { branches } from './branches.ts'
+import { deploy } from './deploy.ts'
 import { withEnvironment } from './environment.ts'
 import { growth } from './growth.ts'
 import { lists } from './lists.ts'
@@ -10,7 +11,7 @@ import { sql } from './sql.ts'
 import { storage } from './storage.ts'
 import { webhooks } from './webhooks.ts'
 
-const BENCHMARKS = { overhead, ratelimit, lists, growth, webhooks, storage, sql, branches }
+const BENCHMARKS = { overhead, ratelimit, lists, growth, webhooks, storage, sql, branches, deploy }
 type Name = keyof typeof BENCHMARKS
 
 const names = Object.keys(BENCHMARKS) as Name[]

@@ -257,8 +257,9 @@ const MODULE_TYPES: Record<string, string> = {
 
 export async function modulesOf(bundle: string) {
   const files = (await readdir(bundle)).filter((file) => MODULE_TYPES[extname(file)])
-  // The entry module comes first.
-  files.sort((a, b) => Number(b === 'index.js') - Number(a === 'index.js'))
+  // The entry module comes first; it is named after its source, and what is beside it is none but for texts and the like.
+  const rank = (file: string) => (file === 'index.js' ? 0 : file.endsWith('.js') ? 1 : 2)
+  files.sort((a, b) => rank(a) - rank(b))
   return Promise.all(
     files.map(async (path) => {
       const type = MODULE_TYPES[extname(path)]
