@@ -15,6 +15,7 @@ export interface Environment {
   /** The superuser's connection string. */
   adminUrl: string
   encryptionKey: string
+  s3: Ready['s3']
   /** Of the process that runs the Worker. */
   workerRssBytes(): Promise<number>
   /** The Worker's log lines of one event, once there are at least `count` of them. */

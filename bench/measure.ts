@@ -5,6 +5,8 @@ export interface Side {
   name: string
   next(): Request
   accepts?: (reply: Reply) => boolean
+  /** Where it is not that of the plan. */
+  port?: number
 }
 
 export interface Plan {
@@ -36,15 +38,27 @@ export async function measure<Name extends string>(
   sides: readonly (Side & { name: Name })[],
 ): Promise<Record<Name, Figures>> {
   const blocks = new Map<string, Block[]>(sides.map(({ name }) => [name, []]))
-  await withConnections(plan.port, plan.concurrency, async (connections) => {
+  const ports = [...new Set(sides.map(({ port = plan.port }) => port))]
+  await withAllConnections(ports, plan.concurrency, async (connections) => {
     for (let round = 0; round <= plan.rounds; round++) {
       for (const side of rotate(sides, round)) {
-        const block = await runBlock(connections, side, plan.requestsPerBlock)
+        const block = await runBlock(connections.get(side.port ?? plan.port) ?? [], side, plan.requestsPerBlock)
         if (round > 0) blocks.get(side.name)?.push(block)
       }
     }
   })
   return Object.fromEntries([...blocks].map(([name, each]) => [name, figures(each)])) as Record<Name, Figures>
+}
+
+async function withAllConnections(
+  [port, ...others]: readonly number[],
+  concurrency: number,
+  work: (connections: Map<number, Connection[]>) => Promise<void>,
+): Promise<void> {
+  if (port === undefined) return work(new Map())
+  await withConnections(port, concurrency, (here) =>
+    withAllConnections(others, concurrency, (rest) => work(rest.set(port, here))),
+  )
 }
 
 function rotate<T>(items: readonly T[], by: number): T[] {

@@ -3,6 +3,7 @@ import { branches } from './branches.ts'
 import { deploy } from './deploy.ts'
 import { withEnvironment } from './environment.ts'
 import { growth } from './growth.ts'
+import { invoke } from './invoke.ts'
 import { lists } from './lists.ts'
 import { overhead } from './overhead.ts'
 import { ratelimit } from './ratelimit.ts'
@@ -11,7 +12,7 @@ import { sql } from './sql.ts'
 import { storage } from './storage.ts'
 import { webhooks } from './webhooks.ts'
 
-const BENCHMARKS = { overhead, ratelimit, lists, growth, webhooks, storage, sql, branches, deploy }
+const BENCHMARKS = { overhead, ratelimit, lists, growth, webhooks, storage, sql, branches, deploy, invoke }
 type Name = keyof typeof BENCHMARKS
 
 const names = Object.keys(BENCHMARKS) as Name[]

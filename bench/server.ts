@@ -11,6 +11,7 @@ export interface Ready {
   /** The superuser's. */
   adminUrl: string
   encryptionKey: string
+  s3: { endpoint: string; bucket: string; accessKeyId: string; secretAccessKey: string }
 }
 
 /** Receivers on this machine; attempts that time out often enough in the seconds that a benchmark has. */
@@ -34,8 +35,14 @@ async function serve(folder: string): Promise<Ready> {
   ])
   const bindings = { ...services.vars, ...services.secrets, ...WEBHOOKS }
   await lifetime.add(startWorker({ bundle, port, bindings, folder: join(folder, 'worker') }))
-  const { controlUrl, adminUrl, secrets } = services
-  return { port, controlUrl, adminUrl, encryptionKey: secrets.ENCRYPTION_KEY ?? '' }
+  const { controlUrl, adminUrl, secrets, vars } = services
+  const s3 = {
+    endpoint: vars.S3_ENDPOINT ?? '',
+    bucket: vars.S3_BUCKET ?? '',
+    accessKeyId: secrets.S3_ACCESS_KEY_ID ?? '',
+    secretAccessKey: secrets.S3_SECRET_ACCESS_KEY ?? '',
+  }
+  return { port, controlUrl, adminUrl, encryptionKey: secrets.ENCRYPTION_KEY ?? '', s3 }
 }
 
 serve(process.argv[2] ?? '').then(

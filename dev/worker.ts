@@ -96,7 +96,9 @@ export async function startWorker(options: WorkerOptions): Promise<{ stop(): Pro
       cf: false,
       ...(process.env.INSPECT ? { inspectorPort: Number(process.env.INSPECT) } : {}),
       logRequests: false,
-      handleStructuredLogs: ({ message }: { message: string }) => writeLine(message),
+      handleStructuredLogs: ({ message }: { message: string }) => {
+        if (!message.includes(ISOLATE_ENDED)) writeLine(message)
+      },
       workers: [
         {
           ...configured,
@@ -238,6 +240,9 @@ function keepAlarms(objects: Configured['durableObjects'] = {}) {
   )
 }
 
+/** What the runtime says of each program that is ended because nobody calls it any more. */
+const ISOLATE_ENDED = 'script terminated for unknown reasons'
+
 const lines: string[] = []
 
 /** One write for all lines of a turn: under load each write of its own would cost as much as a query. */
@@ -257,9 +262,8 @@ const MODULE_TYPES: Record<string, string> = {
 
 export async function modulesOf(bundle: string) {
   const files = (await readdir(bundle)).filter((file) => MODULE_TYPES[extname(file)])
-  // The entry module comes first; it is named after its source, and what is beside it is none but for texts and the like.
-  const rank = (file: string) => (file === 'index.js' ? 0 : file.endsWith('.js') ? 1 : 2)
-  files.sort((a, b) => rank(a) - rank(b))
+  // The entry module, the only one of its kind, comes first.
+  files.sort((a, b) => Number(extname(b) === '.js') - Number(extname(a) === '.js'))
   return Promise.all(
     files.map(async (path) => {
       const type = MODULE_TYPES[extname(path)]

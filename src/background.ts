@@ -17,6 +17,7 @@ import { wakeSender } from './delivery/wake.ts'
 import type { SystemCtx } from './env.ts'
 import type { Handlers } from './queue/consume.ts'
 import type { Duties } from './queue/sweep.ts'
+import { endIdleIsolates } from './runtime/isolates.ts'
 import { purgeInvocations } from './runtime/purge.ts'
 import { sweepStorage } from './storage/sweep.ts'
 
@@ -39,6 +40,7 @@ export const duties: Duties = {
   webhooks: wakeOverdue,
   webhook_sweeper: ({ bindings: { WEBHOOK_SWEEPER: sweeper } }) => sweeper.get(sweeper.idFromName('only')).arm(),
   webhook_purge: purgeExpired,
+  idle_programs: endIdleIsolates,
   invocations: purgeInvocations,
   storage: sweepStorage,
   function_deployments: removeUnusedDeployments,

@@ -1,6 +1,6 @@
 import { once } from 'node:events'
 import { beforeAll, describe, expect, it, vi } from 'vitest'
-import { baseUrl, newOrganization } from './api.ts'
+import { baseUrl, newOrganization, tick } from './api.ts'
 import { invocationsOf, putFunction, putSecret } from './functions.ts'
 import { WAIT } from './machine.ts'
 import { PASSWORD } from './projects.ts'
@@ -222,5 +222,17 @@ describe('a new version', () => {
     await putFunction(project.ref, program('second'), { slug })
     await vi.waitFor(async () => expect(await (await fetch(urlOf(slug))).text()).toBe('second'), WAIT)
     expect(await (await slow).text()).toBe('first')
+  })
+})
+
+describe('a program that nobody calls', () => {
+  it('is ended after 400 seconds, and starts anew with its next call', async () => {
+    const { slug } = await putFunction(project.ref, `let calls = 0\n${serve('return Response.json(++calls)')}`)
+    const callAt = async (at: number) => (await fetch(urlOf(slug), { headers: { 'x-test-clock': String(at) } })).json()
+    expect([await callAt(Date.now()), await callAt(Date.now() - 390_000)]).toEqual([1, 2])
+    await tick()
+    expect(await callAt(Date.now() - 401_000)).toBe(3)
+    await tick()
+    expect(await callAt(Date.now())).toBe(1)
   })
 })

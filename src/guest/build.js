@@ -16,7 +16,7 @@ await build({
   bundle: true,
   format: 'esm',
   target: 'esnext',
-  external: ['node:*'],
+  external: ['node:*', 'cloudflare:*'],
 })
 await rename(join(scratch, 'guest.txt'), join(target, 'guest.txt'))
 await rm(scratch, { recursive: true })

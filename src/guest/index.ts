@@ -2,6 +2,7 @@
  * Runs in the isolate of what users deploy, before it and around it. Nothing that must hold against the program may rest on this: the
  * program can change all of it.
  */
+import * as workers from 'cloudflare:workers'
 import { flush, installConsole, type Line, takeEarlyLines } from './console.ts'
 import { installDeno, installFiles } from './deno.ts'
 import type { Files } from './files.ts'
@@ -13,6 +14,17 @@ interface Program {
   start?(): Promise<Record<string, unknown>>
   default?: unknown
 }
+
+/** Callers cannot set these. */
+interface FromHost {
+  invocation?: string
+  address?: string
+  /** Nobody needs this isolate any more. */
+  end?: boolean
+}
+
+/** The types do not know it yet. */
+const { abortIsolate } = workers as unknown as { abortIsolate(reason: string): never }
 
 interface Env {
   CONSOLE: { write(id: string, lines: Line[]): Promise<unknown> }
@@ -28,7 +40,8 @@ export function createWorker(program: Program, source: { files: Files; entrypoin
   let starting: Promise<void> | undefined
   return {
     async fetch(request, env, ctx) {
-      const { invocation: id = '', address = '' } = (request.cf ?? {}) as { invocation?: string; address?: string }
+      const { invocation: id = '', address = '', end } = (request.cf ?? {}) as FromHost
+      if (end) return abortIsolate('idle')
       const invocation: Invocation = {
         ...{ id, address, lines: [], printed: 0 },
         waitUntil: (work) => ctx.waitUntil(work),

@@ -7,6 +7,7 @@ import { describeError } from '../http/log.ts'
 import type { FunctionAddress } from './address.ts'
 import { functionCode, type Surroundings } from './code.ts'
 import { tokenProblem } from './credentials.ts'
+import { noteUse } from './isolates.ts'
 import { type KnownFunction, openFunction } from './known.ts'
 import { begin, end } from './recorder.ts'
 import { type RefusalCode, refuse } from './refusals.ts'
@@ -139,7 +140,9 @@ async function answer(call: Call, known: Callable, invocation: string): Promise<
   const timer = setTimeout(() => controller.abort(), IDLE_MS_MAX)
   const failure: Failure = {}
   try {
-    const isolate = bindings.LOADER.get(isolateName(known), () => load(call, known, failure))
+    const name = isolateName(known)
+    noteUse(name, timeOf(call))
+    const isolate = bindings.LOADER.get(name, () => load(call, known, failure))
     const { method, body } = request
     const cf = { invocation, address: addressOf(call) }
     return {
@@ -229,6 +232,11 @@ function failed(call: Call, known: Callable, { error, failure, isLate }: Failed)
 function addressOf({ request, bindings }: Call): string {
   const { CLIENT_ADDRESS_HEADER: header } = readConfig(bindings)
   return (header && request.headers.get(header)) || ''
+}
+
+function timeOf({ request, bindings }: Call): number {
+  const given = readConfig(bindings).TEST_CLOCK === 'on' && request.headers.get('x-test-clock')
+  return given ? Number(given) : Date.now()
 }
 
 /** As they came, without those that mean something to us. */
