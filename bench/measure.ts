@@ -96,6 +96,11 @@ function figures(blocks: readonly Block[]): Figures {
   }
 }
 
+/** Of what was measured one at a time, each in a round of its own. */
+export function figuresOf(latenciesMs: readonly number[]): Figures {
+  return figures(latenciesMs.map((ms) => ({ latenciesMs: [ms], elapsedMs: ms })))
+}
+
 export function percentile(values: readonly number[], share: number): number {
   const sorted = values.toSorted((a, b) => a - b)
   return sorted[Math.min(sorted.length - 1, Math.floor(sorted.length * share))] ?? Number.NaN

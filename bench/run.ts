@@ -1,5 +1,6 @@
 import { describeFailure } from '../dev/lifetime.ts'
 import { branches } from './branches.ts'
+import { deploy } from './deploy.ts'
 import { withEnvironment } from './environment.ts'
 import { growth } from './growth.ts'
 import { invoke } from './invoke.ts'
@@ -11,7 +12,7 @@ import { sql } from './sql.ts'
 import { storage } from './storage.ts'
 import { webhooks } from './webhooks.ts'
 
-const BENCHMARKS = { overhead, ratelimit, lists, growth, webhooks, storage, sql, branches, invoke }
+const BENCHMARKS = { overhead, ratelimit, lists, growth, webhooks, storage, sql, branches, deploy, invoke }
 type Name = keyof typeof BENCHMARKS
 
 const names = Object.keys(BENCHMARKS) as Name[]

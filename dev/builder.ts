@@ -17,7 +17,6 @@ export async function startBuilder(options: Options): Promise<{ address: string;
   const building = supervise({ ...options, secondsMax: BUILD_SECONDS })
   const probing = supervise({ ...options, secondsMax: PROBE_SECONDS })
   building.begin()
-  let probes: Promise<unknown> = Promise.resolve()
 
   async function build(request: Request, isAgain = false): Promise<string> {
     const outcome = await building.ask(request)
@@ -29,7 +28,9 @@ export async function startBuilder(options: Options): Promise<{ address: string;
       case 'late':
         return issue(`This cannot be built within ${BUILD_SECONDS} s`)
       case 'ended':
-        return isAgain ? JSON.stringify({ unavailable: 'The builder ended twice over this' }) : build(request, true)
+        return isAgain ? unavailable('The builder ended twice over this') : build(request, true)
+      case 'busy':
+        return unavailable('Too many programs wait to be built')
     }
   }
 
@@ -44,19 +45,14 @@ export async function startBuilder(options: Options): Promise<{ address: string;
         return issue(`The program did not start within ${PROBE_SECONDS} s: is there a loop without an end?`)
       case 'ended':
         return issue('The program ended the process that started it: does it need too much memory?')
+      case 'busy':
+        return unavailable('Too many programs wait to be started')
     }
-  }
-
-  /** One at a time, so that it is plain which of them did it when the process ends. */
-  function probeInTurn(request: Request): Promise<string> {
-    const probed = probes.then(() => probe(request))
-    probes = probed.catch(() => {})
-    return probed
   }
 
   async function serve(incoming: IncomingMessage, response: ServerResponse): Promise<void> {
     const request = await read(incoming)
-    const text = await (request.path === '/probe' ? probeInTurn(request) : build(request))
+    const text = await (request.path === '/probe' ? probe(request) : build(request))
     response.setHeader('content-type', 'application/json').end(text)
   }
 
@@ -91,3 +87,4 @@ async function read(incoming: IncomingMessage): Promise<Request> {
 }
 
 const issue = (message: string): string => JSON.stringify({ issues: [{ message }] })
+const unavailable = (reason: string): string => JSON.stringify({ unavailable: reason })

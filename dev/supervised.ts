@@ -23,16 +23,34 @@ type Outcome =
   | { kind: 'late' }
   /** It ended while it had this request. */
   | { kind: 'ended' }
+  /** Too many wait already. */
+  | { kind: 'busy' }
 
-/** A Worker in a process of its own, started by `begin` or when it is first asked, and anew when it ended or does not come to an end. */
+const WAITING_MAX = 100
+
+/**
+ * A Worker in a process of its own, started by `begin` or when it is first asked, and anew when it ended or comes to no end. It is asked
+ * one thing at a time, so that it is plain over which of them that happened.
+ */
 export function supervise(options: Supervised) {
   let running: Promise<Running> | undefined
+  let last: Promise<unknown> = Promise.resolve()
+  let waiting = 0
+  let isStopped = false
 
-  /** Whoever finds it broken first; the others wait for what comes up in its place. */
-  async function replace(broken: Promise<Running>): Promise<void> {
-    if (running !== broken) return
-    running = undefined
-    await stop(broken)
+  async function askNow(request: Request): Promise<Outcome> {
+    if (isStopped) return { kind: 'ended' }
+    running ??= run(options)
+    const asked = running
+    const signal = AbortSignal.timeout(options.secondsMax * 1_000)
+    try {
+      const { origin } = await asked
+      return await send(origin, request, signal)
+    } catch {
+      running = undefined
+      await stop(asked)
+      return { kind: signal.aborted ? 'late' : 'ended' }
+    }
   }
 
   return {
@@ -42,18 +60,18 @@ export function supervise(options: Supervised) {
       running.catch(() => {})
     },
     async ask(request: Request): Promise<Outcome> {
-      running ??= run(options)
-      const asked = running
-      const signal = AbortSignal.timeout(options.secondsMax * 1_000)
-      try {
-        const { origin } = await asked
-        return await send(origin, request, signal)
-      } catch {
-        await replace(asked)
-        return { kind: signal.aborted ? 'late' : 'ended' }
-      }
+      if (waiting >= WAITING_MAX) return { kind: 'busy' }
+      waiting += 1
+      const outcome = last
+        .then(() => askNow(request))
+        .finally(() => {
+          waiting -= 1
+        })
+      last = outcome
+      return outcome
     },
     async stop(): Promise<void> {
+      isStopped = true
       if (running) await stop(running)
     },
   }

@@ -1,7 +1,7 @@
 import type { BuildOptions } from 'esbuild-wasm'
 import type { Image } from '../runtime/image.ts'
 import { openBundler } from './esbuild.ts'
-import { readImportSettings } from './import-map.ts'
+import { type ImportSettings, readImportSettings } from './import-map.ts'
 import { Issues, issuesOf } from './issues.ts'
 import { LIMITS } from './limits.ts'
 import { openNetwork } from './network.ts'
@@ -28,24 +28,28 @@ export interface Program {
 /** More than one build can take: fetching ends by its own limit, and bundling by that of the runtime. */
 const inTurn = openTurns(LIMITS.seconds + 30)
 
-/** Makes one program of a module and all that it imports. Rejects with Issues, or with Unavailable. */
-export async function bundle(bindings: Bindings, program: Program): Promise<Pick<Image, 'main' | 'modules'>> {
-  const settings = readSettings(bindings)
-  const network = openNetwork(bindings, settings)
-  const { source } = program
+/** Makes one program of a module and all that it imports. Rejects with Problem, Issues or Unavailable. */
+export async function bundle(bindings: Bindings, program: Program): Promise<Bundle> {
   const entrypoint = sourcePath(program.entrypoint)
-  const importSettings = readImportSettings(source, entrypoint, program.importMap)
-  const imports: Imports = {
-    source,
-    settings: importSettings,
-    packageFiles: openPackageFiles(source),
-    versions: openVersions(openRegistry(network, settings), rootsOf(source)),
-    remote: openRemote(network),
-  }
-  return inTurn(() => run(imports, entrypoint))
+  const settings = readImportSettings(program.source, entrypoint, program.importMap)
+  return inTurn(() => run(importsOf(bindings, program.source, settings), entrypoint))
 }
 
-async function run(imports: Imports, entrypoint: string): Promise<Pick<Image, 'main' | 'modules'>> {
+type Bundle = Pick<Image, 'main' | 'modules'>
+
+function importsOf(bindings: Bindings, source: Source, settings: ImportSettings): Imports {
+  const ours = readSettings(bindings)
+  const network = openNetwork(bindings, ours)
+  return {
+    source,
+    settings,
+    packageFiles: openPackageFiles(source),
+    versions: openVersions(openRegistry(network, ours), rootsOf(source)),
+    remote: openRemote(network),
+  }
+}
+
+async function run(imports: Imports, entrypoint: string): Promise<Bundle> {
   const { build } = await openBundler()
   const wasm = openWasmModules()
   const failures: unknown[] = []

@@ -5,7 +5,10 @@ let started: Promise<void> | undefined
 
 /** The bundler, started with the first build of an isolate. */
 export async function openBundler(): Promise<typeof esbuild> {
-  started ??= esbuild.initialize({ wasmModule: wasm, worker: false })
+  started ??= esbuild.initialize({ wasmModule: wasm, worker: false }).catch((error) => {
+    started = undefined
+    throw error
+  })
   await started
   return esbuild
 }

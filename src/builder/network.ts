@@ -13,6 +13,8 @@ export interface Fetched {
 interface Wanted {
   bytesMax: number
   accept?: string
+  /** For the registries alone: they may be anywhere. */
+  fromRegistry?: boolean
 }
 
 /** What one build fetches: bounded in bytes and time, and from public addresses alone but for the configured registries. */
@@ -21,32 +23,34 @@ export function openNetwork({ EGRESS }: Pick<Bindings, 'EGRESS'>, settings: Sett
   const signal = AbortSignal.timeout(LIMITS.seconds * 1_000)
   let fetchedBytes = 0
 
-  const isRegistry = (url: URL) => registries.includes(url.origin)
+  const isRegistry = (url: URL, { fromRegistry = false }: Wanted) => fromRegistry && registries.includes(url.origin)
 
-  async function send(url: URL, accept: string): Promise<Response> {
+  async function send(url: URL, wanted: Wanted): Promise<Response> {
+    const { accept = '*/*' } = wanted
     const init = { headers: { accept, 'user-agent': 'Pilothouse' }, redirect: 'manual', signal } as const
-    if (isRegistry(url)) return fetch(url, init)
+    if (isRegistry(url, wanted)) return fetch(url, init)
     const problem = publicProblem(url, settings)
     if (problem) throw new Problem(`${url} cannot be fetched: it ${problem}`)
     return EGRESS ? EGRESS.fetch(url, init) : fetch(url, init)
   }
 
-  async function answer(url: URL, accept: string): Promise<Response> {
+  async function answer(url: URL, wanted: Wanted): Promise<Response> {
     try {
-      return await send(url, accept)
+      return await send(url, wanted)
     } catch (error) {
-      throw error instanceof Problem ? error : failure(url)
+      throw error instanceof Problem ? error : failure(url, wanted)
     }
   }
 
-  const failure = (url: URL): Error => {
+  const failure = (url: URL, wanted: Wanted): Error => {
     if (signal.aborted) return new Problem(`What is imported could not be fetched within ${LIMITS.seconds} s (${url})`)
-    return isRegistry(url)
+    return isRegistry(url, wanted)
       ? new Unavailable(`The registry ${url.origin} cannot be reached`)
       : new Problem(`${url} cannot be fetched: no answer from ${url.host}`)
   }
 
-  async function read(url: URL, { body }: Response, bytesMax: number): Promise<Uint8Array<ArrayBuffer>> {
+  async function read(url: URL, { body }: Response, wanted: Wanted): Promise<Uint8Array<ArrayBuffer>> {
+    const { bytesMax } = wanted
     const chunks: Uint8Array[] = []
     let size = 0
     try {
@@ -60,34 +64,34 @@ export function openNetwork({ EGRESS }: Pick<Bindings, 'EGRESS'>, settings: Sett
         chunks.push(chunk)
       }
     } catch (error) {
-      throw error instanceof Problem ? error : failure(url)
+      throw error instanceof Problem ? error : failure(url, wanted)
     }
     return new Uint8Array(await new Blob(chunks).arrayBuffer())
   }
 
   return {
     /** Undefined where there is nothing. Rejects with Problem or Unavailable. */
-    async get(address: string, { bytesMax, accept = '*/*' }: Wanted): Promise<Fetched | undefined> {
+    async get(address: string, wanted: Wanted): Promise<Fetched | undefined> {
       let url = new URL(address)
       for (let hop = 0; hop <= LIMITS.redirects; hop += 1) {
-        const response = await answer(url, accept)
+        const response = await answer(url, wanted)
         const { status, headers } = response
         if (status === 200) {
-          const bytes = await read(url, response, bytesMax)
+          const bytes = await read(url, response, wanted)
           return { url: url.href, bytes, contentType: headers.get('content-type') ?? '' }
         }
         await response.body?.cancel()
         if (status === 404 || status === 410) return undefined
         const location = status >= 300 && status < 400 && headers.get('location')
-        if (!location) throw refusal(url, status)
+        if (!location) throw refusal(url, status, wanted)
         url = new URL(location, url)
       }
       throw new Problem(`${address} redirects more than ${LIMITS.redirects} times`)
     },
   }
 
-  function refusal(url: URL, status: number): Error {
-    const isTheirs = isRegistry(url) && (status >= 500 || status === 429)
+  function refusal(url: URL, status: number, wanted: Wanted): Error {
+    const isTheirs = isRegistry(url, wanted) && (status >= 500 || status === 429)
     return isTheirs
       ? new Unavailable(`The registry ${url.origin} answers ${status}`)
       : new Problem(`${url} cannot be fetched: ${url.host} answers ${status}`)

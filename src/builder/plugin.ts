@@ -89,7 +89,11 @@ const USES_META = Buffer.from('import.meta')
 
 /** The import comes last, where it moves no line; imports are evaluated first wherever they stand. */
 function withMeta(bytes: Uint8Array, name: string, loader: string): Uint8Array | string {
-  if (!['js', 'jsx', 'ts', 'tsx'].includes(loader) || !Buffer.from(bytes.buffer).includes(USES_META)) return bytes
+  if (
+    !['js', 'jsx', 'ts', 'tsx'].includes(loader) ||
+    !Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength).includes(USES_META)
+  )
+    return bytes
   return `${new TextDecoder().decode(bytes)}\nimport ${META_NAME} from ${JSON.stringify(`meta:${name}`)}`
 }
 

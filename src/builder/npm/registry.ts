@@ -30,7 +30,7 @@ export function openRegistry(network: Network, settings: Settings) {
     const known = packuments.get(url)
     if (known) return known
     const accept = 'application/vnd.npm.install-v1+json, application/json;q=0.9'
-    const fetched = await network.get(url, { accept, bytesMax: LIMITS.metadataBytes })
+    const fetched = await network.get(url, { accept, bytesMax: LIMITS.metadataBytes, fromRegistry: true })
     if (!fetched) return undefined
     const packument = parsePackument(url, fetched.bytes)
     packuments.set(url, packument, fetched.bytes.byteLength)
@@ -41,7 +41,7 @@ export function openRegistry(network: Network, settings: Settings) {
     const key = `${registryOf(name)} ${name}@${version} ${dist.integrity ?? dist.shasum}`
     const known = packages.get(key)
     if (known) return known
-    const fetched = await network.get(dist.tarball, { bytesMax: LIMITS.tarballBytes })
+    const fetched = await network.get(dist.tarball, { bytesMax: LIMITS.tarballBytes, fromRegistry: true })
     if (!fetched) throw new Unavailable(`The registry lists ${name}@${version} and does not have it (${dist.tarball})`)
     await checkIntegrity(`${name}@${version}`, fetched.bytes, dist)
     const unpacked = await unpack(`${name}@${version}`, fetched.bytes)
