@@ -13,6 +13,7 @@ import { mountHealth } from './meta/health.ts'
 import { mountReference } from './meta/reference.ts'
 import { createStorageApp } from './storage/app.ts'
 import { storageAddressOf } from './storage/path.ts'
+import { serveWorker, workerAddressOf } from './workers/serve.ts'
 
 const begin: MiddlewareHandler<AppEnv> = async (c, next) => {
   const startedAt = performance.now()
@@ -60,6 +61,8 @@ export function createFetch() {
   const api = createApi()
   const storage = createStorageApp()
   return (request: Request, bindings: Bindings, execution: ExecutionContext) => {
+    const worker = workerAddressOf(request, bindings)
+    if (worker) return serveWorker(request, worker, { bindings, execution })
     const isStorage = storageAddressOf(request, bindings) !== undefined
     return (isStorage ? storage : api).fetch(request, bindings, execution)
   }

@@ -7,6 +7,7 @@ import { createSweeper } from './queue/sweep.ts'
 export { RateLimiter } from './objects/rate-limiter.ts'
 export { WebhookSender } from './objects/webhook-sender.ts'
 export { WebhookSweeper } from './objects/webhook-sweeper.ts'
+export { WorkerInstances } from './objects/worker-instances.ts'
 
 export default {
   fetch: createFetch(),

@@ -166,6 +166,7 @@ async function respond(route: Route, c: Context<AppEnv>): Promise<Response> {
     })
     .catch((error) => reportUndeclared(route, c, error))
   const status = route.status ?? 200
+  if (status === 204) return c.body(null, status)
   if (isText(route.returns)) return c.body(result as string, status, { 'content-type': route.returns.contentType })
   if (route.returns === total) c.header('X-Total-Count', String(result))
   // Clients take a reply for empty only when it says Content-Length: 0; no bytes, unlike no body, make workerd say so.

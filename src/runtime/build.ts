@@ -31,8 +31,18 @@ export async function buildFunction(
   form.set(SPEC_FIELD, JSON.stringify(spec))
   for (const { path, bytes } of files) form.append(FILE_FIELD, new Blob([bytes]), path)
   const response = await BUILDER.fetch('http://builder/function', { method: 'POST', body: form })
+  return imageIn(response)
+}
+
+async function imageIn(response: Response): Promise<Image> {
   if (!response.ok) throw new Error(`the builder answered ${response.status}`)
   const result = BuildResult.parse(await response.json())
   if ('issues' in result) throw new BuildFailed(result.issues)
   return result.image
+}
+
+/** Bundles a worker of its build context, a .tar.gz that is streamed. Rejects with BuildFailed. */
+export async function buildWorker(ctx: Pick<SystemCtx, 'bindings'>, body: ReadableStream<Uint8Array>): Promise<Image> {
+  const response = await ctx.bindings.BUILDER.fetch('http://builder/worker', { method: 'POST', body })
+  return imageIn(response)
 }

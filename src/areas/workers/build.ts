@@ -1,0 +1,25 @@
+import { openStore } from '../../blobs/store.ts'
+import type { ServedWorker } from '../../db/schema/index.ts'
+import type { SystemCtx } from '../../env.ts'
+import { BuildFailed, buildWorker } from '../../runtime/build.ts'
+import { uploadKey } from '../../runtime/store.ts'
+import { storeImage } from '../../workers/images.ts'
+import { startInstances } from '../../workers/instances.ts'
+import type { Work } from './tasks.ts'
+
+/** From the bytes that were PUT to instances that have started, ready for the switch. */
+export async function build(ctx: SystemCtx, work: Work): Promise<ServedWorker> {
+  const { task, project } = work
+  const image = task.uploadId ? await imageOf(ctx, project.ref, task.uploadId) : work.worker.served?.image
+  if (!image) throw new BuildFailed([{ message: 'Nothing was built yet that could be deployed again' }])
+  const served = { deploymentId: task.id, image, spec: task.spec }
+  const { id: workerId } = work.worker
+  await startInstances(ctx, { ...served, workerId, ref: project.ref, generation: project.secretsGeneration })
+  return served
+}
+
+async function imageOf(ctx: SystemCtx, ref: string, uploadId: string): Promise<string> {
+  const context = await openStore(ctx).get(uploadKey(ref, uploadId))
+  if (!context?.body) throw new BuildFailed([{ message: 'The build context is no longer there: upload it again' }])
+  return storeImage(ctx, ref, await buildWorker(ctx, context.body))
+}
