@@ -21,8 +21,25 @@ const Issue = z.object({
 })
 export type Issue = z.output<typeof Issue>
 
-export const BuildResult = z.union([z.object({ image: Image }), z.object({ issues: z.array(Issue).min(1) })])
+/** What stands in the way and can be mended by the developer. */
+const Failed = z.object({ issues: z.array(Issue).min(1) })
+/** Nobody's fault who deploys: a registry is down. */
+const Unable = z.object({ unavailable: z.string() })
+
+export const BuildResult = z.union([z.object({ image: Image }), Failed, Unable])
 export type BuildResult = z.output<typeof BuildResult>
 
 export const SPEC_FIELD = 'spec'
 export const FILE_FIELD = 'file'
+
+/** A program that is to be started once, to see whether it does. */
+export const Probe = z.object({
+  image: Image,
+  /** What it finds in its environment. */
+  env: z.record(z.string(), z.string()).default({}),
+})
+export type Probe = z.input<typeof Probe>
+
+/** Which handlers the program has, such as "fetch". */
+export const ProbeResult = z.union([z.object({ handlers: z.array(z.string()) }), Failed, Unable])
+export type ProbeResult = z.output<typeof ProbeResult>

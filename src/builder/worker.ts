@@ -1,32 +1,31 @@
-import { ArchiveRefused, type Files, unpack } from './archive.ts'
-import { findEntrypoint } from './entrypoint.ts'
-import { buildFunction } from './function.ts'
-import type { BuildResult } from './protocol.ts'
+import type { Image } from '../runtime/image.ts'
+import { unpack } from './archive.ts'
+import { bundle } from './bundle.ts'
+import { entrypointOf, NoEntrypoint } from './entrypoint.ts'
+import { Problem } from './problem.ts'
+import type { Bindings } from './settings.ts'
+import type { Source } from './source.ts'
 
 /** Builds a worker of its build context, a .tar.gz. */
-export async function buildWorker(body: ReadableStream<Uint8Array> | null): Promise<BuildResult> {
-  const unpacked = await filesOf(body)
-  if (!(unpacked instanceof Map)) return unpacked
-  const { entrypoint, files } = rootOf(unpacked)
-  if ('issue' in entrypoint) return { issues: [entrypoint.issue] }
-  return buildFunction({ entrypoint: entrypoint.path }, files)
-}
-
-async function filesOf(body: ReadableStream<Uint8Array> | null): Promise<Files | BuildResult> {
-  try {
-    return body ? await unpack(body) : new Map()
-  } catch (error) {
-    if (!(error instanceof ArchiveRefused)) throw error
-    return { issues: [{ message: `The archive ${error.message}` }] }
-  }
+export async function buildWorker(bindings: Bindings, body: ReadableStream<Uint8Array> | null): Promise<Image> {
+  if (!body) throw new Problem('The archive is empty')
+  return { ...(await bundle(bindings, rooted(await unpack(body)))), files: {} }
 }
 
 /** Archives are often made of a folder from outside of it, and then hold it alone. */
-function rootOf(files: Files) {
-  const entrypoint = findEntrypoint(files)
-  const [folder = ''] = /^[^/]+\//.exec(files.keys().next().value ?? '') ?? []
-  const alone = folder !== '' && Array.from(files.keys()).every((path) => path.startsWith(folder))
-  if ('path' in entrypoint || !alone) return { entrypoint, files }
-  const inside: Files = new Map(Array.from(files, ([path, bytes]) => [path.slice(folder.length), bytes]))
-  return { entrypoint: findEntrypoint(inside), files: inside }
+function rooted(source: Source): { source: Source; entrypoint: string } {
+  try {
+    return { source, entrypoint: entrypointOf(source) }
+  } catch (error) {
+    const inside = onlyFolder(source)
+    if (!(error instanceof NoEntrypoint) || !inside) throw error
+    return { source: inside, entrypoint: entrypointOf(inside) }
+  }
+}
+
+function onlyFolder(source: Source): Source | undefined {
+  const paths = Array.from(source.keys())
+  const [folder] = /^[^/]+\//.exec(paths[0] ?? '') ?? []
+  if (folder === undefined || !paths.every((path) => path.startsWith(folder))) return undefined
+  return new Map(Array.from(source, ([path, bytes]) => [path.slice(folder.length), bytes]))
 }

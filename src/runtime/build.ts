@@ -1,4 +1,12 @@
-import { BuildResult, FILE_FIELD, type FunctionBuild, type Issue, SPEC_FIELD } from '../builder/protocol.ts'
+import {
+  BuildResult,
+  FILE_FIELD,
+  type FunctionBuild,
+  type Issue,
+  type Probe,
+  ProbeResult,
+  SPEC_FIELD,
+} from '../builder/protocol.ts'
 import type { SystemCtx } from '../env.ts'
 import type { Image } from './image.ts'
 
@@ -13,6 +21,11 @@ export class BuildFailed extends Error {
   }
 }
 
+/** Nobody who deploys can mend it: a registry is down, or the builder. */
+export class BuildUnavailable extends Error {
+  override name = 'BuildUnavailable'
+}
+
 const issueText = ({ message, file, line, column }: Issue): string =>
   file === undefined ? message : `${[file, line, column].filter((part) => part !== undefined).join(':')}: ${message}`
 
@@ -21,28 +34,40 @@ export interface SourceFile {
   bytes: Uint8Array<ArrayBuffer>
 }
 
-/** Bundles a function with all that it imports. Rejects with BuildFailed. */
+type Builder = Pick<SystemCtx, 'bindings'>
+
+/** Bundles a function with all that it imports. Rejects with BuildFailed or BuildUnavailable. */
 export async function buildFunction(
-  { bindings: { BUILDER } }: Pick<SystemCtx, 'bindings'>,
+  builder: Builder,
   spec: FunctionBuild,
   files: readonly SourceFile[],
 ): Promise<Image> {
   const form = new FormData()
   form.set(SPEC_FIELD, JSON.stringify(spec))
   for (const { path, bytes } of files) form.append(FILE_FIELD, new Blob([bytes]), path)
-  const response = await BUILDER.fetch('http://builder/function', { method: 'POST', body: form })
-  return imageIn(response)
+  return built(BuildResult.parse(await ask(builder, '/function', form))).image
 }
 
-async function imageIn(response: Response): Promise<Image> {
+/** Bundles a worker of its build context, a .tar.gz that is streamed. Rejects with BuildFailed or BuildUnavailable. */
+export async function buildWorker(builder: Builder, context: ReadableStream<Uint8Array>): Promise<Image> {
+  return built(BuildResult.parse(await ask(builder, '/worker', context))).image
+}
+
+/** Starts a program once, and tells which handlers it has. Rejects with BuildFailed or BuildUnavailable. */
+export async function probe(builder: Builder, program: Probe): Promise<readonly string[]> {
+  return built(ProbeResult.parse(await ask(builder, '/probe', JSON.stringify(program)))).handlers
+}
+
+async function ask({ bindings: { BUILDER } }: Builder, path: string, body: BodyInit): Promise<unknown> {
+  const response = await BUILDER.fetch(`http://builder${path}`, { method: 'POST', body })
   if (!response.ok) throw new Error(`the builder answered ${response.status}`)
-  const result = BuildResult.parse(await response.json())
-  if ('issues' in result) throw new BuildFailed(result.issues)
-  return result.image
+  return response.json()
 }
 
-/** Bundles a worker of its build context, a .tar.gz that is streamed. Rejects with BuildFailed. */
-export async function buildWorker(ctx: Pick<SystemCtx, 'bindings'>, body: ReadableStream<Uint8Array>): Promise<Image> {
-  const response = await ctx.bindings.BUILDER.fetch('http://builder/worker', { method: 'POST', body })
-  return imageIn(response)
+type Refusal = { issues: Issue[] } | { unavailable: string }
+
+function built<T extends object>(result: T | Refusal): Exclude<T, Refusal> {
+  if ('issues' in result) throw new BuildFailed(result.issues)
+  if ('unavailable' in result) throw new BuildUnavailable(result.unavailable)
+  return result as Exclude<T, Refusal>
 }

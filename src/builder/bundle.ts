@@ -1,0 +1,99 @@
+import type { BuildOptions } from 'esbuild-wasm'
+import type { Image } from '../runtime/image.ts'
+import { openBundler } from './esbuild.ts'
+import { readImportSettings } from './import-map.ts'
+import { Issues, issuesOf } from './issues.ts'
+import { LIMITS } from './limits.ts'
+import { openNetwork } from './network.ts'
+import { openRegistry } from './npm/registry.ts'
+import { openVersions } from './npm/versions.ts'
+import { openPackageFiles, rootsOf } from './package-files.ts'
+import { META_NAME, modulesOf } from './plugin.ts'
+import { Problem } from './problem.ts'
+import { openRemote } from './remote.ts'
+import type { Imports } from './resolve.ts'
+import { type Bindings, readSettings } from './settings.ts'
+import { type Source, sourcePath } from './source.ts'
+import { openTurns } from './turns.ts'
+import { openWasmModules } from './wasm-modules.ts'
+
+export interface Program {
+  source: Source
+  /** Path of the entry module in the source. */
+  entrypoint: string
+  /** Path of an import map or a deno.json in the source. */
+  importMap?: string
+}
+
+/** More than one build can take: fetching ends by its own limit, and bundling by that of the runtime. */
+const inTurn = openTurns(LIMITS.seconds + 30)
+
+/** Makes one program of a module and all that it imports. Rejects with Issues, or with Unavailable. */
+export async function bundle(bindings: Bindings, program: Program): Promise<Pick<Image, 'main' | 'modules'>> {
+  const settings = readSettings(bindings)
+  const network = openNetwork(bindings, settings)
+  const { source } = program
+  const entrypoint = sourcePath(program.entrypoint)
+  const importSettings = readImportSettings(source, entrypoint, program.importMap)
+  const imports: Imports = {
+    source,
+    settings: importSettings,
+    packageFiles: openPackageFiles(source),
+    versions: openVersions(openRegistry(network, settings), rootsOf(source)),
+    remote: openRemote(network),
+  }
+  return inTurn(() => run(imports, entrypoint))
+}
+
+async function run(imports: Imports, entrypoint: string): Promise<Pick<Image, 'main' | 'modules'>> {
+  const { build } = await openBundler()
+  const wasm = openWasmModules()
+  const failures: unknown[] = []
+  const plugin = modulesOf({ entrypoint, imports, wasm, onFailure: (error) => failures.push(error) })
+  try {
+    const { outputFiles = [] } = await build({
+      ...OPTIONS,
+      ...jsxOptions(imports),
+      entryPoints: [entrypoint],
+      plugins: [plugin],
+    })
+    const js = outputFiles[0]?.text ?? ''
+    if (js.length > LIMITS.outputBytes)
+      throw new Problem(`The program is larger than ${LIMITS.outputBytes / 1024 ** 2} MiB`)
+    return { main: MAIN, modules: { [MAIN]: { js }, ...wasm.modules } }
+  } catch (error) {
+    if (failures.length > 0) throw failures[0]
+    const issues = issuesOf(error)
+    throw issues.length > 0 ? new Issues(issues) : error
+  }
+}
+
+const MAIN = 'program.js'
+
+const OPTIONS = {
+  bundle: true,
+  write: false,
+  format: 'esm',
+  platform: 'neutral',
+  // Decorators and `using` are not in the engine yet.
+  target: 'es2024',
+  charset: 'utf8',
+  logLevel: 'silent',
+  define: {
+    'import.meta': META_NAME,
+    'process.env.NODE_ENV': '"production"',
+    __dirname: '"/"',
+    __filename: `"/${MAIN}"`,
+  },
+} satisfies BuildOptions
+
+function jsxOptions({ settings: { compilerOptions } }: Imports): BuildOptions {
+  const { jsx, jsxImportSource, jsxFactory, jsxFragmentFactory, experimentalDecorators } = compilerOptions
+  // The runtime runs no JSX, so that the ways to leave it to others become the usual one.
+  const known = jsx && (jsx === 'react' || jsx === 'react-jsxdev' ? jsx : 'react-jsx')
+  return {
+    tsconfigRaw: {
+      compilerOptions: { jsx: known, jsxImportSource, jsxFactory, jsxFragmentFactory, experimentalDecorators },
+    },
+  }
+}

@@ -1,0 +1,90 @@
+import { type ParsedImportMap, parse, resolve } from '@import-maps/resolve'
+import * as z from 'zod'
+import { readJson } from './json.ts'
+import { Problem } from './problem.ts'
+import { foldersAbove, inFolder, pathOf, type Source, sourcePath, urlOf } from './source.ts'
+
+const Entries = z.record(z.string(), z.string().nullable())
+const ImportMapFile = z.looseObject({ imports: Entries.default({}), scopes: z.record(z.string(), Entries).default({}) })
+
+const CompilerOptions = z.looseObject({
+  jsx: z.enum(['react', 'react-jsx', 'react-jsxdev', 'precompile', 'preserve', 'react-native']).optional(),
+  jsxImportSource: z.string().optional(),
+  jsxFactory: z.string().optional(),
+  jsxFragmentFactory: z.string().optional(),
+  experimentalDecorators: z.boolean().optional(),
+})
+type CompilerOptions = z.output<typeof CompilerOptions>
+
+const DenoJson = ImportMapFile.extend({
+  importMap: z.string().optional(),
+  compilerOptions: CompilerOptions.default({}),
+})
+
+export interface ImportSettings {
+  /** What a specifier stands for in the module at `importer`; undefined for a bare one that is not mapped. */
+  resolve(specifier: string, importer: URL): URL | undefined
+  compilerOptions: CompilerOptions
+}
+
+const isDenoJson = (path: string) => /(^|\/)deno\.jsonc?$/.test(path)
+
+/** From the import map that is named, else from the deno.json beside or above the entrypoint. */
+export function readImportSettings(source: Source, entrypoint: string, named?: string): ImportSettings {
+  const chosen = named ? sourcePath(named) : undefined
+  if (chosen && !source.has(chosen)) throw new Problem(`The source has no import map ${chosen}`)
+  const denoJson = chosen && isDenoJson(chosen) ? chosen : findDenoJson(source, entrypoint)
+  const config = denoJson ? readJson(source, denoJson, DenoJson) : undefined
+  const mapFile = chosen ?? (denoJson && config?.importMap ? besides(source, denoJson, config.importMap) : denoJson)
+  return {
+    resolve: mapFile ? mapped(source, mapFile) : unmapped,
+    compilerOptions: config?.compilerOptions ?? {},
+  }
+}
+
+function findDenoJson(source: Source, entrypoint: string): string | undefined {
+  const candidates = foldersAbove(entrypoint).flatMap((folder) =>
+    ['deno.json', 'deno.jsonc'].map((name) => inFolder(folder, name)),
+  )
+  return candidates.find((candidate) => source.has(candidate))
+}
+
+function besides(source: Source, file: string, relative: string): string {
+  const path = pathOf(new URL(relative, urlOf(file)))
+  if (!source.has(path)) throw new Problem(`The source has no import map ${path}`, { file })
+  return path
+}
+
+function mapped(source: Source, file: string): ImportSettings['resolve'] {
+  const { imports, scopes } = readJson(source, file, ImportMapFile)
+  const entries = isDenoJson(file) ? { ...subpaths(imports), ...imports } : imports
+  const map = parseMap(file, { imports: entries, scopes })
+  return (specifier, importer) => {
+    try {
+      return resolve(specifier, map, importer).resolvedImport ?? undefined
+    } catch {
+      throw new Problem(`"${specifier}" is mapped to nothing by ${file}`)
+    }
+  }
+}
+
+function parseMap(file: string, { imports, scopes }: z.output<typeof ImportMapFile>): ParsedImportMap {
+  try {
+    return parse({ imports, scopes } as Parameters<typeof parse>[0], urlOf(file))
+  } catch (error) {
+    throw new Problem(error instanceof Error ? error.message : String(error), { file })
+  }
+}
+
+/** In deno.json, unlike in an import map, the name of a package stands for what is below it too. */
+const subpaths = (imports: z.output<typeof Entries>) =>
+  Object.fromEntries(
+    Object.entries(imports).flatMap(([name, target]) => {
+      const [, scheme, rest] = /^(npm|jsr):\/?([^/]+(?:\/[^/]+)?)$/.exec(target ?? '') ?? []
+      const isWhole = rest && (rest.startsWith('@') ? rest.split('/').length === 2 : !rest.includes('/'))
+      return isWhole && !name.endsWith('/') ? [[`${name}/`, `${scheme}:/${rest}/`]] : []
+    }),
+  )
+
+const unmapped: ImportSettings['resolve'] = (specifier, importer) =>
+  /^\.{0,2}\//.test(specifier) ? new URL(specifier, importer) : (URL.parse(specifier) ?? undefined)

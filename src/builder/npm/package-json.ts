@@ -1,0 +1,24 @@
+import * as z from 'zod'
+
+const Dependencies = z.record(z.string(), z.string()).catch({})
+
+/** As far as it decides what an import means; what packages got wrong elsewhere does not matter. */
+export const PackageJson = z.looseObject({
+  name: z.string().catch(''),
+  version: z.string().optional().catch(undefined),
+  dependencies: Dependencies,
+  optionalDependencies: Dependencies,
+  peerDependencies: Dependencies,
+  devDependencies: Dependencies,
+  peerDependenciesMeta: z.record(z.string(), z.looseObject({ optional: z.boolean().optional() })).catch({}),
+  browser: z
+    .union([z.string(), z.record(z.string(), z.union([z.string(), z.literal(false)]))])
+    .optional()
+    .catch(undefined),
+  sideEffects: z.unknown().optional(),
+  exports: z.unknown().optional(),
+  imports: z.unknown().optional(),
+  module: z.string().optional().catch(undefined),
+  main: z.string().optional().catch(undefined),
+})
+export type PackageJson = z.output<typeof PackageJson>

@@ -1,0 +1,78 @@
+import * as z from 'zod'
+import { openCache } from '../cache.ts'
+import { KEPT, LIMITS } from '../limits.ts'
+import type { Network } from '../network.ts'
+import { Problem, Unavailable } from '../problem.ts'
+import type { Settings } from '../settings.ts'
+import { checkIntegrity, Dist } from './integrity.ts'
+import { JSR_SCOPE } from './specifier.ts'
+import { type Package, unpack } from './tarball.ts'
+
+const Packument = z.object({
+  'dist-tags': z.record(z.string(), z.string()).default({}),
+  versions: z.record(z.string(), z.object({ dist: Dist })).default({}),
+})
+export type Packument = z.output<typeof Packument>
+
+const packuments = openCache<Packument>({ bytesMax: KEPT.metadataBytes, ms: KEPT.metadataMs })
+const packages = openCache<Package>({ bytesMax: KEPT.packageBytes })
+
+/** The registries as one build sees them: each package once, and no more of them than are allowed. */
+export function openRegistry(network: Network, settings: Settings) {
+  const metadata = new Map<string, Promise<Packument | undefined>>()
+  const contents = new Map<string, Promise<Package>>()
+
+  const registryOf = (name: string) =>
+    (name.startsWith(JSR_SCOPE) ? settings.JSR_REGISTRY_URL : settings.NPM_REGISTRY_URL).replace(/\/$/, '')
+
+  async function fetchPackument(name: string): Promise<Packument | undefined> {
+    const url = `${registryOf(name)}/${name.replace('/', '%2f')}`
+    const known = packuments.get(url)
+    if (known) return known
+    const accept = 'application/vnd.npm.install-v1+json, application/json;q=0.9'
+    const fetched = await network.get(url, { accept, bytesMax: LIMITS.metadataBytes })
+    if (!fetched) return undefined
+    const packument = parsePackument(url, fetched.bytes)
+    packuments.set(url, packument, fetched.bytes.byteLength)
+    return packument
+  }
+
+  async function fetchPackage(name: string, version: string, dist: Dist): Promise<Package> {
+    const key = `${registryOf(name)} ${name}@${version} ${dist.integrity ?? dist.shasum}`
+    const known = packages.get(key)
+    if (known) return known
+    const fetched = await network.get(dist.tarball, { bytesMax: LIMITS.tarballBytes })
+    if (!fetched) throw new Unavailable(`The registry lists ${name}@${version} and does not have it (${dist.tarball})`)
+    await checkIntegrity(`${name}@${version}`, fetched.bytes, dist)
+    const unpacked = await unpack(`${name}@${version}`, fetched.bytes)
+    packages.set(key, unpacked, unpacked.bytes)
+    return unpacked
+  }
+
+  return {
+    packument: (name: string) => once(metadata, name, () => fetchPackument(name)),
+    package(name: string, version: string, dist: Dist): Promise<Package> {
+      return once(contents, `${name}@${version}`, () => {
+        if (contents.size >= LIMITS.packages) throw new Problem(`More than ${LIMITS.packages} packages are imported`)
+        return fetchPackage(name, version, dist)
+      })
+    },
+  }
+}
+export type Registry = ReturnType<typeof openRegistry>
+
+function parsePackument(url: string, bytes: Uint8Array): Packument {
+  try {
+    return Packument.parse(JSON.parse(new TextDecoder().decode(bytes)))
+  } catch {
+    throw new Unavailable(`${url} does not answer as a registry does`)
+  }
+}
+
+function once<T>(made: Map<string, Promise<T>>, key: string, make: () => Promise<T>): Promise<T> {
+  const known = made.get(key)
+  if (known) return known
+  const promise = make()
+  made.set(key, promise)
+  return promise
+}

@@ -1,0 +1,110 @@
+import type { ImportKind, OnLoadResult, OnResolveArgs, OnResolveResult, Plugin } from 'esbuild-wasm'
+import { loaderOf, type Module, nameOf } from './modules.ts'
+import type { Kind } from './npm/entry.ts'
+import { Problem } from './problem.ts'
+import { type Import, type Imports, resolveImport } from './resolve.ts'
+import { urlOf } from './source.ts'
+import type { WasmModules } from './wasm-modules.ts'
+
+const NAMESPACE = 'module'
+const META = 'meta'
+/** What `import.meta` becomes; each module that uses it gets its own. */
+export const META_NAME = '__import_meta'
+
+interface Options {
+  entrypoint: string
+  imports: Imports
+  wasm: WasmModules
+  /** Told of what is not the developer's fault; it ends the build. */
+  onFailure(error: unknown): void
+}
+
+/** Finds and reads modules for the bundler. */
+export function modulesOf({ entrypoint, imports, wasm, onFailure }: Options): Plugin {
+  async function resolved(args: OnResolveArgs): Promise<OnResolveResult> {
+    const module = await target(args)
+    if (module === 'data') return {}
+    if (module.kind === 'external') return { path: module.specifier, external: true }
+    const name = nameOf(module)
+    if (isWasm(name) && 'bytes' in module && !args.with.type) {
+      return { path: await wasm.add(module.bytes), external: true }
+    }
+    const isPure = module.kind === 'package' && module.from.json.sideEffects === false
+    return { path: name, namespace: NAMESPACE, pluginData: module, ...(isPure && { sideEffects: false }) }
+  }
+
+  function target({ path, kind, pluginData }: OnResolveArgs): Promise<Module | 'data'> | Module {
+    if (kind === 'entry-point') {
+      const bytes = imports.source.get(entrypoint)
+      if (!bytes) throw new Problem(`The source has no entrypoint "${entrypoint}"`)
+      return { kind: 'source', path: entrypoint, bytes }
+    }
+    return resolveImport(imports, importOf(path, kind, pluginData as Module))
+  }
+
+  function loaded(module: Exclude<Module, { kind: 'external' }>, type: string | undefined): OnLoadResult {
+    const loader = loaderOf(module, type)
+    const contents = module.kind === 'ours' ? module.js : withMeta(module.bytes, nameOf(module), loader)
+    return { contents, loader, pluginData: module }
+  }
+
+  async function guarded<T extends OnResolveResult | OnLoadResult>(work: () => Promise<T> | T): Promise<T> {
+    try {
+      return await work()
+    } catch (error) {
+      if (!(error instanceof Problem)) onFailure(error)
+      const { message, place } = error instanceof Problem ? error : { message: 'failed', place: {} }
+      return { errors: [{ text: message, detail: place }] } as T
+    }
+  }
+
+  return {
+    name: 'modules',
+    setup({ onResolve, onLoad }) {
+      onResolve({ filter: /^meta:/ }, ({ path, pluginData }) => ({ path, namespace: META, pluginData }))
+      onLoad({ filter: /.*/, namespace: META }, ({ pluginData }) => ({
+        contents: metaOf(pluginData as Module, entrypoint),
+        loader: 'js',
+      }))
+      onResolve({ filter: /.*/ }, (args) => guarded(() => resolved(args)))
+      onLoad({ filter: /.*/, namespace: NAMESPACE }, (args) =>
+        guarded(() => loaded(args.pluginData as Exclude<Module, { kind: 'external' }>, args.with.type)),
+      )
+    },
+  }
+}
+
+const KINDS: Partial<Record<ImportKind, Kind>> = { 'require-call': 'require', 'require-resolve': 'require' }
+
+const importOf = (specifier: string, kind: ImportKind, importer: Module): Import => ({
+  specifier,
+  importer,
+  kind: KINDS[kind] ?? 'import',
+  isLazy: kind !== 'import-statement',
+})
+
+const isWasm = (name: string) => /\.wasm(\?.*)?$/.test(name)
+
+const USES_META = Buffer.from('import.meta')
+
+/** The import comes last, where it moves no line; imports are evaluated first wherever they stand. */
+function withMeta(bytes: Uint8Array, name: string, loader: string): Uint8Array | string {
+  if (!['js', 'jsx', 'ts', 'tsx'].includes(loader) || !Buffer.from(bytes.buffer).includes(USES_META)) return bytes
+  return `${new TextDecoder().decode(bytes)}\nimport ${META_NAME} from ${JSON.stringify(`meta:${name}`)}`
+}
+
+function metaOf(module: Module, entrypoint: string): string {
+  const url = metaUrl(module)
+  const path = url.startsWith('file:') ? decodeURIComponent(new URL(url).pathname) : undefined
+  const fields = {
+    url,
+    main: module.kind === 'source' && module.path === entrypoint,
+    ...(path && { filename: path, dirname: path.replace(/\/[^/]*$/, '') || '/' }),
+  }
+  return `export default { ...${JSON.stringify(fields)}, resolve: (to) => new URL(to, ${JSON.stringify(url)}).href }`
+}
+
+function metaUrl(module: Module): string {
+  if (module.kind === 'source') return urlOf(module.path).href
+  return module.kind === 'package' ? urlOf(`node_modules/${nameOf(module).replace(/^npm:/, '')}`).href : nameOf(module)
+}

@@ -1,0 +1,158 @@
+import { isBuiltin } from 'node:module'
+import type { ImportSettings } from './import-map.ts'
+import { EMPTY, type Module } from './modules.ts'
+import { entryOf, fileOf, internalOf, type Kind } from './npm/entry.ts'
+import { parseBare, parsePackageUrl } from './npm/specifier.ts'
+import type { Installed, Versions } from './npm/versions.ts'
+import { oursAt } from './ours.ts'
+import type { openPackageFiles } from './package-files.ts'
+import { Problem } from './problem.ts'
+import type { Remote } from './remote.ts'
+import { findFile, pathOf, type Source, urlOf } from './source.ts'
+
+export interface Imports {
+  source: Source
+  settings: ImportSettings
+  packageFiles: ReturnType<typeof openPackageFiles>
+  versions: Versions
+  remote: Remote
+}
+
+export interface Import {
+  specifier: string
+  importer: Module
+  kind: Kind
+  /** It runs only if the program comes to it, and may be there for somewhere else. */
+  isLazy: boolean
+}
+
+const TYPES_ONLY = /\.d\.[cm]?ts$/
+
+/** What an import stands for. Rejects with Problem, or with Unavailable where that cannot be told now. */
+export async function resolveImport(imports: Imports, wanted: Import): Promise<Module | 'data'> {
+  const { specifier, importer } = wanted
+  if (TYPES_ONLY.test(specifier)) return EMPTY
+  const runtime = ofRuntime(specifier, wanted.kind)
+  if (runtime) return runtime
+  if (importer.kind === 'package') return fromPackage(imports, importer, wanted)
+  const url = imports.settings.resolve(specifier, baseOf(importer))
+  return url ? fromUrl(imports, url, wanted) : fromBare(imports, wanted)
+}
+
+/** Modules that the runtime brings. */
+function ofRuntime(specifier: string, kind: Kind): Module | undefined {
+  if (specifier.startsWith('cloudflare:')) return { kind: 'external', specifier }
+  if (!specifier.startsWith('node:') && !isBuiltin(specifier)) return undefined
+  const builtin = specifier.startsWith('node:') ? specifier : `node:${specifier}`
+  // Only modules can import what the runtime brings, so that what is required is imported in between.
+  return kind === 'import'
+    ? { kind: 'external', specifier: builtin }
+    : { kind: 'ours', name: `require ${builtin}`, js: `import it from ${JSON.stringify(builtin)}; module.exports = it` }
+}
+
+function baseOf(importer: Module): URL {
+  if (importer.kind === 'source') return urlOf(importer.path)
+  return importer.kind === 'remote' ? new URL(importer.url) : new URL('file:///')
+}
+
+async function fromUrl(imports: Imports, url: URL, wanted: Import): Promise<Module | 'data'> {
+  if (TYPES_ONLY.test(url.pathname)) return EMPTY
+  switch (url.protocol) {
+    case 'file:':
+      return fromSource(imports, url, wanted)
+    case 'https:':
+    case 'http:':
+      return fromWeb(imports, url)
+    case 'npm:':
+    case 'jsr:':
+      return fromRegistry(imports, url, wanted)
+    case 'data:':
+      return 'data'
+  }
+  const runtime = ofRuntime(url.href, wanted.kind)
+  if (runtime) return runtime
+  throw new Problem(`"${wanted.specifier}" cannot be imported: modules are files, npm:, jsr:, node: or https: ones`)
+}
+
+function fromSource({ source }: Imports, url: URL, { specifier, importer }: Import): Module {
+  if (importer.kind !== 'source') throw new Problem(`"${specifier}" cannot be imported from ${baseOf(importer)}`)
+  const path = findFile(source, pathOf(url))
+  const bytes = path === undefined ? undefined : source.get(path)
+  if (path === undefined || !bytes) throw new Problem(`The source has no file "${pathOf(url)}"`)
+  return { kind: 'source', path, bytes }
+}
+
+async function fromWeb({ remote }: Imports, url: URL): Promise<Module> {
+  const js = oursAt(url.href)
+  if (js) return { kind: 'ours', name: url.href, js }
+  return { kind: 'remote', ...(await remote.get(url)) }
+}
+
+async function fromRegistry({ versions }: Imports, { href }: URL, { kind }: Import): Promise<Module> {
+  const { name, range, subpath } = parsePackageUrl(href)
+  return entry(await versions.install(name, range, { asRoot: true }), subpath, kind)
+}
+
+async function fromBare({ packageFiles, versions }: Imports, { specifier, importer, kind }: Import): Promise<Module> {
+  const { name, subpath } = parseBare(specifier)
+  const range = importer.kind === 'source' ? packageFiles.rangeOf(name, importer.path) : undefined
+  if (range !== undefined) return entry(await versions.install(name, range), subpath, kind)
+  throw new Problem(`"${specifier}" is in no import map: write "npm:${specifier}", or map it in deno.json`)
+}
+
+async function fromPackage(
+  imports: Imports,
+  { from, path }: Extract<Module, { kind: 'package' }>,
+  wanted: Import,
+): Promise<Module> {
+  const { specifier, kind } = wanted
+  if (/^\.{0,2}(\/|$)/.test(specifier)) {
+    const target = specifier.startsWith('/') ? specifier : new URL(specifier, new URL(path, 'file:///')).pathname
+    const file = fileOf(from, decodeURIComponent(target))
+    if (file === undefined) return absent(wanted, `${from.name}@${from.version} has no file "${target.slice(1)}"`)
+    return moduleOf(from, file)
+  }
+  if (specifier.startsWith('#')) {
+    const target = internalOf(from, specifier, kind)
+    return target.startsWith('./')
+      ? moduleOf(from, fileOf(from, target))
+      : fromDependency(imports, from, { ...wanted, specifier: target })
+  }
+  return fromDependency(imports, from, wanted)
+}
+
+async function fromDependency(imports: Imports, from: Installed, wanted: Import): Promise<Module> {
+  const { specifier, kind } = wanted
+  const runtime = ofRuntime(specifier, kind)
+  if (runtime) return runtime
+  const replaced = typeof from.json.browser === 'object' ? from.json.browser[specifier] : undefined
+  if (replaced === false) return EMPTY
+  if (replaced?.startsWith('.')) return moduleOf(from, fileOf(from, replaced))
+  const { name, subpath } = parseBare(replaced ?? specifier)
+  if (name === from.json.name) return entry(from, subpath, kind)
+  const { dependencies, optionalDependencies, peerDependencies, peerDependenciesMeta } = from.json
+  const isOptional = peerDependenciesMeta[name]?.optional === true || Object.hasOwn(optionalDependencies, name)
+  const declared = dependencies[name] ?? peerDependencies[name] ?? optionalDependencies[name]
+  const isRoot = imports.versions.roots.has(name)
+  if (!isRoot && (declared === undefined || (isOptional && wanted.isLazy))) {
+    return absent(wanted, `${from.name}@${from.version} imports "${specifier}", which it does not depend on`)
+  }
+  return entry(await imports.versions.install(name, declared ?? '*'), subpath, kind)
+}
+
+/** Packages try for what is not there, and go on without it. */
+function absent({ specifier, isLazy }: Import, message: string): Module {
+  if (!isLazy) throw new Problem(message)
+  const error = `Object.assign(new Error(${JSON.stringify(`Cannot find module '${specifier}'`)}), { code: 'MODULE_NOT_FOUND' })`
+  return { kind: 'ours', name: `absent ${specifier}`, js: `module.exports = {}; throw ${error}` }
+}
+
+function entry(from: Installed, subpath: string, kind: Kind): Module {
+  return from.name.startsWith('@types/') ? EMPTY : moduleOf(from, entryOf(from, subpath, kind))
+}
+
+function moduleOf(from: Installed, path: string | undefined): Module {
+  if (path === undefined || path === '') return EMPTY
+  const bytes = from.files.get(path)
+  return bytes ? { kind: 'package', from, path, bytes } : EMPTY
+}

@@ -1,0 +1,42 @@
+import { createTestHarness } from 'wrangler'
+import { BuildResult, FILE_FIELD, type FunctionBuild, SPEC_FIELD } from '../../src/builder/protocol.ts'
+import type { Image } from '../../src/runtime/image.ts'
+
+export type Files = Record<string, string | Uint8Array<ArrayBuffer>>
+
+/** The builder alone, with these settings. */
+export async function startBuilder(vars: Record<string, string> = {}) {
+  const harness = createTestHarness({ workers: [{ configPath: './src/builder/wrangler.toml', vars }] })
+  const { origin } = (await harness.listen()).url
+  return { ...builderAt(origin), stop: () => harness.close() }
+}
+export type Builder = Awaited<ReturnType<typeof startBuilder>>
+
+export function builderAt(origin: string) {
+  async function send(spec: FunctionBuild, files: Files): Promise<BuildResult> {
+    const form = new FormData()
+    form.set(SPEC_FIELD, JSON.stringify(spec))
+    for (const [path, contents] of Object.entries(files)) form.append(FILE_FIELD, new Blob([contents]), path)
+    return post('/function', form)
+  }
+
+  async function post(path: string, body: FormData | string): Promise<BuildResult> {
+    const response = await fetch(new URL(path, origin), { method: 'POST', body })
+    if (!response.ok) throw new Error(`the builder answered ${response.status}: ${await response.text()}`)
+    return BuildResult.parse(await response.json())
+  }
+
+  return {
+    origin,
+    send,
+    async build(files: Files, spec: Partial<FunctionBuild> = {}): Promise<Image> {
+      const result = await send({ entrypoint: 'index.ts', ...spec }, files)
+      if ('image' in result) return result.image
+      throw new Error(JSON.stringify(result, null, 2))
+    },
+    async issues(files: Files, spec: Partial<FunctionBuild> = {}) {
+      const result = await send({ entrypoint: 'index.ts', ...spec }, files)
+      return 'issues' in result ? result.issues : result
+    },
+  }
+}

@@ -1,0 +1,32 @@
+import { convertV4MiniflareOptions, Miniflare } from 'miniflare'
+import type { Image } from '../../src/runtime/image.ts'
+
+/** Runs an image as a Worker of its own and gives what its default export is, as JSON. */
+export async function valueOf(image: Image): Promise<unknown> {
+  const modules = Object.entries(image.modules).map(([path, module]) =>
+    'js' in module
+      ? { type: 'ESModule' as const, path, contents: module.js }
+      : { type: 'CompiledWasm' as const, path, contents: 'wasm' in module ? Buffer.from(module.wasm, 'base64') : '' },
+  )
+  const entry = `import value from './${image.main}'
+    export default { async fetch() {
+      const given = typeof value === 'function' ? await value() : value
+      return Response.json(given ?? null)
+    } }`
+  const miniflare = new Miniflare({
+    ...convertV4MiniflareOptions({
+      cf: false,
+      modules: [{ type: 'ESModule', path: 'entry.js', contents: entry }, ...modules],
+      compatibilityDate: '2026-11-01',
+      compatibilityFlags: ['nodejs_compat'],
+    }),
+  })
+  try {
+    const response = await miniflare.dispatchFetch('http://program/')
+    const text = await response.text()
+    if (!response.ok) throw new Error(text)
+    return JSON.parse(text)
+  } finally {
+    await miniflare.dispose()
+  }
+}
