@@ -92,7 +92,8 @@ const counted = (count: (size: number) => void) =>
   new TransformStream<Uint8Array, Uint8Array>({
     transform(chunk, controller) {
       count(chunk.byteLength)
-      for (let at = 0; at < chunk.byteLength; at += PIECE_BYTES) controller.enqueue(chunk.subarray(at, at + PIECE_BYTES))
+      for (let at = 0; at < chunk.byteLength; at += PIECE_BYTES)
+        controller.enqueue(chunk.subarray(at, at + PIECE_BYTES))
     },
   })
 

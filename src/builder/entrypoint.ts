@@ -26,7 +26,7 @@ export function entrypointOf(source: Source): string {
 }
 
 const Named = z.looseObject({ main: z.string().optional() })
-const Package = Named.extend({ name: z.string().optional(), exports: z.unknown() })
+const Package = Named.extend({ name: z.string().optional(), exports: z.unknown().optional() })
 
 function ofWrangler(source: Source): string | undefined {
   for (const file of ['wrangler.jsonc', 'wrangler.json', 'wrangler.toml']) {
