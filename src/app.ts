@@ -8,12 +8,17 @@ import { ApiError, renderError } from './http/error.ts'
 import { addressOf, isAddressOverLimit } from './http/limits.ts'
 import { createLogger, describeError } from './http/log.ts'
 import { mount, rateLimit } from './http/mount.ts'
+import { projectAddressOf } from './http/project-address.ts'
 import { createRouter } from './http/router.ts'
 import { mountHealth } from './meta/health.ts'
 import { mountReference } from './meta/reference.ts'
+import { functionAddressOf, isForFunctions } from './runtime/address.ts'
+import { invokeFunction } from './runtime/invoke.ts'
+import { refuse } from './runtime/refusals.ts'
 import { createStorageApp } from './storage/app.ts'
 import { storageAddressOf } from './storage/path.ts'
-import { serveWorker, workerAddressOf } from './workers/serve.ts'
+import { workerAddressOf } from './workers/address.ts'
+import { callWorker } from './workers/call.ts'
 
 const begin: MiddlewareHandler<AppEnv> = async (c, next) => {
   const startedAt = performance.now()
@@ -61,8 +66,14 @@ export function createFetch() {
   const api = createApi()
   const storage = createStorageApp()
   return (request: Request, bindings: Bindings, execution: ExecutionContext) => {
-    const worker = workerAddressOf(request, bindings)
-    if (worker) return serveWorker(request, worker, { bindings, execution })
+    const url = new URL(request.url)
+    const project = projectAddressOf(url, bindings.PROJECT_DOMAIN)
+    if (project && isForFunctions(project)) {
+      const address = functionAddressOf(url, project)
+      return address ? invokeFunction({ request, address, bindings, execution }) : refuse('NOT_FOUND')
+    }
+    const worker = project && workerAddressOf(url, project)
+    if (worker) return callWorker({ request, address: worker, bindings, execution })
     const isStorage = storageAddressOf(request, bindings) !== undefined
     return (isStorage ? storage : api).fetch(request, bindings, execution)
   }

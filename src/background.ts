@@ -19,6 +19,7 @@ import { wakeSender } from './delivery/wake.ts'
 import type { SystemCtx } from './env.ts'
 import type { Handlers } from './queue/consume.ts'
 import type { Duties } from './queue/sweep.ts'
+import { purgeInvocations } from './runtime/purge.ts'
 import { sweepStorage } from './storage/sweep.ts'
 
 const jobs: Jobs = { ...projectJobs, ...branchJobs, ...backupJobs }
@@ -46,6 +47,7 @@ export const duties: Duties = {
   webhooks: wakeOverdue,
   webhook_sweeper: ({ bindings: { WEBHOOK_SWEEPER: sweeper } }) => sweeper.get(sweeper.idFromName('only')).arm(),
   webhook_purge: purgeExpired,
+  invocations: purgeInvocations,
   storage: sweepStorage,
   read_only: keepReadOnly,
   sql_sessions: ({ engine }) => engine.sweep(),

@@ -3,14 +3,21 @@ import { duties, handlers } from './background.ts'
 import type { Bindings } from './env.ts'
 import { createConsumer } from './queue/consume.ts'
 import { createSweeper } from './queue/sweep.ts'
+import { createOutbound } from './runtime/outbound.ts'
+
+const fetch = createFetch()
 
 export { RateLimiter } from './objects/rate-limiter.ts'
 export { WebhookSender } from './objects/webhook-sender.ts'
 export { WebhookSweeper } from './objects/webhook-sweeper.ts'
 export { WorkerInstances } from './objects/worker-instances.ts'
+export { FunctionConsole } from './runtime/console.ts'
+
+/** Which ways out programs have. */
+export const FunctionOutbound = createOutbound(fetch)
 
 export default {
-  fetch: createFetch(),
+  fetch,
   queue: createConsumer(handlers),
   scheduled: createSweeper(duties),
 } satisfies ExportedHandler<Bindings>

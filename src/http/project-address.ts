@@ -21,3 +21,13 @@ export function projectAddressOf({ hostname, pathname }: URL, domain: string | u
   if (ref !== undefined && path !== undefined) return { ref, path }
   return pathname.startsWith('/storage/v1/') ? { path: pathname } : undefined
 }
+
+/** Where a project's own services are, for who reaches the installation at its public address. */
+export function projectUrl(
+  { BASE_URL, PROJECT_DOMAIN }: { BASE_URL: string; PROJECT_DOMAIN?: string },
+  ref: string,
+): string {
+  if (!PROJECT_DOMAIN) return `${BASE_URL.replace(/\/$/, '')}/p/${ref}`
+  const { protocol, port } = new URL(BASE_URL)
+  return `${protocol}//${ref}.${PROJECT_DOMAIN}${port && `:${port}`}`
+}

@@ -3,7 +3,7 @@ import { openStore } from '../blobs/store.ts'
 import { type Db, inTransaction, type Writer } from '../db/client.ts'
 import { workerImages, workers } from '../db/schema/index.ts'
 import type { SystemCtx } from '../env.ts'
-import { Image } from '../runtime/image.ts'
+import type { Image } from '../runtime/image.ts'
 import { workerImageKey } from '../runtime/store.ts'
 
 export interface ImageName {
@@ -22,12 +22,6 @@ export async function storeImage(ctx: SystemCtx, ref: string, image: Image): Pro
     contentType: 'application/json',
   })
   return sha256
-}
-
-export async function loadImage(ctx: SystemCtx, { ref, sha256 }: ImageName): Promise<Image> {
-  const found = await openStore(ctx).get(workerImageKey(ref, sha256))
-  if (!found) throw new Error(`the image ${sha256} is not in the bucket`)
-  return Image.parse(await new Response(found.body).json())
 }
 
 /** From now on its grace runs. */

@@ -1,49 +1,62 @@
+import type { WorkerSpec } from '../db/schema/index.ts'
 import type { SystemCtx } from '../env.ts'
-import type { Image } from '../runtime/image.ts'
-import { loadImage } from './images.ts'
+import { CHECK, codeOf, readImage, type Surroundings } from '../runtime/code.ts'
+import { projectEnvironment } from '../runtime/environment.ts'
+import { workerImageKey } from '../runtime/store.ts'
 import type { Plan } from './plan.ts'
 
-const CHECK_TIMEOUT_MS = 10_000
+const CHECK_TIMEOUT_MS = 20_000
+
+/** Ours, and not the program's. */
+export class LoadFailed extends Error {
+  override name = 'LoadFailed'
+}
 
 /** One isolate of a worker, started when it is first needed. */
-export function openInstance(ctx: SystemCtx, name: string, plan: Plan) {
-  const worker = ctx.bindings.LOADER.get(name, async () =>
-    codeOf(await loadImage(ctx, { ref: plan.ref, sha256: plan.image })),
+export function openInstance(ctx: SystemCtx, name: string, plan: Plan, surroundings: Surroundings) {
+  let loadFailure: unknown
+  const isolate = ctx.bindings.LOADER.get(name, () =>
+    codeFor(ctx, plan, surroundings).catch((error) => {
+      loadFailure = error
+      throw error
+    }),
   )
+  const within = async <T>(work: Promise<T>): Promise<T> => {
+    try {
+      return await work
+    } catch (error) {
+      throw loadFailure === undefined ? error : new LoadFailed('it could not be loaded', { cause: loadFailure })
+    }
+  }
   return {
-    fetch: (request: Request): Promise<Response> => worker.getEntrypoint().fetch(request),
+    fetch: (url: string, init: RequestInit<CfProperties>): Promise<Response> =>
+      within(isolate.getEntrypoint().fetch(url, init)),
     /** Starts it. Returns why it cannot answer. */
     async check(): Promise<string | undefined> {
-      try {
-        const signal = AbortSignal.timeout(CHECK_TIMEOUT_MS)
-        const response = await worker.getEntrypoint(CHECK).fetch('http://worker/', { signal })
-        return response.ok ? undefined : await response.text()
-      } catch (error) {
-        return `It does not start: ${error instanceof Error ? error.message : String(error)}`
-      }
+      const signal = AbortSignal.timeout(CHECK_TIMEOUT_MS)
+      const response = await within(isolate.getEntrypoint(CHECK).fetch('http://worker/', { signal }))
+      return response.status === 204 ? undefined : await response.text()
     },
   }
 }
 
-const CHECK = 'PilothouseCheck'
-const MAIN = 'pilothouse-worker.js'
+async function codeFor(ctx: SystemCtx, { ref, image, spec }: Plan, surroundings: Surroundings) {
+  const [program, environment] = await Promise.all([
+    readImage(ctx, workerImageKey(ref, image)),
+    projectEnvironment(ctx, ref),
+  ])
+  const variables = Object.fromEntries(
+    Object.entries(environment).filter(([name]) => isWithin(spec.secrets_scope, name)),
+  )
+  return codeOf(program, { entrypoint: '', variables, surroundings })
+}
 
-function codeOf({ main, modules }: Image): WorkerLoaderWorkerCode {
-  const source = `import { WorkerEntrypoint } from 'cloudflare:workers'
-import program from ${JSON.stringify(`./${main}`)}
-export default program
-export class ${CHECK} extends WorkerEntrypoint {
-  fetch() {
-    const answers = typeof program?.fetch === 'function' || typeof program?.prototype?.fetch === 'function'
-    return answers ? new Response(null) : new Response('The entrypoint has no default export with a fetch function', { status: 500 })
-  }
-}`
-  return {
-    compatibilityDate: '2026-11-01',
-    compatibilityFlags: ['nodejs_compat'],
-    mainModule: MAIN,
-    modules: { [MAIN]: { js: source }, ...(modules as Record<string, WorkerLoaderModule>) },
-    env: {},
-    globalOutbound: null,
-  }
+/** What the installation itself gives to every program. */
+const OURS = /^(SUPABASE|SB)_/
+
+function isWithin(scope: WorkerSpec['secrets_scope'], name: string): boolean {
+  if (scope === undefined || scope === null || scope === 'all') return true
+  if (scope === 'none') return false
+  if (scope === 'supabase') return OURS.test(name)
+  return scope.some(({ secret_name }) => secret_name === name)
 }

@@ -1,8 +1,9 @@
+import type { ProjectAccess } from '../auth/access.ts'
 import type { workers } from '../db/schema/index.ts'
 import type { SystemCtx } from '../env.ts'
 import { describeError } from '../http/log.ts'
 import { BuildFailed } from '../runtime/build.ts'
-import type { Plan } from './plan.ts'
+import { environmentOf, type Plan } from './plan.ts'
 
 type WorkerRow = typeof workers.$inferSelect
 
@@ -22,10 +23,10 @@ export async function stopInstances(ctx: SystemCtx, workerId: string): Promise<v
 const ASKED_MS = 5_000
 
 /** Counted, or why they cannot be. */
-export async function tallyOf(ctx: SystemCtx, { id, served, spec }: WorkerRow, generation: number) {
+export async function tallyOf(ctx: SystemCtx, { id, served, spec }: WorkerRow, project: ProjectAccess) {
   if (!served) return { instances: { declared: spec.instances, live: 0, ready: 0, stale: 0 } }
   try {
-    const asked = objectOf(ctx, id).tally({ deploymentId: served.deploymentId, generation })
+    const asked = objectOf(ctx, id).tally({ deploymentId: served.deploymentId, environment: environmentOf(project) })
     const tally = await Promise.race([asked, scheduler.wait(ASKED_MS)])
     if (!tally) throw new Error(`no answer in ${ASKED_MS} ms`)
     return { instances: { declared: served.spec.instances, ...tally } }

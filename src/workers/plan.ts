@@ -7,9 +7,16 @@ import type { SystemCtx } from '../env.ts'
 export interface Plan extends ServedWorker {
   workerId: string
   ref: string
-  /** Of the project's secrets. */
-  generation: number
+  /** Of what its environment holds: another one whenever that has changed. */
+  environment: string
 }
+
+/** Its secrets, and the password of its database. */
+export const environmentOf = ({
+  secretsGeneration,
+  sealedPassword,
+}: Pick<typeof projects.$inferSelect, 'secretsGeneration' | 'sealedPassword'>): string =>
+  `${secretsGeneration}:${sealedPassword.slice(-8)}`
 
 export interface Found {
   plan: Plan
@@ -27,7 +34,8 @@ const servedWorker = prepared((db) =>
     .select({
       workerId: workers.id,
       served: workers.served,
-      generation: projects.secretsGeneration,
+      secretsGeneration: projects.secretsGeneration,
+      sealedPassword: projects.sealedPassword,
       status: projects.status,
     })
     .from(workers)
@@ -52,8 +60,8 @@ export async function findPlan({ db }: SystemCtx, ref: string, name: string): Pr
   const [row] = await servedWorker(db).execute({ ref, name })
   // What is not there is looked up each time: who has just deployed it asks for it at once.
   if (!row?.served) return undefined
-  const { workerId, served, generation, status } = row
-  const found = { plan: { ...served, workerId, ref, generation }, status }
+  const { workerId, served, status } = row
+  const found = { plan: { ...served, workerId, ref, environment: environmentOf(row) }, status }
   if (kept.size >= KEPT_MAX) kept.clear()
   kept.set(key, { found, until: now + KEPT_MS })
   return found

@@ -5,6 +5,7 @@ import { BuildFailed, buildWorker } from '../../runtime/build.ts'
 import { uploadKey } from '../../runtime/store.ts'
 import { storeImage } from '../../workers/images.ts'
 import { startInstances } from '../../workers/instances.ts'
+import { environmentOf } from '../../workers/plan.ts'
 import type { Work } from './tasks.ts'
 
 /** From the bytes that were PUT to instances that have started, ready for the switch. */
@@ -14,7 +15,7 @@ export async function build(ctx: SystemCtx, work: Work): Promise<ServedWorker> {
   if (!image) throw new BuildFailed([{ message: 'Nothing was built yet that could be deployed again' }])
   const served = { deploymentId: task.id, image, spec: task.spec }
   const { id: workerId } = work.worker
-  await startInstances(ctx, { ...served, workerId, ref: project.ref, generation: project.secretsGeneration })
+  await startInstances(ctx, { ...served, workerId, ref: project.ref, environment: environmentOf(project) })
   return served
 }
 

@@ -1,16 +1,5 @@
 import { sql } from 'drizzle-orm'
-import {
-  bigint,
-  boolean,
-  index,
-  integer,
-  jsonb,
-  pgTable,
-  primaryKey,
-  text,
-  uniqueIndex,
-  uuid,
-} from 'drizzle-orm/pg-core'
+import { boolean, index, integer, jsonb, pgTable, primaryKey, text, uniqueIndex, uuid } from 'drizzle-orm/pg-core'
 import { instant } from './identity.ts'
 import { projects } from './projects.ts'
 
@@ -92,7 +81,7 @@ export interface ConsoleLine {
 export const invocations = pgTable(
   'invocations',
   {
-    id: bigint({ mode: 'number' }).primaryKey().generatedAlwaysAsIdentity(),
+    id: uuid().primaryKey().defaultRandom(),
     projectRef: text('project_ref').notNull(),
     kind: text({ enum: ['function', 'worker'] }).notNull(),
     /** Id of the function, or of the worker. */

@@ -1,0 +1,72 @@
+import { inspect } from 'node:util'
+import { errors, unavailable } from './errors.ts'
+import { createFileReader, type Files } from './files.ts'
+import { current } from './invocation.ts'
+import { serve } from './serve.ts'
+import { upgradeWebSocket } from './websocket.ts'
+
+const UNAVAILABLE = `
+  Command addSignalListener chdir chmod chown connect connectQuic connectTls copyFile create createHttpClient cron dlopen execPath kill link
+  listen listenDatagram listenTls loadavg lstat lstatSync makeTempDir makeTempDirSync makeTempFile makeTempFileSync mkdir mkdirSync open
+  openKv openSync readDir readDirSync readLink realPath realPathSync remove removeSync rename renameSync resolveDns run
+  startTls stat statSync symlink truncate utime watchFs writeFile writeFileSync writeTextFile writeTextFileSync`
+  .trim()
+  .split(/\s+/)
+
+/** Nothing that objects inherit. */
+function variableOf(name: string): string | undefined {
+  const value: unknown = process.env[name]
+  return typeof value === 'string' ? value : undefined
+}
+
+const env = {
+  get: variableOf,
+  set: (name: string, value: string): void => {
+    process.env[name] = String(value)
+  },
+  has: (name: string): boolean => variableOf(name) !== undefined,
+  delete: (name: string): void => {
+    delete process.env[name]
+  },
+  toObject: (): Record<string, string> => ({ ...process.env }) as Record<string, string>,
+}
+
+/** What programs for Deno expect to find, as far as it can be had. */
+export function installDeno(): void {
+  const deno = {
+    ...Object.fromEntries(UNAVAILABLE.map((name) => [name, unavailable(`Deno.${name}`)])),
+    args: [],
+    build: { target: 'x86_64-unknown-linux-gnu', arch: 'x86_64', os: 'linux', vendor: 'unknown', env: 'gnu' },
+    version: { deno: '2.1.4', v8: '', typescript: '' },
+    noColor: true,
+    pid: 1,
+    mainModule: 'file:///',
+    cwd: () => '/',
+    exit: unavailable('Deno.exit'),
+    inspect,
+    env,
+    errors,
+    serve,
+    upgradeWebSocket,
+  }
+  define('Deno', deno)
+  define('EdgeRuntime', {
+    waitUntil(work: Promise<unknown>) {
+      current()?.waitUntil(Promise.resolve(work))
+      return work
+    },
+  })
+  // One for all programs on some hosts.
+  define('caches', undefined)
+}
+
+/** Known once the program itself is. */
+export function installFiles(source: { files: Files; entrypoint: string }): void {
+  Object.assign(Reflect.get(globalThis, 'Deno'), createFileReader(source), {
+    mainModule: `file:///${source.entrypoint}`,
+  })
+}
+
+function define(name: string, value: unknown): void {
+  Object.defineProperty(globalThis, name, { value, configurable: true, writable: true, enumerable: false })
+}

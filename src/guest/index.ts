@@ -1,0 +1,77 @@
+/**
+ * Runs in the isolate of what users deploy, before it and around it. Nothing that must hold against the program may rest on this: the
+ * program can change all of it.
+ */
+import { flush, installConsole, type Line, takeEarlyLines } from './console.ts'
+import { installDeno, installFiles } from './deno.ts'
+import type { Files } from './files.ts'
+import { type Invocation, within } from './invocation.ts'
+import { answer, serveExport, serving, whatServes } from './serve.ts'
+
+interface Program {
+  /** Evaluates the program, at its first request: only then is it allowed all that it is in Deno. */
+  start?(): Promise<Record<string, unknown>>
+  default?: unknown
+}
+
+interface Env {
+  CONSOLE: { write(id: string, lines: Line[]): Promise<unknown> }
+}
+
+installConsole()
+installDeno()
+
+const BOOT_FAILED = 'Failed to start Worker: '
+const NOTHING_SERVES = `${BOOT_FAILED}it neither calls Deno.serve nor exports a fetch handler`
+
+let starting: Promise<void> | undefined
+
+/** Starts the program before its first request, and tells in words why that does not succeed. */
+export const createCheck = (program: Program): ExportedHandler => ({
+  async fetch() {
+    try {
+      starting ??= started(program)
+      if (!whatServes()) await starting
+      if (whatServes()) return new Response(null, { status: 204 })
+      throw new Error(NOTHING_SERVES)
+    } catch (error) {
+      return new Response(error instanceof Error ? error.message : String(error))
+    }
+  },
+})
+
+export function createWorker(program: Program, source: { files: Files; entrypoint: string }): ExportedHandler<Env> {
+  installFiles(source)
+  return {
+    async fetch(request, env, ctx) {
+      const { invocation: id = '', address = '' } = (request.cf ?? {}) as { invocation?: string; address?: string }
+      const invocation: Invocation = {
+        ...{ id, address, lines: [], printed: 0 },
+        waitUntil: (work) => ctx.waitUntil(work),
+        write: (...line) => env.CONSOLE.write(...line),
+      }
+      return within(invocation, async () => {
+        takeEarlyLines(invocation)
+        try {
+          starting ??= started(program)
+          if (!whatServes()) await starting
+          const served = whatServes()
+          if (!served) throw new Error(NOTHING_SERVES)
+          return await answer(served, request)
+        } finally {
+          if (invocation.lines.length > 0) ctx.waitUntil(flush(invocation))
+        }
+      })
+    },
+  }
+}
+
+async function started({ start, default: exported }: Program): Promise<void> {
+  try {
+    const evaluated = start ? start().then((module) => serveExport(module.default)) : serveExport(exported)
+    // A program may wait at its end for the server to finish.
+    await Promise.race([evaluated, serving])
+  } catch (error) {
+    throw new Error(`${BOOT_FAILED}${error instanceof Error ? `${error.name}: ${error.message}` : String(error)}`)
+  }
+}

@@ -1,0 +1,20 @@
+import { AsyncLocalStorage } from 'node:async_hooks'
+import type { Line } from './console.ts'
+
+/** One request to the program, from its arrival on until nothing of it is left to run. */
+export interface Invocation {
+  id: string
+  /** The caller's address, where the host knows it. */
+  address: string
+  lines: Line[]
+  /** How many lines there were in all. */
+  printed: number
+  waitUntil(work: Promise<unknown>): void
+  /** Hands lines over to the host. */
+  write(id: string, lines: Line[]): Promise<unknown>
+}
+
+const storage = new AsyncLocalStorage<Invocation>()
+
+export const current = (): Invocation | undefined => storage.getStore()
+export const within = <T>(invocation: Invocation, work: () => T): T => storage.run(invocation, work)

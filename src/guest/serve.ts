@@ -1,0 +1,67 @@
+import { current } from './invocation.ts'
+
+interface Info {
+  remoteAddr: { transport: 'tcp'; hostname: string; port: number }
+  completed: Promise<void>
+}
+type Answer = Response | Promise<Response>
+export type Handler = (request: Request, info: Info) => Answer
+
+interface ServeOptions {
+  handler?: Handler
+  fetch?: Handler
+  onError?(error: unknown): Answer
+  onListen?(address: { transport: 'tcp'; hostname: string; port: number }): void
+}
+
+interface Served {
+  handler: Handler
+  onError?: ServeOptions['onError']
+}
+
+let served: Served | undefined
+let announce: () => void = () => {}
+/** Settles when the program has said what answers its requests. */
+export const serving = new Promise<void>((resolve) => {
+  announce = resolve
+})
+export const whatServes = (): Served | undefined => served
+
+const ADDRESS = { transport: 'tcp', hostname: '0.0.0.0', port: 8000 } as const
+
+/** In all forms that Deno has: a handler, options and a handler, or options with the handler among them. */
+export function serve(first: Handler | ServeOptions, second?: Handler | ServeOptions) {
+  const given = [first, second]
+  const options = given.find((value) => typeof value === 'object' && value !== null) ?? {}
+  const { handler: named, fetch, onError, onListen } = options as ServeOptions
+  const handler = given.find((value) => typeof value === 'function') ?? named ?? fetch
+  if (typeof handler !== 'function') throw new TypeError('Deno.serve needs a handler')
+  served = { handler: handler as Handler, onError }
+  onListen?.(ADDRESS)
+  announce()
+  let end: () => void = () => {}
+  const finished = new Promise<void>((resolve) => {
+    end = resolve
+  })
+  const shutdown = async () => end()
+  return { addr: ADDRESS, finished, shutdown, ref() {}, unref() {}, [Symbol.asyncDispose]: shutdown }
+}
+
+/** A program that exports its handler instead. */
+export function serveExport(exported: unknown): void {
+  if (served || typeof exported !== 'object' || exported === null) return
+  const { fetch, onError } = exported as ServeOptions
+  if (typeof fetch === 'function') served = { handler: fetch.bind(exported), onError }
+}
+
+export async function answer({ handler, onError }: Served, request: Request): Promise<Response> {
+  try {
+    const remoteAddr = { transport: 'tcp', hostname: current()?.address ?? '', port: 0 } as const
+    const response = await handler(request, { remoteAddr, completed: Promise.resolve() })
+    if (!(response instanceof Response)) throw new TypeError('The handler must return a Response')
+    return response
+  } catch (error) {
+    if (!onError) throw error
+    return await onError(error)
+  }
+}

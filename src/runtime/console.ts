@@ -1,0 +1,32 @@
+import { WorkerEntrypoint } from 'cloudflare:workers'
+import type { ConsoleLine } from '../db/schema/index.ts'
+import type { Bindings } from '../env.ts'
+import { LINES_MAX, print } from './recorder.ts'
+
+const MESSAGE_LENGTH_MAX = 10_000
+const LEVELS = ['log', 'info', 'warn', 'error', 'debug']
+const ID = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/
+
+/** Where a program's console goes. The program itself can call it, with anything. */
+export class FunctionConsole extends WorkerEntrypoint<Bindings, { ref: string; programId: string }> {
+  write(id: unknown, lines: unknown): void {
+    if (typeof id !== 'string' || !ID.test(id) || !Array.isArray(lines)) return
+    const host = { bindings: this.env, execution: this.ctx }
+    print(host, this.ctx.props, id, lines.slice(0, LINES_MAX).flatMap(lineOf))
+  }
+}
+
+function lineOf(line: unknown): ConsoleLine[] {
+  if (typeof line !== 'object' || line === null) return []
+  const { level, message, at } = line as Record<string, unknown>
+  if (typeof message !== 'string') return []
+  const time = typeof at === 'string' ? Date.parse(at) : Number.NaN
+  return [
+    {
+      level: LEVELS.find((known) => known === level) ?? 'log',
+      // Postgres stores no NUL.
+      message: message.slice(0, MESSAGE_LENGTH_MAX).replaceAll('\0', '').toWellFormed(),
+      at: new Date(Number.isNaN(time) ? Date.now() : time).toISOString(),
+    },
+  ]
+}

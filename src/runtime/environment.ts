@@ -1,0 +1,60 @@
+import { sql } from 'drizzle-orm'
+import { legacyKeys } from '../auth/project-token.ts'
+import { rowsOf } from '../db/client.ts'
+import type { SystemCtx } from '../env.ts'
+import { projectUrl } from '../http/project-address.ts'
+import { openFunctionSecret } from '../secrets/function.ts'
+import { jwtSecretOf, passwordOf } from '../secrets/project.ts'
+
+interface ProjectRow {
+  region: string
+  createdAt: string
+  engineState: unknown
+  sealedPassword: string
+  sealedJwtSecret: string | null
+  secrets: { name: string; sealedValue: string }[]
+}
+
+/** The secrets of the project and what all its programs find beside them; the secrets cannot take the place of these. */
+export async function projectEnvironment(ctx: SystemCtx, ref: string): Promise<Record<string, string>> {
+  const [project] = await rowsOf<ProjectRow>(
+    ctx.db,
+    sql`select p.region, p.created_at as "createdAt", p.engine_state as "engineState",
+        p.sealed_password as "sealedPassword", p.sealed_jwt_secret as "sealedJwtSecret",
+        coalesce((select json_agg(json_build_object('name', s.name, 'sealedValue', s.sealed_value))
+          from function_secrets s where s.project_ref = p.ref), '[]') as secrets
+      from projects p where p.ref = ${ref} and p.removed_at is null`,
+  )
+  if (!project) throw new Error(`the project ${ref} has no row`)
+  const [secrets, keys, databaseUrl] = await Promise.all([
+    openSecrets(ctx, ref, project),
+    keysOf(ctx, ref, project),
+    databaseUrlOf(ctx, ref, project),
+  ])
+  return {
+    ...secrets,
+    SUPABASE_URL: projectUrl(ctx.config, ref),
+    SUPABASE_ANON_KEY: keys.anon,
+    SUPABASE_SERVICE_ROLE_KEY: keys.service_role,
+    SUPABASE_DB_URL: databaseUrl,
+    SB_REGION: project.region,
+    SB_EXECUTION_ID: crypto.randomUUID(),
+  }
+}
+
+async function openSecrets({ config }: SystemCtx, ref: string, { secrets }: ProjectRow) {
+  const open = async ({ name, sealedValue }: ProjectRow['secrets'][number]) =>
+    [name, await openFunctionSecret(config.ENCRYPTION_KEY, ref, name, sealedValue)] as const
+  return Object.fromEntries(await Promise.all(secrets.map(open)))
+}
+
+async function keysOf(ctx: SystemCtx, ref: string, { createdAt, sealedJwtSecret }: ProjectRow) {
+  const jwtSecret = await jwtSecretOf(ctx, { ref, sealedJwtSecret })
+  return legacyKeys({ ref, createdAt: new Date(createdAt), jwtSecret })
+}
+
+async function databaseUrlOf(ctx: SystemCtx, ref: string, { engineState, sealedPassword }: ProjectRow) {
+  const { host, port, user, database } = ctx.engine.connection({ ref, engineState })
+  const password = encodeURIComponent(await passwordOf(ctx, { ref, sealedPassword }))
+  return `postgresql://${encodeURIComponent(user)}:${password}@${host}:${port}/${database}`
+}

@@ -1,0 +1,221 @@
+import { createCtx } from '../ctx.ts'
+import { newTimedId } from '../db/id.ts'
+import type { ProjectStatus } from '../db/schema/index.ts'
+import { type Bindings, readConfig, type SystemCtx } from '../env.ts'
+import { limitCaller, takeQuota } from '../http/limits.ts'
+import { describeError } from '../http/log.ts'
+import type { FunctionAddress } from './address.ts'
+import { functionCode, type Surroundings } from './code.ts'
+import { tokenProblem } from './credentials.ts'
+import { type KnownFunction, openFunction } from './known.ts'
+import { begin, end } from './recorder.ts'
+import { type RefusalCode, refuse } from './refusals.ts'
+import { sharedResponse } from './shared-origin.ts'
+
+/** Until an answer begins. */
+const IDLE_MS_MAX = 150_000
+/** Calls of one function that wait for an answer, in one isolate of ours. */
+const RUNNING_MAX = 500
+
+/** What index.ts exports for programs to be connected to. */
+interface Exports {
+  FunctionOutbound(options: { props: { ref: string } }): Fetcher
+  FunctionConsole(options: { props: { ref: string; programId: string } }): Fetcher
+}
+
+interface Call {
+  request: Request
+  address: FunctionAddress
+  bindings: Bindings
+  execution: ExecutionContext
+}
+type Deployed = NonNullable<KnownFunction['deployed']>
+type Callable = KnownFunction & { deployed: Deployed }
+
+/** One call of a function, from whoever sends it. */
+export async function invokeFunction(call: Call): Promise<Response> {
+  const ctxOf = () => contextOf(call)
+  try {
+    const { ref, slug } = call.address
+    const known = await openFunction(ctxOf, ref, slug)
+    if (!known?.deployed) return await refuseUnknown(ctxOf(), call)
+    const problem = statusProblem(known.projectStatus, known.deployed) ?? (await credentialProblem(ctxOf, call, known))
+    if (problem) return logged(ctxOf(), call, problem)
+    return await run(call, known as Callable)
+  } catch (error) {
+    const ctx = ctxOf()
+    ctx.log.error('failed', { code: 'function_call', error: describeError(error) })
+    return logged(ctx, call, 'SERVICE_UNAVAILABLE')
+  }
+}
+
+const contextOf = ({ request, bindings, execution }: Call): SystemCtx =>
+  createCtx({
+    bindings,
+    waitUntil: (work) => execution.waitUntil(work),
+    clock: request.headers.get('x-test-clock') ?? undefined,
+  })
+
+function logged({ log }: SystemCtx, { request, address }: Call, code: RefusalCode): Response {
+  const response = refuse(code)
+  log.info('request', { method: request.method, path: address.path, status: response.status, error: code })
+  return response
+}
+
+/** Who guesses at projects and functions is held to what strangers may ask of the management API. */
+async function refuseUnknown(ctx: SystemCtx, call: Call): Promise<Response> {
+  const { CLIENT_ADDRESS_HEADER: header } = ctx.config
+  const caller = limitCaller(undefined, header && (call.request.headers.get(header) ?? undefined))
+  const quota = { caller, scope: 'none', now: ctx.now().getTime() }
+  const { allowed } = await takeQuota(call.bindings.RATE_LIMITERS, quota, 'standard')
+  return logged(ctx, call, allowed ? 'NOT_FOUND' : 'TOO_MANY_REQUESTS')
+}
+
+const PAUSED: readonly ProjectStatus[] = ['INACTIVE', 'PAUSING']
+const NOT_READY: readonly ProjectStatus[] = ['COMING_UP', 'INIT_FAILED', 'GOING_DOWN', 'REMOVED']
+
+function statusProblem(project: ProjectStatus, { status }: Deployed): RefusalCode | undefined {
+  if (PAUSED.includes(project)) return 'PROJECT_PAUSED'
+  if (NOT_READY.includes(project)) return 'PROJECT_NOT_READY'
+  if (status === 'REMOVED') return 'NOT_FOUND'
+  return status === 'THROTTLED' ? 'WORKER_RESOURCE_LIMIT' : undefined
+}
+
+/** Browsers ask first without any credential; the function answers them as it likes. */
+const credentialProblem = async (ctxOf: () => SystemCtx, { request }: Call, known: KnownFunction) =>
+  known.deployed?.verifyJwt && request.method !== 'OPTIONS' ? tokenProblem(ctxOf(), known, request.headers) : undefined
+
+const running = new Map<string, number>()
+
+async function run(call: Call, known: Callable): Promise<Response> {
+  const { id: programId, deploymentId } = known.deployed
+  const count = running.get(programId) ?? 0
+  if (count >= RUNNING_MAX) return logged(contextOf(call), call, 'WORKER_RESOURCE_LIMIT')
+  running.set(programId, count + 1)
+  const startedAt = Date.now()
+  const id = newTimedId(new Date(startedAt))
+  const { ref: projectRef, path } = call.address
+  const { method } = call.request
+  begin({ id, kind: 'function', projectRef, programId, deploymentId, method, path, at: startedAt })
+  try {
+    const { response, problem } = await answer(call, known, id)
+    end(call, id, { status: response.status, ms: Date.now() - startedAt, problem })
+    return call.address.isShared ? sharedResponse(response) : response
+  } finally {
+    const left = (running.get(programId) ?? 1) - 1
+    if (left > 0) running.set(programId, left)
+    else running.delete(programId)
+  }
+}
+
+interface Answer {
+  response: Response
+  /** What its developer must know and could not have printed. */
+  problem?: string
+}
+
+async function answer(call: Call, known: Callable, invocation: string): Promise<Answer> {
+  const { request, address, bindings } = call
+  const controller = new AbortController()
+  const timer = setTimeout(() => controller.abort(), IDLE_MS_MAX)
+  const failure: Failure = {}
+  try {
+    const isolate = bindings.LOADER.get(isolateName(known), () => load(call, known, failure))
+    const { method, body } = request
+    const cf = { invocation, address: addressOf(call) }
+    return {
+      response: await isolate.getEntrypoint().fetch(address.url, {
+        ...{ method, body, headers: headersFor(call), redirect: 'manual', signal: controller.signal },
+        cf: cf as unknown as CfProperties,
+      }),
+    }
+  } catch (error) {
+    return failed(call, known, { error, failure, isLate: controller.signal.aborted })
+  } finally {
+    clearTimeout(timer)
+  }
+}
+
+/** That something of ours failed, and not the function. */
+interface Failure {
+  cause?: unknown
+}
+
+async function load(call: Call, known: Callable, failure: Failure): Promise<WorkerLoaderWorkerCode> {
+  try {
+    return await functionCode(contextOf(call), known, surroundingsOf(call, known))
+  } catch (cause) {
+    failure.cause = cause ?? new Error('unknown')
+    throw cause
+  }
+}
+
+function surroundingsOf({ execution }: Call, { ref, deployed }: Callable): Surroundings {
+  const { FunctionOutbound, FunctionConsole } = execution.exports as unknown as Exports
+  return {
+    outbound: FunctionOutbound({ props: { ref } }),
+    console: FunctionConsole({ props: { ref, programId: deployed.id } }),
+  }
+}
+
+const ATTEMPTS_MAX = 1_000
+/** The runtime goes on giving the failure of an isolate that did not start; another attempt needs another name. */
+const attempts = new Map<string, { number: number; at: number }>()
+
+function isolateName(known: Callable): string {
+  const name = baseName(known)
+  const attempt = attempts.get(name)
+  return attempt ? `${name}:${attempt.number}` : name
+}
+
+/** Of everything that is fixed when it starts: the code, the secrets, the password in its variables. */
+const baseName = ({ secretsGeneration, sealedPassword, deployed: { deploymentId, version } }: Callable) =>
+  `${deploymentId}:${version}:${secretsGeneration}:${sealedPassword.slice(-8)}`
+
+const RESTARTED_AFTER_MS = 1_000
+
+function startAnew(known: Callable, isOurFault: boolean): void {
+  const name = baseName(known)
+  const now = Date.now()
+  const { number, at } = attempts.get(name) ?? { number: 0, at: 0 }
+  // What cannot start would otherwise be loaded as often as somebody calls it.
+  if (!isOurFault && now - at < RESTARTED_AFTER_MS) return
+  if (attempts.size >= ATTEMPTS_MAX) attempts.clear()
+  attempts.set(name, { number: number + 1, at: now })
+}
+
+interface Failed {
+  error: unknown
+  failure: Failure
+  isLate: boolean
+}
+
+function failed(call: Call, known: Callable, { error, failure, isLate }: Failed): Answer {
+  const message = error instanceof Error ? error.message : String(error)
+  if (isLate) return { response: refuse('IDLE_TIMEOUT'), problem: 'no answer began within 150 s' }
+  if (failure.cause !== undefined) {
+    startAnew(known, true)
+    contextOf(call).log.error('failed', { code: 'function_load', error: describeError(failure.cause) })
+    return { response: refuse('SERVICE_UNAVAILABLE'), problem: 'the function could not be loaded' }
+  }
+  if (message.startsWith('Failed to start Worker')) {
+    startAnew(known, false)
+    return { response: refuse('BOOT_ERROR'), problem: message }
+  }
+  const isOwn = error instanceof Error && 'remote' in error
+  if (!isOwn && /exceeded|limit/i.test(message)) return { response: refuse('WORKER_RESOURCE_LIMIT'), problem: message }
+  return { response: refuse('WORKER_ERROR'), problem: isOwn ? undefined : message }
+}
+
+function addressOf({ request, bindings }: Call): string {
+  const { CLIENT_ADDRESS_HEADER: header } = readConfig(bindings)
+  return (header && request.headers.get(header)) || ''
+}
+
+/** As they came, without those that mean something to us. */
+function headersFor({ request, bindings }: Call): Headers {
+  if (readConfig(bindings).TEST_CLOCK !== 'on') return request.headers
+  const headers = new Headers(request.headers)
+  headers.delete('x-test-clock')
+  return headers
+}

@@ -1,0 +1,97 @@
+import { connect } from 'cloudflare:sockets'
+import { WorkerEntrypoint } from 'cloudflare:workers'
+import { isPublicAddress, parseAddress } from '../delivery/addresses.ts'
+import { type Bindings, type Config, readConfig } from '../env.ts'
+
+interface Props {
+  ref: string
+}
+type Fetch = (request: Request, bindings: Bindings, execution: ExecutionContext) => Response | Promise<Response>
+
+/** Mail is sent through services over HTTPS; open ports for it make a host of spam. */
+const REFUSED_PORTS = [25, 587]
+const LOOPBACK = ['127.0.0.1', '[::1]', 'localhost']
+
+/** All ways out of a program: the installation itself is reached from inside, all else if its address is public. */
+export function createOutbound(fetchOwn: Fetch) {
+  return class FunctionOutbound extends WorkerEntrypoint<Bindings, Props> {
+    override fetch(request: Request): Response | Promise<Response> {
+      const config = readConfig(this.env)
+      const url = new URL(request.url)
+      if (isOwn(url, config)) return fetchOwn(asStranger(request, config), this.env, this.ctx)
+      const problem = addressProblem(url.hostname, url.port, config)
+      if (problem) throw new Error(problem)
+      return this.env.WEBHOOK_EGRESS ? this.env.WEBHOOK_EGRESS.fetch(request) : fetch(request)
+    }
+
+    override async connect(socket: Socket): Promise<void> {
+      const { localAddress = '' } = await socket.opened
+      const target = targetOf(localAddress)
+      const problem = target ? portProblem(target.port) : 'no address to connect to'
+      if (!target || problem) throw new Error(problem)
+      await join(socket, this.open(target))
+    }
+
+    private open({ hostname, port }: Target): Socket {
+      const config = readConfig(this.env)
+      if (isDatabase({ hostname, port }, config)) return connect({ hostname, port })
+      const problem = addressProblem(hostname, String(port), config)
+      if (problem) throw new Error(problem)
+      return this.env.WEBHOOK_EGRESS ? this.env.WEBHOOK_EGRESS.connect({ hostname, port }) : connect({ hostname, port })
+    }
+  }
+}
+
+function isOwn({ origin, hostname }: URL, { BASE_URL, PROJECT_DOMAIN }: Config): boolean {
+  return origin === new URL(BASE_URL).origin || (!!PROJECT_DOMAIN && hostname.endsWith(`.${PROJECT_DOMAIN}`))
+}
+
+/** A program is a caller like any other: it has no address that it could name, nor a time of its own. */
+function asStranger(request: Request, { CLIENT_ADDRESS_HEADER }: Config): Request {
+  const headers = new Headers(request.headers)
+  headers.delete('x-test-clock')
+  if (CLIENT_ADDRESS_HEADER) headers.delete(CLIENT_ADDRESS_HEADER)
+  return new Request(request, { headers })
+}
+
+/** What can be told without resolving a name; the way out judges the addresses that names have. */
+function addressProblem(host: string, port: string, config: Config): string | undefined {
+  if (LOOPBACK.includes(host) && config.WEBHOOK_LOOPBACK) {
+    return ownPorts(config).includes(port) ? 'this address belongs to the installation' : undefined
+  }
+  const address = parseAddress(host.replace(/^\[|\]$/g, ''))
+  const isRefused = address
+    ? !isPublicAddress(host.replace(/^\[|\]$/g, ''))
+    : host === 'localhost' || host.endsWith('.localhost')
+  return isRefused ? 'only public addresses can be reached' : undefined
+}
+
+/** Its own services listen there; not even development opens them to programs. */
+function ownPorts(config: Config): string[] {
+  const urls = [config.DATABASE_URL, config.NEON_PROXY, config.ENGINE_NEON_PROXY, config.S3_ENDPOINT]
+  if (config.ENGINE === 'postgres') urls.push(config.ENGINE_URL)
+  return urls.flatMap((url) => (url ? [new URL(url).port] : []))
+}
+
+interface Target {
+  hostname: string
+  port: number
+}
+
+function targetOf(address: string): Target | undefined {
+  const [, hostname, port] = /^(.+):(\d+)$/.exec(address) ?? []
+  return hostname === undefined ? undefined : { hostname, port: Number(port) }
+}
+
+const portProblem = (port: number): string | undefined =>
+  REFUSED_PORTS.includes(port) ? `port ${port} cannot be reached` : undefined
+
+/** The address that SUPABASE_DB_URL names, which asks everybody for a password. */
+function isDatabase({ hostname, port }: Target, config: Config): boolean {
+  return config.ENGINE === 'postgres' && hostname === config.DATABASE_HOST && port === config.DATABASE_PORT
+}
+
+async function join(near: Socket, far: Socket): Promise<void> {
+  await far.opened
+  await Promise.all([near.readable.pipeTo(far.writable), far.readable.pipeTo(near.writable)])
+}

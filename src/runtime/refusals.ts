@@ -1,0 +1,40 @@
+/** What callers are told where no answer of the function's own comes, in the words that clients know. */
+const REFUSALS = {
+  UNAUTHORIZED_NO_AUTH_HEADER: [401, 'Missing authorization header'],
+  UNAUTHORIZED_INVALID_JWT_FORMAT: [401, 'Invalid JWT'],
+  UNAUTHORIZED_LEGACY_JWT: [401, 'Invalid JWT'],
+  UNAUTHORIZED_ASYMMETRIC_JWT: [401, 'Invalid JWT'],
+  UNAUTHORIZED_UNSUPPORTED_TOKEN_ALGORITHM: [401, 'Unsupported JWT algorithm'],
+  NOT_FOUND: [404, 'Requested function was not found'],
+  TOO_MANY_REQUESTS: [429, 'Too many requests: try again later'],
+  WORKER_ERROR: [500, 'Function exited due to an error (please check logs)'],
+  BOOT_ERROR: [503, 'Function failed to start (please check logs)'],
+  SERVICE_UNAVAILABLE: [503, 'Function could not be loaded: try again'],
+  PROJECT_NOT_READY: [503, 'The project is not running yet: try again later'],
+  IDLE_TIMEOUT: [504, 'Request idle timeout limit (150s) reached'],
+  PROJECT_PAUSED: [540, 'The project is paused'],
+  WORKER_RESOURCE_LIMIT: [546, 'Function failed due to not having enough compute resources (please check logs)'],
+} as const satisfies Record<string, readonly [status: number, message: string]>
+export type RefusalCode = keyof typeof REFUSALS
+
+/** Where the header says something else than the body. */
+const HEADER_CODES: Partial<Record<RefusalCode, string>> = { WORKER_ERROR: 'EDGE_FUNCTION_ERROR' }
+
+const RETRIED: readonly RefusalCode[] = ['SERVICE_UNAVAILABLE', 'PROJECT_NOT_READY', 'TOO_MANY_REQUESTS']
+
+export function refuse(code: RefusalCode): Response {
+  const [status, message] = REFUSALS[code]
+  return Response.json(
+    { code, message },
+    {
+      status,
+      headers: {
+        'sb-error-code': HEADER_CODES[code] ?? code,
+        // A page must be able to read why its call failed.
+        'access-control-allow-origin': '*',
+        'access-control-expose-headers': 'sb-error-code',
+        ...(RETRIED.includes(code) && { 'retry-after': '1' }),
+      },
+    },
+  )
+}
