@@ -41,9 +41,8 @@ CREATE TABLE "workers" (
 	"deleted_at" timestamp (3) with time zone
 );
 --> statement-breakpoint
-ALTER TABLE "invocations" ALTER COLUMN "id" SET DATA TYPE uuid;--> statement-breakpoint
-ALTER TABLE "invocations" ALTER COLUMN "id" SET DEFAULT gen_random_uuid();--> statement-breakpoint
-ALTER TABLE "invocations" ALTER COLUMN "id" DROP IDENTITY;--> statement-breakpoint
+ALTER TABLE "invocations" DROP COLUMN "id";--> statement-breakpoint
+ALTER TABLE "invocations" ADD COLUMN "id" uuid PRIMARY KEY DEFAULT gen_random_uuid() NOT NULL;--> statement-breakpoint
 ALTER TABLE "worker_images" ADD CONSTRAINT "worker_images_project_ref_projects_ref_fk" FOREIGN KEY ("project_ref") REFERENCES "public"."projects"("ref") ON DELETE no action ON UPDATE no action;--> statement-breakpoint
 ALTER TABLE "worker_tasks" ADD CONSTRAINT "worker_tasks_worker_id_workers_id_fk" FOREIGN KEY ("worker_id") REFERENCES "public"."workers"("id") ON DELETE cascade ON UPDATE no action;--> statement-breakpoint
 ALTER TABLE "worker_uploads" ADD CONSTRAINT "worker_uploads_project_ref_projects_ref_fk" FOREIGN KEY ("project_ref") REFERENCES "public"."projects"("ref") ON DELETE no action ON UPDATE no action;--> statement-breakpoint

@@ -1,7 +1,7 @@
 import { gzipSync } from 'node:zlib'
 import { packTar } from 'modern-tar'
 import { beforeAll, describe, expect, it } from 'vitest'
-import { newOrganization, type TestOrganization } from './api.ts'
+import { newMember, newOrganization, type TestOrganization } from './api.ts'
 import { newProject } from './projects.ts'
 import { packed, type Source, saying, workerOf } from './workers.ts'
 
@@ -12,11 +12,12 @@ beforeAll(async () => {
   ref = await newProject(organization)
 })
 
-const newWorker = () => workerOf(organization.owner, ref)
+/** With a developer of its own, who has a quota of his own. */
+const newWorker = async () => workerOf(await newMember(organization, 'developer'), ref)
 
 /** What the developer reads of a build that failed. */
 async function reasonOf(context: Source | Uint8Array<ArrayBuffer>): Promise<string> {
-  const worker = newWorker()
+  const worker = await newWorker()
   const { build_state, state_reason } = await worker.ship(context)
   expect(build_state).toBe('failed')
   expect((await worker.call()).status).toBe(404)
@@ -24,7 +25,7 @@ async function reasonOf(context: Source | Uint8Array<ArrayBuffer>): Promise<stri
 }
 
 const answerTo = async (source: Source, text = 'here'): Promise<void> => {
-  const worker = newWorker()
+  const worker = await newWorker()
   expect((await worker.ship(source)).state_reason).toBeUndefined()
   expect(await (await worker.call()).text()).toBe(text)
 }
@@ -125,7 +126,7 @@ describe('a build', () => {
   })
 
   it('that fails leaves what was served before, and the next one takes over', async () => {
-    const worker = newWorker()
+    const worker = await newWorker()
     const { image_version } = await worker.ship(saying('first'))
     const broken = await worker.ship({ 'index.js': 'export default {' }, { instances: 3, exposure: 'private' })
     expect(broken).toMatchObject({ build_state: 'failed', image_version, spec: { instances: 1, exposure: 'public' } })
@@ -154,7 +155,7 @@ describe('an archive', () => {
   })
 
   it('may hold installed packages with their links, which are left out', async () => {
-    const worker = newWorker()
+    const worker = await newWorker()
     const link: Entry = { name: 'node_modules/.bin/tool', type: 'symlink', linkname: '../tool' }
     const context = await archiveOf({ name: './', type: 'directory' }, { ...index, name: './index.js' }, link)
     expect(await worker.ship(context)).toMatchObject({ build_state: 'active' })

@@ -5,7 +5,7 @@ import { dirname, join } from 'node:path'
 import { expect, vi } from 'vitest'
 import { baseUrl, type Caller, type Reply } from './api.ts'
 
-const WAIT = { timeout: 40_000, interval: 100 }
+const WAIT = { timeout: 40_000, interval: 250 }
 
 export type Spelling = 'workers' | 'compute'
 export const TYPES = { workers: 'project_worker', compute: 'project_compute_instance' } as const
