@@ -18,6 +18,9 @@ const WORKER_SETTINGS = [
   'WEBHOOK_TIMEOUT_SECONDS',
   'WEBHOOK_ROTATION_HOURS',
   'WEBHOOK_DISABLE_AFTER_DAYS',
+  'NPM_REGISTRY_URL',
+  'JSR_REGISTRY_URL',
+  'IMPORT_LOOPBACK',
 ]
 
 const PORTS = { api: 8787, postgres: 54322, proxy: 54330, s3: 54331 }
@@ -36,10 +39,14 @@ export function readSettings(env: NodeJS.ProcessEnv): Settings {
   }
 }
 
+const WARNINGS = [
+  ['WEBHOOK_LOOPBACK', 'Webhooks may be sent to this machine'],
+  ['IMPORT_LOOPBACK', 'Functions may import modules from this machine'],
+] as const
+
 /** What must not be overlooked in a start with these settings. */
 export function warningsOf({ vars }: Pick<Settings, 'vars'>): string[] {
-  if (vars.WEBHOOK_LOOPBACK !== 'on') return []
-  return ['Webhooks may be sent to this machine (WEBHOOK_LOOPBACK=on): not for production.']
+  return WARNINGS.flatMap(([name, text]) => (vars[name] === 'on' ? [`${text} (${name}=on): not for production.`] : []))
 }
 
 function readPort(env: NodeJS.ProcessEnv, name: string, usual: number): number {

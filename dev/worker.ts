@@ -7,6 +7,7 @@ import { promisify } from 'node:util'
 import { convertV4MiniflareOptions, Miniflare, type V4MiniflareOptions } from 'miniflare'
 import { unstable_getMiniflareWorkerOptions } from 'wrangler'
 import { Config } from '../src/env.ts'
+import { startBuilder } from './builder.ts'
 import { tickEveryMinute } from './cron.ts'
 import { portError } from './ports.ts'
 import { errorMessage, StartError } from './start-error.ts'
@@ -17,6 +18,8 @@ const BUILDER_CONFIG = 'src/builder/wrangler.toml'
 const NAME = 'api'
 const PAGE = 'page'
 const BUILDER = 'builder'
+/** The builder's own settings among those of the installation. */
+export const BUILDER_SETTINGS = ['NPM_REGISTRY_URL', 'JSR_REGISTRY_URL', 'IMPORT_LOOPBACK']
 
 export interface BuildOptions {
   /** Where the bundle goes. */
@@ -85,6 +88,7 @@ export async function startWorker(options: WorkerOptions): Promise<{ stop(): Pro
   process.env.WRANGLER_WRITE_LOGS = 'false'
   const { workerOptions } = unstable_getMiniflareWorkerOptions(join(root, CONFIG))
   const configured = workerOptions as Configured
+  const builder = await startBuilder({ worker: await builderWorker(options), onLine: writeLine })
   const miniflare = new Miniflare({
     ...convertV4MiniflareOptions({
       host: '127.0.0.1',
@@ -106,7 +110,7 @@ export async function startWorker(options: WorkerOptions): Promise<{ stop(): Pro
           serviceBindings: {
             ...configured.serviceBindings,
             ASSETS: PAGE,
-            BUILDER,
+            BUILDER: { external: { address: builder.address, http: {} } },
             SERVICES_EGRESS: SERVICES_NETWORK,
             WEBHOOK_EGRESS: webhookEgress({ loopback: bindings.WEBHOOK_LOOPBACK === 'on' }),
           },
@@ -122,7 +126,6 @@ export async function startWorker(options: WorkerOptions): Promise<{ stop(): Pro
           compatibilityDate: configured.compatibilityDate,
           assets: configured.assets,
         },
-        await builder(bundle, root),
       ],
     } as V4MiniflareOptions),
     resourcePersistencePath: folder,
@@ -138,18 +141,37 @@ export async function startWorker(options: WorkerOptions): Promise<{ stop(): Pro
       async stop() {
         cron.stop()
         await miniflare.dispose()
+        await builder.stop()
       },
     }
   } catch (error) {
     await miniflare.dispose()
+    await builder.stop()
     throw portError(error, port, 'api')
   }
 }
 
-async function builder(bundle: string, root: string) {
+type BuilderOptions = Pick<WorkerOptions, 'bundle' | 'bindings' | 'root'>
+
+/** The builder as Miniflare takes it. */
+export async function builderWorker({
+  bundle,
+  bindings,
+  root = ROOT,
+}: BuilderOptions): Promise<Record<string, unknown>> {
   const { workerOptions } = unstable_getMiniflareWorkerOptions(join(root, BUILDER_CONFIG))
+  const configured = workerOptions as Configured
   const folder = join(bundle, BUILDER)
-  return { ...workerOptions, name: BUILDER, rootPath: folder, modulesRoot: '.', modules: await modulesOf(folder) }
+  const settings = BUILDER_SETTINGS.flatMap((name) => (bindings[name] ? [[name, bindings[name]]] : []))
+  return {
+    ...configured,
+    name: BUILDER,
+    rootPath: folder,
+    modulesRoot: '.',
+    modules: await modulesOf(folder),
+    bindings: { ...configured.bindings, ...Object.fromEntries(settings) },
+    serviceBindings: { EGRESS: webhookEgress({ loopback: bindings.IMPORT_LOOPBACK === 'on' }) },
+  }
 }
 
 /** Straight to the proxy and the bucket: the global fetch takes a detour here. */

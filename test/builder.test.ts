@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { type Builder, startBuilder } from './builder/client.ts'
-import { valueOf } from './builder/run.ts'
+import { defaultOf } from './builder/run.ts'
 
 let builder: Builder
 beforeAll(async () => {
@@ -22,6 +22,6 @@ describe('what functions import from npm', () => {
       'function',
     ],
   ])('%s', async (_name, code, value) => {
-    expect(await valueOf(await builder.build({ 'index.ts': code }))).toEqual(value)
+    expect(await defaultOf(await builder.build({ 'index.ts': code }))).toEqual(value)
   })
 })

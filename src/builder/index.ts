@@ -1,28 +1,31 @@
 import { buildFunction } from './function.ts'
 import { Issues, issueOf } from './issues.ts'
+import { probe } from './probe.ts'
 import { Problem, Unavailable } from './problem.ts'
-import { type BuildResult, FILE_FIELD, FunctionBuild, SPEC_FIELD } from './protocol.ts'
+import { type BuildResult, FILE_FIELD, FunctionBuild, Probe, SPEC_FIELD } from './protocol.ts'
 import type { Bindings } from './settings.ts'
 import { readSource } from './source.ts'
 import { buildWorker } from './worker.ts'
 
+type Service = (request: Request, bindings: Bindings) => Promise<unknown>
+
+const SERVICES: Record<string, Service> = {
+  '/function': functionOf,
+  '/worker': async ({ body }, bindings) => ({ image: await buildWorker(bindings, body) }),
+  '/probe': async (request, bindings) => probe(bindings, Probe.parse(await request.json())),
+}
+
 /** Only the API's Worker reaches it, by its service binding. */
 export default {
   async fetch(request, bindings, ctx): Promise<Response> {
-    const { pathname } = new URL(request.url)
-    const work = request.method === 'POST' ? WORK[pathname] : undefined
-    if (!work) return new Response(null, { status: 404 })
-    const result = answer(() => work(request, bindings))
+    const service = SERVICES[new URL(request.url).pathname]
+    if (request.method !== 'POST' || !service) return new Response(null, { status: 404 })
+    const result = answer(() => service(request, bindings))
     // Builds wait for each other, and one that its caller leaves must still come to its end.
     ctx.waitUntil(result)
     return Response.json(await result)
   },
 } satisfies ExportedHandler<Bindings>
-
-const WORK: Record<string, (request: Request, bindings: Bindings) => Promise<BuildResult>> = {
-  '/function': functionOf,
-  '/worker': async ({ body }, bindings) => ({ image: await buildWorker(bindings, body) }),
-}
 
 async function functionOf(request: Request, bindings: Bindings): Promise<BuildResult> {
   const form = await request.formData()
@@ -30,7 +33,8 @@ async function functionOf(request: Request, bindings: Bindings): Promise<BuildRe
   return { image: await buildFunction(bindings, spec, await readSource(form.getAll(FILE_FIELD))) }
 }
 
-async function answer<T>(work: () => Promise<T>) {
+/** What is wrong with a program is an answer; what is wrong with us is not. */
+async function answer(work: () => Promise<unknown>): Promise<unknown> {
   try {
     return await work()
   } catch (error) {

@@ -24,6 +24,9 @@ installDeno()
 const BOOT_FAILED = 'Failed to start Worker: '
 const NOTHING_SERVES = `${BOOT_FAILED}it neither calls Deno.serve nor exports a fetch handler`
 
+/** Whether the program has called Deno.serve. */
+export const hasServer = (): boolean => whatServes() !== undefined
+
 let starting: Promise<void> | undefined
 
 /** Starts the program before its first request, and tells in words why that does not succeed. */

@@ -1,5 +1,12 @@
 import { createTestHarness } from 'wrangler'
-import { BuildResult, FILE_FIELD, type FunctionBuild, SPEC_FIELD } from '../../src/builder/protocol.ts'
+import {
+  BuildResult,
+  FILE_FIELD,
+  type FunctionBuild,
+  type Probe,
+  ProbeResult,
+  SPEC_FIELD,
+} from '../../src/builder/protocol.ts'
 import type { Image } from '../../src/runtime/image.ts'
 
 export type Files = Record<string, string | Uint8Array<ArrayBuffer>>
@@ -17,18 +24,23 @@ export function builderAt(origin: string) {
     const form = new FormData()
     form.set(SPEC_FIELD, JSON.stringify(spec))
     for (const [path, contents] of Object.entries(files)) form.append(FILE_FIELD, new Blob([contents]), path)
-    return post('/function', form)
+    return BuildResult.parse(await post('/function', form))
   }
 
-  async function post(path: string, body: FormData | string): Promise<BuildResult> {
+  async function post(path: string, body: FormData | string): Promise<unknown> {
     const response = await fetch(new URL(path, origin), { method: 'POST', body })
     if (!response.ok) throw new Error(`the builder answered ${response.status}: ${await response.text()}`)
-    return BuildResult.parse(await response.json())
+    return response.json()
   }
 
   return {
     origin,
     send,
+    async probe(program: Probe) {
+      const result = ProbeResult.parse(await post('/probe', JSON.stringify(program)))
+      return result as Partial<Extract<ProbeResult, { issues: unknown }>> &
+        Partial<Extract<ProbeResult, { handlers: unknown }>>
+    },
     async build(files: Files, spec: Partial<FunctionBuild> = {}): Promise<Image> {
       const result = await send({ entrypoint: 'index.ts', ...spec }, files)
       if ('image' in result) return result.image

@@ -2,7 +2,7 @@ import { convertV4MiniflareOptions, Miniflare } from 'miniflare'
 import type { Image } from '../../src/runtime/image.ts'
 
 /** Runs an image as a Worker of its own and gives what its default export is, as JSON. */
-export async function valueOf(image: Image): Promise<unknown> {
+export async function defaultOf(image: Image): Promise<unknown> {
   const modules = Object.entries(image.modules).map(([path, module]) =>
     'js' in module
       ? { type: 'ESModule' as const, path, contents: module.js }

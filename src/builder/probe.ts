@@ -1,0 +1,53 @@
+import guest from '../../dist/guest/guest.txt'
+import type { Image } from '../runtime/image.ts'
+import { Problem } from './problem.ts'
+import type { Probe, ProbeResult } from './protocol.ts'
+import type { Bindings } from './settings.ts'
+
+const MAIN = 'probe-program.js'
+const GUEST = 'probe-surroundings.js'
+const SECONDS = 10
+
+/** Starts a program without calling any of its handlers, cut off from the network. Rejects with Problem where it does not start. */
+export async function probe({ LOADER }: Bindings, { image, env = {} }: Probe): Promise<ProbeResult> {
+  const stub = LOADER.load({
+    compatibilityDate: '2026-11-01',
+    compatibilityFlags: ['nodejs_compat'],
+    mainModule: MAIN,
+    modules: { ...modulesOf(image), [GUEST]: { js: guest }, [MAIN]: { js: mainOf(image) } },
+    env,
+    globalOutbound: null,
+    limits: { cpuMs: SECONDS * 1_000 },
+  })
+  const started = stub.getEntrypoint().fetch('http://probe/')
+  const response = await Promise.race([started.catch(refused), scheduler.wait(SECONDS * 1_000).then(late)])
+  return response.json()
+}
+
+/** Imported and not loaded by itself: what it exports is seen, and nothing that it exports runs. */
+const mainOf = ({ main }: Image): string => `
+  import { hasServer } from './${GUEST}'
+  import * as program from ${JSON.stringify(`./${main}`)}
+  const given = program.default
+  const methods = typeof given === 'function' ? given.prototype : given
+  const handlers = ['fetch', 'scheduled', 'queue', 'email', 'tail'].filter((name) => typeof methods?.[name] === 'function' || (name === 'fetch' && hasServer()))
+  export default { fetch: () => Response.json({ handlers }) }`
+
+const modulesOf = ({ modules }: Image): Record<string, WorkerLoaderModule> =>
+  Object.fromEntries(
+    Object.entries(modules).map(([name, module]) => {
+      if ('data' in module) return [name, { data: decode(module.data) }]
+      return [name, 'wasm' in module ? { wasm: decode(module.wasm) } : module]
+    }),
+  )
+
+const decode = (base64: string): ArrayBuffer => new Uint8Array(Buffer.from(base64, 'base64')).buffer
+
+function refused(error: unknown): never {
+  const message = error instanceof Error ? error.message : String(error)
+  throw new Problem(`The program does not start: ${message.replace(/^Failed to start Worker:\s*/, '')}`)
+}
+
+function late(): never {
+  throw new Problem(`The program did not start within ${SECONDS} s`)
+}

@@ -1,0 +1,94 @@
+import { mkdtempSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { startBuilder } from '../dev/builder.ts'
+import { builderWorker, buildWorker } from '../dev/worker.ts'
+import { builderAt } from './builder/client.ts'
+import { startWeb } from './builder/web.ts'
+
+const folder = mkdtempSync(join(tmpdir(), 'pilothouse-builder-'))
+let process: Awaited<ReturnType<typeof startBuilder>>
+let builder: ReturnType<typeof builderAt>
+
+beforeAll(async () => {
+  await buildWorker({ folder })
+  const gone = await startWeb()
+  await gone.stop()
+  const bindings = { NPM_REGISTRY_URL: gone.origin }
+  process = await startBuilder({ worker: await builderWorker({ bundle: folder, bindings }), onLine: () => {} })
+  builder = builderAt(`http://${process.address}`)
+}, 120_000)
+afterAll(async () => {
+  await process.stop()
+  rmSync(folder, { recursive: true, force: true })
+})
+
+const program = (js: string) => ({ image: { main: 'program.js', modules: { 'program.js': { js } }, files: {} } })
+
+describe('a program that is probed', () => {
+  it('tells its handlers, and none of them is called', async () => {
+    const js = `export default { fetch() { throw new Error('called') }, scheduled() {} }`
+    expect(await builder.probe(program(js))).toEqual({ handlers: ['fetch', 'scheduled'] })
+    const named = `import { WorkerEntrypoint } from 'cloudflare:workers'; export default class extends WorkerEntrypoint { fetch() {} }`
+    expect(await builder.probe(program(named))).toEqual({ handlers: ['fetch'] })
+    expect(await builder.probe(program('export const a = 1'))).toEqual({ handlers: [] })
+  })
+
+  it('finds its environment at once', async () => {
+    const js = `import { env } from 'cloudflare:workers'; if (env.A !== 'b') throw new Error('no environment'); export default {}`
+    expect(await builder.probe({ ...program(js), env: { A: 'b' } })).toEqual({ handlers: [] })
+  })
+
+  it.each([
+    ['throws', `throw new Error('not today')`, 'not today'],
+    ['is no JavaScript', 'export default {', 'SyntaxError'],
+    ['imports what is not there', `import './nowhere.js'`, 'nowhere.js'],
+    ['asks the network', `await fetch('https://example.com')`, 'Disallowed operation'],
+    ['waits for ever', 'await new Promise(() => {})', 'does not start'],
+  ])('is refused when it %s', async (_name, js, message) => {
+    const { issues = [] } = await builder.probe(program(js))
+    expect(issues[0]?.message).toContain(message)
+  })
+
+  it('cannot stop others by a loop without an end, nor by taking all memory', { timeout: 180_000 }, async () => {
+    const [looping, greedy, healthy, image] = await Promise.all([
+      builder.probe(program('for (;;);')),
+      builder.probe(program('const all = []; for (;;) all.push(new Array(1_000_000).fill(all.length))')),
+      builder.probe(program('export default { fetch() {} }')),
+      builder.build({ 'index.ts': 'export default 1' }),
+    ])
+    expect(looping.issues?.[0]?.message).toContain('within 12 s')
+    expect(greedy.issues?.[0]?.message).toMatch(/ended the process|within 12 s/)
+    expect(healthy).toEqual({ handlers: ['fetch'] })
+    expect(image.main).toBe('program.js')
+  })
+})
+
+describe('a build', () => {
+  it('that needs a registry that cannot be reached is not the fault of who deploys', async () => {
+    expect(await builder.issues({ 'index.ts': `export * from 'npm:base'` })).toEqual({
+      unavailable: expect.stringMatching(/^The registry http:\/\/127\.0\.0\.1:\d+ cannot be reached$/),
+    })
+  })
+
+  it('imports nothing from this machine or its network', async () => {
+    const web = await startWeb()
+    const url = web.serve('/mod.ts', 'export default 1')
+    const name = url.replace('127.0.0.1', 'localhost')
+    for (const address of [
+      url,
+      name,
+      'http://10.0.0.1/mod.ts',
+      'http://169.254.169.254/latest',
+      'https://metadata/x',
+    ]) {
+      const result = await builder.issues({ 'index.ts': `export * from '${address}'` })
+      expect(result).toMatchObject([
+        { message: expect.stringMatching(/cannot be fetched: it (is no public|must name a public)/) },
+      ])
+    }
+    expect(web.asked).toEqual([])
+    await web.stop()
+  })
+})
