@@ -1,7 +1,9 @@
+import { once } from 'node:events'
 import { beforeAll, describe, expect, it, vi } from 'vitest'
 import { baseUrl, newOrganization } from './api.ts'
 import { invocationsOf, putFunction, putSecret } from './functions.ts'
 import { WAIT } from './machine.ts'
+import { PASSWORD } from './projects.ts'
 import { newStorage, type TestStorage } from './storage.ts'
 
 let project: TestStorage
@@ -44,5 +46,181 @@ describe('a function', () => {
     const init = { method: 'PATCH', body: 'body', headers: { 'x-own': 'yes', 'x-test-clock': String(Date.now()) } }
     const response = await fetch(urlOf(slug, '/a%20b/c?d=e'), init)
     expect(await response.json()).toEqual(['PATCH', `/${slug}/a%20b/c`, '?d=e', 'yes', 'body'])
+  })
+
+  it('takes and gives 30 MB', async () => {
+    const body = Buffer.alloc(30_000_000, 'x')
+    const response = await answerOf(
+      serve(`return new Response(request.body, { headers: { 'x-length': request.headers.get('content-length') } })`),
+      {
+        method: 'POST',
+        body,
+      },
+    )
+    expect(response.headers.get('x-length')).toBe('30000000')
+    expect((await response.arrayBuffer()).byteLength).toBe(30_000_000)
+  })
+
+  it.each(['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE', 'OPTIONS'])('is asked with %s', async (method) => {
+    const response = await answerOf(
+      serve(`return new Response(request.method === 'HEAD' ? null : 'x', { headers: { 'x-method': request.method } })`),
+      { method },
+    )
+    expect([response.status, response.headers.get('x-method')]).toEqual([200, method])
+  })
+
+  it('gives its own status, headers, cookies and redirects', async () => {
+    const response = await answerOf(
+      serve(`const headers = new Headers({ location: 'https://example.com/' })
+        headers.append('set-cookie', 'a=1'); headers.append('set-cookie', 'b=2')
+        return new Response(null, { status: 307, headers })`),
+      { redirect: 'manual' },
+    )
+    expect(response.status).toBe(307)
+    expect(response.headers.get('location')).toBe('https://example.com/')
+    expect(response.headers.getSetCookie()).toEqual(['a=1', 'b=2'])
+  })
+
+  it('reads forms', async () => {
+    const form = new FormData()
+    form.set('name', 'value')
+    form.set('file', new File(['text'], 'a.txt'))
+    const program = serve(
+      `const form = await request.formData(); return Response.json([form.get('name'), await form.get('file').text()])`,
+    )
+    expect(await jsonOf(program, { method: 'POST', body: form })).toEqual(['value', 'text'])
+  })
+
+  it('does at its top level what Deno allows there', async () => {
+    const program = lazily(`const id = crypto.randomUUID()
+      await new Promise((resolve) => setTimeout(resolve, 1))
+      const own = await (await fetch(Deno.env.get('SUPABASE_URL') + '/storage/v1/status')).status
+      Deno.serve(() => Response.json([id.length, own]))`)
+    expect(await jsonOf(program)).toEqual([36, 200])
+  })
+
+  it('is told who calls, where the front server says it', async () => {
+    const program = serve(`return Response.json(info.remoteAddr)`)
+    expect(await jsonOf(program, { headers: { 'x-test-address': '192.0.2.7' } })).toMatchObject({
+      transport: 'tcp',
+      hostname: '192.0.2.7',
+    })
+  })
+
+  it('answers instead of a handler that failed, with onError', async () => {
+    const program = `Deno.serve({ onError: (error) => new Response('caught ' + error.message, { status: 418 }) }, () => { throw new Error('it') })`
+    const response = await answerOf(program)
+    expect([response.status, await response.text()]).toEqual([418, 'caught it'])
+  })
+
+  it('goes on after its answer, with EdgeRuntime.waitUntil', async () => {
+    const { slug, id } = await putFunction(
+      project.ref,
+      serve(`EdgeRuntime.waitUntil(new Promise((resolve) => setTimeout(resolve, 1000)).then(() => console.log('later')))
+        return new Response('now')`),
+    )
+    expect(await (await fetch(urlOf(slug))).text()).toBe('now')
+    await vi.waitFor(async () => expect(JSON.stringify(await invocationsOf(id))).toContain('later'), WAIT)
+  })
+
+  it('speaks over a WebSocket', async () => {
+    const { slug } = await putFunction(
+      project.ref,
+      serve(`const { socket, response } = Deno.upgradeWebSocket(request)
+        socket.onopen = () => socket.send('open')
+        socket.onmessage = ({ data }) => { socket.send('you said ' + data); socket.close(1000, 'enough') }
+        return response`),
+    )
+    const socket = new WebSocket(String(urlOf(slug)).replace('http', 'ws'))
+    const heard: string[] = []
+    socket.addEventListener('message', ({ data }) => {
+      if (heard.push(String(data)) === 1) socket.send('hello')
+    })
+    const [closed] = (await once(socket, 'close')) as [CloseEvent]
+    expect(heard).toEqual(['open', 'you said hello'])
+    expect([closed.code, closed.reason]).toEqual([1000, 'enough'])
+  })
+})
+
+describe('what a program finds', () => {
+  it('its secrets and the variables that clients expect, and nothing of the host', async () => {
+    await putSecret(project.ref, 'MY_SECRET', 'a value')
+    const found = await jsonOf(serve('return Response.json([Deno.env.toObject(), process.env.MY_SECRET])'))
+    const [variables, fromNode] = found as [Record<string, string>, string]
+    expect(fromNode).toBe('a value')
+    expect(variables).toEqual({
+      MY_SECRET: 'a value',
+      SUPABASE_URL: `https://${project.ref}.projects.example.com`,
+      SUPABASE_ANON_KEY: project.keys.anon,
+      SUPABASE_SERVICE_ROLE_KEY: project.keys.service,
+      SUPABASE_DB_URL: expect.stringContaining(encodeURIComponent(PASSWORD)),
+      SB_REGION: 'us-east-1',
+      SB_EXECUTION_ID: expect.stringMatching(/^[0-9a-f-]{36}$/),
+      DENO_DEPLOYMENT_ID: expect.stringMatching(new RegExp(`^${project.ref}_[0-9a-f-]{36}_1$`)),
+    })
+  })
+
+  it('an environment that it may change', async () => {
+    const program = serve(`const { env } = Deno
+      env.set('A', '1'); const had = env.get('A'); env.delete('A')
+      return Response.json([had, env.get('A') ?? null, env.has('A'), env.get('constructor') ?? null])`)
+    expect(await jsonOf(program)).toEqual(['1', null, false, null])
+  })
+
+  it('new secrets with the next request', async () => {
+    await putSecret(project.ref, 'CHANGED', 'old')
+    const { slug } = await putFunction(project.ref, serve(`return new Response(Deno.env.get('CHANGED'))`))
+    expect(await (await fetch(urlOf(slug))).text()).toBe('old')
+    await putSecret(project.ref, 'CHANGED', 'new')
+    await vi.waitFor(async () => expect(await (await fetch(urlOf(slug))).text()).toBe('new'), WAIT)
+  })
+
+  it('its static files, from wherever it names them', async () => {
+    const files = {
+      'functions/hello/page.html': Buffer.from('<p>page</p>').toString('base64'),
+      'functions/_shared/logo.bin': 'AAEC',
+    }
+    const { slug } = await putFunction(
+      project.ref,
+      serve(`return Response.json([
+        await Deno.readTextFile('./functions/hello/page.html'),
+        Deno.readTextFileSync('page.html'),
+        await Deno.readTextFile(new URL('page.html', 'file:///functions/hello/index.ts')),
+        await Deno.readTextFile('./hello/page.html'),
+        [...Deno.readFileSync('../_shared/logo.bin')],
+        await Deno.readTextFile('missing.txt').catch((error) => [error.name, error instanceof Deno.errors.NotFound]),
+      ])`),
+      { files, entrypoint: 'functions/hello/index.ts' },
+    )
+    const page = '<p>page</p>'
+    expect(await (await fetch(urlOf(slug))).json()).toEqual([page, page, page, page, [0, 1, 2], ['NotFound', true]])
+  })
+
+  it('a clear word for what there is not', async () => {
+    const program = serve(
+      `try { await Deno.open('x') } catch (error) { return Response.json([error.name, error.message]) }`,
+    )
+    expect(await jsonOf(program)).toEqual(['NotSupported', 'Deno.open is not available here'])
+  })
+
+  it('the rest that programs ask of Deno', async () => {
+    const program = serve(`addEventListener('beforeunload', () => {})
+      return Response.json([Deno.args, Deno.cwd(), Deno.build.os, typeof Deno.version.deno, Deno.inspect({ a: 1 }), typeof Deno.unknown, typeof navigator.userAgent])`)
+    expect(await jsonOf(program)).toEqual([[], '/', 'linux', 'string', '{ a: 1 }', 'undefined', 'string'])
+  })
+})
+
+describe('a new version', () => {
+  it('answers soon after, and the old one ends what it has', async () => {
+    const program = (version: string) =>
+      serve(
+        `await new Promise((resolve) => setTimeout(resolve, request.url.includes('slow') ? 2500 : 0)); return new Response('${version}')`,
+      )
+    const { slug } = await putFunction(project.ref, program('first'))
+    expect(await (await fetch(urlOf(slug))).text()).toBe('first')
+    const slow = fetch(urlOf(slug, '?slow'))
+    await putFunction(project.ref, program('second'), { slug })
+    await vi.waitFor(async () => expect(await (await fetch(urlOf(slug))).text()).toBe('second'), WAIT)
+    expect(await (await slow).text()).toBe('first')
   })
 })

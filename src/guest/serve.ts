@@ -61,7 +61,16 @@ export async function answer({ handler, onError }: Served, request: Request): Pr
     if (!(response instanceof Response)) throw new TypeError('The handler must return a Response')
     return response
   } catch (error) {
-    if (!onError) throw error
-    return await onError(error)
+    if (onError) return await onError(error)
+    printError(error)
+    throw error
+  }
+}
+
+function printError(error: unknown): void {
+  try {
+    console.error('Uncaught', error)
+  } catch {
+    // Whatever it is, it cannot be shown.
   }
 }

@@ -10,7 +10,7 @@ export async function tokenProblem(
   project: KnownFunction,
   headers: Headers,
 ): Promise<RefusalCode | undefined> {
-  const token = (headers.get('authorization') ?? headers.get('apikey'))?.replace(/^Bearer\s+/i, '').trim()
+  const token = (headers.get('authorization') ?? headers.get('apikey'))?.replace(/^Bearer(\s+|$)/i, '').trim()
   if (!token) return 'UNAUTHORIZED_NO_AUTH_HEADER'
   try {
     await verifyClaims({ jwtSecret: await openedJwtSecret(ctx, project) }, token, ctx.now())

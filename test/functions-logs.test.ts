@@ -1,0 +1,147 @@
+import { randomUUID } from 'node:crypto'
+import { beforeAll, describe, expect, it, vi } from 'vitest'
+import { invocations } from '../src/db/schema/index.ts'
+import { baseUrl, control, newOrganization, tick } from './api.ts'
+import { invocationsOf, putFunction } from './functions.ts'
+import { WAIT } from './machine.ts'
+import { newStorage, type TestStorage } from './storage.ts'
+
+let project: TestStorage
+const serve = (body: string) => `Deno.serve(async (request) => { ${body} })`
+
+beforeAll(async () => {
+  project = await newStorage(await newOrganization())
+})
+
+async function deployed(body: string) {
+  const { slug, id, deploymentId } = await putFunction(project.ref, serve(body))
+  const path = `/p/${project.ref}/functions/v1/${slug}`
+  return {
+    id,
+    deploymentId,
+    path,
+    call: async (rest = '', init: RequestInit = {}) => (await fetch(new URL(path + rest, baseUrl), init)).text(),
+    /** What was written of its calls, once there are so many. */
+    written: (count: number) =>
+      vi.waitFor(async () => {
+        const rows = await invocationsOf(id)
+        expect(rows).toHaveLength(count)
+        return rows
+      }, WAIT),
+  }
+}
+
+describe('each call of a function', () => {
+  it('leaves a row', async () => {
+    const { id, deploymentId, path, call, written } =
+      await deployed(`await new Promise((resolve) => setTimeout(resolve, 50))
+      return new Response('x', { status: 202 })`)
+    await call('/more?token=secret', { method: 'POST' })
+    const [row] = await written(1)
+    expect(row).toEqual({
+      id: expect.any(String),
+      projectRef: project.ref,
+      kind: 'function',
+      programId: id,
+      deploymentId,
+      method: 'POST',
+      path: `${path}/more`,
+      status: 202,
+      ms: expect.any(Number),
+      console: [],
+      at: expect.any(Date),
+    })
+    expect(row?.ms).toBeGreaterThanOrEqual(50)
+  })
+
+  it('leaves what it printed, in order and with levels', async () => {
+    const { call, written } =
+      await deployed(`console.log('one', { a: 1 }); console.info('%s two', 'x'); console.warn('three')
+      console.error(new Error('four').message); console.debug('five'); console.table([1]); console.assert(false, 'seven')
+      console.assert(true, 'never'); return new Response('x')`)
+    await call()
+    const [row] = await written(1)
+    expect(row?.console.map(({ level, message }) => [level, message])).toEqual([
+      ['log', 'one { a: 1 }'],
+      ['info', 'x two'],
+      ['warn', 'three'],
+      ['error', 'four'],
+      ['debug', 'five'],
+      ['log', '[ 1 ]'],
+      ['error', 'Assertion failed: seven'],
+    ])
+    expect(Math.abs(Date.parse(row?.console[0]?.at ?? '') - Date.now())).toBeLessThan(60_000)
+  })
+
+  it('leaves its own lines alone, though others run at the same time', async () => {
+    const { call, written } = await deployed(`const name = new URL(request.url).search
+      for (let n = 0; n < 3; n++) { console.log(name, n); await new Promise((resolve) => setTimeout(resolve, 20)) }
+      return new Response('x')`)
+    await Promise.all(['?a', '?b', '?c'].map((name) => call(name)))
+    const rows = await written(3)
+    const printed = rows.map(({ console }) => console.map(({ message }) => message)).sort()
+    expect(printed).toEqual(['?a', '?b', '?c'].map((name) => [0, 1, 2].map((n) => `${name} ${n}`)))
+  })
+
+  it('leaves why it failed', async () => {
+    const { call, written } = await deployed(`throw new TypeError('for this reason')`)
+    await call()
+    const [row] = await written(1)
+    expect(row?.status).toBe(500)
+    expect(JSON.stringify(row?.console)).toContain('TypeError: for this reason')
+  })
+
+  it('leaves what failed unseen', async () => {
+    const { call, written } = await deployed(`Promise.reject(new Error('nobody waited')); return new Response('x')`)
+    await call()
+    await vi.waitFor(async () => expect(JSON.stringify(await written(1))).toContain('nobody waited'), WAIT)
+  })
+
+  it('leaves so many lines of such a length and no more', async () => {
+    const { call, written } = await deployed(
+      `for (let n = 0; n < 500; n++) console.log('x'.repeat(20_000)); return new Response('x')`,
+    )
+    await call()
+    const [row] = await written(1)
+    expect(row?.console).toHaveLength(100)
+    expect(row?.console[0]?.message).toHaveLength(10_000)
+  })
+
+  it('keeps characters that the database has not', async () => {
+    const { call, written } = await deployed(`console.log('a\\0b\\ud800c'); return new Response('x')`)
+    await call()
+    const [row] = await written(1)
+    expect(row?.console[0]?.message).toBe('ab\ufffdc')
+  })
+
+  it('is written in few statements', async () => {
+    const { call, written } = await deployed(`return new Response('x')`)
+    await Promise.all(Array.from({ length: 300 }, () => call()))
+    expect(new Set((await written(300)).map(({ id }) => id)).size).toBe(300)
+  })
+
+  it('is forgotten after a week', async () => {
+    const DAY_MS = 86_400_000
+    const programId = randomUUID()
+    const row = {
+      projectRef: project.ref,
+      kind: 'function',
+      programId,
+      deploymentId: randomUUID(),
+      method: 'GET',
+      path: '/',
+    } as const
+    const at = (days: number) => new Date(Date.now() - days * DAY_MS)
+    const rows = [...Array.from({ length: 6_000 }, () => 7.01), 6.9].map((days) => ({
+      ...row,
+      status: 200,
+      ms: 1,
+      console: [],
+      at: at(days),
+    }))
+    for (let from = 0; from < rows.length; from += 1_000)
+      await control.insert(invocations).values(rows.slice(from, from + 1_000))
+    await tick()
+    await vi.waitFor(async () => expect(await invocationsOf(programId)).toHaveLength(1), WAIT)
+  })
+})
