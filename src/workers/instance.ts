@@ -41,14 +41,17 @@ export function openInstance(ctx: SystemCtx, name: string, plan: Plan, surroundi
 }
 
 async function codeFor(ctx: SystemCtx, { ref, image, spec }: Plan, surroundings: Surroundings) {
-  const [program, environment] = await Promise.all([
+  const [program, variables] = await Promise.all([
     readImage(ctx, workerImageKey(ref, image)),
-    projectEnvironment(ctx, ref),
+    variablesFor(ctx, ref, spec.secrets_scope),
   ])
-  const variables = Object.fromEntries(
-    Object.entries(environment).filter(([name]) => isWithin(spec.secrets_scope, name)),
-  )
   return codeOf(program, { entrypoint: '', variables, surroundings })
+}
+
+/** What a worker of this scope finds in its environment. */
+export async function variablesFor(ctx: SystemCtx, ref: string, scope: WorkerSpec['secrets_scope']) {
+  const environment = await projectEnvironment(ctx, ref)
+  return Object.fromEntries(Object.entries(environment).filter(([name]) => isWithin(scope, name)))
 }
 
 /** What the installation itself gives to every program. */

@@ -119,7 +119,7 @@ const TOLD_MAX = 8_000
 async function fail(ctx: SystemCtx, work: Work, error: unknown): Promise<void> {
   const { task } = work
   const text = error instanceof Error ? error.message : String(error)
-  if (error instanceof BuildFailed) return failBuild(ctx, work, text)
+  if (error instanceof BuildFailed && task.kind === 'build') return failBuild(ctx, work, text)
   ctx.log.error('worker_task_failed', {
     task: task.id,
     kind: task.kind,
