@@ -6,7 +6,7 @@ import { flush, installConsole, type Line, takeEarlyLines } from './console.ts'
 import { installDeno, installFiles } from './deno.ts'
 import type { Files } from './files.ts'
 import { type Invocation, within } from './invocation.ts'
-import { answer, serveExport, serving, whatServes } from './serve.ts'
+import { answer, type Given, serveExport, serving, whatServes } from './serve.ts'
 
 interface Program {
   /** Evaluates the program, at its first request: only then is it allowed all that it is in Deno. */
@@ -43,7 +43,14 @@ export const createCheck = (program: Program): ExportedHandler => ({
   },
 })
 
-export function createWorker(program: Program, source: { files: Files; entrypoint: string }): ExportedHandler<Env> {
+interface Source {
+  files: Files
+  entrypoint: string
+  /** Its exported handler gets the environment and the context. */
+  isWorker: boolean
+}
+
+export function createWorker(program: Program, source: Source): ExportedHandler<Env> {
   installFiles(source)
   return {
     async fetch(request, env, ctx) {
@@ -60,7 +67,7 @@ export function createWorker(program: Program, source: { files: Files; entrypoin
           if (!whatServes()) await starting
           const served = whatServes()
           if (!served) throw new Error(NOTHING_SERVES)
-          return await answer(served, request)
+          return await answer(served, request, source.isWorker ? given(env, ctx) : undefined)
         } finally {
           if (invocation.lines.length > 0) ctx.waitUntil(flush(invocation))
         }
@@ -68,6 +75,8 @@ export function createWorker(program: Program, source: { files: Files; entrypoin
     },
   }
 }
+
+const given = ({ CONSOLE: _ours, ...env }: Env, ctx: ExecutionContext): Given => [env, ctx]
 
 async function started({ start, default: exported }: Program): Promise<void> {
   try {

@@ -8,6 +8,7 @@ import type { Plan } from '../workers/plan.ts'
 import { DISPATCH_HEADER, type Dispatch, FAILURE_HEADER, failureResponse } from '../workers/protocol.ts'
 
 type Version = Pick<Plan, 'deploymentId' | 'environment'>
+type Declared = Version & Pick<Plan, 'spec'>
 
 interface Instance extends Version {
   /** Requests that it has not answered to their end. */
@@ -80,7 +81,7 @@ export class WorkerInstances extends DurableObject<Bindings> {
   }
 
   /** Of what was started and has not been replaced since; `current` says what is up to date. */
-  tally(current: Version): Tally {
+  tally(current: Declared): Tally {
     this.#forgetReplaced(current)
     const live = Array.from(this.#instances.values())
     const upToDate = live.filter((instance) => isOf(instance, current))
@@ -166,9 +167,10 @@ export class WorkerInstances extends DurableObject<Bindings> {
   }
 
   /** Once the new ones answer, an old one is gone as soon as it has answered what it had. */
-  #forgetReplaced(current: Version): void {
+  #forgetReplaced(current: Declared): void {
     const entries = Array.from(this.#instances)
-    if (!entries.some(([, instance]) => instance.ready && isOf(instance, current))) return
+    const isReplaced = entries.some(([, instance]) => instance.ready && isOf(instance, current))
+    if (!isReplaced && current.spec.instances > 0) return
     for (const [name, instance] of entries) {
       if (instance.inFlight > 0 || isOf(instance, current)) continue
       this.#instances.delete(name)

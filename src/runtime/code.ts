@@ -43,11 +43,16 @@ export interface Program {
   /** Path of the entry module in the source. */
   entrypoint: string
   variables: Record<string, string>
+  /** Its exported handler gets the environment and the context. */
+  isWorker?: boolean
   surroundings: Surroundings
 }
 
 /** The entrypoint CHECK starts the program and says whether it serves. */
-export function codeOf(image: Image, { entrypoint, variables, surroundings }: Program): WorkerLoaderWorkerCode {
+export function codeOf(
+  image: Image,
+  { entrypoint, variables, surroundings, isWorker = false }: Program,
+): WorkerLoaderWorkerCode {
   const files = Object.entries(image.files)
   const imports = files.map((_, n) => `import file${n} from './${FILE}${n}'`)
   const table = files.map(([path], n) => `[${JSON.stringify(path)}]: file${n}`)
@@ -56,7 +61,7 @@ export function codeOf(image: Image, { entrypoint, variables, surroundings }: Pr
     `import * as program from ${JSON.stringify(`./${image.main}`)}`,
     ...imports,
     `export const ${CHECK} = createCheck(program)`,
-    `export default createWorker(program, { files: { ${table.join(', ')} }, entrypoint: ${JSON.stringify(entrypoint)} })`,
+    `export default createWorker(program, { files: { ${table.join(', ')} }, entrypoint: ${JSON.stringify(entrypoint)}, isWorker: ${isWorker} })`,
   ]
   return {
     compatibilityDate: COMPATIBILITY_DATE,

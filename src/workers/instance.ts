@@ -45,7 +45,7 @@ async function codeFor(ctx: SystemCtx, { ref, image, spec }: Plan, surroundings:
     readImage(ctx, workerImageKey(ref, image)),
     variablesFor(ctx, ref, spec.secrets_scope),
   ])
-  return codeOf(program, { entrypoint: '', variables, surroundings })
+  return codeOf(program, { entrypoint: '', variables, surroundings, isWorker: true })
 }
 
 /** What a worker of this scope finds in its environment. */

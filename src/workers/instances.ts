@@ -26,7 +26,7 @@ const ASKED_MS = 5_000
 export async function tallyOf(ctx: SystemCtx, { id, served, spec }: WorkerRow, project: ProjectAccess) {
   if (!served) return { instances: { declared: spec.instances, live: 0, ready: 0, stale: 0 } }
   try {
-    const asked = objectOf(ctx, id).tally({ deploymentId: served.deploymentId, environment: environmentOf(project) })
+    const asked = objectOf(ctx, id).tally({ ...served, environment: environmentOf(project) })
     const tally = await Promise.race([asked, scheduler.wait(ASKED_MS)])
     if (!tally) throw new Error(`no answer in ${ASKED_MS} ms`)
     return { instances: { declared: served.spec.instances, ...tally } }
