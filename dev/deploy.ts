@@ -4,6 +4,7 @@ import { migrateControlDatabase } from './control-database.ts'
 import { describeFailure } from './lifetime.ts'
 import { StartError } from './start-error.ts'
 
+const BUILDER_CONFIG = 'src/builder/wrangler.toml'
 const SECRETS = ['DATABASE_URL', 'ENCRYPTION_KEY', 'S3_ACCESS_KEY_ID', 'S3_SECRET_ACCESS_KEY']
 const VARIABLES = ['BASE_URL', 'S3_ENDPOINT']
 const OF_ENGINE = {
@@ -22,13 +23,16 @@ async function deploy(): Promise<void> {
   if (vars.WEBHOOK_LOOPBACK === 'on') {
     throw new StartError('wrangler.toml, [vars], has WEBHOOK_LOOPBACK="on": that is for development, take it out.')
   }
+  if (unstable_readConfig({ config: BUILDER_CONFIG }).vars.IMPORT_LOOPBACK === 'on') {
+    throw new StartError(`${BUILDER_CONFIG}, [vars], has IMPORT_LOOPBACK="on": that is for development, take it out.`)
+  }
   const missing = [...SECRETS, ...engine.secrets].filter((name) => !deployedSecrets().includes(name))
   if (missing.length > 0) {
     throw new StartError(`The Worker lacks secrets: ${missing.map((name) => `wrangler secret put ${name}`).join('; ')}`)
   }
   await migrateControlDatabase(DATABASE_URL)
   // The builder first: the other one is bound to it.
-  for (const config of ['src/builder/wrangler.toml', 'wrangler.toml']) {
+  for (const config of [BUILDER_CONFIG, 'wrangler.toml']) {
     execFileSync('wrangler', ['deploy', '--config', config, ...process.argv.slice(2)], { stdio: 'inherit' })
   }
 }

@@ -255,7 +255,7 @@ const MODULE_TYPES: Record<string, string> = {
   '.bin': 'Data',
 }
 
-async function modulesOf(bundle: string) {
+export async function modulesOf(bundle: string) {
   const files = (await readdir(bundle)).filter((file) => MODULE_TYPES[extname(file)])
   // The entry module comes first.
   files.sort((a, b) => Number(b === 'index.js') - Number(a === 'index.js'))

@@ -5,10 +5,12 @@ import { branchRoutes } from './areas/branches/routes.ts'
 import { databaseRoutes } from './areas/database/routes.ts'
 import { databaseAccessRoutes } from './areas/database-access/routes.ts'
 import { databaseSettingsRoutes } from './areas/database-settings/routes.ts'
+import { functionRoutes } from './areas/functions/routes.ts'
 import { migrationRoutes } from './areas/migrations/routes.ts'
 import { organizationRoutes } from './areas/organizations/routes.ts'
 import { profileRoutes } from './areas/profile/routes.ts'
 import { projectRoutes } from './areas/projects/routes.ts'
+import { secretRoutes } from './areas/secrets/routes.ts'
 import { snippetRoutes } from './areas/snippets/routes.ts'
 import { storageConfigRoutes } from './areas/storage-config/routes.ts'
 import { typeRoutes } from './areas/types/routes.ts'
@@ -32,5 +34,7 @@ export const routes: readonly Route[] = [
   ...area('api-keys', apiKeyRoutes),
   ...area('storage', storageConfigRoutes),
   ...area('workers', workerRoutes),
+  ...area('functions', functionRoutes),
+  ...area('functions', secretRoutes),
   ...area('webhooks', webhookRoutes),
 ]

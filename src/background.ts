@@ -6,6 +6,7 @@ import { forgetNotifyUrls } from './areas/branches/notify.ts'
 import { removeDueBranches } from './areas/branches/removal.ts'
 import { endDueLogins } from './areas/database-access/logins.ts'
 import { keepReadOnly } from './areas/database-settings/read-only.ts'
+import { removeUnusedDeployments } from './areas/functions/sweep.ts'
 import { projectJobs } from './areas/projects/jobs.ts'
 import { reconcileProjects } from './areas/projects/reconcile.ts'
 import { buryProjectTask, type Jobs, runProjectTask, sendDueProjectTasks } from './areas/projects/tasks.ts'
@@ -49,6 +50,7 @@ export const duties: Duties = {
   webhook_purge: purgeExpired,
   invocations: purgeInvocations,
   storage: sweepStorage,
+  function_deployments: removeUnusedDeployments,
   read_only: keepReadOnly,
   sql_sessions: ({ engine }) => engine.sweep(),
   temporary_logins: endDueLogins,

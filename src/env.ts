@@ -142,6 +142,8 @@ export interface AppEnv {
   Variables: {
     ctx: SystemCtx & Partial<Pick<Ctx, 'principal'>>
     access: Partial<Resources>
+    /** Of a route that takes other bodies than JSON. */
+    body: unknown
     /** Filled as the request goes, written as its one log line. */
     facts: LogFields
   }

@@ -1,28 +1,14 @@
-import { mkdtempSync, rmSync } from 'node:fs'
-import { tmpdir } from 'node:os'
-import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
-import { startBuilder } from '../dev/builder.ts'
-import { builderWorker, buildWorker } from '../dev/worker.ts'
-import { builderAt } from './builder/client.ts'
+import { type BuilderProcess, startBuilderProcess } from './builder/client.ts'
 import { startWeb } from './builder/web.ts'
 
-const folder = mkdtempSync(join(tmpdir(), 'pilothouse-builder-'))
-let process: Awaited<ReturnType<typeof startBuilder>>
-let builder: ReturnType<typeof builderAt>
-
+let builder: BuilderProcess
 beforeAll(async () => {
-  await buildWorker({ folder })
   const gone = await startWeb()
   await gone.stop()
-  const bindings = { NPM_REGISTRY_URL: gone.origin }
-  process = await startBuilder({ worker: await builderWorker({ bundle: folder, bindings }), onLine: () => {} })
-  builder = builderAt(`http://${process.address}`)
+  builder = await startBuilderProcess({ NPM_REGISTRY_URL: gone.origin })
 }, 120_000)
-afterAll(async () => {
-  await process.stop()
-  rmSync(folder, { recursive: true, force: true })
-})
+afterAll(() => builder.stop())
 
 const program = (js: string) => ({ image: { main: 'program.js', modules: { 'program.js': { js } }, files: {} } })
 

@@ -198,7 +198,7 @@ describe('an error', () => {
     ],
     [
       'of a name that is not exported',
-      `import { gone } from './index.ts'; gone()`,
+      `import { gone } from './names.js'; gone()`,
       { message: expect.stringContaining('No matching export'), line: 1, column: 10 },
     ],
     [
@@ -212,7 +212,7 @@ describe('an error', () => {
       { message: expect.stringContaining("'css'"), line: 1 },
     ],
   ])('%s has file, line and column', async (_name, code, issue) => {
-    const issues = await builder.issues({ 'index.ts': code, 'a.psd': 'x' })
+    const issues = await builder.issues({ 'index.ts': code, 'a.psd': 'x', 'names.js': 'export const a = 1' })
     expect(issues).toMatchObject([{ file: 'index.ts', ...issue }])
   })
 

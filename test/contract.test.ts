@@ -5,6 +5,7 @@ import { beforeAll, describe, expect, it } from 'vitest'
 import { routes } from '../src/api.ts'
 import { ROLES, roleAllows } from '../src/auth/roles.ts'
 import { SCOPES } from '../src/auth/scopes.ts'
+import { isHeld } from '../src/http/body.ts'
 import { type Route, scopeOf } from '../src/http/route.ts'
 import { as, newMember, newOrganization, newUser, type Reply, type TestOrganization, tokenOf } from './api.ts'
 import { createBranch } from './branches.ts'
@@ -102,7 +103,7 @@ describe.each(ofResource)('$method $path', (route) => {
   )
 })
 
-describe.each(secured.filter(({ body }) => body))('$method $path', (route) => {
+describe.each(secured.filter(({ body }) => body && !isHeld(body)))('$method $path', (route) => {
   const call = async (raw: BodyInit, type: string | undefined) => {
     // A member of his own for each request, as some bodies have more fields than a minute has requests.
     const caller = await newMember(organization, 'owner')
@@ -127,6 +128,30 @@ describe.each(secured.filter(({ body }) => body))('$method $path', (route) => {
       const reply = await call(JSON.stringify({ ...VALID, [field]: text }), json)
       expect([400, 404]).toContain(reply.status)
     }
+  })
+})
+
+describe.each(secured.filter(({ body }) => isHeld(body)))('$method $path', (route) => {
+  const { forms, sizeBytesMax } = isHeld(route.body) ? route.body : { forms: {}, sizeBytesMax: 0 }
+  const call = async (raw: BodyInit, type: string | undefined) => {
+    const caller = await newMember(organization, 'owner')
+    return caller.send(route.method, fill(route, target), { raw, headers: { ...(type && { 'content-type': type }) } })
+  }
+
+  it('refuses a body that is of another type or too large', async () => {
+    const refused = await call('x', 'application/x-www-form-urlencoded')
+    expect(refused.status).toBe(415)
+    const [type = ''] = Object.keys(forms)
+    expect(JSON.stringify(refused.body)).toContain(type)
+    expect((await call(new Blob(['x']), undefined)).status).toBe(415)
+    const tooLarge = await call(new Uint8Array(sizeBytesMax + 1), type)
+    expect(tooLarge.status).toBe(413)
+    expect(JSON.stringify(tooLarge.body)).toContain(String(sizeBytesMax))
+  })
+
+  it.each(Object.keys(forms).filter((type) => /json|form/.test(type)))('refuses what is no %s', async (type) => {
+    expect((await call('{', type)).status).toBe(400)
+    expect((await call('--x\r\n', `${type}; boundary=x`)).status).toBe(400)
   })
 })
 

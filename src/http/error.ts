@@ -11,6 +11,7 @@ interface Entry {
 /** Every failure a client can see. Codes are public (v2 sends them): never rename one, never reuse one. */
 export const ERRORS = {
   'bad_request.malformed_json': { status: 400, message: 'The request body is not valid JSON' },
+  'bad_request.malformed_body': { status: 400, message: 'The request body cannot be read' },
   'bad_request.validation_failed': { status: 400, message: 'The request is not valid' },
   'bad_request.invalid_ref': { status: 400, message: 'Invalid project ref', v2: 'Bad Request: Invalid project ref' },
   'bad_request.invalid_slug': {
@@ -26,6 +27,12 @@ export const ERRORS = {
     message: 'Failed to roll back: a migration has no rollback',
   },
   'bad_request.driver': { status: 400, message: 'The database driver cannot do this' },
+  'bad_request.build': { status: 400, message: 'Failed to bundle the function' },
+  'bad_request.eszip': {
+    status: 400,
+    message: 'An eszip cannot be run here: deploy the source, with `supabase functions deploy --use-api`',
+  },
+  'bad_request.secrets': { status: 400, message: 'Too many secrets' },
   'bad_request.branch': { status: 400, message: 'Invalid branch configuration' },
   'bad_request.pitr': { status: 400, message: 'PITR is not enabled for this project.' },
   'bad_request.project.not_ready_for_deletion': { status: 400, message: 'Project not ready for deletion.' },
@@ -60,6 +67,8 @@ export const ERRORS = {
   'not_found.backup': { status: 404, message: 'Backup not found' },
   'not_found.backup_schedule': { status: 404, message: 'No backups are scheduled for this project' },
   'not_found.snippet': { status: 404, message: 'Snippet not found' },
+  'not_found.function': { status: 404, message: 'Function not found' },
+  'not_found.function_source': { status: 404, message: 'The source of the function is gone: deploy it again' },
   'not_found.endpoint': { status: 404, message: 'Endpoint not found', v2: 'Not Found: Endpoint not found' },
   'not_found.delivery': { status: 404, message: 'Delivery not found', v2: 'Not Found: Delivery not found' },
   'not_found.worker': { status: 404, message: 'Worker not found', v2: 'Not Found: Worker not found' },
@@ -68,6 +77,8 @@ export const ERRORS = {
     message: "The organization's plan does not cover branches",
     v2: "Payment Required: The organization's plan does not cover branches",
   },
+  'payment_required.functions': { status: 402, message: 'Maximum number of functions reached for Plan' },
+  'conflict.function_slug': { status: 409, message: 'Duplicated function slug' },
   'conflict.backup_status': { status: 409, message: 'The backup cannot be restored' },
   'conflict.restore_point': { status: 409, message: 'Restore point name already in use' },
   'conflict.branch_name': { status: 409, message: 'Branch name already in use' },
@@ -77,7 +88,7 @@ export const ERRORS = {
   'conflict.project_name': { status: 409, message: 'Project name already in use' },
   'conflict.project_status': { status: 409, message: 'The project is not in a state that allows this' },
   payload_too_large: { status: 413, message: 'The request body is too large' },
-  unsupported_media_type: { status: 415, message: 'The request body must be sent as application/json' },
+  unsupported_media_type: { status: 415, message: 'The request body has a content type that is not taken here' },
   'unprocessable.branching_disabled': { status: 422, message: 'Preview branching is not enabled for this project.' },
   'unprocessable.branch': { status: 422, message: 'The branch cannot do this' },
   'unprocessable.too_many_workers': { status: 422, message: 'The project has too many workers' },
@@ -85,6 +96,7 @@ export const ERRORS = {
   internal_server_error: { status: 500, message: 'Internal Server Error', v2: 'Internal Server Error' },
   'service_unavailable.control_database': { status: 503, message: 'The control plane is busy: try again shortly' },
   'service_unavailable.bucket': { status: 503, message: 'The bucket cannot be reached: try again shortly' },
+  'service_unavailable.memory': { status: 503, message: 'Too much is being sent at once: try again shortly' },
   'service_unavailable.name_resolution': {
     status: 503,
     message: 'Host names cannot be resolved at the moment: try again shortly',

@@ -5,9 +5,10 @@ import type * as z from 'zod'
 import { findBranch, findOrganization, findProject, requirePermission } from '../auth/access.ts'
 import type { AppEnv, Ctx, Resources } from '../env.ts'
 import type { Decision } from '../objects/rate-limiter.ts'
+import { holdBody, isHeld } from './body.ts'
 import { ApiError, type ErrorCode } from './error.ts'
 import { addressOf, type Limit, limitCaller, limitHeaders, limitScope, type Quota, takeQuota } from './limits.ts'
-import { errorsOf, isSchema, isText, type Route, scopeOf, total } from './route.ts'
+import { errorsOf, isSchema, isStream, isText, type Route, type Streamed, scopeOf, total } from './route.ts'
 
 const BODY_SIZE_BYTES_MAX = 1024 * 1024
 
@@ -20,7 +21,7 @@ export function mount(app: Hono<AppEnv>, routes: readonly Route[]): void {
       validate('param', route.params),
       resolve(route),
       ...(route.query ? [validate('query', route.query)] : []),
-      ...(route.body ? [limitBody(route), requireJson, validate('json', route.body)] : []),
+      ...readBody(route),
     ]
     const handle = (c: Context<AppEnv>) => respond(route, c)
     if (route.method === 'HEAD') app.on('GET', [honoPath(route.path)], ...[...chain, handle].map(onlyHead))
@@ -118,7 +119,13 @@ function resolve(route: Route): MiddlewareHandler<AppEnv> {
   }
 }
 
-const limitBody = ({ bodySizeBytesMax = BODY_SIZE_BYTES_MAX }: Route) =>
+function readBody({ body, ...route }: Route): MiddlewareHandler<AppEnv>[] {
+  if (!body) return []
+  if (isHeld(body)) return [holdBody(body, (schema, value) => checked('body', schema.safeParse(value)))]
+  return [limitBody(route), requireJson, validate('json', body)]
+}
+
+const limitBody = ({ bodySizeBytesMax = BODY_SIZE_BYTES_MAX }: Pick<Route, 'bodySizeBytesMax'>) =>
   bodyLimit({
     maxSize: bodySizeBytesMax,
     onError: () => {
@@ -129,7 +136,9 @@ const limitBody = ({ bodySizeBytesMax = BODY_SIZE_BYTES_MAX }: Route) =>
 const requireJson: MiddlewareHandler<AppEnv> = async (c, next) => {
   const type = c.req.header('content-type')
   if (!type || !/^application\/([\w.-]+\+)?json\s*(;|$)/i.test(type)) {
-    throw new ApiError('unsupported_media_type', { detail: type ? `it came as ${type}` : 'it has no content-type' })
+    throw new ApiError('unsupported_media_type', {
+      detail: `send application/json; ${type ? `it came as ${type}` : 'it has no content-type'}`,
+    })
   }
   await next()
 }
@@ -143,14 +152,23 @@ function validate(target: keyof typeof PLACE, schema: z.ZodType): MiddlewareHand
     const [first] = result.error.issues
     const invalidParam = target === 'param' && INVALID_PARAM[String(first?.path[0])]
     if (invalidParam) throw new ApiError(invalidParam)
-    throw new ApiError('bad_request.validation_failed', {
-      issues: result.error.issues.map(({ path, code, message }) => ({
-        field: [PLACE[target], ...path].join('.'),
-        code: code ?? 'invalid',
-        message,
-      })),
-    })
+    checked(PLACE[target], result)
   }) as MiddlewareHandler<AppEnv>
+}
+
+interface Refusal {
+  issues: readonly { path: readonly PropertyKey[]; code?: string | undefined; message: string }[]
+}
+
+function checked(place: string, result: { success: true; data: unknown } | { success: false; error: Refusal }) {
+  if (result.success) return result.data
+  throw new ApiError('bad_request.validation_failed', {
+    issues: result.error.issues.map(({ path, code, message }) => ({
+      field: [place, ...path].join('.'),
+      code: code ?? 'invalid',
+      message,
+    })),
+  })
 }
 
 async function respond(route: Route, c: Context<AppEnv>): Promise<Response> {
@@ -160,7 +178,7 @@ async function respond(route: Route, c: Context<AppEnv>): Promise<Response> {
       ctx: c.var.ctx,
       params: valid('param'),
       query: route.query && valid('query'),
-      body: route.body && valid('json'),
+      body: isHeld(route.body) ? c.var.body : route.body && valid('json'),
       idempotencyKey: route.idempotent && c.req.header('idempotency-key'),
       ...c.var.access,
     })
@@ -168,6 +186,10 @@ async function respond(route: Route, c: Context<AppEnv>): Promise<Response> {
   const status = route.status ?? 200
   if (status === 204) return c.body(null, status)
   if (isText(route.returns)) return c.body(result as string, status, { 'content-type': route.returns.contentType })
+  if (isStream(route.returns)) {
+    const { body, contentType } = result as Streamed
+    return c.body(body, status, { 'content-type': contentType })
+  }
   if (route.returns === total) c.header('X-Total-Count', String(result))
   // Clients take a reply for empty only when it says Content-Length: 0; no bytes, unlike no body, make workerd say so.
   if (!isSchema(route.returns)) return c.body(new Uint8Array(0), status)

@@ -1,6 +1,7 @@
 import * as z from 'zod'
+import { isHeld } from './body.ts'
 import { type ApiVersion, ERRORS, type ErrorCode, messageOf } from './error.ts'
-import { errorsOf, isSchema, isText, type Route, total } from './route.ts'
+import { errorsOf, isSchema, isStream, isText, type Route, total } from './route.ts'
 
 type Io = 'input' | 'output'
 type Json = Record<string, unknown>
@@ -44,9 +45,19 @@ export function openapi(routes: readonly Route[], version: ApiVersion, { release
         ...parameters('query', route.query),
         ...(route.idempotent ? [IDEMPOTENCY_KEY] : []),
       ],
-      ...(route.body && { requestBody: { required: true, content: json(route.body, 'input') } }),
+      ...requestBody(route),
       responses: { ...success(route), ...failures(errorsOf(route), version) },
     }
+  }
+
+  function requestBody({ body }: Route): Json {
+    if (!body) return {}
+    if (!isHeld(body)) return { requestBody: { required: true, content: json(body, 'input') } }
+    const content = Object.entries(body.forms).map(([type, { schema }]) => [
+      type,
+      { schema: schemaOf(schema, 'input') },
+    ])
+    return { requestBody: { required: !body.optional, content: Object.fromEntries(content) } }
   }
 
   function success({ returns, status = 200 }: Route): Json {
@@ -54,6 +65,10 @@ export function openapi(routes: readonly Route[], version: ApiVersion, { release
     if (isText(returns)) {
       const schema = schemaOf(returns.schema, 'output')
       return { [status]: { ...reply, content: { [returns.contentType]: { schema } } } }
+    }
+    if (isStream(returns)) {
+      const schema = schemaOf(returns.schema, 'output')
+      return { [status]: { ...reply, content: { [returns.streams]: { schema } } } }
     }
     if (returns === total) {
       const headers = { ...LIMIT_HEADERS, 'X-Total-Count': { schema: { type: 'integer', minimum: 0 } } }

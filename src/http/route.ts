@@ -1,6 +1,7 @@
 import * as z from 'zod'
 import { SCOPES, type Scope } from '../auth/scopes.ts'
 import type { Ctx, Resources, SystemCtx } from '../env.ts'
+import { type HeldBody, heldErrors, isHeld } from './body.ts'
 import type { ErrorCode } from './error.ts'
 import type { Limit } from './limits.ts'
 import { BranchIdOrRef, Ref, Slug } from './values.ts'
@@ -8,6 +9,7 @@ import { BranchIdOrRef, Ref, Slug } from './values.ts'
 /** `any caller`: a valid token is enough, where the specification lists no scope. `public`: no token either. */
 export type Access = Scope | 'any caller' | 'public'
 type Out<T> = T extends z.ZodType ? z.output<T> : undefined
+type BodyOut<T> = T extends HeldBody<infer Value> ? Value : Out<T>
 type Names<Path extends string> = Path extends `${string}{${infer Name}}${infer Rest}` ? Name | Names<Rest> : never
 /** {ref}, {slug} and {branch_id_or_ref} mean the same everywhere, so a route never declares them. */
 type Declared<Path extends string> = Exclude<Names<Path>, 'ref' | 'slug' | 'branch_id_or_ref'>
@@ -19,6 +21,13 @@ export const empty = Symbol('a reply without a body')
 export const total = Symbol('a reply with X-Total-Count')
 export const text = (contentType: string, schema: z.ZodType = z.unknown()) => ({ contentType, schema })
 export type TextReply = ReturnType<typeof text>
+/** A reply whose bytes go through; the handler says how they are delimited or typed in full. */
+export const stream = (contentType: string, schema: z.ZodType) => ({ streams: contentType, schema })
+export type StreamReply = ReturnType<typeof stream>
+export interface Streamed {
+  contentType: string
+  body: ReadableStream<Uint8Array>
+}
 
 /** One row of the API: all that the router, the document and the tests know about an endpoint. */
 interface Spec<Path extends string, S extends Access, Q, B, R> {
@@ -49,19 +58,21 @@ interface Request<Path extends string, S extends Access, Q, B> {
   ctx: S extends 'public' ? SystemCtx : Ctx
   params: { [Name in Names<Path>]: string }
   query: Out<Q>
-  body: Out<B>
+  body: BodyOut<B>
   idempotencyKey?: string
 }
 
 type Optional<Path extends string, T> = Declared<Path> extends never ? Omit<T, 'params'> : T
 // biome-ignore lint/suspicious/noConfusingVoidType: a handler without a reply returns a promise of nothing
-type Reply<R> = R extends z.ZodType ? z.input<R> : R extends TextReply ? string : R extends typeof total ? number : void
+type Other<R> = R extends TextReply ? string : R extends StreamReply ? Streamed : R extends typeof total ? number : void
+type Reply<R> = R extends z.ZodType ? z.input<R> : Other<R>
 type Method = 'HEAD' | 'GET' | 'POST' | 'PUT' | 'PATCH' | 'DELETE'
 type ObjectSchema = z.ZodObject | undefined
 type Schema = z.ZodType | undefined
-export type Returns = z.ZodType | typeof empty | typeof total | TextReply
+type Body = Schema | HeldBody
+export type Returns = z.ZodType | typeof empty | typeof total | TextReply | StreamReply
 
-export interface Route extends Omit<Spec<string, Access, ObjectSchema, Schema, Returns>, 'params'> {
+export interface Route extends Omit<Spec<string, Access, ObjectSchema, Body, Returns>, 'params'> {
   method: Method
   path: string
   params: z.ZodObject
@@ -79,7 +90,7 @@ const on =
     S extends Access,
     R extends Returns,
     Q extends ObjectSchema = undefined,
-    B extends Schema = undefined,
+    B extends Body = undefined,
   >(
     path: Path,
     spec: Optional<Path, Spec<Path, S, Q, B, R>>,
@@ -102,8 +113,10 @@ export const del = on('DELETE')
 
 export const isText = (returns: Returns): returns is TextReply =>
   typeof returns === 'object' && 'contentType' in returns
+export const isStream = (returns: Returns): returns is StreamReply =>
+  typeof returns === 'object' && 'streams' in returns
 export const isSchema = (returns: Returns): returns is z.ZodType =>
-  returns !== empty && returns !== total && !isText(returns)
+  returns !== empty && returns !== total && !isText(returns) && !isStream(returns)
 
 export const area = (name: string, routes: readonly Route[]): readonly Route[] =>
   routes.map((route) => ({ ...route, area: name }))
@@ -126,7 +139,7 @@ export function errorsOf({ scope, permission, params, query, body, errors = [] }
     ...(ref ? REF_ERRORS : []),
     ...(slug ? SLUG_ERRORS : []),
     ...(branch ? BRANCH_ERRORS : []),
-    ...(body ? BODY_ERRORS : []),
+    ...(isHeld(body) ? heldErrors(body) : body ? BODY_ERRORS : []),
     ...errors,
     'too_many_requests',
     'internal_server_error',

@@ -85,26 +85,45 @@ function statusProblem(project: ProjectStatus, { status }: Deployed): RefusalCod
 const credentialProblem = async (ctxOf: () => SystemCtx, { request }: Call, known: KnownFunction) =>
   known.deployed?.verifyJwt && request.method !== 'OPTIONS' ? tokenProblem(ctxOf(), known, request.headers) : undefined
 
-const running = new Map<string, number>()
+interface Running {
+  count: number
+  /** Epoch milliseconds. */
+  since: number
+}
+const running = new Map<string, Running>()
+
+/** False where no more may run now. Whatever the platform ended without a word no longer counts once none of it can be left. */
+function take(programId: string, now: number): boolean {
+  const known = running.get(programId)
+  if (!known || (known.count >= RUNNING_MAX && now - known.since > IDLE_MS_MAX)) {
+    running.set(programId, { count: 1, since: now })
+    return true
+  }
+  if (known.count >= RUNNING_MAX) return false
+  known.count += 1
+  return true
+}
+
+function release(programId: string): void {
+  const known = running.get(programId)
+  if (!known) return
+  known.count -= 1
+  if (known.count <= 0) running.delete(programId)
+}
 
 async function run(call: Call, known: Callable): Promise<Response> {
   const { id: programId, deploymentId } = known.deployed
-  const count = running.get(programId) ?? 0
-  if (count >= RUNNING_MAX) return logged(contextOf(call), call, 'WORKER_RESOURCE_LIMIT')
-  running.set(programId, count + 1)
   const startedAt = Date.now()
+  if (!take(programId, startedAt)) return logged(contextOf(call), call, 'WORKER_RESOURCE_LIMIT')
   const id = newTimedId(new Date(startedAt))
   const { ref: projectRef, path } = call.address
-  const { method } = call.request
-  begin({ id, kind: 'function', projectRef, programId, deploymentId, method, path, at: startedAt })
+  begin({ id, kind: 'function', projectRef, programId, deploymentId, method: call.request.method, path, at: startedAt })
   try {
     const { response, problem } = await answer(call, known, id)
     end(call, id, { status: response.status, ms: Date.now() - startedAt, problem })
     return call.address.isShared ? sharedResponse(response) : response
   } finally {
-    const left = (running.get(programId) ?? 1) - 1
-    if (left > 0) running.set(programId, left)
-    else running.delete(programId)
+    release(programId)
   }
 }
 

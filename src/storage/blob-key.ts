@@ -1,4 +1,5 @@
-export const blobPrefix = (ref: string): string => `projects/${ref}/storage/`
+export const projectPrefix = (ref: string): string => `projects/${ref}/`
+export const blobPrefix = (ref: string): string => `${projectPrefix(ref)}storage/`
 
 /** Where the bytes of a version are that this server has made. */
 export const blobKey = (ref: string, version: string): string => blobPrefix(ref) + version

@@ -4,7 +4,7 @@ import { BlobsNotRemoved, openStore } from '../blobs/store.ts'
 import { projects } from '../db/schema/index.ts'
 import type { SystemCtx } from '../env.ts'
 import { describeError } from '../http/log.ts'
-import { blobPrefix } from './blob-key.ts'
+import { blobPrefix, projectPrefix } from './blob-key.ts'
 import { asServer } from './database.ts'
 import { inTime } from './patience.ts'
 import type { Storage } from './request.ts'
@@ -159,11 +159,11 @@ async function removeVersions({ ctx, project }: Storage, versions: readonly stri
   }
 }
 
-/** Of a project that is no more. */
+/** Of a project that is no more: its objects, and the programs that it ran. */
 export async function removeAllBytes(ctx: SystemCtx, ref: string): Promise<void> {
   const store = openStore(ctx)
   for (;;) {
-    const { blobs, more } = await store.list(blobPrefix(ref), { count: PAGE })
+    const { blobs, more } = await store.list(projectPrefix(ref), { count: PAGE })
     if (blobs.length > 0) await store.remove(blobs.map(({ key }) => key))
     if (!more) return
   }

@@ -1,4 +1,9 @@
+import { mkdtempSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
 import { createTestHarness } from 'wrangler'
+import { startBuilder as start } from '../../dev/builder.ts'
+import { builderWorker, buildWorker } from '../../dev/worker.ts'
 import {
   BuildResult,
   FILE_FIELD,
@@ -19,7 +24,22 @@ export async function startBuilder(vars: Record<string, string> = {}) {
 }
 export type Builder = Awaited<ReturnType<typeof startBuilder>>
 
-export function builderAt(origin: string) {
+/** As `npm start` runs it: what it fetches goes through the runtime alone, redirects and refused connections included. */
+export async function startBuilderProcess(bindings: Record<string, string> = {}) {
+  const folder = mkdtempSync(join(tmpdir(), 'pilothouse-builder-'))
+  await buildWorker({ folder })
+  const { address, stop } = await start({ worker: await builderWorker({ bundle: folder, bindings }), onLine: () => {} })
+  return {
+    ...builderAt(`http://${address}`),
+    async stop() {
+      await stop()
+      rmSync(folder, { recursive: true, force: true })
+    },
+  }
+}
+export type BuilderProcess = Awaited<ReturnType<typeof startBuilderProcess>>
+
+function builderAt(origin: string) {
   async function send(spec: FunctionBuild, files: Files): Promise<BuildResult> {
     const form = new FormData()
     form.set(SPEC_FIELD, JSON.stringify(spec))

@@ -112,7 +112,7 @@ async function create(ctx: Ctx, parent: ProjectAccess, input: NewBranch, urlFiel
   })
 }
 
-const secretsOf = (branchId: string) => `branches/${branchId}/secrets`
+export const secretsOf = (branchId: string) => `branches/${branchId}/secrets`
 
 async function requirePlan({ db }: Ctx, { organizationId }: ProjectAccess): Promise<void> {
   const [row] = await db

@@ -7,6 +7,7 @@ import { forgetBackups } from '../backups/sweep.ts'
 import { applySettings, inheritSettings } from '../database-settings/inherit.ts'
 import { applyMigration, listMigrations } from '../migrations/history.ts'
 import { Hopeless } from '../projects/tasks.ts'
+import { deployToBranch as deploy, deployToParent } from './functions.ts'
 import type { Site } from './jobs.ts'
 
 type Deed = (ctx: SystemCtx, site: Site) => Promise<void>
@@ -187,10 +188,6 @@ async function seed(ctx: SystemCtx, { branch, own, parent, log }: Site): Promise
   await log(`${row?.count} buckets made`)
 }
 
-async function deploy(_ctx: SystemCtx, { log }: Site): Promise<void> {
-  await log('no functions to deploy')
-}
-
 const ofOwn = ({ own }: Site) => own
 const ofParent = ({ parent }: Site) => parent
 const pullParent = pullFrom(ofParent)
@@ -198,6 +195,6 @@ const pullParent = pullFrom(ofParent)
 export const DEEDS: Record<RunKind, Partial<Record<RunStep, Deed>>> = {
   create: { clone, pull: pullParent, health, configure, migrate: migrateBetween(ofParent, ofOwn), seed, deploy },
   push: { pull: pullParent, health, migrate: migrateBetween(ofParent, ofOwn), deploy },
-  merge: { pull: pullFrom(ofOwn), health, migrate: migrateBetween(ofOwn, ofParent), deploy },
+  merge: { pull: pullFrom(ofOwn), health, migrate: migrateBetween(ofOwn, ofParent), deploy: deployToParent },
   reset: { clone: cloneAgain, pull: pullParent, health, configure, migrate: migrateAgain, seed, deploy },
 }

@@ -100,6 +100,12 @@ async function updateStatus({ tx }: Mutation, id: string, status: BranchStatus, 
   return branch
 }
 
+/** What failed is the deploy, once all before it has been done. */
+const failureOf = (kind: RunKind, { stepsDone }: Task): BranchStatus =>
+  STEPS_OF[kind].every((name) => name === 'deploy' || stepsDone.includes(name))
+    ? 'FUNCTIONS_FAILED'
+    : 'MIGRATIONS_FAILED'
+
 const isPastHealth = ({ stepsDone }: Task) => stepsDone.includes('health')
 
 const jobOf = (kind: RunKind, { done, failed }: Pick<Job, 'done' | 'failed'>): Job => ({
@@ -110,7 +116,7 @@ const jobOf = (kind: RunKind, { done, failed }: Pick<Job, 'done' | 'failed'>): J
     const { tx } = mutation
     const runId = task.input.runId ?? ''
     const [run] = await tx.select().from(actionRuns).where(eq(actionRuns.id, runId))
-    const status = state === 'done' ? 'FUNCTIONS_DEPLOYED' : 'MIGRATIONS_FAILED'
+    const status = state === 'done' ? 'FUNCTIONS_DEPLOYED' : failureOf(kind, task)
     const branch = run && (await updateStatus(mutation, run.branchId, status, at))
     if (!branch) return
     if (state === 'failed') {

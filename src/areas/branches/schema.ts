@@ -7,6 +7,7 @@ import {
   RELEASE_CHANNELS,
 } from '../../db/schema/index.ts'
 import { Name, Ref, Text } from '../../http/values.ts'
+import { SecretName } from '../secrets/schema.ts'
 
 const BranchStatus = z.enum(BRANCH_STATUSES).meta({ id: 'BranchStatus' })
 
@@ -66,7 +67,7 @@ export const CreateBranch = z
       description: 'Accepted, without effect: a branch runs what its parent runs',
     }),
     secrets: z
-      .record(Text.min(1).max(256), Text.max(24_576))
+      .record(SecretName, Text.max(24_576))
       .refine((secrets) => Object.keys(secrets).length <= SECRETS_MAX, `at most ${SECRETS_MAX}`)
       .optional(),
     with_data: z.boolean().optional(),

@@ -1,5 +1,12 @@
 import { and, eq } from 'drizzle-orm'
-import { backups, projectSettings, snippets } from '../../db/schema/index.ts'
+import {
+  backups,
+  functionDeployments,
+  functionSecrets,
+  functions,
+  projectSettings,
+  snippets,
+} from '../../db/schema/index.ts'
 import type { Fence, ProjectEngine } from '../../engine/engine.ts'
 import { SettingsRefused } from '../../engine/settings.ts'
 import { passwordOf, runnerPasswordOf } from '../../secrets/project.ts'
@@ -82,6 +89,9 @@ export const projectJobs = {
     async ended({ tx }, { project: { ref } }) {
       await tx.delete(snippets).where(eq(snippets.projectRef, ref))
       await tx.delete(backups).where(eq(backups.projectRef, ref))
+      await tx.delete(functions).where(eq(functions.projectRef, ref))
+      await tx.delete(functionDeployments).where(eq(functionDeployments.projectRef, ref))
+      await tx.delete(functionSecrets).where(eq(functionSecrets.projectRef, ref))
       await tx
         .delete(projectSettings)
         .where(and(eq(projectSettings.projectRef, ref), eq(projectSettings.area, 'backup_schedule')))

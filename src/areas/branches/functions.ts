@@ -1,0 +1,37 @@
+import type { SystemCtx } from '../../env.ts'
+import { ApiError } from '../../http/error.ts'
+import { unseal } from '../../secrets/seal.ts'
+import { BytesGone, copyFunctions } from '../functions/copy.ts'
+import { Hopeless } from '../projects/tasks.ts'
+import { inheritSecrets } from '../secrets/inherit.ts'
+import { secretsOf } from './create.ts'
+import type { Site } from './jobs.ts'
+
+/** The parent's functions come to the branch, beside what was changed on it since; they find the branch's own secrets. */
+export async function deployToBranch(ctx: SystemCtx, site: Site): Promise<void> {
+  const { own, parent, run, log } = site
+  const secrets = await inheritSecrets(ctx, { from: parent.ref, to: own, own: await secretsGiven(ctx, site) })
+  if (secrets > 0) await log(`${secrets} secrets set`)
+  await copy(ctx, site, { from: parent, to: own, exactly: run.kind === 'reset' })
+}
+
+/** What was changed on the branch comes to the parent; secrets stay where they are. */
+export const deployToParent = (ctx: SystemCtx, site: Site): Promise<void> =>
+  copy(ctx, site, { from: site.own, to: site.parent, exactly: false })
+
+async function secretsGiven({ config }: SystemCtx, { branch }: Site): Promise<Record<string, string>> {
+  const { id, sealedSecrets } = branch
+  return sealedSecrets === null ? {} : JSON.parse(await unseal(config.ENCRYPTION_KEY, sealedSecrets, secretsOf(id)))
+}
+
+type Way = Pick<Parameters<typeof copyFunctions>[1], 'from' | 'to' | 'exactly'>
+
+async function copy(ctx: SystemCtx, { fence, log }: Site, way: Way): Promise<void> {
+  await copyFunctions(ctx, { ...way, fence, log }).catch((error) => {
+    const wontHeal = error instanceof BytesGone || (error instanceof ApiError && error.status < 500)
+    throw wontHeal ? new Hopeless(said(error), { cause: error }) : error
+  })
+}
+
+const said = (error: Error): string =>
+  error instanceof ApiError && error.detail ? `${error.message}: ${error.detail}` : error.message

@@ -1,0 +1,108 @@
+import { eq, inArray } from 'drizzle-orm'
+import { openStore } from '../../blobs/store.ts'
+import { mutate } from '../../db/mutate.ts'
+import { functionDeployments, functions } from '../../db/schema/index.ts'
+import type { Fence } from '../../engine/engine.ts'
+import type { SystemCtx } from '../../env.ts'
+import { imageKey, sourceKey } from '../../runtime/store.ts'
+import type { DeploymentRow } from './convert.ts'
+import { deploy } from './deploy.ts'
+import { type Deployed, lockProject, selectDeployed } from './rows.ts'
+
+interface Project {
+  ref: string
+  organizationId: string
+}
+
+interface Copying {
+  from: Project
+  to: Project
+  /** The other project gets these functions and no others, whichever were changed last. */
+  exactly: boolean
+  fence: Fence
+  log(line: string): Promise<void>
+}
+
+/** What was to be copied is not in the bucket. */
+export class BytesGone extends Error {
+  override name = 'BytesGone'
+}
+
+/** Of a function that both have, the one that was changed last counts; so that it may be done again, and both ways. */
+export async function copyFunctions(ctx: SystemCtx, { from, to, exactly, fence, log }: Copying): Promise<void> {
+  const [sources, targets] = await ctx.db.batch([
+    selectDeployed(ctx.db).where(eq(functions.projectRef, from.ref)).orderBy(functions.slug),
+    selectDeployed(ctx.db).where(eq(functions.projectRef, to.ref)),
+  ])
+  if (sources.length === 0 && targets.length === 0) return log('no functions to deploy')
+  const there = new Map(targets.map((target) => [target.row.slug, target]))
+  let copied = 0
+  for (const source of sources) {
+    const target = there.get(source.row.slug)
+    if (!isWanted(source, target, exactly)) continue
+    if (!(await fence())) return
+    await log(`deploying ${source.row.slug}`)
+    await copyOne(ctx, { source, to, exactly })
+    copied += 1
+  }
+  if (exactly) await removeOthers(ctx, to, { sources, targets })
+  await log(`${copied} of ${sources.length} functions deployed to ${to.ref}`)
+}
+
+function isWanted(source: Deployed, target: Deployed | undefined, exactly: boolean): boolean {
+  if (!target) return true
+  return differs(source, target) && (exactly || source.row.updatedAt > target.row.updatedAt)
+}
+
+const differs = (a: Deployed, b: Deployed): boolean =>
+  a.row.name !== b.row.name ||
+  a.row.verifyJwt !== b.row.verifyJwt ||
+  a.deployment.sha256 !== b.deployment.sha256 ||
+  a.deployment.entrypoint !== b.deployment.entrypoint ||
+  a.deployment.importMap !== b.deployment.importMap
+
+async function copyOne(
+  ctx: SystemCtx,
+  { source: { row, deployment }, to, exactly }: { source: Deployed; to: Project; exactly: boolean },
+): Promise<void> {
+  const copy = await copyDeployment(ctx, deployment, to.ref)
+  const { name, verifyJwt, updatedAt: changedAt } = row
+  await deploy(ctx, to, copy, { name, verifyJwt }, { changedAt, evenIfOlder: exactly })
+}
+
+async function copyDeployment(ctx: SystemCtx, from: DeploymentRow, ref: string): Promise<DeploymentRow> {
+  const { slug, sha256, entrypoint, importMap } = from
+  const at = ctx.now()
+  const [row] = await ctx.db
+    .insert(functionDeployments)
+    .values({ projectRef: ref, slug, sha256, entrypoint, importMap, createdAt: at, unusedSince: at })
+    .returning()
+  if (!row) throw new Error('the deployment was not inserted')
+  const store = openStore(ctx)
+  const copied = await Promise.all(
+    [sourceKey, imageKey].map((key) => store.copy(key(from.projectRef, from.id), key(ref, row.id), { size: 0 })),
+  )
+  if (copied.includes(undefined)) throw new BytesGone(`the bytes of ${slug} are gone from the bucket`)
+  return row
+}
+
+interface Both {
+  sources: readonly Deployed[]
+  targets: readonly Deployed[]
+}
+
+async function removeOthers(ctx: SystemCtx, { ref, organizationId }: Project, { sources, targets }: Both) {
+  const kept = new Set(sources.map(({ row }) => row.slug))
+  const others = targets.filter(({ row }) => !kept.has(row.slug))
+  if (others.length === 0) return
+  const ids = others.map(({ row }) => row.id)
+  await mutate(ctx, async (mutation) => {
+    await lockProject(mutation, ref)
+    const { tx } = mutation
+    const removed = await tx.delete(functions).where(inArray(functions.id, ids)).returning()
+    const left = removed.map(({ deploymentId }) => deploymentId)
+    await tx.update(functionDeployments).set({ unusedSince: ctx.now() }).where(inArray(functionDeployments.id, left))
+    const detail = { slugs: removed.map(({ slug }) => slug) }
+    await mutation.trace({ action: 'function.delete', organizationId, projectRef: ref, detail })
+  })
+}

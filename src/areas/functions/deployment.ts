@@ -1,0 +1,55 @@
+import { isAway } from '../../blobs/bucket.ts'
+import { openStore } from '../../blobs/store.ts'
+import { functionDeployments } from '../../db/schema/index.ts'
+import type { SystemCtx } from '../../env.ts'
+import { ApiError } from '../../http/error.ts'
+import { BuildFailed, buildFunction, type SourceFile } from '../../runtime/build.ts'
+import { imageKey, sourceKey } from '../../runtime/store.ts'
+import { sha256Of } from '../../secrets/digest.ts'
+import type { DeploymentRow } from './convert.ts'
+import { formOfSource, sourceType } from './source.ts'
+
+export interface Program {
+  slug: string
+  entrypoint: string
+  importMap?: string | undefined
+  staticPatterns?: string[] | undefined
+  files: readonly SourceFile[]
+}
+
+/** Bundles a program and keeps it in the bucket: a deployment that no function is at yet, and that is removed if none comes to be. */
+export async function makeDeployment(ctx: SystemCtx, ref: string, program: Program): Promise<DeploymentRow> {
+  const { slug, entrypoint, importMap } = program
+  const image = utf8(JSON.stringify(await build(ctx, program)))
+  const sha256 = await sha256Of(image)
+  const source = await formOfSource(program, sha256)
+  const at = ctx.now()
+  // The row comes first: so there are no bytes that it does not lead to.
+  const [row] = await ctx.db
+    .insert(functionDeployments)
+    .values({ projectRef: ref, slug, sha256, entrypoint, importMap, createdAt: at, unusedSince: at })
+    .returning()
+  if (!row) throw new Error('the deployment was not inserted')
+  const store = openStore(ctx)
+  const put = (key: string, bytes: Uint8Array<ArrayBuffer>, contentType: string) =>
+    store.put(key, bytes, { size: bytes.length, contentType })
+  await Promise.all([
+    put(imageKey(ref, row.id), image, 'application/json'),
+    put(sourceKey(ref, row.id), source, sourceType(sha256)),
+  ]).catch(rejectAway)
+  return row
+}
+
+const utf8 = (text: string) => new Uint8Array(new TextEncoder().encode(text).buffer as ArrayBuffer)
+
+async function build(ctx: SystemCtx, { entrypoint, importMap, staticPatterns, files }: Program) {
+  const spec = { entrypoint, ...(importMap !== undefined && { importMap }), ...(staticPatterns && { staticPatterns }) }
+  return buildFunction(ctx, spec, files).catch((error) => {
+    if (!(error instanceof BuildFailed)) throw error
+    throw new ApiError('bad_request.build', { detail: error.message, cause: error })
+  })
+}
+
+export function rejectAway(cause: unknown): never {
+  throw isAway(cause) ? new ApiError('service_unavailable.bucket', { cause }) : cause
+}

@@ -1,0 +1,67 @@
+import { and, eq, isNull, ne, sql } from 'drizzle-orm'
+import type { ProjectAccess } from '../../auth/access.ts'
+import type { PLANS } from '../../auth/roles.ts'
+import type { Db, Writer } from '../../db/client.ts'
+import type { Mutation } from '../../db/mutate.ts'
+import { functionDeployments, functions, organizations, projects } from '../../db/schema/index.ts'
+import type { SystemCtx } from '../../env.ts'
+import { ApiError } from '../../http/error.ts'
+import type { DeploymentRow, FunctionRow } from './convert.ts'
+
+/** Where none is named there may be any number. */
+const FUNCTIONS_MAX: Partial<Record<(typeof PLANS)[number], number>> = { free: 100, pro: 500, team: 1_000 }
+
+type Project = Pick<ProjectAccess, 'ref' | 'organizationId'>
+
+export const bySlug = (ref: string, slug: string) => and(eq(functions.projectRef, ref), eq(functions.slug, slug))
+
+export interface Deployed {
+  row: FunctionRow
+  deployment: DeploymentRow
+}
+
+export const selectDeployed = (db: Pick<Db, 'select'>) =>
+  db
+    .select({ row: functions, deployment: functionDeployments })
+    .from(functions)
+    .innerJoin(functionDeployments, eq(functionDeployments.id, functions.deploymentId))
+
+/** Changes of a project's functions come one after another, and none comes once its removal has begun. */
+export async function lockProject({ tx }: Mutation, ref: string): Promise<void> {
+  const [project] = await tx
+    .select({ ref: projects.ref })
+    .from(projects)
+    .where(and(eq(projects.ref, ref), isNull(projects.removedAt), ne(projects.status, 'GOING_DOWN')))
+    .for('no key update')
+  if (!project) throw new ApiError('not_found.project')
+}
+
+const countAndPlan = (db: Pick<Db, 'select'>, { ref, organizationId }: Project) =>
+  db
+    .select({
+      plan: organizations.plan,
+      count: sql<number>`(select count(*)::int from ${functions} where ${functions.projectRef} = ${ref})`,
+    })
+    .from(organizations)
+    .where(eq(organizations.id, organizationId))
+
+export async function requireRoom(tx: Writer, project: Project, added: number): Promise<void> {
+  const [found] = await countAndPlan(tx as unknown as Db, project)
+  if (found) refuseBeyond(found, added)
+}
+
+function refuseBeyond({ plan, count }: { plan: (typeof PLANS)[number]; count: number }, added: number): void {
+  const max = FUNCTIONS_MAX[plan]
+  if (max === undefined || count + added <= max) return
+  throw new ApiError('payment_required.functions', { detail: `the plan ${plan} has ${max}` })
+}
+
+/** What is at a slug; where nothing is, it is refused before the work if there is no room for it. */
+export async function lookAt({ db }: SystemCtx, project: Project, slug: string): Promise<Deployed | undefined> {
+  const [[found], [room]] = await db.batch([
+    selectDeployed(db).where(bySlug(project.ref, slug)),
+    countAndPlan(db, project),
+  ])
+  if (!found && room) refuseBeyond(room, 1)
+  return found
+}

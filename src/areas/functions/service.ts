@@ -1,0 +1,52 @@
+import { asc, eq } from 'drizzle-orm'
+import type { ProjectAccess } from '../../auth/access.ts'
+import { openStore } from '../../blobs/store.ts'
+import { mutate } from '../../db/mutate.ts'
+import { functionDeployments, functions } from '../../db/schema/index.ts'
+import type { Ctx } from '../../env.ts'
+import { ApiError } from '../../http/error.ts'
+import type { Streamed } from '../../http/route.ts'
+import { sourceKey } from '../../runtime/store.ts'
+import { toFunction } from './convert.ts'
+import { rejectAway } from './deployment.ts'
+import { bySlug, type Deployed, lockProject, selectDeployed } from './rows.ts'
+import { sourceType } from './source.ts'
+
+export async function listFunctions({ db }: Ctx, { ref }: ProjectAccess) {
+  const found = await selectDeployed(db)
+    .where(eq(functions.projectRef, ref))
+    .orderBy(asc(functions.createdAt), asc(functions.id))
+  return found.map(({ row, deployment }) => toFunction(row, deployment))
+}
+
+export async function getFunction(ctx: Ctx, project: ProjectAccess, slug: string) {
+  const { row, deployment } = await findFunction(ctx, project.ref, slug)
+  return toFunction(row, deployment)
+}
+
+export async function findFunction({ db }: Ctx, ref: string, slug: string): Promise<Deployed> {
+  const [found] = await selectDeployed(db).where(bySlug(ref, slug))
+  if (!found) throw new ApiError('not_found.function')
+  return found
+}
+
+/** The files as they were sent, straight from the bucket. */
+export async function getFunctionBody(ctx: Ctx, project: ProjectAccess, slug: string): Promise<Streamed> {
+  const { deployment } = await findFunction(ctx, project.ref, slug)
+  const source = await openStore(ctx).get(sourceKey(project.ref, deployment.id)).catch(rejectAway)
+  if (!source?.body) throw new ApiError('not_found.function_source')
+  return { contentType: sourceType(deployment.sha256), body: source.body }
+}
+
+export async function deleteFunction(ctx: Ctx, { ref, organizationId }: ProjectAccess, slug: string): Promise<void> {
+  await mutate(ctx, async (mutation) => {
+    await lockProject(mutation, ref)
+    const [removed] = await mutation.tx.delete(functions).where(bySlug(ref, slug)).returning()
+    if (!removed) throw new ApiError('not_found.function')
+    await mutation.tx
+      .update(functionDeployments)
+      .set({ unusedSince: ctx.now() })
+      .where(eq(functionDeployments.id, removed.deploymentId))
+    await mutation.trace({ action: 'function.delete', organizationId, projectRef: ref, detail: { slug } })
+  })
+}

@@ -1,0 +1,42 @@
+import { and, eq, inArray, lt, notExists } from 'drizzle-orm'
+import { openStore } from '../../blobs/store.ts'
+import { functionDeployments, functions } from '../../db/schema/index.ts'
+import type { SystemCtx } from '../../env.ts'
+import { imageKey, sourceKey } from '../../runtime/store.ts'
+
+const UNUSED_MS = 24 * 60 * 60 * 1000
+/** So that nothing is deployed whose bytes are just being removed. */
+const MARGIN_MS = 60 * 60 * 1000
+/** As many as S3 removes in one request: each has two keys. */
+const PORTION = 500
+const PORTIONS_MAX = 10
+
+/** Of what was bundled and not deployed, or deployed once: what is unused for longer may soon be gone. */
+export const deployableSince = (now: Date): Date => new Date(now.getTime() - UNUSED_MS + MARGIN_MS)
+
+/** Deployments that no function was at for a day: their bytes first, so that none are left that no row leads to. */
+export async function removeUnusedDeployments({ db, now, log, ...ctx }: SystemCtx): Promise<void> {
+  const store = openStore(ctx)
+  const until = new Date(now().getTime() - UNUSED_MS)
+  let removed = 0
+  for (let n = 0; n < PORTIONS_MAX; n++) {
+    const some = await db
+      .select({ id: functionDeployments.id, ref: functionDeployments.projectRef })
+      .from(functionDeployments)
+      .where(
+        and(
+          lt(functionDeployments.unusedSince, until),
+          notExists(db.select().from(functions).where(eq(functions.deploymentId, functionDeployments.id))),
+        ),
+      )
+      .orderBy(functionDeployments.unusedSince)
+      .limit(PORTION)
+    if (some.length === 0) break
+    await store.remove(some.flatMap(({ ref, id }) => [sourceKey(ref, id), imageKey(ref, id)]))
+    const ids = some.map(({ id }) => id)
+    await db.delete(functionDeployments).where(inArray(functionDeployments.id, ids))
+    removed += some.length
+    if (some.length < PORTION) break
+  }
+  if (removed > 0) log.info('function_deployments_removed', { count: removed })
+}

@@ -1,0 +1,46 @@
+import { eq } from 'drizzle-orm'
+import { mutate } from '../../db/mutate.ts'
+import { functionSecrets } from '../../db/schema/index.ts'
+import type { SystemCtx } from '../../env.ts'
+import { openFunctionSecret } from '../../secrets/function.ts'
+import { countChange, saveSecrets, sealed } from './service.ts'
+
+interface Inheritance {
+  from: string
+  to: { ref: string; organizationId: string }
+  /** What the heir was given as its own; such names are never inherited. */
+  own: Readonly<Record<string, string>>
+}
+
+/** Of a secret that both have, the one that was set last counts. Returns how many were set. */
+export function inheritSecrets(ctx: SystemCtx, { from, to, own }: Inheritance): Promise<number> {
+  return mutate(ctx, async (mutation) => {
+    const { tx } = mutation
+    const rowsOf = (ref: string) => tx.select().from(functionSecrets).where(eq(functionSecrets.projectRef, ref))
+    const theirs = await rowsOf(from)
+    const present = new Map((await rowsOf(to.ref)).map((row) => [row.name, row]))
+    const inherited = theirs.filter(({ name, updatedAt }) => {
+      const known = present.get(name)
+      return !(name in own) && (!known || updatedAt > known.updatedAt)
+    })
+    const given = Object.entries(own).filter(([name]) => !present.has(name))
+    const rows = await Promise.all([
+      ...inherited.map(async (row) => {
+        const value = await openFunctionSecret(ctx.config.ENCRYPTION_KEY, from, row.name, row.sealedValue)
+        return { ...(await sealed(ctx, to.ref, { name: row.name, value })), updatedAt: row.updatedAt }
+      }),
+      ...given.map(([name, value]) => sealed(ctx, to.ref, { name, value })),
+    ])
+    if (rows.length === 0) return 0
+    await countChange(mutation, to.ref)
+    await saveSecrets(mutation, rows)
+    const detail = { names: rows.map(({ name }) => name) }
+    await mutation.trace({
+      action: 'secret.inherit',
+      organizationId: to.organizationId,
+      projectRef: to.ref,
+      detail,
+    })
+    return rows.length
+  })
+}

@@ -1,0 +1,89 @@
+import { and, asc, eq, inArray, sql } from 'drizzle-orm'
+import type { ProjectAccess } from '../../auth/access.ts'
+import { type Mutation, mutate } from '../../db/mutate.ts'
+import { functionSecrets, projects } from '../../db/schema/index.ts'
+import type { Ctx, SystemCtx } from '../../env.ts'
+import { ApiError } from '../../http/error.ts'
+import { sha256Of } from '../../secrets/digest.ts'
+import { sealFunctionSecret } from '../../secrets/function.ts'
+import type { NewSecrets } from './schema.ts'
+
+/** All of them are held by each function that runs. */
+const SECRETS_MAX = 100
+
+export async function listSecrets({ db }: Ctx, { ref }: ProjectAccess) {
+  const rows = await db
+    .select()
+    .from(functionSecrets)
+    .where(eq(functionSecrets.projectRef, ref))
+    .orderBy(asc(functionSecrets.name))
+  return rows.map(({ name, digest, updatedAt }) => ({ name, value: digest, updated_at: updatedAt.toISOString() }))
+}
+
+/** Of a name that comes twice the last value counts. */
+export async function createSecrets(ctx: Ctx, { ref, organizationId }: ProjectAccess, list: NewSecrets) {
+  const values = Array.from(new Map(list.map(({ name, value }) => [name, value])), ([name, value]) => ({ name, value }))
+  const rows = await Promise.all(values.map((secret) => sealed(ctx, ref, secret)))
+  await mutate(ctx, async (mutation) => {
+    await countChange(mutation, ref)
+    await saveSecrets(mutation, rows)
+    await requireRoom(mutation, ref)
+    const detail = { names: values.map(({ name }) => name) }
+    await mutation.trace({ action: 'secret.create', organizationId, projectRef: ref, detail })
+  })
+}
+
+type SecretRow = typeof functionSecrets.$inferInsert
+
+export const sealed = async (
+  ctx: SystemCtx,
+  ref: string,
+  { name, value }: { name: string; value: string },
+): Promise<SecretRow> => ({
+  projectRef: ref,
+  name,
+  sealedValue: await sealFunctionSecret(ctx.config.ENCRYPTION_KEY, ref, name, value),
+  digest: await sha256Of(value),
+  updatedAt: ctx.now(),
+})
+
+export async function saveSecrets({ tx }: Mutation, rows: readonly SecretRow[]): Promise<void> {
+  await tx
+    .insert(functionSecrets)
+    .values([...rows])
+    .onConflictDoUpdate({
+      target: [functionSecrets.projectRef, functionSecrets.name],
+      set: {
+        sealedValue: sql`excluded.sealed_value`,
+        digest: sql`excluded.digest`,
+        updatedAt: sql`excluded.updated_at`,
+      },
+    })
+}
+
+/** Functions that begin from now on have the new ones. It also keeps changes of one project from coming at once. */
+export async function countChange({ tx }: Mutation, ref: string): Promise<void> {
+  const changed = await tx
+    .update(projects)
+    .set({ secretsGeneration: sql`${projects.secretsGeneration} + 1` })
+    .where(and(eq(projects.ref, ref), sql`${projects.removedAt} is null and ${projects.status} <> 'GOING_DOWN'`))
+    .returning({ ref: projects.ref })
+  if (changed.length === 0) throw new ApiError('not_found.project')
+}
+
+async function requireRoom({ tx }: Mutation, ref: string): Promise<void> {
+  const count = await tx.$count(functionSecrets, eq(functionSecrets.projectRef, ref))
+  if (count > SECRETS_MAX) throw new ApiError('bad_request.secrets', { detail: `at most ${SECRETS_MAX}` })
+}
+
+export async function deleteSecrets(ctx: Ctx, { ref, organizationId }: ProjectAccess, names: readonly string[]) {
+  await mutate(ctx, async (mutation) => {
+    await countChange(mutation, ref)
+    const removed = await mutation.tx
+      .delete(functionSecrets)
+      .where(and(eq(functionSecrets.projectRef, ref), inArray(functionSecrets.name, [...names])))
+      .returning({ name: functionSecrets.name })
+    const detail = { names: removed.map(({ name }) => name) }
+    await mutation.trace({ action: 'secret.delete', organizationId, projectRef: ref, detail })
+  })
+}

@@ -1,0 +1,149 @@
+import type { Context, MiddlewareHandler } from 'hono'
+import * as z from 'zod'
+import { holdMemory, MemoryTaken } from '../blobs/budget.ts'
+import { readParts } from '../blobs/chunks.ts'
+import type { AppEnv } from '../env.ts'
+import { ApiError, type ErrorCode } from './error.ts'
+
+/** How bytes of one content type are read before `schema` checks what they say. */
+interface Form<T = unknown> {
+  schema: z.ZodType<T>
+  read(bytes: Bytes, contentType: string): Promise<unknown>
+}
+type Bytes = Uint8Array<ArrayBuffer>
+
+/** A body that is no JSON, or JSON among others: in memory, and counted there, until the request has been answered. */
+export interface HeldBody<T = unknown> {
+  /** By content type. */
+  forms: Record<string, Form<T>>
+  sizeBytesMax: number
+  /** It may be left out. */
+  optional: boolean
+}
+
+interface Options {
+  sizeBytesMax: number
+  optional?: boolean
+}
+
+export const held = <const F extends Record<string, Form>>(
+  forms: F,
+  { sizeBytesMax, optional = false }: Options,
+): HeldBody<F[string] extends Form<infer T> ? T : never> =>
+  ({ forms, sizeBytesMax, optional }) as HeldBody<F[string] extends Form<infer T> ? T : never>
+
+export const isHeld = (body: unknown): body is HeldBody =>
+  typeof body === 'object' && body !== null && 'forms' in body && 'sizeBytesMax' in body
+
+const decode = (bytes: Bytes): string => new TextDecoder().decode(bytes)
+
+export const asJson = <T>(schema: z.ZodType<T>): Form<T> => ({
+  schema,
+  async read(bytes) {
+    try {
+      return JSON.parse(decode(bytes))
+    } catch (cause) {
+      throw new ApiError('bad_request.malformed_json', { cause })
+    }
+  },
+})
+
+/** The bytes themselves. */
+export const asBytes: Form<Bytes> = {
+  schema: z.custom<Bytes>((value) => value instanceof Uint8Array).meta({ type: 'string', format: 'binary' }),
+  read: async (bytes) => bytes,
+}
+
+/** Parts by their names: what the schema has as an array are files, all else is text, however it was sent. */
+export const asForm = <S extends z.ZodObject>(schema: S): Form<z.output<S>> => ({
+  schema: schema as unknown as z.ZodType<z.output<S>>,
+  async read(bytes, contentType) {
+    const parts = await formOf(bytes, contentType)
+    const entries = Object.entries(schema.shape).map(async ([name, field]) => {
+      if (field instanceof z.ZodArray) return [name, parts.getAll(name)]
+      const [part] = parts.getAll(name)
+      return [name, part instanceof File ? await part.text() : part]
+    })
+    return Object.fromEntries(await Promise.all(entries))
+  },
+})
+
+/** A part of a form that holds JSON. */
+export const jsonPart = <S extends z.ZodType>(schema: S) => z.preprocess(parsed, schema)
+
+function parsed(text: unknown): unknown {
+  try {
+    return JSON.parse(String(text))
+  } catch {
+    return text
+  }
+}
+
+async function formOf(bytes: Bytes, contentType: string): Promise<FormData> {
+  try {
+    return await new Response(bytes, { headers: { 'content-type': contentType } }).formData()
+  } catch (cause) {
+    throw new ApiError('bad_request.malformed_body', { detail: 'it is no complete multipart form', cause })
+  }
+}
+
+/** What was received, a copy of it that is read, and what comes of it. */
+const COPIES = 3
+
+/** The handler gets what the body says, once its schema has checked it. */
+export function holdBody(body: HeldBody, check: (schema: z.ZodType, value: unknown) => unknown) {
+  return async function holdBody(c, next) {
+    if (body.optional && isAbsent(c)) return next()
+    const type = c.req.header('content-type')
+    const form = formFor(body, type)
+    const release = await hold(c, body)
+    try {
+      const value = await form.read(await bytesOf(c, body.sizeBytesMax), type ?? '')
+      c.set('body', check(form.schema, value))
+      await next()
+    } finally {
+      release()
+    }
+  } satisfies MiddlewareHandler<AppEnv>
+}
+
+const isAbsent = ({ req }: Context): boolean => !req.raw.body || req.header('content-length') === '0'
+
+function formFor({ forms }: HeldBody, type: string | undefined): Form {
+  const [essence = ''] = (type ?? '').split(';')
+  const form = forms[essence.trim().toLowerCase()]
+  if (form) return form
+  const came = type ? `it came as ${type}` : 'it has no content-type'
+  throw new ApiError('unsupported_media_type', { detail: `send ${Object.keys(forms).join(' or ')}; ${came}` })
+}
+
+async function hold(c: Context<AppEnv>, { sizeBytesMax }: HeldBody): Promise<() => void> {
+  const declared = Number(c.req.header('content-length') ?? sizeBytesMax)
+  if (declared > sizeBytesMax) throw tooLarge(sizeBytesMax)
+  const owner = `projects/${c.var.access.project?.ref}`
+  return holdMemory(COPIES * declared, owner).catch((cause) => {
+    throw cause instanceof MemoryTaken ? new ApiError('service_unavailable.memory', { cause }) : cause
+  })
+}
+
+async function bytesOf({ req }: Context, sizeBytesMax: number): Promise<Bytes> {
+  if (!req.raw.body) return new Uint8Array()
+  const parts = readParts(req.raw.body)
+  const bytes = await parts.next(sizeBytesMax + 1).catch((cause) => {
+    throw new ApiError('bad_request.malformed_body', { detail: 'it did not come in full', cause })
+  })
+  if (bytes.length <= sizeBytesMax) return bytes
+  void parts.cancel('too large').catch(() => {})
+  throw tooLarge(sizeBytesMax)
+}
+
+const tooLarge = (sizeBytesMax: number) =>
+  new ApiError('payload_too_large', { detail: `at most ${sizeBytesMax} bytes` })
+
+export const heldErrors = ({ forms }: HeldBody): readonly ErrorCode[] => [
+  ...('application/json' in forms ? (['bad_request.malformed_json'] as const) : []),
+  'bad_request.malformed_body',
+  'payload_too_large',
+  'unsupported_media_type',
+  'service_unavailable.memory',
+]

@@ -1,0 +1,127 @@
+import { and, eq } from 'drizzle-orm'
+import { beforeAll, describe, expect, inject, it } from 'vitest'
+import { functionSecrets, projects } from '../src/db/schema/index.ts'
+import { openFunctionSecret } from '../src/secrets/function.ts'
+import { type Caller, control, newOrganization } from './api.ts'
+import { act, type BranchReply, newBranch, untilBranch } from './branches.ts'
+import { deploy, download, keysOf, removeKeys } from './deploys.ts'
+import { newProject } from './projects.ts'
+
+let owner: Caller
+let ref: string
+let branch: BranchReply
+let own: string
+
+const source = (text: string) => ({ 'index.ts': `export default "${text}"` })
+const deployText = (to: string, slug: string, text: string) => deploy(owner, to, { slug, files: source(text) })
+const slugs = async (of: string) =>
+  (await owner.get(`/v1/projects/${of}/functions`)).body.map(({ slug }: { slug: string }) => slug).sort()
+const text = async (of: string, slug: string) =>
+  /"(.*)"/.exec((await download(owner, of, slug))['source/index.ts'] ?? '')?.[1]
+const setSecrets = (of: string, values: Record<string, string>) =>
+  owner.post(
+    `/v1/projects/${of}/secrets`,
+    Object.entries(values).map(([name, value]) => ({ name, value })),
+  )
+async function secretsOf(of: string): Promise<Record<string, string>> {
+  const rows = await control.select().from(functionSecrets).where(eq(functionSecrets.projectRef, of))
+  const key = inject('encryptionKey')
+  const opened = rows.map(async ({ name, sealedValue }) => [name, await openFunctionSecret(key, of, name, sealedValue)])
+  return Object.fromEntries(await Promise.all(opened))
+}
+const merged = async () => {
+  expect(await act(owner, branch, 'merge')).toMatchObject({ deploy: 'EXITED' })
+  await untilBranch(owner, branch, 'FUNCTIONS_DEPLOYED')
+}
+
+beforeAll(async () => {
+  const organization = await newOrganization()
+  owner = organization.owner
+  ref = await newProject(organization)
+  await deployText(ref, 'same', 'of the parent')
+  await deploy(owner, ref, { slug: 'open', files: source('open'), metadata: { verify_jwt: false, name: 'Open' } })
+  await setSecrets(ref, { SHARED: 'parent', OVER: 'parent' })
+  branch = await newBranch(owner, ref, { secrets: { OVER: 'branch', ONLY: 'branch' } })
+  own = branch.project_ref
+}, 150_000)
+
+describe('the functions of a branch', () => {
+  it("are its parent's, with secrets of its own beside the parent's", async () => {
+    expect(await slugs(own)).toEqual(['open', 'same'])
+    expect(await text(own, 'same')).toBe('of the parent')
+    const [theirs, ours] = await Promise.all(
+      [ref, own].map(async (of) => (await owner.get(`/v1/projects/${of}/functions/open`)).body),
+    )
+    expect(ours).toMatchObject({ name: 'Open', verify_jwt: false, version: 1, ezbr_sha256: theirs.ezbr_sha256 })
+    expect(ours.id).not.toBe(theirs.id)
+    expect(ours.entrypoint_path).toContain(`user_fn_${own}_${ours.id}_1/source/index.ts`)
+    expect(await secretsOf(own)).toEqual({ SHARED: 'parent', OVER: 'branch', ONLY: 'branch' })
+    expect(await secretsOf(ref)).toEqual({ SHARED: 'parent', OVER: 'parent' })
+    const [project] = await control.select().from(projects).where(eq(projects.ref, own))
+    expect(project?.secretsGeneration).toBe(1)
+  })
+
+  it('come to the parent with a merge where they were changed, and what the parent changed since stays', async () => {
+    await deployText(own, 'same', 'of the branch')
+    await deployText(own, 'added', 'of the branch')
+    await deployText(own, 'open', 'of the branch')
+    await deployText(ref, 'open', 'later of the parent')
+    await setSecrets(own, { ONLY: 'again', MORE: 'branch' })
+    await merged()
+    expect(await slugs(ref)).toEqual(['added', 'open', 'same'])
+    expect(await text(ref, 'same')).toBe('of the branch')
+    expect(await text(ref, 'added')).toBe('of the branch')
+    expect(await text(ref, 'open')).toBe('later of the parent')
+    expect(await secretsOf(ref)).toEqual({ SHARED: 'parent', OVER: 'parent' })
+    const { body } = await owner.get(`/v1/projects/${ref}/functions/same`)
+    await merged()
+    expect((await owner.get(`/v1/projects/${ref}/functions/same`)).body).toEqual(body)
+  }, 90_000)
+
+  it('get with a push what the parent changed since, and keep what was changed on the branch', async () => {
+    await deployText(own, 'same', 'on the branch')
+    await deployText(ref, 'new', 'of the parent')
+    await setSecrets(ref, { SHARED: 'changed', OVER: 'changed' })
+    expect(await act(owner, branch, 'push')).toMatchObject({ deploy: 'EXITED' })
+    await untilBranch(owner, branch, 'FUNCTIONS_DEPLOYED')
+    expect(await slugs(own)).toEqual(['added', 'new', 'open', 'same'])
+    expect(await text(own, 'open')).toBe('later of the parent')
+    expect(await text(own, 'same')).toBe('on the branch')
+    expect(await secretsOf(own)).toEqual({ SHARED: 'changed', OVER: 'branch', ONLY: 'again', MORE: 'branch' })
+  }, 60_000)
+
+  it("are all its parent's and no others after a reset", async () => {
+    await deployText(own, 'extra', 'of the branch')
+    expect(await act(owner, branch, 'reset')).toMatchObject({ deploy: 'EXITED' })
+    await untilBranch(owner, branch, 'FUNCTIONS_DEPLOYED')
+    expect(await slugs(own)).toEqual(['added', 'new', 'open', 'same'])
+    expect(await text(own, 'same')).toBe('of the branch')
+  }, 90_000)
+
+  it('that cannot be copied end the run as FUNCTIONS_FAILED and say why; once mended they come with the next', async () => {
+    const before = await keysOf(ref)
+    await deployText(ref, 'lost', 'lost')
+    const keys = (await keysOf(ref)).filter((key) => !before.includes(key))
+    await removeKeys(keys)
+    const reply = await owner.post(`/v1/branches/${own}/push`, {})
+    expect(await untilFailed(reply.body.workflow_run_id)).toContain('the bytes of lost are gone')
+    await deployText(ref, 'lost', 'found')
+    expect(await act(owner, branch, 'push')).toMatchObject({ deploy: 'EXITED' })
+    await untilBranch(owner, branch, 'FUNCTIONS_DEPLOYED')
+    expect(await text(own, 'lost')).toBe('found')
+  }, 90_000)
+
+  async function untilFailed(run: string): Promise<string> {
+    await untilBranch(owner, branch, 'FUNCTIONS_FAILED')
+    const log = await owner.get(`/v1/projects/${own}/actions/${run}/logs`)
+    expect(log.body).toContain('deploying lost')
+    return log.body
+  }
+})
+
+it('a secret that a function cannot have is refused with the branch', async () => {
+  const reply = await owner.post(`/v1/projects/${ref}/branches`, { branch_name: 'no', secrets: { SUPABASE_URL: 'x' } })
+  expect(reply).toMatchObject({ status: 400, body: { message: expect.stringContaining('body.secrets.SUPABASE_URL') } })
+  const where = and(eq(projects.parentRef, ref), eq(projects.name, 'no'))
+  expect(await control.select().from(projects).where(where)).toEqual([])
+})

@@ -1,0 +1,129 @@
+import { spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { dirname, join } from 'node:path'
+import { createInterface } from 'node:readline'
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { as, type Caller } from './api.ts'
+import { newCli } from './cli.ts'
+import { type Machine, newMachine } from './machine.ts'
+import { createProject } from './projects.ts'
+
+let machine: Machine
+let baseUrl: string
+let token: string
+let owner: Caller
+let ref: string
+beforeAll(async () => {
+  machine = await newMachine()
+  await machine.started()
+  const { base_url, access_token, organization_slug: slug } = machine.credentials()
+  baseUrl = base_url
+  token = access_token
+  owner = as(token, {}, baseUrl)
+  ref = await createProject({ owner, slug })
+}, 150_000)
+afterAll(() => machine.dispose())
+
+const paths = async (slug: string) => (await owner.get(`/v1/projects/${ref}/functions/${slug}`)).body.entrypoint_path
+
+describe('the supabase CLI', () => {
+  let home: string
+  let cli: ReturnType<typeof newCli>['run']
+  beforeAll(() => {
+    const made = newCli({ token }, baseUrl)
+    ;({ home, run: cli } = made)
+    return made.remove
+  })
+
+  const write = (path: string, contents: string) => {
+    mkdirSync(dirname(join(home, path)), { recursive: true })
+    writeFileSync(join(home, path), contents)
+  }
+  const read = (path: string) => readFileSync(join(home, path), 'utf8')
+  const functions = (...args: string[]) => cli('functions', ...args, '--project-ref', ref)
+  const listed = async () =>
+    (JSON.parse(await functions('list', '-o', 'json')) as { slug: string; version: number }[]).map(
+      ({ slug, version }) => `${slug} ${version}`,
+    )
+
+  it('deploys one function and several, lists, downloads, prunes and deletes them', async () => {
+    const files = {
+      'supabase/functions/_shared/greet.ts': 'export const greet = (name: string) => `hello ${name}`\n',
+      'supabase/functions/hello/index.ts':
+        'import { greet } from "../_shared/greet.ts"\nDeno.serve(() => new Response(greet("you")))\n',
+      'supabase/functions/other/index.ts': 'Deno.serve(() => new Response("other"))\n',
+    }
+    for (const [path, contents] of Object.entries(files)) write(path, contents)
+    await functions('deploy', 'hello', '--use-api', '--yes')
+    expect(await listed()).toEqual(['hello 1'])
+    expect(await paths('hello')).toContain('/source/supabase/functions/hello/index.ts')
+    await functions('deploy', '--use-api', '--no-verify-jwt', '--yes')
+    expect((await listed()).sort()).toEqual(['hello 2', 'other 1'])
+    expect((await owner.get(`/v1/projects/${ref}/functions/other`)).body).toMatchObject({ verify_jwt: false })
+    rmSync(join(home, 'supabase/functions'), { recursive: true })
+    await functions('download', 'hello', '--use-api')
+    expect(read('supabase/functions/hello/index.ts')).toBe(files['supabase/functions/hello/index.ts'])
+    expect(read('supabase/functions/_shared/greet.ts')).toBe(files['supabase/functions/_shared/greet.ts'])
+    expect(existsSync(join(home, 'supabase/functions/other'))).toBe(false)
+    await functions('deploy', '--use-api', '--prune', '--yes')
+    expect(await listed()).toEqual(['hello 3'])
+    write('supabase/functions/hello/index.ts', 'const = 1\n')
+    await expect(functions('deploy', 'hello', '--use-api', '--yes')).rejects.toThrow(/hello\/index\.ts:1:7/)
+    await functions('delete', 'hello', '--yes')
+    expect(await listed()).toEqual([])
+  }, 120_000)
+
+  it('sets, lists and unsets secrets', async () => {
+    const secrets = (...args: string[]) => cli('secrets', ...args, '--project-ref', ref)
+    await secrets('set', 'A=one', 'B=two words', '--yes')
+    const names = async () =>
+      (JSON.parse(await secrets('list', '-o', 'json')) as { name: string }[]).map(({ name }) => name)
+    expect(await names()).toEqual(['A', 'B'])
+    expect(await secrets('list')).toContain('7692c3ad3540bb803c020b3aee66cd8887123234ea0c6e7143c0add73ff431ed')
+    await secrets('unset', 'A', '--yes')
+    expect(await names()).toEqual(['B'])
+  }, 60_000)
+})
+
+describe('the MCP server', () => {
+  it('deploys a function, lists it, shows its files and deploys it again', async () => {
+    const server = spawn(
+      'node_modules/.bin/mcp-server-supabase',
+      ['--api-url', baseUrl, '--access-token', token, '--features', 'functions'],
+      { stdio: ['pipe', 'pipe', 'ignore'] },
+    )
+    const lines = createInterface({ input: server.stdout })[Symbol.asyncIterator]()
+    let id = 0
+    const call = async (method: string, params: unknown) => {
+      server.stdin.write(`${JSON.stringify({ jsonrpc: '2.0', id: ++id, method, params })}\n`)
+      return JSON.parse((await lines.next()).value ?? '{}').result
+    }
+    const tool = async (name: string, args: Record<string, unknown>) => {
+      const result = await call('tools/call', { name, arguments: { project_id: ref, ...args } })
+      expect(result.isError, `${name}: ${JSON.stringify(result)}`).toBeFalsy()
+      return JSON.stringify(result).replaceAll('\\', '')
+    }
+    await call('initialize', {
+      protocolVersion: '2025-03-26',
+      capabilities: {},
+      clientInfo: { name: 'test', version: '1' },
+    })
+    server.stdin.write(`${JSON.stringify({ jsonrpc: '2.0', method: 'notifications/initialized' })}\n`)
+
+    const files = [
+      { name: 'index.ts', content: 'import { a } from "./lib/a.ts"; Deno.serve(() => new Response(a))' },
+      { name: 'lib/a.ts', content: 'export const a = "from mcp"' },
+      { name: 'deno.json', content: '{}' },
+    ]
+    const deployed = { name: 'by-mcp', entrypoint_path: 'index.ts', verify_jwt: false, files }
+    expect(await tool('deploy_edge_function', deployed)).toContain('"slug":"by-mcp"')
+    expect(await tool('list_edge_functions', {})).toContain('"entrypoint_path":"index.ts"')
+    const shown = await tool('get_edge_function', { function_slug: 'by-mcp' })
+    expect(shown).toContain('"import_map_path":"deno.json"')
+    expect(shown).toContain('"name":"lib/a.ts","content":"export const a = "from mcp""')
+    expect(await tool('deploy_edge_function', { ...deployed, verify_jwt: true })).toContain('"version":2')
+    server.kill()
+    await once(server, 'exit')
+  }, 60_000)
+})
