@@ -15,6 +15,8 @@ interface Instance extends Version {
   inFlight: number
   /** It has started, and answers. */
   ready: boolean
+  /** The place of its version among those that the object has seen: what is to replace another starts before the switch. */
+  order: number
 }
 
 export interface Tally {
@@ -45,7 +47,9 @@ export class WorkerInstances extends DurableObject<Bindings> {
   /** Starts what the plan declares before the first request comes. Returns why one cannot start. */
   async start(plan: Plan): Promise<string | undefined> {
     const problems = await Promise.all(namesOf(plan).map((name) => this.#check(name, plan)))
-    return problems.find((problem) => problem !== undefined)
+    const problem = problems.find((problem) => problem !== undefined)
+    if (problem !== undefined) for (const name of namesOf(plan)) this.#instances.delete(name)
+    return problem
   }
 
   /** The request of a caller, with its dispatch beside it. */
@@ -83,7 +87,8 @@ export class WorkerInstances extends DurableObject<Bindings> {
   /** Of what was started and has not been replaced since; `current` says what is up to date. */
   tally(current: Declared): Tally {
     this.#forgetReplaced(current)
-    const live = Array.from(this.#instances.values())
+    const order = this.#orderOf(current)
+    const live = Array.from(this.#instances.values()).filter((instance) => instance.order <= order)
     const upToDate = live.filter((instance) => isOf(instance, current))
     return {
       live: live.length,
@@ -150,10 +155,17 @@ export class WorkerInstances extends DurableObject<Bindings> {
     if (isOurFault || now - at >= RESTARTED_AFTER_MS) this.#attempts.set(name, { number: number + 1, at: now })
   }
 
-  #instance(name: string, { deploymentId, environment }: Plan): Instance {
+  #orderOf(version: Version): number {
+    const known = Array.from(this.#instances.values())
+    const newest = known.reduce((highest, { order }) => Math.max(highest, order), 0)
+    return known.find((instance) => isOf(instance, version))?.order ?? newest + 1
+  }
+
+  #instance(name: string, plan: Plan): Instance {
     const known = this.#instances.get(name)
     if (known) return known
-    const instance = { deploymentId, environment, inFlight: 0, ready: false }
+    const { deploymentId, environment } = plan
+    const instance = { deploymentId, environment, inFlight: 0, ready: false, order: this.#orderOf(plan) }
     this.#instances.set(name, instance)
     return instance
   }
@@ -171,8 +183,9 @@ export class WorkerInstances extends DurableObject<Bindings> {
     const entries = Array.from(this.#instances)
     const isReplaced = entries.some(([, instance]) => instance.ready && isOf(instance, current))
     if (!isReplaced && current.spec.instances > 0) return
+    const order = this.#orderOf(current)
     for (const [name, instance] of entries) {
-      if (instance.inFlight > 0 || isOf(instance, current)) continue
+      if (instance.inFlight > 0 || instance.order >= order) continue
       this.#instances.delete(name)
       this.#attempts.delete(name)
     }
