@@ -5,7 +5,7 @@ import { dirname, join } from 'node:path'
 import { expect, vi } from 'vitest'
 import { baseUrl, type Caller, type Reply } from './api.ts'
 
-const WAIT = { timeout: 40_000, interval: 250 }
+const WAIT_MS = 40_000
 
 export type Spelling = 'workers' | 'compute'
 export const TYPES = { workers: 'project_worker', compute: 'project_compute_instance' } as const
@@ -33,7 +33,12 @@ export function packed(source: Source, ...more: string[]): Uint8Array<ArrayBuffe
 export function workerOf(
   caller: Caller,
   ref: string,
-  { name = `w-${crypto.randomUUID().slice(0, 8)}`, spelling = 'workers' as Spelling, base = baseUrl } = {},
+  {
+    name = `w-${crypto.randomUUID().slice(0, 8)}`,
+    spelling = 'workers' as Spelling,
+    base = baseUrl,
+    pollMs = 250,
+  } = {},
 ) {
   const path = `/v2/projects/${ref}/${spelling}/${name}`
   const type = TYPES[spelling]
@@ -57,12 +62,15 @@ export function workerOf(
 
   /** What it has become once it builds no more. */
   async function built() {
-    return vi.waitFor(async () => {
-      const reply = await get()
-      expect(reply.status).toBe(200)
-      expect(reply.body.data.attributes.build_state).not.toBe('building')
-      return reply.body.data.attributes
-    }, WAIT)
+    return vi.waitFor(
+      async () => {
+        const reply = await get()
+        expect(reply.status).toBe(200)
+        expect(reply.body.data.attributes.build_state).not.toBe('building')
+        return reply.body.data.attributes
+      },
+      { timeout: WAIT_MS, interval: pollMs },
+    )
   }
 
   return {

@@ -59,7 +59,7 @@ export async function runWorkerTask(ctx: SystemCtx, jobs: WorkerJobs, id: string
   try {
     if (task.kind === 'teardown') await jobs.teardown(ctx, work)
     else if (task.attempts > ATTEMPTS_MAX)
-      await failBuild(ctx, work, task.lastError ?? 'it stopped its builder each time')
+      await failBuild(ctx, work, gaveUp(task.lastError ?? 'it stopped its builder each time'))
     else await switchOver(ctx, work, await jobs.build(ctx, work))
   } catch (error) {
     await fail(ctx, work, error)
@@ -113,6 +113,8 @@ function keepLease({ db, now, log }: SystemCtx, task: WorkerTask) {
   return { release: () => clearInterval(timer) }
 }
 
+const gaveUp = (reason: string) => `The installation could not build it in ${ATTEMPTS_MAX} attempts: ${reason}`
+
 const TOLD_MAX = 8_000
 
 /** What the developer can mend ends the build; what is ours to mend is tried again for a while. */
@@ -128,7 +130,7 @@ async function fail(ctx: SystemCtx, work: Work, error: unknown): Promise<void> {
     error: describeError(error),
   })
   if (task.kind === 'build' && task.attempts >= ATTEMPTS_MAX) {
-    return failBuild(ctx, work, `The installation could not build it, ${ATTEMPTS_MAX} times: ${text}`)
+    return failBuild(ctx, work, gaveUp(text))
   }
   const delayMs = Math.min(RETRY_BASE_MS * 2 ** (task.attempts - 1), RETRY_MS_MAX)
   const freed = await ctx.db
