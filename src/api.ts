@@ -15,6 +15,7 @@ import { snippetRoutes } from './areas/snippets/routes.ts'
 import { storageConfigRoutes } from './areas/storage-config/routes.ts'
 import { typeRoutes } from './areas/types/routes.ts'
 import { webhookRoutes } from './areas/webhooks/routes.ts'
+import { workerRoutes } from './areas/workers/routes.ts'
 import { area, type Route } from './http/route.ts'
 
 export const routes: readonly Route[] = [
@@ -32,6 +33,7 @@ export const routes: readonly Route[] = [
   ...area('snippets', snippetRoutes),
   ...area('api-keys', apiKeyRoutes),
   ...area('storage', storageConfigRoutes),
+  ...area('workers', workerRoutes),
   ...area('functions', functionRoutes),
   ...area('functions', secretRoutes),
   ...area('webhooks', webhookRoutes),

@@ -17,6 +17,8 @@ import { invokeFunction } from './runtime/invoke.ts'
 import { refuse } from './runtime/refusals.ts'
 import { createStorageApp } from './storage/app.ts'
 import { storageAddressOf } from './storage/path.ts'
+import { workerAddressOf } from './workers/address.ts'
+import { callWorker } from './workers/call.ts'
 
 const begin: MiddlewareHandler<AppEnv> = async (c, next) => {
   const startedAt = performance.now()
@@ -70,6 +72,8 @@ export function createFetch() {
       const address = functionAddressOf(url, project)
       return address ? invokeFunction({ request, address, bindings, execution }) : refuse('NOT_FOUND')
     }
+    const worker = project && workerAddressOf(url, project)
+    if (worker) return callWorker({ request, address: worker, bindings, execution })
     const isStorage = storageAddressOf(request, bindings) !== undefined
     return (isStorage ? storage : api).fetch(request, bindings, execution)
   }

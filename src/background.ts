@@ -11,6 +11,9 @@ import { projectJobs } from './areas/projects/jobs.ts'
 import { reconcileProjects } from './areas/projects/reconcile.ts'
 import { runProjectTask } from './areas/projects/task-run.ts'
 import { buryProjectTask, type Jobs, sendDueProjectTasks } from './areas/projects/tasks.ts'
+import { workerJobs } from './areas/workers/jobs.ts'
+import { sweepWorkers } from './areas/workers/sweep.ts'
+import { buryWorkerTask, runWorkerTask, sendDueWorkerTasks } from './areas/workers/tasks.ts'
 import { heartbeats } from './db/schema/index.ts'
 import { purgeExpired } from './delivery/purge.ts'
 import { wakeOverdue } from './delivery/sweep.ts'
@@ -29,6 +32,10 @@ export const handlers: Handlers = {
     run: (ctx, { id }) => runProjectTask(ctx, jobs, id),
     bury: (ctx, { id }) => buryProjectTask(ctx, id),
   },
+  'worker-task': {
+    run: (ctx, { id }) => runWorkerTask(ctx, workerJobs, id),
+    bury: (ctx, { id }) => buryWorkerTask(ctx, id),
+  },
   webhook: { run: wakeSender },
   heartbeat: { run: (ctx, { at }) => recordHeartbeat(ctx, new Date(at)) },
 }
@@ -36,6 +43,8 @@ export const handlers: Handlers = {
 export const duties: Duties = {
   heartbeat: ({ bindings, now }) => bindings.PROJECT_TASKS.send({ type: 'heartbeat', at: now().getTime() }),
   project_tasks: sendDueProjectTasks,
+  worker_tasks: sendDueWorkerTasks,
+  workers: sweepWorkers,
   branches: removeDueBranches,
   branch_notify_urls: forgetNotifyUrls,
   webhooks: wakeOverdue,

@@ -8,6 +8,7 @@ import type { ProjectEngine } from './engine/engine.ts'
 import type { RateLimiter } from './objects/rate-limiter.ts'
 import type { WebhookSender } from './objects/webhook-sender.ts'
 import type { WebhookSweeper } from './objects/webhook-sweeper.ts'
+import type { WorkerInstances } from './objects/worker-instances.ts'
 import type { Message } from './queue/message.ts'
 
 const optional = z
@@ -51,6 +52,11 @@ const SharedConfig = z.object({
   ENGINE_NEON_PROXY: optional,
   ENCRYPTION_KEY: z.string().min(1),
   S3_ENDPOINT: z.url(),
+  /** Where clients of presigned URLs reach the bucket; S3_ENDPOINT when empty. */
+  S3_PUBLIC_ENDPOINT: z
+    .url()
+    .optional()
+    .or(z.literal('').transform(() => undefined)),
   S3_REGION: z.string().min(1).default('auto'),
   S3_BUCKET: z.string().min(1),
   S3_ACCESS_KEY_ID: z.string().min(1),
@@ -84,8 +90,10 @@ export interface Bindings extends Record<string, unknown> {
   RATE_LIMITERS: DurableObjectNamespace<RateLimiter>
   WEBHOOK_SENDERS: DurableObjectNamespace<WebhookSender>
   WEBHOOK_SWEEPER: DurableObjectNamespace<WebhookSweeper>
+  WORKER_INSTANCES: DurableObjectNamespace<WorkerInstances>
   PROJECT_TASKS: Queue<Message>
   WEBHOOK_DELIVERIES: Queue<Message>
+  WORKER_BUILDS: Queue<Message>
   /** A way out that reaches public addresses alone, where the runtime can give one; else the global fetch. */
   WEBHOOK_EGRESS?: Fetcher
   /** A way to the database's proxy and the bucket that is nearer than the global fetch, or the only one (Workers VPC). */

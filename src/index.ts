@@ -10,6 +10,7 @@ const fetch = createFetch()
 export { RateLimiter } from './objects/rate-limiter.ts'
 export { WebhookSender } from './objects/webhook-sender.ts'
 export { WebhookSweeper } from './objects/webhook-sweeper.ts'
+export { WorkerInstances } from './objects/worker-instances.ts'
 export { FunctionConsole } from './runtime/console.ts'
 
 /** Which ways out programs have. */

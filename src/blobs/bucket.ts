@@ -81,7 +81,7 @@ function statusOf(error: unknown): number {
   return (error as { $metadata?: { httpStatusCode?: number } } | undefined)?.$metadata?.httpStatusCode ?? 0
 }
 
-const encodeKey = (key: string) =>
+export const encodeKey = (key: string) =>
   key
     .split('/')
     .map((segment) =>

@@ -5,11 +5,13 @@ import { Problem, Unavailable } from './problem.ts'
 import { type BuildResult, FILE_FIELD, FunctionBuild, Probe, SPEC_FIELD } from './protocol.ts'
 import type { Bindings } from './settings.ts'
 import { readSource } from './source.ts'
+import { buildWorker } from './worker.ts'
 
 type Service = (request: Request, bindings: Bindings) => Promise<unknown>
 
 const SERVICES: Record<string, Service> = {
   '/function': functionOf,
+  '/worker': async ({ body }, bindings) => ({ image: await buildWorker(bindings, body) }),
   '/probe': async (request, bindings) => probe(bindings, Probe.parse(await request.json())),
 }
 

@@ -1,9 +1,11 @@
+import guest from '../../dist/guest/guest.txt'
 import type { Image } from '../runtime/image.ts'
 import { Problem } from './problem.ts'
 import type { Probe, ProbeResult } from './protocol.ts'
 import type { Bindings } from './settings.ts'
 
 const MAIN = 'probe-program.js'
+const GUEST = 'probe-surroundings.js'
 const SECONDS = 10
 
 /** Starts a program without calling any of its handlers, cut off from the network. Rejects with Problem where it does not start. */
@@ -12,7 +14,7 @@ export async function probe({ LOADER }: Bindings, { image, env = {} }: Probe): P
     compatibilityDate: '2026-11-01',
     compatibilityFlags: ['nodejs_compat'],
     mainModule: MAIN,
-    modules: { ...modulesOf(image), [MAIN]: { js: mainOf(image) } },
+    modules: { ...modulesOf(image), [GUEST]: { js: guest }, [MAIN]: { js: mainOf(image) } },
     env,
     globalOutbound: null,
     limits: { cpuMs: SECONDS * 1_000 },
@@ -24,10 +26,11 @@ export async function probe({ LOADER }: Bindings, { image, env = {} }: Probe): P
 
 /** Imported and not loaded by itself: what it exports is seen, and nothing that it exports runs. */
 const mainOf = ({ main }: Image): string => `
+  import { hasServer } from './${GUEST}'
   import * as program from ${JSON.stringify(`./${main}`)}
   const given = program.default
   const methods = typeof given === 'function' ? given.prototype : given
-  const handlers = ['fetch', 'scheduled', 'queue', 'email', 'tail'].filter((name) => typeof methods?.[name] === 'function')
+  const handlers = ['fetch', 'scheduled', 'queue', 'email', 'tail'].filter((name) => typeof methods?.[name] === 'function' || (name === 'fetch' && hasServer()))
   export default { fetch: () => Response.json({ handlers }) }`
 
 const modulesOf = ({ modules }: Image): Record<string, WorkerLoaderModule> =>

@@ -8,7 +8,7 @@ export type Source = ReadonlyMap<string, Uint8Array<ArrayBuffer>>
 const FORBIDDEN = /[\u0000-\u001f\u007f\\]/
 
 /** Why a path cannot be one of a source; undefined for one that can. */
-function pathProblem(path: string): string | undefined {
+export function pathProblem(path: string): string | undefined {
   if (path === '') return 'is empty'
   if (path.length > LIMITS.pathLength) return `is longer than ${LIMITS.pathLength} characters`
   if (path.startsWith('/') || /^[a-z]:/i.test(path)) return 'is not relative'

@@ -7,7 +7,7 @@ import { flush, installConsole, type Line, takeEarlyLines } from './console.ts'
 import { installDeno, installFiles } from './deno.ts'
 import type { Files } from './files.ts'
 import { type Invocation, within } from './invocation.ts'
-import { answer, serveExport, serving, whatServes } from './serve.ts'
+import { answer, type Given, serveExport, serving, whatServes } from './serve.ts'
 
 interface Program {
   /** Evaluates the program, at its first request: only then is it allowed all that it is in Deno. */
@@ -34,10 +34,36 @@ installConsole()
 installDeno()
 
 const BOOT_FAILED = 'Failed to start Worker: '
+const NOTHING_SERVES = `${BOOT_FAILED}it neither calls Deno.serve nor exports a fetch handler`
 
-export function createWorker(program: Program, source: { files: Files; entrypoint: string }): ExportedHandler<Env> {
+/** Whether the program has called Deno.serve. */
+export const hasServer = (): boolean => whatServes() !== undefined
+
+let starting: Promise<void> | undefined
+
+/** Starts the program before its first request, and tells in words why that does not succeed. */
+export const createCheck = (program: Program): ExportedHandler => ({
+  async fetch() {
+    try {
+      starting ??= started(program)
+      if (!whatServes()) await starting
+      if (whatServes()) return new Response(null, { status: 204 })
+      throw new Error(NOTHING_SERVES)
+    } catch (error) {
+      return new Response(error instanceof Error ? error.message : String(error))
+    }
+  },
+})
+
+interface Source {
+  files: Files
+  entrypoint: string
+  /** Its exported handler gets the environment and the context. */
+  isWorker: boolean
+}
+
+export function createWorker(program: Program, source: Source): ExportedHandler<Env> {
   installFiles(source)
-  let starting: Promise<void> | undefined
   return {
     async fetch(request, env, ctx) {
       const { invocation: id = '', address = '', end } = (request.cf ?? {}) as FromHost
@@ -53,8 +79,8 @@ export function createWorker(program: Program, source: { files: Files; entrypoin
           starting ??= started(program)
           if (!whatServes()) await starting
           const served = whatServes()
-          if (!served) throw new Error(`${BOOT_FAILED}it neither calls Deno.serve nor exports a fetch handler`)
-          return await answer(served, request)
+          if (!served) throw new Error(NOTHING_SERVES)
+          return await answer(served, request, source.isWorker ? given(env, ctx) : undefined)
         } finally {
           if (invocation.lines.length > 0) ctx.waitUntil(flush(invocation))
         }
@@ -62,6 +88,8 @@ export function createWorker(program: Program, source: { files: Files; entrypoin
     },
   }
 }
+
+const given = ({ CONSOLE: _ours, ...env }: Env, ctx: ExecutionContext): Given => [env, ctx]
 
 async function started({ start, default: exported }: Program): Promise<void> {
   try {

@@ -17,6 +17,8 @@ interface ServeOptions {
 interface Served {
   handler: Handler
   onError?: ServeOptions['onError']
+  /** It was exported, and did not call Deno.serve. */
+  isExported?: true
 }
 
 let served: Served | undefined
@@ -51,13 +53,21 @@ export function serve(first: Handler | ServeOptions, second?: Handler | ServeOpt
 export function serveExport(exported: unknown): void {
   if (served || typeof exported !== 'object' || exported === null) return
   const { fetch, onError } = exported as ServeOptions
-  if (typeof fetch === 'function') served = { handler: fetch.bind(exported), onError }
+  if (typeof fetch === 'function') served = { handler: fetch.bind(exported), onError, isExported: true }
 }
 
-export async function answer({ handler, onError }: Served, request: Request): Promise<Response> {
+/** What a worker's exported handler is given beside the request, as on the platform that such are written for. */
+export type Given = readonly [env: unknown, ctx: unknown]
+
+export async function answer(
+  { handler, onError, isExported }: Served,
+  request: Request,
+  given?: Given,
+): Promise<Response> {
   try {
     const remoteAddr = { transport: 'tcp', hostname: current()?.address ?? '', port: 0 } as const
-    const response = await handler(request, { remoteAddr, completed: Promise.resolve() })
+    const more = isExported && given ? given : [{ remoteAddr, completed: Promise.resolve() }]
+    const response = await (handler as (...all: readonly unknown[]) => Answer)(request, ...more)
     if (!(response instanceof Response)) throw new TypeError('The handler must return a Response')
     return response
   } catch (error) {

@@ -71,6 +71,7 @@ export const ERRORS = {
   'not_found.function_source': { status: 404, message: 'The source of the function is gone: deploy it again' },
   'not_found.endpoint': { status: 404, message: 'Endpoint not found', v2: 'Not Found: Endpoint not found' },
   'not_found.delivery': { status: 404, message: 'Delivery not found', v2: 'Not Found: Delivery not found' },
+  'not_found.worker': { status: 404, message: 'Worker not found', v2: 'Not Found: Worker not found' },
   'payment_required.branching': {
     status: 402,
     message: "The organization's plan does not cover branches",
@@ -90,6 +91,7 @@ export const ERRORS = {
   unsupported_media_type: { status: 415, message: 'The request body has a content type that is not taken here' },
   'unprocessable.branching_disabled': { status: 422, message: 'Preview branching is not enabled for this project.' },
   'unprocessable.branch': { status: 422, message: 'The branch cannot do this' },
+  'unprocessable.too_many_workers': { status: 422, message: 'The project has too many workers' },
   too_many_requests: { status: 429, message: 'Rate limit exceeded', v2: 'Too Many Requests' },
   internal_server_error: { status: 500, message: 'Internal Server Error', v2: 'Internal Server Error' },
   'service_unavailable.control_database': { status: 503, message: 'The control plane is busy: try again shortly' },

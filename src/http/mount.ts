@@ -184,6 +184,7 @@ async function respond(route: Route, c: Context<AppEnv>): Promise<Response> {
     })
     .catch((error) => reportUndeclared(route, c, error))
   const status = route.status ?? 200
+  if (status === 204) return c.body(null, status)
   if (isText(route.returns)) return c.body(result as string, status, { 'content-type': route.returns.contentType })
   if (isStream(route.returns)) {
     const { body, contentType } = result as Streamed

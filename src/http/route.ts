@@ -46,7 +46,7 @@ interface Spec<Path extends string, S extends Access, Q, B, R> {
   /** Takes an Idempotency-Key header, which the handler gets. */
   idempotent?: true
   returns: R
-  status?: 200 | 201 | 202
+  status?: 200 | 201 | 202 | 204
   errors?: readonly ErrorCode[]
 }
 

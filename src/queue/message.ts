@@ -3,6 +3,7 @@ import * as z from 'zod'
 /** Messages carry ids only and are hints: the database is the truth, and the sweeper sends again what got lost. */
 export const Message = z.discriminatedUnion('type', [
   z.object({ type: z.literal('project-task'), id: z.uuid() }),
+  z.object({ type: z.literal('worker-task'), id: z.uuid() }),
   z.object({ type: z.literal('webhook'), endpointId: z.uuid(), swept: z.boolean().optional() }),
   z.object({ type: z.literal('heartbeat'), at: z.number() }),
 ])

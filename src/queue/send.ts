@@ -4,8 +4,10 @@ import type { Message } from './message.ts'
 /** What the platform takes in one batch. */
 const BATCH_MAX = 100
 
-const queueOf = ({ PROJECT_TASKS, WEBHOOK_DELIVERIES }: Bindings, { type }: Message) =>
-  type === 'webhook' ? WEBHOOK_DELIVERIES : PROJECT_TASKS
+function queueOf({ PROJECT_TASKS, WEBHOOK_DELIVERIES, WORKER_BUILDS }: Bindings, { type }: Message) {
+  if (type === 'webhook') return WEBHOOK_DELIVERIES
+  return type === 'worker-task' ? WORKER_BUILDS : PROJECT_TASKS
+}
 
 /** Sends hints of work that the database holds already. Returns what the queue did not take: a sweeper comes to it anyway. */
 export async function send<M extends Message>({ bindings, log }: SystemCtx, messages: readonly M[]): Promise<M[]> {

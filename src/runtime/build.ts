@@ -48,6 +48,11 @@ export async function buildFunction(
   return built(BuildResult.parse(await ask(builder, '/function', form))).image
 }
 
+/** Bundles a worker of its build context, a .tar.gz that is streamed. Rejects with BuildFailed or BuildUnavailable. */
+export async function buildWorker(builder: Builder, context: ReadableStream<Uint8Array>): Promise<Image> {
+  return built(BuildResult.parse(await ask(builder, '/worker', context))).image
+}
+
 /** Starts a program once, and tells which handlers it has. Rejects with BuildFailed or BuildUnavailable. */
 export async function probe(builder: Builder, program: Probe): Promise<readonly string[]> {
   return built(ProbeResult.parse(await ask(builder, '/probe', JSON.stringify(program)))).handlers

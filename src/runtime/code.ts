@@ -12,6 +12,7 @@ const COMPATIBILITY_DATE = '2026-11-01'
 const MAIN = 'start-program.js'
 const GUEST = 'program-surroundings.js'
 const FILE = 'static-file-'
+export const CHECK = 'startProgram'
 /** Of one request, where the platform counts it. */
 const CPU_MS_MAX = 2_000
 
@@ -38,22 +39,29 @@ export async function functionCode(
   return codeOf(image, { entrypoint, variables, surroundings })
 }
 
-interface Program {
+export interface Program {
   /** Path of the entry module in the source. */
   entrypoint: string
   variables: Record<string, string>
+  /** Its exported handler gets the environment and the context. */
+  isWorker?: boolean
   surroundings: Surroundings
 }
 
-function codeOf(image: Image, { entrypoint, variables, surroundings }: Program): WorkerLoaderWorkerCode {
+/** The entrypoint CHECK starts the program and says whether it serves. */
+export function codeOf(
+  image: Image,
+  { entrypoint, variables, surroundings, isWorker = false }: Program,
+): WorkerLoaderWorkerCode {
   const files = Object.entries(image.files)
   const imports = files.map((_, n) => `import file${n} from './${FILE}${n}'`)
   const table = files.map(([path], n) => `[${JSON.stringify(path)}]: file${n}`)
   const main = [
-    `import { createWorker } from './${GUEST}'`,
+    `import { createCheck, createWorker } from './${GUEST}'`,
     `import * as program from ${JSON.stringify(`./${image.main}`)}`,
     ...imports,
-    `export default createWorker(program, { files: { ${table.join(', ')} }, entrypoint: ${JSON.stringify(entrypoint)} })`,
+    `export const ${CHECK} = createCheck(program)`,
+    `export default createWorker(program, { files: { ${table.join(', ')} }, entrypoint: ${JSON.stringify(entrypoint)}, isWorker: ${isWorker} })`,
   ]
   return {
     compatibilityDate: COMPATIBILITY_DATE,
@@ -83,7 +91,7 @@ function decode(base64: string): ArrayBuffer {
 }
 
 /** Written by us and by nobody else, so it is taken for what it says it is. */
-async function readImage({ config, bindings }: SystemCtx, key: string): Promise<Image> {
+export async function readImage({ config, bindings }: SystemCtx, key: string): Promise<Image> {
   return (await openBucket(config, bindings.SERVICES_EGRESS).request('GET', key)).json()
 }
 

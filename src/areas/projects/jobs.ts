@@ -11,6 +11,7 @@ import type { Fence, ProjectEngine } from '../../engine/engine.ts'
 import { SettingsRefused } from '../../engine/settings.ts'
 import { passwordOf, runnerPasswordOf } from '../../secrets/project.ts'
 import { removeAllBytes } from '../../storage/sweep.ts'
+import { removeAllWorkers } from '../../workers/removal.ts'
 import { Hopeless, type Jobs, type Step } from './tasks.ts'
 
 const createDatabase: Step = {
@@ -39,6 +40,13 @@ const removeObjects: Step = {
   name: 'remove_objects',
   run: async (ctx, { project: { ref } }) => {
     await removeAllBytes(ctx, ref)
+    return undefined
+  },
+}
+const removeWorkers: Step = {
+  name: 'remove_workers',
+  run: async (ctx, { project: { ref } }) => {
+    await removeAllWorkers(ctx, ref)
     return undefined
   },
 }
@@ -75,7 +83,7 @@ export const projectJobs = {
     failed: () => ({ status: 'ACTIVE_UNHEALTHY' }),
   },
   delete: {
-    steps: [step('remove_database', (engine, ref, fence) => engine.remove(ref, fence)), removeObjects],
+    steps: [step('remove_database', (engine, ref, fence) => engine.remove(ref, fence)), removeObjects, removeWorkers],
     done: { status: 'REMOVED' },
     event: 'v1.project.removed',
     async ended({ tx }, { project: { ref } }) {

@@ -1,0 +1,21 @@
+import type { ProjectAccess } from '../../auth/access.ts'
+import type { workers } from '../../db/schema/index.ts'
+import type { Ctx } from '../../env.ts'
+import { tallyOf } from '../../workers/instances.ts'
+import { SPELLINGS, type Spelling, type WorkerAttributes } from './schema.ts'
+
+export type WorkerRow = typeof workers.$inferSelect
+
+export async function toWorker(ctx: Ctx, project: ProjectAccess, worker: WorkerRow, spelling: Spelling) {
+  const { name, spec, buildState, stateReason, served, deletedAt } = worker
+  const attributes: WorkerAttributes = {
+    spec,
+    build_state: buildState,
+    secret_generation: String(project.secretsGeneration),
+    ...(stateReason !== null && { state_reason: stateReason }),
+    ...(served && { image_version: served.image }),
+    ...(deletedAt && { deleting: true }),
+    ...(await tallyOf(ctx, worker, project)),
+  }
+  return { type: SPELLINGS[spelling].type, id: name, attributes }
+}

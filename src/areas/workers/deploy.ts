@@ -1,0 +1,57 @@
+import { and, count, eq, isNull, sql } from 'drizzle-orm'
+import type { ProjectAccess } from '../../auth/access.ts'
+import { type Mutation, mutate } from '../../db/mutate.ts'
+import { workers } from '../../db/schema/index.ts'
+import type { Ctx } from '../../env.ts'
+import { ApiError } from '../../http/error.ts'
+import { toWorker, type WorkerRow } from './convert.ts'
+import { requireLiving } from './project.ts'
+import type { Deployment, Spelling } from './schema.ts'
+import { startWorkerTask } from './tasks.ts'
+import { refuseUpload, requireUpload } from './uploads.ts'
+
+const WORKERS_MAX = 100
+
+interface Asked extends Deployment {
+  name: string
+  spelling: Spelling
+}
+
+export async function deployWorker(ctx: Ctx, project: ProjectAccess, asked: Asked) {
+  const { ref, organizationId } = project
+  const { name, spelling, spec, context_upload_id: uploadId } = asked
+  if (uploadId) await requireUpload(ctx, ref, { name, id: uploadId })
+  const worker = await mutate(ctx, async (mutation) => {
+    await requireLiving(mutation.tx, ref)
+    const row = await upsertWorker(ctx, mutation, { ref, name, spec })
+    if (!uploadId && !row.served) throw refuseUpload('is needed, as nothing was built yet')
+    await startWorkerTask(ctx, mutation, { workerId: row.id, kind: 'build', uploadId, spec })
+    await mutation.trace({ action: 'worker.deploy', organizationId, projectRef: ref, detail: { name } })
+    return row
+  })
+  return { data: await toWorker(ctx, project, worker, spelling) }
+}
+
+interface Declared extends Pick<Asked, 'name' | 'spec'> {
+  ref: string
+}
+
+async function upsertWorker({ now }: Ctx, { tx }: Mutation, { ref, name, spec }: Declared): Promise<WorkerRow> {
+  const changed = { spec, buildState: 'building' as const, stateReason: null, updatedAt: now() }
+  const [worker] = await tx
+    .insert(workers)
+    .values({ projectRef: ref, name, createdAt: now(), ...changed })
+    .onConflictDoUpdate({
+      target: [workers.projectRef, workers.name],
+      targetWhere: sql`deleted_at is null`,
+      set: changed,
+    })
+    .returning()
+  if (!worker) throw new Error('the worker was not inserted')
+  const [{ living } = { living: 0 }] = await tx
+    .select({ living: count() })
+    .from(workers)
+    .where(and(eq(workers.projectRef, ref), isNull(workers.deletedAt)))
+  if (living > WORKERS_MAX) throw new ApiError('unprocessable.too_many_workers', { detail: `at most ${WORKERS_MAX}` })
+  return worker
+}

@@ -1,0 +1,65 @@
+import { and, eq } from 'drizzle-orm'
+import type { ProjectAccess } from '../../auth/access.ts'
+import { isAway } from '../../blobs/bucket.ts'
+import { presignPut } from '../../blobs/presign.ts'
+import { openStore } from '../../blobs/store.ts'
+import { mutate } from '../../db/mutate.ts'
+import { workerUploads } from '../../db/schema/index.ts'
+import type { Ctx } from '../../env.ts'
+import { ApiError } from '../../http/error.ts'
+import { uploadKey } from '../../runtime/store.ts'
+import { requireLiving } from './project.ts'
+import { SPELLINGS, type Spelling } from './schema.ts'
+
+const EXPIRES_IN_SECONDS = 3_600
+const CONTEXT_BYTES_MAX = 32 * 1024 ** 2
+
+/** Bytes go from the client to the bucket, under a URL that says what they may be and until when. */
+export async function createUpload(
+  ctx: Ctx,
+  { ref, organizationId }: ProjectAccess,
+  { name, spelling }: { name: string; spelling: Spelling },
+) {
+  const expiresAt = new Date(ctx.now().getTime() + EXPIRES_IN_SECONDS * 1000)
+  const id = await mutate(ctx, async ({ tx, trace }) => {
+    await requireLiving(tx, ref)
+    const [upload] = await tx
+      .insert(workerUploads)
+      .values({ projectRef: ref, workerName: name, expiresAt })
+      .returning({ id: workerUploads.id })
+    if (!upload) throw new Error('the upload was not inserted')
+    await trace({ action: 'worker.upload.create', organizationId, projectRef: ref, detail: { name } })
+    return upload.id
+  })
+  const url = await presignPut(ctx, uploadKey(ref, id), {
+    contentType: 'application/gzip',
+    expiresInSeconds: EXPIRES_IN_SECONDS,
+  })
+  const attributes = { url, method: 'PUT' as const, expires_at: expiresAt.toISOString() }
+  return { data: { type: SPELLINGS[spelling].upload, id, attributes } }
+}
+
+const FIELD = 'body.data.attributes.context_upload_id'
+
+export const refuseUpload = (message: string) =>
+  new ApiError('bad_request.validation_failed', { issues: [{ field: FIELD, code: 'refused', message }] })
+
+/** That something was PUT into a slot of this worker, of a size that is built. S3 cannot bound what a signed PUT sends. */
+export async function requireUpload(ctx: Ctx, ref: string, { name, id }: { name: string; id: string }): Promise<void> {
+  const [upload] = await ctx.db
+    .select()
+    .from(workerUploads)
+    .where(and(eq(workerUploads.id, id), eq(workerUploads.projectRef, ref), eq(workerUploads.workerName, name)))
+  if (!upload) throw refuseUpload(`there is no such upload for the worker ${name}`)
+  if (upload.expiresAt <= ctx.now()) throw refuseUpload('the upload has expired: create another')
+  const store = openStore(ctx)
+  const key = uploadKey(ref, id)
+  const { blobs } = await store.list(key, { count: 1 }).catch((cause) => {
+    throw isAway(cause) ? new ApiError('service_unavailable.bucket', { cause }) : cause
+  })
+  const [blob] = blobs
+  if (!blob) throw refuseUpload('nothing was PUT to the URL of the upload')
+  if (blob.size <= CONTEXT_BYTES_MAX) return
+  await store.remove([key])
+  throw refuseUpload(`what was PUT has ${blob.size} bytes; at most ${CONTEXT_BYTES_MAX} are built`)
+}

@@ -1,0 +1,77 @@
+import { exports as exportsOf } from 'resolve.exports'
+import { parse as parseToml } from 'smol-toml'
+import * as z from 'zod'
+import { readJson } from './json.ts'
+import { Problem } from './problem.ts'
+import { findFile, type Source, textOf } from './source.ts'
+
+/** No configuration names one, and none is there by convention. */
+export class NoEntrypoint extends Problem {}
+
+const EXTENSIONS = ['ts', 'mts', 'tsx', 'js', 'mjs', 'jsx', 'cjs']
+const CONVENTIONS = ['index', 'main', 'src/index', 'src/main'].flatMap((stem) =>
+  EXTENSIONS.map((extension) => `${stem}.${extension}`),
+)
+
+/** Which file of a source is the program: the one that a configuration names, else one that is called so. Throws Problem. */
+export function entrypointOf(source: Source): string {
+  const found = ofWrangler(source) ?? ofPackage(source) ?? CONVENTIONS.find((path) => source.has(path))
+  if (found !== undefined) return found
+  if (source.has('Dockerfile')) {
+    throw new Problem('A Dockerfile cannot be built here: use the runtime node or deno', { file: 'Dockerfile' })
+  }
+  throw new NoEntrypoint(
+    'There is no entrypoint: name it as "main" in package.json, wrangler.jsonc or wrangler.toml, or add index.ts, index.js, main.ts or src/index.ts',
+  )
+}
+
+const Named = z.looseObject({ main: z.string().optional() })
+const Package = Named.extend({ name: z.string().optional(), exports: z.unknown().optional() })
+
+function ofWrangler(source: Source): string | undefined {
+  for (const file of ['wrangler.jsonc', 'wrangler.json', 'wrangler.toml']) {
+    if (!source.has(file)) continue
+    const { main } = file.endsWith('.toml') ? readToml(source, file) : readJson(source, file, Named)
+    if (main !== undefined) return fileOf(source, main) ?? refuseMissing(file, main)
+  }
+  return undefined
+}
+
+function readToml(source: Source, file: string): z.output<typeof Named> {
+  try {
+    return Named.parse(parseToml(textOf(source.get(file))))
+  } catch (error) {
+    throw new Problem(`It cannot be read: ${error instanceof Error ? error.message : String(error)}`, { file })
+  }
+}
+
+const PACKAGE = 'package.json'
+
+/** Packages are made with a `main` that need not be there: then the convention decides. */
+function ofPackage(source: Source): string | undefined {
+  if (!source.has(PACKAGE)) return undefined
+  const manifest = readJson(source, PACKAGE, Package)
+  const exported = exportIn(manifest)
+  if (exported !== undefined) return fileOf(source, exported) ?? refuseMissing(PACKAGE, exported)
+  return manifest.main === undefined ? undefined : fileOf(source, manifest.main)
+}
+
+function exportIn({ exports, name = 'worker' }: z.output<typeof Package>): string | undefined {
+  if (exports === undefined || exports === null) return undefined
+  try {
+    const [target] = exportsOf({ name, exports }, '.', { unsafe: true, conditions: CONDITIONS }) ?? []
+    return target
+  } catch {
+    throw new Problem('Its exports name no entrypoint for "."', { file: PACKAGE })
+  }
+}
+
+const CONDITIONS = ['workerd', 'worker', 'import', 'default']
+
+/** As written from the root of the source, where it must stay. */
+const fileOf = (source: Source, path: string): string | undefined =>
+  findFile(source, path.replace(/^(\.?\/)+/, '').replace(/\/$/, ''))
+
+function refuseMissing(file: string, path: string): never {
+  throw new Problem(`The entrypoint ${JSON.stringify(path)} is not in the source`, { file })
+}

@@ -1,0 +1,102 @@
+import { openProject } from '../auth/project.ts'
+import { InvalidCredential, verifyCredential } from '../auth/project-token.ts'
+import { createCtx } from '../ctx.ts'
+import { newTimedId } from '../db/id.ts'
+import type { Bindings, SystemCtx } from '../env.ts'
+import { limitCaller, takeQuota } from '../http/limits.ts'
+import { describeError } from '../http/log.ts'
+import { begin, end } from '../runtime/recorder.ts'
+import { sharedResponse } from '../runtime/shared-origin.ts'
+import type { WorkerAddress } from './address.ts'
+import { findPlan, type Plan } from './plan.ts'
+import { DISPATCH_HEADER, type Dispatch, FAILURE_HEADER, type FailureCode } from './protocol.ts'
+import { type RefusalCode, refuse } from './refusals.ts'
+
+interface Call {
+  request: Request
+  address: WorkerAddress
+  bindings: Bindings
+  execution: ExecutionContext
+}
+
+/** One call of a worker, from whoever sends it. */
+export async function callWorker(call: Call): Promise<Response> {
+  const { request, address, bindings, execution } = call
+  const clock = request.headers.get('x-test-clock') ?? undefined
+  const ctx = createCtx({ bindings, waitUntil: (work) => execution.waitUntil(work), clock })
+  try {
+    const found = await findPlan(ctx, address.ref, address.name)
+    if (!found) return await refuseUnknown(ctx, call)
+    const problem = statusProblem(found.status) ?? (await credentialProblem(ctx, request, found.plan))
+    return problem ? logged(ctx, call, problem) : await run(call, ctx, found.plan)
+  } catch (error) {
+    ctx.log.error('failed', { code: 'worker_call', error: describeError(error) })
+    return logged(ctx, call, 'SERVICE_UNAVAILABLE')
+  }
+}
+
+function logged({ log }: SystemCtx, { request, address }: Call, code: RefusalCode): Response {
+  const response = refuse(code)
+  log.info('request', { method: request.method, path: address.path, status: response.status, error: code })
+  return response
+}
+
+/** Who guesses at projects and workers is held to what strangers may ask of the management API. */
+async function refuseUnknown(ctx: SystemCtx, call: Call): Promise<Response> {
+  const quota = { caller: limitCaller(undefined, callerOf(ctx, call)), scope: 'none', now: ctx.now().getTime() }
+  const { allowed } = await takeQuota(call.bindings.RATE_LIMITERS, quota, 'standard')
+  return logged(ctx, call, allowed ? 'NOT_FOUND' : 'TOO_MANY_REQUESTS')
+}
+
+function callerOf({ config: { CLIENT_ADDRESS_HEADER: header } }: SystemCtx, { request }: Call): string | undefined {
+  return (header && request.headers.get(header)) || undefined
+}
+
+function statusProblem(status: string): RefusalCode | undefined {
+  if (status === 'INACTIVE' || status === 'PAUSING') return 'PROJECT_PAUSED'
+  if (status === 'GOING_DOWN' || status === 'REMOVED') return 'NOT_FOUND'
+  return undefined
+}
+
+/** A private worker is for the project's own programs, which hold its service key. */
+async function credentialProblem(ctx: SystemCtx, { headers }: Request, { ref, spec }: Plan) {
+  if (spec.exposure === 'public') return undefined
+  const token = (headers.get('apikey') ?? headers.get('authorization'))?.replace(/^Bearer\s+/i, '').trim()
+  if (!token) return 'UNAUTHORIZED_NO_AUTH_HEADER'
+  const project = await openProject(ctx, ref)
+  if (!project) return 'NOT_FOUND'
+  try {
+    const { role } = await verifyCredential(project, token, ctx.now())
+    return role === 'service_role' ? undefined : 'FORBIDDEN'
+  } catch (error) {
+    if (error instanceof InvalidCredential) return 'UNAUTHORIZED_INVALID_JWT'
+    throw error
+  }
+}
+
+async function run(call: Call, ctx: SystemCtx, plan: Plan): Promise<Response> {
+  const startedAt = Date.now()
+  const id = newTimedId(new Date(startedAt))
+  const { ref: projectRef, path, isShared } = call.address
+  const { workerId: programId, deploymentId } = plan
+  const { method } = call.request
+  begin({ id, kind: 'worker', projectRef, programId, deploymentId, method, path, at: startedAt })
+  const { WORKER_INSTANCES: objects } = call.bindings
+  const object = objects.get(objects.idFromName(plan.workerId))
+  const answered = await object.fetch(requestFor(call, { plan, invocation: id, address: callerOf(ctx, call) ?? '' }))
+  const code = answered.headers.get(FAILURE_HEADER) as FailureCode | null
+  const problem = code ? (await answered.text()) || undefined : undefined
+  const response = code ? refuse(code) : answered
+  end(call, id, { status: response.status, ms: Date.now() - startedAt, ...(problem && { problem }) })
+  return isShared ? sharedResponse(response) : response
+}
+
+/** At the root of its host, as a server of its own would be; who writes links finds the way to it beside. */
+function requestFor({ request, address }: Call, dispatch: Dispatch): Request {
+  const headers = new Headers(request.headers)
+  headers.delete('x-test-clock')
+  headers.set('x-forwarded-prefix', address.prefix)
+  headers.set(DISPATCH_HEADER, JSON.stringify(dispatch))
+  const { method, body, signal } = request
+  return new Request(address.url, { method, headers, body, signal, redirect: 'manual' })
+}

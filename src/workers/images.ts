@@ -1,0 +1,91 @@
+import { and, eq, inArray, lt, sql } from 'drizzle-orm'
+import { openStore } from '../blobs/store.ts'
+import { type Db, inTransaction, type Writer } from '../db/client.ts'
+import { workerImages, workers } from '../db/schema/index.ts'
+import type { SystemCtx } from '../env.ts'
+import type { Image } from '../runtime/image.ts'
+import { workerImageKey } from '../runtime/store.ts'
+
+export interface ImageName {
+  ref: string
+  sha256: string
+}
+
+/** Kept under the digest of its own text: the same source built again needs no more room. */
+export async function storeImage(ctx: SystemCtx, ref: string, image: Image): Promise<string> {
+  const bytes = new Uint8Array(new TextEncoder().encode(JSON.stringify(image)))
+  const sha256 = hex(await crypto.subtle.digest('SHA-256', bytes))
+  // Before the bytes: who is just removing the same ones comes first, and is waited for.
+  await leaveImage(ctx, ctx.db, { ref, sha256 })
+  await openStore(ctx).put(workerImageKey(ref, sha256), bytes, {
+    size: bytes.length,
+    contentType: 'application/json',
+  })
+  return sha256
+}
+
+/** From now on its grace runs. */
+export async function leaveImage(
+  { now }: SystemCtx,
+  tx: Pick<Writer, 'insert'> | Db,
+  { ref, sha256 }: ImageName,
+): Promise<void> {
+  await tx
+    .insert(workerImages)
+    .values({ projectRef: ref, sha256, touchedAt: now() })
+    .onConflictDoUpdate({ target: [workerImages.projectRef, workerImages.sha256], set: { touchedAt: now() } })
+}
+
+/** It may have been removed since it was built, as nobody served it yet: then it is built again. */
+export async function requireImage(tx: Writer, { ref, sha256 }: ImageName): Promise<void> {
+  const images = await tx
+    .select({ sha256: workerImages.sha256 })
+    .from(workerImages)
+    .where(and(eq(workerImages.projectRef, ref), eq(workerImages.sha256, sha256)))
+    .for('share')
+  if (images.length === 0) throw new Error(`the image ${sha256} was removed in the meantime`)
+}
+
+/** Longer than a build takes from its bytes to its end, or an instance from its plan to its start. */
+const GRACE_MS = 60 * 60 * 1000
+const SWEPT_MAX = 100
+
+const served = sql`exists (select from ${workers} where ${workers.projectRef} = ${workerImages.projectRef}
+  and ${workers.served} ->> 'image' = ${workerImages.sha256})`
+
+/** Images that no worker has served for a while. */
+export async function sweepImages(ctx: SystemCtx): Promise<void> {
+  const before = new Date(ctx.now().getTime() - GRACE_MS)
+  const removed = await removeImages(ctx, and(lt(workerImages.touchedAt, before), sql`not ${served}`))
+  if (removed > 0) ctx.log.info('worker_images_removed', { count: removed })
+}
+
+/** Of a worker that is no more; another one that serves the same keeps it. */
+export async function removeImage(ctx: SystemCtx, { ref, sha256 }: ImageName): Promise<void> {
+  await removeImages(ctx, and(eq(workerImages.projectRef, ref), eq(workerImages.sha256, sha256), sql`not ${served}`))
+}
+
+/** The rows are held while the bytes go, so that nobody can rely on an image that is just being removed. */
+function removeImages(ctx: SystemCtx, which: ReturnType<typeof and>): Promise<number> {
+  const { DATABASE_URL: url, NEON_PROXY: proxy } = ctx.config
+  return inTransaction({ url, proxy }, async (tx) => {
+    const images = await tx
+      .select()
+      .from(workerImages)
+      .where(which)
+      .limit(SWEPT_MAX)
+      .for('update', { skipLocked: true })
+    if (images.length === 0) return 0
+    await openStore(ctx).remove(images.map(({ projectRef, sha256 }) => workerImageKey(projectRef, sha256)))
+    await tx.delete(workerImages).where(
+      inArray(
+        sql`(${workerImages.projectRef}, ${workerImages.sha256})`,
+        images.map(({ projectRef, sha256 }) => sql`(${projectRef}, ${sha256})`),
+      ),
+    )
+    return images.length
+  })
+}
+
+const hex = (bytes: ArrayBuffer): string =>
+  Array.from(new Uint8Array(bytes), (byte) => byte.toString(16).padStart(2, '0')).join('')

@@ -1,0 +1,65 @@
+import type { WorkerSpec } from '../db/schema/index.ts'
+import type { SystemCtx } from '../env.ts'
+import { CHECK, codeOf, readImage, type Surroundings } from '../runtime/code.ts'
+import { projectEnvironment } from '../runtime/environment.ts'
+import { workerImageKey } from '../runtime/store.ts'
+import type { Plan } from './plan.ts'
+
+const CHECK_TIMEOUT_MS = 20_000
+
+/** Ours, and not the program's. */
+export class LoadFailed extends Error {
+  override name = 'LoadFailed'
+}
+
+/** One isolate of a worker, started when it is first needed. */
+export function openInstance(ctx: SystemCtx, name: string, plan: Plan, surroundings: Surroundings) {
+  let loadFailure: unknown
+  const isolate = ctx.bindings.LOADER.get(name, () =>
+    codeFor(ctx, plan, surroundings).catch((error) => {
+      loadFailure = error
+      throw error
+    }),
+  )
+  const within = async <T>(work: Promise<T>): Promise<T> => {
+    try {
+      return await work
+    } catch (error) {
+      throw loadFailure === undefined ? error : new LoadFailed('it could not be loaded', { cause: loadFailure })
+    }
+  }
+  return {
+    fetch: (url: string, init: RequestInit<CfProperties>): Promise<Response> =>
+      within(isolate.getEntrypoint().fetch(url, init)),
+    /** Starts it. Returns why it cannot answer. */
+    async check(): Promise<string | undefined> {
+      const signal = AbortSignal.timeout(CHECK_TIMEOUT_MS)
+      const response = await within(isolate.getEntrypoint(CHECK).fetch('http://worker/', { signal }))
+      return response.status === 204 ? undefined : await response.text()
+    },
+  }
+}
+
+async function codeFor(ctx: SystemCtx, { ref, image, spec }: Plan, surroundings: Surroundings) {
+  const [program, variables] = await Promise.all([
+    readImage(ctx, workerImageKey(ref, image)),
+    variablesFor(ctx, ref, spec.secrets_scope),
+  ])
+  return codeOf(program, { entrypoint: '', variables, surroundings, isWorker: true })
+}
+
+/** What a worker of this scope finds in its environment. */
+export async function variablesFor(ctx: SystemCtx, ref: string, scope: WorkerSpec['secrets_scope']) {
+  const environment = await projectEnvironment(ctx, ref)
+  return Object.fromEntries(Object.entries(environment).filter(([name]) => isWithin(scope, name)))
+}
+
+/** What the installation itself gives to every program. */
+const OURS = /^(SUPABASE|SB)_/
+
+function isWithin(scope: WorkerSpec['secrets_scope'], name: string): boolean {
+  if (scope === undefined || scope === null || scope === 'all') return true
+  if (scope === 'none') return false
+  if (scope === 'supabase') return OURS.test(name)
+  return scope.some(({ secret_name }) => secret_name === name)
+}

@@ -1,0 +1,71 @@
+import { and, eq, isNull, sql } from 'drizzle-orm'
+import { prepared } from '../db/client.ts'
+import { type ProjectStatus, projects, type ServedWorker, workers } from '../db/schema/index.ts'
+import type { SystemCtx } from '../env.ts'
+
+/** What the instances of a worker are to be. */
+export interface Plan extends ServedWorker {
+  workerId: string
+  ref: string
+  /** Of what its environment holds: another one whenever that has changed. */
+  environment: string
+}
+
+/** Its secrets, and the password of its database. */
+export const environmentOf = ({
+  secretsGeneration,
+  sealedPassword,
+}: Pick<typeof projects.$inferSelect, 'secretsGeneration' | 'sealedPassword'>): string =>
+  `${secretsGeneration}:${sealedPassword.slice(-8)}`
+
+export interface Found {
+  plan: Plan
+  /** Of the project. */
+  status: ProjectStatus
+}
+
+/** So long may an isolate go by what it saw: a new deployment takes requests this much later at most. */
+const KEPT_MS = 1_000
+const KEPT_MAX = 10_000
+const kept = new Map<string, { found: Found; until: number }>()
+
+const servedWorker = prepared((db) =>
+  db
+    .select({
+      workerId: workers.id,
+      served: workers.served,
+      secretsGeneration: projects.secretsGeneration,
+      sealedPassword: projects.sealedPassword,
+      status: projects.status,
+    })
+    .from(workers)
+    .innerJoin(projects, eq(projects.ref, workers.projectRef))
+    .where(
+      and(
+        eq(workers.projectRef, sql.placeholder('ref')),
+        eq(workers.name, sql.placeholder('name')),
+        isNull(workers.deletedAt),
+        isNull(projects.removedAt),
+      ),
+    )
+    .prepare('served_worker'),
+)
+
+/** One statement a second at most for each worker and isolate; undefined where nothing is served. */
+export async function findPlan({ db }: SystemCtx, ref: string, name: string): Promise<Found | undefined> {
+  const key = `${ref}/${name}`
+  const now = Date.now()
+  const known = kept.get(key)
+  if (known && now < known.until) return known.found
+  const [row] = await servedWorker(db).execute({ ref, name })
+  // What is not there is looked up each time: who has just deployed it asks for it at once.
+  if (!row?.served) return undefined
+  const { workerId, served, status } = row
+  const found = { plan: { ...served, workerId, ref, environment: environmentOf(row) }, status }
+  if (kept.size >= KEPT_MAX) kept.clear()
+  kept.set(key, { found, until: now + KEPT_MS })
+  return found
+}
+
+/** For who has changed it: this isolate goes by the change at once. */
+export const forgetPlan = (ref: string, name: string): boolean => kept.delete(`${ref}/${name}`)

@@ -1,0 +1,22 @@
+import { eq } from 'drizzle-orm'
+import { openStore } from '../blobs/store.ts'
+import { workers } from '../db/schema/index.ts'
+import type { SystemCtx } from '../env.ts'
+import { workersPrefix } from '../runtime/store.ts'
+import { stopInstances } from './instances.ts'
+
+/** As many as S3 lists and removes at a time. */
+const PAGE = 1_000
+
+/** All workers of a project that is being removed, with what they have in the bucket; the sweep comes to what is put there later. */
+export async function removeAllWorkers(ctx: SystemCtx, ref: string): Promise<void> {
+  const all = await ctx.db.select({ id: workers.id }).from(workers).where(eq(workers.projectRef, ref))
+  await Promise.all(all.map(({ id }) => stopInstances(ctx, id)))
+  await ctx.db.delete(workers).where(eq(workers.projectRef, ref))
+  const store = openStore(ctx)
+  for (;;) {
+    const { blobs, more } = await store.list(workersPrefix(ref), { count: PAGE })
+    if (blobs.length > 0) await store.remove(blobs.map(({ key }) => key))
+    if (!more) break
+  }
+}

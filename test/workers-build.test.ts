@@ -1,0 +1,183 @@
+import { gzipSync } from 'node:zlib'
+import { packTar } from 'modern-tar'
+import { beforeAll, describe, expect, it } from 'vitest'
+import { newMember, newOrganization, type TestOrganization } from './api.ts'
+import { newProject } from './projects.ts'
+import { packed, type Source, saying, workerOf } from './workers.ts'
+
+let organization: TestOrganization
+let ref: string
+beforeAll(async () => {
+  organization = await newOrganization()
+  ref = await newProject(organization)
+})
+
+/** With a developer of its own, who has a quota of his own. */
+const newWorker = async () => workerOf(await newMember(organization, 'developer'), ref)
+
+/** What the developer reads of a build that failed. */
+async function reasonOf(context: Source | Uint8Array<ArrayBuffer>): Promise<string> {
+  const worker = await newWorker()
+  const { build_state, state_reason } = await worker.ship(context)
+  expect(build_state).toBe('failed')
+  expect((await worker.call()).status).toBe(404)
+  return state_reason
+}
+
+const answerTo = async (source: Source, text = 'here'): Promise<void> => {
+  const worker = await newWorker()
+  expect((await worker.ship(source)).state_reason).toBeUndefined()
+  expect(await (await worker.call()).text()).toBe(text)
+}
+
+const program = (text = 'here') => `export default { fetch: () => new Response(${JSON.stringify(text)}) }`
+
+interface Entry {
+  name: string
+  type?: 'file' | 'symlink' | 'link' | 'character-device' | 'fifo' | 'directory'
+  text?: string
+  linkname?: string
+}
+
+async function archiveOf(...entries: Entry[]): Promise<Uint8Array<ArrayBuffer>> {
+  const tar = await packTar(
+    entries.map(({ name, type = 'file', text = '', linkname }) => ({
+      header: { name, type, size: Buffer.byteLength(text), ...(linkname && { linkname }) },
+      body: text,
+    })),
+  )
+  return new Uint8Array(gzipSync(tar))
+}
+
+describe('the entrypoint', () => {
+  it.each<[string, Source]>([
+    ['index.ts', { 'index.ts': `const text: string = 'here'\nexport default { fetch: () => new Response(text) }` }],
+    ['src/main.mjs', { 'src/main.mjs': program() }],
+    ['main of package.json', { 'package.json': '{"main":"./lib/a.js"}', 'lib/a.js': program() }],
+    [
+      'exports of package.json',
+      {
+        'package.json': '{"exports":{".":{"node":"./n.js","import":"./w.js"}},"main":"n.js"}',
+        'n.js': program('no'),
+        'w.js': program(),
+      },
+    ],
+    [
+      'main of wrangler.jsonc',
+      {
+        'wrangler.jsonc': '{ // here\n "main": "src/worker.ts", }',
+        'src/worker.ts': program(),
+        'index.js': program('no'),
+      },
+    ],
+    [
+      'main of wrangler.toml',
+      { 'wrangler.toml': 'main = "worker.js"', 'worker.js': program(), 'package.json': '{"main":"index.js"}' },
+    ],
+    [
+      'a main that is not there, beside one by convention',
+      { 'package.json': '{"main":"index.js"}', 'index.ts': program() },
+    ],
+    ['one in the only folder', { 'app/index.js': program(), 'app/package.json': '{}' }],
+  ])('is found: %s', async (_, source) => {
+    await answerTo(source)
+  })
+
+  it.each<[string, Source, string]>([
+    ['there is none', { 'README.md': '# nothing' }, 'There is no entrypoint: name it as "main"'],
+    [
+      'wrangler.toml names one that is not there',
+      { 'wrangler.toml': 'main = "a.js"', 'index.js': program() },
+      'wrangler.toml: The entrypoint "a.js" is not in the source',
+    ],
+    [
+      'wrangler.toml cannot be read',
+      { 'wrangler.toml': 'main = ', 'index.js': program() },
+      'wrangler.toml: It cannot be read',
+    ],
+    ['package.json is no JSON', { 'package.json': '{"main"', 'index.js': program() }, 'package.json:1'],
+    ['there is a Dockerfile instead', { Dockerfile: 'FROM node' }, 'A Dockerfile cannot be built here'],
+  ])('is refused where %s', async (_, source, reason) => {
+    expect(await reasonOf(source)).toContain(reason)
+  })
+})
+
+describe('a build', () => {
+  it('bundles what the program imports, packages by the range of its package.json among it', async () => {
+    await answerTo({
+      'package.json': '{"type":"module","main":"src/index.ts","dependencies":{"hono":"^4"}}',
+      'src/index.ts': `import { Hono } from 'hono'\nimport { text } from './text.ts'\nconst app = new Hono()\napp.get('/', (c) => c.text(text))\nexport default app`,
+      'src/text.ts': `export const text = 'here'`,
+    })
+  })
+
+  it.each<[string, Source, RegExp]>([
+    ['a syntax error', { 'index.ts': 'export default {\n  fetch( {' }, /^index\.ts:2:\d+: /],
+    [
+      'an import that does not exist',
+      { 'src/index.ts': `import './a.ts'\nimport './gone.ts'`, 'src/a.ts': '' },
+      /src\/index\.ts:2:.*gone/,
+    ],
+    ['a package that nobody asked for', { 'index.ts': `import 'left-out'` }, /left-out/],
+    ['a crash at its start', { 'index.js': `throw new Error('no luck')` }, /no luck/],
+    ['no handler', { 'index.js': 'export const a = 1' }, /fetch/],
+  ])('fails for %s, with a reason to act on', async (_, source, reason) => {
+    expect(await reasonOf(source)).toMatch(reason)
+  })
+
+  it('that fails leaves what was served before, and the next one takes over', async () => {
+    const worker = await newWorker()
+    const { image_version } = await worker.ship(saying('first'))
+    const broken = await worker.ship({ 'index.js': 'export default {' }, { instances: 3, exposure: 'private' })
+    expect(broken).toMatchObject({ build_state: 'failed', image_version, spec: { instances: 1, exposure: 'public' } })
+    expect(await (await worker.call()).text()).toBe('first')
+    const mended = await worker.ship(saying('second'), { instances: 2 })
+    expect(mended).toMatchObject({ build_state: 'active', spec: { instances: 2 } })
+    expect(mended).not.toHaveProperty('state_reason')
+    expect(mended.image_version).not.toBe(image_version)
+    expect(await (await worker.call()).text()).toBe('second')
+  })
+})
+
+describe('an archive', () => {
+  const index = { name: 'index.js', text: program() }
+
+  it.each<[string, Entry, RegExp]>([
+    ['an absolute path', { name: '/etc/passwd', text: 'x' }, /"\/etc\/passwd" in the archive is not relative/],
+    ['a path that leads out', { name: 'a/../../b', text: 'x' }, /leads out/],
+    ['a symbolic link', { name: 'link', type: 'symlink', linkname: '/etc/passwd' }, /a symbolic link: "link"/],
+    ['a hard link', { name: 'link', type: 'link', linkname: 'index.js' }, /a hard link/],
+    ['a device', { name: 'null', type: 'character-device' }, /a device/],
+    ['a pipe', { name: 'pipe', type: 'fifo' }, /a pipe/],
+    ['a path that is too long', { name: `${'a/'.repeat(600)}b`, text: 'x' }, /longer than 1024/],
+  ])('is refused for %s', async (_, entry, reason) => {
+    expect(await reasonOf(await archiveOf(index, entry))).toMatch(reason)
+  })
+
+  it('may hold installed packages with their links, which are left out', async () => {
+    const worker = await newWorker()
+    const link: Entry = { name: 'node_modules/.bin/tool', type: 'symlink', linkname: '../tool' }
+    const context = await archiveOf({ name: './', type: 'directory' }, { ...index, name: './index.js' }, link)
+    expect(await worker.ship(context)).toMatchObject({ build_state: 'active' })
+  })
+
+  it('is refused where it is none, or damaged', async () => {
+    const context = packed(saying('hello'))
+    expect(await reasonOf(new Uint8Array(Buffer.from('no archive')))).toMatch(/no \.tar\.gz, or a damaged one/)
+    expect(await reasonOf(context.slice(0, context.length - 40))).toMatch(/no \.tar\.gz, or a damaged one/)
+    expect(await reasonOf(new Uint8Array(gzipSync('no tar'.repeat(1_000))))).toMatch(/no \.tar\.gz, or a damaged one/)
+  })
+
+  it('is refused where it unpacks to far more than it is, and the builder goes on', async () => {
+    const text = '\0'.repeat(200 * 1024 * 1024)
+    expect(await reasonOf(await archiveOf(index, { name: 'zeros', text }))).toMatch(/files of more than 32 MiB/)
+    const leftOut = await archiveOf(index, { name: 'node_modules/zeros', text })
+    expect(await reasonOf(leftOut)).toMatch(/unpacks to more than 200 times its size/)
+    await answerTo({ 'index.js': program() })
+  })
+
+  it('is refused with too many files', async () => {
+    const many = Array.from({ length: 2_001 }, (_, i) => ({ name: `f${i}`, text: 'x' }))
+    expect(await reasonOf(await archiveOf(...many))).toMatch(/more than 2000 files/)
+  })
+})

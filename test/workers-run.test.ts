@@ -1,0 +1,197 @@
+import { and, eq } from 'drizzle-orm'
+import { beforeAll, describe, expect, inject, it, vi } from 'vitest'
+import { functionSecrets, invocations, projects, workers } from '../src/db/schema/index.ts'
+import { sealFunctionSecret } from '../src/secrets/function.ts'
+import { control, newMember, newOrganization, type TestOrganization } from './api.ts'
+import { newProject } from './projects.ts'
+import { packed, type Source, saying, workerOf } from './workers.ts'
+
+let organization: TestOrganization
+let ref: string
+beforeAll(async () => {
+  organization = await newOrganization()
+  ref = await newProject(organization)
+})
+
+const newWorker = async (project = ref) => workerOf(await newMember(organization, 'developer'), project)
+const fetching = (body: string): Source => ({
+  'index.js': `export default { async fetch(request, env) { ${body} } }`,
+})
+
+async function setSecrets(project: string, secrets: Record<string, string>) {
+  const rows = Object.entries(secrets).map(async ([name, value]) => ({
+    ...{ projectRef: project, name, digest: '', updatedAt: new Date() },
+    sealedValue: await sealFunctionSecret(inject('encryptionKey'), project, name, value),
+  }))
+  await control.delete(functionSecrets).where(eq(functionSecrets.projectRef, project))
+  await control.insert(functionSecrets).values(await Promise.all(rows))
+  const [before] = await control.select().from(projects).where(eq(projects.ref, project))
+  const secretsGeneration = (before?.secretsGeneration ?? 0) + 1
+  await control.update(projects).set({ secretsGeneration }).where(eq(projects.ref, project))
+}
+
+describe('a request', () => {
+  it('reaches the worker as at the root of its host, with all it has, and its answer comes back whole', async () => {
+    const worker = await newWorker()
+    await worker.ship(
+      fetching(`
+        const { pathname, search } = new URL(request.url)
+        const headers = { 'x-path': pathname + search, 'x-method': request.method, 'set-cookie': 'a=b',
+          'x-below': request.headers.get('x-forwarded-prefix'), 'x-leaked': [...request.headers.keys()].filter((name) => name.includes('pilothouse')).join() }
+        return new Response(request.body, { status: 418, headers })`),
+    )
+    const body = 'x'.repeat(3_000_000)
+    const forged = { 'x-pilothouse-dispatch': '{}' }
+    const answer = await worker.call('/a%20b/c?d=e&f', { method: 'POST', body, headers: forged })
+    expect(answer.status).toBe(418)
+    expect(Object.fromEntries(answer.headers)).toMatchObject({
+      ...{ 'x-path': '/a%20b/c?d=e&f', 'x-method': 'POST', 'set-cookie': 'a=b', 'x-leaked': '' },
+      'x-below': new URL(worker.url()).pathname,
+    })
+    expect((await answer.text()).length).toBe(body.length)
+    expect((await worker.call()).headers.get('x-path')).toBe('/')
+  })
+
+  it('that the worker fails at is answered as one, and the next is not harmed', async () => {
+    const worker = await newWorker()
+    await worker.ship(
+      fetching(`if (request.url.endsWith('/x')) throw new Error('inner words'); return new Response('well')`),
+    )
+    const failed = await worker.call('/x')
+    expect([failed.status, await failed.json()]).toEqual([
+      500,
+      { code: 'WORKER_ERROR', message: expect.not.stringContaining('inner') },
+    ])
+    expect(await (await worker.call()).text()).toBe('well')
+  })
+
+  it('leaves a row in the log, with what was printed', async () => {
+    const worker = await newWorker()
+    await worker.ship(fetching(`console.log('seen', 1); return new Response('x', { status: 201 })`))
+    await worker.call('/some/where?secret=1', { method: 'PUT' })
+    const [{ id } = { id: '' }] = await control
+      .select()
+      .from(workers)
+      .where(and(eq(workers.projectRef, ref), eq(workers.name, worker.name)))
+    await vi.waitFor(async () => {
+      const rows = await control.select().from(invocations).where(eq(invocations.programId, id))
+      expect(rows).toMatchObject([
+        {
+          kind: 'worker',
+          projectRef: ref,
+          method: 'PUT',
+          status: 201,
+          path: `${new URL(worker.url()).pathname}/some/where`,
+          console: [{ level: 'log', message: 'seen 1' }],
+        },
+      ])
+    }, 20_000)
+  })
+})
+
+describe('a private worker', () => {
+  it('answers to the service key of its project alone', async () => {
+    const worker = await newWorker()
+    await worker.ship(saying('inside'), { exposure: 'private' })
+    const keysOf = async (project: string) =>
+      (await organization.owner.get(`/v1/projects/${project}/api-keys?reveal=true`)).body
+    const keys = await keysOf(ref)
+    const others = await keysOf(await newProject(organization))
+    const named = (all: { name: string; api_key: string }[], name: string) =>
+      all.find((key) => key.name === name)?.api_key ?? ''
+    const statusWith = async (headers: Record<string, string>) => (await worker.call('', { headers })).status
+    expect(await statusWith({})).toBe(401)
+    expect(await statusWith({ authorization: 'Bearer nonsense' })).toBe(401)
+    expect(await statusWith({ authorization: `Bearer ${named(others, 'service_role')}` })).toBe(401)
+    expect(await statusWith({ authorization: `Bearer ${named(keys, 'anon')}` })).toBe(403)
+    expect(await statusWith({ apikey: named(keys, 'service_role') })).toBe(200)
+    expect(await statusWith({ authorization: `Bearer ${named(keys, 'service_role')}` })).toBe(200)
+  })
+})
+
+describe('the environment', () => {
+  const NAMES = fetching('return Response.json(Object.keys(process.env).sort())')
+
+  it('holds the secrets that the spec names', async () => {
+    const project = await newProject(organization)
+    await setSecrets(project, { ALPHA: 'a', BETA: 'b' })
+    const worker = await newWorker(project)
+    const seen = async (secrets_scope: unknown) => {
+      await worker.ship(NAMES, { secrets_scope })
+      const names: string[] = await (await worker.call()).json()
+      return names.filter((name) => /^(ALPHA|BETA|SUPABASE_URL|SUPABASE_SERVICE_ROLE_KEY)$/.test(name))
+    }
+    const ours = ['SUPABASE_SERVICE_ROLE_KEY', 'SUPABASE_URL']
+    expect(await seen('all')).toEqual(['ALPHA', 'BETA', ...ours])
+    expect(await seen(null)).toEqual(['ALPHA', 'BETA', ...ours])
+    expect(await seen('supabase')).toEqual(ours)
+    expect(await seen('none')).toEqual([])
+    expect(await seen([{ secret_name: 'BETA' }, { secret_name: 'SUPABASE_URL' }])).toEqual(['BETA', 'SUPABASE_URL'])
+  })
+
+  it('follows a change of the secrets: what runs with the old ones is stale until it is replaced', async () => {
+    const project = await newProject(organization)
+    await setSecrets(project, { WORD: 'old' })
+    const worker = await newWorker(project)
+    expect(await worker.ship(fetching('return new Response(env.WORD)'))).toMatchObject({ secret_generation: '1' })
+    expect(await (await worker.call()).text()).toBe('old')
+    await setSecrets(project, { WORD: 'new' })
+    expect(await worker.built()).toMatchObject({
+      secret_generation: '2',
+      instances: { declared: 1, live: 1, ready: 0, stale: 1 },
+    })
+    await vi.waitFor(async () => expect(await (await worker.call()).text()).toBe('new'), 10_000)
+    expect(await worker.built()).toMatchObject({ instances: { declared: 1, live: 1, ready: 1, stale: 0 } })
+  })
+})
+
+describe('the instances', () => {
+  const WHO = fetching(`
+    globalThis.who ??= crypto.randomUUID()
+    if (request.url.endsWith('/wait')) await new Promise((resolve) => setTimeout(resolve, 1000))
+    return new Response(globalThis.who)`)
+
+  it('share the load, and are counted', async () => {
+    const worker = await newWorker()
+    expect(await worker.ship(WHO, { instances: 3 })).toMatchObject({
+      instances: { declared: 3, live: 3, ready: 3, stale: 0 },
+    })
+    const busy = await Promise.all(Array.from({ length: 6 }, async () => (await worker.call('/wait')).text()))
+    const counts = Object.values(Object.groupBy(busy, (who) => who)).map((same) => same?.length)
+    expect(counts).toEqual([2, 2, 2])
+  })
+
+  it('are replaced without a request that fails or waits, and finish what they have', async () => {
+    const worker = await newWorker()
+    const versionOf = (text: string) =>
+      fetching(
+        `if (request.url.endsWith('/wait')) await new Promise((resolve) => setTimeout(resolve, 3000)); return new Response('${text}')`,
+      )
+    await worker.ship(versionOf('old'), { instances: 2 })
+    const uploadId = await worker.upload(packed(versionOf('new')))
+    let switched = false
+    const answers: string[] = []
+    const slow = worker.call('/wait')
+    const load = Promise.all(
+      Array.from({ length: 4 }, async () => {
+        while (!switched) {
+          const answer = await worker.call()
+          answers.push(`${answer.status} ${await answer.text()}`)
+        }
+      }),
+    )
+    await worker.deploy({ instances: 2 }, uploadId)
+    const counted = { declared: 2, live: 2, ready: 2, stale: 0 }
+    await vi.waitFor(async () => {
+      const { build_state, instances } = (await worker.get()).body.data.attributes
+      expect(instances).toMatchObject({ declared: 2, ready: 2 })
+      expect(build_state).toBe('active')
+    }, 20_000)
+    await vi.waitFor(async () => expect(await (await worker.call()).text()).toBe('new'), 10_000)
+    switched = true
+    await load
+    expect(new Set(answers)).toEqual(new Set(['200 old', '200 new']))
+    expect(await (await slow).text()).toBe('old')
+    await vi.waitFor(async () => expect(await worker.built()).toMatchObject({ instances: counted }))
+  })
+})

@@ -1,0 +1,204 @@
+import { DeleteObjectCommand, ListObjectsV2Command, S3Client } from '@aws-sdk/client-s3'
+import { and, desc, eq } from 'drizzle-orm'
+import { beforeAll, describe, expect, inject, it, vi } from 'vitest'
+import { workerImages, workers, workerTasks, workerUploads } from '../src/db/schema/index.ts'
+import { control, newMember, newOrganization, type TestOrganization, tick } from './api.ts'
+import { newProject, untilGone } from './projects.ts'
+import { packed, saying, workerOf } from './workers.ts'
+
+type Task = typeof workerTasks.$inferSelect
+type Worker = ReturnType<typeof workerOf>
+
+const WAIT = { timeout: 25_000, interval: 250 }
+
+let organization: TestOrganization
+let ref: string
+beforeAll(async () => {
+  organization = await newOrganization()
+  ref = await newProject(organization)
+})
+
+const newWorker = async (project = ref) => workerOf(await newMember(organization, 'developer'), project)
+
+const { bucket: Bucket, accessKeyId, secretAccessKey, endpoint } = inject('s3')
+const credentials = { accessKeyId, secretAccessKey }
+const s3 = new S3Client({ endpoint, region: 'auto', credentials, forcePathStyle: true })
+const keysBelow = async (prefix: string) => {
+  const { Contents = [] } = await s3.send(new ListObjectsV2Command({ Bucket, Prefix: prefix }))
+  return Contents.map(({ Key = '' }) => Key.slice(prefix.length))
+}
+const imagesOf = (project: string) => keysBelow(`projects/${project}/workers/images/`)
+
+async function rowOf({ name }: Worker, project = ref) {
+  const [row] = await control
+    .select()
+    .from(workers)
+    .where(and(eq(workers.projectRef, project), eq(workers.name, name)))
+  if (!row) throw new Error('no worker')
+  return row
+}
+
+async function taskOf(worker: Worker): Promise<Task> {
+  const { id } = await rowOf(worker)
+  const [task] = await control
+    .select()
+    .from(workerTasks)
+    .where(eq(workerTasks.workerId, id))
+    .orderBy(desc(workerTasks.createdAt))
+  if (!task) throw new Error('no task')
+  return task
+}
+
+/** As a consumer leaves it that died some time ago in the middle of its build. */
+async function abandon(worker: Worker, fields: Partial<Task> = {}): Promise<Task> {
+  const { id, workerId } = await taskOf(worker)
+  const died = { state: 'running' as const, claim: crypto.randomUUID(), leaseUntil: new Date(0), finishedAt: null }
+  const [task] = await control
+    .update(workerTasks)
+    .set({ ...died, ...fields })
+    .where(eq(workerTasks.id, id))
+    .returning()
+  await control.update(workers).set({ buildState: 'building' }).where(eq(workers.id, workerId))
+  return task as Task
+}
+
+async function shipped(text: string, project = ref) {
+  const worker = await newWorker(project)
+  expect(await worker.ship(saying(text))).toMatchObject({ build_state: 'active' })
+  return worker
+}
+
+describe('a build whose consumer died', () => {
+  it('is done by another one, once, however often its message comes', async () => {
+    const worker = await shipped('hello')
+    const { attempts } = await abandon(worker)
+    await Promise.all([tick(), tick()])
+    expect(await worker.built()).toMatchObject({ build_state: 'active' })
+    expect(await taskOf(worker)).toMatchObject({ state: 'done', attempts: attempts + 1 })
+    expect(await (await worker.call()).text()).toBe('hello')
+  })
+
+  it('is left alone while the lease holds', async () => {
+    const [held, dead] = [await shipped('held'), await shipped('dead')]
+    const { claim } = await abandon(held, { leaseUntil: new Date(Date.now() + 60_000) })
+    await abandon(dead)
+    await tick()
+    await dead.built()
+    expect(await taskOf(held)).toMatchObject({ state: 'running', claim })
+  })
+
+  it('each time ends as failed, with a reason, and the next deployment works', async () => {
+    const worker = await shipped('hello')
+    await abandon(worker, { attempts: 5, lastError: null })
+    await tick()
+    expect(await worker.built()).toMatchObject({
+      build_state: 'failed',
+      state_reason: expect.stringContaining('5 attempts: it stopped its builder each time'),
+    })
+    expect(await worker.ship(saying('again'))).toMatchObject({ build_state: 'active' })
+  })
+})
+
+describe('a build', () => {
+  it('whose message got lost is sent again by the sweeper', async () => {
+    const worker = await shipped('hello')
+    await abandon(worker, { state: 'pending', claim: null, leaseUntil: null, dueAt: new Date(0) })
+    await tick()
+    expect(await worker.built()).toMatchObject({ build_state: 'active' })
+  })
+
+  it('is superseded by a newer one', async () => {
+    const worker = await newWorker()
+    const [first, second] = [
+      await worker.upload(packed(saying('first'))),
+      await worker.upload(packed(saying('second'))),
+    ]
+    await worker.deploy({}, first)
+    await worker.deploy({ instances: 2 }, second)
+    expect(await worker.built()).toMatchObject({ build_state: 'active', spec: { instances: 2 } })
+    expect(await (await worker.call()).text()).toBe('second')
+    const { id } = await rowOf(worker)
+    const left = await control.select().from(workerTasks).where(eq(workerTasks.workerId, id))
+    expect(left).toMatchObject([{ state: 'done', uploadId: second }])
+  })
+
+  it('fails where its context is no longer there', async () => {
+    const worker = await shipped('hello')
+    const { uploadId } = await taskOf(worker)
+    await s3.send(new DeleteObjectCommand({ Bucket, Key: `projects/${ref}/workers/uploads/${uploadId}` }))
+    await abandon(worker)
+    await tick()
+    const { build_state, state_reason } = await worker.built()
+    expect([build_state, state_reason]).toEqual(['failed', expect.stringContaining('upload it again')])
+    expect(await (await worker.call()).text()).toBe('hello')
+  })
+})
+
+describe('a worker that is deleted', () => {
+  it('is gone with its image, and its name is free at once', async () => {
+    const worker = await shipped('before')
+    const { image_version } = await worker.built()
+    expect(await imagesOf(ref)).toContain(image_version)
+    expect((await worker.delete()).status).toBe(204)
+    expect(await worker.ship(saying('after'))).toMatchObject({ build_state: 'active' })
+    expect(await (await worker.call()).text()).toBe('after')
+    await vi.waitFor(async () => expect(await imagesOf(ref)).not.toContain(image_version), WAIT)
+    expect(await worker.delete()).toMatchObject({ status: 204 })
+    await vi.waitFor(async () => expect((await worker.get()).status).toBe(404), WAIT)
+  })
+
+  it('is shown as such until it is gone, and answers no more', async () => {
+    const worker = await shipped('hello')
+    await control
+      .update(workers)
+      .set({ deletedAt: new Date() })
+      .where(eq(workers.id, (await rowOf(worker)).id))
+    expect((await worker.get()).body.data.attributes).toMatchObject({ deleting: true })
+    expect(await worker.delete()).toMatchObject({ status: 204 })
+    await vi.waitFor(async () => expect((await worker.call()).status).toBe(404), WAIT)
+  })
+
+  it('leaves the image to another one that serves the same', async () => {
+    const [one, other] = [await shipped('the same'), await shipped('the same')]
+    const { image_version } = await other.built()
+    await one.delete()
+    await vi.waitFor(async () => expect((await one.get()).status).toBe(404), WAIT)
+    expect(await imagesOf(ref)).toContain(image_version)
+    await other.delete()
+    await vi.waitFor(async () => expect(await imagesOf(ref)).not.toContain(image_version), WAIT)
+  })
+})
+
+describe('the sweep', () => {
+  it('removes uploads after their expiry, and images that nobody serves', async () => {
+    const project = await newProject(organization)
+    const worker = await shipped('old', project)
+    const { image_version: old } = await worker.built()
+    expect(await worker.ship(saying('new'))).toMatchObject({ build_state: 'active' })
+    const { image_version: kept } = await worker.built()
+    const [expired, fresh] = [await worker.upload('x'), await worker.upload('x')]
+    const longAgo = new Date(Date.now() - 2 * 60 * 60 * 1000)
+    await control.update(workerUploads).set({ expiresAt: longAgo }).where(eq(workerUploads.id, expired))
+    await control.update(workerImages).set({ touchedAt: longAgo }).where(eq(workerImages.projectRef, project))
+    await tick()
+    const uploads = () => keysBelow(`projects/${project}/workers/uploads/`)
+    await vi.waitFor(async () => expect(await uploads()).not.toContain(expired), WAIT)
+    await vi.waitFor(async () => expect(await imagesOf(project)).toEqual([kept]), WAIT)
+    expect(old).not.toBe(kept)
+    expect(await uploads()).toContain(fresh)
+    expect(await control.select().from(workerUploads).where(eq(workerUploads.id, expired))).toEqual([])
+    expect(await (await worker.call()).text()).toBe('new')
+  })
+})
+
+describe('a project that is removed', () => {
+  it('takes its workers with it', async () => {
+    const project = await newProject(organization)
+    const worker = await shipped('hello', project)
+    await organization.owner.delete(`/v1/projects/${project}`)
+    await untilGone(organization.owner, project)
+    expect((await worker.call()).status).toBe(404)
+    expect(await keysBelow(`projects/${project}/workers/`)).toEqual([])
+    expect(await control.select().from(workers).where(eq(workers.projectRef, project))).toEqual([])
+  })
+})
