@@ -27,6 +27,11 @@ afterAll(() => machine.dispose())
 
 const paths = async (slug: string) => (await owner.get(`/v1/projects/${ref}/functions/${slug}`)).body.entrypoint_path
 
+const answer = async (slug: string) => {
+  const response = await fetch(`${baseUrl}/p/${ref}/functions/v1/${slug}`)
+  return { status: response.status, text: await response.text() }
+}
+
 describe('the supabase CLI', () => {
   let home: string
   let cli: ReturnType<typeof newCli>['run']
@@ -49,7 +54,7 @@ describe('the supabase CLI', () => {
 
   it('deploys one function and several, lists, downloads, prunes and deletes them', async () => {
     const files = {
-      'supabase/functions/_shared/greet.ts': 'export const greet = (name: string) => `hello ${name}`\n',
+      'supabase/functions/_shared/greet.ts': 'export const greet = (name: string): string => "hello " + name\n',
       'supabase/functions/hello/index.ts':
         'import { greet } from "../_shared/greet.ts"\nDeno.serve(() => new Response(greet("you")))\n',
       'supabase/functions/other/index.ts': 'Deno.serve(() => new Response("other"))\n',
@@ -57,10 +62,13 @@ describe('the supabase CLI', () => {
     for (const [path, contents] of Object.entries(files)) write(path, contents)
     await functions('deploy', 'hello', '--use-api', '--yes')
     expect(await listed()).toEqual(['hello 1'])
+    expect(await answer('hello')).toMatchObject({ status: 401 })
     expect(await paths('hello')).toContain('/source/supabase/functions/hello/index.ts')
     await functions('deploy', '--use-api', '--no-verify-jwt', '--yes')
     expect((await listed()).sort()).toEqual(['hello 2', 'other 1'])
     expect((await owner.get(`/v1/projects/${ref}/functions/other`)).body).toMatchObject({ verify_jwt: false })
+    expect(await answer('other')).toEqual({ status: 200, text: 'other' })
+    expect(await answer('hello')).toEqual({ status: 200, text: 'hello you' })
     rmSync(join(home, 'supabase/functions'), { recursive: true })
     await functions('download', 'hello', '--use-api')
     expect(read('supabase/functions/hello/index.ts')).toBe(files['supabase/functions/hello/index.ts'])
@@ -68,6 +76,7 @@ describe('the supabase CLI', () => {
     expect(existsSync(join(home, 'supabase/functions/other'))).toBe(false)
     await functions('deploy', '--use-api', '--prune', '--yes')
     expect(await listed()).toEqual(['hello 3'])
+    expect(await answer('other')).toMatchObject({ status: 404 })
     write('supabase/functions/hello/index.ts', 'const = 1\n')
     await expect(functions('deploy', 'hello', '--use-api', '--yes')).rejects.toThrow(/hello\/index\.ts:1:7/)
     await functions('delete', 'hello', '--yes')
@@ -81,7 +90,12 @@ describe('the supabase CLI', () => {
       (JSON.parse(await secrets('list', '-o', 'json')) as { name: string }[]).map(({ name }) => name)
     expect(await names()).toEqual(['A', 'B'])
     expect(await secrets('list')).toContain('7692c3ad3540bb803c020b3aee66cd8887123234ea0c6e7143c0add73ff431ed')
+    const program = 'Deno.serve(() => new Response(Deno.env.get("A") + " " + Deno.env.get("B")))'
+    write('supabase/functions/env/index.ts', program)
+    await functions('deploy', 'env', '--use-api', '--no-verify-jwt', '--yes')
+    expect(await answer('env')).toEqual({ status: 200, text: 'one two words' })
     await secrets('unset', 'A', '--yes')
+    expect(await answer('env')).toEqual({ status: 200, text: 'undefined two words' })
     expect(await names()).toEqual(['B'])
   }, 60_000)
 })

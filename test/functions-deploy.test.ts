@@ -1,3 +1,4 @@
+import { randomBytes } from 'node:crypto'
 import { eq } from 'drizzle-orm'
 import { beforeAll, describe, expect, it } from 'vitest'
 import { functionDeployments, functions, organizations } from '../src/db/schema/index.ts'
@@ -130,6 +131,16 @@ describe('POST /v1/projects/{ref}/functions/deploy', () => {
     const files = { 'index.ts': '', 'large.bin': new Uint8Array(10 * 1024 ** 2) }
     const reply = await tryDeploy(organization.owner, ref, { slug: 'large', files })
     expect(reply).toMatchObject({ status: 413, body: { message: expect.stringContaining('10485760') } })
+  })
+
+  it('takes 9 MiB of files that the program reads, and gives them back', async () => {
+    const data = randomBytes(9 * 1024 ** 2)
+    const files = { 'index.ts': 'Deno.serve(() => new Response("large"))', 'data.bin': new Uint8Array(data) }
+    await deploy(organization.owner, ref, { slug: 'large', files, metadata: { static_patterns: ['data.bin'] } })
+    const headers = { authorization: `Bearer ${organization.owner.token}` }
+    const response = await fetch(new URL(`/v1/projects/${ref}/functions/large/body`, baseUrl), { headers })
+    const [, got] = (await response.formData()).getAll('file')
+    expect(got instanceof File && data.equals(Buffer.from(await got.arrayBuffer()))).toBe(true)
   })
 
   it('gives both of two deploys at once a version of their own, and nothing is at the first any more', async () => {

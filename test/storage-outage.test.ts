@@ -1,9 +1,9 @@
 import { randomBytes } from 'node:crypto'
 import { once } from 'node:events'
 import { type IncomingMessage, request } from 'node:http'
-import { type AddressInfo, connect, createServer, type Socket } from 'node:net'
 import { json } from 'node:stream/consumers'
 import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest'
+import { startDoor } from './door.ts'
 import { exchange, refusal } from './storage.ts'
 import { type Call, calling } from './storage-http.ts'
 import { type Installation, type SweptStorage, serveLikeStart, startInstallation } from './storage-installation.ts'
@@ -11,48 +11,6 @@ import { type Installation, type SweptStorage, serveLikeStart, startInstallation
 const MIB = 1024 ** 2
 /** More than is kept in memory once it was read. */
 const OLD = randomBytes(200_000)
-
-/** What the bucket is reached through; while it is closed, connections are refused. */
-async function startDoor(endpoint: string) {
-  const { hostname, port, pathname } = new URL(endpoint)
-  const sockets = new Set<Socket>()
-  let carried = 0
-  const server = createServer((socket) => {
-    if (!server.listening) return socket.destroy()
-    const onward = connect(Number(port), hostname)
-    socket.on('data', (data) => {
-      carried += data.length
-    })
-    for (const end of [socket, onward]) {
-      sockets.add(end)
-      end.on('error', () => {})
-      end.on('close', () => {
-        sockets.delete(end)
-        socket.destroy()
-        onward.destroy()
-      })
-    }
-    socket.pipe(onward).pipe(socket)
-  })
-  const open = async (at = 0) => {
-    server.listen(at, '127.0.0.1')
-    await once(server, 'listening')
-    return (server.address() as AddressInfo).port
-  }
-  const own = await open()
-  return {
-    endpoint: `http://127.0.0.1:${own}${pathname}`,
-    open: () => open(own),
-    /** Bytes on their way into the bucket. */
-    carried: () => carried,
-    async close() {
-      const closed = once(server, 'close')
-      server.close()
-      for (const socket of sockets) socket.destroy()
-      await closed
-    },
-  }
-}
 
 let door: Awaited<ReturnType<typeof startDoor>>
 let installation: Installation

@@ -93,6 +93,10 @@ export const ERRORS = {
   too_many_requests: { status: 429, message: 'Rate limit exceeded', v2: 'Too Many Requests' },
   internal_server_error: { status: 500, message: 'Internal Server Error', v2: 'Internal Server Error' },
   'service_unavailable.control_database': { status: 503, message: 'The control plane is busy: try again shortly' },
+  'service_unavailable.build': {
+    status: 503,
+    message: 'The function cannot be bundled at the moment: try again shortly',
+  },
   'service_unavailable.bucket': { status: 503, message: 'The bucket cannot be reached: try again shortly' },
   'service_unavailable.memory': { status: 503, message: 'Too much is being sent at once: try again shortly' },
   'service_unavailable.name_resolution': {

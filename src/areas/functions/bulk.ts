@@ -1,11 +1,11 @@
 import { and, eq, gt, inArray, isNull, or, sql } from 'drizzle-orm'
 import type { ProjectAccess } from '../../auth/access.ts'
-import { type Mutation, mutate } from '../../db/mutate.ts'
+import type { Mutation } from '../../db/mutate.ts'
 import { functionDeployments, functions } from '../../db/schema/index.ts'
 import type { Ctx } from '../../env.ts'
 import { ApiError } from '../../http/error.ts'
 import { type DeploymentRow, type FunctionRow, toFunction } from './convert.ts'
-import { lockProject, requireRoom } from './rows.ts'
+import { changeFunctions, requireRoom } from './rows.ts'
 import type { BulkFunction } from './schema.ts'
 import { deployableSince } from './sweep.ts'
 
@@ -14,8 +14,7 @@ type NewRow = typeof functions.$inferInsert
 /** Puts many slugs at what was bundled for them, all or none. The same again changes nothing. */
 export async function updateFunctions(ctx: Ctx, project: ProjectAccess, list: readonly BulkFunction[]) {
   const { ref, organizationId } = project
-  const functions = await mutate(ctx, async (mutation) => {
-    await lockProject(mutation, ref)
+  const functions = await changeFunctions(ctx, ref, async (mutation) => {
     const [before, bundles] = await Promise.all([rowsAt(mutation, ref, list), bundlesOf(ctx, mutation, ref, list)])
     const rows = list.map((wanted, n) => rowOf(ctx, ref, { wanted, n, before, bundles }))
     const added = list.filter(({ slug }) => !before.has(slug)).length

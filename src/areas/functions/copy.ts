@@ -1,13 +1,12 @@
 import { eq, inArray } from 'drizzle-orm'
 import { openStore } from '../../blobs/store.ts'
-import { mutate } from '../../db/mutate.ts'
 import { functionDeployments, functions } from '../../db/schema/index.ts'
 import type { Fence } from '../../engine/engine.ts'
 import type { SystemCtx } from '../../env.ts'
 import { imageKey, sourceKey } from '../../runtime/store.ts'
 import type { DeploymentRow } from './convert.ts'
 import { deploy } from './deploy.ts'
-import { type Deployed, lockProject, selectDeployed } from './rows.ts'
+import { changeFunctions, type Deployed, selectDeployed } from './rows.ts'
 
 interface Project {
   ref: string
@@ -96,8 +95,7 @@ async function removeOthers(ctx: SystemCtx, { ref, organizationId }: Project, { 
   const others = targets.filter(({ row }) => !kept.has(row.slug))
   if (others.length === 0) return
   const ids = others.map(({ row }) => row.id)
-  await mutate(ctx, async (mutation) => {
-    await lockProject(mutation, ref)
+  await changeFunctions(ctx, ref, async (mutation) => {
     const { tx } = mutation
     const removed = await tx.delete(functions).where(inArray(functions.id, ids)).returning()
     const left = removed.map(({ deploymentId }) => deploymentId)

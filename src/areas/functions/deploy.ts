@@ -1,12 +1,12 @@
 import { eq } from 'drizzle-orm'
 import type { ProjectAccess } from '../../auth/access.ts'
-import { type Mutation, mutate } from '../../db/mutate.ts'
+import type { Mutation } from '../../db/mutate.ts'
 import { functionDeployments, functions } from '../../db/schema/index.ts'
 import type { Ctx, SystemCtx } from '../../env.ts'
 import { ApiError } from '../../http/error.ts'
 import { type DeploymentRow, type FunctionRow, toFunction } from './convert.ts'
 import { makeDeployment } from './deployment.ts'
-import { bySlug, type Deployed, lockProject, lookAt, requireRoom } from './rows.ts'
+import { bySlug, changeFunctions, type Deployed, lookAt, requireRoom } from './rows.ts'
 import { type Deploy, type DeployOptions, Slug } from './schema.ts'
 
 export async function deployFunction(
@@ -83,8 +83,7 @@ export async function deploy(
   rules: Rules = {},
 ): Promise<FunctionRow> {
   const { ref, organizationId } = project
-  return mutate(ctx, async (mutation) => {
-    await lockProject(mutation, ref)
+  return changeFunctions(ctx, ref, async (mutation) => {
     const row = await placeAt(ctx, mutation, project, { deployment, settings, rules })
     const { slug, version } = row
     const detail = { slug, version, deployment: deployment.id }

@@ -3,7 +3,7 @@ import { openStore } from '../../blobs/store.ts'
 import { functionDeployments } from '../../db/schema/index.ts'
 import type { SystemCtx } from '../../env.ts'
 import { ApiError } from '../../http/error.ts'
-import { BuildFailed, buildFunction, type SourceFile } from '../../runtime/build.ts'
+import { BuildFailed, BuildUnavailable, buildFunction, type SourceFile } from '../../runtime/build.ts'
 import { imageKey, sourceKey } from '../../runtime/store.ts'
 import { sha256Of } from '../../secrets/digest.ts'
 import type { DeploymentRow } from './convert.ts'
@@ -45,8 +45,9 @@ const utf8 = (text: string) => new Uint8Array(new TextEncoder().encode(text).buf
 async function build(ctx: SystemCtx, { entrypoint, importMap, staticPatterns, files }: Program) {
   const spec = { entrypoint, ...(importMap !== undefined && { importMap }), ...(staticPatterns && { staticPatterns }) }
   return buildFunction(ctx, spec, files).catch((error) => {
-    if (!(error instanceof BuildFailed)) throw error
-    throw new ApiError('bad_request.build', { detail: error.message, cause: error })
+    if (error instanceof BuildFailed) throw new ApiError('bad_request.build', { detail: error.message, cause: error })
+    if (!(error instanceof BuildUnavailable)) throw error
+    throw new ApiError('service_unavailable.build', { detail: error.message, cause: error })
   })
 }
 

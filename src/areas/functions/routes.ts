@@ -8,6 +8,7 @@ import {
 import { deleteFunction, getFunction, getFunctionBody, listFunctions } from './service.ts'
 import { createFunction, updateFunction } from './write.ts'
 
+const BUILD_ERRORS = ['bad_request.build', 'service_unavailable.build', 'service_unavailable.bucket'] as const
 const params = { function_slug: AnySlug }
 
 export const functionRoutes = [
@@ -26,19 +27,13 @@ export const functionRoutes = [
     id: 'v1-create-a-function', summary: 'Create a function that is one file',
     description: 'Deprecated: deploy it.',
     scope: 'edge_functions:write', query: WriteQuery, body: CreateBody, returns: EdgeFunction, status: 201,
-    errors: [
-      'bad_request.build',
-      'bad_request.eszip',
-      'payment_required.functions',
-      'conflict.function_slug',
-      'service_unavailable.bucket',
-    ],
+    errors: ['bad_request.eszip', 'payment_required.functions', 'conflict.function_slug', ...BUILD_ERRORS],
   }, ({ ctx, project, query, body }) => createFunction(ctx, project, query, body)),
 
   post('/v1/projects/{ref}/functions/deploy', {
     id: 'v1-deploy-a-function', summary: 'Deploy a function; it is made where there is none',
     scope: 'edge_functions:write', query: DeployQuery, body: DeployBody, returns: EdgeFunction, status: 201,
-    errors: ['bad_request.build', 'payment_required.functions', 'service_unavailable.bucket'],
+    errors: ['payment_required.functions', ...BUILD_ERRORS],
   }, ({ ctx, project, query, body }) => deployFunction(ctx, project, query, body)),
 
   get('/v1/projects/{ref}/functions/{function_slug}', {
@@ -49,7 +44,7 @@ export const functionRoutes = [
   patch('/v1/projects/{ref}/functions/{function_slug}', {
     id: 'v1-update-a-function', summary: 'Change the name or the check of tokens, or the source of a function that is one file', params,
     scope: 'edge_functions:write', query: WriteQuery, body: UpdateBody, returns: EdgeFunction,
-    errors: ['bad_request.build', 'bad_request.eszip', 'not_found.function', 'service_unavailable.bucket'],
+    errors: ['bad_request.eszip', 'not_found.function', ...BUILD_ERRORS],
   }, ({ ctx, project, params, query, body }) => updateFunction(ctx, project, { slug: params.function_slug, query, body })),
 
   del('/v1/projects/{ref}/functions/{function_slug}', {

@@ -1,11 +1,12 @@
 import { and, eq, isNull, ne, sql } from 'drizzle-orm'
 import type { ProjectAccess } from '../../auth/access.ts'
 import type { PLANS } from '../../auth/roles.ts'
-import type { Db, Writer } from '../../db/client.ts'
-import type { Mutation } from '../../db/mutate.ts'
+import { type Db, rowsOf, type Writer } from '../../db/client.ts'
+import { type Mutation, mutate } from '../../db/mutate.ts'
 import { functionDeployments, functions, organizations, projects } from '../../db/schema/index.ts'
-import type { SystemCtx } from '../../env.ts'
+import type { Ctx, SystemCtx } from '../../env.ts'
 import { ApiError } from '../../http/error.ts'
+import { forgetFunction } from '../../runtime/known.ts'
 import type { DeploymentRow, FunctionRow } from './convert.ts'
 
 /** Where none is named there may be any number. */
@@ -26,7 +27,22 @@ export const selectDeployed = (db: Pick<Db, 'select'>) =>
     .from(functions)
     .innerJoin(functionDeployments, eq(functionDeployments.id, functions.deploymentId))
 
-/** Changes of a project's functions come one after another, and none comes once its removal has begun. */
+/** Changes of a project's functions come one after another, and none once its removal has begun. This isolate goes by them at once. */
+export async function changeFunctions<T>(
+  ctx: Ctx | SystemCtx,
+  ref: string,
+  work: (mutation: Mutation) => Promise<T>,
+): Promise<T> {
+  try {
+    return await mutate(ctx, async (mutation) => {
+      await lockProject(mutation, ref)
+      return work(mutation)
+    })
+  } finally {
+    forgetFunction(ref)
+  }
+}
+
 export async function lockProject({ tx }: Mutation, ref: string): Promise<void> {
   const [project] = await tx
     .select({ ref: projects.ref })
@@ -36,21 +52,26 @@ export async function lockProject({ tx }: Mutation, ref: string): Promise<void> 
   if (!project) throw new ApiError('not_found.project')
 }
 
-const countAndPlan = (db: Pick<Db, 'select'>, { ref, organizationId }: Project) =>
-  db
-    .select({
-      plan: organizations.plan,
-      count: sql<number>`(select count(*)::int from ${functions} where ${functions.projectRef} = ${ref})`,
-    })
-    .from(organizations)
-    .where(eq(organizations.id, organizationId))
-
-export async function requireRoom(tx: Writer, project: Project, added: number): Promise<void> {
-  const [found] = await countAndPlan(tx as unknown as Db, project)
-  if (found) refuseBeyond(found, added)
+interface Room {
+  plan: (typeof PLANS)[number]
+  count: number
 }
 
-function refuseBeyond({ plan, count }: { plan: (typeof PLANS)[number]; count: number }, added: number): void {
+async function roomOf(writer: Pick<Writer, 'execute'>, { ref, organizationId }: Project): Promise<Room | undefined> {
+  const [found] = await rowsOf<Room>(
+    writer,
+    sql`select plan, (select count(*)::int from ${functions} where ${functions.projectRef} = ${ref}) as count
+      from ${organizations} where ${eq(organizations.id, organizationId)}`,
+  )
+  return found
+}
+
+export async function requireRoom(writer: Pick<Writer, 'execute'>, project: Project, added: number): Promise<void> {
+  const room = await roomOf(writer, project)
+  if (room) refuseBeyond(room, added)
+}
+
+function refuseBeyond({ plan, count }: Room, added: number): void {
   const max = FUNCTIONS_MAX[plan]
   if (max === undefined || count + added <= max) return
   throw new ApiError('payment_required.functions', { detail: `the plan ${plan} has ${max}` })
@@ -58,10 +79,7 @@ function refuseBeyond({ plan, count }: { plan: (typeof PLANS)[number]; count: nu
 
 /** What is at a slug; where nothing is, it is refused before the work if there is no room for it. */
 export async function lookAt({ db }: SystemCtx, project: Project, slug: string): Promise<Deployed | undefined> {
-  const [[found], [room]] = await db.batch([
-    selectDeployed(db).where(bySlug(project.ref, slug)),
-    countAndPlan(db, project),
-  ])
+  const [[found], room] = await Promise.all([selectDeployed(db).where(bySlug(project.ref, slug)), roomOf(db, project)])
   if (!found && room) refuseBeyond(room, 1)
   return found
 }

@@ -1,7 +1,6 @@
 import { asc, eq } from 'drizzle-orm'
 import type { ProjectAccess } from '../../auth/access.ts'
 import { openStore } from '../../blobs/store.ts'
-import { mutate } from '../../db/mutate.ts'
 import { functionDeployments, functions } from '../../db/schema/index.ts'
 import type { Ctx } from '../../env.ts'
 import { ApiError } from '../../http/error.ts'
@@ -9,7 +8,7 @@ import type { Streamed } from '../../http/route.ts'
 import { sourceKey } from '../../runtime/store.ts'
 import { toFunction } from './convert.ts'
 import { rejectAway } from './deployment.ts'
-import { bySlug, type Deployed, lockProject, selectDeployed } from './rows.ts'
+import { bySlug, changeFunctions, type Deployed, selectDeployed } from './rows.ts'
 import { sourceType } from './source.ts'
 
 export async function listFunctions({ db }: Ctx, { ref }: ProjectAccess) {
@@ -39,8 +38,7 @@ export async function getFunctionBody(ctx: Ctx, project: ProjectAccess, slug: st
 }
 
 export async function deleteFunction(ctx: Ctx, { ref, organizationId }: ProjectAccess, slug: string): Promise<void> {
-  await mutate(ctx, async (mutation) => {
-    await lockProject(mutation, ref)
+  await changeFunctions(ctx, ref, async (mutation) => {
     const [removed] = await mutation.tx.delete(functions).where(bySlug(ref, slug)).returning()
     if (!removed) throw new ApiError('not_found.function')
     await mutation.tx

@@ -1,7 +1,8 @@
 import { and, eq, inArray, lt, notExists } from 'drizzle-orm'
-import { openStore } from '../../blobs/store.ts'
+import { BlobsNotRemoved, openStore } from '../../blobs/store.ts'
 import { functionDeployments, functions } from '../../db/schema/index.ts'
 import type { SystemCtx } from '../../env.ts'
+import { describeError } from '../../http/log.ts'
 import { imageKey, sourceKey } from '../../runtime/store.ts'
 
 const UNUSED_MS = 24 * 60 * 60 * 1000
@@ -15,8 +16,8 @@ const PORTIONS_MAX = 10
 export const deployableSince = (now: Date): Date => new Date(now.getTime() - UNUSED_MS + MARGIN_MS)
 
 /** Deployments that no function was at for a day: their bytes first, so that none are left that no row leads to. */
-export async function removeUnusedDeployments({ db, now, log, ...ctx }: SystemCtx): Promise<void> {
-  const store = openStore(ctx)
+export async function removeUnusedDeployments(ctx: SystemCtx): Promise<void> {
+  const { db, now, log } = ctx
   const until = new Date(now().getTime() - UNUSED_MS)
   let removed = 0
   for (let n = 0; n < PORTIONS_MAX; n++) {
@@ -32,11 +33,31 @@ export async function removeUnusedDeployments({ db, now, log, ...ctx }: SystemCt
       .orderBy(functionDeployments.unusedSince)
       .limit(PORTION)
     if (some.length === 0) break
-    await store.remove(some.flatMap(({ ref, id }) => [sourceKey(ref, id), imageKey(ref, id)]))
-    const ids = some.map(({ id }) => id)
+    const left = await removeBytes(ctx, some)
+    const ids = some.filter(({ id }) => !left.has(id)).map(({ id }) => id)
     await db.delete(functionDeployments).where(inArray(functionDeployments.id, ids))
-    removed += some.length
-    if (some.length < PORTION) break
+    removed += ids.length
+    if (some.length < PORTION || left.size > 0) break
   }
   if (removed > 0) log.info('function_deployments_removed', { count: removed })
+}
+
+interface Kept {
+  ref: string
+  id: string
+}
+
+/** Returns those of which the bucket would not remove everything; their turn comes again. */
+async function removeBytes(ctx: SystemCtx, some: readonly Kept[]): Promise<Set<string>> {
+  const keysOf = ({ ref, id }: Kept) => [sourceKey(ref, id), imageKey(ref, id)]
+  const keys = some.flatMap(keysOf)
+  try {
+    await openStore(ctx).remove(keys)
+    return new Set()
+  } catch (error) {
+    if (!(error instanceof BlobsNotRemoved) || error.keys.length === keys.length) throw error
+    ctx.log.error('function_bytes_left', { count: error.keys.length, error: describeError(error) })
+    const kept = new Set(error.keys)
+    return new Set(some.filter((one) => keysOf(one).some((key) => kept.has(key))).map(({ id }) => id))
+  }
 }

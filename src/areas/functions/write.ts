@@ -1,12 +1,11 @@
 import type { ProjectAccess } from '../../auth/access.ts'
-import { mutate } from '../../db/mutate.ts'
 import { functions } from '../../db/schema/index.ts'
 import type { Ctx } from '../../env.ts'
 import { ApiError, type Issue } from '../../http/error.ts'
 import { toFunction } from './convert.ts'
 import { deploy, type Settings } from './deploy.ts'
 import { makeDeployment } from './deployment.ts'
-import { bySlug, type Deployed, lockProject, lookAt } from './rows.ts'
+import { bySlug, changeFunctions, type Deployed, lookAt } from './rows.ts'
 import { Slug, type Write, type WriteOptions } from './schema.ts'
 import { findFunction } from './service.ts'
 
@@ -58,8 +57,7 @@ export async function updateFunction(
 async function configure(ctx: Ctx, { ref, organizationId }: ProjectAccess, found: Deployed, settings: Settings) {
   const { slug } = found.row
   const { name, verifyJwt } = settings
-  const row = await mutate(ctx, async (mutation) => {
-    await lockProject(mutation, ref)
+  const row = await changeFunctions(ctx, ref, async (mutation) => {
     const [row] = await mutation.tx
       .update(functions)
       .set({ ...(name !== undefined && { name }), ...(verifyJwt !== undefined && { verifyJwt }), updatedAt: ctx.now() })

@@ -2,7 +2,9 @@ import { eq } from 'drizzle-orm'
 import { mutate } from '../../db/mutate.ts'
 import { functionSecrets } from '../../db/schema/index.ts'
 import type { SystemCtx } from '../../env.ts'
+import { forgetFunction } from '../../runtime/known.ts'
 import { openFunctionSecret } from '../../secrets/function.ts'
+import { lockProject } from '../functions/rows.ts'
 import { countChange, saveSecrets, sealed } from './service.ts'
 
 interface Inheritance {
@@ -13,9 +15,10 @@ interface Inheritance {
 }
 
 /** Of a secret that both have, the one that was set last counts. Returns how many were set. */
-export function inheritSecrets(ctx: SystemCtx, { from, to, own }: Inheritance): Promise<number> {
-  return mutate(ctx, async (mutation) => {
+export async function inheritSecrets(ctx: SystemCtx, { from, to, own }: Inheritance): Promise<number> {
+  const count = await mutate(ctx, async (mutation) => {
     const { tx } = mutation
+    await lockProject(mutation, to.ref)
     const rowsOf = (ref: string) => tx.select().from(functionSecrets).where(eq(functionSecrets.projectRef, ref))
     const theirs = await rowsOf(from)
     const present = new Map((await rowsOf(to.ref)).map((row) => [row.name, row]))
@@ -43,4 +46,6 @@ export function inheritSecrets(ctx: SystemCtx, { from, to, own }: Inheritance): 
     })
     return rows.length
   })
+  forgetFunction(to.ref)
+  return count
 }

@@ -4,6 +4,7 @@ import { type Mutation, mutate } from '../../db/mutate.ts'
 import { functionSecrets, projects } from '../../db/schema/index.ts'
 import type { Ctx, SystemCtx } from '../../env.ts'
 import { ApiError } from '../../http/error.ts'
+import { forgetFunction } from '../../runtime/known.ts'
 import { sha256Of } from '../../secrets/digest.ts'
 import { sealFunctionSecret } from '../../secrets/function.ts'
 import type { NewSecrets } from './schema.ts'
@@ -24,8 +25,7 @@ export async function listSecrets({ db }: Ctx, { ref }: ProjectAccess) {
 export async function createSecrets(ctx: Ctx, { ref, organizationId }: ProjectAccess, list: NewSecrets) {
   const values = Array.from(new Map(list.map(({ name, value }) => [name, value])), ([name, value]) => ({ name, value }))
   const rows = await Promise.all(values.map((secret) => sealed(ctx, ref, secret)))
-  await mutate(ctx, async (mutation) => {
-    await countChange(mutation, ref)
+  await changeSecrets(ctx, ref, async (mutation) => {
     await saveSecrets(mutation, rows)
     await requireRoom(mutation, ref)
     const detail = { names: values.map(({ name }) => name) }
@@ -61,7 +61,22 @@ export async function saveSecrets({ tx }: Mutation, rows: readonly SecretRow[]):
     })
 }
 
-/** Functions that begin from now on have the new ones. It also keeps changes of one project from coming at once. */
+/** Functions that begin from now on have what it sets. Changes of one project come one after another. */
+async function changeSecrets<T>(
+  ctx: Ctx | SystemCtx,
+  ref: string,
+  work: (mutation: Mutation) => Promise<T>,
+): Promise<T> {
+  try {
+    return await mutate(ctx, async (mutation) => {
+      await countChange(mutation, ref)
+      return work(mutation)
+    })
+  } finally {
+    forgetFunction(ref)
+  }
+}
+
 export async function countChange({ tx }: Mutation, ref: string): Promise<void> {
   const changed = await tx
     .update(projects)
@@ -77,8 +92,7 @@ async function requireRoom({ tx }: Mutation, ref: string): Promise<void> {
 }
 
 export async function deleteSecrets(ctx: Ctx, { ref, organizationId }: ProjectAccess, names: readonly string[]) {
-  await mutate(ctx, async (mutation) => {
-    await countChange(mutation, ref)
+  await changeSecrets(ctx, ref, async (mutation) => {
     const removed = await mutation.tx
       .delete(functionSecrets)
       .where(and(eq(functionSecrets.projectRef, ref), inArray(functionSecrets.name, [...names])))

@@ -1,0 +1,44 @@
+import { once } from 'node:events'
+import { type AddressInfo, connect, createServer, type Socket } from 'node:net'
+
+/** What the bucket is reached through; while it is closed, connections are refused. */
+export async function startDoor(endpoint: string) {
+  const { hostname, port, pathname } = new URL(endpoint)
+  const sockets = new Set<Socket>()
+  let carried = 0
+  const server = createServer((socket) => {
+    if (!server.listening) return socket.destroy()
+    const onward = connect(Number(port), hostname)
+    socket.on('data', (data) => {
+      carried += data.length
+    })
+    for (const end of [socket, onward]) {
+      sockets.add(end)
+      end.on('error', () => {})
+      end.on('close', () => {
+        sockets.delete(end)
+        socket.destroy()
+        onward.destroy()
+      })
+    }
+    socket.pipe(onward).pipe(socket)
+  })
+  const open = async (at = 0) => {
+    server.listen(at, '127.0.0.1')
+    await once(server, 'listening')
+    return (server.address() as AddressInfo).port
+  }
+  const own = await open()
+  return {
+    endpoint: `http://127.0.0.1:${own}${pathname}`,
+    open: () => open(own),
+    /** Bytes on their way into the bucket. */
+    carried: () => carried,
+    async close() {
+      const closed = once(server, 'close')
+      server.close()
+      for (const socket of sockets) socket.destroy()
+      await closed
+    },
+  }
+}
