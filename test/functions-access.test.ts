@@ -2,10 +2,10 @@ import { randomUUID } from 'node:crypto'
 import { eq } from 'drizzle-orm'
 import { beforeAll, describe, expect, inject, it, vi } from 'vitest'
 import { signClaims } from '../src/auth/project-token.ts'
-import { functions, projects } from '../src/db/schema/index.ts'
+import { functionDeployments, functions, projects } from '../src/db/schema/index.ts'
 import { openJwtSecret } from '../src/secrets/project.ts'
 import { anyone, baseUrl, control, newOrganization } from './api.ts'
-import { putFunction } from './functions.ts'
+import { copyImage, putFunction } from './functions.ts'
 import { WAIT } from './machine.ts'
 import { newStorage, type TestStorage } from './storage.ts'
 
@@ -115,6 +115,24 @@ describe('what is not there', () => {
 
   it('is no part of the management API', async () => {
     expect((await anyone.get('/functions/v1/hello')).status).toBe(404)
+  })
+})
+
+describe('a function whose code cannot be read', () => {
+  it('is called again once it can', async () => {
+    const { slug, id, deploymentId } = await putFunction(other.ref, PROGRAM)
+    const missing = randomUUID()
+    await control
+      .insert(functionDeployments)
+      .values({ projectRef: other.ref, id: missing, slug, sha256: '', entrypoint: '', createdAt: new Date() })
+    await control.update(functions).set({ deploymentId: missing }).where(eq(functions.id, id))
+    for (let n = 0; n < 2; n++) {
+      const response = await fetch(urlOf(slug, other))
+      expect([response.status, response.headers.get('sb-error-code')]).toEqual([503, 'SERVICE_UNAVAILABLE'])
+      expect(response.headers.get('retry-after')).toBe('1')
+    }
+    await copyImage(other.ref, deploymentId, missing)
+    expect((await fetch(urlOf(slug, other))).status).toBe(200)
   })
 })
 

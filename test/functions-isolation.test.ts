@@ -191,6 +191,15 @@ describe('a function cannot reach the host', () => {
     expect([headers.get('service-worker-allowed'), headers.get('clear-site-data')]).toEqual([null, null])
   })
 
+  it('as something that browsers would take for a page', async () => {
+    const { slug } = await putFunction(
+      attacker.ref,
+      serve(`return new Response(new Blob(['<script>1</script>']).stream())`),
+    )
+    const { headers } = await call(attacker, slug)
+    expect(headers.get('x-content-type-options')).toBe('nosniff')
+  })
+
   it('with a header of its answer that ours would be', async () => {
     const { slug } = await putFunction(
       attacker.ref,

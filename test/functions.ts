@@ -1,5 +1,5 @@
 import { randomUUID } from 'node:crypto'
-import { PutObjectCommand, S3Client } from '@aws-sdk/client-s3'
+import { CopyObjectCommand, PutObjectCommand, S3Client } from '@aws-sdk/client-s3'
 import { eq, sql } from 'drizzle-orm'
 import { inject } from 'vitest'
 import { functionDeployments, functionSecrets, functions, invocations, projects } from '../src/db/schema/index.ts'
@@ -70,3 +70,10 @@ export async function putSecret(ref: string, name: string, value: string, { db, 
 
 export const invocationsOf = (programId: string, { db }: Home = home) =>
   db.select().from(invocations).where(eq(invocations.programId, programId)).orderBy(invocations.at)
+
+export async function copyImage(ref: string, from: string, to: string, { s3 }: Home = home): Promise<void> {
+  const { endpoint, bucket: Bucket, ...credentials } = s3
+  const client = new S3Client({ endpoint, region: 'auto', credentials, forcePathStyle: true })
+  const CopySource = `${Bucket}/${imageKey(ref, from)}`
+  await client.send(new CopyObjectCommand({ Bucket, Key: imageKey(ref, to), CopySource }))
+}

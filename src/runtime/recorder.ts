@@ -41,7 +41,7 @@ const CONSOLE_LENGTH_MAX = 16 * 1024 * 1024
 /** After it none can be under way: its caller has gone away. */
 const RUNNING_MS_MAX = 160_000
 export const LINES_MAX = 100
-export const PATH_LENGTH_MAX = 1_024
+const PATH_LENGTH_MAX = 1_024
 
 const running = new Map<string, Invocation>()
 const ended = new Map<string, Invocation>()
