@@ -97,6 +97,12 @@ describe('what a function imports of its own source', () => {
     ])
   })
 
+  it('may be written into the address itself', async () => {
+    const code = `import a from 'data:text/javascript,export default 1'; import b from 'data:application/json,{"b":2}'
+      export default [a, b.b]`
+    expect(await run({ 'index.ts': code })).toEqual([1, 2])
+  })
+
   it('is what the runtime brings, under either name', async () => {
     const code = `import fs from 'fs'; import { join } from 'node:path'; import { Buffer } from 'buffer'
       export default [typeof fs.readFile, join('a', 'b'), typeof Buffer.from]`
