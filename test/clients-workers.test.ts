@@ -1,7 +1,7 @@
 import { once } from 'node:events'
 import { mkdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest'
 import { WebSocket } from 'ws'
 import { as, type Caller } from './api.ts'
 import { newCli } from './cli.ts'
@@ -102,7 +102,11 @@ describe('supabase compute', () => {
       expect(await compute('list')).toContain('jobs')
       expect(await compute('status', 'api')).toContain('active')
       await compute('delete', 'api')
-      expect(await compute('list')).not.toContain('"api"')
+      await vi.waitFor(async () => expect((await api.get()).status).toBe(404), 20_000)
+      expect(JSON.parse(await compute('list')).compute).toMatchObject([
+        { name: 'api', state: 'not deployed' },
+        { name: 'jobs', state: 'active' },
+      ])
     } finally {
       remove()
     }
