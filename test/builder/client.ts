@@ -39,7 +39,7 @@ export async function startBuilderProcess(bindings: Record<string, string> = {})
 }
 export type BuilderProcess = Awaited<ReturnType<typeof startBuilderProcess>>
 
-export function builderAt(origin: string) {
+function builderAt(origin: string) {
   async function send(spec: FunctionBuild, files: Files): Promise<BuildResult> {
     const form = new FormData()
     form.set(SPEC_FIELD, JSON.stringify(spec))
