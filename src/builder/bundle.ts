@@ -8,7 +8,7 @@ import { openNetwork } from './network.ts'
 import { openRegistry } from './npm/registry.ts'
 import { openVersions } from './npm/versions.ts'
 import { openPackageFiles, rootsOf } from './package-files.ts'
-import { META_NAME, modulesOf } from './plugin.ts'
+import { type Entry, META_NAME, modulesOf } from './plugin.ts'
 import { Problem } from './problem.ts'
 import { openRemote } from './remote.ts'
 import type { Imports } from './resolve.ts'
@@ -23,6 +23,8 @@ export interface Program {
   entrypoint: string
   /** Path of an import map or a deno.json in the source. */
   importMap?: string
+  /** Evaluated by the `start` that the bundle exports, and not with the bundle itself. */
+  isDeferred?: boolean
 }
 
 /** More than one build can take: fetching ends by its own limit, and bundling by that of the runtime. */
@@ -31,8 +33,10 @@ const inTurn = openTurns(LIMITS.seconds + 30)
 /** Makes one program of a module and all that it imports. Rejects with Problem, Issues or Unavailable. */
 export async function bundle(bindings: Bindings, program: Program): Promise<Bundle> {
   const entrypoint = sourcePath(program.entrypoint)
+  if (!program.source.has(entrypoint)) throw new Problem(`The source has no entrypoint "${entrypoint}"`)
   const settings = readImportSettings(program.source, entrypoint, program.importMap)
-  return inTurn(() => run(importsOf(bindings, program.source, settings), entrypoint))
+  const imports = importsOf(bindings, program.source, settings)
+  return inTurn(() => run(imports, { entrypoint, isDeferred: program.isDeferred ?? false }))
 }
 
 type Bundle = Pick<Image, 'main' | 'modules'>
@@ -49,16 +53,16 @@ function importsOf(bindings: Bindings, source: Source, settings: ImportSettings)
   }
 }
 
-async function run(imports: Imports, entrypoint: string): Promise<Bundle> {
+async function run(imports: Imports, entry: Entry): Promise<Bundle> {
   const { build } = await openBundler()
   const wasm = openWasmModules()
   const failures: unknown[] = []
-  const plugin = modulesOf({ entrypoint, imports, wasm, onFailure: (error) => failures.push(error) })
+  const plugin = modulesOf({ entry, imports, wasm, onFailure: (error) => failures.push(error) })
   try {
     const { outputFiles = [] } = await build({
       ...OPTIONS,
       ...jsxOptions(imports),
-      entryPoints: [entrypoint],
+      entryPoints: [entry.entrypoint],
       plugins: [plugin],
     })
     const js = outputFiles[0]?.text ?? ''

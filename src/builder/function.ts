@@ -13,7 +13,7 @@ export async function buildFunction(
   source: Source,
 ): Promise<Image> {
   const files = staticFiles(source, staticPatterns)
-  return { ...(await bundle(bindings, { source, entrypoint, importMap })), files }
+  return { ...(await bundle(bindings, { source, entrypoint, importMap, isDeferred: true })), files }
 }
 
 /** The files that the program may read, by the patterns that name them. */

@@ -8,11 +8,19 @@ import type { WasmModules } from './wasm-modules.ts'
 
 const NAMESPACE = 'module'
 const META = 'meta'
+const START = 'start'
 /** What `import.meta` becomes; each module that uses it gets its own. */
 export const META_NAME = '__import_meta'
 
-interface Options {
+export interface Entry {
+  /** Path in the source. */
   entrypoint: string
+  /** The bundle exports `start`, which evaluates the program: in a request it may do more than before the first one. */
+  isDeferred: boolean
+}
+
+interface Options {
+  entry: Entry
   imports: Imports
   wasm: WasmModules
   /** Told of what is not the developer's fault; it ends the build. */
@@ -20,8 +28,9 @@ interface Options {
 }
 
 /** Finds and reads modules for the bundler. */
-export function modulesOf({ entrypoint, imports, wasm, onFailure }: Options): Plugin {
+export function modulesOf({ entry: { entrypoint, isDeferred }, imports, wasm, onFailure }: Options): Plugin {
   async function resolved(args: OnResolveArgs): Promise<OnResolveResult> {
+    if (args.kind === 'entry-point' && isDeferred) return { path: entrypoint, namespace: START }
     const module = await target(args)
     if (module === 'data') return {}
     if (module.kind === 'external') return { path: module.specifier, external: true }
@@ -33,11 +42,9 @@ export function modulesOf({ entrypoint, imports, wasm, onFailure }: Options): Pl
     return { path: name, namespace: NAMESPACE, pluginData: module, ...(isPure && { sideEffects: false }) }
   }
 
-  function target({ path, kind, pluginData }: OnResolveArgs): Promise<Module | 'data'> | Module {
-    if (kind === 'entry-point') {
-      const bytes = imports.source.get(entrypoint)
-      if (!bytes) throw new Problem(`The source has no entrypoint "${entrypoint}"`)
-      return { kind: 'source', path: entrypoint, bytes }
+  function target({ path, kind, namespace, pluginData }: OnResolveArgs): Promise<Module | 'data'> | Module {
+    if (kind === 'entry-point' || namespace === START) {
+      return { kind: 'source', path: entrypoint, bytes: imports.source.get(entrypoint) ?? new Uint8Array() }
     }
     return resolveImport(imports, importOf(path, kind, pluginData as Module))
   }
@@ -64,6 +71,10 @@ export function modulesOf({ entrypoint, imports, wasm, onFailure }: Options): Pl
       onResolve({ filter: /^meta:/ }, ({ path, pluginData }) => ({ path, namespace: META, pluginData }))
       onLoad({ filter: /.*/, namespace: META }, ({ pluginData }) => ({
         contents: metaOf(pluginData as Module, entrypoint),
+        loader: 'js',
+      }))
+      onLoad({ filter: /.*/, namespace: START }, () => ({
+        contents: 'export const start = () => import("program")',
         loader: 'js',
       }))
       onResolve({ filter: /.*/ }, (args) => guarded(() => resolved(args)))
