@@ -114,10 +114,10 @@ describe('each call of a function', () => {
     expect(row?.console[0]?.message).toBe('ab\ufffdc')
   })
 
-  it('is written in few statements', async () => {
+  it('is written, however many come at once', async () => {
     const { call, written } = await deployed(`return new Response('x')`)
-    await Promise.all(Array.from({ length: 300 }, () => call()))
-    expect(new Set((await written(300)).map(({ id }) => id)).size).toBe(300)
+    await Promise.all(Array.from({ length: 100 }, () => call()))
+    expect(new Set((await written(100)).map(({ id }) => id)).size).toBe(100)
   })
 
   it('is forgotten after a week', async () => {

@@ -1,6 +1,7 @@
 import { once } from 'node:events'
 import { beforeAll, describe, expect, it, vi } from 'vitest'
 import { baseUrl, newOrganization, tick } from './api.ts'
+import { deploy } from './deploys.ts'
 import { invocationsOf, putFunction, putSecret } from './functions.ts'
 import { WAIT } from './machine.ts'
 import { PASSWORD } from './projects.ts'
@@ -211,6 +212,25 @@ describe('what a program finds', () => {
 })
 
 describe('a new version', () => {
+  it('answers the next request after its deploy, and nothing does after its removal', async () => {
+    const { ref, organization } = project
+    const put = (text: string) =>
+      deploy(organization.owner, ref, {
+        slug: 'deployed',
+        files: { 'index.ts': `const text: string = '${text}'\nDeno.serve(() => new Response(text))` },
+        metadata: { verify_jwt: false },
+      })
+    const answer = async () => (await fetch(urlOf('deployed'))).text()
+    await put('first')
+    expect([await answer(), await answer()]).toEqual(['first', 'first'])
+    await put('second')
+    expect(await answer()).toBe('second')
+    await organization.owner.post(`/v1/projects/${ref}/secrets`, [{ name: 'CHANGES', value: 'x' }])
+    expect(await answer()).toBe('second')
+    expect((await organization.owner.delete(`/v1/projects/${ref}/functions/deployed`)).status).toBe(200)
+    expect((await fetch(urlOf('deployed'))).status).toBe(404)
+  })
+
   it('answers soon after, and the old one ends what it has', async () => {
     const program = (version: string) =>
       serve(
