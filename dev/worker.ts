@@ -228,14 +228,14 @@ interface Configured {
   durableObjects?: Record<string, { className: string }>
 }
 
-const WITH_ALARMS = ['WebhookSender', 'WebhookSweeper']
+const KEPT_OBJECTS = ['WebhookSender', 'WebhookSweeper', 'WorkerInstances']
 
-/** In memory an object loses its alarm when it is evicted for idleness, after 10 s; those that set alarms are not. */
+/** In memory an object loses its alarm, or what it counts, when it is evicted for idleness, after 10 s; these are not. */
 function keepAlarms(objects: Configured['durableObjects'] = {}) {
   return Object.fromEntries(
     Object.entries(objects).map(([binding, object]) => [
       binding,
-      { ...object, unsafePreventEviction: WITH_ALARMS.includes(object.className) },
+      { ...object, unsafePreventEviction: KEPT_OBJECTS.includes(object.className) },
     ]),
   )
 }
