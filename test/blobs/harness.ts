@@ -1,9 +1,9 @@
-import { mkdtempSync, readFileSync, rmSync } from 'node:fs'
+import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
-import { convertV4MiniflareOptions, Miniflare } from 'miniflare'
-import { buildWorker } from '../../dev/worker.ts'
+import { convertV4MiniflareOptions, Miniflare, type V4MiniflareOptions } from 'miniflare'
+import { buildWorker, modulesOf } from '../../dev/worker.ts'
 import { BUCKET, CREDENTIALS } from './bucket.ts'
 
 /** worker.ts, built as the deployed Worker is. */
@@ -18,7 +18,9 @@ export async function startBlobsWorker(endpoint: string) {
       workers: [
         {
           name: 'blobs',
-          modules: [{ type: 'ESModule', path: 'worker.js', contents: readFileSync(join(folder, 'worker.js'), 'utf8') }],
+          rootPath: folder,
+          modulesRoot: '.',
+          modules: await modulesOf(folder),
           compatibilityDate: '2026-11-01',
           compatibilityFlags: ['nodejs_compat', 'global_fetch_strictly_public'],
           bindings: {
@@ -32,7 +34,7 @@ export async function startBlobsWorker(endpoint: string) {
           unsafeDirectSockets: [{ host: '127.0.0.1', port: 0 }],
         },
       ],
-    }),
+    } as V4MiniflareOptions),
   )
   await miniflare.ready
   const { origin } = await miniflare.unsafeGetDirectURL('blobs')

@@ -8,8 +8,9 @@ export async function defaultOf(image: Image): Promise<unknown> {
       ? { type: 'ESModule' as const, path, contents: module.js }
       : { type: 'CompiledWasm' as const, path, contents: 'wasm' in module ? Buffer.from(module.wasm, 'base64') : '' },
   )
-  const entry = `import value from './${image.main}'
+  const entry = `import * as program from './${image.main}'
     export default { async fetch() {
+      const { default: value } = program.start ? await program.start() : program
       const given = typeof value === 'function' ? await value() : value
       return Response.json(given ?? null)
     } }`
