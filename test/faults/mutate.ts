@@ -10,7 +10,7 @@ import { MUTANTS, type Mutant } from './mutants.ts'
 
 const ROOT = fileURLToPath(new URL('../..', import.meta.url))
 const PARALLEL = 2
-const SECONDS_MAX = 240
+const SECONDS_MAX = 600
 
 const { values } = parseArgs({ options: { only: { type: 'string', default: '' } } })
 

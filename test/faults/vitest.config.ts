@@ -1,0 +1,4 @@
+import config from '../vitest.config.ts'
+
+/** What dies, hangs or is refused at each single place: too much for each run of the tests. */
+export default { ...config, test: { ...config.test, include: ['test/**/*.faults.ts'] } }
