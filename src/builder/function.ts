@@ -1,6 +1,6 @@
-import picomatch from 'picomatch'
 import type { Image } from '../runtime/image.ts'
 import { bundle } from './bundle.ts'
+import { openGlobs } from './glob.ts'
 import { LIMITS } from './limits.ts'
 import { Problem } from './problem.ts'
 import type { FunctionBuild } from './protocol.ts'
@@ -22,7 +22,7 @@ function staticFiles(source: Source, patterns: readonly string[]): Image['files'
   if (patterns.length > LIMITS.staticPatterns) {
     throw new Problem(`There are more than ${LIMITS.staticPatterns} static patterns`)
   }
-  const matches = picomatch(patterns.map(plainPattern), { dot: true, nonegate: true })
+  const matches = openGlobs(patterns.map(plainPattern))
   const found = [...source].filter(([path]) => matches(path))
   return Object.fromEntries(found.map(([path, bytes]) => [path, Buffer.from(bytes).toString('base64')]))
 }
