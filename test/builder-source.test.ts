@@ -167,6 +167,13 @@ describe('an import map', () => {
     expect(issues).toEqual([{ message: expect.stringContaining(message), file: 'map.json', ...place }])
   })
 
+  it('that is nested too deeply is told', async () => {
+    const given = { ...files, 'map.json': '['.repeat(1_000_000) }
+    expect(await builder.issues(given, { ...spec, importMap: 'map.json' })).toEqual([
+      { message: 'This JSON is nested too deeply', file: 'map.json' },
+    ])
+  })
+
   it('that is not there, or maps to nothing, is told', async () => {
     expect(await builder.issues(files, { ...spec, importMap: 'map.json' })).toEqual([
       { message: 'The source has no import map map.json' },
@@ -305,6 +312,14 @@ describe('static files', () => {
     const bytes = new Uint8Array([0, 255, 128])
     const image = await builder.build({ 'index.ts': '', 'x.bin': bytes }, { staticPatterns: ['*.bin'] })
     expect(image.files).toEqual({ 'x.bin': 'AP+A' })
+  })
+
+  it('count as a part of the program, with its WebAssembly', async () => {
+    const bytes = new Uint8Array(8 * 1024 ** 2)
+    const given = { 'index.ts': `import './c.wasm'`, 'a.bin': bytes, 'b.bin': bytes, 'c.wasm': bytes }
+    const issue = { message: 'The program is larger than 20 MiB' }
+    expect(await builder.issues(given, { staticPatterns: ['*.bin'] })).toEqual([issue])
+    expect(await builder.issues(given, { staticPatterns: ['a.bin'] })).toMatchObject([{ ...issue, file: 'index.ts' }])
   })
 
   it.each([['/etc/*'], ['../*'], ['']])('cannot be those of %j', async (pattern) => {
