@@ -9,6 +9,14 @@ type Options = Pick<Supervised, 'worker' | 'onLine'>
 const PROBE_SECONDS = 12
 const BUILD_SECONDS = 100
 
+const MiB = 1024 ** 2
+const BODY_BYTES_MAX = 64 * MiB
+/** Of all that wait, or are being read. */
+const HELD_BYTES_MAX = 512 * MiB
+
+class TooLarge extends Error {}
+class TooMany extends Error {}
+
 /**
  * The builder in processes of its own. What users send runs in the one that probes for the first time: a loop without an end, or a memory
  * that is never enough, ends that process and nothing else.
@@ -18,8 +26,8 @@ export async function startBuilder(options: Options): Promise<{ address: string;
   const probing = supervise({ ...options, secondsMax: PROBE_SECONDS })
   building.begin()
 
-  async function build(request: Request, isAgain = false): Promise<string> {
-    const outcome = await building.ask(request)
+  async function build(request: Request, left: AbortSignal, isAgain = false): Promise<string> {
+    const outcome = await building.ask(request, left)
     switch (outcome.kind) {
       case 'answered':
         return outcome.text
@@ -28,14 +36,16 @@ export async function startBuilder(options: Options): Promise<{ address: string;
       case 'late':
         return issue(`This cannot be built within ${BUILD_SECONDS} s`)
       case 'ended':
-        return isAgain ? unavailable('The builder ended twice over this') : build(request, true)
+        return isAgain ? unavailable('The builder ended twice over this') : build(request, left, true)
+      case 'left':
+        return unavailable('Nobody waits for this any more')
       case 'busy':
-        return unavailable('Too many programs wait to be built')
+        return unavailable(BUSY)
     }
   }
 
-  async function probe(request: Request): Promise<string> {
-    const outcome = await probing.ask(request)
+  async function probe(request: Request, left: AbortSignal): Promise<string> {
+    const outcome = await probing.ask(request, left)
     switch (outcome.kind) {
       case 'answered':
         return outcome.text
@@ -45,15 +55,39 @@ export async function startBuilder(options: Options): Promise<{ address: string;
         return issue(`The program did not start within ${PROBE_SECONDS} s: is there a loop without an end?`)
       case 'ended':
         return issue('The program ended the process that started it: does it need too much memory?')
+      case 'left':
+        return unavailable('Nobody waits for this any more')
       case 'busy':
-        return unavailable('Too many programs wait to be started')
+        return unavailable(BUSY)
     }
   }
 
+  const held = { bytes: 0 }
+
   async function serve(incoming: IncomingMessage, response: ServerResponse): Promise<void> {
-    const request = await read(incoming)
-    const text = await (request.path === '/probe' ? probe(request) : build(request))
-    response.setHeader('content-type', 'application/json').end(text)
+    const left = new AbortController()
+    response.once('close', () => left.abort())
+    const isProbe = incoming.url === '/probe'
+    let size = 0
+    const hold = (bytes: number) => {
+      size += bytes
+      held.bytes += bytes
+      if (size > BODY_BYTES_MAX) throw new TooLarge()
+      if (held.bytes > HELD_BYTES_MAX) throw new TooMany()
+    }
+    try {
+      if ((isProbe ? probing : building).isBusy()) throw new TooMany()
+      const request = await read(incoming, hold)
+      answer(response, await (isProbe ? probe : build)(request, left.signal))
+    } catch (error) {
+      if (!(error instanceof TooLarge || error instanceof TooMany)) throw error
+      // What still comes is taken and dropped: who sends it reads no answer before.
+      incoming.resume()
+      if (error instanceof TooLarge) response.writeHead(413).end()
+      else answer(response, unavailable(BUSY))
+    } finally {
+      held.bytes -= size
+    }
   }
 
   const server = createServer((incoming, response) => {
@@ -75,16 +109,35 @@ export async function startBuilder(options: Options): Promise<{ address: string;
   }
 }
 
-async function read(incoming: IncomingMessage): Promise<Request> {
+function read(incoming: IncomingMessage, hold: (bytes: number) => void): Promise<Request> {
   const chunks: Uint8Array[] = []
-  for await (const chunk of incoming) chunks.push(chunk)
   const type = incoming.headers['content-type']
-  return {
-    path: incoming.url ?? '/',
-    headers: type ? { 'content-type': type } : {},
-    body: new Uint8Array(Buffer.concat(chunks)),
-  }
+  return new Promise((resolve, reject) => {
+    incoming.on('data', (chunk: Uint8Array) => {
+      try {
+        hold(chunk.byteLength)
+        chunks.push(chunk)
+      } catch (error) {
+        incoming.removeAllListeners('data')
+        chunks.length = 0
+        reject(error)
+      }
+    })
+    incoming.once('error', reject)
+    incoming.once('end', () =>
+      resolve({
+        path: incoming.url ?? '/',
+        headers: type ? { 'content-type': type } : {},
+        body: new Uint8Array(Buffer.concat(chunks)),
+      }),
+    )
+  })
 }
+
+const BUSY = 'Too many programs wait to be built or started'
+
+const answer = (response: ServerResponse, text: string) =>
+  response.setHeader('content-type', 'application/json').end(text)
 
 const issue = (message: string): string => JSON.stringify({ issues: [{ message }] })
 const unavailable = (reason: string): string => JSON.stringify({ unavailable: reason })

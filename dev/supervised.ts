@@ -23,6 +23,8 @@ type Outcome =
   | { kind: 'late' }
   /** It ended while it had this request. */
   | { kind: 'ended' }
+  /** Who asked was gone before its turn. */
+  | { kind: 'left' }
   /** Too many wait already. */
   | { kind: 'busy' }
 
@@ -38,7 +40,8 @@ export function supervise(options: Supervised) {
   let waiting = 0
   let isStopped = false
 
-  async function askNow(request: Request): Promise<Outcome> {
+  async function askNow(request: Request, left: AbortSignal): Promise<Outcome> {
+    if (left.aborted) return { kind: 'left' }
     if (isStopped) return { kind: 'ended' }
     running ??= run(options)
     const asked = running
@@ -59,11 +62,13 @@ export function supervise(options: Supervised) {
       running = run(options)
       running.catch(() => {})
     },
-    async ask(request: Request): Promise<Outcome> {
+    isBusy: () => waiting >= WAITING_MAX,
+    /** `left` aborts when nobody waits for the answer any more. */
+    async ask(request: Request, left: AbortSignal): Promise<Outcome> {
       if (waiting >= WAITING_MAX) return { kind: 'busy' }
       waiting += 1
       const outcome = last
-        .then(() => askNow(request))
+        .then(() => askNow(request, left))
         .finally(() => {
           waiting -= 1
         })

@@ -99,6 +99,25 @@ describe('a version', () => {
 })
 
 describe('a package', () => {
+  it('may be named as what every object has', async () => {
+    await web.publish('innocent', '1.0.0', { 'index.js': `import 'constructor'` }, { browser: { a: false } })
+    expect(await issueOf(`import 'npm:innocent'`)).toMatchObject({
+      message: 'innocent@1.0.0 imports "constructor", which it does not depend on',
+    })
+  })
+
+  it('is unpacked within a bound, alone and with all others', { timeout: 60_000 }, async () => {
+    const text = 'a'.repeat(44 * 1024 ** 2)
+    for (const name of ['large-a', 'large-b', 'large-c']) await web.publish(name, '1.0.0', { 'index.js': '', text })
+    const code = `import 'npm:large-a'; import 'npm:large-b'; import 'npm:large-c'`
+    expect(await issueOf(code)).toMatchObject({
+      message: 'The packages that are imported unpack to more than 128 MiB',
+      file: 'index.ts',
+    })
+    await web.publish('bomb', '1.0.0', { 'index.js': '', 'map.map': text + text + text })
+    expect(await issueOf(`import 'npm:bomb'`)).toMatchObject({ message: 'bomb@1.0.0 is too large', file: 'index.ts' })
+  })
+
   it('is entered as workers enter it, by import and by require', async () => {
     await web.publish(
       'both',

@@ -58,6 +58,13 @@ describe('a build', () => {
     })
   })
 
+  it('of more than 64 MiB is refused, and others go on', { timeout: 60_000 }, async () => {
+    const body = new Uint8Array(65 * 1024 ** 2)
+    const { status } = await fetch(new URL('/function', builder.origin), { method: 'POST', body })
+    expect(status).toBe(413)
+    expect(await builder.build({ 'index.ts': 'export default 1' })).toMatchObject({ main: 'program.js' })
+  })
+
   it('imports nothing from this machine or its network', async () => {
     const web = await startWeb()
     const url = web.serve('/mod.ts', 'export default 1')

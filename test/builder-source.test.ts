@@ -167,6 +167,13 @@ describe('an import map', () => {
     expect(issues).toEqual([{ message: expect.stringContaining(message), file: 'map.json', ...place }])
   })
 
+  it('that is nested too deeply is told', async () => {
+    const given = { ...files, 'map.json': '['.repeat(1_000_000) }
+    expect(await builder.issues(given, { ...spec, importMap: 'map.json' })).toEqual([
+      { message: 'This JSON is nested too deeply', file: 'map.json' },
+    ])
+  })
+
   it('that is not there, or maps to nothing, is told', async () => {
     expect(await builder.issues(files, { ...spec, importMap: 'map.json' })).toEqual([
       { message: 'The source has no import map map.json' },
@@ -270,16 +277,49 @@ describe('static files', () => {
       ['index.ts', 'f/a.html'],
     ],
     [['nowhere/*'], []],
+    [['**'], ['index.ts', 'f/a.html', 'f/b/c.html', 'f/.d.txt', 'g/e[1].html']],
+    [
+      ['f/[!b-z].h?ml', 'g/e\\[1].*'],
+      ['f/a.html', 'g/e[1].html'],
+    ],
+    [['{f/{b/c,a},nowhere}.html'], ['f/a.html', 'f/b/c.html']],
     [['f/[', '!f/a.html', '**)('], []],
   ])('are those that %j match', async (staticPatterns, paths) => {
     const image = await builder.build(files, { staticPatterns })
     expect(Object.keys(image.files).sort()).toEqual(paths.sort())
   })
 
+  it.each([
+    ['*a'.repeat(120), 'a'.repeat(1_000)],
+    ['**/a/'.repeat(50), 'a/'.repeat(500)],
+    ['+(+(a))(a+)+b', 'a'.repeat(1_000)],
+  ])('of %s are soon known', { timeout: 5_000 }, async (pattern, path) => {
+    const image = await builder.build({ ...files, [`${path}c`]: 'c' }, { staticPatterns: [pattern] })
+    expect(image.files).toEqual({})
+  })
+
+  it('cannot be looked for without a bound', async () => {
+    const braces = await builder.issues(files, { staticPatterns: ['{a,b}'.repeat(20)] })
+    expect(braces).toEqual([{ message: 'The static patterns stand for more than 1000 with their braces' }])
+    const long = Object.fromEntries(Array.from({ length: 1_000 }, (_, n) => [`${'a'.repeat(990)}${n}`, '']))
+    const patterns = Array.from({ length: 100 }, (_, n) => `*${'a'.repeat(240)}b${n}`)
+    expect(await builder.issues({ ...files, ...long }, { staticPatterns: patterns })).toEqual([
+      { message: 'The static patterns take too long to match: write simpler ones' },
+    ])
+  })
+
   it('keep their bytes', async () => {
     const bytes = new Uint8Array([0, 255, 128])
     const image = await builder.build({ 'index.ts': '', 'x.bin': bytes }, { staticPatterns: ['*.bin'] })
     expect(image.files).toEqual({ 'x.bin': 'AP+A' })
+  })
+
+  it('count as a part of the program, with its WebAssembly', async () => {
+    const bytes = new Uint8Array(8 * 1024 ** 2)
+    const given = { 'index.ts': `import './c.wasm'`, 'a.bin': bytes, 'b.bin': bytes, 'c.wasm': bytes }
+    const issue = { message: 'The program is larger than 20 MiB' }
+    expect(await builder.issues(given, { staticPatterns: ['*.bin'] })).toEqual([issue])
+    expect(await builder.issues(given, { staticPatterns: ['a.bin'] })).toMatchObject([{ ...issue, file: 'index.ts' }])
   })
 
   it.each([['/etc/*'], ['../*'], ['']])('cannot be those of %j', async (pattern) => {

@@ -1,5 +1,5 @@
-import { afterAll, beforeAll, describe, expect, it } from 'vitest'
-import { type BuilderProcess, startBuilderProcess } from './builder/client.ts'
+import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest'
+import { type BuilderProcess, startBuilder, startBuilderProcess } from './builder/client.ts'
 import { defaultOf } from './builder/run.ts'
 import { startWeb, type Web } from './builder/web.ts'
 
@@ -88,8 +88,13 @@ describe('a module of the web', () => {
   }, 60_000)
 })
 
-describe('builds at the same time', () => {
-  it('do not mix, and one that is left by its caller stops none', { timeout: 120_000 }, async () => {
+describe.each([
+  ['in a process of their own', startBuilderProcess],
+  ['in one isolate', startBuilder],
+])('builds at the same time, %s,', (_name, start) => {
+  it('do not mix, and one that is left by its caller stops none', { timeout: 180_000 }, async () => {
+    const builder = await start({ IMPORT_LOOPBACK: 'on' })
+    onTestFinished(() => builder.stop())
     for (let n = 0; n < 12; n += 1) web.serve(`/own/${n}.ts`, `export default ${n}`)
     const left = new AbortController()
     const form = new FormData()

@@ -161,6 +161,19 @@ describe('POST /v1/projects/{ref}/functions/deploy', () => {
     expect(made).toHaveLength(4)
   })
 
+  it('bundles 4 at once for one project, and takes more when these are done', { timeout: 120_000 }, async () => {
+    const { owner } = organization
+    const source = { slug: 'crowd', files: { 'index.ts': 'export default 1' } }
+    const replies = await Promise.all(Array.from({ length: 12 }, () => tryDeploy(owner, ref, source)))
+    const done = replies.filter(({ status }) => status === 201)
+    const refused = replies.filter(({ status }) => status === 503)
+    expect(done.length).toBeGreaterThanOrEqual(4)
+    expect(refused.length).toBeGreaterThan(0)
+    expect(done.length + refused.length).toBe(12)
+    for (const { body } of refused) expect(body.message).toContain('4 functions of the project are being bundled')
+    await deploy(owner, ref, source)
+  })
+
   it('refuses more functions than the plan has, before anything is bundled', async () => {
     const small = await newOrganization()
     await control.update(organizations).set({ plan: 'free' }).where(eq(organizations.id, small.id))

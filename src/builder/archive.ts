@@ -1,4 +1,5 @@
 import { createTarDecoder, type ParsedTarEntry } from 'modern-tar'
+import { counted } from './counted.ts'
 import { LIMITS } from './limits.ts'
 import { Problem } from './problem.ts'
 import { pathProblem, type Source } from './source.ts'
@@ -84,18 +85,6 @@ const entriesOf = (body: ReadableStream<Uint8Array>, bounds: Bounds): ReadableSt
     .pipeThrough(new DecompressionStream('gzip') as ReadableWritablePair<Uint8Array, Uint8Array>)
     .pipeThrough(counted(bounds.unpacked))
     .pipeThrough(createTarDecoder({ strict: true }))
-
-const PIECE_BYTES = 4_096
-
-/** In pieces: what is unpacked of one lies in memory at once, a thousand times as much at worst. */
-const counted = (count: (size: number) => void) =>
-  new TransformStream<Uint8Array, Uint8Array>({
-    transform(chunk, controller) {
-      count(chunk.byteLength)
-      for (let at = 0; at < chunk.byteLength; at += PIECE_BYTES)
-        controller.enqueue(chunk.subarray(at, at + PIECE_BYTES))
-    },
-  })
 
 const NO_FILES: Record<string, string> = {
   link: 'a hard link',

@@ -13,6 +13,7 @@ import { Problem } from './problem.ts'
 import { openRemote } from './remote.ts'
 import type { Imports } from './resolve.ts'
 import { type Bindings, readSettings } from './settings.ts'
+import type { Size } from './size.ts'
 import { type Source, sourcePath } from './source.ts'
 import { openTurns } from './turns.ts'
 import { openWasmModules } from './wasm-modules.ts'
@@ -31,12 +32,14 @@ export interface Program {
 const inTurn = openTurns(LIMITS.seconds + 30)
 
 /** Makes one program of a module and all that it imports. Rejects with Problem, Issues or Unavailable. */
-export async function bundle(bindings: Bindings, program: Program): Promise<Bundle> {
+export async function bundle(bindings: Bindings, program: Program, size: Size): Promise<Bundle> {
   const entrypoint = sourcePath(program.entrypoint)
   if (!program.source.has(entrypoint)) throw new Problem(`The source has no entrypoint "${entrypoint}"`)
   const settings = readImportSettings(program.source, entrypoint, program.importMap)
-  const imports = importsOf(bindings, program.source, settings)
-  return inTurn(() => run(imports, { entrypoint, isDeferred: program.isDeferred ?? false }))
+  // The time for fetching begins with the turn, however long that was waited for.
+  return inTurn(() =>
+    run(importsOf(bindings, program.source, settings), { entrypoint, isDeferred: program.isDeferred ?? false }, size),
+  )
 }
 
 type Bundle = Pick<Image, 'main' | 'modules'>
@@ -53,9 +56,9 @@ function importsOf(bindings: Bindings, source: Source, settings: ImportSettings)
   }
 }
 
-async function run(imports: Imports, entry: Entry): Promise<Bundle> {
+async function run(imports: Imports, entry: Entry, size: Size): Promise<Bundle> {
   const { build } = await openBundler()
-  const wasm = openWasmModules()
+  const wasm = openWasmModules(size)
   const failures: unknown[] = []
   const plugin = modulesOf({ entry, imports, wasm, onFailure: (error) => failures.push(error) })
   try {
@@ -65,9 +68,9 @@ async function run(imports: Imports, entry: Entry): Promise<Bundle> {
       entryPoints: [entry.entrypoint],
       plugins: [plugin],
     })
-    const js = outputFiles[0]?.text ?? ''
-    if (js.length > LIMITS.outputBytes)
-      throw new Problem(`The program is larger than ${LIMITS.outputBytes / 1024 ** 2} MiB`)
+    const [file] = outputFiles
+    size.text(file?.contents.byteLength ?? 0)
+    const js = file?.text ?? ''
     return { main: MAIN, modules: { [MAIN]: { js }, ...wasm.modules } }
   } catch (error) {
     if (failures.length > 0) throw failures[0]

@@ -1,10 +1,11 @@
-import picomatch from 'picomatch'
 import type { Image } from '../runtime/image.ts'
 import { bundle } from './bundle.ts'
+import { openGlobs } from './glob.ts'
 import { LIMITS } from './limits.ts'
 import { Problem } from './problem.ts'
 import type { FunctionBuild } from './protocol.ts'
 import type { Bindings } from './settings.ts'
+import { openSize, type Size } from './size.ts'
 import type { Source } from './source.ts'
 
 export async function buildFunction(
@@ -12,18 +13,20 @@ export async function buildFunction(
   { entrypoint, importMap, staticPatterns = [] }: FunctionBuild,
   source: Source,
 ): Promise<Image> {
-  const files = staticFiles(source, staticPatterns)
-  return { ...(await bundle(bindings, { source, entrypoint, importMap, isDeferred: true })), files }
+  const size = openSize()
+  const files = staticFiles(source, staticPatterns, size)
+  return { ...(await bundle(bindings, { source, entrypoint, importMap, isDeferred: true }, size)), files }
 }
 
 /** The files that the program may read, by the patterns that name them. */
-function staticFiles(source: Source, patterns: readonly string[]): Image['files'] {
+function staticFiles(source: Source, patterns: readonly string[], size: Size): Image['files'] {
   if (patterns.length === 0) return {}
   if (patterns.length > LIMITS.staticPatterns) {
     throw new Problem(`There are more than ${LIMITS.staticPatterns} static patterns`)
   }
-  const matches = picomatch(patterns.map(plainPattern), { dot: true, nonegate: true })
+  const matches = openGlobs(patterns.map(plainPattern))
   const found = [...source].filter(([path]) => matches(path))
+  for (const [, bytes] of found) size.base64(bytes.byteLength)
   return Object.fromEntries(found.map(([path, bytes]) => [path, Buffer.from(bytes).toString('base64')]))
 }
 

@@ -6,8 +6,7 @@ import { type Source, textOf } from './source.ts'
 /** A file of settings as people write them, with comments and trailing commas. */
 export function readJson<T>(source: Source, file: string, schema: z.ZodType<T>): T {
   const text = textOf(source.get(file))
-  const errors: ParseError[] = []
-  const value: unknown = parse(text, errors, { allowTrailingComma: true })
+  const { value, errors } = parsed(text, file)
   const [first] = errors
   if (first) {
     const before = text.slice(0, first.offset).split('\n')
@@ -17,4 +16,14 @@ export function readJson<T>(source: Source, file: string, schema: z.ZodType<T>):
   const { data, error } = schema.safeParse(value)
   if (error) throw new Problem(z.prettifyError(error).replaceAll('\n', ' '), { file })
   return data as T
+}
+
+function parsed(text: string, file: string): { value: unknown; errors: ParseError[] } {
+  const errors: ParseError[] = []
+  try {
+    return { value: parse(text, errors, { allowTrailingComma: true }), errors }
+  } catch (error) {
+    if (!(error instanceof RangeError)) throw error
+    throw new Problem('This JSON is nested too deeply', { file })
+  }
 }

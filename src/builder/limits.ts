@@ -7,6 +7,9 @@ export const LIMITS = {
   pathLength: 1_024,
   staticPatterns: 100,
   patternLength: 256,
+  patternAlternatives: 1_000,
+  /** Comparisons of characters, over all files and patterns. */
+  patternSteps: 10_000_000,
   /** All that is fetched for it, packages as well as modules. */
   fetchedBytes: 128 * MiB,
   packages: 500,

@@ -125,20 +125,24 @@ async function fromDependency(imports: Imports, from: Installed, wanted: Import)
   const { specifier, kind } = wanted
   const runtime = ofRuntime(specifier, kind)
   if (runtime) return runtime
-  const replaced = typeof from.json.browser === 'object' ? from.json.browser[specifier] : undefined
+  const replaced = typeof from.json.browser === 'object' ? ownOf(from.json.browser, specifier) : undefined
   if (replaced === false) return EMPTY
   if (replaced?.startsWith('.')) return moduleOf(from, fileOf(from, replaced))
   const { name, subpath } = parseBare(replaced ?? specifier)
   if (name === from.json.name) return entry(from, subpath, kind)
   const { dependencies, optionalDependencies, peerDependencies, peerDependenciesMeta } = from.json
-  const isOptional = peerDependenciesMeta[name]?.optional === true || Object.hasOwn(optionalDependencies, name)
-  const declared = dependencies[name] ?? peerDependencies[name] ?? optionalDependencies[name]
+  const isOptional = ownOf(peerDependenciesMeta, name)?.optional === true || Object.hasOwn(optionalDependencies, name)
+  const declared = ownOf(dependencies, name) ?? ownOf(peerDependencies, name) ?? ownOf(optionalDependencies, name)
   const isRoot = imports.versions.roots.has(name)
   if (!isRoot && (declared === undefined || (isOptional && wanted.isLazy))) {
     return absent(wanted, `${from.name}@${from.version} imports "${specifier}", which it does not depend on`)
   }
   return entry(await imports.versions.install(name, declared ?? '*'), subpath, kind)
 }
+
+/** Packages may be named as what every object has, such as `constructor`. */
+const ownOf = <T>(record: Record<string, T>, name: string): T | undefined =>
+  Object.hasOwn(record, name) ? record[name] : undefined
 
 /** Packages try for what is not there, and go on without it. */
 function absent({ specifier, isLazy }: Import, message: string): Module {

@@ -1,5 +1,7 @@
+import type { Size } from './size.ts'
+
 /** WebAssembly cannot be inlined: it is loaded as modules beside the program. */
-export function openWasmModules() {
+export function openWasmModules(size: Size) {
   const modules: Record<string, { wasm: string }> = {}
   return {
     modules,
@@ -7,7 +9,8 @@ export function openWasmModules() {
     async add(bytes: Uint8Array<ArrayBuffer>): Promise<string> {
       const digest = Buffer.from(await crypto.subtle.digest('SHA-256', bytes)).toString('hex')
       const name = `${digest.slice(0, 32)}.wasm`
-      modules[name] = { wasm: Buffer.from(bytes).toString('base64') }
+      if (!modules[name]) size.base64(bytes.byteLength)
+      modules[name] ??= { wasm: Buffer.from(bytes).toString('base64') }
       return `./${name}`
     },
   }

@@ -4,12 +4,13 @@ import { bundle } from './bundle.ts'
 import { entrypointOf, NoEntrypoint } from './entrypoint.ts'
 import { Problem } from './problem.ts'
 import type { Bindings } from './settings.ts'
+import { openSize } from './size.ts'
 import type { Source } from './source.ts'
 
 /** Builds a worker of its build context, a .tar.gz. */
 export async function buildWorker(bindings: Bindings, body: ReadableStream<Uint8Array> | null): Promise<Image> {
   if (!body) throw new Problem('The archive is empty')
-  return { ...(await bundle(bindings, rooted(await unpack(body)))), files: {} }
+  return { ...(await bundle(bindings, rooted(await unpack(body)), openSize())), files: {} }
 }
 
 /** Archives are often made of a folder from outside of it, and then hold it alone. */

@@ -1,16 +1,16 @@
 import { convertV4MiniflareOptions, Miniflare } from 'miniflare'
 import type { Image } from '../../src/runtime/image.ts'
 
-/** Runs an image as a Worker of its own and gives what its default export is, as JSON. */
+/** Runs the image of a function as a Worker of its own and gives what its default export is, as JSON. */
 export async function defaultOf(image: Image): Promise<unknown> {
   const modules = Object.entries(image.modules).map(([path, module]) =>
     'js' in module
       ? { type: 'ESModule' as const, path, contents: module.js }
       : { type: 'CompiledWasm' as const, path, contents: 'wasm' in module ? Buffer.from(module.wasm, 'base64') : '' },
   )
-  const entry = `import * as program from './${image.main}'
+  const entry = `import { start } from './${image.main}'
     export default { async fetch() {
-      const { default: value } = program.start ? await program.start() : program
+      const { default: value } = await start()
       const given = typeof value === 'function' ? await value() : value
       return Response.json(given ?? null)
     } }`

@@ -7,6 +7,7 @@ import { BuildFailed, BuildUnavailable, buildFunction, type SourceFile } from '.
 import { imageKey, sourceKey } from '../../runtime/store.ts'
 import { sha256Of } from '../../secrets/digest.ts'
 import type { DeploymentRow } from './convert.ts'
+import { openSlots } from './slots.ts'
 import { formOfSource, sourceType } from './source.ts'
 
 export interface Program {
@@ -17,10 +18,20 @@ export interface Program {
   files: readonly SourceFile[]
 }
 
+const BUILDS_MAX = 4
+
+/** All projects wait for the same bundler: none of them may fill its queue. A build is given up before its slot is. */
+const inSlot = openSlots({ max: BUILDS_MAX, ms: 120_000 })
+
+const tooMany = () =>
+  new ApiError('service_unavailable.build', {
+    detail: `${BUILDS_MAX} functions of the project are being bundled already`,
+  })
+
 /** Bundles a program and keeps it in the bucket: a deployment that no function is at yet, and that is removed if none comes to be. */
 export async function makeDeployment(ctx: SystemCtx, ref: string, program: Program): Promise<DeploymentRow> {
   const { slug, entrypoint, importMap } = program
-  const image = utf8(JSON.stringify(await build(ctx, program)))
+  const image = utf8(JSON.stringify(await inSlot(ref, () => build(ctx, program), tooMany)))
   const sha256 = await sha256Of(image)
   const source = await formOfSource(program, sha256)
   const at = ctx.now()

@@ -8,6 +8,7 @@ import { variablesFor } from '../../workers/instance.ts'
 import { startInstances } from '../../workers/instances.ts'
 import { environmentOf } from '../../workers/plan.ts'
 import type { Work } from './tasks.ts'
+import { CONTEXT_BYTES_MAX } from './uploads.ts'
 
 /** From the bytes that were PUT to instances that have started, ready for the switch. */
 export async function build(ctx: SystemCtx, work: Work): Promise<ServedWorker> {
@@ -30,6 +31,13 @@ interface Uploaded {
 async function imageOf(ctx: SystemCtx, ref: string, { uploadId, spec }: Uploaded): Promise<string> {
   const context = await openStore(ctx).get(uploadKey(ref, uploadId))
   if (!context?.body) throw new BuildFailed([{ message: 'The build context is no longer there: upload it again' }])
+  // The URL that it was PUT to holds for longer than what was looked at when it was deployed.
+  if (context.size > CONTEXT_BYTES_MAX) {
+    await context.body.cancel()
+    throw new BuildFailed([
+      { message: `The build context has ${context.size} bytes; at most ${CONTEXT_BYTES_MAX} are built` },
+    ])
+  }
   const image = await buildWorker(ctx, context.body)
   const env = await variablesFor(ctx, ref, spec.secrets_scope)
   const handlers = await probe(ctx, { image, env })

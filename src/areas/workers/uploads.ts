@@ -12,7 +12,7 @@ import { requireLiving } from './project.ts'
 import { SPELLINGS, type Spelling } from './schema.ts'
 
 const EXPIRES_IN_SECONDS = 3_600
-const CONTEXT_BYTES_MAX = 32 * 1024 ** 2
+export const CONTEXT_BYTES_MAX = 32 * 1024 ** 2
 
 /** Bytes go from the client to the bucket, under a URL that says what they may be and until when. */
 export async function createUpload(

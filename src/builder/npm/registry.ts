@@ -22,6 +22,14 @@ export function openRegistry(network: Network, settings: Settings) {
   const metadata = new Map<string, Promise<Packument | undefined>>()
   const contents = new Map<string, Promise<Package>>()
 
+  let keptBytes = 0
+
+  function keep(bytes: number): void {
+    keptBytes += bytes
+    if (keptBytes <= LIMITS.unpackedBytes) return
+    throw new Problem(`The packages that are imported unpack to more than ${LIMITS.unpackedBytes / 1024 ** 2} MiB`)
+  }
+
   const registryOf = (name: string) =>
     (name.startsWith(JSR_SCOPE) ? settings.JSR_REGISTRY_URL : settings.NPM_REGISTRY_URL).replace(/\/$/, '')
 
@@ -40,11 +48,14 @@ export function openRegistry(network: Network, settings: Settings) {
   async function fetchPackage(name: string, version: string, dist: Dist): Promise<Package> {
     const key = `${registryOf(name)} ${name}@${version} ${dist.integrity ?? dist.shasum}`
     const known = packages.get(key)
-    if (known) return known
+    if (known) {
+      keep(known.bytes)
+      return known
+    }
     const fetched = await network.get(dist.tarball, { bytesMax: LIMITS.tarballBytes, fromRegistry: true })
     if (!fetched) throw new Unavailable(`The registry lists ${name}@${version} and does not have it (${dist.tarball})`)
     await checkIntegrity(`${name}@${version}`, fetched.bytes, dist)
-    const unpacked = await unpack(`${name}@${version}`, fetched.bytes)
+    const unpacked = await unpack(`${name}@${version}`, fetched.bytes, keep)
     packages.set(key, unpacked, unpacked.bytes)
     return unpacked
   }

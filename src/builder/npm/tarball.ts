@@ -1,4 +1,5 @@
 import { createTarDecoder, type ParsedTarEntry } from 'modern-tar'
+import { counted } from '../counted.ts'
 import { LIMITS } from '../limits.ts'
 import { Problem } from '../problem.ts'
 import { PackageJson } from './package-json.ts'
@@ -14,29 +15,72 @@ export interface Package {
 /** Never imported while a program runs. */
 const UNUSED = /\.(map|md|markdown|d\.[cm]?ts|flow|tsbuildinfo)$/i
 
-export async function unpack(name: string, tarball: Uint8Array<ArrayBuffer>): Promise<Package> {
+/** Tells `onKept` of what it is about to hold in memory. Rejects with Problem, also with one that `onKept` throws. */
+export async function unpack(
+  name: string,
+  tarball: Uint8Array<ArrayBuffer>,
+  onKept: (bytes: number) => void,
+): Promise<Package> {
   const files = new Map<string, Uint8Array<ArrayBuffer>>()
-  let bytes = 0
-  const entries = new Blob([tarball])
-    .stream()
-    .pipeThrough(new DecompressionStream('gzip'))
-    .pipeThrough(createTarDecoder())
+  const bounds = createBounds(name)
   try {
-    for await (const entry of entries) {
-      bytes += entry.header.size
-      if (bytes > LIMITS.unpackedBytes || files.size >= LIMITS.packageFiles) throw new Problem(`${name} is too large`)
-      await keep(entry, files)
+    for await (const entry of entriesOf(tarball, bounds)) {
+      bounds.entry()
+      await keep(entry, files, onKept)
     }
   } catch (error) {
-    throw error instanceof Problem ? error : new Problem(`The tarball of ${name} cannot be unpacked`)
+    // A native stream in between tells that it failed, and not why.
+    const problem = bounds.broken() ?? error
+    throw problem instanceof Problem ? problem : new Problem(`The tarball of ${name} cannot be unpacked`)
   }
   return { json: readJson(name, files.get('package.json')), files, bytes: keptBytes(files) }
 }
 
-async function keep({ header, body }: ParsedTarEntry, files: Map<string, Uint8Array<ArrayBuffer>>): Promise<void> {
+/** Counts what comes out, whatever the headers of the entries say. */
+function createBounds(name: string) {
+  let bytes = 0
+  let entries = 0
+  let broken: Problem | undefined
+  const require = (holds: boolean) => {
+    if (holds) return
+    broken = new Problem(`${name} is too large`)
+    throw broken
+  }
+  return {
+    broken: () => broken,
+    compressed: (size: number) => require(size <= LIMITS.tarballBytes),
+    unpacked(size: number) {
+      bytes += size
+      require(bytes <= LIMITS.unpackedBytes)
+    },
+    entry() {
+      entries += 1
+      require(entries <= LIMITS.packageFiles)
+    },
+  }
+}
+type Bounds = ReturnType<typeof createBounds>
+
+const entriesOf = (
+  tarball: Uint8Array<ArrayBuffer>,
+  { compressed, unpacked }: Bounds,
+): ReadableStream<ParsedTarEntry> =>
+  new Blob([tarball])
+    .stream()
+    .pipeThrough(counted(compressed))
+    .pipeThrough(new DecompressionStream('gzip') as ReadableWritablePair<Uint8Array, Uint8Array>)
+    .pipeThrough(counted(unpacked))
+    .pipeThrough(createTarDecoder())
+
+async function keep(
+  { header, body }: ParsedTarEntry,
+  files: Map<string, Uint8Array<ArrayBuffer>>,
+  onKept: (bytes: number) => void,
+): Promise<void> {
   // The first folder is "package" by custom alone.
   const path = header.name.replace(/^(?:\.\/)?[^/]*\//, '')
   if (header.type !== 'file' || UNUSED.test(path)) return body.cancel()
+  onKept(path.length + header.size)
   files.set(path, new Uint8Array(await new Response(body).arrayBuffer()))
 }
 
