@@ -5,6 +5,7 @@ import type { Fence } from '../../engine/engine.ts'
 import type { SystemCtx } from '../../env.ts'
 import { imageKey, sourceKey } from '../../runtime/store.ts'
 import type { DeploymentRow } from './convert.ts'
+import { deletedAtByName, forgetDeletions, selectDeletions } from './deletions.ts'
 import { deploy } from './deploy.ts'
 import { changeFunctions, type Deployed, selectDeployed } from './rows.ts'
 
@@ -27,20 +28,27 @@ export class BytesGone extends Error {
   override name = 'BytesGone'
 }
 
-/** Of a function that both have, the one that was changed last counts; so that it may be done again, and both ways. */
+/**
+ * Of a function that both have or had, what was done last counts, a deletion too; so that it may be done again, and both
+ * ways.
+ */
 export async function copyFunctions(ctx: SystemCtx, { from, to, exactly, fence, log }: Copying): Promise<void> {
-  const [sources, targets] = await ctx.db.batch([
+  const [sources, targets, deletions] = await ctx.db.batch([
     selectDeployed(ctx.db).where(eq(functions.projectRef, from.ref)).orderBy(functions.slug),
     selectDeployed(ctx.db).where(eq(functions.projectRef, to.ref)),
+    selectDeletions(ctx.db, to.ref, 'function'),
   ])
   if (sources.length === 0 && targets.length === 0) return log('no functions to deploy')
   const there = new Map(targets.map((target) => [target.row.slug, target]))
+  const deleted = deletedAtByName(deletions)
   let copied = 0
   for (const source of sources) {
-    const target = there.get(source.row.slug)
-    if (!isWanted(source, target, exactly)) continue
+    const { slug } = source.row
+    const target = there.get(slug)
+    if (target && !differs(source, target)) continue
+    if (!exactly && isOlder(source, target?.row.updatedAt ?? deleted.get(slug))) continue
     if (!(await fence())) return
-    await log(`deploying ${source.row.slug}`)
+    await log(`deploying ${slug}`)
     await copyOne(ctx, { source, to, exactly })
     copied += 1
   }
@@ -48,10 +56,8 @@ export async function copyFunctions(ctx: SystemCtx, { from, to, exactly, fence, 
   await log(`${copied} of ${sources.length} functions deployed to ${to.ref}`)
 }
 
-function isWanted(source: Deployed, target: Deployed | undefined, exactly: boolean): boolean {
-  if (!target) return true
-  return differs(source, target) && (exactly || source.row.updatedAt > target.row.updatedAt)
-}
+const isOlder = ({ row }: Deployed, doneThere: Date | undefined): boolean =>
+  doneThere !== undefined && row.updatedAt <= doneThere
 
 const differs = (a: Deployed, b: Deployed): boolean =>
   a.row.name !== b.row.name ||
@@ -91,6 +97,7 @@ interface Both {
 }
 
 async function removeOthers(ctx: SystemCtx, { ref, organizationId }: Project, { sources, targets }: Both) {
+  await forgetDeletions(ctx.db, ref, 'function')
   const kept = new Set(sources.map(({ row }) => row.slug))
   const others = targets.filter(({ row }) => !kept.has(row.slug))
   if (others.length === 0) return

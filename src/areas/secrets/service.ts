@@ -7,6 +7,7 @@ import { ApiError } from '../../http/error.ts'
 import { forgetFunction } from '../../runtime/known.ts'
 import { sha256Of } from '../../secrets/digest.ts'
 import { sealFunctionSecret } from '../../secrets/function.ts'
+import { recordDeletion } from '../functions/deletions.ts'
 import type { NewSecrets } from './schema.ts'
 
 /** All of them are held by each function that runs. */
@@ -97,7 +98,9 @@ export async function deleteSecrets(ctx: Ctx, { ref, organizationId }: ProjectAc
       .delete(functionSecrets)
       .where(and(eq(functionSecrets.projectRef, ref), inArray(functionSecrets.name, [...names])))
       .returning({ name: functionSecrets.name })
-    const detail = { names: removed.map(({ name }) => name) }
+    const deleted = removed.map(({ name }) => name)
+    await recordDeletion(mutation.tx, { ref, kind: 'secret', names: deleted, at: ctx.now() })
+    const detail = { names: deleted }
     await mutation.trace({ action: 'secret.delete', organizationId, projectRef: ref, detail })
   })
 }
