@@ -143,6 +143,16 @@ describe('the functions of a branch', () => {
     expect(log.body).toContain('deploying lost')
     return log.body
   }
+
+  it('end the run where the branch would get too many secrets', async () => {
+    await setSecrets(ref, Object.fromEntries(Array.from({ length: 98 }, (_, n) => [`N${n}`, ''])))
+    const before = await secretsOf(own)
+    const { body } = await owner.post(`/v1/branches/${own}/push`, {})
+    await untilBranch(owner, branch, 'FUNCTIONS_FAILED')
+    const log = await owner.get(`/v1/projects/${own}/actions/${body.workflow_run_id}/logs`)
+    expect(log.body).toContain(`would have ${Object.keys(before).length + 98} secrets, of 100 at most`)
+    expect(await secretsOf(own)).toEqual(before)
+  })
 })
 
 it('a secret that a function cannot have is refused with the branch', async () => {

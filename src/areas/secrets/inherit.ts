@@ -6,7 +6,8 @@ import { forgetFunction } from '../../runtime/known.ts'
 import { openFunctionSecret } from '../../secrets/function.ts'
 import { deletedAtByName, forgetDeletions, selectDeletions } from '../functions/deletions.ts'
 import { lockProject } from '../functions/rows.ts'
-import { countChange, saveSecrets, sealed } from './service.ts'
+import { Hopeless } from '../projects/tasks.ts'
+import { countChange, SECRETS_MAX, saveSecrets, sealed } from './service.ts'
 
 interface Inheritance {
   from: string
@@ -29,7 +30,7 @@ export async function inheritSecrets(ctx: SystemCtx, { from, to, own, again }: I
     const deleted = deletedAtByName(await selectDeletions(tx, to.ref, 'secret'))
     const inherited = theirs.filter(({ name, updatedAt }) => {
       const doneThere = present.get(name)?.updatedAt ?? deleted.get(name)
-      return !(name in own) && (!doneThere || updatedAt > doneThere)
+      return !Object.hasOwn(own, name) && (!doneThere || updatedAt > doneThere)
     })
     const given = Object.entries(own).filter(([name]) => !present.has(name) && !deleted.has(name))
     const rows = await Promise.all([
@@ -41,7 +42,8 @@ export async function inheritSecrets(ctx: SystemCtx, { from, to, own, again }: I
     ])
     if (rows.length === 0) return 0
     await countChange(mutation, to.ref)
-    await saveSecrets(mutation, rows)
+    const beyond = await saveSecrets(mutation, to.ref, rows)
+    if (beyond) throw new Hopeless(`${to.ref} would have ${beyond} secrets, of ${SECRETS_MAX} at most: delete some`)
     const detail = { names: rows.map(({ name }) => name) }
     await mutation.trace({
       action: 'secret.inherit',

@@ -11,7 +11,7 @@ import { recordDeletion } from '../functions/deletions.ts'
 import type { NewSecrets } from './schema.ts'
 
 /** All of them are held by each function that runs. */
-const SECRETS_MAX = 100
+export const SECRETS_MAX = 100
 
 export async function listSecrets({ db }: Ctx, { ref }: ProjectAccess) {
   const rows = await db
@@ -27,8 +27,8 @@ export async function createSecrets(ctx: Ctx, { ref, organizationId }: ProjectAc
   const values = Array.from(new Map(list.map(({ name, value }) => [name, value])), ([name, value]) => ({ name, value }))
   const rows = await Promise.all(values.map((secret) => sealed(ctx, ref, secret)))
   await changeSecrets(ctx, ref, async (mutation) => {
-    await saveSecrets(mutation, rows)
-    await requireRoom(mutation, ref)
+    const beyond = await saveSecrets(mutation, ref, rows)
+    if (beyond) throw new ApiError('bad_request.secrets', { detail: `at most ${SECRETS_MAX}` })
     const detail = { names: values.map(({ name }) => name) }
     await mutation.trace({ action: 'secret.create', organizationId, projectRef: ref, detail })
   })
@@ -48,7 +48,14 @@ export const sealed = async (
   updatedAt: ctx.now(),
 })
 
-export async function saveSecrets({ tx }: Mutation, rows: readonly SecretRow[]): Promise<void> {
+/** Returns how many there would be then, if these bring them beyond the bound: the caller is to undo it. */
+export async function saveSecrets(
+  { tx }: Mutation,
+  ref: string,
+  rows: readonly SecretRow[],
+): Promise<number | undefined> {
+  const count = () => tx.$count(functionSecrets, eq(functionSecrets.projectRef, ref))
+  const before = await count()
   await tx
     .insert(functionSecrets)
     .values([...rows])
@@ -60,6 +67,8 @@ export async function saveSecrets({ tx }: Mutation, rows: readonly SecretRow[]):
         updatedAt: sql`excluded.updated_at`,
       },
     })
+  const after = await count()
+  return after > SECRETS_MAX && after > before ? after : undefined
 }
 
 /** Functions that begin from now on have what it sets. Changes of one project come one after another. */
@@ -85,11 +94,6 @@ export async function countChange({ tx }: Mutation, ref: string): Promise<void> 
     .where(and(eq(projects.ref, ref), sql`${projects.removedAt} is null and ${projects.status} <> 'GOING_DOWN'`))
     .returning({ ref: projects.ref })
   if (changed.length === 0) throw new ApiError('not_found.project')
-}
-
-async function requireRoom({ tx }: Mutation, ref: string): Promise<void> {
-  const count = await tx.$count(functionSecrets, eq(functionSecrets.projectRef, ref))
-  if (count > SECRETS_MAX) throw new ApiError('bad_request.secrets', { detail: `at most ${SECRETS_MAX}` })
 }
 
 export async function deleteSecrets(ctx: Ctx, { ref, organizationId }: ProjectAccess, names: readonly string[]) {
