@@ -1,7 +1,7 @@
 import { eq, inArray } from 'drizzle-orm'
 import { openStore } from '../../blobs/store.ts'
 import { functionDeployments, functions } from '../../db/schema/index.ts'
-import type { Fence } from '../../engine/engine.ts'
+import { type Fence, Superseded } from '../../engine/engine.ts'
 import type { SystemCtx } from '../../env.ts'
 import { imageKey, sourceKey } from '../../runtime/store.ts'
 import type { DeploymentRow } from './convert.ts'
@@ -47,10 +47,9 @@ export async function copyFunctions(ctx: SystemCtx, { from, to, exactly, fence, 
     const target = there.get(slug)
     if (target && !differs(source, target)) continue
     if (!exactly && isOlder(source, target?.row.updatedAt ?? deleted.get(slug))) continue
-    if (!(await fence())) return
+    if (!(await fence())) throw new Superseded(`somebody else has taken over ${to.ref}`)
     await log(`deploying ${slug}`)
-    await copyOne(ctx, { source, to, exactly })
-    copied += 1
+    if (await copyOne(ctx, { source, to, exactly })) copied += 1
   }
   if (exactly) await removeOthers(ctx, to, { sources, targets })
   await log(`${copied} of ${sources.length} functions deployed to ${to.ref}`)
@@ -66,13 +65,15 @@ const differs = (a: Deployed, b: Deployed): boolean =>
   a.deployment.entrypoint !== b.deployment.entrypoint ||
   a.deployment.importMap !== b.deployment.importMap
 
+/** Whether it is deployed: it may just have been changed there. */
 async function copyOne(
   ctx: SystemCtx,
   { source: { row, deployment }, to, exactly }: { source: Deployed; to: Project; exactly: boolean },
-): Promise<void> {
+): Promise<boolean> {
   const copy = await copyDeployment(ctx, deployment, to.ref)
   const { name, verifyJwt, updatedAt: changedAt } = row
-  await deploy(ctx, to, copy, { name, verifyJwt }, { changedAt, evenIfOlder: exactly })
+  const deployed = await deploy(ctx, to, copy, { name, verifyJwt }, { changedAt, evenIfOlder: exactly })
+  return deployed.deploymentId === copy.id
 }
 
 async function copyDeployment(ctx: SystemCtx, from: DeploymentRow, ref: string): Promise<DeploymentRow> {
