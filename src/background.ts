@@ -12,7 +12,7 @@ import { reconcileProjects } from './areas/projects/reconcile.ts'
 import { runProjectTask } from './areas/projects/task-run.ts'
 import { buryProjectTask, type Jobs, sendDueProjectTasks } from './areas/projects/tasks.ts'
 import { workerJobs } from './areas/workers/jobs.ts'
-import { sweepWorkers } from './areas/workers/sweep.ts'
+import { sweepUploads } from './areas/workers/sweep.ts'
 import { buryWorkerTask, runWorkerTask, sendDueWorkerTasks } from './areas/workers/tasks.ts'
 import { heartbeats } from './db/schema/index.ts'
 import { purgeExpired } from './delivery/purge.ts'
@@ -24,6 +24,7 @@ import type { Duties } from './queue/sweep.ts'
 import { endIdleIsolates } from './runtime/isolates.ts'
 import { purgeInvocations } from './runtime/purge.ts'
 import { sweepStorage } from './storage/sweep.ts'
+import { sweepImages } from './workers/images.ts'
 
 const jobs: Jobs = { ...projectJobs, ...branchJobs, ...backupJobs }
 
@@ -44,7 +45,8 @@ export const duties: Duties = {
   heartbeat: ({ bindings, now }) => bindings.PROJECT_TASKS.send({ type: 'heartbeat', at: now().getTime() }),
   project_tasks: sendDueProjectTasks,
   worker_tasks: sendDueWorkerTasks,
-  workers: sweepWorkers,
+  worker_uploads: sweepUploads,
+  worker_images: sweepImages,
   branches: removeDueBranches,
   branch_notify_urls: forgetNotifyUrls,
   webhooks: wakeOverdue,

@@ -98,6 +98,32 @@ describe('the functions of a branch', () => {
     expect(await text(own, 'same')).toBe('of the branch')
   }, 90_000)
 
+  it('stay deleted where they were deleted, and come again where they were changed later', async () => {
+    await owner.delete(`/v1/projects/${ref}/functions/same`)
+    await deployText(own, 'added', 'later of the branch')
+    await owner.delete(`/v1/projects/${ref}/functions/added`)
+    await deployText(ref, 'both', 'of the parent')
+    await merged()
+    expect(await slugs(ref)).toEqual(['both', 'new', 'open'])
+    await owner.delete(`/v1/projects/${own}/functions/open`)
+    await owner.delete(`/v1/projects/${own}/secrets`, ['SHARED', 'ONLY'])
+    expect(await act(owner, branch, 'push')).toMatchObject({ deploy: 'EXITED' })
+    await untilBranch(owner, branch, 'FUNCTIONS_DEPLOYED')
+    expect(await slugs(own)).toEqual(['added', 'both', 'new', 'same'])
+    expect(Object.keys(await secretsOf(own)).sort()).toEqual(['MORE', 'OVER'])
+    await deployText(own, 'same', 'after the deletion')
+    await setSecrets(ref, { SHARED: 'after the deletion' })
+    await merged()
+    expect(await slugs(ref)).toEqual(['both', 'new', 'open', 'same'])
+    expect(await act(owner, branch, 'push')).toMatchObject({ deploy: 'EXITED' })
+    await untilBranch(owner, branch, 'FUNCTIONS_DEPLOYED')
+    expect(await secretsOf(own)).toMatchObject({ SHARED: 'after the deletion' })
+    expect(await act(owner, branch, 'reset')).toMatchObject({ deploy: 'EXITED' })
+    await untilBranch(owner, branch, 'FUNCTIONS_DEPLOYED')
+    expect(await slugs(own)).toEqual(['both', 'new', 'open', 'same'])
+    expect(await secretsOf(own)).toMatchObject({ SHARED: 'after the deletion', ONLY: 'branch' })
+  }, 150_000)
+
   it('that cannot be copied end the run as FUNCTIONS_FAILED and say why; once mended they come with the next', async () => {
     const before = await keysOf(ref)
     await deployText(ref, 'lost', 'lost')
@@ -117,6 +143,16 @@ describe('the functions of a branch', () => {
     expect(log.body).toContain('deploying lost')
     return log.body
   }
+
+  it('end the run where the branch would get too many secrets', async () => {
+    await setSecrets(ref, Object.fromEntries(Array.from({ length: 98 }, (_, n) => [`N${n}`, ''])))
+    const before = await secretsOf(own)
+    const { body } = await owner.post(`/v1/branches/${own}/push`, {})
+    await untilBranch(owner, branch, 'FUNCTIONS_FAILED')
+    const log = await owner.get(`/v1/projects/${own}/actions/${body.workflow_run_id}/logs`)
+    expect(log.body).toContain(`would have ${Object.keys(before).length + 98} secrets, of 100 at most`)
+    expect(await secretsOf(own)).toEqual(before)
+  })
 })
 
 it('a secret that a function cannot have is refused with the branch', async () => {

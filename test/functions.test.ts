@@ -197,6 +197,8 @@ describe('PUT /v1/projects/{ref}/functions', () => {
     await refused({ slug: 'right' }, 'must name each slug once')
     await refused({ slug: '1' }, 'body.1.slug: ')
     await refused({ version: 0 }, 'body.1.version: ')
+    await refused({ version: 1_000_000_001 }, 'body.1.version: ')
+    await refused({ created_at: 253_402_300_800_000 }, 'body.1.created_at: ')
     await refused({ status: 'NEW' }, 'body.1.status: ')
     await refused({ id: 'x' }, 'body.1.id: ')
     for (const [field, value] of [

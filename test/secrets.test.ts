@@ -23,6 +23,27 @@ const generation = async () => {
 }
 
 describe('the secrets of a project', () => {
+  it('that are too many can be replaced and deleted, and none comes beside them', async () => {
+    const { owner } = organization
+    const own = await createProject(organization)
+    const names = Array.from({ length: 102 }, (_, n) => `N${n}`)
+    await control
+      .insert(functionSecrets)
+      .values(names.map((name) => ({ projectRef: own, name, sealedValue: '', digest: '', updatedAt: new Date() })))
+    const set = async (...some: string[]) =>
+      (
+        await owner.post(
+          `/v1/projects/${own}/secrets`,
+          some.map((name) => ({ name, value: 'new' })),
+        )
+      ).status
+    expect(await set('N0', 'MORE')).toBe(400)
+    expect(await set('N0', 'N1')).toBe(201)
+    expect((await owner.delete(`/v1/projects/${own}/secrets`, ['N1', 'N2', 'N3'])).status).toBe(200)
+    expect(await set('MORE')).toBe(201)
+    expect(await set('AGAIN')).toBe(400)
+  })
+
   it('are set, shown by their digest, replaced and deleted, and their value is never told', async () => {
     const { owner } = organization
     expect((await owner.get(path)).body).toEqual([])

@@ -114,16 +114,18 @@ describe('the environment', () => {
 
   it('holds the secrets that the spec names', async () => {
     const project = await newProject(organization)
-    await setSecrets(project, { ALPHA: 'a', BETA: 'b' })
+    await setSecrets(project, { ALPHA: 'a', BETA: 'b', SB_MINE: 'c' })
     const worker = await newWorker(project)
     const seen = async (secrets_scope: unknown) => {
       await worker.ship(NAMES, { secrets_scope })
       const names: string[] = await (await worker.call()).json()
-      return names.filter((name) => /^(ALPHA|BETA|SUPABASE_URL|SUPABASE_SERVICE_ROLE_KEY)$/.test(name))
+      return names.filter((name) =>
+        /^(ALPHA|BETA|SB_MINE|SB_REGION|SUPABASE_URL|SUPABASE_SERVICE_ROLE_KEY)$/.test(name),
+      )
     }
-    const ours = ['SUPABASE_SERVICE_ROLE_KEY', 'SUPABASE_URL']
-    expect(await seen('all')).toEqual(['ALPHA', 'BETA', ...ours])
-    expect(await seen(null)).toEqual(['ALPHA', 'BETA', ...ours])
+    const ours = ['SB_REGION', 'SUPABASE_SERVICE_ROLE_KEY', 'SUPABASE_URL']
+    expect(await seen('all')).toEqual(['ALPHA', 'BETA', 'SB_MINE', ...ours])
+    expect(await seen(null)).toEqual(['ALPHA', 'BETA', 'SB_MINE', ...ours])
     expect(await seen('supabase')).toEqual(ours)
     expect(await seen('none')).toEqual([])
     expect(await seen([{ secret_name: 'BETA' }, { secret_name: 'SUPABASE_URL' }])).toEqual(['BETA', 'SUPABASE_URL'])

@@ -185,6 +185,9 @@ describe('the sweep', () => {
     await vi.waitFor(async () => expect(await uploads()).not.toContain(expired), WAIT)
     await vi.waitFor(async () => expect(await imagesOf(project)).toEqual([kept]), WAIT)
     expect(old).not.toBe(kept)
+    // What is served is not looked at again with each sweep.
+    const [image] = await control.select().from(workerImages).where(eq(workerImages.projectRef, project))
+    expect(image?.touchedAt.getTime()).toBeGreaterThan(longAgo.getTime())
     expect(await uploads()).toContain(fresh)
     expect(await control.select().from(workerUploads).where(eq(workerUploads.id, expired))).toEqual([])
     expect(await (await worker.call()).text()).toBe('new')

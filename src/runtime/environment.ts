@@ -15,6 +15,16 @@ interface ProjectRow {
   secrets: { name: string; sealedValue: string }[]
 }
 
+/** What the installation itself gives to every program. */
+export const GIVEN_NAMES = [
+  'SUPABASE_URL',
+  'SUPABASE_ANON_KEY',
+  'SUPABASE_SERVICE_ROLE_KEY',
+  'SUPABASE_DB_URL',
+  'SB_REGION',
+  'SB_EXECUTION_ID',
+] as const
+
 /** The secrets of the project and what all its programs find beside them; the secrets cannot take the place of these. */
 export async function projectEnvironment(ctx: SystemCtx, ref: string): Promise<Record<string, string>> {
   const [project] = await rowsOf<ProjectRow>(
@@ -31,8 +41,7 @@ export async function projectEnvironment(ctx: SystemCtx, ref: string): Promise<R
     keysOf(ctx, ref, project),
     databaseUrlOf(ctx, ref, project),
   ])
-  return {
-    ...secrets,
+  const given: Record<(typeof GIVEN_NAMES)[number], string> = {
     SUPABASE_URL: projectUrl(ctx.config, ref),
     SUPABASE_ANON_KEY: keys.anon,
     SUPABASE_SERVICE_ROLE_KEY: keys.service_role,
@@ -40,6 +49,7 @@ export async function projectEnvironment(ctx: SystemCtx, ref: string): Promise<R
     SB_REGION: project.region,
     SB_EXECUTION_ID: crypto.randomUUID(),
   }
+  return { ...secrets, ...given }
 }
 
 async function openSecrets({ config }: SystemCtx, ref: string, { secrets }: ProjectRow) {

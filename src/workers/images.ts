@@ -1,4 +1,5 @@
 import { and, eq, inArray, lt, sql } from 'drizzle-orm'
+import { removeAllPossible } from '../blobs/remove.ts'
 import { openStore } from '../blobs/store.ts'
 import { type Db, inTransaction, type Writer } from '../db/client.ts'
 import { workerImages, workers } from '../db/schema/index.ts'
@@ -56,8 +57,19 @@ const served = sql`exists (select from ${workers} where ${workers.projectRef} = 
 /** Images that no worker has served for a while. */
 export async function sweepImages(ctx: SystemCtx): Promise<void> {
   const before = new Date(ctx.now().getTime() - GRACE_MS)
+  await touchServed(ctx, before)
   const removed = await removeImages(ctx, and(lt(workerImages.touchedAt, before), sql`not ${served}`))
   if (removed > 0) ctx.log.info('worker_images_removed', { count: removed })
+}
+
+const TOUCHED_MAX = 1_000
+
+/** What is served is looked at again when its grace is over, and not with each sweep. */
+async function touchServed({ db, now }: SystemCtx, before: Date): Promise<void> {
+  await db.execute(sql`update ${workerImages} set touched_at = ${now().toISOString()}
+    where (project_ref, sha256) in (select project_ref, sha256 from ${workerImages}
+      where ${lt(workerImages.touchedAt, before)} and ${served}
+      order by ${workerImages.touchedAt} limit ${TOUCHED_MAX} for update skip locked)`)
 }
 
 /** Of a worker that is no more; another one that serves the same keeps it. */
@@ -73,19 +85,28 @@ function removeImages(ctx: SystemCtx, which: ReturnType<typeof and>): Promise<nu
       .select()
       .from(workerImages)
       .where(which)
+      .orderBy(workerImages.touchedAt)
       .limit(SWEPT_MAX)
       .for('update', { skipLocked: true })
     if (images.length === 0) return 0
-    await openStore(ctx).remove(images.map(({ projectRef, sha256 }) => workerImageKey(projectRef, sha256)))
-    await tx.delete(workerImages).where(
-      inArray(
-        sql`(${workerImages.projectRef}, ${workerImages.sha256})`,
-        images.map(({ projectRef, sha256 }) => sql`(${projectRef}, ${sha256})`),
-      ),
-    )
-    return images.length
+    const left = new Set(await removeAllPossible(ctx, images.map(keyOf)))
+    await tx.delete(workerImages).where(among(images.filter((image) => !left.has(keyOf(image)))))
+    const kept = images.filter((image) => left.has(keyOf(image)))
+    // Others come before them with the next sweep.
+    if (kept.length > 0) await tx.update(workerImages).set({ touchedAt: ctx.now() }).where(among(kept))
+    return images.length - kept.length
   })
 }
+
+type Row = typeof workerImages.$inferSelect
+
+const keyOf = ({ projectRef, sha256 }: Row) => workerImageKey(projectRef, sha256)
+
+const among = (images: readonly Row[]) =>
+  inArray(
+    sql`(${workerImages.projectRef}, ${workerImages.sha256})`,
+    images.map(({ projectRef, sha256 }) => sql`(${projectRef}, ${sha256})`),
+  )
 
 const hex = (bytes: ArrayBuffer): string =>
   Array.from(new Uint8Array(bytes), (byte) => byte.toString(16).padStart(2, '0')).join('')

@@ -1,7 +1,7 @@
 import type { WorkerSpec } from '../db/schema/index.ts'
 import type { SystemCtx } from '../env.ts'
 import { CHECK, codeOf, readImage, type Surroundings } from '../runtime/code.ts'
-import { projectEnvironment } from '../runtime/environment.ts'
+import { GIVEN_NAMES, projectEnvironment } from '../runtime/environment.ts'
 import { workerImageKey } from '../runtime/store.ts'
 import type { Plan } from './plan.ts'
 
@@ -54,12 +54,11 @@ export async function variablesFor(ctx: SystemCtx, ref: string, scope: WorkerSpe
   return Object.fromEntries(Object.entries(environment).filter(([name]) => isWithin(scope, name)))
 }
 
-/** What the installation itself gives to every program. */
-const OURS = /^(SUPABASE|SB)_/
+const GIVEN: ReadonlySet<string> = new Set(GIVEN_NAMES)
 
 function isWithin(scope: WorkerSpec['secrets_scope'], name: string): boolean {
   if (scope === undefined || scope === null || scope === 'all') return true
   if (scope === 'none') return false
-  if (scope === 'supabase') return OURS.test(name)
+  if (scope === 'supabase') return GIVEN.has(name)
   return scope.some(({ secret_name }) => secret_name === name)
 }

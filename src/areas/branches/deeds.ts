@@ -1,7 +1,8 @@
 import { and, desc, eq, isNotNull, sql } from 'drizzle-orm'
 import { actionRuns, type MigrationRow, type RunKind, type RunStep } from '../../db/schema/index.ts'
-import { EngineUnavailable } from '../../engine/engine.ts'
+import { EngineUnavailable, Superseded } from '../../engine/engine.ts'
 import type { SystemCtx } from '../../env.ts'
+import { sha256Of } from '../../secrets/digest.ts'
 import { passwordOf, runnerPasswordOf } from '../../secrets/project.ts'
 import { forgetBackups } from '../backups/sweep.ts'
 import { applySettings, inheritSettings } from '../database-settings/inherit.ts'
@@ -140,16 +141,17 @@ type Migrations = Iterable<MigrationRow> | AsyncIterable<MigrationRow>
 
 /** One transaction each: what is there already is passed over, so that a run that died goes on where it stopped. */
 async function applyTo(ctx: SystemCtx, { log, fence }: Site, target: Project, migrations: Migrations): Promise<void> {
-  const present = new Map<string, MigrationRow>()
-  for await (const migration of listMigrations(ctx, target)) present.set(migration.version, migration)
+  const present = new Map<string, string>()
+  for await (const { version, statements } of listMigrations(ctx, target))
+    present.set(version, await digestOf(statements))
   let applied = 0
   for await (const migration of migrations) {
     const same = present.get(migration.version)
-    if (same) {
-      requireSame(migration, same, target)
+    if (same !== undefined) {
+      await requireSame(migration, same, target)
       continue
     }
-    if (!(await fence())) return
+    if (!(await fence())) throw new Superseded(`somebody else has taken over ${target.ref}`)
     await log(`applying ${[migration.version, migration.name].filter(Boolean).join(' ')}`)
     await applyMigration(ctx, target, migration)
     applied += 1
@@ -158,18 +160,20 @@ async function applyTo(ctx: SystemCtx, { log, fence }: Site, target: Project, mi
 }
 
 /** Versions are times in seconds, so two people may take the same one: the second migration would be passed over and be missed. */
-function requireSame(migration: MigrationRow, present: MigrationRow, { ref }: Project): void {
-  const texts = [migration, present].map(({ statements }) => sqlOf(statements))
-  if (texts.includes('') || texts[0] === texts[1]) return
-  throw new Hopeless(`${ref} has another migration ${migration.version}: give one of the two a version of its own`)
+async function requireSame({ version, statements }: MigrationRow, present: string, { ref }: Project): Promise<void> {
+  const digest = await digestOf(statements)
+  if (digest === '' || present === '' || digest === present) return
+  throw new Hopeless(`${ref} has another migration ${version}: give one of the two a version of its own`)
 }
 
-/** However it was cut into statements. */
-const sqlOf = (statements: readonly string[] | null | undefined): string =>
-  (statements ?? [])
+/** Of its text, however it was cut into statements; empty where there is none. */
+async function digestOf(statements: readonly string[] | null | undefined): Promise<string> {
+  const text = (statements ?? [])
     .join(';')
     .replace(/[\s;]+/g, ' ')
     .trim()
+  return text === '' ? '' : sha256Of(text)
+}
 
 async function health({ engine }: SystemCtx, { own, parent, run, log }: Site): Promise<void> {
   for (const { ref } of run.kind === 'merge' ? [own, parent] : [own]) {

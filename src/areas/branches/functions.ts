@@ -10,9 +10,11 @@ import type { Site } from './jobs.ts'
 /** The parent's functions come to the branch, beside what was changed on it since; they find the branch's own secrets. */
 export async function deployToBranch(ctx: SystemCtx, site: Site): Promise<void> {
   const { own, parent, run, log } = site
-  const secrets = await inheritSecrets(ctx, { from: parent.ref, to: own, own: await secretsGiven(ctx, site) })
+  const exactly = run.kind === 'reset'
+  const given = await secretsGiven(ctx, site)
+  const secrets = await inheritSecrets(ctx, { from: parent.ref, to: own, own: given, again: exactly })
   if (secrets > 0) await log(`${secrets} secrets set`)
-  await copy(ctx, site, { from: parent, to: own, exactly: run.kind === 'reset' })
+  await copy(ctx, site, { from: parent, to: own, exactly })
 }
 
 /** What was changed on the branch comes to the parent; secrets stay where they are. */

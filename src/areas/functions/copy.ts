@@ -1,10 +1,11 @@
 import { eq, inArray } from 'drizzle-orm'
 import { openStore } from '../../blobs/store.ts'
 import { functionDeployments, functions } from '../../db/schema/index.ts'
-import type { Fence } from '../../engine/engine.ts'
+import { type Fence, Superseded } from '../../engine/engine.ts'
 import type { SystemCtx } from '../../env.ts'
 import { imageKey, sourceKey } from '../../runtime/store.ts'
 import type { DeploymentRow } from './convert.ts'
+import { deletedAtByName, forgetDeletions, selectDeletions } from './deletions.ts'
 import { deploy } from './deploy.ts'
 import { changeFunctions, type Deployed, selectDeployed } from './rows.ts'
 
@@ -27,31 +28,35 @@ export class BytesGone extends Error {
   override name = 'BytesGone'
 }
 
-/** Of a function that both have, the one that was changed last counts; so that it may be done again, and both ways. */
+/**
+ * Of a function that both have or had, what was done last counts, a deletion too; so that it may be done again, and both
+ * ways.
+ */
 export async function copyFunctions(ctx: SystemCtx, { from, to, exactly, fence, log }: Copying): Promise<void> {
-  const [sources, targets] = await ctx.db.batch([
+  const [sources, targets, deletions] = await ctx.db.batch([
     selectDeployed(ctx.db).where(eq(functions.projectRef, from.ref)).orderBy(functions.slug),
     selectDeployed(ctx.db).where(eq(functions.projectRef, to.ref)),
+    selectDeletions(ctx.db, to.ref, 'function'),
   ])
   if (sources.length === 0 && targets.length === 0) return log('no functions to deploy')
   const there = new Map(targets.map((target) => [target.row.slug, target]))
+  const deleted = deletedAtByName(deletions)
   let copied = 0
   for (const source of sources) {
-    const target = there.get(source.row.slug)
-    if (!isWanted(source, target, exactly)) continue
-    if (!(await fence())) return
-    await log(`deploying ${source.row.slug}`)
-    await copyOne(ctx, { source, to, exactly })
-    copied += 1
+    const { slug } = source.row
+    const target = there.get(slug)
+    if (target && !differs(source, target)) continue
+    if (!exactly && isOlder(source, target?.row.updatedAt ?? deleted.get(slug))) continue
+    if (!(await fence())) throw new Superseded(`somebody else has taken over ${to.ref}`)
+    await log(`deploying ${slug}`)
+    if (await copyOne(ctx, { source, to, exactly })) copied += 1
   }
   if (exactly) await removeOthers(ctx, to, { sources, targets })
   await log(`${copied} of ${sources.length} functions deployed to ${to.ref}`)
 }
 
-function isWanted(source: Deployed, target: Deployed | undefined, exactly: boolean): boolean {
-  if (!target) return true
-  return differs(source, target) && (exactly || source.row.updatedAt > target.row.updatedAt)
-}
+const isOlder = ({ row }: Deployed, doneThere: Date | undefined): boolean =>
+  doneThere !== undefined && row.updatedAt <= doneThere
 
 const differs = (a: Deployed, b: Deployed): boolean =>
   a.row.name !== b.row.name ||
@@ -60,13 +65,15 @@ const differs = (a: Deployed, b: Deployed): boolean =>
   a.deployment.entrypoint !== b.deployment.entrypoint ||
   a.deployment.importMap !== b.deployment.importMap
 
+/** Whether it is deployed: it may just have been changed there. */
 async function copyOne(
   ctx: SystemCtx,
   { source: { row, deployment }, to, exactly }: { source: Deployed; to: Project; exactly: boolean },
-): Promise<void> {
+): Promise<boolean> {
   const copy = await copyDeployment(ctx, deployment, to.ref)
   const { name, verifyJwt, updatedAt: changedAt } = row
-  await deploy(ctx, to, copy, { name, verifyJwt }, { changedAt, evenIfOlder: exactly })
+  const deployed = await deploy(ctx, to, copy, { name, verifyJwt }, { changedAt, evenIfOlder: exactly })
+  return deployed.deploymentId === copy.id
 }
 
 async function copyDeployment(ctx: SystemCtx, from: DeploymentRow, ref: string): Promise<DeploymentRow> {
@@ -91,6 +98,7 @@ interface Both {
 }
 
 async function removeOthers(ctx: SystemCtx, { ref, organizationId }: Project, { sources, targets }: Both) {
+  await forgetDeletions(ctx.db, ref, 'function')
   const kept = new Set(sources.map(({ row }) => row.slug))
   const others = targets.filter(({ row }) => !kept.has(row.slug))
   if (others.length === 0) return

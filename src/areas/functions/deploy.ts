@@ -74,7 +74,7 @@ interface Rules {
   evenIfOlder?: boolean
 }
 
-/** Puts the slug at the deployment; one that is refused stays unused, and is removed as such. */
+/** Puts the slug at the deployment, if the rules allow it; one that is refused stays unused, and is removed as such. */
 export async function deploy(
   ctx: Ctx | SystemCtx,
   project: Pick<ProjectAccess, 'ref' | 'organizationId'>,
@@ -85,6 +85,7 @@ export async function deploy(
   const { ref, organizationId } = project
   return changeFunctions(ctx, ref, async (mutation) => {
     const row = await placeAt(ctx, mutation, project, { deployment, settings, rules })
+    if (row.deploymentId !== deployment.id) return row
     const { slug, version } = row
     const detail = { slug, version, deployment: deployment.id }
     await mutation.trace({ action: 'function.deploy', organizationId, projectRef: ref, detail })

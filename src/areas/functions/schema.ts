@@ -119,14 +119,18 @@ export const WriteQuery = z.object({
 export type WriteOptions = z.output<typeof WriteQuery>
 
 const BULK_MAX = 1_000
+/** It counts on from there with each deploy. */
+const VERSION_MAX = 1_000_000_000
+/** The end of the year 9999. */
+const LAST_MS = 253_402_300_799_999
 
 const BulkFunction = z.object({
   id: z.uuid(),
   slug: Slug,
   name: Name,
   status: z.enum(FUNCTION_STATUSES),
-  version: z.int32().min(1),
-  created_at: z.int().min(0).optional(),
+  version: z.int().min(1).max(VERSION_MAX),
+  created_at: z.int().min(0).max(LAST_MS).optional(),
   verify_jwt: z.boolean().optional(),
   import_map: z.boolean().optional(),
   entrypoint_path: Text.optional(),

@@ -7,6 +7,7 @@ import { ApiError } from '../../http/error.ts'
 import type { Streamed } from '../../http/route.ts'
 import { sourceKey } from '../../runtime/store.ts'
 import { toFunction } from './convert.ts'
+import { recordDeletion } from './deletions.ts'
 import { rejectAway } from './deployment.ts'
 import { bySlug, changeFunctions, type Deployed, selectDeployed } from './rows.ts'
 import { sourceType } from './source.ts'
@@ -45,6 +46,7 @@ export async function deleteFunction(ctx: Ctx, { ref, organizationId }: ProjectA
       .update(functionDeployments)
       .set({ unusedSince: ctx.now() })
       .where(eq(functionDeployments.id, removed.deploymentId))
+    await recordDeletion(mutation.tx, { ref, kind: 'function', names: [slug], at: ctx.now() })
     await mutation.trace({ action: 'function.delete', organizationId, projectRef: ref, detail: { slug } })
   })
 }

@@ -1,8 +1,7 @@
 import { and, eq, inArray, lt, notExists } from 'drizzle-orm'
-import { BlobsNotRemoved, openStore } from '../../blobs/store.ts'
+import { removeAllPossible } from '../../blobs/remove.ts'
 import { functionDeployments, functions } from '../../db/schema/index.ts'
 import type { SystemCtx } from '../../env.ts'
-import { describeError } from '../../http/log.ts'
 import { imageKey, sourceKey } from '../../runtime/store.ts'
 
 const UNUSED_MS = 24 * 60 * 60 * 1000
@@ -50,14 +49,6 @@ interface Kept {
 /** Returns those of which the bucket would not remove everything; their turn comes again. */
 async function removeBytes(ctx: SystemCtx, some: readonly Kept[]): Promise<Set<string>> {
   const keysOf = ({ ref, id }: Kept) => [sourceKey(ref, id), imageKey(ref, id)]
-  const keys = some.flatMap(keysOf)
-  try {
-    await openStore(ctx).remove(keys)
-    return new Set()
-  } catch (error) {
-    if (!(error instanceof BlobsNotRemoved) || error.keys.length === keys.length) throw error
-    ctx.log.error('function_bytes_left', { count: error.keys.length, error: describeError(error) })
-    const kept = new Set(error.keys)
-    return new Set(some.filter((one) => keysOf(one).some((key) => kept.has(key))).map(({ id }) => id))
-  }
+  const kept = new Set(await removeAllPossible(ctx, some.flatMap(keysOf)))
+  return new Set(some.filter((one) => keysOf(one).some((key) => kept.has(key))).map(({ id }) => id))
 }

@@ -1,6 +1,7 @@
 import { and, eq } from 'drizzle-orm'
 import {
   backups,
+  functionDeletions,
   functionDeployments,
   functionSecrets,
   functions,
@@ -91,6 +92,7 @@ export const projectJobs = {
       await tx.delete(backups).where(eq(backups.projectRef, ref))
       await tx.delete(functions).where(eq(functions.projectRef, ref))
       await tx.delete(functionDeployments).where(eq(functionDeployments.projectRef, ref))
+      await tx.delete(functionDeletions).where(eq(functionDeletions.projectRef, ref))
       await tx.delete(functionSecrets).where(eq(functionSecrets.projectRef, ref))
       await tx
         .delete(projectSettings)

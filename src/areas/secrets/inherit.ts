@@ -4,29 +4,35 @@ import { functionSecrets } from '../../db/schema/index.ts'
 import type { SystemCtx } from '../../env.ts'
 import { forgetFunction } from '../../runtime/known.ts'
 import { openFunctionSecret } from '../../secrets/function.ts'
+import { deletedAtByName, forgetDeletions, selectDeletions } from '../functions/deletions.ts'
 import { lockProject } from '../functions/rows.ts'
-import { countChange, saveSecrets, sealed } from './service.ts'
+import { Hopeless } from '../projects/tasks.ts'
+import { countChange, SECRETS_MAX, saveSecrets, sealed } from './service.ts'
 
 interface Inheritance {
   from: string
   to: { ref: string; organizationId: string }
   /** What the heir was given as its own; such names are never inherited. */
   own: Readonly<Record<string, string>>
+  /** Also what the heir has deleted since. */
+  again: boolean
 }
 
-/** Of a secret that both have, the one that was set last counts. Returns how many were set. */
-export async function inheritSecrets(ctx: SystemCtx, { from, to, own }: Inheritance): Promise<number> {
+/** Of a secret that both have or had, what was done last counts, a deletion too. Returns how many were set. */
+export async function inheritSecrets(ctx: SystemCtx, { from, to, own, again }: Inheritance): Promise<number> {
   const count = await mutate(ctx, async (mutation) => {
     const { tx } = mutation
     await lockProject(mutation, to.ref)
     const rowsOf = (ref: string) => tx.select().from(functionSecrets).where(eq(functionSecrets.projectRef, ref))
     const theirs = await rowsOf(from)
     const present = new Map((await rowsOf(to.ref)).map((row) => [row.name, row]))
+    if (again) await forgetDeletions(tx, to.ref, 'secret')
+    const deleted = deletedAtByName(await selectDeletions(tx, to.ref, 'secret'))
     const inherited = theirs.filter(({ name, updatedAt }) => {
-      const known = present.get(name)
-      return !(name in own) && (!known || updatedAt > known.updatedAt)
+      const doneThere = present.get(name)?.updatedAt ?? deleted.get(name)
+      return !Object.hasOwn(own, name) && (!doneThere || updatedAt > doneThere)
     })
-    const given = Object.entries(own).filter(([name]) => !present.has(name))
+    const given = Object.entries(own).filter(([name]) => !present.has(name) && !deleted.has(name))
     const rows = await Promise.all([
       ...inherited.map(async (row) => {
         const value = await openFunctionSecret(ctx.config.ENCRYPTION_KEY, from, row.name, row.sealedValue)
@@ -36,7 +42,8 @@ export async function inheritSecrets(ctx: SystemCtx, { from, to, own }: Inherita
     ])
     if (rows.length === 0) return 0
     await countChange(mutation, to.ref)
-    await saveSecrets(mutation, rows)
+    const beyond = await saveSecrets(mutation, to.ref, rows)
+    if (beyond) throw new Hopeless(`${to.ref} would have ${beyond} secrets, of ${SECRETS_MAX} at most: delete some`)
     const detail = { names: rows.map(({ name }) => name) }
     await mutation.trace({
       action: 'secret.inherit',

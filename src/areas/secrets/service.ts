@@ -7,10 +7,11 @@ import { ApiError } from '../../http/error.ts'
 import { forgetFunction } from '../../runtime/known.ts'
 import { sha256Of } from '../../secrets/digest.ts'
 import { sealFunctionSecret } from '../../secrets/function.ts'
+import { recordDeletion } from '../functions/deletions.ts'
 import type { NewSecrets } from './schema.ts'
 
 /** All of them are held by each function that runs. */
-const SECRETS_MAX = 100
+export const SECRETS_MAX = 100
 
 export async function listSecrets({ db }: Ctx, { ref }: ProjectAccess) {
   const rows = await db
@@ -26,8 +27,8 @@ export async function createSecrets(ctx: Ctx, { ref, organizationId }: ProjectAc
   const values = Array.from(new Map(list.map(({ name, value }) => [name, value])), ([name, value]) => ({ name, value }))
   const rows = await Promise.all(values.map((secret) => sealed(ctx, ref, secret)))
   await changeSecrets(ctx, ref, async (mutation) => {
-    await saveSecrets(mutation, rows)
-    await requireRoom(mutation, ref)
+    const beyond = await saveSecrets(mutation, ref, rows)
+    if (beyond) throw new ApiError('bad_request.secrets', { detail: `at most ${SECRETS_MAX}` })
     const detail = { names: values.map(({ name }) => name) }
     await mutation.trace({ action: 'secret.create', organizationId, projectRef: ref, detail })
   })
@@ -47,7 +48,14 @@ export const sealed = async (
   updatedAt: ctx.now(),
 })
 
-export async function saveSecrets({ tx }: Mutation, rows: readonly SecretRow[]): Promise<void> {
+/** Returns how many there would be then, if these bring them beyond the bound: the caller is to undo it. */
+export async function saveSecrets(
+  { tx }: Mutation,
+  ref: string,
+  rows: readonly SecretRow[],
+): Promise<number | undefined> {
+  const count = () => tx.$count(functionSecrets, eq(functionSecrets.projectRef, ref))
+  const before = await count()
   await tx
     .insert(functionSecrets)
     .values([...rows])
@@ -59,6 +67,8 @@ export async function saveSecrets({ tx }: Mutation, rows: readonly SecretRow[]):
         updatedAt: sql`excluded.updated_at`,
       },
     })
+  const after = await count()
+  return after > SECRETS_MAX && after > before ? after : undefined
 }
 
 /** Functions that begin from now on have what it sets. Changes of one project come one after another. */
@@ -86,18 +96,15 @@ export async function countChange({ tx }: Mutation, ref: string): Promise<void> 
   if (changed.length === 0) throw new ApiError('not_found.project')
 }
 
-async function requireRoom({ tx }: Mutation, ref: string): Promise<void> {
-  const count = await tx.$count(functionSecrets, eq(functionSecrets.projectRef, ref))
-  if (count > SECRETS_MAX) throw new ApiError('bad_request.secrets', { detail: `at most ${SECRETS_MAX}` })
-}
-
 export async function deleteSecrets(ctx: Ctx, { ref, organizationId }: ProjectAccess, names: readonly string[]) {
   await changeSecrets(ctx, ref, async (mutation) => {
     const removed = await mutation.tx
       .delete(functionSecrets)
       .where(and(eq(functionSecrets.projectRef, ref), inArray(functionSecrets.name, [...names])))
       .returning({ name: functionSecrets.name })
-    const detail = { names: removed.map(({ name }) => name) }
+    const deleted = removed.map(({ name }) => name)
+    await recordDeletion(mutation.tx, { ref, kind: 'secret', names: deleted, at: ctx.now() })
+    const detail = { names: deleted }
     await mutation.trace({ action: 'secret.delete', organizationId, projectRef: ref, detail })
   })
 }

@@ -1,21 +1,15 @@
 import { and, inArray, lt, sql } from 'drizzle-orm'
-import { openStore } from '../../blobs/store.ts'
+import { removeAllPossible } from '../../blobs/remove.ts'
 import { workerTasks, workerUploads } from '../../db/schema/index.ts'
 import type { SystemCtx } from '../../env.ts'
 import { uploadKey } from '../../runtime/store.ts'
-import { sweepImages } from '../../workers/images.ts'
 
 /** Bytes that were being PUT as the slot expired have arrived by then. */
 const GRACE_MS = 60 * 60 * 1000
 const SWEPT_MAX = 1_000
 
-/** What was uploaded and what was built, once nobody needs it any more. */
-export async function sweepWorkers(ctx: SystemCtx): Promise<void> {
-  await sweepUploads(ctx)
-  await sweepImages(ctx)
-}
-
-async function sweepUploads(ctx: SystemCtx): Promise<void> {
+/** What was uploaded, once nobody needs it any more. */
+export async function sweepUploads(ctx: SystemCtx): Promise<void> {
   const beingBuilt = sql`exists (select from ${workerTasks} where ${workerTasks.uploadId} = ${workerUploads.id}
     and ${workerTasks.state} in ('pending', 'running'))`
   const expired = await ctx.db
@@ -25,12 +19,10 @@ async function sweepUploads(ctx: SystemCtx): Promise<void> {
     .orderBy(workerUploads.expiresAt)
     .limit(SWEPT_MAX)
   if (expired.length === 0) return
-  await openStore(ctx).remove(expired.map(({ id, ref }) => uploadKey(ref, id)))
-  await ctx.db.delete(workerUploads).where(
-    inArray(
-      workerUploads.id,
-      expired.map(({ id }) => id),
-    ),
-  )
-  ctx.log.info('worker_uploads_removed', { count: expired.length })
+  const left = new Set(await removeAllPossible(ctx, expired.map(keyOf)))
+  const ids = expired.filter((upload) => !left.has(keyOf(upload))).map(({ id }) => id)
+  await ctx.db.delete(workerUploads).where(inArray(workerUploads.id, ids))
+  ctx.log.info('worker_uploads_removed', { count: ids.length })
 }
+
+const keyOf = ({ ref, id }: { ref: string; id: string }) => uploadKey(ref, id)

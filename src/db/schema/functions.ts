@@ -69,6 +69,21 @@ export const functionSecrets = pgTable(
   (t) => [primaryKey({ columns: [t.projectRef, t.name] })],
 )
 
+/** When a function or a secret was deleted: a branch and its parent do not give back to one another what one has deleted since. */
+export const functionDeletions = pgTable(
+  'function_deletions',
+  {
+    projectRef: text('project_ref')
+      .notNull()
+      .references(() => projects.ref),
+    kind: text({ enum: ['function', 'secret'] }).notNull(),
+    /** The slug of a function. */
+    name: text().notNull(),
+    deletedAt: instant('deleted_at').notNull(),
+  },
+  (t) => [primaryKey({ columns: [t.projectRef, t.kind, t.name] })],
+)
+
 /** What a program wrote to its console. */
 export interface ConsoleLine {
   level: string

@@ -1,0 +1,15 @@
+import type { SystemCtx } from '../env.ts'
+import { describeError } from '../http/log.ts'
+import { BlobsNotRemoved, openStore } from './store.ts'
+
+/** Returns the keys that the bucket would not remove; rejects where it removed none. */
+export async function removeAllPossible(ctx: SystemCtx, keys: readonly string[]): Promise<readonly string[]> {
+  try {
+    await openStore(ctx).remove(keys)
+    return []
+  } catch (error) {
+    if (!(error instanceof BlobsNotRemoved) || error.keys.length === keys.length) throw error
+    ctx.log.error('bytes_left', { count: error.keys.length, key: error.keys[0], error: describeError(error) })
+    return error.keys
+  }
+}
