@@ -52,6 +52,18 @@ describe('a request', () => {
     expect((await worker.call()).headers.get('x-path')).toBe('/')
   })
 
+  it('that is answered with a length and encoded is answered whole', async () => {
+    const worker = await newWorker()
+    await worker.ship(
+      fetching(`
+        const zipped = await new Response(new Blob(['x'.repeat(9000)]).stream().pipeThrough(new CompressionStream('gzip'))).arrayBuffer()
+        const headers = { 'content-encoding': 'gzip', 'content-length': String(zipped.byteLength) }
+        return new Response(zipped, { headers, encodeBody: 'manual' })`),
+    )
+    const answer = await worker.call()
+    expect([answer.status, (await answer.text()).length]).toEqual([200, 9000])
+  })
+
   it('that the worker fails at is answered as one, and the next is not harmed', async () => {
     const worker = await newWorker()
     await worker.ship(

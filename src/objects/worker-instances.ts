@@ -233,7 +233,8 @@ function untilEnd(response: Response, release: () => void): Response {
     release()
     return shown
   }
-  const size = shown.headers.get('content-length')
+  // What is encoded has another length here than on its way.
+  const size = shown.headers.has('content-encoding') ? null : shown.headers.get('content-length')
   const { readable, writable } = size === null ? new IdentityTransformStream() : new FixedLengthStream(Number(size))
   shown.body.pipeTo(writable).then(release, release)
   return new Response(readable, shown)
