@@ -211,6 +211,19 @@ describe('what a program finds', () => {
   })
 })
 
+describe('a deployed program', () => {
+  it('may wait and ask for random values before it serves', async () => {
+    const { ref, organization } = project
+    const program = `const id: string = crypto.randomUUID()
+      await new Promise((resolve) => setTimeout(resolve, 10))
+      Deno.serve(() => new Response(id))`
+    const slug = 'awaits'
+    await deploy(organization.owner, ref, { slug, files: { 'index.ts': program }, metadata: { verify_jwt: false } })
+    const response = await fetch(urlOf(slug))
+    expect([response.status, await response.text()]).toEqual([200, expect.stringMatching(/^[0-9a-f-]{36}$/)])
+  })
+})
+
 describe('a new version', () => {
   it('answers the next request after its deploy, and nothing does after its removal', async () => {
     const { ref, organization } = project

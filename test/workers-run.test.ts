@@ -2,7 +2,7 @@ import { and, eq } from 'drizzle-orm'
 import { beforeAll, describe, expect, inject, it, vi } from 'vitest'
 import { functionSecrets, invocations, projects, workers } from '../src/db/schema/index.ts'
 import { sealFunctionSecret } from '../src/secrets/function.ts'
-import { control, newMember, newOrganization, type TestOrganization } from './api.ts'
+import { control, newMember, newOrganization, type TestOrganization, tick, workerLogs } from './api.ts'
 import { newProject } from './projects.ts'
 import { packed, type Source, saying, workerOf } from './workers.ts'
 
@@ -50,6 +50,18 @@ describe('a request', () => {
     })
     expect((await answer.text()).length).toBe(body.length)
     expect((await worker.call()).headers.get('x-path')).toBe('/')
+  })
+
+  it('that is answered with a length and encoded is answered whole', async () => {
+    const worker = await newWorker()
+    await worker.ship(
+      fetching(`
+        const zipped = await new Response(new Blob(['x'.repeat(9000)]).stream().pipeThrough(new CompressionStream('gzip'))).arrayBuffer()
+        const headers = { 'content-encoding': 'gzip', 'content-length': String(zipped.byteLength) }
+        return new Response(zipped, { headers, encodeBody: 'manual' })`),
+    )
+    const answer = await worker.call()
+    expect([answer.status, (await answer.text()).length]).toEqual([200, 9000])
   })
 
   it('that the worker fails at is answered as one, and the next is not harmed', async () => {
@@ -161,6 +173,40 @@ describe('the instances', () => {
     const busy = await Promise.all(Array.from({ length: 6 }, async () => (await worker.call('/wait')).text()))
     const counts = Object.values(Object.groupBy(busy, (who) => who)).map((same) => same?.length)
     expect(counts).toEqual([2, 2, 2])
+  })
+
+  it('end once they are replaced, and once their worker is deleted', { timeout: 60_000 }, async () => {
+    const project = await newProject(organization)
+    const worker = await newWorker(project)
+    await worker.ship(WHO)
+    const who = async () => (await worker.call()).text()
+    const turnTo = (secretsGeneration: number) =>
+      control.update(projects).set({ secretsGeneration }).where(eq(projects.ref, project))
+    const untilOtherThan = (known: string) =>
+      vi.waitFor(async () => {
+        const found = await who()
+        expect(found).not.toBe(known)
+        return found
+      }, 10_000)
+    const [row] = await control.select().from(workers).where(eq(workers.projectRef, project))
+    const untilEnded = (times: number) =>
+      vi.waitFor(
+        async () => {
+          await tick()
+          const about = (await workerLogs()).filter((line) => line.includes(row?.served?.deploymentId ?? 'none'))
+          expect(about.filter((line) => line.includes('worker_instance_ended'))).toHaveLength(times)
+        },
+        { timeout: 20_000, interval: 1_000 },
+      )
+    const first = await who()
+    await turnTo(100)
+    const second = await untilOtherThan(first)
+    await untilEnded(1)
+    // Under the same name as the first.
+    await turnTo(0)
+    expect(await untilOtherThan(second)).not.toBe(first)
+    await worker.delete()
+    await untilEnded(3)
   })
 
   it('are replaced without a request that fails or waits, and finish what they have', async () => {

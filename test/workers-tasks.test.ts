@@ -1,8 +1,8 @@
 import { DeleteObjectCommand, ListObjectsV2Command, S3Client } from '@aws-sdk/client-s3'
-import { and, desc, eq } from 'drizzle-orm'
+import { and, desc, eq, sql } from 'drizzle-orm'
 import { beforeAll, describe, expect, inject, it, vi } from 'vitest'
 import { workerImages, workers, workerTasks, workerUploads } from '../src/db/schema/index.ts'
-import { control, newMember, newOrganization, type TestOrganization, tick } from './api.ts'
+import { control, newMember, newOrganization, type TestOrganization, tick, workerLogs } from './api.ts'
 import { newProject, untilGone } from './projects.ts'
 import { packed, saying, workerOf } from './workers.ts'
 
@@ -131,6 +131,55 @@ describe('a build', () => {
     const { build_state, state_reason } = await worker.built()
     expect([build_state, state_reason]).toEqual(['failed', expect.stringContaining('upload it again')])
     expect(await (await worker.call()).text()).toBe('hello')
+  })
+})
+
+describe('a build that another task took the place of', () => {
+  /** Its build waits to record its image, which is there already, until `meanwhile` has come to its end. */
+  async function buildHeldUp(worker: Worker, meanwhile: (task: Task) => Promise<unknown>): Promise<Task> {
+    const source = saying(`held up ${crypto.randomUUID()}`)
+    const { image_version: sha256 } = await (await newWorker()).ship(source)
+    const uploadId = await worker.upload(packed(source))
+    const task = await control.transaction(async (tx) => {
+      await tx.select().from(workerImages).where(eq(workerImages.sha256, sha256)).for('update')
+      await worker.deploy({}, uploadId)
+      await vi.waitFor(async () => expect(await waiting()).toBeGreaterThan(0), WAIT)
+      const held = await taskOf(worker)
+      await meanwhile(held)
+      return held
+    })
+    await vi.waitFor(async () => {
+      const about = (await workerLogs()).filter((line) => line.includes(task.id))
+      expect(about.join()).toContain('worker_task_not_held')
+    }, WAIT)
+    return task
+  }
+
+  async function waiting(): Promise<number> {
+    const { rows } = await control.execute(
+      sql`select from pg_stat_activity where wait_event_type = 'Lock' and query like '%worker_images%'`,
+    )
+    return rows.length
+  }
+
+  /** As if the worker served what that build has made. */
+  async function startedBy({ id: deploymentId }: Task, worker: Worker) {
+    const { id, served } = await rowOf(worker)
+    if (!served) throw new Error('nothing is served')
+    await control
+      .update(workers)
+      .set({ served: { ...served, deploymentId } })
+      .where(eq(workers.id, id))
+    return (await worker.get()).body.data.attributes.instances
+  }
+
+  it('starts nothing', { timeout: 60_000 }, async () => {
+    const worker = await shipped('first')
+    const superseded = { state: 'superseded' as const, claim: null, leaseUntil: null }
+    const task = await buildHeldUp(worker, ({ id }) =>
+      control.update(workerTasks).set(superseded).where(eq(workerTasks.id, id)),
+    )
+    expect(await startedBy(task, worker)).toMatchObject({ live: 1, ready: 0, stale: 1 })
   })
 })
 

@@ -3,6 +3,7 @@ import { createCtx } from '../ctx.ts'
 import type { Bindings } from '../env.ts'
 import { describeError } from '../http/log.ts'
 import type { Surroundings } from '../runtime/code.ts'
+import { keepIsolate, leaveIsolate } from '../runtime/isolates.ts'
 import { LoadFailed, openInstance } from '../workers/instance.ts'
 import type { Plan } from '../workers/plan.ts'
 import { DISPATCH_HEADER, type Dispatch, FAILURE_HEADER, failureResponse } from '../workers/protocol.ts'
@@ -46,10 +47,17 @@ export class WorkerInstances extends DurableObject<Bindings> {
 
   /** Starts what the plan declares before the first request comes. Returns why one cannot start. */
   async start(plan: Plan): Promise<string | undefined> {
+    if (this.#stopped) return 'The worker is being deleted'
     const problems = await Promise.all(namesOf(plan).map((name) => this.#check(name, plan)))
     const problem = problems.find((problem) => problem !== undefined)
-    if (problem !== undefined) for (const name of namesOf(plan)) this.#instances.delete(name)
+    // It may have been stopped meanwhile.
+    if (problem !== undefined || this.#stopped) this.drop(plan)
     return problem
+  }
+
+  /** Of what was started and is not to be served after all. */
+  drop(plan: Plan): void {
+    for (const name of namesOf(plan)) this.#leave(name, plan)
   }
 
   /** The request of a caller, with its dispatch beside it. */
@@ -60,9 +68,12 @@ export class WorkerInstances extends DurableObject<Bindings> {
     const name = this.#leastBusy(plan)
     if (name === undefined || this.#stopped) return failureResponse('NO_INSTANCE')
     const instance = this.#instance(name, plan)
+    const isolate = this.#isolateOf(name)
     instance.inFlight += 1
     const release = () => {
       instance.inFlight -= 1
+      // Stopped or replaced meanwhile.
+      if (instance.inFlight === 0 && !this.#instances.has(name)) leaveIsolate(isolate, instance.deploymentId)
     }
     const { url, method, body, signal } = request
     const cf = { invocation, address } as unknown as CfProperties
@@ -100,7 +111,7 @@ export class WorkerInstances extends DurableObject<Bindings> {
   /** Takes no request any more; those under way end by themselves. */
   stop(): void {
     this.#stopped = true
-    this.#instances.clear()
+    for (const [name, instance] of Array.from(this.#instances)) this.#leave(name, instance)
   }
 
   async #check(name: string, plan: Plan): Promise<string | undefined> {
@@ -109,7 +120,10 @@ export class WorkerInstances extends DurableObject<Bindings> {
       if (problem === undefined) this.#instance(name, plan).ready = true
       return problem
     } catch (error) {
-      if (error instanceof LoadFailed) throw error.cause
+      if (error instanceof LoadFailed) {
+        this.#startAnew(name, { isOurFault: true })
+        throw error.cause
+      }
       return messageOf(error)
     }
   }
@@ -122,8 +136,21 @@ export class WorkerInstances extends DurableObject<Bindings> {
       outbound: FunctionOutbound({ props: { ref } }),
       console: FunctionConsole({ props: { ref, programId } }),
     }
+    const isolate = this.#isolateOf(name)
+    keepIsolate(isolate)
+    return openInstance(ctx, isolate, plan, surroundings)
+  }
+
+  #isolateOf(name: string): string {
     const attempt = this.#attempts.get(name)
-    return openInstance(ctx, attempt ? `${name}:${attempt.number}` : name, plan, surroundings)
+    return attempt ? `${name}:${attempt.number}` : name
+  }
+
+  /** Its isolate goes as soon as it has answered what it had. */
+  #leave(name: string, { deploymentId }: Version): void {
+    if (!this.#instances.get(name)?.inFlight) leaveIsolate(this.#isolateOf(name), deploymentId)
+    this.#instances.delete(name)
+    this.#attempts.delete(name)
   }
 
   #ctx() {
@@ -186,8 +213,7 @@ export class WorkerInstances extends DurableObject<Bindings> {
     const order = this.#orderOf(current)
     for (const [name, instance] of entries) {
       if (instance.inFlight > 0 || instance.order >= order) continue
-      this.#instances.delete(name)
-      this.#attempts.delete(name)
+      this.#leave(name, instance)
     }
   }
 }
@@ -207,7 +233,8 @@ function untilEnd(response: Response, release: () => void): Response {
     release()
     return shown
   }
-  const size = shown.headers.get('content-length')
+  // What is encoded has another length here than on its way.
+  const size = shown.headers.has('content-encoding') ? null : shown.headers.get('content-length')
   const { readable, writable } = size === null ? new IdentityTransformStream() : new FixedLengthStream(Number(size))
   shown.body.pipeTo(writable).then(release, release)
   return new Response(readable, shown)

@@ -48,7 +48,7 @@ export interface Program {
   surroundings: Surroundings
 }
 
-/** The entrypoint CHECK starts the program and says whether it serves. */
+/** The entrypoint CHECK of a worker starts it and says whether it serves. */
 export function codeOf(
   image: Image,
   { entrypoint, variables, surroundings, isWorker = false }: Program,
@@ -60,7 +60,7 @@ export function codeOf(
     `import { createCheck, createWorker } from './${GUEST}'`,
     `import * as program from ${JSON.stringify(`./${image.main}`)}`,
     ...imports,
-    `export const ${CHECK} = createCheck(program)`,
+    ...(isWorker ? [`export const ${CHECK} = createCheck(program)`] : []),
     `export default createWorker(program, { files: { ${table.join(', ')} }, entrypoint: ${JSON.stringify(entrypoint)}, isWorker: ${isWorker} })`,
   ]
   return {

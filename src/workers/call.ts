@@ -61,7 +61,7 @@ function statusProblem(status: string): RefusalCode | undefined {
 /** A private worker is for the project's own programs, which hold its service key. */
 async function credentialProblem(ctx: SystemCtx, { headers }: Request, { ref, spec }: Plan) {
   if (spec.exposure === 'public') return undefined
-  const token = (headers.get('apikey') ?? headers.get('authorization'))?.replace(/^Bearer\s+/i, '').trim()
+  const token = (headers.get('authorization') ?? headers.get('apikey'))?.replace(/^Bearer\s+/i, '').trim()
   if (!token) return 'UNAUTHORIZED_NO_AUTH_HEADER'
   const project = await openProject(ctx, ref)
   if (!project) return 'NOT_FOUND'

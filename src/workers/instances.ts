@@ -16,6 +16,11 @@ export async function startInstances(ctx: SystemCtx, plan: Plan): Promise<void> 
   if (problem !== undefined) throw new BuildFailed([{ message: problem }])
 }
 
+/** Of what has been started and is not to be served. */
+export async function dropInstances(ctx: SystemCtx, plan: Plan): Promise<void> {
+  await objectOf(ctx, plan.workerId).drop(plan)
+}
+
 export async function stopInstances(ctx: SystemCtx, workerId: string): Promise<void> {
   await objectOf(ctx, workerId).stop()
 }

@@ -5,23 +5,32 @@ import { BuildFailed, buildWorker, probe } from '../../runtime/build.ts'
 import { uploadKey } from '../../runtime/store.ts'
 import { storeImage } from '../../workers/images.ts'
 import { variablesFor } from '../../workers/instance.ts'
-import { startInstances } from '../../workers/instances.ts'
-import { environmentOf } from '../../workers/plan.ts'
-import type { Work } from './tasks.ts'
+import { dropInstances, startInstances } from '../../workers/instances.ts'
+import { environmentOf, type Plan } from '../../workers/plan.ts'
+import { isHeld, type Work } from './tasks.ts'
 import { CONTEXT_BYTES_MAX } from './uploads.ts'
 
-/** From the bytes that were PUT to instances that have started, ready for the switch. */
-export async function build(ctx: SystemCtx, work: Work): Promise<ServedWorker> {
+/** From the bytes that were PUT to instances that have started, ready for the switch; undefined where another task took its place. */
+export async function build(ctx: SystemCtx, work: Work): Promise<ServedWorker | undefined> {
   const { task, project } = work
   const image = task.uploadId
     ? await imageOf(ctx, project.ref, { uploadId: task.uploadId, spec: task.spec })
     : work.worker.served?.image
   if (!image) throw new BuildFailed([{ message: 'Nothing was built yet that could be deployed again' }])
   const served = { deploymentId: task.id, image, spec: task.spec }
-  const { id: workerId } = work.worker
-  await startInstances(ctx, { ...served, workerId, ref: project.ref, environment: environmentOf(project) })
+  if (!(await isHeld(ctx, task))) return undefined
+  await startInstances(ctx, planOf(work, served))
   return served
 }
+
+/** What was built, and was superseded before the switch. */
+export const drop = (ctx: SystemCtx, work: Work, served: ServedWorker): Promise<void> =>
+  dropInstances(ctx, planOf(work, served))
+
+const planOf = ({ worker, project }: Work, served: ServedWorker): Plan => ({
+  ...{ ...served, workerId: worker.id, ref: project.ref },
+  environment: environmentOf(project),
+})
 
 interface Uploaded {
   uploadId: string

@@ -3,11 +3,12 @@ import { mutate } from '../../db/mutate.ts'
 import { workers } from '../../db/schema/index.ts'
 import { leaveImage, removeImage } from '../../workers/images.ts'
 import { stopInstances } from '../../workers/instances.ts'
-import { build } from './build.ts'
+import { build, drop } from './build.ts'
 import type { WorkerJobs } from './tasks.ts'
 
 export const workerJobs: WorkerJobs = {
   build,
+  drop,
   async teardown(ctx, { worker, project }) {
     await stopInstances(ctx, worker.id)
     const image = worker.served && { ref: project.ref, sha256: worker.served.image }

@@ -17,8 +17,10 @@ export interface Work {
 }
 
 export interface WorkerJobs {
-  /** Rejects with BuildFailed where another attempt would come to the same. */
-  build(ctx: SystemCtx, work: Work): Promise<ServedWorker>
+  /** Rejects with BuildFailed where another attempt would come to the same. Undefined where it is not held any more. */
+  build(ctx: SystemCtx, work: Work): Promise<ServedWorker | undefined>
+  /** Ends what a build has started and nobody will serve. */
+  drop(ctx: SystemCtx, work: Work, served: ServedWorker): Promise<void>
   /** Must bear being run again from its start. */
   teardown(ctx: SystemCtx, work: Work): Promise<void>
 }
@@ -60,12 +62,26 @@ export async function runWorkerTask(ctx: SystemCtx, jobs: WorkerJobs, id: string
     if (task.kind === 'teardown') await jobs.teardown(ctx, work)
     else if (task.attempts > ATTEMPTS_MAX)
       await failBuild(ctx, work, gaveUp(task.lastError ?? 'it stopped its builder each time'))
-    else await switchOver(ctx, work, await jobs.build(ctx, work))
+    else await buildAndSwitch(ctx, jobs, work)
   } catch (error) {
     await fail(ctx, work, error)
   } finally {
     lease.release()
   }
+}
+
+async function buildAndSwitch(ctx: SystemCtx, jobs: WorkerJobs, work: Work): Promise<void> {
+  const { id } = work.task
+  const served = await jobs.build(ctx, work)
+  if (served && (await switchOver(ctx, work, served))) return
+  // Another consumer that took it over after a lapsed lease serves the same instances.
+  if (served && !(await isWanted(ctx, id))) await jobs.drop(ctx, work, served)
+  ctx.log.info('worker_task_not_held', { task: id })
+}
+
+async function isWanted({ db }: SystemCtx, id: string): Promise<boolean> {
+  const wanted = and(eq(workerTasks.id, id), inArray(workerTasks.state, ['pending', 'running', 'done']))
+  return (await db.select({ id: workerTasks.id }).from(workerTasks).where(wanted)).length > 0
 }
 
 async function claim({ db, now }: SystemCtx, id: string): Promise<Work | undefined> {
@@ -101,6 +117,10 @@ async function claim({ db, now }: SystemCtx, id: string): Promise<Work | undefin
 const held = ({ id, claim }: WorkerTask) =>
   and(eq(workerTasks.id, id), eq(workerTasks.state, 'running'), eq(workerTasks.claim, claim ?? ''))
 
+/** False once another task, or another consumer, has taken its place. */
+export const isHeld = async ({ db }: SystemCtx, task: WorkerTask): Promise<boolean> =>
+  (await db.select({ id: workerTasks.id }).from(workerTasks).where(held(task))).length > 0
+
 /** A build may take longer than a lease: it is renewed for as long as this isolate lives. */
 function keepLease({ db, now, log }: SystemCtx, task: WorkerTask) {
   const renew = () =>
@@ -121,7 +141,7 @@ const TOLD_MAX = 8_000
 async function fail(ctx: SystemCtx, work: Work, error: unknown): Promise<void> {
   const { task } = work
   const text = error instanceof Error ? error.message : String(error)
-  if (error instanceof BuildFailed && task.kind === 'build') return failBuild(ctx, work, text)
+  if (error instanceof BuildFailed && task.kind === 'build') return void (await failBuild(ctx, work, text))
   ctx.log.error('worker_task_failed', {
     task: task.id,
     kind: task.kind,
@@ -130,7 +150,7 @@ async function fail(ctx: SystemCtx, work: Work, error: unknown): Promise<void> {
     error: describeError(error),
   })
   if (task.kind === 'build' && task.attempts >= ATTEMPTS_MAX) {
-    return failBuild(ctx, work, gaveUp(text))
+    return void (await failBuild(ctx, work, gaveUp(text)))
   }
   const delayMs = Math.min(RETRY_BASE_MS * 2 ** (task.attempts - 1), RETRY_MS_MAX)
   const freed = await ctx.db
@@ -148,7 +168,7 @@ async function fail(ctx: SystemCtx, work: Work, error: unknown): Promise<void> {
   await ctx.bindings.WORKER_BUILDS.send({ type: 'worker-task', id: task.id }, { delaySeconds: delayMs / 1000 })
 }
 
-const switchOver = (ctx: SystemCtx, work: Work, served: ServedWorker): Promise<void> =>
+const switchOver = (ctx: SystemCtx, work: Work, served: ServedWorker): Promise<boolean> =>
   finish(ctx, work, {
     state: 'done',
     changes: { buildState: 'active', stateReason: null, spec: served.spec, served },
@@ -156,7 +176,7 @@ const switchOver = (ctx: SystemCtx, work: Work, served: ServedWorker): Promise<v
   })
 
 /** What was served before goes on, with the spec that it has. */
-const failBuild = (ctx: SystemCtx, work: Work, reason: string): Promise<void> =>
+const failBuild = (ctx: SystemCtx, work: Work, reason: string): Promise<boolean> =>
   finish(ctx, work, {
     state: 'failed',
     changes: {
@@ -175,13 +195,13 @@ interface End {
   left?: string | undefined
 }
 
-/** The end of the task and what the worker has become commit together, and only for who still holds the lease. */
+/** The end of the task and what the worker has become commit together, and only for who still holds the lease: else false. */
 async function finish(
   ctx: SystemCtx,
   { task, worker, project }: Work,
   { state, changes, reason, left }: End,
-): Promise<void> {
-  await mutate(ctx, async ({ tx, trace }) => {
+): Promise<boolean> {
+  return mutate(ctx, async ({ tx, trace }) => {
     const ended = await tx
       .update(workerTasks)
       .set({
@@ -193,7 +213,7 @@ async function finish(
       })
       .where(held(task))
       .returning({ id: workerTasks.id })
-    if (ended.length === 0) return
+    if (ended.length === 0) return false
     await tx
       .delete(workerTasks)
       .where(
@@ -216,6 +236,7 @@ async function finish(
       projectRef: project.ref,
       detail: { worker: task.workerId },
     })
+    return true
   })
 }
 
