@@ -122,7 +122,7 @@ async function run(call: Call, known: Callable): Promise<Response> {
   try {
     const { response, problem } = await answer(call, known, id)
     end(call, id, { status: response.status, ms: Date.now() - startedAt, problem })
-    return call.address.isShared ? sharedResponse(response) : response
+    return call.address.isShared ? sharedResponse(response, call.address.path) : response
   } finally {
     release(programId)
   }
