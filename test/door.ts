@@ -1,11 +1,13 @@
 import { once } from 'node:events'
 import { type AddressInfo, connect, createServer, type Socket } from 'node:net'
+import { Transform } from 'node:stream'
 
 /** What the bucket is reached through; while it is closed, connections are refused. */
 export async function startDoor(endpoint: string) {
   const { hostname, port, pathname } = new URL(endpoint)
   const sockets = new Set<Socket>()
   let carried = 0
+  let held = Promise.resolve()
   const server = createServer((socket) => {
     if (!server.listening) return socket.destroy()
     const onward = connect(Number(port), hostname)
@@ -21,7 +23,8 @@ export async function startDoor(endpoint: string) {
         onward.destroy()
       })
     }
-    socket.pipe(onward).pipe(socket)
+    const gate = new Transform({ transform: (data, _, done) => void held.then(() => done(null, data)) })
+    socket.pipe(gate).pipe(onward).pipe(socket)
   })
   const open = async (at = 0) => {
     server.listen(at, '127.0.0.1')
@@ -34,6 +37,12 @@ export async function startDoor(endpoint: string) {
     open: () => open(own),
     /** Bytes on their way into the bucket. */
     carried: () => carried,
+    /** From now on nothing goes in, until what it returns is called. */
+    hold(): () => void {
+      const { promise, resolve } = Promise.withResolvers<void>()
+      held = promise
+      return resolve
+    },
     async close() {
       const closed = once(server, 'close')
       server.close()

@@ -200,6 +200,36 @@ describe('a function cannot reach the host', () => {
     expect(headers.get('x-content-type-options')).toBe('nosniff')
   })
 
+  it.each(['*/*', 'application/unknown', 'text/xsl', 'application/json'])(
+    'as a document of the type %s',
+    async (type) => {
+      const { slug } = await putFunction(
+        attacker.ref,
+        serve(`return new Response('<script>1</script>', { headers: { 'content-type': '${type}' } })`),
+      )
+      const { headers } = await call(attacker, slug)
+      expect(headers.get('content-security-policy')).toBe("default-src 'none'; sandbox")
+      expect(headers.get('x-content-type-options')).toBe('nosniff')
+    },
+  )
+
+  it('with what browsers keep for the whole origin', async () => {
+    const { slug } = await putFunction(
+      attacker.ref,
+      serve(`const headers = new Headers({ nel: '{}', 'report-to': '{}', 'reporting-endpoints': 'a="https://a"', 'strict-transport-security': 'max-age=1' })
+        for (const cookie of ['a=b; Path=/; Domain=example.com; HttpOnly', 'c=d; Expires=Wed, 21 Oct 2026 07:28:00 GMT']) headers.append('set-cookie', cookie)
+        return new Response('x', { headers })`),
+    )
+    const { headers } = await call(attacker, slug)
+    const names = ['nel', 'report-to', 'reporting-endpoints', 'strict-transport-security']
+    expect(names.filter((name) => headers.has(name))).toEqual([])
+    const path = `Path=/p/${attacker.ref}/`
+    expect(headers.getSetCookie()).toEqual([
+      `a=b; HttpOnly; ${path}`,
+      `c=d; Expires=Wed, 21 Oct 2026 07:28:00 GMT; ${path}`,
+    ])
+  })
+
   it('with a header of its answer that ours would be', async () => {
     const { slug } = await putFunction(
       attacker.ref,

@@ -114,6 +114,21 @@ describe('each call of a function', () => {
     expect(row?.console[0]?.message).toBe('ab\ufffdc')
   })
 
+  it('loses no half of a character where a long message is cut', async () => {
+    const message = `${'x'.repeat(9_999 - 'Failed to start Worker: Error: '.length)}\u{1f600}`
+    const { slug, id } = await putFunction(project.ref, `throw new Error(${JSON.stringify(message)})`)
+    const lazy = await putFunction(
+      project.ref,
+      `export const start = async () => { throw new Error(${JSON.stringify(message)}) }`,
+    )
+    await fetch(new URL(`/p/${project.ref}/functions/v1/${slug}`, baseUrl))
+    await fetch(new URL(`/p/${project.ref}/functions/v1/${lazy.slug}`, baseUrl))
+    await vi.waitFor(async () => {
+      expect(await invocationsOf(id)).toHaveLength(1)
+      expect((await invocationsOf(lazy.id))[0]?.console.at(-1)?.message).toMatch(/x\ufffd$/)
+    }, WAIT)
+  })
+
   it('is written, however many come at once', async () => {
     const { call, written } = await deployed(`return new Response('x')`)
     await Promise.all(Array.from({ length: 100 }, () => call()))

@@ -10,6 +10,9 @@ export function isConflict(error: unknown): boolean {
   return code === '40001' || code === '40P01'
 }
 
+/** A value that Postgres cannot hold; the same statement without it may well succeed. */
+export const isWrongData = (error: unknown): boolean => postgresFailure(error)?.code.startsWith('22') ?? false
+
 interface PostgresFailure {
   code: string
   constraint?: string

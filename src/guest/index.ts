@@ -77,6 +77,8 @@ export function createWorker(program: Program, source: Source): ExportedHandler<
         takeEarlyLines(invocation)
         try {
           starting ??= started(program)
+          // It is everybody's: it must not end with the request that it began in.
+          ctx.waitUntil(starting.catch(() => {}))
           if (!whatServes()) await starting
           const served = whatServes()
           if (!served) throw new Error(NOTHING_SERVES)

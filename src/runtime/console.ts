@@ -1,9 +1,8 @@
 import { WorkerEntrypoint } from 'cloudflare:workers'
 import type { ConsoleLine } from '../db/schema/index.ts'
 import type { Bindings } from '../env.ts'
-import { LINES_MAX, print } from './recorder.ts'
+import { LINES_MAX, messageOf, print } from './recorder.ts'
 
-const MESSAGE_LENGTH_MAX = 10_000
 const LEVELS = ['log', 'info', 'warn', 'error', 'debug']
 const ID = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/
 
@@ -24,8 +23,7 @@ function lineOf(line: unknown): ConsoleLine[] {
   return [
     {
       level: LEVELS.find((known) => known === level) ?? 'log',
-      // Postgres stores no NUL.
-      message: message.slice(0, MESSAGE_LENGTH_MAX).replaceAll('\0', '').toWellFormed(),
+      message: messageOf(message),
       at: new Date(Number.isNaN(time) ? Date.now() : time).toISOString(),
     },
   ]

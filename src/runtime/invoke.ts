@@ -7,16 +7,16 @@ import { describeError } from '../http/log.ts'
 import type { FunctionAddress } from './address.ts'
 import { functionCode, type Surroundings } from './code.ts'
 import { tokenProblem } from './credentials.ts'
-import { noteUse } from './isolates.ts'
+import { hasAnswered, noteAnswer, noteUse } from './isolates.ts'
 import { type KnownFunction, openFunction } from './known.ts'
 import { begin, end } from './recorder.ts'
 import { type RefusalCode, refuse } from './refusals.ts'
 import { sharedResponse } from './shared-origin.ts'
+import { attemptName, loadFailureOf, noteLoadFailure, startAnew } from './starts.ts'
+import { takePlace } from './waiting.ts'
 
 /** Until an answer begins. */
 const IDLE_MS_MAX = 150_000
-/** Calls of one function that wait for an answer, in one isolate of ours. */
-const RUNNING_MAX = 500
 
 /** What index.ts exports for programs to be connected to. */
 interface Exports {
@@ -86,46 +86,24 @@ function statusProblem(project: ProjectStatus, { status }: Deployed): RefusalCod
 const credentialProblem = async (ctxOf: () => SystemCtx, { request }: Call, known: KnownFunction) =>
   known.deployed?.verifyJwt && request.method !== 'OPTIONS' ? tokenProblem(ctxOf(), known, request.headers) : undefined
 
-interface Running {
-  count: number
-  /** Epoch milliseconds. */
-  since: number
-}
-const running = new Map<string, Running>()
-
-/** False where no more may run now. Whatever the platform ended without a word no longer counts once none of it can be left. */
-function take(programId: string, now: number): boolean {
-  const known = running.get(programId)
-  if (!known || (known.count >= RUNNING_MAX && now - known.since > IDLE_MS_MAX)) {
-    running.set(programId, { count: 1, since: now })
-    return true
-  }
-  if (known.count >= RUNNING_MAX) return false
-  known.count += 1
-  return true
-}
-
-function release(programId: string): void {
-  const known = running.get(programId)
-  if (!known) return
-  known.count -= 1
-  if (known.count <= 0) running.delete(programId)
-}
-
 async function run(call: Call, known: Callable): Promise<Response> {
   const { id: programId, deploymentId } = known.deployed
   const startedAt = Date.now()
-  if (!take(programId, startedAt)) return logged(contextOf(call), call, 'WORKER_RESOURCE_LIMIT')
+  const leave = takePlace(programId, startedAt)
+  if (!leave) return logged(contextOf(call), call, 'WORKER_RESOURCE_LIMIT')
   const id = newTimedId(new Date(startedAt))
   const { ref: projectRef, path } = call.address
   begin({ id, kind: 'function', projectRef, programId, deploymentId, method: call.request.method, path, at: startedAt })
-  try {
-    const { response, problem } = await answer(call, known, id)
-    end(call, id, { status: response.status, ms: Date.now() - startedAt, problem })
-    return call.address.isShared ? sharedResponse(response) : response
-  } finally {
-    release(programId)
-  }
+  const answering = answer(call, known, id)
+    .finally(leave)
+    .then(({ response, problem }) => {
+      end(call, id, { status: response.status, ms: Date.now() - startedAt, problem })
+      return response
+    })
+  // Whether its caller still waits or not, it comes to its end.
+  call.execution.waitUntil(answering)
+  const response = await answering
+  return call.address.isShared ? sharedResponse(response, call.address.path) : response
 }
 
 interface Answer {
@@ -138,38 +116,33 @@ async function answer(call: Call, known: Callable, invocation: string): Promise<
   const { request, address, bindings } = call
   const controller = new AbortController()
   const timer = setTimeout(() => controller.abort(), IDLE_MS_MAX)
-  const failure: Failure = {}
+  const name = attemptName(baseName(known))
   try {
-    const name = isolateName(known)
     noteUse(name, timeOf(call))
-    const isolate = bindings.LOADER.get(name, () => load(call, known, failure))
+    const isolate = bindings.LOADER.get(name, () => load(call, known, name))
     const { method, body } = request
     const cf = { invocation, address: addressOf(call) }
-    return {
-      response: await isolate.getEntrypoint().fetch(address.url, {
-        ...{ method, body, headers: headersFor(call), redirect: 'manual', signal: controller.signal },
-        cf: cf as unknown as CfProperties,
-      }),
-    }
+    const response = await isolate.getEntrypoint().fetch(address.url, {
+      ...{ method, body, headers: headersFor(call), redirect: 'manual', signal: controller.signal },
+      cf: cf as unknown as CfProperties,
+    })
+    noteAnswer(name, timeOf(call))
+    return { response }
   } catch (error) {
-    return failed(call, known, { error, failure, isLate: controller.signal.aborted })
+    return failed(call, known, { error, name, isLate: controller.signal.aborted })
   } finally {
     clearTimeout(timer)
   }
 }
 
-/** That something of ours failed, and not the function. */
-interface Failure {
-  cause?: unknown
-}
-
-async function load(call: Call, known: Callable, failure: Failure): Promise<WorkerLoaderWorkerCode> {
-  try {
-    return await functionCode(contextOf(call), known, surroundingsOf(call, known))
-  } catch (cause) {
-    failure.cause = cause ?? new Error('unknown')
+function load(call: Call, known: Callable, name: string): Promise<WorkerLoaderWorkerCode> {
+  const code = functionCode(contextOf(call), known, surroundingsOf(call, known)).catch((cause) => {
+    noteLoadFailure(name, cause)
     throw cause
-  }
+  })
+  // Others wait for it too, and the runtime would keep for ever that its first caller went away.
+  call.execution.waitUntil(code.catch(() => {}))
+  return code
 }
 
 function surroundingsOf({ execution }: Call, { ref, deployed }: Callable): Surroundings {
@@ -180,51 +153,33 @@ function surroundingsOf({ execution }: Call, { ref, deployed }: Callable): Surro
   }
 }
 
-const ATTEMPTS_MAX = 1_000
-/** The runtime goes on giving the failure of an isolate that did not start; another attempt needs another name. */
-const attempts = new Map<string, { number: number; at: number }>()
-
-function isolateName(known: Callable): string {
-  const name = baseName(known)
-  const attempt = attempts.get(name)
-  return attempt ? `${name}:${attempt.number}` : name
-}
-
 /** Of everything that is fixed when it starts: the code, the secrets, the password in its variables. */
 const baseName = ({ secretsGeneration, sealedPassword, deployed: { deploymentId, version } }: Callable) =>
   `${deploymentId}:${version}:${secretsGeneration}:${sealedPassword.slice(-8)}`
 
-const RESTARTED_AFTER_MS = 1_000
-
-function startAnew(known: Callable, isOurFault: boolean): void {
-  const name = baseName(known)
-  const now = Date.now()
-  const { number, at } = attempts.get(name) ?? { number: 0, at: 0 }
-  // What cannot start would otherwise be loaded as often as somebody calls it.
-  if (!isOurFault && now - at < RESTARTED_AFTER_MS) return
-  if (attempts.size >= ATTEMPTS_MAX) attempts.clear()
-  attempts.set(name, { number: number + 1, at: now })
-}
-
 interface Failed {
   error: unknown
-  failure: Failure
+  /** Of its isolate. */
+  name: string
   isLate: boolean
 }
 
-function failed(call: Call, known: Callable, { error, failure, isLate }: Failed): Answer {
+function failed(call: Call, known: Callable, { error, name, isLate }: Failed): Answer {
   const message = error instanceof Error ? error.message : String(error)
+  const isOwn = error instanceof Error && 'remote' in error
+  const cause = isOwn ? undefined : loadFailureOf(name)
+  const isBootFailure = message.startsWith('Failed to start Worker')
+  if (isOwn && !isBootFailure) noteAnswer(name, timeOf(call))
+  // One that has answered is sound; callers who break off must not be able to have it started anew.
+  if (isBootFailure || cause !== undefined || ((isLate || !isOwn) && !hasAnswered(name))) {
+    startAnew(baseName(known), name, cause !== undefined)
+  }
   if (isLate) return { response: refuse('IDLE_TIMEOUT'), problem: 'no answer began within 150 s' }
-  if (failure.cause !== undefined) {
-    startAnew(known, true)
-    contextOf(call).log.error('failed', { code: 'function_load', error: describeError(failure.cause) })
+  if (cause !== undefined) {
+    contextOf(call).log.error('failed', { code: 'function_load', error: describeError(cause) })
     return { response: refuse('SERVICE_UNAVAILABLE'), problem: 'the function could not be loaded' }
   }
-  if (message.startsWith('Failed to start Worker')) {
-    startAnew(known, false)
-    return { response: refuse('BOOT_ERROR'), problem: message }
-  }
-  const isOwn = error instanceof Error && 'remote' in error
+  if (isBootFailure) return { response: refuse('BOOT_ERROR'), problem: message }
   if (!isOwn && /exceeded|limit/i.test(message)) return { response: refuse('WORKER_RESOURCE_LIMIT'), problem: message }
   return { response: refuse('WORKER_ERROR'), problem: isOwn ? undefined : message }
 }

@@ -4,12 +4,25 @@ import type { SystemCtx } from '../env.ts'
 const IDLE_MS_MAX = 400_000
 const KNOWN_MAX = 20_000
 
-/** Under which name each was last called, and when. */
-const usedAt = new Map<string, number>()
+interface Use {
+  /** When it was last called, or last answered. */
+  at: number
+  hasAnswered: boolean
+}
+/** By name, those in use last. */
+const uses = new Map<string, Use>()
 
-export function noteUse(name: string, at: number): void {
-  if (usedAt.size >= KNOWN_MAX) usedAt.clear()
-  usedAt.set(name, at)
+export const noteUse = (name: string, at: number): void => note(name, { at, hasAnswered: hasAnswered(name) })
+export const noteAnswer = (name: string, at: number): void => note(name, { at, hasAnswered: true })
+
+/** Whether it has started, as far as is known here. */
+export const hasAnswered = (name: string): boolean => uses.get(name)?.hasAnswered ?? false
+
+function note(name: string, use: Use): void {
+  uses.delete(name)
+  const [oldest] = uses.keys()
+  if (uses.size >= KNOWN_MAX && oldest !== undefined) uses.delete(oldest)
+  uses.set(name, use)
 }
 
 /** What one that has answered its last request has for what it still does. */
@@ -35,9 +48,9 @@ export async function endIdleIsolates(ctx: SystemCtx): Promise<void> {
   const { now, log } = ctx
   const before = now().getTime() - IDLE_MS_MAX
   let ended = 0
-  for (const [name, at] of usedAt) {
+  for (const [name, { at }] of uses) {
     if (at > before) continue
-    usedAt.delete(name)
+    uses.delete(name)
     ended += 1
     await end(ctx, name)
   }

@@ -1,9 +1,11 @@
 import { sql } from 'drizzle-orm'
 import { createCtx } from '../ctx.ts'
 import type { Db } from '../db/client.ts'
+import { isWrongData } from '../db/failure.ts'
 import type { ConsoleLine } from '../db/schema/index.ts'
 import type { Bindings, SystemCtx } from '../env.ts'
 import { describeError } from '../http/log.ts'
+import { giveRoom, takeRoom } from './room.ts'
 
 /** One call of a program, as it is written in the end. */
 interface Invocation {
@@ -29,6 +31,7 @@ interface Owner {
 
 interface LateLines extends Owner {
   id: string
+  projectRef: string
   console: ConsoleLine[]
 }
 
@@ -37,27 +40,37 @@ const PORTION = 1_000
 /** The request that writes goes on for others so long. */
 const WRITES_FOR_MS = 20_000
 const KEPT_MAX = 20_000
-const CONSOLE_LENGTH_MAX = 16 * 1024 * 1024
+const PORTION_LENGTH_MAX = 4 * 1024 * 1024
 /** After it none can be under way: its caller has gone away. */
 const RUNNING_MS_MAX = 160_000
 export const LINES_MAX = 100
 const PATH_LENGTH_MAX = 1_024
+const MESSAGE_LENGTH_MAX = 10_000
 
 const running = new Map<string, Invocation>()
 const ended = new Map<string, Invocation>()
 const late: LateLines[] = []
-let consoleLength = 0
 let dropped = 0
+let droppedLines = 0
 let writingSince = 0
 
 export function begin(started: Started): void {
   if (running.size >= KEPT_MAX) {
     const [oldest] = running.keys()
-    if (oldest !== undefined) running.delete(oldest)
-    dropped += 1
+    const lost = oldest === undefined ? undefined : running.get(oldest)
+    if (lost) drop(lost)
   }
-  running.set(started.id, { ...started, path: started.path.slice(0, PATH_LENGTH_MAX), status: 0, ms: 0, console: [] })
+  running.set(started.id, { ...started, path: copyOf(started.path, PATH_LENGTH_MAX), status: 0, ms: 0, console: [] })
 }
+
+function drop(invocation: Invocation): void {
+  running.delete(invocation.id)
+  dropped += 1
+  giveRoom(invocation.projectRef, lengthOf(invocation))
+}
+
+const lengthOf = ({ console }: Pick<Invocation, 'console'>): number =>
+  console.reduce((sum, { message }) => sum + message.length, 0)
 
 interface Host {
   bindings: Bindings
@@ -72,17 +85,22 @@ export function end(
 ): void {
   const invocation = running.get(id)
   if (!invocation) return
+  if (problem !== undefined) addLines(invocation, [errorLine(problem)])
   running.delete(id)
-  if (problem !== undefined) addLines(invocation.console, [errorLine(problem)])
-  if (ended.size >= KEPT_MAX) dropped += 1
+  if (ended.size >= KEPT_MAX) drop(invocation)
   else ended.set(id, Object.assign(invocation, { status, ms }))
   writeSoon(host)
 }
 
+/** What is cut out of a text would keep all of it in memory. */
+const copyOf = (text: string, length: number): string => Buffer.from(text.slice(0, length)).toString()
+
 /** Postgres stores neither NUL nor halves of characters. */
+export const messageOf = (text: string): string => copyOf(text, MESSAGE_LENGTH_MAX).replaceAll('\0', '').toWellFormed()
+
 const errorLine = (problem: string): ConsoleLine => ({
   level: 'error',
-  message: problem.replaceAll('\0', '').toWellFormed().slice(0, 10_000),
+  message: messageOf(problem),
   at: new Date().toISOString(),
 })
 
@@ -90,21 +108,20 @@ const errorLine = (problem: string): ConsoleLine => ({
 export function print(host: Host, owner: Owner, id: string, lines: readonly ConsoleLine[]): void {
   const invocation = running.get(id) ?? ended.get(id)
   if (!invocation) {
-    const console: ConsoleLine[] = []
-    addLines(console, lines)
-    if (late.length < KEPT_MAX) late.push({ ...owner, id, console })
+    if (late.length < KEPT_MAX) late.push(addLines({ ...owner, projectRef: owner.ref, id, console: [] }, lines))
+    else droppedLines += lines.length
   } else if (invocation.projectRef === owner.ref && invocation.programId === owner.programId) {
-    addLines(invocation.console, lines)
+    addLines(invocation, lines)
   }
   writeSoon(host)
 }
 
-function addLines(console: ConsoleLine[], lines: readonly ConsoleLine[]): void {
-  for (const line of lines) {
-    if (console.length >= LINES_MAX || consoleLength > CONSOLE_LENGTH_MAX) return
-    consoleLength += line.message.length
-    console.push(line)
+function addLines<T extends Pick<Invocation, 'console' | 'projectRef'>>(to: T, lines: readonly ConsoleLine[]): T {
+  for (const line of lines.slice(0, LINES_MAX - to.console.length)) {
+    if (takeRoom(to.projectRef, line.message.length)) to.console.push(line)
+    else droppedLines += 1
   }
+  return to
 }
 
 function writeSoon({ bindings, execution }: Host): void {
@@ -132,15 +149,29 @@ async function writeAll(ctx: SystemCtx): Promise<void> {
   const rows = [...ended.values()]
   const lines = late.splice(0)
   ended.clear()
-  consoleLength = 0
-  for (let from = 0; from < rows.length; from += PORTION) {
-    const portion = rows.slice(from, from + PORTION)
-    await attempt(ctx, portion.length, () => insert(ctx.db, portion))
-  }
-  if (lines.length > 0) await attempt(ctx, 0, () => append(ctx.db, lines))
-  if (dropped === 0) return
-  ctx.log.error('invocations_dropped', { invocations: dropped })
+  for (const portion of portionsOf(rows)) dropped += await write(ctx, portion, insert)
+  for (const portion of portionsOf(lines)) droppedLines += await write(ctx, portion, append)
+  if (dropped + droppedLines === 0) return
+  ctx.log.error('invocations_dropped', { invocations: dropped, lines: droppedLines })
   dropped = 0
+  droppedLines = 0
+}
+
+function portionsOf<T extends Pick<Invocation, 'console'>>(rows: readonly T[]): T[][] {
+  const portions: T[][] = []
+  let length = 0
+  for (const row of rows) {
+    const own = lengthOf(row)
+    const last = portions.at(-1)
+    if (last && last.length < PORTION && length + own <= PORTION_LENGTH_MAX) {
+      last.push(row)
+      length += own
+    } else {
+      portions.push([row])
+      length = own
+    }
+  }
+  return portions
 }
 
 /** Calls come in the order in which they began. */
@@ -153,12 +184,31 @@ function endAbandoned(): void {
   }
 }
 
-async function attempt({ log }: SystemCtx, count: number, write: () => Promise<unknown>): Promise<void> {
+type Send<T> = (db: Db, rows: readonly T[]) => Promise<unknown>
+
+/** Returns how many were lost. */
+async function write<T extends Pick<Invocation, 'console' | 'projectRef'>>(ctx: SystemCtx, rows: T[], send: Send<T>) {
   try {
-    await write().catch(write)
+    return await writeInHalves(ctx, rows, send)
+  } finally {
+    for (const row of rows) giveRoom(row.projectRef, lengthOf(row))
+  }
+}
+
+/** One that the database does not take must not take others along. */
+async function writeInHalves<T>(ctx: SystemCtx, rows: readonly T[], send: Send<T>): Promise<number> {
+  const attempt = () => send(ctx.db, rows)
+  try {
+    await attempt().catch(attempt)
+    return 0
   } catch (error) {
-    dropped += count
-    log.error('failed', { code: 'invocations', error: describeError(error) })
+    if (rows.length > 1 && isWrongData(error)) {
+      const half = Math.ceil(rows.length / 2)
+      const lost = await writeInHalves(ctx, rows.slice(0, half), send)
+      return lost + (await writeInHalves(ctx, rows.slice(half), send))
+    }
+    ctx.log.error('failed', { code: 'invocations', error: describeError(error) })
+    return rows.length
   }
 }
 

@@ -88,7 +88,7 @@ async function run(call: Call, ctx: SystemCtx, plan: Plan): Promise<Response> {
   const problem = code ? (await answered.text()) || undefined : undefined
   const response = code ? refuse(code) : answered
   end(call, id, { status: response.status, ms: Date.now() - startedAt, ...(problem && { problem }) })
-  return isShared ? sharedResponse(response) : response
+  return isShared ? sharedResponse(response, path) : response
 }
 
 /** At the root of its host, as a server of its own would be; who writes links finds the way to it beside. */
