@@ -1,3 +1,11 @@
+CREATE TABLE "function_deletions" (
+	"project_ref" text NOT NULL,
+	"kind" text NOT NULL,
+	"name" text NOT NULL,
+	"deleted_at" timestamp (3) with time zone NOT NULL,
+	CONSTRAINT "function_deletions_project_ref_kind_name_pk" PRIMARY KEY("project_ref","kind","name")
+);
+--> statement-breakpoint
 CREATE TABLE "function_deployments" (
 	"id" uuid PRIMARY KEY DEFAULT gen_random_uuid() NOT NULL,
 	"project_ref" text NOT NULL,
@@ -89,6 +97,7 @@ CREATE TABLE "workers" (
 );
 --> statement-breakpoint
 ALTER TABLE "projects" ADD COLUMN "secrets_generation" integer DEFAULT 0 NOT NULL;--> statement-breakpoint
+ALTER TABLE "function_deletions" ADD CONSTRAINT "function_deletions_project_ref_projects_ref_fk" FOREIGN KEY ("project_ref") REFERENCES "public"."projects"("ref") ON DELETE no action ON UPDATE no action;--> statement-breakpoint
 ALTER TABLE "function_deployments" ADD CONSTRAINT "function_deployments_project_ref_projects_ref_fk" FOREIGN KEY ("project_ref") REFERENCES "public"."projects"("ref") ON DELETE no action ON UPDATE no action;--> statement-breakpoint
 ALTER TABLE "function_secrets" ADD CONSTRAINT "function_secrets_project_ref_projects_ref_fk" FOREIGN KEY ("project_ref") REFERENCES "public"."projects"("ref") ON DELETE no action ON UPDATE no action;--> statement-breakpoint
 ALTER TABLE "functions" ADD CONSTRAINT "functions_project_ref_projects_ref_fk" FOREIGN KEY ("project_ref") REFERENCES "public"."projects"("ref") ON DELETE no action ON UPDATE no action;--> statement-breakpoint
