@@ -79,7 +79,9 @@ describe('a function', () => {
     )
     expect(response.status).toBe(307)
     expect(response.headers.get('location')).toBe('https://example.com/')
-    expect(response.headers.getSetCookie()).toEqual(['a=1', 'b=2'])
+    // Of its project alone: others answer at the same host.
+    const ownPath = expect.stringMatching(/^(a=1|b=2); Path=\/p\/[a-z]{20}\/$/)
+    expect(response.headers.getSetCookie()).toEqual([ownPath, ownPath])
   })
 
   it('reads forms', async () => {
