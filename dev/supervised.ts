@@ -72,7 +72,8 @@ export function supervise(options: Supervised) {
         .finally(() => {
           waiting -= 1
         })
-      last = outcome
+      // The next one is asked whatever became of this one.
+      last = outcome.catch(() => {})
       return outcome
     },
     async stop(): Promise<void> {
