@@ -11,6 +11,8 @@ import type { NewSecrets } from './schema.ts'
 
 /** All of them are held by each function that runs. */
 const SECRETS_MAX = 100
+/** Of names and values; with more, and what is set beside them, no program starts. */
+const SIZE_KIB_MAX = 768
 
 export async function listSecrets({ db }: Ctx, { ref }: ProjectAccess) {
   const rows = await db
@@ -87,8 +89,18 @@ export async function countChange({ tx }: Mutation, ref: string): Promise<void> 
 }
 
 async function requireRoom({ tx }: Mutation, ref: string): Promise<void> {
-  const count = await tx.$count(functionSecrets, eq(functionSecrets.projectRef, ref))
-  if (count > SECRETS_MAX) throw new ApiError('bad_request.secrets', { detail: `at most ${SECRETS_MAX}` })
+  const { projectRef, name, sealedValue } = functionSecrets
+  const [held] = await tx
+    .select({
+      count: sql<number>`count(*)::int`,
+      kib: sql<number>`coalesce(sum(octet_length(${name}) + octet_length(${sealedValue}) * 3 / 4) / 1024, 0)::float8`,
+    })
+    .from(functionSecrets)
+    .where(eq(projectRef, ref))
+  if (held && held.count > SECRETS_MAX) throw new ApiError('bad_request.secrets', { detail: `at most ${SECRETS_MAX}` })
+  if (held && held.kib > SIZE_KIB_MAX) {
+    throw new ApiError('bad_request.secrets', { detail: `value: at most ${SIZE_KIB_MAX} KiB in all` })
+  }
 }
 
 export async function deleteSecrets(ctx: Ctx, { ref, organizationId }: ProjectAccess, names: readonly string[]) {
