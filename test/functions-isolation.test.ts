@@ -55,10 +55,21 @@ describe('a function finds nothing of another', () => {
     expect(text).not.toMatch(/ENCRYPTION_KEY|DATABASE_URL|S3_SECRET|LOADER|BUILDER|RATE_LIMITERS|PROJECT_TASKS/)
   })
 
+  it('in variables: a secret has its name to itself', async () => {
+    const other = await newStorage(attacker.organization)
+    await putSecret(other.ref, 'CONSOLE', 'mine')
+    const { slug, id } = await putFunction(
+      other.ref,
+      serve(`console.log('seen'); return new Response(Deno.env.get('CONSOLE'))`),
+    )
+    expect((await call(other, slug)).text).toBe('mine')
+    await vi.waitFor(async () => expect(JSON.stringify(await invocationsOf(id))).toContain('seen'), WAIT)
+  })
+
   it('in what the runtime gives its handlers', async () => {
     const { text } = await foundBy(`const workers = await import('cloudflare:workers')
       return Response.json([Object.keys(workers.exports), typeof request.cf?.invocation, Object.keys(info)])`)
-    expect(JSON.parse(text)).toEqual([['default'], 'string', ['remoteAddr', 'completed']])
+    expect(JSON.parse(text)).toEqual([['default', 'startProgram'], 'string', ['remoteAddr', 'completed']])
   })
 
   it('among its modules', async () => {
@@ -108,11 +119,11 @@ describe('a function cannot reach the host', () => {
     await vi.waitFor(async () => expect(await invocationsOf(other.id)).toHaveLength(1), WAIT)
     const [row] = await invocationsOf(other.id)
     const { status } = await foundBy(`const { env } = await import('cloudflare:workers')
-      await env.CONSOLE.write('${row?.id}', [{ level: 'log', message: 'forged' }])
-      for (const lines of [null, 1, 'x', [null], [{}], [{ message: 5 }], [{ message: '\\0\\ud800', level: {}, at: 'never' }]]) await env.CONSOLE.write('${row?.id}', lines)
-      await env.CONSOLE.write({}, [])
+      await env['=console'].write('${row?.id}', [{ level: 'log', message: 'forged' }])
+      for (const lines of [null, 1, 'x', [null], [{}], [{ message: 5 }], [{ message: '\\0\\ud800', level: {}, at: 'never' }]]) await env['=console'].write('${row?.id}', lines)
+      await env['=console'].write({}, [])
       const more = []
-      for (const name of ['env', 'ctx', 'fetch', 'print', 'constructor']) await Promise.resolve().then(() => env.CONSOLE[name]()).then(() => more.push(name), () => {})
+      for (const name of ['env', 'ctx', 'fetch', 'print', 'constructor']) await Promise.resolve().then(() => env['=console'][name]()).then(() => more.push(name), () => {})
       return Response.json(more)`)
     expect(status).toBe(200)
     const late = await putFunction(victim.ref, serve(`console.log('after'); return new Response('x')`))

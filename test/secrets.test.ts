@@ -101,10 +101,22 @@ describe('the secrets of a project', () => {
     expect(JSON.stringify((await organization.owner.get(path)).body)).not.toContain('RIGHT')
   })
 
-  it('are 100 at most', async () => {
+  it('are 768 KiB at most, in all', async () => {
     const other = `/v1/projects/${await createProject(organization)}/secrets`
     const list = (from: number, count: number) =>
       Array.from({ length: count }, (_, n) => ({ name: `N${from + n}`, value: 'x'.repeat(24_576) }))
+    expect(await organization.owner.post(other, list(0, 31))).toMatchObject({ status: 201 })
+    expect(await organization.owner.post(other, list(31, 2))).toMatchObject({
+      status: 400,
+      body: { message: 'Too many secrets: value: at most 768 KiB in all' },
+    })
+    expect((await organization.owner.get(other)).body).toHaveLength(31)
+  })
+
+  it('are 100 at most', async () => {
+    const other = `/v1/projects/${await createProject(organization)}/secrets`
+    const list = (from: number, count: number) =>
+      Array.from({ length: count }, (_, n) => ({ name: `N${from + n}`, value: 'x'.repeat(7_000) }))
     expect(await organization.owner.post(other, list(0, 100))).toMatchObject({ status: 201 })
     expect(await organization.owner.post(other, list(99, 2))).toMatchObject({
       status: 400,

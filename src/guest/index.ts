@@ -27,7 +27,7 @@ interface FromHost {
 const { abortIsolate } = workers as unknown as { abortIsolate(reason: string): never }
 
 interface Env {
-  CONSOLE: { write(id: string, lines: Line[]): Promise<unknown> }
+  '=console': { write(id: string, lines: Line[]): Promise<unknown> }
 }
 
 installConsole()
@@ -71,7 +71,7 @@ export function createWorker(program: Program, source: Source): ExportedHandler<
       const invocation: Invocation = {
         ...{ id, address, lines: [], printed: 0 },
         waitUntil: (work) => ctx.waitUntil(work),
-        write: (...line) => env.CONSOLE.write(...line),
+        write: (...line) => env['=console'].write(...line),
       }
       return within(invocation, async () => {
         takeEarlyLines(invocation)
@@ -91,7 +91,7 @@ export function createWorker(program: Program, source: Source): ExportedHandler<
   }
 }
 
-const given = ({ CONSOLE: _ours, ...env }: Env, ctx: ExecutionContext): Given => [env, ctx]
+const given = ({ '=console': _ours, ...env }: Env, ctx: ExecutionContext): Given => [env, ctx]
 
 async function started({ start, default: exported }: Program): Promise<void> {
   try {

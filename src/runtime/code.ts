@@ -73,7 +73,8 @@ export function codeOf(
       [GUEST]: { js: guest },
       [MAIN]: { js: main.join('\n') },
     },
-    env: { ...variables, CONSOLE: surroundings.console },
+    // A name that no secret can have.
+    env: { ...variables, '=console': surroundings.console },
     globalOutbound: surroundings.outbound,
     limits: { cpuMs: CPU_MS_MAX },
   }

@@ -2,6 +2,7 @@ import { connect } from 'cloudflare:sockets'
 import { WorkerEntrypoint } from 'cloudflare:workers'
 import { isPublicAddress, parseAddress } from '../delivery/addresses.ts'
 import { type Bindings, type Config, readConfig } from '../env.ts'
+import { sha256Of } from '../secrets/digest.ts'
 
 interface Props {
   ref: string
@@ -15,11 +16,11 @@ const LOOPBACK = ['127.0.0.1', '[::1]', 'localhost']
 /** All ways out of a program: the installation itself is reached from inside, all else if its address is public. */
 export function createOutbound(fetchOwn: Fetch) {
   return class FunctionOutbound extends WorkerEntrypoint<Bindings, Props> {
-    override fetch(request: Request): Response | Promise<Response> {
+    override async fetch(request: Request): Promise<Response> {
       const config = readConfig(this.env)
       const url = new URL(request.url)
-      if (isOwn(url, config)) return fetchOwn(asStranger(request, config), this.env, this.ctx)
-      const problem = addressProblem(url.hostname, url.port, config)
+      if (isOwn(url, config)) return fetchOwn(await asStranger(request, config, this.ctx.props), this.env, this.ctx)
+      const problem = addressProblem(url.hostname, portOf(url), config)
       if (problem) throw new Error(problem)
       return this.env.WEBHOOK_EGRESS ? this.env.WEBHOOK_EGRESS.fetch(request) : fetch(request)
     }
@@ -46,19 +47,24 @@ function isOwn({ origin, hostname }: URL, { BASE_URL, PROJECT_DOMAIN }: Config):
   return origin === new URL(BASE_URL).origin || (!!PROJECT_DOMAIN && hostname.endsWith(`.${PROJECT_DOMAIN}`))
 }
 
-/** A program is a caller like any other: it has no address that it could name, nor a time of its own. */
-function asStranger(request: Request, { CLIENT_ADDRESS_HEADER }: Config): Request {
+/** A program is a caller like any other, at an address that is its project's: it can name none, nor a time of its own. */
+async function asStranger(request: Request, { CLIENT_ADDRESS_HEADER }: Config, { ref }: Props): Promise<Request> {
   const headers = new Headers(request.headers)
   headers.delete('x-test-clock')
-  if (CLIENT_ADDRESS_HEADER) headers.delete(CLIENT_ADDRESS_HEADER)
+  if (CLIENT_ADDRESS_HEADER) headers.set(CLIENT_ADDRESS_HEADER, await projectAddress(ref))
   return new Request(request, { headers })
 }
 
+/** Of a local network, and of no machine: what is counted by addresses is so counted by projects. */
+const projectAddress = async (ref: string): Promise<string> =>
+  `fd${(await sha256Of(ref)).slice(0, 30)}`.replace(/.{4}(?=.)/g, '$&:')
+
 /** What can be told without resolving a name; the way out judges the addresses that names have. */
-function addressProblem(host: string, port: string, config: Config): string | undefined {
-  if (LOOPBACK.includes(host) && config.WEBHOOK_LOOPBACK) {
-    return ownPorts(config).includes(port) ? 'this address belongs to the installation' : undefined
-  }
+function addressProblem(given: string, port: string, config: Config): string | undefined {
+  const host = given.replace(/\.+$/, '')
+  // Whatever the name: it may be another one of this machine.
+  if (config.WEBHOOK_LOOPBACK && ownPorts(config).includes(port)) return 'this address belongs to the installation'
+  if (LOOPBACK.includes(host) && config.WEBHOOK_LOOPBACK) return undefined
   const address = parseAddress(host.replace(/^\[|\]$/g, ''))
   const isRefused = address
     ? !isPublicAddress(host.replace(/^\[|\]$/g, ''))
@@ -66,12 +72,21 @@ function addressProblem(host: string, port: string, config: Config): string | un
   return isRefused ? 'only public addresses can be reached' : undefined
 }
 
-/** Its own services listen there; not even development opens them to programs. */
+/** The installation and its services listen there on this machine; not even development opens them to programs. */
 function ownPorts(config: Config): string[] {
-  const urls = [config.DATABASE_URL, config.NEON_PROXY, config.ENGINE_NEON_PROXY, config.S3_ENDPOINT]
+  const urls = [config.BASE_URL, config.DATABASE_URL, config.NEON_PROXY, config.ENGINE_NEON_PROXY, config.S3_ENDPOINT]
   if (config.ENGINE === 'postgres') urls.push(config.ENGINE_URL)
-  return urls.flatMap((url) => (url ? [new URL(url).port] : []))
+  return urls.flatMap((given) => {
+    const url = given ? new URL(given) : undefined
+    return url && isHere(url.hostname) ? [portOf(url)] : []
+  })
 }
+
+const isHere = (host: string): boolean =>
+  !host.includes('.') || host.endsWith('.localhost') || host.startsWith('127.') || host === '0.0.0.0'
+
+const DEFAULT_PORTS: Record<string, string> = { 'http:': '80', 'https:': '443' }
+const portOf = ({ port, protocol }: URL): string => port || (DEFAULT_PORTS[protocol] ?? '5432')
 
 interface Target {
   hostname: string

@@ -7,6 +7,7 @@ import { limitCaller, takeQuota } from '../http/limits.ts'
 import { describeError } from '../http/log.ts'
 import { begin, end } from '../runtime/recorder.ts'
 import { sharedResponse } from '../runtime/shared-origin.ts'
+import { takePlace } from '../runtime/waiting.ts'
 import type { WorkerAddress } from './address.ts'
 import { findPlan, type Plan } from './plan.ts'
 import { DISPATCH_HEADER, type Dispatch, FAILURE_HEADER, type FailureCode } from './protocol.ts'
@@ -80,10 +81,17 @@ async function run(call: Call, ctx: SystemCtx, plan: Plan): Promise<Response> {
   const { ref: projectRef, path, isShared } = call.address
   const { workerId: programId, deploymentId } = plan
   const { method } = call.request
+  const leave = takePlace(programId, startedAt)
+  if (!leave) return refuse('WORKER_RESOURCE_LIMIT')
   begin({ id, kind: 'worker', projectRef, programId, deploymentId, method, path, at: startedAt })
   const { WORKER_INSTANCES: objects } = call.bindings
   const object = objects.get(objects.idFromName(plan.workerId))
-  const answered = await object.fetch(requestFor(call, { plan, invocation: id, address: callerOf(ctx, call) ?? '' }))
+  const answering = object
+    .fetch(requestFor(call, { plan, invocation: id, address: callerOf(ctx, call) ?? '' }))
+    .finally(leave)
+  // Whether its caller still waits or not, it leaves its place.
+  call.execution.waitUntil(answering.catch(() => {}))
+  const answered = await answering
   const code = answered.headers.get(FAILURE_HEADER) as FailureCode | null
   const problem = code ? (await answered.text()) || undefined : undefined
   const response = code ? refuse(code) : answered

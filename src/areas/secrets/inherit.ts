@@ -7,7 +7,7 @@ import { openFunctionSecret } from '../../secrets/function.ts'
 import { deletedAtByName, forgetDeletions, selectDeletions } from '../functions/deletions.ts'
 import { lockProject } from '../functions/rows.ts'
 import { Hopeless } from '../projects/tasks.ts'
-import { countChange, SECRETS_MAX, saveSecrets, sealed } from './service.ts'
+import { countChange, saveSecrets, sealed } from './service.ts'
 
 interface Inheritance {
   from: string
@@ -43,7 +43,7 @@ export async function inheritSecrets(ctx: SystemCtx, { from, to, own, again }: I
     if (rows.length === 0) return 0
     await countChange(mutation, to.ref)
     const beyond = await saveSecrets(mutation, to.ref, rows)
-    if (beyond) throw new Hopeless(`${to.ref} would have ${beyond} secrets, of ${SECRETS_MAX} at most: delete some`)
+    if (beyond) throw new Hopeless(`the secrets of ${to.ref} would be too many (${beyond}): delete some`)
     const detail = { names: rows.map(({ name }) => name) }
     await mutation.trace({
       action: 'secret.inherit',

@@ -11,7 +11,9 @@ import { recordDeletion } from '../functions/deletions.ts'
 import type { NewSecrets } from './schema.ts'
 
 /** All of them are held by each function that runs. */
-export const SECRETS_MAX = 100
+const SECRETS_MAX = 100
+/** Of names and values; with more, and what is set beside them, no program starts. */
+const SIZE_KIB_MAX = 768
 
 export async function listSecrets({ db }: Ctx, { ref }: ProjectAccess) {
   const rows = await db
@@ -28,7 +30,7 @@ export async function createSecrets(ctx: Ctx, { ref, organizationId }: ProjectAc
   const rows = await Promise.all(values.map((secret) => sealed(ctx, ref, secret)))
   await changeSecrets(ctx, ref, async (mutation) => {
     const beyond = await saveSecrets(mutation, ref, rows)
-    if (beyond) throw new ApiError('bad_request.secrets', { detail: `at most ${SECRETS_MAX}` })
+    if (beyond) throw new ApiError('bad_request.secrets', { detail: beyond })
     const detail = { names: values.map(({ name }) => name) }
     await mutation.trace({ action: 'secret.create', organizationId, projectRef: ref, detail })
   })
@@ -48,15 +50,10 @@ export const sealed = async (
   updatedAt: ctx.now(),
 })
 
-/** Returns how many there would be then, if these bring them beyond the bound: the caller is to undo it. */
-export async function saveSecrets(
-  { tx }: Mutation,
-  ref: string,
-  rows: readonly SecretRow[],
-): Promise<number | undefined> {
-  const count = () => tx.$count(functionSecrets, eq(functionSecrets.projectRef, ref))
-  const before = await count()
-  await tx
+/** Says what bound these go beyond, where they do: the caller is to undo it. What was beyond it before may be replaced. */
+export async function saveSecrets(mutation: Mutation, ref: string, rows: readonly SecretRow[]) {
+  const before = await measure(mutation, ref)
+  await mutation.tx
     .insert(functionSecrets)
     .values([...rows])
     .onConflictDoUpdate({
@@ -67,8 +64,22 @@ export async function saveSecrets(
         updatedAt: sql`excluded.updated_at`,
       },
     })
-  const after = await count()
-  return after > SECRETS_MAX && after > before ? after : undefined
+  const after = await measure(mutation, ref)
+  if (after.count > SECRETS_MAX && after.count > before.count) return `at most ${SECRETS_MAX}`
+  if (after.kib > SIZE_KIB_MAX && after.kib > before.kib) return `value: at most ${SIZE_KIB_MAX} KiB in all`
+  return undefined
+}
+
+async function measure({ tx }: Mutation, ref: string): Promise<{ count: number; kib: number }> {
+  const { projectRef, name, sealedValue } = functionSecrets
+  const [held] = await tx
+    .select({
+      count: sql<number>`count(*)::int`,
+      kib: sql<number>`coalesce(sum(octet_length(${name}) + octet_length(${sealedValue}) * 3 / 4) / 1024, 0)::float8`,
+    })
+    .from(functionSecrets)
+    .where(eq(projectRef, ref))
+  return held ?? { count: 0, kib: 0 }
 }
 
 /** Functions that begin from now on have what it sets. Changes of one project come one after another. */
