@@ -65,20 +65,21 @@ describe('the way out', () => {
       '192.0.2.1:25',
       'example.com:587',
     ]
-    const opened = await jsonOf(
-      `const opened = []
+    const answers = await jsonOf(
+      `const answers = []
       for (const target of ${JSON.stringify(targets)}) {
         const socket = connect(target)
+        socket.closed.catch(() => {})
         const writer = socket.writable.getWriter()
         await writer.write(new Uint8Array([0, 0, 0, 8, 4, 210, 22, 47])).catch(() => {})
-        const late = new Promise((resolve) => setTimeout(() => resolve({}), 2000))
-        const { value } = await Promise.race([socket.readable.getReader().read(), late]).catch(() => ({}))
-        if (value) opened.push(target)
+        const late = new Promise((resolve) => setTimeout(() => resolve('late'), 2000))
+        const read = socket.readable.getReader().read().then(({ done }) => done ? 'ended' : 'opened', (error) => error.message)
+        answers.push(await Promise.race([read, late]))
       }
-      return Response.json(opened)`,
+      return Response.json(answers)`,
       `import { connect } from 'cloudflare:sockets'`,
     )
-    expect(opened).toEqual([])
+    expect(answers).toEqual(targets.map(() => 'ended'))
   })
 
   it('leads to the database of SUPABASE_DB_URL', async () => {
@@ -146,17 +147,24 @@ describe('over the wire', () => {
   })
 
   it('tells a stream that its reader has gone', async () => {
-    const { url, id } = await deploy(`let timer
+    const { url } = await deploy(
+      `if (request.url.endsWith('?gone')) return Response.json(gone)
+      let timer
       const body = new ReadableStream({
         start(controller) { timer = setInterval(() => controller.enqueue(new TextEncoder().encode('tick')), 50) },
-        cancel() { clearInterval(timer); console.log('reader gone') },
+        cancel() { clearInterval(timer); gone = true },
       })
-      return new Response(body)`)
+      return new Response(body)`,
+      'let gone = false',
+    )
     const outgoing = request(url, { agent: false })
     outgoing.end()
     const [incoming] = (await once(outgoing, 'response')) as [IncomingMessage]
     await once(incoming, 'data')
     incoming.destroy()
-    await vi.waitFor(async () => expect(await invocationsOf(id, home)).toHaveLength(1), WAIT)
+    await vi.waitFor(async () => expect(await (await fetch(`${url}?gone`)).json()).toBe(true), {
+      ...WAIT,
+      timeout: 20_000,
+    })
   })
 })
