@@ -2,6 +2,7 @@ import type { WorkerSpec } from '../db/schema/index.ts'
 import type { SystemCtx } from '../env.ts'
 import { CHECK, codeOf, readImage, type Surroundings } from '../runtime/code.ts'
 import { GIVEN_NAMES, projectEnvironment } from '../runtime/environment.ts'
+import { loadFailureOf, noteLoadFailure } from '../runtime/starts.ts'
 import { workerImageKey } from '../runtime/store.ts'
 import type { Plan } from './plan.ts'
 
@@ -14,10 +15,9 @@ export class LoadFailed extends Error {
 
 /** One isolate of a worker, started when it is first needed. */
 export function openInstance(ctx: SystemCtx, name: string, plan: Plan, surroundings: Surroundings) {
-  let loadFailure: unknown
   const isolate = ctx.bindings.LOADER.get(name, () =>
     codeFor(ctx, plan, surroundings).catch((error) => {
-      loadFailure = error
+      noteLoadFailure(name, error)
       throw error
     }),
   )
@@ -25,7 +25,8 @@ export function openInstance(ctx: SystemCtx, name: string, plan: Plan, surroundi
     try {
       return await work
     } catch (error) {
-      throw loadFailure === undefined ? error : new LoadFailed('it could not be loaded', { cause: loadFailure })
+      const cause = loadFailureOf(name)
+      throw cause === undefined ? error : new LoadFailed('it could not be loaded', { cause })
     }
   }
   return {
