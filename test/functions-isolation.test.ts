@@ -69,7 +69,7 @@ describe('a function finds nothing of another', () => {
   it('in what the runtime gives its handlers', async () => {
     const { text } = await foundBy(`const workers = await import('cloudflare:workers')
       return Response.json([Object.keys(workers.exports), typeof request.cf?.invocation, Object.keys(info)])`)
-    expect(JSON.parse(text)).toEqual([['default', 'startProgram'], 'string', ['remoteAddr', 'completed']])
+    expect(JSON.parse(text)).toEqual([['default'], 'string', ['remoteAddr', 'completed']])
   })
 
   it('among its modules', async () => {
