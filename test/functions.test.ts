@@ -24,6 +24,13 @@ const create = (query: string, raw: BodyInit, type = 'text/plain') =>
 const said = (message: string) => ({ message: expect.stringContaining(message) })
 
 describe('functions', () => {
+  it('have slugs of letters, digits, _ and -', async () => {
+    const path = `${base}/not%20a%20slug`
+    for (const reply of [await owner.get(`${path}/body`), await owner.delete(path)]) {
+      expect(reply).toMatchObject({ status: 400, body: said('path.function_slug') })
+    }
+  })
+
   it('are listed, shown and deleted', async () => {
     expect(await owner.get(base)).toMatchObject({ status: 200, body: [] })
     const one = await deploy(owner, ref, { slug: 'one' })

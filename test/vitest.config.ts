@@ -16,10 +16,10 @@ export default defineConfig({
   test: {
     include: ['test/**/*.test.ts'],
     globalSetup: ['test/global-setup.ts'],
-    testTimeout: 30_000,
-    hookTimeout: 60_000,
-    // One more than the cores of CI, as some wait for clusters and schedules.
-    maxWorkers: 3,
+    testTimeout: 60_000,
+    hookTimeout: 120_000,
+    // More than the cores of CI, as some wait for clusters and schedules.
+    maxWorkers: 4,
     sequence: { sequencer: LongFirst },
   },
 })

@@ -11,6 +11,14 @@ beforeAll(async () => {
 })
 
 describe.each(['workers', 'compute'] satisfies Spelling[])('a worker under /%s', (spelling) => {
+  it('has a name of letters, digits and hyphens', async () => {
+    const path = `/v2/projects/${ref}/${spelling}/Not_a_name`
+    const { owner } = organization
+    for (const reply of [await owner.get(path), await owner.delete(path), await owner.post(`${path}/uploads`)]) {
+      expect([reply.status, JSON.stringify(reply.body)]).toEqual([400, expect.stringContaining('path.name')])
+    }
+  })
+
   it('is uploaded, deployed, polled to active, called, listed and deleted', async () => {
     const worker = workerOf(organization.owner, ref, { spelling })
     const slot = await organization.owner.post(`${worker.path}/uploads`)
