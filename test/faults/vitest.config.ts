@@ -1,4 +1,4 @@
 import config from '../vitest.config.ts'
 
-/** What dies, hangs or is refused at each single place, and what needs the registry of npm: too much for each run of the tests. */
+/** What dies, hangs or is refused at each single place, what needs the registry of npm or a cluster for each project: too much for each run. */
 export default { ...config, test: { ...config.test, include: ['test/**/*.faults.ts'] } }
