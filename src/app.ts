@@ -8,7 +8,7 @@ import { ApiError, renderError } from './http/error.ts'
 import { addressOf, isAddressOverLimit } from './http/limits.ts'
 import { createLogger, describeError } from './http/log.ts'
 import { mount, rateLimit } from './http/mount.ts'
-import { projectAddressOf } from './http/project-address.ts'
+import { locate } from './http/project-address.ts'
 import { createRouter } from './http/router.ts'
 import { mountHealth } from './meta/health.ts'
 import { mountReference } from './meta/reference.ts'
@@ -66,8 +66,7 @@ export function createFetch() {
   const api = createApi()
   const storage = createStorageApp()
   return (request: Request, bindings: Bindings, execution: ExecutionContext) => {
-    const url = new URL(request.url)
-    const project = projectAddressOf(url, bindings.PROJECT_DOMAIN)
+    const { url, project } = locate(request, bindings)
     if (project && isForFunctions(project)) {
       const address = functionAddressOf(url, project)
       return address ? invokeFunction({ request, address, bindings, execution }) : refuse('NOT_FOUND')

@@ -6,6 +6,24 @@ export interface ProjectAddress {
   path: string
 }
 
+export interface Located {
+  url: URL
+  /** Undefined for the management API. */
+  project: ProjectAddress | undefined
+}
+
+const located = new WeakMap<Request, Located>()
+
+/** Read once for a request, which is asked several times. As the URL standard reads a path, so that `..` has no meaning left. */
+export function locate(request: Request, { PROJECT_DOMAIN }: { PROJECT_DOMAIN?: string }): Located {
+  const known = located.get(request)
+  if (known) return known
+  const url = new URL(request.url)
+  const found = { url, project: projectAddressOf(url, PROJECT_DOMAIN) }
+  located.set(request, found)
+  return found
+}
+
 const REF = /^[a-z]{20}$/
 const BY_PATH = /^\/p\/([a-z]{20})(\/.*)$/
 
@@ -13,7 +31,7 @@ const BY_PATH = /^\/p\/([a-z]{20})(\/.*)$/
  * `{ref}.{domain}/…` and `/p/{ref}/…` name the project; `/storage/v1/…` alone is for clients that can only be given a host and a port, such
  * as the CLI with `--local`. Undefined for the management API.
  */
-export function projectAddressOf({ hostname, pathname }: URL, domain: string | undefined): ProjectAddress | undefined {
+function projectAddressOf({ hostname, pathname }: URL, domain: string | undefined): ProjectAddress | undefined {
   // The management API may itself be a host below the domain.
   const label = domain && hostname.endsWith(`.${domain}`) ? hostname.slice(0, -domain.length - 1) : ''
   if (REF.test(label)) return { ref: label, path: pathname }

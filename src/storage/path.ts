@@ -1,23 +1,16 @@
 import type { Bindings } from '../env.ts'
-import { type ProjectAddress, projectAddressOf } from '../http/project-address.ts'
+import { locate, type ProjectAddress } from '../http/project-address.ts'
 import { checkBucketName, checkKey, decodePath } from './names.ts'
 import type { StorageContext } from './request.ts'
 import type { Place } from './statements/object-rows.ts'
 
 const BASE = '/storage/v1'
 
-/** Each request is asked several times. */
-const addresses = new WeakMap<Request, ProjectAddress>()
-
-/** As the URL standard reads a path, so that `..` has no meaning left; undefined for requests that are not for the storage server. */
-export function storageAddressOf(request: Request, { PROJECT_DOMAIN }: Bindings): ProjectAddress | undefined {
-  const known = addresses.get(request)
-  if (known) return known
-  const address = projectAddressOf(new URL(request.url), PROJECT_DOMAIN)
-  if (!address?.path.startsWith(`${BASE}/`)) return undefined
-  const found = { ...address, path: address.path.slice(BASE.length) }
-  addresses.set(request, found)
-  return found
+/** Undefined for requests that are not for the storage server. */
+export function storageAddressOf(request: Request, bindings: Bindings): ProjectAddress | undefined {
+  const { project } = locate(request, bindings)
+  if (!project?.path.startsWith(`${BASE}/`)) return undefined
+  return { ...project, path: project.path.slice(BASE.length) }
 }
 
 /** The bucket and the key of a path whose first `heads` parts name the operation: `/object/info/{bucket}/{key…}` has two. */
