@@ -1,6 +1,7 @@
 import { once } from 'node:events'
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
+import { freePort } from './ports.ts'
 import { type Request, type Supervised, supervise } from './supervised.ts'
 
 type Options = Pick<Supervised, 'worker' | 'onLine'>
@@ -14,29 +15,50 @@ const BODY_BYTES_MAX = 64 * MiB
 /** Of all that wait, or are being read. */
 const HELD_BYTES_MAX = 512 * MiB
 
+interface Question {
+  request: Request
+  /** Aborted once nobody waits for the answer. */
+  left: AbortSignal
+}
+
 class TooLarge extends Error {}
 class TooMany extends Error {}
+
+interface Builder {
+  address: string
+  /** All that it listens at. */
+  ports: number[]
+  stop(): Promise<void>
+}
 
 /**
  * The builder in processes of its own. What users send runs in the one that probes for the first time: a loop without an end, or a memory
  * that is never enough, ends that process and nothing else.
  */
-export async function startBuilder(options: Options): Promise<{ address: string; stop(): Promise<void> }> {
-  const building = supervise({ ...options, secondsMax: BUILD_SECONDS })
-  const probing = supervise({ ...options, secondsMax: PROBE_SECONDS })
+export async function startBuilder(options: Options): Promise<Builder> {
+  const ports = [await freePort(0, 'api'), await freePort(0, 'api')] as const
+  const building = supervise({ ...options, port: ports[0], secondsMax: BUILD_SECONDS })
+  const probing = supervise({ ...options, port: ports[1], secondsMax: PROBE_SECONDS })
   building.begin()
 
-  async function build(request: Request, left: AbortSignal, isAgain = false): Promise<string> {
-    const outcome = await building.ask(request, left)
+  /** `onEnd`: what becomes of a question over which its process ended. */
+  async function ask(
+    process: typeof building,
+    { request, left }: Question,
+    { late, onEnd }: { late: string; onEnd(): Promise<string> | string },
+  ): Promise<string> {
+    const outcome = await process.ask(request, left)
     switch (outcome.kind) {
       case 'answered':
         return outcome.text
       case 'refused':
         throw new Error(outcome.reason)
       case 'late':
-        return issue(`This cannot be built within ${BUILD_SECONDS} s`)
+        return issue(late)
+      case 'down':
+        return unavailable('The builder does not start')
       case 'ended':
-        return isAgain ? unavailable('The builder ended twice over this') : build(request, left, true)
+        return onEnd()
       case 'left':
         return unavailable('Nobody waits for this any more')
       case 'busy':
@@ -44,23 +66,17 @@ export async function startBuilder(options: Options): Promise<{ address: string;
     }
   }
 
-  async function probe(request: Request, left: AbortSignal): Promise<string> {
-    const outcome = await probing.ask(request, left)
-    switch (outcome.kind) {
-      case 'answered':
-        return outcome.text
-      case 'refused':
-        throw new Error(outcome.reason)
-      case 'late':
-        return issue(`The program did not start within ${PROBE_SECONDS} s: is there a loop without an end?`)
-      case 'ended':
-        return issue('The program ended the process that started it: does it need too much memory?')
-      case 'left':
-        return unavailable('Nobody waits for this any more')
-      case 'busy':
-        return unavailable(BUSY)
-    }
+  const build = (question: Question): Promise<string> => {
+    const late = `This cannot be built within ${BUILD_SECONDS} s`
+    const again = () => ask(building, question, { late, onEnd: () => unavailable('The builder ended twice over this') })
+    return ask(building, question, { late, onEnd: again })
   }
+
+  const probe = (question: Question): Promise<string> =>
+    ask(probing, question, {
+      late: `The program did not start within ${PROBE_SECONDS} s: is there a loop without an end?`,
+      onEnd: () => issue('The program ended the process that started it: does it need too much memory?'),
+    })
 
   const held = { bytes: 0 }
 
@@ -78,7 +94,7 @@ export async function startBuilder(options: Options): Promise<{ address: string;
     try {
       if ((isProbe ? probing : building).isBusy()) throw new TooMany()
       const request = await read(incoming, hold)
-      answer(response, await (isProbe ? probe : build)(request, left.signal))
+      answer(response, await (isProbe ? probe : build)({ request, left: left.signal }))
     } catch (error) {
       if (!(error instanceof TooLarge || error instanceof TooMany)) throw error
       // What still comes is taken and dropped: who sends it reads no answer before.
@@ -101,6 +117,7 @@ export async function startBuilder(options: Options): Promise<{ address: string;
   const { port } = server.address() as AddressInfo
   return {
     address: `127.0.0.1:${port}`,
+    ports: [port, ...ports],
     async stop() {
       server.close()
       server.closeAllConnections()

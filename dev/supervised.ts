@@ -1,12 +1,19 @@
 import { convertV4MiniflareOptions, Miniflare, type V4MiniflareOptions } from 'miniflare'
 import { freePort } from './ports.ts'
 
-export interface Supervised {
+export interface Supervised extends Program {
+  /** Where it listens, each time; any port, where it is left out. */
+  port?: number
+  /** How long it may take over a request. */
+  secondsMax: number
+}
+
+export interface Program {
   /** A Worker as Miniflare takes it. */
   worker: Record<string, unknown>
   onLine(line: string): void
-  /** How long it may take over a request. */
-  secondsMax: number
+  /** How long its start may take; longer than on a machine that has much else to do. */
+  startSecondsMax?: number
 }
 
 export interface Request {
@@ -19,6 +26,8 @@ type Outcome =
   | { kind: 'answered'; text: string }
   /** It answered that it failed. */
   | { kind: 'refused'; reason: string }
+  /** It did not start, which is not this request's fault. */
+  | { kind: 'down' }
   /** It was stopped over this request. */
   | { kind: 'late' }
   /** It ended while it had this request. */
@@ -40,14 +49,22 @@ export function supervise(options: Supervised) {
   let waiting = 0
   let isStopped = false
 
+  function report(error: unknown): undefined {
+    options.onLine(JSON.stringify({ level: 'error', event: 'process_not_started', error: String(error) }))
+  }
+
   async function askNow(request: Request, left: AbortSignal): Promise<Outcome> {
     if (left.aborted) return { kind: 'left' }
     if (isStopped) return { kind: 'ended' }
-    running ??= run(options)
+    running ??= run(options, options)
     const asked = running
+    const origin = await asked.then((ready) => ready.origin, report)
+    if (origin === undefined) {
+      running = undefined
+      return { kind: 'down' }
+    }
     const signal = AbortSignal.timeout(options.secondsMax * 1_000)
     try {
-      const { origin } = await asked
       return await send(origin, request, signal)
     } catch {
       running = undefined
@@ -59,7 +76,7 @@ export function supervise(options: Supervised) {
   return {
     /** Does not wait: the first request finds it ready, or waits for it. */
     begin(): void {
-      running = run(options)
+      running = run(options, options)
       running.catch(() => {})
     },
     isBusy: () => waiting >= WAITING_MAX,
@@ -83,24 +100,45 @@ export function supervise(options: Supervised) {
   }
 }
 
-interface Running {
+export interface Running {
   origin: string
   stop(): Promise<void>
 }
 
-async function run({ worker, onLine }: Supervised): Promise<Running> {
-  const port = await freePort(0, 'api')
+interface Place {
+  /** Any, where it is left out. */
+  port?: number
+  /** Another entrypoint than the default one. */
+  entrypoint?: string
+}
+
+/** A Worker in a process of its own, once that is ready. */
+export async function run({ worker, onLine, startSecondsMax = 60 }: Program, place: Place = {}): Promise<Running> {
+  const { port = await freePort(0, 'api'), entrypoint } = place
   const options = {
     host: '127.0.0.1',
     port: 0,
     cf: false,
     logRequests: false,
     handleStructuredLogs: ({ message }: { message: string }) => onLine(message),
-    workers: [{ ...worker, unsafeDirectSockets: [{ host: '127.0.0.1', port }] }],
+    workers: [{ ...worker, unsafeDirectSockets: [{ host: '127.0.0.1', port, ...(entrypoint && { entrypoint }) }] }],
   }
   const miniflare = new Miniflare(convertV4MiniflareOptions(options as unknown as V4MiniflareOptions))
-  await miniflare.ready
+  try {
+    await within(miniflare.ready, startSecondsMax)
+  } catch (error) {
+    await miniflare.dispose().catch(() => {})
+    throw error
+  }
   return { origin: `http://127.0.0.1:${port}`, stop: () => miniflare.dispose() }
+}
+
+async function within(ready: Promise<unknown>, seconds: number): Promise<void> {
+  let timer: NodeJS.Timeout | undefined
+  const late = new Promise<never>((_, reject) => {
+    timer = setTimeout(() => reject(new Error(`it was not ready within ${seconds} s`)), seconds * 1_000)
+  })
+  await Promise.race([ready, late]).finally(() => clearTimeout(timer))
 }
 
 async function stop(running: Promise<Running>): Promise<void> {

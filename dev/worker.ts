@@ -9,7 +9,9 @@ import { unstable_getMiniflareWorkerOptions } from 'wrangler'
 import { Config } from '../src/env.ts'
 import { startBuilder } from './builder.ts'
 import { tickEveryMinute } from './cron.ts'
+import { SERVICES_NETWORK, webhookEgress } from './egress.ts'
 import { portError } from './ports.ts'
+import { isNews, startPrograms } from './programs.ts'
 import { errorMessage, StartError } from './start-error.ts'
 
 const ROOT = fileURLToPath(new URL('..', import.meta.url))
@@ -71,6 +73,10 @@ export interface WorkerOptions {
   /** Where Durable Objects are kept. */
   folder: string
   root?: string
+  /** How long the process that runs programs may answer nothing. */
+  silentSeconds?: number
+  /** What that process may have in memory; half of the machine's where it is left out, 8 GiB at most. */
+  memoryMiB?: number
 }
 
 /** As the Worker itself does at its first request, which would be too late to tell who starts it. */
@@ -81,14 +87,65 @@ function checkSettings(bindings: Record<string, string>): void {
   throw new StartError(`${path.join('.')}=${bindings[String(path[0])] ?? ''} cannot be used: ${message}.`)
 }
 
-/** Runs the bundle on workerd, reached without any proxy in between, with its queues, Durable Objects and cron. */
+/** Runs the bundle on workerd with its queues, Durable Objects and cron; the builder and programs in processes of their own. */
 export async function startWorker(options: WorkerOptions): Promise<{ stop(): Promise<void> }> {
-  const { bundle, port, bindings, folder, root = ROOT } = options
+  const { port, bindings, silentSeconds, memoryMiB } = options
   checkSettings(bindings)
-  process.env.WRANGLER_WRITE_LOGS = 'false'
-  const { workerOptions } = unstable_getMiniflareWorkerOptions(join(root, CONFIG))
-  const configured = workerOptions as Configured
-  const builder = await startBuilder({ worker: await builderWorker(options), onLine: writeLine })
+  const egress = { WEBHOOK_EGRESS: webhookEgress({ loopback: bindings.WEBHOOK_LOOPBACK === 'on' }) }
+  const started: { stop(): Promise<void> }[] = []
+  const stop = async () => {
+    for (const one of started.reverse()) await one.stop()
+  }
+  try {
+    const builder = await startBuilder({ worker: await builderWorker(options), onLine: writeLine })
+    started.push(builder)
+    const shared = await sharedWorker(options, egress)
+    const programs = await startPrograms({
+      worker: { ...shared },
+      api: `127.0.0.1:${port}`,
+      onLine: writeLine,
+      silentSeconds,
+      memoryMiB,
+      closedPorts: builder.ports,
+    })
+    started.push(programs)
+    const worker = await runWorker(options, {
+      bindings: { PROGRAMS_KEY: programs.key },
+      serviceBindings: {
+        ...egress,
+        BUILDER: { external: { address: builder.address, http: {} } },
+        PROGRAMS: { external: { address: programs.address, http: {} } },
+      },
+      onLine: writeLine,
+    })
+    started.push(worker)
+    const cron = tickEveryMinute(worker.tick)
+    started.push({ stop: async () => cron.stop() })
+    return { stop }
+  } catch (error) {
+    await stop()
+    throw error
+  }
+}
+
+export interface Surroundings {
+  /** Beside those that every Worker has. */
+  serviceBindings: Record<string, unknown>
+  bindings?: Record<string, string>
+  onLine(line: string): void
+  /** More options of Miniflare for the Worker. */
+  worker?: Record<string, unknown>
+  /** More Workers beside it. */
+  workers?: Record<string, unknown>[]
+}
+
+/** The Worker alone, reached without any proxy in between; its cron ticks when told. */
+export async function runWorker(
+  options: WorkerOptions,
+  { serviceBindings, bindings, onLine, worker: more, workers = [] }: Surroundings,
+): Promise<{ tick(scheduledTime?: Date): Promise<void>; stop(): Promise<void> }> {
+  const { port, folder, root = ROOT } = options
+  const shared = await sharedWorker(options, { ASSETS: PAGE, ...serviceBindings })
   const miniflare = new Miniflare({
     ...convertV4MiniflareOptions({
       host: '127.0.0.1',
@@ -97,59 +154,72 @@ export async function startWorker(options: WorkerOptions): Promise<{ stop(): Pro
       ...(process.env.INSPECT ? { inspectorPort: Number(process.env.INSPECT) } : {}),
       logRequests: false,
       handleStructuredLogs: ({ message }: { message: string }) => {
-        if (!message.includes(ISOLATE_ENDED)) writeLine(message)
+        if (isNews(message)) onLine(message)
       },
       workers: [
         {
-          ...configured,
-          // With files of its own, a Worker is behind a router here, two hops that every request and message would pay for.
-          assets: undefined,
-          name: NAME,
-          rootPath: bundle,
-          modulesRoot: '.',
-          modules: await modulesOf(bundle),
-          bindings: { ...configured.bindings, ...bindings },
-          serviceBindings: {
-            ...configured.serviceBindings,
-            ASSETS: PAGE,
-            BUILDER: { external: { address: builder.address, http: {} } },
-            SERVICES_EGRESS: SERVICES_NETWORK,
-            WEBHOOK_EGRESS: webhookEgress({ loopback: bindings.WEBHOOK_LOOPBACK === 'on' }),
-          },
-          // Nothing they know must outlive the process; on disk each would leave a database behind.
-          unsafeEphemeralDurableObjects: true,
-          durableObjects: keepAlarms(configured.durableObjects),
+          ...shared,
+          bindings: { ...shared.bindings, ...bindings },
           unsafeDirectSockets: [{ host: '127.0.0.1', port }],
+          ...more,
         },
-        {
-          name: PAGE,
-          rootPath: root,
-          modules: [{ type: 'ESModule', path: 'page.js', contents: 'export default {}' }],
-          compatibilityDate: configured.compatibilityDate,
-          assets: configured.assets,
-        },
+        pageWorker(root),
+        ...workers,
       ],
-    } as V4MiniflareOptions),
+    } as unknown as V4MiniflareOptions),
     resourcePersistencePath: folder,
   })
   try {
     await miniflare.ready
     const worker = await miniflare.getWorker(NAME)
-    const cron = tickEveryMinute(async (scheduledTime) => {
-      const { outcome } = await worker.scheduled({ cron: '* * * * *', scheduledTime })
-      if (outcome !== 'ok') throw new Error(`the scheduled handler ended with ${outcome}`)
-    })
     return {
-      async stop() {
-        cron.stop()
-        await miniflare.dispose()
-        await builder.stop()
+      async tick(scheduledTime = new Date()) {
+        const { outcome } = await worker.scheduled({ cron: '* * * * *', scheduledTime })
+        if (outcome !== 'ok') throw new Error(`the scheduled handler ended with ${outcome}`)
       },
+      stop: () => miniflare.dispose(),
     }
   } catch (error) {
     await miniflare.dispose()
-    await builder.stop()
     throw portError(error, port, 'api')
+  }
+}
+
+/** What the API and the process that runs programs have in common: all but who reaches them, and whom they reach. */
+async function sharedWorker(
+  { bundle, bindings, root = ROOT }: WorkerOptions,
+  serviceBindings: Record<string, unknown>,
+): Promise<Configured> {
+  process.env.WRANGLER_WRITE_LOGS = 'false'
+  const { workerOptions } = unstable_getMiniflareWorkerOptions(join(root, CONFIG))
+  const configured = workerOptions as Configured
+  return {
+    ...configured,
+    // With files of its own, a Worker is behind a router here, two hops that every request and message would pay for.
+    assets: undefined,
+    name: NAME,
+    rootPath: bundle,
+    modulesRoot: '.',
+    modules: await modulesOf(bundle),
+    bindings: { ...configured.bindings, ...bindings },
+    serviceBindings: { SERVICES_EGRESS: SERVICES_NETWORK, ...serviceBindings },
+    // Nothing they know must outlive the process; on disk each would leave a database behind.
+    unsafeEphemeralDurableObjects: true,
+    durableObjects: keepAlarms(configured.durableObjects),
+  }
+}
+
+/** The files of the reference page. */
+function pageWorker(root: string) {
+  const { workerOptions } = unstable_getMiniflareWorkerOptions(join(root, CONFIG))
+  const { compatibilityDate, assets } = workerOptions as Configured
+  return {
+    name: PAGE,
+    rootPath: root,
+    modules: [{ type: 'ESModule', path: 'page.js', contents: 'export default {}' }],
+    compatibilityDate,
+    // The order of wrangler.toml, the Worker first, is that of the Worker, which this one does not stand for.
+    assets: { ...assets, run_worker_first: false, routerConfig: { has_user_worker: false } },
   }
 }
 
@@ -176,53 +246,15 @@ export async function builderWorker({
   }
 }
 
-/** Straight to the proxy and the bucket: the global fetch takes a detour here. */
-const SERVICES_NETWORK = { network: { allow: ['public', 'private'], tlsOptions: { trustBrowserCas: true } } }
-
-/** What workerd's own "public" lets through and must not be reached: `isPublicAddress` knows why. */
-const EGRESS_REFUSED = [
-  '168.63.129.16/32',
-  '192.0.0.0/24',
-  '192.0.2.0/24',
-  '192.31.196.0/24',
-  '192.52.193.0/24',
-  '192.88.99.0/24',
-  '192.175.48.0/24',
-  '198.18.0.0/15',
-  '198.51.100.0/24',
-  '203.0.113.0/24',
-  '224.0.0.0/4',
-  '240.0.0.0/4',
-  // All of v6 but 2000::/3.
-  '::/3',
-  '4000::/2',
-  '8000::/1',
-  '2001::/23',
-  '2001:db8::/32',
-  '2002::/16',
-  '2620:4f:8000::/48',
-  '3fff::/20',
-]
-
-/**
- * The way out for webhooks: addresses are judged as the connection is made, so a name that answers otherwise the second
- * time gains nothing. The Worker's other requests go to services on private addresses and pass it by.
- */
-export function webhookEgress({ loopback }: { loopback: boolean }) {
-  return {
-    network: {
-      // Where both lists match, the longer prefix decides.
-      allow: ['public', ...(loopback ? ['127.0.0.1/32', '::1/128'] : [])],
-      deny: EGRESS_REFUSED,
-      tlsOptions: { trustBrowserCas: true },
-    },
-  }
-}
-
 /** What wrangler makes of wrangler.toml, as far as it is changed here; wrangler itself leaves it untyped. */
-interface Configured {
+export interface Configured {
+  name?: string
+  rootPath?: string
+  modulesRoot?: string
+  modules?: unknown[]
+  unsafeEphemeralDurableObjects?: boolean
   compatibilityDate?: string
-  assets?: Record<string, unknown>
+  assets?: Record<string, unknown> | undefined
   bindings?: Record<string, unknown>
   serviceBindings?: Record<string, unknown>
   durableObjects?: Record<string, { className: string }>
@@ -239,9 +271,6 @@ function keepAlarms(objects: Configured['durableObjects'] = {}) {
     ]),
   )
 }
-
-/** What the runtime says of each program that is ended because nobody calls it any more. */
-const ISOLATE_ENDED = 'script terminated for unknown reasons'
 
 const lines: string[] = []
 

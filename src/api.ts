@@ -1,18 +1,28 @@
 import { actionRoutes } from './areas/actions/routes.ts'
+import { addonRoutes } from './areas/addons/routes.ts'
 import { apiKeyRoutes } from './areas/api-keys/routes.ts'
+import { authConfigRoutes } from './areas/auth-config/routes.ts'
 import { backupRoutes } from './areas/backups/routes.ts'
 import { branchRoutes } from './areas/branches/routes.ts'
 import { databaseRoutes } from './areas/database/routes.ts'
 import { databaseAccessRoutes } from './areas/database-access/routes.ts'
 import { databaseSettingsRoutes } from './areas/database-settings/routes.ts'
+import { entitlementRoutes } from './areas/entitlements/routes.ts'
 import { functionRoutes } from './areas/functions/routes.ts'
 import { migrationRoutes } from './areas/migrations/routes.ts'
 import { organizationRoutes } from './areas/organizations/routes.ts'
+import { pgsodiumRoutes } from './areas/pgsodium/routes.ts'
+import { postgrestRoutes } from './areas/postgrest/routes.ts'
 import { profileRoutes } from './areas/profile/routes.ts'
+import { projectConfigRoutes } from './areas/project-config/routes.ts'
 import { projectRoutes } from './areas/projects/routes.ts'
+import { realtimeRoutes } from './areas/realtime/routes.ts'
 import { secretRoutes } from './areas/secrets/routes.ts'
+import { signingKeyRoutes } from './areas/signing-keys/routes.ts'
 import { snippetRoutes } from './areas/snippets/routes.ts'
+import { ssoRoutes } from './areas/sso/routes.ts'
 import { storageConfigRoutes } from './areas/storage-config/routes.ts'
+import { thirdPartyAuthRoutes } from './areas/third-party-auth/routes.ts'
 import { typeRoutes } from './areas/types/routes.ts'
 import { webhookRoutes } from './areas/webhooks/routes.ts'
 import { workerRoutes } from './areas/workers/routes.ts'
@@ -21,7 +31,10 @@ import { area, type Route } from './http/route.ts'
 export const routes: readonly Route[] = [
   ...area('profile', profileRoutes),
   ...area('organizations', organizationRoutes),
+  ...area('organizations', entitlementRoutes),
   ...area('projects', projectRoutes),
+  ...area('projects', addonRoutes),
+  ...area('projects', projectConfigRoutes),
   ...area('branches', branchRoutes),
   ...area('actions', actionRoutes),
   ...area('database', databaseRoutes),
@@ -32,6 +45,13 @@ export const routes: readonly Route[] = [
   ...area('database', typeRoutes),
   ...area('snippets', snippetRoutes),
   ...area('api-keys', apiKeyRoutes),
+  ...area('api-keys', pgsodiumRoutes),
+  ...area('postgrest', postgrestRoutes),
+  ...area('realtime', realtimeRoutes),
+  ...area('signing-keys', signingKeyRoutes),
+  ...area('auth', authConfigRoutes),
+  ...area('auth', ssoRoutes),
+  ...area('auth', thirdPartyAuthRoutes),
   ...area('storage', storageConfigRoutes),
   ...area('workers', workerRoutes),
   ...area('functions', functionRoutes),

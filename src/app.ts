@@ -1,17 +1,20 @@
 import { Hono, type MiddlewareHandler } from 'hono'
 import { routes } from './api.ts'
+import { discoveryOf, servePublicKeys } from './auth/discovery.ts'
 import { authenticate } from './auth/principal.ts'
 import { createCtx } from './ctx.ts'
 import { countedFor } from './db/client.ts'
 import type { AppEnv, Bindings } from './env.ts'
 import { ApiError, renderError } from './http/error.ts'
 import { addressOf, isAddressOverLimit } from './http/limits.ts'
+import { lingering } from './http/linger.ts'
 import { createLogger, describeError } from './http/log.ts'
 import { mount, rateLimit } from './http/mount.ts'
 import { locate } from './http/project-address.ts'
 import { createRouter } from './http/router.ts'
 import { mountHealth } from './meta/health.ts'
 import { mountReference } from './meta/reference.ts'
+import { forwardCall } from './programs/forward.ts'
 import { functionAddressOf, isForFunctions } from './runtime/address.ts'
 import { invokeFunction } from './runtime/invoke.ts'
 import { refuse } from './runtime/refusals.ts'
@@ -69,12 +72,20 @@ export function createFetch() {
     const { url, project } = locate(request, bindings)
     if (project && isForFunctions(project)) {
       const address = functionAddressOf(url, project)
-      return address ? invokeFunction({ request, address, bindings, execution }) : refuse('NOT_FOUND')
+      if (!address) return refuse('NOT_FOUND')
+      const call = { request, address, bindings, execution }
+      return bindings.PROGRAMS ? forwardCall({ ...call, kind: 'function' }, bindings.PROGRAMS) : invokeFunction(call)
     }
+    const published = project && discoveryOf(project)
+    if (published) return servePublicKeys({ request, ref: published, bindings, execution })
     const worker = project && workerAddressOf(url, project)
-    if (worker) return callWorker({ request, address: worker, bindings, execution })
+    if (worker) {
+      const call = { request, address: worker, bindings, execution }
+      return bindings.PROGRAMS ? forwardCall({ ...call, kind: 'worker' }, bindings.PROGRAMS) : callWorker(call)
+    }
+    if (bindings.API) return bindings.API.fetch(request)
     const isStorage = storageAddressOf(request, bindings) !== undefined
-    return (isStorage ? storage : api).fetch(request, bindings, execution)
+    return lingering(request, (isStorage ? storage : api).fetch(request, bindings, execution))
   }
 }
 

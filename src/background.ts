@@ -11,8 +11,9 @@ import { projectJobs } from './areas/projects/jobs.ts'
 import { reconcileProjects } from './areas/projects/reconcile.ts'
 import { runProjectTask } from './areas/projects/task-run.ts'
 import { buryProjectTask, type Jobs, sendDueProjectTasks } from './areas/projects/tasks.ts'
+import { refreshIssuers } from './areas/third-party-auth/refresh.ts'
 import { workerJobs } from './areas/workers/jobs.ts'
-import { sweepUploads } from './areas/workers/sweep.ts'
+import { removeOversizedUploads, sweepUploads } from './areas/workers/sweep.ts'
 import { buryWorkerTask, runWorkerTask, sendDueWorkerTasks } from './areas/workers/tasks.ts'
 import { heartbeats } from './db/schema/index.ts'
 import { purgeExpired } from './delivery/purge.ts'
@@ -46,6 +47,7 @@ export const duties: Duties = {
   project_tasks: sendDueProjectTasks,
   worker_tasks: sendDueWorkerTasks,
   worker_uploads: sweepUploads,
+  worker_uploads_oversized: removeOversizedUploads,
   worker_images: sweepImages,
   branches: removeDueBranches,
   branch_notify_urls: forgetNotifyUrls,
@@ -61,6 +63,7 @@ export const duties: Duties = {
   temporary_logins: endDueLogins,
   scheduled_backups: runScheduledBackups,
   old_backups: removeOldBackups,
+  third_party_keys: refreshIssuers,
   reconcile: reconcileProjects,
 }
 

@@ -100,6 +100,14 @@ export interface Bindings extends Record<string, unknown> {
   SERVICES_EGRESS?: Fetcher
   /** Runs what users deploy, each in an isolate of its own. */
   LOADER: WorkerLoader
+  /** The process of its own that runs programs, where there is one; else they run here. */
+  PROGRAMS?: Fetcher
+  /** Known to the API and to that process. */
+  PROGRAMS_KEY?: string
+  /** In that process, the ports of this machine that programs must not reach, with commas between. */
+  CLOSED_PORTS?: string
+  /** In that process, the way back. */
+  API?: Fetcher
   /** The Worker of src/builder. */
   BUILDER: Fetcher
   /** The files of the reference page. */

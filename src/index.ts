@@ -1,6 +1,7 @@
 import { createFetch } from './app.ts'
 import { duties, handlers } from './background.ts'
 import type { Bindings } from './env.ts'
+import { createProgramsHost } from './programs/host.ts'
 import { createConsumer } from './queue/consume.ts'
 import { createSweeper } from './queue/sweep.ts'
 import { createOutbound } from './runtime/outbound.ts'
@@ -12,6 +13,8 @@ export { WebhookSender } from './objects/webhook-sender.ts'
 export { WebhookSweeper } from './objects/webhook-sweeper.ts'
 export { WorkerInstances } from './objects/worker-instances.ts'
 export { FunctionConsole } from './runtime/console.ts'
+
+export const ProgramsHost = createProgramsHost(fetch)
 
 /** Which ways out programs have. */
 export const FunctionOutbound = createOutbound(fetch)

@@ -1,10 +1,10 @@
 import { randomUUID } from 'node:crypto'
 import { inject } from 'vitest'
-import { issueToken, openControlDatabase, upsertUser } from '../dev/seed.ts'
+import { issueToken, openControlDatabase } from '../dev/seed.ts'
 import type { Role } from '../src/auth/roles.ts'
 import type { Scope } from '../src/auth/scopes.ts'
 import { hashToken, newAccessToken } from '../src/auth/token.ts'
-import { accessTokens, memberRoles, oauthApps, organizations } from '../src/db/schema/index.ts'
+import { accessTokens, memberRoles, oauthApps, organizations, users } from '../src/db/schema/index.ts'
 import type { Zone } from './delivery/doh.ts'
 
 export const baseUrl = inject('baseUrl')
@@ -48,6 +48,8 @@ export function as(token: string | undefined, common: Record<string, string> = {
       })
   return {
     token,
+    /** Of the Worker that is asked. */
+    base,
     get: (path: string, options: Options = {}) => call('GET')(path, undefined, options),
     post: call('POST'),
     patch: call('PATCH'),
@@ -70,11 +72,19 @@ export function unhurried(caller: Caller): () => Caller {
 export const anyone = as(undefined)
 
 export async function newUser(): Promise<string> {
-  const name = `user-${randomUUID()}`
-  return upsertUser(control, name, `${name}@example.com`)
+  const username = `user-${randomUUID()}`
+  const primaryEmail = `${username}@example.com`
+  const [user] = await control.insert(users).values({ username, primaryEmail }).returning({ id: users.id })
+  if (!user) throw new Error('no user')
+  return user.id
 }
 
-export async function tokenOf(userId: string, fields: { scopes?: Scope[]; expiresAt?: Date } = {}): Promise<Caller> {
+interface TokenFields {
+  scopes?: Scope[]
+  expiresAt?: Date
+}
+
+export async function tokenOf(userId: string, fields: TokenFields = {}): Promise<Caller> {
   return as(await issueToken(control, { userId, name: 'test', ...fields }))
 }
 
@@ -98,10 +108,15 @@ export async function addMember(organizationId: string, userId: string, role: Ro
 }
 
 /** Another member of the organization, with a token of his own. */
-export async function newMember({ id }: TestOrganization, role: Role, projectRef?: string): Promise<Caller> {
+export async function newMember(
+  { id }: TestOrganization,
+  role: Role,
+  projectRef?: string,
+  token: TokenFields = {},
+): Promise<Caller> {
   const userId = await newUser()
   await addMember(id, userId, role, projectRef)
-  return tokenOf(userId)
+  return tokenOf(userId, token)
 }
 
 /** What an application holds after a user approved it: an OAuth token with these scopes. */
@@ -122,7 +137,9 @@ export async function newApp({ id, userId }: TestOrganization, scopes: Scope[]) 
 
 const hook = async (path: string) => (await fetch(inject('hooksUrl') + path)).json()
 export const tick = () => hook('/tick')
-export const workerLogs = async (): Promise<string[]> => (await hook('/logs')) as string[]
+/** Without `part` all lines of the whole run, which are many. */
+export const workerLogs = async (part = ''): Promise<string[]> =>
+  (await hook(`/logs?${new URLSearchParams({ part })}`)) as string[]
 
 /** From now on the host's name resolves to this; what is sent to it arrives at `origin`. */
 export const setName = (host: string, zone: Zone, origin = '') =>

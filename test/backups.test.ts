@@ -16,7 +16,7 @@ import {
 import { newBranch, untilBranch } from './branches.ts'
 import { cliOf } from './cli.ts'
 import { newRef } from './engine/copy-projects.ts'
-import { newProject, PASSWORD, runSql, untilGone } from './projects.ts'
+import { newProject, PASSWORD, runSql, until, untilGone } from './projects.ts'
 import { clientOf, newBucket, newStorage } from './storage.ts'
 
 /** Copies, sweeps and restarts take turns with those of all other tests. */
@@ -63,18 +63,19 @@ const latestId = async (ref: string) => {
   return row?.id ?? 0
 }
 
-async function untilPoint(caller: Caller, ref: string, name: string, status: string): Promise<void> {
-  await vi.waitFor(async () => {
-    expect((await caller.get(path(ref, `/restore-point?name=${name}`))).body).toMatchObject({ name, status })
-  }, WAIT)
-}
+const untilPoint = (caller: Caller, ref: string, name: string, status: string): Promise<void> =>
+  until(caller, {
+    timeoutMs: WAIT.timeout,
+    told: async () => expect(await openTasks(ref)).toBe(0),
+    shown: async () =>
+      expect((await caller.get(path(ref, `/restore-point?name=${name}`))).body).toMatchObject({ name, status }),
+  })
 
 /** A restore point that is there; returns the id of its backup. */
 async function newPoint(caller: Caller, ref: string, name: string): Promise<number> {
   expect(await caller.post(path(ref, '/restore-point'), { name })).toMatchObject({ status: 201 })
   const id = await latestId(ref)
   await untilPoint(caller, ref, name, 'AVAILABLE')
-  await vi.waitFor(async () => expect(await openTasks(ref)).toBe(0), WAIT)
   return id
 }
 

@@ -1,3 +1,4 @@
+import { createHmac } from 'node:crypto'
 import { and, eq } from 'drizzle-orm'
 import { beforeAll, describe, expect, inject, it } from 'vitest'
 import { functionSecrets, projects } from '../src/db/schema/index.ts'
@@ -23,6 +24,10 @@ const setSecrets = (of: string, values: Record<string, string>) =>
     `/v1/projects/${of}/secrets`,
     Object.entries(values).map(([name, value]) => ({ name, value })),
   )
+const setAuth = async (of: string, values: Record<string, unknown>) =>
+  expect(await owner.patch(`/v1/projects/${of}/config/auth`, values)).toMatchObject({ status: 200 })
+const authOf = async (of: string) => (await owner.get(`/v1/projects/${of}/config/auth`)).body
+const hmac = (of: string, secret: string) => createHmac('sha256', of).update(secret).digest('hex')
 async function secretsOf(of: string): Promise<Record<string, string>> {
   const rows = await control.select().from(functionSecrets).where(eq(functionSecrets.projectRef, of))
   const key = inject('encryptionKey')
@@ -41,9 +46,23 @@ beforeAll(async () => {
   await deployText(ref, 'same', 'of the parent')
   await deploy(owner, ref, { slug: 'open', files: source('open'), metadata: { verify_jwt: false, name: 'Open' } })
   await setSecrets(ref, { SHARED: 'parent', OVER: 'parent' })
+  await setAuth(ref, { jwt_exp: 70, external_x_client_id: 'x', external_x_secret: 'parent', external_x_enabled: true })
   branch = await newBranch(owner, ref, { secrets: { OVER: 'branch', ONLY: 'branch' } })
   own = branch.project_ref
 }, 150_000)
+
+describe('the configuration of Auth of a branch', () => {
+  it("is its parent's, with secrets that are its own to read, until it is changed", async () => {
+    const [theirs, ours] = await Promise.all([ref, own].map(authOf))
+    expect(ours).toEqual({ ...theirs, external_x_secret: hmac(own, 'parent') })
+    expect(theirs).toMatchObject({ jwt_exp: 70, external_x_secret: hmac(ref, 'parent') })
+    await setAuth(own, { external_x_secret: theirs.external_x_secret })
+    expect(await authOf(own)).toEqual(ours)
+    await setAuth(own, { external_x_enabled: false, external_x_secret: null })
+    expect(await authOf(own)).toMatchObject({ jwt_exp: 70, external_x_secret: null })
+    expect(await authOf(ref)).toEqual(theirs)
+  })
+})
 
 describe('the functions of a branch', () => {
   it("are its parent's, with secrets of its own beside the parent's", async () => {
@@ -92,10 +111,13 @@ describe('the functions of a branch', () => {
 
   it("are all its parent's and no others after a reset", async () => {
     await deployText(own, 'extra', 'of the branch')
+    await setAuth(own, { jwt_exp: 80 })
+    await setAuth(ref, { jwt_exp: 75, site_url: 'https://parent.example' })
     expect(await act(owner, branch, 'reset')).toMatchObject({ deploy: 'EXITED' })
     await untilBranch(owner, branch, 'FUNCTIONS_DEPLOYED')
     expect(await slugs(own)).toEqual(['added', 'new', 'open', 'same'])
     expect(await text(own, 'same')).toBe('of the branch')
+    expect(await authOf(own)).toMatchObject({ jwt_exp: 80, site_url: 'https://parent.example' })
   }, 90_000)
 
   it('stay deleted where they were deleted, and come again where they were changed later', async () => {
@@ -143,6 +165,21 @@ describe('the functions of a branch', () => {
     expect(log.body).toContain('deploying lost')
     return log.body
   }
+
+  it('end the run where the secrets of the branch would be too large', async () => {
+    const large = (name: string) =>
+      Object.fromEntries(Array.from({ length: 17 }, (_, n) => [`${name}${n}`, 'x'.repeat(24_576)]))
+    await setSecrets(ref, large('PARENT'))
+    await setSecrets(own, large('OWN'))
+    const before = await secretsOf(own)
+    const { body } = await owner.post(`/v1/branches/${own}/push`, {})
+    await untilBranch(owner, branch, 'FUNCTIONS_FAILED')
+    const log = await owner.get(`/v1/projects/${own}/actions/${body.workflow_run_id}/logs`)
+    expect(log.body).toContain('at most 768 KiB in all')
+    expect(await secretsOf(own)).toEqual(before)
+    await owner.delete(`/v1/projects/${ref}/secrets`, Object.keys(large('PARENT')))
+    await owner.delete(`/v1/projects/${own}/secrets`, Object.keys(large('OWN')))
+  })
 
   it('end the run where the branch would get too many secrets', async () => {
     await setSecrets(ref, Object.fromEntries(Array.from({ length: 98 }, (_, n) => [`N${n}`, ''])))

@@ -1,8 +1,10 @@
-import { expect, vi } from 'vitest'
-import type { Caller, Reply } from './api.ts'
-import { runSql } from './projects.ts'
+import { and, eq, isNull } from 'drizzle-orm'
+import { expect } from 'vitest'
+import { actionRuns, branches, projects } from '../src/db/schema/index.ts'
+import { type Caller, control, type Reply } from './api.ts'
+import { runSql, until } from './projects.ts'
 
-const WAIT = { timeout: 40_000, interval: 500 }
+const timeoutMs = 40_000
 
 export interface BranchReply {
   id: string
@@ -40,11 +42,23 @@ export async function untilBranch(
   status: string,
   projectStatus = 'ACTIVE_HEALTHY',
 ): Promise<void> {
-  await vi.waitFor(async () => {
-    const { body } = await caller.get(`/v1/projects/${parent}/branches/${encodeURIComponent(name)}`)
-    expect(body).toMatchObject({ status, preview_project_status: projectStatus })
-  }, WAIT)
+  const wanted = { status, preview_project_status: projectStatus }
+  await until(caller, {
+    timeoutMs,
+    told: async () => expect(await statusesOf(parent, name)).toEqual([wanted]),
+    shown: async () => {
+      const { body } = await caller.get(`/v1/projects/${parent}/branches/${encodeURIComponent(name)}`)
+      expect(body).toMatchObject(wanted)
+    },
+  })
 }
+
+const statusesOf = (parent: string, name: string) =>
+  control
+    .select({ status: branches.status, preview_project_status: projects.status })
+    .from(branches)
+    .innerJoin(projects, eq(projects.ref, branches.projectRef))
+    .where(and(eq(branches.parentRef, parent), eq(branches.name, name), isNull(branches.removedAt)))
 
 /** A branch that is ready to be used. */
 export async function newBranch(
@@ -81,17 +95,24 @@ export async function act(
   const reply = await caller.post(`/v1/branches/${ref}/${kind}`, body)
   expect(reply).toMatchObject({ status: 201, body: { message: 'ok' } })
   const { workflow_run_id: id } = reply.body
-  return vi.waitFor(async () => {
-    const { run_steps: steps } = await runOf(caller, ref, id)
-    const begun = steps.some(({ status }) => status !== 'CREATED')
-    const dead = steps.some(({ status }) => status === 'DEAD')
-    const done = steps.every(({ status }) => status === 'EXITED')
-    expect({ begun, over: (dead || done) && steps.every(({ status }) => ENDED.includes(status)) }).toEqual({
-      begun: true,
-      over: true,
-    })
-    return Object.fromEntries(steps.map(({ name, status }) => [name, status]))
-  }, WAIT)
+  await until(caller, {
+    timeoutMs,
+    async told() {
+      const [run] = await control.select({ steps: actionRuns.steps }).from(actionRuns).where(eq(actionRuns.id, id))
+      expectOver(run?.steps ?? [])
+    },
+    shown: async () => expectOver((await runOf(caller, ref, id)).run_steps),
+  })
+  const { run_steps: steps } = await runOf(caller, ref, id)
+  return Object.fromEntries(steps.map(({ name, status }) => [name, status]))
+}
+
+function expectOver(steps: { status: string }[]) {
+  const begun = steps.some(({ status }) => status !== 'CREATED')
+  const dead = steps.some(({ status }) => status === 'DEAD')
+  const done = steps.every(({ status }) => status === 'EXITED')
+  const over = (dead || done) && steps.every(({ status }) => ENDED.includes(status))
+  expect({ begun, over }).toEqual({ begun: true, over: true })
 }
 
 export const migrate = (caller: Caller, ref: string, query: string, name?: string): Promise<Reply> =>

@@ -1,4 +1,5 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { supervise } from '../dev/supervised.ts'
 import { type BuilderProcess, startBuilderProcess } from './builder/client.ts'
 import { startWeb } from './builder/web.ts'
 
@@ -48,6 +49,45 @@ describe('a program that is probed', () => {
     expect(greedy.issues?.[0]?.message).toMatch(/ended the process|within 12 s/)
     expect(healthy).toEqual({ handlers: ['fetch'] })
     expect(image.main).toBe('program.js')
+  })
+})
+
+describe('a process that is supervised', () => {
+  it('and does not come up holds nobody for ever, nor is that the fault of who asks', { timeout: 60_000 }, async () => {
+    const lines: string[] = []
+    const modules = [{ type: 'ESModule', path: 'loop.js', contents: 'for (;;);' }]
+    const worker = { name: 'loop', compatibilityDate: '2026-11-01', modules }
+    const looping = supervise({
+      ...{ worker, secondsMax: 60, startSecondsMax: 2 },
+      onLine: (line) => lines.push(line),
+    })
+    const request = { path: '/', headers: {}, body: new Uint8Array() }
+    expect(await looping.ask(request, new AbortController().signal)).toEqual({ kind: 'down' })
+    expect(lines.join()).toContain('it was not ready within 2 s')
+    await looping.stop()
+  })
+
+  it('does nothing for who has gone before his turn, and refuses more than may wait', async () => {
+    const contents = `let asked = 0
+      export default { async fetch({ url }) { asked += 1; await scheduler.wait(url.endsWith('/slow') ? 1_000 : 0); return new Response(String(asked)) } }`
+    const worker = {
+      name: 'count',
+      compatibilityDate: '2026-11-01',
+      modules: [{ type: 'ESModule', path: 'a.js', contents }],
+    }
+    const counting = supervise({ worker, secondsMax: 30, onLine: () => {} })
+    const ask = (path: string, left = new AbortController()) =>
+      counting.ask({ path, headers: {}, body: new Uint8Array() }, left.signal)
+    const left = new AbortController()
+    const [slow, gone] = [ask('/slow'), ask('/', left)]
+    left.abort()
+    const waiting = Array.from({ length: 98 }, () => ask('/'))
+    expect(counting.isBusy()).toBe(true)
+    expect(await ask('/')).toEqual({ kind: 'busy' })
+    expect(await slow).toEqual({ kind: 'answered', text: '1' })
+    expect(await gone).toEqual({ kind: 'left' })
+    expect((await Promise.all(waiting)).at(-1)).toEqual({ kind: 'answered', text: '99' })
+    await counting.stop()
   })
 })
 

@@ -21,10 +21,16 @@ export function newCli({ token }: Pick<Caller, 'token'>, url = baseUrl) {
     SUPABASE_TELEMETRY_DISABLED: '1',
     SUPABASE_NO_UPDATE_NOTIFIER: '1',
   }
+  const start = (args: string[]) => promisify(execFile)(resolve('node_modules/.bin/supabase'), args, { env, cwd: home })
   return {
     home,
-    run: async (...args: string[]): Promise<string> =>
-      (await promisify(execFile)(resolve('node_modules/.bin/supabase'), args, { env, cwd: home })).stdout,
+    run: async (...args: string[]): Promise<string> => (await start(args)).stdout,
+    /** With this on its standard input. */
+    feed: async (input: string, ...args: string[]): Promise<string> => {
+      const started = start(args)
+      started.child.stdin?.end(input)
+      return (await started).stdout
+    },
     remove: () => rmSync(home, { recursive: true }),
   }
 }

@@ -1,13 +1,17 @@
-import { spawn } from 'node:child_process'
-import { once } from 'node:events'
 import { existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
-import { createInterface } from 'node:readline'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { as, type Caller } from './api.ts'
 import { newCli } from './cli.ts'
 import { type Machine, newMachine } from './machine.ts'
+import { startMcp } from './mcp.ts'
 import { createProject } from './projects.ts'
+
+/** The program that the CLI writes imports packages of the public registry. */
+const hasRegistry = await fetch('https://registry.npmjs.org/@supabase%2fserver', { method: 'HEAD' }).then(
+  ({ ok }) => ok,
+  () => false,
+)
 
 let machine: Machine
 let baseUrl: string
@@ -35,9 +39,10 @@ const answer = async (slug: string) => {
 describe('the supabase CLI', () => {
   let home: string
   let cli: ReturnType<typeof newCli>['run']
+  let feed: ReturnType<typeof newCli>['feed']
   beforeAll(() => {
     const made = newCli({ token }, baseUrl)
-    ;({ home, run: cli } = made)
+    ;({ home, run: cli, feed } = made)
     return made.remove
   })
 
@@ -83,6 +88,32 @@ describe('the supabase CLI', () => {
     expect(await listed()).toEqual([])
   }, 120_000)
 
+  it.runIf(hasRegistry)(
+    'deploys what it writes for a new function, which answers who has a key',
+    async () => {
+      await feed('n\n', 'functions', 'new', 'scaffold', '--yes')
+      await functions('deploy', 'scaffold', '--use-api', '--yes')
+      const { body: keys } = await owner.get(`/v1/projects/${ref}/api-keys?reveal=true`)
+      const call = async (apikey: string) => {
+        const headers = { 'content-type': 'application/json', apikey }
+        const body = JSON.stringify({ name: 'you' })
+        const response = await fetch(`${baseUrl}/p/${ref}/functions/v1/scaffold`, { method: 'POST', headers, body })
+        return { status: response.status, body: await response.json() }
+      }
+      for (const { api_key } of keys.slice(2)) {
+        expect(await call(api_key)).toEqual({ status: 200, body: { message: 'Hello you!' } })
+      }
+      expect(await call('sb_secret_unknown')).toMatchObject({ status: 401, body: { code: 'INVALID_API_KEY' } })
+      expect((await owner.delete(`/v1/projects/${ref}/api-keys/${keys[3].id}`)).status).toBe(200)
+      const fields = { type: 'secret', name: 'default' }
+      const { body: replaced } = await owner.post(`/v1/projects/${ref}/api-keys?reveal=true`, fields)
+      expect(await call(keys[3].api_key)).toMatchObject({ status: 401 })
+      expect(await call(replaced.api_key)).toMatchObject({ status: 200 })
+      await functions('delete', 'scaffold', '--yes')
+    },
+    120_000,
+  )
+
   it('sets, lists and unsets secrets', async () => {
     const secrets = (...args: string[]) => cli('secrets', ...args, '--project-ref', ref)
     await secrets('set', 'A=one', 'B=two words', '--yes')
@@ -102,28 +133,9 @@ describe('the supabase CLI', () => {
 
 describe('the MCP server', () => {
   it('deploys a function, lists it, shows its files and deploys it again', async () => {
-    const server = spawn(
-      'node_modules/.bin/mcp-server-supabase',
-      ['--api-url', baseUrl, '--access-token', token, '--features', 'functions'],
-      { stdio: ['pipe', 'pipe', 'ignore'] },
-    )
-    const lines = createInterface({ input: server.stdout })[Symbol.asyncIterator]()
-    let id = 0
-    const call = async (method: string, params: unknown) => {
-      server.stdin.write(`${JSON.stringify({ jsonrpc: '2.0', id: ++id, method, params })}\n`)
-      return JSON.parse((await lines.next()).value ?? '{}').result
-    }
-    const tool = async (name: string, args: Record<string, unknown>) => {
-      const result = await call('tools/call', { name, arguments: { project_id: ref, ...args } })
-      expect(result.isError, `${name}: ${JSON.stringify(result)}`).toBeFalsy()
-      return JSON.stringify(result).replaceAll('\\', '')
-    }
-    await call('initialize', {
-      protocolVersion: '2025-03-26',
-      capabilities: {},
-      clientInfo: { name: 'test', version: '1' },
-    })
-    server.stdin.write(`${JSON.stringify({ jsonrpc: '2.0', method: 'notifications/initialized' })}\n`)
+    const call = await startMcp({ baseUrl, token, features: 'functions' })
+    const tool = async (name: string, args: Record<string, unknown>) =>
+      (await call(name, { project_id: ref, ...args })).replaceAll('\\', '')
 
     const files = [
       { name: 'index.ts', content: 'import { a } from "./lib/a.ts"; Deno.serve(() => new Response(a))' },
@@ -137,7 +149,5 @@ describe('the MCP server', () => {
     expect(shown).toContain('"import_map_path":"deno.json"')
     expect(shown).toContain('"name":"lib/a.ts","content":"export const a = "from mcp""')
     expect(await tool('deploy_edge_function', { ...deployed, verify_jwt: true })).toContain('"version":2')
-    server.kill()
-    await once(server, 'exit')
   }, 60_000)
 })

@@ -9,7 +9,7 @@ import { type Machine, newMachine } from './machine.ts'
 import { newProject } from './projects.ts'
 import { saying, workerOf } from './workers.ts'
 
-/** As users run it: what a harness puts in between would hold streams back, and what never starts has a process of its own here. */
+/** As users run it: what never starts has a process of its own here. */
 let machine: Machine
 let base: string
 let owner: Caller

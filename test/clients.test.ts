@@ -1,14 +1,12 @@
-import { spawn } from 'node:child_process'
-import { once } from 'node:events'
 import { mkdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { createInterface } from 'node:readline'
 import pg from 'pg'
 import { SupabaseManagementAPI } from 'supabase-management-js'
 import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest'
 import { as, type Caller } from './api.ts'
 import { newCli } from './cli.ts'
 import { type Machine, newMachine } from './machine.ts'
+import { startMcp } from './mcp.ts'
 import { newProject, PASSWORD, runSql, untilGone, untilStatus } from './projects.ts'
 
 /** As users run it: the production Worker without a proxy in between, which some replies would not survive unchanged. */
@@ -45,6 +43,8 @@ describe('supabase-management-js', () => {
     expect((await api.getProjectApiKeys(ref, { reveal: true })).data).toMatchObject([
       { name: 'anon', type: 'legacy', api_key: expect.stringContaining('.') },
       { name: 'service_role', type: 'legacy', api_key: expect.stringContaining('.') },
+      { name: 'default', type: 'publishable', api_key: expect.stringMatching(/^sb_publishable_/) },
+      { name: 'default', type: 'secret', api_key: expect.stringMatching(/^sb_secret_[^·]+$/) },
     ])
     await api.updateStorageConfig(ref, { fileSizeLimit: 1000 })
     expect((await api.getStorageConfig(ref)).data).toMatchObject({ fileSizeLimit: 1000 })
@@ -63,9 +63,10 @@ describe('supabase-management-js', () => {
 describe('the supabase CLI', () => {
   let home: string
   let cli: ReturnType<typeof newCli>['run']
+  let feed: ReturnType<typeof newCli>['feed']
   beforeAll(() => {
     const made = newCli({ token }, baseUrl)
-    ;({ home, run: cli } = made)
+    ;({ home, run: cli, feed } = made)
     return made.remove
   })
 
@@ -106,11 +107,21 @@ describe('the supabase CLI', () => {
     expect(await keys('--reveal')).toEqual([
       ['anon', jwt],
       ['service_role', jwt],
+      ['default', expect.stringMatching(/^sb_publishable_/)],
+      ['default', expect.stringMatching(/^sb_secret_[^·]+$/)],
     ])
     expect(await keys()).toEqual([
       ['anon', jwt],
       ['service_role', expect.stringMatching(/^[\w-]{5}·+$/)],
+      ['default', expect.stringMatching(/^sb_publishable_[^·]+$/)],
+      ['default', expect.stringMatching(/^sb_secret_.{5}·+$/)],
     ])
+    const rootKey = () => cli('encryption', 'get-root-key', '--project-ref', ref)
+    expect(await rootKey()).toMatch(/^[0-9a-f]{64}$/m)
+    const newKey = (key: string) => feed(key, 'encryption', 'update-root-key', '--project-ref', ref, '--yes')
+    await newKey('ab'.repeat(32))
+    expect(await rootKey()).toContain('ab'.repeat(32))
+    await expect(newKey('')).rejects.toThrow('Expected a 32 byte secret, hex-encoded (64 characters).')
     expect(await cli('link', '--project-ref', ref, '--password', PASSWORD, '--yes')).toContain('Finished')
     await runSql(owner, ref, 'create table public.typed (n int not null)')
     expect(await cli('gen', 'types', '--project-id', ref, '--lang', 'typescript')).toMatch(
@@ -185,29 +196,8 @@ describe('the MCP server', () => {
   it('lists organizations, projects, keys and buckets, runs SQL, pauses and restores', async () => {
     const ref = await newProject({ owner, slug })
     await runSql(owner, ref, 'create table public.noted (id int primary key); insert into public.noted values (11)')
-    const server = spawn(
-      'node_modules/.bin/mcp-server-supabase',
-      ['--api-url', baseUrl, '--access-token', token, '--features', 'account,branching,database,development,storage'],
-      { stdio: ['pipe', 'pipe', 'ignore'] },
-    )
-    const lines = createInterface({ input: server.stdout })[Symbol.asyncIterator]()
-    let id = 0
-    const call = async (method: string, params: unknown) => {
-      server.stdin.write(`${JSON.stringify({ jsonrpc: '2.0', id: ++id, method, params })}\n`)
-      return JSON.parse((await lines.next()).value ?? '{}').result
-    }
-    const tool = async (name: string, args: Record<string, unknown> = {}) => {
-      const result = await call('tools/call', { name, arguments: args })
-      expect(result.isError, `${name}: ${JSON.stringify(result)}`).toBeFalsy()
-      return JSON.stringify(result)
-    }
-    await call('initialize', {
-      protocolVersion: '2025-03-26',
-      capabilities: {},
-      clientInfo: { name: 'test', version: '1' },
-    })
-    server.stdin.write(`${JSON.stringify({ jsonrpc: '2.0', method: 'notifications/initialized' })}\n`)
-
+    const served = 'account,branching,database,development,storage'
+    const tool = await startMcp({ baseUrl, token, features: served })
     expect(await tool('list_organizations')).toContain(slug)
     expect(await tool('get_organization', { id: slug })).toContain('enterprise')
     expect(await tool('list_projects')).toContain(ref)
@@ -220,7 +210,10 @@ describe('the MCP server', () => {
     await tool('apply_migration', { project_id: ref, name: 'make_moods', query })
     expect(await tool('list_migrations', { project_id: ref })).toContain('make_moods')
     expect(await tool('generate_typescript_types', { project_id: ref })).toContain('moods: {')
-    expect(await tool('get_publishable_keys', { project_id: ref })).toContain('anon')
+    const keys = await tool('get_publishable_keys', { project_id: ref })
+    expect(keys).toMatch(/eyJ.*anon.*sb_publishable_[\w-]{31}/)
+    expect(keys).not.toContain('sb_secret_')
+    expect(await tool('get_project_url', { project_id: ref })).toContain(`https://${ref}.`)
     expect(await tool('list_storage_buckets', { project_id: ref })).toContain('[]')
     const features = { imageTransformation: { enabled: false }, s3Protocol: { enabled: false } }
     await tool('update_storage_config', { project_id: ref, config: { fileSizeLimit: 1000, features } })
@@ -248,7 +241,5 @@ describe('the MCP server', () => {
     await untilStatus(owner, ref, 'INACTIVE')
     await tool('restore_project', { project_id: ref })
     await untilStatus(owner, ref, 'ACTIVE_HEALTHY')
-    server.kill()
-    await once(server, 'exit')
   }, 90_000)
 })

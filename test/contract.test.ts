@@ -11,7 +11,7 @@ import { as, newMember, newOrganization, newUser, type Reply, type TestOrganizat
 import { createBranch } from './branches.ts'
 import { newProject } from './projects.ts'
 
-/** Rate limits count by caller: a fresh address or user for each test keeps tests out of each other's quota. */
+/** Rate limits count by address or user: a fresh one for each test keeps tests out of each other's quota. */
 const stranger = () => as(undefined, { 'x-test-address': `test-${randomUUID()}` })
 
 interface Target {
@@ -27,6 +27,7 @@ const fill = (route: Route, { slug, ref, branch }: Target) =>
     .replace('{branch_id_or_ref}', branch)
     .replace('{id}', '00000000-0000-7000-8000-000000000000')
     .replace('{user_id}', '00000000-0000-7000-8000-000000000000')
+    .replace(/{(provider|tpa)_id}/, '00000000-0000-4000-8000-000000000000')
     .replace('{version}', '20260102030405')
     .replace(/\{\w+\}/g, 'x')
 
@@ -64,7 +65,7 @@ describe.each(scoped)('$method $path', (route) => {
   it('answers 403 to a token without its scope, whoever the user is', async () => {
     const needed = scopeOf(route)
     const others = SCOPES.filter((scope) => scope !== needed)
-    const caller = await tokenOf(organization.userId, { scopes: others })
+    const caller = await newMember(organization, 'owner', undefined, { scopes: others })
     const reply = await caller.request(route.method, fill(route, target))
     expect(reply.status).toBe(403)
     expectSaid(route, reply, String(needed))
@@ -157,7 +158,7 @@ describe.each(secured.filter(({ body }) => isHeld(body)))('$method $path', (rout
 
 describe.each(secured.filter(({ query }) => query))('$method $path', (route) => {
   it.each(Object.keys(route.query?.shape ?? {}))('refuses a NUL in %s and names it', async (name) => {
-    const caller = await tokenOf(organization.userId)
+    const caller = await newMember(organization, 'owner')
     const reply = await caller.request(route.method, `${fill(route, target)}?${name}=%00`)
     expect(reply.status).toBe(400)
     expect(JSON.stringify(reply.body)).toContain(`query.${name}`)

@@ -659,7 +659,9 @@ describe('POST /v1/projects/{ref}/database/jit', () => {
     // Postgres takes note at the next login.
     await connect(`p_${project}`, PASSWORD)
     const noted = 'select dathasloginevt as v from pg_database where datname = $1'
-    await vi.waitFor(async () => expect(await asAdmin(noted, [`p_${project}`])).toEqual([{ v: false }]))
+    await vi.waitFor(async () => expect(await asAdmin(noted, [`p_${project}`])).toEqual([{ v: false }]), {
+      timeout: 20_000,
+    })
     const { member } = await granted(project, 'anon', { allowed_networks: { allowed_cidrs: [{ cidr: '10.0.0.0/8' }] } })
     const { login } = (await authorize(member, project, 'anon', '10.1.2.3')).body
     await expect(connect(login.user, member.token ?? '')).rejects.toThrow(/not allowed from/)

@@ -3,7 +3,7 @@ import { createServer } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { convertV4MiniflareOptions, Miniflare } from 'miniflare'
 import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest'
-import { webhookEgress } from '../dev/worker.ts'
+import { webhookEgress } from '../dev/egress.ts'
 import { isPublicAddress } from '../src/delivery/addresses.ts'
 import { WAIT } from './machine.ts'
 

@@ -3,7 +3,8 @@ import { type IncomingMessage, request } from 'node:http'
 import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest'
 import { type Home, invocationsOf, putFunction } from './functions.ts'
 import { WAIT } from './machine.ts'
-import { type Installation, serveLikeStart, startInstallation } from './storage-installation.ts'
+import { serveLikeStart } from './serve.ts'
+import { type Installation, startInstallation } from './storage-installation.ts'
 
 let installation: Installation
 let ref: string

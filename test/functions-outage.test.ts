@@ -7,7 +7,8 @@ import type { Caller } from './api.ts'
 import { deploy, download, HELLO, tryDeploy } from './deploys.ts'
 import { startDoor } from './door.ts'
 import { createProject } from './projects.ts'
-import { type Installation, serveLikeStart, startInstallation } from './storage-installation.ts'
+import { serveLikeStart } from './serve.ts'
+import { type Installation, startInstallation } from './storage-installation.ts'
 
 let door: Awaited<ReturnType<typeof startDoor>>
 let installation: Installation

@@ -4,7 +4,8 @@ import { afterAll, beforeAll, expect, it, vi } from 'vitest'
 import { startDoor } from './door.ts'
 import { type Home, invocationsOf, putFunction } from './functions.ts'
 import { WAIT } from './machine.ts'
-import { type Installation, serveLikeStart, startInstallation } from './storage-installation.ts'
+import { serveLikeStart } from './serve.ts'
+import { type Installation, startInstallation } from './storage-installation.ts'
 
 let door: Awaited<ReturnType<typeof startDoor>>
 let installation: Installation

@@ -44,7 +44,9 @@ describe('who asks for the database postgres with the credentials of a project',
       const sleep = client.query('select pg_sleep(600)').catch((error) => error)
       const active = `select from pg_stat_activity where pid = $1 and state = 'active'`
       await withClient(asAdmin('postgres'), (admin) =>
-        vi.waitFor(async () => expect((await admin.query(active, [processID])).rows).toHaveLength(1)),
+        vi.waitFor(async () => expect((await admin.query(active, [processID])).rows).toHaveLength(1), {
+          timeout: 20_000,
+        }),
       )
       const request = Buffer.alloc(16)
       for (const [n, value] of [16, 80_877_102, processID, secretKey].entries()) request.writeInt32BE(value, n * 4)

@@ -1,18 +1,21 @@
 import { mkdtempSync, rmSync } from 'node:fs'
-import { createServer, type IncomingMessage, type Server } from 'node:http'
+import { createServer, type Server as HttpServer, type IncomingMessage } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { fetch as fetchWithSockets, type Request as SocketRequest } from 'miniflare'
+import { setImmediate } from 'node:timers/promises'
 import type { TestProject } from 'vitest/node'
-import { createTestHarness, type TestHarness } from 'wrangler'
 import { startServices } from '../dev/services.ts'
+import { buildWorker } from '../dev/worker.ts'
 import { uncovered } from './coverage.ts'
 import { type Doh, startDoh, type Zone } from './delivery/doh.ts'
+import { type Server, serveWorker } from './worker.ts'
 
 declare module 'vitest' {
   interface ProvidedContext {
     baseUrl: string
+    /** The folder of the Worker as it is deployed. */
+    bundle: string
     controlUrl: string
     adminUrl: string
     hooksUrl: string
@@ -29,32 +32,31 @@ const BASE_URL = 'https://api.example.com'
 /** One Postgres, proxy, S3 server and Worker for the whole run; each test makes its own organization. */
 export default async function setup(project: TestProject) {
   const folder = mkdtempSync(join(tmpdir(), 'pilothouse-test-'))
-  const services = await startServices({ folder, baseUrl: BASE_URL, durable: false })
-  const names = await startDoh()
+  const bundle = join(folder, 'bundle')
+  const [services, names] = await Promise.all([
+    startServices({ folder, baseUrl: BASE_URL, durable: false }),
+    startDoh(),
+    buildWorker({ folder: bundle }),
+  ])
   const servers = new Map<string, string>()
-  routeFetches(servers)
-  const harness = createTestHarness({
-    workers: [
-      {
-        configPath: './wrangler.toml',
-        vars: {
-          ...services.vars,
-          SQL_TIMEOUT_SECONDS: '6',
-          TEST_CLOCK: 'on',
-          PROJECT_DOMAIN: 'projects.example.com',
-          CLIENT_ADDRESS_HEADER: 'x-test-address',
-          WEBHOOK_LOOPBACK: 'on',
-          WEBHOOK_TIMEOUT_SECONDS: '2',
-          WEBHOOK_DNS_URL: names.url,
-        },
-        secrets: services.secrets,
-      },
-      { configPath: './src/builder/wrangler.toml' },
-    ],
-  })
-  const { url } = await harness.listen()
-  const hooks = await listen(hooksServer(harness, { names, servers }))
-  project.provide('baseUrl', url.origin)
+  const lines: string[] = []
+  const vars = {
+    ...services.vars,
+    SQL_TIMEOUT_SECONDS: '6',
+    TEST_CLOCK: 'on',
+    PROJECT_DOMAIN: 'projects.example.com',
+    CLIENT_ADDRESS_HEADER: 'x-test-address',
+    WEBHOOK_LOOPBACK: 'on',
+    IMPORT_LOOPBACK: 'on',
+    WEBHOOK_DNS_URL: names.url,
+  }
+  const worker = await serveWorker(
+    { vars, secrets: services.secrets },
+    { bundle, folder: join(folder, 'worker'), onLine: (line) => void lines.push(line), servers },
+  )
+  const hooks = await listen(hooksServer({ worker, lines, names, servers }))
+  project.provide('bundle', bundle)
+  project.provide('baseUrl', worker.origin)
   project.provide('controlUrl', services.controlUrl)
   project.provide('adminUrl', services.adminUrl)
   project.provide('databaseHost', services.vars.DATABASE_HOST ?? '')
@@ -69,31 +71,12 @@ export default async function setup(project: TestProject) {
   project.provide('hooksUrl', `http://127.0.0.1:${(hooks.address() as AddressInfo).port}`)
 
   return async () => {
-    const logs = harness.getLogs().map(({ message }) => message)
     hooks.close()
-    await harness.close()
+    await worker.stop()
     await names.close()
     await services.stop()
     rmSync(folder, { recursive: true, force: true })
-    reportCoverage(logs)
-  }
-}
-
-/**
- * The harness sends what the Worker fetches through Node's fetch, which cannot open WebSockets; Miniflare's can.
- * Hosts in `servers` are reached at the origin that stands there, whatever their names resolve to.
- */
-export function routeFetches(servers: ReadonlyMap<string, string>): void {
-  const fetchHttp = globalThis.fetch
-  globalThis.fetch = (input, init) => {
-    const upgrades = new Headers(init?.headers).get('upgrade') === 'websocket'
-    if (upgrades)
-      return fetchWithSockets(String(input), init as unknown as SocketRequest) as unknown as Promise<Response>
-    const url = new URL(input instanceof Request ? input.url : input)
-    const origin = servers.get(url.hostname)
-    if (!origin) return fetchHttp(input, init)
-    const target = new URL(url.pathname + url.search, origin)
-    return fetchHttp(input instanceof Request ? new Request(target, input) : target, init)
+    reportCoverage(lines)
   }
 }
 
@@ -109,17 +92,23 @@ function reportCoverage(logs: readonly string[]): void {
   process.exitCode = 1
 }
 
-interface Network {
+interface Hooks {
+  worker: Server
+  lines: readonly string[]
   names: Doh
   servers: Map<string, string>
 }
 
 /** What tests do to the Worker from outside beside HTTP: tick its cron, read its log, change what the names of hosts mean. */
-function hooksServer(harness: TestHarness, { names, servers }: Network): Server {
+function hooksServer({ worker, lines, names, servers }: Hooks): HttpServer {
   const act = async ({ url = '' }: IncomingMessage): Promise<unknown> => {
     const { pathname, searchParams } = new URL(url, 'http://hooks')
-    if (pathname === '/tick') return harness.getWorker().scheduled({ cron: '* * * * *' })
-    if (pathname === '/logs') return harness.getLogs().map(({ message }) => message)
+    if (pathname === '/tick') return worker.tick()
+    if (pathname === '/logs') {
+      // What the Worker wrote before its answer may lie unread in the pipe.
+      for (let turn = 0; turn < 2; turn++) await setImmediate()
+      return lines.filter((line) => line.includes(searchParams.get('part') ?? ''))
+    }
     if (pathname !== '/names') throw new Error(`no such hook: ${url}`)
     const host = searchParams.get('host') ?? ''
     names.zones.set(host, JSON.parse(searchParams.get('zone') ?? '{}') as Zone)
@@ -135,7 +124,7 @@ function hooksServer(harness: TestHarness, { names, servers }: Network): Server 
   })
 }
 
-const listen = (server: Server) =>
-  new Promise<Server>((resolve) => {
+const listen = (server: HttpServer) =>
+  new Promise<HttpServer>((resolve) => {
     server.listen(0, '127.0.0.1', () => resolve(server))
   })

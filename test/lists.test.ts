@@ -180,7 +180,7 @@ describe('a hot request', () => {
     const ids = [await caller.get(`/v1/projects/${ref}`), await caller.get(`/v1/projects/${ref}`)].map(({ headers }) =>
       headers.get('x-request-id'),
     )
-    const logs = (await workerLogs()).filter((line) => line.includes('"request"')).map((line) => JSON.parse(line))
+    const logs = (await workerLogs('"request"')).map((line) => JSON.parse(line))
     const queries = ids.map((id) => logs.find((line) => line.request_id === id)?.queries)
     expect(queries).toEqual([2, 1])
   })

@@ -3,51 +3,38 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import pg from 'pg'
 import { afterAll, beforeAll, expect, test, vi } from 'vitest'
-import { createTestHarness, type TestHarness } from 'wrangler'
 import { seedOwner } from '../dev/seed.ts'
 import { type Services, startServices } from '../dev/services.ts'
 import { as, type Caller } from './api.ts'
-import { routeFetches } from './global-setup.ts'
 import { API_KEY, type NeonServer, startNeonServer } from './neon-server/server.ts'
 import { createProject, runSql, untilGone, untilStatus } from './projects.ts'
+import { serveInstallation } from './serve.ts'
+import type { Server } from './worker.ts'
 
 const folder = mkdtempSync(join(tmpdir(), 'pilothouse-neon-worker-'))
 let neon: NeonServer
 let services: Services
-let harness: TestHarness
+let worker: Server
 let owner: Caller
 let place: { owner: Caller; slug: string }
 
 /** An installation of its own whose projects are at Neon. */
 beforeAll(async () => {
-  routeFetches(new Map())
   neon = await startNeonServer()
   services = await startServices({ folder, baseUrl: 'https://api.example.com', durable: false })
   const { ENGINE: _, DATABASE_HOST: __, DATABASE_PORT: ___, ...vars } = services.vars
   const { ENGINE_URL: ____, ...secrets } = services.secrets
-  harness = createTestHarness({
-    workers: [
-      {
-        configPath: './wrangler.toml',
-        vars: {
-          ...vars,
-          ENGINE: 'neon',
-          NEON_API_URL: neon.url,
-          ENGINE_NEON_PROXY: neon.proxy,
-          CLIENT_ADDRESS_HEADER: '',
-        },
-        secrets: { ...secrets, NEON_API_KEY: API_KEY },
-      },
-      { configPath: './src/builder/wrangler.toml' },
-    ],
-  })
-  const { url } = await harness.listen()
+  const neonVars = { ENGINE: 'neon', NEON_API_URL: neon.url, ENGINE_NEON_PROXY: neon.proxy, CLIENT_ADDRESS_HEADER: '' }
+  worker = await serveInstallation(
+    { vars: { ...vars, ...neonVars }, secrets: { ...secrets, NEON_API_KEY: API_KEY } },
+    folder,
+  )
   const { access_token, organization_slug: slug } = await seedOwner({ controlUrl: services.controlUrl })
-  owner = as(access_token, {}, url.origin)
+  owner = as(access_token, {}, worker.origin)
   place = { owner, slug }
 }, 120_000)
 afterAll(async () => {
-  await harness.close()
+  await worker.stop()
   await services.stop()
   await neon.stop()
   rmSync(folder, { recursive: true, force: true })
@@ -87,7 +74,7 @@ test('projects and branches live at Neon from their creation to their end', { ti
   await untilGone(owner, ref)
   await vi.waitFor(
     async () => {
-      await harness.getWorker().scheduled({ cron: '* * * * *' })
+      await worker.tick()
       expect(neon.projects.size).toBe(0)
     },
     { timeout: 60_000, interval: 1_000 },

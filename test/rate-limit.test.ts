@@ -88,7 +88,7 @@ describe('the standard limit', () => {
     }
     expect(replies.map(({ status }) => status)).toEqual([...Array(120).fill(401), ...Array(5).fill(429)])
     const last = replies.at(-1)?.headers.get('x-request-id') ?? ''
-    const line = (await workerLogs()).find((line) => line.includes(last)) ?? '{}'
+    const [line = '{}'] = await workerLogs(last)
     expect(JSON.parse(line)).not.toHaveProperty('queries')
   })
 })

@@ -170,6 +170,24 @@ describe('POST /v1/projects/{ref}/readonly/temporary-disable', () => {
     expect(await write(ref)).toBe(201)
   })
 
+  it('is not undone by a round that was closing the database meanwhile', async () => {
+    const ref = await newTable()
+    await command('on', ref)
+    await admin.query(`begin; alter database p_${ref} set work_mem = '5MB'`)
+    const round = tick()
+    const applied = async () =>
+      (await control.select().from(projectSettings).where(eq(projectSettings.projectRef, ref)))[0]?.value.applied
+    await expect.poll(applied, { timeout: 20_000 }).toBe(true)
+    const free = async () =>
+      (await control.execute(sql`select ref from projects where ref = ${ref} for no key update skip locked`)).rows
+    await expect.poll(free, { message: 'the database is told without the lock' }).toEqual([])
+    const disabled = caller().post(`/v1/projects/${ref}/readonly/temporary-disable`)
+    await admin.query('rollback')
+    expect((await disabled).status).toBe(201)
+    await round
+    expect(await write(ref)).toBe(201)
+  })
+
   it('answers 503 where the database is gone', async () => {
     const ref = await newTable()
     await command('on', ref)
@@ -212,6 +230,20 @@ describe('read-only mode by size', () => {
     await inflate(ref, 0)
   })
 
+  it('begins for the others where that of one project cannot be noted', async () => {
+    const [broken, ref] = await Promise.all([newTable(), newTable()])
+    for (const one of [broken, ref]) {
+      await caller().post(`/v1/projects/${one}/config/disk`, { attributes: { type: 'gp3', iops: 3000, size_gb: 1 } })
+      await inflate(one, GIGABYTE)
+    }
+    const refusal = sql.raw(`not (project_ref = '${broken}' and area = 'readonly')`)
+    await control.execute(sql`alter table project_settings add constraint refused check (${refusal}) not valid`)
+    await tick()
+    await control.execute(sql`alter table project_settings drop constraint refused`)
+    expect([await status(ref), await status(broken)]).toEqual([CLOSED, OPEN])
+    for (const one of [broken, ref]) await inflate(one, 0)
+  })
+
   it("does not undo the operator's word", async () => {
     const ref = await newTable()
     await command('on', ref)
@@ -243,6 +275,5 @@ it('is looked up without reading the settings of 100,000 projects', async () => 
 
 it('fails for no project while others have none or a broken database', async () => {
   await tick()
-  const logs = (await workerLogs()).filter((line) => line.includes('"duty":"read_only"'))
-  expect(logs).toEqual([])
+  expect(await workerLogs('"duty":"read_only"')).toEqual([])
 })

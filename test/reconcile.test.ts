@@ -59,7 +59,8 @@ describe('what a removed project left in the cluster', () => {
     try {
       await reconcile()
       await vi.waitFor(
-        async () => expect((await workerLogs()).join('\n')).toMatch(new RegExp(`"databases_unknown".*"refs":"${ref}`)),
+        async () =>
+          expect((await workerLogs(ref)).join('\n')).toMatch(new RegExp(`"databases_unknown".*"refs":"${ref}`)),
         { timeout: 20_000, interval: 100 },
       )
       expect(await leftOf(ref)).toHaveLength(1)

@@ -387,6 +387,11 @@ it('lists a page without reading 100,000 snippets', async () => {
     insert into projects (ref, organization_id, name, region, instance_size, status, sealed_password, sealed_runner_password)
       select translate(substr(md5('${slug}' || n), 1, 20), '0123456789', 'ghijklmnop'), '${id}', n, 'us-east-1', 'nano', 'ACTIVE_HEALTHY', '', ''
         from generate_series(1, 2) n;
+    insert into projects (ref, organization_id, name, region, instance_size, status, sealed_password, sealed_runner_password)
+      select translate(substr(md5('${other}' || n), 1, 20), '0123456789', 'ghijklmnop'), md5('${other}' || n / 4)::uuid, n, 'us-east-1', 'nano', 'ACTIVE_HEALTHY', '', ''
+        from generate_series(1, 20000) n;
+    insert into member_roles (user_id, organization_id, role)
+      select md5(n::text)::uuid, md5('${other}' || n)::uuid, 'owner' from generate_series(1, 5000) n;
     insert into snippets (project_ref, organization_id, owner_id, visibility, name, sql, inserted_at, updated_at)
       select ref, '${id}', owner, visibility, 'snippet ' || n, '', now() + n * interval '1 second', now()
         from projects, generate_series(1, 10000) n, unnest(array['${userId}', '${other}']::uuid[]) owner,

@@ -127,8 +127,9 @@ describe('POST /v1/projects/{ref}/database/query', () => {
     [{ query: '' }, 'body.query'],
     [{ query: 1 }, 'body.query'],
     [{ query: 'select 1', parameters: 'x' }, 'body.parameters'],
+    [{ query: 'select $1', parameters: [JSON.parse('['.repeat(2_500) + ']'.repeat(2_500))] }, 'body.parameters.0'],
     [{ query: 'select 1', read_only: 'yes' }, 'body.read_only'],
-  ])('refuses %j and names the field', async (body, field) => {
+  ])('refuses a wrong body (%#) and names the field', async (body, field) => {
     const reply = await owner().post(`/v1/projects/${ref}/database/query`, body)
     expect(reply).toMatchObject({ status: 400, body: { message: expect.stringContaining(field) } })
   })

@@ -3,22 +3,18 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { PutObjectCommand, paginateListObjectsV2 } from '@aws-sdk/client-s3'
 import { eq } from 'drizzle-orm'
-import { fetch as fetchWithSockets, type Request as SocketRequest } from 'miniflare'
 import pg from 'pg'
-import { createTestHarness } from 'wrangler'
-import { freePort } from '../dev/ports.ts'
 import { openControlDatabase, seedOwner } from '../dev/seed.ts'
 import { startServices } from '../dev/services.ts'
-import { buildWorker, startWorker } from '../dev/worker.ts'
 import { openBlobs } from '../src/blobs/client.ts'
 import { createCtx } from '../src/ctx.ts'
 import { memberRoles, organizations } from '../src/db/schema/index.ts'
 import type { LogFields, Bindings as WorkerBindings } from '../src/env.ts'
 import { blobKey, blobPrefix } from '../src/storage/blob-key.ts'
 import { as } from './api.ts'
+import { serveInstallation } from './serve.ts'
 import { clientOf, newBucket, newStorage } from './storage.ts'
-
-type Bindings = Record<'vars' | 'secrets', Record<string, string>>
+import type { Bindings, Server } from './worker.ts'
 
 interface Options {
   /** Puts something in front of the bucket. */
@@ -26,38 +22,8 @@ interface Options {
   serve?(bindings: Bindings, folder: string): Promise<Server>
 }
 
-interface Server {
-  origin: string
-  /** Runs what a minute of the clock would. */
-  tick(): Promise<unknown>
-  stop(): Promise<void>
-}
-
-async function serveInHarness({ vars, secrets }: Bindings): Promise<Server> {
-  openWebSockets()
-  const harness = createTestHarness({
-    workers: [{ configPath: './wrangler.toml', vars, secrets }, { configPath: './src/builder/wrangler.toml' }],
-  })
-  const { origin } = (await harness.listen()).url
-  const tick = () => harness.getWorker().scheduled({ cron: '* * * * *' })
-  return { origin, tick, stop: () => harness.close() }
-}
-
-/**
- * As `npm start` does. A connection that breaks in the middle of a body is a matter of the runtime alone there; the harness
- * sends through a server of its own, which leaves the request after it without an answer.
- */
-export async function serveLikeStart({ vars, secrets }: Bindings, folder: string): Promise<Server> {
-  const bundle = join(folder, 'bundle')
-  await buildWorker({ folder: bundle })
-  const port = await freePort(0, 'api')
-  const bindings = { ...vars, ...secrets }
-  const { stop } = await startWorker({ bundle, port, bindings, folder: join(folder, 'worker') })
-  return { origin: `http://127.0.0.1:${port}`, tick: () => Promise.reject(new Error('its own clock ticks')), stop }
-}
-
 /** One of its own: a sweep takes whichever projects there are, and no other test's may be among them. */
-export async function startInstallation({ doorTo, serve = serveInHarness }: Options = {}) {
+export async function startInstallation({ doorTo, serve = serveInstallation }: Options = {}) {
   const folder = mkdtempSync(join(tmpdir(), 'pilothouse-storage-'))
   const services = await startServices({ folder, baseUrl: 'https://api.example.com', durable: false })
   const { secrets, controlUrl, adminUrl } = services
@@ -104,8 +70,8 @@ export async function startInstallation({ doorTo, serve = serveInHarness }: Opti
     ctxAt,
     newOrganization,
     /** With a bucket in it. */
-    async newStorage() {
-      const storage = await newStorage(await newOrganization())
+    async newStorage(organization?: Awaited<ReturnType<typeof newOrganization>>) {
+      const storage = await newStorage(organization ?? (await newOrganization()))
       const here = { ...storage, url: new URL(`/p/${storage.ref}/storage/v1`, origin).href }
       return { ...here, objects: clientOf(here, here.keys.service), bucket: await newBucket(here) }
     },
@@ -131,15 +97,6 @@ export async function startInstallation({ doorTo, serve = serveInHarness }: Opti
 }
 export type Installation = Awaited<ReturnType<typeof startInstallation>>
 export type SweptStorage = Awaited<ReturnType<Installation['newStorage']>>
-
-/** What the Worker fetches goes through Node's fetch, which opens none. */
-function openWebSockets() {
-  const fetchHttp = globalThis.fetch
-  globalThis.fetch = (input, init) =>
-    new Headers(init?.headers).has('upgrade')
-      ? (fetchWithSockets(String(input), init as unknown as SocketRequest) as unknown as Promise<Response>)
-      : fetchHttp(input, init)
-}
 
 const WRITERS = 20
 

@@ -3,7 +3,8 @@ import { once } from 'node:events'
 import { type ClientRequest, type IncomingMessage, request } from 'node:http'
 import { buffer } from 'node:stream/consumers'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
-import { type Installation, type SweptStorage, serveLikeStart, startInstallation } from './storage-installation.ts'
+import { serveLikeStart } from './serve.ts'
+import { type Installation, type SweptStorage, startInstallation } from './storage-installation.ts'
 
 const MIB = 1024 ** 2
 /** More than is read from the bucket at once, and no multiple of its parts. */

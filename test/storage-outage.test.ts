@@ -4,9 +4,10 @@ import { type IncomingMessage, request } from 'node:http'
 import { json } from 'node:stream/consumers'
 import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest'
 import { startDoor } from './door.ts'
+import { serveLikeStart } from './serve.ts'
 import { exchange, refusal } from './storage.ts'
 import { type Call, calling } from './storage-http.ts'
-import { type Installation, type SweptStorage, serveLikeStart, startInstallation } from './storage-installation.ts'
+import { type Installation, type SweptStorage, startInstallation } from './storage-installation.ts'
 
 const MIB = 1024 ** 2
 /** More than is kept in memory once it was read. */
@@ -108,10 +109,11 @@ describe('while the bucket refuses connections', () => {
     expect((await installation.bytes.versions(storage.ref)).sort()).toEqual(before.map(({ version }) => version).sort())
   })
 
+  // No more than is read before the answer: with more on its way the connection is reset, and the answer may be lost.
   it.each([
-    ['in one piece', 1 * MIB, { 'content-length': String(8 * MIB) }],
-    ['in parts', 12 * MIB, { 'transfer-encoding': 'chunked' }],
-  ])('an upload %s that was under way is told so, and does nothing', async (_, sent, headers) => {
+    ['in one piece', { sent: 1 * MIB, more: 0, headers: { 'content-length': String(8 * MIB) } }],
+    ['in parts', { sent: 10 * MIB, more: 5 * MIB, headers: { 'transfer-encoding': 'chunked' } }],
+  ])('an upload %s that was under way is told so, and does nothing', async (_, { sent, more, headers }) => {
     const before = await rows()
     const kept = await installation.bytes.versions(storage.ref)
     const alreadyCarried = door.carried()
@@ -119,13 +121,12 @@ describe('while the bucket refuses connections', () => {
       method: 'POST',
       headers: { authorization: `Bearer ${storage.keys.service}`, ...headers },
     })
-    outgoing.on('error', () => {})
     const answer = once(outgoing, 'response')
     outgoing.write(randomBytes(sent))
-    await vi.waitFor(() => expect(door.carried() - alreadyCarried).toBeGreaterThan(sent / 3), { timeout: 20_000 })
+    await vi.waitFor(() => expect(door.carried() - alreadyCarried).toBeGreaterThanOrEqual(sent), { timeout: 20_000 })
     await door.close()
     try {
-      outgoing.write(randomBytes(MIB))
+      if (more > 0) outgoing.write(randomBytes(more))
       const [incoming] = (await answer) as [IncomingMessage]
       expect({ status: incoming.statusCode, body: await json(incoming) }).toEqual(AWAY)
     } finally {

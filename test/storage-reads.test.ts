@@ -281,7 +281,7 @@ describe('a row that SQL made', () => {
     const info = await service.get(`object/info/${bucket}/by sql`)
     expect([info.body.version, info.body.etag]).toEqual([null, `"${id}"`])
     expect((await service.get(`object/${bucket}/by sql`)).body).toMatchObject({ code: 'NoSuchKey' })
-    const lines = (await workerLogs()).filter((line) => line.includes('storage_bytes_missing'))
+    const lines = await workerLogs('storage_bytes_missing')
     expect(lines.map((line) => JSON.parse(line))).toContainEqual(
       expect.objectContaining({ project: storage.ref, bucket, key: 'by sql', version: null }),
     )

@@ -177,13 +177,16 @@ describe('bytes without a row', () => {
     const [live] = await versionsOf(ref)
     await putBytes(ref, newVersions(3))
     const newest = Math.max(...(await installation.bytes.list(ref)).map(({ at }) => at))
-    const young = await vi.waitFor(async () => {
-      const [version = ''] = newVersions(1)
-      await putBytes(ref, [version])
-      const put = (await installation.bytes.list(ref)).find((found) => found.version === version)
-      expect(put?.at).toBeGreaterThan(newest)
-      return { version, at: put?.at ?? 0 }
-    })
+    const young = await vi.waitFor(
+      async () => {
+        const [version = ''] = newVersions(1)
+        await putBytes(ref, [version])
+        const put = (await installation.bytes.list(ref)).find((found) => found.version === version)
+        expect(put?.at).toBeGreaterThan(newest)
+        return { version, at: put?.at ?? 0 }
+      },
+      { timeout: 20_000 },
+    )
     const options = { after: null, graceMs: DAY_MS }
     await sweepProject(ctxAt(), ref, options)
     expect((await versionsOf(ref)).length).toBeGreaterThanOrEqual(5)
@@ -400,8 +403,10 @@ describe('a project from before there was a storage server', () => {
 
     const keys = await organization.owner.get(`/v1/projects/${ref}/api-keys?reveal=true`)
     const service: string = keys.body.find(({ name }: { name: string }) => name === 'service_role').api_key
-    // So much later that nothing is kept of what the project was before.
-    const api = apiOf(made, service).at(later(20_000))
+    // With a change of its keys, nothing is kept of what the project was before.
+    const added = { type: 'publishable', name: 'added' }
+    expect(await organization.owner.post(`/v1/projects/${ref}/api-keys`, added)).toMatchObject({ status: 201 })
+    const api = apiOf(made, service)
     const first = await Promise.all(Array.from({ length: 8 }, (_, n) => api.post('bucket', { name: `bucket-${n}` })))
     expect(first.map(({ status }) => status)).toEqual(first.map(() => 200))
     expect(await api.post('object/bucket-0/a', undefined, { raw: 'bytes' })).toMatchObject({ status: 200 })

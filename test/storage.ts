@@ -13,10 +13,16 @@ export async function newStorage(given?: Pick<TestOrganization, 'owner' | 'slug'
   const ref = await newProject(organization)
   const reply = await organization.owner.get(`/v1/projects/${ref}/api-keys?reveal=true`)
   expect(reply.status).toBe(200)
-  const keyOf = (name: string): string =>
-    reply.body.find((key: { name: string }) => key.name === name)?.api_key as string
+  const keyOf = (name: string, type = 'legacy'): string =>
+    reply.body.find((key: { name: string; type: string }) => key.name === name && key.type === type)?.api_key as string
   const url = new URL(`/p/${ref}/storage/v1`, base).href
-  return { organization, ref, url, keys: { anon: keyOf('anon'), service: keyOf('service_role') } }
+  const keys = {
+    anon: keyOf('anon'),
+    service: keyOf('service_role'),
+    publishable: keyOf('default', 'publishable'),
+    secret: keyOf('default', 'secret'),
+  }
+  return { organization, ref, url, keys }
 }
 export type TestStorage = Awaited<ReturnType<typeof newStorage>>
 

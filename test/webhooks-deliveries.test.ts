@@ -140,20 +140,16 @@ describe.each(KINDS)('the deliveries of /v2/%s/…/webhooks', (kind) => {
   it('tell why an attempt failed, and which are pending or skipped', async () => {
     const place = await newPlace(kind)
     const failing = await newReceiver(withStatus(503, { 'content-type': 'text/plain' }, 'busy'))
-    const silent = await newReceiver(() => {})
-    const outcomes: [string, Record<string, unknown>][] = [
-      [failing.url, { response_code: 503, response_body: 'busy', error_code: 'bad_status' }],
-      [silent.url, { response_code: 0, response_headers: {}, response_body: null, error_code: 'timeout' }],
-    ]
-    await Promise.all(
-      outcomes.map(async ([url, shown]) => {
-        const id = await newEndpoint(place, { url })
-        await sendTest(place, id)
-        const [row] = await untilStatuses(id, 'failure')
-        const { attributes } = (await get(place, row?.id ?? '')).body.data
-        expect(attributes).toMatchObject({ status: 'failure', ...shown, error_message: expect.any(String) })
-      }),
-    )
+    const failed = await newEndpoint(place, { url: failing.url })
+    await sendTest(place, failed)
+    const [row] = await untilStatuses(failed, 'failure')
+    expect((await get(place, row?.id ?? '')).body.data.attributes).toMatchObject({
+      status: 'failure',
+      response_code: 503,
+      response_body: 'busy',
+      error_code: 'bad_status',
+      error_message: expect.any(String),
+    })
     const id = await newEndpoint(place)
     const nextAt = new Date(Date.now() + 60_000)
     const still = { attemptedAt: null, responseCode: 0, nextAt }
@@ -417,9 +413,9 @@ describe('F53: the log', () => {
     await untilStatuses(id, 'failure', 'failure', 'pending')
     expect(receiver.received[0]?.headers['x-key']).toBe(header)
     const lines = await vi.waitFor(async () => {
-      const lines = await workerLogs()
-      expect(lines.filter((line) => line.includes(id) && line.includes('webhook_attempts'))).not.toEqual([])
-      return lines.join('\n')
+      const lines = (await workerLogs(id)).join('\n')
+      expect(lines).toContain('webhook_attempts')
+      return lines
     }, WAIT)
     for (const text of [lines, JSON.stringify(invalid.map(({ body }) => body))])
       for (const word of [secret, header, answer]) expect(text).not.toContain(word)

@@ -40,6 +40,7 @@ const REFUSED: [string, Record<string, unknown>, string][] = [
   ),
   ['a url with credentials', { url: 'http://user:password@127.0.0.1/' }, at('url')],
   ['a url of an address', { url: 'https://192.168.0.1/' }, at('url')],
+  ['a url of a project of this installation', { url: 'https://abc.Projects.Example.com:8443/' }, at('url')],
   ['a url longer than 2048', { url: `http://127.0.0.1/${'x'.repeat(2032)}` }, at('url')],
   ['enabled as text', { enabled: 'yes' }, at('enabled')],
   ['enabled as null', { enabled: null }, at('enabled')],

@@ -288,7 +288,7 @@ describe('an event', () => {
     expect(reply.status).toBe(200)
     await vi.waitFor(() => expect(receiver.received).toHaveLength(120), WAIT)
     expect(new Set(receiver.received.map(({ headers }) => headers['webhook-id'])).size).toBe(120)
-    expect((await workerLogs()).filter((line) => line.includes('enqueue_failed'))).toEqual([])
+    expect(await workerLogs('enqueue_failed')).toEqual([])
   })
 })
 
@@ -405,7 +405,7 @@ describe.each(KINDS)('an endpoint of /v2/%s that changes while a delivery waits'
       expect(await rowsOf(id)).toEqual([])
       answer()
       const lines = await vi.waitFor(async () => {
-        const lines = (await workerLogs()).filter((line) => line.includes(id))
+        const lines = await workerLogs(id)
         expect(lines.join('\n')).toContain('webhook_attempts')
         return lines
       }, WAIT)

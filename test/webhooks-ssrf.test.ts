@@ -141,7 +141,7 @@ describe.each(KINDS)('F36, F38: an endpoint of /v2/%s', (kind) => {
       expect(reply).toMatchObject({ status: 503, body: { error: { code: 'service_unavailable.name_resolution' } } })
       expect(reply.headers.get('retry-after')).toMatch(/^\d+$/)
       expect(JSON.stringify(reply.body)).not.toContain('WEBHOOK_DNS_URL')
-      const line = (await workerLogs()).find((text) => text.includes(String(reply.headers.get('x-request-id'))))
+      const [line] = await workerLogs(String(reply.headers.get('x-request-id')))
       expect(line).toContain('WEBHOOK_DNS_URL: ')
     }
     expect(await endpointRow(id)).not.toMatchObject({ url })

@@ -81,4 +81,28 @@ describe('without WEBHOOK_LOOPBACK', () => {
     }
     expect(canary.connections()).toBe(0)
   })
+
+  it('fetches no keys from there either', async () => {
+    const ref = await customer.createProject()
+    const refused = [
+      `http://127.0.0.1:${canary.port}/`,
+      `https://127.0.0.1:${canary.port}/`,
+      `https://localhost:${canary.port}/`,
+      `https://[::1]:${canary.port}/`,
+      'https://private.dev/',
+      'https://mixed.dev/',
+      'https://nowhere.dev/',
+      'http://hooks.dev/',
+      machine.credentials().base_url,
+    ]
+    for (const url of refused) {
+      for (const field of ['jwks_url', 'oidc_issuer_url']) {
+        const path = `/v1/projects/${ref}/config/auth/third-party-auth`
+        const { status, body } = await installation.call('POST', path, { [field]: url })
+        expect([url, status], JSON.stringify(body)).toEqual([url, 400])
+        expect(JSON.stringify(body)).toContain(`body.${field}: `)
+      }
+    }
+    expect(canary.connections()).toBe(0)
+  })
 })

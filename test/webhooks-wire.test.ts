@@ -201,6 +201,8 @@ describe('an answer', () => {
       inTime: delayed(TIMEOUT_MS - 500, answer(200)),
     })
     expect(outcomeOf(told.never)).toEqual(['failure', 0, 'timeout'])
+    const nothing = { response_headers: {}, response_body: null, error_message: expect.any(String) }
+    expect(told.never.log[0]).toMatchObject(nothing)
     expect(outcomeOf(told.headers)).toEqual(['failure', 200, 'timeout'])
     expect(outcomeOf(told.byteASecond)).toEqual(['failure', 200, 'timeout'])
     expect(told.byteASecond.log[0]?.response_body).toMatch(/^x{1,3}$/)

@@ -103,6 +103,19 @@ describe.each(SPELLINGS)('POST /v2/projects/{ref}/%s/{name}/deploy', (spelling) 
     expect([answer.status, await answer.json()]).toEqual([503, { code: 'NO_INSTANCE', message: expect.any(String) }])
   })
 
+  it('has a hundred open uploads at most, and those that have expired count no more', async () => {
+    const full = await newProject(organization)
+    const row = { projectRef: full, workerName: 'other', expiresAt: new Date(Date.now() + 60_000) }
+    const open = Array.from({ length: 99 }, () => row)
+    await control.insert(workerUploads).values([...open, { ...row, expiresAt: new Date(Date.now() - 60_000) }])
+    const { path } = workerOf(await developer(), full, { spelling })
+    const create = () => organization.owner.post(`${path}/uploads`)
+    expect(await create()).toMatchObject({ status: 201 })
+    expect(await create()).toMatchObject({ status: 422, body: { error: { code: 'unprocessable.too_many_uploads' } } })
+    const left = await control.select().from(workerUploads).where(eq(workerUploads.projectRef, full))
+    expect(left).toHaveLength(101)
+  })
+
   it('refuses more than a hundred workers', async () => {
     const full = await newProject(organization)
     const row = {

@@ -5,7 +5,8 @@ import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest'
 import { workers, workerTasks } from '../src/db/schema/index.ts'
 import type { Caller } from './api.ts'
 import { newProject } from './projects.ts'
-import { type Installation, serveLikeStart, startInstallation } from './storage-installation.ts'
+import { serveLikeStart } from './serve.ts'
+import { type Installation, startInstallation } from './storage-installation.ts'
 import { packed, saying, workerOf } from './workers.ts'
 
 /** The way to the bucket; while it is closed, connections end at once. */

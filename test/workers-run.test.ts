@@ -103,15 +103,15 @@ describe('a request', () => {
 })
 
 describe('a private worker', () => {
-  it('answers to the service key of its project alone', async () => {
+  it('answers to the service key and the secret keys of its project alone', async () => {
     const worker = await newWorker()
     await worker.ship(saying('inside'), { exposure: 'private' })
     const keysOf = async (project: string) =>
       (await organization.owner.get(`/v1/projects/${project}/api-keys?reveal=true`)).body
     const keys = await keysOf(ref)
     const others = await keysOf(await newProject(organization))
-    const named = (all: { name: string; api_key: string }[], name: string) =>
-      all.find((key) => key.name === name)?.api_key ?? ''
+    const named = (all: { name: string; type: string; api_key: string }[], name: string, type = 'legacy') =>
+      all.find((key) => key.name === name && key.type === type)?.api_key ?? ''
     const statusWith = async (headers: Record<string, string>) => (await worker.call('', { headers })).status
     expect(await statusWith({})).toBe(401)
     expect(await statusWith({ authorization: 'Bearer nonsense' })).toBe(401)
@@ -119,6 +119,9 @@ describe('a private worker', () => {
     expect(await statusWith({ authorization: `Bearer ${named(keys, 'anon')}` })).toBe(403)
     expect(await statusWith({ apikey: named(keys, 'service_role') })).toBe(200)
     expect(await statusWith({ authorization: `Bearer ${named(keys, 'service_role')}` })).toBe(200)
+    expect(await statusWith({ apikey: named(keys, 'default', 'secret') })).toBe(200)
+    expect(await statusWith({ apikey: named(keys, 'default', 'publishable') })).toBe(403)
+    expect(await statusWith({ apikey: named(others, 'default', 'secret') })).toBe(401)
   })
 })
 
@@ -194,7 +197,7 @@ describe('the instances', () => {
       vi.waitFor(
         async () => {
           await tick()
-          const about = (await workerLogs()).filter((line) => line.includes(row?.served?.deploymentId ?? 'none'))
+          const about = await workerLogs(row?.served?.deploymentId ?? 'none')
           expect(about.filter((line) => line.includes('worker_instance_ended'))).toHaveLength(times)
         },
         { timeout: 20_000, interval: 1_000 },
@@ -241,6 +244,8 @@ describe('the instances', () => {
     await load
     expect(new Set(answers)).toEqual(new Set(['200 old', '200 new']))
     expect(await (await slow).text()).toBe('old')
-    await vi.waitFor(async () => expect(await worker.built()).toMatchObject({ instances: counted }))
+    await vi.waitFor(async () => expect(await worker.built()).toMatchObject({ instances: counted }), {
+      timeout: 20_000,
+    })
   })
 })

@@ -1,4 +1,4 @@
-import { DeleteObjectCommand, ListObjectsV2Command, S3Client } from '@aws-sdk/client-s3'
+import { DeleteObjectCommand, ListObjectsV2Command, PutObjectCommand, S3Client } from '@aws-sdk/client-s3'
 import { and, desc, eq, sql } from 'drizzle-orm'
 import { beforeAll, describe, expect, inject, it, vi } from 'vitest'
 import { workerImages, workers, workerTasks, workerUploads } from '../src/db/schema/index.ts'
@@ -134,6 +134,18 @@ describe('a build', () => {
   })
 })
 
+it('a build refuses a context that was put in the place of the one that was looked at', async () => {
+  const worker = await shipped('hello')
+  const { uploadId } = await taskOf(worker)
+  const Key = `projects/${ref}/workers/uploads/${uploadId}`
+  await s3.send(new PutObjectCommand({ Bucket, Key, Body: new Uint8Array(32 * 1024 ** 2 + 1) }))
+  await abandon(worker)
+  await tick()
+  const { build_state, state_reason } = await worker.built()
+  expect([build_state, state_reason]).toEqual(['failed', expect.stringContaining('at most 33554432 are built')])
+  expect(await (await worker.call()).text()).toBe('hello')
+})
+
 describe('a build that another task took the place of', () => {
   /** Its build waits to record its image, which is there already, until `meanwhile` has come to its end. */
   async function buildHeldUp(worker: Worker, meanwhile: (task: Task) => Promise<unknown>): Promise<Task> {
@@ -149,8 +161,7 @@ describe('a build that another task took the place of', () => {
       return held
     })
     await vi.waitFor(async () => {
-      const about = (await workerLogs()).filter((line) => line.includes(task.id))
-      expect(about.join()).toContain('worker_task_not_held')
+      expect((await workerLogs(task.id)).join()).toContain('worker_task_not_held')
     }, WAIT)
     return task
   }
@@ -241,6 +252,17 @@ describe('the sweep', () => {
     expect(await control.select().from(workerUploads).where(eq(workerUploads.id, expired))).toEqual([])
     expect(await (await worker.call()).text()).toBe('new')
   })
+})
+
+it('what was PUT and is too large to be built is removed while its slot is open', async () => {
+  const worker = await newWorker()
+  const [large, small] = [await worker.upload(new Uint8Array(32 * 1024 ** 2 + 1)), await worker.upload('small')]
+  await vi.waitFor(async () => {
+    await tick()
+    const left = await keysBelow(`projects/${ref}/workers/uploads/`)
+    expect(left).toContain(small)
+    expect(left).not.toContain(large)
+  }, WAIT)
 })
 
 describe('a project that is removed', () => {

@@ -1,30 +1,15 @@
 import { decodeBase64Url, encodeBase64Url } from 'hono/utils/encode'
 import { API_ROLES } from '../engine/roles.ts'
-
-export type Claims = Record<string, unknown>
-
-/** Who calls a project's own services: the database role that decides, and what its policies may read. */
-export interface Credential {
-  role: string
-  claims: Claims
-  userId?: string
-}
-
-/** The message is what the caller is told, in the words that clients know. */
-export class InvalidCredential extends Error {
-  override name = 'InvalidCredential'
-}
-
-interface Signer {
-  jwtSecret: string
-}
+import { credentialOfApiKey, isApiKey } from './api-key.ts'
+import { type Claims, type Credential, InvalidCredential } from './credential.ts'
+import { type Algorithm, isAlgorithm, isSignedBy, type VerificationKey } from './jwk.ts'
+import type { Trust } from './trust.ts'
 
 /** The one place that says which credentials hold for a project's own services; throws InvalidCredential. */
-export async function verifyCredential(project: Signer, token: string, now: Date): Promise<Credential> {
-  if (/^sb_(publishable|secret)_/.test(token)) {
-    throw new InvalidCredential('Keys of the form sb_… are not known here yet: use the anon or service_role key')
-  }
-  const claims = await verifyClaims(project, token, now)
+export async function verifyCredential(trust: Trust, token: string, now: Date): Promise<Credential> {
+  if (isApiKey(token)) return credentialOfApiKey(trust, token)
+  const claims = await verifyClaims(trust, token, now)
+  if (isOfUrl(claims)) throw new InvalidCredential('the token opens the URL that it was signed for, and nothing else')
   const { role = 'anon', sub } = claims
   // Postgres would take some other names, such as none, for the role that is logged in, which no policy binds.
   if (typeof role !== 'string' || !API_ROLES.includes(role)) {
@@ -33,9 +18,12 @@ export async function verifyCredential(project: Signer, token: string, now: Date
   return { role, claims, ...(typeof sub === 'string' && { userId: sub }) }
 }
 
-/** What a token says that was signed with the project's secret; throws InvalidCredential. */
-export async function verifyClaims(project: Signer, token: string, now: Date): Promise<Claims> {
-  const claims = await signedClaims(project, token)
+/** Who holds the JWT secret may sign URLs with it too; whom one was given is not even anonymous elsewhere. */
+const isOfUrl = ({ url, role }: Claims): boolean => typeof url === 'string' && role === undefined
+
+/** What a token says that somebody signed whom the project trusts; throws InvalidCredential. */
+export async function verifyClaims(trust: Trust, token: string, now: Date): Promise<Claims> {
+  const claims = await signedClaims(trust, token)
   const { exp, nbf } = claims
   const seconds = secondsOf(now)
   requireTime('exp', exp, (at) => at > seconds)
@@ -46,40 +34,89 @@ export async function verifyClaims(project: Signer, token: string, now: Date): P
 const GENUINE_MAX = 1_000
 /** A longer one is checked each time, so that they take a few megabytes at most. */
 const GENUINE_LENGTH_MAX = 4_096
-/** By secret and token; whether their time has come is asked each time. */
+/** By who is trusted and token; whether their time has come is asked each time. */
 const genuine = new Map<string, Claims>()
 
-async function signedClaims({ jwtSecret }: Signer, token: string): Promise<Claims> {
-  const key = `${jwtSecret} ${token}`
+async function signedClaims(trust: Trust, token: string): Promise<Claims> {
+  const key = `${trust.id} ${token}`
   const known = genuine.get(key)
   if (known) return known
-  const claims = await readClaims(jwtSecret, token)
+  const claims = await readClaims(trust, token)
   if (token.length > GENUINE_LENGTH_MAX) return claims
   if (genuine.size >= GENUINE_MAX) genuine.clear()
   genuine.set(key, claims)
   return claims
 }
 
-async function readClaims(jwtSecret: string, token: string): Promise<Claims> {
+async function readClaims(trust: Trust, token: string): Promise<Claims> {
   const [, head, payload, signature] = /^([\w-]+)\.([\w-]+)\.([\w-]*)$/.exec(token) ?? []
   if (head === undefined || payload === undefined || signature === undefined) {
     throw new InvalidCredential('Invalid Compact JWS')
   }
-  const header = decodeObject(head)
-  if (!header) throw new InvalidCredential('JWS Protected Header is invalid')
-  if (header.alg !== 'HS256') throw new InvalidCredential('"alg" (Algorithm) Header Parameter value not allowed')
-  if ('crit' in header) throw new InvalidCredential('"crit" (Critical) Header Parameter value not allowed')
-  const isGenuine = await crypto.subtle.verify(
-    'HMAC',
-    await keyOf(jwtSecret),
-    decode(signature) ?? new Uint8Array(),
-    utf8(`${head}.${payload}`),
-  )
-  if (!isGenuine) throw new InvalidCredential('signature verification failed')
+  const header = headerOf(head)
   const claims = decodeObject(payload)
+  const keys = keysFor(trust, header, claims)
+  if (keys.length === 0) throw new InvalidCredential('no applicable key found in the JSON Web Key Set')
+  const isGenuine = await isSignedByOne(keys, decode(signature) ?? new Uint8Array(), utf8(`${head}.${payload}`))
+  if (!isGenuine) throw new InvalidCredential('signature verification failed')
   if (!claims) throw new InvalidCredential('JWT Claims Set must be a top-level JSON object')
+  if (!trust.takesLegacyApiKeys && isLegacyApiKey(trust, claims)) {
+    throw new InvalidCredential('Legacy API keys are disabled')
+  }
   return claims
 }
+
+interface Header {
+  alg: Algorithm
+  kid: unknown
+}
+
+function headerOf(text: string): Header {
+  const header = decodeObject(text)
+  if (!header) throw new InvalidCredential('JWS Protected Header is invalid')
+  const { alg, kid } = header
+  if (!isAlgorithm(alg)) throw new InvalidCredential('"alg" (Algorithm) Header Parameter value not allowed')
+  if ('crit' in header) throw new InvalidCredential('"crit" (Critical) Header Parameter value not allowed')
+  return { alg, kid }
+}
+
+async function isSignedByOne(
+  keys: readonly VerificationKey[],
+  signature: Uint8Array<ArrayBuffer>,
+  signed: ArrayBuffer,
+): Promise<boolean> {
+  for (const key of keys) if (await isSignedBy(key, signature, signed)) return true
+  return false
+}
+
+/** Those that may have signed the token; it is the key that says by which algorithm, and never the token. */
+function keysFor(trust: Trust, header: Header, claims: Claims | undefined): readonly VerificationKey[] {
+  const { alg, kid } = header
+  const issuers = trust.issuers.filter(({ issuer }) => issuer !== null && issuer === claims?.iss)
+  if (issuers.length > 0) return fitting(issuers, header)
+  const own = typeof kid === 'string' ? trust.keys.get(kid.toLowerCase()) : undefined
+  if (own) return own.algorithm === alg ? [own] : []
+  // Who signs with the JWT secret may call it what he likes, as before there were other keys.
+  if (alg === 'HS256') return trust.legacy ? [trust.legacy] : []
+  return fitting(
+    trust.issuers.filter(({ issuer }) => issuer === null),
+    header,
+  )
+}
+
+/** A token costs no more than so many signatures, whatever the sets hold. */
+const FITTING_MAX = 10
+
+/** Several integrations may know the same key, and different keys by the same name. */
+const fitting = (issuers: Trust['issuers'], { alg, kid }: Header): VerificationKey[] =>
+  issuers
+    .flatMap(({ keys }) => keys)
+    .filter((key) => key.algorithm === alg && key.kid === kid)
+    .slice(0, FITTING_MAX)
+
+/** By what it says: its signature can be spelled in more ways than one. */
+const isLegacyApiKey = (trust: Trust, { iss, ref, role }: Claims): boolean =>
+  iss === LEGACY_ISSUER && ref === trust.ref && (role === 'anon' || role === 'service_role')
 
 function requireTime(name: string, claim: unknown, holds: (at: number) => boolean): void {
   if (claim === undefined) return
@@ -87,23 +124,30 @@ function requireTime(name: string, claim: unknown, holds: (at: number) => boolea
   if (!holds(claim)) throw new InvalidCredential(`"${name}" claim timestamp check failed`)
 }
 
+interface Signer {
+  jwtSecret: string
+  kid?: string
+}
+
 export async function signClaims(
-  { jwtSecret }: Signer,
+  { jwtSecret, kid }: Signer,
   claims: Claims,
   expiresInSeconds: number,
   now: Date,
 ): Promise<string> {
   const iat = secondsOf(now)
-  const signed = `${HEADER}.${encode(utf8(JSON.stringify({ ...claims, iat, exp: iat + expiresInSeconds })))}`
+  const header = kid === undefined ? HEADER : headerWith({ kid })
+  const signed = `${header}.${encode(utf8(JSON.stringify({ ...claims, iat, exp: iat + expiresInSeconds })))}`
   return `${signed}.${encode(await crypto.subtle.sign('HMAC', await keyOf(jwtSecret), utf8(signed)))}`
 }
 
+const LEGACY_ISSUER = 'supabase'
 const LEGACY_KEY_LIFETIME_SECONDS = 10 * 365.25 * 24 * 60 * 60
 
 /** Made from what the project is, so that they stay the same and are stored nowhere. */
 export async function legacyKeys({ ref, createdAt, jwtSecret }: Signer & { ref: string; createdAt: Date }) {
   const keyFor = (role: string) =>
-    signClaims({ jwtSecret }, { iss: 'supabase', ref, role }, LEGACY_KEY_LIFETIME_SECONDS, createdAt)
+    signClaims({ jwtSecret }, { iss: LEGACY_ISSUER, ref, role }, LEGACY_KEY_LIFETIME_SECONDS, createdAt)
   return { anon: await keyFor('anon'), service_role: await keyFor('service_role') }
 }
 
@@ -114,7 +158,7 @@ async function keyOf(jwtSecret: string): Promise<CryptoKey> {
   const known = keys.get(jwtSecret)
   if (known) return known
   const hmac = { name: 'HMAC', hash: 'SHA-256' }
-  const key = await crypto.subtle.importKey('raw', utf8(jwtSecret), hmac, false, ['sign', 'verify'])
+  const key = await crypto.subtle.importKey('raw', utf8(jwtSecret), hmac, false, ['sign'])
   if (keys.size >= KEYS_MAX) keys.clear()
   keys.set(jwtSecret, key)
   return key
@@ -124,7 +168,8 @@ const secondsOf = (time: Date): number => Math.floor(time.getTime() / 1000)
 
 const utf8 = (text: string): ArrayBuffer => new TextEncoder().encode(text).buffer as ArrayBuffer
 const encode = (bytes: ArrayBuffer): string => encodeBase64Url(bytes).replace(/=+$/, '')
-const HEADER = encode(utf8(JSON.stringify({ alg: 'HS256', typ: 'JWT' })))
+const headerWith = (more: { kid?: string }) => encode(utf8(JSON.stringify({ alg: 'HS256', typ: 'JWT', ...more })))
+const HEADER = headerWith({})
 
 function decode(text: string): Uint8Array<ArrayBuffer> | undefined {
   try {

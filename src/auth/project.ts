@@ -1,15 +1,19 @@
-import { and, eq, isNull, sql } from 'drizzle-orm'
-import { prepared } from '../db/client.ts'
-import { type ProjectStatus, projects, type StorageConfig } from '../db/schema/index.ts'
+import { sql } from 'drizzle-orm'
+import { rowsOf } from '../db/client.ts'
+import { createKept, type Named, type Reader, wantedProjects } from '../db/kept.ts'
+import type { ProjectStatus, StorageConfig } from '../db/schema/index.ts'
 import type { SystemCtx } from '../env.ts'
-import { jwtSecretOf, runnerPasswordOf } from '../secrets/project.ts'
+import { runnerPasswordOf } from '../secrets/project.ts'
+import { openTrust, type SealedTrust, sealedTrust, TRUST, type Trust } from './trust.ts'
+import { type UrlSigner, urlSignerOf } from './url-signer.ts'
 
 /** A project as its own services see it, whoever calls. */
 export interface OpenedProject {
   ref: string
   organizationId: string
   status: ProjectStatus
-  jwtSecret: string
+  trust: Trust
+  urls: UrlSigner
   runnerPassword: string
   storage: StorageConfig
 }
@@ -21,56 +25,65 @@ export const storageConfigOf = ({ storageConfig }: { storageConfig: Partial<Stor
   ...storageConfig,
 })
 
-/** So long may an isolate that saw a project go by what it was: its status, its settings, or that it was there at all. */
-const KEPT_MS = 10_000
-const KEPT_MAX = 1_000
-const kept = new Map<string, { project: OpenedProject; until: number }>()
+interface Row extends Named {
+  organizationId: string
+  status: ProjectStatus
+  storageConfig: Partial<StorageConfig>
+  sealedRunnerPassword: string
+  trust: SealedTrust
+  /** Once somebody came. */
+  opened?: OpenedProject
+}
 
-/**
- * One statement at most every ten seconds for each project and isolate; undefined for what does not exist or is
- * removed, which is looked up each time. Requests that come at once ask each for themselves, as one must not wait for
- * what another awaits.
- */
+const projects = createKept<Row>({ read, entriesMax: 1_000 })
+
+/** Undefined for what does not exist or is removed. */
 export async function openProject(ctx: SystemCtx, ref: string): Promise<OpenedProject | undefined> {
-  const now = ctx.now().getTime()
-  const cached = kept.get(ref)
-  if (cached && now < cached.until && now >= cached.until - KEPT_MS) return cached.project
-  return openProjectAnew(ctx, ref)
+  const row = await projects.open(() => ctx, { ref, name: '' }, ctx.now().getTime())
+  return row && opened(ctx, row)
 }
 
 /** For who has met what speaks against the one that is kept. */
 export async function openProjectAnew(ctx: SystemCtx, ref: string): Promise<OpenedProject | undefined> {
-  const now = ctx.now().getTime()
-  kept.delete(ref)
-  const project = await findProject(ctx, ref)
-  if (!project) return undefined
-  if (kept.size >= KEPT_MAX) kept.clear()
-  kept.set(ref, { project, until: now + KEPT_MS })
-  return project
+  const row = await projects.openAnew(ctx, { ref, name: '' }, ctx.now().getTime())
+  return row && opened(ctx, row)
 }
 
 /** For who has changed it: this isolate goes by the change at once. */
-export const forgetProject = (ref: string): boolean => kept.delete(ref)
+export const forgetProject = (ref: string): void => projects.forget(ref)
 
-const projectToOpen = prepared((db) =>
-  db
-    .select({
-      ref: projects.ref,
-      organizationId: projects.organizationId,
-      status: projects.status,
-      storageConfig: projects.storageConfig,
-      sealedJwtSecret: projects.sealedJwtSecret,
-      sealedRunnerPassword: projects.sealedRunnerPassword,
-    })
-    .from(projects)
-    .where(and(eq(projects.ref, sql.placeholder('ref')), isNull(projects.removedAt)))
-    .prepare('project_to_open'),
-)
+async function read({ db }: Reader, wanted: readonly Named[]): Promise<Row[]> {
+  const rows = await rowsOf<Row & { trust: string }>(
+    db,
+    sql`select p.ref, w.name, p.organization_id as "organizationId", p.status, p.storage_config as "storageConfig",
+        p.sealed_runner_password as "sealedRunnerPassword", ${TRUST} as trust
+      from ${wantedProjects(wanted)}`,
+  )
+  return rows.map((row) => ({ ...row, trust: sealedTrust(row.ref, row.trust) }))
+}
 
-async function findProject(ctx: SystemCtx, ref: string): Promise<OpenedProject | undefined> {
-  const [row] = await projectToOpen(ctx.db).execute({ ref })
-  if (!row) return undefined
-  const { organizationId, status } = row
-  const [jwtSecret, runnerPassword] = await Promise.all([jwtSecretOf(ctx, row), runnerPasswordOf(ctx, row)])
-  return { ref, organizationId, status, jwtSecret, runnerPassword, storage: storageConfigOf(row) }
+async function opened(ctx: SystemCtx, row: Row): Promise<OpenedProject> {
+  row.opened ??= await open(ctx, row)
+  return row.opened
+}
+
+async function open(ctx: SystemCtx, row: Row): Promise<OpenedProject> {
+  const { ref, organizationId, status } = row
+  const [trust, runnerPassword] = await Promise.all([openTrust(ctx, row.trust), openRunnerPassword(ctx, row)])
+  const urls = await urlSignerOf(trust, runnerPassword)
+  return { ref, organizationId, status, trust, urls, runnerPassword, storage: storageConfigOf(row) }
+}
+
+const PASSWORDS_MAX = 1_000
+/** By what is sealed, as opening it costs more than all else that is done for a request. */
+const passwords = new Map<string, string>()
+
+async function openRunnerPassword(ctx: SystemCtx, row: Row): Promise<string> {
+  const key = `${row.ref} ${row.sealedRunnerPassword}`
+  const known = passwords.get(key)
+  if (known !== undefined) return known
+  const password = await runnerPasswordOf(ctx, row)
+  if (passwords.size >= PASSWORDS_MAX) passwords.clear()
+  passwords.set(key, password)
+  return password
 }

@@ -26,7 +26,11 @@ const Failed = z.object({ issues: z.array(Issue).min(1) })
 /** Nobody's fault who deploys: a registry is down. */
 const Unable = z.object({ unavailable: z.string() })
 
-export const BuildResult = z.union([z.object({ image: Image }), Failed, Unable])
+export const Refusal = z.union([Failed, Unable])
+export type Refusal = z.output<typeof Refusal>
+
+/** Of a build. Who keeps the image does so without reading it. */
+export const BuildResult = z.union([z.object({ image: Image }), Refusal])
 export type BuildResult = z.output<typeof BuildResult>
 
 export const SPEC_FIELD = 'spec'

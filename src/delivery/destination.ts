@@ -7,8 +7,10 @@ export interface DestinationRules {
   ownHosts: readonly string[]
   /** Development only: 127.0.0.1, [::1] and localhost may be destinations, at any port, and ownHosts do not apply to them. */
   allowLoopback: boolean
+  /** Without it plain http is as good, but for loopback hosts. */
+  httpsOnly?: boolean
 }
-type UrlRules = Pick<DestinationRules, 'ownHosts' | 'allowLoopback'>
+type UrlRules = Pick<DestinationRules, 'ownHosts' | 'allowLoopback' | 'httpsOnly'>
 
 export type Verdict =
   | { kind: 'allowed' }
@@ -51,6 +53,7 @@ export function urlProblem(url: string, rules: UrlRules): string | undefined {
   if (parsed.username || parsed.password) return 'must not carry credentials'
   const host = hostOf(parsed)
   if (isAllowedLoopback(host, rules)) return undefined
+  if (rules.httpsOnly && parsed.protocol !== 'https:') return 'must use https'
   const problem = hostProblem(host, rules.ownHosts) ?? portProblem(parsed.port)
   return problem && LOOPBACK_HOSTS.includes(host) ? problem + LOOPBACK_HINT : problem
 }

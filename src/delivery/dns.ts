@@ -1,5 +1,6 @@
 import * as z from 'zod'
 import { parseAddress } from './addresses.ts'
+import { readText } from './read-text.ts'
 
 export type Resolution =
   /** At least one, A and AAAA together. */
@@ -140,25 +141,11 @@ async function askOne(question: URL, timeoutMs: number): Promise<Reply> {
       await response.body?.cancel()
       return unavailable(`the resolver answered with HTTP status ${response.status}`)
     }
-    const text = await readText(response)
+    const text = await readText(response, ANSWER_BYTES_MAX)
     return text === undefined ? unavailable('the answer of the resolver is too large') : toReply(text)
   } catch {
     return signal.aborted ? noAnswerInTime : unavailable('the resolver cannot be reached')
   }
-}
-
-/** Undefined when the body is larger than an answer may be. */
-async function readText(response: Response): Promise<string | undefined> {
-  const decoder = new TextDecoder()
-  let text = ''
-  let sizeBytes = 0
-  for await (const chunk of response.body ?? []) {
-    sizeBytes += chunk.byteLength
-    // Leaving the loop cancels the body.
-    if (sizeBytes > ANSWER_BYTES_MAX) return undefined
-    text += decoder.decode(chunk, { stream: true })
-  }
-  return text + decoder.decode()
 }
 
 function toReply(text: string): Reply {

@@ -6,25 +6,27 @@ import { createResolver } from './dns.ts'
 export const rulesOf = ({ config }: SystemCtx): Ports['rules'] => ({
   resolver: createResolver(config.WEBHOOK_DNS_URL),
   ownHosts: [
-    config.BASE_URL,
-    config.NEON_PROXY,
-    config.ENGINE_NEON_PROXY,
-    config.S3_ENDPOINT,
-    config.WEBHOOK_DNS_URL,
-  ].flatMap((url) => (url ? new URL(url).hostname : [])),
+    ...[
+      config.BASE_URL,
+      config.NEON_PROXY,
+      config.ENGINE_NEON_PROXY,
+      config.S3_ENDPOINT,
+      config.WEBHOOK_DNS_URL,
+    ].flatMap((url) => (url ? new URL(url).hostname : [])),
+    ...(config.PROJECT_DOMAIN ? [`.${config.PROJECT_DOMAIN}`] : []),
+  ],
   allowLoopback: config.WEBHOOK_LOOPBACK,
 })
 
-export const networkPorts = (ctx: SystemCtx): Ports => {
-  const { WEBHOOK_EGRESS: egress } = ctx.bindings
-  return {
-    post: (url, init) => (egress ? egress.fetch(url, init) : fetch(url, init)),
-    timeout,
-    rules: rulesOf(ctx),
-  }
-}
+/** The way out by which an address that somebody gave is reached. */
+export const sendOf =
+  ({ bindings: { WEBHOOK_EGRESS: egress } }: Pick<SystemCtx, 'bindings'>) =>
+  (url: string, init: RequestInit): Promise<Response> =>
+    egress ? egress.fetch(url, init) : fetch(url, init)
 
-function timeout(ms: number) {
+export const networkPorts = (ctx: SystemCtx): Ports => ({ post: sendOf(ctx), timeout, rules: rulesOf(ctx) })
+
+export function timeout(ms: number) {
   const controller = new AbortController()
   const timer = setTimeout(() => controller.abort(new DOMException('too late', 'TimeoutError')), ms)
   return { signal: controller.signal, clear: () => clearTimeout(timer) }

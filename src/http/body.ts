@@ -4,6 +4,7 @@ import { holdMemory, MemoryTaken } from '../blobs/budget.ts'
 import { readParts } from '../blobs/chunks.ts'
 import type { AppEnv } from '../env.ts'
 import { ApiError, type ErrorCode } from './error.ts'
+import { dropRest } from './linger.ts'
 
 /** How bytes of one content type are read before `schema` checks what they say. */
 interface Form<T = unknown> {
@@ -87,6 +88,8 @@ async function formOf(bytes: Bytes, contentType: string): Promise<FormData> {
   }
 }
 
+const DROPPED_AT_ONCE = 64 * 1024
+
 /** What was received, a copy of it that is read, and what comes of it. */
 const COPIES = 3
 
@@ -133,7 +136,10 @@ async function bytesOf({ req }: Context, sizeBytesMax: number): Promise<Bytes> {
     throw new ApiError('bad_request.malformed_body', { detail: 'it did not come in full', cause })
   })
   if (bytes.length <= sizeBytesMax) return bytes
-  void parts.cancel('too large').catch(() => {})
+  await dropRest({
+    next: async () => ((await parts.ended()) ? undefined : parts.next(DROPPED_AT_ONCE)),
+    cancel: parts.cancel,
+  })
   throw tooLarge(sizeBytesMax)
 }
 

@@ -28,6 +28,18 @@ export const Text = z
 /** A name that shows: not blank. */
 export const Name = Text.min(1).max(256).regex(/\S/, 'must not be blank')
 
+/** Looks level by level: whatever walks such a value by recursion can be made to run out of stack. */
+export function nestsWithin(value: unknown, levels: number): boolean {
+  let level = [value].filter(isNested)
+  for (let depth = 0; level.length > 0; depth += 1) {
+    if (depth === levels) return false
+    level = level.flatMap((held) => Object.values(held)).filter(isNested)
+  }
+  return true
+}
+
+const isNested = (value: unknown): value is object => typeof value === 'object' && value !== null
+
 /** A whole number as query strings carry it: decimal digits alone. */
 export const wholeNumber = (min: number, max: number) =>
   z

@@ -12,7 +12,8 @@ export interface FunctionAddress {
 }
 
 const BASE = '/functions/v1'
-const PATH = /^\/functions\/v1\/([\w-]+)(?:\/|$)/
+/** No slug is longer. */
+const PATH = /^\/functions\/v1\/([\w-]{1,128})(?:\/|$)/
 
 /** Undefined for what names no function. */
 export function functionAddressOf(url: URL, { ref, path }: ProjectAddress): FunctionAddress | undefined {

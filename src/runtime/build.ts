@@ -1,14 +1,5 @@
-import {
-  BuildResult,
-  FILE_FIELD,
-  type FunctionBuild,
-  type Issue,
-  type Probe,
-  ProbeResult,
-  SPEC_FIELD,
-} from '../builder/protocol.ts'
+import { FILE_FIELD, type FunctionBuild, type Issue, ProbeResult, Refusal, SPEC_FIELD } from '../builder/protocol.ts'
 import type { SystemCtx } from '../env.ts'
-import type { Image } from './image.ts'
 
 /** The program cannot be built as it was sent; the developer can mend it. */
 export class BuildFailed extends Error {
@@ -36,35 +27,49 @@ export interface SourceFile {
 
 type Builder = Pick<SystemCtx, 'bindings'>
 
+/** An image as it is kept. Only the builder that wrote it and the isolate that starts it need know what is in it. */
+export type ImageText = string & { readonly isImage: true }
+
 /** Bundles a function with all that it imports. Rejects with BuildFailed or BuildUnavailable. */
 export async function buildFunction(
   builder: Builder,
   spec: FunctionBuild,
   files: readonly SourceFile[],
-): Promise<Image> {
+): Promise<ImageText> {
   const form = new FormData()
   form.set(SPEC_FIELD, JSON.stringify(spec))
   for (const { path, bytes } of files) form.append(FILE_FIELD, new Blob([bytes]), path)
-  return built(BuildResult.parse(await ask(builder, '/function', form))).image
+  return imageIn(await ask(builder, '/function', form))
 }
 
 /** Bundles a worker of its build context, a .tar.gz that is streamed. Rejects with BuildFailed or BuildUnavailable. */
-export async function buildWorker(builder: Builder, context: ReadableStream<Uint8Array>): Promise<Image> {
-  return built(BuildResult.parse(await ask(builder, '/worker', context))).image
+export async function buildWorker(builder: Builder, context: ReadableStream<Uint8Array>): Promise<ImageText> {
+  return imageIn(await ask(builder, '/worker', context))
+}
+
+interface Probed {
+  image: ImageText
+  env: Record<string, string>
 }
 
 /** Starts a program once, and tells which handlers it has. Rejects with BuildFailed or BuildUnavailable. */
-export async function probe(builder: Builder, program: Probe): Promise<readonly string[]> {
-  return built(ProbeResult.parse(await ask(builder, '/probe', JSON.stringify(program)))).handlers
+export async function probe(builder: Builder, { image, env }: Probed): Promise<readonly string[]> {
+  const program = `{"image":${image},"env":${JSON.stringify(env)}}`
+  return built(ProbeResult.parse(JSON.parse(await ask(builder, '/probe', program)))).handlers
 }
 
-async function ask({ bindings: { BUILDER } }: Builder, path: string, body: BodyInit): Promise<unknown> {
+async function ask({ bindings: { BUILDER } }: Builder, path: string, body: BodyInit): Promise<string> {
   const response = await BUILDER.fetch(`http://builder${path}`, { method: 'POST', body })
   if (!response.ok) throw new Error(`the builder answered ${response.status}`)
-  return response.json()
+  return response.text()
 }
 
-type Refusal = { issues: Issue[] } | { unavailable: string }
+const BEFORE_IMAGE = '{"image":'
+
+function imageIn(answer: string): ImageText {
+  if (answer.startsWith(BEFORE_IMAGE)) return answer.slice(BEFORE_IMAGE.length, -1) as ImageText
+  return built(Refusal.parse(JSON.parse(answer)))
+}
 
 function built<T extends object>(result: T | Refusal): Exclude<T, Refusal> {
   if ('issues' in result) throw new BuildFailed(result.issues)

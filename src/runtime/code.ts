@@ -15,6 +15,7 @@ const FILE = 'static-file-'
 export const CHECK = 'startProgram'
 /** Of one request, where the platform counts it. */
 const CPU_MS_MAX = 2_000
+const SUBREQUESTS_MAX = 1_000
 
 /** What a program is connected to, made anew for each. */
 export interface Surroundings {
@@ -76,7 +77,7 @@ export function codeOf(
     // A name that no secret can have.
     env: { ...variables, '=console': surroundings.console },
     globalOutbound: surroundings.outbound,
-    limits: { cpuMs: CPU_MS_MAX },
+    limits: { cpuMs: CPU_MS_MAX, subRequests: SUBREQUESTS_MAX },
   }
 }
 

@@ -1,6 +1,8 @@
-import { InvalidCredential, verifyClaims } from '../auth/project-token.ts'
+import { InvalidCredential } from '../auth/credential.ts'
+import { verifyCredential } from '../auth/project-token.ts'
+import { tokenIn } from '../auth/request-token.ts'
+import { openTrust } from '../auth/trust.ts'
 import type { SystemCtx } from '../env.ts'
-import { jwtSecretOf } from '../secrets/project.ts'
 import type { KnownFunction } from './known.ts'
 import type { RefusalCode } from './refusals.ts'
 
@@ -10,10 +12,10 @@ export async function tokenProblem(
   project: KnownFunction,
   headers: Headers,
 ): Promise<RefusalCode | undefined> {
-  const token = (headers.get('authorization') ?? headers.get('apikey'))?.replace(/^Bearer(\s+|$)/i, '').trim()
+  const token = tokenIn(headers)
   if (!token) return 'UNAUTHORIZED_NO_AUTH_HEADER'
   try {
-    await verifyClaims({ jwtSecret: await openedJwtSecret(ctx, project) }, token, ctx.now())
+    await verifyCredential(await openTrust(ctx, project.trust), token, ctx.now())
     return undefined
   } catch (error) {
     if (error instanceof InvalidCredential) return problemOf(token)
@@ -21,7 +23,7 @@ export async function tokenProblem(
   }
 }
 
-const ASYMMETRIC = ['ES256', 'RS256']
+const ASYMMETRIC = ['ES256', 'RS256', 'EdDSA']
 
 function problemOf(token: string): RefusalCode {
   const algorithm = algorithmOf(token)
@@ -38,18 +40,4 @@ function algorithmOf(token: string): string | undefined {
   } catch {
     return undefined
   }
-}
-
-const OPENED_MAX = 1_000
-/** By what is sealed, as opening it costs more than all else that is done for a request. */
-const opened = new Map<string, string>()
-
-async function openedJwtSecret(ctx: SystemCtx, { ref, sealedJwtSecret }: KnownFunction): Promise<string> {
-  const key = `${ref} ${sealedJwtSecret}`
-  const known = opened.get(key)
-  if (known !== undefined) return known
-  const secret = await jwtSecretOf(ctx, { ref, sealedJwtSecret })
-  if (opened.size >= OPENED_MAX) opened.clear()
-  if (sealedJwtSecret !== null) opened.set(key, secret)
-  return secret
 }

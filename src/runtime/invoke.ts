@@ -4,6 +4,7 @@ import type { ProjectStatus } from '../db/schema/index.ts'
 import { type Bindings, readConfig, type SystemCtx } from '../env.ts'
 import { limitCaller, takeQuota } from '../http/limits.ts'
 import { describeError } from '../http/log.ts'
+import { markWithoutProgram } from '../programs/own.ts'
 import type { FunctionAddress } from './address.ts'
 import { functionCode, type Surroundings } from './code.ts'
 import { tokenProblem } from './credentials.ts'
@@ -39,9 +40,9 @@ export async function invokeFunction(call: Call): Promise<Response> {
   try {
     const { ref, slug } = call.address
     const known = await openFunction(ctxOf, ref, slug)
-    if (!known?.deployed) return await refuseUnknown(ctxOf(), call)
+    if (!known?.deployed) return markWithoutProgram(await refuseUnknown(ctxOf(), call))
     const problem = statusProblem(known.projectStatus, known.deployed) ?? (await credentialProblem(ctxOf, call, known))
-    if (problem) return logged(ctxOf(), call, problem)
+    if (problem) return markWithoutProgram(logged(ctxOf(), call, problem))
     return await run(call, known as Callable)
   } catch (error) {
     const ctx = ctxOf()

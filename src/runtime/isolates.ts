@@ -50,20 +50,22 @@ export async function endIdleIsolates(ctx: SystemCtx): Promise<void> {
   let ended = 0
   for (const [name, { at }] of uses) {
     if (at > before) continue
-    uses.delete(name)
     ended += 1
     await end(ctx, name)
+    // Unless it is in use again. Before, it would be forgotten if this were broken off.
+    if (uses.get(name)?.at === at) uses.delete(name)
   }
   if (ended > 0) log.info('programs_ended', { programs: ended })
 }
 
 async function endLeftIsolates(ctx: SystemCtx): Promise<void> {
   const before = Date.now() - LEFT_MS_MAX
-  for (const [name, { deploymentId, at }] of left) {
+  for (const [name, entry] of Array.from(left)) {
     // The next ones may have been kept while one ended.
-    if (at > before || !left.delete(name)) continue
+    if (entry.at > before || left.get(name) !== entry) continue
     await end(ctx, name)
-    ctx.log.info('worker_instance_ended', { deployment: deploymentId })
+    if (left.get(name) === entry) left.delete(name)
+    ctx.log.info('worker_instance_ended', { deployment: entry.deploymentId })
   }
 }
 

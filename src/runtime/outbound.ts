@@ -20,7 +20,7 @@ export function createOutbound(fetchOwn: Fetch) {
       const config = readConfig(this.env)
       const url = new URL(request.url)
       if (isOwn(url, config)) return fetchOwn(await asStranger(request, config, this.ctx.props), this.env, this.ctx)
-      const problem = addressProblem(url.hostname, portOf(url), config)
+      const problem = addressProblem(url.hostname, portOf(url), this.env)
       if (problem) throw new Error(problem)
       return this.env.WEBHOOK_EGRESS ? this.env.WEBHOOK_EGRESS.fetch(request) : fetch(request)
     }
@@ -36,7 +36,7 @@ export function createOutbound(fetchOwn: Fetch) {
     private open({ hostname, port }: Target): Socket {
       const config = readConfig(this.env)
       if (isDatabase({ hostname, port }, config)) return connect({ hostname, port })
-      const problem = addressProblem(hostname, String(port), config)
+      const problem = addressProblem(hostname, String(port), this.env)
       if (problem) throw new Error(problem)
       return this.env.WEBHOOK_EGRESS ? this.env.WEBHOOK_EGRESS.connect({ hostname, port }) : connect({ hostname, port })
     }
@@ -60,10 +60,12 @@ const projectAddress = async (ref: string): Promise<string> =>
   `fd${(await sha256Of(ref)).slice(0, 30)}`.replace(/.{4}(?=.)/g, '$&:')
 
 /** What can be told without resolving a name; the way out judges the addresses that names have. */
-function addressProblem(given: string, port: string, config: Config): string | undefined {
+function addressProblem(given: string, port: string, bindings: Bindings): string | undefined {
+  const config = readConfig(bindings)
   const host = given.replace(/\.+$/, '')
   // Whatever the name: it may be another one of this machine.
-  if (config.WEBHOOK_LOOPBACK && ownPorts(config).includes(port)) return 'this address belongs to the installation'
+  if (config.WEBHOOK_LOOPBACK && ownPorts(config, bindings).includes(port))
+    return 'this address belongs to the installation'
   if (LOOPBACK.includes(host) && config.WEBHOOK_LOOPBACK) return undefined
   const address = parseAddress(host.replace(/^\[|\]$/g, ''))
   const isRefused = address
@@ -73,13 +75,14 @@ function addressProblem(given: string, port: string, config: Config): string | u
 }
 
 /** The installation and its services listen there on this machine; not even development opens them to programs. */
-function ownPorts(config: Config): string[] {
+function ownPorts(config: Config, { CLOSED_PORTS: closed = '' }: Bindings): string[] {
   const urls = [config.BASE_URL, config.DATABASE_URL, config.NEON_PROXY, config.ENGINE_NEON_PROXY, config.S3_ENDPOINT]
   if (config.ENGINE === 'postgres') urls.push(config.ENGINE_URL)
-  return urls.flatMap((given) => {
+  const listened = urls.flatMap((given) => {
     const url = given ? new URL(given) : undefined
     return url && isHere(url.hostname) ? [portOf(url)] : []
   })
+  return [...listened, ...closed.split(',')]
 }
 
 const isHere = (host: string): boolean =>

@@ -10,6 +10,7 @@ const REFUSALS = {
   WORKER_ERROR: [500, 'Function exited due to an error (please check logs)'],
   BOOT_ERROR: [503, 'Function failed to start (please check logs)'],
   SERVICE_UNAVAILABLE: [503, 'Function could not be loaded: try again'],
+  PROGRAMS_ENDED: [503, 'A program took all CPU time or memory, and all that ran beside it was ended: try again'],
   PROJECT_NOT_READY: [503, 'The project is not running yet: try again later'],
   IDLE_TIMEOUT: [504, 'Request idle timeout limit (150s) reached'],
   PROJECT_PAUSED: [540, 'The project is paused'],
@@ -20,7 +21,12 @@ export type RefusalCode = keyof typeof REFUSALS
 /** Where the header says something else than the body. */
 const HEADER_CODES: Partial<Record<RefusalCode, string>> = { WORKER_ERROR: 'EDGE_FUNCTION_ERROR' }
 
-const RETRIED: readonly RefusalCode[] = ['SERVICE_UNAVAILABLE', 'PROJECT_NOT_READY', 'TOO_MANY_REQUESTS']
+const RETRIED: readonly RefusalCode[] = [
+  'SERVICE_UNAVAILABLE',
+  'PROGRAMS_ENDED',
+  'PROJECT_NOT_READY',
+  'TOO_MANY_REQUESTS',
+]
 
 export function refuse(code: RefusalCode): Response {
   const [status, message] = REFUSALS[code]

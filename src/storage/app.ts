@@ -41,9 +41,9 @@ const begin: MiddlewareHandler<StorageEnv> = async (c, next) => {
 
 const open: MiddlewareHandler<StorageEnv> = async (c, next) => {
   const { ctx } = c.var
-  const project = await findProject(ctx, storageAddressOf(c.req.raw, c.env)?.ref, tokenOf(c)).catch((error) =>
-    countMiss(c, error),
-  )
+  const credentials = { token: tokenOf(c), apiKey: c.req.header('apikey') }
+  const ref = storageAddressOf(c.req.raw, c.env)?.ref
+  const project = await findProject(ctx, ref, credentials).catch((error) => countMiss(c, error))
   c.var.facts.project = project.ref
   c.set('project', project)
   await next()

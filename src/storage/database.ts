@@ -1,5 +1,5 @@
+import type { Credential } from '../auth/credential.ts'
 import { openProjectAnew } from '../auth/project.ts'
-import type { Credential } from '../auth/project-token.ts'
 import { EngineUnavailable, type Row, SqlError, type Statement } from '../engine/engine.ts'
 import { TOO_MANY_CONNECTIONS } from '../engine/gate.ts'
 import { describeError } from '../http/log.ts'
@@ -11,7 +11,7 @@ import type { Storage } from './request.ts'
 export interface Caller extends Credential {
   method: string
   path: string
-  /** As it came. */
+  /** As it came; empty where it is a key, which the project's own functions need not see. */
   token: string
   /** JSON, without what credentials are carried in. */
   headers: string

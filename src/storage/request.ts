@@ -1,6 +1,9 @@
 import type { Context } from 'hono'
+import { isApiKey, projectOfApiKey } from '../auth/api-key.ts'
+import { InvalidCredential } from '../auth/credential.ts'
 import { type OpenedProject, openProject } from '../auth/project.ts'
-import { InvalidCredential, verifyClaims, verifyCredential } from '../auth/project-token.ts'
+import { verifyCredential } from '../auth/project-token.ts'
+import { tokenIn } from '../auth/request-token.ts'
 import type { Bindings, LogFields, SystemCtx } from '../env.ts'
 import type { Caller } from './database.ts'
 import { StorageError } from './error.ts'
@@ -21,11 +24,7 @@ export interface Storage {
   project: OpenedProject
 }
 
-/** The credential as it came: in the header with or without `Bearer`, else in the query, else as the key that gateways take. */
-export function tokenOf({ req }: Context): string | undefined {
-  const text = req.header('authorization') ?? req.query('authorization') ?? req.header('apikey')
-  return text?.replace(/^Bearer\s+/i, '').trim()
-}
+export const tokenOf = ({ req }: Context): string | undefined => tokenIn(req.raw.headers, req.query('authorization'))
 
 /** `operation` is what policies read it is, such as `storage.object.list`. */
 export async function callerOf(c: StorageContext, operation: string): Promise<Caller> {
@@ -53,8 +52,9 @@ export async function callerIfAny(c: StorageContext, operation: string): Promise
 }
 
 async function verified(c: StorageContext, token: string, operation: string): Promise<Caller> {
-  const credential = await verifyCredential(c.var.project, token, c.var.ctx.now())
-  return { ...credential, method: c.req.method, path: c.req.path, token, headers: headersOf(c), operation }
+  const credential = await verifyCredential(c.var.project.trust, token, c.var.ctx.now())
+  const held = isApiKey(token) ? '' : token
+  return { ...credential, method: c.req.method, path: c.req.path, token: held, headers: headersOf(c), operation }
 }
 
 const CREDENTIALS = ['authorization', 'apikey', 'cookie']
@@ -75,24 +75,39 @@ export function requireServiceRole({ role }: Caller): void {
 
 const REF = /^[a-z]{20}$/
 
-/** The project that the address names, else the one that the credential was made for (its claim `ref`). */
-export async function findProject(ctx: SystemCtx, ref: string | undefined, token: string | undefined) {
-  const named = ref ?? refIn(token)
-  if (named === undefined || !REF.test(named)) throw new StorageError('NoSuchProject')
-  const project = await openProject(ctx, named)
-  if (!project) throw new StorageError('NoSuchProject')
-  if (ref === undefined) await verifyClaims(project, token ?? '', ctx.now()).catch(refuse)
+interface Credentials {
+  token: string | undefined
+  /** What clients send beside the token of a user. */
+  apiKey: string | undefined
+}
+
+/** The project that the address names, else the one that a credential was made for: whose key it is, or its claim `ref`. */
+export async function findProject(ctx: SystemCtx, ref: string | undefined, { token = '', apiKey = '' }: Credentials) {
+  if (ref !== undefined) return openNamed(ctx, ref)
+  const owner = await ownerOf(ctx, token)
+  const credential = owner === undefined ? apiKey : token
+  const project = await openNamed(ctx, owner ?? (await ownerOf(ctx, apiKey)))
+  const isTold = credential === token && isApiKey(token)
+  if (!isTold) await verifyCredential(project.trust, credential, ctx.now()).catch(refuse)
   return project
 }
+
+async function openNamed(ctx: SystemCtx, ref: string | undefined): Promise<OpenedProject> {
+  const project = ref !== undefined && REF.test(ref) ? await openProject(ctx, ref) : undefined
+  if (!project) throw new StorageError('NoSuchProject')
+  return project
+}
+
+const ownerOf = async (ctx: SystemCtx, token: string) => (isApiKey(token) ? projectOfApiKey(ctx, token) : refIn(token))
 
 /** Who only guesses at projects learns nothing of them. */
 const refuse = () => {
   throw new StorageError('NoSuchProject')
 }
 
-function refIn(token: string | undefined): string | undefined {
+function refIn(token: string): string | undefined {
   try {
-    const payload = token?.split('.')[1] ?? ''
+    const payload = token.split('.')[1] ?? ''
     const { ref } = JSON.parse(atob(payload.replaceAll('-', '+').replaceAll('_', '/')))
     return typeof ref === 'string' ? ref : undefined
   } catch {

@@ -1,6 +1,7 @@
 import type { Hono } from 'hono'
 import * as z from 'zod'
-import { type Claims, InvalidCredential, signClaims, verifyClaims } from '../auth/project-token.ts'
+import { type Claims, InvalidCredential } from '../auth/credential.ts'
+import { signClaims, verifyClaims } from '../auth/project-token.ts'
 import { readJson } from './body.ts'
 import { asReader } from './database.ts'
 import { StorageError } from './error.ts'
@@ -69,7 +70,7 @@ async function signMany(c: StorageContext) {
 }
 
 async function downloadUrl(c: StorageContext, place: Place, seconds: number): Promise<string> {
-  const token = await signClaims(c.var.project, { url: urlOf(place), scope: 'download' }, seconds, c.var.ctx.now())
+  const token = await signClaims(c.var.project.urls, { url: urlOf(place), scope: 'download' }, seconds, c.var.ctx.now())
   return `/object/sign/${pathOf(place)}?token=${token}`
 }
 
@@ -85,7 +86,7 @@ async function signUpload(c: StorageContext) {
     scope: 'upload',
     jti: crypto.randomUUID(),
   }
-  const token = await signClaims(c.var.project, claims, UPLOAD_SECONDS, c.var.ctx.now())
+  const token = await signClaims(c.var.project.urls, claims, UPLOAD_SECONDS, c.var.ctx.now())
   return c.json({ url: `/object/upload/sign/${pathOf(place)}?token=${token}`, token })
 }
 
@@ -97,7 +98,7 @@ async function permitted(
 ): Promise<{ place: Place; claims: Claims }> {
   const token = c.req.query('token')
   if (!token) throw new StorageError('InvalidRequest', "querystring must have required property 'token'")
-  const claims = await verifyClaims(c.var.project, token, c.var.ctx.now()).catch((error) => {
+  const claims = await verifyClaims(c.var.project.urls.trust, token, c.var.ctx.now()).catch((error) => {
     throw error instanceof InvalidCredential ? new StorageError('InvalidJWT', error.message) : error
   })
   // Tokens of before there were scopes are told apart by what only those for uploads carry.

@@ -1,4 +1,4 @@
-import type { Claims } from '../auth/project-token.ts'
+import type { Claims } from '../auth/credential.ts'
 import { MemoryTaken } from '../blobs/budget.ts'
 import { BodyStalled } from '../blobs/chunks.ts'
 import { BlobInterrupted, type Stored } from '../blobs/put.ts'

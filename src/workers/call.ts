@@ -1,17 +1,22 @@
+import { InvalidCredential } from '../auth/credential.ts'
 import { openProject } from '../auth/project.ts'
-import { InvalidCredential, verifyCredential } from '../auth/project-token.ts'
+import { verifyCredential } from '../auth/project-token.ts'
 import { createCtx } from '../ctx.ts'
 import { newTimedId } from '../db/id.ts'
 import type { Bindings, SystemCtx } from '../env.ts'
 import { limitCaller, takeQuota } from '../http/limits.ts'
 import { describeError } from '../http/log.ts'
+import { markWithoutProgram } from '../programs/own.ts'
 import { begin, end } from '../runtime/recorder.ts'
 import { sharedResponse } from '../runtime/shared-origin.ts'
 import { takePlace } from '../runtime/waiting.ts'
 import type { WorkerAddress } from './address.ts'
 import { findPlan, type Plan } from './plan.ts'
-import { DISPATCH_HEADER, type Dispatch, FAILURE_HEADER, type FailureCode } from './protocol.ts'
+import { DISPATCH_HEADER, type Dispatch, FAILURE_HEADER, type FailureCode, failureResponse } from './protocol.ts'
 import { type RefusalCode, refuse } from './refusals.ts'
+
+/** Until an answer begins. */
+const IDLE_MS_MAX = 150_000
 
 interface Call {
   request: Request
@@ -27,9 +32,9 @@ export async function callWorker(call: Call): Promise<Response> {
   const ctx = createCtx({ bindings, waitUntil: (work) => execution.waitUntil(work), clock })
   try {
     const found = await findPlan(ctx, address.ref, address.name)
-    if (!found) return await refuseUnknown(ctx, call)
+    if (!found) return markWithoutProgram(await refuseUnknown(ctx, call))
     const problem = statusProblem(found.status) ?? (await credentialProblem(ctx, request, found.plan))
-    return problem ? logged(ctx, call, problem) : await run(call, ctx, found.plan)
+    return problem ? markWithoutProgram(logged(ctx, call, problem)) : await run(call, ctx, found.plan)
   } catch (error) {
     ctx.log.error('failed', { code: 'worker_call', error: describeError(error) })
     return logged(ctx, call, 'SERVICE_UNAVAILABLE')
@@ -67,7 +72,7 @@ async function credentialProblem(ctx: SystemCtx, { headers }: Request, { ref, sp
   const project = await openProject(ctx, ref)
   if (!project) return 'NOT_FOUND'
   try {
-    const { role } = await verifyCredential(project, token, ctx.now())
+    const { role } = await verifyCredential(project.trust, token, ctx.now())
     return role === 'service_role' ? undefined : 'FORBIDDEN'
   } catch (error) {
     if (error instanceof InvalidCredential) return 'UNAUTHORIZED_INVALID_JWT'
@@ -86,9 +91,19 @@ async function run(call: Call, ctx: SystemCtx, plan: Plan): Promise<Response> {
   begin({ id, kind: 'worker', projectRef, programId, deploymentId, method, path, at: startedAt })
   const { WORKER_INSTANCES: objects } = call.bindings
   const object = objects.get(objects.idFromName(plan.workerId))
+  const late = new AbortController()
+  const timer = setTimeout(() => late.abort(), IDLE_MS_MAX)
+  const dispatch = { plan, invocation: id, address: callerOf(ctx, call) ?? '' }
   const answering = object
-    .fetch(requestFor(call, { plan, invocation: id, address: callerOf(ctx, call) ?? '' }))
-    .finally(leave)
+    .fetch(requestFor(call, dispatch, late.signal))
+    .catch((error) => {
+      if (late.signal.aborted) return failureResponse('IDLE_TIMEOUT', 'no answer began within 150 s')
+      throw error
+    })
+    .finally(() => {
+      clearTimeout(timer)
+      leave()
+    })
   // Whether its caller still waits or not, it leaves its place.
   call.execution.waitUntil(answering.catch(() => {}))
   const answered = await answering
@@ -100,11 +115,12 @@ async function run(call: Call, ctx: SystemCtx, plan: Plan): Promise<Response> {
 }
 
 /** At the root of its host, as a server of its own would be; who writes links finds the way to it beside. */
-function requestFor({ request, address }: Call, dispatch: Dispatch): Request {
+function requestFor({ request, address }: Call, dispatch: Dispatch, late: AbortSignal): Request {
   const headers = new Headers(request.headers)
   headers.delete('x-test-clock')
   headers.set('x-forwarded-prefix', address.prefix)
   headers.set(DISPATCH_HEADER, JSON.stringify(dispatch))
-  const { method, body, signal } = request
+  const { method, body } = request
+  const signal = AbortSignal.any([request.signal, late])
   return new Request(address.url, { method, headers, body, signal, redirect: 'manual' })
 }

@@ -4,7 +4,7 @@ import { openStore } from '../blobs/store.ts'
 import { type Db, inTransaction, type Writer } from '../db/client.ts'
 import { workerImages, workers } from '../db/schema/index.ts'
 import type { SystemCtx } from '../env.ts'
-import type { Image } from '../runtime/image.ts'
+import type { ImageText } from '../runtime/build.ts'
 import { workerImageKey } from '../runtime/store.ts'
 
 export interface ImageName {
@@ -13,8 +13,8 @@ export interface ImageName {
 }
 
 /** Kept under the digest of its own text: the same source built again needs no more room. */
-export async function storeImage(ctx: SystemCtx, ref: string, image: Image): Promise<string> {
-  const bytes = new Uint8Array(new TextEncoder().encode(JSON.stringify(image)))
+export async function storeImage(ctx: SystemCtx, ref: string, image: ImageText): Promise<string> {
+  const bytes = new Uint8Array(new TextEncoder().encode(image))
   const sha256 = hex(await crypto.subtle.digest('SHA-256', bytes))
   // Before the bytes: who is just removing the same ones comes first, and is waited for.
   await leaveImage(ctx, ctx.db, { ref, sha256 })

@@ -2,6 +2,7 @@ import { and, eq, isNull, sql } from 'drizzle-orm'
 import { prepared } from '../db/client.ts'
 import { type ProjectStatus, projects, type ServedWorker, workers } from '../db/schema/index.ts'
 import type { SystemCtx } from '../env.ts'
+import { noteChange } from '../programs/changes.ts'
 
 /** What the instances of a worker are to be. */
 export interface Plan extends ServedWorker {
@@ -28,6 +29,7 @@ export interface Found {
 const KEPT_MS = 1_000
 const KEPT_MAX = 10_000
 const kept = new Map<string, { found: Found; until: number }>()
+let changes = 0
 
 const servedWorker = prepared((db) =>
   db
@@ -57,15 +59,22 @@ export async function findPlan({ db }: SystemCtx, ref: string, name: string): Pr
   const now = Date.now()
   const known = kept.get(key)
   if (known && now < known.until) return known.found
+  const before = changes
   const [row] = await servedWorker(db).execute({ ref, name })
   // What is not there is looked up each time: who has just deployed it asks for it at once.
   if (!row?.served) return undefined
   const { workerId, served, status } = row
   const found = { plan: { ...served, workerId, ref, environment: environmentOf(row) }, status }
+  // What was read before a change says nothing to those who come after it.
+  if (changes !== before) return found
   if (kept.size >= KEPT_MAX) kept.clear()
   kept.set(key, { found, until: now + KEPT_MS })
   return found
 }
 
 /** For who has changed it: this isolate goes by the change at once. */
-export const forgetPlan = (ref: string, name: string): boolean => kept.delete(`${ref}/${name}`)
+export function forgetPlan(ref: string, name: string): void {
+  noteChange(ref)
+  changes += 1
+  kept.delete(`${ref}/${name}`)
+}

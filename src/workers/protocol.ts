@@ -20,6 +20,7 @@ export type FailureCode =
   | 'SERVICE_UNAVAILABLE'
   | 'WORKER_RESOURCE_LIMIT'
   | 'WORKER_ERROR'
+  | 'IDLE_TIMEOUT'
 
 export const failureResponse = (code: FailureCode, problem = ''): Response =>
   new Response(problem, { status: 500, headers: { [FAILURE_HEADER]: code } })

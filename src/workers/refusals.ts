@@ -9,10 +9,14 @@ const REFUSALS = {
   BOOT_ERROR: [503, 'Worker failed to start (please check logs)'],
   NO_INSTANCE: [503, 'The worker has no instances'],
   SERVICE_UNAVAILABLE: [503, 'Worker could not be loaded: try again'],
+  PROGRAMS_ENDED: [503, 'A program took all CPU time or memory, and all that ran beside it was ended: try again'],
+  IDLE_TIMEOUT: [504, 'Request idle timeout limit (150s) reached'],
   PROJECT_PAUSED: [540, 'The project is paused'],
   WORKER_RESOURCE_LIMIT: [546, 'Worker failed due to not having enough compute resources (please check logs)'],
 } as const satisfies Record<string, readonly [status: number, message: string]>
 export type RefusalCode = keyof typeof REFUSALS
+
+const RETRIED: readonly RefusalCode[] = ['SERVICE_UNAVAILABLE', 'PROGRAMS_ENDED', 'TOO_MANY_REQUESTS']
 
 export function refuse(code: RefusalCode): Response {
   const [status, message] = REFUSALS[code]
@@ -21,6 +25,7 @@ export function refuse(code: RefusalCode): Response {
     'sb-error-code': code,
     'access-control-allow-origin': '*',
     'access-control-expose-headers': 'sb-error-code',
+    ...(RETRIED.includes(code) && { 'retry-after': '1' }),
   }
   return Response.json({ code, message }, { status, headers })
 }

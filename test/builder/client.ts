@@ -1,9 +1,7 @@
-import { mkdtempSync, rmSync } from 'node:fs'
-import { tmpdir } from 'node:os'
-import { join } from 'node:path'
+import { inject } from 'vitest'
 import { createTestHarness } from 'wrangler'
 import { startBuilder as start } from '../../dev/builder.ts'
-import { builderWorker, buildWorker } from '../../dev/worker.ts'
+import { builderWorker } from '../../dev/worker.ts'
 import {
   BuildResult,
   FILE_FIELD,
@@ -26,16 +24,9 @@ export type Builder = Awaited<ReturnType<typeof startBuilder>>
 
 /** As `npm start` runs it: what it fetches goes through the runtime alone, redirects and refused connections included. */
 export async function startBuilderProcess(bindings: Record<string, string> = {}) {
-  const folder = mkdtempSync(join(tmpdir(), 'pilothouse-builder-'))
-  await buildWorker({ folder })
-  const { address, stop } = await start({ worker: await builderWorker({ bundle: folder, bindings }), onLine: () => {} })
-  return {
-    ...builderAt(`http://${address}`),
-    async stop() {
-      await stop()
-      rmSync(folder, { recursive: true, force: true })
-    },
-  }
+  const worker = await builderWorker({ bundle: inject('bundle'), bindings })
+  const { address, stop } = await start({ worker, onLine: () => {} })
+  return { ...builderAt(`http://${address}`), stop }
 }
 export type BuilderProcess = Awaited<ReturnType<typeof startBuilderProcess>>
 

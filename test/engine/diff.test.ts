@@ -141,7 +141,7 @@ describe('a difference', { timeout: 60_000 }, () => {
     // A session's calls are counted by the time it has ended.
     const others = `select pid from pg_catalog.pg_stat_activity where datname = current_database() and pid <> pg_backend_pid()`
     const calls = async (of: Side) => {
-      await vi.waitFor(async () => expect(await of.admin(others)).toEqual([]))
+      await vi.waitFor(async () => expect(await of.admin(others)).toEqual([]), { timeout: 20_000 })
       return of.admin(`select funcname from pg_catalog.pg_stat_user_functions where schemaname = 'public'`)
     }
     expect([await calls(a), await calls(b)]).toEqual([[], []])

@@ -1,35 +1,175 @@
-import { encodeBase64Url } from 'hono/utils/encode'
+import { and, asc, count, eq, isNull } from 'drizzle-orm'
+import type * as z from 'zod'
 import type { ProjectAccess } from '../../auth/access.ts'
-import { legacyKeys } from '../../auth/project-token.ts'
-import type { Ctx } from '../../env.ts'
-import { jwtSecretOf } from '../../secrets/project.ts'
+import { uniqueViolation } from '../../db/failure.ts'
+import type { Mutation } from '../../db/mutate.ts'
+import { apiKeys } from '../../db/schema/index.ts'
+import type { Ctx, SystemCtx } from '../../env.ts'
+import { ApiError } from '../../http/error.ts'
+import { newApiKey, sealApiKey } from '../../secrets/api-key.ts'
+import { countChange } from '../secrets/service.ts'
+import { changeKeys } from './change.ts'
+import { toApiKey } from './convert.ts'
+import { listLegacyKeys } from './legacy.ts'
+import type { CreateApiKey, DeleteApiKeyQuery, UpdateApiKey } from './schema.ts'
 
-/** The anon key is made to be public; the other one lifts every policy, so it shows only when asked for. */
+/** All of a project's are held by whoever serves it, and by each of its programs. */
+const KEYS_MAX = 100
+const NAME_TAKEN = 'api_keys_name_once'
+const SECRET_TEMPLATE = { role: 'service_role' }
+
+type Row = typeof apiKeys.$inferSelect
+
+const liveOf = (ref: string) => and(eq(apiKeys.projectRef, ref), isNull(apiKeys.deletedAt))
+const liveById = (ref: string, id: string) => and(eq(apiKeys.id, id), liveOf(ref))
+
 export async function listApiKeys(ctx: Ctx, project: ProjectAccess, reveal: boolean) {
-  const { ref, createdAt } = project
-  const keys = await legacyKeys({ ref, createdAt, jwtSecret: await jwtSecretOf(ctx, project) })
-  return [await toLegacyKey('anon', keys.anon, true), await toLegacyKey('service_role', keys.service_role, reveal)]
+  const [legacy, rows] = await Promise.all([
+    listLegacyKeys(ctx, project, reveal),
+    ctx.db
+      .select()
+      .from(apiKeys)
+      .where(liveOf(project.ref))
+      .orderBy(asc(apiKeys.type), asc(apiKeys.insertedAt), asc(apiKeys.id)),
+  ])
+  return [...legacy, ...(await Promise.all(rows.map((row) => toApiKey(ctx, row, reveal))))]
 }
 
-const PREFIX_LENGTH = 5
-const HIDDEN = '·'.repeat(26)
+export async function getApiKey(ctx: Ctx, { ref }: ProjectAccess, id: string, reveal: boolean) {
+  const [row] = await ctx.db.select().from(apiKeys).where(liveById(ref, id))
+  if (!row) throw new ApiError('not_found.api_key')
+  return toApiKey(ctx, row, reveal)
+}
 
-async function toLegacyKey(role: string, key: string, reveal: boolean) {
-  // Tokens all begin alike: what tells one from another is its signature.
-  const signature = key.slice(key.lastIndexOf('.') + 1)
-  const prefix = signature.slice(0, PREFIX_LENGTH)
+type NewKey = Pick<Row, 'type' | 'name'> & Partial<Pick<Row, 'description' | 'secretJwtTemplate'>>
+
+async function newRow(ctx: SystemCtx, ref: string, { type, name, description, secretJwtTemplate }: NewKey) {
+  const made = await newApiKey(ref, type)
+  const at = ctx.now()
   return {
-    name: role,
-    api_key: reveal ? key : prefix + HIDDEN,
-    id: role,
-    type: 'legacy' as const,
-    prefix,
-    hash: await digest(key),
-    description: `Legacy ${role} API key`,
+    projectRef: ref,
+    type,
+    name,
+    description: description ?? null,
+    prefix: made.prefix,
+    hash: made.hash,
+    sealedKey: await sealApiKey(ctx.config.ENCRYPTION_KEY, made),
+    secretJwtTemplate: type === 'secret' ? (secretJwtTemplate ?? SECRET_TEMPLATE) : null,
+    insertedAt: at,
+    updatedAt: at,
   }
 }
 
-async function digest(key: string): Promise<string> {
-  const hash = await crypto.subtle.digest('SHA-256', new TextEncoder().encode(key))
-  return encodeBase64Url(hash).replace(/=+$/, '')
+/** What every project begins with. */
+export const newDefaultKeys = (ctx: SystemCtx, ref: string) =>
+  Promise.all((['publishable', 'secret'] as const).map((type) => newRow(ctx, ref, { type, name: 'default' })))
+
+export async function createApiKey(
+  ctx: Ctx,
+  project: ProjectAccess,
+  { type, name, description, secret_jwt_template: template }: z.output<typeof CreateApiKey>,
+  reveal: boolean,
+) {
+  if (type === 'publishable' && template) throw refuseTemplate()
+  const row = await newRow(ctx, project.ref, {
+    type,
+    name,
+    description: description ?? null,
+    secretJwtTemplate: template ?? null,
+  })
+  const created = await changeKeys(ctx, project, async (mutation) => {
+    await requireRoom(mutation, project.ref)
+    const [inserted] = await mutation.tx
+      .insert(apiKeys)
+      .values(row)
+      .returning()
+      .catch((error) => rejectTakenName(error, name))
+    if (!inserted) throw new Error('the key was not inserted')
+    await countChange(mutation, project.ref)
+    await mutation.trace({ ...subject(project), action: 'api_key.create', detail: { id: inserted.id, type, name } })
+    return inserted
+  })
+  return toApiKey(ctx, created, reveal)
+}
+
+async function requireRoom({ tx }: Mutation, ref: string): Promise<void> {
+  const [held] = await tx.select({ keys: count() }).from(apiKeys).where(liveOf(ref))
+  if (held && held.keys >= KEYS_MAX) throw new ApiError('bad_request.api_keys', { detail: `at most ${KEYS_MAX}` })
+}
+
+interface Update {
+  id: string
+  body: z.output<typeof UpdateApiKey>
+  reveal: boolean
+}
+
+export async function updateApiKey(ctx: Ctx, project: ProjectAccess, { id, body, reveal }: Update) {
+  const { name, description, secret_jwt_template: template } = body
+  const updated = await changeKeys(ctx, project, async (mutation) => {
+    const [before] = await mutation.tx.select().from(apiKeys).where(liveById(project.ref, id))
+    if (!before) throw new ApiError('not_found.api_key')
+    if (before.type === 'publishable' && template) throw refuseTemplate()
+    const changes = {
+      ...(name !== undefined && { name }),
+      ...(description !== undefined && { description }),
+      ...(template !== undefined && before.type === 'secret' && { secretJwtTemplate: template ?? SECRET_TEMPLATE }),
+    }
+    const fields = Object.keys(changes)
+    if (fields.length === 0) return before
+    const [row] = await mutation.tx
+      .update(apiKeys)
+      .set({ ...changes, updatedAt: ctx.now() })
+      .where(eq(apiKeys.id, id))
+      .returning()
+      .catch((error) => rejectTakenName(error, name ?? before.name))
+    if (!row) throw new Error('the key is locked with its project, and gone')
+    if (name !== undefined) await countChange(mutation, project.ref)
+    await mutation.trace({ ...subject(project), action: 'api_key.update', detail: { id, fields } })
+    return row
+  })
+  return toApiKey(ctx, updated, reveal)
+}
+
+/** The key itself stays sealed in its row, which says who did this when, and why. */
+export async function deleteApiKey(
+  ctx: Ctx,
+  project: ProjectAccess,
+  id: string,
+  { reveal, was_compromised: wasCompromised, reason }: z.output<typeof DeleteApiKeyQuery>,
+) {
+  const deleted = await changeKeys(ctx, project, async (mutation) => {
+    const [row] = await mutation.tx
+      .update(apiKeys)
+      .set({ deletedAt: ctx.now(), wasCompromised: wasCompromised ?? null, deletionReason: reason ?? null })
+      .where(liveById(project.ref, id))
+      .returning()
+    if (!row) throw new ApiError('not_found.api_key')
+    await countChange(mutation, project.ref)
+    const { type, name } = row
+    const detail = { id, type, name, ...(wasCompromised !== undefined && { was_compromised: wasCompromised }) }
+    await mutation.trace({ ...subject(project), action: 'api_key.delete', detail })
+    if (wasCompromised) await publishLeak(mutation, project, name)
+    return row
+  })
+  return toApiKey(ctx, deleted, reveal)
+}
+
+const publishLeak = ({ publish }: Mutation, project: ProjectAccess, name: string) =>
+  publish({
+    type: 'v1.project.secrets.leaked',
+    organization: { id: project.organizationId, slug: project.organizationSlug },
+    projectRef: project.ref,
+    fields: { secrets: [{ name, url: null }] },
+  })
+
+const subject = ({ organizationId, ref }: ProjectAccess) => ({ organizationId, projectRef: ref })
+
+const refuseTemplate = () =>
+  new ApiError('bad_request.validation_failed', {
+    issues: [{ field: 'body.secret_jwt_template', code: 'refused', message: 'is for secret keys alone' }],
+  })
+
+function rejectTakenName(error: unknown, name: string): never {
+  if (uniqueViolation(error) === NAME_TAKEN) throw new ApiError('conflict.api_key_name', { detail: name, cause: error })
+  throw error
 }

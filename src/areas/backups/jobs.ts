@@ -11,7 +11,7 @@ import { Hopeless, type Jobs, type Step, type Task, type Work } from '../project
 import { removedAt } from './sweep.ts'
 
 /** Of each kind; older ones are removed. */
-const KEPT = 7
+export const BACKUPS_KEPT = 7
 
 const backupOf = ({ projectRef: ref, input }: Task) => ({ ref, id: input.backupId ?? 0 })
 
@@ -66,7 +66,7 @@ export const backupJobs = {
         .from(backups)
         .where(and(eq(backups.projectRef, ref), eq(backups.kind, row.kind), eq(backups.status, 'COMPLETED')))
         .orderBy(desc(backups.insertedAt), desc(backups.id))
-        .offset(KEPT)
+        .offset(BACKUPS_KEPT)
       await tx.update(backups).set(removedAt(at)).where(inArray(backups.id, old))
     },
   },

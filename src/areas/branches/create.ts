@@ -3,12 +3,13 @@ import type * as z from 'zod'
 import type { ProjectAccess } from '../../auth/access.ts'
 import { uniqueViolation } from '../../db/failure.ts'
 import { type Mutation, mutate } from '../../db/mutate.ts'
-import { branches, organizations, projectSettings, projects } from '../../db/schema/index.ts'
+import { apiKeys, branches, organizations, projectSettings, projects } from '../../db/schema/index.ts'
 import type { Ctx } from '../../env.ts'
 import { ApiError } from '../../http/error.ts'
 import { randomLetters } from '../../http/values.ts'
 import { newPassword } from '../../secrets/project.ts'
 import { seal } from '../../secrets/seal.ts'
+import { newDefaultKeys } from '../api-keys/service.ts'
 import { sealSecrets } from '../projects/secrets.ts'
 import { ACTIVE } from '../projects/values.ts'
 import { type BranchRow, toBranch, toBranchV2 } from './convert.ts'
@@ -64,7 +65,7 @@ async function create(ctx: Ctx, parent: ProjectAccess, input: NewBranch, urlFiel
   await requirePlan(ctx, parent)
   if (input.notify_url !== undefined) await requireNotifyUrl(ctx, input.notify_url, urlField)
   const ref = randomLetters()
-  const sealed = await sealSecrets(ctx, ref, newPassword())
+  const [sealed, keys] = await Promise.all([sealSecrets(ctx, ref, newPassword()), newDefaultKeys(ctx, ref)])
   const id = crypto.randomUUID()
   const sealedSecrets = input.secrets
     ? await seal(ctx.config.ENCRYPTION_KEY, JSON.stringify(input.secrets), secretsOf(id))
@@ -88,6 +89,7 @@ async function create(ctx: Ctx, parent: ProjectAccess, input: NewBranch, urlFiel
       createdAt: at,
       ...sealed,
     })
+    await mutation.tx.insert(apiKeys).values(keys)
     const branch = await insert(ctx, mutation, {
       id,
       projectRef: ref,

@@ -4,6 +4,7 @@ import { EngineUnavailable, Superseded } from '../../engine/engine.ts'
 import type { SystemCtx } from '../../env.ts'
 import { sha256Of } from '../../secrets/digest.ts'
 import { passwordOf, runnerPasswordOf } from '../../secrets/project.ts'
+import { inheritAuthConfig } from '../auth-config/inherit.ts'
 import { forgetBackups } from '../backups/sweep.ts'
 import { applySettings, inheritSettings } from '../database-settings/inherit.ts'
 import { applyMigration, listMigrations } from '../migrations/history.ts'
@@ -185,6 +186,7 @@ async function health({ engine }: SystemCtx, { own, parent, run, log }: Site): P
 
 async function configure(ctx: SystemCtx, { own, parent, log }: Site): Promise<void> {
   await inheritSettings(ctx, parent.ref, own.ref)
+  await inheritAuthConfig(ctx, parent.ref, own.ref)
   await applySettings(ctx, own)
   await log('settings of the parent applied')
 }

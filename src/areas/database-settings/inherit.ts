@@ -6,7 +6,7 @@ import { configure } from './postgres.ts'
 import { type Area, readSettings } from './rows.ts'
 
 /** Read-only mode says how a database is and not how it was set up, so a branch does not take it over. */
-const INHERITED: Area[] = ['postgres', 'pooler', 'ssl', 'disk']
+const INHERITED: Area[] = ['postgres', 'pooler', 'ssl', 'disk', 'postgrest', 'realtime']
 
 const inheritedOf = (ref: string) => and(eq(projectSettings.projectRef, ref), inArray(projectSettings.area, INHERITED))
 

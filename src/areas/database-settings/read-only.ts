@@ -65,11 +65,12 @@ export async function keepReadOnly(ctx: SystemCtx): Promise<void> {
   for (const { ref, mode } of modes) {
     const wanted = mustApply(mode, ctx.now())
     if (wanted ? really.has(ref) : !mode.applied) continue
-    await apply(ctx, ref).catch((error) =>
-      ctx.log.error('read_only_failed', { project: ref, error: describeError(error) }),
-    )
+    await apply(ctx, ref).catch((error) => logFailure(ctx, ref, error))
   }
 }
+
+const logFailure = ({ log }: SystemCtx, ref: string, error: unknown): void =>
+  log.error('read_only_failed', { project: ref, error: describeError(error) })
 
 /** Noted before the database is told: what may have been told must be taken back one day. */
 async function apply(ctx: SystemCtx, ref: string): Promise<void> {
@@ -82,7 +83,12 @@ async function apply(ctx: SystemCtx, ref: string): Promise<void> {
       return wanted === mode.applied ? undefined : { ...mode, applied: wanted }
     },
   })
-  if (mode.applied) await tell(ctx, ref, true)
+  if (mode.applied) await changeSettings(ctx, { ref, area: 'readonly', work: (mode) => tellApplied(ctx, ref, mode) })
+}
+
+/** Under the lock: what was taken back meanwhile stays taken back. */
+async function tellApplied(ctx: SystemCtx, ref: string, { applied }: Mode): Promise<undefined> {
+  if (applied) await tell(ctx, ref, true)
 }
 
 interface ProjectMode {
@@ -110,7 +116,8 @@ async function judgeSizes(ctx: SystemCtx, modes: readonly ProjectMode[]): Promis
   const bytes = new Map([...large, ...(await settings.sizesOf(Array.from(limited)))])
   for (const [ref, share] of await sharesOfDisk(ctx, bytes)) {
     if (limited.has(ref) === isFull(share, limited.has(ref))) continue
-    await changeSettings(ctx, { ref, area: 'readonly', work: async (mode) => judged(mode, share) })
+    const work = async (mode: Mode) => judged(mode, share)
+    await changeSettings(ctx, { ref, area: 'readonly', work }).catch((error) => logFailure(ctx, ref, error))
   }
 }
 

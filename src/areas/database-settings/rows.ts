@@ -5,6 +5,8 @@ import { mutate } from '../../db/mutate.ts'
 import { projectSettings, projects } from '../../db/schema/index.ts'
 import type { SystemCtx } from '../../env.ts'
 import { ApiError } from '../../http/error.ts'
+import { POSTGREST_DEFAULTS, PostgrestConfig } from '../postgrest/schema.ts'
+import { RealtimeSettings } from '../realtime/schema.ts'
 import { PoolerSettings, PostgresConfig } from './schema.ts'
 
 /** What a project's row of each area holds; nothing of it is set where there is no row. */
@@ -24,6 +26,16 @@ const AREAS = {
     .default({ enabled: false, by: 'size', applied: false }),
   ssl: z.object({ database: z.boolean() }).default({ database: false }),
   disk: z.object({ size_gb: z.int() }).default({ size_gb: 8 }),
+  auth: z
+    .object({
+      values: z.record(z.string(), z.union([z.string(), z.number(), z.boolean()])),
+      secrets: z.record(z.string(), z.object({ sealed: z.string(), digest: z.string() })),
+      /** Digests that each secret had before, and those of its parent's: they mean what is set now. */
+      digests: z.record(z.string(), z.array(z.string())).optional(),
+    })
+    .default({ values: {}, secrets: {} }),
+  postgrest: PostgrestConfig.default(POSTGREST_DEFAULTS),
+  realtime: RealtimeSettings.default({}),
 }
 export type Area = keyof typeof AREAS
 export type Settings<A extends Area> = z.output<(typeof AREAS)[A]>
@@ -50,10 +62,15 @@ interface Change<A extends Area> {
   area: A
   /** What becomes of the value; what it does to the cluster is done when it returns. Undefined leaves all as it is. */
   work(value: Settings<A>): Promise<Settings<A> | undefined>
+  /** What the audit log calls changed. */
+  fieldsOf?: (before: Settings<A>, after: Settings<A>) => string[]
 }
 
 /** One change of a project's settings after the other; what the cluster refuses is not stored. */
-export async function changeSettings<A extends Area>(ctx: SystemCtx, { ref, area, work }: Change<A>) {
+export async function changeSettings<A extends Area>(
+  ctx: SystemCtx,
+  { ref, area, work, fieldsOf = changedFields }: Change<A>,
+) {
   return mutate(ctx, async ({ tx, trace }) => {
     const [project] = await tx
       .select({ organizationId: projects.organizationId })
@@ -70,7 +87,7 @@ export async function changeSettings<A extends Area>(ctx: SystemCtx, { ref, area
       .values({ projectRef: ref, area, ...row })
       .onConflictDoUpdate({ target: [projectSettings.projectRef, projectSettings.area], set: row })
     const { organizationId } = project
-    const fields = changedFields(before, value)
+    const fields = fieldsOf(before, value)
     await trace({ action: `project.${area}.update`, organizationId, projectRef: ref, detail: { fields } })
     return value
   })

@@ -1,8 +1,12 @@
 import * as z from 'zod'
-import { Text } from '../../http/values.ts'
+import { nestsWithin, Text } from '../../http/values.ts'
 
 const Query = z.string().min(1)
-const Parameters = z.array(z.json()).max(65_535).optional()
+const PARAMETER_DEPTH_MAX = 100
+const Parameter = z
+  .unknown()
+  .refine((value) => nestsWithin(value, PARAMETER_DEPTH_MAX), `must not nest deeper than ${PARAMETER_DEPTH_MAX} levels`)
+const Parameters = z.array(Parameter).max(65_535).optional()
 
 export const RunQuery = z
   .object({ query: Query, parameters: Parameters, read_only: z.boolean().optional() })

@@ -7,6 +7,7 @@ import { imageKey, sourceKey } from '../../runtime/store.ts'
 import type { DeploymentRow } from './convert.ts'
 import { deletedAtByName, forgetDeletions, selectDeletions } from './deletions.ts'
 import { deploy } from './deploy.ts'
+import { addDeployment } from './deployment.ts'
 import { changeFunctions, type Deployed, selectDeployed } from './rows.ts'
 
 interface Project {
@@ -78,12 +79,7 @@ async function copyOne(
 
 async function copyDeployment(ctx: SystemCtx, from: DeploymentRow, ref: string): Promise<DeploymentRow> {
   const { slug, sha256, entrypoint, importMap } = from
-  const at = ctx.now()
-  const [row] = await ctx.db
-    .insert(functionDeployments)
-    .values({ projectRef: ref, slug, sha256, entrypoint, importMap, createdAt: at, unusedSince: at })
-    .returning()
-  if (!row) throw new Error('the deployment was not inserted')
+  const row = await addDeployment(ctx, { projectRef: ref, slug, sha256, entrypoint, importMap })
   const store = openStore(ctx)
   const copied = await Promise.all(
     [sourceKey, imageKey].map((key) => store.copy(key(from.projectRef, from.id), key(ref, row.id), { size: 0 })),

@@ -31,16 +31,10 @@ const tooMany = () =>
 /** Bundles a program and keeps it in the bucket: a deployment that no function is at yet, and that is removed if none comes to be. */
 export async function makeDeployment(ctx: SystemCtx, ref: string, program: Program): Promise<DeploymentRow> {
   const { slug, entrypoint, importMap } = program
-  const image = utf8(JSON.stringify(await inSlot(ref, () => build(ctx, program), tooMany)))
+  const image = utf8(await inSlot(ref, () => build(ctx, program), tooMany))
   const sha256 = await sha256Of(image)
   const source = await formOfSource(program, sha256)
-  const at = ctx.now()
-  // The row comes first: so there are no bytes that it does not lead to.
-  const [row] = await ctx.db
-    .insert(functionDeployments)
-    .values({ projectRef: ref, slug, sha256, entrypoint, importMap, createdAt: at, unusedSince: at })
-    .returning()
-  if (!row) throw new Error('the deployment was not inserted')
+  const row = await addDeployment(ctx, { projectRef: ref, slug, sha256, entrypoint, importMap })
   const store = openStore(ctx)
   const put = (key: string, bytes: Uint8Array<ArrayBuffer>, contentType: string) =>
     store.put(key, bytes, { size: bytes.length, contentType })
@@ -48,6 +42,21 @@ export async function makeDeployment(ctx: SystemCtx, ref: string, program: Progr
     put(imageKey(ref, row.id), image, 'application/json'),
     put(sourceKey(ref, row.id), source, sourceType(sha256)),
   ]).catch(rejectAway)
+  return row
+}
+
+type NewDeployment = Pick<DeploymentRow, 'projectRef' | 'slug' | 'sha256' | 'entrypoint'> & {
+  importMap?: string | null | undefined
+}
+
+/** Before its bytes, so that there are none that it does not lead to; unused as long as no function is at it. */
+export async function addDeployment({ db, now }: SystemCtx, deployment: NewDeployment): Promise<DeploymentRow> {
+  const at = now()
+  const [row] = await db
+    .insert(functionDeployments)
+    .values({ ...deployment, createdAt: at, unusedSince: at })
+    .returning()
+  if (!row) throw new Error('the deployment was not inserted')
   return row
 }
 

@@ -1,16 +1,18 @@
-import { and, eq, isNull, ne, sql } from 'drizzle-orm'
+import { and, eq, sql } from 'drizzle-orm'
 import type { ProjectAccess } from '../../auth/access.ts'
 import type { PLANS } from '../../auth/roles.ts'
 import { type Db, rowsOf, type Writer } from '../../db/client.ts'
 import { type Mutation, mutate } from '../../db/mutate.ts'
-import { functionDeployments, functions, organizations, projects } from '../../db/schema/index.ts'
+import { functionDeployments, functions, organizations } from '../../db/schema/index.ts'
 import type { Ctx, SystemCtx } from '../../env.ts'
 import { ApiError } from '../../http/error.ts'
+import { forgive } from '../../programs/suspects.ts'
 import { forgetFunction } from '../../runtime/known.ts'
+import { lockProject } from '../projects/lock.ts'
 import type { DeploymentRow, FunctionRow } from './convert.ts'
 
 /** Where none is named there may be any number. */
-const FUNCTIONS_MAX: Partial<Record<(typeof PLANS)[number], number>> = { free: 100, pro: 500, team: 1_000 }
+export const FUNCTIONS_MAX: Partial<Record<(typeof PLANS)[number], number>> = { free: 100, pro: 500, team: 1_000 }
 
 type Project = Pick<ProjectAccess, 'ref' | 'organizationId'>
 
@@ -27,29 +29,28 @@ export const selectDeployed = (db: Pick<Db, 'select'>) =>
     .from(functions)
     .innerJoin(functionDeployments, eq(functionDeployments.id, functions.deploymentId))
 
-/** Changes of a project's functions come one after another, and none once its removal has begun. This isolate goes by them at once. */
+type Step<T> = (mutation: Mutation, ref: string) => Promise<T>
+
+/**
+ * Changes of a project's functions and of their secrets come one after another, and none once its removal has begun. This isolate goes by
+ * them at once.
+ */
 export async function changeFunctions<T>(
   ctx: Ctx | SystemCtx,
   ref: string,
-  work: (mutation: Mutation) => Promise<T>,
+  work: Step<T>,
+  lock: Step<void> = lockProject,
 ): Promise<T> {
   try {
-    return await mutate(ctx, async (mutation) => {
-      await lockProject(mutation, ref)
-      return work(mutation)
+    const result = await mutate(ctx, async (mutation) => {
+      await lock(mutation, ref)
+      return work(mutation, ref)
     })
+    forgive(ref)
+    return result
   } finally {
     forgetFunction(ref)
   }
-}
-
-export async function lockProject({ tx }: Mutation, ref: string): Promise<void> {
-  const [project] = await tx
-    .select({ ref: projects.ref })
-    .from(projects)
-    .where(and(eq(projects.ref, ref), isNull(projects.removedAt), ne(projects.status, 'GOING_DOWN')))
-    .for('no key update')
-  if (!project) throw new ApiError('not_found.project')
 }
 
 interface Room {

@@ -5,7 +5,7 @@ import { Name, Text } from '../../http/values.ts'
 import { withinSource } from './source.ts'
 
 /** Of source and form together: they are in memory while they are bundled. */
-const SOURCE_BYTES_MAX = 10 * 1024 ** 2
+export const SOURCE_BYTES_MAX = 10 * 1024 ** 2
 const FILES_MAX = 1_000
 const PATTERNS_MAX = 100
 const SLUG_LENGTH_MAX = 128

@@ -1,12 +1,16 @@
-import { and, eq } from 'drizzle-orm'
+import { eq } from 'drizzle-orm'
 import {
+  apiKeys,
   backups,
   functionDeletions,
   functionDeployments,
   functionSecrets,
   functions,
   projectSettings,
+  signingKeys,
   snippets,
+  ssoProviders,
+  thirdPartyAuths,
 } from '../../db/schema/index.ts'
 import type { Fence, ProjectEngine } from '../../engine/engine.ts'
 import { SettingsRefused } from '../../engine/settings.ts'
@@ -94,9 +98,11 @@ export const projectJobs = {
       await tx.delete(functionDeployments).where(eq(functionDeployments.projectRef, ref))
       await tx.delete(functionDeletions).where(eq(functionDeletions.projectRef, ref))
       await tx.delete(functionSecrets).where(eq(functionSecrets.projectRef, ref))
-      await tx
-        .delete(projectSettings)
-        .where(and(eq(projectSettings.projectRef, ref), eq(projectSettings.area, 'backup_schedule')))
+      await tx.delete(apiKeys).where(eq(apiKeys.projectRef, ref))
+      await tx.delete(ssoProviders).where(eq(ssoProviders.projectRef, ref))
+      await tx.delete(thirdPartyAuths).where(eq(thirdPartyAuths.projectRef, ref))
+      await tx.delete(signingKeys).where(eq(signingKeys.projectRef, ref))
+      await tx.delete(projectSettings).where(eq(projectSettings.projectRef, ref))
     },
   },
 } satisfies Partial<Jobs>

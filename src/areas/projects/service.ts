@@ -3,10 +3,11 @@ import type * as z from 'zod'
 import { findOrganization, type ProjectAccess, requirePermission, visibleProjects } from '../../auth/access.ts'
 import { uniqueViolation } from '../../db/failure.ts'
 import { type Mutation, mutate } from '../../db/mutate.ts'
-import { organizations, type ProjectStatus, projects, type RegionCode } from '../../db/schema/index.ts'
+import { apiKeys, organizations, type ProjectStatus, projects, type RegionCode } from '../../db/schema/index.ts'
 import type { Ctx } from '../../env.ts'
 import { ApiError } from '../../http/error.ts'
 import { randomLetters } from '../../http/values.ts'
+import { newDefaultKeys } from '../api-keys/service.ts'
 import { removeWith } from '../branches/removal.ts'
 import { toCreatedProject, toProject, toProjectHandle } from './convert.ts'
 import type { CreateProject, UpdateProject } from './schema.ts'
@@ -32,7 +33,7 @@ export async function createProject(ctx: Ctx, input: z.output<typeof CreateProje
   const region = regionOf(input)
   requireRegion(ctx, input, region)
   const ref = randomLetters()
-  const sealed = await sealSecrets(ctx, ref, input.db_pass)
+  const [sealed, keys] = await Promise.all([sealSecrets(ctx, ref, input.db_pass), newDefaultKeys(ctx, ref)])
   const row = await mutate(ctx, async (mutation) => {
     const [project] = await mutation.tx
       .insert(projects)
@@ -49,6 +50,7 @@ export async function createProject(ctx: Ctx, input: z.output<typeof CreateProje
       .returning()
       .catch((error) => rejectTakenName(error, input.name))
     if (!project) throw new Error('the project was not inserted')
+    await mutation.tx.insert(apiKeys).values(keys)
     await startTask(ctx, mutation, { ref, kind: 'create' })
     await mutation.publish({ type: 'v1.project.created', organization, projectRef: ref, fields: { source: null } })
     await mutation.trace({ action: 'project.create', organizationId: organization.id, projectRef: ref })

@@ -1,11 +1,9 @@
 import { eq } from 'drizzle-orm'
-import { mutate } from '../../db/mutate.ts'
 import { functionSecrets } from '../../db/schema/index.ts'
 import type { SystemCtx } from '../../env.ts'
-import { forgetFunction } from '../../runtime/known.ts'
 import { openFunctionSecret } from '../../secrets/function.ts'
 import { deletedAtByName, forgetDeletions, selectDeletions } from '../functions/deletions.ts'
-import { lockProject } from '../functions/rows.ts'
+import { changeFunctions } from '../functions/rows.ts'
 import { Hopeless } from '../projects/tasks.ts'
 import { countChange, saveSecrets, sealed } from './service.ts'
 
@@ -20,9 +18,8 @@ interface Inheritance {
 
 /** Of a secret that both have or had, what was done last counts, a deletion too. Returns how many were set. */
 export async function inheritSecrets(ctx: SystemCtx, { from, to, own, again }: Inheritance): Promise<number> {
-  const count = await mutate(ctx, async (mutation) => {
+  return changeFunctions(ctx, to.ref, async (mutation) => {
     const { tx } = mutation
-    await lockProject(mutation, to.ref)
     const rowsOf = (ref: string) => tx.select().from(functionSecrets).where(eq(functionSecrets.projectRef, ref))
     const theirs = await rowsOf(from)
     const present = new Map((await rowsOf(to.ref)).map((row) => [row.name, row]))
@@ -53,6 +50,4 @@ export async function inheritSecrets(ctx: SystemCtx, { from, to, own, again }: I
     })
     return rows.length
   })
-  forgetFunction(to.ref)
-  return count
 }

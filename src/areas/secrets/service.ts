@@ -1,13 +1,13 @@
 import { and, asc, eq, inArray, sql } from 'drizzle-orm'
 import type { ProjectAccess } from '../../auth/access.ts'
-import { type Mutation, mutate } from '../../db/mutate.ts'
+import type { Mutation } from '../../db/mutate.ts'
 import { functionSecrets, projects } from '../../db/schema/index.ts'
 import type { Ctx, SystemCtx } from '../../env.ts'
 import { ApiError } from '../../http/error.ts'
-import { forgetFunction } from '../../runtime/known.ts'
 import { sha256Of } from '../../secrets/digest.ts'
 import { sealFunctionSecret } from '../../secrets/function.ts'
 import { recordDeletion } from '../functions/deletions.ts'
+import { changeFunctions } from '../functions/rows.ts'
 import type { NewSecrets } from './schema.ts'
 
 /** All of them are held by each function that runs. */
@@ -82,22 +82,11 @@ async function measure({ tx }: Mutation, ref: string): Promise<{ count: number; 
   return held ?? { count: 0, kib: 0 }
 }
 
-/** Functions that begin from now on have what it sets. Changes of one project come one after another. */
-async function changeSecrets<T>(
-  ctx: Ctx | SystemCtx,
-  ref: string,
-  work: (mutation: Mutation) => Promise<T>,
-): Promise<T> {
-  try {
-    return await mutate(ctx, async (mutation) => {
-      await countChange(mutation, ref)
-      return work(mutation)
-    })
-  } finally {
-    forgetFunction(ref)
-  }
-}
+/** Functions that begin from now on have what it sets. */
+const changeSecrets = <T>(ctx: Ctx, ref: string, work: (mutation: Mutation) => Promise<T>): Promise<T> =>
+  changeFunctions(ctx, ref, work, countChange)
 
+/** Locks the project too. */
 export async function countChange({ tx }: Mutation, ref: string): Promise<void> {
   const changed = await tx
     .update(projects)

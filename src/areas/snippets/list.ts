@@ -95,8 +95,9 @@ function idsEverywhere({ principal }: Ctx, page: Page): SQL {
     where user_id = ${userId} and coalesce(${organizationId ?? null}::uuid = organization_id, true) group by organization_id)`
   const ofOrganization = pageOf(sql`s.organization_id = o.id and s.visibility = a.visibility`, page)
   const ofProject = pageOf(sql`s.project_ref = ${projects.ref} and s.visibility = 'project'`, page)
+  // The offset keeps the question one of each row: as a join the planner would begin with the projects and read all snippets of each.
   const own = sql`s.owner_id = ${userId} and s.visibility = 'user'
-    and exists (select from ${projects} where ${projects.ref} = s.project_ref and ${visibleProjects(principal)})`
+    and exists (select from ${projects} where ${projects.ref} = s.project_ref and ${visibleProjects(principal)} offset 0)`
   return merge(
     [
       sql`select p.* from ${organizations} o join (values ('project'), ('org'), ('public')) a (visibility)

@@ -1,6 +1,6 @@
 import * as z from 'zod'
 
-const FILE_SIZE_LIMIT_MAX = 500 * 1024 ** 3
+export const FILE_SIZE_LIMIT_MAX = 500 * 1024 ** 3
 
 const Count = z.int().min(0)
 const Feature = z.object({ enabled: z.boolean() })

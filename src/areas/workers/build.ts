@@ -19,7 +19,7 @@ export async function build(ctx: SystemCtx, work: Work): Promise<ServedWorker | 
   if (!image) throw new BuildFailed([{ message: 'Nothing was built yet that could be deployed again' }])
   const served = { deploymentId: task.id, image, spec: task.spec }
   if (!(await isHeld(ctx, task))) return undefined
-  await startInstances(ctx, planOf(work, served))
+  await startInstances(ctx, planOf(work, served), work.worker.name)
   return served
 }
 

@@ -34,7 +34,8 @@ function routesOf(spelling: Spelling) {
     post(`/v2/projects/{ref}/${spelling}/{name}/uploads`, {
       id: ids.upload, summary: 'Get a URL for a build context',
       description: 'A .tar.gz is PUT there as application/gzip; its id is then deployed as context_upload_id.',
-      scope: 'edge_functions:write', params, returns: Upload, status: 201, errors: ['conflict.project_status'],
+      scope: 'edge_functions:write', params, returns: Upload, status: 201,
+      errors: ['conflict.project_status', 'unprocessable.too_many_uploads'],
     }, ({ ctx, project, params }) => createUpload(ctx, project, { name: params.name, spelling })),
 
     post(`/v2/projects/{ref}/${spelling}/{name}/deploy`, {

@@ -45,11 +45,10 @@ export async function deleteWorker(ctx: Ctx, { ref, organizationId }: ProjectAcc
       .where(and(named, isNull(workers.deletedAt)))
       .returning()
     if (worker) {
-      forgetPlan(ref, name)
       await startWorkerTask(ctx, mutation, { workerId: worker.id, kind: 'teardown', spec: worker.spec })
       return trace({ action: 'worker.delete', organizationId, projectRef: ref, detail: { name } })
     }
     const deleting = await tx.select({ id: workers.id }).from(workers).where(named).limit(1)
     if (deleting.length === 0) throw new ApiError('not_found.worker')
-  })
+  }).finally(() => forgetPlan(ref, name))
 }

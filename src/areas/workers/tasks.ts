@@ -3,6 +3,8 @@ import { type Mutation, mutate } from '../../db/mutate.ts'
 import { projects, type ServedWorker, type WorkerSpec, workers, workerTasks } from '../../db/schema/index.ts'
 import type { SystemCtx } from '../../env.ts'
 import { describeError } from '../../http/log.ts'
+import { keyOf } from '../../programs/protocol.ts'
+import { lift } from '../../programs/suspects.ts'
 import { BuildFailed } from '../../runtime/build.ts'
 import { leaveImage, requireImage } from '../../workers/images.ts'
 import { forgetPlan } from '../../workers/plan.ts'
@@ -73,7 +75,9 @@ export async function runWorkerTask(ctx: SystemCtx, jobs: WorkerJobs, id: string
 async function buildAndSwitch(ctx: SystemCtx, jobs: WorkerJobs, work: Work): Promise<void> {
   const { id } = work.task
   const served = await jobs.build(ctx, work)
-  if (served && (await switchOver(ctx, work, served))) return
+  if (served && (await switchOver(ctx, work, served))) {
+    return lift(keyOf({ kind: 'worker', ref: work.project.ref, name: work.worker.name }))
+  }
   // Another consumer that took it over after a lapsed lease serves the same instances.
   if (served && !(await isWanted(ctx, id))) await jobs.drop(ctx, work, served)
   ctx.log.info('worker_task_not_held', { task: id })
@@ -229,7 +233,6 @@ async function finish(
       .where(eq(workers.id, task.workerId))
     if (changes.served) await requireImage(tx, { ref: project.ref, sha256: changes.served.image })
     if (left) await leaveImage(ctx, tx, { ref: project.ref, sha256: left })
-    forgetPlan(project.ref, worker.name)
     await trace({
       action: `worker.build.${state}`,
       organizationId: project.organizationId,
@@ -237,7 +240,7 @@ async function finish(
       detail: { worker: task.workerId },
     })
     return true
-  })
+  }).finally(() => forgetPlan(project.ref, worker.name))
 }
 
 const SWEPT_MAX = 100

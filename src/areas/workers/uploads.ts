@@ -1,8 +1,9 @@
-import { and, eq } from 'drizzle-orm'
+import { and, eq, gt } from 'drizzle-orm'
 import type { ProjectAccess } from '../../auth/access.ts'
 import { isAway } from '../../blobs/bucket.ts'
 import { presignPut } from '../../blobs/presign.ts'
 import { openStore } from '../../blobs/store.ts'
+import type { Writer } from '../../db/client.ts'
 import { mutate } from '../../db/mutate.ts'
 import { workerUploads } from '../../db/schema/index.ts'
 import type { Ctx } from '../../env.ts'
@@ -23,6 +24,7 @@ export async function createUpload(
   const expiresAt = new Date(ctx.now().getTime() + EXPIRES_IN_SECONDS * 1000)
   const id = await mutate(ctx, async ({ tx, trace }) => {
     await requireLiving(tx, ref)
+    await requireSlot(ctx, tx, ref)
     const [upload] = await tx
       .insert(workerUploads)
       .values({ projectRef: ref, workerName: name, expiresAt })
@@ -37,6 +39,17 @@ export async function createUpload(
   })
   const attributes = { url, method: 'PUT' as const, expires_at: expiresAt.toISOString() }
   return { data: { type: SPELLINGS[spelling].upload, id, attributes } }
+}
+
+/** S3 cannot bound what a signed PUT sends: of these, the sweep removes what is too large to be built. */
+const OPEN_MAX = 100
+
+async function requireSlot({ now }: Ctx, tx: Writer, ref: string): Promise<void> {
+  const open = and(eq(workerUploads.projectRef, ref), gt(workerUploads.expiresAt, now()))
+  const uploads = await tx.select({ id: workerUploads.id }).from(workerUploads).where(open).limit(OPEN_MAX)
+  if (uploads.length < OPEN_MAX) return
+  const detail = `at most ${OPEN_MAX}; each is open for an hour`
+  throw new ApiError('unprocessable.too_many_uploads', { detail })
 }
 
 const FIELD = 'body.data.attributes.context_upload_id'

@@ -3,7 +3,22 @@ import { bigint, boolean, index, jsonb, pgTable, primaryKey, text, uniqueIndex, 
 import { accessTokens, instant, organizations, users } from './identity.ts'
 import { projects } from './projects.ts'
 
-const SETTING_AREAS = ['branching', 'postgres', 'pooler', 'readonly', 'ssl', 'backup_schedule', 'jit', 'disk'] as const
+const SETTING_AREAS = [
+  'branching',
+  'postgres',
+  'pooler',
+  'readonly',
+  'ssl',
+  'backup_schedule',
+  'jit',
+  'disk',
+  'auth',
+  'postgrest',
+  'realtime',
+  'pgsodium',
+  'addons',
+  'legacy_api_keys',
+] as const
 
 /** What a project is set to beside the defaults, one row an area; each area's schema says what its value holds. */
 export const projectSettings = pgTable(

@@ -1,0 +1,52 @@
+import { and, eq } from 'drizzle-orm'
+import * as z from 'zod'
+import type { ProjectAccess } from '../../auth/access.ts'
+import { legacyKeys } from '../../auth/project-token.ts'
+import type { Writer } from '../../db/client.ts'
+import { projectSettings, signingKeys } from '../../db/schema/index.ts'
+import type { Ctx } from '../../env.ts'
+import { ApiError } from '../../http/error.ts'
+import { jwtSecretOf } from '../../secrets/project.ts'
+import { changeKeys } from './change.ts'
+import { toLegacyKey } from './convert.ts'
+
+/** The anon key is made to be public; the other one lifts every policy, so it shows only when asked for. */
+export async function listLegacyKeys(ctx: Ctx, project: ProjectAccess, reveal: boolean) {
+  const { ref, createdAt } = project
+  const keys = await legacyKeys({ ref, createdAt, jwtSecret: await jwtSecretOf(ctx, project) })
+  return [await toLegacyKey('anon', keys.anon, true), await toLegacyKey('service_role', keys.service_role, reveal)]
+}
+
+const Kept = z.object({ enabled: z.boolean() }).default({ enabled: true })
+
+export async function getLegacyApiKeys({ db }: Ctx, { ref }: ProjectAccess) {
+  const [row] = await db
+    .select({ value: projectSettings.value })
+    .from(projectSettings)
+    .where(and(eq(projectSettings.projectRef, ref), eq(projectSettings.area, 'legacy_api_keys')))
+  return Kept.parse(row?.value)
+}
+
+export async function updateLegacyApiKeys(ctx: Ctx, project: ProjectAccess, enabled: boolean) {
+  const { ref, organizationId } = project
+  const row = { value: { enabled }, updatedAt: ctx.now() }
+  await changeKeys(ctx, project, async ({ tx, trace }) => {
+    if (enabled) await requireSecretTrusted(tx, ref)
+    await tx
+      .insert(projectSettings)
+      .values({ projectRef: ref, area: 'legacy_api_keys', ...row })
+      .onConflictDoUpdate({ target: [projectSettings.projectRef, projectSettings.area], set: row })
+    await trace({ action: 'project.legacy_api_keys.update', organizationId, projectRef: ref, detail: { enabled } })
+  })
+  return { enabled }
+}
+
+/** They are signed by it: they would be said to hold, and open nothing. */
+async function requireSecretTrusted(tx: Writer, ref: string): Promise<void> {
+  const [revoked] = await tx
+    .select({ id: signingKeys.id })
+    .from(signingKeys)
+    .where(and(eq(signingKeys.projectRef, ref), eq(signingKeys.isLegacy, true), eq(signingKeys.status, 'revoked')))
+  if (!revoked) return
+  throw new ApiError('conflict.signing_key_status', { detail: `take ${revoked.id}, the JWT secret, back first` })
+}

@@ -1,0 +1,109 @@
+import type * as z from 'zod'
+import type { OrganizationAccess } from '../../auth/access.ts'
+import { ROLE_NAMES } from '../../auth/roles.ts'
+import { BACKUPS_KEPT } from '../backups/jobs.ts'
+import { FUNCTIONS_MAX } from '../functions/rows.ts'
+import { SOURCE_BYTES_MAX } from '../functions/schema.ts'
+import { REALTIME_MAX } from '../realtime/schema.ts'
+import { FILE_SIZE_LIMIT_MAX } from '../storage-config/schema.ts'
+import type { Entitlements } from './schema.ts'
+
+type Plan = OrganizationAccess['plan']
+type Entitlement = z.input<typeof Entitlements>['entitlements'][number]
+
+const UNLIMITED = Number.POSITIVE_INFINITY
+/** How much there is of what is counted, and in what; without an end where nothing bounds it. */
+type Amount = readonly [value: number, unit: string]
+/** Whether it is there, how much of it, or which. */
+type Access = boolean | Amount | { set: readonly string[] }
+
+const REALTIME = [
+  ['max_concurrent_users', 'users'],
+  ['max_events_per_second', 'events'],
+  ['max_joins_per_second', 'joins'],
+  ['max_channels_per_client', 'channels'],
+  ['max_bytes_per_second', 'bytes'],
+  ['max_presence_events_per_second', 'events'],
+  ['max_payload_size_in_kb', 'KB'],
+] as const
+
+/** In the order of the published list. Of what only settings are kept here, access says that they are taken. */
+const FEATURES: Record<string, Access | ((plan: Plan) => Access)> = {
+  'instances.compute_update_available_sizes': { set: [] },
+  'instances.read_replicas': false,
+  'instances.disk_modifications': true,
+  'instances.high_availability': false,
+  'instances.orioledb': false,
+  'replication.etl': false,
+  'storage.max_file_size': [FILE_SIZE_LIMIT_MAX, 'bytes'],
+  'storage.max_file_size.configurable': true,
+  'storage.image_transformations': false,
+  'storage.vector_buckets': false,
+  'storage.iceberg_catalog': false,
+  'storage.purge_cache': false,
+  'security.audit_logs_days': [0, 'days'],
+  'security.questionnaire': false,
+  'security.soc2_report': false,
+  'security.iso27001_certificate': false,
+  'security.private_link': false,
+  'security.enforce_mfa': false,
+  'log.retention_days': [0, 'days'],
+  custom_domain: false,
+  vanity_subdomain: false,
+  ipv4: false,
+  'pitr.available_variants': { set: [] },
+  log_drains: false,
+  audit_log_drains: false,
+  branching_limit: (plan) => [plan === 'free' ? 0 : UNLIMITED, 'branches'],
+  branching_persistent: (plan) => plan !== 'free',
+  'auth.mfa_phone': true,
+  'auth.mfa_web_authn': true,
+  'auth.mfa_enhanced_security': true,
+  'auth.hooks': true,
+  'auth.platform.sso': false,
+  'auth.custom_jwt_template': true,
+  'auth.saml_2': true,
+  'auth.user_sessions': true,
+  'auth.leaked_password_protection': true,
+  'auth.advanced_auth_settings': true,
+  'auth.performance_settings': true,
+  'auth.password_hibp': true,
+  'auth.custom_oauth.max_providers': [0, 'providers'],
+  'backup.retention_days': [BACKUPS_KEPT, 'days'],
+  'backup.restore_to_new_project': false,
+  'backup.schedule': true,
+  'function.max_count': (plan) => [FUNCTIONS_MAX[plan] ?? UNLIMITED, 'functions'],
+  'function.size_limit_mb': [SOURCE_BYTES_MAX / 1024 ** 2, 'MB'],
+  ...Object.fromEntries(REALTIME.map(([name, unit]) => [`realtime.${name}`, [REALTIME_MAX[name], unit] as const])),
+  project_scoped_roles: true,
+  'security.member_roles': { set: Object.values(ROLE_NAMES) },
+  project_pausing: true,
+  project_cloning: false,
+  project_restore_after_expiry: true,
+  'assistant.advance_model': false,
+  'integrations.github_connections': [0, 'connections'],
+  'integrations.github_push_webhooks_limit': [0, 'webhooks'],
+  dedicated_pooler: false,
+  'observability.dashboard_advanced_metrics': false,
+  'api.members.invitations': false,
+  'api.members.roles': false,
+}
+
+export const listEntitlements = ({ plan }: OrganizationAccess) => ({
+  entitlements: Object.entries(FEATURES).map(([key, access]) =>
+    toEntitlement(key, typeof access === 'function' ? access(plan) : access),
+  ),
+})
+
+function toEntitlement(key: string, access: Access): Entitlement {
+  const { type, config } = describe(access)
+  return { feature: { key, type }, hasAccess: config.enabled, type, config }
+}
+
+function describe(access: Access): Pick<Entitlement, 'type' | 'config'> {
+  if (typeof access === 'boolean') return { type: 'boolean', config: { enabled: access } }
+  if ('set' in access) return { type: 'set', config: { enabled: access.set.length > 0, set: [...access.set] } }
+  const [value, unit] = access
+  const unlimited = value === UNLIMITED
+  return { type: 'numeric', config: { enabled: value > 0, value: unlimited ? 0 : value, unlimited, unit } }
+}

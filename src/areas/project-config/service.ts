@@ -1,0 +1,131 @@
+import { and, eq, inArray } from 'drizzle-orm'
+import type * as z from 'zod'
+import type { ProjectAccess } from '../../auth/access.ts'
+import { projectSettings } from '../../db/schema/index.ts'
+import type { Ctx } from '../../env.ts'
+import { FIELDS, type FieldName } from '../auth-config/fields.ts'
+import { toAuthConfig } from '../auth-config/kept.ts'
+import { type Settings, settingsIn } from '../database-settings/rows.ts'
+import { getStorageConfig } from '../storage-config/service.ts'
+import type { ProjectConfig, Realtime } from './schema.ts'
+
+type Attributes = z.input<typeof ProjectConfig>['data']['attributes']
+
+/** Of PgBouncer itself: connections here go through no pool of ours. */
+const POOLER_DEFAULTS = {
+  ignore_startup_parameters: '',
+  server_idle_timeout: 600,
+  server_lifetime: 3_600,
+  query_wait_timeout: 120,
+  reserve_pool_size: 0,
+  default_pool_size: 20,
+  max_client_conn: 100,
+}
+
+/** PostgREST's own. */
+const DATA_API_DEFAULTS = { db_pool_acquisition_timeout: 10, db_pool_max_lifetime: 1_800, db_pool_max_idletime: 30 }
+
+const REALTIME_DEFAULTS: z.input<typeof Realtime> = {
+  private_only: false,
+  max_concurrent_users: 200,
+  max_events_per_second: 100,
+  max_bytes_per_second: 100_000,
+  max_channels_per_client: 100,
+  max_joins_per_second: 100,
+  max_presence_events_per_second: 1_000,
+  max_payload_size_in_kb: 3_000,
+  presence_enabled: false,
+  suspend: false,
+  connection_pool: 2,
+  postgres_changes_pool: null,
+}
+
+const AREAS = ['postgres', 'pooler', 'ssl', 'auth', 'postgrest', 'realtime'] as const
+
+/** One statement for all that is kept in rows; the project's own row has the storage's settings. */
+export async function getProjectConfig(ctx: Ctx, project: ProjectAccess): Promise<z.input<typeof ProjectConfig>> {
+  const rows = await ctx.db
+    .select({ area: projectSettings.area, value: projectSettings.value })
+    .from(projectSettings)
+    .where(and(eq(projectSettings.projectRef, project.ref), inArray(projectSettings.area, [...AREAS])))
+  const kept: Partial<Record<string, unknown>> = Object.fromEntries(rows.map(({ area, value }) => [area, value]))
+  return {
+    data: {
+      type: 'project_config',
+      id: project.ref,
+      attributes: {
+        database: {
+          major_version: Number.parseInt(project.postgresVersion, 10) || 0,
+          ssl_enforced: !ctx.engine.capabilities.plainConnections || settingsIn('ssl', kept.ssl).database,
+          network_restrictions: UNRESTRICTED,
+          postgres_settings: toPostgresSettings(settingsIn('postgres', kept.postgres)),
+        },
+        pooler: toPooler(settingsIn('pooler', kept.pooler)),
+        auth: toAuth(settingsIn('auth', kept.auth)),
+        api: toDataApi(settingsIn('postgrest', kept.postgrest)),
+        realtime: { ...REALTIME_DEFAULTS, ...settingsIn('realtime', kept.realtime) },
+        storage: toStorage(getStorageConfig(project)),
+      },
+    },
+  }
+}
+
+/** Nothing here keeps any network out. */
+const UNRESTRICTED: Attributes['database']['network_restrictions'] = {
+  entitlement: 'disallowed',
+  status: 'applied',
+  allowed_cidrs: [
+    { address: '0.0.0.0/0', type: 'v4' },
+    { address: '::/0', type: 'v6' },
+  ],
+}
+
+const toPostgresSettings = (settings: Settings<'postgres'>): Attributes['database']['postgres_settings'] =>
+  Object.fromEntries(Object.entries(settings).map(([name, value]) => [name.replaceAll('.', '_'), value]))
+
+const toPooler = ({ pool_mode, default_pool_size: size }: Settings<'pooler'>): Attributes['pooler'] => ({
+  ...POOLER_DEFAULTS,
+  pool_mode,
+  ...(size !== null && { default_pool_size: size }),
+})
+
+/** What is set to nothing is not null here but what is empty of its kind: of all without a default, text or a flag. */
+function toAuth(kept: Settings<'auth'>): Attributes['auth'] {
+  const isFlag = (name: string) => FIELDS[name as FieldName].told.type === 'boolean'
+  return Object.fromEntries(
+    Object.entries(toAuthConfig(kept)).map(([name, value]) => [name, value ?? (isFlag(name) ? false : '')]),
+  )
+}
+
+const toDataApi = (settings: Settings<'postgrest'>): Attributes['api'] => ({
+  ...settings,
+  db_pool_acquisition_timeout: settings.db_pool_acquisition_timeout ?? DATA_API_DEFAULTS.db_pool_acquisition_timeout,
+  db_pool_max_lifetime: settings.db_pool_max_lifetime ?? DATA_API_DEFAULTS.db_pool_max_lifetime,
+  db_pool_max_idletime: settings.db_pool_max_idletime ?? DATA_API_DEFAULTS.db_pool_max_idletime,
+})
+
+function toStorage(config: ReturnType<typeof getStorageConfig>): Attributes['storage'] {
+  const { imageTransformation, s3Protocol, purgeCache, icebergCatalog, vectorBuckets } = config.features
+  return {
+    file_size_limit: config.fileSizeLimit,
+    features: {
+      image_transformation: imageTransformation,
+      s3_protocol: s3Protocol,
+      purge_cache: purgeCache,
+      iceberg_catalog: {
+        enabled: icebergCatalog.enabled,
+        max_namespaces: icebergCatalog.maxNamespaces,
+        max_tables: icebergCatalog.maxTables,
+        max_catalogs: icebergCatalog.maxCatalogs,
+      },
+      vector_buckets: {
+        enabled: vectorBuckets.enabled,
+        max_buckets: vectorBuckets.maxBuckets,
+        max_indexes: vectorBuckets.maxIndexes,
+      },
+    },
+    capabilities: config.capabilities,
+    upstream_target: config.external.upstreamTarget,
+    migration_version: config.migrationVersion,
+  }
+}

@@ -1,0 +1,136 @@
+import { and, eq, notInArray, sql } from 'drizzle-orm'
+import type * as z from 'zod'
+import type { ProjectAccess } from '../../auth/access.ts'
+import type { Writer } from '../../db/client.ts'
+import { mutate } from '../../db/mutate.ts'
+import { ssoDomains, ssoProviders } from '../../db/schema/index.ts'
+import { fetchText } from '../../delivery/fetch-text.ts'
+import type { Ctx } from '../../env.ts'
+import { ApiError } from '../../http/error.ts'
+import { forField, Unusable } from '../../http/unusable.ts'
+import { lockProject } from '../projects/lock.ts'
+import { METADATA_BYTES_MAX, readMetadata } from './metadata.ts'
+import { type DomainRow, findProvider, IN_ORDER, type ProviderRow, requireSaml, toProvider } from './read.ts'
+import type { CreateProvider, UpdateProvider } from './schema.ts'
+
+const PROVIDERS_MAX = 100
+
+type Update = z.output<typeof UpdateProvider>
+type Source = Pick<ProviderRow, 'entityId' | 'metadataUrl' | 'metadataXml'>
+
+const subject = ({ organizationId, ref }: ProjectAccess) => ({ organizationId, projectRef: ref })
+
+export async function createProvider(ctx: Ctx, project: ProjectAccess, input: z.output<typeof CreateProvider>) {
+  await requireSaml(ctx, project)
+  const source = await readSource(ctx, input)
+  if (!source) throw new Error('a provider without metadata')
+  return mutate(ctx, async (mutation) => {
+    const { tx, trace } = mutation
+    await lockProject(mutation, project.ref)
+    await requireRoom(tx, project.ref)
+    const now = ctx.now()
+    const [row] = await tx
+      .insert(ssoProviders)
+      .values({ projectRef: project.ref, ...source, ...optionsIn(input), createdAt: now, updatedAt: now })
+      .onConflictDoNothing()
+      .returning()
+    if (!row) throw new ApiError('unprocessable.sso_entity', { detail: source.entityId })
+    const domains = await setDomains(tx, row, input.domains ?? [], now)
+    const { id: provider, entityId: entity } = row
+    const detail = { provider, entity, domains: domains.map(({ domain }) => domain) }
+    await trace({ ...subject(project), action: 'sso_provider.create', detail })
+    return toProvider(row, domains)
+  })
+}
+
+export async function updateProvider(ctx: Ctx, project: ProjectAccess, id: string, input: Update) {
+  const before = await findProvider(ctx, project, id)
+  const fields = Object.keys(input)
+  if (fields.length === 0) return toProvider(before.row, before.domains)
+  const source = await readSource(ctx, input, before.row.entityId)
+  return mutate(ctx, async (mutation) => {
+    const { tx, trace } = mutation
+    await lockProject(mutation, project.ref)
+    const now = ctx.now()
+    const [row] = await tx
+      .update(ssoProviders)
+      .set({ ...source, ...optionsIn(input), updatedAt: now })
+      .where(and(eq(ssoProviders.projectRef, project.ref), eq(ssoProviders.id, id)))
+      .returning()
+    if (!row) throw new ApiError('not_found.sso_provider')
+    const domains = input.domains ? await setDomains(tx, row, input.domains, now) : await domainsOf(tx, id)
+    await trace({ ...subject(project), action: 'sso_provider.update', detail: { provider: id, fields } })
+    return toProvider(row, domains)
+  })
+}
+
+export async function deleteProvider(ctx: Ctx, project: ProjectAccess, id: string) {
+  await findProvider(ctx, project, id)
+  return mutate(ctx, async (mutation) => {
+    const { tx, trace } = mutation
+    await lockProject(mutation, project.ref)
+    const domains = await domainsOf(tx, id)
+    const [row] = await tx
+      .delete(ssoProviders)
+      .where(and(eq(ssoProviders.projectRef, project.ref), eq(ssoProviders.id, id)))
+      .returning()
+    if (!row) throw new ApiError('not_found.sso_provider')
+    const detail = { provider: id, entity: row.entityId }
+    await trace({ ...subject(project), action: 'sso_provider.delete', detail })
+    return toProvider(row, domains)
+  })
+}
+
+/** Undefined where none is given. Users are known by the entity that vouched for them, so that a provider keeps its own. */
+async function readSource(ctx: Ctx, input: Update, expected?: string): Promise<Source | undefined> {
+  const { metadata_url: url, metadata_xml: xml } = input
+  if (url === undefined && xml === undefined) return undefined
+  return forField(url === undefined ? 'metadata_xml' : 'metadata_url', async () => {
+    const metadataXml = url === undefined ? (xml ?? '') : await fetchMetadata(ctx, url)
+    const entityId = readMetadata(metadataXml)
+    if (expected !== undefined && entityId !== expected) {
+      throw new Unusable(`is of the entity ${entityId}, and the provider of ${expected}`)
+    }
+    return { entityId, metadataUrl: url ?? null, metadataXml }
+  })
+}
+
+const fetchMetadata = (ctx: Ctx, url: string): Promise<string> =>
+  fetchText(ctx, url, { accept: 'application/samlmetadata+xml, application/xml', sizeBytesMax: METADATA_BYTES_MAX })
+
+const optionsIn = ({ attribute_mapping, name_id_format }: Update) => ({
+  ...(attribute_mapping && { attributeMapping: attribute_mapping }),
+  ...(name_id_format && { nameIdFormat: name_id_format }),
+})
+
+/** Counted while the project is locked, so that two requests cannot take the last place. */
+async function requireRoom(tx: Writer, ref: string): Promise<void> {
+  const [row] = await tx
+    .select({ providers: sql<number>`count(*)::int` })
+    .from(ssoProviders)
+    .where(eq(ssoProviders.projectRef, ref))
+  if ((row?.providers ?? 0) < PROVIDERS_MAX) return
+  throw new ApiError('bad_request.sso_providers', { detail: `a project has at most ${PROVIDERS_MAX}` })
+}
+
+const domainsOf = (tx: Writer, id: string): Promise<DomainRow[]> =>
+  tx
+    .select()
+    .from(ssoDomains)
+    .where(eq(ssoDomains.providerId, id))
+    .orderBy(...IN_ORDER)
+
+/** Those that stay keep their rows. */
+async function setDomains(tx: Writer, { id: providerId, projectRef }: ProviderRow, given: string[], now: Date) {
+  const wanted = Array.from(new Set(given)).sort()
+  await tx.delete(ssoDomains).where(and(eq(ssoDomains.providerId, providerId), notInArray(ssoDomains.domain, wanted)))
+  if (wanted.length === 0) return []
+  await tx
+    .insert(ssoDomains)
+    .values(wanted.map((domain) => ({ providerId, projectRef, domain, createdAt: now, updatedAt: now })))
+    .onConflictDoNothing()
+  const domains = await domainsOf(tx, providerId)
+  const taken = wanted.filter((domain) => !domains.some((row) => row.domain === domain))
+  if (taken.length > 0) throw new ApiError('bad_request.sso_domain', { detail: taken.join(', ') })
+  return domains
+}

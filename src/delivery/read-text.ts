@@ -1,0 +1,13 @@
+/** Undefined when the body is larger than that. */
+export async function readText(response: Response, sizeBytesMax: number): Promise<string | undefined> {
+  const decoder = new TextDecoder()
+  let text = ''
+  let sizeBytes = 0
+  for await (const chunk of response.body ?? []) {
+    sizeBytes += chunk.byteLength
+    // Leaving the loop cancels the body.
+    if (sizeBytes > sizeBytesMax) return undefined
+    text += decoder.decode(chunk, { stream: true })
+  }
+  return text + decoder.decode()
+}

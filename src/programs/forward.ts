@@ -1,0 +1,177 @@
+import type { Bindings } from '../env.ts'
+import { createLogger } from '../http/log.ts'
+import type { FunctionAddress } from '../runtime/address.ts'
+import { refuse as refuseFunction } from '../runtime/refusals.ts'
+import type { WorkerAddress } from '../workers/address.ts'
+import { refuse as refuseWorker } from '../workers/refusals.ts'
+import { toldBy } from './ask.ts'
+import { changeOf } from './changes.ts'
+import { type Leave, takeLane } from './lane.ts'
+import { hasEnded, isAlive, isKnownDown } from './process.ts'
+import { FROM_API_HEADER, keyOf, NOT_RUN_HEADER, type ProgramName } from './protocol.ts'
+import { recordLost } from './record.ts'
+import { blame, clear, isAlone, isBarred, isSuspectAgain, isWatched, noteCall } from './suspects.ts'
+
+interface Forwarded {
+  request: Request
+  bindings: Bindings
+  execution: ExecutionContext
+}
+type FunctionCall = Forwarded & { kind: 'function'; address: FunctionAddress }
+type WorkerCall = Forwarded & { kind: 'worker'; address: WorkerAddress }
+type Call = FunctionCall | WorkerCall
+
+/** One call of a program, in the process that runs them. */
+export function forwardCall(call: Call, programs: Fetcher): Promise<Response> | Response {
+  const key = keyOf(nameOf(call))
+  if (isBarred(key)) return refused(call, 'WORKER_RESOURCE_LIMIT')
+  const answering = isWatched(key) ? forwardAlone(call, programs, key) : forward(call, programs, key)
+  // Whether its caller still waits or not, it is noted how it ends.
+  call.execution.waitUntil(answering)
+  return answering
+}
+
+const nameOf = ({ kind, address }: Call): ProgramName => ({
+  kind,
+  ref: address.ref,
+  name: 'slug' in address ? address.slug : address.name,
+})
+
+async function forward(call: Call, programs: Fetcher, key: string): Promise<Response> {
+  if (await isKnownDown(call.bindings)) return refused(call, 'PROGRAMS_ENDED')
+  const at = Date.now()
+  const end = noteCall(key)
+  try {
+    const { response, ran } = await send(call, programs)
+    if (ran && isStream(response)) {
+      const { shown, ended } = observed(response)
+      call.execution.waitUntil(ended.then(() => end()))
+      return shown
+    }
+    end(ran ? (response.webSocket ? 'socket' : 'answered') : 'not run')
+    return response
+  } catch (error) {
+    end()
+    if (await hasEnded(call.bindings, at)) return lost(call, { error, code: 'PROGRAMS_ENDED', at })
+    return await sendAgain(call, programs, error)
+  }
+}
+
+/** Nobody is to blame for a connection that was closed as it was used again. */
+async function sendAgain(call: Call, programs: Fetcher, error: unknown): Promise<Response> {
+  const { method, body } = call.request
+  const isRepeatable = body === null && REPEATABLE.includes(method)
+  try {
+    if (isRepeatable) return (await send(call, programs)).response
+  } catch {}
+  createLogger('').error('call_not_passed_on', { error: String(error) })
+  return refused(call, 'WORKER_ERROR')
+}
+
+const REPEATABLE = ['GET', 'HEAD', 'OPTIONS']
+
+/** Any other call of a suspect waits until this one is known to have done no harm. */
+async function forwardAlone(call: Call, programs: Fetcher, key: string): Promise<Response> {
+  const leave = await takeLane()
+  if (!leave) return refused(call, 'SERVICE_UNAVAILABLE')
+  if (isBarred(key) || !isWatched(key) || call.request.signal.aborted) {
+    leave()
+    if (call.request.signal.aborted) return refused(call, 'SERVICE_UNAVAILABLE')
+    return isBarred(key) ? refused(call, 'WORKER_RESOURCE_LIMIT') : forward(call, programs, key)
+  }
+  const at = Date.now()
+  const suspect = { key, at, leave, end: noteCall(key) }
+  // Were it to loop, the process would have been ended by then.
+  const timer = setTimeout(leave, ALONE_MS_MAX)
+  const judging = Promise.withResolvers<void>()
+  call.execution.waitUntil(
+    judging.promise.finally(() => {
+      clearTimeout(timer)
+      suspect.end()
+      leave()
+    }),
+  )
+  try {
+    if (!(await isAlive(call.bindings))) return refused(call, 'PROGRAMS_ENDED')
+    const { shown, ended } = observed((await send(call, programs)).response)
+    judging.resolve(ended.then(() => judge(call, suspect)))
+    return shown
+  } catch (error) {
+    if (!(await hasEnded(call.bindings, at))) return await sendAgain(call, programs, error)
+    const isOut = blame(key, leave() && isAlone(key, at))
+    return lost(call, { error, code: isOut ? 'WORKER_RESOURCE_LIMIT' : 'PROGRAMS_ENDED', at })
+  } finally {
+    judging.resolve()
+  }
+}
+
+interface Suspect {
+  key: string
+  /** When it was called. */
+  at: number
+  leave: Leave
+}
+
+/** What it does after its answer counts too. */
+async function judge({ bindings }: Call, { key, at, leave }: Suspect): Promise<void> {
+  if (isSuspectAgain(key)) await scheduler.wait(LOOKED_AT_MS)
+  if (await hasEnded(bindings, at)) blame(key, leave() && isAlone(key, at))
+  else clear(key)
+}
+
+const ALONE_MS_MAX = 8_000
+const LOOKED_AT_MS = 1_000
+
+interface Sent {
+  response: Response
+  /** Whether a program ran for it. */
+  ran: boolean
+}
+
+async function send({ request, bindings, ...call }: Call, programs: Fetcher): Promise<Sent> {
+  const program = nameOf({ request, bindings, ...call } as Call)
+  const at = changeOf(program)
+  const headers = new Headers(request.headers)
+  headers.set(FROM_API_HEADER, toldBy(bindings, at === undefined ? {} : { changed: { program, at } }))
+  const response = await programs.fetch(new Request(request, { headers }))
+  if (!response.headers.has(NOT_RUN_HEADER)) return { response, ran: true }
+  const shown = new Response(response.body, response)
+  shown.headers.delete(NOT_RUN_HEADER)
+  return { response: shown, ran: false }
+}
+
+type Refusal = 'WORKER_ERROR' | 'WORKER_RESOURCE_LIMIT' | 'PROGRAMS_ENDED' | 'SERVICE_UNAVAILABLE'
+
+interface Lost {
+  error: unknown
+  code: Refusal
+  /** When the call came, in epoch milliseconds. */
+  at: number
+}
+
+function lost(call: Call, { error, code, at }: Lost): Response {
+  createLogger('').error('programs_unreachable', { error: String(error) })
+  const response = refused(call, code)
+  const { method } = call.request
+  const { path } = call.address
+  call.execution.waitUntil(recordLost(call, { program: nameOf(call), method, path, at, status: response.status }))
+  return response
+}
+
+function refused({ kind, request, address }: Call, code: Refusal): Response {
+  const response = kind === 'function' ? refuseFunction(code) : refuseWorker(code)
+  const { method } = request
+  createLogger('').info('request', { method, path: address.path, status: response.status, error: code })
+  return response
+}
+
+const isStream = ({ webSocket, body, headers }: Response): boolean =>
+  !webSocket && body !== null && !headers.has('content-length')
+
+function observed(response: Response): { shown: Response; ended: Promise<unknown> } {
+  if (response.webSocket || !response.body) return { shown: response, ended: Promise.resolve() }
+  const size = response.headers.has('content-encoding') ? null : response.headers.get('content-length')
+  const { readable, writable } = size === null ? new IdentityTransformStream() : new FixedLengthStream(Number(size))
+  const ended = response.body.pipeTo(writable).catch(() => {})
+  return { shown: new Response(readable, response), ended }
+}

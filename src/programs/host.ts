@@ -1,0 +1,59 @@
+import { WorkerEntrypoint } from 'cloudflare:workers'
+import { forgetProject } from '../auth/project.ts'
+import { createCtx } from '../ctx.ts'
+import type { Bindings } from '../env.ts'
+import { endIdleIsolates } from '../runtime/isolates.ts'
+import { forgetFunction } from '../runtime/known.ts'
+import { forgetPlan, type Plan } from '../workers/plan.ts'
+import { isNews } from './changes.ts'
+import { isWithoutProgram } from './own.ts'
+import { type Alive, FROM_API_HEADER, type FromApi, NOT_RUN_HEADER, proofOf, type Question } from './protocol.ts'
+
+/** Of this process. */
+let since = 0
+
+type Serve = (request: Request, bindings: Bindings, execution: ExecutionContext) => Response | Promise<Response>
+
+/** What the API reaches of the process that runs programs, and nobody else. */
+export function createProgramsHost(serve: Serve) {
+  return class ProgramsHost extends WorkerEntrypoint<Bindings> {
+    override async fetch(request: Request): Promise<Response> {
+      since ||= Date.now()
+      const { key, question, changed } = JSON.parse(request.headers.get(FROM_API_HEADER) ?? '{}') as Partial<FromApi>
+      if (!key || key !== this.env.PROGRAMS_KEY) return new Response(null, { status: 403 })
+      if (question) return Response.json({ result: await this.#answer(question, request) })
+      if (changed && isNews(changed.program, changed.at)) {
+        forgetFunction(changed.program.ref)
+        forgetProject(changed.program.ref)
+        forgetPlan(changed.program.ref, changed.program.name)
+      }
+      const headers = new Headers(request.headers)
+      headers.delete(FROM_API_HEADER)
+      return marked(await serve(new Request(request, { headers }), this.env, this.ctx))
+    }
+
+    async #answer(question: Question, request: Request): Promise<unknown> {
+      if (question === 'alive') return { since, proof: await proofOf(this.env.PROGRAMS_KEY ?? '') } satisfies Alive
+      if (question === 'end-idle') {
+        // Many take their time; who asks takes silence for the end of the process.
+        this.ctx.waitUntil(
+          endIdleIsolates(createCtx({ bindings: this.env, waitUntil: (work) => this.ctx.waitUntil(work) })),
+        )
+        return true
+      }
+      const { workerId, plan } = (await request.json()) as { workerId: string; plan: Plan }
+      const objects = this.env.WORKER_INSTANCES
+      const object = objects.get(objects.idFromName(workerId))
+      return question === 'stop' ? object.stop() : object[question](plan)
+    }
+  }
+}
+
+function marked(response: Response): Response {
+  const isMarked = isWithoutProgram(response)
+  if (response.headers.has(NOT_RUN_HEADER) === isMarked) return response
+  const shown = new Response(response.body, response)
+  shown.headers.delete(NOT_RUN_HEADER)
+  if (isMarked) shown.headers.set(NOT_RUN_HEADER, '1')
+  return shown
+}

@@ -1,0 +1,16 @@
+import type { Jwk } from '../auth/jwk.ts'
+import type { SystemCtx } from '../env.ts'
+import { seal, unseal } from './seal.ts'
+
+interface Owner {
+  ref: string
+  id: string
+}
+
+const place = ({ ref, id }: Owner) => `signing_keys/${ref}/${id}`
+
+export const sealSigningKey = ({ config }: SystemCtx, owner: Owner, jwk: Jwk): Promise<string> =>
+  seal(config.ENCRYPTION_KEY, JSON.stringify(jwk), place(owner))
+
+export const openSigningKey = async ({ config }: SystemCtx, owner: Owner, sealed: string): Promise<Jwk> =>
+  JSON.parse(await unseal(config.ENCRYPTION_KEY, sealed, place(owner)))

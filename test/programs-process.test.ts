@@ -1,0 +1,260 @@
+import { randomUUID } from 'node:crypto'
+import { once } from 'node:events'
+import { connect } from 'node:net'
+import { setTimeout as delay } from 'node:timers/promises'
+import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest'
+import { WebSocket } from 'ws'
+import { begin, end } from '../src/runtime/recorder.ts'
+import type { Caller } from './api.ts'
+import { type Home, invocationsOf, putFunction } from './functions.ts'
+import { WAIT } from './machine.ts'
+import { serveLikeStart } from './serve.ts'
+import { type Installation, startInstallation } from './storage-installation.ts'
+import { saying, workerOf } from './workers.ts'
+
+let installation: Installation
+let ref: string
+let base: string
+let origin: string
+let owner: Caller
+let home: Home
+beforeAll(async () => {
+  installation = await startInstallation({
+    serve: (bindings, folder) => serveLikeStart(bindings, folder, { silentSeconds: 2, memoryMiB: 1_500 }),
+  })
+  const organization = await installation.newOrganization()
+  const storage = await installation.newStorage(organization)
+  owner = organization.owner
+  ref = storage.ref
+  origin = new URL(storage.url).origin
+  base = `${origin}/p/${ref}/functions/v1/`
+  const { config } = installation.ctxAt()
+  const { S3_ENDPOINT: endpoint, S3_BUCKET: bucket } = config
+  const s3 = { endpoint, bucket, accessKeyId: config.S3_ACCESS_KEY_ID, secretAccessKey: config.S3_SECRET_ACCESS_KEY }
+  home = { db: installation.control, encryptionKey: config.ENCRYPTION_KEY, s3 }
+}, 150_000)
+afterAll(() => installation.stop())
+
+async function deploy(body: string) {
+  const { slug, id } = await putFunction(ref, `Deno.serve(async (request) => { ${body} })`, {}, home)
+  return { url: base + slug, id }
+}
+
+async function replyOf(url: string, init: RequestInit = {}) {
+  const response = await fetch(url, init)
+  const text = await response.text()
+  return { status: response.status, code: response.headers.get('sb-error-code'), text }
+}
+
+const answers = (url: string) =>
+  vi.waitFor(async () => expect(await replyOf(url)).toMatchObject({ status: 200, text: 'well' }), WAIT)
+
+/** The longest that the API took to answer until then. */
+async function longestOf<T>(until: Promise<T>): Promise<number> {
+  let longest = 0
+  let isOver = false
+  const over = until.then(() => {
+    isOver = true
+  })
+  while (!isOver) {
+    const startedAt = performance.now()
+    expect(await replyOf(`${origin}/health`)).toMatchObject({ status: 200 })
+    longest = Math.max(longest, performance.now() - startedAt)
+    await Promise.race([over, new Promise((resolve) => setTimeout(resolve, 20))])
+  }
+  return longest
+}
+
+describe('a function that loops without end', { timeout: 90_000 }, () => {
+  it('ends its own call, and the API goes on', async () => {
+    const [looping, healthy] = await Promise.all([deploy('for (;;);'), deploy(`return new Response('well')`)])
+    const worker = workerOf(owner, ref, { base: origin })
+    expect(await worker.ship(saying('well'))).toMatchObject({ build_state: 'active', instances: { ready: 1 } })
+    await answers(healthy.url)
+    const called = replyOf(looping.url)
+    const counted = vi.waitFor(async () => {
+      const { attributes } = (await worker.get()).body.data
+      expect(attributes).toHaveProperty('instances_error')
+      return attributes
+    }, WAIT)
+    expect(await longestOf(called)).toBeLessThan(2_500)
+    expect(await called).toMatchObject({ status: 503, code: 'PROGRAMS_ENDED' })
+    expect(await counted).toMatchObject({
+      build_state: 'active',
+      instances_error: 'The instances cannot be counted at the moment',
+    })
+    await answers(healthy.url)
+    await answers(worker.url())
+  })
+
+  it('is called no more after the second time, and others go on', async () => {
+    const [looping, healthy] = await Promise.all([
+      deploy(`if (request.method === 'POST') for (;;); return new Response('well')`),
+      deploy(`return new Response('well')`),
+    ])
+    await answers(looping.url)
+    const loop = () => replyOf(looping.url, { method: 'POST' })
+    expect(await loop()).toMatchObject({ status: 503, code: 'PROGRAMS_ENDED' })
+    await answers(healthy.url)
+    for (let n = 0; n < 10; n += 1) {
+      expect(await loop()).toMatchObject({ status: 546, code: 'WORKER_RESOURCE_LIMIT' })
+      await answers(healthy.url)
+    }
+    const lost = await vi.waitFor(async () => {
+      const rows = (await invocationsOf(looping.id, home)).filter(({ status }) => status !== 200)
+      expect(rows).toHaveLength(2)
+      return rows.map(({ status, console: lines }) => [status, lines[0]?.message])
+    }, WAIT)
+    const why = expect.stringContaining('ended while this call was under way')
+    expect(lost).toEqual([
+      [503, why],
+      [546, why],
+    ])
+    // What came to nothing has mended nothing.
+    expect((await owner.delete(`/v1/projects/${ref}/functions/none`)).status).toBe(404)
+    expect(await replyOf(looping.url)).toMatchObject({ status: 546 })
+    // What is set for the project may have mended it.
+    expect((await owner.post(`/v1/projects/${ref}/secrets`, [{ name: 'A', value: 'b' }])).status).toBe(201)
+    await answers(looping.url)
+  })
+
+  it('after its answer is found, too', async () => {
+    const [looping, healthy] = await Promise.all([
+      deploy(
+        `setTimeout(() => { for (;;); }, 20); EdgeRuntime.waitUntil(new Promise(() => {})); return new Response('well')`,
+      ),
+      deploy(`return new Response('well')`),
+    ])
+    await answers(healthy.url)
+    await vi.waitFor(
+      async () => expect(await replyOf(looping.url)).toMatchObject({ status: 546, code: 'WORKER_RESOURCE_LIMIT' }),
+      { timeout: 60_000, interval: 500 },
+    )
+    await answers(healthy.url)
+  })
+})
+
+it.runIf(process.platform === 'linux')('a function that takes memory without end ends its own call', async () => {
+  const [taking, healthy] = await Promise.all([
+    deploy(`const held = []
+      for (let n = 0; n < 60; n += 1) {
+        held.push(new Uint8Array(64 * 1024 ** 2).fill(1))
+        await new Promise((resolve) => setTimeout(resolve, 20))
+      }
+      return new Response('well')`),
+    deploy(`return new Response('well')`),
+  ])
+  await answers(healthy.url)
+  expect(await replyOf(taking.url)).toMatchObject({ status: 503, code: 'PROGRAMS_ENDED' })
+  await answers(healthy.url)
+})
+
+it('the log of calls loses none for the sake of one that the database does not take', async () => {
+  vi.stubGlobal('scheduler', { wait: delay })
+  const { id, deploymentId } = await putFunction(ref, '', {}, home)
+  const waiting: Promise<unknown>[] = []
+  const host = {
+    bindings: installation.ctxAt().bindings,
+    execution: { waitUntil: (work: Promise<unknown>) => waiting.push(work) },
+  }
+  const call = { kind: 'function', projectRef: ref, programId: id, method: 'GET', path: '/', at: Date.now() } as const
+  const ids = Array.from({ length: 5 }, () => randomUUID())
+  for (const [n, id] of ids.entries()) begin({ ...call, id, deploymentId: n === 3 ? 'none' : deploymentId })
+  for (const [n, id] of ids.entries()) end(host, id, { status: 200 + n, ms: 1 })
+  await Promise.all(waiting)
+  expect((await invocationsOf(id, home)).map(({ status }) => status).sort()).toEqual([200, 201, 202, 204])
+  vi.unstubAllGlobals()
+})
+
+/** A caller who goes away within his body. */
+async function breakOff(url: string): Promise<void> {
+  const { hostname, port, pathname } = new URL(url)
+  const socket = connect(Number(port), hostname)
+  await once(socket, 'connect')
+  await new Promise((sent) =>
+    socket.write(`POST ${pathname} HTTP/1.1\r\nhost: ${hostname}:${port}\r\ncontent-length: 100000\r\n\r\nhalf`, sent),
+  )
+  socket.destroy()
+}
+
+describe('what is no end of the process', () => {
+  it('is an answer that cannot be passed on', async () => {
+    const { url } = await deploy(
+      `return new Response('well', request.method === 'POST' ? { headers: { 'x-large': 'a'.repeat(600_000) } } : {})`,
+    )
+    for (let n = 0; n < 3; n += 1) {
+      expect(await replyOf(url, { method: 'POST' })).toMatchObject({ status: 500, code: 'EDGE_FUNCTION_ERROR' })
+      expect(await replyOf(url)).toMatchObject({ status: 200, text: 'well' })
+    }
+  })
+
+  it('is a caller who leaves within his body', async () => {
+    const { url } = await deploy(`return new Response((await request.text()) || 'well')`)
+    for (let n = 0; n < 3; n += 1) {
+      await breakOff(url)
+      expect(await replyOf(url)).toMatchObject({ status: 200, text: 'well' })
+    }
+  })
+})
+
+describe('the process that runs programs', () => {
+  it('believes no caller who says that he is the API, and tells programs nothing of it', async () => {
+    const echo = await deploy(`return Response.json(Object.fromEntries(request.headers))`)
+    const told = JSON.stringify({ key: 'guessed', question: 'alive' })
+    const { status, text } = await replyOf(echo.url, { headers: { 'x-pilothouse-from-api': told, 'x-mine': 'yes' } })
+    expect(status).toBe(200)
+    expect(JSON.parse(text)).toMatchObject({ 'x-mine': 'yes' })
+    expect(text).not.toContain('pilothouse')
+  })
+
+  it('tells callers nothing of whether a program ran, and believes no program about it', async () => {
+    const { url } = await deploy(
+      `return new Response('', { headers: { 'x-pilothouse-not-run': '1', 'x-mine': 'yes' } })`,
+    )
+    for (const [at, status] of [
+      [url, 200],
+      [`${base}none`, 404],
+    ] as const) {
+      const response = await fetch(at)
+      expect(response.status).toBe(status)
+      expect([...response.headers.keys()].filter((name) => name.includes('pilothouse'))).toEqual([])
+      expect(response.headers.has('x-mine')).toBe(status === 200)
+    }
+  })
+
+  it('goes by what was changed through the API with the next call', async () => {
+    const { url } = await deploy(`return new Response(Deno.env.get('NEXT') ?? 'none')`)
+    expect(await replyOf(url)).toMatchObject({ text: 'none' })
+    for (const value of ['one', 'two', 'three']) {
+      expect((await owner.post(`/v1/projects/${ref}/secrets`, [{ name: 'NEXT', value }])).status).toBe(201)
+      expect(await replyOf(url)).toMatchObject({ text: value })
+    }
+  })
+
+  it('lets sockets through', async () => {
+    const { url } = await deploy(`const { socket, response } = Deno.upgradeWebSocket(request)
+      socket.onmessage = ({ data }) => socket.send('you said ' + data)
+      return response`)
+    const socket = new WebSocket(url.replace('http', 'ws'))
+    await once(socket, 'open')
+    socket.send('hello')
+    const [data] = await once(socket, 'message')
+    expect(String(data)).toBe('you said hello')
+    socket.close()
+    await once(socket, 'close')
+  })
+
+  it('streams both ways', async () => {
+    const { url } = await deploy(`return new Response(request.body)`)
+    const { readable, writable } = new TransformStream<Uint8Array, Uint8Array>()
+    const answered = fetch(url, { method: 'POST', body: readable, duplex: 'half' } as RequestInit)
+    const writer = writable.getWriter()
+    await writer.write(new TextEncoder().encode('one'))
+    const reader = (await answered).body?.getReader()
+    expect(new TextDecoder().decode((await reader?.read())?.value)).toBe('one')
+    await writer.write(new TextEncoder().encode('two'))
+    expect(new TextDecoder().decode((await reader?.read())?.value)).toBe('two')
+    await writer.close()
+    expect((await reader?.read())?.done).toBe(true)
+  })
+})
