@@ -1,3 +1,5 @@
+import { spawnSync } from 'node:child_process'
+import { fileURLToPath } from 'node:url'
 import { beforeAll, describe, expect, inject, test } from 'vitest'
 import { withDatabase } from './faults/cluster.ts'
 import { randomPass, STORIES, singlePass } from './faults/passes.ts'
@@ -30,4 +32,10 @@ describe('whatever happens, no delivery is lost, invented or sent to the wrong e
     expect(report.unkilled()).toEqual([])
     expect(report.pointCount()).toBe(48)
   })
+})
+
+test.each(['run', 'mutate', 'kill'])('what `npm run test:faults` runs loads without a bundler: %s', (name) => {
+  const path = fileURLToPath(new URL(`faults/${name}.ts`, import.meta.url))
+  const { status, stderr } = spawnSync(process.execPath, [path, '--help'], { encoding: 'utf8' })
+  expect({ status, stderr }).toEqual({ status: 0, stderr: '' })
 })

@@ -11,7 +11,14 @@ import { createRandom } from './random.ts'
  * Kills `npm start` again and again while events are published and delivered, and then counts: what was committed and never
  * arrived (lost), what arrived and was never committed (phantom), what the log says and the receiver denies (untrue).
  */
-const { values } = parseArgs({ options: { rounds: { type: 'string', default: '20' }, seed: { type: 'string' } } })
+const HELP = 'node test/faults/kill.ts [--rounds N] [--seed S]   20 rounds, unless told'
+const { values } = parseArgs({
+  options: { rounds: { type: 'string', default: '20' }, seed: { type: 'string' }, help: { type: 'boolean' } },
+})
+if (values.help) {
+  console.log(HELP)
+  process.exit(0)
+}
 const rounds = Number(values.rounds)
 const seed = Number(values.seed ?? Date.now() % 1_000_000)
 if (!Number.isInteger(rounds) || rounds < 1 || !Number.isInteger(seed)) throw new Error('--rounds n [--seed n]')

@@ -12,7 +12,12 @@ const ROOT = fileURLToPath(new URL('../..', import.meta.url))
 const PARALLEL = 2
 const SECONDS_MAX = 600
 
-const { values } = parseArgs({ options: { only: { type: 'string', default: '' } } })
+const HELP = 'node test/faults/mutate.ts [--only NAME]   takes one guard away at a time: a test must fail for each'
+const { values } = parseArgs({ options: { only: { type: 'string', default: '' }, help: { type: 'boolean' } } })
+if (values.help) {
+  console.log(HELP)
+  process.exit(0)
+}
 
 interface Verdict {
   mutant: Mutant

@@ -1,9 +1,11 @@
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
+import { availableParallelism } from 'node:os'
 import { fileURLToPath } from 'node:url'
 import { parseArgs } from 'node:util'
 import { guardChildren } from '../../dev/guard.ts'
 import { type Ground, withCluster } from './cluster.ts'
+import { crossing } from './crossing.ts'
 import { playFull } from './full.ts'
 import type { Verdict } from './oracles.ts'
 import {
@@ -29,13 +31,13 @@ const HELP = `node test/faults/run.ts            one fault at every place, pairs
   --until-broken        stops at the first broken oracle
   --stress              only real connections in parallel, in real time
   --seed S              replays one seed and prints all that happens
-  --full                only F48 at its full size, three seeds in processes of their own; with --seed S only that one, here
+  --full                only F48 at its full size, each seed in a process of its own; with --seed S only that one, here
+  --full-seeds N        so many seeds at its full size, from 1 on (10); one takes a core for about half an hour
   --events N            so many events at its full size (100,000)
   --small [I:FAULT,…]   replays the small script with faults (kill, fail, delay, forget, stall) at these places
   --story NAME          replays a story: ${Object.keys(STORIES).join(', ')}`
 
 const PAIRS = 500
-const FULL_SEEDS = 3
 /** Saves a fifth of the time, which is spent on collecting garbage else. */
 const ROOMY = '--max-semi-space-size=64'
 const SINGLE_FAULTS: Fault[] = ['kill', 'fail', 'delay', 'forget', 'stall']
@@ -51,6 +53,7 @@ const { values, positionals } = parseArgs({
     story: { type: 'string' },
     random: { type: 'boolean' },
     full: { type: 'boolean' },
+    'full-seeds': { type: 'string', default: '10' },
     events: { type: 'string', default: '100000' },
     brief: { type: 'boolean' },
     'until-broken': { type: 'boolean', default: false },
@@ -96,20 +99,21 @@ async function full(ground: Ground, report: Report): Promise<void> {
   report.add(`--full --seed ${seed}`, await playFull(ground, { seed, events: Number(values.events), onPortion }))
 }
 
-/** A process for each seed, as one uses one core. */
+/** A process for each seed, as one uses one core; Postgres takes its part beside them. */
 async function allFull(report: Report): Promise<void> {
   guardChildren()
-  const seeds = Array.from({ length: FULL_SEEDS }, (_, i) => String(i + 1))
-  await Promise.all(
-    seeds.map(async (seed) => {
+  const waiting = Array.from({ length: Number(values['full-seeds']) }, (_, i) => String(i + 1))
+  const work = async () => {
+    for (let seed = waiting.shift(); seed; seed = waiting.shift()) {
       const args = ['--full', '--seed', seed, '--events', values.events]
       const command = [ROOMY, fileURLToPath(import.meta.url), ...args]
       const child = spawn(process.execPath, command, { stdio: 'inherit' })
       const [code] = await once(child, 'close')
-      if (code !== 0)
-        report.violations.push({ run: args.join(' '), oracle: 'F48', text: `seed ${seed}, as told above` })
-    }),
-  )
+      if (code === 0) continue
+      report.violations.push({ run: args.join(' '), oracle: 'F48', text: `seed ${seed}, as told above` })
+    }
+  }
+  await Promise.all(Array.from({ length: availableParallelism() + 1 }, work))
 }
 
 async function everything(ground: Ground, report: Report): Promise<void> {
@@ -126,9 +130,10 @@ async function everything(ground: Ground, report: Report): Promise<void> {
 }
 
 async function stressed({ database, tenants }: Ground, report: Report): Promise<void> {
+  const crossed = await crossing(database, tenants)
   const { posts, violations } = await stress(database, tenants)
   console.log(`real connections in parallel: ${posts} requests`)
-  for (const violation of violations) report.violations.push({ run: '--stress', ...violation })
+  for (const violation of [...crossed, ...violations]) report.violations.push({ run: '--stress', ...violation })
 }
 
 function print(report: Report, seconds: number): void {

@@ -48,6 +48,7 @@ function endsWithCause({ endpoints, labelOf }: Evidence, row: Row): boolean {
 
 /** O2. */
 export function nothingButCommittedEvents({
+  byLabel,
   committed,
   eventCount,
   broken,
@@ -65,6 +66,11 @@ export function nothingButCommittedEvents({
       totals.wrongEndpoint += 1
       broken('O2', `${endpoint} got ${label}, which is not for it`)
     }
+  }
+  for (const [label, rows] of byLabel) {
+    const wanted = users.publications.get(label)?.wanted
+    const stray = wanted && rows.find(({ endpointId }) => !wanted.has(endpointId))
+    if (stray) broken('O2', `${label} has a delivery to ${labelOf.get(stray.endpointId)}, which did not want it`)
   }
   for (const label of eventCount.keys()) {
     const change = users.publications.get(label)?.change ?? ''
