@@ -122,26 +122,30 @@ async function hanging(setting: Setting, ten: Endpoints) {
   const { control, receivers, report } = setting
   const { rounds, ...load } = HANGING
   const sick = ten.endpoints.slice(ten.endpoints.length / 2).map(({ path }) => path)
-  const ofHealthy = (arrivals: Arrival[]) => arrivals.filter(({ path }) => !sick.includes(path))
-  const taken: { alone: Arrival[]; beside: Arrival[] }[] = []
+  const ofHealthy = (arrivals: Arrival[], published: ReadonlyMap<string, number>) =>
+    latencies(
+      arrivals.filter(({ path }) => !sick.includes(path)),
+      published,
+    )
+  const taken: { alone: number[]; beside: number[] }[] = []
   for (let round = 0; round < rounds; round++) {
-    const alone = ofHealthy((await publishAndReceive(setting, ten, load)).arrivals)
+    const { arrivals } = await publishAndReceive(setting, ten, load)
+    const alone = ofHealthy(arrivals, await publishedAt(control, ten))
 
     await receivers.hang(sick)
     await publishAtRate(setting.port, ten, load)
     await receivers.expect(load.count / 2, DEADLINE_MS)
+    const published = await publishedAt(control, ten)
     // Else the retries of what timed out would go on in the next round.
     await removePending(control)
     await receivers.hang([])
-    taken.push({ alone, beside: ofHealthy((await receivers.take()).arrivals) })
+    taken.push({ alone, beside: ofHealthy((await receivers.take()).arrivals, published) })
   }
-  const published = await publishedAt(control, ten)
-  const spread = (arrivals: Arrival[]) => spreadOf(latencies(arrivals, published))
   // One pause of the machine makes the p99 of its round: round against round, and of these the one in the middle.
-  const growths = taken.map(({ alone, beside }) => spread(beside).p99Ms / spread(alone).p99Ms)
+  const growths = taken.map(({ alone, beside }) => spreadOf(beside).p99Ms / spreadOf(alone).p99Ms)
   report.title(`5 of 10 endpoints hang, ${load.perSecond} events/s, ${rounds} rounds in turns: the other five`)
-  report.line(`none hangs: ${spreadText(spread(taken.flatMap(({ alone }) => alone)))}`)
-  report.line(`five hang:  ${spreadText(spread(taken.flatMap(({ beside }) => beside)))}`)
+  report.line(`none hangs: ${spreadText(spreadOf(taken.flatMap(({ alone }) => alone)))}`)
+  report.line(`five hang:  ${spreadText(spreadOf(taken.flatMap(({ beside }) => beside)))}`)
   report.line(`growth of the p99, round by round: ${growths.map((growth) => growth.toFixed(2)).join(', ')}`)
   report.atMost('p99, growth, median', Number(median(growths).toFixed(2)), GROWTH_MAX)
 }

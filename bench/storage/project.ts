@@ -1,8 +1,11 @@
+import { eq } from 'drizzle-orm'
 import pg from 'pg'
 import type { ControlDb } from '../../dev/seed.ts'
 import { type OpenedProject, openProject } from '../../src/auth/project.ts'
 import { signClaims } from '../../src/auth/project-token.ts'
+import { projects } from '../../src/db/schema/index.ts'
 import type { SystemCtx } from '../../src/env.ts'
+import { openJwtSecret } from '../../src/secrets/project.ts'
 import type { Environment } from '../environment.ts'
 import { createProject, PASSWORD, portOf } from '../project.ts'
 import { seedOrganization, seedOwners, seedTokens } from '../seed.ts'
@@ -39,9 +42,11 @@ export async function prepareProject({ port, control, encryptionKey }: Environme
   await owner.query(`grant connect on database p_${project.ref} to p_${other.ref}_storage`)
   await seedObjects(owner)
   await owner.end()
+  const [row] = await control.select().from(projects).where(eq(projects.ref, project.ref))
+  const jwtSecret = await openJwtSecret(encryptionKey, project.ref, row?.sealedJwtSecret ?? '')
   return {
     project,
-    token: await signClaims(project, { sub: USER, role: 'authenticated' }, 3600, new Date()),
+    token: await signClaims({ jwtSecret }, { sub: USER, role: 'authenticated' }, 3600, new Date()),
     connect: () => connect(`p_${other.ref}_storage`, other.runnerPassword),
   }
 }

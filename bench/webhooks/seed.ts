@@ -92,8 +92,9 @@ export async function publishedAt(control: ControlDb, { organization }: Endpoint
   return new Map(rows.map(({ id, at }) => [id, Number(at)]))
 }
 
-/** What no sender has recorded yet, removed; returns how many there were. */
+/** What no sender has recorded yet, removed, but for what is being recorded; returns how many there were. */
 export async function removePending(control: ControlDb): Promise<number> {
-  const { rowCount } = await control.execute(sql`delete from webhook_deliveries where status = 'pending'`)
+  const { rowCount } = await control.execute(sql`delete from webhook_deliveries
+    where id in (select id from webhook_deliveries where status = 'pending' for update skip locked)`)
   return rowCount ?? 0
 }
