@@ -56,6 +56,16 @@ const operations = {
     const found = await readPieces(range, (piece) => store.get(key, piece), Number(pieceBytes))
     return new Response(found?.body, { headers: { 'x-size': String(found?.sizeOfAll) } })
   },
+  /** A reader that takes the first bytes and then waits until another has taken all. */
+  async beginPieces({ store, values: { key = '', size, pieceBytes } }: Call) {
+    const range = { offset: 0, length: Number(size) }
+    const begun = await readPieces(range, (piece) => store.get(key, piece), Number(pieceBytes))
+    const reader = begun?.body.getReader()
+    await reader?.read()
+    const others = (await new Response((await store.get(key))?.body).arrayBuffer()).byteLength
+    await reader?.cancel()
+    return Response.json({ others })
+  },
   async copy({ store, values: { from = '', to = '', size } }: Call) {
     return Response.json((await store.copy(from, to, { size: Number(size) })) ?? null)
   },
