@@ -60,7 +60,7 @@ const operations = {
   async beginPieces({ store, values: { key = '', size, pieceBytes } }: Call) {
     const range = { offset: 0, length: Number(size) }
     const begun = await readPieces(range, (piece) => store.get(key, piece), Number(pieceBytes))
-    const reader = begun?.body.getReader()
+    const reader = begun?.body?.getReader()
     await reader?.read()
     const others = (await new Response((await store.get(key))?.body).arrayBuffer()).byteLength
     await reader?.cancel()
