@@ -6,31 +6,35 @@ interface Range {
 
 const GLOBAL_V6 = toRange('2000::/3')
 
-const RESERVED_V4 = [
-  '0.0.0.0/8',
-  '10.0.0.0/8',
-  '100.64.0.0/10',
-  '127.0.0.0/8',
-  // Public by number, but inside Azure it answers as the host of the virtual machine.
-  '168.63.129.16/32',
-  '169.254.0.0/16',
-  '172.16.0.0/12',
-  '192.0.0.0/24',
-  '192.0.2.0/24',
-  '192.31.196.0/24',
-  '192.52.193.0/24',
-  '192.88.99.0/24',
-  '192.168.0.0/16',
-  '192.175.48.0/24',
-  '198.18.0.0/15',
-  '198.51.100.0/24',
-  '203.0.113.0/24',
-  '224.0.0.0/4',
-  '240.0.0.0/4',
-].map(toRange)
+/** What must not be reached although it may be a unicast address; v6 inside 2000::/3 alone, all outside it is reserved too. */
+export const RESERVED_RANGES = {
+  v4: [
+    '0.0.0.0/8',
+    '10.0.0.0/8',
+    '100.64.0.0/10',
+    '127.0.0.0/8',
+    // Public by number, but inside Azure it answers as the host of the virtual machine.
+    '168.63.129.16/32',
+    '169.254.0.0/16',
+    '172.16.0.0/12',
+    '192.0.0.0/24',
+    '192.0.2.0/24',
+    '192.31.196.0/24',
+    '192.52.193.0/24',
+    '192.88.99.0/24',
+    '192.168.0.0/16',
+    '192.175.48.0/24',
+    '198.18.0.0/15',
+    '198.51.100.0/24',
+    '203.0.113.0/24',
+    '224.0.0.0/4',
+    '240.0.0.0/4',
+  ],
+  v6: ['2001::/23', '2001:db8::/32', '2002::/16', '2620:4f:8000::/48', '3fff::/20'],
+}
 
-/** Inside GLOBAL_V6; all that lies outside is reserved anyway, the forms that carry a v4 address included. */
-const RESERVED_V6 = ['2001::/23', '2001:db8::/32', '2002::/16', '2620:4f:8000::/48', '3fff::/20'].map(toRange)
+const RESERVED_V4 = RESERVED_RANGES.v4.map(toRange)
+const RESERVED_V6 = RESERVED_RANGES.v6.map(toRange)
 
 /** True for unicast addresses of the public internet, v4 dotted or v6 in any valid spelling; anything unparsable is not public. */
 export function isPublicAddress(address: string): boolean {
