@@ -190,6 +190,11 @@ describe('a body', () => {
         jwks(...Array.from({ length: 51 }, () => p256.jwk)),
         'body.custom_jwks: is no JWK set',
       ],
+      [
+        'a set that is too large',
+        jwks(...Array.from({ length: 50 }, (_, n) => ({ ...rsa.jwk, kid: `${n}`.padEnd(256, 'x') }))),
+        'body.custom_jwks: has keys of more than 32768 characters of JSON together',
+      ],
       ['a key that is text', jwks('x'), 'body.custom_jwks: is no JWK set'],
       ['a private key', jwks(p256.jwk, p256.privateJwk), 'body.custom_jwks: has a private key: keys.1.d'],
       ['a private RSA key', jwks(rsa.privateJwk), 'body.custom_jwks: has a private key: keys.0.d'],
