@@ -17,9 +17,12 @@ export interface Token {
   text: string
 }
 
-const HEX = '[0-9a-fA-F]'
-/** Of one character; halves of surrogate pairs and what lies beyond Unicode are none. */
-const ESCAPE = String.raw`\\(?:[abfnrtv\\]|[0-3][0-7]{2}|x${HEX}{2}|u(?![dD][89a-fA-F])${HEX}{4}|U000(?:0(?![dD][89a-fA-F])|[1-9a-fA-F])${HEX}{4}|U0010${HEX}{4})`
+const HEX4 = '[0-9a-fA-F]{4}'
+const NO_SURROGATE = '(?![dD][89a-fA-F])'
+/** By its number, of up to 10FFFF. */
+const CODE_POINT = `u${NO_SURROGATE}${HEX4}|U0000${NO_SURROGATE}${HEX4}|U000[1-9a-fA-F]${HEX4}|U0010${HEX4}`
+/** Of one character, or of one byte. */
+const ESCAPE = String.raw`\\(?:[abfnrtv\\]|[0-3][0-7]{2}|x[0-9a-fA-F]{2}|${CODE_POINT})`
 const NAME = String.raw`[\p{L}\p{Nd}_]`
 /** What has to follow a name: else it is no name, whatever it would have been. */
 const BEHIND_NAME = String.raw`(?=[ \t\r\n.,|:()]|\}\}|$)`
