@@ -44,6 +44,9 @@ const traces = (action: string) =>
     .where(and(eq(auditLog.projectRef, ref), eq(auditLog.action, action)))
     .orderBy(asc(auditLog.createdAt))
 
+/** As jsonb is written, with a space behind each colon and comma. */
+const lengthOf = (claims: object) => JSON.stringify(claims).length + 2 * Object.keys(claims).length - 1
+
 const nested = (levels: number): unknown => JSON.parse(`${'['.repeat(levels)}1${']'.repeat(levels)}`)
 
 const WRONG: [field: string, value: unknown, said?: string][] = [
@@ -151,6 +154,42 @@ describe('POST /v1/projects/{ref}/api-keys', () => {
     )
     expect(replies.map(({ status }) => status).sort()).toEqual([201, 400, 400])
     expect(replies.find(({ status }) => status === 400)?.body.message).toContain('at most 100')
+  })
+})
+
+describe('the claims of all keys', () => {
+  it('have 65,536 characters together, and the one that goes beyond is refused by its field', async () => {
+    const full = await createProject(organization)
+    const [model] = await control.select().from(apiKeys).where(eq(apiKeys.projectRef, full))
+    if (!model) throw new Error('a project begins with keys')
+    const secretJwtTemplate = { role: 'anon', big: 'x'.repeat(4_070) }
+    const rows = Array.from({ length: 15 }, (_, n) => ({
+      ...{ ...model, type: 'secret' as const, secretJwtTemplate },
+      ...{ id: randomUUID(), name: `n${n}_`, hash: `h${full}${n}` },
+    }))
+    await control.insert(apiKeys).values(rows)
+    const templates = async () => {
+      const kept = await control.select().from(apiKeys).where(eq(apiKeys.projectRef, full))
+      return kept.map((row) => row.secretJwtTemplate)
+    }
+    const taken = (await templates()).reduce((sum, kept) => sum + (kept ? lengthOf(kept) : 0), 0)
+    const left = 65_536 - taken - lengthOf({ role: 'anon', big: '' })
+    const ofLength = (length: number) => ({ role: 'anon', big: 'x'.repeat(length) })
+    const said = /body.secret_jwt_template: is too long: the claims of all keys have 65537 .*65536$/
+    const add = (name: string, template: unknown) =>
+      caller().post(keys(full), { type: 'secret', name, secret_jwt_template: template })
+    const refused = await add('beyond', ofLength(left + 1))
+    expect([refused.status, refused.body.message]).toEqual([400, expect.stringMatching(said)])
+    expect(await templates()).toHaveLength(17)
+    const { status, body } = await add('within', ofLength(left))
+    expect(status).toBe(201)
+    const changed = await caller().patch(`${keys(full)}/${body.id}`, { secret_jwt_template: ofLength(left + 1) })
+    expect([changed.status, changed.body.message]).toEqual([400, expect.stringMatching(said)])
+    expect(await templates()).toContainEqual(ofLength(left))
+    expect((await caller().patch(`${keys(full)}/${body.id}`, { secret_jwt_template: null })).status).toBe(200)
+    // A number of few characters may be one of many.
+    const long = await add('number', { role: 'anon', numbers: Array.from({ length: 300 }, () => 1e300) })
+    expect([long.status, long.body.message]).toEqual([400, expect.stringContaining('body.secret_jwt_template: ')])
   })
 })
 

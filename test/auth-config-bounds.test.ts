@@ -86,6 +86,52 @@ describe('each field of the configuration of Auth', () => {
   })
 })
 
+describe('the template of a mail', () => {
+  const bodies = FIELD_VALUES.map(({ name }) => name).filter((name) => name.startsWith('mailer_templates_'))
+  const [first = '', second = '', third = '', fourth = '', fifth = '', sixth = ''] = bodies
+  const text = (length: number) => `<p>{{ .Token }}é"\n`.padEnd(length, 'x')
+  const longest = text(200_000)
+
+  it('has 200,000 characters at most', async () => {
+    const { read, change } = await newConfig()
+    expect((await change({ [first]: longest })).status).toBe(200)
+    expect((await read())[first]).toBe(longest)
+    const refused = await change({ [first]: text(200_001), jwt_exp: 77 })
+    expect(refused.status).toBe(400)
+    expect(refused.body.message).toMatch(new RegExp(` body\\.${first}: .*200000`))
+    expect(differing(await read(), { ...(await read()), [first]: longest, jwt_exp: 3_600 })).toEqual([])
+  })
+
+  it('has no more room than the others leave of 1,000,000', async () => {
+    const { read, change } = await newConfig()
+    const taken = { [first]: longest, [second]: longest, [third]: longest, [fourth]: longest }
+    const { body } = await change(taken)
+    const together = bodies.reduce((sum, name) => sum + String(body[name]).length, 0)
+    const left = 1_000_000 - together + String(body[fifth]).length
+    const most = text(left)
+    const reply = await change({ [fifth]: `${most}x` })
+    expect(reply.status).toBe(400)
+    expect(reply.body.message).toMatch(/ body\.mailer_templates_\w+_content: .*1000001 characters together.*1000000$/)
+    expect((await read())[fifth]).toBe(body[fifth])
+    expect((await change({ [fifth]: most })).status).toBe(200)
+    expect((await change({ [sixth]: longest })).status).toBe(400)
+    expect((await change({ [first]: null, [sixth]: longest })).status).toBe(200)
+  })
+
+  it('comes in a body of 8 MiB at most', async () => {
+    const { read, change } = await newConfig()
+    const bodyOfSize = (bytes: number) => {
+      const empty = JSON.stringify({ [first]: '', jwt_exp: 77 }).length
+      return { [first]: 'x'.repeat(bytes - empty), jwt_exp: 77 }
+    }
+    const within = await change(bodyOfSize(8 * 1024 ** 2))
+    expect([within.status, within.body.message]).toEqual([400, expect.stringContaining(`body.${first}: `)])
+    const beyond = await change(bodyOfSize(8 * 1024 ** 2 + 1))
+    expect([beyond.status, beyond.body.message]).toEqual([413, expect.stringContaining('at most 8388608 bytes')])
+    expect((await read()).jwt_exp).toBe(3_600)
+  })
+})
+
 /** Numbers that are the same in each run (mulberry32). */
 function numbersFrom(seed: number) {
   let state = seed

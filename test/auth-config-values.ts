@@ -119,8 +119,9 @@ const FORMS: [RegExp, Pick<FieldValues, 'least' | 'most' | 'refused'>][] = [
     /^mailer_templates_/,
     {
       least: '',
-      most: long(60_000, '<p>{{- .Token -}}</p>'),
-      refused: ['{{ .Code }', '{{ end }}', '{{}}', long(60_001)],
+      // More than these have only some of them.
+      most: long(76_000, '<p>{{- .Token -}}</p>'),
+      refused: ['{{ .Code }', '{{ end }}', '{{}}', long(200_001)],
     },
   ],
 ]

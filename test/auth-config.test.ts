@@ -1,7 +1,6 @@
 import { createHmac } from 'node:crypto'
 import { and, asc, eq } from 'drizzle-orm'
 import { beforeAll, describe, expect, inject, it } from 'vitest'
-import { problemOfTemplate } from '../src/areas/auth-config/template.ts'
 import { auditLog, projectSettings } from '../src/db/schema/index.ts'
 import { openAuthSecret } from '../src/secrets/auth.ts'
 import { control, newApp, newMember, newOrganization, type TestOrganization } from './api.ts'
@@ -337,59 +336,5 @@ describe('what contradicts itself in the configuration of Auth', () => {
     [{ oauth_server_enabled: true, oauth_server_authorization_path: '/oauth/consent' }],
   ])('does not include %j', async (body) => {
     expect((await config.change(body)).status).toBe(200)
-  })
-})
-
-describe('a template of a mail', () => {
-  it.each([
-    '',
-    'no action, and }} alone',
-    '{{ .Token }}{{.Data.name}}{{- .Email -}} {{$}}{{ $.Email }}',
-    '{{/* said to nobody {{ */}}{{- /* nor this */ -}}',
-    '{{ if eq .Provider "github" }}a{{ else if and .Email (not .Phone) }}b{{ else }}c{{ end }}',
-    '{{ with $name := .Data.name }}{{ $name | html }}{{ end }}',
-    '{{ range $i, $one := .Data.list }}{{ if gt $i 3 }}{{ break }}{{ end }}{{ $one.x }}{{ else }}none{{ end }}',
-    '{{ define "x" }}{{ . }}{{ end }}{{ template "x" .Data }}{{ block "y" . }}{{ end }}',
-    '{{ printf "%s }} \\"" .Email }}{{ `raw }}` }}{{ 1.5e3 }}{{ -1 }}{{ true }}',
-  ])('may be %j', (text) => {
-    expect(problemOfTemplate(text)).toBeUndefined()
-  })
-
-  it.each([
-    ['{{ .Code', 'not closed'],
-    ['{{ .Code }', 'unexpected'],
-    ['{{}}', 'empty'],
-    ['{{ end }}', 'ends nothing'],
-    ['{{ if .A }}', 'has no {{ end }}'],
-    ['{{ if }}{{ end }}', 'empty'],
-    ['{{ else }}', 'belongs to nothing'],
-    ['{{ if . }}{{ else }}{{ else }}{{ end }}', 'more than one'],
-    ['{{ if . }}{{ else x }}{{ end }}', 'stands alone'],
-    ['{{ break }}', 'outside of {{ range }}'],
-    ['{{ Code }}', 'function "Code" is not defined'],
-    ['{{ .A | upper }}', 'function "upper" is not defined'],
-    ['{{ .A | "x" }}', 'cannot be called'],
-    ['{{ .A | }}', 'empty'],
-    ['{{ (.A }}', 'not closed'],
-    ['{{ .A) }}', 'unexpected )'],
-    ['{{ "open }}', 'unexpected'],
-    ['{{ $x }}', 'undefined variable $x'],
-    ['{{ $x = 1 }}', 'undefined variable $x'],
-    ['{{ .A := 1 }}', 'unexpected :='],
-    ['{{ .A, .B }}', 'unexpected ,'],
-    ['{{ template .A }}', 'no name'],
-    ['{{ if . }}{{ define "x" }}{{ end }}{{ end }}', 'inside of another'],
-    ['{{/* never ends', 'comment'],
-    ['{{ .A ; }}', 'unexpected'],
-  ])('may not be %j', (text, problem) => {
-    expect(problemOfTemplate(text)).toContain(problem)
-  })
-
-  it('may not take long to be read, nor more room than there is', () => {
-    expect(problemOfTemplate(`{{ ${'('.repeat(50_000)} }}`)).toContain('too many parentheses')
-    const started = performance.now()
-    for (const part of ['{{', '{{ .A | ', '{{ "', '{{ if . }}', '{{/*', ' ', '{{ - '])
-      problemOfTemplate(part.repeat(10_000))
-    expect(performance.now() - started).toBeLessThan(5_000)
   })
 })

@@ -276,6 +276,54 @@ describe('within a project', () => {
   })
 })
 
+describe('all providers of a project together', () => {
+  const at = { createdAt: new Date(), updatedAt: new Date() }
+
+  it('have 16 MiB of metadata, and the one that goes beyond is refused by its field', async () => {
+    const { ref, path, create, rows } = await newPlace()
+    const metadataXml = sql`repeat('x', ${1024 * 1024})`
+    const large = Array.from({ length: 15 }, (_, n) => ({ projectRef: ref, entityId: `e${n}`, metadataXml, ...at }))
+    await control.insert(ssoProviders).values(large)
+    const entity = newEntity()
+    const ofMebibyte = (beyond = 0) => {
+      const bare = metadataOf(entity, { beside: '<!---->' })
+      return metadataOf(entity, { beside: `<!--${'\n'.repeat(1024 * 1024 - bare.length - 1 + beyond)}-->` })
+    }
+    const last = await create({ metadata_xml: ofMebibyte() })
+    expect(last.status).toBe(201)
+    const idp = await newIdp()
+    const refused = [
+      [await create(), 'metadata_xml'],
+      [await create({ metadata_xml: undefined, metadata_url: idp.url }), 'metadata_url'],
+    ] as const
+    for (const [{ status, body }, field] of refused) {
+      expect(status).toBe(400)
+      expect(body.message).toMatch(new RegExp(`body.${field}: the metadata of all providers has 167\\d+ bytes.*16 MiB`))
+    }
+    expect(await rows()).toHaveLength(16)
+    const change = (beyond: number) => owner.put(`${path}/${last.body.id}`, { metadata_xml: ofMebibyte(beyond) })
+    expect((await change(1)).status).toBe(200)
+    expect((await owner.put(`${path}/${last.body.id}`, { name_id_format: PERSISTENT })).status).toBe(200)
+  })
+
+  it('have 1,000 domains, and those that go beyond are refused by their field', async () => {
+    const { ref, path, newProvider, domains } = await newPlace()
+    const [crowd, { id }] = await Promise.all([newProvider(), newProvider({ domains: ['kept.example.com'] })])
+    const many = Array.from({ length: 990 }, (_, n) => ({ domain: `d${n}.example.com`, ...at }))
+    await control.insert(ssoDomains).values(many.map((row) => ({ ...row, providerId: crowd.id, projectRef: ref })))
+    const some = (count: number) => Array.from({ length: count }, (_, n) => `s${n}.example.com`)
+    const refused = await owner.put(`${path}/${id}`, { domains: some(11) })
+    const message = expect.stringContaining('body.domains: a project has at most 1000, and would have 1001')
+    expect([refused.status, refused.body.message]).toEqual([400, message])
+    expect(await domains()).toContain('kept.example.com')
+    expect((await owner.put(`${path}/${id}`, { domains: some(10) })).status).toBe(200)
+    expect(await domains()).toHaveLength(1_000)
+    expect((await owner.get(path)).body.items.map((item: { domains: unknown[] }) => item.domains.length)).toEqual(
+      expect.arrayContaining([990, 10]),
+    )
+  })
+})
+
 it('among 100,000 of another project, is read and changed as quickly', async () => {
   const crowd = await newProjectRow(organization)
   await control.execute(sql`

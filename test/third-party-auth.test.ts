@@ -190,6 +190,11 @@ describe('a body', () => {
         jwks(...Array.from({ length: 51 }, () => p256.jwk)),
         'body.custom_jwks: is no JWK set',
       ],
+      [
+        'a set that is too large',
+        jwks(...Array.from({ length: 50 }, (_, n) => ({ ...rsa.jwk, kid: `${n}`.padEnd(256, 'x') }))),
+        'body.custom_jwks: has keys of more than 32768 characters of JSON together',
+      ],
       ['a key that is text', jwks('x'), 'body.custom_jwks: is no JWK set'],
       ['a private key', jwks(p256.jwk, p256.privateJwk), 'body.custom_jwks: has a private key: keys.1.d'],
       ['a private RSA key', jwks(rsa.privateJwk), 'body.custom_jwks: has a private key: keys.0.d'],
@@ -322,6 +327,58 @@ describe('the keys of an issuer', () => {
     for (const id of ids) await bringForward(id)
     await tick()
     for (const row of await rows()) expect(row).toMatchObject({ refreshError: null, resolvedJwks: { keys: [rsa.jwk] } })
+  })
+
+  it('are fetched ever more rarely while that fails, but every two hours', async () => {
+    const { integrate, rows } = await newPlace()
+    const { jwksUrl, documents } = await newIssuer([p256])
+    const { id } = await integrate({ jwks_url: jwksUrl })
+    documents.delete('/jwks')
+    const hours = [
+      [0.1, 4, 5],
+      [3, 24, 30],
+      [6, 48, 60],
+      [20, 96, 120],
+    ] as const
+    for (const [since, least, most] of hours) {
+      const resolvedAt = new Date(Date.now() - since * 3_600_000)
+      await control.update(thirdPartyAuths).set({ resolvedAt }).where(eq(thirdPartyAuths.id, id))
+      await bringForward(id)
+      await tick()
+      const [row] = await rows()
+      const minutes = ((row?.refreshAt?.getTime() ?? 0) - Date.now()) / 60_000
+      expect(minutes).toBeGreaterThan(least - 1)
+      expect(minutes).toBeLessThanOrEqual(most + 1)
+      expect(row).toMatchObject({ resolvedAt, refreshError: expect.stringContaining('404') })
+    }
+  })
+
+  it('are fetched however many others fail, and those in turn', async () => {
+    const [{ integrate, rows }, { ref: failing }] = await Promise.all([newPlace(), newPlace()])
+    const [{ jwksUrl }, { jwksUrl: brokenUrl, documents, paths }] = await Promise.all([
+      newIssuer([p256]),
+      newIssuer([p256]),
+    ])
+    documents.set('/jwks', undefined)
+    const { id } = await integrate({ jwks_url: jwksUrl })
+    const at = { insertedAt: new Date(), updatedAt: new Date(), resolvedAt: new Date() }
+    const broken = { projectRef: failing, type: 'jwks', jwksUrl: brokenUrl, resolvedJwks: { keys: [p256.jwk] }, ...at }
+    const dueAt = (n: number) => new Date(Date.now() - 3_600_000 + n * 1_000)
+    const many = Array.from({ length: 45 }, (_, n) => ({ ...broken, refreshError: 'before', refreshAt: dueAt(n) }))
+    const made = await control.insert(thirdPartyAuths).values(many).returning()
+    await bringForward(id)
+    await tick()
+    expect((await rows())[0]?.refreshAt?.getTime()).toBeGreaterThan(Date.now() + 20 * 60_000)
+    expect(paths().length).toBeLessThan(45)
+    const waiting = async () => {
+      const found = await control.select().from(thirdPartyAuths).where(eq(thirdPartyAuths.projectRef, failing))
+      return made.filter((row) => found.some((one) => one.id === row.id && one.refreshError === 'before'))
+    }
+    // In the order in which they were due.
+    const first = await waiting()
+    expect(first).toEqual(made.slice(-first.length))
+    const afterTick = () => tick().then(waiting)
+    await expect.poll(afterTick, { timeout: 60_000 }).toEqual([])
   })
 
   it('are fetched by one of two ticks at once', async () => {

@@ -4,7 +4,7 @@ import { createKept, type Named, type Reader, wantedProjects } from '../db/kept.
 import type { ProjectStatus, StorageConfig } from '../db/schema/index.ts'
 import type { SystemCtx } from '../env.ts'
 import { runnerPasswordOf } from '../secrets/project.ts'
-import { openTrust, type SealedTrust, sealedTrust, TRUST, type Trust } from './trust.ts'
+import { openTrust, type SealedTrust, sealedTrust, TRUST, TRUST_CHARACTERS_KEPT, type Trust } from './trust.ts'
 import { type UrlSigner, urlSignerOf } from './url-signer.ts'
 
 /** A project as its own services see it, whoever calls. */
@@ -35,7 +35,12 @@ interface Row extends Named {
   opened?: OpenedProject
 }
 
-const projects = createKept<Row>({ read, entriesMax: 1_000 })
+const projects = createKept<Row>({
+  read,
+  charactersOf: ({ trust }) => trust.text.length,
+  entriesMax: 1_000,
+  charactersMax: TRUST_CHARACTERS_KEPT,
+})
 
 /** Undefined for what does not exist or is removed. */
 export async function openProject(ctx: SystemCtx, ref: string): Promise<OpenedProject | undefined> {

@@ -87,7 +87,8 @@ export const TRUST = sql.raw(`json_build_object(
     from project_settings s where s.project_ref = p.ref and s.area = 'legacy_api_keys'))::text`)
 
 const SEALED_MAX = 20_000
-const CHARACTERS_MAX = 32 * 1024 * 1024
+/** By an isolate, in each of its caches: what is opened of them takes about as much again. */
+export const TRUST_CHARACTERS_KEPT = 16 * 1024 * 1024
 const sealed = new Map<string, SealedTrust>()
 let characters = 0
 
@@ -97,7 +98,7 @@ export function sealedTrust(ref: string, text: string): SealedTrust {
   if (known?.text === text) return known
   drop(ref)
   for (const [oldest] of sealed) {
-    if (sealed.size < SEALED_MAX && characters + text.length <= CHARACTERS_MAX) break
+    if (sealed.size < SEALED_MAX && characters + text.length <= TRUST_CHARACTERS_KEPT) break
     drop(oldest)
   }
   const told = { ref, text, opened: undefined }

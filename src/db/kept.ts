@@ -6,6 +6,13 @@ const KEPT_MS = 1_000
 /** Older ones that are in use are read again together, before anybody has to wait. */
 const RENEWED_MS = 500
 const RENEWAL_MS_MAX = 10_000
+/** In one statement. */
+const RENEWED_MAX = 1_000
+const RENEWED_CHARACTERS_MAX = 4 * 1024 * 1024
+/** Of one project: whoever asks for names that it does not have pushes out no more than these. */
+const MISSING_MAX = 100
+/** For longer than any read takes, it is known of so many projects when they were forgotten. */
+const FORGOTTEN_MAX = 1_000
 
 export interface Named {
   /** Of the project that it belongs to. */
@@ -25,12 +32,25 @@ interface Entry<T> {
   usedAt: number
 }
 
+/** What is kept of one project, by name. */
+interface Shelf<T> {
+  found: Map<string, Entry<T>>
+  /** Not renewed. */
+  missing: Map<string, Entry<T>>
+  characters: number
+}
+
 export type Reader = Pick<SystemCtx, 'db' | 'waitUntil'>
 
 interface Source<T extends Named> {
   /** All in one statement; what does not exist is left out. */
   read(reader: Reader, wanted: readonly Named[]): Promise<T[]>
+  /** Whether a project was found that has nothing of the name. */
+  isMissing?(value: T): boolean
+  /** About as many as all values of the project hold together. */
+  charactersOf(value: T): number
   entriesMax: number
+  charactersMax: number
 }
 
 export interface Kept<T extends Named> {
@@ -42,55 +62,88 @@ export interface Kept<T extends Named> {
   forget(ref: string): void
 }
 
-/** Rows that every request needs: one statement for all that are in use, twice a second at most. */
-export function createKept<T extends Named>({ read, entriesMax }: Source<T>): Kept<T> {
-  const kept = new Map<string, Map<string, Entry<T>>>()
-  let size = 0
+/**
+ * Rows that every request needs: one statement for all that are in use, twice a second at most, or a few where they are
+ * large. Of what is too much, the projects go that were read longest ago.
+ */
+export function createKept<T extends Named>(source: Source<T>): Kept<T> {
+  const { read, isMissing = () => false, charactersOf, entriesMax, charactersMax } = source
+  /** Those that were read last are last. */
+  const kept = new Map<string, Shelf<T>>()
+  const { note, isForgotten, changes } = createForgotten()
+  let entries = 0
+  let characters = 0
   let renewingSince = 0
-  /** Counts what was forgotten: a read that began before says nothing any more. */
-  let changes = 0
+
+  function find({ ref, name }: Named): Entry<T> | undefined {
+    const shelf = kept.get(ref)
+    return shelf?.found.get(name) ?? shelf?.missing.get(name)
+  }
 
   function keep(entry: Entry<T>): void {
     const { ref, name } = entry.value
-    if (size >= entriesMax) {
-      kept.clear()
-      size = 0
+    drop(entry.value)
+    const shelf = kept.get(ref) ?? { found: new Map(), missing: new Map(), characters: 0 }
+    kept.delete(ref)
+    kept.set(ref, shelf)
+    characters -= shelf.characters
+    shelf.characters = charactersOf(entry.value)
+    characters += shelf.characters
+    if (isMissing(entry.value)) keepMissing(shelf, entry)
+    else shelf.found.set(name, entry)
+    entries += 1
+    for (const oldest of kept.keys()) {
+      if (oldest === ref || (entries <= entriesMax && characters <= charactersMax)) return
+      dropProject(oldest)
     }
-    const ofProject = kept.get(ref) ?? new Map<string, Entry<T>>()
-    if (!ofProject.has(name)) size += 1
-    kept.set(ref, ofProject.set(name, entry))
+  }
+
+  function keepMissing({ missing }: Shelf<T>, entry: Entry<T>): void {
+    for (const oldest of missing.keys()) {
+      if (missing.size < MISSING_MAX) break
+      missing.delete(oldest)
+      entries -= 1
+    }
+    missing.set(entry.value.name, entry)
   }
 
   function drop({ ref, name }: Named): void {
-    const ofProject = kept.get(ref)
-    if (ofProject?.delete(name)) size -= 1
-    if (ofProject?.size === 0) kept.delete(ref)
+    const shelf = kept.get(ref)
+    if (shelf?.found.delete(name) || shelf?.missing.delete(name)) entries -= 1
+    if (shelf?.found.size === 0 && shelf.missing.size === 0) dropProject(ref)
   }
 
-  function dropUnused(now: number): Named[] {
-    const inUse: Named[] = []
-    for (const [ref, ofProject] of kept) {
-      for (const [name, { usedAt }] of ofProject) {
-        if (now - usedAt < KEPT_MS) inUse.push({ ref, name })
-        else drop({ ref, name })
+  function dropProject(ref: string): void {
+    const shelf = kept.get(ref)
+    if (!shelf) return
+    entries -= shelf.found.size + shelf.missing.size
+    characters -= shelf.characters
+    kept.delete(ref)
+  }
+
+  /** What nobody has asked for goes; the rest in as many parts as statements are to be. */
+  function dropUnused(now: number): Named[][] {
+    const parts: Named[][] = []
+    let room = 0
+    for (const [ref, { found, missing, characters }] of kept) {
+      for (const [name, { at }] of missing) if (now - at >= KEPT_MS) drop({ ref, name })
+      room -= characters
+      for (const [name, { usedAt }] of found) {
+        const part = parts.at(-1)
+        if (now - usedAt >= KEPT_MS) drop({ ref, name })
+        else if (part && room > 0 && part.length < RENEWED_MAX) part.push({ ref, name })
+        else {
+          parts.push([{ ref, name }])
+          room = RENEWED_CHARACTERS_MAX - characters
+        }
       }
     }
-    return inUse
+    return parts
   }
 
   async function renew(reader: Reader, at: number): Promise<void> {
     try {
-      const before = changes
-      const inUse = dropUnused(at)
-      const values = await read(reader, inUse)
-      if (changes !== before) return
-      const byKey = new Map(values.map((value) => [`${value.ref}/${value.name}`, value]))
-      for (const key of inUse) {
-        const value = byKey.get(`${key.ref}/${key.name}`)
-        const entry = kept.get(key.ref)?.get(key.name)
-        if (value && entry) keep({ value, at, usedAt: entry.usedAt })
-        else if (entry) drop(key)
-      }
+      for (const part of dropUnused(at)) await renewPart(reader, part, at)
     } catch {
       // Whoever needs one that has grown too old reads it and is told of the failure.
     } finally {
@@ -98,17 +151,30 @@ export function createKept<T extends Named>({ read, entriesMax }: Source<T>): Ke
     }
   }
 
+  async function renewPart(reader: Reader, part: readonly Named[], at: number): Promise<void> {
+    const before = changes()
+    const values = await read(reader, part)
+    const byKey = new Map(values.map((value) => [`${value.ref}/${value.name}`, value]))
+    for (const key of part) {
+      const entry = find(key)
+      if (!entry || isForgotten(key.ref, before)) continue
+      const value = byKey.get(`${key.ref}/${key.name}`)
+      if (value) keep({ value, at, usedAt: entry.usedAt })
+      else drop(key)
+    }
+  }
+
   async function openAnew(reader: Reader, key: Named, at = Date.now()): Promise<T | undefined> {
-    const before = changes
+    const before = changes()
     const [value] = await read(reader, [key])
-    if (changes !== before) return value
+    if (isForgotten(key.ref, before)) return value
     if (value) keep({ value, at, usedAt: at })
     else drop(key)
     return value
   }
 
   async function open(createReader: () => Reader, key: Named, now = Date.now()): Promise<T | undefined> {
-    const found = kept.get(key.ref)?.get(key.name)
+    const found = find(key)
     // Each reads for itself, as one request must not wait for what another awaits.
     if (!found || now - found.at >= KEPT_MS || now < found.at) return openAnew(createReader(), key, now)
     found.usedAt = now
@@ -121,10 +187,31 @@ export function createKept<T extends Named>({ read, entriesMax }: Source<T>): Ke
   }
 
   function forget(ref: string): void {
-    changes += 1
-    size -= kept.get(ref)?.size ?? 0
-    kept.delete(ref)
+    note(ref)
+    dropProject(ref)
   }
 
   return { open, openAnew, forget }
+}
+
+/** When each project was forgotten, counted in changes: a read that began before says nothing of it any more. */
+function createForgotten() {
+  const byRef = new Map<string, number>()
+  let changes = 0
+  /** Up to here it is not known any more whose they were. */
+  let unknownUntil = 0
+  return {
+    changes: (): number => changes,
+    note(ref: string): void {
+      changes += 1
+      byRef.delete(ref)
+      byRef.set(ref, changes)
+      for (const [oldest, change] of byRef) {
+        if (byRef.size <= FORGOTTEN_MAX) return
+        byRef.delete(oldest)
+        unknownUntil = change
+      }
+    },
+    isForgotten: (ref: string, since: number): boolean => (byRef.get(ref) ?? unknownUntil) > since,
+  }
 }

@@ -1,5 +1,5 @@
 import { sql } from 'drizzle-orm'
-import { type SealedTrust, sealedTrust, TRUST } from '../auth/trust.ts'
+import { type SealedTrust, sealedTrust, TRUST, TRUST_CHARACTERS_KEPT } from '../auth/trust.ts'
 import { rowsOf } from '../db/client.ts'
 import { createKept, type Named, type Reader, wantedProjects } from '../db/kept.ts'
 import type { FUNCTION_STATUSES, ProjectStatus } from '../db/schema/index.ts'
@@ -24,7 +24,13 @@ export interface KnownFunction extends Row {
   trust: SealedTrust
 }
 
-const functions = createKept<KnownFunction>({ read, entriesMax: 20_000 })
+const functions = createKept<KnownFunction>({
+  read,
+  isMissing: ({ deployed }) => deployed === null,
+  charactersOf: ({ trust }) => trust.text.length,
+  entriesMax: 20_000,
+  charactersMax: TRUST_CHARACTERS_KEPT,
+})
 
 /** Undefined where there is no such project. */
 export const openFunction = (createReader: () => Reader, ref: string, slug: string) =>

@@ -1,4 +1,4 @@
-import { and, asc, count, eq, isNull } from 'drizzle-orm'
+import { and, asc, count, eq, isNull, sql } from 'drizzle-orm'
 import type * as z from 'zod'
 import type { ProjectAccess } from '../../auth/access.ts'
 import { uniqueViolation } from '../../db/failure.ts'
@@ -14,8 +14,11 @@ import { listLegacyKeys } from './legacy.ts'
 import type { CreateApiKey, DeleteApiKeyQuery, UpdateApiKey } from './schema.ts'
 
 /** All of a project's are held by whoever serves it, and by each of its programs. */
-const KEYS_MAX = 100
+export const KEYS_MAX = 100
+/** Of all keys of a project, as Postgres writes them. */
+export const CLAIMS_CHARACTERS_MAX = 64 * 1024
 const NAME_TAKEN = 'api_keys_name_once'
+const FOR_SECRET_KEYS = 'is for secret keys alone'
 const SECRET_TEMPLATE = { role: 'service_role' }
 
 type Row = typeof apiKeys.$inferSelect
@@ -70,7 +73,7 @@ export async function createApiKey(
   { type, name, description, secret_jwt_template: template }: z.output<typeof CreateApiKey>,
   reveal: boolean,
 ) {
-  if (type === 'publishable' && template) throw refuseTemplate()
+  if (type === 'publishable' && template) throw refuseTemplate(FOR_SECRET_KEYS)
   const row = await newRow(ctx, project.ref, {
     type,
     name,
@@ -78,13 +81,13 @@ export async function createApiKey(
     secretJwtTemplate: template ?? null,
   })
   const created = await changeKeys(ctx, project, async (mutation) => {
-    await requireRoom(mutation, project.ref)
     const [inserted] = await mutation.tx
       .insert(apiKeys)
       .values(row)
       .returning()
       .catch((error) => rejectTakenName(error, name))
     if (!inserted) throw new Error('the key was not inserted')
+    await requireRoom(mutation, project.ref)
     await countChange(mutation, project.ref)
     await mutation.trace({ ...subject(project), action: 'api_key.create', detail: { id: inserted.id, type, name } })
     return inserted
@@ -92,9 +95,16 @@ export async function createApiKey(
   return toApiKey(ctx, created, reveal)
 }
 
+/** Counted with what has just been written: changes of a project's keys wait for each other. */
 async function requireRoom({ tx }: Mutation, ref: string): Promise<void> {
-  const [held] = await tx.select({ keys: count() }).from(apiKeys).where(liveOf(ref))
-  if (held && held.keys >= KEYS_MAX) throw new ApiError('bad_request.api_keys', { detail: `at most ${KEYS_MAX}` })
+  const claims = sql<number>`coalesce(sum(length(${apiKeys.secretJwtTemplate}::text)), 0)::int`
+  const [held] = await tx.select({ keys: count(), claims }).from(apiKeys).where(liveOf(ref))
+  if (!held) throw new Error('a count without a row')
+  if (held.keys > KEYS_MAX) throw new ApiError('bad_request.api_keys', { detail: `at most ${KEYS_MAX}` })
+  if (held.claims <= CLAIMS_CHARACTERS_MAX) return
+  throw refuseTemplate(
+    `is too long: the claims of all keys have ${held.claims} characters together, and may have ${CLAIMS_CHARACTERS_MAX}`,
+  )
 }
 
 interface Update {
@@ -108,7 +118,7 @@ export async function updateApiKey(ctx: Ctx, project: ProjectAccess, { id, body,
   const updated = await changeKeys(ctx, project, async (mutation) => {
     const [before] = await mutation.tx.select().from(apiKeys).where(liveById(project.ref, id))
     if (!before) throw new ApiError('not_found.api_key')
-    if (before.type === 'publishable' && template) throw refuseTemplate()
+    if (before.type === 'publishable' && template) throw refuseTemplate(FOR_SECRET_KEYS)
     const changes = {
       ...(name !== undefined && { name }),
       ...(description !== undefined && { description }),
@@ -123,6 +133,7 @@ export async function updateApiKey(ctx: Ctx, project: ProjectAccess, { id, body,
       .returning()
       .catch((error) => rejectTakenName(error, name ?? before.name))
     if (!row) throw new Error('the key is locked with its project, and gone')
+    if (template !== undefined) await requireRoom(mutation, project.ref)
     if (name !== undefined) await countChange(mutation, project.ref)
     await mutation.trace({ ...subject(project), action: 'api_key.update', detail: { id, fields } })
     return row
@@ -164,9 +175,9 @@ const publishLeak = ({ publish }: Mutation, project: ProjectAccess, name: string
 
 const subject = ({ organizationId, ref }: ProjectAccess) => ({ organizationId, projectRef: ref })
 
-const refuseTemplate = () =>
+const refuseTemplate = (message: string) =>
   new ApiError('bad_request.validation_failed', {
-    issues: [{ field: 'body.secret_jwt_template', code: 'refused', message: 'is for secret keys alone' }],
+    issues: [{ field: 'body.secret_jwt_template', code: 'refused', message }],
   })
 
 function rejectTakenName(error: unknown, name: string): never {

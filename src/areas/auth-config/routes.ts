@@ -3,8 +3,8 @@ import { authConfigOf } from './kept.ts'
 import { AuthConfigReply, UpdateAuthConfig } from './schema.ts'
 import { updateAuthConfig } from './service.ts'
 
-/** All templates of mails at once. */
-const BODY_SIZE_BYTES_MAX = 4 * 1024 ** 2
+/** All templates of mails at once, with what JSON adds to quotes, line ends and letters beyond ASCII. */
+const BODY_SIZE_BYTES_MAX = 8 * 1024 ** 2
 
 export const authConfigRoutes = [
   get('/v1/projects/{ref}/config/auth', {

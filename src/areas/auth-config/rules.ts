@@ -1,6 +1,6 @@
 import { ApiError } from '../../http/error.ts'
 import { HOOK_NAMES } from './fields/hooks.ts'
-import { SMTP_FIELDS } from './fields/mail.ts'
+import { MAIL_BODIES, SMTP_FIELDS } from './fields/mail.ts'
 import { SMS_CREDENTIALS } from './fields/phone.ts'
 import { PROVIDER_NEEDS } from './fields/providers.ts'
 import type { AuthConfig, FieldName } from './fields.ts'
@@ -67,7 +67,19 @@ const pool: Rule = ({ db_max_pool_size: size, db_max_pool_size_unit: unit }) =>
     ? [['db_max_pool_size', 'must be at most 100, as db_max_pool_size_unit is percent']]
     : []
 
-const RULES: readonly Rule[] = [providers, hooks, smtp, captcha, phone, passkeys, pool]
+/** Whoever reads or changes the configuration has all of them at hand. */
+const MAIL_BODIES_LENGTH_MAX = 1_000_000
+
+const mailBodies: Rule = (config) => {
+  const lengths = MAIL_BODIES.map((name) => [name, config[name]?.length ?? 0] as const)
+  const [longest] = lengths.toSorted(([, one], [, other]) => other - one)
+  const together = lengths.reduce((sum, [, length]) => sum + length, 0)
+  if (!longest || together <= MAIL_BODIES_LENGTH_MAX) return []
+  const message = `must be shorter: the templates of all mails have ${together} characters together, and may have ${MAIL_BODIES_LENGTH_MAX}`
+  return [[longest[0], message]]
+}
+
+const RULES: readonly Rule[] = [providers, hooks, smtp, captcha, phone, passkeys, pool, mailBodies]
 
 /** What no field says of itself: judged on the whole configuration as it would be. */
 const problemsOf = (config: AuthConfig): Problem[] => RULES.flatMap((rule) => rule(config))

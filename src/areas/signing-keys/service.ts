@@ -10,7 +10,7 @@ import { byId, changeKeys, ofProject, retire, SHOWN, type SigningKeyRow, toSigni
 import type { CreateSigningKey } from './schema.ts'
 
 /** They are read with every opening of the project. */
-const KEYS_MAX = 20
+export const KEYS_MAX = 20
 
 export async function listSigningKeys({ db }: Ctx, { ref }: ProjectAccess) {
   const rows = await db

@@ -29,14 +29,8 @@ export async function listProviders(ctx: Ctx, { ref }: ProjectAccess) {
       .orderBy(...IN_ORDER),
   ])
   if (!isEnabled(settings)) throw new ApiError('not_found.saml')
-  return {
-    items: rows.map((row) =>
-      toProvider(
-        row,
-        domains.filter(({ providerId }) => providerId === row.id),
-      ),
-    ),
-  }
+  const byProvider = Map.groupBy(domains, ({ providerId }) => providerId)
+  return { items: rows.map((row) => toProvider(row, byProvider.get(row.id) ?? [])) }
 }
 
 export async function readProvider(ctx: Ctx, project: ProjectAccess, id: string) {

@@ -14,6 +14,9 @@ import { type DomainRow, findProvider, IN_ORDER, type ProviderRow, requireSaml, 
 import type { CreateProvider, UpdateProvider } from './schema.ts'
 
 const PROVIDERS_MAX = 100
+/** Of all providers of a project together. */
+const METADATA_MIB_MAX = 16
+const DOMAINS_MAX = 1_000
 
 type Update = z.output<typeof UpdateProvider>
 type Source = Pick<ProviderRow, 'entityId' | 'metadataUrl' | 'metadataXml'>
@@ -27,7 +30,6 @@ export async function createProvider(ctx: Ctx, project: ProjectAccess, input: z.
   return mutate(ctx, async (mutation) => {
     const { tx, trace } = mutation
     await lockProject(mutation, project.ref)
-    await requireRoom(tx, project.ref)
     const now = ctx.now()
     const [row] = await tx
       .insert(ssoProviders)
@@ -36,6 +38,7 @@ export async function createProvider(ctx: Ctx, project: ProjectAccess, input: z.
       .returning()
     if (!row) throw new ApiError('unprocessable.sso_entity', { detail: source.entityId })
     const domains = await setDomains(tx, row, input.domains ?? [], now)
+    await requireRoom(tx, project.ref, input)
     const { id: provider, entityId: entity } = row
     const detail = { provider, entity, domains: domains.map(({ domain }) => domain) }
     await trace({ ...subject(project), action: 'sso_provider.create', detail })
@@ -59,6 +62,7 @@ export async function updateProvider(ctx: Ctx, project: ProjectAccess, id: strin
       .returning()
     if (!row) throw new ApiError('not_found.sso_provider')
     const domains = input.domains ? await setDomains(tx, row, input.domains, now) : await domainsOf(tx, id)
+    await requireRoom(tx, project.ref, input)
     await trace({ ...subject(project), action: 'sso_provider.update', detail: { provider: id, fields } })
     return toProvider(row, domains)
   })
@@ -103,15 +107,37 @@ const optionsIn = ({ attribute_mapping, name_id_format }: Update) => ({
   ...(name_id_format && { nameIdFormat: name_id_format }),
 })
 
-/** Counted while the project is locked, so that two requests cannot take the last place. */
-async function requireRoom(tx: Writer, ref: string): Promise<void> {
-  const [row] = await tx
-    .select({ providers: sql<number>`count(*)::int` })
+/** Counted while the project is locked, with what has just been written: two requests cannot take the last place. */
+async function requireRoom(
+  tx: Writer,
+  ref: string,
+  { metadata_xml: xml, metadata_url: url, ...input }: Update,
+): Promise<void> {
+  const [held] = await tx
+    .select({
+      providers: sql<number>`count(*)::int`,
+      metadataBytes: sql<number>`coalesce(sum(octet_length(${ssoProviders.metadataXml})), 0)::int`,
+      domains: sql<number>`(select count(*)::int from ${ssoDomains} where ${eq(ssoDomains.projectRef, ref)})`,
+    })
     .from(ssoProviders)
     .where(eq(ssoProviders.projectRef, ref))
-  if ((row?.providers ?? 0) < PROVIDERS_MAX) return
-  throw new ApiError('bad_request.sso_providers', { detail: `a project has at most ${PROVIDERS_MAX}` })
+  const { providers, metadataBytes, domains } = held ?? { providers: 0, metadataBytes: 0, domains: 0 }
+  if (providers > PROVIDERS_MAX) {
+    throw new ApiError('bad_request.sso_providers', { detail: `a project has at most ${PROVIDERS_MAX}` })
+  }
+  const field = url === undefined ? 'metadata_xml' : 'metadata_url'
+  if ((xml ?? url) !== undefined && metadataBytes > METADATA_MIB_MAX * 1024 ** 2) {
+    throw tooMuch(
+      field,
+      `the metadata of all providers has ${metadataBytes} bytes, and may have ${METADATA_MIB_MAX} MiB`,
+    )
+  }
+  if (input.domains && domains > DOMAINS_MAX)
+    throw tooMuch('domains', `a project has at most ${DOMAINS_MAX}, and would have ${domains}`)
 }
+
+const tooMuch = (field: string, message: string) =>
+  new ApiError('bad_request.validation_failed', { issues: [{ field: `body.${field}`, code: 'too_much', message }] })
 
 const domainsOf = (tx: Writer, id: string): Promise<DomainRow[]> =>
   tx

@@ -5,6 +5,8 @@ import { Unusable } from '../../http/unusable.ts'
 import { Text } from '../../http/values.ts'
 
 const KEYS_MAX = 50
+/** Of JSON, as it is kept: it is read with every opening of the project. */
+export const KEY_SET_CHARACTERS_MAX = 32 * 1024
 const RSA_BITS_MAX = 8_192
 const PRIVATE_MEMBERS = ['d', 'p', 'q', 'dp', 'dq', 'qi', 'oth', 'k']
 
@@ -32,6 +34,9 @@ export async function readJwks(value: unknown, { passesOver, mayBeEmpty = false 
   const read = await Promise.all(set.data.keys.map((key, index) => readKey(key, index, passesOver)))
   const keys = read.filter((key) => key !== undefined)
   if (keys.length === 0 && !mayBeEmpty) throw new Unusable('has no key for signatures with RS256, ES256 or EdDSA')
+  if (JSON.stringify({ keys }).length > KEY_SET_CHARACTERS_MAX) {
+    throw new Unusable(`has keys of more than ${KEY_SET_CHARACTERS_MAX} characters of JSON together`)
+  }
   return { keys }
 }
 

@@ -8,39 +8,69 @@ import type { KeySet } from './jwks.ts'
 import { type Resolved, resolveKeys, type Source } from './resolve.ts'
 import { nextRefresh, nextTry } from './schedule.ts'
 
-/** In one tick; each may take two requests and two names, and a tick has other duties. */
-const REFRESHED_MAX = 40
-const AT_ONCE = 6
-/** After it none is begun: the rest is for the next tick, once its lease has ended. */
+interface Lane {
+  /** Of issuers whose last attempt failed, or of all others. */
+  isOfFailing: boolean
+  atOnce: number
+  /** In one tick; each may take two requests and two names, and a tick has other duties. */
+  refreshedMax: number
+}
+
+/** Those that fail, and let everybody wait before they do, take nothing from the others. */
+const LANES: readonly Lane[] = [
+  { isOfFailing: false, atOnce: 4, refreshedMax: 40 },
+  { isOfFailing: true, atOnce: 2, refreshedMax: 10 },
+]
+/** After it none is begun: the rest is for the next tick. */
 const BEGUN_MS_MAX = 30_000
 /** Longer than what is begun can take. */
 const LEASE_SECONDS = 120
 
-type Leased = Source & { id: string; ref: string; issuer: string | null; resolvedJwks: KeySet; leasedUntil: string }
-
-/** Fetches the keys of issuers whose time has come. Those that fail keep the keys that they have. */
-export async function refreshIssuers(ctx: SystemCtx): Promise<void> {
-  const due = await lease(ctx)
-  const endsAt = Date.now() + BEGUN_MS_MAX
-  const refreshNext = async () => {
-    for (let next = due.pop(); next && Date.now() < endsAt; next = due.pop()) await refresh(ctx, next)
-  }
-  await Promise.all(Array.from({ length: AT_ONCE }, refreshNext))
+type Leased = Source & {
+  id: string
+  ref: string
+  issuer: string | null
+  resolvedJwks: KeySet
+  resolvedAtMs: number
+  leasedUntil: string
 }
 
-/** The time of the next attempt is the lease: what another tick has taken is not due. */
-const lease = ({ db, databaseNow }: SystemCtx): Promise<Leased[]> =>
-  rowsOf<Leased>(
+/** Fetches the keys of issuers whose time has come, what is due for longest first. Those that fail keep the keys that they have. */
+export async function refreshIssuers(ctx: SystemCtx): Promise<void> {
+  await Promise.all(LANES.map((lane) => refreshLane(ctx, lane)))
+}
+
+async function refreshLane(ctx: SystemCtx, { isOfFailing, atOnce, refreshedMax }: Lane): Promise<void> {
+  const endsAt = Date.now() + BEGUN_MS_MAX
+  let left = refreshedMax
+  const refreshNext = async () => {
+    while (left > 0 && Date.now() < endsAt) {
+      left -= 1
+      const next = await lease(ctx, isOfFailing)
+      if (!next) return
+      await refresh(ctx, next)
+    }
+  }
+  await Promise.all(Array.from({ length: atOnce }, refreshNext))
+}
+
+/** The time of the next attempt is the lease: what somebody else has taken is not due. */
+async function lease({ db, databaseNow }: SystemCtx, isOfFailing: boolean): Promise<Leased | undefined> {
+  const [leased] = await rowsOf<Leased>(
     db,
     sql`update third_party_auths t set refresh_at = ${databaseNow} + make_interval(secs => ${LEASE_SECONDS})
       from (
-        select id from third_party_auths where refresh_at <= ${databaseNow}
-        order by refresh_at limit ${REFRESHED_MAX} for no key update skip locked
+        select id from third_party_auths
+        where refresh_at <= ${databaseNow} and (refresh_error is not null) = ${isOfFailing}
+        order by refresh_at limit 1 for no key update skip locked
       ) due
       where t.id = due.id
       returning t.id, t.project_ref as ref, t.issuer, t.oidc_issuer_url as "oidcIssuerUrl", t.jwks_url as "jwksUrl",
-        t.resolved_jwks as "resolvedJwks", t.refresh_at::text as "leasedUntil"`,
+        t.resolved_jwks as "resolvedJwks", (extract(epoch from t.resolved_at) * 1000)::float8 as "resolvedAtMs",
+        t.refresh_at::text as "leasedUntil"`,
   )
+  return leased
+}
 
 async function refresh(ctx: SystemCtx, leased: Leased): Promise<void> {
   const found = await resolveKeys(ctx, leased, { mayBeEmpty: true }).catch((error: unknown) => error)
@@ -101,6 +131,6 @@ async function postpone({ db, now, log }: SystemCtx, leased: Leased, error: unkn
   log.info('third_party_keys_kept', { project: leased.ref, integration: leased.id, reason: message })
   await db
     .update(thirdPartyAuths)
-    .set({ refreshAt: nextTry(now()), refreshError: message })
+    .set({ refreshAt: nextTry(now(), new Date(leased.resolvedAtMs)), refreshError: message })
     .where(isHeld(leased))
 }

@@ -15,7 +15,7 @@ import { nextRefresh } from './schedule.ts'
 import type { CreateIntegration, Integration } from './schema.ts'
 
 /** A token without a known `kid` is tried with the keys of each. */
-const INTEGRATIONS_MAX = 10
+export const INTEGRATIONS_MAX = 10
 
 type Row = typeof thirdPartyAuths.$inferSelect
 type Found = Pick<Row, 'type' | 'issuer' | 'resolvedJwks' | 'refreshAt'> &

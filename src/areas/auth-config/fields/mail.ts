@@ -25,6 +25,11 @@ export const MAIL = {
   ...family('mailer_notifications_', NOTICE_NAMES, () => ({ enabled: flag() })),
 }
 
+export const MAIL_BODIES = [
+  ...LETTER_NAMES.map((name) => `mailer_templates_${name}_content` as const),
+  ...NOTICE_NAMES.map((name) => `mailer_templates_${name}_notification_content` as const),
+]
+
 /** What a mail server is reached by: all of it, or none. */
 export const SMTP_FIELDS = ['smtp_host', 'smtp_port', 'smtp_user', 'smtp_pass', 'smtp_admin_email'] as const
 
