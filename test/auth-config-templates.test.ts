@@ -95,6 +95,7 @@ describe('a template of a mail', () => {
       problemOfTemplate(part.repeat(LENGTH_MAX / part.length))
       problemOfTemplate(`{{ ${part.repeat(LENGTH_MAX / part.length)} }}`)
     }
-    expect(performance.now() - started).toBeLessThan(5_000)
+    // Minutes, were each read up to its end from each of its places.
+    expect(performance.now() - started).toBeLessThan(30_000)
   })
 })
