@@ -1,5 +1,6 @@
 import type { SystemCtx } from '../../env.ts'
-import { changeSettings, readSettings } from '../database-settings/rows.ts'
+import { changeSettings } from '../settings/change.ts'
+import { readSettings } from '../settings/rows.ts'
 import { fieldsOf, type Kept, keptFor, toAuthConfig } from './kept.ts'
 import { isConsistent } from './rules.ts'
 

@@ -1,19 +1,20 @@
-import { and, eq, inArray } from 'drizzle-orm'
 import { mutate } from '../../db/mutate.ts'
 import { projectSettings } from '../../db/schema/index.ts'
 import type { SystemCtx } from '../../env.ts'
+import type { Area } from '../settings/areas.ts'
+import { readSettings, settingsOf } from '../settings/rows.ts'
 import { configure } from './postgres.ts'
-import { type Area, readSettings } from './rows.ts'
 
 /** Read-only mode says how a database is and not how it was set up, so a branch does not take it over. */
 const INHERITED: Area[] = ['postgres', 'pooler', 'ssl', 'disk', 'postgrest', 'realtime']
 
-const inheritedOf = (ref: string) => and(eq(projectSettings.projectRef, ref), inArray(projectSettings.area, INHERITED))
-
 /** What the parent is set to becomes what its branch is set to, unless that has its own; `applySettings` tells its database. */
 export async function inheritSettings(ctx: SystemCtx, fromRef: string, toRef: string): Promise<void> {
   await mutate(ctx, async ({ tx }) => {
-    const rows = await tx.select().from(projectSettings).where(inheritedOf(fromRef))
+    const rows = await tx
+      .select()
+      .from(projectSettings)
+      .where(settingsOf(fromRef, ...INHERITED))
     if (rows.length === 0) return
     const own = rows.map((row) => ({ ...row, projectRef: toRef }))
     await tx.insert(projectSettings).values(own).onConflictDoNothing()
