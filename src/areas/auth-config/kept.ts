@@ -57,9 +57,3 @@ export async function keptFor(ctx: SystemCtx, from: string, to: string, { values
   })
   return { values, secrets: Object.fromEntries(await Promise.all(entries)) }
 }
-
-/** The names of the fields in which the two differ, for whoever reads them. */
-export function fieldsOf(before: Kept, after: Kept): string[] {
-  const [old, now] = [toAuthConfig(before), toAuthConfig(after)]
-  return FIELD_ENTRIES.map(([name]) => name).filter((name) => old[name] !== now[name])
-}

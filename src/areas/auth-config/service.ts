@@ -1,12 +1,13 @@
 import type { ProjectAccess } from '../../auth/access.ts'
 import type { Ctx } from '../../env.ts'
 import { ApiError } from '../../http/error.ts'
+import { changedFields } from '../settings/areas.ts'
 import { changeSettings } from '../settings/change.ts'
 import { type Reader, readSettings } from '../settings/rows.ts'
 import { type Field, isDigest, type Value } from './field.ts'
 import { SMTP_FIELDS } from './fields/mail.ts'
 import { type AuthConfig, FIELDS, type FieldName } from './fields.ts'
-import { digestsOf, fieldsOf, type Kept, keepSecret, rememberedDigests, toAuthConfig } from './kept.ts'
+import { digestsOf, type Kept, keepSecret, rememberedDigests, toAuthConfig } from './kept.ts'
 import { requireConsistent } from './rules.ts'
 import type { AuthConfigUpdate } from './schema.ts'
 
@@ -27,9 +28,8 @@ export async function updateAuthConfig(ctx: Ctx, { ref, parentRef }: ProjectAcce
     work: async (before) => {
       const after = merge(before, withoutDigests(before, parent, changes), secrets)
       requireConsistent(toAuthConfig(after))
-      return fieldsOf(before, after).length > 0 ? after : undefined
+      return changedFields('auth', before, after).length > 0 ? after : undefined
     },
-    fieldsOf,
   })
   return toAuthConfig(kept)
 }

@@ -84,7 +84,6 @@ async function create(ctx: Ctx, parent: ProjectAccess, input: NewBranch, urlFiel
       region: input.region ?? parent.region,
       instanceSize: input.desired_instance_size ?? parent.instanceSize,
       status: 'COMING_UP',
-      storageConfig: parent.storageConfig,
       createdAt: at,
       ...sealed,
     })
@@ -103,7 +102,7 @@ async function create(ctx: Ctx, parent: ProjectAccess, input: NewBranch, urlFiel
     })
     if (input.diskGb) {
       const value = { size_gb: input.diskGb }
-      await saveSettings(mutation.tx, { ref, area: 'disk', value, updatedAt: at })
+      await saveSettings(mutation.tx, { ref, area: 'disk', value, own: ['size_gb'], updatedAt: at })
     }
     if (branch.notifyUrl) await setNotifyUrl(ctx, mutation, parent.organizationId, branch)
     await startRun(ctx, mutation, { branch, kind: 'create' })

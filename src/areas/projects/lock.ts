@@ -5,12 +5,14 @@ import { ApiError } from '../../http/error.ts'
 
 interface LockedProject {
   organizationId: string
+  /** Null of what is no branch. */
+  parentRef: string | null
 }
 
 /** Changes of what belongs to a project come one after another, and none once its removal has begun. */
 export async function lockProject({ tx }: Pick<Mutation, 'tx'>, ref: string): Promise<LockedProject> {
   const [project] = await tx
-    .select({ organizationId: projects.organizationId })
+    .select({ organizationId: projects.organizationId, parentRef: projects.parentRef })
     .from(projects)
     .where(and(eq(projects.ref, ref), isNull(projects.removedAt), ne(projects.status, 'GOING_DOWN')))
     .for('no key update')
