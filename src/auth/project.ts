@@ -18,11 +18,10 @@ export interface OpenedProject {
   storage: StorageConfig
 }
 
-const STORAGE_DEFAULTS: StorageConfig = { fileSizeLimit: 50 * 1024 * 1024 }
+export const STORAGE_DEFAULTS: StorageConfig = { fileSizeLimit: 50 * 1024 * 1024 }
 
 export const storageConfigOf = ({ storageConfig }: { storageConfig: Partial<StorageConfig> }): StorageConfig => ({
-  ...STORAGE_DEFAULTS,
-  ...storageConfig,
+  fileSizeLimit: storageConfig.fileSizeLimit ?? STORAGE_DEFAULTS.fileSizeLimit,
 })
 
 interface Row extends Named {

@@ -1,12 +1,12 @@
 import { and, eq } from 'drizzle-orm'
-import * as z from 'zod'
 import type { ProjectAccess } from '../../auth/access.ts'
 import { legacyKeys } from '../../auth/project-token.ts'
 import type { Writer } from '../../db/client.ts'
-import { projectSettings, signingKeys } from '../../db/schema/index.ts'
+import { signingKeys } from '../../db/schema/index.ts'
 import type { Ctx } from '../../env.ts'
 import { ApiError } from '../../http/error.ts'
 import { jwtSecretOf } from '../../secrets/project.ts'
+import { readSettings, saveSettings } from '../settings/rows.ts'
 import { changeKeys } from './change.ts'
 import { toLegacyKey } from './convert.ts'
 
@@ -17,25 +17,14 @@ export async function listLegacyKeys(ctx: Ctx, project: ProjectAccess, reveal: b
   return [await toLegacyKey('anon', keys.anon, true), await toLegacyKey('service_role', keys.service_role, reveal)]
 }
 
-const Kept = z.object({ enabled: z.boolean() }).default({ enabled: true })
-
-export async function getLegacyApiKeys({ db }: Ctx, { ref }: ProjectAccess) {
-  const [row] = await db
-    .select({ value: projectSettings.value })
-    .from(projectSettings)
-    .where(and(eq(projectSettings.projectRef, ref), eq(projectSettings.area, 'legacy_api_keys')))
-  return Kept.parse(row?.value)
-}
+export const getLegacyApiKeys = async ({ db }: Ctx, { ref }: ProjectAccess) =>
+  (await readSettings(db, ref, 'legacy_api_keys')).value
 
 export async function updateLegacyApiKeys(ctx: Ctx, project: ProjectAccess, enabled: boolean) {
   const { ref, organizationId } = project
-  const row = { value: { enabled }, updatedAt: ctx.now() }
   await changeKeys(ctx, project, async ({ tx, trace }) => {
     if (enabled) await requireSecretTrusted(tx, ref)
-    await tx
-      .insert(projectSettings)
-      .values({ projectRef: ref, area: 'legacy_api_keys', ...row })
-      .onConflictDoUpdate({ target: [projectSettings.projectRef, projectSettings.area], set: row })
+    await saveSettings(tx, { ref, area: 'legacy_api_keys', value: { enabled }, updatedAt: ctx.now() })
     await trace({ action: 'project.legacy_api_keys.update', organizationId, projectRef: ref, detail: { enabled } })
   })
   return { enabled }

@@ -1,18 +1,23 @@
-import type { SystemCtx } from '../../env.ts'
-import { changeSettings, readSettings } from '../database-settings/rows.ts'
-import { fieldsOf, type Kept, keptFor, toAuthConfig } from './kept.ts'
-import { isConsistent } from './rules.ts'
+import { changedFields, mergeFields } from '../settings/areas.ts'
+import type { FieldName } from './fields.ts'
+import { type Kept, rememberedDigests, toAuthConfig } from './kept.ts'
+import { contradicting } from './rules.ts'
 
-/** A branch takes over each field that it has not set itself, unless the two together would contradict each other. */
-export async function inheritAuthConfig(ctx: SystemCtx, fromRef: string, ref: string): Promise<void> {
-  const { value: theirs, updatedAt } = await readSettings(ctx.db, fromRef, 'auth')
-  if (!updatedAt) return
-  const inherited = await keptFor(ctx, fromRef, ref, theirs)
-  const work = async (own: Kept) => {
-    const values = { ...inherited.values, ...own.values }
-    const secrets = { ...inherited.secrets, ...own.secrets }
-    const after = { values, secrets }
-    return fieldsOf(own, after).length > 0 && isConsistent(toAuthConfig(after)) ? after : undefined
-  }
-  await changeSettings(ctx, { ref, area: 'auth', work, fieldsOf })
+interface Heir {
+  value: Kept
+  /** Fields that stay as they are, as the parent's would contradict what is the branch's own. */
+  leftOut: FieldName[]
 }
+
+/** `theirs` is bound to the branch already: its secrets are sealed for the branch's row, and its digests the branch's. */
+export function inheritAuthConfig(mine: Kept, theirs: Kept, own: readonly string[]): Heir {
+  const all = merge(mine, theirs, own)
+  const leftOut = contradicting(toAuthConfig(mine), toAuthConfig(all), changedFields('auth', mine, all))
+  const value = merge(mine, theirs, [...own, ...leftOut])
+  return { value: { ...value, digests: rememberedDigests(mine, changedFields('auth', mine, value)) }, leftOut }
+}
+
+const merge = (mine: Kept, theirs: Kept, own: readonly string[]): Kept => ({
+  values: mergeFields(mine.values, theirs.values, own),
+  secrets: mergeFields(mine.secrets, theirs.secrets, own),
+})

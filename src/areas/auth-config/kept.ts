@@ -1,12 +1,17 @@
-import type { Writer } from '../../db/client.ts'
+import * as z from 'zod'
 import type { SystemCtx } from '../../env.ts'
 import { openAuthSecret, sealAuthSecret } from '../../secrets/auth.ts'
 import { hmacOf } from '../../secrets/digest.ts'
-import { readSettings, type Settings } from '../database-settings/rows.ts'
 import { type AuthConfig, FIELD_ENTRIES } from './fields.ts'
 
 /** What was set, beside the defaults; secrets are sealed, with the digest that is told of them. */
-export type Kept = Settings<'auth'>
+export const Kept = z.object({
+  values: z.record(z.string(), z.union([z.string(), z.number(), z.boolean()])),
+  secrets: z.record(z.string(), z.object({ sealed: z.string(), digest: z.string() })),
+  /** Digests that each secret had before, and those of its parent's: they mean what is set now. */
+  digests: z.record(z.string(), z.array(z.string())).optional(),
+})
+export type Kept = z.output<typeof Kept>
 type KeptSecret = Kept['secrets'][string]
 
 export function toAuthConfig({ values, secrets }: Kept): AuthConfig {
@@ -16,11 +21,6 @@ export function toAuthConfig({ values, secrets }: Kept): AuthConfig {
   ])
   // What is kept was parsed by the schema of its field.
   return Object.fromEntries(entries) as AuthConfig
-}
-
-/** What holds for a project, defaults included; secrets are digests. */
-export async function authConfigOf({ db }: { db: Pick<Writer, 'select'> }, ref: string): Promise<AuthConfig> {
-  return toAuthConfig((await readSettings(db, ref, 'auth')).value)
 }
 
 /** Clients compare the digest with one that they make of the secret they have. */
@@ -56,10 +56,4 @@ export async function keptFor(ctx: SystemCtx, from: string, to: string, { values
     return [name, await keepSecret(ctx, to, name, secret)] as const
   })
   return { values, secrets: Object.fromEntries(await Promise.all(entries)) }
-}
-
-/** The names of the fields in which the two differ, for whoever reads them. */
-export function fieldsOf(before: Kept, after: Kept): string[] {
-  const [old, now] = [toAuthConfig(before), toAuthConfig(after)]
-  return FIELD_ENTRIES.map(([name]) => name).filter((name) => old[name] !== now[name])
 }

@@ -1,7 +1,6 @@
 import { get, patch } from '../../http/route.ts'
-import { authConfigOf } from './kept.ts'
 import { AuthConfigReply, UpdateAuthConfig } from './schema.ts'
-import { updateAuthConfig } from './service.ts'
+import { getAuthConfig, updateAuthConfig } from './service.ts'
 
 /** All templates of mails at once, with what JSON adds to quotes, line ends and letters beyond ASCII. */
 const BODY_SIZE_BYTES_MAX = 8 * 1024 ** 2
@@ -11,7 +10,7 @@ export const authConfigRoutes = [
     id: 'v1-get-auth-service-config', summary: "Get the settings of a project's Auth",
     description: 'What was never set is there with its default. Secrets are told as digests.',
     scope: 'auth:read', returns: AuthConfigReply,
-  }, ({ ctx, project }) => authConfigOf(ctx, project.ref)),
+  }, ({ ctx, project }) => getAuthConfig(ctx, project.ref)),
 
   patch('/v1/projects/{ref}/config/auth', {
     id: 'v1-update-auth-service-config', summary: "Change the settings of a project's Auth",

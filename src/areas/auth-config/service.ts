@@ -1,13 +1,20 @@
 import type { ProjectAccess } from '../../auth/access.ts'
 import type { Ctx } from '../../env.ts'
 import { ApiError } from '../../http/error.ts'
-import { changeSettings, readSettings } from '../database-settings/rows.ts'
+import { changedFields } from '../settings/areas.ts'
+import { changeSettings } from '../settings/change.ts'
+import { type Reader, readSettings } from '../settings/rows.ts'
 import { type Field, isDigest, type Value } from './field.ts'
 import { SMTP_FIELDS } from './fields/mail.ts'
-import { FIELDS, type FieldName } from './fields.ts'
-import { digestsOf, fieldsOf, type Kept, keepSecret, rememberedDigests, toAuthConfig } from './kept.ts'
+import { type AuthConfig, FIELDS, type FieldName } from './fields.ts'
+import { digestsOf, type Kept, keepSecret, rememberedDigests, toAuthConfig } from './kept.ts'
 import { requireConsistent } from './rules.ts'
 import type { AuthConfigUpdate } from './schema.ts'
+
+/** What holds for a project, defaults included; secrets are digests. */
+export async function getAuthConfig({ db }: { db: Reader }, ref: string): Promise<AuthConfig> {
+  return toAuthConfig((await readSettings(db, ref, 'auth')).value)
+}
 
 type Change = readonly [FieldName, Value | null]
 
@@ -21,9 +28,8 @@ export async function updateAuthConfig(ctx: Ctx, { ref, parentRef }: ProjectAcce
     work: async (before) => {
       const after = merge(before, withoutDigests(before, parent, changes), secrets)
       requireConsistent(toAuthConfig(after))
-      return fieldsOf(before, after).length > 0 ? after : undefined
+      return changedFields('auth', before, after).length > 0 ? after : undefined
     },
-    fieldsOf,
   })
   return toAuthConfig(kept)
 }

@@ -1,5 +1,5 @@
 import { and, asc, eq, lte, sql } from 'drizzle-orm'
-import * as z from 'zod'
+import type * as z from 'zod'
 import type { ProjectAccess } from '../../auth/access.ts'
 import { mutate } from '../../db/mutate.ts'
 import { organizations, projectSettings, projects } from '../../db/schema/index.ts'
@@ -7,30 +7,26 @@ import type { Ctx, SystemCtx } from '../../env.ts'
 import { ApiError } from '../../http/error.ts'
 import { describeError } from '../../http/log.ts'
 import { ACTIVE } from '../projects/values.ts'
+import { type Settings, settingsIn } from '../settings/areas.ts'
+import { readSettings, removeSettings, saveSettings, settingsOf } from '../settings/rows.ts'
 import type { BackupSchedule } from './schema.ts'
 import { requireBackups, startBackup } from './service.ts'
 
-/** What the row of a project holds: when the next backup is due in ISO 8601, whose text is in the order of time. */
-const Schedule = z.object({ schedule_for: z.string(), due_at: z.string() })
-
-const scheduleOf = (ref: string) =>
-  and(eq(projectSettings.projectRef, ref), eq(projectSettings.area, 'backup_schedule'))
+const AREA = 'backup_schedule'
+type Schedule = NonNullable<Settings<typeof AREA>>
 
 export async function getSchedule({ db }: Ctx, { ref }: ProjectAccess): Promise<z.input<typeof BackupSchedule>> {
-  const [row] = await db.select().from(projectSettings).where(scheduleOf(ref))
-  if (!row) throw new ApiError('not_found.backup_schedule')
-  return { schedule_for: Schedule.parse(row.value).schedule_for, updated_at: row.updatedAt.toISOString() }
+  const { value, updatedAt } = await readSettings(db, ref, AREA)
+  if (!value || !updatedAt) throw new ApiError('not_found.backup_schedule')
+  return { schedule_for: value.schedule_for, updated_at: updatedAt.toISOString() }
 }
 
 export async function updateSchedule(ctx: Ctx, { ref, organizationId }: ProjectAccess, scheduleFor: string) {
   requireBackups(ctx)
   const now = ctx.now()
-  const row = { value: { schedule_for: scheduleFor, due_at: nextAt(scheduleFor, now) }, updatedAt: now }
+  const value = { schedule_for: scheduleFor, due_at: nextAt(scheduleFor, now) }
   await mutate(ctx, async ({ tx, trace }) => {
-    await tx
-      .insert(projectSettings)
-      .values({ projectRef: ref, area: 'backup_schedule', ...row })
-      .onConflictDoUpdate({ target: [projectSettings.projectRef, projectSettings.area], set: row })
+    await saveSettings(tx, { ref, area: AREA, value, updatedAt: now })
     await trace({ action: 'backup_schedule.update', organizationId, projectRef: ref, detail: { scheduleFor } })
   })
   return { schedule_for: scheduleFor, updated_at: now.toISOString() }
@@ -38,11 +34,8 @@ export async function updateSchedule(ctx: Ctx, { ref, organizationId }: ProjectA
 
 export async function removeSchedule(ctx: Ctx, { ref, organizationId }: ProjectAccess): Promise<void> {
   await mutate(ctx, async ({ tx, trace }) => {
-    const removed = await tx
-      .delete(projectSettings)
-      .where(scheduleOf(ref))
-      .returning({ ref: projectSettings.projectRef })
-    if (removed.length > 0) await trace({ action: 'backup_schedule.delete', organizationId, projectRef: ref })
+    const removed = await removeSettings(tx, ref, AREA)
+    if (removed) await trace({ action: 'backup_schedule.delete', organizationId, projectRef: ref })
   })
 }
 
@@ -73,7 +66,8 @@ export async function runScheduledBackups(ctx: SystemCtx): Promise<void> {
     .orderBy(asc(DUE_AT))
     .limit(DUE_MAX)
   for (const { project, organizationSlug, value } of due) {
-    const schedule = Schedule.parse(value)
+    const schedule = settingsIn(AREA, value)
+    if (!schedule) continue
     await runDue(ctx, { ...project, organizationSlug }, schedule).catch((error) =>
       ctx.log.error('scheduled_backup_failed', { project: project.ref, error: describeError(error) }),
     )
@@ -82,7 +76,7 @@ export async function runScheduledBackups(ctx: SystemCtx): Promise<void> {
 
 type DueProject = typeof projects.$inferSelect & { organizationSlug: string }
 
-async function runDue(ctx: SystemCtx, project: DueProject, schedule: z.output<typeof Schedule>): Promise<void> {
+async function runDue(ctx: SystemCtx, project: DueProject, schedule: Schedule): Promise<void> {
   const dueAt = nextAt(schedule.schedule_for, ctx.now())
   const rests = project.removedAt !== null || !ACTIVE.includes(project.status)
   try {
@@ -106,5 +100,4 @@ const moved = (dueAt: string) => ({
 })
 
 /** Whoever moves the moment on makes the backup; to the others it is no longer due. */
-const stillDue = ({ ref }: DueProject, { due_at: dueAt }: z.output<typeof Schedule>) =>
-  and(scheduleOf(ref), eq(DUE_AT, dueAt))
+const stillDue = ({ ref }: DueProject, { due_at: dueAt }: Schedule) => and(settingsOf(ref, AREA), eq(DUE_AT, dueAt))

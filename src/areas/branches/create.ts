@@ -1,9 +1,9 @@
-import { and, eq } from 'drizzle-orm'
+import { eq } from 'drizzle-orm'
 import type * as z from 'zod'
 import type { ProjectAccess } from '../../auth/access.ts'
 import { uniqueViolation } from '../../db/failure.ts'
 import { type Mutation, mutate } from '../../db/mutate.ts'
-import { apiKeys, branches, organizations, projectSettings, projects } from '../../db/schema/index.ts'
+import { apiKeys, branches, organizations, projects } from '../../db/schema/index.ts'
 import type { Ctx } from '../../env.ts'
 import { ApiError } from '../../http/error.ts'
 import { randomLetters } from '../../http/values.ts'
@@ -12,6 +12,7 @@ import { seal } from '../../secrets/seal.ts'
 import { newDefaultKeys } from '../api-keys/service.ts'
 import { sealSecrets } from '../projects/secrets.ts'
 import { ACTIVE } from '../projects/values.ts'
+import { removeSettings, saveSettings } from '../settings/rows.ts'
 import { type BranchRow, toBranch, toBranchV2 } from './convert.ts'
 import { subject, tell } from './events.ts'
 import { requireNotifyUrl, setNotifyUrl } from './notify.ts'
@@ -71,9 +72,7 @@ async function create(ctx: Ctx, parent: ProjectAccess, input: NewBranch, urlFiel
     ? await seal(ctx.config.ENCRYPTION_KEY, JSON.stringify(input.secrets), secretsOf(id))
     : null
   return mutate(ctx, async (mutation) => {
-    await mutation.tx
-      .delete(projectSettings)
-      .where(and(eq(projectSettings.projectRef, parent.ref), eq(projectSettings.area, 'branching')))
+    await removeSettings(mutation.tx, parent.ref, 'branching')
     if (input.is_default) return insertDefault(ctx, mutation, parent, input)
     await ensureDefault(ctx, mutation, parent)
     const at = ctx.now()
@@ -85,7 +84,6 @@ async function create(ctx: Ctx, parent: ProjectAccess, input: NewBranch, urlFiel
       region: input.region ?? parent.region,
       instanceSize: input.desired_instance_size ?? parent.instanceSize,
       status: 'COMING_UP',
-      storageConfig: parent.storageConfig,
       createdAt: at,
       ...sealed,
     })
@@ -104,7 +102,7 @@ async function create(ctx: Ctx, parent: ProjectAccess, input: NewBranch, urlFiel
     })
     if (input.diskGb) {
       const value = { size_gb: input.diskGb }
-      await mutation.tx.insert(projectSettings).values({ projectRef: ref, area: 'disk', value, updatedAt: at })
+      await saveSettings(mutation.tx, { ref, area: 'disk', value, own: ['size_gb'], updatedAt: at })
     }
     if (branch.notifyUrl) await setNotifyUrl(ctx, mutation, parent.organizationId, branch)
     await startRun(ctx, mutation, { branch, kind: 'create' })

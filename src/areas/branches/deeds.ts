@@ -1,14 +1,15 @@
 import { and, desc, eq, isNotNull, sql } from 'drizzle-orm'
+import { forgetProject } from '../../auth/project.ts'
 import { actionRuns, type MigrationRow, type RunKind, type RunStep } from '../../db/schema/index.ts'
 import { EngineUnavailable, Superseded } from '../../engine/engine.ts'
 import type { SystemCtx } from '../../env.ts'
 import { sha256Of } from '../../secrets/digest.ts'
 import { passwordOf, runnerPasswordOf } from '../../secrets/project.ts'
-import { inheritAuthConfig } from '../auth-config/inherit.ts'
 import { forgetBackups } from '../backups/sweep.ts'
-import { applySettings, inheritSettings } from '../database-settings/inherit.ts'
+import { applySettings } from '../database-settings/apply.ts'
 import { applyMigration, listMigrations } from '../migrations/history.ts'
 import { Hopeless } from '../projects/tasks.ts'
+import { inheritSettings } from '../settings/inherit.ts'
 import { deployToBranch as deploy, deployToParent } from './functions.ts'
 import type { Site } from './jobs.ts'
 
@@ -185,8 +186,10 @@ async function health({ engine }: SystemCtx, { own, parent, run, log }: Site): P
 }
 
 async function configure(ctx: SystemCtx, { own, parent, log }: Site): Promise<void> {
-  await inheritSettings(ctx, parent.ref, own.ref)
-  await inheritAuthConfig(ctx, parent.ref, own.ref)
+  const leftOut = await inheritSettings(ctx, { from: parent.ref, to: own.ref })
+  forgetProject(own.ref)
+  if (leftOut.length > 0)
+    await log(`left as they were, as the parent's contradict the branch's own: ${leftOut.join(', ')}`)
   await applySettings(ctx, own)
   await log('settings of the parent applied')
 }

@@ -1,18 +1,11 @@
 import { and, eq, inArray, isNull, lte, ne, sql } from 'drizzle-orm'
 import type { BranchAccess, ProjectAccess } from '../../auth/access.ts'
 import { type Mutation, mutate } from '../../db/mutate.ts'
-import {
-  actionRuns,
-  branches,
-  organizations,
-  projectSettings,
-  projects,
-  projectTasks,
-  type TaskKind,
-} from '../../db/schema/index.ts'
+import { actionRuns, branches, organizations, projects, projectTasks, type TaskKind } from '../../db/schema/index.ts'
 import type { Ctx, SystemCtx } from '../../env.ts'
 import { ApiError } from '../../http/error.ts'
 import { cancelTasks, ofProject, startTask } from '../projects/tasks.ts'
+import { saveSettings } from '../settings/rows.ts'
 import type { BranchRow } from './convert.ts'
 import { subject, tell } from './events.ts'
 import { endSteps, HAS_OPEN_STEPS } from './runs.ts'
@@ -99,10 +92,8 @@ export async function disableBranching(ctx: Ctx, project: ProjectAccess): Promis
       .update(branches)
       .set({ removedAt: ctx.now() })
       .where(and(eq(branches.parentRef, project.ref), isNull(branches.removedAt)))
-    await tx
-      .insert(projectSettings)
-      .values({ projectRef: project.ref, area: 'branching', value: { enabled: false }, updatedAt: ctx.now() })
-      .onConflictDoNothing()
+    const value = { enabled: false }
+    await saveSettings(tx, { ref: project.ref, area: 'branching', value, updatedAt: ctx.now() })
     await mutation.trace({ ...subject(project), action: 'branching.disable' })
   })
 }

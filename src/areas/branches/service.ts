@@ -3,12 +3,13 @@ import type * as z from 'zod'
 import { type BranchAccess, findProject, type ProjectAccess, requirePermission } from '../../auth/access.ts'
 import { roleAllows } from '../../auth/roles.ts'
 import { mutate } from '../../db/mutate.ts'
-import { branches, type ProjectStatus, projectSettings, projects, type RunKind } from '../../db/schema/index.ts'
+import { branches, type ProjectStatus, projects, type RunKind } from '../../db/schema/index.ts'
 import type { Ctx } from '../../env.ts'
 import { ApiError } from '../../http/error.ts'
 import { jwtSecretOf, passwordOf } from '../../secrets/project.ts'
 import { majorOf } from '../projects/convert.ts'
 import { ACTIVE } from '../projects/values.ts'
+import { selectSettings, settingsFrom } from '../settings/rows.ts'
 import { toBranch } from './convert.ts'
 import { rejectTaken } from './create.ts'
 import { subject, tell } from './events.ts'
@@ -17,11 +18,8 @@ import { startRun } from './runs.ts'
 import type { UpdateBranch } from './schema.ts'
 
 export async function listBranches(ctx: Ctx, project: ProjectAccess) {
-  const [[disabled], rows] = await ctx.db.batch([
-    ctx.db
-      .select({ area: projectSettings.area })
-      .from(projectSettings)
-      .where(and(eq(projectSettings.projectRef, project.ref), eq(projectSettings.area, 'branching'))),
+  const [branching, rows] = await ctx.db.batch([
+    selectSettings(ctx.db, project.ref, 'branching'),
     ctx.db
       .select({ branch: branches, status: projects.status })
       .from(branches)
@@ -29,7 +27,7 @@ export async function listBranches(ctx: Ctx, project: ProjectAccess) {
       .where(and(eq(branches.parentRef, project.ref), isNull(branches.removedAt)))
       .orderBy(asc(branches.createdAt), asc(branches.id)),
   ])
-  if (disabled) throw new ApiError('unprocessable.branching_disabled')
+  if (!settingsFrom('branching', branching).value.enabled) throw new ApiError('unprocessable.branching_disabled')
   return rows.map(({ branch, status }) => toBranch(branch, status))
 }
 

@@ -8,9 +8,10 @@ import { loginRole, type Power, powerOf } from '../../engine/logins.ts'
 import type { Ctx } from '../../env.ts'
 import { ApiError } from '../../http/error.ts'
 import { requireActive } from '../database/service.ts'
+import { selectSettings, settingsFrom } from '../settings/rows.ts'
 import { makeLogin } from './logins.ts'
 import type { AuthorizeJit } from './schema.ts'
-import { isEnabled, jitSetting, requireScope } from './service.ts'
+import { requireScope } from './service.ts'
 
 /** Then the caller asks again, and what he holds is looked at again. */
 const LOGIN_MS_MAX = 3_600_000
@@ -33,8 +34,8 @@ export async function authorizeJit(
   if (power !== 'reader') requireScope(ctx, 'database:write')
   const role = loginRole(ref, 'jit', await lettersFor(`${userId} ${power} ${tokenId}`))
   const granted = await mutate(ctx, async ({ tx, trace }) => {
-    const [setting] = await jitSetting(tx, ref).for('share')
-    if (!isEnabled(setting)) throw refused('it is disabled for this project')
+    const setting = settingsFrom('jit', await selectSettings(tx, ref, 'jit').for('share'))
+    if (setting.value.state !== 'enabled') throw refused('it is disabled for this project')
     const entry = await grantFor(ctx, tx, project, power)
     const networks = networksOf(entry)
     if (networks && !(await lies(tx, rhost, networks))) throw refused(`${rhost} is in none of the allowed networks`)

@@ -1,20 +1,12 @@
 import { and, asc, eq, exists, isNotNull, isNull, or, type SQL, sql } from 'drizzle-orm'
 import type * as z from 'zod'
 import { type ProjectAccess, requirePermission } from '../../auth/access.ts'
-import type { Writer } from '../../db/client.ts'
 import { mutate } from '../../db/mutate.ts'
-import {
-  type JitRole,
-  jitGrants,
-  memberRoles,
-  projectSettings,
-  projects,
-  temporaryLogins,
-  users,
-} from '../../db/schema/index.ts'
+import { type JitRole, jitGrants, memberRoles, projects, temporaryLogins, users } from '../../db/schema/index.ts'
 import { type Power, powerOf } from '../../engine/logins.ts'
 import type { Ctx } from '../../env.ts'
 import { ApiError } from '../../http/error.ts'
+import { type Reader, readSettings, saveSettings } from '../settings/rows.ts'
 import { endLogins, expireLogins } from './logins.ts'
 import type { JitAccess, UpdateJitAccess, UpdateJitMapping } from './schema.ts'
 
@@ -32,19 +24,8 @@ function whyUnavailable({ engine }: Ctx, project: ProjectAccess): z.input<typeof
 export async function getJitAccess(ctx: Ctx, project: ProjectAccess): Promise<z.input<typeof JitAccess>> {
   const unavailable = whyUnavailable(ctx, project)
   if (unavailable) return unavailable
-  const [setting] = await jitSetting(ctx.db, project.ref)
-  return { state: isEnabled(setting) ? 'enabled' : 'disabled', appliedSuccessfully: true }
+  return { state: (await readSettings(ctx.db, project.ref, 'jit')).value.state, appliedSuccessfully: true }
 }
-
-export const jitSetting = (reader: Reader, ref: string) =>
-  reader
-    .select({ value: projectSettings.value })
-    .from(projectSettings)
-    .where(and(eq(projectSettings.projectRef, ref), eq(projectSettings.area, 'jit')))
-
-/** Until somebody enables it, it is not. */
-export const isEnabled = (setting: { value: Record<string, unknown> } | undefined): boolean =>
-  setting?.value.state === 'enabled'
 
 export async function updateJitAccess(
   ctx: Ctx,
@@ -56,13 +37,7 @@ export async function updateJitAccess(
   const { ref, organizationId } = project
   const now = ctx.now()
   const ended = await mutate(ctx, async ({ tx, trace }) => {
-    await tx
-      .insert(projectSettings)
-      .values({ projectRef: ref, area: 'jit', value: { state }, updatedAt: now })
-      .onConflictDoUpdate({
-        target: [projectSettings.projectRef, projectSettings.area],
-        set: { value: { state }, updatedAt: now },
-      })
+    await saveSettings(tx, { ref, area: 'jit', value: { state }, updatedAt: now })
     await trace({ action: 'project.jit.update', organizationId, projectRef: ref, detail: { state } })
     if (state === 'enabled') return []
     return expireLogins(tx, now, and(eq(temporaryLogins.projectRef, ref), isNotNull(temporaryLogins.userId)))
@@ -97,8 +72,6 @@ export async function listJitMappings({ db }: Ctx, project: ProjectAccess) {
     })),
   }
 }
-
-type Reader = Pick<Writer, 'select'>
 
 const memberships = (
   reader: Reader,

@@ -3,7 +3,8 @@ import type { ProjectAccess } from '../../auth/access.ts'
 import type { Ctx } from '../../env.ts'
 import { ApiError } from '../../http/error.ts'
 import { toApiError } from '../database/service.ts'
-import { changeSettings, readSettings } from './rows.ts'
+import { changeSettings } from '../settings/change.ts'
+import { readSettings } from '../settings/rows.ts'
 import type { Disk, DiskAttributes, DiskUse } from './schema.ts'
 
 export const GIGABYTE = 1024 ** 3

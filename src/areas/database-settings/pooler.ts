@@ -2,7 +2,8 @@ import type * as z from 'zod'
 import type { ProjectAccess } from '../../auth/access.ts'
 import type { Ctx } from '../../env.ts'
 import { pooledConnection } from '../database/service.ts'
-import { changeSettings, readSettings } from './rows.ts'
+import { changeSettings } from '../settings/change.ts'
+import { readSettings } from '../settings/rows.ts'
 import type { LegacyPooler, UpdatePoolerSettings } from './schema.ts'
 
 export const updatePoolerSettings = (

@@ -4,7 +4,8 @@ import { SettingsRefused } from '../../engine/settings.ts'
 import type { Ctx, SystemCtx } from '../../env.ts'
 import { ApiError } from '../../http/error.ts'
 import { requireActive, toApiError } from '../database/service.ts'
-import { changeSettings, readSettings } from './rows.ts'
+import { changeSettings } from '../settings/change.ts'
+import { readSettings } from '../settings/rows.ts'
 import type { PostgresConfig, UpdatePostgresConfig } from './schema.ts'
 
 export const getPostgresConfig = async ({ db }: Ctx, { ref }: ProjectAccess): Promise<PostgresConfig> =>

@@ -1,4 +1,4 @@
-import { and, eq, inArray, isNull, sql } from 'drizzle-orm'
+import { and, eq, inArray, isNull, ne, sql } from 'drizzle-orm'
 import type * as z from 'zod'
 import type { ProjectAccess } from '../../auth/access.ts'
 import { projectSettings, projects } from '../../db/schema/index.ts'
@@ -6,8 +6,10 @@ import type { Ctx, SystemCtx } from '../../env.ts'
 import { describeError } from '../../http/log.ts'
 import { requireActive, toApiError } from '../database/service.ts'
 import { ACTIVE } from '../projects/values.ts'
+import { type Settings, settingsIn } from '../settings/areas.ts'
+import { changeSettings } from '../settings/change.ts'
+import { readSettings } from '../settings/rows.ts'
 import { GIGABYTE } from './disk.ts'
-import { changeSettings, readSettings, type Settings, settingsIn } from './rows.ts'
 import type { ReadOnlyStatus } from './schema.ts'
 
 type Mode = Settings<'readonly'>
@@ -136,6 +138,12 @@ async function sharesOfDisk({ db }: SystemCtx, bytes: ReadonlyMap<string, number
     .select({ ref: projects.ref, disk: projectSettings.value })
     .from(projects)
     .leftJoin(projectSettings, and(eq(projectSettings.projectRef, projects.ref), eq(projectSettings.area, 'disk')))
-    .where(and(inArray(projects.ref, Array.from(bytes.keys())), isNull(projects.removedAt)))
+    .where(
+      and(
+        inArray(projects.ref, Array.from(bytes.keys())),
+        isNull(projects.removedAt),
+        ne(projects.status, 'GOING_DOWN'),
+      ),
+    )
   return rows.map(({ ref, disk }) => [ref, (bytes.get(ref) ?? 0) / (settingsIn('disk', disk).size_gb * GIGABYTE)])
 }

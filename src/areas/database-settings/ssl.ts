@@ -3,8 +3,10 @@ import type { ProjectAccess } from '../../auth/access.ts'
 import type { Ctx } from '../../env.ts'
 import { ApiError } from '../../http/error.ts'
 import { requireActive } from '../database/service.ts'
+import type { Settings } from '../settings/areas.ts'
+import { changeSettings } from '../settings/change.ts'
+import { readSettings } from '../settings/rows.ts'
 import { settingsFailure } from './postgres.ts'
-import { changeSettings, readSettings, type Settings } from './rows.ts'
 import type { SslEnforcement } from './schema.ts'
 
 /** What is stored was applied first. */

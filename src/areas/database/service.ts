@@ -5,9 +5,10 @@ import { SettingsRefused } from '../../engine/settings.ts'
 import type { Ctx } from '../../env.ts'
 import { ApiError } from '../../http/error.ts'
 import { runnerPasswordOf } from '../../secrets/project.ts'
-import { readSettings, type Settings } from '../database-settings/rows.ts'
 import { savePassword } from '../projects/secrets.ts'
 import { ACTIVE } from '../projects/values.ts'
+import type { Settings } from '../settings/areas.ts'
+import { readSettings } from '../settings/rows.ts'
 
 interface Script {
   query: string

@@ -39,7 +39,7 @@ export async function changeFunctions<T>(
   ctx: Ctx | SystemCtx,
   ref: string,
   work: Step<T>,
-  lock: Step<void> = lockProject,
+  lock: Step<unknown> = lockProject,
 ): Promise<T> {
   try {
     const result = await mutate(ctx, async (mutation) => {

@@ -1,30 +1,25 @@
-import { and, eq } from 'drizzle-orm'
-import * as z from 'zod'
 import type { ProjectAccess } from '../../auth/access.ts'
-import type { Db } from '../../db/client.ts'
 import { mutate } from '../../db/mutate.ts'
-import { projectSettings } from '../../db/schema/index.ts'
 import type { Ctx } from '../../env.ts'
 import { seal, unseal } from '../../secrets/seal.ts'
 import { lockProject } from '../projects/lock.ts'
+import { readSettings, saveSettings } from '../settings/rows.ts'
 
-const Kept = z.object({ sealed_root_key: z.string() })
+const AREA = 'pgsodium' as const
 const place = (ref: string) => `project_settings/${ref}/pgsodium`
 
 /** The first read makes the key; whoever asks at the same time gets the same. */
 export async function getPgsodiumConfig(ctx: Ctx, project: ProjectAccess) {
-  const sealed = (await readSealed(ctx.db, project.ref)) ?? (await giveKey(ctx, project))
+  const { value } = await readSettings(ctx.db, project.ref, AREA)
+  const sealed = value?.sealed_root_key ?? (await giveKey(ctx, project))
   return { root_key: await unseal(ctx.config.ENCRYPTION_KEY, sealed, place(project.ref)) }
 }
 
 export async function updatePgsodiumConfig(ctx: Ctx, project: ProjectAccess, rootKey: string) {
-  const row = await newRow(ctx, project.ref, rootKey)
+  const settings = await newSettings(ctx, project.ref, rootKey)
   await mutate(ctx, async (mutation) => {
     await lockProject(mutation, project.ref)
-    await mutation.tx
-      .insert(projectSettings)
-      .values(row)
-      .onConflictDoUpdate({ target: [projectSettings.projectRef, projectSettings.area], set: row })
+    await saveSettings(mutation.tx, settings)
     await mutation.trace({ ...subject(project), action: 'project.pgsodium.update', detail: { fields: ['root_key'] } })
   })
   return { root_key: rootKey }
@@ -32,28 +27,21 @@ export async function updatePgsodiumConfig(ctx: Ctx, project: ProjectAccess, roo
 
 async function giveKey(ctx: Ctx, project: ProjectAccess): Promise<string> {
   const bytes = crypto.getRandomValues(new Uint8Array(32))
-  const row = await newRow(ctx, project.ref, Array.from(bytes, (byte) => byte.toString(16).padStart(2, '0')).join(''))
+  const rootKey = Array.from(bytes, (byte) => byte.toString(16).padStart(2, '0')).join('')
+  const settings = await newSettings(ctx, project.ref, rootKey)
   return mutate(ctx, async (mutation) => {
     await lockProject(mutation, project.ref)
-    const there = await readSealed(mutation.tx, project.ref)
-    if (there) return there
-    await mutation.tx.insert(projectSettings).values(row)
+    const { value: there } = await readSettings(mutation.tx, project.ref, AREA)
+    if (there) return there.sealed_root_key
+    await saveSettings(mutation.tx, settings)
     await mutation.trace({ ...subject(project), action: 'project.pgsodium.create' })
-    return row.value.sealed_root_key
+    return settings.value.sealed_root_key
   })
 }
 
-async function readSealed(db: Pick<Db, 'select'>, ref: string): Promise<string | undefined> {
-  const [row] = await db
-    .select({ value: projectSettings.value })
-    .from(projectSettings)
-    .where(and(eq(projectSettings.projectRef, ref), eq(projectSettings.area, 'pgsodium')))
-  return row && Kept.parse(row.value).sealed_root_key
-}
-
-const newRow = async ({ config, now }: Ctx, ref: string, rootKey: string) => ({
-  projectRef: ref,
-  area: 'pgsodium' as const,
+const newSettings = async ({ config, now }: Ctx, ref: string, rootKey: string) => ({
+  ref,
+  area: AREA,
   value: { sealed_root_key: await seal(config.ENCRYPTION_KEY, rootKey, place(ref)) },
   updatedAt: now(),
 })

@@ -3,7 +3,8 @@ import type { ProjectAccess } from '../../auth/access.ts'
 import { roleAllows } from '../../auth/roles.ts'
 import type { Ctx } from '../../env.ts'
 import { jwtSecretOf } from '../../secrets/project.ts'
-import { changeSettings, readSettings } from '../database-settings/rows.ts'
+import { changeSettings } from '../settings/change.ts'
+import { readSettings } from '../settings/rows.ts'
 import type { UpdatePostgrestConfig } from './schema.ts'
 
 export async function getPostgrestConfig(ctx: Ctx, project: ProjectAccess) {

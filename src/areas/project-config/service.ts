@@ -1,11 +1,11 @@
-import { and, eq, inArray } from 'drizzle-orm'
 import type * as z from 'zod'
 import type { ProjectAccess } from '../../auth/access.ts'
 import { projectSettings } from '../../db/schema/index.ts'
 import type { Ctx } from '../../env.ts'
 import { FIELDS, type FieldName } from '../auth-config/fields.ts'
 import { toAuthConfig } from '../auth-config/kept.ts'
-import { type Settings, settingsIn } from '../database-settings/rows.ts'
+import { type Settings, settingsIn } from '../settings/areas.ts'
+import { settingsOf } from '../settings/rows.ts'
 import { getStorageConfig } from '../storage-config/service.ts'
 import type { ProjectConfig, Realtime } from './schema.ts'
 
@@ -47,7 +47,7 @@ export async function getProjectConfig(ctx: Ctx, project: ProjectAccess): Promis
   const rows = await ctx.db
     .select({ area: projectSettings.area, value: projectSettings.value })
     .from(projectSettings)
-    .where(and(eq(projectSettings.projectRef, project.ref), inArray(projectSettings.area, [...AREAS])))
+    .where(settingsOf(project.ref, ...AREAS))
   const kept: Partial<Record<string, unknown>> = Object.fromEntries(rows.map(({ area, value }) => [area, value]))
   return {
     data: {

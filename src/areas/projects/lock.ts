@@ -3,12 +3,19 @@ import type { Mutation } from '../../db/mutate.ts'
 import { projects } from '../../db/schema/index.ts'
 import { ApiError } from '../../http/error.ts'
 
+interface LockedProject {
+  organizationId: string
+  /** Null of what is no branch. */
+  parentRef: string | null
+}
+
 /** Changes of what belongs to a project come one after another, and none once its removal has begun. */
-export async function lockProject({ tx }: Pick<Mutation, 'tx'>, ref: string): Promise<void> {
+export async function lockProject({ tx }: Pick<Mutation, 'tx'>, ref: string): Promise<LockedProject> {
   const [project] = await tx
-    .select({ ref: projects.ref })
+    .select({ organizationId: projects.organizationId, parentRef: projects.parentRef })
     .from(projects)
     .where(and(eq(projects.ref, ref), isNull(projects.removedAt), ne(projects.status, 'GOING_DOWN')))
     .for('no key update')
   if (!project) throw new ApiError('not_found.project')
+  return project
 }

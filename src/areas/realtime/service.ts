@@ -1,7 +1,8 @@
 import type * as z from 'zod'
 import type { ProjectAccess } from '../../auth/access.ts'
 import type { Ctx } from '../../env.ts'
-import { changeSettings, readSettings } from '../database-settings/rows.ts'
+import { changeSettings } from '../settings/change.ts'
+import { readSettings } from '../settings/rows.ts'
 import { RealtimeConfig, type UpdateRealtimeConfig } from './schema.ts'
 
 const UNSET = {

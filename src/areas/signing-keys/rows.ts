@@ -3,7 +3,7 @@ import type * as z from 'zod'
 import type { ProjectAccess } from '../../auth/access.ts'
 import type { Writer } from '../../db/client.ts'
 import { type Mutation, mutate } from '../../db/mutate.ts'
-import { projectSettings, signingKeys } from '../../db/schema/index.ts'
+import { signingKeys } from '../../db/schema/index.ts'
 import type { Ctx } from '../../env.ts'
 import { forgetTrust } from '../projects/forget-trust.ts'
 import { lockProject } from '../projects/lock.ts'
@@ -85,12 +85,4 @@ export async function retire(
     .set({ status: 'previously_used', updatedAt: now })
     .where(byId(current.projectRef, current.id))
   return current
-}
-
-export async function readSetting(tx: Writer, ref: string, area: 'legacy_api_keys') {
-  const [row] = await tx
-    .select({ value: projectSettings.value })
-    .from(projectSettings)
-    .where(and(eq(projectSettings.projectRef, ref), eq(projectSettings.area, area)))
-  return row?.value ?? {}
 }

@@ -3,8 +3,9 @@ import type { Writer } from '../../db/client.ts'
 import { type SIGNING_KEY_STATUSES, signingKeys } from '../../db/schema/index.ts'
 import type { Ctx } from '../../env.ts'
 import { ApiError } from '../../http/error.ts'
-import { authConfigOf } from '../auth-config/kept.ts'
-import { byId, changeKeys, readSetting, retire, type SigningKeyRow, toSigningKey } from './rows.ts'
+import { getAuthConfig } from '../auth-config/service.ts'
+import { readSettings } from '../settings/rows.ts'
+import { byId, changeKeys, retire, type SigningKeyRow, toSigningKey } from './rows.ts'
 import { requireStandbyFree } from './service.ts'
 
 type Status = (typeof SIGNING_KEY_STATUSES)[number]
@@ -56,8 +57,8 @@ function requireTransition({ status: from }: SigningKeyRow, to: Status): void {
 
 /** The anon and service_role keys are signed by it: they would go on being shown, and open nothing. */
 async function requireLegacyApiKeysOff(tx: Writer, ref: string): Promise<void> {
-  const { enabled } = await readSetting(tx, ref, 'legacy_api_keys')
-  if (enabled === false) return
+  const { value } = await readSettings(tx, ref, 'legacy_api_keys')
+  if (!value.enabled) return
   throw new ApiError('conflict.signing_key_status', { detail: 'disable the legacy API keys first' })
 }
 
@@ -80,7 +81,7 @@ async function requireRevokedForLong(ctx: Ctx, tx: Writer, { status, revokedAt, 
   if (status !== 'revoked' || !revokedAt) {
     throw new ApiError('conflict.signing_key_status', { detail: `it is ${status}: revoke it first` })
   }
-  const { jwt_exp: seconds } = await authConfigOf({ db: tx }, projectRef)
+  const { jwt_exp: seconds } = await getAuthConfig({ db: tx }, projectRef)
   const lifetime = Math.max(seconds ?? 0, JWT_SECONDS_MIN)
   const from = new Date(revokedAt.getTime() + lifetime * 1_000)
   if (ctx.now() >= from) return

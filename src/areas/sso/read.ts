@@ -1,11 +1,11 @@
 import { and, asc, eq, getTableColumns } from 'drizzle-orm'
 import type * as z from 'zod'
 import type { ProjectAccess } from '../../auth/access.ts'
-import { projectSettings, ssoDomains, ssoProviders } from '../../db/schema/index.ts'
+import { ssoDomains, ssoProviders } from '../../db/schema/index.ts'
 import type { Ctx } from '../../env.ts'
 import { ApiError } from '../../http/error.ts'
 import { toAuthConfig } from '../auth-config/kept.ts'
-import { settingsIn } from '../database-settings/rows.ts'
+import { selectSettings, settingsFrom } from '../settings/rows.ts'
 import type { Provider } from './schema.ts'
 
 export type ProviderRow = typeof ssoProviders.$inferSelect
@@ -16,7 +16,7 @@ export async function listProviders(ctx: Ctx, { ref }: ProjectAccess) {
   // Without the metadata, of which each may have a megabyte.
   const { metadataXml: _, ...columns } = getTableColumns(ssoProviders)
   const [settings, rows, domains] = await db.batch([
-    selectSaml(ctx, ref),
+    selectSettings(db, ref, 'auth'),
     db
       .select(columns)
       .from(ssoProviders)
@@ -41,7 +41,7 @@ export async function readProvider(ctx: Ctx, project: ProjectAccess, id: string)
 export async function findProvider(ctx: Ctx, { ref }: ProjectAccess, id: string) {
   const { db } = ctx
   const [settings, [row], domains] = await db.batch([
-    selectSaml(ctx, ref),
+    selectSettings(db, ref, 'auth'),
     db
       .select()
       .from(ssoProviders)
@@ -58,19 +58,13 @@ export async function findProvider(ctx: Ctx, { ref }: ProjectAccess, id: string)
 }
 
 export async function requireSaml(ctx: Ctx, { ref }: ProjectAccess): Promise<void> {
-  if (!isEnabled(await selectSaml(ctx, ref))) throw new ApiError('not_found.saml')
+  if (!isEnabled(await selectSettings(ctx.db, ref, 'auth'))) throw new ApiError('not_found.saml')
 }
 
 export const IN_ORDER = [asc(ssoDomains.createdAt), asc(ssoDomains.domain)]
 
-const selectSaml = ({ db }: Ctx, ref: string) =>
-  db
-    .select({ value: projectSettings.value })
-    .from(projectSettings)
-    .where(and(eq(projectSettings.projectRef, ref), eq(projectSettings.area, 'auth')))
-
-const isEnabled = ([row]: { value: Record<string, unknown> }[]): boolean =>
-  toAuthConfig(settingsIn('auth', row?.value)).saml_enabled === true
+const isEnabled = (auth: Awaited<ReturnType<typeof selectSettings>>): boolean =>
+  toAuthConfig(settingsFrom('auth', auth).value).saml_enabled === true
 
 const times = ({ createdAt, updatedAt }: { createdAt: Date; updatedAt: Date }) => ({
   created_at: createdAt.toISOString(),

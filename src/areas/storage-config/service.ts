@@ -1,12 +1,10 @@
-import { and, eq, isNull, sql } from 'drizzle-orm'
 import type * as z from 'zod'
 import type { ProjectAccess } from '../../auth/access.ts'
 import { forgetProject, storageConfigOf } from '../../auth/project.ts'
-import { mutate } from '../../db/mutate.ts'
-import { projects } from '../../db/schema/index.ts'
 import type { Ctx } from '../../env.ts'
 import { ApiError } from '../../http/error.ts'
 import { runQuery } from '../database/service.ts'
+import { changeSettings } from '../settings/change.ts'
 import type { Bucket, StorageConfigReply, UpdateStorageConfig } from './schema.ts'
 
 const ABSENT = { enabled: false }
@@ -25,28 +23,13 @@ export const getStorageConfig = (project: ProjectAccess): z.input<typeof Storage
   migrationVersion: null,
 })
 
-/** Merged by the database, so that of two changes at the same time neither undoes the other. */
 export async function updateStorageConfig(
   ctx: Ctx,
-  { ref, organizationId }: ProjectAccess,
+  { ref }: ProjectAccess,
   { fileSizeLimit }: z.output<typeof UpdateStorageConfig>,
 ) {
   if (fileSizeLimit === undefined) return {}
-  const changes = JSON.stringify({ fileSizeLimit })
-  await mutate(ctx, async ({ tx, trace }) => {
-    const changed = await tx
-      .update(projects)
-      .set({ storageConfig: sql`${projects.storageConfig} || ${changes}::jsonb` })
-      .where(and(eq(projects.ref, ref), isNull(projects.removedAt)))
-      .returning({ ref: projects.ref })
-    if (changed.length === 0) throw new ApiError('not_found.project')
-    await trace({
-      action: 'project.storage.update',
-      organizationId,
-      projectRef: ref,
-      detail: { fields: ['fileSizeLimit'] },
-    })
-  })
+  await changeSettings(ctx, { ref, area: 'storage', work: async (before) => ({ ...before, fileSizeLimit }) })
   forgetProject(ref)
   return {}
 }

@@ -16,9 +16,9 @@ const SETTING_AREAS = [
   'postgrest',
   'realtime',
   'pgsodium',
-  'addons',
   'legacy_api_keys',
 ] as const
+export type SettingArea = (typeof SETTING_AREAS)[number]
 
 /** What a project is set to beside the defaults, one row an area; each area's schema says what its value holds. */
 export const projectSettings = pgTable(

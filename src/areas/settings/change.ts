@@ -1,0 +1,34 @@
+import { mutate } from '../../db/mutate.ts'
+import type { SystemCtx } from '../../env.ts'
+import { lockProject } from '../projects/lock.ts'
+import { type Area, changedFields, isInherited, type Settings } from './areas.ts'
+import { ownFields } from './own.ts'
+import { readSettings, saveSettings } from './rows.ts'
+
+interface Change<A extends Area> {
+  ref: string
+  area: A
+  /** What becomes of the value; what it does to the cluster is done when it returns. Undefined leaves all as it is. */
+  work(value: Settings<A>): Promise<NonNullable<Settings<A>> | undefined>
+}
+
+/**
+ * One change of a project's settings after the other; what the cluster refuses is not stored. What is changed on a branch is
+ * the branch's own from then on.
+ */
+export async function changeSettings<A extends Area>(ctx: SystemCtx, { ref, area, work }: Change<A>) {
+  return mutate(ctx, async ({ tx, trace }): Promise<Settings<A>> => {
+    const { organizationId, parentRef } = await lockProject({ tx }, ref)
+    const kept = await readSettings(tx, ref, area)
+    const value = await work(kept.value)
+    if (value === undefined) return kept.value
+    const fields = changedFields(area, kept.value, value)
+    const own =
+      parentRef !== null && isInherited(area)
+        ? Array.from(new Set([...(await ownFields(ctx, tx, { ref, parentRef, area, kept })), ...fields]))
+        : undefined
+    await saveSettings(tx, { ref, area, value, own, updatedAt: ctx.now() })
+    await trace({ action: `project.${area}.update`, organizationId, projectRef: ref, detail: { fields } })
+    return value
+  })
+}
