@@ -20,17 +20,16 @@ interface Group {
   rule: Rule
 }
 
-const ALTERNATIVES = {
+/** What stands for the client id. */
+const ALTERNATIVES: Partial<Record<string, FieldName>> = {
   apple: 'external_apple_additional_client_ids',
   google: 'external_google_additional_client_ids',
-} as const satisfies Partial<Record<string, FieldName>>
-const alternativeOf = (name: string): FieldName | undefined =>
-  (ALTERNATIVES as Partial<Record<string, FieldName>>)[name]
+}
 
 const PROVIDERS = PROVIDER_NEEDS.map(({ name, secret, url }): Group => {
   const enabled = `external_${name}_enabled` as const
   const clientId = `external_${name}_client_id` as const
-  const alternative = alternativeOf(name)
+  const alternative = ALTERNATIVES[name]
   const others: FieldName[] = [
     ...(secret ? [`external_${name}_secret` as const] : []),
     ...(url && name === 'keycloak' ? [`external_${name}_url` as const] : []),
