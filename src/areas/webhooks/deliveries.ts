@@ -87,7 +87,7 @@ async function findDelivery(ctx: Ctx, owner: Owner, id: string): Promise<Row & {
 }
 
 /** Through the same pipeline as any event, for this endpoint alone and with one attempt. */
-export async function sendTestEvent(ctx: Ctx, owner: Owner, id: string, { data }: z.output<typeof TestEvent>) {
+export async function sendTestEvent(ctx: Ctx, owner: Owner, id: string, { data }: z.output<typeof TestEvent> = {}) {
   const endpoint = await findEndpoint(ctx, owner, id)
   if (!endpoint.enabled) throw new ApiError('bad_request.endpoint.test.disabled')
   const type = testedType(endpoint, data?.attributes.type)
