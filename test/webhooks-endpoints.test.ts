@@ -2,7 +2,7 @@ import { asc, eq } from 'drizzle-orm'
 import { beforeAll, describe, expect, it } from 'vitest'
 import { auditLog, webhookEndpoints } from '../src/db/schema/index.ts'
 import { EVENT_TYPES } from '../src/events/catalogue.ts'
-import { addMember, control, newMember, newOrganization, newUser, tokenOf } from './api.ts'
+import { addMember, control, newMember, newOrganization, newUser, tokenOf, workerLogs } from './api.ts'
 import { newReceiver } from './receiver.ts'
 import {
   deliveriesOf,
@@ -338,6 +338,55 @@ describe.each(KINDS)('/v2/%s/…/webhooks/endpoints', (kind) => {
     })
     expect(await owner.delete(`${base}/endpoints/${id}`)).toMatchObject({ status: 404 })
     expect([await rowsOf(id), await rowsOf(other)]).toMatchObject([[], [{ endpointId: other }]])
+  })
+
+  describe('whose sealed values cannot be opened', () => {
+    const BROKEN = 'gone.AAAA'
+
+    it('is shown without its headers, by itself and in the list, and gets new ones', async () => {
+      const place = await newPlace(kind)
+      const { owner, base } = place
+      const [id, other] = [await newEndpoint(place, { custom_headers: HEADERS }), await newEndpoint(place)]
+      await control.update(webhookEndpoints).set({ sealedHeaders: BROKEN }).where(eq(webhookEndpoints.id, id))
+      const alone = await owner.get(`${base}/endpoints/${id}`)
+      expect(alone.status).toBe(200)
+      expect(alone.body.data.attributes).not.toHaveProperty('custom_headers')
+      const list = await owner.get(`${base}/endpoints`)
+      expect(list.body.data).toMatchObject([alone.body.data, { id: other, attributes: { custom_headers: null } }])
+      expect((await workerLogs(id)).join()).toContain('webhook_value_not_opened')
+      const patched = await patchEndpoint(place, id, { custom_headers: HEADERS })
+      expect(patched).toMatchObject({ status: 200, body: { data: { attributes: { custom_headers: HEADERS } } } })
+    })
+
+    it('takes another secret, and is signed with that alone', async () => {
+      const place = await newPlace(kind)
+      const receiver = await newReceiver()
+      const id = await newEndpoint(place, { url: receiver.url })
+      const until = Date.now() + 3_600_000
+      await control
+        .update(webhookEndpoints)
+        .set({ sealedSecret: BROKEN, oldSecrets: [{ sealed: BROKEN, until }] })
+        .where(eq(webhookEndpoints.id, id))
+      expect(await patchEndpoint(place, id, { signing_secret: 'another secret' })).toMatchObject({ status: 200 })
+      expect((await endpointRow(id)).oldSecrets).toEqual([{ sealed: BROKEN, until }])
+      await sendTest(place, id)
+      await untilStatuses(id, 'success')
+      const [received] = receiver.received
+      verified(received, 'another secret')
+      expect(String(received?.headers['webhook-signature']).split(' ')).toHaveLength(1)
+    })
+
+    it('is deleted, and answers so', async () => {
+      const place = await newPlace(kind)
+      const { owner, base } = place
+      const id = await newEndpoint(place, { custom_headers: HEADERS })
+      await control
+        .update(webhookEndpoints)
+        .set({ sealedHeaders: BROKEN, sealedSecret: BROKEN })
+        .where(eq(webhookEndpoints.id, id))
+      expect(await owner.delete(`${base}/endpoints/${id}`)).toMatchObject({ status: 200, body: { data: { id } } })
+      expect(await owner.get(`${base}/endpoints/${id}`)).toMatchObject({ status: 404 })
+    })
   })
 
   it('deletes all of the place and none beside it', async () => {

@@ -4,13 +4,13 @@ import { hashToken } from '../../auth/token.ts'
 import { newTimedId } from '../../db/id.ts'
 import { type Mutation, mutate } from '../../db/mutate.ts'
 import { type OldSecret, webhookDeliveries, webhookEndpoints } from '../../db/schema/index.ts'
-import { sealedFor } from '../../delivery/attempt.ts'
+import { opened, sealedFor } from '../../delivery/attempt.ts'
 import { checkDestination } from '../../delivery/destination.ts'
 import { rulesOf } from '../../delivery/ports.ts'
 import { unclaimedOf } from '../../delivery/store.ts'
 import type { Ctx } from '../../env.ts'
 import { ApiError } from '../../http/error.ts'
-import { seal, unseal } from '../../secrets/seal.ts'
+import { seal } from '../../secrets/seal.ts'
 import { type Owner, ownedBy, subjectOf } from './owner.ts'
 import type { CreateEndpoint, EndpointListQuery, EndpointReply, UpdateEndpoint } from './schema.ts'
 
@@ -100,10 +100,7 @@ export async function findEndpoint(ctx: Ctx, owner: Owner, id: string): Promise<
 export async function updateEndpoint(ctx: Ctx, owner: Owner, id: string, { data }: z.output<typeof UpdateEndpoint>) {
   const { url, enabled, description, event_types, custom_headers, signing_secret } = data.attributes
   if (url !== undefined) await requireDestination(ctx, url)
-  const [sealedSecret, sealedHeaders] = await Promise.all([
-    signing_secret === undefined ? undefined : sealSecret(ctx, id, signing_secret),
-    custom_headers === undefined ? undefined : sealHeaders(ctx, id, custom_headers),
-  ])
+  const sealedHeaders = custom_headers === undefined ? undefined : await sealHeaders(ctx, id, custom_headers)
   const row = await mutate(ctx, async ({ tx, trace }) => {
     const [before] = await tx
       .select()
@@ -117,8 +114,7 @@ export async function updateEndpoint(ctx: Ctx, owner: Owner, id: string, { data 
       ...(description !== undefined && { description }),
       ...(event_types && { eventTypes: typesOf(event_types) }),
       ...(sealedHeaders !== undefined && { sealedHeaders }),
-      ...(sealedSecret !== undefined &&
-        !(await isSecretOf(ctx, before, signing_secret)) && { sealedSecret, oldSecrets: replaced(ctx, before) }),
+      ...(signing_secret !== undefined && (await secretChanges(ctx, before, signing_secret))),
     }
     if (Object.keys(changes).length === 0) return before
     const [after] = await tx.update(webhookEndpoints).set(changes).where(eq(webhookEndpoints.id, id)).returning()
@@ -190,10 +186,12 @@ function replaced({ config, now }: Ctx, { sealedSecret, oldSecrets }: Endpoint):
   return [{ sealed: sealedSecret, until }, ...oldSecrets].filter((old) => old.until > at).slice(0, OLD_SECRETS_MAX)
 }
 
-/** The same secret once more is no change: it would only be signed with twice. */
-async function isSecretOf({ config }: Ctx, { id, sealedSecret }: Endpoint, secret = ''): Promise<boolean> {
-  const known = await unseal(config.ENCRYPTION_KEY, sealedSecret, sealedFor(id, 'secret'))
-  return (await hashToken(known)) === (await hashToken(secret))
+/** The same secret once more is no change: it would only be signed with twice. One that cannot be opened signs nothing more. */
+async function secretChanges(ctx: Ctx, before: Endpoint, secret: string): Promise<Partial<Endpoint>> {
+  const known = await opened(ctx, before.id, 'secret', before.sealedSecret)
+  if (known !== undefined && (await hashToken(known)) === (await hashToken(secret))) return {}
+  const sealedSecret = await sealSecret(ctx, before.id, secret)
+  return known === undefined ? { sealedSecret } : { sealedSecret, oldSecrets: replaced(ctx, before) }
 }
 
 const sealSecret = ({ config }: Ctx, id: string, secret: string) =>
@@ -205,12 +203,10 @@ const sealHeaders = async ({ config }: Ctx, id: string, headers: Record<string, 
 const typesOf = (types: { type: Endpoint['eventTypes'][number] }[]) =>
   Array.from(new Set(types.map(({ type }) => type)))
 
-async function shown({ config }: Ctx, { showsHeaders }: Owner, row: Endpoint): Promise<Shown> {
+/** Headers that cannot be opened are left out: an endpoint that could not be shown could not be mended either. */
+async function shown(ctx: Ctx, { showsHeaders }: Owner, row: Endpoint): Promise<Shown> {
   const { id, sealedHeaders } = row
-  const headers = async () =>
-    sealedHeaders === null
-      ? null
-      : JSON.parse(await unseal(config.ENCRYPTION_KEY, sealedHeaders, sealedFor(id, 'headers')))
+  const headers = !showsHeaders || sealedHeaders === null ? 'null' : await opened(ctx, id, 'headers', sealedHeaders)
   return {
     type: 'endpoint',
     id,
@@ -220,7 +216,7 @@ async function shown({ config }: Ctx, { showsHeaders }: Owner, row: Endpoint): P
       enabled: row.enabled,
       description: row.description,
       event_types: row.eventTypes.map((type) => ({ type })),
-      ...(showsHeaders && { custom_headers: await headers() }),
+      ...(showsHeaders && headers !== undefined && { custom_headers: JSON.parse(headers) }),
       created_by: row.createdBy,
       created_at: row.createdAt.toISOString(),
     },
