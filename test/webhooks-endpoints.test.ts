@@ -1,4 +1,4 @@
-import { asc, eq } from 'drizzle-orm'
+import { asc, eq, sql } from 'drizzle-orm'
 import { beforeAll, describe, expect, it } from 'vitest'
 import { auditLog, webhookEndpoints } from '../src/db/schema/index.ts'
 import { EVENT_TYPES } from '../src/events/catalogue.ts'
@@ -11,12 +11,14 @@ import {
   fieldsOf,
   INSTANT,
   insertDelivery,
+  insertProject,
   KINDS,
   NOBODY,
   newEndpoint,
   newPlace,
   type Place,
   patchEndpoint,
+  placeOf,
   postEndpoint,
   retry,
   rowsOf,
@@ -113,6 +115,14 @@ const TAKEN: [string, Record<string, unknown>, Record<string, unknown>?][] = [
   ['a secret of 8 characters', { signing_secret: 'x'.repeat(8) }, {}],
   ['a secret of 64 characters', { signing_secret: 'x'.repeat(64) }, {}],
 ]
+
+/** More of the same event to the same endpoint. */
+async function insertMany({ event, delivery }: Awaited<ReturnType<typeof insertDelivery>>, count: number) {
+  await control.execute(sql`
+    insert into webhook_deliveries (message_id, event_id, endpoint_id, trigger, status, next_at, created_at)
+    select gen_random_uuid(), ${event.id}, ${delivery.endpointId}, 'event', 'success', now(), now()
+    from generate_series(1, ${count}::int)`)
+}
 
 const shown = ({ organization }: Place, id: unknown = expect.stringMatching(UUID_V7)) => ({
   type: 'endpoint',
@@ -542,5 +552,45 @@ describe('a member of one project alone', () => {
     expect(theirs.status).toBe(404)
     expectSameError(theirs, await owner.get(`${base}/deliveries/${NOBODY}`))
     expect((await deliveriesOf(all, id)).body.data).toHaveLength(3)
+  })
+
+  it("is told of that project's branches too, as of the project itself", async () => {
+    const all = await newPlace('organizations')
+    const { organization, base } = all
+    const [mine, other] = [await newPlace('projects', organization), await newPlace('projects', organization)]
+    const branchOf = async ({ ref }: Place) =>
+      placeOf(organization, await insertProject(organization, { parentRef: ref }))
+    const id = await newEndpoint(all)
+    const seen = await insertDelivery(await branchOf(mine), id)
+    const hidden = await insertDelivery(await branchOf(other), id)
+    const owner = await newMember(organization, 'administrator', mine.ref ?? undefined)
+    const { body } = await deliveriesOf({ ...all, owner }, id)
+    expect(body.data.map(({ id }: { id: string }) => id)).toEqual([seen.delivery.id])
+    expect((await owner.get(`${base}/deliveries/${seen.delivery.id}`)).status).toBe(200)
+    expect((await owner.get(`${base}/deliveries/${hidden.delivery.id}`)).status).toBe(404)
+  })
+
+  it('comes to what is his by links, each page of which looks at so much of the log', async () => {
+    const all = await newPlace('organizations')
+    const { organization } = all
+    const [mine, other] = [await newPlace('projects', organization), await newPlace('projects', organization)]
+    const id = await newEndpoint(all)
+    const [oldest, older] = [await insertDelivery(mine, id), await insertDelivery(mine, id)]
+    await insertMany(await insertDelivery(other, id), 5_000)
+    const newest = await insertDelivery(mine, id)
+    const owner = await newMember(organization, 'administrator', mine.ref ?? undefined)
+    const page = async (path: string) => {
+      const { body } = await owner.get(path)
+      return { ids: body.data.map(({ id }: { id: string }) => id) as string[], links: body.links }
+    }
+    const list = `${all.base}/endpoints/${id}/deliveries`
+    const first = await page(list)
+    expect(first.ids).toEqual([newest.delivery.id])
+    const second = await page(first.links.next)
+    expect(second).toMatchObject({ ids: [older.delivery.id, oldest.delivery.id], links: { next: null } })
+    const back = await page(second.links.prev)
+    expect(back.ids).toEqual([])
+    expect(await page(back.links.prev)).toMatchObject({ ids: [newest.delivery.id], links: { prev: null } })
+    expect((await page(back.links.next)).ids).toEqual([older.delivery.id])
   })
 })

@@ -85,14 +85,11 @@ export async function getEndpoint(ctx: Ctx, owner: Owner, id: string) {
   return { data: await shown(ctx, owner, await findEndpoint(ctx, owner, id)) }
 }
 
-export const selectEndpoint = ({ db }: Ctx, owner: Owner, id: string) =>
-  db
+export async function findEndpoint({ db }: Ctx, owner: Owner, id: string): Promise<Endpoint> {
+  const [row] = await db
     .select()
     .from(webhookEndpoints)
     .where(and(ownedBy(owner), eq(webhookEndpoints.id, id)))
-
-export async function findEndpoint(ctx: Ctx, owner: Owner, id: string): Promise<Endpoint> {
-  const [row] = await selectEndpoint(ctx, owner, id)
   if (!row) throw new ApiError('not_found.endpoint')
   return row
 }
