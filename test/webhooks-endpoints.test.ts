@@ -1,7 +1,8 @@
 import { asc, eq, sql } from 'drizzle-orm'
-import { beforeAll, describe, expect, it } from 'vitest'
-import { auditLog, webhookEndpoints } from '../src/db/schema/index.ts'
+import { beforeAll, describe, expect, it, vi } from 'vitest'
+import { auditLog, webhookDeliveries, webhookEndpoints } from '../src/db/schema/index.ts'
 import { EVENT_TYPES } from '../src/events/catalogue.ts'
+import { publish } from '../src/events/publish.ts'
 import { addMember, control, newMember, newOrganization, newUser, tokenOf, workerLogs } from './api.ts'
 import { newReceiver } from './receiver.ts'
 import {
@@ -28,6 +29,7 @@ import {
   untilStatuses,
   VALID,
   verified,
+  WAIT,
 } from './webhooks.ts'
 
 const at = (field: string) => `body.data.attributes.${field}`
@@ -122,6 +124,12 @@ async function insertMany({ event, delivery }: Awaited<ReturnType<typeof insertD
     insert into webhook_deliveries (message_id, event_id, endpoint_id, trigger, status, next_at, created_at)
     select gen_random_uuid(), ${event.id}, ${delivery.endpointId}, 'event', 'success', now(), now()
     from generate_series(1, ${count}::int)`)
+}
+
+const blockedDeletions = async () => {
+  const { rows } = await control.execute(sql`
+    select from pg_stat_activity where wait_event_type = 'Lock' and query ilike 'delete from "webhook_endpoints"%'`)
+  return rows.length
 }
 
 const shown = ({ organization }: Place, id: unknown = expect.stringMatching(UUID_V7)) => ({
@@ -348,6 +356,46 @@ describe.each(KINDS)('/v2/%s/…/webhooks/endpoints', (kind) => {
     })
     expect(await owner.delete(`${base}/endpoints/${id}`)).toMatchObject({ status: 404 })
     expect([await rowsOf(id), await rowsOf(other)]).toMatchObject([[], [{ endpointId: other }]])
+  })
+
+  it('deletes a long log before itself, and holds up no event meanwhile', async () => {
+    const place = await newPlace(kind)
+    const { owner, base } = place
+    const id = await newEndpoint(place)
+    const kept = await insertDelivery(place, id)
+    await insertMany(kept, 1_500)
+    const { body: before } = await owner.get(`${base}/endpoints/${id}`)
+    const { promise: released, resolve: release } = Promise.withResolvers<void>()
+    const { promise: held, resolve: hold } = Promise.withResolvers<void>()
+    const holding = control.transaction(async (tx) => {
+      await tx.select().from(webhookDeliveries).where(eq(webhookDeliveries.id, kept.delivery.id)).for('update')
+      hold()
+      await released
+    })
+    await held
+    const deleting = owner.delete(`${base}/endpoints/${id}`)
+    try {
+      await vi.waitFor(async () => expect(await rowsOf(id)).toHaveLength(1), WAIT)
+      await vi.waitFor(async () => expect(await blockedDeletions()).toBeGreaterThan(0), WAIT)
+      expect(await endpointRow(id)).toMatchObject({ enabled: false })
+      const { organization, ref } = place
+      const event = { organization, projectRef: ref, type: 'v1.project.restored' as const, fields: {} }
+      const publication = { actorUserId: undefined, now: sql`now()` }
+      await control.transaction(async (tx) => {
+        await tx.execute(sql`set local lock_timeout = '2s'`)
+        expect(await publish(tx, event, publication)).toEqual([])
+      })
+    } finally {
+      release()
+      await holding
+    }
+    expect(await deleting).toMatchObject({ status: 200, body: before })
+    expect(await rowsOf(id)).toEqual([])
+    const audit = await control.select().from(auditLog).where(eq(auditLog.organizationId, place.organization.id))
+    expect(audit.map(({ action, detail }) => [action, detail])).toContainEqual([
+      'webhook.endpoint.disable',
+      { endpoints: [id], reason: 'they are being deleted' },
+    ])
   })
 
   describe('whose sealed values cannot be opened', () => {

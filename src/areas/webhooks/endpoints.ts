@@ -1,4 +1,4 @@
-import { and, asc, count, eq, sql } from 'drizzle-orm'
+import { and, asc, count, eq, type SQL, sql } from 'drizzle-orm'
 import type * as z from 'zod'
 import { hashToken } from '../../auth/token.ts'
 import { newTimedId } from '../../db/id.ts'
@@ -7,7 +7,7 @@ import { type OldSecret, webhookDeliveries, webhookEndpoints } from '../../db/sc
 import { opened, sealedFor } from '../../delivery/attempt.ts'
 import { checkDestination } from '../../delivery/destination.ts'
 import { rulesOf } from '../../delivery/ports.ts'
-import { unclaimedOf } from '../../delivery/store.ts'
+import { clearLog, unclaimedOf } from '../../delivery/store.ts'
 import type { Ctx } from '../../env.ts'
 import { ApiError } from '../../http/error.ts'
 import { seal } from '../../secrets/seal.ts'
@@ -20,6 +20,8 @@ type Shown = z.input<typeof EndpointReply>['data']
 /** Each event is written once for each endpoint that wants it, in the transaction of the change it tells of. */
 const ENDPOINTS_MAX = 100
 const OLD_SECRETS_MAX = 10
+/** So many deliveries go in one statement with their endpoints. */
+const SHORT_LOG_MAX = 1_000
 const HOUR_MS = 3_600_000
 
 export async function listEndpoints(ctx: Ctx, owner: Owner, query: z.output<typeof EndpointListQuery>) {
@@ -136,16 +138,48 @@ export async function deleteEndpoints(ctx: Ctx, owner: Owner) {
   return { data: await Promise.all(rows.map((row) => shown(ctx, owner, row))) }
 }
 
-const deleteWhere = (ctx: Ctx, owner: Owner, id?: string): Promise<Endpoint[]> =>
-  mutate(ctx, async ({ tx, trace }) => {
-    const rows = await tx
-      .delete(webhookEndpoints)
-      .where(and(ownedBy(owner), id === undefined ? undefined : eq(webhookEndpoints.id, id)))
-      .returning()
+async function deleteWhere(ctx: Ctx, owner: Owner, id?: string): Promise<Endpoint[]> {
+  const which = and(ownedBy(owner), id === undefined ? undefined : eq(webhookEndpoints.id, id))
+  const disabled = await clearLogs(ctx, owner, which)
+  const deleted = await mutate(ctx, async ({ tx, trace }) => {
+    const rows = await tx.delete(webhookEndpoints).where(which).returning()
     const endpoints = rows.map((row) => row.id).sort()
     if (rows.length > 0) await trace({ ...subjectOf(owner), action: 'webhook.endpoint.delete', detail: { endpoints } })
-    return rows.sort((a, b) => (a.id < b.id ? -1 : 1))
+    return rows
   })
+  return deleted
+    .map((row) => (disabled.has(row.id) ? { ...row, enabled: true } : row))
+    .sort((a, b) => (a.id < b.id ? -1 : 1))
+}
+
+/**
+ * Deletes long logs before their endpoints: the transaction that deletes an endpoint holds up every event for it. Disabled at
+ * first, it gets no event meanwhile, and stays so where the deletion breaks off. Returns the ids of those that it disabled.
+ */
+async function clearLogs(ctx: Ctx, owner: Owner, which: SQL | undefined): Promise<Set<string>> {
+  const [long] = await ctx.db
+    .select({ id: webhookDeliveries.id })
+    .from(webhookEndpoints)
+    .innerJoin(webhookDeliveries, eq(webhookDeliveries.endpointId, webhookEndpoints.id))
+    .where(which)
+    .offset(SHORT_LOG_MAX)
+    .limit(1)
+  if (!long) return new Set()
+  const disabled = await mutate(ctx, async ({ tx, trace }) => {
+    const rows = await tx
+      .update(webhookEndpoints)
+      .set({ enabled: false })
+      .where(and(which, webhookEndpoints.enabled))
+      .returning({ id: webhookEndpoints.id })
+    const ids = rows.map(({ id }) => id).sort()
+    const detail = { endpoints: ids, reason: 'they are being deleted' }
+    if (ids.length > 0) await trace({ ...subjectOf(owner), action: 'webhook.endpoint.disable', detail })
+    return ids
+  })
+  const endpoints = await ctx.db.select({ id: webhookEndpoints.id }).from(webhookEndpoints).where(which)
+  for (const { id } of endpoints) await clearLog(ctx.db, ctx.databaseNow, id)
+  return new Set(disabled)
+}
 
 async function requireDestination(ctx: Ctx, url: string): Promise<void> {
   const verdict = await checkDestination(url, rulesOf(ctx))
