@@ -398,6 +398,17 @@ describe.each(KINDS)('/v2/%s/…/webhooks/endpoints', (kind) => {
     ])
   })
 
+  it('leaves nothing of its sender behind once it is deleted', async () => {
+    const place = await newPlace(kind)
+    const { owner, base } = place
+    const receiver = await newReceiver()
+    const id = await newEndpoint(place, { url: receiver.url })
+    await sendTest(place, id)
+    await untilStatuses(id, 'success')
+    expect((await owner.delete(`${base}/endpoints/${id}`)).status).toBe(200)
+    await vi.waitFor(async () => expect((await workerLogs(id)).join()).toContain('webhook_sender_removed'), WAIT)
+  })
+
   describe('whose sealed values cannot be opened', () => {
     const BROKEN = 'gone.AAAA'
 

@@ -188,6 +188,11 @@ export async function disable(db: Runner, now: SQL, endpointId: string, disablin
   return rows.length > 0
 }
 
+export async function isGone(db: Runner, endpointId: string): Promise<boolean> {
+  const { rows } = await db.execute(sql`select from ${webhookEndpoints} where id = ${endpointId}`)
+  return rows.length === 0
+}
+
 const CLEARED_MAX = 5_000
 
 /** Deletes the endpoint's deliveries, a few thousand a statement, but for those that somebody holds. */

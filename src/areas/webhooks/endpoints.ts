@@ -8,6 +8,7 @@ import { opened, sealedFor } from '../../delivery/attempt.ts'
 import { checkDestination } from '../../delivery/destination.ts'
 import { rulesOf } from '../../delivery/ports.ts'
 import { clearLog, unclaimedOf } from '../../delivery/store.ts'
+import { endSenders } from '../../delivery/wake.ts'
 import type { Ctx } from '../../env.ts'
 import { ApiError } from '../../http/error.ts'
 import { seal } from '../../secrets/seal.ts'
@@ -147,6 +148,8 @@ async function deleteWhere(ctx: Ctx, owner: Owner, id?: string): Promise<Endpoin
     if (rows.length > 0) await trace({ ...subjectOf(owner), action: 'webhook.endpoint.delete', detail: { endpoints } })
     return rows
   })
+  const ids = deleted.map((row) => row.id)
+  ctx.waitUntil(endSenders(ctx, ids))
   return deleted
     .map((row) => (disabled.has(row.id) ? { ...row, enabled: true } : row))
     .sort((a, b) => (a.id < b.id ? -1 : 1))
