@@ -32,6 +32,10 @@ async function callEach(
 export const endSenders = (ctx: SystemCtx, endpointIds: readonly string[]): Promise<void> =>
   callEach(ctx, endpointIds, (sender) => sender.end())
 
+/** Where the queue takes nothing. Whom this does not reach the next sweep finds again. */
+export const wakeSwept = (ctx: SystemCtx, endpointIds: readonly string[]): Promise<void> =>
+  callEach(ctx, endpointIds, (sender, endpointId) => sender.wake(endpointId, { swept: true }))
+
 /** Of one commit; one more call would make its request dearer than a message makes the queue. */
 const DIRECT_MAX = 8
 
