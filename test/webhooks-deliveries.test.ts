@@ -1,4 +1,6 @@
 import { randomUUID } from 'node:crypto'
+import { once } from 'node:events'
+import { type IncomingMessage, request } from 'node:http'
 import { eq } from 'drizzle-orm'
 import { describe, expect, it, vi } from 'vitest'
 import { webhookDeliveries, webhookEvents } from '../src/db/schema/index.ts'
@@ -257,6 +259,15 @@ describe.each(KINDS)('the deliveries of /v2/%s/…/webhooks', (kind) => {
   })
 })
 
+/** Without a length, so that only its end tells that the body is empty. */
+async function chunkedPost(url: URL, headers: Record<string, string>): Promise<number> {
+  const asked = request(url, { method: 'POST', headers: { ...headers, 'transfer-encoding': 'chunked' } })
+  asked.end()
+  const [response] = (await once(asked, 'response')) as [IncomingMessage]
+  response.resume()
+  return response.statusCode ?? 0
+}
+
 describe.each(KINDS)('F45: POST /v2/%s/…/webhooks/endpoints/{id}/test', (kind) => {
   it('sends a type that the endpoint subscribes to when told none', async () => {
     const receiver = await newReceiver()
@@ -266,6 +277,22 @@ describe.each(KINDS)('F45: POST /v2/%s/…/webhooks/endpoints/{id}/test', (kind)
     expect((await sendTest(place, id)).status).toBe(201)
     await untilStatuses(id, 'success')
     expect([type, other]).toContain(verified(receiver.received[0]).type)
+  })
+
+  it('needs no body: none at all and an empty one ask for as little as {}', async () => {
+    const { owner, ...place } = await newPlace(kind)
+    const id = await newEndpoint({ ...place, owner })
+    const path = `${place.base}/endpoints/${id}/test`
+    const headers = { 'content-type': 'application/json' }
+    const chunked = await chunkedPost(new URL(path, owner.base), { ...headers, authorization: `Bearer ${owner.token}` })
+    expect(chunked).toBe(201)
+    for (const options of [{}, { headers }, { headers, raw: '' }, { raw: '' }])
+      expect(await owner.send('POST', path, options)).toMatchObject({
+        status: 201,
+        body: { data: { type: 'ingress' } },
+      })
+    expect(await owner.send('POST', path, { headers, raw: ' ' })).toMatchObject({ status: 400 })
+    expect(await rowsOf(id)).toHaveLength(5)
   })
 
   it('takes every alias and sends the type itself, marked as a test', async () => {

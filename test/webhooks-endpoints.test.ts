@@ -1,8 +1,9 @@
-import { asc, eq } from 'drizzle-orm'
-import { beforeAll, describe, expect, it } from 'vitest'
-import { auditLog, webhookEndpoints } from '../src/db/schema/index.ts'
+import { asc, eq, sql } from 'drizzle-orm'
+import { beforeAll, describe, expect, it, vi } from 'vitest'
+import { auditLog, webhookDeliveries, webhookEndpoints } from '../src/db/schema/index.ts'
 import { EVENT_TYPES } from '../src/events/catalogue.ts'
-import { addMember, control, newMember, newOrganization, newUser, tokenOf } from './api.ts'
+import { publish } from '../src/events/publish.ts'
+import { addMember, control, newMember, newOrganization, newUser, tokenOf, workerLogs } from './api.ts'
 import { newReceiver } from './receiver.ts'
 import {
   deliveriesOf,
@@ -11,12 +12,14 @@ import {
   fieldsOf,
   INSTANT,
   insertDelivery,
+  insertProject,
   KINDS,
   NOBODY,
   newEndpoint,
   newPlace,
   type Place,
   patchEndpoint,
+  placeOf,
   postEndpoint,
   retry,
   rowsOf,
@@ -26,6 +29,7 @@ import {
   untilStatuses,
   VALID,
   verified,
+  WAIT,
 } from './webhooks.ts'
 
 const at = (field: string) => `body.data.attributes.${field}`
@@ -113,6 +117,20 @@ const TAKEN: [string, Record<string, unknown>, Record<string, unknown>?][] = [
   ['a secret of 8 characters', { signing_secret: 'x'.repeat(8) }, {}],
   ['a secret of 64 characters', { signing_secret: 'x'.repeat(64) }, {}],
 ]
+
+/** More of the same event to the same endpoint. */
+async function insertMany({ event, delivery }: Awaited<ReturnType<typeof insertDelivery>>, count: number) {
+  await control.execute(sql`
+    insert into webhook_deliveries (message_id, event_id, endpoint_id, trigger, status, next_at, created_at)
+    select gen_random_uuid(), ${event.id}, ${delivery.endpointId}, 'event', 'success', now(), now()
+    from generate_series(1, ${count}::int)`)
+}
+
+const blockedDeletions = async () => {
+  const { rows } = await control.execute(sql`
+    select from pg_stat_activity where wait_event_type = 'Lock' and query ilike 'delete from "webhook_endpoints"%'`)
+  return rows.length
+}
 
 const shown = ({ organization }: Place, id: unknown = expect.stringMatching(UUID_V7)) => ({
   type: 'endpoint',
@@ -340,6 +358,106 @@ describe.each(KINDS)('/v2/%s/…/webhooks/endpoints', (kind) => {
     expect([await rowsOf(id), await rowsOf(other)]).toMatchObject([[], [{ endpointId: other }]])
   })
 
+  it('deletes a long log before itself, and holds up no event meanwhile', async () => {
+    const place = await newPlace(kind)
+    const { owner, base } = place
+    const id = await newEndpoint(place)
+    const kept = await insertDelivery(place, id)
+    await insertMany(kept, 1_500)
+    const { body: before } = await owner.get(`${base}/endpoints/${id}`)
+    const { promise: released, resolve: release } = Promise.withResolvers<void>()
+    const { promise: held, resolve: hold } = Promise.withResolvers<void>()
+    const holding = control.transaction(async (tx) => {
+      await tx.select().from(webhookDeliveries).where(eq(webhookDeliveries.id, kept.delivery.id)).for('update')
+      hold()
+      await released
+    })
+    await held
+    const deleting = owner.delete(`${base}/endpoints/${id}`)
+    try {
+      await vi.waitFor(async () => expect(await rowsOf(id)).toHaveLength(1), WAIT)
+      await vi.waitFor(async () => expect(await blockedDeletions()).toBeGreaterThan(0), WAIT)
+      expect(await endpointRow(id)).toMatchObject({ enabled: false })
+      const { organization, ref } = place
+      const event = { organization, projectRef: ref, type: 'v1.project.restored' as const, fields: {} }
+      const publication = { actorUserId: undefined, now: sql`now()` }
+      await control.transaction(async (tx) => {
+        await tx.execute(sql`set local lock_timeout = '2s'`)
+        expect(await publish(tx, event, publication)).toEqual([])
+      })
+    } finally {
+      release()
+      await holding
+    }
+    expect(await deleting).toMatchObject({ status: 200, body: before })
+    expect(await rowsOf(id)).toEqual([])
+    const audit = await control.select().from(auditLog).where(eq(auditLog.organizationId, place.organization.id))
+    expect(audit.map(({ action, detail }) => [action, detail])).toContainEqual([
+      'webhook.endpoint.disable',
+      { endpoints: [id], reason: 'they are being deleted' },
+    ])
+  })
+
+  it('leaves nothing of its sender behind once it is deleted', async () => {
+    const place = await newPlace(kind)
+    const { owner, base } = place
+    const receiver = await newReceiver()
+    const id = await newEndpoint(place, { url: receiver.url })
+    await sendTest(place, id)
+    await untilStatuses(id, 'success')
+    expect((await owner.delete(`${base}/endpoints/${id}`)).status).toBe(200)
+    await vi.waitFor(async () => expect((await workerLogs(id)).join()).toContain('webhook_sender_removed'), WAIT)
+  })
+
+  describe('whose sealed values cannot be opened', () => {
+    const BROKEN = 'gone.AAAA'
+
+    it('is shown without its headers, by itself and in the list, and gets new ones', async () => {
+      const place = await newPlace(kind)
+      const { owner, base } = place
+      const [id, other] = [await newEndpoint(place, { custom_headers: HEADERS }), await newEndpoint(place)]
+      await control.update(webhookEndpoints).set({ sealedHeaders: BROKEN }).where(eq(webhookEndpoints.id, id))
+      const alone = await owner.get(`${base}/endpoints/${id}`)
+      expect(alone.status).toBe(200)
+      expect(alone.body.data.attributes).not.toHaveProperty('custom_headers')
+      const list = await owner.get(`${base}/endpoints`)
+      expect(list.body.data).toMatchObject([alone.body.data, { id: other, attributes: { custom_headers: null } }])
+      expect((await workerLogs(id)).join()).toContain('webhook_value_not_opened')
+      const patched = await patchEndpoint(place, id, { custom_headers: HEADERS })
+      expect(patched).toMatchObject({ status: 200, body: { data: { attributes: { custom_headers: HEADERS } } } })
+    })
+
+    it('takes another secret, and is signed with that alone', async () => {
+      const place = await newPlace(kind)
+      const receiver = await newReceiver()
+      const id = await newEndpoint(place, { url: receiver.url })
+      const until = Date.now() + 3_600_000
+      await control
+        .update(webhookEndpoints)
+        .set({ sealedSecret: BROKEN, oldSecrets: [{ sealed: BROKEN, until }] })
+        .where(eq(webhookEndpoints.id, id))
+      expect(await patchEndpoint(place, id, { signing_secret: 'another secret' })).toMatchObject({ status: 200 })
+      expect((await endpointRow(id)).oldSecrets).toEqual([{ sealed: BROKEN, until }])
+      await sendTest(place, id)
+      await untilStatuses(id, 'success')
+      const [received] = receiver.received
+      verified(received, 'another secret')
+      expect(String(received?.headers['webhook-signature']).split(' ')).toHaveLength(1)
+    })
+
+    it('is deleted, and answers so', async () => {
+      const place = await newPlace(kind)
+      const { owner, base } = place
+      const id = await newEndpoint(place, { custom_headers: HEADERS })
+      await control
+        .update(webhookEndpoints)
+        .set({ sealedHeaders: BROKEN, sealedSecret: BROKEN })
+        .where(eq(webhookEndpoints.id, id))
+      expect(await owner.delete(`${base}/endpoints/${id}`)).toMatchObject({ status: 200, body: { data: { id } } })
+      expect(await owner.get(`${base}/endpoints/${id}`)).toMatchObject({ status: 404 })
+    })
+  })
+
   it('deletes all of the place and none beside it', async () => {
     const place = await newPlace(kind)
     const others = [await newPlace('projects', place.organization), await newPlace('projects')]
@@ -493,5 +611,45 @@ describe('a member of one project alone', () => {
     expect(theirs.status).toBe(404)
     expectSameError(theirs, await owner.get(`${base}/deliveries/${NOBODY}`))
     expect((await deliveriesOf(all, id)).body.data).toHaveLength(3)
+  })
+
+  it("is told of that project's branches too, as of the project itself", async () => {
+    const all = await newPlace('organizations')
+    const { organization, base } = all
+    const [mine, other] = [await newPlace('projects', organization), await newPlace('projects', organization)]
+    const branchOf = async ({ ref }: Place) =>
+      placeOf(organization, await insertProject(organization, { parentRef: ref }))
+    const id = await newEndpoint(all)
+    const seen = await insertDelivery(await branchOf(mine), id)
+    const hidden = await insertDelivery(await branchOf(other), id)
+    const owner = await newMember(organization, 'administrator', mine.ref ?? undefined)
+    const { body } = await deliveriesOf({ ...all, owner }, id)
+    expect(body.data.map(({ id }: { id: string }) => id)).toEqual([seen.delivery.id])
+    expect((await owner.get(`${base}/deliveries/${seen.delivery.id}`)).status).toBe(200)
+    expect((await owner.get(`${base}/deliveries/${hidden.delivery.id}`)).status).toBe(404)
+  })
+
+  it('comes to what is his by links, each page of which looks at so much of the log', async () => {
+    const all = await newPlace('organizations')
+    const { organization } = all
+    const [mine, other] = [await newPlace('projects', organization), await newPlace('projects', organization)]
+    const id = await newEndpoint(all)
+    const [oldest, older] = [await insertDelivery(mine, id), await insertDelivery(mine, id)]
+    await insertMany(await insertDelivery(other, id), 5_000)
+    const newest = await insertDelivery(mine, id)
+    const owner = await newMember(organization, 'administrator', mine.ref ?? undefined)
+    const page = async (path: string) => {
+      const { body } = await owner.get(path)
+      return { ids: body.data.map(({ id }: { id: string }) => id) as string[], links: body.links }
+    }
+    const list = `${all.base}/endpoints/${id}/deliveries`
+    const first = await page(list)
+    expect(first.ids).toEqual([newest.delivery.id])
+    const second = await page(first.links.next)
+    expect(second).toMatchObject({ ids: [older.delivery.id, oldest.delivery.id], links: { next: null } })
+    const back = await page(second.links.prev)
+    expect(back.ids).toEqual([])
+    expect(await page(back.links.prev)).toMatchObject({ ids: [newest.delivery.id], links: { prev: null } })
+    expect((await page(back.links.next)).ids).toEqual([older.delivery.id])
   })
 })

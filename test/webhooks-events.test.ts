@@ -332,6 +332,19 @@ describe.each(KINDS)('an endpoint of /v2/%s that changes while a delivery waits'
     expect(receiver.received).toHaveLength(1)
   })
 
+  it('is disabled by a 410 whose body never comes to its end', async () => {
+    const receiver = await newReceiver((_request, response) => {
+      response.writeHead(410, { 'content-length': '10' }).write('gone', () => response.destroy())
+    })
+    const place = await newPlace(kind)
+    const id = await newEndpoint(place, { url: receiver.url })
+    await insertDelivery(place, id, later())
+    await bringForward(id)
+    const rows = await untilStatuses(id, 'failure')
+    expect(rows).toMatchObject([{ responseCode: 410, errorCode: 'connection_failed' }])
+    expect(await endpointRow(id)).toMatchObject({ enabled: false })
+  })
+
   it('gets the next attempt at the new url with the new headers and secret, with the same bytes, and no older events', async () => {
     const [old, next] = [await newReceiver(withStatus(500)), await newReceiver()]
     const place = await newPlace(kind)

@@ -1,4 +1,5 @@
 import type { SystemCtx } from '../env.ts'
+import { describeError } from '../http/log.ts'
 import { unseal } from '../secrets/seal.ts'
 import { capture, isSuccess } from './capture.ts'
 import { checkDestination, type DestinationRules } from './destination.ts'
@@ -91,15 +92,37 @@ async function postOnceMore(ctx: SystemCtx, ports: Ports, url: string, init: Req
 export const sealedFor = (endpointId: string, column: 'secret' | 'headers') =>
   `webhook_endpoints/${endpointId}/${column}`
 
-async function requestOf({ config }: SystemCtx, delivery: Claimed, sentAt: number): Promise<RequestInit> {
+const reported = new Set<string>()
+
+/** What was sealed; undefined where ENCRYPTION_KEY does not open it, which is logged once: each delivery would tell it again. */
+export async function opened(
+  { config, log }: Pick<SystemCtx, 'config' | 'log'>,
+  endpointId: string,
+  column: 'secret' | 'headers',
+  sealed: string,
+): Promise<string | undefined> {
+  try {
+    return await unseal(config.ENCRYPTION_KEY, sealed, sealedFor(endpointId, column))
+  } catch (error) {
+    const place = sealedFor(endpointId, column)
+    const fields = { endpoint: endpointId, column, error: describeError(error) }
+    if (!reported.has(place)) log.error('webhook_value_not_opened', fields)
+    reported.add(place)
+    return undefined
+  }
+}
+
+async function requestOf(ctx: SystemCtx, delivery: Claimed, sentAt: number): Promise<RequestInit> {
   const { messageId: id, endpointId } = delivery
   const open = (sealed: string, column: 'secret' | 'headers') =>
-    unseal(config.ENCRYPTION_KEY, sealed, sealedFor(endpointId, column))
-  const valid = delivery.oldSecrets.filter(({ until }) => until > sentAt).map(({ sealed }) => sealed)
-  const [custom, ...secrets] = await Promise.all([
+    unseal(ctx.config.ENCRYPTION_KEY, sealed, sealedFor(endpointId, column))
+  const valid = delivery.oldSecrets.filter(({ until }) => until > sentAt)
+  const [custom, secret, ...old] = await Promise.all([
     delivery.sealedHeaders === null ? '{}' : open(delivery.sealedHeaders, 'headers'),
-    ...[delivery.sealedSecret, ...valid].map((sealed) => open(sealed, 'secret')),
+    open(delivery.sealedSecret, 'secret'),
+    ...valid.map(({ sealed }) => opened(ctx, endpointId, 'secret', sealed)),
   ])
+  const secrets = [secret, ...old.filter((known) => known !== undefined)]
   const timestampSeconds = Math.floor(sentAt / 1000)
   const body = bodyOf(delivery)
   const headers = new Headers(JSON.parse(custom) as Record<string, string>)

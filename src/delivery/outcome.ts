@@ -30,7 +30,8 @@ const errorOf = (code: number) => ({ errorCode: 'bad_status', errorMessage: `the
 /** Whether the endpoint is to be disabled after this result, and why. */
 export function disablingOf({ config, requestId }: SystemCtx, delivery: Claimed, result: Result, sentAt: number) {
   const { url, failingSince } = delivery
-  if (result.kind === 'answered' && result.answer.code === 410) {
+  // The status says it all, whatever becomes of the body.
+  if ('answer' in result && result.answer?.code === 410) {
     return { reason: 'the receiver answered 410 Gone', url, failingForMs: 0, requestId }
   }
   const failingForMs = config.WEBHOOK_DISABLE_AFTER_DAYS * DAY_MS

@@ -11,6 +11,7 @@ export const rulesOf = ({ config }: SystemCtx): Ports['rules'] => ({
       config.NEON_PROXY,
       config.ENGINE_NEON_PROXY,
       config.S3_ENDPOINT,
+      config.S3_PUBLIC_ENDPOINT,
       config.WEBHOOK_DNS_URL,
     ].flatMap((url) => (url ? new URL(url).hostname : [])),
     ...(config.PROJECT_DOMAIN ? [`.${config.PROJECT_DOMAIN}`] : []),

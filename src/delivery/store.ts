@@ -188,6 +188,29 @@ export async function disable(db: Runner, now: SQL, endpointId: string, disablin
   return rows.length > 0
 }
 
+export async function isGone(db: Runner, endpointId: string): Promise<boolean> {
+  const { rows } = await db.execute(sql`select from ${webhookEndpoints} where id = ${endpointId}`)
+  return rows.length === 0
+}
+
+const CLEARED_MAX = 5_000
+
+/** Deletes the endpoint's deliveries, a few thousand a statement, but for those that somebody holds. */
+export async function clearLog(db: Runner, now: SQL, endpointId: string): Promise<void> {
+  for (let full = true; full; ) {
+    const { rows } = await db.execute(sql`
+      with free as (
+        select id from ${webhookDeliveries}
+        where endpoint_id = ${endpointId} and (status <> 'pending' or lease_until is null or lease_until <= ${now})
+        order by id limit ${CLEARED_MAX} for update skip locked
+      ), gone as (
+        delete from ${webhookDeliveries} d using free where d.id = free.id returning d.id
+      )
+      select count(*) = ${CLEARED_MAX} as full from gone`)
+    full = rows[0]?.full === true
+  }
+}
+
 /** The pending deliveries of an endpoint that no sender holds. */
 export const unclaimedOf = (endpointId: SQL, now: SQL): SQL =>
   sql`d.endpoint_id = ${endpointId} and d.status = 'pending' and (d.lease_until is null or d.lease_until <= ${now})`

@@ -1,7 +1,7 @@
 import type { SystemCtx } from '../env.ts'
 import { send } from '../queue/send.ts'
 import { backlog, overdueEndpoints } from './store.ts'
-import { type Wake, wakeSender } from './wake.ts'
+import { type Wake, wakeSwept } from './wake.ts'
 
 /** A message may still be on its way; sooner than that a sweep would only send doubles. */
 const GRACE_MS = 5_000
@@ -19,7 +19,11 @@ export async function wakeOverdue(ctx: SystemCtx): Promise<number> {
     overdue += page.length
     const wakes = page.map((endpointId): Wake => ({ type: 'webhook', endpointId, swept: true }))
     // A queue that takes nothing stops nothing.
-    for (const wake of await send(ctx, wakes)) await wakeSender(ctx, wake)
+    const refused = await send(ctx, wakes)
+    await wakeSwept(
+      ctx,
+      refused.map(({ endpointId }) => endpointId),
+    )
   } while (page.length === PAGE)
   if (overdue > 0) await report(ctx, overdue)
   return overdue

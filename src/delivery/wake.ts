@@ -1,4 +1,5 @@
 import type { SystemCtx } from '../env.ts'
+import { describeError } from '../http/log.ts'
 import type { Message } from '../queue/message.ts'
 import { send } from '../queue/send.ts'
 
@@ -6,6 +7,34 @@ export type Wake = Extract<Message, { type: 'webhook' }>
 
 export const wakeSender = ({ bindings: { WEBHOOK_SENDERS: senders } }: SystemCtx, { endpointId, swept }: Wake) =>
   senders.get(senders.idFromName(endpointId)).wake(endpointId, { swept })
+
+const CALLS_AT_ONCE = 8
+
+type SenderStub = ReturnType<SystemCtx['bindings']['WEBHOOK_SENDERS']['get']>
+
+/** A few beside each other; one that cannot be reached is logged and stops none of the others. */
+async function callEach(
+  { bindings: { WEBHOOK_SENDERS: senders }, log }: SystemCtx,
+  endpointIds: readonly string[],
+  call: (sender: SenderStub, endpointId: string) => Promise<void>,
+): Promise<void> {
+  for (let start = 0; start < endpointIds.length; start += CALLS_AT_ONCE) {
+    const slice = endpointIds.slice(start, start + CALLS_AT_ONCE)
+    const calls = await Promise.allSettled(slice.map((id) => call(senders.get(senders.idFromName(id)), id)))
+    for (const [index, result] of calls.entries()) {
+      if (result.status === 'fulfilled') continue
+      log.error('webhook_sender_unreachable', { endpoint: slice[index], error: describeError(result.reason) })
+    }
+  }
+}
+
+/** For endpoints that are gone. A sender that is not reached keeps the few bytes that it has. */
+export const endSenders = (ctx: SystemCtx, endpointIds: readonly string[]): Promise<void> =>
+  callEach(ctx, endpointIds, (sender) => sender.end())
+
+/** Where the queue takes nothing. Whom this does not reach the next sweep finds again. */
+export const wakeSwept = (ctx: SystemCtx, endpointIds: readonly string[]): Promise<void> =>
+  callEach(ctx, endpointIds, (sender, endpointId) => sender.wake(endpointId, { swept: true }))
 
 /** Of one commit; one more call would make its request dearer than a message makes the queue. */
 const DIRECT_MAX = 8

@@ -8,7 +8,7 @@ import type { Decision } from '../objects/rate-limiter.ts'
 import { holdBody, isHeld } from './body.ts'
 import { ApiError, type ErrorCode } from './error.ts'
 import { addressOf, type Limit, limitCaller, limitHeaders, limitScope, type Quota, takeQuota } from './limits.ts'
-import { errorsOf, isSchema, isStream, isText, type Route, type Streamed, scopeOf, total } from './route.ts'
+import { errorsOf, isOptional, isSchema, isStream, isText, type Route, type Streamed, scopeOf, total } from './route.ts'
 
 const BODY_SIZE_BYTES_MAX = 1024 * 1024
 
@@ -122,8 +122,20 @@ function resolve(route: Route): MiddlewareHandler<AppEnv> {
 function readBody({ body, ...route }: Route): MiddlewareHandler<AppEnv>[] {
   if (!body) return []
   if (isHeld(body)) return [holdBody(body, (schema, value) => checked('body', schema.safeParse(value)))]
-  return [limitBody(route), requireJson, validate('json', body)]
+  const read = [requireJson, validate('json', body)]
+  return [limitBody(route), ...(isOptional(body) ? read.map(unlessEmpty) : read)]
 }
+
+/** A body that may be left out is left out too where it has no bytes. One that breaks off is for its reader to refuse. */
+const unlessEmpty =
+  (read: MiddlewareHandler<AppEnv>): MiddlewareHandler<AppEnv> =>
+  async (c, next) => {
+    const isEmpty = await c.req.text().then(
+      (text) => text === '',
+      () => false,
+    )
+    return isEmpty ? next() : read(c, next)
+  }
 
 const limitBody = ({ bodySizeBytesMax = BODY_SIZE_BYTES_MAX }: Pick<Route, 'bodySizeBytesMax'>) =>
   bodyLimit({

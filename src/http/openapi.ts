@@ -1,7 +1,7 @@
 import * as z from 'zod'
 import { isHeld } from './body.ts'
 import { type ApiVersion, ERRORS, type ErrorCode, messageOf } from './error.ts'
-import { errorsOf, isSchema, isStream, isText, type Route, total } from './route.ts'
+import { errorsOf, isOptional, isSchema, isStream, isText, type Route, total } from './route.ts'
 
 type Io = 'input' | 'output'
 type Json = Record<string, unknown>
@@ -52,7 +52,7 @@ export function openapi(routes: readonly Route[], version: ApiVersion, { release
 
   function requestBody({ body }: Route): Json {
     if (!body) return {}
-    if (!isHeld(body)) return { requestBody: { required: true, content: json(body, 'input') } }
+    if (!isHeld(body)) return { requestBody: { required: !isOptional(body), content: json(body, 'input') } }
     const content = Object.entries(body.forms).map(([type, { schema }]) => [
       type,
       { schema: schemaOf(schema, 'input') },

@@ -111,6 +111,9 @@ export const put = on('PUT')
 export const patch = on('PATCH')
 export const del = on('DELETE')
 
+/** A JSON body that a request may leave out. */
+export const isOptional = (body: z.ZodType): body is z.ZodOptional => body instanceof z.ZodOptional
+
 export const isText = (returns: Returns): returns is TextReply =>
   typeof returns === 'object' && 'contentType' in returns
 export const isStream = (returns: Returns): returns is StreamReply =>

@@ -2,6 +2,7 @@ import { DurableObject } from 'cloudflare:workers'
 import { createCtx } from '../ctx.ts'
 import { networkPorts } from '../delivery/ports.ts'
 import { createSender, type Sender } from '../delivery/sender.ts'
+import { isGone } from '../delivery/store.ts'
 import type { Bindings } from '../env.ts'
 
 const ENDPOINT = 'endpoint'
@@ -11,6 +12,7 @@ const ENDPOINT = 'endpoint'
  * concurrent attempts holds across the installation. The alarm is the time of its next retry.
  */
 export class WebhookSender extends DurableObject<Bindings> {
+  readonly #system = createCtx({ bindings: this.env, waitUntil: (work) => this.ctx.waitUntil(work) })
   #sender: Sender | undefined
 
   /** Returns at once: attempts may take long, and who wakes has others to wake. */
@@ -19,17 +21,32 @@ export class WebhookSender extends DurableObject<Bindings> {
     void this.#senderOf(endpointId).wake({ swept })
   }
 
+  /** Its endpoint was deleted. An alarm does the rest: it is repeated until it is done. */
+  async end(): Promise<void> {
+    if (await this.ctx.storage.get(ENDPOINT)) await this.#wakeAt(Date.now())
+  }
+
   override async alarm(): Promise<void> {
     const endpointId = await this.ctx.storage.get<string>(ENDPOINT)
-    if (endpointId) void this.#senderOf(endpointId).wake({ plan: true })
+    if (!endpointId) return
+    void this.#senderOf(endpointId).wake({ plan: true })
+    await this.#leaveNothing(endpointId)
+  }
+
+  /** What an object stores stays for good, and an endpoint that is gone never comes again. */
+  async #leaveNothing(endpointId: string): Promise<void> {
+    const { db, log } = this.#system
+    // A database that is away tells nothing, and its senders ask again.
+    if (!(await isGone(db, endpointId).catch(() => false))) return
+    await this.ctx.storage.deleteAll()
+    log.info('webhook_sender_removed', { endpoint: endpointId })
   }
 
   #senderOf(endpointId: string): Sender {
     if (this.#sender) return this.#sender
-    const ctx = createCtx({ bindings: this.env, waitUntil: (work) => this.ctx.waitUntil(work) })
-    this.#sender = createSender(ctx, {
+    this.#sender = createSender(this.#system, {
       endpointId,
-      ports: networkPorts(ctx),
+      ports: networkPorts(this.#system),
       wakeAt: (at) => this.#wakeAt(at),
     })
     return this.#sender

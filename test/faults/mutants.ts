@@ -192,8 +192,8 @@ export const MUTANTS: readonly Mutant[] = [
   simulated(
     'old secrets sign for their grace alone',
     'src/delivery/attempt.ts',
-    '...[delivery.sealedSecret, ...valid]',
-    '...valid',
+    '[secret, ...old.filter(',
+    '[...old.filter(',
   ),
   simulated(
     'one pending delivery for each message',

@@ -1,16 +1,16 @@
-import { and, asc, desc, eq, getTableColumns, gt, gte, inArray, isNull, lt, or, sql } from 'drizzle-orm'
+import { and, asc, desc, eq, exists, getTableColumns, gt, gte, inArray, isNull, lt, or, sql } from 'drizzle-orm'
 import type * as z from 'zod'
 import { rowsOf } from '../../db/client.ts'
 import { newTimedId } from '../../db/id.ts'
 import { mutate } from '../../db/mutate.ts'
-import { webhookDeliveries, webhookEndpoints, webhookEvents } from '../../db/schema/index.ts'
+import { projects, webhookDeliveries, webhookEndpoints, webhookEvents } from '../../db/schema/index.ts'
 import { shownBody } from '../../delivery/capture.ts'
 import { RETENTION_MS } from '../../delivery/purge.ts'
 import type { Ctx } from '../../env.ts'
 import { canonicalType, EVENT_TYPES, type EventType, SAMPLES } from '../../events/catalogue.ts'
 import { payloadOf } from '../../events/publish.ts'
 import { ApiError } from '../../http/error.ts'
-import { type Endpoint, findEndpoint, selectEndpoint } from './endpoints.ts'
+import { type Endpoint, findEndpoint } from './endpoints.ts'
 import { type Owner, ownedBy, subjectOf } from './owner.ts'
 import type { DeliveryListQuery, DeliveryReply, TestEvent } from './schema.ts'
 
@@ -22,6 +22,10 @@ interface Row {
 
 /** A list shows so much of each answer's body, in characters; a delivery read by itself shows it whole. */
 const LISTED_BODY_MAX = 4_096
+/** Who sees a part alone is shown a page of what so many deliveries hold for him, not of the whole log. */
+const LOOKED_MAX = 5_000
+const FIRST_ID = '00000000-0000-0000-0000-000000000000'
+const LAST_ID = 'ffffffff-ffff-ffff-ffff-ffffffffffff'
 const listed = {
   ...getTableColumns(webhookDeliveries),
   responseBody: sql<string>`left(${webhookDeliveries.responseBody}, ${LISTED_BODY_MAX})`,
@@ -29,44 +33,77 @@ const listed = {
 
 /** Expired deliveries are gone for every reader, whether the purge has come to them or not. */
 const unexpired = (ctx: Ctx) => gte(webhookDeliveries.createdAt, oldest(ctx))
-/** The events of projects that the caller may not see are not there for him. */
-const visibleTo = ({ onlyProjects }: Owner) =>
-  onlyProjects && or(isNull(webhookEvents.projectRef), inArray(webhookEvents.projectRef, [...onlyProjects]))
+/** The events of projects that the caller may not see are not there for him; whose project he may see, its branches he may too. */
+const visibleTo = ({ db }: Ctx, { onlyProjects }: Owner) =>
+  onlyProjects &&
+  or(
+    isNull(webhookEvents.projectRef),
+    inArray(webhookEvents.projectRef, [...onlyProjects]),
+    exists(
+      db
+        .select({ ref: projects.ref })
+        .from(projects)
+        .where(and(eq(projects.ref, webhookEvents.projectRef), inArray(projects.parentRef, [...onlyProjects]))),
+    ),
+  )
 const oldest = ({ now }: Ctx) => new Date(now().getTime() - RETENTION_MS)
+
+/** From the cursor on, and to who sees a part alone no further than the horizon: the last of so many, null where there are fewer. */
+function lookedAt({ db }: Ctx, { onlyProjects }: Owner, endpointId: string, query: z.output<typeof DeliveryListQuery>) {
+  const { 'page[after]': after, 'page[before]': before } = query
+  const { id } = webhookDeliveries
+  const order = before ? asc(id) : desc(id)
+  const beyond = and(
+    eq(webhookDeliveries.endpointId, endpointId),
+    after ? lt(id, after) : undefined,
+    before ? gt(id, before) : undefined,
+  )
+  if (!onlyProjects) return { order, within: beyond, horizon: sql<null>`null` }
+  const last = db
+    .select({ id })
+    .from(webhookDeliveries)
+    .where(beyond)
+    .orderBy(order)
+    .offset(LOOKED_MAX - 1)
+    .limit(1)
+  const horizon = sql<string | null>`(${last})`
+  const near = before ? sql`${id} <= coalesce(${horizon}, ${LAST_ID})` : sql`${id} >= coalesce(${horizon}, ${FIRST_ID})`
+  return { order, within: and(beyond, near), horizon }
+}
 
 export async function listDeliveries(ctx: Ctx, owner: Owner, id: string, query: z.output<typeof DeliveryListQuery>) {
   const { 'page[size]': size, 'page[after]': after, 'page[before]': before } = query
+  const { order, within, horizon } = lookedAt(ctx, owner, id, query)
+  const looking = ctx.db
+    .select({ horizon })
+    .from(webhookEndpoints)
+    .where(and(ownedBy(owner), eq(webhookEndpoints.id, id)))
   const listing = ctx.db
     .select({ delivery: listed, event: webhookEvents })
     .from(webhookDeliveries)
     .innerJoin(webhookEvents, eq(webhookEvents.id, webhookDeliveries.eventId))
     .innerJoin(webhookEndpoints, eq(webhookEndpoints.id, webhookDeliveries.endpointId))
-    .where(
-      and(
-        eq(webhookDeliveries.endpointId, id),
-        ownedBy(owner),
-        unexpired(ctx),
-        visibleTo(owner),
-        after ? lt(webhookDeliveries.id, after) : undefined,
-        before ? gt(webhookDeliveries.id, before) : undefined,
-      ),
-    )
-    .orderBy(before ? asc(webhookDeliveries.id) : desc(webhookDeliveries.id))
+    .where(and(within, ownedBy(owner), unexpired(ctx), visibleTo(ctx, owner)))
+    .orderBy(order)
     .limit(size + 1)
-  const [[endpoint], rows] = await ctx.db.batch([selectEndpoint(ctx, owner, id), listing])
-  if (!endpoint) throw new ApiError('not_found.endpoint')
+  const [[looked], rows] = await ctx.db.batch([looking, listing])
+  if (!looked) throw new ApiError('not_found.endpoint')
   const more = rows.length > size
   const page = rows.slice(0, size)
   if (before) page.reverse()
-  const link = (cursor = '') => `${owner.path}/webhooks/endpoints/${id}/deliveries?page[size]=${size}${cursor}`
   const first = page[0]?.delivery.id
   const last = page.at(-1)?.delivery.id
+  // A page that ends where the look did may hold nothing, and is gone on from all the same.
+  const onward = more ? (before ? first : last) : looked.horizon
+  const back = (before ? last : after && first) ?? looked.horizon
+  const [newer, older] = before ? [onward, back] : [after && back, onward]
+  const link = (cursor = '') => `${owner.path}/webhooks/endpoints/${id}/deliveries?page[size]=${size}${cursor}`
   return {
     data: page.map(shown),
     links: {
       first: link(),
-      prev: (before ? more : after) && first ? link(`&page[before]=${first}`) : null,
-      next: (before || more) && last ? link(`&page[after]=${last}`) : null,
+      prev: newer ? link(`&page[before]=${newer}`) : null,
+      next: older ? link(`&page[after]=${older}`) : null,
     },
   }
 }
@@ -81,13 +118,13 @@ async function findDelivery(ctx: Ctx, owner: Owner, id: string): Promise<Row & {
     .from(webhookDeliveries)
     .innerJoin(webhookEvents, eq(webhookEvents.id, webhookDeliveries.eventId))
     .innerJoin(webhookEndpoints, eq(webhookEndpoints.id, webhookDeliveries.endpointId))
-    .where(and(eq(webhookDeliveries.id, id), ownedBy(owner), visibleTo(owner), unexpired(ctx)))
+    .where(and(eq(webhookDeliveries.id, id), ownedBy(owner), visibleTo(ctx, owner), unexpired(ctx)))
   if (!row) throw new ApiError('not_found.delivery')
   return row
 }
 
 /** Through the same pipeline as any event, for this endpoint alone and with one attempt. */
-export async function sendTestEvent(ctx: Ctx, owner: Owner, id: string, { data }: z.output<typeof TestEvent>) {
+export async function sendTestEvent(ctx: Ctx, owner: Owner, id: string, { data }: z.output<typeof TestEvent> = {}) {
   const endpoint = await findEndpoint(ctx, owner, id)
   if (!endpoint.enabled) throw new ApiError('bad_request.endpoint.test.disabled')
   const type = testedType(endpoint, data?.attributes.type)

@@ -1,16 +1,17 @@
-import { and, asc, count, eq, sql } from 'drizzle-orm'
+import { and, asc, count, eq, type SQL, sql } from 'drizzle-orm'
 import type * as z from 'zod'
 import { hashToken } from '../../auth/token.ts'
 import { newTimedId } from '../../db/id.ts'
 import { type Mutation, mutate } from '../../db/mutate.ts'
 import { type OldSecret, webhookDeliveries, webhookEndpoints } from '../../db/schema/index.ts'
-import { sealedFor } from '../../delivery/attempt.ts'
+import { opened, sealedFor } from '../../delivery/attempt.ts'
 import { checkDestination } from '../../delivery/destination.ts'
 import { rulesOf } from '../../delivery/ports.ts'
-import { unclaimedOf } from '../../delivery/store.ts'
+import { clearLog, unclaimedOf } from '../../delivery/store.ts'
+import { endSenders } from '../../delivery/wake.ts'
 import type { Ctx } from '../../env.ts'
 import { ApiError } from '../../http/error.ts'
-import { seal, unseal } from '../../secrets/seal.ts'
+import { seal } from '../../secrets/seal.ts'
 import { type Owner, ownedBy, subjectOf } from './owner.ts'
 import type { CreateEndpoint, EndpointListQuery, EndpointReply, UpdateEndpoint } from './schema.ts'
 
@@ -20,6 +21,8 @@ type Shown = z.input<typeof EndpointReply>['data']
 /** Each event is written once for each endpoint that wants it, in the transaction of the change it tells of. */
 const ENDPOINTS_MAX = 100
 const OLD_SECRETS_MAX = 10
+/** So many deliveries go in one statement with their endpoints. */
+const SHORT_LOG_MAX = 1_000
 const HOUR_MS = 3_600_000
 
 export async function listEndpoints(ctx: Ctx, owner: Owner, query: z.output<typeof EndpointListQuery>) {
@@ -85,14 +88,11 @@ export async function getEndpoint(ctx: Ctx, owner: Owner, id: string) {
   return { data: await shown(ctx, owner, await findEndpoint(ctx, owner, id)) }
 }
 
-export const selectEndpoint = ({ db }: Ctx, owner: Owner, id: string) =>
-  db
+export async function findEndpoint({ db }: Ctx, owner: Owner, id: string): Promise<Endpoint> {
+  const [row] = await db
     .select()
     .from(webhookEndpoints)
     .where(and(ownedBy(owner), eq(webhookEndpoints.id, id)))
-
-export async function findEndpoint(ctx: Ctx, owner: Owner, id: string): Promise<Endpoint> {
-  const [row] = await selectEndpoint(ctx, owner, id)
   if (!row) throw new ApiError('not_found.endpoint')
   return row
 }
@@ -100,10 +100,7 @@ export async function findEndpoint(ctx: Ctx, owner: Owner, id: string): Promise<
 export async function updateEndpoint(ctx: Ctx, owner: Owner, id: string, { data }: z.output<typeof UpdateEndpoint>) {
   const { url, enabled, description, event_types, custom_headers, signing_secret } = data.attributes
   if (url !== undefined) await requireDestination(ctx, url)
-  const [sealedSecret, sealedHeaders] = await Promise.all([
-    signing_secret === undefined ? undefined : sealSecret(ctx, id, signing_secret),
-    custom_headers === undefined ? undefined : sealHeaders(ctx, id, custom_headers),
-  ])
+  const sealedHeaders = custom_headers === undefined ? undefined : await sealHeaders(ctx, id, custom_headers)
   const row = await mutate(ctx, async ({ tx, trace }) => {
     const [before] = await tx
       .select()
@@ -117,8 +114,7 @@ export async function updateEndpoint(ctx: Ctx, owner: Owner, id: string, { data 
       ...(description !== undefined && { description }),
       ...(event_types && { eventTypes: typesOf(event_types) }),
       ...(sealedHeaders !== undefined && { sealedHeaders }),
-      ...(sealedSecret !== undefined &&
-        !(await isSecretOf(ctx, before, signing_secret)) && { sealedSecret, oldSecrets: replaced(ctx, before) }),
+      ...(signing_secret !== undefined && (await secretChanges(ctx, before, signing_secret))),
     }
     if (Object.keys(changes).length === 0) return before
     const [after] = await tx.update(webhookEndpoints).set(changes).where(eq(webhookEndpoints.id, id)).returning()
@@ -143,16 +139,50 @@ export async function deleteEndpoints(ctx: Ctx, owner: Owner) {
   return { data: await Promise.all(rows.map((row) => shown(ctx, owner, row))) }
 }
 
-const deleteWhere = (ctx: Ctx, owner: Owner, id?: string): Promise<Endpoint[]> =>
-  mutate(ctx, async ({ tx, trace }) => {
-    const rows = await tx
-      .delete(webhookEndpoints)
-      .where(and(ownedBy(owner), id === undefined ? undefined : eq(webhookEndpoints.id, id)))
-      .returning()
+async function deleteWhere(ctx: Ctx, owner: Owner, id?: string): Promise<Endpoint[]> {
+  const which = and(ownedBy(owner), id === undefined ? undefined : eq(webhookEndpoints.id, id))
+  const disabled = await clearLogs(ctx, owner, which)
+  const deleted = await mutate(ctx, async ({ tx, trace }) => {
+    const rows = await tx.delete(webhookEndpoints).where(which).returning()
     const endpoints = rows.map((row) => row.id).sort()
     if (rows.length > 0) await trace({ ...subjectOf(owner), action: 'webhook.endpoint.delete', detail: { endpoints } })
-    return rows.sort((a, b) => (a.id < b.id ? -1 : 1))
+    return rows
   })
+  const ids = deleted.map((row) => row.id)
+  ctx.waitUntil(endSenders(ctx, ids))
+  return deleted
+    .map((row) => (disabled.has(row.id) ? { ...row, enabled: true } : row))
+    .sort((a, b) => (a.id < b.id ? -1 : 1))
+}
+
+/**
+ * Deletes long logs before their endpoints: the transaction that deletes an endpoint holds up every event for it. Disabled at
+ * first, it gets no event meanwhile, and stays so where the deletion breaks off. Returns the ids of those that it disabled.
+ */
+async function clearLogs(ctx: Ctx, owner: Owner, which: SQL | undefined): Promise<Set<string>> {
+  const [long] = await ctx.db
+    .select({ id: webhookDeliveries.id })
+    .from(webhookEndpoints)
+    .innerJoin(webhookDeliveries, eq(webhookDeliveries.endpointId, webhookEndpoints.id))
+    .where(which)
+    .offset(SHORT_LOG_MAX)
+    .limit(1)
+  if (!long) return new Set()
+  const disabled = await mutate(ctx, async ({ tx, trace }) => {
+    const rows = await tx
+      .update(webhookEndpoints)
+      .set({ enabled: false })
+      .where(and(which, webhookEndpoints.enabled))
+      .returning({ id: webhookEndpoints.id })
+    const ids = rows.map(({ id }) => id).sort()
+    const detail = { endpoints: ids, reason: 'they are being deleted' }
+    if (ids.length > 0) await trace({ ...subjectOf(owner), action: 'webhook.endpoint.disable', detail })
+    return ids
+  })
+  const endpoints = await ctx.db.select({ id: webhookEndpoints.id }).from(webhookEndpoints).where(which)
+  for (const { id } of endpoints) await clearLog(ctx.db, ctx.databaseNow, id)
+  return new Set(disabled)
+}
 
 async function requireDestination(ctx: Ctx, url: string): Promise<void> {
   const verdict = await checkDestination(url, rulesOf(ctx))
@@ -190,10 +220,12 @@ function replaced({ config, now }: Ctx, { sealedSecret, oldSecrets }: Endpoint):
   return [{ sealed: sealedSecret, until }, ...oldSecrets].filter((old) => old.until > at).slice(0, OLD_SECRETS_MAX)
 }
 
-/** The same secret once more is no change: it would only be signed with twice. */
-async function isSecretOf({ config }: Ctx, { id, sealedSecret }: Endpoint, secret = ''): Promise<boolean> {
-  const known = await unseal(config.ENCRYPTION_KEY, sealedSecret, sealedFor(id, 'secret'))
-  return (await hashToken(known)) === (await hashToken(secret))
+/** The same secret once more is no change: it would only be signed with twice. One that cannot be opened signs nothing more. */
+async function secretChanges(ctx: Ctx, before: Endpoint, secret: string): Promise<Partial<Endpoint>> {
+  const known = await opened(ctx, before.id, 'secret', before.sealedSecret)
+  if (known !== undefined && (await hashToken(known)) === (await hashToken(secret))) return {}
+  const sealedSecret = await sealSecret(ctx, before.id, secret)
+  return known === undefined ? { sealedSecret } : { sealedSecret, oldSecrets: replaced(ctx, before) }
 }
 
 const sealSecret = ({ config }: Ctx, id: string, secret: string) =>
@@ -205,12 +237,10 @@ const sealHeaders = async ({ config }: Ctx, id: string, headers: Record<string, 
 const typesOf = (types: { type: Endpoint['eventTypes'][number] }[]) =>
   Array.from(new Set(types.map(({ type }) => type)))
 
-async function shown({ config }: Ctx, { showsHeaders }: Owner, row: Endpoint): Promise<Shown> {
+/** Headers that cannot be opened are left out: an endpoint that could not be shown could not be mended either. */
+async function shown(ctx: Ctx, { showsHeaders }: Owner, row: Endpoint): Promise<Shown> {
   const { id, sealedHeaders } = row
-  const headers = async () =>
-    sealedHeaders === null
-      ? null
-      : JSON.parse(await unseal(config.ENCRYPTION_KEY, sealedHeaders, sealedFor(id, 'headers')))
+  const headers = !showsHeaders || sealedHeaders === null ? 'null' : await opened(ctx, id, 'headers', sealedHeaders)
   return {
     type: 'endpoint',
     id,
@@ -220,7 +250,7 @@ async function shown({ config }: Ctx, { showsHeaders }: Owner, row: Endpoint): P
       enabled: row.enabled,
       description: row.description,
       event_types: row.eventTypes.map((type) => ({ type })),
-      ...(showsHeaders && { custom_headers: await headers() }),
+      ...(showsHeaders && headers !== undefined && { custom_headers: JSON.parse(headers) }),
       created_by: row.createdBy,
       created_at: row.createdAt.toISOString(),
     },

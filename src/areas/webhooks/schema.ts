@@ -143,6 +143,7 @@ export const TestEvent = z
       .optional(),
   })
   .meta({ id: 'WebhookTestEvent', description: 'Without data, one of the subscribed types is sent' })
+  .optional()
 
 export const Ingress = z
   .object({
