@@ -6,10 +6,11 @@ import { newTimedId } from '../db/id.ts'
 import type { Bindings, SystemCtx } from '../env.ts'
 import { limitCaller, takeQuota } from '../http/limits.ts'
 import { describeError } from '../http/log.ts'
+import { type Cause, markOf, mayGoOn } from '../programs/chains.ts'
 import { markWithoutProgram } from '../programs/own.ts'
 import { begin, end } from '../runtime/recorder.ts'
 import { sharedResponse } from '../runtime/shared-origin.ts'
-import { takePlace } from '../runtime/waiting.ts'
+import { PROBLEMS, takePlace } from '../runtime/waiting.ts'
 import type { WorkerAddress } from './address.ts'
 import { findPlan, type Plan } from './plan.ts'
 import { DISPATCH_HEADER, type Dispatch, FAILURE_HEADER, type FailureCode, failureResponse } from './protocol.ts'
@@ -23,6 +24,8 @@ interface Call {
   address: WorkerAddress
   bindings: Bindings
   execution: ExecutionContext
+  /** Of what a program calls. */
+  cause?: Cause | undefined
 }
 
 /** One call of a worker, from whoever sends it. */
@@ -86,14 +89,20 @@ async function run(call: Call, ctx: SystemCtx, plan: Plan): Promise<Response> {
   const { ref: projectRef, path, isShared } = call.address
   const { workerId: programId, deploymentId } = plan
   const { method } = call.request
-  const leave = takePlace(programId, startedAt)
-  if (!leave) return refuse('WORKER_RESOURCE_LIMIT')
   begin({ id, kind: 'worker', projectRef, programId, deploymentId, method, path, at: startedAt })
+  const cause = call.cause ?? { chain: id, hops: 0 }
+  const place = mayGoOn(programId, cause) ? takePlace(programId, startedAt) : 'LOOP_DETECTED'
+  if (typeof place === 'string') {
+    const refused = logged(ctx, call, place)
+    end(call, id, { status: refused.status, ms: 0, problem: PROBLEMS[place] })
+    return markWithoutProgram(refused)
+  }
   const { WORKER_INSTANCES: objects } = call.bindings
   const object = objects.get(objects.idFromName(plan.workerId))
   const late = new AbortController()
   const timer = setTimeout(() => late.abort(), IDLE_MS_MAX)
-  const dispatch = { plan, invocation: id, address: callerOf(ctx, call) ?? '' }
+  const mark = markOf({ programId, secret: ctx.config.ENCRYPTION_KEY }, cause)
+  const dispatch = { plan, invocation: id, address: callerOf(ctx, call) ?? '', mark }
   const answering = object
     .fetch(requestFor(call, dispatch, late.signal))
     .catch((error) => {
@@ -102,7 +111,7 @@ async function run(call: Call, ctx: SystemCtx, plan: Plan): Promise<Response> {
     })
     .finally(() => {
       clearTimeout(timer)
-      leave()
+      place.leave()
     })
   // Whether its caller still waits or not, it leaves its place.
   call.execution.waitUntil(answering.catch(() => {}))
