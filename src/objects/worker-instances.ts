@@ -75,7 +75,11 @@ export class WorkerInstances extends DurableObject<Bindings> {
       // Stopped or replaced meanwhile.
       if (instance.inFlight === 0 && !this.#instances.has(name)) leaveIsolate(isolate, instance.deploymentId)
     }
-    const { url, method, body, signal } = request
+    const { url, method, body } = request
+    // The signal of a request ends nothing itself.
+    const leaving = new AbortController()
+    request.signal.addEventListener('abort', () => leaving.abort(), { once: true })
+    const { signal } = leaving
     const cf = { invocation, address, mark } as unknown as CfProperties
     try {
       const response = await this.#open(name, plan).fetch(url, {
@@ -91,6 +95,7 @@ export class WorkerInstances extends DurableObject<Bindings> {
       return untilEnd(response, release)
     } catch (error) {
       release()
+      if (signal.aborted) return failureResponse('IDLE_TIMEOUT')
       return this.#failed(name, instance, error)
     }
   }

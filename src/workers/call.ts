@@ -13,7 +13,7 @@ import { sharedResponse } from '../runtime/shared-origin.ts'
 import { PROBLEMS, takePlace } from '../runtime/waiting.ts'
 import type { WorkerAddress } from './address.ts'
 import { findPlan, type Plan } from './plan.ts'
-import { DISPATCH_HEADER, type Dispatch, FAILURE_HEADER, type FailureCode, failureResponse } from './protocol.ts'
+import { DISPATCH_HEADER, type Dispatch, FAILURE_HEADER, type FailureCode } from './protocol.ts'
 import { type RefusalCode, refuse } from './refusals.ts'
 
 /** Until an answer begins. */
@@ -97,30 +97,47 @@ async function run(call: Call, ctx: SystemCtx, plan: Plan): Promise<Response> {
     end(call, id, { status: refused.status, ms: 0, problem: PROBLEMS[place] })
     return markWithoutProgram(refused)
   }
-  const { WORKER_INSTANCES: objects } = call.bindings
-  const object = objects.get(objects.idFromName(plan.workerId))
-  const late = new AbortController()
-  const timer = setTimeout(() => late.abort(), IDLE_MS_MAX)
   const mark = markOf({ programId, secret: ctx.config.ENCRYPTION_KEY }, cause)
-  const dispatch = { plan, invocation: id, address: callerOf(ctx, call) ?? '', mark }
-  const answering = object
-    .fetch(requestFor(call, dispatch, late.signal))
-    .catch((error) => {
-      if (late.signal.aborted) return failureResponse('IDLE_TIMEOUT', 'no answer began within 150 s')
-      throw error
-    })
-    .finally(() => {
-      clearTimeout(timer)
-      place.leave()
+  const answering = answer(ctx, call, { plan, invocation: id, address: callerOf(ctx, call) ?? '', mark })
+    .finally(place.leave)
+    .then(({ response, problem }) => {
+      end(call, id, { status: response.status, ms: Date.now() - startedAt, problem })
+      return response
     })
   // Whether its caller still waits or not, it leaves its place.
-  call.execution.waitUntil(answering.catch(() => {}))
-  const answered = await answering
-  const code = answered.headers.get(FAILURE_HEADER) as FailureCode | null
-  const problem = code ? (await answered.text()) || undefined : undefined
-  const response = code ? refuse(code) : answered
-  end(call, id, { status: response.status, ms: Date.now() - startedAt, ...(problem && { problem }) })
+  call.execution.waitUntil(answering)
+  const response = await answering
   return isShared ? sharedResponse(response, path) : response
+}
+
+interface Answer {
+  response: Response
+  /** What its developer must know and could not have printed. */
+  problem?: string | undefined
+}
+
+/** As servers log it; nobody reads it. */
+const LEFT = 499
+
+async function answer(ctx: SystemCtx, call: Call, dispatch: Dispatch): Promise<Answer> {
+  const { WORKER_INSTANCES: objects } = call.bindings
+  const object = objects.get(objects.idFromName(dispatch.plan.workerId))
+  const late = new AbortController()
+  const timer = setTimeout(() => late.abort(), IDLE_MS_MAX)
+  try {
+    const answered = await object.fetch(requestFor(call, dispatch, late.signal))
+    const code = answered.headers.get(FAILURE_HEADER) as FailureCode | null
+    return code ? { response: refuse(code), problem: (await answered.text()) || undefined } : { response: answered }
+  } catch (error) {
+    if (late.signal.aborted) return { response: refuse('IDLE_TIMEOUT'), problem: 'no answer began within 150 s' }
+    if (call.request.signal.aborted) {
+      return { response: new Response(null, { status: LEFT }), problem: 'its caller left before the answer' }
+    }
+    ctx.log.error('failed', { code: 'worker_call', error: describeError(error) })
+    return { response: refuse('SERVICE_UNAVAILABLE'), problem: 'the worker could not be reached' }
+  } finally {
+    clearTimeout(timer)
+  }
 }
 
 /** At the root of its host, as a server of its own would be; who writes links finds the way to it beside. */
