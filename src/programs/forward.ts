@@ -10,7 +10,7 @@ import { changeOf } from './changes.ts'
 import { holderOf, type Leave, takeLane } from './lane.ts'
 import { hasEnded, isAlive, isKnownDown } from './process.ts'
 import { FROM_API_HEADER, FROM_PROGRAMS_HEADER, keyOf, NOT_RUN_HEADER, type ProgramName } from './protocol.ts'
-import { recordLost } from './record.ts'
+import { recordUnserved } from './record.ts'
 import { blame, clear, isAlone, isBarred, isSuspectAgain, isWatched, noteCall } from './suspects.ts'
 
 interface Forwarded {
@@ -28,7 +28,7 @@ export function forwardCall(called: Called, programs: Fetcher): Promise<Response
   const { cause } = fromPrograms(called.request, called.bindings) ?? {}
   const call = { ...called, cause: cause ?? { chain: crypto.randomUUID(), hops: 0 } }
   const key = keyOf(nameOf(call))
-  if (isBarred(key)) return refused(call, 'WORKER_RESOURCE_LIMIT')
+  if (isBarred(key)) return unserved(call, { code: 'WORKER_RESOURCE_LIMIT', at: Date.now(), why: 'barred' })
   // Who is alone waits for what it calls, and that must not wait for it.
   const isLed = holderOf(call.cause.chain) !== undefined
   const answering = isWatched(key) && !isLed ? forwardAlone(call, programs, key) : forward(call, programs, key)
@@ -88,7 +88,9 @@ async function forwardAlone(call: Call, programs: Fetcher, key: string): Promise
   if (isBarred(key) || !isWatched(key) || call.request.signal.aborted) {
     leave()
     if (call.request.signal.aborted) return refused(call, 'SERVICE_UNAVAILABLE')
-    return isBarred(key) ? refused(call, 'WORKER_RESOURCE_LIMIT') : forward(call, programs, key)
+    return isBarred(key)
+      ? unserved(call, { code: 'WORKER_RESOURCE_LIMIT', at: Date.now(), why: 'barred' })
+      : forward(call, programs, key)
   }
   const at = Date.now()
   const suspect = { key, at, leave, end: noteCall(key) }
@@ -155,19 +157,24 @@ async function send(call: Call, programs: Fetcher): Promise<Sent> {
 
 type Refusal = 'WORKER_ERROR' | 'WORKER_RESOURCE_LIMIT' | 'PROGRAMS_ENDED' | 'SERVICE_UNAVAILABLE'
 
-interface Lost {
-  error: unknown
+interface Unserved {
   code: Refusal
   /** When the call came, in epoch milliseconds. */
   at: number
+  why: 'ended' | 'barred'
 }
 
-function lost(call: Call, { error, code, at }: Lost): Response {
+function lost(call: Call, { error, ...how }: Omit<Unserved, 'why'> & { error: unknown }): Response {
   createLogger('').error('programs_unreachable', { error: String(error) })
+  return unserved(call, { ...how, why: 'ended' })
+}
+
+function unserved(call: Call, { code, at, why }: Unserved): Response {
   const response = refused(call, code)
   const { method } = call.request
   const { path } = call.address
-  call.execution.waitUntil(recordLost(call, { program: nameOf(call), method, path, at, status: response.status }))
+  const { status } = response
+  call.execution.waitUntil(recordUnserved(call, { program: nameOf(call), method, path, at, status, why }))
   return response
 }
 
