@@ -1,6 +1,9 @@
+import { randomBytes } from 'node:crypto'
 import { once } from 'node:events'
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
+import { KEY_HEADER } from '../src/builder/protocol.ts'
+import { isSameSecret } from '../src/secrets/equal.ts'
 import { freePort } from './ports.ts'
 import { type Request, type Supervised, supervise } from './supervised.ts'
 
@@ -26,6 +29,8 @@ class TooMany extends Error {}
 
 interface Builder {
   address: string
+  /** What must come with each request, in KEY_HEADER. */
+  key: string
   /** All that it listens at. */
   ports: number[]
   stop(): Promise<void>
@@ -35,7 +40,10 @@ interface Builder {
  * The builder in processes of its own. What users send runs in the one that probes for the first time: a loop without an end, or a memory
  * that is never enough, ends that process and nothing else.
  */
-export async function startBuilder(options: Options): Promise<Builder> {
+export async function startBuilder({ worker, onLine }: Options): Promise<Builder> {
+  const key = randomBytes(24).toString('hex')
+  const { bindings } = worker as { bindings?: Record<string, unknown> }
+  const options = { worker: { ...worker, bindings: { ...bindings, BUILDER_KEY: key } }, onLine }
   const ports = [await freePort(0, 'api'), await freePort(0, 'api')] as const
   const building = supervise({ ...options, port: ports[0], secondsMax: BUILD_SECONDS })
   const probing = supervise({ ...options, port: ports[1], secondsMax: PROBE_SECONDS })
@@ -81,6 +89,10 @@ export async function startBuilder(options: Options): Promise<Builder> {
   const held = { bytes: 0 }
 
   async function serve(incoming: IncomingMessage, response: ServerResponse): Promise<void> {
+    if (!isSameSecret(String(incoming.headers[KEY_HEADER] ?? ''), key)) {
+      incoming.resume()
+      return void response.writeHead(403).end()
+    }
     const left = new AbortController()
     response.once('close', () => left.abort())
     const isProbe = incoming.url === '/probe'
@@ -108,7 +120,7 @@ export async function startBuilder(options: Options): Promise<Builder> {
 
   const server = createServer((incoming, response) => {
     serve(incoming, response).catch((error) => {
-      options.onLine(JSON.stringify({ level: 'error', event: 'builder_failed', error: String(error) }))
+      onLine(JSON.stringify({ level: 'error', event: 'builder_failed', error: String(error) }))
       response.writeHead(500).end()
     })
   })
@@ -117,6 +129,7 @@ export async function startBuilder(options: Options): Promise<Builder> {
   const { port } = server.address() as AddressInfo
   return {
     address: `127.0.0.1:${port}`,
+    key,
     ports: [port, ...ports],
     async stop() {
       server.close()
@@ -128,7 +141,7 @@ export async function startBuilder(options: Options): Promise<Builder> {
 
 function read(incoming: IncomingMessage, hold: (bytes: number) => void): Promise<Request> {
   const chunks: Uint8Array[] = []
-  const type = incoming.headers['content-type']
+  const { 'content-type': type, [KEY_HEADER]: key } = incoming.headers
   return new Promise((resolve, reject) => {
     incoming.on('data', (chunk: Uint8Array) => {
       try {
@@ -144,7 +157,7 @@ function read(incoming: IncomingMessage, hold: (bytes: number) => void): Promise
     incoming.once('end', () =>
       resolve({
         path: incoming.url ?? '/',
-        headers: type ? { 'content-type': type } : {},
+        headers: { [KEY_HEADER]: String(key), ...(type && { 'content-type': type }) },
         body: new Uint8Array(Buffer.concat(chunks)),
       }),
     )

@@ -110,7 +110,7 @@ export async function startWorker(options: WorkerOptions): Promise<{ stop(): Pro
     })
     started.push(programs)
     const worker = await runWorker(options, {
-      bindings: { PROGRAMS_KEY: programs.key },
+      bindings: { PROGRAMS_KEY: programs.key, BUILDER_KEY: builder.key },
       serviceBindings: {
         ...egress,
         BUILDER: { external: { address: builder.address, http: {} } },

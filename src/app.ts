@@ -14,6 +14,7 @@ import { locate } from './http/project-address.ts'
 import { createRouter } from './http/router.ts'
 import { mountHealth } from './meta/health.ts'
 import { mountReference } from './meta/reference.ts'
+import type { Cause } from './programs/chains.ts'
 import { forwardCall } from './programs/forward.ts'
 import { functionAddressOf, isForFunctions } from './runtime/address.ts'
 import { invokeFunction } from './runtime/invoke.ts'
@@ -64,26 +65,28 @@ const identify: MiddlewareHandler<AppEnv> = async (c, next) => {
   await next()
 }
 
-/** The services of projects have addresses, callers and errors of their own; all else is the management API. */
+/**
+ * The services of projects have addresses, callers and errors of their own; all else is the management API. `cause` is for what a program
+ * calls.
+ */
 export function createFetch() {
   const api = createApi()
   const storage = createStorageApp()
-  return (request: Request, bindings: Bindings, execution: ExecutionContext) => {
+  return (request: Request, bindings: Bindings, execution: ExecutionContext, cause?: Cause) => {
     const { url, project } = locate(request, bindings)
     if (project && isForFunctions(project)) {
       const address = functionAddressOf(url, project)
       if (!address) return refuse('NOT_FOUND')
-      const call = { request, address, bindings, execution }
+      const call = { request, address, bindings, execution, cause }
       return bindings.PROGRAMS ? forwardCall({ ...call, kind: 'function' }, bindings.PROGRAMS) : invokeFunction(call)
     }
     const published = project && discoveryOf(project)
     if (published) return servePublicKeys({ request, ref: published, bindings, execution })
     const worker = project && workerAddressOf(url, project)
     if (worker) {
-      const call = { request, address: worker, bindings, execution }
+      const call = { request, address: worker, bindings, execution, cause }
       return bindings.PROGRAMS ? forwardCall({ ...call, kind: 'worker' }, bindings.PROGRAMS) : callWorker(call)
     }
-    if (bindings.API) return bindings.API.fetch(request)
     const isStorage = storageAddressOf(request, bindings) !== undefined
     return lingering(request, (isStorage ? storage : api).fetch(request, bindings, execution))
   }

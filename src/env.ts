@@ -110,6 +110,8 @@ export interface Bindings extends Record<string, unknown> {
   API?: Fetcher
   /** The Worker of src/builder. */
   BUILDER: Fetcher
+  /** Known to the API and to the builder, where that has a process of its own. */
+  BUILDER_KEY?: string
   /** The files of the reference page. */
   ASSETS: Fetcher
 }

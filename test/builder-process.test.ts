@@ -13,6 +13,18 @@ afterAll(() => builder.stop())
 
 const program = (js: string) => ({ image: { main: 'program.js', modules: { 'program.js': { js } }, files: {} } })
 
+it('the builder does nothing for who has not its key, at none of its ports', async () => {
+  const probed = JSON.stringify(program('export default {}'))
+  await builder.probe(program('export default {}'))
+  const statuses = builder.ports.flatMap((port) =>
+    ['', 'x'.repeat(48)].map(async (key) => {
+      const headers = { 'x-pilothouse-key': key }
+      return (await fetch(`http://127.0.0.1:${port}/probe`, { method: 'POST', headers, body: probed })).status
+    }),
+  )
+  expect(await Promise.all(statuses)).toEqual(builder.ports.flatMap(() => [403, 403]))
+})
+
 describe('a program that is probed', () => {
   it('tells its handlers, and none of them is called', async () => {
     const js = `export default { fetch() { throw new Error('called') }, scheduled() {} }`
@@ -100,8 +112,7 @@ describe('a build', () => {
 
   it('of more than 64 MiB is refused, and others go on', { timeout: 60_000 }, async () => {
     const body = new Uint8Array(65 * 1024 ** 2)
-    const { status } = await fetch(new URL('/function', builder.origin), { method: 'POST', body })
-    expect(status).toBe(413)
+    await expect(builder.post('/function', body)).rejects.toThrow('413')
     expect(await builder.build({ 'index.ts': 'export default 1' })).toMatchObject({ main: 'program.js' })
   })
 

@@ -1,5 +1,7 @@
 import { randomUUID } from 'node:crypto'
+import { once } from 'node:events'
 import { beforeAll, describe, expect, it, vi } from 'vitest'
+import { WebSocket } from 'ws'
 import { invocations } from '../src/db/schema/index.ts'
 import { baseUrl, control, newOrganization, tick } from './api.ts'
 import { invocationsOf, putFunction } from './functions.ts'
@@ -81,6 +83,23 @@ describe('each call of a function', () => {
     const rows = await written(3)
     const printed = rows.map(({ console }) => console.map(({ message }) => message)).sort()
     expect(printed).toEqual(['?a', '?b', '?c'].map((name) => [0, 1, 2].map((n) => `${name} ${n}`)))
+  })
+
+  it('leaves a row for a WebSocket as it opens, with what is printed while it is open', async () => {
+    const { path, written } = await deployed(`const { socket, response } = Deno.upgradeWebSocket(request)
+      socket.onmessage = ({ data }) => { console.log('heard', data); socket.send('heard') }
+      console.log('opens')
+      return response`)
+    const socket = new WebSocket(new URL(`${path}/more`, baseUrl.replace('http', 'ws')))
+    await once(socket, 'open')
+    expect(await written(1)).toMatchObject([{ method: 'GET', path: `${path}/more`, status: 101 }])
+    socket.send('hello')
+    await once(socket, 'message')
+    await vi.waitFor(async () => {
+      const [row] = await written(1)
+      expect(row?.console.map(({ message }) => message)).toEqual(['opens', 'heard hello'])
+    }, 20_000)
+    socket.close()
   })
 
   it('leaves why it failed', async () => {

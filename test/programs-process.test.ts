@@ -35,10 +35,14 @@ beforeAll(async () => {
 }, 150_000)
 afterAll(() => installation.stop())
 
-async function deploy(body: string) {
-  const { slug, id } = await putFunction(ref, `Deno.serve(async (request) => { ${body} })`, {}, home)
+async function deploy(body: string, named?: string) {
+  const program = `Deno.serve(async (request) => { ${body} })`
+  const { slug, id } = await putFunction(ref, program, named === undefined ? {} : { slug: named }, home)
   return { url: base + slug, id }
 }
+
+/** What a program calls it. */
+const inside = (url: string): string => url.replace(origin, 'https://api.example.com')
 
 async function replyOf(url: string, init: RequestInit = {}) {
   const response = await fetch(url, init)
@@ -102,13 +106,14 @@ describe('a function that loops without end', { timeout: 90_000 }, () => {
     }
     const lost = await vi.waitFor(async () => {
       const rows = (await invocationsOf(looping.id, home)).filter(({ status }) => status !== 200)
-      expect(rows).toHaveLength(2)
+      expect(rows).toHaveLength(11)
       return rows.map(({ status, console: lines }) => [status, lines[0]?.message])
     }, WAIT)
     const why = expect.stringContaining('ended while this call was under way')
     expect(lost).toEqual([
       [503, why],
       [546, why],
+      ...Array.from({ length: 9 }, () => [546, expect.stringContaining('is not called for a while')]),
     ])
     // What came to nothing has mended nothing.
     expect((await owner.delete(`/v1/projects/${ref}/functions/none`)).status).toBe(404)
@@ -131,6 +136,46 @@ describe('a function that loops without end', { timeout: 90_000 }, () => {
       { timeout: 60_000, interval: 500 },
     )
     await answers(healthy.url)
+  })
+})
+
+describe('a function that calls others', { timeout: 90_000 }, () => {
+  const callTo = (url: string, init = '{}') => `const answered = await fetch('${inside(url)}', ${init})
+    return new Response(answered.body, { status: answered.status, headers: answered.headers })`
+
+  it('is told of one that is called no more, and the process goes on', async () => {
+    const looping = await deploy(`if (request.method === 'POST') for (;;); return new Response('well')`)
+    const [caller, healthy] = await Promise.all([
+      deploy(callTo(looping.url, `{ method: 'POST' }`)),
+      deploy(`return new Response('well')`),
+    ])
+    await answers(looping.url)
+    expect(await replyOf(looping.url, { method: 'POST' })).toMatchObject({ status: 503, code: 'PROGRAMS_ENDED' })
+    await answers(healthy.url)
+    expect(await replyOf(looping.url, { method: 'POST' })).toMatchObject({ status: 546 })
+    await answers(healthy.url)
+    for (let n = 0; n < 3; n += 1) {
+      expect(await replyOf(caller.url)).toMatchObject({ status: 546, code: 'WORKER_RESOURCE_LIMIT' })
+      expect(await replyOf(healthy.url)).toMatchObject({ status: 200, text: 'well' })
+    }
+  })
+
+  it('answers as a suspect too, when it calls itself', async () => {
+    const slug = `f-${randomUUID()}`
+    const { url } = await deploy(
+      `const { searchParams } = new URL(request.url)
+      if (searchParams.has('open')) return new Response(new ReadableStream({ start: (begun) => begun.enqueue('x') }))
+      if (searchParams.has('led')) return new Response('well')
+      ${callTo(`${base}${slug}?led`)}`,
+      slug,
+    )
+    const [looping, healthy] = await Promise.all([deploy('for (;;);'), deploy(`return new Response('well')`)])
+    expect((await fetch(`${url}?open`)).status).toBe(200)
+    expect(await replyOf(looping.url)).toMatchObject({ status: 503 })
+    await answers(healthy.url)
+    const startedAt = performance.now()
+    expect(await replyOf(url)).toMatchObject({ status: 200, text: 'well' })
+    expect(performance.now() - startedAt).toBeLessThan(6_000)
   })
 })
 

@@ -1,5 +1,5 @@
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest'
-import { takeLane } from '../src/programs/lane.ts'
+import { holderOf, takeLane } from '../src/programs/lane.ts'
 import {
   blame,
   clear,
@@ -141,11 +141,21 @@ describe('who is called no more', () => {
 })
 
 describe('the lane', () => {
+  const inLane = (chain = crypto.randomUUID()) => takeLane({ program: newProgram(), chain })
+
+  it('knows what the one in it has led to, until it is left', async () => {
+    const [program, chain] = [newProgram(), crypto.randomUUID()]
+    const leave = await takeLane({ program, chain })
+    expect([holderOf(chain), holderOf(crypto.randomUUID())]).toEqual([program, undefined])
+    leave?.()
+    expect(holderOf(chain)).toBeUndefined()
+  })
+
   it('has one at a time, in their order, and is left once', async () => {
     const order: string[] = []
-    const first = await takeLane()
+    const first = await inLane()
     const [second, third] = ['second', 'third'].map(async (name) => {
-      const leave = await takeLane()
+      const leave = await inLane()
       order.push(name)
       return leave
     })
@@ -160,19 +170,19 @@ describe('the lane', () => {
   })
 
   it('is waited for ten seconds at most, and who gave up holds up nobody', async () => {
-    const first = await takeLane()
-    const late = takeLane()
+    const first = await inLane()
+    const late = inLane()
     await vi.advanceTimersByTimeAsync(10_000)
     expect(await late).toBeUndefined()
-    const next = takeLane()
+    const next = inLane()
     first?.()
     expect((await next)?.()).toBe(true)
   })
 
   it('goes on without one who never leaves', async () => {
-    const lost = await takeLane()
+    const lost = await inLane()
     vi.advanceTimersByTime(30_000)
-    const next = await takeLane()
+    const next = await inLane()
     expect(lost?.()).toBe(false)
     expect(next?.()).toBe(true)
   })

@@ -2,7 +2,8 @@ import { and, eq } from 'drizzle-orm'
 import { beforeAll, describe, expect, inject, it, vi } from 'vitest'
 import { functionSecrets, invocations, projects, workers } from '../src/db/schema/index.ts'
 import { sealFunctionSecret } from '../src/secrets/function.ts'
-import { control, newMember, newOrganization, type TestOrganization, tick, workerLogs } from './api.ts'
+import { baseUrl, control, newMember, newOrganization, type TestOrganization, tick, workerLogs } from './api.ts'
+import { invocationsOf, putFunction } from './functions.ts'
 import { newProject } from './projects.ts'
 import { packed, type Source, saying, workerOf } from './workers.ts'
 
@@ -177,6 +178,51 @@ describe('the instances', () => {
     const busy = await Promise.all(Array.from({ length: 6 }, async () => (await worker.call('/wait')).text()))
     const counts = Object.values(Object.groupBy(busy, (who) => who)).map((same) => same?.length)
     expect(counts).toEqual([2, 2, 2])
+  })
+
+  it('have a place again once a caller has left, before his answer or within it', async () => {
+    const worker = await newWorker()
+    const source = fetching(`
+      globalThis.who ??= crypto.randomUUID()
+      if (request.url.endsWith('/hang')) await new Promise((resolve) => setTimeout(resolve, 3_600_000))
+      if (request.url.endsWith('/open'))
+        return new Response(new ReadableStream({ start: (begun) => begun.enqueue(new Uint8Array(1)) }))
+      return new Response(globalThis.who)`)
+    await worker.ship(source, { instances: 2 })
+    // The runtime tells of no caller from outside that he has left.
+    const { slug } = await putFunction(
+      ref,
+      `const worker = Deno.env.get('SUPABASE_URL') + '/workers/v1/${worker.name}'
+      const who = async () => (await fetch(worker)).text()
+      Deno.serve(async () => {
+        const first = await who()
+        const until = async (isFirst) => {
+          while (((await who()) === first) !== isFirst) await new Promise((resolve) => setTimeout(resolve, 100))
+        }
+        const leaving = new AbortController()
+        fetch(worker + '/hang', { signal: leaving.signal }).catch(() => {})
+        await until(false)
+        leaving.abort()
+        await until(true)
+        const { body } = await fetch(worker + '/open')
+        await until(false)
+        await body.cancel()
+        await until(true)
+        return new Response('all are free')
+      })`,
+    )
+    const response = await fetch(new URL(`/p/${ref}/functions/v1/${slug}`, baseUrl), {
+      signal: AbortSignal.timeout(30_000),
+    })
+    expect(await response.text()).toBe('all are free')
+    const [row] = await control.select().from(workers).where(eq(workers.name, worker.name))
+    await vi.waitFor(async () => {
+      const rows = await invocationsOf(row?.id ?? '')
+      expect(rows.find(({ path }) => path.endsWith('/hang'))).toMatchObject({
+        status: 499,
+        console: [{ message: 'its caller left before the answer' }],
+      })
+    }, 20_000)
   })
 
   it('end once they are replaced, and once their worker is deleted', { timeout: 60_000 }, async () => {

@@ -1,8 +1,9 @@
+import { isSameSecret } from '../secrets/equal.ts'
 import { buildFunction } from './function.ts'
 import { Issues, issueOf } from './issues.ts'
 import { probe } from './probe.ts'
 import { Problem, Unavailable } from './problem.ts'
-import { type BuildResult, FILE_FIELD, FunctionBuild, Probe, SPEC_FIELD } from './protocol.ts'
+import { type BuildResult, FILE_FIELD, FunctionBuild, KEY_HEADER, Probe, SPEC_FIELD } from './protocol.ts'
 import type { Bindings } from './settings.ts'
 import { readSource } from './source.ts'
 import { buildWorker } from './worker.ts'
@@ -15,9 +16,11 @@ const SERVICES: Record<string, Service> = {
   '/probe': async (request, bindings) => probe(bindings, Probe.parse(await request.json())),
 }
 
-/** Only the API's Worker reaches it, by its service binding. */
+/** For the API's Worker alone: by its service binding, which nobody else has, or at a port with a key. */
 export default {
   async fetch(request, bindings, ctx): Promise<Response> {
+    const { BUILDER_KEY: key } = bindings
+    if (key && !isSameSecret(request.headers.get(KEY_HEADER) ?? '', key)) return new Response(null, { status: 403 })
     const service = SERVICES[new URL(request.url).pathname]
     if (request.method !== 'POST' || !service) return new Response(null, { status: 404 })
     const result = answer(() => service(request, bindings))

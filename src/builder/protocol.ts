@@ -33,6 +33,9 @@ export type Refusal = z.output<typeof Refusal>
 export const BuildResult = z.union([z.object({ image: Image }), Refusal])
 export type BuildResult = z.output<typeof BuildResult>
 
+/** Where the builder listens at a port of its own: proves that it is the API that asks. */
+export const KEY_HEADER = 'x-pilothouse-key'
+
 export const SPEC_FIELD = 'spec'
 export const FILE_FIELD = 'file'
 

@@ -14,6 +14,8 @@ export interface Bindings extends Record<string, unknown> {
   EGRESS?: Fetcher
   /** Starts programs to see whether they start. */
   LOADER: WorkerLoader
+  /** What KEY_HEADER must hold; where only a service binding leads here there is none. */
+  BUILDER_KEY?: string
 }
 
 export function readSettings(bindings: Bindings): Settings {

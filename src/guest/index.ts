@@ -5,6 +5,7 @@
 import * as workers from 'cloudflare:workers'
 import { flush, installConsole, type Line, takeEarlyLines } from './console.ts'
 import { installDeno, installFiles } from './deno.ts'
+import { installFetch } from './fetch.ts'
 import type { Files } from './files.ts'
 import { type Invocation, within } from './invocation.ts'
 import { answer, type Given, serveExport, serving, whatServes } from './serve.ts'
@@ -19,6 +20,7 @@ interface Program {
 interface FromHost {
   invocation?: string
   address?: string
+  mark?: string
   /** Nobody needs this isolate any more. */
   end?: boolean
 }
@@ -32,6 +34,7 @@ interface Env {
 
 installConsole()
 installDeno()
+installFetch()
 
 const BOOT_FAILED = 'Failed to start Worker: '
 const NOTHING_SERVES = `${BOOT_FAILED}it neither calls Deno.serve nor exports a fetch handler`
@@ -66,10 +69,10 @@ export function createWorker(program: Program, source: Source): ExportedHandler<
   installFiles(source)
   return {
     async fetch(request, env, ctx) {
-      const { invocation: id = '', address = '', end } = (request.cf ?? {}) as FromHost
+      const { invocation: id = '', address = '', mark = '', end } = (request.cf ?? {}) as FromHost
       if (end) return abortIsolate('idle')
       const invocation: Invocation = {
-        ...{ id, address, lines: [], printed: 0 },
+        ...{ id, address, mark, lines: [], printed: 0 },
         waitUntil: (work) => ctx.waitUntil(work),
         write: (...line) => env['=console'].write(...line),
       }

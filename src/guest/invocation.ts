@@ -6,6 +6,8 @@ export interface Invocation {
   id: string
   /** The caller's address, where the host knows it. */
   address: string
+  /** The host's, for what the program calls; the program can read it, and make none. */
+  mark: string
   lines: Line[]
   /** How many lines there were in all. */
   printed: number

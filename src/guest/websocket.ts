@@ -1,10 +1,44 @@
+import { current, within } from './invocation.ts'
+
 /** As Deno has it: a socket to listen on and the response that accepts the upgrade. */
 export function upgradeWebSocket(request: Request) {
   if (request.headers.get('upgrade')?.toLowerCase() !== 'websocket') {
     throw new TypeError("Invalid Header: 'upgrade' header must contain 'websocket'")
   }
   const [client, socket] = Object.values(new WebSocketPair()) as [WebSocket, WebSocket]
+  listenWithin(socket)
   socket.accept()
   setTimeout(() => socket.dispatchEvent(new Event('open')))
   return { socket, response: new Response(null, { status: 101, webSocket: client }) }
+}
+
+type Listener = (event: Event) => unknown
+
+/** The runtime tells its listeners of an event outside of the call that the socket belongs to: what they print would be another call's. */
+function listenWithin(socket: WebSocket): void {
+  const invocation = current()
+  if (!invocation) return
+  const known = new WeakMap<object, Listener>()
+  const bound = (listener: unknown): Listener | undefined => {
+    if (typeof listener !== 'function' && (typeof listener !== 'object' || listener === null)) return undefined
+    const called = (event: Event) =>
+      typeof listener === 'function'
+        ? listener.call(socket, event)
+        : (listener as EventListenerObject).handleEvent(event)
+    const made = known.get(listener) ?? ((event) => within(invocation, () => called(event)))
+    known.set(listener, made)
+    return made
+  }
+  for (const name of ['addEventListener', 'removeEventListener'] as const) {
+    const plain = socket[name].bind(socket) as (type: string, listener: unknown, ...more: unknown[]) => void
+    const value = (type: string, listener: unknown, ...more: unknown[]) => plain(type, bound(listener), ...more)
+    Object.defineProperty(socket, name, { value, configurable: true, writable: true })
+  }
+  for (const type of ['open', 'message', 'close', 'error']) {
+    let handler: Listener | undefined
+    const set = (given: unknown) => {
+      handler = bound(given)
+    }
+    Object.defineProperty(socket, `on${type}`, { get: () => handler ?? null, set, configurable: true })
+  }
 }

@@ -28,7 +28,7 @@ export interface Tally {
 
 /** What index.ts exports for programs to be connected to. */
 interface Exports {
-  FunctionOutbound(options: { props: { ref: string } }): Fetcher
+  FunctionOutbound(options: { props: { ref: string; programId: string } }): Fetcher
   FunctionConsole(options: { props: { ref: string; programId: string } }): Fetcher
 }
 
@@ -63,7 +63,7 @@ export class WorkerInstances extends DurableObject<Bindings> {
   /** The request of a caller, with its dispatch beside it. */
   override async fetch(request: Request): Promise<Response> {
     const headers = new Headers(request.headers)
-    const { plan, invocation, address } = JSON.parse(headers.get(DISPATCH_HEADER) ?? '') as Dispatch
+    const { plan, invocation, address, mark } = JSON.parse(headers.get(DISPATCH_HEADER) ?? '') as Dispatch
     headers.delete(DISPATCH_HEADER)
     const name = this.#leastBusy(plan)
     if (name === undefined || this.#stopped) return failureResponse('NO_INSTANCE')
@@ -75,8 +75,12 @@ export class WorkerInstances extends DurableObject<Bindings> {
       // Stopped or replaced meanwhile.
       if (instance.inFlight === 0 && !this.#instances.has(name)) leaveIsolate(isolate, instance.deploymentId)
     }
-    const { url, method, body, signal } = request
-    const cf = { invocation, address } as unknown as CfProperties
+    const { url, method, body } = request
+    // The signal of a request ends nothing itself.
+    const leaving = new AbortController()
+    request.signal.addEventListener('abort', () => leaving.abort(), { once: true })
+    const { signal } = leaving
+    const cf = { invocation, address, mark } as unknown as CfProperties
     try {
       const response = await this.#open(name, plan).fetch(url, {
         method,
@@ -91,6 +95,7 @@ export class WorkerInstances extends DurableObject<Bindings> {
       return untilEnd(response, release)
     } catch (error) {
       release()
+      if (signal.aborted) return failureResponse('IDLE_TIMEOUT')
       return this.#failed(name, instance, error)
     }
   }
@@ -131,10 +136,10 @@ export class WorkerInstances extends DurableObject<Bindings> {
   #open(name: string, plan: Plan) {
     const ctx = this.#ctx()
     const { FunctionOutbound, FunctionConsole } = this.ctx.exports as unknown as Exports
-    const { ref, workerId: programId } = plan
+    const props = { ref: plan.ref, programId: plan.workerId }
     const surroundings: Surroundings = {
-      outbound: FunctionOutbound({ props: { ref } }),
-      console: FunctionConsole({ props: { ref, programId } }),
+      outbound: FunctionOutbound({ props }),
+      console: FunctionConsole({ props }),
     }
     const isolate = this.#isolateOf(name)
     keepIsolate(isolate)

@@ -4,12 +4,13 @@ import type { FunctionAddress } from '../runtime/address.ts'
 import { refuse as refuseFunction } from '../runtime/refusals.ts'
 import type { WorkerAddress } from '../workers/address.ts'
 import { refuse as refuseWorker } from '../workers/refusals.ts'
-import { toldBy } from './ask.ts'
+import { fromPrograms, toldBy } from './ask.ts'
+import type { Cause } from './chains.ts'
 import { changeOf } from './changes.ts'
-import { type Leave, takeLane } from './lane.ts'
+import { holderOf, type Leave, takeLane } from './lane.ts'
 import { hasEnded, isAlive, isKnownDown } from './process.ts'
-import { FROM_API_HEADER, keyOf, NOT_RUN_HEADER, type ProgramName } from './protocol.ts'
-import { recordLost } from './record.ts'
+import { FROM_API_HEADER, FROM_PROGRAMS_HEADER, keyOf, NOT_RUN_HEADER, type ProgramName } from './protocol.ts'
+import { recordUnserved } from './record.ts'
 import { blame, clear, isAlone, isBarred, isSuspectAgain, isWatched, noteCall } from './suspects.ts'
 
 interface Forwarded {
@@ -19,19 +20,24 @@ interface Forwarded {
 }
 type FunctionCall = Forwarded & { kind: 'function'; address: FunctionAddress }
 type WorkerCall = Forwarded & { kind: 'worker'; address: WorkerAddress }
-type Call = FunctionCall | WorkerCall
+type Called = FunctionCall | WorkerCall
+type Call = Called & { cause: Cause }
 
 /** One call of a program, in the process that runs them. */
-export function forwardCall(call: Call, programs: Fetcher): Promise<Response> | Response {
+export function forwardCall(called: Called, programs: Fetcher): Promise<Response> | Response {
+  const { cause } = fromPrograms(called.request, called.bindings) ?? {}
+  const call = { ...called, cause: cause ?? { chain: crypto.randomUUID(), hops: 0 } }
   const key = keyOf(nameOf(call))
-  if (isBarred(key)) return refused(call, 'WORKER_RESOURCE_LIMIT')
-  const answering = isWatched(key) ? forwardAlone(call, programs, key) : forward(call, programs, key)
+  if (isBarred(key)) return unserved(call, { code: 'WORKER_RESOURCE_LIMIT', at: Date.now(), why: 'barred' })
+  // Who is alone waits for what it calls, and that must not wait for it.
+  const isLed = holderOf(call.cause.chain) !== undefined
+  const answering = isWatched(key) && !isLed ? forwardAlone(call, programs, key) : forward(call, programs, key)
   // Whether its caller still waits or not, it is noted how it ends.
   call.execution.waitUntil(answering)
   return answering
 }
 
-const nameOf = ({ kind, address }: Call): ProgramName => ({
+const nameOf = ({ kind, address }: Called): ProgramName => ({
   kind,
   ref: address.ref,
   name: 'slug' in address ? address.slug : address.name,
@@ -41,6 +47,7 @@ async function forward(call: Call, programs: Fetcher, key: string): Promise<Resp
   if (await isKnownDown(call.bindings)) return refused(call, 'PROGRAMS_ENDED')
   const at = Date.now()
   const end = noteCall(key)
+  const alone = isWatched(key) ? holderOf(call.cause.chain) : undefined
   try {
     const { response, ran } = await send(call, programs)
     if (ran && isStream(response)) {
@@ -52,7 +59,11 @@ async function forward(call: Call, programs: Fetcher, key: string): Promise<Resp
     return response
   } catch (error) {
     end()
-    if (await hasEnded(call.bindings, at)) return lost(call, { error, code: 'PROGRAMS_ENDED', at })
+    if (await hasEnded(call.bindings, at)) {
+      // It may have been this suspect and not the one that called it.
+      if (alone !== undefined && alone !== key) blame(key, false)
+      return lost(call, { error, code: 'PROGRAMS_ENDED', at })
+    }
     return await sendAgain(call, programs, error)
   }
 }
@@ -72,12 +83,14 @@ const REPEATABLE = ['GET', 'HEAD', 'OPTIONS']
 
 /** Any other call of a suspect waits until this one is known to have done no harm. */
 async function forwardAlone(call: Call, programs: Fetcher, key: string): Promise<Response> {
-  const leave = await takeLane()
+  const leave = await takeLane({ program: key, chain: call.cause.chain })
   if (!leave) return refused(call, 'SERVICE_UNAVAILABLE')
   if (isBarred(key) || !isWatched(key) || call.request.signal.aborted) {
     leave()
     if (call.request.signal.aborted) return refused(call, 'SERVICE_UNAVAILABLE')
-    return isBarred(key) ? refused(call, 'WORKER_RESOURCE_LIMIT') : forward(call, programs, key)
+    return isBarred(key)
+      ? unserved(call, { code: 'WORKER_RESOURCE_LIMIT', at: Date.now(), why: 'barred' })
+      : forward(call, programs, key)
   }
   const at = Date.now()
   const suspect = { key, at, leave, end: noteCall(key) }
@@ -128,11 +141,13 @@ interface Sent {
   ran: boolean
 }
 
-async function send({ request, bindings, ...call }: Call, programs: Fetcher): Promise<Sent> {
-  const program = nameOf({ request, bindings, ...call } as Call)
+async function send(call: Call, programs: Fetcher): Promise<Sent> {
+  const { request, bindings, cause } = call
+  const program = nameOf(call)
   const at = changeOf(program)
   const headers = new Headers(request.headers)
-  headers.set(FROM_API_HEADER, toldBy(bindings, at === undefined ? {} : { changed: { program, at } }))
+  headers.delete(FROM_PROGRAMS_HEADER)
+  headers.set(FROM_API_HEADER, toldBy(bindings, { cause, ...(at !== undefined && { changed: { program, at } }) }))
   const response = await programs.fetch(new Request(request, { headers }))
   if (!response.headers.has(NOT_RUN_HEADER)) return { response, ran: true }
   const shown = new Response(response.body, response)
@@ -142,19 +157,24 @@ async function send({ request, bindings, ...call }: Call, programs: Fetcher): Pr
 
 type Refusal = 'WORKER_ERROR' | 'WORKER_RESOURCE_LIMIT' | 'PROGRAMS_ENDED' | 'SERVICE_UNAVAILABLE'
 
-interface Lost {
-  error: unknown
+interface Unserved {
   code: Refusal
   /** When the call came, in epoch milliseconds. */
   at: number
+  why: 'ended' | 'barred'
 }
 
-function lost(call: Call, { error, code, at }: Lost): Response {
+function lost(call: Call, { error, ...how }: Omit<Unserved, 'why'> & { error: unknown }): Response {
   createLogger('').error('programs_unreachable', { error: String(error) })
+  return unserved(call, { ...how, why: 'ended' })
+}
+
+function unserved(call: Call, { code, at, why }: Unserved): Response {
   const response = refused(call, code)
   const { method } = call.request
   const { path } = call.address
-  call.execution.waitUntil(recordLost(call, { program: nameOf(call), method, path, at, status: response.status }))
+  const { status } = response
+  call.execution.waitUntil(recordUnserved(call, { program: nameOf(call), method, path, at, status, why }))
   return response
 }
 

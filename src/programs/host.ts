@@ -5,22 +5,30 @@ import type { Bindings } from '../env.ts'
 import { endIdleIsolates } from '../runtime/isolates.ts'
 import { forgetFunction } from '../runtime/known.ts'
 import { forgetPlan, type Plan } from '../workers/plan.ts'
+import { fromApi } from './ask.ts'
+import type { Cause } from './chains.ts'
 import { isNews } from './changes.ts'
 import { isWithoutProgram } from './own.ts'
-import { type Alive, FROM_API_HEADER, type FromApi, NOT_RUN_HEADER, proofOf, type Question } from './protocol.ts'
+import { type Alive, FROM_API_HEADER, NOT_RUN_HEADER, proofOf, type Question } from './protocol.ts'
 
 /** Of this process. */
 let since = 0
 
-type Serve = (request: Request, bindings: Bindings, execution: ExecutionContext) => Response | Promise<Response>
+type Serve = (
+  request: Request,
+  bindings: Bindings,
+  execution: ExecutionContext,
+  cause?: Cause,
+) => Response | Promise<Response>
 
 /** What the API reaches of the process that runs programs, and nobody else. */
 export function createProgramsHost(serve: Serve) {
   return class ProgramsHost extends WorkerEntrypoint<Bindings> {
     override async fetch(request: Request): Promise<Response> {
       since ||= Date.now()
-      const { key, question, changed } = JSON.parse(request.headers.get(FROM_API_HEADER) ?? '{}') as Partial<FromApi>
-      if (!key || key !== this.env.PROGRAMS_KEY) return new Response(null, { status: 403 })
+      const told = fromApi(request, this.env)
+      if (!told) return new Response(null, { status: 403 })
+      const { question, changed, cause } = told
       if (question) return Response.json({ result: await this.#answer(question, request) })
       if (changed && isNews(changed.program, changed.at)) {
         forgetFunction(changed.program.ref)
@@ -29,7 +37,7 @@ export function createProgramsHost(serve: Serve) {
       }
       const headers = new Headers(request.headers)
       headers.delete(FROM_API_HEADER)
-      return marked(await serve(new Request(request, { headers }), this.env, this.ctx))
+      return marked(await serve(new Request(request, { headers }), this.env, this.ctx, cause))
     }
 
     async #answer(question: Question, request: Request): Promise<unknown> {

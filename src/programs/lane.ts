@@ -5,7 +5,13 @@ const WAIT_MS_MAX = 10_000
 /** Who has held it for longer was dropped by the runtime before he could leave. */
 const HELD_MS_MAX = 30_000
 
-interface Turn {
+export interface Holder {
+  program: string
+  /** What it calls in its turn goes on beside it. */
+  chain: string
+}
+
+interface Turn extends Holder {
   takenAt: number
 }
 interface Waiter {
@@ -20,8 +26,8 @@ const queue: Waiter[] = []
 export type Leave = () => boolean
 
 /** Undefined where too many wait already, or it takes too long. */
-export async function takeLane(waitMsMax = WAIT_MS_MAX): Promise<Leave | undefined> {
-  const turn: Turn = { takenAt: Date.now() }
+export async function takeLane(by: Holder, waitMsMax = WAIT_MS_MAX): Promise<Leave | undefined> {
+  const turn: Turn = { ...by, takenAt: Date.now() }
   if (holder && turn.takenAt - holder.takenAt < HELD_MS_MAX) {
     if (queue.length >= QUEUE_MAX || !(await waitFor(turn, waitMsMax))) return undefined
   } else holder = turn
@@ -31,6 +37,9 @@ export async function takeLane(waitMsMax = WAIT_MS_MAX): Promise<Leave | undefin
     return true
   }
 }
+
+/** The suspect that has led to this chain, while it is alone. */
+export const holderOf = (chain: string): string | undefined => (holder?.chain === chain ? holder.program : undefined)
 
 function waitFor(turn: Turn, ms: number): Promise<boolean> {
   const { promise, resolve } = Promise.withResolvers<boolean>()

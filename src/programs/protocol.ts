@@ -1,8 +1,13 @@
+import type { Cause } from './chains.ts'
+
 /**
  * Where programs run in a process of their own, this header of each request to it says that the API sent it, and what is wanted: a call of a
  * program, or one of the API's own questions. It goes no further.
  */
 export const FROM_API_HEADER = 'x-pilothouse-from-api'
+
+/** The same in the other direction: that a program's call comes from the process that runs it, and where it stands. */
+export const FROM_PROGRAMS_HEADER = 'x-pilothouse-from-programs'
 
 /** With answers that no program gave or began. It goes no further either, and programs cannot send it. */
 export const NOT_RUN_HEADER = 'x-pilothouse-not-run'
@@ -24,6 +29,12 @@ export interface FromApi {
   question?: Question
   /** The program that is called, and when it was last changed, if only just. */
   changed?: { program: ProgramName; at: number }
+  cause?: Cause
+}
+
+export interface FromPrograms {
+  key: string
+  cause: Cause
 }
 
 /** What is answered to who asks whether it is alive. */

@@ -7,7 +7,7 @@ import { begin, end } from '../runtime/recorder.ts'
 import { findPlan } from '../workers/plan.ts'
 import type { ProgramName } from './protocol.ts'
 
-interface Lost {
+interface Unserved {
   program: ProgramName
   method: string
   /** As the caller asked for it, without its query. */
@@ -15,23 +15,28 @@ interface Lost {
   /** Epoch milliseconds. */
   at: number
   status: number
+  why: keyof typeof PROBLEMS
 }
 
-const PROBLEM =
-  'The process that runs programs was ended while this call was under way: one of its programs took all CPU time or memory'
+const PROBLEMS = {
+  ended:
+    'The process that runs programs was ended while this call was under way: one of its programs took all CPU time or memory',
+  barred:
+    'It is not called for a while, as it took all CPU time or memory and ended the process that runs programs: deploy it anew once that is mended',
+}
 
-/** Of a call whose process has ended nobody else can tell its developer. */
-export async function recordLost(
+/** Of a call that its program has not answered, and of which nobody else can tell its developer. */
+export async function recordUnserved(
   host: { bindings: Bindings; execution: ExecutionContext },
-  { program, at, status, ...lost }: Lost,
+  { program, at, status, why, ...unserved }: Unserved,
 ): Promise<void> {
   const ctx = createCtx({ bindings: host.bindings, waitUntil: (work) => host.execution.waitUntil(work) })
   try {
     const ids = await idsOf(ctx, program)
     if (!ids) return
     const id = newTimedId(new Date(at))
-    begin({ id, kind: program.kind, projectRef: program.ref, ...ids, ...lost, at })
-    end(host, id, { status, ms: Date.now() - at, problem: PROBLEM })
+    begin({ id, kind: program.kind, projectRef: program.ref, ...ids, ...unserved, at })
+    end(host, id, { status, ms: Date.now() - at, problem: PROBLEMS[why] })
   } catch (error) {
     ctx.log.error('failed', { code: 'invocations', error: describeError(error) })
   }

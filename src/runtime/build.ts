@@ -1,4 +1,12 @@
-import { FILE_FIELD, type FunctionBuild, type Issue, ProbeResult, Refusal, SPEC_FIELD } from '../builder/protocol.ts'
+import {
+  FILE_FIELD,
+  type FunctionBuild,
+  type Issue,
+  KEY_HEADER,
+  ProbeResult,
+  Refusal,
+  SPEC_FIELD,
+} from '../builder/protocol.ts'
 import type { SystemCtx } from '../env.ts'
 
 /** The program cannot be built as it was sent; the developer can mend it. */
@@ -58,8 +66,10 @@ export async function probe(builder: Builder, { image, env }: Probed): Promise<r
   return built(ProbeResult.parse(JSON.parse(await ask(builder, '/probe', program)))).handlers
 }
 
-async function ask({ bindings: { BUILDER } }: Builder, path: string, body: BodyInit): Promise<string> {
-  const response = await BUILDER.fetch(`http://builder${path}`, { method: 'POST', body })
+async function ask({ bindings }: Builder, path: string, body: BodyInit): Promise<string> {
+  const { BUILDER, BUILDER_KEY: key } = bindings
+  const headers: Record<string, string> = key ? { [KEY_HEADER]: key } : {}
+  const response = await BUILDER.fetch(`http://builder${path}`, { method: 'POST', headers, body })
   if (!response.ok) throw new Error(`the builder answered ${response.status}`)
   return response.text()
 }

@@ -4,6 +4,7 @@ import type { ProjectStatus } from '../db/schema/index.ts'
 import { type Bindings, readConfig, type SystemCtx } from '../env.ts'
 import { limitCaller, takeQuota } from '../http/limits.ts'
 import { describeError } from '../http/log.ts'
+import { type Cause, markOf, mayGoOn } from '../programs/chains.ts'
 import { markWithoutProgram } from '../programs/own.ts'
 import type { FunctionAddress } from './address.ts'
 import { functionCode, type Surroundings } from './code.ts'
@@ -14,14 +15,14 @@ import { begin, end } from './recorder.ts'
 import { type RefusalCode, refuse } from './refusals.ts'
 import { sharedResponse } from './shared-origin.ts'
 import { attemptName, loadFailureOf, noteLoadFailure, startAnew } from './starts.ts'
-import { takePlace } from './waiting.ts'
+import { PROBLEMS, takePlace } from './waiting.ts'
 
 /** Until an answer begins. */
 const IDLE_MS_MAX = 150_000
 
 /** What index.ts exports for programs to be connected to. */
 interface Exports {
-  FunctionOutbound(options: { props: { ref: string } }): Fetcher
+  FunctionOutbound(options: { props: { ref: string; programId: string } }): Fetcher
   FunctionConsole(options: { props: { ref: string; programId: string } }): Fetcher
 }
 
@@ -30,6 +31,8 @@ interface Call {
   address: FunctionAddress
   bindings: Bindings
   execution: ExecutionContext
+  /** Of what a program calls. */
+  cause?: Cause | undefined
 }
 type Deployed = NonNullable<KnownFunction['deployed']>
 type Callable = KnownFunction & { deployed: Deployed }
@@ -90,13 +93,18 @@ const credentialProblem = async (ctxOf: () => SystemCtx, { request }: Call, know
 async function run(call: Call, known: Callable): Promise<Response> {
   const { id: programId, deploymentId } = known.deployed
   const startedAt = Date.now()
-  const leave = takePlace(programId, startedAt)
-  if (!leave) return logged(contextOf(call), call, 'WORKER_RESOURCE_LIMIT')
   const id = newTimedId(new Date(startedAt))
   const { ref: projectRef, path } = call.address
   begin({ id, kind: 'function', projectRef, programId, deploymentId, method: call.request.method, path, at: startedAt })
-  const answering = answer(call, known, id)
-    .finally(leave)
+  const cause = call.cause ?? { chain: id, hops: 0 }
+  const place = mayGoOn(programId, cause) ? takePlace(programId, startedAt) : 'LOOP_DETECTED'
+  if (typeof place === 'string') {
+    const refused = logged(contextOf(call), call, place)
+    end(call, id, { status: refused.status, ms: 0, problem: PROBLEMS[place] })
+    return markWithoutProgram(refused)
+  }
+  const answering = answer(call, known, { id, cause })
+    .finally(place.leave)
     .then(({ response, problem }) => {
       end(call, id, { status: response.status, ms: Date.now() - startedAt, problem })
       return response
@@ -113,7 +121,12 @@ interface Answer {
   problem?: string
 }
 
-async function answer(call: Call, known: Callable, invocation: string): Promise<Answer> {
+interface Invocation {
+  id: string
+  cause: Cause
+}
+
+async function answer(call: Call, known: Callable, { id: invocation, cause }: Invocation): Promise<Answer> {
   const { request, address, bindings } = call
   const controller = new AbortController()
   const timer = setTimeout(() => controller.abort(), IDLE_MS_MAX)
@@ -122,7 +135,9 @@ async function answer(call: Call, known: Callable, invocation: string): Promise<
     noteUse(name, timeOf(call))
     const isolate = bindings.LOADER.get(name, () => load(call, known, name))
     const { method, body } = request
-    const cf = { invocation, address: addressOf(call) }
+    const secret = readConfig(bindings).ENCRYPTION_KEY
+    const mark = markOf({ programId: known.deployed.id, secret }, cause)
+    const cf = { invocation, address: addressOf(call), mark }
     const response = await isolate.getEntrypoint().fetch(address.url, {
       ...{ method, body, headers: headersFor(call), redirect: 'manual', signal: controller.signal },
       cf: cf as unknown as CfProperties,
@@ -148,9 +163,10 @@ function load(call: Call, known: Callable, name: string): Promise<WorkerLoaderWo
 
 function surroundingsOf({ execution }: Call, { ref, deployed }: Callable): Surroundings {
   const { FunctionOutbound, FunctionConsole } = execution.exports as unknown as Exports
+  const props = { ref, programId: deployed.id }
   return {
-    outbound: FunctionOutbound({ props: { ref } }),
-    console: FunctionConsole({ props: { ref, programId: deployed.id } }),
+    outbound: FunctionOutbound({ props }),
+    console: FunctionConsole({ props }),
   }
 }
 

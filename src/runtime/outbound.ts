@@ -2,12 +2,22 @@ import { connect } from 'cloudflare:sockets'
 import { WorkerEntrypoint } from 'cloudflare:workers'
 import { isPublicAddress, parseAddress } from '../delivery/addresses.ts'
 import { type Bindings, type Config, readConfig } from '../env.ts'
+import { toldByPrograms } from '../programs/ask.ts'
+import { type Cause, causeOf } from '../programs/chains.ts'
+import { MARK_HEADER } from '../programs/mark.ts'
+import { FROM_PROGRAMS_HEADER } from '../programs/protocol.ts'
 import { sha256Of } from '../secrets/digest.ts'
 
 interface Props {
   ref: string
+  programId: string
 }
-type Fetch = (request: Request, bindings: Bindings, execution: ExecutionContext) => Response | Promise<Response>
+type Fetch = (
+  request: Request,
+  bindings: Bindings,
+  execution: ExecutionContext,
+  cause: Cause,
+) => Response | Promise<Response>
 
 /** Mail is sent through services over HTTPS; open ports for it make a host of spam. */
 const REFUSED_PORTS = [25, 587]
@@ -19,10 +29,21 @@ export function createOutbound(fetchOwn: Fetch) {
     override async fetch(request: Request): Promise<Response> {
       const config = readConfig(this.env)
       const url = new URL(request.url)
-      if (isOwn(url, config)) return fetchOwn(await asStranger(request, config, this.ctx.props), this.env, this.ctx)
+      if (isOwn(url, config)) return this.#fetchOwn(request, config)
       const problem = addressProblem(url.hostname, portOf(url), this.env)
       if (problem) throw new Error(problem)
-      return this.env.WEBHOOK_EGRESS ? this.env.WEBHOOK_EGRESS.fetch(request) : fetch(request)
+      const sent = unmarked(request)
+      return this.env.WEBHOOK_EGRESS ? this.env.WEBHOOK_EGRESS.fetch(sent) : fetch(sent)
+    }
+
+    /** Where programs have a process of their own, the API lets through what they call as it does with all other calls. */
+    async #fetchOwn(request: Request, config: Config): Promise<Response> {
+      const { programId } = this.ctx.props
+      const cause = causeOf({ programId, secret: config.ENCRYPTION_KEY }, request.headers.get(MARK_HEADER))
+      const own = await asStranger(request, config, this.ctx.props)
+      if (!this.env.API) return fetchOwn(own, this.env, this.ctx, cause)
+      own.headers.set(FROM_PROGRAMS_HEADER, toldByPrograms(this.env, cause))
+      return this.env.API.fetch(own)
     }
 
     override async connect(socket: Socket): Promise<void> {
@@ -51,7 +72,15 @@ function isOwn({ origin, hostname }: URL, { BASE_URL, PROJECT_DOMAIN }: Config):
 async function asStranger(request: Request, { CLIENT_ADDRESS_HEADER }: Config, { ref }: Props): Promise<Request> {
   const headers = new Headers(request.headers)
   headers.delete('x-test-clock')
+  headers.delete(MARK_HEADER)
   if (CLIENT_ADDRESS_HEADER) headers.set(CLIENT_ADDRESS_HEADER, await projectAddress(ref))
+  return new Request(request, { headers })
+}
+
+function unmarked(request: Request): Request {
+  if (!request.headers.has(MARK_HEADER)) return request
+  const headers = new Headers(request.headers)
+  headers.delete(MARK_HEADER)
   return new Request(request, { headers })
 }
 

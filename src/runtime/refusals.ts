@@ -13,6 +13,7 @@ const REFUSALS = {
   PROGRAMS_ENDED: [503, 'A program took all CPU time or memory, and all that ran beside it was ended: try again'],
   PROJECT_NOT_READY: [503, 'The project is not running yet: try again later'],
   IDLE_TIMEOUT: [504, 'Request idle timeout limit (150s) reached'],
+  LOOP_DETECTED: [508, 'Programs call each other without end: this call has led to too many others'],
   PROJECT_PAUSED: [540, 'The project is paused'],
   WORKER_RESOURCE_LIMIT: [546, 'Function failed due to not having enough compute resources (please check logs)'],
 } as const satisfies Record<string, readonly [status: number, message: string]>

@@ -10,17 +10,24 @@ interface Waiting {
 /** By program, each in the order in which they began. */
 const waiting = new Map<string, Set<Waiting>>()
 
-/** Counts a call, or says that no more may wait now. What it returns ends the call's part in the count. */
-export function takePlace(programId: string, at: number): (() => void) | undefined {
+/** What the developer of a program that is not run for a call finds in its log. */
+export const PROBLEMS = {
+  WORKER_RESOURCE_LIMIT: `${WAITING_MAX} calls of it wait for an answer already`,
+  LOOP_DETECTED: 'programs have called each other too often for one call from outside: is there a loop without end?',
+} as const
+
+/** Counts a call, or says that no more may wait now. */
+export function takePlace(programId: string, at: number): { leave(): void } | 'WORKER_RESOURCE_LIMIT' {
   const calls = waiting.get(programId) ?? new Set<Waiting>()
   dropAbandoned(calls, at)
-  if (calls.size >= WAITING_MAX) return undefined
+  if (calls.size >= WAITING_MAX) return 'WORKER_RESOURCE_LIMIT'
   const call = { at }
   waiting.set(programId, calls.add(call))
-  return () => {
+  const leave = () => {
     calls.delete(call)
     if (calls.size === 0 && waiting.get(programId) === calls) waiting.delete(programId)
   }
+  return { leave }
 }
 
 function dropAbandoned(calls: Set<Waiting>, now: number): void {

@@ -6,13 +6,14 @@ import { newTimedId } from '../db/id.ts'
 import type { Bindings, SystemCtx } from '../env.ts'
 import { limitCaller, takeQuota } from '../http/limits.ts'
 import { describeError } from '../http/log.ts'
+import { type Cause, markOf, mayGoOn } from '../programs/chains.ts'
 import { markWithoutProgram } from '../programs/own.ts'
 import { begin, end } from '../runtime/recorder.ts'
 import { sharedResponse } from '../runtime/shared-origin.ts'
-import { takePlace } from '../runtime/waiting.ts'
+import { PROBLEMS, takePlace } from '../runtime/waiting.ts'
 import type { WorkerAddress } from './address.ts'
 import { findPlan, type Plan } from './plan.ts'
-import { DISPATCH_HEADER, type Dispatch, FAILURE_HEADER, type FailureCode, failureResponse } from './protocol.ts'
+import { DISPATCH_HEADER, type Dispatch, FAILURE_HEADER, type FailureCode } from './protocol.ts'
 import { type RefusalCode, refuse } from './refusals.ts'
 
 /** Until an answer begins. */
@@ -23,6 +24,8 @@ interface Call {
   address: WorkerAddress
   bindings: Bindings
   execution: ExecutionContext
+  /** Of what a program calls. */
+  cause?: Cause | undefined
 }
 
 /** One call of a worker, from whoever sends it. */
@@ -86,32 +89,55 @@ async function run(call: Call, ctx: SystemCtx, plan: Plan): Promise<Response> {
   const { ref: projectRef, path, isShared } = call.address
   const { workerId: programId, deploymentId } = plan
   const { method } = call.request
-  const leave = takePlace(programId, startedAt)
-  if (!leave) return refuse('WORKER_RESOURCE_LIMIT')
   begin({ id, kind: 'worker', projectRef, programId, deploymentId, method, path, at: startedAt })
-  const { WORKER_INSTANCES: objects } = call.bindings
-  const object = objects.get(objects.idFromName(plan.workerId))
-  const late = new AbortController()
-  const timer = setTimeout(() => late.abort(), IDLE_MS_MAX)
-  const dispatch = { plan, invocation: id, address: callerOf(ctx, call) ?? '' }
-  const answering = object
-    .fetch(requestFor(call, dispatch, late.signal))
-    .catch((error) => {
-      if (late.signal.aborted) return failureResponse('IDLE_TIMEOUT', 'no answer began within 150 s')
-      throw error
-    })
-    .finally(() => {
-      clearTimeout(timer)
-      leave()
+  const cause = call.cause ?? { chain: id, hops: 0 }
+  const place = mayGoOn(programId, cause) ? takePlace(programId, startedAt) : 'LOOP_DETECTED'
+  if (typeof place === 'string') {
+    const refused = logged(ctx, call, place)
+    end(call, id, { status: refused.status, ms: 0, problem: PROBLEMS[place] })
+    return markWithoutProgram(refused)
+  }
+  const mark = markOf({ programId, secret: ctx.config.ENCRYPTION_KEY }, cause)
+  const answering = answer(ctx, call, { plan, invocation: id, address: callerOf(ctx, call) ?? '', mark })
+    .finally(place.leave)
+    .then(({ response, problem }) => {
+      end(call, id, { status: response.status, ms: Date.now() - startedAt, problem })
+      return response
     })
   // Whether its caller still waits or not, it leaves its place.
-  call.execution.waitUntil(answering.catch(() => {}))
-  const answered = await answering
-  const code = answered.headers.get(FAILURE_HEADER) as FailureCode | null
-  const problem = code ? (await answered.text()) || undefined : undefined
-  const response = code ? refuse(code) : answered
-  end(call, id, { status: response.status, ms: Date.now() - startedAt, ...(problem && { problem }) })
+  call.execution.waitUntil(answering)
+  const response = await answering
   return isShared ? sharedResponse(response, path) : response
+}
+
+interface Answer {
+  response: Response
+  /** What its developer must know and could not have printed. */
+  problem?: string | undefined
+}
+
+/** As servers log it; nobody reads it. */
+const LEFT = 499
+
+async function answer(ctx: SystemCtx, call: Call, dispatch: Dispatch): Promise<Answer> {
+  const { WORKER_INSTANCES: objects } = call.bindings
+  const object = objects.get(objects.idFromName(dispatch.plan.workerId))
+  const late = new AbortController()
+  const timer = setTimeout(() => late.abort(), IDLE_MS_MAX)
+  try {
+    const answered = await object.fetch(requestFor(call, dispatch, late.signal))
+    const code = answered.headers.get(FAILURE_HEADER) as FailureCode | null
+    return code ? { response: refuse(code), problem: (await answered.text()) || undefined } : { response: answered }
+  } catch (error) {
+    if (late.signal.aborted) return { response: refuse('IDLE_TIMEOUT'), problem: 'no answer began within 150 s' }
+    if (call.request.signal.aborted) {
+      return { response: new Response(null, { status: LEFT }), problem: 'its caller left before the answer' }
+    }
+    ctx.log.error('failed', { code: 'worker_call', error: describeError(error) })
+    return { response: refuse('SERVICE_UNAVAILABLE'), problem: 'the worker could not be reached' }
+  } finally {
+    clearTimeout(timer)
+  }
 }
 
 /** At the root of its host, as a server of its own would be; who writes links finds the way to it beside. */

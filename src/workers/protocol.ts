@@ -7,6 +7,8 @@ export interface Dispatch {
   invocation: string
   /** The caller's network address, where it is known. */
   address: string
+  /** Which the worker sends with what it calls. */
+  mark: string
 }
 
 /** Between the Worker and the object; what callers and programs send under these names goes no further. */

@@ -11,6 +11,7 @@ const REFUSALS = {
   SERVICE_UNAVAILABLE: [503, 'Worker could not be loaded: try again'],
   PROGRAMS_ENDED: [503, 'A program took all CPU time or memory, and all that ran beside it was ended: try again'],
   IDLE_TIMEOUT: [504, 'Request idle timeout limit (150s) reached'],
+  LOOP_DETECTED: [508, 'Programs call each other without end: this call has led to too many others'],
   PROJECT_PAUSED: [540, 'The project is paused'],
   WORKER_RESOURCE_LIMIT: [546, 'Worker failed due to not having enough compute resources (please check logs)'],
 } as const satisfies Record<string, readonly [status: number, message: string]>

@@ -6,6 +6,7 @@ import {
   BuildResult,
   FILE_FIELD,
   type FunctionBuild,
+  KEY_HEADER,
   type Probe,
   ProbeResult,
   SPEC_FIELD,
@@ -25,12 +26,12 @@ export type Builder = Awaited<ReturnType<typeof startBuilder>>
 /** As `npm start` runs it: what it fetches goes through the runtime alone, redirects and refused connections included. */
 export async function startBuilderProcess(bindings: Record<string, string> = {}) {
   const worker = await builderWorker({ bundle: inject('bundle'), bindings })
-  const { address, stop } = await start({ worker, onLine: () => {} })
-  return { ...builderAt(`http://${address}`), stop }
+  const { address, key, ports, stop } = await start({ worker, onLine: () => {} })
+  return { ...builderAt(`http://${address}`, { [KEY_HEADER]: key }), ports, stop }
 }
 export type BuilderProcess = Awaited<ReturnType<typeof startBuilderProcess>>
 
-function builderAt(origin: string) {
+function builderAt(origin: string, headers: Record<string, string> = {}) {
   async function send(spec: FunctionBuild, files: Files): Promise<BuildResult> {
     const form = new FormData()
     form.set(SPEC_FIELD, JSON.stringify(spec))
@@ -38,14 +39,18 @@ function builderAt(origin: string) {
     return BuildResult.parse(await post('/function', form))
   }
 
-  async function post(path: string, body: FormData | string): Promise<unknown> {
-    const response = await fetch(new URL(path, origin), { method: 'POST', body })
+  async function post(
+    path: string,
+    body: FormData | string | Uint8Array<ArrayBuffer>,
+    signal?: AbortSignal,
+  ): Promise<unknown> {
+    const response = await fetch(new URL(path, origin), { method: 'POST', headers, body, signal: signal ?? null })
     if (!response.ok) throw new Error(`the builder answered ${response.status}: ${await response.text()}`)
     return response.json()
   }
 
   return {
-    origin,
+    post,
     send,
     async probe(program: Probe) {
       const result = ProbeResult.parse(await post('/probe', JSON.stringify(program)))

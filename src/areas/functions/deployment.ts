@@ -20,8 +20,8 @@ export interface Program {
 
 const BUILDS_MAX = 4
 
-/** All projects wait for the same bundler: none of them may fill its queue. A build is given up before its slot is. */
-const inSlot = openSlots({ max: BUILDS_MAX, ms: 120_000 })
+/** All projects wait for the same bundler: none of them may fill its queue. */
+const inSlot = openSlots({ max: BUILDS_MAX, ms: 60_000 })
 
 const tooMany = () =>
   new ApiError('service_unavailable.build', {

@@ -1,6 +1,6 @@
 /**
- * At most so many at a time for each name. A slot is free again when its time is over, too, as a request that is dropped by its client
- * ends without a word.
+ * At most so many at a time for each name, for as long as they take. Who holds one renews it: a request that is dropped by its client ends
+ * without a word, and its timers with it, so that its slot is free again `ms` later.
  */
 export function openSlots({ max, ms }: { max: number; ms: number }) {
   const held = new Map<string, Set<{ endsAt: number }>>()
@@ -16,9 +16,13 @@ export function openSlots({ max, ms }: { max: number; ms: number }) {
     if (slots.size >= max) throw refuse()
     const slot = { endsAt: Date.now() + ms }
     held.set(name, slots.add(slot))
+    const renewing = setInterval(() => {
+      slot.endsAt = Date.now() + ms
+    }, ms / 4)
     try {
       return await work()
     } finally {
+      clearInterval(renewing)
       slots.delete(slot)
       if (slots.size === 0 && held.get(name) === slots) held.delete(name)
     }

@@ -1,0 +1,33 @@
+import { afterEach, beforeEach, expect, it, vi } from 'vitest'
+import { openSlots } from '../src/areas/functions/slots.ts'
+
+beforeEach(() => void vi.useFakeTimers())
+afterEach(() => void vi.useRealTimers())
+
+const refuse = () => new Error('too many')
+
+it('what waits keeps its slot, however long that takes, and no longer than it waits', async () => {
+  const inSlot = openSlots({ max: 2, ms: 10_000 })
+  const work = Promise.withResolvers<string>()
+  const waiting = ['a', 'a'].map((name) => inSlot(name, () => work.promise, refuse))
+  for (let n = 0; n < 10; n += 1) {
+    await vi.advanceTimersByTimeAsync(6_000)
+    await expect(inSlot('a', async () => 'third', refuse)).rejects.toThrow('too many')
+    expect(await inSlot('b', async () => 'other', refuse)).toBe('other')
+  }
+  work.resolve('done')
+  expect(await Promise.all(waiting)).toEqual(['done', 'done'])
+  expect(await inSlot('a', async () => 'third', refuse)).toBe('third')
+  expect(vi.getTimerCount()).toBe(0)
+})
+
+it('one whose request was dropped is free again when its time is over', async () => {
+  const inSlot = openSlots({ max: 1, ms: 10_000 })
+  void inSlot('a', () => new Promise(() => {}), refuse)
+  // As the timers of a request are dropped with it.
+  vi.clearAllTimers()
+  vi.advanceTimersByTime(9_000)
+  await expect(inSlot('a', async () => 'next', refuse)).rejects.toThrow('too many')
+  vi.advanceTimersByTime(1_000)
+  expect(await inSlot('a', async () => 'next', refuse)).toBe('next')
+})
