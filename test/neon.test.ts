@@ -16,6 +16,7 @@ let neon: NeonServer
 let services: Services
 let worker: Server
 let owner: Caller
+let token: string
 let place: { owner: Caller; slug: string }
 
 /** An installation of its own whose projects are at Neon. */
@@ -30,6 +31,7 @@ beforeAll(async () => {
     folder,
   )
   const { access_token, organization_slug: slug } = await seedOwner({ controlUrl: services.controlUrl })
+  token = access_token
   owner = as(access_token, {}, worker.origin)
   place = { owner, slug }
 }, 120_000)
@@ -121,6 +123,59 @@ test('the mode of the pooler chooses the address that is shown', { timeout: 60_0
   expect((await owner.get(`/v1/projects/${ref}`)).body.database.host).toBe(host)
 })
 
+test('temporary logins open the database, and end with their time, their grant or a pause', {
+  timeout: 120_000,
+}, async () => {
+  const ref = await createProject(place, { db_pass: 'Long-enough_1' })
+  await untilStatus(owner, ref, 'ACTIVE_HEALTHY')
+  const connect = async (user: string, password: string, host: string) => {
+    const client = new pg.Client({
+      ...{ host: '127.0.0.1', port: await neon.port(host), user, password, database: `p_${ref}` },
+    })
+    client.on('error', () => {})
+    await client.connect()
+    return client
+  }
+  const { host } = (await owner.get(`/v1/projects/${ref}`)).body.database
+
+  const cli = await owner.post(`/v1/projects/${ref}/cli/login-role`, { read_only: false })
+  expect(cli).toMatchObject({ status: 201, body: { role: expect.stringMatching(`^p_${ref}_cli_`), ttl_seconds: 1800 } })
+  const client = await connect(cli.body.role, cli.body.password, host)
+  const { rows } = await client.query('select current_user::text as acts')
+  expect(rows).toEqual([{ acts: `p_${ref}` }])
+  const cut = new Promise((resolve) => client.once('end', resolve))
+  expect(await owner.delete(`/v1/projects/${ref}/cli/login-role`)).toMatchObject({ status: 200 })
+  await cut
+
+  const jit = `/v1/projects/${ref}/jit-access`
+  expect((await owner.get(jit)).body).toEqual({ state: 'disabled', appliedSuccessfully: true })
+  expect((await owner.put(jit, { state: 'enabled' })).body).toEqual({ state: 'enabled', appliedSuccessfully: true })
+  const { user_id } = (await owner.get(`/v1/projects/${ref}/database/jit`)).body
+  await owner.put(`/v1/projects/${ref}/database/jit`, { user_id, roles: [{ role: 'postgres' }] })
+  const authorize = () => owner.post(`/v1/projects/${ref}/database/jit`, { role: 'postgres', rhost: '203.0.113.7' })
+  const authorized = await authorize()
+  expect(authorized).toMatchObject({ status: 200, body: { login: { host, port: 5432, database: `p_${ref}` } } })
+  const { user, password } = authorized.body.login
+  expect(password).not.toBe(token)
+  await expect(connect(user, token, host)).rejects.toMatchObject({ code: '28P01' })
+  const member = await connect(user, password, host)
+  const memberCut = new Promise((resolve) => member.once('end', resolve))
+
+  expect((await owner.post(`/v1/projects/${ref}/pause`)).status).toBe(200)
+  await untilStatus(owner, ref, 'INACTIVE')
+  await memberCut
+  // The revocation holds, though the database is out of reach: the role goes once it is open again.
+  expect((await owner.delete(`/v1/projects/${ref}/database/jit/${user_id}`)).status).toBe(200)
+  await worker.tick()
+  expect((await owner.post(`/v1/projects/${ref}/restore`, {})).status).toBe(200)
+  await untilStatus(owner, ref, 'ACTIVE_HEALTHY')
+  await worker.tick()
+  await expect(connect(user, password, host)).rejects.toMatchObject({ code: '28P01' })
+  const roles = await runSql(owner, ref, `select rolname from pg_roles where rolname like 'p\\_%jit%'`)
+  expect(roles.body).toEqual([])
+  await owner.delete(`/v1/projects/${ref}`)
+})
+
 test('what the driver cannot do is refused with its name', { timeout: 60_000 }, async () => {
   const region = { region: 'eu-north-1' }
   const refused = await owner.post('/v1/projects', {
@@ -136,8 +191,6 @@ test('what the driver cannot do is refused with its name', { timeout: 60_000 }, 
 
   const ref = await createProject(place, { db_pass: 'Long-enough_1' })
   await untilStatus(owner, ref, 'ACTIVE_HEALTHY')
-  const login = await owner.post(`/v1/projects/${ref}/cli/login-role`, { read_only: true })
-  expect(login).toMatchObject({ status: 403, body: { message: expect.stringContaining('driver neon') } })
   for (const [method, path, sent] of [
     ['post', 'restore-point', { name: 'now' }],
     ['patch', 'schedule', { schedule_for: '04:30' }],
@@ -145,9 +198,13 @@ test('what the driver cannot do is refused with its name', { timeout: 60_000 }, 
     const reply = await owner[method](`/v1/projects/${ref}/database/backups/${path}`, sent)
     expect(reply).toMatchObject({ status: 400, body: { message: expect.stringContaining('driver neon') } })
   }
-  const jit = { state: 'unavailable', unavailableReason: 'platform_unsupported' }
-  expect((await owner.get(`/v1/projects/${ref}/jit-access`)).body).toEqual(jit)
-  expect((await owner.put(`/v1/projects/${ref}/jit-access`, { state: 'enabled' })).body).toEqual(jit)
+  const { user_id } = (await owner.get(`/v1/projects/${ref}/database/jit`)).body
+  const networks = { role: 'postgres', allowed_networks: { allowed_cidrs: [{ cidr: '192.0.2.0/24' }] } }
+  const bound = await owner.put(`/v1/projects/${ref}/database/jit`, { user_id, roles: [networks] })
+  expect(bound).toMatchObject({
+    status: 400,
+    body: { message: expect.stringMatching(/body\.roles\.0\.allowed_networks.*driver neon/) },
+  })
   const ssl = `/v1/projects/${ref}/ssl-enforcement`
   expect((await owner.get(ssl)).body.currentConfig).toEqual({ database: true })
   const plain = await owner.put(ssl, { requestedConfig: { database: false } })

@@ -57,7 +57,12 @@ interface EngineCapabilities {
   readonly pointInTimeRecovery: boolean
   /** On demand and daily, as databases beside. */
   readonly backups: boolean
-  readonly temporaryLogins: boolean
+  /** Whether temporary logins can be bound to networks. */
+  readonly loginNetworks: boolean
+  /** Whether others get to know the passwords of roles as they are. */
+  readonly tellsPasswords: boolean
+  /** Whether roles of a paused project can be worked on. */
+  readonly reachesPaused: boolean
   /** Whether connections without TLS are taken, unless a project refuses them. */
   readonly plainConnections: boolean
 }

@@ -443,6 +443,50 @@ describe('a password', () => {
   )
 })
 
+describe('a temporary login', () => {
+  const login = (ref: string, letters = 'abcdefgh') => ({
+    ...{ ref, role: `p_${ref}_cli_${letters}`, power: 'owner' as const, password: 'A-random_1' },
+    expiresAt: new Date(Date.now() + 60_000),
+  })
+  const allow = async () => true
+  const unasked = () => Promise.reject(new Error('nobody asks for it'))
+
+  test('asks nothing of the API, and Neon is told its password as it is', async () => {
+    const { role } = login(parent)
+    expect(await callsOf(() => engine().logins.put(login(parent), allow))).toEqual([])
+    const [found] = await (await computeOf(parent)).rows<{ password: string }>(
+      `select rolpassword as password from pg_authid where rolname = '${role}'`,
+    )
+    expect(found?.password).toMatch(new RegExp(`^SCRAM-SHA-256\\$${SCRAM_ITERATIONS}:`))
+    expect(await callsOf(() => engine().logins.end(parent, [role], unasked))).toEqual([])
+    expect(await rolesLike(parent)).not.toContain(role)
+  })
+
+  test('cannot be bound to networks', async () => {
+    const bound = { ...login(parent, 'networks'), networks: ['192.0.2.0/24'] }
+    await expect(engine().logins.put(bound, allow)).rejects.toThrow('not told from where a connection comes')
+    expect(await rolesLike(parent)).not.toContain(bound.role)
+  })
+
+  test('has ended with a project that vanished at Neon', async () => {
+    const ref = await project('select 1')
+    await engine().logins.put(login(ref), allow)
+    await neon.server.vanish(neon.states.get(ref)?.projectId ?? '')
+    await engine().logins.end(ref, [login(ref).role], unasked)
+    await expect(engine().logins.put(login(ref), allow)).rejects.toThrow(EngineUnavailable)
+  })
+
+  test('of a paused project is not said to have ended', async () => {
+    const ref = await project('select 1')
+    await engine().logins.put(login(ref), allow)
+    await engine().pause(ref)
+    await expect(engine().logins.end(ref, [login(ref).role], unasked)).rejects.toThrow(EngineUnavailable)
+    await engine().resume(ref)
+    await engine().logins.end(ref, [login(ref).role], unasked)
+    expect(await rolesLike(ref)).not.toContain(login(ref).role)
+  })
+})
+
 describe('a project', () => {
   test('that vanished at Neon is not healthy, answers that it is gone, and can be removed', async () => {
     const ref = newRef()

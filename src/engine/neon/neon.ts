@@ -18,7 +18,7 @@ import { runTransaction } from '../transaction.ts'
 import { adopt, copyHistory, emptyStorage, historyOf, type Login } from './adopt.ts'
 import { hasFailed, isGone, type NeonAccount, type NeonApi, NeonFailure, neonApi, OperationFailed } from './api.ts'
 import { noBackups } from './backups.ts'
-import { noLogins } from './logins.ts'
+import { neonLogins } from './logins.ts'
 import { passwordFailure } from './passwords.ts'
 import { ADMIN, ensureStorageSchema, prepareDatabase, prepareRoles } from './prepare.ts'
 import {
@@ -79,7 +79,9 @@ export function createNeonEngine(config: NeonEngineConfig): ProjectEngine {
       readReplicas: false,
       pointInTimeRecovery: false,
       backups: false,
-      temporaryLogins: false,
+      loginNetworks: false,
+      tellsPasswords: true,
+      reachesPaused: false,
       plainConnections: false,
     },
     regions: new Set(Object.keys(NEON_REGIONS)),
@@ -102,7 +104,7 @@ export function createNeonEngine(config: NeonEngineConfig): ProjectEngine {
     // Each would have to be woken to be looked at: a session's own limits end it.
     sweep: async () => 0,
     settings: neonSettings({ clusterOf, sizeOf: (ref) => sizeOf(neon, ref) }),
-    logins: noLogins,
+    logins: neonLogins({ clusterOf, exists: (ref) => exists(neon, ref) }),
     backups: noBackups,
     connection({ ref, engineState }) {
       const { owner, database } = projectNames(ref)
@@ -131,6 +133,7 @@ function clusterAt({ api, config: { proxy, egress } }: Neon, { projectId, branch
     },
     forgetAdminPassword: () => passwords.delete(host),
     plainPasswords: true,
+    administrator: ADMIN,
     proxy,
     egress,
   }
@@ -303,6 +306,18 @@ async function state({ api, sites }: Neon, ref: string): Promise<EngineHealth> {
   if (!site) return { healthy: false, error: GONE }
   const { endpoint } = await api.getEndpoint(site.projectId, site.endpointId).catch(missing)
   return endpoint.disabled ? { healthy: false, error: 'the database accepts no connections' } : { healthy: true }
+}
+
+async function exists({ api, sites }: Neon, ref: string): Promise<boolean> {
+  const site = await sites.find(ref)
+  if (!site) return false
+  try {
+    await api.getEndpoint(site.projectId, site.endpointId)
+    return true
+  } catch (error) {
+    if (isGone(error)) return false
+    throw error
+  }
 }
 
 async function sizeOf({ api, sites }: Neon, ref: string): Promise<number | undefined> {
