@@ -17,6 +17,7 @@ let services: Services
 let worker: Server
 let owner: Caller
 let token: string
+let control: pg.Client
 let place: { owner: Caller; slug: string }
 
 /** An installation of its own whose projects are at Neon. */
@@ -32,10 +33,13 @@ beforeAll(async () => {
   )
   const { access_token, organization_slug: slug } = await seedOwner({ controlUrl: services.controlUrl })
   token = access_token
+  control = new pg.Client({ connectionString: services.controlUrl })
+  await control.connect()
   owner = as(access_token, {}, worker.origin)
   place = { owner, slug }
 }, 120_000)
 afterAll(async () => {
+  await control.end()
   await worker.stop()
   await services.stop()
   await neon.stop()
@@ -176,6 +180,65 @@ test('temporary logins open the database, and end with their time, their grant o
   await owner.delete(`/v1/projects/${ref}`)
 })
 
+test('a database goes back to a moment of its history', { timeout: 120_000 }, async () => {
+  const ref = await createProject(place, { db_pass: 'Long-enough_1' })
+  await untilStatus(owner, ref, 'ACTIVE_HEALTHY')
+  await runSql(owner, ref, `create table people as select 'Ada' as name`)
+  const login = (await owner.post(`/v1/projects/${ref}/cli/login-role`, { read_only: true })).body
+  const path = (rest = '') => `/v1/projects/${ref}/database/backups${rest}`
+  const secondsNow = () => Math.floor(Date.now() / 1000)
+  const madeIn = secondsNow()
+  await vi.waitFor(() => expect(secondsNow()).toBeGreaterThan(madeIn), { interval: 10 })
+  const target = secondsNow()
+  await runSql(owner, ref, `insert into people values ('Grace'); alter database p_${ref} set work_mem to '7MB'`)
+
+  const listed = await owner.get(path())
+  expect(listed).toMatchObject({ status: 200, body: { pitr_enabled: true, backups: [] } })
+  const { earliest_physical_backup_date_unix: earliest, latest_physical_backup_date_unix: latest } =
+    listed.body.physical_backup_data
+  expect([earliest <= target, target <= latest, latest <= secondsNow()]).toEqual([true, true, true])
+  for (const outside of [earliest - 1, secondsNow() + 60]) {
+    expect(await owner.post(path('/restore-pitr'), { recovery_time_target_unix: outside })).toMatchObject({
+      status: 400,
+      body: { message: expect.stringContaining(`body.recovery_time_target_unix: must be from ${earliest} to `) },
+    })
+  }
+  neon.fault({ operation: 'getProject', status: 400, times: 2 })
+  const body = { message: 'The database of the project cannot be reached' }
+  expect(await owner.get(path())).toMatchObject({ status: 503, body })
+  const goBack = () => owner.post(path('/restore-pitr'), { recovery_time_target_unix: target })
+  expect(await goBack()).toMatchObject({ status: 503, body })
+
+  expect(await goBack()).toMatchObject({ status: 201 })
+  const again = await goBack()
+  expect(again).toMatchObject({ status: 409, body: { message: expect.stringContaining('RESTORING') } })
+  expect((await owner.get(`/v1/projects/${ref}`)).body.status).toBe('RESTORING')
+  await untilStatus(owner, ref, 'ACTIVE_HEALTHY')
+  expect((await runSql(owner, ref, 'select name from people')).body).toEqual([{ name: 'Ada' }])
+  const roles = await runSql(owner, ref, `select rolname from pg_roles where rolname = '${login.role}'`)
+  expect(roles.body).toEqual([])
+  const after = (await owner.get(path())).body.physical_backup_data
+  expect(after.earliest_physical_backup_date_unix).toBeGreaterThan(target)
+
+  // Neon itself may have less than it says: then nothing has happened.
+  neon.fault({ operation: 'restoreProjectBranch', status: 400 })
+  await vi.waitFor(() => expect(secondsNow()).toBeGreaterThan(after.earliest_physical_backup_date_unix))
+  const refused = await owner.post(path('/restore-pitr'), {
+    recovery_time_target_unix: after.earliest_physical_backup_date_unix,
+  })
+  expect(refused.status).toBe(201)
+  await untilStatus(owner, ref, 'ACTIVE_HEALTHY')
+  const { rows } = await control.query(
+    `select kind, state, attempts, last_error from project_tasks where project_ref = $1 and kind = 'restore_moment' order by created_at`,
+    [ref],
+  )
+  expect(rows).toMatchObject([
+    { state: 'done', attempts: 1 },
+    { state: 'failed', attempts: 1, last_error: 'Neon answered 400: injected 400' },
+  ])
+  await owner.delete(`/v1/projects/${ref}`)
+})
+
 test('what the driver cannot do is refused with its name', { timeout: 60_000 }, async () => {
   const region = { region: 'eu-north-1' }
   const refused = await owner.post('/v1/projects', {
@@ -226,9 +289,6 @@ test('what the driver cannot do is refused with its name', { timeout: 60_000 }, 
 test('a project whose password Neon refuses fails at once, and says why', { timeout: 60_000 }, async () => {
   const ref = await createProject(place, { db_pass: 'aaaaaaaa' })
   await untilStatus(owner, ref, 'INIT_FAILED')
-  const control = new pg.Client({ connectionString: services.controlUrl })
-  await control.connect()
   const { rows } = await control.query('select attempts, last_error from project_tasks where project_ref = $1', [ref])
-  await control.end()
   expect(rows).toEqual([{ attempts: 1, last_error: 'password: password must contain both letters and nonletters' }])
 })

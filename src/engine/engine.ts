@@ -40,6 +40,8 @@ export interface ProjectEngine {
   readonly settings: DatabaseSettings
   readonly logins: TemporaryLogins
   readonly backups: DatabaseBackups
+  /** Absent where no history is kept. */
+  readonly pointInTime?: PointInTime
   connection(project: ConnectedProject): ProjectConnection
 }
 
@@ -54,7 +56,6 @@ interface EngineCapabilities {
   readonly pause: boolean
   readonly resize: boolean
   readonly readReplicas: boolean
-  readonly pointInTimeRecovery: boolean
   /** On demand and daily, as databases beside. */
   readonly backups: boolean
   /** Whether temporary logins can be bound to networks. */
@@ -81,6 +82,23 @@ export interface CopyRequest {
   to: ProjectSpec
   /** False for the schema alone, with the history of its migrations. */
   data: boolean
+}
+
+/** A database's own history. */
+export interface PointInTime {
+  /** The moments that the database can be put back to. */
+  window(ref: string, now: Date): Promise<{ earliest: Date; latest: Date }>
+  /** Returns once it has been taken on; repeated under the same id it is the same. What cannot be is `EngineRefusal`. */
+  begin(request: PointInTimeRequest, fence?: Fence): Promise<void>
+  /** Waits for it, and sees to it that who may come in is who may now; both passwords become those of the request. */
+  finish(request: PointInTimeRequest & ProjectSpec, fence?: Fence): Promise<void>
+}
+
+export interface PointInTimeRequest {
+  ref: string
+  /** Of the restore. */
+  id: string
+  at: Date
 }
 
 export interface EngineHealth {
@@ -160,6 +178,11 @@ export interface SqlErrorFields {
 /** What this driver never does. */
 export class NotByDriver extends Error {
   override name = 'NotByDriver'
+}
+
+/** Who runs the databases refuses this, and would again; all is as it was. */
+export class EngineRefusal extends Error {
+  override name = 'EngineRefusal'
 }
 
 /** The operation was given up before it did anything, or anything more, as its fence refused. */

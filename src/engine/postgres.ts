@@ -44,7 +44,6 @@ export function createPostgresEngine(config: PostgresEngineConfig): ProjectEngin
       pause: true,
       resize: false,
       readReplicas: false,
-      pointInTimeRecovery: false,
       backups: true,
       loginNetworks: true,
       tellsPasswords: false,

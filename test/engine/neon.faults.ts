@@ -1,5 +1,12 @@
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest'
-import { EngineUnavailable, type Fence, Superseded } from '../../src/engine/engine.ts'
+import {
+  EngineRefusal,
+  EngineUnavailable,
+  type Fence,
+  type PointInTimeRequest,
+  type ProjectSpec,
+  Superseded,
+} from '../../src/engine/engine.ts'
 import { SCRAM_ITERATIONS } from '../neon-server/compute.ts'
 import { newRef, RUNNER_PASSWORD, specOf, withClient } from './copy-projects.ts'
 import { type NeonUnderTest, startNeonEngine } from './neon-engine.ts'
@@ -484,6 +491,149 @@ describe('a temporary login', () => {
     await engine().resume(ref)
     await engine().logins.end(ref, [login(ref).role], unasked)
     expect(await rolesLike(ref)).not.toContain(login(ref).role)
+  })
+})
+
+describe('a database that is put back to a moment', () => {
+  const beginOf = (request: PointInTimeRequest, fence?: Fence) => engine().pointInTime?.begin(request, fence)
+  const finishOf = (request: PointInTimeRequest & ProjectSpec, fence?: Fence) =>
+    engine().pointInTime?.finish(request, fence)
+
+  /** A project with what was there at a moment and what came after it, and the request to go back. */
+  async function withPast(ref?: string) {
+    const own = ref ?? (await project(`create table people as select 'Ada' as name`))
+    const at = new Date(Date.now() + 1)
+    await query(own, `insert into people values ('Grace')`)
+    return { ...specOf(own), id: crypto.randomUUID(), at }
+  }
+  const namesIn = async (ref: string) => {
+    const { json } = await query(ref, 'select name from people order by 1')
+    return JSON.parse(json).map(({ name }: { name: string }) => name)
+  }
+  const keptOf = (ref: string) => namesOf(ref).filter((name) => name.startsWith(`pilothouse-${ref}-before-`))
+
+  test('has what it had then, at the same host, and lets in who may now', async () => {
+    const ref = await project(`create table people as select 'Ada' as name`)
+    const role = `p_${ref}_jit_abcdefgh`
+    const login = {
+      ref,
+      role,
+      power: 'owner' as const,
+      password: 'A-random_1',
+      expiresAt: new Date(Date.now() + 60_000),
+    }
+    await engine().logins.put(login, async () => true)
+    const request = { ...(await withPast(ref)), password: 'Another-0wner_of-it' }
+    await engine().logins.end(ref, [role], async () => PASSWORD)
+    await engine().setPassword(ref, request.password)
+    const { site } = neon.states.get(ref) ?? {}
+    expect(await callsOf(async () => beginOf(request))).toEqual(['listProjectBranches', 'restoreProjectBranch'])
+    expect(await callsOf(async () => finishOf(request))).toEqual(['listProjectOperations'])
+    expect(neon.states.get(ref)).toMatchObject({ site, isReady: true, isBranch: false })
+    expect(await namesIn(ref)).toEqual(['Ada'])
+    await withClient(neon.connect(ref, request.password), (client) => client.query('select'))
+    await expect(neon.connect(ref, 'A-random_1', role)).rejects.toMatchObject({ code: '28P01' })
+    expect(await rolesLike(ref)).not.toContain(role)
+    await engine().remove(ref)
+    expect(namesOf(ref)).toEqual([])
+  })
+
+  test('goes back as far as Neon keeps the history, and not before it was ready', async () => {
+    const before = Date.now()
+    const ref = await project('select 1')
+    const now = new Date(Date.now() + 3_600_000)
+    const window = async () => engine().pointInTime?.window(ref, now)
+    const { earliest } = (await window()) ?? {}
+    expect(earliest?.getTime()).toBeGreaterThan(before)
+    const { projectId = '' } = neon.states.get(ref) ?? {}
+    const found = neon.server.projects.get(projectId)
+    if (!found) throw new Error('it is not there')
+    found.project.history_retention_seconds = 60
+    expect(await callsOf(window)).toEqual(['getProject'])
+    expect(await window()).toEqual({ earliest: new Date(now.getTime() - 60_000), latest: now })
+    await neon.server.vanish(projectId)
+    await expect(window()).rejects.toMatchObject({ code: '3D000' })
+    await expect(beginOf({ ref, id: 'x', at: now })).rejects.toMatchObject({ code: '3D000' })
+  })
+
+  test('waits while Neon is busy, and goes back once though the answer was lost', async () => {
+    const request = await withPast()
+    const { ref } = request
+    neon.server.fault({ operation: 'restoreProjectBranch', status: 423 })
+    neon.server.fault({ operation: 'restoreProjectBranch', status: 502 })
+    neon.server.fault({ operation: 'restoreProjectBranch', status: 0, after: true })
+    await expect(beginOf(request)).rejects.toThrow(EngineUnavailable)
+    expect(keptOf(ref)).toEqual([])
+    await expect(beginOf(request)).rejects.toThrow(EngineUnavailable)
+    expect(await callsOf(async () => beginOf(request))).toEqual(['listProjectBranches'])
+    await finishOf(request)
+    expect(await namesIn(ref)).toEqual(['Ada'])
+    expect(keptOf(ref)).toEqual([`pilothouse-${ref}-before-${request.id}`])
+    await finishOf(request)
+    expect(await namesIn(ref)).toEqual(['Ada'])
+  })
+
+  test('is asked for again, from what Neon kept, where Neon failed', async () => {
+    const request = await withPast()
+    neon.server.behaviour.failing.push('create_branch')
+    await beginOf(request)
+    await expect(finishOf(request)).rejects.toThrow('Neon could not create_branch')
+    neon.server.fault({ operation: 'restoreProjectBranch', status: 503 })
+    await expect(finishOf(request)).rejects.toThrow('injected 503')
+    await finishOf(request)
+    expect(await namesIn(request.ref)).toEqual(['Ada'])
+    expect(keptOf(request.ref)).toHaveLength(1)
+  })
+
+  test('is as it was where Neon has no such moment', async () => {
+    const request = { ...(await withPast()), at: new Date(0) }
+    await expect(beginOf(request)).rejects.toThrow(EngineRefusal)
+    expect(keptOf(request.ref)).toEqual([])
+    expect(await namesIn(request.ref)).toEqual(['Ada', 'Grace'])
+  })
+
+  test('is not, for one who is overtaken', async () => {
+    const request = await withPast()
+    const refuse = async () => false
+    expect(await callsOf(() => expect(beginOf(request, refuse)).rejects.toThrow(Superseded))).toEqual([])
+    const busy = neon.server.fault({ operation: 'restoreProjectBranch', status: 423 })
+    await expect(beginOf(request, async () => busy.times > 0)).rejects.toThrow(Superseded)
+    expect(keptOf(request.ref)).toEqual([])
+    await beginOf(request)
+    expect(await callsOf(() => expect(finishOf(request, refuse)).rejects.toThrow(Superseded))).toEqual([])
+    await finishOf(request)
+  })
+
+  test('may be a branch, more than once, and leaves nothing when it is removed', async () => {
+    const owner = await project(`create table people as select 'Ada' as name`)
+    const branch = newRef()
+    await engine().copy({ ...copyOf(branch), from: owner })
+    for (const _ of [1, 2]) {
+      const request = await withPast(branch)
+      await beginOf(request)
+      await finishOf(request)
+      expect(await namesIn(branch)).toEqual(['Ada'])
+    }
+    expect(keptOf(branch)).toHaveLength(2)
+    await engine().remove(branch)
+    expect(namesOf(branch)).toEqual([])
+    await engine().remove(owner)
+  })
+
+  test('keeps its branches, which keep it from being removed', { timeout: 120_000 }, async () => {
+    const request = await withPast()
+    const { ref } = request
+    const branch = newRef()
+    await engine().copy({ ...copyOf(branch), from: ref })
+    await beginOf(request)
+    await finishOf(request)
+    expect(await namesIn(branch)).toEqual(['Ada', 'Grace'])
+    await expect(engine().remove(ref)).rejects.toThrow('1 branches of it are still there')
+    const another = newRef()
+    await engine().copy({ ...copyOf(another), from: ref })
+    expect(await namesIn(another)).toEqual(['Ada'])
+    for (const each of [another, branch, ref]) await engine().remove(each)
+    expect([...namesOf(ref), ...namesOf(branch), ...namesOf(another)]).toEqual([])
   })
 })
 

@@ -4,7 +4,12 @@ import type { AddressInfo } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { text } from 'node:stream/consumers'
-import type { BranchCreateRequest, EndpointUpdateRequest, ProjectCreateRequest } from '@neondatabase/api-client'
+import type {
+  BranchCreateRequest,
+  BranchRestoreRequest,
+  EndpointUpdateRequest,
+  ProjectCreateRequest,
+} from '@neondatabase/api-client'
 import { guardChildren } from '../../dev/guard.ts'
 import { openCompute, prepareCluster } from './compute.ts'
 import { startGateway } from './gateway.ts'
@@ -166,6 +171,12 @@ async function performCall({
       const uri = { connection_uri: uriOf(main), connection_parameters: parametersOf(main) }
       const created = { project: owner.project, branch: main.branch, endpoints: [main.endpoint], operations }
       return [201, { ...created, connection_uris: [uri], roles: [], databases: [] }]
+    }
+    case 'getProject':
+      return [200, { project: state.find(projectId).project }]
+    case 'restoreProjectBranch': {
+      free()
+      return [200, state.restoreBranch(projectId, otherId, input as BranchRestoreRequest)]
     }
     case 'deleteProject':
       return [200, { project: await state.deleteProject(projectId) }]

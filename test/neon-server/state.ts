@@ -1,8 +1,16 @@
 import { randomBytes } from 'node:crypto'
 import { join } from 'node:path'
 import { setTimeout as delay } from 'node:timers/promises'
-import type { Branch, Endpoint, Operation, OperationAction, Project, ProjectListItem } from '@neondatabase/api-client'
-import { type Compute, createRole, emptyTables } from './compute.ts'
+import type {
+  Branch,
+  BranchRestoreRequest,
+  Endpoint,
+  Operation,
+  OperationAction,
+  Project,
+  ProjectListItem,
+} from '@neondatabase/api-client'
+import { type Compute, createRole, emptyTables, recover } from './compute.ts'
 import { branchShape, endpointShape, operationShape, projectShape } from './shapes.ts'
 
 export class Refused extends Error {
@@ -146,6 +154,41 @@ export function neonState(folder: string, blank: Compute, behaviour: Behaviour) 
     return { added, operations }
   }
 
+  /** What was there before stays under another name, and becomes the parent; the branch's own id and endpoint stay. */
+  function restoreBranch(projectId: string, branchId: string, request: BranchRestoreRequest) {
+    const { source_branch_id: sourceId, source_timestamp: timestamp, preserve_under_name: keptName } = request
+    const owner = find(projectId)
+    const [restored, source] = [findBranch(projectId, branchId), findBranch(projectId, sourceId)]
+    const others = [...owner.branches.values()]
+    const children = others.filter(({ branch }) => branch.parent_id === branchId)
+    if (!keptName && (children.length > 0 || source === restored)) refuse(400, 'preserve_under_name is required')
+    if (others.some(({ branch }) => branch.name === keptName)) refuse(409, 'branch name already exists')
+    const at = new Date(timestamp ?? Date.now())
+    const { created_at: createdAt, history_retention_seconds: keptSeconds } = owner.project
+    const earliest = Math.max(Date.parse(createdAt), Date.now() - keptSeconds * 1_000)
+    if (at.getTime() < earliest || at.getTime() > Date.now()) refuse(400, 'the timestamp is outside of the history')
+    const log = source.compute
+    if (keptName) {
+      const { parent_id } = restored.branch
+      const of = {
+        id: id('br'),
+        project_id: projectId,
+        name: keptName,
+        default: false,
+        ...(parent_id && { parent_id }),
+      }
+      const kept = { ...restored, branch: branchShape(of), endpoint: undefined }
+      owner.branches.set(kept.branch.id, kept)
+      for (const { branch } of [...children, restored]) branch.parent_id = kept.branch.id
+    }
+    restored.compute = log.then((compute) => recover(blank, compute, { folder: join(folder, id('restored')), at }))
+    const operations = schedule(owner, restored, [
+      ['create_branch', () => restored.compute],
+      ['start_compute', async () => (await restored.compute).awake()],
+    ])
+    return { branch: restored.branch, operations }
+  }
+
   async function deleteProject(projectId: string): Promise<Project & ProjectListItem> {
     const owner = find(projectId)
     projects.delete(projectId)
@@ -173,6 +216,7 @@ export function neonState(folder: string, blank: Compute, behaviour: Behaviour) 
     schedule,
     createProject,
     createBranch,
+    restoreBranch,
     deleteProject,
     deleteBranch,
   }

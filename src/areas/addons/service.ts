@@ -35,7 +35,7 @@ export function applyAddon(
 ): void {
   if (variant === variantOf(project.instanceSize)) return
   if (type === 'compute_instance') throw refuse(cannotResize(engine, project))
-  if (type === 'pitr') throw refuse(`the driver ${engine.name} has no point-in-time recovery`)
+  if (type === 'pitr') throw refuse(cannotKeep(engine))
   throw refuse(`this installation has no ${type === 'ipv4' ? 'IPv4 addresses for projects' : 'custom domains'}`)
 }
 
@@ -44,6 +44,11 @@ export function removeAddon({ engine }: Ctx, project: ProjectAccess, variant: st
   if (!selected) throw new ApiError('not_found.addon', { detail: variant })
   throw refuse(cannotResize(engine, project))
 }
+
+const cannotKeep = ({ name, pointInTime }: Ctx['engine']) =>
+  pointInTime
+    ? `how much history there is, is set where the driver ${name} keeps it`
+    : `the driver ${name} has no point-in-time recovery`
 
 const cannotResize = ({ name }: Ctx['engine'], { instanceSize }: ProjectAccess) =>
   `the driver ${name} cannot change the size of a project, which is ${instanceSize}`

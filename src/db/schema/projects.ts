@@ -15,6 +15,7 @@ const TASK_KINDS = [
   'branch_reset',
   'backup',
   'restore_backup',
+  'restore_moment',
 ] as const
 export type TaskKind = (typeof TASK_KINDS)[number]
 const TASK_STATES = ['pending', 'running', 'done', 'failed', 'canceled'] as const
@@ -79,6 +80,8 @@ export interface TaskInput {
   /** Of an action run. */
   runId?: string
   backupId?: number
+  /** Of a point-in-time restore, in seconds since 1970. */
+  targetUnix?: number
 }
 
 /** One open task a project at most: transitions of a project never overlap. */

@@ -3,6 +3,7 @@ import type {
   BranchesResponse,
   BranchOperations,
   BranchResponse,
+  BranchRestoreRequest,
   ConnectionURIResponse,
   ConnectionURIsResponse,
   EndpointOperations,
@@ -20,7 +21,7 @@ import type {
   ProjectResponse,
   ProjectsResponse,
 } from '@neondatabase/api-client'
-import { EngineUnavailable } from '../engine.ts'
+import { EngineRefusal, EngineUnavailable } from '../engine.ts'
 
 export interface NeonAccount {
   /** Of Neon's API, version 2. */
@@ -39,6 +40,14 @@ export class NeonFailure extends EngineUnavailable {
     super(message, { cause })
     this.status = status
   }
+}
+
+const REFUSALS: readonly (number | undefined)[] = [400, 402, 403, 406, 422]
+
+/** What is wrong with what was asked for, or beyond what the account may have. */
+export function refused(error: unknown): never {
+  if (!(error instanceof NeonFailure) || !REFUSALS.includes(error.status)) throw error
+  throw new EngineRefusal(error.message, { cause: error })
 }
 
 export const isGone = (error: unknown): boolean => error instanceof NeonFailure && error.status === 404
@@ -89,6 +98,7 @@ export function neonApi(account: NeonAccount, mayGoOn: () => Promise<void> = asy
         path: '/projects',
         body: { project: { ...organization, ...project } } satisfies ProjectCreateRequest,
       }),
+    getProject: (projectId: string) => ask<ProjectResponse>({ method: 'GET', path: `/projects/${projectId}` }),
     deleteProject: (projectId: string) => ask<ProjectResponse>({ method: 'DELETE', path: `/projects/${projectId}` }),
 
     listBranches: (projectId: string, query: Omit<ListProjectBranchesParams, 'projectId'>) =>
@@ -101,6 +111,8 @@ export function neonApi(account: NeonAccount, mayGoOn: () => Promise<void> = asy
         path: branchesOf(projectId),
         body,
       }),
+    restoreBranch: (projectId: string, branchId: string, body: BranchRestoreRequest) =>
+      ask<BranchOperations>({ method: 'POST', path: `${branchesOf(projectId)}/${branchId}/restore`, body }),
     deleteBranch: (projectId: string, branchId: string) =>
       ask<BranchOperations | undefined>({ method: 'DELETE', path: `${branchesOf(projectId)}/${branchId}` }),
 

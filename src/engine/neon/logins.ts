@@ -10,14 +10,12 @@ interface Reach {
   exists(ref: string): Promise<boolean>
 }
 
+export const loginsIn = (cluster: Cluster): TemporaryLogins =>
+  temporaryLogins(cluster, (ref, fence, work) => withDatabase(cluster, projectNames(ref).database, fence, work))
+
 /** Each project's are in a cluster of its own. */
 export function neonLogins({ clusterOf, exists }: Reach): TemporaryLogins {
-  const of = async (ref: string) => {
-    const cluster = await clusterOf(ref)
-    return temporaryLogins(cluster, (ref, fence, work) =>
-      withDatabase(cluster, projectNames(ref).database, fence, work),
-    )
-  }
+  const of = async (ref: string) => loginsIn(await clusterOf(ref))
   return {
     async put(login, fence) {
       if (login.networks) throw new NotByDriver('at Neon, Postgres is not told from where a connection comes')

@@ -5,6 +5,7 @@ import {
   type EngineHealth,
   EngineUnavailable,
   type Fence,
+  type PointInTimeRequest,
   type ProjectEngine,
   type ProjectSpec,
   Superseded,
@@ -15,10 +16,10 @@ import { repairRunners, setOwnerPassword } from '../roles.ts'
 import { runSql } from '../run.ts'
 import { type Cluster, withAdmin } from '../session.ts'
 import { runTransaction } from '../transaction.ts'
-import { adopt, copyHistory, emptyStorage, historyOf, type Login } from './adopt.ts'
+import { adopt, closeLogins, copyHistory, emptyStorage, historyOf, type Login } from './adopt.ts'
 import { hasFailed, isGone, type NeonAccount, type NeonApi, NeonFailure, neonApi, OperationFailed } from './api.ts'
 import { noBackups } from './backups.ts'
-import { neonLogins } from './logins.ts'
+import { loginsIn, neonLogins } from './logins.ts'
 import { passwordFailure } from './passwords.ts'
 import { ADMIN, ensureStorageSchema, prepareDatabase, prepareRoles } from './prepare.ts'
 import {
@@ -34,6 +35,7 @@ import {
   removeProjects,
 } from './projects.ts'
 import { NEON_REGIONS } from './regions.ts'
+import { beginRestore, finishRestore } from './restore.ts'
 import { neonSettings } from './settings.ts'
 import { keepSites, type NeonState, type NeonStates, type Site, type Sites } from './sites.ts'
 import { stateIn } from './states.ts'
@@ -77,7 +79,6 @@ export function createNeonEngine(config: NeonEngineConfig): ProjectEngine {
       pause: true,
       resize: false,
       readReplicas: false,
-      pointInTimeRecovery: false,
       backups: false,
       loginNetworks: false,
       tellsPasswords: true,
@@ -106,6 +107,11 @@ export function createNeonEngine(config: NeonEngineConfig): ProjectEngine {
     settings: neonSettings({ clusterOf, sizeOf: (ref) => sizeOf(neon, ref) }),
     logins: neonLogins({ clusterOf, exists: (ref) => exists(neon, ref) }),
     backups: noBackups,
+    pointInTime: {
+      window: (ref, now) => historyOfBranch(neon, ref, now),
+      begin: (request, fence) => beginMoment(neon, request, fence),
+      finish: (request, fence) => finishMoment(neon, request, fence),
+    },
     connection({ ref, engineState }) {
       const { owner, database } = projectNames(ref)
       const host = stateIn(engineState)?.site?.host ?? ''
@@ -189,8 +195,10 @@ async function create(neon: Neon, spec: ProjectSpec, fence?: Fence): Promise<voi
     },
   })
   await prepareDatabase(clusterAt(neon, site), spec)
-  await work.note({ projectId: site.projectId, ...kept, site, isReady: true })
+  await work.note({ projectId: site.projectId, ...kept, site, ...ready() })
 }
+
+const ready = () => ({ isReady: true, readySince: new Date().toISOString() })
 
 /** What else is noted of what is being made. */
 type Kept = Pick<NeonState, 'isBranch' | 'history'>
@@ -257,7 +265,7 @@ async function copy(neon: Neon, { from, fromRunnerPassword, to, data }: CopyRequ
   await work.mayGoOn()
   if (data) await emptyStorage(copied)
   else await bringHistory(work, { source, copied, history: kept.history })
-  await work.note({ projectId, isBranch: true, site, isReady: true })
+  await work.note({ projectId, isBranch: true, site, ...ready() })
 }
 
 /** A migration that came meanwhile is in the history, and nobody knows whether it is in the schema: then both are taken anew. */
@@ -272,6 +280,34 @@ async function bringHistory(
   }
   await remove(work)
   throw new EngineUnavailable(`${source.ref} has had another migration while its schema was copied`)
+}
+
+/** Neon keeps a history of so many seconds for all branches of a project; what was before the database was ready is not its own. */
+async function historyOfBranch({ api, sites }: Neon, ref: string, now: Date) {
+  const { projectId } = await sites.require(ref)
+  const { project } = await api.getProject(projectId).catch(missing)
+  const { readySince } = (await sites.read(ref)) ?? {}
+  const keptFrom = now.getTime() - project.history_retention_seconds * 1_000
+  return { earliest: new Date(Math.max(keptFrom, readySince ? Date.parse(readySince) : 0)), latest: now }
+}
+
+async function beginMoment(neon: Neon, request: PointInTimeRequest, fence?: Fence): Promise<void> {
+  const { api, sites, ref } = await begin(neon, request.ref, fence)
+  await beginRestore(api, await sites.require(ref), request).catch(missing)
+}
+
+/** Roles and passwords went back with the rest. */
+async function finishMoment(neon: Neon, request: PointInTimeRequest & ProjectSpec, fence?: Fence): Promise<void> {
+  const work = await begin(neon, request.ref, fence)
+  const { api, sites, ref } = work
+  const state = await sites.read(ref)
+  const site = await sites.require(ref)
+  await finishRestore(api, site, request).catch(missing)
+  const cluster = clusterAt(neon, site)
+  const logins = await withAdmin(cluster, (admin) => closeLogins(admin, projectNames(ref)))
+  await prepareDatabase(cluster, request)
+  await loginsIn(cluster).end(ref, logins, async () => request.password)
+  if (state) await work.note({ ...state, ...ready() })
 }
 
 async function remove({ api, sites, ref, note }: Work): Promise<void> {

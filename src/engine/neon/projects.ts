@@ -1,4 +1,4 @@
-import type { Endpoint, Operation } from '@neondatabase/api-client'
+import type { Branch, Endpoint, Operation } from '@neondatabase/api-client'
 import { DONE, isGone, type NeonApi, NeonFailure, OperationFailed } from './api.ts'
 import { ADMIN } from './prepare.ts'
 import type { NeonState, Site } from './sites.ts'
@@ -101,18 +101,43 @@ export async function createBranch(api: NeonApi, ref: string, { projectId, paren
 }
 
 async function branchesOf(api: NeonApi, projectId: string, ref: string): Promise<string[]> {
-  const { branches } = await api.listBranches(projectId, { search: nameOf(ref), limit: SEARCH_MAX })
-  return branches.filter(({ name }) => name === nameOf(ref)).map(({ id }) => id)
+  return idsOf(await branchesNamed(api, projectId, nameOf(ref)), nameOf(ref))
 }
+
+export async function branchesNamed(api: NeonApi, projectId: string, search: string): Promise<Branch[]> {
+  return (await api.listBranches(projectId, { search, limit: SEARCH_MAX })).branches
+}
+
+const idsOf = (branches: readonly Branch[], called: string) =>
+  branches.filter(({ name }) => name === called).map(({ id }) => id)
+
+/** Where Neon keeps what a restore took the place of. */
+export const keptName = (ref: string, id: string): string => `${nameOf(ref)}-before-${id}`
+const isKept = ({ name }: Branch) => /^pilothouse-[a-z]{20}-before-/.test(name)
 
 /** Whatever it is called at Neon by now, and what of its name was never noted. */
 export async function removeBranches(api: NeonApi, ref: string, { projectId, site }: NeonState): Promise<void> {
   if (projectId === undefined) return
-  const named = (await unlessGone(branchesOf(api, projectId, ref))) ?? []
-  for (const branchId of new Set([...named, ...(site ? [site.branchId] : [])])) {
+  const found = (await unlessGone(branchesNamed(api, projectId, nameOf(ref)))) ?? []
+  const own = [...idsOf(found, nameOf(ref)), ...(site ? [site.branchId] : [])]
+  for (const branchId of new Set([...own, ...childrenFirst(found.filter(isKept))])) {
     const deleted = await unlessGone(api.deleteBranch(projectId, branchId))
     await api.finished(deleted?.operations ?? [])
   }
+}
+
+/** What was kept is the parent of what came after it, which Neon wants to go first. */
+function childrenFirst(branches: readonly Branch[]): string[] {
+  const left = new Map(branches.map((branch) => [branch.id, branch]))
+  const ordered: string[] = []
+  while (left.size > 0) {
+    const parents = new Set(Array.from(left.values(), ({ parent_id }) => parent_id))
+    const leaf = [...left.keys()].find((id) => !parents.has(id))
+    if (leaf === undefined) throw new NeonFailure('Neon tells of branches that are their own parents')
+    ordered.push(leaf)
+    left.delete(leaf)
+  }
+  return ordered
 }
 
 export async function removeProjects(api: NeonApi, ref: string, site: Site | undefined): Promise<void> {
@@ -125,7 +150,8 @@ export async function removeProjects(api: NeonApi, ref: string, site: Site | und
 /** Neon would take its branches along: they are projects of their own, or somebody made them at Neon itself. */
 async function removeProject(api: NeonApi, projectId: string, site?: Site): Promise<void> {
   const { branches } = await api.listBranches(projectId, { limit: SEARCH_MAX })
-  const others = branches.filter((branch) => (site ? branch.id !== site.branchId : !branch.default))
+  const isOurs = (branch: Branch) => (site ? branch.id === site.branchId : branch.default) || isKept(branch)
+  const others = branches.filter((branch) => !isOurs(branch))
   if (others.length > 0) throw new NeonFailure(`${others.length} branches of it are still there`)
   await api.deleteProject(projectId)
 }
@@ -156,9 +182,14 @@ export async function findNoted(api: NeonApi, site: Site): Promise<Found | undef
 }
 
 /** Those that failed among them. What else is done in the Neon project is not waited for. */
-async function unfinishedOf(api: NeonApi, { projectId, branchId }: Site): Promise<Operation[]> {
+async function unfinishedOf(api: NeonApi, site: Site): Promise<Operation[]> {
+  return (await operationsOf(api, site)).filter(({ status }) => !DONE.includes(status))
+}
+
+/** The newest first. */
+export async function operationsOf(api: NeonApi, { projectId, branchId }: Site): Promise<Operation[]> {
   const { operations } = await api.listOperations(projectId)
-  return operations.filter(({ branch_id, status }) => branch_id === branchId && !DONE.includes(status))
+  return operations.filter(({ branch_id }) => branch_id === branchId)
 }
 
 function made(projectId: string, branchId: string, [endpoint]: readonly Endpoint[]): Site {

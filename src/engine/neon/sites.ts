@@ -19,6 +19,8 @@ export interface NeonState {
   site?: Site
   /** Its database has been prepared: nothing of it is made again. */
   isReady: boolean
+  /** Since when it has been as it is to be, in ISO 8601: it can be put back to no earlier moment. */
+  readySince?: string
 }
 
 /** Keeps the state of each project; `undefined` for none. */
