@@ -1,3 +1,4 @@
+import { addonJobs } from './areas/addons/jobs.ts'
 import { backupJobs } from './areas/backups/jobs.ts'
 import { runScheduledBackups } from './areas/backups/schedule.ts'
 import { removeOldBackups } from './areas/backups/sweep.ts'
@@ -27,7 +28,7 @@ import { purgeInvocations } from './runtime/purge.ts'
 import { sweepStorage } from './storage/sweep.ts'
 import { sweepImages } from './workers/images.ts'
 
-const jobs: Jobs = { ...projectJobs, ...branchJobs, ...backupJobs }
+const jobs: Jobs = { ...projectJobs, ...branchJobs, ...backupJobs, ...addonJobs }
 
 export const handlers: Handlers = {
   'project-task': {

@@ -239,6 +239,52 @@ test('a database goes back to a moment of its history', { timeout: 120_000 }, as
   await owner.delete(`/v1/projects/${ref}`)
 })
 
+test('a project gets the size that it is given', { timeout: 120_000 }, async () => {
+  const fields = { name: 'sized', organization_slug: place.slug, db_pass: 'Long-enough_1' }
+  const huge = await owner.post('/v1/projects', { ...fields, desired_instance_size: '48xlarge' })
+  const said = expect.stringContaining('body.desired_instance_size: the driver neon has no size 48xlarge')
+  expect(huge).toMatchObject({ status: 400, body: { message: said } })
+  const ref = await createProject(place, { db_pass: 'Long-enough_1', desired_instance_size: 'small' })
+  await untilStatus(owner, ref, 'ACTIVE_HEALTHY')
+  const { host } = (await owner.get(`/v1/projects/${ref}`)).body.database
+  const unitsNow = () =>
+    neon.branches().find(({ endpoint }) => endpoint?.host === host)?.endpoint?.autoscaling_limit_max_cu
+  expect(unitsNow()).toBe(0.5)
+  const branch = { branch_name: 'huge', desired_instance_size: '48xlarge' }
+  expect(await owner.post(`/v1/projects/${ref}/branches`, branch)).toMatchObject({
+    status: 400,
+    body: { message: expect.stringContaining('the driver neon has no size 48xlarge') },
+  })
+
+  const addons = `/v1/projects/${ref}/billing/addons`
+  const apply = (size: string) => owner.patch(addons, { addon_type: 'compute_instance', addon_variant: `ci_${size}` })
+  const sizeShown = async () => (await owner.get(addons)).body.selected_addons[0]?.variant.id
+  const [offered] = (await owner.get(addons)).body.available_addons
+  expect(offered).toMatchObject({ type: 'compute_instance' })
+  expect(offered.variants.map(({ id }: { id: string }) => id).slice(-2)).toEqual(['ci_8xlarge', 'ci_12xlarge'])
+  expect(await apply('16xlarge')).toMatchObject({
+    status: 400,
+    body: { message: expect.stringContaining('the driver neon has no size 16xlarge') },
+  })
+  neon.fault({ operation: 'updateProjectEndpoint', status: 423 })
+  expect((await apply('medium')).status).toBe(200)
+  expect((await owner.get(`/v1/projects/${ref}`)).body.status).toBe('RESIZING')
+  for (const reply of [await apply('large'), await owner.delete(`${addons}/ci_small`)]) {
+    expect(reply).toMatchObject({ status: 409, body: { message: expect.stringContaining('RESIZING') } })
+  }
+  await untilStatus(owner, ref, 'ACTIVE_HEALTHY')
+  expect([unitsNow(), await sizeShown()]).toEqual([1, 'ci_medium'])
+
+  neon.fault({ operation: 'updateProjectEndpoint', status: 422 })
+  expect((await apply('large')).status).toBe(200)
+  await untilStatus(owner, ref, 'ACTIVE_HEALTHY')
+  expect([unitsNow(), await sizeShown()]).toEqual([1, 'ci_medium'])
+  expect((await owner.delete(`${addons}/ci_medium`)).status).toBe(200)
+  await untilStatus(owner, ref, 'ACTIVE_HEALTHY')
+  expect([unitsNow(), await sizeShown()]).toEqual([0.25, undefined])
+  await owner.delete(`/v1/projects/${ref}`)
+})
+
 test('what the driver cannot do is refused with its name', { timeout: 60_000 }, async () => {
   const region = { region: 'eu-north-1' }
   const refused = await owner.post('/v1/projects', {

@@ -42,6 +42,8 @@ export interface ProjectEngine {
   readonly backups: DatabaseBackups
   /** Absent where no history is kept. */
   readonly pointInTime?: PointInTime
+  /** Absent where all databases share one computer. */
+  readonly sizes?: ComputerSizes
   connection(project: ConnectedProject): ProjectConnection
 }
 
@@ -54,7 +56,6 @@ export type Fence = () => Promise<boolean>
 
 interface EngineCapabilities {
   readonly pause: boolean
-  readonly resize: boolean
   readonly readReplicas: boolean
   /** On demand and daily, as databases beside. */
   readonly backups: boolean
@@ -74,6 +75,8 @@ export interface ProjectSpec {
   runnerPassword: string
   /** Where it is to be, for drivers that can choose. */
   region?: string
+  /** How large, for drivers that offer sizes. */
+  size?: string
 }
 
 export interface CopyRequest {
@@ -92,6 +95,13 @@ export interface PointInTime {
   begin(request: PointInTimeRequest, fence?: Fence): Promise<void>
   /** Waits for it, and sees to it that who may come in is who may now; both passwords become those of the request. */
   finish(request: PointInTimeRequest & ProjectSpec, fence?: Fence): Promise<void>
+}
+
+/** Of the computer that a database runs on. */
+interface ComputerSizes {
+  readonly offered: ReadonlySet<string>
+  /** Sessions may end. What cannot be had is `EngineRefusal`. */
+  set(ref: string, size: string, fence?: Fence): Promise<void>
 }
 
 export interface PointInTimeRequest {

@@ -494,6 +494,53 @@ describe('a temporary login', () => {
   })
 })
 
+describe('the size of a compute', () => {
+  const setSize = (ref: string, size: string, fence?: Fence) => engine().sizes?.set(ref, size, fence)
+  const unitsOf = (ref: string) => {
+    const found = neon.server.branches().find(({ branch }) => branch.id === neon.states.get(ref)?.site?.branchId)
+    return [found?.endpoint?.autoscaling_limit_min_cu, found?.endpoint?.autoscaling_limit_max_cu]
+  }
+
+  test('is what is asked for, from the beginning or later', async () => {
+    const [ref, branch] = [newRef(), newRef()]
+    await engine().create({ ...specOf(ref), size: 'small' })
+    expect(unitsOf(ref)).toEqual([0.5, 0.5])
+    await engine().copy({ ...copyOf(branch), from: ref, to: { ...specOf(branch), size: 'medium' } })
+    expect(unitsOf(branch)).toEqual([1, 1])
+    expect(await callsOf(async () => setSize(branch, '12xlarge'))).toEqual(['updateProjectEndpoint'])
+    expect([unitsOf(branch), unitsOf(ref)]).toEqual([
+      [48, 48],
+      [0.5, 0.5],
+    ])
+    expect(engine().sizes?.offered.has('16xlarge')).toBe(false)
+    await setSize(branch, 'nano')
+    expect(unitsOf(branch)).toEqual([0.25, 0.25])
+  })
+
+  test('is asked for until Neon is free, and again where the answer was lost', async () => {
+    neon.server.fault({ operation: 'updateProjectEndpoint', status: 423 })
+    neon.server.fault({ operation: 'updateProjectEndpoint', status: 429 })
+    neon.server.fault({ operation: 'updateProjectEndpoint', status: 0, after: true })
+    await setSize(parent, 'small')
+    neon.server.behaviour.failing.push('apply_config')
+    await expect(setSize(parent, 'medium')).rejects.toThrow('Neon could not apply_config')
+    await setSize(parent, 'medium')
+    expect(unitsOf(parent)).toEqual([1, 1])
+  })
+
+  test('stays what it is where Neon refuses, where one is overtaken and where the project has vanished', async () => {
+    const ref = newRef()
+    await engine().create({ ...specOf(ref), size: 'small' })
+    neon.server.fault({ operation: 'updateProjectEndpoint', status: 422 })
+    await expect(setSize(ref, 'large')).rejects.toThrow(EngineRefusal)
+    const refuse = async () => false
+    expect(await callsOf(() => expect(setSize(ref, 'large', refuse)).rejects.toThrow(Superseded))).toEqual([])
+    expect(unitsOf(ref)).toEqual([0.5, 0.5])
+    await neon.server.vanish(neon.states.get(ref)?.projectId ?? '')
+    await expect(setSize(ref, 'large')).rejects.toMatchObject({ code: '3D000' })
+  })
+})
+
 describe('a database that is put back to a moment', () => {
   const beginOf = (request: PointInTimeRequest, fence?: Fence) => engine().pointInTime?.begin(request, fence)
   const finishOf = (request: PointInTimeRequest & ProjectSpec, fence?: Fence) =>

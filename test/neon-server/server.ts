@@ -138,6 +138,8 @@ async function route({ projects }: NeonState, host: string) {
   return (await found.compute).awake()
 }
 
+type Limits = Pick<EndpointUpdateRequest['endpoint'], 'autoscaling_limit_min_cu' | 'autoscaling_limit_max_cu'>
+
 interface Call {
   state: NeonState
   id: string
@@ -168,6 +170,7 @@ async function performCall({
       const { project } = input as ProjectCreateRequest
       const { role_name: role, database_name: database } = project.branch ?? {}
       const { owner, main, operations } = state.createProject({ ...project, role, database } as never)
+      if (main.endpoint) Object.assign(main.endpoint, limitsIn(project.default_endpoint_settings))
       const uri = { connection_uri: uriOf(main), connection_parameters: parametersOf(main) }
       const created = { project: owner.project, branch: main.branch, endpoints: [main.endpoint], operations }
       return [201, { ...created, connection_uris: [uri], roles: [], databases: [] }]
@@ -206,6 +209,7 @@ async function performCall({
       free()
       const { branch = {}, endpoints = [] } = input as BranchCreateRequest
       const { added, operations } = state.createBranch(projectId, { ...branch, endpoint: endpoints.length > 0 })
+      if (added.endpoint) Object.assign(added.endpoint, limitsIn(endpoints[0]))
       const created = { branch: added.branch, endpoints: added.endpoint ? [added.endpoint] : [], operations }
       return [201, { ...created, roles: [], databases: [] }]
     }
@@ -227,7 +231,10 @@ async function performCall({
       const closing = changes.disabled === true && !found.endpoint.disabled
       Object.assign(found.endpoint, changes)
       const suspend = async () => (await found.compute).suspend()
-      const works = closing ? ([['suspend_compute', suspend]] as const) : []
+      const works = [
+        ...(closing ? ([['suspend_compute', suspend]] as const) : []),
+        ...(changes.autoscaling_limit_max_cu ? ([['apply_config', async () => {}]] as const) : []),
+      ]
       return [200, { endpoint: found.endpoint, operations: state.schedule(state.find(projectId), found, works) }]
     }
     case 'restartProjectEndpoint': {
@@ -244,6 +251,11 @@ async function performCall({
       throw new Error(`the local server has no ${id}`)
   }
 }
+
+const limitsIn = ({ autoscaling_limit_min_cu: min, autoscaling_limit_max_cu: max }: Limits = {}) => ({
+  ...(min && { autoscaling_limit_min_cu: min }),
+  ...(max && { autoscaling_limit_max_cu: max }),
+})
 
 const annotationOf = (id: string) => ({ object: { type: 'console/branch', id }, value: {} })
 

@@ -1,22 +1,15 @@
-import { and, desc, eq, isNull } from 'drizzle-orm'
+import { and, desc, eq } from 'drizzle-orm'
 import type * as z from 'zod'
 import type { ProjectAccess } from '../../auth/access.ts'
 import { uniqueViolation } from '../../db/failure.ts'
 import { type Mutation, mutate } from '../../db/mutate.ts'
-import {
-  backups,
-  type ProjectStatus,
-  projects,
-  type TaskInput,
-  type TaskKind,
-  temporaryLogins,
-} from '../../db/schema/index.ts'
+import { backups, projects, type TaskInput, type TaskKind, temporaryLogins } from '../../db/schema/index.ts'
 import { EngineUnavailable } from '../../engine/engine.ts'
 import type { Ctx, SystemCtx } from '../../env.ts'
 import { ApiError } from '../../http/error.ts'
 import { expireLogins } from '../database-access/logins.ts'
+import { requireActive } from '../projects/lock.ts'
 import { startTask } from '../projects/tasks.ts'
-import { ACTIVE } from '../projects/values.ts'
 import type { BackupList, RestorePoint } from './schema.ts'
 
 type Row = typeof backups.$inferSelect
@@ -203,15 +196,4 @@ async function startRestore(
     }
     await mutation.trace({ action: 'backup.restore', organizationId: id, projectRef: ref, detail })
   })
-}
-
-/** As it is now: the status that the request began with may have changed since. */
-async function requireActive({ tx }: Mutation, ref: string): Promise<ProjectStatus> {
-  const [row] = await tx
-    .select({ status: projects.status })
-    .from(projects)
-    .where(and(eq(projects.ref, ref), isNull(projects.removedAt)))
-    .for('no key update')
-  if (row && ACTIVE.includes(row.status)) return row.status
-  throw new ApiError('conflict.project_status', { detail: `its status is ${row?.status}, not ACTIVE_HEALTHY` })
 }

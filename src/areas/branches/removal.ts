@@ -27,6 +27,7 @@ const PROJECT_WORK: readonly TaskKind[] = [
   'backup',
   'restore_backup',
   'restore_moment',
+  'resize',
 ]
 
 export async function removeBranch(ctx: Ctx, access: BranchAccess, force: boolean) {

@@ -16,6 +16,7 @@ const TASK_KINDS = [
   'backup',
   'restore_backup',
   'restore_moment',
+  'resize',
 ] as const
 export type TaskKind = (typeof TASK_KINDS)[number]
 const TASK_STATES = ['pending', 'running', 'done', 'failed', 'canceled'] as const
@@ -82,6 +83,8 @@ export interface TaskInput {
   backupId?: number
   /** Of a point-in-time restore, in seconds since 1970. */
   targetUnix?: number
+  /** That a project is to have. */
+  size?: (typeof INSTANCE_SIZES)[number]
 }
 
 /** One open task a project at most: transitions of a project never overlap. */

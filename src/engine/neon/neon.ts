@@ -17,7 +17,16 @@ import { runSql } from '../run.ts'
 import { type Cluster, withAdmin } from '../session.ts'
 import { runTransaction } from '../transaction.ts'
 import { adopt, closeLogins, copyHistory, emptyStorage, historyOf, type Login } from './adopt.ts'
-import { hasFailed, isGone, type NeonAccount, type NeonApi, NeonFailure, neonApi, OperationFailed } from './api.ts'
+import {
+  hasFailed,
+  isGone,
+  type NeonAccount,
+  type NeonApi,
+  NeonFailure,
+  neonApi,
+  OperationFailed,
+  refused,
+} from './api.ts'
 import { noBackups } from './backups.ts'
 import { loginsIn, neonLogins } from './logins.ts'
 import { passwordFailure } from './passwords.ts'
@@ -38,6 +47,7 @@ import { NEON_REGIONS } from './regions.ts'
 import { beginRestore, finishRestore } from './restore.ts'
 import { neonSettings } from './settings.ts'
 import { keepSites, type NeonState, type NeonStates, type Site, type Sites } from './sites.ts'
+import { limitsOf, NEON_SIZES } from './sizes.ts'
 import { stateIn } from './states.ts'
 
 export interface NeonEngineConfig extends NeonAccount {
@@ -77,7 +87,6 @@ export function createNeonEngine(config: NeonEngineConfig): ProjectEngine {
     name: 'neon',
     capabilities: {
       pause: true,
-      resize: false,
       readReplicas: false,
       backups: false,
       loginNetworks: false,
@@ -111,6 +120,10 @@ export function createNeonEngine(config: NeonEngineConfig): ProjectEngine {
       window: (ref, now) => historyOfBranch(neon, ref, now),
       begin: (request, fence) => beginMoment(neon, request, fence),
       finish: (request, fence) => finishMoment(neon, request, fence),
+    },
+    sizes: {
+      offered: NEON_SIZES,
+      set: async (ref, size, fence) => resize(await begin(neon, ref, fence), size),
     },
     connection({ ref, engineState }) {
       const { owner, database } = projectNames(ref)
@@ -191,7 +204,7 @@ async function create(neon: Neon, spec: ProjectSpec, fence?: Fence): Promise<voi
     find: async () => (noted && (await findNoted(api, noted))) ?? (await findProject(api, ref)),
     make() {
       kept.isBranch = false
-      return createProject(api, ref, { id, postgresMajor: config.postgresMajor })
+      return createProject(api, ref, { id, postgresMajor: config.postgresMajor, size: spec.size })
     },
   })
   await prepareDatabase(clusterAt(neon, site), spec)
@@ -257,7 +270,7 @@ async function copy(neon: Neon, { from, fromRunnerPassword, to, data }: CopyRequ
       if (!data) kept.history = await historyOf(source)
       // From now on `remove` knows where to look for it.
       await work.note({ projectId, ...kept, isReady: false })
-      return createBranch(api, ref, { projectId, parentId: parent.branchId, data })
+      return createBranch(api, ref, { projectId, parentId: parent.branchId, data, size: to.size })
     },
   })
   const copied = { cluster: clusterAt(neon, site), ref, runnerPassword }
@@ -321,6 +334,12 @@ async function setOpen({ api, sites, ref }: Work, open: boolean): Promise<void> 
   const site = open ? await sites.require(ref) : await sites.find(ref)
   if (!site) return
   const { operations } = await api.updateEndpoint(site.projectId, site.endpointId, { disabled: !open }).catch(missing)
+  await api.finished(operations)
+}
+
+async function resize({ api, sites, ref }: Work, size: string): Promise<void> {
+  const { projectId, endpointId } = await sites.require(ref)
+  const { operations } = await api.updateEndpoint(projectId, endpointId, limitsOf(size)).catch(refused).catch(missing)
   await api.finished(operations)
 }
 

@@ -2,10 +2,12 @@ import type { Branch, Endpoint, Operation } from '@neondatabase/api-client'
 import { DONE, isGone, type NeonApi, NeonFailure, OperationFailed } from './api.ts'
 import { ADMIN } from './prepare.ts'
 import type { NeonState, Site } from './sites.ts'
+import { limitsOf } from './sizes.ts'
 
-export interface Region {
+interface ProjectOf {
   id: string
   postgresMajor: number
+  size: string | undefined
 }
 
 /** What Neon has made, or is about to. */
@@ -38,13 +40,14 @@ async function oldestOf(api: NeonApi, ref: string): Promise<string | undefined> 
   return oldest
 }
 
-export async function createProject(api: NeonApi, ref: string, { id, postgresMajor }: Region): Promise<Made> {
+export async function createProject(api: NeonApi, ref: string, { id, postgresMajor, size }: ProjectOf): Promise<Made> {
   const { project, branch, endpoints, operations, connection_uris } = await api.createProject({
     project: {
       name: nameOf(ref),
       region_id: id,
       pg_version: postgresMajor,
       branch: { role_name: ADMIN, database_name: ADMIN },
+      ...(size && { default_endpoint_settings: limitsOf(size) }),
     },
   })
   // Another attempt may have been at it since there was none.
@@ -85,6 +88,7 @@ interface BranchOf {
   projectId: string
   parentId: string
   data: boolean
+  size: string | undefined
 }
 
 export async function findBranch(api: NeonApi, ref: string, projectId: string): Promise<Found | undefined> {
@@ -92,10 +96,14 @@ export async function findBranch(api: NeonApi, ref: string, projectId: string): 
   return found === undefined ? undefined : foundIn(api, projectId, ({ branch_id }) => branch_id === found)
 }
 
-export async function createBranch(api: NeonApi, ref: string, { projectId, parentId, data }: BranchOf): Promise<Made> {
+export async function createBranch(
+  api: NeonApi,
+  ref: string,
+  { projectId, parentId, data, size }: BranchOf,
+): Promise<Made> {
   const { branch, endpoints, operations } = await api.createBranch(projectId, {
     branch: { name: nameOf(ref), parent_id: parentId, ...(!data && { init_source: 'schema-only' }) },
-    endpoints: [{ type: READ_WRITE }],
+    endpoints: [{ type: READ_WRITE, ...(size && limitsOf(size)) }],
   })
   return { site: made(projectId, branch.id, endpoints), operations }
 }
