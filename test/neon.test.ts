@@ -239,6 +239,48 @@ test('a database goes back to a moment of its history', { timeout: 120_000 }, as
   await owner.delete(`/v1/projects/${ref}`)
 })
 
+test('a project has read replicas where it is', { timeout: 120_000 }, async () => {
+  const ref = await createProject(place, { db_pass: 'Long-enough_1' })
+  await untilStatus(owner, ref, 'ACTIVE_HEALTHY')
+  const replicas = (verb: string, body: object) => owner.post(`/v1/projects/${ref}/read-replicas/${verb}`, body)
+  expect(await replicas('setup', { read_replica_region: 'eu-west-2' })).toMatchObject({
+    status: 400,
+    body: { message: expect.stringContaining('body.read_replica_region: must be us-east-1') },
+  })
+  expect((await replicas('remove', { database_identifier: ref })).status).toBe(404)
+  expect((await replicas('setup', { read_replica_region: 'us-east-1' })).status).toBe(201)
+  const listed = async () => {
+    const { body } = await owner.get(`/v1/organizations/${place.slug}/projects?limit=100`)
+    const found = body.projects.find((each: { ref: string }) => each.ref === ref)
+    return found.databases.slice(1)
+  }
+  const status = 'ACTIVE_HEALTHY'
+  await vi.waitFor(async () => expect(await listed()).toMatchObject([{ type: 'READ_REPLICA', status }]), {
+    timeout: 60_000,
+    interval: 1_000,
+  })
+  const [{ identifier }] = await listed()
+  expect(identifier).toMatch(new RegExp(`^${ref}-rr-us-east-1-[a-z]{5}$`))
+  const [primary, replica] = (await owner.get(`/v1/projects/${ref}/config/database/pooler`)).body
+  expect(primary).toMatchObject({ database_type: 'PRIMARY', identifier: ref })
+  expect(replica).toMatchObject({ database_type: 'READ_REPLICA', identifier, db_user: `p_${ref}` })
+  const login = { user: `p_${ref}`, password: 'Long-enough_1', database: `p_${ref}` }
+  const client = new pg.Client({ host: '127.0.0.1', port: await neon.port(replica.db_host), ...login })
+  await client.connect()
+  expect((await client.query('select pg_is_in_recovery() as follows')).rows).toEqual([{ follows: true }])
+  await client.end()
+  await vi.waitFor(
+    async () => expect((await replicas('remove', { database_identifier: identifier })).status).toBe(201),
+    { timeout: 30_000, interval: 500 },
+  )
+  await vi.waitFor(async () => expect(await listed()).toEqual([]), { timeout: 30_000, interval: 1_000 })
+  expect((await replicas('remove', { database_identifier: identifier })).status).toBe(404)
+  await owner.post(`/v1/projects/${ref}/pause`)
+  await untilStatus(owner, ref, 'INACTIVE')
+  expect((await replicas('setup', { read_replica_region: 'us-east-1' })).status).toBe(409)
+  await owner.delete(`/v1/projects/${ref}`)
+})
+
 test('a project gets the size that it is given', { timeout: 120_000 }, async () => {
   const fields = { name: 'sized', organization_slug: place.slug, db_pass: 'Long-enough_1' }
   const huge = await owner.post('/v1/projects', { ...fields, desired_instance_size: '48xlarge' })

@@ -42,6 +42,8 @@ export interface ProjectEngine {
   readonly backups: DatabaseBackups
   /** Absent where no history is kept. */
   readonly pointInTime?: PointInTime
+  /** Absent where there are none. */
+  readonly replicas?: ReadReplicas
   /** Absent where all databases share one computer. */
   readonly sizes?: ComputerSizes
   connection(project: ConnectedProject): ProjectConnection
@@ -56,7 +58,6 @@ export type Fence = () => Promise<boolean>
 
 interface EngineCapabilities {
   readonly pause: boolean
-  readonly readReplicas: boolean
   /** On demand and daily, as databases beside. */
   readonly backups: boolean
   /** Whether temporary logins can be bound to networks. */
@@ -95,6 +96,22 @@ export interface PointInTime {
   begin(request: PointInTimeRequest, fence?: Fence): Promise<void>
   /** Waits for it, and sees to it that who may come in is who may now; both passwords become those of the request. */
   finish(request: PointInTimeRequest & ProjectSpec, fence?: Fence): Promise<void>
+}
+
+/** Databases beside a project's own that follow it and only read. */
+interface ReadReplicas {
+  of(project: ConnectedProject): Replica[]
+  /** Safe to repeat after a crash at any point. What cannot be had is `EngineRefusal`. */
+  add(ref: string, identifier: string, fence?: Fence): Promise<void>
+  /** One that is not there has been removed. */
+  remove(ref: string, identifier: string, fence?: Fence): Promise<void>
+}
+
+export interface Replica {
+  identifier: string
+  isReady: boolean
+  host: string
+  poolerHost: string
 }
 
 /** Of the computer that a database runs on. */

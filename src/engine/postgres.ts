@@ -42,7 +42,6 @@ export function createPostgresEngine(config: PostgresEngineConfig): ProjectEngin
     name: 'postgres',
     capabilities: {
       pause: true,
-      readReplicas: false,
       backups: true,
       loginNetworks: true,
       tellsPasswords: false,

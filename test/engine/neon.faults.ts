@@ -1,3 +1,4 @@
+import pg from 'pg'
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest'
 import {
   EngineRefusal,
@@ -491,6 +492,84 @@ describe('a temporary login', () => {
     await engine().resume(ref)
     await engine().logins.end(ref, [login(ref).role], unasked)
     expect(await rolesLike(ref)).not.toContain(login(ref).role)
+  })
+})
+
+describe('a read replica', () => {
+  const add = (ref: string, identifier: string, fence?: Fence) => engine().replicas?.add(ref, identifier, fence)
+  const removeIt = (ref: string, identifier: string, fence?: Fence) => engine().replicas?.remove(ref, identifier, fence)
+  const of = (ref: string) => engine().replicas?.of({ ref, engineState: neon.states.get(ref) }) ?? []
+  const endpointsOf = (ref: string) =>
+    neon.server
+      .branches()
+      .flatMap(({ branch, replicas }) =>
+        branch.id === neon.states.get(ref)?.site?.branchId
+          ? Array.from(replicas.values(), ({ endpoint }) => endpoint)
+          : [],
+      )
+  const nameOf = (ref: string) => `${ref}-rr-us-east-1-abcde`
+
+  test('reads what the project has, writes nothing, and is paused and removed with it', async () => {
+    const ref = await project(`create table people as select 'Ada' as name`)
+    const name = nameOf(ref)
+    expect(await callsOf(async () => add(ref, name))).toEqual(['listProjectEndpoints', 'createProjectEndpoint'])
+    const [replica] = of(ref)
+    expect(replica).toMatchObject({ identifier: name, isReady: true, host: endpointsOf(ref)[0]?.host })
+    const port = await neon.server.port(replica?.host ?? '')
+    const login = { host: '127.0.0.1', port, user: `p_${ref}`, password: PASSWORD, database: `p_${ref}` }
+    const client = new pg.Client(login)
+    client.on('error', () => {})
+    await client.connect()
+    await query(ref, `insert into people values ('Grace')`)
+    await expect.poll(async () => (await client.query('select from people')).rowCount).toBe(2)
+    await expect(client.query(`insert into people values ('Edsger')`)).rejects.toMatchObject({ code: '25006' })
+    await engine().pause(ref)
+    expect(endpointsOf(ref)).toMatchObject([{ disabled: true }])
+    await expect(client.query('select')).rejects.toThrow()
+    await engine().resume(ref)
+    expect(endpointsOf(ref)).toMatchObject([{ disabled: false }])
+    await removeIt(ref, name)
+    await removeIt(ref, name)
+    expect([of(ref), endpointsOf(ref)]).toEqual([[], []])
+    await add(ref, name)
+    await engine().remove(ref)
+    expect(namesOf(ref)).toEqual([])
+  })
+
+  test('is made once, though answers are lost or Neon is busy or fails', async () => {
+    const ref = await project('select 1')
+    const name = nameOf(ref)
+    neon.server.fault({ operation: 'createProjectEndpoint', status: 423 })
+    neon.server.fault({ operation: 'createProjectEndpoint', status: 502 })
+    neon.server.fault({ operation: 'createProjectEndpoint', status: 0, after: true })
+    await expect(add(ref, name)).rejects.toThrow(EngineUnavailable)
+    await expect(add(ref, name)).rejects.toThrow(EngineUnavailable)
+    expect([of(ref), endpointsOf(ref)]).toMatchObject([[], [{ name }]])
+    await add(ref, name)
+    expect([of(ref), endpointsOf(ref)]).toMatchObject([[{ isReady: true }], [{ name }]])
+    const other = `${name}2`
+    neon.server.behaviour.failing.push('start_compute')
+    await expect(add(ref, other)).rejects.toThrow('Neon could not start_compute')
+    expect(of(ref)).toMatchObject([{ identifier: name }, { identifier: other, isReady: false }])
+    await expect(add(ref, other)).rejects.toThrow('could not make the replica')
+    expect([of(ref), endpointsOf(ref)]).toMatchObject([[{ identifier: name }], [{ name }]])
+    await add(ref, other)
+    expect(endpointsOf(ref)).toHaveLength(2)
+    neon.server.fault({ operation: 'deleteProjectEndpoint', status: 0, after: true })
+    await removeIt(ref, other)
+    expect([of(ref), endpointsOf(ref)]).toMatchObject([[{ identifier: name }], [{ name }]])
+  })
+
+  test('is not made where Neon refuses, where one is overtaken and where the project has vanished', async () => {
+    const ref = await project('select 1')
+    const name = nameOf(ref)
+    neon.server.fault({ operation: 'createProjectEndpoint', status: 422 })
+    await expect(add(ref, name)).rejects.toThrow(EngineRefusal)
+    await expect(add(ref, name, async () => false)).rejects.toThrow(Superseded)
+    expect([of(ref), endpointsOf(ref)]).toEqual([[], []])
+    await add(ref, name)
+    await neon.server.vanish(neon.states.get(ref)?.projectId ?? '')
+    await expect(add(ref, `${name}2`)).rejects.toThrow(EngineUnavailable)
   })
 })
 

@@ -1,5 +1,5 @@
 import { execFile } from 'node:child_process'
-import { appendFile, chown, rm, stat, writeFile } from 'node:fs/promises'
+import { appendFile, chown, readFile, rm, stat, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { promisify } from 'node:util'
 import pg from 'pg'
@@ -102,6 +102,22 @@ export async function recover(base: Compute, log: Compute, { folder, at }: { fol
   await addFile(folder, 'recovery.signal', '')
   await recovered.awake()
   return recovered
+}
+
+/** Follows the cluster, and only reads. */
+export async function follow(primary: Compute, folder: string): Promise<Compute> {
+  const { port } = await primary.awake()
+  const replica = await primary.copyTo(folder)
+  const password = (await readFile(`${folder}.password`, 'utf8')).trim()
+  const settings = [
+    `primary_conninfo = 'host=127.0.0.1 port=${port} user=postgres password=${password}'`,
+    `restore_command = ''`,
+    'hot_standby = on',
+  ]
+  await appendFile(join(folder, 'postgresql.auto.conf'), `${settings.join('\n')}\n`)
+  await addFile(folder, 'standby.signal', '')
+  await replica.awake()
+  return replica
 }
 
 /** Postgres's own, as all that lies there is. */

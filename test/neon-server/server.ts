@@ -7,6 +7,7 @@ import { text } from 'node:stream/consumers'
 import type {
   BranchCreateRequest,
   BranchRestoreRequest,
+  EndpointCreateRequest,
   EndpointUpdateRequest,
   ProjectCreateRequest,
 } from '@neondatabase/api-client'
@@ -133,6 +134,10 @@ async function blankCluster(folder: string) {
 async function route({ projects }: NeonState, host: string) {
   const branches = [...projects.values()].flatMap(({ branches }) => [...branches.values()])
   const found = branches.find(({ endpoint }) => endpoint && [endpoint.host, poolerHostOf(endpoint)].includes(host))
+  const replica = branches
+    .flatMap(({ replicas }) => [...replicas.values()])
+    .find(({ endpoint }) => [endpoint.host, poolerHostOf(endpoint)].includes(host))
+  if (replica && !replica.endpoint.disabled) return (await replica.compute).awake()
   if (!found?.endpoint) throw new Error("The requested endpoint could not be found, or you don't have access to it.")
   if (found.endpoint.disabled) throw new Error('The endpoint has been disabled. Enable it using Neon API and retry.')
   return (await found.compute).awake()
@@ -219,8 +224,15 @@ async function performCall({
       return deleted ? [200, deleted] : [204, undefined]
     }
     case 'listProjectEndpoints': {
-      const all = [...state.find(projectId).branches.values()].map(({ endpoint }) => endpoint)
-      return [200, { endpoints: all.filter((endpoint) => endpoint !== undefined) }]
+      return [200, { endpoints: state.endpointsOf(projectId) }]
+    }
+    case 'createProjectEndpoint': {
+      free()
+      return [201, state.createReplica(projectId, (input as EndpointCreateRequest).endpoint)]
+    }
+    case 'deleteProjectEndpoint': {
+      free()
+      return [200, state.deleteReplica(projectId, otherId)]
     }
     case 'getProjectEndpoint':
       return [200, { endpoint: state.findEndpoint(projectId, otherId).endpoint }]

@@ -5,12 +5,13 @@ import type {
   Branch,
   BranchRestoreRequest,
   Endpoint,
+  EndpointCreateRequest,
   Operation,
   OperationAction,
   Project,
   ProjectListItem,
 } from '@neondatabase/api-client'
-import { type Compute, createRole, emptyTables, recover } from './compute.ts'
+import { type Compute, createRole, emptyTables, follow, recover } from './compute.ts'
 import { branchShape, endpointShape, operationShape, projectShape } from './shapes.ts'
 
 export class Refused extends Error {
@@ -24,6 +25,8 @@ export class Refused extends Error {
 export interface NeonBranch {
   branch: Branch
   endpoint: Endpoint | undefined
+  /** By the ids of their endpoints. */
+  replicas: Map<string, { endpoint: Endpoint; compute: Promise<Compute> }>
   compute: Promise<Compute>
   role: string
   database: string
@@ -55,7 +58,12 @@ export function neonState(folder: string, blank: Compute, behaviour: Behaviour) 
   const findBranch = (projectId: string, branchId: string): NeonBranch =>
     find(projectId).branches.get(branchId) ?? refuse(404, 'branch not found')
   const findEndpoint = (projectId: string, endpointId: string): NeonBranch & { endpoint: Endpoint } => {
-    const found = [...find(projectId).branches.values()].find(({ endpoint }) => endpoint?.id === endpointId)
+    const branches = [...find(projectId).branches.values()]
+    for (const branch of branches) {
+      const replica = branch.replicas.get(endpointId)
+      if (replica) return { ...branch, ...replica }
+    }
+    const found = branches.find(({ endpoint }) => endpoint?.id === endpointId)
     return (found as NeonBranch & { endpoint: Endpoint }) ?? refuse(404, 'endpoint not found')
   }
 
@@ -123,7 +131,7 @@ export function neonState(folder: string, blank: Compute, behaviour: Behaviour) 
     const { id: project_id, region_id } = owner.project
     const branch = branchShape({ id: id('br'), project_id, name: id('branch'), default: false, ...of })
     const endpoint = endpointShape({ id: id('ep'), project_id, branch_id: branch.id, region_id })
-    const added: NeonBranch = { branch, endpoint, compute: new Promise(() => {}), ...access }
+    const added: NeonBranch = { branch, endpoint, replicas: new Map(), compute: new Promise(() => {}), ...access }
     owner.branches.set(branch.id, added)
     return added
   }
@@ -154,6 +162,35 @@ export function neonState(folder: string, blank: Compute, behaviour: Behaviour) 
     return { added, operations }
   }
 
+  function createReplica(projectId: string, { branch_id: branchId, name }: EndpointCreateRequest['endpoint']) {
+    const owner = find(projectId)
+    const branch = findBranch(projectId, branchId)
+    const { region_id } = owner.project
+    const endpoint = endpointShape({ id: id('ep'), project_id: projectId, branch_id: branchId, region_id })
+    Object.assign(endpoint, { type: 'read_only', ...(name && { name }) })
+    const compute = branch.compute.then((primary) => follow(primary, join(folder, endpoint.id)))
+    branch.replicas.set(endpoint.id, { endpoint, compute })
+    return { endpoint, operations: schedule(owner, { ...branch, endpoint }, [['start_compute', () => compute]]) }
+  }
+
+  function deleteReplica(projectId: string, endpointId: string) {
+    const found = findEndpoint(projectId, endpointId)
+    find(projectId).branches.get(found.branch.id)?.replicas.delete(endpointId)
+    const remove = async () => (await found.compute).remove()
+    return { endpoint: found.endpoint, operations: schedule(find(projectId), found, [['suspend_compute', remove]]) }
+  }
+
+  const endpointsOf = (projectId: string): Endpoint[] =>
+    [...find(projectId).branches.values()].flatMap(({ endpoint, replicas }) => [
+      ...Array.from(replicas.values(), (replica) => replica.endpoint),
+      ...(endpoint ? [endpoint] : []),
+    ])
+
+  async function removeComputes({ compute, replicas }: NeonBranch): Promise<void> {
+    for (const replica of replicas.values()) await (await replica.compute).remove()
+    await (await compute).remove()
+  }
+
   /** What was there before stays under another name, and becomes the parent; the branch's own id and endpoint stay. */
   function restoreBranch(projectId: string, branchId: string, request: BranchRestoreRequest) {
     const { source_branch_id: sourceId, source_timestamp: timestamp, preserve_under_name: keptName } = request
@@ -177,7 +214,7 @@ export function neonState(folder: string, blank: Compute, behaviour: Behaviour) 
         default: false,
         ...(parent_id && { parent_id }),
       }
-      const kept = { ...restored, branch: branchShape(of), endpoint: undefined }
+      const kept = { ...restored, branch: branchShape(of), endpoint: undefined, replicas: new Map() }
       owner.branches.set(kept.branch.id, kept)
       for (const { branch } of [...children, restored]) branch.parent_id = kept.branch.id
     }
@@ -192,7 +229,7 @@ export function neonState(folder: string, blank: Compute, behaviour: Behaviour) 
   async function deleteProject(projectId: string): Promise<Project & ProjectListItem> {
     const owner = find(projectId)
     projects.delete(projectId)
-    for (const { compute } of owner.branches.values()) await (await compute).remove()
+    for (const branch of owner.branches.values()) await removeComputes(branch)
     return owner.project
   }
 
@@ -204,7 +241,7 @@ export function neonState(folder: string, blank: Compute, behaviour: Behaviour) 
     if (children.length > 0) throw new Refused(422, 'cannot delete a branch that has child branches')
     if (removed.branch.default) throw new Refused(422, 'cannot delete the default branch')
     owner.branches.delete(branchId)
-    const operations = schedule(owner, removed, [['delete_timeline', async () => (await removed.compute).remove()]])
+    const operations = schedule(owner, removed, [['delete_timeline', () => removeComputes(removed)]])
     return { branch: removed.branch, operations }
   }
 
@@ -216,6 +253,9 @@ export function neonState(folder: string, blank: Compute, behaviour: Behaviour) 
     schedule,
     createProject,
     createBranch,
+    createReplica,
+    deleteReplica,
+    endpointsOf,
     restoreBranch,
     deleteProject,
     deleteBranch,

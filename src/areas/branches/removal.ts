@@ -28,6 +28,8 @@ const PROJECT_WORK: readonly TaskKind[] = [
   'restore_backup',
   'restore_moment',
   'resize',
+  'add_replica',
+  'remove_replica',
 ]
 
 export async function removeBranch(ctx: Ctx, access: BranchAccess, force: boolean) {

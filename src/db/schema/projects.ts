@@ -17,6 +17,8 @@ const TASK_KINDS = [
   'restore_backup',
   'restore_moment',
   'resize',
+  'add_replica',
+  'remove_replica',
 ] as const
 export type TaskKind = (typeof TASK_KINDS)[number]
 const TASK_STATES = ['pending', 'running', 'done', 'failed', 'canceled'] as const
@@ -78,6 +80,8 @@ export const projects = pgTable(
 )
 
 export interface TaskInput {
+  /** The identifier of a read replica. */
+  replica?: string
   /** Of an action run. */
   runId?: string
   backupId?: number

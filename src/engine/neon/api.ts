@@ -6,6 +6,7 @@ import type {
   BranchRestoreRequest,
   ConnectionURIResponse,
   ConnectionURIsResponse,
+  EndpointCreateRequest,
   EndpointOperations,
   EndpointResponse,
   EndpointsResponse,
@@ -119,6 +120,14 @@ export function neonApi(account: NeonAccount, mayGoOn: () => Promise<void> = asy
     listEndpoints: (projectId: string) => ask<EndpointsResponse>({ method: 'GET', path: endpointsOf(projectId) }),
     getEndpoint: (projectId: string, endpointId: string) =>
       ask<EndpointResponse>({ method: 'GET', path: `${endpointsOf(projectId)}/${endpointId}` }),
+    createEndpoint: (projectId: string, endpoint: EndpointCreateRequest['endpoint']) =>
+      ask<EndpointOperations>({
+        method: 'POST',
+        path: endpointsOf(projectId),
+        body: { endpoint } satisfies EndpointCreateRequest,
+      }),
+    deleteEndpoint: (projectId: string, endpointId: string) =>
+      ask<EndpointOperations | undefined>({ method: 'DELETE', path: `${endpointsOf(projectId)}/${endpointId}` }),
     updateEndpoint: (projectId: string, endpointId: string, endpoint: EndpointUpdateRequest['endpoint']) =>
       ask<EndpointOperations>({
         method: 'PATCH',

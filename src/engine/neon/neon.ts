@@ -42,8 +42,10 @@ import {
   refsOf,
   removeBranches,
   removeProjects,
+  unlessGone,
 } from './projects.ts'
 import { NEON_REGIONS } from './regions.ts'
+import { addReplica, removeReplica } from './replicas.ts'
 import { beginRestore, finishRestore } from './restore.ts'
 import { neonSettings } from './settings.ts'
 import { keepSites, type NeonState, type NeonStates, type Site, type Sites } from './sites.ts'
@@ -87,7 +89,6 @@ export function createNeonEngine(config: NeonEngineConfig): ProjectEngine {
     name: 'neon',
     capabilities: {
       pause: true,
-      readReplicas: false,
       backups: false,
       loginNetworks: false,
       tellsPasswords: true,
@@ -120,6 +121,15 @@ export function createNeonEngine(config: NeonEngineConfig): ProjectEngine {
       window: (ref, now) => historyOfBranch(neon, ref, now),
       begin: (request, fence) => beginMoment(neon, request, fence),
       finish: (request, fence) => finishMoment(neon, request, fence),
+    },
+    replicas: {
+      of: ({ engineState }) =>
+        (stateIn(engineState)?.replicas ?? []).map(({ identifier, isReady, host }) => ({
+          ...{ identifier, isReady, host },
+          poolerHost: poolerHostOf(host),
+        })),
+      add: async (ref, identifier, fence) => addReplica(await begin(neon, ref, fence), identifier),
+      remove: async (ref, identifier, fence) => removeReplica(await begin(neon, ref, fence), identifier),
     },
     sizes: {
       offered: NEON_SIZES,
@@ -335,6 +345,10 @@ async function setOpen({ api, sites, ref }: Work, open: boolean): Promise<void> 
   if (!site) return
   const { operations } = await api.updateEndpoint(site.projectId, site.endpointId, { disabled: !open }).catch(missing)
   await api.finished(operations)
+  for (const { endpointId } of (await sites.read(ref))?.replicas ?? []) {
+    const updated = await unlessGone(api.updateEndpoint(site.projectId, endpointId, { disabled: !open }))
+    await api.finished(updated?.operations ?? [])
+  }
 }
 
 async function resize({ api, sites, ref }: Work, size: string): Promise<void> {

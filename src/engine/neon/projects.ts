@@ -93,7 +93,9 @@ interface BranchOf {
 
 export async function findBranch(api: NeonApi, ref: string, projectId: string): Promise<Found | undefined> {
   const [found] = await branchesOf(api, projectId, ref)
-  return found === undefined ? undefined : foundIn(api, projectId, ({ branch_id }) => branch_id === found)
+  return found === undefined
+    ? undefined
+    : foundIn(api, projectId, ({ branch_id, type }) => branch_id === found && type === READ_WRITE)
 }
 
 export async function createBranch(
@@ -164,7 +166,7 @@ async function removeProject(api: NeonApi, projectId: string, site?: Site): Prom
   await api.deleteProject(projectId)
 }
 
-async function unlessGone<Value>(asked: Promise<Value>): Promise<Value | undefined> {
+export async function unlessGone<Value>(asked: Promise<Value>): Promise<Value | undefined> {
   try {
     return await asked
   } catch (error) {
