@@ -1,3 +1,4 @@
+import { addonJobs } from './areas/addons/jobs.ts'
 import { backupJobs } from './areas/backups/jobs.ts'
 import { runScheduledBackups } from './areas/backups/schedule.ts'
 import { removeOldBackups } from './areas/backups/sweep.ts'
@@ -6,6 +7,7 @@ import { forgetNotifyUrls } from './areas/branches/notify.ts'
 import { removeDueBranches } from './areas/branches/removal.ts'
 import { endDueLogins } from './areas/database-access/logins.ts'
 import { keepReadOnly } from './areas/database-settings/read-only.ts'
+import { replicaJobs } from './areas/database-settings/replicas.ts'
 import { removeUnusedDeployments } from './areas/functions/sweep.ts'
 import { projectJobs } from './areas/projects/jobs.ts'
 import { reconcileProjects } from './areas/projects/reconcile.ts'
@@ -27,7 +29,7 @@ import { purgeInvocations } from './runtime/purge.ts'
 import { sweepStorage } from './storage/sweep.ts'
 import { sweepImages } from './workers/images.ts'
 
-const jobs: Jobs = { ...projectJobs, ...branchJobs, ...backupJobs }
+const jobs: Jobs = { ...projectJobs, ...branchJobs, ...backupJobs, ...addonJobs, ...replicaJobs }
 
 export const handlers: Handlers = {
   'project-task': {

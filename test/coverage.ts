@@ -37,6 +37,15 @@ const UNSEEN = [
     'v1-create-a-branch',
     'v2-create-a-branch',
   ].map((id) => `${id} bad_request.driver`),
+  ...[
+    'v1-restore-pitr-backup',
+    'v1-apply-project-addon',
+    'v1-remove-project-addon',
+    'v1-setup-a-read-replica',
+    'v1-remove-a-read-replica',
+  ].map((id) => `${id} conflict.project_status`),
+  'v1-remove-a-read-replica not_found.read_replica',
+  ...['v1-restore-pitr-backup', 'v1-list-all-backups'].map((id) => `${id} service_unavailable.project_database`),
 ]
 
 interface Line {

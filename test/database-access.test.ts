@@ -90,7 +90,7 @@ describe('POST /v1/projects/{ref}/cli/login-role', () => {
     const login = await cliLogin(organization.owner, ref)
     expect(login).toEqual({
       role: expect.stringMatching(new RegExp(`^p_${ref}_cli_[a-z]{8}$`)),
-      password: expect.stringMatching(/^[a-z]{32}$/),
+      password: expect.stringMatching(/^Pw-[0-9a-f-]{36}$/),
       ttl_seconds: 1800,
     })
     const client = await connect(login.role, login.password)

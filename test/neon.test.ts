@@ -16,6 +16,8 @@ let neon: NeonServer
 let services: Services
 let worker: Server
 let owner: Caller
+let token: string
+let control: pg.Client
 let place: { owner: Caller; slug: string }
 
 /** An installation of its own whose projects are at Neon. */
@@ -30,10 +32,14 @@ beforeAll(async () => {
     folder,
   )
   const { access_token, organization_slug: slug } = await seedOwner({ controlUrl: services.controlUrl })
+  token = access_token
+  control = new pg.Client({ connectionString: services.controlUrl })
+  await control.connect()
   owner = as(access_token, {}, worker.origin)
   place = { owner, slug }
 }, 120_000)
 afterAll(async () => {
+  await control.end()
   await worker.stop()
   await services.stop()
   await neon.stop()
@@ -121,6 +127,206 @@ test('the mode of the pooler chooses the address that is shown', { timeout: 60_0
   expect((await owner.get(`/v1/projects/${ref}`)).body.database.host).toBe(host)
 })
 
+test('temporary logins open the database, and end with their time, their grant or a pause', {
+  timeout: 120_000,
+}, async () => {
+  const ref = await createProject(place, { db_pass: 'Long-enough_1' })
+  await untilStatus(owner, ref, 'ACTIVE_HEALTHY')
+  const connect = async (user: string, password: string, host: string) => {
+    const client = new pg.Client({
+      ...{ host: '127.0.0.1', port: await neon.port(host), user, password, database: `p_${ref}` },
+    })
+    client.on('error', () => {})
+    await client.connect()
+    return client
+  }
+  const { host } = (await owner.get(`/v1/projects/${ref}`)).body.database
+
+  const cli = await owner.post(`/v1/projects/${ref}/cli/login-role`, { read_only: false })
+  expect(cli).toMatchObject({ status: 201, body: { role: expect.stringMatching(`^p_${ref}_cli_`), ttl_seconds: 1800 } })
+  const client = await connect(cli.body.role, cli.body.password, host)
+  const { rows } = await client.query('select current_user::text as acts')
+  expect(rows).toEqual([{ acts: `p_${ref}` }])
+  const cut = new Promise((resolve) => client.once('end', resolve))
+  expect(await owner.delete(`/v1/projects/${ref}/cli/login-role`)).toMatchObject({ status: 200 })
+  await cut
+
+  const jit = `/v1/projects/${ref}/jit-access`
+  expect((await owner.get(jit)).body).toEqual({ state: 'disabled', appliedSuccessfully: true })
+  expect((await owner.put(jit, { state: 'enabled' })).body).toEqual({ state: 'enabled', appliedSuccessfully: true })
+  const { user_id } = (await owner.get(`/v1/projects/${ref}/database/jit`)).body
+  await owner.put(`/v1/projects/${ref}/database/jit`, { user_id, roles: [{ role: 'postgres' }] })
+  const authorize = () => owner.post(`/v1/projects/${ref}/database/jit`, { role: 'postgres', rhost: '203.0.113.7' })
+  const authorized = await authorize()
+  expect(authorized).toMatchObject({ status: 200, body: { login: { host, port: 5432, database: `p_${ref}` } } })
+  const { user, password } = authorized.body.login
+  expect(password).not.toBe(token)
+  await expect(connect(user, token, host)).rejects.toMatchObject({ code: '28P01' })
+  const member = await connect(user, password, host)
+  const memberCut = new Promise((resolve) => member.once('end', resolve))
+
+  expect((await owner.post(`/v1/projects/${ref}/pause`)).status).toBe(200)
+  await untilStatus(owner, ref, 'INACTIVE')
+  await memberCut
+  // The revocation holds, though the database is out of reach: the role goes once it is open again.
+  expect((await owner.delete(`/v1/projects/${ref}/database/jit/${user_id}`)).status).toBe(200)
+  await worker.tick()
+  expect((await owner.post(`/v1/projects/${ref}/restore`, {})).status).toBe(200)
+  await untilStatus(owner, ref, 'ACTIVE_HEALTHY')
+  await worker.tick()
+  await expect(connect(user, password, host)).rejects.toMatchObject({ code: '28P01' })
+  const roles = await runSql(owner, ref, `select rolname from pg_roles where rolname like 'p\\_%jit%'`)
+  expect(roles.body).toEqual([])
+  await owner.delete(`/v1/projects/${ref}`)
+})
+
+test('a database goes back to a moment of its history', { timeout: 120_000 }, async () => {
+  const ref = await createProject(place, { db_pass: 'Long-enough_1' })
+  await untilStatus(owner, ref, 'ACTIVE_HEALTHY')
+  await runSql(owner, ref, `create table people as select 'Ada' as name`)
+  const login = (await owner.post(`/v1/projects/${ref}/cli/login-role`, { read_only: true })).body
+  const path = (rest = '') => `/v1/projects/${ref}/database/backups${rest}`
+  const secondsNow = () => Math.floor(Date.now() / 1000)
+  const madeIn = secondsNow()
+  await vi.waitFor(() => expect(secondsNow()).toBeGreaterThan(madeIn), { interval: 10 })
+  const target = secondsNow()
+  await runSql(owner, ref, `insert into people values ('Grace'); alter database p_${ref} set work_mem to '7MB'`)
+
+  const listed = await owner.get(path())
+  expect(listed).toMatchObject({ status: 200, body: { pitr_enabled: true, backups: [] } })
+  const { earliest_physical_backup_date_unix: earliest, latest_physical_backup_date_unix: latest } =
+    listed.body.physical_backup_data
+  expect([earliest <= target, target <= latest, latest <= secondsNow()]).toEqual([true, true, true])
+  for (const outside of [earliest - 1, secondsNow() + 60]) {
+    expect(await owner.post(path('/restore-pitr'), { recovery_time_target_unix: outside })).toMatchObject({
+      status: 400,
+      body: { message: expect.stringContaining(`body.recovery_time_target_unix: must be from ${earliest} to `) },
+    })
+  }
+  neon.fault({ operation: 'getProject', status: 400, times: 2 })
+  const body = { message: 'The database of the project cannot be reached' }
+  expect(await owner.get(path())).toMatchObject({ status: 503, body })
+  const goBack = () => owner.post(path('/restore-pitr'), { recovery_time_target_unix: target })
+  expect(await goBack()).toMatchObject({ status: 503, body })
+
+  expect(await goBack()).toMatchObject({ status: 201 })
+  const again = await goBack()
+  expect(again).toMatchObject({ status: 409, body: { message: expect.stringContaining('RESTORING') } })
+  expect((await owner.get(`/v1/projects/${ref}`)).body.status).toBe('RESTORING')
+  await untilStatus(owner, ref, 'ACTIVE_HEALTHY')
+  expect((await runSql(owner, ref, 'select name from people')).body).toEqual([{ name: 'Ada' }])
+  const roles = await runSql(owner, ref, `select rolname from pg_roles where rolname = '${login.role}'`)
+  expect(roles.body).toEqual([])
+  const after = (await owner.get(path())).body.physical_backup_data
+  expect(after.earliest_physical_backup_date_unix).toBeGreaterThan(target)
+
+  // Neon itself may have less than it says: then nothing has happened.
+  neon.fault({ operation: 'restoreProjectBranch', status: 400 })
+  await vi.waitFor(() => expect(secondsNow()).toBeGreaterThan(after.earliest_physical_backup_date_unix))
+  const refused = await owner.post(path('/restore-pitr'), {
+    recovery_time_target_unix: after.earliest_physical_backup_date_unix,
+  })
+  expect(refused.status).toBe(201)
+  await untilStatus(owner, ref, 'ACTIVE_HEALTHY')
+  const { rows } = await control.query(
+    `select kind, state, attempts, last_error from project_tasks where project_ref = $1 and kind = 'restore_moment' order by created_at`,
+    [ref],
+  )
+  expect(rows).toMatchObject([
+    { state: 'done', attempts: 1 },
+    { state: 'failed', attempts: 1, last_error: 'Neon answered 400: injected 400' },
+  ])
+  await owner.delete(`/v1/projects/${ref}`)
+})
+
+test('a project has read replicas where it is', { timeout: 120_000 }, async () => {
+  const ref = await createProject(place, { db_pass: 'Long-enough_1' })
+  await untilStatus(owner, ref, 'ACTIVE_HEALTHY')
+  const replicas = (verb: string, body: object) => owner.post(`/v1/projects/${ref}/read-replicas/${verb}`, body)
+  expect(await replicas('setup', { read_replica_region: 'eu-west-2' })).toMatchObject({
+    status: 400,
+    body: { message: expect.stringContaining('body.read_replica_region: must be us-east-1') },
+  })
+  expect((await replicas('remove', { database_identifier: ref })).status).toBe(404)
+  expect((await replicas('setup', { read_replica_region: 'us-east-1' })).status).toBe(201)
+  const listed = async () => {
+    const { body } = await owner.get(`/v1/organizations/${place.slug}/projects?limit=100`)
+    const found = body.projects.find((each: { ref: string }) => each.ref === ref)
+    return found.databases.slice(1)
+  }
+  const status = 'ACTIVE_HEALTHY'
+  await vi.waitFor(async () => expect(await listed()).toMatchObject([{ type: 'READ_REPLICA', status }]), {
+    timeout: 60_000,
+    interval: 1_000,
+  })
+  const [{ identifier }] = await listed()
+  expect(identifier).toMatch(new RegExp(`^${ref}-rr-us-east-1-[a-z]{5}$`))
+  const [primary, replica] = (await owner.get(`/v1/projects/${ref}/config/database/pooler`)).body
+  expect(primary).toMatchObject({ database_type: 'PRIMARY', identifier: ref })
+  expect(replica).toMatchObject({ database_type: 'READ_REPLICA', identifier, db_user: `p_${ref}` })
+  const login = { user: `p_${ref}`, password: 'Long-enough_1', database: `p_${ref}` }
+  const client = new pg.Client({ host: '127.0.0.1', port: await neon.port(replica.db_host), ...login })
+  await client.connect()
+  expect((await client.query('select pg_is_in_recovery() as follows')).rows).toEqual([{ follows: true }])
+  await client.end()
+  await vi.waitFor(
+    async () => expect((await replicas('remove', { database_identifier: identifier })).status).toBe(201),
+    { timeout: 30_000, interval: 500 },
+  )
+  await vi.waitFor(async () => expect(await listed()).toEqual([]), { timeout: 30_000, interval: 1_000 })
+  expect((await replicas('remove', { database_identifier: identifier })).status).toBe(404)
+  await owner.post(`/v1/projects/${ref}/pause`)
+  await untilStatus(owner, ref, 'INACTIVE')
+  expect((await replicas('setup', { read_replica_region: 'us-east-1' })).status).toBe(409)
+  await owner.delete(`/v1/projects/${ref}`)
+})
+
+test('a project gets the size that it is given', { timeout: 120_000 }, async () => {
+  const fields = { name: 'sized', organization_slug: place.slug, db_pass: 'Long-enough_1' }
+  const huge = await owner.post('/v1/projects', { ...fields, desired_instance_size: '48xlarge' })
+  const said = expect.stringContaining('body.desired_instance_size: the driver neon has no size 48xlarge')
+  expect(huge).toMatchObject({ status: 400, body: { message: said } })
+  const ref = await createProject(place, { db_pass: 'Long-enough_1', desired_instance_size: 'small' })
+  await untilStatus(owner, ref, 'ACTIVE_HEALTHY')
+  const { host } = (await owner.get(`/v1/projects/${ref}`)).body.database
+  const unitsNow = () =>
+    neon.branches().find(({ endpoint }) => endpoint?.host === host)?.endpoint?.autoscaling_limit_max_cu
+  expect(unitsNow()).toBe(0.5)
+  const branch = { branch_name: 'huge', desired_instance_size: '48xlarge' }
+  expect(await owner.post(`/v1/projects/${ref}/branches`, branch)).toMatchObject({
+    status: 400,
+    body: { message: expect.stringContaining('the driver neon has no size 48xlarge') },
+  })
+
+  const addons = `/v1/projects/${ref}/billing/addons`
+  const apply = (size: string) => owner.patch(addons, { addon_type: 'compute_instance', addon_variant: `ci_${size}` })
+  const sizeShown = async () => (await owner.get(addons)).body.selected_addons[0]?.variant.id
+  const [offered] = (await owner.get(addons)).body.available_addons
+  expect(offered).toMatchObject({ type: 'compute_instance' })
+  expect(offered.variants.map(({ id }: { id: string }) => id).slice(-2)).toEqual(['ci_8xlarge', 'ci_12xlarge'])
+  expect(await apply('16xlarge')).toMatchObject({
+    status: 400,
+    body: { message: expect.stringContaining('the driver neon has no size 16xlarge') },
+  })
+  neon.fault({ operation: 'updateProjectEndpoint', status: 423 })
+  expect((await apply('medium')).status).toBe(200)
+  expect((await owner.get(`/v1/projects/${ref}`)).body.status).toBe('RESIZING')
+  for (const reply of [await apply('large'), await owner.delete(`${addons}/ci_small`)]) {
+    expect(reply).toMatchObject({ status: 409, body: { message: expect.stringContaining('RESIZING') } })
+  }
+  await untilStatus(owner, ref, 'ACTIVE_HEALTHY')
+  expect([unitsNow(), await sizeShown()]).toEqual([1, 'ci_medium'])
+
+  neon.fault({ operation: 'updateProjectEndpoint', status: 422 })
+  expect((await apply('large')).status).toBe(200)
+  await untilStatus(owner, ref, 'ACTIVE_HEALTHY')
+  expect([unitsNow(), await sizeShown()]).toEqual([1, 'ci_medium'])
+  expect((await owner.delete(`${addons}/ci_medium`)).status).toBe(200)
+  await untilStatus(owner, ref, 'ACTIVE_HEALTHY')
+  expect([unitsNow(), await sizeShown()]).toEqual([0.25, undefined])
+  await owner.delete(`/v1/projects/${ref}`)
+})
+
 test('what the driver cannot do is refused with its name', { timeout: 60_000 }, async () => {
   const region = { region: 'eu-north-1' }
   const refused = await owner.post('/v1/projects', {
@@ -136,8 +342,6 @@ test('what the driver cannot do is refused with its name', { timeout: 60_000 }, 
 
   const ref = await createProject(place, { db_pass: 'Long-enough_1' })
   await untilStatus(owner, ref, 'ACTIVE_HEALTHY')
-  const login = await owner.post(`/v1/projects/${ref}/cli/login-role`, { read_only: true })
-  expect(login).toMatchObject({ status: 403, body: { message: expect.stringContaining('driver neon') } })
   for (const [method, path, sent] of [
     ['post', 'restore-point', { name: 'now' }],
     ['patch', 'schedule', { schedule_for: '04:30' }],
@@ -145,9 +349,13 @@ test('what the driver cannot do is refused with its name', { timeout: 60_000 }, 
     const reply = await owner[method](`/v1/projects/${ref}/database/backups/${path}`, sent)
     expect(reply).toMatchObject({ status: 400, body: { message: expect.stringContaining('driver neon') } })
   }
-  const jit = { state: 'unavailable', unavailableReason: 'platform_unsupported' }
-  expect((await owner.get(`/v1/projects/${ref}/jit-access`)).body).toEqual(jit)
-  expect((await owner.put(`/v1/projects/${ref}/jit-access`, { state: 'enabled' })).body).toEqual(jit)
+  const { user_id } = (await owner.get(`/v1/projects/${ref}/database/jit`)).body
+  const networks = { role: 'postgres', allowed_networks: { allowed_cidrs: [{ cidr: '192.0.2.0/24' }] } }
+  const bound = await owner.put(`/v1/projects/${ref}/database/jit`, { user_id, roles: [networks] })
+  expect(bound).toMatchObject({
+    status: 400,
+    body: { message: expect.stringMatching(/body\.roles\.0\.allowed_networks.*driver neon/) },
+  })
   const ssl = `/v1/projects/${ref}/ssl-enforcement`
   expect((await owner.get(ssl)).body.currentConfig).toEqual({ database: true })
   const plain = await owner.put(ssl, { requestedConfig: { database: false } })
@@ -169,9 +377,6 @@ test('what the driver cannot do is refused with its name', { timeout: 60_000 }, 
 test('a project whose password Neon refuses fails at once, and says why', { timeout: 60_000 }, async () => {
   const ref = await createProject(place, { db_pass: 'aaaaaaaa' })
   await untilStatus(owner, ref, 'INIT_FAILED')
-  const control = new pg.Client({ connectionString: services.controlUrl })
-  await control.connect()
   const { rows } = await control.query('select attempts, last_error from project_tasks where project_ref = $1', [ref])
-  await control.end()
   expect(rows).toEqual([{ attempts: 1, last_error: 'password: password must contain both letters and nonletters' }])
 })

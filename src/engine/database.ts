@@ -1,7 +1,7 @@
-import { EngineUnavailable } from './engine.ts'
+import { EngineUnavailable, type Fence, Superseded } from './engine.ts'
 import { loginRoles, type ProjectNames, quoteLiteral, quoteLiterals } from './names.ts'
 import { API_ROLES } from './roles.ts'
-import { type Cluster, openSession, type Session } from './session.ts'
+import { type Cluster, openSession, type Session, withAdmin } from './session.ts'
 import { TEMPLATE } from './template.ts'
 
 const API = API_ROLES.join(', ')
@@ -68,6 +68,19 @@ export async function prepareAsOwner(cluster: Cluster, names: ProjectNames, runn
 /** Work on one database waits for each other, in whichever process it runs, until the session's end. */
 export async function lockDatabase(admin: Session, { database }: Pick<ProjectNames, 'database'>): Promise<void> {
   await admin.rows(`SELECT pg_advisory_lock(hashtextextended(${quoteLiteral(database)}, 0))`)
+}
+
+export function withDatabase<Value>(
+  cluster: Cluster,
+  database: string,
+  fence: Fence | undefined,
+  work: (admin: Session) => Promise<Value>,
+): Promise<Value> {
+  return withAdmin(cluster, async (admin) => {
+    await lockDatabase(admin, { database })
+    if (fence && !(await fence())) throw new Superseded(`somebody else has taken over ${database}`)
+    return await work(admin)
+  })
 }
 
 /** Whose caller has locked it: to alter what somebody else is dropping would cost the session. */

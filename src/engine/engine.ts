@@ -40,6 +40,12 @@ export interface ProjectEngine {
   readonly settings: DatabaseSettings
   readonly logins: TemporaryLogins
   readonly backups: DatabaseBackups
+  /** Absent where no history is kept. */
+  readonly pointInTime?: PointInTime
+  /** Absent where there are none. */
+  readonly replicas?: ReadReplicas
+  /** Absent where all databases share one computer. */
+  readonly sizes?: ComputerSizes
   connection(project: ConnectedProject): ProjectConnection
 }
 
@@ -52,12 +58,14 @@ export type Fence = () => Promise<boolean>
 
 interface EngineCapabilities {
   readonly pause: boolean
-  readonly resize: boolean
-  readonly readReplicas: boolean
-  readonly pointInTimeRecovery: boolean
   /** On demand and daily, as databases beside. */
   readonly backups: boolean
-  readonly temporaryLogins: boolean
+  /** Whether temporary logins can be bound to networks. */
+  readonly loginNetworks: boolean
+  /** Whether others get to know the passwords of roles as they are. */
+  readonly tellsPasswords: boolean
+  /** Whether roles of a paused project can be worked on. */
+  readonly reachesPaused: boolean
   /** Whether connections without TLS are taken, unless a project refuses them. */
   readonly plainConnections: boolean
 }
@@ -68,6 +76,8 @@ export interface ProjectSpec {
   runnerPassword: string
   /** Where it is to be, for drivers that can choose. */
   region?: string
+  /** How large, for drivers that offer sizes. */
+  size?: string
 }
 
 export interface CopyRequest {
@@ -76,6 +86,46 @@ export interface CopyRequest {
   to: ProjectSpec
   /** False for the schema alone, with the history of its migrations. */
   data: boolean
+}
+
+/** A database's own history. */
+export interface PointInTime {
+  /** The moments that the database can be put back to. */
+  window(ref: string, now: Date): Promise<{ earliest: Date; latest: Date }>
+  /** Returns once it has been taken on; repeated under the same id it is the same. What cannot be is `EngineRefusal`. */
+  begin(request: PointInTimeRequest, fence?: Fence): Promise<void>
+  /** Waits for it, and sees to it that who may come in is who may now; both passwords become those of the request. */
+  finish(request: PointInTimeRequest & ProjectSpec, fence?: Fence): Promise<void>
+}
+
+/** Databases beside a project's own that follow it and only read. */
+interface ReadReplicas {
+  of(project: ConnectedProject): Replica[]
+  /** Safe to repeat after a crash at any point. What cannot be had is `EngineRefusal`. */
+  add(ref: string, identifier: string, fence?: Fence): Promise<void>
+  /** One that is not there has been removed. */
+  remove(ref: string, identifier: string, fence?: Fence): Promise<void>
+}
+
+export interface Replica {
+  identifier: string
+  isReady: boolean
+  host: string
+  poolerHost: string
+}
+
+/** Of the computer that a database runs on. */
+interface ComputerSizes {
+  readonly offered: ReadonlySet<string>
+  /** Sessions may end. What cannot be had is `EngineRefusal`. */
+  set(ref: string, size: string, fence?: Fence): Promise<void>
+}
+
+export interface PointInTimeRequest {
+  ref: string
+  /** Of the restore. */
+  id: string
+  at: Date
 }
 
 export interface EngineHealth {
@@ -155,6 +205,11 @@ export interface SqlErrorFields {
 /** What this driver never does. */
 export class NotByDriver extends Error {
   override name = 'NotByDriver'
+}
+
+/** Who runs the databases refuses this, and would again; all is as it was. */
+export class EngineRefusal extends Error {
+  override name = 'EngineRefusal'
 }
 
 /** The operation was given up before it did anything, or anything more, as its fence refused. */

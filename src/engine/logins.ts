@@ -1,8 +1,8 @@
 import type { Fence } from './engine.ts'
 import { ensureLoginCheck, hasLoginCheck } from './login-check.ts'
 import { projectNames, quoteLiteral, quoteLiterals, TEMPORARY_LOGIN } from './names.ts'
-import { definition, dropRole, setOwnerPassword } from './roles.ts'
-import { RANDOM_PASSWORD_ITERATIONS, scramVerifier } from './scram.ts'
+import { definition, dropRole, plainDefinition, secretFor, setOwnerPassword } from './roles.ts'
+import { RANDOM_PASSWORD_ITERATIONS } from './scram.ts'
 import { type Cluster, type Session, withAdmin } from './session.ts'
 
 /** What a login may do: all that the owner may, read everything, or what one of the API's roles may. */
@@ -84,15 +84,17 @@ async function put(cluster: Cluster, admin: Session, login: LoginSpec): Promise<
         coalesce(${comment(role)} ->> 'password', (${passwordOf(owner)})) AS password
        FROM pg_database WHERE datname = ${quoteLiteral(database)}`,
   )
-  if (!found?.checked && (networks || (await hasLoginCheck(admin)))) {
+  const { administrator } = cluster
+  if (!administrator && !found?.checked && (networks || (await hasLoginCheck(admin)))) {
     await withAdmin(cluster, ensureLoginCheck, database)
   }
   // Of a login that was there before, what stood when it was first opened.
   const bounds = { networks, ...(power === 'owner' && role.includes('_jit_') && { password: found?.password }) }
-  const secret = await scramVerifier(password, RANDOM_PASSWORD_ITERATIONS)
+  const secret = await secretFor(cluster, password, RANDOM_PASSWORD_ITERATIONS)
   const options = `CONNECTION LIMIT ${CONNECTIONS_MAX} VALID UNTIL ${quoteLiteral(expiresAt.toISOString())}`
   const existing = new Set(found?.known ? [role] : [])
-  const define = (row: string) => definition(existing, role, secret, `${row} ${options}`)
+  const describe = administrator ? plainDefinition : definition
+  const define = (row: string) => describe(existing, role, secret, `${row} ${options}`)
   const granted = power === 'owner' ? owner : power
   const powers =
     power === 'reader'
@@ -111,6 +113,7 @@ async function put(cluster: Cluster, admin: Session, login: LoginSpec): Promise<
   await admin.rows(
     [
       ...powers,
+      ...(administrator ? [`GRANT ${role} TO ${administrator} WITH INHERIT TRUE, SET TRUE`] : []),
       `GRANT CONNECT ON DATABASE ${database} TO ${role}`,
       `COMMENT ON ROLE ${role} IS ${quoteLiteral(JSON.stringify(bounds))}`,
     ].join('; '),

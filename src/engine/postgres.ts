@@ -7,19 +7,12 @@ import {
   endPresentSessions,
   endSessions,
   ensureDatabase,
-  lockDatabase,
   prepareAsOwner,
   setConnectable,
+  withDatabase,
 } from './database.ts'
 import { diff } from './diff/diff.ts'
-import {
-  type EngineHealth,
-  EngineUnavailable,
-  type Fence,
-  type ProjectEngine,
-  type ProjectSpec,
-  Superseded,
-} from './engine.ts'
+import { type EngineHealth, EngineUnavailable, type Fence, type ProjectEngine, type ProjectSpec } from './engine.ts'
 import { healthWithin, serverVersion } from './health.ts'
 import { temporaryLogins } from './logins.ts'
 import { projectNames } from './names.ts'
@@ -49,11 +42,10 @@ export function createPostgresEngine(config: PostgresEngineConfig): ProjectEngin
     name: 'postgres',
     capabilities: {
       pause: true,
-      resize: false,
-      readReplicas: false,
-      pointInTimeRecovery: false,
       backups: true,
-      temporaryLogins: true,
+      loginNetworks: true,
+      tellsPasswords: false,
+      reachesPaused: true,
       plainConnections: true,
     },
     create: (spec, fence) => create(config, spec, fence),
@@ -155,19 +147,6 @@ function withProject<Value>(
   work: (admin: Session) => Promise<Value>,
 ): Promise<Value> {
   return withDatabase(cluster, projectNames(ref).database, fence, work)
-}
-
-function withDatabase<Value>(
-  cluster: Cluster,
-  database: string,
-  fence: Fence | undefined,
-  work: (admin: Session) => Promise<Value>,
-): Promise<Value> {
-  return withAdmin(cluster, async (admin) => {
-    await lockDatabase(admin, { database })
-    if (fence && !(await fence())) throw new Superseded(`somebody else has taken over ${database}`)
-    return await work(admin)
-  })
 }
 
 /** Read from the catalogue: a superuser's session in a project's database would run under that owner's settings. */

@@ -68,8 +68,13 @@ export const definition = (existing: Set<string>, role: string, secret: string, 
   `NOREPLICATION ${options} PASSWORD ${quoteLiteral(secret)}; ` +
   `ALTER ROLE ${role} RESET ALL; ALTER ROLE ${role} SET temp_file_limit = '${TEMPORARY_FILES_MAX}'`
 
+/** Without what superusers alone may set; whom another makes has none of it at first. */
+export const plainDefinition = (existing: Set<string>, role: string, secret: string, options: string): string =>
+  `${existing.has(role) ? 'ALTER' : 'CREATE'} ROLE ${role} WITH LOGIN INHERIT ${options} PASSWORD ${quoteLiteral(secret)}; ` +
+  `ALTER ROLE ${role} RESET ALL`
+
 /** What a role's password is set to. */
-const secretFor = async ({ plainPasswords }: Cluster, password: string, iterations: number): Promise<string> =>
+export const secretFor = async ({ plainPasswords }: Cluster, password: string, iterations: number): Promise<string> =>
   plainPasswords ? password : scramVerifier(password, iterations)
 
 export async function setOwnerPassword(cluster: Cluster, ref: string, password: string): Promise<void> {

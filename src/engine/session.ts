@@ -13,6 +13,8 @@ export interface Cluster {
   forgetAdminPassword?: (() => void) | undefined
   /** The cluster takes passwords as they are alone, and stores verifiers of its own making. */
   plainPasswords?: boolean | undefined
+  /** Who works there, where it is no superuser: it can end those alone whom it is a member of. */
+  administrator?: string | undefined
   /** Base URL of the Neon-compatible proxy; absent = Neon itself. */
   proxy?: string | undefined
   /** The way to it for HTTP, where it is not the global fetch. */

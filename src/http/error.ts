@@ -73,6 +73,7 @@ export const ERRORS = {
   'not_found.backup_schedule': { status: 404, message: 'No backups are scheduled for this project' },
   'not_found.api_key': { status: 404, message: 'API key not found' },
   'not_found.realtime': { status: 404, message: 'No Realtime server runs for this project' },
+  'not_found.read_replica': { status: 404, message: 'Read replica not found' },
   'not_found.addon': { status: 404, message: 'The project does not have this add-on' },
   'not_found.signing_key': { status: 404, message: 'Signing key not found' },
   'not_found.snippet': { status: 404, message: 'Snippet not found' },

@@ -6,6 +6,6 @@ import { connect } from './storage-database.ts'
 describe('the driver postgres', () => {
   engineContract(async () => ({
     ...(await startEngine()),
-    connect: (ref, password) => connect(`p_${ref}`, { user: `p_${ref}`, password }),
+    connect: (ref, password, user = `p_${ref}`) => connect(`p_${ref}`, { user, password }),
   }))
 })

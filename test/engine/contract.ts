@@ -1,6 +1,7 @@
 import type pg from 'pg'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { EngineUnavailable, type ProjectEngine, SqlError, SqlTimeout, Superseded } from '../../src/engine/engine.ts'
+import { loginRole, type Power } from '../../src/engine/logins.ts'
 import { createBucket } from '../../src/storage/statements/buckets.ts'
 import { insertObject } from '../../src/storage/statements/objects.ts'
 import { newRef, RUNNER_PASSWORD, specOf, withClient } from './copy-projects.ts'
@@ -8,8 +9,8 @@ import { newObject } from './storage-database.ts'
 
 export interface EngineUnderTest {
   engine: ProjectEngine
-  /** A client of the project's owner, the way users connect. */
-  connect(ref: string, password: string): Promise<pg.Client>
+  /** A client the way users connect, of the project's owner where no other is named. */
+  connect(ref: string, password: string, user?: string): Promise<pg.Client>
   stop(): Promise<void>
 }
 
@@ -246,6 +247,105 @@ export function engineContract(start: () => Promise<EngineUnderTest>): void {
       await engine().setPassword(ref, ANOTHER_PASSWORD)
       expect(await ask(ref, ANOTHER_PASSWORD, 'select 1 as n')).toEqual([{ n: 1 }])
       await expect(ask(ref, PASSWORD, 'select')).rejects.toMatchObject({ code: '28P01' })
+    })
+  })
+
+  describe('temporary logins', () => {
+    const allow = async () => true
+    const owned = async () => PASSWORD
+    const put = async (ref: string, power: Power, letters = 'abcdefgh', password = 'A-random_1 password') => {
+      const role = loginRole(ref, power === 'owner' ? 'jit' : 'cli', letters)
+      await engine().logins.put({ ref, role, power, password, expiresAt: new Date(Date.now() + 3_600_000) }, allow)
+      return running.connect(ref, password, role)
+    }
+    const roleOf = async (client: pg.Client) =>
+      (await client.query<{ name: string }>('select session_user::text as name')).rows[0]?.name ?? ''
+
+    test('act as the owner, whose is what they make', async () => {
+      const ref = await project()
+      const client = await put(ref, 'owner')
+      await client.query('create table made (n int)')
+      const { rows } = await client.query(
+        `select relowner::regrole::text as owner from pg_class where relname = 'made'`,
+      )
+      expect(rows).toEqual([{ owner: `p_${ref}` }])
+      await client.end()
+    })
+
+    test('read everything and write nothing, as the reader', async () => {
+      const ref = await project('create table t as select 1 as n; alter table t enable row level security')
+      const client = await put(ref, 'reader')
+      expect((await client.query('select n from t')).rows).toEqual([{ n: 1 }])
+      await client.query('set default_transaction_read_only = off')
+      for (const text of ['insert into t values (2)', `set role p_${ref}`, `set role p_${ref}_read`]) {
+        await expect(client.query(text), text).rejects.toMatchObject({ code: '42501' })
+      }
+      await client.end()
+    })
+
+    test.each(['anon', 'authenticated', 'service_role'] as const)('act as %s', async (power) => {
+      const client = await put(shared, power, `${power.replace('_', '')}abcdefgh`.slice(0, 8))
+      expect((await client.query('select current_user::text as name')).rows).toEqual([{ name: power }])
+      const role = await roleOf(client)
+      await client.end()
+      await engine().logins.end(shared, [role], owned)
+    })
+
+    test('are given another password, and those who came by the old one stay', async () => {
+      const ref = await project()
+      const client = await put(ref, 'owner')
+      const again = await put(ref, 'owner', 'abcdefgh', 'Another-random_1')
+      expect((await client.query('select 1 as n')).rows).toEqual([{ n: 1 }])
+      await expect(running.connect(ref, 'A-random_1 password', await roleOf(client))).rejects.toMatchObject({
+        code: '28P01',
+      })
+      await Promise.all([client.end(), again.end()])
+    })
+
+    test('end at once with their sessions, and the owner keeps what they held', async () => {
+      const ref = await project()
+      const client = await put(ref, 'owner')
+      const role = await roleOf(client)
+      await client.query(`create schema kept; grant all on schema kept to ${role}; set role none;
+        create table kept.t as select 7 as n; create table kept.u (n int)`)
+      const cut = endOf(client)
+      await engine().logins.end(ref, [role], owned)
+      await cut
+      await expect(running.connect(ref, 'A-random_1 password', role)).rejects.toThrow()
+      expect(await query(ref, 'select n from kept.t')).toEqual([{ n: 7 }])
+      expect(await query(ref, `select rolname from pg_roles where rolname = '${role}'`)).toEqual([])
+      await engine().logins.end(ref, [role], owned)
+    })
+
+    test('do not leave the owner a password of their own making', async () => {
+      const ref = await project()
+      const client = await put(ref, 'owner')
+      const role = await roleOf(client)
+      await client.query(`alter role current_user password 'Taken-over_99'`)
+      const cut = endOf(client)
+      await engine().logins.end(ref, [role], owned)
+      await cut
+      await expect(running.connect(ref, 'Taken-over_99')).rejects.toMatchObject({ code: '28P01' })
+      expect(await ask(ref, PASSWORD, 'select 1 as n')).toEqual([{ n: 1 }])
+    })
+
+    test('open nothing after their time', async () => {
+      const ref = await project()
+      const role = loginRole(ref, 'cli', 'overover')
+      const password = 'A-random_1 password'
+      await engine().logins.put({ ref, role, power: 'owner', password, expiresAt: new Date(Date.now() - 1_000) }, allow)
+      await expect(running.connect(ref, password, role)).rejects.toMatchObject({ code: '28P01' })
+    })
+
+    test('are not made for one whose fence refuses', async () => {
+      const role = loginRole(shared, 'cli', 'refusedd')
+      const login = { ref: shared, role, power: 'owner' as const, password: 'A-random_1', expiresAt: new Date() }
+      await expect(engine().logins.put(login, refuse)).rejects.toThrow(Superseded)
+      expect(await query(shared, `select rolname from pg_roles where rolname = '${role}'`)).toEqual([])
+    })
+
+    test('of a project that is gone have ended', async () => {
+      await engine().logins.end(newRef(), [loginRole(newRef(), 'cli', 'nobodysx')], owned)
     })
   })
 

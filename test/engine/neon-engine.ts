@@ -34,8 +34,8 @@ export async function startNeonEngine(): Promise<NeonUnderTest> {
     server,
     states,
     stop: server.stop,
-    async connect(ref, password) {
-      const { host, user, database } = engine.connection({ ref, engineState: states.get(ref) })
+    async connect(ref, password, user = `p_${ref}`) {
+      const { host, database } = engine.connection({ ref, engineState: states.get(ref) })
       const port = await server.port(host)
       const client = new pg.Client({ host: '127.0.0.1', port, user, password, database })
       client.on('error', () => {})

@@ -1,5 +1,13 @@
+import pg from 'pg'
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest'
-import { EngineUnavailable, type Fence, Superseded } from '../../src/engine/engine.ts'
+import {
+  EngineRefusal,
+  EngineUnavailable,
+  type Fence,
+  type PointInTimeRequest,
+  type ProjectSpec,
+  Superseded,
+} from '../../src/engine/engine.ts'
 import { SCRAM_ITERATIONS } from '../neon-server/compute.ts'
 import { newRef, RUNNER_PASSWORD, specOf, withClient } from './copy-projects.ts'
 import { type NeonUnderTest, startNeonEngine } from './neon-engine.ts'
@@ -441,6 +449,318 @@ describe('a password', () => {
       }[work]()
     },
   )
+})
+
+describe('a temporary login', () => {
+  const login = (ref: string, letters = 'abcdefgh') => ({
+    ...{ ref, role: `p_${ref}_cli_${letters}`, power: 'owner' as const, password: 'A-random_1' },
+    expiresAt: new Date(Date.now() + 60_000),
+  })
+  const allow = async () => true
+  const unasked = () => Promise.reject(new Error('nobody asks for it'))
+
+  test('asks nothing of the API, and Neon is told its password as it is', async () => {
+    const { role } = login(parent)
+    expect(await callsOf(() => engine().logins.put(login(parent), allow))).toEqual([])
+    const [found] = await (await computeOf(parent)).rows<{ password: string }>(
+      `select rolpassword as password from pg_authid where rolname = '${role}'`,
+    )
+    expect(found?.password).toMatch(new RegExp(`^SCRAM-SHA-256\\$${SCRAM_ITERATIONS}:`))
+    expect(await callsOf(() => engine().logins.end(parent, [role], unasked))).toEqual([])
+    expect(await rolesLike(parent)).not.toContain(role)
+  })
+
+  test('cannot be bound to networks', async () => {
+    const bound = { ...login(parent, 'networks'), networks: ['192.0.2.0/24'] }
+    await expect(engine().logins.put(bound, allow)).rejects.toThrow('not told from where a connection comes')
+    expect(await rolesLike(parent)).not.toContain(bound.role)
+  })
+
+  test('has ended with a project that vanished at Neon', async () => {
+    const ref = await project('select 1')
+    await engine().logins.put(login(ref), allow)
+    await neon.server.vanish(neon.states.get(ref)?.projectId ?? '')
+    await engine().logins.end(ref, [login(ref).role], unasked)
+    await expect(engine().logins.put(login(ref), allow)).rejects.toThrow(EngineUnavailable)
+  })
+
+  test('of a paused project is not said to have ended', async () => {
+    const ref = await project('select 1')
+    await engine().logins.put(login(ref), allow)
+    await engine().pause(ref)
+    await expect(engine().logins.end(ref, [login(ref).role], unasked)).rejects.toThrow(EngineUnavailable)
+    await engine().resume(ref)
+    await engine().logins.end(ref, [login(ref).role], unasked)
+    expect(await rolesLike(ref)).not.toContain(login(ref).role)
+  })
+})
+
+describe('a read replica', () => {
+  const add = (ref: string, identifier: string, fence?: Fence) => engine().replicas?.add(ref, identifier, fence)
+  const removeIt = (ref: string, identifier: string, fence?: Fence) => engine().replicas?.remove(ref, identifier, fence)
+  const of = (ref: string) => engine().replicas?.of({ ref, engineState: neon.states.get(ref) }) ?? []
+  const endpointsOf = (ref: string) =>
+    neon.server
+      .branches()
+      .flatMap(({ branch, replicas }) =>
+        branch.id === neon.states.get(ref)?.site?.branchId
+          ? Array.from(replicas.values(), ({ endpoint }) => endpoint)
+          : [],
+      )
+  const nameOf = (ref: string) => `${ref}-rr-us-east-1-abcde`
+
+  test('reads what the project has, writes nothing, and is paused and removed with it', async () => {
+    const ref = await project(`create table people as select 'Ada' as name`)
+    const name = nameOf(ref)
+    expect(await callsOf(async () => add(ref, name))).toEqual(['listProjectEndpoints', 'createProjectEndpoint'])
+    const [replica] = of(ref)
+    expect(replica).toMatchObject({ identifier: name, isReady: true, host: endpointsOf(ref)[0]?.host })
+    const port = await neon.server.port(replica?.host ?? '')
+    const login = { host: '127.0.0.1', port, user: `p_${ref}`, password: PASSWORD, database: `p_${ref}` }
+    const client = new pg.Client(login)
+    client.on('error', () => {})
+    await client.connect()
+    await query(ref, `insert into people values ('Grace')`)
+    await expect.poll(async () => (await client.query('select from people')).rowCount).toBe(2)
+    await expect(client.query(`insert into people values ('Edsger')`)).rejects.toMatchObject({ code: '25006' })
+    await engine().pause(ref)
+    expect(endpointsOf(ref)).toMatchObject([{ disabled: true }])
+    await expect(client.query('select')).rejects.toThrow()
+    await engine().resume(ref)
+    expect(endpointsOf(ref)).toMatchObject([{ disabled: false }])
+    await removeIt(ref, name)
+    await removeIt(ref, name)
+    expect([of(ref), endpointsOf(ref)]).toEqual([[], []])
+    await add(ref, name)
+    await engine().remove(ref)
+    expect(namesOf(ref)).toEqual([])
+  })
+
+  test('is made once, though answers are lost or Neon is busy or fails', async () => {
+    const ref = await project('select 1')
+    const name = nameOf(ref)
+    neon.server.fault({ operation: 'createProjectEndpoint', status: 423 })
+    neon.server.fault({ operation: 'createProjectEndpoint', status: 502 })
+    neon.server.fault({ operation: 'createProjectEndpoint', status: 0, after: true })
+    await expect(add(ref, name)).rejects.toThrow(EngineUnavailable)
+    await expect(add(ref, name)).rejects.toThrow(EngineUnavailable)
+    expect([of(ref), endpointsOf(ref)]).toMatchObject([[], [{ name }]])
+    await add(ref, name)
+    expect([of(ref), endpointsOf(ref)]).toMatchObject([[{ isReady: true }], [{ name }]])
+    const other = `${name}2`
+    neon.server.behaviour.failing.push('start_compute')
+    await expect(add(ref, other)).rejects.toThrow('Neon could not start_compute')
+    expect(of(ref)).toMatchObject([{ identifier: name }, { identifier: other, isReady: false }])
+    await expect(add(ref, other)).rejects.toThrow('could not make the replica')
+    expect([of(ref), endpointsOf(ref)]).toMatchObject([[{ identifier: name }], [{ name }]])
+    await add(ref, other)
+    expect(endpointsOf(ref)).toHaveLength(2)
+    neon.server.fault({ operation: 'deleteProjectEndpoint', status: 0, after: true })
+    await removeIt(ref, other)
+    expect([of(ref), endpointsOf(ref)]).toMatchObject([[{ identifier: name }], [{ name }]])
+  })
+
+  test('is not made where Neon refuses, where one is overtaken and where the project has vanished', async () => {
+    const ref = await project('select 1')
+    const name = nameOf(ref)
+    neon.server.fault({ operation: 'createProjectEndpoint', status: 422 })
+    await expect(add(ref, name)).rejects.toThrow(EngineRefusal)
+    await expect(add(ref, name, async () => false)).rejects.toThrow(Superseded)
+    expect([of(ref), endpointsOf(ref)]).toEqual([[], []])
+    await add(ref, name)
+    await neon.server.vanish(neon.states.get(ref)?.projectId ?? '')
+    await expect(add(ref, `${name}2`)).rejects.toThrow(EngineUnavailable)
+  })
+})
+
+describe('the size of a compute', () => {
+  const setSize = (ref: string, size: string, fence?: Fence) => engine().sizes?.set(ref, size, fence)
+  const unitsOf = (ref: string) => {
+    const found = neon.server.branches().find(({ branch }) => branch.id === neon.states.get(ref)?.site?.branchId)
+    return [found?.endpoint?.autoscaling_limit_min_cu, found?.endpoint?.autoscaling_limit_max_cu]
+  }
+
+  test('is what is asked for, from the beginning or later', async () => {
+    const [ref, branch] = [newRef(), newRef()]
+    await engine().create({ ...specOf(ref), size: 'small' })
+    expect(unitsOf(ref)).toEqual([0.5, 0.5])
+    await engine().copy({ ...copyOf(branch), from: ref, to: { ...specOf(branch), size: 'medium' } })
+    expect(unitsOf(branch)).toEqual([1, 1])
+    expect(await callsOf(async () => setSize(branch, '12xlarge'))).toEqual(['updateProjectEndpoint'])
+    expect([unitsOf(branch), unitsOf(ref)]).toEqual([
+      [48, 48],
+      [0.5, 0.5],
+    ])
+    expect(engine().sizes?.offered.has('16xlarge')).toBe(false)
+    await setSize(branch, 'nano')
+    expect(unitsOf(branch)).toEqual([0.25, 0.25])
+  })
+
+  test('is asked for until Neon is free, and again where the answer was lost', async () => {
+    neon.server.fault({ operation: 'updateProjectEndpoint', status: 423 })
+    neon.server.fault({ operation: 'updateProjectEndpoint', status: 429 })
+    neon.server.fault({ operation: 'updateProjectEndpoint', status: 0, after: true })
+    await setSize(parent, 'small')
+    neon.server.behaviour.failing.push('apply_config')
+    await expect(setSize(parent, 'medium')).rejects.toThrow('Neon could not apply_config')
+    await setSize(parent, 'medium')
+    expect(unitsOf(parent)).toEqual([1, 1])
+  })
+
+  test('stays what it is where Neon refuses, where one is overtaken and where the project has vanished', async () => {
+    const ref = newRef()
+    await engine().create({ ...specOf(ref), size: 'small' })
+    neon.server.fault({ operation: 'updateProjectEndpoint', status: 422 })
+    await expect(setSize(ref, 'large')).rejects.toThrow(EngineRefusal)
+    const refuse = async () => false
+    expect(await callsOf(() => expect(setSize(ref, 'large', refuse)).rejects.toThrow(Superseded))).toEqual([])
+    expect(unitsOf(ref)).toEqual([0.5, 0.5])
+    await neon.server.vanish(neon.states.get(ref)?.projectId ?? '')
+    await expect(setSize(ref, 'large')).rejects.toMatchObject({ code: '3D000' })
+  })
+})
+
+describe('a database that is put back to a moment', () => {
+  const beginOf = (request: PointInTimeRequest, fence?: Fence) => engine().pointInTime?.begin(request, fence)
+  const finishOf = (request: PointInTimeRequest & ProjectSpec, fence?: Fence) =>
+    engine().pointInTime?.finish(request, fence)
+
+  /** A project with what was there at a moment and what came after it, and the request to go back. */
+  async function withPast(ref?: string) {
+    const own = ref ?? (await project(`create table people as select 'Ada' as name`))
+    const at = new Date(Date.now() + 1)
+    await query(own, `insert into people values ('Grace')`)
+    return { ...specOf(own), id: crypto.randomUUID(), at }
+  }
+  const namesIn = async (ref: string) => {
+    const { json } = await query(ref, 'select name from people order by 1')
+    return JSON.parse(json).map(({ name }: { name: string }) => name)
+  }
+  const keptOf = (ref: string) => namesOf(ref).filter((name) => name.startsWith(`pilothouse-${ref}-before-`))
+
+  test('has what it had then, at the same host, and lets in who may now', async () => {
+    const ref = await project(`create table people as select 'Ada' as name`)
+    const role = `p_${ref}_jit_abcdefgh`
+    const login = {
+      ref,
+      role,
+      power: 'owner' as const,
+      password: 'A-random_1',
+      expiresAt: new Date(Date.now() + 60_000),
+    }
+    await engine().logins.put(login, async () => true)
+    const request = { ...(await withPast(ref)), password: 'Another-0wner_of-it' }
+    await engine().logins.end(ref, [role], async () => PASSWORD)
+    await engine().setPassword(ref, request.password)
+    const { site } = neon.states.get(ref) ?? {}
+    expect(await callsOf(async () => beginOf(request))).toEqual(['listProjectBranches', 'restoreProjectBranch'])
+    expect(await callsOf(async () => finishOf(request))).toEqual(['listProjectOperations'])
+    expect(neon.states.get(ref)).toMatchObject({ site, isReady: true, isBranch: false })
+    expect(await namesIn(ref)).toEqual(['Ada'])
+    await withClient(neon.connect(ref, request.password), (client) => client.query('select'))
+    await expect(neon.connect(ref, 'A-random_1', role)).rejects.toMatchObject({ code: '28P01' })
+    expect(await rolesLike(ref)).not.toContain(role)
+    await engine().remove(ref)
+    expect(namesOf(ref)).toEqual([])
+  })
+
+  test('goes back as far as Neon keeps the history, and not before it was ready', async () => {
+    const before = Date.now()
+    const ref = await project('select 1')
+    const now = new Date(Date.now() + 3_600_000)
+    const window = async () => engine().pointInTime?.window(ref, now)
+    const { earliest } = (await window()) ?? {}
+    expect(earliest?.getTime()).toBeGreaterThan(before)
+    const { projectId = '' } = neon.states.get(ref) ?? {}
+    const found = neon.server.projects.get(projectId)
+    if (!found) throw new Error('it is not there')
+    found.project.history_retention_seconds = 60
+    expect(await callsOf(window)).toEqual(['getProject'])
+    expect(await window()).toEqual({ earliest: new Date(now.getTime() - 60_000), latest: now })
+    await neon.server.vanish(projectId)
+    await expect(window()).rejects.toMatchObject({ code: '3D000' })
+    await expect(beginOf({ ref, id: 'x', at: now })).rejects.toMatchObject({ code: '3D000' })
+  })
+
+  test('waits while Neon is busy, and goes back once though the answer was lost', async () => {
+    const request = await withPast()
+    const { ref } = request
+    neon.server.fault({ operation: 'restoreProjectBranch', status: 423 })
+    neon.server.fault({ operation: 'restoreProjectBranch', status: 502 })
+    neon.server.fault({ operation: 'restoreProjectBranch', status: 0, after: true })
+    await expect(beginOf(request)).rejects.toThrow(EngineUnavailable)
+    expect(keptOf(ref)).toEqual([])
+    await expect(beginOf(request)).rejects.toThrow(EngineUnavailable)
+    expect(await callsOf(async () => beginOf(request))).toEqual(['listProjectBranches'])
+    await finishOf(request)
+    expect(await namesIn(ref)).toEqual(['Ada'])
+    expect(keptOf(ref)).toEqual([`pilothouse-${ref}-before-${request.id}`])
+    await finishOf(request)
+    expect(await namesIn(ref)).toEqual(['Ada'])
+  })
+
+  test('is asked for again, from what Neon kept, where Neon failed', async () => {
+    const request = await withPast()
+    neon.server.behaviour.failing.push('create_branch')
+    await beginOf(request)
+    await expect(finishOf(request)).rejects.toThrow('Neon could not create_branch')
+    neon.server.fault({ operation: 'restoreProjectBranch', status: 503 })
+    await expect(finishOf(request)).rejects.toThrow('injected 503')
+    await finishOf(request)
+    expect(await namesIn(request.ref)).toEqual(['Ada'])
+    expect(keptOf(request.ref)).toHaveLength(1)
+  })
+
+  test('is as it was where Neon has no such moment', async () => {
+    const request = { ...(await withPast()), at: new Date(0) }
+    await expect(beginOf(request)).rejects.toThrow(EngineRefusal)
+    expect(keptOf(request.ref)).toEqual([])
+    expect(await namesIn(request.ref)).toEqual(['Ada', 'Grace'])
+  })
+
+  test('is not, for one who is overtaken', async () => {
+    const request = await withPast()
+    const refuse = async () => false
+    expect(await callsOf(() => expect(beginOf(request, refuse)).rejects.toThrow(Superseded))).toEqual([])
+    const busy = neon.server.fault({ operation: 'restoreProjectBranch', status: 423 })
+    await expect(beginOf(request, async () => busy.times > 0)).rejects.toThrow(Superseded)
+    expect(keptOf(request.ref)).toEqual([])
+    await beginOf(request)
+    expect(await callsOf(() => expect(finishOf(request, refuse)).rejects.toThrow(Superseded))).toEqual([])
+    await finishOf(request)
+  })
+
+  test('may be a branch, more than once, and leaves nothing when it is removed', async () => {
+    const owner = await project(`create table people as select 'Ada' as name`)
+    const branch = newRef()
+    await engine().copy({ ...copyOf(branch), from: owner })
+    for (const _ of [1, 2]) {
+      const request = await withPast(branch)
+      await beginOf(request)
+      await finishOf(request)
+      expect(await namesIn(branch)).toEqual(['Ada'])
+    }
+    expect(keptOf(branch)).toHaveLength(2)
+    await engine().remove(branch)
+    expect(namesOf(branch)).toEqual([])
+    await engine().remove(owner)
+  })
+
+  test('keeps its branches, which keep it from being removed', { timeout: 120_000 }, async () => {
+    const request = await withPast()
+    const { ref } = request
+    const branch = newRef()
+    await engine().copy({ ...copyOf(branch), from: ref })
+    await beginOf(request)
+    await finishOf(request)
+    expect(await namesIn(branch)).toEqual(['Ada', 'Grace'])
+    await expect(engine().remove(ref)).rejects.toThrow('1 branches of it are still there')
+    const another = newRef()
+    await engine().copy({ ...copyOf(another), from: ref })
+    expect(await namesIn(another)).toEqual(['Ada'])
+    for (const each of [another, branch, ref]) await engine().remove(each)
+    expect([...namesOf(ref), ...namesOf(branch), ...namesOf(another)]).toEqual([])
+  })
 })
 
 describe('a project', () => {

@@ -1,5 +1,5 @@
 import { execFile } from 'node:child_process'
-import { chown, rm, stat, writeFile } from 'node:fs/promises'
+import { appendFile, chown, readFile, rm, stat, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { promisify } from 'node:util'
 import pg from 'pg'
@@ -83,6 +83,51 @@ export function openCompute(folder: string): Compute {
   }
 }
 
+/** A new cluster out of an old one and the log that another has written since, as all was at a moment of it. */
+export async function recover(base: Compute, log: Compute, { folder, at }: { folder: string; at: Date }) {
+  // A transaction later than the moment, without which recovery would look for one for ever.
+  await log.rows('select pg_current_xact_id()')
+  await log.suspend()
+  const recovered = await base.copyTo(folder)
+  await run('cp', ['-a', `${log.folder}/pg_wal/.`, `${folder}/pg_wal`])
+  const settings = [
+    // All of the log lies there.
+    `restore_command = 'false'`,
+    `recovery_target_time = '${at.toISOString().replace('T', ' ').replace('Z', '+00')}'`,
+    `recovery_target_action = 'promote'`,
+    // Until the moment is reached nobody comes in.
+    'hot_standby = off',
+  ]
+  await appendFile(join(folder, 'postgresql.auto.conf'), `${settings.join('\n')}\n`)
+  await addFile(folder, 'recovery.signal', '')
+  await recovered.awake()
+  return recovered
+}
+
+/** Follows the cluster, and only reads. */
+export async function follow(primary: Compute, folder: string): Promise<Compute> {
+  const { port } = await primary.awake()
+  const replica = await primary.copyTo(folder)
+  const password = (await readFile(`${folder}.password`, 'utf8')).trim()
+  const settings = [
+    `primary_conninfo = 'host=127.0.0.1 port=${port} user=postgres password=${password}'`,
+    `restore_command = ''`,
+    'hot_standby = on',
+  ]
+  await appendFile(join(folder, 'postgresql.auto.conf'), `${settings.join('\n')}\n`)
+  await addFile(folder, 'standby.signal', '')
+  await replica.awake()
+  return replica
+}
+
+/** Postgres's own, as all that lies there is. */
+async function addFile(folder: string, name: string, text: string): Promise<void> {
+  const file = join(folder, name)
+  await writeFile(file, text)
+  const { uid, gid } = await stat(join(folder, 'PG_VERSION'))
+  await chown(file, uid, gid)
+}
+
 /** Files that Postgres takes away meanwhile are not missed: its log, copied last, makes good for them. */
 async function copyFiles(from: string, to: string): Promise<void> {
   await run('cp', ['-a', from, to]).catch((error) => {
@@ -96,10 +141,7 @@ async function backUp(client: pg.Client, from: string, to: string): Promise<void
   await copyFiles(from, to)
   const { rows } = await client.query<{ labelfile: string }>('select labelfile from pg_backup_stop(false)')
   await run('cp', ['-a', `${from}/pg_wal/.`, `${to}/pg_wal`])
-  const label = join(to, 'backup_label')
-  await writeFile(label, rows[0]?.labelfile ?? '')
-  const { uid, gid } = await stat(join(to, 'PG_VERSION'))
-  await chown(label, uid, gid)
+  await addFile(to, 'backup_label', rows[0]?.labelfile ?? '')
 }
 
 /** With more rounds of hashing than we ever ask for: so passwords that came hashed are told from those that came as they are. */
@@ -108,6 +150,8 @@ export const SCRAM_ITERATIONS = 5_000
 /** What Neon prepares in each cluster; the roles and their attributes are those that its documentation names. */
 export async function prepareCluster(compute: Compute): Promise<void> {
   await compute.rows(`ALTER SYSTEM SET scram_iterations = ${SCRAM_ITERATIONS}`)
+  // The history of each, from its first moment on.
+  await compute.rows(`ALTER SYSTEM SET wal_keep_size = '8GB'`)
   // It refuses what is easy to guess, as Neon does.
   await compute.rows(`ALTER SYSTEM SET shared_preload_libraries = 'passwordcheck'`)
   await compute.rows(`CREATE ROLE neon_superuser NOLOGIN CREATEDB CREATEROLE REPLICATION BYPASSRLS

@@ -4,7 +4,13 @@ import type { AddressInfo } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { text } from 'node:stream/consumers'
-import type { BranchCreateRequest, EndpointUpdateRequest, ProjectCreateRequest } from '@neondatabase/api-client'
+import type {
+  BranchCreateRequest,
+  BranchRestoreRequest,
+  EndpointCreateRequest,
+  EndpointUpdateRequest,
+  ProjectCreateRequest,
+} from '@neondatabase/api-client'
 import { guardChildren } from '../../dev/guard.ts'
 import { openCompute, prepareCluster } from './compute.ts'
 import { startGateway } from './gateway.ts'
@@ -128,10 +134,16 @@ async function blankCluster(folder: string) {
 async function route({ projects }: NeonState, host: string) {
   const branches = [...projects.values()].flatMap(({ branches }) => [...branches.values()])
   const found = branches.find(({ endpoint }) => endpoint && [endpoint.host, poolerHostOf(endpoint)].includes(host))
+  const replica = branches
+    .flatMap(({ replicas }) => [...replicas.values()])
+    .find(({ endpoint }) => [endpoint.host, poolerHostOf(endpoint)].includes(host))
+  if (replica && !replica.endpoint.disabled) return (await replica.compute).awake()
   if (!found?.endpoint) throw new Error("The requested endpoint could not be found, or you don't have access to it.")
   if (found.endpoint.disabled) throw new Error('The endpoint has been disabled. Enable it using Neon API and retry.')
   return (await found.compute).awake()
 }
+
+type Limits = Pick<EndpointUpdateRequest['endpoint'], 'autoscaling_limit_min_cu' | 'autoscaling_limit_max_cu'>
 
 interface Call {
   state: NeonState
@@ -163,9 +175,16 @@ async function performCall({
       const { project } = input as ProjectCreateRequest
       const { role_name: role, database_name: database } = project.branch ?? {}
       const { owner, main, operations } = state.createProject({ ...project, role, database } as never)
+      if (main.endpoint) Object.assign(main.endpoint, limitsIn(project.default_endpoint_settings))
       const uri = { connection_uri: uriOf(main), connection_parameters: parametersOf(main) }
       const created = { project: owner.project, branch: main.branch, endpoints: [main.endpoint], operations }
       return [201, { ...created, connection_uris: [uri], roles: [], databases: [] }]
+    }
+    case 'getProject':
+      return [200, { project: state.find(projectId).project }]
+    case 'restoreProjectBranch': {
+      free()
+      return [200, state.restoreBranch(projectId, otherId, input as BranchRestoreRequest)]
     }
     case 'deleteProject':
       return [200, { project: await state.deleteProject(projectId) }]
@@ -195,6 +214,7 @@ async function performCall({
       free()
       const { branch = {}, endpoints = [] } = input as BranchCreateRequest
       const { added, operations } = state.createBranch(projectId, { ...branch, endpoint: endpoints.length > 0 })
+      if (added.endpoint) Object.assign(added.endpoint, limitsIn(endpoints[0]))
       const created = { branch: added.branch, endpoints: added.endpoint ? [added.endpoint] : [], operations }
       return [201, { ...created, roles: [], databases: [] }]
     }
@@ -204,8 +224,15 @@ async function performCall({
       return deleted ? [200, deleted] : [204, undefined]
     }
     case 'listProjectEndpoints': {
-      const all = [...state.find(projectId).branches.values()].map(({ endpoint }) => endpoint)
-      return [200, { endpoints: all.filter((endpoint) => endpoint !== undefined) }]
+      return [200, { endpoints: state.endpointsOf(projectId) }]
+    }
+    case 'createProjectEndpoint': {
+      free()
+      return [201, state.createReplica(projectId, (input as EndpointCreateRequest).endpoint)]
+    }
+    case 'deleteProjectEndpoint': {
+      free()
+      return [200, state.deleteReplica(projectId, otherId)]
     }
     case 'getProjectEndpoint':
       return [200, { endpoint: state.findEndpoint(projectId, otherId).endpoint }]
@@ -216,7 +243,10 @@ async function performCall({
       const closing = changes.disabled === true && !found.endpoint.disabled
       Object.assign(found.endpoint, changes)
       const suspend = async () => (await found.compute).suspend()
-      const works = closing ? ([['suspend_compute', suspend]] as const) : []
+      const works = [
+        ...(closing ? ([['suspend_compute', suspend]] as const) : []),
+        ...(changes.autoscaling_limit_max_cu ? ([['apply_config', async () => {}]] as const) : []),
+      ]
       return [200, { endpoint: found.endpoint, operations: state.schedule(state.find(projectId), found, works) }]
     }
     case 'restartProjectEndpoint': {
@@ -233,6 +263,11 @@ async function performCall({
       throw new Error(`the local server has no ${id}`)
   }
 }
+
+const limitsIn = ({ autoscaling_limit_min_cu: min, autoscaling_limit_max_cu: max }: Limits = {}) => ({
+  ...(min && { autoscaling_limit_min_cu: min }),
+  ...(max && { autoscaling_limit_max_cu: max }),
+})
 
 const annotationOf = (id: string) => ({ object: { type: 'console/branch', id }, value: {} })
 

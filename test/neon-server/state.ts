@@ -1,8 +1,17 @@
 import { randomBytes } from 'node:crypto'
 import { join } from 'node:path'
 import { setTimeout as delay } from 'node:timers/promises'
-import type { Branch, Endpoint, Operation, OperationAction, Project, ProjectListItem } from '@neondatabase/api-client'
-import { type Compute, createRole, emptyTables } from './compute.ts'
+import type {
+  Branch,
+  BranchRestoreRequest,
+  Endpoint,
+  EndpointCreateRequest,
+  Operation,
+  OperationAction,
+  Project,
+  ProjectListItem,
+} from '@neondatabase/api-client'
+import { type Compute, createRole, emptyTables, follow, recover } from './compute.ts'
 import { branchShape, endpointShape, operationShape, projectShape } from './shapes.ts'
 
 export class Refused extends Error {
@@ -16,6 +25,8 @@ export class Refused extends Error {
 export interface NeonBranch {
   branch: Branch
   endpoint: Endpoint | undefined
+  /** By the ids of their endpoints. */
+  replicas: Map<string, { endpoint: Endpoint; compute: Promise<Compute> }>
   compute: Promise<Compute>
   role: string
   database: string
@@ -47,7 +58,12 @@ export function neonState(folder: string, blank: Compute, behaviour: Behaviour) 
   const findBranch = (projectId: string, branchId: string): NeonBranch =>
     find(projectId).branches.get(branchId) ?? refuse(404, 'branch not found')
   const findEndpoint = (projectId: string, endpointId: string): NeonBranch & { endpoint: Endpoint } => {
-    const found = [...find(projectId).branches.values()].find(({ endpoint }) => endpoint?.id === endpointId)
+    const branches = [...find(projectId).branches.values()]
+    for (const branch of branches) {
+      const replica = branch.replicas.get(endpointId)
+      if (replica) return { ...branch, ...replica }
+    }
+    const found = branches.find(({ endpoint }) => endpoint?.id === endpointId)
     return (found as NeonBranch & { endpoint: Endpoint }) ?? refuse(404, 'endpoint not found')
   }
 
@@ -115,7 +131,7 @@ export function neonState(folder: string, blank: Compute, behaviour: Behaviour) 
     const { id: project_id, region_id } = owner.project
     const branch = branchShape({ id: id('br'), project_id, name: id('branch'), default: false, ...of })
     const endpoint = endpointShape({ id: id('ep'), project_id, branch_id: branch.id, region_id })
-    const added: NeonBranch = { branch, endpoint, compute: new Promise(() => {}), ...access }
+    const added: NeonBranch = { branch, endpoint, replicas: new Map(), compute: new Promise(() => {}), ...access }
     owner.branches.set(branch.id, added)
     return added
   }
@@ -146,10 +162,74 @@ export function neonState(folder: string, blank: Compute, behaviour: Behaviour) 
     return { added, operations }
   }
 
+  function createReplica(projectId: string, { branch_id: branchId, name }: EndpointCreateRequest['endpoint']) {
+    const owner = find(projectId)
+    const branch = findBranch(projectId, branchId)
+    const { region_id } = owner.project
+    const endpoint = endpointShape({ id: id('ep'), project_id: projectId, branch_id: branchId, region_id })
+    Object.assign(endpoint, { type: 'read_only', ...(name && { name }) })
+    const compute = branch.compute.then((primary) => follow(primary, join(folder, endpoint.id)))
+    branch.replicas.set(endpoint.id, { endpoint, compute })
+    return { endpoint, operations: schedule(owner, { ...branch, endpoint }, [['start_compute', () => compute]]) }
+  }
+
+  function deleteReplica(projectId: string, endpointId: string) {
+    const found = findEndpoint(projectId, endpointId)
+    find(projectId).branches.get(found.branch.id)?.replicas.delete(endpointId)
+    const remove = async () => (await found.compute).remove()
+    return { endpoint: found.endpoint, operations: schedule(find(projectId), found, [['suspend_compute', remove]]) }
+  }
+
+  const endpointsOf = (projectId: string): Endpoint[] =>
+    [...find(projectId).branches.values()].flatMap(({ endpoint, replicas }) => [
+      ...Array.from(replicas.values(), (replica) => replica.endpoint),
+      ...(endpoint ? [endpoint] : []),
+    ])
+
+  async function removeComputes({ compute, replicas }: NeonBranch): Promise<void> {
+    for (const replica of replicas.values()) await (await replica.compute).remove()
+    await (await compute).remove()
+  }
+
+  /** What was there before stays under another name, and becomes the parent; the branch's own id and endpoint stay. */
+  function restoreBranch(projectId: string, branchId: string, request: BranchRestoreRequest) {
+    const { source_branch_id: sourceId, source_timestamp: timestamp, preserve_under_name: keptName } = request
+    const owner = find(projectId)
+    const [restored, source] = [findBranch(projectId, branchId), findBranch(projectId, sourceId)]
+    const others = [...owner.branches.values()]
+    const children = others.filter(({ branch }) => branch.parent_id === branchId)
+    if (!keptName && (children.length > 0 || source === restored)) refuse(400, 'preserve_under_name is required')
+    if (others.some(({ branch }) => branch.name === keptName)) refuse(409, 'branch name already exists')
+    const at = new Date(timestamp ?? Date.now())
+    const { created_at: createdAt, history_retention_seconds: keptSeconds } = owner.project
+    const earliest = Math.max(Date.parse(createdAt), Date.now() - keptSeconds * 1_000)
+    if (at.getTime() < earliest || at.getTime() > Date.now()) refuse(400, 'the timestamp is outside of the history')
+    const log = source.compute
+    if (keptName) {
+      const { parent_id } = restored.branch
+      const of = {
+        id: id('br'),
+        project_id: projectId,
+        name: keptName,
+        default: false,
+        ...(parent_id && { parent_id }),
+      }
+      const kept = { ...restored, branch: branchShape(of), endpoint: undefined, replicas: new Map() }
+      owner.branches.set(kept.branch.id, kept)
+      for (const { branch } of [...children, restored]) branch.parent_id = kept.branch.id
+    }
+    restored.compute = log.then((compute) => recover(blank, compute, { folder: join(folder, id('restored')), at }))
+    const operations = schedule(owner, restored, [
+      ['create_branch', () => restored.compute],
+      ['start_compute', async () => (await restored.compute).awake()],
+    ])
+    return { branch: restored.branch, operations }
+  }
+
   async function deleteProject(projectId: string): Promise<Project & ProjectListItem> {
     const owner = find(projectId)
     projects.delete(projectId)
-    for (const { compute } of owner.branches.values()) await (await compute).remove()
+    for (const branch of owner.branches.values()) await removeComputes(branch)
     return owner.project
   }
 
@@ -161,7 +241,7 @@ export function neonState(folder: string, blank: Compute, behaviour: Behaviour) 
     if (children.length > 0) throw new Refused(422, 'cannot delete a branch that has child branches')
     if (removed.branch.default) throw new Refused(422, 'cannot delete the default branch')
     owner.branches.delete(branchId)
-    const operations = schedule(owner, removed, [['delete_timeline', async () => (await removed.compute).remove()]])
+    const operations = schedule(owner, removed, [['delete_timeline', () => removeComputes(removed)]])
     return { branch: removed.branch, operations }
   }
 
@@ -173,6 +253,10 @@ export function neonState(folder: string, blank: Compute, behaviour: Behaviour) 
     schedule,
     createProject,
     createBranch,
+    createReplica,
+    deleteReplica,
+    endpointsOf,
+    restoreBranch,
     deleteProject,
     deleteBranch,
   }

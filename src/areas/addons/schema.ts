@@ -3,7 +3,7 @@ import { INSTANCE_SIZES } from '../../db/schema/index.ts'
 import { Text } from '../../http/values.ts'
 
 /** The two smallest sizes are no add-on. */
-const COMPUTE_SIZES = INSTANCE_SIZES.filter((size) => size !== 'nano')
+export const COMPUTE_SIZES = INSTANCE_SIZES.filter((size) => size !== 'nano')
 
 const ADDON_TYPES = [
   'custom_domain',

@@ -1,8 +1,13 @@
+import { eq } from 'drizzle-orm'
 import type * as z from 'zod'
 import type { ProjectAccess } from '../../auth/access.ts'
+import { mutate } from '../../db/mutate.ts'
+import { projects, type TaskInput } from '../../db/schema/index.ts'
 import type { Ctx } from '../../env.ts'
 import { ApiError } from '../../http/error.ts'
-import { type Addons, type ApplyAddon, TYPE_OF_VARIANT } from './schema.ts'
+import { requireActive } from '../projects/lock.ts'
+import { startTask } from '../projects/tasks.ts'
+import { type Addons, type ApplyAddon, COMPUTE_SIZES, TYPE_OF_VARIANT } from './schema.ts'
 
 type Size = ProjectAccess['instanceSize']
 type Selected = z.input<typeof Addons>['selected_addons']
@@ -16,34 +21,64 @@ const nameOf = (size: Size) => {
 
 const FREE = { description: 'Free of charge', type: 'fixed', interval: 'monthly', amount: 0 } as const
 
-const selectedOf = ({ instanceSize: size }: ProjectAccess): Selected =>
-  TYPE_OF_VARIANT.has(variantOf(size))
-    ? [{ type: 'compute_instance', variant: { id: variantOf(size), name: nameOf(size), price: FREE } }]
-    : []
+const toVariant = (size: Size) => ({ id: variantOf(size), name: nameOf(size), price: FREE })
 
-/** No driver can do what an add-on stands for, so beside a project's size there is none to be had. */
-export const listAddons = (project: ProjectAccess): z.input<typeof Addons> => ({
-  selected_addons: selectedOf(project),
-  available_addons: [],
-})
+const selectedOf = ({ instanceSize: size }: ProjectAccess): Selected =>
+  TYPE_OF_VARIANT.has(variantOf(size)) ? [{ type: 'compute_instance', variant: toVariant(size) }] : []
+
+/** Beside the sizes that the driver offers there is none to be had. */
+export const listAddons = ({ engine }: Ctx, project: ProjectAccess): z.input<typeof Addons> => {
+  const variants = COMPUTE_SIZES.filter((size) => engine.sizes?.offered.has(size)).map(toVariant)
+  return {
+    selected_addons: selectedOf(project),
+    available_addons: variants.length === 0 ? [] : [{ type: 'compute_instance', name: 'Compute size', variants }],
+  }
+}
 
 /** The size that a project has may be asked for again. */
-export function applyAddon(
-  { engine }: Ctx,
+export async function applyAddon(
+  ctx: Ctx,
   project: ProjectAccess,
   { addon_variant: variant, addon_type: type }: z.output<typeof ApplyAddon>,
-): void {
+): Promise<void> {
   if (variant === variantOf(project.instanceSize)) return
-  if (type === 'compute_instance') throw refuse(cannotResize(engine, project))
-  if (type === 'pitr') throw refuse(`the driver ${engine.name} has no point-in-time recovery`)
+  const size = COMPUTE_SIZES.find((each) => variantOf(each) === variant)
+  if (size) return startResize(ctx, project, size)
+  if (type === 'pitr') throw refuse(cannotKeep(ctx.engine))
   throw refuse(`this installation has no ${type === 'ipv4' ? 'IPv4 addresses for projects' : 'custom domains'}`)
 }
 
-export function removeAddon({ engine }: Ctx, project: ProjectAccess, variant: string): void {
+/** Without a size that is an add-on, a project has the smallest. */
+export async function removeAddon(ctx: Ctx, project: ProjectAccess, variant: string): Promise<void> {
   const selected = selectedOf(project).some((addon) => addon.variant.id === variant)
   if (!selected) throw new ApiError('not_found.addon', { detail: variant })
-  throw refuse(cannotResize(engine, project))
+  await startResize(ctx, project, 'nano')
 }
+
+async function startResize(ctx: Ctx, project: ProjectAccess, size: NonNullable<TaskInput['size']>): Promise<void> {
+  const { engine } = ctx
+  if (!engine.sizes) throw refuse(cannotResize(engine, project))
+  if (!engine.sizes.offered.has(size)) throw refuse(`the driver ${engine.name} has no size ${size}`)
+  const { ref, organizationId: id, organizationSlug: slug } = project
+  await mutate(ctx, async (mutation) => {
+    const previous = await requireActive(mutation, ref)
+    await mutation.tx.update(projects).set({ status: 'RESIZING', statusReason: null }).where(eq(projects.ref, ref))
+    await startTask(ctx, mutation, { ref, kind: 'resize', input: { size } })
+    await mutation.publish({
+      type: 'v1.project.status.changed',
+      organization: { id, slug },
+      projectRef: ref,
+      fields: { previous_status: previous, current_status: 'RESIZING' },
+    })
+    const detail = { from: project.instanceSize, to: size }
+    await mutation.trace({ action: 'project.resize', organizationId: id, projectRef: ref, detail })
+  })
+}
+
+const cannotKeep = ({ name, pointInTime }: Ctx['engine']) =>
+  pointInTime
+    ? `how much history there is, is set where the driver ${name} keeps it`
+    : `the driver ${name} has no point-in-time recovery`
 
 const cannotResize = ({ name }: Ctx['engine'], { instanceSize }: ProjectAccess) =>
   `the driver ${name} cannot change the size of a project, which is ${instanceSize}`

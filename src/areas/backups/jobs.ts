@@ -1,10 +1,10 @@
 import { and, desc, eq, inArray } from 'drizzle-orm'
 import { backups } from '../../db/schema/index.ts'
 import { BackupGone } from '../../engine/backup.ts'
-import type { Fence } from '../../engine/engine.ts'
+import { EngineRefusal, type Fence, type PointInTime } from '../../engine/engine.ts'
 import { isDatabaseError } from '../../engine/failure.ts'
 import type { SystemCtx } from '../../env.ts'
-import { runnerPasswordOf } from '../../secrets/project.ts'
+import { passwordOf, runnerPasswordOf } from '../../secrets/project.ts'
 import { applySettings } from '../database-settings/apply.ts'
 import { checkHealth } from '../projects/jobs.ts'
 import { Hopeless, type Jobs, type Step, type Task, type Work } from '../projects/tasks.ts'
@@ -37,12 +37,26 @@ async function unpack(ctx: SystemCtx, work: Work, fence: Fence): Promise<void> {
   })
 }
 
+/** One restore has one id, whoever goes on with it. */
+const momentOf = ({ id, projectRef: ref, input }: Task) => ({ ref, id, at: new Date((input.targetUnix ?? 0) * 1000) })
+
+const historyOf = ({ engine }: SystemCtx): PointInTime => {
+  if (!engine.pointInTime) throw new Hopeless(`the driver ${engine.name} has no point-in-time recovery`)
+  return engine.pointInTime
+}
+
+async function finishRestore(ctx: SystemCtx, { project, task }: Work, fence: Fence): Promise<void> {
+  const [password, runnerPassword] = await Promise.all([passwordOf(ctx, project), runnerPasswordOf(ctx, project)])
+  await historyOf(ctx).finish({ ...momentOf(task), password, runnerPassword }, fence)
+}
+
 /** Connections that are lost or not to be had, locks, and what others change meanwhile: all else would be refused again. */
 const TRANSIENT = /^(08|40|55|57|53300|53400)/
 
 function giveUp(error: unknown): never {
   const refused = isDatabaseError(error) && !TRANSIENT.test(error.code)
-  if (refused || error instanceof BackupGone) throw new Hopeless(error.message, { cause: error })
+  if (refused || error instanceof BackupGone || error instanceof EngineRefusal)
+    throw new Hopeless(error.message, { cause: error })
   throw error
 }
 
@@ -81,5 +95,15 @@ export const backupJobs = {
     done: { status: 'ACTIVE_HEALTHY' },
     // Until the backup is unpacked, the database is as it was.
     failed: ({ stepsDone }) => ({ status: stepsDone.includes('unpack_backup') ? 'RESTORE_FAILED' : 'ACTIVE_HEALTHY' }),
+  },
+  restore_moment: {
+    steps: [
+      step('begin_restore', (ctx, { task }, fence) => historyOf(ctx).begin(momentOf(task), fence)),
+      step('finish_restore', finishRestore),
+      step('apply_settings', (ctx, { project }) => applySettings(ctx, project)),
+      checkHealth,
+    ],
+    done: { status: 'ACTIVE_HEALTHY' },
+    failed: ({ stepsDone }) => ({ status: stepsDone.includes('begin_restore') ? 'RESTORE_FAILED' : 'ACTIVE_HEALTHY' }),
   },
 } satisfies Partial<Jobs>

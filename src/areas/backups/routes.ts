@@ -1,11 +1,10 @@
-import { ApiError } from '../../http/error.ts'
 import { del, empty, get, patch, post } from '../../http/route.ts'
 import { getSchedule, removeSchedule, updateSchedule } from './schedule.ts'
 import {
   BackupList, BackupSchedule, NamedRestorePoint, RestoreBackup, RestorePoint, RestorePointInTime, RestorePointQuery,
   UpdateBackupSchedule,
 } from './schema.ts'
-import { createRestorePoint, getRestorePoint, listBackups, restoreBackup, restoreToPoint } from './service.ts'
+import { createRestorePoint, getRestorePoint, listBackups, restoreBackup, restoreToMoment, restoreToPoint } from './service.ts'
 
 const RESTORE_ERRORS = ['not_found.backup', 'conflict.backup_status', 'conflict.project_status'] as const
 const REPLACES = 'What was written since then is lost, and sessions end.'
@@ -13,7 +12,7 @@ const REPLACES = 'What was written since then is lost, and sessions end.'
 export const backupRoutes = [
   get('/v1/projects/{ref}/database/backups', {
     id: 'v1-list-all-backups', summary: 'List the backups of a database, the latest first',
-    scope: 'database:read', returns: BackupList,
+    scope: 'database:read', returns: BackupList, errors: ['service_unavailable.project_database'],
   }, ({ ctx, project }) => listBackups(ctx, project)),
 
   post('/v1/projects/{ref}/database/backups/restore', {
@@ -24,11 +23,10 @@ export const backupRoutes = [
 
   post('/v1/projects/{ref}/database/backups/restore-pitr', {
     id: 'v1-restore-pitr-backup', summary: 'Put a database back to a point in time',
-    description: 'Refused where the driver has no point-in-time recovery.',
-    scope: 'database:write', body: RestorePointInTime, returns: empty, status: 201, errors: ['bad_request.pitr'],
-  }, async ({ ctx: { engine } }) => {
-    throw new ApiError('bad_request.pitr', { extra: { driver: engine.name } })
-  }),
+    description: `${REPLACES} Refused where the driver has no point-in-time recovery.`,
+    scope: 'database:write', body: RestorePointInTime, returns: empty, status: 201,
+    errors: ['bad_request.pitr', 'conflict.project_status', 'service_unavailable.project_database'],
+  }, ({ ctx, project, body }) => restoreToMoment(ctx, project, body.recovery_time_target_unix)),
 
   post('/v1/projects/{ref}/database/backups/restore-point', {
     id: 'v1-create-restore-point', summary: 'Make a backup under a name',

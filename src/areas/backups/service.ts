@@ -1,13 +1,15 @@
-import { and, desc, eq, isNull } from 'drizzle-orm'
+import { and, desc, eq } from 'drizzle-orm'
 import type * as z from 'zod'
 import type { ProjectAccess } from '../../auth/access.ts'
 import { uniqueViolation } from '../../db/failure.ts'
 import { type Mutation, mutate } from '../../db/mutate.ts'
-import { backups, type ProjectStatus, projects } from '../../db/schema/index.ts'
+import { backups, projects, type TaskInput, type TaskKind, temporaryLogins } from '../../db/schema/index.ts'
+import { EngineUnavailable } from '../../engine/engine.ts'
 import type { Ctx, SystemCtx } from '../../env.ts'
 import { ApiError } from '../../http/error.ts'
+import { expireLogins } from '../database-access/logins.ts'
+import { requireActive } from '../projects/lock.ts'
 import { startTask } from '../projects/tasks.ts'
-import { ACTIVE } from '../projects/values.ts'
 import type { BackupList, RestorePoint } from './schema.ts'
 
 type Row = typeof backups.$inferSelect
@@ -16,10 +18,10 @@ type Project = Pick<ProjectAccess, 'ref' | 'organizationId' | 'organizationSlug'
 const LISTED_MAX = 100
 const NAME_TAKEN = 'backups_restore_point_once'
 
-export async function listBackups(
-  { db, engine }: Ctx,
-  { ref, region }: ProjectAccess,
-): Promise<z.input<typeof BackupList>> {
+export async function listBackups(ctx: Ctx, project: ProjectAccess): Promise<z.input<typeof BackupList>> {
+  const { db, engine } = ctx
+  const { ref, region } = project
+  const window = engine.pointInTime && (await windowOf(ctx, project))
   const rows = await db
     .select()
     .from(backups)
@@ -30,22 +32,24 @@ export async function listBackups(
   return {
     region,
     walg_enabled: false,
-    pitr_enabled: engine.capabilities.pointInTimeRecovery,
+    pitr_enabled: window !== undefined,
     backups: rows.map(({ id, status, insertedAt }) => ({
       id,
       is_physical_backup: true,
       status,
       inserted_at: insertedAt.toISOString(),
     })),
-    physical_backup_data:
-      restorable.length === 0
-        ? {}
-        : {
-            earliest_physical_backup_date_unix: toSeconds(Math.min(...restorable)),
-            latest_physical_backup_date_unix: toSeconds(Math.max(...restorable)),
-          },
+    physical_backup_data: window ? bounds(window.earliest, window.latest) : boundsOf(restorable),
   }
 }
+
+const bounds = (earliest: number, latest: number) => ({
+  earliest_physical_backup_date_unix: earliest,
+  latest_physical_backup_date_unix: latest,
+})
+
+const boundsOf = (timesMs: readonly number[]) =>
+  timesMs.length === 0 ? {} : bounds(toSeconds(Math.min(...timesMs)), toSeconds(Math.max(...timesMs)))
 
 const toSeconds = (ms: number) => Math.floor(ms / 1000)
 
@@ -144,29 +148,52 @@ async function restore(ctx: Ctx, project: ProjectAccess, backup: Row | undefined
   if (backup.status !== 'COMPLETED') {
     throw new ApiError('conflict.backup_status', { detail: `its status is ${backup.status}, not COMPLETED` })
   }
-  const { ref, organizationId: id, organizationSlug: slug } = project
+  await startRestore(ctx, project, { kind: 'restore_backup', input: { backupId: backup.id } })
+}
+
+/** The logins that members hold for a time do not outlive it: who may come in then is not known before. */
+export async function restoreToMoment(ctx: Ctx, project: ProjectAccess, targetUnix: number): Promise<void> {
+  const { earliest, latest } = await windowOf(ctx, project)
+  if (targetUnix < earliest || targetUnix > latest) {
+    const message = `must be from ${earliest} to ${latest}, as far as the history of the database goes`
+    const issue = { field: 'body.recovery_time_target_unix', code: 'custom', message }
+    throw new ApiError('bad_request.validation_failed', { issues: [issue] })
+  }
+  await startRestore(ctx, project, { kind: 'restore_moment', input: { targetUnix } }, ({ tx }) =>
+    expireLogins(tx, ctx.now(), eq(temporaryLogins.projectRef, project.ref)),
+  )
+}
+
+/** In whole seconds, which lie within it. */
+async function windowOf({ engine, now }: Ctx, { ref }: ProjectAccess) {
+  if (!engine.pointInTime) throw new ApiError('bad_request.pitr', { extra: { driver: engine.name } })
+  const { earliest, latest } = await engine.pointInTime.window(ref, now()).catch((error) => {
+    if (!(error instanceof EngineUnavailable)) throw error
+    throw new ApiError('service_unavailable.project_database', { cause: error })
+  })
+  return { earliest: Math.ceil(earliest.getTime() / 1000), latest: toSeconds(latest.getTime()) }
+}
+
+async function startRestore(
+  ctx: Ctx,
+  { ref, organizationId: id, organizationSlug: slug }: ProjectAccess,
+  task: { kind: TaskKind; input: TaskInput },
+  also: (mutation: Mutation) => Promise<unknown> = async () => {},
+): Promise<void> {
   await mutate(ctx, async (mutation) => {
     const previous = await requireActive(mutation, ref)
     await mutation.tx.update(projects).set({ status: 'RESTORING', statusReason: null }).where(eq(projects.ref, ref))
-    await startTask(ctx, mutation, { ref, kind: 'restore_backup', input: { backupId: backup.id } })
+    await startTask(ctx, mutation, { ref, ...task })
+    await also(mutation)
     await mutation.publish({
       type: 'v1.project.status.changed',
       organization: { id, slug },
       projectRef: ref,
       fields: { previous_status: previous, current_status: 'RESTORING' },
     })
-    const detail = { backup: backup.id }
+    const detail = {
+      ...(task.input.backupId ? { backup: task.input.backupId } : { targetUnix: task.input.targetUnix }),
+    }
     await mutation.trace({ action: 'backup.restore', organizationId: id, projectRef: ref, detail })
   })
-}
-
-/** As it is now: the status that the request began with may have changed since. */
-async function requireActive({ tx }: Mutation, ref: string): Promise<ProjectStatus> {
-  const [row] = await tx
-    .select({ status: projects.status })
-    .from(projects)
-    .where(and(eq(projects.ref, ref), isNull(projects.removedAt)))
-    .for('no key update')
-  if (row && ACTIVE.includes(row.status)) return row.status
-  throw new ApiError('conflict.project_status', { detail: `its status is ${row?.status}, not ACTIVE_HEALTHY` })
 }

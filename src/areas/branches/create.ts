@@ -51,6 +51,11 @@ function requireRegion({ engine }: Ctx, parent: ProjectAccess, { region = parent
   })
 }
 
+function requireSize({ engine }: Ctx, { desired_instance_size: size }: NewBranch): void {
+  if (!size || !engine.sizes || engine.sizes.offered.has(size)) return
+  throw new ApiError('bad_request.driver', { detail: `the driver ${engine.name} has no size ${size}` })
+}
+
 async function create(ctx: Ctx, parent: ProjectAccess, input: NewBranch, urlField: string): Promise<BranchRow> {
   if (parent.parentRef !== null) {
     throw new ApiError('unprocessable.branch', { detail: 'a branch has no branches of its own: name its parent' })
@@ -63,6 +68,7 @@ async function create(ctx: Ctx, parent: ProjectAccess, input: NewBranch, urlFiel
     throw new ApiError('unprocessable.branch', { detail })
   }
   requireRegion(ctx, parent, input)
+  requireSize(ctx, input)
   await requirePlan(ctx, parent)
   if (input.notify_url !== undefined) await requireNotifyUrl(ctx, input.notify_url, urlField)
   const ref = randomLetters()

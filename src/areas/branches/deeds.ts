@@ -20,7 +20,7 @@ const HEALTH_TIMEOUT_MS = 10_000
 
 async function specOf(ctx: SystemCtx, project: Project) {
   const [password, runnerPassword] = await Promise.all([passwordOf(ctx, project), runnerPasswordOf(ctx, project)])
-  return { ref: project.ref, password, runnerPassword, region: project.region }
+  return { ref: project.ref, password, runnerPassword, region: project.region, size: project.instanceSize }
 }
 
 /** The database itself: all of the parent's, or its schema alone, as of one moment. */

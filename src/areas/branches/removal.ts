@@ -12,7 +12,18 @@ import { endSteps, HAS_OPEN_STEPS } from './runs.ts'
 
 const GRACE_MS = 60 * 60 * 1000
 /** Work on a branch's project that gives way when the branch is deleted, beside its runs. */
-const PROJECT_WORK: readonly TaskKind[] = ['create', 'pause', 'restore', 'restart', 'backup', 'restore_backup']
+const PROJECT_WORK: readonly TaskKind[] = [
+  'create',
+  'pause',
+  'restore',
+  'restart',
+  'backup',
+  'restore_backup',
+  'restore_moment',
+  'resize',
+  'add_replica',
+  'remove_replica',
+]
 
 export async function removeBranch(ctx: Ctx, access: BranchAccess, force: boolean) {
   if (access.isDefault) throw new ApiError('unprocessable.branch', { detail: 'the default branch cannot be deleted' })

@@ -7,6 +7,7 @@ import { type JitRole, jitGrants, temporaryLogins } from '../../db/schema/index.
 import { loginRole, type Power, powerOf } from '../../engine/logins.ts'
 import type { Ctx } from '../../env.ts'
 import { ApiError } from '../../http/error.ts'
+import { newPassword } from '../../secrets/project.ts'
 import { requireActive } from '../database/service.ts'
 import { selectSettings, settingsFrom } from '../settings/rows.ts'
 import { makeLogin } from './logins.ts'
@@ -17,8 +18,8 @@ import { requireScope } from './service.ts'
 const LOGIN_MS_MAX = 3_600_000
 
 /**
- * Opens the login that the caller was granted. Its password is the access token that he called with, so it ends with the
- * token; Postgres checks the networks again when he comes.
+ * Opens the login that the caller was granted. Its password is the access token that he called with, or one of its own where
+ * others would get to know the token; it ends with the token. Postgres checks the networks again when he comes.
  */
 export async function authorizeJit(
   ctx: Ctx,
@@ -49,9 +50,13 @@ export async function authorizeJit(
     return { entry, networks, expiresAt }
   })
   const { entry, networks, expiresAt } = granted
-  await makeLogin(ctx, { ref, role, power, password: token, expiresAt, networks })
+  const ownPassword = ctx.engine.capabilities.tellsPasswords ? newPassword() : undefined
+  await makeLogin(ctx, { ref, role, power, password: ownPassword ?? token, expiresAt, networks })
   const { host, port, database } = ctx.engine.connection(project)
-  const login = { user: role, host, port, database, expires_at: Math.floor(expiresAt.getTime() / 1000) }
+  const login = {
+    ...{ user: role, ...(ownPassword && { password: ownPassword }) },
+    ...{ host, port, database, expires_at: Math.floor(expiresAt.getTime() / 1000) },
+  }
   return { user_id: userId, user_role: entry, login }
 }
 

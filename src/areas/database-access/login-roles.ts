@@ -7,6 +7,7 @@ import { loginRole } from '../../engine/logins.ts'
 import type { Ctx } from '../../env.ts'
 import { ApiError } from '../../http/error.ts'
 import { randomLetters } from '../../http/values.ts'
+import { newPassword } from '../../secrets/project.ts'
 import { requireActive } from '../database/service.ts'
 import { endLogins, expireLogins, makeLogin } from './logins.ts'
 import type { CreateLoginRole } from './schema.ts'
@@ -21,15 +22,11 @@ export async function createLoginRole(
   { read_only: readOnly }: z.output<typeof CreateLoginRole>,
 ) {
   requireActive(project)
-  const { name, capabilities } = ctx.engine
-  if (!capabilities.temporaryLogins) {
-    throw new ApiError('forbidden.permission_denied', { detail: `the driver ${name} has no temporary logins` })
-  }
   const { ref, organizationId } = project
   const now = ctx.now()
   const expiresAt = new Date(now.getTime() + TTL_SECONDS * 1_000)
   const role = loginRole(ref, 'cli', randomLetters(8))
-  const password = randomLetters(32)
+  const password = newPassword()
   const power = readOnly ? 'reader' : 'owner'
   await mutate(ctx, async ({ tx, trace }) => {
     const [live] = await tx

@@ -45,8 +45,10 @@ interface Login {
   projectRef: string
 }
 
+/** Those of a database that is closed, and cannot be reached, end by the duty below once it is open. */
 export async function endLogins(ctx: SystemCtx, logins: readonly Login[]): Promise<void> {
   for (const [ref, ended] of Map.groupBy(logins, ({ projectRef }) => projectRef)) {
+    if (await isOutOfReach(ctx, ref)) continue
     const roles = ended.map(({ role }) => role)
     await ctx.engine.logins
       .end(ref, roles, () => ownerPassword(ctx, ref))
@@ -57,6 +59,12 @@ export async function endLogins(ctx: SystemCtx, logins: readonly Login[]): Promi
       .delete(temporaryLogins)
       .where(and(inArray(temporaryLogins.role, roles), lte(temporaryLogins.expiresAt, ctx.now())))
   }
+}
+
+async function isOutOfReach({ db, engine }: SystemCtx, ref: string): Promise<boolean> {
+  if (engine.capabilities.reachesPaused) return false
+  const [row] = await db.select({ status: projects.status }).from(projects).where(eq(projects.ref, ref))
+  return row?.status === 'INACTIVE'
 }
 
 async function ownerPassword(ctx: SystemCtx, ref: string): Promise<string> {
@@ -90,16 +98,17 @@ export async function endDueLogins(ctx: SystemCtx): Promise<void> {
 
 const isAnyOf = (roles: readonly string[]) => sql`${temporaryLogins.role} = any(${sql.param(roles)}::text[])`
 
-async function dueRoles({ db, now }: SystemCtx): Promise<string[]> {
+async function dueRoles({ db, now, engine }: SystemCtx): Promise<string[]> {
   const at = now().toISOString()
+  const isInReach = engine.capabilities.reachesPaused ? sql`true` : sql`p.status <> 'INACTIVE'`
   const rows = await rowsOf<{ role: string }>(
     db,
     sql`select l.role from ${temporaryLogins} l
       left join ${accessTokens} t on t.id = l.token_id
       left join ${projects} p on p.ref = l.project_ref
-      where l.expires_at <= ${at} or t.revoked_at is not null or t.expires_at <= ${at}
+      where ${isInReach} and (l.expires_at <= ${at} or t.revoked_at is not null or t.expires_at <= ${at}
         or not exists (select from ${memberRoles} m where m.organization_id = p.organization_id
-          and m.user_id = t.user_id and (m.project_ref is null or m.project_ref in (p.ref, p.parent_ref)))
+          and m.user_id = t.user_id and (m.project_ref is null or m.project_ref in (p.ref, p.parent_ref))))
       order by l.expires_at limit ${ENDED_MAX}`,
   )
   return rows.map(({ role }) => role)

@@ -59,7 +59,7 @@ export const databaseAccessRoutes = [
   }, ({ ctx, project, body }) => updateJitMapping(ctx, project, body)),
 
   post('/v1/projects/{ref}/database/jit', {
-    id: 'v1-authorize-jit-access', summary: 'Open a login for the caller, with his access token as the password',
+    id: 'v1-authorize-jit-access', summary: 'Open a login for the caller, with his access token as the password or one of its own',
     scope: 'database:read', body: AuthorizeJit, returns: AuthorizedJit,
     errors: ['conflict.project_status', 'service_unavailable.project_database'],
   }, ({ ctx, project, body }) => authorizeJit(ctx, project, body)),

@@ -88,7 +88,17 @@ export const AuthorizedJit = z
     user_id: z.uuid(),
     user_role: JitRole,
     login: z
-      .object({ user: z.string(), host: z.string(), port: z.int(), database: z.string(), expires_at: z.int() })
-      .meta({ description: 'The password is the access token of the call' }),
+      .object({
+        user: z.string(),
+        password: z
+          .string()
+          .optional()
+          .meta({ description: 'Told this once; absent where it is the access token of the call' }),
+        host: z.string(),
+        port: z.int(),
+        database: z.string(),
+        expires_at: z.int(),
+      })
+      .meta({ description: 'How to connect' }),
   })
   .meta({ id: 'AuthorizedJit' })

@@ -16,9 +16,8 @@ const POSTGRES_MIN = 17
 const isSupported = ({ postgresVersion }: ProjectAccess) => Number.parseInt(postgresVersion || '0', 10) >= POSTGRES_MIN
 
 function whyUnavailable({ engine }: Ctx, project: ProjectAccess): z.input<typeof JitAccess> | undefined {
-  if (!engine.capabilities.temporaryLogins) return { state: 'unavailable', unavailableReason: 'platform_unsupported' }
-  if (!isSupported(project)) return { state: 'unavailable', unavailableReason: 'postgres_upgrade_required' }
-  return undefined
+  if (!engine.capabilities.loginNetworks || isSupported(project)) return undefined
+  return { state: 'unavailable', unavailableReason: 'postgres_upgrade_required' }
 }
 
 export async function getJitAccess(ctx: Ctx, project: ProjectAccess): Promise<z.input<typeof JitAccess>> {
@@ -99,7 +98,7 @@ export async function updateJitMapping(
   { user_id: userId, roles }: z.output<typeof UpdateJitMapping>,
 ) {
   requireAdministrator(project)
-  refuseRoles(project.ref, roles)
+  refuseRoles(ctx, project.ref, roles)
   const { ref, organizationId } = project
   const now = ctx.now()
   const ended = await mutate(ctx, async ({ tx, trace }) => {
@@ -131,12 +130,15 @@ export async function updateJitMapping(
   return { user_id: userId, user_roles: roles }
 }
 
-function refuseRoles(ref: string, roles: readonly JitRole[]): void {
+function refuseRoles({ engine }: Ctx, ref: string, roles: readonly JitRole[]): void {
   const seen = new Set<Power>()
-  for (const [index, { role }] of roles.entries()) {
+  for (const [index, { role, allowed_networks: networks }] of roles.entries()) {
     const power = powerOf(ref, role)
     if (!power) throw invalid(`body.roles.${index}.role`, 'is no role of this project that can be given')
     if (seen.has(power)) throw invalid(`body.roles.${index}.role`, 'is named twice')
+    if (networks && !engine.capabilities.loginNetworks) {
+      throw invalid(`body.roles.${index}.allowed_networks`, `cannot be checked by the driver ${engine.name}`)
+    }
     seen.add(power)
   }
 }

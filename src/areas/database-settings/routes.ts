@@ -4,6 +4,7 @@ import { getDisk, getDiskUse, updateDisk } from './disk.ts'
 import { getLegacyPooler, updatePoolerSettings } from './pooler.ts'
 import { getPostgresConfig, updatePostgresConfig } from './postgres.ts'
 import { disableReadOnly, getReadOnlyStatus } from './read-only.ts'
+import { removeReplica, setUpReplica } from './replicas.ts'
 import {
   Disk,
   DiskAutoscale,
@@ -126,19 +127,14 @@ export const databaseSettingsRoutes = [
 
   post('/v1/projects/{ref}/read-replicas/setup', {
     id: 'v1-setup-a-read-replica', summary: 'Set up a read replica',
-    description: 'Refused where the driver has none.',
+    description: 'Made in the background; the databases of the project and its pooler configuration tell of it.',
     scope: 'any caller', permission: 'projects:write', body: SetUpReadReplica, returns: empty, status: 201,
-    errors: ['bad_request.driver'],
-  }, async ({ ctx: { engine } }) => {
-    throw notHere(engine.name, 'has no read replicas')
-  }),
+    errors: ['bad_request.driver', 'conflict.project_status'],
+  }, ({ ctx, project, body }) => setUpReplica(ctx, project, body.read_replica_region)),
 
   post('/v1/projects/{ref}/read-replicas/remove', {
     id: 'v1-remove-a-read-replica', summary: 'Remove a read replica',
-    description: 'Refused where the driver has none.',
     scope: 'any caller', permission: 'projects:write', body: RemoveReadReplica, returns: empty, status: 201,
-    errors: ['bad_request.driver'],
-  }, async ({ ctx: { engine } }) => {
-    throw notHere(engine.name, 'has no read replicas')
-  }),
+    errors: ['bad_request.driver', 'not_found.read_replica', 'conflict.project_status'],
+  }, ({ ctx, project, body }) => removeReplica(ctx, project, body.database_identifier)),
 ]

@@ -1,5 +1,12 @@
 import type { ProjectAccess } from '../../auth/access.ts'
-import { EngineUnavailable, type ProjectEngine, SqlError, SqlResultTooLarge, SqlTimeout } from '../../engine/engine.ts'
+import {
+  EngineUnavailable,
+  type ProjectEngine,
+  type Replica,
+  SqlError,
+  SqlResultTooLarge,
+  SqlTimeout,
+} from '../../engine/engine.ts'
 import { TOO_MANY_CONNECTIONS } from '../../engine/gate.ts'
 import { SettingsRefused } from '../../engine/settings.ts'
 import type { Ctx } from '../../env.ts'
@@ -77,22 +84,27 @@ export function requireActive({ status }: ProjectAccess): void {
 }
 
 /** The driver's pooler where it has one and transactions are to be pooled; otherwise a session is a connection. */
-export function pooledConnection(engine: ProjectEngine, project: ProjectAccess, { pool_mode }: Settings<'pooler'>) {
-  const { host: direct, poolerHost, port, user, database } = engine.connection(project)
+export function pooledConnection(
+  engine: ProjectEngine,
+  project: ProjectAccess,
+  { pool_mode }: Settings<'pooler'>,
+  replica?: Replica,
+) {
+  const connection = { ...engine.connection(project), ...replica }
+  const { host: direct, poolerHost, port, user, database } = connection
   const host = pool_mode === 'transaction' && poolerHost ? poolerHost : direct
   const connectionString = `postgresql://${user}:[YOUR-PASSWORD]@${host}:${port}/${database}`
   return { host, port, user, database, connectionString }
 }
 
-/** How to reach the database with any Postgres client. */
+/** How to reach the database with any Postgres client, and each of its replicas. */
 export async function getPoolerConfig({ db, engine }: Ctx, project: ProjectAccess) {
-  const { ref } = project
-  const { value } = await readSettings(db, ref, 'pooler')
-  const { host, port, user, database, connectionString } = pooledConnection(engine, project, value)
-  return [
-    {
-      identifier: ref,
-      database_type: 'PRIMARY' as const,
+  const { value } = await readSettings(db, project.ref, 'pooler')
+  return [undefined, ...(engine.replicas?.of(project) ?? [])].map((replica) => {
+    const { host, port, user, database, connectionString } = pooledConnection(engine, project, value, replica)
+    return {
+      identifier: replica?.identifier ?? project.ref,
+      database_type: replica ? ('READ_REPLICA' as const) : ('PRIMARY' as const),
       is_using_scram_auth: true,
       db_user: user,
       db_host: host,
@@ -103,6 +115,6 @@ export async function getPoolerConfig({ db, engine }: Ctx, project: ProjectAcces
       default_pool_size: value.default_pool_size,
       max_client_conn: null,
       pool_mode: value.pool_mode,
-    },
-  ]
+    }
+  })
 }

@@ -39,7 +39,7 @@ export const toProject = (row: Named, engine: ProjectEngine): z.input<typeof Pro
 
 export const toProjectHandle = ({ id, ref, name }: Row): z.input<typeof ProjectHandle> => ({ id, ref, name })
 
-export const toPageItem = (row: Row): z.input<typeof ProjectPage>['projects'][number] => ({
+export const toPageItem = (row: Row, engine: ProjectEngine): z.input<typeof ProjectPage>['projects'][number] => ({
   ref: row.ref,
   name: row.name,
   cloud_provider: CLOUD_PROVIDER,
@@ -47,10 +47,10 @@ export const toPageItem = (row: Row): z.input<typeof ProjectPage>['projects'][nu
   is_branch: row.parentRef !== null,
   status: row.status,
   inserted_at: row.createdAt.toISOString(),
-  databases: [toDatabase(row)],
+  databases: databasesOf(row, engine),
 })
 
-export const toProjectV2 = (row: Row): z.input<typeof ProjectListV2>['data'][number] => ({
+export const toProjectV2 = (row: Row, engine: ProjectEngine): z.input<typeof ProjectListV2>['data'][number] => ({
   type: 'project',
   id: row.ref,
   attributes: {
@@ -59,9 +59,20 @@ export const toProjectV2 = (row: Row): z.input<typeof ProjectListV2>['data'][num
     cloud_provider: CLOUD_PROVIDER,
     region: row.region,
     inserted_at: row.createdAt.toISOString(),
-    databases: [toDatabase(row)],
+    databases: databasesOf(row, engine),
   },
 })
+
+/** A replica works as its project does, once it is there. */
+const databasesOf = (row: Row, { replicas }: ProjectEngine) => [
+  toDatabase(row),
+  ...(replicas?.of(row) ?? []).map(({ identifier, isReady }) => ({
+    ...toDatabase(row),
+    ...(isReady ? {} : { status: 'INIT_READ_REPLICA' }),
+    identifier,
+    type: 'READ_REPLICA' as const,
+  })),
+]
 
 const toDatabase = (row: Row) => ({
   infra_compute_size: row.instanceSize,

@@ -24,7 +24,7 @@ const createDatabase: Step = {
   run: async (ctx, { project }, fence) => {
     const [password, runnerPassword] = await Promise.all([passwordOf(ctx, project), runnerPasswordOf(ctx, project)])
     await ctx.engine
-      .create({ ref: project.ref, password, runnerPassword, region: project.region }, fence)
+      .create({ ref: project.ref, password, runnerPassword, region: project.region, size: project.instanceSize }, fence)
       .catch((error) => {
         // Of the password, which stays what it is.
         throw error instanceof SettingsRefused ? new Hopeless(error.message, { cause: error }) : error

@@ -15,7 +15,7 @@ const ORDER = {
 } as const
 
 export async function listOrganizationProjects(
-  { db }: Ctx,
+  { db, engine }: Ctx,
   organization: OrganizationAccess,
   query: z.output<typeof ProjectPageQuery>,
 ) {
@@ -39,11 +39,11 @@ export async function listOrganizationProjects(
         .batch([page, db.select({ count: sql<number>`count(*)::int` }).from(projects).where(where)])
         .then(([rows, [total]]) => [rows, total?.count ?? 0] as const)
     : [await page, organization.projectCount]
-  return { projects: rows.map(toPageItem), pagination: { count, limit, offset } }
+  return { projects: rows.map((row) => toPageItem(row, engine)), pagination: { count, limit, offset } }
 }
 
 export async function listOrganizationProjectsV2(
-  { db }: Ctx,
+  { db, engine }: Ctx,
   organization: OrganizationAccess,
   query: z.output<typeof ProjectListQueryV2>,
 ) {
@@ -67,7 +67,7 @@ export async function listOrganizationProjectsV2(
   const more = rows.length > size
   const cursor = (row: (typeof rows)[number] | undefined) => row && encodeCursor(row.createdAt, row.ref)
   return {
-    data: page.map(toProjectV2),
+    data: page.map((row) => toProjectV2(row, engine)),
     links: pageLinks(
       `/v2/organizations/${organization.slug}/projects`,
       { 'page[size]': size, sort, search },

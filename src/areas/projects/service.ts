@@ -32,6 +32,7 @@ export async function createProject(ctx: Ctx, input: z.output<typeof CreateProje
   requirePermission(organization.role, 'projects:write')
   const region = regionOf(input)
   requireRegion(ctx, input, region)
+  requireSize(ctx, input)
   const ref = randomLetters()
   const [sealed, keys] = await Promise.all([sealSecrets(ctx, ref, input.db_pass), newDefaultKeys(ctx, ref)])
   const row = await mutate(ctx, async (mutation) => {
@@ -64,6 +65,14 @@ function requireRegion({ engine }: Ctx, { region_selection: selection }: Region,
   const field = selection ? 'body.region_selection.code' : 'body.region'
   const message = `the driver ${engine.name} has no region ${region}`
   throw new ApiError('bad_request.validation_failed', { issues: [{ field, code: 'refused', message }] })
+}
+
+function requireSize({ engine }: Ctx, { desired_instance_size: size }: z.output<typeof CreateProject>): void {
+  if (!size || !engine.sizes || engine.sizes.offered.has(size)) return
+  const message = `the driver ${engine.name} has no size ${size}`
+  throw new ApiError('bad_request.validation_failed', {
+    issues: [{ field: 'body.desired_instance_size', code: 'refused', message }],
+  })
 }
 
 type Region = Pick<z.output<typeof CreateProject>, 'region' | 'region_selection'>

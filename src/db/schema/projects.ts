@@ -15,6 +15,10 @@ const TASK_KINDS = [
   'branch_reset',
   'backup',
   'restore_backup',
+  'restore_moment',
+  'resize',
+  'add_replica',
+  'remove_replica',
 ] as const
 export type TaskKind = (typeof TASK_KINDS)[number]
 const TASK_STATES = ['pending', 'running', 'done', 'failed', 'canceled'] as const
@@ -76,9 +80,15 @@ export const projects = pgTable(
 )
 
 export interface TaskInput {
+  /** The identifier of a read replica. */
+  replica?: string
   /** Of an action run. */
   runId?: string
   backupId?: number
+  /** Of a point-in-time restore, in seconds since 1970. */
+  targetUnix?: number
+  /** That a project is to have. */
+  size?: (typeof INSTANCE_SIZES)[number]
 }
 
 /** One open task a project at most: transitions of a project never overlap. */

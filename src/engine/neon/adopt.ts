@@ -29,14 +29,15 @@ export async function adopt(cluster: Cluster, from: string, to: ProjectSpec): Pr
   })
 }
 
-/** Those that the parent's members hold for a time: what opens the parent must not open its copy. */
-async function closeLogins(admin: Session, { owner, ...others }: ProjectNames): Promise<void> {
+/** Those that members hold for a time: what opens a parent must not open its copy. Returns which could be logged in by. */
+export async function closeLogins(admin: Session, { owner, ...others }: ProjectNames): Promise<string[]> {
   const kept = loginRoles({ owner, ...others })
   const rows = await admin.rows<{ rolname: string }>(
     `SELECT rolname FROM pg_roles WHERE starts_with(rolname, ${quoteLiteral(`${owner}_`)})
         AND rolname NOT IN (${quoteLiterals(kept)}) AND rolcanlogin`,
   )
   for (const { rolname } of rows) await admin.rows(`ALTER ROLE ${rolname} NOLOGIN`)
+  return rows.map(({ rolname }) => rolname)
 }
 
 async function rename(admin: Session, old: ProjectNames, names: ProjectNames): Promise<void> {

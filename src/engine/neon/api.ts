@@ -3,8 +3,10 @@ import type {
   BranchesResponse,
   BranchOperations,
   BranchResponse,
+  BranchRestoreRequest,
   ConnectionURIResponse,
   ConnectionURIsResponse,
+  EndpointCreateRequest,
   EndpointOperations,
   EndpointResponse,
   EndpointsResponse,
@@ -20,7 +22,7 @@ import type {
   ProjectResponse,
   ProjectsResponse,
 } from '@neondatabase/api-client'
-import { EngineUnavailable } from '../engine.ts'
+import { EngineRefusal, EngineUnavailable } from '../engine.ts'
 
 export interface NeonAccount {
   /** Of Neon's API, version 2. */
@@ -39,6 +41,14 @@ export class NeonFailure extends EngineUnavailable {
     super(message, { cause })
     this.status = status
   }
+}
+
+const REFUSALS: readonly (number | undefined)[] = [400, 402, 403, 406, 422]
+
+/** What is wrong with what was asked for, or beyond what the account may have. */
+export function refused(error: unknown): never {
+  if (!(error instanceof NeonFailure) || !REFUSALS.includes(error.status)) throw error
+  throw new EngineRefusal(error.message, { cause: error })
 }
 
 export const isGone = (error: unknown): boolean => error instanceof NeonFailure && error.status === 404
@@ -89,6 +99,7 @@ export function neonApi(account: NeonAccount, mayGoOn: () => Promise<void> = asy
         path: '/projects',
         body: { project: { ...organization, ...project } } satisfies ProjectCreateRequest,
       }),
+    getProject: (projectId: string) => ask<ProjectResponse>({ method: 'GET', path: `/projects/${projectId}` }),
     deleteProject: (projectId: string) => ask<ProjectResponse>({ method: 'DELETE', path: `/projects/${projectId}` }),
 
     listBranches: (projectId: string, query: Omit<ListProjectBranchesParams, 'projectId'>) =>
@@ -101,12 +112,22 @@ export function neonApi(account: NeonAccount, mayGoOn: () => Promise<void> = asy
         path: branchesOf(projectId),
         body,
       }),
+    restoreBranch: (projectId: string, branchId: string, body: BranchRestoreRequest) =>
+      ask<BranchOperations>({ method: 'POST', path: `${branchesOf(projectId)}/${branchId}/restore`, body }),
     deleteBranch: (projectId: string, branchId: string) =>
       ask<BranchOperations | undefined>({ method: 'DELETE', path: `${branchesOf(projectId)}/${branchId}` }),
 
     listEndpoints: (projectId: string) => ask<EndpointsResponse>({ method: 'GET', path: endpointsOf(projectId) }),
     getEndpoint: (projectId: string, endpointId: string) =>
       ask<EndpointResponse>({ method: 'GET', path: `${endpointsOf(projectId)}/${endpointId}` }),
+    createEndpoint: (projectId: string, endpoint: EndpointCreateRequest['endpoint']) =>
+      ask<EndpointOperations>({
+        method: 'POST',
+        path: endpointsOf(projectId),
+        body: { endpoint } satisfies EndpointCreateRequest,
+      }),
+    deleteEndpoint: (projectId: string, endpointId: string) =>
+      ask<EndpointOperations | undefined>({ method: 'DELETE', path: `${endpointsOf(projectId)}/${endpointId}` }),
     updateEndpoint: (projectId: string, endpointId: string, endpoint: EndpointUpdateRequest['endpoint']) =>
       ask<EndpointOperations>({
         method: 'PATCH',

@@ -1,11 +1,36 @@
-import { NotByDriver } from '../engine.ts'
-import type { TemporaryLogins } from '../logins.ts'
+import { withDatabase } from '../database.ts'
+import { EngineUnavailable, NotByDriver } from '../engine.ts'
+import { type TemporaryLogins, temporaryLogins } from '../logins.ts'
+import { projectNames } from '../names.ts'
+import type { Cluster } from '../session.ts'
 
-/** Neon is told each password as it is: members' tokens, which open such logins, are not for others to keep. */
-export const noLogins: TemporaryLogins = {
-  async put() {
-    throw new NotByDriver('the driver neon has no temporary logins')
-  },
-  end: async () => {},
-  list: async () => [],
+interface Reach {
+  clusterOf(ref: string): Promise<Cluster>
+  /** Whether there is a database, be it open or not. */
+  exists(ref: string): Promise<boolean>
+}
+
+export const loginsIn = (cluster: Cluster): TemporaryLogins =>
+  temporaryLogins(cluster, (ref, fence, work) => withDatabase(cluster, projectNames(ref).database, fence, work))
+
+/** Each project's are in a cluster of its own. */
+export function neonLogins({ clusterOf, exists }: Reach): TemporaryLogins {
+  const of = async (ref: string) => loginsIn(await clusterOf(ref))
+  return {
+    async put(login, fence) {
+      if (login.networks) throw new NotByDriver('at Neon, Postgres is not told from where a connection comes')
+      await (await of(login.ref)).put(login, fence)
+    },
+    async end(ref, roles, ownerPassword) {
+      try {
+        await (await of(ref)).end(ref, roles, ownerPassword)
+      } catch (error) {
+        // They went with their cluster.
+        if (error instanceof EngineUnavailable && !(await exists(ref))) return
+        throw error
+      }
+    },
+    // Each cluster would have to be woken to be looked at: a role that nobody knows ends with its time.
+    list: async () => [],
+  }
 }

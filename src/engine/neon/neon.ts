@@ -5,6 +5,7 @@ import {
   type EngineHealth,
   EngineUnavailable,
   type Fence,
+  type PointInTimeRequest,
   type ProjectEngine,
   type ProjectSpec,
   Superseded,
@@ -15,10 +16,19 @@ import { repairRunners, setOwnerPassword } from '../roles.ts'
 import { runSql } from '../run.ts'
 import { type Cluster, withAdmin } from '../session.ts'
 import { runTransaction } from '../transaction.ts'
-import { adopt, copyHistory, emptyStorage, historyOf, type Login } from './adopt.ts'
-import { hasFailed, isGone, type NeonAccount, type NeonApi, NeonFailure, neonApi, OperationFailed } from './api.ts'
+import { adopt, closeLogins, copyHistory, emptyStorage, historyOf, type Login } from './adopt.ts'
+import {
+  hasFailed,
+  isGone,
+  type NeonAccount,
+  type NeonApi,
+  NeonFailure,
+  neonApi,
+  OperationFailed,
+  refused,
+} from './api.ts'
 import { noBackups } from './backups.ts'
-import { noLogins } from './logins.ts'
+import { loginsIn, neonLogins } from './logins.ts'
 import { passwordFailure } from './passwords.ts'
 import { ADMIN, ensureStorageSchema, prepareDatabase, prepareRoles } from './prepare.ts'
 import {
@@ -32,10 +42,14 @@ import {
   refsOf,
   removeBranches,
   removeProjects,
+  unlessGone,
 } from './projects.ts'
 import { NEON_REGIONS } from './regions.ts'
+import { addReplica, removeReplica } from './replicas.ts'
+import { beginRestore, finishRestore } from './restore.ts'
 import { neonSettings } from './settings.ts'
 import { keepSites, type NeonState, type NeonStates, type Site, type Sites } from './sites.ts'
+import { limitsOf, NEON_SIZES } from './sizes.ts'
 import { stateIn } from './states.ts'
 
 export interface NeonEngineConfig extends NeonAccount {
@@ -75,11 +89,10 @@ export function createNeonEngine(config: NeonEngineConfig): ProjectEngine {
     name: 'neon',
     capabilities: {
       pause: true,
-      resize: false,
-      readReplicas: false,
-      pointInTimeRecovery: false,
       backups: false,
-      temporaryLogins: false,
+      loginNetworks: false,
+      tellsPasswords: true,
+      reachesPaused: false,
       plainConnections: false,
     },
     regions: new Set(Object.keys(NEON_REGIONS)),
@@ -102,8 +115,26 @@ export function createNeonEngine(config: NeonEngineConfig): ProjectEngine {
     // Each would have to be woken to be looked at: a session's own limits end it.
     sweep: async () => 0,
     settings: neonSettings({ clusterOf, sizeOf: (ref) => sizeOf(neon, ref) }),
-    logins: noLogins,
+    logins: neonLogins({ clusterOf, exists: (ref) => exists(neon, ref) }),
     backups: noBackups,
+    pointInTime: {
+      window: (ref, now) => historyOfBranch(neon, ref, now),
+      begin: (request, fence) => beginMoment(neon, request, fence),
+      finish: (request, fence) => finishMoment(neon, request, fence),
+    },
+    replicas: {
+      of: ({ engineState }) =>
+        (stateIn(engineState)?.replicas ?? []).map(({ identifier, isReady, host }) => ({
+          ...{ identifier, isReady, host },
+          poolerHost: poolerHostOf(host),
+        })),
+      add: async (ref, identifier, fence) => addReplica(await begin(neon, ref, fence), identifier),
+      remove: async (ref, identifier, fence) => removeReplica(await begin(neon, ref, fence), identifier),
+    },
+    sizes: {
+      offered: NEON_SIZES,
+      set: async (ref, size, fence) => resize(await begin(neon, ref, fence), size),
+    },
     connection({ ref, engineState }) {
       const { owner, database } = projectNames(ref)
       const host = stateIn(engineState)?.site?.host ?? ''
@@ -131,6 +162,7 @@ function clusterAt({ api, config: { proxy, egress } }: Neon, { projectId, branch
     },
     forgetAdminPassword: () => passwords.delete(host),
     plainPasswords: true,
+    administrator: ADMIN,
     proxy,
     egress,
   }
@@ -182,12 +214,14 @@ async function create(neon: Neon, spec: ProjectSpec, fence?: Fence): Promise<voi
     find: async () => (noted && (await findNoted(api, noted))) ?? (await findProject(api, ref)),
     make() {
       kept.isBranch = false
-      return createProject(api, ref, { id, postgresMajor: config.postgresMajor })
+      return createProject(api, ref, { id, postgresMajor: config.postgresMajor, size: spec.size })
     },
   })
   await prepareDatabase(clusterAt(neon, site), spec)
-  await work.note({ projectId: site.projectId, ...kept, site, isReady: true })
+  await work.note({ projectId: site.projectId, ...kept, site, ...ready() })
 }
+
+const ready = () => ({ isReady: true, readySince: new Date().toISOString() })
 
 /** What else is noted of what is being made. */
 type Kept = Pick<NeonState, 'isBranch' | 'history'>
@@ -246,7 +280,7 @@ async function copy(neon: Neon, { from, fromRunnerPassword, to, data }: CopyRequ
       if (!data) kept.history = await historyOf(source)
       // From now on `remove` knows where to look for it.
       await work.note({ projectId, ...kept, isReady: false })
-      return createBranch(api, ref, { projectId, parentId: parent.branchId, data })
+      return createBranch(api, ref, { projectId, parentId: parent.branchId, data, size: to.size })
     },
   })
   const copied = { cluster: clusterAt(neon, site), ref, runnerPassword }
@@ -254,7 +288,7 @@ async function copy(neon: Neon, { from, fromRunnerPassword, to, data }: CopyRequ
   await work.mayGoOn()
   if (data) await emptyStorage(copied)
   else await bringHistory(work, { source, copied, history: kept.history })
-  await work.note({ projectId, isBranch: true, site, isReady: true })
+  await work.note({ projectId, isBranch: true, site, ...ready() })
 }
 
 /** A migration that came meanwhile is in the history, and nobody knows whether it is in the schema: then both are taken anew. */
@@ -271,6 +305,34 @@ async function bringHistory(
   throw new EngineUnavailable(`${source.ref} has had another migration while its schema was copied`)
 }
 
+/** Neon keeps a history of so many seconds for all branches of a project; what was before the database was ready is not its own. */
+async function historyOfBranch({ api, sites }: Neon, ref: string, now: Date) {
+  const { projectId } = await sites.require(ref)
+  const { project } = await api.getProject(projectId).catch(missing)
+  const { readySince } = (await sites.read(ref)) ?? {}
+  const keptFrom = now.getTime() - project.history_retention_seconds * 1_000
+  return { earliest: new Date(Math.max(keptFrom, readySince ? Date.parse(readySince) : 0)), latest: now }
+}
+
+async function beginMoment(neon: Neon, request: PointInTimeRequest, fence?: Fence): Promise<void> {
+  const { api, sites, ref } = await begin(neon, request.ref, fence)
+  await beginRestore(api, await sites.require(ref), request).catch(missing)
+}
+
+/** Roles and passwords went back with the rest. */
+async function finishMoment(neon: Neon, request: PointInTimeRequest & ProjectSpec, fence?: Fence): Promise<void> {
+  const work = await begin(neon, request.ref, fence)
+  const { api, sites, ref } = work
+  const state = await sites.read(ref)
+  const site = await sites.require(ref)
+  await finishRestore(api, site, request).catch(missing)
+  const cluster = clusterAt(neon, site)
+  const logins = await withAdmin(cluster, (admin) => closeLogins(admin, projectNames(ref)))
+  await prepareDatabase(cluster, request)
+  await loginsIn(cluster).end(ref, logins, async () => request.password)
+  if (state) await work.note({ ...state, ...ready() })
+}
+
 async function remove({ api, sites, ref, note }: Work): Promise<void> {
   const state = await sites.read(ref)
   if (state?.isBranch) await removeBranches(api, ref, state)
@@ -282,6 +344,16 @@ async function setOpen({ api, sites, ref }: Work, open: boolean): Promise<void> 
   const site = open ? await sites.require(ref) : await sites.find(ref)
   if (!site) return
   const { operations } = await api.updateEndpoint(site.projectId, site.endpointId, { disabled: !open }).catch(missing)
+  await api.finished(operations)
+  for (const { endpointId } of (await sites.read(ref))?.replicas ?? []) {
+    const updated = await unlessGone(api.updateEndpoint(site.projectId, endpointId, { disabled: !open }))
+    await api.finished(updated?.operations ?? [])
+  }
+}
+
+async function resize({ api, sites, ref }: Work, size: string): Promise<void> {
+  const { projectId, endpointId } = await sites.require(ref)
+  const { operations } = await api.updateEndpoint(projectId, endpointId, limitsOf(size)).catch(refused).catch(missing)
   await api.finished(operations)
 }
 
@@ -303,6 +375,18 @@ async function state({ api, sites }: Neon, ref: string): Promise<EngineHealth> {
   if (!site) return { healthy: false, error: GONE }
   const { endpoint } = await api.getEndpoint(site.projectId, site.endpointId).catch(missing)
   return endpoint.disabled ? { healthy: false, error: 'the database accepts no connections' } : { healthy: true }
+}
+
+async function exists({ api, sites }: Neon, ref: string): Promise<boolean> {
+  const site = await sites.find(ref)
+  if (!site) return false
+  try {
+    await api.getEndpoint(site.projectId, site.endpointId)
+    return true
+  } catch (error) {
+    if (isGone(error)) return false
+    throw error
+  }
 }
 
 async function sizeOf({ api, sites }: Neon, ref: string): Promise<number | undefined> {

@@ -1,11 +1,13 @@
-import type { Endpoint, Operation } from '@neondatabase/api-client'
+import type { Branch, Endpoint, Operation } from '@neondatabase/api-client'
 import { DONE, isGone, type NeonApi, NeonFailure, OperationFailed } from './api.ts'
 import { ADMIN } from './prepare.ts'
 import type { NeonState, Site } from './sites.ts'
+import { limitsOf } from './sizes.ts'
 
-export interface Region {
+interface ProjectOf {
   id: string
   postgresMajor: number
+  size: string | undefined
 }
 
 /** What Neon has made, or is about to. */
@@ -38,13 +40,14 @@ async function oldestOf(api: NeonApi, ref: string): Promise<string | undefined> 
   return oldest
 }
 
-export async function createProject(api: NeonApi, ref: string, { id, postgresMajor }: Region): Promise<Made> {
+export async function createProject(api: NeonApi, ref: string, { id, postgresMajor, size }: ProjectOf): Promise<Made> {
   const { project, branch, endpoints, operations, connection_uris } = await api.createProject({
     project: {
       name: nameOf(ref),
       region_id: id,
       pg_version: postgresMajor,
       branch: { role_name: ADMIN, database_name: ADMIN },
+      ...(size && { default_endpoint_settings: limitsOf(size) }),
     },
   })
   // Another attempt may have been at it since there was none.
@@ -85,34 +88,66 @@ interface BranchOf {
   projectId: string
   parentId: string
   data: boolean
+  size: string | undefined
 }
 
 export async function findBranch(api: NeonApi, ref: string, projectId: string): Promise<Found | undefined> {
   const [found] = await branchesOf(api, projectId, ref)
-  return found === undefined ? undefined : foundIn(api, projectId, ({ branch_id }) => branch_id === found)
+  return found === undefined
+    ? undefined
+    : foundIn(api, projectId, ({ branch_id, type }) => branch_id === found && type === READ_WRITE)
 }
 
-export async function createBranch(api: NeonApi, ref: string, { projectId, parentId, data }: BranchOf): Promise<Made> {
+export async function createBranch(
+  api: NeonApi,
+  ref: string,
+  { projectId, parentId, data, size }: BranchOf,
+): Promise<Made> {
   const { branch, endpoints, operations } = await api.createBranch(projectId, {
     branch: { name: nameOf(ref), parent_id: parentId, ...(!data && { init_source: 'schema-only' }) },
-    endpoints: [{ type: READ_WRITE }],
+    endpoints: [{ type: READ_WRITE, ...(size && limitsOf(size)) }],
   })
   return { site: made(projectId, branch.id, endpoints), operations }
 }
 
 async function branchesOf(api: NeonApi, projectId: string, ref: string): Promise<string[]> {
-  const { branches } = await api.listBranches(projectId, { search: nameOf(ref), limit: SEARCH_MAX })
-  return branches.filter(({ name }) => name === nameOf(ref)).map(({ id }) => id)
+  return idsOf(await branchesNamed(api, projectId, nameOf(ref)), nameOf(ref))
 }
+
+export async function branchesNamed(api: NeonApi, projectId: string, search: string): Promise<Branch[]> {
+  return (await api.listBranches(projectId, { search, limit: SEARCH_MAX })).branches
+}
+
+const idsOf = (branches: readonly Branch[], called: string) =>
+  branches.filter(({ name }) => name === called).map(({ id }) => id)
+
+/** Where Neon keeps what a restore took the place of. */
+export const keptName = (ref: string, id: string): string => `${nameOf(ref)}-before-${id}`
+const isKept = ({ name }: Branch) => /^pilothouse-[a-z]{20}-before-/.test(name)
 
 /** Whatever it is called at Neon by now, and what of its name was never noted. */
 export async function removeBranches(api: NeonApi, ref: string, { projectId, site }: NeonState): Promise<void> {
   if (projectId === undefined) return
-  const named = (await unlessGone(branchesOf(api, projectId, ref))) ?? []
-  for (const branchId of new Set([...named, ...(site ? [site.branchId] : [])])) {
+  const found = (await unlessGone(branchesNamed(api, projectId, nameOf(ref)))) ?? []
+  const own = [...idsOf(found, nameOf(ref)), ...(site ? [site.branchId] : [])]
+  for (const branchId of new Set([...own, ...childrenFirst(found.filter(isKept))])) {
     const deleted = await unlessGone(api.deleteBranch(projectId, branchId))
     await api.finished(deleted?.operations ?? [])
   }
+}
+
+/** What was kept is the parent of what came after it, which Neon wants to go first. */
+function childrenFirst(branches: readonly Branch[]): string[] {
+  const left = new Map(branches.map((branch) => [branch.id, branch]))
+  const ordered: string[] = []
+  while (left.size > 0) {
+    const parents = new Set(Array.from(left.values(), ({ parent_id }) => parent_id))
+    const leaf = [...left.keys()].find((id) => !parents.has(id))
+    if (leaf === undefined) throw new NeonFailure('Neon tells of branches that are their own parents')
+    ordered.push(leaf)
+    left.delete(leaf)
+  }
+  return ordered
 }
 
 export async function removeProjects(api: NeonApi, ref: string, site: Site | undefined): Promise<void> {
@@ -125,12 +160,13 @@ export async function removeProjects(api: NeonApi, ref: string, site: Site | und
 /** Neon would take its branches along: they are projects of their own, or somebody made them at Neon itself. */
 async function removeProject(api: NeonApi, projectId: string, site?: Site): Promise<void> {
   const { branches } = await api.listBranches(projectId, { limit: SEARCH_MAX })
-  const others = branches.filter((branch) => (site ? branch.id !== site.branchId : !branch.default))
+  const isOurs = (branch: Branch) => (site ? branch.id === site.branchId : branch.default) || isKept(branch)
+  const others = branches.filter((branch) => !isOurs(branch))
   if (others.length > 0) throw new NeonFailure(`${others.length} branches of it are still there`)
   await api.deleteProject(projectId)
 }
 
-async function unlessGone<Value>(asked: Promise<Value>): Promise<Value | undefined> {
+export async function unlessGone<Value>(asked: Promise<Value>): Promise<Value | undefined> {
   try {
     return await asked
   } catch (error) {
@@ -156,9 +192,14 @@ export async function findNoted(api: NeonApi, site: Site): Promise<Found | undef
 }
 
 /** Those that failed among them. What else is done in the Neon project is not waited for. */
-async function unfinishedOf(api: NeonApi, { projectId, branchId }: Site): Promise<Operation[]> {
+async function unfinishedOf(api: NeonApi, site: Site): Promise<Operation[]> {
+  return (await operationsOf(api, site)).filter(({ status }) => !DONE.includes(status))
+}
+
+/** The newest first. */
+export async function operationsOf(api: NeonApi, { projectId, branchId }: Site): Promise<Operation[]> {
   const { operations } = await api.listOperations(projectId)
-  return operations.filter(({ branch_id, status }) => branch_id === branchId && !DONE.includes(status))
+  return operations.filter(({ branch_id }) => branch_id === branchId)
 }
 
 function made(projectId: string, branchId: string, [endpoint]: readonly Endpoint[]): Site {

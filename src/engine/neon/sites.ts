@@ -8,6 +8,14 @@ export interface Site {
   host: string
 }
 
+/** A read-only endpoint of a project's branch, called at Neon by its identifier. */
+export interface NeonReplica {
+  identifier: string
+  endpointId: string
+  host: string
+  isReady: boolean
+}
+
 /** What is kept of a project from its first request to Neon on. */
 export interface NeonState {
   /** The Neon project that it has, or that it is to have a branch in. */
@@ -19,6 +27,9 @@ export interface NeonState {
   site?: Site
   /** Its database has been prepared: nothing of it is made again. */
   isReady: boolean
+  /** Since when it has been as it is to be, in ISO 8601: it can be put back to no earlier moment. */
+  readySince?: string
+  replicas?: NeonReplica[]
 }
 
 /** Keeps the state of each project; `undefined` for none. */
