@@ -8,6 +8,8 @@ import { promisify } from 'node:util'
 import { expect, vi } from 'vitest'
 
 export const WAIT = { timeout: 60_000, interval: 50 }
+/** It bundles first, which takes long where the cores are busy with other files. */
+const READY_WAIT = { ...WAIT, timeout: 110_000 }
 
 interface Running {
   child: ChildProcess
@@ -54,7 +56,7 @@ export async function newMachine(settings: Record<string, string> = {}) {
       await vi.waitFor(() => {
         if (running.child.exitCode !== null) throw new Error(`it ended:\n${running.output()}`)
         expect(running.output()).toContain('Pilothouse is ready')
-      }, WAIT)
+      }, READY_WAIT)
       return running
     },
     /** Another start's API and not that of the run's own Worker. */
