@@ -1,13 +1,13 @@
-import { and, desc, eq, isNull } from 'drizzle-orm'
+import { and, desc, eq } from 'drizzle-orm'
 import type * as z from 'zod'
 import type { ProjectAccess } from '../../auth/access.ts'
 import { uniqueViolation } from '../../db/failure.ts'
 import { type Mutation, mutate } from '../../db/mutate.ts'
-import { backups, type ProjectStatus, projects } from '../../db/schema/index.ts'
+import { backups } from '../../db/schema/index.ts'
 import type { Ctx, SystemCtx } from '../../env.ts'
 import { ApiError } from '../../http/error.ts'
+import { changeStatus, requireStatus } from '../projects/status.ts'
 import { startTask } from '../projects/tasks.ts'
-import { ACTIVE } from '../projects/values.ts'
 import type { BackupList, RestorePoint } from './schema.ts'
 
 type Row = typeof backups.$inferSelect
@@ -106,7 +106,7 @@ export async function startBackup(
   backup: NewBackup,
 ): Promise<Row> {
   const { ref, organizationId: id, organizationSlug: slug } = project
-  await requireActive(mutation, ref)
+  await requireStatus(mutation, ref)
   const [row] = await mutation.tx
     .insert(backups)
     .values({ ...backup, projectRef: ref, status: 'PENDING', insertedAt: ctx.now() })
@@ -144,29 +144,12 @@ async function restore(ctx: Ctx, project: ProjectAccess, backup: Row | undefined
   if (backup.status !== 'COMPLETED') {
     throw new ApiError('conflict.backup_status', { detail: `its status is ${backup.status}, not COMPLETED` })
   }
-  const { ref, organizationId: id, organizationSlug: slug } = project
+  const { ref, organizationId } = project
   await mutate(ctx, async (mutation) => {
-    const previous = await requireActive(mutation, ref)
-    await mutation.tx.update(projects).set({ status: 'RESTORING', statusReason: null }).where(eq(projects.ref, ref))
+    const before = await requireStatus(mutation, ref)
+    await changeStatus(mutation, project, { before, status: 'RESTORING' })
     await startTask(ctx, mutation, { ref, kind: 'restore_backup', input: { backupId: backup.id } })
-    await mutation.publish({
-      type: 'v1.project.status.changed',
-      organization: { id, slug },
-      projectRef: ref,
-      fields: { previous_status: previous, current_status: 'RESTORING' },
-    })
     const detail = { backup: backup.id }
-    await mutation.trace({ action: 'backup.restore', organizationId: id, projectRef: ref, detail })
+    await mutation.trace({ action: 'backup.restore', organizationId, projectRef: ref, detail })
   })
-}
-
-/** As it is now: the status that the request began with may have changed since. */
-async function requireActive({ tx }: Mutation, ref: string): Promise<ProjectStatus> {
-  const [row] = await tx
-    .select({ status: projects.status })
-    .from(projects)
-    .where(and(eq(projects.ref, ref), isNull(projects.removedAt)))
-    .for('no key update')
-  if (row && ACTIVE.includes(row.status)) return row.status
-  throw new ApiError('conflict.project_status', { detail: `its status is ${row?.status}, not ACTIVE_HEALTHY` })
 }
