@@ -11,7 +11,7 @@ import { newPassword } from '../../secrets/project.ts'
 import { seal } from '../../secrets/seal.ts'
 import { newDefaultKeys } from '../api-keys/service.ts'
 import { sealSecrets } from '../projects/secrets.ts'
-import { ACTIVE } from '../projects/values.ts'
+import { requireStatus } from '../projects/status.ts'
 import { type BranchRow, toBranch, toBranchV2 } from './convert.ts'
 import { subject, tell } from './events.ts'
 import { requireNotifyUrl, setNotifyUrl } from './notify.ts'
@@ -54,9 +54,6 @@ async function create(ctx: Ctx, parent: ProjectAccess, input: NewBranch, urlFiel
   if (parent.parentRef !== null) {
     throw new ApiError('unprocessable.branch', { detail: 'a branch has no branches of its own: name its parent' })
   }
-  if (!ACTIVE.includes(parent.status)) {
-    throw new ApiError('conflict.project_status', { detail: `its status is ${parent.status}, not ACTIVE_HEALTHY` })
-  }
   if (input.is_default && input.secrets) {
     const detail = 'the default branch stands for the project itself, whose secrets it has'
     throw new ApiError('unprocessable.branch', { detail })
@@ -71,6 +68,8 @@ async function create(ctx: Ctx, parent: ProjectAccess, input: NewBranch, urlFiel
     ? await seal(ctx.config.ENCRYPTION_KEY, JSON.stringify(input.secrets), secretsOf(id))
     : null
   return mutate(ctx, async (mutation) => {
+    // Locks the parent, as its deletion and the end of branching do: none is made unseen by them.
+    await requireStatus(mutation, parent.ref)
     await mutation.tx
       .delete(projectSettings)
       .where(and(eq(projectSettings.projectRef, parent.ref), eq(projectSettings.area, 'branching')))
