@@ -40,7 +40,7 @@ const STATUS_AFTER: Partial<Record<RunStep, BranchStatus>> = {
 const stepOf = (kind: RunKind, name: RunStep): Step => ({
   name,
   async run(ctx, { task }, fence) {
-    const site = { ...(await findSite(ctx, task)), fence, log: logOf(ctx, task.input.runId ?? '', name) }
+    const site = { ...(await findSite(ctx, task, fence)), fence, log: logOf(ctx, task.input.runId ?? '', name) }
     const { run, log } = site
     await ctx.db.execute(setStep(ctx, run.id, name, 'RUNNING'))
     try {
@@ -60,33 +60,38 @@ const stepOf = (kind: RunKind, name: RunStep): Step => ({
   },
 })
 
-async function findSite({ db }: SystemCtx, { input }: Task) {
+async function findSite({ db }: SystemCtx, { input }: Task, fence: Fence) {
   const [found] = await db
     .select({ run: actionRuns, branch: branches })
     .from(actionRuns)
     .innerJoin(branches, eq(branches.id, actionRuns.branchId))
     .where(and(eq(actionRuns.id, input.runId ?? ''), isNull(branches.removedAt)))
-  if (!found) throw new Superseded('the branch is gone')
+  if (!found) return giveUp(fence, 'the branch is gone')
   const projectOf = async (ref: string): Promise<Project> => {
     const [row] = await db
       .select({ project: projects, organizationSlug: organizations.slug })
       .from(projects)
       .innerJoin(organizations, eq(organizations.id, projects.organizationId))
       .where(and(eq(projects.ref, ref), isNull(projects.removedAt)))
-    if (!row) throw new Superseded(`the project ${ref} is gone`)
+    if (!row) return giveUp(fence, `the project ${ref} is gone`)
     return { ...row.project, organizationSlug: row.organizationSlug }
   }
   const [own, parent] = await Promise.all([projectOf(found.branch.projectRef), projectOf(found.branch.parentRef)])
   return { ...found, own, parent }
 }
 
-type Told = Pick<Site, 'run' | 'branch' | 'own'>
+/** A run is canceled with its branch. One that is not has nothing to wait for either, and must not hold up its project. */
+async function giveUp(fence: Fence, reason: string): Promise<never> {
+  throw (await fence()) ? new Hopeless(reason) : new Superseded(reason)
+}
+
+type Told = Pick<Site, 'run' | 'branch' | 'own' | 'fence'>
 
 /** Each status is told once for a run, however often its step is done. */
-async function setStatus(ctx: SystemCtx, task: Task, { run, branch: { id }, own }: Told, status: BranchStatus) {
+async function setStatus(ctx: SystemCtx, task: Task, { run, branch: { id }, own, fence }: Told, status: BranchStatus) {
   await mutate(ctx, async (mutation) => {
     const branch = await updateStatus(mutation, id, status, ctx.now())
-    if (!branch) throw new Superseded('the branch is gone')
+    if (!branch) return giveUp(fence, 'the branch is gone')
     const actor = { userId: task.actorUserId ?? undefined }
     await tell(mutation, own, branch, 'v1.project.branch.updated', { actor, idempotencyKey: `run/${run.id}/${status}` })
   })
@@ -119,10 +124,12 @@ const jobOf = (kind: RunKind, { done, failed }: Pick<Job, 'done' | 'failed'>): J
     const [run] = await tx.select().from(actionRuns).where(eq(actionRuns.id, runId))
     const status = state === 'done' ? 'FUNCTIONS_DEPLOYED' : failureOf(kind, task)
     const branch = run && (await updateStatus(mutation, run.branchId, status, at))
-    if (!branch) return
     if (state === 'failed') {
-      await tx.execute(endSteps({ now: () => at }, eq(actionRuns.id, runId), ['EXITED', 'DEAD', 'CREATED']))
-    } else if (run.kind === 'reset') {
+      const kept = ['EXITED', 'DEAD', ...(branch ? (['CREATED'] as const) : [])] as const
+      await tx.execute(endSteps({ now: () => at }, eq(actionRuns.id, runId), kept))
+    }
+    if (!branch) return
+    if (state === 'done' && run.kind === 'reset') {
       // The database has them now. What a reset that failed had kept stays until then.
       await tx.update(actionRuns).set({ kept: null }).where(eq(actionRuns.projectRef, branch.projectRef))
     }
