@@ -15,7 +15,7 @@ import type { SystemCtx } from '../../env.ts'
 import { isFinal } from '../projects/task-end.ts'
 import { Hopeless, type Job, type Jobs, type Step, type Task } from '../projects/tasks.ts'
 import type { BranchRow } from './convert.ts'
-import { DEEDS } from './deeds.ts'
+import { DEEDS, type Deed, keepHistory } from './deeds.ts'
 import { tell } from './events.ts'
 import { endSteps, type Log, logOf, type Run, STEPS_OF, setStep } from './runs.ts'
 
@@ -40,25 +40,49 @@ const STATUS_AFTER: Partial<Record<RunStep, BranchStatus>> = {
 const stepOf = (kind: RunKind, name: RunStep): Step => ({
   name,
   async run(ctx, { task }, fence) {
-    const site = { ...(await findSite(ctx, task, fence)), fence, log: logOf(ctx, task.input.runId ?? '', name) }
-    const { run, log } = site
-    await ctx.db.execute(setStep(ctx, run.id, name, 'RUNNING'))
-    try {
-      await DEEDS[kind][name]?.(ctx, site)
-    } catch (error) {
-      if (error instanceof Superseded) throw error
-      await log(`failed: ${error instanceof Error ? error.message : String(error)}`)
-      // Postgres has refused the statement and would do so again.
-      const reason = error instanceof SqlError ? new Hopeless(error.message, { cause: error }) : error
-      await ctx.db.execute(setStep(ctx, run.id, name, isFinal(task, reason) ? 'DEAD' : 'RESTARTING'))
-      throw reason
-    }
-    await ctx.db.execute(setStep(ctx, run.id, name, 'EXITED'))
+    const site = await siteOf(ctx, { task, name, fence })
+    await attempt(ctx, task, { site, name, deed: DEEDS[kind][name] })
+    await ctx.db.execute(setStep(ctx, site.run.id, name, 'EXITED'))
     const status = STATUS_AFTER[name]
     if (status) await setStatus(ctx, task, site, status)
     return name === 'clone' ? { postgresVersion: await ctx.engine.version(site.own.ref) } : undefined
   },
 })
+
+/** Recorded by itself, as the end of a reset depends on whether its database may be gone; people see it as a part of `clone`. */
+const keep: Step = {
+  name: 'keep',
+  async run(ctx, { task }, fence) {
+    const site = await siteOf(ctx, { task, name: 'clone', fence })
+    if (!site.run.kept) await attempt(ctx, task, { site, name: 'clone', deed: keepHistory })
+    return undefined
+  },
+}
+
+interface Attempt {
+  site: Site
+  name: RunStep
+  deed: Deed | undefined
+}
+
+async function attempt(ctx: SystemCtx, task: Task, { site, name, deed }: Attempt): Promise<void> {
+  const { run, log } = site
+  await ctx.db.execute(setStep(ctx, run.id, name, 'RUNNING'))
+  try {
+    await deed?.(ctx, site)
+  } catch (error) {
+    if (error instanceof Superseded) throw error
+    await log(`failed: ${error instanceof Error ? error.message : String(error)}`)
+    // Postgres has refused the statement and would do so again.
+    const reason = error instanceof SqlError ? new Hopeless(error.message, { cause: error }) : error
+    await ctx.db.execute(setStep(ctx, run.id, name, isFinal(task, reason) ? 'DEAD' : 'RESTARTING'))
+    throw reason
+  }
+}
+
+async function siteOf(ctx: SystemCtx, { task, name, fence }: { task: Task; name: RunStep; fence: Fence }) {
+  return { ...(await findSite(ctx, task, fence)), fence, log: logOf(ctx, task.input.runId ?? '', name) }
+}
 
 async function findSite({ db }: SystemCtx, { input }: Task, fence: Fence) {
   const [found] = await db
@@ -114,8 +138,14 @@ const failureOf = (kind: RunKind, { stepsDone }: Task): BranchStatus =>
 
 const isPastHealth = ({ stepsDone }: Task) => stepsDone.includes('health')
 
+/** Until the history is kept, a reset removes nothing: the database is as it was. */
+const statusWithoutReset = ({ stepsDone, input }: Task) => (stepsDone.includes('keep') ? undefined : input.statusBefore)
+
 const jobOf = (kind: RunKind, { done, failed }: Pick<Job, 'done' | 'failed'>): Job => ({
-  steps: RUN_STEPS.filter((name) => STEPS_OF[kind].includes(name)).map((name) => stepOf(kind, name)),
+  steps: [
+    ...(kind === 'reset' ? [keep] : []),
+    ...RUN_STEPS.filter((name) => STEPS_OF[kind].includes(name)).map((name) => stepOf(kind, name)),
+  ],
   done,
   failed,
   async ended(mutation, { task, state, at, organization }) {
@@ -151,6 +181,6 @@ export const branchJobs = {
   branch_merge: jobOf('merge', { done: {}, failed: () => ({}) }),
   branch_reset: jobOf('reset', {
     done: ACTIVE,
-    failed: (task) => (isPastHealth(task) ? ACTIVE : { status: 'RESTORE_FAILED' }),
+    failed: (task) => (isPastHealth(task) ? ACTIVE : { status: statusWithoutReset(task) ?? 'RESTORE_FAILED' }),
   }),
 } satisfies Partial<Jobs>

@@ -1,7 +1,7 @@
 import { sql } from 'drizzle-orm'
 import { type AnyPgColumn, bigint, index, integer, jsonb, pgTable, text, uniqueIndex, uuid } from 'drizzle-orm/pg-core'
 import { instant, organizations } from './identity.ts'
-import { INSTANCE_SIZES, PROJECT_STATUSES, REGION_CODES } from './values.ts'
+import { INSTANCE_SIZES, PROJECT_STATUSES, type ProjectStatus, REGION_CODES } from './values.ts'
 
 const TASK_KINDS = [
   'create',
@@ -78,6 +78,8 @@ export const projects = pgTable(
 export interface TaskInput {
   /** Of an action run. */
   runId?: string
+  /** The project's, to go back to where the work has changed nothing. */
+  statusBefore?: ProjectStatus
   backupId?: number
 }
 
