@@ -44,8 +44,9 @@ export async function getBranch({ db }: Ctx, project: ProjectAccess, name: strin
   return toBranch(row.branch, row.status)
 }
 
-/** Passwords and keys are for who may read secrets: with them one could do more than the role allows. */
+/** Passwords and keys are for who may read secrets: with them one could do more than the role, or the token, allows. */
 export async function getBranchConfig(ctx: Ctx, { project }: BranchAccess) {
+  const maySeeSecrets = roleAllows(project.role, 'secrets:read') && ctx.principal.scopes.includes('secrets:read')
   const { host, port, user } = ctx.engine.connection(project)
   return {
     ref: project.ref,
@@ -56,7 +57,7 @@ export async function getBranchConfig(ctx: Ctx, { project }: BranchAccess) {
     db_host: host,
     db_port: port,
     db_user: user,
-    ...(roleAllows(project.role, 'secrets:read') && {
+    ...(maySeeSecrets && {
       db_pass: await passwordOf(ctx, project),
       jwt_secret: await jwtSecretOf(ctx, project),
     }),
