@@ -32,13 +32,20 @@ export async function setNotifyUrl(
   organizationId: string,
   { id: branchId, projectRef, parentRef, notifyUrl }: BranchRow,
 ): Promise<void> {
+  if (notifyUrl === null) return
+  // What is still to be told goes to the new one.
+  const changed = await tx
+    .update(webhookEndpoints)
+    .set({ url: notifyUrl, enabled: true, failingSince: null })
+    .where(eq(webhookEndpoints.branchId, branchId))
+    .returning({ id: webhookEndpoints.id })
+  if (changed.length > 0) return
   const [project] = await tx
     .select({ ref: projects.ref, sealedJwtSecret: projects.sealedJwtSecret })
     .from(projects)
     .where(eq(projects.ref, projectRef))
-  if (!project || notifyUrl === null) return
+  if (!project) return
   const id = newTimedId(ctx.now())
-  await tx.delete(webhookEndpoints).where(eq(webhookEndpoints.branchId, branchId))
   await tx.insert(webhookEndpoints).values({
     id,
     organizationId,
