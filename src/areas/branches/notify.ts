@@ -1,19 +1,17 @@
-import { eq, inArray, lt } from 'drizzle-orm'
+import { eq } from 'drizzle-orm'
 import { newTimedId } from '../../db/id.ts'
 import type { Mutation } from '../../db/mutate.ts'
-import { branches, projects, webhookEndpoints } from '../../db/schema/index.ts'
+import { projects, webhookEndpoints } from '../../db/schema/index.ts'
 import { sealedFor } from '../../delivery/attempt.ts'
 import { checkDestination } from '../../delivery/destination.ts'
 import { rulesOf } from '../../delivery/ports.ts'
-import type { Ctx, SystemCtx } from '../../env.ts'
+import type { Ctx } from '../../env.ts'
 import { ApiError } from '../../http/error.ts'
 import { jwtSecretOf } from '../../secrets/project.ts'
 import { seal } from '../../secrets/seal.ts'
 import type { BranchRow } from './convert.ts'
 
 const NOTIFIED = ['v1.project.branch.created', 'v1.project.branch.updated', 'v1.project.branch.removed'] as const
-/** What was told last may still be on its way after the branch is gone: the schedule of attempts takes less. */
-const KEPT_MS = 24 * 60 * 60 * 1000
 
 export async function requireNotifyUrl(ctx: Ctx, url: string, field: string): Promise<void> {
   const verdict = await checkDestination(url, rulesOf(ctx))
@@ -58,12 +56,4 @@ export async function setNotifyUrl(
     createdBy: ctx.principal.userId,
     createdAt: ctx.now(),
   })
-}
-
-export async function forgetNotifyUrls({ db, now }: SystemCtx): Promise<void> {
-  const gone = db
-    .select({ id: branches.id })
-    .from(branches)
-    .where(lt(branches.removedAt, new Date(now().getTime() - KEPT_MS)))
-  await db.delete(webhookEndpoints).where(inArray(webhookEndpoints.branchId, gone))
 }
