@@ -3,7 +3,6 @@ import { backupJobs } from './areas/backups/jobs.ts'
 import { runScheduledBackups } from './areas/backups/schedule.ts'
 import { removeOldBackups } from './areas/backups/sweep.ts'
 import { branchJobs } from './areas/branches/jobs.ts'
-import { forgetNotifyUrls } from './areas/branches/notify.ts'
 import { removeDueBranches } from './areas/branches/removal.ts'
 import { endDueLogins } from './areas/database-access/logins.ts'
 import { keepReadOnly } from './areas/database-settings/read-only.ts'
@@ -18,7 +17,7 @@ import { workerJobs } from './areas/workers/jobs.ts'
 import { removeOversizedUploads, sweepUploads } from './areas/workers/sweep.ts'
 import { buryWorkerTask, runWorkerTask, sendDueWorkerTasks } from './areas/workers/tasks.ts'
 import { heartbeats } from './db/schema/index.ts'
-import { purgeExpired } from './delivery/purge.ts'
+import { purgeEndpoints, purgeExpired } from './delivery/purge.ts'
 import { wakeOverdue } from './delivery/sweep.ts'
 import { wakeSender } from './delivery/wake.ts'
 import type { SystemCtx } from './env.ts'
@@ -52,10 +51,10 @@ export const duties: Duties = {
   worker_uploads_oversized: removeOversizedUploads,
   worker_images: sweepImages,
   branches: removeDueBranches,
-  branch_notify_urls: forgetNotifyUrls,
   webhooks: wakeOverdue,
   webhook_sweeper: ({ bindings: { WEBHOOK_SWEEPER: sweeper } }) => sweeper.get(sweeper.idFromName('only')).arm(),
   webhook_purge: purgeExpired,
+  webhook_endpoints: purgeEndpoints,
   idle_programs: endIdleIsolates,
   invocations: purgeInvocations,
   storage: sweepStorage,

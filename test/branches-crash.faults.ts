@@ -96,7 +96,7 @@ describe('the consumer of a run died', () => {
     expect((await owner.get(`/v1/projects/${ref}/database/migrations`)).body).toHaveLength(2)
   })
 
-  it.each(prefixes(RUN_STEPS))('a reset goes on after %j, and keeps the migrations', async (stepsDone) => {
+  it.each(prefixes(['keep', ...RUN_STEPS]))('a reset goes on after %j, and keeps the migrations', async (stepsDone) => {
     const { owner, branch } = pair
     const own = branch.project_ref
     const history = (await owner.get(`/v1/projects/${own}/database/migrations`)).body

@@ -1,6 +1,7 @@
 import { type SQL, sql } from 'drizzle-orm'
-import { projects, webhookDeliveries, webhookEndpoints, webhookEvents } from '../db/schema/index.ts'
+import { branches, projects, webhookDeliveries, webhookEndpoints, webhookEvents } from '../db/schema/index.ts'
 import type { SystemCtx } from '../env.ts'
+import { isHourlyDue } from '../queue/hourly.ts'
 import type { Runner } from './store.ts'
 
 export const DAY_MS = 86_400_000
@@ -9,6 +10,8 @@ export const RETENTION_MS = 14 * DAY_MS
 
 const CHUNK = 5_000
 const CHUNKS_MAX = 100
+/** Fewer, as each takes its deliveries along. */
+const ENDPOINTS_CHUNK = 100
 
 /** The least version 7 id of a moment: rows before it are found along the primary key. */
 const firstIdOf = (at: number) => {
@@ -29,25 +32,45 @@ export async function purgeExpired({ db, now, log }: SystemCtx): Promise<void> {
     (count) => sql`delete from ${webhookEvents} where id in (
       select id from ${webhookEvents} where id < ${before(30)} order by id limit ${count}) returning 'event' as status`,
   )
-  const removed = new Date(now().getTime() - RETENTION_MS).toISOString()
-  await db.execute(sql`delete from ${webhookEndpoints} e using ${projects} p
-    where e.project_ref = p.ref and p.removed_at < ${removed}`)
   if (deliveries.gone + events.gone === 0) return
   log.info('webhooks_purged', { deliveries: deliveries.gone, events: events.gone })
   // Only a receiver that gave no answer for 14 days comes to this.
   if (deliveries.pending > 0) log.error('webhooks_expired_unsent', { deliveries: deliveries.pending })
 }
 
-async function inChunks(db: Runner, remove: (count: number) => SQL): Promise<{ gone: number; pending: number }> {
+/** What was told last may still be on its way after the branch is gone: the schedule of attempts takes less. */
+const BRANCH_KEPT_MS = DAY_MS
+
+/** Once an hour: the endpoints of projects that were removed, and of the `notify_url` of branches, with what was sent to them. */
+export async function purgeEndpoints(ctx: SystemCtx): Promise<void> {
+  if (!(await isHourlyDue(ctx, 'webhook_endpoints'))) return
+  const ago = (ms: number) => new Date(ctx.now().getTime() - ms).toISOString()
+  const remove = (gone: SQL) =>
+    inChunks(
+      ctx.db,
+      (count) => sql`delete from ${webhookEndpoints} where id in (
+        select e.id from ${webhookEndpoints} e ${gone} limit ${count}) returning 'endpoint' as status`,
+      ENDPOINTS_CHUNK,
+    )
+  await remove(sql`join ${projects} p on p.ref = e.project_ref where p.removed_at < ${ago(RETENTION_MS)}`)
+  await remove(sql`join ${branches} b on b.id = e.branch_id
+    where e.branch_id is not null and b.removed_at < ${ago(BRANCH_KEPT_MS)}`)
+}
+
+async function inChunks(
+  db: Runner,
+  remove: (count: number) => SQL,
+  size = CHUNK,
+): Promise<{ gone: number; pending: number }> {
   const total = { gone: 0, pending: 0 }
   for (let chunk = 0; chunk < CHUNKS_MAX; chunk++) {
     const { rows } = await db.execute(sql`
-      with gone as (${remove(CHUNK)})
+      with gone as (${remove(size)})
       select count(*)::int as gone, count(*) filter (where status = 'pending')::int as pending from gone`)
     const [counted] = rows as [{ gone: number; pending: number }]
     total.gone += counted.gone
     total.pending += counted.pending
-    if (counted.gone < CHUNK) break
+    if (counted.gone < size) break
   }
   return total
 }

@@ -1,11 +1,10 @@
-import { eq } from 'drizzle-orm'
 import type * as z from 'zod'
 import type { ProjectAccess } from '../../auth/access.ts'
 import { mutate } from '../../db/mutate.ts'
-import { projects, type TaskInput } from '../../db/schema/index.ts'
+import type { TaskInput } from '../../db/schema/index.ts'
 import type { Ctx } from '../../env.ts'
 import { ApiError } from '../../http/error.ts'
-import { requireActive } from '../projects/lock.ts'
+import { changeStatus, requireStatus } from '../projects/status.ts'
 import { startTask } from '../projects/tasks.ts'
 import { type Addons, type ApplyAddon, COMPUTE_SIZES, TYPE_OF_VARIANT } from './schema.ts'
 
@@ -59,19 +58,13 @@ async function startResize(ctx: Ctx, project: ProjectAccess, size: NonNullable<T
   const { engine } = ctx
   if (!engine.sizes) throw refuse(cannotResize(engine, project))
   if (!engine.sizes.offered.has(size)) throw refuse(`the driver ${engine.name} has no size ${size}`)
-  const { ref, organizationId: id, organizationSlug: slug } = project
+  const { ref, organizationId } = project
   await mutate(ctx, async (mutation) => {
-    const previous = await requireActive(mutation, ref)
-    await mutation.tx.update(projects).set({ status: 'RESIZING', statusReason: null }).where(eq(projects.ref, ref))
+    const before = await requireStatus(mutation, ref)
+    await changeStatus(mutation, project, { before, status: 'RESIZING' })
     await startTask(ctx, mutation, { ref, kind: 'resize', input: { size } })
-    await mutation.publish({
-      type: 'v1.project.status.changed',
-      organization: { id, slug },
-      projectRef: ref,
-      fields: { previous_status: previous, current_status: 'RESIZING' },
-    })
     const detail = { from: project.instanceSize, to: size }
-    await mutation.trace({ action: 'project.resize', organizationId: id, projectRef: ref, detail })
+    await mutation.trace({ action: 'project.resize', organizationId, projectRef: ref, detail })
   })
 }
 

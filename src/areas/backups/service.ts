@@ -3,12 +3,12 @@ import type * as z from 'zod'
 import type { ProjectAccess } from '../../auth/access.ts'
 import { uniqueViolation } from '../../db/failure.ts'
 import { type Mutation, mutate } from '../../db/mutate.ts'
-import { backups, projects, type TaskInput, type TaskKind, temporaryLogins } from '../../db/schema/index.ts'
+import { backups, type TaskInput, type TaskKind, temporaryLogins } from '../../db/schema/index.ts'
 import { EngineUnavailable } from '../../engine/engine.ts'
 import type { Ctx, SystemCtx } from '../../env.ts'
 import { ApiError } from '../../http/error.ts'
 import { expireLogins } from '../database-access/logins.ts'
-import { requireActive } from '../projects/lock.ts'
+import { changeStatus, requireStatus } from '../projects/status.ts'
 import { startTask } from '../projects/tasks.ts'
 import type { BackupList, RestorePoint } from './schema.ts'
 
@@ -110,7 +110,7 @@ export async function startBackup(
   backup: NewBackup,
 ): Promise<Row> {
   const { ref, organizationId: id, organizationSlug: slug } = project
-  await requireActive(mutation, ref)
+  await requireStatus(mutation, ref)
   const [row] = await mutation.tx
     .insert(backups)
     .values({ ...backup, projectRef: ref, status: 'PENDING', insertedAt: ctx.now() })
@@ -176,24 +176,18 @@ async function windowOf({ engine, now }: Ctx, { ref }: ProjectAccess) {
 
 async function startRestore(
   ctx: Ctx,
-  { ref, organizationId: id, organizationSlug: slug }: ProjectAccess,
+  project: ProjectAccess,
   task: { kind: TaskKind; input: TaskInput },
   also: (mutation: Mutation) => Promise<unknown> = async () => {},
 ): Promise<void> {
+  const { ref, organizationId } = project
   await mutate(ctx, async (mutation) => {
-    const previous = await requireActive(mutation, ref)
-    await mutation.tx.update(projects).set({ status: 'RESTORING', statusReason: null }).where(eq(projects.ref, ref))
+    const before = await requireStatus(mutation, ref)
+    await changeStatus(mutation, project, { before, status: 'RESTORING' })
     await startTask(ctx, mutation, { ref, ...task })
     await also(mutation)
-    await mutation.publish({
-      type: 'v1.project.status.changed',
-      organization: { id, slug },
-      projectRef: ref,
-      fields: { previous_status: previous, current_status: 'RESTORING' },
-    })
-    const detail = {
-      ...(task.input.backupId ? { backup: task.input.backupId } : { targetUnix: task.input.targetUnix }),
-    }
-    await mutation.trace({ action: 'backup.restore', organizationId: id, projectRef: ref, detail })
+    const { backupId, targetUnix } = task.input
+    const detail = backupId ? { backup: backupId } : { targetUnix }
+    await mutation.trace({ action: 'backup.restore', organizationId, projectRef: ref, detail })
   })
 }

@@ -11,7 +11,7 @@ import { newPassword } from '../../secrets/project.ts'
 import { seal } from '../../secrets/seal.ts'
 import { newDefaultKeys } from '../api-keys/service.ts'
 import { sealSecrets } from '../projects/secrets.ts'
-import { ACTIVE } from '../projects/values.ts'
+import { requireStatus } from '../projects/status.ts'
 import { removeSettings, saveSettings } from '../settings/rows.ts'
 import { type BranchRow, toBranch, toBranchV2 } from './convert.ts'
 import { subject, tell } from './events.ts'
@@ -60,9 +60,6 @@ async function create(ctx: Ctx, parent: ProjectAccess, input: NewBranch, urlFiel
   if (parent.parentRef !== null) {
     throw new ApiError('unprocessable.branch', { detail: 'a branch has no branches of its own: name its parent' })
   }
-  if (!ACTIVE.includes(parent.status)) {
-    throw new ApiError('conflict.project_status', { detail: `its status is ${parent.status}, not ACTIVE_HEALTHY` })
-  }
   if (input.is_default && input.secrets) {
     const detail = 'the default branch stands for the project itself, whose secrets it has'
     throw new ApiError('unprocessable.branch', { detail })
@@ -78,6 +75,8 @@ async function create(ctx: Ctx, parent: ProjectAccess, input: NewBranch, urlFiel
     ? await seal(ctx.config.ENCRYPTION_KEY, JSON.stringify(input.secrets), secretsOf(id))
     : null
   return mutate(ctx, async (mutation) => {
+    // Locks the parent, as its deletion and the end of branching do: none is made unseen by them.
+    await requireStatus(mutation, parent.ref)
     await removeSettings(mutation.tx, parent.ref, 'branching')
     if (input.is_default) return insertDefault(ctx, mutation, parent, input)
     await ensureDefault(ctx, mutation, parent)

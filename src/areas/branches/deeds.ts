@@ -13,7 +13,7 @@ import { inheritSettings } from '../settings/inherit.ts'
 import { deployToBranch as deploy, deployToParent } from './functions.ts'
 import type { Site } from './jobs.ts'
 
-type Deed = (ctx: SystemCtx, site: Site) => Promise<void>
+export type Deed = (ctx: SystemCtx, site: Site) => Promise<void>
 type Project = Site['own']
 
 const HEALTH_TIMEOUT_MS = 10_000
@@ -36,7 +36,6 @@ async function clone(ctx: SystemCtx, { branch, own, parent, fence, log }: Site):
  */
 async function cloneAgain(ctx: SystemCtx, site: Site): Promise<void> {
   const { own, run, fence, log } = site
-  await keepHistory(ctx, site)
   const empty = await isBehindParent(ctx, site)
   await log(`removing the database of ${own.ref}`)
   await ctx.engine.remove(own.ref, fence)
@@ -46,10 +45,9 @@ async function cloneAgain(ctx: SystemCtx, site: Site): Promise<void> {
   await ctx.engine.create(await specOf(ctx, own), fence)
 }
 
-/** Before the database goes away, and once: a step that is done again finds it kept. */
-async function keepHistory(ctx: SystemCtx, site: Site): Promise<void> {
+/** Before the database goes away, and once. What else that takes is asked here, too, while nothing is lost yet. */
+export async function keepHistory(ctx: SystemCtx, site: Site): Promise<void> {
   const { run, log } = site
-  if (run.kept) return
   const found = new Map<string, MigrationRow>()
   const earlier = await keptEarlier(ctx, site)
   for (const migration of [...earlier, ...(await historyOf(ctx, site, earlier))])
@@ -57,6 +55,7 @@ async function keepHistory(ctx: SystemCtx, site: Site): Promise<void> {
   const kept = [...found.values()].sort((a, b) => (a.version < b.version ? -1 : 1))
   const { migrationVersion: version } = run
   if (version !== null && !found.has(version)) throw new Hopeless(`the branch has no migration ${version}`)
+  await isBehindParent(ctx, site)
   await ctx.db.update(actionRuns).set({ kept }).where(eq(actionRuns.id, run.id))
   await log(`keeping ${kept.length} migrations of the branch`)
 }

@@ -15,7 +15,7 @@ import type { SystemCtx } from '../../env.ts'
 import { isFinal } from '../projects/task-end.ts'
 import { Hopeless, type Job, type Jobs, type Step, type Task } from '../projects/tasks.ts'
 import type { BranchRow } from './convert.ts'
-import { DEEDS } from './deeds.ts'
+import { DEEDS, type Deed, keepHistory } from './deeds.ts'
 import { tell } from './events.ts'
 import { endSteps, type Log, logOf, type Run, STEPS_OF, setStep } from './runs.ts'
 
@@ -40,53 +40,82 @@ const STATUS_AFTER: Partial<Record<RunStep, BranchStatus>> = {
 const stepOf = (kind: RunKind, name: RunStep): Step => ({
   name,
   async run(ctx, { task }, fence) {
-    const site = { ...(await findSite(ctx, task)), fence, log: logOf(ctx, task.input.runId ?? '', name) }
-    const { run, log } = site
-    await ctx.db.execute(setStep(ctx, run.id, name, 'RUNNING'))
-    try {
-      await DEEDS[kind][name]?.(ctx, site)
-    } catch (error) {
-      if (error instanceof Superseded) throw error
-      await log(`failed: ${error instanceof Error ? error.message : String(error)}`)
-      // Postgres has refused the statement and would do so again.
-      const reason = error instanceof SqlError ? new Hopeless(error.message, { cause: error }) : error
-      await ctx.db.execute(setStep(ctx, run.id, name, isFinal(task, reason) ? 'DEAD' : 'RESTARTING'))
-      throw reason
-    }
-    await ctx.db.execute(setStep(ctx, run.id, name, 'EXITED'))
+    const site = await siteOf(ctx, { task, name, fence })
+    await attempt(ctx, task, { site, name, deed: DEEDS[kind][name] })
+    await ctx.db.execute(setStep(ctx, site.run.id, name, 'EXITED'))
     const status = STATUS_AFTER[name]
     if (status) await setStatus(ctx, task, site, status)
     return name === 'clone' ? { postgresVersion: await ctx.engine.version(site.own.ref) } : undefined
   },
 })
 
-async function findSite({ db }: SystemCtx, { input }: Task) {
+/** Recorded by itself, as the end of a reset depends on whether its database may be gone; people see it as a part of `clone`. */
+const keep: Step = {
+  name: 'keep',
+  async run(ctx, { task }, fence) {
+    const site = await siteOf(ctx, { task, name: 'clone', fence })
+    if (!site.run.kept) await attempt(ctx, task, { site, name: 'clone', deed: keepHistory })
+    return undefined
+  },
+}
+
+interface Attempt {
+  site: Site
+  name: RunStep
+  deed: Deed | undefined
+}
+
+async function attempt(ctx: SystemCtx, task: Task, { site, name, deed }: Attempt): Promise<void> {
+  const { run, log } = site
+  await ctx.db.execute(setStep(ctx, run.id, name, 'RUNNING'))
+  try {
+    await deed?.(ctx, site)
+  } catch (error) {
+    if (error instanceof Superseded) throw error
+    await log(`failed: ${error instanceof Error ? error.message : String(error)}`)
+    // Postgres has refused the statement and would do so again.
+    const reason = error instanceof SqlError ? new Hopeless(error.message, { cause: error }) : error
+    await ctx.db.execute(setStep(ctx, run.id, name, isFinal(task, reason) ? 'DEAD' : 'RESTARTING'))
+    throw reason
+  }
+}
+
+async function siteOf(ctx: SystemCtx, { task, name, fence }: { task: Task; name: RunStep; fence: Fence }) {
+  return { ...(await findSite(ctx, task, fence)), fence, log: logOf(ctx, task.input.runId ?? '', name) }
+}
+
+async function findSite({ db }: SystemCtx, { input }: Task, fence: Fence) {
   const [found] = await db
     .select({ run: actionRuns, branch: branches })
     .from(actionRuns)
     .innerJoin(branches, eq(branches.id, actionRuns.branchId))
     .where(and(eq(actionRuns.id, input.runId ?? ''), isNull(branches.removedAt)))
-  if (!found) throw new Superseded('the branch is gone')
+  if (!found) return giveUp(fence, 'the branch is gone')
   const projectOf = async (ref: string): Promise<Project> => {
     const [row] = await db
       .select({ project: projects, organizationSlug: organizations.slug })
       .from(projects)
       .innerJoin(organizations, eq(organizations.id, projects.organizationId))
       .where(and(eq(projects.ref, ref), isNull(projects.removedAt)))
-    if (!row) throw new Superseded(`the project ${ref} is gone`)
+    if (!row) return giveUp(fence, `the project ${ref} is gone`)
     return { ...row.project, organizationSlug: row.organizationSlug }
   }
   const [own, parent] = await Promise.all([projectOf(found.branch.projectRef), projectOf(found.branch.parentRef)])
   return { ...found, own, parent }
 }
 
-type Told = Pick<Site, 'run' | 'branch' | 'own'>
+/** A run is canceled with its branch. One that is not has nothing to wait for either, and must not hold up its project. */
+async function giveUp(fence: Fence, reason: string): Promise<never> {
+  throw (await fence()) ? new Hopeless(reason) : new Superseded(reason)
+}
+
+type Told = Pick<Site, 'run' | 'branch' | 'own' | 'fence'>
 
 /** Each status is told once for a run, however often its step is done. */
-async function setStatus(ctx: SystemCtx, task: Task, { run, branch: { id }, own }: Told, status: BranchStatus) {
+async function setStatus(ctx: SystemCtx, task: Task, { run, branch: { id }, own, fence }: Told, status: BranchStatus) {
   await mutate(ctx, async (mutation) => {
     const branch = await updateStatus(mutation, id, status, ctx.now())
-    if (!branch) throw new Superseded('the branch is gone')
+    if (!branch) return giveUp(fence, 'the branch is gone')
     const actor = { userId: task.actorUserId ?? undefined }
     await tell(mutation, own, branch, 'v1.project.branch.updated', { actor, idempotencyKey: `run/${run.id}/${status}` })
   })
@@ -109,8 +138,14 @@ const failureOf = (kind: RunKind, { stepsDone }: Task): BranchStatus =>
 
 const isPastHealth = ({ stepsDone }: Task) => stepsDone.includes('health')
 
+/** Until the history is kept, a reset removes nothing: the database is as it was. */
+const statusWithoutReset = ({ stepsDone, input }: Task) => (stepsDone.includes('keep') ? undefined : input.statusBefore)
+
 const jobOf = (kind: RunKind, { done, failed }: Pick<Job, 'done' | 'failed'>): Job => ({
-  steps: RUN_STEPS.filter((name) => STEPS_OF[kind].includes(name)).map((name) => stepOf(kind, name)),
+  steps: [
+    ...(kind === 'reset' ? [keep] : []),
+    ...RUN_STEPS.filter((name) => STEPS_OF[kind].includes(name)).map((name) => stepOf(kind, name)),
+  ],
   done,
   failed,
   async ended(mutation, { task, state, at, organization }) {
@@ -119,10 +154,12 @@ const jobOf = (kind: RunKind, { done, failed }: Pick<Job, 'done' | 'failed'>): J
     const [run] = await tx.select().from(actionRuns).where(eq(actionRuns.id, runId))
     const status = state === 'done' ? 'FUNCTIONS_DEPLOYED' : failureOf(kind, task)
     const branch = run && (await updateStatus(mutation, run.branchId, status, at))
-    if (!branch) return
     if (state === 'failed') {
-      await tx.execute(endSteps({ now: () => at }, eq(actionRuns.id, runId), ['EXITED', 'DEAD', 'CREATED']))
-    } else if (run.kind === 'reset') {
+      const kept = ['EXITED', 'DEAD', ...(branch ? (['CREATED'] as const) : [])] as const
+      await tx.execute(endSteps({ now: () => at }, eq(actionRuns.id, runId), kept))
+    }
+    if (!branch) return
+    if (state === 'done' && run.kind === 'reset') {
       // The database has them now. What a reset that failed had kept stays until then.
       await tx.update(actionRuns).set({ kept: null }).where(eq(actionRuns.projectRef, branch.projectRef))
     }
@@ -144,6 +181,6 @@ export const branchJobs = {
   branch_merge: jobOf('merge', { done: {}, failed: () => ({}) }),
   branch_reset: jobOf('reset', {
     done: ACTIVE,
-    failed: (task) => (isPastHealth(task) ? ACTIVE : { status: 'RESTORE_FAILED' }),
+    failed: (task) => (isPastHealth(task) ? ACTIVE : { status: statusWithoutReset(task) ?? 'RESTORE_FAILED' }),
   }),
 } satisfies Partial<Jobs>

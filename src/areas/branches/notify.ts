@@ -1,19 +1,17 @@
-import { eq, inArray, lt } from 'drizzle-orm'
+import { eq } from 'drizzle-orm'
 import { newTimedId } from '../../db/id.ts'
 import type { Mutation } from '../../db/mutate.ts'
-import { branches, projects, webhookEndpoints } from '../../db/schema/index.ts'
+import { projects, webhookEndpoints } from '../../db/schema/index.ts'
 import { sealedFor } from '../../delivery/attempt.ts'
 import { checkDestination } from '../../delivery/destination.ts'
 import { rulesOf } from '../../delivery/ports.ts'
-import type { Ctx, SystemCtx } from '../../env.ts'
+import type { Ctx } from '../../env.ts'
 import { ApiError } from '../../http/error.ts'
 import { jwtSecretOf } from '../../secrets/project.ts'
 import { seal } from '../../secrets/seal.ts'
 import type { BranchRow } from './convert.ts'
 
 const NOTIFIED = ['v1.project.branch.created', 'v1.project.branch.updated', 'v1.project.branch.removed'] as const
-/** What was told last may still be on its way after the branch is gone: the schedule of attempts takes less. */
-const KEPT_MS = 24 * 60 * 60 * 1000
 
 export async function requireNotifyUrl(ctx: Ctx, url: string, field: string): Promise<void> {
   const verdict = await checkDestination(url, rulesOf(ctx))
@@ -32,13 +30,20 @@ export async function setNotifyUrl(
   organizationId: string,
   { id: branchId, projectRef, parentRef, notifyUrl }: BranchRow,
 ): Promise<void> {
+  if (notifyUrl === null) return
+  // What is still to be told goes to the new one.
+  const changed = await tx
+    .update(webhookEndpoints)
+    .set({ url: notifyUrl, enabled: true, failingSince: null })
+    .where(eq(webhookEndpoints.branchId, branchId))
+    .returning({ id: webhookEndpoints.id })
+  if (changed.length > 0) return
   const [project] = await tx
     .select({ ref: projects.ref, sealedJwtSecret: projects.sealedJwtSecret })
     .from(projects)
     .where(eq(projects.ref, projectRef))
-  if (!project || notifyUrl === null) return
+  if (!project) return
   const id = newTimedId(ctx.now())
-  await tx.delete(webhookEndpoints).where(eq(webhookEndpoints.branchId, branchId))
   await tx.insert(webhookEndpoints).values({
     id,
     organizationId,
@@ -51,12 +56,4 @@ export async function setNotifyUrl(
     createdBy: ctx.principal.userId,
     createdAt: ctx.now(),
   })
-}
-
-export async function forgetNotifyUrls({ db, now }: SystemCtx): Promise<void> {
-  const gone = db
-    .select({ id: branches.id })
-    .from(branches)
-    .where(lt(branches.removedAt, new Date(now().getTime() - KEPT_MS)))
-  await db.delete(webhookEndpoints).where(inArray(webhookEndpoints.branchId, gone))
 }

@@ -1,9 +1,11 @@
-import { and, eq, inArray, isNull, lte, ne, sql } from 'drizzle-orm'
+import { and, eq, inArray, isNull, lte, not, type SQL, sql } from 'drizzle-orm'
 import type { BranchAccess, ProjectAccess } from '../../auth/access.ts'
 import { type Mutation, mutate } from '../../db/mutate.ts'
 import { actionRuns, branches, organizations, projects, projectTasks, type TaskKind } from '../../db/schema/index.ts'
 import type { Ctx, SystemCtx } from '../../env.ts'
 import { ApiError } from '../../http/error.ts'
+import { lockProject } from '../projects/lock.ts'
+import { changeStatus, lockStatus } from '../projects/status.ts'
 import { cancelTasks, ofProject, startTask } from '../projects/tasks.ts'
 import { saveSettings } from '../settings/rows.ts'
 import type { BranchRow } from './convert.ts'
@@ -32,7 +34,10 @@ export async function removeBranch(ctx: Ctx, access: BranchAccess, force: boolea
       detail: 'a persistent branch cannot be deleted: set persistent to false first',
     })
   }
-  await mutate(ctx, (mutation) => (force ? remove(ctx, mutation, access) : scheduleRemoval(ctx, mutation, access)))
+  await mutate(ctx, async (mutation) => {
+    if (!force) return scheduleRemoval(ctx, mutation, access)
+    if (!(await remove(ctx, mutation, access))) throw new ApiError('not_found.branch')
+  })
   return { message: 'ok' }
 }
 
@@ -51,24 +56,46 @@ async function scheduleRemoval(ctx: Ctx, mutation: Mutation, { id, project }: Br
   await mutation.trace({ ...subject(project), action: 'branch.delete.schedule', detail: { branch: id } })
 }
 
-type Removable = Pick<BranchRow, 'id'> & { project: Pick<ProjectAccess, 'ref' | 'organizationId' | 'organizationSlug'> }
+type Project = Pick<ProjectAccess, 'ref' | 'organizationId' | 'organizationSlug'>
+type Removable = Pick<BranchRow, 'id'> & { project: Project }
 
-/** The branch is gone at once; its database and bytes follow as a task of its project. */
-async function remove(ctx: Ctx | SystemCtx, mutation: Mutation, { id, project }: Removable): Promise<void> {
-  const { tx } = mutation
+/**
+ * The branch is gone at once; its database and bytes follow as a task of its project. False where it has gone already, or
+ * `condition` does not hold.
+ */
+async function remove(
+  ctx: Ctx | SystemCtx,
+  mutation: Mutation,
+  { id, project }: Removable,
+  condition?: SQL,
+): Promise<boolean> {
   const { ref, organizationId } = project
-  const [branch] = await tx
+  // First, as whoever deletes the project by its ref does.
+  const before = await lockStatus(mutation, ref)
+  if (!before || !(await removeRow(ctx, mutation, project, and(eq(branches.id, id), condition)))) return false
+  await cancelTasks(ctx, mutation, ofProject(ref, PROJECT_WORK))
+  await changeStatus(mutation, project, { before, status: 'GOING_DOWN' })
+  await startTask(ctx, mutation, { ref, kind: 'delete' })
+  await mutation.trace({ organizationId, projectRef: ref, action: 'branch.delete', detail: { branch: id } })
+  return true
+}
+
+/** What is of the branch alone, beside its project: its row, its runs, and who is told. */
+async function removeRow(
+  ctx: Ctx | SystemCtx,
+  mutation: Mutation,
+  project: Project,
+  which: SQL | undefined,
+): Promise<boolean> {
+  const [branch] = await mutation.tx
     .update(branches)
     .set({ removedAt: ctx.now() })
-    .where(and(eq(branches.id, id), isNull(branches.removedAt)))
+    .where(and(which, isNull(branches.removedAt)))
     .returning()
-  if (!branch) throw new ApiError('not_found.branch')
+  if (!branch) return false
   await cancelRuns(ctx, mutation, branch)
-  await cancelTasks(ctx, mutation, ofProject(ref, PROJECT_WORK))
-  await tx.update(projects).set({ status: 'GOING_DOWN', statusReason: null }).where(eq(projects.ref, ref))
-  await startTask(ctx, mutation, { ref, kind: 'delete' })
   await tell(mutation, project, branch, 'v1.project.branch.removed')
-  await mutation.trace({ organizationId, projectRef: ref, action: 'branch.delete', detail: { branch: id } })
+  return true
 }
 
 /** A merge is work on the parent, which must not wait for it. */
@@ -97,40 +124,32 @@ export async function restoreBranch(ctx: Ctx, { id, project }: BranchAccess) {
 export async function disableBranching(ctx: Ctx, project: ProjectAccess): Promise<void> {
   if (project.parentRef !== null) throw new ApiError('unprocessable.branch', { detail: 'a branch has no branches' })
   await mutate(ctx, async (mutation) => {
-    const { tx } = mutation
+    await lockProject(mutation, project.ref)
     await removeAll(ctx, mutation, project)
-    await tx
-      .update(branches)
-      .set({ removedAt: ctx.now() })
-      .where(and(eq(branches.parentRef, project.ref), isNull(branches.removedAt)))
     const value = { enabled: false }
-    await saveSettings(tx, { ref: project.ref, area: 'branching', value, updatedAt: ctx.now() })
+    await saveSettings(mutation.tx, { ref: project.ref, area: 'branching', value, updatedAt: ctx.now() })
     await mutation.trace({ ...subject(project), action: 'branching.disable' })
   })
 }
 
-type Parent = Pick<ProjectAccess, 'ref' | 'organizationId' | 'organizationSlug'>
-
-/** The branches of a project that is itself on its way out, or has no branches any more. */
-async function removeAll(ctx: Ctx, mutation: Mutation, parent: Parent): Promise<void> {
+/**
+ * The branches of a project that is itself on its way out, or has no branches any more. It is locked, so that there will be
+ * no others.
+ */
+async function removeAll(ctx: Ctx, mutation: Mutation, parent: Project): Promise<void> {
   const rows = await mutation.tx
     .select({ id: branches.id, ref: branches.projectRef })
     .from(branches)
-    .where(and(eq(branches.parentRef, parent.ref), isNull(branches.removedAt), ne(branches.projectRef, parent.ref)))
+    .where(and(eq(branches.parentRef, parent.ref), isNull(branches.removedAt), not(branches.isDefault)))
     .orderBy(branches.id)
-    .for('update')
   for (const { id, ref } of rows) await remove(ctx, mutation, { id, project: { ...parent, ref } })
+  await removeRow(ctx, mutation, parent, and(eq(branches.parentRef, parent.ref), branches.isDefault))
 }
 
 /** What the deletion of a project, by its ref, means for branches: its own row, or all that were made from it. */
 export async function removeWith(ctx: Ctx, mutation: Mutation, project: ProjectAccess): Promise<void> {
-  if (project.parentRef === null) return removeAll(ctx, mutation, project)
-  const [branch] = await mutation.tx
-    .update(branches)
-    .set({ removedAt: ctx.now() })
-    .where(and(eq(branches.projectRef, project.ref), isNull(branches.removedAt)))
-    .returning()
-  if (branch) await tell(mutation, project, branch, 'v1.project.branch.removed')
+  if (project.parentRef === null) await removeAll(ctx, mutation, project)
+  else await removeRow(ctx, mutation, project, eq(branches.projectRef, project.ref))
 }
 
 const DUE_MAX = 100
@@ -150,14 +169,8 @@ export async function removeDueBranches(ctx: SystemCtx): Promise<void> {
     .where(and(isNull(branches.removedAt), lte(branches.deletionScheduledAt, ctx.now())))
     .limit(DUE_MAX)
   for (const { id, ...project } of due) {
-    await mutate(ctx, async (mutation) => {
-      // Restored by now: it stays.
-      const [still] = await mutation.tx
-        .select({ id: branches.id })
-        .from(branches)
-        .where(and(eq(branches.id, id), isNull(branches.removedAt), lte(branches.deletionScheduledAt, ctx.now())))
-        .for('update')
-      if (still) await remove(ctx, mutation, { id, project })
-    })
+    // Restored by now: it stays.
+    const isStillDue = lte(branches.deletionScheduledAt, ctx.now())
+    await mutate(ctx, (mutation) => remove(ctx, mutation, { id, project }, isStillDue))
   }
 }

@@ -3,6 +3,7 @@ import type { Mutation } from '../../db/mutate.ts'
 import {
   actionRunLogs,
   actionRuns,
+  type ProjectStatus,
   RUN_STEPS,
   type RunKind,
   type RunStep,
@@ -35,18 +36,23 @@ interface NewRun {
   branch: BranchRow
   kind: RunKind
   migrationVersion?: string | undefined
+  statusBefore?: ProjectStatus
 }
 
 /** A run and the task that does it: a merge works on the parent, every other run on the branch. */
 export async function startRun(
   ctx: Ctx,
   mutation: Mutation,
-  { branch, kind, migrationVersion }: NewRun,
+  { branch, kind, migrationVersion, statusBefore }: NewRun,
 ): Promise<string> {
   const id = crypto.randomUUID()
   const { projectRef, parentRef } = branch
   const ref = kind === 'merge' ? parentRef : projectRef
-  const taskId = await startTask(ctx, mutation, { ref, kind: TASK_OF[kind], input: { runId: id } })
+  const taskId = await startTask(ctx, mutation, {
+    ref,
+    kind: TASK_OF[kind],
+    input: { runId: id, ...(statusBefore && { statusBefore }) },
+  })
   const at = ctx.now()
   const steps = STEPS_OF[kind].map(
     (name): StepRecord => ({ name, status: 'CREATED', created_at: at.toISOString(), updated_at: at.toISOString() }),

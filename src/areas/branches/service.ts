@@ -8,6 +8,7 @@ import type { Ctx } from '../../env.ts'
 import { ApiError } from '../../http/error.ts'
 import { jwtSecretOf, passwordOf } from '../../secrets/project.ts'
 import { majorOf } from '../projects/convert.ts'
+import { changeStatus, requireStatus } from '../projects/status.ts'
 import { ACTIVE } from '../projects/values.ts'
 import { selectSettings, settingsFrom } from '../settings/rows.ts'
 import { toBranch } from './convert.ts'
@@ -41,8 +42,9 @@ export async function getBranch({ db }: Ctx, project: ProjectAccess, name: strin
   return toBranch(row.branch, row.status)
 }
 
-/** Passwords and keys are for who may read secrets: with them one could do more than the role allows. */
+/** Passwords and keys are for who may read secrets: with them one could do more than the role, or the token, allows. */
 export async function getBranchConfig(ctx: Ctx, { project }: BranchAccess) {
+  const maySeeSecrets = roleAllows(project.role, 'secrets:read') && ctx.principal.scopes.includes('secrets:read')
   const { host, port, user } = ctx.engine.connection(project)
   return {
     ref: project.ref,
@@ -53,7 +55,7 @@ export async function getBranchConfig(ctx: Ctx, { project }: BranchAccess) {
     db_host: host,
     db_port: port,
     db_user: user,
-    ...(roleAllows(project.role, 'secrets:read') && {
+    ...(maySeeSecrets && {
       db_pass: await passwordOf(ctx, project),
       jwt_secret: await jwtSecretOf(ctx, project),
     }),
@@ -97,20 +99,18 @@ export async function startAction(ctx: Ctx, access: BranchAccess, kind: Exclude<
   const { project } = access
   if (access.isDefault) throw new ApiError('unprocessable.branch', { detail: 'it is the default branch' })
   const startsFrom = kind === 'reset' ? [...ACTIVE, ...WITHOUT_DATABASE] : ACTIVE
-  if (!startsFrom.includes(project.status)) {
-    throw new ApiError('conflict.project_status', { detail: `its status is ${project.status}, not ACTIVE_HEALTHY` })
-  }
   if (kind === 'merge') await requireParent(ctx, access)
   const id = await mutate(ctx, async (mutation) => {
+    const before = await requireStatus(mutation, project.ref, startsFrom)
     const [branch] = await mutation.tx
       .update(branches)
       .set({ ...(kind !== 'merge' && { status: 'RUNNING_MIGRATIONS' as const }), updatedAt: ctx.now() })
       .where(and(eq(branches.id, access.id), isNull(branches.removedAt)))
       .returning()
     if (!branch) throw new ApiError('not_found.branch')
-    const runId = await startRun(ctx, mutation, { branch, kind, migrationVersion: version })
-    if (kind === 'reset')
-      await mutation.tx.update(projects).set({ status: 'RESTORING' }).where(eq(projects.ref, project.ref))
+    const goesBack = kind === 'reset' && { statusBefore: before }
+    const runId = await startRun(ctx, mutation, { branch, kind, migrationVersion: version, ...goesBack })
+    if (kind === 'reset') await changeStatus(mutation, project, { before, status: 'RESTORING' })
     await tell(mutation, project, branch, 'v1.project.branch.updated')
     await mutation.trace({ ...subject(project), action: `branch.${kind}`, detail: { branch: branch.id, run: runId } })
     return runId

@@ -5,7 +5,7 @@ import { EngineRefusal, type Fence, type ProjectEngine } from '../../engine/engi
 import type { Ctx, SystemCtx } from '../../env.ts'
 import { ApiError } from '../../http/error.ts'
 import { randomLetters } from '../../http/values.ts'
-import { requireActive } from '../projects/lock.ts'
+import { requireStatus } from '../projects/status.ts'
 import { Hopeless, type Jobs, type Step, startTask, type Work } from '../projects/tasks.ts'
 
 /** Made in the background; it is listed among the project's databases from its beginning on. */
@@ -34,7 +34,7 @@ function replicasOf({ name, replicas }: ProjectEngine) {
 
 async function start(ctx: Ctx, { ref, organizationId }: ProjectAccess, kind: TaskKind, replica: string): Promise<void> {
   await mutate(ctx, async (mutation) => {
-    await requireActive(mutation, ref)
+    await requireStatus(mutation, ref)
     await startTask(ctx, mutation, { ref, kind, input: { replica } })
     await mutation.trace({ action: `project.${kind}`, organizationId, projectRef: ref, detail: { replica } })
   })

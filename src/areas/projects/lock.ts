@@ -1,8 +1,7 @@
 import { and, eq, isNull, ne } from 'drizzle-orm'
 import type { Mutation } from '../../db/mutate.ts'
-import { type ProjectStatus, projects } from '../../db/schema/index.ts'
+import { projects } from '../../db/schema/index.ts'
 import { ApiError } from '../../http/error.ts'
-import { ACTIVE } from './values.ts'
 
 interface LockedProject {
   organizationId: string
@@ -19,15 +18,4 @@ export async function lockProject({ tx }: Pick<Mutation, 'tx'>, ref: string): Pr
     .for('no key update')
   if (!project) throw new ApiError('not_found.project')
   return project
-}
-
-/** As it is now: the status that the request began with may have changed since. */
-export async function requireActive({ tx }: Pick<Mutation, 'tx'>, ref: string): Promise<ProjectStatus> {
-  const [row] = await tx
-    .select({ status: projects.status })
-    .from(projects)
-    .where(and(eq(projects.ref, ref), isNull(projects.removedAt)))
-    .for('no key update')
-  if (row && ACTIVE.includes(row.status)) return row.status
-  throw new ApiError('conflict.project_status', { detail: `its status is ${row?.status}, not ACTIVE_HEALTHY` })
 }

@@ -1,9 +1,9 @@
-import { and, eq, inArray, lte, sql } from 'drizzle-orm'
-import { heartbeats, projects, projectTasks } from '../../db/schema/index.ts'
+import { and, eq, inArray, sql } from 'drizzle-orm'
+import { projects, projectTasks } from '../../db/schema/index.ts'
 import type { SystemCtx } from '../../env.ts'
 import { describeError } from '../../http/log.ts'
+import { isHourlyDue } from '../../queue/hourly.ts'
 
-const EVERY_MS = 60 * 60_000
 /** So long after its end, nobody works on a project any more. */
 const GRACE_MS = 10 * 60_000
 const REMOVED_MAX = 20
@@ -14,7 +14,7 @@ const TOLD_MAX = 20
  * database of no known project is told of and stays, as it may be somebody else's.
  */
 export async function reconcileProjects(ctx: SystemCtx): Promise<void> {
-  if (!(await isDue(ctx))) return
+  if (!(await isHourlyDue(ctx, 'reconcile'))) return
   const found = await ctx.engine.refs()
   const known = await ctx.db
     .select({ ref: projects.ref, removedAt: projects.removedAt })
@@ -30,21 +30,6 @@ export async function reconcileProjects(ctx: SystemCtx): Promise<void> {
 }
 
 const before = ({ now }: SystemCtx) => new Date(now().getTime() - GRACE_MS)
-
-/** Of several isolates one. */
-async function isDue({ db, now }: SystemCtx): Promise<boolean> {
-  const at = now()
-  const taken = await db
-    .insert(heartbeats)
-    .values({ name: 'reconcile', at })
-    .onConflictDoUpdate({
-      target: heartbeats.name,
-      set: { at },
-      setWhere: lte(heartbeats.at, new Date(at.getTime() - EVERY_MS)),
-    })
-    .returning({ name: heartbeats.name })
-  return taken.length > 0
-}
 
 async function removeAgain({ db, engine, log }: SystemCtx, ref: string): Promise<void> {
   const isStillRemoved = async () => {

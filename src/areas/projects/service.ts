@@ -2,8 +2,8 @@ import { and, eq, isNull } from 'drizzle-orm'
 import type * as z from 'zod'
 import { findOrganization, type ProjectAccess, requirePermission, visibleProjects } from '../../auth/access.ts'
 import { uniqueViolation } from '../../db/failure.ts'
-import { type Mutation, mutate } from '../../db/mutate.ts'
-import { apiKeys, organizations, type ProjectStatus, projects, type RegionCode } from '../../db/schema/index.ts'
+import { mutate } from '../../db/mutate.ts'
+import { apiKeys, organizations, projects, type RegionCode } from '../../db/schema/index.ts'
 import type { Ctx } from '../../env.ts'
 import { ApiError } from '../../http/error.ts'
 import { randomLetters } from '../../http/values.ts'
@@ -12,6 +12,7 @@ import { removeWith } from '../branches/removal.ts'
 import { toCreatedProject, toProject, toProjectHandle } from './convert.ts'
 import type { CreateProject, UpdateProject } from './schema.ts'
 import { sealSecrets } from './secrets.ts'
+import { changeStatus, lockStatus } from './status.ts'
 import { cancelTasks, ofProject, startTask } from './tasks.ts'
 import { DEFAULT_REGION, GROUP_REGION, TRANSITIONS, type Transition, type TransitionKind } from './values.ts'
 
@@ -102,13 +103,12 @@ export async function startTransition(ctx: Ctx, project: ProjectAccess, kind: Tr
   await mutate(ctx, async (mutation) => {
     const before = await lockStatus(mutation, project.ref)
     if (!before || !from.includes(before)) throw refuseTransition(project, kind)
-    await mutation.tx.update(projects).set({ status: during, statusReason: null }).where(eq(projects.ref, project.ref))
+    await changeStatus(mutation, project, { before, status: during })
     if (kind === 'delete') {
       await cancelTasks(ctx, mutation, ofProject(project.ref, ['backup']))
       await removeWith(ctx, mutation, project)
     }
     await startTask(ctx, mutation, { ref: project.ref, kind })
-    await publishStatus(mutation, project, before, during)
     await mutation.trace({ ...subject(project), action: `project.${kind}` })
   })
 }
@@ -127,35 +127,16 @@ export async function removeProject(ctx: Ctx, project: ProjectAccess) {
 /** Gives up a restore that still runs: what it has opened by then is closed again, and the project stays paused. */
 export async function cancelRestore(ctx: Ctx, project: ProjectAccess): Promise<void> {
   await mutate(ctx, async (mutation) => {
-    const { tx } = mutation
     if ((await cancelTasks(ctx, mutation, ofProject(project.ref, ['restore']))) === 0) {
       throw new ApiError('conflict.project_status', {
         detail: `its status is ${project.status}, and it is not coming back from a pause`,
       })
     }
-    await tx.update(projects).set({ status: 'PAUSING' }).where(eq(projects.ref, project.ref))
+    await changeStatus(mutation, project, { before: 'RESTORING', status: 'PAUSING' })
     await startTask(ctx, mutation, { ref: project.ref, kind: 'pause' })
-    await publishStatus(mutation, project, 'RESTORING', 'PAUSING')
     await mutation.trace({ ...subject(project), action: 'project.restore.cancel' })
   })
 }
-
-async function lockStatus({ tx }: Mutation, ref: string): Promise<ProjectStatus | undefined> {
-  const [row] = await tx
-    .select({ status: projects.status })
-    .from(projects)
-    .where(eq(projects.ref, ref))
-    .for('no key update')
-  return row?.status
-}
-
-const publishStatus = (mutation: Mutation, project: ProjectAccess, previous: ProjectStatus, current: ProjectStatus) =>
-  mutation.publish({
-    type: 'v1.project.status.changed',
-    organization: { id: project.organizationId, slug: project.organizationSlug },
-    projectRef: project.ref,
-    fields: { previous_status: previous, current_status: current },
-  })
 
 const subject = ({ organizationId, ref }: ProjectAccess) => ({ organizationId, projectRef: ref })
 

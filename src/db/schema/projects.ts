@@ -1,7 +1,7 @@
 import { sql } from 'drizzle-orm'
 import { type AnyPgColumn, bigint, index, integer, jsonb, pgTable, text, uniqueIndex, uuid } from 'drizzle-orm/pg-core'
 import { instant, organizations } from './identity.ts'
-import { INSTANCE_SIZES, PROJECT_STATUSES, REGION_CODES } from './values.ts'
+import { INSTANCE_SIZES, PROJECT_STATUSES, type ProjectStatus, REGION_CODES } from './values.ts'
 
 const TASK_KINDS = [
   'create',
@@ -70,6 +70,7 @@ export const projects = pgTable(
       .on(t.organizationId, t.name)
       .where(sql`removed_at is null and status <> 'GOING_DOWN' and parent_ref is null`),
     index('projects_parent').on(t.parentRef).where(sql`parent_ref is not null and removed_at is null`),
+    index('projects_removed').on(t.removedAt).where(sql`removed_at is not null`),
     index('projects_by_name').on(t.organizationId, t.name).where(sql`removed_at is null`),
     index('projects_by_age').on(t.organizationId, t.createdAt, t.ref).where(sql`removed_at is null`),
     index('projects_storage_sweep')
@@ -84,6 +85,8 @@ export interface TaskInput {
   replica?: string
   /** Of an action run. */
   runId?: string
+  /** The project's, to go back to where the work has changed nothing. */
+  statusBefore?: ProjectStatus
   backupId?: number
   /** Of a point-in-time restore, in seconds since 1970. */
   targetUnix?: number

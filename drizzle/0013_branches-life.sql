@@ -1,0 +1,1 @@
+CREATE INDEX "projects_removed" ON "projects" USING btree ("removed_at") WHERE removed_at is not null;
