@@ -1,7 +1,11 @@
+import { and, desc, eq, sql } from 'drizzle-orm'
 import { beforeAll, describe, expect, it, vi } from 'vitest'
-import { type Caller, newMember, newOrganization, type TestOrganization } from './api.ts'
-import { act, type BranchReply, newBranch, rows, runOf } from './branches.ts'
+import { projects, projectTasks } from '../src/db/schema/index.ts'
+import { type Caller, control, newMember, newOrganization, type TestOrganization } from './api.ts'
+import { act, type BranchReply, migrate, newBranch, rows, runOf, untilBranch } from './branches.ts'
 import { newProject } from './projects.ts'
+
+const WAIT = { timeout: 40_000, interval: 100 }
 
 let organization: TestOrganization
 let ref: string
@@ -43,6 +47,54 @@ describe('a run of another branch', () => {
     parent = await newProject(organization)
     other = await newBranch(owner, parent)
     own = other.project_ref
+  })
+
+  it('says of a failure of the installation no more than where to look for it', async () => {
+    await control.execute(
+      sql.raw(`
+      create function refuse_kept() returns trigger language plpgsql as $$ begin raise exception 'inner workings'; end $$;
+      create trigger refuse_kept before update on action_runs for each row
+        when (new.kept is not null and new.project_ref = '${own}') execute function refuse_kept()`),
+    )
+    await migrate(owner, own, `select 'words of a migration'`)
+    await owner.post(`/v1/branches/${own}/reset`, {})
+    const failed = vi.waitFor(
+      async () => {
+        const text = await lastLog(own)
+        expect(text).toContain('failed: ')
+        return text
+      },
+      { ...WAIT, interval: 1_000 },
+    )
+    const task = await vi.waitFor(async () => {
+      const [task] = await control
+        .select()
+        .from(projectTasks)
+        .where(and(eq(projectTasks.projectRef, own), eq(projectTasks.kind, 'branch_reset')))
+        .orderBy(desc(projectTasks.createdAt))
+      expect(task?.lastError).toContain('inner workings')
+      return task
+    }, WAIT)
+    const text = await failed
+    expect(text).toContain(`clone: failed: internal error (task ${task?.id}); it will be tried again\n`)
+    expect(text).not.toMatch(/inner workings|Failed query|words of a migration/)
+    expect(task?.lastError).not.toContain('words of a migration')
+    const [project] = await control.select().from(projects).where(eq(projects.ref, own))
+    expect(project?.statusReason).toBe(`branch_reset: internal error (task ${task?.id})`)
+    await control.execute(sql.raw('drop trigger refuse_kept on action_runs; drop function refuse_kept()'))
+    await untilBranch(owner, other, 'FUNCTIONS_DEPLOYED')
+  })
+
+  it('is tried again where Postgres ended a migration for a reason that passes', async () => {
+    await rows(owner, parent, 'create sequence tries; select 1 as done')
+    await record(
+      owner,
+      own,
+      `do $$ begin if nextval('tries') = 1 then raise exception 'deadlock detected' using errcode = '40P01'; end if; end $$`,
+    )
+    expect(await act(owner, other, 'merge')).toMatchObject({ migrate: 'EXITED' })
+    expect(await lastLog(own)).toMatch(/migrate: failed: deadlock detected; it will be tried again\n/)
+    expect(await rows(owner, parent, 'select last_value::int as tries from tries')).toEqual([{ tries: 2 }])
   })
 
   it('ends where the history has no end', async () => {
