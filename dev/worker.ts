@@ -195,6 +195,8 @@ async function sharedWorker(
   const configured = workerOptions as Configured
   return {
     ...configured,
+    // One long task in a batch would else hold up all that comes after it (src/queue/consume.ts).
+    compatibilityFlags: [...(configured.compatibilityFlags ?? []), 'queue_consumer_no_wait_for_wait_until'],
     // With files of its own, a Worker is behind a router here, two hops that every request and message would pay for.
     assets: undefined,
     name: NAME,
@@ -254,6 +256,7 @@ export interface Configured {
   modules?: unknown[]
   unsafeEphemeralDurableObjects?: boolean
   compatibilityDate?: string
+  compatibilityFlags?: string[]
   assets?: Record<string, unknown> | undefined
   bindings?: Record<string, unknown>
   serviceBindings?: Record<string, unknown>

@@ -34,10 +34,13 @@ export const handlers: Handlers = {
   'project-task': {
     run: (ctx, { id }) => runProjectTask(ctx, jobs, id),
     bury: (ctx, { id }) => buryProjectTask(ctx, id),
+    looseMax: 20,
   },
   'worker-task': {
     run: (ctx, { id }) => runWorkerTask(ctx, workerJobs, id),
     bury: (ctx, { id }) => buryWorkerTask(ctx, id),
+    // Beside the four of a batch; the builder is one process.
+    looseMax: 4,
   },
   webhook: { run: wakeSender },
   heartbeat: { run: (ctx, { at }) => recordHeartbeat(ctx, new Date(at)) },

@@ -1,5 +1,6 @@
 import { sql } from 'drizzle-orm'
 import { beforeAll, describe, expect, it } from 'vitest'
+import { projects } from '../src/db/schema/index.ts'
 import { control, newOrganization, type TestOrganization, tokenOf, workerLogs } from './api.ts'
 
 const COUNT = 250
@@ -25,7 +26,9 @@ interface Project {
   inserted_at: string
 }
 const list = (query = '') => organization.owner.get(`/v1/organizations/${organization.slug}/projects?${query}`)
-const names = (projects: Project[]) => projects.map(({ name }) => name)
+const randomLetters = (count: number) =>
+  Array.from({ length: count }, () => String.fromCharCode(97 + Math.floor(Math.random() * 26))).join('')
+const names = (listed: Project[]) => listed.map(({ name }) => name)
 
 describe('GET /v1/organizations/{slug}/projects', () => {
   it('shows a hundred by name with the count of all', async () => {
@@ -61,6 +64,26 @@ describe('GET /v1/organizations/{slug}/projects', () => {
     ['offset=1000', []],
   ])('pages and sorts by %s', async (query, expected) => {
     expect(names((await list(query)).body.projects)).toEqual(expected)
+  })
+
+  it('tells apart by their refs what has one name, as branches may', async () => {
+    const { id, slug, owner } = await newOrganization()
+    const refs = ['c', 'b', 'a'].map((letter) => letter.repeat(4) + randomLetters(16))
+    await control.insert(projects).values(
+      refs.map((ref, n) => ({
+        ...{ ref, organizationId: id, name: 'Same', region: 'us-east-1' as const, instanceSize: 'nano' as const },
+        ...{
+          status: 'INACTIVE' as const,
+          sealedPassword: '',
+          sealedRunnerPassword: '',
+          parentRef: n > 0 ? refs[0] : null,
+        },
+      })),
+    )
+    const sorted = async (sort: string) =>
+      (await owner.get(`/v1/organizations/${slug}/projects?sort=${sort}`)).body.projects.map(({ ref }: Project) => ref)
+    expect(await sorted('name_asc')).toEqual(refs.toSorted())
+    expect(await sorted('name_desc')).toEqual(refs)
   })
 
   it('sorts by age', async () => {

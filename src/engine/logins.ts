@@ -145,8 +145,17 @@ async function end(cluster: Cluster, admin: Session, { ref, roles: ended, ownerP
     `SELECT FROM pg_roles WHERE rolname IN (${quoteLiterals(roles)})
         AND shobj_description(oid, 'pg_authid')::jsonb ->> 'password' <> (${passwordOf(projectNames(ref).owner)})`,
   )
-  if (changed.length > 0) await setOwnerPassword(cluster, ref, await ownerPassword())
+  if (changed.length > 0) await resetOwnerPassword(cluster, ref, ownerPassword)
   for (const role of roles) await drop(cluster, admin, role)
+}
+
+/** Who changes it writes it down before he sets it: what is read after it was set is what must be. */
+async function resetOwnerPassword(cluster: Cluster, ref: string, ownerPassword: () => Promise<string>): Promise<void> {
+  let set: string | undefined
+  for (let kept = await ownerPassword(); kept !== set; kept = await ownerPassword()) {
+    await setOwnerPassword(cluster, ref, kept)
+    set = kept
+  }
 }
 
 const IS_LOGIN = new RegExp(`^p_[a-z]{20}${TEMPORARY_LOGIN}`)

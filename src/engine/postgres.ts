@@ -55,7 +55,7 @@ export function createPostgresEngine(config: PostgresEngineConfig): ProjectEngin
     pause: (ref, fence) => pause(config, ref, fence),
     resume: (ref, fence) => resume(config, ref, fence),
     restart: (ref, fence) => restart(config, ref, fence),
-    setPassword: (ref, password) => setOwnerPassword(config, ref, password),
+    setPassword: (ref, password) => withProject(config, ref, undefined, () => setOwnerPassword(config, ref, password)),
     diff: (request) => diff(async () => config, request),
     health: (ref, timeoutMs) => healthWithin(timeoutMs, state(config, ref)),
     version: () => serverVersion(config),

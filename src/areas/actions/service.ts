@@ -5,11 +5,10 @@ import { mutate } from '../../db/mutate.ts'
 import { actionRunLogs, actionRuns, type StepRecord } from '../../db/schema/index.ts'
 import type { Ctx } from '../../env.ts'
 import { ApiError } from '../../http/error.ts'
+import { RUN_COLUMNS, type Run } from '../branches/runs.ts'
 import type { ActionRun, ActionRunsQuery, StepStatuses } from './schema.ts'
 
-type Row = typeof actionRuns.$inferSelect
-
-const toActionRun = (row: Row): z.input<typeof ActionRun> => ({
+const toActionRun = (row: Run): z.input<typeof ActionRun> => ({
   id: row.id,
   branch_id: row.branchId,
   run_steps: row.steps,
@@ -30,7 +29,7 @@ export async function listActionRuns(
   { offset, limit }: z.output<typeof ActionRunsQuery>,
 ) {
   const rows = await db
-    .select()
+    .select(RUN_COLUMNS)
     .from(actionRuns)
     .where(ofProject(project))
     .orderBy(desc(actionRuns.createdAt), desc(actionRuns.id))
@@ -47,10 +46,10 @@ export async function countActionRuns({ db }: Ctx, project: ProjectAccess): Prom
 export const getActionRun = async (ctx: Ctx, project: ProjectAccess, id: string) =>
   toActionRun(await findRun(ctx, project, id))
 
-async function findRun({ db }: Ctx, { ref }: ProjectAccess, id: string): Promise<Row> {
+async function findRun({ db }: Ctx, { ref }: ProjectAccess, id: string): Promise<Run> {
   const [row] = z.uuid().safeParse(id).success
     ? await db
-        .select()
+        .select(RUN_COLUMNS)
         .from(actionRuns)
         .where(and(eq(actionRuns.id, id), or(eq(actionRuns.projectRef, ref), eq(actionRuns.parentRef, ref))))
     : []
@@ -82,7 +81,7 @@ export async function updateActionRun(
 ) {
   const { id: runId } = await findRun(ctx, project, id)
   await mutate(ctx, async ({ tx, trace }) => {
-    const [row] = await tx.select().from(actionRuns).where(eq(actionRuns.id, runId)).for('update')
+    const [row] = await tx.select(RUN_COLUMNS).from(actionRuns).where(eq(actionRuns.id, runId)).for('update')
     if (!row) throw new ApiError('not_found.action_run')
     if (hasEnded(row.steps)) throw new ApiError('conflict.run_ended')
     const at = ctx.now().toISOString()

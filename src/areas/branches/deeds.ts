@@ -7,7 +7,7 @@ import { sha256Of } from '../../secrets/digest.ts'
 import { passwordOf, runnerPasswordOf } from '../../secrets/project.ts'
 import { forgetBackups } from '../backups/sweep.ts'
 import { applySettings } from '../database-settings/apply.ts'
-import { applyMigration, listMigrations } from '../migrations/history.ts'
+import { applyMigration, listMigrations, tooLarge } from '../migrations/history.ts'
 import { Hopeless } from '../projects/tasks.ts'
 import { inheritSettings } from '../settings/inherit.ts'
 import { deployToBranch as deploy, deployToParent } from './functions.ts'
@@ -17,6 +17,8 @@ export type Deed = (ctx: SystemCtx, site: Site) => Promise<void>
 type Project = Site['own']
 
 const HEALTH_TIMEOUT_MS = 10_000
+/** Of a branch's migrations while its database is made anew: they are in memory together, and in one row. */
+const KEPT_BYTES_MAX = 16 * 1024 * 1024
 
 async function specOf(ctx: SystemCtx, project: Project) {
   const [password, runnerPassword] = await Promise.all([passwordOf(ctx, project), runnerPasswordOf(ctx, project)])
@@ -47,7 +49,8 @@ async function cloneAgain(ctx: SystemCtx, site: Site): Promise<void> {
 
 /** Before the database goes away, and once. What else that takes is asked here, too, while nothing is lost yet. */
 export async function keepHistory(ctx: SystemCtx, site: Site): Promise<void> {
-  const { run, log } = site
+  const { own, run, log } = site
+  if (await hasKept(ctx, site)) return
   const found = new Map<string, MigrationRow>()
   const earlier = await keptEarlier(ctx, site)
   for (const migration of [...earlier, ...(await historyOf(ctx, site, earlier))])
@@ -55,9 +58,15 @@ export async function keepHistory(ctx: SystemCtx, site: Site): Promise<void> {
   const kept = [...found.values()].sort((a, b) => (a.version < b.version ? -1 : 1))
   const { migrationVersion: version } = run
   if (version !== null && !found.has(version)) throw new Hopeless(`the branch has no migration ${version}`)
+  if (JSON.stringify(kept).length > KEPT_BYTES_MAX) throw tooLarge(own, KEPT_BYTES_MAX)
   await isBehindParent(ctx, site)
   await ctx.db.update(actionRuns).set({ kept }).where(eq(actionRuns.id, run.id))
   await log(`keeping ${kept.length} migrations of the branch`)
+}
+
+async function hasKept({ db }: SystemCtx, { run }: Site): Promise<boolean> {
+  const kept = and(eq(actionRuns.id, run.id), isNotNull(actionRuns.kept))
+  return (await db.select({ id: actionRuns.id }).from(actionRuns).where(kept)).length > 0
 }
 
 /** What the last reset had kept, if it failed: perhaps not all of it is in the database. */
@@ -66,16 +75,16 @@ async function keptEarlier({ db }: SystemCtx, { branch }: Site): Promise<readonl
     .select({ kept: actionRuns.kept })
     .from(actionRuns)
     .where(and(eq(actionRuns.projectRef, branch.projectRef), isNotNull(actionRuns.kept)))
-    .orderBy(desc(actionRuns.createdAt))
+    .orderBy(desc(actionRuns.createdAt), desc(actionRuns.id))
     .limit(1)
   return failed?.kept ?? []
 }
 
 async function historyOf(ctx: SystemCtx, site: Site, earlier: readonly MigrationRow[]): Promise<MigrationRow[]> {
-  const { own, log } = site
+  const { own, fence, log } = site
   const history: MigrationRow[] = []
   try {
-    for await (const migration of listMigrations(ctx, own)) history.push(migration)
+    for await (const migration of listMigrations(ctx, own, { fence, bytesMax: KEPT_BYTES_MAX })) history.push(migration)
     return history
   } catch (error) {
     if (!(error instanceof EngineUnavailable) || (earlier.length === 0 && (await wasEverThere(ctx, site)))) throw error
@@ -95,9 +104,10 @@ async function wasEverThere({ db }: SystemCtx, { branch }: Site): Promise<boolea
   return runs.length > 0
 }
 
-async function isBehindParent(ctx: SystemCtx, { run: { migrationVersion: version }, parent }: Site): Promise<boolean> {
+async function isBehindParent(ctx: SystemCtx, { run, parent, fence }: Site): Promise<boolean> {
+  const { migrationVersion: version } = run
   if (version === null) return false
-  for await (const migration of listMigrations(ctx, parent)) if (migration.version > version) return true
+  for await (const migration of listMigrations(ctx, parent, { fence })) if (migration.version > version) return true
   return false
 }
 
@@ -114,12 +124,12 @@ function upTo(version: string | null, migrations: readonly MigrationRow[]): read
 const pullFrom =
   (sourceOf: (site: Site) => Project): Deed =>
   async (ctx, site) => {
-    const { run, log } = site
+    const { run, fence, log } = site
     const { migrationVersion: version } = run
     const source = sourceOf(site)
     let count = 0
     let found = version === null
-    for await (const migration of listMigrations(ctx, source)) {
+    for await (const migration of listMigrations(ctx, source, { fence })) {
       count += 1
       found ||= migration.version === version
     }
@@ -130,9 +140,10 @@ const pullFrom =
 const migrateBetween =
   (sourceOf: (site: Site) => Project, targetOf: (site: Site) => Project): Deed =>
   async (ctx, site) => {
-    const { migrationVersion: version } = site.run
+    const { run, fence } = site
+    const { migrationVersion: version } = run
     const wanted = async function* () {
-      for await (const migration of listMigrations(ctx, sourceOf(site)))
+      for await (const migration of listMigrations(ctx, sourceOf(site), { fence }))
         if (version === null || migration.version <= version) yield migration
     }
     await applyTo(ctx, site, targetOf(site), wanted())
@@ -143,7 +154,7 @@ type Migrations = Iterable<MigrationRow> | AsyncIterable<MigrationRow>
 /** One transaction each: what is there already is passed over, so that a run that died goes on where it stopped. */
 async function applyTo(ctx: SystemCtx, { log, fence }: Site, target: Project, migrations: Migrations): Promise<void> {
   const present = new Map<string, string>()
-  for await (const { version, statements } of listMigrations(ctx, target))
+  for await (const { version, statements } of listMigrations(ctx, target, { fence }))
     present.set(version, await digestOf(statements))
   let applied = 0
   for await (const migration of migrations) {
@@ -179,7 +190,7 @@ async function digestOf(statements: readonly string[] | null | undefined): Promi
 async function health({ engine }: SystemCtx, { own, parent, run, log }: Site): Promise<void> {
   for (const { ref } of run.kind === 'merge' ? [own, parent] : [own]) {
     const { healthy, error } = await engine.health(ref, HEALTH_TIMEOUT_MS)
-    if (!healthy) throw new Error(error ?? `the database of ${ref} does not answer`)
+    if (!healthy) throw new EngineUnavailable(error ?? `the database of ${ref} does not answer`)
     await log(`${ref} answers`)
   }
 }

@@ -2,6 +2,7 @@ import type { SystemCtx } from '../../env.ts'
 import { ApiError } from '../../http/error.ts'
 import { unseal } from '../../secrets/seal.ts'
 import { BytesGone, copyFunctions } from '../functions/copy.ts'
+import { said } from '../projects/task-reason.ts'
 import { Hopeless } from '../projects/tasks.ts'
 import { inheritSecrets } from '../secrets/inherit.ts'
 import { secretsOf } from './create.ts'
@@ -34,6 +35,3 @@ async function copy(ctx: SystemCtx, { fence, log }: Site, way: Way): Promise<voi
     throw wontHeal ? new Hopeless(said(error), { cause: error }) : error
   })
 }
-
-const said = (error: Error): string =>
-  error instanceof ApiError && error.detail ? `${error.message}: ${error.detail}` : error.message

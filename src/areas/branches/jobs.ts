@@ -13,11 +13,12 @@ import {
 import { type Fence, SqlError, Superseded } from '../../engine/engine.ts'
 import type { SystemCtx } from '../../env.ts'
 import { isFinal } from '../projects/task-end.ts'
+import { reasonOf } from '../projects/task-reason.ts'
 import { Hopeless, type Job, type Jobs, type Step, type Task } from '../projects/tasks.ts'
 import type { BranchRow } from './convert.ts'
 import { DEEDS, type Deed, keepHistory } from './deeds.ts'
 import { tell } from './events.ts'
-import { endSteps, type Log, logOf, type Run, STEPS_OF, setStep } from './runs.ts'
+import { endSteps, type Log, logOf, RUN_COLUMNS, type Run, STEPS_OF, setStep } from './runs.ts'
 
 type Project = typeof projects.$inferSelect & { organizationSlug: string }
 
@@ -54,7 +55,7 @@ const keep: Step = {
   name: 'keep',
   async run(ctx, { task }, fence) {
     const site = await siteOf(ctx, { task, name: 'clone', fence })
-    if (!site.run.kept) await attempt(ctx, task, { site, name: 'clone', deed: keepHistory })
+    await attempt(ctx, task, { site, name: 'clone', deed: keepHistory })
     return undefined
   },
 }
@@ -72,10 +73,10 @@ async function attempt(ctx: SystemCtx, task: Task, { site, name, deed }: Attempt
     await deed?.(ctx, site)
   } catch (error) {
     if (error instanceof Superseded) throw error
-    await log(`failed: ${error instanceof Error ? error.message : String(error)}`)
-    // Postgres has refused the statement and would do so again.
-    const reason = error instanceof SqlError ? new Hopeless(error.message, { cause: error }) : error
-    await ctx.db.execute(setStep(ctx, run.id, name, isFinal(task, reason) ? 'DEAD' : 'RESTARTING'))
+    const reason = isRefusal(error) ? new Hopeless(error.message, { cause: error }) : error
+    const final = isFinal(task, reason)
+    await log(`failed: ${reasonOf(task, reason)}${final ? '' : '; it will be tried again'}`)
+    await ctx.db.execute(setStep(ctx, run.id, name, final ? 'DEAD' : 'RESTARTING'))
     throw reason
   }
 }
@@ -84,9 +85,15 @@ async function siteOf(ctx: SystemCtx, { task, name, fence }: { task: Task; name:
   return { ...(await findSite(ctx, task, fence)), fence, log: logOf(ctx, task.input.runId ?? '', name) }
 }
 
+/** What others do at the same time (40001, 40P01, 55P03, 55006), and connections that there are too few of (53300). */
+const PASSING = ['40001', '40P01', '55P03', '55006', '53300']
+
+/** Postgres has refused the statement and would do so again. */
+const isRefusal = (error: unknown): error is SqlError => error instanceof SqlError && !PASSING.includes(error.code)
+
 async function findSite({ db }: SystemCtx, { input }: Task, fence: Fence) {
   const [found] = await db
-    .select({ run: actionRuns, branch: branches })
+    .select({ run: RUN_COLUMNS, branch: branches })
     .from(actionRuns)
     .innerJoin(branches, eq(branches.id, actionRuns.branchId))
     .where(and(eq(actionRuns.id, input.runId ?? ''), isNull(branches.removedAt)))
@@ -151,7 +158,7 @@ const jobOf = (kind: RunKind, { done, failed }: Pick<Job, 'done' | 'failed'>): J
   async ended(mutation, { task, state, at, organization }) {
     const { tx } = mutation
     const runId = task.input.runId ?? ''
-    const [run] = await tx.select().from(actionRuns).where(eq(actionRuns.id, runId))
+    const [run] = await tx.select(RUN_COLUMNS).from(actionRuns).where(eq(actionRuns.id, runId))
     const status = state === 'done' ? 'FUNCTIONS_DEPLOYED' : failureOf(kind, task)
     const branch = run && (await updateStatus(mutation, run.branchId, status, at))
     if (state === 'failed') {

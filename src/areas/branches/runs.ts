@@ -1,4 +1,4 @@
-import { eq, type SQL, sql } from 'drizzle-orm'
+import { eq, getTableColumns, type SQL, sql } from 'drizzle-orm'
 import type { Mutation } from '../../db/mutate.ts'
 import {
   actionRunLogs,
@@ -15,7 +15,10 @@ import type { Ctx, SystemCtx } from '../../env.ts'
 import { startTask } from '../projects/tasks.ts'
 import type { BranchRow } from './convert.ts'
 
-export type Run = typeof actionRuns.$inferSelect
+/** Without the migrations that a reset keeps, which may be large and have one reader. */
+const { kept, ...columns } = getTableColumns(actionRuns)
+export const RUN_COLUMNS = columns
+export type Run = Omit<typeof actionRuns.$inferSelect, 'kept'>
 
 /** What each kind of run walks through. */
 export const STEPS_OF: Record<RunKind, readonly RunStep[]> = {

@@ -12,7 +12,7 @@ import { SettingsRefused } from '../../engine/settings.ts'
 import type { Ctx } from '../../env.ts'
 import { ApiError } from '../../http/error.ts'
 import { runnerPasswordOf } from '../../secrets/project.ts'
-import { savePassword } from '../projects/secrets.ts'
+import { changePassword } from '../projects/secrets.ts'
 import { ACTIVE } from '../projects/values.ts'
 import type { Settings } from '../settings/areas.ts'
 import { readSettings } from '../settings/rows.ts'
@@ -66,15 +66,15 @@ function sqlFailure(error: SqlError): ApiError {
   })
 }
 
-/** The cluster's word counts: if the row is not written then, the new password works all the same. */
 export async function updatePassword(ctx: Ctx, project: ProjectAccess, password: string): Promise<{ message: string }> {
   requireActive(project)
-  await ctx.engine.setPassword(project.ref, password).catch((error) => {
-    if (!(error instanceof SettingsRefused)) throw toApiError(error)
-    const issues = error.refusals.map(({ reason }) => ({ field: 'body.password', code: 'refused', message: reason }))
-    throw new ApiError('bad_request.validation_failed', { issues, cause: error })
-  })
-  await savePassword(ctx, project, password)
+  await changePassword(ctx, project, password, () =>
+    ctx.engine.setPassword(project.ref, password).catch((error) => {
+      if (!(error instanceof SettingsRefused)) throw toApiError(error)
+      const issues = error.refusals.map(({ reason }) => ({ field: 'body.password', code: 'refused', message: reason }))
+      throw new ApiError('bad_request.validation_failed', { issues, cause: error })
+    }),
+  )
   return { message: 'Successfully updated password' }
 }
 

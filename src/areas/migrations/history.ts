@@ -1,8 +1,9 @@
 import type { MigrationRow } from '../../db/schema/index.ts'
-import { SqlError, SqlResultTooLarge, type Transaction } from '../../engine/engine.ts'
+import { type Fence, SqlError, SqlResultTooLarge, Superseded, type Transaction } from '../../engine/engine.ts'
 import { type SplitStatement, splitStatements } from '../../engine/split.ts'
 import type { SystemCtx } from '../../env.ts'
 import { runnerPasswordOf } from '../../secrets/project.ts'
+import { Hopeless } from '../projects/tasks.ts'
 import { versionAfter } from './version.ts'
 
 /** Whose database it is; every row of a project will do. */
@@ -24,44 +25,77 @@ const COLUMNS = {
 const MIGRATION = `SELECT migration.* FROM ${TABLE} AS found, jsonb_to_record(to_jsonb(found)) AS migration
   (version text, statements text[], name text, created_by text, idempotency_key text, rollback text[])`
 const UNDEFINED_TABLE = '42P01'
-const PAGE_MAX = 100
+const PAGE_MAX = 2_000
+const MIGRATIONS_MAX = 100_000
+const BYTES_MAX = 128 * 1024 * 1024
 
-/** Every migration with its statements, oldest first, a few at a time: a history may be larger than the memory. */
-export async function* listMigrations(ctx: SystemCtx, database: Database): AsyncGenerator<MigrationRow> {
+interface Reading {
+  /** Asked before each page; a refusal ends it with `Superseded`. */
+  fence: Fence
+  bytesMax?: number
+}
+
+/**
+ * Every migration with its statements, oldest first, a few at a time: a history may be larger than the memory. The table is
+ * its owner's, who may put in its place what has no end: past its bounds it ends with `Hopeless`.
+ */
+export async function* listMigrations(
+  ctx: SystemCtx,
+  database: Database,
+  { fence, bytesMax = BYTES_MAX }: Reading,
+): AsyncGenerator<MigrationRow> {
   let limit = PAGE_MAX
+  let count = 0
+  let bytes = 0
   for (let after = ''; ; ) {
-    try {
-      const page = await readPage(ctx, database, after, limit)
-      yield* page
-      const last = page.at(-1)
-      if (!last) return
-      after = last.version
-    } catch (error) {
-      if (!(error instanceof SqlResultTooLarge) || limit === 1) throw error
+    if (!(await fence())) throw new Superseded(`somebody else has taken over ${database.ref}`)
+    const text = await readPage(ctx, database, after, limit).catch((error) => {
+      if (error instanceof SqlResultTooLarge && limit > 1) return undefined
+      throw error
+    })
+    if (text === undefined) {
       limit = Math.ceil(limit / 4)
+      continue
     }
+    const page = JSON.parse(text) as MigrationRow[]
+    count += page.length
+    bytes += text.length
+    if (count > MIGRATIONS_MAX) throw new Hopeless(`${database.ref} has more than ${MIGRATIONS_MAX} migrations`)
+    if (bytes > bytesMax) throw tooLarge(database, bytesMax)
+    yield* page
+    const last = page.at(-1)
+    if (!last || page.length < limit) return
+    after = last.version
   }
 }
 
-async function readPage(ctx: SystemCtx, database: Database, after: string, limit: number): Promise<MigrationRow[]> {
-  return readHistory(ctx, database, `${MIGRATION} WHERE found.version > $1 ORDER BY found.version LIMIT $2`, [
-    after,
-    limit,
-  ])
-}
+export const tooLarge = ({ ref }: Database, bytesMax: number): Hopeless =>
+  new Hopeless(`the migrations of ${ref} are larger than ${bytesMax} bytes`)
 
-/** What the history says, as a role that only reads; nothing where the owner has dropped the table. */
+const readPage = (ctx: SystemCtx, database: Database, after: string, limit: number): Promise<string> =>
+  historyText(ctx, database, `${MIGRATION} WHERE found.version > $1 ORDER BY found.version LIMIT $2`, [after, limit])
+
 async function readHistory<Row>(
   ctx: SystemCtx,
   database: Database,
   query: string,
   parameters: readonly unknown[] = [],
 ): Promise<Row[]> {
+  return JSON.parse(await historyText(ctx, database, query, parameters)) as Row[]
+}
+
+/** JSON of what the history says, as a role that only reads; nothing where the owner has dropped the table. */
+async function historyText(
+  ctx: SystemCtx,
+  database: Database,
+  query: string,
+  parameters: readonly unknown[],
+): Promise<string> {
   const session = await sessionOf(ctx, database)
   try {
-    return JSON.parse((await ctx.engine.runSql({ ...session, query, parameters, readOnly: true })).json) as Row[]
+    return (await ctx.engine.runSql({ ...session, query, parameters, readOnly: true })).json
   } catch (error) {
-    if (error instanceof SqlError && error.code === UNDEFINED_TABLE) return []
+    if (error instanceof SqlError && error.code === UNDEFINED_TABLE) return '[]'
     throw error
   }
 }

@@ -12,7 +12,7 @@ import {
   ssoProviders,
   thirdPartyAuths,
 } from '../../db/schema/index.ts'
-import type { Fence, ProjectEngine } from '../../engine/engine.ts'
+import { EngineUnavailable, type Fence, type ProjectEngine } from '../../engine/engine.ts'
 import { SettingsRefused } from '../../engine/settings.ts'
 import { passwordOf, runnerPasswordOf } from '../../secrets/project.ts'
 import { removeAllBytes } from '../../storage/sweep.ts'
@@ -37,7 +37,7 @@ export const checkHealth: Step = {
   name: 'check_health',
   run: async ({ engine }, { project: { ref } }) => {
     const health = await engine.health(ref, HEALTH_TIMEOUT_MS)
-    if (!health.healthy) throw new Error(health.error ?? 'the database does not answer')
+    if (!health.healthy) throw new EngineUnavailable(health.error ?? 'the database does not answer')
     return undefined
   },
 }

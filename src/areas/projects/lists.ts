@@ -8,8 +8,9 @@ import { toPageItem, toProjectV2 } from './convert.ts'
 import type { ProjectListQueryV2, ProjectPageQuery } from './schema.ts'
 
 const ORDER = {
-  name_asc: [asc(projects.name)],
-  name_desc: [desc(projects.name)],
+  // Of branches, several may have one name.
+  name_asc: [asc(projects.name), asc(projects.ref)],
+  name_desc: [desc(projects.name), desc(projects.ref)],
   created_asc: [asc(projects.createdAt), asc(projects.ref)],
   created_desc: [desc(projects.createdAt), desc(projects.ref)],
 } as const

@@ -1,5 +1,6 @@
-import { eq } from 'drizzle-orm'
+import { eq, sql } from 'drizzle-orm'
 import type { ProjectAccess } from '../../auth/access.ts'
+import { inTransaction } from '../../db/client.ts'
 import { mutate } from '../../db/mutate.ts'
 import { projects } from '../../db/schema/index.ts'
 import type { Ctx } from '../../env.ts'
@@ -14,10 +15,46 @@ export async function sealSecrets(ctx: Ctx, ref: string, password: string) {
   }
 }
 
-export async function savePassword(ctx: Ctx, { ref, organizationId }: ProjectAccess, password: string): Promise<void> {
-  const sealedPassword = await sealSecret(ctx, ref, 'password', password)
-  await mutate(ctx, async ({ tx, trace }) => {
-    await tx.update(projects).set({ sealedPassword }).where(eq(projects.ref, ref))
-    await trace({ action: 'project.password.update', organizationId, projectRef: ref })
+/**
+ * Written down before it is set: what sets the owner's password again, such as the end of a temporary login, then sets the
+ * new one. One change of a project's at a time, so that the last one written is the last one set.
+ */
+export async function changePassword(
+  ctx: Ctx,
+  project: ProjectAccess,
+  password: string,
+  set: () => Promise<void>,
+): Promise<void> {
+  const { ref } = project
+  const sealed = await sealSecret(ctx, ref, 'password', password)
+  await inTransaction({ url: ctx.config.DATABASE_URL, proxy: ctx.config.NEON_PROXY }, async (tx) => {
+    // Not the row itself, which what is written must not wait for.
+    await tx.execute(sql`select pg_advisory_xact_lock(hashtextextended(${`password ${ref}`}, 0))`)
+    const before = await writePassword(ctx, project, 'update', sealed)
+    try {
+      await set()
+    } catch (error) {
+      await writePassword(ctx, project, 'restore', before)
+      throw error
+    }
   })
 }
+
+/** Returns what was written there before. */
+const writePassword = (
+  ctx: Ctx,
+  { ref, organizationId }: ProjectAccess,
+  verb: 'update' | 'restore',
+  sealedPassword: string,
+): Promise<string> =>
+  mutate(ctx, async ({ tx, trace }) => {
+    const [row] = await tx
+      .select({ sealedPassword: projects.sealedPassword })
+      .from(projects)
+      .where(eq(projects.ref, ref))
+      .for('no key update')
+    if (!row) throw new Error(`the project ${ref} has no row`)
+    await tx.update(projects).set({ sealedPassword }).where(eq(projects.ref, ref))
+    await trace({ action: `project.password.${verb}`, organizationId, projectRef: ref })
+    return row.sealedPassword
+  })

@@ -4,6 +4,7 @@ import { organizations, type ProjectStatus, projects, projectTasks } from '../..
 import type { SystemCtx } from '../../env.ts'
 import { describeError } from '../../http/log.ts'
 import { held } from './task-lease.ts'
+import { reasonOf } from './task-reason.ts'
 import { type Changes, Hopeless, type Job, type Task, type Work } from './tasks.ts'
 
 export const ATTEMPTS_MAX = 6
@@ -16,21 +17,23 @@ export const isFinal = ({ attempts }: Task, error: unknown): boolean =>
 
 export async function fail(ctx: SystemCtx, job: Job, work: Work, error: unknown): Promise<void> {
   const { task } = work
-  const text = error instanceof Error ? error.message : String(error)
+  const reason = reasonOf(task, error)
+  const lastError = describeError(error)
   ctx.log.error('task_failed', {
     task: task.id,
     kind: task.kind,
     project: task.projectRef,
     attempt: task.attempts,
-    error: describeError(error),
+    error: lastError,
   })
-  const statusReason = `${task.kind}: ${text}`
+  const statusReason = `${task.kind}: ${reason}`
   if (job.failed && isFinal(task, error)) {
     const changes = job.failed(task)
     return finish(ctx, job, work, {
       state: 'failed',
       changes: { ...changes, ...(changes.status && { statusReason }) },
-      reason: text,
+      reason,
+      lastError,
     })
   }
   const delayMs = Math.min(RETRY_BASE_MS * 2 ** (task.attempts - 1), RETRY_MS_MAX)
@@ -41,7 +44,7 @@ export async function fail(ctx: SystemCtx, job: Job, work: Work, error: unknown)
       claim: null,
       leaseUntil: null,
       dueAt: new Date(ctx.now().getTime() + delayMs),
-      lastError: text,
+      lastError,
     })
     .where(held(task))
     .returning({ id: projectTasks.id })
@@ -54,17 +57,24 @@ export async function fail(ctx: SystemCtx, job: Job, work: Work, error: unknown)
 interface Outcome {
   state: 'done' | 'failed'
   changes: Changes
+  /** Of a failure, for members and for the operator. */
   reason?: string
+  lastError?: string
 }
 
 /** The task's end and the project's new status commit together, and only for who still holds the lease. */
-export async function finish(ctx: SystemCtx, job: Job, work: Work, { state, changes, reason }: Outcome): Promise<void> {
+export async function finish(
+  ctx: SystemCtx,
+  job: Job,
+  work: Work,
+  { state, changes, reason, lastError }: Outcome,
+): Promise<void> {
   const { task } = work
   await mutate(ctx, async (mutation) => {
     const { tx, trace } = mutation
     const ended = await tx
       .update(projectTasks)
-      .set({ state, claim: null, leaseUntil: null, finishedAt: ctx.now(), ...(reason && { lastError: reason }) })
+      .set({ state, claim: null, leaseUntil: null, finishedAt: ctx.now(), ...(lastError && { lastError }) })
       .where(held(task))
       .returning({ id: projectTasks.id })
     if (ended.length === 0) return

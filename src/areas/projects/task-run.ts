@@ -2,7 +2,7 @@ import { Superseded } from '../../engine/engine.ts'
 import type { SystemCtx } from '../../env.ts'
 import { ATTEMPTS_MAX, fail, finish } from './task-end.ts'
 import { claim, isHeld, keepLease, recordStep } from './task-lease.ts'
-import type { Jobs } from './tasks.ts'
+import { Hopeless, type Jobs } from './tasks.ts'
 
 /** Runs what is left of a task. A second message for the same task finds it leased or finished and does nothing. */
 export async function runProjectTask(ctx: SystemCtx, jobs: Jobs, id: string): Promise<void> {
@@ -12,7 +12,7 @@ export async function runProjectTask(ctx: SystemCtx, jobs: Jobs, id: string): Pr
   const job = jobs[task.kind]
   // Counted before the work, so that a step that kills its consumer each time also comes to an end.
   if (job.failed && task.attempts > ATTEMPTS_MAX)
-    return fail(ctx, job, claimed, new Error(task.lastError ?? 'its consumers died'))
+    return fail(ctx, job, claimed, new Hopeless('its consumers died', { cause: task.lastError ?? undefined }))
   const fence = () => isHeld(ctx, task)
   const lease = keepLease(ctx, task)
   try {

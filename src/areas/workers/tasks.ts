@@ -8,6 +8,7 @@ import { lift } from '../../programs/suspects.ts'
 import { BuildFailed } from '../../runtime/build.ts'
 import { leaveImage, requireImage } from '../../workers/images.ts'
 import { forgetPlan } from '../../workers/plan.ts'
+import { reasonOf } from '../projects/task-reason.ts'
 import type { WorkerRow } from './convert.ts'
 
 type WorkerTask = typeof workerTasks.$inferSelect
@@ -144,8 +145,8 @@ const TOLD_MAX = 8_000
 /** What the developer can mend ends the build; what is ours to mend is tried again for a while. */
 async function fail(ctx: SystemCtx, work: Work, error: unknown): Promise<void> {
   const { task } = work
-  const text = error instanceof Error ? error.message : String(error)
-  if (error instanceof BuildFailed && task.kind === 'build') return void (await failBuild(ctx, work, text))
+  if (error instanceof BuildFailed && task.kind === 'build') return void (await failBuild(ctx, work, error.message))
+  const reason = reasonOf(task, error)
   ctx.log.error('worker_task_failed', {
     task: task.id,
     kind: task.kind,
@@ -154,7 +155,7 @@ async function fail(ctx: SystemCtx, work: Work, error: unknown): Promise<void> {
     error: describeError(error),
   })
   if (task.kind === 'build' && task.attempts >= ATTEMPTS_MAX) {
-    return void (await failBuild(ctx, work, gaveUp(text)))
+    return void (await failBuild(ctx, work, gaveUp(reason)))
   }
   const delayMs = Math.min(RETRY_BASE_MS * 2 ** (task.attempts - 1), RETRY_MS_MAX)
   const freed = await ctx.db
@@ -164,7 +165,7 @@ async function fail(ctx: SystemCtx, work: Work, error: unknown): Promise<void> {
       claim: null,
       leaseUntil: null,
       dueAt: new Date(ctx.now().getTime() + delayMs),
-      lastError: text,
+      lastError: reason,
     })
     .where(held(task))
     .returning({ id: workerTasks.id })

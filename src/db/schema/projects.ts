@@ -71,7 +71,7 @@ export const projects = pgTable(
       .where(sql`removed_at is null and status <> 'GOING_DOWN' and parent_ref is null`),
     index('projects_parent').on(t.parentRef).where(sql`parent_ref is not null and removed_at is null`),
     index('projects_removed').on(t.removedAt).where(sql`removed_at is not null`),
-    index('projects_by_name').on(t.organizationId, t.name).where(sql`removed_at is null`),
+    index('projects_by_name').on(t.organizationId, t.name, t.ref).where(sql`removed_at is null`),
     index('projects_by_age').on(t.organizationId, t.createdAt, t.ref).where(sql`removed_at is null`),
     index('projects_storage_sweep')
       .on(t.storageSweptAt.asc().nullsFirst())

@@ -1,0 +1,16 @@
+import { EngineUnavailable, SqlError, SqlResultTooLarge, SqlTimeout } from '../../engine/engine.ts'
+import { ApiError } from '../../http/error.ts'
+import { BuildUnavailable } from '../../runtime/build.ts'
+import { Hopeless } from './tasks.ts'
+
+/** Whose texts are made for members, or come from their own databases. */
+const TELLABLE = [Hopeless, SqlError, SqlTimeout, SqlResultTooLarge, EngineUnavailable, BuildUnavailable, ApiError]
+
+/** Why work failed, for members: of all else, which may name what is nobody's but the operator's, where he finds it. */
+export const reasonOf = (task: { id: string }, error: unknown): string =>
+  error instanceof Error && TELLABLE.some((kind) => error instanceof kind)
+    ? said(error)
+    : `internal error (task ${task.id})`
+
+export const said = (error: Error): string =>
+  error instanceof ApiError && error.detail ? `${error.message}: ${error.detail}` : error.message
