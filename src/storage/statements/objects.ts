@@ -14,6 +14,14 @@ export function readObject({ bucketId, name }: Place): Statement {
   }
 }
 
+/** The `ObjectRow`, or no row: not there, or not visible. */
+export function seeObject({ bucketId, name }: Place): Statement {
+  return {
+    text: `SELECT ${OBJECT} FROM storage.objects AS o WHERE o.bucket_id = $1::text AND o.name = $2::text`,
+    params: [bucketId, name],
+  }
+}
+
 /** One row, `{ visible: boolean }`. */
 export function isVisible({ bucketId, name }: Place): Statement {
   return {
