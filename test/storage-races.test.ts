@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto'
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest'
 import type { Reply } from './api.ts'
-import { newBucket, newStorage, type TestStorage } from './storage.ts'
+import { newBucket, newStorage, type TestStorage, TOO_LARGE } from './storage.ts'
 import { calling, codeOf, expectNoStrayBytes, openSql, type Sql, signerOf } from './storage-http.ts'
 
 const AT_ONCE = 24
@@ -238,5 +238,21 @@ describe('what comes in between', () => {
     const { status, body } = await reply
     await gate.remove()
     expect([status, body]).toEqual([200, typeof expected === 'object' ? expect.objectContaining(expected) : expected])
+  })
+
+  it('does not move past the rules of the other bucket', async () => {
+    const narrow = await newBucket(storage, { file_size_limit: 10 })
+    await upsert('a', 'small', {})
+    const gate = await closedGate((passed) => `for update to authenticated using (${passed})`)
+    const moved = user('POST /object/move', {
+      body: { bucketId: bucket, sourceKey: 'a', destinationBucket: narrow, destinationKey: 'a' },
+    })
+    await gate.reached()
+    await upsert('a', 'far too large', {})
+    await gate.open()
+    const { status, body } = await moved
+    await gate.remove()
+    expect([status, body]).toEqual([400, TOO_LARGE])
+    expect((await read('a')).body).toBe('far too large')
   })
 })
