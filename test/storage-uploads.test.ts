@@ -1,6 +1,7 @@
 import { randomUUID } from 'node:crypto'
 import { beforeAll, describe, expect, it } from 'vitest'
 import type { Caller } from './api.ts'
+import { runSql } from './projects.ts'
 import {
   apiOf,
   exchange,
@@ -378,6 +379,20 @@ describe('a signed upload', () => {
     const strict = (await sign(other)).body.url
     await upload(other, 'one', plain)
     expect((await put(strict, 'two', { ...plain, 'x-upsert': 'true' })).body).toEqual(KEY_TAKEN)
+  })
+
+  it('is asked of the policies with its metadata', async () => {
+    const name = `meta_${randomUUID().replaceAll('-', '')}`
+    const query = `create policy ${name} on storage.objects for insert to anon
+      with check (bucket_id = '${bucket}' and user_metadata->>'kind' = 'photo')`
+    expect(await runSql(storage.organization.owner, storage.ref, query)).toMatchObject({ status: 201 })
+    const anon = apiOf(storage, storage.keys.anon)
+    const asked = (kind: string) =>
+      anon.send('POST', `object/upload/sign/${newPath()}`, {
+        headers: { 'x-metadata': btoa(JSON.stringify({ kind })) },
+      })
+    expect((await asked('film')).body).toMatchObject({ code: 'AccessDenied' })
+    expect(await asked('photo')).toMatchObject({ status: 200 })
   })
 
   it('keeps the rules of the bucket', async () => {

@@ -61,7 +61,7 @@ type Rules = FoundObject['bucket']
 interface Intent {
   upsert: boolean
   /** As far as it is known before the bytes. */
-  description?: Description
+  description?: Partial<Description>
   size?: number | undefined
 }
 
