@@ -146,6 +146,12 @@ describe('POST /object/list-v2/{bucket}', () => {
     expect((await anon.post(`object/list-v2/${await bucketWith(['a'])}`, {})).body).toEqual(nothing)
   })
 
+  it('begins where the cursor is empty', async () => {
+    const bucket = await bucketWith(['a'])
+    const { status, body } = await service.post(`object/list-v2/${bucket}`, { cursor: '' })
+    expect([status, namesOf(body.objects ?? [])]).toEqual([200, ['a']])
+  })
+
   it('goes on as it began, whatever the next request says', async () => {
     const bucket = await bucketWith(['a', 'b', 'c'])
     const begun = { limit: 1, sortBy: { column: 'name', order: 'desc' } }

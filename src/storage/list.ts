@@ -65,7 +65,7 @@ interface Entry {
 export async function listPage(c: StorageContext) {
   const caller = await callerOf(c, 'storage.object.list_v2')
   const { prefix, limit, cursor, with_delimiter: delimited, sortBy } = await readJson(c, Page)
-  const from = typeof cursor !== 'string' ? { ...sortBy, after: undefined } : cursorIn(cursor)
+  const from = cursor ? cursorIn(cursor) : { ...sortBy, after: undefined }
   const size = Math.min(limit, PAGE_MAX)
   const statement = lists.listPage({ bucketId: bucketIn(c), prefix, delimited, limit: size + 1, ...from })
   const [[found] = []] = await asReader(c.var, caller, [asJson(statement)])
