@@ -86,12 +86,15 @@ export async function listPage(c: StorageContext) {
 const isFolder = ({ id }: Entry) => id === null
 const keyOf = ({ name }: Entry) => name.replace(/\/$/, '')
 
+/** SQL may take a file its time: then it counts for older than all that have one. */
+const NO_TIME = '-infinity'
+
 type From = Pick<lists.Page, 'column' | 'order' | 'after'>
 
 function cursorOf(last: Entry, { column, order }: From): string {
-  const time = column === 'name' ? null : last[column]
   // A name that SQL wrote may have lines itself.
-  const lines = [`l:${encodeURIComponent(last.name)}`, `o:${order}`, `c:${column}`, ...(time ? [`a:${time}`] : [])]
+  const lines = [`l:${encodeURIComponent(last.name)}`, `o:${order}`, `c:${column}`]
+  if (column !== 'name' && !isFolder(last)) lines.push(`a:${last[column] ?? NO_TIME}`)
   return btoa(lines.join('\n'))
 }
 
@@ -99,7 +102,7 @@ const Cursor = z.object({
   l: text.min(1),
   o: order,
   c: z.enum(SORTED),
-  a: z.iso.datetime().optional(),
+  a: z.iso.datetime().or(z.literal(NO_TIME)).optional(),
 })
 
 function cursorIn(cursor: string): From {
