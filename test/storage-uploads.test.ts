@@ -327,6 +327,22 @@ describe('the size limit', () => {
     expect(await upload(`${name}/a`, 'x'.repeat(20), plain)).toMatchObject({ status: 200 })
   })
 
+  it('of what can be stored at all holds before the bytes come', async () => {
+    const wide = await newStorage(storage.organization)
+    const path = `/v1/projects/${wide.ref}/config/storage`
+    expect(await wide.organization.owner.patch(path, { fileSizeLimit: 500 * 1024 ** 3 })).toMatchObject({ status: 200 })
+    const reply = await exchange(`${wide.url}/object/${await newBucket(wide)}/large`, {
+      ...{ method: 'POST', body: 'x', unfinished: true },
+      headers: {
+        authorization: `Bearer ${wide.keys.service}`,
+        'content-length': String(156.25 * 1024 ** 3 + 1),
+        'x-test-clock': String(Date.now() + 11_000),
+      },
+    })
+    const message = 'The object exceeded the maximum allowed size: no more than 167772160000 bytes can be stored'
+    expect([reply.status, JSON.parse(reply.body)]).toEqual([400, { ...TOO_LARGE, message }])
+  })
+
   it('of the project holds for every bucket, within seconds', async () => {
     const name = await newBucket(storage, { file_size_limit: 100 })
     const path = `/v1/projects/${storage.ref}/config/storage`

@@ -33,8 +33,9 @@ export class BlobInterrupted extends Error {
 const MIB = 1024 ** 2
 const PARTS_MAX = 10_000
 const PART_BYTES_MIN = 5 * MIB
-/** A part is held in memory; so a body sent in parts may have 156 GiB. */
+/** A part is held in memory, and all are of one length as some buckets want it. */
 const PART_BYTES_MAX = 16 * MIB
+export const BLOB_BYTES_MAX = PARTS_MAX * PART_BYTES_MAX
 /** Read into memory, as that can be sent again and costs no more. */
 const SMALL_BYTES_MAX = 64 * 1024
 /** S3 takes 5 GB in one request. */

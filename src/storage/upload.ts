@@ -1,7 +1,7 @@
 import type { Claims } from '../auth/credential.ts'
 import { MemoryTaken } from '../blobs/budget.ts'
 import { BodyStalled } from '../blobs/chunks.ts'
-import { BlobInterrupted, type Stored } from '../blobs/put.ts'
+import { BLOB_BYTES_MAX, BlobInterrupted, type Stored } from '../blobs/put.ts'
 import { BlobIncomplete, BlobTooLarge, openStore } from '../blobs/store.ts'
 import { newTimedId } from '../db/id.ts'
 import { type Row, SqlError } from '../engine/engine.ts'
@@ -161,6 +161,7 @@ async function put(
 ): Promise<Stored> {
   const { contentType } = description
   if (size !== undefined && size > sizeMax) throw new StorageError('EntityTooLarge')
+  if (size !== undefined && size > BLOB_BYTES_MAX) throw new StorageError('EntityTooLarge', TOO_LARGE_TO_STORE)
   const blobs = openStore(storage.ctx)
   try {
     if (!body) return await blobs.put(key, new Uint8Array(), { size: 0, contentType })
@@ -177,6 +178,8 @@ async function put(
     throw error
   }
 }
+
+const TOO_LARGE_TO_STORE = `The object exceeded the maximum allowed size: no more than ${BLOB_BYTES_MAX} bytes can be stored`
 
 interface Writer {
   upsert: boolean
