@@ -15,6 +15,7 @@ import { callerOf, type Storage, type StorageContext, serviceOf } from './reques
 import type { FoundObject, NewObject, ObjectRow, Place } from './statements/object-rows.ts'
 import { canWrite, insertObject, readObject, upsertObject } from './statements/objects.ts'
 import { isTokenUsed, useToken } from './statements/tokens.ts'
+import { sweepSoon } from './turns.ts'
 
 /** With the caller's token: asked before a byte is read, and decided when the row is written. */
 export async function upload(c: StorageContext, place: Place, { upsert }: { upsert: boolean }) {
@@ -209,6 +210,7 @@ export async function write(storage: Storage, place: Place, written: Written, wr
   try {
     const rows = await asCaller(storage, caller, [statement], token && [useToken(token)])
     const row = rows.at(-1)?.[0] as ObjectRow | undefined
+    if (upsert) sweepSoon(storage)
     // What the trigger did instead may point at the bytes: a sweep decides.
     if (!row) throw leftOut()
     return row
