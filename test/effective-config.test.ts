@@ -78,6 +78,7 @@ describe('GET /v2/projects/{ref}/config', () => {
         capabilities: { list_v2: true, iceberg_catalog: false, object_versioning: false },
         upstream_target: 'main',
         migration_version: null,
+        database_pool_mode: 'recycled',
       },
     })
     const { body: v1 } = await organization.owner.get(`/v1/projects/${ref}/config/auth`)

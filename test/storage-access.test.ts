@@ -401,6 +401,32 @@ describe('policies decide', () => {
     await sql(`drop policy "${name}" on storage.objects`)
   })
 
+  it('by words that name nothing of the database, but for those that the owner wrote', async () => {
+    const bucket = await newBucket()
+    const user = calling(storage, await signer.user(randomUUID()))
+    const told = async (check: string) => {
+      await sql(`create policy "only_paid" on storage.objects as restrictive for insert to authenticated with check (${check});
+        create policy "${bucket} insert" on storage.objects for insert to authenticated with check (bucket_id = '${bucket}')`)
+      const { body } = await user(`POST /object/${bucket}/new.txt`, { body: 'x' })
+      await sql(`drop policy "only_paid" on storage.objects; drop policy "${bucket} insert" on storage.objects`)
+      return [body.code, body.message]
+    }
+    await sql(`create schema hidden; create table public.secrets (id int); create table hidden.secrets (id int);
+      revoke all on public.secrets from public, authenticated;
+      create function public.not_today() returns boolean language plpgsql as
+        $$ begin raise 'permission denied for once: not today' using errcode = '42501'; end $$;
+      create function public.no_secret() returns boolean language plpgsql as
+        $$ begin return exists (select from public.secrets); end $$`)
+    const refused = ['AccessDenied', 'new row violates row-level security policy']
+    const plain = ['AccessDenied', 'Access denied']
+    expect(await told('false')).toEqual(refused)
+    expect(await told('exists (select from public.secrets)')).toEqual(plain)
+    expect(await told('public.no_secret()')).toEqual(plain)
+    expect(await told('exists (select from hidden.secrets)')).toEqual(plain)
+    expect(await told('public.not_today()')).toEqual(['AccessDenied', 'permission denied for once: not today'])
+    await sql('drop function public.not_today, public.no_secret; drop table public.secrets; drop schema hidden cascade')
+  })
+
   it('with claims of any form', async () => {
     for (const sub of ['not a uuid', 'a\u0000b', '\ud800', "'; drop table storage.objects --", 'x'.repeat(5_000)]) {
       const user = calling(storage, await signer.user(sub))

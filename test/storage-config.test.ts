@@ -22,6 +22,7 @@ const DEFAULTS = {
   capabilities: { list_v2: true, iceberg_catalog: false, object_versioning: false },
   external: { upstreamTarget: 'main' },
   migrationVersion: null,
+  databasePoolMode: 'recycled',
 }
 
 describe('the settings of storage', () => {

@@ -146,6 +146,12 @@ describe('POST /object/list-v2/{bucket}', () => {
     expect((await anon.post(`object/list-v2/${await bucketWith(['a'])}`, {})).body).toEqual(nothing)
   })
 
+  it('begins where the cursor is empty', async () => {
+    const bucket = await bucketWith(['a'])
+    const { status, body } = await service.post(`object/list-v2/${bucket}`, { cursor: '' })
+    expect([status, namesOf(body.objects ?? [])]).toEqual([200, ['a']])
+  })
+
   it('goes on as it began, whatever the next request says', async () => {
     const bucket = await bucketWith(['a', 'b', 'c'])
     const begun = { limit: 1, sortBy: { column: 'name', order: 'desc' } }
@@ -156,21 +162,43 @@ describe('POST /object/list-v2/{bucket}', () => {
     expect(namesOf((await service.post(`object/list-v2/${bucket}`, next)).body.objects)).toEqual(['b', 'a'])
   })
 
+  /** The names of all pages of one entry each. */
+  async function pagesOf(bucket: string, listing: object = {}): Promise<string[]> {
+    const seen: string[] = []
+    for (let body: object | undefined = { ...listing, limit: 1 }; body && seen.length < 20; ) {
+      const page = (await service.post(`object/list-v2/${bucket}`, body)).body as {
+        folders: { name: string }[]
+        objects: { name: string }[]
+        nextCursor?: string
+      }
+      seen.push(...namesOf(page.folders), ...namesOf(page.objects))
+      body = page.nextCursor === undefined ? undefined : { ...listing, limit: 1, cursor: page.nextCursor }
+    }
+    return seen
+  }
+
   it('ends, whatever SQL made a name of', async () => {
     const bucket = await newBucket(storage)
     const names = ['a\no:desc', 'b\n', 'c:\n\nl:x', 'ü']
     const rows = names.map((name) => `('${bucket}', '${name}')`)
     await sql(`insert into storage.objects (bucket_id, name) values ${rows}`)
-    const seen: string[] = []
-    for (let body: object | undefined = { limit: 1 }; body && seen.length < 9; ) {
-      const page = (await service.post(`object/list-v2/${bucket}`, body)).body as {
-        objects: { name: string }[]
-        nextCursor?: string
-      }
-      seen.push(...namesOf(page.objects))
-      body = page.nextCursor === undefined ? undefined : { limit: 1, cursor: page.nextCursor }
-    }
-    expect(seen).toEqual(names)
+    expect(await pagesOf(bucket)).toEqual(names)
+  })
+
+  it.each(['created_at', 'updated_at'])('ends, where SQL took away times: by %s', async (column) => {
+    const bucket = await newBucket(storage)
+    const rows = [
+      ...['b', 'a', 'dir/b', 'other/c'].map((name) => `('${bucket}', '${name}', null, null)`),
+      `('${bucket}', 'c', '-infinity', '-infinity')`,
+      `('${bucket}', 'd', 'infinity', 'infinity')`,
+      ...[1, 2].map((n) => `('${bucket}', 'e${n}', '2026-01-0${n}', '2026-01-0${n}')`),
+    ]
+    await sql(`insert into storage.objects (bucket_id, name, created_at, updated_at) values ${rows}`)
+    const files = ['a', 'b', 'c', 'd', 'e1', 'e2']
+    const listing = { with_delimiter: true, sortBy: { column, order: 'asc' } }
+    expect(await pagesOf(bucket, listing)).toEqual(['dir/', 'other/', ...files])
+    const back = { ...listing, sortBy: { column, order: 'desc' } }
+    expect(await pagesOf(bucket, back)).toEqual(['other/', 'dir/', ...files.toReversed()])
   })
 })
 

@@ -247,7 +247,16 @@ describe('a stored page', () => {
     ['text/xml', '<x/>', 'sandbox'],
     ['multipart/x-mixed-replace; boundary=x', '--x', 'sandbox'],
     ['message/rfc822', 'x', 'sandbox'],
+    ['text/xsl', '<x/>', 'sandbox'],
+    ['text/rdf', '<x/>', 'sandbox'],
+    ['*/*', '<script>1</script>', 'sandbox'],
+    ['application/octet-stream', '<script>1</script>', 'sandbox'],
+    ['application/pdf, text/xsl', '<x/>', 'sandbox'],
+    ['image/png;x=1, text/xsl', '<x/>', 'sandbox'],
+    ['image/svg;x=1', '<svg onload="1"/>', 'sandbox'],
     ['image/png', 'x', 'image/png'],
+    ['Video/mp4; codecs="avc1.4d002a"', 'x', 'Video/mp4; codecs="avc1.4d002a"'],
+    ['application/pdf', '%PDF-', 'application/pdf'],
   ])('of %s does not run', async (type, body, expected) => {
     const open = await newBucket(storage, { public: true })
     for (const name of [bucket, open]) {
@@ -262,8 +271,10 @@ describe('a stored page', () => {
         const { headers, body: served } = await raw('GET', path)
         expect(served).toBe(body)
         expect(headers['x-content-type-options']).toBe('nosniff')
-        if (expected === 'sandbox') expect(headers['content-security-policy']).toMatch(/default-src 'none'.*sandbox$/)
+        const policy = headers['content-security-policy']
+        if (expected === 'sandbox') expect(policy).toMatch(/default-src 'none'.*sandbox$/)
         else expect(headers['content-type']).toBe(expected)
+        if (expected === type) expect(policy).toBeUndefined()
       }
     }
   })

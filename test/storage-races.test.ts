@@ -1,6 +1,7 @@
 import { randomUUID } from 'node:crypto'
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest'
-import { newBucket, newStorage, type TestStorage } from './storage.ts'
+import type { Reply } from './api.ts'
+import { newBucket, newStorage, type TestStorage, TOO_LARGE } from './storage.ts'
 import { calling, codeOf, expectNoStrayBytes, openSql, type Sql, signerOf } from './storage-http.ts'
 
 const AT_ONCE = 24
@@ -192,5 +193,66 @@ describe('at once', () => {
     over = true
     await Promise.all(readers)
     expect(seen.size).toBeGreaterThan(5)
+  })
+})
+
+describe('what comes in between', () => {
+  /** Until it is opened, nobody whom the policy binds gets beyond the statement that asks it. */
+  async function closedGate(policy: (gate: string) => string) {
+    const gate = `gate_${randomUUID().replaceAll('-', '')}`
+    await sql(`create table ${gate} (); insert into ${gate} default values; grant select on ${gate} to authenticated`)
+    await sql(`create policy ${gate} on storage.objects as restrictive ${policy(`exists (select from ${gate})`)}`)
+    const holder = await openSql(storage)
+    await holder.sql(`begin; lock table ${gate} in access exclusive mode`)
+    const waiting = async () =>
+      (await sql('select from pg_locks where relation = $1::regclass and not granted', [gate])).length
+    return {
+      reached: () => expect.poll(waiting, { timeout: 10_000 }).toBeGreaterThan(0),
+      async open() {
+        await holder.sql('rollback')
+        await holder.close()
+      },
+      remove: () => sql(`drop policy ${gate} on storage.objects; drop table ${gate}`),
+    }
+  }
+  const upsert = (key: string, body: string, said: object) =>
+    service(`PUT /object/${bucket}/${key}`, { body, headers: { 'x-metadata': btoa(JSON.stringify(said)) } })
+
+  it.each<[string, (by: typeof user) => Promise<Reply>, unknown]>([
+    ['read', (by) => by(`GET /object/authenticated/${bucket}/a`), 'new'],
+    ['described', (by) => by(`GET /object/info/${bucket}/a`), { size: 3, metadata: { open: true } }],
+    [
+      'copied',
+      (by) => by('POST /object/copy', { body: { bucketId: bucket, sourceKey: 'a', destinationKey: 'copy' } }),
+      { metadata: expect.objectContaining({ size: 3 }), user_metadata: { open: true } },
+    ],
+  ])('is what is %s, where the caller may see it alone', async (_, act, expected) => {
+    await upsert('a', 'a secret', { open: false })
+    const gate = await closedGate(
+      (passed) => `for select to authenticated using (${passed} and user_metadata->>'open' = 'true')`,
+    )
+    const reply = act(user)
+    await gate.reached()
+    await upsert('a', 'new', { open: true })
+    await gate.open()
+    const { status, body } = await reply
+    await gate.remove()
+    expect([status, body]).toEqual([200, typeof expected === 'object' ? expect.objectContaining(expected) : expected])
+  })
+
+  it('does not move past the rules of the other bucket', async () => {
+    const narrow = await newBucket(storage, { file_size_limit: 10 })
+    await upsert('a', 'small', {})
+    const gate = await closedGate((passed) => `for update to authenticated using (${passed})`)
+    const moved = user('POST /object/move', {
+      body: { bucketId: bucket, sourceKey: 'a', destinationBucket: narrow, destinationKey: 'a' },
+    })
+    await gate.reached()
+    await upsert('a', 'far too large', {})
+    await gate.open()
+    const { status, body } = await moved
+    await gate.remove()
+    expect([status, body]).toEqual([400, TOO_LARGE])
+    expect((await read('a')).body).toBe('far too large')
   })
 })

@@ -51,16 +51,19 @@ const cursorOf = async (ref: string) => {
   return row?.after
 }
 
+const newRef = () =>
+  Array.from({ length: 20 }, () => 'abcdefghijklmnopqrstuvwxyz'[Math.floor(Math.random() * 26)]).join('')
+
 /** The next sweep takes these alone, from there. */
 async function onlyNext(refs: readonly string[], after: string | null = null) {
   const { control } = installation
   await control
     .update(projects)
-    .set({ storageSweptAt: later(10 * DAY_MS) })
+    .set({ storageSweepDueAt: later(10 * DAY_MS) })
     .where(notInArray(projects.ref, [...refs]))
   await control
     .update(projects)
-    .set({ storageSweptAt: null, storageSweepAfter: after })
+    .set({ storageSweepDueAt: new Date(0), storageSweepAfter: after })
     .where(inArray(projects.ref, [...refs]))
 }
 
@@ -149,6 +152,80 @@ describe('a tick of the cron', () => {
     )
     expect(left).toEqual({ count: 2, valid: true })
   })
+})
+
+describe('the turn of a project', () => {
+  const turnOf = async (ref: string) => {
+    const [row] = await installation.control.select().from(projects).where(eq(projects.ref, ref))
+    return { sweptAt: row?.storageSweptAt?.getTime(), dueAt: row?.storageSweepDueAt?.getTime() ?? 0 }
+  }
+  /** Whether a sweep so much later takes it. */
+  const isSweptAt = async (ref: string, ms: number) => {
+    const ctx = ctxAt(later(ms))
+    await sweepStorage(ctx)
+    return (await turnOf(ref)).sweptAt === ctx.now().getTime()
+  }
+
+  it('comes once a day where nothing happens', async () => {
+    const storage = await installation.newStorage()
+    const { ref } = storage
+    await uploadAll(storage, ['a'])
+    await onlyNext([ref])
+    expect(await isSweptAt(ref, 0)).toBe(true)
+    await uploadAll(storage, ['b'])
+    expect(await isSweptAt(ref, 60 * MINUTE_MS)).toBe(false)
+    expect(await isSweptAt(ref, DAY_MS + MINUTE_MS)).toBe(true)
+  })
+
+  it.each(['deleted', 'replaced', 'emptied'])('comes when nobody reads what was %s', async (way) => {
+    const storage = await installation.newStorage()
+    const { ref } = storage
+    await uploadAll(storage, ['a', 'b', 'c'])
+    await onlyNext([ref])
+    expect(await isSweptAt(ref, 0)).toBe(true)
+    await ways[way]?.act(storage)
+    await expect.poll(async () => (await turnOf(ref)).dueAt).toBeLessThan(Date.now() + 17 * MINUTE_MS)
+    expect(await isSweptAt(ref, 14 * MINUTE_MS)).toBe(false)
+    expect(await isSweptAt(ref, 17 * MINUTE_MS)).toBe(true)
+    expect(await removedIn(ref)).toBe(0)
+    expect(await versionsOf(ref)).toEqual(await versionsInRows(ref))
+    expect(await isSweptAt(ref, 120 * MINUTE_MS)).toBe(false)
+  })
+
+  it('comes again for what a sweep found too soon', async () => {
+    const storage = await installation.newStorage()
+    const { ref } = storage
+    await uploadAll(storage, ['a', 'b', 'c'])
+    await ways['deleted by SQL']?.act(storage)
+    await onlyNext([ref])
+    expect(await isSweptAt(ref, 0)).toBe(true)
+    expect(await isSweptAt(ref, 17 * MINUTE_MS)).toBe(true)
+    expect(await versionsOf(ref)).toEqual(await versionsInRows(ref))
+  })
+
+  it('of one that is removed comes behind the others where its bucket fails', async () => {
+    const { control } = installation
+    const { id } = await installation.newOrganization()
+    const rows = Array.from({ length: 21 }, (_, n) => ({
+      ...({ organizationId: id, region: 'us-east-1', instanceSize: 'micro', status: 'REMOVED' } as const),
+      ...{ sealedPassword: '', sealedRunnerPassword: '', sealedJwtSecret: '' },
+      ref: newRef(),
+      name: `removed-${n}`,
+      removedAt: later(-2 * DAY_MS),
+      storageSweepDueAt: new Date(n),
+    }))
+    await onlyNext([])
+    await control.insert(projects).values(rows)
+    const refs = rows.map(({ ref }) => ref)
+    const last = refs.at(-1) ?? ''
+    await sweepStorage(ctxAt(later(0), { S3_ENDPOINT: 'http://127.0.0.1:9/bucket' }))
+    expect((await turnOf(last)).sweptAt).toBeUndefined()
+    expect(await isSweptAt(last, 1_000)).toBe(true)
+    expect(await isSweptAt(refs[0] ?? '', 2_000)).toBe(false)
+    expect(await isSweptAt(refs[0] ?? '', 16 * MINUTE_MS)).toBe(true)
+    expect(await isSweptAt(last, 2 * DAY_MS)).toBe(false)
+    await control.delete(projects).where(inArray(projects.ref, refs))
+  }, 120_000)
 })
 
 describe('bytes that were replaced', () => {
@@ -349,9 +426,7 @@ describe('two sweeps at once', () => {
   it('take different projects, and each its share', async () => {
     const { id } = await installation.newOrganization()
     const { control } = installation
-    const refs = Array.from({ length: 30 }, () =>
-      Array.from({ length: 20 }, () => 'abcdefghijklmnopqrstuvwxyz'[Math.floor(Math.random() * 26)]).join(''),
-    )
+    const refs = Array.from({ length: 30 }, newRef)
     await onlyNext([])
     const common = { organizationId: id, region: 'us-east-1', instanceSize: 'micro', status: 'ACTIVE_HEALTHY' } as const
     // Sealed with another key: each that is taken fails, and says so.

@@ -1,6 +1,7 @@
 import { randomUUID } from 'node:crypto'
 import { beforeAll, describe, expect, it } from 'vitest'
 import type { Caller } from './api.ts'
+import { runSql } from './projects.ts'
 import {
   apiOf,
   exchange,
@@ -326,6 +327,22 @@ describe('the size limit', () => {
     expect(await upload(`${name}/a`, 'x'.repeat(20), plain)).toMatchObject({ status: 200 })
   })
 
+  it('of what can be stored at all holds before the bytes come', async () => {
+    const wide = await newStorage(storage.organization)
+    const path = `/v1/projects/${wide.ref}/config/storage`
+    expect(await wide.organization.owner.patch(path, { fileSizeLimit: 500 * 1024 ** 3 })).toMatchObject({ status: 200 })
+    const reply = await exchange(`${wide.url}/object/${await newBucket(wide)}/large`, {
+      ...{ method: 'POST', body: 'x', unfinished: true },
+      headers: {
+        authorization: `Bearer ${wide.keys.service}`,
+        'content-length': String(156.25 * 1024 ** 3 + 1),
+        'x-test-clock': String(Date.now() + 11_000),
+      },
+    })
+    const message = 'The object exceeded the maximum allowed size: no more than 167772160000 bytes can be stored'
+    expect([reply.status, JSON.parse(reply.body)]).toEqual([400, { ...TOO_LARGE, message }])
+  })
+
   it('of the project holds for every bucket, within seconds', async () => {
     const name = await newBucket(storage, { file_size_limit: 100 })
     const path = `/v1/projects/${storage.ref}/config/storage`
@@ -378,6 +395,20 @@ describe('a signed upload', () => {
     const strict = (await sign(other)).body.url
     await upload(other, 'one', plain)
     expect((await put(strict, 'two', { ...plain, 'x-upsert': 'true' })).body).toEqual(KEY_TAKEN)
+  })
+
+  it('is asked of the policies with its metadata', async () => {
+    const name = `meta_${randomUUID().replaceAll('-', '')}`
+    const query = `create policy ${name} on storage.objects for insert to anon
+      with check (bucket_id = '${bucket}' and user_metadata->>'kind' = 'photo')`
+    expect(await runSql(storage.organization.owner, storage.ref, query)).toMatchObject({ status: 201 })
+    const anon = apiOf(storage, storage.keys.anon)
+    const asked = (kind: string) =>
+      anon.send('POST', `object/upload/sign/${newPath()}`, {
+        headers: { 'x-metadata': btoa(JSON.stringify({ kind })) },
+      })
+    expect((await asked('film')).body).toMatchObject({ code: 'AccessDenied' })
+    expect(await asked('photo')).toMatchObject({ status: 200 })
   })
 
   it('keeps the rules of the bucket', async () => {

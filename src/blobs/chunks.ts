@@ -13,34 +13,39 @@ export interface ChunkReader {
   cancel(reason: unknown): Promise<void>
 }
 
-export function readChunks(body: ReadableStream<Uint8Array>): ChunkReader {
+export function readChunks(body: ReadableStream<Uint8Array>, chunkMsMax = CHUNK_MS_MAX): ChunkReader {
   const bytes = byteReader(body)
+  const reader = bytes ?? body.getReader()
   // Full ones, as a caller who sends byte by byte would else have as many chunks kept.
-  if (bytes) return chunkReader(bytes, () => bytes.readAtLeast(CHUNK_BYTES, new Uint8Array(CHUNK_BYTES)))
-  const reader = body.getReader()
-  return chunkReader(reader, () => reader.read())
-}
-
-function chunkReader(
-  reader: ReadableStreamDefaultReader | ReadableStreamBYOBReader,
-  read: () => Promise<ReadableStreamReadResult<Uint8Array>>,
-): ChunkReader {
+  const read = bytes
+    ? () => bytes.readAtLeast(CHUNK_BYTES, new Uint8Array(CHUNK_BYTES))
+    : () => (reader as ReadableStreamDefaultReader<Uint8Array>).read()
   return {
     async next() {
-      const { done, value } = await inTime(read())
+      const { done, value } = await inTime(read(), chunkMsMax)
       return done ? undefined : value
     },
     cancel: (reason) => reader.cancel(reason),
   }
 }
 
-async function inTime<T>(work: Promise<T>): Promise<T> {
+/** To the end, as fast as `to` takes them: the next is read meanwhile. */
+export async function passChunks({ next, cancel }: ChunkReader, to: WritableStream<Uint8Array>): Promise<void> {
+  const writer = to.getWriter()
+  try {
+    for (let chunk = await next(); chunk; ) [chunk] = await Promise.all([next(), writer.write(chunk)])
+    await writer.close()
+  } catch (error) {
+    void cancel(error).catch(() => {})
+    void writer.abort(error).catch(() => {})
+    throw error
+  }
+}
+
+async function inTime<T>(work: Promise<T>, msMax: number): Promise<T> {
   let timer: ReturnType<typeof setTimeout> | undefined
   const tooLate = new Promise<never>((_, reject) => {
-    timer = setTimeout(
-      () => reject(new BodyStalled(`less than ${CHUNK_BYTES} bytes in ${CHUNK_MS_MAX} ms`)),
-      CHUNK_MS_MAX,
-    )
+    timer = setTimeout(() => reject(new BodyStalled(`less than ${CHUNK_BYTES} bytes in ${msMax} ms`)), msMax)
   })
   try {
     return await Promise.race([work, tooLate])

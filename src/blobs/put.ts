@@ -1,7 +1,7 @@
 import { DeleteObjectCommand } from '@aws-sdk/client-s3'
 import { type Bucket, BucketError } from './bucket.ts'
 import { holdMemory } from './budget.ts'
-import { readParts } from './chunks.ts'
+import { BodyStalled, passChunks, readChunks, readParts } from './chunks.ts'
 import { uploadPart, uploadParts } from './multipart.ts'
 
 export interface Stored {
@@ -13,6 +13,12 @@ export interface Stored {
 interface Target {
   key: string
   contentType?: string | undefined
+}
+
+interface KnownSize {
+  size: number
+  /** For how long the body may be silent, if not for as long as all others. */
+  silenceMsMax?: number | undefined
 }
 
 /** More came than may be stored. */
@@ -33,8 +39,9 @@ export class BlobInterrupted extends Error {
 const MIB = 1024 ** 2
 const PARTS_MAX = 10_000
 const PART_BYTES_MIN = 5 * MIB
-/** A part is held in memory; so a body sent in parts may have 156 GiB. */
+/** A part is held in memory, and all are of one length as some buckets want it. */
 const PART_BYTES_MAX = 16 * MIB
+export const BLOB_BYTES_MAX = PARTS_MAX * PART_BYTES_MAX
 /** Read into memory, as that can be sent again and costs no more. */
 const SMALL_BYTES_MAX = 64 * 1024
 /** S3 takes 5 GB in one request. */
@@ -42,7 +49,7 @@ const WHOLE_BYTES_MAX = 4.9e9
 
 export async function put(
   bucket: Bucket,
-  { size, ...target }: Target & { size: number },
+  { size, ...target }: Target & KnownSize,
   body: ReadableStream<Uint8Array> | Uint8Array<ArrayBuffer>,
 ): Promise<Stored> {
   if (body instanceof Uint8Array || size <= SMALL_BYTES_MAX) {
@@ -66,14 +73,15 @@ const typeHeader = (contentType: string | undefined) => contentType && { headers
 
 async function putStream(
   bucket: Bucket,
-  { key, size, contentType }: Target & { size: number },
+  { key, size, contentType, silenceMsMax }: Target & KnownSize,
   body: ReadableStream<Uint8Array>,
 ): Promise<Stored> {
   const { readable, writable } = new FixedLengthStream(size)
-  const stop = new AbortController()
-  const interrupted = body.pipeTo(writable, { signal: stop.signal }).then(
+  const chunks = readChunks(body, silenceMsMax)
+  const stop = Promise.withResolvers<never>()
+  const interrupted = Promise.race([passChunks(chunks, writable), stop.promise]).then(
     () => undefined,
-    (cause) => new BlobInterrupted(`after less than ${size} bytes`, { cause }),
+    (cause) => (cause instanceof BodyStalled ? cause : new BlobInterrupted(`after less than ${size} bytes`, { cause })),
   )
   try {
     const response = await bucket.request('PUT', key, { body: readable, ...typeHeader(contentType) })
@@ -82,14 +90,19 @@ async function putStream(
     await forget(bucket, key)
     throw interruption
   } catch (error) {
-    stop.abort(error)
-    if (error instanceof BucketError || error instanceof BlobInterrupted) throw error
+    stop.reject(error)
+    void chunks.cancel(error).catch(() => {})
+    if (error instanceof BlobInterrupted || error instanceof BodyStalled) throw error
+    if (error instanceof BucketError && error.code !== BODY_TOO_SLOW) throw error
     throw (
       (await interrupted) ??
       new BlobInterrupted(`the body has not ${size} bytes, or the bucket was lost`, { cause: error })
     )
   }
 }
+
+/** What S3 answers when it has waited too long for the next bytes. */
+const BODY_TOO_SLOW = 'RequestTimeout'
 
 /** As far as it can be done now: no row points at these bytes, and what none points at is removed in time. */
 async function forget({ client, name: Bucket }: Bucket, Key: string): Promise<void> {

@@ -17,6 +17,7 @@ import {
   updateBucket,
 } from './statements/buckets.ts'
 import { countObjects, emptyBucket } from './statements/objects.ts'
+import { sweepSoon } from './turns.ts'
 
 export function bucketRoutes(app: Hono<StorageEnv>): void {
   app.get('/health', async (c) => {
@@ -150,5 +151,6 @@ async function empty(c: StorageContext) {
     throw new StorageError('TooManyObjects', `The bucket holds more than ${EMPTIED_MAX} objects: remove them in parts`)
   }
   await asCaller(c.var, caller, [emptyBucket(id, EMPTIED_MAX)])
+  sweepSoon(c.var)
   return c.json({ message: 'Empty bucket has been queued. Completion may take up to an hour.' })
 }

@@ -137,8 +137,7 @@ const BY_SQLSTATE: Record<string, StorageErrorCode> = {
 
 function ofSql(error: SqlError): StorageError {
   const { code, message, detail = '' } = error
-  // Postgres's own words: what a policy refused is for who wrote the policy.
-  if (code === '42501') return new StorageError('AccessDenied', withoutTable(message), { cause: error })
+  if (code === '42501') return new StorageError('AccessDenied', refusalOf(error), { cause: error })
   if (code === '23503') {
     const missing = detail.includes('is not present')
     return new StorageError(missing ? 'RelatedResourceNotFound' : 'ResourceReferenced', undefined, { cause: error })
@@ -150,4 +149,12 @@ function ofSql(error: SqlError): StorageError {
   return new StorageError('InternalError', undefined, { cause: error })
 }
 
-const withoutTable = (message: string) => message.replace(/ for table ".*"$/, '')
+const BY_POLICY = 'new row violates row-level security policy'
+/** Where Postgres says that a function itself raised it. */
+const RAISED = /^PL\/pgSQL function .* at RAISE(\n|$)/
+
+/** Postgres's own words name policies, tables and schemas, which are not for whoever calls; what the owner's functions say is. */
+function refusalOf({ message, where = '' }: SqlError): string | undefined {
+  if (RAISED.test(where)) return message
+  return message.startsWith(BY_POLICY) ? BY_POLICY : undefined
+}

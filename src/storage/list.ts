@@ -65,7 +65,7 @@ interface Entry {
 export async function listPage(c: StorageContext) {
   const caller = await callerOf(c, 'storage.object.list_v2')
   const { prefix, limit, cursor, with_delimiter: delimited, sortBy } = await readJson(c, Page)
-  const from = typeof cursor !== 'string' ? { ...sortBy, after: undefined } : cursorIn(cursor)
+  const from = cursor ? cursorIn(cursor) : { ...sortBy, after: undefined }
   const size = Math.min(limit, PAGE_MAX)
   const statement = lists.listPage({ bucketId: bucketIn(c), prefix, delimited, limit: size + 1, ...from })
   const [[found] = []] = await asReader(c.var, caller, [asJson(statement)])
@@ -86,12 +86,15 @@ export async function listPage(c: StorageContext) {
 const isFolder = ({ id }: Entry) => id === null
 const keyOf = ({ name }: Entry) => name.replace(/\/$/, '')
 
+/** SQL may take a file its time: then it counts for older than all that have one. */
+const NO_TIME = '-infinity'
+
 type From = Pick<lists.Page, 'column' | 'order' | 'after'>
 
 function cursorOf(last: Entry, { column, order }: From): string {
-  const time = column === 'name' ? null : last[column]
   // A name that SQL wrote may have lines itself.
-  const lines = [`l:${encodeURIComponent(last.name)}`, `o:${order}`, `c:${column}`, ...(time ? [`a:${time}`] : [])]
+  const lines = [`l:${encodeURIComponent(last.name)}`, `o:${order}`, `c:${column}`]
+  if (column !== 'name' && !isFolder(last)) lines.push(`a:${last[column] ?? NO_TIME}`)
   return btoa(lines.join('\n'))
 }
 
@@ -99,7 +102,7 @@ const Cursor = z.object({
   l: text.min(1),
   o: order,
   c: z.enum(SORTED),
-  a: z.iso.datetime().optional(),
+  a: z.iso.datetime().or(z.literal(NO_TIME)).optional(),
 })
 
 function cursorIn(cursor: string): From {

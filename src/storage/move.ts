@@ -11,8 +11,8 @@ import { checkBucketName, checkKey } from './names.ts'
 import { whileBucketAnswers } from './patience.ts'
 import { describe, findObject, shown, userMetadataOf } from './read.ts'
 import { callerOf, type Storage, type StorageContext } from './request.ts'
-import type { FoundObject, Place } from './statements/object-rows.ts'
-import { isVisible, moveObject, readObject } from './statements/objects.ts'
+import type { FoundObject, ObjectRow, Place } from './statements/object-rows.ts'
+import { moveObject, readObject, seeObject } from './statements/objects.ts'
 import { checkFits, mayUpload, related, write } from './upload.ts'
 
 const Move = z.object({
@@ -38,20 +38,40 @@ const placeOf = (bucketId: string, name: string): Place => ({
 export async function move(c: StorageContext) {
   const caller = await callerOf(c, 'storage.object.move')
   const { from, to } = placesIn(await readJson(c, Move))
-  if (from.bucketId !== to.bucketId) await checkMove(c.var, caller, from, to)
-  const [[moved] = []] = await asCaller(c.var, caller, [moveObject(from, to)]).catch(taken)
+  const isWithin = from.bucketId === to.bucketId
+  const moved = isWithin ? await moveRow(c.var, caller, from, to) : await moveBetween(c.var, caller, from, to)
   if (!moved) throw new StorageError('NoSuchKey')
   return c.json({ message: 'Successfully moved' })
 }
 
-/** By the rules of the bucket that it comes to. What is not there, or not for the caller, the move itself will not find. */
-async function checkMove(storage: Storage, caller: Caller, from: Place, to: Place): Promise<void> {
-  const facts = [readObject(from), readObject(to)]
-  const [[source] = [], [target] = [], [row] = []] = await asCaller(storage, caller, [isVisible(from)], facts)
-  const object = (source as unknown as FoundObject | undefined)?.object
-  if (!object || !target || !row?.visible) return
+async function moveRow(storage: Storage, caller: Caller, from: Place, to: Place, only?: ObjectRow): Promise<boolean> {
+  const [rows = []] = await asCaller(storage, caller, [moveObject(from, to, only)]).catch(taken)
+  return rows.length > 0
+}
+
+const TRIES = 3
+
+/** By the rules of the bucket that it comes to. What somebody replaces after it was judged is judged again. */
+async function moveBetween(storage: Storage, caller: Caller, from: Place, to: Place): Promise<boolean> {
+  let before: ObjectRow | undefined
+  for (let tries = 1; tries <= TRIES; tries++) {
+    const judged = await judge(storage, caller, from, to)
+    // It is still the same: what did not move is not for the caller to change.
+    if (!judged || judged.version === before?.version) return false
+    if (await moveRow(storage, caller, from, to, judged)) return true
+    before = judged
+  }
+  throw new StorageError('ResourceLocked')
+}
+
+/** Undefined for what is not there, or not for the caller. That there is no such bucket the move itself will find. */
+async function judge(storage: Storage, caller: Caller, from: Place, to: Place): Promise<ObjectRow | undefined> {
+  const [[target] = [], [seen] = []] = await asCaller(storage, caller, [seeObject(from)], [readObject(to)])
+  const object = seen as unknown as ObjectRow | undefined
+  if (!object || !target) return object
   const { size, mimetype: contentType } = describe(object)
   checkFits(storage, (target as unknown as FoundObject).bucket, to.name, { size, contentType })
+  return object
 }
 
 function taken(error: unknown): never {

@@ -11,6 +11,7 @@ import { BY_CREDENTIAL, privately } from './reply.ts'
 import { callerIfAny, callerOf, type StorageContext, type StorageEnv } from './request.ts'
 import type { ObjectRow } from './statements/object-rows.ts'
 import { deleteObjects, isVisible } from './statements/objects.ts'
+import { sweepSoon } from './turns.ts'
 import { upload } from './upload.ts'
 
 /** Names of operations win over buckets of the same name, as they come first. */
@@ -66,6 +67,7 @@ async function removeOne(c: StorageContext) {
   ])
   // What the caller cannot see does not exist for him; what he still sees he may not delete, and is told so.
   if (deleted.length === 0) throw new StorageError(row?.visible ? 'AccessDenied' : 'NoSuchKey')
+  sweepSoon(c.var)
   return c.json({ message: 'Successfully deleted' })
 }
 
@@ -76,6 +78,7 @@ async function removeMany(c: StorageContext) {
   const by = await callerOf(c, 'storage.object.delete_many')
   const { prefixes } = await readJson(c, Names)
   const [deleted = []] = await asCaller(c.var, by, [deleteObjects(bucket, prefixes.filter(isText))])
+  if (deleted.length > 0) sweepSoon(c.var)
   return c.json((deleted as unknown as ObjectRow[]).map(shown))
 }
 

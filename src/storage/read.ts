@@ -11,7 +11,7 @@ import { whileBucketAnswers } from './patience.ts'
 import { type Described, planReply } from './reply.ts'
 import type { Storage, StorageContext } from './request.ts'
 import type { FoundObject, ObjectRow, Place } from './statements/object-rows.ts'
-import { isVisible, readObject } from './statements/objects.ts'
+import { readObject, seeObject } from './statements/objects.ts'
 
 /** For whom an object is read: anybody, where its bucket is public; the holder of a signed URL; or a caller whom policies bind. */
 export type Reader =
@@ -29,30 +29,35 @@ interface Found {
 
 /** The object, or the error that tells this reader no more than he may know. */
 export async function findObject(storage: Storage, place: Place, reader: Reader): Promise<Found> {
-  const { found, visible } = await look(storage, place, reader)
+  const { found, seen } = await look(storage, place, reader)
   if (!found) throw new StorageError('NoSuchBucket')
   const isPublic = found.bucket.public
   const isOpen = reader.kind === 'signed' || (isPublic && reader.kind !== 'signer')
   if (!isOpen && (reader.kind === 'anybody' || !reader.caller)) throw new StorageError('NoSuchBucket')
-  if (!found.object || !(isOpen || visible)) throw new StorageError('NoSuchKey')
-  return { object: found.object, isPublic }
+  const object = isOpen ? found.object : seen
+  if (!object) throw new StorageError('NoSuchKey')
+  return { object, isPublic }
 }
 
-/** One round trip: the facts as the server knows them, and in the same transaction whether the caller's policies let him see the row. */
+/**
+ * One round trip: the facts as the server knows them, and the row as the caller's policies let him see it. It is his own that he is
+ * answered with: of the server's, read before it, nobody knows that he may see it.
+ */
 async function look(
   storage: Storage,
   place: Place,
   reader: Reader,
-): Promise<{ found?: FoundObject; visible: boolean }> {
+): Promise<{ found?: FoundObject; seen?: ObjectRow | null }> {
   const facts = readObject(place)
   const caller = 'caller' in reader ? reader.caller : undefined
   // No policy binds this role, so there is nothing to ask.
   if (!caller || caller.role === 'service_role') {
-    const [[found] = []] = await asServer(storage, [facts])
-    return { found: found as unknown as FoundObject, visible: caller !== undefined }
+    const [[row] = []] = await asServer(storage, [facts])
+    const found = row as unknown as FoundObject | undefined
+    return { found, seen: caller && found?.object }
   }
-  const [[found] = [], [row] = []] = await asCaller(storage, caller, [isVisible(place)], [facts])
-  return { found: found as unknown as FoundObject, visible: row?.visible === true }
+  const [[found] = [], [seen] = []] = await asCaller(storage, caller, [seeObject(place)], [facts])
+  return { found: found as unknown as FoundObject, seen: seen as unknown as ObjectRow }
 }
 
 export function describe(object: ObjectRow): Described {

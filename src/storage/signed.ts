@@ -5,6 +5,7 @@ import { signClaims, verifyClaims } from '../auth/project-token.ts'
 import { readJson } from './body.ts'
 import { asReader } from './database.ts'
 import { StorageError } from './error.ts'
+import { userMetadataIn } from './incoming.ts'
 import { decodePath } from './names.ts'
 import { bucketIn, placeIn } from './path.ts'
 import { findObject, serveObject } from './read.ts'
@@ -78,7 +79,8 @@ async function signUpload(c: StorageContext) {
   const place = placeIn(c, 3)
   const caller = await callerOf(c, 'storage.object.upload_signed')
   const upsert = c.req.header('x-upsert') === 'true'
-  await mayUpload(c.var, caller, place, { upsert }).catch(related)
+  const description = { userMetadata: userMetadataIn(c.req.header('x-metadata')) }
+  await mayUpload(c.var, caller, place, { upsert, description }).catch(related)
   const claims = {
     ...(caller.userId && { owner: caller.userId }),
     url: urlOf(place),

@@ -1,4 +1,4 @@
-import { and, eq, inArray, isNull, lt, or, sql } from 'drizzle-orm'
+import { eq } from 'drizzle-orm'
 import { openProject } from '../auth/project.ts'
 import { BlobsNotRemoved, openStore } from '../blobs/store.ts'
 import { projects } from '../db/schema/index.ts'
@@ -8,88 +8,62 @@ import { blobPrefix, projectPrefix } from './blob-key.ts'
 import { asServer } from './database.ts'
 import { inTime } from './patience.ts'
 import type { Storage } from './request.ts'
-import { forgetVersions, knownVersions, removedVersions, versionsBetween } from './statements/sweep.ts'
+import { anyRemoved, forgetVersions, knownVersions, removedVersions, versionsBetween } from './statements/sweep.ts'
 import { forgetTokens } from './statements/tokens.ts'
+import { GRACE_MS, READING_MS, sweepAgain, takeRemoved, takeTurns } from './turns.ts'
 
-const PROJECTS_A_SWEEP = 20
-/** Of two sweeps that begin at once the later one sees by it what the earlier one has taken. */
-const JUST_NOW_MS = 5_000
 /** As many as S3 lists and removes at a time. */
 const PAGE = 1_000
 const REMOVED_PAGES_MAX = 20
-/** Longer than any upload takes from its first byte to its row. */
-const GRACE_MS = 24 * 60 * 60 * 1000
-
-/** So long may a download of many pieces go on that began before its object was replaced or removed. */
-const READING_MS = 15 * 60 * 1000
-
 /** Where a bucket hangs the other projects must still have theirs. */
 const SWEEP_MS_MAX = 60_000
 
-/** Projects take turns, those swept longest ago first: the bytes of what was removed go, and a page of what is kept is compared with the rows. */
+/** In the turn of a project the bytes of what was removed go, and pages of what is kept are compared with the rows. */
 export async function sweepStorage(ctx: SystemCtx): Promise<void> {
-  for (const { ref, after } of await takeTurns(ctx)) {
-    await attempt(ctx, ref, () => sweepProject(ctx, ref, { after, graceMs: GRACE_MS }))
-  }
-  for (const { ref } of await removedProjects(ctx)) await attempt(ctx, ref, () => sweepRemoved(ctx, ref))
+  for (const { ref, after } of await takeTurns(ctx)) await attempt(ctx, ref, () => sweepPages(ctx, ref, after))
+  for (const { ref } of await takeRemoved(ctx)) await attempt(ctx, ref, () => sweepRemoved(ctx, ref))
 }
 
 async function attempt(ctx: SystemCtx, ref: string, sweep: () => Promise<void>): Promise<void> {
   const work = inTime(SWEEP_MS_MAX, sweep()).then((done) => {
     if (!done) throw new Error(`it takes longer than ${SWEEP_MS_MAX} ms`)
   })
-  await work.catch((error) => ctx.log.error('storage_sweep_failed', { project: ref, error: describeError(error) }))
+  await work.catch((error) => {
+    ctx.log.error('storage_sweep_failed', { project: ref, error: describeError(error) })
+    return sweepAgain(ctx, ref, 'failed')
+  })
 }
 
-function takeTurns({ db, now }: SystemCtx) {
-  const justNow = new Date(now().getTime() - JUST_NOW_MS)
-  const next = db
-    .select({ ref: projects.ref })
-    .from(projects)
-    .where(
-      and(
-        isNull(projects.removedAt),
-        inArray(projects.status, ['ACTIVE_HEALTHY', 'ACTIVE_UNHEALTHY']),
-        or(isNull(projects.storageSweptAt), lt(projects.storageSweptAt, justNow)),
-      ),
-    )
-    .orderBy(sql`${projects.storageSweptAt} nulls first`)
-    .limit(PROJECTS_A_SWEEP)
-    .for('update', { skipLocked: true })
-  return db
-    .update(projects)
-    .set({ storageSweptAt: now() })
-    .where(inArray(projects.ref, next))
-    .returning({ ref: projects.ref, after: projects.storageSweepAfter })
-}
+const PAGES_A_TURN = 5
 
-/** Uploads that were under way when their project was removed may have left bytes; by now all of them have ended. */
-function removedProjects({ db, now }: SystemCtx) {
-  const ended = sql`${projects.removedAt} + ${GRACE_MS} * interval '1 millisecond'`
-  return db
-    .select({ ref: projects.ref })
-    .from(projects)
-    .where(
-      and(
-        lt(projects.removedAt, new Date(now().getTime() - GRACE_MS)),
-        or(isNull(projects.storageSweptAt), lt(projects.storageSweptAt, ended)),
-      ),
-    )
-    .limit(PROJECTS_A_SWEEP)
+async function sweepPages(ctx: SystemCtx, ref: string, from: string | null): Promise<void> {
+  let after = from
+  for (let page = 0; page < PAGES_A_TURN; page++) {
+    after = await sweepProject(ctx, ref, { after, graceMs: GRACE_MS })
+    if (after === null) return
+  }
+  await sweepAgain(ctx, ref, 'more')
 }
 
 async function sweepRemoved(ctx: SystemCtx, ref: string): Promise<void> {
   await removeAllBytes(ctx, ref)
-  await ctx.db.update(projects).set({ storageSweptAt: ctx.now() }).where(eq(projects.ref, ref))
+  await ctx.db.update(projects).set({ storageSweepDueAt: null }).where(eq(projects.ref, ref))
 }
 
-/** Bytes that nothing points at any more or never did, and rows whose bytes are gone. */
-export async function sweepProject(ctx: SystemCtx, ref: string, options: { after: string | null; graceMs: number }) {
+interface Page {
+  /** The version that the page before it ended with; null at the beginning. */
+  after: string | null
+  graceMs: number
+}
+
+/** Bytes that nothing points at any more or never did, and rows whose bytes are gone. Returns where the next page begins; null at the end. */
+export async function sweepProject(ctx: SystemCtx, ref: string, options: Page): Promise<string | null> {
   const project = await openProject(ctx, ref)
-  if (!project) return
+  if (!project) return null
   const storage = { ctx, project }
   const removed = await removeReplaced(storage)
-  const { orphans, missing, last } = await compare(storage, options)
+  const { orphans, missing, last, isWaiting } = await compare(storage, options)
+  if (isWaiting) await sweepAgain(ctx, ref, 'waiting')
   if (last !== options.after) {
     await ctx.db.update(projects).set({ storageSweepAfter: last }).where(eq(projects.ref, ref))
   }
@@ -97,6 +71,7 @@ export async function sweepProject(ctx: SystemCtx, ref: string, options: { after
   if (missing.length > 0) {
     ctx.log.error('storage_bytes_missing', { project: ref, count: missing.length, version: missing[0] })
   }
+  return last
 }
 
 /** What transactions have written down as no longer pointed at, once nobody reads it any more. */
@@ -118,7 +93,7 @@ async function removeReplaced(storage: Storage): Promise<number> {
 }
 
 /** A page of the bytes beside the rows of the same range, both old enough to have found each other. */
-async function compare(storage: Storage, { after, graceMs }: { after: string | null; graceMs: number }) {
+async function compare(storage: Storage, { after, graceMs }: Page) {
   const { ctx, project } = storage
   const prefix = blobPrefix(project.ref)
   const olderThan = ctx.now().getTime() - graceMs
@@ -129,16 +104,17 @@ async function compare(storage: Storage, { after, graceMs }: { after: string | n
     .filter(({ modifiedAt }) => modifiedAt.getTime() < olderThan)
     .map(({ key }) => key.slice(prefix.length))
   const last = more ? (listed.at(-1) ?? null) : null
-  const [known = [], pointed = []] = await asServer(storage, [
+  const [known = [], pointed = [], [removed] = []] = await asServer(storage, [
     knownVersions(old),
     versionsBetween(after, last, 2 * PAGE),
+    anyRemoved(),
   ])
   const isKnown = new Set(known.map(versionOf))
   const orphans = old.filter((version) => !isKnown.has(version))
   await removeVersions(storage, orphans)
   const isListed = new Set(listed)
   const missing = pointed.map(versionOf).filter((version) => !isListed.has(version) && timeOf(version) < olderThan)
-  return { orphans: orphans.length, missing, last }
+  return { orphans: orphans.length, missing, last, isWaiting: removed?.any === true }
 }
 
 const versionOf = ({ version }: Record<string, unknown>): string => String(version)

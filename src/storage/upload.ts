@@ -1,7 +1,7 @@
 import type { Claims } from '../auth/credential.ts'
 import { MemoryTaken } from '../blobs/budget.ts'
 import { BodyStalled } from '../blobs/chunks.ts'
-import { BlobInterrupted, type Stored } from '../blobs/put.ts'
+import { BLOB_BYTES_MAX, BlobInterrupted, type Stored } from '../blobs/put.ts'
 import { BlobIncomplete, BlobTooLarge, openStore } from '../blobs/store.ts'
 import { newTimedId } from '../db/id.ts'
 import { type Row, SqlError } from '../engine/engine.ts'
@@ -15,6 +15,7 @@ import { callerOf, type Storage, type StorageContext, serviceOf } from './reques
 import type { FoundObject, NewObject, ObjectRow, Place } from './statements/object-rows.ts'
 import { canWrite, insertObject, readObject, upsertObject } from './statements/objects.ts'
 import { isTokenUsed, useToken } from './statements/tokens.ts'
+import { sweepSoon } from './turns.ts'
 
 /** With the caller's token: asked before a byte is read, and decided when the row is written. */
 export async function upload(c: StorageContext, place: Place, { upsert }: { upsert: boolean }) {
@@ -61,7 +62,7 @@ type Rules = FoundObject['bucket']
 interface Intent {
   upsert: boolean
   /** As far as it is known before the bytes. */
-  description?: Description
+  description?: Partial<Description>
   size?: number | undefined
 }
 
@@ -161,6 +162,7 @@ async function put(
 ): Promise<Stored> {
   const { contentType } = description
   if (size !== undefined && size > sizeMax) throw new StorageError('EntityTooLarge')
+  if (size !== undefined && size > BLOB_BYTES_MAX) throw new StorageError('EntityTooLarge', TOO_LARGE_TO_STORE)
   const blobs = openStore(storage.ctx)
   try {
     if (!body) return await blobs.put(key, new Uint8Array(), { size: 0, contentType })
@@ -177,6 +179,8 @@ async function put(
     throw error
   }
 }
+
+const TOO_LARGE_TO_STORE = `The object exceeded the maximum allowed size: no more than ${BLOB_BYTES_MAX} bytes can be stored`
 
 interface Writer {
   upsert: boolean
@@ -206,6 +210,7 @@ export async function write(storage: Storage, place: Place, written: Written, wr
   try {
     const rows = await asCaller(storage, caller, [statement], token && [useToken(token)])
     const row = rows.at(-1)?.[0] as ObjectRow | undefined
+    if (upsert) sweepSoon(storage)
     // What the trigger did instead may point at the bytes: a sweep decides.
     if (!row) throw leftOut()
     return row

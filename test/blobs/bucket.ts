@@ -6,17 +6,22 @@ import { startS3 } from '../../dev/s3.ts'
 export const BUCKET = 'blobs'
 export const CREDENTIALS = { accessKeyId: 'blobs', secretAccessKey: 'blobs-secret' }
 
+const SLOW_DOWN = { status: 503, code: 'SlowDown' }
+
 /** A bucket behind a door that counts who comes, and turns away as many as it is told to. */
 export async function startBucket() {
   const s3 = await startS3({ buckets: [BUCKET], ...CREDENTIALS })
   const target = new URL(s3.endpoint)
   const seen: string[] = []
   let refused = 0
+  let refusal = SLOW_DOWN
   const door = createServer((request, response) => {
     seen.push(`${request.method} ${operationOf(request.url ?? '')}${request.headers.range ?? ''}`)
     if (refused > 0) {
       refused -= 1
-      request.resume().once('end', () => response.writeHead(503).end('<Error><Code>SlowDown</Code></Error>'))
+      request
+        .resume()
+        .once('end', () => response.writeHead(refusal.status).end(`<Error><Code>${refusal.code}</Code></Error>`))
       return
     }
     const { method, url: path, headers } = request
@@ -39,8 +44,9 @@ export async function startBucket() {
     endpoint: `http://127.0.0.1:${port}${target.pathname}`,
     /** Since it was asked last. */
     seen: () => seen.splice(0),
-    refuse: (count: number) => {
+    refuse: (count: number, as = SLOW_DOWN) => {
       refused = count
+      refusal = as
     },
     async stop() {
       door.close()

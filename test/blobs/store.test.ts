@@ -2,6 +2,7 @@ import { createHash, randomBytes, randomUUID } from 'node:crypto'
 import { once } from 'node:events'
 import { request } from 'node:http'
 import { type AddressInfo, createServer } from 'node:net'
+import { json } from 'node:stream/consumers'
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest'
 import { startBucket } from './bucket.ts'
 import { startBlobsWorker } from './harness.ts'
@@ -90,6 +91,24 @@ describe('a body of known length', () => {
     upload.destroy()
     await expect.poll(() => bucket.seen()).toEqual(['cut off'])
     expect((await bytesOf(key)).status).toBe(404)
+  })
+
+  it('ends where the caller falls silent in the middle', async () => {
+    const key = newKey()
+    const upload = request(worker.url('putSoon', { key }), { method: 'POST', headers: { 'content-length': 2 * MIB } })
+    upload.write(randomBytes(MIB))
+    await expect.poll(() => bucket.seen()).toEqual(['PUT '])
+    const [reply] = await once(upload, 'response')
+    expect(await json(reply)).toMatchObject({ name: 'BodyStalled' })
+    upload.destroy()
+    await expect.poll(() => bucket.seen()).toEqual(['cut off'])
+    expect((await bytesOf(key)).status).toBe(404)
+  })
+
+  it('has broken off where the bucket has waited too long for it', async () => {
+    bucket.refuse(1, { status: 400, code: 'RequestTimeout' })
+    const { body } = await call('put', { key: newKey(), size: MIB }, randomBytes(MIB))
+    expect(body.name).toBe('BlobInterrupted')
   })
 
   it('is sent again if it is in memory and the bucket was busy', async () => {

@@ -1,6 +1,7 @@
 import { openBucket } from '../../src/blobs/bucket.ts'
 import { copyParts } from '../../src/blobs/multipart.ts'
 import { readPieces } from '../../src/blobs/pieces.ts'
+import { put } from '../../src/blobs/put.ts'
 import { type Blobs, openStore } from '../../src/blobs/store.ts'
 import type { Bindings, Config } from '../../src/env.ts'
 import { readForm } from '../../src/storage/form.ts'
@@ -36,6 +37,12 @@ const operations = {
   async put({ request, store, values: { key = '', size } }: Call) {
     const options = { size: Number(size ?? request.headers.get('content-length')), contentType: 'text/x-test' }
     return Response.json(await store.put(key, streamOf(request), options))
+  },
+  /** As it is done, with a silence that a test can afford. */
+  async putSoon({ request, bindings, values: { key = '' } }: Call) {
+    const size = Number(request.headers.get('content-length'))
+    const target = { key, size, silenceMsMax: 1_000 }
+    return Response.json(await put(openBucket(bindings, bindings.SERVICES_EGRESS), target, streamOf(request)))
   },
   async putBytes({ request, store, values: { key = '', size } }: Call) {
     const bytes = new Uint8Array(await request.arrayBuffer())

@@ -64,6 +64,7 @@ const Storage = z.object({
   capabilities: z.object({ list_v2: z.boolean(), iceberg_catalog: z.boolean(), object_versioning: z.boolean() }),
   upstream_target: z.enum(['main', 'canary']),
   migration_version: z.string().nullable(),
+  database_pool_mode: z.string(),
 })
 
 const Auth = z

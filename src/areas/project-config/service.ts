@@ -127,5 +127,6 @@ function toStorage(config: ReturnType<typeof getStorageConfig>): Attributes['sto
     capabilities: config.capabilities,
     upstream_target: config.external.upstreamTarget,
     migration_version: config.migrationVersion,
+    database_pool_mode: config.databasePoolMode,
   }
 }

@@ -18,6 +18,7 @@ export const StorageConfigReply = z
     capabilities: z.object({ list_v2: z.boolean(), iceberg_catalog: z.boolean(), object_versioning: z.boolean() }),
     external: z.object({ upstreamTarget: z.enum(['main', 'canary']) }),
     migrationVersion: z.string().nullable(),
+    databasePoolMode: z.string(),
   })
   .meta({ id: 'StorageConfig' })
 

@@ -20,7 +20,10 @@ export const getStorageConfig = (project: ProjectAccess): z.input<typeof Storage
   },
   capabilities: { list_v2: true, iceberg_catalog: false, object_versioning: false },
   external: { upstreamTarget: 'main' },
+  // The CLI holds the storage server that it starts on a developer's machine at the migration of this name, and that has none of ours.
   migrationVersion: null,
+  // Its connections are pooled, and serve one request after another.
+  databasePoolMode: 'recycled',
 })
 
 export async function updateStorageConfig(

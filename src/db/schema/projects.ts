@@ -57,8 +57,10 @@ export const projects = pgTable(
     storageConfig: jsonb('storage_config').$type<Partial<StorageConfig>>().notNull().default({}),
     /** Counts the changes of its functions' secrets: a program that began before one goes on with the old. */
     secretsGeneration: integer('secrets_generation').notNull().default(0),
-    /** When its bucket was last searched for bytes that no object points at, from end to end. */
+    /** When its bucket was last searched for bytes that no object points at. */
     storageSweptAt: instant('storage_swept_at'),
+    /** When it is to be searched next; null once nothing can be found any more. */
+    storageSweepDueAt: instant('storage_sweep_due_at').defaultNow(),
     /** The last version that a search under way looked at. */
     storageSweepAfter: text('storage_sweep_after'),
     createdAt: instant('created_at').notNull().defaultNow(),
@@ -74,8 +76,11 @@ export const projects = pgTable(
     index('projects_by_name').on(t.organizationId, t.name, t.ref).where(sql`removed_at is null`),
     index('projects_by_age').on(t.organizationId, t.createdAt, t.ref).where(sql`removed_at is null`),
     index('projects_storage_sweep')
-      .on(t.storageSweptAt.asc().nullsFirst())
+      .on(t.storageSweepDueAt)
       .where(sql`removed_at is null and status in ('ACTIVE_HEALTHY', 'ACTIVE_UNHEALTHY')`),
+    index('projects_storage_sweep_removed')
+      .on(t.storageSweepDueAt)
+      .where(sql`removed_at is not null and storage_sweep_due_at is not null`),
     index('projects_name_search').using('gin', t.name.op('gin_trgm_ops')),
   ],
 )

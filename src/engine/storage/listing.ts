@@ -87,8 +87,8 @@ function walk(key: string, order: Order): string {
 }
 
 /**
- * Folders first, in the order of their names, then files by their time, to the millisecond as clients see it. What lies in the
- * folders is skipped; the files themselves are all read, as no index holds their times.
+ * Folders first, in the order of their names, then files by their time, to the millisecond as clients see it; without one, as if it
+ * were before all times. What lies in the folders is skipped; the files themselves are all read, as no index holds their times.
  */
 function entriesByTime(): string {
   return `CREATE OR REPLACE FUNCTION storage.entries_by_time(
@@ -135,8 +135,9 @@ function findFolders(key: string): string {
 }
 
 function filesByTime(key: string, order: Order): string {
-  const time = `date_trunc('milliseconds', CASE column_name
-    WHEN 'created_at' THEN o.created_at WHEN 'last_accessed_at' THEN o.last_accessed_at ELSE o.updated_at END)`
+  const column = `CASE column_name
+    WHEN 'created_at' THEN o.created_at WHEN 'last_accessed_at' THEN o.last_accessed_at ELSE o.updated_at END`
+  const time = `coalesce(nullif(date_trunc('milliseconds', ${column}), 'infinity'), '-infinity')`
   return `RETURN QUERY SELECT ${COLUMNS}
     FROM unnest(starts, ends) AS run (low, high) JOIN storage.objects AS o
       ON o.bucket_id = bucket AND ${key} >= run.low AND ${key} < run.high

@@ -7,7 +7,7 @@ import { usedTokens } from './used-tokens.ts'
 import { VISIBLE_ROLES } from './visible-roles.ts'
 
 /** What storage is in a project's database; a change to it gets a new name here. */
-export const STORAGE_VERSION = 'Storage, schema 1'
+export const STORAGE_VERSION = 'Storage, schema 2'
 
 /** One row, whose `version` is `STORAGE_VERSION` when nothing is left to do. */
 export const STORAGE_VERSION_QUERY = `SELECT obj_description(to_regnamespace('storage'), 'pg_namespace') AS version`

@@ -29,7 +29,7 @@ export interface Page {
   limit: number
   column: 'name' | 'updated_at' | 'created_at'
   order: 'asc' | 'desc'
-  /** Where the last page ended: the name of its last entry (a folder's with its slash), and its time, which folders do not have. */
+  /** Where the last page ended: the name of its last entry (a folder's with its slash), and its time, which folders do not have; `-infinity` for a file without one. */
   after?: { name: string; time?: string | undefined } | undefined
 }
 

@@ -1,6 +1,6 @@
 import type { Statement } from '../../engine/engine.ts'
 import { RULES } from './buckets.ts'
-import { type NewObject, OBJECT, type Place } from './object-rows.ts'
+import { type NewObject, OBJECT, type ObjectRow, type Place } from './object-rows.ts'
 import { uuidOrNull } from './values.ts'
 
 /** *Server.* One `FoundObject`, or no row: no such bucket. */
@@ -10,6 +10,14 @@ export function readObject({ bucketId, name }: Place): Statement {
         CASE WHEN o.id IS NOT NULL THEN (SELECT to_jsonb(object) FROM (SELECT ${OBJECT}) AS object) END AS object
       FROM storage.buckets AS b LEFT JOIN storage.objects AS o ON o.bucket_id = b.id AND o.name = $2::text
      WHERE b.id = $1::text`,
+    params: [bucketId, name],
+  }
+}
+
+/** The `ObjectRow`, or no row: not there, or not visible. */
+export function seeObject({ bucketId, name }: Place): Statement {
+  return {
+    text: `SELECT ${OBJECT} FROM storage.objects AS o WHERE o.bucket_id = $1::text AND o.name = $2::text`,
     params: [bucketId, name],
   }
 }
@@ -71,15 +79,18 @@ export function upsertObject(object: NewObject): Statement {
   }
 }
 
-/** The `ObjectRow` at its new place, or no row: not there, not visible or not to be changed. A taken place fails with 23505. */
-export function moveObject(from: Place, to: Place): Statement {
-  const there = `o.bucket_id = $1::text AND o.name = $2::text`
+/**
+ * The `ObjectRow` at its new place, or no row: not there, not visible, not to be changed, or of another version than the one that is
+ * given. A taken place fails with 23505.
+ */
+export function moveObject(from: Place, to: Place, only?: Pick<ObjectRow, 'version'>): Statement {
+  const there = `o.bucket_id = $1::text AND o.name = $2::text AND (NOT $5::boolean OR o.version IS NOT DISTINCT FROM $6::text)`
   const stays = `($1::text, $2::text) = ($3::text, $4::text)`
   return {
     text: `WITH moved AS (
         UPDATE storage.objects AS o SET bucket_id = $3::text, name = $4::text WHERE ${there} AND NOT ${stays} RETURNING ${OBJECT})
       SELECT * FROM moved UNION ALL SELECT ${OBJECT} FROM storage.objects AS o WHERE ${there} AND ${stays}`,
-    params: [from.bucketId, from.name, to.bucketId, to.name],
+    params: [from.bucketId, from.name, to.bucketId, to.name, only !== undefined, only?.version ?? null],
   }
 }
 

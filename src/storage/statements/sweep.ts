@@ -9,6 +9,11 @@ export function removedVersions(until: Date, countMax: number): Statement {
   }
 }
 
+/** *Server.* One row, `{ any }`: whether there are such that wait. */
+export function anyRemoved(): Statement {
+  return { text: 'SELECT EXISTS (SELECT FROM storage.removed_versions) AS any', params: [] }
+}
+
 /** *Server.* Once their bytes are gone, or are used. */
 export function forgetVersions(versions: readonly string[]): Statement {
   return { text: 'DELETE FROM storage.removed_versions WHERE version = ANY ($1::text[])', params: [versions] }
