@@ -9,7 +9,7 @@ import {
   type StepStatus,
   webhookEndpoints,
 } from '../src/db/schema/index.ts'
-import { type Caller, control, newApp, newOrganization, type Reply, tick } from './api.ts'
+import { type Caller, control, newApp, newOrganization, type Reply, tick, workerLogs } from './api.ts'
 import { act, type BranchReply, createBranch, migrate, newBranch, rows, untilBranch } from './branches.ts'
 import { asAdmin, withClient } from './engine/copy-projects.ts'
 import { newProject, untilStatus } from './projects.ts'
@@ -301,6 +301,7 @@ describe('the URL to notify', () => {
     await purge()
     await vi.waitFor(async () => expect(endpointOf(branch)).rejects.toThrow('no endpoint'), WAIT)
     expect(await rowsOf(id)).toEqual([])
+    await vi.waitFor(async () => expect((await workerLogs(id)).join()).toContain('webhook_sender_removed'), WAIT)
   })
 
   /** As if the last time were long ago. */

@@ -1,8 +1,10 @@
 import { type SQL, sql } from 'drizzle-orm'
+import { rowsOf } from '../db/client.ts'
 import { branches, projects, webhookDeliveries, webhookEndpoints, webhookEvents } from '../db/schema/index.ts'
 import type { SystemCtx } from '../env.ts'
 import { isHourlyDue } from '../queue/hourly.ts'
 import type { Runner } from './store.ts'
+import { endSenders } from './wake.ts'
 
 export const DAY_MS = 86_400_000
 /** How long deliveries are shown and may be retried. */
@@ -45,32 +47,36 @@ const BRANCH_KEPT_MS = DAY_MS
 export async function purgeEndpoints(ctx: SystemCtx): Promise<void> {
   if (!(await isHourlyDue(ctx, 'webhook_endpoints'))) return
   const ago = (ms: number) => new Date(ctx.now().getTime() - ms).toISOString()
-  const remove = (gone: SQL) =>
-    inChunks(
-      ctx.db,
-      (count) => sql`delete from ${webhookEndpoints} where id in (
-        select e.id from ${webhookEndpoints} e ${gone} limit ${count}) returning 'endpoint' as status`,
-      ENDPOINTS_CHUNK,
-    )
-  await remove(sql`join ${projects} p on p.ref = e.project_ref where p.removed_at < ${ago(RETENTION_MS)}`)
-  await remove(sql`join ${branches} b on b.id = e.branch_id
-    where e.branch_id is not null and b.removed_at < ${ago(BRANCH_KEPT_MS)}`)
+  await remove(ctx, sql`join ${projects} p on p.ref = e.project_ref where p.removed_at < ${ago(RETENTION_MS)}`)
+  const ofBranches = sql`join ${branches} b on b.id = e.branch_id where e.branch_id is not null`
+  await remove(ctx, sql`${ofBranches} and b.removed_at < ${ago(BRANCH_KEPT_MS)}`)
 }
 
-async function inChunks(
-  db: Runner,
-  remove: (count: number) => SQL,
-  size = CHUNK,
-): Promise<{ gone: number; pending: number }> {
+async function remove(ctx: SystemCtx, gone: SQL): Promise<void> {
+  for (let chunk = 0; chunk < CHUNKS_MAX; chunk++) {
+    const removed = await rowsOf<{ id: string }>(
+      ctx.db,
+      sql`delete from ${webhookEndpoints} where id in (
+        select e.id from ${webhookEndpoints} e ${gone} limit ${ENDPOINTS_CHUNK}) returning id`,
+    )
+    await endSenders(
+      ctx,
+      removed.map(({ id }) => id),
+    )
+    if (removed.length < ENDPOINTS_CHUNK) return
+  }
+}
+
+async function inChunks(db: Runner, remove: (count: number) => SQL): Promise<{ gone: number; pending: number }> {
   const total = { gone: 0, pending: 0 }
   for (let chunk = 0; chunk < CHUNKS_MAX; chunk++) {
     const { rows } = await db.execute(sql`
-      with gone as (${remove(size)})
+      with gone as (${remove(CHUNK)})
       select count(*)::int as gone, count(*) filter (where status = 'pending')::int as pending from gone`)
     const [counted] = rows as [{ gone: number; pending: number }]
     total.gone += counted.gone
     total.pending += counted.pending
-    if (counted.gone < size) break
+    if (counted.gone < CHUNK) break
   }
   return total
 }
