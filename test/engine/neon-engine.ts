@@ -1,7 +1,8 @@
 import pg from 'pg'
 import type { ProjectEngine } from '../../src/engine/engine.ts'
-import { createNeonEngine, type NeonEngineConfig } from '../../src/engine/neon/neon.ts'
+import { createNeonEngine } from '../../src/engine/neon/neon.ts'
 import type { NeonState } from '../../src/engine/neon/sites.ts'
+import type { NeonEngineConfig } from '../../src/engine/neon/work.ts'
 import { API_KEY, type NeonServer, startNeonServer } from '../neon-server/server.ts'
 import type { EngineUnderTest } from './contract.ts'
 

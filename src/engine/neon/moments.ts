@@ -1,0 +1,41 @@
+import type { Fence, PointInTimeRequest, ProjectSpec } from '../engine.ts'
+import { projectNames } from '../names.ts'
+import { withAdmin } from '../session.ts'
+import { closeLogins } from './adopt.ts'
+import { loginsIn } from './logins.ts'
+import { ready } from './make.ts'
+import { prepareDatabase } from './prepare.ts'
+import { beginRestore, finishRestore } from './restore.ts'
+import { begin, clusterAt, missing, type Neon } from './work.ts'
+
+/** Neon keeps a history of so many seconds for all branches of a project; what was before the database was ready is not its own. */
+export async function historyOfBranch({ api, sites }: Neon, ref: string, now: Date) {
+  const { projectId } = await sites.require(ref)
+  const { project } = await api.getProject(projectId).catch(missing)
+  const { readySince } = (await sites.read(ref)) ?? {}
+  const keptFrom = now.getTime() - project.history_retention_seconds * 1_000
+  return { earliest: new Date(Math.max(keptFrom, readySince ? Date.parse(readySince) : 0)), latest: now }
+}
+
+export async function beginMoment(neon: Neon, request: PointInTimeRequest, fence?: Fence): Promise<void> {
+  const { api, sites, ref } = await begin(neon, request.ref, fence)
+  await beginRestore(api, await sites.require(ref), request).catch(missing)
+}
+
+/** Roles and passwords went back with the rest. */
+export async function finishMoment(
+  neon: Neon,
+  request: PointInTimeRequest & ProjectSpec,
+  fence?: Fence,
+): Promise<void> {
+  const work = await begin(neon, request.ref, fence)
+  const { api, sites, ref } = work
+  const state = await sites.read(ref)
+  const site = await sites.require(ref)
+  await finishRestore(api, site, request).catch(missing)
+  const cluster = clusterAt(neon, site)
+  const logins = await withAdmin(cluster, (admin) => closeLogins(admin, projectNames(ref)))
+  await prepareDatabase(cluster, request)
+  await loginsIn(cluster).end(ref, logins, async () => request.password)
+  if (state) await work.note({ ...state, ...ready() })
+}
