@@ -5,7 +5,7 @@ import type { InvalidCredential } from '../src/auth/credential.ts'
 import { secretJwk } from '../src/auth/jwk.ts'
 import { forgetProject, openProject } from '../src/auth/project.ts'
 import { legacyKeys, signClaims, verifyClaims, verifyCredential } from '../src/auth/project-token.ts'
-import { sealedTrust, trustIn } from '../src/auth/trust.ts'
+import { sealedTrust, TRUST_CHARACTERS_KEPT, trustIn } from '../src/auth/trust.ts'
 import { projects } from '../src/db/schema/index.ts'
 import type { SystemCtx } from '../src/env.ts'
 import { sealSecret } from '../src/secrets/project.ts'
@@ -284,7 +284,7 @@ it('forgets the oldest of whom it knows first, and nobody else', () => {
   expect(told(1)).toBe(others[0])
   expect(told(19_999)).toBe(others.at(-1))
   expect(told(0)).not.toBe(first)
-  sealedTrust('project 2', 'x'.repeat(32 * 1024 * 1024 - 20_000))
+  sealedTrust('project 2', 'x'.repeat(TRUST_CHARACTERS_KEPT - 20_000))
   expect(told(19_999)).toBe(others.at(-1))
   expect(told(3)).not.toBe(others[2])
 })
