@@ -20,7 +20,7 @@ beforeAll(async () => {
   await machine.started()
   ;({ base_url: baseUrl, access_token: token, organization_slug: slug } = machine.credentials())
   owner = as(token, {}, baseUrl)
-}, 90_000)
+}, 180_000)
 afterAll(() => machine.dispose())
 
 describe('supabase-management-js', () => {
@@ -130,7 +130,7 @@ describe('the supabase CLI', () => {
     await expect(cli('db', 'query', `--remote=${ref}`, '--yes', 'select * from missing')).rejects.toThrow(/missing/)
     expect(await cli('projects', 'delete', ref, '--yes')).toBeDefined()
     await untilGone(owner, ref)
-  }, 90_000)
+  }, 180_000)
 
   it('does branches create|list|get|update|pause|unpause|delete|disable', async () => {
     const ref = await newProject({ owner, slug })
@@ -156,7 +156,7 @@ describe('the supabase CLI', () => {
     expect((await listed()).map(({ name }) => name)).toEqual(['main'])
     await branches('disable', '--yes')
     await expect(branches('list')).rejects.toThrow(/Preview branching is not enabled/)
-  }, 90_000)
+  }, 180_000)
 
   it('does postgres-config, ssl-enforcement, db push and migration list', async () => {
     const ref = await newProject({ owner, slug })
@@ -178,7 +178,7 @@ describe('the supabase CLI', () => {
     ])
     expect(await cli('ssl-enforcement', 'update', '--enable-db-ssl-enforcement', ...remote, '--yes')).not.toContain('*')
     await expect(answerAt(url)).rejects.toThrow(/pg_hba|SSL/)
-  }, 90_000)
+  }, 180_000)
 })
 
 /** What psql would get there. */
@@ -241,5 +241,5 @@ describe('the MCP server', () => {
     await untilStatus(owner, ref, 'INACTIVE')
     await tool('restore_project', { project_id: ref })
     await untilStatus(owner, ref, 'ACTIVE_HEALTHY')
-  }, 90_000)
+  }, 180_000)
 })

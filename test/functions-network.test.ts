@@ -123,7 +123,7 @@ describe('what callers and programs can use up', () => {
     await vi.waitFor(async () => expect((await fetch(url)).status).toBe(546), WAIT)
     for (const call of waiting) call.destroy()
     await vi.waitFor(async () => expect((await fetch(url)).status).toBe(200), WAIT)
-  })
+  }, 150_000)
 })
 
 describe('over the wire', () => {
