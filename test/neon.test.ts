@@ -304,6 +304,12 @@ test('a project gets the size that it is given', { timeout: 120_000 }, async () 
   const [offered] = (await owner.get(addons)).body.available_addons
   expect(offered).toMatchObject({ type: 'compute_instance' })
   expect(offered.variants.map(({ id }: { id: string }) => id).slice(-2)).toEqual(['ci_8xlarge', 'ci_12xlarge'])
+  const { entitlements } = (await owner.get(`/v1/organizations/${place.slug}/entitlements`)).body
+  const has = (key: string, config: object) =>
+    expect.objectContaining({ feature: expect.objectContaining({ key }), config })
+  expect(entitlements).toContainEqual(has('instances.read_replicas', { enabled: true }))
+  const set = offered.variants.map(({ id }: { id: string }) => id)
+  expect(entitlements).toContainEqual(has('instances.compute_update_available_sizes', { enabled: true, set }))
   expect(await apply('16xlarge')).toMatchObject({
     status: 400,
     body: { message: expect.stringContaining('the driver neon has no size 16xlarge') },

@@ -25,9 +25,13 @@ const toVariant = (size: Size) => ({ id: variantOf(size), name: nameOf(size), pr
 const selectedOf = ({ instanceSize: size }: ProjectAccess): Selected =>
   TYPE_OF_VARIANT.has(variantOf(size)) ? [{ type: 'compute_instance', variant: toVariant(size) }] : []
 
+/** The sizes that the driver can give a project. */
+export const offeredVariants = ({ sizes }: Ctx['engine']) =>
+  COMPUTE_SIZES.filter((size) => sizes?.offered.has(size)).map(toVariant)
+
 /** Beside the sizes that the driver offers there is none to be had. */
 export const listAddons = ({ engine }: Ctx, project: ProjectAccess): z.input<typeof Addons> => {
-  const variants = COMPUTE_SIZES.filter((size) => engine.sizes?.offered.has(size)).map(toVariant)
+  const variants = offeredVariants(engine)
   return {
     selected_addons: selectedOf(project),
     available_addons: variants.length === 0 ? [] : [{ type: 'compute_instance', name: 'Compute size', variants }],

@@ -7,5 +7,5 @@ export const entitlementRoutes = [
     id: 'v1-get-organization-entitlements', summary: 'List what an organization may use here, and how much of it',
     description: 'What the installation does not have at all, no organization may use.',
     scope: 'organizations:read', returns: Entitlements,
-  }, async ({ organization }) => listEntitlements(organization)),
+  }, async ({ ctx, organization }) => listEntitlements(ctx, organization)),
 ]

@@ -1,6 +1,8 @@
 import type * as z from 'zod'
 import type { OrganizationAccess } from '../../auth/access.ts'
 import { ROLE_NAMES } from '../../auth/roles.ts'
+import type { Ctx } from '../../env.ts'
+import { offeredVariants } from '../addons/service.ts'
 import { BACKUPS_KEPT } from '../backups/jobs.ts'
 import { FUNCTIONS_MAX } from '../functions/rows.ts'
 import { SOURCE_BYTES_MAX } from '../functions/schema.ts'
@@ -9,6 +11,7 @@ import { FILE_SIZE_LIMIT_MAX } from '../storage-config/schema.ts'
 import type { Entitlements } from './schema.ts'
 
 type Plan = OrganizationAccess['plan']
+type Engine = Ctx['engine']
 type Entitlement = z.input<typeof Entitlements>['entitlements'][number]
 
 const UNLIMITED = Number.POSITIVE_INFINITY
@@ -28,9 +31,9 @@ const REALTIME = [
 ] as const
 
 /** In the order of the published list. Of what only settings are kept here, access says that they are taken. */
-const FEATURES: Record<string, Access | ((plan: Plan) => Access)> = {
-  'instances.compute_update_available_sizes': { set: [] },
-  'instances.read_replicas': false,
+const FEATURES: Record<string, Access | ((plan: Plan, engine: Engine) => Access)> = {
+  'instances.compute_update_available_sizes': (_plan, engine) => ({ set: offeredVariants(engine).map(({ id }) => id) }),
+  'instances.read_replicas': (_plan, { replicas }) => replicas !== undefined,
   'instances.disk_modifications': true,
   'instances.high_availability': false,
   'instances.orioledb': false,
@@ -89,9 +92,9 @@ const FEATURES: Record<string, Access | ((plan: Plan) => Access)> = {
   'api.members.roles': false,
 }
 
-export const listEntitlements = ({ plan }: OrganizationAccess) => ({
+export const listEntitlements = ({ engine }: Pick<Ctx, 'engine'>, { plan }: OrganizationAccess) => ({
   entitlements: Object.entries(FEATURES).map(([key, access]) =>
-    toEntitlement(key, typeof access === 'function' ? access(plan) : access),
+    toEntitlement(key, typeof access === 'function' ? access(plan, engine) : access),
   ),
 })
 
