@@ -180,6 +180,9 @@ test('temporary logins open the database, and end with their time, their grant o
   await owner.delete(`/v1/projects/${ref}`)
 })
 
+/** Moments are told in whole seconds. */
+const NEXT_SECOND = { timeout: 10_000, interval: 10 }
+
 test('a database goes back to a moment of its history', { timeout: 120_000 }, async () => {
   const ref = await createProject(place, { db_pass: 'Long-enough_1' })
   await untilStatus(owner, ref, 'ACTIVE_HEALTHY')
@@ -188,7 +191,7 @@ test('a database goes back to a moment of its history', { timeout: 120_000 }, as
   const path = (rest = '') => `/v1/projects/${ref}/database/backups${rest}`
   const secondsNow = () => Math.floor(Date.now() / 1000)
   const madeIn = secondsNow()
-  await vi.waitFor(() => expect(secondsNow()).toBeGreaterThan(madeIn), { interval: 10 })
+  await vi.waitFor(() => expect(secondsNow()).toBeGreaterThan(madeIn), NEXT_SECOND)
   const target = secondsNow()
   await runSql(owner, ref, `insert into people values ('Grace'); alter database p_${ref} set work_mem to '7MB'`)
 
@@ -222,7 +225,7 @@ test('a database goes back to a moment of its history', { timeout: 120_000 }, as
 
   // Neon itself may have less than it says: then nothing has happened.
   neon.fault({ operation: 'restoreProjectBranch', status: 400 })
-  await vi.waitFor(() => expect(secondsNow()).toBeGreaterThan(after.earliest_physical_backup_date_unix))
+  await vi.waitFor(() => expect(secondsNow()).toBeGreaterThan(after.earliest_physical_backup_date_unix), NEXT_SECOND)
   const refused = await owner.post(path('/restore-pitr'), {
     recovery_time_target_unix: after.earliest_physical_backup_date_unix,
   })
