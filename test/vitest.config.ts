@@ -18,6 +18,7 @@ export default defineConfig({
     globalSetup: ['test/global-setup.ts'],
     testTimeout: 60_000,
     hookTimeout: 120_000,
+    expect: { poll: { timeout: 20_000 } },
     // More than the cores of CI, as some wait for clusters and schedules.
     maxWorkers: 4,
     sequence: { sequencer: LongFirst },
