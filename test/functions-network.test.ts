@@ -111,7 +111,7 @@ describe('the way out', () => {
 describe('what callers and programs can use up', () => {
   it('calls of one function at a time: so many, and then it says so', async () => {
     const { url } = await deploy(
-      `if (request.url.includes('wait')) await new Promise((resolve) => setTimeout(resolve, 8_000)); return new Response('x')`,
+      `if (request.url.includes('wait')) await new Promise((resolve) => setTimeout(resolve, 25_000)); return new Response('x')`,
     )
     expect((await fetch(url)).status).toBe(200)
     const waiting = Array.from({ length: 500 }, () => {
