@@ -1,21 +1,18 @@
 import { createCtx } from '../ctx.ts'
-import { newTimedId } from '../db/id.ts'
 import type { ProjectStatus } from '../db/schema/index.ts'
 import { type Bindings, readConfig, type SystemCtx } from '../env.ts'
 import { limitCaller, takeQuota } from '../http/limits.ts'
 import { describeError } from '../http/log.ts'
-import { type Cause, markOf, mayGoOn } from '../programs/chains.ts'
+import { type Cause, markOf } from '../programs/chains.ts'
 import { markWithoutProgram } from '../programs/own.ts'
 import type { FunctionAddress } from './address.ts'
+import { type Answer, admit, type Invocation } from './admit.ts'
 import { functionCode, type Surroundings } from './code.ts'
 import { tokenProblem } from './credentials.ts'
 import { hasAnswered, noteAnswer, noteUse } from './isolates.ts'
 import { type KnownFunction, openFunction } from './known.ts'
-import { begin, end } from './recorder.ts'
 import { type RefusalCode, refuse } from './refusals.ts'
-import { sharedResponse } from './shared-origin.ts'
 import { attemptName, loadFailureOf, noteLoadFailure, startAnew } from './starts.ts'
-import { PROBLEMS, takePlace } from './waiting.ts'
 
 /** Until an answer begins. */
 const IDLE_MS_MAX = 150_000
@@ -90,41 +87,13 @@ function statusProblem(project: ProjectStatus, { status }: Deployed): RefusalCod
 const credentialProblem = async (ctxOf: () => SystemCtx, { request }: Call, known: KnownFunction) =>
   known.deployed?.verifyJwt && request.method !== 'OPTIONS' ? tokenProblem(ctxOf(), known, request.headers) : undefined
 
-async function run(call: Call, known: Callable): Promise<Response> {
-  const { id: programId, deploymentId } = known.deployed
-  const startedAt = Date.now()
-  const id = newTimedId(new Date(startedAt))
-  const { ref: projectRef, path } = call.address
-  begin({ id, kind: 'function', projectRef, programId, deploymentId, method: call.request.method, path, at: startedAt })
-  const cause = call.cause ?? { chain: id, hops: 0 }
-  const place = mayGoOn(programId, cause) ? takePlace(programId, startedAt) : 'LOOP_DETECTED'
-  if (typeof place === 'string') {
-    const refused = logged(contextOf(call), call, place)
-    end(call, id, { status: refused.status, ms: 0, problem: PROBLEMS[place] })
-    return markWithoutProgram(refused)
-  }
-  const answering = answer(call, known, { id, cause })
-    .finally(place.leave)
-    .then(({ response, problem }) => {
-      end(call, id, { status: response.status, ms: Date.now() - startedAt, problem })
-      return response
-    })
-  // Whether its caller still waits or not, it comes to its end.
-  call.execution.waitUntil(answering)
-  const response = await answering
-  return call.address.isShared ? sharedResponse(response, call.address.path) : response
-}
-
-interface Answer {
-  response: Response
-  /** What its developer must know and could not have printed. */
-  problem?: string
-}
-
-interface Invocation {
-  id: string
-  cause: Cause
-}
+const run = (call: Call, known: Callable): Promise<Response> =>
+  admit({
+    call,
+    program: { kind: 'function', programId: known.deployed.id, deploymentId: known.deployed.deploymentId },
+    refused: (code) => logged(contextOf(call), call, code),
+    answer: (invocation) => answer(call, known, invocation),
+  })
 
 async function answer(call: Call, known: Callable, { id: invocation, cause }: Invocation): Promise<Answer> {
   const { request, address, bindings } = call

@@ -2,15 +2,12 @@ import { InvalidCredential } from '../auth/credential.ts'
 import { openProject } from '../auth/project.ts'
 import { verifyCredential } from '../auth/project-token.ts'
 import { createCtx } from '../ctx.ts'
-import { newTimedId } from '../db/id.ts'
 import type { Bindings, SystemCtx } from '../env.ts'
 import { limitCaller, takeQuota } from '../http/limits.ts'
 import { describeError } from '../http/log.ts'
-import { type Cause, markOf, mayGoOn } from '../programs/chains.ts'
+import { type Cause, markOf } from '../programs/chains.ts'
 import { markWithoutProgram } from '../programs/own.ts'
-import { begin, end } from '../runtime/recorder.ts'
-import { sharedResponse } from '../runtime/shared-origin.ts'
-import { PROBLEMS, takePlace } from '../runtime/waiting.ts'
+import { type Answer, admit } from '../runtime/admit.ts'
 import type { WorkerAddress } from './address.ts'
 import { findPlan, type Plan } from './plan.ts'
 import { DISPATCH_HEADER, type Dispatch, FAILURE_HEADER, type FailureCode } from './protocol.ts'
@@ -83,38 +80,16 @@ async function credentialProblem(ctx: SystemCtx, { headers }: Request, { ref, sp
   }
 }
 
-async function run(call: Call, ctx: SystemCtx, plan: Plan): Promise<Response> {
-  const startedAt = Date.now()
-  const id = newTimedId(new Date(startedAt))
-  const { ref: projectRef, path, isShared } = call.address
-  const { workerId: programId, deploymentId } = plan
-  const { method } = call.request
-  begin({ id, kind: 'worker', projectRef, programId, deploymentId, method, path, at: startedAt })
-  const cause = call.cause ?? { chain: id, hops: 0 }
-  const place = mayGoOn(programId, cause) ? takePlace(programId, startedAt) : 'LOOP_DETECTED'
-  if (typeof place === 'string') {
-    const refused = logged(ctx, call, place)
-    end(call, id, { status: refused.status, ms: 0, problem: PROBLEMS[place] })
-    return markWithoutProgram(refused)
-  }
-  const mark = markOf({ programId, secret: ctx.config.ENCRYPTION_KEY }, cause)
-  const answering = answer(ctx, call, { plan, invocation: id, address: callerOf(ctx, call) ?? '', mark })
-    .finally(place.leave)
-    .then(({ response, problem }) => {
-      end(call, id, { status: response.status, ms: Date.now() - startedAt, problem })
-      return response
-    })
-  // Whether its caller still waits or not, it leaves its place.
-  call.execution.waitUntil(answering)
-  const response = await answering
-  return isShared ? sharedResponse(response, path) : response
-}
-
-interface Answer {
-  response: Response
-  /** What its developer must know and could not have printed. */
-  problem?: string | undefined
-}
+const run = (call: Call, ctx: SystemCtx, plan: Plan): Promise<Response> =>
+  admit({
+    call,
+    program: { kind: 'worker', programId: plan.workerId, deploymentId: plan.deploymentId },
+    refused: (code) => logged(ctx, call, code),
+    answer({ id: invocation, cause }) {
+      const mark = markOf({ programId: plan.workerId, secret: ctx.config.ENCRYPTION_KEY }, cause)
+      return answer(ctx, call, { plan, invocation, address: callerOf(ctx, call) ?? '', mark })
+    },
+  })
 
 /** As servers log it; nobody reads it. */
 const LEFT = 499

@@ -1,0 +1,56 @@
+import { newTimedId } from '../db/id.ts'
+import { type Cause, mayGoOn } from '../programs/chains.ts'
+import { markWithoutProgram } from '../programs/own.ts'
+import { begin, end } from './recorder.ts'
+import { sharedResponse } from './shared-origin.ts'
+import { PROBLEMS, takePlace } from './waiting.ts'
+
+export interface Answer {
+  response: Response
+  /** What its developer must know and could not have printed. */
+  problem?: string | undefined
+}
+
+export interface Invocation {
+  id: string
+  cause: Cause
+}
+
+interface Admission {
+  call: {
+    request: Request
+    address: { ref: string; path: string; isShared: boolean }
+    bindings: Parameters<typeof end>[0]['bindings']
+    execution: ExecutionContext
+    /** Of what a program calls. */
+    cause?: Cause | undefined
+  }
+  program: { kind: 'function' | 'worker'; programId: string; deploymentId: string }
+  refused(code: keyof typeof PROBLEMS): Response
+  answer(invocation: Invocation): Promise<Answer>
+}
+
+/** Has a program answer where there is a place for the call and its chain may go on; either way it leaves a row. */
+export async function admit({ call, program, refused, answer }: Admission): Promise<Response> {
+  const { request, address, execution } = call
+  const startedAt = Date.now()
+  const id = newTimedId(new Date(startedAt))
+  begin({ id, ...program, projectRef: address.ref, method: request.method, path: address.path, at: startedAt })
+  const cause = call.cause ?? { chain: id, hops: 0 }
+  const place = mayGoOn(program.programId, cause) ? takePlace(program.programId, startedAt) : 'LOOP_DETECTED'
+  if (typeof place === 'string') {
+    const response = refused(place)
+    end(call, id, { status: response.status, ms: 0, problem: PROBLEMS[place] })
+    return markWithoutProgram(response)
+  }
+  const answering = answer({ id, cause })
+    .finally(place.leave)
+    .then(({ response, problem }) => {
+      end(call, id, { status: response.status, ms: Date.now() - startedAt, problem })
+      return response
+    })
+  // Whether its caller still waits or not, it comes to its end and leaves its place.
+  execution.waitUntil(answering)
+  const response = await answering
+  return address.isShared ? sharedResponse(response, address.path) : response
+}
