@@ -1,7 +1,7 @@
 import { and, eq, inArray, isNull, lte, not, type SQL, sql } from 'drizzle-orm'
 import type { BranchAccess, ProjectAccess } from '../../auth/access.ts'
 import { type Mutation, mutate } from '../../db/mutate.ts'
-import { actionRuns, branches, organizations, projects, projectTasks, type TaskKind } from '../../db/schema/index.ts'
+import { actionRuns, branches, organizations, projects, projectTasks, TASK_KINDS } from '../../db/schema/index.ts'
 import type { Ctx, SystemCtx } from '../../env.ts'
 import { ApiError } from '../../http/error.ts'
 import { lockProject } from '../projects/lock.ts'
@@ -14,18 +14,7 @@ import { endSteps, HAS_OPEN_STEPS } from './runs.ts'
 
 const GRACE_MS = 60 * 60 * 1000
 /** Work on a branch's project that gives way when the branch is deleted, beside its runs. */
-const PROJECT_WORK: readonly TaskKind[] = [
-  'create',
-  'pause',
-  'restore',
-  'restart',
-  'backup',
-  'restore_backup',
-  'restore_moment',
-  'resize',
-  'add_replica',
-  'remove_replica',
-]
+const PROJECT_WORK = TASK_KINDS.filter((kind) => kind !== 'delete' && !kind.startsWith('branch_'))
 
 export async function removeBranch(ctx: Ctx, access: BranchAccess, force: boolean) {
   if (access.isDefault) throw new ApiError('unprocessable.branch', { detail: 'the default branch cannot be deleted' })

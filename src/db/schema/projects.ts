@@ -3,7 +3,7 @@ import { type AnyPgColumn, bigint, index, integer, jsonb, pgTable, text, uniqueI
 import { instant, organizations } from './identity.ts'
 import { INSTANCE_SIZES, PROJECT_STATUSES, type ProjectStatus, REGION_CODES } from './values.ts'
 
-const TASK_KINDS = [
+export const TASK_KINDS = [
   'create',
   'pause',
   'restore',
