@@ -7,6 +7,7 @@ import { branchRoutes } from './areas/branches/routes.ts'
 import { databaseRoutes } from './areas/database/routes.ts'
 import { databaseAccessRoutes } from './areas/database-access/routes.ts'
 import { databaseSettingsRoutes } from './areas/database-settings/routes.ts'
+import { domainRoutes } from './areas/domains/routes.ts'
 import { entitlementRoutes } from './areas/entitlements/routes.ts'
 import { functionRoutes } from './areas/functions/routes.ts'
 import { migrationRoutes } from './areas/migrations/routes.ts'
@@ -53,6 +54,7 @@ export const routes: readonly Route[] = [
   ...area('auth', ssoRoutes),
   ...area('auth', thirdPartyAuthRoutes),
   ...area('storage', storageConfigRoutes),
+  ...area('domains', domainRoutes),
   ...area('workers', workerRoutes),
   ...area('functions', functionRoutes),
   ...area('functions', secretRoutes),

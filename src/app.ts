@@ -4,6 +4,7 @@ import { discoveryOf, servePublicKeys } from './auth/discovery.ts'
 import { authenticate } from './auth/principal.ts'
 import { createCtx } from './ctx.ts'
 import { countedFor } from './db/client.ts'
+import { enter } from './domains/entrance.ts'
 import type { AppEnv, Bindings } from './env.ts'
 import { ApiError, renderError } from './http/error.ts'
 import { addressOf, isAddressOverLimit } from './http/limits.ts'
@@ -72,7 +73,7 @@ const identify: MiddlewareHandler<AppEnv> = async (c, next) => {
 export function createFetch() {
   const api = createApi()
   const storage = createStorageApp()
-  return (request: Request, bindings: Bindings, execution: ExecutionContext, cause?: Cause) => {
+  const serve = (request: Request, bindings: Bindings, execution: ExecutionContext, cause?: Cause) => {
     const { url, project } = locate(request, bindings)
     if (project && isForFunctions(project)) {
       const address = functionAddressOf(url, project)
@@ -90,6 +91,8 @@ export function createFetch() {
     const isStorage = storageAddressOf(request, bindings) !== undefined
     return lingering(request, (isStorage ? storage : api).fetch(request, bindings, execution))
   }
+  return (request: Request, bindings: Bindings, execution: ExecutionContext, cause?: Cause) =>
+    enter({ request, bindings, execution }, () => serve(request, bindings, execution, cause))
 }
 
 function createApi(): Hono<AppEnv> {

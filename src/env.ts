@@ -86,6 +86,7 @@ export const Config = SharedConfig.and(EngineConfig)
 export type Config = z.output<typeof Config>
 
 export interface Bindings extends Record<string, unknown> {
+  BASE_URL?: string
   PROJECT_DOMAIN?: string
   RATE_LIMITERS: DurableObjectNamespace<RateLimiter>
   WEBHOOK_SENDERS: DurableObjectNamespace<WebhookSender>

@@ -241,7 +241,7 @@ describe('/v1/projects/{ref}/billing/addons', () => {
     for (const [variant, type, said] of [
       ['ci_large', 'compute_instance', 'the driver postgres cannot change the size of a project, which is small'],
       ['pitr_7', 'pitr', 'the driver postgres has no point-in-time recovery'],
-      ['cd_default', 'custom_domain', 'no custom domains'],
+      ['cd_default', 'custom_domain', 'a custom hostname needs no add-on'],
       ['ipv4_default', 'ipv4', 'no IPv4'],
     ] as const) {
       const reply = await apply(variant, type)

@@ -78,6 +78,9 @@ const hostOf = ({ hostname }: URL) => hostname.replace(/\.$/, '')
 
 const isAllowedLoopback = (host: string, { allowLoopback }: UrlRules) => allowLoopback && LOOPBACK_HOSTS.includes(host)
 
+/** Why no name elsewhere can be this one: it is none, none of the public, or this installation's. */
+export const checkHost = (host: string, { ownHosts }: UrlRules): string | undefined => hostProblem(host, ownHosts)
+
 function hostProblem(host: string, ownHosts: readonly string[]): string | undefined {
   if (host.startsWith('[') || parseAddress(host)) return 'must name a public domain, not an address'
   const labels = host.split('.')

@@ -54,7 +54,7 @@ export function createResolver(url: string, options: ResolverOptions = {}): Reso
   const kept = new Map<string, { resolution: Resolution; until: number }>()
   const asked = new Map<string, Promise<Resolution>>()
 
-  async function ask(host: string, askedAt: number): Promise<Resolution> {
+  async function askBoth(host: string, askedAt: number): Promise<Resolution> {
     const replies = await Promise.all([
       askOne(questionUrl(url, host, 'A'), timeoutMs),
       askOne(questionUrl(url, host, 'AAAA'), timeoutMs),
@@ -82,7 +82,7 @@ export function createResolver(url: string, options: ResolverOptions = {}): Reso
       return shared ?? resolve(host)
     }
 
-    const question = ask(host, at)
+    const question = askBoth(host, at)
     asked.set(host, question)
     try {
       return await question
@@ -122,14 +122,41 @@ function combine(replies: readonly Reply[]): { resolution: Resolution; ttlSecond
   return { resolution: { kind: 'addresses', addresses }, ttlSeconds }
 }
 
-function questionUrl(url: string, host: string, type: 'A' | 'AAAA'): URL {
+function questionUrl(url: string, host: string, type: 'A' | 'AAAA' | 'TXT'): URL {
   const question = new URL(url)
   question.searchParams.set('name', host)
   question.searchParams.set('type', type)
   return question
 }
 
-async function askOne(question: URL, timeoutMs: number): Promise<Reply> {
+type Answered = { kind: 'answer'; status: number; truncated: boolean; records: DnsRecord[] }
+type Unavailable = Extract<Resolution, { kind: 'unavailable' }>
+
+interface DnsRecord {
+  /** Its number in DNS, such as 1 for A. */
+  type: number
+  TTL: number
+  data: string
+}
+
+/** What there is of the type at a name now, with the aliases on the way; nothing where the name does not exist. Nothing is kept. */
+export async function askRecords(
+  url: string,
+  name: string,
+  type: 'A' | 'AAAA' | 'TXT',
+): Promise<{ kind: 'records'; records: DnsRecord[] } | Unavailable> {
+  const reply = await ask(questionUrl(url, name, type), TIMEOUT_MS)
+  if (reply.kind === 'unavailable') return reply
+  if (reply.truncated) return unreadable
+  return { kind: 'records', records: reply.status === NO_ERROR ? reply.records : [] }
+}
+
+const askOne = async (question: URL, timeoutMs: number): Promise<Reply> => {
+  const reply = await ask(question, timeoutMs)
+  return reply.kind === 'unavailable' ? reply : toReply(reply)
+}
+
+async function ask(question: URL, timeoutMs: number): Promise<Answered | Unavailable> {
   const signal = AbortSignal.timeout(timeoutMs)
   try {
     const response = await fetch(question, {
@@ -142,22 +169,28 @@ async function askOne(question: URL, timeoutMs: number): Promise<Reply> {
       return unavailable(`the resolver answered with HTTP status ${response.status}`)
     }
     const text = await readText(response, ANSWER_BYTES_MAX)
-    return text === undefined ? unavailable('the answer of the resolver is too large') : toReply(text)
+    return text === undefined ? unavailable('the answer of the resolver is too large') : read(text)
   } catch {
     return signal.aborted ? noAnswerInTime : unavailable('the resolver cannot be reached')
   }
 }
 
-function toReply(text: string): Reply {
+const unreadable = unavailable('the answer of the resolver cannot be read')
+
+function read(text: string): Answered | Unavailable {
   const answer = Answer.safeParse(parseJson(text))
-  if (!answer.success) return unavailable('the answer of the resolver cannot be read')
-  const { Status: status, TC: truncated, Answer: records = [] } = answer.data
+  if (!answer.success) return unreadable
+  const { Status: status, TC: truncated = false, Answer: records = [] } = answer.data
+  return { kind: 'answer', status, truncated, records }
+}
+
+function toReply({ status, truncated, records }: Answered): Reply {
   if (status !== NO_ERROR && status !== NO_SUCH_NAME) {
     // The resolver works and the name's own servers do not: theirs to mend.
     return { kind: 'nowhere', reason: `cannot be resolved (DNS status ${status})` }
   }
   const addresses = records.filter(({ type }) => ADDRESS_TYPES.includes(type)).map(({ data }) => data)
-  if (truncated || !addresses.every(parseAddress)) return unavailable('the answer of the resolver cannot be read')
+  if (truncated || !addresses.every(parseAddress)) return unreadable
   // The aliases on the way count too: their TTL says for how long the addresses are those of the name.
   const ttlSeconds = Math.min(...records.map(({ TTL }) => TTL))
   return { kind: 'records', addresses, ttlSeconds, nameExists: status === NO_ERROR }

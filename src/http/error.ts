@@ -35,6 +35,28 @@ export const ERRORS = {
   'bad_request.secrets': { status: 400, message: 'Too many secrets' },
   'bad_request.api_keys': { status: 400, message: 'Too many API keys' },
   'bad_request.addon': { status: 400, message: 'The add-on cannot be had here' },
+  'bad_request.custom_hostname': { status: 400, message: 'The custom hostname cannot be had here' },
+  'bad_request.custom_hostname.none': { status: 400, message: 'No custom hostname configuration found.' },
+  'bad_request.custom_hostname.not_configured': {
+    status: 400,
+    message: 'Custom hostname not configured for project',
+  },
+  'bad_request.custom_hostname.not_pending': {
+    status: 400,
+    message: 'Project is not pending custom hostname verification.',
+  },
+  'bad_request.custom_hostname.verified': {
+    status: 400,
+    message: 'Verification has been completed, please proceed to activation.',
+  },
+  'bad_request.custom_hostname.unverified': { status: 400, message: 'Verification has not been completed.' },
+  'bad_request.custom_hostname.active': { status: 400, message: 'Custom hostname has already been activated.' },
+  // The number that clients of the hosted service know for it.
+  'conflict.custom_hostname': {
+    status: 544 as ContentfulStatusCode,
+    message: 'Delete the custom hostname associated with your project before attempting to create a new one.',
+  },
+  'bad_request.vanity_subdomain': { status: 400, message: 'The vanity subdomain cannot be had here' },
   'bad_request.branch': { status: 400, message: 'Invalid branch configuration' },
   'bad_request.pitr': { status: 400, message: 'PITR is not enabled for this project.' },
   'bad_request.project.not_ready_for_deletion': { status: 400, message: 'Project not ready for deletion.' },

@@ -12,6 +12,13 @@ const LIMITS = {
     minute('database context', 10),
     { name: 'database context now', requests: 1, windowMs: 1_000 },
   ],
+  customHostnameInitialize: [minute('standard', 120), minute('custom hostname initialize', 10)],
+  customHostnameReverify: [minute('standard', 120), minute('custom hostname reverify', 10)],
+  customHostnameDelete: [minute('standard', 120), minute('custom hostname delete', 10)],
+  vanitySubdomainGet: [minute('standard', 120), minute('vanity subdomain get', 10)],
+  vanitySubdomainDelete: [minute('standard', 120), minute('vanity subdomain delete', 10)],
+  vanitySubdomainCheck: [minute('standard', 120), minute('vanity subdomain check', 10)],
+  vanitySubdomainActivate: [minute('standard', 120), minute('vanity subdomain activate', 10)],
   webhookTest: [minute('standard', 120), minute('webhook test', 10)],
   webhookRetry: [minute('standard', 120), minute('webhook retry', 10)],
 } satisfies Record<string, readonly Rule[]>

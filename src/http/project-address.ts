@@ -40,6 +40,36 @@ function projectAddressOf({ hostname, pathname }: URL, domain: string | undefine
   return pathname.startsWith('/storage/v1/') ? { path: pathname } : undefined
 }
 
+/**
+ * What a host may be called that is no project's ref: the one label below the domain, else the whole name, which then has a dot. Undefined where
+ * nothing could be called so.
+ */
+export function aliasIn(
+  { hostname }: URL,
+  { BASE_URL = '', PROJECT_DOMAIN: domain }: { BASE_URL?: string; PROJECT_DOMAIN?: string },
+): string | undefined {
+  if (!hostname.includes('.') || NO_NAME.test(hostname) || hostname === hostIn(BASE_URL)) return undefined
+  if (!domain || !hostname.endsWith(`.${domain}`)) return hostname
+  const label = hostname.slice(0, -domain.length - 1)
+  return REF.test(label) || label.includes('.') ? undefined : label
+}
+
+/** An address, in the one spelling that the URL standard leaves. */
+const NO_NAME = /^[\d.]+$|^\[/
+
+const hosts = new Map<string, string>()
+/** Of a setting, of which there is one. */
+function hostIn(baseUrl: string): string {
+  const known = hosts.get(baseUrl) ?? URL.parse(baseUrl)?.hostname ?? ''
+  hosts.set(baseUrl, known)
+  return known
+}
+
+/** The whole host is the project's. */
+export function locateAs(request: Request, url: URL, ref: string): void {
+  located.set(request, { url, project: { ref, path: url.pathname } })
+}
+
 /** Where a project's own services are, for who reaches the installation at its public address. */
 export function projectUrl(
   { BASE_URL, PROJECT_DOMAIN }: { BASE_URL: string; PROJECT_DOMAIN?: string },

@@ -5,6 +5,7 @@ import type { AddressInfo } from 'node:net'
 export interface Zone {
   A?: readonly string[]
   AAAA?: readonly string[]
+  TXT?: readonly string[]
   /** An alias in front of the addresses, which are then those of the alias. */
   CNAME?: string
   ttl?: number
@@ -15,7 +16,7 @@ export interface Zone {
   /** Takes the question and never answers it; `halfway` sends the beginning of an answer. */
   silent?: 'at once' | 'halfway'
   /** Breaks the connection that asks for this type. */
-  broken?: 'A' | 'AAAA'
+  broken?: Type
 }
 
 export interface Doh {
@@ -27,7 +28,9 @@ export interface Doh {
   close(): Promise<void>
 }
 
-const TYPES = { A: 1, CNAME: 5, AAAA: 28 }
+const TYPES = { A: 1, CNAME: 5, TXT: 16, AAAA: 28 }
+type Type = 'A' | 'AAAA' | 'TXT'
+const isType = (type: string): type is Type => ['A', 'AAAA', 'TXT'].includes(type)
 
 /** A DNS-over-HTTPS resolver on 127.0.0.1 that knows `zones` alone. */
 export async function startDoh(zones: Readonly<Record<string, Zone>> = {}): Promise<Doh> {
@@ -37,7 +40,7 @@ export async function startDoh(zones: Readonly<Record<string, Zone>> = {}): Prom
     const { searchParams } = new URL(request.url ?? '/', 'http://resolver')
     const host = searchParams.get('name') ?? ''
     const type = searchParams.get('type') ?? ''
-    if ((type !== 'A' && type !== 'AAAA') || request.headers.accept !== 'application/dns-json') {
+    if (!isType(type) || request.headers.accept !== 'application/dns-json') {
       response.writeHead(400).end()
       return
     }
@@ -59,7 +62,7 @@ export async function startDoh(zones: Readonly<Record<string, Zone>> = {}): Prom
 
 interface Question {
   host: string
-  type: 'A' | 'AAAA'
+  type: Type
   zone: Zone | undefined
 }
 
@@ -77,7 +80,8 @@ function answer(response: ServerResponse, { host, type, zone = { status: 3 } }: 
   const TTL = zone.ttl ?? 60
   const name = zone.CNAME ?? host
   const alias = zone.CNAME ? [{ name: host, type: TYPES.CNAME, TTL, data: `${zone.CNAME}.` }] : []
-  const records = (zone[type] ?? []).map((data) => ({ name, type: TYPES[type], TTL, data }))
+  const quoted = (data: string) => (type === 'TXT' ? JSON.stringify(data) : data)
+  const records = (zone[type] ?? []).map((data) => ({ name, type: TYPES[type], TTL, data: quoted(data) }))
   const text = JSON.stringify({
     Status: zone.status ?? 0,
     TC: false,

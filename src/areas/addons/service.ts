@@ -48,7 +48,9 @@ export async function applyAddon(
   const size = COMPUTE_SIZES.find((each) => variantOf(each) === variant)
   if (size) return startResize(ctx, project, size)
   if (type === 'pitr') throw refuse(cannotKeep(ctx.engine))
-  throw refuse(`this installation has no ${type === 'ipv4' ? 'IPv4 addresses for projects' : 'custom domains'}`)
+  throw refuse(
+    type === 'ipv4' ? 'this installation has no IPv4 addresses for projects' : 'a custom hostname needs no add-on here',
+  )
 }
 
 /** Without a size that is an add-on, a project has the smallest. */

@@ -31,7 +31,7 @@ const REALTIME = [
 ] as const
 
 /** In the order of the published list. Of what only settings are kept here, access says that they are taken. */
-const FEATURES: Record<string, Access | ((plan: Plan, engine: Engine) => Access)> = {
+const FEATURES: Record<string, Access | ((plan: Plan, engine: Engine, config: Ctx['config']) => Access)> = {
   'instances.compute_update_available_sizes': (_plan, engine) => ({ set: offeredVariants(engine).map(({ id }) => id) }),
   'instances.read_replicas': (_plan, { replicas }) => replicas !== undefined,
   'instances.disk_modifications': true,
@@ -51,8 +51,8 @@ const FEATURES: Record<string, Access | ((plan: Plan, engine: Engine) => Access)
   'security.private_link': false,
   'security.enforce_mfa': false,
   'log.retention_days': [0, 'days'],
-  custom_domain: false,
-  vanity_subdomain: false,
+  custom_domain: true,
+  vanity_subdomain: (_plan, _engine, { PROJECT_DOMAIN }) => PROJECT_DOMAIN !== undefined,
   ipv4: false,
   'pitr.available_variants': { set: [] },
   log_drains: false,
@@ -92,9 +92,9 @@ const FEATURES: Record<string, Access | ((plan: Plan, engine: Engine) => Access)
   'api.members.roles': false,
 }
 
-export const listEntitlements = ({ engine }: Pick<Ctx, 'engine'>, { plan }: OrganizationAccess) => ({
+export const listEntitlements = ({ engine, config }: Pick<Ctx, 'engine' | 'config'>, { plan }: OrganizationAccess) => ({
   entitlements: Object.entries(FEATURES).map(([key, access]) =>
-    toEntitlement(key, typeof access === 'function' ? access(plan, engine) : access),
+    toEntitlement(key, typeof access === 'function' ? access(plan, engine, config) : access),
   ),
 })
 

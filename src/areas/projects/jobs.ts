@@ -2,6 +2,7 @@ import { eq } from 'drizzle-orm'
 import {
   apiKeys,
   backups,
+  customHostnames,
   functionDeletions,
   functionDeployments,
   functionSecrets,
@@ -11,6 +12,7 @@ import {
   snippets,
   ssoProviders,
   thirdPartyAuths,
+  vanitySubdomains,
 } from '../../db/schema/index.ts'
 import { EngineUnavailable, type Fence, type ProjectEngine } from '../../engine/engine.ts'
 import { SettingsRefused } from '../../engine/settings.ts'
@@ -102,6 +104,8 @@ export const projectJobs = {
       await tx.delete(ssoProviders).where(eq(ssoProviders.projectRef, ref))
       await tx.delete(thirdPartyAuths).where(eq(thirdPartyAuths.projectRef, ref))
       await tx.delete(signingKeys).where(eq(signingKeys.projectRef, ref))
+      await tx.delete(vanitySubdomains).where(eq(vanitySubdomains.projectRef, ref))
+      await tx.delete(customHostnames).where(eq(customHostnames.projectRef, ref))
       await tx.delete(projectSettings).where(eq(projectSettings.projectRef, ref))
     },
   },

@@ -1,5 +1,6 @@
 export * from './branches.ts'
 export * from './database.ts'
+export * from './domains.ts'
 export * from './functions.ts'
 export * from './identity.ts'
 export * from './keys.ts'
