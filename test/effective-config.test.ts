@@ -24,7 +24,7 @@ describe('GET /v2/projects/{ref}/config', () => {
         major_version: 18,
         ssl_enforced: false,
         network_restrictions: {
-          entitlement: 'disallowed',
+          entitlement: 'allowed',
           status: 'applied',
           allowed_cidrs: [
             { address: '0.0.0.0/0', type: 'v4' },

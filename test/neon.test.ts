@@ -373,7 +373,11 @@ test('what the driver cannot do is refused with its name', { timeout: 60_000 }, 
     data: { type: 'branch', attributes: { name: 'far', region: 'eu-west-2' } },
   })
   expect(fromV2).toMatchObject({ status: 400, body: { error: { code: 'bad_request.driver' } } })
-  for (const reply of [plain, elsewhere])
+  const restrictions = `/v1/projects/${ref}/network-restrictions`
+  expect((await owner.get(restrictions)).body.entitlement).toBe('disallowed')
+  const applied = await owner.post(`${restrictions}/apply`, { dbAllowedCidrs: ['192.0.2.0/24'] })
+  const patched = await owner.patch(restrictions, { add: { dbAllowedCidrs: ['192.0.2.0/24'] } })
+  for (const reply of [plain, elsewhere, applied, patched])
     expect(reply).toMatchObject({ status: 400, body: { message: expect.stringContaining('driver neon') } })
   neon.fault({ operation: 'restartProjectEndpoint', status: 422 })
   const restart = await owner.patch(`/v1/projects/${ref}/config/database/postgres`, { restart_database: true })

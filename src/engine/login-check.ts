@@ -1,5 +1,5 @@
 import { EngineUnavailable } from './engine.ts'
-import { TEMPORARY_LOGIN } from './names.ts'
+import { quoteLiteral, TEMPORARY_LOGIN } from './names.ts'
 import type { Session } from './session.ts'
 
 const SESSIONS_MAX = 20
@@ -8,7 +8,7 @@ const TEMPORARY = `'^p_[a-z]{20}${TEMPORARY_LOGIN}'`
 
 /**
  * Refuses a session of a temporary login from outside its networks, or beyond what those of a project may hold together,
- * and one without TLS where the project demands it; for all other roles it does nothing. What it goes by stands in comments
+ * and one without TLS or from elsewhere where the project demands otherwise; for all other roles it does nothing. What it goes by stands in comments
  * on roles: no role of a project can change those, and they go with the role. The trigger belongs to plpgsql, so that a dump
  * does not carry what its reader could not make.
  */
@@ -27,6 +27,12 @@ const LOGIN_CHECK = `
         INTO login, project USING session_user::text, current_database()::text;
       IF project -> 'ssl' = 'true' AND NOT EXISTS (SELECT FROM pg_stat_get_activity(pg_backend_pid()) WHERE ssl) THEN
         RAISE EXCEPTION 'SSL connection is required' USING ERRCODE = '28000';
+      END IF;
+      IF project ? 'networks' AND NOT EXISTS (
+        SELECT FROM jsonb_array_elements_text(project -> 'networks') AS network WHERE inet_client_addr() <<= network::inet)
+      THEN
+        RAISE EXCEPTION 'this project is not reached from %', coalesce(host(inet_client_addr()), 'a local socket')
+          USING ERRCODE = '28000';
       END IF;
       IF NOT is_temporary THEN RETURN; END IF;
       IF login IS NULL THEN
@@ -67,10 +73,36 @@ export async function ensureLoginCheck(inside: Session): Promise<void> {
   await inside.rows(`SET ROLE NONE; SET default_transaction_read_only = off; ${LOGIN_CHECK}`)
 }
 
-/** Whether the owner and temporary logins must come with TLS; the project's own services are exempt. */
-export async function setSslRequired(inside: Session, required: boolean): Promise<void> {
-  await ensureLoginCheck(inside)
-  await inside.rows(
-    `DO $$ BEGIN EXECUTE format('COMMENT ON ROLE %I IS ${required ? `''{"ssl": true}''` : 'NULL'}', current_database()); END $$`,
+/** What the owner and temporary logins of a project must keep to; its own services are exempt. */
+export interface LoginRules {
+  /** Whether they must come with TLS. */
+  ssl?: boolean
+  /** In CIDR notation; absent for any. */
+  networks?: readonly string[] | undefined
+}
+
+/** Where there is a login check, in the session of a superuser who sees the comments of the cluster. */
+export async function changeLoginRules(admin: Session, owner: string, change: LoginRules): Promise<void> {
+  const role = quoteLiteral(owner)
+  const [found] = await admin.rows<{ rules: LoginRules | null }>(
+    `SELECT shobj_description(to_regrole(${role}), 'pg_authid')::jsonb AS rules`,
+  )
+  const { ssl, networks } = { ...found?.rules, ...change }
+  const rules = JSON.stringify({ ...(ssl && { ssl }), ...(networks && { networks }) })
+  await admin.rows(`COMMENT ON ROLE ${owner} IS ${rules === '{}' ? 'NULL' : quoteLiteral(rules)}`)
+}
+
+const isOfProject = (owner: string) => `usename = ${quoteLiteral(owner)} OR usename ~ '^${owner}${TEMPORARY_LOGIN}'`
+
+/** After the rules were changed, so that who comes meanwhile is either seen here or refused. */
+export async function endSessionsFromElsewhere(
+  admin: Session,
+  owner: string,
+  networks: readonly string[],
+): Promise<void> {
+  await admin.rows(
+    `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+      WHERE (${isOfProject(owner)}) AND NOT EXISTS (SELECT FROM unnest($1::text[]) AS network WHERE client_addr <<= network::inet)`,
+    [[...networks]],
   )
 }

@@ -1,7 +1,13 @@
 import { endPresentSessions, MAY_END } from './database.ts'
 import { EngineUnavailable } from './engine.ts'
 import { isDatabaseError, statementFailure } from './failure.ts'
-import { setSslRequired } from './login-check.ts'
+import {
+  changeLoginRules,
+  endSessionsFromElsewhere,
+  ensureLoginCheck,
+  hasLoginCheck,
+  type LoginRules,
+} from './login-check.ts'
 import { type ProjectNames, projectNames, quoteLiteral, quoteLiterals } from './names.ts'
 import { type Cluster, type Session, withAdmin } from './session.ts'
 
@@ -15,6 +21,11 @@ export interface DatabaseSettings {
   readOnlyAmong(refs: readonly string[]): Promise<Set<string>>
   /** Only this client's own sessions and those of temporary logins; the services come through the proxy. */
   requireSsl(ref: string, required: boolean): Promise<void>
+  /**
+   * In CIDR notation, undefined for any network. Of the same sessions; those that are open from elsewhere end. Throws `SettingsRefused` where
+   * the driver cannot know where a session comes from.
+   */
+  restrictNetworks(ref: string, networks: readonly string[] | undefined): Promise<void>
   /** In bytes; a database that is not there is left out. */
   sizesOf(refs: readonly string[]): Promise<Map<string, number>>
   /** Databases of this size and more. With very many of them each turn looks at some, and a row of turns at all. */
@@ -54,6 +65,8 @@ export function databaseSettings(cluster: Cluster, inProject: InProject, driver 
     setReadOnly: (ref, readOnly) => inProject(ref, (admin) => setReadOnly(admin, projectNames(ref), readOnly)),
     readOnlyAmong: (refs) => withAdmin(cluster, (admin) => readOnlyAmong(admin, refs)),
     requireSsl: (ref, required) => inProject(ref, (admin) => requireSsl(cluster, admin, projectNames(ref), required)),
+    restrictNetworks: (ref, networks) =>
+      inProject(ref, (admin) => restrictNetworks(cluster, admin, projectNames(ref), networks)),
     sizesOf: (refs) => withAdmin(cluster, (admin) => sizesOf(admin, refs)),
     sizesFrom: (bytesMin, turn) => withAdmin(cluster, (admin) => sizesFrom(admin, bytesMin, turn)),
   }
@@ -166,15 +179,32 @@ async function readOnlyAmong(admin: Session, refs: readonly string[]): Promise<S
 }
 
 const TLS_OFF = 'the cluster of the driver postgres has TLS off'
-const TLS_NOT_CHECKED = 'needs Postgres 17 or newer with the driver postgres'
+const NOT_CHECKED = 'needs Postgres 17 or newer with the driver postgres'
 
-async function requireSsl(cluster: Cluster, admin: Session, { database }: ProjectNames, required: boolean) {
+async function requireSsl(cluster: Cluster, admin: Session, names: ProjectNames, required: boolean) {
   const [server] = await admin.rows<{ tls: boolean; checks: boolean }>(
     `SELECT current_setting('ssl')::bool AS tls, current_setting('server_version_num')::int >= 170000 AS checks`,
   )
-  const reason = server?.checks ? !server.tls && TLS_OFF : TLS_NOT_CHECKED
+  const reason = server?.checks ? !server.tls && TLS_OFF : NOT_CHECKED
   if (required && reason) throw new SettingsRefused([{ setting: 'requestedConfig.database', reason }])
-  if (server?.checks) await withAdmin(cluster, (inside) => setSslRequired(inside, required), database)
+  if (server?.checks) await setLoginRules(cluster, admin, names, { ssl: required })
+}
+
+async function setLoginRules(cluster: Cluster, admin: Session, { database, owner }: ProjectNames, rules: LoginRules) {
+  await withAdmin(cluster, ensureLoginCheck, database)
+  await changeLoginRules(admin, owner, rules)
+}
+
+async function restrictNetworks(
+  cluster: Cluster,
+  admin: Session,
+  names: ProjectNames,
+  networks: readonly string[] | undefined,
+) {
+  const isChecked = await hasLoginCheck(admin)
+  if (networks && !isChecked) throw new SettingsRefused([{ setting: 'dbAllowedCidrs', reason: NOT_CHECKED }])
+  if (isChecked) await setLoginRules(cluster, admin, names, { networks })
+  if (networks) await endSessionsFromElsewhere(admin, names.owner, networks)
 }
 
 interface Size {

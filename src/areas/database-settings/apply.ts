@@ -1,5 +1,6 @@
 import type { SystemCtx } from '../../env.ts'
 import { changeSettings } from '../settings/change.ts'
+import { restrictionOf } from './networks.ts'
 import { configure } from './postgres.ts'
 
 /**
@@ -20,6 +21,14 @@ export async function applySettings(ctx: SystemCtx, { ref }: { ref: string }): P
     area: 'ssl',
     async work({ database }) {
       await ctx.engine.settings.requireSsl(ref, database)
+      return undefined
+    },
+  })
+  await changeSettings(ctx, {
+    ref,
+    area: 'network',
+    async work(networks) {
+      await ctx.engine.settings.restrictNetworks(ref, restrictionOf(networks))
       return undefined
     },
   })

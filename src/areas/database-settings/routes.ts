@@ -1,15 +1,23 @@
 import { ApiError } from '../../http/error.ts'
-import { empty, get, patch, post, put } from '../../http/route.ts'
+import { del, empty, get, patch, post, put } from '../../http/route.ts'
 import { getDisk, getDiskUse, updateDisk } from './disk.ts'
+import { applyRestrictions, getRestrictions, patchRestrictions } from './networks.ts'
 import { getLegacyPooler, updatePoolerSettings } from './pooler.ts'
 import { getPostgresConfig, updatePostgresConfig } from './postgres.ts'
 import { disableReadOnly, getReadOnlyStatus } from './read-only.ts'
 import { removeReplica, setUpReplica } from './replicas.ts'
 import {
+  ApplyRestrictions,
   Disk,
   DiskAutoscale,
   DiskUse,
+  EnrichedNetworkBans,
   LegacyPooler,
+  LiftNetworkBans,
+  NetworkBans,
+  NetworkRestrictions,
+  PatchedRestrictions,
+  PatchRestrictions,
   PoolerSettings,
   PostgresConfig,
   ReadOnlyStatus,
@@ -28,6 +36,9 @@ import {
 import { getSslEnforcement, updateSslEnforcement } from './ssl.ts'
 
 const CLUSTER_ERRORS = ['conflict.project_status', 'service_unavailable.project_database'] as const
+
+const NETWORKS_OF = 'For the owner and temporary logins, who come to the database itself; those of them that are connected from elsewhere end.'
+const NO_BANS = 'This installation bans nobody: the list is empty, and an address that is not banned can be lifted without effect.'
 
 const WHERE_SET =
   'Set for the database, and there for every session that starts from then on. What only a whole cluster can have is ' +
@@ -87,6 +98,43 @@ export const databaseSettingsRoutes = [
     scope: 'database:write', body: UpdateSslEnforcement, returns: SslEnforcement,
     errors: ['bad_request.driver', ...CLUSTER_ERRORS],
   }, ({ ctx, project, body }) => updateSslEnforcement(ctx, project, body.requestedConfig)),
+
+  get('/v1/projects/{ref}/network-restrictions', {
+    id: 'v1-get-network-restrictions', summary: "Tell from where a project's database lets anybody in",
+    scope: 'projects:read', returns: NetworkRestrictions,
+  }, ({ ctx, project }) => getRestrictions(ctx, project)),
+
+  post('/v1/projects/{ref}/network-restrictions/apply', {
+    id: 'v1-update-network-restrictions', summary: "Say from where a project's database lets anybody in",
+    description: `A list that is left out stays as it is; of an empty one nobody is let in. ${NETWORKS_OF}`,
+    scope: 'projects:write', body: ApplyRestrictions, returns: NetworkRestrictions, status: 201,
+    errors: ['bad_request.driver', ...CLUSTER_ERRORS],
+  }, ({ ctx, project, body }) => applyRestrictions(ctx, project, body)),
+
+  patch('/v1/projects/{ref}/network-restrictions', {
+    id: 'v1-patch-network-restrictions', summary: "Add and remove networks that a project's database lets in",
+    description: NETWORKS_OF,
+    scope: 'projects:write', body: PatchRestrictions, returns: PatchedRestrictions,
+    errors: ['bad_request.driver', ...CLUSTER_ERRORS],
+  }, ({ ctx, project, body }) => patchRestrictions(ctx, project, body)),
+
+  post('/v1/projects/{ref}/network-bans/retrieve', {
+    id: 'v1-list-all-network-bans', summary: 'List the addresses that are banned',
+    description: NO_BANS,
+    scope: 'projects:read', returns: NetworkBans, status: 201,
+  }, async () => ({ banned_ipv4_addresses: [] })),
+
+  post('/v1/projects/{ref}/network-bans/retrieve/enriched', {
+    id: 'v1-list-all-network-bans-enriched', summary: 'List the addresses that are banned, with what they are banned from',
+    description: NO_BANS,
+    scope: 'projects:read', returns: EnrichedNetworkBans, status: 201,
+  }, async () => ({ banned_ipv4_addresses: [] })),
+
+  del('/v1/projects/{ref}/network-bans', {
+    id: 'v1-delete-network-bans', summary: 'Lift bans of addresses',
+    description: NO_BANS,
+    scope: 'projects:write', body: LiftNetworkBans, returns: empty,
+  }, async () => {}),
 
   get('/v1/projects/{ref}/config/disk', {
     id: 'v1-get-database-disk', summary: "Get the disk of a project's database",

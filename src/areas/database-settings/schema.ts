@@ -151,3 +151,47 @@ export const SetUpReadReplica = z.object({ read_replica_region: z.enum(REGION_CO
 export const RemoveReadReplica = z
   .object({ database_identifier: Text.min(1).max(256) })
   .meta({ id: 'RemoveReadReplica' })
+
+const LISTED_MAX = 200
+
+const Networks = z.object({
+  dbAllowedCidrs: z.array(z.cidrv4()).max(LISTED_MAX).optional(),
+  dbAllowedCidrsV6: z.array(z.cidrv6()).max(LISTED_MAX).optional(),
+})
+
+const RestrictionState = z.object({
+  entitlement: z
+    .enum(['allowed', 'disallowed'])
+    .meta({ description: 'Whether the driver can tell from where a session comes' }),
+  status: z.enum(['stored', 'applied']),
+  updated_at: z.iso.datetime().optional(),
+  applied_at: z.iso.datetime().optional(),
+})
+
+export const NetworkRestrictions = RestrictionState.extend({ config: Networks }).meta({ id: 'NetworkRestrictions' })
+
+export const ApplyRestrictions = Networks.meta({ id: 'ApplyNetworkRestrictions' })
+
+export const PatchRestrictions = z
+  .object({ add: Networks.optional(), remove: Networks.optional() })
+  .meta({ id: 'PatchNetworkRestrictions' })
+
+export const PatchedRestrictions = RestrictionState.extend({
+  config: z.object({ dbAllowedCidrs: z.array(z.object({ address: z.string(), type: z.enum(['v4', 'v6']) })) }),
+}).meta({ id: 'PatchedNetworkRestrictions' })
+
+export const NetworkBans = z.object({ banned_ipv4_addresses: z.array(z.string()) }).meta({ id: 'NetworkBans' })
+
+export const EnrichedNetworkBans = z
+  .object({
+    banned_ipv4_addresses: z.array(z.object({ banned_address: z.string(), identifier: z.string(), type: z.string() })),
+  })
+  .meta({ id: 'EnrichedNetworkBans' })
+
+export const LiftNetworkBans = z
+  .object({
+    ipv4_addresses: z.array(z.ipv4()).max(LISTED_MAX),
+    requester_ip: z.boolean().optional(),
+    identifier: Text.max(256).optional(),
+  })
+  .meta({ id: 'LiftNetworkBans' })

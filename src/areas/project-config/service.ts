@@ -4,6 +4,7 @@ import { projectSettings } from '../../db/schema/index.ts'
 import type { Ctx } from '../../env.ts'
 import { FIELDS, type FieldName } from '../auth-config/fields.ts'
 import { toAuthConfig } from '../auth-config/kept.ts'
+import { entitlementOf, toAddresses } from '../database-settings/networks.ts'
 import { type Settings, settingsIn } from '../settings/areas.ts'
 import { settingsOf } from '../settings/rows.ts'
 import { getStorageConfig } from '../storage-config/service.ts'
@@ -40,7 +41,7 @@ const REALTIME_DEFAULTS: z.input<typeof Realtime> = {
   postgres_changes_pool: null,
 }
 
-const AREAS = ['postgres', 'pooler', 'ssl', 'auth', 'postgrest', 'realtime'] as const
+const AREAS = ['postgres', 'pooler', 'ssl', 'network', 'auth', 'postgrest', 'realtime'] as const
 
 /** One statement for all that is kept in rows; the project's own row has the storage's settings. */
 export async function getProjectConfig(ctx: Ctx, project: ProjectAccess): Promise<z.input<typeof ProjectConfig>> {
@@ -57,7 +58,7 @@ export async function getProjectConfig(ctx: Ctx, project: ProjectAccess): Promis
         database: {
           major_version: Number.parseInt(project.postgresVersion, 10) || 0,
           ssl_enforced: !ctx.engine.capabilities.plainConnections || settingsIn('ssl', kept.ssl).database,
-          network_restrictions: UNRESTRICTED,
+          network_restrictions: toRestrictions(ctx, settingsIn('network', kept.network)),
           postgres_settings: toPostgresSettings(settingsIn('postgres', kept.postgres)),
         },
         pooler: toPooler(settingsIn('pooler', kept.pooler)),
@@ -70,15 +71,11 @@ export async function getProjectConfig(ctx: Ctx, project: ProjectAccess): Promis
   }
 }
 
-/** Nothing here keeps any network out. */
-const UNRESTRICTED: Attributes['database']['network_restrictions'] = {
-  entitlement: 'disallowed',
+const toRestrictions = (ctx: Ctx, networks: Settings<'network'>): Attributes['database']['network_restrictions'] => ({
+  entitlement: entitlementOf(ctx),
   status: 'applied',
-  allowed_cidrs: [
-    { address: '0.0.0.0/0', type: 'v4' },
-    { address: '::/0', type: 'v6' },
-  ],
-}
+  allowed_cidrs: toAddresses(networks),
+})
 
 const toPostgresSettings = (settings: Settings<'postgres'>): Attributes['database']['postgres_settings'] =>
   Object.fromEntries(Object.entries(settings).map(([name, value]) => [name.replaceAll('.', '_'), value]))

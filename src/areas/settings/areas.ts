@@ -22,6 +22,8 @@ const AREAS = {
     })
     .default({ enabled: false, by: 'size', applied: false }),
   ssl: z.object({ database: z.boolean() }).default({ database: false }),
+  /** With spaces between; all of a kind are let in where it says so of the whole net. */
+  network: z.object({ v4: z.string(), v6: z.string() }).default({ v4: '0.0.0.0/0', v6: '::/0' }),
   disk: z.object({ size_gb: z.int() }).default({ size_gb: 8 }),
   auth: Kept.default({ values: {}, secrets: {} }),
   postgrest: PostgrestConfig.default(POSTGREST_DEFAULTS),
@@ -38,7 +40,17 @@ const AREAS = {
 
 export type Area = keyof typeof AREAS
 /** What a branch takes over from its parent. Read-only mode says how a database is and not how it was set up. */
-export const INHERITED = ['postgres', 'pooler', 'ssl', 'disk', 'auth', 'postgrest', 'realtime', 'storage'] as const
+export const INHERITED = [
+  'postgres',
+  'pooler',
+  'ssl',
+  'network',
+  'disk',
+  'auth',
+  'postgrest',
+  'realtime',
+  'storage',
+] as const
 export type InheritedArea = (typeof INHERITED)[number]
 export const isInherited = (area: Area): boolean => INHERITED.some((inherited) => inherited === area)
 

@@ -9,6 +9,7 @@ const SETTING_AREAS = [
   'pooler',
   'readonly',
   'ssl',
+  'network',
   'backup_schedule',
   'jit',
   'disk',

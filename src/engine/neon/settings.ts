@@ -1,5 +1,5 @@
 import { type Cluster, withAdmin } from '../session.ts'
-import { type DatabaseSettings, databaseSettings } from '../settings.ts'
+import { type DatabaseSettings, databaseSettings, SettingsRefused } from '../settings.ts'
 
 interface Reach {
   clusterOf(ref: string): Promise<Cluster>
@@ -19,6 +19,11 @@ export function neonSettings({ clusterOf, sizeOf }: Reach): DatabaseSettings {
       new Set((await answers(refs, async (ref) => [...(await (await of(ref)).readOnlyAmong([ref]))])).flat()),
     // Neon demands it of all, whether a project does or not.
     requireSsl: async () => {},
+    // Its proxy stands between, so Postgres is not told from where a session comes.
+    restrictNetworks: async (_, networks) => {
+      if (networks)
+        throw new SettingsRefused([{ setting: 'dbAllowedCidrs', reason: 'cannot be checked by the driver neon' }])
+    },
     async sizesOf(refs) {
       const sizes = await answers(refs, async (ref) => [ref, await sizeOf(ref)] as const)
       return new Map(sizes.filter((size): size is [string, number] => size[1] !== undefined))

@@ -1,0 +1,97 @@
+import type * as z from 'zod'
+import type { ProjectAccess } from '../../auth/access.ts'
+import type { Ctx } from '../../env.ts'
+import { ApiError } from '../../http/error.ts'
+import { requireActive } from '../database/service.ts'
+import type { Settings } from '../settings/areas.ts'
+import { changeSettings } from '../settings/change.ts'
+import { readSettings } from '../settings/rows.ts'
+import { settingsFailure } from './postgres.ts'
+import type { ApplyRestrictions, NetworkRestrictions, PatchedRestrictions, PatchRestrictions } from './schema.ts'
+
+type Networks = Settings<'network'>
+
+const listOf = (networks: string): string[] => networks.split(' ').filter(Boolean)
+const textOf = (networks: Iterable<string>): string => Array.from(new Set(networks)).join(' ')
+
+/** Undefined where all of the net is let in, so that nothing has to be looked at. */
+export function restrictionOf({ v4, v6 }: Networks): string[] | undefined {
+  const networks = [...listOf(v4), ...listOf(v6)]
+  return networks.includes('0.0.0.0/0') && networks.includes('::/0') ? undefined : networks
+}
+
+/** Whether the driver can tell networks apart. */
+export const entitlementOf = ({ engine }: Pick<Ctx, 'engine'>) =>
+  engine.capabilities.loginNetworks ? 'allowed' : 'disallowed'
+
+const addresses = <Type extends 'v4' | 'v6'>(networks: string, type: Type) =>
+  listOf(networks).map((address) => ({ address, type }))
+
+export const toAddresses = ({ v4, v6 }: Networks) => [...addresses(v4, 'v4'), ...addresses(v6, 'v6')]
+
+/** What is stored was applied first. */
+function toRestrictions(ctx: Ctx, { v4, v6 }: Networks, at?: Date): z.input<typeof NetworkRestrictions> {
+  return {
+    entitlement: entitlementOf(ctx),
+    config: { dbAllowedCidrs: listOf(v4), dbAllowedCidrsV6: listOf(v6) },
+    status: 'applied',
+    ...(at && { updated_at: at.toISOString(), applied_at: at.toISOString() }),
+  }
+}
+
+export async function getRestrictions(ctx: Ctx, { ref }: ProjectAccess) {
+  const { value, updatedAt } = await readSettings(ctx.db, ref, 'network')
+  return toRestrictions(ctx, value, updatedAt)
+}
+
+export async function applyRestrictions(ctx: Ctx, project: ProjectAccess, body: z.output<typeof ApplyRestrictions>) {
+  const networks = await restrict(ctx, project, (before) => ({
+    v4: body.dbAllowedCidrs ? textOf(body.dbAllowedCidrs) : before.v4,
+    v6: body.dbAllowedCidrsV6 ? textOf(body.dbAllowedCidrsV6) : before.v6,
+  }))
+  return toRestrictions(ctx, networks, ctx.now())
+}
+
+export async function patchRestrictions(
+  ctx: Ctx,
+  project: ProjectAccess,
+  { add = {}, remove = {} }: z.output<typeof PatchRestrictions>,
+): Promise<z.input<typeof PatchedRestrictions>> {
+  const changed = (before: string, more: readonly string[] = [], less: readonly string[] = []) =>
+    textOf([...listOf(before), ...more].filter((network) => !less.includes(network)))
+  const networks = await restrict(ctx, project, ({ v4, v6 }) => ({
+    v4: changed(v4, add.dbAllowedCidrs, remove.dbAllowedCidrs),
+    v6: changed(v6, add.dbAllowedCidrsV6, remove.dbAllowedCidrsV6),
+  }))
+  const { entitlement, status, updated_at, applied_at } = toRestrictions(ctx, networks, ctx.now())
+  return { entitlement, config: { dbAllowedCidrs: toAddresses(networks) }, status, updated_at, applied_at }
+}
+
+/** As many as a comment in the catalogue should hold, of both kinds. */
+const NETWORKS_MAX = 200
+
+async function restrict(ctx: Ctx, project: ProjectAccess, change: (before: Networks) => Networks): Promise<Networks> {
+  requireActive(project)
+  const { name, capabilities, settings } = ctx.engine
+  if (!capabilities.loginNetworks) {
+    throw new ApiError('bad_request.driver', { detail: `the driver ${name} cannot tell from where a session comes` })
+  }
+  const { ref } = project
+  return changeSettings(ctx, {
+    ref,
+    area: 'network',
+    async work(before) {
+      const after = change(before)
+      if (toAddresses(after).length > NETWORKS_MAX) throw tooMany()
+      await settings.restrictNetworks(ref, restrictionOf(after)).catch((error) => {
+        throw settingsFailure(error)
+      })
+      return after
+    },
+  })
+}
+
+const tooMany = () =>
+  new ApiError('bad_request.validation_failed', {
+    issues: [{ field: 'body', code: 'too_big', message: `a project has at most ${NETWORKS_MAX} networks` }],
+  })
