@@ -1,7 +1,7 @@
 import { sql } from 'drizzle-orm'
 import { openDatabase } from './db/client.ts'
 import { DATABASE_CLOCK } from './db/clock.ts'
-import { createEngine } from './engine/select.ts'
+import { openEngine } from './engine/select.ts'
 import { type Bindings, readConfig, type SystemCtx } from './env.ts'
 import { createLogger } from './http/log.ts'
 
@@ -23,7 +23,7 @@ export function createCtx({ bindings, waitUntil, requestId = crypto.randomUUID()
     bindings,
     requestId,
     db,
-    engine: createEngine(config, { db, egress: bindings.SERVICES_EGRESS }),
+    engine: openEngine(config, { db, egress: bindings.SERVICES_EGRESS }),
     now: () => new Date(fixed ?? Date.now()),
     databaseNow: fixed === undefined ? DATABASE_CLOCK : sql`${new Date(fixed).toISOString()}::timestamptz`,
     waitUntil,

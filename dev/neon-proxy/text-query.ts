@@ -7,10 +7,16 @@ export interface Statement {
   params: unknown[]
 }
 
+/** As much of a column as drivers go by: all that Postgres says of it would be most of a reply. */
+export interface Field {
+  name: string
+  dataTypeID: number
+}
+
 export interface TextResult {
   /** Postgres's command tag, such as `INSERT 0 1`; empty for an empty statement. */
   tag: string
-  fields: pg.FieldDef[]
+  fields: Field[]
   rows: (string | null)[][]
 }
 
@@ -47,7 +53,7 @@ interface Settle {
 /** A statement as a connection has prepared it. What it returns cannot change without an error. */
 export interface Plan {
   name: string
-  fields: pg.FieldDef[]
+  fields: Field[]
 }
 
 const PLANS_MAX = 500
@@ -104,9 +110,9 @@ class TextQueries extends pg.Query {
     return plan
   }
 
-  handleRowDescription({ fields }: { fields: pg.FieldDef[] }) {
+  handleRowDescription({ fields }: { fields: Field[] }) {
     const plan = this.plans[this.results.length]
-    if (plan) plan.fields = fields
+    if (plan) plan.fields = fields.map(({ name, dataTypeID }) => ({ name, dataTypeID }))
   }
 
   handleDataRow(message: { length: number; fields: (string | null)[] }) {

@@ -1,7 +1,7 @@
-import type { FieldDef } from 'pg'
+import type { Field } from './text-query.ts'
 
 export interface TextRows {
-  fields: FieldDef[]
+  fields: Field[]
   rows: (string | null)[][]
   /** Leave every value as the text that Postgres sent. */
   raw: boolean

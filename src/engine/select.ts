@@ -10,8 +10,19 @@ interface Surroundings {
   egress: Fetcher | undefined
 }
 
-/** The engine that the settings choose; one place to add a driver. */
-export function createEngine(config: Config, { db, egress }: Surroundings): ProjectEngine {
+const opened = new WeakMap<Config, ProjectEngine>()
+
+/** The engine that the settings choose. Kept for the isolate: it holds nothing of a request, and has many parts to make. */
+export function openEngine(config: Config, surroundings: Surroundings): ProjectEngine {
+  const known = opened.get(config)
+  if (known) return known
+  const engine = createEngine(config, surroundings)
+  opened.set(config, engine)
+  return engine
+}
+
+/** One place to add a driver. */
+function createEngine(config: Config, { db, egress }: Surroundings): ProjectEngine {
   switch (config.ENGINE) {
     case 'postgres':
       return createPostgresEngine({

@@ -48,14 +48,14 @@ async function look(
   place: Place,
   reader: Reader,
 ): Promise<{ found?: FoundObject; seen?: ObjectRow | null }> {
-  const facts = readObject(place)
   const caller = 'caller' in reader ? reader.caller : undefined
   // No policy binds this role, so there is nothing to ask.
   if (!caller || caller.role === 'service_role') {
-    const [[row] = []] = await asServer(storage, [facts])
+    const [[row] = []] = await asServer(storage, [readObject(place)])
     const found = row as unknown as FoundObject | undefined
     return { found, seen: caller && found?.object }
   }
+  const facts = readObject(place, { onlyPublic: true })
   const [[found] = [], [seen] = []] = await asCaller(storage, caller, [seeObject(place)], [facts])
   return { found: found as unknown as FoundObject, seen: seen as unknown as ObjectRow }
 }

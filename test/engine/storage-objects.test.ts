@@ -59,6 +59,20 @@ describe('an object', () => {
     expect(await found('nowhere', 'a/b.txt')).toBeUndefined()
   })
 
+  it('is not looked for where only a public one is wanted and the bucket is not', async () => {
+    const buckets = [await storage.bucket({ names: ['a'] }), await storage.bucket({ public: true, names: ['a'] })]
+    const [hidden, open] = await Promise.all(
+      buckets.map((bucketId) =>
+        storage.asServer<FoundObject>(readObject({ bucketId, name: 'a' }, { onlyPublic: true })),
+      ),
+    )
+    expect(hidden).toEqual([{ bucket: expect.objectContaining({ id: buckets[0], public: false }), object: null }])
+    expect(open).toEqual([
+      { bucket: expect.objectContaining({ public: true }), object: expect.objectContaining({ name: 'a' }) },
+    ])
+    expect(await storage.asServer(readObject({ bucketId: 'nowhere', name: 'a' }, { onlyPublic: true }))).toEqual([])
+  })
+
   it('may belong to a user whose id is no UUID', async () => {
     const bucket = await storage.bucket()
     const [row] = await storage.as(service, insertObject(newObject(bucket, 'a', { ownerId: 'user-7' })))

@@ -3,12 +3,13 @@ import { RULES } from './buckets.ts'
 import { type NewObject, OBJECT, type ObjectRow, type Place } from './object-rows.ts'
 import { uuidOrNull } from './values.ts'
 
-/** *Server.* One `FoundObject`, or no row: no such bucket. */
-export function readObject({ bucketId, name }: Place): Statement {
+/** *Server.* One `FoundObject`, or no row: no such bucket. With `onlyPublic`, of a bucket that is not public no object is looked for. */
+export function readObject({ bucketId, name }: Place, { onlyPublic = false } = {}): Statement {
   return {
     text: `SELECT (SELECT to_jsonb(rules) FROM (SELECT ${RULES}) AS rules) AS bucket,
         CASE WHEN o.id IS NOT NULL THEN (SELECT to_jsonb(object) FROM (SELECT ${OBJECT}) AS object) END AS object
-      FROM storage.buckets AS b LEFT JOIN storage.objects AS o ON o.bucket_id = b.id AND o.name = $2::text
+      FROM storage.buckets AS b
+      LEFT JOIN storage.objects AS o ON o.bucket_id = b.id AND o.name = $2::text${onlyPublic ? ' AND b.public' : ''}
      WHERE b.id = $1::text`,
     params: [bucketId, name],
   }
