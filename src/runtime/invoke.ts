@@ -97,9 +97,8 @@ const run = (call: Call, known: Callable): Promise<Response> =>
 
 async function answer(call: Call, known: Callable, { id: invocation, cause }: Invocation): Promise<Answer> {
   const { request, address, bindings } = call
-  const controller = new AbortController()
-  const timer = setTimeout(() => controller.abort(), IDLE_MS_MAX)
   const name = attemptName(baseName(known))
+  const limit = limitOf(IDLE_MS_MAX)
   try {
     noteUse(name, timeOf(call))
     const isolate = bindings.LOADER.get(name, () => load(call, known, name))
@@ -107,17 +106,29 @@ async function answer(call: Call, known: Callable, { id: invocation, cause }: In
     const secret = readConfig(bindings).ENCRYPTION_KEY
     const mark = markOf({ programId: known.deployed.id, secret }, cause)
     const cf = { invocation, address: addressOf(call), mark }
-    const response = await isolate.getEntrypoint().fetch(address.url, {
-      ...{ method, body, headers: headersFor(call), redirect: 'manual', signal: controller.signal },
+    const answering = isolate.getEntrypoint().fetch(address.url, {
+      ...{ method, body, headers: headersFor(call), redirect: 'manual' },
       cf: cf as unknown as CfProperties,
     })
+    const response = await Promise.race([answering, limit.reached])
     noteAnswer(name, timeOf(call))
     return { response }
   } catch (error) {
-    return failed(call, known, { error, name, isLate: controller.signal.aborted })
+    return failed(call, known, { error, name })
   } finally {
-    clearTimeout(timer)
+    limit.lift()
   }
+}
+
+class TooLate extends Error {
+  override name = 'TooLate'
+}
+
+/** The runtime ends what is still under way once the answer is given; a signal for that would cost each call more than a timer. */
+function limitOf(ms: number): { reached: Promise<never>; lift(): void } {
+  const { promise: reached, reject } = Promise.withResolvers<never>()
+  const timer = setTimeout(() => reject(new TooLate()), ms)
+  return { reached, lift: () => clearTimeout(timer) }
 }
 
 function load(call: Call, known: Callable, name: string): Promise<WorkerLoaderWorkerCode> {
@@ -147,10 +158,10 @@ interface Failed {
   error: unknown
   /** Of its isolate. */
   name: string
-  isLate: boolean
 }
 
-function failed(call: Call, known: Callable, { error, name, isLate }: Failed): Answer {
+function failed(call: Call, known: Callable, { error, name }: Failed): Answer {
+  const isLate = error instanceof TooLate
   const message = error instanceof Error ? error.message : String(error)
   const isOwn = error instanceof Error && 'remote' in error
   const cause = isOwn ? undefined : loadFailureOf(name)
