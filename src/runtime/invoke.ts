@@ -1,17 +1,16 @@
 import { createCtx } from '../ctx.ts'
 import type { ProjectStatus } from '../db/schema/index.ts'
 import { type Bindings, readConfig, type SystemCtx } from '../env.ts'
-import { limitCaller, takeQuota } from '../http/limits.ts'
 import { describeError } from '../http/log.ts'
 import { type Cause, markOf } from '../programs/chains.ts'
-import { markWithoutProgram } from '../programs/own.ts'
 import type { FunctionAddress } from './address.ts'
-import { type Answer, admit, type Invocation } from './admit.ts'
+import { type Answer, admit, type Invocation, turnAway } from './admit.ts'
 import { functionCode, type Surroundings } from './code.ts'
 import { tokenProblem } from './credentials.ts'
 import { hasAnswered, noteAnswer, noteUse } from './isolates.ts'
 import { type KnownFunction, openFunction } from './known.ts'
 import { type RefusalCode, refuse } from './refusals.ts'
+import { logRefusal, refuseUnknown } from './refused.ts'
 import { attemptName, loadFailureOf, noteLoadFailure, startAnew } from './starts.ts'
 
 /** Until an answer begins. */
@@ -40,14 +39,20 @@ export async function invokeFunction(call: Call): Promise<Response> {
   try {
     const { ref, slug } = call.address
     const known = await openFunction(ctxOf, ref, slug)
-    if (!known?.deployed) return markWithoutProgram(await refuseUnknown(ctxOf(), call))
+    if (!known?.deployed) return await refuseUnknown(ctxOf(), call, refuse)
     const problem = statusProblem(known.projectStatus, known.deployed) ?? (await credentialProblem(ctxOf, call, known))
-    if (problem) return markWithoutProgram(logged(ctxOf(), call, problem))
-    return await run(call, known as Callable)
+    const { deployed } = known
+    const program = { kind: 'function', programId: deployed.id, deploymentId: deployed.deploymentId } as const
+    if (problem) return turnAway({ call, program }, logRefusal(ctxOf(), call, refuse(problem)), `refused: ${problem}`)
+    return await admit({
+      ...{ call, program },
+      refused: (code) => logRefusal(ctxOf(), call, refuse(code)),
+      answer: (invocation) => answer(call, { ...known, deployed }, invocation),
+    })
   } catch (error) {
     const ctx = ctxOf()
     ctx.log.error('failed', { code: 'function_call', error: describeError(error) })
-    return logged(ctx, call, 'SERVICE_UNAVAILABLE')
+    return logRefusal(ctx, call, refuse('SERVICE_UNAVAILABLE'))
   }
 }
 
@@ -57,21 +62,6 @@ const contextOf = ({ request, bindings, execution }: Call): SystemCtx =>
     waitUntil: (work) => execution.waitUntil(work),
     clock: request.headers.get('x-test-clock') ?? undefined,
   })
-
-function logged({ log }: SystemCtx, { request, address }: Call, code: RefusalCode): Response {
-  const response = refuse(code)
-  log.info('request', { method: request.method, path: address.path, status: response.status, error: code })
-  return response
-}
-
-/** Who guesses at projects and functions is held to what strangers may ask of the management API. */
-async function refuseUnknown(ctx: SystemCtx, call: Call): Promise<Response> {
-  const { CLIENT_ADDRESS_HEADER: header } = ctx.config
-  const caller = limitCaller(undefined, header && (call.request.headers.get(header) ?? undefined))
-  const quota = { caller, scope: 'none', now: ctx.now().getTime() }
-  const { allowed } = await takeQuota(call.bindings.RATE_LIMITERS, quota, 'standard')
-  return logged(ctx, call, allowed ? 'NOT_FOUND' : 'TOO_MANY_REQUESTS')
-}
 
 const PAUSED: readonly ProjectStatus[] = ['INACTIVE', 'PAUSING']
 const NOT_READY: readonly ProjectStatus[] = ['COMING_UP', 'INIT_FAILED', 'GOING_DOWN', 'REMOVED']
@@ -86,14 +76,6 @@ function statusProblem(project: ProjectStatus, { status }: Deployed): RefusalCod
 /** Browsers ask first without any credential; the function answers them as it likes. */
 const credentialProblem = async (ctxOf: () => SystemCtx, { request }: Call, known: KnownFunction) =>
   known.deployed?.verifyJwt && request.method !== 'OPTIONS' ? tokenProblem(ctxOf(), known, request.headers) : undefined
-
-const run = (call: Call, known: Callable): Promise<Response> =>
-  admit({
-    call,
-    program: { kind: 'function', programId: known.deployed.id, deploymentId: known.deployed.deploymentId },
-    refused: (code) => logged(contextOf(call), call, code),
-    answer: (invocation) => answer(call, known, invocation),
-  })
 
 async function answer(call: Call, known: Callable, { id: invocation, cause }: Invocation): Promise<Answer> {
   const { request, address, bindings } = call
