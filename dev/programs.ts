@@ -1,12 +1,14 @@
 import { randomBytes } from 'node:crypto'
 import { setTimeout as delay } from 'node:timers/promises'
-import { FROM_API_HEADER, type FromApi, proofOf, type Question } from '../src/programs/protocol.ts'
+import { proofOf, type Question, TOLD_HEADER, type Told } from '../src/programs/protocol.ts'
 import { tickEveryMinute } from './cron.ts'
 import { childAt, memoryMiBMax, residentMiB } from './memory.ts'
 import { freePort } from './ports.ts'
 import { type Program, type Running, run } from './supervised.ts'
 
 const ENTRYPOINT = 'ProgramsHost'
+/** How either process reaches the other. */
+export const TELLING = { cfBlobHeader: TOLD_HEADER }
 const LOOKED_AT_MS = 250
 /** A machine that stood still for a while itself finds it alive after all. */
 const LAST_SECONDS = 1
@@ -53,7 +55,7 @@ export async function startPrograms({
   let pid = await childAt(port)
 
   async function ask(question: Question, seconds: number): Promise<string> {
-    const headers = { [FROM_API_HEADER]: JSON.stringify({ key, question } satisfies FromApi) }
+    const headers = { [TOLD_HEADER]: JSON.stringify({ key, question } satisfies Told) }
     const signal = AbortSignal.timeout(seconds * 1_000)
     const asked = fetch(`http://127.0.0.1:${port}/`, { method: 'POST', headers, body: '{}', signal })
     return asked.then((response) => (response.ok ? response.text() : '')).catch(() => '')
@@ -108,7 +110,7 @@ function workerOf(worker: Record<string, unknown>, { api, key, ports }: { api: s
     queueProducers: undefined,
     queueConsumers: undefined,
     bindings: { ...bindings, PROGRAMS_KEY: key, CLOSED_PORTS: ports.join(',') },
-    serviceBindings: { ...serviceBindings, API: { external: { address: api, http: {} } } },
+    serviceBindings: { ...serviceBindings, API: { external: { address: api, http: TELLING } } },
   }
 }
 

@@ -11,7 +11,7 @@ import { startBuilder } from './builder.ts'
 import { tickEveryMinute } from './cron.ts'
 import { SERVICES_NETWORK, webhookEgress } from './egress.ts'
 import { portError } from './ports.ts'
-import { isNews, startPrograms } from './programs.ts'
+import { isNews, startPrograms, TELLING } from './programs.ts'
 import { errorMessage, StartError } from './start-error.ts'
 
 const ROOT = fileURLToPath(new URL('..', import.meta.url))
@@ -114,7 +114,7 @@ export async function startWorker(options: WorkerOptions): Promise<{ stop(): Pro
       serviceBindings: {
         ...egress,
         BUILDER: { external: { address: builder.address, http: {} } },
-        PROGRAMS: { external: { address: programs.address, http: {} } },
+        PROGRAMS: { external: { address: programs.address, http: TELLING } },
       },
       onLine: writeLine,
     })

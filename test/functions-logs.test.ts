@@ -1,8 +1,9 @@
 import { randomUUID } from 'node:crypto'
 import { once } from 'node:events'
+import { eq } from 'drizzle-orm'
 import { beforeAll, describe, expect, it, vi } from 'vitest'
 import { WebSocket } from 'ws'
-import { invocations } from '../src/db/schema/index.ts'
+import { functions, invocations } from '../src/db/schema/index.ts'
 import { baseUrl, control, newOrganization, tick } from './api.ts'
 import { invocationsOf, putFunction } from './functions.ts'
 import { WAIT } from './machine.ts'
@@ -108,6 +109,38 @@ describe('each call of a function', () => {
     const [row] = await written(1)
     expect(row?.status).toBe(500)
     expect(JSON.stringify(row?.console)).toContain('TypeError: for this reason')
+  })
+
+  it('leaves a row where it is refused, and says why', async () => {
+    const checked = await putFunction(project.ref, serve(`return new Response('x')`), { verifyJwt: true })
+    const throttled = await putFunction(project.ref, serve(`return new Response('x')`))
+    await control.update(functions).set({ status: 'THROTTLED' }).where(eq(functions.id, throttled.id))
+    for (const { slug } of [checked, throttled]) {
+      await fetch(new URL(`/p/${project.ref}/functions/v1/${slug}?token=secret`, baseUrl), { method: 'PUT' })
+    }
+    await vi.waitFor(async () => {
+      const [unknown, many] = [await invocationsOf(checked.id), await invocationsOf(throttled.id)]
+      expect(unknown).toMatchObject([
+        {
+          ...{ kind: 'function', method: 'PUT', path: `/p/${project.ref}/functions/v1/${checked.slug}` },
+          ...{ deploymentId: checked.deploymentId, status: 401, ms: 0 },
+          console: [{ level: 'error', message: 'refused: UNAUTHORIZED_NO_AUTH_HEADER' }],
+        },
+      ])
+      expect(many).toMatchObject([{ status: 546, console: [{ message: 'refused: WORKER_RESOURCE_LIMIT' }] }])
+    }, WAIT)
+  })
+
+  it('leaves twenty rows a minute where it is refused, however many callers there are', async () => {
+    const { slug, id } = await putFunction(project.ref, serve(`return new Response('x')`), { verifyJwt: true })
+    const { call, written } = await deployed(`return new Response('x')`)
+    const refused = () => fetch(new URL(`/p/${project.ref}/functions/v1/${slug}`, baseUrl))
+    const statuses = await Promise.all(Array.from({ length: 60 }, async () => (await refused()).status))
+    expect(new Set(statuses)).toEqual(new Set([401]))
+    // What comes later is not written before.
+    await call()
+    await written(1)
+    expect(await invocationsOf(id)).toHaveLength(20)
   })
 
   it('leaves what failed unseen', async () => {

@@ -1,6 +1,7 @@
 import { once } from 'node:events'
 import { type IncomingMessage, request } from 'node:http'
 import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest'
+import { WebSocket } from 'ws'
 import { type Home, putFunction } from './functions.ts'
 import { WAIT } from './machine.ts'
 import { serveLikeStart } from './serve.ts'
@@ -127,6 +128,17 @@ describe('what callers and programs can use up', () => {
 })
 
 describe('over the wire', () => {
+  it('opens sockets that take no place of the calls beside them', async () => {
+    const { url } = await deploy(
+      `if (!request.headers.has('upgrade')) return new Response('x')
+      const { socket, response } = Deno.upgradeWebSocket(request); socket.onmessage = () => {}; return response`,
+    )
+    const sockets = Array.from({ length: 510 }, () => new WebSocket(url.replace('http', 'ws')))
+    await Promise.all(sockets.map((socket) => once(socket, 'open')))
+    expect((await fetch(url)).status).toBe(200)
+    for (const socket of sockets) socket.terminate()
+  }, 120_000)
+
   it('streams what it is sent and what it answers, both at once', async () => {
     const { url } = await deploy('return new Response(request.body)')
     const outgoing = request(url, { method: 'POST', agent: false })

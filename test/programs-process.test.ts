@@ -4,6 +4,7 @@ import { connect } from 'node:net'
 import { setTimeout as delay } from 'node:timers/promises'
 import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest'
 import { WebSocket } from 'ws'
+import { TOLD_HEADER } from '../src/programs/protocol.ts'
 import { begin, end } from '../src/runtime/recorder.ts'
 import type { Caller } from './api.ts'
 import { type Home, invocationsOf, putFunction } from './functions.ts'
@@ -246,9 +247,10 @@ describe('the process that runs programs', () => {
   it('believes no caller who says that he is the API, and tells programs nothing of it', async () => {
     const echo = await deploy(`return Response.json(Object.fromEntries(request.headers))`)
     const told = JSON.stringify({ key: 'guessed', question: 'alive' })
-    const { status, text } = await replyOf(echo.url, { headers: { 'x-pilothouse-from-api': told, 'x-mine': 'yes' } })
+    const { status, text } = await replyOf(echo.url, { headers: { [TOLD_HEADER]: told, 'x-mine': 'yes' } })
     expect(status).toBe(200)
     expect(JSON.parse(text)).toMatchObject({ 'x-mine': 'yes' })
+    expect(JSON.parse(text)).not.toHaveProperty(TOLD_HEADER.toLowerCase())
     expect(text).not.toContain('pilothouse')
   })
 

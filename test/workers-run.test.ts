@@ -104,6 +104,20 @@ describe('a request', () => {
 })
 
 describe('a private worker', () => {
+  it('leaves a row for who is refused', async () => {
+    const worker = await newWorker()
+    await worker.ship(saying('inside'), { exposure: 'private' })
+    expect((await worker.call()).status).toBe(401)
+    await vi.waitFor(async () => {
+      const rows = await control
+        .select({ status: invocations.status, console: invocations.console })
+        .from(invocations)
+        .innerJoin(workers, eq(workers.id, invocations.programId))
+        .where(and(eq(workers.projectRef, ref), eq(workers.name, worker.name)))
+      expect(rows).toMatchObject([{ status: 401, console: [{ message: 'refused: UNAUTHORIZED_NO_AUTH_HEADER' }] }])
+    }, 20_000)
+  })
+
   it('answers to the service key and the secret keys of its project alone', async () => {
     const worker = await newWorker()
     await worker.ship(saying('inside'), { exposure: 'private' })

@@ -43,6 +43,7 @@ const NOTHING_SERVES = `${BOOT_FAILED}it neither calls Deno.serve nor exports a 
 export const hasServer = (): boolean => whatServes() !== undefined
 
 let starting: Promise<void> | undefined
+let hasStarted = false
 
 /** Starts the program before its first request, and tells in words why that does not succeed. */
 export const createCheck = (program: Program): ExportedHandler => ({
@@ -79,10 +80,12 @@ export function createWorker(program: Program, source: Source): ExportedHandler<
       return within(invocation, async () => {
         takeEarlyLines(invocation)
         try {
-          starting ??= started(program)
-          // It is everybody's: it must not end with the request that it began in.
-          ctx.waitUntil(starting.catch(() => {}))
-          if (!whatServes()) await starting
+          if (!hasStarted) {
+            starting ??= started(program)
+            // It is everybody's: it must not end with the request that it began in.
+            ctx.waitUntil(starting.catch(() => {}))
+            if (!whatServes()) await starting
+          }
           const served = whatServes()
           if (!served) throw new Error(NOTHING_SERVES)
           return await answer(served, request, source.isWorker ? given(env, ctx) : undefined)
@@ -101,6 +104,7 @@ async function started({ start, default: exported }: Program): Promise<void> {
     const evaluated = start ? start().then((module) => serveExport(module.default)) : serveExport(exported)
     // A program may wait at its end for the server to finish.
     await Promise.race([evaluated, serving])
+    hasStarted = true
   } catch (error) {
     throw new Error(`${BOOT_FAILED}${error instanceof Error ? `${error.name}: ${error.message}` : String(error)}`)
   }

@@ -4,12 +4,12 @@ import type { FunctionAddress } from '../runtime/address.ts'
 import { refuse as refuseFunction } from '../runtime/refusals.ts'
 import type { WorkerAddress } from '../workers/address.ts'
 import { refuse as refuseWorker } from '../workers/refusals.ts'
-import { fromPrograms, toldBy } from './ask.ts'
+import { telling, toldWith } from './ask.ts'
 import type { Cause } from './chains.ts'
 import { changeOf } from './changes.ts'
 import { holderOf, type Leave, takeLane } from './lane.ts'
 import { hasEnded, isAlive, isKnownDown } from './process.ts'
-import { FROM_API_HEADER, FROM_PROGRAMS_HEADER, keyOf, NOT_RUN_HEADER, type ProgramName } from './protocol.ts'
+import { keyOf, NOT_RUN_HEADER, type ProgramName } from './protocol.ts'
 import { recordUnserved } from './record.ts'
 import { blame, clear, isAlone, isBarred, isSuspectAgain, isWatched, noteCall } from './suspects.ts'
 
@@ -25,7 +25,7 @@ type Call = Called & { cause: Cause }
 
 /** One call of a program, in the process that runs them. */
 export function forwardCall(called: Called, programs: Fetcher): Promise<Response> | Response {
-  const { cause } = fromPrograms(called.request, called.bindings) ?? {}
+  const { cause } = toldWith(called.request, called.bindings) ?? {}
   const call = { ...called, cause: cause ?? { chain: crypto.randomUUID(), hops: 0 } }
   const key = keyOf(nameOf(call))
   if (isBarred(key)) return unserved(call, { code: 'WORKER_RESOURCE_LIMIT', at: Date.now(), why: 'barred' })
@@ -145,10 +145,8 @@ async function send(call: Call, programs: Fetcher): Promise<Sent> {
   const { request, bindings, cause } = call
   const program = nameOf(call)
   const at = changeOf(program)
-  const headers = new Headers(request.headers)
-  headers.delete(FROM_PROGRAMS_HEADER)
-  headers.set(FROM_API_HEADER, toldBy(bindings, { cause, ...(at !== undefined && { changed: { program, at } }) }))
-  const response = await programs.fetch(new Request(request, { headers }))
+  const told = telling(bindings, { cause, ...(at !== undefined && { changed: { program, at } }) })
+  const response = await programs.fetch(request, told)
   if (!response.headers.has(NOT_RUN_HEADER)) return { response, ran: true }
   const shown = new Response(response.body, response)
   shown.headers.delete(NOT_RUN_HEADER)

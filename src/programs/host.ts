@@ -1,15 +1,14 @@
-import { WorkerEntrypoint } from 'cloudflare:workers'
 import { forgetProject } from '../auth/project.ts'
 import { createCtx } from '../ctx.ts'
 import type { Bindings } from '../env.ts'
 import { endIdleIsolates } from '../runtime/isolates.ts'
 import { forgetFunction } from '../runtime/known.ts'
 import { forgetPlan, type Plan } from '../workers/plan.ts'
-import { fromApi } from './ask.ts'
+import { toldWith } from './ask.ts'
 import type { Cause } from './chains.ts'
 import { isNews } from './changes.ts'
 import { isWithoutProgram } from './own.ts'
-import { type Alive, FROM_API_HEADER, NOT_RUN_HEADER, proofOf, type Question } from './protocol.ts'
+import { type Alive, NOT_RUN_HEADER, proofOf, type Question } from './protocol.ts'
 
 /** Of this process. */
 let since = 0
@@ -22,39 +21,41 @@ type Serve = (
 ) => Response | Promise<Response>
 
 /** What the API reaches of the process that runs programs, and nobody else. */
-export function createProgramsHost(serve: Serve) {
-  return class ProgramsHost extends WorkerEntrypoint<Bindings> {
-    override async fetch(request: Request): Promise<Response> {
+export const createProgramsHost = (serve: Serve) =>
+  ({
+    async fetch(request, bindings, execution) {
       since ||= Date.now()
-      const told = fromApi(request, this.env)
+      const told = toldWith(request, bindings)
       if (!told) return new Response(null, { status: 403 })
       const { question, changed, cause } = told
-      if (question) return Response.json({ result: await this.#answer(question, request) })
+      if (question) return Response.json({ result: await answer(question, { request, bindings, execution }) })
       if (changed && isNews(changed.program, changed.at)) {
         forgetFunction(changed.program.ref)
         forgetProject(changed.program.ref)
         forgetPlan(changed.program.ref, changed.program.name)
       }
-      const headers = new Headers(request.headers)
-      headers.delete(FROM_API_HEADER)
-      return marked(await serve(new Request(request, { headers }), this.env, this.ctx, cause))
-    }
+      return marked(await serve(request, bindings, execution, cause))
+    },
+  }) satisfies ExportedHandler<Bindings>
 
-    async #answer(question: Question, request: Request): Promise<unknown> {
-      if (question === 'alive') return { since, proof: await proofOf(this.env.PROGRAMS_KEY ?? '') } satisfies Alive
-      if (question === 'end-idle') {
-        // Many take their time; who asks takes silence for the end of the process.
-        this.ctx.waitUntil(
-          endIdleIsolates(createCtx({ bindings: this.env, waitUntil: (work) => this.ctx.waitUntil(work) })),
-        )
-        return true
-      }
-      const { workerId, plan } = (await request.json()) as { workerId: string; plan: Plan }
-      const objects = this.env.WORKER_INSTANCES
-      const object = objects.get(objects.idFromName(workerId))
-      return question === 'stop' ? object.stop() : object[question](plan)
-    }
+interface Asked {
+  request: Request
+  bindings: Bindings
+  execution: ExecutionContext
+}
+
+async function answer(question: Question, { request, bindings, execution }: Asked): Promise<unknown> {
+  if (question === 'alive') return { since, proof: await proofOf(bindings.PROGRAMS_KEY ?? '') } satisfies Alive
+  if (question === 'end-idle') {
+    const waitUntil = (work: Promise<unknown>) => execution.waitUntil(work)
+    // Many take their time; who asks takes silence for the end of the process.
+    waitUntil(endIdleIsolates(createCtx({ bindings, waitUntil })))
+    return true
   }
+  const { workerId, plan } = (await request.json()) as { workerId: string; plan: Plan }
+  const objects = bindings.WORKER_INSTANCES
+  const object = objects.get(objects.idFromName(workerId))
+  return question === 'stop' ? object.stop() : object[question](plan)
 }
 
 function marked(response: Response): Response {

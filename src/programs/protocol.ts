@@ -1,13 +1,11 @@
 import type { Cause } from './chains.ts'
 
 /**
- * Where programs run in a process of their own, this header of each request to it says that the API sent it, and what is wanted: a call of a
- * program, or one of the API's own questions. It goes no further.
+ * Where programs run in a process of their own, this header of each request between it and the API holds what the one tells the other. The
+ * runtime makes it from the `cf` of a request that it sends, and the `cf` of one that it gets from it: it goes no further, and for its
+ * sake no other header is copied. Requests of others may carry it too, without the key.
  */
-export const FROM_API_HEADER = 'x-pilothouse-from-api'
-
-/** The same in the other direction: that a program's call comes from the process that runs it, and where it stands. */
-export const FROM_PROGRAMS_HEADER = 'x-pilothouse-from-programs'
+export const TOLD_HEADER = 'MF-CF-Blob'
 
 /** With answers that no program gave or began. It goes no further either, and programs cannot send it. */
 export const NOT_RUN_HEADER = 'x-pilothouse-not-run'
@@ -23,18 +21,14 @@ export interface ProgramName {
 
 export const keyOf = ({ kind, ref, name }: ProgramName): string => `${kind} ${ref}/${name}`
 
-export interface FromApi {
+export interface Told {
   key: string
-  /** Undefined for a call of a program. */
+  /** To the process that runs programs; undefined for a call of a program. */
   question?: Question
-  /** The program that is called, and when it was last changed, if only just. */
+  /** To that process: the program that is called, and when it was last changed, if only just. */
   changed?: { program: ProgramName; at: number }
+  /** Where the call stands. */
   cause?: Cause
-}
-
-export interface FromPrograms {
-  key: string
-  cause: Cause
 }
 
 /** What is answered to who asks whether it is alive. */

@@ -4,8 +4,9 @@ import type { Bindings, SystemCtx } from '../env.ts'
 import { describeError } from '../http/log.ts'
 import { openFunction } from '../runtime/known.ts'
 import { begin, end } from '../runtime/recorder.ts'
+import { reasonWith, takeRow } from '../runtime/refused.ts'
 import { findPlan } from '../workers/plan.ts'
-import type { ProgramName } from './protocol.ts'
+import { keyOf, type ProgramName } from './protocol.ts'
 
 interface Unserved {
   program: ProgramName
@@ -30,13 +31,15 @@ export async function recordUnserved(
   host: { bindings: Bindings; execution: ExecutionContext },
   { program, at, status, why, ...unserved }: Unserved,
 ): Promise<void> {
+  const row = why === 'barred' ? takeRow(keyOf(program)) : { unlisted: 0 }
+  if (!row) return
   const ctx = createCtx({ bindings: host.bindings, waitUntil: (work) => host.execution.waitUntil(work) })
   try {
     const ids = await idsOf(ctx, program)
     if (!ids) return
     const id = newTimedId(new Date(at))
     begin({ id, kind: program.kind, projectRef: program.ref, ...ids, ...unserved, at })
-    end(host, id, { status, ms: Date.now() - at, problem: PROBLEMS[why] })
+    end(host, id, { status, ms: Date.now() - at, problem: reasonWith(PROBLEMS[why], row) })
   } catch (error) {
     ctx.log.error('failed', { code: 'invocations', error: describeError(error) })
   }

@@ -2,6 +2,7 @@ import { newTimedId } from '../db/id.ts'
 import { type Cause, mayGoOn } from '../programs/chains.ts'
 import { markWithoutProgram } from '../programs/own.ts'
 import { begin, end } from './recorder.ts'
+import { reasonWith, takeRow } from './refused.ts'
 import { sharedResponse } from './shared-origin.ts'
 import { PROBLEMS, takePlace } from './waiting.ts'
 
@@ -16,7 +17,7 @@ export interface Invocation {
   cause: Cause
 }
 
-interface Admission {
+interface Called {
   call: {
     request: Request
     address: { ref: string; path: string; isShared: boolean }
@@ -26,23 +27,22 @@ interface Admission {
     cause?: Cause | undefined
   }
   program: { kind: 'function' | 'worker'; programId: string; deploymentId: string }
+}
+
+interface Admission extends Called {
   refused(code: keyof typeof PROBLEMS): Response
   answer(invocation: Invocation): Promise<Answer>
 }
 
-/** Has a program answer where there is a place for the call and its chain may go on; either way it leaves a row. */
+/** Has a program answer where there is a place for the call and its chain may go on. */
 export async function admit({ call, program, refused, answer }: Admission): Promise<Response> {
-  const { request, address, execution } = call
+  const { address, execution } = call
   const startedAt = Date.now()
   const id = newTimedId(new Date(startedAt))
-  begin({ id, ...program, projectRef: address.ref, method: request.method, path: address.path, at: startedAt })
   const cause = call.cause ?? { chain: id, hops: 0 }
   const place = mayGoOn(program.programId, cause) ? takePlace(program.programId, startedAt) : 'LOOP_DETECTED'
-  if (typeof place === 'string') {
-    const response = refused(place)
-    end(call, id, { status: response.status, ms: 0, problem: PROBLEMS[place] })
-    return markWithoutProgram(response)
-  }
+  if (typeof place === 'string') return turnAway({ call, program }, refused(place), PROBLEMS[place])
+  begin({ id, ...program, ...factsOf(call), at: startedAt })
   const answering = answer({ id, cause })
     .finally(place.leave)
     .then(({ response, problem }) => {
@@ -53,4 +53,22 @@ export async function admit({ call, program, refused, answer }: Admission): Prom
   execution.waitUntil(answering)
   const response = await answering
   return address.isShared ? sharedResponse(response, address.path) : response
+}
+
+const factsOf = ({ request, address }: Called['call']) => ({
+  projectRef: address.ref,
+  method: request.method,
+  path: address.path,
+})
+
+/** For a call that the program is not run for, though it is there: of so many in a minute each leaves a row. */
+export function turnAway({ call, program }: Called, response: Response, reason: string): Response {
+  const row = takeRow(program.programId)
+  if (row) {
+    const at = Date.now()
+    const id = newTimedId(new Date(at))
+    begin({ id, ...program, ...factsOf(call), at })
+    end(call, id, { status: response.status, ms: 0, problem: reasonWith(reason, row) })
+  }
+  return markWithoutProgram(response)
 }

@@ -1,17 +1,16 @@
 import { createCtx } from '../ctx.ts'
 import type { ProjectStatus } from '../db/schema/index.ts'
 import { type Bindings, readConfig, type SystemCtx } from '../env.ts'
-import { limitCaller, takeQuota } from '../http/limits.ts'
 import { describeError } from '../http/log.ts'
 import { type Cause, markOf } from '../programs/chains.ts'
-import { markWithoutProgram } from '../programs/own.ts'
 import type { FunctionAddress } from './address.ts'
-import { type Answer, admit, type Invocation } from './admit.ts'
+import { type Answer, admit, type Invocation, turnAway } from './admit.ts'
 import { functionCode, type Surroundings } from './code.ts'
 import { tokenProblem } from './credentials.ts'
 import { hasAnswered, noteAnswer, noteUse } from './isolates.ts'
 import { type KnownFunction, openFunction } from './known.ts'
 import { type RefusalCode, refuse } from './refusals.ts'
+import { logRefusal, refuseUnknown } from './refused.ts'
 import { attemptName, loadFailureOf, noteLoadFailure, startAnew } from './starts.ts'
 
 /** Until an answer begins. */
@@ -40,14 +39,20 @@ export async function invokeFunction(call: Call): Promise<Response> {
   try {
     const { ref, slug } = call.address
     const known = await openFunction(ctxOf, ref, slug)
-    if (!known?.deployed) return markWithoutProgram(await refuseUnknown(ctxOf(), call))
+    if (!known?.deployed) return await refuseUnknown(ctxOf(), call, refuse)
     const problem = statusProblem(known.projectStatus, known.deployed) ?? (await credentialProblem(ctxOf, call, known))
-    if (problem) return markWithoutProgram(logged(ctxOf(), call, problem))
-    return await run(call, known as Callable)
+    const { deployed } = known
+    const program = { kind: 'function', programId: deployed.id, deploymentId: deployed.deploymentId } as const
+    if (problem) return turnAway({ call, program }, logRefusal(ctxOf(), call, refuse(problem)), `refused: ${problem}`)
+    return await admit({
+      ...{ call, program },
+      refused: (code) => logRefusal(ctxOf(), call, refuse(code)),
+      answer: (invocation) => answer(call, { ...known, deployed }, invocation),
+    })
   } catch (error) {
     const ctx = ctxOf()
     ctx.log.error('failed', { code: 'function_call', error: describeError(error) })
-    return logged(ctx, call, 'SERVICE_UNAVAILABLE')
+    return logRefusal(ctx, call, refuse('SERVICE_UNAVAILABLE'))
   }
 }
 
@@ -57,21 +62,6 @@ const contextOf = ({ request, bindings, execution }: Call): SystemCtx =>
     waitUntil: (work) => execution.waitUntil(work),
     clock: request.headers.get('x-test-clock') ?? undefined,
   })
-
-function logged({ log }: SystemCtx, { request, address }: Call, code: RefusalCode): Response {
-  const response = refuse(code)
-  log.info('request', { method: request.method, path: address.path, status: response.status, error: code })
-  return response
-}
-
-/** Who guesses at projects and functions is held to what strangers may ask of the management API. */
-async function refuseUnknown(ctx: SystemCtx, call: Call): Promise<Response> {
-  const { CLIENT_ADDRESS_HEADER: header } = ctx.config
-  const caller = limitCaller(undefined, header && (call.request.headers.get(header) ?? undefined))
-  const quota = { caller, scope: 'none', now: ctx.now().getTime() }
-  const { allowed } = await takeQuota(call.bindings.RATE_LIMITERS, quota, 'standard')
-  return logged(ctx, call, allowed ? 'NOT_FOUND' : 'TOO_MANY_REQUESTS')
-}
 
 const PAUSED: readonly ProjectStatus[] = ['INACTIVE', 'PAUSING']
 const NOT_READY: readonly ProjectStatus[] = ['COMING_UP', 'INIT_FAILED', 'GOING_DOWN', 'REMOVED']
@@ -87,19 +77,10 @@ function statusProblem(project: ProjectStatus, { status }: Deployed): RefusalCod
 const credentialProblem = async (ctxOf: () => SystemCtx, { request }: Call, known: KnownFunction) =>
   known.deployed?.verifyJwt && request.method !== 'OPTIONS' ? tokenProblem(ctxOf(), known, request.headers) : undefined
 
-const run = (call: Call, known: Callable): Promise<Response> =>
-  admit({
-    call,
-    program: { kind: 'function', programId: known.deployed.id, deploymentId: known.deployed.deploymentId },
-    refused: (code) => logged(contextOf(call), call, code),
-    answer: (invocation) => answer(call, known, invocation),
-  })
-
 async function answer(call: Call, known: Callable, { id: invocation, cause }: Invocation): Promise<Answer> {
   const { request, address, bindings } = call
-  const controller = new AbortController()
-  const timer = setTimeout(() => controller.abort(), IDLE_MS_MAX)
   const name = attemptName(baseName(known))
+  const limit = limitOf(IDLE_MS_MAX)
   try {
     noteUse(name, timeOf(call))
     const isolate = bindings.LOADER.get(name, () => load(call, known, name))
@@ -107,17 +88,29 @@ async function answer(call: Call, known: Callable, { id: invocation, cause }: In
     const secret = readConfig(bindings).ENCRYPTION_KEY
     const mark = markOf({ programId: known.deployed.id, secret }, cause)
     const cf = { invocation, address: addressOf(call), mark }
-    const response = await isolate.getEntrypoint().fetch(address.url, {
-      ...{ method, body, headers: headersFor(call), redirect: 'manual', signal: controller.signal },
+    const answering = isolate.getEntrypoint().fetch(address.url, {
+      ...{ method, body, headers: headersFor(call), redirect: 'manual' },
       cf: cf as unknown as CfProperties,
     })
+    const response = await Promise.race([answering, limit.reached])
     noteAnswer(name, timeOf(call))
     return { response }
   } catch (error) {
-    return failed(call, known, { error, name, isLate: controller.signal.aborted })
+    return failed(call, known, { error, name })
   } finally {
-    clearTimeout(timer)
+    limit.lift()
   }
+}
+
+class TooLate extends Error {
+  override name = 'TooLate'
+}
+
+/** The runtime ends what is still under way once the answer is given; a signal for that would cost each call more than a timer. */
+function limitOf(ms: number): { reached: Promise<never>; lift(): void } {
+  const { promise: reached, reject } = Promise.withResolvers<never>()
+  const timer = setTimeout(() => reject(new TooLate()), ms)
+  return { reached, lift: () => clearTimeout(timer) }
 }
 
 function load(call: Call, known: Callable, name: string): Promise<WorkerLoaderWorkerCode> {
@@ -147,10 +140,10 @@ interface Failed {
   error: unknown
   /** Of its isolate. */
   name: string
-  isLate: boolean
 }
 
-function failed(call: Call, known: Callable, { error, name, isLate }: Failed): Answer {
+function failed(call: Call, known: Callable, { error, name }: Failed): Answer {
+  const isLate = error instanceof TooLate
   const message = error instanceof Error ? error.message : String(error)
   const isOwn = error instanceof Error && 'remote' in error
   const cause = isOwn ? undefined : loadFailureOf(name)

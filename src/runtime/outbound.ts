@@ -2,10 +2,9 @@ import { connect } from 'cloudflare:sockets'
 import { WorkerEntrypoint } from 'cloudflare:workers'
 import { isPublicAddress, parseAddress } from '../delivery/addresses.ts'
 import { type Bindings, type Config, readConfig } from '../env.ts'
-import { toldByPrograms } from '../programs/ask.ts'
+import { telling } from '../programs/ask.ts'
 import { type Cause, causeOf } from '../programs/chains.ts'
 import { MARK_HEADER } from '../programs/mark.ts'
-import { FROM_PROGRAMS_HEADER } from '../programs/protocol.ts'
 import { sha256Of } from '../secrets/digest.ts'
 
 interface Props {
@@ -42,8 +41,7 @@ export function createOutbound(fetchOwn: Fetch) {
       const cause = causeOf({ programId, secret: config.ENCRYPTION_KEY }, request.headers.get(MARK_HEADER))
       const own = await asStranger(request, config, this.ctx.props)
       if (!this.env.API) return fetchOwn(own, this.env, this.ctx, cause)
-      own.headers.set(FROM_PROGRAMS_HEADER, toldByPrograms(this.env, cause))
-      return this.env.API.fetch(own)
+      return this.env.API.fetch(own, telling(this.env, { cause }))
     }
 
     override async connect(socket: Socket): Promise<void> {

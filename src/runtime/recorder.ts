@@ -93,7 +93,8 @@ export function end(
 }
 
 /** What is cut out of a text would keep all of it in memory. */
-const copyOf = (text: string, length: number): string => Buffer.from(text.slice(0, length)).toString()
+const copyOf = (text: string, length: number): string =>
+  text.length <= length ? text : Buffer.from(text.slice(0, length)).toString()
 
 /** Postgres stores neither NUL nor halves of characters. */
 export const messageOf = (text: string): string => copyOf(text, MESSAGE_LENGTH_MAX).replaceAll('\0', '').toWellFormed()

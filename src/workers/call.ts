@@ -3,11 +3,10 @@ import { openProject } from '../auth/project.ts'
 import { verifyCredential } from '../auth/project-token.ts'
 import { createCtx } from '../ctx.ts'
 import type { Bindings, SystemCtx } from '../env.ts'
-import { limitCaller, takeQuota } from '../http/limits.ts'
 import { describeError } from '../http/log.ts'
 import { type Cause, markOf } from '../programs/chains.ts'
-import { markWithoutProgram } from '../programs/own.ts'
-import { type Answer, admit } from '../runtime/admit.ts'
+import { type Answer, admit, turnAway } from '../runtime/admit.ts'
+import { logRefusal, refuseUnknown } from '../runtime/refused.ts'
 import type { WorkerAddress } from './address.ts'
 import { findPlan, type Plan } from './plan.ts'
 import { DISPATCH_HEADER, type Dispatch, FAILURE_HEADER, type FailureCode } from './protocol.ts'
@@ -32,26 +31,13 @@ export async function callWorker(call: Call): Promise<Response> {
   const ctx = createCtx({ bindings, waitUntil: (work) => execution.waitUntil(work), clock })
   try {
     const found = await findPlan(ctx, address.ref, address.name)
-    if (!found) return markWithoutProgram(await refuseUnknown(ctx, call))
+    if (!found) return await refuseUnknown(ctx, call, refuse)
     const problem = statusProblem(found.status) ?? (await credentialProblem(ctx, request, found.plan))
-    return problem ? markWithoutProgram(logged(ctx, call, problem)) : await run(call, ctx, found.plan)
+    return await run(call, ctx, { plan: found.plan, problem })
   } catch (error) {
     ctx.log.error('failed', { code: 'worker_call', error: describeError(error) })
-    return logged(ctx, call, 'SERVICE_UNAVAILABLE')
+    return logRefusal(ctx, call, refuse('SERVICE_UNAVAILABLE'))
   }
-}
-
-function logged({ log }: SystemCtx, { request, address }: Call, code: RefusalCode): Response {
-  const response = refuse(code)
-  log.info('request', { method: request.method, path: address.path, status: response.status, error: code })
-  return response
-}
-
-/** Who guesses at projects and workers is held to what strangers may ask of the management API. */
-async function refuseUnknown(ctx: SystemCtx, call: Call): Promise<Response> {
-  const quota = { caller: limitCaller(undefined, callerOf(ctx, call)), scope: 'none', now: ctx.now().getTime() }
-  const { allowed } = await takeQuota(call.bindings.RATE_LIMITERS, quota, 'standard')
-  return logged(ctx, call, allowed ? 'NOT_FOUND' : 'TOO_MANY_REQUESTS')
 }
 
 function callerOf({ config: { CLIENT_ADDRESS_HEADER: header } }: SystemCtx, { request }: Call): string | undefined {
@@ -80,16 +66,18 @@ async function credentialProblem(ctx: SystemCtx, { headers }: Request, { ref, sp
   }
 }
 
-const run = (call: Call, ctx: SystemCtx, plan: Plan): Promise<Response> =>
-  admit({
-    call,
-    program: { kind: 'worker', programId: plan.workerId, deploymentId: plan.deploymentId },
-    refused: (code) => logged(ctx, call, code),
+function run(call: Call, ctx: SystemCtx, { plan, problem }: { plan: Plan; problem: RefusalCode | undefined }) {
+  const program = { kind: 'worker', programId: plan.workerId, deploymentId: plan.deploymentId } as const
+  const refused = (code: RefusalCode) => logRefusal(ctx, call, refuse(code))
+  if (problem) return turnAway({ call, program }, refused(problem), `refused: ${problem}`)
+  return admit({
+    ...{ call, program, refused },
     answer({ id: invocation, cause }) {
       const mark = markOf({ programId: plan.workerId, secret: ctx.config.ENCRYPTION_KEY }, cause)
       return answer(ctx, call, { plan, invocation, address: callerOf(ctx, call) ?? '', mark })
     },
   })
+}
 
 /** As servers log it; nobody reads it. */
 const LEFT = 499
