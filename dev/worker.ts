@@ -151,7 +151,6 @@ export async function runWorker(
       host: '127.0.0.1',
       port: 0,
       cf: false,
-      ...(process.env.INSPECT ? { inspectorPort: Number(process.env.INSPECT) } : {}),
       logRequests: false,
       handleStructuredLogs: ({ message }: { message: string }) => {
         if (isNews(message)) onLine(message)
