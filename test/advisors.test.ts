@@ -24,6 +24,18 @@ const sql = async (query: string, project = ref) => {
 const names = ({ body }: Awaited<ReturnType<Caller['get']>>): string[] =>
   body.lints.map(({ name }: { name: string }) => name).filter((name: string) => name !== 'log_connections_not_enabled')
 
+/** What clients may ask for. */
+const PUBLISHED = `unindexed_foreign_keys auth_users_exposed auth_rls_initplan no_primary_key unused_index
+  multiple_permissive_policies policy_exists_rls_disabled rls_enabled_no_policy duplicate_index security_definer_view
+  function_search_path_mutable rls_disabled_in_public extension_in_public rls_references_user_metadata
+  materialized_view_in_api foreign_table_in_api unsupported_reg_types auth_otp_long_expiry auth_otp_short_length
+  ssl_not_enforced log_connections_not_enabled network_restrictions_not_set password_requirements_min_length
+  pitr_not_enabled auth_leaked_password_protection auth_insufficient_mfa_options auth_password_policy_missing
+  leaked_service_key no_backup_admin vulnerable_postgres_version db_not_reachable db_connection_failing
+  db_connection_limit_reached instance_telemetry_lost instance_db_down instance_alert_firing log_data_api_error_rate_high
+  log_auth_error_rate_high log_storage_error_rate_high log_edge_function_error_rate_high realtime_authorization_timeouts
+  realtime_postgres_changes_spike realtime_concurrent_users_near_limit`.split(/\s+/)
+
 describe('GET /v1/projects/{ref}/advisors/performance and security', () => {
   it('say of a new project what its settings are, and nothing of what it did not make', async () => {
     const project = await newProject(organization)
@@ -163,6 +175,25 @@ describe('POST /v2/projects/{ref}/advisors/run', () => {
       metadata: { type: 'health', name: 'network_restrictions_not_set' },
       cache_key: 'advisor_check_unavailable.network_restrictions_not_set',
     })
+  })
+
+  it('answers for every lint of the published list with itself, or with why it was not checked', async () => {
+    const chunks = Array.from({ length: Math.ceil(PUBLISHED.length / 15) }, (_, n) =>
+      PUBLISHED.slice(n * 15, n * 15 + 15),
+    )
+    const project = await newProject(organization)
+    const told = (await Promise.all(chunks.map((chunk) => runAdvisors(owner(), project, ...chunk)))).flat()
+    const unchecked = told
+      .filter(({ name }) => name === 'advisor_check_unavailable')
+      .map(({ metadata }) => metadata.name)
+    expect(unchecked).toEqual([
+      'network_restrictions_not_set',
+      'leaked_service_key',
+      'vulnerable_postgres_version',
+      ...PUBLISHED.filter((lint) => /^(instance|log_\w+_rate|realtime)_/.test(lint)),
+    ])
+    const others = told.map(({ name }) => name).filter((name) => name !== 'advisor_check_unavailable')
+    expect(PUBLISHED).toEqual(expect.arrayContaining(others))
   })
 
   it.each([
