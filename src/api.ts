@@ -1,5 +1,6 @@
 import { actionRoutes } from './areas/actions/routes.ts'
 import { addonRoutes } from './areas/addons/routes.ts'
+import { advisorRoutes } from './areas/advisors/routes.ts'
 import { apiKeyRoutes } from './areas/api-keys/routes.ts'
 import { authConfigRoutes } from './areas/auth-config/routes.ts'
 import { backupRoutes } from './areas/backups/routes.ts'
@@ -44,6 +45,7 @@ export const routes: readonly Route[] = [
   ...area('database', backupRoutes),
   ...area('database', migrationRoutes),
   ...area('database', typeRoutes),
+  ...area('advisors', advisorRoutes),
   ...area('snippets', snippetRoutes),
   ...area('api-keys', apiKeyRoutes),
   ...area('api-keys', pgsodiumRoutes),

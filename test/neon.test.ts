@@ -5,6 +5,7 @@ import pg from 'pg'
 import { afterAll, beforeAll, expect, test, vi } from 'vitest'
 import { seedOwner } from '../dev/seed.ts'
 import { type Services, startServices } from '../dev/services.ts'
+import { runAdvisors } from './advisors.ts'
 import { as, type Caller } from './api.ts'
 import { API_KEY, type NeonServer, startNeonServer } from './neon-server/server.ts'
 import { createProject, runSql, untilGone, untilStatus } from './projects.ts'
@@ -367,6 +368,8 @@ test('what the driver cannot do is refused with its name', { timeout: 60_000 }, 
   })
   const ssl = `/v1/projects/${ref}/ssl-enforcement`
   expect((await owner.get(ssl)).body.currentConfig).toEqual({ database: true })
+  const lints = ['ssl_not_enforced', 'pitr_not_enabled', 'db_connection_limit_reached', 'no_primary_key']
+  expect((await runAdvisors(owner, ref, ...lints)).map(({ name }) => name)).toEqual([])
   const plain = await owner.put(ssl, { requestedConfig: { database: false } })
   const elsewhere = await owner.post(`/v1/projects/${ref}/branches`, { branch_name: 'far', region: 'eu-west-2' })
   const fromV2 = await owner.post(`/v2/projects/${ref}/branches`, {

@@ -1,0 +1,38 @@
+import type { DatabaseLint } from '../lints.ts'
+import { healthChecks } from './health.ts'
+import { performanceChecks } from './performance.ts'
+import { scope } from './scope.ts'
+import { securityChecks } from './security.ts'
+
+/** Selects of schema, name, type, key, detail and more: text but for `key`, an array of it, and `more`, JSON. */
+export type Checks = Readonly<Record<string, string>>
+
+/** Of each lint; how many there are is told with them. */
+export const FINDINGS_MAX = 500
+
+const CHECKS: Record<DatabaseLint | 'db_connection_limit_reached', string> = {
+  ...performanceChecks,
+  ...securityChecks,
+  ...healthChecks,
+}
+export type DatabaseCheck = keyof typeof CHECKS
+
+/** What is found anew must have the same key, whatever the database's owner has set for its sessions. */
+const SETTINGS = `SELECT ${Object.entries({
+  search_path: 'pg_catalog',
+  standard_conforming_strings: 'on',
+  quote_all_identifiers: 'off',
+  jit: 'off',
+})
+  .map(([name, value]) => `pg_catalog.set_config('${name}', '${value}', true)`)
+  .join(', ')}`
+
+/** A row for each finding: one statement for all lints, after one that settles what names mean. */
+export function checkStatement(lints: readonly DatabaseCheck[], apiSchemas: readonly string[]): string {
+  const selects = lints.map(
+    (lint) => `(SELECT '${lint}' AS lint, found.*, (count(*) OVER ())::int AS total FROM (${CHECKS[lint]}) AS found
+      ORDER BY key COLLATE "C" LIMIT ${FINDINGS_MAX})`,
+  )
+  if (selects.length === 0) return 'SELECT WHERE false'
+  return `${SETTINGS};\nWITH ${scope(apiSchemas)}\n${selects.join('\nUNION ALL\n')}`
+}
