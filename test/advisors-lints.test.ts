@@ -133,6 +133,22 @@ describe('a lint of the settings', () => {
     expect(await run(lint)).toEqual([])
   })
 
+  it('network_restrictions_not_set follows the network restrictions', async () => {
+    const apply = (body: unknown) => organization.owner.post(`/v1/projects/${ref}/network-restrictions/apply`, body)
+    await apply({ dbAllowedCidrs: ['10.0.0.0/8'] })
+    expect(await run('network_restrictions_not_set')).toEqual([])
+    await apply({ dbAllowedCidrs: ['0.0.0.0/0'] })
+    const detail = 'The database takes connections from any address.'
+    expect(await run('network_restrictions_not_set')).toEqual([
+      {
+        ...told('network_restrictions_not_set'),
+        detail,
+        metadata: { type: 'compliance' },
+        cache_key: 'network_restrictions_not_set',
+      },
+    ])
+  })
+
   it('ssl_not_enforced follows SSL enforcement', async () => {
     const enforce = async (database: boolean) =>
       expect(await owner().put(`/v1/projects/${ref}/ssl-enforcement`, { requestedConfig: { database } })).toMatchObject(

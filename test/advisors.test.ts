@@ -43,6 +43,7 @@ describe('GET /v1/projects/{ref}/advisors/performance and security', () => {
     const security = await owner().get(path('security', project))
     expect(security.status).toBe(200)
     expect(names(security)).toEqual([
+      'network_restrictions_not_set',
       'ssl_not_enforced',
       'password_requirements_min_length',
       'pitr_not_enabled',
@@ -153,7 +154,7 @@ describe('GET /v1/projects/{ref}/advisors/performance and security', () => {
 
 describe('POST /v2/projects/{ref}/advisors/run', () => {
   it('checks what is asked, each once, and says so of what cannot be known', async () => {
-    const unknowable = ['network_restrictions_not_set', 'leaked_service_key', 'realtime_postgres_changes_spike']
+    const unknowable = ['vulnerable_postgres_version', 'leaked_service_key', 'realtime_postgres_changes_spike']
     const lints = await runAdvisors(
       owner(),
       ref,
@@ -170,10 +171,11 @@ describe('POST /v2/projects/{ref}/advisors/run', () => {
       facing: 'EXTERNAL',
       categories: ['HEALTH'],
       description: 'What was asked for could not be checked.',
-      detail: 'network_restrictions_not_set was not checked: databases have no network restrictions here.',
+      detail:
+        'vulnerable_postgres_version was not checked: nothing here knows which versions of Postgres are vulnerable.',
       remediation: 'https://supabase.com/docs/guides/platform',
-      metadata: { type: 'health', name: 'network_restrictions_not_set' },
-      cache_key: 'advisor_check_unavailable.network_restrictions_not_set',
+      metadata: { type: 'health', name: 'vulnerable_postgres_version' },
+      cache_key: 'advisor_check_unavailable.vulnerable_postgres_version',
     })
   })
 
@@ -187,7 +189,6 @@ describe('POST /v2/projects/{ref}/advisors/run', () => {
       .filter(({ name }) => name === 'advisor_check_unavailable')
       .map(({ metadata }) => metadata.name)
     expect(unchecked).toEqual([
-      'network_restrictions_not_set',
       'leaked_service_key',
       'vulnerable_postgres_version',
       ...PUBLISHED.filter((lint) => /^(instance|log_\w+_rate|realtime)_/.test(lint)),

@@ -156,6 +156,13 @@ const OF_SETTINGS = {
     `${DOCS}/platform/going-into-prod#security`,
     'One-time passwords of Auth have less than six digits.',
   ],
+  network_restrictions_not_set: [
+    'Network Restrictions Not Set',
+    'WARN',
+    'SECURITY',
+    `${DOCS}/platform/network-restrictions`,
+    'Whoever knows a password reaches the database, from whatever network.',
+  ],
   ssl_not_enforced: [
     'SSL Not Enforced',
     'WARN',
@@ -252,7 +259,6 @@ const OF_RUN = {
 
 /** Where nothing that they would look at exists. */
 const UNKNOWABLE = {
-  network_restrictions_not_set: 'databases have no network restrictions here',
   leaked_service_key: 'nothing here looks for keys that have leaked',
   vulnerable_postgres_version: 'nothing here knows which versions of Postgres are vulnerable',
   instance_telemetry_lost: 'no telemetry of instances is kept here',

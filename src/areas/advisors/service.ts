@@ -6,6 +6,7 @@ import type { Ctx } from '../../env.ts'
 import { ApiError } from '../../http/error.ts'
 import { toAuthConfig } from '../auth-config/kept.ts'
 import { requireActive, toApiError } from '../database/service.ts'
+import { restrictionOf } from '../database-settings/networks.ts'
 import { ACTIVE } from '../projects/values.ts'
 import { selectSettings, settingsFrom } from '../settings/rows.ts'
 import { checkDatabase } from './database.ts'
@@ -80,9 +81,10 @@ function toLints(findings: readonly Finding[]) {
 
 /** What the settings say, in one round trip. */
 async function readFacts({ db, engine }: Ctx, { ref, organizationId }: ProjectAccess) {
-  const [auth, ssl, postgrest, [admins]] = await db.batch([
+  const [auth, ssl, network, postgrest, [admins]] = await db.batch([
     selectSettings(db, ref, 'auth'),
     selectSettings(db, ref, 'ssl'),
+    selectSettings(db, ref, 'network'),
     selectSettings(db, ref, 'postgrest'),
     db
       .select({ number: count() })
@@ -98,6 +100,7 @@ async function readFacts({ db, engine }: Ctx, { ref, organizationId }: ProjectAc
   return {
     auth: toAuthConfig(settingsFrom('auth', auth).value),
     sslRequired: !engine.capabilities.plainConnections || settingsFrom('ssl', ssl).value.database,
+    isOpen: restrictionOf(settingsFrom('network', network).value) === undefined,
     apiSchemas: settingsFrom('postgrest', postgrest)
       .value.db_schema.split(',')
       .map((name) => name.trim()),

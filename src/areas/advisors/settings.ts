@@ -5,6 +5,8 @@ import type { SettingLint } from './lints.ts'
 export interface SettingFacts {
   auth: AuthConfig
   sslRequired: boolean
+  /** Whether the database lets in whoever comes, from wherever. */
+  isOpen: boolean
   /** Of the organization: who may administer all of it. */
   administrators: number
   engine: Pick<ProjectEngine, 'name' | 'pointInTime'>
@@ -32,6 +34,8 @@ export const settingChecks: Record<SettingLint, (facts: SettingFacts) => string 
     ),
   ssl_not_enforced: ({ sslRequired }) =>
     sslRequired ? undefined : 'The database takes connections without SSL, as SSL enforcement is off.',
+  network_restrictions_not_set: ({ isOpen }) =>
+    isOpen ? 'The database takes connections from any address.' : undefined,
   password_requirements_min_length: ({ auth }) => {
     const characters = auth.password_min_length ?? 0
     if (!takesPasswords(auth) || characters >= PASSWORD_CHARACTERS_MIN) return undefined
