@@ -1,5 +1,5 @@
 import pg from 'pg'
-import { beforeAll, describe, expect, inject, it } from 'vitest'
+import { beforeAll, describe, expect, inject, it, vi } from 'vitest'
 import { runAdvisors } from './advisors.ts'
 import { type Caller, newApp, newMember, newOrganization, type TestOrganization, unhurried } from './api.ts'
 import { newProject, PASSWORD, runSql, untilStatus } from './projects.ts'
@@ -235,17 +235,23 @@ it('are for who may read the database', async () => {
   expect(await statuses(stranger)).toEqual([404, 404, 404])
 })
 
-it('end in time where a table is locked for long', async () => {
+/** Holds the table that all who look at its policy wait for. */
+async function lockedProject() {
   const project = await newProject(organization)
   await sql(
     `create table held (n int); alter table held enable row level security;
-    create policy own on held using (n = current_setting('app.n')::int)`,
+     create policy own on held using (n = current_setting('app.n')::int)`,
     project,
   )
   const login = `p_${project}:${encodeURIComponent(PASSWORD)}@${inject('databaseHost')}:${inject('databasePort')}`
   const client = new pg.Client({ connectionString: `postgresql://${login}/p_${project}` })
   await client.connect()
   await client.query('begin; lock table held')
+  return { project, client }
+}
+
+it('end in time where a table is locked for long', async () => {
+  const { project, client } = await lockedProject()
   const [performance, security, lints] = await Promise.all([
     owner().get(path('performance', project)),
     owner().get(path('security', project)),
@@ -258,6 +264,35 @@ it('end in time where a table is locked for long', async () => {
     ['advisor_check_unavailable', 'auth_rls_initplan was not checked: the database did not tell within 6 seconds.'],
     ['pitr_not_enabled', expect.anything()],
   ])
+})
+
+it('say so where the database gives the check up', async () => {
+  const { project, client } = await lockedProject()
+  const replies = Promise.all([
+    owner().get(path('performance', project)),
+    runAdvisors(owner(), project, 'auth_rls_initplan'),
+  ])
+  const admin = new pg.Client({ connectionString: inject('adminUrl') })
+  await admin.connect()
+  const cancelled = new Set<number>()
+  await vi.waitFor(async () => {
+    const { rows } = await admin.query(
+      `select pid, pg_cancel_backend(pid) from pg_stat_activity where usename = 'p_${project}_read' and wait_event_type = 'Lock'`,
+    )
+    for (const { pid } of rows) cancelled.add(pid)
+    expect(cancelled.size).toBe(2)
+  }, 5_000)
+  const [performance, [lint]] = await replies
+  await admin.end()
+  await client.end()
+  expect(performance).toMatchObject({
+    status: 503,
+    body: { message: expect.stringContaining('canceling statement due to user request') },
+  })
+  expect(lint).toMatchObject({
+    name: 'advisor_check_unavailable',
+    detail: expect.stringContaining('the database says'),
+  })
 })
 
 it('answer 503 for a database that cannot be reached and 409 for a paused project, whose settings can still be checked', async () => {
