@@ -10,6 +10,7 @@ import { databaseSettingsRoutes } from './areas/database-settings/routes.ts'
 import { entitlementRoutes } from './areas/entitlements/routes.ts'
 import { functionRoutes } from './areas/functions/routes.ts'
 import { migrationRoutes } from './areas/migrations/routes.ts'
+import { oauthRoutes } from './areas/oauth/routes.ts'
 import { organizationRoutes } from './areas/organizations/routes.ts'
 import { pgsodiumRoutes } from './areas/pgsodium/routes.ts'
 import { postgrestRoutes } from './areas/postgrest/routes.ts'
@@ -32,6 +33,7 @@ export const routes: readonly Route[] = [
   ...area('profile', profileRoutes),
   ...area('organizations', organizationRoutes),
   ...area('organizations', entitlementRoutes),
+  ...area('oauth', oauthRoutes),
   ...area('projects', projectRoutes),
   ...area('projects', addonRoutes),
   ...area('projects', projectConfigRoutes),
