@@ -12,6 +12,7 @@ import { domainRoutes } from './areas/domains/routes.ts'
 import { entitlementRoutes } from './areas/entitlements/routes.ts'
 import { functionRoutes } from './areas/functions/routes.ts'
 import { migrationRoutes } from './areas/migrations/routes.ts'
+import { oauthRoutes } from './areas/oauth/routes.ts'
 import { organizationRoutes } from './areas/organizations/routes.ts'
 import { pgsodiumRoutes } from './areas/pgsodium/routes.ts'
 import { postgrestRoutes } from './areas/postgrest/routes.ts'
@@ -34,6 +35,7 @@ export const routes: readonly Route[] = [
   ...area('profile', profileRoutes),
   ...area('organizations', organizationRoutes),
   ...area('organizations', entitlementRoutes),
+  ...area('oauth', oauthRoutes),
   ...area('projects', projectRoutes),
   ...area('projects', addonRoutes),
   ...area('projects', projectConfigRoutes),

@@ -105,6 +105,7 @@ function createApi(): Hono<AppEnv> {
       createLogger(requestId).error('failed', { code: error.code, error: describeError(error.cause ?? error) })
     }
     if (error.status === 503) c.header('retry-after', '1')
+    if (error.code === 'oauth.invalid_client') c.header('www-authenticate', 'Basic realm="oauth"')
     return c.json(renderError(c.req.path, error, requestId), error.status)
   })
   app.use(begin)

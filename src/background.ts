@@ -8,6 +8,7 @@ import { endDueLogins } from './areas/database-access/logins.ts'
 import { keepReadOnly } from './areas/database-settings/read-only.ts'
 import { replicaJobs } from './areas/database-settings/replicas.ts'
 import { removeUnusedDeployments } from './areas/functions/sweep.ts'
+import { purgeOAuth } from './areas/oauth/sweep.ts'
 import { projectJobs } from './areas/projects/jobs.ts'
 import { reconcileProjects } from './areas/projects/reconcile.ts'
 import { runProjectTask } from './areas/projects/task-run.ts'
@@ -68,6 +69,7 @@ export const duties: Duties = {
   scheduled_backups: runScheduledBackups,
   old_backups: removeOldBackups,
   third_party_keys: refreshIssuers,
+  oauth: purgeOAuth,
   reconcile: reconcileProjects,
 }
 

@@ -11,6 +11,8 @@ export const OPTIONS = {
   since: { type: 'string' },
   until: { type: 'string' },
   status: { type: 'string' },
+  'redirect-uris': { type: 'string' },
+  public: { type: 'boolean' },
   'dry-run': { type: 'boolean' },
 } as const
 

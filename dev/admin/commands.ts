@@ -3,6 +3,7 @@ import { errorMessage, StartError } from '../start-error.ts'
 import { type Command, OPTIONS } from './command.ts'
 import { identityCommands } from './identities.ts'
 import { memberCommands } from './members.ts'
+import { oauthAppCommands } from './oauth-apps.ts'
 import { organizationCommands } from './organizations.ts'
 import { readOnlyCommands } from './read-only.ts'
 import { webhookCommands } from './webhooks.ts'
@@ -11,6 +12,7 @@ const COMMANDS: Record<string, Command> = {
   ...identityCommands,
   ...organizationCommands,
   ...memberCommands,
+  ...oauthAppCommands,
   ...readOnlyCommands,
   ...webhookCommands,
 }

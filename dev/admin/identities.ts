@@ -1,7 +1,7 @@
-import { and, eq, isNull } from 'drizzle-orm'
+import { and, eq, isNull, or } from 'drizzle-orm'
 import { SCOPES, type Scope } from '../../src/auth/scopes.ts'
 import { hashToken } from '../../src/auth/token.ts'
-import { accessTokens } from '../../src/db/schema/index.ts'
+import { accessTokens, oauthGrants } from '../../src/db/schema/index.ts'
 import { issueToken, upsertUser } from '../seed.ts'
 import { StartError } from '../start-error.ts'
 import { type Command, DAY_MS } from './command.ts'
@@ -43,18 +43,25 @@ export const identityCommands: Record<string, Command> = {
     run: async (db, [token = '']) => {
       const isId = /^[0-9a-f-]{36}$/.test(token)
       const which = isId ? eq(accessTokens.id, token) : eq(accessTokens.hash, await hashToken(token))
-      const revoked = await db
-        .update(accessTokens)
-        .set({ revokedAt: new Date() })
-        .where(and(which, isNull(accessTokens.revokedAt)))
-        .returning({ id: accessTokens.id })
-      if (revoked.length === 0) throw new StartError('no such token, or it is revoked already')
+      await db.transaction(async (tx) => {
+        const [revoked] = await tx
+          .update(accessTokens)
+          .set({ revokedAt: new Date() })
+          .where(and(which, isNull(accessTokens.revokedAt)))
+          .returning({ id: accessTokens.id, grant: accessTokens.oauthGrantId })
+        if (!revoked) throw new StartError('no such token, or it is revoked already')
+        // What a user approved with it ends too; of an application's token, what would bring the next one.
+        const { id, grant } = revoked
+        await tx
+          .delete(oauthGrants)
+          .where(or(eq(oauthGrants.approvedBy, id), grant ? eq(oauthGrants.id, grant) : undefined))
+      })
       return 'revoked; the API refuses it within ten seconds'
     },
   },
 }
 
-function readScopes(text: string): Scope[] {
+export function readScopes(text: string): Scope[] {
   return text.split(',').map((name) => {
     const scope = SCOPES.find((known) => known === name.trim())
     if (!scope) throw new StartError(`${name} is no scope: ${SCOPES.join(', ')}`)

@@ -5,8 +5,10 @@ export const isAccessToken = (text: string): boolean => ACCESS_TOKEN.test(text)
 
 const hex = (bytes: Uint8Array) => Array.from(bytes, (byte) => byte.toString(16).padStart(2, '0')).join('')
 
-export const newAccessToken = (prefix: 'sbp_' | 'sbp_oauth_' = 'sbp_'): string =>
-  prefix + hex(crypto.getRandomValues(new Uint8Array(20)))
+/** 160 random bits in hex. */
+export const randomHex = (): string => hex(crypto.getRandomValues(new Uint8Array(20)))
+
+export const newAccessToken = (prefix: 'sbp_' | 'sbp_oauth_' = 'sbp_'): string => prefix + randomHex()
 
 /** What is stored of a token and looked up by: SHA-256 in hex. The token has 160 random bits, so it needs no salt. */
 export async function hashToken(token: string): Promise<string> {

@@ -17,9 +17,15 @@ interface Trace {
   detail?: Record<string, unknown>
 }
 
+interface Actor {
+  actorUserId?: string
+  actorAppId?: string | undefined
+}
+
 export interface Mutation {
   tx: Writer
-  trace(trace: Trace): Promise<void>
+  /** `actor` where it is not the caller. */
+  trace(trace: Trace, actor?: Actor): Promise<void>
   /** Tells the webhook endpoints that subscribe to it. `actorUserId` where it is not the caller: undefined for nobody. */
   publish(event: NewEvent, actor?: { userId: string | undefined }): Promise<void>
   /** Once the transaction has committed, the endpoint's sender goes to work; a sweeper comes to what it was not told. */
@@ -52,8 +58,8 @@ async function commit<T>(ctx: SystemCtx | Ctx, work: (mutation: Mutation) => Pro
   const result = await inTransaction({ url: config.DATABASE_URL, proxy: config.NEON_PROXY }, (tx) =>
     work({
       tx,
-      trace: async (trace) => {
-        await tx.insert(auditLog).values({ ...trace, ...actorOf(ctx), requestId: ctx.requestId, createdAt: ctx.now() })
+      trace: async (trace, actor = actorOf(ctx)) => {
+        await tx.insert(auditLog).values({ ...trace, ...actor, requestId: ctx.requestId, createdAt: ctx.now() })
       },
       publish: async (event, actor = { userId: actorOf(ctx).actorUserId }) => {
         woken.push(...(await publish(tx, event, { actorUserId: actor.userId, now: ctx.databaseNow })))
@@ -67,5 +73,5 @@ async function commit<T>(ctx: SystemCtx | Ctx, work: (mutation: Mutation) => Pro
   return result
 }
 
-const actorOf = (ctx: SystemCtx | Ctx): { actorUserId?: string; actorAppId?: string | undefined } =>
+const actorOf = (ctx: SystemCtx | Ctx): Actor =>
   'principal' in ctx && ctx.principal ? { actorUserId: ctx.principal.userId, actorAppId: ctx.principal.appId } : {}

@@ -69,6 +69,28 @@ export const asForm = <S extends z.ZodObject>(schema: S): Form<z.output<S>> => (
   },
 })
 
+/** Names and values as HTML forms send them: of a name that comes more than once all values, which no text field takes. */
+export const asFields = <S extends z.ZodObject>(schema: S): Form<z.output<S>> => ({
+  schema: schema as unknown as z.ZodType<z.output<S>>,
+  async read(bytes) {
+    const fields = new URLSearchParams(decodeStrictly(bytes))
+    return Object.fromEntries(
+      Array.from(new Set(fields.keys()), (name) => {
+        const [value, ...more] = fields.getAll(name)
+        return [name, more.length > 0 ? [value, ...more] : value]
+      }),
+    )
+  },
+})
+
+function decodeStrictly(bytes: Bytes): string {
+  try {
+    return new TextDecoder('utf-8', { fatal: true, ignoreBOM: true }).decode(bytes)
+  } catch (cause) {
+    throw new ApiError('bad_request.malformed_body', { detail: 'it is no text in UTF-8', cause })
+  }
+}
+
 /** A part of a form that holds JSON. */
 export const jsonPart = <S extends z.ZodType>(schema: S) => z.preprocess(parsed, schema)
 
@@ -92,6 +114,9 @@ const DROPPED_AT_ONCE = 64 * 1024
 
 /** What was received, a copy of it that is read, and what comes of it. */
 const COPIES = 3
+/** As little as JSON bodies have, whose memory is not counted either. */
+const UNCOUNTED_BYTES_MAX = 1024 * 1024
+const isCounted = ({ sizeBytesMax }: HeldBody): boolean => sizeBytesMax > UNCOUNTED_BYTES_MAX
 
 /** The handler gets what the body says, once its schema has checked it. */
 export function holdBody(body: HeldBody, check: (schema: z.ZodType, value: unknown) => unknown) {
@@ -120,9 +145,11 @@ function formFor({ forms }: HeldBody, type: string | undefined): Form {
   throw new ApiError('unsupported_media_type', { detail: `send ${Object.keys(forms).join(' or ')}; ${came}` })
 }
 
-async function hold(c: Context<AppEnv>, { sizeBytesMax }: HeldBody): Promise<() => void> {
+async function hold(c: Context<AppEnv>, body: HeldBody): Promise<() => void> {
+  const { sizeBytesMax } = body
   const declared = Number(c.req.header('content-length') ?? sizeBytesMax)
   if (declared > sizeBytesMax) throw tooLarge(sizeBytesMax)
+  if (!isCounted(body)) return () => {}
   const owner = `projects/${c.var.access.project?.ref}`
   return holdMemory(COPIES * declared, owner).catch((cause) => {
     throw cause instanceof MemoryTaken ? new ApiError('service_unavailable.memory', { cause }) : cause
@@ -146,10 +173,10 @@ async function bytesOf({ req }: Context, sizeBytesMax: number): Promise<Bytes> {
 const tooLarge = (sizeBytesMax: number) =>
   new ApiError('payload_too_large', { detail: `at most ${sizeBytesMax} bytes` })
 
-export const heldErrors = ({ forms }: HeldBody): readonly ErrorCode[] => [
-  ...('application/json' in forms ? (['bad_request.malformed_json'] as const) : []),
+export const heldErrors = (body: HeldBody): readonly ErrorCode[] => [
+  ...('application/json' in body.forms ? (['bad_request.malformed_json'] as const) : []),
   'bad_request.malformed_body',
   'payload_too_large',
   'unsupported_media_type',
-  'service_unavailable.memory',
+  ...(isCounted(body) ? (['service_unavailable.memory'] as const) : []),
 ]

@@ -78,6 +78,11 @@ export const ERRORS = {
   'bad_request.sso_domain': { status: 400, message: 'The domain belongs to another SSO identity provider' },
   'bad_request.sso_providers': { status: 400, message: 'Too many SSO identity providers' },
   'bad_request.third_party_auths': { status: 400, message: 'Too many third-party auth integrations' },
+  'oauth.invalid_client': { status: 401, message: 'The application is not known, or its secret is another one' },
+  'oauth.invalid_grant': { status: 400, message: 'The code or refresh token is not valid' },
+  'oauth.invalid_scope': { status: 400, message: 'The scope was not approved' },
+  'oauth.invalid_target': { status: 400, message: 'The resource is none of this server' },
+  'oauth.unsupported_grant_type': { status: 400, message: 'The grant type is not taken here' },
   unauthorized: { status: 401, message: 'Unauthorized', v2: 'Unauthorized' },
   'forbidden.permission_denied': { status: 403, message: 'Forbidden action', v2: 'Forbidden: Permission denied' },
   'not_found.route': { status: 404, message: 'No such endpoint', v2: 'Not Found: No such endpoint' },
@@ -228,6 +233,23 @@ const v2 = ({ code, detail, issues, extra }: ApiError, requestId: string) => ({
   },
 })
 
+export const isOAuthPath = (path: string): boolean => path.startsWith('/v1/oauth/')
+
+/** RFC 6749, 5.2, whose descriptions know neither quotes nor backslashes, beside what v1 clients read. */
+function oauth(error: ApiError) {
+  const { message, ...extra } = v1(error)
+  const description = message.replaceAll(/["\\]/g, "'").replaceAll(/[^\x20-\x7e]/g, '?')
+  return { error: oauthCode(error), error_description: description, message, ...extra }
+}
+
+function oauthCode({ code, status }: ApiError): string {
+  if (code.startsWith('oauth.')) return code.slice('oauth.'.length)
+  if (status === 429 || status === 503) return 'temporarily_unavailable'
+  return status >= 500 ? 'server_error' : 'invalid_request'
+}
+
 /** The same error, in the shape that each API version promised its clients. */
-export const renderError = (path: string, error: ApiError, requestId: string) =>
-  path.startsWith('/v2/') ? v2(error, requestId) : v1(error)
+export function renderError(path: string, error: ApiError, requestId: string) {
+  if (path.startsWith('/v2/')) return v2(error, requestId)
+  return isOAuthPath(path) ? oauth(error) : v1(error)
+}

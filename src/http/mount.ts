@@ -8,7 +8,19 @@ import type { Decision } from '../objects/rate-limiter.ts'
 import { holdBody, isHeld } from './body.ts'
 import { ApiError, type ErrorCode } from './error.ts'
 import { addressOf, type Limit, limitCaller, limitHeaders, limitScope, type Quota, takeQuota } from './limits.ts'
-import { errorsOf, isOptional, isSchema, isStream, isText, type Route, type Streamed, scopeOf, total } from './route.ts'
+import {
+  type Answer,
+  errorsOf,
+  isAnswer,
+  isOptional,
+  isSchema,
+  isStream,
+  isText,
+  type Route,
+  type Streamed,
+  scopeOf,
+  total,
+} from './route.ts'
 
 const BODY_SIZE_BYTES_MAX = 1024 * 1024
 
@@ -16,6 +28,7 @@ const BODY_SIZE_BYTES_MAX = 1024 * 1024
 export function mount(app: Hono<AppEnv>, routes: readonly Route[]): void {
   for (const route of routes) {
     const chain: MiddlewareHandler<AppEnv>[] = [
+      ...(route.headers ? [sendHeaders(route.headers)] : []),
       rateLimit(route),
       requireScope(route),
       validate('param', route.params),
@@ -34,6 +47,12 @@ const onlyHead =
   (handle: MiddlewareHandler<AppEnv>): MiddlewareHandler<AppEnv> =>
   (c, next) =>
     c.req.method === 'HEAD' ? handle(c, next) : next()
+
+const sendHeaders = (headers: Readonly<Record<string, string>>): MiddlewareHandler<AppEnv> =>
+  async function sendHeaders(c, next) {
+    for (const [name, value] of Object.entries(headers)) c.header(name, value)
+    await next()
+  }
 
 const honoPath = (path: string): string => path.replace(/\{(\w+)\}/g, ':$1')
 
@@ -192,6 +211,7 @@ async function respond(route: Route, c: Context<AppEnv>): Promise<Response> {
       query: route.query && valid('query'),
       body: isHeld(route.body) ? c.var.body : route.body && valid('json'),
       idempotencyKey: route.idempotent && c.req.header('idempotency-key'),
+      headers: c.req.raw.headers,
       ...c.var.access,
     })
     .catch((error) => reportUndeclared(route, c, error))
@@ -201,6 +221,10 @@ async function respond(route: Route, c: Context<AppEnv>): Promise<Response> {
   if (isStream(route.returns)) {
     const { body, contentType } = result as Streamed
     return c.body(body, status, { 'content-type': contentType })
+  }
+  if (isAnswer(route.returns)) {
+    const { body = '', status, headers } = result as Answer
+    return c.body(body, status, { ...(body !== '' && { 'content-type': route.returns.answers }), ...headers })
   }
   if (route.returns === total) c.header('X-Total-Count', String(result))
   // Clients take a reply for empty only when it says Content-Length: 0; no bytes, unlike no body, make workerd say so.

@@ -1,7 +1,7 @@
 import * as z from 'zod'
 import { isHeld } from './body.ts'
-import { type ApiVersion, ERRORS, type ErrorCode, messageOf } from './error.ts'
-import { errorsOf, isOptional, isSchema, isStream, isText, type Route, total } from './route.ts'
+import { type ApiVersion, ERRORS, type ErrorCode, isOAuthPath, messageOf } from './error.ts'
+import { errorsOf, isAnswer, isOptional, isSchema, isStream, isText, type Route, total } from './route.ts'
 
 type Io = 'input' | 'output'
 type Json = Record<string, unknown>
@@ -46,7 +46,7 @@ export function openapi(routes: readonly Route[], version: ApiVersion, { release
         ...(route.idempotent ? [IDEMPOTENCY_KEY] : []),
       ],
       ...requestBody(route),
-      responses: { ...success(route), ...failures(errorsOf(route), version) },
+      responses: { ...success(route), ...failures(route, version) },
     }
   }
 
@@ -69,6 +69,17 @@ export function openapi(routes: readonly Route[], version: ApiVersion, { release
     if (isStream(returns)) {
       const schema = schemaOf(returns.schema, 'output')
       return { [status]: { ...reply, content: { [returns.streams]: { schema } } } }
+    }
+    if (isAnswer(returns)) {
+      const content = { [returns.answers]: { schema: string } }
+      return Object.fromEntries(
+        Object.entries(returns.replies).map(([status, description]) => [
+          status,
+          status.startsWith('3')
+            ? { description, headers: REDIRECT_HEADERS }
+            : { description, headers: LIMIT_HEADERS, content },
+        ]),
+      )
     }
     if (returns === total) {
       const headers = { ...LIMIT_HEADERS, 'X-Total-Count': { schema: { type: 'integer', minimum: 0 } } }
@@ -156,11 +167,12 @@ function needs(route: Route): string {
   return `${access}.${limit === 'standard' ? '' : ` Counted against the limit \`${limit}\` too.`}`
 }
 
-function failures(codes: readonly ErrorCode[], version: ApiVersion): Json {
-  const byStatus = Map.groupBy(codes, (code) => ERRORS[code].status)
+function failures(route: Route, version: ApiVersion): Json {
+  const byStatus = Map.groupBy(errorsOf(route), (code) => ERRORS[code].status)
   return Object.fromEntries(
     Array.from(byStatus, ([status, group]) => {
-      const name = version === 'v1' && group.some(isSqlError) ? 'SqlError' : 'Error'
+      const ofVersion = version === 'v1' && group.some(isSqlError) ? 'SqlError' : 'Error'
+      const name = isOAuthPath(route.path) ? 'OAuthError' : ofVersion
       return [
         status,
         {
@@ -208,6 +220,7 @@ const LIMIT_HEADERS = {
 }
 
 const string = { type: 'string' }
+const REDIRECT_HEADERS = { ...LIMIT_HEADERS, Location: { schema: string } }
 const map = (values: unknown) => ({ type: 'object', additionalProperties: values })
 
 const Link = {
@@ -220,6 +233,12 @@ const Link = {
 const ERROR_SCHEMAS: Record<ApiVersion, Json> = {
   v1: {
     Error: { type: 'object', required: ['message'], properties: { message: string } },
+    OAuthError: {
+      type: 'object',
+      description: 'RFC 6749, 5.2, beside the message of all errors',
+      required: ['error', 'message'],
+      properties: { error: string, error_description: string, message: string },
+    },
     SqlError: {
       type: 'object',
       description: 'The message alone, or what Postgres said beside it',

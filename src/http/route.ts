@@ -29,6 +29,18 @@ export interface Streamed {
   body: ReadableStream<Uint8Array>
 }
 
+/** A page or a redirection: for each status that the handler may answer with, what it means. */
+export const answer = (contentType: string, replies: Readonly<Record<number, string>>) => ({
+  answers: contentType,
+  replies,
+})
+export type AnswerReply = ReturnType<typeof answer>
+export interface Answer {
+  status: 200 | 303 | 422
+  headers: Record<string, string>
+  body?: string
+}
+
 /** One row of the API: all that the router, the document and the tests know about an endpoint. */
 interface Spec<Path extends string, S extends Access, Q, B, R> {
   /** operationId in the published document. Renaming one breaks every generated client. */
@@ -47,6 +59,8 @@ interface Spec<Path extends string, S extends Access, Q, B, R> {
   idempotent?: true
   returns: R
   status?: 200 | 201 | 202 | 204
+  /** Sent with every reply of the route, also with an error. */
+  headers?: Readonly<Record<string, string>>
   errors?: readonly ErrorCode[]
 }
 
@@ -60,17 +74,26 @@ interface Request<Path extends string, S extends Access, Q, B> {
   query: Out<Q>
   body: BodyOut<B>
   idempotencyKey?: string
+  /** As they were sent. */
+  headers: Headers
 }
 
 type Optional<Path extends string, T> = Declared<Path> extends never ? Omit<T, 'params'> : T
 // biome-ignore lint/suspicious/noConfusingVoidType: a handler without a reply returns a promise of nothing
-type Other<R> = R extends TextReply ? string : R extends StreamReply ? Streamed : R extends typeof total ? number : void
-type Reply<R> = R extends z.ZodType ? z.input<R> : Other<R>
+type Other<R> = R extends typeof total ? number : void
+type Worded<R> = R extends TextReply
+  ? string
+  : R extends StreamReply
+    ? Streamed
+    : R extends AnswerReply
+      ? Answer
+      : Other<R>
+type Reply<R> = R extends z.ZodType ? z.input<R> : Worded<R>
 type Method = 'HEAD' | 'GET' | 'POST' | 'PUT' | 'PATCH' | 'DELETE'
 type ObjectSchema = z.ZodObject | undefined
 type Schema = z.ZodType | undefined
 type Body = Schema | HeldBody
-export type Returns = z.ZodType | typeof empty | typeof total | TextReply | StreamReply
+export type Returns = z.ZodType | typeof empty | typeof total | TextReply | StreamReply | AnswerReply
 
 export interface Route extends Omit<Spec<string, Access, ObjectSchema, Body, Returns>, 'params'> {
   method: Method
@@ -118,8 +141,10 @@ export const isText = (returns: Returns): returns is TextReply =>
   typeof returns === 'object' && 'contentType' in returns
 export const isStream = (returns: Returns): returns is StreamReply =>
   typeof returns === 'object' && 'streams' in returns
+export const isAnswer = (returns: Returns): returns is AnswerReply =>
+  typeof returns === 'object' && 'answers' in returns
 export const isSchema = (returns: Returns): returns is z.ZodType =>
-  returns !== empty && returns !== total && !isText(returns) && !isStream(returns)
+  returns !== empty && returns !== total && !isText(returns) && !isStream(returns) && !isAnswer(returns)
 
 export const area = (name: string, routes: readonly Route[]): readonly Route[] =>
   routes.map((route) => ({ ...route, area: name }))

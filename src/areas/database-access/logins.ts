@@ -106,7 +106,7 @@ async function dueRoles({ db, now, engine }: SystemCtx): Promise<string[]> {
     sql`select l.role from ${temporaryLogins} l
       left join ${accessTokens} t on t.id = l.token_id
       left join ${projects} p on p.ref = l.project_ref
-      where ${isInReach} and (l.expires_at <= ${at} or t.revoked_at is not null or t.expires_at <= ${at}
+      where ${isInReach} and (l.expires_at <= ${at} or l.token_id is null or t.revoked_at is not null or t.expires_at <= ${at}
         or not exists (select from ${memberRoles} m where m.organization_id = p.organization_id
           and m.user_id = t.user_id and (m.project_ref is null or m.project_ref in (p.ref, p.parent_ref))))
       order by l.expires_at limit ${ENDED_MAX}`,

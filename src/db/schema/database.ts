@@ -77,8 +77,8 @@ export const temporaryLogins = pgTable(
       .references(() => projects.ref),
     /** Null for the command line's own login. */
     userId: uuid('user_id').references(() => users.id, { onDelete: 'cascade' }),
-    /** The access token that is the login's password: it stands and falls with it. */
-    tokenId: uuid('token_id').references(() => accessTokens.id, { onDelete: 'cascade' }),
+    /** The access token that is the login's password: it stands and falls with it, so null is due for its end. */
+    tokenId: uuid('token_id').references(() => accessTokens.id, { onDelete: 'set null' }),
     grantedRole: text('granted_role').notNull(),
     readOnly: boolean('read_only').notNull().default(false),
     expiresAt: instant('expires_at').notNull(),

@@ -1,5 +1,16 @@
 import { sql } from 'drizzle-orm'
-import { boolean, check, index, integer, pgTable, text, timestamp, unique, uuid } from 'drizzle-orm/pg-core'
+import {
+  type AnyPgColumn,
+  boolean,
+  check,
+  index,
+  integer,
+  pgTable,
+  text,
+  timestamp,
+  unique,
+  uuid,
+} from 'drizzle-orm/pg-core'
 import { PLANS, ROLES } from '../../auth/roles.ts'
 import type { Scope } from '../../auth/scopes.ts'
 import { RELEASE_CHANNELS } from './values.ts'
@@ -54,12 +65,18 @@ export const memberRoles = pgTable(
   ],
 )
 
+/** Who publishes an application is its organization; others approve it for themselves. */
 export const oauthApps = pgTable('oauth_apps', {
   id: uuid().primaryKey().defaultRandom(),
   organizationId: uuid('organization_id')
     .notNull()
     .references(() => organizations.id, { onDelete: 'cascade' }),
   name: text().notNull(),
+  /** SHA-256; null for one that cannot keep a secret (RFC 6749, 2.1: public). */
+  secretHash: text('secret_hash'),
+  redirectUris: text('redirect_uris').array().notNull().default(sql`'{}'`),
+  /** The most that it may ask for. */
+  scopes: text().array().$type<Scope[]>().notNull().default(sql`'{}'`),
   createdAt: instant('created_at').notNull().defaultNow(),
 })
 
@@ -78,6 +95,8 @@ export const accessTokens = pgTable(
       .references(() => users.id, { onDelete: 'cascade' }),
     oauthAppId: uuid('oauth_app_id').references(() => oauthApps.id, { onDelete: 'cascade' }),
     organizationId: uuid('organization_id').references(() => organizations.id, { onDelete: 'cascade' }),
+    /** What a user approved, which issued it; it ends with that. */
+    oauthGrantId: uuid('oauth_grant_id').references((): AnyPgColumn => oauthGrants.id, { onDelete: 'cascade' }),
     scopes: text().array().$type<Scope[]>(),
     createdAt: instant('created_at').notNull().defaultNow(),
     expiresAt: instant('expires_at'),
@@ -85,6 +104,51 @@ export const accessTokens = pgTable(
   },
   (t) => [
     index('access_tokens_user').on(t.userId),
+    index('access_tokens_oauth_grant').on(t.oauthGrantId).where(sql`oauth_grant_id is not null`),
+    index('access_tokens_oauth_expiry').on(t.expiresAt).where(sql`oauth_grant_id is not null`),
     check('access_tokens_oauth_scopes', sql`${t.oauthAppId} is null or ${t.scopes} is not null`),
+  ],
+)
+
+/**
+ * What a user let an application do in one of his organizations: first a code, then one refresh token after the other.
+ * Deleted when it is revoked, and once neither would be taken any more.
+ */
+export const oauthGrants = pgTable(
+  'oauth_grants',
+  {
+    id: uuid().primaryKey().defaultRandom(),
+    appId: uuid('app_id')
+      .notNull()
+      .references(() => oauthApps.id, { onDelete: 'cascade' }),
+    userId: uuid('user_id')
+      .notNull()
+      .references(() => users.id, { onDelete: 'cascade' }),
+    organizationId: uuid('organization_id')
+      .notNull()
+      .references(() => organizations.id, { onDelete: 'cascade' }),
+    /** The personal token by which it was approved. */
+    approvedBy: uuid('approved_by')
+      .notNull()
+      .references(() => accessTokens.id, { onDelete: 'cascade' }),
+    scopes: text().array().$type<Scope[]>().notNull(),
+    redirectUri: text('redirect_uri').notNull(),
+    codeHash: text('code_hash').notNull().unique(),
+    /** RFC 7636. */
+    codeChallenge: text('code_challenge'),
+    codeChallengeMethod: text('code_challenge_method', { enum: ['plain', 'S256'] }),
+    codeUsedAt: instant('code_used_at'),
+    /** Of the half that all its refresh tokens have in common, by which one that was replaced is known. */
+    refreshFamilyHash: text('refresh_family_hash').unique(),
+    /** Of the one that is taken. */
+    refreshHash: text('refresh_hash'),
+    createdAt: instant('created_at').notNull(),
+    /** Of the code, then of the refresh token. */
+    expiresAt: instant('expires_at').notNull(),
+  },
+  (t) => [
+    index('oauth_grants_of_user').on(t.appId, t.userId, t.organizationId),
+    index('oauth_grants_approved_by').on(t.approvedBy),
+    index('oauth_grants_expiry').on(t.expiresAt),
   ],
 )

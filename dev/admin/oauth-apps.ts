@@ -1,0 +1,105 @@
+import { asc, eq } from 'drizzle-orm'
+import { redirectUriFault } from '../../src/areas/oauth/redirect-uri.ts'
+import { hashToken, randomHex } from '../../src/auth/token.ts'
+import { oauthApps } from '../../src/db/schema/index.ts'
+import type { ControlDb } from '../seed.ts'
+import { StartError } from '../start-error.ts'
+import { change, type Transaction } from './change.ts'
+import type { Command } from './command.ts'
+import { findOrganization } from './find.ts'
+import { readScopes } from './identities.ts'
+
+export const oauthAppCommands: Record<string, Command> = {
+  'oauth-apps create': {
+    args: ['slug', 'name'],
+    options: '--redirect-uris a,b --scopes a,b [--public]',
+    run: (db, [slug = '', name = ''], { 'redirect-uris': uris, scopes, public: isPublic = false }) => {
+      if (uris === undefined)
+        throw new StartError('--redirect-uris is missing: where does the application want users back?')
+      if (scopes === undefined) throw new StartError('--scopes is missing: what may the application ask for at most?')
+      const unique = Array.from(new Set(readScopes(scopes)))
+      return createApp(db, { slug, name, redirectUris: readUris(uris), scopes: unique, isPublic })
+    },
+  },
+  'oauth-apps list': {
+    args: ['slug'],
+    run: async (db, [slug = '']) => {
+      const { id } = await findOrganization(db, slug)
+      const where = eq(oauthApps.organizationId, id)
+      const rows = await db.select().from(oauthApps).where(where).orderBy(asc(oauthApps.createdAt), asc(oauthApps.id))
+      return rows.map(appLine).join('\n') || 'no applications'
+    },
+  },
+  'oauth-apps rotate': { args: ['client id'], run: (db, [id = '']) => rotateSecret(db, id) },
+  'oauth-apps delete': { args: ['client id'], run: (db, [id = '']) => deleteApp(db, id) },
+}
+
+const NAME_CHARACTERS_MAX = 100
+
+interface NewApp {
+  slug: string
+  name: string
+  redirectUris: string[]
+  scopes: ReturnType<typeof readScopes>
+  isPublic: boolean
+}
+
+function createApp(db: ControlDb, { slug, name, redirectUris, scopes, isPublic }: NewApp): Promise<string> {
+  if (!/\S/.test(name) || name.length > NAME_CHARACTERS_MAX)
+    throw new StartError(`the name must have 1 to ${NAME_CHARACTERS_MAX} characters`)
+  const secret = isPublic ? undefined : newSecret()
+  return change(db, async ({ tx, trace }) => {
+    const { id: organizationId } = await findOrganization(tx, slug)
+    const secretHash = secret === undefined ? null : await hashToken(secret)
+    const values = { organizationId, name, redirectUris, scopes, secretHash }
+    const [app] = await tx.insert(oauthApps).values(values).returning()
+    if (!app) throw new Error('the application was not inserted')
+    await trace({ action: 'oauth_app.create', organizationId, detail: { app: app.id, name, redirectUris, scopes } })
+    return [`client_id ${app.id}`, ...(secret === undefined ? [] : [`client_secret ${secret}`])].join('\n')
+  })
+}
+
+/** From now on; who has tokens keeps them. */
+function rotateSecret(db: ControlDb, id: string): Promise<string> {
+  const secret = newSecret()
+  return change(db, async ({ tx, trace }) => {
+    const { secretHash, organizationId } = await holdApp(tx, id)
+    if (secretHash === null) throw new StartError('the application is public: it has no secret')
+    await tx
+      .update(oauthApps)
+      .set({ secretHash: await hashToken(secret) })
+      .where(eq(oauthApps.id, id))
+    await trace({ action: 'oauth_app.rotate', organizationId, detail: { app: id } })
+    return `client_secret ${secret}`
+  })
+}
+
+function deleteApp(db: ControlDb, id: string): Promise<string> {
+  return change(db, async ({ tx, trace }) => {
+    const { name, organizationId } = await holdApp(tx, id)
+    await tx.delete(oauthApps).where(eq(oauthApps.id, id))
+    await trace({ action: 'oauth_app.delete', organizationId, detail: { app: id, name } })
+    return `${name} is gone; the API refuses its tokens within ten seconds`
+  })
+}
+
+async function holdApp(tx: Transaction, id: string) {
+  const isId = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/i.test(id)
+  const [app] = isId ? await tx.select().from(oauthApps).where(eq(oauthApps.id, id)).for('update') : []
+  if (!app) throw new StartError(`no application has the client id "${id}"`)
+  return app
+}
+
+const newSecret = () => `sba_${randomHex()}`
+
+function readUris(text: string): string[] {
+  return text.split(',').map((sent) => {
+    const uri = sent.trim()
+    const fault = redirectUriFault(uri)
+    if (fault) throw new StartError(`--redirect-uris: "${uri}" ${fault}`)
+    return uri
+  })
+}
+
+const appLine = ({ id, name, secretHash, scopes, redirectUris }: typeof oauthApps.$inferSelect) =>
+  `${id}  ${secretHash === null ? 'public' : 'secret'}  ${name}  ${scopes.join(',')}  ${redirectUris.join(',')}`

@@ -1,0 +1,101 @@
+import { and, eq, type SQL, sql } from 'drizzle-orm'
+import type { Scope } from '../../auth/scopes.ts'
+import { hashToken, newAccessToken, randomHex } from '../../auth/token.ts'
+import type { Mutation } from '../../db/mutate.ts'
+import { accessTokens, memberRoles, oauthGrants } from '../../db/schema/index.ts'
+import type { App } from './client.ts'
+
+export type Grant = typeof oauthGrants.$inferSelect
+
+const ACCESS_MS = 60 * 60_000
+/** Without a refresh for so long an authorization ends by itself. */
+const REFRESH_MS = 60 * 86_400_000
+
+/** `sbr_`, the half that all refresh tokens of an authorization have, the half of this one. */
+const REFRESH_TOKEN = /^(sbr_[0-9a-f]{40})[0-9a-f]{40}$/
+
+/** What its family is looked up by; undefined for what is no refresh token. */
+export const familyOf = (refreshToken: string): string | undefined => REFRESH_TOKEN.exec(refreshToken)?.[1]
+
+interface Held {
+  grant: Grant
+  /** When the token ends by which the user approved it; null for never. */
+  approverEndsAt: Date | null
+  /** That token works, and the user is still in the organization. */
+  holds: boolean
+}
+
+/** Of this application, and nobody else's until the transaction ends. */
+export async function holdGrant({ tx }: Mutation, app: App, which: SQL, now: Date): Promise<Held | undefined> {
+  const isMember = sql<boolean>`exists (select from ${memberRoles}
+    where ${memberRoles.organizationId} = ${oauthGrants.organizationId} and ${memberRoles.userId} = ${oauthGrants.userId})`
+  const [row] = await tx
+    .select({ grant: oauthGrants, revokedAt: accessTokens.revokedAt, endsAt: accessTokens.expiresAt, isMember })
+    .from(oauthGrants)
+    .innerJoin(accessTokens, eq(accessTokens.id, oauthGrants.approvedBy))
+    .where(and(which, eq(oauthGrants.appId, app.id)))
+    .for('update', { of: oauthGrants })
+  if (!row) return undefined
+  const { grant, revokedAt, endsAt } = row
+  return {
+    grant,
+    approverEndsAt: endsAt,
+    holds: row.isMember && revokedAt === null && (endsAt === null || endsAt > now),
+  }
+}
+
+interface Issue {
+  app: App
+  held: Held
+  scopes: readonly Scope[]
+  /** Left out the first time. */
+  family?: string
+  now: Date
+}
+
+/** An access token, and a refresh token in place of the code or of the one before. Neither outlives what the user approved it by. */
+export async function issueTokens({ tx }: Mutation, { app, held, scopes, family, now }: Issue) {
+  const { grant, approverEndsAt } = held
+  const until = (ms: number) =>
+    new Date(Math.min(now.getTime() + ms, approverEndsAt?.getTime() ?? Number.POSITIVE_INFINITY))
+  const common = family ?? `sbr_${randomHex()}`
+  const refreshToken = common + randomHex()
+  const accessToken = newAccessToken('sbp_oauth_')
+  const expiresAt = until(ACCESS_MS)
+  await tx.insert(accessTokens).values({
+    hash: await hashToken(accessToken),
+    name: app.name,
+    userId: grant.userId,
+    oauthAppId: app.id,
+    organizationId: grant.organizationId,
+    oauthGrantId: grant.id,
+    scopes: [...scopes],
+    createdAt: now,
+    expiresAt,
+  })
+  await tx
+    .update(oauthGrants)
+    .set({
+      codeUsedAt: grant.codeUsedAt ?? now,
+      refreshFamilyHash: await hashToken(common),
+      refreshHash: await hashToken(refreshToken),
+      expiresAt: until(REFRESH_MS),
+    })
+    .where(eq(oauthGrants.id, grant.id))
+  return {
+    access_token: accessToken,
+    refresh_token: refreshToken,
+    expires_in: Math.floor((expiresAt.getTime() - now.getTime()) / 1000),
+    token_type: 'Bearer' as const,
+    scope: scopes.join(' '),
+    project_refs: null,
+  }
+}
+
+/** With all its tokens. `reason` is for the audit log. */
+export async function endGrants({ tx, trace }: Mutation, grant: Grant, which: SQL, reason: string): Promise<void> {
+  await tx.delete(oauthGrants).where(which)
+  const { appId, userId, organizationId } = grant
+  const actor = { actorUserId: userId, actorAppId: appId }
+  await trace({ action: 'oauth_app.revoke', organizationId, detail: { app: appId, user: userId, reason } }, actor)
+}

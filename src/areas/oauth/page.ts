@@ -1,0 +1,57 @@
+import { html } from 'hono/html'
+import type { Answer } from '../../http/route.ts'
+import { formTarget } from './redirect-uri.ts'
+import type { AuthorizationRequest } from './request.ts'
+
+/** What keeps the user from going on, and among which organizations he has to choose. */
+export interface Problem {
+  text: string
+  organizations?: readonly { slug: string; name: string }[]
+}
+
+const STYLE = `body{font:16px/1.5 system-ui,sans-serif;max-width:34rem;margin:3rem auto;padding:0 1rem}
+label{display:block;margin:1rem 0}input,select{display:block;width:100%;box-sizing:border-box;font:inherit;padding:.4rem}
+button{font:inherit;padding:.4rem 1.2rem;margin-right:.5rem}[role=alert]{border-left:4px solid #b00;padding:.5rem 1rem}`
+
+/** The form goes to the page's own address, so what is approved is what it asks for. */
+export async function consentPage(request: AuthorizationRequest, problem?: Problem): Promise<Answer> {
+  const { app, redirectUri, scopes, organizationSlug } = request
+  const nonce = crypto.randomUUID()
+  const target = formTarget(redirectUri)
+  const body = await html`<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width">
+<title>Let ${app.name} in?</title>
+<style nonce="${nonce}">${STYLE}</style>
+</head>
+<body>
+<h1>Let ${app.name} in?</h1>
+<p><strong>${app.name}</strong>, published by ${app.publisher}, asks to act for you in
+${organizationSlug === undefined ? 'one of your organizations' : html`the organization <strong>${organizationSlug}</strong>`}.
+It will never be able to do more than you. It asks for:</p>
+<ul>${scopes.map((scope) => html`<li><code>${scope}</code></li>`)}</ul>
+<p>You will be sent to <code>${target}</code>.</p>
+${problem && html`<p role="alert">${problem.text}</p>`}
+<form method="post">
+${organizationSlug === undefined && organizationField(problem)}
+<label>Your personal access token <input type="password" name="token" autocomplete="off" spellcheck="false"></label>
+<button name="decision" value="approve">Approve</button>
+<button name="decision" value="deny">Deny</button>
+</form>
+<p>The token is used once, to see who you are: ${app.name} does not get it.</p>
+</body>
+</html>
+`
+  const policy = `default-src 'none'; style-src 'nonce-${nonce}'; base-uri 'none'; form-action 'self' ${target}; frame-ancestors 'none'`
+  return { status: problem ? 422 : 200, headers: { 'content-security-policy': policy }, body: String(body) }
+}
+
+function organizationField(problem: Problem | undefined) {
+  const options = problem?.organizations?.map(
+    ({ slug, name }) => html`<option value="${slug}">${name} (${slug})</option>`,
+  )
+  return html`<label>Organization
+${options ? html`<select name="organization">${options}</select>` : html`<input name="organization" placeholder="its slug; empty if you have one alone">`}</label>`
+}

@@ -1,0 +1,70 @@
+import type { Scope } from '../../auth/scopes.ts'
+import type { SystemCtx } from '../../env.ts'
+import type { Answer } from '../../http/route.ts'
+import { type App, findApp } from './client.ts'
+import { invalid } from './faults.ts'
+import { type Challenge, readChallenge } from './pkce.ts'
+import { isRegistered, withParameters } from './redirect-uri.ts'
+import { isOurs } from './resource.ts'
+import type { AuthorizeQuery } from './schema.ts'
+import { chooseScopes } from './scopes.ts'
+
+/** What an application asks a user to approve. */
+export interface AuthorizationRequest {
+  app: App
+  redirectUri: string
+  scopes: Scope[]
+  challenge: Challenge | undefined
+  organizationSlug: string | undefined
+}
+
+/** The codes of RFC 6749, 4.1.2.1, and RFC 8707, 2. */
+type Code = 'access_denied' | 'invalid_request' | 'invalid_scope' | 'invalid_target' | 'unsupported_response_type'
+
+/** Why the application is sent away without a code. */
+export class Refusal {
+  readonly code: Code
+  readonly description: string
+  constructor(code: Code, description: string) {
+    this.code = code
+    this.description = description
+  }
+}
+
+/** Nobody is sent to an address that is not the application's own: only behind that does the application hear what is wrong. */
+export async function readRequest(ctx: SystemCtx, query: AuthorizeQuery): Promise<AuthorizationRequest | Refusal> {
+  const app = await findApp(ctx, query.client_id)
+  if (!app) throw invalid('query.client_id', 'is no application of this server')
+  if (!isRegistered(query.redirect_uri, app.redirectUris))
+    throw invalid('query.redirect_uri', 'is not among those that the application was registered with')
+  return check(ctx, query, app)
+}
+
+function check(ctx: SystemCtx, query: AuthorizeQuery, app: App): AuthorizationRequest | Refusal {
+  if (query.response_type === undefined) return new Refusal('invalid_request', 'response_type is missing')
+  if (query.response_type !== 'code') return new Refusal('unsupported_response_type', 'response_type must be code')
+  if ((query.response_mode ?? 'query') !== 'query') return new Refusal('invalid_request', 'response_mode must be query')
+  const challenge = readChallenge(query)
+  if (typeof challenge === 'string') return new Refusal('invalid_request', challenge)
+  if (!challenge && app.secretHash === null)
+    return new Refusal('invalid_request', 'code_challenge is missing: the application has no secret')
+  const scopes = chooseScopes(query.scope, app.scopes)
+  if (!scopes) return new Refusal('invalid_scope', `the application may ask for ${app.scopes.join(' ')}`)
+  if (!isOurs(ctx, query.resource))
+    return new Refusal('invalid_target', `resource must be below ${ctx.config.BASE_URL}`)
+  const organizationSlug = query.organization_slug
+  if (organizationSlug !== undefined && !/^[\w-]{1,100}$/.test(organizationSlug))
+    return new Refusal('invalid_request', 'organization_slug is no slug')
+  return { app, redirectUri: query.redirect_uri, scopes, challenge, organizationSlug }
+}
+
+/** Back to the application. 303, so that no browser sends the form, and the user's token in it, there too. */
+export function sendBack(query: AuthorizeQuery, outcome: Refusal | { code: string }): Answer {
+  const parameters = new URLSearchParams()
+  if (outcome instanceof Refusal) parameters.set('error_description', outcome.description)
+  parameters.set(outcome instanceof Refusal ? 'error' : 'code', outcome.code)
+  if (query.state !== undefined) parameters.set('state', query.state)
+  // Where the other response types would have their answer (OAuth 2.0 Multiple Response Type Encoding Practices, 2.1).
+  const place = query.response_type?.includes('token') ? '#' : '?'
+  return { status: 303, headers: { location: withParameters(query.redirect_uri, parameters, place) } }
+}
