@@ -9,6 +9,7 @@ import { databaseAccessRoutes } from './areas/database-access/routes.ts'
 import { databaseSettingsRoutes } from './areas/database-settings/routes.ts'
 import { entitlementRoutes } from './areas/entitlements/routes.ts'
 import { functionRoutes } from './areas/functions/routes.ts'
+import { memberRoutes } from './areas/members/routes.ts'
 import { migrationRoutes } from './areas/migrations/routes.ts'
 import { organizationRoutes } from './areas/organizations/routes.ts'
 import { pgsodiumRoutes } from './areas/pgsodium/routes.ts'
@@ -31,6 +32,7 @@ import { area, type Route } from './http/route.ts'
 export const routes: readonly Route[] = [
   ...area('profile', profileRoutes),
   ...area('organizations', organizationRoutes),
+  ...area('organizations', memberRoutes),
   ...area('organizations', entitlementRoutes),
   ...area('projects', projectRoutes),
   ...area('projects', addonRoutes),

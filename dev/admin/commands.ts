@@ -2,6 +2,7 @@ import { parseArgs } from 'node:util'
 import { errorMessage, StartError } from '../start-error.ts'
 import { type Command, OPTIONS } from './command.ts'
 import { identityCommands } from './identities.ts'
+import { invitationCommands } from './invitations.ts'
 import { memberCommands } from './members.ts'
 import { organizationCommands } from './organizations.ts'
 import { readOnlyCommands } from './read-only.ts'
@@ -11,6 +12,7 @@ const COMMANDS: Record<string, Command> = {
   ...identityCommands,
   ...organizationCommands,
   ...memberCommands,
+  ...invitationCommands,
   ...readOnlyCommands,
   ...webhookCommands,
 }
