@@ -24,6 +24,7 @@ import { snippetRoutes } from './areas/snippets/routes.ts'
 import { ssoRoutes } from './areas/sso/routes.ts'
 import { storageConfigRoutes } from './areas/storage-config/routes.ts'
 import { thirdPartyAuthRoutes } from './areas/third-party-auth/routes.ts'
+import { transferRoutes } from './areas/transfers/routes.ts'
 import { typeRoutes } from './areas/types/routes.ts'
 import { webhookRoutes } from './areas/webhooks/routes.ts'
 import { workerRoutes } from './areas/workers/routes.ts'
@@ -37,6 +38,7 @@ export const routes: readonly Route[] = [
   ...area('projects', projectRoutes),
   ...area('projects', addonRoutes),
   ...area('projects', projectConfigRoutes),
+  ...area('projects', transferRoutes),
   ...area('branches', branchRoutes),
   ...area('actions', actionRoutes),
   ...area('database', databaseRoutes),

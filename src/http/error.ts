@@ -133,6 +133,11 @@ export const ERRORS = {
   },
   'unprocessable.too_many_workers': { status: 422, message: 'The project has too many workers' },
   'unprocessable.sso_entity': { status: 422, message: 'An SSO identity provider with this entity ID exists already' },
+  'unprocessable.transfer': {
+    status: 422,
+    message: 'The project cannot be transferred',
+    v2: 'Unprocessable: The project cannot be transferred',
+  },
   'unprocessable.too_many_uploads': { status: 422, message: 'The project has too many open uploads' },
   too_many_requests: { status: 429, message: 'Rate limit exceeded', v2: 'Too Many Requests' },
   internal_server_error: { status: 500, message: 'Internal Server Error', v2: 'Internal Server Error' },

@@ -1,8 +1,6 @@
 import { and, asc, eq, exists, isNotNull, isNull, or, type SQL, sql } from 'drizzle-orm'
-import type { PgColumn } from 'drizzle-orm/pg-core'
 import type * as z from 'zod'
 import { type ProjectAccess, requirePermission } from '../../auth/access.ts'
-import type { Writer } from '../../db/client.ts'
 import { mutate } from '../../db/mutate.ts'
 import { type JitRole, jitGrants, memberRoles, projects, temporaryLogins, users } from '../../db/schema/index.ts'
 import { type Power, powerOf } from '../../engine/logins.ts'
@@ -182,23 +180,6 @@ export async function deleteJitMapping(ctx: Ctx, project: ProjectAccess, userId:
     return expireLogins(tx, ctx.now(), loginsOf(ref, userId))
   })
   await endLogins(ctx, ended)
-}
-
-/** What a member was given in the databases of an organization, for `endLogins` after the transaction. */
-export async function withdrawAccess(
-  tx: Writer,
-  now: Date,
-  { organizationId, userId }: { organizationId: string; userId: string },
-) {
-  const isOfOrganization = (ref: PgColumn) =>
-    exists(
-      tx
-        .select({ ref: projects.ref })
-        .from(projects)
-        .where(and(eq(projects.ref, ref), eq(projects.organizationId, organizationId))),
-    )
-  await tx.delete(jitGrants).where(and(eq(jitGrants.userId, userId), isOfOrganization(jitGrants.projectRef)))
-  return expireLogins(tx, now, and(eq(temporaryLogins.userId, userId), isOfOrganization(temporaryLogins.projectRef)))
 }
 
 /** What a token may do by its scopes, beside what the endpoint asks for. */

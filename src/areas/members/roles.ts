@@ -7,9 +7,7 @@ import { type Mutation, mutate } from '../../db/mutate.ts'
 import { memberRoles, organizations, projects, users } from '../../db/schema/index.ts'
 import type { Ctx } from '../../env.ts'
 import { ApiError } from '../../http/error.ts'
-import { describeError } from '../../http/log.ts'
-import { endLogins } from '../database-access/logins.ts'
-import { withdrawAccess } from '../database-access/service.ts'
+import { endLoginsSoon, withdrawFromMember } from '../database-access/withdraw.ts'
 import { changeHeld, type Held, type Member, readHeld, rolesChanged } from './held.ts'
 import { toMemberRole } from './list.ts'
 import { requirePlan } from './plan.ts'
@@ -71,12 +69,9 @@ export async function removeMember(ctx: Ctx, organization: OrganizationAccess, u
     await requireOwnerLeft(mutation.tx, member, [])
     await changeHeld(mutation, member, held, [])
     await mutation.trace({ action: 'member.remove', organizationId: organization.id, detail: { user: userId } })
-    return withdrawAccess(mutation.tx, ctx.now(), { organizationId: organization.id, userId })
+    return withdrawFromMember(mutation.tx, ctx.now(), { organizationId: organization.id, userId })
   })
-  // They are over already for who looks at their time; a duty comes to what is not reached now.
-  ctx.waitUntil(
-    endLogins(ctx, logins).catch((error) => ctx.log.error('logins_not_ended', { error: describeError(error) })),
-  )
+  endLoginsSoon(ctx, logins)
 }
 
 async function findMember(mutation: Mutation, { id, slug }: OrganizationAccess, userId: string) {
