@@ -1,9 +1,9 @@
-import { eq } from 'drizzle-orm'
-import { beforeAll, describe, expect, it } from 'vitest'
+import { eq, sql } from 'drizzle-orm'
+import { beforeAll, describe, expect, it, vi } from 'vitest'
 import { auditLog, jitGrants, memberRoles, organizations } from '../src/db/schema/index.ts'
 import { addMember, control, newApp, newMember, newOrganization, newUser, type TestOrganization } from './api.ts'
-import { assign, newPerson, personOf, remove, rolesOf } from './members.ts'
-import { fieldsOf, insertProject } from './webhooks.ts'
+import { assign, cancel, invitation, invite, newPerson, personOf, remove, rolesOf } from './members.ts'
+import { fieldsOf, insertProject, WAIT } from './webhooks.ts'
 
 const NOBODY = '00000000-0000-4000-8000-000000000000'
 
@@ -192,6 +192,38 @@ describe('PATCH /v2/organizations/{slug}/members/{user_id}/roles', () => {
     expect(await roles()).toEqual([{ name: 'Administrator', scope: 'project', projects: [a] }, everywhere])
     await assign(owner, slug, person.id, 'read-only', [a.ref])
     expect(await roles()).toEqual([{ name: 'Read-only', scope: 'project', projects: [a] }])
+  })
+
+  it('leaves no role in a branch beside one in its project', async () => {
+    const place = await newOrganization()
+    const a = await named(place, 'A')
+    const branch = await insertProject(place, { parentRef: a.ref })
+    const person = await newPerson(place, 'administrator', branch)
+    await assign(place.owner, place.slug, person.id, 'read-only', [a.ref])
+    expect((await person.caller.patch(`/v1/projects/${branch}`, { name: 'x' })).status).toBe(403)
+    expect(await rolesOf(place.owner, place.slug, person)).toEqual([
+      { name: 'Read-only', scope: 'project', projects: [a] },
+    ])
+  })
+
+  it('does nothing for who has lost his own role by the time that it is his turn', async () => {
+    const place = await newOrganization()
+    const [caller, person] = [await newPerson(place, 'owner'), await newPerson(place, 'developer')]
+    const waiting = sql`select from pg_stat_activity where wait_event_type = 'Lock' and query like '%organizations%for no key update%'`
+    const { replies } = await control.transaction(async (tx) => {
+      await tx.update(organizations).set({ name: 'Held' }).where(eq(organizations.id, place.id))
+      await tx.update(memberRoles).set({ role: 'read-only' }).where(eq(memberRoles.userId, caller.id))
+      const replies = Promise.all([
+        assign(caller.caller, place.slug, person.id, 'owner'),
+        remove(caller.caller, place.slug, person.id),
+        invite(caller.caller, place.slug, invitation('late@example.com')),
+        cancel(caller.caller, place.slug, 'late@example.com'),
+      ])
+      await vi.waitFor(async () => expect((await control.execute(waiting)).rows.length).toBeGreaterThan(3), WAIT)
+      return { replies }
+    })
+    expect((await replies).map(({ status }) => status)).toEqual([403, 403, 403, 403])
+    expect(await rolesOf(place.owner, place.slug, person)).toMatchObject([{ name: 'Developer' }])
   })
 
   it('lets owners alone say who owns, and keeps the last one', async () => {

@@ -1,5 +1,6 @@
 import { and, eq, sql } from 'drizzle-orm'
-import { describe, expect, it, vi } from 'vitest'
+import pg from 'pg'
+import { describe, expect, inject, it, vi } from 'vitest'
 import {
   auditLog,
   functionDeployments,
@@ -73,6 +74,9 @@ describe('POST /v2/projects/{ref}/transfers', () => {
     const endpoint = await newEndpoint(placeOf(source, ref), { url: heard.project.url })
     expect(await reach(after, ref, branch.project_ref)).toEqual([404, 404])
 
+    const login = await owner.post(`/v1/projects/${ref}/cli/login-role`, { read_only: false })
+    expect(await logsIn(login.body)).toBe(true)
+
     const moved = await transfer(owner, ref, target.slug)
     expect(moved).toMatchObject({ status: 200, body: '' })
     expect(await reach(before, ref, branch.project_ref)).toEqual([404, 404])
@@ -80,6 +84,7 @@ describe('POST /v2/projects/{ref}/transfers', () => {
     expect((await after.get(`/v1/projects/${ref}`)).body).toMatchObject({ organization_slug: target.slug })
     expect((await runSql(after, ref, 'select n from kept')).body).toEqual([{ n: 7 }])
     expect((await runSql(before, ref, 'select n from kept')).status).toBe(404)
+    await vi.waitFor(async () => expect(await logsIn(login.body)).toBe(false), WAIT)
     expect((await before.get(`/v2/organizations/${source.slug}/projects`)).body.data).toEqual([])
     expect((await after.get(`/v2/organizations/${target.slug}/projects`)).body.data).toHaveLength(2)
     expect([await keptCountOf(source), await keptCountOf(target)]).toEqual([0, 2])
@@ -361,6 +366,21 @@ describe('a change that began before the transfer of its project', () => {
 
 async function reach(caller: Caller, ...refs: string[]): Promise<number[]> {
   return Promise.all(refs.map(async (ref) => (await caller.get(`/v1/projects/${ref}`)).status))
+}
+
+async function logsIn({ role, password }: { role: string; password: string }): Promise<boolean> {
+  const client = new pg.Client({
+    host: inject('databaseHost'),
+    port: inject('databasePort'),
+    user: role,
+    password,
+    database: role.slice(0, 22),
+  })
+  client.on('error', () => {})
+  return client.connect().then(
+    () => client.end().then(() => true),
+    () => false,
+  )
 }
 
 /** Rows alone, f1 to f`count`. */

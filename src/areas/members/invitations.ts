@@ -29,7 +29,7 @@ export async function createInvitations(
   requireOnce(asked.map(({ email }) => email))
   return mutate(ctx, async (mutation) => {
     const { tx } = mutation
-    await lockMembers(mutation, organization)
+    await lockMembers(ctx, mutation, organization)
     const wanted: Row[] = []
     for (const [index, { email, role, projects }] of asked.entries()) {
       const field = `body.data.${index}.attributes`
@@ -101,7 +101,7 @@ export async function deleteInvitations(
   requirePlan(organization)
   const emails = data.map(({ attributes }) => attributes.email)
   return mutate(ctx, async (mutation) => {
-    await lockMembers(mutation, organization)
+    await lockMembers(ctx, mutation, organization)
     const canceled = await mutation.tx
       .delete(invitations)
       .where(and(eq(invitations.organizationId, organization.id), inArray(invitations.email, emails)))

@@ -13,9 +13,25 @@ import { toMemberRole } from './list.ts'
 import { requirePlan } from './plan.ts'
 import type { AssignedRole, AssignRole } from './schema.ts'
 
-/** Changes of an organization's members come one after another, so that its last owner is known. */
-export const lockMembers = ({ tx }: Pick<Mutation, 'tx'>, { id }: { id: string }) =>
-  tx.select({ id: organizations.id }).from(organizations).where(eq(organizations.id, id)).for('no key update')
+/**
+ * Changes of an organization's members come one after another, so that its last owner is known. The caller's own role may have
+ * been changed by the one before.
+ */
+export async function lockMembers(
+  { principal }: Ctx,
+  { tx }: Mutation,
+  { id, role }: OrganizationAccess,
+): Promise<void> {
+  await tx.select({ id: organizations.id }).from(organizations).where(eq(organizations.id, id)).for('no key update')
+  const [own] = await tx
+    .select({ role: memberRoles.role })
+    .from(memberRoles)
+    .where(
+      and(eq(memberRoles.organizationId, id), eq(memberRoles.userId, principal.userId), isNull(memberRoles.projectRef)),
+    )
+  if (own?.role === role) return
+  throw new ApiError('forbidden.permission_denied', { detail: `the role ${role} was taken from you meanwhile` })
+}
 
 /**
  * Afterwards the member has this role, and no other, in these projects, or in the whole organization without them. A role
@@ -30,24 +46,31 @@ export async function assignRole(
   requirePlan(organization)
   const { role, projects: asked } = data.attributes
   return mutate(ctx, async (mutation) => {
-    await lockMembers(mutation, organization)
+    await lockMembers(ctx, mutation, organization)
     const { member, held } = await findMember(mutation, organization, userId)
     const named = asked && (await requireProjects(mutation.tx, organization, asked, 'body.data.attributes'))
-    const after = assigned(
-      held,
-      role,
-      named?.map(({ ref }) => ref),
-    )
+    const refs = named?.map(({ ref }) => ref)
+    const after = assigned(await withoutBranches(mutation.tx, held, refs), role, refs)
     const changed = rolesChanged(held, after)
     if (changed.size > 0) {
       requireMayChange(organization, changed)
       await requireOwnerLeft(mutation.tx, member, after)
       await changeHeld(mutation, member, held, after)
-      const detail = { user: userId, role, ...(named && { projects: named.map(({ ref }) => ref) }) }
+      const detail = { user: userId, role, ...(refs && { projects: refs }) }
       await mutation.trace({ action: 'member.role.assign', organizationId: organization.id, detail })
     }
     return { data: { type: 'organization_member_role', attributes: toMemberRole(role, named ?? null) } }
   })
+}
+
+/** A role in a project holds in its branches, so none in them alone stays beside it. */
+async function withoutBranches(tx: Writer, held: readonly Held[], parents: readonly string[] = []) {
+  const refs = held.flatMap(({ projectRef }) => projectRef ?? [])
+  const branches = await tx
+    .select({ ref: projects.ref })
+    .from(projects)
+    .where(and(inArray(projects.ref, refs), inArray(projects.parentRef, [...parents])))
+  return held.filter(({ projectRef }) => !branches.some(({ ref }) => ref === projectRef))
 }
 
 const isWeaker = (role: Role, than: Role) => ROLES.indexOf(role) > ROLES.indexOf(than)
@@ -63,7 +86,7 @@ function assigned(held: readonly Held[], role: Role, refs: readonly string[] | u
 /** Whatever hangs on the membership ends with it, open logins to databases too. */
 export async function removeMember(ctx: Ctx, organization: OrganizationAccess, userId: string): Promise<void> {
   const logins = await mutate(ctx, async (mutation) => {
-    await lockMembers(mutation, organization)
+    await lockMembers(ctx, mutation, organization)
     const { member, held } = await findMember(mutation, organization, userId)
     requireMayChange(organization, rolesChanged(held, []))
     await requireOwnerLeft(mutation.tx, member, [])
