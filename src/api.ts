@@ -11,6 +11,7 @@ import { databaseSettingsRoutes } from './areas/database-settings/routes.ts'
 import { domainRoutes } from './areas/domains/routes.ts'
 import { entitlementRoutes } from './areas/entitlements/routes.ts'
 import { functionRoutes } from './areas/functions/routes.ts'
+import { memberRoutes } from './areas/members/routes.ts'
 import { migrationRoutes } from './areas/migrations/routes.ts'
 import { oauthRoutes } from './areas/oauth/routes.ts'
 import { organizationRoutes } from './areas/organizations/routes.ts'
@@ -26,6 +27,7 @@ import { snippetRoutes } from './areas/snippets/routes.ts'
 import { ssoRoutes } from './areas/sso/routes.ts'
 import { storageConfigRoutes } from './areas/storage-config/routes.ts'
 import { thirdPartyAuthRoutes } from './areas/third-party-auth/routes.ts'
+import { transferRoutes } from './areas/transfers/routes.ts'
 import { typeRoutes } from './areas/types/routes.ts'
 import { webhookRoutes } from './areas/webhooks/routes.ts'
 import { workerRoutes } from './areas/workers/routes.ts'
@@ -34,11 +36,13 @@ import { area, type Route } from './http/route.ts'
 export const routes: readonly Route[] = [
   ...area('profile', profileRoutes),
   ...area('organizations', organizationRoutes),
+  ...area('organizations', memberRoutes),
   ...area('organizations', entitlementRoutes),
   ...area('oauth', oauthRoutes),
   ...area('projects', projectRoutes),
   ...area('projects', addonRoutes),
   ...area('projects', projectConfigRoutes),
+  ...area('projects', transferRoutes),
   ...area('branches', branchRoutes),
   ...area('actions', actionRoutes),
   ...area('database', databaseRoutes),

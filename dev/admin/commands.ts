@@ -2,6 +2,7 @@ import { parseArgs } from 'node:util'
 import { errorMessage, StartError } from '../start-error.ts'
 import { type Command, OPTIONS } from './command.ts'
 import { identityCommands } from './identities.ts'
+import { invitationCommands } from './invitations.ts'
 import { memberCommands } from './members.ts'
 import { oauthAppCommands } from './oauth-apps.ts'
 import { organizationCommands } from './organizations.ts'
@@ -13,6 +14,7 @@ const COMMANDS: Record<string, Command> = {
   ...organizationCommands,
   ...memberCommands,
   ...oauthAppCommands,
+  ...invitationCommands,
   ...readOnlyCommands,
   ...webhookCommands,
 }

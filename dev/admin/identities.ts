@@ -6,13 +6,15 @@ import { issueToken, upsertUser } from '../seed.ts'
 import { StartError } from '../start-error.ts'
 import { type Command, DAY_MS } from './command.ts'
 import { findUser } from './find.ts'
+import { acceptAll } from './invitations.ts'
 
 export const identityCommands: Record<string, Command> = {
   'user create': {
     args: ['username', 'email'],
     run: async (db, [username = '', email = '']) => {
       if (!/^[^@\s]+@[^@\s]+$/.test(email)) throw new StartError(`${email} is not an e-mail address`)
-      return `user ${await upsertUser(db, username, email)}`
+      const id = await upsertUser(db, username, email)
+      return [`user ${id}`, ...(await acceptAll(db, { id, username, primaryEmail: email }))].join('\n')
     },
   },
   'token create': {

@@ -1,11 +1,13 @@
+import { sql } from 'drizzle-orm'
 import { wakeSenders } from '../delivery/wake.ts'
 import type { Ctx, SystemCtx } from '../env.ts'
 import { type NewEvent, publish } from '../events/publish.ts'
+import { ApiError } from '../http/error.ts'
 import type { Message } from '../queue/message.ts'
 import { send } from '../queue/send.ts'
-import { inTransaction, type Writer } from './client.ts'
+import { inTransaction, rowsOf, type Writer } from './client.ts'
 import { isConflict } from './failure.ts'
-import { auditLog } from './schema/index.ts'
+import { auditLog, projects } from './schema/index.ts'
 
 /** What a mutation leaves behind beside its rows: who did what to which organization or project. */
 interface Trace {
@@ -58,9 +60,7 @@ async function commit<T>(ctx: SystemCtx | Ctx, work: (mutation: Mutation) => Pro
   const result = await inTransaction({ url: config.DATABASE_URL, proxy: config.NEON_PROXY }, (tx) =>
     work({
       tx,
-      trace: async (trace, actor = actorOf(ctx)) => {
-        await tx.insert(auditLog).values({ ...trace, ...actor, requestId: ctx.requestId, createdAt: ctx.now() })
-      },
+      trace: (trace, actor = actorOf(ctx)) => record(ctx, tx, trace, actor),
       publish: async (event, actor = { userId: actorOf(ctx).actorUserId }) => {
         woken.push(...(await publish(tx, event, { actorUserId: actor.userId, now: ctx.databaseNow })))
       },
@@ -71,6 +71,25 @@ async function commit<T>(ctx: SystemCtx | Ctx, work: (mutation: Mutation) => Pro
   if (messages.length > 0) ctx.waitUntil(send(ctx, messages))
   if (woken.length > 0) ctx.waitUntil(wakeSenders(ctx, woken))
   return result
+}
+
+/**
+ * A project may have been transferred since the caller's role in it was looked at: then he has none any more, and nothing of the
+ * mutation holds. Else it stays where it is until this has committed.
+ */
+async function record(ctx: SystemCtx | Ctx, tx: Writer, trace: Trace, actor: Actor): Promise<void> {
+  const { action, organizationId = null, projectRef = null, detail = {} } = trace
+  const { actorUserId = null, actorAppId = null } = actor
+  const recorded = await rowsOf(
+    tx,
+    sql`with project as (select organization_id from ${projects} where ref = ${projectRef} for share)
+      insert into ${auditLog} (action, actor_user_id, actor_app_id, organization_id, project_ref, detail, request_id, created_at)
+      select ${action}, ${actorUserId}::uuid, ${actorAppId}::uuid, ${organizationId}::uuid, ${projectRef},
+        ${JSON.stringify(detail)}::jsonb, ${ctx.requestId}, ${ctx.now().toISOString()}::timestamptz
+      where not exists (select from project where organization_id <> ${organizationId}::uuid)
+      returning id`,
+  )
+  if (recorded.length === 0) throw new ApiError('not_found.project')
 }
 
 const actorOf = (ctx: SystemCtx | Ctx): Actor =>

@@ -6,6 +6,7 @@ import { offeredVariants } from '../addons/service.ts'
 import { BACKUPS_KEPT } from '../backups/jobs.ts'
 import { FUNCTIONS_MAX } from '../functions/rows.ts'
 import { SOURCE_BYTES_MAX } from '../functions/schema.ts'
+import { managesMembers } from '../members/plan.ts'
 import { REALTIME_MAX } from '../realtime/schema.ts'
 import { FILE_SIZE_LIMIT_MAX } from '../storage-config/schema.ts'
 import type { Entitlements } from './schema.ts'
@@ -88,8 +89,8 @@ const FEATURES: Record<string, Access | ((plan: Plan, engine: Engine, config: Ct
   'integrations.github_push_webhooks_limit': [0, 'webhooks'],
   dedicated_pooler: false,
   'observability.dashboard_advanced_metrics': false,
-  'api.members.invitations': false,
-  'api.members.roles': false,
+  'api.members.invitations': managesMembers,
+  'api.members.roles': managesMembers,
 }
 
 export const listEntitlements = ({ engine, config }: Pick<Ctx, 'engine' | 'config'>, { plan }: OrganizationAccess) => ({

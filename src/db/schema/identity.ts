@@ -18,16 +18,20 @@ import { RELEASE_CHANNELS } from './values.ts'
 /** Milliseconds, so that a value read as a JavaScript date and sent back as a cursor compares equal. */
 export const instant = (name: string) => timestamp(name, { withTimezone: true, precision: 3, mode: 'date' })
 
-export const users = pgTable('users', {
-  id: uuid().primaryKey().defaultRandom(),
-  /** The integer id that some replies carry. */
-  number: integer().notNull().generatedAlwaysAsIdentity(),
-  username: text().notNull().unique(),
-  primaryEmail: text('primary_email').notNull().unique(),
-  avatarUrl: text('avatar_url'),
-  mfaEnabled: boolean('mfa_enabled').notNull().default(false),
-  createdAt: instant('created_at').notNull().defaultNow(),
-})
+export const users = pgTable(
+  'users',
+  {
+    id: uuid().primaryKey().defaultRandom(),
+    /** The integer id that some replies carry. */
+    number: integer().notNull().generatedAlwaysAsIdentity(),
+    username: text().notNull().unique(),
+    primaryEmail: text('primary_email').notNull().unique(),
+    avatarUrl: text('avatar_url'),
+    mfaEnabled: boolean('mfa_enabled').notNull().default(false),
+    createdAt: instant('created_at').notNull().defaultNow(),
+  },
+  (t) => [index('users_any_case_email').on(sql`lower(${t.primaryEmail})`)],
+)
 
 export const organizations = pgTable('organizations', {
   id: uuid().primaryKey().defaultRandom(),
@@ -62,6 +66,29 @@ export const memberRoles = pgTable(
   (t) => [
     unique('member_roles_once').on(t.organizationId, t.userId, t.projectRef).nullsNotDistinct(),
     index('member_roles_user').on(t.userId),
+  ],
+)
+
+/** Open ones alone: who accepts or cancels an invitation deletes it. */
+export const invitations = pgTable(
+  'invitations',
+  {
+    id: uuid().primaryKey().defaultRandom(),
+    organizationId: uuid('organization_id')
+      .notNull()
+      .references(() => organizations.id, { onDelete: 'cascade' }),
+    /** In lower case. */
+    email: text().notNull(),
+    role: text({ enum: ROLES }).notNull(),
+    /** Null for the whole organization. */
+    projectRefs: text('project_refs').array(),
+    invitedBy: uuid('invited_by').references(() => users.id, { onDelete: 'set null' }),
+    createdAt: instant('created_at').notNull(),
+  },
+  (t) => [
+    unique('invitations_once').on(t.organizationId, t.email),
+    index('invitations_email').on(t.email),
+    index('invitations_invited_by').on(t.invitedBy),
   ],
 )
 

@@ -1,0 +1,97 @@
+import { and, eq, inArray, isNull } from 'drizzle-orm'
+import { changeHeld, type Held, readHeld } from '../../src/areas/members/held.ts'
+import { invitations, organizations, projects } from '../../src/db/schema/index.ts'
+import type { ControlDb } from '../seed.ts'
+import { StartError } from '../start-error.ts'
+import { type Change, change } from './change.ts'
+import type { Command } from './command.ts'
+import { findOrganization, findUser, lockOrganization } from './find.ts'
+
+export const invitationCommands: Record<string, Command> = {
+  'invitation list': {
+    args: ['slug'],
+    run: async (db, [slug = '']) => {
+      const { id } = await findOrganization(db, slug)
+      const rows = await db
+        .select()
+        .from(invitations)
+        .where(eq(invitations.organizationId, id))
+        .orderBy(invitations.createdAt, invitations.email)
+      return rows.map(line).join('\n') || 'no open invitations'
+    },
+  },
+  'invitation accept': {
+    args: ['slug', 'username'],
+    run: async (db, [slug = '', username = '']) => {
+      const user = await findUser(db, username)
+      const joined = await accept(db, slug, user)
+      if (!joined) throw new StartError(`nobody has invited ${user.primaryEmail} to ${slug}`)
+      return joined
+    },
+  },
+}
+
+const line = ({ email, role, projectRefs, createdAt }: typeof invitations.$inferSelect) =>
+  `${createdAt.toISOString()}  ${email}  ${role}${projectRefs ? ` in ${projectRefs.join(', ')}` : ''}`
+
+interface User {
+  id: string
+  username: string
+  primaryEmail: string
+}
+
+/** Every invitation of the user's e-mail address; one line for each. */
+export async function acceptAll(db: ControlDb, user: User): Promise<string[]> {
+  const open = await db
+    .select({ slug: organizations.slug })
+    .from(invitations)
+    .innerJoin(organizations, eq(organizations.id, invitations.organizationId))
+    .where(eq(invitations.email, user.primaryEmail.toLowerCase()))
+    .orderBy(organizations.slug)
+  const said: string[] = []
+  for (const { slug } of open) {
+    const joined = await accept(db, slug, user)
+    if (joined) said.push(joined)
+  }
+  return said
+}
+
+/** The user joins with what he was invited to. Undefined where he is not. */
+function accept(db: ControlDb, slug: string, user: User): Promise<string | undefined> {
+  return change(db, async (change) => {
+    const { tx, trace } = change
+    const organization = await lockOrganization(tx, slug)
+    const { id: organizationId } = organization
+    const [invitation] = await tx
+      .delete(invitations)
+      .where(
+        and(eq(invitations.organizationId, organizationId), eq(invitations.email, user.primaryEmail.toLowerCase())),
+      )
+      .returning()
+    if (!invitation) return undefined
+    const member = { organization, user }
+    const invited = await heldBy(change, invitation)
+    const detail = { user: user.id, email: invitation.email, role: invitation.role }
+    await trace({ action: 'invitation.accept', organizationId, detail })
+    if ((await readHeld(change, member)).length > 0) return `${user.username} is a member of ${slug} already`
+    if (invited.length === 0) return `the projects that ${user.username} was invited to are gone from ${slug}`
+    await changeHeld(change, member, [], invited)
+    return `${user.username} is ${invitation.role} in ${invitation.projectRefs ? refsOf(invited) : slug}`
+  })
+}
+
+const refsOf = (held: readonly Held[]) => held.map(({ projectRef }) => projectRef).join(', ')
+
+/** Projects that have gone since are left out. */
+async function heldBy({ tx }: Change, invitation: typeof invitations.$inferSelect): Promise<Held[]> {
+  const { role, projectRefs, organizationId } = invitation
+  if (!projectRefs) return [{ role, projectRef: null }]
+  const there = await tx
+    .select({ ref: projects.ref })
+    .from(projects)
+    .where(
+      and(inArray(projects.ref, projectRefs), eq(projects.organizationId, organizationId), isNull(projects.removedAt)),
+    )
+    .orderBy(projects.ref)
+  return there.map(({ ref }) => ({ role, projectRef: ref }))
+}

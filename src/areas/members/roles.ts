@@ -1,0 +1,160 @@
+import { and, eq, inArray, isNull, ne } from 'drizzle-orm'
+import type * as z from 'zod'
+import type { OrganizationAccess } from '../../auth/access.ts'
+import { ROLES, type Role } from '../../auth/roles.ts'
+import type { Writer } from '../../db/client.ts'
+import { type Mutation, mutate } from '../../db/mutate.ts'
+import { memberRoles, organizations, projects, users } from '../../db/schema/index.ts'
+import type { Ctx } from '../../env.ts'
+import { ApiError } from '../../http/error.ts'
+import { endLoginsSoon, withdrawFromMember } from '../database-access/withdraw.ts'
+import { changeHeld, type Held, type Member, readHeld, rolesChanged } from './held.ts'
+import { toMemberRole } from './list.ts'
+import { requirePlan } from './plan.ts'
+import type { AssignedRole, AssignRole } from './schema.ts'
+
+/**
+ * Changes of an organization's members come one after another, so that its last owner is known. The caller's own role may have
+ * been changed by the one before.
+ */
+export async function lockMembers(
+  { principal }: Ctx,
+  { tx }: Mutation,
+  { id, role }: OrganizationAccess,
+): Promise<void> {
+  await tx.select({ id: organizations.id }).from(organizations).where(eq(organizations.id, id)).for('no key update')
+  const [own] = await tx
+    .select({ role: memberRoles.role })
+    .from(memberRoles)
+    .where(
+      and(eq(memberRoles.organizationId, id), eq(memberRoles.userId, principal.userId), isNull(memberRoles.projectRef)),
+    )
+  if (own?.role === role) return
+  throw new ApiError('forbidden.permission_denied', { detail: `the role ${role} was taken from you meanwhile` })
+}
+
+/**
+ * Afterwards the member has this role, and no other, in these projects, or in the whole organization without them. A role
+ * in the whole organization that would outdo the assignment ends with it; a weaker one stays.
+ */
+export async function assignRole(
+  ctx: Ctx,
+  organization: OrganizationAccess,
+  userId: string,
+  { data }: z.output<typeof AssignRole>,
+): Promise<z.input<typeof AssignedRole>> {
+  requirePlan(organization)
+  const { role, projects: asked } = data.attributes
+  return mutate(ctx, async (mutation) => {
+    await lockMembers(ctx, mutation, organization)
+    const { member, held } = await findMember(mutation, organization, userId)
+    const named = asked && (await requireProjects(mutation.tx, organization, asked, 'body.data.attributes'))
+    const refs = named?.map(({ ref }) => ref)
+    const after = assigned(await withoutBranches(mutation.tx, held, refs), role, refs)
+    const changed = rolesChanged(held, after)
+    if (changed.size > 0) {
+      requireMayChange(organization, changed)
+      await requireOwnerLeft(mutation.tx, member, after)
+      await changeHeld(mutation, member, held, after)
+      const detail = { user: userId, role, ...(refs && { projects: refs }) }
+      await mutation.trace({ action: 'member.role.assign', organizationId: organization.id, detail })
+    }
+    return { data: { type: 'organization_member_role', attributes: toMemberRole(role, named ?? null) } }
+  })
+}
+
+/** A role in a project holds in its branches, so none in them alone stays beside it. */
+async function withoutBranches(tx: Writer, held: readonly Held[], parents: readonly string[] = []) {
+  const refs = held.flatMap(({ projectRef }) => projectRef ?? [])
+  const branches = await tx
+    .select({ ref: projects.ref })
+    .from(projects)
+    .where(and(inArray(projects.ref, refs), inArray(projects.parentRef, [...parents])))
+  return held.filter(({ projectRef }) => !branches.some(({ ref }) => ref === projectRef))
+}
+
+const isWeaker = (role: Role, than: Role) => ROLES.indexOf(role) > ROLES.indexOf(than)
+
+function assigned(held: readonly Held[], role: Role, refs: readonly string[] | undefined): Held[] {
+  if (!refs) return [{ role, projectRef: null }]
+  const staying = held.filter(({ role: other, projectRef }) =>
+    projectRef === null ? isWeaker(other, role) : other !== role && !refs.includes(projectRef),
+  )
+  return [...staying, ...refs.map((projectRef) => ({ role, projectRef }))]
+}
+
+/** Whatever hangs on the membership ends with it, open logins to databases too. */
+export async function removeMember(ctx: Ctx, organization: OrganizationAccess, userId: string): Promise<void> {
+  const logins = await mutate(ctx, async (mutation) => {
+    await lockMembers(ctx, mutation, organization)
+    const { member, held } = await findMember(mutation, organization, userId)
+    requireMayChange(organization, rolesChanged(held, []))
+    await requireOwnerLeft(mutation.tx, member, [])
+    await changeHeld(mutation, member, held, [])
+    await mutation.trace({ action: 'member.remove', organizationId: organization.id, detail: { user: userId } })
+    return withdrawFromMember(mutation.tx, ctx.now(), { organizationId: organization.id, userId })
+  })
+  endLoginsSoon(ctx, logins)
+}
+
+async function findMember(mutation: Mutation, { id, slug }: OrganizationAccess, userId: string) {
+  const [user] = await mutation.tx
+    .select({ id: users.id, primaryEmail: users.primaryEmail })
+    .from(users)
+    .where(eq(users.id, userId))
+  const member = user && { organization: { id, slug }, user }
+  const held = member ? await readHeld(mutation, member) : []
+  if (!member || held.length === 0) throw new ApiError('not_found.member')
+  return { member, held }
+}
+
+/** An administrator has no say in who owns the organization or a project, else he could make himself an owner. */
+export function requireMayChange({ role: own }: Pick<OrganizationAccess, 'role'>, changed: ReadonlySet<Role>): void {
+  if (own === 'owner' || !changed.has('owner')) return
+  throw new ApiError('forbidden.permission_denied', {
+    detail: `the role ${own} does not allow to give or take the role owner`,
+  })
+}
+
+async function requireOwnerLeft(tx: Writer, { organization, user }: Member, after: readonly Held[]): Promise<void> {
+  if (after.some(({ role, projectRef }) => role === 'owner' && projectRef === null)) return
+  const [other] = await tx
+    .select({ userId: memberRoles.userId })
+    .from(memberRoles)
+    .where(
+      and(
+        eq(memberRoles.organizationId, organization.id),
+        eq(memberRoles.role, 'owner'),
+        isNull(memberRoles.projectRef),
+        ne(memberRoles.userId, user.id),
+      ),
+    )
+    .limit(1)
+  if (!other) throw new ApiError('conflict.last_owner')
+}
+
+/** Those that are asked for, each once; `field` is where they stand in the body. */
+export async function requireProjects(
+  tx: Pick<Writer, 'select'>,
+  { id }: Pick<OrganizationAccess, 'id'>,
+  asked: readonly { ref: string }[],
+  field: string,
+): Promise<{ ref: string; name: string }[]> {
+  const refs = Array.from(new Set(asked.map(({ ref }) => ref)))
+  const found = await tx
+    .select({ ref: projects.ref, name: projects.name, parentRef: projects.parentRef })
+    .from(projects)
+    .where(and(inArray(projects.ref, refs), eq(projects.organizationId, id), isNull(projects.removedAt)))
+    .orderBy(projects.name, projects.ref)
+  const byRef = new Map(found.map((row) => [row.ref, row]))
+  const issues = asked.flatMap(({ ref }, index) => {
+    const row = byRef.get(ref)
+    if (row && row.parentRef === null) return []
+    const message = row
+      ? `is a branch: a role in ${row.parentRef} holds in it too`
+      : 'is no project of the organization'
+    return [{ field: `${field}.projects.${index}.ref`, code: 'custom', message }]
+  })
+  if (issues.length > 0) throw new ApiError('bad_request.validation_failed', { issues })
+  return found.map(({ ref, name }) => ({ ref, name }))
+}

@@ -1,0 +1,160 @@
+import { type SQL, sql } from 'drizzle-orm'
+import type { OrganizationAccess, ProjectAccess } from '../../auth/access.ts'
+import { rowsOf, type Writer } from '../../db/client.ts'
+import {
+  functions,
+  memberRoles,
+  projects,
+  projectTasks,
+  snippets,
+  webhookEndpoints,
+  workers,
+  workerTasks,
+} from '../../db/schema/index.ts'
+import { FUNCTIONS_MAX } from '../functions/rows.ts'
+import { TRANSITIONS } from '../projects/values.ts'
+
+export interface Move {
+  project: ProjectAccess
+  source: OrganizationAccess
+  target: OrganizationAccess
+  /** Who asks for it. */
+  userId: string
+}
+
+/** The project and its branches, which go with it. */
+const moved = ({ project: { ref } }: Move): SQL =>
+  sql`(select ref from ${projects} where ref = ${ref}
+    union all select ref from ${projects} where parent_ref = ${ref} and removed_at is null)`
+
+interface Facts {
+  ownsSource: boolean
+  ownsTarget: boolean
+  nameTaken: boolean
+  busy: boolean
+  branches: number
+  /** Of the one that has most. */
+  functions: number
+  endpoints: number
+  snippets: number
+  losing: number
+  gaining: number
+}
+
+/** Where nothing is on its way to another status. */
+const STEADY = TRANSITIONS.delete.from
+
+/** Counted in one statement, and in the transfer's own transaction once more, where it decides. */
+async function readFacts(reader: Pick<Writer, 'execute'>, move: Move): Promise<Facts> {
+  const { project, source, target, userId } = move
+  const { ref } = project
+  const owns = ({ id }: OrganizationAccess) => sql`exists (select from ${memberRoles}
+    where organization_id = ${id} and user_id = ${userId} and role = 'owner' and project_ref is null)`
+  const inBoth = (one: OrganizationAccess, other: OrganizationAccess, where: SQL) => sql`(
+    select count(distinct m.user_id)::int from ${memberRoles} m
+    where m.organization_id = ${one.id} and ${where} and not exists (select from ${memberRoles} o
+      where o.organization_id = ${other.id} and o.user_id = m.user_id and o.project_ref is null))`
+  const [facts] = await rowsOf<Facts>(
+    reader,
+    sql`with moved as ${moved(move)}
+      select ${owns(source)} as "ownsSource", ${owns(target)} as "ownsTarget",
+        exists (select from ${projects} p, ${projects} other
+          where p.ref = ${ref} and other.organization_id = ${target.id} and other.name = p.name and other.ref <> p.ref
+          and other.removed_at is null and other.status <> 'GOING_DOWN' and other.parent_ref is null) as "nameTaken",
+        exists (select from ${projectTasks} where project_ref in (select ref from moved) and state in ('pending', 'running'))
+          or exists (select from ${projects} where ref in (select ref from moved)
+            and status <> all(${sql.param([...STEADY])}::text[]))
+          or exists (select from ${workers} w join ${workerTasks} t on t.worker_id = w.id
+            where w.project_ref in (select ref from moved) and t.state in ('pending', 'running')) as busy,
+        (select count(*)::int - 1 from moved) as branches,
+        (select coalesce(max(n), 0)::int from (select count(*) as n from ${functions}
+          where project_ref in (select ref from moved) group by project_ref) counted) as functions,
+        (select count(*)::int from ${webhookEndpoints}
+          where project_ref in (select ref from moved) and branch_id is null) as endpoints,
+        (select count(*)::int from ${snippets} where project_ref in (select ref from moved)) as snippets,
+        ${inBoth(source, target, sql`(m.project_ref is null or m.project_ref in (select ref from moved))`)} as losing,
+        ${inBoth(target, source, sql`m.project_ref is null`)} as gaining`,
+  )
+  if (!facts) throw new Error(`nothing is known of ${ref}`)
+  return facts
+}
+
+interface Finding {
+  key: string
+  message: string
+}
+
+export interface Findings {
+  errors: Finding[]
+  warnings: Finding[]
+  info: Finding[]
+}
+
+/** What stands in the way, what somebody may not like, and what else changes. */
+export async function findIn(reader: Pick<Writer, 'execute'>, move: Move): Promise<Findings> {
+  const facts = await readFacts(reader, move)
+  return { errors: errors(move, facts), warnings: warnings(move, facts), info: info(move, facts) }
+}
+
+const listed = (findings: readonly (readonly [boolean, string, string])[]): Finding[] =>
+  findings.flatMap(([holds, key, message]) => (holds ? [{ key, message }] : []))
+
+const of = (count: number, one: string, many = `${one}s`) => `${count} ${count === 1 ? one : many}`
+
+export const NOT_OWNER = ['source_owner_required', 'target_owner_required']
+
+function errors({ project, source, target }: Move, facts: Facts): Finding[] {
+  const max = FUNCTIONS_MAX[target.plan]
+  const { parentRef } = project
+  const onPlan = `the plan ${target.plan} of ${target.slug}`
+  return listed([
+    [!facts.ownsSource, 'source_owner_required', `Only an owner of ${source.slug} can give the project away`],
+    [!facts.ownsTarget, 'target_owner_required', `Only an owner of ${target.slug} can take the project in`],
+    [source.id === target.id, 'same_organization', `The project belongs to ${target.slug} already`],
+    [parentRef !== null, 'project_is_branch', `A branch goes with its project: transfer ${parentRef}`],
+    [source.id !== target.id && facts.nameTaken, 'project_name_taken', `${target.slug} has a project of this name`],
+    [facts.busy, 'project_busy', 'Work on the project or one of its branches is under way: wait until it has ended'],
+    [
+      target.plan === 'free' && facts.branches > 0,
+      'branches_not_covered',
+      `It has ${of(facts.branches, 'branch', 'branches')}, and ${onPlan} does not cover any`,
+    ],
+    [
+      max !== undefined && facts.functions > max,
+      'functions_not_covered',
+      `It has ${of(facts.functions, 'function')}, and ${onPlan} has room for ${max}`,
+    ],
+  ])
+}
+
+const warnings = ({ source, target }: Move, facts: Facts): Finding[] =>
+  listed([
+    [
+      facts.losing > 0,
+      'members_lose_access',
+      `${of(facts.losing, 'member')} of ${source.slug} will not reach it any more; their temporary logins to its databases end`,
+    ],
+    [
+      source.plan !== target.plan,
+      'plan_changes',
+      `The plan ${target.plan} will hold for it, and no more the plan ${source.plan}`,
+    ],
+    [
+      true,
+      'credentials_stay',
+      'API keys, signing keys, passwords of databases and secrets stay as they are: who knows them goes on using them until they are changed',
+    ],
+  ])
+
+const info = ({ source, target }: Move, facts: Facts): Finding[] =>
+  listed([
+    [facts.gaining > 0, 'members_gain_access', `${of(facts.gaining, 'member')} of ${target.slug} will reach it`],
+    [facts.branches > 0, 'branches_move', `${of(facts.branches, 'branch', 'branches')} will go with it`],
+    [facts.snippets > 0, 'snippets_move', `${of(facts.snippets, 'SQL snippet')} will go with it`],
+    [facts.endpoints > 0, 'webhook_endpoints_move', `${of(facts.endpoints, 'webhook endpoint')} will go with it`],
+    [
+      true,
+      'organization_webhooks_change',
+      `Webhook endpoints of ${target.slug} will hear of it, and those of ${source.slug} no more`,
+    ],
+  ])
