@@ -1,5 +1,6 @@
 import { actionRoutes } from './areas/actions/routes.ts'
 import { addonRoutes } from './areas/addons/routes.ts'
+import { analyticsRoutes } from './areas/analytics/routes.ts'
 import { apiKeyRoutes } from './areas/api-keys/routes.ts'
 import { authConfigRoutes } from './areas/auth-config/routes.ts'
 import { backupRoutes } from './areas/backups/routes.ts'
@@ -56,5 +57,6 @@ export const routes: readonly Route[] = [
   ...area('workers', workerRoutes),
   ...area('functions', functionRoutes),
   ...area('functions', secretRoutes),
+  ...area('analytics', analyticsRoutes),
   ...area('webhooks', webhookRoutes),
 ]

@@ -12,6 +12,7 @@ const LIMITS = {
     minute('database context', 10),
     { name: 'database context now', requests: 1, windowMs: 1_000 },
   ],
+  logs: [minute('standard', 120), minute('logs', 30)],
   webhookTest: [minute('standard', 120), minute('webhook test', 10)],
   webhookRetry: [minute('standard', 120), minute('webhook retry', 10)],
 } satisfies Record<string, readonly Rule[]>

@@ -2,7 +2,7 @@ import { sql } from 'drizzle-orm'
 import { purgeInPortions } from '../db/purge.ts'
 import type { SystemCtx } from '../env.ts'
 
-const INVOCATIONS_KEPT_DAYS = 7
+export const INVOCATIONS_KEPT_DAYS = 7
 
 /** Deletes the calls of programs that are older than a week. */
 export async function purgeInvocations({ db, now, log }: SystemCtx): Promise<void> {

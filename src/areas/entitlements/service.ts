@@ -2,6 +2,7 @@ import type * as z from 'zod'
 import type { OrganizationAccess } from '../../auth/access.ts'
 import { ROLE_NAMES } from '../../auth/roles.ts'
 import type { Ctx } from '../../env.ts'
+import { INVOCATIONS_KEPT_DAYS } from '../../runtime/purge.ts'
 import { offeredVariants } from '../addons/service.ts'
 import { BACKUPS_KEPT } from '../backups/jobs.ts'
 import { FUNCTIONS_MAX } from '../functions/rows.ts'
@@ -50,7 +51,7 @@ const FEATURES: Record<string, Access | ((plan: Plan, engine: Engine) => Access)
   'security.iso27001_certificate': false,
   'security.private_link': false,
   'security.enforce_mfa': false,
-  'log.retention_days': [0, 'days'],
+  'log.retention_days': [INVOCATIONS_KEPT_DAYS, 'days'],
   custom_domain: false,
   vanity_subdomain: false,
   ipv4: false,
