@@ -13,6 +13,8 @@ const LIMITS = {
     { name: 'database context now', requests: 1, windowMs: 1_000 },
   ],
   logs: [minute('standard', 120), minute('logs', 30)],
+  apiCounts: [minute('standard', 120), minute('api counts', 30)],
+  requestCount: [minute('standard', 120), minute('request count', 30)],
   webhookTest: [minute('standard', 120), minute('webhook test', 10)],
   webhookRetry: [minute('standard', 120), minute('webhook retry', 10)],
 } satisfies Record<string, readonly Rule[]>
