@@ -266,6 +266,15 @@ describe('GET /v1/projects/{ref}/analytics/endpoints/logs', () => {
     ],
     ["select event_message from logs where severity_text = 'ERROR' and event_message ilike 'BROKEN%'", ['broken: 50%']],
     ["select event_message from logs where event_message like '%50\\%'", ['broken: 50%']],
+    [
+      "select timestamp_sub(max(timestamp), interval 2 hour) as t from logs where source = 'edge_logs'",
+      [`${DAY}T03:06:02.000000Z`],
+    ],
+    ["select subtractHours(min(timestamp), 1) as t from logs where source = 'edge_logs'", [`${DAY}T04:05:47.000000Z`]],
+    [
+      "select event_message from logs where endsWith(event_message, 'lo') = true and match(event_message, '^h') <> false order by true",
+      ['hello'],
+    ],
     ["select event_message from logs where positionCaseInsensitiveUTF8(event_message, 'HELL') > 0", ['hello']],
     [
       "select max(toInt32OrZero(log_attributes['execution_time_ms'])) as m from logs where source in ('edge_logs')",

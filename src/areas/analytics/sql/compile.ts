@@ -141,7 +141,7 @@ class Compiler {
         if (!Number.isFinite(expression.value)) throw new QueryError('a number is too large')
         return { type: 'number', sql: sql`${String(expression.value)}::numeric` }
       case 'boolean':
-        return { type: 'boolean', sql: expression.value ? sql`true` : sql`false` }
+        return { type: 'boolean', sql: sql`${String(expression.value)}::boolean` }
       case 'null':
         return { type: 'null', sql: sql`null` }
       case 'interval':

@@ -34,19 +34,19 @@ const start = (interval: string) =>
   ofTime('time', (at) => sql`date_bin(${interval}::interval, ${at}, '2000-01-03Z'::timestamptz)`)
 const epoch = (factor: number) => ofTime('number', (at) => sql`floor(extract(epoch from ${at}) * ${factor}::int)`)
 const ago = (unit: string) =>
-  ofTimeAndNumber('time', (at, count) => sql`${at} - ${count}::float8 * ${`1 ${unit}`}::interval`)
+  ofTimeAndNumber('time', (at, count) => sql`(${at} - ${count}::float8 * ${`1 ${unit}`}::interval)`)
 
 const lower = ofText('text', (text) => sql`lower(${text})`)
 const upper = ofText('text', (text) => sql`upper(${text})`)
 const position = ofTwoTexts('number', (text, part) => sql`strpos(${text}, ${part})::numeric`)
 const positionAnyCase = ofTwoTexts('number', (text, part) => sql`strpos(lower(${text}), lower(${part}))::numeric`)
 const starts = ofTwoTexts('boolean', (text, part) => sql`starts_with(${text}, ${part})`)
-const ends = ofTwoTexts('boolean', (text, part) => sql`right(${text}, length(${part})) = ${part}`)
-const matches = ofTwoTexts('boolean', (text, form) => sql`${text} ~ ${form}`)
+const ends = ofTwoTexts('boolean', (text, part) => sql`(right(${text}, length(${part})) = ${part})`)
+const matches = ofTwoTexts('boolean', (text, form) => sql`(${text} ~ ${form})`)
 const number = ofText('number', numberIn)
 const numberOrZero = ofText('number', (text) => sql`coalesce(${numberIn(text)}, 0)`)
-const earlier = ofTimeAndInterval('time', (at, interval) => sql`${at} - ${interval}`)
-const later = ofTimeAndInterval('time', (at, interval) => sql`${at} + ${interval}`)
+const earlier = ofTimeAndInterval('time', (at, interval) => sql`(${at} - ${interval})`)
+const later = ofTimeAndInterval('time', (at, interval) => sql`(${at} + ${interval})`)
 const part: Signature = {
   takes: ['text', 'number'],
   more: 'number',
