@@ -1,6 +1,7 @@
 import { actionRoutes } from './areas/actions/routes.ts'
 import { addonRoutes } from './areas/addons/routes.ts'
 import { advisorRoutes } from './areas/advisors/routes.ts'
+import { analyticsRoutes } from './areas/analytics/routes.ts'
 import { apiKeyRoutes } from './areas/api-keys/routes.ts'
 import { authConfigRoutes } from './areas/auth-config/routes.ts'
 import { backupRoutes } from './areas/backups/routes.ts'
@@ -66,5 +67,6 @@ export const routes: readonly Route[] = [
   ...area('workers', workerRoutes),
   ...area('functions', functionRoutes),
   ...area('functions', secretRoutes),
+  ...area('analytics', analyticsRoutes),
   ...area('webhooks', webhookRoutes),
 ]

@@ -27,6 +27,7 @@ import type { Duties } from './queue/sweep.ts'
 import { endIdleIsolates } from './runtime/isolates.ts'
 import { purgeInvocations } from './runtime/purge.ts'
 import { sweepStorage } from './storage/sweep.ts'
+import { purgeRequestCounts } from './usage/purge.ts'
 import { sweepImages } from './workers/images.ts'
 
 const jobs: Jobs = { ...projectJobs, ...branchJobs, ...backupJobs, ...addonJobs, ...replicaJobs }
@@ -61,6 +62,7 @@ export const duties: Duties = {
   webhook_endpoints: purgeEndpoints,
   idle_programs: endIdleIsolates,
   invocations: purgeInvocations,
+  request_counts: purgeRequestCounts,
   storage: sweepStorage,
   function_deployments: removeUnusedDeployments,
   read_only: keepReadOnly,

@@ -15,11 +15,12 @@ export const isWrongData = (error: unknown): boolean => postgresFailure(error)?.
 
 interface PostgresFailure {
   code: string
+  message: string
   constraint?: string
 }
 
-/** Drizzle wraps what the driver throws. */
-function postgresFailure(error: unknown): PostgresFailure | undefined {
+/** What Postgres itself said; Drizzle wraps what the driver throws. */
+export function postgresFailure(error: unknown): PostgresFailure | undefined {
   if (!(error instanceof Error)) return undefined
   if ('code' in error && typeof error.code === 'string') return error as Error & PostgresFailure
   return postgresFailure(error.cause)

@@ -19,6 +19,9 @@ const LIMITS = {
   vanitySubdomainDelete: [minute('standard', 120), minute('vanity subdomain delete', 10)],
   vanitySubdomainCheck: [minute('standard', 120), minute('vanity subdomain check', 10)],
   vanitySubdomainActivate: [minute('standard', 120), minute('vanity subdomain activate', 10)],
+  logs: [minute('standard', 120), minute('logs', 30)],
+  apiCounts: [minute('standard', 120), minute('api counts', 30)],
+  requestCount: [minute('standard', 120), minute('request count', 30)],
   webhookTest: [minute('standard', 120), minute('webhook test', 10)],
   webhookRetry: [minute('standard', 120), minute('webhook retry', 10)],
 } satisfies Record<string, readonly Rule[]>

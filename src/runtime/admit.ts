@@ -1,6 +1,7 @@
 import { newTimedId } from '../db/id.ts'
 import { type Cause, mayGoOn } from '../programs/chains.ts'
 import { markWithoutProgram } from '../programs/own.ts'
+import { countRequest } from '../usage/count.ts'
 import { begin, end } from './recorder.ts'
 import { reasonWith, takeRow } from './refused.ts'
 import { sharedResponse } from './shared-origin.ts'
@@ -39,6 +40,7 @@ export async function admit({ call, program, refused, answer }: Admission): Prom
   const { address, execution } = call
   const startedAt = Date.now()
   const id = newTimedId(new Date(startedAt))
+  countRequest(call, address.ref, program.kind === 'function' ? 'functions' : 'workers', startedAt)
   const cause = call.cause ?? { chain: id, hops: 0 }
   const place = mayGoOn(program.programId, cause) ? takePlace(program.programId, startedAt) : 'LOOP_DETECTED'
   if (typeof place === 'string') return turnAway({ call, program }, refused(place), PROBLEMS[place])

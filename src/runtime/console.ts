@@ -19,12 +19,22 @@ function lineOf(line: unknown): ConsoleLine[] {
   if (typeof line !== 'object' || line === null) return []
   const { level, message, at } = line as Record<string, unknown>
   if (typeof message !== 'string') return []
-  const time = typeof at === 'string' ? Date.parse(at) : Number.NaN
   return [
     {
       level: LEVELS.find((known) => known === level) ?? 'log',
       message: messageOf(message),
-      at: new Date(Number.isNaN(time) ? Date.now() : time).toISOString(),
+      at: new Date(timeOf(at)).toISOString(),
     },
   ]
+}
+
+const BACK_MS_MAX = 86_400_000
+/** Clocks differ. */
+const AHEAD_MS_MAX = 60_000
+
+/** Not what nobody can have printed: the program may say any time. */
+function timeOf(at: unknown): number {
+  const now = Date.now()
+  const time = typeof at === 'string' ? Date.parse(at) : Number.NaN
+  return time <= now + AHEAD_MS_MAX && time >= now - BACK_MS_MAX ? time : now
 }

@@ -6,6 +6,7 @@ import { countedFor } from '../db/client.ts'
 import type { Bindings } from '../env.ts'
 import { addressOf, limitCaller, takeQuota } from '../http/limits.ts'
 import { createLogger, describeError } from '../http/log.ts'
+import { countRequest } from '../usage/count.ts'
 import { bucketRoutes } from './buckets.ts'
 import { StorageError } from './error.ts'
 import { objectRoutes } from './objects.ts'
@@ -46,6 +47,7 @@ const open: MiddlewareHandler<StorageEnv> = async (c, next) => {
   const project = await findProject(ctx, ref, credentials).catch((error) => countMiss(c, error))
   c.var.facts.project = project.ref
   c.set('project', project)
+  countRequest({ bindings: c.env, execution: c.executionCtx }, project.ref, 'storage', ctx.now().getTime())
   await next()
 }
 

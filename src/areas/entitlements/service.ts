@@ -2,6 +2,7 @@ import type * as z from 'zod'
 import type { OrganizationAccess } from '../../auth/access.ts'
 import { ROLE_NAMES } from '../../auth/roles.ts'
 import type { Ctx } from '../../env.ts'
+import { INVOCATIONS_KEPT_DAYS } from '../../runtime/purge.ts'
 import { offeredVariants } from '../addons/service.ts'
 import { BACKUPS_KEPT } from '../backups/jobs.ts'
 import { FUNCTIONS_MAX } from '../functions/rows.ts'
@@ -51,7 +52,7 @@ const FEATURES: Record<string, Access | ((plan: Plan, engine: Engine, config: Ct
   'security.iso27001_certificate': false,
   'security.private_link': false,
   'security.enforce_mfa': false,
-  'log.retention_days': [0, 'days'],
+  'log.retention_days': [INVOCATIONS_KEPT_DAYS, 'days'],
   custom_domain: true,
   vanity_subdomain: (_plan, _engine, { PROJECT_DOMAIN }) => PROJECT_DOMAIN !== undefined,
   ipv4: false,

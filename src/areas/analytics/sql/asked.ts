@@ -1,0 +1,16 @@
+import type { Bound } from './bind.ts'
+
+/** The sources whose rows may fulfil a condition; undefined for any. Others need not be read, and one alone is read by its index. */
+export function sourcesAsked(condition: Bound): string[] | undefined {
+  if (condition.kind !== 'call') return undefined
+  const { name, args } = condition
+  if (name === 'and' || name === 'or') {
+    const [one, other] = args.map(sourcesAsked)
+    if (name === 'or') return one && other && [...one, ...other]
+    return one && other ? one.filter((source) => other.includes(source)) : (one ?? other)
+  }
+  const [column, ...values] = args
+  if ((name !== '=' && name !== 'in') || column?.kind !== 'column' || column.name !== 'source') return undefined
+  const texts = values.flatMap((value) => (value.kind === 'text' ? [value.value] : []))
+  return texts.length === values.length ? texts : undefined
+}

@@ -1,0 +1,307 @@
+import { type SQL, sql } from 'drizzle-orm'
+import { sourcesAsked } from './asked.ts'
+import { type Bound, binderOf, TRUNCATES } from './bind.ts'
+import { AGGREGATES, AGGREGATES_OF_ANY, FUNCTIONS, type Signature, type Type, type Value } from './functions.ts'
+import type { Expression, Item, Query } from './query.ts'
+import { COLUMNS, type Column, rowsOfTable, type Scope, UNIFIED } from './sources.ts'
+import { QueryError } from './tokens.ts'
+import { applied, cast, only, sumOf, typed, typeOf, wrongType } from './values.ts'
+
+export interface Compiled {
+  /** Gives one row with `rows`, a JSON array of arrays of values; null where they take more than ANSWER_LENGTH_MAX. */
+  statement: SQL
+  /** The names of the values. */
+  columns: string[]
+}
+
+const ROWS_MAX = 1_000
+export const ANSWER_LENGTH_MAX = 4 * 1024 * 1024
+/** Postgres gives functions a hundred arguments. */
+const COLUMNS_MAX = 50
+
+const COLUMN_TYPES: Record<Column, Type> = {
+  id: 'text',
+  timestamp: 'time',
+  source: 'text',
+  severity_text: 'text',
+  event_message: 'text',
+  log_attributes: 'attributes',
+}
+/** Attributes that BigQuery holds as numbers; ClickHouse holds all as text. */
+const NUMBERS = ['response.status_code', 'execution_time_ms']
+
+/** Everything that the query says of itself is a parameter of the statement or decides among texts of ours. */
+export function compileQuery(query: Query, scope: Scope & { now: Date }): Compiled {
+  return new Compiler(query, scope.now).compile(scope)
+}
+
+class Compiler {
+  readonly #query: Query
+  readonly #now: Date
+  readonly #bind: ReturnType<typeof binderOf>
+  readonly #items: Item[]
+  readonly #groups = new Map<string, Value>()
+  #isGrouped = false
+  #isInAggregate = false
+
+  constructor(query: Query, now: Date) {
+    this.#query = query
+    this.#now = now
+    this.#bind = binderOf(query)
+    this.#items = query.items === '*' ? everyColumn(query) : query.items
+  }
+
+  compile(scope: Scope): Compiled {
+    const { distinct, groupBy, having, orderBy, limit, offset, where } = this.#query
+    const bound = where && this.#bind(where, 'column')
+    const table = rowsOfTable(this.#query.table.toLowerCase(), scope, bound && sourcesAsked(bound))
+    const condition = bound ? this.#condition(bound, 'WHERE') : sql`true`
+    const items = this.#items.map(({ expression }) => this.#bind(expression, 'column'))
+    const order = orderBy.map(({ expression, descending }) => ({
+      by: this.#bindOwn(expression),
+      descending,
+    }))
+    const groups = groupBy.map((expression) => this.#bindOwn(expression))
+    const keys = this.#group(distinct ? [...groups, ...items] : groups)
+    this.#isGrouped =
+      keys.length > 0 || [...items, ...order.map(({ by }) => by)].some(hasAggregate) || having !== undefined
+    const values = items.map((item) => this.#shown(this.#value(item)))
+    const { names, columns } = this.#columns()
+    const statement = sql`
+      with answer as materialized (
+        select ${list(values.map((value, n) => sql`${value} as ${names[n]}`))}
+        from (select ${list([sql`logs.*`, ...keys])} from (${table}) as logs where ${condition}) as logs
+        ${this.#groups.size > 0 ? sql`group by ${list([...this.#groups.values()].map((group) => group.sql))}` : sql``}
+        ${having ? sql`having ${this.#condition(this.#bind(having, 'own name'), 'HAVING')}` : sql``}
+        ${order.length > 0 ? sql`order by ${list(order.map((one) => this.#ordered(one)))}` : sql``}
+        limit ${Math.min(limit ?? ROWS_MAX, ROWS_MAX)} offset ${offset ?? 0})
+      select case when coalesce(sum(length(answer::text)), 0) <= ${ANSWER_LENGTH_MAX}
+        then coalesce(json_agg(json_build_array(${list(names)})), '[]') end as rows from answer`
+    return { statement, columns }
+  }
+
+  /** `2` is the second column that is selected. */
+  #bindOwn(expression: Expression): Bound {
+    if (expression.kind !== 'number') return this.#bind(expression, 'own name')
+    const item = this.#items[expression.value - 1]
+    if (!item) throw new QueryError(`there is no column ${expression.value}`)
+    return this.#bind(item.expression, 'column')
+  }
+
+  #columns(): { names: SQL[]; columns: string[] } {
+    if (this.#items.length > COLUMNS_MAX) throw new QueryError(`more than ${COLUMNS_MAX} columns are selected`)
+    const columns = this.#items.map(({ name }) => name)
+    const twice = columns.find((name, n) => columns.indexOf(name) < n)
+    if (twice !== undefined) throw new QueryError(`two columns are named ${JSON.stringify(twice)}: name one with AS`)
+    return { names: columns.map((_, n) => sql.raw(`c${n}`)), columns }
+  }
+
+  /** What is grouped by becomes columns of its own: the same expression elsewhere has other parameters. */
+  #group(expressions: readonly Bound[]): SQL[] {
+    if (expressions.some(hasAggregate)) throw new QueryError('an aggregate cannot be grouped by')
+    const written = expressions.map((expression) => ({ key: keyOf(expression), value: this.#value(expression) }))
+    const keys: SQL[] = []
+    for (const { key, value } of written) {
+      if (this.#groups.has(key)) continue
+      const name = sql.raw(`g${keys.length}`)
+      keys.push(sql`${typed(value)} as ${name}`)
+      this.#groups.set(key, { type: value.type, sql: sql`logs.${name}` })
+    }
+    return keys
+  }
+
+  #condition(expression: Bound, clause: string): SQL {
+    if (clause === 'WHERE' && hasAggregate(expression))
+      throw new QueryError('WHERE cannot hold an aggregate: use HAVING')
+    return cast(this.#value(expression), 'boolean', clause)
+  }
+
+  #ordered({ by, descending }: { by: Bound; descending: boolean }): SQL {
+    const value = this.#value(by)
+    // A time is never null, and the index has nulls first.
+    const nulls = value.type === 'time' ? sql`` : sql`nulls last`
+    return descending ? sql`${typed(value)} desc ${nulls}` : typed(value)
+  }
+
+  #shown(value: Value): SQL {
+    if (value.type === 'interval') throw new QueryError('an interval cannot be selected')
+    if (value.type !== 'time') return typed(value)
+    return this.#query.table.toLowerCase() === UNIFIED
+      ? sql`to_char(${value.sql} at time zone 'utc', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')`
+      : sql`floor(extract(epoch from ${value.sql}) * 1000000)`
+  }
+
+  #value(expression: Bound): Value {
+    const group = this.#isInAggregate ? undefined : this.#groups.get(keyOf(expression))
+    if (group) return group
+    switch (expression.kind) {
+      case 'text':
+        return { type: 'text', sql: sql`${expression.value}::text` }
+      case 'number':
+        if (!Number.isFinite(expression.value)) throw new QueryError('a number is too large')
+        return { type: 'number', sql: sql`${String(expression.value)}::numeric` }
+      case 'boolean':
+        return { type: 'boolean', sql: sql`${String(expression.value)}::boolean` }
+      case 'null':
+        return { type: 'null', sql: sql`null` }
+      case 'interval':
+        return { type: 'interval', sql: sql`${`${expression.count} ${expression.unit}`}::interval` }
+      case 'column':
+        this.#refuseUngrouped(expression.name)
+        return { type: COLUMN_TYPES[expression.name], sql: sql`logs.${sql.raw(expression.name)}` }
+      case 'attribute':
+        this.#refuseUngrouped(expression.key)
+        return attribute(expression)
+      case 'call':
+        return this.#call(expression)
+    }
+  }
+
+  #refuseUngrouped(name: string): void {
+    if (this.#isGrouped && !this.#isInAggregate) throw new QueryError(`${name} is neither grouped by nor aggregated`)
+  }
+
+  #call({ name, args, distinct }: Bound & { kind: 'call' }): Value {
+    if (isAggregate(name)) return this.#aggregate(name, args, distinct ?? false)
+    if (distinct) throw new QueryError(`DISTINCT is for aggregates, and ${name} is none`)
+    if (NOW.includes(name)) return this.#time(this.#now)
+    if (TRUNCATES.includes(name)) return this.#truncated(name, args)
+    const values = args.map((arg) => this.#value(arg))
+    const signature = Object.hasOwn(FUNCTIONS, name) && FUNCTIONS[name]
+    return signature ? applied(name, signature, values) : this.#general(name, args, values)
+  }
+
+  #aggregate(name: string, args: Bound[], distinct: boolean): Value {
+    if (this.#isInAggregate) throw new QueryError(`${name} stands in another aggregate`)
+    if (name === 'count' && args.length === 0) return { type: 'number', sql: sql`count(*)` }
+    if (name === 'quantile' && args[0]?.kind !== 'number') throw new QueryError('quantile is written quantile(0.95)(x)')
+    this.#isInAggregate = true
+    const values = args.map((arg) => this.#value(arg))
+    this.#isInAggregate = false
+    const signature = AGGREGATES[name]
+    if (signature) return applied(name, signature, values)
+    const [value] = values
+    if (!value || values.length > 1) throw new QueryError(`${name} takes one value`)
+    const { gives, write } = AGGREGATES_OF_ANY[name] as (typeof AGGREGATES_OF_ANY)[string]
+    if (!gives && ['boolean', 'attributes'].includes(value.type))
+      throw wrongType(name, 'text, a number or a time', value)
+    return { type: gives ?? value.type, sql: write(distinct ? sql`distinct ${typed(value)}` : typed(value)) }
+  }
+
+  #time = (at: Date): Value => ({ type: 'time', sql: sql`${at.toISOString()}::timestamptz` })
+
+  /** A time in text is a time where one is needed. */
+  #timeOf(expression: Bound): Value {
+    if (expression.kind !== 'text') return this.#value(expression)
+    const text = expression.value.trim().replace(' ', 'T')
+    const at = Date.parse(/[zZ]$|[-+]\d\d:?\d\d$/.test(text) ? text : `${text}${text.includes('T') ? 'Z' : ''}`)
+    if (Number.isNaN(at)) throw new QueryError(`${JSON.stringify(expression.value)} is no time`)
+    return this.#time(new Date(at))
+  }
+
+  #truncated(name: string, args: Bound[]): Value {
+    const units = args.flatMap((arg) =>
+      arg.kind === 'text' ? UNITS.filter((unit) => unit === arg.value.toLowerCase()) : [],
+    )
+    const at = args.find((arg) => arg.kind !== 'text')
+    if (!at || args.length > 2 || units.length !== 1) {
+      throw new QueryError(`${name} takes a time and one of ${UNITS.join(', ')}`)
+    }
+    return applied(name, FUNCTIONS.tostartofinterval as Signature, [
+      this.#value(at),
+      { type: 'interval', sql: sql`${`1 ${units[0]}`}::interval` },
+    ])
+  }
+
+  /** What takes values of any type. */
+  #general(name: string, args: Bound[], values: Value[]): Value {
+    if (['=', '<>', '<', '<=', '>', '>='].includes(name)) {
+      const [one, other] = this.#alike(args, values)
+      return { type: 'boolean', sql: sql`(${one} ${sql.raw(name)} ${other})` }
+    }
+    if (name === 'in') {
+      const [one, ...others] = this.#alike(args, values)
+      return { type: 'boolean', sql: sql`(${one} in (${list(others)}))` }
+    }
+    if (name === 'isnull') return { type: 'boolean', sql: sql`(${typed(only(name, values))} is null)` }
+    if (name === '+' || name === '-') return sumOf(name, values)
+    if (TO_TIME.includes(name)) {
+      const [at] = args
+      if (!at) throw new QueryError(`${name} takes a time`)
+      return { type: 'time', sql: cast(this.#timeOf(at), 'time', name) }
+    }
+    if (TO_TEXT.includes(name)) return { type: 'text', sql: sql`${this.#shown(only(name, values))}::text` }
+    if (TO_NUMBER.includes(name)) {
+      const value = only(name, values)
+      return value.type === 'number' ? value : applied(name, FUNCTIONS.toint64 as Signature, [value])
+    }
+    if (name === 'coalesce' || name === 'ifnull') {
+      const type = typeOf(values)
+      return { type, sql: sql`coalesce(${list(this.#alike(args, values))})` }
+    }
+    if (name === 'nullif' && values.length === 2) {
+      return { type: typeOf(values), sql: sql`nullif(${list(this.#alike(args, values))})` }
+    }
+    if (name === 'if' || name === 'multiif') return this.#choice(name, args, values)
+    throw new QueryError(`the function ${name} is not supported`)
+  }
+
+  #choice(name: string, args: Bound[], values: Value[]): Value {
+    if (values.length < 3 || values.length % 2 === 0)
+      throw new QueryError(`${name} takes conditions, values and one value`)
+    const isCondition = (n: number) => n % 2 === 0 && n < values.length - 1
+    const chosen = values.filter((_, n) => !isCondition(n))
+    const alike = this.#alike(
+      args.filter((_, n) => !isCondition(n)),
+      chosen,
+    )
+    const cases = values.flatMap((value, n) =>
+      isCondition(n) ? [sql`when ${cast(value, 'boolean', name)} then ${alike[n / 2]}`] : [],
+    )
+    return { type: typeOf(chosen), sql: sql`case ${sql.join(cases, sql` `)} else ${alike.at(-1)} end` }
+  }
+
+  /** Of one type, which a text that tells a time may become. */
+  #alike(args: Bound[], values: Value[]): SQL[] {
+    const type = typeOf(values)
+    const types = values.map((value) => value.type)
+    if (types.includes('text') && types.includes('number')) throw new QueryError(TEXT_AND_NUMBER)
+    return values.map((value, n) => {
+      const isTime = type === 'time' && value.type === 'text' && args[n]
+      return cast(isTime ? this.#timeOf(isTime) : value, type, 'a comparison')
+    })
+  }
+}
+
+const TEXT_AND_NUMBER = 'text and numbers cannot be compared or mixed: toInt64OrZero(…) makes a number of a text'
+const UNITS = ['second', 'minute', 'hour', 'day', 'week']
+const NOW = ['now', 'now64', 'current_timestamp', 'current_datetime']
+const TO_TIME = [
+  ...['timestamp', 'datetime', 'todatetime', 'todatetime64', 'parsedatetimebesteffort', 'parsedatetime64besteffort'],
+  ...['cast as timestamp', 'cast as datetime', 'cast as datetime64'],
+]
+const TO_TEXT = ['tostring', 'cast as string', 'cast as text', 'cast as varchar']
+const TO_NUMBER = ['int64', 'int', 'integer', 'bigint', 'float64', 'numeric', 'int32', 'uint32', 'uint64'].map(
+  (type) => `cast as ${type}`,
+)
+
+const list = (parts: readonly (SQL | undefined)[]): SQL => sql.join([...parts], sql`, `)
+const keyOf = (expression: Bound): string => JSON.stringify(expression)
+const isAggregate = (name: string) => Object.hasOwn(AGGREGATES, name) || Object.hasOwn(AGGREGATES_OF_ANY, name)
+const hasAggregate = (expression: Bound): boolean =>
+  expression.kind === 'call' && (isAggregate(expression.name) || expression.args.some(hasAggregate))
+
+const everyColumn = ({ table }: Query): Item[] =>
+  COLUMNS.filter((name) => table.toLowerCase() === UNIFIED || !['source', 'severity_text'].includes(name)).map(
+    (name) => ({
+      expression: { kind: 'path', names: [name] },
+      name: table.toLowerCase() !== UNIFIED && name === 'log_attributes' ? 'metadata' : name,
+      isNamed: false,
+    }),
+  )
+
+function attribute({ key, without }: Bound & { kind: 'attribute' }): Value {
+  const text = sql`(logs.log_attributes ->> ${key}::text)`
+  if (without === '') return { type: 'text', sql: sql`coalesce(${text}, '')` }
+  return NUMBERS.includes(key) ? { type: 'number', sql: sql`${text}::numeric` } : { type: 'text', sql: text }
+}

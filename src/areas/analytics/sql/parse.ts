@@ -1,0 +1,309 @@
+import type { Expression, Item, Query } from './query.ts'
+import { QueryError, type Token, tokensOf } from './tokens.ts'
+
+const DEPTH_MAX = 50
+const UNIT = /^(second|minute|hour|day|week)s?$/i
+/** Each level binds closer than the one before. */
+const BINARY: readonly (readonly string[])[] = [
+  ['||', '+', '-'],
+  ['*', '/', '%'],
+]
+const COMPARISONS: Record<string, string> = { '==': '=', '!=': '<>' }
+const COMPARES = ['=', '==', '!=', '<>', '<', '<=', '>', '>=']
+/** What cannot be the name of a column without `as`. */
+const RESERVED = ['from', 'where', 'group', 'having', 'order', 'limit', 'offset', 'cross', 'left', 'join', 'on', 'as']
+const ENDS_EXPRESSION = [...RESERVED, 'and', 'or', 'then', 'else', 'when', 'end', 'asc', 'desc', 'is', 'in', 'like']
+
+/** A query in the part of ClickHouse's and BigQuery's SQL that both readers of logs have in common; throws QueryError. */
+export function parseQuery(text: string): Query {
+  return new Parser(text).query()
+}
+
+class Parser {
+  readonly #text: string
+  readonly #tokens: Token[]
+  #at = 0
+  #depth = 0
+
+  constructor(text: string) {
+    this.#text = text
+    this.#tokens = tokensOf(text)
+  }
+
+  query(): Query {
+    if (this.#isWord('with')) throw new QueryError('WITH is not supported: write one SELECT')
+    this.#expectWord('select')
+    const distinct = this.#tookWord('distinct')
+    const items = this.#tookSign('*') ? ('*' as const) : this.#list(() => this.#item())
+    this.#expectWord('from')
+    if (this.#isSign('(')) throw new QueryError('a subquery in FROM is not supported: write one SELECT')
+    const table = this.#name('the name of a table')
+    const alias = this.#alias()
+    const query: Query = {
+      ...{ distinct, items, table, alias, unnested: this.#unnested() },
+      where: this.#tookWord('where') ? this.#expression() : undefined,
+      groupBy: this.#tookWord('group') ? this.#by() : [],
+      having: this.#tookWord('having') ? this.#expression() : undefined,
+      orderBy: this.#tookWord('order') ? this.#orderBy() : [],
+      limit: this.#tookWord('limit') ? this.#whole() : undefined,
+      offset: this.#tookWord('offset') ? this.#whole() : undefined,
+    }
+    this.#tookSign(';')
+    if (this.#next.kind !== 'end') throw this.#unexpected('the end of the query')
+    return query
+  }
+
+  #item(): Item {
+    const { from } = this.#next
+    const expression = this.#expression()
+    const to = this.#tokens[this.#at - 1]?.to ?? from
+    const alias = this.#alias()
+    return { expression, name: alias ?? nameOf(expression, this.#text.slice(from, to)), isNamed: alias !== undefined }
+  }
+
+  #alias(): string | undefined {
+    if (this.#tookWord('as')) return this.#name('a name')
+    const { kind, value } = this.#next
+    return kind === 'name' && !RESERVED.includes(value.toLowerCase()) ? this.#take().value : undefined
+  }
+
+  #unnested(): Query['unnested'] {
+    const unnested: Query['unnested'] = []
+    for (;;) {
+      const isLeft = this.#tookWord('left')
+      if (isLeft || this.#tookWord('cross')) this.#expectWord('join')
+      else if (!this.#tookSign(',')) break
+      if (!this.#tookWord('unnest')) throw new QueryError('a join is supported with UNNEST alone, as of `metadata`')
+      this.#expectSign('(')
+      const path = this.#path(this.#name('a path'))
+      this.#expectSign(')')
+      unnested.push({ alias: this.#alias() ?? path.at(-1) ?? '', path })
+      if (isLeft && this.#tookWord('on')) this.#expectWord('true')
+    }
+    if (this.#isWord('join')) throw new QueryError('a join is supported with UNNEST alone, as of `metadata`')
+    return unnested
+  }
+
+  #by(): Expression[] {
+    this.#expectWord('by')
+    return this.#list(() => this.#expression())
+  }
+
+  #orderBy(): Query['orderBy'] {
+    this.#expectWord('by')
+    return this.#list(() => {
+      const expression = this.#expression()
+      const descending = this.#tookWord('desc')
+      if (!descending) this.#tookWord('asc')
+      return { expression, descending }
+    })
+  }
+
+  #whole(): number {
+    const token = this.#take()
+    if (token.kind !== 'number' || !/^\d{1,9}$/.test(token.value)) throw this.#unexpected('a whole number', token)
+    return Number(token.value)
+  }
+
+  #expression(): Expression {
+    this.#depth += 1
+    if (this.#depth > DEPTH_MAX) throw new QueryError('the query is nested too deeply')
+    let left = this.#conjunction()
+    while (this.#tookWord('or')) left = call('or', left, this.#conjunction())
+    this.#depth -= 1
+    return left
+  }
+
+  #conjunction(): Expression {
+    let left = this.#negation()
+    while (this.#tookWord('and')) left = call('and', left, this.#negation())
+    return left
+  }
+
+  #negation(): Expression {
+    let negated = false
+    while (this.#tookWord('not')) negated = !negated
+    const condition = this.#condition()
+    return negated ? call('not', condition) : condition
+  }
+
+  #condition(): Expression {
+    const left = this.#binary(0)
+    if (this.#tookWord('is')) {
+      const negated = this.#tookWord('not')
+      this.#expectWord('null')
+      return negate(negated, call('isnull', left))
+    }
+    const sign = this.#next.kind === 'sign' ? this.#next.value : ''
+    if (COMPARES.includes(sign)) {
+      this.#take()
+      return call(COMPARISONS[sign] ?? sign, left, this.#binary(0))
+    }
+    const negated = this.#tookWord('not')
+    if (this.#tookWord('in')) return negate(negated, call('in', left, ...this.#parenthesized()))
+    if (this.#tookWord('like')) return negate(negated, call('like', left, this.#binary(0)))
+    if (this.#tookWord('ilike')) return negate(negated, call('ilike', left, this.#binary(0)))
+    if (this.#tookWord('between')) {
+      const from = this.#binary(0)
+      this.#expectWord('and')
+      return negate(negated, call('and', call('>=', left, from), call('<=', left, this.#binary(0))))
+    }
+    if (negated) throw this.#unexpected('IN, LIKE, ILIKE or BETWEEN')
+    return left
+  }
+
+  #binary(level: number): Expression {
+    const signs = BINARY[level]
+    if (!signs) return this.#unary()
+    let left = this.#binary(level + 1)
+    while (this.#next.kind === 'sign' && signs.includes(this.#next.value)) {
+      const sign = this.#take().value
+      left = call(sign, left, this.#binary(level + 1))
+    }
+    return left
+  }
+
+  #unary(): Expression {
+    return this.#tookSign('-') ? call('-', { kind: 'number', value: 0 }, this.#primary()) : this.#primary()
+  }
+
+  #primary(): Expression {
+    const token = this.#take()
+    if (token.kind === 'text') return { kind: 'text', value: token.value }
+    if (token.kind === 'number') return { kind: 'number', value: Number(token.value) }
+    if (token.kind === 'sign' && token.value === '(') {
+      if (this.#isWord('select')) throw new QueryError('a subquery is not supported: write one SELECT')
+      const inner = this.#expression()
+      this.#expectSign(')')
+      return inner
+    }
+    if (token.kind !== 'name') throw this.#unexpected('a value', token)
+    return this.#named(token)
+  }
+
+  #named(token: Token): Expression {
+    const word = token.value.toLowerCase()
+    if (word === 'true' || word === 'false') return { kind: 'boolean', value: word === 'true' }
+    if (word === 'null') return { kind: 'null' }
+    if (word === 'case') return this.#case()
+    if (word === 'interval') return this.#interval()
+    if (this.#isSign('(')) return this.#call(word)
+    if (ENDS_EXPRESSION.includes(word)) throw this.#unexpected('a value', token)
+    const names = this.#path(token.value)
+    if (!this.#tookSign('[')) return { kind: 'path', names }
+    const key = this.#take()
+    if (key.kind !== 'text') throw this.#unexpected('the name of an attribute in quotes', key)
+    this.#expectSign(']')
+    return { kind: 'attribute', of: names, key: key.value }
+  }
+
+  #call(name: string): Expression {
+    if (name === 'cast' || name === 'safe_cast') return this.#cast()
+    this.#expectSign('(')
+    if (this.#tookSign('*')) {
+      this.#expectSign(')')
+      if (name !== 'count') throw new QueryError(`${name}(*) is not supported`)
+      return call(name)
+    }
+    const distinct = this.#tookWord('distinct')
+    const args = this.#tookSign(')') ? [] : this.#list(() => this.#expression())
+    if (args.length > 0) this.#expectSign(')')
+    // Aggregates with parameters of their own: quantile(0.95)(x).
+    const more = this.#isSign('(') ? this.#parenthesized() : []
+    return { ...call(name, ...args, ...more), ...(distinct && { distinct }) }
+  }
+
+  #cast(): Expression {
+    this.#expectSign('(')
+    const value = this.#expression()
+    this.#expectWord('as')
+    const type = this.#name('a type').toLowerCase()
+    this.#expectSign(')')
+    return call(`cast as ${type}`, value)
+  }
+
+  #case(): Expression {
+    const parts: Expression[] = []
+    while (this.#tookWord('when')) {
+      parts.push(this.#expression())
+      this.#expectWord('then')
+      parts.push(this.#expression())
+    }
+    if (parts.length === 0) throw this.#unexpected('WHEN')
+    parts.push(this.#tookWord('else') ? this.#expression() : { kind: 'null' })
+    this.#expectWord('end')
+    return call('multiif', ...parts)
+  }
+
+  #interval(): Expression {
+    const token = this.#take()
+    const [, count = '', inText] = /^(\d{1,7})(?:\s+(\w+))?$/.exec(token.value) ?? []
+    const [, unit] = UNIT.exec(inText ?? this.#name('a unit of time')) ?? []
+    if (!unit || count === '') throw this.#unexpected('such as INTERVAL 5 MINUTE', token)
+    return { kind: 'interval', count: Number(count), unit: unit.toLowerCase() }
+  }
+
+  #parenthesized(): Expression[] {
+    this.#expectSign('(')
+    if (this.#isWord('select')) throw new QueryError('a subquery is not supported: write one SELECT')
+    const values = this.#list(() => this.#expression())
+    this.#expectSign(')')
+    return values
+  }
+
+  #path(first: string): string[] {
+    const names = [first]
+    while (this.#tookSign('.')) names.push(this.#name('a name'))
+    return names
+  }
+
+  #list<T>(read: () => T): T[] {
+    const values = [read()]
+    while (this.#tookSign(',')) values.push(read())
+    return values
+  }
+
+  #name(what: string): string {
+    const token = this.#take()
+    if (token.kind !== 'name') throw this.#unexpected(what, token)
+    return token.value
+  }
+
+  get #next(): Token {
+    return this.#tokens[this.#at] as Token
+  }
+
+  #take(): Token {
+    const token = this.#next
+    if (token.kind !== 'end') this.#at += 1
+    return token
+  }
+
+  #isSign = (sign: string) => this.#next.kind === 'sign' && this.#next.value === sign
+  #isWord = (word: string) => this.#next.kind === 'name' && this.#next.value.toLowerCase() === word
+  #tookSign = (sign: string) => this.#isSign(sign) && this.#take() !== undefined
+  #tookWord = (word: string) => this.#isWord(word) && this.#take() !== undefined
+
+  #expectSign(sign: string): void {
+    if (!this.#tookSign(sign)) throw this.#unexpected(`"${sign}"`)
+  }
+
+  #expectWord(word: string): void {
+    if (!this.#tookWord(word)) throw this.#unexpected(word.toUpperCase())
+  }
+
+  #unexpected(expected: string, { kind, from, to } = this.#next): QueryError {
+    const found = kind === 'end' ? 'the end of the query' : JSON.stringify(this.#text.slice(from, to))
+    return new QueryError(`expected ${expected}, but there is ${found} at position ${from + 1}`)
+  }
+}
+
+const call = (name: string, ...args: Expression[]): Expression & { kind: 'call' } => ({ kind: 'call', name, args })
+const negate = (negated: boolean, condition: Expression) => (negated ? call('not', condition) : condition)
+
+const NAME_LENGTH_MAX = 64
+
+function nameOf(expression: Expression, text: string): string {
+  if (expression.kind === 'path') return expression.names.at(-1) ?? text
+  return expression.kind === 'attribute' ? expression.key : text.slice(0, NAME_LENGTH_MAX)
+}

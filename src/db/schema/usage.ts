@@ -1,0 +1,17 @@
+import { index, integer, pgTable, primaryKey, text } from 'drizzle-orm/pg-core'
+import { instant } from './identity.ts'
+
+const COUNTED_SERVICES = ['storage', 'functions', 'workers'] as const
+
+/** How many requests a service of a project was sent in a minute. Purged by age. */
+export const requestCounts = pgTable(
+  'request_counts',
+  {
+    projectRef: text('project_ref').notNull(),
+    /** When it began. */
+    minute: instant('minute').notNull(),
+    service: text({ enum: COUNTED_SERVICES }).notNull(),
+    requests: integer().notNull(),
+  },
+  (t) => [primaryKey({ columns: [t.projectRef, t.minute, t.service] }), index('request_counts_by_age').on(t.minute)],
+)
