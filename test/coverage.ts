@@ -34,6 +34,8 @@ const UNSEEN = [
     'v1-create-restore-point',
     'v1-update-backup-schedule',
     'v1-update-ssl-enforcement-config',
+    'v1-update-network-restrictions',
+    'v1-patch-network-restrictions',
     'v1-create-a-branch',
     'v2-create-a-branch',
   ].map((id) => `${id} bad_request.driver`),

@@ -269,6 +269,8 @@ describe('PATCH /v1/projects/{ref}/config/database/postgres', () => {
       await caller().get(`/v1/projects/${project}/config/disk/util`),
       await caller().post(`/v1/projects/${project}/config/disk`, { attributes: GP3 }),
       await caller().put(`/v1/projects/${project}/ssl-enforcement`, { requestedConfig: { database: true } }),
+      await caller().post(`/v1/projects/${project}/network-restrictions/apply`, { dbAllowedCidrs: ['10.0.0.0/8'] }),
+      await caller().patch(`/v1/projects/${project}/network-restrictions`, { add: { dbAllowedCidrs: ['10.0.0.0/8'] } }),
     ])
       expect(reply).toMatchObject({ status: 503, body: { message: expect.stringContaining('cannot be reached') } })
   })

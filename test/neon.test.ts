@@ -376,6 +376,13 @@ test('what the driver cannot do is refused with its name', { timeout: 60_000 }, 
     data: { type: 'branch', attributes: { name: 'far', region: 'eu-west-2' } },
   })
   expect(fromV2).toMatchObject({ status: 400, body: { error: { code: 'bad_request.driver' } } })
+  const vanity = (rest: string) =>
+    owner.post(`/v1/projects/${ref}/vanity-subdomain/${rest}`, { vanity_subdomain: 'acme' })
+  expect(await vanity('check-availability')).toMatchObject({ status: 201, body: { available: false } })
+  expect(await vanity('activate')).toMatchObject({
+    status: 400,
+    body: { message: expect.stringContaining('has no PROJECT_DOMAIN') },
+  })
   const restrictions = `/v1/projects/${ref}/network-restrictions`
   expect((await owner.get(restrictions)).body.entitlement).toBe('disallowed')
   const applied = await owner.post(`${restrictions}/apply`, { dbAllowedCidrs: ['192.0.2.0/24'] })

@@ -157,5 +157,5 @@ describe('npm run admin', () => {
       })
     }
     expect(await stop(running)).toBe(0)
-  }, 120_000)
+  }, 300_000)
 })

@@ -349,14 +349,13 @@ describe('a change that began before the transfer of its project', () => {
     const [source, target] = [await newOrganization(), await newOrganization()]
     const ref = await insertProject(source)
     const caller = await tokenOf(source.userId)
-    const waiting = () =>
-      control.execute(
-        sql`select from pg_stat_activity where wait_event_type = 'Lock' and query like '%projects%for share%'`,
-      )
     const reply = await control.transaction(async (tx) => {
+      await tx.select({ ref: projects.ref }).from(projects).where(eq(projects.ref, ref)).for('update')
       await tx.update(projects).set({ organizationId: target.id }).where(eq(projects.ref, ref))
+      const { rows } = await tx.execute(sql`select pg_backend_pid() as pid`)
+      const waiting = sql`select from pg_stat_activity where ${rows[0]?.pid}::int = any (pg_blocking_pids(pid))`
       const asked = create(caller, ref)
-      await vi.waitFor(async () => expect((await waiting()).rows.length).toBeGreaterThan(0), WAIT)
+      await vi.waitFor(async () => expect((await control.execute(waiting)).rows.length).toBeGreaterThan(0), WAIT)
       return { asked }
     })
     expect((await reply.asked).status).toBe(404)

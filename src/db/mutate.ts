@@ -75,14 +75,15 @@ async function commit<T>(ctx: SystemCtx | Ctx, work: (mutation: Mutation) => Pro
 
 /**
  * A project may have been transferred since the caller's role in it was looked at: then he has none any more, and nothing of the
- * mutation holds. Else it stays where it is until this has committed.
+ * mutation holds. Else it stays where it is until this has committed: of all locks, that of a transfer alone waits for this one, and
+ * this one for that.
  */
 async function record(ctx: SystemCtx | Ctx, tx: Writer, trace: Trace, actor: Actor): Promise<void> {
   const { action, organizationId = null, projectRef = null, detail = {} } = trace
   const { actorUserId = null, actorAppId = null } = actor
   const recorded = await rowsOf(
     tx,
-    sql`with project as (select organization_id from ${projects} where ref = ${projectRef} for share)
+    sql`with project as (select organization_id from ${projects} where ref = ${projectRef} for key share)
       insert into ${auditLog} (action, actor_user_id, actor_app_id, organization_id, project_ref, detail, request_id, created_at)
       select ${action}, ${actorUserId}::uuid, ${actorAppId}::uuid, ${organizationId}::uuid, ${projectRef},
         ${JSON.stringify(detail)}::jsonb, ${ctx.requestId}, ${ctx.now().toISOString()}::timestamptz

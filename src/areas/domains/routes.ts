@@ -59,7 +59,6 @@ export const domainRoutes = [
   post('/v1/projects/{ref}/vanity-subdomain/check-availability', {
     id: 'v1-check-vanity-subdomain-availability', summary: 'Ask whether a vanity subdomain is free',
     scope: 'domains:write', body: NewVanitySubdomain, returns: Availability, status: 201, limit: 'vanitySubdomainCheck',
-    errors: ['bad_request.vanity_subdomain'],
   }, ({ ctx, body }) => checkVanity(ctx, body.vanity_subdomain)),
 
   post('/v1/projects/{ref}/vanity-subdomain/activate', {

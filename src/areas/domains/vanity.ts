@@ -30,10 +30,10 @@ export async function getVanity(
   return custom ? { status: 'custom-domain-used', custom_domain: custom.hostname } : { status: 'not-used' }
 }
 
-/** Of a name that another project has or that is reserved; its own is not free either. */
+/** No name is, where there is no domain for it; to activate it says why. */
 export async function checkVanity({ db, config }: Ctx, subdomain: string) {
-  const host = hostOf(config, subdomain)
-  if (problem(config, subdomain, host)) return { available: false }
+  const { PROJECT_DOMAIN: domain } = config
+  if (!domain || problem(config, subdomain, `${subdomain}.${domain}`)) return { available: false }
   const taken = await db
     .select({ ref: vanitySubdomains.projectRef })
     .from(vanitySubdomains)

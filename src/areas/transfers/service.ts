@@ -81,7 +81,7 @@ async function lock({ tx }: Mutation, move: Move): Promise<string[]> {
       .from(projects)
       .where(and(which, eq(projects.organizationId, source.id), isNull(projects.removedAt)))
       .orderBy(projects.ref)
-      .for('no key update')
+      .for('update')
   const own = await held(eq(projects.ref, project.ref))
   if (own.length === 0) throw new ApiError('not_found.project')
   const branches = await held(eq(projects.parentRef, project.ref))
