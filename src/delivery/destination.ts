@@ -79,9 +79,7 @@ const hostOf = ({ hostname }: URL) => hostname.replace(/\.$/, '')
 const isAllowedLoopback = (host: string, { allowLoopback }: UrlRules) => allowLoopback && LOOPBACK_HOSTS.includes(host)
 
 /** Why no name elsewhere can be this one: it is none, none of the public, or this installation's. */
-export const checkHost = (host: string, { ownHosts }: UrlRules): string | undefined => hostProblem(host, ownHosts)
-
-function hostProblem(host: string, ownHosts: readonly string[]): string | undefined {
+export function hostProblem(host: string, ownHosts: readonly string[]): string | undefined {
   if (host.startsWith('[') || parseAddress(host)) return 'must name a public domain, not an address'
   const labels = host.split('.')
   if (host.length > NAME_LENGTH_MAX || !labels.every((label) => LABEL.test(label))) return 'has no valid domain'

@@ -48,14 +48,14 @@ export function aliasIn(
   { hostname }: URL,
   { BASE_URL = '', PROJECT_DOMAIN: domain }: { BASE_URL?: string; PROJECT_DOMAIN?: string },
 ): string | undefined {
-  if (!hostname.includes('.') || NO_NAME.test(hostname) || hostname === hostIn(BASE_URL)) return undefined
+  if (!isName(hostname) || hostname === hostIn(BASE_URL)) return undefined
   if (!domain || !hostname.endsWith(`.${domain}`)) return hostname
   const label = hostname.slice(0, -domain.length - 1)
   return REF.test(label) || label.includes('.') ? undefined : label
 }
 
-/** An address, in the one spelling that the URL standard leaves. */
-const NO_NAME = /^[\d.]+$|^\[/
+/** Neither an address, in the one spelling that the URL standard leaves, nor a name of this machine or network alone. */
+export const isName = (hostname: string): boolean => hostname.includes('.') && !/^[\d.]+$|^\[/.test(hostname)
 
 const hosts = new Map<string, string>()
 /** Of a setting, of which there is one. */

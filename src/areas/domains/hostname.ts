@@ -4,11 +4,12 @@ import type { ProjectAccess } from '../../auth/access.ts'
 import { uniqueViolation } from '../../db/failure.ts'
 import { type Mutation, mutate } from '../../db/mutate.ts'
 import { customHostnames } from '../../db/schema/index.ts'
-import { checkHost } from '../../delivery/destination.ts'
+import { hostProblem } from '../../delivery/destination.ts'
 import { rulesOf } from '../../delivery/ports.ts'
 import { forgetHost } from '../../domains/hosts.ts'
 import type { Ctx } from '../../env.ts'
 import { ApiError } from '../../http/error.ts'
+import { isName } from '../../http/project-address.ts'
 import { lockProject } from '../projects/lock.ts'
 import { challengeName, verify } from './challenge.ts'
 import type { CustomHostnameConfig } from './schema.ts'
@@ -25,7 +26,7 @@ export async function getHostname(ctx: Ctx, { ref }: ProjectAccess): Promise<Con
 }
 
 export async function initializeHostname(ctx: Ctx, project: ProjectAccess, hostname: string): Promise<Config> {
-  const problem = originProblem(originOf(ctx, project.ref)) ?? checkHost(hostname, rulesOf(ctx))
+  const problem = originProblem(originOf(ctx, project.ref)) ?? hostProblem(hostname, rulesOf(ctx).ownHosts)
   if (problem) throw refuse(problem)
   const now = ctx.now()
   const row = await change(ctx, project, async (mutation) => {
@@ -120,9 +121,7 @@ const originOf = ({ config: { BASE_URL, PROJECT_DOMAIN } }: Ctx, ref: string): s
   PROJECT_DOMAIN ? `${ref}.${PROJECT_DOMAIN}` : new URL(BASE_URL).hostname
 
 const originProblem = (origin: string): string | undefined =>
-  !origin.includes('.') || /^[\d.]+$|^\[/.test(origin)
-    ? 'this installation has no public name that a hostname could be an alias of'
-    : undefined
+  isName(origin) ? undefined : 'this installation has no public name that a hostname could be an alias of'
 
 function toConfig(ctx: Ctx, { id, projectRef, hostname, status, challenge, errors }: Row): Config {
   const isSought = status === '2_initiated'
