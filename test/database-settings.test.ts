@@ -4,7 +4,7 @@ import { beforeAll, describe, expect, inject, it } from 'vitest'
 import { auditLog } from '../src/db/schema/index.ts'
 import { type Caller, control, newApp, newOrganization, type TestOrganization, unhurried } from './api.ts'
 import { cliOf } from './cli.ts'
-import { newProject, PASSWORD, runSql, untilStatus } from './projects.ts'
+import { newProject, ownerClient, runSql, untilStatus } from './projects.ts'
 
 let organization: TestOrganization
 let ref: string
@@ -32,15 +32,7 @@ const caller = () => clock()
 
 /** What a client of the project's owner meets. */
 async function asOwner<T>(work: (client: pg.Client) => Promise<T>, ssl = false, project = ref): Promise<T> {
-  const client = new pg.Client({
-    host: inject('databaseHost'),
-    port: inject('databasePort'),
-    user: `p_${project}`,
-    password: PASSWORD,
-    database: `p_${project}`,
-    ssl: ssl && { rejectUnauthorized: false },
-  })
-  client.on('error', () => {})
+  const client = ownerClient(project, { ssl: ssl && { rejectUnauthorized: false } })
   await client.connect()
   try {
     return await work(client)
@@ -205,14 +197,7 @@ describe('PATCH /v1/projects/{ref}/config/database/postgres', () => {
     const count = async (most: number) => {
       const clients: pg.Client[] = []
       const open = async () => {
-        const client = new pg.Client({
-          host: inject('databaseHost'),
-          port: inject('databasePort'),
-          user: `p_${project}`,
-          password: PASSWORD,
-          database: `p_${project}`,
-        })
-        client.on('error', () => {})
+        const client = ownerClient(project)
         await client.connect()
         clients.push(client)
       }

@@ -1,11 +1,11 @@
 import { eq } from 'drizzle-orm'
-import pg from 'pg'
-import { beforeAll, describe, expect, inject, it } from 'vitest'
+import type pg from 'pg'
+import { beforeAll, describe, expect, it } from 'vitest'
 import { auditLog } from '../src/db/schema/index.ts'
 import { type Caller, control, newOrganization, type TestOrganization, tokenOf, unhurried } from './api.ts'
 import { newBranch } from './branches.ts'
 import { cliOf } from './cli.ts'
-import { newProject, PASSWORD, runSql, untilStatus } from './projects.ts'
+import { newProject, ownerClient, runSql, untilStatus } from './projects.ts'
 
 const ANYWHERE = { dbAllowedCidrs: ['0.0.0.0/0'], dbAllowedCidrsV6: ['::/0'] }
 const TIME = expect.stringMatching(/^\d{4}-\d\d-\d\dT/)
@@ -27,14 +27,7 @@ const change = (body: unknown) => caller().patch(path(), body)
 
 /** A client of the project's owner, from this machine. */
 async function connect(project = ref): Promise<pg.Client> {
-  const client = new pg.Client({
-    host: inject('databaseHost'),
-    port: inject('databasePort'),
-    user: `p_${project}`,
-    password: PASSWORD,
-    database: `p_${project}`,
-  })
-  client.on('error', () => {})
+  const client = ownerClient(project)
   await client.connect()
   return client
 }
@@ -114,15 +107,7 @@ describe('network restrictions', () => {
     const { config } = (await caller().get(path('', branch.project_ref))).body
     expect(config).toEqual({ dbAllowedCidrs: ['10.0.0.0/8'], dbAllowedCidrsV6: [] })
     const { db_pass: password } = (await caller().get(`/v1/branches/${branch.id}`)).body
-    const client = new pg.Client({
-      host: inject('databaseHost'),
-      port: inject('databasePort'),
-      user: `p_${branch.project_ref}`,
-      password,
-      database: `p_${branch.project_ref}`,
-    })
-    client.on('error', () => {})
-    await expect(client.connect()).rejects.toThrow('not reached')
+    await expect(ownerClient(branch.project_ref, { password }).connect()).rejects.toThrow('not reached')
   })
 
   it.each<[Record<string, unknown>, string]>([

@@ -1,5 +1,6 @@
 import { and, eq, isNull } from 'drizzle-orm'
-import { expect, vi } from 'vitest'
+import pg from 'pg'
+import { expect, inject, vi } from 'vitest'
 import { projects } from '../src/db/schema/index.ts'
 import { baseUrl, type Caller, control } from './api.ts'
 
@@ -69,3 +70,17 @@ export async function newProject(organization: Place, fields: Record<string, unk
 
 export const runSql = (caller: Caller, ref: string, query: string, more: Record<string, unknown> = {}) =>
   caller.post(`/v1/projects/${ref}/database/query`, { query, ...more })
+
+/** A client of the project's owner that is not connected yet; that it is cut off is no error of the run. */
+export function ownerClient(ref: string, more: pg.ClientConfig = {}): pg.Client {
+  const client = new pg.Client({
+    host: inject('databaseHost'),
+    port: inject('databasePort'),
+    user: `p_${ref}`,
+    password: PASSWORD,
+    database: `p_${ref}`,
+    ...more,
+  })
+  client.on('error', () => {})
+  return client
+}
