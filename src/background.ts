@@ -12,11 +12,11 @@ import { purgeOAuth } from './areas/oauth/sweep.ts'
 import { projectJobs } from './areas/projects/jobs.ts'
 import { reconcileProjects } from './areas/projects/reconcile.ts'
 import { runProjectTask } from './areas/projects/task-run.ts'
-import { buryProjectTask, type Jobs, sendDueProjectTasks } from './areas/projects/tasks.ts'
+import { type Jobs, projectLeases } from './areas/projects/tasks.ts'
 import { refreshIssuers } from './areas/third-party-auth/refresh.ts'
 import { workerJobs } from './areas/workers/jobs.ts'
 import { removeOversizedUploads, sweepUploads } from './areas/workers/sweep.ts'
-import { buryWorkerTask, runWorkerTask, sendDueWorkerTasks } from './areas/workers/tasks.ts'
+import { runWorkerTask, workerLeases } from './areas/workers/tasks.ts'
 import { heartbeats } from './db/schema/index.ts'
 import { purgeEndpoints, purgeExpired } from './delivery/purge.ts'
 import { wakeOverdue } from './delivery/sweep.ts'
@@ -35,12 +35,12 @@ const jobs: Jobs = { ...projectJobs, ...branchJobs, ...backupJobs, ...addonJobs,
 export const handlers: Handlers = {
   'project-task': {
     run: (ctx, { id }) => runProjectTask(ctx, jobs, id),
-    bury: (ctx, { id }) => buryProjectTask(ctx, id),
+    bury: (ctx, { id }) => projectLeases.bury(ctx, id),
     looseMax: 20,
   },
   'worker-task': {
     run: (ctx, { id }) => runWorkerTask(ctx, workerJobs, id),
-    bury: (ctx, { id }) => buryWorkerTask(ctx, id),
+    bury: (ctx, { id }) => workerLeases.bury(ctx, id),
     // Beside the four of a batch; the builder is one process.
     looseMax: 4,
   },
@@ -50,8 +50,8 @@ export const handlers: Handlers = {
 
 export const duties: Duties = {
   heartbeat: ({ bindings, now }) => bindings.PROJECT_TASKS.send({ type: 'heartbeat', at: now().getTime() }),
-  project_tasks: sendDueProjectTasks,
-  worker_tasks: sendDueWorkerTasks,
+  project_tasks: projectLeases.sendDue,
+  worker_tasks: workerLeases.sendDue,
   worker_uploads: sweepUploads,
   worker_uploads_oversized: removeOversizedUploads,
   worker_images: sweepImages,

@@ -26,3 +26,7 @@ export async function send<M extends Message>({ bindings, log }: SystemCtx, mess
   }
   return refused
 }
+
+/** One message that nobody gets before `delayMs` have passed. */
+export const sendLater = ({ bindings }: SystemCtx, message: Message, delayMs: number): Promise<unknown> =>
+  queueOf(bindings, message).send(message, { delaySeconds: delayMs / 1000 })

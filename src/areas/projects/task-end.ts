@@ -1,15 +1,12 @@
 import { eq } from 'drizzle-orm'
 import { type Mutation, mutate } from '../../db/mutate.ts'
-import { organizations, type ProjectStatus, projects, projectTasks } from '../../db/schema/index.ts'
+import { organizations, type ProjectStatus, projects } from '../../db/schema/index.ts'
 import type { SystemCtx } from '../../env.ts'
 import { describeError } from '../../http/log.ts'
-import { held } from './task-lease.ts'
 import { reasonOf } from './task-reason.ts'
-import { type Changes, Hopeless, type Job, type Task, type Work } from './tasks.ts'
+import { type Changes, Hopeless, type Job, projectLeases, type Task, type Work } from './tasks.ts'
 
 export const ATTEMPTS_MAX = 6
-const RETRY_BASE_MS = 2_000
-const RETRY_MS_MAX = 300_000
 
 /** Whether a task with an end is not tried again after this. */
 export const isFinal = ({ attempts }: Task, error: unknown): boolean =>
@@ -36,22 +33,8 @@ export async function fail(ctx: SystemCtx, job: Job, work: Work, error: unknown)
       lastError,
     })
   }
-  const delayMs = Math.min(RETRY_BASE_MS * 2 ** (task.attempts - 1), RETRY_MS_MAX)
-  const freed = await ctx.db
-    .update(projectTasks)
-    .set({
-      state: 'pending',
-      claim: null,
-      leaseUntil: null,
-      dueAt: new Date(ctx.now().getTime() + delayMs),
-      lastError,
-    })
-    .where(held(task))
-    .returning({ id: projectTasks.id })
-  if (freed.length > 0) {
-    if (job.done.status) await ctx.db.update(projects).set({ statusReason }).where(eq(projects.ref, task.projectRef))
-    await ctx.bindings.PROJECT_TASKS.send({ type: 'project-task', id: task.id }, { delaySeconds: delayMs / 1000 })
-  }
+  if ((await projectLeases.postpone(ctx, task, lastError)) && job.done.status)
+    await ctx.db.update(projects).set({ statusReason }).where(eq(projects.ref, task.projectRef))
 }
 
 interface Outcome {
@@ -72,12 +55,7 @@ export async function finish(
   const { task } = work
   await mutate(ctx, async (mutation) => {
     const { tx, trace } = mutation
-    const ended = await tx
-      .update(projectTasks)
-      .set({ state, claim: null, leaseUntil: null, finishedAt: ctx.now(), ...(lastError && { lastError }) })
-      .where(held(task))
-      .returning({ id: projectTasks.id })
-    if (ended.length === 0) return
+    if (!(await projectLeases.end(ctx, mutation, task, { state, ...(lastError && { lastError }) }))) return
     const [before] = await tx
       .select({ status: projects.status, id: organizations.id, slug: organizations.slug })
       .from(projects)

@@ -1,8 +1,8 @@
 import { Superseded } from '../../engine/engine.ts'
 import type { SystemCtx } from '../../env.ts'
 import { ATTEMPTS_MAX, fail, finish } from './task-end.ts'
-import { claim, isHeld, keepLease, recordStep } from './task-lease.ts'
-import { Hopeless, type Jobs } from './tasks.ts'
+import { claim, recordStep } from './task-step.ts'
+import { Hopeless, type Jobs, projectLeases } from './tasks.ts'
 
 /** Runs what is left of a task. A second message for the same task finds it leased or finished and does nothing. */
 export async function runProjectTask(ctx: SystemCtx, jobs: Jobs, id: string): Promise<void> {
@@ -10,11 +10,10 @@ export async function runProjectTask(ctx: SystemCtx, jobs: Jobs, id: string): Pr
   if (!claimed) return
   const { task, project } = claimed
   const job = jobs[task.kind]
-  // Counted before the work, so that a step that kills its consumer each time also comes to an end.
   if (job.failed && task.attempts > ATTEMPTS_MAX)
     return fail(ctx, job, claimed, new Hopeless('its consumers died', { cause: task.lastError ?? undefined }))
-  const fence = () => isHeld(ctx, task)
-  const lease = keepLease(ctx, task)
+  const fence = () => projectLeases.isHeld(ctx, task)
+  const lease = projectLeases.keep(ctx, task)
   try {
     for (const { name, run } of job.steps.filter(({ name }) => !task.stepsDone.includes(name))) {
       const changes = await run(ctx, { project, task }, fence)

@@ -1,10 +1,11 @@
-import { and, eq, inArray, lte, or, type SQL } from 'drizzle-orm'
+import { and, eq, inArray, type SQL } from 'drizzle-orm'
 import { uniqueViolation } from '../../db/failure.ts'
 import type { Mutation } from '../../db/mutate.ts'
 import { type projects, projectTasks, type TaskInput, type TaskKind } from '../../db/schema/index.ts'
 import type { Fence } from '../../engine/engine.ts'
 import type { Ctx, SystemCtx } from '../../env.ts'
 import { ApiError } from '../../http/error.ts'
+import { createLeases } from '../../queue/lease.ts'
 
 export type Task = typeof projectTasks.$inferSelect
 type Project = typeof projects.$inferSelect
@@ -46,6 +47,8 @@ export class Hopeless extends Error {
   override name = 'Hopeless'
 }
 
+export const projectLeases = createLeases({ table: projectTasks, type: 'project-task', leaseMs: 120_000 })
+
 const ONE_OPEN = 'project_tasks_one_open'
 
 /** Hands work on a project to the queue; refused while other work on it is open. */
@@ -82,37 +85,4 @@ export async function cancelTasks({ now }: SystemCtx, { tx }: Mutation, which: S
     .where(and(which, inArray(projectTasks.state, ['pending', 'running'])))
     .returning({ id: projectTasks.id })
   return canceled.length
-}
-
-const SWEPT_MAX = 100
-/** A message sent this long ago may still be on its way; sooner than that the sweeper would only send doubles. */
-const GRACE_MS = 15_000
-
-/** Tasks whose message got lost or whose consumer died. */
-export async function sendDueProjectTasks({ db, now, bindings, log }: SystemCtx): Promise<void> {
-  const at = now()
-  const due = await db
-    .select({ id: projectTasks.id })
-    .from(projectTasks)
-    .where(
-      or(
-        and(eq(projectTasks.state, 'pending'), lte(projectTasks.dueAt, new Date(at.getTime() - GRACE_MS))),
-        and(eq(projectTasks.state, 'running'), lte(projectTasks.leaseUntil, at)),
-      ),
-    )
-    .orderBy(projectTasks.dueAt)
-    .limit(SWEPT_MAX)
-  if (due.length === 0) return
-  await bindings.PROJECT_TASKS.sendBatch(due.map(({ id }) => ({ body: { type: 'project-task', id } })))
-  log.info('tasks_sent_again', { count: due.length })
-}
-
-const BURIED_DELAY_MS = 60_000
-
-/** After its message failed for good, a task waits a while and is then taken up by the sweeper. */
-export async function buryProjectTask({ db, now }: SystemCtx, id: string): Promise<void> {
-  await db
-    .update(projectTasks)
-    .set({ dueAt: new Date(now().getTime() + BURIED_DELAY_MS) })
-    .where(and(eq(projectTasks.id, id), inArray(projectTasks.state, ['pending'])))
 }

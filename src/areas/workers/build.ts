@@ -7,7 +7,7 @@ import { storeImage } from '../../workers/images.ts'
 import { variablesFor } from '../../workers/instance.ts'
 import { dropInstances, startInstances } from '../../workers/instances.ts'
 import { environmentOf, type Plan } from '../../workers/plan.ts'
-import { isHeld, type Work } from './tasks.ts'
+import { type Work, workerLeases } from './tasks.ts'
 import { CONTEXT_BYTES_MAX } from './uploads.ts'
 
 /** From the bytes that were PUT to instances that have started, ready for the switch; undefined where another task took its place. */
@@ -18,7 +18,7 @@ export async function build(ctx: SystemCtx, work: Work): Promise<ServedWorker | 
     : work.worker.served?.image
   if (!image) throw new BuildFailed([{ message: 'Nothing was built yet that could be deployed again' }])
   const served = { deploymentId: task.id, image, spec: task.spec }
-  if (!(await isHeld(ctx, task))) return undefined
+  if (!(await workerLeases.isHeld(ctx, task))) return undefined
   await startInstances(ctx, planOf(work, served), work.worker.name)
   return served
 }

@@ -1,10 +1,11 @@
-import { and, eq, inArray, lte, ne, or, sql } from 'drizzle-orm'
+import { and, eq, inArray, ne } from 'drizzle-orm'
 import { type Mutation, mutate } from '../../db/mutate.ts'
 import { projects, type ServedWorker, type WorkerSpec, workers, workerTasks } from '../../db/schema/index.ts'
 import type { SystemCtx } from '../../env.ts'
 import { describeError } from '../../http/log.ts'
 import { keyOf } from '../../programs/protocol.ts'
 import { lift } from '../../programs/suspects.ts'
+import { createLeases } from '../../queue/lease.ts'
 import { BuildFailed } from '../../runtime/build.ts'
 import { leaveImage, requireImage } from '../../workers/images.ts'
 import { forgetPlan } from '../../workers/plan.ts'
@@ -49,18 +50,15 @@ export async function startWorkerTask({ now }: SystemCtx, { tx, enqueue }: Mutat
   enqueue({ type: 'worker-task', id: row.id })
 }
 
-const LEASE_MS = 60_000
-const LEASE_RENEWAL_MS = 15_000
+export const workerLeases = createLeases({ table: workerTasks, type: 'worker-task', leaseMs: 60_000 })
 const ATTEMPTS_MAX = 5
-const RETRY_BASE_MS = 2_000
-const RETRY_MS_MAX = 300_000
 
 /** A second message for the same task finds it leased or finished and does nothing. */
 export async function runWorkerTask(ctx: SystemCtx, jobs: WorkerJobs, id: string): Promise<void> {
   const work = await claim(ctx, id)
   if (!work) return
   const { task } = work
-  const lease = keepLease(ctx, task)
+  const lease = workerLeases.keep(ctx, task)
   try {
     if (task.kind === 'teardown') await jobs.teardown(ctx, work)
     else if (task.attempts > ATTEMPTS_MAX)
@@ -89,53 +87,16 @@ async function isWanted({ db }: SystemCtx, id: string): Promise<boolean> {
   return (await db.select({ id: workerTasks.id }).from(workerTasks).where(wanted)).length > 0
 }
 
-async function claim({ db, now }: SystemCtx, id: string): Promise<Work | undefined> {
-  const at = now()
-  const [task] = await db
-    .update(workerTasks)
-    .set({
-      state: 'running',
-      claim: crypto.randomUUID(),
-      leaseUntil: new Date(at.getTime() + LEASE_MS),
-      // Counted before the work, so that a build that kills its consumer each time also comes to an end.
-      attempts: sql`${workerTasks.attempts} + 1`,
-    })
-    .where(
-      and(
-        eq(workerTasks.id, id),
-        or(
-          and(eq(workerTasks.state, 'pending'), lte(workerTasks.dueAt, at)),
-          and(eq(workerTasks.state, 'running'), lte(workerTasks.leaseUntil, at)),
-        ),
-      ),
-    )
-    .returning()
-  if (!task) return undefined
-  const [found] = await db
-    .select({ worker: workers, project: projects })
-    .from(workers)
+async function claim(ctx: SystemCtx, id: string): Promise<Work | undefined> {
+  const held = await workerLeases.claim(ctx, id)
+  if (!held) return undefined
+  const [work] = await ctx.db
+    .select({ task: workerTasks, worker: workers, project: projects })
+    .from(workerTasks)
+    .innerJoin(workers, eq(workers.id, workerTasks.workerId))
     .innerJoin(projects, eq(projects.ref, workers.projectRef))
-    .where(eq(workers.id, task.workerId))
-  return found && { task, ...found }
-}
-
-const held = ({ id, claim }: WorkerTask) =>
-  and(eq(workerTasks.id, id), eq(workerTasks.state, 'running'), eq(workerTasks.claim, claim ?? ''))
-
-/** False once another task, or another consumer, has taken its place. */
-export const isHeld = async ({ db }: SystemCtx, task: WorkerTask): Promise<boolean> =>
-  (await db.select({ id: workerTasks.id }).from(workerTasks).where(held(task))).length > 0
-
-/** A build may take longer than a lease: it is renewed for as long as this isolate lives. */
-function keepLease({ db, now, log }: SystemCtx, task: WorkerTask) {
-  const renew = () =>
-    db
-      .update(workerTasks)
-      .set({ leaseUntil: new Date(now().getTime() + LEASE_MS) })
-      .where(held(task))
-      .catch((error) => log.error('lease_not_renewed', { task: task.id, error: describeError(error) }))
-  const timer = setInterval(renew, LEASE_RENEWAL_MS)
-  return { release: () => clearInterval(timer) }
+    .where(held)
+  return work
 }
 
 const gaveUp = (reason: string) => `The installation could not build it in ${ATTEMPTS_MAX} attempts: ${reason}`
@@ -157,20 +118,7 @@ async function fail(ctx: SystemCtx, work: Work, error: unknown): Promise<void> {
   if (task.kind === 'build' && task.attempts >= ATTEMPTS_MAX) {
     return void (await failBuild(ctx, work, gaveUp(reason)))
   }
-  const delayMs = Math.min(RETRY_BASE_MS * 2 ** (task.attempts - 1), RETRY_MS_MAX)
-  const freed = await ctx.db
-    .update(workerTasks)
-    .set({
-      state: 'pending',
-      claim: null,
-      leaseUntil: null,
-      dueAt: new Date(ctx.now().getTime() + delayMs),
-      lastError: reason,
-    })
-    .where(held(task))
-    .returning({ id: workerTasks.id })
-  if (freed.length === 0) return
-  await ctx.bindings.WORKER_BUILDS.send({ type: 'worker-task', id: task.id }, { delaySeconds: delayMs / 1000 })
+  await workerLeases.postpone(ctx, task, reason)
 }
 
 const switchOver = (ctx: SystemCtx, work: Work, served: ServedWorker): Promise<boolean> =>
@@ -206,19 +154,10 @@ async function finish(
   { task, worker, project }: Work,
   { state, changes, reason, left }: End,
 ): Promise<boolean> {
-  return mutate(ctx, async ({ tx, trace }) => {
-    const ended = await tx
-      .update(workerTasks)
-      .set({
-        state,
-        claim: null,
-        leaseUntil: null,
-        finishedAt: ctx.now(),
-        lastError: reason?.slice(0, TOLD_MAX) ?? null,
-      })
-      .where(held(task))
-      .returning({ id: workerTasks.id })
-    if (ended.length === 0) return false
+  return mutate(ctx, async (mutation) => {
+    const { tx, trace } = mutation
+    const lastError = reason?.slice(0, TOLD_MAX) ?? null
+    if (!(await workerLeases.end(ctx, mutation, task, { state, lastError }))) return false
     await tx
       .delete(workerTasks)
       .where(
@@ -242,37 +181,4 @@ async function finish(
     })
     return true
   }).finally(() => forgetPlan(project.ref, worker.name))
-}
-
-const SWEPT_MAX = 100
-/** A message sent this long ago may still be on its way; sooner than that the sweeper would only send doubles. */
-const GRACE_MS = 15_000
-
-/** Tasks whose message got lost or whose consumer died. */
-export async function sendDueWorkerTasks({ db, now, bindings, log }: SystemCtx): Promise<void> {
-  const at = now()
-  const due = await db
-    .select({ id: workerTasks.id })
-    .from(workerTasks)
-    .where(
-      or(
-        and(eq(workerTasks.state, 'pending'), lte(workerTasks.dueAt, new Date(at.getTime() - GRACE_MS))),
-        and(eq(workerTasks.state, 'running'), lte(workerTasks.leaseUntil, at)),
-      ),
-    )
-    .orderBy(workerTasks.dueAt)
-    .limit(SWEPT_MAX)
-  if (due.length === 0) return
-  await bindings.WORKER_BUILDS.sendBatch(due.map(({ id }) => ({ body: { type: 'worker-task', id } })))
-  log.info('worker_tasks_sent_again', { count: due.length })
-}
-
-const BURIED_DELAY_MS = 60_000
-
-/** After its message failed for good, a task waits a while and is then taken up by the sweeper. */
-export async function buryWorkerTask({ db, now }: SystemCtx, id: string): Promise<void> {
-  await db
-    .update(workerTasks)
-    .set({ dueAt: new Date(now().getTime() + BURIED_DELAY_MS) })
-    .where(and(eq(workerTasks.id, id), eq(workerTasks.state, 'pending')))
 }

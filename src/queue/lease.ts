@@ -1,0 +1,135 @@
+import { and, eq, lte, or, type SQL, sql } from 'drizzle-orm'
+import type { Mutation } from '../db/mutate.ts'
+import type { projectTasks, workerTasks } from '../db/schema/index.ts'
+import type { SystemCtx } from '../env.ts'
+import { describeError } from '../http/log.ts'
+import type { Message } from './message.ts'
+import { send, sendLater } from './send.ts'
+
+/** Tables of tasks that a queue hands out. Each is done by who holds its lease. */
+type Table = typeof projectTasks | typeof workerTasks
+
+/** A task as its holder has read it. */
+interface Held {
+  id: string
+  claim: string | null
+  attempts: number
+}
+
+interface Terms {
+  table: Table
+  type: Extract<Message, { id: string }>['type']
+  leaseMs: number
+}
+
+const RENEWALS = 4
+const RETRY_BASE_MS = 2_000
+const RETRY_MS_MAX = 300_000
+const SWEPT_MAX = 100
+/** A message sent this long ago may still be on its way; sooner than that the sweeper would only send doubles. */
+const GRACE_MS = 15_000
+const BURIED_DELAY_MS = 60_000
+
+/** Who may do a task, for how long, and when it is tried again: the same for all tasks, by the rows of their table. */
+export function createLeases({ table, type, leaseMs }: Terms) {
+  const until = ({ now }: SystemCtx) => new Date(now().getTime() + leaseMs)
+
+  const held = ({ id, claim }: Held) => and(eq(table.id, id), eq(table.state, 'running'), eq(table.claim, claim ?? ''))
+
+  const isAbandoned = (at: Date) => and(eq(table.state, 'running'), lte(table.leaseUntil, at))
+
+  return {
+    until,
+    /** Which row is the task's for as long as nobody else has taken its place. */
+    held,
+
+    /** Selects the row for who holds it now. A second message for the same task finds it leased or finished: undefined. */
+    async claim(ctx: SystemCtx, id: string): Promise<SQL | undefined> {
+      const at = ctx.now()
+      const [claimed] = await ctx.db
+        .update(table)
+        .set({
+          state: 'running',
+          claim: crypto.randomUUID(),
+          leaseUntil: until(ctx),
+          // Counted before the work, so that work that kills its consumer each time also comes to an end.
+          attempts: sql`${table.attempts} + 1`,
+        })
+        .where(and(eq(table.id, id), or(and(eq(table.state, 'pending'), lte(table.dueAt, at)), isAbandoned(at))))
+        .returning({ id: table.id, claim: table.claim, attempts: table.attempts })
+      return claimed && held(claimed)
+    },
+
+    /** False when the lease went to somebody else or the task was ended: then nothing may be done any more. */
+    async isHeld({ db }: SystemCtx, task: Held): Promise<boolean> {
+      return (await db.select({ id: table.id }).from(table).where(held(task))).length > 0
+    },
+
+    /** Work may take longer than a lease: it is renewed for as long as this isolate lives. */
+    keep(ctx: SystemCtx, task: Held) {
+      const renew = () =>
+        ctx.db
+          .update(table)
+          .set({ leaseUntil: until(ctx) })
+          .where(held(task))
+          .catch((error) => ctx.log.error('lease_not_renewed', { task: task.id, error: describeError(error) }))
+      const timer = setInterval(renew, leaseMs / RENEWALS)
+      return { release: () => clearInterval(timer) }
+    },
+
+    /** Gives the task back after a failed attempt, to be tried again later. False where it is not held any more. */
+    async postpone(ctx: SystemCtx, task: Held, lastError: string): Promise<boolean> {
+      const delayMs = Math.min(RETRY_BASE_MS * 2 ** (task.attempts - 1), RETRY_MS_MAX)
+      const dueAt = new Date(ctx.now().getTime() + delayMs)
+      const freed = await ctx.db
+        .update(table)
+        .set({ state: 'pending', claim: null, leaseUntil: null, dueAt, lastError })
+        .where(held(task))
+        .returning({ id: table.id })
+      if (freed.length === 0) return false
+      await sendLater(ctx, { type, id: task.id }, delayMs)
+      return true
+    },
+
+    /** False where it is not held any more: then nothing may commit with it. */
+    async end(
+      { now }: SystemCtx,
+      { tx }: Mutation,
+      task: Held,
+      outcome: { state: 'done' | 'failed'; lastError?: string | null },
+    ): Promise<boolean> {
+      const ended = await tx
+        .update(table)
+        .set({ ...outcome, claim: null, leaseUntil: null, finishedAt: now() })
+        .where(held(task))
+        .returning({ id: table.id })
+      return ended.length > 0
+    },
+
+    /** Tasks whose message got lost or whose consumer died. */
+    async sendDue(ctx: SystemCtx): Promise<void> {
+      const at = ctx.now()
+      const isOverdue = and(eq(table.state, 'pending'), lte(table.dueAt, new Date(at.getTime() - GRACE_MS)))
+      const due = await ctx.db
+        .select({ id: table.id })
+        .from(table)
+        .where(or(isOverdue, isAbandoned(at)))
+        .orderBy(table.dueAt)
+        .limit(SWEPT_MAX)
+      if (due.length === 0) return
+      await send(
+        ctx,
+        due.map(({ id }) => ({ type, id })),
+      )
+      ctx.log.info('tasks_sent_again', { type, count: due.length })
+    },
+
+    /** After its message failed for good, a task waits a while and is then taken up by the sweeper. */
+    async bury({ db, now }: SystemCtx, id: string): Promise<void> {
+      await db
+        .update(table)
+        .set({ dueAt: new Date(now().getTime() + BURIED_DELAY_MS) })
+        .where(and(eq(table.id, id), eq(table.state, 'pending')))
+    },
+  }
+}
