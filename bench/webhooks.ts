@@ -16,7 +16,7 @@ const LATENCY = [
 ]
 const DELIVERIES_PER_SECOND_MIN = 2_000
 const SATURATION = { rounds: 3, perEndpoint: 500, slots: 4 }
-const HANGING = { rounds: 5, perSecond: 200, count: 2_000 }
+const HANGING = { rounds: 12, perSecond: 200, count: 1_000 }
 const GROWTH_MAX = 1.1
 const BACKLOG = 100_000
 const WAKE_SECONDS_MAX = 60
@@ -117,7 +117,7 @@ async function saturation({ port, control, receivers, report }: Setting, ten: En
   tellStatements(report, statements, rounds * count)
 }
 
-/** Half of the receivers take requests and never answer: attempts time out, and breakers open. */
+/** Half of the receivers take requests and answer none in the time of a round: all their slots are taken, and more comes for them. */
 async function hanging(setting: Setting, ten: Endpoints) {
   const { control, receivers, report } = setting
   const { rounds, ...load } = HANGING
@@ -127,11 +127,11 @@ async function hanging(setting: Setting, ten: Endpoints) {
       arrivals.filter(({ path }) => !sick.includes(path)),
       published,
     )
-  const taken: { alone: number[]; beside: number[] }[] = []
-  for (let round = 0; round < rounds; round++) {
+  const healthyAlone = async () => {
     const { arrivals } = await publishAndReceive(setting, ten, load)
-    const alone = ofHealthy(arrivals, await publishedAt(control, ten))
-
+    return ofHealthy(arrivals, await publishedAt(control, ten))
+  }
+  const healthyBeside = async () => {
     await receivers.hang(sick)
     await publishAtRate(setting.port, ten, load)
     await receivers.expect(load.count / 2, DEADLINE_MS)
@@ -139,15 +139,27 @@ async function hanging(setting: Setting, ten: Endpoints) {
     // Else the retries of what timed out would go on in the next round.
     await removePending(control)
     await receivers.hang([])
-    taken.push({ alone, beside: ofHealthy((await receivers.take()).arrivals, published) })
+    return ofHealthy((await receivers.take()).arrivals, published)
   }
-  // One pause of the machine makes the p99 of its round: round against round, and of these the one in the middle.
-  const growths = taken.map(({ alone, beside }) => spreadOf(beside).p99Ms / spreadOf(alone).p99Ms)
+  const alone: number[][] = []
+  const beside: number[][] = []
+  for (let round = 0; round < rounds; round++) {
+    // Whichever comes second meets the larger tables.
+    if (round % 2 === 0) alone.push(await healthyAlone())
+    beside.push(await healthyBeside())
+    if (round % 2 === 1) alone.push(await healthyAlone())
+  }
+  // One pause of the machine makes the p99 of its round: of each side the one in the middle is taken.
+  const p99s = (side: number[][]) => side.map((taken) => spreadOf(taken).p99Ms)
+  const rounded = (side: number[][]) => p99s(side).map(Math.round).join(', ')
   report.title(`5 of 10 endpoints hang, ${load.perSecond} events/s, ${rounds} rounds in turns: the other five`)
-  report.line(`none hangs: ${spreadText(spreadOf(taken.flatMap(({ alone }) => alone)))}`)
-  report.line(`five hang:  ${spreadText(spreadOf(taken.flatMap(({ beside }) => beside)))}`)
-  report.line(`growth of the p99, round by round: ${growths.map((growth) => growth.toFixed(2)).join(', ')}`)
-  report.atMost('p99, growth, median', Number(median(growths).toFixed(2)), GROWTH_MAX)
+  report.line(`none hangs: ${spreadText(spreadOf(alone.flat()))}; p99 of the rounds: ${rounded(alone)}`)
+  report.line(`five hang:  ${spreadText(spreadOf(beside.flat()))}; p99 of the rounds: ${rounded(beside)}`)
+  report.atMost(
+    'p99, growth of the median',
+    Number((median(p99s(beside)) / median(p99s(alone))).toFixed(2)),
+    GROWTH_MAX,
+  )
 }
 
 /** As if the queue had lost every message: the sweeper alone finds what is due. */
