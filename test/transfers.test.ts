@@ -5,6 +5,7 @@ import {
   auditLog,
   functionDeployments,
   functions,
+  invitations,
   jitGrants,
   memberRoles,
   organizations,
@@ -27,7 +28,7 @@ import {
   tokenOf,
 } from './api.ts'
 import { createBranch, untilBranch } from './branches.ts'
-import { newPerson } from './members.ts'
+import { invitation, invite, newPerson } from './members.ts'
 import { newProject, runSql, untilStatus } from './projects.ts'
 import { newReceiver } from './receiver.ts'
 import { fieldsOf, insertProject, newEndpoint, newPlace, placeOf, verified, WAIT } from './webhooks.ts'
@@ -169,6 +170,45 @@ describe('POST /v2/projects/{ref}/transfers', () => {
         { type: 'v1.organization.member.removed', user: there.id, role: role('Read-only', ref) },
       ]),
     )
+  })
+
+  it('ends invitations into it, and tells of those that were into nothing else', async () => {
+    const { source, target, owner } = await newPair()
+    const [ref, other] = [await insertProject(source), await insertProject(source)]
+    const branch = await insertProject(source, { parentRef: ref })
+    const names = ['alone', 'branch', 'both', 'elsewhere', 'everywhere']
+    const [alone, ofBranch, both, elsewhere, everywhere] = names.map((name) => `${name}-${ref}@example.com`)
+    const open = (email: string | undefined, projectRefs: string[] | null) => ({
+      ...{ organizationId: source.id, createdAt: new Date(), role: 'developer' as const },
+      ...{ email: email ?? '', projectRefs },
+    })
+    await control
+      .insert(invitations)
+      .values([
+        ...[open(alone, [ref]), open(ofBranch, [branch, ref]), open(both, [ref, other])],
+        ...[open(elsewhere, [other]), open(everywhere, null)],
+      ])
+    expect((await transfer(owner, ref, target.slug)).status).toBe(200)
+    const left = await control.select().from(invitations).where(eq(invitations.organizationId, source.id))
+    expect(Object.fromEntries(left.map(({ email, projectRefs }) => [email, projectRefs]))).toEqual({
+      [both ?? '']: [other],
+      [elsewhere ?? '']: [other],
+      [everywhere ?? '']: null,
+    })
+    const events = await control.select().from(webhookEvents).where(eq(webhookEvents.organizationId, source.id))
+    const told = events.filter(({ type }) => type === 'v1.organization.member.invitation.canceled')
+    const canceled = (email: string | undefined, ...refs: string[]) => ({
+      ...{ organization_slug: source.slug, project_ref: null, actor: { user_id: source.userId } },
+      member: {
+        invitation: { email, role: { name: 'Developer', projects: refs.sort().map((one) => ({ ref: one })) } },
+      },
+    })
+    expect(told).toHaveLength(2)
+    expect(told.map(({ payload }) => payload)).toEqual(
+      expect.arrayContaining([canceled(alone, ref), canceled(ofBranch, branch, ref)]),
+    )
+    const again = await invite(owner, source.slug, invitation(alone ?? '', 'developer', [other]))
+    expect(again.status).toBe(201)
   })
 
   it('is for who owns both organizations whole, with a token that reaches both', async () => {

@@ -7,6 +7,7 @@ import type { Ctx } from '../../env.ts'
 import { ApiError } from '../../http/error.ts'
 import { endLoginsSoon, withdrawFromOutsiders } from '../database-access/withdraw.ts'
 import { changeHeld, readHeld } from '../members/held.ts'
+import { endInvitationsInto } from '../members/invitations.ts'
 import { forgetTrust } from '../projects/forget-trust.ts'
 import { findIn, type Move, NOT_OWNER } from './findings.ts'
 import type { Transfer, TransferPreview } from './schema.ts'
@@ -44,6 +45,7 @@ export async function transferProject(ctx: Ctx, project: ProjectAccess, input: I
     const detail = { source: source.slug, target: target.slug }
     await trace({ ...subject, organizationId: source.id, detail })
     await endRolesIn(mutation, move, refs)
+    await endInvitationsInto(mutation, source, refs)
     const { id: organizationId } = target
     await tx.update(projects).set({ organizationId }).where(inArray(projects.ref, refs))
     await tx.update(webhookEndpoints).set({ organizationId }).where(inArray(webhookEndpoints.projectRef, refs))
