@@ -42,6 +42,9 @@ const transfer = (caller: Caller, ref: string, target: string) =>
 const preview = (caller: Caller, ref: string, target: string) =>
   caller.post(`/v2/projects/${ref}/transfers/previews`, body(target))
 
+type Transaction = Parameters<Parameters<typeof control.transaction>[0]>[0]
+type Target = TestOrganization & { other: string }
+
 /** Two organizations of one owner. */
 async function newPair() {
   const source = await newOrganization()
@@ -248,6 +251,37 @@ describe('POST /v2/projects/{ref}/transfers', () => {
     for (const path of ['transfers', 'transfers/previews']) {
       expect(fieldsOf(await owner.post(`/v2/projects/${ref}/${path}`, given))).toEqual([field])
     }
+  })
+
+  it.each([
+    [
+      'a name that another project is just being given',
+      'project_name_taken',
+      (tx: Transaction, { other }: Target) => tx.update(projects).set({ name: 'Same' }).where(eq(projects.ref, other)),
+    ],
+    [
+      'a plan that is just being changed',
+      'branches_not_covered',
+      (tx: Transaction, { id }: Target) =>
+        tx.update(organizations).set({ plan: 'free' }).where(eq(organizations.id, id)),
+    ],
+  ])('is refused for %s', async (_what, key, change) => {
+    const { source, target, owner } = await newPair()
+    const [ref, other] = [await insertProject(source, { name: 'Same' }), await insertProject(target)]
+    await insertProject(source, { parentRef: ref })
+    const { asked } = await control.transaction(async (tx) => {
+      await change(tx, { ...target, other })
+      const { rows } = await tx.execute(sql`select pg_backend_pid() as pid`)
+      const waiting = sql`select from pg_stat_activity where ${rows[0]?.pid}::int = any (pg_blocking_pids(pid))`
+      const asked = transfer(owner, ref, target.slug)
+      await vi.waitFor(async () => expect((await control.execute(waiting)).rows.length).toBeGreaterThan(0), WAIT)
+      return { asked }
+    })
+    expect(await asked).toMatchObject({
+      status: 422,
+      body: { error: { code: 'unprocessable.transfer', issues: [{ code: key }] } },
+    })
+    expect([await organizationOf(ref), await keptCountOf(source)]).toEqual([source.id, 2])
   })
 
   it('happens once where it is asked for twice at the same time', async () => {
