@@ -1,4 +1,4 @@
-import { and, eq, sql } from 'drizzle-orm'
+import { and, eq, inArray, sql } from 'drizzle-orm'
 import pg from 'pg'
 import { describe, expect, inject, it, vi } from 'vitest'
 import {
@@ -271,17 +271,27 @@ describe('POST /v2/projects/{ref}/transfers', () => {
     await insertProject(source, { parentRef: ref })
     const { asked } = await control.transaction(async (tx) => {
       await change(tx, { ...target, other })
-      const { rows } = await tx.execute(sql`select pg_backend_pid() as pid`)
-      const waiting = sql`select from pg_stat_activity where ${rows[0]?.pid}::int = any (pg_blocking_pids(pid))`
-      const asked = transfer(owner, ref, target.slug)
-      await vi.waitFor(async () => expect((await control.execute(waiting)).rows.length).toBeGreaterThan(0), WAIT)
-      return { asked }
+      return untilBlocked(tx, () => transfer(owner, ref, target.slug))
     })
     expect(await asked).toMatchObject({
       status: 422,
       body: { error: { code: 'unprocessable.transfer', issues: [{ code: key }] } },
     })
     expect([await organizationOf(ref), await keptCountOf(source)]).toEqual([source.id, 2])
+  })
+
+  it('holds no organization while it waits for a project, as branches are counted there by who holds their parent', async () => {
+    const { source, target, owner } = await newPair()
+    const ref = await insertProject(source)
+    const both = inArray(organizations.id, [source.id, target.id])
+    const { asked } = await control.transaction(async (tx) => {
+      await tx.select({ ref: projects.ref }).from(projects).where(eq(projects.ref, ref)).for('no key update')
+      const asked = await untilBlocked(tx, () => transfer(owner, ref, target.slug))
+      const free = tx.select({ id: organizations.id }).from(organizations).where(both)
+      expect(await free.for('no key update', { noWait: true })).toHaveLength(2)
+      return asked
+    })
+    expect((await asked).status).toBe(200)
   })
 
   it('happens once where it is asked for twice at the same time', async () => {
@@ -426,16 +436,21 @@ describe('a change that began before the transfer of its project', () => {
     const reply = await control.transaction(async (tx) => {
       await tx.select({ ref: projects.ref }).from(projects).where(eq(projects.ref, ref)).for('update')
       await tx.update(projects).set({ organizationId: target.id }).where(eq(projects.ref, ref))
-      const { rows } = await tx.execute(sql`select pg_backend_pid() as pid`)
-      const waiting = sql`select from pg_stat_activity where ${rows[0]?.pid}::int = any (pg_blocking_pids(pid))`
-      const asked = create(caller, ref)
-      await vi.waitFor(async () => expect((await control.execute(waiting)).rows.length).toBeGreaterThan(0), WAIT)
-      return { asked }
+      return untilBlocked(tx, () => create(caller, ref))
     })
     expect((await reply.asked).status).toBe(404)
     expect(await control.select().from(table).where(eq(table.projectRef, ref))).toEqual([])
   })
 })
+
+/** What is asked for, once it waits for this transaction. */
+async function untilBlocked<T>(tx: Transaction, ask: () => Promise<T>): Promise<{ asked: Promise<T> }> {
+  const { rows } = await tx.execute(sql`select pg_backend_pid() as pid`)
+  const waiting = sql`select from pg_stat_activity where ${rows[0]?.pid}::int = any (pg_blocking_pids(pid))`
+  const asked = ask()
+  await vi.waitFor(async () => expect((await control.execute(waiting)).rows.length).toBeGreaterThan(0), WAIT)
+  return { asked }
+}
 
 async function reach(caller: Caller, ...refs: string[]): Promise<number[]> {
   return Promise.all(refs.map(async (ref) => (await caller.get(`/v1/projects/${ref}`)).status))

@@ -72,16 +72,10 @@ export async function transferProject(ctx: Ctx, project: ProjectAccess, input: I
   endLoginsSoon(ctx, logins)
 }
 
-/** Nobody joins or leaves either organization meanwhile, no plan changes, and nothing is added to the project or its branches. */
+/** Nothing is added to the project or its branches meanwhile, nobody joins or leaves either organization, and no plan changes. */
 async function lock({ tx }: Mutation, asked: Move): Promise<{ refs: string[]; move: Move }> {
   const { project, source, target } = asked
-  const found = await tx
-    .select({ id: organizations.id, plan: organizations.plan })
-    .from(organizations)
-    .where(inArray(organizations.id, [source.id, target.id]))
-    .orderBy(organizations.id)
-    .for('no key update')
-  // First the project itself, as whoever makes branches of it holds it.
+  // The project before its branches and before its organization, as whoever makes branches of it or ends its work holds them.
   const held = (which: SQL | undefined) =>
     tx
       .select({ ref: projects.ref })
@@ -92,6 +86,12 @@ async function lock({ tx }: Mutation, asked: Move): Promise<{ refs: string[]; mo
   const own = await held(eq(projects.ref, project.ref))
   if (own.length === 0) throw new ApiError('not_found.project')
   const branches = await held(eq(projects.parentRef, project.ref))
+  const found = await tx
+    .select({ id: organizations.id, plan: organizations.plan })
+    .from(organizations)
+    .where(inArray(organizations.id, [source.id, target.id]))
+    .orderBy(organizations.id)
+    .for('no key update')
   const plan = found.find(({ id }) => id === target.id)?.plan ?? target.plan
   return { refs: [...own, ...branches].map(({ ref }) => ref), move: { ...asked, target: { ...target, plan } } }
 }
