@@ -4,9 +4,12 @@ import { promisify } from 'node:util'
 import { desc, eq } from 'drizzle-orm'
 import { describe, expect, inject, it } from 'vitest'
 import { signClaims } from '../src/auth/project-token.ts'
-import { auditLog, organizations, users, webhookEvents } from '../src/db/schema/index.ts'
-import { addMember, control, newOrganization, newUser, type TestOrganization } from './api.ts'
+import { auditLog, jitGrants, organizations, users, webhookEvents } from '../src/db/schema/index.ts'
+import { addMember, control, newOrganization, newUser, type TestOrganization, tokenOf } from './api.ts'
+import { insertLogins, openLogins } from './members.ts'
+import { byRefresh, newTokens, registerApp } from './oauth.ts'
 import { newProject } from './projects.ts'
+import { insertProject } from './webhooks.ts'
 
 const run = promisify(execFile)
 const env = { ...process.env, DATABASE_URL: inject('controlUrl'), ENCRYPTION_KEY: inject('encryptionKey') }
@@ -122,6 +125,26 @@ describe('member set and member remove', () => {
     expect((await newest(organization)).event?.payload).toMatchObject({
       member: { role: { name: 'Administrator', projects: [{ ref: 'a'.repeat(20) }, { ref: 'b'.repeat(20) }] } },
     })
+  })
+
+  it('end what the member has in databases and approved for applications with the role that it hung on', async () => {
+    const organization = await newOrganization()
+    const { slug } = organization
+    const { id, username } = await newPerson()
+    const ref = await insertProject(organization)
+    await addMember(organization.id, id, 'developer')
+    const caller = await tokenOf(id)
+    const app = await registerApp(organization)
+    const { refresh_token } = await newTokens(app, { ...organization, owner: caller })
+    await insertLogins(id, [ref])
+    await control.insert(jitGrants).values({ projectRef: ref, userId: id, roles: [], updatedAt: new Date() })
+    await admin('member', 'set', slug, username, 'read-only')
+    expect(await openLogins(id)).toEqual([`${ref} jit`])
+    await admin('member', 'remove', slug, username)
+    expect(await openLogins(id)).toEqual([])
+    expect(await control.$count(jitGrants, eq(jitGrants.userId, id))).toBe(0)
+    await addMember(organization.id, id, 'developer')
+    expect((await byRefresh(app, refresh_token)).body).toMatchObject({ error: 'invalid_grant' })
   })
 
   it('make one new member of two commands at the same time', async () => {

@@ -138,11 +138,13 @@ describe('GET /v1/projects/{ref}/analytics/endpoints/usage.api-requests-count', 
     expect(await read(ref, 'usage.api-requests-count')).toEqual([{ count: 23 }])
   })
 
-  it('counts calls of functions', async () => {
+  it('counts calls of functions, refused or not', async () => {
     const ref = await newProject(organization)
-    const { slug } = await putFunction(ref, "Deno.serve(() => new Response('x'))")
-    const url = new URL(`/p/${ref}/functions/v1/${slug}`, baseUrl)
-    await Promise.all(Array.from({ length: 5 }, () => fetch(url)))
+    const code = "Deno.serve(() => new Response('x'))"
+    const [open, closed] = [await putFunction(ref, code), await putFunction(ref, code, { verifyJwt: true })]
+    const call = async ({ slug }: typeof open) =>
+      (await fetch(new URL(`/p/${ref}/functions/v1/${slug}`, baseUrl))).status
+    expect(await Promise.all([open, open, open, closed, closed].map(call))).toEqual([200, 200, 200, 401, 401])
     const reader = unhurried(organization.owner)
     await vi.waitFor(async () => {
       const reply = await reader().get(endpoint(ref, 'usage.api-requests-count'))

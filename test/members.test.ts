@@ -1,8 +1,20 @@
 import { eq, sql } from 'drizzle-orm'
 import { beforeAll, describe, expect, it, vi } from 'vitest'
 import { auditLog, jitGrants, memberRoles, organizations } from '../src/db/schema/index.ts'
-import { addMember, control, newApp, newMember, newOrganization, newUser, type TestOrganization } from './api.ts'
-import { assign, cancel, invitation, invite, newPerson, personOf, remove, rolesOf } from './members.ts'
+import { addMember, as, control, newApp, newMember, newOrganization, newUser, type TestOrganization } from './api.ts'
+import {
+  assign,
+  cancel,
+  insertLogins,
+  invitation,
+  invite,
+  newPerson,
+  openLogins,
+  personOf,
+  remove,
+  rolesOf,
+} from './members.ts'
+import { byRefresh, newTokens, registerApp } from './oauth.ts'
 import { fieldsOf, insertProject, WAIT } from './webhooks.ts'
 
 const NOBODY = '00000000-0000-4000-8000-000000000000'
@@ -226,6 +238,32 @@ describe('PATCH /v2/organizations/{slug}/members/{user_id}/roles', () => {
     expect(await rolesOf(place.owner, place.slug, person)).toMatchObject([{ name: 'Developer' }])
   })
 
+  it('ends the logins to databases that the new role does not allow, and leaves the others', async () => {
+    const place = await newOrganization()
+    const [a, b] = [await insertProject(place), await insertProject(place)]
+    const branch = await insertProject(place, { parentRef: b })
+    const person = await newPerson(place, 'developer')
+    const refs = [a, b, branch]
+    await insertLogins(person.id, refs)
+    await control
+      .insert(jitGrants)
+      .values(refs.map((projectRef) => ({ projectRef, userId: person.id, roles: [], updatedAt: new Date() })))
+    const left = async () => ({
+      logins: (await openLogins(person.id)).sort(),
+      grants: (await control.select().from(jitGrants).where(eq(jitGrants.userId, person.id)))
+        .map(({ projectRef }) => projectRef)
+        .sort(),
+    })
+    const both = (ref: string) => [`${ref} cli`, `${ref} jit`]
+    expect(await left()).toEqual({ logins: refs.flatMap(both).sort(), grants: [...refs].sort() })
+    await assign(place.owner, place.slug, person.id, 'developer', [b])
+    expect(await left()).toEqual({ logins: [b, branch].flatMap(both).sort(), grants: [b, branch].sort() })
+    await assign(place.owner, place.slug, person.id, 'read-only', [b])
+    expect(await left()).toEqual({ logins: [`${b} jit`, `${branch} jit`].sort(), grants: [b, branch].sort() })
+    await remove(place.owner, place.slug, person.id)
+    expect(await left()).toEqual({ logins: [], grants: [] })
+  })
+
   it('lets owners alone say who owns, and keeps the last one', async () => {
     const place = await newOrganization()
     const { owner, slug, userId } = place
@@ -367,6 +405,22 @@ describe('DELETE /v2/organizations/{slug}/members/{user_id}', () => {
     expect(await traces(place)).toMatchObject([
       { action: 'member.remove', actorUserId: place.userId, detail: { user: person.id } },
     ])
+  })
+
+  it('ends what he approved for applications, also for the day on which he comes back', async () => {
+    const place = await newOrganization()
+    const elsewhere = await newOrganization()
+    const person = await newPerson(place, 'developer')
+    await addMember(elsewhere.id, person.id, 'developer')
+    const app = await registerApp(place)
+    const approver = { owner: person.caller, userId: person.id }
+    const here = await newTokens(app, { ...place, ...approver })
+    const there = await newTokens(app, { ...elsewhere, ...approver })
+    await remove(place.owner, place.slug, person.id)
+    await addMember(place.id, person.id, 'developer')
+    expect((await as(here.access_token).get(`/v1/organizations/${place.slug}`)).status).toBe(401)
+    expect((await byRefresh(app, here.refresh_token)).body).toMatchObject({ error: 'invalid_grant' })
+    expect((await byRefresh(app, there.refresh_token)).status).toBe(200)
   })
 
   it('lets an administrator leave', async () => {

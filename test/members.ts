@@ -1,5 +1,6 @@
-import { eq } from 'drizzle-orm'
-import { users } from '../src/db/schema/index.ts'
+import { and, eq, gt } from 'drizzle-orm'
+import { accessTokens, temporaryLogins, users } from '../src/db/schema/index.ts'
+import { randomLetters } from '../src/http/values.ts'
 import { addMember, type Caller, control, newUser, type TestOrganization, tokenOf } from './api.ts'
 
 export async function personOf(id: string) {
@@ -43,4 +44,28 @@ export const cancel = (caller: Caller, slug: string, ...emails: string[]) =>
 export async function rolesOf(caller: Caller, slug: string, { username }: { username: string }) {
   const { body } = await caller.get(`/v2/organizations/${slug}/members?filter[username]=${username}`)
   return body.data[0]?.attributes.roles
+}
+
+/** Rows alone, of roles that are in no database: by the command line and as granted, in each project. */
+export async function insertLogins(userId: string, refs: readonly string[]): Promise<void> {
+  const [token] = await control.select().from(accessTokens).where(eq(accessTokens.userId, userId))
+  if (!token) throw new Error('no token')
+  const now = Date.now()
+  const common = { tokenId: token.id, createdAt: new Date(now), expiresAt: new Date(now + 600_000) }
+  await control.insert(temporaryLogins).values(
+    refs.flatMap((projectRef) => [
+      { ...common, projectRef, role: `p_${projectRef}_cli_${randomLetters(8)}`, grantedRole: 'owner' },
+      { ...common, projectRef, role: `p_${projectRef}_jit_${randomLetters(8)}`, grantedRole: 'anon', userId },
+    ]),
+  )
+}
+
+/** Which of them have not ended. */
+export async function openLogins(userId: string): Promise<string[]> {
+  const rows = await control
+    .select({ ref: temporaryLogins.projectRef, grantee: temporaryLogins.userId })
+    .from(temporaryLogins)
+    .innerJoin(accessTokens, eq(accessTokens.id, temporaryLogins.tokenId))
+    .where(and(eq(accessTokens.userId, userId), gt(temporaryLogins.expiresAt, new Date())))
+  return rows.map(({ ref, grantee }) => `${ref} ${grantee ? 'jit' : 'cli'}`)
 }

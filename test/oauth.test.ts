@@ -156,6 +156,7 @@ describe('an application', () => {
         'http://127.0.0.1:1/CB',
         'http://127.0.0.1:1@evil.example/cb',
       ],
+      ...['http://127.0.0.1:65536/cb', 'http://[::1]:99999/cb'],
       ...['https://127.0.0.1:1/cb', 'http://127.0.0.2:1/cb', 'com.example.app:/cb?x', `${REDIRECT_URI}&x`],
       ...['https://app.example/callback', 'https://app.example:443/callback?from=us', `${REDIRECT_URI}#`],
     ]

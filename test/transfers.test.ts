@@ -1,10 +1,11 @@
-import { and, eq, sql } from 'drizzle-orm'
+import { and, eq, inArray, sql } from 'drizzle-orm'
 import pg from 'pg'
 import { describe, expect, inject, it, vi } from 'vitest'
 import {
   auditLog,
   functionDeployments,
   functions,
+  invitations,
   jitGrants,
   memberRoles,
   organizations,
@@ -27,7 +28,7 @@ import {
   tokenOf,
 } from './api.ts'
 import { createBranch, untilBranch } from './branches.ts'
-import { newPerson } from './members.ts'
+import { invitation, invite, newPerson } from './members.ts'
 import { newProject, runSql, untilStatus } from './projects.ts'
 import { newReceiver } from './receiver.ts'
 import { fieldsOf, insertProject, newEndpoint, newPlace, placeOf, verified, WAIT } from './webhooks.ts'
@@ -40,6 +41,9 @@ const transfer = (caller: Caller, ref: string, target: string) =>
   caller.post(`/v2/projects/${ref}/transfers`, body(target))
 const preview = (caller: Caller, ref: string, target: string) =>
   caller.post(`/v2/projects/${ref}/transfers/previews`, body(target))
+
+type Transaction = Parameters<Parameters<typeof control.transaction>[0]>[0]
+type Target = TestOrganization & { other: string }
 
 /** Two organizations of one owner. */
 async function newPair() {
@@ -171,6 +175,45 @@ describe('POST /v2/projects/{ref}/transfers', () => {
     )
   })
 
+  it('ends invitations into it, and tells of those that were into nothing else', async () => {
+    const { source, target, owner } = await newPair()
+    const [ref, other] = [await insertProject(source), await insertProject(source)]
+    const branch = await insertProject(source, { parentRef: ref })
+    const names = ['alone', 'branch', 'both', 'elsewhere', 'everywhere']
+    const [alone, ofBranch, both, elsewhere, everywhere] = names.map((name) => `${name}-${ref}@example.com`)
+    const open = (email: string | undefined, projectRefs: string[] | null) => ({
+      ...{ organizationId: source.id, createdAt: new Date(), role: 'developer' as const },
+      ...{ email: email ?? '', projectRefs },
+    })
+    await control
+      .insert(invitations)
+      .values([
+        ...[open(alone, [ref]), open(ofBranch, [branch, ref]), open(both, [ref, other])],
+        ...[open(elsewhere, [other]), open(everywhere, null)],
+      ])
+    expect((await transfer(owner, ref, target.slug)).status).toBe(200)
+    const left = await control.select().from(invitations).where(eq(invitations.organizationId, source.id))
+    expect(Object.fromEntries(left.map(({ email, projectRefs }) => [email, projectRefs]))).toEqual({
+      [both ?? '']: [other],
+      [elsewhere ?? '']: [other],
+      [everywhere ?? '']: null,
+    })
+    const events = await control.select().from(webhookEvents).where(eq(webhookEvents.organizationId, source.id))
+    const told = events.filter(({ type }) => type === 'v1.organization.member.invitation.canceled')
+    const canceled = (email: string | undefined, ...refs: string[]) => ({
+      ...{ organization_slug: source.slug, project_ref: null, actor: { user_id: source.userId } },
+      member: {
+        invitation: { email, role: { name: 'Developer', projects: refs.sort().map((one) => ({ ref: one })) } },
+      },
+    })
+    expect(told).toHaveLength(2)
+    expect(told.map(({ payload }) => payload)).toEqual(
+      expect.arrayContaining([canceled(alone, ref), canceled(ofBranch, branch, ref)]),
+    )
+    const again = await invite(owner, source.slug, invitation(alone ?? '', 'developer', [other]))
+    expect(again.status).toBe(201)
+  })
+
   it('is for who owns both organizations whole, with a token that reaches both', async () => {
     const { source, target, owner } = await newPair()
     const ref = await insertProject(source)
@@ -208,6 +251,47 @@ describe('POST /v2/projects/{ref}/transfers', () => {
     for (const path of ['transfers', 'transfers/previews']) {
       expect(fieldsOf(await owner.post(`/v2/projects/${ref}/${path}`, given))).toEqual([field])
     }
+  })
+
+  it.each([
+    [
+      'a name that another project is just being given',
+      'project_name_taken',
+      (tx: Transaction, { other }: Target) => tx.update(projects).set({ name: 'Same' }).where(eq(projects.ref, other)),
+    ],
+    [
+      'a plan that is just being changed',
+      'branches_not_covered',
+      (tx: Transaction, { id }: Target) =>
+        tx.update(organizations).set({ plan: 'free' }).where(eq(organizations.id, id)),
+    ],
+  ])('is refused for %s', async (_what, key, change) => {
+    const { source, target, owner } = await newPair()
+    const [ref, other] = [await insertProject(source, { name: 'Same' }), await insertProject(target)]
+    await insertProject(source, { parentRef: ref })
+    const { asked } = await control.transaction(async (tx) => {
+      await change(tx, { ...target, other })
+      return untilBlocked(tx, () => transfer(owner, ref, target.slug))
+    })
+    expect(await asked).toMatchObject({
+      status: 422,
+      body: { error: { code: 'unprocessable.transfer', issues: [{ code: key }] } },
+    })
+    expect([await organizationOf(ref), await keptCountOf(source)]).toEqual([source.id, 2])
+  })
+
+  it('holds no organization while it waits for a project, as branches are counted there by who holds their parent', async () => {
+    const { source, target, owner } = await newPair()
+    const ref = await insertProject(source)
+    const both = inArray(organizations.id, [source.id, target.id])
+    const { asked } = await control.transaction(async (tx) => {
+      await tx.select({ ref: projects.ref }).from(projects).where(eq(projects.ref, ref)).for('no key update')
+      const asked = await untilBlocked(tx, () => transfer(owner, ref, target.slug))
+      const free = tx.select({ id: organizations.id }).from(organizations).where(both)
+      expect(await free.for('no key update', { noWait: true })).toHaveLength(2)
+      return asked
+    })
+    expect((await asked).status).toBe(200)
   })
 
   it('happens once where it is asked for twice at the same time', async () => {
@@ -352,16 +436,21 @@ describe('a change that began before the transfer of its project', () => {
     const reply = await control.transaction(async (tx) => {
       await tx.select({ ref: projects.ref }).from(projects).where(eq(projects.ref, ref)).for('update')
       await tx.update(projects).set({ organizationId: target.id }).where(eq(projects.ref, ref))
-      const { rows } = await tx.execute(sql`select pg_backend_pid() as pid`)
-      const waiting = sql`select from pg_stat_activity where ${rows[0]?.pid}::int = any (pg_blocking_pids(pid))`
-      const asked = create(caller, ref)
-      await vi.waitFor(async () => expect((await control.execute(waiting)).rows.length).toBeGreaterThan(0), WAIT)
-      return { asked }
+      return untilBlocked(tx, () => create(caller, ref))
     })
     expect((await reply.asked).status).toBe(404)
     expect(await control.select().from(table).where(eq(table.projectRef, ref))).toEqual([])
   })
 })
+
+/** What is asked for, once it waits for this transaction. */
+async function untilBlocked<T>(tx: Transaction, ask: () => Promise<T>): Promise<{ asked: Promise<T> }> {
+  const { rows } = await tx.execute(sql`select pg_backend_pid() as pid`)
+  const waiting = sql`select from pg_stat_activity where ${rows[0]?.pid}::int = any (pg_blocking_pids(pid))`
+  const asked = ask()
+  await vi.waitFor(async () => expect((await control.execute(waiting)).rows.length).toBeGreaterThan(0), WAIT)
+  return { asked }
+}
 
 async function reach(caller: Caller, ...refs: string[]): Promise<number[]> {
   return Promise.all(refs.map(async (ref) => (await caller.get(`/v1/projects/${ref}`)).status))

@@ -1,3 +1,4 @@
+import { withdrawFromMember } from '../../src/areas/database-access/withdraw.ts'
 import { changeHeld, readHeld } from '../../src/areas/members/held.ts'
 import { ROLES, type Role } from '../../src/auth/roles.ts'
 import type { ControlDb } from '../seed.ts'
@@ -42,6 +43,7 @@ function setRole(db: ControlDb, { slug, username, role, projectRef }: NewRole): 
     if (before?.role === role) return `${username} is ${role} in ${where} already`
     const others = held.filter((row) => row !== before)
     await changeHeld({ tx, publish }, member, held, [...others, { role, projectRef }])
+    await withdrawFromMember(tx, new Date(), { organizationId, userId: user.id })
     const detail = { user: user.id, role, ...(before && { before: before.role }) }
     await trace({ action: 'member.set', organizationId, projectRef, detail })
     return `${username} is ${role} in ${where}`
@@ -56,6 +58,8 @@ function removeMember(db: ControlDb, slug: string, username: string): Promise<st
     const held = await readHeld({ tx }, member)
     if (held.length === 0) throw new StartError(`${username} is no member of ${slug}`)
     await changeHeld({ tx, publish }, member, held, [])
+    // The Worker's duty ends the sessions of what is taken from him.
+    await withdrawFromMember(tx, new Date(), { organizationId: organization.id, userId: user.id })
     await trace({ action: 'member.remove', organizationId: organization.id, detail: { user: user.id } })
     return `${username} is no longer a member of ${slug}`
   })

@@ -40,10 +40,10 @@ export async function admit({ call, program, refused, answer }: Admission): Prom
   const { address, execution } = call
   const startedAt = Date.now()
   const id = newTimedId(new Date(startedAt))
-  countRequest(call, address.ref, program.kind === 'function' ? 'functions' : 'workers', startedAt)
+  count({ call, program }, startedAt)
   const cause = call.cause ?? { chain: id, hops: 0 }
   const place = mayGoOn(program.programId, cause) ? takePlace(program.programId, startedAt) : 'LOOP_DETECTED'
-  if (typeof place === 'string') return turnAway({ call, program }, refused(place), PROBLEMS[place])
+  if (typeof place === 'string') return withRow({ call, program }, refused(place), PROBLEMS[place])
   begin({ id, ...program, ...factsOf(call), at: startedAt })
   const answering = answer({ id, cause })
     .finally(place.leave)
@@ -63,8 +63,17 @@ const factsOf = ({ request, address }: Called['call']) => ({
   path: address.path,
 })
 
-/** For a call that the program is not run for, though it is there: of so many in a minute each leaves a row. */
-export function turnAway({ call, program }: Called, response: Response, reason: string): Response {
+const count = ({ call, program }: Called, at: number): void =>
+  countRequest(call, call.address.ref, program.kind === 'function' ? 'functions' : 'workers', at)
+
+/** For a call that the program is not run for, though it is there. */
+export function turnAway(called: Called, response: Response, reason: string): Response {
+  count(called, Date.now())
+  return withRow(called, response, reason)
+}
+
+/** Of so many in a minute each leaves a row. */
+function withRow({ call, program }: Called, response: Response, reason: string): Response {
   const row = takeRow(program.programId)
   if (row) {
     const at = Date.now()

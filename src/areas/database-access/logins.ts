@@ -1,4 +1,5 @@
 import { and, eq, gt, inArray, lte, type SQL, sql } from 'drizzle-orm'
+import { ROLES, roleAllows } from '../../auth/roles.ts'
 import { rowsOf, type Writer } from '../../db/client.ts'
 import { mutate } from '../../db/mutate.ts'
 import { accessTokens, memberRoles, projects, temporaryLogins } from '../../db/schema/index.ts'
@@ -33,12 +34,19 @@ export async function makeLogin(ctx: SystemCtx, login: LoginSpec): Promise<void>
 }
 
 /** In a transaction, for `endLogins` after it; whatever happens in between, the duty below comes to them. */
-export const expireLogins = (tx: Writer, now: Date, which: SQL | undefined) =>
+export const expireLogins = (tx: Pick<Writer, 'update'>, now: Date, which: SQL | undefined) =>
   tx
     .update(temporaryLogins)
     .set({ expiresAt: sql`least(${temporaryLogins.expiresAt}, ${now.toISOString()})` })
     .where(which)
     .returning({ role: temporaryLogins.role, projectRef: temporaryLogins.projectRef })
+
+const WRITERS = ROLES.filter((role) => roleAllows(role, 'database:write'))
+
+/** Whether the user of a token `t` has a role for his login `l` in the project `p`; the command line's needs one that may write. */
+export const HAS_ROLE = sql`exists (select from ${memberRoles} m where m.organization_id = p.organization_id
+  and m.user_id = t.user_id and (m.project_ref is null or m.project_ref in (p.ref, p.parent_ref))
+  and (l.user_id is not null or m.role = any(${sql.param(WRITERS)}::text[])))`
 
 interface Login {
   role: string
@@ -79,7 +87,7 @@ const unavailable = (error: unknown): unknown =>
 
 const ENDED_MAX = 500
 
-/** Ends logins that are over, whose token or whose member is gone, and roles that no row knows. */
+/** Ends logins that are over, whose token or whose member's role is gone, and roles that no row knows. */
 export async function endDueLogins(ctx: SystemCtx): Promise<void> {
   // First what there is, then what is known: a role that is made meanwhile is not taken for nobody's.
   const roles = await ctx.engine.logins.list()
@@ -107,8 +115,7 @@ async function dueRoles({ db, now, engine }: SystemCtx): Promise<string[]> {
       left join ${accessTokens} t on t.id = l.token_id
       left join ${projects} p on p.ref = l.project_ref
       where ${isInReach} and (l.expires_at <= ${at} or l.token_id is null or t.revoked_at is not null or t.expires_at <= ${at}
-        or not exists (select from ${memberRoles} m where m.organization_id = p.organization_id
-          and m.user_id = t.user_id and (m.project_ref is null or m.project_ref in (p.ref, p.parent_ref))))
+        or not ${HAS_ROLE})
       order by l.expires_at limit ${ENDED_MAX}`,
   )
   return rows.map(({ role }) => role)

@@ -1,37 +1,36 @@
-import { and, eq, exists, inArray, sql } from 'drizzle-orm'
-import type { PgColumn } from 'drizzle-orm/pg-core'
+import { and, eq, inArray, sql } from 'drizzle-orm'
 import type { Writer } from '../../db/client.ts'
-import { jitGrants, memberRoles, projects, temporaryLogins } from '../../db/schema/index.ts'
+import { accessTokens, jitGrants, memberRoles, projects, temporaryLogins } from '../../db/schema/index.ts'
 import type { Ctx } from '../../env.ts'
 import { describeError } from '../../http/log.ts'
-import { endLogins, expireLogins } from './logins.ts'
+import { endLogins, expireLogins, HAS_ROLE } from './logins.ts'
 
-/** What a member was given in the databases of an organization, for `endLoginsSoon` after the transaction. */
+/** Whether who was granted something in a project has a role in it; in the organization that has it now. */
+const IS_MEMBER = sql`exists (select from ${projects} p join ${memberRoles} m on m.organization_id = p.organization_id
+  where p.ref = ${jitGrants.projectRef} and m.user_id = ${jitGrants.userId}
+  and (m.project_ref is null or m.project_ref in (p.ref, p.parent_ref)))`
+
+/**
+ * What a member has in the databases of an organization and no role of his allows any more, now that they have changed; for
+ * `endLoginsSoon` after the transaction.
+ */
 export async function withdrawFromMember(
-  tx: Writer,
+  tx: Pick<Writer, 'delete' | 'update'>,
   now: Date,
   { organizationId, userId }: { organizationId: string; userId: string },
 ) {
-  const isOfOrganization = (ref: PgColumn) =>
-    exists(
-      tx
-        .select({ ref: projects.ref })
-        .from(projects)
-        .where(and(eq(projects.ref, ref), eq(projects.organizationId, organizationId))),
-    )
-  await tx.delete(jitGrants).where(and(eq(jitGrants.userId, userId), isOfOrganization(jitGrants.projectRef)))
-  return expireLogins(tx, now, and(eq(temporaryLogins.userId, userId), isOfOrganization(temporaryLogins.projectRef)))
+  const isOfOrganization = sql`exists (select from ${projects} p
+    where p.ref = ${jitGrants.projectRef} and p.organization_id = ${organizationId})`
+  await tx.delete(jitGrants).where(and(eq(jitGrants.userId, userId), isOfOrganization, sql`not ${IS_MEMBER}`))
+  const lost = sql`select l.role from ${accessTokens} t join ${temporaryLogins} l on l.token_id = t.id
+    join ${projects} p on p.ref = l.project_ref
+    where t.user_id = ${userId} and p.organization_id = ${organizationId} and not ${HAS_ROLE}`
+  return expireLogins(tx, now, sql`${temporaryLogins.role} in (${lost})`)
 }
 
-/**
- * What was given in these databases to who has no role in them; in the organization that has them now. All logins end: who
- * still may have one asks for it anew.
- */
+/** What was given in these databases to who has no role in them. All logins end: who still may have one asks for it anew. */
 export async function withdrawFromOutsiders(tx: Writer, now: Date, refs: readonly string[]) {
-  const isMember = sql`exists (select from ${projects} p join ${memberRoles} m on m.organization_id = p.organization_id
-    where p.ref = ${jitGrants.projectRef} and m.user_id = ${jitGrants.userId}
-    and (m.project_ref is null or m.project_ref in (p.ref, p.parent_ref)))`
-  await tx.delete(jitGrants).where(and(inArray(jitGrants.projectRef, [...refs]), sql`not ${isMember}`))
+  await tx.delete(jitGrants).where(and(inArray(jitGrants.projectRef, [...refs]), sql`not ${IS_MEMBER}`))
   return expireLogins(tx, now, inArray(temporaryLogins.projectRef, [...refs]))
 }
 

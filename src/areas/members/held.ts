@@ -4,6 +4,7 @@ import type { Writer } from '../../db/client.ts'
 import { memberRoles } from '../../db/schema/index.ts'
 import type { Payloads } from '../../events/catalogue.ts'
 import type { NewEvent } from '../../events/publish.ts'
+import { withdrawApprovals } from '../oauth/withdraw.ts'
 
 /** A role in the whole organization, or in one project. */
 export interface Held {
@@ -40,7 +41,7 @@ export const rolesChanged = (before: readonly Held[], after: readonly Held[]): S
 
 /**
  * From `before`, which is what the member holds, to `after`, with the events that tell of it. Whoever calls holds the
- * organization's lock and leaves a trace.
+ * organization's lock and leaves a trace. Who holds nothing any more has left.
  */
 export async function changeHeld(
   change: MemberChange,
@@ -60,6 +61,7 @@ export async function changeHeld(
   const { organization, user } = member
   const rows = come.map((held) => ({ ...held, organizationId: organization.id, userId: user.id }))
   if (rows.length > 0) await tx.insert(memberRoles).values(rows)
+  if (after.length === 0) await withdrawApprovals(tx, { organizationId: organization.id, userId: user.id })
   await tell(change, member, before, after)
 }
 

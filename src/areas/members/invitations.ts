@@ -112,9 +112,29 @@ export async function deleteInvitations(
   })
 }
 
+/** Into projects that the organization does not have any more. One that is into others too stays for these. */
+export async function endInvitationsInto(
+  mutation: Mutation,
+  organization: Pick<OrganizationAccess, 'id' | 'slug'>,
+  refs: readonly string[],
+): Promise<void> {
+  const { tx } = mutation
+  const gone = sql`${sql.param(refs)}::text[]`
+  const isOpen = eq(invitations.organizationId, organization.id)
+  const canceled = await tx
+    .delete(invitations)
+    .where(and(isOpen, sql`${invitations.projectRefs} <@ ${gone}`))
+    .returning({ email: invitations.email, role: invitations.role, projectRefs: invitations.projectRefs })
+  await tx
+    .update(invitations)
+    .set({ projectRefs: sql`array(select ref from unnest(${invitations.projectRefs}) ref where ref <> all (${gone}))` })
+    .where(and(isOpen, sql`${invitations.projectRefs} && ${gone}`))
+  if (canceled.length > 0) await tell(mutation, organization, 'canceled', canceled)
+}
+
 async function tell(
   { publish, trace }: Mutation,
-  { id, slug }: OrganizationAccess,
+  { id, slug }: Pick<OrganizationAccess, 'id' | 'slug'>,
   verb: 'created' | 'canceled',
   rows: readonly Row[],
 ): Promise<void> {

@@ -45,23 +45,27 @@ export async function assignRole(
 ): Promise<z.input<typeof AssignedRole>> {
   requirePlan(organization)
   const { role, projects: asked } = data.attributes
-  return mutate(ctx, async (mutation) => {
+  const { named, logins } = await mutate(ctx, async (mutation) => {
     await lockMembers(ctx, mutation, organization)
     const { member, held } = await findMember(mutation, organization, userId)
     const named = asked && (await requireProjects(mutation.tx, organization, asked, 'body.data.attributes'))
     const refs = named?.map(({ ref }) => ref)
     const after = assigned(await withoutBranches(mutation.tx, held, refs), role, refs)
     const changed = rolesChanged(held, after)
-    if (changed.size > 0) {
-      requireMayChange(organization, changed)
-      await requireOwnerLeft(mutation.tx, member, after)
-      await changeHeld(mutation, member, held, after)
-      const detail = { user: userId, role, ...(refs && { projects: refs }) }
-      await mutation.trace({ action: 'member.role.assign', organizationId: organization.id, detail })
-    }
-    return { data: { type: 'organization_member_role', attributes: toMemberRole(role, named ?? null) } }
+    if (changed.size === 0) return { named, logins: [] }
+    requireMayChange(organization, changed)
+    await requireOwnerLeft(mutation.tx, member, after)
+    await changeHeld(mutation, member, held, after)
+    const detail = { user: userId, role, ...(refs && { projects: refs }) }
+    await mutation.trace({ action: 'member.role.assign', organizationId: organization.id, detail })
+    return { named, logins: await withdraw(ctx, mutation, member) }
   })
+  endLoginsSoon(ctx, logins)
+  return { data: { type: 'organization_member_role', attributes: toMemberRole(role, named ?? null) } }
 }
+
+const withdraw = (ctx: Ctx, { tx }: Mutation, { organization, user }: Member) =>
+  withdrawFromMember(tx, ctx.now(), { organizationId: organization.id, userId: user.id })
 
 /** A role in a project holds in its branches, so none in them alone stays beside it. */
 async function withoutBranches(tx: Writer, held: readonly Held[], parents: readonly string[] = []) {
@@ -92,7 +96,7 @@ export async function removeMember(ctx: Ctx, organization: OrganizationAccess, u
     await requireOwnerLeft(mutation.tx, member, [])
     await changeHeld(mutation, member, held, [])
     await mutation.trace({ action: 'member.remove', organizationId: organization.id, detail: { user: userId } })
-    return withdrawFromMember(mutation.tx, ctx.now(), { organizationId: organization.id, userId })
+    return withdraw(ctx, mutation, member)
   })
   endLoginsSoon(ctx, logins)
 }

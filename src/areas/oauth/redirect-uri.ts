@@ -6,6 +6,8 @@ const LOOPBACK = /^(http:\/\/(?:127\.0\.0\.1|\[::1\]))(?::\d{1,5})?(?=[/?]|$)/
 
 /** Character by character (RFC 6749, 3.1.2.3), but for the port on a loopback address. */
 export function isRegistered(uri: string, registered: readonly string[]): boolean {
+  // Such as a port beyond 65535.
+  if (!URL.canParse(uri)) return false
   const portless = uri.replace(LOOPBACK, '$1')
   return registered.some(
     (known) => known === uri || (LOOPBACK.test(known) && known.replace(LOOPBACK, '$1') === portless),

@@ -1,14 +1,16 @@
 import { and, eq, inArray, isNull, type SQL } from 'drizzle-orm'
 import type * as z from 'zod'
 import { findOrganization, type ProjectAccess } from '../../auth/access.ts'
+import { uniqueViolation } from '../../db/failure.ts'
 import { type Mutation, mutate } from '../../db/mutate.ts'
 import { memberRoles, organizations, projects, snippets, users, webhookEndpoints } from '../../db/schema/index.ts'
 import type { Ctx } from '../../env.ts'
 import { ApiError } from '../../http/error.ts'
 import { endLoginsSoon, withdrawFromOutsiders } from '../database-access/withdraw.ts'
 import { changeHeld, readHeld } from '../members/held.ts'
+import { endInvitationsInto } from '../members/invitations.ts'
 import { forgetTrust } from '../projects/forget-trust.ts'
-import { findIn, type Move, NOT_OWNER } from './findings.ts'
+import { type Findings, findIn, type Move, NOT_OWNER } from './findings.ts'
 import type { Transfer, TransferPreview } from './schema.ts'
 
 type Input = z.output<typeof Transfer>
@@ -34,18 +36,23 @@ export async function previewTransfer(
 
 /** One transaction, which tells both organizations: before it commits all is the source's, and after it the target's. */
 export async function transferProject(ctx: Ctx, project: ProjectAccess, input: Input): Promise<void> {
-  const move = await moveOf(ctx, project, input)
-  const { source, target } = move
+  const asked = await moveOf(ctx, project, input)
+  const { source, target } = asked
   const { refs, logins } = await mutate(ctx, async (mutation) => {
     const { tx, trace, publish } = mutation
-    const refs = await lock(mutation, move)
+    const { refs, move } = await lock(mutation, asked)
     await requireEligible(mutation, move)
     const subject = { action: 'project.transfer', projectRef: project.ref }
     const detail = { source: source.slug, target: target.slug }
     await trace({ ...subject, organizationId: source.id, detail })
     await endRolesIn(mutation, move, refs)
+    await endInvitationsInto(mutation, source, refs)
     const { id: organizationId } = target
-    await tx.update(projects).set({ organizationId }).where(inArray(projects.ref, refs))
+    await tx
+      .update(projects)
+      .set({ organizationId })
+      .where(inArray(projects.ref, refs))
+      .catch((error) => rejectTakenName(error, move))
     await tx.update(webhookEndpoints).set({ organizationId }).where(inArray(webhookEndpoints.projectRef, refs))
     await tx.update(snippets).set({ organizationId }).where(inArray(snippets.projectRef, refs))
     const logins = await withdrawFromOutsiders(tx, ctx.now(), refs)
@@ -65,16 +72,10 @@ export async function transferProject(ctx: Ctx, project: ProjectAccess, input: I
   endLoginsSoon(ctx, logins)
 }
 
-/** Nobody joins or leaves either organization meanwhile, and nothing is added to the project or its branches. */
-async function lock({ tx }: Mutation, move: Move): Promise<string[]> {
-  const { project, source, target } = move
-  await tx
-    .select({ id: organizations.id })
-    .from(organizations)
-    .where(inArray(organizations.id, [source.id, target.id]))
-    .orderBy(organizations.id)
-    .for('no key update')
-  // First the project itself, as whoever makes branches of it holds it.
+/** Nothing is added to the project or its branches meanwhile, nobody joins or leaves either organization, and no plan changes. */
+async function lock({ tx }: Mutation, asked: Move): Promise<{ refs: string[]; move: Move }> {
+  const { project, source, target } = asked
+  // The project before its branches and before its organization, as whoever makes branches of it or ends its work holds them.
   const held = (which: SQL | undefined) =>
     tx
       .select({ ref: projects.ref })
@@ -85,19 +86,36 @@ async function lock({ tx }: Mutation, move: Move): Promise<string[]> {
   const own = await held(eq(projects.ref, project.ref))
   if (own.length === 0) throw new ApiError('not_found.project')
   const branches = await held(eq(projects.parentRef, project.ref))
-  return [...own, ...branches].map(({ ref }) => ref)
+  const found = await tx
+    .select({ id: organizations.id, plan: organizations.plan })
+    .from(organizations)
+    .where(inArray(organizations.id, [source.id, target.id]))
+    .orderBy(organizations.id)
+    .for('no key update')
+  const plan = found.find(({ id }) => id === target.id)?.plan ?? target.plan
+  return { refs: [...own, ...branches].map(({ ref }) => ref), move: { ...asked, target: { ...target, plan } } }
 }
 
 async function requireEligible({ tx }: Mutation, move: Move): Promise<void> {
   const { errors } = await findIn(tx, move)
   const foreign = errors.find(({ key }) => NOT_OWNER.includes(key))
   if (foreign) throw new ApiError('forbidden.permission_denied', { detail: foreign.message })
-  if (errors.length === 0) return
+  if (errors.length > 0) throw refusal(errors)
+}
+
+function refusal(errors: Findings['errors'], cause?: unknown): ApiError {
   const field = 'body.data.attributes.target_organization_slug'
-  throw new ApiError('unprocessable.transfer', {
+  return new ApiError('unprocessable.transfer', {
     detail: errors.map(({ message }) => message).join('; '),
     issues: errors.map(({ key, message }) => ({ field, code: key, message })),
+    cause,
   })
+}
+
+/** Another project was given the name after it was looked for: that locks no organization. */
+function rejectTakenName(error: unknown, { target }: Move): never {
+  if (uniqueViolation(error) !== 'projects_name_once') throw error
+  throw refusal([{ key: 'project_name_taken', message: `${target.slug} has a project of this name` }], error)
 }
 
 /** Roles in this project alone were given by the source; who has no other leaves it. */
