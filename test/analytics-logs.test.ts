@@ -33,6 +33,8 @@ const NOW = new Date(`${DAY}T05:06:07.000Z`)
 const at = (seconds: number) => new Date(NOW.getTime() + seconds * 1000)
 const FUNCTION = randomUUID()
 const DEPLOYMENT = randomUUID()
+/** As deep as a query may be, of two functions each time. */
+const NESTED = 24
 
 const line = (level: string, message: string, printed = at(-4)): ConsoleLine => ({
   level,
@@ -338,6 +340,37 @@ describe('GET /v1/projects/{ref}/analytics/endpoints/logs', () => {
     ],
   ])('says what is wrong with %s', async (sql, said) => {
     expect(await problemOf(sql)).toContain(said)
+  })
+
+  it.each([
+    ['numbers of texts of numbers', `${'toInt64(toString('.repeat(NESTED)}7${'))'.repeat(NESTED)}`, 7],
+    ['ends of texts', `${"if(endsWith('ab', ".repeat(NESTED)}'b'${"), 'b', '')".repeat(NESTED)}`, 'b'],
+    [
+      'times of times',
+      `${'toDateTime('.repeat(2 * NESTED)}'${DAY}'${')'.repeat(2 * NESTED)}`,
+      `${DAY}T00:00:00.000000Z`,
+    ],
+  ])('writes as much as it is asked, however deep: %s', async (_, expression, expected) => {
+    expect(await ask(`select ${expression} as x from logs limit 1`)).toEqual([{ x: expected }])
+  })
+
+  it('reads a long chain as fast as many short ones', async () => {
+    const sum = (operators: number) => `select 1${'+1'.repeat(operators)} as x from logs limit 1`
+    const window = { start: at(-60), end: NOW, now: NOW, project: { ref, parentRef: null } }
+    const fastest = (operators: number, times: number) => {
+      const text = sum(operators)
+      const runs = Array.from({ length: 5 }, () => {
+        const from = performance.now()
+        for (let n = 0; n < times; n++) compileQuery(parseQuery(text), window)
+        return performance.now() - from
+      })
+      return Math.min(...runs)
+    }
+    // By the square of its length it took 400 times as long.
+    expect(fastest(1_200, 1)).toBeLessThan(40 * fastest(60, 20))
+    expect(await ask(sum(1_490))).toEqual([{ x: 1_491 }])
+    expect(await ask(`select id from logs where false${' or false'.repeat(1_090)}`)).toEqual([])
+    expect(await ask(`select ''${"||''".repeat(1_490)} as x from logs limit 1`)).toEqual([{ x: '' }])
   })
 
   it('tells rows of no other project, whatever is asked', async () => {
