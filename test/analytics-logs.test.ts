@@ -1,4 +1,5 @@
 import { randomUUID } from 'node:crypto'
+import { existsSync, readFileSync } from 'node:fs'
 import { sql } from 'drizzle-orm'
 import { beforeAll, describe, expect, it, vi } from 'vitest'
 import { compileQuery } from '../src/areas/analytics/sql/compile.ts'
@@ -58,6 +59,12 @@ const put = async (projectRef: string, programId: string, fields: Partial<typeof
     })
     .returning({ id: invocations.id })
   return row?.id as string
+}
+
+/** The most memory that a process ever had, in KiB; 0 where the system does not tell. */
+const peakOf = (pid: number): number => {
+  const path = `/proc/${pid}/status`
+  return existsSync(path) ? Number(/VmHWM:\s+(\d+)/.exec(readFileSync(path, 'utf8'))?.[1]) : 0
 }
 
 interface Asked {
@@ -342,6 +349,11 @@ describe('GET /v1/projects/{ref}/analytics/endpoints/logs', () => {
     expect(await problemOf(sql)).toContain(said)
   })
 
+  it('says that it is too long where Postgres cannot take so much', async () => {
+    const groups = Array.from({ length: 1_700 }, (_, n) => `'${n.toString(36)}'`)
+    expect(await problemOf(`select count() from logs group by ${groups.join(',')}`)).toContain('too long')
+  })
+
   it.each([
     ['numbers of texts of numbers', `${'toInt64(toString('.repeat(NESTED)}7${'))'.repeat(NESTED)}`, 7],
     ['ends of texts', `${"if(endsWith('ab', ".repeat(NESTED)}'b'${"), 'b', '')".repeat(NESTED)}`, 'b'],
@@ -416,6 +428,24 @@ describe('GET /v1/projects/{ref}/analytics/endpoints/logs', () => {
     const path = `/v1/projects/${project}/analytics/endpoints/logs?${new URLSearchParams({ sql })}`
     const reply = await organization.owner.at(NOW).get(path)
     expect(reply.body).toEqual({ result: [], error: expect.stringContaining('longer than 4194304 characters') })
+  })
+
+  it('puts nothing together that is too long', async () => {
+    const project = await newProject(organization)
+    const console = Array.from({ length: 100 }, () => line('log', 'x'.repeat(10_000)))
+    for (let n = 0; n < 5; n++) await put(project, FUNCTION, { console })
+    const all = `select concat(${Array(20).fill('event_message').join()}) as x from logs where source = 'function_logs'`
+    const window = { start: at(-60), end: NOW, now: NOW, project: { ref: project, parentRef: null } }
+    const { statement } = compileQuery(parseQuery(all), window)
+    const mebibytes = await control.transaction(async (tx) => {
+      const { rows } = await tx.execute(sql`select pg_backend_pid() as pid`)
+      const peak = () => peakOf(Number(rows[0]?.pid)) / 1_024
+      const before = peak()
+      expect((await tx.execute(statement)).rows).toEqual([{ rows: null }])
+      return peak() - before
+    })
+    // Of an answer of 100.
+    expect(mebibytes).toBeLessThan(40)
   })
 
   it('gives up what takes too long', async () => {

@@ -69,16 +69,18 @@ class Compiler {
       keys.length > 0 || [...items, ...order.map(({ by }) => by)].some(hasAggregate) || having !== undefined
     const values = items.map((item) => this.#shown(this.#value(item)))
     const { names, columns } = this.#columns()
+    // From where the answer gets too long, nothing more of it is kept.
     const statement = sql`
-      with answer as materialized (
+      with answer as (
         select ${list(values.map((value, n) => sql`${value} as ${names[n]}`))}
         from (select ${list([sql`logs.*`, ...keys])} from (${table}) as logs where ${condition}) as logs
         ${this.#groups.size > 0 ? sql`group by ${list([...this.#groups.values()].map((group) => group.sql))}` : sql``}
         ${having ? sql`having ${this.#condition(this.#bind(having, 'own name'), 'HAVING')}` : sql``}
         ${order.length > 0 ? sql`order by ${list(order.map((one) => this.#ordered(one)))}` : sql``}
-        limit ${Math.min(limit ?? ROWS_MAX, ROWS_MAX)} offset ${offset ?? 0})
-      select case when coalesce(sum(length(answer::text)), 0) <= ${ANSWER_LENGTH_MAX}
-        then coalesce(json_agg(json_build_array(${list(names)})), '[]') end as rows from answer`
+        limit ${Math.min(limit ?? ROWS_MAX, ROWS_MAX)} offset ${offset ?? 0}),
+      measured as (select *, sum(length(answer::text)) over (rows unbounded preceding) <= ${ANSWER_LENGTH_MAX} as fits from answer)
+      select case when coalesce(bool_and(fits), true)
+        then coalesce(json_agg(json_build_array(${list(names)})) filter (where fits), '[]') end as rows from measured`
     return { statement, columns }
   }
 
