@@ -307,6 +307,8 @@ describe('GET /v1/projects/{ref}/analytics/endpoints/logs', () => {
       "select concat(upper(source), '!') as c from logs where source = 'function_logs' limit 1 offset 1",
       ['FUNCTION_LOGS!'],
     ],
+    ["select sum(distinct 3) from logs where source = 'edge_logs'", [3]],
+    ['select count(distinct source) from logs', [3]],
     ["select 'it''s \\'fine\\'' as t from logs limit 1 -- a comment", ["it's 'fine'"]],
   ] as [string, unknown[]][])('answers %s', async (sql, expected) => {
     const rows = await ask(sql)
@@ -345,6 +347,8 @@ describe('GET /v1/projects/{ref}/analytics/endpoints/logs', () => {
       `select 1 as a0, ${Array.from({ length: 20 }, (_, n) => `a${n}+a${n} as a${n + 1}`).join(', ')} from logs`,
       'too long',
     ],
+    ['select countIf(distinct true) from logs', 'countif takes no DISTINCT'],
+    ['select uniq(distinct id) from logs', 'uniq takes no DISTINCT'],
   ])('says what is wrong with %s', async (sql, said) => {
     expect(await problemOf(sql)).toContain(said)
   })

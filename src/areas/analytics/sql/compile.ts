@@ -182,8 +182,9 @@ class Compiler {
     this.#isInAggregate = true
     const values = args.map((arg) => this.#value(arg))
     this.#isInAggregate = false
+    if (distinct && !OF_DISTINCT.includes(name)) throw new QueryError(`${name} takes no DISTINCT`)
     const signature = AGGREGATES[name]
-    if (signature) return applied(name, signature, values)
+    if (signature) return applied(name, distinct ? distinctly(signature) : signature, values)
     const [value] = values
     if (!value || values.length > 1) throw new QueryError(`${name} takes one value`)
     const { gives, write } = AGGREGATES_OF_ANY[name] as (typeof AGGREGATES_OF_ANY)[string]
@@ -278,6 +279,12 @@ class Compiler {
   }
 }
 
+/** Of different values alone. */
+const OF_DISTINCT = ['count', 'sum', 'avg', 'min', 'max', 'any', 'any_value']
+const distinctly = ({ sql: write, ...rest }: Signature): Signature => ({
+  ...rest,
+  sql: (value) => write(sql`distinct ${value}`),
+})
 const TEXT_AND_NUMBER = 'text and numbers cannot be compared or mixed: toInt64OrZero(…) makes a number of a text'
 const UNITS = ['second', 'minute', 'hour', 'day', 'week']
 const NOW = ['now', 'now64', 'current_timestamp', 'current_datetime']
