@@ -138,11 +138,17 @@ describe('network restrictions', () => {
   it('are those of the parent on a branch', async () => {
     const parent = await newProject(organization)
     await caller().post(path('/apply', parent), { dbAllowedCidrs: ['10.0.0.0/8'], dbAllowedCidrsV6: [] })
+    const enforce = (project: string, database: boolean) =>
+      caller().put(`/v1/projects/${project}/ssl-enforcement`, { requestedConfig: { database } })
+    await enforce(parent, true)
     const branch = await newBranch(organization.owner, parent)
     const { config } = (await caller().get(path('', branch.project_ref))).body
     expect(config).toEqual({ dbAllowedCidrs: ['10.0.0.0/8'], dbAllowedCidrsV6: [] })
     const { db_pass: password } = (await caller().get(`/v1/branches/${branch.id}`)).body
-    await expect(ownerClient(branch.project_ref, { password }).connect()).rejects.toThrow('not reached')
+    const connect = () => ownerClient(branch.project_ref, { password }).connect()
+    await expect(connect()).rejects.toThrow('SSL connection is required')
+    await enforce(branch.project_ref, false)
+    await expect(connect()).rejects.toThrow('not reached')
   })
 
   it.each<[Record<string, unknown>, string]>([

@@ -17,10 +17,10 @@ const listOf = (networks: string): string[] => networks.split(' ').filter(Boolea
 const textOf = (networks: readonly string[]): string =>
   Array.from(Map.groupBy(networks, networkOf).values(), ([first]) => first).join(' ')
 
-/** Undefined where all of the net is let in, so that nothing has to be looked at. */
-export function restrictionOf({ v4, v6 }: Networks): string[] | undefined {
+/** Null where all of the net is let in, so that nothing has to be looked at. */
+export function restrictionOf({ v4, v6 }: Networks): string[] | null {
   const isAll = [v4, v6].every((networks) => listOf(networks).some((network) => network.endsWith('/0')))
-  return isAll ? undefined : [...listOf(v4), ...listOf(v6)]
+  return isAll ? null : [...listOf(v4), ...listOf(v6)]
 }
 
 /** Whether the driver can tell networks apart. */
@@ -88,7 +88,7 @@ async function restrict(ctx: Ctx, project: ProjectAccess, change: (before: Netwo
     async work(before) {
       const after = change(before)
       if (toAddresses(after).length > NETWORKS_MAX) throw tooMany()
-      await settings.restrictNetworks(ref, restrictionOf(after)).catch((error) => {
+      await settings.setLoginRules(ref, { networks: restrictionOf(after) }).catch((error) => {
         throw settingsFailure(error)
       })
       return after
