@@ -1,4 +1,5 @@
 import { randomUUID } from 'node:crypto'
+import { existsSync, readFileSync } from 'node:fs'
 import { sql } from 'drizzle-orm'
 import { beforeAll, describe, expect, it, vi } from 'vitest'
 import { compileQuery } from '../src/areas/analytics/sql/compile.ts'
@@ -33,6 +34,8 @@ const NOW = new Date(`${DAY}T05:06:07.000Z`)
 const at = (seconds: number) => new Date(NOW.getTime() + seconds * 1000)
 const FUNCTION = randomUUID()
 const DEPLOYMENT = randomUUID()
+/** As deep as a query may be, of two functions each time. */
+const NESTED = 24
 
 const line = (level: string, message: string, printed = at(-4)): ConsoleLine => ({
   level,
@@ -56,6 +59,12 @@ const put = async (projectRef: string, programId: string, fields: Partial<typeof
     })
     .returning({ id: invocations.id })
   return row?.id as string
+}
+
+/** The most memory that a process ever had, in KiB; 0 where the system does not tell. */
+const peakOf = (pid: number): number => {
+  const path = `/proc/${pid}/status`
+  return existsSync(path) ? Number(/VmHWM:\s+(\d+)/.exec(readFileSync(path, 'utf8'))?.[1]) : 0
 }
 
 interface Asked {
@@ -298,6 +307,8 @@ describe('GET /v1/projects/{ref}/analytics/endpoints/logs', () => {
       "select concat(upper(source), '!') as c from logs where source = 'function_logs' limit 1 offset 1",
       ['FUNCTION_LOGS!'],
     ],
+    ["select sum(distinct 3) from logs where source = 'edge_logs'", [3]],
+    ['select count(distinct source) from logs', [3]],
     ["select 'it''s \\'fine\\'' as t from logs limit 1 -- a comment", ["it's 'fine'"]],
   ] as [string, unknown[]][])('answers %s', async (sql, expected) => {
     const rows = await ask(sql)
@@ -336,8 +347,46 @@ describe('GET /v1/projects/{ref}/analytics/endpoints/logs', () => {
       `select 1 as a0, ${Array.from({ length: 20 }, (_, n) => `a${n}+a${n} as a${n + 1}`).join(', ')} from logs`,
       'too long',
     ],
+    ['select countIf(distinct true) from logs', 'countif takes no DISTINCT'],
+    ['select uniq(distinct id) from logs', 'uniq takes no DISTINCT'],
   ])('says what is wrong with %s', async (sql, said) => {
     expect(await problemOf(sql)).toContain(said)
+  })
+
+  it('says that it is too long where Postgres cannot take so much', async () => {
+    const groups = Array.from({ length: 1_700 }, (_, n) => `'${n.toString(36)}'`)
+    expect(await problemOf(`select count() from logs group by ${groups.join(',')}`)).toContain('too long')
+  })
+
+  it.each([
+    ['numbers of texts of numbers', `${'toInt64(toString('.repeat(NESTED)}7${'))'.repeat(NESTED)}`, 7],
+    ['ends of texts', `${"if(endsWith('ab', ".repeat(NESTED)}'b'${"), 'b', '')".repeat(NESTED)}`, 'b'],
+    [
+      'times of times',
+      `${'toDateTime('.repeat(2 * NESTED)}'${DAY}'${')'.repeat(2 * NESTED)}`,
+      `${DAY}T00:00:00.000000Z`,
+    ],
+  ])('writes as much as it is asked, however deep: %s', async (_, expression, expected) => {
+    expect(await ask(`select ${expression} as x from logs limit 1`)).toEqual([{ x: expected }])
+  })
+
+  it('reads a long chain as fast as many short ones', async () => {
+    const sum = (operators: number) => `select 1${'+1'.repeat(operators)} as x from logs limit 1`
+    const window = { start: at(-60), end: NOW, now: NOW, project: { ref, parentRef: null } }
+    const fastest = (operators: number, times: number) => {
+      const text = sum(operators)
+      const runs = Array.from({ length: 5 }, () => {
+        const from = performance.now()
+        for (let n = 0; n < times; n++) compileQuery(parseQuery(text), window)
+        return performance.now() - from
+      })
+      return Math.min(...runs)
+    }
+    // By the square of its length it took 400 times as long.
+    expect(fastest(1_200, 1)).toBeLessThan(40 * fastest(60, 20))
+    expect(await ask(sum(1_490))).toEqual([{ x: 1_491 }])
+    expect(await ask(`select id from logs where false${' or false'.repeat(1_090)}`)).toEqual([])
+    expect(await ask(`select ''${"||''".repeat(1_490)} as x from logs limit 1`)).toEqual([{ x: '' }])
   })
 
   it('tells rows of no other project, whatever is asked', async () => {
@@ -383,6 +432,24 @@ describe('GET /v1/projects/{ref}/analytics/endpoints/logs', () => {
     const path = `/v1/projects/${project}/analytics/endpoints/logs?${new URLSearchParams({ sql })}`
     const reply = await organization.owner.at(NOW).get(path)
     expect(reply.body).toEqual({ result: [], error: expect.stringContaining('longer than 4194304 characters') })
+  })
+
+  it('puts nothing together that is too long', async () => {
+    const project = await newProject(organization)
+    const console = Array.from({ length: 100 }, () => line('log', 'x'.repeat(10_000)))
+    for (let n = 0; n < 5; n++) await put(project, FUNCTION, { console })
+    const all = `select concat(${Array(20).fill('event_message').join()}) as x from logs where source = 'function_logs'`
+    const window = { start: at(-60), end: NOW, now: NOW, project: { ref: project, parentRef: null } }
+    const { statement } = compileQuery(parseQuery(all), window)
+    const mebibytes = await control.transaction(async (tx) => {
+      const { rows } = await tx.execute(sql`select pg_backend_pid() as pid`)
+      const peak = () => peakOf(Number(rows[0]?.pid)) / 1_024
+      const before = peak()
+      expect((await tx.execute(statement)).rows).toEqual([{ rows: null }])
+      return peak() - before
+    })
+    // Of an answer of 100.
+    expect(mebibytes).toBeLessThan(40)
   })
 
   it('gives up what takes too long', async () => {

@@ -100,14 +100,55 @@ describe('network restrictions', () => {
     expect(await isLetIn()).toBe(true)
   })
 
+  it('are the same network however it is spelled', async () => {
+    await apply({
+      dbAllowedCidrs: ['127.0.0.0/8', '127.0.0.1/8', '10.1.2.3/8'],
+      dbAllowedCidrsV6: ['2001:DB8::/32', '2001:db8:0:0::/32', '::ffff:1.2.3.4/128', '::/1'],
+    })
+    const first = {
+      dbAllowedCidrs: ['127.0.0.0/8', '10.1.2.3/8'],
+      dbAllowedCidrsV6: ['2001:DB8::/32', '::ffff:1.2.3.4/128', '::/1'],
+    }
+    expect((await read()).config).toEqual(first)
+    await change({ add: { dbAllowedCidrs: ['10.0.0.0/8'], dbAllowedCidrsV6: ['2001:db8::1/32'] } })
+    expect((await read()).config).toEqual(first)
+    await change({
+      remove: {
+        dbAllowedCidrs: ['10.0.0.0/8', '127.0.0.0/9'],
+        dbAllowedCidrsV6: ['2001:0db8::/32', '::FFFF:102:304/128', '8000::/1'],
+      },
+    })
+    expect((await read()).config).toEqual({ dbAllowedCidrs: ['127.0.0.0/8'], dbAllowedCidrsV6: ['::/1'] })
+    expect(await isLetIn()).toBe(true)
+    await apply(ANYWHERE)
+  })
+
+  it('are none where each of both kinds has one of no length', async () => {
+    const isMissed = async () => {
+      const { body } = await caller().get(`/v1/projects/${ref}/advisors/security`)
+      return body.lints.some(({ name }: { name: string }) => name === 'network_restrictions_not_set')
+    }
+    await apply({ dbAllowedCidrs: ['10.0.0.0/8'], dbAllowedCidrsV6: ['::/0'] })
+    expect(await isMissed()).toBe(false)
+    await apply({ dbAllowedCidrs: ['10.0.0.0/0'], dbAllowedCidrsV6: ['0:0:0:0:0:0:0:1/0'] })
+    expect([await isMissed(), await isLetIn()]).toEqual([true, true])
+    await apply(ANYWHERE)
+  })
+
   it('are those of the parent on a branch', async () => {
     const parent = await newProject(organization)
     await caller().post(path('/apply', parent), { dbAllowedCidrs: ['10.0.0.0/8'], dbAllowedCidrsV6: [] })
+    const enforce = (project: string, database: boolean) =>
+      caller().put(`/v1/projects/${project}/ssl-enforcement`, { requestedConfig: { database } })
+    await enforce(parent, true)
     const branch = await newBranch(organization.owner, parent)
     const { config } = (await caller().get(path('', branch.project_ref))).body
     expect(config).toEqual({ dbAllowedCidrs: ['10.0.0.0/8'], dbAllowedCidrsV6: [] })
     const { db_pass: password } = (await caller().get(`/v1/branches/${branch.id}`)).body
-    await expect(ownerClient(branch.project_ref, { password }).connect()).rejects.toThrow('not reached')
+    const connect = () => ownerClient(branch.project_ref, { password }).connect()
+    await expect(connect()).rejects.toThrow('SSL connection is required')
+    await enforce(branch.project_ref, false)
+    await expect(connect()).rejects.toThrow('not reached')
   })
 
   it.each<[Record<string, unknown>, string]>([

@@ -97,8 +97,14 @@ function toRange(text: string): Range {
 }
 
 function contains({ prefix, bits }: Range, address: Bytes): boolean {
-  return prefix.every((byte, index) => {
-    const bitsHere = Math.min(8, Math.max(0, bits - index * 8))
-    return ((byte ^ (address[index] ?? 0)) & (0xff00 >> bitsHere) & 0xff) === 0
-  })
+  return prefix.every((byte, index) => ((byte ^ (address[index] ?? 0)) & maskAt(index, bits)) === 0)
+}
+
+/** The bits of one byte that a prefix of so many bits decides on. */
+const maskAt = (index: number, bits: number): number => (0xff00 >> Math.min(8, Math.max(0, bits - index * 8))) & 0xff
+
+/** One text for all spellings of a network in CIDR notation, of which bits beyond its prefix are none. */
+export function networkOf(text: string): string {
+  const { prefix, bits } = toRange(text)
+  return `${prefix.map((byte, index) => byte & maskAt(index, bits)).join('.')}/${bits}`
 }

@@ -73,12 +73,12 @@ export async function ensureLoginCheck(inside: Session): Promise<void> {
   await inside.rows(`SET ROLE NONE; SET default_transaction_read_only = off; ${LOGIN_CHECK}`)
 }
 
-/** What the owner and temporary logins of a project must keep to; its own services are exempt. */
+/** What the owner and temporary logins of a project must keep to; its own services are exempt. In a change, what is absent stays. */
 export interface LoginRules {
   /** Whether they must come with TLS. */
   ssl?: boolean
-  /** In CIDR notation; absent for any. */
-  networks?: readonly string[] | undefined
+  /** In CIDR notation; null for any. */
+  networks?: readonly string[] | null
 }
 
 /** Where there is a login check, in the session of a superuser who sees the comments of the cluster. */

@@ -1,13 +1,7 @@
 import { endPresentSessions, MAY_END } from './database.ts'
 import { EngineUnavailable } from './engine.ts'
 import { isDatabaseError, statementFailure } from './failure.ts'
-import {
-  changeLoginRules,
-  endSessionsFromElsewhere,
-  ensureLoginCheck,
-  hasLoginCheck,
-  type LoginRules,
-} from './login-check.ts'
+import { changeLoginRules, endSessionsFromElsewhere, ensureLoginCheck, type LoginRules } from './login-check.ts'
 import { type ProjectNames, projectNames, quoteLiteral, quoteLiterals } from './names.ts'
 import { type Cluster, type Session, withAdmin } from './session.ts'
 
@@ -19,13 +13,11 @@ export interface DatabaseSettings {
   setReadOnly(ref: string, readOnly: boolean): Promise<void>
   /** Those among them whose sessions really start read-only. */
   readOnlyAmong(refs: readonly string[]): Promise<Set<string>>
-  /** Only this client's own sessions and those of temporary logins; the services come through the proxy. */
-  requireSsl(ref: string, required: boolean): Promise<void>
   /**
-   * In CIDR notation, undefined for any network. Of the same sessions; those that are open from elsewhere end. Throws `SettingsRefused` where
-   * the driver cannot know where a session comes from.
+   * What the owner and temporary logins must keep to from now on; the services come through the proxy. Those that are open from other networks
+   * end. Throws `SettingsRefused` where the driver cannot know how a session comes.
    */
-  restrictNetworks(ref: string, networks: readonly string[] | undefined): Promise<void>
+  setLoginRules(ref: string, rules: LoginRules): Promise<void>
   /** In bytes; a database that is not there is left out. */
   sizesOf(refs: readonly string[]): Promise<Map<string, number>>
   /** Databases of this size and more. With very many of them each turn looks at some, and a row of turns at all. */
@@ -64,9 +56,8 @@ export function databaseSettings(cluster: Cluster, inProject: InProject, driver 
       inProject(ref, (admin) => configure({ admin, driver }, projectNames(ref), configuration)),
     setReadOnly: (ref, readOnly) => inProject(ref, (admin) => setReadOnly(admin, projectNames(ref), readOnly)),
     readOnlyAmong: (refs) => withAdmin(cluster, (admin) => readOnlyAmong(admin, refs)),
-    requireSsl: (ref, required) => inProject(ref, (admin) => requireSsl(cluster, admin, projectNames(ref), required)),
-    restrictNetworks: (ref, networks) =>
-      inProject(ref, (admin) => restrictNetworks(cluster, admin, projectNames(ref), networks)),
+    setLoginRules: (ref, rules) =>
+      inProject(ref, (admin) => setLoginRules({ cluster, admin }, projectNames(ref), rules)),
     sizesOf: (refs) => withAdmin(cluster, (admin) => sizesOf(admin, refs)),
     sizesFrom: (bytesMin, turn) => withAdmin(cluster, (admin) => sizesFrom(admin, bytesMin, turn)),
   }
@@ -181,30 +172,27 @@ async function readOnlyAmong(admin: Session, refs: readonly string[]): Promise<S
 const TLS_OFF = 'the cluster of the driver postgres has TLS off'
 const NOT_CHECKED = 'needs Postgres 17 or newer with the driver postgres'
 
-async function requireSsl(cluster: Cluster, admin: Session, names: ProjectNames, required: boolean) {
+interface Server {
+  cluster: Cluster
+  admin: Session
+}
+
+async function setLoginRules({ cluster, admin }: Server, { database, owner }: ProjectNames, rules: LoginRules) {
   const [server] = await admin.rows<{ tls: boolean; checks: boolean }>(
     `SELECT current_setting('ssl')::bool AS tls, current_setting('server_version_num')::int >= 170000 AS checks`,
   )
-  const reason = server?.checks ? !server.tls && TLS_OFF : NOT_CHECKED
-  if (required && reason) throw new SettingsRefused([{ setting: 'requestedConfig.database', reason }])
-  if (server?.checks) await setLoginRules(cluster, admin, names, { ssl: required })
-}
-
-async function setLoginRules(cluster: Cluster, admin: Session, { database, owner }: ProjectNames, rules: LoginRules) {
+  const { ssl, networks } = rules
+  const problem = server?.checks ? undefined : NOT_CHECKED
+  const tlsProblem = problem ?? (server?.tls ? undefined : TLS_OFF)
+  const refusals = [
+    ...(ssl && tlsProblem ? [{ setting: 'requestedConfig.database', reason: tlsProblem }] : []),
+    ...(networks && problem ? [{ setting: 'dbAllowedCidrs', reason: problem }] : []),
+  ]
+  if (refusals.length > 0) throw new SettingsRefused(refusals)
+  if (problem) return
   await withAdmin(cluster, ensureLoginCheck, database)
   await changeLoginRules(admin, owner, rules)
-}
-
-async function restrictNetworks(
-  cluster: Cluster,
-  admin: Session,
-  names: ProjectNames,
-  networks: readonly string[] | undefined,
-) {
-  const isChecked = await hasLoginCheck(admin)
-  if (networks && !isChecked) throw new SettingsRefused([{ setting: 'dbAllowedCidrs', reason: NOT_CHECKED }])
-  if (isChecked) await setLoginRules(cluster, admin, names, { networks })
-  if (networks) await endSessionsFromElsewhere(admin, names.owner, networks)
+  if (networks) await endSessionsFromElsewhere(admin, owner, networks)
 }
 
 interface Size {

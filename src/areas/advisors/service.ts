@@ -100,7 +100,7 @@ async function readFacts({ db, engine }: Ctx, { ref, organizationId }: ProjectAc
   return {
     auth: toAuthConfig(settingsFrom('auth', auth).value),
     sslRequired: !engine.capabilities.plainConnections || settingsFrom('ssl', ssl).value.database,
-    isOpen: restrictionOf(settingsFrom('network', network).value) === undefined,
+    isOpen: restrictionOf(settingsFrom('network', network).value) === null,
     apiSchemas: settingsFrom('postgrest', postgrest)
       .value.db_schema.split(',')
       .map((name) => name.trim()),

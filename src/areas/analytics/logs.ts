@@ -8,7 +8,7 @@ import { readBounded } from './bounded.ts'
 import type { AnalyticsAnswer, LogsQuery } from './schema.ts'
 import { ANSWER_LENGTH_MAX, compileQuery } from './sql/compile.ts'
 import { parseQuery } from './sql/parse.ts'
-import { QueryError } from './sql/tokens.ts'
+import { QueryError, TOO_LONG } from './sql/tokens.ts'
 
 const MINUTE_MS = 60_000
 const WINDOW_MINUTES_MAX = 24 * 60
@@ -53,6 +53,8 @@ function problemOf({ log }: Ctx, error: unknown): string {
   const { code = '', message = '' } = postgresFailure(error) ?? {}
   // A value of the query that Postgres cannot take, such as a wrong regular expression.
   if (code.startsWith('22')) return message
+  // More of something than Postgres takes, such as groups.
+  if (code.startsWith('54')) return TOO_LONG
   if (!code.startsWith('42')) throw error
   log.error('failed', { code: 'logs_query', error: describeError(error) })
   return 'the query is not supported'

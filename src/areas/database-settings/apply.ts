@@ -1,5 +1,7 @@
+import { mutate } from '../../db/mutate.ts'
 import type { SystemCtx } from '../../env.ts'
-import { changeSettings } from '../settings/change.ts'
+import { lockProject } from '../projects/lock.ts'
+import { readAllSettings } from '../settings/rows.ts'
 import { restrictionOf } from './networks.ts'
 import { configure } from './postgres.ts'
 
@@ -8,28 +10,11 @@ import { configure } from './postgres.ts'
  * are locked, so that a change at the same time is told either before or after.
  */
 export async function applySettings(ctx: SystemCtx, { ref }: { ref: string }): Promise<void> {
-  await changeSettings(ctx, {
-    ref,
-    area: 'postgres',
-    async work(config) {
-      await configure(ctx, ref, config, {})
-      return undefined
-    },
-  })
-  await changeSettings(ctx, {
-    ref,
-    area: 'ssl',
-    async work({ database }) {
-      await ctx.engine.settings.requireSsl(ref, database)
-      return undefined
-    },
-  })
-  await changeSettings(ctx, {
-    ref,
-    area: 'network',
-    async work(networks) {
-      await ctx.engine.settings.restrictNetworks(ref, restrictionOf(networks))
-      return undefined
-    },
+  await mutate(ctx, async ({ tx }) => {
+    await lockProject({ tx }, ref)
+    const kept = await readAllSettings(tx, [ref])
+    await configure(ctx, ref, kept(ref, 'postgres').value, {})
+    const rules = { ssl: kept(ref, 'ssl').value.database, networks: restrictionOf(kept(ref, 'network').value) }
+    await ctx.engine.settings.setLoginRules(ref, rules)
   })
 }

@@ -1,5 +1,6 @@
 import type * as z from 'zod'
 import type { ProjectAccess } from '../../auth/access.ts'
+import { networkOf } from '../../delivery/addresses.ts'
 import type { Ctx } from '../../env.ts'
 import { ApiError } from '../../http/error.ts'
 import { requireActive } from '../database/service.ts'
@@ -12,12 +13,14 @@ import type { ApplyRestrictions, NetworkRestrictions, PatchedRestrictions, Patch
 type Networks = Settings<'network'>
 
 const listOf = (networks: string): string[] => networks.split(' ').filter(Boolean)
-const textOf = (networks: Iterable<string>): string => Array.from(new Set(networks)).join(' ')
+/** Each network once, as it was spelled first. */
+const textOf = (networks: readonly string[]): string =>
+  Array.from(Map.groupBy(networks, networkOf).values(), ([first]) => first).join(' ')
 
-/** Undefined where all of the net is let in, so that nothing has to be looked at. */
-export function restrictionOf({ v4, v6 }: Networks): string[] | undefined {
-  const networks = [...listOf(v4), ...listOf(v6)]
-  return networks.includes('0.0.0.0/0') && networks.includes('::/0') ? undefined : networks
+/** Null where all of the net is let in, so that nothing has to be looked at. */
+export function restrictionOf({ v4, v6 }: Networks): string[] | null {
+  const isAll = [v4, v6].every((networks) => listOf(networks).some((network) => network.endsWith('/0')))
+  return isAll ? null : [...listOf(v4), ...listOf(v6)]
 }
 
 /** Whether the driver can tell networks apart. */
@@ -57,8 +60,10 @@ export async function patchRestrictions(
   project: ProjectAccess,
   { add = {}, remove = {} }: z.output<typeof PatchRestrictions>,
 ): Promise<z.input<typeof PatchedRestrictions>> {
-  const changed = (before: string, more: readonly string[] = [], less: readonly string[] = []) =>
-    textOf([...listOf(before), ...more].filter((network) => !less.includes(network)))
+  const changed = (before: string, more: readonly string[] = [], less: readonly string[] = []) => {
+    const gone = new Set(less.map(networkOf))
+    return textOf([...listOf(before), ...more].filter((network) => !gone.has(networkOf(network))))
+  }
   const networks = await restrict(ctx, project, ({ v4, v6 }) => ({
     v4: changed(v4, add.dbAllowedCidrs, remove.dbAllowedCidrs),
     v6: changed(v6, add.dbAllowedCidrsV6, remove.dbAllowedCidrsV6),
@@ -83,7 +88,7 @@ async function restrict(ctx: Ctx, project: ProjectAccess, change: (before: Netwo
     async work(before) {
       const after = change(before)
       if (toAddresses(after).length > NETWORKS_MAX) throw tooMany()
-      await settings.restrictNetworks(ref, restrictionOf(after)).catch((error) => {
+      await settings.setLoginRules(ref, { networks: restrictionOf(after) }).catch((error) => {
         throw settingsFailure(error)
       })
       return after

@@ -28,7 +28,7 @@ export async function updateSslEnforcement(ctx: Ctx, project: ProjectAccess, req
   }
   const { ref } = project
   const work = async () => {
-    await ctx.engine.settings.requireSsl(ref, requested.database).catch((error) => {
+    await ctx.engine.settings.setLoginRules(ref, { ssl: requested.database }).catch((error) => {
       throw settingsFailure(error)
     })
     return requested

@@ -17,10 +17,8 @@ export function neonSettings({ clusterOf, sizeOf }: Reach): DatabaseSettings {
     // One that cannot be asked counts as writable: who then closes it hears why that cannot be.
     readOnlyAmong: async (refs) =>
       new Set((await answers(refs, async (ref) => [...(await (await of(ref)).readOnlyAmong([ref]))])).flat()),
-    // Neon demands it of all, whether a project does or not.
-    requireSsl: async () => {},
-    // Its proxy stands between, so Postgres is not told from where a session comes.
-    restrictNetworks: async (_, networks) => {
+    // Neon demands TLS of all, whether a project does or not; its proxy stands between, so Postgres is not told from where a session comes.
+    setLoginRules: async (_, { networks }) => {
       if (networks)
         throw new SettingsRefused([{ setting: 'dbAllowedCidrs', reason: 'cannot be checked by the driver neon' }])
     },

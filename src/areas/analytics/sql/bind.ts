@@ -1,6 +1,6 @@
 import type { Expression, Item, Query } from './query.ts'
 import { COLUMNS, type Column, TABLES, UNIFIED } from './sources.ts'
-import { QueryError } from './tokens.ts'
+import { QueryError, TOO_LONG } from './tokens.ts'
 
 /** An expression whose names are known: of columns and of attributes, and none of the query's own. */
 export type Bound =
@@ -86,7 +86,7 @@ export function binderOf(query: Query) {
 
   function bind(expression: Expression, prefer: Prefer): Bound {
     size += 1
-    if (size > SIZE_MAX) throw new QueryError('the query is too long')
+    if (size > SIZE_MAX) throw new QueryError(TOO_LONG)
     if (expression.kind === 'path') return path(expression.names, prefer)
     if (expression.kind === 'attribute') {
       const prefix = below(expression.of)

@@ -2,6 +2,7 @@ import { type SQL, sql } from 'drizzle-orm'
 import { sourcesAsked } from './asked.ts'
 import { type Bound, binderOf, TRUNCATES } from './bind.ts'
 import { AGGREGATES, AGGREGATES_OF_ANY, FUNCTIONS, type Signature, type Type, type Value } from './functions.ts'
+import { createNumbering } from './numbering.ts'
 import type { Expression, Item, Query } from './query.ts'
 import { COLUMNS, type Column, rowsOfTable, type Scope, UNIFIED } from './sources.ts'
 import { QueryError } from './tokens.ts'
@@ -40,7 +41,8 @@ class Compiler {
   readonly #now: Date
   readonly #bind: ReturnType<typeof binderOf>
   readonly #items: Item[]
-  readonly #groups = new Map<string, Value>()
+  readonly #keyOf = createNumbering()
+  readonly #groups = new Map<number, Value>()
   #isGrouped = false
   #isInAggregate = false
 
@@ -67,16 +69,18 @@ class Compiler {
       keys.length > 0 || [...items, ...order.map(({ by }) => by)].some(hasAggregate) || having !== undefined
     const values = items.map((item) => this.#shown(this.#value(item)))
     const { names, columns } = this.#columns()
+    // From where the answer gets too long, nothing more of it is kept.
     const statement = sql`
-      with answer as materialized (
+      with answer as (
         select ${list(values.map((value, n) => sql`${value} as ${names[n]}`))}
         from (select ${list([sql`logs.*`, ...keys])} from (${table}) as logs where ${condition}) as logs
         ${this.#groups.size > 0 ? sql`group by ${list([...this.#groups.values()].map((group) => group.sql))}` : sql``}
         ${having ? sql`having ${this.#condition(this.#bind(having, 'own name'), 'HAVING')}` : sql``}
         ${order.length > 0 ? sql`order by ${list(order.map((one) => this.#ordered(one)))}` : sql``}
-        limit ${Math.min(limit ?? ROWS_MAX, ROWS_MAX)} offset ${offset ?? 0})
-      select case when coalesce(sum(length(answer::text)), 0) <= ${ANSWER_LENGTH_MAX}
-        then coalesce(json_agg(json_build_array(${list(names)})), '[]') end as rows from answer`
+        limit ${Math.min(limit ?? ROWS_MAX, ROWS_MAX)} offset ${offset ?? 0}),
+      measured as (select *, sum(length(answer::text)) over (rows unbounded preceding) <= ${ANSWER_LENGTH_MAX} as fits from answer)
+      select case when coalesce(bool_and(fits), true)
+        then coalesce(json_agg(json_build_array(${list(names)})) filter (where fits), '[]') end as rows from measured`
     return { statement, columns }
   }
 
@@ -99,7 +103,7 @@ class Compiler {
   /** What is grouped by becomes columns of its own: the same expression elsewhere has other parameters. */
   #group(expressions: readonly Bound[]): SQL[] {
     if (expressions.some(hasAggregate)) throw new QueryError('an aggregate cannot be grouped by')
-    const written = expressions.map((expression) => ({ key: keyOf(expression), value: this.#value(expression) }))
+    const written = expressions.map((expression) => ({ key: this.#keyOf(expression), value: this.#value(expression) }))
     const keys: SQL[] = []
     for (const { key, value } of written) {
       if (this.#groups.has(key)) continue
@@ -132,7 +136,7 @@ class Compiler {
   }
 
   #value(expression: Bound): Value {
-    const group = this.#isInAggregate ? undefined : this.#groups.get(keyOf(expression))
+    const group = this.#isInAggregate ? undefined : this.#groups.get(this.#keyOf(expression))
     if (group) return group
     switch (expression.kind) {
       case 'text':
@@ -178,8 +182,9 @@ class Compiler {
     this.#isInAggregate = true
     const values = args.map((arg) => this.#value(arg))
     this.#isInAggregate = false
+    if (distinct && !OF_DISTINCT.includes(name)) throw new QueryError(`${name} takes no DISTINCT`)
     const signature = AGGREGATES[name]
-    if (signature) return applied(name, signature, values)
+    if (signature) return applied(name, distinct ? distinctly(signature) : signature, values)
     const [value] = values
     if (!value || values.length > 1) throw new QueryError(`${name} takes one value`)
     const { gives, write } = AGGREGATES_OF_ANY[name] as (typeof AGGREGATES_OF_ANY)[string]
@@ -191,8 +196,8 @@ class Compiler {
   #time = (at: Date): Value => ({ type: 'time', sql: sql`${at.toISOString()}::timestamptz` })
 
   /** A time in text is a time where one is needed. */
-  #timeOf(expression: Bound): Value {
-    if (expression.kind !== 'text') return this.#value(expression)
+  #timeOf(expression: Bound, value: Value): Value {
+    if (expression.kind !== 'text') return value
     const text = expression.value.trim().replace(' ', 'T')
     const at = Date.parse(/[zZ]$|[-+]\d\d:?\d\d$/.test(text) ? text : `${text}${text.includes('T') ? 'Z' : ''}`)
     if (Number.isNaN(at)) throw new QueryError(`${JSON.stringify(expression.value)} is no time`)
@@ -227,8 +232,9 @@ class Compiler {
     if (name === '+' || name === '-') return sumOf(name, values)
     if (TO_TIME.includes(name)) {
       const [at] = args
-      if (!at) throw new QueryError(`${name} takes a time`)
-      return { type: 'time', sql: cast(this.#timeOf(at), 'time', name) }
+      const [value] = values
+      if (!at || !value) throw new QueryError(`${name} takes a time`)
+      return { type: 'time', sql: cast(this.#timeOf(at, value), 'time', name) }
     }
     if (TO_TEXT.includes(name)) return { type: 'text', sql: sql`${this.#shown(only(name, values))}::text` }
     if (TO_NUMBER.includes(name)) {
@@ -268,11 +274,17 @@ class Compiler {
     if (types.includes('text') && types.includes('number')) throw new QueryError(TEXT_AND_NUMBER)
     return values.map((value, n) => {
       const isTime = type === 'time' && value.type === 'text' && args[n]
-      return cast(isTime ? this.#timeOf(isTime) : value, type, 'a comparison')
+      return cast(isTime ? this.#timeOf(isTime, value) : value, type, 'a comparison')
     })
   }
 }
 
+/** Of different values alone. */
+const OF_DISTINCT = ['count', 'sum', 'avg', 'min', 'max', 'any', 'any_value']
+const distinctly = ({ sql: write, ...rest }: Signature): Signature => ({
+  ...rest,
+  sql: (value) => write(sql`distinct ${value}`),
+})
 const TEXT_AND_NUMBER = 'text and numbers cannot be compared or mixed: toInt64OrZero(…) makes a number of a text'
 const UNITS = ['second', 'minute', 'hour', 'day', 'week']
 const NOW = ['now', 'now64', 'current_timestamp', 'current_datetime']
@@ -286,7 +298,6 @@ const TO_NUMBER = ['int64', 'int', 'integer', 'bigint', 'float64', 'numeric', 'i
 )
 
 const list = (parts: readonly (SQL | undefined)[]): SQL => sql.join([...parts], sql`, `)
-const keyOf = (expression: Bound): string => JSON.stringify(expression)
 const isAggregate = (name: string) => Object.hasOwn(AGGREGATES, name) || Object.hasOwn(AGGREGATES_OF_ANY, name)
 const hasAggregate = (expression: Bound): boolean =>
   expression.kind === 'call' && (isAggregate(expression.name) || expression.args.some(hasAggregate))

@@ -11,6 +11,7 @@ export interface Signature {
   takes: readonly Type[]
   more?: Type
   gives: Type
+  /** Writes each of them once: as one stands in another, what is written twice at each level would grow beyond all bounds. */
   sql(...args: SQL[]): SQL
 }
 
@@ -27,8 +28,7 @@ const ofTimeAndInterval = takes('time', 'interval')
 const ofTimeAndNumber = takes('time', 'number')
 
 /** Null where it is none. */
-const numberIn = (text: SQL) =>
-  sql`case when ${text} ~ '^\\s*[-+]?[0-9]{1,18}(\\.[0-9]{1,9})?\\s*$' then trim(${text})::numeric end`
+const numberIn = (text: SQL) => sql`substring(${text} from '^\\s*([-+]?[0-9]{1,18}(?:\\.[0-9]{1,9})?)\\s*$')::numeric`
 
 const start = (interval: string) =>
   ofTime('time', (at) => sql`date_bin(${interval}::interval, ${at}, '2000-01-03Z'::timestamptz)`)
@@ -41,7 +41,7 @@ const upper = ofText('text', (text) => sql`upper(${text})`)
 const position = ofTwoTexts('number', (text, part) => sql`strpos(${text}, ${part})::numeric`)
 const positionAnyCase = ofTwoTexts('number', (text, part) => sql`strpos(lower(${text}), lower(${part}))::numeric`)
 const starts = ofTwoTexts('boolean', (text, part) => sql`starts_with(${text}, ${part})`)
-const ends = ofTwoTexts('boolean', (text, part) => sql`(right(${text}, length(${part})) = ${part})`)
+const ends = ofTwoTexts('boolean', (text, part) => sql`starts_with(reverse(${text}), reverse(${part}))`)
 const matches = ofTwoTexts('boolean', (text, form) => sql`(${text} ~ ${form})`)
 const number = ofText('number', numberIn)
 const numberOrZero = ofText('number', (text) => sql`coalesce(${numberIn(text)}, 0)`)

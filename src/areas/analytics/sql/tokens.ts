@@ -3,6 +3,8 @@ export class QueryError extends Error {
   override name = 'QueryError'
 }
 
+export const TOO_LONG = 'the query is too long'
+
 export interface Token {
   kind: 'name' | 'text' | 'number' | 'sign' | 'end'
   /** A name as it is spelled, a text without its quotes and escapes. */
