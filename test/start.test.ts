@@ -51,7 +51,10 @@ describe('npm start', () => {
     await expect(fetch(credentials().base_url)).rejects.toThrow()
     expect(existsSync(join(folder, 'postgres', 'postmaster.pid'))).toBe(false)
 
+    const built = join(folder, 'bundle', 'index.js')
+    const { mtimeMs } = statSync(built)
     const second = await machine.started()
+    expect(statSync(built).mtimeMs).toBe(mtimeMs)
     expect(credentials().access_token).toBe(access_token)
     expect((await get('/v1/projects')).body).toMatchObject([{ name: 'first', status: 'ACTIVE_HEALTHY' }])
 
