@@ -1,9 +1,10 @@
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
+import { buildWorker } from '../dev/bundle.ts'
 import { describeFailure, openLifetime } from '../dev/lifetime.ts'
 import { freePort } from '../dev/ports.ts'
 import { startServices } from '../dev/services.ts'
-import { buildWorker, startWorker } from '../dev/worker.ts'
+import { startWorker } from '../dev/worker.ts'
 
 export interface Ready {
   port: number

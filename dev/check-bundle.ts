@@ -3,8 +3,9 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { gzipSync } from 'node:zlib'
 import { convertV4MiniflareOptions, Miniflare } from 'miniflare'
+import { buildWorker } from './bundle.ts'
 import { describeFailure } from './lifetime.ts'
-import { buildWorker, modulesOf } from './worker.ts'
+import { modulesOf } from './worker.ts'
 
 const KIB = 1024
 /** Of the API's Worker: what a deployment may take, and what its first request may wait. */

@@ -1,5 +1,6 @@
 import { readFile, rm, writeFile } from 'node:fs/promises'
 import { join, relative } from 'node:path'
+import { buildWorker } from './bundle.ts'
 import { readFlags } from './flags.ts'
 import { describeFailure, openLifetime } from './lifetime.ts'
 import { freePort, type PORT_SETTINGS } from './ports.ts'
@@ -9,7 +10,7 @@ import { seedOwner } from './seed.ts'
 import { startServices } from './services.ts'
 import { readSettings, warningsOf } from './settings.ts'
 import { StartError } from './start-error.ts'
-import { buildWorker, startWorker } from './worker.ts'
+import { startWorker } from './worker.ts'
 
 const lifetime = openLifetime()
 lifetime.onSignal(() => {

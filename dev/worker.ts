@@ -1,68 +1,20 @@
-import { execFile } from 'node:child_process'
 import { readdir, readFile } from 'node:fs/promises'
-import { createRequire } from 'node:module'
 import { extname, join } from 'node:path'
-import { fileURLToPath } from 'node:url'
-import { promisify } from 'node:util'
 import { convertV4MiniflareOptions, Miniflare, type V4MiniflareOptions } from 'miniflare'
 import { unstable_getMiniflareWorkerOptions } from 'wrangler'
 import { Config } from '../src/env.ts'
 import { startBuilder } from './builder.ts'
+import { BUILDER, BUILDER_CONFIG, CONFIG, ROOT } from './bundle.ts'
 import { tickEveryMinute } from './cron.ts'
 import { SERVICES_NETWORK, webhookEgress } from './egress.ts'
 import { portError } from './ports.ts'
 import { isNews, startPrograms, TELLING } from './programs.ts'
-import { errorMessage, StartError } from './start-error.ts'
+import { StartError } from './start-error.ts'
 
-const ROOT = fileURLToPath(new URL('..', import.meta.url))
-const CONFIG = 'wrangler.toml'
-const BUILDER_CONFIG = 'src/builder/wrangler.toml'
 const NAME = 'api'
 const PAGE = 'page'
-const BUILDER = 'builder'
 /** The builder's own settings among those of the installation. */
 export const BUILDER_SETTINGS = ['NPM_REGISTRY_URL', 'JSR_REGISTRY_URL', 'IMPORT_LOOPBACK']
-
-export interface BuildOptions {
-  /** Where the bundle goes. */
-  folder: string
-  root?: string
-  /** Another entry file than that of wrangler.toml. */
-  entry?: string
-}
-
-/** Bundles the Worker, and the builder beside it, as a deployment does. */
-export async function buildWorker({ folder, root = ROOT, entry }: BuildOptions): Promise<void> {
-  await Promise.all([
-    bundle(CONFIG, { folder, root, entry }),
-    bundle(BUILDER_CONFIG, { folder: join(folder, BUILDER), root }),
-  ])
-}
-
-async function bundle(config: string, { folder, root = ROOT, entry }: BuildOptions): Promise<void> {
-  const wrangler = createRequire(join(root, CONFIG))
-    .resolve('wrangler/package.json')
-    .replace('package.json', 'bin/wrangler.js')
-  const args = [
-    wrangler,
-    'deploy',
-    '--dry-run',
-    '--config',
-    join(root, config),
-    '--outdir',
-    folder,
-    ...(entry ? [entry] : []),
-  ]
-  // Everything wrangler writes stays in the folder: not every user who runs services has a home.
-  const places = { XDG_CONFIG_HOME: join(folder, 'config'), WRANGLER_WRITE_LOGS: 'false' }
-  const env = { ...process.env, ...places, CI: '1', NO_COLOR: '1', WRANGLER_SEND_METRICS: 'false' }
-  try {
-    await promisify(execFile)(process.execPath, args, { cwd: root, env })
-  } catch (error) {
-    const output = error instanceof Error && 'stderr' in error ? String(error.stderr).trim() : ''
-    throw new StartError(`The Worker does not build: ${output || errorMessage(error)}`)
-  }
-}
 
 export interface WorkerOptions {
   /** Where `buildWorker` left the bundle. */

@@ -1,14 +1,9 @@
-import { execFile } from 'node:child_process'
-import { promisify } from 'node:util'
 import { and, eq, like } from 'drizzle-orm'
-import { beforeAll, describe, expect, inject, it } from 'vitest'
+import { beforeAll, describe, expect, it } from 'vitest'
 import { accessTokens, auditLog, oauthApps } from '../src/db/schema/index.ts'
+import { admin } from './admin.ts'
 import { as, control, newOrganization, type TestOrganization } from './api.ts'
 import { byCode, byRefresh, newCode, newProof, newTokens, REDIRECT_URI, registerApp } from './oauth.ts'
-
-const run = promisify(execFile)
-const env = { ...process.env, DATABASE_URL: inject('controlUrl'), ENCRYPTION_KEY: inject('encryptionKey') }
-const admin = async (...args: string[]) => (await run('node', ['dev/admin.ts', ...args], { env })).stdout.trim()
 
 let organization: TestOrganization
 beforeAll(async () => {

@@ -1,6 +1,6 @@
 import { existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
-import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { afterAll, beforeAll, describe, expect, inject, it } from 'vitest'
 import { as, type Caller } from './api.ts'
 import { newCli } from './cli.ts'
 import { type Machine, newMachine } from './machine.ts'
@@ -19,7 +19,7 @@ let token: string
 let owner: Caller
 let ref: string
 beforeAll(async () => {
-  machine = await newMachine()
+  machine = await newMachine({}, inject('begun'))
   await machine.started()
   const { base_url, access_token, organization_slug: slug } = machine.credentials()
   baseUrl = base_url

@@ -1,7 +1,7 @@
 import { once } from 'node:events'
 import { mkdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest'
+import { afterAll, beforeAll, describe, expect, inject, it, vi } from 'vitest'
 import { WebSocket } from 'ws'
 import { as, type Caller } from './api.ts'
 import { newCli } from './cli.ts'
@@ -16,7 +16,7 @@ let owner: Caller
 let ref: string
 let token: string
 beforeAll(async () => {
-  machine = await newMachine()
+  machine = await newMachine({}, inject('begun'))
   await machine.started()
   const { base_url, access_token, organization_slug: slug } = machine.credentials()
   base = base_url

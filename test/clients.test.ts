@@ -2,7 +2,7 @@ import { mkdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import pg from 'pg'
 import { SupabaseManagementAPI } from 'supabase-management-js'
-import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest'
+import { afterAll, beforeAll, describe, expect, inject, it, vi } from 'vitest'
 import { as, type Caller } from './api.ts'
 import { newCli } from './cli.ts'
 import { type Machine, newMachine } from './machine.ts'
@@ -16,7 +16,7 @@ let token: string
 let slug: string
 let owner: Caller
 beforeAll(async () => {
-  machine = await newMachine()
+  machine = await newMachine({}, inject('begun'))
   await machine.started()
   ;({ base_url: baseUrl, access_token: token, organization_slug: slug } = machine.credentials())
   owner = as(token, {}, baseUrl)

@@ -18,7 +18,8 @@ describe('whatever happens, no delivery is lost, invented or sent to the wrong e
       const seeds = Array.from({ length: SEEDS }, (_, i) => i + 1)
       await randomPass({ ...ground, report }, seeds)
     })
-  }, 240_000)
+    // Long: while it goes on, what it takes over is nobody else's in this process.
+  }, 600_000)
 
   test(`one death at each place of a small story, and ${SEEDS} random ones (F48): every oracle holds`, () => {
     expect(report.violations).toEqual([])

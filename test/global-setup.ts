@@ -5,15 +5,18 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { setImmediate } from 'node:timers/promises'
 import type { TestProject } from 'vitest/node'
+import { buildWorker } from '../dev/bundle.ts'
 import { startServices } from '../dev/services.ts'
-import { buildWorker } from '../dev/worker.ts'
 import { uncovered } from './coverage.ts'
 import { type Doh, startDoh, type Zone } from './delivery/doh.ts'
+import { copyInstallation } from './installations.ts'
 import { type Server, serveWorker } from './worker.ts'
 
 declare module 'vitest' {
   interface ProvidedContext {
     baseUrl: string
+    /** The folder of an installation that was started once. */
+    begun: string
     /** The folder of the Worker as it is deployed. */
     bundle: string
     controlUrl: string
@@ -32,12 +35,14 @@ const BASE_URL = 'https://api.example.com'
 /** One Postgres, proxy, S3 server and Worker for the whole run; each test makes its own organization. */
 export default async function setup(project: TestProject) {
   const folder = mkdtempSync(join(tmpdir(), 'pilothouse-test-'))
-  const bundle = join(folder, 'bundle')
-  const [services, names] = await Promise.all([
-    startServices({ folder, baseUrl: BASE_URL, durable: false }),
-    startDoh(),
-    buildWorker({ folder: bundle }),
-  ])
+  const begun = join(folder, 'begun')
+  const bundle = join(begun, 'bundle')
+  const start = async (folder: string) => startServices({ folder, baseUrl: BASE_URL, durable: false })
+  const begin = async () => (await start(begun)).stop()
+  const [names] = await Promise.all([startDoh(), begin(), buildWorker({ folder: bundle })])
+  const own = join(folder, 'own')
+  copyInstallation(begun, own)
+  const services = await start(own)
   const servers = new Map<string, string>()
   const lines: string[] = []
   const vars = {
@@ -55,6 +60,7 @@ export default async function setup(project: TestProject) {
     { bundle, folder: join(folder, 'worker'), onLine: (line) => void lines.push(line), servers },
   )
   const hooks = await listen(hooksServer({ worker, lines, names, servers }))
+  project.provide('begun', begun)
   project.provide('bundle', bundle)
   project.provide('baseUrl', worker.origin)
   project.provide('controlUrl', services.controlUrl)

@@ -6,6 +6,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { promisify } from 'node:util'
 import { expect, vi } from 'vitest'
+import { copyInstallation } from './installations.ts'
 
 export const WAIT = { timeout: 60_000, interval: 50 }
 /** It bundles first, which takes long where the cores are busy with other files. */
@@ -22,9 +23,13 @@ interface Credentials {
   organization_slug: string
 }
 
-/** A machine of its own for `npm start`: a data folder, free ports and more settings, and what a user does with them. */
-export async function newMachine(settings: Record<string, string> = {}) {
+/**
+ * A machine of its own for `npm start`: a data folder, free ports and more settings, and what a user does with them.
+ * It is a copy of the installation in the folder `begun`, if there is one, or a new one.
+ */
+export async function newMachine(settings: Record<string, string> = {}, begun?: string) {
   const folder = mkdtempSync(join(tmpdir(), 'pilothouse-start-'))
+  if (begun) copyInstallation(begun, folder)
   const ports = await Promise.all(Array.from({ length: 4 }, async () => String(await freePort())))
   const [PORT, POSTGRES_PORT, PROXY_PORT, S3_PORT] = ports
   const { BASE_URL: _ofVitest, ...inherited } = process.env

@@ -1,14 +1,12 @@
 import { randomUUID } from 'node:crypto'
 import { eq } from 'drizzle-orm'
 import { describe, expect, it, vi } from 'vitest'
-import { readCommand } from '../dev/admin/commands.ts'
 import { auditLog, invitations, organizations } from '../src/db/schema/index.ts'
+import { admin } from './admin.ts'
 import { addMember, control, newMember, newOrganization, type TestOrganization, tick } from './api.ts'
 import { assign, cancel, invitation, invite, newPerson, personOf, remove, rolesOf } from './members.ts'
 import { newReceiver } from './receiver.ts'
 import { fieldsOf, insertProject, newEndpoint, newPlace, verified, WAIT } from './webhooks.ts'
-
-const admin = async (...args: string[]) => (await readCommand(args)(control)).text
 
 const newEmail = () => `invited-${randomUUID()}@example.com`
 const invitedTo = ({ id }: TestOrganization) =>

@@ -2,11 +2,12 @@ import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import pg from 'pg'
-import { afterAll, beforeAll, expect, test, vi } from 'vitest'
+import { afterAll, beforeAll, expect, inject, test, vi } from 'vitest'
 import { seedOwner } from '../dev/seed.ts'
 import { type Services, startServices } from '../dev/services.ts'
 import { runAdvisors } from './advisors.ts'
 import { as, type Caller } from './api.ts'
+import { copyInstallation } from './installations.ts'
 import { API_KEY, type NeonServer, startNeonServer } from './neon-server/server.ts'
 import { createProject, runSql, untilGone, untilStatus } from './projects.ts'
 import { serveInstallation } from './serve.ts'
@@ -24,6 +25,7 @@ let place: { owner: Caller; slug: string }
 /** An installation of its own whose projects are at Neon. */
 beforeAll(async () => {
   neon = await startNeonServer()
+  copyInstallation(inject('begun'), folder)
   services = await startServices({ folder, baseUrl: 'https://api.example.com', durable: false })
   const { ENGINE: _, DATABASE_HOST: __, DATABASE_PORT: ___, ...vars } = services.vars
   const { ENGINE_URL: ____, ...secrets } = services.secrets

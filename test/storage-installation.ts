@@ -4,6 +4,7 @@ import { join } from 'node:path'
 import { PutObjectCommand, paginateListObjectsV2 } from '@aws-sdk/client-s3'
 import { eq } from 'drizzle-orm'
 import pg from 'pg'
+import { inject } from 'vitest'
 import { openControlDatabase, seedOwner } from '../dev/seed.ts'
 import { startServices } from '../dev/services.ts'
 import { openBlobs } from '../src/blobs/client.ts'
@@ -12,6 +13,7 @@ import { memberRoles, organizations } from '../src/db/schema/index.ts'
 import type { LogFields, Bindings as WorkerBindings } from '../src/env.ts'
 import { blobKey, blobPrefix } from '../src/storage/blob-key.ts'
 import { as } from './api.ts'
+import { copyInstallation } from './installations.ts'
 import { serveInstallation } from './serve.ts'
 import { clientOf, newBucket, newStorage } from './storage.ts'
 import type { Bindings, Server } from './worker.ts'
@@ -25,6 +27,7 @@ interface Options {
 /** One of its own: a sweep takes whichever projects there are, and no other test's may be among them. */
 export async function startInstallation({ doorTo, serve = serveInstallation }: Options = {}) {
   const folder = mkdtempSync(join(tmpdir(), 'pilothouse-storage-'))
+  copyInstallation(inject('begun'), folder)
   const services = await startServices({ folder, baseUrl: 'https://api.example.com', durable: false })
   const { secrets, controlUrl, adminUrl } = services
   const bucketUrl = services.vars.S3_ENDPOINT ?? ''

@@ -1,5 +1,5 @@
 import { randomUUID } from 'node:crypto'
-import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { afterAll, beforeAll, describe, expect, inject, it } from 'vitest'
 import { as } from './api.ts'
 import { type Machine, newMachine } from './machine.ts'
 import { exchange, newBucket, newStorage, type TestStorage, TOO_LARGE } from './storage.ts'
@@ -11,7 +11,7 @@ let storage: TestStorage
 let bucket: string
 let authorization: string
 beforeAll(async () => {
-  machine = await newMachine()
+  machine = await newMachine({}, inject('begun'))
   await machine.started()
   const { base_url, access_token, organization_slug: slug } = machine.credentials()
   storage = await newStorage({ owner: as(access_token, {}, base_url), slug }, base_url)

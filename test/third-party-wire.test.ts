@@ -1,5 +1,5 @@
 import { randomUUID } from 'node:crypto'
-import { afterAll, beforeAll, expect, it } from 'vitest'
+import { afterAll, beforeAll, expect, inject, it } from 'vitest'
 import { newForeignKey } from './issuer.ts'
 import { type Machine, newMachine } from './machine.ts'
 import {
@@ -26,7 +26,10 @@ let receiver: Scripted
 let canary: Awaited<ReturnType<typeof startCanary>>
 let path: string
 beforeAll(async () => {
-  machine = await newMachine({ WEBHOOK_LOOPBACK: 'on', WEBHOOK_TIMEOUT_SECONDS: String(TIMEOUT_SECONDS) })
+  machine = await newMachine(
+    { WEBHOOK_LOOPBACK: 'on', WEBHOOK_TIMEOUT_SECONDS: String(TIMEOUT_SECONDS) },
+    inject('begun'),
+  )
   receiver = await startScripted()
   canary = await startCanary()
   await machine.started()

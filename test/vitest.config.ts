@@ -19,6 +19,8 @@ export default defineConfig({
     testTimeout: 60_000,
     hookTimeout: 120_000,
     expect: { poll: { timeout: 20_000 } },
+    // Tests share no state but what a file makes itself: to load all modules anew for each file would cost a second of each.
+    isolate: false,
     // More than the cores of CI, as some wait for clusters and schedules.
     maxWorkers: 4,
     sequence: { sequencer: LongFirst },

@@ -1,4 +1,4 @@
-import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { afterAll, beforeAll, describe, expect, inject, it } from 'vitest'
 import { startDoh } from './delivery/doh.ts'
 import { type Machine, newMachine } from './machine.ts'
 import { type Customer, newCustomer } from './wire/customer.ts'
@@ -20,7 +20,7 @@ describe('without WEBHOOK_LOOPBACK', () => {
       'private.dev': { A: ['10.0.0.1'] },
       'mixed.dev': { A: [PUBLIC, '127.0.0.1'] },
     })
-    machine = await newMachine({ WEBHOOK_LOOPBACK: 'off', WEBHOOK_DNS_URL: doh.url })
+    machine = await newMachine({ WEBHOOK_LOOPBACK: 'off', WEBHOOK_DNS_URL: doh.url }, inject('begun'))
     await machine.started()
     installation = openInstallation(machine)
     customer = await newCustomer(installation)

@@ -4,7 +4,7 @@ import { once } from 'node:events'
 import type { ServerResponse } from 'node:http'
 import { createServer } from 'node:https'
 import type { AddressInfo } from 'node:net'
-import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest'
+import { afterAll, beforeAll, describe, expect, inject, it, onTestFinished } from 'vitest'
 import { DeliveryReply } from '../src/areas/webhooks/schema.ts'
 import { sealedFor } from '../src/delivery/attempt.ts'
 import { seal } from '../src/secrets/seal.ts'
@@ -41,7 +41,10 @@ let installation: Installation
 let receiver: Scripted
 let processId = 0
 beforeAll(async () => {
-  machine = await newMachine({ WEBHOOK_LOOPBACK: 'on', WEBHOOK_TIMEOUT_SECONDS: String(TIMEOUT_MS / 1000) })
+  machine = await newMachine(
+    { WEBHOOK_LOOPBACK: 'on', WEBHOOK_TIMEOUT_SECONDS: String(TIMEOUT_MS / 1000) },
+    inject('begun'),
+  )
   receiver = await startScripted()
   processId = (await machine.started()).child.pid ?? 0
   installation = openInstallation(machine)

@@ -3,7 +3,8 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { convertV4MiniflareOptions, Miniflare, type V4MiniflareOptions } from 'miniflare'
-import { buildWorker, modulesOf } from '../../dev/worker.ts'
+import { buildWorker } from '../../dev/bundle.ts'
+import { modulesOf } from '../../dev/worker.ts'
 import { BUCKET, CREDENTIALS } from './bucket.ts'
 
 /** worker.ts, built as the deployed Worker is. */

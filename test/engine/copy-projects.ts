@@ -5,6 +5,7 @@ import { type PostgresAddress, startNeonProxy } from '../../dev/neon-proxy.ts'
 import type { ProjectEngine } from '../../src/engine/engine.ts'
 import { createPostgresEngine } from '../../src/engine/postgres.ts'
 import { PASSWORD } from '../projects.ts'
+import { readCatalogue } from './copy-catalogue.ts'
 import { connect } from './storage-database.ts'
 
 export const RUNNER_PASSWORD = 'a runner'
@@ -69,8 +70,24 @@ export async function useEngine() {
     await cluster.end()
     await stop()
   })
-  return { engine, cluster }
+  async function copyOf(from: string, data: boolean): Promise<string> {
+    const to = newRef()
+    await engine.copy({ from, fromRunnerPassword: RUNNER_PASSWORD, to: specOf(to), data })
+    return to
+  }
+
+  return {
+    engine,
+    cluster,
+    /** Returns the ref of the copy. */
+    copyOf,
+    /** Of a parent in which somebody sits. */
+    copyOfUsed: (from: string, data: boolean) => withClient(asOwner(from), () => copyOf(from, data)),
+  }
 }
+
+export const catalogueOf = (ref: string) =>
+  withClient(asAdmin(`p_${ref}`), (client) => readCatalogue(client, `p_${ref}`))
 
 /** A project with what its owner wrote, and nobody in it. */
 export async function newParent(engine: ProjectEngine, sql: string): Promise<string> {

@@ -1,9 +1,11 @@
 import { beforeAll, describe, expect, it, vi } from 'vitest'
 import { PASSWORD } from '../projects.ts'
 import { difference, readCatalogue, readRows } from './copy-catalogue.ts'
+import { copiesOfLarge } from './copy-large.ts'
 import {
   asAdmin,
   asOwner,
+  catalogueOf,
   countsOf,
   everyKind,
   newParent,
@@ -16,18 +18,8 @@ import {
 } from './copy-projects.ts'
 import { connect } from './storage-database.ts'
 
-const { engine, cluster } = await useEngine()
+const { engine, cluster, copyOf, copyOfUsed } = await useEngine()
 
-async function copyOf(from: string, data: boolean): Promise<string> {
-  const to = newRef()
-  await engine.copy({ from, fromRunnerPassword: RUNNER_PASSWORD, to: specOf(to), data })
-  return to
-}
-
-/** A copy of a parent in which somebody sits. */
-const copyOfUsed = (from: string, data: boolean) => withClient(asOwner(from), () => copyOf(from, data))
-
-const catalogueOf = (ref: string) => withClient(asAdmin(`p_${ref}`), (client) => readCatalogue(client, `p_${ref}`))
 const rowsOf = (ref: string) => withClient(asAdmin(`p_${ref}`), readRows)
 
 /** Numbers of objects are their own in every database, and a clone is told by keeping the parent's. */
@@ -276,32 +268,4 @@ describe('the parent', () => {
   })
 })
 
-describe('large databases', () => {
-  it('300 tables, one of them with a million rows', async () => {
-    const tables = Array.from(
-      { length: 300 },
-      (
-        _,
-        n,
-      ) => `create table public.t${n} (id serial primary key, name text default 'x', other int references public.million (id));
-      create index on public.t${n} (name); alter table public.t${n} enable row level security; create policy p on public.t${n} using (true);`,
-    )
-    const ref = await newParent(
-      engine,
-      `create table public.million (id int primary key, name text, at timestamptz default now());
-      insert into public.million select g, 'row ' || g from generate_series(1, 1000000) g; ${tables.join('')}`,
-    )
-    for (const [kind, copy, data] of [
-      ['used', copyOfUsed, true],
-      ['idle', copyOf, true],
-      ['schema', copyOf, false],
-    ] as const) {
-      await untilIdle(ref)
-      const startedAt = performance.now()
-      const to = await copy(ref, data)
-      console.log(`${kind}: ${Math.round(performance.now() - startedAt)} ms`)
-      expect(await countsOf(to, ['public.million'])).toEqual([data ? 1_000_000 : 0])
-      expect(difference(await catalogueOf(ref), await catalogueOf(to))).toEqual({})
-    }
-  }, 240_000)
-})
+await copiesOfLarge({ tables: 40, rows: 100_000 })

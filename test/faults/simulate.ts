@@ -173,7 +173,7 @@ async function runToRest({ world, database }: Stage, busyMs: number, eventsMax?:
 /** The code under test draws, asks for names and logs through globals: for the time of a run they are the simulation's. */
 function takeOver(random: Random, trace: (line: string) => void): () => void {
   countCrypto()
-  useSimulatedSockets()
+  const giveSocketsBack = useSimulatedSockets()
   const { random: draw } = Math
   const { fetch } = globalThis
   const { log, error } = console
@@ -182,6 +182,7 @@ function takeOver(random: Random, trace: (line: string) => void): () => void {
   console.log = (line) => trace(`   ${line}`)
   console.error = (line) => trace(`   ${line}`)
   return () => {
+    giveSocketsBack()
     Math.random = draw
     globalThis.fetch = fetch
     console.log = log

@@ -212,8 +212,11 @@ class SimulatedSocket extends EventTarget {
   }
 }
 
-export function useSimulatedSockets(): void {
+/** Until the returned function is called. */
+export function useSimulatedSockets(): () => void {
+  const { webSocketConstructor, coalesceWrites } = neonConfig
   neonConfig.webSocketConstructor = SimulatedSocket as unknown as typeof WebSocket
   // Else it gathers what it sends until a timer fires, and no simulated clock moves that one.
   neonConfig.coalesceWrites = false
+  return () => void Object.assign(neonConfig, { webSocketConstructor, coalesceWrites })
 }
