@@ -3,6 +3,7 @@ import type { Mutation } from '../../db/mutate.ts'
 import { memberRoles, organizations, projects, snippets, users, webhookEndpoints } from '../../db/schema/index.ts'
 import type { SystemCtx } from '../../env.ts'
 import { ApiError } from '../../http/error.ts'
+import { endClaimTokens } from '../claims/end.ts'
 import { endLoginsSoon, withdrawFromOutsiders } from '../database-access/withdraw.ts'
 import { changeHeld, readHeld } from '../members/held.ts'
 import { forgetTrust } from '../projects/forget-trust.ts'
@@ -43,7 +44,7 @@ interface How {
   /** What `lockMove` holds. */
   refs: readonly string[]
   /** For the audit log. */
-  action: 'project.transfer'
+  action: 'project.transfer' | 'project.claim'
   /** Where the request names the target. */
   field: string
 }
@@ -62,6 +63,7 @@ export async function moveLocked(ctx: SystemCtx, mutation: Mutation, move: Move,
   await tx.update(projects).set({ organizationId }).where(inArray(projects.ref, refs))
   await tx.update(webhookEndpoints).set({ organizationId }).where(inArray(webhookEndpoints.projectRef, refs))
   await tx.update(snippets).set({ organizationId }).where(inArray(snippets.projectRef, refs))
+  await endClaimTokens(mutation, refs)
   const logins = await withdrawFromOutsiders(tx, ctx.now(), refs)
   // The project's own endpoints are the target's by now, so that each endpoint is told once.
   for (const organization of [source, target]) {
