@@ -1,4 +1,5 @@
 import { and, asc, eq, sql } from 'drizzle-orm'
+import { SupabaseManagementAPI } from 'supabase-management-js'
 import { describe, expect, it, vi } from 'vitest'
 import {
   accessTokens,
@@ -13,6 +14,7 @@ import {
 import {
   addMember,
   as,
+  baseUrl,
   type Caller,
   control,
   newApp,
@@ -361,6 +363,24 @@ describe('POST /v1/organizations/{slug}/project-claim/{token}', () => {
     await vi.waitFor(async () => expect(await workerLogs(path)).toHaveLength(6), WAIT)
     expect(await workerLogs(token)).toEqual([])
   })
+})
+
+it('is what supabase-management-js calls', async () => {
+  const { source, target, ref } = await newPair({ name: 'Shop' })
+  const [theirs, ours] = [source, target].map(
+    ({ owner }) => new SupabaseManagementAPI({ accessToken: owner.token ?? '', baseUrl }),
+  )
+  if (!theirs || !ours) throw new Error('no client')
+  const { data: first } = await theirs.createProjectClaimToken(ref)
+  const { token: _token, ...shown } = first
+  expect((await theirs.getProjectClaimToken(ref)).data).toEqual(shown)
+  expect((await theirs.deleteProjectClaimToken(ref)).status).toBe(204)
+  await expect(ours.getOrganizationProjectClaim(target.slug, first.token)).rejects.toThrow(/Project claim not found/)
+  const { data: second } = await theirs.createProjectClaimToken(ref)
+  const { data: claimed } = await ours.getOrganizationProjectClaim(target.slug, second.token)
+  expect(claimed).toMatchObject({ project: { ref, name: 'Shop' }, preview: { valid: true } })
+  expect((await ours.claimProjectForOrganization(target.slug, second.token)).status).toBe(204)
+  expect(await organizationOf(ref)).toBe(target.id)
 })
 
 async function transferAway(

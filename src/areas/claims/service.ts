@@ -47,8 +47,8 @@ export async function claimProject(ctx: Ctx, target: Target, token: string): Pro
   settle(ctx, await mutate(ctx, (mutation) => takeClaimed(ctx, mutation, claim, target)))
 }
 
-/** A transfer, which uses the token up: of several who come with it at the same time one has the project. */
-async function takeClaimed(ctx: Ctx, mutation: Mutation, claim: Claim, target: Target) {
+/** A transfer, which uses the token up: of several who come with it at the same time one has the project. Then `settle`. */
+export async function takeClaimed(ctx: Ctx, mutation: Mutation, claim: Claim, target: Target) {
   const move = moveOf(ctx, claim, target)
   const refs = await lockMove(mutation, move)
   // What changes a token holds its project, so now it stays as it is.
