@@ -9,7 +9,7 @@ import type { AppEnv, Bindings } from './env.ts'
 import { ApiError, renderError } from './http/error.ts'
 import { addressOf, isAddressOverLimit } from './http/limits.ts'
 import { lingering } from './http/linger.ts'
-import { createLogger, describeError } from './http/log.ts'
+import { createLogger, describeError, loggedPath } from './http/log.ts'
 import { mount, rateLimit } from './http/mount.ts'
 import { locate } from './http/project-address.ts'
 import { createRouter } from './http/router.ts'
@@ -45,7 +45,7 @@ const begin: MiddlewareHandler<AppEnv> = async (c, next) => {
   const caller = ctx.principal && { user: ctx.principal.userId, app: ctx.principal.appId }
   ctx.log.info('request', {
     method: c.req.method,
-    path: c.req.path,
+    path: loggedPath(c.req.path),
     status: c.res.status,
     ms: Math.round((performance.now() - startedAt) * 10) / 10,
     ...caller,

@@ -187,6 +187,8 @@ describe('the route table', () => {
     expect(open).toEqual([
       'GET /v1/oauth/authorize',
       'POST /v1/oauth/authorize',
+      'GET /v1/oauth/authorize/project-claim/{token}',
+      'POST /v1/oauth/authorize/project-claim/{token}',
       'POST /v1/oauth/token',
       'POST /v1/oauth/revoke',
     ])

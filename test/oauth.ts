@@ -44,6 +44,8 @@ export const authorizePath = (app: TestApp, query: Fields = {}) =>
   `/v1/oauth/authorize?${given({ client_id: app.id, response_type: 'code', redirect_uri: REDIRECT_URI, ...query })}`
 
 interface Answering {
+  /** Of the page, where it is another than that of `authorizePath`. */
+  path?: string
   query?: Fields
   form?: Fields
   headers?: Record<string, string>
@@ -51,8 +53,12 @@ interface Answering {
 }
 
 /** What the page's form sends when the user approves. */
-export const answer = (app: TestApp, token: string | undefined, { query, form, headers = {}, by }: Answering = {}) =>
-  (by ?? stranger()).send('POST', authorizePath(app, query), {
+export const answer = (
+  app: TestApp,
+  token: string | undefined,
+  { path, query, form, headers = {}, by }: Answering = {},
+) =>
+  (by ?? stranger()).send('POST', path ?? authorizePath(app, query), {
     raw: given({ token, decision: 'approve', ...form }),
     headers,
   })

@@ -1,11 +1,11 @@
-import { and, eq, isNull, or, type SQL, sql } from 'drizzle-orm'
+import { and, eq, inArray, isNull, or, type SQL, sql } from 'drizzle-orm'
 import type { PgColumn } from 'drizzle-orm/pg-core'
 import { prepared } from '../db/client.ts'
 import { branches, memberRoles, organizations, projects } from '../db/schema/index.ts'
 import type { Ctx } from '../env.ts'
 import { ApiError } from '../http/error.ts'
 import type { Principal } from './principal.ts'
-import { type Role, roleAllows, strongest } from './roles.ts'
+import { type Role, roleAllows, rolesAllowing, strongest } from './roles.ts'
 import type { Scope } from './scopes.ts'
 
 export type ProjectAccess = typeof projects.$inferSelect & { organizationSlug: string; role: Role }
@@ -57,6 +57,15 @@ export const visibleOrganizations = (principal: Principal): SQL | undefined =>
     reachable(principal, organizations.id),
     sql`exists (select from ${memberRoles} where ${memberRoles.organizationId} = ${organizations.id}
       and ${memberRoles.userId} = ${principal.userId})`,
+  )
+
+/** Those of them in which his role in the whole organization allows it. */
+export const organizationsAllowing = (principal: Principal, permission: Scope): SQL | undefined =>
+  and(
+    reachable(principal, organizations.id),
+    sql`exists (select from ${memberRoles} where ${memberRoles.organizationId} = ${organizations.id}
+      and ${memberRoles.userId} = ${principal.userId} and ${memberRoles.projectRef} is null
+      and ${inArray(memberRoles.role, rolesAllowing(permission))})`,
   )
 
 const projectByRef = prepared((db) =>

@@ -25,5 +25,7 @@ const ALLOWED: Record<Role, ReadonlySet<Scope>> = {
 
 export const roleAllows = (role: Role, permission: Scope): boolean => ALLOWED[role].has(permission)
 
+export const rolesAllowing = (permission: Scope): Role[] => ROLES.filter((role) => roleAllows(role, permission))
+
 /** The strongest of several roles; undefined for none, which is how an outsider looks. */
 export const strongest = (roles: readonly Role[]): Role | undefined => ROLES.find((role) => roles.includes(role))

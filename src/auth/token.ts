@@ -5,8 +5,8 @@ export const isAccessToken = (text: string): boolean => ACCESS_TOKEN.test(text)
 
 const hex = (bytes: Uint8Array) => Array.from(bytes, (byte) => byte.toString(16).padStart(2, '0')).join('')
 
-/** 160 random bits in hex. */
-export const randomHex = (): string => hex(crypto.getRandomValues(new Uint8Array(20)))
+/** Random bits in hex: 160 of them where nothing else is said. */
+export const randomHex = (bytes = 20): string => hex(crypto.getRandomValues(new Uint8Array(bytes)))
 
 export const newAccessToken = (prefix: 'sbp_' | 'sbp_oauth_' = 'sbp_'): string => prefix + randomHex()
 

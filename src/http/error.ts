@@ -99,6 +99,11 @@ export const ERRORS = {
   'not_found.backup': { status: 404, message: 'Backup not found' },
   'not_found.backup_schedule': { status: 404, message: 'No backups are scheduled for this project' },
   'not_found.api_key': { status: 404, message: 'API key not found' },
+  'not_found.claim_token': { status: 404, message: 'The project has no claim token' },
+  'not_found.project_claim': {
+    status: 404,
+    message: 'Project claim not found: the token is unknown, used or expired, or has ended otherwise',
+  },
   'not_found.realtime': { status: 404, message: 'No Realtime server runs for this project' },
   'not_found.read_replica': { status: 404, message: 'Read replica not found' },
   'not_found.addon': { status: 404, message: 'The project does not have this add-on' },

@@ -1,5 +1,8 @@
 import type { LogFields, Logger } from '../env.ts'
 
+/** Of paths that hold a secret, all but that. */
+export const loggedPath = (path: string): string => path.replace(/(\/project-claim\/)[^/]+/i, '$1…')
+
 /** One JSON line an event. Callers pass facts, never headers, bodies, tokens or SQL. */
 export function createLogger(requestId: string): Logger {
   const line = (level: string, event: string, fields: LogFields = {}) =>

@@ -214,6 +214,7 @@ async function respond(route: Route, c: Context<AppEnv>): Promise<Response> {
       headers: c.req.raw.headers,
       ...c.var.access,
     })
+    .catch((error) => (route.countsMisses ? countMiss(c, error) : Promise.reject(error)))
     .catch((error) => reportUndeclared(route, c, error))
   const status = route.status ?? 200
   if (status === 204) return c.body(null, status)

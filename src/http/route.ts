@@ -55,6 +55,8 @@ interface Spec<Path extends string, S extends Access, Q, B, R> {
   query?: Q
   body?: B
   bodySizeBytesMax?: number
+  /** A secret in its path can be guessed: whatever its handler does not find counts with guesses at refs and slugs. */
+  countsMisses?: true
   /** Takes an Idempotency-Key header, which the handler gets. */
   idempotent?: true
   returns: R

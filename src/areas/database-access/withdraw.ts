@@ -1,7 +1,7 @@
 import { and, eq, inArray, sql } from 'drizzle-orm'
 import type { Writer } from '../../db/client.ts'
 import { accessTokens, jitGrants, memberRoles, projects, temporaryLogins } from '../../db/schema/index.ts'
-import type { Ctx } from '../../env.ts'
+import type { SystemCtx } from '../../env.ts'
 import { describeError } from '../../http/log.ts'
 import { endLogins, expireLogins, HAS_ROLE } from './logins.ts'
 
@@ -35,7 +35,7 @@ export async function withdrawFromOutsiders(tx: Writer, now: Date, refs: readonl
 }
 
 /** They are over already for who looks at their time; a duty comes to what is not reached now. */
-export const endLoginsSoon = (ctx: Ctx, logins: Parameters<typeof endLogins>[1]): void =>
+export const endLoginsSoon = (ctx: SystemCtx, logins: Parameters<typeof endLogins>[1]): void =>
   ctx.waitUntil(
     endLogins(ctx, logins).catch((error) => ctx.log.error('logins_not_ended', { error: describeError(error) })),
   )

@@ -1,5 +1,6 @@
 import { html } from 'hono/html'
 import type { Answer } from '../../http/route.ts'
+import type { Claim } from '../claims/open.ts'
 import { formTarget } from './redirect-uri.ts'
 import type { AuthorizationRequest } from './request.ts'
 
@@ -15,7 +16,12 @@ button{font:inherit;padding:.4rem 1.2rem;margin-right:.5rem}[role=alert]{border-
 
 /** The form goes to the page's own address, so what is approved is what it asks for. */
 export async function consentPage(request: AuthorizationRequest, problem?: Problem): Promise<Answer> {
-  const { app, redirectUri, scopes, organizationSlug } = request
+  const { app, redirectUri, scopes, organizationSlug, claim } = request
+  const title = claim ? `Claim ${claim.project.name}?` : `Let ${app.name} in?`
+  const place =
+    organizationSlug === undefined
+      ? 'one of your organizations'
+      : html`the organization <strong>${organizationSlug}</strong>`
   const nonce = crypto.randomUUID()
   const target = formTarget(redirectUri)
   const body = await html`<!doctype html>
@@ -23,13 +29,13 @@ export async function consentPage(request: AuthorizationRequest, problem?: Probl
 <head>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width">
-<title>Let ${app.name} in?</title>
+<title>${title}</title>
 <style nonce="${nonce}">${STYLE}</style>
 </head>
 <body>
-<h1>Let ${app.name} in?</h1>
-<p><strong>${app.name}</strong>, published by ${app.publisher}, asks to act for you in
-${organizationSlug === undefined ? 'one of your organizations' : html`the organization <strong>${organizationSlug}</strong>`}.
+<h1>${title}</h1>
+${claim && claimText(claim, place)}
+<p><strong>${app.name}</strong>, published by ${app.publisher}, asks to act for you ${claim ? 'there' : html`in ${place}`}.
 It will never be able to do more than you. It asks for:</p>
 <ul>${scopes.map((scope) => html`<li><code>${scope}</code></li>`)}</ul>
 <p>You will be sent to <code>${target}</code>.</p>
@@ -37,7 +43,7 @@ ${problem && html`<p role="alert">${problem.text}</p>`}
 <form method="post">
 ${organizationSlug === undefined && organizationField(problem)}
 <label>Your personal access token <input type="password" name="token" autocomplete="off" spellcheck="false"></label>
-<button name="decision" value="approve">Approve</button>
+<button name="decision" value="approve">${claim ? 'Claim and approve' : 'Approve'}</button>
 <button name="decision" value="deny">Deny</button>
 </form>
 <p>The token is used once, to see who you are: ${app.name} does not get it.</p>
@@ -47,6 +53,11 @@ ${organizationSlug === undefined && organizationField(problem)}
   const policy = `default-src 'none'; style-src 'nonce-${nonce}'; base-uri 'none'; form-action 'self' ${target}; frame-ancestors 'none'`
   return { status: problem ? 422 : 200, headers: { 'content-security-policy': policy }, body: String(body) }
 }
+
+const claimText = ({ project, source }: Claim, place: unknown) => html`<p>The project <strong>${project.name}</strong>
+(<code>${project.ref}</code>) of ${source.name} (${source.slug}) goes to ${place}, with its branches and all that is in
+them, and ${source.name} will not reach it any more. Its API keys, passwords and secrets stay as they are: who knows them goes on using them until
+you change them.</p>`
 
 function organizationField(problem: Problem | undefined) {
   const options = problem?.organizations?.map(

@@ -1,6 +1,7 @@
 import type { Scope } from '../../auth/scopes.ts'
 import type { SystemCtx } from '../../env.ts'
 import type { Answer } from '../../http/route.ts'
+import { type Claim, findClaim } from '../claims/open.ts'
 import { type App, findApp } from './client.ts'
 import { invalid } from './faults.ts'
 import { type Challenge, readChallenge } from './pkce.ts'
@@ -16,6 +17,8 @@ export interface AuthorizationRequest {
   scopes: Scope[]
   challenge: Challenge | undefined
   organizationSlug: string | undefined
+  /** The project that the user is to claim with it. */
+  claim?: Claim
 }
 
 /** The codes of RFC 6749, 4.1.2.1, and RFC 8707, 2. */
@@ -32,12 +35,18 @@ export class Refusal {
 }
 
 /** Nobody is sent to an address that is not the application's own: only behind that does the application hear what is wrong. */
-export async function readRequest(ctx: SystemCtx, query: AuthorizeQuery): Promise<AuthorizationRequest | Refusal> {
+export async function readRequest(
+  ctx: SystemCtx,
+  query: AuthorizeQuery,
+  claimToken?: string,
+): Promise<AuthorizationRequest | Refusal> {
   const app = await findApp(ctx, query.client_id)
   if (!app) throw invalid('query.client_id', 'is no application of this server')
   if (!isRegistered(query.redirect_uri, app.redirectUris))
     throw invalid('query.redirect_uri', 'is not among those that the application was registered with')
-  return check(ctx, query, app)
+  const request = check(ctx, query, app)
+  if (request instanceof Refusal || claimToken === undefined) return request
+  return { ...request, claim: await findClaim(ctx, claimToken) }
 }
 
 function check(ctx: SystemCtx, query: AuthorizeQuery, app: App): AuthorizationRequest | Refusal {

@@ -1,6 +1,8 @@
 import { answer, empty, get, post } from '../../http/route.ts'
+import { Token } from '../claims/schema.ts'
+import { beginClaim } from './claim.ts'
 import { decide, showConsent } from './consent.ts'
-import { AuthorizeQuery, ConsentBody, ExchangeTokenBody, IssuedToken, RevokeToken } from './schema.ts'
+import { AuthorizeQuery, ClaimQuery, ConsentBody, ExchangeTokenBody, IssuedToken, RevokeToken } from './schema.ts'
 import { exchangeToken, revokeToken } from './token.ts'
 
 const NO_STORE = { 'cache-control': 'no-store', pragma: 'no-cache' }
@@ -31,6 +33,29 @@ export const oauthRoutes = [
     returns: answer('text/html; charset=UTF-8', { 303: BACK, 422: 'The page again, with what is wrong' }),
     errors: ['forbidden.permission_denied'],
   }, ({ ctx, query, body, headers }) => decide(ctx, { query, body, headers })),
+
+  get('/v1/oauth/authorize/project-claim', {
+    id: 'v1-oauth-authorize-project-claim', summary: 'Begin to ask a user to claim a project and to let an application act for him',
+    description: 'For the server of who gives the project away: owners and administrators of its organization; the access token needs organizations:write too. Makes a claim token, in place of the one before, and answers where to send the browser of the user.',
+    scope: 'any caller', permission: 'projects:write', query: ClaimQuery, headers: PAGE,
+    returns: answer('text/html; charset=UTF-8', { 303: 'To the page that asks, or to `redirect_uri` with `error`, `error_description` and `state`' }),
+    errors: ['not_found.project', 'unprocessable.branch'],
+  }, ({ ctx, query }) => beginClaim(ctx, query)),
+
+  get('/v1/oauth/authorize/project-claim/{token}', {
+    id: 'v1-show-project-claim', summary: 'Ask a user to claim a project and to let an application act for him',
+    description: 'As `GET /v1/oauth/authorize`, of which it has the parameters. A claim token that is none, or none any more, is told the user.',
+    scope: 'public', params: { token: Token }, query: AuthorizeQuery, headers: PAGE,
+    returns: answer('text/html; charset=UTF-8', { 200: 'The page that asks', 303: BACK }), errors: ['not_found.project_claim'],
+  }, ({ ctx, query, params }) => showConsent(ctx, query, params.token)),
+
+  post('/v1/oauth/authorize/project-claim/{token}', {
+    id: 'v1-approve-project-claim', summary: 'Answer whether the user claims the project and an application may act for him there',
+    description: "What that page sends. The user's token must carry all scopes that are asked for and organizations:write. The project and the approval come together, or neither does.",
+    scope: 'public', params: { token: Token }, query: AuthorizeQuery, body: ConsentBody, headers: PAGE,
+    returns: answer('text/html; charset=UTF-8', { 303: BACK, 422: 'The page again, with what is wrong' }),
+    errors: ['forbidden.permission_denied', 'not_found.project_claim'],
+  }, ({ ctx, query, params, body, headers }) => decide(ctx, { query, body, headers, claimToken: params.token })),
 
   post('/v1/oauth/token', {
     id: 'v1-exchange-oauth-token', summary: 'Exchange a code or a refresh token for tokens',

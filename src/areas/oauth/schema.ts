@@ -1,6 +1,6 @@
 import * as z from 'zod'
 import { asFields, held } from '../../http/body.ts'
-import { Text } from '../../http/values.ts'
+import { Ref, Text } from '../../http/values.ts'
 
 /** Longer than what any client sends, and what is sent back must still fit into an address. */
 const CHARACTERS_MAX = 2_048
@@ -34,6 +34,10 @@ export const AuthorizeQuery = z.object({
   resource: optional('An address of this API', { format: 'uri' }),
 })
 export type AuthorizeQuery = z.output<typeof AuthorizeQuery>
+
+/** That of the request which the user is to approve, so that nothing of it is refused only once he has come. */
+export const ClaimQuery = AuthorizeQuery.extend({ project_ref: Ref })
+export type ClaimQuery = z.output<typeof ClaimQuery>
 
 const Consent = z.object({
   decision: z.enum(['approve', 'deny']),

@@ -9,6 +9,7 @@ import { ApiError } from '../../http/error.ts'
 import { randomLetters } from '../../http/values.ts'
 import { newDefaultKeys } from '../api-keys/service.ts'
 import { removeWith } from '../branches/removal.ts'
+import { endClaimTokens } from '../claims/end.ts'
 import { toCreatedProject, toProject, toProjectHandle } from './convert.ts'
 import type { CreateProject, UpdateProject } from './schema.ts'
 import { sealSecrets } from './secrets.ts'
@@ -106,6 +107,7 @@ export async function startTransition(ctx: Ctx, project: ProjectAccess, kind: Tr
     await changeStatus(mutation, project, { before, status: during })
     if (kind === 'delete') {
       await cancelTasks(ctx, mutation, ofProject(project.ref, ['backup']))
+      await endClaimTokens(mutation, [project.ref])
       await removeWith(ctx, mutation, project)
     }
     await startTask(ctx, mutation, { ref: project.ref, kind })

@@ -1,9 +1,11 @@
 import { type SQL, sql } from 'drizzle-orm'
-import type { OrganizationAccess, ProjectAccess } from '../../auth/access.ts'
+import type { ProjectAccess } from '../../auth/access.ts'
+import type { Role } from '../../auth/roles.ts'
 import { rowsOf, type Writer } from '../../db/client.ts'
 import {
   functions,
   memberRoles,
+  type organizations,
   projects,
   projectTasks,
   snippets,
@@ -14,12 +16,17 @@ import {
 import { FUNCTIONS_MAX } from '../functions/rows.ts'
 import { TRANSITIONS } from '../projects/values.ts'
 
+type Organization = Pick<typeof organizations.$inferSelect, 'id' | 'slug' | 'plan'>
+
 export interface Move {
-  project: ProjectAccess
-  source: OrganizationAccess
-  target: OrganizationAccess
-  /** Who asks for it. */
-  userId: string
+  project: Pick<ProjectAccess, 'ref' | 'parentRef'>
+  source: Organization
+  target: Organization
+  /** The users who give it away and take it in, */
+  giverId: string
+  takerId: string
+  /** and the roles of which each needs one in the whole organization that he does it for. */
+  roles: readonly Role[]
 }
 
 /** The project and its branches, which go with it. */
@@ -28,8 +35,8 @@ const moved = ({ project: { ref } }: Move): SQL =>
     union all select ref from ${projects} where parent_ref = ${ref} and removed_at is null)`
 
 interface Facts {
-  ownsSource: boolean
-  ownsTarget: boolean
+  mayGive: boolean
+  mayTake: boolean
   nameTaken: boolean
   busy: boolean
   branches: number
@@ -46,18 +53,19 @@ const STEADY = TRANSITIONS.delete.from
 
 /** Counted in one statement, and in the transfer's own transaction once more, where it decides. */
 async function readFacts(reader: Pick<Writer, 'execute'>, move: Move): Promise<Facts> {
-  const { project, source, target, userId } = move
+  const { project, source, target, giverId, takerId, roles } = move
   const { ref } = project
-  const owns = ({ id }: OrganizationAccess) => sql`exists (select from ${memberRoles}
-    where organization_id = ${id} and user_id = ${userId} and role = 'owner' and project_ref is null)`
-  const inBoth = (one: OrganizationAccess, other: OrganizationAccess, where: SQL) => sql`(
+  const may = (userId: string, { id }: Organization) => sql`exists (select from ${memberRoles}
+    where organization_id = ${id} and user_id = ${userId} and project_ref is null
+    and role = any(${sql.param([...roles])}::text[]))`
+  const inBoth = (one: Organization, other: Organization, where: SQL) => sql`(
     select count(distinct m.user_id)::int from ${memberRoles} m
     where m.organization_id = ${one.id} and ${where} and not exists (select from ${memberRoles} o
       where o.organization_id = ${other.id} and o.user_id = m.user_id and o.project_ref is null))`
   const [facts] = await rowsOf<Facts>(
     reader,
     sql`with moved as ${moved(move)}
-      select ${owns(source)} as "ownsSource", ${owns(target)} as "ownsTarget",
+      select ${may(giverId, source)} as "mayGive", ${may(takerId, target)} as "mayTake",
         exists (select from ${projects} p, ${projects} other
           where p.ref = ${ref} and other.organization_id = ${target.id} and other.name = p.name and other.ref <> p.ref
           and other.removed_at is null and other.status <> 'GOING_DOWN' and other.parent_ref is null) as "nameTaken",
@@ -101,15 +109,16 @@ const listed = (findings: readonly (readonly [boolean, string, string])[]): Find
 
 const of = (count: number, one: string, many = `${one}s`) => `${count} ${count === 1 ? one : many}`
 
-export const NOT_OWNER = ['source_owner_required', 'target_owner_required']
+export const NOT_ALLOWED = ['source_owner_required', 'target_owner_required']
 
-function errors({ project, source, target }: Move, facts: Facts): Finding[] {
+function errors({ project, source, target, roles }: Move, facts: Facts): Finding[] {
   const max = FUNCTIONS_MAX[target.plan]
   const { parentRef } = project
+  const who = roles.join(' or ')
   const onPlan = `the plan ${target.plan} of ${target.slug}`
   return listed([
-    [!facts.ownsSource, 'source_owner_required', `Only an owner of ${source.slug} can give the project away`],
-    [!facts.ownsTarget, 'target_owner_required', `Only an owner of ${target.slug} can take the project in`],
+    [!facts.mayGive, 'source_owner_required', `Only an ${who} of ${source.slug} can give the project away`],
+    [!facts.mayTake, 'target_owner_required', `Only an ${who} of ${target.slug} can take the project in`],
     [source.id === target.id, 'same_organization', `The project belongs to ${target.slug} already`],
     [parentRef !== null, 'project_is_branch', `A branch goes with its project: transfer ${parentRef}`],
     [source.id !== target.id && facts.nameTaken, 'project_name_taken', `${target.slug} has a project of this name`],

@@ -1,6 +1,6 @@
 import { sql } from 'drizzle-orm'
 import { type AnyPgColumn, bigint, index, integer, jsonb, pgTable, text, uniqueIndex, uuid } from 'drizzle-orm/pg-core'
-import { instant, organizations } from './identity.ts'
+import { accessTokens, instant, oauthGrants, organizations, users } from './identity.ts'
 import { INSTANCE_SIZES, PROJECT_STATUSES, type ProjectStatus, REGION_CODES } from './values.ts'
 
 export const TASK_KINDS = [
@@ -82,6 +82,37 @@ export const projects = pgTable(
       .on(t.storageSweepDueAt)
       .where(sql`removed_at is not null and storage_sweep_due_at is not null`),
     index('projects_name_search').using('gin', t.name.op('gin_trgm_ops')),
+  ],
+)
+
+/**
+ * With it somebody else takes the project into an organization of his. One a project, deleted once it was used or the project goes;
+ * it opens nothing after its time, nor without what it was made with.
+ */
+export const projectClaimTokens = pgTable(
+  'project_claim_tokens',
+  {
+    projectRef: text('project_ref')
+      .primaryKey()
+      .references(() => projects.ref),
+    /** SHA-256 of the token in hex. */
+    hash: text().notNull().unique(),
+    /** How the token begins and ends, enough to recognize it. */
+    alias: text().notNull(),
+    createdBy: uuid('created_by')
+      .notNull()
+      .references(() => users.id, { onDelete: 'cascade' }),
+    /** The personal token that it was made with; null where that was an application's. */
+    accessTokenId: uuid('access_token_id').references(() => accessTokens.id, { onDelete: 'cascade' }),
+    /** What a user let that application do. */
+    oauthGrantId: uuid('oauth_grant_id').references(() => oauthGrants.id, { onDelete: 'cascade' }),
+    createdAt: instant('created_at').notNull(),
+    expiresAt: instant('expires_at').notNull(),
+  },
+  (t) => [
+    index('project_claim_tokens_created_by').on(t.createdBy),
+    index('project_claim_tokens_access_token').on(t.accessTokenId),
+    index('project_claim_tokens_oauth_grant').on(t.oauthGrantId),
   ],
 )
 
