@@ -3,12 +3,11 @@ import type * as z from 'zod'
 import { findOrganization, type ProjectAccess } from '../../auth/access.ts'
 import { uniqueViolation } from '../../db/failure.ts'
 import { type Mutation, mutate } from '../../db/mutate.ts'
-import { memberRoles, organizations, projects, snippets, users, webhookEndpoints } from '../../db/schema/index.ts'
+import { organizations, projects, snippets, webhookEndpoints } from '../../db/schema/index.ts'
 import type { Ctx } from '../../env.ts'
 import { ApiError } from '../../http/error.ts'
 import { endLoginsSoon, withdrawFromOutsiders } from '../database-access/withdraw.ts'
-import { changeHeld, readHeld } from '../members/held.ts'
-import { endInvitationsInto } from '../members/invitations.ts'
+import { endRolesIn } from '../members/projects-gone.ts'
 import { forgetTrust } from '../projects/forget-trust.ts'
 import { type Findings, findIn, type Move, NOT_OWNER } from './findings.ts'
 import type { Transfer, TransferPreview } from './schema.ts'
@@ -45,8 +44,7 @@ export async function transferProject(ctx: Ctx, project: ProjectAccess, input: I
     const subject = { action: 'project.transfer', projectRef: project.ref }
     const detail = { source: source.slug, target: target.slug }
     await trace({ ...subject, organizationId: source.id, detail })
-    await endRolesIn(mutation, move, refs)
-    await endInvitationsInto(mutation, source, refs)
+    await endRolesIn(mutation, source, refs)
     const { id: organizationId } = target
     await tx
       .update(projects)
@@ -116,20 +114,4 @@ function refusal(errors: Findings['errors'], cause?: unknown): ApiError {
 function rejectTakenName(error: unknown, { target }: Move): never {
   if (uniqueViolation(error) !== 'projects_name_once') throw error
   throw refusal([{ key: 'project_name_taken', message: `${target.slug} has a project of this name` }], error)
-}
-
-/** Roles in this project alone were given by the source; who has no other leaves it. */
-async function endRolesIn(mutation: Mutation, { source }: Move, refs: readonly string[]): Promise<void> {
-  const members = await mutation.tx
-    .selectDistinct({ id: users.id, primaryEmail: users.primaryEmail })
-    .from(memberRoles)
-    .innerJoin(users, eq(users.id, memberRoles.userId))
-    .where(and(eq(memberRoles.organizationId, source.id), inArray(memberRoles.projectRef, [...refs])))
-    .orderBy(users.id)
-  for (const user of members) {
-    const member = { organization: { id: source.id, slug: source.slug }, user }
-    const before = await readHeld(mutation, member)
-    const after = before.filter(({ projectRef }) => projectRef === null || !refs.includes(projectRef))
-    await changeHeld(mutation, member, before, after)
-  }
 }
