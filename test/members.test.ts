@@ -294,6 +294,15 @@ describe('PATCH /v2/organizations/{slug}/members/{user_id}/roles', () => {
     expect((await assign(owner, slug, admin.id, 'developer')).status).toBe(403)
   })
 
+  it('keeps nobody but an owner where the command line has left none', async () => {
+    const place = await newOrganization()
+    const admin = await newPerson(place, 'administrator')
+    const [one, two] = [await newPerson(place, 'developer'), await newPerson(place, 'developer')]
+    await control.delete(memberRoles).where(eq(memberRoles.userId, place.userId))
+    expect((await assign(admin.caller, place.slug, one.id, 'read-only')).status).toBe(200)
+    expect((await remove(admin.caller, place.slug, two.id)).status).toBe(204)
+  })
+
   it('keeps one of two owners who leave at the same time', async () => {
     const place = await newOrganization()
     const other = await newPerson(place, 'owner')
