@@ -1,6 +1,6 @@
 import { eq, sql } from 'drizzle-orm'
 import { beforeAll, describe, expect, it, vi } from 'vitest'
-import { auditLog, jitGrants, memberRoles, organizations } from '../src/db/schema/index.ts'
+import { auditLog, invitations, jitGrants, memberRoles, organizations, webhookEvents } from '../src/db/schema/index.ts'
 import { addMember, as, control, newApp, newMember, newOrganization, newUser, type TestOrganization } from './api.ts'
 import {
   assign,
@@ -15,6 +15,7 @@ import {
   rolesOf,
 } from './members.ts'
 import { byRefresh, newTokens, registerApp } from './oauth.ts'
+import { newProject, untilGone } from './projects.ts'
 import { fieldsOf, insertProject, WAIT } from './webhooks.ts'
 
 const NOBODY = '00000000-0000-4000-8000-000000000000'
@@ -293,6 +294,15 @@ describe('PATCH /v2/organizations/{slug}/members/{user_id}/roles', () => {
     expect((await assign(owner, slug, admin.id, 'developer')).status).toBe(403)
   })
 
+  it('keeps nobody but an owner where the command line has left none', async () => {
+    const place = await newOrganization()
+    const admin = await newPerson(place, 'administrator')
+    const [one, two] = [await newPerson(place, 'developer'), await newPerson(place, 'developer')]
+    await control.delete(memberRoles).where(eq(memberRoles.userId, place.userId))
+    expect((await assign(admin.caller, place.slug, one.id, 'read-only')).status).toBe(200)
+    expect((await remove(admin.caller, place.slug, two.id)).status).toBe(204)
+  })
+
   it('keeps one of two owners who leave at the same time', async () => {
     const place = await newOrganization()
     const other = await newPerson(place, 'owner')
@@ -378,6 +388,42 @@ describe('PATCH /v2/organizations/{slug}/members/{user_id}/roles', () => {
     expect((await assign(caller, place.slug, person.id, 'developer')).status).toBe(200)
     const foreign = await newApp(await newOrganization(), ['organizations:write'])
     expect((await assign(foreign.caller, place.slug, person.id, 'owner')).status).toBe(404)
+  })
+})
+
+describe('the deletion of a project', () => {
+  it('ends the roles in it and the invitations to it, and tells of them in the name of who deletes', async () => {
+    const place = await newOrganization()
+    const [ref, other] = [await newProject(place), await insertProject(place)]
+    const [alone, both] = [await newPerson(place, 'developer', ref), await newPerson(place, 'read-only')]
+    await addMember(place.id, both.id, 'administrator', ref)
+    await control.insert(jitGrants).values({ projectRef: ref, userId: both.id, roles: [], updatedAt: new Date() })
+    const [gone, kept] = [`gone-${ref}@example.com`, `kept-${ref}@example.com`]
+    await invite(place.owner, place.slug, invitation(gone, 'developer', [ref]), invitation(kept, 'owner', [ref, other]))
+    expect((await place.owner.delete(`/v1/projects/${ref}`)).status).toBe(200)
+    await untilGone(place.owner, ref)
+    expect((await alone.caller.get(`/v1/organizations/${place.slug}`)).status).toBe(404)
+    const { body } = await place.owner.get(`/v1/organizations/${place.slug}/members`)
+    const shown = body.map(({ user_id, role_name }: Record<string, string>) => [user_id, role_name])
+    expect(Object.fromEntries(shown)).toEqual({ [place.userId]: 'Owner', [both.id]: 'Read-only' })
+    expect(await control.$count(jitGrants, eq(jitGrants.projectRef, ref))).toBe(0)
+    const open = await control.select().from(invitations).where(eq(invitations.organizationId, place.id))
+    expect(open.map(({ email, projectRefs }) => [email, projectRefs])).toEqual([[kept, [other]]])
+    const events = await control.select().from(webhookEvents).where(eq(webhookEvents.organizationId, place.id))
+    const told = events.filter(({ type }) => /removed|canceled/.test(type))
+    const role = (name: string) => ({ name, projects: [{ ref }] })
+    const from = { organization_slug: place.slug, actor: { user_id: place.userId } }
+    const member = ({ id, primaryEmail }: typeof alone, name: string) => ({
+      ...{ ...from, project_ref: null },
+      member: { user_id: id, primary_email: primaryEmail, role: role(name) },
+    })
+    const canceled = { member: { invitation: { email: gone, role: role('Developer') } } }
+    expect(Object.fromEntries(told.map(({ type, payload }) => [type, payload]))).toEqual({
+      'v1.project.removed': { ...from, project_ref: ref },
+      'v1.organization.member.removed': member(alone, 'Developer'),
+      'v1.organization.member.role.removed': member(both, 'Administrator'),
+      'v1.organization.member.invitation.canceled': { ...from, project_ref: null, ...canceled },
+    })
   })
 })
 

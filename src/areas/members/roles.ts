@@ -54,7 +54,7 @@ export async function assignRole(
     const changed = rolesChanged(held, after)
     if (changed.size === 0) return { named, logins: [] }
     requireMayChange(organization, changed)
-    await requireOwnerLeft(mutation.tx, member, after)
+    await requireOwnerLeft(mutation.tx, member, held, after)
     await changeHeld(mutation, member, held, after)
     const detail = { user: userId, role, ...(refs && { projects: refs }) }
     await mutation.trace({ action: 'member.role.assign', organizationId: organization.id, detail })
@@ -93,7 +93,7 @@ export async function removeMember(ctx: Ctx, organization: OrganizationAccess, u
     await lockMembers(ctx, mutation, organization)
     const { member, held } = await findMember(mutation, organization, userId)
     requireMayChange(organization, rolesChanged(held, []))
-    await requireOwnerLeft(mutation.tx, member, [])
+    await requireOwnerLeft(mutation.tx, member, held, [])
     await changeHeld(mutation, member, held, [])
     await mutation.trace({ action: 'member.remove', organizationId: organization.id, detail: { user: userId } })
     return withdraw(ctx, mutation, member)
@@ -120,8 +120,15 @@ export function requireMayChange({ role: own }: Pick<OrganizationAccess, 'role'>
   })
 }
 
-async function requireOwnerLeft(tx: Writer, { organization, user }: Member, after: readonly Held[]): Promise<void> {
-  if (after.some(({ role, projectRef }) => role === 'owner' && projectRef === null)) return
+const owns = (held: readonly Held[]) => held.some(({ role, projectRef }) => role === 'owner' && projectRef === null)
+
+async function requireOwnerLeft(
+  tx: Writer,
+  { organization, user }: Member,
+  before: readonly Held[],
+  after: readonly Held[],
+): Promise<void> {
+  if (!owns(before) || owns(after)) return
   const [other] = await tx
     .select({ userId: memberRoles.userId })
     .from(memberRoles)

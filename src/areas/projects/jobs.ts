@@ -7,6 +7,7 @@ import {
   functionDeployments,
   functionSecrets,
   functions,
+  jitGrants,
   projectSettings,
   signingKeys,
   snippets,
@@ -19,6 +20,7 @@ import { SettingsRefused } from '../../engine/settings.ts'
 import { passwordOf, runnerPasswordOf } from '../../secrets/project.ts'
 import { removeAllBytes } from '../../storage/sweep.ts'
 import { removeAllWorkers } from '../../workers/removal.ts'
+import { endRolesIn } from '../members/projects-gone.ts'
 import { Hopeless, type Jobs, type Step } from './tasks.ts'
 
 const createDatabase: Step = {
@@ -93,7 +95,12 @@ export const projectJobs = {
     steps: [step('remove_database', (engine, ref, fence) => engine.remove(ref, fence)), removeObjects, removeWorkers],
     done: { status: 'REMOVED' },
     event: 'v1.project.removed',
-    async ended({ tx }, { project: { ref } }) {
+    async ended(mutation, { task, project: { ref }, organization: { id, slug } }) {
+      const { tx, publish } = mutation
+      const actor = { userId: task.actorUserId ?? undefined }
+      // The organization is held, as its projects were just counted anew.
+      await endRolesIn({ ...mutation, publish: (event) => publish(event, actor) }, { id, slug }, [ref])
+      await tx.delete(jitGrants).where(eq(jitGrants.projectRef, ref))
       await tx.delete(snippets).where(eq(snippets.projectRef, ref))
       await tx.delete(backups).where(eq(backups.projectRef, ref))
       await tx.delete(functions).where(eq(functions.projectRef, ref))

@@ -1,13 +1,12 @@
 import { and, eq, inArray, isNull, type SQL } from 'drizzle-orm'
 import { uniqueViolation } from '../../db/failure.ts'
 import type { Mutation } from '../../db/mutate.ts'
-import { memberRoles, organizations, projects, snippets, users, webhookEndpoints } from '../../db/schema/index.ts'
+import { organizations, projects, snippets, webhookEndpoints } from '../../db/schema/index.ts'
 import type { SystemCtx } from '../../env.ts'
 import { ApiError } from '../../http/error.ts'
 import { endClaimTokens } from '../claims/end.ts'
 import { endLoginsSoon, withdrawFromOutsiders } from '../database-access/withdraw.ts'
-import { changeHeld, readHeld } from '../members/held.ts'
-import { endInvitationsInto } from '../members/invitations.ts'
+import { endRolesIn } from '../members/projects-gone.ts'
 import { forgetTrust } from '../projects/forget-trust.ts'
 import { type Findings, findIn, type Move, NOT_ALLOWED } from './findings.ts'
 
@@ -71,8 +70,7 @@ export async function moveLocked(
   const subject = { action, projectRef: project.ref }
   const detail = { source: source.slug, target: target.slug }
   await trace({ ...subject, organizationId: source.id, detail })
-  await endRolesIn(mutation, move, refs)
-  await endInvitationsInto(mutation, source, refs)
+  await endRolesIn(mutation, source, refs)
   const { id: organizationId } = target
   await tx
     .update(projects)
@@ -121,20 +119,4 @@ function rejectTakenName(error: unknown, { target }: Move, field: string): never
   if (uniqueViolation(error) !== 'projects_name_once') throw error
   const taken = { key: 'project_name_taken', message: `${target.slug} has a project of this name` }
   throw refusal([taken], field, error)
-}
-
-/** Roles in this project alone were given by the source; who has no other leaves it. */
-async function endRolesIn(mutation: Mutation, { source }: Move, refs: readonly string[]): Promise<void> {
-  const members = await mutation.tx
-    .selectDistinct({ id: users.id, primaryEmail: users.primaryEmail })
-    .from(memberRoles)
-    .innerJoin(users, eq(users.id, memberRoles.userId))
-    .where(and(eq(memberRoles.organizationId, source.id), inArray(memberRoles.projectRef, [...refs])))
-    .orderBy(users.id)
-  for (const user of members) {
-    const member = { organization: { id: source.id, slug: source.slug }, user }
-    const before = await readHeld(mutation, member)
-    const after = before.filter(({ projectRef }) => projectRef === null || !refs.includes(projectRef))
-    await changeHeld(mutation, member, before, after)
-  }
 }
