@@ -174,6 +174,12 @@ describe('GET /v1/projects/{ref}/analytics/endpoints/logs.all', () => {
       },
     ],
     [
+      'texts in double quotes',
+      `select "it's \\"a\\"" as t, m.level as "the level" from function_logs cross join unnest(metadata) as m
+        where m.level = "error" and event_message like "broken%" and m.level <> ""`,
+      { t: `it's "a"`, 'the level': 'error' },
+    ],
+    [
       'a search in the last hour',
       `select cast(timestamp as datetime) as t, status_code from edge_logs, unnest(metadata) m, unnest(m.response)
         where regexp_contains(event_message, r'POST.+miss') and timestamp > timestamp_sub(timestamp('${DAY}T05:06:07Z'), interval 1 hour)
@@ -309,7 +315,9 @@ describe('GET /v1/projects/{ref}/analytics/endpoints/logs', () => {
     ],
     ["select sum(distinct 3) from logs where source = 'edge_logs'", [3]],
     ['select count(distinct source) from logs', [3]],
+    [`select "logs"."source" from logs where "source" = 'edge_logs' limit 1`, ['edge_logs']],
     ["select 'it''s \\'fine\\'' as t from logs limit 1 -- a comment", ["it's 'fine'"]],
+    ["select '\\'''\\\\''' as t from logs limit 1", ["''\\'"]],
   ] as [string, unknown[]][])('answers %s', async (sql, expected) => {
     const rows = await ask(sql)
     expect(rows.map((row: Record<string, unknown>) => Object.values(row)[0])).toEqual(expected)

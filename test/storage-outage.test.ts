@@ -2,8 +2,11 @@ import { randomBytes } from 'node:crypto'
 import { once } from 'node:events'
 import { type IncomingMessage, request } from 'node:http'
 import { json } from 'node:stream/consumers'
+import { sql } from 'drizzle-orm'
 import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest'
+import { requestCounts } from '../src/db/schema/index.ts'
 import { startDoor } from './door.ts'
+import { WAIT } from './machine.ts'
 import { serveLikeStart } from './serve.ts'
 import { exchange, refusal } from './storage.ts'
 import { type Call, calling } from './storage-http.ts'
@@ -151,5 +154,33 @@ describe('while the bucket refuses connections', () => {
       expect(OLD.equals(Buffer.from(await get(path))), path).toBe(true)
     }
     expect(await done(`PUT ${signed.upload}`, { body: 'new' })).toEqual({ Key: `${storage.bucket}/signed` })
+  })
+})
+
+describe('while requests cannot be counted', () => {
+  const ask = async () => {
+    for (let n = 0; n < 3; n++) await done('GET /bucket')
+  }
+  const total = async () => {
+    const counts = await installation.control.select().from(requestCounts)
+    return counts.reduce((sum, { requests }) => sum + requests, 0)
+  }
+
+  it('they are answered all the same, and those after them are counted', async () => {
+    const { control } = installation
+    // What a sequence gives outlasts the statement that fails.
+    await control.execute(sql`create sequence tries`)
+    await control.execute(sql`create function refuse() returns trigger language plpgsql as
+      $$ begin perform nextval('tries'); raise exception 'no room'; end $$`)
+    await control.execute(sql`create trigger refuse before insert on request_counts execute function refuse()`)
+    await ask()
+    await vi.waitFor(async () => {
+      const { rows } = await control.execute(sql`select is_called from tries`)
+      expect(rows).toEqual([{ is_called: true }])
+    }, WAIT)
+    const before = await total()
+    await control.execute(sql`drop trigger refuse on request_counts`)
+    await ask()
+    await vi.waitFor(async () => expect(await total()).toBe(before + 3), WAIT)
   })
 })

@@ -4,7 +4,7 @@ import { QueryError, TOO_LONG } from './tokens.ts'
 
 /** An expression whose names are known: of columns and of attributes, and none of the query's own. */
 export type Bound =
-  | Exclude<Expression, { kind: 'path' | 'attribute' | 'call' }>
+  | Exclude<Expression, { kind: 'path' | 'quoted' | 'attribute' | 'call' }>
   | { kind: 'column'; name: Column }
   /** Without the attribute it is empty for ClickHouse, null for BigQuery. */
   | { kind: 'attribute'; key: string; without: '' | null }
@@ -88,6 +88,9 @@ export function binderOf(query: Query) {
     size += 1
     if (size > SIZE_MAX) throw new QueryError(TOO_LONG)
     if (expression.kind === 'path') return path(expression.names, prefer)
+    if (expression.kind === 'quoted') {
+      return isUnified ? path([expression.value], prefer) : { kind: 'text', value: expression.value }
+    }
     if (expression.kind === 'attribute') {
       const prefix = below(expression.of)
       if (!prefix) throw new QueryError(`${expression.of.join('.')} has no attributes: read log_attributes['…']`)

@@ -64,7 +64,8 @@ class Parser {
   #alias(): string | undefined {
     if (this.#tookWord('as')) return this.#name('a name')
     const { kind, value } = this.#next
-    return kind === 'name' && !RESERVED.includes(value.toLowerCase()) ? this.#take().value : undefined
+    const isName = kind === 'quoted' || (kind === 'name' && !RESERVED.includes(value.toLowerCase()))
+    return isName ? this.#take().value : undefined
   }
 
   #unnested(): Query['unnested'] {
@@ -177,6 +178,9 @@ class Parser {
       this.#expectSign(')')
       return inner
     }
+    if (token.kind === 'quoted' && !this.#isSign('.') && !this.#isSign('['))
+      return { kind: 'quoted', value: token.value }
+    if (token.kind === 'quoted') return this.#placed(token.value)
     if (token.kind !== 'name') throw this.#unexpected('a value', token)
     return this.#named(token)
   }
@@ -189,7 +193,11 @@ class Parser {
     if (word === 'interval') return this.#interval()
     if (this.#isSign('(')) return this.#call(word)
     if (ENDS_EXPRESSION.includes(word)) throw this.#unexpected('a value', token)
-    const names = this.#path(token.value)
+    return this.#placed(token.value)
+  }
+
+  #placed(first: string): Expression {
+    const names = this.#path(first)
     if (!this.#tookSign('[')) return { kind: 'path', names }
     const key = this.#take()
     if (key.kind !== 'text') throw this.#unexpected('the name of an attribute in quotes', key)
@@ -265,7 +273,7 @@ class Parser {
 
   #name(what: string): string {
     const token = this.#take()
-    if (token.kind !== 'name') throw this.#unexpected(what, token)
+    if (token.kind !== 'name' && token.kind !== 'quoted') throw this.#unexpected(what, token)
     return token.value
   }
 
@@ -305,5 +313,6 @@ const NAME_LENGTH_MAX = 64
 
 function nameOf(expression: Expression, text: string): string {
   if (expression.kind === 'path') return expression.names.at(-1) ?? text
+  if (expression.kind === 'quoted') return expression.value
   return expression.kind === 'attribute' ? expression.key : text.slice(0, NAME_LENGTH_MAX)
 }

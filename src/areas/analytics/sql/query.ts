@@ -4,6 +4,8 @@ export type Expression =
   | { kind: 'number'; value: number }
   | { kind: 'boolean'; value: boolean }
   | { kind: 'null' }
+  /** In double quotes: a name or a text, by who reads the table. */
+  | { kind: 'quoted'; value: string }
   | { kind: 'interval'; count: number; unit: string }
   /** `m.request.method`, as it is spelled. */
   | { kind: 'path'; names: string[] }

@@ -6,7 +6,8 @@ export class QueryError extends Error {
 export const TOO_LONG = 'the query is too long'
 
 export interface Token {
-  kind: 'name' | 'text' | 'number' | 'sign' | 'end'
+  /** `quoted`: in double quotes, which hold a name for ClickHouse and a text for BigQuery. */
+  kind: 'name' | 'quoted' | 'text' | 'number' | 'sign' | 'end'
   /** A name as it is spelled, a text without its quotes and escapes. */
   value: string
   /** Where it begins and ends in the query. */
@@ -17,23 +18,25 @@ export interface Token {
 const SPACE = /(?:\s+|--[^\n]*|\/\*[\s\S]*?\*\/)+/y
 const RAW_TEXT = /[rR]'([^']*)'/y
 const NAME = /[A-Za-z_][A-Za-z0-9_]*/y
-const QUOTED_NAME = /`([^`]+)`|"([^"]+)"/y
+const NAME_IN_BACKTICKS = /`([^`]+)`/y
+const QUOTED = /"((?:[^"\\]|\\[\s\S])*)"/y
 const NUMBER = /\d+(?:\.\d+)?(?:[eE][-+]?\d+)?/y
 const TEXT = /'((?:[^'\\]|''|\\[\s\S])*)'/y
 const SIGN = /<=|>=|<>|!=|==|\|\||[-+*/%=<>(),.[\];]/y
 
 const ESCAPES: Record<string, string> = { n: '\n', t: '\t', r: '\r', '\\': '\\', "'": "'", '"': '"' }
-const unescaped = (text: string) =>
-  text.replace(/''|\\([\s\S])/g, (whole, escaped?: string) =>
-    escaped === undefined ? "'" : (ESCAPES[escaped] ?? whole),
-  )
+const ESCAPE = /\\([\s\S])/g
+const ESCAPE_OR_QUOTE = /''|\\([\s\S])/g
+const unescaped = (text: string, form: RegExp) =>
+  text.replace(form, (whole, escaped?: string) => (escaped === undefined ? "'" : (ESCAPES[escaped] ?? whole)))
 
 const FORMS: readonly [RegExp, Token['kind'], (found: RegExpExecArray) => string][] = [
   [RAW_TEXT, 'text', ([, text = '']) => text],
   [NAME, 'name', ([name]) => name],
-  [QUOTED_NAME, 'name', ([, one, other = '']) => one ?? other],
+  [NAME_IN_BACKTICKS, 'name', ([, name = '']) => name],
+  [QUOTED, 'quoted', ([, text = '']) => unescaped(text, ESCAPE)],
   [NUMBER, 'number', ([number]) => number],
-  [TEXT, 'text', ([, text = '']) => unescaped(text)],
+  [TEXT, 'text', ([, text = '']) => unescaped(text, ESCAPE_OR_QUOTE)],
   [SIGN, 'sign', ([sign]) => sign],
 ]
 
