@@ -4,11 +4,21 @@ import { dirname, join, normalize } from 'node:path'
 import { beforeAll, describe, expect, it } from 'vitest'
 import type * as z from 'zod'
 import { routes } from '../src/api.ts'
-import { ROLES, roleAllows } from '../src/auth/roles.ts'
+import { ROLES, type Role, roleAllows } from '../src/auth/roles.ts'
 import { SCOPES } from '../src/auth/scopes.ts'
 import { isHeld } from '../src/http/body.ts'
 import { isOptional, type Route, scopeOf } from '../src/http/route.ts'
-import { as, newMember, newOrganization, newUser, type Reply, type TestOrganization, tokenOf } from './api.ts'
+import {
+  as,
+  type Caller,
+  newMember,
+  newOrganization,
+  newUser,
+  type Reply,
+  type TestOrganization,
+  tokenOf,
+  unhurried,
+} from './api.ts'
 import { createBranch } from './branches.ts'
 import { newProject } from './projects.ts'
 
@@ -54,6 +64,16 @@ beforeAll(async () => {
   target = { slug: organization.slug, ref, branch }
 })
 
+const callers = new Map<string, () => Caller>()
+/** One caller for all tests that ask for the same, made when first asked for; his requests are a minute apart. */
+async function shared(name: string, make: () => Promise<Caller>): Promise<Caller> {
+  const caller = callers.get(name) ?? unhurried(await make())
+  callers.set(name, caller)
+  return caller()
+}
+const ofRole = (role: Role) => shared(role, () => newMember(organization, role))
+const outsider = () => shared('outsider', async () => tokenOf(await newUser()))
+
 describe.each(secured)('$method $path', (route) => {
   it('answers 401 without a token', async () => {
     const reply = await stranger().request(route.method, fill(route, target))
@@ -65,8 +85,8 @@ describe.each(secured)('$method $path', (route) => {
 describe.each(scoped)('$method $path', (route) => {
   it('answers 403 to a token without its scope, whoever the user is', async () => {
     const needed = scopeOf(route)
-    const others = SCOPES.filter((scope) => scope !== needed)
-    const caller = await newMember(organization, 'owner', undefined, { scopes: others })
+    const scopes = SCOPES.filter((scope) => scope !== needed)
+    const caller = await shared(`without ${needed}`, () => newMember(organization, 'owner', undefined, { scopes }))
     const reply = await caller.request(route.method, fill(route, target))
     expect(reply.status).toBe(403)
     expectSaid(route, reply, String(needed))
@@ -75,11 +95,11 @@ describe.each(scoped)('$method $path', (route) => {
 
 describe.each(ofResource)('$method $path', (route) => {
   it('looks to another organization as if the resource did not exist', async () => {
-    const outsider = await tokenOf(await newUser())
+    const caller = await outsider()
     const branch = '00000000-0000-4000-8000-000000000000'
     const missing = { slug: 'no-such-organization', ref: 'abcdefghijklmnopqrst', branch }
-    const theirs = await outsider.request(route.method, fill(route, target))
-    const nobodys = await outsider.request(route.method, fill(route, missing))
+    const theirs = await caller.request(route.method, fill(route, target))
+    const nobodys = await caller.request(route.method, fill(route, missing))
     expect(theirs.status).toBe(404)
     const { id: _theirs, ...body } = theirs.body.error ?? theirs.body
     const { id: _nobodys, ...expected } = nobodys.body.error ?? nobodys.body
@@ -87,7 +107,7 @@ describe.each(ofResource)('$method $path', (route) => {
   })
 
   it('refuses a malformed ref or slug by name', async () => {
-    const caller = await tokenOf(await newUser())
+    const caller = await outsider()
     const reply = await caller.request(route.method, fill(route, { slug: 'no%20slug', ref: 'NOT-A-REF', branch: '-' }))
     expect(reply.status).toBe(400)
     if (route.method === 'HEAD') return
@@ -98,7 +118,7 @@ describe.each(ofResource)('$method $path', (route) => {
   it.each(ROLES.filter((role) => permission && !roleAllows(role, permission)))(
     'answers 403 to the role %s',
     async (role) => {
-      const reply = await (await newMember(organization, role)).request(route.method, fill(route, target))
+      const reply = await (await ofRole(role)).request(route.method, fill(route, target))
       expect(reply.status).toBe(403)
       expectSaid(route, reply, role)
     },
@@ -107,8 +127,7 @@ describe.each(ofResource)('$method $path', (route) => {
 
 describe.each(secured.filter(({ body }) => body && !isHeld(body)))('$method $path', (route) => {
   const call = async (raw: BodyInit, type: string | undefined) => {
-    // A member of his own for each request, as some bodies have more fields than a minute has requests.
-    const caller = await newMember(organization, 'owner')
+    const caller = await ofRole('owner')
     const headers: Record<string, string> = type ? { 'content-type': type } : {}
     return caller.send(route.method, fill(route, target), { raw, headers })
   }
@@ -139,7 +158,7 @@ describe.each(secured.filter(({ body }) => body && !isHeld(body)))('$method $pat
 describe.each(secured.filter(({ body }) => isHeld(body)))('$method $path', (route) => {
   const { forms, sizeBytesMax } = isHeld(route.body) ? route.body : { forms: {}, sizeBytesMax: 0 }
   const call = async (raw: BodyInit, type: string | undefined) => {
-    const caller = await newMember(organization, 'owner')
+    const caller = await ofRole('owner')
     return caller.send(route.method, fill(route, target), { raw, headers: { ...(type && { 'content-type': type }) } })
   }
 
@@ -162,7 +181,7 @@ describe.each(secured.filter(({ body }) => isHeld(body)))('$method $path', (rout
 
 describe.each(secured.filter(({ query }) => query))('$method $path', (route) => {
   it.each(Object.keys(route.query?.shape ?? {}))('refuses a NUL in %s and names it', async (name) => {
-    const caller = await newMember(organization, 'owner')
+    const caller = await ofRole('owner')
     const reply = await caller.request(route.method, `${fill(route, target)}?${name}=%00`)
     expect(reply.status).toBe(400)
     expect(JSON.stringify(reply.body)).toContain(`query.${name}`)

@@ -25,7 +25,7 @@ interface Awaited {
  */
 export async function until(caller: Caller, { told, shown, timeoutMs = 25_000 }: Awaited): Promise<void> {
   if (caller.base !== baseUrl) return vi.waitFor(shown, { timeout: timeoutMs, interval: 500 })
-  await vi.waitFor(told, { timeout: timeoutMs, interval: 20 })
+  await vi.waitFor(told, { timeout: timeoutMs })
   await shown()
 }
 

@@ -461,7 +461,7 @@ interface SchemaGroup {
   to: string[]
 }
 
-const GROUP_SIZE = 10
+const GROUP_SIZE = 30
 const API_ROLES = 'anon, authenticated, service_role'
 
 /** As `public` is in a new project. */
