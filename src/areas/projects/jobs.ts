@@ -1,4 +1,4 @@
-import { eq } from 'drizzle-orm'
+import { eq, sql } from 'drizzle-orm'
 import {
   apiKeys,
   backups,
@@ -7,6 +7,7 @@ import {
   functionDeployments,
   functionSecrets,
   functions,
+  logDrains,
   projectSettings,
   signingKeys,
   snippets,
@@ -106,6 +107,8 @@ export const projectJobs = {
       await tx.delete(signingKeys).where(eq(signingKeys.projectRef, ref))
       await tx.delete(vanitySubdomains).where(eq(vanitySubdomains.projectRef, ref))
       await tx.delete(customHostnames).where(eq(customHostnames.projectRef, ref))
+      // With what they had still to send, by a sweep: that may be much.
+      await tx.update(logDrains).set({ deletedAt: sql`now()` }).where(eq(logDrains.projectRef, ref))
       await tx.delete(projectSettings).where(eq(projectSettings.projectRef, ref))
     },
   },

@@ -3,6 +3,7 @@ import type { OrganizationAccess, ProjectAccess } from '../../auth/access.ts'
 import { rowsOf, type Writer } from '../../db/client.ts'
 import {
   functions,
+  logDrains,
   memberRoles,
   projects,
   projectTasks,
@@ -12,6 +13,7 @@ import {
   workerTasks,
 } from '../../db/schema/index.ts'
 import { FUNCTIONS_MAX } from '../functions/rows.ts'
+import { coversLogDrains } from '../log-drains/plan.ts'
 import { TRANSITIONS } from '../projects/values.ts'
 
 export interface Move {
@@ -36,6 +38,7 @@ interface Facts {
   /** Of the one that has most. */
   functions: number
   endpoints: number
+  drains: number
   snippets: number
   losing: number
   gaining: number
@@ -71,6 +74,8 @@ async function readFacts(reader: Pick<Writer, 'execute'>, move: Move): Promise<F
           where project_ref in (select ref from moved) group by project_ref) counted) as functions,
         (select count(*)::int from ${webhookEndpoints}
           where project_ref in (select ref from moved) and branch_id is null) as endpoints,
+        (select count(*)::int from ${logDrains}
+          where project_ref in (select ref from moved) and deleted_at is null) as drains,
         (select count(*)::int from ${snippets} where project_ref in (select ref from moved)) as snippets,
         ${inBoth(source, target, sql`(m.project_ref is null or m.project_ref in (select ref from moved))`)} as losing,
         ${inBoth(target, source, sql`m.project_ref is null`)} as gaining`,
@@ -120,6 +125,11 @@ function errors({ project, source, target }: Move, facts: Facts): Finding[] {
       `It has ${of(facts.branches, 'branch', 'branches')}, and ${onPlan} does not cover any`,
     ],
     [
+      !coversLogDrains(target.plan) && facts.drains > 0,
+      'log_drains_not_covered',
+      `It has ${of(facts.drains, 'log drain')}, and ${onPlan} does not cover any`,
+    ],
+    [
       max !== undefined && facts.functions > max,
       'functions_not_covered',
       `It has ${of(facts.functions, 'function')}, and ${onPlan} has room for ${max}`,
@@ -152,6 +162,7 @@ const info = ({ source, target }: Move, facts: Facts): Finding[] =>
     [facts.branches > 0, 'branches_move', `${of(facts.branches, 'branch', 'branches')} will go with it`],
     [facts.snippets > 0, 'snippets_move', `${of(facts.snippets, 'SQL snippet')} will go with it`],
     [facts.endpoints > 0, 'webhook_endpoints_move', `${of(facts.endpoints, 'webhook endpoint')} will go with it`],
+    [facts.drains > 0, 'log_drains_move', `${of(facts.drains, 'log drain')} will go with it`],
     [
       true,
       'organization_webhooks_change',
