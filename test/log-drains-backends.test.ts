@@ -44,6 +44,16 @@ describe('datadog', () => {
 })
 
 describe('loki', () => {
+  it('is shown a header in place of the name and password, however it is spelled', async () => {
+    const receiver = await newReceiver()
+    const project = await newDrained()
+    const headers = { Authorization: 'Bearer mine' }
+    await newDrain(project, 'loki', { url: receiver.url, username: 'u', password: 'p', headers })
+    await log(project)
+    await untilSwept(() => expect(receiver.received).toHaveLength(1))
+    expect(receiver.received[0]?.headers.authorization).toBe('Bearer mine')
+  })
+
   it('gets a stream for each source, with the time in nanoseconds', async () => {
     const config = {
       url: 'https://loki.receivers.dev/loki/api/v1/push',

@@ -6,9 +6,10 @@ import { DATABASE_CLOCK } from '../src/db/clock.ts'
 import { firstIdOf } from '../src/db/id.ts'
 import { heartbeats, invocations, logDrainEntries, logDrains, workers, workerTasks } from '../src/db/schema/index.ts'
 import { claimDrain, dueDrains, ENTRIES_MAX, readPending, recordSent } from '../src/drains/store.ts'
-import { control, newOrganization, tick, workerLogs } from './api.ts'
-import { act, newBranch } from './branches.ts'
+import { control, newOrganization, setName, tick, workerLogs } from './api.ts'
+import { newBranch } from './branches.ts'
 import {
+  bodyOf,
   type DrainedProject,
   drainRow,
   hurry,
@@ -155,7 +156,6 @@ describe('what is logged', () => {
     const branch = await newBranch(organization.owner, ref)
     const own = await organization.owner.get(pathOf(branch.project_ref))
     expect(own).toMatchObject({ status: 200, body: { data: [] } })
-    await act(organization.owner, branch, 'reset')
     await untilSwept(() => expect(messagesIn(receiver.received, 'workflow_run_logs').length).toBeGreaterThan(1))
     expect(rowsIn(receiver.received)[0].log_attributes).toMatchObject({ workflow_run: expect.any(String) })
   })
@@ -221,6 +221,32 @@ describe('a destination that fails', () => {
     await log(project)
     await untilSwept(async () => expect((await drainRow(id)).failures).toBe(1))
     expect((await drainRow(id)).nextAt.getTime()).toBeGreaterThan(Date.now() + 100_000)
+  })
+
+  it('is not the fault when names cannot be resolved, or secrets not opened', async () => {
+    const receiver = await newReceiver()
+    const host = `${randomUUID()}.receivers.dev`
+    await setName(host, { A: ['93.184.215.14'], ttl: 0 }, new URL(receiver.url).origin)
+    const project = await newDrained()
+    const id = await newDrain(project, 'webhook', { url: `https://${host}/`, headers: { 'x-key': 'k' } })
+    await setName(host, { raw: { status: 502, body: '' } })
+    await log(project)
+    await untilSwept(async () => expect(await loggedOf('log_drain_postponed', id)).toHaveLength(1))
+    expect(receiver.received).toEqual([])
+    await setName(host, { A: ['93.184.215.14'], ttl: 0 })
+    const { sealedSecrets } = await drainRow(id)
+    await control
+      .update(logDrains)
+      .set({ sealedSecrets: sealedSecrets.replace(/^\w+/, 'another') })
+      .where(eq(logDrains.id, id))
+    await hurry(id)
+    await untilSwept(async () => expect(await loggedOf('log_drain_postponed', id)).toHaveLength(2))
+    expect(await drainRow(id)).toMatchObject({ failures: 0, failingSince: null })
+    const config = { url: `https://${host}/`, headers: { 'x-key': 'new' } }
+    const reply = await project.caller.put(`${project.path}/${id}`, bodyOf({ backend_type: 'webhook', config }))
+    expect(reply.status).toBe(200)
+    await untilSwept(() => expect(receiver.received).toHaveLength(1))
+    expect(receiver.received[0]?.headers).toMatchObject({ 'x-key': 'new' })
   })
 
   it('leads nowhere else by a redirect', async () => {

@@ -1,7 +1,8 @@
 import { randomUUID } from 'node:crypto'
 import { eq } from 'drizzle-orm'
-import { describe, expect, it } from 'vitest'
+import { describe, expect, inject, it } from 'vitest'
 import { auditLog, logDrains, organizations } from '../src/db/schema/index.ts'
+import { openSecrets } from '../src/drains/secrets.ts'
 import { control, newMember, newOrganization, setName } from './api.ts'
 import {
   bodyOf,
@@ -131,7 +132,8 @@ describe('POST /v2/projects/{ref}/analytics/log-drains', () => {
     ['syslog', { ...SYSLOG, host: '10.0.0.1' }, ['host']],
     ['syslog', { ...SYSLOG, host: 'a.dev/x' }, ['host']],
     ['syslog', { ...SYSLOG, host: 'u@a.dev' }, ['host']],
-    ['syslog', { ...SYSLOG, host: 'mail.receivers.dev', port: 25 }, ['host']],
+    ['syslog', { ...SYSLOG, host: 'mail.receivers.dev', port: 25 }, ['port']],
+    ['syslog', { ...SYSLOG, host: '0xa9.0xfe.1' }, ['host']],
     ['syslog', { ...SYSLOG, structured_data: '[broken' }, ['structured_data']],
     ['syslog', { ...SYSLOG, client_cert: 'x', client_key: 'x' }, ['client_cert', 'client_key']],
     ['syslog', { ...SYSLOG, cipher_key: 'x', ca_cert: 'x' }, ['cipher_key', 'ca_cert']],
@@ -257,6 +259,19 @@ describe('PUT /v2/projects/{ref}/analytics/log-drains/{id}', () => {
     await log(project)
     await untilSwept(() => expect(receiver.received).toHaveLength(2))
     expect(receiver.received[1]?.headers).not.toHaveProperty('x-key')
+  })
+
+  it('keeps what another change has just set', async () => {
+    const project = await newDrained()
+    const drain = BACKENDS.webhook.config
+    const id = await newDrain(project, 'webhook', drain)
+    const secrets = ['one', 'two', 'three'].map((key) => ({ ...drain, headers: { 'x-key': key } }))
+    const changes = [...secrets, ...Array(5).fill({ url: drain.url })]
+    const replies = await Promise.all(changes.map((config) => put(project, id, { backend_type: 'webhook', config })))
+    expect(replies.map(({ status }) => status)).toEqual(Array(8).fill(200))
+    const { sealedSecrets } = await drainRow(id)
+    const { headers } = await openSecrets(inject('encryptionKey'), id, sealedSecrets)
+    expect(['one', 'two', 'three']).toContain((headers as Record<string, string>)['x-key'])
   })
 
   it('sends what waits to the new place at once', async () => {

@@ -89,12 +89,16 @@ export const waiting = (id: string) => control.$count(logDrainEntries, eq(logDra
 export const hurry = (id: string) =>
   control.update(logDrains).set({ nextAt: sql`now() - interval '1 s'`, leaseUntil: null }).where(eq(logDrains.id, id))
 
+const TICK_MS = 1_000
+
 /** Ticks until it holds. */
-export const untilSwept = <T>(check: () => T | Promise<T>) =>
-  vi.waitFor(
-    async () => {
+export async function untilSwept<T>(check: () => T | Promise<T>): Promise<T> {
+  let tickedAt = 0
+  return vi.waitFor(async () => {
+    if (Date.now() - tickedAt > TICK_MS) {
       await tick()
-      return check()
-    },
-    { ...WAIT, interval: 200 },
-  )
+      tickedAt = Date.now()
+    }
+    return check()
+  }, WAIT)
+}

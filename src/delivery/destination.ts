@@ -15,7 +15,7 @@ type UrlRules = Pick<DestinationRules, 'ownHosts' | 'allowLoopback' | 'httpsOnly
 export type Verdict =
   | { kind: 'allowed' }
   /** The URL or an address it resolves to is forbidden; the reason never tells which address was found. */
-  | { kind: 'refused'; reason: string }
+  | { kind: 'refused'; reason: string; isPort?: boolean }
   /** The name leads nowhere. */
   | { kind: 'unresolved'; reason: string }
   /** The check itself could not be done: our fault, not the receiver's. */
@@ -75,11 +75,11 @@ export async function checkSocket(host: string, port: number, rules: Destination
     return { kind: 'refused', reason: 'has no valid domain' }
   }
   const name = hostOf(url)
-  if (!isAllowedLoopback(name, rules)) {
-    const problem =
-      hostProblem(name, rules.ownHosts) ?? (SYSLOG_PORTS.includes(port) ? undefined : portProblem(String(port)))
-    if (problem) return { kind: 'refused', reason: LOOPBACK_HOSTS.includes(name) ? problem + LOOPBACK_HINT : problem }
-  }
+  if (isAllowedLoopback(name, rules)) return { kind: 'allowed' }
+  const problem = hostProblem(name, rules.ownHosts)
+  if (problem) return { kind: 'refused', reason: LOOPBACK_HOSTS.includes(name) ? problem + LOOPBACK_HINT : problem }
+  const portIs = SYSLOG_PORTS.includes(port) ? undefined : portProblem(String(port))
+  if (portIs) return { kind: 'refused', reason: portIs, isPort: true }
   return checkHost(name, rules)
 }
 

@@ -60,7 +60,7 @@ interface FailureFacts {
   retryAfterMs?: number
 }
 
-/** Why a batch was not taken; told in our words, without what the destination said. */
+/** Why a batch was not taken, for the log: without what the destination said, which may repeat what it was sent. */
 export class SendFailure extends Error {
   override name = 'SendFailure'
   readonly code: string

@@ -7,10 +7,16 @@ import { Text } from '../http/values.ts'
 
 export const Url = Text.max(URL_LENGTH_MAX).regex(/^https?:\/\/[^\s\\]+$/i, 'must be an http or https URL')
 
-export const Headers = z.record(z.string(), z.string()).superRefine((headers, check) => {
-  const found = headerProblem(headers)
-  if (found) check.addIssue(`${found.name}: ${found.problem}`)
-})
+/** In lower case, so that one can take the place of another. */
+export const Headers = z
+  .record(z.string(), z.string())
+  .superRefine((headers, check) => {
+    const found = headerProblem(headers)
+    if (found) check.addIssue(`${found.name}: ${found.problem}`)
+  })
+  .transform((headers) =>
+    Object.fromEntries(Object.entries(headers).map(([name, value]) => [name.toLowerCase(), value])),
+  )
 
 /** As it goes into a header. */
 export const Credential = z

@@ -32,6 +32,12 @@ const REFUSED_MAX = 10
 /** Something of ours that a batch needs and that is not there now. */
 class Postponed extends Error {
   override name = 'Postponed'
+  readonly delayMs: number
+
+  constructor(message: string, delayMs = POSTPONED_MS) {
+    super(message)
+    this.delayMs = delayMs
+  }
 }
 
 interface Opened {
@@ -70,7 +76,7 @@ async function settleFailure(ctx: SystemCtx, drain: ClaimedDrain, error: unknown
   const { db, databaseNow: now, log } = ctx
   if (error instanceof Postponed) {
     log.error('log_drain_postponed', { ...about, reason: error.message })
-    await inTime(release(db, now, drain, POSTPONED_MS))
+    await inTime(release(db, now, drain, error.delayMs))
     return
   }
   // Not the destination: the database, whose rows wait. The lease ends by itself.
@@ -93,9 +99,9 @@ async function settleFailure(ctx: SystemCtx, drain: ClaimedDrain, error: unknown
 /** Where it leads to is judged before each batch. */
 async function open(ctx: SystemCtx, drain: ClaimedDrain): Promise<Opened> {
   const backend = BACKENDS[drain.backendType]
-  if (!backend) throw new Postponed(`nothing can be sent to ${drain.backendType}`)
+  if (!backend) throw new Error(`nothing can be sent to ${drain.backendType}`)
   const secrets = await openSecrets(ctx.config.ENCRYPTION_KEY, drain.id, drain.sealedSecrets).catch((error) => {
-    throw new Postponed(`the secrets cannot be opened: ${describeError(error)}`)
+    throw new Postponed(`the secrets cannot be opened: ${describeError(error)}`, DELAY_MS_MAX)
   })
   const config = backend.config.parse({ ...drain.config, ...secrets })
   const rules = rulesOf(ctx)
@@ -145,6 +151,8 @@ async function sendAll(
     const pending = await inTime(readPending(db, drain.id, { after: refused.at(-1)?.id, count }))
     const { entries, rows, isFull } = pending
     if (entries.length === 0) break
+    const found = new Set(rows.map(({ entry }) => entry))
+    const gone = entries.filter(({ id }) => !found.has(id))
     try {
       if (rows.length > 0) await send(batchOf(drain, pending))
     } catch (error) {
@@ -155,8 +163,6 @@ async function sendAll(
       if (refused.length === REFUSED_MAX) break
       continue
     }
-    const found = new Set(rows.map(({ entry }) => entry))
-    const gone = entries.filter(({ id }) => !found.has(id))
     // Where nothing was sent, nothing was taken after what was refused.
     const givenUp = rows.length > 0 ? refused.splice(0) : []
     const ids = [...givenUp, ...entries].map(({ id }) => id)

@@ -69,7 +69,8 @@ export async function removeDeletedDrains({ db, now }: SystemCtx): Promise<void>
   await purgeInPortions(
     db,
     (portion) => sql`delete from ${logDrainEntries} where (drain_id, id) in (
-      select e.drain_id, e.id from ${logDrains} d join ${logDrainEntries} e on e.drain_id = d.id
+      select e.drain_id, e.id from ${logDrains} d cross join lateral (
+        select drain_id, id from ${logDrainEntries} where drain_id = d.id limit ${portion}) e
       where d.deleted_at is not null limit ${portion})`,
   )
   const before = new Date(now().getTime() - HOUR_MS).toISOString()

@@ -54,7 +54,8 @@ async function requireTarget(ctx: SystemCtx, backend: Backend, config: object): 
   if (verdict.kind === 'unavailable') {
     throw new ApiError('service_unavailable.name_resolution', { cause: `WEBHOOK_DNS_URL: ${verdict.reason}` })
   }
-  throw invalid([{ field: `${FIELD}.config.${target.field}`, code: 'invalid_destination', message: verdict.reason }])
+  const field = verdict.kind === 'refused' && verdict.isPort ? 'port' : target.field
+  throw invalid([{ field: `${FIELD}.config.${field}`, code: 'invalid_destination', message: verdict.reason }])
 }
 
 const invalid = (issues: readonly Issue[]) => new ApiError('bad_request.validation_failed', { issues })

@@ -61,11 +61,19 @@ export async function updateLogDrain(
   project: ProjectAccess,
   id: string,
   { data }: z.output<typeof UpdateLogDrain>,
-) {
+): Promise<z.input<typeof LogDrainReply>> {
   const { name, description } = data.attributes
   const before = await findLogDrain(ctx, project, id)
   const changed = await changesOfConfig(ctx, before, data.attributes)
   const row = await mutateNamed(ctx, async ({ tx, trace }) => {
+    const [current] = await tx
+      .select({ sealedSecrets: logDrains.sealedSecrets })
+      .from(logDrains)
+      .where(isOne(project.ref, id))
+      .for('no key update')
+    if (!current) throw new ApiError('not_found.log_drain')
+    // Another change came first: what is kept must be what that one has left.
+    if (changed.sealedSecrets && current.sealedSecrets !== before.sealedSecrets) return undefined
     const [after] = await tx
       .update(logDrains)
       .set({
@@ -74,14 +82,14 @@ export async function updateLogDrain(
         ...changed,
         updatedAt: ctx.now(),
       })
-      .where(isOne(project.ref, id))
+      .where(eq(logDrains.id, id))
       .returning()
-    if (!after) throw new ApiError('not_found.log_drain')
+    if (!after) throw new Error('the log drain was not updated')
     const fields = Object.keys(data.attributes)
     await trace({ ...subject(project), action: 'log_drain.update', detail: { log_drain: id, fields } })
     return after
   })
-  return { data: toLogDrain(row) }
+  return row ? { data: toLogDrain(row) } : updateLogDrain(ctx, project, id, { data })
 }
 
 /** What waits goes to the new place, at once, also where a sender is at the old one. */

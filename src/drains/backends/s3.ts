@@ -48,6 +48,6 @@ async function put(config: Config, { id, projectRef, at, rows }: Batch, way: Way
   } catch (error) {
     if (!(error instanceof S3ServiceException)) throw error
     const status = error.$metadata.httpStatusCode ?? 0
-    throw new SendFailure('bad_status', `the bucket answered ${status} ${error.name}`, { status })
+    throw new SendFailure('bad_status', `the bucket answered ${status}`, { status })
   }
 }

@@ -8,7 +8,10 @@ const STRUCTURED_DATA = /^(\[[!#-<>-\\^-~]{1,32}( [!#-<>-\\^-~]{1,32}="([^"\\\]]
 const refused = (why: string) => z.undefined({ error: `cannot be given here: ${why}` }).optional()
 
 const Config = z.strictObject({
-  host: Text.min(1).max(253),
+  host: z
+    .string()
+    .max(253)
+    .regex(/^[\w.-]+$/, 'must be the name of a host'),
   port: z.int().min(1).max(65_535),
   tls: z.boolean().default(false),
   structured_data: Text.max(2_048).regex(STRUCTURED_DATA, 'must be structured data of RFC 5424').optional(),
