@@ -1,8 +1,8 @@
 import { createHash, createHmac } from 'node:crypto'
 import { gunzipSync } from 'node:zlib'
 import { describe, expect, it } from 'vitest'
-import { setName } from './api.ts'
-import { jsonOf, line, log, newDrain, newDrained, textOf, untilSwept, waiting } from './log-drains.ts'
+import { setName, workerLogs } from './api.ts'
+import { drainRow, hurry, jsonOf, line, log, newDrain, newDrained, textOf, untilSwept, waiting } from './log-drains.ts'
 import { newReceiver, type Received, withStatus } from './receiver.ts'
 
 const PUBLIC = { A: ['93.184.215.14'], ttl: 0 }
@@ -214,6 +214,26 @@ describe('s3', () => {
     expect(rows.map(({ source }) => source)).toEqual(['edge_logs', 'function_edge_logs', 'function_logs'])
     expect(rows[1]).toMatchObject({ id: call, project: project.ref })
     expect(received.headers.authorization).toContain(`Signature=${signatureOf(received)}`)
+  })
+
+  it('that refuses is asked again later, and no more than once in a while', async () => {
+    const receiver = await newReceiver(withStatus(403, {}, '<Error><Code>AccessDenied</Code></Error>'))
+    await setName('s3.eu-west-2.amazonaws.com', PUBLIC, new URL(receiver.url).origin)
+    const project = await newDrained()
+    const id = await newDrain(project, 's3', { ...config, storage_region: 'eu-west-2' })
+    await log(project)
+    await untilSwept(async () => expect((await drainRow(id)).failures).toBe(1))
+    expect(receiver.received).toHaveLength(1)
+    const failed = (await workerLogs(id)).filter((text) => text.includes('log_drain_failed'))
+    expect(failed.join()).toContain('the bucket answered 403')
+    receiver.answer(withStatus(200))
+    await hurry(id)
+    await untilSwept(async () => expect(await waiting(id)).toBe(0))
+    await log(project)
+    const { nextAt } = await drainRow(id)
+    await untilSwept(() => expect(receiver.received).toHaveLength(3))
+    expect(receiver.received[2]?.at).toBeGreaterThanOrEqual(nextAt.getTime())
+    expect(nextAt.getTime() - (receiver.received[1]?.at ?? 0)).toBeGreaterThan(2_500)
   })
 
   /** Source: AWS Signature Version 4, "Create a signed request". */

@@ -57,7 +57,7 @@ export async function runDrain(ctx: SystemCtx, drainId: string): Promise<void> {
   const tally = { batches: 0, rows: 0 }
   try {
     const opened = await open(ctx, drain)
-    const isDone = await sendAll(ctx, drain, opened, (batch) => {
+    const left = await sendAll(ctx, drain, opened, (batch) => {
       tally.batches += 1
       tally.rows += batch.rows
       const { lost } = batch
@@ -65,7 +65,7 @@ export async function runDrain(ctx: SystemCtx, drainId: string): Promise<void> {
         if (lost[reason] > 0) log.error('log_drain_rows_lost', { ...about, rows: lost[reason], reason })
       }
     })
-    if (isDone) await inTime(release(db, now, drain, opened.lingerMs))
+    if (left !== 'taken over') await inTime(release(db, now, drain, left === 'nothing' ? opened.lingerMs : 0))
   } catch (error) {
     await settleFailure(ctx, drain, error, about)
   }
@@ -135,7 +135,7 @@ interface Recorded {
 }
 
 /**
- * True when the drain is still ours in the end. Rows that a destination refuses for what they are hold up no others: they are
+ * Tells what is left in the end: nothing, more, or somebody else has the drain. Rows that a destination refuses for what they are hold up no others: they are
  * looked for by halving the batch, passed over, and given up once it has taken what came after them.
  */
 async function sendAll(
@@ -143,13 +143,15 @@ async function sendAll(
   drain: ClaimedDrain,
   { send }: Opened,
   record: (batch: Recorded) => void,
-): Promise<boolean> {
+): Promise<'nothing' | 'more' | 'taken over'> {
   const refused: Entry[] = []
   let refusal: SendFailure | undefined
   let count = ENTRIES_MAX
+  let left: 'nothing' | 'more' = 'nothing'
   for (let batches = 0; batches < BATCHES_MAX; batches++) {
     const pending = await inTime(readPending(db, drain.id, { after: refused.at(-1)?.id, count }))
     const { entries, rows, isFull } = pending
+    left = isFull ? 'more' : 'nothing'
     if (entries.length === 0) break
     const found = new Set(rows.map(({ entry }) => entry))
     const gone = entries.filter(({ id }) => !found.has(id))
@@ -168,14 +170,14 @@ async function sendAll(
     const ids = [...givenUp, ...entries].map(({ id }) => id)
     const isOurs = await inTime(recordSent(db, now, drain, ids))
     record({ rows: rows.length, lost: { gone: sum(gone), refused: sum(givenUp) } })
-    if (!isOurs) return false
+    if (!isOurs) return 'taken over'
     drain.failures = 0
     drain.failingSince = null
     count = Math.min(count * 2, ENTRIES_MAX)
     if (!isFull) break
   }
   if (refused.length > 0 && refusal) throw refusal
-  return true
+  return left
 }
 
 const sum = (entries: readonly Entry[]): number => entries.reduce((total, { rows }) => total + rows, 0)
