@@ -214,9 +214,9 @@ export interface Configured {
   durableObjects?: Record<string, { className: string }>
 }
 
-const KEPT_OBJECTS = ['WebhookSender', 'WebhookSweeper', 'WorkerInstances']
+const KEPT_OBJECTS = ['WebhookSender', 'WebhookSweeper', 'WorkerInstances', 'LogDrainSender']
 
-/** In memory an object loses its alarm, or what it counts, when it is evicted for idleness, after 10 s; these are not. */
+/** In memory an object loses its alarm, or what it counts, when it is evicted for idleness, after 10 s, or what it is about; these are not. */
 function keepAlarms(objects: Configured['durableObjects'] = {}) {
   return Object.fromEntries(
     Object.entries(objects).map(([binding, object]) => [

@@ -13,6 +13,7 @@ import { databaseSettingsRoutes } from './areas/database-settings/routes.ts'
 import { domainRoutes } from './areas/domains/routes.ts'
 import { entitlementRoutes } from './areas/entitlements/routes.ts'
 import { functionRoutes } from './areas/functions/routes.ts'
+import { logDrainRoutes } from './areas/log-drains/routes.ts'
 import { memberRoutes } from './areas/members/routes.ts'
 import { migrationRoutes } from './areas/migrations/routes.ts'
 import { oauthRoutes } from './areas/oauth/routes.ts'
@@ -70,5 +71,6 @@ export const routes: readonly Route[] = [
   ...area('functions', functionRoutes),
   ...area('functions', secretRoutes),
   ...area('analytics', analyticsRoutes),
+  ...area('analytics', logDrainRoutes),
   ...area('webhooks', webhookRoutes),
 ]

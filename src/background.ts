@@ -21,6 +21,7 @@ import { heartbeats } from './db/schema/index.ts'
 import { purgeEndpoints, purgeExpired } from './delivery/purge.ts'
 import { wakeOverdue } from './delivery/sweep.ts'
 import { wakeSender } from './delivery/wake.ts'
+import { expireEntries, removeDeletedDrains, wakeDrains } from './drains/sweep.ts'
 import type { SystemCtx } from './env.ts'
 import type { Handlers } from './queue/consume.ts'
 import type { Duties } from './queue/sweep.ts'
@@ -60,6 +61,9 @@ export const duties: Duties = {
   webhook_sweeper: ({ bindings: { WEBHOOK_SWEEPER: sweeper } }) => sweeper.get(sweeper.idFromName('only')).arm(),
   webhook_purge: purgeExpired,
   webhook_endpoints: purgeEndpoints,
+  log_drains: wakeDrains,
+  log_drain_entries: expireEntries,
+  log_drains_deleted: removeDeletedDrains,
   idle_programs: endIdleIsolates,
   invocations: purgeInvocations,
   request_counts: purgeRequestCounts,

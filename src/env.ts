@@ -5,6 +5,7 @@ import type { Principal } from './auth/principal.ts'
 import { PLANS } from './auth/roles.ts'
 import type { Db } from './db/client.ts'
 import type { ProjectEngine } from './engine/engine.ts'
+import type { LogDrainSender } from './objects/log-drain-sender.ts'
 import type { RateLimiter } from './objects/rate-limiter.ts'
 import type { WebhookSender } from './objects/webhook-sender.ts'
 import type { WebhookSweeper } from './objects/webhook-sweeper.ts'
@@ -91,6 +92,7 @@ export interface Bindings extends Record<string, unknown> {
   RATE_LIMITERS: DurableObjectNamespace<RateLimiter>
   WEBHOOK_SENDERS: DurableObjectNamespace<WebhookSender>
   WEBHOOK_SWEEPER: DurableObjectNamespace<WebhookSweeper>
+  LOG_DRAIN_SENDERS: DurableObjectNamespace<LogDrainSender>
   WORKER_INSTANCES: DurableObjectNamespace<WorkerInstances>
   PROJECT_TASKS: Queue<Message>
   WEBHOOK_DELIVERIES: Queue<Message>

@@ -8,6 +8,7 @@ import { createOutbound } from './runtime/outbound.ts'
 
 const fetch = createFetch()
 
+export { LogDrainSender } from './objects/log-drain-sender.ts'
 export { RateLimiter } from './objects/rate-limiter.ts'
 export { WebhookSender } from './objects/webhook-sender.ts'
 export { WebhookSweeper } from './objects/webhook-sweeper.ts'

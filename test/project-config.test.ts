@@ -306,6 +306,7 @@ describe('GET /v1/organizations/{slug}/entitlements', () => {
     expect(byKey.get('function.max_count')?.config).toEqual(functions)
     expect(byKey.get('branching_limit')?.hasAccess).toBe(branches)
     expect(byKey.get('branching_persistent')?.hasAccess).toBe(branches)
+    expect(byKey.get('log_drains')?.hasAccess).toBe(plan !== 'free')
     for (const key of ['api.members.invitations', 'api.members.roles']) {
       expect(byKey.get(key)?.hasAccess).toBe(plan === 'enterprise')
     }

@@ -6,6 +6,7 @@ export interface Received {
   path: string
   headers: IncomingHttpHeaders
   body: string
+  bytes: Buffer
   at: number
 }
 type Answer = (request: IncomingMessage, response: ServerResponse, received: Received) => void
@@ -19,7 +20,8 @@ export async function startReceiver(answer: Answer = (_request, response) => res
     request.on('data', (chunk: Buffer) => chunks.push(chunk))
     request.on('end', () => {
       const { url = '', headers } = request
-      const one = { path: url, headers, body: Buffer.concat(chunks).toString(), at: Date.now() }
+      const bytes = Buffer.concat(chunks)
+      const one = { path: url, headers, body: bytes.toString(), bytes, at: Date.now() }
       received.push(one)
       current(request, response, one)
     })

@@ -28,11 +28,13 @@ import {
   tokenOf,
 } from './api.ts'
 import { createBranch, untilBranch } from './branches.ts'
+import { newDrain } from './log-drains.ts'
 import { invitation, invite, newPerson } from './members.ts'
 import { newProject, runSql, untilStatus } from './projects.ts'
 import { newReceiver } from './receiver.ts'
 import { fieldsOf, insertProject, newEndpoint, newPlace, placeOf, verified, WAIT } from './webhooks.ts'
 
+const DRAIN = { url: 'http://127.0.0.1:9/' }
 const SNIPPET = { name: 'Kept', sql: 'select 1', visibility: 'project' }
 const body = (target_organization_slug: unknown) => ({
   data: { type: 'project_transfer_input', attributes: { target_organization_slug } },
@@ -315,6 +317,7 @@ describe('POST /v2/projects/{ref}/transfers/previews', () => {
     await newMember(source, 'developer', ref)
     await control.update(organizations).set({ plan: 'pro' }).where(eq(organizations.id, target.id))
     await newEndpoint(placeOf(source, ref))
+    await newDrain({ caller: owner, path: `/v2/projects/${ref}/analytics/log-drains` }, 'webhook', DRAIN)
     const reply = await preview(owner, ref, target.slug)
     expect(reply).toMatchObject({ status: 200, body: { data: { type: 'project_transfer_result' } } })
     const { valid, errors, warnings, info } = reply.body.data.attributes
@@ -325,6 +328,7 @@ describe('POST /v2/projects/{ref}/transfers/previews', () => {
       'members_gain_access',
       'branches_move',
       'webhook_endpoints_move',
+      'log_drains_move',
       'organization_webhooks_change',
     ])
     expect(info[0].message).toBe(`1 member of ${target.slug} will reach it`)
@@ -391,6 +395,17 @@ describe('POST /v2/projects/{ref}/transfers/previews', () => {
     await insertFunctions(ref, 101)
     await expectInvalid(pair, ref, 'functions_not_covered')
     await control.delete(functions).where(and(eq(functions.projectRef, ref), eq(functions.slug, 'f101')))
+    expect((await transfer(pair.owner, ref, pair.target.slug)).status).toBe(200)
+  })
+
+  it('tells of log drains that the plan does not cover', async () => {
+    const pair = await newPair()
+    const ref = await insertProject(pair.source)
+    await control.update(organizations).set({ plan: 'free' }).where(eq(organizations.id, pair.target.id))
+    const drained = { caller: pair.owner, path: `/v2/projects/${ref}/analytics/log-drains` }
+    const id = await newDrain(drained, 'webhook', DRAIN)
+    await expectInvalid(pair, ref, 'log_drains_not_covered')
+    await pair.owner.delete(`${drained.path}/${id}`)
     expect((await transfer(pair.owner, ref, pair.target.slug)).status).toBe(200)
   })
 

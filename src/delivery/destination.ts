@@ -15,7 +15,7 @@ type UrlRules = Pick<DestinationRules, 'ownHosts' | 'allowLoopback' | 'httpsOnly
 export type Verdict =
   | { kind: 'allowed' }
   /** The URL or an address it resolves to is forbidden; the reason never tells which address was found. */
-  | { kind: 'refused'; reason: string }
+  | { kind: 'refused'; reason: string; isPort?: boolean }
   /** The name leads nowhere. */
   | { kind: 'unresolved'; reason: string }
   /** The check itself could not be done: our fault, not the receiver's. */
@@ -44,6 +44,8 @@ const REFUSED_PORTS = [
   1719, 1720, 1723, 2049, 3659, 4045, 4190, 5060, 5061, 6000, 6566, 6665, 6666, 6667, 6668, 6669, 6679, 6697, 10080,
 ]
 
+const SYSLOG_PORTS = [514, 601]
+
 /** What can be told from the URL alone; undefined when nothing is wrong with it. */
 export function urlProblem(url: string, rules: UrlRules): string | undefined {
   if (url.length > URL_LENGTH_MAX) return `is longer than ${URL_LENGTH_MAX} characters`
@@ -62,7 +64,26 @@ export function urlProblem(url: string, rules: UrlRules): string | undefined {
 export async function checkDestination(url: string, rules: DestinationRules): Promise<Verdict> {
   const problem = urlProblem(url, rules)
   if (problem) return { kind: 'refused', reason: problem }
-  const host = hostOf(new URL(url))
+  return checkHost(hostOf(new URL(url)), rules)
+}
+
+/** The same for a connection without HTTP, at the ports of syslog too. */
+export async function checkSocket(host: string, port: number, rules: DestinationRules): Promise<Verdict> {
+  // As part of a URL, a name has only one spelling.
+  const url = URL.parse(`https://${host}:${port}`)
+  if (!url || url.pathname + url.search + url.hash + url.username !== '/') {
+    return { kind: 'refused', reason: 'has no valid domain' }
+  }
+  const name = hostOf(url)
+  if (isAllowedLoopback(name, rules)) return { kind: 'allowed' }
+  const problem = hostProblem(name, rules.ownHosts)
+  if (problem) return { kind: 'refused', reason: LOOPBACK_HOSTS.includes(name) ? problem + LOOPBACK_HINT : problem }
+  const portIs = SYSLOG_PORTS.includes(port) ? undefined : portProblem(String(port))
+  if (portIs) return { kind: 'refused', reason: portIs, isPort: true }
+  return checkHost(name, rules)
+}
+
+async function checkHost(host: string, rules: DestinationRules): Promise<Verdict> {
   if (isAllowedLoopback(host, rules)) return { kind: 'allowed' }
 
   const resolution = await rules.resolver.resolve(host)

@@ -1,5 +1,6 @@
 import { type SQL, sql } from 'drizzle-orm'
 import { rowsOf } from '../db/client.ts'
+import { firstIdOf } from '../db/id.ts'
 import { branches, projects, webhookDeliveries, webhookEndpoints, webhookEvents } from '../db/schema/index.ts'
 import type { SystemCtx } from '../env.ts'
 import { isHourlyDue } from '../queue/hourly.ts'
@@ -14,12 +15,6 @@ const CHUNK = 5_000
 const CHUNKS_MAX = 100
 /** Fewer, as each takes its deliveries along. */
 const ENDPOINTS_CHUNK = 100
-
-/** The least version 7 id of a moment: rows before it are found along the primary key. */
-const firstIdOf = (at: number) => {
-  const hex = at.toString(16).padStart(12, '0')
-  return `${hex.slice(0, 8)}-${hex.slice(8)}-7000-8000-000000000000`
-}
 
 /** Deletes what no read shows any more. Events stay longer, as a delivery that is retried on its last day needs its event. */
 export async function purgeExpired({ db, now, log }: SystemCtx): Promise<void> {

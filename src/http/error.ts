@@ -75,6 +75,7 @@ export const ERRORS = {
     message: 'Too many endpoints',
     v2: 'Bad Request: Too many endpoints',
   },
+  'bad_request.log_drains': { status: 400, message: 'Too many log drains', v2: 'Bad Request: Too many log drains' },
   'bad_request.sso_domain': { status: 400, message: 'The domain belongs to another SSO identity provider' },
   'bad_request.sso_providers': { status: 400, message: 'Too many SSO identity providers' },
   'bad_request.third_party_auths': { status: 400, message: 'Too many third-party auth integrations' },
@@ -120,6 +121,7 @@ export const ERRORS = {
   },
   'not_found.sso_provider': { status: 404, message: 'SSO Identity Provider not found' },
   'not_found.third_party_auth': { status: 404, message: 'Third-party auth integration not found' },
+  'not_found.log_drain': { status: 404, message: 'Log drain not found', v2: 'Not Found: Log drain not found' },
   'not_found.member': { status: 404, message: 'Member not found', v2: 'Not Found: Member not found' },
   'not_found.worker': { status: 404, message: 'Worker not found', v2: 'Not Found: Worker not found' },
   'payment_required.branching': {
@@ -132,6 +134,16 @@ export const ERRORS = {
     status: 402,
     message: 'This feature requires the Enterprise organization plan.',
     v2: 'Payment Required: This feature requires the Enterprise organization plan.',
+  },
+  'payment_required.log_drains': {
+    status: 402,
+    message: 'This feature requires the Pro, Team, or Enterprise organization plan.',
+    v2: 'Payment Required: This feature requires the Pro, Team, or Enterprise organization plan.',
+  },
+  'conflict.log_drain_name': {
+    status: 409,
+    message: 'Log drain name already in use',
+    v2: 'Conflict: Log drain name already in use',
   },
   'conflict.function_slug': { status: 409, message: 'Duplicated function slug' },
   'conflict.api_key_name': { status: 409, message: 'API key name already in use' },

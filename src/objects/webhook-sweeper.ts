@@ -1,10 +1,13 @@
 import { DurableObject } from 'cloudflare:workers'
 import { createCtx } from '../ctx.ts'
 import { wakeOverdue } from '../delivery/sweep.ts'
-import type { Bindings } from '../env.ts'
+import { wakeDrains } from '../drains/sweep.ts'
+import type { Bindings, SystemCtx } from '../env.ts'
 import { describeError } from '../http/log.ts'
 
 const EVERY_MS = 10_000
+
+const DUTIES: Record<string, (ctx: SystemCtx) => Promise<unknown>> = { webhooks: wakeOverdue, log_drains: wakeDrains }
 
 /** Sweeps more often than the cron can. The cron starts it, and again should its alarm ever be lost. */
 export class WebhookSweeper extends DurableObject<Bindings> {
@@ -15,9 +18,11 @@ export class WebhookSweeper extends DurableObject<Bindings> {
   override async alarm(): Promise<void> {
     const ctx = createCtx({ bindings: this.env, waitUntil: (work) => this.ctx.waitUntil(work) })
     try {
-      await wakeOverdue(ctx)
-    } catch (error) {
-      ctx.log.error('sweep_failed', { duty: 'webhooks', error: describeError(error) })
+      await Promise.all(
+        Object.entries(DUTIES).map(([duty, run]) =>
+          run(ctx).catch((error) => ctx.log.error('sweep_failed', { duty, error: describeError(error) })),
+        ),
+      )
     } finally {
       await this.ctx.storage.setAlarm(Date.now() + EVERY_MS)
     }

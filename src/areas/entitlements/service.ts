@@ -7,6 +7,7 @@ import { offeredVariants } from '../addons/service.ts'
 import { BACKUPS_KEPT } from '../backups/jobs.ts'
 import { FUNCTIONS_MAX } from '../functions/rows.ts'
 import { SOURCE_BYTES_MAX } from '../functions/schema.ts'
+import { coversLogDrains } from '../log-drains/plan.ts'
 import { managesMembers } from '../members/plan.ts'
 import { REALTIME_MAX } from '../realtime/schema.ts'
 import { FILE_SIZE_LIMIT_MAX } from '../storage-config/schema.ts'
@@ -57,7 +58,7 @@ const FEATURES: Record<string, Access | ((plan: Plan, engine: Engine, config: Ct
   vanity_subdomain: (_plan, _engine, { PROJECT_DOMAIN }) => PROJECT_DOMAIN !== undefined,
   ipv4: false,
   'pitr.available_variants': { set: [] },
-  log_drains: false,
+  log_drains: coversLogDrains,
   audit_log_drains: false,
   branching_limit: (plan) => [plan === 'free' ? 0 : UNLIMITED, 'branches'],
   branching_persistent: (plan) => plan !== 'free',

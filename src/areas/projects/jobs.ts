@@ -1,4 +1,4 @@
-import { eq } from 'drizzle-orm'
+import { eq, sql } from 'drizzle-orm'
 import {
   apiKeys,
   backups,
@@ -8,6 +8,7 @@ import {
   functionSecrets,
   functions,
   jitGrants,
+  logDrains,
   projectSettings,
   signingKeys,
   snippets,
@@ -113,6 +114,8 @@ export const projectJobs = {
       await tx.delete(signingKeys).where(eq(signingKeys.projectRef, ref))
       await tx.delete(vanitySubdomains).where(eq(vanitySubdomains.projectRef, ref))
       await tx.delete(customHostnames).where(eq(customHostnames.projectRef, ref))
+      // With what they had still to send, by a sweep: that may be much.
+      await tx.update(logDrains).set({ deletedAt: sql`now()` }).where(eq(logDrains.projectRef, ref))
       await tx.delete(projectSettings).where(eq(projectSettings.projectRef, ref))
     },
   },

@@ -4,6 +4,7 @@ import type { Role } from '../../auth/roles.ts'
 import { rowsOf, type Writer } from '../../db/client.ts'
 import {
   functions,
+  logDrains,
   memberRoles,
   type organizations,
   projects,
@@ -14,6 +15,7 @@ import {
   workerTasks,
 } from '../../db/schema/index.ts'
 import { FUNCTIONS_MAX } from '../functions/rows.ts'
+import { coversLogDrains } from '../log-drains/plan.ts'
 import { TRANSITIONS } from '../projects/values.ts'
 
 type Organization = Pick<typeof organizations.$inferSelect, 'id' | 'slug' | 'plan'>
@@ -43,6 +45,7 @@ interface Facts {
   /** Of the one that has most. */
   functions: number
   endpoints: number
+  drains: number
   snippets: number
   losing: number
   gaining: number
@@ -79,6 +82,8 @@ async function readFacts(reader: Pick<Writer, 'execute'>, move: Move): Promise<F
           where project_ref in (select ref from moved) group by project_ref) counted) as functions,
         (select count(*)::int from ${webhookEndpoints}
           where project_ref in (select ref from moved) and branch_id is null) as endpoints,
+        (select count(*)::int from ${logDrains}
+          where project_ref in (select ref from moved) and deleted_at is null) as drains,
         (select count(*)::int from ${snippets} where project_ref in (select ref from moved)) as snippets,
         ${inBoth(source, target, sql`(m.project_ref is null or m.project_ref in (select ref from moved))`)} as losing,
         ${inBoth(target, source, sql`m.project_ref is null`)} as gaining`,
@@ -129,6 +134,11 @@ function errors({ project, source, target, roles }: Move, facts: Facts): Finding
       `It has ${of(facts.branches, 'branch', 'branches')}, and ${onPlan} does not cover any`,
     ],
     [
+      !coversLogDrains(target.plan) && facts.drains > 0,
+      'log_drains_not_covered',
+      `It has ${of(facts.drains, 'log drain')}, and ${onPlan} does not cover any`,
+    ],
+    [
       max !== undefined && facts.functions > max,
       'functions_not_covered',
       `It has ${of(facts.functions, 'function')}, and ${onPlan} has room for ${max}`,
@@ -161,6 +171,7 @@ const info = ({ source, target }: Move, facts: Facts): Finding[] =>
     [facts.branches > 0, 'branches_move', `${of(facts.branches, 'branch', 'branches')} will go with it`],
     [facts.snippets > 0, 'snippets_move', `${of(facts.snippets, 'SQL snippet')} will go with it`],
     [facts.endpoints > 0, 'webhook_endpoints_move', `${of(facts.endpoints, 'webhook endpoint')} will go with it`],
+    [facts.drains > 0, 'log_drains_move', `${of(facts.drains, 'log drain')} will go with it`],
     [
       true,
       'organization_webhooks_change',

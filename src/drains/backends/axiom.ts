@@ -1,0 +1,29 @@
+import * as z from 'zod'
+import { backend } from '../backend.ts'
+import { Credential } from '../fields.ts'
+
+const Config = z.strictObject({
+  domain: z
+    .string()
+    .max(253)
+    .regex(/^[a-z0-9-]+(\.[a-z0-9-]+)+$/i, 'must be the name of a host')
+    .default('api.axiom.co'),
+  api_token: Credential,
+  dataset_name: z.string().regex(/^[\w.-]{1,128}$/, 'must be the name of a dataset'),
+})
+
+const ingestOf = ({ domain, dataset_name }: z.output<typeof Config>) =>
+  `https://${domain}/v1/datasets/${dataset_name}/ingest`
+
+export const axiom = backend<typeof Config>({
+  config: Config,
+  secrets: ['api_token'],
+  target: (config) => ({ field: 'domain', url: ingestOf(config) }),
+  send: (config, { rows, projectRef }, way) =>
+    way.post({
+      url: ingestOf(config),
+      headers: { authorization: `Bearer ${config.api_token}`, 'content-type': 'application/json' },
+      body: JSON.stringify(rows.map(({ timestamp, ...row }) => ({ _time: timestamp, project: projectRef, ...row }))),
+      gzip: true,
+    }),
+})

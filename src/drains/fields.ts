@@ -1,0 +1,29 @@
+import * as z from 'zod'
+import { URL_LENGTH_MAX } from '../delivery/destination.ts'
+import { headerProblem } from '../delivery/headers.ts'
+import { Text } from '../http/values.ts'
+
+/** Fields that the configs of several backends have. */
+
+export const Url = Text.max(URL_LENGTH_MAX).regex(/^https?:\/\/[^\s\\]+$/i, 'must be an http or https URL')
+
+/** In lower case, so that one can take the place of another. */
+export const Headers = z
+  .record(z.string(), z.string())
+  .superRefine((headers, check) => {
+    const found = headerProblem(headers)
+    if (found) check.addIssue(`${found.name}: ${found.problem}`)
+  })
+  .transform((headers) =>
+    Object.fromEntries(Object.entries(headers).map(([name, value]) => [name.toLowerCase(), value])),
+  )
+
+/** As it goes into a header. */
+export const Credential = z
+  .string()
+  .min(1)
+  .max(4_096)
+  .regex(/^[\x21-\x7e]+$/, 'must be of printable ASCII characters without blanks')
+
+export const oneOf = <const T extends readonly [string, ...string[]]>(values: T) =>
+  z.enum(values, { error: `must be one of ${values.join(', ')}` })

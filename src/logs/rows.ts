@@ -1,0 +1,91 @@
+import { type SQL, sql } from 'drizzle-orm'
+
+/** What every row of a project's logs has. `log_attributes` are text. */
+export const LOG_COLUMNS = ['id', 'timestamp', 'source', 'severity_text', 'event_message', 'log_attributes'] as const
+export type LogColumn = (typeof LOG_COLUMNS)[number]
+
+/** Rows of the logs, made of the records of one kind. Aliases: `i` a call, `l` its line or a line of a run, `t` a build, `r` a run. */
+export interface LogSource {
+  name: string
+  of: 'call' | 'line' | 'build' | 'run_line'
+  columns: SQL
+  from: SQL
+  where: SQL
+}
+
+/** Ids compare as clients compare them. */
+const derivedId = (text: SQL): SQL => sql`md5(${text})::uuid::text collate "C"`
+
+const severityOfStatus = sql`case when i.status = 0 or i.status >= 500 then 'ERROR' when i.status >= 400 then 'WARN' else 'INFO' end`
+const workerName = sql`(select name from workers where id = i.program_id)`
+
+/** Calls of programs, as one kind of row tells of them. */
+const calls = (name: string, { id, kind, attributes }: { id: SQL; kind: SQL; attributes: SQL }): LogSource => ({
+  name,
+  of: 'call',
+  columns: sql`${id} as id, i.at as timestamp, ${name}::text as source, ${severityOfStatus} as severity_text,
+    i.method || ' | ' || i.status || ' | ' || i.path as event_message, jsonb_build_object(${attributes}) as log_attributes`,
+  from: sql`invocations i`,
+  where: kind,
+})
+
+const LEVEL = sql`case l.line ->> 'level' when 'log' then 'info' else l.line ->> 'level' end`
+
+const lines = (name: string, kind: string, attributes: SQL): LogSource => ({
+  name,
+  of: 'line',
+  columns: sql`${derivedId(sql`i.id || ' ' || l.number`)} as id, (l.line ->> 'at')::timestamptz as timestamp,
+    ${name}::text as source, upper(${LEVEL}) as severity_text, l.line ->> 'message' as event_message,
+    jsonb_build_object(${attributes}, 'execution_id', i.id::text, 'deployment_id', i.deployment_id::text) as log_attributes`,
+  from: sql`invocations i cross join lateral jsonb_array_elements(i.console) with ordinality as l (line, number)`,
+  where: sql`i.kind = ${kind}`,
+})
+
+const REQUEST = sql`'request.method', i.method, 'request.path', i.path, 'request.pathname', i.path,
+  'response.status_code', i.status::text, 'execution_time_ms', i.ms::text, 'execution_id', i.id::text`
+
+/** What is recorded, as names of hosted logs where those have one. */
+export const LOG_SOURCES: readonly LogSource[] = [
+  calls('edge_logs', {
+    id: derivedId(sql`'edge ' || i.id`),
+    kind: sql`true`,
+    attributes: sql`${REQUEST}, 'identifier', i.project_ref`,
+  }),
+  calls('function_edge_logs', {
+    id: sql`i.id::text collate "C"`,
+    kind: sql`i.kind = 'function'`,
+    attributes: sql`${REQUEST}, 'function_id', i.program_id::text, 'deployment_id', i.deployment_id::text`,
+  }),
+  lines('function_logs', 'function', sql`'level', ${LEVEL}, 'event_type', 'Log', 'function_id', i.program_id::text`),
+  calls('worker_ingress_logs', {
+    id: sql`i.id::text collate "C"`,
+    kind: sql`i.kind = 'worker'`,
+    attributes: sql`'subservice', 'worker_ingress_logs', 'worker', ${workerName}, 'method', i.method, 'path', i.path,
+      'status', i.status::text, 'duration_ms', i.ms::text`,
+  }),
+  lines(
+    'worker_guest_logs',
+    'worker',
+    sql`'subservice', 'worker_guest_logs', 'worker', ${workerName}, 'level', ${LEVEL}`,
+  ),
+  {
+    name: 'worker_api_logs',
+    of: 'build',
+    columns: sql`t.id::text collate "C" as id, t.finished_at as timestamp, 'worker_api_logs' as source,
+      case t.state when 'failed' then 'ERROR' else 'INFO' end as severity_text, e.event as event_message,
+      jsonb_strip_nulls(jsonb_build_object('subservice', 'worker_api_logs', 'worker', w.name, 'event', e.event,
+        'reason', case t.state when 'failed' then t.last_error end)) as log_attributes`,
+    from: sql`workers w join worker_tasks t on t.worker_id = w.id
+      cross join lateral (select case t.state when 'failed' then 'build_failed' else 'build_succeeded' end as event) e`,
+    where: sql`t.kind = 'build' and t.state in ('done', 'failed')`,
+  },
+  {
+    name: 'workflow_run_logs',
+    of: 'run_line',
+    columns: sql`l.id::text collate "C" as id, l.at as timestamp, 'workflow_run_logs' as source, 'INFO' as severity_text,
+      l.step || ': ' || l.line as event_message, jsonb_build_object('workflow_run', r.id::text, 'step', l.step,
+      'branch_id', r.branch_id::text) as log_attributes`,
+    from: sql`action_runs r join action_run_logs l on l.run_id = r.id`,
+    where: sql`true`,
+  },
+]
