@@ -6,6 +6,7 @@ import { join } from 'node:path'
 import { promisify } from 'node:util'
 import { afterAll, afterEach, beforeAll, describe, expect, it, vi } from 'vitest'
 import { readSettings, warningsOf } from '../dev/settings.ts'
+import { as } from './api.ts'
 import { type Machine, newMachine, stop, WAIT } from './machine.ts'
 
 const run = promisify(execFile)
@@ -53,7 +54,14 @@ describe('npm start', () => {
 
     const second = await machine.started()
     expect(credentials().access_token).toBe(access_token)
-    expect((await get('/v1/projects')).body).toMatchObject([{ name: 'first', status: 'ACTIVE_HEALTHY' }])
+    const owner = as(access_token, {}, credentials().base_url)
+    const { body: projects } = await owner.get('/v1/projects')
+    expect(projects).toMatchObject([{ name: 'first', status: 'ACTIVE_HEALTHY' }])
+    const initialize = `/v1/projects/${projects[0].ref}/custom-hostname/initialize`
+    expect(await owner.post(initialize, { custom_hostname: 'api.somebody.com' })).toMatchObject({
+      status: 400,
+      body: { message: expect.stringContaining('this installation has no public name') },
+    })
 
     const again = machine.start()
     await once(again.child, 'exit')
