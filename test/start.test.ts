@@ -9,6 +9,7 @@ import { readCommand } from '../dev/admin/commands.ts'
 import { openControlDatabase } from '../dev/seed.ts'
 import { readSettings, warningsOf } from '../dev/settings.ts'
 import { targetDatabaseUrl } from '../dev/target.ts'
+import { as } from './api.ts'
 import { type Machine, newMachine, stop, WAIT } from './machine.ts'
 
 const run = promisify(execFile)
@@ -59,7 +60,14 @@ describe('npm start', () => {
     const second = await machine.started()
     expect(statSync(built).mtimeMs).toBe(mtimeMs)
     expect(credentials().access_token).toBe(access_token)
-    expect((await get('/v1/projects')).body).toMatchObject([{ name: 'first', status: 'ACTIVE_HEALTHY' }])
+    const owner = as(access_token, {}, credentials().base_url)
+    const { body: projects } = await owner.get('/v1/projects')
+    expect(projects).toMatchObject([{ name: 'first', status: 'ACTIVE_HEALTHY' }])
+    const initialize = `/v1/projects/${projects[0].ref}/custom-hostname/initialize`
+    expect(await owner.post(initialize, { custom_hostname: 'api.somebody.com' })).toMatchObject({
+      status: 400,
+      body: { message: expect.stringContaining('this installation has no public name') },
+    })
 
     const again = machine.start()
     await once(again.child, 'exit')
