@@ -7,6 +7,7 @@ import type { Ctx } from '../../env.ts'
 import { ApiError } from '../../http/error.ts'
 import { endLoginsSoon, withdrawFromOutsiders } from '../database-access/withdraw.ts'
 import { changeHeld, readHeld } from '../members/held.ts'
+import { endAssociations, ofProjects } from '../private-link/end.ts'
 import { forgetTrust } from '../projects/forget-trust.ts'
 import { findIn, type Move, NOT_OWNER } from './findings.ts'
 import type { Transfer, TransferPreview } from './schema.ts'
@@ -48,6 +49,7 @@ export async function transferProject(ctx: Ctx, project: ProjectAccess, input: I
     await tx.update(projects).set({ organizationId }).where(inArray(projects.ref, refs))
     await tx.update(webhookEndpoints).set({ organizationId }).where(inArray(webhookEndpoints.projectRef, refs))
     await tx.update(snippets).set({ organizationId }).where(inArray(snippets.projectRef, refs))
+    await endAssociations(mutation, ofProjects(refs), ctx.now())
     const logins = await withdrawFromOutsiders(tx, ctx.now(), refs)
     // The project's own endpoints are the target's by now, so that each endpoint is told once.
     for (const organization of [source, target]) {
