@@ -161,20 +161,21 @@ function signed(config: Config, configurationArn: string, signal: AbortSignal) {
       body: content,
     })
     const { host: _, ...sent } = headers
-    const response = await fetch(url, {
-      method,
-      headers: sent,
-      ...(content !== undefined && { body: content }),
-      redirect: 'manual',
-      signal: AbortSignal.any([signal, AbortSignal.timeout(REQUEST_MS_MAX)]),
-    })
-      .then(async (response) => ({ ok: response.ok, status: response.status, response, text: await response.text() }))
-      .catch((cause) => {
-        throw new RamFailure('AWS RAM does not answer', { cause })
-      })
-    const reply = parsed(response.text)
+    const limit = AbortSignal.any([signal, AbortSignal.timeout(REQUEST_MS_MAX)])
+    const request = { method, headers: sent, ...(content !== undefined && { body: content }), signal: limit }
+    const { response, text } = await answered(url, { ...request, redirect: 'manual' })
+    const reply = parsed(text)
     if (response.ok) return reply
-    throw failure(response.status, response.response.headers.get('x-amzn-errortype'), reply)
+    throw failure(response.status, response.headers.get('x-amzn-errortype'), reply)
+  }
+}
+
+async function answered(url: URL, request: RequestInit) {
+  try {
+    const response = await fetch(url, request)
+    return { response, text: await response.text() }
+  } catch (cause) {
+    throw new RamFailure('AWS RAM does not answer', { cause })
   }
 }
 
