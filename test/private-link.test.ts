@@ -1,151 +1,29 @@
 import { execFile } from 'node:child_process'
 import { randomUUID } from 'node:crypto'
-import { mkdtempSync, rmSync } from 'node:fs'
-import { tmpdir } from 'node:os'
-import { join } from 'node:path'
 import { promisify } from 'node:util'
-import { asc, eq } from 'drizzle-orm'
 import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest'
-import { openControlDatabase, seedOwner } from '../dev/seed.ts'
-import { type Services, startServices } from '../dev/services.ts'
-import { auditLog, memberRoles, organizations, privateLinkAssociations, projects } from '../src/db/schema/index.ts'
+import { branches, memberRoles, privateLinkAssociations } from '../src/db/schema/index.ts'
 import { randomLetters } from '../src/http/values.ts'
 import { as } from './api.ts'
-import { type RamServer, SIGNER, startRamServer } from './ram-server.ts'
-import { serveInstallation } from './serve.ts'
-import type { Server } from './worker.ts'
+import {
+  CLUSTER,
+  OF_REPLICA,
+  REPLICA,
+  randomAccount,
+  startSharingInstallation,
+  WAIT,
+  WITH_REPLICA,
+} from './private-link.ts'
 
-const arnOf = (id: string) => `arn:aws:vpc-lattice:${SIGNER.region}:111122223333:resourceconfiguration/rcfg-${id}`
-const CLUSTER = arnOf('0123456789abcdef0')
-const OF_REPLICA = arnOf('0fedcba9876543210')
-const WITH_REPLICA = 'replicatedreplicated'
-const REPLICA = `${WITH_REPLICA}-rr-us-east-1-abcde`
-const WAIT = { timeout: 30_000, interval: 100 }
-
-const folder = mkdtempSync(join(tmpdir(), 'pilothouse-private-link-'))
-let ram: RamServer
-let services: Services
-let worker: Server
-let control: ReturnType<typeof openControlDatabase>
-
-const settings = () => ({
-  vars: {
-    ...services.vars,
-    PRIVATE_LINK_RESOURCE_CONFIGURATIONS: `${CLUSTER}, ${REPLICA}=${OF_REPLICA}`,
-    PRIVATE_LINK_RAM_URL: ram.url,
-  },
-  secrets: {
-    ...services.secrets,
-    PRIVATE_LINK_AWS_ACCESS_KEY_ID: SIGNER.accessKeyId,
-    PRIVATE_LINK_AWS_SECRET_ACCESS_KEY: SIGNER.secretAccessKey,
-  },
-})
-
+let installation: Awaited<ReturnType<typeof startSharingInstallation>>
 beforeAll(async () => {
-  ;[ram, services] = await Promise.all([
-    startRamServer(),
-    startServices({ folder, baseUrl: 'https://api.example.com', durable: false }),
-  ])
-  worker = await serveInstallation(settings(), folder)
-  control = openControlDatabase(services.controlUrl)
+  installation = await startSharingInstallation()
 })
-afterAll(async () => {
-  await control.close()
-  await worker.stop()
-  await services.stop()
-  await ram.stop()
-  rmSync(folder, { recursive: true, force: true })
-})
-
-const randomAccount = () => String(Math.floor(Math.random() * 1e12)).padStart(12, '9')
-
-async function newOrganization() {
-  const slug = `org-${randomUUID()}`
-  const organization = { slug, name: 'Test' }
-  const { access_token } = await seedOwner(
-    { controlUrl: services.controlUrl },
-    { username: slug, email: `${slug}@example.com`, organization, plan: 'team' },
-  )
-  const [row] = await control.db
-    .select({ id: organizations.id, userId: memberRoles.userId })
-    .from(memberRoles)
-    .innerJoin(organizations, eq(organizations.id, memberRoles.organizationId))
-    .where(eq(organizations.slug, slug))
-  if (!row) throw new Error('no organization')
-  return { ...row, slug, owner: as(access_token, {}, worker.origin) }
-}
-
-/** A project of which there is a row alone: nothing here asks its database. */
-async function newPlace({ ref = randomLetters(), engineState = {} }: { ref?: string; engineState?: object } = {}) {
-  const place = await newOrganization()
-  await control.db.insert(projects).values({
-    ...{
-      ref,
-      organizationId: place.id,
-      name: ref,
-      region: 'us-east-1',
-      instanceSize: 'nano',
-      status: 'ACTIVE_HEALTHY',
-    },
-    ...{ engineState, sealedPassword: '', sealedRunnerPassword: '' },
-  })
-  const { owner } = place
-  const path = `/v2/projects/${ref}/private-link/associations`
-  const rows = () =>
-    control.db
-      .select()
-      .from(privateLinkAssociations)
-      .where(eq(privateLinkAssociations.projectRef, ref))
-      .orderBy(asc(privateLinkAssociations.createdAt), asc(privateLinkAssociations.id))
-  const statuses = async () => (await rows()).map(({ status }) => status)
-  const until = (...expected: string[]) => vi.waitFor(async () => expect(await statuses()).toEqual(expected), WAIT)
-  const change = (fields: Partial<typeof privateLinkAssociations.$inferInsert>) =>
-    control.db.update(privateLinkAssociations).set(fields).where(eq(privateLinkAssociations.projectRef, ref))
-  const share = (account: string, fields: Record<string, unknown> = {}) =>
-    owner.post(path, { data: { type: 'private_link_association', attributes: { aws_account_id: account, ...fields } } })
-  return {
-    ...place,
-    ref,
-    path,
-    rows,
-    until,
-    share,
-    list: async () => (await owner.get(path)).body.data,
-    remove: (account: string, database?: string) =>
-      owner.delete(`${path}/aws-account/${account}${database ? `/database/${database}` : ''}`),
-    /** An account whose invitation is on its way. */
-    async invite() {
-      const account = randomAccount()
-      expect(await share(account)).toMatchObject({ status: 201 })
-      await until('READY')
-      return { account, share: onlyShareWith(account) }
-    },
-    change,
-    /** What the cron would look at later it looks at now. */
-    async lookAgain() {
-      await change({ dueAt: new Date(0), leaseUntil: null })
-      await worker.tick()
-    },
-    async traces() {
-      const found = await control.db
-        .select()
-        .from(auditLog)
-        .where(eq(auditLog.projectRef, ref))
-        .orderBy(auditLog.createdAt)
-      return found.map(({ action }) => action)
-    },
-  }
-}
-
-function onlyShareWith(account: string) {
-  const [share, ...others] = ram.sharesWith(account)
-  if (!share || others.length > 0) throw new Error(`${others.length + 1} shares with ${account}`)
-  return share
-}
+afterAll(() => installation.stop())
 
 describe('an association', () => {
   it('is made, accepted by the account, and deleted', async () => {
-    const place = await newPlace()
+    const place = await installation.newPlace()
     const account = randomAccount()
     expect(await place.list()).toEqual([])
     const created = await place.share(account, { account_name: 'Warehouse' })
@@ -167,7 +45,7 @@ describe('an association', () => {
     expect([created.status, created.body]).toEqual([201, { data: association }])
 
     await place.until('READY')
-    const share = onlyShareWith(account)
+    const share = installation.onlyShareWith(account)
     expect(share).toMatchObject({ name: `pilothouse-${place.ref}-${account}`, resource: { entity: CLUSTER } })
     const shared = {
       ...created.body.data.attributes,
@@ -199,9 +77,9 @@ describe('an association', () => {
   })
 
   it('with an account of the same AWS organization needs no acceptance', async () => {
-    const place = await newPlace()
+    const place = await installation.newPlace()
     const account = randomAccount()
-    ram.organization.add(account)
+    installation.ram.organization.add(account)
     await place.share(account)
     await place.until('ASSOCIATION_ACCEPTED')
     expect((await place.list())[0].attributes.shared_at).not.toBeNull()
@@ -209,10 +87,8 @@ describe('an association', () => {
 
   it('leads to a read replica too', async () => {
     const replicas = [{ identifier: REPLICA, endpointId: 'ep-1', host: 'ep-1.example.com', isReady: true }]
-    const place = await newPlace({ ref: WITH_REPLICA, engineState: { replicas } })
-    const { vars, secrets } = settings()
-    const atNeon = { vars: { ...vars, ENGINE: 'neon' }, secrets: { ...secrets, NEON_API_KEY: 'any' } }
-    const neon = await serveInstallation(atNeon, join(folder, 'neon'))
+    const place = await installation.newPlace({ ref: WITH_REPLICA, engineState: { replicas } })
+    const neon = await installation.serveAtNeon()
     const account = randomAccount()
     const share = (attributes: object) =>
       as(place.owner.token, {}, neon.origin).post(place.path, {
@@ -226,7 +102,7 @@ describe('an association', () => {
         resource_access_manager_resource_config_arn: OF_REPLICA,
       })
       await place.until('READY')
-      expect(onlyShareWith(account).resource.entity).toBe(OF_REPLICA)
+      expect(installation.onlyShareWith(account).resource.entity).toBe(OF_REPLICA)
       // The cluster's is none of a project at Neon.
       expect(await share({})).toMatchObject({
         status: 400,
@@ -242,7 +118,7 @@ describe('an association', () => {
   })
 
   it('is refused while another one with the account is there, and made anew once that has expired', async () => {
-    const place = await newPlace()
+    const place = await installation.newPlace()
     const { account, share } = await place.invite()
     expect(await place.share(account)).toMatchObject({
       status: 409,
@@ -254,20 +130,25 @@ describe('an association', () => {
     expect((await place.rows())[0]?.dueAt).toBeNull()
     expect(await place.share(account)).toMatchObject({ status: 201 })
     await place.until('READY')
-    expect(ram.sharesWith(account).map(({ status }) => status)).toEqual(['DELETED', 'ACTIVE'])
+    expect(installation.ram.sharesWith(account).map(({ status }) => status)).toEqual(['DELETED', 'ACTIVE'])
   })
 
   it('fails with what AWS refuses, and is tried again by the next request', async () => {
-    const place = await newPlace()
+    const place = await installation.newPlace()
     const account = randomAccount()
-    ram.fault({ path: '/createresourceshare', status: 400, code: 'ResourceShareLimitExceededException' })
+    installation.ram.fault({
+      path: '/createresourceshare',
+      about: account,
+      status: 400,
+      code: 'ResourceShareLimitExceededException',
+    })
     await place.share(account)
     await place.until('CREATION_FAILED')
     expect((await place.rows())[0]?.lastError).toContain('AWS RAM answered 400 ResourceShareLimitExceededException')
     expect((await place.list())[0].attributes.shared_at).toBeNull()
     await place.share(account)
     await vi.waitFor(async () => expect((await place.rows()).at(-1)?.status).toBe('READY'), WAIT)
-    expect(ram.sharesWith(account)).toHaveLength(1)
+    expect(installation.ram.sharesWith(account)).toHaveLength(1)
   })
 
   it.each([
@@ -276,7 +157,7 @@ describe('an association', () => {
     ['the account has declined', 'principal', 'FAILED', 'ASSOCIATION_REQUEST_EXPIRED'],
     ['the account has left', 'principal', 'DISASSOCIATED', 'ASSOCIATION_REQUEST_EXPIRED'],
   ] as const)('says so when %s', async (_, part, state, status) => {
-    const place = await newPlace()
+    const place = await installation.newPlace()
     const { share } = await place.invite()
     share[part].status = state
     await place.lookAgain()
@@ -284,9 +165,9 @@ describe('an association', () => {
   })
 
   it('says so when its share is gone', async () => {
-    const place = await newPlace()
+    const place = await installation.newPlace()
     const { account, share } = await place.invite()
-    ram.hidden.add(share.arn)
+    installation.ram.hidden.add(share.arn)
     await place.lookAgain()
     await place.until('CREATION_FAILED')
     await place.change({ shareAskedAt: new Date(Date.now() - 6 * 60_000) })
@@ -302,28 +183,28 @@ describe('whatever becomes of a request to AWS', () => {
     ['met a fault', { status: 503, code: 'ServiceUnavailableException' }],
     ['was one too many', { status: 429, code: 'ThrottlingException' }],
   ])('one share is made, though the request for it %s', async (_, fault) => {
-    const place = await newPlace()
+    const place = await installation.newPlace()
     const account = randomAccount()
-    ram.fault({ path: '/createresourceshare', ...fault })
+    installation.ram.fault({ path: '/createresourceshare', about: account, ...fault })
     await place.share(account)
     await place.until('READY')
-    expect(onlyShareWith(account).arn).toBe((await place.rows())[0]?.shareArn)
+    expect(installation.onlyShareWith(account).arn).toBe((await place.rows())[0]?.shareArn)
   })
 
   it('a share that was made before a crash is found again', async () => {
-    const place = await newPlace()
+    const place = await installation.newPlace()
     const { share } = await place.invite()
     const died = { claim: randomUUID(), leaseUntil: new Date(0), dueAt: new Date(0) }
     await place.change({ status: 'CREATING', shareArn: null, ...died })
-    const before = ram.calls.filter((path) => path === '/createresourceshare').length
-    await worker.tick()
+    const before = installation.ram.calls.filter((path) => path === '/createresourceshare').length
+    await installation.tick()
     await place.until('READY')
     expect((await place.rows())[0]?.shareArn).toBe(share.arn)
-    expect(ram.calls.filter((path) => path === '/createresourceshare')).toHaveLength(before)
+    expect(installation.ram.calls.filter((path) => path === '/createresourceshare')).toHaveLength(before)
   })
 
   it('a share that was made before a crash is deleted', async () => {
-    const place = await newPlace()
+    const place = await installation.newPlace()
     const { account, share } = await place.invite()
     await place.change({ shareArn: null })
     await place.remove(account)
@@ -332,40 +213,52 @@ describe('whatever becomes of a request to AWS', () => {
   })
 
   it.each([true, false])('a share is deleted though AWS tells of it late (with its ARN known: %s)', async (known) => {
-    const place = await newPlace()
+    const place = await installation.newPlace()
     const { account, share } = await place.invite()
-    ram.hidden.add(share.arn)
+    installation.ram.hidden.add(share.arn)
     if (!known) await place.change({ shareArn: null })
     await place.remove(account)
     await vi.waitFor(async () => expect((await place.rows())[0]?.attempts).toBeGreaterThan(0), WAIT)
     await place.until('DELETING')
-    ram.hidden.delete(share.arn)
+    installation.ram.hidden.delete(share.arn)
     await place.lookAgain()
     await place.until()
     expect(share.status).toBe('DELETED')
   })
 
   it('a deletion while the share is being made ends with neither', async () => {
-    const place = await newPlace()
+    const place = await installation.newPlace()
     const account = randomAccount()
     const answer = Promise.withResolvers<void>()
-    ram.fault({ path: '/createresourceshare', status: 200, after: true, until: answer.promise })
+    installation.ram.fault({
+      path: '/createresourceshare',
+      about: account,
+      status: 200,
+      after: true,
+      until: answer.promise,
+    })
     await place.share(account)
-    await vi.waitFor(() => expect(ram.sharesWith(account)).toHaveLength(1), WAIT)
+    await vi.waitFor(() => expect(installation.ram.sharesWith(account)).toHaveLength(1), WAIT)
     expect(await place.remove(account)).toMatchObject({ status: 204 })
-    await worker.tick()
+    await installation.tick()
     await place.until('DELETING')
-    expect(onlyShareWith(account).status).toBe('ACTIVE')
+    expect(installation.onlyShareWith(account).status).toBe('ACTIVE')
     answer.resolve()
     await place.until()
-    expect(onlyShareWith(account).status).toBe('DELETED')
+    expect(installation.onlyShareWith(account).status).toBe('DELETED')
   })
 
   it('a worker that lost its lease records nothing', async () => {
-    const place = await newPlace()
+    const place = await installation.newPlace()
     const account = randomAccount()
     const answer = Promise.withResolvers<void>()
-    ram.fault({ path: '/createresourceshare', status: 400, code: 'InvalidParameterException', until: answer.promise })
+    installation.ram.fault({
+      path: '/createresourceshare',
+      about: account,
+      status: 400,
+      code: 'InvalidParameterException',
+      until: answer.promise,
+    })
     await place.share(account)
     await vi.waitFor(async () => expect((await place.rows())[0]?.shareAskedAt).not.toBeNull(), WAIT)
     await place.lookAgain()
@@ -373,47 +266,70 @@ describe('whatever becomes of a request to AWS', () => {
     answer.resolve()
     await place.lookAgain()
     await place.until('READY')
-    expect(onlyShareWith(account).status).toBe('ACTIVE')
+    expect(installation.onlyShareWith(account).status).toBe('ACTIVE')
   })
 
   it('it fails after the sixth attempt, as with a key that AWS does not know', async () => {
-    const place = await newPlace()
+    const place = await installation.newPlace()
     const account = randomAccount()
-    ram.fault({ path: '/createresourceshare', times: 1, status: 403, code: 'UnrecognizedClientException' })
+    const refusal = { status: 403, code: 'UnrecognizedClientException' }
+    installation.ram.fault({
+      path: '/createresourceshare',
+      about: account,
+      times: Number.POSITIVE_INFINITY,
+      ...refusal,
+    })
     await place.share(account)
-    await vi.waitFor(async () => expect((await place.rows())[0]?.lastError).toContain('UnrecognizedClient'), WAIT)
+    await vi.waitFor(async () => expect(String((await place.rows())[0]?.lastError)).toContain(refusal.code), WAIT)
     expect((await place.rows())[0]?.status).toBe('CREATING')
-    ram.fault({ path: '/getresourceshares', times: 1, status: 403, code: 'UnrecognizedClientException' })
     await place.change({ attempts: 5 })
     await place.lookAgain()
     await place.until('CREATION_FAILED')
   })
 
   it('an account that was invited stays so while AWS does not answer', async () => {
-    const place = await newPlace()
-    await place.invite()
-    ram.fault({ path: '/getresourceshareassociations', times: 2, status: 0 })
+    const place = await installation.newPlace()
+    const { share } = await place.invite()
+    const times = Number.POSITIVE_INFINITY
+    const mend = installation.ram.fault({ path: '/getresourceshareassociations', about: share.arn, times, status: 0 })
+    const lastError = async () => String((await place.rows())[0]?.lastError)
     await place.lookAgain()
-    await vi.waitFor(async () => expect((await place.rows())[0]?.lastError).toContain('AWS RAM does not answer'), WAIT)
+    await vi.waitFor(async () => expect(await lastError()).toContain('AWS RAM does not answer'), WAIT)
+    await place.until('READY')
+    mend()
+    await place.lookAgain()
+    await vi.waitFor(async () => expect(await lastError()).toBe('null'), WAIT)
     await place.until('READY')
   })
 })
 
 describe('the shares of a project end', () => {
   it('with the project', async () => {
-    const place = await newPlace()
+    const place = await installation.newPlace()
     const { share } = await place.invite()
     expect((await place.owner.delete(`/v1/projects/${place.ref}`)).status).toBe(200)
     await place.until()
     expect(share.status).toBe('DELETED')
   })
 
+  it('with the branch, and those of its parent do not', async () => {
+    const parent = await installation.newPlace()
+    const parentRef = parent.ref
+    const branch = await installation.newPlace({ parentRef }, parent)
+    const status = 'FUNCTIONS_DEPLOYED' as const
+    await installation.db.insert(branches).values({ projectRef: branch.ref, parentRef, name: 'dev', status })
+    const [ofParent, ofBranch] = [await parent.invite(), await branch.invite()]
+    expect((await parent.owner.delete(`/v1/branches/${branch.ref}`)).status).toBe(200)
+    await branch.until()
+    expect([ofParent.share.status, ofBranch.share.status]).toEqual(['ACTIVE', 'DELETED'])
+  })
+
   it('with its transfer, which says so before', async () => {
-    const place = await newPlace()
+    const place = await installation.newPlace()
     const { share } = await place.invite()
-    const target = await newOrganization()
+    const target = await installation.newOrganization()
     const owner = { organizationId: target.id, userId: place.userId, role: 'owner' as const }
-    await control.db.insert(memberRoles).values(owner)
+    await installation.db.insert(memberRoles).values(owner)
     const body = { data: { type: 'project_transfer_input', attributes: { target_organization_slug: target.slug } } }
     const preview = await place.owner.post(`/v2/projects/${place.ref}/transfers/previews`, body)
     expect(preview.body.data.attributes.warnings).toContainEqual({
@@ -426,9 +342,9 @@ describe('the shares of a project end', () => {
   })
 
   it('with the plan that covers them', async () => {
-    const place = await newPlace()
+    const place = await installation.newPlace()
     const { share } = await place.invite()
-    const env = { ...process.env, DATABASE_URL: services.controlUrl }
+    const env = { ...process.env, DATABASE_URL: installation.controlUrl }
     const plan = (name: string) =>
       promisify(execFile)('node', ['dev/admin.ts', 'organization', 'plan', place.slug, name], { env })
     await plan('enterprise')
@@ -436,7 +352,7 @@ describe('the shares of a project end', () => {
     await plan('pro')
     await place.until('DELETING')
     await vi.waitFor(async () => {
-      await worker.tick()
+      await installation.tick()
       expect(await place.rows()).toEqual([])
     }, WAIT)
     expect(share.status).toBe('DELETED')
@@ -453,8 +369,17 @@ describe('the shares of a project end', () => {
   })
 })
 
+it('of several requests for the same account one is done', async () => {
+  const place = await installation.newPlace()
+  const account = randomAccount()
+  const replies = await Promise.all([1, 2, 3].map(() => place.share(account)))
+  expect(replies.map(({ status }) => status).sort()).toEqual([201, 409, 409])
+  await place.until('READY')
+  expect(installation.ram.sharesWith(account)).toHaveLength(1)
+})
+
 it('a database that is none of the project is refused by its field', async () => {
-  const place = await newPlace()
+  const place = await installation.newPlace()
   for (const database_identifier of ['x', REPLICA, randomLetters()]) {
     expect(await place.share(randomAccount(), { database_identifier })).toMatchObject({
       status: 400,
@@ -465,13 +390,13 @@ it('a database that is none of the project is refused by its field', async () =>
 })
 
 it('a project has 100 associations at most', async () => {
-  const place = await newPlace()
+  const place = await installation.newPlace()
   const row = { projectRef: place.ref, databaseType: 'PRIMARY' as const, databaseIdentifier: place.ref, dnsName: 'x' }
   const others = Array.from({ length: 100 }, (_, n) => ({
     ...{ ...row, resourceConfigurationArn: CLUSTER, status: 'CREATION_FAILED' as const, createdAt: new Date() },
     awsAccountId: String(n).padStart(12, '0'),
   }))
-  await control.db.insert(privateLinkAssociations).values(others)
+  await installation.db.insert(privateLinkAssociations).values(others)
   expect(await place.share(randomAccount())).toMatchObject({
     status: 422,
     body: { error: { code: 'unprocessable.too_many_private_links' } },

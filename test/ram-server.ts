@@ -35,6 +35,8 @@ interface Fault {
   status: number
   code: string
   after?: boolean
+  /** Those alone whose body or address holds this. */
+  about?: string
   /** The answer waits for it. */
   until?: Promise<unknown>
 }
@@ -72,8 +74,6 @@ const bodies = {
     nextToken,
   }),
 }
-
-export type RamServer = Awaited<ReturnType<typeof startRamServer>>
 
 /** AWS RAM on this machine, as far as the owner of shares sees it: JSON over HTTP with signatures of version 4. */
 export async function startRamServer() {
@@ -177,7 +177,8 @@ export async function startRamServer() {
     const url = new URL(req.url ?? '/', 'http://ram')
     const body = await text(req)
     calls.push(url.pathname)
-    const fault = faults.find(({ path, times }) => path === url.pathname && times > 0)
+    const isAbout = (text = '') => body.includes(text) || url.href.includes(text)
+    const fault = faults.find(({ path, times, about }) => path === url.pathname && times > 0 && isAbout(about))
     if (fault) fault.times -= 1
     const outcome = !fault || fault.after ? attempt() : undefined
     await fault?.until
@@ -212,8 +213,14 @@ export async function startRamServer() {
     calls,
     organization,
     hidden,
-    fault: (fault: Pick<Fault, 'path'> & Partial<Fault>) =>
-      void faults.push({ times: 1, status: 500, code: 'ServerInternalException', ...fault }),
+    /** Returns what mends it. */
+    fault(given: Pick<Fault, 'path'> & Partial<Fault>) {
+      const fault = { times: 1, status: 500, code: 'ServerInternalException', ...given }
+      faults.push(fault)
+      return () => {
+        fault.times = 0
+      }
+    },
     /** With an account, newest last. */
     sharesWith: (account: string) => [...shares.values()].filter(({ principal }) => principal.entity === account),
     async stop() {
