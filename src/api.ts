@@ -20,6 +20,7 @@ import { oauthRoutes } from './areas/oauth/routes.ts'
 import { organizationRoutes } from './areas/organizations/routes.ts'
 import { pgsodiumRoutes } from './areas/pgsodium/routes.ts'
 import { postgrestRoutes } from './areas/postgrest/routes.ts'
+import { privateLinkRoutes } from './areas/private-link/routes.ts'
 import { profileRoutes } from './areas/profile/routes.ts'
 import { projectConfigRoutes } from './areas/project-config/routes.ts'
 import { projectRoutes } from './areas/projects/routes.ts'
@@ -55,6 +56,7 @@ export const routes: readonly Route[] = [
   ...area('database', backupRoutes),
   ...area('database', migrationRoutes),
   ...area('database', typeRoutes),
+  ...area('database', privateLinkRoutes),
   ...area('advisors', advisorRoutes),
   ...area('snippets', snippetRoutes),
   ...area('api-keys', apiKeyRoutes),

@@ -9,6 +9,7 @@ import { keepReadOnly } from './areas/database-settings/read-only.ts'
 import { replicaJobs } from './areas/database-settings/replicas.ts'
 import { removeUnusedDeployments } from './areas/functions/sweep.ts'
 import { purgeOAuth } from './areas/oauth/sweep.ts'
+import { workOnAssociation, workOnDueAssociations } from './areas/private-link/work.ts'
 import { projectJobs } from './areas/projects/jobs.ts'
 import { reconcileProjects } from './areas/projects/reconcile.ts'
 import { runProjectTask } from './areas/projects/task-run.ts'
@@ -45,6 +46,7 @@ export const handlers: Handlers = {
     // Beside the four of a batch; the builder is one process.
     looseMax: 4,
   },
+  'private-link': { run: (ctx, { id }) => workOnAssociation(ctx, id), looseMax: 4 },
   webhook: { run: wakeSender },
   heartbeat: { run: (ctx, { at }) => recordHeartbeat(ctx, new Date(at)) },
 }
@@ -75,6 +77,7 @@ export const duties: Duties = {
   scheduled_backups: runScheduledBackups,
   old_backups: removeOldBackups,
   third_party_keys: refreshIssuers,
+  private_links: workOnDueAssociations,
   oauth: purgeOAuth,
   reconcile: reconcileProjects,
 }

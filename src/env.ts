@@ -24,6 +24,13 @@ const flag = z
   .default('off')
   .transform((value) => value === 'on')
 
+const RESOURCE_CONFIGURATION =
+  'arn:aws(-cn|-us-gov)?:vpc-lattice:[a-z0-9-]+:\\d{12}:resourceconfiguration/rcfg-[0-9a-z]{17}'
+const DATABASE = '([a-z0-9-]+=)?'
+const RESOURCE_CONFIGURATIONS = new RegExp(
+  `^${DATABASE}${RESOURCE_CONFIGURATION}(,${DATABASE}${RESOURCE_CONFIGURATION})*$`,
+)
+
 /** What carries the projects' databases. */
 const EngineConfig = z.discriminatedUnion('ENGINE', [
   z.object({
@@ -78,12 +85,34 @@ const SharedConfig = z.object({
   WEBHOOK_ROTATION_HOURS: z.coerce.number().int().min(0).max(168).default(24),
   /** An endpoint that failed without a success for so long is disabled; 0 for never. */
   WEBHOOK_DISABLE_AFTER_DAYS: z.coerce.number().int().min(0).max(14).default(0),
+  /** Of VPC Lattice, with commas between: `<database identifier>=<arn>`, or an ARN alone for the cluster of all projects. */
+  PRIVATE_LINK_RESOURCE_CONFIGURATIONS: optional
+    .transform((list) => list?.replaceAll(/\s/g, ''))
+    .pipe(z.string().regex(RESOURCE_CONFIGURATIONS, 'must be ARNs of VPC Lattice resource configurations').optional()),
+  /** Who shares these by AWS RAM. */
+  PRIVATE_LINK_AWS_ACCESS_KEY_ID: optional,
+  PRIVATE_LINK_AWS_SECRET_ACCESS_KEY: optional,
+  /** Instead of AWS RAM in the region of the resource configuration. */
+  PRIVATE_LINK_RAM_URL: z
+    .url()
+    .optional()
+    .or(z.literal('').transform(() => undefined)),
   /** Tests alone set this: requests may then bring their own time in x-test-clock. */
   TEST_CLOCK: z.literal('on').optional(),
 })
 
+const PRIVATE_LINK = [
+  'PRIVATE_LINK_RESOURCE_CONFIGURATIONS',
+  'PRIVATE_LINK_AWS_ACCESS_KEY_ID',
+  'PRIVATE_LINK_AWS_SECRET_ACCESS_KEY',
+] as const
+
 /** Every variable and secret that the Worker reads. README, Settings, says what each is for. */
-export const Config = SharedConfig.and(EngineConfig)
+export const Config = SharedConfig.superRefine((config, ctx) => {
+  const missing = PRIVATE_LINK.filter((name) => config[name] === undefined)
+  if (missing.length === 0 || missing.length === PRIVATE_LINK.length) return
+  for (const name of missing) ctx.addIssue({ code: 'custom', path: [name], message: 'is missing for private link' })
+}).and(EngineConfig)
 export type Config = z.output<typeof Config>
 
 export interface Bindings extends Record<string, unknown> {

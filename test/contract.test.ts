@@ -39,6 +39,7 @@ const fill = (route: Route, { slug, ref, branch }: Target) =>
     .replace('{id}', '00000000-0000-7000-8000-000000000000')
     .replace('{user_id}', '00000000-0000-7000-8000-000000000000')
     .replace(/{(provider|tpa)_id}/, '00000000-0000-4000-8000-000000000000')
+    .replace('{aws_account_id}', '123456789012')
     .replace('{version}', '20260102030405')
     .replace(/\{\w+\}/g, 'x')
 

@@ -46,6 +46,10 @@ const UNSEEN = [
     'v1-setup-a-read-replica',
     'v1-remove-a-read-replica',
   ].map((id) => `${id} conflict.project_status`),
+  // In test/private-link.test.ts, whose Worker has a log of its own.
+  ...['conflict.private_link_association', 'unprocessable.too_many_private_links'].map(
+    (code) => `v2-create-private-link-association ${code}`,
+  ),
   'v1-remove-a-read-replica not_found.read_replica',
   ...['v1-restore-pitr-backup', 'v1-list-all-backups'].map((id) => `${id} service_unavailable.project_database`),
 ]

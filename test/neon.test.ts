@@ -270,6 +270,13 @@ test('a project has read replicas where it is', { timeout: 120_000 }, async () =
   const [primary, replica] = (await owner.get(`/v1/projects/${ref}/config/database/pooler`)).body
   expect(primary).toMatchObject({ database_type: 'PRIMARY', identifier: ref })
   expect(replica).toMatchObject({ database_type: 'READ_REPLICA', identifier, db_user: `p_${ref}` })
+  await control.query(
+    `insert into private_link_associations
+      (project_ref, aws_account_id, database_type, database_identifier, dns_name, resource_configuration_arn, status, created_at)
+    select $1, '123456789012', type, identifier, '', '', 'CREATION_FAILED', now()
+    from (values ('PRIMARY', $1), ('READ_REPLICA', $2)) as shared (type, identifier)`,
+    [ref, identifier],
+  )
   const login = { user: `p_${ref}`, password: 'Long-enough_1', database: `p_${ref}` }
   const client = new pg.Client({ host: '127.0.0.1', port: await neon.port(replica.db_host), ...login })
   await client.connect()
@@ -280,6 +287,11 @@ test('a project has read replicas where it is', { timeout: 120_000 }, async () =
     { timeout: 30_000, interval: 500 },
   )
   await vi.waitFor(async () => expect(await listed()).toEqual([]), { timeout: 30_000, interval: 1_000 })
+  const shared = async () => (await owner.get(`/v2/projects/${ref}/private-link/associations`)).body.data
+  await vi.waitFor(async () => expect(await shared()).toMatchObject([{ attributes: { database_identifier: ref } }]), {
+    timeout: 30_000,
+    interval: 1_000,
+  })
   expect((await replicas('remove', { database_identifier: identifier })).status).toBe(404)
   await owner.post(`/v1/projects/${ref}/pause`)
   await untilStatus(owner, ref, 'INACTIVE')

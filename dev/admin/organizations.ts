@@ -1,12 +1,14 @@
-import { and, eq, isNull } from 'drizzle-orm'
+import { and, eq, inArray, isNull } from 'drizzle-orm'
+import { markEnded } from '../../src/areas/private-link/end.ts'
+import { coversPrivateLink } from '../../src/areas/private-link/plan.ts'
 import { PLANS } from '../../src/auth/roles.ts'
-import { memberRoles, organizations, projects } from '../../src/db/schema/index.ts'
+import { memberRoles, organizations, privateLinkAssociations, projects } from '../../src/db/schema/index.ts'
 import { randomLetters } from '../../src/http/values.ts'
 import { openJwtSecret } from '../../src/secrets/project.ts'
 import type { ControlDb } from '../seed.ts'
 import { StartError } from '../start-error.ts'
 import { targetEncryptionKey } from '../target.ts'
-import { change } from './change.ts'
+import { change, type Transaction } from './change.ts'
 import type { Command } from './command.ts'
 import { findOrganization, findUser, lockOrganization } from './find.ts'
 
@@ -76,6 +78,7 @@ async function setPlan(db: ControlDb, slug: string, name: string): Promise<strin
     const { id, plan: before } = organization
     if (plan === before) return `${slug} is on the plan ${plan} already`
     await tx.update(organizations).set({ plan }).where(eq(organizations.id, id))
+    if (!coversPrivateLink(plan)) await endPrivateLinks(tx, id)
     const up = PLANS.indexOf(plan) > PLANS.indexOf(before)
     await publish({
       type: up ? 'v1.organization.billing.plan.upgraded' : 'v1.organization.billing.plan.downgraded',
@@ -86,4 +89,13 @@ async function setPlan(db: ControlDb, slug: string, name: string): Promise<strin
     await trace({ action: 'organization.plan', organizationId: id, detail: { from: before, to: plan } })
     return `${slug} is on the plan ${plan}`
   })
+}
+
+/** The Worker's sweeper ends their shares at AWS. */
+async function endPrivateLinks(tx: Transaction, organizationId: string): Promise<void> {
+  const ofOrganization = tx
+    .select({ ref: projects.ref })
+    .from(projects)
+    .where(eq(projects.organizationId, organizationId))
+  await markEnded(tx, inArray(privateLinkAssociations.projectRef, ofOrganization), new Date())
 }

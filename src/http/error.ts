@@ -76,6 +76,11 @@ export const ERRORS = {
     v2: 'Bad Request: Too many endpoints',
   },
   'bad_request.log_drains': { status: 400, message: 'Too many log drains', v2: 'Bad Request: Too many log drains' },
+  'bad_request.private_link': {
+    status: 400,
+    message: 'Private link cannot be had here',
+    v2: 'Bad Request: Private link cannot be had here',
+  },
   'bad_request.sso_domain': { status: 400, message: 'The domain belongs to another SSO identity provider' },
   'bad_request.sso_providers': { status: 400, message: 'Too many SSO identity providers' },
   'bad_request.third_party_auths': { status: 400, message: 'Too many third-party auth integrations' },
@@ -145,6 +150,11 @@ export const ERRORS = {
     message: 'Log drain name already in use',
     v2: 'Conflict: Log drain name already in use',
   },
+  'payment_required.private_link': {
+    status: 402,
+    message: 'This feature requires the Team, or Enterprise organization plan.',
+    v2: 'Payment Required: This feature requires the Team, or Enterprise organization plan.',
+  },
   'conflict.function_slug': { status: 409, message: 'Duplicated function slug' },
   'conflict.api_key_name': { status: 409, message: 'API key name already in use' },
   'conflict.backup_status': { status: 409, message: 'The backup cannot be restored' },
@@ -164,6 +174,11 @@ export const ERRORS = {
   'conflict.signing_key_status': { status: 409, message: 'The signing key is not in a state that allows this' },
   'conflict.signing_keys': { status: 409, message: 'Too many signing keys' },
   'conflict.standby_key': { status: 409, message: 'Another signing key is on standby' },
+  'conflict.private_link_association': {
+    status: 409,
+    message: 'The database is shared with this AWS account already',
+    v2: 'Conflict: The database is shared with this AWS account already',
+  },
   'conflict.project_name': { status: 409, message: 'Project name already in use' },
   'conflict.project_status': { status: 409, message: 'The project is not in a state that allows this' },
   payload_too_large: { status: 413, message: 'The request body is too large' },
@@ -176,6 +191,11 @@ export const ERRORS = {
     v2: 'Unprocessable: The organization has too many open invitations',
   },
   'unprocessable.too_many_workers': { status: 422, message: 'The project has too many workers' },
+  'unprocessable.too_many_private_links': {
+    status: 422,
+    message: 'The project has too many private link associations',
+    v2: 'Unprocessable: The project has too many private link associations',
+  },
   'unprocessable.sso_entity': { status: 422, message: 'An SSO identity provider with this entity ID exists already' },
   'unprocessable.transfer': {
     status: 422,

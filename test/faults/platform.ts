@@ -12,6 +12,7 @@ const handlers: Handlers = {
   webhook: { run: wakeSender },
   'project-task': unexpected,
   'worker-task': unexpected,
+  'private-link': unexpected,
   heartbeat: unexpected,
 }
 

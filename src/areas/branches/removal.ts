@@ -4,6 +4,7 @@ import { type Mutation, mutate } from '../../db/mutate.ts'
 import { actionRuns, branches, organizations, projects, projectTasks, TASK_KINDS } from '../../db/schema/index.ts'
 import type { Ctx, SystemCtx } from '../../env.ts'
 import { ApiError } from '../../http/error.ts'
+import { endAssociations, ofProjects } from '../private-link/end.ts'
 import { lockProject } from '../projects/lock.ts'
 import { changeStatus, lockStatus } from '../projects/status.ts'
 import { cancelTasks, ofProject, startTask } from '../projects/tasks.ts'
@@ -65,6 +66,7 @@ async function remove(
   await cancelTasks(ctx, mutation, ofProject(ref, PROJECT_WORK))
   await changeStatus(mutation, project, { before, status: 'GOING_DOWN' })
   await startTask(ctx, mutation, { ref, kind: 'delete' })
+  await endAssociations(mutation, ofProjects([ref]), ctx.now())
   await mutation.trace({ organizationId, projectRef: ref, action: 'branch.delete', detail: { branch: id } })
   return true
 }

@@ -1,10 +1,12 @@
+import { and, eq } from 'drizzle-orm'
 import type { ProjectAccess } from '../../auth/access.ts'
 import { mutate } from '../../db/mutate.ts'
-import type { RegionCode, TaskKind } from '../../db/schema/index.ts'
+import { privateLinkAssociations, type RegionCode, type TaskKind } from '../../db/schema/index.ts'
 import { EngineRefusal, type Fence, type ProjectEngine } from '../../engine/engine.ts'
 import type { Ctx, SystemCtx } from '../../env.ts'
 import { ApiError } from '../../http/error.ts'
 import { randomLetters } from '../../http/values.ts'
+import { endAssociations } from '../private-link/end.ts'
 import { requireStatus } from '../projects/status.ts'
 import { Hopeless, type Jobs, type Step, startTask, type Work } from '../projects/tasks.ts'
 
@@ -63,5 +65,16 @@ const remove = step('remove_replica', ({ engine }, { project, replica }, fence) 
 /** The project works on meanwhile. */
 export const replicaJobs = {
   add_replica: { steps: [add], done: {}, failed: () => ({}) },
-  remove_replica: { steps: [remove], done: {}, failed: () => ({}) },
+  remove_replica: {
+    steps: [remove],
+    done: {},
+    failed: () => ({}),
+    async ended(mutation, { state, task, at }) {
+      const ofReplica = and(
+        eq(privateLinkAssociations.projectRef, task.projectRef),
+        eq(privateLinkAssociations.databaseIdentifier, task.input.replica ?? ''),
+      )
+      if (state === 'done') await endAssociations(mutation, ofReplica, at)
+    },
+  },
 } satisfies Partial<Jobs>

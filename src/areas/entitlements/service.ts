@@ -9,6 +9,8 @@ import { FUNCTIONS_MAX } from '../functions/rows.ts'
 import { SOURCE_BYTES_MAX } from '../functions/schema.ts'
 import { coversLogDrains } from '../log-drains/plan.ts'
 import { managesMembers } from '../members/plan.ts'
+import { hasPrivateLink } from '../private-link/configurations.ts'
+import { coversPrivateLink } from '../private-link/plan.ts'
 import { REALTIME_MAX } from '../realtime/schema.ts'
 import { FILE_SIZE_LIMIT_MAX } from '../storage-config/schema.ts'
 import type { Entitlements } from './schema.ts'
@@ -51,7 +53,7 @@ const FEATURES: Record<string, Access | ((plan: Plan, engine: Engine, config: Ct
   'security.questionnaire': false,
   'security.soc2_report': false,
   'security.iso27001_certificate': false,
-  'security.private_link': false,
+  'security.private_link': (plan, _engine, config) => coversPrivateLink(plan) && hasPrivateLink(config),
   'security.enforce_mfa': false,
   'log.retention_days': [INVOCATIONS_KEPT_DAYS, 'days'],
   custom_domain: true,

@@ -10,6 +10,7 @@ import { randomLetters } from '../../http/values.ts'
 import { newDefaultKeys } from '../api-keys/service.ts'
 import { removeWith } from '../branches/removal.ts'
 import { endClaimTokens } from '../claims/end.ts'
+import { endAssociations, ofProjects } from '../private-link/end.ts'
 import { toCreatedProject, toProject, toProjectHandle } from './convert.ts'
 import type { CreateProject, UpdateProject } from './schema.ts'
 import { sealSecrets } from './secrets.ts'
@@ -109,6 +110,7 @@ export async function startTransition(ctx: Ctx, project: ProjectAccess, kind: Tr
       await cancelTasks(ctx, mutation, ofProject(project.ref, ['backup']))
       await endClaimTokens(mutation, [project.ref])
       await removeWith(ctx, mutation, project)
+      await endAssociations(mutation, ofProjects([project.ref]), ctx.now())
     }
     await startTask(ctx, mutation, { ref: project.ref, kind })
     await mutation.trace({ ...subject(project), action: `project.${kind}` })

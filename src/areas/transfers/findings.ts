@@ -7,6 +7,7 @@ import {
   logDrains,
   memberRoles,
   type organizations,
+  privateLinkAssociations,
   projects,
   projectTasks,
   snippets,
@@ -47,6 +48,7 @@ interface Facts {
   endpoints: number
   drains: number
   snippets: number
+  privateLinks: number
   losing: number
   gaining: number
 }
@@ -84,6 +86,8 @@ async function readFacts(reader: Pick<Writer, 'execute'>, move: Move): Promise<F
           where project_ref in (select ref from moved) and branch_id is null) as endpoints,
         (select count(*)::int from ${logDrains}
           where project_ref in (select ref from moved) and deleted_at is null) as drains,
+        (select count(*)::int from ${privateLinkAssociations}
+          where project_ref in (select ref from moved) and status <> 'DELETING') as "privateLinks",
         (select count(*)::int from ${snippets} where project_ref in (select ref from moved)) as snippets,
         ${inBoth(source, target, sql`(m.project_ref is null or m.project_ref in (select ref from moved))`)} as losing,
         ${inBoth(target, source, sql`m.project_ref is null`)} as gaining`,
@@ -152,6 +156,11 @@ const warnings = ({ source, target }: Move, facts: Facts): Finding[] =>
       facts.losing > 0,
       'members_lose_access',
       `${of(facts.losing, 'member')} of ${source.slug} will not reach it any more; their temporary logins to its databases end`,
+    ],
+    [
+      facts.privateLinks > 0,
+      'private_links_end',
+      `It will be shared with ${of(facts.privateLinks, 'AWS account')} no more`,
     ],
     [
       source.plan !== target.plan,

@@ -7,6 +7,7 @@ import { ApiError } from '../../http/error.ts'
 import { endClaimTokens } from '../claims/end.ts'
 import { endLoginsSoon, withdrawFromOutsiders } from '../database-access/withdraw.ts'
 import { endRolesIn } from '../members/projects-gone.ts'
+import { endAssociations, ofProjects } from '../private-link/end.ts'
 import { forgetTrust } from '../projects/forget-trust.ts'
 import { type Findings, findIn, type Move, NOT_ALLOWED } from './findings.ts'
 
@@ -80,6 +81,7 @@ export async function moveLocked(
   await tx.update(webhookEndpoints).set({ organizationId }).where(inArray(webhookEndpoints.projectRef, refs))
   await tx.update(snippets).set({ organizationId }).where(inArray(snippets.projectRef, refs))
   await endClaimTokens(mutation, refs)
+  await endAssociations(mutation, ofProjects(refs), ctx.now())
   const logins = await withdrawFromOutsiders(tx, ctx.now(), refs)
   // The project's own endpoints are the target's by now, so that each endpoint is told once.
   for (const organization of [source, target]) {
