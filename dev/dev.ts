@@ -7,7 +7,6 @@ import { tickEveryMinute } from './cron.ts'
 import { readFlags } from './flags.ts'
 import { describeFailure, openLifetime } from './lifetime.ts'
 import { stepLine } from './report.ts'
-import { startServices } from './services.ts'
 import { readSettings, warningsOf } from './settings.ts'
 
 /** The services of `npm start` under `wrangler dev`: slower, and it reloads when a file of src changes. */
@@ -17,6 +16,8 @@ async function dev(): Promise<void> {
   readFlags('npm run dev', [])
   const settings = readSettings(process.env)
   const { folder, ports, baseUrl, vars } = settings
+  // Slow to load: a start that is refused tells so without it.
+  const { startServices } = await import('./services.ts')
   for (const warning of warningsOf(settings)) console.log(warning)
   const onStep = (name: string, ms: number) => console.log(stepLine(name, ms))
   const services = await lifetime.add(startServices({ folder, ports, baseUrl, durable: true, onStep }))

@@ -6,11 +6,8 @@ import { describeFailure, openLifetime } from './lifetime.ts'
 import { freePort, type PORT_SETTINGS } from './ports.ts'
 import { holder } from './postgres/data-folder.ts'
 import { type Credentials, readyText, stepLine } from './report.ts'
-import { seedOwner } from './seed.ts'
-import { startServices } from './services.ts'
 import { readSettings, warningsOf } from './settings.ts'
 import { StartError } from './start-error.ts'
-import { startWorker } from './worker.ts'
 
 const lifetime = openLifetime()
 lifetime.onSignal(() => {
@@ -41,6 +38,8 @@ async function start() {
   if (flags.has('--reset')) await deleteData(folder)
   for (const service of Object.keys(ports) as (keyof typeof PORT_SETTINGS)[]) await freePort(ports[service], service)
 
+  // Slow to load: a start that is refused tells so without them.
+  const [{ startServices }, { startWorker }] = await Promise.all([import('./services.ts'), import('./worker.ts')])
   console.log(['Starting Pilothouse', ...warningsOf(settings)].join('\n'))
   const bundle = join(folder, 'bundle')
   const [services] = await Promise.all([
@@ -107,6 +106,7 @@ function credentialsFile(folder: string) {
 async function saveCredentials(folder: string, controlUrl: string, baseUrl: string): Promise<Credentials> {
   const file = credentialsFile(folder)
   const known: Partial<Credentials> = await readFile(file, 'utf8').then(JSON.parse, () => ({}))
+  const { seedOwner } = await import('./seed.ts')
   const owner = await seedOwner({ controlUrl, knownToken: known.access_token })
   const credentials = { base_url: baseUrl, ...owner }
   await writeFile(file, `${JSON.stringify(credentials, null, 2)}\n`, { mode: 0o600 })

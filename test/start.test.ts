@@ -76,7 +76,7 @@ describe('npm start', () => {
     expect(again.output()).toContain('in use')
     expect((await get('/v1/profile')).status).toBe(200)
     expect(await stop(second)).toBe(0)
-  }, 120_000)
+  }, 300_000)
 
   it('says in one line what to do when it cannot start, and leaves nothing running', async () => {
     const { env, folder } = machine
