@@ -261,6 +261,18 @@ describe('PUT /v2/projects/{ref}/analytics/log-drains/{id}', () => {
     expect(receiver.received[1]?.headers).not.toHaveProperty('x-key')
   })
 
+  it('leads no secret that it keeps to another host', async () => {
+    const { project, id } = await newWebhookDrain({ headers: { 'x-key': SECRET } })
+    const { url } = await newReceiver()
+    const before = await drainRow(id)
+    const led = await put(project, id, { backend_type: 'webhook', config: { url } })
+    expect([led.status, fieldsOf(led)]).toEqual([400, ['body.data.attributes.config.headers']])
+    expect(await drainRow(id)).toEqual(before)
+    expect(await put(project, id, { backend_type: 'webhook', config: { url, headers: {} } })).toMatchObject({
+      status: 200,
+    })
+  })
+
   it('keeps what another change has just set', async () => {
     const project = await newDrained()
     const drain = BACKENDS.webhook.config

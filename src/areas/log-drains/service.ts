@@ -6,6 +6,7 @@ import { uniqueViolation } from '../../db/failure.ts'
 import { newTimedId } from '../../db/id.ts'
 import { type Mutation, mutate } from '../../db/mutate.ts'
 import { logDrains, organizations } from '../../db/schema/index.ts'
+import type { Target } from '../../drains/backend.ts'
 import { openSecrets, sealSecrets } from '../../drains/secrets.ts'
 import type { Ctx } from '../../env.ts'
 import { ApiError } from '../../http/error.ts'
@@ -95,7 +96,7 @@ export async function updateLogDrain(
 /** What waits goes to the new place, at once, also where a sender is at the old one. */
 async function changesOfConfig(
   ctx: Ctx,
-  { id, backendType, sealedSecrets }: Row,
+  { id, backendType, sealedSecrets, config: standing }: Row,
   { config: given, backend_type: type }: z.output<typeof UpdateLogDrain>['data']['attributes'],
 ): Promise<Partial<Row>> {
   const backend = backendOf(type)
@@ -113,10 +114,30 @@ async function changesOfConfig(
   // What no key opens any more must be given again.
   const kept = type === backendType && misses ? await openSecrets(key, id, sealedSecrets).catch(() => ({})) : {}
   const { config, secrets } = await checkConfig(ctx, type, { ...kept, ...given })
+  const place = (one: object) => placeOf(backend.target(one))
+  if (Object.keys(kept).length > 0 && place({ ...standing, ...kept }) !== place({ ...config, ...secrets })) {
+    requireGiven(kept, given)
+  }
   return {
     ...{ backendType: type, config, sealedSecrets: await sealSecrets(key, id, secrets) },
     ...{ failures: 0, failingSince: null, nextAt: ctx.now(), leaseUntil: null, claim: null },
   }
+}
+
+const placeOf = (target: Target): string =>
+  'url' in target ? new URL(target.url).origin : `${target.host}:${target.port}`
+
+/** Who may change a drain could else lead what he was never shown to a place of his own. */
+function requireGiven(kept: object, given: object): void {
+  const missing = Object.keys(kept).filter((name) => !(name in given))
+  if (missing.length === 0) return
+  throw new ApiError('bad_request.validation_failed', {
+    issues: missing.map((name) => ({
+      field: `body.data.attributes.config.${name}`,
+      code: 'missing',
+      message: 'must be given again where logs are to go to another host',
+    })),
+  })
 }
 
 /** At once for everybody; a sweep removes what it had still to send, which may be much. */
