@@ -42,7 +42,19 @@ const EngineConfig = z.discriminatedUnion('ENGINE', [
   }),
 ])
 
+/** The GitHub App of this installation. */
+export const GithubConfig = z.object({
+  GITHUB_APP_ID: optional,
+  /** In PEM, as GitHub gives it out. */
+  GITHUB_APP_PRIVATE_KEY: optional,
+  GITHUB_WEBHOOK_SECRET: optional,
+  GITHUB_API_URL: z.url().default('https://api.github.com'),
+})
+
+const OF_GITHUB_APP = ['GITHUB_APP_ID', 'GITHUB_APP_PRIVATE_KEY', 'GITHUB_WEBHOOK_SECRET'] as const
+
 const SharedConfig = z.object({
+  ...GithubConfig.shape,
   BASE_URL: z.url(),
   DEFAULT_PLAN: z.enum(PLANS).default('enterprise'),
   DATABASE_URL: z.string().regex(/^postgres(ql)?:\/\//),
@@ -82,7 +94,12 @@ const SharedConfig = z.object({
 })
 
 /** Every variable and secret that the Worker reads. README, Settings, says what each is for. */
-export const Config = SharedConfig.and(EngineConfig)
+export const Config = SharedConfig.and(EngineConfig).superRefine((config, check) => {
+  const unset = OF_GITHUB_APP.filter((name) => config[name] === undefined)
+  if (unset.length === 0 || unset.length === OF_GITHUB_APP.length) return
+  for (const name of unset)
+    check.addIssue({ code: 'custom', path: [name], message: 'is needed beside the others of the GitHub App' })
+})
 export type Config = z.output<typeof Config>
 
 export interface Bindings extends Record<string, unknown> {

@@ -9,6 +9,7 @@ import { startServices } from '../dev/services.ts'
 import { buildWorker } from '../dev/worker.ts'
 import { uncovered } from './coverage.ts'
 import { type Doh, startDoh, type Zone } from './delivery/doh.ts'
+import { type GithubServer, startGithubServer } from './github-server/server.ts'
 import { type Server, serveWorker } from './worker.ts'
 
 declare module 'vitest' {
@@ -22,6 +23,8 @@ declare module 'vitest' {
     databaseHost: string
     databasePort: number
     encryptionKey: string
+    /** The settings of the GitHub App, whose GitHub is on this machine. */
+    github: GithubServer['settings']
     s3: { endpoint: string; bucket: string; accessKeyId: string; secretAccessKey: string }
   }
 }
@@ -33,9 +36,10 @@ const BASE_URL = 'https://api.example.com'
 export default async function setup(project: TestProject) {
   const folder = mkdtempSync(join(tmpdir(), 'pilothouse-test-'))
   const bundle = join(folder, 'bundle')
-  const [services, names] = await Promise.all([
+  const [services, names, github] = await Promise.all([
     startServices({ folder, baseUrl: BASE_URL, durable: false }),
     startDoh(),
+    startGithubServer(),
     buildWorker({ folder: bundle }),
   ])
   const servers = new Map<string, string>()
@@ -49,6 +53,7 @@ export default async function setup(project: TestProject) {
     WEBHOOK_LOOPBACK: 'on',
     IMPORT_LOOPBACK: 'on',
     WEBHOOK_DNS_URL: names.url,
+    ...github.settings,
   }
   const worker = await serveWorker(
     { vars, secrets: services.secrets },
@@ -68,12 +73,14 @@ export default async function setup(project: TestProject) {
     accessKeyId: services.secrets.S3_ACCESS_KEY_ID ?? '',
     secretAccessKey: services.secrets.S3_SECRET_ACCESS_KEY ?? '',
   })
+  project.provide('github', github.settings)
   project.provide('hooksUrl', `http://127.0.0.1:${(hooks.address() as AddressInfo).port}`)
 
   return async () => {
     hooks.close()
     await worker.stop()
     await names.close()
+    github.close()
     await services.stop()
     rmSync(folder, { recursive: true, force: true })
     reportCoverage(lines)

@@ -12,6 +12,7 @@ const handlers: Handlers = {
   webhook: { run: wakeSender },
   'project-task': unexpected,
   'worker-task': unexpected,
+  'git-branch': unexpected,
   heartbeat: unexpected,
 }
 

@@ -7,6 +7,7 @@ import {
   functionDeployments,
   functionSecrets,
   functions,
+  gitConnections,
   projectSettings,
   signingKeys,
   snippets,
@@ -106,6 +107,7 @@ export const projectJobs = {
       await tx.delete(signingKeys).where(eq(signingKeys.projectRef, ref))
       await tx.delete(vanitySubdomains).where(eq(vanitySubdomains.projectRef, ref))
       await tx.delete(customHostnames).where(eq(customHostnames.projectRef, ref))
+      await tx.delete(gitConnections).where(eq(gitConnections.projectRef, ref))
       await tx.delete(projectSettings).where(eq(projectSettings.projectRef, ref))
     },
   },
