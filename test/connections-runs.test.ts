@@ -1,7 +1,7 @@
 import { eq } from 'drizzle-orm'
 import { beforeAll, describe, expect, it, vi } from 'vitest'
-import { actionRuns, gitConnections } from '../src/db/schema/index.ts'
-import { control, newOrganization, type TestOrganization } from './api.ts'
+import { actionRuns, gitBranches, gitConnections } from '../src/db/schema/index.ts'
+import { control, newOrganization, type TestOrganization, tick } from './api.ts'
 import { createBranch, rows, untilBranch } from './branches.ts'
 import { branchOf, migration, NOTES, newFollower, SEED, TAGS, untilQuiet, WAIT } from './connections.ts'
 import { newRepository, untilTold } from './github.ts'
@@ -172,6 +172,20 @@ describe('a push to the default branch', () => {
     expect((await repository.statusesOf(sha)).map(({ state }) => state)).toEqual(['success'])
     expect(await logOf(ref)).toContain('it will be tried again')
   })
+
+  it('is not lost with its message, nor with who was looking', async () => {
+    const { ref, repository } = await newFollower(organization)
+    const sha = await repository.commit('main', NOTES)
+    const [connection] = await control.select().from(gitConnections).where(eq(gitConnections.projectRef, ref))
+    const ago = (seconds: number) => new Date(Date.now() - seconds * 1000)
+    const dead = { claim: crypto.randomUUID(), leaseUntil: ago(20), attempts: 1 }
+    const row = { connectionId: connection?.id ?? '', name: 'main', dueAt: ago(200), asked: 1, updatedAt: ago(200) }
+    await control.insert(gitBranches).values({ ...row, ...dead })
+    await tick()
+    await untilTold(repository, sha, 'success')
+    await untilQuiet(ref)
+    expect(await runsOf(ref)).toHaveLength(1)
+  }, 120_000)
 
   it('stops where the App has no access any more', async () => {
     const { ref, repository } = await newFollower(organization)

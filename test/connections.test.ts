@@ -213,6 +213,7 @@ describe('POST /integrations/github/webhook', () => {
   it.each([
     ['push', '{', 'JSON'],
     ['push', '{"ref":"refs/heads/main"}', 'body.repository'],
+    ['push', body.replace('main', '\\u0000'), 'body.ref'],
     ['pull_request', '{"action":"opened"}', 'body.number'],
   ])('refuses a %s whose body is %s', async (event, payload, text) => {
     const reply = await deliver(event, payload)

@@ -9,6 +9,7 @@ import type { AppEnv, SystemCtx } from '../../env.ts'
 import { appOf } from '../../github/app.ts'
 import { ApiError } from '../../http/error.ts'
 import { addressOf, isAddressOverLimit, limitCaller, takeQuota } from '../../http/limits.ts'
+import { Text } from '../../http/values.ts'
 import { send } from '../../queue/send.ts'
 
 const PATH = '/integrations/github/webhook'
@@ -98,14 +99,15 @@ async function isSigned(secret: string, signature: string, body: Uint8Array<Arra
 }
 
 const place = {
-  repository: z.object({ id: z.int(), default_branch: z.string() }),
+  repository: z.object({ id: z.int(), default_branch: Text.max(1_024) }),
   installation: z.object({ id: z.int() }),
 }
-const Push = z.object({ ref: z.string(), ...place })
+const GitName = Text.min(1).max(1_024)
+const Push = z.object({ ref: GitName, ...place })
 const PullRequest = z.object({
   action: z.string(),
-  number: z.int(),
-  pull_request: z.object({ head: z.object({ ref: z.string(), repo: z.object({ id: z.int() }).nullable() }) }),
+  number: z.int32(),
+  pull_request: z.object({ head: z.object({ ref: GitName, repo: z.object({ id: z.int() }).nullable() }) }),
   ...place,
 })
 const ACTIONS = ['opened', 'reopened', 'synchronize', 'closed']
