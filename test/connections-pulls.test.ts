@@ -157,6 +157,17 @@ describe('a pull request', () => {
     }, WAIT)
   })
 
+  it('takes its branch with it while a run is still at work on it', async () => {
+    const { ref, repository } = await newFollower(organization)
+    await repository.fault('tarball', 503, 1_000)
+    const { sha, pull } = await open(repository, 'short', NOTES)
+    await untilTold(repository, sha, 'pending')
+    await close(repository, pull, 'short')
+    await untilNoBranch(ref, 'short')
+    await untilTold(repository, sha, 'error')
+    expect(await toldOf(repository, sha)).toBe('The pull request was closed')
+  })
+
   it('gets another branch where the first was never made', async () => {
     const { ref, repository } = await newFollower(organization)
     const first = await open(repository, 'unmade', NOTES)

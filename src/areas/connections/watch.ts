@@ -54,10 +54,11 @@ export async function watch(ctx: SystemCtx, row: GitBranch): Promise<Next> {
   await keepName(ctx, place.connection, repository)
   const followed = { ...place, repository, row: await endCanceled(ctx, row) }
   await tell(ctx, followed)
-  if (await isRunning(ctx, row)) return RUN_MS
+  const running = await isRunning(ctx, row)
   const { branch, main } = await findBranches(ctx, followed)
   const production = main?.gitBranch ?? repository.defaultBranch
-  return row.name === production ? watchProduction(ctx, followed, main) : watchPreview(ctx, followed, branch)
+  if (row.name !== production) return watchPreview(ctx, followed, branch, running)
+  return running ? RUN_MS : watchProduction(ctx, followed, main)
 }
 
 async function findPlace({ db }: SystemCtx, { connectionId }: GitBranch) {
@@ -122,6 +123,9 @@ async function tell(ctx: SystemCtx, { row, project, repository }: Followed): Pro
     .where(and(held(row), sql`${gitBranches.report} = ${JSON.stringify(report)}::jsonb`))
 }
 
+/** Of a run that ended with its branch. */
+const CLOSED: CommitReport = { state: 'error', description: 'The pull request was closed' }
+
 /** Two projects may follow one repository. */
 const contextOf = ({ ref }: Project) => `pilothouse/${ref}`
 
@@ -152,13 +156,20 @@ async function watchProduction(ctx: SystemCtx, followed: Followed, main: BranchR
   })
 }
 
-async function watchPreview(ctx: SystemCtx, followed: Followed, branch: BranchRow | undefined): Promise<Next> {
+async function watchPreview(
+  ctx: SystemCtx,
+  followed: Followed,
+  branch: BranchRow | undefined,
+  running: boolean,
+): Promise<Next> {
   const { row, repository, connection } = followed
   const pulls = await openPullRequests(repository, row.name, row.pullRequest)
   if (branch && pulls.length === 0 && branch.forPullRequests && !branch.persistent) {
     await removePreview(ctx, followed, branch)
+    if (running) await tell(ctx, { ...followed, row: { ...row, report: CLOSED } })
     return 'never'
   }
+  if (running) return RUN_MS
   if (!branch && (pulls.length === 0 || !connection.newBranchPerPr)) return 'never'
   const head = await headOf(repository, row.name)
   if (head === undefined) return 'nothing'
