@@ -1,7 +1,8 @@
 import { execFile } from 'node:child_process'
 import { promisify } from 'node:util'
 import { and, eq, like } from 'drizzle-orm'
-import { beforeAll, describe, expect, inject, it } from 'vitest'
+import { beforeAll, describe, expect, inject, it, onTestFinished, vi } from 'vitest'
+import { readCommand } from '../dev/admin/commands.ts'
 import { auditLog, gitBranches, gitConnections, users } from '../src/db/schema/index.ts'
 import { control, newOrganization, type TestOrganization } from './api.ts'
 import { newRepository } from './github.ts'
@@ -9,8 +10,8 @@ import { insertProject } from './webhooks.ts'
 
 const run = promisify(execFile)
 const env = { ...process.env, DATABASE_URL: inject('controlUrl'), ...inject('github') }
-const admin = async (args: string[], more: Record<string, string> = {}) =>
-  (await run('node', ['dev/admin.ts', 'connection', ...args], { env: { ...env, ...more } })).stdout.trim()
+const admin = async (args: string[]) =>
+  (await run('node', ['dev/admin.ts', 'connection', ...args], { env })).stdout.trim()
 
 let organization: TestOrganization
 let ref: string
@@ -69,10 +70,14 @@ describe('connection', () => {
       'connection.sync',
       'connection.sync',
     ])
-  })
+  }, 120_000)
 
   it('refuses what cannot be, and writes nothing', async () => {
     const repository = await newRepository()
+    for (const [name, value] of Object.entries(inject('github'))) vi.stubEnv(name, value)
+    onTestFinished(() => void vi.unstubAllEnvs())
+    // In this process, as each start of another takes seconds.
+    const admin = async (args: string[]) => readCommand(['connection', ...args])(control)
     const branch = await insertProject(organization, { parentRef: ref })
     const add = (project: string, ...more: string[]) =>
       admin(['add', '--project', project, '--repository', repository.name, ...more])
@@ -89,10 +94,8 @@ describe('connection', () => {
     await expect(add(ref, '--branch-limit', 'x')).rejects.toThrow('--branch-limit x')
     await expect(add(ref, '--workdir', '../x')).rejects.toThrow('--workdir ../x')
     await expect(admin(['remove', '--project', ref])).rejects.toThrow('follows no repository')
-    const without = { GITHUB_APP_ID: '' }
-    await expect(admin(['add', '--project', ref, '--repository', repository.name], without)).rejects.toThrow(
-      'No GitHub App',
-    )
+    vi.stubEnv('GITHUB_APP_ID', '')
+    await expect(add(ref)).rejects.toThrow('No GitHub App')
     expect([...(await rowsOf(ref)), ...(await rowsOf(branch))]).toEqual([])
   })
 })
