@@ -7,6 +7,7 @@ import { authConfigRoutes } from './areas/auth-config/routes.ts'
 import { backupRoutes } from './areas/backups/routes.ts'
 import { branchRoutes } from './areas/branches/routes.ts'
 import { claimRoutes } from './areas/claims/routes.ts'
+import { connectionRoutes } from './areas/connections/routes.ts'
 import { databaseRoutes } from './areas/database/routes.ts'
 import { databaseAccessRoutes } from './areas/database-access/routes.ts'
 import { databaseSettingsRoutes } from './areas/database-settings/routes.ts'
@@ -49,6 +50,7 @@ export const routes: readonly Route[] = [
   ...area('projects', transferRoutes),
   ...area('projects', claimRoutes),
   ...area('branches', branchRoutes),
+  ...area('branches', connectionRoutes),
   ...area('actions', actionRoutes),
   ...area('database', databaseRoutes),
   ...area('database', databaseAccessRoutes),

@@ -1,5 +1,6 @@
 import { Hono, type MiddlewareHandler } from 'hono'
 import { routes } from './api.ts'
+import { mountGithubWebhook } from './areas/connections/intake.ts'
 import { discoveryOf, servePublicKeys } from './auth/discovery.ts'
 import { authenticate } from './auth/principal.ts'
 import { createCtx } from './ctx.ts'
@@ -110,6 +111,7 @@ function createApi(): Hono<AppEnv> {
   })
   app.use(begin)
   mountHealth(app)
+  mountGithubWebhook(app)
   app.use(identify)
   mount(app, routes)
   mountReference(app, routes)

@@ -4,6 +4,7 @@ import { runScheduledBackups } from './areas/backups/schedule.ts'
 import { removeOldBackups } from './areas/backups/sweep.ts'
 import { branchJobs } from './areas/branches/jobs.ts'
 import { removeDueBranches } from './areas/branches/removal.ts'
+import { lookAtGitBranch, purgeGitDeliveries, sendDueGitBranches } from './areas/connections/look.ts'
 import { endDueLogins } from './areas/database-access/logins.ts'
 import { keepReadOnly } from './areas/database-settings/read-only.ts'
 import { replicaJobs } from './areas/database-settings/replicas.ts'
@@ -47,6 +48,10 @@ export const handlers: Handlers = {
     looseMax: 4,
   },
   'private-link': { run: (ctx, { id }) => workOnAssociation(ctx, id), looseMax: 4 },
+  'git-branch': {
+    run: (ctx, { id }) => lookAtGitBranch(ctx, id),
+    looseMax: 20,
+  },
   webhook: { run: wakeSender },
   heartbeat: { run: (ctx, { at }) => recordHeartbeat(ctx, new Date(at)) },
 }
@@ -59,6 +64,8 @@ export const duties: Duties = {
   worker_uploads_oversized: removeOversizedUploads,
   worker_images: sweepImages,
   branches: removeDueBranches,
+  git_branches: sendDueGitBranches,
+  git_deliveries: purgeGitDeliveries,
   webhooks: wakeOverdue,
   webhook_sweeper: ({ bindings: { WEBHOOK_SWEEPER: sweeper } }) => sweeper.get(sweeper.idFromName('only')).arm(),
   webhook_purge: purgeExpired,

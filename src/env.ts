@@ -50,7 +50,19 @@ const EngineConfig = z.discriminatedUnion('ENGINE', [
   }),
 ])
 
+/** The GitHub App of this installation. */
+export const GithubConfig = z.object({
+  GITHUB_APP_ID: optional,
+  /** In PEM, as GitHub gives it out. */
+  GITHUB_APP_PRIVATE_KEY: optional,
+  GITHUB_WEBHOOK_SECRET: optional,
+  GITHUB_API_URL: z.url().default('https://api.github.com'),
+})
+
+const OF_GITHUB_APP = ['GITHUB_APP_ID', 'GITHUB_APP_PRIVATE_KEY', 'GITHUB_WEBHOOK_SECRET'] as const
+
 const SharedConfig = z.object({
+  ...GithubConfig.shape,
   BASE_URL: z.url(),
   DEFAULT_PLAN: z.enum(PLANS).default('enterprise'),
   DATABASE_URL: z.string().regex(/^postgres(ql)?:\/\//),
@@ -107,11 +119,16 @@ const PRIVATE_LINK = [
   'PRIVATE_LINK_AWS_SECRET_ACCESS_KEY',
 ] as const
 
+/** Settings of which each is of use with the others alone. */
+const TOGETHER = { 'private link': PRIVATE_LINK, 'the GitHub App': OF_GITHUB_APP }
+
 /** Every variable and secret that the Worker reads. README, Settings, says what each is for. */
-export const Config = SharedConfig.superRefine((config, ctx) => {
-  const missing = PRIVATE_LINK.filter((name) => config[name] === undefined)
-  if (missing.length === 0 || missing.length === PRIVATE_LINK.length) return
-  for (const name of missing) ctx.addIssue({ code: 'custom', path: [name], message: 'is missing for private link' })
+export const Config = SharedConfig.superRefine((config, check) => {
+  for (const [what, names] of Object.entries(TOGETHER)) {
+    const missing = names.filter((name) => config[name] === undefined)
+    if (missing.length === names.length) continue
+    for (const name of missing) check.addIssue({ code: 'custom', path: [name], message: `is missing for ${what}` })
+  }
 }).and(EngineConfig)
 export type Config = z.output<typeof Config>
 

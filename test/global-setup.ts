@@ -9,6 +9,7 @@ import { buildWorker } from '../dev/bundle.ts'
 import { startServices } from '../dev/services.ts'
 import { uncovered } from './coverage.ts'
 import { type Doh, startDoh, type Zone } from './delivery/doh.ts'
+import { type GithubServer, startGithubServer } from './github-server/server.ts'
 import { copyInstallation } from './installations.ts'
 import { type Server, serveWorker } from './worker.ts'
 
@@ -25,6 +26,8 @@ declare module 'vitest' {
     databaseHost: string
     databasePort: number
     encryptionKey: string
+    /** The settings of the GitHub App, whose GitHub is on this machine. */
+    github: GithubServer['settings']
     s3: { endpoint: string; bucket: string; accessKeyId: string; secretAccessKey: string }
   }
 }
@@ -39,7 +42,7 @@ export default async function setup(project: TestProject) {
   const bundle = join(begun, 'bundle')
   const start = async (folder: string) => startServices({ folder, baseUrl: BASE_URL, durable: false })
   const begin = async () => (await start(begun)).stop()
-  const [names] = await Promise.all([startDoh(), begin(), buildWorker({ folder: bundle })])
+  const [names, github] = await Promise.all([startDoh(), startGithubServer(), begin(), buildWorker({ folder: bundle })])
   const own = join(folder, 'own')
   copyInstallation(begun, own)
   const services = await start(own)
@@ -54,6 +57,7 @@ export default async function setup(project: TestProject) {
     WEBHOOK_LOOPBACK: 'on',
     IMPORT_LOOPBACK: 'on',
     WEBHOOK_DNS_URL: names.url,
+    ...github.settings,
   }
   const worker = await serveWorker(
     { vars, secrets: services.secrets },
@@ -74,12 +78,14 @@ export default async function setup(project: TestProject) {
     accessKeyId: services.secrets.S3_ACCESS_KEY_ID ?? '',
     secretAccessKey: services.secrets.S3_SECRET_ACCESS_KEY ?? '',
   })
+  project.provide('github', github.settings)
   project.provide('hooksUrl', `http://127.0.0.1:${(hooks.address() as AddressInfo).port}`)
 
   return async () => {
     hooks.close()
     await worker.stop()
     await names.close()
+    github.close()
     await services.stop()
     rmSync(folder, { recursive: true, force: true })
     reportCoverage(lines)

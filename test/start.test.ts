@@ -9,6 +9,7 @@ import { readCommand } from '../dev/admin/commands.ts'
 import { openControlDatabase } from '../dev/seed.ts'
 import { readSettings, warningsOf } from '../dev/settings.ts'
 import { targetDatabaseUrl } from '../dev/target.ts'
+import { Config } from '../src/env.ts'
 import { as } from './api.ts'
 import { type Machine, newMachine, stop, WAIT } from './machine.ts'
 
@@ -50,7 +51,9 @@ describe('npm start', () => {
       status: 400,
       body: { message: expect.stringContaining('longer than allowed: 1 s') },
     })
-    const { access_token } = credentials()
+    const { access_token, base_url } = credentials()
+    const told = await fetch(`${base_url}/integrations/github/webhook`, { method: 'POST' })
+    expect([told.status, await told.json()]).toEqual([404, { message: expect.stringContaining('has no GitHub App') }])
     expect(await stop(first)).toBe(0)
     await expect(fetch(credentials().base_url)).rejects.toThrow()
     expect(existsSync(join(folder, 'postgres', 'postmaster.pid'))).toBe(false)
@@ -117,6 +120,29 @@ describe('settings of the Worker', () => {
     expect(warningsOf(settings)).toEqual([])
   })
 })
+
+describe('a GitHub App', () => {
+  it.each(['GITHUB_APP_ID', 'GITHUB_APP_PRIVATE_KEY', 'GITHUB_WEBHOOK_SECRET'])('is refused without %s', (missing) => {
+    const app = { GITHUB_APP_ID: '1', GITHUB_APP_PRIVATE_KEY: 'k', GITHUB_WEBHOOK_SECRET: 's' }
+    const issues = Config.safeParse({ ...MINIMAL, ...app, [missing]: '' }).error?.issues
+    expect(issues).toMatchObject([{ path: [missing], message: 'is missing for the GitHub App' }])
+    expect(Config.safeParse(MINIMAL).error).toBeUndefined()
+  })
+})
+
+const MINIMAL = {
+  BASE_URL: 'https://api.example.com',
+  DATABASE_URL: 'postgres://x',
+  ENGINE: 'postgres',
+  ENGINE_URL: 'postgres://x',
+  DATABASE_HOST: 'x',
+  DATABASE_PORT: '5432',
+  ENCRYPTION_KEY: 'x',
+  S3_ENDPOINT: 'https://s3.example.com',
+  S3_BUCKET: 'x',
+  S3_ACCESS_KEY_ID: 'x',
+  S3_SECRET_ACCESS_KEY: 'x',
+}
 
 describe('npm run admin', () => {
   it('creates users and tokens, limits, lists and revokes them, sets plans and roles', async () => {

@@ -28,6 +28,7 @@ import {
   tokenOf,
 } from './api.ts'
 import { createBranch, untilBranch } from './branches.ts'
+import { connect, disconnect, newRepository } from './github.ts'
 import { newDrain } from './log-drains.ts'
 import { invitation, invite, newPerson } from './members.ts'
 import { newProject, runSql, untilStatus } from './projects.ts'
@@ -386,6 +387,15 @@ describe('POST /v2/projects/{ref}/transfers/previews', () => {
     await expectInvalid(pair, ref, 'branches_not_covered')
     await expectInvalid(pair, branch, 'project_is_branch')
     await expectInvalid({ ...pair, target: source }, ref, 'same_organization')
+  })
+
+  it('tells of a repository that the project follows', async () => {
+    const pair = await newPair()
+    const ref = await insertProject(pair.source)
+    await connect(pair.source, ref, await newRepository())
+    await expectInvalid(pair, ref, 'github_connection_active')
+    await disconnect(ref)
+    expect((await transfer(pair.owner, ref, pair.target.slug)).status).toBe(200)
   })
 
   it('tells of more functions than the plan has room for', async () => {

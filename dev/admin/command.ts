@@ -12,6 +12,12 @@ export const OPTIONS = {
   until: { type: 'string' },
   status: { type: 'string' },
   'redirect-uris': { type: 'string' },
+  repository: { type: 'string' },
+  workdir: { type: 'string' },
+  user: { type: 'string' },
+  'branch-limit': { type: 'string' },
+  'new-branch-per-pr': { type: 'boolean' },
+  'changes-only': { type: 'boolean' },
   public: { type: 'boolean' },
   'dry-run': { type: 'boolean' },
 } as const

@@ -1,6 +1,7 @@
 import { parseArgs } from 'node:util'
 import { errorMessage, StartError } from '../start-error.ts'
 import { type Command, OPTIONS } from './command.ts'
+import { connectionCommands } from './connections.ts'
 import { identityCommands } from './identities.ts'
 import { invitationCommands } from './invitations.ts'
 import { memberCommands } from './members.ts'
@@ -16,6 +17,7 @@ const COMMANDS: Record<string, Command> = {
   ...oauthAppCommands,
   ...invitationCommands,
   ...readOnlyCommands,
+  ...connectionCommands,
   ...webhookCommands,
 }
 

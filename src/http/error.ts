@@ -99,6 +99,11 @@ export const ERRORS = {
     v2: 'Not Found: Organization not found',
   },
   'not_found.branch': { status: 404, message: 'Branch not found', v2: 'Not Found: Branch not found' },
+  'not_found.github_app': {
+    status: 404,
+    message:
+      'This installation has no GitHub App: GITHUB_APP_ID, GITHUB_APP_PRIVATE_KEY and GITHUB_WEBHOOK_SECRET are not set',
+  },
   'not_found.action_run': { status: 404, message: 'Action run not found' },
   'not_found.migration': { status: 404, message: 'Migration not found' },
   'not_found.jit_access': { status: 404, message: 'This member was given no access to the database' },

@@ -13,6 +13,7 @@ const handlers: Handlers = {
   'project-task': unexpected,
   'worker-task': unexpected,
   'private-link': unexpected,
+  'git-branch': unexpected,
   heartbeat: unexpected,
 }
 

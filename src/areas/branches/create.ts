@@ -4,7 +4,7 @@ import type { ProjectAccess } from '../../auth/access.ts'
 import { uniqueViolation } from '../../db/failure.ts'
 import { type Mutation, mutate } from '../../db/mutate.ts'
 import { apiKeys, branches, organizations, projects } from '../../db/schema/index.ts'
-import type { Ctx } from '../../env.ts'
+import type { Ctx, SystemCtx } from '../../env.ts'
 import { ApiError } from '../../http/error.ts'
 import { randomLetters } from '../../http/values.ts'
 import { newPassword } from '../../secrets/project.ts'
@@ -68,8 +68,7 @@ async function create(ctx: Ctx, parent: ProjectAccess, input: NewBranch, urlFiel
   requireSize(ctx, input)
   await requirePlan(ctx, parent)
   if (input.notify_url !== undefined) await requireNotifyUrl(ctx, input.notify_url, urlField)
-  const ref = randomLetters()
-  const [sealed, keys] = await Promise.all([sealSecrets(ctx, ref, newPassword()), newDefaultKeys(ctx, ref)])
+  const fresh = await freshProject(ctx)
   const id = crypto.randomUUID()
   const sealedSecrets = input.secrets
     ? await seal(ctx.config.ENCRYPTION_KEY, JSON.stringify(input.secrets), secretsOf(id))
@@ -79,47 +78,85 @@ async function create(ctx: Ctx, parent: ProjectAccess, input: NewBranch, urlFiel
     await requireStatus(mutation, parent.ref)
     await removeSettings(mutation.tx, parent.ref, 'branching')
     if (input.is_default) return insertDefault(ctx, mutation, parent, input)
-    await ensureDefault(ctx, mutation, parent)
-    const at = ctx.now()
-    await mutation.tx.insert(projects).values({
-      ref,
-      parentRef: parent.ref,
-      organizationId: parent.organizationId,
-      name: input.branch_name,
-      region: input.region ?? parent.region,
-      instanceSize: input.desired_instance_size ?? parent.instanceSize,
-      status: 'COMING_UP',
-      createdAt: at,
-      ...sealed,
+    return addBranch(ctx, mutation, {
+      parent,
+      fresh,
+      branch: {
+        id,
+        name: input.branch_name,
+        gitBranch: input.git_branch ?? null,
+        persistent: input.persistent ?? false,
+        withData: input.with_data ?? false,
+        notifyUrl: input.notify_url ?? null,
+        sealedSecrets,
+      },
+      project: { region: input.region, instanceSize: input.desired_instance_size },
+      async begin(branch) {
+        if (input.diskGb) {
+          const value = { size_gb: input.diskGb }
+          const { projectRef: ref, createdAt: updatedAt } = branch
+          await saveSettings(mutation.tx, { ref, area: 'disk', value, own: ['size_gb'], updatedAt })
+        }
+        if (branch.notifyUrl) await setNotifyUrl(ctx, mutation, parent.organizationId, branch)
+        await startRun(ctx, mutation, { branch, kind: 'create' })
+      },
     })
-    await mutation.tx.insert(apiKeys).values(keys)
-    const branch = await insert(ctx, mutation, {
-      id,
-      projectRef: ref,
-      parentRef: parent.ref,
-      name: input.branch_name,
-      gitBranch: input.git_branch ?? null,
-      persistent: input.persistent ?? false,
-      withData: input.with_data ?? false,
-      status: 'CREATING_PROJECT',
-      notifyUrl: input.notify_url ?? null,
-      sealedSecrets,
-    })
-    if (input.diskGb) {
-      const value = { size_gb: input.diskGb }
-      await saveSettings(mutation.tx, { ref, area: 'disk', value, own: ['size_gb'], updatedAt: at })
-    }
-    if (branch.notifyUrl) await setNotifyUrl(ctx, mutation, parent.organizationId, branch)
-    await startRun(ctx, mutation, { branch, kind: 'create' })
-    await tell(mutation, parent, branch, 'v1.project.branch.created')
-    await mutation.trace({ ...subject(parent), action: 'branch.create', detail: { branch: branch.id, ref } })
-    return branch
   })
+}
+
+/** The ref, secrets and keys of a project to be, which take time to make. */
+export async function freshProject(ctx: SystemCtx) {
+  const ref = randomLetters()
+  const [sealed, keys] = await Promise.all([sealSecrets(ctx, ref, newPassword()), newDefaultKeys(ctx, ref)])
+  return { ref, sealed, keys }
+}
+
+type Parent = Pick<ProjectAccess, 'ref' | 'organizationId' | 'organizationSlug' | 'region' | 'instanceSize'>
+
+interface Added {
+  /** Locked. */
+  parent: Parent
+  fresh: Awaited<ReturnType<typeof freshProject>>
+  branch: Omit<NewRow, 'projectRef' | 'parentRef' | 'status' | 'isDefault'>
+  /** The parent's where it is left out. */
+  project?: { region?: Parent['region'] | undefined; instanceSize?: Parent['instanceSize'] | undefined }
+  /** What belongs to its beginning, its run above all. */
+  begin(branch: BranchRow): Promise<void>
+}
+
+/** A branch with a project of its own, which a run fills. */
+export async function addBranch(
+  ctx: Ctx | SystemCtx,
+  mutation: Mutation,
+  { parent, fresh: { ref, sealed, keys }, branch: row, project = {}, begin }: Added,
+): Promise<BranchRow> {
+  await ensureDefault(ctx, mutation, parent)
+  await mutation.tx.insert(projects).values({
+    ref,
+    parentRef: parent.ref,
+    organizationId: parent.organizationId,
+    name: row.name,
+    region: project.region ?? parent.region,
+    instanceSize: project.instanceSize ?? parent.instanceSize,
+    status: 'COMING_UP',
+    createdAt: ctx.now(),
+    ...sealed,
+  })
+  await mutation.tx.insert(apiKeys).values(keys)
+  const place = { projectRef: ref, parentRef: parent.ref, status: 'CREATING_PROJECT' as const }
+  const branch = await insert(ctx, mutation, { ...row, ...place })
+  await begin(branch)
+  await tell(mutation, parent, branch, 'v1.project.branch.created')
+  await mutation.trace({ ...subject(parent), action: 'branch.create', detail: { branch: branch.id, ref } })
+  return branch
 }
 
 export const secretsOf = (branchId: string) => `branches/${branchId}/secrets`
 
-async function requirePlan({ db }: Ctx, { organizationId }: ProjectAccess): Promise<void> {
+export async function requirePlan(
+  { db }: SystemCtx,
+  { organizationId }: Pick<ProjectAccess, 'organizationId'>,
+): Promise<void> {
   const [row] = await db
     .select({ plan: organizations.plan })
     .from(organizations)
@@ -129,7 +166,7 @@ async function requirePlan({ db }: Ctx, { organizationId }: ProjectAccess): Prom
 
 type NewRow = Omit<typeof branches.$inferInsert, 'createdAt' | 'updatedAt'>
 
-async function insert(ctx: Ctx, { tx }: Mutation, row: NewRow): Promise<BranchRow> {
+async function insert(ctx: SystemCtx, { tx }: Mutation, row: NewRow): Promise<BranchRow> {
   const at = ctx.now()
   const [branch] = await tx
     .insert(branches)
@@ -172,7 +209,11 @@ async function insertDefault(
 }
 
 /** The first branch of a project makes the project itself the default one. */
-async function ensureDefault(ctx: Ctx, { tx }: Mutation, parent: ProjectAccess): Promise<void> {
+export async function ensureDefault(
+  ctx: SystemCtx,
+  { tx }: Mutation,
+  parent: Pick<ProjectAccess, 'ref'>,
+): Promise<void> {
   const at = ctx.now()
   await tx
     .insert(branches)

@@ -10,6 +10,7 @@ import { applySettings } from '../database-settings/apply.ts'
 import { applyMigration, listMigrations, tooLarge } from '../migrations/history.ts'
 import { Hopeless } from '../projects/tasks.ts'
 import { inheritSettings } from '../settings/inherit.ts'
+import { migrationsOf, pullCommit, seedOf } from './commit.ts'
 import { deployToBranch as deploy, deployToParent } from './functions.ts'
 import type { Site } from './jobs.ts'
 
@@ -152,7 +153,8 @@ const migrateBetween =
 type Migrations = Iterable<MigrationRow> | AsyncIterable<MigrationRow>
 
 /** One transaction each: what is there already is passed over, so that a run that died goes on where it stopped. */
-async function applyTo(ctx: SystemCtx, { log, fence }: Site, target: Project, migrations: Migrations): Promise<void> {
+async function applyTo(ctx: SystemCtx, site: Site, target: Project, migrations: Migrations): Promise<void> {
+  const { log, fence } = site
   const present = new Map<string, string>()
   for await (const { version, statements } of listMigrations(ctx, target, { fence }))
     present.set(version, await digestOf(statements))
@@ -160,7 +162,7 @@ async function applyTo(ctx: SystemCtx, { log, fence }: Site, target: Project, mi
   for await (const migration of migrations) {
     const same = present.get(migration.version)
     if (same !== undefined) {
-      await requireSame(migration, same, target)
+      await requireSame(site, migration, same, target)
       continue
     }
     if (!(await fence())) throw new Superseded(`somebody else has taken over ${target.ref}`)
@@ -171,10 +173,19 @@ async function applyTo(ctx: SystemCtx, { log, fence }: Site, target: Project, mi
   await log(`${applied} migrations applied to ${target.ref}`)
 }
 
-/** Versions are times in seconds, so two people may take the same one: the second migration would be passed over and be missed. */
-async function requireSame({ version, statements }: MigrationRow, present: string, { ref }: Project): Promise<void> {
+/**
+ * Versions are times in seconds, so two people may take the same one: the second migration would be passed over and be missed.
+ * A file of a repository may also have been edited since, or recorded by a tool that leaves comments out.
+ */
+async function requireSame(
+  { run, log }: Site,
+  { version, statements }: MigrationRow,
+  present: string,
+  { ref }: Project,
+): Promise<void> {
   const digest = await digestOf(statements)
   if (digest === '' || present === '' || digest === present) return
+  if (run.gitConfig) return log(`${version} was applied with another text, and is passed over`)
   throw new Hopeless(`${ref} has another migration ${version}: give one of the two a version of its own`)
 }
 
@@ -229,9 +240,31 @@ const ofOwn = ({ own }: Site) => own
 const ofParent = ({ parent }: Site) => parent
 const pullParent = pullFrom(ofParent)
 
+const migrateToCommit: Deed = async (ctx, site) => applyTo(ctx, site, site.own, await migrationsOf(ctx, site))
+
+const seedFromCommit: Deed = async (ctx, site) => {
+  if (site.run.kind === 'create') await seed(ctx, site)
+  await seedOf(ctx, site)
+}
+
+/** A branch of a repository's has what the commit says beside what it is copied from. */
+const orOfCommit =
+  (usual: Deed, ofCommit: Deed): Deed =>
+  (ctx, site) =>
+    (site.run.gitConfig ? ofCommit : usual)(ctx, site)
+
 export const DEEDS: Record<RunKind, Partial<Record<RunStep, Deed>>> = {
-  create: { clone, pull: pullParent, health, configure, migrate: migrateBetween(ofParent, ofOwn), seed, deploy },
+  create: {
+    clone,
+    pull: orOfCommit(pullParent, pullCommit),
+    health,
+    configure,
+    migrate: orOfCommit(migrateBetween(ofParent, ofOwn), migrateToCommit),
+    seed: orOfCommit(seed, seedFromCommit),
+    deploy,
+  },
   push: { pull: pullParent, health, migrate: migrateBetween(ofParent, ofOwn), deploy },
   merge: { pull: pullFrom(ofOwn), health, migrate: migrateBetween(ofOwn, ofParent), deploy: deployToParent },
   reset: { clone: cloneAgain, pull: pullParent, health, configure, migrate: migrateAgain, seed, deploy },
+  commit: { pull: pullCommit, health, migrate: migrateToCommit, seed: seedFromCommit },
 }

@@ -2,7 +2,10 @@ import type { ProjectAccess } from '../../auth/access.ts'
 import type { Mutation } from '../../db/mutate.ts'
 import { type BranchRow, toEventFields } from './convert.ts'
 
-export const subject = ({ organizationId, ref }: ProjectAccess) => ({ organizationId, projectRef: ref })
+export const subject = ({ organizationId, ref }: Pick<ProjectAccess, 'organizationId' | 'ref'>) => ({
+  organizationId,
+  projectRef: ref,
+})
 
 type Told = 'v1.project.branch.created' | 'v1.project.branch.updated' | 'v1.project.branch.removed'
 

@@ -15,6 +15,7 @@ import type { SystemCtx } from '../../env.ts'
 import { isFinal } from '../projects/task-end.ts'
 import { reasonOf } from '../projects/task-reason.ts'
 import { Hopeless, type Job, type Jobs, type Step, type Task } from '../projects/tasks.ts'
+import { endOfCommit } from './commit.ts'
 import type { BranchRow } from './convert.ts'
 import { DEEDS, type Deed, keepHistory } from './deeds.ts'
 import { tell } from './events.ts'
@@ -155,7 +156,7 @@ const jobOf = (kind: RunKind, { done, failed }: Pick<Job, 'done' | 'failed'>): J
   ],
   done,
   failed,
-  async ended(mutation, { task, state, at, organization }) {
+  async ended(mutation, { task, state, at, organization, reason }) {
     const { tx } = mutation
     const runId = task.input.runId ?? ''
     const [run] = await tx.select(RUN_COLUMNS).from(actionRuns).where(eq(actionRuns.id, runId))
@@ -165,6 +166,8 @@ const jobOf = (kind: RunKind, { done, failed }: Pick<Job, 'done' | 'failed'>): J
       const kept = ['EXITED', 'DEAD', ...(branch ? (['CREATED'] as const) : [])] as const
       await tx.execute(endSteps({ now: () => at }, eq(actionRuns.id, runId), kept))
     }
+    if (run?.gitConfig)
+      await endOfCommit(mutation, { runId, at, failure: state === 'failed' ? (reason ?? '') : undefined })
     if (!branch) return
     if (state === 'done' && run.kind === 'reset') {
       // The database has them now. What a reset that failed had kept stays until then.
@@ -186,6 +189,7 @@ export const branchJobs = {
   }),
   branch_push: jobOf('push', { done: {}, failed: () => ({}) }),
   branch_merge: jobOf('merge', { done: {}, failed: () => ({}) }),
+  branch_commit: jobOf('commit', { done: {}, failed: () => ({}) }),
   branch_reset: jobOf('reset', {
     done: ACTIVE,
     failed: (task) => (isPastHealth(task) ? ACTIVE : { status: statusWithoutReset(task) ?? 'RESTORE_FAILED' }),

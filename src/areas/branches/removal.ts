@@ -1,4 +1,4 @@
-import { and, eq, inArray, isNull, lte, not, type SQL, sql } from 'drizzle-orm'
+import { and, eq, inArray, isNotNull, isNull, lte, not, type SQL, sql } from 'drizzle-orm'
 import type { BranchAccess, ProjectAccess } from '../../auth/access.ts'
 import { type Mutation, mutate } from '../../db/mutate.ts'
 import { actionRuns, branches, organizations, projects, projectTasks, TASK_KINDS } from '../../db/schema/index.ts'
@@ -53,7 +53,7 @@ type Removable = Pick<BranchRow, 'id'> & { project: Project }
  * The branch is gone at once; its database and bytes follow as a task of its project. False where it has gone already, or
  * `condition` does not hold.
  */
-async function remove(
+export async function remove(
   ctx: Ctx | SystemCtx,
   mutation: Mutation,
   { id, project }: Removable,
@@ -95,6 +95,10 @@ async function cancelRuns(ctx: Ctx | SystemCtx, mutation: Mutation, { projectRef
   const tasks = mutation.tx.select({ id: actionRuns.taskId }).from(actionRuns).where(ofBranch)
   await cancelTasks(ctx, mutation, inArray(projectTasks.id, tasks))
   await mutation.tx.execute(endSteps(ctx, and(ofBranch, HAS_OPEN_STEPS), ['EXITED', 'DEAD']))
+  await mutation.tx
+    .update(actionRuns)
+    .set({ files: null })
+    .where(and(ofBranch, isNotNull(actionRuns.files)))
 }
 
 export async function restoreBranch(ctx: Ctx, { id, project }: BranchAccess) {

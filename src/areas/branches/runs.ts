@@ -3,6 +3,7 @@ import type { Mutation } from '../../db/mutate.ts'
 import {
   actionRunLogs,
   actionRuns,
+  type GitConfig,
   type ProjectStatus,
   RUN_STEPS,
   type RunKind,
@@ -15,10 +16,10 @@ import type { Ctx, SystemCtx } from '../../env.ts'
 import { startTask } from '../projects/tasks.ts'
 import type { BranchRow } from './convert.ts'
 
-/** Without the migrations that a reset keeps, which may be large and have one reader. */
-const { kept, ...columns } = getTableColumns(actionRuns)
+/** Without what may be large and has one reader. */
+const { kept, files, ...columns } = getTableColumns(actionRuns)
 export const RUN_COLUMNS = columns
-export type Run = Omit<typeof actionRuns.$inferSelect, 'kept'>
+export type Run = Omit<typeof actionRuns.$inferSelect, 'kept' | 'files'>
 
 /** What each kind of run walks through. */
 export const STEPS_OF: Record<RunKind, readonly RunStep[]> = {
@@ -26,6 +27,7 @@ export const STEPS_OF: Record<RunKind, readonly RunStep[]> = {
   push: ['pull', 'health', 'migrate', 'deploy'],
   merge: ['pull', 'health', 'migrate', 'deploy'],
   reset: RUN_STEPS,
+  commit: ['pull', 'health', 'migrate', 'seed'],
 }
 
 const TASK_OF: Record<RunKind, TaskKind> = {
@@ -33,6 +35,7 @@ const TASK_OF: Record<RunKind, TaskKind> = {
   push: 'branch_push',
   merge: 'branch_merge',
   reset: 'branch_reset',
+  commit: 'branch_commit',
 }
 
 interface NewRun {
@@ -40,13 +43,15 @@ interface NewRun {
   kind: RunKind
   migrationVersion?: string | undefined
   statusBefore?: ProjectStatus
+  /** Of a commit at GitHub. */
+  git?: { config: GitConfig; workdir: string } | undefined
 }
 
 /** A run and the task that does it: a merge works on the parent, every other run on the branch. */
 export async function startRun(
-  ctx: Ctx,
+  ctx: Ctx | SystemCtx,
   mutation: Mutation,
-  { branch, kind, migrationVersion, statusBefore }: NewRun,
+  { branch, kind, migrationVersion, statusBefore, git }: NewRun,
 ): Promise<string> {
   const id = crypto.randomUUID()
   const { projectRef, parentRef } = branch
@@ -69,6 +74,7 @@ export async function startRun(
     kind,
     migrationVersion: migrationVersion ?? null,
     steps,
+    ...(git && { gitConfig: git.config, workdir: git.workdir }),
     createdAt: at,
     updatedAt: at,
   })

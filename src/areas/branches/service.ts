@@ -95,7 +95,12 @@ export async function updateBranch(ctx: Ctx, access: BranchAccess, input: z.outp
 /** A run failed before there was a database: a reset makes it. */
 const WITHOUT_DATABASE: readonly ProjectStatus[] = ['INIT_FAILED', 'RESTORE_FAILED']
 
-export async function startAction(ctx: Ctx, access: BranchAccess, kind: Exclude<RunKind, 'create'>, version?: string) {
+export async function startAction(
+  ctx: Ctx,
+  access: BranchAccess,
+  kind: Exclude<RunKind, 'create' | 'commit'>,
+  version?: string,
+) {
   const { project } = access
   if (access.isDefault) throw new ApiError('unprocessable.branch', { detail: 'it is the default branch' })
   const startsFrom = kind === 'reset' ? [...ACTIVE, ...WITHOUT_DATABASE] : ACTIVE

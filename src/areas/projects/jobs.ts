@@ -7,6 +7,7 @@ import {
   functionDeployments,
   functionSecrets,
   functions,
+  gitConnections,
   jitGrants,
   logDrains,
   projectSettings,
@@ -116,6 +117,7 @@ export const projectJobs = {
       await tx.delete(customHostnames).where(eq(customHostnames.projectRef, ref))
       // With what they had still to send, by a sweep: that may be much.
       await tx.update(logDrains).set({ deletedAt: sql`now()` }).where(eq(logDrains.projectRef, ref))
+      await tx.delete(gitConnections).where(eq(gitConnections.projectRef, ref))
       await tx.delete(projectSettings).where(eq(projectSettings.projectRef, ref))
     },
   },

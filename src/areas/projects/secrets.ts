@@ -3,11 +3,11 @@ import type { ProjectAccess } from '../../auth/access.ts'
 import { inTransaction } from '../../db/client.ts'
 import { mutate } from '../../db/mutate.ts'
 import { projects } from '../../db/schema/index.ts'
-import type { Ctx } from '../../env.ts'
+import type { Ctx, SystemCtx } from '../../env.ts'
 import { newJwtSecret, newPassword, sealSecret } from '../../secrets/project.ts'
 
 /** The secrets of a new project: the owner's password as he chose it, the others made here. */
-export async function sealSecrets(ctx: Ctx, ref: string, password: string) {
+export async function sealSecrets(ctx: SystemCtx, ref: string, password: string) {
   return {
     sealedPassword: await sealSecret(ctx, ref, 'password', password),
     sealedRunnerPassword: await sealSecret(ctx, ref, 'runner_password', newPassword()),

@@ -1,10 +1,21 @@
 import { EngineUnavailable, SqlError, SqlResultTooLarge, SqlTimeout } from '../../engine/engine.ts'
+import { GithubRefused, GithubUnavailable } from '../../github/client.ts'
 import { ApiError } from '../../http/error.ts'
 import { BuildUnavailable } from '../../runtime/build.ts'
 import { Hopeless } from './tasks.ts'
 
 /** Whose texts are made for members, or come from their own databases. */
-const TELLABLE = [Hopeless, SqlError, SqlTimeout, SqlResultTooLarge, EngineUnavailable, BuildUnavailable, ApiError]
+const TELLABLE = [
+  Hopeless,
+  SqlError,
+  SqlTimeout,
+  SqlResultTooLarge,
+  EngineUnavailable,
+  BuildUnavailable,
+  GithubRefused,
+  GithubUnavailable,
+  ApiError,
+]
 
 /** Why work failed, for members: of all else, which may name what is nobody's but the operator's, where he finds it. */
 export const reasonOf = (task: { id: string }, error: unknown): string =>

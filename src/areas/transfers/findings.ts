@@ -4,6 +4,7 @@ import type { Role } from '../../auth/roles.ts'
 import { rowsOf, type Writer } from '../../db/client.ts'
 import {
   functions,
+  gitConnections,
   logDrains,
   memberRoles,
   type organizations,
@@ -42,6 +43,8 @@ interface Facts {
   mayTake: boolean
   nameTaken: boolean
   busy: boolean
+  /** The repository that it follows. */
+  repository: string | null
   branches: number
   /** Of the one that has most. */
   functions: number
@@ -79,6 +82,7 @@ async function readFacts(reader: Pick<Writer, 'execute'>, move: Move): Promise<F
             and status <> all(${sql.param([...STEADY])}::text[]))
           or exists (select from ${workers} w join ${workerTasks} t on t.worker_id = w.id
             where w.project_ref in (select ref from moved) and t.state in ('pending', 'running')) as busy,
+        (select repository_name from ${gitConnections} where project_ref = ${ref}) as repository,
         (select count(*)::int - 1 from moved) as branches,
         (select coalesce(max(n), 0)::int from (select count(*) as n from ${functions}
           where project_ref in (select ref from moved) group by project_ref) counted) as functions,
@@ -132,6 +136,11 @@ function errors({ project, source, target, roles }: Move, facts: Facts): Finding
     [parentRef !== null, 'project_is_branch', `A branch goes with its project: transfer ${parentRef}`],
     [source.id !== target.id && facts.nameTaken, 'project_name_taken', `${target.slug} has a project of this name`],
     [facts.busy, 'project_busy', 'Work on the project or one of its branches is under way: wait until it has ended'],
+    [
+      facts.repository !== null,
+      'github_connection_active',
+      `It follows ${facts.repository} at GitHub, whose owners would go on changing it: have the connection removed first`,
+    ],
     [
       target.plan === 'free' && facts.branches > 0,
       'branches_not_covered',

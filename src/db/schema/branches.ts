@@ -20,7 +20,7 @@ export type RunStep = (typeof RUN_STEPS)[number]
 export const STEP_STATUSES = ['CREATED', 'DEAD', 'EXITED', 'PAUSED', 'REMOVING', 'RESTARTING', 'RUNNING'] as const
 export type StepStatus = (typeof STEP_STATUSES)[number]
 
-const RUN_KINDS = ['create', 'push', 'merge', 'reset'] as const
+const RUN_KINDS = ['create', 'push', 'merge', 'reset', 'commit'] as const
 export type RunKind = (typeof RUN_KINDS)[number]
 
 /** Times in ISO 8601. */
@@ -41,6 +41,21 @@ export interface MigrationRow {
   idempotency_key?: string | null
 }
 
+/** What a run takes from a repository at GitHub. */
+export interface GitConfig {
+  connection_id: string
+  /** `owner/name` */
+  repository: string
+  branch: string
+  commit: string
+}
+
+/** What that commit has in the connection's workdir. */
+export interface CommitFiles {
+  migrations: MigrationRow[]
+  seed: string | null
+}
+
 /** A branch is a project of its own, with a row here beside; the default branch stands for the parent itself. */
 export const branches = pgTable(
   'branches',
@@ -57,6 +72,8 @@ export const branches = pgTable(
     isDefault: boolean('is_default').notNull().default(false),
     persistent: boolean().notNull().default(false),
     withData: boolean('with_data').notNull().default(false),
+    /** Made by a connection for pull requests from `gitBranch`: it goes when none is open. */
+    forPullRequests: boolean('for_pull_requests').notNull().default(false),
     status: text({ enum: BRANCH_STATUSES }).notNull(),
     notifyUrl: text('notify_url'),
     /** Name to value, sealed as one JSON object: what the branch's functions get beside the parent's secrets. */
@@ -96,8 +113,10 @@ export const actionRuns = pgTable(
     steps: jsonb().$type<StepRecord[]>().notNull(),
     /** Of a reset, while it runs: the branch's migrations, as its database goes away. */
     kept: jsonb().$type<MigrationRow[]>(),
-    gitConfig: jsonb('git_config'),
+    gitConfig: jsonb('git_config').$type<GitConfig>(),
     workdir: text(),
+    /** From `pull` to the end of a run that takes from a repository. */
+    files: jsonb().$type<CommitFiles>(),
     checkRunId: integer('check_run_id'),
     createdAt: instant('created_at').notNull().defaultNow(),
     updatedAt: instant('updated_at').notNull().defaultNow(),

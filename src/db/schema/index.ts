@@ -1,4 +1,5 @@
 export * from './branches.ts'
+export * from './connections.ts'
 export * from './database.ts'
 export * from './domains.ts'
 export * from './functions.ts'

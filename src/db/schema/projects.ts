@@ -13,6 +13,7 @@ export const TASK_KINDS = [
   'branch_push',
   'branch_merge',
   'branch_reset',
+  'branch_commit',
   'backup',
   'restore_backup',
   'restore_moment',

@@ -1,0 +1,177 @@
+import { and, asc, eq, isNull } from 'drizzle-orm'
+import { gitBranches, gitConnections, projects } from '../../src/db/schema/index.ts'
+import { GithubConfig } from '../../src/env.ts'
+import { appOf } from '../../src/github/app.ts'
+import { type Github, GithubRefused, GithubUnavailable } from '../../src/github/client.ts'
+import { findInstallation, isRepositoryName } from '../../src/github/repository.ts'
+import type { ControlDb } from '../seed.ts'
+import { StartError } from '../start-error.ts'
+import { change } from './change.ts'
+import type { Command, Options } from './command.ts'
+import { findOrganization, findUser } from './find.ts'
+
+const BRANCH_LIMIT_MAX = 1_000
+
+export const connectionCommands: Record<string, Command> = {
+  'connection add': {
+    args: [],
+    options:
+      '--project ref --repository owner/name [--workdir supabase] [--branch-limit 3] [--new-branch-per-pr] [--changes-only] [--user username]',
+    run: (db, _args, options) => addConnection(db, readConnection(options)),
+  },
+  'connection list': {
+    args: ['slug'],
+    run: (db, [slug = '']) => listConnections(db, slug),
+  },
+  'connection sync': {
+    args: [],
+    options: '--project ref',
+    run: (db, _args, options) => syncConnection(db, projectOf(options)),
+  },
+  'connection remove': {
+    args: [],
+    options: '--project ref',
+    run: (db, _args, options) => removeConnection(db, projectOf(options)),
+  },
+}
+
+function projectOf({ project }: Options): string {
+  if (project === undefined) throw new StartError('--project is missing: the ref of the project')
+  return project
+}
+
+type Wanted = ReturnType<typeof readConnection>
+
+function readConnection(options: Options) {
+  const { repository, workdir = 'supabase', 'branch-limit': limit = '3', user } = options
+  const ref = projectOf(options)
+  if (repository === undefined) throw new StartError('--repository is missing: owner/name at GitHub')
+  if (!isRepositoryName(repository)) throw new StartError(`--repository ${repository} is not of the form owner/name`)
+  const branchLimit = Number(limit)
+  if (!/^\d+$/.test(limit) || branchLimit > BRANCH_LIMIT_MAX)
+    throw new StartError(`--branch-limit ${limit} is no number from 0 to ${BRANCH_LIMIT_MAX}`)
+  return {
+    ref,
+    repository,
+    user,
+    settings: {
+      workdir: readWorkdir(workdir),
+      branchLimit,
+      newBranchPerPr: options['new-branch-per-pr'] ?? false,
+      changesOnly: options['changes-only'] ?? false,
+    },
+  }
+}
+
+/** A folder of the repository, without slashes at its ends; `.` for its root. */
+function readWorkdir(given: string): string {
+  const workdir = given.replace(/^(\.\/)+/, '').replace(/\/+$/, '') || '.'
+  const parts = workdir.split('/')
+  const isFolder = workdir === '.' || !parts.some((part) => ['', '.', '..'].includes(part))
+  if (isFolder && workdir.length <= 256 && !/[\p{Cc}\\]/u.test(workdir)) return workdir
+  throw new StartError(`--workdir ${given} is no folder within the repository`)
+}
+
+function openGithub(): Github {
+  const { data, error } = GithubConfig.safeParse(process.env)
+  const app = data && appOf(data)
+  if (app) return { app, send: fetch, now: () => new Date() }
+  const [issue] = error?.issues ?? []
+  const why = issue ? `${issue.path.join('.')}: ${issue.message}` : 'all three of them are needed'
+  throw new StartError(
+    `No GitHub App: set GITHUB_APP_ID, GITHUB_APP_PRIVATE_KEY and GITHUB_WEBHOOK_SECRET to what the Worker has (${why}).`,
+  )
+}
+
+async function addConnection(db: ControlDb, { ref, repository, user, settings }: Wanted): Promise<string> {
+  const userId = user === undefined ? null : (await findUser(db, user)).id
+  const place = await findInstallation(openGithub(), repository).catch((error) => {
+    if (!(error instanceof GithubRefused || error instanceof GithubUnavailable)) throw error
+    throw new StartError(`${repository}: ${error.message}. Is the App installed there?`)
+  })
+  return change(db, async ({ tx, trace }) => {
+    const [project] = await tx
+      .select({ organizationId: projects.organizationId, parentRef: projects.parentRef })
+      .from(projects)
+      .where(and(eq(projects.ref, ref), isNull(projects.removedAt)))
+      .for('no key update')
+    if (!project) throw new StartError(`there is no project "${ref}"`)
+    if (project.parentRef !== null) throw new StartError(`${ref} is a branch: connect its parent, ${project.parentRef}`)
+    const { organizationId } = project
+    const { installationId, repositoryId, name: repositoryName } = place
+    const at = new Date()
+    const added = await tx
+      .insert(gitConnections)
+      .values({
+        organizationId,
+        projectRef: ref,
+        installationId,
+        repositoryId,
+        repositoryName,
+        userId,
+        createdAt: at,
+        updatedAt: at,
+        ...settings,
+      })
+      .onConflictDoNothing()
+      .returning({ id: gitConnections.id })
+    if (added.length === 0)
+      throw new StartError(`${ref} follows a repository already: connection remove --project ${ref}`)
+    const detail = { repository: repositoryName, repository_id: repositoryId, ...settings }
+    await trace({ action: 'connection.add', organizationId, projectRef: ref, detail })
+    return `${ref} follows ${repositoryName} from its next push on`
+  })
+}
+
+async function listConnections(db: ControlDb, slug: string): Promise<string> {
+  const { id } = await findOrganization(db, slug)
+  const rows = await db
+    .select()
+    .from(gitConnections)
+    .where(eq(gitConnections.organizationId, id))
+    .orderBy(asc(gitConnections.projectRef))
+  const lines = rows.map(({ projectRef, repositoryName, workdir, branchLimit, newBranchPerPr, changesOnly }) =>
+    [
+      projectRef,
+      repositoryName,
+      workdir,
+      newBranchPerPr ? `${branchLimit} branches for pull requests` : 'no branches for pull requests',
+      ...(changesOnly ? ['changes only'] : []),
+    ].join('  '),
+  )
+  return lines.join('\n') || 'no connections'
+}
+
+/** Commits that failed are tried again too. The Worker's cron comes to them. */
+const syncConnection = (db: ControlDb, ref: string): Promise<string> =>
+  change(db, async ({ tx, trace }) => {
+    const connection = await findConnection(tx, ref)
+    const at = new Date()
+    const asked = await tx
+      .update(gitBranches)
+      .set({ commit: null, dueAt: at, attempts: 0, updatedAt: at })
+      .where(eq(gitBranches.connectionId, connection.id))
+      .returning({ name: gitBranches.name })
+    await trace({ action: 'connection.sync', organizationId: connection.organizationId, projectRef: ref })
+    const names = asked.map(({ name }) => name).sort()
+    return names.length === 0 ? 'GitHub has told of no branch yet' : `looks at ${names.join(', ')} within a minute`
+  })
+
+const removeConnection = (db: ControlDb, ref: string): Promise<string> =>
+  change(db, async ({ tx, trace }) => {
+    const { id, organizationId, repositoryName } = await findConnection(tx, ref)
+    await tx.delete(gitConnections).where(eq(gitConnections.id, id))
+    await trace({
+      action: 'connection.remove',
+      organizationId,
+      projectRef: ref,
+      detail: { repository: repositoryName },
+    })
+    return `${ref} follows ${repositoryName} no more; its branches stay`
+  })
+
+async function findConnection(tx: Pick<ControlDb, 'select'>, ref: string) {
+  const [connection] = await tx.select().from(gitConnections).where(eq(gitConnections.projectRef, ref)).for('update')
+  if (!connection) throw new StartError(`${ref} follows no repository`)
+  return connection
+}

@@ -1,0 +1,145 @@
+import { and, eq, isNull, lte, or, type SQL, sql } from 'drizzle-orm'
+import { purgeInPortions } from '../../db/purge.ts'
+import { gitBranches } from '../../db/schema/index.ts'
+import { Superseded } from '../../engine/engine.ts'
+import type { SystemCtx } from '../../env.ts'
+import { GithubRefused, GithubUnavailable } from '../../github/client.ts'
+import { describeError } from '../../http/log.ts'
+import { isHourlyDue } from '../../queue/hourly.ts'
+import { type Next, watch } from './watch.ts'
+
+export type GitBranch = typeof gitBranches.$inferSelect
+
+const LEASE_MS = 120_000
+const LEASE_RENEWAL_MS = 30_000
+const ATTEMPTS_MAX = 24
+const RETRY_BASE_MS = 2_000
+const RETRY_MS_MAX = 300_000
+/** GitHub may ask for more patience than that; then it is asked once more, and says so again. */
+const PATIENCE_MS_MAX = 3_600_000
+
+/** Looks at a branch of a repository where there is reason to. A second message for it finds it leased or looked at. */
+export async function lookAtGitBranch(ctx: SystemCtx, id: string): Promise<void> {
+  const row = await claim(ctx, id)
+  if (!row) return
+  const lease = keepLease(ctx, row)
+  try {
+    await release(ctx, row, await watch(ctx, row))
+  } catch (error) {
+    if (!(error instanceof Superseded)) await fail(ctx, row, error)
+  } finally {
+    lease.release()
+  }
+}
+
+async function claim({ db, now }: SystemCtx, id: string): Promise<GitBranch | undefined> {
+  const at = now()
+  const [row] = await db
+    .update(gitBranches)
+    .set({
+      claim: crypto.randomUUID(),
+      leaseUntil: new Date(at.getTime() + LEASE_MS),
+      // Counted before the look, so that one that kills its consumer each time also comes to an end.
+      attempts: sql`${gitBranches.attempts} + 1`,
+    })
+    .where(and(eq(gitBranches.id, id), isFree(at)))
+    .returning()
+  return row
+}
+
+const isFree = (at: Date): SQL | undefined =>
+  and(lte(gitBranches.dueAt, at), or(isNull(gitBranches.leaseUntil), lte(gitBranches.leaseUntil, at)))
+
+export const held = ({ id, claim }: GitBranch) => and(eq(gitBranches.id, id), eq(gitBranches.claim, claim ?? ''))
+
+/** It may take longer than a lease: it is renewed for as long as this isolate lives. */
+function keepLease({ db, now, log }: SystemCtx, row: GitBranch) {
+  const renew = () =>
+    db
+      .update(gitBranches)
+      .set({ leaseUntil: new Date(now().getTime() + LEASE_MS) })
+      .where(held(row))
+      .catch((error) => log.error('lease_not_renewed', { git_branch: row.id, error: describeError(error) }))
+  const timer = setInterval(renew, LEASE_RENEWAL_MS)
+  return { release: () => clearInterval(timer) }
+}
+
+/** Whatever asked for a look meanwhile gets one. */
+async function release(ctx: SystemCtx, row: GitBranch, next: Next): Promise<void> {
+  const { db, now } = ctx
+  if (next === 'never') {
+    const gone = await db
+      .delete(gitBranches)
+      .where(and(held(row), eq(gitBranches.asked, row.asked)))
+      .returning({ id: gitBranches.id })
+    if (gone.length > 0) return
+  }
+  const at = now()
+  const dueAt = typeof next === 'number' ? new Date(at.getTime() + next) : null
+  const due = sql`case when ${gitBranches.asked} = ${row.asked} then ${dueAt?.toISOString() ?? null}::timestamptz
+    else ${at.toISOString()}::timestamptz end`
+  await put(ctx, row, { dueAt: due, attempts: 0, lastError: null })
+}
+
+async function fail(ctx: SystemCtx, row: GitBranch, error: unknown): Promise<void> {
+  const { log, now } = ctx
+  const lastError = error instanceof Error ? error.message : String(error)
+  log.error('git_branch_failed', { git_branch: row.id, attempt: row.attempts, error: describeError(error) })
+  if (error instanceof GithubRefused || row.attempts >= ATTEMPTS_MAX) {
+    const due = sql`case when ${gitBranches.asked} = ${row.asked} then null::timestamptz else ${now().toISOString()}::timestamptz end`
+    return put(ctx, row, { dueAt: due, attempts: 0, lastError })
+  }
+  const usualMs = Math.min(RETRY_BASE_MS * 2 ** (row.attempts - 1), RETRY_MS_MAX)
+  const wantedMs = error instanceof GithubUnavailable ? (error.retryAfterSeconds ?? 0) * 1000 : 0
+  const delayMs = Math.min(Math.max(usualMs, wantedMs), PATIENCE_MS_MAX)
+  await put(ctx, row, { dueAt: sql`${new Date(now().getTime() + delayMs).toISOString()}::timestamptz`, lastError })
+}
+
+interface Put {
+  dueAt: SQL
+  attempts?: number
+  lastError: string | null
+}
+
+async function put({ db, now, bindings }: SystemCtx, row: GitBranch, changes: Put): Promise<void> {
+  const [left] = await db
+    .update(gitBranches)
+    .set({ ...changes, claim: null, leaseUntil: null, updatedAt: now() })
+    .where(held(row))
+    .returning({ dueAt: gitBranches.dueAt })
+  if (!left?.dueAt) return
+  const delaySeconds = Math.max(0, Math.ceil((left.dueAt.getTime() - now().getTime()) / 1000))
+  // What is due later, the sweeper comes to.
+  if (delaySeconds < 60) await bindings.PROJECT_TASKS.send({ type: 'git-branch', id: row.id }, { delaySeconds })
+}
+
+const SWEPT_MAX = 100
+/** A message sent this long ago may still be on its way; sooner than that the sweeper would only send doubles. */
+const GRACE_MS = 15_000
+
+/** Branches whose message got lost, whose consumer died, or whose time has come. */
+export async function sendDueGitBranches({ db, now, bindings, log }: SystemCtx): Promise<void> {
+  const due = await db
+    .select({ id: gitBranches.id })
+    .from(gitBranches)
+    .where(isFree(new Date(now().getTime() - GRACE_MS)))
+    .orderBy(gitBranches.dueAt)
+    .limit(SWEPT_MAX)
+  if (due.length === 0) return
+  await bindings.PROJECT_TASKS.sendBatch(due.map(({ id }) => ({ body: { type: 'git-branch', id } })))
+  log.info('git_branches_sent_again', { count: due.length })
+}
+
+/** Longer than GitHub lets anybody send a delivery again. */
+const DELIVERIES_KEPT_MS = 7 * 24 * 3_600_000
+
+/** Once an hour. */
+export async function purgeGitDeliveries(ctx: SystemCtx): Promise<void> {
+  if (!(await isHourlyDue(ctx, 'git_deliveries'))) return
+  const before = new Date(ctx.now().getTime() - DELIVERIES_KEPT_MS).toISOString()
+  await purgeInPortions(
+    ctx.db,
+    (portion) =>
+      sql`delete from git_deliveries where id in (select id from git_deliveries where at <= ${before} order by at limit ${portion})`,
+  )
+}
