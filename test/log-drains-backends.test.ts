@@ -222,7 +222,7 @@ describe('s3', () => {
     const project = await newDrained()
     const id = await newDrain(project, 's3', { ...config, storage_region: 'eu-west-2' })
     await log(project)
-    await untilSwept(async () => expect((await drainRow(id)).failures).toBe(1))
+    await untilSwept(async () => expect((await drainRow(id)).failures).toBeGreaterThan(0))
     expect(receiver.received).toHaveLength(1)
     const failed = (await workerLogs(id)).filter((text) => text.includes('log_drain_failed'))
     expect(failed.join()).toContain('the bucket answered 403')
