@@ -312,6 +312,14 @@ describe('PUT /v2/projects/{ref}/analytics/log-drains/{id}', () => {
     expect(await drainRow(id)).toMatchObject({ backendType: 'webhook', config: BACKENDS.webhook.shown })
   })
 
+  it('refuses an id that is none', async () => {
+    const project = await newDrained()
+    const attributes = { name: 'n', backend_type: 'webhook' }
+    for (const reply of [await put(project, 'none', attributes), await project.caller.delete(`${project.path}/none`)]) {
+      expect([reply.status, fieldsOf(reply)]).toEqual([400, ['path.id']])
+    }
+  })
+
   it('knows no drain of another project, and none that is deleted', async () => {
     const [project, other] = [await newDrained(), await newDrained()]
     const id = await newDrain(other, 'webhook', BACKENDS.webhook.config)

@@ -227,15 +227,12 @@ describe('POST /v1/projects/{ref}/database/query', () => {
     expect(writes.map(({ status }) => status)).toEqual(Array(10).fill(200))
     expect((await runSql(theirs.owner, theirProject, 'select 1 as v')).body).toEqual([{ v: 1 }])
     const replies = await flood
-    expect(replies.some(({ status }) => status === 201)).toBe(true)
     const refused = replies.filter(({ status }) => status === 503)
-    expect(refused.length).toBeGreaterThan(0)
+    const taken = replies.filter(({ status }) => status !== 503)
+    expect(Math.min(refused.length, taken.length)).toBeGreaterThan(0)
     // On a slow machine four seconds of sleep may be more than a request's time.
-    for (const { status, body } of replies.filter(({ status }) => status !== 201 && status !== 503)) {
-      expect({ status, body }).toMatchObject({
-        status: 400,
-        body: { message: expect.stringContaining('longer than allowed') },
-      })
+    for (const { status, body } of taken.filter(({ status }) => status !== 201)) {
+      expect([status, body.message]).toEqual([400, expect.stringContaining('longer than allowed')])
     }
     for (const reply of refused) {
       expect(reply.body).toMatchObject({ message: expect.stringContaining('try again') })
