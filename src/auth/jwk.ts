@@ -1,5 +1,5 @@
-import { encodeBase64Url } from 'hono/utils/encode'
 import type { SIGNING_ALGORITHMS } from '../db/schema/index.ts'
+import { base64Url } from '../secrets/base64url.ts'
 
 export type Algorithm = (typeof SIGNING_ALGORITHMS)[number]
 
@@ -84,5 +84,5 @@ async function importVerifying({ algorithm, jwk }: VerificationKey): Promise<Cry
 /** The characters themselves are the key. */
 export const secretJwk = (secret: string): Jwk => ({
   kty: 'oct',
-  k: encodeBase64Url(new TextEncoder().encode(secret).buffer as ArrayBuffer).replace(/=+$/, ''),
+  k: base64Url(new TextEncoder().encode(secret).buffer as ArrayBuffer),
 })

@@ -1,5 +1,6 @@
-import { decodeBase64Url, encodeBase64Url } from 'hono/utils/encode'
+import { decodeBase64Url } from 'hono/utils/encode'
 import { API_ROLES } from '../engine/roles.ts'
+import { base64Url } from '../secrets/base64url.ts'
 import { credentialOfApiKey, isApiKey } from './api-key.ts'
 import { type Claims, type Credential, InvalidCredential } from './credential.ts'
 import { type Algorithm, isAlgorithm, isSignedBy, type VerificationKey } from './jwk.ts'
@@ -137,8 +138,8 @@ export async function signClaims(
 ): Promise<string> {
   const iat = secondsOf(now)
   const header = kid === undefined ? HEADER : headerWith({ kid })
-  const signed = `${header}.${encode(utf8(JSON.stringify({ ...claims, iat, exp: iat + expiresInSeconds })))}`
-  return `${signed}.${encode(await crypto.subtle.sign('HMAC', await keyOf(jwtSecret), utf8(signed)))}`
+  const signed = `${header}.${base64Url(utf8(JSON.stringify({ ...claims, iat, exp: iat + expiresInSeconds })))}`
+  return `${signed}.${base64Url(await crypto.subtle.sign('HMAC', await keyOf(jwtSecret), utf8(signed)))}`
 }
 
 const LEGACY_ISSUER = 'supabase'
@@ -167,8 +168,7 @@ async function keyOf(jwtSecret: string): Promise<CryptoKey> {
 const secondsOf = (time: Date): number => Math.floor(time.getTime() / 1000)
 
 const utf8 = (text: string): ArrayBuffer => new TextEncoder().encode(text).buffer as ArrayBuffer
-const encode = (bytes: ArrayBuffer): string => encodeBase64Url(bytes).replace(/=+$/, '')
-const headerWith = (more: { kid?: string }) => encode(utf8(JSON.stringify({ alg: 'HS256', typ: 'JWT', ...more })))
+const headerWith = (more: { kid?: string }) => base64Url(utf8(JSON.stringify({ alg: 'HS256', typ: 'JWT', ...more })))
 const HEADER = headerWith({})
 
 function decode(text: string): Uint8Array<ArrayBuffer> | undefined {

@@ -1,5 +1,6 @@
 import type * as z from 'zod'
 import type { GithubConfig } from '../env.ts'
+import { base64Url } from '../secrets/base64url.ts'
 
 /** The settings of a GitHub App, all of them there. */
 export interface GithubApp {
@@ -29,7 +30,7 @@ export async function appToken({ id, privateKey }: GithubApp, now: Date): Promis
   const signed = `${encode({ alg: 'RS256', typ: 'JWT' })}.${encode(claims)}`
   const key = await importKey(privateKey)
   const signature = await crypto.subtle.sign(ALGORITHM, key, new TextEncoder().encode(signed))
-  return `${signed}.${base64Url(new Uint8Array(signature))}`
+  return `${signed}.${base64Url(signature)}`
 }
 
 /** GitHub gives its keys out as PKCS#1, which WebCrypto takes only inside of PKCS#8. */
@@ -61,10 +62,5 @@ const element = (tag: number, contents: Iterable<number>): number[] => {
   return [tag, 0x82, bytes.length >> 8, bytes.length & 0xff, ...bytes]
 }
 
-const encode = (value: object): string => base64Url(new TextEncoder().encode(JSON.stringify(value)))
-
-const base64Url = (bytes: Uint8Array): string =>
-  btoa(String.fromCharCode(...bytes))
-    .replaceAll('+', '-')
-    .replaceAll('/', '_')
-    .replace(/=+$/, '')
+const encode = (value: object): string =>
+  base64Url(new TextEncoder().encode(JSON.stringify(value)).buffer as ArrayBuffer)

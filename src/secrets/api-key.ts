@@ -1,5 +1,5 @@
-import { encodeBase64Url } from 'hono/utils/encode'
 import type { API_KEY_TYPES } from '../db/schema/index.ts'
+import { base64Url } from './base64url.ts'
 import { seal, unseal } from './seal.ts'
 
 const RANDOM_BYTES = 17
@@ -20,8 +20,6 @@ export async function newApiKey(ref: string, type: (typeof API_KEY_TYPES)[number
 export async function hashApiKey(key: string): Promise<string> {
   return base64Url(await crypto.subtle.digest('SHA-256', new TextEncoder().encode(key)))
 }
-
-const base64Url = (bytes: ArrayBuffer) => encodeBase64Url(bytes).replace(/=+$/, '')
 
 /** Bound to the hash, so a key that was moved to another row does not open. */
 const place = (hash: string) => `api_keys/${hash}`
