@@ -1,5 +1,6 @@
 import { createTarDecoder, type ParsedTarEntry } from 'modern-tar'
 import { counted } from './counted.ts'
+import { bytesOf } from './entry.ts'
 import { LIMITS } from './limits.ts'
 import { Problem } from './problem.ts'
 import { pathProblem, type Source } from './source.ts'
@@ -108,14 +109,4 @@ function pathOf({ header: { name, type = 'file' } }: ParsedTarEntry): string | u
   // Whoever packs installed dependencies packs their links with them, and none of these is taken.
   if (NO_FILES[type] && !LEFT_OUT.test(path)) throw new Problem(`The archive has ${NO_FILES[type]}: ${shown}`)
   return path
-}
-
-async function bytesOf({ header: { size }, body }: ParsedTarEntry): Promise<Uint8Array<ArrayBuffer>> {
-  const bytes = new Uint8Array(size)
-  let at = 0
-  for await (const chunk of body) {
-    bytes.set(chunk, at)
-    at += chunk.byteLength
-  }
-  return bytes
 }

@@ -1,5 +1,6 @@
 import { createTarDecoder, type ParsedTarEntry } from 'modern-tar'
 import { counted } from '../builder/counted.ts'
+import { bytesOf } from '../builder/entry.ts'
 import { timeout } from '../delivery/ports.ts'
 import { failureOf, type Github, GithubRefused, GithubUnavailable, headersOf, toFailure } from './client.ts'
 import type { Repository } from './repository.ts'
@@ -157,14 +158,4 @@ async function unpack(
 function pathOf({ header: { name } }: ParsedTarEntry): string | undefined {
   const path = name.split('/').slice(1).join('/').replace(/\/+$/, '')
   return path === '' ? undefined : path
-}
-
-async function bytesOf({ header: { size }, body }: ParsedTarEntry): Promise<Uint8Array<ArrayBuffer>> {
-  const bytes = new Uint8Array(size)
-  let at = 0
-  for await (const chunk of body) {
-    bytes.set(chunk, at)
-    at += chunk.byteLength
-  }
-  return bytes
 }
