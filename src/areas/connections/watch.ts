@@ -52,9 +52,10 @@ export async function watch(ctx: SystemCtx, row: GitBranch): Promise<Next> {
   if (!github || place.project.status === 'GOING_DOWN') return 'nothing'
   const repository = await openRepository(github, place.connection)
   await keepName(ctx, place.connection, repository)
-  const followed = { ...place, repository, row: await endCanceled(ctx, row) }
+  const state = await stateOfRun(ctx, row)
+  const followed = { ...place, repository, row: state === 'canceled' ? await endCanceled(ctx, row) : row }
   await tell(ctx, followed)
-  const running = await isRunning(ctx, row)
+  const running = state === 'pending' || state === 'running'
   const { branch, main } = await findBranches(ctx, followed)
   const production = main?.gitBranch ?? repository.defaultBranch
   if (row.name !== production) return watchPreview(ctx, followed, branch, running)
@@ -92,14 +93,8 @@ async function stateOfRun({ db }: SystemCtx, { runId }: GitBranch) {
   return run?.state
 }
 
-async function isRunning(ctx: SystemCtx, row: GitBranch): Promise<boolean> {
-  const state = await stateOfRun(ctx, row)
-  return state === 'pending' || state === 'running'
-}
-
 /** A run that was canceled, as its branch was deleted, has not told of its end. */
 async function endCanceled(ctx: SystemCtx, row: GitBranch): Promise<GitBranch> {
-  if ((await stateOfRun(ctx, row)) !== 'canceled') return row
   const report: CommitReport = { state: 'error', description: 'The run was canceled' }
   await ctx.db.update(gitBranches).set({ report, runId: null }).where(held(row))
   return { ...row, report, runId: null }
