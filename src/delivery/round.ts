@@ -1,3 +1,4 @@
+import type { Admission, Permit } from './admission.ts'
 import type { Ports } from './attempt.ts'
 import type { Breaker } from './breaker.ts'
 import type { Claimed, Settlement } from './store.ts'
@@ -24,11 +25,17 @@ interface Round {
   clock(): number
   breaker: Breaker
   demand: Demand
+  admission: Admission
   claim(count: number): Promise<Claimed[]>
   /** Never rejects. `aheadMs`: how far the database's clock is ahead of the worker's. */
   send(delivery: Claimed, aheadMs: number): Promise<{ settlement: Settlement; disabled: boolean }>
   settle(batch: readonly Settlement[]): Promise<void>
   timeout: Ports['timeout']
+}
+
+interface Admitted {
+  delivery: Claimed
+  permit: Permit
 }
 
 interface Demand {
@@ -45,8 +52,8 @@ export const newDemand = (): Demand => ({ open: false, attemptMs: ATTEMPT_MS, no
  * Claims, sends and records at the same time until nothing is due, each statement for as many deliveries as there are by then.
  * Rejects when the database failed, after what was under way has ended; true when it ended for having claimed enough.
  */
-export function runRound({ clock, breaker, demand, claim, send, settle, timeout }: Round): Promise<boolean> {
-  const waiting: Claimed[] = []
+export function runRound({ clock, breaker, demand, admission, claim, send, settle, timeout }: Round): Promise<boolean> {
+  const waiting: Admitted[] = []
   const results: Settlement[] = []
   let sending = 0
   let claiming = false
@@ -68,8 +75,8 @@ export function runRound({ clock, breaker, demand, claim, send, settle, timeout 
       failure === undefined && demand.open && taken < ROUND_MAX && !claiming && maySend() && !breaker.isOpen(clock())
 
     function pump(): void {
-      while (waiting.length > 0 && mustGiveBack()) giveBack(waiting.shift() as Claimed)
-      while (waiting.length > 0 && maySend()) void start(waiting.shift() as Claimed)
+      while (waiting.length > 0 && mustGiveBack()) giveBack(waiting.shift() as Admitted)
+      while (waiting.length > 0 && maySend()) void start(waiting.shift() as Admitted)
       if (results.length > 0 && settling === 0) recordOrLinger()
       if (waiting.length === 0 && mayClaim()) void claimMore()
       if (sending > 0 || claiming || settling > 0 || results.length > 0) return
@@ -101,35 +108,46 @@ export function runRound({ clock, breaker, demand, claim, send, settle, timeout 
       return lingering
     }
 
-    function giveBack({ id, claim }: Claimed) {
+    function giveBack({ delivery: { id, claim }, permit }: Admitted) {
+      permit.left()
       results.push({ id, claim, status: 'pending' })
       demand.open = true
     }
 
     async function claimMore() {
       claiming = true
-      demand.open = false
       const startable = Math.floor((SLOTS * STALE_MS) / 2 / Math.max(1, demand.attemptMs))
-      const count = slots() > 1 ? Math.max(slots() - sending, Math.min(CLAIM_MAX, startable)) : 1
+      const wanted = slots() > 1 ? Math.max(slots() - sending, Math.min(CLAIM_MAX, startable)) : 1
+      const permit = await admission.enter(wanted, timeout)
       try {
-        const claimed = await claim(count)
+        // What was under way may have failed meanwhile.
+        const claimed = failure === undefined && !breaker.isOpen(clock()) ? await claimFor(permit) : []
+        permit.claimed(claimed.length)
         claimedAt = clock()
         taken += claimed.length
         aheadMs = (claimed[0]?.claimedAt ?? claimedAt) - claimedAt
         disabled = false
-        if (claimed.length === count) demand.open = true
-        waiting.push(...claimed)
+        waiting.push(...claimed.map((delivery) => ({ delivery, permit })))
       } catch (error) {
+        permit.claimed(0)
         failure = error
       }
       claiming = false
       pump()
     }
 
-    async function start(delivery: Claimed) {
+    async function claimFor({ count }: Permit): Promise<Claimed[]> {
+      demand.open = false
+      const claimed = await claim(count)
+      if (claimed.length === count) demand.open = true
+      return claimed
+    }
+
+    async function start({ delivery, permit }: Admitted) {
       sending += 1
       const startedAt = clock()
       const sent = await send(delivery, aheadMs)
+      permit.left()
       demand.attemptMs += (clock() - startedAt - demand.attemptMs) / 8
       disabled ||= sent.disabled
       results.push(sent.settlement)

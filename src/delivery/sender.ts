@@ -1,5 +1,6 @@
 import type { SystemCtx } from '../env.ts'
 import { describeError } from '../http/log.ts'
+import type { Admission } from './admission.ts'
 import { attempt, type Ports } from './attempt.ts'
 import { createBreaker } from './breaker.ts'
 import { disablingOf, nameOf, type Result, settlementOf } from './outcome.ts'
@@ -30,6 +31,8 @@ export interface Sender {
 interface Options {
   endpointId: string
   ports: Ports
+  /** Of all senders of the isolate. */
+  admission: Admission
   /** Asks for a wake at this time; an earlier one that stands must stand. */
   wakeAt(at: number): Promise<void>
 }
@@ -54,7 +57,7 @@ const newTally = (): Tally => ({
  * Delivers what is due for one endpoint. Everything it knows may be lost at any moment: the rows say what is to be done, a lease
  * keeps a second sender off, and what this one claimed and did not record is claimed again when the lease has ended.
  */
-export function createSender(ctx: SystemCtx, { endpointId, ports, wakeAt }: Options): Sender {
+export function createSender(ctx: SystemCtx, { endpointId, ports, admission, wakeAt }: Options): Sender {
   const { db, databaseNow: now, log } = ctx
   const clock = () => ctx.now().getTime()
   const breaker = createBreaker()
@@ -91,7 +94,8 @@ export function createSender(ctx: SystemCtx, { endpointId, ports, wakeAt }: Opti
   async function run(): Promise<void> {
     try {
       do {
-        const full = await runRound({ clock, breaker, demand, claim, send, settle: record, timeout: ports.timeout })
+        const { timeout } = ports
+        const full = await runRound({ clock, breaker, demand, admission, claim, send, settle: record, timeout })
         await alarms
         await planNext()
         // The platform bounds what one event may cost: the alarm is another one.

@@ -1,11 +1,14 @@
 import { DurableObject } from 'cloudflare:workers'
 import { createCtx } from '../ctx.ts'
+import { createAdmission } from '../delivery/admission.ts'
 import { networkPorts } from '../delivery/ports.ts'
 import { createSender, type Sender } from '../delivery/sender.ts'
 import { isGone } from '../delivery/store.ts'
 import type { Bindings } from '../env.ts'
 
 const ENDPOINT = 'endpoint'
+
+const admission = createAdmission(Date.now)
 
 /**
  * One object per webhook endpoint sends all its deliveries, so that a receiver that hangs delays nobody else's and the bound on
@@ -47,6 +50,7 @@ export class WebhookSender extends DurableObject<Bindings> {
     this.#sender = createSender(this.#system, {
       endpointId,
       ports: networkPorts(this.#system),
+      admission,
       wakeAt: (at) => this.#wakeAt(at),
     })
     return this.#sender

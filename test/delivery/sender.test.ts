@@ -1,5 +1,6 @@
 import { type SQL, sql } from 'drizzle-orm'
 import { describe, expect, it } from 'vitest'
+import { createAdmission } from '../../src/delivery/admission.ts'
 import type { Ports } from '../../src/delivery/attempt.ts'
 import type { Resolution } from '../../src/delivery/dns.ts'
 import { createSender } from '../../src/delivery/sender.ts'
@@ -40,7 +41,7 @@ function newSender({ endpointId, post, resolve = () => RESOLVED, execute }: Stag
     log: { info: () => {}, error: () => {} },
   } as unknown as SystemCtx
   const wakeAt = async (at: number) => void alarms.push(at - time.now)
-  const { wake } = createSender(ctx, { endpointId, ports, wakeAt })
+  const { wake } = createSender(ctx, { endpointId, ports, admission: createAdmission(() => time.now), wakeAt })
   return { wake, time, alarms, posts: () => posts }
 }
 

@@ -1,3 +1,4 @@
+import { createAdmission } from '../../src/delivery/admission.ts'
 import type { Ports } from '../../src/delivery/attempt.ts'
 import type { Resolution } from '../../src/delivery/dns.ts'
 import { createSender, type Sender } from '../../src/delivery/sender.ts'
@@ -38,6 +39,8 @@ export interface Options {
   skewMs(): number
   resolve(host: string): Resolution
   settings?: Record<string, string>
+  /** How many deliveries may be under way at a time. */
+  admitted?: number
 }
 
 interface Present {
@@ -47,10 +50,11 @@ interface Present {
 
 /** The Worker's parts around one database, each in instances that may die at any call. */
 export function createInstallation(options: Options) {
-  const { world, database, endpoints, queueFaults, callFaults, skewMs, resolve, settings } = options
+  const { world, database, endpoints, queueFaults, callFaults, skewMs, resolve, settings, admitted } = options
   const variables = { ...SETTINGS, ...settings }
   const config = Config.parse(variables)
   const receivers = createReceivers(world, endpoints)
+  const admission = createAdmission(world.now, admitted)
   const claims = { rows: 0, statements: 0 }
   const logged: Record<string, number> = {}
   const queue = createQueue(world, queueFaults, (instance) => contextOf(instance).bindings)
@@ -152,7 +156,7 @@ export function createInstallation(options: Options) {
         const standing = await storage.get(instance)
         if (standing === null || at < standing) await storage.set(instance, at)
       }
-      const sender = createSender(contextOf(instance), { endpointId, ports: portsOf(instance), wakeAt })
+      const sender = createSender(contextOf(instance), { endpointId, ports: portsOf(instance), admission, wakeAt })
       present = { instance, sender }
       return present
     }

@@ -34,8 +34,11 @@ export function randomSimulation(seed: number): Simulation {
   }
   const skewed = random.chance(0.25)
   const resolverFails = random.chance(0.15)
+  // Of its own, so that each seed tells the same story whether senders wait for each other or not.
+  const crowded = createRandom(seed * 104_729).chance(0.25)
   return {
     seed,
+    ...(crowded && { admitted: 8 }),
     plan: chaos(random, { untilMs: FAULTS_MS }),
     script: randomScript,
     queueFaults,

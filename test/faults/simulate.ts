@@ -36,6 +36,7 @@ export interface Simulation {
   skewMs?: (random: Random) => number
   resolve?: (host: string, world: World) => Resolution
   settings?: Record<string, string>
+  admitted?: number
   /** Rest is looked for only after this time. */
   busyMs?: number
   trace?: (line: string) => void
@@ -127,6 +128,7 @@ export async function onStage<T>(
         return resolution
       },
       ...(simulation.settings && { settings: simulation.settings }),
+      ...(simulation.admitted && { admitted: simulation.admitted }),
     })
     const users = createUsers({ world, database, installation, endpoints })
     const stage = { world, installation, users, endpoints, database, tenants, random }

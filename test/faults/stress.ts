@@ -2,6 +2,7 @@ import { sql } from 'drizzle-orm'
 import { drizzle } from 'drizzle-orm/node-postgres'
 import pg from 'pg'
 import type { Writer } from '../../src/db/client.ts'
+import { createAdmission } from '../../src/delivery/admission.ts'
 import { sealedFor } from '../../src/delivery/attempt.ts'
 import { createSender } from '../../src/delivery/sender.ts'
 import { disable, overdueEndpoints, unclaimedOf } from '../../src/delivery/store.ts'
@@ -91,9 +92,10 @@ export async function stress(
       timeout: (ms: number) => ({ signal: AbortSignal.timeout(ms), clear: () => {} }),
       rules: { ownHosts: [], allowLoopback: false, resolver: { resolve: async () => PUBLIC } },
     }
+    const admission = createAdmission(Date.now)
     while (goesOn()) {
       const endpointId = endpoints[at] as string
-      await createSender(ctx, { endpointId, ports, wakeAt: async () => {} }).wake({ plan: true })
+      await createSender(ctx, { endpointId, ports, admission, wakeAt: async () => {} }).wake({ plan: true })
     }
   }
 
