@@ -1,4 +1,5 @@
 import { and, desc, eq, isNull, sql } from 'drizzle-orm'
+import { Webhook } from 'standardwebhooks'
 import { beforeAll, describe, expect, it, vi } from 'vitest'
 import {
   actionRuns,
@@ -279,6 +280,17 @@ describe('the URL to notify', () => {
     const patched = await owner.patch(`/v1/branches/${branch.id}`, { notify_url: receiver.url })
     expect(patched).toMatchObject({ status: 200 })
     await vi.waitFor(() => expect(receiver.received).toHaveLength(1), WAIT)
+  })
+
+  it('is signed with a JWT secret that a project from before there were any gets with it', async () => {
+    const { owner, ref } = await newParent()
+    await control.update(projects).set({ sealedJwtSecret: null }).where(eq(projects.ref, ref))
+    const receiver = await newReceiver()
+    await createBranch(owner, ref, { is_default: true, branch_name: 'production', notify_url: receiver.url })
+    await vi.waitFor(() => expect(receiver.received).toHaveLength(1), WAIT)
+    const { jwt_secret: secret } = (await owner.get(`/v1/branches/${ref}`)).body
+    const [{ body, headers }] = receiver.received as [(typeof receiver.received)[0]]
+    expect(() => new Webhook(secret, { format: 'raw' }).verify(body, headers as Record<string, string>)).not.toThrow()
   })
 
   it('is forgotten a day after the branch, once an hour, with what was sent to it', async () => {

@@ -1,5 +1,6 @@
 import { eq, sql } from 'drizzle-orm'
 import { encodeBase64Url } from 'hono/utils/encode'
+import type { Writer } from '../db/client.ts'
 import { projects } from '../db/schema/index.ts'
 import type { SystemCtx } from '../env.ts'
 import { seal, unseal } from './seal.ts'
@@ -7,10 +8,10 @@ import { seal, unseal } from './seal.ts'
 type Secret = 'password' | 'runner_password' | 'jwt_secret'
 const place = (ref: string, secret: Secret) => `projects/${ref}/${secret}`
 
-export const sealSecret = ({ config }: SystemCtx, ref: string, secret: Secret, text: string): Promise<string> =>
+export const sealSecret = ({ config }: Pick<SystemCtx, 'config'>, ref: string, secret: Secret, text: string): Promise<string> =>
   seal(config.ENCRYPTION_KEY, text, place(ref, secret))
 
-const open = ({ config }: SystemCtx, ref: string, secret: Secret, sealed: string): Promise<string> =>
+const open = ({ config }: Pick<SystemCtx, 'config'>, ref: string, secret: Secret, sealed: string): Promise<string> =>
   unseal(config.ENCRYPTION_KEY, sealed, place(ref, secret))
 
 /** For who has the key at hand and no Worker. */
@@ -38,16 +39,19 @@ export const newPassword = (): string => `Pw-${crypto.randomUUID()}`
 /** Text of 48 random bytes: clients take the characters themselves for the key. */
 export const newJwtSecret = (): string => encodeBase64Url(crypto.getRandomValues(new Uint8Array(48)).buffer)
 
+/** How a secret is read, and written where there is none: within a transaction by that one, as it may hold the project's row. */
+type Access = Pick<SystemCtx, 'config'> & { db: Pick<Writer, 'update'> }
+
 /** Signs every token of the project; a project that has none yet gets one here. */
 export async function jwtSecretOf(
-  ctx: SystemCtx,
+  ctx: Access,
   { ref, sealedJwtSecret }: Pick<Row, 'ref' | 'sealedJwtSecret'>,
 ): Promise<string> {
   return open(ctx, ref, 'jwt_secret', sealedJwtSecret ?? (await giveJwtSecret(ctx, ref)))
 }
 
 /** Whoever comes first decides; all others at the same time get the first one's. */
-async function giveJwtSecret(ctx: SystemCtx, ref: string): Promise<string> {
+async function giveJwtSecret(ctx: Access, ref: string): Promise<string> {
   const sealed = await sealSecret(ctx, ref, 'jwt_secret', newJwtSecret())
   const [row] = await ctx.db
     .update(projects)
