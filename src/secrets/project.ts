@@ -8,8 +8,12 @@ import { seal, unseal } from './seal.ts'
 type Secret = 'password' | 'runner_password' | 'jwt_secret'
 const place = (ref: string, secret: Secret) => `projects/${ref}/${secret}`
 
-export const sealSecret = ({ config }: Pick<SystemCtx, 'config'>, ref: string, secret: Secret, text: string): Promise<string> =>
-  seal(config.ENCRYPTION_KEY, text, place(ref, secret))
+export const sealSecret = (
+  { config }: Pick<SystemCtx, 'config'>,
+  ref: string,
+  secret: Secret,
+  text: string,
+): Promise<string> => seal(config.ENCRYPTION_KEY, text, place(ref, secret))
 
 const open = ({ config }: Pick<SystemCtx, 'config'>, ref: string, secret: Secret, sealed: string): Promise<string> =>
   unseal(config.ENCRYPTION_KEY, sealed, place(ref, secret))

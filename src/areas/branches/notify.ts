@@ -52,7 +52,11 @@ export async function setNotifyUrl(
     url: notifyUrl,
     enabled: true,
     eventTypes: [...NOTIFIED],
-    sealedSecret: await seal(ctx.config.ENCRYPTION_KEY, await jwtSecretOf({ ...ctx, db: tx }, project), sealedFor(id, 'secret')),
+    sealedSecret: await seal(
+      ctx.config.ENCRYPTION_KEY,
+      await jwtSecretOf({ ...ctx, db: tx }, project),
+      sealedFor(id, 'secret'),
+    ),
     createdBy: ctx.principal.userId,
     createdAt: ctx.now(),
   })
