@@ -3,6 +3,7 @@ import { beforeAll, describe, expect, it } from 'vitest'
 import { type Caller, newOrganization, type TestOrganization } from './api.ts'
 import { type Config, FIELD_VALUES } from './auth-config-values.ts'
 import { act, newBranch } from './branches.ts'
+import { isExtended } from './extended.ts'
 import { createRandom, type Random } from './faults/random.ts'
 import { newProject } from './projects.ts'
 
@@ -138,6 +139,7 @@ const NOTHING: State = { auth: {}, pooler: {}, postgrest: {}, realtime: {}, stor
 
 describe('any changes of a project and of its branch', () => {
   /** Of each reset, how many fields were left out. */
+  const ROUNDS = isExtended ? 6 : 3
   const counts: number[] = []
 
   it.each([1, 2])(
@@ -176,7 +178,7 @@ describe('any changes of a project and of its branch', () => {
       const { project_ref: heir } = branch
       inherit([])
       expect(differing(heir, await read(heir), model)).toEqual([])
-      for (let round = 0; round < 6; round++) {
+      for (let round = 0; round < ROUNDS; round++) {
         for (let n = 0; n < 3; n++) await change(heir, model)
         for (let n = 0; n < 3; n++) await change(ref, parent)
         expect(await act(owner, branch, 'reset')).toMatchObject({ deploy: 'EXITED' })

@@ -2,6 +2,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { type Builder, type Files, startBuilder } from './builder/client.ts'
 import { defaultOf } from './builder/run.ts'
 import { startWeb, type Web } from './builder/web.ts'
+import { extended } from './extended.ts'
 
 let web: Web
 let jsr: Web
@@ -106,7 +107,7 @@ describe('a package', () => {
     })
   })
 
-  it('is unpacked within a bound, alone and with all others', { timeout: 60_000 }, async () => {
+  extended('is unpacked within a bound, alone and with all others', { timeout: 60_000 }, async () => {
     const text = 'a'.repeat(44 * 1024 ** 2)
     for (const name of ['large-a', 'large-b', 'large-c']) await web.publish(name, '1.0.0', { 'index.js': '', text })
     const code = `import 'npm:large-a'; import 'npm:large-b'; import 'npm:large-c'`

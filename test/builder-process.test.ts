@@ -2,6 +2,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { supervise } from '../dev/supervised.ts'
 import { type BuilderProcess, startBuilderProcess } from './builder/client.ts'
 import { startWeb } from './builder/web.ts'
+import { extended } from './extended.ts'
 
 let builder: BuilderProcess
 beforeAll(async () => {
@@ -50,7 +51,7 @@ describe('a program that is probed', () => {
     expect(issues[0]?.message).toContain(message)
   })
 
-  it('cannot stop others by a loop without an end, nor by taking all memory', { timeout: 180_000 }, async () => {
+  extended('cannot stop others by a loop without an end, nor by taking all memory', { timeout: 180_000 }, async () => {
     const [looping, greedy, healthy, image] = await Promise.all([
       builder.probe(program('for (;;);')),
       builder.probe(program('const all = []; for (;;) all.push(new Array(1_000_000).fill(all.length))')),

@@ -4,6 +4,7 @@ import { branches, organizations, projects } from '../src/db/schema/index.ts'
 import { control, newOrganization, type TestOrganization } from './api.ts'
 import { rows } from './branches.ts'
 import { branchOf, NOTES, newFollower, SEED, TAGS, untilQuiet, WAIT } from './connections.ts'
+import { extended } from './extended.ts'
 import { type TestRepository, untilTold } from './github.ts'
 
 let organization: TestOrganization
@@ -128,7 +129,7 @@ describe('a pull request', () => {
     expect(await toldOf(repository, free.sha)).toContain('its plan is free')
   })
 
-  it('keeps a branch that was made persistent, and a name that another branch has', async () => {
+  extended('keeps a branch that was made persistent, and a name that another branch has', async () => {
     const { ref, repository } = await newFollower(organization)
     await organization.owner.post(`/v1/projects/${ref}/branches`, { branch_name: 'kept', git_branch: 'other' })
     const { sha, pull } = await open(repository, 'kept', NOTES)
@@ -168,21 +169,25 @@ describe('a pull request', () => {
     expect(await toldOf(repository, sha)).toBe('The pull request was closed')
   })
 
-  it('gets another branch where the first was never made', async () => {
-    const { ref, repository } = await newFollower(organization)
-    const first = await open(repository, 'unmade', NOTES)
-    await untilTold(repository, first.sha, 'success')
-    const branch = await branchOf(ref, 'unmade')
-    await control
-      .update(projects)
-      .set({ status: 'INIT_FAILED' })
-      .where(eq(projects.ref, branch?.projectRef ?? ''))
-    await untilTold(repository, await repository.push('unmade', { ...NOTES, ...TAGS }), 'success')
-    const [old] = await control
-      .select()
-      .from(branches)
-      .where(eq(branches.id, branch?.id ?? ''))
-    expect(old?.removedAt).not.toBeNull()
-    expect(await sql((await branchOf(ref, 'unmade'))?.projectRef ?? '', 'select id from tags')).toEqual([{ id: 1 }])
-  }, 120_000)
+  extended(
+    'gets another branch where the first was never made',
+    async () => {
+      const { ref, repository } = await newFollower(organization)
+      const first = await open(repository, 'unmade', NOTES)
+      await untilTold(repository, first.sha, 'success')
+      const branch = await branchOf(ref, 'unmade')
+      await control
+        .update(projects)
+        .set({ status: 'INIT_FAILED' })
+        .where(eq(projects.ref, branch?.projectRef ?? ''))
+      await untilTold(repository, await repository.push('unmade', { ...NOTES, ...TAGS }), 'success')
+      const [old] = await control
+        .select()
+        .from(branches)
+        .where(eq(branches.id, branch?.id ?? ''))
+      expect(old?.removedAt).not.toBeNull()
+      expect(await sql((await branchOf(ref, 'unmade'))?.projectRef ?? '', 'select id from tags')).toEqual([{ id: 1 }])
+    },
+    120_000,
+  )
 })

@@ -1,4 +1,4 @@
-import { eq, sql } from 'drizzle-orm'
+import { asc, eq, sql } from 'drizzle-orm'
 import { beforeAll, describe, expect, it, vi } from 'vitest'
 import { auditLog, invitations, jitGrants, memberRoles, organizations, webhookEvents } from '../src/db/schema/index.ts'
 import { addMember, as, control, newApp, newMember, newOrganization, newUser, type TestOrganization } from './api.ts'
@@ -25,7 +25,8 @@ async function named(organization: TestOrganization, name: string) {
   return { ref, name }
 }
 
-const traces = ({ id }: TestOrganization) => control.select().from(auditLog).where(eq(auditLog.organizationId, id))
+const traces = ({ id }: TestOrganization) =>
+  control.select().from(auditLog).where(eq(auditLog.organizationId, id)).orderBy(asc(auditLog.createdAt))
 
 describe('GET /v2/organizations/{slug}/members', () => {
   const COUNT = 5

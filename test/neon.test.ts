@@ -7,6 +7,7 @@ import { seedOwner } from '../dev/seed.ts'
 import { type Services, startServices } from '../dev/services.ts'
 import { runAdvisors } from './advisors.ts'
 import { as, type Caller } from './api.ts'
+import { extended } from './extended.ts'
 import { copyInstallation } from './installations.ts'
 import { API_KEY, type NeonServer, startNeonServer } from './neon-server/server.ts'
 import { createProject, runSql, untilGone, untilStatus } from './projects.ts'
@@ -91,7 +92,7 @@ test('projects and branches live at Neon from their creation to their end', { ti
   expect(neon.violations).toEqual([])
 })
 
-test('the mode of the pooler chooses the address that is shown', { timeout: 60_000 }, async () => {
+extended('the mode of the pooler chooses the address that is shown', { timeout: 60_000 }, async () => {
   const password = 'Long-enough_1'
   const ref = await createProject(place, { db_pass: password })
   await untilStatus(owner, ref, 'ACTIVE_HEALTHY')
@@ -186,7 +187,7 @@ test('temporary logins open the database, and end with their time, their grant o
 /** Moments are told in whole seconds. */
 const NEXT_SECOND = { timeout: 10_000, interval: 10 }
 
-test('a database goes back to a moment of its history', { timeout: 120_000 }, async () => {
+extended('a database goes back to a moment of its history', { timeout: 120_000 }, async () => {
   const ref = await createProject(place, { db_pass: 'Long-enough_1' })
   await untilStatus(owner, ref, 'ACTIVE_HEALTHY')
   await runSql(owner, ref, `create table people as select 'Ada' as name`)
@@ -245,7 +246,7 @@ test('a database goes back to a moment of its history', { timeout: 120_000 }, as
   await owner.delete(`/v1/projects/${ref}`)
 })
 
-test('a project has read replicas where it is', { timeout: 120_000 }, async () => {
+extended('a project has read replicas where it is', { timeout: 120_000 }, async () => {
   const ref = await createProject(place, { db_pass: 'Long-enough_1' })
   await untilStatus(owner, ref, 'ACTIVE_HEALTHY')
   const replicas = (verb: string, body: object) => owner.post(`/v1/projects/${ref}/read-replicas/${verb}`, body)

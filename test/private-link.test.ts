@@ -4,6 +4,7 @@ import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest'
 import { branches, memberRoles, privateLinkAssociations } from '../src/db/schema/index.ts'
 import { randomLetters } from '../src/http/values.ts'
 import { as } from './api.ts'
+import { extended } from './extended.ts'
 import {
   CLUSTER,
   OF_REPLICA,
@@ -84,7 +85,7 @@ describe('an association', () => {
     expect((await place.list())[0].attributes.shared_at).not.toBeNull()
   })
 
-  it('leads to a read replica too', async () => {
+  extended('leads to a read replica too', async () => {
     const replicas = [{ identifier: REPLICA, endpointId: 'ep-1', host: 'ep-1.example.com', isReady: true }]
     const place = await installation.newPlace({ ref: WITH_REPLICA, engineState: { replicas } })
     const neon = await installation.serveAtNeon()
@@ -116,7 +117,7 @@ describe('an association', () => {
     await place.until()
   })
 
-  it('is refused while another one with the account is there, and made anew once that has expired', async () => {
+  extended('is refused while another one with the account is there, and made anew once that has expired', async () => {
     const place = await installation.newPlace()
     const { account, share } = await place.invite()
     expect(await place.share(account)).toMatchObject({
@@ -209,7 +210,7 @@ describe('whatever becomes of a request to AWS', () => {
 })
 
 describe('the shares of a project end', () => {
-  it('with the project', async () => {
+  extended('with the project', async () => {
     const place = await installation.newPlace()
     const { share } = await place.invite()
     expect((await place.owner.delete(`/v1/projects/${place.ref}`)).status).toBe(200)
@@ -229,7 +230,7 @@ describe('the shares of a project end', () => {
     expect([ofParent.share.status, ofBranch.share.status]).toEqual(['ACTIVE', 'DELETED'])
   })
 
-  it('with its transfer, which says so before', async () => {
+  extended('with its transfer, which says so before', async () => {
     const place = await installation.newPlace()
     const { share } = await place.invite()
     const target = await installation.newOrganization()

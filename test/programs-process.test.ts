@@ -7,6 +7,7 @@ import { WebSocket } from 'ws'
 import { TOLD_HEADER } from '../src/programs/protocol.ts'
 import { begin, end } from '../src/runtime/recorder.ts'
 import type { Caller } from './api.ts'
+import { extended } from './extended.ts'
 import { type Home, invocationsOf, putFunction } from './functions.ts'
 import { WAIT } from './machine.ts'
 import { serveLikeStart } from './serve.ts'
@@ -124,7 +125,7 @@ describe('a function that loops without end', { timeout: 90_000 }, () => {
     await answers(looping.url)
   })
 
-  it('after its answer is found, too', async () => {
+  extended('after its answer is found, too', async () => {
     const [looping, healthy] = await Promise.all([
       deploy(
         `setTimeout(() => { for (;;); }, 20); EdgeRuntime.waitUntil(new Promise(() => {})); return new Response('well')`,
@@ -144,7 +145,7 @@ describe('a function that calls others', { timeout: 90_000 }, () => {
   const callTo = (url: string, init = '{}') => `const answered = await fetch('${inside(url)}', ${init})
     return new Response(answered.body, { status: answered.status, headers: answered.headers })`
 
-  it('is told of one that is called no more, and the process goes on', async () => {
+  extended('is told of one that is called no more, and the process goes on', async () => {
     const looping = await deploy(`if (request.method === 'POST') for (;;); return new Response('well')`)
     const [caller, healthy] = await Promise.all([
       deploy(callTo(looping.url, `{ method: 'POST' }`)),

@@ -4,6 +4,7 @@ import { request } from 'node:http'
 import { type AddressInfo, createServer } from 'node:net'
 import { json } from 'node:stream/consumers'
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest'
+import { extended } from '../extended.ts'
 import { startBucket } from './bucket.ts'
 import { startBlobsWorker } from './harness.ts'
 
@@ -127,7 +128,7 @@ describe('a body of known length', () => {
 })
 
 describe('a body of unknown length', () => {
-  it('waits for memory where many come at once, and gives it back also after those that broke off', async () => {
+  extended('waits for memory where many come at once, and gives it back also after those that broke off', async () => {
     const bytes = randomBytes(PART_BYTES + 1)
     for (let n = 0; n < 15; n++) {
       const cut = request(worker.url('putUnknown', { key: newKey(), sizeMax: 50 * MIB }), { method: 'POST' })

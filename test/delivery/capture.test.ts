@@ -5,6 +5,7 @@ import { gzipSync } from 'node:zlib'
 import pg from 'pg'
 import { describe, expect, inject, it } from 'vitest'
 import { capture, isSuccess, shownBody } from '../../src/delivery/capture.ts'
+import { isExtended } from '../extended.ts'
 import { drawFrom } from '../faults/random.ts'
 
 const KIB = 1024
@@ -280,12 +281,14 @@ describe('what is kept of a real response', () => {
   })
 })
 
-describe('20,000 random responses', () => {
+const RANDOM = isExtended ? 20_000 : 2_000
+
+describe(`${RANDOM} random responses`, () => {
   it('are kept without a throw, within the bounds, as text that Postgres holds', { timeout: 120_000 }, async () => {
     const random = drawFrom(3)
     const kept: { headers: Record<string, string>; body: string }[] = []
     const broken: unknown[] = []
-    for (let i = 0; i < 20_000; i++) {
+    for (let i = 0; i < RANDOM; i++) {
       const captured = await capture(randomResponse(random), quiet())
       if (!isWithinBounds(captured)) broken.push(captured)
       kept.push({ headers: captured.headers, body: captured.body })

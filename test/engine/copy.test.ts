@@ -1,4 +1,5 @@
 import { beforeAll, describe, expect, it, vi } from 'vitest'
+import { isExtended } from '../extended.ts'
 import { PASSWORD } from '../projects.ts'
 import { difference, readCatalogue, readRows } from './copy-catalogue.ts'
 import { copiesOfLarge } from './copy-large.ts'
@@ -270,4 +271,4 @@ describe('the parent', () => {
   })
 })
 
-await copiesOfLarge({ tables: 40, rows: 100_000 })
+await copiesOfLarge(isExtended ? { tables: 40, rows: 100_000 } : { tables: 10, rows: 20_000 })

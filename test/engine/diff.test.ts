@@ -2,6 +2,7 @@ import { afterAll, beforeAll, describe, expect, inject, onTestFinished, test, vi
 import { startNeonProxy } from '../../dev/neon-proxy.ts'
 import { type DiffRequest, diff } from '../../src/engine/diff/diff.ts'
 import type { Cluster } from '../../src/engine/session.ts'
+import { extended } from '../extended.ts'
 import { groupsInSchemas, pairsOfWholeDatabases } from './diff-cases.ts'
 import { newSide, type Side } from './diff-databases.ts'
 
@@ -149,7 +150,7 @@ describe('a difference', { timeout: 60_000 }, () => {
     expect(await calls(a)).not.toEqual([])
   })
 
-  test('of more than a hundred tables is whole', async () => {
+  extended('of more than a hundred tables is whole', async () => {
     const tables = (count: number, type: string) => `do $do$ begin for i in 1..${count} loop
       execute format('create table t%s (id %s primary key, parent int, note text default ''n%s'')', i, ${type}, i);
       execute format('alter table t%s enable row level security; create policy p on t%s using (id > 0); create index on t%s (note)', i, i, i);
