@@ -178,9 +178,10 @@ export function createSender(ctx: SystemCtx, { endpointId, ports, admission, wak
       return wakeAt(open)
     }
     if (!mustPlan) return
+    // At once: an alarm that rings meanwhile asks for another plan. Who fails sets it again.
+    mustPlan = false
     const dueMs = await statement(() => nextDueMs(db, now, endpointId))
     if (dueMs !== undefined) await wakeAt(clock() + Math.max(dueMs, WAIT_MS_MIN))
-    mustPlan = false
   }
 
   /** A statement whose answer got lost may be sent again: each of ours then does what the first one did, or nothing. */

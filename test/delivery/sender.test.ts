@@ -17,10 +17,12 @@ interface Stage {
   post?(): Promise<Response>
   resolve?(): Resolution
   execute?: Outbox['db']['execute']
+  /** While it sets its alarm. */
+  onAlarm?(): void
 }
 
 /** A sender of its own with a clock that is moved by hand, and what it asked its alarm for. No attempt times out. */
-function newSender({ endpointId, post, resolve = () => RESOLVED, execute }: Stage) {
+function newSender({ endpointId, post, resolve = () => RESOLVED, execute, onAlarm = () => {} }: Stage) {
   const time = { now: START }
   const alarms: number[] = []
   let posts = 0
@@ -40,7 +42,10 @@ function newSender({ endpointId, post, resolve = () => RESOLVED, execute }: Stag
     databaseNow: sql`${{ getSQL: () => sql`${new Date(time.now).toISOString()}::timestamptz` }}`,
     log: { info: () => {}, error: () => {} },
   } as unknown as SystemCtx
-  const wakeAt = async (at: number) => void alarms.push(at - time.now)
+  const wakeAt = async (at: number) => {
+    alarms.push(at - START)
+    onAlarm()
+  }
   const { wake } = createSender(ctx, { endpointId, ports, admission: createAdmission(() => time.now), wakeAt })
   return { wake, time, alarms, posts: () => posts }
 }
@@ -98,6 +103,24 @@ describe('a result', () => {
     ])
     expect(sender.alarms).toEqual([(planned?.nextAt.getTime() ?? 0) - START])
     expect(sender.posts()).toBe(1)
+  })
+})
+
+describe('an alarm', () => {
+  it('that rings while it is being set is planned after as well', async () => {
+    const endpointId = await outbox.newEndpoint()
+    await outbox.enqueue(endpointId, { dueMs: SECOND_MS }, { dueMs: 60 * SECOND_MS })
+    let rung = false
+    const onAlarm = () => {
+      if (rung) return
+      rung = true
+      sender.time.now += SECOND_MS
+      void sender.wake({ plan: true })
+    }
+    const sender = newSender({ endpointId, onAlarm })
+    await sender.wake({ plan: true })
+    await expect.poll(() => sender.posts()).toBe(1)
+    await expect.poll(() => sender.alarms).toEqual([SECOND_MS, 60 * SECOND_MS])
   })
 })
 
