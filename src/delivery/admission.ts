@@ -6,16 +6,16 @@ const HELD_MAX = 128
 const SHARE = 16
 /** As what a claim counts until it is answered; most find less than they ask for. */
 const RESERVED = 8
-/** By then a quick receiver has answered. A slow one needs none of what is short here, so it is not counted on. */
-const SLOW_MS = 250
+/** A sender that has begun nothing for so long waits for its receiver, and needs none of what is short here. */
+const IDLE_MS = 250
 /** A claim is answered or given up by then. */
-const CLAIM_MS_MAX = 10_000
+const CLAIM_MS_MAX = 12_000
 const LOOK_MS_MIN = 5
-const LOOK_MS_MAX = 500
-/** Looks again for each place before it in the line. */
-const LOOK_MS_EACH = 2
-/** Who has not looked for so long is gone. */
-const GONE_MS = 2_000
+const LOOK_MS_MAX = 1_000
+/** Who waits looks again after so long for each one that came before him. */
+const LOOK_MS_EACH = 5
+/** Who has not looked for so long is gone, or will line up again. */
+const GONE_MS = 5_000
 
 export interface Admission {
   /** Waits for its turn. Rejects never; what it grants is at least 1. */
@@ -25,15 +25,18 @@ export interface Admission {
 export interface Permit {
   /** So many may be claimed. */
   count: number
-  /** So many were. */
-  claimed(count: number): void
+  /** So many were, and count from now on. */
+  claimed(rows: number): void
+  /** One of them is on its way. */
+  began(): void
   /** One of them is over. */
   left(): void
 }
 
-interface Held {
+interface Hold {
   count: number
   until: number
+  isClaim: boolean
 }
 
 /**
@@ -42,46 +45,59 @@ interface Held {
  * must not wait for what another awaits, each looks again and again.
  */
 export function createAdmission(clock: () => number, max = HELD_MAX): Admission {
-  const holds = new Set<Held>()
-  const line = new Map<object, { number: number; seenAt: number }>()
-  let entered = 0
-  let passed = 0
+  const holds = new Set<Hold>()
+  const line = new Map<object, { seenAt: number }>()
+  /** Of those in line: how many ever came, and how many are there no more. What lies between is about how many are before who came last. */
+  let came = 0
+  let gone = 0
 
-  function free(now: number): number {
+  function room(now: number): number {
     let held = 0
     for (const hold of holds) {
-      if (hold.count === 0 || now >= hold.until) holds.delete(hold)
+      // A clock that was set back must not make one last.
+      const isOver = now >= hold.until || hold.until - now > CLAIM_MS_MAX
+      if (hold.count === 0 || isOver) holds.delete(hold)
       else held += hold.count
     }
-    return max - held
+    return Math.max(max, RESERVED) - held
   }
 
-  function leave(ticket: object) {
-    if (line.delete(ticket)) passed += 1
+  function leave(ticket: object): void {
+    if (line.delete(ticket)) gone += 1
   }
 
-  /** Whether there is room for the ticket's holder now, behind those that came before it. */
+  /** Whether there is room for who has the ticket now, behind those that came before him. */
   function isNext(ticket: object, now: number): boolean {
-    let room = free(now)
+    let left = room(now)
     for (const [other, { seenAt }] of line) {
-      if (other === ticket || room < RESERVED) break
-      if (now - seenAt > GONE_MS) leave(other)
-      else room -= RESERVED
+      if (other === ticket || left < RESERVED) break
+      if (Math.abs(now - seenAt) > GONE_MS) leave(other)
+      else left -= RESERVED
     }
-    return room >= RESERVED
+    return left >= RESERVED
   }
 
-  function hold(count: number, now: number): Permit {
-    const held: Held = { count: Math.min(count, RESERVED), until: now + CLAIM_MS_MAX }
-    holds.add(held)
+  function countFor(wanted: number, now: number): number {
+    const claims = Array.from(holds).filter(({ isClaim }) => isClaim).length
+    const fair = line.size > 0 ? SHARE : Math.max(SHARE, Math.floor(room(now) / (claims + 1)))
+    return Math.min(wanted, fair)
+  }
+
+  function permit(count: number): Permit {
+    const hold: Hold = { count: Math.min(count, RESERVED), until: clock() + CLAIM_MS_MAX, isClaim: true }
+    holds.add(hold)
     return {
       count,
-      claimed(claimed) {
-        held.count = claimed
-        held.until = clock() + SLOW_MS
+      claimed(rows) {
+        Object.assign(hold, { count: rows, until: clock() + IDLE_MS, isClaim: false })
+        // An answer may come when its time was over.
+        holds.add(hold)
+      },
+      began() {
+        hold.until = clock() + IDLE_MS
       },
       left() {
-        held.count = Math.max(0, held.count - 1)
+        hold.count = Math.max(0, hold.count - 1)
       },
     }
   }
@@ -89,16 +105,17 @@ export function createAdmission(clock: () => number, max = HELD_MAX): Admission 
   return {
     async enter(wanted, timeout) {
       const ticket = {}
-      const place = { number: entered++, seenAt: clock() }
-      line.set(ticket, place)
+      let place = 0
       for (;;) {
-        place.seenAt = clock()
-        if (isNext(ticket, place.seenAt)) {
+        const now = clock()
+        if (!line.has(ticket)) place = came++
+        line.set(ticket, { seenAt: now })
+        if (isNext(ticket, now)) {
           leave(ticket)
-          return hold(line.size > 0 ? Math.min(wanted, SHARE) : wanted, place.seenAt)
+          return permit(countFor(wanted, now))
         }
-        const before = Math.max(0, place.number - passed)
-        await over(timeout(Math.min(LOOK_MS_MAX, Math.max(LOOK_MS_MIN, before * LOOK_MS_EACH))))
+        const before = Math.max(0, place - gone)
+        await over(timeout(Math.min(LOOK_MS_MAX, LOOK_MS_MIN + before * LOOK_MS_EACH)))
       }
     },
   }

@@ -9,6 +9,8 @@ const SLOTS = 4
 const STALE_MS = 1_000
 /** What an attempt is taken to last before the first one has ended. */
 const ATTEMPT_MS = 25
+/** Where attempts last so long, it is the receiver that takes the time: they count for nothing among those of the isolate. */
+const SLOW_MS = 2_000
 /** Not more than can be started before they are stale, so that one statement serves many deliveries of a quick receiver. */
 const CLAIM_MAX = 64
 /** One statement records so many, or what there is when the first of them is so old. */
@@ -121,8 +123,9 @@ export function runRound({ clock, breaker, demand, admission, claim, send, settl
       const permit = await admission.enter(wanted, timeout)
       try {
         // What was under way may have failed meanwhile.
-        const claimed = failure === undefined && !breaker.isOpen(clock()) ? await claimFor(permit) : []
-        permit.claimed(claimed.length)
+        const goesOn = failure === undefined && !breaker.isOpen(clock())
+        const claimed = goesOn ? await claimUpTo(slots() > 1 ? permit.count : 1) : []
+        permit.claimed(demand.attemptMs > SLOW_MS ? 0 : claimed.length)
         claimedAt = clock()
         taken += claimed.length
         aheadMs = (claimed[0]?.claimedAt ?? claimedAt) - claimedAt
@@ -136,7 +139,7 @@ export function runRound({ clock, breaker, demand, admission, claim, send, settl
       pump()
     }
 
-    async function claimFor({ count }: Permit): Promise<Claimed[]> {
+    async function claimUpTo(count: number): Promise<Claimed[]> {
       demand.open = false
       const claimed = await claim(count)
       if (claimed.length === count) demand.open = true
@@ -145,6 +148,7 @@ export function runRound({ clock, breaker, demand, admission, claim, send, settl
 
     async function start({ delivery, permit }: Admitted) {
       sending += 1
+      permit.began()
       const startedAt = clock()
       const sent = await send(delivery, aheadMs)
       permit.left()

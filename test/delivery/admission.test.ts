@@ -5,8 +5,10 @@ import { createAdmission, type Permit } from '../../src/delivery/admission.ts'
 function newIsolate(max?: number) {
   let now = 0
   const timers: { at: number; end: () => void }[] = []
+  let looks = 0
   const admission = createAdmission(() => now, max)
   const timeout = (ms: number) => {
+    looks += 1
     const controller = new AbortController()
     timers.push({ at: now + ms, end: () => controller.abort() })
     return { signal: controller.signal, clear() {} }
@@ -15,6 +17,7 @@ function newIsolate(max?: number) {
   /** Someone who vanishes while he waits never looks again. */
   const vanishing = () => ({ signal: new AbortController().signal, clear() {} })
   return {
+    looks: () => looks,
     async pass(ms: number) {
       const until = now + ms
       await settled()
@@ -30,6 +33,11 @@ function newIsolate(max?: number) {
       }
       now = until
     },
+    /** The timers go on as if nothing had been. */
+    jump(ms: number) {
+      now += ms
+      for (const timer of timers) timer.at += ms
+    },
     async enter(wanted: number, { vanishes = false } = {}) {
       const entry: { permit?: Permit; at?: number } = {}
       void admission.enter(wanted, vanishes ? vanishing : timeout).then((permit) => {
@@ -44,47 +52,79 @@ function newIsolate(max?: number) {
 describe('the senders of an isolate', () => {
   it('get all that they ask for while there is room', async () => {
     const isolate = newIsolate()
+    const { permit } = await isolate.enter(64)
+    expect(permit?.count).toBe(64)
+    permit?.claimed(3)
     expect((await isolate.enter(64)).permit?.count).toBe(64)
     expect((await isolate.enter(1)).permit?.count).toBe(1)
   })
 
-  it('wait when there is none, and come in in their order with a share each', async () => {
-    const isolate = newIsolate(64)
-    const first = await isolate.enter(64)
-    first.permit?.claimed(64)
-    const waiting = [await isolate.enter(64), await isolate.enter(64), await isolate.enter(64)]
-    await isolate.pass(100)
-    expect(waiting.map(({ permit }) => permit)).toEqual([undefined, undefined, undefined])
-    for (let n = 0; n < 8; n++) first.permit?.left()
-    await isolate.pass(50)
-    expect(waiting.map(({ permit }) => permit?.count)).toEqual([16, undefined, undefined])
-    for (let n = 0; n < 56; n++) first.permit?.left()
-    await isolate.pass(50)
-    expect(waiting.map(({ permit }) => permit?.count)).toEqual([16, 16, 64])
+  it('get the less the more of them claim at once', async () => {
+    const isolate = newIsolate()
+    const counts: (number | undefined)[] = []
+    for (let n = 0; n < 17; n++) counts.push((await isolate.enter(64)).permit?.count)
+    expect(counts.slice(0, 6)).toEqual([64, 60, 37, 26, 19, 16])
+    expect(counts.slice(6)).toEqual([...Array(10).fill(16), undefined])
   })
 
-  it('do not wait for what hangs', async () => {
+  it('wait when there is none, and come in in their order with a share each', async () => {
     const isolate = newIsolate(64)
-    const hanging = await isolate.enter(64)
-    hanging.permit?.claimed(64)
+    const { permit: first } = await isolate.enter(64)
+    first?.claimed(64)
+    const waiting = [await isolate.enter(64), await isolate.enter(64), await isolate.enter(64)]
+    const granted = () => waiting.map(({ permit }) => permit?.count)
+    await isolate.pass(100)
+    expect(granted()).toEqual([undefined, undefined, undefined])
+    for (let n = 0; n < 8; n++) first?.left()
+    await isolate.pass(100)
+    expect(granted()).toEqual([16, undefined, undefined])
+    for (let n = 0; n < 56; n++) first?.left()
+    await isolate.pass(100)
+    expect(granted()).toEqual([16, 16, 16])
+  })
+
+  it('do not wait for one that begins nothing any more, but for one that does', async () => {
+    const isolate = newIsolate(64)
+    const { permit: hanging } = await isolate.enter(64)
+    hanging?.claimed(64)
     const waiting = await isolate.enter(64)
-    await isolate.pass(240)
+    for (let n = 0; n < 3; n++) {
+      hanging?.began()
+      await isolate.pass(240)
+    }
     expect(waiting.permit).toBeUndefined()
-    await isolate.pass(20)
+    await isolate.pass(40)
     expect(waiting.permit?.count).toBe(64)
   })
 
-  it('do not wait for a sender that died in its claim, or in the line', async () => {
+  it('do not wait for one that died in its claim, or in the line', async () => {
     const isolate = newIsolate(8)
     const dying = await isolate.enter(64)
     expect(dying.permit).toBeDefined()
     const gone = await isolate.enter(64, { vanishes: true })
     const waiting = await isolate.enter(64)
-    await isolate.pass(9_990)
+    await isolate.pass(11_900)
     expect(waiting.permit).toBeUndefined()
-    await isolate.pass(20)
-    expect(waiting.permit?.count).toBe(64)
+    await isolate.pass(200)
+    expect(waiting.permit?.count).toBe(16)
     expect(gone.permit).toBeUndefined()
+  })
+
+  it('are let in after the machine slept, or its clock was set, however many wait', async () => {
+    for (const jumpMs of [60_000, -60_000]) {
+      const isolate = newIsolate()
+      const { permit: first } = await isolate.enter(64)
+      first?.claimed(128)
+      const entries: { permit?: Permit }[] = []
+      for (let n = 0; n < 300; n++) entries.push(await isolate.enter(64))
+      await isolate.pass(50)
+      isolate.jump(jumpMs)
+      for (let ms = 0; ms < 20_000 && !entries.every(({ permit }) => permit); ms += 50) {
+        await isolate.pass(50)
+        for (const { permit } of entries) permit?.claimed(0)
+      }
+      expect(entries.filter(({ permit }) => !permit)).toEqual([])
+    }
   })
 
   it('come in at the rate at which a thousand of them send, each in its turn', async () => {
@@ -101,5 +141,6 @@ describe('the senders of an isolate', () => {
     const times = entries.map(({ at = 0 }) => at)
     // None before one that came 64 places earlier.
     for (const [n, at] of times.entries()) if (n >= 64) expect(at).toBeGreaterThanOrEqual(times[n - 64] ?? 0)
+    expect(isolate.looks()).toBeLessThan(40_000)
   })
 })
