@@ -122,12 +122,22 @@ const on =
     handle: (request: Request<Path, S, Q, B> & Resource<Path>) => Promise<Reply<R>>,
   ): Route => {
     const names = Array.from(path.matchAll(/\{(\w+)\}/g), ([, name]) => name as string)
-    const shape = names.map((name) => [name, named[name] ?? declared(spec, name)])
     // The types above tie spec and handler together; a table of mixed routes can only hold their common shape.
-    return { ...spec, method, path, params: z.object(Object.fromEntries(shape)), handle } as unknown as Route
+    return { ...spec, method, path, params: paramsOf(names, spec), handle } as unknown as Route
   }
 
 const declared = (spec: object, name: string) => ('params' in spec ? (spec.params as z.ZodRawShape)[name] : undefined)
+
+/** Of the paths that declare none of their own: hundreds share a few. */
+const shared = new Map<string, z.ZodObject>()
+
+function paramsOf(names: readonly string[], spec: object): z.ZodObject {
+  const made = () => z.object(Object.fromEntries(names.map((name) => [name, named[name] ?? declared(spec, name)])))
+  if (!names.every((name) => name in named)) return made()
+  const known = shared.get(names.join()) ?? made()
+  shared.set(names.join(), known)
+  return known
+}
 
 export const get = on('GET')
 export const head = on('HEAD')

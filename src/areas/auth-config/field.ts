@@ -33,15 +33,17 @@ export const LIST_LENGTH_MAX = 20_000
 export const Short = Text.max(TEXT_LENGTH_MAX)
 const SecretText = Text.max(SECRET_LENGTH_MAX)
 
-export const flag = (value = false): Field<boolean> => ({
-  schema: z.boolean(),
-  told: z.boolean(),
-  default: value,
-})
-export const unsetFlag: Field<boolean> = { schema: z.boolean(), told: z.boolean(), default: null }
+// Shared by all fields of their kind: each start of the Worker waits until every schema has been made.
+const Flag = z.boolean()
+const Whole = z.int()
+const Told = z.string()
+const ToldSecret = Told.meta({ description: 'HMAC-SHA256 of what was set, keyed with the project ref, in hex' })
+
+export const flag = (value = false): Field<boolean> => ({ schema: Flag, told: Flag, default: value })
+export const unsetFlag: Field<boolean> = { schema: Flag, told: Flag, default: null }
 export const whole = (min: number, max: number, value: number): Field<number> => ({
-  schema: z.int().min(min).max(max),
-  told: z.int(),
+  schema: Whole.min(min).max(max),
+  told: Whole,
   default: value,
 })
 export const hours: Field<number> = {
@@ -51,7 +53,7 @@ export const hours: Field<number> = {
 }
 export const text = (schema: z.ZodType<string> = Short, value: string | null = null): Field<string> => ({
   schema,
-  told: z.string(),
+  told: Told,
   default: value,
 })
 export const choice = <const V extends string>(values: readonly V[], value: V | null): Field<V> => {
@@ -63,7 +65,7 @@ export const isDigest = (text: unknown): boolean => typeof text === 'string' && 
 
 export const secret = (): Field<string> => ({
   schema: SecretText,
-  told: z.string().meta({ description: 'HMAC-SHA256 of what was set, keyed with the project ref, in hex' }),
+  told: ToldSecret,
   default: null,
   secret: true,
 })

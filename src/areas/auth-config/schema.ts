@@ -5,10 +5,34 @@ import { type AuthConfig, FIELD_ENTRIES, type FieldName } from './fields.ts'
 const shapeOf = (entries: [FieldName, Field][], schemaOf: (field: Field) => z.ZodType) =>
   Object.fromEntries(entries.map(([name, field]) => [name, schemaOf(field)]))
 
-const inReply = ({ told, default: value, alwaysThere }: Field) =>
-  (alwaysThere ? told : told.nullable()).meta({ ...told.meta(), ...(value !== null && { default: value }) })
+/** Makes one schema for all fields that are alike in the schema they have and in what else it depends on. */
+function onceFor(
+  schemaOf: (field: Field) => z.ZodType,
+  rest: (field: Field) => string,
+  make: (field: Field) => z.ZodType,
+) {
+  const made = new Map<z.ZodType, Map<string, z.ZodType>>()
+  return (field: Field): z.ZodType => {
+    const schema = schemaOf(field)
+    const alike = made.get(schema) ?? new Map<string, z.ZodType>()
+    const known = alike.get(rest(field)) ?? make(field)
+    made.set(schema, alike.set(rest(field), known))
+    return known
+  }
+}
 
-const inUpdate = ({ schema, notNull }: Field) => (notNull ? schema : schema.nullable()).optional()
+const inReply = onceFor(
+  ({ told }) => told,
+  ({ default: value, alwaysThere }) => JSON.stringify([value, alwaysThere]),
+  ({ told, default: value, alwaysThere }) =>
+    (alwaysThere ? told : told.nullable()).meta({ ...told.meta(), ...(value !== null && { default: value }) }),
+)
+
+const inUpdate = onceFor(
+  ({ schema }) => schema,
+  ({ notNull }) => String(notNull),
+  ({ schema, notNull }) => (notNull ? schema : schema.nullable()).optional(),
+)
 
 const writable = FIELD_ENTRIES.filter(([, { readOnly }]) => !readOnly)
 
