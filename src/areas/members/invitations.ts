@@ -9,7 +9,7 @@ import type { Ctx } from '../../env.ts'
 import { ApiError } from '../../http/error.ts'
 import { toEventRole } from './held.ts'
 import { requirePlan } from './plan.ts'
-import { lockMembers, requireMayChange, requireProjects } from './roles.ts'
+import { findProjects, lockMembers, requireMayChange, requireProjects } from './roles.ts'
 import type { CreatedInvitations, CreateInvitations, DeletedInvitations, DeleteInvitations } from './schema.ts'
 
 /** Open ones of an organization. */
@@ -30,12 +30,15 @@ export async function createInvitations(
   return mutate(ctx, async (mutation) => {
     const { tx } = mutation
     await lockMembers(ctx, mutation, organization)
-    const wanted: Row[] = []
-    for (const [index, { email, role, projects }] of asked.entries()) {
-      const field = `body.data.${index}.attributes`
-      const named = projects && (await requireProjects(tx, organization, projects, field))
-      wanted.push({ email, role, projectRefs: named?.map(({ ref }) => ref) ?? null })
-    }
+    const found = await findProjects(
+      tx,
+      organization,
+      asked.flatMap(({ projects = [] }) => projects),
+    )
+    const wanted = asked.map(({ email, role, projects }, index): Row => {
+      const named = projects && requireProjects(found, projects, `body.data.${index}.attributes`)
+      return { email, role, projectRefs: named?.map(({ ref }) => ref) ?? null }
+    })
     const known = await findKnown(tx, organization, wanted)
     const invited = wanted.filter(({ email }) => !known.has(email))
     if (invited.length === 0) throw nobodyInvited(wanted, known)

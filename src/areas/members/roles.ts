@@ -48,7 +48,8 @@ export async function assignRole(
   const { named, logins } = await mutate(ctx, async (mutation) => {
     await lockMembers(ctx, mutation, organization)
     const { member, held } = await findMember(mutation, organization, userId)
-    const named = asked && (await requireProjects(mutation.tx, organization, asked, 'body.data.attributes'))
+    const named =
+      asked && requireProjects(await findProjects(mutation.tx, organization, asked), asked, 'body.data.attributes')
     const refs = named?.map(({ ref }) => ref)
     const after = assigned(await withoutBranches(mutation.tx, held, refs), role, refs)
     const changed = rolesChanged(held, after)
@@ -144,22 +145,36 @@ async function requireOwnerLeft(
   if (!other) throw new ApiError('conflict.last_owner')
 }
 
-/** Those that are asked for, each once; `field` is where they stand in the body. */
-export async function requireProjects(
+interface NamedProject {
+  ref: string
+  name: string
+}
+type FoundProjects = ReadonlyMap<string, NamedProject & { parentRef: string | null }>
+
+/** Of these refs the organization's, by their names. */
+export async function findProjects(
   tx: Pick<Writer, 'select'>,
   { id }: Pick<OrganizationAccess, 'id'>,
-  asked: readonly { ref: string }[],
-  field: string,
-): Promise<{ ref: string; name: string }[]> {
-  const refs = Array.from(new Set(asked.map(({ ref }) => ref)))
+  refs: readonly { ref: string }[],
+): Promise<FoundProjects> {
+  if (refs.length === 0) return new Map()
+  const asked = Array.from(new Set(refs.map(({ ref }) => ref)))
   const found = await tx
     .select({ ref: projects.ref, name: projects.name, parentRef: projects.parentRef })
     .from(projects)
-    .where(and(inArray(projects.ref, refs), eq(projects.organizationId, id), isNull(projects.removedAt)))
+    .where(and(inArray(projects.ref, asked), eq(projects.organizationId, id), isNull(projects.removedAt)))
     .orderBy(projects.name, projects.ref)
-  const byRef = new Map(found.map((row) => [row.ref, row]))
+  return new Map(found.map((row) => [row.ref, row]))
+}
+
+/** Those that are asked for, each once; `field` is where they stand in the body. */
+export function requireProjects(
+  found: FoundProjects,
+  asked: readonly { ref: string }[],
+  field: string,
+): NamedProject[] {
   const issues = asked.flatMap(({ ref }, index) => {
-    const row = byRef.get(ref)
+    const row = found.get(ref)
     if (row && row.parentRef === null) return []
     const message = row
       ? `is a branch: a role in ${row.parentRef} holds in it too`
@@ -167,5 +182,6 @@ export async function requireProjects(
     return [{ field: `${field}.projects.${index}.ref`, code: 'custom', message }]
   })
   if (issues.length > 0) throw new ApiError('bad_request.validation_failed', { issues })
-  return found.map(({ ref, name }) => ({ ref, name }))
+  const refs = new Set(asked.map(({ ref }) => ref))
+  return Array.from(found.values()).flatMap(({ ref, name }) => (refs.has(ref) ? [{ ref, name }] : []))
 }
