@@ -11,6 +11,7 @@ export interface Mutant {
 const STORE = 'src/delivery/store.ts'
 const SENDER = 'src/delivery/sender.ts'
 const ROUND = 'src/delivery/round.ts'
+const ADMISSION = 'src/delivery/admission.ts'
 const OUTCOME = 'src/delivery/outcome.ts'
 const PUBLISH = 'src/events/publish.ts'
 const MUTATE = 'src/db/mutate.ts'
@@ -200,6 +201,18 @@ export const MUTANTS: readonly Mutant[] = [
     'src/areas/webhooks/deliveries.ts',
     "on conflict (message_id) where status = 'pending'\n      do update set next_at = least(d.next_at, excluded.next_at)",
     '',
+  ),
+  simulated(
+    'an alarm that rings while it is being set is planned after too',
+    SENDER,
+    'mustPlan = false\n    const dueMs = await statement(() => nextDueMs(db, now, endpointId))\n    if (dueMs !== undefined) await wakeAt(clock() + Math.max(dueMs, WAIT_MS_MIN))',
+    'const dueMs = await statement(() => nextDueMs(db, now, endpointId))\n    if (dueMs !== undefined) await wakeAt(clock() + Math.max(dueMs, WAIT_MS_MIN))\n    mustPlan = false',
+  ),
+  simulated(
+    'a sender that died in its claim keeps no place from others',
+    ADMISSION,
+    'now >= hold.until || hold.until - now > CLAIM_MS_MAX',
+    'false',
   ),
   stressed('two claims do not wait for each other', STORE, 'for update of d skip locked', ''),
   stressed('an endpoint that is being deleted gets no event', PUBLISH, 'for key share of e', ''),
