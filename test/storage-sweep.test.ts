@@ -321,11 +321,11 @@ describe('an upload whose bytes are there before its row', () => {
   })
 })
 
-describe('a project with 2,500 objects', () => {
+describe('a project with 1,300 objects', () => {
   let storage: SweptStorage
   let other: SweptStorage
-  const versions = newVersions(2_500)
-  const orphans = [0, 999, 1_000, 2_499].map((n) => versions[n] ?? '')
+  const versions = newVersions(1_300)
+  const orphans = [0, 999, 1_000, 1_299].map((n) => versions[n] ?? '')
   beforeAll(async () => {
     storage = await installation.newStorage()
     other = await installation.newStorage()
@@ -339,20 +339,19 @@ describe('a project with 2,500 objects', () => {
 
   it('is swept in pages, one after the other, and then from its beginning', async () => {
     const { ref } = storage
-    const [absent = ''] = [`${(versions[1_500] ?? '').slice(0, -12)}ffffffffffff`]
+    const [absent = ''] = [`${(versions[1_150] ?? '').slice(0, -12)}ffffffffffff`]
     await insertRows(storage, [absent])
     const ctx = ctxAt(later(DAY_MS + 60_000))
     const pages: unknown[] = []
-    for (let page = 0; page < 4; page++) {
+    for (let page = 0; page < 3; page++) {
       await sweepProject(ctx, ref, { after: (await cursorOf(ref)) ?? null, graceMs: DAY_MS })
       pages.push(await cursorOf(ref))
     }
-    expect(pages).toEqual([versions[999], versions[1_999], null, versions[1_002]])
+    expect(pages).toEqual([versions[999], null, versions[1_002]])
     expect(ctx.logged).toEqual([
       { event: 'storage_swept', project: ref, removed: 0, orphans: 2 },
-      { event: 'storage_swept', project: ref, removed: 0, orphans: 1 },
+      { event: 'storage_swept', project: ref, removed: 0, orphans: 2 },
       { event: 'storage_bytes_missing', project: ref, count: 1, version: absent },
-      { event: 'storage_swept', project: ref, removed: 0, orphans: 1 },
     ])
     expect(await versionsOf(ref)).toEqual((await versionsInRows(ref)).filter((version) => version !== absent))
   })
@@ -370,7 +369,7 @@ describe('a project with 2,500 objects', () => {
 
   it('is deleted with all of its bytes and no others', async () => {
     const { organization, ref } = storage
-    expect((await versionsOf(ref)).length).toBeGreaterThan(2_000)
+    expect((await versionsOf(ref)).length).toBeGreaterThan(1_000)
     await organization.owner.delete(`/v1/projects/${ref}`)
     await untilGone(organization.owner, ref)
     expect(await versionsOf(ref)).toEqual([])
