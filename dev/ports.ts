@@ -1,5 +1,5 @@
 import { once } from 'node:events'
-import { type AddressInfo, createServer } from 'node:net'
+import { createServer } from 'node:net'
 import { errorCode, StartError } from './start-error.ts'
 
 /** The setting that moves each service to another port. */
@@ -10,19 +10,29 @@ export const PORT_SETTINGS = {
   s3: 'S3_PORT',
 } as const
 
+/** Below those that systems give to connections that go out, one of which could have taken it by the time that it is used. */
+const FREE_FROM = 15_000
+const FREE_COUNT = 16_000
+const DRAWS = 50
+
 /** A port of 127.0.0.1 that nobody listens on: the wanted one, or any for 0. */
 export async function freePort(wanted: number, service: keyof typeof PORT_SETTINGS): Promise<number> {
-  const server = createServer()
-  server.listen(wanted, '127.0.0.1')
-  try {
-    await once(server, 'listening')
-  } catch (error) {
-    throw portError(error, wanted, service)
+  for (let draw = 1; ; draw++) {
+    const port = wanted || FREE_FROM + Math.floor(Math.random() * FREE_COUNT)
+    try {
+      await tryPort(port)
+      return port
+    } catch (error) {
+      if (wanted || draw === DRAWS || errorCode(error) !== 'EADDRINUSE') throw portError(error, port, service)
+    }
   }
-  const { port } = server.address() as AddressInfo
+}
+
+async function tryPort(port: number): Promise<void> {
+  const server = createServer().listen(port, '127.0.0.1')
+  await once(server, 'listening')
   server.close()
   await once(server, 'close')
-  return port
 }
 
 export function portError(error: unknown, port: number, service: keyof typeof PORT_SETTINGS): unknown {

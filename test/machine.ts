@@ -1,11 +1,11 @@
 import { type ChildProcess, execFile, spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs'
-import { type AddressInfo, createServer } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { promisify } from 'node:util'
 import { expect, vi } from 'vitest'
+import { freePort } from '../dev/ports.ts'
 import { copyInstallation } from './installations.ts'
 
 export const WAIT = { timeout: 60_000, interval: 50 }
@@ -30,7 +30,7 @@ interface Credentials {
 export async function newMachine(settings: Record<string, string> = {}, begun?: string) {
   const folder = mkdtempSync(join(tmpdir(), 'pilothouse-start-'))
   if (begun) copyInstallation(begun, folder)
-  const ports = await Promise.all(Array.from({ length: 4 }, async () => String(await freePort())))
+  const ports = await Promise.all(Array.from({ length: 4 }, async () => String(await freePort(0, 'api'))))
   const [PORT, POSTGRES_PORT, PROXY_PORT, S3_PORT] = ports
   const { BASE_URL: _ofVitest, ...inherited } = process.env
   const env = { ...inherited, ...settings, PILOTHOUSE_DATA: folder, PORT, POSTGRES_PORT, PROXY_PORT, S3_PORT }
@@ -100,13 +100,4 @@ export async function stop({ child }: Running): Promise<number | null> {
   child.kill('SIGINT')
   await once(child, 'exit')
   return child.exitCode
-}
-
-async function freePort(): Promise<number> {
-  const server = createServer().listen(0, '127.0.0.1')
-  await once(server, 'listening')
-  const { port } = server.address() as AddressInfo
-  server.close()
-  await once(server, 'close')
-  return port
 }
