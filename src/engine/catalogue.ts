@@ -12,21 +12,25 @@ const TEMPORARY = ['cli', 'jit']
   .map((kind) => `OR (rolname > current_database() || '_${kind}_' AND rolname < current_database() || '_${kind}_~')`)
   .join(' ')
 const OWN_ROLES = `(SELECT oid FROM pg_catalog.pg_authid WHERE rolname IN (${OWN_ROLE_NAMES}) ${TEMPORARY})`
-const VISIBLE_ROLES = `(SELECT oid FROM pg_catalog.pg_authid WHERE oid < 16384 OR rolsuper
-  OR rolname IN (${OWN_ROLE_NAMES}, ${quoteLiterals([...API_ROLES, READER_GROUP, STORAGE_OWNER, STORAGE_GROUP])}) ${TEMPORARY})`
+const SHARED_ROLE_NAMES = quoteLiterals([...API_ROLES, READER_GROUP, STORAGE_OWNER, STORAGE_GROUP])
+/** An array, as it is made once for a statement: a list of rows would be searched for anew by each look-up of one role. */
+const VISIBLE_ROLES = `ANY (ARRAY(
+  SELECT oid FROM pg_catalog.pg_authid WHERE oid < 16384 OR rolsuper
+  UNION ALL
+  SELECT oid FROM pg_catalog.pg_authid WHERE rolname IN (${OWN_ROLE_NAMES}, ${SHARED_ROLE_NAMES}) ${TEMPORARY}))`
 
 /** Tables that anybody may read in stock Postgres, with the rows a project may see. */
 const TABLE_ROWS: Readonly<Record<string, string>> = {
   pg_database: 'datname = current_database()',
   pg_db_role_setting: `setdatabase = ${DATABASE} OR (setdatabase = 0 AND setrole IN ${OWN_ROLES})`,
-  pg_auth_members: `roleid IN ${VISIBLE_ROLES} AND member IN ${VISIBLE_ROLES}`,
-  pg_shdescription: `(classoid = 1262 AND objoid = ${DATABASE}) OR (classoid = 1260 AND objoid IN ${VISIBLE_ROLES})`,
+  pg_auth_members: `roleid = ${VISIBLE_ROLES} AND member = ${VISIBLE_ROLES}`,
+  pg_shdescription: `(classoid = 1262 AND objoid = ${DATABASE}) OR (classoid = 1260 AND objoid = ${VISIBLE_ROLES})`,
 }
 
 /** The same for views over tables. */
 const VIEW_ROWS: Readonly<Record<string, string>> = {
-  pg_roles: `oid IN ${VISIBLE_ROLES}`,
-  pg_user: `usesysid IN ${VISIBLE_ROLES}`,
+  pg_roles: `oid = ${VISIBLE_ROLES}`,
+  pg_user: `usesysid = ${VISIBLE_ROLES}`,
   pg_group: `grosysid IN ${OWN_ROLES}`,
 }
 

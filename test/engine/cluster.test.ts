@@ -29,3 +29,29 @@ test('a project is created while others rename and drop databases of theirs', as
   await creating
   expect(await leftOf(ref)).not.toEqual([])
 })
+
+interface Step {
+  'Node Type': string
+  'Relation Name'?: string
+  'Actual Loops': number
+  Plans?: Step[]
+}
+
+const stepsOf = (step: Step): Step[] => [step, ...(step.Plans ?? []).flatMap(stepsOf)]
+
+test('a project’s roles are looked up one by one without reading those of all projects each time', async () => {
+  const ref = newRef()
+  onTestFinished(() => engine.remove(ref))
+  await engine.create(specOf(ref))
+  const inside = await asAdmin(`p_${ref}`)
+  onTestFinished(() => inside.end())
+  await inside.query('begin')
+  await inside.query(`do $$ begin for n in 1..2000 loop execute format('create role ${ref}_%s', n); end loop; end $$`)
+  const { rows } = await inside.query(`
+    explain (analyze, format json)
+    select (select string_agg(rolname, ',') from aclexplode(acldefault('f', proowner)) left join pg_roles as role on role.oid = grantee)
+      from (select proowner from pg_proc limit 50) as function`)
+  const read = stepsOf(rows[0]['QUERY PLAN'][0].Plan).filter((step) => step['Relation Name'] === 'pg_authid')
+  expect(read).not.toEqual([])
+  for (const step of read.filter((step) => step['Node Type'] === 'Seq Scan')) expect(step['Actual Loops']).toBe(1)
+})
