@@ -1,24 +1,22 @@
-import { execFile } from 'node:child_process'
-import { promisify } from 'node:util'
 import { and, eq, like } from 'drizzle-orm'
-import { beforeAll, describe, expect, inject, it, onTestFinished, vi } from 'vitest'
-import { readCommand } from '../dev/admin/commands.ts'
+import { afterAll, beforeAll, describe, expect, inject, it, vi } from 'vitest'
 import { auditLog, gitBranches, gitConnections, users } from '../src/db/schema/index.ts'
+import { admin as ofInstallation } from './admin.ts'
 import { control, newOrganization, type TestOrganization } from './api.ts'
 import { newRepository } from './github.ts'
 import { insertProject } from './webhooks.ts'
 
-const run = promisify(execFile)
-const env = { ...process.env, DATABASE_URL: inject('controlUrl'), ...inject('github') }
-const admin = async (args: string[]) =>
-  (await run('node', ['dev/admin.ts', 'connection', ...args], { env })).stdout.trim()
+const admin = (args: string[]) => ofInstallation('connection', ...args)
 
 let organization: TestOrganization
 let ref: string
 beforeAll(async () => {
+  for (const [name, value] of Object.entries(inject('github'))) vi.stubEnv(name, value)
   organization = await newOrganization()
   ref = await insertProject(organization)
 })
+
+afterAll(() => void vi.unstubAllEnvs())
 
 const rowsOf = (projectRef: string) =>
   control.select().from(gitConnections).where(eq(gitConnections.projectRef, projectRef))
@@ -70,14 +68,10 @@ describe('connection', () => {
       'connection.sync',
       'connection.sync',
     ])
-  }, 120_000)
+  })
 
   it('refuses what cannot be, and writes nothing', async () => {
     const repository = await newRepository()
-    for (const [name, value] of Object.entries(inject('github'))) vi.stubEnv(name, value)
-    onTestFinished(() => void vi.unstubAllEnvs())
-    // In this process, as each start of another takes seconds.
-    const admin = async (args: string[]) => readCommand(['connection', ...args])(control)
     const branch = await insertProject(organization, { parentRef: ref })
     const add = (project: string, ...more: string[]) =>
       admin(['add', '--project', project, '--repository', repository.name, ...more])
