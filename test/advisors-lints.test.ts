@@ -4,6 +4,7 @@ import { type ToldLint, textOf } from '../src/areas/advisors/lints.ts'
 import { runAdvisors } from './advisors.ts'
 import { CASES } from './advisors-cases.ts'
 import { type Caller, newMember, newOrganization, type TestOrganization, unhurried } from './api.ts'
+import { extended } from './extended.ts'
 import { newProject, PASSWORD, runSql } from './projects.ts'
 
 let organization: TestOrganization
@@ -216,7 +217,7 @@ describe('a lint of health', () => {
     await vi.waitFor(async () => expect(await run(...HEALTH)).toEqual([]), { timeout: 15_000 })
   })
 
-  it('a database that lets nobody in, or has no session left, is said to be so', async () => {
+  extended('a database that lets nobody in, or has no session left, is said to be so', async () => {
     const project = await newProject(organization)
     await asAdmin(`alter role p_${project}_read nologin`)
     expect(await found(project, 'db_connection_failing', 'no_primary_key')).toEqual([

@@ -7,6 +7,7 @@ import { parseQuery } from '../src/areas/analytics/sql/parse.ts'
 import { type ConsoleLine, invocations, workers, workerTasks } from '../src/db/schema/index.ts'
 import { baseUrl, type Caller, control, newMember, newOrganization, type TestOrganization, unhurried } from './api.ts'
 import { act, newBranch } from './branches.ts'
+import { extended } from './extended.ts'
 import { invocationsOf, putFunction } from './functions.ts'
 import { WAIT } from './machine.ts'
 import { newProject } from './projects.ts'
@@ -442,7 +443,7 @@ describe('GET /v1/projects/{ref}/analytics/endpoints/logs', () => {
     expect(reply.body).toEqual({ result: [], error: expect.stringContaining('longer than 4194304 characters') })
   })
 
-  it('puts nothing together that is too long', async () => {
+  extended('puts nothing together that is too long', async () => {
     const project = await newProject(organization)
     const console = Array.from({ length: 100 }, () => line('log', 'x'.repeat(10_000)))
     for (let n = 0; n < 5; n++) await put(project, FUNCTION, { console })

@@ -16,6 +16,7 @@ import {
 import { newBranch, untilBranch } from './branches.ts'
 import { cliOf } from './cli.ts'
 import { newRef } from './engine/copy-projects.ts'
+import { extended } from './extended.ts'
 import { newProject, PASSWORD, runSql, until, untilGone } from './projects.ts'
 import { clientOf, newBucket, newStorage } from './storage.ts'
 
@@ -415,7 +416,7 @@ describe('the schedule', () => {
     return row?.value.due_at
   }
 
-  it('makes one backup a day, however many look at the time', async () => {
+  extended('makes one backup a day, however many look at the time', async () => {
     const organization = await newOrganization()
     const { owner } = organization
     const ref = await newProject(organization)
@@ -524,7 +525,7 @@ describe('the schedule', () => {
 })
 
 describe('the supabase CLI', () => {
-  it('does backups list, and shows why backups restore is refused', async () => {
+  extended('does backups list, and shows why backups restore is refused', async () => {
     const organization = await newOrganization()
     const ref = await newProject(organization)
     await newPoint(organization.owner, ref, 'one')
@@ -562,7 +563,7 @@ describe('what takes a database away', () => {
   })
 })
 
-it('is found due without reading the settings of 100,000 projects', async () => {
+extended('is found due without reading the settings of 100,000 projects', async () => {
   const url = new URL(inject('adminUrl'))
   url.pathname = new URL(inject('controlUrl')).pathname
   const client = new pg.Client({ connectionString: url.href })

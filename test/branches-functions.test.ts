@@ -6,6 +6,7 @@ import { openFunctionSecret } from '../src/secrets/function.ts'
 import { type Caller, control, newOrganization } from './api.ts'
 import { act, type BranchReply, newBranch, untilBranch } from './branches.ts'
 import { deploy, download, keysOf, removeKeys } from './deploys.ts'
+import { extended } from './extended.ts'
 import { newProject } from './projects.ts'
 
 let owner: Caller
@@ -120,31 +121,35 @@ describe('the functions of a branch', () => {
     expect(await authOf(own)).toMatchObject({ jwt_exp: 80, site_url: 'https://parent.example' })
   }, 90_000)
 
-  it('stay deleted where they were deleted, and come again where they were changed later', async () => {
-    await owner.delete(`/v1/projects/${ref}/functions/same`)
-    await deployText(own, 'added', 'later of the branch')
-    await owner.delete(`/v1/projects/${ref}/functions/added`)
-    await deployText(ref, 'both', 'of the parent')
-    await merged()
-    expect(await slugs(ref)).toEqual(['both', 'new', 'open'])
-    await owner.delete(`/v1/projects/${own}/functions/open`)
-    await owner.delete(`/v1/projects/${own}/secrets`, ['SHARED', 'ONLY'])
-    expect(await act(owner, branch, 'push')).toMatchObject({ deploy: 'EXITED' })
-    await untilBranch(owner, branch, 'FUNCTIONS_DEPLOYED')
-    expect(await slugs(own)).toEqual(['added', 'both', 'new', 'same'])
-    expect(Object.keys(await secretsOf(own)).sort()).toEqual(['MORE', 'OVER'])
-    await deployText(own, 'same', 'after the deletion')
-    await setSecrets(ref, { SHARED: 'after the deletion' })
-    await merged()
-    expect(await slugs(ref)).toEqual(['both', 'new', 'open', 'same'])
-    expect(await act(owner, branch, 'push')).toMatchObject({ deploy: 'EXITED' })
-    await untilBranch(owner, branch, 'FUNCTIONS_DEPLOYED')
-    expect(await secretsOf(own)).toMatchObject({ SHARED: 'after the deletion' })
-    expect(await act(owner, branch, 'reset')).toMatchObject({ deploy: 'EXITED' })
-    await untilBranch(owner, branch, 'FUNCTIONS_DEPLOYED')
-    expect(await slugs(own)).toEqual(['both', 'new', 'open', 'same'])
-    expect(await secretsOf(own)).toMatchObject({ SHARED: 'after the deletion', ONLY: 'branch' })
-  }, 150_000)
+  extended(
+    'stay deleted where they were deleted, and come again where they were changed later',
+    async () => {
+      await owner.delete(`/v1/projects/${ref}/functions/same`)
+      await deployText(own, 'added', 'later of the branch')
+      await owner.delete(`/v1/projects/${ref}/functions/added`)
+      await deployText(ref, 'both', 'of the parent')
+      await merged()
+      expect(await slugs(ref)).toEqual(['both', 'new', 'open'])
+      await owner.delete(`/v1/projects/${own}/functions/open`)
+      await owner.delete(`/v1/projects/${own}/secrets`, ['SHARED', 'ONLY'])
+      expect(await act(owner, branch, 'push')).toMatchObject({ deploy: 'EXITED' })
+      await untilBranch(owner, branch, 'FUNCTIONS_DEPLOYED')
+      expect(await slugs(own)).toEqual(['added', 'both', 'new', 'same'])
+      expect(Object.keys(await secretsOf(own)).sort()).toEqual(['MORE', 'OVER'])
+      await deployText(own, 'same', 'after the deletion')
+      await setSecrets(ref, { SHARED: 'after the deletion' })
+      await merged()
+      expect(await slugs(ref)).toEqual(['both', 'new', 'open', 'same'])
+      expect(await act(owner, branch, 'push')).toMatchObject({ deploy: 'EXITED' })
+      await untilBranch(owner, branch, 'FUNCTIONS_DEPLOYED')
+      expect(await secretsOf(own)).toMatchObject({ SHARED: 'after the deletion' })
+      expect(await act(owner, branch, 'reset')).toMatchObject({ deploy: 'EXITED' })
+      await untilBranch(owner, branch, 'FUNCTIONS_DEPLOYED')
+      expect(await slugs(own)).toEqual(['both', 'new', 'open', 'same'])
+      expect(await secretsOf(own)).toMatchObject({ SHARED: 'after the deletion', ONLY: 'branch' })
+    },
+    150_000,
+  )
 
   it('that cannot be copied end the run as FUNCTIONS_FAILED and say why; once mended they come with the next', async () => {
     const before = await keysOf(ref)

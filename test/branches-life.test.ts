@@ -13,6 +13,7 @@ import {
 import { type Caller, control, newApp, newOrganization, type Reply, tick, workerLogs } from './api.ts'
 import { act, type BranchReply, createBranch, migrate, newBranch, rows, untilBranch } from './branches.ts'
 import { asAdmin, withClient } from './engine/copy-projects.ts'
+import { extended } from './extended.ts'
 import { newProject, untilStatus } from './projects.ts'
 import { newReceiver, withStatus } from './receiver.ts'
 import { bringForward, eventRowsOf, insertProject, rowsOf, untilStatuses, WAIT } from './webhooks.ts'
@@ -105,7 +106,7 @@ describe('a branch that is made', () => {
     expect(await control.select().from(branches).where(eq(branches.parentRef, ref))).toEqual([])
   })
 
-  it('while branching is disabled keeps its row as long as its project', async () => {
+  extended('while branching is disabled keeps its row as long as its project', async () => {
     const { owner, ref, branch } = await newPair()
     const holding = (tx: Transaction) =>
       tx.select().from(branches).where(eq(branches.projectRef, branch.project_ref)).for('update')
@@ -228,7 +229,7 @@ async function rename(from: string, to: string): Promise<void> {
 }
 
 describe('the status of a branch', () => {
-  it('is told when it is reset and when it is deleted', async () => {
+  extended('is told when it is reset and when it is deleted', async () => {
     const { owner, branch } = await newPair()
     const own = branch.project_ref
     await control.update(projects).set({ status: 'ACTIVE_UNHEALTHY' }).where(eq(projects.ref, own))
@@ -293,7 +294,7 @@ describe('the URL to notify', () => {
     expect(() => new Webhook(secret, { format: 'raw' }).verify(body, headers as Record<string, string>)).not.toThrow()
   })
 
-  it('is forgotten a day after the branch, once an hour, with what was sent to it', async () => {
+  extended('is forgotten a day after the branch, once an hour, with what was sent to it', async () => {
     const { owner, ref } = await newParent()
     const receiver = await newReceiver()
     const fields = { is_default: true, notify_url: receiver.url }

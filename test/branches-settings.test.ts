@@ -5,6 +5,7 @@ import { auditLog, projectSettings, projects } from '../src/db/schema/index.ts'
 import { openAuthSecret } from '../src/secrets/auth.ts'
 import { type Caller, control, newMember, newOrganization, type TestOrganization } from './api.ts'
 import { act, newBranch, rows, untilBranch } from './branches.ts'
+import { extended } from './extended.ts'
 import { newProject } from './projects.ts'
 
 let organization: TestOrganization
@@ -200,7 +201,7 @@ describe('the settings of a branch', () => {
     await inherited(own)
   })
 
-  it('lose nothing of what is changed on it while it is being reset', async () => {
+  extended('lose nothing of what is changed on it while it is being reset', async () => {
     await change(ref, {
       pooler: { default_pool_size: 20 },
       auth: { jwt_exp: 90, mailer_otp_exp: 90 },
@@ -249,7 +250,7 @@ describe('the settings of a branch', () => {
 })
 
 describe('settings of a branch that would contradict each other', () => {
-  it('are left as they were, no more of them than must, and the log of the run names them', async () => {
+  extended('are left as they were, no more of them than must, and the log of the run names them', async () => {
     const mail = {
       smtp_host: 'm.example',
       smtp_port: '25',

@@ -4,6 +4,7 @@ import { beforeAll, describe, expect, it, vi } from 'vitest'
 import { anyone, newApp, newMember, newOrganization, type TestOrganization, tick } from './api.ts'
 import { act, type BranchReply, createBranch, migrate, newBranch, rows, runOf, untilBranch } from './branches.ts'
 import { leftOf } from './engine/copy-projects.ts'
+import { extended } from './extended.ts'
 import { newProject, runSql, untilGone } from './projects.ts'
 import { newReceiver } from './receiver.ts'
 
@@ -241,25 +242,28 @@ describe('merge, push and reset', () => {
     expect(await owner.get(`/v1/branches/${own}/diff`)).toMatchObject({ status: 200, body: '' })
   })
 
-  it('a migration that fails in its middle leaves nothing of itself, and the rest can be merged once it is mended', async () => {
-    const { organization, ref } = await newParent()
-    const { owner } = organization
-    const branch = await newBranch(owner, ref)
-    const own = branch.project_ref
-    await migrate(owner, own, 'create table first (n int)')
-    await migrate(owner, own, 'create table second (n int); create table taken (n int)')
-    await rows(owner, ref, 'create table taken (other text)')
-    expect(await act(owner, branch, 'merge')).toMatchObject({ migrate: 'DEAD', deploy: 'CREATED' })
-    await untilBranch(owner, branch, 'MIGRATIONS_FAILED')
-    expect((await runSql(owner, ref, 'select * from first')).status).toBe(201)
-    expect((await runSql(owner, ref, 'select * from second')).status).toBe(400)
-    const [run] = (await owner.get(`/v1/projects/${own}/actions`)).body
-    const log = await owner.get(`/v1/projects/${own}/actions/${run.id}/logs`)
-    expect(log.body).toMatch(/migrate: failed: .*relation "taken" already exists/)
-    await rows(owner, ref, 'drop table taken')
-    expect(await act(owner, branch, 'merge')).toMatchObject({ migrate: 'EXITED' })
-    expect((await runSql(owner, ref, 'select * from second, taken')).status).toBe(201)
-  })
+  extended(
+    'a migration that fails in its middle leaves nothing of itself, and the rest can be merged once it is mended',
+    async () => {
+      const { organization, ref } = await newParent()
+      const { owner } = organization
+      const branch = await newBranch(owner, ref)
+      const own = branch.project_ref
+      await migrate(owner, own, 'create table first (n int)')
+      await migrate(owner, own, 'create table second (n int); create table taken (n int)')
+      await rows(owner, ref, 'create table taken (other text)')
+      expect(await act(owner, branch, 'merge')).toMatchObject({ migrate: 'DEAD', deploy: 'CREATED' })
+      await untilBranch(owner, branch, 'MIGRATIONS_FAILED')
+      expect((await runSql(owner, ref, 'select * from first')).status).toBe(201)
+      expect((await runSql(owner, ref, 'select * from second')).status).toBe(400)
+      const [run] = (await owner.get(`/v1/projects/${own}/actions`)).body
+      const log = await owner.get(`/v1/projects/${own}/actions/${run.id}/logs`)
+      expect(log.body).toMatch(/migrate: failed: .*relation "taken" already exists/)
+      await rows(owner, ref, 'drop table taken')
+      expect(await act(owner, branch, 'merge')).toMatchObject({ migrate: 'EXITED' })
+      expect((await runSql(owner, ref, 'select * from second, taken')).status).toBe(201)
+    },
+  )
 
   it('push brings what came to the parent since, up to a version', async () => {
     const { organization, ref } = await newParent()
@@ -298,7 +302,7 @@ describe('merge, push and reset', () => {
     expect((await runSql(owner, own, 'select * from late')).status).toBe(400)
   })
 
-  it('only one at a time, and only while both sides are there', async () => {
+  extended('only one at a time, and only while both sides are there', async () => {
     const { organization, ref } = await newParent()
     const { owner } = organization
     const branch = await newBranch(owner, ref)
@@ -331,7 +335,7 @@ describe('the end of a branch', () => {
     await createBranch(owner, ref, { branch_name: branch.name })
   })
 
-  it('can be put off for an hour and be canceled until then', async () => {
+  extended('can be put off for an hour and be canceled until then', async () => {
     const { organization, ref } = await newParent()
     const { owner } = organization
     const branch = await newBranch(owner, ref)
@@ -452,7 +456,7 @@ describe('a branch tells', () => {
 })
 
 describe('steps that a runner outside does', () => {
-  it('are set while the run goes on, each by its name', async () => {
+  extended('are set while the run goes on, each by its name', async () => {
     const { organization, ref } = await newParent()
     const { owner } = organization
     const branch = await newBranch(owner, ref)

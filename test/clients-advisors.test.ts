@@ -2,6 +2,7 @@ import { SupabaseManagementAPI } from 'supabase-management-js'
 import { beforeAll, describe, expect, it } from 'vitest'
 import { baseUrl, newOrganization, type TestOrganization } from './api.ts'
 import { cliOf } from './cli.ts'
+import { extended } from './extended.ts'
 import { startMcp } from './mcp.ts'
 import { newProject, runSql } from './projects.ts'
 
@@ -26,7 +27,7 @@ describe('the clients that people have', () => {
     expect((await api.getSecurityAdvisors(ref)).data?.lints).toEqual(expect.arrayContaining([insecure]))
   })
 
-  it('the supabase CLI shows them by their level, and fails on what it is asked to', async () => {
+  extended('the supabase CLI shows them by their level, and fails on what it is asked to', async () => {
     const cli = cliOf(organization.owner)
     const advisors = (...args: string[]) => cli('db', 'advisors', `--remote=${ref}`, ...args)
     const all = await advisors('--type', 'all', '--level', 'info', '--fail-on', 'none')

@@ -3,6 +3,7 @@ import { beforeAll, describe, expect, it, vi } from 'vitest'
 import { requestCounts } from '../src/db/schema/index.ts'
 import { baseUrl, control, newMember, newOrganization, type TestOrganization } from './api.ts'
 import { newCli } from './cli.ts'
+import { extended } from './extended.ts'
 import { invocationsOf, putFunction } from './functions.ts'
 import { WAIT } from './machine.ts'
 import { startMcp } from './mcp.ts'
@@ -66,7 +67,7 @@ describe('the MCP server', () => {
 })
 
 describe('the supabase CLI', () => {
-  it('shows logs by service, level, function and text, and runs SQL over them', async () => {
+  extended('shows logs by service, level, function and text, and runs SQL over them', async () => {
     const { run, remove } = newCli({ token: await tokenOfNew() })
     const logs = (...args: string[]) =>
       run('logs', `--remote=${project.ref}`, '--since', '10m', '--output-format', 'json', '--agent', 'no', ...args)

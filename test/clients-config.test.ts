@@ -5,6 +5,7 @@ import { SupabaseManagementAPI } from 'supabase-management-js'
 import { beforeAll, describe, expect, it } from 'vitest'
 import { baseUrl, newOrganization, type TestOrganization } from './api.ts'
 import { newCli } from './cli.ts'
+import { extended } from './extended.ts'
 import { newProject } from './projects.ts'
 
 let organization: TestOrganization
@@ -132,29 +133,33 @@ describe('supabase config', () => {
     expect(await auth()).toEqual(config)
   }, 60_000)
 
-  it('push turns off what is not enabled, and pull writes what the project has', async () => {
-    writeFileSync(file(), OFF)
-    await cli('push', '--yes')
-    expect(await auth()).toMatchObject({
-      smtp_host: null,
-      smtp_pass: null,
-      security_captcha_enabled: false,
-      hook_send_email_enabled: false,
-      external_github_enabled: false,
-      external_keycloak_enabled: true,
-    })
-    await cli('pull', '--yes')
-    const pulled = readFileSync(file(), 'utf8')
-    for (const line of [
-      'site_url = "https://app.example"',
-      'jwt_expiry = 1800',
-      'max_rows = 77',
-      'timebox = "24h0m0s"',
-    ]) {
-      expect(pulled).toContain(line)
-    }
-    expect(await cli('diff')).toMatch(/no differences|\(0 update/i)
-  }, 60_000)
+  extended(
+    'push turns off what is not enabled, and pull writes what the project has',
+    async () => {
+      writeFileSync(file(), OFF)
+      await cli('push', '--yes')
+      expect(await auth()).toMatchObject({
+        smtp_host: null,
+        smtp_pass: null,
+        security_captcha_enabled: false,
+        hook_send_email_enabled: false,
+        external_github_enabled: false,
+        external_keycloak_enabled: true,
+      })
+      await cli('pull', '--yes')
+      const pulled = readFileSync(file(), 'utf8')
+      for (const line of [
+        'site_url = "https://app.example"',
+        'jwt_expiry = 1800',
+        'max_rows = 77',
+        'timebox = "24h0m0s"',
+      ]) {
+        expect(pulled).toContain(line)
+      }
+      expect(await cli('diff')).toMatch(/no differences|\(0 update/i)
+    },
+    60_000,
+  )
 })
 
 it('supabase-management-js reads the configuration of Auth and changes it', async () => {

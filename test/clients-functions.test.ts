@@ -3,6 +3,7 @@ import { dirname, join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, inject, it } from 'vitest'
 import { as, type Caller } from './api.ts'
 import { newCli } from './cli.ts'
+import { extended } from './extended.ts'
 import { type Machine, newMachine } from './machine.ts'
 import { startMcp } from './mcp.ts'
 import { createProject } from './projects.ts'
@@ -114,21 +115,25 @@ describe('the supabase CLI', () => {
     120_000,
   )
 
-  it('sets, lists and unsets secrets', async () => {
-    const secrets = (...args: string[]) => cli('secrets', ...args, '--project-ref', ref)
-    await secrets('set', 'A=one', 'B=two words', '--yes')
-    const names = async () =>
-      (JSON.parse(await secrets('list', '-o', 'json')) as { name: string }[]).map(({ name }) => name)
-    expect(await names()).toEqual(['A', 'B'])
-    expect(await secrets('list')).toContain('7692c3ad3540bb803c020b3aee66cd8887123234ea0c6e7143c0add73ff431ed')
-    const program = 'Deno.serve(() => new Response(Deno.env.get("A") + " " + Deno.env.get("B")))'
-    write('supabase/functions/env/index.ts', program)
-    await functions('deploy', 'env', '--use-api', '--no-verify-jwt', '--yes')
-    expect(await answer('env')).toEqual({ status: 200, text: 'one two words' })
-    await secrets('unset', 'A', '--yes')
-    expect(await answer('env')).toEqual({ status: 200, text: 'undefined two words' })
-    expect(await names()).toEqual(['B'])
-  }, 60_000)
+  extended(
+    'sets, lists and unsets secrets',
+    async () => {
+      const secrets = (...args: string[]) => cli('secrets', ...args, '--project-ref', ref)
+      await secrets('set', 'A=one', 'B=two words', '--yes')
+      const names = async () =>
+        (JSON.parse(await secrets('list', '-o', 'json')) as { name: string }[]).map(({ name }) => name)
+      expect(await names()).toEqual(['A', 'B'])
+      expect(await secrets('list')).toContain('7692c3ad3540bb803c020b3aee66cd8887123234ea0c6e7143c0add73ff431ed')
+      const program = 'Deno.serve(() => new Response(Deno.env.get("A") + " " + Deno.env.get("B")))'
+      write('supabase/functions/env/index.ts', program)
+      await functions('deploy', 'env', '--use-api', '--no-verify-jwt', '--yes')
+      expect(await answer('env')).toEqual({ status: 200, text: 'one two words' })
+      await secrets('unset', 'A', '--yes')
+      expect(await answer('env')).toEqual({ status: 200, text: 'undefined two words' })
+      expect(await names()).toEqual(['B'])
+    },
+    60_000,
+  )
 })
 
 describe('the MCP server', () => {

@@ -5,6 +5,7 @@ import { afterAll, beforeAll, describe, expect, inject, it, vi } from 'vitest'
 import { WebSocket } from 'ws'
 import { as, type Caller } from './api.ts'
 import { newCli } from './cli.ts'
+import { extended } from './extended.ts'
 import { type Machine, newMachine } from './machine.ts'
 import { newProject } from './projects.ts'
 import { saying, workerOf } from './workers.ts'
@@ -65,7 +66,7 @@ describe('over the wire', () => {
 })
 
 describe('a program that never starts', () => {
-  it('fails with a reason, harms nobody, and is mended by the next deployment', async () => {
+  extended('fails with a reason, harms nobody, and is mended by the next deployment', async () => {
     const [worker, bystander] = [newWorker(), newWorker()]
     await bystander.ship(saying('well'))
     await worker.ship(saying('before'))

@@ -5,6 +5,7 @@ import { SupabaseManagementAPI } from 'supabase-management-js'
 import { afterAll, beforeAll, describe, expect, inject, it, vi } from 'vitest'
 import { as, type Caller } from './api.ts'
 import { newCli } from './cli.ts'
+import { extended } from './extended.ts'
 import { type Machine, newMachine } from './machine.ts'
 import { startMcp } from './mcp.ts'
 import { newProject, PASSWORD, runSql, untilGone, untilStatus } from './projects.ts'
@@ -132,31 +133,35 @@ describe('the supabase CLI', () => {
     await untilGone(owner, ref)
   }, 180_000)
 
-  it('does branches create|list|get|update|pause|unpause|delete|disable', async () => {
-    const ref = await newProject({ owner, slug })
-    const branches = (...args: string[]) => cli('branches', ...args, `--remote=${ref}`)
-    const listed = async () => JSON.parse(await branches('list', '-o', 'json')) as { name: string; status: string }[]
-    expect(await branches('create', 'feature', '--persistent', '--with-data', '--yes')).toContain('CREATING_PROJECT')
-    await vi.waitFor(
-      async () => expect(await listed()).toContainEqual(expect.objectContaining({ status: 'FUNCTIONS_DEPLOYED' })),
-      { timeout: 30_000, interval: 500 },
-    )
-    const env = JSON.parse(await branches('get', 'feature', '-o', 'json')) as Record<string, string>
-    expect(await answerAt(env.POSTGRES_URL ?? '')).toBe(42)
-    expect(await answerAt(env.POSTGRES_URL_NON_POOLING ?? '')).toBe(42)
-    expect(env.SUPABASE_ANON_KEY).toMatch(/^eyJ/)
-    await branches('update', 'feature', '--name', 'renamed', '--persistent=false', '--yes')
-    const { body: branch } = await owner.get(`/v1/projects/${ref}/branches/renamed`)
-    expect(branch).toMatchObject({ persistent: false })
-    await branches('pause', 'renamed', '--yes')
-    await untilStatus(owner, branch.project_ref, 'INACTIVE')
-    await branches('unpause', 'renamed', '--yes')
-    await untilStatus(owner, branch.project_ref, 'ACTIVE_HEALTHY')
-    await branches('delete', 'renamed', '--yes')
-    expect((await listed()).map(({ name }) => name)).toEqual(['main'])
-    await branches('disable', '--yes')
-    await expect(branches('list')).rejects.toThrow(/Preview branching is not enabled/)
-  }, 180_000)
+  extended(
+    'does branches create|list|get|update|pause|unpause|delete|disable',
+    async () => {
+      const ref = await newProject({ owner, slug })
+      const branches = (...args: string[]) => cli('branches', ...args, `--remote=${ref}`)
+      const listed = async () => JSON.parse(await branches('list', '-o', 'json')) as { name: string; status: string }[]
+      expect(await branches('create', 'feature', '--persistent', '--with-data', '--yes')).toContain('CREATING_PROJECT')
+      await vi.waitFor(
+        async () => expect(await listed()).toContainEqual(expect.objectContaining({ status: 'FUNCTIONS_DEPLOYED' })),
+        { timeout: 30_000, interval: 500 },
+      )
+      const env = JSON.parse(await branches('get', 'feature', '-o', 'json')) as Record<string, string>
+      expect(await answerAt(env.POSTGRES_URL ?? '')).toBe(42)
+      expect(await answerAt(env.POSTGRES_URL_NON_POOLING ?? '')).toBe(42)
+      expect(env.SUPABASE_ANON_KEY).toMatch(/^eyJ/)
+      await branches('update', 'feature', '--name', 'renamed', '--persistent=false', '--yes')
+      const { body: branch } = await owner.get(`/v1/projects/${ref}/branches/renamed`)
+      expect(branch).toMatchObject({ persistent: false })
+      await branches('pause', 'renamed', '--yes')
+      await untilStatus(owner, branch.project_ref, 'INACTIVE')
+      await branches('unpause', 'renamed', '--yes')
+      await untilStatus(owner, branch.project_ref, 'ACTIVE_HEALTHY')
+      await branches('delete', 'renamed', '--yes')
+      expect((await listed()).map(({ name }) => name)).toEqual(['main'])
+      await branches('disable', '--yes')
+      await expect(branches('list')).rejects.toThrow(/Preview branching is not enabled/)
+    },
+    180_000,
+  )
 
   it('does postgres-config, ssl-enforcement, db push and migration list', async () => {
     const ref = await newProject({ owner, slug })

@@ -72,36 +72,44 @@ describe('a pull request', () => {
     await untilNoBranch(ref, 'shared')
   }, 120_000)
 
-  it('runs a seed that failed again, and one that passed no more', async () => {
-    const { ref, repository } = await newFollower(organization)
-    const wrong = await open(repository, 'seeds', { ...NOTES, 'supabase/seed.sql': 'insert into nowhere values (1)' })
-    await untilTold(repository, wrong.sha, 'failure')
-    await untilTold(repository, await repository.push('seeds', { ...NOTES, ...SEED }), 'success')
-    const own = (await branchOf(ref, 'seeds'))?.projectRef ?? ''
-    expect(await sql(own, 'select text from notes')).toEqual([{ text: 'seeded' }])
-    const changed = { 'supabase/seed.sql': "insert into notes values (2, 'again')" }
-    await untilTold(repository, await repository.push('seeds', { ...NOTES, ...changed }), 'success')
-    expect(await sql(own, 'select text from notes')).toEqual([{ text: 'seeded' }])
-  }, 120_000)
+  extended(
+    'runs a seed that failed again, and one that passed no more',
+    async () => {
+      const { ref, repository } = await newFollower(organization)
+      const wrong = await open(repository, 'seeds', { ...NOTES, 'supabase/seed.sql': 'insert into nowhere values (1)' })
+      await untilTold(repository, wrong.sha, 'failure')
+      await untilTold(repository, await repository.push('seeds', { ...NOTES, ...SEED }), 'success')
+      const own = (await branchOf(ref, 'seeds'))?.projectRef ?? ''
+      expect(await sql(own, 'select text from notes')).toEqual([{ text: 'seeded' }])
+      const changed = { 'supabase/seed.sql': "insert into notes values (2, 'again')" }
+      await untilTold(repository, await repository.push('seeds', { ...NOTES, ...changed }), 'success')
+      expect(await sql(own, 'select text from notes')).toEqual([{ text: 'seeded' }])
+    },
+    120_000,
+  )
 
-  it('gets none where it is from a fork, where the connection makes none, or where it changes nothing here', async () => {
-    const { ref, repository } = await newFollower(organization)
-    await repository.commit('theirs', NOTES)
-    const theirs = await repository.pull('theirs', { fork: true })
-    // As if GitHub had said otherwise: what counts is what it says of the pull request itself.
-    await repository.tellPull('opened', theirs, 'theirs')
-    const none = await newFollower(organization, { newBranchPerPr: false }, repository)
-    const some = await newFollower(organization, { changesOnly: true }, repository)
-    const away = await open(repository, 'away', NOTES, ['supabase2/x.sql', 'src/index.ts'])
-    await untilTold(repository, away.sha, 'success')
-    for (const each of [ref, none.ref, some.ref]) await untilQuiet(each)
-    expect(await branchOf(ref, 'theirs')).toBeUndefined()
-    expect([await branchOf(none.ref, 'away'), await branchOf(some.ref, 'away')]).toEqual([undefined, undefined])
-    const many = Array.from({ length: 100 }, (_, at) => `src/${at}.ts`)
-    await open(repository, 'here', NOTES, [...many, 'supabase/seed.sql'])
-    await vi.waitFor(async () => expect(await branchOf(some.ref, 'here')).toBeDefined(), WAIT)
-    await untilQuiet(some.ref)
-  }, 120_000)
+  extended(
+    'gets none where it is from a fork, where the connection makes none, or where it changes nothing here',
+    async () => {
+      const { ref, repository } = await newFollower(organization)
+      await repository.commit('theirs', NOTES)
+      const theirs = await repository.pull('theirs', { fork: true })
+      // As if GitHub had said otherwise: what counts is what it says of the pull request itself.
+      await repository.tellPull('opened', theirs, 'theirs')
+      const none = await newFollower(organization, { newBranchPerPr: false }, repository)
+      const some = await newFollower(organization, { changesOnly: true }, repository)
+      const away = await open(repository, 'away', NOTES, ['supabase2/x.sql', 'src/index.ts'])
+      await untilTold(repository, away.sha, 'success')
+      for (const each of [ref, none.ref, some.ref]) await untilQuiet(each)
+      expect(await branchOf(ref, 'theirs')).toBeUndefined()
+      expect([await branchOf(none.ref, 'away'), await branchOf(some.ref, 'away')]).toEqual([undefined, undefined])
+      const many = Array.from({ length: 100 }, (_, at) => `src/${at}.ts`)
+      await open(repository, 'here', NOTES, [...many, 'supabase/seed.sql'])
+      await vi.waitFor(async () => expect(await branchOf(some.ref, 'here')).toBeDefined(), WAIT)
+      await untilQuiet(some.ref)
+    },
+    120_000,
+  )
 
   it('is told where there is no room for a branch, and gets one once there is', async () => {
     const { ref, repository } = await newFollower(organization, { branchLimit: 1 })

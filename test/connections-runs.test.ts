@@ -4,6 +4,7 @@ import { actionRuns, gitBranches, gitConnections } from '../src/db/schema/index.
 import { control, newOrganization, type TestOrganization, tick } from './api.ts'
 import { createBranch, rows, untilBranch } from './branches.ts'
 import { branchOf, migration, NOTES, newFollower, SEED, TAGS, untilQuiet, WAIT } from './connections.ts'
+import { extended } from './extended.ts'
 import { newRepository, untilTold } from './github.ts'
 import { untilStatus } from './projects.ts'
 
@@ -91,7 +92,7 @@ describe('a push to the default branch', () => {
     expect(await runsOf(ref)).toHaveLength(1)
   })
 
-  it('passes over a migration that was edited since, and files that are none', async () => {
+  extended('passes over a migration that was edited since, and files that are none', async () => {
     const { ref, repository } = await newFollower(organization)
     await untilTold(repository, await repository.push('main', NOTES), 'success')
     const edited = migration('20260101000000', '-- edited\ncreate table notes (id int primary key, text text);')
@@ -128,7 +129,7 @@ describe('a push to the default branch', () => {
     expect(await organization.owner.get(`/v1/projects/${ref}/database/migrations`)).toMatchObject({ body: [] })
   })
 
-  it('lets two projects follow one repository, each in a folder of its own', async () => {
+  extended('lets two projects follow one repository, each in a folder of its own', async () => {
     const repository = await newRepository()
     const one = await newFollower(organization, {}, repository)
     const two = await newFollower(organization, { workdir: '.' }, repository)
@@ -161,7 +162,7 @@ describe('a push to the default branch', () => {
     expect(row?.repositoryName).toBe(name)
   })
 
-  it('outlives troubles of GitHub, and a status that it refuses', async () => {
+  extended('outlives troubles of GitHub, and a status that it refuses', async () => {
     const { ref, repository } = await newFollower(organization)
     await repository.fault('access_tokens', 500)
     await repository.fault('git/ref', 403, 1, { 'retry-after': '1' })
@@ -222,7 +223,7 @@ describe('a branch that the API made for a branch of the repository', () => {
     expect(await branchOf(ref, 'staging')).toMatchObject({ id: made.id })
   }, 120_000)
 
-  it('makes another branch than the default one the branch of production', async () => {
+  extended('makes another branch than the default one the branch of production', async () => {
     const { ref, repository } = await newFollower(organization)
     await createBranch(organization.owner, ref, { branch_name: 'production', is_default: true, git_branch: 'release' })
     await untilTold(repository, await repository.push('release', NOTES), 'success')

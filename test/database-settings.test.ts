@@ -4,6 +4,7 @@ import { beforeAll, describe, expect, inject, it } from 'vitest'
 import { auditLog } from '../src/db/schema/index.ts'
 import { type Caller, control, newApp, newOrganization, type TestOrganization, unhurried } from './api.ts'
 import { cliOf } from './cli.ts'
+import { extended } from './extended.ts'
 import { newProject, ownerClient, runSql, untilStatus } from './projects.ts'
 
 let organization: TestOrganization
@@ -434,28 +435,33 @@ describe('what the driver has not', () => {
 })
 
 describe('the supabase CLI', () => {
-  it('does postgres-config get|update|delete and ssl-enforcement get|update', async () => {
-    const run = cliOf(organization.owner)
-    const cli = (...args: string[]) => run(...args, `--remote=${ref}`, '--yes')
-    const settings = (verb: string, ...args: string[]) => cli('postgres-config', verb, ...args)
-    await caller().put(config(), { statement_timeout: '11s', log_duration: true, work_mem: '5MB' })
-    expect(await settings('get')).toContain('11s')
-    await settings('update', '--config', 'max_connections=50', '--config', 'work_mem=6MB')
-    const all = { statement_timeout: '11s', log_duration: true, work_mem: '6MB', max_connections: 50 }
-    expect(await read()).toEqual(all)
-    expect(await show('work_mem')).toBe('6MB')
-    await expect(settings('update', '--config', 'shared_buffers=1GB')).rejects.toThrow(
-      /shared_buffers.*driver postgres/,
-    )
-    await settings('delete', '--config', 'max_connections,work_mem')
-    expect(await read()).toEqual({ statement_timeout: '11s', log_duration: true })
-    const enforced = async () => (await caller().get(`/v1/projects/${ref}/ssl-enforcement`)).body.currentConfig.database
-    await cli('ssl-enforcement', 'update', '--enable-db-ssl-enforcement')
-    expect(await enforced()).toBe(true)
-    expect(await cli('ssl-enforcement', 'get')).toMatch(/enforced/i)
-    await cli('ssl-enforcement', 'update', '--disable-db-ssl-enforcement')
-    expect(await enforced()).toBe(false)
-  }, 90_000)
+  extended(
+    'does postgres-config get|update|delete and ssl-enforcement get|update',
+    async () => {
+      const run = cliOf(organization.owner)
+      const cli = (...args: string[]) => run(...args, `--remote=${ref}`, '--yes')
+      const settings = (verb: string, ...args: string[]) => cli('postgres-config', verb, ...args)
+      await caller().put(config(), { statement_timeout: '11s', log_duration: true, work_mem: '5MB' })
+      expect(await settings('get')).toContain('11s')
+      await settings('update', '--config', 'max_connections=50', '--config', 'work_mem=6MB')
+      const all = { statement_timeout: '11s', log_duration: true, work_mem: '6MB', max_connections: 50 }
+      expect(await read()).toEqual(all)
+      expect(await show('work_mem')).toBe('6MB')
+      await expect(settings('update', '--config', 'shared_buffers=1GB')).rejects.toThrow(
+        /shared_buffers.*driver postgres/,
+      )
+      await settings('delete', '--config', 'max_connections,work_mem')
+      expect(await read()).toEqual({ statement_timeout: '11s', log_duration: true })
+      const enforced = async () =>
+        (await caller().get(`/v1/projects/${ref}/ssl-enforcement`)).body.currentConfig.database
+      await cli('ssl-enforcement', 'update', '--enable-db-ssl-enforcement')
+      expect(await enforced()).toBe(true)
+      expect(await cli('ssl-enforcement', 'get')).toMatch(/enforced/i)
+      await cli('ssl-enforcement', 'update', '--disable-db-ssl-enforcement')
+      expect(await enforced()).toBe(false)
+    },
+    90_000,
+  )
 })
 
 it('lets an application read or write as its scopes say', async () => {

@@ -5,6 +5,7 @@ import { beforeAll, describe, expect, it } from 'vitest'
 import { auditLog, customHostnames, vanitySubdomains } from '../src/db/schema/index.ts'
 import { baseUrl, type Caller, control, newOrganization, setName, type TestOrganization, tokenOf } from './api.ts'
 import { cliOf } from './cli.ts'
+import { extended } from './extended.ts'
 import { createProject, newProject, runSql, untilGone } from './projects.ts'
 import { exchange } from './storage.ts'
 
@@ -134,7 +135,7 @@ describe('a vanity subdomain', () => {
     expect(rows).toHaveLength(1)
   })
 
-  it('is free again once its project is gone', async () => {
+  extended('is free again once its project is gone', async () => {
     const place = placeOf(organization.owner, await newProject(organization))
     const name = newName()
     await place.activate(name)
@@ -393,27 +394,31 @@ describe('clients', () => {
     expect((await api.getHostnameConfig(place.ref)).data).toMatchObject({ custom_hostname: hostname })
   })
 
-  it('the CLI gives and takes vanity subdomains, and shows custom hostnames', async () => {
-    const place = await newPlace()
-    const run = cliOf(organization.owner)
-    const cli = (...args: string[]) => run(...args, '--project-ref', place.ref, '--yes')
-    const name = newName()
-    await cli('vanity-subdomains', 'activate', '--desired-subdomain', name)
-    expect(await cli('vanity-subdomains', 'get')).toContain(`${name}.${DOMAIN}`)
-    await cli('vanity-subdomains', 'delete')
-    expect((await place.vanity()).body).toEqual({ status: 'not-used' })
-    const hostname = newHostname()
-    await place.initialize(hostname)
-    await cli('domains', 'get')
-    await cli('domains', 'reverify')
-    const challenge = challengeOf((await place.hostname()).body)
-    await show(hostname, challenge)
-    await point(hostname, place)
-    await cli('domains', 'reverify')
-    await cli('domains', 'activate')
-    expect((await place.hostname()).body.status).toBe('5_services_reconfigured')
-    expect(JSON.parse(await cli('domains', 'get', '--output', 'json'))).toMatchObject({ custom_hostname: hostname })
-    await cli('domains', 'delete')
-    expect((await place.hostname()).status).toBe(400)
-  }, 180_000)
+  extended(
+    'the CLI gives and takes vanity subdomains, and shows custom hostnames',
+    async () => {
+      const place = await newPlace()
+      const run = cliOf(organization.owner)
+      const cli = (...args: string[]) => run(...args, '--project-ref', place.ref, '--yes')
+      const name = newName()
+      await cli('vanity-subdomains', 'activate', '--desired-subdomain', name)
+      expect(await cli('vanity-subdomains', 'get')).toContain(`${name}.${DOMAIN}`)
+      await cli('vanity-subdomains', 'delete')
+      expect((await place.vanity()).body).toEqual({ status: 'not-used' })
+      const hostname = newHostname()
+      await place.initialize(hostname)
+      await cli('domains', 'get')
+      await cli('domains', 'reverify')
+      const challenge = challengeOf((await place.hostname()).body)
+      await show(hostname, challenge)
+      await point(hostname, place)
+      await cli('domains', 'reverify')
+      await cli('domains', 'activate')
+      expect((await place.hostname()).body.status).toBe('5_services_reconfigured')
+      expect(JSON.parse(await cli('domains', 'get', '--output', 'json'))).toMatchObject({ custom_hostname: hostname })
+      await cli('domains', 'delete')
+      expect((await place.hostname()).status).toBe(400)
+    },
+    180_000,
+  )
 })

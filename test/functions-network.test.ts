@@ -2,6 +2,7 @@ import { once } from 'node:events'
 import { type IncomingMessage, request } from 'node:http'
 import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest'
 import { WebSocket } from 'ws'
+import { extended } from './extended.ts'
 import { type Home, putFunction } from './functions.ts'
 import { WAIT } from './machine.ts'
 import { serveLikeStart } from './serve.ts'
@@ -110,21 +111,25 @@ describe('the way out', () => {
 })
 
 describe('what callers and programs can use up', () => {
-  it('calls of one function at a time: so many, and then it says so', async () => {
-    const { url } = await deploy(
-      `if (request.url.includes('wait')) await new Promise((resolve) => setTimeout(resolve, 25_000)); return new Response('x')`,
-    )
-    expect((await fetch(url)).status).toBe(200)
-    const waiting = Array.from({ length: 500 }, () => {
-      const call = request(`${url}?wait`, { agent: false })
-      call.on('error', () => {})
-      call.end()
-      return call
-    })
-    await vi.waitFor(async () => expect((await fetch(url)).status).toBe(546), WAIT)
-    for (const call of waiting) call.destroy()
-    await vi.waitFor(async () => expect((await fetch(url)).status).toBe(200), WAIT)
-  }, 150_000)
+  extended(
+    'calls of one function at a time: so many, and then it says so',
+    async () => {
+      const { url } = await deploy(
+        `if (request.url.includes('wait')) await new Promise((resolve) => setTimeout(resolve, 25_000)); return new Response('x')`,
+      )
+      expect((await fetch(url)).status).toBe(200)
+      const waiting = Array.from({ length: 500 }, () => {
+        const call = request(`${url}?wait`, { agent: false })
+        call.on('error', () => {})
+        call.end()
+        return call
+      })
+      await vi.waitFor(async () => expect((await fetch(url)).status).toBe(546), WAIT)
+      for (const call of waiting) call.destroy()
+      await vi.waitFor(async () => expect((await fetch(url)).status).toBe(200), WAIT)
+    },
+    150_000,
+  )
 })
 
 describe('over the wire', () => {

@@ -3,6 +3,7 @@ import pg from 'pg'
 import { describe, expect, inject, it, vi } from 'vitest'
 import { auditLog, projects, projectTasks } from '../src/db/schema/index.ts'
 import { control, newOrganization, tick } from './api.ts'
+import { extended } from './extended.ts'
 import { createProject, newProject, runSql, untilGone, untilStatus } from './projects.ts'
 
 type Task = typeof projectTasks.$inferSelect
@@ -67,7 +68,7 @@ describe('a task whose consumer died', () => {
     await untilGone(owner, ref)
   })
 
-  it('is left alone while the lease holds', async () => {
+  extended('is left alone while the lease holds', async () => {
     const organization = await newOrganization()
     const ref = await newProject(organization)
     const { claim } = await abandon(ref, 'COMING_UP', { stepsDone: [], leaseUntil: new Date(Date.now() + 60_000) })
@@ -132,7 +133,7 @@ describe('a restore that is canceled', () => {
     expect((await owner.get(`/v1/projects/${ref}`)).body.status).toBe('INACTIVE')
   })
 
-  it('is not undone by the consumer of the restore when that wakes up later', async () => {
+  extended('is not undone by the consumer of the restore when that wakes up later', async () => {
     const organization = await newOrganization()
     const { owner } = organization
     const ref = await newProject(organization)

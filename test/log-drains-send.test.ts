@@ -8,6 +8,7 @@ import { heartbeats, invocations, logDrainEntries, logDrains, workers, workerTas
 import { claimDrain, dueDrains, ENTRIES_MAX, readPending, recordSent } from '../src/drains/store.ts'
 import { control, newOrganization, setName, tick, workerLogs } from './api.ts'
 import { newBranch } from './branches.ts'
+import { extended } from './extended.ts'
 import {
   bodyOf,
   type DrainedProject,
@@ -383,7 +384,7 @@ describe('the cost of a batch', () => {
     return best
   }
 
-  it('is the same with 100,000 calls behind it', async () => {
+  extended('is the same with 100,000 calls behind it', async () => {
     const project = await newDrained()
     // Where nobody looks for what to send.
     const [few, many] = [await newDrain(project, 'webhook', HELD), await newDrained(project.organization)]

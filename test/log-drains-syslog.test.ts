@@ -5,7 +5,7 @@ import { eq } from 'drizzle-orm'
 import { afterAll, beforeAll, describe, expect, it, onTestFinished, vi } from 'vitest'
 import { invocations, logDrains } from '../src/db/schema/index.ts'
 import type { Caller } from './api.ts'
-import { isExtended } from './extended.ts'
+import { extended, isExtended } from './extended.ts'
 import { bodyOf, line } from './log-drains.ts'
 import { WAIT } from './machine.ts'
 import { serveLikeStart } from './serve.ts'
@@ -103,7 +103,7 @@ describe('a syslog server', () => {
     },
   )
 
-  it('that is not there is tried again later', async () => {
+  extended('that is not there is tried again later', async () => {
     const server = createServer()
     const port = await listening(server)
     server.close()
@@ -112,7 +112,7 @@ describe('a syslog server', () => {
     await untilFailing(id)
   })
 
-  it('over TLS is believed only with a certificate that it can be known by', async () => {
+  extended('over TLS is believed only with a certificate that it can be known by', async () => {
     const received: Buffer[] = []
     const server = createTlsServer(SELF_SIGNED, (socket) => socket.on('data', (chunk) => received.push(chunk)))
     server.on('tlsClientError', () => {})

@@ -4,6 +4,7 @@ import { describe, expect, inject, it } from 'vitest'
 import { auditLog, logDrains, organizations } from '../src/db/schema/index.ts'
 import { openSecrets } from '../src/drains/secrets.ts'
 import { control, newMember, newOrganization, setName } from './api.ts'
+import { extended } from './extended.ts'
 import {
   bodyOf,
   type DrainedProject,
@@ -246,7 +247,7 @@ describe('POST /v2/projects/{ref}/analytics/log-drains', () => {
 })
 
 describe('PUT /v2/projects/{ref}/analytics/log-drains/{id}', () => {
-  it('keeps the secrets that a config of the same backend leaves out', async () => {
+  extended('keeps the secrets that a config of the same backend leaves out', async () => {
     const { project, receiver, id } = await newWebhookDrain({ headers: { 'x-key': SECRET } })
     const { url } = receiver
     const reply = await put(project, id, { backend_type: 'webhook', config: { url: `${url}/2` }, description: 'New' })
@@ -286,7 +287,7 @@ describe('PUT /v2/projects/{ref}/analytics/log-drains/{id}', () => {
     expect(['one', 'two', 'three']).toContain((headers as Record<string, string>)['x-key'])
   })
 
-  it('sends what waits to the new place at once', async () => {
+  extended('sends what waits to the new place at once', async () => {
     const { project, receiver, id } = await newWebhookDrain()
     receiver.answer((_request, response) => response.writeHead(500).end())
     await log(project)

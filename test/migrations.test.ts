@@ -1,6 +1,7 @@
 import pg from 'pg'
 import { beforeAll, describe, expect, inject, it } from 'vitest'
 import { type Caller, newApp, newMember, newOrganization, type TestOrganization, unhurried } from './api.ts'
+import { extended } from './extended.ts'
 import { newProject, PASSWORD, runSql, untilStatus } from './projects.ts'
 
 let organization: TestOrganization
@@ -164,7 +165,7 @@ describe('POST /v1/projects/{ref}/database/migrations', () => {
     }
   })
 
-  it('takes 7 MB of 2,000 statements', async () => {
+  extended('takes 7 MB of 2,000 statements', async () => {
     const query = `create table many (n int, t text);${`insert into many values (1, '${'x'.repeat(3_500)}');`.repeat(2_000)}`
     expect(await apply({ query, name: 'large' })).toMatchObject({ status: 200 })
     expect(await value('(select count(*) from many)')).toBe(2_000)
@@ -377,7 +378,7 @@ describe('the history', () => {
     expect(await list()).toEqual(before)
   })
 
-  it('finds, follows and rolls back without reading 100,000 rows', async () => {
+  extended('finds, follows and rolls back without reading 100,000 rows', async () => {
     const project = await newProject(organization)
     const client = await connectTo(project)
     await client.query(

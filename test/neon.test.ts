@@ -300,7 +300,7 @@ extended('a project has read replicas where it is', { timeout: 120_000 }, async 
   await owner.delete(`/v1/projects/${ref}`)
 })
 
-test('a project gets the size that it is given', { timeout: 120_000 }, async () => {
+extended('a project gets the size that it is given', { timeout: 120_000 }, async () => {
   const fields = { name: 'sized', organization_slug: place.slug, db_pass: 'Long-enough_1' }
   const huge = await owner.post('/v1/projects', { ...fields, desired_instance_size: '48xlarge' })
   const said = expect.stringContaining('body.desired_instance_size: the driver neon has no size 48xlarge')

@@ -177,7 +177,7 @@ describe('an association', () => {
 })
 
 describe('whatever becomes of a request to AWS', () => {
-  it('one share is made, though the answer to the request for it was lost', async () => {
+  extended('one share is made, though the answer to the request for it was lost', async () => {
     const place = await installation.newPlace()
     const account = randomAccount()
     installation.ram.fault({ path: '/createresourceshare', about: account, status: 0, after: true })
@@ -186,7 +186,7 @@ describe('whatever becomes of a request to AWS', () => {
     expect(installation.onlyShareWith(account).arn).toBe((await place.rows())[0]?.shareArn)
   })
 
-  it('a deletion while the share is being made ends with neither', async () => {
+  extended('a deletion while the share is being made ends with neither', async () => {
     const place = await installation.newPlace()
     const account = randomAccount()
     const answer = Promise.withResolvers<void>()
@@ -218,7 +218,7 @@ describe('the shares of a project end', () => {
     expect(share.status).toBe('DELETED')
   })
 
-  it('with the branch, and those of its parent do not', async () => {
+  extended('with the branch, and those of its parent do not', async () => {
     const parent = await installation.newPlace()
     const parentRef = parent.ref
     const branch = await installation.newPlace({ parentRef }, parent)
@@ -247,7 +247,7 @@ describe('the shares of a project end', () => {
     expect(share.status).toBe('DELETED')
   })
 
-  it('with the plan that covers them', async () => {
+  extended('with the plan that covers them', async () => {
     const place = await installation.newPlace()
     const { share } = await place.invite()
     const env = { ...process.env, DATABASE_URL: installation.controlUrl }
@@ -275,7 +275,7 @@ describe('the shares of a project end', () => {
   })
 })
 
-it('of several requests for the same account one is done', async () => {
+extended('of several requests for the same account one is done', async () => {
   const place = await installation.newPlace()
   const account = randomAccount()
   const replies = await Promise.all([1, 2, 3].map(() => place.share(account)))

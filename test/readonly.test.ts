@@ -4,6 +4,7 @@ import { beforeAll, describe, expect, inject, it } from 'vitest'
 import { readOnlyCommands } from '../dev/admin/read-only.ts'
 import { projectSettings } from '../src/db/schema/index.ts'
 import { type Caller, control, newOrganization, type TestOrganization, tick, workerLogs } from './api.ts'
+import { extended } from './extended.ts'
 import { newProject, PASSWORD, runSql } from './projects.ts'
 import { clientOf, newBucket, newStorage } from './storage.ts'
 
@@ -87,7 +88,7 @@ describe('read-only mode by the operator', () => {
     expect(await insert(ref)).toMatchObject(REFUSED)
   })
 
-  it('comes back within a minute when the owner has switched it off for good', async () => {
+  extended('comes back within a minute when the owner has switched it off for good', async () => {
     const ref = await newTable()
     await command('on', ref)
     await tick()
@@ -230,7 +231,7 @@ describe('read-only mode by size', () => {
     await inflate(ref, 0)
   })
 
-  it('begins for the others where that of one project cannot be noted', async () => {
+  extended('begins for the others where that of one project cannot be noted', async () => {
     const [broken, ref] = await Promise.all([newTable(), newTable()])
     for (const one of [broken, ref]) {
       await caller().post(`/v1/projects/${one}/config/disk`, { attributes: { type: 'gp3', iops: 3000, size_gb: 1 } })
@@ -244,7 +245,7 @@ describe('read-only mode by size', () => {
     for (const one of [broken, ref]) await inflate(one, 0)
   })
 
-  it("does not undo the operator's word", async () => {
+  extended("does not undo the operator's word", async () => {
     const ref = await newTable()
     await command('on', ref)
     await tick()

@@ -3,6 +3,7 @@ import { beforeAll, describe, expect, it, vi } from 'vitest'
 import { projects, projectTasks } from '../src/db/schema/index.ts'
 import { type Caller, control, newMember, newOrganization, type TestOrganization } from './api.ts'
 import { act, type BranchReply, migrate, newBranch, rows, runOf, untilBranch } from './branches.ts'
+import { extended } from './extended.ts'
 import { newProject } from './projects.ts'
 
 const WAIT = { timeout: 40_000, interval: 100 }
@@ -97,7 +98,7 @@ describe('a run of another branch', () => {
     expect(await rows(owner, parent, 'select last_value::int as tries from tries')).toEqual([{ tries: 2 }])
   })
 
-  it('ends where the history has no end', async () => {
+  extended('ends where the history has no end', async () => {
     await rows(
       owner,
       own,
@@ -118,7 +119,7 @@ describe('a run of another branch', () => {
     )
   })
 
-  it('ends where the migrations to keep are too large', async () => {
+  extended('ends where the migrations to keep are too large', async () => {
     await rows(
       owner,
       own,

@@ -19,6 +19,7 @@ import {
   tokenOf,
 } from './api.ts'
 import { cliOf } from './cli.ts'
+import { extended } from './extended.ts'
 import { createProject, newProject, untilGone } from './projects.ts'
 
 const save = async (caller: Caller, ref: string, fields: Record<string, unknown> = {}) => {
@@ -349,16 +350,20 @@ describe('a removed project', () => {
 })
 
 describe('the supabase CLI', () => {
-  it('does snippets list and snippets download', async () => {
-    const place = await newOrganization()
-    const project = await createProject(place)
-    const id = await save(place.owner, project, { name: 'From the CLI', sql: 'select 42' })
-    const cli = cliOf(place.owner)
-    const listed = await cli('snippets', 'list', `--remote=${project}`)
-    expect(listed).toContain(id)
-    expect(listed).toContain('From the CLI')
-    expect(await cli('snippets', 'download', id, `--remote=${project}`)).toContain('select 42')
-  }, 60_000)
+  extended(
+    'does snippets list and snippets download',
+    async () => {
+      const place = await newOrganization()
+      const project = await createProject(place)
+      const id = await save(place.owner, project, { name: 'From the CLI', sql: 'select 42' })
+      const cli = cliOf(place.owner)
+      const listed = await cli('snippets', 'list', `--remote=${project}`)
+      expect(listed).toContain(id)
+      expect(listed).toContain('From the CLI')
+      expect(await cli('snippets', 'download', id, `--remote=${project}`)).toContain('select 42')
+    },
+    60_000,
+  )
 })
 
 interface Plan {
@@ -376,7 +381,7 @@ const snippetsRead = (plan: Plan): number =>
       : 0,
   )
 
-it('lists a page without reading 100,000 snippets', async () => {
+extended('lists a page without reading 100,000 snippets', async () => {
   const url = new URL(inject('adminUrl'))
   url.pathname = new URL(inject('controlUrl')).pathname
   const client = new pg.Client({ connectionString: url.href })

@@ -3,6 +3,7 @@ import { once } from 'node:events'
 import { type ClientRequest, type IncomingMessage, request } from 'node:http'
 import { buffer } from 'node:stream/consumers'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { extended } from './extended.ts'
 import { serveLikeStart } from './serve.ts'
 import { type Installation, type SweptStorage, startInstallation } from './storage-installation.ts'
 
@@ -67,7 +68,7 @@ describe('a large object that was uploaded in parts', () => {
     expect([reply.statusCode, (await buffer(reply)).length]).toEqual([304, 0])
   })
 
-  it('can be left in the middle, and read again', async () => {
+  extended('can be left in the middle, and read again', async () => {
     const left = await get()
     await once(left, 'data')
     left.destroy()

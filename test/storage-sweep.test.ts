@@ -3,6 +3,7 @@ import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest'
 import { newTimedId } from '../src/db/id.ts'
 import { projects } from '../src/db/schema/index.ts'
 import { sweepProject, sweepStorage } from '../src/storage/sweep.ts'
+import { extended } from './extended.ts'
 import { runSql, untilGone, untilStatus } from './projects.ts'
 import { apiOf, refusal } from './storage.ts'
 import { type Installation, type SweptStorage, startInstallation } from './storage-installation.ts'
@@ -203,29 +204,33 @@ describe('the turn of a project', () => {
     expect(await versionsOf(ref)).toEqual(await versionsInRows(ref))
   })
 
-  it('of one that is removed comes behind the others where its bucket fails', async () => {
-    const { control } = installation
-    const { id } = await installation.newOrganization()
-    const rows = Array.from({ length: 21 }, (_, n) => ({
-      ...({ organizationId: id, region: 'us-east-1', instanceSize: 'micro', status: 'REMOVED' } as const),
-      ...{ sealedPassword: '', sealedRunnerPassword: '', sealedJwtSecret: '' },
-      ref: newRef(),
-      name: `removed-${n}`,
-      removedAt: later(-2 * DAY_MS),
-      storageSweepDueAt: new Date(n),
-    }))
-    await onlyNext([])
-    await control.insert(projects).values(rows)
-    const refs = rows.map(({ ref }) => ref)
-    const last = refs.at(-1) ?? ''
-    await sweepStorage(ctxAt(later(0), { S3_ENDPOINT: 'http://127.0.0.1:9/bucket' }))
-    expect((await turnOf(last)).sweptAt).toBeUndefined()
-    expect(await isSweptAt(last, 1_000)).toBe(true)
-    expect(await isSweptAt(refs[0] ?? '', 2_000)).toBe(false)
-    expect(await isSweptAt(refs[0] ?? '', 16 * MINUTE_MS)).toBe(true)
-    expect(await isSweptAt(last, 2 * DAY_MS)).toBe(false)
-    await control.delete(projects).where(inArray(projects.ref, refs))
-  }, 120_000)
+  extended(
+    'of one that is removed comes behind the others where its bucket fails',
+    async () => {
+      const { control } = installation
+      const { id } = await installation.newOrganization()
+      const rows = Array.from({ length: 21 }, (_, n) => ({
+        ...({ organizationId: id, region: 'us-east-1', instanceSize: 'micro', status: 'REMOVED' } as const),
+        ...{ sealedPassword: '', sealedRunnerPassword: '', sealedJwtSecret: '' },
+        ref: newRef(),
+        name: `removed-${n}`,
+        removedAt: later(-2 * DAY_MS),
+        storageSweepDueAt: new Date(n),
+      }))
+      await onlyNext([])
+      await control.insert(projects).values(rows)
+      const refs = rows.map(({ ref }) => ref)
+      const last = refs.at(-1) ?? ''
+      await sweepStorage(ctxAt(later(0), { S3_ENDPOINT: 'http://127.0.0.1:9/bucket' }))
+      expect((await turnOf(last)).sweptAt).toBeUndefined()
+      expect(await isSweptAt(last, 1_000)).toBe(true)
+      expect(await isSweptAt(refs[0] ?? '', 2_000)).toBe(false)
+      expect(await isSweptAt(refs[0] ?? '', 16 * MINUTE_MS)).toBe(true)
+      expect(await isSweptAt(last, 2 * DAY_MS)).toBe(false)
+      await control.delete(projects).where(inArray(projects.ref, refs))
+    },
+    120_000,
+  )
 })
 
 describe('bytes that were replaced', () => {
@@ -392,7 +397,7 @@ describe('a project with 1,300 objects', () => {
 })
 
 describe('a sweep that fails', () => {
-  it('leaves the cursor where it was, and goes on with the other projects', async () => {
+  extended('leaves the cursor where it was, and goes on with the other projects', async () => {
     const [closed, open] = [await installation.newStorage(), await installation.newStorage()]
     const refs = [closed.ref, open.ref]
     const [orphan = ''] = newVersions(1)
@@ -467,7 +472,7 @@ const verifierOf = async (ref: string) => {
 }
 
 describe('a project from before there was a storage server', () => {
-  it('gets its storage with its first requests, and keeps what its owner made', async () => {
+  extended('gets its storage with its first requests, and keeps what its owner made', async () => {
     const made = await installation.newStorage()
     const { organization, ref } = made
     await makeOld(ref)

@@ -4,6 +4,7 @@ import { eq } from 'drizzle-orm'
 import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest'
 import { workers, workerTasks } from '../src/db/schema/index.ts'
 import type { Caller } from './api.ts'
+import { extended } from './extended.ts'
 import { newProject } from './projects.ts'
 import { serveLikeStart } from './serve.ts'
 import { type Installation, startInstallation } from './storage-installation.ts'
@@ -70,7 +71,7 @@ describe('while the bucket is away', () => {
     expect(await worker.built()).toMatchObject({ build_state: 'active' })
   })
 
-  it('a build waits, what is served goes on, and it ends well once the bucket is back', async () => {
+  extended('a build waits, what is served goes on, and it ends well once the bucket is back', async () => {
     const worker = newWorker()
     await worker.ship(saying('before'))
     const uploadId = await worker.upload(packed(saying('after')))

@@ -3,6 +3,7 @@ import { beforeAll, describe, expect, inject, it, vi } from 'vitest'
 import { functionSecrets, invocations, projects, workers } from '../src/db/schema/index.ts'
 import { sealFunctionSecret } from '../src/secrets/function.ts'
 import { baseUrl, control, newMember, newOrganization, type TestOrganization, tick, workerLogs } from './api.ts'
+import { extended } from './extended.ts'
 import { invocationsOf, putFunction } from './functions.ts'
 import { newProject } from './projects.ts'
 import { packed, type Source, saying, workerOf } from './workers.ts'
@@ -239,7 +240,7 @@ describe('the instances', () => {
     }, 20_000)
   })
 
-  it('end once they are replaced, and once their worker is deleted', { timeout: 60_000 }, async () => {
+  extended('end once they are replaced, and once their worker is deleted', { timeout: 60_000 }, async () => {
     const project = await newProject(organization)
     const worker = await newWorker(project)
     await worker.ship(WHO)

@@ -3,6 +3,7 @@ import { and, desc, eq, sql } from 'drizzle-orm'
 import { beforeAll, describe, expect, inject, it, vi } from 'vitest'
 import { workerImages, workers, workerTasks, workerUploads } from '../src/db/schema/index.ts'
 import { control, newMember, newOrganization, type TestOrganization, tick, workerLogs } from './api.ts'
+import { extended } from './extended.ts'
 import { newProject, untilGone } from './projects.ts'
 import { packed, saying, workerOf } from './workers.ts'
 
@@ -134,7 +135,7 @@ describe('a build', () => {
   })
 })
 
-it('a build refuses a context that was put in the place of the one that was looked at', async () => {
+extended('a build refuses a context that was put in the place of the one that was looked at', async () => {
   const worker = await shipped('hello')
   const { uploadId } = await taskOf(worker)
   const Key = `projects/${ref}/workers/uploads/${uploadId}`
@@ -218,7 +219,7 @@ describe('a worker that is deleted', () => {
     await vi.waitFor(async () => expect((await worker.call()).status).toBe(404), WAIT)
   })
 
-  it('leaves the image to another one that serves the same', async () => {
+  extended('leaves the image to another one that serves the same', async () => {
     const [one, other] = [await shipped('the same'), await shipped('the same')]
     const { image_version } = await other.built()
     await one.delete()
@@ -230,7 +231,7 @@ describe('a worker that is deleted', () => {
 })
 
 describe('the sweep', () => {
-  it('removes uploads after their expiry, and images that nobody serves', async () => {
+  extended('removes uploads after their expiry, and images that nobody serves', async () => {
     const project = await newProject(organization)
     const worker = await shipped('old', project)
     const { image_version: old } = await worker.built()

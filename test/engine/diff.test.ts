@@ -2,7 +2,7 @@ import { afterAll, beforeAll, describe, expect, inject, onTestFinished, test, vi
 import { startNeonProxy } from '../../dev/neon-proxy.ts'
 import { type DiffRequest, diff } from '../../src/engine/diff/diff.ts'
 import type { Cluster } from '../../src/engine/session.ts'
-import { extended } from '../extended.ts'
+import { extended, isExtended } from '../extended.ts'
 import { groupsInSchemas, pairsOfWholeDatabases } from './diff-cases.ts'
 import { newSide, type Side } from './diff-databases.ts'
 
@@ -26,17 +26,29 @@ async function side(...statements: string[]): Promise<Side> {
 const between = (from: Side, to: Side, more: Partial<DiffRequest> = {}) =>
   diff(async () => cluster, { from: from.login, to: to.login, ...more })
 
+/** What users write seldom: in `npm run test:faults` alone. */
+const SELDOM = [
+  'what needs a function that is made anew',
+  'rights that default privileges would give',
+  'how columns are stored and sampled',
+  'constraints of later versions',
+  'a type of an extension',
+  'default privileges of every kind',
+  'comments on everything else',
+]
+const pairs = pairsOfWholeDatabases.filter(([name]) => isExtended || !SELDOM.includes(name))
+
 describe('the difference of two schemas, run in the first, makes it the second', { timeout: 120_000 }, () => {
   const become = async (subject: Side, goal: Side): Promise<string> => {
     const sql = await between(subject, goal)
     expect(sql).not.toBe('')
     await subject.sql(sql)
     expect(await subject.definitions()).toEqual(await goal.definitions())
-    expect(await between(subject, goal)).toBe('')
+    if (isExtended) expect(await between(subject, goal)).toBe('')
     return sql
   }
 
-  test.for(pairsOfWholeDatabases)('%s', async ([, { both = '', from = '', to = '' }]) => {
+  test.for(pairs)('%s', async ([, { both = '', from = '', to = '' }]) => {
     const [subject, target] = await Promise.all([side(both, from), side(both, to)])
     await become(subject, target)
   })

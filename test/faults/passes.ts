@@ -1,5 +1,5 @@
 import type { Database } from './database.ts'
-import { atPoint, calm, chaos, type Fault, type Plan, single, together } from './plan.ts'
+import { atPoint, calm, chaos, type Fault, type Plan, recorded, single, together } from './plan.ts'
 import { UNREACHABLE } from './platform.ts'
 import { createRandom } from './random.ts'
 import type { Report } from './report.ts'
@@ -114,19 +114,27 @@ export async function randomPass({ database, tenants, report }: Run, seeds: Iter
   }
 }
 
-/** The small script, with one fault at each place that it comes to, in turn; returns how many places there are. */
-export async function singlePass({ database, tenants, report }: Run, faults: readonly Fault[]): Promise<number> {
-  report.add('--small', await simulate(database, tenants, smallSimulation(calm)))
+/**
+ * The small script, with one fault at each place that it comes to, in turn, or at the first `ofEach` ones of each point;
+ * returns at how many places.
+ */
+export async function singlePass(
+  { database, tenants, report }: Run,
+  faults: readonly Fault[],
+  { ofEach = Number.POSITIVE_INFINITY } = {},
+): Promise<number> {
+  const { plan, places } = recorded()
+  report.add('--small', await simulate(database, tenants, smallSimulation(plan)))
   for (const name of Object.keys(STORIES) as Story[])
     report.add(`--story ${name}`, await tell({ database, tenants }, name))
-  for (let index = 0; ; index++) {
+  const chosen = [...places.values()].flatMap((indexes) => indexes.slice(0, ofEach)).sort((a, b) => a - b)
+  for (const index of chosen) {
     for (const fault of faults) {
-      const plan = single(index, fault)
-      const result = await simulate(database, tenants, smallSimulation(plan))
-      if (!plan.reached() || report.isOver()) return index
-      report.add(`--small ${index}:${fault}`, result)
+      if (report.isOver()) return chosen.length
+      report.add(`--small ${index}:${fault}`, await simulate(database, tenants, smallSimulation(single(index, fault))))
     }
   }
+  return chosen.length
 }
 
 const PAIRED: readonly Fault[] = ['kill', 'kill', 'fail', 'delay', 'forget', 'stall']
