@@ -271,4 +271,4 @@ describe('the parent', () => {
   })
 })
 
-await copiesOfLarge(isExtended ? { tables: 40, rows: 100_000 } : { tables: 10, rows: 20_000 })
+await copiesOfLarge(isExtended ? { tables: 40, rows: 100_000 } : { tables: 3, rows: 20_000 })
