@@ -95,6 +95,8 @@ export function createAdmission(clock: () => number, max = HELD_MAX): Admission 
       },
       began() {
         hold.until = clock() + IDLE_MS
+        // Of those that wait for a receiver it may be the first in a long time.
+        holds.add(hold)
       },
       left() {
         hold.count = Math.max(0, hold.count - 1)

@@ -97,6 +97,22 @@ describe('the senders of an isolate', () => {
     expect(waiting.permit?.count).toBe(64)
   })
 
+  it('wait again for one that goes on after all', async () => {
+    const isolate = newIsolate(64)
+    const { permit: slow } = await isolate.enter(64)
+    slow?.claimed(64)
+    const between = await isolate.enter(64)
+    await isolate.pass(300)
+    between.permit?.claimed(0)
+    slow?.began()
+    const waiting = await isolate.enter(64)
+    await isolate.pass(200)
+    expect(waiting.permit).toBeUndefined()
+    for (let n = 0; n < 64; n++) slow?.left()
+    await isolate.pass(50)
+    expect(waiting.permit?.count).toBe(64)
+  })
+
   it('do not wait for one that died in its claim, or in the line', async () => {
     const isolate = newIsolate(8)
     const dying = await isolate.enter(64)
