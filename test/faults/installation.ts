@@ -127,7 +127,7 @@ export function createInstallation(options: Options) {
         if (row) row.startedAt ??= startedAt
         return receivers.post(instance, url, init, row)
       },
-      timeout: world.timeout,
+      timeout: (ms) => world.timeout(ms, instance),
       rules: {
         ownHosts: ['api.pilothouse.dev'],
         allowLoopback: false,

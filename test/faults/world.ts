@@ -212,9 +212,12 @@ export function createWorld(random: Random, plan: Plan, trace: (line: string) =>
     }
   }
 
-  function timeout(ms: number): { signal: AbortSignal; clear(): void } {
+  /** Of an instance, if it has one: its timers die with it. */
+  function timeout(ms: number, instance?: Instance): { signal: AbortSignal; clear(): void } {
     const controller = new AbortController()
-    const end = () => controller.abort(new DOMException('the time is over', 'TimeoutError'))
+    const end = () => {
+      if (instance?.alive !== false) controller.abort(new DOMException('the time is over', 'TimeoutError'))
+    }
     return { signal: controller.signal, clear: at(now + ms, 'timeout', end, { periodic: true }) }
   }
 
