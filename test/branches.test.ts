@@ -302,7 +302,7 @@ describe('merge, push and reset', () => {
     expect((await runSql(owner, own, 'select * from late')).status).toBe(400)
   })
 
-  extended('only one at a time, and only while both sides are there', async () => {
+  it('only one at a time, and only while both sides are there', async () => {
     const { organization, ref } = await newParent()
     const { owner } = organization
     const branch = await newBranch(owner, ref)
@@ -335,7 +335,7 @@ describe('the end of a branch', () => {
     await createBranch(owner, ref, { branch_name: branch.name })
   })
 
-  extended('can be put off for an hour and be canceled until then', async () => {
+  it('can be put off for an hour and be canceled until then', async () => {
     const { organization, ref } = await newParent()
     const { owner } = organization
     const branch = await newBranch(owner, ref)
@@ -456,7 +456,7 @@ describe('a branch tells', () => {
 })
 
 describe('steps that a runner outside does', () => {
-  extended('are set while the run goes on, each by its name', async () => {
+  it('are set while the run goes on, each by its name', async () => {
     const { organization, ref } = await newParent()
     const { owner } = organization
     const branch = await newBranch(owner, ref)

@@ -169,12 +169,11 @@ describe('GET /v1/projects/{ref}/storage/buckets', () => {
     const locked = await buckets(project)
     expect(locked).toMatchObject({ status: 400, body: { message: expect.stringContaining('longer than allowed') } })
     await client.query('rollback')
-    await client.end()
-    await sql(
+    await client.query(
       `insert into storage.buckets (id, name)
        select repeat('x', 90) || n, repeat('x', 90) || n from generate_series(1, 70000) as n`,
-      project,
     )
+    await client.end()
     const large = await buckets(project)
     expect(large).toMatchObject({ status: 400, body: { message: expect.stringContaining('too large') } })
     await sql('alter table storage.buckets rename column public to open', project)
