@@ -356,6 +356,12 @@ describe('GET /v1/projects/{ref}/analytics/endpoints/logs', () => {
       `select 1 as a0, ${Array.from({ length: 20 }, (_, n) => `a${n}+a${n} as a${n + 1}`).join(', ')} from logs`,
       'too long',
     ],
+    [`select 1${'+1'.repeat(401)} as x from logs`, 'too long'],
+    [`select id from logs where false${' or false'.repeat(401)}`, 'too long'],
+    [
+      `select 1 as a0, ${Array.from({ length: 8 }, (_, n) => `a${n}${'+1'.repeat(350)} as a${n + 1}`).join(', ')} from logs`,
+      'too long',
+    ],
     ['select countIf(distinct true) from logs', 'countif takes no DISTINCT'],
     ['select uniq(distinct id) from logs', 'uniq takes no DISTINCT'],
   ])('says what is wrong with %s', async (sql, said) => {
@@ -379,23 +385,10 @@ describe('GET /v1/projects/{ref}/analytics/endpoints/logs', () => {
     expect(await ask(`select ${expression} as x from logs limit 1`)).toEqual([{ x: expected }])
   })
 
-  it('reads a long chain as fast as many short ones', async () => {
-    const sum = (operators: number) => `select 1${'+1'.repeat(operators)} as x from logs limit 1`
-    const window = { start: at(-60), end: NOW, now: NOW, project: { ref, parentRef: null } }
-    const fastest = (operators: number, times: number) => {
-      const text = sum(operators)
-      const runs = Array.from({ length: 5 }, () => {
-        const from = performance.now()
-        for (let n = 0; n < times; n++) compileQuery(parseQuery(text), window)
-        return performance.now() - from
-      })
-      return Math.min(...runs)
-    }
-    // By the square of its length it took 400 times as long.
-    expect(fastest(1_200, 1)).toBeLessThan(40 * fastest(60, 20))
-    expect(await ask(sum(1_490))).toEqual([{ x: 1_491 }])
-    expect(await ask(`select id from logs where false${' or false'.repeat(1_090)}`)).toEqual([])
-    expect(await ask(`select ''${"||''".repeat(1_490)} as x from logs limit 1`)).toEqual([{ x: '' }])
+  it('reads chains of operators', async () => {
+    expect(await ask(`select 1${'+1'.repeat(400)} as x from logs limit 1`)).toEqual([{ x: 401 }])
+    expect(await ask(`select id from logs where false${' or false'.repeat(400)}`)).toEqual([])
+    expect(await ask(`select ''${"||''".repeat(400)} as x from logs limit 1`)).toEqual([{ x: '' }])
   })
 
   it('tells rows of no other project, whatever is asked', async () => {

@@ -11,7 +11,8 @@ export type Expression =
   | { kind: 'path'; names: string[] }
   /** `log_attributes['level']` */
   | { kind: 'attribute'; of: string[]; key: string }
-  | { kind: 'call'; name: string; args: Expression[]; distinct?: boolean }
+  /** `height`: so many calls stand in each other, this one counted. */
+  | { kind: 'call'; name: string; args: Expression[]; height: number; distinct?: boolean }
 
 export interface Item {
   expression: Expression
