@@ -674,7 +674,7 @@ describe('POST /v1/projects/{ref}/database/jit', () => {
     const came = await Promise.allSettled(attempts.map(({ role, password }) => connect(role, password)))
     const refused = came.flatMap((each) => (each.status === 'rejected' ? [String(each.reason)] : []))
     expect(came.length - refused.length).toBeLessThanOrEqual(20)
-    expect(came.length - refused.length).toBeGreaterThan(0)
+    expect(came.length - refused.length).toBeGreaterThan(9)
     expect(refused.join('\n')).toMatch(/hold 20 sessions already/)
     await expect(connect(`p_${project}`, PASSWORD)).resolves.toBeDefined()
   })

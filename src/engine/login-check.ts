@@ -3,6 +3,7 @@ import { quoteLiteral, TEMPORARY_LOGIN } from './names.ts'
 import type { Session } from './session.ts'
 
 const SESSIONS_MAX = 20
+const LOOKS_MAX = 2 * SESSIONS_MAX
 
 const TEMPORARY = `'^p_[a-z]{20}${TEMPORARY_LOGIN}'`
 
@@ -19,6 +20,8 @@ const LOGIN_CHECK = `
       is_temporary boolean := session_user ~ ${TEMPORARY};
       login jsonb;
       project jsonb;
+      sessions int;
+      mine int;
     BEGIN
       IF NOT is_temporary AND session_user <> current_database() THEN RETURN; END IF;
       EXECUTE format('SELECT (SELECT description::jsonb FROM %1$s WHERE classoid = 1260 AND objoid = to_regrole($1)),
@@ -44,13 +47,20 @@ const LOGIN_CHECK = `
         RAISE EXCEPTION 'this login is not allowed from %', coalesce(host(inet_client_addr()), 'a local socket')
           USING ERRCODE = '28000';
       END IF;
-      IF ${SESSIONS_MAX} < (
-        SELECT count(*) FROM pg_stat_get_activity(NULL) AS activity JOIN pg_authid ON pg_authid.oid = usesysid
-         WHERE datid = (SELECT oid FROM pg_database WHERE datname = current_database()) AND rolname ~ ${TEMPORARY})
-      THEN
-        RAISE EXCEPTION 'the temporary logins of this project hold ${SESSIONS_MAX} sessions already'
-          USING ERRCODE = '53300';
-      END IF;
+      FOR look IN 1..${LOOKS_MAX} LOOP
+        PERFORM pg_stat_clear_snapshot();
+        WITH held AS (
+          SELECT pid, row_number() OVER (ORDER BY backend_start, pid) AS place
+            FROM pg_stat_get_activity(NULL) AS activity JOIN pg_authid ON pg_authid.oid = usesysid
+           WHERE datid = (SELECT oid FROM pg_database WHERE datname = current_database()) AND rolname ~ ${TEMPORARY})
+        SELECT count(*), max(place) FILTER (WHERE pid = pg_backend_pid()) INTO sessions, mine FROM held;
+        IF sessions <= ${SESSIONS_MAX} THEN RETURN; END IF;
+        -- Of many that come at once those behind the last place leave, then one after the other, until the rest has room.
+        EXIT WHEN mine > ${SESSIONS_MAX} OR look > ${LOOKS_MAX} - mine;
+        PERFORM pg_sleep(0.05);
+      END LOOP;
+      RAISE EXCEPTION 'the temporary logins of this project hold ${SESSIONS_MAX} sessions already'
+        USING ERRCODE = '53300';
     END $check$;
   DO $$ BEGIN
     IF EXISTS (SELECT FROM pg_event_trigger WHERE evtname = 'pilothouse_login_check') THEN RETURN; END IF;
