@@ -50,8 +50,6 @@ const refused = (name: string, message: string) =>
 
 function problemOf({ log }: Ctx, error: unknown): string {
   if (error instanceof QueryError) return error.message
-  // Names that stand for others put one chain on another: there is no more stack.
-  if (error instanceof RangeError) return TOO_LONG
   const { code = '', message = '' } = postgresFailure(error) ?? {}
   // A value of the query that Postgres cannot take, such as a wrong regular expression.
   if (code.startsWith('22')) return message

@@ -15,6 +15,8 @@ export type Prefer = 'column' | 'own name'
 
 /** Short names in a chain could stand for more than anything can read. */
 const SIZE_MAX = 3_000
+/** A chain of operators is a tree as high as it is long, and who walks it needs about 1 KiB of an isolate's stack for each. */
+const HEIGHT_MAX = 400
 const METADATA = ['metadata', 'log_attributes']
 
 /** Those that are read by their last name alone, below what is unnested. */
@@ -37,6 +39,7 @@ export function binderOf(query: Query) {
   for (const { alias, path } of query.unnested) unnested.set(alias, below(path) ?? path)
   const open = new Set<string>()
   let size = 0
+  let height = 0
 
   /** The rest of a path below the attributes; undefined for what is none of them. */
   function below([first = '', ...rest]: readonly string[]): string[] | undefined {
@@ -99,7 +102,11 @@ export function binderOf(query: Query) {
     if (expression.kind !== 'call') return expression
     const isUnit = (arg: Expression) =>
       arg.kind === 'path' && TRUNCATES.includes(expression.name) && UNIT.test(arg.names.join('.'))
-    return { ...expression, args: expression.args.map((arg) => (isUnit(arg) ? textOf(arg) : bind(arg, prefer))) }
+    height += 1
+    if (height > HEIGHT_MAX) throw new QueryError(TOO_LONG)
+    const args = expression.args.map((arg) => (isUnit(arg) ? textOf(arg) : bind(arg, prefer)))
+    height -= 1
+    return { ...expression, args }
   }
   return bind
 }

@@ -1,9 +1,7 @@
 import type { Expression, Item, Query } from './query.ts'
-import { QueryError, TOO_LONG, type Token, tokensOf } from './tokens.ts'
+import { QueryError, type Token, tokensOf } from './tokens.ts'
 
 const DEPTH_MAX = 50
-/** A chain of operators is a tree as high as it is long, and who walks it needs about 1 KiB of an isolate's stack for each. */
-const HEIGHT_MAX = 400
 const UNIT = /^(second|minute|hour|day|week)s?$/i
 /** Each level binds closer than the one before. */
 const BINARY: readonly (readonly string[])[] = [
@@ -308,11 +306,7 @@ class Parser {
   }
 }
 
-function call(name: string, ...args: Expression[]): Expression & { kind: 'call' } {
-  const height = 1 + args.reduce((most, arg) => Math.max(most, arg.kind === 'call' ? arg.height : 0), 0)
-  if (height > HEIGHT_MAX) throw new QueryError(TOO_LONG)
-  return { kind: 'call', name, args, height }
-}
+const call = (name: string, ...args: Expression[]): Expression & { kind: 'call' } => ({ kind: 'call', name, args })
 const negate = (negated: boolean, condition: Expression) => (negated ? call('not', condition) : condition)
 
 const NAME_LENGTH_MAX = 64

@@ -11,8 +11,7 @@ export type Expression =
   | { kind: 'path'; names: string[] }
   /** `log_attributes['level']` */
   | { kind: 'attribute'; of: string[]; key: string }
-  /** `height`: so many calls stand in each other, this one counted. */
-  | { kind: 'call'; name: string; args: Expression[]; height: number; distinct?: boolean }
+  | { kind: 'call'; name: string; args: Expression[]; distinct?: boolean }
 
 export interface Item {
   expression: Expression
