@@ -27,7 +27,9 @@ describe('the difference between a branch and its parent', () => {
     const { body: sql } = await diffOf(branch.id)
     expect(sql).toContain(`ALTER TABLE "public"."notes" ADD COLUMN "body" text NOT NULL DEFAULT ''::text;`)
     expect(sql).toContain('CREATE TABLE "app"."items"')
-    expect((await diffOf(branch.project_ref, '?pgdelta=false')).body).toBe(sql)
+    for (const flag of ['true', 'false']) {
+      expect((await diffOf(branch.project_ref, `?pgdelta=${flag}`)).body).toBe(sql)
+    }
     const app = await diffOf(branch.project_ref, '?included_schemas=app')
     expect(app.body).toContain('"app"."items"')
     expect(app.body).not.toContain('notes')
