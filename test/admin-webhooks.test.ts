@@ -214,7 +214,7 @@ describe('webhooks replay', () => {
     const since = ago(1)
     await run('organization', 'plan', organization.slug, 'pro')
     await until(() => expect(receiver.received).toHaveLength(1))
-    await vi.waitFor(async () => expect(await deliveriesOf(id)).toHaveLength(2), { timeout: 10_000 })
+    await vi.waitFor(async () => expect(await deliveriesOf(id)).toHaveLength(2), { timeout: 60_000 })
     await enable(organization, id, false)
     await expect(run('webhooks', 'replay', id, '--since', since)).rejects.toThrow('the endpoint is disabled')
     await enable(organization, id, true)
@@ -231,9 +231,9 @@ describe('webhooks replay', () => {
           ['event', 'skipped'],
           ['replay', 'success'],
         ]),
-      { timeout: 10_000 },
+      { timeout: 60_000 },
     )
-  }, 60_000)
+  })
 
   it('takes 10,000 messages at once and says where to go on', async () => {
     const organization = await newOrganization()
@@ -280,5 +280,5 @@ const until = (check: () => void) =>
       await tick()
       check()
     },
-    { timeout: 25_000, interval: 500 },
+    { timeout: 60_000, interval: 500 },
   )

@@ -525,7 +525,7 @@ describe('beside many rows', () => {
       select ${project}, 'function', ${FUNCTION}, ${DEPLOYMENT}, 'GET', '/', 200, 1, '[]',
         ${NOW.toISOString()}::timestamptz - n * 86400.0 / ${COUNT} * interval '1 second' from generate_series(1, ${COUNT}) n`)
     await control.execute(sql`analyze invocations`)
-  }, 300_000)
+  })
 
   it.each([
     ['all of the last minute', 'select * from logs order by timestamp desc limit 100', minute],

@@ -22,7 +22,7 @@ import { clientOf, newBucket, newStorage } from './storage.ts'
 
 /** Copies, sweeps and restarts take turns with those of all other tests. */
 vi.setConfig({ testTimeout: 90_000 })
-const WAIT = { timeout: 40_000, interval: 250 }
+const WAIT = { timeout: 60_000, interval: 250 }
 
 let admin: pg.Client
 beforeAll(async () => {

@@ -62,7 +62,7 @@ const prefixes = (steps: readonly string[]) => ['', ...steps].map((_, count) => 
 const COMPARING = ['pull', 'health', 'migrate', 'deploy']
 
 async function untilDone(branch: BranchReply): Promise<void> {
-  await vi.waitFor(() => expectDone(branch), { timeout: 20_000, interval: 100 })
+  await vi.waitFor(() => expectDone(branch), { timeout: 60_000, interval: 100 })
 }
 
 async function expectDone(branch: BranchReply): Promise<void> {

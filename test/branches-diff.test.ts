@@ -11,7 +11,7 @@ beforeAll(async () => {
   parent = await newProject(organization)
   await rows(organization.owner, parent, 'create schema app; create table public.notes (id int primary key)')
   branch = await newBranch(organization.owner, parent)
-}, 90_000)
+})
 
 const diffOf = (of: string, query = '') => organization.owner.get(`/v1/branches/${of}/diff${query}`)
 

@@ -7,7 +7,7 @@ import { asAdmin, withClient } from './engine/copy-projects.ts'
 import { newProject, untilStatus } from './projects.ts'
 import { newReceiver } from './receiver.ts'
 
-const WAIT = { timeout: 20_000, interval: 100 }
+const WAIT = { timeout: 60_000, interval: 100 }
 
 async function newParent(): Promise<{ owner: Caller; ref: string }> {
   const organization = await newOrganization()
@@ -58,7 +58,7 @@ describe('a reset that fails', () => {
     await untilBranch(owner, branch, 'FUNCTIONS_DEPLOYED')
     expect(await versions(owner, own)).toEqual(all)
     expect(await rows(owner, own, 'select * from first, by_hand, last')).toEqual([])
-  }, 90_000)
+  })
 })
 
 describe('two migrations of one version', () => {
@@ -126,7 +126,7 @@ describe('a branch whose parent cannot be copied', () => {
     await untilBranch(owner, branch, 'FUNCTIONS_DEPLOYED')
     expect(await rows(owner, own, 'select * from base')).toEqual([])
     expect(await versions(owner, own)).toEqual(await versions(owner, ref))
-  }, 90_000)
+  })
 })
 
 describe('a branch that is deleted', () => {
@@ -154,7 +154,7 @@ describe('a branch that is deleted', () => {
     expect(new Set(Object.values(await stepsOf(owner, ref, id)))).toEqual(new Set(['DEAD']))
     expect(await owner.post(`/v1/projects/${ref}/pause`)).toMatchObject({ status: 200 })
     await untilStatus(owner, ref, 'INACTIVE')
-  }, 60_000)
+  })
 
   it('in an hour stays if it is made persistent until then', async () => {
     const { owner, ref } = await newParent()
@@ -190,7 +190,7 @@ describe('what a branch is set to', () => {
     await untilBranch(owner, branch, 'FUNCTIONS_DEPLOYED')
     expect(await rows(owner, own, 'show work_mem')).toEqual([{ work_mem: '9MB' }])
     expect(await disk()).toBe(16)
-  }, 60_000)
+  })
 })
 
 describe('the default branch', () => {

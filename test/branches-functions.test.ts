@@ -50,7 +50,7 @@ beforeAll(async () => {
   await setAuth(ref, { jwt_exp: 70, external_x_client_id: 'x', external_x_secret: 'parent', external_x_enabled: true })
   branch = await newBranch(owner, ref, { secrets: { OVER: 'branch', ONLY: 'branch' } })
   own = branch.project_ref
-}, 150_000)
+})
 
 describe('the configuration of Auth of a branch', () => {
   it("is its parent's, with secrets that are its own to read, until it is changed", async () => {
@@ -96,7 +96,7 @@ describe('the functions of a branch', () => {
     const { body } = await owner.get(`/v1/projects/${ref}/functions/same`)
     await merged()
     expect((await owner.get(`/v1/projects/${ref}/functions/same`)).body).toEqual(body)
-  }, 90_000)
+  })
 
   it('get with a push what the parent changed since, and keep what was changed on the branch', async () => {
     await deployText(own, 'same', 'on the branch')
@@ -108,7 +108,7 @@ describe('the functions of a branch', () => {
     expect(await text(own, 'open')).toBe('later of the parent')
     expect(await text(own, 'same')).toBe('on the branch')
     expect(await secretsOf(own)).toEqual({ SHARED: 'changed', OVER: 'branch', ONLY: 'again', MORE: 'branch' })
-  }, 60_000)
+  })
 
   it("are all its parent's and no others after a reset", async () => {
     await deployText(own, 'extra', 'of the branch')
@@ -119,7 +119,7 @@ describe('the functions of a branch', () => {
     expect(await slugs(own)).toEqual(['added', 'new', 'open', 'same'])
     expect(await text(own, 'same')).toBe('of the branch')
     expect(await authOf(own)).toMatchObject({ jwt_exp: 80, site_url: 'https://parent.example' })
-  }, 90_000)
+  })
 
   extended(
     'stay deleted where they were deleted, and come again where they were changed later',
@@ -162,7 +162,7 @@ describe('the functions of a branch', () => {
     expect(await act(owner, branch, 'push')).toMatchObject({ deploy: 'EXITED' })
     await untilBranch(owner, branch, 'FUNCTIONS_DEPLOYED')
     expect(await text(own, 'lost')).toBe('found')
-  }, 90_000)
+  })
 
   async function untilFailed(run: string): Promise<string> {
     await untilBranch(owner, branch, 'FUNCTIONS_FAILED')

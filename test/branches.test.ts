@@ -10,7 +10,7 @@ import { newReceiver } from './receiver.ts'
 
 const UUID = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/
 const REF = /^[a-z]{20}$/
-const WAIT = { timeout: 40_000, interval: 250 }
+const WAIT = { timeout: 60_000, interval: 250 }
 
 const SCHEMA = `
   create table authors (id int generated always as identity primary key, name text not null);

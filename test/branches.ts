@@ -4,7 +4,7 @@ import { actionRuns, branches, projects } from '../src/db/schema/index.ts'
 import { type Caller, control, type Reply } from './api.ts'
 import { runSql, until } from './projects.ts'
 
-const timeoutMs = 40_000
+const timeoutMs = 60_000
 
 export interface BranchReply {
   id: string

@@ -9,7 +9,7 @@ beforeAll(async () => {
   const gone = await startWeb()
   await gone.stop()
   builder = await startBuilderProcess({ NPM_REGISTRY_URL: gone.origin })
-}, 120_000)
+})
 afterAll(() => builder.stop())
 
 const program = (js: string) => ({ image: { main: 'program.js', modules: { 'program.js': { js } }, files: {} } })
@@ -51,7 +51,7 @@ describe('a program that is probed', () => {
     expect(issues[0]?.message).toContain(message)
   })
 
-  extended('cannot stop others by a loop without an end, nor by taking all memory', { timeout: 180_000 }, async () => {
+  extended('cannot stop others by a loop without an end, nor by taking all memory', async () => {
     const [looping, greedy, healthy, image] = await Promise.all([
       builder.probe(program('for (;;);')),
       builder.probe(program('const all = []; for (;;) all.push(new Array(1_000_000).fill(all.length))')),
@@ -66,7 +66,7 @@ describe('a program that is probed', () => {
 })
 
 describe('a process that is supervised', () => {
-  it('and does not come up holds nobody for ever, nor is that the fault of who asks', { timeout: 60_000 }, async () => {
+  it('and does not come up holds nobody for ever, nor is that the fault of who asks', async () => {
     const lines: string[] = []
     const modules = [{ type: 'ESModule', path: 'loop.js', contents: 'for (;;);' }]
     const worker = { name: 'loop', compatibilityDate: '2026-11-01', modules }
@@ -111,7 +111,7 @@ describe('a build', () => {
     })
   })
 
-  it('of more than 64 MiB is refused, and others go on', { timeout: 60_000 }, async () => {
+  it('of more than 64 MiB is refused, and others go on', async () => {
     const body = new Uint8Array(65 * 1024 ** 2)
     await expect(builder.post('/function', body)).rejects.toThrow('413')
     expect(await builder.build({ 'index.ts': 'export default 1' })).toMatchObject({ main: 'program.js' })

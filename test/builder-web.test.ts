@@ -9,7 +9,7 @@ let builder: BuilderProcess
 beforeAll(async () => {
   web = await startWeb()
   builder = await startBuilderProcess({ IMPORT_LOOPBACK: 'on' })
-}, 120_000)
+})
 afterAll(async () => {
   await builder.stop()
   await web.stop()
@@ -97,7 +97,7 @@ describe.each([
   ['in a process of their own', startBuilderProcess],
   ['in one isolate', startBuilder],
 ])('builds at the same time, %s,', (_name, start) => {
-  it('do not mix, and one that is left by its caller stops none', { timeout: 180_000 }, async () => {
+  it('do not mix, and one that is left by its caller stops none', async () => {
     const builder = await start({ IMPORT_LOOPBACK: 'on' })
     onTestFinished(() => builder.stop())
     for (let n = 0; n < 12; n += 1) web.serve(`/own/${n}.ts`, `export default ${n}`)

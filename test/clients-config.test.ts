@@ -131,7 +131,7 @@ describe('supabase config', () => {
     expect(await cli('diff')).toMatch(/\(0 update, \d+ remote-only, 0 local-only\)/)
     await cli('push', '--yes')
     expect(await auth()).toEqual(config)
-  }, 60_000)
+  })
 
   extended(
     'push turns off what is not enabled, and pull writes what the project has',

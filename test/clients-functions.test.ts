@@ -27,7 +27,7 @@ beforeAll(async () => {
   token = access_token
   owner = as(token, {}, baseUrl)
   ref = await createProject({ owner, slug })
-}, 150_000)
+})
 afterAll(() => machine.dispose())
 
 const paths = async (slug: string) => (await owner.get(`/v1/projects/${ref}/functions/${slug}`)).body.entrypoint_path
@@ -87,7 +87,7 @@ describe('the supabase CLI', () => {
     await expect(functions('deploy', 'hello', '--use-api', '--yes')).rejects.toThrow(/hello\/index\.ts:1:7/)
     await functions('delete', 'hello', '--yes')
     expect(await listed()).toEqual([])
-  }, 120_000)
+  })
 
   it.runIf(hasRegistry)(
     'deploys what it writes for a new function, which answers who has a key',
@@ -154,5 +154,5 @@ describe('the MCP server', () => {
     expect(shown).toContain('"import_map_path":"deno.json"')
     expect(shown).toContain('"name":"lib/a.ts","content":"export const a = "from mcp""')
     expect(await tool('deploy_edge_function', { ...deployed, verify_jwt: true })).toContain('"version":2')
-  }, 60_000)
+  })
 })

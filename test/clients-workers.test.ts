@@ -24,7 +24,7 @@ beforeAll(async () => {
   token = access_token
   owner = as(token, {}, base)
   ref = await newProject({ owner, slug })
-}, 120_000)
+})
 afterAll(() => machine.dispose())
 
 const newWorker = () => workerOf(owner, ref, { base, pollMs: 1_000 })
@@ -103,7 +103,7 @@ describe('supabase compute', () => {
       expect(await compute('list')).toContain('jobs')
       expect(await compute('status', 'api')).toContain('active')
       await compute('delete', 'api')
-      await vi.waitFor(async () => expect((await api.get()).status).toBe(404), 20_000)
+      await vi.waitFor(async () => expect((await api.get()).status).toBe(404), 60_000)
       expect(JSON.parse(await compute('list')).compute).toEqual(
         expect.arrayContaining([
           expect.objectContaining({ name: 'api', state: 'not deployed' }),

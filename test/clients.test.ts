@@ -21,7 +21,7 @@ beforeAll(async () => {
   await machine.started()
   ;({ base_url: baseUrl, access_token: token, organization_slug: slug } = machine.credentials())
   owner = as(token, {}, baseUrl)
-}, 180_000)
+})
 afterAll(() => machine.dispose())
 
 describe('supabase-management-js', () => {
@@ -131,7 +131,7 @@ describe('the supabase CLI', () => {
     await expect(cli('db', 'query', `--remote=${ref}`, '--yes', 'select * from missing')).rejects.toThrow(/missing/)
     expect(await cli('projects', 'delete', ref, '--yes')).toBeDefined()
     await untilGone(owner, ref)
-  }, 180_000)
+  })
 
   extended(
     'does branches create|list|get|update|pause|unpause|delete|disable',
@@ -142,7 +142,7 @@ describe('the supabase CLI', () => {
       expect(await branches('create', 'feature', '--persistent', '--with-data', '--yes')).toContain('CREATING_PROJECT')
       await vi.waitFor(
         async () => expect(await listed()).toContainEqual(expect.objectContaining({ status: 'FUNCTIONS_DEPLOYED' })),
-        { timeout: 30_000, interval: 500 },
+        { timeout: 60_000, interval: 500 },
       )
       const env = JSON.parse(await branches('get', 'feature', '-o', 'json')) as Record<string, string>
       expect(await answerAt(env.POSTGRES_URL ?? '')).toBe(42)
@@ -183,7 +183,7 @@ describe('the supabase CLI', () => {
     ])
     expect(await cli('ssl-enforcement', 'update', '--enable-db-ssl-enforcement', ...remote, '--yes')).not.toContain('*')
     await expect(answerAt(url)).rejects.toThrow(/pg_hba|SSL/)
-  }, 180_000)
+  })
 })
 
 /** What psql would get there. */
@@ -231,20 +231,20 @@ describe('the MCP server', () => {
       expect(body).toMatchObject({ status: 'FUNCTIONS_DEPLOYED' })
       return body
     }
-    const { id: branch_id, project_ref: own } = await vi.waitFor(branch, { timeout: 30_000, interval: 500 })
+    const { id: branch_id, project_ref: own } = await vi.waitFor(branch, { timeout: 60_000, interval: 500 })
     expect(await tool('list_branches', { project_id: ref })).toContain(branch_id)
     await tool('apply_migration', { project_id: own, name: 'on_branch', query: 'create table public.merged (n int)' })
     await tool('merge_branch', { branch_id })
     const merged = async () =>
       expect(await tool('list_tables', { project_id: ref, schemas: ['public'] })).toContain('merged')
-    await vi.waitFor(merged, { timeout: 30_000, interval: 500 })
+    await vi.waitFor(merged, { timeout: 60_000, interval: 500 })
     await tool('reset_branch', { branch_id })
-    await vi.waitFor(branch, { timeout: 30_000, interval: 500 })
+    await vi.waitFor(branch, { timeout: 60_000, interval: 500 })
     await tool('delete_branch', { branch_id })
     await untilGone(owner, own)
     await tool('pause_project', { project_id: ref })
     await untilStatus(owner, ref, 'INACTIVE')
     await tool('restore_project', { project_id: ref })
     await untilStatus(owner, ref, 'ACTIVE_HEALTHY')
-  }, 180_000)
+  })
 })

@@ -57,7 +57,7 @@ describe('a pull request', () => {
       const [project] = await control.select().from(projects).where(eq(projects.ref, own))
       expect(project?.status).toBe('REMOVED')
     }, WAIT)
-  }, 120_000)
+  })
 
   it('shares its branch with another one from the same branch, until the last of them has ended', async () => {
     const { ref, repository } = await newFollower(organization)
@@ -70,7 +70,7 @@ describe('a pull request', () => {
     expect(await branchOf(ref, 'shared')).toMatchObject({ id: branch?.id })
     await close(repository, other, 'shared')
     await untilNoBranch(ref, 'shared')
-  }, 120_000)
+  })
 
   extended(
     'runs a seed that failed again, and one that passed no more',
@@ -122,7 +122,7 @@ describe('a pull request', () => {
     await untilNoBranch(ref, 'first')
     await repository.tellPull('reopened', second.pull, 'second')
     await untilTold(repository, second.sha, 'success')
-  }, 120_000)
+  })
 
   it('is told where the plan or the project has no branches', async () => {
     const own = await newOrganization()

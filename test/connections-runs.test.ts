@@ -58,7 +58,7 @@ describe('a push to the default branch', () => {
       .from(actionRuns)
       .where(eq(actionRuns.id, runs[0].id))
     expect(kept?.files).toBeNull()
-  }, 120_000)
+  })
 
   it('tells GitHub why a migration is refused, keeps what went before it, and goes on with the next commit', async () => {
     const { ref, repository } = await newFollower(organization)
@@ -79,7 +79,7 @@ describe('a push to the default branch', () => {
     })
     await untilTold(repository, right, 'success')
     expect(await hasTable(ref, 'half')).toEqual([{ there: true }])
-  }, 120_000)
+  })
 
   it('comes to where the branch is, in whatever order it is told', async () => {
     const { ref, repository } = await newFollower(organization)
@@ -186,7 +186,7 @@ describe('a push to the default branch', () => {
     await untilTold(repository, sha, 'success')
     await untilQuiet(ref)
     expect(await runsOf(ref)).toHaveLength(1)
-  }, 120_000)
+  })
 
   it('stops where the App has no access any more', async () => {
     const { ref, repository } = await newFollower(organization)
@@ -221,7 +221,7 @@ describe('a branch that the API made for a branch of the repository', () => {
     await repository.tellPull('closed', pull, 'staging')
     await untilQuiet(ref)
     expect(await branchOf(ref, 'staging')).toMatchObject({ id: made.id })
-  }, 120_000)
+  })
 
   extended('makes another branch than the default one the branch of production', async () => {
     const { ref, repository } = await newFollower(organization)

@@ -5,7 +5,7 @@ import { control, type TestOrganization } from './api.ts'
 import { connect, newRepository, type TestRepository } from './github.ts'
 import { newProject } from './projects.ts'
 
-export const WAIT = { timeout: 50_000, interval: 100 }
+export const WAIT = { timeout: 60_000, interval: 100 }
 
 export const migration = (version: string, query: string) => ({ [`supabase/migrations/${version}_x.sql`]: query })
 export const NOTES = migration('20260101000000', 'create table notes (id int primary key, text text);')

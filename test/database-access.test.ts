@@ -72,7 +72,7 @@ const rolesOf = async (project: string) =>
   ).map(({ rolname }) => rolname)
 
 const hasEnded = (client: pg.Client) =>
-  vi.waitFor(() => expect(client.query('select 1')).rejects.toThrow(), { timeout: 10_000, interval: 50 })
+  vi.waitFor(() => expect(client.query('select 1')).rejects.toThrow(), { timeout: 60_000, interval: 50 })
 
 interface LoginRole {
   role: string
@@ -660,7 +660,7 @@ describe('POST /v1/projects/{ref}/database/jit', () => {
     await connect(`p_${project}`, PASSWORD)
     const noted = 'select dathasloginevt as v from pg_database where datname = $1'
     await vi.waitFor(async () => expect(await asAdmin(noted, [`p_${project}`])).toEqual([{ v: false }]), {
-      timeout: 20_000,
+      timeout: 60_000,
     })
     const { member } = await granted(project, 'anon', { allowed_networks: { allowed_cidrs: [{ cidr: '10.0.0.0/8' }] } })
     const { login } = (await authorize(member, project, 'anon', '10.1.2.3')).body

@@ -94,7 +94,7 @@ describe('programs that call each other without end are stopped', () => {
     expect(await answerOf(called(slug))).toMatchObject(REFUSED)
   })
 
-  it('where each calls many', { timeout: 120_000 }, async () => {
+  it('where each calls many', async () => {
     const slug = `f-${crypto.randomUUID()}`
     const { id } = await putFunction(
       project.ref,

@@ -163,7 +163,7 @@ describe('POST /v1/projects/{ref}/functions/deploy', () => {
     expect(made).toHaveLength(4)
   })
 
-  it('bundles 4 at once for one project, and takes more when these are done', { timeout: 120_000 }, async () => {
+  it('bundles 4 at once for one project, and takes more when these are done', async () => {
     const { owner } = organization
     // None is done before the module that all of them import has come, and that is when all others have been refused.
     const waiting: (() => void)[] = []

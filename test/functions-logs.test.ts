@@ -99,7 +99,7 @@ describe('each call of a function', () => {
     await vi.waitFor(async () => {
       const [row] = await written(1)
       expect(row?.console.map(({ message }) => message)).toEqual(['opens', 'heard hello'])
-    }, 20_000)
+    }, 60_000)
     socket.close()
   })
 

@@ -25,7 +25,7 @@ beforeAll(async () => {
   const organization = await installation.newOrganization()
   owner = organization.owner
   ref = await createProject(organization)
-}, 150_000)
+})
 afterAll(async () => {
   await installation.stop()
   await door.close()
@@ -53,4 +53,4 @@ it('while the bucket is away deploys are refused, and once it is back nothing is
   await removeUnusedDeployments(tomorrow())
   expect([(await rows()).length, await count()]).toEqual([1, 2])
   expect(await download(owner, ref, 'hello')).toEqual({ 'source/index.ts': 'export default 3' })
-}, 60_000)
+})

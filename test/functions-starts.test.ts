@@ -29,7 +29,7 @@ beforeAll(async () => {
   const { S3_BUCKET: bucket, S3_ACCESS_KEY_ID: accessKeyId, S3_SECRET_ACCESS_KEY: secretAccessKey } = config
   const s3 = { endpoint, bucket, accessKeyId, secretAccessKey }
   home = { db: installation.control, encryptionKey: config.ENCRYPTION_KEY, s3 }
-}, 150_000)
+})
 afterAll(async () => {
   await installation.stop()
   await door.close()

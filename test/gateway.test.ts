@@ -45,7 +45,7 @@ describe('who asks for the database postgres with the credentials of a project',
       const active = `select from pg_stat_activity where pid = $1 and state = 'active'`
       await withClient(asAdmin('postgres'), (admin) =>
         vi.waitFor(async () => expect((await admin.query(active, [processID])).rows).toHaveLength(1), {
-          timeout: 20_000,
+          timeout: 60_000,
         }),
       )
       const request = Buffer.alloc(16)

@@ -123,5 +123,5 @@ export const untilTold = (repository: TestRepository, sha: string, state: string
       const last = (await repository.statusesOf(sha)).at(-1)
       expect(last?.state, JSON.stringify(last)).toBe(state)
     },
-    { timeout: 50_000, interval: 100 },
+    { timeout: 60_000, interval: 100 },
   )

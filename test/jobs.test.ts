@@ -152,7 +152,7 @@ describe('a restore that is canceled', () => {
       // Who holds the project's lock stalls every operation of the engine on it.
       await admin.query(`select pg_advisory_lock(hashtextextended('p_${ref}', 0))`)
       await owner.post(`/v1/projects/${ref}/restore`)
-      await vi.waitFor(() => waiting(1), { timeout: 20_000 })
+      await vi.waitFor(() => waiting(1), { timeout: 60_000 })
       expect((await owner.post(`/v1/projects/${ref}/restore/cancel`)).status).toBe(200)
       // Without the pause that the cancel starts, only the fence can keep the database closed.
       await control
@@ -201,7 +201,7 @@ describe('the audit log', () => {
         expect(rows.map(({ action }) => action)).toEqual(['project.create', 'project.create.done'])
         return rows
       },
-      { timeout: 20_000 },
+      { timeout: 60_000 },
     )
     expect(rows[0]).toMatchObject({ actorUserId: organization.userId, organizationId: organization.id })
     expect(rows[1]).toMatchObject({ actorUserId: null, detail: { status: 'ACTIVE_HEALTHY' } })

@@ -277,7 +277,7 @@ describe('a destination that fails', () => {
         expect(found).toHaveLength(1)
         return found
       },
-      { ...WAIT, timeout: 40_000 },
+      { ...WAIT, timeout: 60_000 },
     )
     expect(failed).toMatchObject({ error_code: 'timeout' })
   })

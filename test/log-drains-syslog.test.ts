@@ -28,7 +28,7 @@ beforeAll(async () => {
   owner = organization.owner
   ref = (await installation.newStorage(organization)).ref
   path = `/v2/projects/${ref}/analytics/log-drains`
-}, 120_000)
+})
 afterAll(() => installation.stop())
 
 async function listening(server: Server): Promise<number> {

@@ -10,7 +10,7 @@ import { copyInstallation } from './installations.ts'
 
 export const WAIT = { timeout: 60_000, interval: 50 }
 /** It bundles first, which takes long where the cores are busy with other files. */
-const READY_WAIT = { ...WAIT, timeout: 110_000 }
+const READY_WAIT = { ...WAIT, timeout: 240_000 }
 
 interface Running {
   child: ChildProcess

@@ -104,7 +104,7 @@ describe('GET /docs', () => {
 describe('GET /health', () => {
   it('is ok once a message came from the cron through the queue', async () => {
     await tick()
-    await expect.poll(async () => (await stranger().get('/health')).status, { timeout: 20_000 }).toBe(200)
+    await expect.poll(async () => (await stranger().get('/health')).status, { timeout: 60_000 }).toBe(200)
     const { body, headers } = await stranger().get('/health')
     expect(body).toEqual({
       status: 'ok',

@@ -74,4 +74,4 @@ const untilWaiting = () =>
       sql`select pid from pg_stat_activity where wait_event_type = 'Lock' and query ~ '(update|from) "projects".*sealed_password|sealed_password.*from "projects"'`,
     )
     expect(rows.length).toBeGreaterThan(0)
-  }, 10_000)
+  }, 60_000)

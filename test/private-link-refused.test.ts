@@ -54,7 +54,7 @@ describe('an installation that shares no databases', () => {
       .values({ ...row, databaseType: 'PRIMARY', resourceConfigurationArn, status, createdAt: new Date() })
     expect((await organization.owner.delete(`${path}/aws-account/${ACCOUNT}/database/${ref}`)).status).toBe(204)
     const rows = () => control.select().from(privateLinkAssociations).where(eq(privateLinkAssociations.projectRef, ref))
-    await vi.waitFor(async () => expect(await rows()).toEqual([]), { timeout: 20_000 })
+    await vi.waitFor(async () => expect(await rows()).toEqual([]), { timeout: 60_000 })
   })
 
   it.each([undefined, 'x'])('has settings for all of it or for none (region of the ARN: %s)', (region) => {

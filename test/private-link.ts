@@ -17,7 +17,7 @@ export const CLUSTER = arnOf('0123456789abcdef0')
 export const OF_REPLICA = arnOf('0fedcba9876543210')
 export const WITH_REPLICA = 'replicatedreplicated'
 export const REPLICA = `${WITH_REPLICA}-rr-us-east-1-abcde`
-export const WAIT = { timeout: 30_000, interval: 100 }
+export const WAIT = { timeout: 60_000, interval: 100 }
 
 export const randomAccount = () => String(Math.floor(Math.random() * 1e12)).padStart(12, '9')
 

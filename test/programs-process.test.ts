@@ -34,7 +34,7 @@ beforeAll(async () => {
   const { S3_ENDPOINT: endpoint, S3_BUCKET: bucket } = config
   const s3 = { endpoint, bucket, accessKeyId: config.S3_ACCESS_KEY_ID, secretAccessKey: config.S3_SECRET_ACCESS_KEY }
   home = { db: installation.control, encryptionKey: config.ENCRYPTION_KEY, s3 }
-}, 150_000)
+})
 afterAll(() => installation.stop())
 
 async function deploy(body: string, named?: string) {
@@ -71,7 +71,7 @@ async function longestOf<T>(until: Promise<T>): Promise<number> {
   return longest
 }
 
-describe('a function that loops without end', { timeout: 90_000 }, () => {
+describe('a function that loops without end', () => {
   it('ends its own call, and the API goes on', async () => {
     const [looping, healthy] = await Promise.all([deploy('for (;;);'), deploy(`return new Response('well')`)])
     const worker = workerOf(owner, ref, { base: origin })
@@ -141,7 +141,7 @@ describe('a function that loops without end', { timeout: 90_000 }, () => {
   })
 })
 
-describe('a function that calls others', { timeout: 90_000 }, () => {
+describe('a function that calls others', () => {
   const callTo = (url: string, init = '{}') => `const answered = await fetch('${inside(url)}', ${init})
     return new Response(answered.body, { status: answered.status, headers: answered.headers })`
 

@@ -23,7 +23,7 @@ interface Awaited {
  * Through the API each question would use up the caller's minute, so the database is asked until it tells, and the API once.
  * Another Worker's database is not known here: its API is asked, seldom enough.
  */
-export async function until(caller: Caller, { told, shown, timeoutMs = 25_000 }: Awaited): Promise<void> {
+export async function until(caller: Caller, { told, shown, timeoutMs = 60_000 }: Awaited): Promise<void> {
   if (caller.base !== baseUrl) return vi.waitFor(shown, { timeout: timeoutMs, interval: 500 })
   await vi.waitFor(told, { timeout: timeoutMs })
   await shown()

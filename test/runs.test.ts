@@ -6,7 +6,7 @@ import { act, type BranchReply, migrate, newBranch, rows, runOf, untilBranch } f
 import { extended } from './extended.ts'
 import { newProject } from './projects.ts'
 
-const WAIT = { timeout: 40_000, interval: 100 }
+const WAIT = { timeout: 60_000, interval: 100 }
 
 let organization: TestOrganization
 let ref: string
@@ -34,7 +34,7 @@ describe('a run', () => {
     const { workflow_run_id: id } = (await owner.post(`/v1/branches/${own}/merge`, {})).body
     const migrating = async () =>
       (await runOf(owner, own, id)).run_steps.find(({ name }) => name === 'migrate')?.status === 'RUNNING'
-    await vi.waitFor(async () => expect(await migrating()).toBe(true), { timeout: 20_000, interval: 500 })
+    await vi.waitFor(async () => expect(await migrating()).toBe(true), { timeout: 60_000, interval: 500 })
     await newProject(await newOrganization())
     expect(await migrating()).toBe(true)
   })

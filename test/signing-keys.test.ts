@@ -371,5 +371,5 @@ it('keys go with their project', async () => {
   await put('standby')
   expect((await owner.delete(`/v1/projects/${ref}`)).status).toBe(200)
   await untilGone(owner, ref)
-  await vi.waitFor(async () => expect(await rowsOf()).toEqual([]), { timeout: 10_000 })
+  await vi.waitFor(async () => expect(await rowsOf()).toEqual([]), { timeout: 60_000 })
 })

@@ -79,7 +79,7 @@ describe('npm start', () => {
     expect(again.output()).toContain('in use')
     expect((await get('/v1/profile')).status).toBe(200)
     expect(await stop(second)).toBe(0)
-  }, 300_000)
+  })
 
   it('says in one line what to do when it cannot start, and leaves nothing running', async () => {
     const { env, folder } = machine
@@ -197,5 +197,5 @@ describe('npm run admin', () => {
     }
     await close()
     expect(await stop(running)).toBe(0)
-  }, 300_000)
+  })
 })

@@ -66,5 +66,5 @@ export async function expectNoStrayBytes({ ref }: Pick<TestStorage, 'ref'>, sql:
     expect(Contents.map(({ Key = '' }) => Key.slice(Prefix.length)).sort()).toEqual(
       rows.map(({ version }) => version).sort(),
     )
-  }, 5_000)
+  }, 60_000)
 }

@@ -26,7 +26,7 @@ beforeAll(async () => {
   sending.end(LARGE)
   const [uploaded] = (await once(sending, 'response')) as [IncomingMessage]
   expect([uploaded.statusCode, JSON.parse((await buffer(uploaded)).toString()).Id]).toEqual([200, expect.any(String)])
-}, 120_000)
+})
 afterAll(() => installation.stop())
 
 const open = (method: string, to: string, headers: Record<string, string> = {}): ClientRequest =>

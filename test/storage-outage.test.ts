@@ -37,7 +37,7 @@ beforeAll(async () => {
   const { signedURL } = await done(`POST /object/sign/${storage.bucket}/old`, { body: { expiresIn: 600 } })
   const { url } = await done(`POST /object/upload/sign/${storage.bucket}/signed`)
   signed = { download: signedURL, upload: url }
-}, 120_000)
+})
 afterAll(async () => {
   await installation.stop()
   await door.close()
@@ -126,7 +126,7 @@ describe('while the bucket refuses connections', () => {
     })
     const answer = once(outgoing, 'response')
     outgoing.write(randomBytes(sent))
-    await vi.waitFor(() => expect(door.carried() - alreadyCarried).toBeGreaterThanOrEqual(sent), { timeout: 20_000 })
+    await vi.waitFor(() => expect(door.carried() - alreadyCarried).toBeGreaterThanOrEqual(sent), { timeout: 60_000 })
     await door.close()
     try {
       if (more > 0) outgoing.write(randomBytes(more))

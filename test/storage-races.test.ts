@@ -207,7 +207,7 @@ describe('what comes in between', () => {
     const waiting = async () =>
       (await sql('select from pg_locks where relation = $1::regclass and not granted', [gate])).length
     return {
-      reached: () => expect.poll(waiting, { timeout: 10_000 }).toBeGreaterThan(0),
+      reached: () => expect.poll(waiting, { timeout: 60_000 }).toBeGreaterThan(0),
       async open() {
         await holder.sql('rollback')
         await holder.close()

@@ -15,7 +15,7 @@ const later = (ms: number) => new Date(Date.now() + ms)
 let installation: Installation
 beforeAll(async () => {
   installation = await startInstallation()
-}, 120_000)
+})
 afterAll(() => installation.stop())
 
 const ctxAt = (...given: Parameters<Installation['ctxAt']>) => installation.ctxAt(...given)
@@ -267,7 +267,7 @@ describe('bytes without a row', () => {
         expect(put?.at).toBeGreaterThan(newest)
         return { version, at: put?.at ?? 0 }
       },
-      { timeout: 20_000 },
+      { timeout: 60_000 },
     )
     const options = { after: null, graceMs: DAY_MS }
     await sweepProject(ctxAt(), ref, options)
@@ -311,7 +311,7 @@ describe('an upload whose bytes are there before its row', () => {
         expect(versions).toHaveLength(1)
         return versions
       },
-      { timeout: 10_000 },
+      { timeout: 60_000 },
     )
     const ctx = ctxAt()
     await sweepProject(ctx, ref, { after: null, graceMs: DAY_MS })
@@ -340,7 +340,7 @@ describe('a project with 1,300 objects', () => {
       storage,
       versions.filter((version) => !orphans.includes(version)),
     )
-  }, 120_000)
+  })
 
   it('is swept in pages, one after the other, and then from its beginning', async () => {
     const { ref } = storage

@@ -17,7 +17,7 @@ beforeAll(async () => {
   storage = await newStorage({ owner: as(access_token, {}, base_url), slug }, base_url)
   bucket = await newBucket(storage, { public: true, file_size_limit: 100_000 })
   authorization = `Bearer ${storage.keys.service}`
-}, 90_000)
+})
 afterAll(() => machine?.dispose())
 
 const upload = (headers: Record<string, string>, body: string | string[], unfinished = false) =>

@@ -123,7 +123,7 @@ describe('an integration', () => {
     await integrate({ custom_jwks: { keys: [p256.jwk] } })
     await owner.delete(`/v1/projects/${ref}`)
     await untilGone(owner, ref)
-    await expect.poll(rows, { timeout: 20_000 }).toEqual([])
+    await expect.poll(rows, { timeout: 60_000 }).toEqual([])
   })
 
   it('is one of ten at most, also of two that come at once', async () => {

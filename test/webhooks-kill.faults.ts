@@ -87,7 +87,7 @@ describe('when everything dies at once', () => {
     // Its answer came: whether that was still written down, nobody but the dead could say.
     expect([1, 2]).toContain(bodiesAt(answered.path).length)
     for (const { path } of [open, answered]) expect(new Set(bodiesAt(path)).size).toBe(1)
-  }, 80_000)
+  })
 
   it('delivers all that was committed and nothing else, though its messages are lost, twice', async () => {
     const customer = await newCustomer(installation)
@@ -123,5 +123,5 @@ describe('when everything dies at once', () => {
     for (const id of committed) {
       expect(paths.flatMap(idsAt).filter((received) => received === id).length).toBeLessThanOrEqual(3)
     }
-  }, 80_000)
+  })
 })

@@ -53,7 +53,7 @@ beforeAll(async () => {
   owner = storage.organization.owner
   base = new URL(storage.url).origin
   ref = await newProject(storage.organization)
-}, 120_000)
+})
 afterAll(() => installation.stop())
 
 const newWorker = () => workerOf(owner, ref, { base, pollMs: 1_000 })
@@ -86,12 +86,12 @@ describe('while the bucket is away', () => {
           .where(eq(workers.name, worker.name))
         expect(tasks.map(({ worker_tasks: { lastError } }) => lastError)).toContainEqual(expect.any(String))
       },
-      { timeout: 20_000, interval: 50 },
+      { timeout: 60_000, interval: 50 },
     )
     expect((await worker.get()).body.data.attributes.build_state).toBe('building')
     expect(await (await worker.call()).text()).toBe('before')
     door.open()
     expect(await worker.built()).toMatchObject({ build_state: 'active' })
-    await vi.waitFor(async () => expect(await (await worker.call()).text()).toBe('after'), 10_000)
+    await vi.waitFor(async () => expect(await (await worker.call()).text()).toBe('after'), 60_000)
   })
 })

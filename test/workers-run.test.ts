@@ -100,7 +100,7 @@ describe('a request', () => {
           console: [{ level: 'log', message: 'seen 1' }],
         },
       ])
-    }, 20_000)
+    }, 60_000)
   })
 })
 
@@ -116,7 +116,7 @@ describe('a private worker', () => {
         .innerJoin(workers, eq(workers.id, invocations.programId))
         .where(and(eq(workers.projectRef, ref), eq(workers.name, worker.name)))
       expect(rows).toMatchObject([{ status: 401, console: [{ message: 'refused: UNAUTHORIZED_NO_AUTH_HEADER' }] }])
-    }, 20_000)
+    }, 60_000)
   })
 
   it('answers to the service key and the secret keys of its project alone', async () => {
@@ -174,7 +174,7 @@ describe('the environment', () => {
       secret_generation: '2',
       instances: { declared: 1, live: 1, ready: 0, stale: 1 },
     })
-    await vi.waitFor(async () => expect(await (await worker.call()).text()).toBe('new'), 10_000)
+    await vi.waitFor(async () => expect(await (await worker.call()).text()).toBe('new'), 60_000)
     expect(await worker.built()).toMatchObject({ instances: { declared: 1, live: 1, ready: 1, stale: 0 } })
   })
 })
@@ -237,10 +237,10 @@ describe('the instances', () => {
         status: 499,
         console: [{ message: 'its caller left before the answer' }],
       })
-    }, 20_000)
+    }, 60_000)
   })
 
-  extended('end once they are replaced, and once their worker is deleted', { timeout: 60_000 }, async () => {
+  extended('end once they are replaced, and once their worker is deleted', async () => {
     const project = await newProject(organization)
     const worker = await newWorker(project)
     await worker.ship(WHO)
@@ -252,7 +252,7 @@ describe('the instances', () => {
         const found = await who()
         expect(found).not.toBe(known)
         return found
-      }, 10_000)
+      }, 60_000)
     const [row] = await control.select().from(workers).where(eq(workers.projectRef, project))
     const untilEnded = (times: number) =>
       vi.waitFor(
@@ -261,7 +261,7 @@ describe('the instances', () => {
           const about = await workerLogs(row?.served?.deploymentId ?? 'none')
           expect(about.filter((line) => line.includes('worker_instance_ended'))).toHaveLength(times)
         },
-        { timeout: 20_000, interval: 1_000 },
+        { timeout: 60_000, interval: 1_000 },
       )
     const first = await who()
     await turnTo(100)
@@ -299,14 +299,14 @@ describe('the instances', () => {
       const { build_state, instances } = (await worker.get()).body.data.attributes
       expect(instances).toMatchObject({ declared: 2, ready: 2 })
       expect(build_state).toBe('active')
-    }, 20_000)
-    await vi.waitFor(async () => expect(await (await worker.call()).text()).toBe('new'), 10_000)
+    }, 60_000)
+    await vi.waitFor(async () => expect(await (await worker.call()).text()).toBe('new'), 60_000)
     switched = true
     await load
     expect(new Set(answers)).toEqual(new Set(['200 old', '200 new']))
     expect(await (await slow).text()).toBe('old')
     await vi.waitFor(async () => expect(await worker.built()).toMatchObject({ instances: counted }), {
-      timeout: 20_000,
+      timeout: 60_000,
     })
   })
 })

@@ -10,7 +10,7 @@ import { packed, saying, workerOf } from './workers.ts'
 type Task = typeof workerTasks.$inferSelect
 type Worker = ReturnType<typeof workerOf>
 
-const WAIT = { timeout: 25_000, interval: 250 }
+const WAIT = { timeout: 60_000, interval: 250 }
 
 let organization: TestOrganization
 let ref: string
@@ -185,7 +185,7 @@ describe('a build that another task took the place of', () => {
     return (await worker.get()).body.data.attributes.instances
   }
 
-  it('starts nothing', { timeout: 60_000 }, async () => {
+  it('starts nothing', async () => {
     const worker = await shipped('first')
     const superseded = { state: 'superseded' as const, claim: null, leaseUntil: null }
     const task = await buildHeldUp(worker, ({ id }) =>

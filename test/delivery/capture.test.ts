@@ -284,7 +284,7 @@ describe('what is kept of a real response', () => {
 const RANDOM = isExtended ? 20_000 : 2_000
 
 describe(`${RANDOM} random responses`, () => {
-  it('are kept without a throw, within the bounds, as text that Postgres holds', { timeout: 120_000 }, async () => {
+  it('are kept without a throw, within the bounds, as text that Postgres holds', async () => {
     const random = drawFrom(3)
     const kept: { headers: Record<string, string>; body: string }[] = []
     const broken: unknown[] = []

@@ -34,7 +34,7 @@ function resolverAt(startMs = 0) {
 const check = (resolver: Resolver) =>
   checkDestination(`https://${HOST}/hook`, { resolver, ownHosts: [], allowLoopback: false })
 
-async function resolutionOf(zone: Zone, timeoutMs = 5_000) {
+async function resolutionOf(zone: Zone, timeoutMs = 60_000) {
   doh.zones.set(HOST, zone)
   return createResolver(doh.url, { timeoutMs }).resolve(HOST)
 }

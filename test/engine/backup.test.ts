@@ -85,7 +85,7 @@ it('is made while others work on the project', async () => {
     const making = engine.backups.make(backupOf(ref)).then(() => {
       made = true
     })
-    await vi.waitFor(async () => expect(await databasesOf(ref)).toEqual(['', '_b1']), { timeout: 10_000 })
+    await vi.waitFor(async () => expect(await databasesOf(ref)).toEqual(['', '_b1']), { timeout: 60_000 })
     await engine.settings.configure(ref, { set: { work_mem: '7MB' }, reset: [], connectionsMax: null })
     expect(made).toBe(false)
     await owner.query('commit')
@@ -101,7 +101,7 @@ it('that is under way when its project is removed leaves nothing', async () => {
   owner.on('error', () => {})
   await owner.query('begin; lock table t')
   const making = engine.backups.make(backupOf(ref)).catch((error) => error)
-  await vi.waitFor(async () => expect(await databasesOf(ref)).toEqual(['', '_b1']), { timeout: 10_000 })
+  await vi.waitFor(async () => expect(await databasesOf(ref)).toEqual(['', '_b1']), { timeout: 60_000 })
   await engine.remove(ref)
   expect(await making).toBeInstanceOf(Error)
   expect(await leftOf(ref)).toEqual([])

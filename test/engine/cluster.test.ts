@@ -23,7 +23,7 @@ test('a project is created while others rename and drop databases of theirs', as
   const creating = engine.create(specOf(ref))
   creating.catch(() => {})
   const waiting = `select from pg_stat_activity where wait_event_type = 'Lock' and query ~ '^REVOKE ALL ON DATABASE ${open}'`
-  await vi.waitFor(async () => expect((await cluster.query(waiting)).rows).toHaveLength(1), { timeout: 10_000 })
+  await vi.waitFor(async () => expect((await cluster.query(waiting)).rows).toHaveLength(1), { timeout: 60_000 })
   await other.query('commit')
 
   await creating

@@ -2,7 +2,7 @@ import { describe, expect, test } from 'vitest'
 import { engineContract } from './contract.ts'
 import { type NeonUnderTest, startNeonEngine } from './neon-engine.ts'
 
-describe('the driver neon', { timeout: 60_000 }, () => {
+describe('the driver neon', () => {
   let neon: NeonUnderTest
   engineContract(async () => {
     neon = await startNeonEngine()

@@ -12,7 +12,7 @@ interface Size {
 export async function copiesOfLarge({ tables, rows }: Size): Promise<void> {
   const { engine, copyOf, copyOfUsed } = await useEngine()
   describe('a large database', () => {
-    it(`of ${tables} tables, beside one of ${rows} rows, is copied whole`, { timeout: 240_000 }, async () => {
+    it(`of ${tables} tables, beside one of ${rows} rows, is copied whole`, async () => {
       const others = Array.from(
         { length: tables },
         (

@@ -261,7 +261,7 @@ describe('the parent', () => {
         )
         expect(rows).toHaveLength(1)
       },
-      { timeout: 20_000, interval: 5 },
+      { timeout: 60_000, interval: 5 },
     )
     await owner.query('truncate public.b')
     expect(await copying).toBe('40001')

@@ -38,7 +38,7 @@ const SELDOM = [
 ]
 const pairs = pairsOfWholeDatabases.filter(([name]) => isExtended || !SELDOM.includes(name))
 
-describe('the difference of two schemas, run in the first, makes it the second', { timeout: 120_000 }, () => {
+describe('the difference of two schemas, run in the first, makes it the second', () => {
   const become = async (subject: Side, goal: Side): Promise<string> => {
     const sql = await between(subject, goal)
     expect(sql).not.toBe('')
@@ -61,7 +61,7 @@ describe('the difference of two schemas, run in the first, makes it the second',
   })
 })
 
-describe('a difference', { timeout: 60_000 }, () => {
+describe('a difference', () => {
   test('is empty between two new projects', async () => {
     const [a, b] = await Promise.all([side(), side()])
     expect(await between(a, b)).toBe('')
@@ -154,7 +154,7 @@ describe('a difference', { timeout: 60_000 }, () => {
     // A session's calls are counted by the time it has ended.
     const others = `select pid from pg_catalog.pg_stat_activity where datname = current_database() and pid <> pg_backend_pid()`
     const calls = async (of: Side) => {
-      await vi.waitFor(async () => expect(await of.admin(others)).toEqual([]), { timeout: 20_000 })
+      await vi.waitFor(async () => expect(await of.admin(others)).toEqual([]), { timeout: 60_000 })
       return of.admin(`select funcname from pg_catalog.pg_stat_user_functions where schemaname = 'public'`)
     }
     expect([await calls(a), await calls(b)]).toEqual([[], []])

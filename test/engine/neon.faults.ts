@@ -746,7 +746,7 @@ describe('a database that is put back to a moment', () => {
     await engine().remove(owner)
   })
 
-  test('keeps its branches, which keep it from being removed', { timeout: 120_000 }, async () => {
+  test('keeps its branches, which keep it from being removed', async () => {
     const request = await withPast()
     const { ref } = request
     const branch = newRef()

@@ -5,8 +5,8 @@ import { join } from 'node:path'
 import type { Machine } from '../machine.ts'
 import { type Installation, until } from './installation.ts'
 
-const START_MS_MAX = 60_000
-const END_MS_MAX = 10_000
+const START_MS_MAX = 240_000
+const END_MS_MAX = 30_000
 
 /** `npm start` as a process group of its own, ready for use, that can be made to die with no chance to finish anything. */
 export async function startKillable({ folder, env }: Machine) {
