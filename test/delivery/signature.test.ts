@@ -2,6 +2,7 @@ import { Webhook } from 'standardwebhooks'
 import { Webhook as SvixWebhook } from 'svix'
 import { describe, expect, it } from 'vitest'
 import { keyOf, secretProblem, sign } from '../../src/delivery/signature.ts'
+import { isExtended } from '../extended.ts'
 import { drawFrom } from '../faults/random.ts'
 
 const ID = '0198f0d2-7c1a-7c3e-9b55-3f2f5c1d8e10'
@@ -169,9 +170,10 @@ describe('the signature', () => {
     )
   })
 
-  it('verifies with both official libraries, over 10,000 random secrets and bodies', async () => {
+  const count = isExtended ? 10_000 : 2_000
+  it(`verifies with both official libraries, over ${count} random secrets and bodies`, async () => {
     const random = drawFrom(2)
-    for (let i = 0; i < 10_000; i++) {
+    for (let i = 0; i < count; i++) {
       const secret = randomSecret(random)
       const body = JSON.stringify({ type: 'v1.project.created', text: randomText(random) })
       expect(await verify(body, [secret], receiverFor(secret)), secret).toEqual(JSON.parse(body))

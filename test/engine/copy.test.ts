@@ -1,8 +1,6 @@
 import { beforeAll, describe, expect, it, vi } from 'vitest'
-import { isExtended } from '../extended.ts'
 import { PASSWORD } from '../projects.ts'
 import { difference, readCatalogue, readRows } from './copy-catalogue.ts'
-import { copiesOfLarge } from './copy-large.ts'
 import {
   asAdmin,
   asOwner,
@@ -270,5 +268,3 @@ describe('the parent', () => {
     expect(await countsOf(to, ['public.a', 'public.b'])).toEqual([300_000, 0])
   })
 })
-
-await copiesOfLarge(isExtended ? { tables: 40, rows: 100_000 } : { tables: 3, rows: 20_000 })
