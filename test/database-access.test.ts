@@ -593,9 +593,10 @@ describe('POST /v1/projects/{ref}/database/jit', () => {
     const session = await loggedIn(member, project, 'postgres')
     await session.query(`alter role p_${project} password 'known to him'`)
     expect((await authorize(member, project, 'postgres')).status).toBe(200)
-    await expect(connect(`p_${project}`, 'known to him')).resolves.toBeDefined()
+    const asOwner = await connect(`p_${project}`, 'known to him')
     await organization.owner.delete(`/v1/projects/${project}/database/jit/${userId}`)
     await expect(connect(`p_${project}`, 'known to him')).rejects.toThrow(/password authentication failed/)
+    await hasEnded(asOwner)
     await expect(connect(`p_${project}`, PASSWORD)).resolves.toBeDefined()
   })
 

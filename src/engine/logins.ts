@@ -145,8 +145,24 @@ async function end(cluster: Cluster, admin: Session, { ref, roles: ended, ownerP
     `SELECT FROM pg_roles WHERE rolname IN (${quoteLiterals(roles)})
         AND shobj_description(oid, 'pg_authid')::jsonb ->> 'password' <> (${passwordOf(projectNames(ref).owner)})`,
   )
-  if (changed.length > 0) await resetOwnerPassword(cluster, ref, ownerPassword)
+  if (changed.length > 0) await takeBackOwner(cluster, admin, { ref, ownerPassword })
   for (const role of roles) await drop(cluster, admin, role)
+}
+
+/** Who set the password may be in with it, and from there set it again; the services come as other roles. */
+async function takeBackOwner(
+  cluster: Cluster,
+  admin: Session,
+  { ref, ownerPassword }: Pick<Ending, 'ref' | 'ownerPassword'>,
+): Promise<void> {
+  const { owner } = projectNames(ref)
+  const digest = async () => (await admin.rows<{ md5: string }>(passwordOf(owner)))[0]?.md5
+  for (let round = 0; round < END_ROUNDS_MAX; round += 1) {
+    await resetOwnerPassword(cluster, ref, ownerPassword)
+    const set = await digest()
+    await endSessionsOf(admin, [owner])
+    if ((await digest()) === set) return
+  }
 }
 
 /** Who changes it writes it down before he sets it: what is read after it was set is what must be. */

@@ -2,6 +2,7 @@ import { databaseBackups, dropBackups } from './backup.ts'
 import { runBatch } from './batch.ts'
 import { copyProject } from './copy/copy.ts'
 import { dropLink } from './copy/link.ts'
+import { UNFINISHED } from './copy/unfinished.ts'
 import {
   dropDatabase,
   endPresentSessions,
@@ -174,12 +175,17 @@ async function refs(cluster: Cluster): Promise<string[]> {
   return rows.map(({ ref }) => ref)
 }
 
+/** As long as its way into the parent is open. */
+const COPY_MS_MAX = 24 * 3_600_000
+
 async function sweep(cluster: Cluster): Promise<number> {
   const rows = await withAdmin(cluster, (admin) =>
     admin.rows<{ ended: boolean }>(
-      `SELECT pg_terminate_backend(pid) AS ended FROM pg_stat_activity
-        WHERE usename ~ '^p_[a-z]{20}_(sql|read)$' AND backend_start < now() - $1 * interval '1 millisecond'`,
-      [SQL_TIMEOUT_MS_MAX + 30_000],
+      `SELECT pg_terminate_backend(pid) AS ended
+         FROM pg_stat_activity JOIN pg_database ON pg_database.oid = datid
+        WHERE usename ~ '^p_[a-z]{20}_(sql|read)$' AND backend_start < now() - interval '1 millisecond' *
+          CASE WHEN shobj_description(datid, 'pg_database') = $2 THEN $3 ELSE $1 END`,
+      [SQL_TIMEOUT_MS_MAX + 30_000, UNFINISHED, COPY_MS_MAX],
     ),
   )
   return rows.filter(({ ended }) => ended).length

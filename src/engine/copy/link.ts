@@ -32,13 +32,14 @@ export async function openLink({ admin, from, to }: Copy, inside: Session): Prom
   await inside.rows(
     [
       `CREATE SCHEMA ${LINK}`,
-      `GRANT USAGE ON SCHEMA ${LINK} TO ${to.owner}`,
+      `GRANT USAGE ON SCHEMA ${LINK} TO ${to.owner}, ${to.runner}`,
       ...FUNCTIONS.map(
         ([signature, returns, symbol]) =>
           `CREATE FUNCTION ${LINK}.${signature} RETURNS ${returns} LANGUAGE c STRICT AS '$libdir/dblink', '${symbol}'`,
       ),
       `REVOKE ALL ON ALL FUNCTIONS IN SCHEMA ${LINK} FROM PUBLIC`,
-      `GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA ${LINK} TO ${to.owner}`,
+      `GRANT EXECUTE ON FUNCTION ${LINK}.connect(text) TO ${to.runner}`,
+      `GRANT EXECUTE ON FUNCTION ${LINK}.execute(text), ${LINK}.fetch(text) TO ${to.owner}`,
     ].join(';\n'),
   )
   const [address] = await admin.rows<{ host: string; port: number }>(
@@ -81,13 +82,29 @@ const SETTINGS = {
   lc_monetary: 'C',
 }
 
-/** Not as an extension, which the owner may have himself. */
+/**
+ * Not as an extension, which the owner may have himself. Of one connection without a name: where dblink takes a name it takes an
+ * address too, and the owner's code would reach from the server whatever it reaches.
+ */
 const FUNCTIONS = [
-  ['connect(text, text)', 'text', 'dblink_connect'],
-  ['disconnect(text)', 'text', 'dblink_disconnect'],
-  ['execute(text, text)', 'text', 'dblink_exec'],
-  ['fetch(text, text)', 'SETOF record', 'dblink_record'],
+  ['connect(text)', 'text', 'dblink_connect'],
+  ['execute(text)', 'text', 'dblink_exec'],
+  ['fetch(text)', 'SETOF record', 'dblink_record'],
 ] as const
+
+/** Before any of the owner's code runs, which may neither connect nor do so again. */
+export async function connect({ to }: Copy, { owner, inside, address }: Connecting): Promise<void> {
+  await owner.rows('SET ROLE none')
+  await owner.rows(`SELECT ${LINK}.connect($1)`, [address])
+  await owner.rows(`SET ROLE ${to.owner}`)
+  await inside.rows(`DROP FUNCTION ${LINK}.connect(text)`)
+}
+
+interface Connecting {
+  owner: Session
+  inside: Session
+  address: string
+}
 
 export async function dropLink(admin: Session, to: ProjectNames): Promise<void> {
   const role = linkRole(to)

@@ -107,9 +107,9 @@ const inSnapshot = (snapshot: string, work: string): string => {
 }
 
 function execute(statement: string): string {
-  return `${LINK}.execute('parent', ${quoteLiteral(statement)})`
+  return `${LINK}.execute(${quoteLiteral(statement)})`
 }
 
 function fetch(query: string): string {
-  return `${LINK}.fetch('parent', ${quoteLiteral(query)})`
+  return `${LINK}.fetch(${quoteLiteral(query)})`
 }

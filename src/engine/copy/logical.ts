@@ -4,7 +4,7 @@ import { quoteLiteral } from '../names.ts'
 import type { Session } from '../session.ts'
 import { TEMPLATE } from '../template.ts'
 import type { Copy } from './copy.ts'
-import { dropLink, LINK, openLink } from './link.ts'
+import { connect, dropLink, LINK, openLink } from './link.ts'
 import { loadRows, readTables, type Snapshot } from './load.ts'
 import { readSchema, type Schema, TEMPLATE_PARTS } from './schema/read.ts'
 import { asOwner, superuser, withSession } from './sessions.ts'
@@ -59,7 +59,7 @@ interface Build {
 }
 
 async function build(copy: Copy, { owner, inside, schema, snapshot, address }: Build): Promise<void> {
-  await owner.rows(`SELECT ${LINK}.connect('parent', $1)`, [address])
+  await connect(copy, { owner, inside, address })
   await runAll(inside, schema.hasPublic ? [] : ['DROP SCHEMA public'])
   await runAll(owner, schema.schemas)
   for (const { statement, asOwner } of schema.extensions) await runAll(asOwner ? owner : inside, [statement])
