@@ -311,6 +311,11 @@ describe('merge, push and reset', () => {
       [1, 2].map(() => owner.post(`/v1/branches/${branch.project_ref}/merge`, {})),
     )
     expect([first?.status, second?.status].sort()).toEqual([201, 409])
+    for (const action of ['reset', 'push'])
+      expect(await owner.post(`/v1/branches/${branch.project_ref}/${action}`, {})).toMatchObject({
+        status: 409,
+        body: { message: expect.stringContaining('it is being merged') },
+      })
     await vi.waitFor(async () => {
       const [run] = (await owner.get(`/v1/projects/${ref}/actions`)).body
       expect(run.run_steps.every(({ status }: { status: string }) => status === 'EXITED')).toBe(true)

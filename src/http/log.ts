@@ -18,7 +18,11 @@ export function createLogger(requestId: string): Logger {
  * and still without the parameters of a failed query, which are data.
  */
 export function describeError(error: unknown): string {
-  if (!(error instanceof Error)) return String(error)
+  if (!(error instanceof Error)) return String(error).slice(0, TEXT_LENGTH_MAX)
   const cause = error.cause === undefined ? '' : ` <- ${describeError(error.cause)}`
-  return `${(error.stack ?? error.message).replace(/\nparams: [\s\S]*?(?=\n {4}at |$)/, '')}${cause}`
+  const text = (error.stack ?? error.message).replace(/\nparams: [\s\S]*?(?=\n {4}at |$)/, '')
+  return `${text.slice(0, TEXT_LENGTH_MAX)}${cause}`
 }
+
+/** Of each cause: what a database raises may be megabytes. */
+const TEXT_LENGTH_MAX = 8_000

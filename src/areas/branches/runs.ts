@@ -105,9 +105,12 @@ export const endSteps = ({ now }: Pick<SystemCtx, 'now'>, which: SQL | undefined
 
 export type Log = (line: string) => Promise<void>
 
+/** A migration's name may be as long as its owner likes, and a log is read whole. */
+const LINE_LENGTH_MAX = 4_000
+
 /** Lines of a run's log, for people. */
 export const logOf =
   ({ db, now }: SystemCtx, runId: string, step: RunStep): Log =>
   async (line) => {
-    await db.insert(actionRunLogs).values({ runId, step, line, at: now() })
+    await db.insert(actionRunLogs).values({ runId, step, line: line.slice(0, LINE_LENGTH_MAX), at: now() })
   }

@@ -1,9 +1,16 @@
-import { and, asc, eq, isNull } from 'drizzle-orm'
+import { and, asc, eq, inArray, isNull } from 'drizzle-orm'
 import type * as z from 'zod'
 import { type BranchAccess, findProject, type ProjectAccess, requirePermission } from '../../auth/access.ts'
 import { roleAllows } from '../../auth/roles.ts'
-import { mutate } from '../../db/mutate.ts'
-import { branches, type ProjectStatus, projects, type RunKind } from '../../db/schema/index.ts'
+import { type Mutation, mutate } from '../../db/mutate.ts'
+import {
+  actionRuns,
+  branches,
+  type ProjectStatus,
+  projects,
+  projectTasks,
+  type RunKind,
+} from '../../db/schema/index.ts'
 import type { Ctx } from '../../env.ts'
 import { ApiError } from '../../http/error.ts'
 import { jwtSecretOf, passwordOf } from '../../secrets/project.ts'
@@ -107,6 +114,7 @@ export async function startAction(
   if (kind === 'merge') await requireParent(ctx, access)
   const id = await mutate(ctx, async (mutation) => {
     const before = await requireStatus(mutation, project.ref, startsFrom)
+    if (kind !== 'merge') await requireNoMerge(mutation, access.id)
     const [branch] = await mutation.tx
       .update(branches)
       .set({ ...(kind !== 'merge' && { status: 'RUNNING_MIGRATIONS' as const }), updatedAt: ctx.now() })
@@ -121,6 +129,23 @@ export async function startAction(
     return runId
   })
   return { workflow_run_id: id, message: 'ok' }
+}
+
+/** Its task is the parent's, so nothing else keeps the branch as it is read: what it has would seem to be merged. */
+async function requireNoMerge({ tx }: Mutation, branchId: string): Promise<void> {
+  const open = await tx
+    .select({ id: actionRuns.id })
+    .from(actionRuns)
+    .innerJoin(projectTasks, eq(projectTasks.id, actionRuns.taskId))
+    .where(
+      and(
+        eq(actionRuns.branchId, branchId),
+        eq(actionRuns.kind, 'merge'),
+        inArray(projectTasks.state, ['pending', 'running']),
+      ),
+    )
+    .limit(1)
+  if (open.length > 0) throw new ApiError('conflict.project_status', { detail: 'it is being merged' })
 }
 
 /** Who may write to the branch alone may not change its parent. */

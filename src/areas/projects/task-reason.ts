@@ -23,5 +23,11 @@ export const reasonOf = (task: { id: string }, error: unknown): string =>
     ? said(error)
     : `internal error (task ${task.id})`
 
+/** Every look at a project reads it, and what a database says may be long. */
+const SAID_LENGTH_MAX = 2_000
+
 export const said = (error: Error): string =>
-  error instanceof ApiError && error.detail ? `${error.message}: ${error.detail}` : error.message
+  (error instanceof ApiError && error.detail ? `${error.message}: ${error.detail}` : error.message).slice(
+    0,
+    SAID_LENGTH_MAX,
+  )
