@@ -247,6 +247,23 @@ describe('policies decide', () => {
       attempt: (b) => [`DELETE /object/${b}`, { body: { prefixes: [A] } }],
     },
   }
+  it.each<[string, (b: string) => Attempt]>([
+    ['object.upload', (b) => [`POST /object/${b}/new.txt`, { body: 'x', headers: { 'x-upsert': 'true' } }]],
+    ['object.upload_update', (b) => [`PUT /object/${b}/new.txt`, { body: 'x' }]],
+    ['object.sign_upload_url', (b) => [`POST /object/upload/sign/${b}/new.txt`]],
+  ])('by the name of the operation: %s', async (operation, attempt) => {
+    const bucket = await newBucket()
+    const user = calling(storage, await signer.user(randomUUID()))
+    const allow = (name: string) =>
+      sql(`create policy "${bucket}" on storage.objects to authenticated using (bucket_id = '${bucket}')
+        with check (bucket_id = '${bucket}' and storage.allow_only_operation('${name}'))`)
+    await allow('object.copy')
+    expect(codeOf(await user(...attempt(bucket)))).toBe('AccessDenied')
+    await sql(`drop policy "${bucket}" on storage.objects`)
+    await allow(operation)
+    expect(codeOf(await user(...attempt(bucket)))).toBe(200)
+  })
+
   const isEmpty = (body: unknown) => !JSON.stringify(body).includes('"id"')
 
   it.each(Object.entries(operations))('on %s, each right by itself', async (_, { needs, attempt }) => {

@@ -135,6 +135,8 @@ describe('POST /object/list-v2/{bucket}', () => {
     [{ cursor: token('l:a', 'o:asc', 'c:metadata') }, NO_TOKEN],
     [{ cursor: token('l:a', 'o:up', 'c:name') }, NO_TOKEN],
     [{ cursor: token('l:a', 'o:asc', 'c:created_at', 'a:soon') }, NO_TOKEN],
+    [{ cursor: token('l:a', 'o:asc', 'c:created_at', 'a:0000-01-01T00:00:00.000Z') }, NO_TOKEN],
+    [{ cursor: token('l:a', 'o:asc', 'c:created_at', `a:2026-01-01T00:00:00.${'0'.repeat(200)}Z`) }, NO_TOKEN],
   ])('refuses %j', async (body, expected) => {
     const reply = await service.post('object/list-v2/any', body)
     expect([reply.status, reply.body]).toEqual([400, expected])

@@ -57,4 +57,14 @@ describe('numbers in the metadata of a user', () => {
     expect(codeOf(reply)).toBe('InvalidParameter')
     expect(codeOf(await service(`GET /object/info/${bucket}/too-far`))).toBe('NoSuchKey')
   })
+
+  it('are refused where they are short as they come and large as they are kept', async () => {
+    const many = (count: number) => inHeader(`{"n":[${Array(count).fill('1e100000').join()}]}`)
+    expect(codeOf(await service(`POST /object/${bucket}/much`, { body: 'x', headers: many(10) }))).toBe(200)
+    const upsert = { ...many(11), 'x-upsert': 'true' }
+    expect(codeOf(await service(`POST /object/${bucket}/much`, { body: 'y', headers: upsert }))).toBe(
+      'InvalidParameter',
+    )
+    expect((await service(`GET /object/${bucket}/much`)).body).toBe('x')
+  })
 })

@@ -1,5 +1,5 @@
 import { StorageError } from './error.ts'
-import { parseExact } from './exact-json.ts'
+import { digitsOf, parseExact } from './exact-json.ts'
 import { readForm } from './form.ts'
 
 /** What is said of an object beside its bytes. */
@@ -54,7 +54,8 @@ export function userMetadataIn(header: string | null | undefined): string | null
   if (header === null || header === undefined) return null
   try {
     return objectIn(new TextDecoder().decode(Uint8Array.from(atob(header), (char) => char.charCodeAt(0))))
-  } catch {
+  } catch (error) {
+    if (error instanceof StorageError) throw error
     return '{}'
   }
 }
@@ -66,12 +67,22 @@ function withoutNul(_key: string, value: unknown): unknown {
   return Object.fromEntries(Object.entries(value).map(([name, each]) => [name.replaceAll('\0', ''), each]))
 }
 
+/** As text of Postgres: `1e100000` is short only as it comes. */
+const DIGITS_MAX = 1024 ** 2
+
 function objectIn(json: string | undefined): string | null {
   if (json === undefined) return null
+  let digits = 0
   try {
-    const value = parseExact(json, withoutNul)
+    const value = parseExact(json, (name, value, source) => {
+      if (typeof value === 'number' && source !== undefined) digits += digitsOf(source)
+      return withoutNul(name, value)
+    })
+    if (digits > DIGITS_MAX)
+      throw new StorageError('InvalidParameter', 'The numbers of the metadata have too many digits')
     return typeof value === 'object' && value !== null && !Array.isArray(value) ? JSON.stringify(value) : '{}'
-  } catch {
+  } catch (error) {
+    if (error instanceof StorageError) throw error
     return '{}'
   }
 }

@@ -102,7 +102,7 @@ const Cursor = z.object({
   l: text.min(1),
   o: order,
   c: z.enum(SORTED),
-  a: z.iso.datetime().or(z.literal(NO_TIME)).optional(),
+  a: z.union([z.iso.datetime({ precision: 3 }).regex(/^(?!0000)/), z.literal(NO_TIME)]).optional(),
 })
 
 function cursorIn(cursor: string): From {

@@ -97,7 +97,7 @@ export async function copy(c: StorageContext) {
     contentType: safeHeader(body.metadata?.mimetype ?? mimetype),
     cacheControl: safeHeader(body.metadata?.cacheControl ?? cacheControl),
     xRobotsTag,
-    userMetadata: body.copyMetadata ? source.user_metadata : userMetadataIn(c.req.header('x-metadata')),
+    userMetadata: (body.copyMetadata ? source.user_metadata : userMetadataIn(c.req.header('x-metadata'))) ?? null,
   }
   const bucket = await mayUpload(c.var, caller, to, { upsert, description, size }).catch(related)
   checkFits(c.var, bucket, to.name, { ...description, size })
@@ -113,5 +113,10 @@ export async function copy(c: StorageContext) {
     { ...description, ...stored, version },
     { upsert, caller, ownerId: caller.userId ?? null },
   )
-  return c.json({ Key: `${to.bucketId}/${to.name}`, Id: row.id, ...shown(row), user_metadata: userMetadataOf(row) })
+  return c.json({
+    Key: `${to.bucketId}/${to.name}`,
+    Id: row.id,
+    ...shown(row),
+    user_metadata: userMetadataOf(description.userMetadata),
+  })
 }

@@ -140,7 +140,7 @@ function nothingThere(error: unknown): undefined {
   if (!(error instanceof BucketError && error.code === 'InvalidRange')) throw error
 }
 
-export const userMetadataOf = ({ user_metadata }: ObjectRow): unknown => parseExact(user_metadata ?? 'null')
+export const userMetadataOf = (json: string | null | undefined): unknown => parseExact(json ?? 'null')
 
 /** What `info` says of an object. */
 export function infoOf(object: ObjectRow) {
@@ -154,7 +154,7 @@ export function infoOf(object: ObjectRow) {
     content_type: mimetype,
     cache_control: cacheControl,
     etag,
-    metadata: userMetadataOf(object) ?? {},
+    metadata: userMetadataOf(object.user_metadata) ?? {},
     last_modified: object.updated_at ?? lastModified.toISOString(),
     created_at: object.created_at,
   }

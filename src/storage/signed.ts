@@ -77,7 +77,7 @@ async function downloadUrl(c: StorageContext, place: Place, seconds: number): Pr
 
 async function signUpload(c: StorageContext) {
   const place = placeIn(c, 3)
-  const caller = await callerOf(c, 'storage.object.upload_signed')
+  const caller = await callerOf(c, 'storage.object.sign_upload_url')
   const upsert = c.req.header('x-upsert') === 'true'
   const description = { userMetadata: userMetadataIn(c.req.header('x-metadata')) }
   await mayUpload(c.var, caller, place, { upsert, description }).catch(related)

@@ -19,7 +19,7 @@ import { sweepSoon } from './turns.ts'
 
 /** With the caller's token: asked before a byte is read, and decided when the row is written. */
 export async function upload(c: StorageContext, place: Place, { upsert }: { upsert: boolean }) {
-  const caller = await callerOf(c, upsert ? 'storage.object.upload_update' : 'storage.object.upload')
+  const caller = await callerOf(c, c.req.method === 'PUT' ? 'storage.object.upload_update' : 'storage.object.upload')
   const incoming = await readIncoming(c.req.raw)
   const bucket = await mayUpload(c.var, caller, place, { upsert, ...incoming })
   const written = await store(c.var, bucket, place, incoming)

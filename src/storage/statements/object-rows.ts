@@ -9,8 +9,8 @@ export interface ObjectRow {
   owner_id: string | null
   version: string | null
   metadata: Record<string, unknown> | null
-  /** JSON, whose numbers a double may not hold. */
-  user_metadata: string | null
+  /** JSON, whose numbers a double may not hold; only of what is read, as it may be large. */
+  user_metadata?: string | null
   created_at: string | null
   updated_at: string | null
   last_accessed_at: string | null
@@ -42,5 +42,7 @@ export interface Place {
 export const times = (of: string) =>
   ['created_at', 'updated_at', 'last_accessed_at'].map((name) => `${time(`${of}.${name}`)} AS ${name}`).join(', ')
 
-export const OBJECT = `o.id::text AS id, o.bucket_id, o.name, o.owner::text AS owner, o.owner_id, o.version, o.metadata,
-  o.user_metadata::text AS user_metadata, ${times('o')}`
+/** Of what is written, moved or deleted, of which many may come at once. */
+export const CHANGED = `o.id::text AS id, o.bucket_id, o.name, o.owner::text AS owner, o.owner_id, o.version, o.metadata, ${times('o')}`
+
+export const OBJECT = `${CHANGED}, o.user_metadata::text AS user_metadata`

@@ -1,6 +1,6 @@
 import type { Statement } from '../../engine/engine.ts'
 import { RULES } from './buckets.ts'
-import { type NewObject, OBJECT, type ObjectRow, type Place } from './object-rows.ts'
+import { CHANGED, type NewObject, OBJECT, type ObjectRow, type Place } from './object-rows.ts'
 import { uuidOrNull } from './values.ts'
 
 /** *Server.* One `FoundObject`, or no row: no such bucket. With `onlyPublic`, of a bucket that is not public no object is looked for. */
@@ -62,7 +62,7 @@ function objectParams({ id, bucketId, name, version, ownerId, metadata, userMeta
 export function insertObject(object: NewObject): Statement {
   return {
     text: `WITH written AS (INSERT INTO storage.objects ${NEW_OBJECT} RETURNING 1)
-      SELECT ${OBJECT} FROM written, (SELECT $1::uuid AS id, $2::text AS bucket_id, $3::text AS name, $4::text AS version,
+      SELECT ${CHANGED} FROM written, (SELECT $1::uuid AS id, $2::text AS bucket_id, $3::text AS name, $4::text AS version,
         $5::uuid AS owner, $6::text AS owner_id, $7::jsonb AS metadata, $8::jsonb AS user_metadata,
         now() AS created_at, now() AS updated_at, now() AS last_accessed_at) AS o`,
     params: objectParams(object),
@@ -75,7 +75,7 @@ export function upsertObject(object: NewObject): Statement {
     text: `INSERT INTO storage.objects AS o ${NEW_OBJECT}
       ON CONFLICT (bucket_id, name) DO UPDATE SET version = excluded.version, owner = excluded.owner,
         owner_id = excluded.owner_id, metadata = excluded.metadata, user_metadata = excluded.user_metadata
-      RETURNING ${OBJECT}`,
+      RETURNING ${CHANGED}`,
     params: objectParams(object),
   }
 }
@@ -89,8 +89,8 @@ export function moveObject(from: Place, to: Place, only?: Pick<ObjectRow, 'versi
   const stays = `($1::text, $2::text) = ($3::text, $4::text)`
   return {
     text: `WITH moved AS (
-        UPDATE storage.objects AS o SET bucket_id = $3::text, name = $4::text WHERE ${there} AND NOT ${stays} RETURNING ${OBJECT})
-      SELECT * FROM moved UNION ALL SELECT ${OBJECT} FROM storage.objects AS o WHERE ${there} AND ${stays}`,
+        UPDATE storage.objects AS o SET bucket_id = $3::text, name = $4::text WHERE ${there} AND NOT ${stays} RETURNING ${CHANGED})
+      SELECT * FROM moved UNION ALL SELECT ${CHANGED} FROM storage.objects AS o WHERE ${there} AND ${stays}`,
     params: [from.bucketId, from.name, to.bucketId, to.name, only !== undefined, only?.version ?? null],
   }
 }
@@ -98,7 +98,7 @@ export function moveObject(from: Place, to: Place, only?: Pick<ObjectRow, 'versi
 /** The deleted `ObjectRow`s: those of the names that the caller may see and delete. */
 export function deleteObjects(bucketId: string, names: readonly string[]): Statement {
   return {
-    text: `DELETE FROM storage.objects AS o WHERE o.bucket_id = $1::text AND o.name = ANY ($2::text[]) RETURNING ${OBJECT}`,
+    text: `DELETE FROM storage.objects AS o WHERE o.bucket_id = $1::text AND o.name = ANY ($2::text[]) RETURNING ${CHANGED}`,
     params: [bucketId, names],
   }
 }
