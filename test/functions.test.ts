@@ -189,6 +189,28 @@ describe('PUT /v1/projects/{ref}/functions', () => {
     expect(await download(owner, ref, 'old')).toEqual({ 'source/index.ts': HELLO })
   })
 
+  it('deploys what was bundled since, where a client of old names no digest, and nothing that was deployed before', async () => {
+    const old = await deploy(owner, ref, { slug: 'old' })
+    const bundles = await Promise.all([bundle('old', 'export default 2'), bundle('new')])
+    const unnamed = bundles.map(({ ezbr_sha256: _, ...each }) => each)
+    const { functions: put } = (await owner.put(base, unnamed)).body
+    expect(put).toMatchObject([
+      { id: old.id, version: 2, ezbr_sha256: bundles[0].ezbr_sha256 },
+      { id: bundles[1].id, version: 1, ezbr_sha256: bundles[1].ezbr_sha256 },
+    ])
+    expect(await download(owner, ref, 'old')).toEqual({ 'source/index.ts': 'export default 2' })
+    // The same again is of no higher version; and of what was bundled, nothing is left that is newer.
+    await bundle('old', 'export default 3')
+    expect((await owner.put(base, unnamed)).body.functions).toMatchObject([
+      { version: 2, ezbr_sha256: put[0].ezbr_sha256 },
+      { version: 1 },
+    ])
+    await owner.put(base, [{ ...put[0], ezbr_sha256: old.ezbr_sha256, version: 3 }])
+    expect((await owner.put(base, [{ ...unnamed[0], version: 4 }])).body.functions).toMatchObject([
+      { version: 4, ezbr_sha256: old.ezbr_sha256 },
+    ])
+  })
+
   it('refuses what is wrong by its name, and then does nothing at all', async () => {
     const right = await bundle('right')
     const refused = async (other: object, message: string) => {

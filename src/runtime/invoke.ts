@@ -132,9 +132,9 @@ function surroundingsOf({ execution }: Call, { ref, deployed }: Callable): Surro
   }
 }
 
-/** Of everything that is fixed when it starts: the code, the secrets, the password in its variables. */
-const baseName = ({ secretsGeneration, sealedPassword, deployed: { deploymentId, version } }: Callable) =>
-  `${deploymentId}:${version}:${secretsGeneration}:${sealedPassword.slice(-8)}`
+/** Of everything that is fixed when it starts: whose it is, the code, the secrets, the password in its variables. */
+const baseName = ({ secretsGeneration, sealedPassword, deployed: { id, deploymentId, version } }: Callable) =>
+  `${id}:${deploymentId}:${version}:${secretsGeneration}:${sealedPassword.slice(-8)}`
 
 interface Failed {
   error: unknown

@@ -4,6 +4,8 @@ import type { Mutation } from '../../db/mutate.ts'
 import { functionDeployments, functions } from '../../db/schema/index.ts'
 import type { Ctx } from '../../env.ts'
 import { ApiError } from '../../http/error.ts'
+import { keyOf } from '../../programs/protocol.ts'
+import { lift } from '../../programs/suspects.ts'
 import { type DeploymentRow, type FunctionRow, toFunction } from './convert.ts'
 import { changeFunctions, requireRoom } from './rows.ts'
 import type { BulkFunction } from './schema.ts'
@@ -14,9 +16,11 @@ type NewRow = typeof functions.$inferInsert
 /** Puts many slugs at what was bundled for them, all or none. The same again changes nothing. */
 export async function updateFunctions(ctx: Ctx, project: ProjectAccess, list: readonly BulkFunction[]) {
   const { ref, organizationId } = project
+  let moved: string[] = []
   const functions = await changeFunctions(ctx, ref, async (mutation) => {
     const [before, bundles] = await Promise.all([rowsAt(mutation, ref, list), bundlesOf(ctx, mutation, ref, list)])
     const rows = list.map((wanted, n) => rowOf(ctx, ref, { wanted, n, before, bundles }))
+    moved = rows.filter((row) => row.deploymentId !== before.get(row.slug)?.deployment.id).map(({ slug }) => slug)
     const added = list.filter(({ slug }) => !before.has(slug)).length
     if (added > 0) await requireRoom(mutation.tx, project, added)
     const written = await write(ctx, mutation, rows, before)
@@ -24,10 +28,16 @@ export async function updateFunctions(ctx: Ctx, project: ProjectAccess, list: re
     await mutation.trace({ action: 'function.bulk_update', organizationId, projectRef: ref, detail })
     return written
   })
+  for (const name of moved) lift(keyOf({ kind: 'function', ref, name }))
   return { functions }
 }
 
-type Before = Map<string, { row: FunctionRow; deployment: DeploymentRow }>
+interface Known {
+  row: FunctionRow
+  deployment: DeploymentRow
+}
+
+type Before = Map<string, Known>
 
 async function rowsAt({ tx }: Mutation, ref: string, list: readonly BulkFunction[]): Promise<Before> {
   const slugs = list.map(({ slug }) => slug)
@@ -39,36 +49,57 @@ async function rowsAt({ tx }: Mutation, ref: string, list: readonly BulkFunction
   return new Map(found.map((each) => [each.row.slug, each]))
 }
 
-/** The latest of each slug and digest. */
-async function bundlesOf(ctx: Ctx, { tx }: Mutation, ref: string, list: readonly BulkFunction[]) {
-  const digests = list.flatMap(({ ezbr_sha256: sha256 }) => sha256 ?? [])
-  if (digests.length === 0) return new Map<string, DeploymentRow>()
+interface Bundles {
+  /** By slug and digest, the latest of each. */
+  byDigest: Map<string, DeploymentRow>
+  /** By slug, what no function has been at yet, the latest last. */
+  fresh: Map<string, DeploymentRow[]>
+}
+
+async function bundlesOf(ctx: Ctx, { tx }: Mutation, ref: string, list: readonly BulkFunction[]): Promise<Bundles> {
+  const { projectRef, slug, sha256, unusedSince, createdAt } = functionDeployments
+  const digests = list.flatMap(({ ezbr_sha256: digest }) => digest ?? [])
+  const unnamed = list.filter(({ ezbr_sha256: digest }) => digest === undefined)
+  const isFresh = eq(unusedSince, createdAt)
+  const isNamed = inArray(sha256, digests)
+  const isMeant = and(
+    inArray(
+      slug,
+      unnamed.map((each) => each.slug),
+    ),
+    isFresh,
+  )
   const found = await tx
-    .select()
+    .select({ row: functionDeployments, isFresh: sql<boolean>`coalesce(${isFresh}, false)` })
     .from(functionDeployments)
     .where(
       and(
-        eq(functionDeployments.projectRef, ref),
-        inArray(functionDeployments.sha256, digests),
-        or(isNull(functionDeployments.unusedSince), gt(functionDeployments.unusedSince, deployableSince(ctx.now()))),
+        eq(projectRef, ref),
+        or(isNamed, isMeant),
+        or(isNull(unusedSince), gt(unusedSince, deployableSince(ctx.now()))),
       ),
     )
-    .orderBy(functionDeployments.createdAt)
-  return new Map(found.map((row) => [`${row.slug} ${row.sha256}`, row]))
+    .orderBy(createdAt)
+  return {
+    byDigest: new Map(found.map(({ row }) => [`${row.slug} ${row.sha256}`, row])),
+    fresh: Map.groupBy(
+      found.filter((each) => each.isFresh).map(({ row }) => row),
+      (row) => row.slug,
+    ),
+  }
 }
 
 interface Wanted {
   wanted: BulkFunction
   n: number
   before: Before
-  bundles: ReadonlyMap<string, DeploymentRow>
+  bundles: Bundles
 }
 
 function rowOf(ctx: Ctx, ref: string, { wanted, n, before, bundles }: Wanted): NewRow & { deployment: DeploymentRow } {
-  const { slug, name, status, version, ezbr_sha256: sha256, verify_jwt: verifyJwt } = wanted
+  const { slug, name, status, version, verify_jwt: verifyJwt } = wanted
   const known = before.get(slug)
-  const stays = sha256 === undefined || known?.deployment.sha256 === sha256
-  const deployment = stays ? known?.deployment : bundles.get(`${slug} ${sha256}`)
+  const deployment = deploymentFor(wanted, known, bundles)
   if (!deployment) throw refused(n, 'ezbr_sha256', 'names nothing that was bundled for this slug in the last day')
   refuseContradiction(wanted, n, deployment)
   const at = ctx.now()
@@ -86,6 +117,20 @@ function rowOf(ctx: Ctx, ref: string, { wanted, n, before, bundles }: Wanted): N
     updatedAt: at,
     deployment,
   }
+}
+
+/** Clients of the Go line name no digest: they mean what they had bundled just before, and say so by the version that they were promised. */
+function deploymentFor(
+  { slug, id, version, ezbr_sha256: sha256 }: BulkFunction,
+  known: Known | undefined,
+  bundles: Bundles,
+) {
+  if (known && known.deployment.sha256 === sha256) return known.deployment
+  if (sha256 !== undefined) return bundles.byDigest.get(`${slug} ${sha256}`)
+  const fresh = bundles.fresh.get(slug) ?? []
+  if (!known) return fresh.find((deployment) => deployment.id === id)
+  const since = version > known.row.version ? fresh.filter(({ createdAt }) => createdAt >= known.row.updatedAt) : []
+  return since.at(-1) ?? known.deployment
 }
 
 /** What a bundle is made of was decided when it was made. */

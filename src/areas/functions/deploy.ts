@@ -3,9 +3,10 @@ import type { ProjectAccess } from '../../auth/access.ts'
 import type { Mutation } from '../../db/mutate.ts'
 import { functionDeployments, functions } from '../../db/schema/index.ts'
 import type { Ctx, SystemCtx } from '../../env.ts'
-import { ApiError } from '../../http/error.ts'
+import { ApiError, type Issue } from '../../http/error.ts'
 import { keyOf } from '../../programs/protocol.ts'
 import { lift } from '../../programs/suspects.ts'
+import type { SourceFile } from '../../runtime/build.ts'
 import { type DeploymentRow, type FunctionRow, toFunction } from './convert.ts'
 import { makeDeployment } from './deployment.ts'
 import { bySlug, changeFunctions, type Deployed, lookAt, requireRoom } from './rows.ts'
@@ -19,7 +20,7 @@ export async function deployFunction(
 ) {
   const slug = named ?? slugIn(metadata.name)
   const before = await lookAt(ctx, project, slug)
-  const files = await Promise.all(parts.map(async ({ path, file }) => ({ path, bytes: await file.bytes() })))
+  const files = await filesOf(parts)
   const deployment = await makeDeployment(ctx, project.ref, {
     slug,
     files,
@@ -32,12 +33,32 @@ export async function deployFunction(
   return toFunction(await deploy(ctx, project, deployment, { name, verifyJwt }), deployment)
 }
 
+/** A file that matches a static pattern and is imported too may come twice. */
+async function filesOf(parts: Deploy['file']): Promise<SourceFile[]> {
+  const files = new Map<string, SourceFile>()
+  for (const [n, { path, file }] of parts.entries()) {
+    const bytes = await file.bytes()
+    const before = files.get(path)?.bytes
+    if (before && !isEqual(before, bytes))
+      throw refused({ field: `body.file.${n}`, code: 'invalid', message: `${path} was sent already, with other bytes` })
+    files.set(path, { path, bytes })
+  }
+  return [...files.values()]
+}
+
+const isEqual = (a: Uint8Array, b: Uint8Array) => a.length === b.length && a.every((byte, n) => byte === b[n])
+
 function slugIn(name: string | undefined): string {
   const { data } = Slug.safeParse(name)
   if (data !== undefined) return data
-  const message = 'is required where the name in the metadata is no slug'
-  throw new ApiError('bad_request.validation_failed', { issues: [{ field: 'query.slug', code: 'required', message }] })
+  throw refused({
+    field: 'query.slug',
+    code: 'required',
+    message: 'is required where the name in the metadata is no slug',
+  })
 }
+
+const refused = (issue: Issue) => new ApiError('bad_request.validation_failed', { issues: [issue] })
 
 /** What is left out stays as it is. */
 export interface Settings {

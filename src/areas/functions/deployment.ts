@@ -20,12 +20,14 @@ export interface Program {
 
 const BUILDS_MAX = 4
 
-/** All projects wait for the same bundler: none of them may fill its queue. */
-const inSlot = openSlots({ max: BUILDS_MAX, ms: 60_000 })
+const WAIT_SECONDS = 30
+
+/** All projects wait for the same bundler: none of them may fill its queue. Clients that deploy many at once repeat nothing that is refused. */
+const inSlot = openSlots({ max: BUILDS_MAX, ms: 60_000, waitMs: WAIT_SECONDS * 1000 })
 
 const tooMany = () =>
   new ApiError('service_unavailable.build', {
-    detail: `${BUILDS_MAX} functions of the project are being bundled already`,
+    detail: `${BUILDS_MAX} functions of the project were being bundled for ${WAIT_SECONDS} s`,
   })
 
 /** Bundles a program and keeps it in the bucket: a deployment that no function is at yet, and that is removed if none comes to be. */

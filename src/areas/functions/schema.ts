@@ -57,11 +57,7 @@ const DeployForm = z
   .object({ file: z.array(FilePart).min(1).max(FILES_MAX), metadata: jsonPart(Metadata) })
   .check((c) => {
     const { file: files, metadata } = c.value
-    const paths = new Set<string>()
-    for (const [n, { path }] of files.entries()) {
-      if (paths.has(path)) refuse(['file', n], `${path} was sent already`)
-      paths.add(path)
-    }
+    const paths = new Set(files.map(({ path }) => path))
     const { entrypoint_path: entrypoint, import_map_path: importMap } = metadata
     if (entrypoint === undefined || !paths.has(entrypoint)) refuse(['metadata', 'entrypoint_path'], NOT_SENT)
     if (importMap !== undefined && !paths.has(importMap)) refuse(['metadata', 'import_map_path'], NOT_SENT)
@@ -135,7 +131,10 @@ const BulkFunction = z.object({
   import_map: z.boolean().optional(),
   entrypoint_path: Text.optional(),
   import_map_path: Text.optional(),
-  ezbr_sha256: Sha256.optional().meta({ description: 'Of what is to be deployed; without it, what is deployed stays' }),
+  ezbr_sha256: Sha256.optional().meta({
+    description:
+      'Of what is to be deployed; without it, what was bundled since for a higher version, or else what is deployed already',
+  }),
 })
 export type BulkFunction = z.output<typeof BulkFunction>
 
