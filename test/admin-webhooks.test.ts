@@ -36,15 +36,16 @@ interface Row {
   attemptMs?: number
   dueInSeconds?: number
   errorCode?: string
+  payload?: Record<string, unknown>
 }
 
 /** A message as the sender left it: an event and its one delivery. */
 async function newMessage({ id: organizationId }: TestOrganization, endpointId: string, row: Row) {
-  const { status, secondsAgo = 60, attemptMs = 100, dueInSeconds, errorCode } = row
+  const { status, secondsAgo = 60, attemptMs = 100, dueInSeconds, errorCode, payload = {} } = row
   const at = sql`date_trunc('milliseconds', now()) - ${secondsAgo} * interval '1 second'`
   const [event] = await control
     .insert(webhookEvents)
-    .values({ organizationId, type: 'v1.project.paused', payload: {}, publishedAt: at })
+    .values({ organizationId, type: 'v1.project.paused', payload, publishedAt: at })
     .returning()
   const messageId = randomUUID()
   const tried = status === 'success' || status === 'failure'
@@ -185,6 +186,9 @@ describe('webhooks replay', () => {
     expect(await count('--since', ago(1000), '--status', 'success')).toBe(1)
     expect(await count('--since', ago(1000), '--status', 'all')).toBe(3)
     expect(await count('--since', ago(50))).toBe(0)
+    for (const payload of [{ is_test: false }, { is_test: true }])
+      await newMessage(organization, id, { status: 'failure', secondsAgo: 20, payload })
+    expect(await count('--since', ago(50))).toBe(1)
   })
 
   it('replays nothing twice while it is pending, and leaves a trace', async () => {

@@ -603,6 +603,7 @@ describe('a member of one project alone', () => {
     const shared = await insertDelivery(all, id)
     const seen = await insertDelivery(mine, id)
     const hidden = await insertDelivery(other, id)
+    await insertDelivery(all, id, { type: 'v1.organization.member.role.assigned' })
     const owner = await newMember(organization, 'administrator', mine.ref ?? undefined)
     const { body } = await deliveriesOf({ ...all, owner }, id)
     expect(body.data.map(({ id }: { id: string }) => id)).toEqual([seen.delivery.id, shared.delivery.id])
@@ -610,7 +611,7 @@ describe('a member of one project alone', () => {
     const theirs = await owner.get(`${base}/deliveries/${hidden.delivery.id}`)
     expect(theirs.status).toBe(404)
     expectSameError(theirs, await owner.get(`${base}/deliveries/${NOBODY}`))
-    expect((await deliveriesOf(all, id)).body.data).toHaveLength(3)
+    expect((await deliveriesOf(all, id)).body.data).toHaveLength(4)
   })
 
   it("is told of that project's branches too, as of the project itself", async () => {

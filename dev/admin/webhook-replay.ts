@@ -126,6 +126,7 @@ function replayQuery({ endpointId, since, until, statuses, dryRun }: Replay): SQ
         statuses.map((status) => sql`${status}`),
         sql`, `,
       )})
+        and v.payload ->> 'is_test' is distinct from 'true'
         and v.published_at >= ${instant(since)} and ${until ? sql`v.published_at < ${instant(until)}` : sql`true`}
     ), chosen as (
       select * from found where place <= ${MESSAGES_MAX}

@@ -169,12 +169,13 @@ async function ask(question: URL, timeoutMs: number): Promise<Answered | Unavail
       return unavailable(`the resolver answered with HTTP status ${response.status}`)
     }
     const text = await readText(response, ANSWER_BYTES_MAX)
-    return text === undefined ? unavailable('the answer of the resolver is too large') : read(text)
+    return text === undefined ? tooLarge : read(text)
   } catch {
     return signal.aborted ? noAnswerInTime : unavailable('the resolver cannot be reached')
   }
 }
 
+const tooLarge: Answered = { kind: 'answer', status: NO_ERROR, truncated: true, records: [] }
 const unreadable = unavailable('the answer of the resolver cannot be read')
 
 function read(text: string): Answered | Unavailable {
@@ -190,7 +191,9 @@ function toReply({ status, truncated, records }: Answered): Reply {
     return { kind: 'nowhere', reason: `cannot be resolved (DNS status ${status})` }
   }
   const addresses = records.filter(({ type }) => ADDRESS_TYPES.includes(type)).map(({ data }) => data)
-  if (truncated || !addresses.every(parseAddress)) return unreadable
+  // It is the name's owner who says how many there are: as a failure of ours it would be tried for ever.
+  if (truncated) return { kind: 'nowhere', reason: 'has more addresses than an answer holds' }
+  if (!addresses.every(parseAddress)) return unreadable
   // The aliases on the way count too: their TTL says for how long the addresses are those of the name.
   const ttlSeconds = Math.min(...records.map(({ TTL }) => TTL))
   return { kind: 'records', addresses, ttlSeconds, nameExists: status === NO_ERROR }

@@ -89,7 +89,7 @@ export function runRound({ clock, breaker, demand, admission, claim, send, settl
 
     function recordOrLinger() {
       const ending = failure !== undefined || taken >= ROUND_MAX
-      if (ending || overdue || results.length >= SETTLED_MIN || results.some(isGivenBack)) {
+      if (ending || overdue || results.length >= SETTLED_MIN || results.some(isPending)) {
         linger?.clear()
         linger = undefined
         overdue = false
@@ -163,6 +163,8 @@ export function runRound({ clock, breaker, demand, admission, claim, send, settl
       settling = batch.length
       try {
         await settle(batch)
+        // A claim beside it could not see what was given back.
+        if (batch.some(isGivenBack)) demand.open = true
       } catch (error) {
         failure = error
       }
@@ -175,7 +177,9 @@ export function runRound({ clock, breaker, demand, admission, claim, send, settl
   })
 }
 
-const isGivenBack = ({ status }: Settlement) => status === 'pending'
+const isGivenBack = ({ status, delayMs }: Settlement) => status === 'pending' && delayMs === undefined
+
+const isPending = ({ status }: Settlement) => status === 'pending'
 
 function takeBatch(results: Settlement[]): Settlement[] {
   let length = 0

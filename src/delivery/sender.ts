@@ -13,6 +13,9 @@ const STATEMENT_MS = 5_000
 /** The pause after the database failed; doubled each time. */
 const REST_MS = 5_000
 const REST_MS_MAX = 60_000
+/** What was sent and cannot be recorded is sent again once its lease has ended: a moment without the database must not do that. */
+const RECORD_PAUSES_MS = [500, 1_000, 2_000, 4_000]
+const RECORD_MS_MAX = 20_000
 const WAIT_MS_MIN = 100
 const REPORT_MS = 1_000
 
@@ -159,7 +162,7 @@ export function createSender(ctx: SystemCtx, { endpointId, ports, admission, wak
   }
 
   async function record(batch: readonly Settlement[]): Promise<void> {
-    const { recorded, nextMs } = await statement(() => settle(db, now, endpointId, batch))
+    const { recorded, nextMs } = await patiently(() => settle(db, now, endpointId, batch))
     // Recorded before, by a statement whose answer got lost: only the database knows what it planned.
     if (recorded < batch.length) mustPlan = true
     if (nextMs !== null) planWake(clock() + nextMs)
@@ -182,6 +185,23 @@ export function createSender(ctx: SystemCtx, { endpointId, ports, admission, wak
     mustPlan = false
     const dueMs = await statement(() => nextDueMs(db, now, endpointId))
     if (dueMs !== undefined) await wakeAt(clock() + Math.max(dueMs, WAIT_MS_MIN))
+  }
+
+  async function patiently<T>(send: () => Promise<T>): Promise<T> {
+    const startedAt = clock()
+    for (const ms of RECORD_PAUSES_MS) {
+      try {
+        return await statement(send)
+      } catch (error) {
+        if (clock() - startedAt > RECORD_MS_MAX) throw error
+        log.info('webhook_results_wait', { endpoint: endpointId, ms })
+        const { signal } = ports.timeout(ms)
+        await new Promise<void>((resolve) => {
+          signal.addEventListener('abort', () => resolve(), { once: true })
+        })
+      }
+    }
+    return statement(send)
   }
 
   /** A statement whose answer got lost may be sent again: each of ours then does what the first one did, or nothing. */

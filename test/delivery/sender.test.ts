@@ -78,6 +78,29 @@ describe('an attempt that could not be made', () => {
 })
 
 describe('a result', () => {
+  it('is kept while the database is away for a moment, and not sent again', async () => {
+    const endpointId = await outbox.newEndpoint()
+    await outbox.enqueue(endpointId, { dueMs: 0 })
+    let failures = 0
+    let isSent = false
+    const execute = async (query: SQL) => {
+      if (isSent && failures < 2) {
+        failures += 1
+        throw new Error('the database is starting up')
+      }
+      return outbox.db.execute(query)
+    }
+    const post = async () => {
+      isSent = true
+      return new Response()
+    }
+    const sender = newSender({ endpointId, post, execute: execute as Outbox['db']['execute'] })
+    await sender.wake()
+    expect(failures).toBe(2)
+    expect(await outbox.rowsOf(endpointId)).toMatchObject([{ status: 'success', attempt: 1 }])
+    expect(sender.posts()).toBe(1)
+  })
+
   it('whose record was made but not answered is recorded once, and its retry has an alarm all the same', async () => {
     const endpointId = await outbox.newEndpoint()
     let losing = false

@@ -113,7 +113,8 @@ describe('a sender dies', () => {
   test('F11: it stalls for longer than its lease and another takes over: what it records late is refused', async () => {
     const plan = together(
       atPoint('post', 'forget', { phase: 'before', of: SENDER, times: 1 }),
-      atPoint('database: settle', 'delay', { phase: 'before', of: SENDER, times: 2 }),
+      // Each time that it tries to record.
+      atPoint('database: settle', 'delay', { phase: 'before', of: SENDER, times: 4 }),
     )
     const stalled = { ...plan, delayMs: () => 45_000 }
     const { posts, rows } = await playOne({

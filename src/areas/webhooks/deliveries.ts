@@ -1,4 +1,19 @@
-import { and, asc, desc, eq, exists, getTableColumns, gt, gte, inArray, isNull, lt, or, sql } from 'drizzle-orm'
+import {
+  and,
+  asc,
+  desc,
+  eq,
+  exists,
+  getTableColumns,
+  gt,
+  gte,
+  inArray,
+  isNull,
+  lt,
+  notLike,
+  or,
+  sql,
+} from 'drizzle-orm'
 import type * as z from 'zod'
 import { rowsOf } from '../../db/client.ts'
 import { newTimedId } from '../../db/id.ts'
@@ -33,11 +48,14 @@ const listed = {
 
 /** Expired deliveries are gone for every reader, whether the purge has come to them or not. */
 const unexpired = (ctx: Ctx) => gte(webhookDeliveries.createdAt, oldest(ctx))
+/** They name projects, and whom they were opened for. */
+const OF_MEMBERS = 'v1.organization.member.%'
+
 /** The events of projects that the caller may not see are not there for him; whose project he may see, its branches he may too. */
 const visibleTo = ({ db }: Ctx, { onlyProjects }: Owner) =>
   onlyProjects &&
   or(
-    isNull(webhookEvents.projectRef),
+    and(isNull(webhookEvents.projectRef), notLike(webhookEvents.type, OF_MEMBERS)),
     inArray(webhookEvents.projectRef, [...onlyProjects]),
     exists(
       db
