@@ -12,9 +12,12 @@ import { SecretName } from '../secrets/schema.ts'
 const BranchStatus = z.enum(BRANCH_STATUSES).meta({ id: 'BranchStatus' })
 
 const GitBranch = Text.min(1).max(256)
-const NotifyUrl = z.url().max(2_048).meta({
-  description: 'Gets a signed POST at each change of the branch; the secret is the jwt_secret of the branch',
-})
+const NotifyUrl = z
+  .url()
+  .max(2_048)
+  // A URL may end in a NUL, which its reader leaves out.
+  .refine((text) => Text.safeParse(text).success, 'must not hold a NUL or half a surrogate pair')
+  .meta({ description: 'Gets a signed POST at each change of the branch; the secret is the jwt_secret of the branch' })
 
 const times = { created_at: z.iso.datetime(), updated_at: z.iso.datetime() }
 

@@ -22,7 +22,8 @@ const COLUMNS = {
   rollback: 'text[]',
 }
 /** By way of JSON, as a table that another tool made may lack columns. */
-const MIGRATION = `SELECT migration.* FROM ${TABLE} AS found, jsonb_to_record(to_jsonb(found)) AS migration
+const MIGRATION = `SELECT migration.version, array_remove(migration.statements, NULL) AS statements, migration.name,
+  migration.created_by, migration.idempotency_key, array_remove(migration.rollback, NULL) AS rollback FROM ${TABLE} AS found, jsonb_to_record(to_jsonb(found)) AS migration
   (version text, statements text[], name text, created_by text, idempotency_key text, rollback text[])`
 const UNDEFINED_TABLE = '42P01'
 const PAGE_MAX = 2_000

@@ -55,7 +55,7 @@ const Domain = z
 
 const written = {
   metadata_xml: Text.max(METADATA_BYTES_MAX).optional(),
-  metadata_url: z.string().max(2_048).optional(),
+  metadata_url: Text.max(2_048).optional(),
   domains: z.array(Domain).max(DOMAINS_MAX).optional(),
   attribute_mapping: AttributeMapping.optional(),
   name_id_format: NameIdFormat.optional(),

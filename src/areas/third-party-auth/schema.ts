@@ -1,8 +1,9 @@
 import * as z from 'zod'
+import { Text } from '../../http/values.ts'
 
 const sources = {
-  oidc_issuer_url: z.string().max(2_048).optional().meta({ description: 'Its tokens must say it in iss' }),
-  jwks_url: z.string().max(2_048).optional(),
+  oidc_issuer_url: Text.max(2_048).optional().meta({ description: 'Its tokens must say it in iss' }),
+  jwks_url: Text.max(2_048).optional(),
   custom_jwks: z.unknown().optional().meta({ description: 'A JWK set of public keys' }),
 }
 
