@@ -184,7 +184,7 @@ async function sweep(cluster: Cluster): Promise<number> {
       `SELECT pg_terminate_backend(pid) AS ended
          FROM pg_stat_activity JOIN pg_database ON pg_database.oid = datid
         WHERE usename ~ '^p_[a-z]{20}_(sql|read)$' AND backend_start < now() - interval '1 millisecond' *
-          CASE WHEN shobj_description(datid, 'pg_database') = $2 THEN $3 ELSE $1 END`,
+          CASE WHEN shobj_description(datid, 'pg_database') = $2 THEN $3::float8 ELSE $1::float8 END`,
       [SQL_TIMEOUT_MS_MAX + 30_000, UNFINISHED, COPY_MS_MAX],
     ),
   )

@@ -55,3 +55,7 @@ test('a project’s roles are looked up one by one without reading those of all 
   expect(read).not.toEqual([])
   for (const step of read.filter((step) => step['Node Type'] === 'Seq Scan')) expect(step['Actual Loops']).toBe(1)
 })
+
+test('the sweep of SQL sessions ends none that is young', async () => {
+  expect(await engine.sweep()).toBe(0)
+})
