@@ -123,7 +123,8 @@ export function createAdmission(clock: () => number, max = HELD_MAX): Admission 
   }
 }
 
-const over = ({ signal }: ReturnType<Ports['timeout']>): Promise<void> =>
+/** Ends with the time. */
+export const over = ({ signal }: ReturnType<Ports['timeout']>): Promise<void> =>
   new Promise((resolve) => {
     if (signal.aborted) resolve()
     else signal.addEventListener('abort', () => resolve(), { once: true })

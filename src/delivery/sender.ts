@@ -1,6 +1,6 @@
 import type { SystemCtx } from '../env.ts'
 import { describeError } from '../http/log.ts'
-import type { Admission } from './admission.ts'
+import { type Admission, over } from './admission.ts'
 import { attempt, type Ports } from './attempt.ts'
 import { createBreaker } from './breaker.ts'
 import { disablingOf, nameOf, type Result, settlementOf } from './outcome.ts'
@@ -195,10 +195,7 @@ export function createSender(ctx: SystemCtx, { endpointId, ports, admission, wak
       } catch (error) {
         if (clock() - startedAt > RECORD_MS_MAX) throw error
         log.info('webhook_results_wait', { endpoint: endpointId, ms })
-        const { signal } = ports.timeout(ms)
-        await new Promise<void>((resolve) => {
-          signal.addEventListener('abort', () => resolve(), { once: true })
-        })
+        await over(ports.timeout(ms))
       }
     }
     return statement(send)
