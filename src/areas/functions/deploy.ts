@@ -39,14 +39,12 @@ async function filesOf(parts: Deploy['file']): Promise<SourceFile[]> {
   for (const [n, { path, file }] of parts.entries()) {
     const bytes = await file.bytes()
     const before = files.get(path)?.bytes
-    if (before && !isEqual(before, bytes))
+    if (before && Buffer.compare(before, bytes) !== 0)
       throw refused({ field: `body.file.${n}`, code: 'invalid', message: `${path} was sent already, with other bytes` })
     files.set(path, { path, bytes })
   }
   return [...files.values()]
 }
-
-const isEqual = (a: Uint8Array, b: Uint8Array) => a.length === b.length && a.every((byte, n) => byte === b[n])
 
 function slugIn(name: string | undefined): string {
   const { data } = Slug.safeParse(name)
@@ -57,8 +55,6 @@ function slugIn(name: string | undefined): string {
     message: 'is required where the name in the metadata is no slug',
   })
 }
-
-const refused = (issue: Issue) => new ApiError('bad_request.validation_failed', { issues: [issue] })
 
 /** What is left out stays as it is. */
 export interface Settings {

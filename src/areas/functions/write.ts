@@ -119,4 +119,4 @@ function refuseOtherFiles({ deployment }: Deployed, query: WriteOptions): void {
   for (const { field, differs } of issues) if (differs) throw refused({ field, code: 'invalid', message: KEPT })
 }
 
-const refused = (issue: Issue) => new ApiError('bad_request.validation_failed', { issues: [issue] })
+export const refused = (issue: Issue) => new ApiError('bad_request.validation_failed', { issues: [issue] })
