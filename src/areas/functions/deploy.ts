@@ -163,3 +163,5 @@ async function replace(
   await tx.update(functionDeployments).set({ unusedSince: now }).where(eq(functionDeployments.id, before.deploymentId))
   return row
 }
+
+export const refused = (issue: Issue) => new ApiError('bad_request.validation_failed', { issues: [issue] })

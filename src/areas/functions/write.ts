@@ -1,9 +1,9 @@
 import type { ProjectAccess } from '../../auth/access.ts'
 import { functions } from '../../db/schema/index.ts'
 import type { Ctx } from '../../env.ts'
-import { ApiError, type Issue } from '../../http/error.ts'
+import { ApiError } from '../../http/error.ts'
 import { toFunction } from './convert.ts'
-import { deploy, type Settings } from './deploy.ts'
+import { deploy, refused, type Settings } from './deploy.ts'
 import { makeDeployment } from './deployment.ts'
 import { bySlug, changeFunctions, type Deployed, lookAt } from './rows.ts'
 import { Slug, type Write, type WriteOptions } from './schema.ts'
@@ -118,5 +118,3 @@ function refuseOtherFiles({ deployment }: Deployed, query: WriteOptions): void {
   ]
   for (const { field, differs } of issues) if (differs) throw refused({ field, code: 'invalid', message: KEPT })
 }
-
-export const refused = (issue: Issue) => new ApiError('bad_request.validation_failed', { issues: [issue] })
