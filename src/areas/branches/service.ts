@@ -114,7 +114,7 @@ export async function startAction(
   if (kind === 'merge') await requireParent(ctx, access)
   const id = await mutate(ctx, async (mutation) => {
     const before = await requireStatus(mutation, project.ref, startsFrom)
-    if (kind !== 'merge') await requireNoMerge(mutation, access.id)
+    if (kind !== 'merge') await requireNoMerge(mutation, access)
     const [branch] = await mutation.tx
       .update(branches)
       .set({ ...(kind !== 'merge' && { status: 'RUNNING_MIGRATIONS' as const }), updatedAt: ctx.now() })
@@ -132,16 +132,18 @@ export async function startAction(
 }
 
 /** Its task is the parent's, so nothing else keeps the branch as it is read: what it has would seem to be merged. */
-async function requireNoMerge({ tx }: Mutation, branchId: string): Promise<void> {
+async function requireNoMerge({ tx }: Mutation, { id, parentRef }: BranchAccess): Promise<void> {
   const open = await tx
     .select({ id: actionRuns.id })
     .from(actionRuns)
     .innerJoin(projectTasks, eq(projectTasks.id, actionRuns.taskId))
     .where(
       and(
-        eq(actionRuns.branchId, branchId),
-        eq(actionRuns.kind, 'merge'),
+        // One at most, and found without reading the runs of all.
+        eq(projectTasks.projectRef, parentRef),
         inArray(projectTasks.state, ['pending', 'running']),
+        eq(actionRuns.branchId, id),
+        eq(actionRuns.kind, 'merge'),
       ),
     )
     .limit(1)
