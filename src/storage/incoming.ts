@@ -51,11 +51,13 @@ async function readFormIncoming(request: Request, formType: string, xRobotsTag: 
 
 /** The header `x-metadata`: base64 of a JSON object; anything else counts for an empty one. */
 export function userMetadataIn(header: string | null | undefined): string | null {
-  if (header === null || header === undefined) return null
+  return header === null || header === undefined ? null : objectIn(decoded(header))
+}
+
+function decoded(header: string): string {
   try {
-    return objectIn(new TextDecoder().decode(Uint8Array.from(atob(header), (char) => char.charCodeAt(0))))
-  } catch (error) {
-    if (error instanceof StorageError) throw error
+    return new TextDecoder().decode(Uint8Array.from(atob(header), (char) => char.charCodeAt(0)))
+  } catch {
     return '{}'
   }
 }
@@ -73,18 +75,19 @@ const DIGITS_MAX = 1024 ** 2
 function objectIn(json: string | undefined): string | null {
   if (json === undefined) return null
   let digits = 0
+  let object = '{}'
   try {
     const value = parseExact(json, (name, value, source) => {
       if (typeof value === 'number' && source !== undefined) digits += digitsOf(source)
       return withoutNul(name, value)
     })
-    if (digits > DIGITS_MAX)
-      throw new StorageError('InvalidParameter', 'The numbers of the metadata have too many digits')
-    return typeof value === 'object' && value !== null && !Array.isArray(value) ? JSON.stringify(value) : '{}'
-  } catch (error) {
-    if (error instanceof StorageError) throw error
+    if (typeof value === 'object' && value !== null && !Array.isArray(value)) object = JSON.stringify(value)
+  } catch {
     return '{}'
   }
+  if (digits > DIGITS_MAX)
+    throw new StorageError('InvalidParameter', 'The numbers of the metadata have too many digits')
+  return object
 }
 
 /** A form gives seconds. */
