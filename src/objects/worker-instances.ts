@@ -5,10 +5,10 @@ import { describeError } from '../http/log.ts'
 import type { Surroundings } from '../runtime/code.ts'
 import { keepIsolate, leaveIsolate } from '../runtime/isolates.ts'
 import { LoadFailed, openInstance } from '../workers/instance.ts'
+import { isOf, type Version, Versions } from '../workers/order.ts'
 import type { Plan } from '../workers/plan.ts'
 import { DISPATCH_HEADER, type Dispatch, FAILURE_HEADER, failureResponse } from '../workers/protocol.ts'
 
-type Version = Pick<Plan, 'deploymentId' | 'environment'>
 type Declared = Version & Pick<Plan, 'spec'>
 
 interface Instance extends Version {
@@ -16,7 +16,7 @@ interface Instance extends Version {
   inFlight: number
   /** It has started, and answers. */
   ready: boolean
-  /** The place of its version among those that the object has seen: what is to replace another starts before the switch. */
+  /** The place of its version: what is to replace another starts before the switch. */
   order: number
 }
 
@@ -39,6 +39,7 @@ const RESTARTED_AFTER_MS = 1_000
  * that it has started since it began itself.
  */
 export class WorkerInstances extends DurableObject<Bindings> {
+  readonly #versions = new Versions()
   /** By their names. */
   readonly #instances = new Map<string, Instance>()
   /** The runtime goes on giving the failure of an isolate that did not start; another attempt needs another name. */
@@ -103,7 +104,7 @@ export class WorkerInstances extends DurableObject<Bindings> {
   /** Of what was started and has not been replaced since; `current` says what is up to date. */
   tally(current: Declared): Tally {
     this.#forgetReplaced(current)
-    const order = this.#orderOf(current)
+    const order = this.#versions.orderOf(current)
     const live = Array.from(this.#instances.values()).filter((instance) => instance.order <= order)
     const upToDate = live.filter((instance) => isOf(instance, current))
     return {
@@ -187,17 +188,11 @@ export class WorkerInstances extends DurableObject<Bindings> {
     if (isOurFault || now - at >= RESTARTED_AFTER_MS) this.#attempts.set(name, { number: number + 1, at: now })
   }
 
-  #orderOf(version: Version): number {
-    const known = Array.from(this.#instances.values())
-    const newest = known.reduce((highest, { order }) => Math.max(highest, order), 0)
-    return known.find((instance) => isOf(instance, version))?.order ?? newest + 1
-  }
-
   #instance(name: string, plan: Plan): Instance {
     const known = this.#instances.get(name)
     if (known) return known
     const { deploymentId, environment } = plan
-    const instance = { deploymentId, environment, inFlight: 0, ready: false, order: this.#orderOf(plan) }
+    const instance = { deploymentId, environment, inFlight: 0, ready: false, order: this.#versions.see(plan) }
     this.#instances.set(name, instance)
     return instance
   }
@@ -215,7 +210,7 @@ export class WorkerInstances extends DurableObject<Bindings> {
     const entries = Array.from(this.#instances)
     const isReplaced = entries.some(([, instance]) => instance.ready && isOf(instance, current))
     if (!isReplaced && current.spec.instances > 0) return
-    const order = this.#orderOf(current)
+    const order = this.#versions.orderOf(current)
     for (const [name, instance] of entries) {
       if (instance.inFlight > 0 || instance.order >= order) continue
       this.#leave(name, instance)
@@ -225,9 +220,6 @@ export class WorkerInstances extends DurableObject<Bindings> {
 
 const namesOf = ({ deploymentId, environment, spec }: Plan): string[] =>
   Array.from({ length: spec.instances }, (_, i) => `worker:${deploymentId}:${environment}:${i}`)
-
-const isOf = (instance: Instance, { deploymentId, environment }: Version): boolean =>
-  instance.deploymentId === deploymentId && instance.environment === environment
 
 const messageOf = (error: unknown): string => (error instanceof Error ? error.message : String(error))
 
