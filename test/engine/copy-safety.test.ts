@@ -194,6 +194,19 @@ describe("what a parent's owner wrote", () => {
     expect(await copying).toBe(`loot: ${outcomes.join('; ')}`)
   })
 
+  it('ends where the definitions are larger than what reads them may hold, and leaves nothing', async () => {
+    const parent = await newParent(
+      engine,
+      `create table public.told ();
+       do $do$ begin execute format('comment on table public.told is %L', repeat('x', 40000000)); end $do$`,
+    )
+    const copy = newRef()
+    await expect(
+      engine.copy({ from: parent, fromRunnerPassword: RUNNER_PASSWORD, to: specOf(copy), data: false }),
+    ).rejects.toMatchObject({ code: '54000', message: expect.stringContaining('definitions and comments') })
+    expect(await leftOf(copy)).toEqual([])
+  })
+
   it('cannot keep the way in open: a role that it made something with is left without a login', async () => {
     const thief = await newParent(
       engine,

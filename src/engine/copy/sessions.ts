@@ -1,3 +1,4 @@
+import { SqlError } from '../engine.ts'
 import { openSession, type Session } from '../session.ts'
 import type { Copy } from './copy.ts'
 
@@ -12,6 +13,7 @@ const SETTINGS = {
   role: 'none',
   search_path: 'pg_catalog',
   check_function_bodies: 'off',
+  client_min_messages: 'error',
   statement_timeout: 0,
   lock_timeout: 30_000,
   idle_in_transaction_session_timeout: 0,
@@ -47,9 +49,28 @@ export async function withSession<Value>(
   work: (session: Session) => Promise<Value>,
 ): Promise<Value> {
   const session = await opening
+  const { tooLarge } = boundReceived(session)
   try {
-    return await work(session)
+    return await Promise.race([work(session), tooLarge])
   } finally {
     session.close()
   }
+}
+
+/** Rows go from server to server: what comes here is definitions and comments, and what the owner's code says. */
+const RECEIVED_BYTES_MAX = 32 * 1024 ** 2
+
+function boundReceived(session: Session): { tooLarge: Promise<never> } {
+  let bytes = 0
+  const tooLarge = new Promise<never>((_, reject) => {
+    session.wire.stream.on('data', (chunk) => {
+      bytes += chunk.byteLength
+      if (bytes <= RECEIVED_BYTES_MAX) return
+      session.drop()
+      const message = `the definitions and comments of the database are larger than ${RECEIVED_BYTES_MAX} bytes`
+      reject(new SqlError({ code: '54000', message }))
+    })
+  })
+  tooLarge.catch(() => {})
+  return { tooLarge }
 }
