@@ -2,7 +2,7 @@ import { and, asc, eq, inArray, isNull } from 'drizzle-orm'
 import type * as z from 'zod'
 import { type BranchAccess, findProject, type ProjectAccess, requirePermission } from '../../auth/access.ts'
 import { roleAllows } from '../../auth/roles.ts'
-import { type Mutation, mutate } from '../../db/mutate.ts'
+import { mutate } from '../../db/mutate.ts'
 import {
   actionRuns,
   branches,
@@ -17,7 +17,7 @@ import { jwtSecretOf, passwordOf } from '../../secrets/project.ts'
 import { majorOf } from '../projects/convert.ts'
 import { changeStatus, requireStatus } from '../projects/status.ts'
 import { ACTIVE } from '../projects/values.ts'
-import { selectSettings, settingsFrom } from '../settings/rows.ts'
+import { type Reader, selectSettings, settingsFrom } from '../settings/rows.ts'
 import { toBranch } from './convert.ts'
 import { rejectTaken } from './create.ts'
 import { subject, tell } from './events.ts'
@@ -112,9 +112,12 @@ export async function startAction(
   if (access.isDefault) throw new ApiError('unprocessable.branch', { detail: 'it is the default branch' })
   const startsFrom = kind === 'reset' ? [...ACTIVE, ...WITHOUT_DATABASE] : ACTIVE
   if (kind === 'merge') await requireParent(ctx, access)
+  else await untilMerged(ctx, access)
   const id = await mutate(ctx, async (mutation) => {
     const before = await requireStatus(mutation, project.ref, startsFrom)
-    if (kind !== 'merge') await requireNoMerge(mutation, access)
+    if (kind !== 'merge' && (await isMerging(mutation.tx, access))) {
+      throw new ApiError('conflict.project_status', { detail: 'it is being merged' })
+    }
     const [branch] = await mutation.tx
       .update(branches)
       .set({ ...(kind !== 'merge' && { status: 'RUNNING_MIGRATIONS' as const }), updatedAt: ctx.now() })
@@ -132,8 +135,8 @@ export async function startAction(
 }
 
 /** Its task is the parent's, so nothing else keeps the branch as it is read: what it has would seem to be merged. */
-async function requireNoMerge({ tx }: Mutation, { id, parentRef }: BranchAccess): Promise<void> {
-  const open = await tx
+async function isMerging(db: Reader, { id, parentRef }: BranchAccess): Promise<boolean> {
+  const open = await db
     .select({ id: actionRuns.id })
     .from(actionRuns)
     .innerJoin(projectTasks, eq(projectTasks.id, actionRuns.taskId))
@@ -147,7 +150,16 @@ async function requireNoMerge({ tx }: Mutation, { id, parentRef }: BranchAccess)
       ),
     )
     .limit(1)
-  if (open.length > 0) throw new ApiError('conflict.project_status', { detail: 'it is being merged' })
+  return open.length > 0
+}
+
+const MERGE_MS_MAX = 20_000
+const MERGE_POLL_MS = 250
+
+/** Who has just merged a branch and sees it in the parent resets it next, perhaps before the run has ended. */
+async function untilMerged({ db }: Ctx, access: BranchAccess): Promise<void> {
+  const until = Date.now() + MERGE_MS_MAX
+  while (Date.now() < until && (await isMerging(db, access))) await scheduler.wait(MERGE_POLL_MS)
 }
 
 /** Who may write to the branch alone may not change its parent. */
