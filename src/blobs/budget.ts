@@ -10,6 +10,13 @@ export class MemoryTaken extends Error {
   override name = 'MemoryTaken'
 }
 
+/** So long after somebody has looked in vain. */
+const WANTED_MS = 1_000
+let wantedUntil = 0
+
+/** Others wait for what is held. */
+export const isMemoryWanted = (): boolean => Date.now() < wantedUntil
+
 const holds = new Set<{ owner: string; bytes: number }>()
 
 function heldBy(owner?: string): number {
@@ -25,6 +32,7 @@ const fits = (bytes: number, owner: string) =>
 export async function holdMemory(bytes: number, owner: string): Promise<() => void> {
   const until = Date.now() + WAIT_MS_MAX
   while (!fits(bytes, owner)) {
+    wantedUntil = Date.now() + WANTED_MS
     if (Date.now() >= until) throw new MemoryTaken(`${heldBy(owner)} of ${heldBy()} bytes are held by ${owner}`)
     await scheduler.wait(POLL_MS * (0.5 + Math.random()))
   }

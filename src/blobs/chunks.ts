@@ -1,6 +1,8 @@
 const CHUNK_BYTES = 64 * 1024
 /** Who sends less than a chunk in so long holds what others wait for. */
 const CHUNK_MS_MAX = 60_000
+/** Between two questions whether it is waited for too long. */
+const LOOK_MS = 2_000
 
 /** The next bytes did not come in time. */
 export class BodyStalled extends Error {
@@ -13,7 +15,13 @@ export interface ChunkReader {
   cancel(reason: unknown): Promise<void>
 }
 
-export function readChunks(body: ReadableStream<Uint8Array>, chunkMsMax = CHUNK_MS_MAX): ChunkReader {
+interface Patience {
+  chunkMsMax?: number | undefined
+  /** Asked again and again while a chunk is waited for: true ends the reading. */
+  isTooSlow?(): boolean
+}
+
+export function readChunks(body: ReadableStream<Uint8Array>, patience: Patience = {}): ChunkReader {
   const bytes = byteReader(body)
   const reader = bytes ?? body.getReader()
   // Full ones, as a caller who sends byte by byte would else have as many chunks kept.
@@ -22,7 +30,7 @@ export function readChunks(body: ReadableStream<Uint8Array>, chunkMsMax = CHUNK_
     : () => (reader as ReadableStreamDefaultReader<Uint8Array>).read()
   return {
     async next() {
-      const { done, value } = await inTime(read(), chunkMsMax)
+      const { done, value } = await inTime(read(), patience)
       return done ? undefined : value
     },
     cancel: (reason) => reader.cancel(reason),
@@ -42,10 +50,18 @@ export async function passChunks({ next, cancel }: ChunkReader, to: WritableStre
   }
 }
 
-async function inTime<T>(work: Promise<T>, msMax: number): Promise<T> {
+async function inTime<T>(work: Promise<T>, { chunkMsMax = CHUNK_MS_MAX, isTooSlow }: Patience): Promise<T> {
   let timer: ReturnType<typeof setTimeout> | undefined
   const tooLate = new Promise<never>((_, reject) => {
-    timer = setTimeout(() => reject(new BodyStalled(`less than ${CHUNK_BYTES} bytes in ${msMax} ms`)), msMax)
+    const wait = (msLeft: number) => {
+      const ms = isTooSlow ? Math.min(msLeft, LOOK_MS) : msLeft
+      timer = setTimeout(() => {
+        if (ms === msLeft) reject(new BodyStalled(`less than ${CHUNK_BYTES} bytes in ${chunkMsMax} ms`))
+        else if (isTooSlow?.()) reject(new BodyStalled('it comes too slowly while others wait for its memory'))
+        else wait(msLeft - ms)
+      }, ms)
+    }
+    wait(chunkMsMax)
   })
   try {
     return await Promise.race([work, tooLate])
@@ -67,16 +83,22 @@ export interface PartReader {
   /** The next bytes, fewer than `size` only at the end. `onGrowth` is awaited once before more than a chunk is kept. */
   next(size: number, onGrowth?: () => Promise<void>): Promise<Uint8Array<ArrayBuffer>>
   ended(): Promise<boolean>
+  /** Bytes that have come so far. */
+  received(): number
   cancel(reason: unknown): Promise<void>
 }
 
 /** A body in parts that are held in memory; a short one takes twice its length at most. */
-export function readParts(body: ReadableStream<Uint8Array>): PartReader {
-  const chunks = readChunks(body)
+export function readParts(body: ReadableStream<Uint8Array>, patience?: Patience): PartReader {
+  const chunks = readChunks(body, patience)
+  let received = 0
   let chunk: Uint8Array | undefined = new Uint8Array()
 
   async function ended(): Promise<boolean> {
-    while (chunk?.length === 0) chunk = await chunks.next()
+    while (chunk?.length === 0) {
+      chunk = await chunks.next()
+      received += chunk?.length ?? 0
+    }
     return !chunk
   }
 
@@ -96,5 +118,5 @@ export function readParts(body: ReadableStream<Uint8Array>): PartReader {
     return new Uint8Array(buffer, 0, used)
   }
 
-  return { next, ended, cancel: (reason) => chunks.cancel(reason) }
+  return { next, ended, received: () => received, cancel: (reason) => chunks.cancel(reason) }
 }

@@ -1,6 +1,6 @@
 import { DeleteObjectCommand } from '@aws-sdk/client-s3'
 import { type Bucket, BucketError } from './bucket.ts'
-import { holdMemory } from './budget.ts'
+import { holdMemory, isMemoryWanted } from './budget.ts'
 import { BodyStalled, passChunks, readChunks, readParts } from './chunks.ts'
 import { uploadPart, uploadParts } from './multipart.ts'
 
@@ -77,7 +77,7 @@ async function putStream(
   body: ReadableStream<Uint8Array>,
 ): Promise<Stored> {
   const { readable, writable } = new FixedLengthStream(size)
-  const chunks = readChunks(body, silenceMsMax)
+  const chunks = readChunks(body, { chunkMsMax: silenceMsMax })
   const stop = Promise.withResolvers<never>()
   const interrupted = Promise.race([passChunks(chunks, writable), stop.promise]).then(
     () => undefined,
@@ -116,11 +116,22 @@ export async function putUnknown(
 ): Promise<Stored> {
   const partSize = Math.min(Math.max(Math.ceil(sizeMax / PARTS_MAX), PART_BYTES_MIN), PART_BYTES_MAX)
   const bytesMax = Math.min(sizeMax, PARTS_MAX * partSize)
-  const parts = readParts(body)
+  /** When the memory was there for the part that is being read, and what had come before. */
+  let begun: { at: number; received: number } | undefined
+  const begin = () => {
+    begun = { at: Date.now(), received: parts.received() }
+  }
+  const isTooSlow = () => {
+    if (!begun || !isMemoryWanted()) return false
+    const ms = Date.now() - begun.at
+    return ms >= SLOW_MS && parts.received() - begun.received < (ms / 1_000) * SLOW_BYTES_PER_SECOND
+  }
+  const parts = readParts(body, { isTooSlow })
   let size = 0
   let release = () => {}
   const onGrowth = async () => {
     release = await holdMemory(partSize, ownerOf(target.key))
+    begin()
   }
 
   async function nextPart(onGrowth?: () => Promise<void>): Promise<Uint8Array<ArrayBuffer>> {
@@ -139,6 +150,7 @@ export async function putUnknown(
     if (await ended()) return await putWhole(bucket, target, part)
     const { etag } = await uploadParts(bucket, target, async (uploadId, n) => {
       if (n > 1) {
+        begin()
         if (await ended()) return undefined
         part = await nextPart()
       }
@@ -155,6 +167,10 @@ export async function putUnknown(
     release()
   }
 }
+
+/** Who takes longer for a part, and is slower, keeps its memory only as long as nobody else waits for it. */
+const SLOW_MS = 10_000
+const SLOW_BYTES_PER_SECOND = 64 * 1024
 
 /** Keys begin with whose they are: `projects/{ref}`. */
 const ownerOf = (key: string) => key.split('/', 2).join('/')

@@ -141,6 +141,23 @@ describe('a body of unknown length', () => {
     expect(replies.map(({ body }) => body.size)).toEqual(Array(30).fill(bytes.length))
   })
 
+  it('gives up the memory of who sends slowly when others wait for it', async () => {
+    const slow = Array.from({ length: 20 }, () => {
+      const upload = request(worker.url('putUnknown', { key: newKey(), sizeMax: 50 * MIB }), { method: 'POST' })
+      upload.on('error', () => {})
+      upload.write(randomBytes(MIB))
+      return upload
+    })
+    const answered = slow.map(async (upload) => json((await once(upload, 'response'))[0]))
+    const given = { name: 'BodyStalled', message: expect.stringContaining('others wait') }
+    // Not all of them: those that hold none wait as well.
+    await Promise.any(answered.map(async (answer) => expect(await answer).toMatchObject(given)))
+    const bytes = randomBytes(PART_BYTES + 1)
+    const { body } = await call('putUnknown', { key: newKey(), sizeMax: 50 * MIB }, streamOf(bytes))
+    expect(body.size).toBe(bytes.length)
+    for (const upload of slow) upload.destroy()
+  })
+
   const ONE = ['PUT ']
   const TWO = ['POST uploads', 'PUT uploadId partNumber', 'PUT uploadId partNumber', 'POST uploadId']
   it.each([
