@@ -29,6 +29,11 @@ async function close(repository: TestRepository, pull: number, branch: string) {
 
 const toldOf = async (repository: TestRepository, sha: string) => (await repository.statusesOf(sha)).at(-1)?.description
 
+async function listed(ref: string, gitBranch: string) {
+  const { body } = await organization.owner.get(`/v1/projects/${ref}/branches`)
+  return body.find((branch: { git_branch?: string }) => branch.git_branch === gitBranch)
+}
+
 const untilNoBranch = (ref: string, name: string) =>
   vi.waitFor(async () => expect(await branchOf(ref, name)).toBeUndefined(), WAIT)
 
@@ -64,10 +69,11 @@ describe('a pull request', () => {
     const first = await open(repository, 'shared', NOTES)
     await untilTold(repository, first.sha, 'success')
     const branch = await branchOf(ref, 'shared')
+    expect(await listed(ref, 'shared')).toMatchObject({ pr_number: first.pull })
     const other = await repository.pull('shared')
     await close(repository, first.pull, 'shared')
     await untilQuiet(ref)
-    expect(await branchOf(ref, 'shared')).toMatchObject({ id: branch?.id })
+    expect(await listed(ref, 'shared')).toMatchObject({ id: branch?.id, pr_number: other })
     await close(repository, other, 'shared')
     await untilNoBranch(ref, 'shared')
   })

@@ -12,6 +12,7 @@ export const toBranch = (row: BranchRow, projectStatus: ProjectStatus): z.input<
   parent_project_ref: row.parentRef,
   is_default: row.isDefault,
   ...(row.gitBranch !== null && { git_branch: row.gitBranch }),
+  ...(row.prNumber !== null && { pr_number: row.prNumber }),
   persistent: row.persistent,
   status: row.status,
   created_at: row.createdAt.toISOString(),

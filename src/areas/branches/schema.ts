@@ -29,6 +29,7 @@ export const Branch = z
     parent_project_ref: Ref,
     is_default: z.boolean(),
     git_branch: z.string().optional(),
+    pr_number: z.int().optional().meta({ description: 'Of the open pull request from `git_branch`' }),
     persistent: z.boolean(),
     status: BranchStatus,
     ...times,

@@ -80,17 +80,17 @@ export async function addPreview(ctx: SystemCtx, followed: Followed, commit: str
   const { project, row } = followed
   await requirePlan(ctx, project)
   try {
-    return await add(ctx, followed, { commit, name: row.name })
+    return await add(ctx, followed, { commit, pull, name: row.name })
   } catch (error) {
     if (!(error instanceof ApiError) || error.code !== 'conflict.branch_name') throw error
-    return add(ctx, followed, { commit, name: `${row.name} #${pull}` })
+    return add(ctx, followed, { commit, pull, name: `${row.name} #${pull}` })
   }
 }
 
 async function add(
   ctx: SystemCtx,
   followed: Followed,
-  { commit, name }: { commit: string; name: string },
+  { commit, pull, name }: { commit: string; pull: number; name: string },
 ): Promise<GitBranch> {
   const { project: parent, row } = followed
   const fresh = await freshProject(ctx)
@@ -101,7 +101,7 @@ async function add(
     await addBranch(ctx, mutation, {
       parent,
       fresh,
-      branch: { name, gitBranch: row.name, forPullRequests: true },
+      branch: { name, gitBranch: row.name, forPullRequests: true, prNumber: pull },
       async begin(branch) {
         const runId = await startRun(ctx, mutation, { branch, kind: 'create', git: gitOf(followed, commit) })
         noted = await noteRun(ctx, mutation, followed, { commit, branchId: branch.id, runId })

@@ -157,18 +157,18 @@ async function watchPreview(
   branch: BranchRow | undefined,
   running: boolean,
 ): Promise<Next> {
-  const { row, repository, connection } = followed
+  const { row, repository } = followed
   const pulls = await openPullRequests(repository, row.name, row.pullRequest)
   if (branch && pulls.length === 0 && branch.forPullRequests && !branch.persistent) {
     await removePreview(ctx, followed, branch)
     if (running) await tell(ctx, { ...followed, row: { ...row, report: CLOSED } })
     return 'never'
   }
+  if (branch) await keepNumber(ctx, branch, pulls)
   if (running) return RUN_MS
-  if (!branch && (pulls.length === 0 || !connection.newBranchPerPr)) return 'never'
+  if (!branch) return watchNew(ctx, followed, pulls)
   const head = await headOf(repository, row.name)
   if (head === undefined) return 'nothing'
-  if (!branch) return watchNew(ctx, followed, head, pulls)
   if (head === row.commit && branch.id === row.branchId) return 'nothing'
   return begin(ctx, followed, head, {
     ref: branch.projectRef,
@@ -182,10 +182,20 @@ async function watchPreview(
   })
 }
 
-async function watchNew(ctx: SystemCtx, followed: Followed, head: string, pulls: number[]): Promise<Next> {
-  const { connection, repository, project } = followed
+/** The pull request it was told of before, as long as that is open. */
+async function keepNumber({ db }: SystemCtx, { id, prNumber }: BranchRow, pulls: readonly number[]): Promise<void> {
+  const number = pulls.find((open) => open === prNumber) ?? pulls[0] ?? null
+  if (number !== prNumber) await db.update(branches).set({ prNumber: number }).where(eq(branches.id, id))
+}
+
+async function watchNew(ctx: SystemCtx, followed: Followed, pulls: number[]): Promise<Next> {
+  const { connection, repository, project, row } = followed
+  const [pull] = pulls
+  if (pull === undefined || !connection.newBranchPerPr) return 'never'
+  const head = await headOf(repository, row.name)
+  if (head === undefined) return 'nothing'
   if (connection.changesOnly && !(await changesAny(repository, pulls, connection.workdir))) return 'never'
-  return begin(ctx, followed, head, { ref: project.ref, start: () => addPreview(ctx, followed, head, pulls[0] ?? 0) })
+  return begin(ctx, followed, head, { ref: project.ref, start: () => addPreview(ctx, followed, head, pull) })
 }
 
 async function changesAny(repository: Repository, pulls: readonly number[], workdir: string): Promise<boolean> {

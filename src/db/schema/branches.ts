@@ -74,6 +74,8 @@ export const branches = pgTable(
     withData: boolean('with_data').notNull().default(false),
     /** Made by a connection for pull requests from `gitBranch`: it goes when none is open. */
     forPullRequests: boolean('for_pull_requests').notNull().default(false),
+    /** At GitHub, of the open pull request from `gitBranch`. */
+    prNumber: integer('pr_number'),
     status: text({ enum: BRANCH_STATUSES }).notNull(),
     notifyUrl: text('notify_url'),
     /** Name to value, sealed as one JSON object: what the branch's functions get beside the parent's secrets. */

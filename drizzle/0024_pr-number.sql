@@ -1,0 +1,1 @@
+ALTER TABLE "branches" ADD COLUMN "pr_number" integer;
