@@ -160,6 +160,23 @@ describe('GET /v1/projects/{ref}/storage/buckets', () => {
     ])
   })
 
+  it('lists those whose times were set to what no clock shows', async () => {
+    const project = await newProject(organization)
+    await sql(
+      `insert into storage.buckets (id, name, created_at, updated_at) values
+        ('late', 'late', 'infinity', '20000-01-01 00:00:00+00'), ('never', 'never', null, '-infinity')`,
+      project,
+    )
+    const { status, body } = await buckets(project)
+    expect([status, body]).toMatchObject([
+      200,
+      [
+        { id: 'late', created_at: 'infinity', updated_at: '20000-01-01T00:00:00.000Z' },
+        { id: 'never', created_at: '', updated_at: '-infinity' },
+      ],
+    ])
+  })
+
   it('says so where the table is locked, too large or another, and has no buckets where it is gone', async () => {
     const project = await newProject(organization)
     const login = `p_${project}:${encodeURIComponent(PASSWORD)}@${inject('databaseHost')}:${inject('databasePort')}`

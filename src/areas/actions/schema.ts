@@ -24,9 +24,13 @@ export const ActionRun = z
   })
   .meta({ id: 'ActionRun' })
 
+export const RUNS_MAX = 1_000
+
 export const ActionRunsQuery = z.object({
-  offset: wholeNumber(0, 1_000_000).default(0),
-  limit: wholeNumber(10, 1_000).default(100),
+  offset: wholeNumber(0, Number.MAX_SAFE_INTEGER).default(0),
+  limit: wholeNumber(10, Number.MAX_SAFE_INTEGER)
+    .default(100)
+    .meta({ description: `At most ${RUNS_MAX} are told at once, also where more are asked for` }),
 })
 
 const statuses = Object.fromEntries(RUN_STEPS.map((name) => [name, StepStatus.optional()])) as Record<

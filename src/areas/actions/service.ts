@@ -6,7 +6,7 @@ import { actionRunLogs, actionRuns, type StepRecord } from '../../db/schema/inde
 import type { Ctx } from '../../env.ts'
 import { ApiError } from '../../http/error.ts'
 import { RUN_COLUMNS, type Run } from '../branches/runs.ts'
-import type { ActionRun, ActionRunsQuery, StepStatuses } from './schema.ts'
+import { type ActionRun, type ActionRunsQuery, RUNS_MAX, type StepStatuses } from './schema.ts'
 
 const toActionRun = (row: Run): z.input<typeof ActionRun> => ({
   id: row.id,
@@ -33,7 +33,7 @@ export async function listActionRuns(
     .from(actionRuns)
     .where(ofProject(project))
     .orderBy(desc(actionRuns.createdAt), desc(actionRuns.id))
-    .limit(limit)
+    .limit(Math.min(limit, RUNS_MAX))
     .offset(offset)
   return rows.map(toActionRun)
 }

@@ -41,13 +41,15 @@ export const UpdateStorageConfig = z
   })
   .meta({ id: 'UpdateStorageConfig' })
 
+const TOLD = 'ISO 8601; `infinity`, `-infinity` or nothing where the row says so'
+
 export const Bucket = z
   .object({
     id: z.string(),
     name: z.string(),
     owner: z.string(),
-    created_at: z.iso.datetime(),
-    updated_at: z.iso.datetime(),
+    created_at: z.string().meta({ description: TOLD }),
+    updated_at: z.string().meta({ description: TOLD }),
     public: z.boolean(),
   })
   .meta({ id: 'Bucket' })

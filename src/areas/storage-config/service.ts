@@ -37,10 +37,17 @@ export async function updateStorageConfig(
   return {}
 }
 
+/** Its owner may set it to anything: `infinity` is told as such, and null as nothing. */
+const timeIn = (column: string) => `
+  coalesce(
+    case when isfinite(${column}) then to_char(${column} at time zone 'utc', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"')
+      else ${column}::text end,
+    ''
+  ) as ${column}`
+
 const BUCKETS = `
   select id, name, coalesce(owner::text, '') as owner, public,
-    to_char(created_at at time zone 'utc', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') as created_at,
-    to_char(updated_at at time zone 'utc', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') as updated_at
+    ${timeIn('created_at')}, ${timeIn('updated_at')}
   from storage.buckets
   order by id`
 
