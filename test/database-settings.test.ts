@@ -292,7 +292,16 @@ describe('GET and PATCH /v1/projects/{ref}/config/database/pooler', () => {
   it('keep a size and a mode, and show them', async () => {
     const connection_string = expect.stringContaining(`p_${ref}:[YOUR-PASSWORD]@`)
     expect((await caller().get(pooler())).body).toMatchObject([{ default_pool_size: null, pool_mode: 'session' }])
-    expect(await legacy()).toEqual({ pool_mode: 'session', connection_string })
+    const defaults = {
+      default_pool_size: 20,
+      ignore_startup_parameters: '',
+      max_client_conn: 100,
+      server_idle_timeout: 600,
+      server_lifetime: 3_600,
+      query_wait_timeout: 120,
+      reserve_pool_size: 0,
+    }
+    expect(await legacy()).toEqual({ ...defaults, pool_mode: 'session', connection_string })
     const sized = await caller().patch(pooler(), { default_pool_size: 30 })
     expect(sized).toMatchObject({ status: 200, body: { default_pool_size: 30, pool_mode: 'session' } })
     const switched = await caller().patch(pooler(), { pool_mode: 'transaction' })
@@ -304,7 +313,8 @@ describe('GET and PATCH /v1/projects/{ref}/config/database/pooler', () => {
       connection_string,
     }
     expect((await caller().get(pooler())).body).toMatchObject([unpooled])
-    expect(await legacy()).toEqual({ default_pool_size: 30, pool_mode: 'transaction', connection_string })
+    const sizedAndSwitched = { default_pool_size: 30, pool_mode: 'transaction', connection_string }
+    expect(await legacy()).toEqual({ ...defaults, ...sizedAndSwitched })
     const unset = await caller().patch(pooler(), { default_pool_size: null })
     expect(unset.body).toEqual({ default_pool_size: null, pool_mode: 'transaction' })
   })
@@ -333,6 +343,10 @@ describe('the disk', () => {
     expect(reply.headers.get('content-type')).toBeNull()
     const last_modified_at = expect.stringMatching(/^\d{4}-.*Z$/)
     expect((await caller().get(disk())).body).toEqual({ attributes: { ...attributes, size_gb: 2 }, last_modified_at })
+    const databases = [{ disk_volume_size_gb: 2, disk_type: 'gp3', disk_throughput_mbps: 125 }]
+    const one = await caller().get(`/v1/organizations/${organization.slug}/projects`)
+    const listed = one.body.projects.find((project: { ref: string }) => project.ref === ref)
+    expect(listed.databases).toMatchObject([{ ...databases[0], disk_last_modified_at: last_modified_at }])
     const { timestamp, metrics } = (await caller().get(disk('/util'))).body
     expect(Date.parse(timestamp)).toBeGreaterThan(0)
     expect(metrics.fs_size_bytes).toBe(2 * 1024 ** 3)

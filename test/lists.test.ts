@@ -52,6 +52,9 @@ describe('GET /v1/organizations/{slug}/projects', () => {
           cloud_provider: 'AWS',
           identifier: body.projects[1].ref,
           type: 'PRIMARY',
+          disk_volume_size_gb: 8,
+          disk_type: 'gp3',
+          disk_throughput_mbps: 125,
         },
       ],
     })

@@ -3,6 +3,7 @@ import type { ProjectAccess } from '../../auth/access.ts'
 import type { Ctx } from '../../env.ts'
 import { ApiError } from '../../http/error.ts'
 import { toApiError } from '../database/service.ts'
+import type { Settings } from '../settings/areas.ts'
 import { changeSettings } from '../settings/change.ts'
 import { readSettings } from '../settings/rows.ts'
 import type { Disk, DiskAttributes, DiskUse } from './schema.ts'
@@ -12,9 +13,11 @@ export const GIGABYTE = 1024 ** 3
 /** What clients know of a disk; the projects of a cluster share one, and each has nothing of its own but a bound. */
 const SHARED = { type: 'gp3', iops: 3_000, throughput_mibps: 125 } as const
 
+export const diskOf = (kept: Settings<'disk'>) => ({ ...SHARED, ...kept })
+
 export async function getDisk({ db }: Ctx, { ref }: ProjectAccess): Promise<z.input<typeof Disk>> {
   const { value, updatedAt } = await readSettings(db, ref, 'disk')
-  return { attributes: { ...SHARED, ...value }, ...(updatedAt && { last_modified_at: updatedAt.toISOString() }) }
+  return { attributes: diskOf(value), ...(updatedAt && { last_modified_at: updatedAt.toISOString() }) }
 }
 
 export async function updateDisk(ctx: Ctx, { ref }: ProjectAccess, attributes: DiskAttributes): Promise<void> {

@@ -2,9 +2,27 @@ import type * as z from 'zod'
 import type { ProjectAccess } from '../../auth/access.ts'
 import type { Ctx } from '../../env.ts'
 import { pooledConnection } from '../database/service.ts'
+import type { Settings } from '../settings/areas.ts'
 import { changeSettings } from '../settings/change.ts'
 import { readSettings } from '../settings/rows.ts'
 import type { LegacyPooler, UpdatePoolerSettings } from './schema.ts'
+
+/** Of PgBouncer itself: connections here go through no pool of ours. */
+const DEFAULTS = {
+  ignore_startup_parameters: '',
+  server_idle_timeout: 600,
+  server_lifetime: 3_600,
+  query_wait_timeout: 120,
+  reserve_pool_size: 0,
+  default_pool_size: 20,
+  max_client_conn: 100,
+}
+
+export const toPooler = ({ pool_mode, default_pool_size: size }: Settings<'pooler'>) => ({
+  ...DEFAULTS,
+  pool_mode,
+  ...(size !== null && { default_pool_size: size }),
+})
 
 export const updatePoolerSettings = (
   ctx: Ctx,
@@ -25,10 +43,5 @@ export async function getLegacyPooler(
   project: ProjectAccess,
 ): Promise<z.input<typeof LegacyPooler>> {
   const { value } = await readSettings(db, project.ref, 'pooler')
-  const { default_pool_size, pool_mode } = value
-  return {
-    ...(default_pool_size !== null && { default_pool_size }),
-    pool_mode,
-    connection_string: pooledConnection(engine, project, value).connectionString,
-  }
+  return { ...toPooler(value), connection_string: pooledConnection(engine, project, value).connectionString }
 }

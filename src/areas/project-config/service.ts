@@ -5,23 +5,13 @@ import type { Ctx } from '../../env.ts'
 import { FIELDS, type FieldName } from '../auth-config/fields.ts'
 import { toAuthConfig } from '../auth-config/kept.ts'
 import { entitlementOf, toAddresses } from '../database-settings/networks.ts'
+import { toPooler } from '../database-settings/pooler.ts'
 import { type Settings, settingsIn } from '../settings/areas.ts'
 import { settingsOf } from '../settings/rows.ts'
 import { getStorageConfig } from '../storage-config/service.ts'
 import type { ProjectConfig, Realtime } from './schema.ts'
 
 type Attributes = z.input<typeof ProjectConfig>['data']['attributes']
-
-/** Of PgBouncer itself: connections here go through no pool of ours. */
-const POOLER_DEFAULTS = {
-  ignore_startup_parameters: '',
-  server_idle_timeout: 600,
-  server_lifetime: 3_600,
-  query_wait_timeout: 120,
-  reserve_pool_size: 0,
-  default_pool_size: 20,
-  max_client_conn: 100,
-}
 
 /** PostgREST's own. */
 const DATA_API_DEFAULTS = { db_pool_acquisition_timeout: 10, db_pool_max_lifetime: 1_800, db_pool_max_idletime: 30 }
@@ -79,12 +69,6 @@ const toRestrictions = (ctx: Ctx, networks: Settings<'network'>): Attributes['da
 
 const toPostgresSettings = (settings: Settings<'postgres'>): Attributes['database']['postgres_settings'] =>
   Object.fromEntries(Object.entries(settings).map(([name, value]) => [name.replaceAll('.', '_'), value]))
-
-const toPooler = ({ pool_mode, default_pool_size: size }: Settings<'pooler'>): Attributes['pooler'] => ({
-  ...POOLER_DEFAULTS,
-  pool_mode,
-  ...(size !== null && { default_pool_size: size }),
-})
 
 /** What is set to nothing is not null here but what is empty of its kind: of all without a default, text or a flag. */
 function toAuth(kept: Settings<'auth'>): Attributes['auth'] {

@@ -1,6 +1,8 @@
 import type * as z from 'zod'
 import type { ProjectStatus, projects } from '../../db/schema/index.ts'
 import type { ProjectEngine } from '../../engine/engine.ts'
+import { diskOf } from '../database-settings/disk.ts'
+import { settingsIn } from '../settings/areas.ts'
 import type {
   CreatedProject,
   Project,
@@ -11,6 +13,11 @@ import type {
 } from './schema.ts'
 
 type Row = typeof projects.$inferSelect
+/** Of a list: with what is set of its disk. */
+interface Listed {
+  project: Row
+  disk: { value: object; updatedAt: Date } | null
+}
 type Named = Row & { organizationSlug: string }
 
 /** Clients know these providers alone; what really carries a project is the engine's business. */
@@ -39,49 +46,52 @@ export const toProject = (row: Named, engine: ProjectEngine): z.input<typeof Pro
 
 export const toProjectHandle = ({ id, ref, name }: Row): z.input<typeof ProjectHandle> => ({ id, ref, name })
 
-export const toPageItem = (row: Row, engine: ProjectEngine): z.input<typeof ProjectPage>['projects'][number] => ({
-  ref: row.ref,
-  name: row.name,
-  cloud_provider: CLOUD_PROVIDER,
-  region: row.region,
-  is_branch: row.parentRef !== null,
-  status: row.status,
-  inserted_at: row.createdAt.toISOString(),
-  databases: databasesOf(row, engine),
+export const toPageItem = (listed: Listed, engine: ProjectEngine): z.input<typeof ProjectPage>['projects'][number] => {
+  const { ref, parentRef } = listed.project
+  return { ref, is_branch: parentRef !== null, ...toListed(listed, engine) }
+}
+
+export const toProjectV2 = (listed: Listed, engine: ProjectEngine): z.input<typeof ProjectListV2>['data'][number] => ({
+  type: 'project',
+  id: listed.project.ref,
+  attributes: toListed(listed, engine),
 })
 
-export const toProjectV2 = (row: Row, engine: ProjectEngine): z.input<typeof ProjectListV2>['data'][number] => ({
-  type: 'project',
-  id: row.ref,
-  attributes: {
-    name: row.name,
-    status: row.status,
-    cloud_provider: CLOUD_PROVIDER,
-    region: row.region,
-    inserted_at: row.createdAt.toISOString(),
-    databases: databasesOf(row, engine),
-  },
+const toListed = (listed: Listed, engine: ProjectEngine) => ({
+  name: listed.project.name,
+  status: listed.project.status,
+  cloud_provider: CLOUD_PROVIDER,
+  region: listed.project.region,
+  inserted_at: listed.project.createdAt.toISOString(),
+  databases: databasesOf(listed, engine),
 })
 
 /** A replica works as its project does, once it is there. */
-const databasesOf = (row: Row, { replicas }: ProjectEngine) => [
-  toDatabase(row),
-  ...(replicas?.of(row) ?? []).map(({ identifier, isReady }) => ({
-    ...toDatabase(row),
+const databasesOf = (listed: Listed, { replicas }: ProjectEngine) => [
+  toDatabase(listed),
+  ...(replicas?.of(listed.project) ?? []).map(({ identifier, isReady }) => ({
+    ...toDatabase(listed),
     ...(isReady ? {} : { status: 'INIT_READ_REPLICA' }),
     identifier,
     type: 'READ_REPLICA' as const,
   })),
 ]
 
-const toDatabase = (row: Row) => ({
-  infra_compute_size: row.instanceSize,
-  region: row.region,
-  status: databaseStatus(row.status),
-  cloud_provider: CLOUD_PROVIDER,
-  identifier: row.ref,
-  type: 'PRIMARY' as const,
-})
+function toDatabase({ project, disk }: Listed) {
+  const { type, throughput_mibps, size_gb } = diskOf(settingsIn('disk', disk?.value))
+  return {
+    infra_compute_size: project.instanceSize,
+    region: project.region,
+    status: databaseStatus(project.status),
+    cloud_provider: CLOUD_PROVIDER,
+    identifier: project.ref,
+    type: 'PRIMARY' as const,
+    disk_volume_size_gb: size_gb,
+    disk_type: type,
+    disk_throughput_mbps: throughput_mibps,
+    ...(disk && { disk_last_modified_at: disk.updatedAt.toISOString() }),
+  }
+}
 
 /** A database has fewer statuses than a project; a paused one is none of them. */
 const DATABASE_STATUSES: readonly ProjectStatus[] = [

@@ -1,7 +1,7 @@
 import { and, asc, desc, eq, ilike, inArray, isNull, or, type SQL, sql } from 'drizzle-orm'
 import type * as z from 'zod'
 import type { OrganizationAccess } from '../../auth/access.ts'
-import { projects } from '../../db/schema/index.ts'
+import { projectSettings, projects } from '../../db/schema/index.ts'
 import type { Ctx } from '../../env.ts'
 import { decodeCursor, encodeCursor, type Position, pageLinks } from '../../http/page.ts'
 import { toPageItem, toProjectV2 } from './convert.ts'
@@ -14,6 +14,12 @@ const ORDER = {
   created_asc: [asc(projects.createdAt), asc(projects.ref)],
   created_desc: [desc(projects.createdAt), desc(projects.ref)],
 } as const
+
+const LISTED = {
+  project: projects,
+  disk: { value: projectSettings.value, updatedAt: projectSettings.updatedAt },
+}
+const isDisk = and(eq(projectSettings.projectRef, projects.ref), eq(projectSettings.area, 'disk'))
 
 export async function listOrganizationProjects(
   { db, engine }: Ctx,
@@ -29,8 +35,9 @@ export async function listOrganizationProjects(
   // Unfiltered, the kept count saves counting; filtered, the same round trip counts.
   const counted = search || statuses || organization.onlyProjects
   const page = db
-    .select()
+    .select(LISTED)
     .from(projects)
+    .leftJoin(projectSettings, isDisk)
     .where(where)
     .orderBy(...ORDER[sort])
     .limit(limit)
@@ -40,7 +47,7 @@ export async function listOrganizationProjects(
         .batch([page, db.select({ count: sql<number>`count(*)::int` }).from(projects).where(where)])
         .then(([rows, [total]]) => [rows, total?.count ?? 0] as const)
     : [await page, organization.projectCount]
-  return { projects: rows.map((row) => toPageItem(row, engine)), pagination: { count, limit, offset } }
+  return { projects: rows.map((listed) => toPageItem(listed, engine)), pagination: { count, limit, offset } }
 }
 
 export async function listOrganizationProjectsV2(
@@ -55,8 +62,9 @@ export async function listOrganizationProjectsV2(
   const rising = ascending !== backwards
   const position = decodeCursor(backwards ? 'page[before]' : 'page[after]', backwards ? before : after)
   const rows = await db
-    .select()
+    .select(LISTED)
     .from(projects)
+    .leftJoin(projectSettings, isDisk)
     .where(and(within(organization), search ? nameContains(search) : undefined, position && beyond(position, rising)))
     .orderBy(
       rising ? asc(projects.createdAt) : desc(projects.createdAt),
@@ -66,9 +74,10 @@ export async function listOrganizationProjectsV2(
   const page = rows.slice(0, size)
   if (backwards) page.reverse()
   const more = rows.length > size
-  const cursor = (row: (typeof rows)[number] | undefined) => row && encodeCursor(row.createdAt, row.ref)
+  const cursor = (listed: (typeof rows)[number] | undefined) =>
+    listed && encodeCursor(listed.project.createdAt, listed.project.ref)
   return {
-    data: page.map((row) => toProjectV2(row, engine)),
+    data: page.map((listed) => toProjectV2(listed, engine)),
     links: pageLinks(
       `/v2/organizations/${organization.slug}/projects`,
       { 'page[size]': size, sort, search },

@@ -70,6 +70,10 @@ const Database = z.object({
   cloud_provider: z.string(),
   identifier: z.string(),
   type: z.enum(['PRIMARY', 'READ_REPLICA']),
+  disk_volume_size_gb: z.int(),
+  disk_type: z.enum(['gp3', 'io2']),
+  disk_throughput_mbps: z.int(),
+  disk_last_modified_at: z.iso.datetime().optional(),
 })
 
 export const ProjectPage = z
