@@ -54,6 +54,7 @@ describe('network restrictions', () => {
     expect(reply.body).toEqual({
       entitlement: 'allowed',
       config,
+      old_config: ANYWHERE,
       status: 'applied',
       updated_at: TIME,
       applied_at: TIME,
@@ -70,8 +71,14 @@ describe('network restrictions', () => {
       remove: { dbAllowedCidrs: ['10.0.0.0/8'] },
     })
     expect(patched).toMatchObject({ status: 200 })
-    expect(patched.body.config).toEqual({ dbAllowedCidrs: [{ address: '127.0.0.0/8', type: 'v4' }] })
-    expect(await read()).toMatchObject({ config: { dbAllowedCidrs: ['127.0.0.0/8'], dbAllowedCidrsV6: [] } })
+    expect(patched.body).toMatchObject({
+      config: { dbAllowedCidrs: [{ address: '127.0.0.0/8', type: 'v4' }] },
+      old_config: { dbAllowedCidrs: [{ address: '10.0.0.0/8', type: 'v4' }] },
+    })
+    expect(await read()).toMatchObject({
+      config: { dbAllowedCidrs: ['127.0.0.0/8'], dbAllowedCidrsV6: [] },
+      old_config: config,
+    })
     expect(await isLetIn()).toBe(true)
     await apply(ANYWHERE)
     expect(await isLetIn()).toBe(true)

@@ -10,7 +10,8 @@ import { readSettings } from '../settings/rows.ts'
 import { settingsFailure } from './postgres.ts'
 import type { ApplyRestrictions, NetworkRestrictions, PatchedRestrictions, PatchRestrictions } from './schema.ts'
 
-type Networks = Settings<'network'>
+type Kept = Settings<'network'>
+type Networks = Pick<Kept, 'v4' | 'v6'>
 
 const listOf = (networks: string): string[] => networks.split(' ').filter(Boolean)
 /** Each network once, as it was spelled first. */
@@ -32,14 +33,24 @@ const addresses = <Type extends 'v4' | 'v6'>(networks: string, type: Type) =>
 
 export const toAddresses = ({ v4, v6 }: Networks) => [...addresses(v4, 'v4'), ...addresses(v6, 'v6')]
 
+const toLists = ({ v4, v6 }: Networks) => ({ dbAllowedCidrs: listOf(v4), dbAllowedCidrsV6: listOf(v6) })
+
+const oldOf = ({ old_v4: v4, old_v6: v6 }: Kept): Networks | undefined =>
+  v4 === undefined || v6 === undefined ? undefined : { v4, v6 }
+
 /** What is stored was applied first. */
-function toRestrictions(ctx: Ctx, { v4, v6 }: Networks, at?: Date): z.input<typeof NetworkRestrictions> {
-  return {
-    entitlement: entitlementOf(ctx),
-    config: { dbAllowedCidrs: listOf(v4), dbAllowedCidrsV6: listOf(v6) },
-    status: 'applied',
-    ...(at && { updated_at: at.toISOString(), applied_at: at.toISOString() }),
-  }
+const stateOf = (
+  ctx: Ctx,
+  at: Date | undefined,
+): Omit<z.input<typeof NetworkRestrictions>, 'config' | 'old_config'> => ({
+  entitlement: entitlementOf(ctx),
+  status: 'applied',
+  ...(at && { updated_at: at.toISOString(), applied_at: at.toISOString() }),
+})
+
+function toRestrictions(ctx: Ctx, kept: Kept, at: Date | undefined): z.input<typeof NetworkRestrictions> {
+  const old = oldOf(kept)
+  return { ...stateOf(ctx, at), config: toLists(kept), ...(old && { old_config: toLists(old) }) }
 }
 
 export async function getRestrictions(ctx: Ctx, { ref }: ProjectAccess) {
@@ -48,11 +59,11 @@ export async function getRestrictions(ctx: Ctx, { ref }: ProjectAccess) {
 }
 
 export async function applyRestrictions(ctx: Ctx, project: ProjectAccess, body: z.output<typeof ApplyRestrictions>) {
-  const networks = await restrict(ctx, project, (before) => ({
+  const kept = await restrict(ctx, project, (before) => ({
     v4: body.dbAllowedCidrs ? textOf(body.dbAllowedCidrs) : before.v4,
     v6: body.dbAllowedCidrsV6 ? textOf(body.dbAllowedCidrsV6) : before.v6,
   }))
-  return toRestrictions(ctx, networks, ctx.now())
+  return toRestrictions(ctx, kept, ctx.now())
 }
 
 export async function patchRestrictions(
@@ -64,18 +75,22 @@ export async function patchRestrictions(
     const gone = new Set(less.map(networkOf))
     return textOf([...listOf(before), ...more].filter((network) => !gone.has(networkOf(network))))
   }
-  const networks = await restrict(ctx, project, ({ v4, v6 }) => ({
+  const kept = await restrict(ctx, project, ({ v4, v6 }) => ({
     v4: changed(v4, add.dbAllowedCidrs, remove.dbAllowedCidrs),
     v6: changed(v6, add.dbAllowedCidrsV6, remove.dbAllowedCidrsV6),
   }))
-  const { entitlement, status, updated_at, applied_at } = toRestrictions(ctx, networks, ctx.now())
-  return { entitlement, config: { dbAllowedCidrs: toAddresses(networks) }, status, updated_at, applied_at }
+  const old = oldOf(kept)
+  return {
+    ...stateOf(ctx, ctx.now()),
+    config: { dbAllowedCidrs: toAddresses(kept) },
+    ...(old && { old_config: { dbAllowedCidrs: toAddresses(old) } }),
+  }
 }
 
 /** As many as a comment in the catalogue should hold, of both kinds. */
 const NETWORKS_MAX = 200
 
-async function restrict(ctx: Ctx, project: ProjectAccess, change: (before: Networks) => Networks): Promise<Networks> {
+async function restrict(ctx: Ctx, project: ProjectAccess, change: (before: Networks) => Networks): Promise<Kept> {
   requireActive(project)
   const { name, capabilities, settings } = ctx.engine
   if (!capabilities.loginNetworks) {
@@ -91,7 +106,7 @@ async function restrict(ctx: Ctx, project: ProjectAccess, change: (before: Netwo
       await settings.setLoginRules(ref, { networks: restrictionOf(after) }).catch((error) => {
         throw settingsFailure(error)
       })
-      return after
+      return { ...after, old_v4: before.v4, old_v6: before.v6 }
     },
   })
 }

@@ -83,9 +83,15 @@ export const UpdatePoolerSettings = z
 /** What the API told before there was a list of poolers. */
 export const LegacyPooler = z
   .object({
-    default_pool_size: z.int().optional(),
+    default_pool_size: z.int(),
+    ignore_startup_parameters: z.string(),
+    max_client_conn: z.int(),
     pool_mode: z.enum(['transaction', 'session', 'statement']),
     connection_string: z.string(),
+    server_idle_timeout: z.int(),
+    server_lifetime: z.int(),
+    query_wait_timeout: z.int(),
+    reserve_pool_size: z.int(),
   })
   .meta({ id: 'LegacyPooler' })
 
@@ -168,7 +174,9 @@ const RestrictionState = z.object({
   applied_at: z.iso.datetime().optional(),
 })
 
-export const NetworkRestrictions = RestrictionState.extend({ config: Networks }).meta({ id: 'NetworkRestrictions' })
+export const NetworkRestrictions = RestrictionState.extend({ config: Networks, old_config: Networks.optional() }).meta({
+  id: 'NetworkRestrictions',
+})
 
 export const ApplyRestrictions = Networks.meta({ id: 'ApplyNetworkRestrictions' })
 
@@ -176,8 +184,13 @@ export const PatchRestrictions = z
   .object({ add: Networks.optional(), remove: Networks.optional() })
   .meta({ id: 'PatchNetworkRestrictions' })
 
+const TypedNetworks = z.object({
+  dbAllowedCidrs: z.array(z.object({ address: z.string(), type: z.enum(['v4', 'v6']) })),
+})
+
 export const PatchedRestrictions = RestrictionState.extend({
-  config: z.object({ dbAllowedCidrs: z.array(z.object({ address: z.string(), type: z.enum(['v4', 'v6']) })) }),
+  config: TypedNetworks,
+  old_config: TypedNetworks.optional(),
 }).meta({ id: 'PatchedNetworkRestrictions' })
 
 export const NetworkBans = z.object({ banned_ipv4_addresses: z.array(z.string()) }).meta({ id: 'NetworkBans' })

@@ -22,8 +22,10 @@ const AREAS = {
     })
     .default({ enabled: false, by: 'size', applied: false }),
   ssl: z.object({ database: z.boolean() }).default({ database: false }),
-  /** With spaces between; all of a kind are let in where it says so of the whole net. */
-  network: z.object({ v4: z.string(), v6: z.string() }).default({ v4: '0.0.0.0/0', v6: '::/0' }),
+  /** With spaces between; all of a kind are let in where it says so of the whole net. What was set before is told beside. */
+  network: z
+    .object({ v4: z.string(), v6: z.string(), old_v4: z.string().optional(), old_v6: z.string().optional() })
+    .default({ v4: '0.0.0.0/0', v6: '::/0' }),
   disk: z.object({ size_gb: z.int() }).default({ size_gb: 8 }),
   auth: Kept.default({ values: {}, secrets: {} }),
   postgrest: PostgrestConfig.default(POSTGREST_DEFAULTS),
