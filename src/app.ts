@@ -11,7 +11,7 @@ import { ApiError, renderError } from './http/error.ts'
 import { addressOf, isAddressOverLimit } from './http/limits.ts'
 import { lingering } from './http/linger.ts'
 import { createLogger, describeError, loggedPath } from './http/log.ts'
-import { mount, rateLimit } from './http/mount.ts'
+import { mount, rateLimitStray } from './http/mount.ts'
 import { locate } from './http/project-address.ts'
 import { createRouter } from './http/router.ts'
 import { mountHealth } from './meta/health.ts'
@@ -116,7 +116,7 @@ function createApi(): Hono<AppEnv> {
   mount(app, routes)
   mountReference(app, routes)
   app.notFound(async (c) => {
-    await rateLimit({})(c, async () => {})
+    await rateLimitStray(c)
     throw new ApiError('not_found.route')
   })
   return app

@@ -10,7 +10,7 @@ import {
   oauthGrants,
   temporaryLogins,
 } from '../src/db/schema/index.ts'
-import { as, baseUrl, control, newOrganization, tick, tokenOf, workerLogs } from './api.ts'
+import { as, baseUrl, control, newMember, newOrganization, tick, tokenOf, workerLogs } from './api.ts'
 import {
   answer,
   authorizePath,
@@ -167,16 +167,17 @@ describe('an application', () => {
     expect((await byCode(app, code, query)).status).toBe(200)
   })
 
-  it('shares one quota among all its users', async () => {
-    const [first, second] = [await newOrganization(), await newOrganization()]
+  it('shares one quota among all its users in an organization', async () => {
+    const [first, other] = [await newOrganization(), await newOrganization()]
+    const second = { ...first, owner: await newMember(first, 'administrator') }
     const app = await registerApp(first)
     const at = new Date()
     const replies = []
-    for (const organization of [first, second]) {
+    for (const organization of [first, second, other]) {
       const { access_token } = await newTokens(app, organization)
       replies.push(await as(access_token).at(at).get('/v1/organizations'))
     }
-    expect(replies.map(({ headers }) => headers.get('x-ratelimit-remaining'))).toEqual(['119', '118'])
+    expect(replies.map(({ headers }) => headers.get('x-ratelimit-remaining'))).toEqual(['119', '118', '119'])
     expect((await first.owner.at(at).get('/v1/organizations')).headers.get('x-ratelimit-remaining')).toBe('119')
   })
 

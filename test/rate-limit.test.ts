@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest'
 import { newAccessToken } from '../src/auth/token.ts'
 import { randomLetters } from '../src/http/values.ts'
-import { as, newMember, newOrganization, workerLogs } from './api.ts'
+import { as, newMember, newOrganization, tokenOf, workerLogs } from './api.ts'
 import { createProject } from './projects.ts'
 
 const MINUTE_MS = 60_000
@@ -76,6 +76,31 @@ describe('the standard limit', () => {
     )
     expect(replies.filter(({ status }) => status === 404)).toHaveLength(120)
     expect(replies.filter(({ status }) => status === 429)).toHaveLength(10)
+  })
+
+  it.each([
+    ['no route', 'nothing', {}],
+    ['a wrong parameter', 'api-keys/x', {}],
+    ['a scope that the token lacks', 'api-keys', { scopes: ['projects:read' as const] }],
+  ])('counts guesses that end before anything is looked up: %s', async (_, path, fields) => {
+    const { userId } = await newOrganization()
+    const caller = (await tokenOf(userId, fields)).at(new Date())
+    const ask = () => caller.get(`/v1/projects/${randomLetters()}/${path}`)
+    const replies = await Promise.all(Array.from({ length: 130 }, ask))
+    expect(replies.filter(({ status }) => status === 429)).toHaveLength(10)
+    const refused = replies.find(({ status }) => status === 429)
+    expect(refused?.headers.get('retry-after')).toMatch(/^\d+$/)
+    expect(refused?.headers.get('x-ratelimit-remaining')).toBe('0')
+  })
+
+  it('leaves who guesses too much what he has', async () => {
+    const organization = await newOrganization()
+    const project = await createProject(organization)
+    const caller = organization.owner.at(new Date(Date.now() + 20 * MINUTE_MS))
+    await caller.get(`/v1/projects/${project}`)
+    await Promise.all(Array.from({ length: 250 }, () => caller.get(`/v1/projects/${randomLetters()}`)))
+    expect((await caller.get(`/v1/projects/${randomLetters()}`)).status).toBe(429)
+    expect((await caller.get(`/v1/projects/${project}`)).status).toBe(200)
   })
 
   it('counts wrong tokens by address, whatever the path, and then looks up no more of them', async () => {

@@ -49,9 +49,12 @@ export function addressOf(c: Addressed): string | undefined {
   return header && c.req.header(header)
 }
 
-/** The specification's order: OAuth application, else user, else address. */
+/**
+ * The specification's order: OAuth application, else user, else address. An application is counted in each organization for
+ * itself: who approves it in his own must not use up what its users have elsewhere.
+ */
 export function limitCaller(principal: Principal | undefined, address: string | undefined): string {
-  if (principal?.appId) return `app ${principal.appId}`
+  if (principal?.appId) return `app ${principal.appId} ${principal.organizationId ?? ''}`
   if (principal) return `user ${principal.userId}`
   return `address ${address ?? 'unknown'}`
 }
@@ -70,6 +73,19 @@ const overLimitUntil = new Map<string, number>()
 
 /** What this isolate has seen refused: such a request is refused again, and nothing should be spent on it before. */
 const isOverLimit = (quota: Quota): boolean => (overLimitUntil.get(counterOf(quota)) ?? 0) > quota.now
+
+const FOUND_MAX = 10_000
+const found = new Set<string>()
+
+/** The caller has reached what the quota is for: his requests for it are no guesses. */
+export function noteFound(quota: Quota): void {
+  if (found.size >= FOUND_MAX) found.clear()
+  found.add(counterOf(quota))
+}
+
+/** Who has guessed too much asks for what he has not reached yet: each name would have a counter of its own. */
+export const isGuess = (quota: Quota): boolean =>
+  quota.scope !== 'none' && !found.has(counterOf(quota)) && isOverLimit({ ...quota, scope: 'none' })
 
 /** An address that guesses tokens costs no more queries; without addresses nobody may be shut out for another. */
 export const isAddressOverLimit = (address: string | undefined, now: number): boolean =>

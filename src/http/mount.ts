@@ -7,7 +7,17 @@ import type { AppEnv, Ctx, Resources } from '../env.ts'
 import type { Decision } from '../objects/rate-limiter.ts'
 import { holdBody, isHeld } from './body.ts'
 import { ApiError, type ErrorCode } from './error.ts'
-import { addressOf, type Limit, limitCaller, limitHeaders, limitScope, type Quota, takeQuota } from './limits.ts'
+import {
+  addressOf,
+  isGuess,
+  type Limit,
+  limitCaller,
+  limitHeaders,
+  limitScope,
+  noteFound,
+  type Quota,
+  takeQuota,
+} from './limits.ts'
 import {
   type Answer,
   errorsOf,
@@ -30,8 +40,8 @@ export function mount(app: Hono<AppEnv>, routes: readonly Route[]): void {
     const chain: MiddlewareHandler<AppEnv>[] = [
       ...(route.headers ? [sendHeaders(route.headers)] : []),
       rateLimit(route),
-      requireScope(route),
-      validate('param', route.params),
+      countRefused(requireScope(route)),
+      countRefused(validate('param', route.params)),
       resolve(route),
       ...(route.query ? [validate('query', route.query)] : []),
       ...readBody(route),
@@ -56,16 +66,25 @@ const sendHeaders = (headers: Readonly<Record<string, string>>): MiddlewareHandl
 
 const honoPath = (path: string): string => path.replace(/\{(\w+)\}/g, ':$1')
 
-/** Also the quota of requests that meet no route; every reply carries the headers. */
+/** Every reply carries the headers. */
 export function rateLimit({ limit = 'standard', id }: Partial<Route>): MiddlewareHandler<AppEnv> {
   return async function rateLimit(c, next) {
     if (id) c.var.facts.route = id
     // Without a caller a stricter rule would let strangers use up an address for those who share it.
-    const decision = await spend(c, quotaOf(c), c.var.ctx.principal ? limit : 'standard')
-    for (const [name, value] of Object.entries(limitHeaders(decision))) c.header(name, value)
+    const quota = quotaOf(c)
+    if (isGuess(quota)) await countGuess(c, 'guesses')
+    const decision = await spend(c, quota, c.var.ctx.principal ? limit : 'standard')
+    sendLimit(c, decision)
     refuseBeyond(decision)
     await next()
   }
+}
+
+/** What meets no route has no quota of its own. */
+export async function rateLimitStray(c: Context<AppEnv>): Promise<void> {
+  const decision = await spend(c, quotaOf(c, 'none'), 'standard')
+  sendLimit(c, decision)
+  refuseBeyond(decision)
 }
 
 /** Whose requests are counted together, and for what. */
@@ -77,19 +96,48 @@ const quotaOf = (c: Context<AppEnv>, scope = limitScope(c.var.ctx.principal, c.r
 
 const spend = (c: Context<AppEnv>, quota: Quota, limit: Limit) => takeQuota(c.env.RATE_LIMITERS, quota, limit)
 
-function refuseBeyond({ allowed, limit, resetMs }: Decision): void {
+function sendLimit(c: Context<AppEnv>, decision: Decision): void {
+  for (const [name, value] of Object.entries(limitHeaders(decision))) c.header(name, value)
+}
+
+function refuseBeyond({ allowed, limit, windowMs, resetMs }: Decision): void {
   if (allowed) return
   const seconds = Math.ceil(resetMs / 1000)
+  const window = windowMs === 60_000 ? 'minute' : `${windowMs / 1000} s`
   throw new ApiError('too_many_requests', {
-    detail: `${limit} requests a minute are allowed here; try again in ${seconds} s`,
+    detail: `the limit here is ${limit} requests per ${window}; try again in ${seconds} s`,
   })
+}
+
+/** A refusal tells of this counter, not of the one that the path has. */
+async function countGuess(c: Context<AppEnv>, scope: 'none' | 'guesses' = 'none'): Promise<void> {
+  const decision = await spend(c, quotaOf(c, scope), 'standard')
+  if (!decision.allowed) sendLimit(c, decision)
+  refuseBeyond(decision)
 }
 
 /** What does not exist has no quota of its own: guesses at refs and slugs count together. */
 async function countMiss(c: Context<AppEnv>, error: unknown): Promise<never> {
-  if (error instanceof ApiError && error.status === 404) refuseBeyond(await spend(c, quotaOf(c, 'none'), 'standard'))
+  if (error instanceof ApiError && error.status === 404) await countGuess(c)
   throw error
 }
+
+/** Refused before the ref or slug was looked up, which may be any. */
+const countRefused =
+  (check: MiddlewareHandler<AppEnv>): MiddlewareHandler<AppEnv> =>
+  async (c, next) => {
+    let passed = false
+    const onward = async () => {
+      passed = true
+      await next()
+    }
+    try {
+      return await check(c, onward)
+    } catch (error) {
+      if (!passed && quotaOf(c).scope !== 'none') await countGuess(c)
+      throw error
+    }
+  }
 
 function requireScope(route: Route): MiddlewareHandler<AppEnv> {
   const { scope } = route
@@ -129,6 +177,7 @@ function resolve(route: Route): MiddlewareHandler<AppEnv> {
   return async function resolve(c, next) {
     if (!find) return next()
     const access = await find(c).catch((error) => countMiss(c, error))
+    noteFound(quotaOf(c))
     const { branch, project = branch?.project, organization } = access
     Object.assign(c.var.facts, { project: project?.ref, organization: organization?.slug })
     const role = project?.role ?? organization?.role

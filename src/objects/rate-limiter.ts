@@ -12,7 +12,8 @@ export interface Decision {
   allowed: boolean
   limit: number
   remaining: number
-  /** Milliseconds until the window of the deciding rule ends. */
+  /** How long a window of the deciding rule is, and until when this one lasts, in milliseconds. */
+  windowMs: number
   resetMs: number
 }
 
@@ -39,6 +40,7 @@ export class RateLimiter extends DurableObject<Bindings> {
         allowed: allowed || window.count < rule.requests,
         limit: rule.requests,
         remaining: Math.max(0, rule.requests - window.count),
+        windowMs: rule.windowMs,
         resetMs: window.startedAt + rule.windowMs - now,
       }
     })
