@@ -20,12 +20,12 @@ const queues = new Map<string, Queue>()
  */
 export async function throughGate<Value>(
   role: string,
-  { waitMs, runMs }: { waitMs: number; runMs: number },
+  { waitMs, runMs, max = SESSIONS_MAX }: { waitMs: number; runMs: number; max?: number },
   work: () => Promise<Value>,
 ): Promise<Value> {
   const queue = queues.get(role) ?? { endsAt: new Set(), waiting: 0 }
   queues.set(role, queue)
-  await turn(queue, Date.now() + waitMs)
+  await turn(queue, max, Date.now() + waitMs)
   const session = { at: Date.now() + runMs }
   queue.endsAt.add(session)
   try {
@@ -36,12 +36,12 @@ export async function throughGate<Value>(
   }
 }
 
-async function turn(queue: Queue, until: number): Promise<void> {
-  if (isFree(queue)) return
+async function turn(queue: Queue, max: number, until: number): Promise<void> {
+  if (isFree(queue, max)) return
   if (queue.waiting >= WAITING_MAX) throw full()
   queue.waiting += 1
   try {
-    while (!isFree(queue)) {
+    while (!isFree(queue, max)) {
       if (Date.now() >= until) throw full()
       await new Promise((resolve) => setTimeout(resolve, POLL_MS * (0.5 + Math.random())))
     }
@@ -50,10 +50,10 @@ async function turn(queue: Queue, until: number): Promise<void> {
   }
 }
 
-function isFree({ endsAt }: Queue): boolean {
+function isFree({ endsAt }: Queue, max: number): boolean {
   const now = Date.now()
   for (const session of endsAt) if (session.at <= now) endsAt.delete(session)
-  return endsAt.size < SESSIONS_MAX
+  return endsAt.size < max
 }
 
 const full = () => new EngineUnavailable('too many sessions wait for this role', { code: TOO_MANY_CONNECTIONS })

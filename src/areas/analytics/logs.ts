@@ -27,7 +27,7 @@ export async function getLogs(ctx: Ctx, project: ProjectAccess, query: z.output<
       ...window,
       now: ctx.now(),
     })
-    const [row] = await readBounded<{ rows: unknown[][] | null }>(ctx, statement)
+    const [row] = await readBounded<{ rows: unknown[][] | null }>(ctx, project.ref, statement)
     if (!row?.rows) throw new QueryError(`the answer is longer than ${ANSWER_LENGTH_MAX} characters: select less`)
     return { result: row.rows.map((values) => Object.fromEntries(columns.map((name, n) => [name, values[n]]))) }
   } catch (error) {

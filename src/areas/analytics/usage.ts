@@ -87,7 +87,7 @@ export async function getFunctionStats(
       and i.at > ${start} and i.at <= ${end}
     group by 1 order by 1`
   try {
-    return { result: await readBounded<Row<typeof FunctionStats>>(ctx, statement) }
+    return { result: await readBounded<Row<typeof FunctionStats>>(ctx, ref, statement) }
   } catch (error) {
     if (error instanceof QueryError) return { result: [], error: error.message }
     throw error
