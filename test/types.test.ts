@@ -20,6 +20,11 @@ beforeAll(async () => {
 })
 
 const path = (query = '', project = ref) => `/v1/projects/${project}/types/typescript${query}`
+const OVERLOADS = `do $$ begin for i in 1..300 loop
+  execute format('create domain public.d%1$s as int', i);
+  execute format('create function public.alike(a public.d%1$s) returns int language sql as ''select 1''', i);
+end loop; end $$`
+
 const context = (project = ref) => `/v1/projects/${project}/database/context`
 const types = async (query = '', project = ref): Promise<string> => (await owner().get(path(query, project))).body.types
 
@@ -229,6 +234,15 @@ describe('GET /v1/projects/{ref}/types/typescript', () => {
       create foreign table public.afar (n int) server nowhere`)
     await admin.end()
     expect(await types('', project)).toContain('      afar: {\n        Row: {\n          n: number | null\n')
+  })
+
+  it('names a few of many functions that no call can tell apart', async () => {
+    const project = await newProject(organization)
+    expect(await runSql(owner(), project, OVERLOADS)).toMatchObject({ status: 201 })
+    const told = (await types('', project)).match(/A call cannot tell .*?: rename/g) ?? []
+    expect(told).toHaveLength(300)
+    expect(told[0]?.match(/alike/g)).toHaveLength(10)
+    expect(told.every((text) => text.includes(' and from 290 more: rename'))).toBe(true)
   })
 
   it('says so where views show one key in more ways than can be told', async () => {

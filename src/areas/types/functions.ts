@@ -27,23 +27,19 @@ function isCallable(routine: Routine, { find }: Types): boolean {
   return inputs.length === 1 && type !== undefined && (type.relation > 0 || TEXT_OR_JSON.includes(type.name))
 }
 
-/** A function of one row of the relation can be selected as if it were a column, where none has its name. */
-export function computedFields(
-  relation: Relation,
-  { functions }: Catalogue,
-  types: Types,
-): (readonly [string, Union])[] {
-  return functions
-    .filter((routine) => {
-      const [input, ...others] = inputsOf(routine)
-      return (
-        routine.schema === relation.schema &&
-        others.length === 0 &&
-        types.find(input?.type ?? 0)?.relation === relation.id
-      )
-    })
-    .filter(({ name, returnsSet }) => !returnsSet && !relation.columns.some((column) => column.name === name))
-    .map(({ name, returns }) => [key(name), orNull(types.typeOf(returns))] as const)
+export type ComputedFields = (relation: Relation) => (readonly [string, Union])[]
+
+/** A function of one row of a relation can be selected as if it were a column, where none has its name. */
+export function computedFieldsOf({ functions }: Catalogue, types: Types): ComputedFields {
+  const byRelation = Map.groupBy(functions, (routine) => {
+    const [input, ...others] = inputsOf(routine)
+    return others.length === 0 ? types.find(input?.type ?? 0)?.relation : undefined
+  })
+  return (relation) =>
+    (byRelation.get(relation.id) ?? [])
+      .filter(({ schema, returnsSet }) => schema === relation.schema && !returnsSet)
+      .filter(({ name }) => !relation.columns.some((column) => column.name === name))
+      .map(({ name, returns }) => [key(name), orNull(types.typeOf(returns))] as const)
 }
 
 export function printFunctions(schema: string, catalogue: Catalogue, types: Types): string[] {
@@ -51,7 +47,11 @@ export function printFunctions(schema: string, catalogue: Catalogue, types: Type
     .filter((routine) => routine.schema === schema && isCallable(routine, types))
     .sort((a, b) => byName(a, b) || compareTexts(a.signature, b.signature))
   return Array.from(Map.groupBy(callable, ({ name }) => name)).flatMap(([name, overloads]) => {
-    const [only, ...others] = overloads.map((routine) => signatureOf(routine, overloads, { catalogue, types }))
+    const rivalsOf = rivalsAmong(overloads)
+    const [only, ...others] = overloads.map((routine) => {
+      const isAlone = overloads.length === 1
+      return signatureOf(routine, { isAlone, rivals: rivalsOf(routine) }, { catalogue, types })
+    })
     if (only && others.length === 0) return compact(`${key(name)}: `, only, NAME_DEPTH)
     return [`${key(name)}:`, ...[only ?? [], ...others].flatMap(asMember)]
   })
@@ -68,14 +68,19 @@ interface Known {
   types: Types
 }
 
-function signatureOf(routine: Routine, overloads: readonly Routine[], known: Known): string[] {
+interface Overloads {
+  isAlone: boolean
+  rivals: readonly Routine[]
+}
+
+function signatureOf(routine: Routine, { isAlone, rivals }: Overloads, known: Known): string[] {
   const { types } = known
   const inputs = inputsOf(routine).sort(byName)
   const args = inputs.map(
     ({ name, type, hasDefault }) => [`${key(name)}${hasDefault ? '?' : ''}`, types.typeOf(type)] as const,
   )
-  const refusal = refusalOf(routine, overloads, known)
-  const depth = NAME_DEPTH + (overloads.length > 1 ? 6 : 2)
+  const refusal = refusalOf(routine, rivals, known)
+  const depth = NAME_DEPTH + (isAlone ? 2 : 6)
   return [
     ...(args.length > 0 ? fields('Args', args, depth) : ['Args: Record<PropertyKey, never>']),
     ...(refusal ? [`Returns: { error: true } & ${quote(refusal)}`] : printReturns(routine, known, depth)),
@@ -84,27 +89,37 @@ function signatureOf(routine: Routine, overloads: readonly Routine[], known: Kno
 }
 
 /** Where calls always fail, the type says why; clients look for `{ error: true }`. */
-function refusalOf(routine: Routine, overloads: readonly Routine[], { types }: Known): string | undefined {
+function refusalOf(routine: Routine, rivals: readonly Routine[], { types }: Known): string | undefined {
   const inputs = inputsOf(routine)
   const [input] = inputs
   const signature = ({ name, signature }: Routine) => `${name}(${signature})`
-  const rivals = overloads.filter((other) => other !== routine && isRival(inputs, inputsOf(other)))
   if (rivals.length > 0) {
-    const all = [routine, ...rivals].map(signature).sort(compareTexts)
-    return `A call cannot tell ${all.join(' from ')}: rename the function or its argument`
+    const named = [routine, ...rivals.slice(0, RIVALS_NAMED_MAX)].map(signature).sort(compareTexts)
+    const more = rivals.length - RIVALS_NAMED_MAX
+    const others = more > 0 ? ` and from ${more} more` : ''
+    return `A call cannot tell ${named.join(' from ')}${others}: rename the function or its argument`
   }
   const takesRow = inputs.length === 1 && input?.name === '' && (types.find(input.type)?.relation ?? 0) > 0
   if (takesRow && !rowTypeOf(routine, types)) return `${signature(routine)} takes a row: select it as a column`
   return undefined
 }
 
-/** None against one that may be left out; or the same name with another type. */
-function isRival(inputs: readonly Argument[], others: readonly Argument[]): boolean {
-  const [input] = inputs
-  const [other] = others
-  if (others.length !== 1 || !other) return false
-  if (inputs.length === 0) return other.name === '' && other.hasDefault
-  return inputs.length === 1 && input?.name !== '' && input?.name === other.name && input.type !== other.type
+const RIVALS_NAMED_MAX = 9
+
+/** Of a function without arguments the one whose only one may be left out; else the same name with another type. */
+function rivalsAmong(overloads: readonly Routine[]): (routine: Routine) => Routine[] {
+  const ofOne = overloads.flatMap((routine) => {
+    const [input, ...others] = inputsOf(routine)
+    return input && others.length === 0 ? [{ routine, input }] : []
+  })
+  const byArgument = Map.groupBy(ofOne, ({ input }) => input.name)
+  return (routine) => {
+    const [input, ...others] = inputsOf(routine)
+    if (others.length > 0 || input?.name === '') return []
+    return (byArgument.get(input?.name ?? '') ?? [])
+      .filter((other) => (input ? other.input.type !== input.type : other.input.hasDefault))
+      .map(({ routine }) => routine)
+  }
 }
 
 const rowTypeOf = ({ returns }: Routine, { find }: Types) => {

@@ -1,5 +1,5 @@
 import type { Catalogue, Column, Relation, Type } from './catalogue.ts'
-import { computedFields, printFunctions } from './functions.ts'
+import { type ComputedFields, computedFieldsOf, printFunctions } from './functions.ts'
 import { byName, indent, key, list, members, object, property, quote, type Union, union } from './print.ts'
 import { relateViews } from './relationships.ts'
 import { groupOf, notNull, orNull, resolveTypes, type Types } from './resolve.ts'
@@ -22,7 +22,8 @@ export function generateTypes(read: Catalogue): string {
   const catalogue = { ...read, relations: relateViews(read.relations) }
   const types = resolveTypes(catalogue)
   const schemas = catalogue.schemas.toSorted((a, b) => byName({ name: a }, { name: b }))
-  const database = members(schemas.flatMap((schema) => printSchema(schema, catalogue, types)))
+  const printed = { catalogue, types, computedFields: computedFieldsOf(catalogue, types) }
+  const database = members(schemas.flatMap((schema) => printSchema(schema, printed)))
   return [
     JSON_TYPE,
     `export type Database = ${database.join('\n')}`,
@@ -32,14 +33,20 @@ export function generateTypes(read: Catalogue): string {
   ].join('\n')
 }
 
-function printSchema(schema: string, catalogue: Catalogue, types: Types): string[] {
+interface Printed {
+  catalogue: Catalogue
+  types: Types
+  computedFields: ComputedFields
+}
+
+function printSchema(schema: string, { catalogue, types, computedFields }: Printed): string[] {
   const own = <Item extends { schema: string; name: string }>(items: readonly Item[]) =>
     items.filter((item) => item.schema === schema).sort(byName)
   const relations = own(catalogue.relations)
   const group = (name: 'Tables' | 'Views') =>
     relations
       .filter(({ kind }) => groupOf(kind) === name)
-      .flatMap((relation) => property(key(relation.name), printRelation(relation, catalogue, types)))
+      .flatMap((relation) => property(key(relation.name), printRelation(relation, computedFields, types)))
   const found = own(catalogue.types)
   return property(
     key(schema),
@@ -66,14 +73,14 @@ function printComposite({ name, attributes }: Type, types: Types): string[] {
   return property(key(name), members(lines))
 }
 
-function printRelation(relation: Relation, catalogue: Catalogue, types: Types): string[] {
+function printRelation(relation: Relation, computedFields: ComputedFields, types: Types): string[] {
   const isTable = groupOf(relation.kind) === 'Tables'
   const columns = relation.columns.toSorted(byName)
   const part = (name: string, lines: readonly string[]) => property(name, object(lines))
   const row = columns.flatMap(({ name, type, nullable }) =>
     union(key(name), (nullable ? orNull : notNull)(types.typeOf(type)), FIELD_DEPTH),
   )
-  const computed = computedFields(relation, catalogue, types).flatMap(([name, type]) => union(name, type, FIELD_DEPTH))
+  const computed = computedFields(relation).flatMap(([name, type]) => union(name, type, FIELD_DEPTH))
   const written = (print: (column: Column, type: Union) => string[]) =>
     columns.flatMap((column) => print(column, types.typeOf(column.type)))
   const insert = isTable ? insertField : writableField

@@ -61,11 +61,16 @@ function findViews(relations: readonly Relation[]): (table: Relation) => View[] 
   const byId = new Map(relations.map((relation) => [relation.id, relation]))
   const views = new Map<number, View[]>()
   // A view that was replaced can show itself; no query of it succeeds, and none of its columns has an end.
-  const tableOf = (origin: Origin | undefined, passed: readonly Origin[] = []): Origin | undefined => {
-    const relation = origin && byId.get(origin.relation)
-    if (!relation || relation.origins.length === 0) return origin
-    const next = relation.origins.find(({ name }) => name === origin.column)
-    return next && passed.includes(next) ? undefined : tableOf(next, [...passed, origin])
+  const tableOf = (own: Origin): Origin | undefined => {
+    const passed = new Set<Origin>()
+    for (let origin: Origin | undefined = own; origin && !passed.has(origin); ) {
+      const { relation: id, column }: Origin = origin
+      const relation: Relation | undefined = byId.get(id)
+      if (!relation || relation.origins.length === 0) return origin
+      passed.add(origin)
+      origin = relation.origins.find(({ name }) => name === column)
+    }
+    return undefined
   }
   for (const relation of relations) {
     const origins = relation.origins.flatMap((own) => ({ name: own.name, from: tableOf(own) }))
@@ -73,7 +78,9 @@ function findViews(relations: readonly Relation[]): (table: Relation) => View[] 
     for (const [id, own] of byTable) {
       const names = Map.groupBy(own, ({ from }) => from?.column ?? '')
       const view = { relation, names: new Map(Array.from(names, ([name, all]) => [name, all.map((one) => one.name)])) }
-      views.set(id, [...(views.get(id) ?? []), view])
+      const known = views.get(id)
+      if (known) known.push(view)
+      else views.set(id, [view])
     }
   }
   return ({ id }) => views.get(id) ?? []
