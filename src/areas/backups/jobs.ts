@@ -72,7 +72,7 @@ export const backupJobs = {
       const outcome =
         state === 'done'
           ? ({ status: 'COMPLETED', completedAt: at } as const)
-          : ({ status: 'FAILED', statusReason: reason ?? null } as const)
+          : ({ status: 'FAILED', statusReason: reason ?? null, removedAt: at } as const)
       const [row] = await tx.update(backups).set(outcome).where(eq(backups.id, id)).returning({ kind: backups.kind })
       if (!row || state === 'failed') return
       const old = tx

@@ -1,4 +1,4 @@
-import { and, desc, eq } from 'drizzle-orm'
+import { and, desc, eq, sql } from 'drizzle-orm'
 import type * as z from 'zod'
 import type { ProjectAccess } from '../../auth/access.ts'
 import { uniqueViolation } from '../../db/failure.ts'
@@ -26,8 +26,10 @@ export async function listBackups(ctx: Ctx, project: ProjectAccess): Promise<z.i
     .select()
     .from(backups)
     .where(eq(backups.projectRef, ref))
-    .orderBy(desc(backups.insertedAt), desc(backups.id))
+    // What can be restored, and is under way, is never left out for the sake of what is gone.
+    .orderBy(desc(sql`${backups.status} in ('COMPLETED', 'PENDING')`), desc(backups.insertedAt), desc(backups.id))
     .limit(LISTED_MAX)
+  rows.sort((a, b) => b.insertedAt.getTime() - a.insertedAt.getTime() || b.id - a.id)
   const restorable = rows.filter(({ status }) => status === 'COMPLETED').map(({ insertedAt }) => insertedAt.getTime())
   return {
     region,

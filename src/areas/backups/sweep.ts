@@ -53,17 +53,20 @@ async function purgeRemoved({ db, now }: SystemCtx): Promise<void> {
   }
 }
 
-/** What belongs to a project that we do not know may be another installation's. */
+/**
+ * What belongs to a project that we do not know may be another installation's. A backup of a living project without any row is
+ * kept: the control database was put back to a time before it.
+ */
 async function uselessAmong({ db }: SystemCtx, found: readonly FoundBackup[]): Promise<FoundBackup[]> {
   const refs = Array.from(new Set(found.map(({ ref }) => ref)))
   // No backup has the id 0, and no list of values may be empty.
   const ids = [0, ...found.flatMap(({ id }) => id ?? [])]
-  const [known, kept, restoring] = await db.batch([
-    db.select({ ref: projects.ref }).from(projects).where(inArray(projects.ref, refs)),
+  const [ours, rows, restoring] = await db.batch([
+    db.select({ ref: projects.ref, removedAt: projects.removedAt }).from(projects).where(inArray(projects.ref, refs)),
     db
-      .select({ id: backups.id, ref: backups.projectRef })
+      .select({ id: backups.id, ref: backups.projectRef, status: backups.status })
       .from(backups)
-      .where(and(inArray(backups.id, ids), inArray(backups.status, ['PENDING', 'COMPLETED']))),
+      .where(inArray(backups.id, ids)),
     db
       .select({ ref: projectTasks.projectRef })
       .from(projectTasks)
@@ -75,9 +78,14 @@ async function uselessAmong({ db }: SystemCtx, found: readonly FoundBackup[]): P
         ),
       ),
   ])
-  const ours = new Set(known.map(({ ref }) => ref))
-  const needed = new Set([...kept, ...restoring].map(keyOf))
-  return found.filter((backup) => ours.has(backup.ref) && !needed.has(keyOf(backup)))
+  const projectOf = new Map(ours.map((project) => [project.ref, project]))
+  const statusOf = new Map(rows.map(({ id, ref, status }) => [`${ref} ${id}`, status]))
+  const isUseless = ({ ref, id }: FoundBackup): boolean => {
+    const project = projectOf.get(ref)
+    if (!project) return false
+    if (id === undefined) return !restoring.some((task) => task.ref === ref)
+    const status = statusOf.get(`${ref} ${id}`)
+    return status ? status !== 'PENDING' && status !== 'COMPLETED' : project.removedAt !== null
+  }
+  return found.filter(isUseless)
 }
-
-const keyOf = ({ ref, id }: FoundBackup) => `${ref} ${id ?? 'restore'}`
