@@ -5,7 +5,7 @@ import pg from 'pg'
 import { beforeAll, describe, expect, inject, it } from 'vitest'
 import { listSnippets } from '../src/areas/snippets/list.ts'
 import { SnippetListQuery } from '../src/areas/snippets/schema.ts'
-import { auditLog, users } from '../src/db/schema/index.ts'
+import { auditLog, snippets, users } from '../src/db/schema/index.ts'
 import type { Ctx } from '../src/env.ts'
 import {
   addMember,
@@ -98,6 +98,7 @@ describe('POST /v1/snippets', () => {
     [{ name: 'x'.repeat(257) }, 'body.name'],
     [{ sql: undefined }, 'body.sql'],
     [{ sql: 1 }, 'body.sql'],
+    [{ sql: 'x'.repeat(262_145) }, 'body.sql'],
     [{ description: 'x'.repeat(1025) }, 'body.description'],
     [{ visibility: 'world' }, 'body.visibility'],
     [{ favorite: 'yes' }, 'body.favorite'],
@@ -111,6 +112,22 @@ describe('POST /v1/snippets', () => {
     })
     expect(reply.status).toBe(400)
     expect(reply.body.message).toContain(field)
+  })
+
+  it('has room for a thousand of each owner in a project', async () => {
+    const project = await createProject(organization)
+    const [other] = await Promise.all([newMember(organization, 'developer')])
+    await control.insert(snippets).values(
+      Array.from({ length: 1_000 }, () => ({
+        ...{ projectRef: project, organizationId: organization.id, ownerId: organization.userId },
+        ...{ updatedById: organization.userId, name: 'n', sql: 's', visibility: 'user' as const },
+        ...{ insertedAt: new Date(), updatedAt: new Date() },
+      })),
+    )
+    const body = { project_ref: project, name: 'n', sql: 's' }
+    const full = { status: 422, body: { message: expect.stringContaining('at most 1000') } }
+    expect(await organization.owner.post('/v1/snippets', body)).toMatchObject(full)
+    expect((await other?.post('/v1/snippets', body))?.status).toBe(201)
   })
 
   it('is refused to a read-only member, and to others there is no such project', async () => {
@@ -240,6 +257,10 @@ describe('PATCH and DELETE /v1/snippets/{id}', () => {
     expect((await developer.patch(`/v1/snippets/${id}`, { favorite: false })).body).toEqual(before)
     const reader = await newMember(organization, 'read-only')
     expect((await reader.patch(`/v1/snippets/${id}`, { favorite: true })).status).toBe(403)
+    const administrator = await newMember(organization, 'administrator')
+    const hidden = await administrator.patch(`/v1/snippets/${id}`, { visibility: 'user' })
+    expect(hidden).toMatchObject({ status: 400, body: { message: expect.stringContaining('body.visibility') } })
+    expect((await organization.owner.get(`/v1/snippets/${id}`)).body).toEqual(before)
   })
 
   it('knows no snippet that is for another alone, whatever his role', async () => {

@@ -195,6 +195,7 @@ export const ERRORS = {
     message: 'The organization has too many open invitations',
     v2: 'Unprocessable: The organization has too many open invitations',
   },
+  'unprocessable.too_many_snippets': { status: 422, message: 'There are too many snippets' },
   'unprocessable.too_many_workers': { status: 422, message: 'The project has too many workers' },
   'unprocessable.too_many_private_links': {
     status: 422,

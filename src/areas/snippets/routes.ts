@@ -17,7 +17,7 @@ export const snippetRoutes = [
   post('/v1/snippets', {
     id: 'v1-create-a-snippet', summary: 'Save an SQL snippet',
     scope: 'database:write', body: CreateSnippet, returns: Snippet, status: 201,
-    errors: ['not_found.project', 'forbidden.permission_denied'],
+    errors: ['not_found.project', 'forbidden.permission_denied', 'unprocessable.too_many_snippets'],
   }, ({ ctx, body }) => createSnippet(ctx, body)),
 
   get('/v1/snippets/{id}', {
@@ -27,7 +27,7 @@ export const snippetRoutes = [
 
   patch('/v1/snippets/{id}', {
     id: 'v1-update-a-snippet', summary: 'Change an SQL snippet, or mark it as a favorite of the caller',
-    description: 'What is left out stays as it is. The mark is for all who see it, all else for its owner and administrators.',
+    description: 'What is left out stays as it is. The mark is for all who see it and may write the database, all else for its owner and administrators.',
     scope: 'database:write', params, body: UpdateSnippet, returns: Snippet, errors: CHANGE_ERRORS,
   }, ({ ctx, params, body }) => updateSnippet(ctx, params.id, body)),
 

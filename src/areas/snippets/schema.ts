@@ -41,9 +41,11 @@ export const SnippetListQuery = z.object({
   sort_order: z.enum(['asc', 'desc']).optional().meta({ description: 'Names from A on, times from the latest on' }),
 })
 
+const SQL_LENGTH_MAX = 262_144
+
 const written = {
   name: Name,
-  sql: Text,
+  sql: Text.max(SQL_LENGTH_MAX),
   description: Text.max(1_024).nullable().optional(),
   visibility: Visibility.optional(),
   favorite: z.boolean().optional(),

@@ -18,6 +18,7 @@ export async function createSnippet(ctx: Ctx, input: z.output<typeof CreateSnipp
   const { userId } = ctx.principal
   const id = await mutate(ctx, async ({ tx, trace }) => {
     await keepThere(tx, ref)
+    await requireRoom(tx, ref, userId)
     const [row] = await tx
       .insert(snippets)
       .values({
@@ -49,6 +50,14 @@ async function keepThere(tx: Writer, ref: string): Promise<void> {
   if (!row) throw new ApiError('not_found.project')
 }
 
+const OF_OWNER_MAX = 1_000
+
+async function requireRoom(tx: Writer, ref: string, ownerId: string): Promise<void> {
+  const own = and(eq(snippets.projectRef, ref), eq(snippets.ownerId, ownerId))
+  if ((await tx.$count(snippets, own)) < OF_OWNER_MAX) return
+  throw new ApiError('unprocessable.too_many_snippets', { detail: `at most ${OF_OWNER_MAX} of yours in a project` })
+}
+
 async function mark(tx: Writer, favorite: typeof snippetFavorites.$inferInsert, wanted: boolean): Promise<void> {
   const { snippetId, userId } = favorite
   if (wanted) await tx.insert(snippetFavorites).values(favorite).onConflictDoNothing()
@@ -61,7 +70,8 @@ async function mark(tx: Writer, favorite: typeof snippetFavorites.$inferInsert, 
 export async function updateSnippet(ctx: Ctx, id: string, input: z.output<typeof UpdateSnippet>) {
   const { favorite, ...changes } = input
   const fields = Object.keys(changes)
-  const project = await findChangeable(ctx, id, fields.length > 0)
+  const { project, isOwner } = await findChangeable(ctx, id, fields.length > 0)
+  if (changes.visibility === 'user' && !isOwner) throw ownersAlone()
   const { userId } = ctx.principal
   await mutate(ctx, async ({ tx, trace }) => {
     // Locked, so that it is not deleted before it is marked.
@@ -79,7 +89,7 @@ export async function updateSnippet(ctx: Ctx, id: string, input: z.output<typeof
 }
 
 export async function deleteSnippet(ctx: Ctx, id: string): Promise<void> {
-  const project = await findChangeable(ctx, id, true)
+  const { project } = await findChangeable(ctx, id, true)
   await mutate(ctx, async ({ tx, trace }) => {
     const deleted = await tx.delete(snippets).where(eq(snippets.id, id)).returning({ id: snippets.id })
     if (deleted.length === 0) throw new ApiError('not_found.snippet')
@@ -88,9 +98,16 @@ export async function deleteSnippet(ctx: Ctx, id: string): Promise<void> {
 }
 
 /** Its project. What others see of it is changed by its owner and by who administers the project. */
-async function findChangeable(ctx: Ctx, id: string, forOthers: boolean): Promise<ProjectAccess> {
+async function findChangeable(ctx: Ctx, id: string, forOthers: boolean) {
   const { ownerId, projectRef } = await findSnippet(ctx, id)
   const project = await findProject(ctx, projectRef)
-  requirePermission(project.role, forOthers && ownerId !== ctx.principal.userId ? 'projects:write' : 'database:write')
-  return project
+  const isOwner = ownerId === ctx.principal.userId
+  requirePermission(project.role, forOthers && !isOwner ? 'projects:write' : 'database:write')
+  return { project, isOwner }
 }
+
+/** It would be hidden from who changes it, too. */
+const ownersAlone = () =>
+  new ApiError('bad_request.validation_failed', {
+    issues: [{ field: 'body.visibility', code: 'refused', message: 'only its owner keeps a snippet to himself' }],
+  })
