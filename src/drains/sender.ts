@@ -167,8 +167,8 @@ async function sendAll(
     }
     // Where nothing was sent, nothing was taken after what was refused.
     const givenUp = rows.length > 0 ? refused.splice(0) : []
-    const ids = [...givenUp, ...entries].map(({ id }) => id)
-    const isOurs = await inTime(recordSent(db, now, drain, ids))
+    const done = { sent: idsOf(entries), givenUp: idsOf(givenUp) }
+    const isOurs = await inTime(recordSent(db, now, drain, done))
     record({ rows: rows.length, lost: { gone: sum(gone), refused: sum(givenUp) } })
     if (!isOurs) return 'taken over'
     drain.failures = 0
@@ -179,6 +179,8 @@ async function sendAll(
   if (refused.length > 0 && refusal) throw refusal
   return left
 }
+
+const idsOf = (entries: readonly Entry[]): string[] => entries.map(({ id }) => id)
 
 const sum = (entries: readonly Entry[]): number => entries.reduce((total, { rows }) => total + rows, 0)
 

@@ -104,15 +104,24 @@ const ROWS = sql.join(
 
 const isOurs = ({ id, claim }: ClaimedDrain): SQL => sql`id = ${id}::uuid and claim = ${claim}::uuid`
 
-/** What was sent, and what never can be, is done with, and the lease goes on. False where another one has the drain by now. */
-export async function recordSent(db: Db, now: SQL, drain: ClaimedDrain, entries: readonly string[]): Promise<boolean> {
+/**
+ * What was sent, and what never can be, is done with, and the lease goes on. False where another one has the drain by now, which
+ * perhaps leads elsewhere: there what was given up may be taken.
+ */
+export async function recordSent(
+  db: Db,
+  now: SQL,
+  drain: ClaimedDrain,
+  { sent, givenUp }: { sent: readonly string[]; givenUp: readonly string[] },
+): Promise<boolean> {
   const [row] = await rowsOf<{ kept: number }>(
     db,
     sql`with kept as (
         update ${logDrains} set failures = 0, failing_since = null, lease_until = ${now} + ${milliseconds(LEASE_MS)}
         where ${isOurs(drain)} returning id
       ), gone as (
-        delete from ${logDrainEntries} where drain_id = ${drain.id}::uuid and id = any(${sql.param([...entries])}::uuid[])
+        delete from ${logDrainEntries} where drain_id = ${drain.id}::uuid and (id = any(${sql.param([...sent])}::uuid[])
+          or (id = any(${sql.param([...givenUp])}::uuid[]) and exists (select from kept)))
       )
       select count(*)::int as kept from kept`,
   )
@@ -133,9 +142,16 @@ export const release = (db: Db, now: SQL, drain: ClaimedDrain, delayMs: number) 
 export async function dueDrains(db: Db, now: SQL, { after, count }: { after: string; count: number }) {
   const rows = await rowsOf<{ id: string }>(
     db,
-    sql`select id from ${logDrains} d where id > ${after}::uuid and deleted_at is null and next_at <= ${now}
-      and (lease_until is null or lease_until <= ${now})
-      and exists (select from ${logDrainEntries} e where e.drain_id = d.id) order by id limit ${count}`,
+    // From one drain that has entries to the next: most have none, and are not read.
+    sql`with recursive waiting (id) as (
+        (select drain_id from ${logDrainEntries} where drain_id > ${after}::uuid order by drain_id limit 1)
+        union all
+        select (select e.drain_id from ${logDrainEntries} e where e.drain_id > w.id order by e.drain_id limit 1)
+          from waiting w where w.id is not null
+      )
+      select due.id from waiting w cross join lateral (
+        select d.id from ${logDrains} d where d.id = w.id and deleted_at is null and next_at <= ${now}
+          and (lease_until is null or lease_until <= ${now}) offset 0) due limit ${count}`,
   )
   return rows.map(({ id }) => id)
 }
