@@ -324,6 +324,14 @@ describe('a custom hostname', () => {
     expect((await place.hostname()).body.status).toBe('3_challenge_verified')
   })
 
+  it('stays the project’s when the record is gone', async () => {
+    const { place, hostname, challenge } = await initialized()
+    await show(hostname, challenge)
+    await place.reverify()
+    await setName(`_pilothouse-challenge.${hostname}`, {})
+    expect((await place.reverify()).body.status).toBe('3_challenge_verified')
+  })
+
   it('is one at a time', async () => {
     const { place, hostname } = await initialized()
     expect(await place.initialize(newHostname())).toMatchObject({

@@ -1,4 +1,4 @@
-import { and, eq, inArray } from 'drizzle-orm'
+import { and, eq, inArray, sql } from 'drizzle-orm'
 import type * as z from 'zod'
 import type { ProjectAccess } from '../../auth/access.ts'
 import { uniqueViolation } from '../../db/failure.ts'
@@ -55,7 +55,8 @@ export async function reverifyHostname(ctx: Ctx, project: ProjectAccess): Promis
   const row = await change(ctx, project, async (mutation) => {
     const [updated] = await mutation.tx
       .update(customHostnames)
-      .set({ ...found, updatedAt: ctx.now() })
+      // Once a name is the project's, it stays so without the record.
+      .set({ ...found, ...(found.status === '2_initiated' && { status: sql`status` }), updatedAt: ctx.now() })
       .where(and(eq(customHostnames.id, seen.id), inArray(customHostnames.status, [...PENDING])))
       .returning()
     if (!updated) throw new ApiError('bad_request.custom_hostname.not_pending')
