@@ -92,6 +92,13 @@ describe('a member of one project alone', () => {
     expect((await member.get(`/v2/organizations/${slug}/projects`)).body.data).toMatchObject([{ id: mine }])
     expect((await owner.get(`/v2/organizations/${slug}/projects`)).body.data).toHaveLength(2)
 
+    const elsewhere = await newUser()
+    await addMember(organization.id, elsewhere, 'owner', other)
+    const { body } = await member.get(`/v1/organizations/${slug}/members`)
+    const told = body.find(({ user_id }: { user_id: string }) => user_id === elsewhere)
+    expect(told).toMatchObject({ user_name: expect.any(String) })
+    expect(told).not.toHaveProperty('role_name')
+
     expect((await member.patch(`/v1/projects/${mine}`, { name: 'renamed' })).status).toBe(200)
     const create = { name: 'more', organization_slug: slug, db_pass: 'password' }
     expect((await member.post('/v1/projects', create)).status).toBe(403)

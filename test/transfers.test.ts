@@ -429,6 +429,18 @@ describe('POST /v2/projects/{ref}/transfers/previews', () => {
     const { attributes } = (await preview(person.caller, ref, target.slug)).body.data
     expect(attributes.valid).toBe(false)
     expect(keysOf(attributes.errors)).toEqual(['source_owner_required', 'target_owner_required'])
+    expect([attributes.warnings, attributes.info]).toEqual([[], []])
+  })
+
+  it('tells who may not write the other organization nothing of it', async () => {
+    const { source, target } = await newPair()
+    const ref = await insertProject(source, { name: 'Same' })
+    await insertProject(target, { name: 'Same' })
+    const { caller, id } = await newPerson(source, 'owner')
+    await addMember(target.id, id, 'read-only', await insertProject(target))
+    const { attributes } = (await preview(caller, ref, target.slug)).body.data
+    expect(keysOf(attributes.errors)).toEqual(['target_owner_required'])
+    expect([attributes.warnings, attributes.info]).toEqual([[], []])
   })
 })
 

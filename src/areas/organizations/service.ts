@@ -45,21 +45,29 @@ export const toOrganization = (row: OrganizationAccess): z.input<typeof Organiza
   allowed_release_channels: row.allowedReleaseChannels,
 })
 
-/** Every member once, with his strongest role. */
-export async function listMembers({ db }: Ctx, { id }: OrganizationAccess) {
+/** Every member once, with his strongest role of those that the caller may know of. */
+export async function listMembers({ db }: Ctx, { id, onlyProjects }: OrganizationAccess) {
   const rows = await db
-    .select({ user: users, role: memberRoles.role })
+    .select({ user: users, role: memberRoles.role, projectRef: memberRoles.projectRef })
     .from(memberRoles)
     .innerJoin(users, eq(users.id, memberRoles.userId))
     .where(eq(memberRoles.organizationId, id))
     .orderBy(users.username, users.id)
   const byUser = Map.groupBy(rows, ({ user }) => user.id)
-  return Array.from(byUser.values(), toMember)
+  const isKnown = ({ projectRef }: Membership) =>
+    !onlyProjects || projectRef === null || onlyProjects.includes(projectRef)
+  return Array.from(byUser.values(), (roles) => toMember(roles, isKnown))
 }
 
-function toMember(rows: { user: typeof users.$inferSelect; role: Role }[]) {
-  const [{ user }] = rows as [(typeof rows)[number]]
-  const role = strongest(rows.map((row) => row.role))
+interface Membership {
+  user: typeof users.$inferSelect
+  role: Role
+  projectRef: string | null
+}
+
+function toMember(roles: Membership[], isKnown: (membership: Membership) => boolean) {
+  const [{ user }] = roles as [Membership]
+  const role = strongest(roles.filter(isKnown).map(({ role }) => role))
   return {
     user_id: user.id,
     user_name: user.username,

@@ -3,7 +3,7 @@ import { findOrganization, type ProjectAccess } from '../../auth/access.ts'
 import { mutate } from '../../db/mutate.ts'
 import type { Ctx } from '../../env.ts'
 import { ApiError } from '../../http/error.ts'
-import { findIn, type Move } from './findings.ts'
+import { type Findings, findIn, type Move, NOT_ALLOWED } from './findings.ts'
 import { lockMove, moveLocked, settle } from './move.ts'
 import type { Transfer, TransferPreview } from './schema.ts'
 
@@ -24,9 +24,15 @@ export async function previewTransfer(
   project: ProjectAccess,
   input: Input,
 ): Promise<z.input<typeof TransferPreview>> {
-  const findings = await findIn(ctx.db, await moveOf(ctx, project, input))
+  const findings = withoutForeign(await findIn(ctx.db, await moveOf(ctx, project, input)))
   const valid = findings.errors.length === 0
   return { data: { type: 'project_transfer_result', attributes: { valid, ...findings } } }
+}
+
+/** Who could not do it hears no more of the other organization than that. */
+function withoutForeign(findings: Findings): Findings {
+  const notAllowed = findings.errors.filter(({ key }) => NOT_ALLOWED.includes(key))
+  return notAllowed.length > 0 ? { errors: notAllowed, warnings: [], info: [] } : findings
 }
 
 /** One transaction. */
