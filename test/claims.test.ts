@@ -314,7 +314,14 @@ describe('POST /v1/organizations/{slug}/project-claim/{token}', () => {
     const { access_token } = await newTokens(app, source)
     const token = await newClaimToken(as(access_token), ref)
     expect((await target.owner.at(later(2 * 3_600_000)).get(claimPath(target, token))).status).toBe(200)
-    await control.delete(oauthGrants).where(eq(oauthGrants.appId, app.id))
+    const ofApp = eq(oauthGrants.appId, app.id)
+    await control
+      .update(oauthGrants)
+      .set({ expiresAt: later(3_600_000) })
+      .where(ofApp)
+    expect((await target.owner.at(later(2 * 3_600_000)).get(claimPath(target, token))).status).toBe(404)
+    expect((await target.owner.get(claimPath(target, token))).status).toBe(200)
+    await control.delete(oauthGrants).where(ofApp)
     expect((await target.owner.get(claimPath(target, token))).body).toEqual(NO_CLAIM)
   })
 

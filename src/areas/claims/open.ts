@@ -2,7 +2,14 @@ import { and, eq, gt, isNull, or, type SQL, sql } from 'drizzle-orm'
 import { rolesAllowing } from '../../auth/roles.ts'
 import { hashToken } from '../../auth/token.ts'
 import type { Writer } from '../../db/client.ts'
-import { accessTokens, memberRoles, organizations, projectClaimTokens, projects } from '../../db/schema/index.ts'
+import {
+  accessTokens,
+  memberRoles,
+  oauthGrants,
+  organizations,
+  projectClaimTokens,
+  projects,
+} from '../../db/schema/index.ts'
 import type { SystemCtx } from '../../env.ts'
 import { ApiError } from '../../http/error.ts'
 
@@ -15,7 +22,7 @@ export type Claim = NonNullable<Awaited<ReturnType<typeof readClaim>>>
 /** Of the project, if it has one. */
 export const claimOf = (ref: string): SQL => eq(projectClaimTokens.projectRef, ref)
 
-/** Undefined where it has expired, or ended with the role or the token of who made it. */
+/** Undefined where it has expired, or ended with the role, the token or the approval by which it was made. */
 export async function readClaim(reader: Pick<Writer, 'select'>, which: SQL, now: Date) {
   const [claim] = await reader
     .select({
@@ -32,6 +39,7 @@ export async function readClaim(reader: Pick<Writer, 'select'>, which: SQL, now:
     .innerJoin(projects, eq(projects.ref, projectClaimTokens.projectRef))
     .innerJoin(organizations, eq(organizations.id, projects.organizationId))
     .leftJoin(accessTokens, eq(accessTokens.id, projectClaimTokens.accessTokenId))
+    .leftJoin(oauthGrants, eq(oauthGrants.id, projectClaimTokens.oauthGrantId))
     .where(
       and(
         which,
@@ -39,6 +47,7 @@ export async function readClaim(reader: Pick<Writer, 'select'>, which: SQL, now:
         isNull(projects.removedAt),
         isNull(accessTokens.revokedAt),
         or(isNull(accessTokens.expiresAt), gt(accessTokens.expiresAt, now)),
+        or(isNull(oauthGrants.expiresAt), gt(oauthGrants.expiresAt, now)),
         sql`exists (select from ${memberRoles} m where m.organization_id = ${projects.organizationId}
           and m.user_id = ${projectClaimTokens.createdBy} and m.project_ref is null
           and m.role = any(${sql.param(CLAIM_ROLES)}::text[]))`,
