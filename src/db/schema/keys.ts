@@ -31,6 +31,7 @@ export const apiKeys = pgTable(
     deletionReason: text('deletion_reason'),
   },
   (t) => [
+    index('api_keys_project').on(t.projectRef),
     uniqueIndex('api_keys_hash_once').on(t.hash),
     uniqueIndex('api_keys_name_once').on(t.projectRef, t.type, t.name).where(sql`deleted_at is null`),
   ],
@@ -91,6 +92,8 @@ export const thirdPartyAuths = pgTable(
   },
   (t) => [
     index('third_party_auths_project').on(t.projectRef, t.insertedAt),
-    index('third_party_auths_refresh').on(t.refreshAt).where(sql`refresh_at is not null`),
+    index('third_party_auths_refresh')
+      .on(sql`(refresh_error is not null)`, t.refreshAt)
+      .where(sql`refresh_at is not null`),
   ],
 )
