@@ -1,15 +1,19 @@
 import { execFileSync } from 'node:child_process'
 import { unstable_readConfig } from 'wrangler'
+import * as z from 'zod'
+import { Config } from '../src/env.ts'
 import { migrateControlDatabase } from './control-database.ts'
 import { describeFailure } from './lifetime.ts'
 import { StartError } from './start-error.ts'
 
 const BUILDER_CONFIG = 'src/builder/wrangler.toml'
 const SECRETS = ['DATABASE_URL', 'ENCRYPTION_KEY', 'S3_ACCESS_KEY_ID', 'S3_SECRET_ACCESS_KEY']
-const VARIABLES = ['BASE_URL', 'S3_ENDPOINT']
-const OF_ENGINE = {
-  postgres: { secrets: ['ENGINE_URL'], variables: ['DATABASE_HOST', 'DATABASE_PORT'] },
-  neon: { secrets: ['NEON_API_KEY'], variables: [] },
+const SECRET_OF_ENGINE: Record<string, string> = { postgres: 'ENGINE_URL', neon: 'NEON_API_KEY' }
+
+/** Nobody can read a secret: in its place stands one of the form that it must have. */
+const FORMS: Record<string, string> = {
+  ENCRYPTION_KEY: `k1:${Buffer.alloc(32).toString('base64')}`,
+  ENGINE_URL: 'postgresql://postgres@cluster.neon.tech/postgres',
 }
 
 /** Refuses to deploy what could not run; then migrations first, as the new code needs them and the old bears them. */
@@ -17,18 +21,23 @@ async function deploy(): Promise<void> {
   const { DATABASE_URL } = process.env
   if (!DATABASE_URL) throw new StartError('Set DATABASE_URL to the control database: its migrations run first.')
   const { vars } = unstable_readConfig({ config: 'wrangler.toml' })
-  const engine = OF_ENGINE[vars.ENGINE === 'neon' ? 'neon' : 'postgres']
-  const unset = [...VARIABLES, ...engine.variables].filter((name) => !vars[name])
-  if (unset.length > 0) throw new StartError(`wrangler.toml, [vars], lacks ${unset.join(', ')} (README, Settings).`)
   if (vars.WEBHOOK_LOOPBACK === 'on') {
     throw new StartError('wrangler.toml, [vars], has WEBHOOK_LOOPBACK="on": that is for development, take it out.')
   }
   if (unstable_readConfig({ config: BUILDER_CONFIG }).vars.IMPORT_LOOPBACK === 'on') {
     throw new StartError(`${BUILDER_CONFIG}, [vars], has IMPORT_LOOPBACK="on": that is for development, take it out.`)
   }
-  const missing = [...SECRETS, ...engine.secrets].filter((name) => !deployedSecrets().includes(name))
+  const secrets = deployedSecrets()
+  const missing = [...SECRETS, SECRET_OF_ENGINE[String(vars.ENGINE)] ?? []]
+    .flat()
+    .filter((name) => !secrets.includes(name))
   if (missing.length > 0) {
     throw new StartError(`The Worker lacks secrets: ${missing.map((name) => `wrangler secret put ${name}`).join('; ')}`)
+  }
+  const settings = { ...vars, ...Object.fromEntries(secrets.map((name) => [name, FORMS[name] ?? 'set'])), DATABASE_URL }
+  const checked = Config.safeParse(settings)
+  if (!checked.success) {
+    throw new StartError(`wrangler.toml, [vars] (README, Settings):\n${z.prettifyError(checked.error)}`)
   }
   await migrateControlDatabase(DATABASE_URL)
   // The builder first: the other one is bound to it.
@@ -37,9 +46,18 @@ async function deploy(): Promise<void> {
   }
 }
 
+/** What Cloudflare answers of a Worker that nothing was put to yet. */
+const NO_SUCH_WORKER = /10007|does not exist|not found/i
+
 function deployedSecrets(): string[] {
-  const listed = execFileSync('wrangler', ['secret', 'list', '--format', 'json'], { encoding: 'utf8' })
-  return (JSON.parse(listed) as { name: string }[]).map(({ name }) => name)
+  try {
+    const listed = execFileSync('wrangler', ['secret', 'list', '--format', 'json'], { encoding: 'utf8', stdio: 'pipe' })
+    return (JSON.parse(listed) as { name: string }[]).map(({ name }) => name)
+  } catch (error) {
+    const { stdout = '', stderr = '' } = error as { stdout?: string; stderr?: string }
+    if (NO_SUCH_WORKER.test(stdout + stderr)) return []
+    throw new StartError(`wrangler secret list failed:\n${stdout}${stderr}`)
+  }
 }
 
 deploy().catch((error) => {

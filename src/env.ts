@@ -70,7 +70,12 @@ const SharedConfig = z.object({
   NEON_PROXY: optional,
   /** The same for the cluster of the projects; NEON_PROXY when empty. */
   ENGINE_NEON_PROXY: optional,
-  ENCRYPTION_KEY: z.string().min(1),
+  ENCRYPTION_KEY: z
+    .string()
+    .regex(
+      /^\s*\w+:[A-Za-z0-9+/]{43}=\s*(,\s*\w+:[A-Za-z0-9+/]{43}=\s*)*$/,
+      'must be <id>:<base64 of 32 bytes>, several separated by commas',
+    ),
   S3_ENDPOINT: z.url(),
   /** Where clients of presigned URLs reach the bucket; S3_ENDPOINT when empty. */
   S3_PUBLIC_ENDPOINT: z
@@ -113,6 +118,9 @@ const SharedConfig = z.object({
   TEST_CLOCK: z.literal('on').optional(),
 })
 
+const hostOf = (url: string): string => URL.parse(url)?.hostname ?? ''
+const addressOf = (url: string): string => `${hostOf(url)}:${URL.parse(url)?.port || '5432'}`
+
 const PRIVATE_LINK = [
   'PRIVATE_LINK_RESOURCE_CONFIGURATIONS',
   'PRIVATE_LINK_AWS_ACCESS_KEY_ID',
@@ -129,7 +137,26 @@ export const Config = SharedConfig.superRefine((config, check) => {
     if (missing.length === names.length) continue
     for (const name of missing) check.addIssue({ code: 'custom', path: [name], message: `is missing for ${what}` })
   }
-}).and(EngineConfig)
+})
+  .and(EngineConfig)
+  .superRefine((config, check) => {
+    const { DATABASE_URL, NEON_PROXY, ENGINE_NEON_PROXY = NEON_PROXY } = config
+    const ways = [{ name: 'DATABASE_URL', url: DATABASE_URL, setting: 'NEON_PROXY', proxy: NEON_PROXY }]
+    if (config.ENGINE === 'postgres')
+      ways.push({ name: 'ENGINE_URL', url: config.ENGINE_URL, setting: 'ENGINE_NEON_PROXY', proxy: ENGINE_NEON_PROXY })
+    for (const { name, url, setting, proxy } of ways) {
+      // The driver would send the connection string to another host of the same domain.
+      if (proxy === undefined && !hostOf(url).endsWith('.neon.tech'))
+        check.addIssue({ code: 'custom', path: [setting], message: `is missing: ${name} does not lead to Neon` })
+    }
+    const [control, engine] = ways
+    if (engine && engine.proxy !== control?.proxy && addressOf(engine.url) === addressOf(control?.url ?? ''))
+      check.addIssue({
+        code: 'custom',
+        path: ['ENGINE_NEON_PROXY'],
+        message: 'is another proxy than NEON_PROXY: then DATABASE_URL and ENGINE_URL must differ in host or port',
+      })
+  })
 export type Config = z.output<typeof Config>
 
 export interface Bindings extends Record<string, unknown> {
