@@ -60,7 +60,6 @@ const WRONG: [field: string, value: unknown, said?: string][] = [
   ['description', 5],
   ['secret_jwt_template', 'service_role'],
   ['secret_jwt_template', []],
-  ['secret_jwt_template', {}, 'body.secret_jwt_template.role'],
   ['secret_jwt_template', { role: 'postgres' }, 'body.secret_jwt_template.role'],
   ['secret_jwt_template', { role: 'none' }, 'body.secret_jwt_template.role'],
   ['secret_jwt_template', { role: 'anon', big: 'x'.repeat(4_096) }],
@@ -98,6 +97,11 @@ describe('POST /v1/projects/{ref}/api-keys', () => {
     const { body } = await create({ type: 'publishable' }, '')
     expect(body.api_key).toMatch(/^sb_publishable_[\w-]{22}_[\w-]{8}$/)
     expect(body.secret_jwt_template).toBeNull()
+  })
+
+  it('gives a template without a role that of a secret key', async () => {
+    const { body } = await create({ secret_jwt_template: { team: 7 } })
+    expect(body.secret_jwt_template).toEqual({ role: 'service_role', team: 7 })
   })
 
   it.each([undefined, null])('makes a secret key that may do all, with the template %s', async (template) => {

@@ -383,7 +383,6 @@ describe('PUT /v1/projects/{ref}/database/jit', () => {
     [{ roles: [{ role: 'anon' }, { role: 'anon' }] }, 'body.roles.1.role'],
     [{ roles: [{ role, expires_at: Date.now() }] }, 'body.roles.0.expires_at'],
     [{ roles: [{ role, expires_at: -1 }] }, 'body.roles.0.expires_at'],
-    [{ roles: [{ role, allowed_networks: {} }] }, 'body.roles.0.allowed_networks'],
     [{ roles: [{ role, allowed_networks: { allowed_cidrs: [{ cidr: '10.0.0.0/33' }] } }] }, 'allowed_cidrs.0.cidr'],
     [{ roles: [{ role, allowed_networks: { allowed_cidrs: [{ cidr: '::/0' }] } }] }, 'allowed_cidrs.0.cidr'],
     [{ roles: [{ role, allowed_networks: { allowed_cidrs_v6: [{ cidr: 'x' }] } }] }, 'allowed_cidrs_v6.0.cidr'],
@@ -427,7 +426,11 @@ describe('PUT /v1/projects/{ref}/database/jit', () => {
     const [anon, authenticated, service] = await Promise.all(
       ['anon', 'authenticated', 'service_role'].map((role) => loggedIn(member, ref, role)),
     )
-    await set([{ role: 'authenticated', allowed_networks: ANYWHERE }, { role: 'service_role' }])
+    const unbound = { allowed_cidrs: [], allowed_cidrs_v6: [] }
+    await set([
+      { role: 'authenticated', allowed_networks: ANYWHERE },
+      { role: 'service_role', allowed_networks: unbound },
+    ])
     await hasEnded(anon as pg.Client)
     await hasEnded(authenticated as pg.Client)
     expect((await service?.query('select current_user::text as v'))?.rows).toEqual([{ v: 'service_role' }])

@@ -46,25 +46,23 @@ describe('the settings of storage', () => {
   it('take back what they say, and keep what is not named', async () => {
     await organization.owner.patch(path, { fileSizeLimit: 1000 })
     const { body: said } = await organization.owner.get(path)
-    for (const body of [said, {}, { features: { s3Protocol: { enabled: false } } }]) {
+    const vectorBuckets = { enabled: true, maxBuckets: 10, maxIndexes: 5 }
+    const wanted = { s3Protocol: { enabled: true }, vectorBuckets, icebergCatalog: { enabled: true, ...limits } }
+    for (const body of [said, {}, { features: { s3Protocol: { enabled: false } } }, { features: wanted }]) {
       expect((await organization.owner.patch(path, body)).status).toBe(200)
       expect((await organization.owner.get(path)).body).toEqual(said)
     }
   })
 
-  const limits = { maxNamespaces: 1, maxTables: 1, maxCatalogs: 1 }
   it.each([
     [{ fileSizeLimit: -1 }, 'body.fileSizeLimit'],
     [{ fileSizeLimit: 536_870_912_001 }, 'body.fileSizeLimit'],
     [{ fileSizeLimit: 1.5 }, 'body.fileSizeLimit'],
     [{ fileSizeLimit: '50MB' }, 'body.fileSizeLimit'],
     [{ fileSizeLimit: null }, 'body.fileSizeLimit'],
-    [{ features: { imageTransformation: { enabled: true } } }, 'body.features.imageTransformation.enabled'],
-    [{ features: { s3Protocol: { enabled: true } } }, 'body.features.s3Protocol.enabled'],
-    [{ features: { purgeCache: { enabled: true } } }, 'body.features.purgeCache.enabled'],
-    [{ features: { icebergCatalog: { enabled: true, ...limits } } }, 'body.features.icebergCatalog.enabled'],
+    [{ features: { imageTransformation: { enabled: 'yes' } } }, 'body.features.imageTransformation.enabled'],
     [{ features: { icebergCatalog: { enabled: false } } }, 'body.features.icebergCatalog.maxNamespaces'],
-    [{ features: { vectorBuckets: { enabled: true, maxBuckets: 1, maxIndexes: 1 } } }, 'body.features.vectorBuckets'],
+    [{ features: { vectorBuckets: { enabled: true, maxBuckets: -1, maxIndexes: 1 } } }, 'body.features.vectorBuckets'],
     [{ features: { s3Protocol: {} } }, 'body.features.s3Protocol.enabled'],
     [{ external: { upstreamTarget: 'canary' } }, 'body.external.upstreamTarget'],
   ])('refuse %j and name the field', async (body, field) => {
@@ -116,6 +114,8 @@ describe('the settings of storage', () => {
     expect(reply.status).toBe(404)
   })
 })
+
+const limits = { maxNamespaces: 1, maxTables: 1, maxCatalogs: 1 }
 
 describe('GET /v1/projects/{ref}/storage/buckets', () => {
   let ref: string

@@ -69,6 +69,12 @@ describe('an integration', () => {
     const custom = await create({ custom_jwks: { keys: [p256.jwk] } })
     const own = { keys: [p256.jwk] }
     expect(custom.body).toEqual({ id: UUID, type: 'custom_jwks', custom_jwks: own, resolved_jwks: own, ...TIMES })
+    const { alg, use, ...bare } = p256.jwk
+    const given = { keys: [{ ...bare, kid: 'bare', key_ops: ['verify'], ext: true }], note: 'ours' }
+    const asGiven = await create({ custom_jwks: given })
+    expect(asGiven.body).toMatchObject({ custom_jwks: given, resolved_jwks: { keys: [{ kid: 'bare', alg, use }] } })
+    expect((await owner.get(`${path}/${asGiven.body.id}`)).body.custom_jwks).toEqual(given)
+    await owner.delete(`${path}/${asGiven.body.id}`)
     expect((await rows()).map((row) => row.issuer).sort()).toEqual([issuer, null, null])
     const ids = async () => (await owner.get(path)).body.map(({ id }: { id: string }) => id)
     expect(await ids()).toEqual([body.id, byUrl.body.id, custom.body.id])

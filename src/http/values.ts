@@ -59,3 +59,10 @@ export function randomLetters(length = 20): string {
   }
   return letters.join('')
 }
+
+/** JSON that Postgres can hold. */
+export function isStorable(value: unknown): boolean {
+  if (typeof value === 'string') return !value.includes('\0') && value.isWellFormed()
+  if (typeof value !== 'object' || value === null) return true
+  return Object.entries(value).every(([name, held]) => isStorable(name) && isStorable(held))
+}

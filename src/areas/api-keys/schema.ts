@@ -1,7 +1,7 @@
 import * as z from 'zod'
 import { API_KEY_TYPES } from '../../db/schema/index.ts'
 import { API_ROLES } from '../../engine/roles.ts'
-import { nestsWithin, Text } from '../../http/values.ts'
+import { isStorable, nestsWithin, Text } from '../../http/values.ts'
 
 export const ApiKeyQuery = z.object({
   reveal: z
@@ -25,7 +25,7 @@ const TIMES = ['exp', 'nbf', 'iat']
 
 /** What each request with the key carries as its claims. */
 const Template = z
-  .looseObject({ role: z.enum(API_ROLES) })
+  .looseObject({ role: z.enum(API_ROLES).default('service_role') })
   .refine((template) => nestsWithin(template, TEMPLATE_DEPTH_MAX), {
     error: `must not nest deeper than ${TEMPLATE_DEPTH_MAX} levels`,
     abort: true,
@@ -39,13 +39,6 @@ const Template = z
     error: `must not hold ${TIMES.join(', ')}: a key holds until it is deleted`,
   })
   .meta({ id: 'SecretJwtTemplate', description: 'Claims of who calls with the key; of a secret key alone' })
-
-/** JSON that Postgres can hold. */
-function isStorable(value: unknown): boolean {
-  if (typeof value === 'string') return !value.includes('\0') && value.isWellFormed()
-  if (typeof value !== 'object' || value === null) return true
-  return Object.entries(value).every(([name, held]) => isStorable(name) && isStorable(held))
-}
 
 const fields = {
   name: Text.min(4)

@@ -35,19 +35,19 @@ export const branchRoutes = [
 
   post('/v1/branches/{branch_id_or_ref}/push', {
     id: 'v1-push-a-branch', summary: "Apply the parent's newer migrations to a branch",
-    scope: 'environment:write', body: BranchAction, returns: StartedRun, status: 201, errors: ACTION_ERRORS,
-  }, ({ ctx, branch, body }) => startAction(ctx, branch, 'push', body.migration_version)),
+    scope: 'environment:write', body: BranchAction.optional(), returns: StartedRun, status: 201, errors: ACTION_ERRORS,
+  }, ({ ctx, branch, body }) => startAction(ctx, branch, 'push', body?.migration_version)),
 
   post('/v1/branches/{branch_id_or_ref}/merge', {
     id: 'v1-merge-a-branch', summary: "Apply a branch's migrations to its parent",
-    scope: 'environment:write', body: BranchAction, returns: StartedRun, status: 201, errors: [...ACTION_ERRORS, 'not_found.project'],
-  }, ({ ctx, branch, body }) => startAction(ctx, branch, 'merge', body.migration_version)),
+    scope: 'environment:write', body: BranchAction.optional(), returns: StartedRun, status: 201, errors: [...ACTION_ERRORS, 'not_found.project'],
+  }, ({ ctx, branch, body }) => startAction(ctx, branch, 'merge', body?.migration_version)),
 
   post('/v1/branches/{branch_id_or_ref}/reset', {
     id: 'v1-reset-a-branch', summary: 'Make the database of a branch anew and run its migrations, up to a version',
     description: 'What was not made by a migration of the branch or its parent is lost.',
-    scope: 'environment:write', body: BranchAction, returns: StartedRun, status: 201, errors: ACTION_ERRORS,
-  }, ({ ctx, branch, body }) => startAction(ctx, branch, 'reset', body.migration_version)),
+    scope: 'environment:write', body: BranchAction.optional(), returns: StartedRun, status: 201, errors: ACTION_ERRORS,
+  }, ({ ctx, branch, body }) => startAction(ctx, branch, 'reset', body?.migration_version)),
 
   post('/v1/branches/{branch_id_or_ref}/restore', {
     id: 'v1-restore-a-branch', summary: 'Cancel the scheduled deletion of a branch',

@@ -161,8 +161,14 @@ export const Message = z.object({ message: z.string() }).meta({ id: 'Message' })
 
 const Schemas = z
   .string()
-  .transform((text) => text.split(',').map((name) => name.trim()))
+  .transform((text) =>
+    text
+      .split(',')
+      .map((name) => name.trim())
+      .filter(Boolean),
+  )
   .pipe(z.array(Text.min(1).max(63)).max(100))
+  .transform((names) => (names.length > 0 ? names : undefined))
 
 export const DiffQuery = z.object({
   included_schemas: Schemas.optional().meta({ description: 'Schema names, separated by commas' }),

@@ -37,10 +37,11 @@ const AllowedNetworks = z
       .max(NETWORKS_MAX)
       .optional(),
   })
-  .refine(
-    ({ allowed_cidrs: v4 = [], allowed_cidrs_v6: v6 = [] }) => v4.length + v6.length > 0,
-    'must name a network, or be left out for any',
-  )
+  .transform((networks) => {
+    const { allowed_cidrs: v4 = [], allowed_cidrs_v6: v6 = [] } = networks
+    return v4.length + v6.length > 0 ? networks : undefined
+  })
+  .meta({ description: 'Any network where neither list names one' })
 
 const JitRole = z
   .object({

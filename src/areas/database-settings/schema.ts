@@ -203,7 +203,7 @@ export const EnrichedNetworkBans = z
 
 export const LiftNetworkBans = z
   .object({
-    ipv4_addresses: z.array(z.ipv4()).max(LISTED_MAX),
+    ipv4_addresses: z.array(z.union([z.ipv4(), z.ipv6()])).max(LISTED_MAX),
     requester_ip: z.boolean().optional(),
     identifier: Text.max(256).optional(),
   })

@@ -95,8 +95,10 @@ export const ProjectPage = z
   .meta({ id: 'ProjectPage' })
 
 const Statuses = z.string().transform((text, check) => {
-  const statuses = text.split(',').map((status) => Status.safeParse(status.trim()))
+  const names = text.split(',').map((name) => name.trim())
+  const statuses = names.filter(Boolean).map((name) => Status.safeParse(name))
   const known = statuses.flatMap((status) => (status.success ? [status.data] : []))
+  if (statuses.length === 0) return undefined
   if (known.length < statuses.length) check.addIssue(`must be project statuses separated by commas`)
   return known
 })

@@ -22,21 +22,19 @@ export const StorageConfigReply = z
   })
   .meta({ id: 'StorageConfig' })
 
-const Absent = z.object({ enabled: z.literal(false, 'is not supported by this installation') })
-
 export const UpdateStorageConfig = z
   .object({
     fileSizeLimit: z.int().min(0).max(FILE_SIZE_LIMIT_MAX).optional().meta({ description: 'Bytes of one object' }),
     features: z
       .object({
-        imageTransformation: Absent.optional(),
-        s3Protocol: Absent.optional(),
-        purgeCache: Absent.optional(),
-        icebergCatalog: Absent.extend({ maxNamespaces: Count, maxTables: Count, maxCatalogs: Count }).optional(),
-        vectorBuckets: Absent.extend({ maxBuckets: Count, maxIndexes: Count }).optional(),
+        imageTransformation: Feature.optional(),
+        s3Protocol: Feature.optional(),
+        purgeCache: Feature.optional(),
+        icebergCatalog: Feature.extend({ maxNamespaces: Count, maxTables: Count, maxCatalogs: Count }).optional(),
+        vectorBuckets: Feature.extend({ maxBuckets: Count, maxIndexes: Count }).optional(),
       })
       .optional()
-      .meta({ description: 'This installation has none of them, so that none can be enabled' }),
+      .meta({ description: 'Taken without effect: this installation has none of them, and says so' }),
     external: z.object({ upstreamTarget: z.literal('main', 'this installation has no other upstream') }).optional(),
   })
   .meta({ id: 'UpdateStorageConfig' })

@@ -7,9 +7,10 @@ import { thirdPartyAuths } from '../../db/schema/index.ts'
 import type { Ctx } from '../../env.ts'
 import { ApiError } from '../../http/error.ts'
 import { forField } from '../../http/unusable.ts'
+import { isStorable } from '../../http/values.ts'
 import { forgetTrust } from '../projects/forget-trust.ts'
 import { lockProject } from '../projects/lock.ts'
-import { readJwks } from './jwks.ts'
+import { KEY_SET_CHARACTERS_MAX, readJwks } from './jwks.ts'
 import { resolveKeys } from './resolve.ts'
 import { nextRefresh } from './schedule.ts'
 import type { CreateIntegration, Integration } from './schema.ts'
@@ -84,14 +85,23 @@ async function findKeys(ctx: Ctx, input: z.output<typeof CreateIntegration>): Pr
   const { oidc_issuer_url: oidcIssuerUrl = null, jwks_url: jwksUrl = null, custom_jwks: customJwks } = input
   if (oidcIssuerUrl === null && jwksUrl === null) {
     const resolvedJwks = await forField('custom_jwks', () => readJwks(customJwks, { passesOver: false }))
-    // What was given may hold more than Postgres can store; what was read from it says the same.
-    return { type: 'custom_jwks', customJwks: resolvedJwks, resolvedJwks, issuer: null, refreshAt: null }
+    return {
+      type: 'custom_jwks',
+      customJwks: asGiven(customJwks) ?? resolvedJwks,
+      resolvedJwks,
+      issuer: null,
+      refreshAt: null,
+    }
   }
   const field = oidcIssuerUrl === null ? 'jwks_url' : 'oidc_issuer_url'
   const { issuer, jwks } = await forField(field, () => resolveKeys(ctx, { oidcIssuerUrl, jwksUrl }))
   const type = oidcIssuerUrl === null ? 'jwks' : 'oidc'
   return { type, oidcIssuerUrl, jwksUrl, issuer, resolvedJwks: jwks, refreshAt: nextRefresh(ctx.now()) }
 }
+
+/** Clients compare it with what they sent; where it cannot be kept, what was read from it says the same. */
+const asGiven = (value: unknown) =>
+  isStorable(value) && JSON.stringify(value).length <= KEY_SET_CHARACTERS_MAX ? value : undefined
 
 /** Counted while the project is locked, so that two requests cannot take the last place. */
 async function requireRoom(tx: Writer, ref: string): Promise<void> {
