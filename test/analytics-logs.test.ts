@@ -460,9 +460,9 @@ describe('GET /v1/projects/{ref}/analytics/endpoints/logs', () => {
     const sql =
       "select count() from logs where match(log_attributes['request.path'], r'^(x*)(x*)(x*)(x*)\\1\\2\\3\\4$')"
     const path = `/v1/projects/${project}/analytics/endpoints/logs?${new URLSearchParams({ sql })}`
-    const replies = await Promise.all(Array.from({ length: 3 }, () => organization.owner.at(NOW).get(path)))
-    const problems = replies.map(({ body }) => body.error.slice(0, 20)).sort()
-    expect(problems).toEqual(['it took more than 5 ', 'it took more than 5 ', 'too many queries of '])
+    const replies = await Promise.all(Array.from({ length: 12 }, () => organization.owner.at(NOW).get(path)))
+    const problems = new Set(replies.map(({ body }) => body.error.slice(0, 20)))
+    expect(problems).toEqual(new Set(['it took more than 5 ', 'too many queries of ']))
   })
 
   it('is for 30 requests a minute, both ways together', async () => {

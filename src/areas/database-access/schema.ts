@@ -37,10 +37,6 @@ const AllowedNetworks = z
       .max(NETWORKS_MAX)
       .optional(),
   })
-  .transform((networks) => {
-    const { allowed_cidrs: v4 = [], allowed_cidrs_v6: v6 = [] } = networks
-    return v4.length + v6.length > 0 ? networks : undefined
-  })
   .meta({ description: 'Any network where neither list names one' })
 
 const JitRole = z

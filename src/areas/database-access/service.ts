@@ -95,9 +95,10 @@ const memberships = (
 export async function updateJitMapping(
   ctx: Ctx,
   project: ProjectAccess,
-  { user_id: userId, roles }: z.output<typeof UpdateJitMapping>,
+  { user_id: userId, roles: given }: z.output<typeof UpdateJitMapping>,
 ) {
   requireAdministrator(project)
+  const roles = given.map(withoutEmptyLists)
   refuseRoles(ctx, project.ref, roles)
   const { ref, organizationId } = project
   const now = ctx.now()
@@ -128,6 +129,12 @@ export async function updateJitMapping(
   })
   await endLogins(ctx, ended)
   return { user_id: userId, user_roles: roles }
+}
+
+/** Clients send both lists, and any network is meant where neither names one. */
+function withoutEmptyLists({ allowed_networks: networks, ...role }: JitRole): JitRole {
+  const { allowed_cidrs: v4 = [], allowed_cidrs_v6: v6 = [] } = networks ?? {}
+  return v4.length + v6.length > 0 ? { ...role, allowed_networks: networks } : role
 }
 
 function refuseRoles({ engine }: Ctx, ref: string, roles: readonly JitRole[]): void {
