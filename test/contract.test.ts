@@ -140,7 +140,8 @@ describe.each(secured.filter(({ body }) => body && !isHeld(body)))('$method $pat
   it('refuses a body that is no JSON, none at all where it needs one, of another type, too large, or of the wrong form', async () => {
     const tooLarge = `"${'x'.repeat(route.bodySizeBytesMax ?? 1024 * 1024)}"`
     expect((await call('{', json)).status).toBe(400)
-    expect((await call('', json)).status).toBe(isOptional(body) ? 404 : 400)
+    // Where none is needed it would do what the row does.
+    if (!isOptional(body)) expect((await call('', json)).status).toBe(400)
     expect(JSON.stringify((await call('[]', json)).body)).toContain('body')
     expect((await call('{}', 'text/plain')).status).toBe(415)
     expect((await call(new Blob(['{}']), undefined)).status).toBe(415)

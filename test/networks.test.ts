@@ -218,12 +218,12 @@ describe('network bans', () => {
     }
     const lifted = await caller().send('DELETE', at, {
       headers: { 'content-type': 'application/json' },
-      raw: JSON.stringify({ ipv4_addresses: ['1.2.3.4'], requester_ip: false }),
+      raw: JSON.stringify({ ipv4_addresses: ['1.2.3.4', '2001:db8::1'], requester_ip: false }),
     })
     expect([lifted.status, lifted.body, lifted.headers.get('content-type')]).toEqual([200, '', null])
     const refused = await caller().send('DELETE', at, {
       headers: { 'content-type': 'application/json' },
-      raw: JSON.stringify({ ipv4_addresses: ['::1'] }),
+      raw: JSON.stringify({ ipv4_addresses: ['localhost'] }),
     })
     expect(refused).toMatchObject({ status: 400, body: { message: expect.stringContaining('body.ipv4_addresses.0') } })
   })

@@ -59,7 +59,12 @@ describe('an installation that shares no databases', () => {
 
   it.each([undefined, 'x'])('has settings for all of it or for none (region of the ARN: %s)', (region) => {
     const base = {
-      ...{ BASE_URL: 'https://api.example.com', DATABASE_URL: inject('controlUrl'), ENCRYPTION_KEY: 'k1:x' },
+      ...{
+        BASE_URL: 'https://api.example.com',
+        DATABASE_URL: inject('controlUrl'),
+        ENCRYPTION_KEY: inject('encryptionKey'),
+      },
+      NEON_PROXY: 'http://proxy.example.com',
       ...{ S3_ENDPOINT: 'https://s3.example.com', S3_BUCKET: 'b', S3_ACCESS_KEY_ID: 'a', S3_SECRET_ACCESS_KEY: 's' },
       ...{ ENGINE: 'neon', NEON_API_KEY: 'n' },
     }

@@ -121,6 +121,28 @@ describe('settings of the Worker', () => {
   })
 })
 
+describe('the settings', () => {
+  const own = 'postgres://x@127.0.0.1:5432/x'
+  it.each([
+    ['ENCRYPTION_KEY', { ENCRYPTION_KEY: Buffer.alloc(32).toString('base64') }],
+    ['ENCRYPTION_KEY', { ENCRYPTION_KEY: 'k1:short' }],
+    ['NEON_PROXY', { DATABASE_URL: own }],
+    ['ENGINE_NEON_PROXY', { ENGINE_URL: own }],
+    [
+      'ENGINE_NEON_PROXY',
+      { DATABASE_URL: own, ENGINE_URL: own, NEON_PROXY: 'http://a', ENGINE_NEON_PROXY: 'http://b' },
+    ],
+  ])('are refused for %s: %j', (name, settings) => {
+    const issues = Config.safeParse({ ...MINIMAL, ...settings }).error?.issues
+    expect(issues?.map(({ path }) => path)).toEqual([[name]])
+  })
+
+  it('may name a Postgres of their own with a proxy in front', () => {
+    const settings = { DATABASE_URL: own, ENGINE_URL: own, NEON_PROXY: 'http://a' }
+    expect(Config.safeParse({ ...MINIMAL, ...settings }).error).toBeUndefined()
+  })
+})
+
 describe('a GitHub App', () => {
   it.each(['GITHUB_APP_ID', 'GITHUB_APP_PRIVATE_KEY', 'GITHUB_WEBHOOK_SECRET'])('is refused without %s', (missing) => {
     const app = { GITHUB_APP_ID: '1', GITHUB_APP_PRIVATE_KEY: 'k', GITHUB_WEBHOOK_SECRET: 's' }
@@ -132,12 +154,12 @@ describe('a GitHub App', () => {
 
 const MINIMAL = {
   BASE_URL: 'https://api.example.com',
-  DATABASE_URL: 'postgres://x',
+  DATABASE_URL: 'postgres://x@control.neon.tech/x',
   ENGINE: 'postgres',
-  ENGINE_URL: 'postgres://x',
+  ENGINE_URL: 'postgres://x@cluster.neon.tech/x',
   DATABASE_HOST: 'x',
   DATABASE_PORT: '5432',
-  ENCRYPTION_KEY: 'x',
+  ENCRYPTION_KEY: `k1:${Buffer.alloc(32).toString('base64')}`,
   S3_ENDPOINT: 'https://s3.example.com',
   S3_BUCKET: 'x',
   S3_ACCESS_KEY_ID: 'x',
