@@ -91,7 +91,7 @@ describe('an OAuth token', () => {
     expect((await caller.get(`/v1/projects/${theirs}`)).status).toBe(404)
   })
 
-  it('shares one quota among all users of its application', async () => {
+  it('shares one quota among all users of its application in an organization', async () => {
     const organization = await newOrganization()
     const { appId, caller } = await newApp(organization, ['organizations:read'])
     const token = newAccessToken('sbp_oauth_')
@@ -100,6 +100,7 @@ describe('an OAuth token', () => {
       name: 'oauth',
       userId: await newUser(),
       oauthAppId: appId,
+      organizationId: organization.id,
       scopes: ['organizations:read'],
     })
     const at = new Date()
