@@ -40,7 +40,6 @@ describe('the difference between a branch and its parent', () => {
   })
 
   it.each([
-    ['included_schemas', '?included_schemas='],
     ['included_schemas', '?included_schemas=app,,public'],
     ['included_schemas', `?included_schemas=${'x'.repeat(64)}`],
     ['included_schemas', `?included_schemas=${Array(101).fill('a').join(',')}`],

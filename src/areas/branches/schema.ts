@@ -159,16 +159,11 @@ export const StartedRun = z.object({ workflow_run_id: z.uuid(), message: z.strin
 
 export const Message = z.object({ message: z.string() }).meta({ id: 'Message' })
 
+/** Nothing at all is as if it were left out. */
 const Schemas = z
   .string()
-  .transform((text) =>
-    text
-      .split(',')
-      .map((name) => name.trim())
-      .filter(Boolean),
-  )
-  .pipe(z.array(Text.min(1).max(63)).max(100))
-  .transform((names) => (names.length > 0 ? names : undefined))
+  .transform((text) => (text === '' ? undefined : text.split(',').map((name) => name.trim())))
+  .pipe(z.array(Text.min(1).max(63)).max(100).optional())
 
 export const DiffQuery = z.object({
   included_schemas: Schemas.optional().meta({ description: 'Schema names, separated by commas' }),
