@@ -3,7 +3,7 @@ import { eq, sql } from 'drizzle-orm'
 import { drizzle } from 'drizzle-orm/node-postgres'
 import pg from 'pg'
 import { describe, expect, inject, it, vi } from 'vitest'
-import { projectTasks, webhookEndpoints, webhookEvents } from '../src/db/schema/index.ts'
+import { projectTasks, webhookDeliveries, webhookEndpoints, webhookEvents } from '../src/db/schema/index.ts'
 import type { EventType, Payloads } from '../src/events/catalogue.ts'
 import { type NewEvent, publish } from '../src/events/publish.ts'
 import {
@@ -275,6 +275,34 @@ describe('an event', () => {
     expect(woken.filter((ids) => ids.length > 0).map((ids) => ids.sort())).toEqual([endpoints.sort()])
     expect(await eventRowsOf(ref ?? '')).toMatchObject([{ payload: { actor: null } }])
     expect((await Promise.all(endpoints.map(rowsOf))).map((rows) => rows.length)).toEqual([1, 1])
+  })
+
+  it('goes to its own endpoints alone, and in its place, where many are published together', async () => {
+    const [one, other] = [await newPlace('projects'), await newPlace('organizations')]
+    const [ofOne, ofOther] = [
+      await newEndpoint(one),
+      await newEndpoint(other, { event_types: only('v1.project.paused') }),
+    ]
+    const events: NewEvent[] = [
+      { organization: one.organization, projectRef: one.ref ?? null, type: 'v1.project.restored', fields: {} },
+      { organization: other.organization, projectRef: null, type: 'v1.project.paused', fields: { reason: 'other' } },
+      { organization: one.organization, projectRef: null, type: 'v1.project.restored', fields: {} },
+      { organization: other.organization, projectRef: null, type: 'v1.project.restored', fields: {} },
+      { organization: one.organization, projectRef: one.ref ?? null, type: 'v1.project.restarted', fields: {} },
+    ]
+    const woken = await control.transaction((tx) => publish(tx, events, { actorUserId: undefined, now }))
+    expect(woken.sort()).toEqual([ofOne, ofOne, ofOther].sort())
+    const typesOf = async (endpointId: string) => {
+      const rows = await control
+        .select({ type: webhookEvents.type })
+        .from(webhookDeliveries)
+        .innerJoin(webhookEvents, eq(webhookEvents.id, webhookDeliveries.eventId))
+        .where(eq(webhookDeliveries.endpointId, endpointId))
+        .orderBy(webhookEvents.id)
+      return rows.map(({ type }) => type)
+    }
+    expect(await typesOf(ofOne)).toEqual(['v1.project.restored', 'v1.project.restarted'])
+    expect(await typesOf(ofOther)).toEqual(['v1.project.paused'])
   })
 
   it('F51: wakes 120 endpoints at once, more than one batch of messages holds', async () => {

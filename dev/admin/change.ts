@@ -9,7 +9,7 @@ export type Transaction = Parameters<Parameters<ControlDb['transaction']>[0]>[0]
 export interface Change {
   tx: Transaction
   trace(entry: Pick<typeof auditLog.$inferInsert, 'action' | 'organizationId' | 'projectRef' | 'detail'>): Promise<void>
-  publish(event: NewEvent): Promise<void>
+  publish(events: NewEvent | readonly NewEvent[]): Promise<void>
 }
 
 /**
@@ -23,8 +23,8 @@ export const change = <T>(db: ControlDb, work: (change: Change) => Promise<T>): 
       trace: async (entry) => {
         await tx.insert(auditLog).values({ ...entry, requestId: randomUUID(), createdAt: new Date() })
       },
-      publish: async (event) => {
-        await publish(tx, event, { actorUserId: undefined, now: DATABASE_CLOCK })
+      publish: async (events) => {
+        await publish(tx, events, { actorUserId: undefined, now: DATABASE_CLOCK })
       },
     }),
   )

@@ -29,7 +29,7 @@ export interface Mutation {
   /** `actor` where it is not the caller. */
   trace(trace: Trace, actor?: Actor): Promise<void>
   /** Tells the webhook endpoints that subscribe to it. `actorUserId` where it is not the caller: undefined for nobody. */
-  publish(event: NewEvent, actor?: { userId: string | undefined }): Promise<void>
+  publish(events: NewEvent | readonly NewEvent[], actor?: { userId: string | undefined }): Promise<void>
   /** Once the transaction has committed, the endpoint's sender goes to work; a sweeper comes to what it was not told. */
   wake(endpointId: string): void
   /** Sent once the transaction has committed; a message that is lost is sent again by the sweeper. */
@@ -61,8 +61,8 @@ async function commit<T>(ctx: SystemCtx | Ctx, work: (mutation: Mutation) => Pro
     work({
       tx,
       trace: (trace, actor = actorOf(ctx)) => record(ctx, tx, trace, actor),
-      publish: async (event, actor = { userId: actorOf(ctx).actorUserId }) => {
-        woken.push(...(await publish(tx, event, { actorUserId: actor.userId, now: ctx.databaseNow })))
+      publish: async (events, actor = { userId: actorOf(ctx).actorUserId }) => {
+        woken.push(...(await publish(tx, events, { actorUserId: actor.userId, now: ctx.databaseNow })))
       },
       wake: (endpointId) => woken.push(endpointId),
       enqueue: (message) => messages.push(message),

@@ -20,30 +20,41 @@ interface Publication {
 }
 
 /**
- * Writes the event and one pending delivery for each enabled endpoint that subscribes to it, in the caller's transaction:
- * they exist if, and only if, what they tell of was committed. The endpoints
- * are locked against deletion meanwhile. Returns those to wake after the commit.
+ * Writes the events, in their order, and one pending delivery for each enabled endpoint that subscribes to one, in the caller's
+ * transaction: they exist if, and only if, what they tell of was committed. The endpoints
+ * are locked against deletion meanwhile. Returns those to wake after the commit. One round trip, however many there are.
  */
 export async function publish(
   tx: Pick<Writer, 'execute'>,
-  event: NewEvent,
+  events: NewEvent | readonly NewEvent[],
   publication: Publication,
 ): Promise<string[]> {
-  const { organization, projectRef, type } = event
-  const payload = payloadOf(event, publication)
+  const given = [events].flat().map((event) => ({
+    organization: event.organization.id,
+    project: event.projectRef,
+    type: event.type,
+    payload: payloadOf(event, publication),
+    key: event.idempotencyKey,
+    branch: event.branchId,
+  }))
+  const organizations = sql.param([...new Set(given.map(({ organization }) => organization))])
   const statement = sql`
-    with event as (
-      insert into ${webhookEvents} (organization_id, project_ref, type, payload, idempotency_key, published_at)
-      values (${organization.id}, ${projectRef}, ${type}, ${payload}::json, ${event.idempotencyKey ?? null}, ${publication.now})
+    with given as materialized (
+      select uuidv7() as id, g.* from json_to_recordset(${JSON.stringify(given)}::json)
+        as g (organization uuid, project text, type text, payload text, key text, branch uuid)
+    ), event as (
+      insert into ${webhookEvents} (id, organization_id, project_ref, type, payload, idempotency_key, published_at)
+      select id, organization, project, type, payload::json, key, ${publication.now} from given
       on conflict (idempotency_key) do nothing
       returning id, published_at
     )
     insert into ${webhookDeliveries} (message_id, event_id, endpoint_id, trigger, next_at, created_at)
     select uuidv7(), event.id, e.id, 'event', event.published_at, event.published_at
-    from event, ${webhookEndpoints} e
-    where e.organization_id = ${organization.id} and (e.project_ref is null or e.project_ref = ${projectRef}::text)
-      and e.enabled and e.event_types && array[${type}, '*']::text[]
-      and (e.branch_id is null or e.branch_id = ${event.branchId ?? null}::uuid)
+    from event join given g on g.id = event.id, ${webhookEndpoints} e
+    where e.organization_id = any(${organizations}::uuid[]) and e.organization_id = g.organization
+      and (e.project_ref is null or e.project_ref = g.project)
+      and e.enabled and e.event_types && array[g.type, '*']
+      and (e.branch_id is null or e.branch_id = g.branch)
     for key share of e
     returning endpoint_id`
   return (await rowsOf<{ endpoint_id: string }>(tx, statement)).map(({ endpoint_id: id }) => id)

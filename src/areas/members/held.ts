@@ -15,7 +15,7 @@ export interface Held {
 /** Whose roles change, and who is told: the API and the command line write alike. */
 export interface MemberChange {
   tx: Pick<Writer, 'select' | 'insert' | 'delete'>
-  publish(event: NewEvent): Promise<void>
+  publish(events: readonly NewEvent[]): Promise<void>
 }
 
 export interface Member {
@@ -61,25 +61,22 @@ export async function changeHeld(
   const { organization, user } = member
   const rows = come.map((held) => ({ ...held, organizationId: organization.id, userId: user.id }))
   if (rows.length > 0) await tx.insert(memberRoles).values(rows)
-  if (after.length === 0) await withdrawApprovals(tx, { organizationId: organization.id, userId: user.id })
-  await tell(change, member, before, after)
+  if (after.length === 0) await withdrawApprovals(tx, { organizationId: organization.id, userIds: [user.id] })
+  await change.publish(eventsOf(member, before, after))
 }
 
-async function tell({ publish }: MemberChange, member: Member, before: readonly Held[], after: readonly Held[]) {
+/** What tells of the change from `before` to `after`. */
+export function eventsOf(member: Member, before: readonly Held[], after: readonly Held[]): NewEvent[] {
   const subject = { organization: member.organization, projectRef: null }
   if (before.length === 0 || after.length === 0) {
     const verb = before.length === 0 ? 'added' : 'removed'
-    await publish({
-      ...subject,
-      type: `v1.organization.member.${verb}`,
-      fields: inOneRole(member, [...before, ...after]),
-    })
-    return
+    return [{ ...subject, type: `v1.organization.member.${verb}`, fields: inOneRole(member, [...before, ...after]) }]
   }
-  for (const { verb, ...assignment } of changes(assignments(before), assignments(after))) {
-    const fields = payload(member, assignment)
-    await publish({ ...subject, type: `v1.organization.member.role.${verb}`, fields })
-  }
+  return changes(assignments(before), assignments(after)).map(({ verb, ...assignment }) => ({
+    ...subject,
+    type: `v1.organization.member.role.${verb}` as const,
+    fields: payload(member, assignment),
+  }))
 }
 
 /** A role with all places that it is held in: null for the whole organization, which includes every project. */

@@ -141,14 +141,14 @@ async function tell(
   verb: 'created' | 'canceled',
   rows: readonly Row[],
 ): Promise<void> {
-  for (const { email, role, projectRefs } of rows) {
-    await publish({
-      type: `v1.organization.member.invitation.${verb}`,
+  await publish(
+    rows.map(({ email, role, projectRefs }) => ({
+      type: `v1.organization.member.invitation.${verb}` as const,
       organization: { id, slug },
       projectRef: null,
       fields: { member: { invitation: { email, role: toEventRole({ role, refs: projectRefs }) } } },
-    })
-  }
+    })),
+  )
   const emails = rows.map(({ email }) => email)
   await trace({
     action: `invitation.${verb === 'created' ? 'create' : 'cancel'}`,

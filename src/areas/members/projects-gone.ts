@@ -1,29 +1,47 @@
-import { and, eq, inArray } from 'drizzle-orm'
+import { and, eq, inArray, sql } from 'drizzle-orm'
 import type { Mutation } from '../../db/mutate.ts'
 import { memberRoles, users } from '../../db/schema/index.ts'
-import { changeHeld, readHeld } from './held.ts'
+import { withdrawApprovals } from '../oauth/withdraw.ts'
+import { eventsOf } from './held.ts'
 import { endInvitationsInto } from './invitations.ts'
 
 /**
  * Ends the roles in projects that the organization does not have any more, and the invitations to them. Who has no other role
- * leaves it. Whoever calls holds the organization's lock.
+ * leaves it. Whoever calls holds the organization's lock: the round trips do not grow with the members.
  */
 export async function endRolesIn(
   mutation: Mutation,
   organization: { id: string; slug: string },
   refs: readonly string[],
 ): Promise<void> {
-  const members = await mutation.tx
-    .selectDistinct({ id: users.id, primaryEmail: users.primaryEmail })
-    .from(memberRoles)
-    .innerJoin(users, eq(users.id, memberRoles.userId))
-    .where(and(eq(memberRoles.organizationId, organization.id), inArray(memberRoles.projectRef, [...refs])))
-    .orderBy(users.id)
-  for (const user of members) {
-    const member = { organization, user }
-    const before = await readHeld(mutation, member)
-    const after = before.filter(({ projectRef }) => projectRef === null || !refs.includes(projectRef))
-    await changeHeld(mutation, member, before, after)
+  const { tx, publish } = mutation
+  const isMember = eq(memberRoles.organizationId, organization.id)
+  const columns = { userId: memberRoles.userId, role: memberRoles.role, projectRef: memberRoles.projectRef }
+  const ended = await tx
+    .delete(memberRoles)
+    .where(and(isMember, inArray(memberRoles.projectRef, [...refs])))
+    .returning(columns)
+  if (ended.length > 0) {
+    const gone = Map.groupBy(ended, ({ userId }) => userId)
+    const ids = [...gone.keys()]
+    const anyOfThem = sql`any(${sql.param(ids)}::uuid[])`
+    const people = await tx
+      .select({ id: users.id, primaryEmail: users.primaryEmail })
+      .from(users)
+      .where(sql`${users.id} = ${anyOfThem}`)
+      .orderBy(users.id)
+    const roles = await tx
+      .select(columns)
+      .from(memberRoles)
+      .where(and(isMember, sql`${memberRoles.userId} = ${anyOfThem}`))
+    const left = Map.groupBy(roles, ({ userId }) => userId)
+    await withdrawApprovals(tx, { organizationId: organization.id, userIds: ids.filter((id) => !left.has(id)) })
+    await publish(
+      people.flatMap((user) => {
+        const after = left.get(user.id) ?? []
+        return eventsOf({ organization, user }, [...after, ...(gone.get(user.id) ?? [])], after)
+      }),
+    )
   }
   await endInvitationsInto(mutation, organization, refs)
 }
