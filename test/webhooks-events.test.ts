@@ -309,7 +309,7 @@ describe('an event', () => {
     const organization = await newOrganization()
     const receiver = await newReceiver()
     const [place, all] = [await newPlace('projects', organization), await newPlace('organizations', organization)]
-    const attributes = { url: receiver.url, event_types: only('v1.project.status.changed') }
+    const attributes = { url: receiver.url, event_types: only('v1.project.paused') }
     for (let made = 0; made < 120; made += 6)
       await Promise.all(Array.from({ length: 6 }, (_, n) => newEndpoint(n % 2 ? place : all, attributes)))
     const reply = await organization.owner.post(`/v1/projects/${place.ref}/pause`)
