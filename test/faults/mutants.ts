@@ -4,8 +4,8 @@ export interface Mutant {
   file: string
   find: string
   replace: string
-  /** What must notice: the simulation, or the stress with connections in parallel. */
-  by: 'simulation' | 'stress'
+  /** What must notice: the simulation, the stress with connections in parallel, or the tests of the sender alone. */
+  by: 'simulation' | 'stress' | 'sender'
 }
 
 const STORE = 'src/delivery/store.ts'
@@ -27,6 +27,10 @@ const simulated = (name: string, file: string, find: string, replace: string): M
 const stressed = (name: string, file: string, find: string, replace: string): Mutant => ({
   ...simulated(name, file, find, replace),
   by: 'stress',
+})
+const unsimulated = (name: string, file: string, find: string, replace: string): Mutant => ({
+  ...simulated(name, file, find, replace),
+  by: 'sender',
 })
 
 /** Each takes one guard away. */
@@ -197,7 +201,7 @@ export const MUTANTS: readonly Mutant[] = [
     "on conflict (message_id) where status = 'pending'\n      do update set next_at = least(d.next_at, excluded.next_at)",
     '',
   ),
-  simulated(
+  unsimulated(
     'an alarm that rings while it is being set is planned after too',
     SENDER,
     'mustPlan = false\n    const dueMs = await statement(() => nextDueMs(db, now, endpointId))\n    if (dueMs !== undefined) await wakeAt(clock() + Math.max(dueMs, WAIT_MS_MIN))',
@@ -218,3 +222,11 @@ export const MUTANTS: readonly Mutant[] = [
     'where id = ${endpointId}',
   ),
 ]
+
+/** Of the environment: what reads a source is to read it without this guard. */
+export const mutantToTry = (): Mutant | undefined => MUTANTS.find(({ name }) => name === process.env.FAULTS_MUTANT)
+
+export function withoutGuard({ file, find, replace }: Mutant, source: string): string {
+  if (!source.includes(find)) throw new Error(`${file} no longer holds: ${find}`)
+  return source.replace(find, () => replace)
+}

@@ -25,10 +25,19 @@ interface Verdict {
   how: string
 }
 
-/** Runs the tests on a source without the guard: they must fail, and by an oracle. */
+const RUN = ['--import', './test/faults/mutate-hook.ts', 'test/faults/run.ts']
+const VITEST = ['node_modules/vitest/vitest.mjs', 'run', '--config', 'test/faults/mutate.config.ts']
+const COMMANDS = {
+  simulation: [...RUN, '--brief', '--until-broken', '--seeds', '250'],
+  stress: [...RUN, '--stress'],
+  sender: [...VITEST, '--reporter', 'tap-flat', 'test/delivery/sender.test.ts'],
+}
+/** An oracle that is broken, or a test that fails. */
+const NOTICED = /^(O\d+ broken|not ok) .*$/m
+
+/** Runs the tests on a source without the guard: they must fail, and for what they look at. */
 function tryOut(mutant: Mutant, adminUrl: string): Promise<Verdict> {
-  const what = mutant.by === 'stress' ? ['--stress'] : ['--brief', '--until-broken', '--seeds', '250']
-  const child = spawn(process.execPath, ['--import', './test/faults/mutate-hook.ts', 'test/faults/run.ts', ...what], {
+  const child = spawn(process.execPath, COMMANDS[mutant.by], {
     cwd: ROOT,
     env: { ...process.env, FAULTS_MUTANT: mutant.name, FAULTS_ADMIN_URL: adminUrl },
     stdio: ['ignore', 'pipe', 'pipe'],
@@ -44,8 +53,9 @@ function tryOut(mutant: Mutant, adminUrl: string): Promise<Verdict> {
   return new Promise((resolve) => {
     child.on('close', (code) => {
       clearTimeout(impatient)
-      const [how = output.trim().split('\n').at(-1) ?? ''] = /^O\d+ broken: .*$/m.exec(output) ?? []
-      resolve({ mutant, caught: code === 1 && how.startsWith('O'), how })
+      const noticed = NOTICED.exec(output)?.[0]
+      const how = noticed ?? output.trim().split('\n').at(-1) ?? ''
+      resolve({ mutant, caught: code === 1 && noticed !== undefined, how })
     })
   })
 }

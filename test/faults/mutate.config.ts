@@ -1,0 +1,18 @@
+import { fileURLToPath } from 'node:url'
+import config from '../vitest.config.ts'
+import { mutantToTry, withoutGuard } from './mutants.ts'
+
+const mutant = mutantToTry()
+const path = mutant && fileURLToPath(new URL(`../../${mutant.file}`, import.meta.url))
+
+/** The tests load the source with one guard taken away. */
+export default {
+  ...config,
+  plugins: [
+    {
+      name: 'mutate',
+      enforce: 'pre' as const,
+      transform: (source: string, id: string) => (mutant && id === path ? withoutGuard(mutant, source) : undefined),
+    },
+  ],
+}
