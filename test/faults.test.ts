@@ -1,7 +1,9 @@
 import { spawnSync } from 'node:child_process'
+import { readFileSync } from 'node:fs'
 import { fileURLToPath } from 'node:url'
 import { beforeAll, describe, expect, inject, test } from 'vitest'
 import { withDatabase } from './faults/cluster.ts'
+import { MUTANTS } from './faults/mutants.ts'
 import { randomPass, STORIES, singlePass } from './faults/passes.ts'
 import { createReport, type Report } from './faults/report.ts'
 
@@ -35,6 +37,11 @@ describe('whatever happens, no delivery is lost, invented or sent to the wrong e
     expect(report.unkilled()).toEqual([])
     expect(report.pointCount()).toBe(48)
   })
+})
+
+test.each(MUTANTS)('$name: the guard that is taken away stands where it is looked for, once', ({ file, find }) => {
+  const source = readFileSync(fileURLToPath(new URL(`../${file}`, import.meta.url)), 'utf8')
+  expect(source.split(find)).toHaveLength(2)
 })
 
 test.each(['run', 'mutate', 'kill'])('what `npm run test:faults` runs loads without a bundler: %s', (name) => {

@@ -57,7 +57,7 @@ export const databaseNow = sql`${NOW}::timestamptz`
 /** What a statement is for, told by what only this one says. */
 const STATEMENTS: readonly (readonly [point: string, mark: RegExp])[] = [
   ['claim', /set claim =/],
-  ['settle', /json_to_recordset/],
+  ['settle', /min\("delayMs"\)/],
   ['next due', /min\(greatest\(/],
   ['overdue', /recursive waiting/],
   ['disable', /webhook\.endpoint\.disable/],

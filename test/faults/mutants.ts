@@ -145,14 +145,14 @@ export const MUTANTS: readonly Mutant[] = [
   simulated(
     'the event is in the transaction',
     MUTATE,
-    'await publish(tx, event',
-    'await publish(ctx.db as unknown as typeof tx, event',
+    'await publish(tx, events',
+    'await publish(ctx.db as unknown as typeof tx, events',
   ),
   simulated(
     'the event goes out at all',
     MUTATE,
-    'await publish(tx, event, {',
-    'await (async (..._: unknown[]) => [] as string[])(tx, event, {',
+    'await publish(tx, events, {',
+    'await (async (..._: unknown[]) => [] as string[])(tx, events, {',
   ),
   simulated(
     'who publishes wakes the senders',
@@ -163,8 +163,8 @@ export const MUTANTS: readonly Mutant[] = [
   simulated(
     'the senders are woken after the commit',
     MUTATE,
-    'woken.push(...(await publish(tx, event, { actorUserId: actor.userId, now: ctx.databaseNow })))',
-    'await wakeSenders(ctx, await publish(tx, event, { actorUserId: actor.userId, now: ctx.databaseNow }))',
+    'woken.push(...(await publish(tx, events, { actorUserId: actor.userId, now: ctx.databaseNow })))',
+    'await wakeSenders(ctx, await publish(tx, events, { actorUserId: actor.userId, now: ctx.databaseNow }))',
   ),
   simulated('a sender whose call failed gets a message', WAKE, "calls[n]?.status === 'rejected'", 'n < 0'),
   simulated(
