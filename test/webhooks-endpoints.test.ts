@@ -539,6 +539,35 @@ describe.each(KINDS)('who sees what of /v2/%s/…/webhooks', (kind) => {
     expect(JSON.stringify(reply.body)).not.toMatch(/of-the-receiver/)
   })
 
+  it('sends custom headers to no other place for who is not shown them', async () => {
+    const place = await newPlace(kind)
+    const { organization, base } = place
+    const id = await newEndpoint(place, { url: 'http://127.0.0.1:9/a', custom_headers: HEADERS })
+    const scopes = ['projects:write', 'organizations:write'] as const
+    const limited = await tokenOf(organization.userId, { scopes: [...scopes] })
+    const patch = (attributes: object) =>
+      limited.patch(`${base}/endpoints/${id}`, { data: { type: 'endpoint', attributes } })
+    const { url, sealedHeaders } = await endpointRow(id)
+    for (const other of ['http://127.0.0.1:8/a', 'http://localhost:9/a', 'https://127.0.0.1:9/a']) {
+      expect(await patch({ url: other })).toMatchObject({
+        status: 400,
+        body: {
+          error: {
+            code: 'bad_request.validation_failed',
+            issues: [{ code: 'missing', meta: { field: 'body.data.attributes.custom_headers' } }],
+          },
+        },
+      })
+      expect(await endpointRow(id)).toMatchObject({ url, sealedHeaders })
+    }
+    expect((await patch({ url: 'http://127.0.0.1:9/b' })).status).toBe(200)
+    expect((await patch({ url: 'http://127.0.0.1:8/b', custom_headers: null })).status).toBe(200)
+    expect(await endpointRow(id)).toMatchObject({ url: 'http://127.0.0.1:8/b', sealedHeaders: null })
+    expect((await patch({ url: 'http://127.0.0.1:7/b' })).status).toBe(200)
+    const own = await newEndpoint(place, { url: 'http://127.0.0.1:9/a', custom_headers: HEADERS })
+    expect((await patchEndpoint(place, own, { url: 'http://127.0.0.1:8/a' })).status).toBe(200)
+  })
+
   it('F54: answers the same to the id of somebody else as to one that nobody has', async () => {
     const place = await newPlace(kind)
     const { owner, organization } = place

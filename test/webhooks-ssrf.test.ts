@@ -204,7 +204,7 @@ describe('F37: an attempt', () => {
       await vi.waitFor(async () => {
         const [row] = await rowsOf(id)
         expect(row).toMatchObject({ id: delivery.id, status: 'pending', attempt: 1, claim: null, attemptedAt: null })
-        expect(row?.nextAt.getTime()).toBeGreaterThan(Date.now())
+        expect(row?.leaseUntil?.getTime()).toBeGreaterThan(Date.now())
       }, WAIT)
     }
     expect(receiver.received).toEqual([])

@@ -155,7 +155,11 @@ export async function insertDelivery({ organization, ref }: Place, endpointId: s
 export async function bringForward(endpointId: string): Promise<void> {
   await control
     .update(webhookDeliveries)
-    .set({ nextAt: sql`now() - interval '10 seconds'` })
+    .set({
+      nextAt: sql`now() - interval '10 seconds'`,
+      // One that was postponed is held by nobody.
+      leaseUntil: sql`case when claim is not null then lease_until end`,
+    })
     .where(and(eq(webhookDeliveries.endpointId, endpointId), eq(webhookDeliveries.status, 'pending')))
   await tick()
 }

@@ -30,7 +30,10 @@ export interface Mutation {
   trace(trace: Trace, actor?: Actor): Promise<void>
   /** Tells the webhook endpoints that subscribe to it. `actorUserId` where it is not the caller: undefined for nobody. */
   publish(events: NewEvent | readonly NewEvent[], actor?: { userId: string | undefined }): Promise<void>
-  /** Once the transaction has committed, the endpoint's sender goes to work; a sweeper comes to what it was not told. */
+  /**
+   * Once the transaction has committed, the endpoint's sender goes to work on what a user asked for; a sweeper comes to what it was
+   * not told.
+   */
   wake(endpointId: string): void
   /** Sent once the transaction has committed; a message that is lost is sent again by the sweeper. */
   enqueue(message: Message): void
@@ -57,6 +60,7 @@ async function commit<T>(ctx: SystemCtx | Ctx, work: (mutation: Mutation) => Pro
   const { config } = ctx
   const messages: Message[] = []
   const woken: string[] = []
+  const asked: string[] = []
   const result = await inTransaction({ url: config.DATABASE_URL, proxy: config.NEON_PROXY }, (tx) =>
     work({
       tx,
@@ -64,12 +68,13 @@ async function commit<T>(ctx: SystemCtx | Ctx, work: (mutation: Mutation) => Pro
       publish: async (events, actor = { userId: actorOf(ctx).actorUserId }) => {
         woken.push(...(await publish(tx, events, { actorUserId: actor.userId, now: ctx.databaseNow })))
       },
-      wake: (endpointId) => woken.push(endpointId),
+      wake: (endpointId) => asked.push(endpointId),
       enqueue: (message) => messages.push(message),
     }),
   )
   if (messages.length > 0) ctx.waitUntil(send(ctx, messages))
   if (woken.length > 0) ctx.waitUntil(wakeSenders(ctx, woken))
+  if (asked.length > 0) ctx.waitUntil(wakeSenders(ctx, asked, { asked: true }))
   return result
 }
 

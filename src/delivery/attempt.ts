@@ -36,7 +36,11 @@ type FailureCode = 'timeout' | 'connection_failed' | 'destination_refused' | 'na
 
 const PREPARED_MS_MAX = 8_000
 
-export async function attempt(ctx: SystemCtx, ports: Ports, delivery: Claimed, sentAt: number): Promise<Outcome> {
+/** One whose event is still there to be sent. */
+type Sendable = Claimed & { payload: string }
+export const hasEvent = (delivery: Claimed): delivery is Sendable => delivery.payload !== null
+
+export async function attempt(ctx: SystemCtx, ports: Ports, delivery: Sendable, sentAt: number): Promise<Outcome> {
   const startedAt = ctx.now().getTime()
   const verdict = await checkDestination(delivery.url, ports.rules)
   if (verdict.kind === 'unavailable') return { kind: 'postponed', reason: verdict.reason }
@@ -112,7 +116,7 @@ export async function opened(
   }
 }
 
-async function requestOf(ctx: SystemCtx, delivery: Claimed, sentAt: number): Promise<RequestInit> {
+async function requestOf(ctx: SystemCtx, delivery: Sendable, sentAt: number): Promise<RequestInit> {
   const { messageId: id, endpointId } = delivery
   const open = (sealed: string, column: 'secret' | 'headers') =>
     unseal(ctx.config.ENCRYPTION_KEY, sealed, sealedFor(endpointId, column))
@@ -137,5 +141,5 @@ async function requestOf(ctx: SystemCtx, delivery: Claimed, sentAt: number): Pro
 }
 
 /** The payload goes in as it was stored: every attempt sends the same bytes. */
-const bodyOf = ({ messageId, type, publishedAt, payload }: Claimed): string =>
+const bodyOf = ({ messageId, type, publishedAt, payload }: Sendable): string =>
   `{"id":"${messageId}","type":"${type}","timestamp":"${new Date(publishedAt).toISOString()}","payload":${payload}}`

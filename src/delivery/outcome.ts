@@ -4,9 +4,9 @@ import { DAY_MS } from './purge.ts'
 import { delayAfter } from './schedule.ts'
 import type { Claimed, Settlement } from './store.ts'
 
-export type Result = Outcome | { kind: 'skipped' }
+export type Result = Outcome | { kind: 'skipped'; errorCode: string }
 
-/** Our own fault: the same attempt is made again so much later. */
+/** Our own fault: the same attempt may be made again so much later. */
 const POSTPONED_MS = 15_000
 
 const hasFailed = (result: Result) => result.kind === 'failed' || (result.kind === 'answered' && !result.succeeded)
@@ -14,7 +14,7 @@ const hasFailed = (result: Result) => result.kind === 'failed' || (result.kind =
 /** What the row of a delivery says after this result. */
 export function settlementOf(delivery: Claimed, result: Result, sentAt: number, mayRepeat: boolean): Settlement {
   const { id, claim, attempt, trigger } = delivery
-  if (result.kind === 'skipped') return { id, claim, status: 'skipped', errorCode: 'endpoint_disabled' }
+  if (result.kind === 'skipped') return { id, claim, status: 'skipped', errorCode: result.errorCode }
   if (result.kind === 'postponed') return { id, claim, status: 'pending', delayMs: POSTPONED_MS }
   const made = { id, claim, attemptedAt: sentAt, ...result.answer }
   if (result.kind === 'answered' && result.succeeded) return { ...made, status: 'success' }

@@ -14,7 +14,7 @@ export const rulesOf = ({ config }: SystemCtx): Ports['rules'] => ({
       config.S3_PUBLIC_ENDPOINT,
       config.WEBHOOK_DNS_URL,
     ].flatMap((url) => (url ? new URL(url).hostname : [])),
-    ...(config.PROJECT_DOMAIN ? [`.${config.PROJECT_DOMAIN}`] : []),
+    ...(config.PROJECT_DOMAIN ? [config.PROJECT_DOMAIN, `.${config.PROJECT_DOMAIN}`] : []),
   ],
   allowLoopback: config.WEBHOOK_LOOPBACK,
 })

@@ -1,7 +1,7 @@
 import type { SystemCtx } from '../env.ts'
 import { describeError } from '../http/log.ts'
 import { type Admission, over } from './admission.ts'
-import { attempt, type Ports } from './attempt.ts'
+import { attempt, hasEvent, type Ports } from './attempt.ts'
 import { createBreaker } from './breaker.ts'
 import { disablingOf, nameOf, type Result, settlementOf } from './outcome.ts'
 import { newDemand, runRound } from './round.ts'
@@ -24,6 +24,8 @@ interface Wake {
   plan?: boolean
   /** The sweeper found something overdue: whatever should have woken the sender did not. */
   swept?: boolean
+  /** A user waits for an attempt: a breaker that is open lets one through. */
+  asked?: boolean
 }
 
 export interface Sender {
@@ -46,6 +48,8 @@ interface Tally {
   suppressed: number
   rescuing: boolean
   firstAttemptMs: number
+  /** Why attempts could not be made. */
+  postponed: Set<string>
   outcomes: Record<string, number>
 }
 const newTally = (): Tally => ({
@@ -53,6 +57,7 @@ const newTally = (): Tally => ({
   suppressed: 0,
   rescuing: false,
   firstAttemptMs: 0,
+  postponed: new Set(),
   outcomes: {},
 })
 
@@ -74,8 +79,9 @@ export function createSender(ctx: SystemCtx, { endpointId, ports, admission, wak
   let reporting = false
   let alarms = Promise.resolve()
 
-  function wake({ plan = false, swept = false }: Wake = {}): Promise<void> {
+  function wake({ plan = false, swept = false, asked = false }: Wake = {}): Promise<void> {
     demand.open = true
+    if (asked) breaker.probe(clock())
     mustPlan ||= plan
     if (running && !swept) tally.suppressed += 1
     if (!running) tally.rescuing = swept && !breaker.isProbing(clock())
@@ -138,7 +144,8 @@ export function createSender(ctx: SystemCtx, { endpointId, ports, admission, wak
 
   /** Ends in a result whatever happens: what goes wrong on our side is not the receiver's fault. */
   async function resultOf(delivery: Claimed, sentAt: number): Promise<Result> {
-    if (!delivery.enabled) return { kind: 'skipped' }
+    if (!delivery.enabled) return { kind: 'skipped', errorCode: 'endpoint_disabled' }
+    if (!hasEvent(delivery)) return { kind: 'skipped', errorCode: 'event_expired' }
     if (delivery.claims > CLAIMS_MAX)
       return { kind: 'failed', errorCode: 'sender_died', errorMessage: 'its senders died in the attempt' }
     try {
@@ -226,6 +233,7 @@ export function createSender(ctx: SystemCtx, { endpointId, ports, admission, wak
   function count({ claims, publishedAt, dueAt, trigger }: Claimed, result: Result, sentAt: number) {
     const name = nameOf(result)
     tally.outcomes[name] = (tally.outcomes[name] ?? 0) + 1
+    if (result.kind === 'postponed') tally.postponed.add(result.reason)
     // Only a first attempt is due when its event is published.
     if (trigger === 'event' && dueAt === publishedAt && claims === 1)
       tally.firstAttemptMs = Math.max(tally.firstAttemptMs, sentAt - publishedAt)
@@ -246,7 +254,7 @@ export function createSender(ctx: SystemCtx, { endpointId, ports, admission, wak
   function writeReport() {
     reporting = false
     reportedAt = clock()
-    const { claimed, suppressed, rescuing, firstAttemptMs, outcomes } = tally
+    const { claimed, suppressed, rescuing, firstAttemptMs, postponed, outcomes } = tally
     tally = newTally()
     log.info('webhook_attempts', {
       endpoint: endpointId,
@@ -256,6 +264,7 @@ export function createSender(ctx: SystemCtx, { endpointId, ports, admission, wak
       ...(rescuing && { sweeper_rescued: claimed }),
       ...(breaker.isOpen(clock()) && { breaker: 'open' }),
     })
+    for (const reason of postponed) log.error('webhook_postponed', { endpoint: endpointId, reason })
   }
 
   return { wake }

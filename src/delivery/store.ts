@@ -21,9 +21,11 @@ export interface Claimed {
   endpointId: string
   attempt: number
   trigger: DeliveryTrigger
+  asked: boolean
   claims: number
   type: string
-  payload: string
+  /** Null where the event has expired, as one may behind a receiver that is away for long. */
+  payload: string | null
   /** Epoch milliseconds by the database's clock, like the others. */
   publishedAt: number
   dueAt: number
@@ -46,7 +48,7 @@ const ms = (value: number | SQL) => sql`${value} * interval '1 millisecond'`
 const RETRY_PATIENCE_MS = 60_000
 
 /**
- * Leases up to `count` due deliveries of the endpoint, first attempts before retries. With the same `claim` it may be
+ * Leases up to `count` due deliveries of the endpoint: what a user asked for, then first attempts, then retries. With the same `claim` it may be
  * asked again when its answer got lost: the rows that it took then come again.
  */
 export async function claimDue(
@@ -62,24 +64,26 @@ export async function claimDue(
   const oldest = (which: SQL) => sql`(select d.id from ${webhookDeliveries} d
     where d.endpoint_id = ${endpointId} and ${which} and ${free} order by d.next_at limit ${count})`
   const { rows } = await db.execute(sql`
-    with candidates as (${oldest(sql`(d.attempt > 1) is false`)} union all ${oldest(sql`(d.attempt > 1) is true`)}),
-    due as (
-      select d.id, d.claim as before from candidates join ${webhookDeliveries} d using (id)
+    with candidates as (
+      ${oldest(sql`d.asked`)} union ${oldest(sql`(d.attempt > 1) is false`)} union ${oldest(sql`(d.attempt > 1) is true`)}
+    ), due as (
+      select d.id, d.event_id, d.claim as before from candidates join ${webhookDeliveries} d using (id)
       where ${free}
-      order by (d.attempt > 1 and d.next_at > ${now} - ${ms(RETRY_PATIENCE_MS)}), d.next_at
+      order by d.asked desc, (d.attempt > 1 and d.next_at > ${now} - ${ms(RETRY_PATIENCE_MS)}), d.next_at
       limit ${count} for update of d skip locked
     )
     update ${webhookDeliveries} d
     set claim = ${claim}, lease_until = ${now} + ${ms(LEASE_MS)},
       claims = d.claims + case when due.before = ${claim} then 0 else 1 end
-    from due, ${webhookEvents} v, ${webhookEndpoints} e
-    where d.id = due.id and v.id = d.event_id and e.id = d.endpoint_id
-    returning d.id, d.claim, d.message_id as "messageId", d.endpoint_id as "endpointId", d.attempt, d.trigger, d.claims, v.type, v.payload::text as payload,
-      ${epochMs(sql`v.published_at`)} as "publishedAt", ${epochMs(sql`d.next_at`)} as "dueAt", ${epochMs(now)} as "claimedAt",
+    from due left join ${webhookEvents} v on v.id = due.event_id, ${webhookEndpoints} e
+    where d.id = due.id and e.id = d.endpoint_id
+    returning d.id, d.claim, d.message_id as "messageId", d.endpoint_id as "endpointId", d.attempt, d.trigger, d.asked, d.claims, v.type, v.payload::text as payload,
+      ${epochMs(sql`coalesce(v.published_at, d.created_at)`)} as "publishedAt", ${epochMs(sql`d.next_at`)} as "dueAt", ${epochMs(now)} as "claimedAt",
       e.url, e.enabled, e.sealed_secret as "sealedSecret", e.old_secrets as "oldSecrets", e.sealed_headers as "sealedHeaders",
       ${epochMs(sql`e.failing_since`)} as "failingSince"`)
   const claimed = rows as unknown as Claimed[]
-  return claimed.sort((a, b) => Math.sign(a.attempt - 1) - Math.sign(b.attempt - 1) || a.dueAt - b.dueAt)
+  const turn = ({ asked, attempt }: Claimed) => (asked ? 0 : Math.min(attempt, 2))
+  return claimed.sort((a, b) => turn(a) - turn(b) || a.dueAt - b.dueAt)
 }
 
 /** What became of a claimed delivery. `pending` gives it back: the attempt was not made. */
@@ -94,7 +98,10 @@ export interface Settlement {
   errorMessage?: string
   /** Epoch milliseconds by the database's clock. */
   attemptedAt?: number
-  /** After a failure, the next attempt is due so much later; absent after the last. With `pending`, due again so much later. */
+  /**
+   * After a failure, the next attempt is due so much later; absent after the last. With `pending`, nobody takes it for so long:
+   * it stays due, so that it is seen to be late.
+   */
   delayMs?: number
 }
 
@@ -119,9 +126,9 @@ export async function settle(
         "attemptedAt" float8, "delayMs" int)
     ), done as (
       update ${webhookDeliveries} d
-      set status = r.status, claim = null, lease_until = null,
+      set status = r.status, claim = null,
+        lease_until = case when r.status = 'pending' then ${now} + ${ms(sql`r."delayMs"`)} end,
         claims = d.claims - case when r.status = 'pending' then 1 else 0 end,
-        next_at = case when r.status = 'pending' and r."delayMs" is not null then ${now} + ${ms(sql`r."delayMs"`)} else d.next_at end,
         response_code = coalesce(r.code, 0), response_headers = coalesce(r.headers, '{}'), response_body = coalesce(r.body, ''),
         error_code = r."errorCode", error_message = r."errorMessage",
         attempted_at = to_timestamp(r."attemptedAt" / 1000)
@@ -213,7 +220,7 @@ export async function clearLog(db: Runner, now: SQL, endpointId: string): Promis
 
 /** The pending deliveries of an endpoint that no sender holds. */
 export const unclaimedOf = (endpointId: SQL, now: SQL): SQL =>
-  sql`d.endpoint_id = ${endpointId} and d.status = 'pending' and (d.lease_until is null or d.lease_until <= ${now})`
+  sql`d.endpoint_id = ${endpointId} and d.status = 'pending' and (d.claim is null or d.lease_until <= ${now})`
 
 /** Endpoints with deliveries that are overdue by more than the grace, after `after` in the order of their ids. */
 export async function overdueEndpoints(

@@ -5,8 +5,8 @@ import { send } from '../queue/send.ts'
 
 export type Wake = Extract<Message, { type: 'webhook' }>
 
-export const wakeSender = ({ bindings: { WEBHOOK_SENDERS: senders } }: SystemCtx, { endpointId, swept }: Wake) =>
-  senders.get(senders.idFromName(endpointId)).wake(endpointId, { swept })
+export const wakeSender = ({ bindings: { WEBHOOK_SENDERS: senders } }: SystemCtx, { endpointId, swept, asked }: Wake) =>
+  senders.get(senders.idFromName(endpointId)).wake(endpointId, { swept, asked })
 
 const CALLS_AT_ONCE = 8
 
@@ -40,8 +40,12 @@ export const wakeSwept = (ctx: SystemCtx, endpointIds: readonly string[]): Promi
 const DIRECT_MAX = 8
 
 /** Wakes the senders of endpoints that have new deliveries: the first few at once, the others and those that could not be reached through the queue. */
-export async function wakeSenders(ctx: SystemCtx, endpointIds: readonly string[]): Promise<void> {
-  const wakes = [...new Set(endpointIds)].map((endpointId): Wake => ({ type: 'webhook', endpointId }))
+export async function wakeSenders(
+  ctx: SystemCtx,
+  endpointIds: readonly string[],
+  how: Pick<Wake, 'asked'> = {},
+): Promise<void> {
+  const wakes = [...new Set(endpointIds)].map((endpointId): Wake => ({ type: 'webhook', endpointId, ...how }))
   const direct = wakes.slice(0, DIRECT_MAX)
   // Beside the calls, one of which may hang.
   const others = send(ctx, wakes.slice(DIRECT_MAX))

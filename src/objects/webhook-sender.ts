@@ -19,9 +19,9 @@ export class WebhookSender extends DurableObject<Bindings> {
   #sender: Sender | undefined
 
   /** Returns at once: attempts may take long, and who wakes has others to wake. */
-  async wake(endpointId: string, { swept = false } = {}): Promise<void> {
+  async wake(endpointId: string, { swept = false, asked = false } = {}): Promise<void> {
     if (!this.#sender) await this.ctx.storage.put(ENDPOINT, endpointId)
-    void this.#senderOf(endpointId).wake({ swept })
+    void this.#senderOf(endpointId).wake({ swept, asked })
   }
 
   /** Its endpoint was deleted. An alarm does the rest: it is repeated until it is done. */

@@ -6,7 +6,12 @@ export const Message = z.discriminatedUnion('type', [
   z.object({ type: z.literal('worker-task'), id: z.uuid() }),
   z.object({ type: z.literal('private-link'), id: z.uuid() }),
   z.object({ type: z.literal('git-branch'), id: z.uuid() }),
-  z.object({ type: z.literal('webhook'), endpointId: z.uuid(), swept: z.boolean().optional() }),
+  z.object({
+    type: z.literal('webhook'),
+    endpointId: z.uuid(),
+    swept: z.boolean().optional(),
+    asked: z.boolean().optional(),
+  }),
   z.object({ type: z.literal('heartbeat'), at: z.number() }),
 ])
 export type Message = z.output<typeof Message>

@@ -1,5 +1,7 @@
-import { type SQL, sql } from 'drizzle-orm'
+import { randomUUID } from 'node:crypto'
+import { eq, type SQL, sql } from 'drizzle-orm'
 import { describe, expect, it } from 'vitest'
+import { webhookDeliveries } from '../../src/db/schema/index.ts'
 import { createAdmission } from '../../src/delivery/admission.ts'
 import type { Ports } from '../../src/delivery/attempt.ts'
 import type { Resolution } from '../../src/delivery/dns.ts'
@@ -25,6 +27,7 @@ interface Stage {
 function newSender({ endpointId, post, resolve = () => RESOLVED, execute, onAlarm = () => {} }: Stage) {
   const time = { now: START }
   const alarms: number[] = []
+  const errors: unknown[] = []
   let posts = 0
   const ports: Ports = {
     post: async () => {
@@ -40,14 +43,14 @@ function newSender({ endpointId, post, resolve = () => RESOLVED, execute, onAlar
     db: { execute: execute ?? ((query: SQL) => outbox.db.execute(query)) },
     now: () => new Date(time.now),
     databaseNow: sql`${{ getSQL: () => sql`${new Date(time.now).toISOString()}::timestamptz` }}`,
-    log: { info: () => {}, error: () => {} },
+    log: { info: () => {}, error: (...told: unknown[]) => errors.push(told) },
   } as unknown as SystemCtx
   const wakeAt = async (at: number) => {
     alarms.push(at - START)
     onAlarm()
   }
   const { wake } = createSender(ctx, { endpointId, ports, admission: createAdmission(() => time.now), wakeAt })
-  return { wake, time, alarms, posts: () => posts }
+  return { wake, time, alarms, errors, posts: () => posts }
 }
 
 describe('an attempt that could not be made', () => {
@@ -59,12 +62,70 @@ describe('an attempt that could not be made', () => {
     for (let n = 0; n < 25; n++) {
       await sender.wake({ plan: true })
       expect(await outbox.rowsOf(endpointId)).toMatchObject([{ status: 'pending', attempt: 1, claims: 0 }])
-      sender.time.now += 15 * SECOND_MS
+      sender.time.now += 30 * SECOND_MS
     }
     resolution = RESOLVED
     await sender.wake({ plan: true })
     expect(await outbox.rowsOf(endpointId)).toMatchObject([{ status: 'success', attempt: 1, claims: 1 }])
     expect(sender.posts()).toBe(1)
+  })
+
+  it('keeps asking neither the resolver nor the database for all that waits, and says why', async () => {
+    const endpointId = await outbox.newEndpoint()
+    await outbox.enqueue(endpointId, ...Array.from({ length: 200 }, () => ({ dueMs: 0 })))
+    let resolution: Resolution = { kind: 'unavailable', reason: 'the resolver is down' }
+    let questions = 0
+    const resolve = () => {
+      questions += 1
+      return resolution
+    }
+    const sender = newSender({ endpointId, resolve })
+    await sender.wake()
+    expect(questions).toBeLessThan(20)
+    expect(sender.errors).toEqual([['webhook_postponed', { endpoint: endpointId, reason: 'the resolver is down' }]])
+    await sender.wake()
+    sender.time.now += 30 * SECOND_MS
+    await sender.wake()
+    expect(questions).toBeLessThan(21)
+    resolution = RESOLVED
+    sender.time.now += 30 * SECOND_MS
+    await sender.wake()
+    expect(sender.posts()).toBe(200)
+  })
+
+  it('skips what has lost its event, and goes on', async () => {
+    const endpointId = await outbox.newEndpoint()
+    const [orphan] = await outbox.enqueue(endpointId, { dueMs: 0 }, { dueMs: 0 })
+    await outbox.db
+      .update(webhookDeliveries)
+      .set({ eventId: randomUUID() })
+      .where(eq(webhookDeliveries.id, orphan ?? ''))
+    const sender = newSender({ endpointId })
+    await sender.wake()
+    const rows = await outbox.rowsOf(endpointId)
+    expect(rows.find(({ id }) => id === orphan)).toMatchObject({ status: 'skipped', errorCode: 'event_expired' })
+    expect(rows.filter(({ status }) => status === 'success')).toHaveLength(1)
+    expect(sender.posts()).toBe(1)
+  })
+
+  it('lets one through that a user asked for where the receiver gives no answer', async () => {
+    const endpointId = await outbox.newEndpoint()
+    await outbox.enqueue(endpointId, ...Array.from({ length: 40 }, () => ({ dueMs: 0 })))
+    const sender = newSender({ endpointId, post: () => Promise.reject(new Error('nobody listens')) })
+    await sender.wake()
+    const before = sender.posts()
+    const [asked] = await outbox.enqueue(endpointId, { dueMs: 0 })
+    await outbox.db
+      .update(webhookDeliveries)
+      .set({ asked: true, trigger: 'test' })
+      .where(eq(webhookDeliveries.id, asked ?? ''))
+    await sender.wake()
+    expect(sender.posts()).toBe(before)
+    await sender.wake({ asked: true })
+    // A connection that fails at once is tried twice.
+    expect(sender.posts()).toBe(before + 2)
+    const rows = await outbox.rowsOf(endpointId)
+    expect(rows.find(({ id }) => id === asked)).toMatchObject({ status: 'failure', errorCode: 'connection_failed' })
   })
 
   it('is postponed where the platform allows no more requests, and not tried at once again', async () => {

@@ -55,7 +55,34 @@ describe('a claim', () => {
     expect(claimed).toEqual([older, overdue, newer, fresh])
   })
 
-  it('is given back by a postponed attempt, however often', async () => {
+  it('takes what a user asked for before all others', async () => {
+    const id = await outbox.newEndpoint()
+    const [first, asked] = await outbox.enqueue(
+      id,
+      { dueMs: -70 * SECOND_MS },
+      { dueMs: 0, attempt: 3 },
+      { dueMs: -1 * SECOND_MS },
+    )
+    await outbox.db
+      .update(webhookDeliveries)
+      .set({ asked: true })
+      .where(eq(webhookDeliveries.id, asked ?? ''))
+    expect((await claimAt(id, 0, 1)).map((delivery) => delivery.id)).toEqual([asked])
+    expect((await claimAt(id, 0, 1)).map((delivery) => delivery.id)).toEqual([first])
+  })
+
+  it('tells of an event that has expired instead of passing it over for ever', async () => {
+    const id = await outbox.newEndpoint()
+    const [orphan, other] = await outbox.enqueue(id, { dueMs: 0 }, { dueMs: SECOND_MS })
+    await outbox.db
+      .update(webhookDeliveries)
+      .set({ eventId: randomUUID() })
+      .where(eq(webhookDeliveries.id, orphan ?? ''))
+    const claimed = await claimAt(id, SECOND_MS)
+    expect(claimed).toMatchObject([{ id: orphan, payload: null }, { id: other }])
+  })
+
+  it('is given back by a postponed attempt, however often, and stays due, so that it is seen to be late', async () => {
     const id = await outbox.newEndpoint()
     await outbox.enqueue(id, { dueMs: 0 })
     for (let n = 0; n < 25; n++) {
@@ -63,7 +90,11 @@ describe('a claim', () => {
       expect(claimed).toMatchObject([{ attempt: 1, claims: 1 }])
       expect(await settleAt(id, n * 15 * SECOND_MS, claimed.map(postponed))).toEqual({ recorded: 1, nextMs: 15_000 })
     }
-    expect(await outbox.rowsOf(id)).toMatchObject([{ status: 'pending', attempt: 1, claims: 0, claim: null }])
+    const nextAt = new Date(START)
+    expect(await outbox.rowsOf(id)).toMatchObject([{ status: 'pending', attempt: 1, claims: 0, claim: null, nextAt }])
+    expect(await claimAt(id, 24 * 15 * SECOND_MS + 14 * SECOND_MS)).toEqual([])
+    const late = { graceMs: 60 * SECOND_MS, after: FIRST_ID, count: 1000 }
+    expect(await overdueEndpoints(outbox.db, at(25 * 15 * SECOND_MS), late)).toContain(id)
   })
 })
 

@@ -83,7 +83,7 @@ export const MUTANTS: readonly Mutant[] = [
   simulated(
     'a claimed delivery of a disabled endpoint is skipped',
     SENDER,
-    "if (!delivery.enabled) return { kind: 'skipped' }",
+    "if (!delivery.enabled) return { kind: 'skipped', errorCode: 'endpoint_disabled' }",
     '',
   ),
   simulated('what was not started in time is given back', ROUND, 'clock() - claimedAt > STALE_MS', 'false'),
@@ -198,7 +198,7 @@ export const MUTANTS: readonly Mutant[] = [
   simulated(
     'one pending delivery for each message',
     'src/areas/webhooks/deliveries.ts',
-    "on conflict (message_id) where status = 'pending'\n      do update set next_at = least(d.next_at, excluded.next_at)",
+    "on conflict (message_id) where status = 'pending'\n      do update set asked = true, next_at = least(d.next_at, excluded.next_at)",
     '',
   ),
   unsimulated(

@@ -161,8 +161,8 @@ export async function sendTestEvent(ctx: Ctx, owner: Owner, id: string, { data }
         values (${eventId}, ${organization.id}, ${projectRef}, ${type}, ${payload}::json, ${ctx.databaseNow})
         returning id, published_at
       )
-      insert into ${webhookDeliveries} (message_id, event_id, endpoint_id, trigger, next_at, created_at)
-      select event.id, event.id, e.id, 'test', event.published_at, event.published_at
+      insert into ${webhookDeliveries} (message_id, event_id, endpoint_id, trigger, asked, next_at, created_at)
+      select event.id, event.id, e.id, 'test', true, event.published_at, event.published_at
       from event, ${webhookEndpoints} e where e.id = ${id} for key share of e
       returning id`,
     )
@@ -193,11 +193,11 @@ export async function retryDelivery(ctx: Ctx, owner: Owner, id: string) {
     const rows = await rowsOf(
       tx,
       sql`
-      insert into ${webhookDeliveries} as d (message_id, event_id, endpoint_id, trigger, attempt, next_at, created_at)
-      select ${messageId}, ${eventId}, e.id, 'retry', ${attempt + 1}, ${ctx.databaseNow}, ${ctx.databaseNow}
+      insert into ${webhookDeliveries} as d (message_id, event_id, endpoint_id, trigger, asked, attempt, next_at, created_at)
+      select ${messageId}, ${eventId}, e.id, 'retry', true, ${attempt + 1}, ${ctx.databaseNow}, ${ctx.databaseNow}
       from ${webhookEndpoints} e where e.id = ${endpointId} for key share of e
       on conflict (message_id) where status = 'pending'
-      do update set next_at = least(d.next_at, excluded.next_at),
+      do update set asked = true, next_at = least(d.next_at, excluded.next_at),
         attempt = case when d.next_at > excluded.next_at then greatest(1, d.attempt - 1) else d.attempt end
       returning id`,
     )

@@ -108,6 +108,7 @@ export async function updateEndpoint(ctx: Ctx, owner: Owner, id: string, { data 
       .where(and(ownedBy(owner), eq(webhookEndpoints.id, id)))
       .for('no key update')
     if (!before) throw new ApiError('not_found.endpoint')
+    if (url !== undefined && custom_headers === undefined) requireHeaders(owner, before, url)
     const changes = {
       ...(url !== undefined && { url, failingSince: null }),
       ...(enabled !== undefined && { enabled, failingSince: null }),
@@ -190,6 +191,20 @@ async function requireDestination(ctx: Ctx, url: string): Promise<void> {
   if (verdict.kind === 'unavailable')
     throw new ApiError('service_unavailable.name_resolution', { cause: `WEBHOOK_DNS_URL: ${verdict.reason}` })
   throw invalidUrl(verdict.reason)
+}
+
+/** Who may change an endpoint could else have headers that he was never shown sent to a place of his own. */
+function requireHeaders({ showsHeaders }: Owner, { url, sealedHeaders }: Endpoint, next: string): void {
+  if (showsHeaders || sealedHeaders === null || new URL(next).origin === new URL(url).origin) return
+  throw new ApiError('bad_request.validation_failed', {
+    issues: [
+      {
+        field: 'body.data.attributes.custom_headers',
+        code: 'missing',
+        message: 'must be given again where the url is of another origin, by who may not read secrets',
+      },
+    ],
+  })
 }
 
 const invalidUrl = (message: string) =>

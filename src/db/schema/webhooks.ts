@@ -85,6 +85,8 @@ export const webhookDeliveries = pgTable(
     trigger: text({ enum: DELIVERY_TRIGGERS }).notNull(),
     attempt: integer().notNull().default(1),
     status: text({ enum: DELIVERY_STATUSES }).notNull().default('pending'),
+    /** A user waits for it: it comes before all others. */
+    asked: boolean().notNull().default(false),
     /** Not before. */
     nextAt: instant('next_at').notNull(),
     leaseUntil: instant('lease_until'),
@@ -103,6 +105,7 @@ export const webhookDeliveries = pgTable(
   (t) => [
     index('webhook_deliveries_log').on(t.endpointId, t.id),
     uniqueIndex('webhook_deliveries_one_pending').on(t.messageId).where(sql`status = 'pending'`),
+    index('webhook_deliveries_asked').on(t.endpointId, t.nextAt).where(sql`status = 'pending' and asked`),
     /** First attempts before retries, as a claim takes them. */
     index('webhook_deliveries_due').on(t.endpointId, sql`(attempt > 1)`, t.nextAt).where(sql`status = 'pending'`),
   ],

@@ -1,0 +1,2 @@
+ALTER TABLE "webhook_deliveries" ADD COLUMN "asked" boolean DEFAULT false NOT NULL;--> statement-breakpoint
+CREATE INDEX "webhook_deliveries_asked" ON "webhook_deliveries" USING btree ("endpoint_id","next_at") WHERE status = 'pending' and asked;
