@@ -488,6 +488,51 @@ describe('what there is', () => {
   })
 })
 
+describe('an object of a public bucket', () => {
+  it('is read whatever the policies say, or fail with', async () => {
+    const bucket = await newBucket({ public: true })
+    const other = await newBucket()
+    await sql(`create policy "${bucket}" on storage.objects to authenticated
+      using (case when bucket_id in ('${bucket}', '${other}') then auth.uid() is not null end)`)
+    const user = calling(storage, await signer.user('no uuid'))
+    for (const one of [`/object/${bucket}`, `/object/authenticated/${bucket}`, `/object/info/${bucket}`])
+      expect([one, codeOf(await user(`GET ${one}/${A}`))]).toEqual([one, 200])
+    expect(codeOf(await user(`GET /object/${bucket}/missing`))).toBe('NoSuchKey')
+    expect(codeOf(await user(`GET /object/${other}/${A}`))).toBe('InvalidParameter')
+    expect(codeOf(await user(`POST /object/sign/${bucket}/${A}`, { body: { expiresIn: 60 } }))).toBe('InvalidParameter')
+    await sql(`drop policy "${bucket}" on storage.objects`)
+  })
+
+  it('is its newest version, and no other', async () => {
+    const bucket = await newBucket({ public: true })
+    const { body: info } = await service(`GET /object/info/${bucket}/${A}`)
+    const other = randomUUID()
+    const of = (version: string) => `${A}?versionId=${version}`
+    const sign = (versionId: string) =>
+      service(`POST /object/sign/${bucket}/${A}`, { body: { expiresIn: 60, versionId } })
+    const to = (name: string, sourceVersionId: string) => ({
+      body: { bucketId: bucket, sourceKey: A, destinationKey: name, sourceVersionId },
+    })
+    for (const version of [info.version, other]) {
+      const expected = version === other ? 'NoSuchKey' : 200
+      for (const path of ['object/public', 'object/authenticated', 'object/info', 'object'])
+        expect([path, codeOf(await service(`GET /${path}/${bucket}/${of(version)}`))]).toEqual([path, expected])
+      expect(codeOf(await sign(version))).toBe(expected)
+      expect(codeOf(await service('POST /object/copy', to(`copy of ${version}`, version)))).toBe(expected)
+    }
+    expect(codeOf(await service('POST /object/move', to('moved', other)))).toBe('NoSuchKey')
+    expect(codeOf(await service('POST /object/move', to('moved', info.version)))).toBe(200)
+    const versioned = { name: randomUUID(), versioning_status: 'ENABLED' }
+    expect(codeOf(await service('POST /bucket', { body: versioned }))).toBe('InvalidRequest')
+    expect(codeOf(await service(`PUT /bucket/${bucket}`, { body: { public: true, ...versioned } }))).toBe(
+      'InvalidRequest',
+    )
+    expect(
+      codeOf(await service(`PUT /bucket/${bucket}`, { body: { public: true, versioning_status: 'SUSPENDED' } })),
+    ).toBe(200)
+  })
+})
+
 describe('rows that the owner wrote himself', () => {
   it('reach no bytes but those of his own objects', async () => {
     const theirs = await newStorage()

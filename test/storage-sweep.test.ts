@@ -3,6 +3,7 @@ import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest'
 import { newTimedId } from '../src/db/id.ts'
 import { projects } from '../src/db/schema/index.ts'
 import { sweepProject, sweepStorage } from '../src/storage/sweep.ts'
+import { takeTurns } from '../src/storage/turns.ts'
 import { extended } from './extended.ts'
 import { runSql, untilGone, untilStatus } from './projects.ts'
 import { apiOf, refusal } from './storage.ts'
@@ -191,6 +192,39 @@ describe('the turn of a project', () => {
     expect(await removedIn(ref)).toBe(0)
     expect(await versionsOf(ref)).toEqual(await versionsInRows(ref))
     expect(await isSweptAt(ref, 120 * MINUTE_MS)).toBe(false)
+  })
+
+  it('comes again soon where its sweep was cut off', async () => {
+    const { ref } = await installation.newStorage()
+    await onlyNext([ref])
+    expect(await takeTurns(ctxAt(later(0)))).toMatchObject([{ ref }])
+    expect(await isSweptAt(ref, 29 * MINUTE_MS)).toBe(false)
+    expect(await isSweptAt(ref, 31 * MINUTE_MS)).toBe(true)
+    expect(await isSweptAt(ref, 120 * MINUTE_MS)).toBe(false)
+  })
+
+  it('comes while the project is read-only, too', async () => {
+    const storage = await installation.newStorage()
+    const { ref } = storage
+    await uploadAll(storage, ['a', 'b', 'c'])
+    await storage.objects.from(storage.bucket).remove(['a', 'b'])
+    const ctx = ctxAt(later(17 * MINUTE_MS))
+    const setReadOnly = (value: 'on' | 'off') =>
+      installation.sql(
+        `p_${ref}`,
+        `alter role p_${ref}_storage set default_transaction_read_only = ${value};
+         select pg_terminate_backend(pid, 5000) from pg_stat_activity where usename = 'p_${ref}_storage'`,
+      )
+    await setReadOnly('on')
+    await onlyNext([ref])
+    await sweepStorage(ctx)
+    expect(ctx.logged.filter(({ event }) => event === 'storage_sweep_failed')).toEqual([])
+    expect(await versionsOf(ref)).toEqual(await versionsInRows(ref))
+    expect(await removedIn(ref)).toBe(2)
+    await setReadOnly('off')
+    await onlyNext([ref])
+    await sweepStorage(ctx)
+    expect(await removedIn(ref)).toBe(0)
   })
 
   it('comes again for what a sweep found too soon', async () => {

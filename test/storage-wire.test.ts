@@ -1,8 +1,15 @@
-import { randomUUID } from 'node:crypto'
+import { randomBytes, randomUUID } from 'node:crypto'
 import { afterAll, beforeAll, describe, expect, inject, it } from 'vitest'
 import { as } from './api.ts'
 import { type Machine, newMachine } from './machine.ts'
 import { exchange, newBucket, newStorage, type TestStorage, TOO_LARGE } from './storage.ts'
+
+interface Refused {
+  type: string
+  key: string
+  token(): string
+  contentType?: string
+}
 
 const TEXT = 'compressible '.repeat(1000)
 
@@ -37,6 +44,24 @@ describe('what is too large', () => {
   ] as [string, Record<string, string>, string | string[]][])('%s', async (_, headers, body) => {
     const reply = await upload(headers, body, true)
     expect([reply.status, JSON.parse(reply.body)]).toEqual([400, TOO_LARGE])
+  })
+})
+
+describe('a large form that is refused', () => {
+  it.each([
+    ['KeyAlreadyExists', { type: 'text/plain', key: 'taken', token: () => storage.keys.service }],
+    ['AccessDenied', { type: 'text/plain', key: 'new', token: () => storage.keys.anon }],
+    ['EntityTooLarge', { type: 'text/plain', key: 'new', token: () => storage.keys.service }],
+    ['InvalidRequest', { type: 'text/plain', key: 'new', token: () => storage.keys.service, contentType: 'ä' }],
+  ])('is told so by %s, and not cut off', async (code, { type, key, token, contentType }: Refused) => {
+    const taken = `${storage.url}/object/${bucket}/taken`
+    await exchange(taken, { method: 'PUT', headers: { authorization, 'content-type': 'text/plain' }, body: 'x' })
+    const form = new FormData()
+    if (contentType) form.append('contentType', contentType)
+    form.append('', new Blob([randomBytes(20 * 1024 ** 2)], { type }))
+    const headers = { authorization: `Bearer ${token()}` }
+    const reply = await fetch(`${storage.url}/object/${bucket}/${key}`, { method: 'POST', headers, body: form })
+    expect(await reply.json()).toMatchObject({ code })
   })
 })
 

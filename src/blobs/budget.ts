@@ -12,10 +12,13 @@ export class MemoryTaken extends Error {
 
 /** So long after somebody has looked in vain. */
 const WANTED_MS = 1_000
+/** Until when what anybody holds is waited for; what an owner alone has too much of, others would not gain by. */
 let wantedUntil = 0
+const wantedUntilBy = new Map<string, number>()
 
-/** Others wait for what is held. */
-export const isMemoryWanted = (): boolean => Date.now() < wantedUntil
+/** What this owner holds is waited for. */
+export const isMemoryWanted = (owner: string): boolean =>
+  Date.now() < Math.max(wantedUntil, wantedUntilBy.get(owner) ?? 0)
 
 const holds = new Set<{ owner: string; bytes: number }>()
 
@@ -25,17 +28,22 @@ function heldBy(owner?: string): number {
   return bytes
 }
 
+const fitsAll = (bytes: number) => heldBy() + bytes <= HELD_BYTES_MAX
+
 const fits = (bytes: number, owner: string) =>
-  holds.size === 0 || (heldBy() + bytes <= HELD_BYTES_MAX && heldBy(owner) + bytes <= OWNER_BYTES_MAX)
+  holds.size === 0 || (fitsAll(bytes) && heldBy(owner) + bytes <= OWNER_BYTES_MAX)
 
 /** Waits until so many bytes may be held at once; what it returns gives them back. A request must not wait for what another awaits, so it looks again and again. */
 export async function holdMemory(bytes: number, owner: string): Promise<() => void> {
   const until = Date.now() + WAIT_MS_MAX
   while (!fits(bytes, owner)) {
-    wantedUntil = Date.now() + WANTED_MS
+    const wanted = Date.now() + WANTED_MS
+    if (fitsAll(bytes)) wantedUntilBy.set(owner, wanted)
+    else wantedUntil = wanted
     if (Date.now() >= until) throw new MemoryTaken(`${heldBy(owner)} of ${heldBy()} bytes are held by ${owner}`)
     await scheduler.wait(POLL_MS * (0.5 + Math.random()))
   }
+  wantedUntilBy.delete(owner)
   const hold = { owner, bytes }
   holds.add(hold)
   return () => {

@@ -1,3 +1,5 @@
+import { dropRest } from './drop.ts'
+
 const CHUNK_BYTES = 64 * 1024
 /** Who sends less than a chunk in so long holds what others wait for. */
 const CHUNK_MS_MAX = 60_000
@@ -7,6 +9,11 @@ const LOOK_MS = 2_000
 /** The next bytes did not come in time. */
 export class BodyStalled extends Error {
   override name = 'BodyStalled'
+}
+
+/** The next bytes did not come at all: whoever sent them is gone. */
+export class BodyBroken extends Error {
+  override name = 'BodyBroken'
 }
 
 export interface ChunkReader {
@@ -26,7 +33,7 @@ export function readChunks(body: ReadableStream<Uint8Array>, patience: Patience 
   const reader = bytes ?? body.getReader()
   // Full ones, as a caller who sends byte by byte would else have as many chunks kept.
   const read = bytes
-    ? () => bytes.readAtLeast(CHUNK_BYTES, new Uint8Array(CHUNK_BYTES))
+    ? () => bytes.readAtLeast(CHUNK_BYTES, new Uint8Array(CHUNK_BYTES)).catch(refuse)
     : () => (reader as ReadableStreamDefaultReader<Uint8Array>).read()
   return {
     async next() {
@@ -35,6 +42,11 @@ export function readChunks(body: ReadableStream<Uint8Array>, patience: Patience 
     },
     cancel: (reason) => reader.cancel(reason),
   }
+}
+
+/** Whoever else makes a stream gives it errors of its own. */
+function refuse(cause: unknown): never {
+  throw new BodyBroken('the body broke off', { cause })
 }
 
 /** To the end, as fast as `to` takes them: the next is read meanwhile. */
@@ -86,6 +98,8 @@ export interface PartReader {
   /** Bytes that have come so far. */
   received(): number
   cancel(reason: unknown): Promise<void>
+  /** For a caller who is refused and goes on sending. */
+  drop(): Promise<void>
 }
 
 /** A body in parts that are held in memory; a short one takes twice its length at most. */
@@ -118,5 +132,7 @@ export function readParts(body: ReadableStream<Uint8Array>, patience?: Patience)
     return new Uint8Array(buffer, 0, used)
   }
 
-  return { next, ended, received: () => received, cancel: (reason) => chunks.cancel(reason) }
+  const { cancel } = chunks
+  const drop = () => dropRest({ next: async () => ((await ended()) ? undefined : next(CHUNK_BYTES)), cancel })
+  return { next, ended, received: () => received, cancel, drop }
 }

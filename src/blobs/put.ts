@@ -122,7 +122,7 @@ export async function putUnknown(
     begun = { at: Date.now(), received: parts.received() }
   }
   const isTooSlow = () => {
-    if (!begun || !isMemoryWanted()) return false
+    if (!begun || !isMemoryWanted(ownerOf(target.key))) return false
     const ms = Date.now() - begun.at
     return ms >= SLOW_MS && parts.received() - begun.received < (ms / 1_000) * SLOW_BYTES_PER_SECOND
   }
@@ -130,7 +130,7 @@ export async function putUnknown(
   let size = 0
   let release = () => {}
   const onGrowth = async () => {
-    release = await holdMemory(partSize, ownerOf(target.key))
+    release = await holdMemory(Math.min(partSize, bytesMax), ownerOf(target.key))
     begin()
   }
 
@@ -161,7 +161,8 @@ export async function putUnknown(
     })
     return { etag, size }
   } catch (error) {
-    void parts.cancel(error).catch(() => {})
+    if (error instanceof BlobTooLarge) await parts.drop()
+    else void parts.cancel(error).catch(() => {})
     throw error
   } finally {
     release()

@@ -4,7 +4,6 @@ import { holdMemory, MemoryTaken } from '../blobs/budget.ts'
 import { readParts } from '../blobs/chunks.ts'
 import type { AppEnv } from '../env.ts'
 import { ApiError, type ErrorCode } from './error.ts'
-import { dropRest } from './linger.ts'
 
 /** How bytes of one content type are read before `schema` checks what they say. */
 interface Form<T = unknown> {
@@ -110,8 +109,6 @@ async function formOf(bytes: Bytes, contentType: string): Promise<FormData> {
   }
 }
 
-const DROPPED_AT_ONCE = 64 * 1024
-
 /** What was received, a copy of it that is read, and what comes of it. */
 const COPIES = 3
 /** As little as JSON bodies have, whose memory is not counted either. */
@@ -163,10 +160,7 @@ async function bytesOf({ req }: Context, sizeBytesMax: number): Promise<Bytes> {
     throw new ApiError('bad_request.malformed_body', { detail: 'it did not come in full', cause })
   })
   if (bytes.length <= sizeBytesMax) return bytes
-  await dropRest({
-    next: async () => ((await parts.ended()) ? undefined : parts.next(DROPPED_AT_ONCE)),
-    cancel: parts.cancel,
-  })
+  await parts.drop()
   throw tooLarge(sizeBytesMax)
 }
 

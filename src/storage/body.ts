@@ -12,7 +12,10 @@ export const optional = <T extends z.ZodType>(schema: T, fallback: z.output<T>) 
 export async function readJson<T extends z.ZodType>(c: Context, schema: T): Promise<z.output<T>> {
   const length = c.req.header('content-length')
   if (Number(length ?? 0) > BODY_BYTES_MAX) throw new StorageError('EntityTooLarge')
-  return parsed('body', schema, jsonIn(await (length === undefined ? textOf(c.req.raw) : c.req.raw.text())))
+  const text = await (length === undefined ? textOf(c.req.raw) : c.req.raw.text()).catch((error) => {
+    throw error instanceof StorageError ? error : new StorageError('RequestAborted')
+  })
+  return parsed('body', schema, jsonIn(text))
 }
 
 export const readQuery = <T extends z.ZodType>(c: Context, schema: T): z.output<T> =>

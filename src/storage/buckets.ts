@@ -36,6 +36,8 @@ export function bucketRoutes(app: Hono<StorageEnv>): void {
 const limits = {
   file_size_limit: z.union([z.int().min(0), z.string()], SIZE_WANTED).nullish(),
   allowed_mime_types: z.array(z.string()).nullish(),
+  /** Of each object there is one version. */
+  versioning_status: z.enum(['DISABLED', 'SUSPENDED']).nullish(),
 }
 
 const NewBucket = z.object({

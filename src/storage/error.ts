@@ -1,5 +1,5 @@
 import { isAway } from '../blobs/bucket.ts'
-import { BodyStalled } from '../blobs/chunks.ts'
+import { BodyBroken, BodyStalled } from '../blobs/chunks.ts'
 import { EngineUnavailable, SqlError } from '../engine/engine.ts'
 import { FormMalformed } from './form.ts'
 
@@ -106,7 +106,7 @@ export class StorageError extends Error {
   static from(error: unknown): StorageError {
     if (error instanceof StorageError) return error
     if (error instanceof SqlError) return ofSql(error)
-    if (error instanceof BodyStalled) return new StorageError('RequestAborted')
+    if (error instanceof BodyStalled || error instanceof BodyBroken) return new StorageError('RequestAborted')
     if (error instanceof FormMalformed) return new StorageError('InvalidRequest', `Malformed form: ${error.message}`)
     if (error instanceof EngineUnavailable) {
       return new StorageError(error.code === '53300' ? 'SlowDown' : 'ProjectUnavailable', undefined, { cause: error })

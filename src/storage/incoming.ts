@@ -1,3 +1,5 @@
+import { readChunks } from '../blobs/chunks.ts'
+import { dropRest } from '../blobs/drop.ts'
 import { StorageError } from './error.ts'
 import { digitsOf, parseExact } from './exact-json.ts'
 import { readForm } from './form.ts'
@@ -16,6 +18,8 @@ export interface Incoming {
   body: ReadableStream<Uint8Array> | undefined
   /** In bytes, where it is known before they are read. */
   size: number | undefined
+  /** No more than that, as the request has no more. */
+  sizeMax: number | undefined
   /** What came behind the bytes counts too. */
   complete(): Description
 }
@@ -31,9 +35,13 @@ export async function readIncoming(request: Request): Promise<Incoming> {
     xRobotsTag,
     userMetadata: userMetadataIn(request.headers.get('x-metadata')),
   }
-  const length = request.headers.get('content-length')
-  const size = length === null ? (request.body ? undefined : 0) : Number(length)
-  return { description, body: request.body ?? undefined, size, complete: () => description }
+  const size = request.body ? lengthOf(request) : 0
+  return { description, body: request.body ?? undefined, size, sizeMax: size, complete: () => description }
+}
+
+function lengthOf({ headers }: Request): number | undefined {
+  const length = headers.get('content-length')
+  return length === null ? undefined : Number(length)
 }
 
 async function readFormIncoming(request: Request, formType: string, xRobotsTag: string | undefined): Promise<Incoming> {
@@ -46,7 +54,13 @@ async function readFormIncoming(request: Request, formType: string, xRobotsTag: 
     xRobotsTag,
     userMetadata: objectIn(fields.get('metadata') ?? fields.get('userMetadata')),
   })
-  return { description: describe(), body: file.body, size: undefined, complete: describe }
+  const sizeMax = lengthOf(request)
+  try {
+    return { description: describe(), body: file.body, size: undefined, sizeMax, complete: describe }
+  } catch (error) {
+    await dropRest(readChunks(file.body))
+    throw error
+  }
 }
 
 /** The header `x-metadata`: base64 of a JSON object; anything else counts for an empty one. */

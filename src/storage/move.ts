@@ -20,6 +20,7 @@ const Move = z.object({
   sourceKey: z.string(),
   destinationKey: z.string(),
   destinationBucket: z.string().nullish(),
+  sourceVersionId: z.string().nullish(),
 })
 
 function placesIn({ bucketId, sourceKey, destinationKey, destinationBucket }: z.output<typeof Move>) {
@@ -37,14 +38,18 @@ const placeOf = (bucketId: string, name: string): Place => ({
 /** A change of the row alone: the bytes stay where they are. */
 export async function move(c: StorageContext) {
   const caller = await callerOf(c, 'storage.object.move')
-  const { from, to } = placesIn(await readJson(c, Move))
-  const isWithin = from.bucketId === to.bucketId
-  const moved = isWithin ? await moveRow(c.var, caller, from, to) : await moveBetween(c.var, caller, from, to)
+  const body = await readJson(c, Move)
+  const { from, to } = placesIn(body)
+  const only = body.sourceVersionId ? { version: body.sourceVersionId } : undefined
+  const moveThere = from.bucketId === to.bucketId ? moveRow : moveBetween
+  const moved = await moveThere(c.var, caller, from, to, only)
   if (!moved) throw new StorageError('NoSuchKey')
   return c.json({ message: 'Successfully moved' })
 }
 
-async function moveRow(storage: Storage, caller: Caller, from: Place, to: Place, only?: ObjectRow): Promise<boolean> {
+type Version = Pick<ObjectRow, 'version'>
+
+async function moveRow(storage: Storage, caller: Caller, from: Place, to: Place, only?: Version): Promise<boolean> {
   const [rows = []] = await asCaller(storage, caller, [moveObject(from, to, only)]).catch(taken)
   return rows.length > 0
 }
@@ -52,12 +57,12 @@ async function moveRow(storage: Storage, caller: Caller, from: Place, to: Place,
 const TRIES = 3
 
 /** By the rules of the bucket that it comes to. What somebody replaces after it was judged is judged again. */
-async function moveBetween(storage: Storage, caller: Caller, from: Place, to: Place): Promise<boolean> {
+async function moveBetween(storage: Storage, caller: Caller, from: Place, to: Place, only?: Version): Promise<boolean> {
   let before: ObjectRow | undefined
   for (let tries = 1; tries <= TRIES; tries++) {
     const judged = await judge(storage, caller, from, to)
     // It is still the same: what did not move is not for the caller to change.
-    if (!judged || judged.version === before?.version) return false
+    if (!judged || judged.version === before?.version || (only && judged.version !== only.version)) return false
     if (await moveRow(storage, caller, from, to, judged)) return true
     before = judged
   }
@@ -91,7 +96,7 @@ export async function copy(c: StorageContext) {
   const body = await readJson(c, Copy)
   const { from, to } = placesIn(body)
   const upsert = c.req.header('x-upsert') === 'true'
-  const { object: source } = await findObject(c.var, from, { kind: 'caller', caller })
+  const { object: source } = await findObject(c.var, from, { kind: 'caller', caller }, body.sourceVersionId)
   const { size, mimetype, cacheControl, xRobotsTag } = describe(source)
   const description = {
     contentType: safeHeader(body.metadata?.mimetype ?? mimetype),

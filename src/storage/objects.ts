@@ -49,7 +49,7 @@ const callerIfNamed = async (c: StorageContext, operation: string): Promise<Read
 })
 
 async function info(c: StorageContext, heads: number, reader: Reader) {
-  const { object, isPublic } = await findObject(c.var, placeIn(c, heads), reader)
+  const { object, isPublic } = await findObject(c.var, placeIn(c, heads), reader, c.req.query('versionId'))
   const { etag, lastModified, cacheControl } = describe(object)
   c.header('etag', etag)
   c.header('last-modified', lastModified.toUTCString())

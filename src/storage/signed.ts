@@ -37,13 +37,13 @@ const expiresIn = z.coerce
   .int()
   .min(1)
   .max(10 ** 10)
-const One = z.object({ expiresIn })
+const One = z.object({ expiresIn, versionId: z.string().nullish() })
 
 async function signOne(c: StorageContext) {
   const place = placeIn(c, 2)
   const caller = await callerOf(c, 'storage.object.sign')
   const body = await readJson(c, One)
-  await findObject(c.var, place, { kind: 'signer', caller })
+  await findObject(c.var, place, { kind: 'signer', caller }, body.versionId)
   return c.json({ signedURL: await downloadUrl(c, place, body.expiresIn) })
 }
 

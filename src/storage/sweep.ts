@@ -2,6 +2,7 @@ import { eq } from 'drizzle-orm'
 import { openProject } from '../auth/project.ts'
 import { BlobsNotRemoved, openStore } from '../blobs/store.ts'
 import { projects } from '../db/schema/index.ts'
+import { SqlError, type Statement } from '../engine/engine.ts'
 import type { SystemCtx } from '../env.ts'
 import { describeError } from '../http/log.ts'
 import { blobPrefix, projectPrefix } from './blob-key.ts'
@@ -10,7 +11,7 @@ import { inTime } from './patience.ts'
 import type { Storage } from './request.ts'
 import { anyRemoved, forgetVersions, knownVersions, removedVersions, versionsBetween } from './statements/sweep.ts'
 import { forgetTokens } from './statements/tokens.ts'
-import { GRACE_MS, READING_MS, sweepAgain, takeRemoved, takeTurns } from './turns.ts'
+import { endTurn, GRACE_MS, READING_MS, sweepAgain, takeRemoved, takeTurns } from './turns.ts'
 
 /** As many as S3 lists and removes at a time. */
 const PAGE = 1_000
@@ -20,7 +21,10 @@ const SWEEP_MS_MAX = 60_000
 
 /** In the turn of a project the bytes of what was removed go, and pages of what is kept are compared with the rows. */
 export async function sweepStorage(ctx: SystemCtx): Promise<void> {
-  for (const { ref, after } of await takeTurns(ctx)) await attempt(ctx, ref, () => sweepPages(ctx, ref, after))
+  for (const turn of await takeTurns(ctx)) {
+    await attempt(ctx, turn.ref, () => sweepPages(ctx, turn.ref, turn.after))
+    await endTurn(ctx, turn)
+  }
   for (const { ref } of await takeRemoved(ctx)) await attempt(ctx, ref, () => sweepRemoved(ctx, ref))
 }
 
@@ -79,17 +83,29 @@ async function removeReplaced(storage: Storage): Promise<number> {
   const until = new Date(storage.ctx.now().getTime() - READING_MS)
   let removed = 0
   for (let page = 0; page < REMOVED_PAGES_MAX; page++) {
-    const [rows = []] = await asServer(storage, [removedVersions(until, PAGE), forgetTokens()])
+    const [rows = []] = await asServer(storage, [removedVersions(until, PAGE)])
     // The project's owner can write rows by hand: a version that is in use again keeps its bytes.
     const unused = rows.filter(({ used }) => used !== true)
     const left = await removeVersions(storage, unused.map(versionOf))
     const gone = rows.map(versionOf).filter((version) => !left.has(version))
-    if (gone.length > 0) await asServer(storage, [forgetVersions(gone)])
     removed += unused.length - left.size
-    if (left.size > 0) break
+    const isForgotten = gone.length === 0 || (await unlessReadOnly(storage, forgetVersions(gone)))
+    if (left.size > 0 || !isForgotten) break
     if (rows.length < PAGE) break
   }
+  await unlessReadOnly(storage, forgetTokens())
   return removed
+}
+
+/** False where the project is read-only: what could not be noted is done once more in another turn. */
+async function unlessReadOnly(storage: Storage, statement: Statement): Promise<boolean> {
+  try {
+    await asServer(storage, [statement])
+    return true
+  } catch (error) {
+    if (error instanceof SqlError && error.code === '25006') return false
+    throw error
+  }
 }
 
 /** A page of the bytes beside the rows of the same range, both old enough to have found each other. */

@@ -11,7 +11,10 @@ export const GRACE_MS = DAY_MS
 /** So long may a download of many pieces go on that began before its object was replaced or removed. */
 export const READING_MS = 15 * 60 * 1000
 
-/** Takes the projects that are due, those for longest first. Their databases may sleep: without a reason they are due once a day. */
+/** Longer than all turns that are taken together: they are due again where the sweep did not come to their end. */
+const LEASE_MS = 30 * 60 * 1000
+
+/** Takes the projects that are due, those for longest first. */
 export function takeTurns(ctx: SystemCtx) {
   return take(ctx, and(isNull(projects.removedAt), inArray(projects.status, ['ACTIVE_HEALTHY', 'ACTIVE_UNHEALTHY'])))
 }
@@ -31,9 +34,18 @@ function take(ctx: SystemCtx, which: SQL | undefined) {
     .for('update', { skipLocked: true })
   return db
     .update(projects)
-    .set({ storageSweptAt: now(), storageSweepDueAt: later(ctx, DAY_MS) })
+    .set({ storageSweptAt: now(), storageSweepDueAt: later(ctx, LEASE_MS) })
     .where(inArray(projects.ref, next))
-    .returning({ ref: projects.ref, after: projects.storageSweepAfter })
+    .returning({ ref: projects.ref, after: projects.storageSweepAfter, until: projects.storageSweepDueAt })
+}
+
+/** The project's database may sleep: if nothing made it due sooner meanwhile, it is due again after a day. */
+export async function endTurn(ctx: SystemCtx, { ref, until }: { ref: string; until: Date | null }): Promise<void> {
+  if (!until) return
+  await ctx.db
+    .update(projects)
+    .set({ storageSweepDueAt: later(ctx, DAY_MS) })
+    .where(and(eq(projects.ref, ref), eq(projects.storageSweepDueAt, until)))
 }
 
 const later = ({ now }: SystemCtx, ms: number) => new Date(now().getTime() + ms)

@@ -1,6 +1,7 @@
 import type { Claims } from '../auth/credential.ts'
 import { MemoryTaken } from '../blobs/budget.ts'
-import { BodyStalled } from '../blobs/chunks.ts'
+import { BodyStalled, readChunks } from '../blobs/chunks.ts'
+import { dropRest } from '../blobs/drop.ts'
 import { BLOB_BYTES_MAX, BlobInterrupted, type Stored } from '../blobs/put.ts'
 import { BlobIncomplete, BlobTooLarge, openStore } from '../blobs/store.ts'
 import { newTimedId } from '../db/id.ts'
@@ -21,10 +22,22 @@ import { sweepSoon } from './turns.ts'
 export async function upload(c: StorageContext, place: Place, { upsert }: { upsert: boolean }) {
   const caller = await callerOf(c, c.req.method === 'PUT' ? 'storage.object.upload_update' : 'storage.object.upload')
   const incoming = await readIncoming(c.req.raw)
-  const bucket = await mayUpload(c.var, caller, place, { upsert, ...incoming })
-  const written = await store(c.var, bucket, place, incoming)
-  const row = await write(c.var, place, written, { upsert, caller, ownerId: caller.userId ?? null })
-  return c.json({ Key: `${place.bucketId}/${place.name}`, Id: row.id })
+  return answering(incoming, async () => {
+    const bucket = await mayUpload(c.var, caller, place, { upsert, ...incoming })
+    const written = await store(c.var, bucket, place, incoming)
+    const row = await write(c.var, place, written, { upsert, caller, ownerId: caller.userId ?? null })
+    return c.json({ Key: `${place.bucketId}/${place.name}`, Id: row.id })
+  })
+}
+
+/** A caller who is refused while he writes would else read no answer: what he still sends is taken and dropped. */
+async function answering<T>({ body }: Incoming, work: () => Promise<T>): Promise<T> {
+  try {
+    return await work()
+  } catch (error) {
+    if (body && !body.locked) await dropRest(readChunks(body))
+    throw error
+  }
 }
 
 /** With a token that was made for this one upload by somebody who may. */
@@ -32,21 +45,23 @@ export async function uploadSigned(c: StorageContext, place: Place, claims: Clai
   const { upsert, owner, jti } = claims
   const incoming = await readIncoming(c.req.raw)
   const token = typeof jti === 'string' && UUID.test(jti) ? { id: jti, expires: expiryOf(claims) } : undefined
-  const [[found] = [], [usage] = []] = await asServer(c.var, [
-    readObject(place),
-    ...(token ? [isTokenUsed(token)] : []),
-  ])
-  const { bucket, object } = existing(found)
-  if (object && upsert !== true) throw new StorageError('KeyAlreadyExists')
-  if (usage?.used) throw new StorageError('InvalidSignature', TOKEN_USED)
-  const written = await store(c.var, bucket, place, incoming)
-  await write(c.var, place, written, {
-    upsert: upsert === true,
-    caller: serviceOf(c, 'storage.object.upload_signed'),
-    ownerId: typeof owner === 'string' ? owner : null,
-    token,
+  return answering(incoming, async () => {
+    const [[found] = [], [usage] = []] = await asServer(c.var, [
+      readObject(place),
+      ...(token ? [isTokenUsed(token)] : []),
+    ])
+    const { bucket, object } = existing(found)
+    if (object && upsert !== true) throw new StorageError('KeyAlreadyExists')
+    if (usage?.used) throw new StorageError('InvalidSignature', TOKEN_USED)
+    const written = await store(c.var, bucket, place, incoming)
+    await write(c.var, place, written, {
+      upsert: upsert === true,
+      caller: serviceOf(c, 'storage.object.upload_signed'),
+      ownerId: typeof owner === 'string' ? owner : null,
+      token,
+    })
+    return c.json({ Key: `${place.bucketId}/${place.name}` })
   })
-  return c.json({ Key: `${place.bucketId}/${place.name}` })
 }
 
 const TOKEN_USED = 'The token was used before'
@@ -157,7 +172,7 @@ async function store(storage: Storage, bucket: Rules, { name }: Place, incoming:
 async function put(
   storage: Storage,
   key: string,
-  { body, size, description }: Incoming,
+  { body, size, sizeMax: comingMax = Number.POSITIVE_INFINITY, description }: Incoming,
   sizeMax: number,
 ): Promise<Stored> {
   const { contentType } = description
@@ -166,7 +181,8 @@ async function put(
   const blobs = openStore(storage.ctx)
   try {
     if (!body) return await blobs.put(key, new Uint8Array(), { size: 0, contentType })
-    if (size === undefined) return await blobs.putUnknown(key, body, { sizeMax, contentType })
+    if (size === undefined)
+      return await blobs.putUnknown(key, body, { sizeMax: Math.min(sizeMax, comingMax), contentType })
     return await blobs.put(key, body, { size, contentType })
   } catch (error) {
     if (error instanceof BlobTooLarge) throw new StorageError('EntityTooLarge')

@@ -158,6 +158,23 @@ describe('a body of unknown length', () => {
     for (const upload of slow) upload.destroy()
   })
 
+  it('keeps its memory from those who could not have it', async () => {
+    const begin = (owner: string) => {
+      const key = `projects/${owner}/${randomUUID()}`
+      const upload = request(worker.url('putUnknown', { key, sizeMax: 50 * MIB }), { method: 'POST' })
+      upload.on('error', () => {})
+      upload.write(randomBytes(MIB))
+      return { upload, answer: once(upload, 'response').then(([reply]) => json(reply)) }
+    }
+    const patient = begin('one')
+    // More than one owner may have, and less than all.
+    const greedy = Array.from({ length: 8 }, () => begin('other'))
+    await Promise.any(greedy.map(async ({ answer }) => expect(await answer).toMatchObject({ name: 'BodyStalled' })))
+    patient.upload.end('the rest')
+    expect(await patient.answer).toMatchObject({ size: MIB + 'the rest'.length })
+    for (const { upload } of greedy) upload.destroy()
+  })
+
   const ONE = ['PUT ']
   const TWO = ['POST uploads', 'PUT uploadId partNumber', 'PUT uploadId partNumber', 'POST uploadId']
   it.each([

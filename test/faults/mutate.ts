@@ -33,7 +33,7 @@ const COMMANDS = {
   sender: [...VITEST, '--reporter', 'tap-flat', 'test/delivery/sender.test.ts'],
 }
 /** An oracle that is broken, or a test that fails. */
-const NOTICED = /^(O\d+ broken|not ok) .*$/m
+const NOTICED = /^(O\d+ broken:|not ok) .*$/m
 
 /** Runs the tests on a source without the guard: they must fail, and for what they look at. */
 function tryOut(mutant: Mutant, adminUrl: string): Promise<Verdict> {
