@@ -7,7 +7,7 @@ import { isSameSecret } from '../src/secrets/equal.ts'
 import { freePort } from './ports.ts'
 import { type Request, type Supervised, supervise } from './supervised.ts'
 
-type Options = Pick<Supervised, 'worker' | 'onLine'>
+type Options = Pick<Supervised, 'worker' | 'onLine' | 'memoryMiB'>
 
 /** Both longer than the builder itself bears with what can be interrupted. */
 const PROBE_SECONDS = 12
@@ -40,10 +40,10 @@ interface Builder {
  * The builder in processes of its own. What users send runs in the one that probes for the first time: a loop without an end, or a memory
  * that is never enough, ends that process and nothing else.
  */
-export async function startBuilder({ worker, onLine }: Options): Promise<Builder> {
+export async function startBuilder({ worker, onLine, memoryMiB }: Options): Promise<Builder> {
   const key = randomBytes(24).toString('hex')
   const { bindings } = worker as { bindings?: Record<string, unknown> }
-  const options = { worker: { ...worker, bindings: { ...bindings, BUILDER_KEY: key } }, onLine }
+  const options = { worker: { ...worker, bindings: { ...bindings, BUILDER_KEY: key } }, onLine, memoryMiB }
   const ports = [await freePort(0, 'api'), await freePort(0, 'api')] as const
   const building = supervise({ ...options, port: ports[0], secondsMax: BUILD_SECONDS })
   const probing = supervise({ ...options, port: ports[1], secondsMax: PROBE_SECONDS })

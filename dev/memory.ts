@@ -1,5 +1,6 @@
 import { readdir, readFile, readlink } from 'node:fs/promises'
 import { totalmem } from 'node:os'
+import { setTimeout as delay } from 'node:timers/promises'
 
 const MiB = 1024 ** 2
 const SHARE = 2
@@ -45,4 +46,21 @@ async function holds(pid: number, socket: string): Promise<boolean> {
 export async function residentMiB(pid: number): Promise<number> {
   const status = await readFile(`/proc/${pid}/status`, 'utf8').catch(() => '')
   return Number(/^VmRSS:\s+(\d+) kB/m.exec(status)?.[1] ?? 0) / 1024
+}
+
+const LOOKED_AT_MS = 250
+
+/** Of the child of this process that listens there, until `end`. */
+export function watchMemory(port: number, mibMax = memoryMiBMax()): { tooLarge: AbortSignal; end(): void } {
+  const [large, ended] = [new AbortController(), new AbortController()]
+  const watch = async () => {
+    const pid = await childAt(port)
+    if (pid === undefined) return
+    while (!ended.signal.aborted) {
+      if ((await residentMiB(pid)) > mibMax) return large.abort()
+      await delay(LOOKED_AT_MS, undefined, { signal: ended.signal }).catch(() => {})
+    }
+  }
+  void watch()
+  return { tooLarge: large.signal, end: () => ended.abort() }
 }

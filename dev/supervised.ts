@@ -1,4 +1,5 @@
 import { convertV4MiniflareOptions, Miniflare, type V4MiniflareOptions } from 'miniflare'
+import { watchMemory } from './memory.ts'
 import { freePort } from './ports.ts'
 
 export interface Supervised extends Program {
@@ -6,6 +7,8 @@ export interface Supervised extends Program {
   port?: number
   /** How long it may take over a request. */
   secondsMax: number
+  /** What its process may have in memory over a request, on Linux. */
+  memoryMiB?: number | undefined
 }
 
 export interface Program {
@@ -63,13 +66,16 @@ export function supervise(options: Supervised) {
       running = undefined
       return { kind: 'down' }
     }
-    const signal = AbortSignal.timeout(options.secondsMax * 1_000)
+    const late = AbortSignal.timeout(options.secondsMax * 1_000)
+    const watch = watchMemory(Number(new URL(origin).port), options.memoryMiB)
     try {
-      return await send(origin, request, signal)
+      return await send(origin, request, AbortSignal.any([late, watch.tooLarge]))
     } catch {
       running = undefined
       await stop(asked)
-      return { kind: signal.aborted ? 'late' : 'ended' }
+      return { kind: late.aborted ? 'late' : 'ended' }
+    } finally {
+      watch.end()
     }
   }
 

@@ -21,6 +21,12 @@ describe('what functions import from npm', () => {
       `import { createClient } from 'npm:@supabase/supabase-js@2'; export default () => typeof createClient('http://a.b', 'k').from('x').select`,
       'function',
     ],
+    [
+      'the S3 client',
+      `import { parseXML } from 'npm:@aws-sdk/xml-builder@3'; import { S3Client } from 'npm:@aws-sdk/client-s3@3'
+       export default () => [typeof new S3Client({ region: 'auto' }).send, parseXML('<A><B>b</B></A>')]`,
+      ['function', { A: { B: 'b' } }],
+    ],
   ])('%s', async (_name, code, value) => {
     expect(await defaultOf(await builder.build({ 'index.ts': code }))).toEqual(value)
   })

@@ -45,10 +45,21 @@ describe('a program that is probed', () => {
     ['is no JavaScript', 'export default {', 'SyntaxError'],
     ['imports what is not there', `import './nowhere.js'`, 'nowhere.js'],
     ['asks the network', `await fetch('https://example.com')`, 'Disallowed operation'],
+    ['answers for us', `Response.json = () => new Response('x'.repeat(100_000))`, 'how a Response is made'],
+    ['answers for us without an end', `Response.json = () => new Response(new ReadableStream())`, 'how a Response is made'],
     ['waits for ever', 'await new Promise(() => {})', 'does not start'],
   ])('is refused when it %s', async (_name, js, message) => {
     const { issues = [] } = await builder.probe(program(js))
     expect(issues[0]?.message).toContain(message)
+  })
+
+  it('ends its process alone when it takes memory that no heap bounds', async () => {
+    const small = await startBuilderProcess({}, 1024)
+    const greedy = `const all = []; for (;;) { all.push(new Uint8Array(64 * 1024 ** 2).fill(1)); await 0 }`
+    const { issues = [] } = await small.probe(program(greedy))
+    expect(issues[0]?.message).toContain('ended the process')
+    expect(await small.probe(program('export default { fetch() {} }'))).toEqual({ handlers: ['fetch'] })
+    await small.stop()
   })
 
   extended('cannot stop others by a loop without an end, nor by taking all memory', async () => {

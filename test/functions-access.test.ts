@@ -44,6 +44,8 @@ describe('a function that verifies tokens', () => {
     ['the service key', () => project.keys.service],
     ['what its users hold', () => sign({ sub: randomUUID(), role: 'authenticated' })],
     ['claims of any kind', () => sign({})],
+    ['a role that the database does not know', () => sign({ sub: randomUUID(), role: 'editor' })],
+    ['several roles', () => sign({ role: ['editor', 'author'] })],
   ])('is called with %s', async (_, tokenOf) => {
     const token = await tokenOf()
     expect(await call({ authorization: `Bearer ${token}` })).toMatchObject({ status: 200, text: `Bearer ${token}` })

@@ -76,6 +76,25 @@ describe('each call of a function', () => {
     expect(Math.abs(Date.parse(row?.console[0]?.at ?? '') - Date.now())).toBeLessThan(60_000)
   })
 
+  it('leaves what it counted and how long it took', async () => {
+    const { call, written } = await deployed(`console.count(); console.count('a'); console.count(); console.countReset()
+      console.count(); console.time('t'); console.timeLog('t', 'so far'); console.timeEnd('t'); console.timeEnd('t')
+      console.groupCollapsed('in'); console.dirxml('out'); return new Response('x')`)
+    await call()
+    const [row] = await written(1)
+    expect(row?.console.map(({ level, message }) => [level, message])).toEqual([
+      ['log', 'default: 1'],
+      ['log', 'a: 1'],
+      ['log', 'default: 2'],
+      ['log', 'default: 1'],
+      ['log', expect.stringMatching(/^t: \d+ms so far$/)],
+      ['log', expect.stringMatching(/^t: \d+ms$/)],
+      ['warn', "Timer 't' does not exist"],
+      ['log', 'in'],
+      ['log', 'out'],
+    ])
+  })
+
   it('leaves its own lines alone, though others run at the same time', async () => {
     const { call, written } = await deployed(`const name = new URL(request.url).search
       for (let n = 0; n < 3; n++) { console.log(name, n); await new Promise((resolve) => setTimeout(resolve, 20)) }

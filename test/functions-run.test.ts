@@ -5,7 +5,7 @@ import { deploy } from './deploys.ts'
 import { invocationsOf, putFunction, putSecret } from './functions.ts'
 import { WAIT } from './machine.ts'
 import { PASSWORD } from './projects.ts'
-import { newStorage, type TestStorage } from './storage.ts'
+import { exchange, newStorage, type TestStorage } from './storage.ts'
 
 let project: TestStorage
 const urlOf = (slug: string, rest = '') => new URL(`/p/${project.ref}/functions/v1/${slug}${rest}`, baseUrl)
@@ -47,6 +47,18 @@ describe('a function', () => {
     const init = { method: 'PATCH', body: 'body', headers: { 'x-own': 'yes', 'x-test-clock': String(Date.now()) } }
     const response = await fetch(urlOf(slug, '/a%20b/c?d=e'), init)
     expect(await response.json()).toEqual(['PATCH', `/${slug}/a%20b/c`, '?d=e', 'yes', 'body'])
+  })
+
+  it('answers a GET and a HEAD that come with a body, which it is not given', async () => {
+    const { slug } = await putFunction(project.ref, serve(`return new Response('body: ' + (await request.text()))`))
+    for (const [method, answer] of [
+      ['GET', 'body: '],
+      ['HEAD', ''],
+    ] as const) {
+      const headers = { 'content-type': 'application/json', 'content-length': '2' }
+      const { status, body } = await exchange(String(urlOf(slug)), { method, headers, body: '{}' })
+      expect([method, status, body]).toEqual([method, 200, answer])
+    }
   })
 
   it('takes and gives 30 MB', async () => {
@@ -142,6 +154,22 @@ describe('a function', () => {
     const [closed] = (await once(socket, 'close')) as [CloseEvent]
     expect(heard).toEqual(['open', 'you said hello'])
     expect([closed.code, closed.reason]).toEqual([1000, 'enough'])
+  })
+})
+
+describe('a WebSocket with protocols', () => {
+  it('has the one that the function chooses', async () => {
+    const { slug } = await putFunction(
+      project.ref,
+      serve(`const { socket, response } = Deno.upgradeWebSocket(request, { protocol: 'two' })
+        socket.onmessage = () => socket.close(1000)
+        return response`),
+    )
+    const socket = new WebSocket(String(urlOf(slug)).replace('http', 'ws'), ['one', 'two'])
+    await once(socket, 'open')
+    expect(socket.protocol).toBe('two')
+    socket.send('enough')
+    await once(socket, 'close')
   })
 })
 

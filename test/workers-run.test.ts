@@ -6,6 +6,7 @@ import { baseUrl, control, newMember, newOrganization, type TestOrganization, ti
 import { extended } from './extended.ts'
 import { invocationsOf, putFunction } from './functions.ts'
 import { newProject } from './projects.ts'
+import { exchange } from './storage.ts'
 import { packed, type Source, saying, workerOf } from './workers.ts'
 
 let organization: TestOrganization
@@ -65,6 +66,13 @@ describe('a request', () => {
     )
     const answer = await worker.call()
     expect([answer.status, (await answer.text()).length]).toEqual([200, 9000])
+  })
+
+  it('that is a GET with a body is answered', async () => {
+    const worker = await newWorker()
+    await worker.ship(fetching(`return new Response('body: ' + (await request.text()))`))
+    const { status, body } = await exchange(String(worker.url()), { headers: { 'content-length': '2' }, body: '{}' })
+    expect([status, body]).toEqual([200, 'body: '])
   })
 
   it('that the worker fails at is answered as one, and the next is not harmed', async () => {

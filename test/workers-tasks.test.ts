@@ -123,6 +123,15 @@ describe('a build', () => {
     expect(left).toMatchObject([{ state: 'done', uploadId: second }])
   })
 
+  it('goes on with what was being built where the newer one brings a spec alone', async () => {
+    const worker = await shipped('hello')
+    const upload = await worker.upload(packed(saying('newer')))
+    await worker.deploy({}, upload)
+    await worker.deploy({ instances: 2 })
+    expect(await worker.built()).toMatchObject({ build_state: 'active', spec: { instances: 2 } })
+    expect(await (await worker.call()).text()).toBe('newer')
+  })
+
   it('fails where its context is no longer there', async () => {
     const worker = await shipped('hello')
     const { uploadId } = await taskOf(worker)

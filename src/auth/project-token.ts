@@ -9,14 +9,25 @@ import type { Trust } from './trust.ts'
 /** The one place that says which credentials hold for a project's own services; throws InvalidCredential. */
 export async function verifyCredential(trust: Trust, token: string, now: Date): Promise<Credential> {
   if (isApiKey(token)) return credentialOfApiKey(trust, token)
-  const claims = await verifyClaims(trust, token, now)
-  if (isOfUrl(claims)) throw new InvalidCredential('the token opens the URL that it was signed for, and nothing else')
+  const claims = await verifyUser(trust, token, now)
   const { role = 'anon', sub } = claims
   // Postgres would take some other names, such as none, for the role that is logged in, which no policy binds.
   if (typeof role !== 'string' || !API_ROLES.includes(role)) {
     throw new InvalidCredential(`"role" claim must be one of ${API_ROLES.join(', ')}`)
   }
   return { role, claims, ...(typeof sub === 'string' && { userId: sub }) }
+}
+
+/** For a program of the project, which takes on no role of the database: what a token says of its role is the program's to read. */
+export async function verifyCaller(trust: Trust, token: string, now: Date): Promise<void> {
+  if (isApiKey(token)) await credentialOfApiKey(trust, token)
+  else await verifyUser(trust, token, now)
+}
+
+async function verifyUser(trust: Trust, token: string, now: Date): Promise<Claims> {
+  const claims = await verifyClaims(trust, token, now)
+  if (isOfUrl(claims)) throw new InvalidCredential('the token opens the URL that it was signed for, and nothing else')
+  return claims
 }
 
 /** Who holds the JWT secret may sign URLs with it too; whom one was given is not even anonymous elsewhere. */

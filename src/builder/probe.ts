@@ -1,4 +1,6 @@
+import * as z from 'zod'
 import guest from '../../dist/guest/guest.txt'
+import { readText } from '../http/read-text.ts'
 import type { Image } from '../runtime/image.ts'
 import { Problem } from './problem.ts'
 import type { Probe, ProbeResult } from './protocol.ts'
@@ -20,8 +22,21 @@ export async function probe({ LOADER }: Bindings, { image, env = {} }: Probe): P
     limits: { cpuMs: SECONDS * 1_000 },
   })
   const started = stub.getEntrypoint().fetch('http://probe/')
-  const response = await Promise.race([started.catch(refused), scheduler.wait(SECONDS * 1_000).then(late)])
-  return response.json()
+  const answered = started.catch(refused).then((response) => readText(response, ANSWER_BYTES_MAX).catch(strange))
+  const text = await Promise.race([answered, scheduler.wait(SECONDS * 1_000).then(late)])
+  return answerIn(text) ?? strange()
+}
+
+/** The program may have put something of its own in the place of what answers. */
+const Answer = z.object({ handlers: z.array(z.string()) })
+const ANSWER_BYTES_MAX = 1_024
+
+function answerIn(text = ''): z.output<typeof Answer> | undefined {
+  try {
+    return Answer.safeParse(JSON.parse(text)).data
+  } catch {
+    return undefined
+  }
 }
 
 /** Imported and not loaded by itself: what it exports is seen, and nothing that it exports runs. */
@@ -46,6 +61,10 @@ const decode = (base64: string): ArrayBuffer => new Uint8Array(Buffer.from(base6
 function refused(error: unknown): never {
   const message = error instanceof Error ? error.message : String(error)
   throw new Problem(`The program does not start: ${message.replace(/^Failed to start Worker:\s*/, '')}`)
+}
+
+function strange(): never {
+  throw new Problem('The program changes how a Response is made, and cannot be told from one that does not start')
 }
 
 function late(): never {

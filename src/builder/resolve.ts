@@ -1,7 +1,7 @@
 import { isBuiltin } from 'node:module'
 import type { ImportSettings } from './import-map.ts'
 import { EMPTY, type Module } from './modules.ts'
-import { entryOf, fileOf, internalOf, type Kind } from './npm/entry.ts'
+import { browserOf, entryOf, fileOf, internalOf, type Kind } from './npm/entry.ts'
 import { parseBare, parsePackageUrl } from './npm/specifier.ts'
 import type { Installed, Versions } from './npm/versions.ts'
 import { oursAt } from './ours.ts'
@@ -125,7 +125,8 @@ async function fromDependency(imports: Imports, from: Installed, wanted: Import)
   const { specifier, kind } = wanted
   const runtime = ofRuntime(specifier, kind)
   if (runtime) return runtime
-  const replaced = typeof from.json.browser === 'object' ? ownOf(from.json.browser, specifier) : undefined
+  const browser = browserOf(from)
+  const replaced = typeof browser === 'object' ? ownOf(browser, specifier) : undefined
   if (replaced === false) return EMPTY
   if (replaced?.startsWith('.')) return moduleOf(from, fileOf(from, replaced))
   const { name, subpath } = parseBare(replaced ?? specifier)

@@ -1,6 +1,6 @@
 import * as z from 'zod'
+import { readText } from '../http/read-text.ts'
 import { parseAddress } from './addresses.ts'
-import { readText } from './read-text.ts'
 
 export type Resolution =
   /** At least one, A and AAAA together. */

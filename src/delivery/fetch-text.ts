@@ -1,9 +1,9 @@
 import type { SystemCtx } from '../env.ts'
 import { ApiError } from '../http/error.ts'
+import { readText } from '../http/read-text.ts'
 import { Unusable } from '../http/unusable.ts'
 import { checkDestination } from './destination.ts'
 import { rulesOf, sendOf, timeout } from './ports.ts'
-import { readText } from './read-text.ts'
 
 interface Wanted {
   accept: string

@@ -1,7 +1,7 @@
 import type * as z from 'zod'
 import { sendOf, timeout } from '../delivery/ports.ts'
-import { readText } from '../delivery/read-text.ts'
 import type { SystemCtx } from '../env.ts'
+import { readText } from '../http/read-text.ts'
 import { appOf, appToken, type GithubApp } from './app.ts'
 
 /** How GitHub is reached. */

@@ -50,11 +50,35 @@ export function takeEarlyLines(invocation: Invocation): void {
 
 const text = (values: unknown[]): string => formatWithOptions({ colors: false }, ...values)
 
+function installCounters(): void {
+  const counts = new Map<string, number>()
+  const begun = new Map<string, number>()
+  const tell = (label: string, ...values: unknown[]) => {
+    const since = begun.get(label)
+    if (since === undefined) return note('warn', `Timer '${label}' does not exist`)
+    note('log', text([`${label}: ${Date.now() - since}ms`, ...values]))
+  }
+  console.count = (label = 'default') => {
+    counts.set(label, (counts.get(label) ?? 0) + 1)
+    note('log', `${label}: ${counts.get(label)}`)
+  }
+  console.countReset = (label = 'default') => void counts.delete(label)
+  console.time = (label = 'default') => void begun.set(label, Date.now())
+  console.timeLog = (label = 'default', ...values: unknown[]) => tell(label, ...values)
+  console.timeEnd = (label = 'default') => {
+    tell(label)
+    begun.delete(label)
+  }
+}
+
 export function installConsole(): void {
   for (const level of ['log', 'info', 'warn', 'error', 'debug'] as const) {
     console[level] = (...values: unknown[]) => note(level, text(values))
   }
   console.group = console.log
+  console.groupCollapsed = console.log
+  console.dirxml = console.log
+  installCounters()
   console.table = console.log
   console.dir = (value: unknown) => note('log', inspect(value))
   console.trace = (...values: unknown[]) => note('log', `Trace: ${text(values)}`)

@@ -6,10 +6,12 @@ import { serve } from './serve.ts'
 import { upgradeWebSocket } from './websocket.ts'
 
 const UNAVAILABLE = `
-  Command addSignalListener chdir chmod chown connect connectQuic connectTls copyFile create createHttpClient cron dlopen execPath kill link
-  listen listenDatagram listenTls loadavg lstat lstatSync makeTempDir makeTempDirSync makeTempFile makeTempFileSync mkdir mkdirSync open
-  openKv openSync readDir readDirSync readLink realPath realPathSync remove removeSync rename renameSync resolveDns run
-  startTls stat statSync symlink truncate utime watchFs writeFile writeFileSync writeTextFile writeTextFileSync`
+  Command addSignalListener bench chdir chmod chmodSync chown chownSync connect connectQuic connectTls consoleSize copyFile copyFileSync create
+  createHttpClient createSync cron dlopen execPath gid hostname kill link linkSync listen listenDatagram listenTls loadavg lstat lstatSync
+  makeTempDir makeTempDirSync makeTempFile makeTempFileSync memoryUsage mkdir mkdirSync networkInterfaces open openKv openSync osRelease
+  osUptime readDir readDirSync readLink readLinkSync realPath realPathSync remove removeSignalListener removeSync rename renameSync
+  resolveDns run startTls stat statSync symlink symlinkSync systemMemoryInfo test truncate truncateSync uid umask utime utimeSync watchFs
+  writeFile writeFileSync writeTextFile writeTextFileSync`
   .trim()
   .split(/\s+/)
 

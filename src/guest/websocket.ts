@@ -1,7 +1,7 @@
 import { current, within } from './invocation.ts'
 
 /** As Deno has it: a socket to listen on and the response that accepts the upgrade. */
-export function upgradeWebSocket(request: Request) {
+export function upgradeWebSocket(request: Request, { protocol }: { protocol?: string } = {}) {
   if (request.headers.get('upgrade')?.toLowerCase() !== 'websocket') {
     throw new TypeError("Invalid Header: 'upgrade' header must contain 'websocket'")
   }
@@ -9,7 +9,8 @@ export function upgradeWebSocket(request: Request) {
   listenWithin(socket)
   socket.accept()
   setTimeout(() => socket.dispatchEvent(new Event('open')))
-  return { socket, response: new Response(null, { status: 101, webSocket: client }) }
+  const headers = new Headers(protocol ? { 'sec-websocket-protocol': protocol } : {})
+  return { socket, response: new Response(null, { status: 101, webSocket: client, headers }) }
 }
 
 type Listener = (event: Event) => unknown

@@ -1,5 +1,5 @@
 import { InvalidCredential } from '../auth/credential.ts'
-import { verifyCredential } from '../auth/project-token.ts'
+import { verifyCaller } from '../auth/project-token.ts'
 import { tokenIn } from '../auth/request-token.ts'
 import { openTrust } from '../auth/trust.ts'
 import type { SystemCtx } from '../env.ts'
@@ -15,7 +15,7 @@ export async function tokenProblem(
   const token = tokenIn(headers)
   if (!token) return 'UNAUTHORIZED_NO_AUTH_HEADER'
   try {
-    await verifyCredential(await openTrust(ctx, project.trust), token, ctx.now())
+    await verifyCaller(await openTrust(ctx, project.trust), token, ctx.now())
     return undefined
   } catch (error) {
     if (error instanceof InvalidCredential) return problemOf(token)

@@ -5,6 +5,7 @@ import { describeError } from '../http/log.ts'
 import { type Cause, markOf } from '../programs/chains.ts'
 import type { FunctionAddress } from './address.ts'
 import { type Answer, admit, type Invocation, turnAway } from './admit.ts'
+import { bodyOf } from './body.ts'
 import { functionCode, type Surroundings } from './code.ts'
 import { tokenProblem } from './credentials.ts'
 import { hasAnswered, noteAnswer, noteUse } from './isolates.ts'
@@ -84,12 +85,12 @@ async function answer(call: Call, known: Callable, { id: invocation, cause }: In
   try {
     noteUse(name, timeOf(call))
     const isolate = bindings.LOADER.get(name, () => load(call, known, name))
-    const { method, body } = request
+    const { method } = request
     const secret = readConfig(bindings).ENCRYPTION_KEY
     const mark = markOf({ programId: known.deployed.id, secret }, cause)
     const cf = { invocation, address: addressOf(call), mark }
     const answering = isolate.getEntrypoint().fetch(address.url, {
-      ...{ method, body, headers: headersFor(call), redirect: 'manual' },
+      ...{ method, body: bodyOf(request), headers: headersFor(call), redirect: 'manual' },
       cf: cf as unknown as CfProperties,
     })
     const response = await Promise.race([answering, limit.reached])

@@ -119,7 +119,7 @@ export function print(host: Host, owner: Owner, id: string, lines: readonly Cons
 
 function addLines<T extends Pick<Invocation, 'console' | 'projectRef'>>(to: T, lines: readonly ConsoleLine[]): T {
   for (const line of lines.slice(0, LINES_MAX - to.console.length)) {
-    if (takeRoom(to.projectRef, line.message.length)) to.console.push(line)
+    if (takeRoom(to.projectRef, line.message.length, Date.now())) to.console.push(line)
     else droppedLines += 1
   }
   return to

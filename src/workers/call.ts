@@ -6,6 +6,7 @@ import type { Bindings, SystemCtx } from '../env.ts'
 import { describeError } from '../http/log.ts'
 import { type Cause, markOf } from '../programs/chains.ts'
 import { type Answer, admit, turnAway } from '../runtime/admit.ts'
+import { bodyOf } from '../runtime/body.ts'
 import { logRefusal, refuseUnknown } from '../runtime/refused.ts'
 import type { WorkerAddress } from './address.ts'
 import { findPlan, type Plan } from './plan.ts'
@@ -109,7 +110,10 @@ function requestFor({ request, address }: Call, dispatch: Dispatch, late: AbortS
   headers.delete('x-test-clock')
   headers.set('x-forwarded-prefix', address.prefix)
   headers.set(DISPATCH_HEADER, JSON.stringify(dispatch))
-  const { method, body } = request
   const signal = AbortSignal.any([request.signal, late])
+  const { method } = request
+  const body = bodyOf(request)
+  // Else the runtime takes it for one with a body on the way.
+  if (request.body && !body) headers.delete('content-length')
   return new Request(address.url, { method, headers, body, signal, redirect: 'manual' })
 }

@@ -1,5 +1,6 @@
 import type { WorkerSpec } from '../db/schema/index.ts'
 import type { SystemCtx } from '../env.ts'
+import { readText } from '../http/read-text.ts'
 import { CHECK, codeOf, readImage, type Surroundings } from '../runtime/code.ts'
 import { GIVEN_NAMES, projectEnvironment } from '../runtime/environment.ts'
 import { loadFailureOf, noteLoadFailure } from '../runtime/starts.ts'
@@ -7,6 +8,7 @@ import { workerImageKey } from '../runtime/store.ts'
 import type { Plan } from './plan.ts'
 
 const CHECK_TIMEOUT_MS = 20_000
+const PROBLEM_BYTES_MAX = 64 * 1024
 
 /** Ours, and not the program's. */
 export class LoadFailed extends Error {
@@ -36,7 +38,8 @@ export function openInstance(ctx: SystemCtx, name: string, plan: Plan, surroundi
     async check(): Promise<string | undefined> {
       const signal = AbortSignal.timeout(CHECK_TIMEOUT_MS)
       const response = await within(isolate.getEntrypoint(CHECK).fetch('http://worker/', { signal }))
-      return response.status === 204 ? undefined : await response.text()
+      if (response.status === 204) return undefined
+      return (await within(readText(response, PROBLEM_BYTES_MAX))) ?? 'it answers with more than what is wrong'
     },
   }
 }

@@ -24,9 +24,9 @@ export async function startBuilder(vars: Record<string, string> = {}) {
 export type Builder = Awaited<ReturnType<typeof startBuilder>>
 
 /** As `npm start` runs it: what it fetches goes through the runtime alone, redirects and refused connections included. */
-export async function startBuilderProcess(bindings: Record<string, string> = {}) {
+export async function startBuilderProcess(bindings: Record<string, string> = {}, memoryMiB?: number) {
   const worker = await builderWorker({ bundle: inject('bundle'), bindings })
-  const { address, key, ports, stop } = await start({ worker, onLine: () => {} })
+  const { address, key, ports, stop } = await start({ worker, onLine: () => {}, memoryMiB })
   return { ...builderAt(`http://${address}`, { [KEY_HEADER]: key }), ports, stop }
 }
 export type BuilderProcess = Awaited<ReturnType<typeof startBuilderProcess>>

@@ -11,7 +11,7 @@ export const storageConfigRoutes = [
 
   patch('/v1/projects/{ref}/config/storage', {
     id: 'v1-update-storage-config', summary: "Change the settings of a project's storage",
-    description: 'What is left out stays as it is. Takes effect within ten seconds.',
+    description: 'What is left out stays as it is. Takes effect within a second.',
     scope: 'any caller', permission: 'projects:write', body: UpdateStorageConfig, returns: z.object({}),
   }, ({ ctx, project, body }) => updateStorageConfig(ctx, project, body)),
 

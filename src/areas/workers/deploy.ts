@@ -24,8 +24,8 @@ export async function deployWorker(ctx: Ctx, project: ProjectAccess, asked: Aske
   const worker = await mutate(ctx, async (mutation) => {
     await requireLiving(mutation.tx, ref)
     const row = await upsertWorker(ctx, mutation, { ref, name, spec })
-    if (!uploadId && !row.served) throw refuseUpload('is needed, as nothing was built yet')
-    await startWorkerTask(ctx, mutation, { workerId: row.id, kind: 'build', uploadId, spec })
+    const built = await startWorkerTask(ctx, mutation, { workerId: row.id, kind: 'build', uploadId, spec })
+    if (!built && !row.served) throw refuseUpload('is needed, as nothing was built yet')
     await mutation.trace({ action: 'worker.deploy', organizationId, projectRef: ref, detail: { name } })
     return row
   })

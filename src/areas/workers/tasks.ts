@@ -36,18 +36,28 @@ interface NewTask {
   spec: WorkerSpec
 }
 
-/** Takes the place of whatever is still under way with the worker: that can record nothing any more. */
-export async function startWorkerTask({ now }: SystemCtx, { tx, enqueue }: Mutation, task: NewTask): Promise<void> {
-  await tx
+/**
+ * Takes the place of whatever is still under way with the worker: that can record nothing any more. A build without an upload of
+ * its own is of the one that was being built. Returns of which, if any.
+ */
+export async function startWorkerTask(
+  { now }: SystemCtx,
+  { tx, enqueue }: Mutation,
+  task: NewTask,
+): Promise<string | undefined> {
+  const [superseded] = await tx
     .update(workerTasks)
     .set({ state: 'superseded', finishedAt: now(), leaseUntil: null, claim: null })
     .where(and(eq(workerTasks.workerId, task.workerId), inArray(workerTasks.state, ['pending', 'running'])))
+    .returning({ uploadId: workerTasks.uploadId })
+  const uploadId = task.uploadId ?? (task.kind === 'build' ? superseded?.uploadId : null) ?? undefined
   const [row] = await tx
     .insert(workerTasks)
-    .values({ ...task, dueAt: now(), createdAt: now() })
+    .values({ ...task, uploadId, dueAt: now(), createdAt: now() })
     .returning({ id: workerTasks.id })
   if (!row) throw new Error('the task was not inserted')
   enqueue({ type: 'worker-task', id: row.id })
+  return uploadId
 }
 
 export const workerLeases = createLeases({ table: workerTasks, type: 'worker-task', leaseMs: 60_000 })

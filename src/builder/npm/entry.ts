@@ -8,6 +8,13 @@ export type Kind = 'import' | 'require'
 const CONDITIONS = ['workerd', 'worker', 'browser', 'module']
 const options = (kind: Kind) => ({ unsafe: true, conditions: [...CONDITIONS, kind] })
 
+/** What they have for browsers needs a page (DOMParser), and the rest runs anywhere. */
+const OF_PAGES: readonly string[] = ['@aws-sdk/xml-builder']
+
+/** What a package has in the place of its files, and of others, where there is no Node. */
+export const browserOf = ({ name, json }: Installed): Installed['json']['browser'] =>
+  OF_PAGES.includes(name) ? undefined : json.browser
+
 /** The file of a package that `subpath` ("." or "./sub") stands for; undefined for one that has no use here. */
 export function entryOf(from: Installed, subpath: string, kind: Kind): string | undefined {
   const paths = from.json.exports === undefined ? legacyEntry(from, subpath) : exportedEntry(from, subpath, kind)
@@ -28,9 +35,10 @@ function exportedEntry({ json, name, version }: Installed, subpath: string, kind
   }
 }
 
-function legacyEntry({ json }: Installed, subpath: string): string[] {
+function legacyEntry(from: Installed, subpath: string): string[] {
   if (subpath !== '.') return [subpath]
-  const mains = [json.browser, json.module, json.main].filter((path) => typeof path === 'string')
+  const { json } = from
+  const mains = [browserOf(from), json.module, json.main].filter((path) => typeof path === 'string')
   return [...mains, './index']
 }
 
@@ -46,11 +54,13 @@ export function internalOf({ json, name, version }: Installed, specifier: string
 const EXTENSIONS = ['', '.js', '.mjs', '.cjs', '.json', '/index.js', '/index.mjs', '/index.cjs', '/index.json']
 
 /** The file at a path as Node would find it, then what package.json puts in its place: '' where that is nothing. */
-export function fileOf({ json, files }: Installed, path: string): string | undefined {
+export function fileOf(from: Installed, path: string): string | undefined {
+  const { files } = from
+  const browserField = browserOf(from)
   const plain = normalize(path)
   const nested = nestedMain(files, plain)
   const found = [...EXTENSIONS.map((extension) => plain + extension), ...nested].find((file) => files.has(file))
-  const browser = typeof json.browser === 'object' ? json.browser : {}
+  const browser = typeof browserField === 'object' ? browserField : {}
   const replaced = [plain, found].map((key) => key && browser[`./${key}`]).find((to) => to !== undefined && to !== '')
   if (replaced === false) return ''
   if (replaced) return EXTENSIONS.map((extension) => normalize(replaced) + extension).find((file) => files.has(file))
