@@ -452,6 +452,8 @@ describe('a branch tells', () => {
       review_requested_at: expect.any(String),
     })
     await vi.waitFor(() => expect(receiver.received).toHaveLength(1), WAIT)
+    const freed = await owner.patch(`/v1/branches/${branch.id}`, { git_branch: '' })
+    expect([freed.status, 'git_branch' in freed.body]).toEqual([200, false])
     expect(await owner.patch(`/v1/branches/${branch.id}`, { branch_name: 'main' })).toMatchObject({ status: 409 })
     expect(await owner.patch(`/v1/branches/${branch.id}`, { status: 'DONE' })).toMatchObject({ status: 400 })
     expect(await owner.patch(`/v1/branches/${branch.id}`, { status: 'MIGRATIONS_PASSED' })).toMatchObject({

@@ -84,7 +84,7 @@ async function create(ctx: Ctx, parent: ProjectAccess, input: NewBranch, urlFiel
       branch: {
         id,
         name: input.branch_name,
-        gitBranch: input.git_branch ?? null,
+        gitBranch: input.git_branch || null,
         persistent: input.persistent ?? false,
         withData: input.with_data ?? false,
         notifyUrl: input.notify_url ?? null,
@@ -195,7 +195,7 @@ async function insertDefault(
     projectRef: parent.ref,
     parentRef: parent.ref,
     name: input.branch_name,
-    gitBranch: input.git_branch ?? null,
+    gitBranch: input.git_branch || null,
     isDefault: true,
     persistent: true,
     withData: true,

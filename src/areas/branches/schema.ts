@@ -11,7 +11,7 @@ import { SecretName } from '../secrets/schema.ts'
 
 const BranchStatus = z.enum(BRANCH_STATUSES).meta({ id: 'BranchStatus' })
 
-const GitBranch = Text.min(1).max(256)
+const GitBranch = Text.max(256).meta({ description: 'Empty for none' })
 const NotifyUrl = z
   .url()
   .max(2_048)

@@ -77,7 +77,7 @@ export async function updateBranch(ctx: Ctx, access: BranchAccess, input: z.outp
       .update(branches)
       .set({
         ...(input.branch_name !== undefined && { name: input.branch_name }),
-        ...(input.git_branch !== undefined && { gitBranch: input.git_branch }),
+        ...(input.git_branch !== undefined && { gitBranch: input.git_branch || null }),
         ...(input.persistent !== undefined && { persistent: input.persistent }),
         // What is to stay is not deleted in an hour.
         ...(input.persistent && { deletionScheduledAt: null }),
