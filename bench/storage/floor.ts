@@ -13,8 +13,9 @@ import { get, type Request, send } from '../client.ts'
 /** What the storage server works with, but its statements go straight to Postgres on one connection. */
 export function directStorage(project: OpenedProject, client: pg.Client): Storage {
   const engine = { runBatch: ({ statements }: { statements: readonly Statement[] }) => runBatch(client, statements) }
-  // As much of a context as the statements need.
-  return { project, ctx: { engine, now: () => new Date() } as unknown as Storage['ctx'] }
+  // As much of a context as the statements need: that a sweep is due, once a minute, it does not write.
+  const ctx = { engine, now: () => new Date(), waitUntil: () => {}, log: { error: () => {} } }
+  return { project, ctx: ctx as unknown as Storage['ctx'] }
 }
 
 const names = new Map<string, string>()
