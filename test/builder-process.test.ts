@@ -46,7 +46,11 @@ describe('a program that is probed', () => {
     ['imports what is not there', `import './nowhere.js'`, 'nowhere.js'],
     ['asks the network', `await fetch('https://example.com')`, 'Disallowed operation'],
     ['answers for us', `Response.json = () => new Response('x'.repeat(100_000))`, 'how a Response is made'],
-    ['answers for us without an end', `Response.json = () => new Response(new ReadableStream())`, 'how a Response is made'],
+    [
+      'answers for us without an end',
+      `Response.json = () => new Response(new ReadableStream())`,
+      'how a Response is made',
+    ],
     ['waits for ever', 'await new Promise(() => {})', 'does not start'],
   ])('is refused when it %s', async (_name, js, message) => {
     const { issues = [] } = await builder.probe(program(js))

@@ -1,7 +1,9 @@
+import { randomInt } from 'node:crypto'
 import { describe, expect, it } from 'vitest'
+import { issueToken } from '../dev/seed.ts'
 import { newAccessToken } from '../src/auth/token.ts'
 import { randomLetters } from '../src/http/values.ts'
-import { as, newMember, newOrganization, tokenOf, workerLogs } from './api.ts'
+import { as, control, newMember, newOrganization, tokenOf, workerLogs } from './api.ts'
 import { createProject } from './projects.ts'
 
 const MINUTE_MS = 60_000
@@ -101,6 +103,37 @@ describe('the standard limit', () => {
     await Promise.all(Array.from({ length: 250 }, () => caller.get(`/v1/projects/${randomLetters()}`)))
     expect((await caller.get(`/v1/projects/${randomLetters()}`)).status).toBe(429)
     expect((await caller.get(`/v1/projects/${project}`)).status).toBe(200)
+  })
+
+  it('leaves a token alone, whatever others send from the same address', async () => {
+    const { userId } = await newOrganization()
+    const address = `test-${crypto.randomUUID()}`
+    const at = new Date()
+    const from = (token: string | undefined) => as(token, { 'x-test-address': address }).at(at)
+    const old = await issueToken(control, { userId, name: 'old' })
+    expect((await from(old).get('/v1/profile')).status).toBe(200)
+    await Promise.all(Array.from({ length: 130 }, () => from(undefined).get('/v1/profile')))
+    expect((await from(undefined).get('/v1/profile')).status).toBe(429)
+    expect((await from(await issueToken(control, { userId, name: 'new' })).get('/v1/profile')).status).toBe(200)
+    await Promise.all(Array.from({ length: 130 }, () => from(newAccessToken()).get('/v1/profile')))
+    expect((await from(newAccessToken()).get('/v1/nowhere')).status).toBe(429)
+    // Its place in the cache has ended.
+    const later = new Date(at.getTime() + 30_000)
+    expect((await as(newAccessToken(), { 'x-test-address': address }).at(later).get('/v1/profile')).status).toBe(429)
+    expect((await as(old, { 'x-test-address': address }).at(later).get('/v1/profile')).status).toBe(200)
+  })
+
+  it('counts the addresses of IPv6 by the network that one caller has', async () => {
+    const network = `2001:db8:${randomInt(65_536).toString(16)}:${randomInt(65_536).toString(16)}`
+    const at = new Date()
+    const left = async (address: string) => {
+      const { headers } = await as(undefined, { 'x-test-address': address }).at(at).get('/v1/profile')
+      return Number(headers.get('x-ratelimit-remaining'))
+    }
+    expect([await left(`${network}::1`), await left(`${network}:ffff:1:2:3`), await left(`${network}::1`)]).toEqual([
+      119, 118, 117,
+    ])
+    expect(await left('2001:db8:ffff:ffff::1'.replace('ffff', randomInt(65_536).toString(16)))).toBe(119)
   })
 
   it('counts wrong tokens by address, whatever the path, and then looks up no more of them', async () => {

@@ -46,6 +46,9 @@ export const visibleProjects = (principal: Principal): SQL | undefined =>
   and(
     isNull(projects.removedAt),
     reachable(principal, projects.organizationId),
+    // Nothing more than the next, but it leads Postgres from the caller's few organizations to their projects.
+    sql`${projects.organizationId} in (select ${column(memberRoles.organizationId)} from ${memberRoles}
+      where ${column(memberRoles.userId)} = ${principal.userId})`,
     sql`exists (select from ${memberRoles} where ${memberRoles.organizationId} = ${projects.organizationId}
       and ${memberRoles.userId} = ${principal.userId}
       and (${memberRoles.projectRef} is null or ${memberRoles.projectRef} in (${projects.ref}, ${projects.parentRef})))`,

@@ -30,25 +30,34 @@ const kept = new Map<string, { principal: Principal; until: number }>()
 
 /**
  * The caller behind an Authorization header; undefined for none, a malformed, unknown, expired or revoked token,
- * and for one not seen lately where `mayLookUp` says no.
+ * and for one not known from before where `mayLookUp` says no.
  */
 export async function authenticate(
   ctx: SystemCtx,
   header: string | undefined,
   mayLookUp: (now: number) => boolean,
 ): Promise<Principal | undefined> {
-  const token = /^Bearer +(\S+)$/i.exec(header ?? '')?.[1]
-  if (!token || !isAccessToken(token)) return undefined
+  const token = accessTokenIn(header)
+  if (!token) return undefined
   const now = ctx.now().getTime()
   const cached = kept.get(token)
   if (cached && now < cached.until && now > cached.until - KEPT_MS - 1) return cached.principal
-  kept.delete(token)
-  if (!mayLookUp(now)) return undefined
+  // One that was good a while ago is no guess: whoever guesses at the same address does not shut it out.
+  if (!cached && !mayLookUp(now)) return undefined
   const principal = await findPrincipal(ctx, token)
-  if (!principal) return undefined
+  if (!principal) {
+    kept.delete(token)
+    return undefined
+  }
   if (kept.size >= KEPT_MAX) kept.clear()
   kept.set(token, { principal, until: Math.min(now + KEPT_MS, principal.expiresAt ?? Number.POSITIVE_INFINITY) })
   return principal
+}
+
+/** The access token in an Authorization header; undefined for anything that cannot be one. */
+export function accessTokenIn(header: string | undefined): string | undefined {
+  const token = /^Bearer +(\S+)$/i.exec(header ?? '')?.[1]
+  return token && isAccessToken(token) ? token : undefined
 }
 
 const tokenByHash = prepared((db) =>

@@ -1,4 +1,5 @@
-import type { Principal } from '../auth/principal.ts'
+import { accessTokenIn, type Principal } from '../auth/principal.ts'
+import { parseAddress } from '../delivery/addresses.ts'
 import type { AppEnv, SystemCtx } from '../env.ts'
 import type { Decision, Rule } from '../objects/rate-limiter.ts'
 
@@ -27,11 +28,14 @@ const LIMITS = {
 } satisfies Record<string, readonly Rule[]>
 export type Limit = keyof typeof LIMITS
 
+/** Of strangers, beside `none`: those with tokens that are not known, so that who sends none shuts out nobody's token. */
+const WRONG_TOKENS = 'wrong tokens'
+
 const SCOPED_PATH = /^\/(?:v\d+)\/(projects|organizations|branches)\/([\w-]+)/
 
 /** What the quota is counted for: a project, an organization, or none. Other calls of the caller do not touch it. */
-export function limitScope(principal: Principal | undefined, path: string): string {
-  if (!principal) return 'none'
+export function limitScope(principal: Principal | undefined, path: string, authorization?: string): string {
+  if (!principal) return accessTokenIn(authorization) ? WRONG_TOKENS : 'none'
   const [, kind, name] = SCOPED_PATH.exec(path) ?? []
   if (!kind || !name) return 'none'
   if (kind === 'organizations') return `organization ${name}`
@@ -56,7 +60,13 @@ export function addressOf(c: Addressed): string | undefined {
 export function limitCaller(principal: Principal | undefined, address: string | undefined): string {
   if (principal?.appId) return `app ${principal.appId} ${principal.organizationId ?? ''}`
   if (principal) return `user ${principal.userId}`
-  return `address ${address ?? 'unknown'}`
+  return `address ${address === undefined ? 'unknown' : networkOf(address)}`
+}
+
+/** Whoever has one address of IPv6 has the 2^64 beside it too. */
+function networkOf(address: string): string {
+  const bytes = address.includes(':') ? parseAddress(address) : undefined
+  return bytes ? `${Buffer.from(bytes.slice(0, 8)).toString('hex')}::/64` : address
 }
 
 export interface Quota {
@@ -85,11 +95,21 @@ export function noteFound(quota: Quota): void {
 
 /** Who has guessed too much asks for what he has not reached yet: each name would have a counter of its own. */
 export const isGuess = (quota: Quota): boolean =>
-  quota.scope !== 'none' && !found.has(counterOf(quota)) && isOverLimit({ ...quota, scope: 'none' })
+  quota.scope !== 'none' &&
+  quota.scope !== WRONG_TOKENS &&
+  !found.has(counterOf(quota)) &&
+  isOverLimit({ ...quota, scope: 'none' })
+
+/** Of who sends tokens or signatures that do not hold. */
+export const guessesOf = (address: string | undefined, now: number): Quota => ({
+  caller: limitCaller(undefined, address),
+  scope: WRONG_TOKENS,
+  now,
+})
 
 /** An address that guesses tokens costs no more queries; without addresses nobody may be shut out for another. */
 export const isAddressOverLimit = (address: string | undefined, now: number): boolean =>
-  address !== undefined && isOverLimit({ caller: limitCaller(undefined, address), scope: 'none', now })
+  address !== undefined && isOverLimit(guessesOf(address, now))
 
 export async function takeQuota(
   limiters: AppEnv['Bindings']['RATE_LIMITERS'],

@@ -82,13 +82,16 @@ export function rateLimit({ limit = 'standard', id }: Partial<Route>): Middlewar
 
 /** What meets no route has no quota of its own. */
 export async function rateLimitStray(c: Context<AppEnv>): Promise<void> {
-  const decision = await spend(c, quotaOf(c, 'none'), 'standard')
+  const decision = await spend(c, quotaOf(c, c.var.ctx.principal && 'none'), 'standard')
   sendLimit(c, decision)
   refuseBeyond(decision)
 }
 
 /** Whose requests are counted together, and for what. */
-const quotaOf = (c: Context<AppEnv>, scope = limitScope(c.var.ctx.principal, c.req.path)): Quota => ({
+const quotaOf = (
+  c: Context<AppEnv>,
+  scope = limitScope(c.var.ctx.principal, c.req.path, c.req.header('authorization')),
+): Quota => ({
   caller: limitCaller(c.var.ctx.principal, addressOf(c)),
   scope,
   now: c.var.ctx.now().getTime(),
@@ -134,7 +137,7 @@ const countRefused =
     try {
       return await check(c, onward)
     } catch (error) {
-      if (!passed && quotaOf(c).scope !== 'none') await countGuess(c)
+      if (!passed && c.var.ctx.principal && quotaOf(c).scope !== 'none') await countGuess(c)
       throw error
     }
   }

@@ -8,7 +8,7 @@ import { branches, gitBranches, gitConnections, gitDeliveries, projects } from '
 import type { AppEnv, SystemCtx } from '../../env.ts'
 import { appOf } from '../../github/app.ts'
 import { ApiError } from '../../http/error.ts'
-import { addressOf, isAddressOverLimit, limitCaller, takeQuota } from '../../http/limits.ts'
+import { addressOf, guessesOf, isAddressOverLimit, takeQuota } from '../../http/limits.ts'
 import { Text } from '../../http/values.ts'
 import { send } from '../../queue/send.ts'
 
@@ -37,8 +37,7 @@ export function mountGithubWebhook(app: Hono<AppEnv>): void {
     const isTheirs = signature && body && (await isSigned(github.webhookSecret, signature, body))
     if (!isTheirs) {
       // Who guesses at signatures has the quota of who guesses at tokens.
-      const quota = { caller: limitCaller(undefined, addressOf(c)), scope: 'none', now }
-      const { allowed } = await takeQuota(c.env.RATE_LIMITERS, quota, 'standard')
+      const { allowed } = await takeQuota(c.env.RATE_LIMITERS, guessesOf(addressOf(c), now), 'standard')
       if (!allowed) throw new ApiError('too_many_requests')
       throw new ApiError('unauthorized', { detail: 'x-hub-signature-256 is not that of this body' })
     }

@@ -18,7 +18,9 @@ interface Listed {
   project: Row
   disk: { value: object; updatedAt: Date } | null
 }
-type Named = Row & { organizationSlug: string }
+type Named = Pick<Row, 'ref' | 'name' | 'region' | 'createdAt' | 'status' | 'postgresVersion' | 'engineState'> & {
+  organizationSlug: string
+}
 
 /** Clients know these providers alone; what really carries a project is the engine's business. */
 export const CLOUD_PROVIDER = 'AWS' as const

@@ -21,13 +21,17 @@ import { DEFAULT_REGION, GROUP_REGION, TRANSITIONS, type Transition, type Transi
 const NAME_TAKEN = 'projects_name_once'
 
 export async function listProjects(ctx: Ctx) {
+  const { ref, name, region, createdAt, status, postgresVersion, engineState } = projects
   const rows = await ctx.db
-    .select({ project: projects, organizationSlug: organizations.slug })
+    .select({
+      ...{ ref, name, region, createdAt, status, postgresVersion, engineState },
+      organizationSlug: organizations.slug,
+    })
     .from(projects)
     .innerJoin(organizations, eq(organizations.id, projects.organizationId))
     .where(and(isNull(projects.parentRef), visibleProjects(ctx.principal)))
     .orderBy(projects.createdAt, projects.ref)
-  return rows.map(({ project, organizationSlug }) => toProject({ ...project, organizationSlug }, ctx.engine))
+  return rows.map((row) => toProject(row, ctx.engine))
 }
 
 export async function createProject(ctx: Ctx, input: z.output<typeof CreateProject>) {
