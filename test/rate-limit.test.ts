@@ -1,4 +1,4 @@
-import { randomInt } from 'node:crypto'
+import { randomInt, randomUUID } from 'node:crypto'
 import { describe, expect, it } from 'vitest'
 import { issueToken } from '../dev/seed.ts'
 import { newAccessToken } from '../src/auth/token.ts'
@@ -56,6 +56,9 @@ describe('the standard limit', () => {
     expect(await left(owner, `/v2/organizations/${slug}/projects`)).toBe(118)
     expect(await left(owner, '/v1/projects')).toBe(119)
     expect(await left(other, `/v1/projects/${one}`)).toBe(119)
+    // A branch by its id has one of its own; as it is not there, it takes from the other too.
+    expect(await left(owner, `/v1/branches/${randomUUID()}`)).toBe(119)
+    expect(await left(owner, '/v1/projects')).toBe(117)
   })
 
   it('counts what is refused too, by address without a token', async () => {

@@ -31,6 +31,8 @@ export type Limit = keyof typeof LIMITS
 /** Of strangers, beside `none`: those with tokens that are not known, so that who sends none shuts out nobody's token. */
 const WRONG_TOKENS = 'wrong tokens'
 
+/** Branches are named by either. */
+const REF_OR_ID = /^([a-z]{20}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12})$/
 const SCOPED_PATH = /^\/(?:v\d+)\/(projects|organizations|branches)\/([\w-]+)/
 
 /** What the quota is counted for: a project, an organization, or none. Other calls of the caller do not touch it. */
@@ -39,7 +41,7 @@ export function limitScope(principal: Principal | undefined, path: string, autho
   const [, kind, name] = SCOPED_PATH.exec(path) ?? []
   if (!kind || !name) return 'none'
   if (kind === 'organizations') return `organization ${name}`
-  return /^[a-z]{20}$/.test(name) ? `project ${name}` : 'none'
+  return REF_OR_ID.test(name) ? `project ${name}` : 'none'
 }
 
 interface Addressed {
