@@ -37,7 +37,6 @@ export async function publish(
     key: event.idempotencyKey,
     branch: event.branchId,
   }))
-  const organizations = sql.param([...new Set(given.map(({ organization }) => organization))])
   const statement = sql`
     with given as materialized (
       select uuidv7() as id, g.* from json_to_recordset(${JSON.stringify(given)}::json)
@@ -50,10 +49,11 @@ export async function publish(
     )
     insert into ${webhookDeliveries} (message_id, event_id, endpoint_id, trigger, next_at, created_at)
     select uuidv7(), event.id, e.id, 'event', event.published_at, event.published_at
-    from event join given g on g.id = event.id, ${webhookEndpoints} e
-    where e.organization_id = any(${organizations}::uuid[]) and e.organization_id = g.organization
-      and (e.project_ref is null or e.project_ref = g.project)
-      and e.enabled and e.event_types && array[g.type, '*']
+    from event join given g on g.id = event.id cross join lateral (
+      select id from ${webhookEndpoints} where organization_id = g.organization and project_ref is null
+      union all select id from ${webhookEndpoints} where project_ref = g.project
+    ) near join ${webhookEndpoints} e on e.id = near.id
+    where e.organization_id = g.organization and e.enabled and e.event_types && array[g.type, '*']
       and (e.branch_id is null or e.branch_id = g.branch)
     for key share of e
     returning endpoint_id`

@@ -1,8 +1,9 @@
 import { randomUUID } from 'node:crypto'
 import { eq, type SQL, sql } from 'drizzle-orm'
 import { beforeAll, describe, expect, it } from 'vitest'
+import type { Writer } from '../../src/db/client.ts'
 import { DATABASE_CLOCK } from '../../src/db/clock.ts'
-import { auditLog, webhookDeliveries, webhookEndpoints } from '../../src/db/schema/index.ts'
+import { auditLog, organizations, webhookDeliveries, webhookEndpoints } from '../../src/db/schema/index.ts'
 import {
   backlog,
   type Claimed,
@@ -14,6 +15,7 @@ import {
   type Settlement,
   settle,
 } from '../../src/delivery/store.ts'
+import { type NewEvent, publish } from '../../src/events/publish.ts'
 import { at, START, URL_A, useOutbox } from './outbox.ts'
 
 const SECOND_MS = 1000
@@ -134,6 +136,32 @@ describe('with 100,000 first attempts and retries that are due later', () => {
   it.each(CLOCKS)('the search for what is overdue reads few rows, %s', async (_name, clock) => {
     const page = { graceMs: 5 * SECOND_MS, after: FIRST_ID, count: 1000 }
     const cost = await costOf((db) => overdueEndpoints(db, clock, page))
+    expect(cost.rows).toBeGreaterThan(0)
+    expect(Math.max(cost.rows, cost.pages)).toBeLessThan(FEW)
+  })
+
+  it('an event reads few rows of an organization whose other projects have 20,000 endpoints', async () => {
+    const [organization] = await outbox.db
+      .insert(organizations)
+      .values({ slug: `org-${randomUUID()}`, name: 'Test', plan: 'enterprise' })
+      .returning()
+    const { id: organizationId = '', slug = '' } = organization ?? {}
+    await outbox.db.execute(sql`
+      with project as (
+        insert into projects (ref, organization_id, name, region, instance_size, status, sealed_password, sealed_runner_password)
+        select lpad(n::text, 20, 'p'), ${organizationId}, n, 'us-east-1', 'nano', 'ACTIVE_HEALTHY', '', ''
+        from generate_series(1, 201) n returning ref
+      )
+      insert into ${webhookEndpoints} (organization_id, project_ref, url, enabled, event_types, sealed_secret, created_by, created_at)
+      select ${organizationId}, ref, ${URL_A}, true, '{*}', '', gen_random_uuid(), now()
+      from project, generate_series(1, 100) where ref <> lpad('201', 20, 'p')`)
+    await outbox.db.execute(sql`analyze ${webhookEndpoints}`)
+    const event: NewEvent = {
+      ...{ organization: { id: organizationId, slug }, projectRef: '201'.padStart(20, 'p') },
+      ...{ type: 'v1.project.restored', fields: {} },
+    }
+    const publication = { actorUserId: undefined, now: DATABASE_CLOCK }
+    const cost = await costOf((db) => publish(db as Pick<Writer, 'execute'>, event, publication))
     expect(cost.rows).toBeGreaterThan(0)
     expect(Math.max(cost.rows, cost.pages)).toBeLessThan(FEW)
   })

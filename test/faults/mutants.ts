@@ -179,14 +179,14 @@ export const MUTANTS: readonly Mutant[] = [
   simulated(
     "other projects' endpoints get no event",
     PUBLISH,
-    'and (e.project_ref is null or e.project_ref = g.project)',
-    '',
+    'where project_ref = g.project',
+    'where project_ref is not null',
   ),
   simulated(
     "other organizations' endpoints get no event",
     PUBLISH,
-    'where e.organization_id = any(${organizations}::uuid[]) and e.organization_id = g.organization\n      and',
-    'where',
+    'select id from ${webhookEndpoints} where organization_id = g.organization and project_ref is null',
+    'select id from ${webhookEndpoints} where project_ref is null',
   ),
   simulated('endpoints get the types that they asked for', PUBLISH, "and e.event_types && array[g.type, '*']", ''),
   simulated(

@@ -50,6 +50,7 @@ export const webhookEndpoints = pgTable(
   (t) => [
     index('webhook_endpoints_organization').on(t.organizationId, t.id),
     index('webhook_endpoints_project').on(t.projectRef, t.id),
+    index('webhook_endpoints_of_organization').on(t.organizationId).where(sql`project_ref is null`),
     uniqueIndex('webhook_endpoints_branch').on(t.branchId),
   ],
 )

@@ -1,0 +1,1 @@
+CREATE INDEX "webhook_endpoints_of_organization" ON "webhook_endpoints" USING btree ("organization_id") WHERE project_ref is null;
