@@ -185,8 +185,8 @@ export const MUTANTS: readonly Mutant[] = [
   simulated(
     "other organizations' endpoints get no event",
     PUBLISH,
-    'select id from ${webhookEndpoints} where organization_id = g.organization and project_ref is null',
-    'select id from ${webhookEndpoints} where project_ref is null',
+    'where organization_id = g.organization and project_ref is null\n      union all select id from ${webhookEndpoints} where project_ref = g.project\n    ) near join ${webhookEndpoints} e on e.id = near.id\n    where e.organization_id = g.organization and',
+    'where project_ref is null\n      union all select id from ${webhookEndpoints} where project_ref = g.project\n    ) near join ${webhookEndpoints} e on e.id = near.id\n    where',
   ),
   simulated('endpoints get the types that they asked for', PUBLISH, "and e.event_types && array[g.type, '*']", ''),
   simulated(
