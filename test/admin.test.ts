@@ -3,6 +3,7 @@ import { randomBytes, randomUUID } from 'node:crypto'
 import { promisify } from 'node:util'
 import { desc, eq } from 'drizzle-orm'
 import { describe, expect, inject, it } from 'vitest'
+import { readCommand } from '../dev/admin/commands.ts'
 import { signClaims } from '../src/auth/project-token.ts'
 import { auditLog, jitGrants, organizations, users, webhookEvents } from '../src/db/schema/index.ts'
 import { admin } from './admin.ts'
@@ -41,6 +42,19 @@ async function newest({ id }: TestOrganization) {
 }
 
 const countEvents = ({ id }: TestOrganization) => control.$count(webhookEvents, eq(webhookEvents.organizationId, id))
+
+describe('an option of another command', () => {
+  it.each([
+    ['member remove acme bob --project abc', '--project', 'member remove <slug> <username>'],
+    ['connection remove --project abc --dry-run', '--dry-run', 'connection remove --project ref'],
+    ['oauth-apps delete abc --dry-run', '--dry-run', 'oauth-apps delete <client id>'],
+    ['organization plan acme pro --name x', '--name', 'organization plan <slug> <'],
+  ])('is refused: %s', (line, option, usage) => {
+    const name = line.split(' ', 2).join(' ')
+    const said = `${name} does not take ${option}\n\nnpm run admin -- ${usage}`
+    expect(() => readCommand(line.split(' '))).toThrow(said)
+  })
+})
 
 describe('organization plan', () => {
   it('tells of a higher and a lower plan, in nobody’s name, and of nothing when it stays', async () => {
