@@ -5,7 +5,7 @@ import { desc, eq } from 'drizzle-orm'
 import { describe, expect, inject, it } from 'vitest'
 import { readCommand } from '../dev/admin/commands.ts'
 import { signClaims } from '../src/auth/project-token.ts'
-import { auditLog, jitGrants, organizations, users, webhookEvents } from '../src/db/schema/index.ts'
+import { auditLog, jitGrants, memberRoles, organizations, users, webhookEvents } from '../src/db/schema/index.ts'
 import { admin } from './admin.ts'
 import { addMember, control, newOrganization, newUser, type TestOrganization, tokenOf } from './api.ts'
 import { insertLogins, openLogins } from './members.ts'
@@ -45,7 +45,7 @@ const countEvents = ({ id }: TestOrganization) => control.$count(webhookEvents, 
 
 describe('an option of another command', () => {
   it.each([
-    ['member remove acme bob --project abc', '--project', 'member remove <slug> <username>'],
+    ['project list acme --project abc', '--project', 'project list <slug>'],
     ['connection remove --project abc --dry-run', '--dry-run', 'connection remove --project ref'],
     ['oauth-apps delete abc --dry-run', '--dry-run', 'oauth-apps delete <client id>'],
     ['organization plan acme pro --name x', '--name', 'organization plan <slug> <'],
@@ -124,6 +124,41 @@ describe('member set and member remove', () => {
       entry: { action: 'member.remove', actorUserId: null, detail: { user: id } },
     })
     expect(await countEvents(organization)).toBe(afterFirst + 4)
+  })
+
+  it('hold to the rules of the API for roles that outdo each other, and for one in a project alone', async () => {
+    const organization = await newOrganization()
+    const { slug } = organization
+    const { id, username } = await newPerson()
+    const [a, b] = [await insertProject(organization), await insertProject(organization)]
+    const branch = await insertProject(organization, { parentRef: a })
+    const inProject = (ref: string, role: string) => admin('member', 'set', slug, username, role, '--project', ref)
+    const held = async () =>
+      (await control.select().from(memberRoles).where(eq(memberRoles.userId, id)))
+        .map(({ role, projectRef }) => `${role} ${projectRef}`)
+        .sort()
+
+    await admin('member', 'set', slug, username, 'administrator')
+    await inProject(branch, 'read-only')
+    expect(await held()).toEqual([`read-only ${branch}`])
+    expect(await inProject(a, 'developer')).toBe(
+      `${username} is developer in ${a}, and no longer read-only in ${branch}`,
+    )
+    await inProject(b, 'developer')
+    expect(await held()).toEqual([`developer ${a}`, `developer ${b}`].sort())
+    expect(await inProject(b, 'developer')).toContain('already')
+    await admin('member', 'set', slug, username, 'read-only')
+    expect(await held()).toEqual(['read-only null'])
+
+    await inProject(a, 'developer')
+    const remove = () => admin('member', 'remove', slug, username, '--project', a)
+    expect(await remove()).toBe(`${username} is no longer developer in ${a}`)
+    expect(await held()).toEqual(['read-only null'])
+    await expect(remove()).rejects.toThrow(`${username} has no role in ${a} alone`)
+    await admin('member', 'remove', slug, username)
+    await inProject(a, 'developer')
+    expect(await remove()).toBe(`${username} is no longer developer in ${a}, nor a member of ${slug}`)
+    expect((await newest(organization)).event).toMatchObject({ type: 'v1.organization.member.removed' })
   })
 
   it('names the strongest role and its projects for who was a member of projects alone', async () => {
