@@ -2,7 +2,7 @@ import { execFile } from 'node:child_process'
 import { randomBytes, randomUUID } from 'node:crypto'
 import { promisify } from 'node:util'
 import { desc, eq } from 'drizzle-orm'
-import { describe, expect, inject, it } from 'vitest'
+import { afterEach, describe, expect, inject, it, vi } from 'vitest'
 import { readCommand } from '../dev/admin/commands.ts'
 import { signClaims } from '../src/auth/project-token.ts'
 import { auditLog, jitGrants, memberRoles, organizations, users, webhookEvents } from '../src/db/schema/index.ts'
@@ -53,6 +53,44 @@ describe('an option of another command', () => {
     const name = line.split(' ', 2).join(' ')
     const said = `${name} does not take ${option}\n\nnpm run admin -- ${usage}`
     expect(() => readCommand(line.split(' '))).toThrow(said)
+  })
+})
+
+describe('organization create', () => {
+  afterEach(() => void vi.unstubAllEnvs())
+
+  const create = (username: string, ...options: string[]) =>
+    admin('organization', 'create', 'Theirs', '--owner', username, ...options)
+
+  it('takes the plan that is given, else that of the environment, and leaves a trace', async () => {
+    const { id, username } = await newPerson()
+    for (const [setting, options, plan] of [
+      ['', [], 'enterprise'],
+      ['pro', [], 'pro'],
+      ['pro', ['--plan', 'free'], 'free'],
+    ] as const) {
+      vi.stubEnv('DEFAULT_PLAN', setting)
+      const slug = (await create(username, ...options)).replace('organization ', '')
+      const [row] = await control.select().from(organizations).where(eq(organizations.slug, slug))
+      expect(row).toMatchObject({ name: 'Theirs', plan })
+      const entries = await control
+        .select()
+        .from(auditLog)
+        .where(eq(auditLog.organizationId, String(row?.id)))
+      expect(entries).toMatchObject([
+        { action: 'organization.create', actorUserId: null, projectRef: null, detail: { owner: id, plan } },
+      ])
+    }
+  })
+
+  it('creates nothing on a plan that is none, or without an owner', async () => {
+    const { id, username } = await newPerson()
+    await expect(async () => create(username, '--plan', 'entreprise')).rejects.toThrow(/^entreprise is no plan: free, /)
+    await expect(async () => create(username, '--plan', '')).rejects.toThrow('is no plan')
+    await expect(async () => admin('organization', 'create', 'Theirs')).rejects.toThrow('--owner is missing')
+    vi.stubEnv('DEFAULT_PLAN', 'entreprise')
+    await expect(async () => create(username)).rejects.toThrow('DEFAULT_PLAN=entreprise is no plan')
+    expect(await control.$count(memberRoles, eq(memberRoles.userId, id))).toBe(0)
   })
 })
 

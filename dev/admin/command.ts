@@ -6,6 +6,7 @@ export const OPTIONS = {
   days: { type: 'string' },
   name: { type: 'string' },
   owner: { type: 'string' },
+  plan: { type: 'string' },
   project: { type: 'string' },
   organization: { type: 'string' },
   since: { type: 'string' },
