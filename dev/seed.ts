@@ -38,7 +38,7 @@ export async function seedOwner(
   try {
     const { slug } = owner.organization
     if (knownToken && (await tokenWorks(db, knownToken))) return { access_token: knownToken, organization_slug: slug }
-    const userId = await upsertUser(db, owner.username, owner.email)
+    const { id: userId } = await upsertUser(db, owner.username, owner.email)
     await db
       .insert(organizations)
       .values({ ...owner.organization, plan: owner.plan })
@@ -63,12 +63,12 @@ async function tokenWorks(db: ControlDb, token: string): Promise<boolean> {
   return row !== undefined && row.revokedAt === null
 }
 
-export async function upsertUser(db: ControlDb, username: string, email: string): Promise<string> {
-  await db.insert(users).values({ username, primaryEmail: email }).onConflictDoNothing()
+export async function upsertUser(db: ControlDb, username: string, email: string) {
+  const inserted = await db.insert(users).values({ username, primaryEmail: email }).onConflictDoNothing().returning()
   const [user] = await db.select().from(users).where(eq(users.username, username))
   if (!user) throw new StartError(`another user has the e-mail address ${email}`)
   if (user.primaryEmail !== email) throw new StartError(`${username} is there already, as ${user.primaryEmail}`)
-  return user.id
+  return { id: user.id, isNew: inserted.length > 0 }
 }
 
 type TokenFields = Pick<typeof accessTokens.$inferInsert, 'userId' | 'name' | 'scopes' | 'expiresAt'>
