@@ -19,7 +19,7 @@ interface Options {
 export async function saveCredentials({ folder, controlUrl, baseUrl, onLine }: Options): Promise<Credentials> {
   const [file, written] = [join(folder, CREDENTIALS), join(folder, NEW_CREDENTIALS)]
   const knownToken = await readToken(file, onLine)
-  const credentials = { base_url: baseUrl, ...(await seedOwner({ controlUrl, knownToken })) }
+  const credentials = { base_url: baseUrl, ...(await seedOwner({ controlUrl, knownToken, onLine })) }
   // A start that is cut off, or a full disk, must not leave half a file.
   await writeFile(written, `${JSON.stringify(credentials, null, 2)}\n`, { mode: 0o600, flush: true })
   await rename(written, file)

@@ -1,8 +1,10 @@
+import { randomUUID } from 'node:crypto'
 import { mkdtempSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, describe, expect, inject, it } from 'vitest'
 import { saveCredentials } from '../dev/credentials.ts'
+import { admin } from './admin.ts'
 import { as } from './api.ts'
 
 const folder = mkdtempSync(join(tmpdir(), 'pilothouse-credentials-'))
@@ -32,5 +34,29 @@ describe('credentials.json', () => {
     expect((await as(token).get('/v1/profile')).status).toBe(200)
     expect(said).toEqual([expect.stringContaining(`${file} was not as we wrote it`)])
     expect(await save()).toEqual({ token, said: [] })
+  })
+
+  it('gets another token for one that was revoked, and says what becomes of the organization', async () => {
+    const { token } = await save()
+    const revoke = (known: string) => admin('token', 'revoke', known)
+    const isNew = expect.stringContaining('works no longer: there is a new one, of the user owner')
+    await revoke(token)
+    const second = await save()
+    expect(second.said).toEqual([isNew])
+
+    const username = `heir-${randomUUID()}`
+    await admin('user', 'create', username, `${username}@example.com`)
+    await admin('member', 'set', 'my-organization', username, 'owner')
+    await admin('member', 'remove', 'my-organization', 'owner')
+    await revoke(second.token)
+    const third = await save()
+    expect(third.said).toEqual([isNew, expect.stringContaining('stays with its owners')])
+    expect((await as(third.token).get('/v1/organizations')).body).toEqual([])
+
+    await admin('member', 'remove', 'my-organization', username)
+    await revoke(third.token)
+    const last = await save()
+    expect(last.said).toEqual([isNew, expect.stringContaining('owner owns it again')])
+    expect((await as(last.token).get('/v1/organizations')).body).toMatchObject([{ slug: 'my-organization' }])
   })
 })
