@@ -28,7 +28,10 @@ export async function seedOrganization(control: ControlDb, slug: string, project
 /** Users who own all of the organizations. */
 export async function seedOwners(control: ControlDb, owned: readonly SeededOrganization[], count: number) {
   const userIds: string[] = []
-  for (let n = 0; n < count; n++) userIds.push(await upsertUser(control, `bench-${n}`, `bench-${n}@example.com`))
+  for (let n = 0; n < count; n++) {
+    const { id } = await upsertUser(control, `bench-${n}`, `bench-${n}@example.com`)
+    userIds.push(id)
+  }
   const roles = userIds.flatMap((userId) =>
     owned.map(({ id }) => ({ organizationId: id, userId, role: 'owner' as const })),
   )

@@ -1,4 +1,4 @@
-import { eq } from 'drizzle-orm'
+import { and, eq, isNull } from 'drizzle-orm'
 import { drizzle } from 'drizzle-orm/node-postgres'
 import pg from 'pg'
 import { hashToken, newAccessToken } from '../src/auth/token.ts'
@@ -29,31 +29,57 @@ const OWNER: Owner = {
   plan: 'enterprise',
 }
 
-/** The first user with an organization and a new token. Repeating it finds user and organization as they are. */
+interface Seed {
+  controlUrl: string
+  knownToken?: string | undefined
+  /** Told of what a start would not be thought to change. */
+  onLine?(line: string): void
+}
+
+/**
+ * The first user with an organization and a new token. Repeating it finds user and organization as they are: one that has another owner
+ * by then stays with him.
+ */
 export async function seedOwner(
-  { controlUrl, knownToken }: { controlUrl: string; knownToken?: string },
+  { controlUrl, knownToken, onLine = () => {} }: Seed,
   owner: Owner = OWNER,
 ): Promise<{ access_token: string; organization_slug: string }> {
   const { db, close } = openControlDatabase(controlUrl)
   try {
-    const { slug } = owner.organization
+    const { username, organization, plan } = owner
+    const { slug } = organization
     if (knownToken && (await tokenWorks(db, knownToken))) return { access_token: knownToken, organization_slug: slug }
-    const userId = await upsertUser(db, owner.username, owner.email)
-    await db
+    const { id: userId } = await upsertUser(db, username, owner.email)
+    if (knownToken) onLine(`The access token works no longer: there is a new one, of the user ${username}.`)
+    const [made] = await db
       .insert(organizations)
-      .values({ ...owner.organization, plan: owner.plan })
+      .values({ ...organization, plan })
       .onConflictDoNothing()
-    const [organization] = await db.select().from(organizations).where(eq(organizations.slug, slug))
-    if (!organization) throw new Error(`the organization ${slug} was not seeded`)
-    await db
-      .insert(memberRoles)
-      .values({ organizationId: organization.id, userId, role: 'owner' })
-      .onConflictDoNothing()
+      .returning()
+    const [found] = await db.select().from(organizations).where(eq(organizations.slug, slug))
+    if (!found) throw new Error(`the organization ${slug} was not seeded`)
+    const { id: organizationId } = found
+    const owners = await db.select().from(memberRoles).where(ownersOf(organizationId))
+    if (owners.length === 0) {
+      await db
+        .insert(memberRoles)
+        .values({ organizationId, userId, role: 'owner' })
+        .onConflictDoUpdate({
+          target: [memberRoles.organizationId, memberRoles.userId, memberRoles.projectRef],
+          set: { role: 'owner' },
+        })
+      if (!made) onLine(`The organization ${slug} had no owner: ${username} owns it again.`)
+    } else if (!owners.some((one) => one.userId === userId)) {
+      onLine(`The organization ${slug} stays with its owners, of whom ${username} is none any more.`)
+    }
     return { access_token: await issueToken(db, { userId, name: 'npm start' }), organization_slug: slug }
   } finally {
     await close()
   }
 }
+
+const ownersOf = (organizationId: string) =>
+  and(eq(memberRoles.organizationId, organizationId), eq(memberRoles.role, 'owner'), isNull(memberRoles.projectRef))
 
 async function tokenWorks(db: ControlDb, token: string): Promise<boolean> {
   const [row] = await db
@@ -63,12 +89,12 @@ async function tokenWorks(db: ControlDb, token: string): Promise<boolean> {
   return row !== undefined && row.revokedAt === null
 }
 
-export async function upsertUser(db: ControlDb, username: string, email: string): Promise<string> {
-  await db.insert(users).values({ username, primaryEmail: email }).onConflictDoNothing()
+export async function upsertUser(db: ControlDb, username: string, email: string) {
+  const inserted = await db.insert(users).values({ username, primaryEmail: email }).onConflictDoNothing().returning()
   const [user] = await db.select().from(users).where(eq(users.username, username))
   if (!user) throw new StartError(`another user has the e-mail address ${email}`)
   if (user.primaryEmail !== email) throw new StartError(`${username} is there already, as ${user.primaryEmail}`)
-  return user.id
+  return { id: user.id, isNew: inserted.length > 0 }
 }
 
 type TokenFields = Pick<typeof accessTokens.$inferInsert, 'userId' | 'name' | 'scopes' | 'expiresAt'>

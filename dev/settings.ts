@@ -42,7 +42,7 @@ export function readSettings(env: NodeJS.ProcessEnv): Settings {
   }
   return {
     folder: resolve(env.PILOTHOUSE_DATA || '.local'),
-    baseUrl: env.BASE_URL || `http://127.0.0.1:${ports.api}`,
+    baseUrl: env.BASE_URL?.replace(/\/+$/, '') || `http://127.0.0.1:${ports.api}`,
     ports,
     vars: Object.fromEntries(WORKER_SETTINGS.flatMap((name) => (env[name] ? [[name, env[name]]] : []))),
   }

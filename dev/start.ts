@@ -1,11 +1,11 @@
-import { readFile, rm, writeFile } from 'node:fs/promises'
+import { rm } from 'node:fs/promises'
 import { join, relative } from 'node:path'
 import { buildWorker } from './bundle.ts'
 import { readFlags } from './flags.ts'
 import { describeFailure, openLifetime } from './lifetime.ts'
 import { freePort, type PORT_SETTINGS } from './ports.ts'
 import { holder } from './postgres/data-folder.ts'
-import { type Credentials, readyText, stepLine } from './report.ts'
+import { readyText, stepLine } from './report.ts'
 import { readSettings, warningsOf } from './settings.ts'
 import { StartError } from './start-error.ts'
 
@@ -39,7 +39,11 @@ async function start() {
   for (const service of Object.keys(ports) as (keyof typeof PORT_SETTINGS)[]) await freePort(ports[service], service)
 
   // Slow to load: a start that is refused tells so without them.
-  const [{ startServices }, { startWorker }] = await Promise.all([import('./services.ts'), import('./worker.ts')])
+  const [{ startServices }, { startWorker }, { CREDENTIALS, saveCredentials }] = await Promise.all([
+    import('./services.ts'),
+    import('./worker.ts'),
+    import('./credentials.ts'),
+  ])
   console.log(['Starting Pilothouse', ...warningsOf(settings)].join('\n'))
   const bundle = join(folder, 'bundle')
   const [services] = await Promise.all([
@@ -49,7 +53,8 @@ async function start() {
   void services.ended.then(() =>
     endBecause(new StartError(`Postgres ended by itself (log: ${join(folder, 'postgres.log')}).`)),
   )
-  const credentials = await timed('owner', () => saveCredentials(folder, services.controlUrl, baseUrl))
+  const { controlUrl } = services
+  const credentials = await timed('owner', () => saveCredentials({ folder, controlUrl, baseUrl, onLine: console.log }))
   await timed('worker', () =>
     lifetime.add(
       startWorker({
@@ -61,7 +66,7 @@ async function start() {
     ),
   )
   showStep('all', performance.now() - startedAt)
-  console.log(readyText(credentials, relative(process.cwd(), credentialsFile(folder))))
+  console.log(readyText(credentials, relative(process.cwd(), join(folder, CREDENTIALS))))
 }
 
 function showStep(name: string, ms: number) {
@@ -92,23 +97,10 @@ const DATA = [
   'bundle',
   'secrets.json',
   'credentials.json',
+  'credentials.json.new',
 ]
 
 // By name, so that a folder which holds other things too loses nothing but ours.
 async function deleteData(folder: string) {
   for (const name of DATA) await rm(join(folder, name), { recursive: true, force: true })
-}
-
-function credentialsFile(folder: string) {
-  return join(folder, 'credentials.json')
-}
-
-async function saveCredentials(folder: string, controlUrl: string, baseUrl: string): Promise<Credentials> {
-  const file = credentialsFile(folder)
-  const known: Partial<Credentials> = await readFile(file, 'utf8').then(JSON.parse, () => ({}))
-  const { seedOwner } = await import('./seed.ts')
-  const owner = await seedOwner({ controlUrl, knownToken: known.access_token })
-  const credentials = { base_url: baseUrl, ...owner }
-  await writeFile(file, `${JSON.stringify(credentials, null, 2)}\n`, { mode: 0o600 })
-  return credentials
 }

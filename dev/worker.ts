@@ -122,9 +122,10 @@ export async function runWorker(
   })
   try {
     await miniflare.ready
-    const worker = await miniflare.getWorker(NAME)
     return {
       async tick(scheduledTime = new Date()) {
+        // Each time anew: one that was had before is of no use once the runtime crashed and was started again.
+        const worker = await miniflare.getWorker(NAME)
         const { outcome } = await worker.scheduled({ cron: '* * * * *', scheduledTime })
         if (outcome !== 'ok') throw new Error(`the scheduled handler ended with ${outcome}`)
       },

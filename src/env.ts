@@ -63,7 +63,8 @@ const OF_GITHUB_APP = ['GITHUB_APP_ID', 'GITHUB_APP_PRIVATE_KEY', 'GITHUB_WEBHOO
 
 const SharedConfig = z.object({
   ...GithubConfig.shape,
-  BASE_URL: z.url(),
+  /** Paths are put right behind it. */
+  BASE_URL: z.url().transform((url) => url.replace(/\/+$/, '')),
   DEFAULT_PLAN: z.enum(PLANS).default('enterprise'),
   DATABASE_URL: z.string().regex(/^postgres(ql)?:\/\//),
   /** Base URL of a Neon-compatible proxy in front of Postgres; empty where Neon itself is the database. */

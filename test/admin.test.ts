@@ -2,9 +2,10 @@ import { execFile } from 'node:child_process'
 import { randomBytes, randomUUID } from 'node:crypto'
 import { promisify } from 'node:util'
 import { desc, eq } from 'drizzle-orm'
-import { describe, expect, inject, it } from 'vitest'
+import { afterEach, describe, expect, inject, it, vi } from 'vitest'
+import { readCommand } from '../dev/admin/commands.ts'
 import { signClaims } from '../src/auth/project-token.ts'
-import { auditLog, jitGrants, organizations, users, webhookEvents } from '../src/db/schema/index.ts'
+import { auditLog, jitGrants, memberRoles, organizations, users, webhookEvents } from '../src/db/schema/index.ts'
 import { admin } from './admin.ts'
 import { addMember, control, newOrganization, newUser, type TestOrganization, tokenOf } from './api.ts'
 import { insertLogins, openLogins } from './members.ts'
@@ -41,6 +42,57 @@ async function newest({ id }: TestOrganization) {
 }
 
 const countEvents = ({ id }: TestOrganization) => control.$count(webhookEvents, eq(webhookEvents.organizationId, id))
+
+describe('an option of another command', () => {
+  it.each([
+    ['project list acme --project abc', '--project', 'project list <slug>'],
+    ['connection remove --project abc --dry-run', '--dry-run', 'connection remove --project ref'],
+    ['oauth-apps delete abc --dry-run', '--dry-run', 'oauth-apps delete <client id>'],
+    ['organization plan acme pro --name x', '--name', 'organization plan <slug> <'],
+  ])('is refused: %s', (line, option, usage) => {
+    const name = line.split(' ', 2).join(' ')
+    const said = `${name} does not take ${option}\n\nnpm run admin -- ${usage}`
+    expect(() => readCommand(line.split(' '))).toThrow(said)
+  })
+})
+
+describe('organization create', () => {
+  afterEach(() => void vi.unstubAllEnvs())
+
+  const create = (username: string, ...options: string[]) =>
+    admin('organization', 'create', 'Theirs', '--owner', username, ...options)
+
+  it('takes the plan that is given, else that of the environment, and leaves a trace', async () => {
+    const { id, username } = await newPerson()
+    for (const [setting, options, plan] of [
+      ['', [], 'enterprise'],
+      ['pro', [], 'pro'],
+      ['pro', ['--plan', 'free'], 'free'],
+    ] as const) {
+      vi.stubEnv('DEFAULT_PLAN', setting)
+      const slug = (await create(username, ...options)).replace('organization ', '')
+      const [row] = await control.select().from(organizations).where(eq(organizations.slug, slug))
+      expect(row).toMatchObject({ name: 'Theirs', plan })
+      const entries = await control
+        .select()
+        .from(auditLog)
+        .where(eq(auditLog.organizationId, String(row?.id)))
+      expect(entries).toMatchObject([
+        { action: 'organization.create', actorUserId: null, projectRef: null, detail: { owner: id, plan } },
+      ])
+    }
+  })
+
+  it('creates nothing on a plan that is none, or without an owner', async () => {
+    const { id, username } = await newPerson()
+    await expect(async () => create(username, '--plan', 'entreprise')).rejects.toThrow(/^entreprise is no plan: free, /)
+    await expect(async () => create(username, '--plan', '')).rejects.toThrow('is no plan')
+    await expect(async () => admin('organization', 'create', 'Theirs')).rejects.toThrow('--owner is missing')
+    vi.stubEnv('DEFAULT_PLAN', 'entreprise')
+    await expect(async () => create(username)).rejects.toThrow('DEFAULT_PLAN=entreprise is no plan')
+    expect(await control.$count(memberRoles, eq(memberRoles.userId, id))).toBe(0)
+  })
+})
 
 describe('organization plan', () => {
   it('tells of a higher and a lower plan, in nobody’s name, and of nothing when it stays', async () => {
@@ -110,6 +162,41 @@ describe('member set and member remove', () => {
       entry: { action: 'member.remove', actorUserId: null, detail: { user: id } },
     })
     expect(await countEvents(organization)).toBe(afterFirst + 4)
+  })
+
+  it('hold to the rules of the API for roles that outdo each other, and for one in a project alone', async () => {
+    const organization = await newOrganization()
+    const { slug } = organization
+    const { id, username } = await newPerson()
+    const [a, b] = [await insertProject(organization), await insertProject(organization)]
+    const branch = await insertProject(organization, { parentRef: a })
+    const inProject = (ref: string, role: string) => admin('member', 'set', slug, username, role, '--project', ref)
+    const held = async () =>
+      (await control.select().from(memberRoles).where(eq(memberRoles.userId, id)))
+        .map(({ role, projectRef }) => `${role} ${projectRef}`)
+        .sort()
+
+    await admin('member', 'set', slug, username, 'administrator')
+    await inProject(branch, 'read-only')
+    expect(await held()).toEqual([`read-only ${branch}`])
+    expect(await inProject(a, 'developer')).toBe(
+      `${username} is developer in ${a}, and no longer read-only in ${branch}`,
+    )
+    await inProject(b, 'developer')
+    expect(await held()).toEqual([`developer ${a}`, `developer ${b}`].sort())
+    expect(await inProject(b, 'developer')).toContain('already')
+    await admin('member', 'set', slug, username, 'read-only')
+    expect(await held()).toEqual(['read-only null'])
+
+    await inProject(a, 'developer')
+    const remove = () => admin('member', 'remove', slug, username, '--project', a)
+    expect(await remove()).toBe(`${username} is no longer developer in ${a}`)
+    expect(await held()).toEqual(['read-only null'])
+    await expect(remove()).rejects.toThrow(`${username} has no role in ${a} alone`)
+    await admin('member', 'remove', slug, username)
+    await inProject(a, 'developer')
+    expect(await remove()).toBe(`${username} is no longer developer in ${a}, nor a member of ${slug}`)
+    expect((await newest(organization)).event).toMatchObject({ type: 'v1.organization.member.removed' })
   })
 
   it('names the strongest role and its projects for who was a member of projects alone', async () => {

@@ -194,6 +194,15 @@ describe('an invitation', () => {
     expect(await admin('invitation', 'list', place.slug)).toBe('no open invitations')
   })
 
+  it('waits for who is here already, though he is created once more', async () => {
+    const place = await newOrganization()
+    const { username, primaryEmail } = await newPerson(await newOrganization())
+    await invite(place.owner, place.slug, invitation(primaryEmail, 'administrator'))
+    expect(await admin('user', 'create', username, primaryEmail)).toMatch(/^user [0-9a-f-]{36}\n.* was here already$/)
+    expect(await rolesOf(place.owner, place.slug, { username })).toBeUndefined()
+    expect(await admin('invitation', 'list', place.slug)).toContain(primaryEmail)
+  })
+
   it('leaves a member as he is, and gives nothing where its projects are gone', async () => {
     const place = await newOrganization()
     const ref = await insertProject(place, { removedAt: new Date() })

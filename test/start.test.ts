@@ -143,6 +143,17 @@ describe('the settings', () => {
   })
 })
 
+describe('BASE_URL', () => {
+  it.each(['https://api.example.com', 'https://api.example.com/', 'https://example.com/api//'])(
+    'has no slash at its end, for the Worker and for who starts it: %s',
+    (BASE_URL) => {
+      const base = BASE_URL.replace(/\/*$/, '')
+      expect(Config.parse({ ...MINIMAL, BASE_URL }).BASE_URL).toBe(base)
+      expect(readSettings({ BASE_URL }).baseUrl).toBe(base)
+    },
+  )
+})
+
 describe('a GitHub App', () => {
   it.each(['GITHUB_APP_ID', 'GITHUB_APP_PRIVATE_KEY', 'GITHUB_WEBHOOK_SECRET'])('is refused without %s', (missing) => {
     const app = { GITHUB_APP_ID: '1', GITHUB_APP_PRIVATE_KEY: 'k', GITHUB_WEBHOOK_SECRET: 's' }

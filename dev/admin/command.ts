@@ -1,11 +1,12 @@
 import type { ControlDb } from '../seed.ts'
 
-/** Every option that a command takes, as `parseArgs` reads them. */
+/** Every option that some command takes, as `parseArgs` reads them. */
 export const OPTIONS = {
   scopes: { type: 'string' },
   days: { type: 'string' },
   name: { type: 'string' },
   owner: { type: 'string' },
+  plan: { type: 'string' },
   project: { type: 'string' },
   organization: { type: 'string' },
   since: { type: 'string' },
@@ -34,6 +35,7 @@ export interface Report {
 
 export interface Command {
   args: readonly string[]
+  /** As its usage shows them; it takes no others. */
   options?: string
   /** What to print. */
   run(db: ControlDb, args: string[], options: Options): Promise<string | Report>

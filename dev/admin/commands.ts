@@ -21,21 +21,32 @@ const COMMANDS: Record<string, Command> = {
   ...webhookCommands,
 }
 
-const lines = Object.entries(COMMANDS).map(([name, { args, options = '' }]) =>
-  `  ${name} ${args.map((arg) => `<${arg}>`).join(' ')} ${options}`.replace(/ +$/, '').replaceAll(/(\S) {2,}/g, '$1 '),
-)
-const USAGE = `npm run admin -- <command>\n\n${lines.join('\n')}`
+const PROGRAM = 'npm run admin --'
+const usageOf = (name: string, { args, options = '' }: Command) =>
+  [name, ...args.map((arg) => `<${arg}>`), options].filter((part) => part !== '').join(' ')
+const lines = Object.entries(COMMANDS).map(([name, command]) => `  ${usageOf(name, command)}`)
+const USAGE = `${PROGRAM} <command>\n\n${lines.join('\n')}`
 
 /** What the arguments ask for, ready to run on a database. */
 export function readCommand(argv: string[]) {
   const { positionals, values } = parse(argv)
   const [noun = '', verb = '', ...args] = positionals
-  const command = COMMANDS[`${noun} ${verb}`]
+  const name = `${noun} ${verb}`
+  const command = COMMANDS[name]
   if (!command || args.length !== command.args.length) throw new StartError(USAGE)
+  checkOptions(name, command, Object.keys(values))
   return async (db: Parameters<Command['run']>[0]) => {
     const said = await command.run(db, args, values)
     return typeof said === 'string' ? { text: said, exitCode: 0 } : said
   }
+}
+
+/** One that is overlooked would have a command do more than it was asked for. */
+function checkOptions(name: string, command: Command, given: readonly string[]): void {
+  const taken: readonly string[] = command.options?.match(/--[a-z-]+/g) ?? []
+  const unknown = given.map((option) => `--${option}`).find((option) => !taken.includes(option))
+  if (unknown === undefined) return
+  throw new StartError(`${name} does not take ${unknown}\n\n${PROGRAM} ${usageOf(name, command)}`)
 }
 
 function parse(argv: string[]) {

@@ -13,8 +13,10 @@ export const identityCommands: Record<string, Command> = {
     args: ['username', 'email'],
     run: async (db, [username = '', email = '']) => {
       if (!/^[^@\s]+@[^@\s]+$/.test(email)) throw new StartError(`${email} is not an e-mail address`)
-      const id = await upsertUser(db, username, email)
-      return [`user ${id}`, ...(await acceptAll(db, { id, username, primaryEmail: email }))].join('\n')
+      const { id, isNew } = await upsertUser(db, username, email)
+      // Who is here already joins what he asks for, by `invitation accept`.
+      const said = isNew ? await acceptAll(db, { id, username, primaryEmail: email }) : [`${username} was here already`]
+      return [`user ${id}`, ...said].join('\n')
     },
   },
   'token create': {

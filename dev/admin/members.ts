@@ -1,5 +1,6 @@
 import { withdrawFromMember } from '../../src/areas/database-access/withdraw.ts'
-import { changeHeld, readHeld } from '../../src/areas/members/held.ts'
+import { assigned } from '../../src/areas/members/assigned.ts'
+import { changeHeld, type Held, readHeld, rolesChanged } from '../../src/areas/members/held.ts'
 import { ROLES, type Role } from '../../src/auth/roles.ts'
 import type { ControlDb } from '../seed.ts'
 import { StartError } from '../start-error.ts'
@@ -19,7 +20,11 @@ export const memberCommands: Record<string, Command> = {
   },
   'member remove': {
     args: ['slug', 'username'],
-    run: (db, [slug = '', username = '']) => removeMember(db, slug, username),
+    options: '[--project ref]',
+    run: (db, [slug = '', username = ''], { project }) =>
+      project === undefined
+        ? removeMember(db, slug, username)
+        : removeRole(db, { slug, username, projectRef: project }),
   },
 }
 
@@ -27,6 +32,7 @@ interface NewRole {
   slug: string
   username: string
   role: Role
+  /** Null for the whole organization. */
   projectRef: string | null
 }
 
@@ -40,15 +46,26 @@ function setRole(db: ControlDb, { slug, username, role, projectRef }: NewRole): 
     const member = { organization, user }
     const held = await readHeld({ tx }, member)
     const before = held.find((row) => row.projectRef === projectRef)
-    if (before?.role === role) return `${username} is ${role} in ${where} already`
-    const others = held.filter((row) => row !== before)
-    await changeHeld({ tx, publish }, member, held, [...others, { role, projectRef }])
+    const after = await assigned(tx, held, {
+      role,
+      refs: projectRef === null ? undefined : refsOf(held, role, projectRef),
+    })
+    if (rolesChanged(held, after).size === 0) return `${username} is ${role} in ${where} already`
+    await changeHeld({ tx, publish }, member, held, after)
     await withdrawFromMember(tx, new Date(), { organizationId, userId: user.id })
     const detail = { user: user.id, role, ...(before && { before: before.role }) }
     await trace({ action: 'member.set', organizationId, projectRef, detail })
-    return `${username} is ${role} in ${where}`
+    const ended = held.filter((row) => row !== before && !after.some((one) => one.projectRef === row.projectRef))
+    const instead = ended.map((row) => `${row.role} in ${row.projectRef ?? slug}`).join(', ')
+    return `${username} is ${role} in ${where}${instead && `, and no longer ${instead}`}`
   })
 }
+
+/** One project more, beside those that he has the role in. */
+const refsOf = (held: readonly Held[], role: Role, projectRef: string): string[] => [
+  ...held.flatMap((row) => (row.role === role && row.projectRef !== projectRef ? (row.projectRef ?? []) : [])),
+  projectRef,
+]
 
 function removeMember(db: ControlDb, slug: string, username: string): Promise<string> {
   return change(db, async ({ tx, trace, publish }) => {
@@ -62,5 +79,29 @@ function removeMember(db: ControlDb, slug: string, username: string): Promise<st
     await withdrawFromMember(tx, new Date(), { organizationId: organization.id, userId: user.id })
     await trace({ action: 'member.remove', organizationId: organization.id, detail: { user: user.id } })
     return `${username} is no longer a member of ${slug}`
+  })
+}
+
+interface RoleInProject {
+  slug: string
+  username: string
+  projectRef: string
+}
+
+function removeRole(db: ControlDb, { slug, username, projectRef }: RoleInProject): Promise<string> {
+  return change(db, async ({ tx, trace, publish }) => {
+    const organization = await lockOrganization(tx, slug)
+    const { id: organizationId } = organization
+    const user = await findUser(tx, username)
+    const member = { organization, user }
+    const held = await readHeld({ tx }, member)
+    const ended = held.find((row) => row.projectRef === projectRef)
+    if (!ended) throw new StartError(`${username} has no role in ${projectRef} alone`)
+    const after = held.filter((row) => row !== ended)
+    await changeHeld({ tx, publish }, member, held, after)
+    await withdrawFromMember(tx, new Date(), { organizationId, userId: user.id })
+    await trace({ action: 'member.remove', organizationId, projectRef, detail: { user: user.id, role: ended.role } })
+    const left = after.length === 0 ? `, nor a member of ${slug}` : ''
+    return `${username} is no longer ${ended.role} in ${projectRef}${left}`
   })
 }

@@ -15,21 +15,15 @@ import { findOrganization, findUser, lockOrganization } from './find.ts'
 export const organizationCommands: Record<string, Command> = {
   'organization create': {
     args: ['name'],
-    options: '--owner username',
-    run: async (db, [name = ''], { owner = '' }) => {
-      const { id: userId } = await findUser(db, owner)
-      const slug = randomLetters()
-      const plan = PLANS.find((known) => known === process.env.DEFAULT_PLAN) ?? 'enterprise'
-      await db.transaction(async (tx) => {
-        const [row] = await tx.insert(organizations).values({ slug, name, plan }).returning()
-        if (row) await tx.insert(memberRoles).values({ organizationId: row.id, userId, role: 'owner' })
-      })
-      return `organization ${slug}`
+    options: `--owner username [--plan ${PLANS.join('|')}]`,
+    run: (db, [name = ''], { owner, plan }) => {
+      if (owner === undefined) throw new StartError('--owner is missing: the user who is to own the organization')
+      return createOrganization(db, { name, owner, plan: plan === undefined ? defaultPlan() : readPlan(plan) })
     },
   },
   'organization plan': {
     args: ['slug', PLANS.join('|')],
-    run: (db, [slug = '', plan = '']) => setPlan(db, slug, plan),
+    run: (db, [slug = '', plan = '']) => setPlan(db, slug, readPlan(plan)),
   },
   'project list': {
     args: ['slug'],
@@ -53,6 +47,34 @@ export const organizationCommands: Record<string, Command> = {
   },
 }
 
+type Plan = (typeof PLANS)[number]
+
+function readPlan(name: string, setting = ''): Plan {
+  const plan = PLANS.find((known) => known === name)
+  if (!plan) throw new StartError(`${setting}${name} is no plan: ${PLANS.join(', ')}`)
+  return plan
+}
+
+const defaultPlan = () => readPlan(process.env.DEFAULT_PLAN || 'enterprise', 'DEFAULT_PLAN=')
+
+interface NewOrganization {
+  name: string
+  owner: string
+  plan: Plan
+}
+
+function createOrganization(db: ControlDb, { name, owner, plan }: NewOrganization): Promise<string> {
+  return change(db, async ({ tx, trace }) => {
+    const { id: userId } = await findUser(tx, owner)
+    const slug = randomLetters()
+    const [row] = await tx.insert(organizations).values({ slug, name, plan }).returning()
+    if (!row) throw new Error('the organization was not inserted')
+    await tx.insert(memberRoles).values({ organizationId: row.id, userId, role: 'owner' })
+    await trace({ action: 'organization.create', organizationId: row.id, detail: { owner: userId, plan } })
+    return `organization ${slug}`
+  })
+}
+
 /** For a backend that signs tokens for its own users: whoever has it may be anybody in the project, so it leaves a trace. */
 async function showJwtSecret(db: ControlDb, ref: string): Promise<string> {
   const encryptionKey = await targetEncryptionKey(process.env)
@@ -70,9 +92,7 @@ async function showJwtSecret(db: ControlDb, ref: string): Promise<string> {
   })
 }
 
-async function setPlan(db: ControlDb, slug: string, name: string): Promise<string> {
-  const plan = PLANS.find((known) => known === name)
-  if (!plan) throw new StartError(`${name} is no plan: ${PLANS.join(', ')}`)
+function setPlan(db: ControlDb, slug: string, plan: Plan): Promise<string> {
   return change(db, async ({ tx, trace, publish }) => {
     const organization = await lockOrganization(tx, slug)
     const { id, plan: before } = organization

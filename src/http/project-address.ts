@@ -75,7 +75,7 @@ export function projectUrl(
   { BASE_URL, PROJECT_DOMAIN }: { BASE_URL: string; PROJECT_DOMAIN?: string },
   ref: string,
 ): string {
-  if (!PROJECT_DOMAIN) return `${BASE_URL.replace(/\/$/, '')}/p/${ref}`
+  if (!PROJECT_DOMAIN) return `${BASE_URL}/p/${ref}`
   const { protocol, port } = new URL(BASE_URL)
   return `${protocol}//${ref}.${PROJECT_DOMAIN}${port && `:${port}`}`
 }

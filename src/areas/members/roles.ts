@@ -1,13 +1,14 @@
 import { and, eq, inArray, isNull, ne } from 'drizzle-orm'
 import type * as z from 'zod'
 import type { OrganizationAccess } from '../../auth/access.ts'
-import { ROLES, type Role } from '../../auth/roles.ts'
+import type { Role } from '../../auth/roles.ts'
 import type { Writer } from '../../db/client.ts'
 import { type Mutation, mutate } from '../../db/mutate.ts'
 import { memberRoles, organizations, projects, users } from '../../db/schema/index.ts'
 import type { Ctx } from '../../env.ts'
 import { ApiError } from '../../http/error.ts'
 import { endLoginsSoon, withdrawFromMember } from '../database-access/withdraw.ts'
+import { assigned } from './assigned.ts'
 import { changeHeld, type Held, type Member, readHeld, rolesChanged } from './held.ts'
 import { toMemberRole } from './list.ts'
 import { requirePlan } from './plan.ts'
@@ -51,7 +52,7 @@ export async function assignRole(
     const named =
       asked && requireProjects(await findProjects(mutation.tx, organization, asked), asked, 'body.data.attributes')
     const refs = named?.map(({ ref }) => ref)
-    const after = assigned(await withoutBranches(mutation.tx, held, refs), role, refs)
+    const after = await assigned(mutation.tx, held, { role, refs })
     const changed = rolesChanged(held, after)
     if (changed.size === 0) return { named, logins: [] }
     requireMayChange(organization, changed)
@@ -67,26 +68,6 @@ export async function assignRole(
 
 const withdraw = (ctx: Ctx, { tx }: Mutation, { organization, user }: Member) =>
   withdrawFromMember(tx, ctx.now(), { organizationId: organization.id, userId: user.id })
-
-/** A role in a project holds in its branches, so none in them alone stays beside it. */
-async function withoutBranches(tx: Writer, held: readonly Held[], parents: readonly string[] = []) {
-  const refs = held.flatMap(({ projectRef }) => projectRef ?? [])
-  const branches = await tx
-    .select({ ref: projects.ref })
-    .from(projects)
-    .where(and(inArray(projects.ref, refs), inArray(projects.parentRef, [...parents])))
-  return held.filter(({ projectRef }) => !branches.some(({ ref }) => ref === projectRef))
-}
-
-const isWeaker = (role: Role, than: Role) => ROLES.indexOf(role) > ROLES.indexOf(than)
-
-function assigned(held: readonly Held[], role: Role, refs: readonly string[] | undefined): Held[] {
-  if (!refs) return [{ role, projectRef: null }]
-  const staying = held.filter(({ role: other, projectRef }) =>
-    projectRef === null ? isWeaker(other, role) : other !== role && !refs.includes(projectRef),
-  )
-  return [...staying, ...refs.map((projectRef) => ({ role, projectRef }))]
-}
 
 /** Whatever hangs on the membership ends with it, open logins to databases too. */
 export async function removeMember(ctx: Ctx, organization: OrganizationAccess, userId: string): Promise<void> {

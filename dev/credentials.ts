@@ -1,0 +1,42 @@
+import { readFile, rename, writeFile } from 'node:fs/promises'
+import { join } from 'node:path'
+import type { Credentials } from './report.ts'
+import { seedOwner } from './seed.ts'
+import { errorCode } from './start-error.ts'
+
+export const CREDENTIALS = 'credentials.json'
+/** Beside it, until it is whole. */
+const NEW_CREDENTIALS = 'credentials.json.new'
+
+interface Options {
+  folder: string
+  controlUrl: string
+  baseUrl: string
+  onLine(line: string): void
+}
+
+/** The owner's, kept in the folder from the first start on. */
+export async function saveCredentials({ folder, controlUrl, baseUrl, onLine }: Options): Promise<Credentials> {
+  const [file, written] = [join(folder, CREDENTIALS), join(folder, NEW_CREDENTIALS)]
+  const knownToken = await readToken(file, onLine)
+  const credentials = { base_url: baseUrl, ...(await seedOwner({ controlUrl, knownToken, onLine })) }
+  // A start that is cut off, or a full disk, must not leave half a file.
+  await writeFile(written, `${JSON.stringify(credentials, null, 2)}\n`, { mode: 0o600, flush: true })
+  await rename(written, file)
+  return credentials
+}
+
+/** Nothing depends on this token: where the file tells none, another one does as well. */
+async function readToken(file: string, onLine: Options['onLine']): Promise<string | undefined> {
+  const text = await readFile(file, 'utf8').catch((error) => {
+    if (errorCode(error) === 'ENOENT') return undefined
+    throw error
+  })
+  if (text === undefined) return undefined
+  try {
+    const { access_token: token } = JSON.parse(text)
+    if (typeof token === 'string') return token
+  } catch {}
+  onLine(`${file} was not as we wrote it: there is a new access token; the old one works until it is revoked.`)
+  return undefined
+}
