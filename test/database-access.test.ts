@@ -671,6 +671,22 @@ describe('POST /v1/projects/{ref}/database/jit', () => {
     await expect(connect(login.user, member.token ?? '')).rejects.toThrow(/not allowed from/)
   })
 
+  it('is the way in for no role of another project, whomever the owner lets in', async () => {
+    const [mine, theirs] = [await newProject(organization), await newProject(organization)]
+    const { role, password } = await cliLogin(organization.owner, theirs)
+    const owner = await connect(`p_${mine}`, PASSWORD)
+    await owner.query(`grant connect on database p_${mine} to p_${theirs}, ${role}`)
+    for (const [user, secret] of [
+      [`p_${theirs}`, PASSWORD],
+      [role, password],
+    ] as const) {
+      await expect(connect(user, secret, { database: `p_${mine}` }), user).rejects.toMatchObject({
+        code: '28000',
+        message: `role ${user} is none of this project`,
+      })
+    }
+  })
+
   it('bounds the sessions of all such logins of a project together', async () => {
     const project = await newProject(organization)
     const logins = await Promise.all(Array.from({ length: 3 }, () => cliLogin(organization.owner, project)))

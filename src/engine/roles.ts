@@ -59,7 +59,7 @@ export async function ensureStorageRole(admin: Session, names: ProjectNames, run
 }
 
 /** The check of logins is not for the services of a project: each request of theirs would pay for it. */
-const unchecked = (...roles: string[]): string => {
+export const unchecked = (...roles: string[]): string => {
   const skip = roles.map((role) => `ALTER ROLE ${role} SET event_triggers = off;`).join(' ')
   return `DO $$ BEGIN IF current_setting('server_version_num')::int >= 170000 THEN ${skip} END IF; END $$`
 }
