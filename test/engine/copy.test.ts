@@ -123,6 +123,19 @@ describe('a copy', () => {
     })
   })
 
+  it('by rows leaves out a column that the owner added to a table of the template', async () => {
+    const ref = await newParent(
+      engine,
+      `alter table storage.buckets add column colour text not null default 'red' check (colour <> '');
+       insert into storage.buckets (id, name) values ('a', 'a')`,
+    )
+    const copy = await copyOfUsed(ref, true)
+    await withClient(asOwner(copy), async (owner) => {
+      expect((await owner.query('select * from storage.buckets')).rows).toMatchObject([{ id: 'a', name: 'a' }])
+    })
+    expect(await countsOf(copy, ['storage.buckets'])).toEqual([1])
+  })
+
   it('stays as it is when the work is done again', async () => {
     const copy = await copyOf(parent, true)
     await withClient(asOwner(copy), (owner) => owner.query('create table public.since ()'))

@@ -36,7 +36,7 @@ export async function copyLogically(copy: Copy): Promise<void> {
     await withSession(superuser(copy, from.database), async (parent) => {
       await parent.rows('BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY')
       const schema = await readSchema(parent, copy, templateParts)
-      const snapshot = await readTables(parent, copy)
+      const snapshot = await readTables(parent, copy, templateParts)
       const address = await openLink(copy, inside)
       try {
         await withSession(asOwner(copy), (owner) => build(copy, { owner, inside, schema, snapshot, address }))
