@@ -252,6 +252,37 @@ describe('the parent', () => {
     await Promise.all([...writers, sleeper].map((client) => client.end()))
   })
 
+  /** Until the copy is at the rows of a table. */
+  const untilRead = (ref: string, table: string, to: string) =>
+    vi.waitFor(
+      async () => {
+        const { rows } = await cluster.query(
+          `select from pg_locks where mode = 'AccessShareLock' and relation = $1 and pid in
+        (select pid from pg_stat_activity where usename = $2)`,
+          [await numberOf(ref, table), `p_${to}_copy`],
+        )
+        expect(rows).toHaveLength(1)
+      },
+      { timeout: 60_000, interval: 5 },
+    )
+
+  it('may alter what its views and policies name while rows of another table are read', async () => {
+    const ref = await newParent(
+      engine,
+      `create table public.a as select generate_series(1, 300000) as n; create table public.b as select 1 as n;
+       create view public.v as select n from public.b;
+       create policy p on public.a using (exists (select from public.b where b.n = a.n))`,
+    )
+    const owner = await asOwner(ref)
+    const to = newRef()
+    const copying = engine.copy({ from: ref, fromRunnerPassword: RUNNER_PASSWORD, to: specOf(to), data: true })
+    await untilRead(ref, 'public.a', to)
+    await owner.query(`set lock_timeout = '200ms'; alter table public.b add column more int`)
+    await owner.end()
+    await copying
+    expect(await countsOf(to, ['public.a', 'public.b'])).toEqual([300_000, 1])
+  })
+
   it('that is altered while its rows are read makes the copy fail, not lie', async () => {
     const ref = await newParent(
       engine,
@@ -263,17 +294,7 @@ describe('the parent', () => {
       () => 'whole',
       ({ code }) => code,
     )
-    await vi.waitFor(
-      async () => {
-        const { rows } = await cluster.query(
-          `select from pg_locks where mode = 'AccessShareLock' and relation = $1 and pid in
-        (select pid from pg_stat_activity where usename = $2)`,
-          [await numberOf(ref, 'public.a'), `p_${to}_copy`],
-        )
-        expect(rows).toHaveLength(1)
-      },
-      { timeout: 60_000, interval: 5 },
-    )
+    await untilRead(ref, 'public.a', to)
     await owner.query('truncate public.b')
     expect(await copying).toBe('40001')
     await owner.end()
