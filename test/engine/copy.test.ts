@@ -1,4 +1,6 @@
 import { beforeAll, describe, expect, it, vi } from 'vitest'
+import { grants } from '../../src/engine/copy/schema/access.ts'
+import { projectNames } from '../../src/engine/names.ts'
 import { PASSWORD } from '../projects.ts'
 import { difference, readCatalogue, readRows } from './copy-catalogue.ts'
 import {
@@ -134,6 +136,25 @@ describe('a copy', () => {
       expect((await owner.query('select * from storage.buckets')).rows).toMatchObject([{ id: 'a', name: 'a' }])
     })
     expect(await countsOf(copy, ['storage.buckets'])).toEqual([1])
+  })
+
+  it('gives a role all its rights on an object in one statement', async () => {
+    const ref = await newParent(
+      engine,
+      `create table public.t (n int, "M" int); grant select on public.t to anon with grant option;
+       revoke all on public.t from authenticated; grant select ("M"), update ("M") on public.t to authenticated`,
+    )
+    const names = projectNames(ref)
+    const { rows } = await withClient(asAdmin(`p_${ref}`), (client) => client.query(grants({ from: names, to: names })))
+    const of = (role: string) =>
+      rows.map(({ statement }) => statement).filter((text) => text.includes(` ON TABLE public.t TO ${role}`))
+    const all = 'INSERT, SELECT, UPDATE, DELETE, TRUNCATE, REFERENCES, TRIGGER, MAINTAIN'
+    expect(of('service_role')).toEqual([`GRANT ${all} ON TABLE public.t TO service_role`])
+    expect(of('anon')).toEqual([
+      `GRANT ${all.replace('SELECT, ', '')} ON TABLE public.t TO anon`,
+      'GRANT SELECT ON TABLE public.t TO anon WITH GRANT OPTION',
+    ])
+    expect(of('authenticated')).toEqual(['GRANT SELECT ("M"), UPDATE ("M") ON TABLE public.t TO authenticated'])
   })
 
   it('stays as it is when the work is done again', async () => {
