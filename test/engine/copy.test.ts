@@ -205,6 +205,22 @@ describe('settings', () => {
     },
   )
 
+  it.each(['idle', 'used'])(
+    'of an %s parent keep out whom the parent keeps out, from the first moment',
+    async (kind) => {
+      const ref = await newParent(engine, 'create table public.t ()')
+      await engine.settings.setLoginRules(ref, { networks: ['10.0.0.0/8'] })
+      await untilIdle(ref)
+      const held = kind === 'used' ? await asAdmin(`p_${ref}`) : undefined
+      const copy = await copyOf(ref, true)
+      await held?.end()
+      await expect(asOwner(copy)).rejects.toMatchObject({
+        code: '28000',
+        message: expect.stringContaining('not reached'),
+      })
+    },
+  )
+
   it('that rule how values are written and read mislead no copy by rows', async () => {
     const ref = await newParent(
       engine,
