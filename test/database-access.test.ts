@@ -671,6 +671,22 @@ describe('POST /v1/projects/{ref}/database/jit', () => {
     await expect(connect(login.user, member.token ?? '')).rejects.toThrow(/not allowed from/)
   })
 
+  it('is the way in for no role of another project, whomever the owner lets in', async () => {
+    const [mine, theirs] = [await newProject(organization), await newProject(organization)]
+    const { role, password } = await cliLogin(organization.owner, theirs)
+    const owner = await connect(`p_${mine}`, PASSWORD)
+    await owner.query(`grant connect on database p_${mine} to p_${theirs}, ${role}`)
+    for (const [user, secret] of [
+      [`p_${theirs}`, PASSWORD],
+      [role, password],
+    ] as const) {
+      await expect(connect(user, secret, { database: `p_${mine}` }), user).rejects.toMatchObject({
+        code: '28000',
+        message: `role ${user} is none of this project`,
+      })
+    }
+  })
+
   it('bounds the sessions of all such logins of a project together', async () => {
     const project = await newProject(organization)
     const logins = await Promise.all(Array.from({ length: 3 }, () => cliLogin(organization.owner, project)))
@@ -681,6 +697,33 @@ describe('POST /v1/projects/{ref}/database/jit', () => {
     expect(came.length - refused.length).toBeGreaterThan(9)
     expect(refused.join('\n')).toMatch(/hold 20 sessions already/)
     await expect(connect(`p_${project}`, PASSWORD)).resolves.toBeDefined()
+  })
+
+  it('shows the statements of others to nobody but the owner', async () => {
+    const project = await newProject(organization)
+    const owner = await connect(`p_${project}`, PASSWORD)
+    const { rows } = await owner.query(`select pg_backend_pid() as pid, 'a secret' as v`)
+    const reads = await cliLogin(organization.owner, project, true)
+    const writes = await cliLogin(organization.owner, project)
+    const reader = await connect(reads.role, reads.password)
+    const writer = await connect(writes.role, writes.password)
+    const seen = async (client: pg.Client, pid: number) => {
+      const columns = 'usename, query, state, client_addr, backend_start is null as "noStart"'
+      return (await client.query(`select ${columns} from pg_stat_activity where pid = $1`, [pid])).rows
+    }
+    const shown = { usename: `p_${project}`, query: expect.stringContaining('a secret'), state: 'idle', noStart: false }
+    const hidden = { query: '<insufficient privilege>', state: null, client_addr: null, noStart: true }
+    expect(await seen(reader, rows[0].pid)).toEqual([{ usename: `p_${project}`, ...hidden }])
+    expect(await seen(writer, rows[0].pid)).toMatchObject([shown])
+    const [own] = (await reader.query('select pg_backend_pid() as pid')).rows
+    expect(await seen(reader, own.pid)).toMatchObject([{ query: expect.stringContaining('pg_stat_activity') }])
+    expect(await seen(owner, own.pid)).toMatchObject([{ query: expect.stringContaining('pg_stat_activity') }])
+    await owner.query('set role anon')
+    expect(await seen(owner, own.pid)).toMatchObject([hidden])
+    const api = `select query as v from pg_stat_activity where pid = ${own.pid}`
+    expect((await runSql(organization.owner, project, api)).body).toMatchObject([
+      { v: expect.stringContaining('pg_stat_activity') },
+    ])
   })
 
   it('shows itself to the owner, and to no other project', async () => {

@@ -1,7 +1,7 @@
 import { cloneDatabase } from './copy/clone.ts'
 import { dropLink } from './copy/link.ts'
 import { copyLogically } from './copy/logical.ts'
-import { dropDatabase, endSessions, lockDatabase, setConnectable } from './database.ts'
+import { dropDatabase, endAllSessions, lockDatabase, setConnectable } from './database.ts'
 import { EngineUnavailable, type Fence } from './engine.ts'
 import { type ProjectNames, projectNames, quoteLiteral } from './names.ts'
 import { type Cluster, type Session, withAdmin } from './session.ts'
@@ -112,7 +112,7 @@ async function replace(admin: Session, { ref, id }: Backup): Promise<void> {
   if ((await commentOn(admin, unpacked)) === restoredFrom(id)) {
     await dropDatabase(admin, replaced)
     await setConnectable(admin, names, false)
-    await endSessions(admin, names)
+    await endAllSessions(admin, names)
     await admin.rows(
       [
         ...(await takeOver(admin, names, unpacked)),

@@ -48,6 +48,22 @@ const ACTIVITY_ROWS: Readonly<Record<string, string>> = {
   pg_stat_progress_vacuum: `datid = ${DATABASE}`,
 }
 
+/** Who asks is not `current_user` in a superuser's function; nobody can set `role` to what he may not become. */
+const READER = `CASE current_setting('role') WHEN 'none' THEN session_user::text ELSE current_setting('role') END`
+/** As in stock Postgres to those alone who may act as the session's role; all to who may act as the project's owner. */
+const IS_SHOWN = `pg_has_role(${READER}, (SELECT datdba FROM pg_catalog.pg_database_${HIDDEN} WHERE datname = current_database()), 'USAGE')
+  OR pg_has_role(${READER}, usesysid, 'USAGE')`
+/** Of sessions that are not shown. */
+const MASKED: Readonly<Record<string, string>> = {
+  query: `'<insufficient privilege>'`,
+  ...Object.fromEntries(
+    [
+      ...['state', 'state_change', 'wait_event_type', 'wait_event', 'xact_start', 'query_start', 'backend_start'],
+      ...['client_addr', 'client_hostname', 'client_port', 'backend_type', 'leader_pid', 'query_id'],
+    ].map((column) => [column, 'NULL']),
+  ),
+}
+
 const CLOSED_RELATIONS = [
   'pg_prepared_xacts',
   'pg_replication_origin',
@@ -126,11 +142,18 @@ function filterActivity(view: string, rows: string): string {
   const reader = `pg_catalog.${view}_of_database()`
   return [
     `DO $$ BEGIN EXECUTE 'CREATE VIEW ${hidden} AS ' || pg_get_viewdef('pg_catalog.${view}'::regclass); END $$`,
-    `CREATE FUNCTION ${reader} RETURNS SETOF ${hidden} LANGUAGE sql VOLATILE SECURITY DEFINER PARALLEL RESTRICTED
-       BEGIN ATOMIC SELECT * FROM ${hidden} WHERE ${rows}; END`,
+    `DO $$ BEGIN EXECUTE format('CREATE FUNCTION ${reader} RETURNS SETOF ${hidden} LANGUAGE sql VOLATILE SECURITY DEFINER
+       PARALLEL RESTRICTED BEGIN ATOMIC SELECT %s FROM ${hidden} WHERE %s; END', ${columnsOf(view)}, ${quoteLiteral(rows)}); END $$`,
     `CREATE OR REPLACE VIEW pg_catalog.${view} AS SELECT * FROM ${reader}`,
   ].join('; ')
 }
+
+const columnsOf = (view: string): string =>
+  view !== 'pg_stat_activity'
+    ? `'*'`
+    : `(SELECT string_agg(coalesce('CASE WHEN ' || ${quoteLiteral(IS_SHOWN)} || ' THEN ' || attname ||
+          ' ELSE ' || (${quoteLiteral(JSON.stringify(MASKED))}::jsonb ->> attname) || ' END', attname), ', ' ORDER BY attnum)
+        FROM pg_attribute WHERE attrelid = 'pg_catalog.${view}'::regclass AND attnum > 0)`
 
 function revokeFunctions(): string {
   return `DO $$

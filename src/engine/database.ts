@@ -1,5 +1,6 @@
+import { changeEnding, endSessions, inDatabase, ofProject } from './ending.ts'
 import { EngineUnavailable, type Fence, Superseded } from './engine.ts'
-import { loginRoles, type ProjectNames, quoteLiteral, quoteLiterals } from './names.ts'
+import { loginRoles, type ProjectNames, quoteLiteral } from './names.ts'
 import { API_ROLES } from './roles.ts'
 import { type Cluster, openSession, type Session, withAdmin } from './session.ts'
 import { TEMPLATE } from './template.ts'
@@ -36,9 +37,9 @@ export async function setConnectable(admin: Session, names: ProjectNames, connec
   }
   // A limit of none would keep everybody out, whatever is allowed.
   const limit = found.datconnlimit > 0 ? found.datconnlimit : -1
-  await admin.rows(
-    `ALTER DATABASE ${database} WITH ALLOW_CONNECTIONS ${connectable} CONNECTION LIMIT ${limit} IS_TEMPLATE false`,
-  )
+  const alter = `ALTER DATABASE ${database} WITH ALLOW_CONNECTIONS ${connectable} CONNECTION LIMIT ${limit} IS_TEMPLATE false`
+  if (connectable) await admin.rows(alter)
+  else await changeEnding(admin, inDatabase(names), alter)
 }
 
 /** Grants that only someone inside the database can make; the owner makes them himself, never a superuser. */
@@ -91,27 +92,10 @@ export async function dropDatabase(admin: Session, names: ProjectNames): Promise
   await admin.rows(`DROP DATABASE IF EXISTS ${names.database} WITH (FORCE)`)
 }
 
-const END_ROUNDS_MAX = 20
-const END_WAIT_MS = 2_000
-
 /** Ends every session in the project's database and every session of its roles, until none is left. */
-export async function endSessions(admin: Session, names: ProjectNames): Promise<void> {
-  for (let round = 0; round < END_ROUNDS_MAX; round += 1) {
-    if ((await endPresentSessions(admin, names)) === 0) return
-  }
+export async function endAllSessions(admin: Session, names: ProjectNames): Promise<void> {
+  if (await endSessions(admin, ofProject(names))) return
   throw new EngineUnavailable('Sessions of this project could not be ended')
-}
-
-/** A superuser may end all, and others the sessions of their own roles. */
-export const MAY_END = `pg_has_role(coalesce(usesysid, 10), 'USAGE')`
-
-/** Returns how many there were; clients that connect again meanwhile are not waited for. */
-export async function endPresentSessions(admin: Session, names: ProjectNames): Promise<number> {
-  const rows = await admin.rows(
-    `SELECT pg_terminate_backend(pid, ${END_WAIT_MS}) FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND ${MAY_END}
-        AND (datname = ${quoteLiteral(names.database)} OR usename IN (${quoteLiterals(loginRoles(names))}))`,
-  )
-  return rows.length
 }
 
 async function limits(admin: Session, { database }: ProjectNames): Promise<{ datconnlimit: number } | undefined> {

@@ -7,9 +7,13 @@ const LOOKS_MAX = 2 * SESSIONS_MAX
 
 const TEMPORARY = `'^p_[a-z]{20}${TEMPORARY_LOGIN}'`
 
+/** Also of its backups, whose databases' names go on where the project's own ends. */
+const SERVICES = ['_sql', '_read', '_storage'].map((ending) => `own || '${ending}'`).join(', ')
+
 /**
  * Refuses a session of a temporary login from outside its networks, or beyond what those of a project may hold together,
- * and one without TLS or from elsewhere where the project demands otherwise; for all other roles it does nothing. What it goes by stands in comments
+ * and one without TLS or from elsewhere where the project demands otherwise; and other projects' roles, which the owner could
+ * let in past all that. For superusers and the project's services it does nothing. What it goes by stands in comments
  * on roles: no role of a project can change those, and they go with the role. The trigger belongs to plpgsql, so that a dump
  * does not carry what its reader could not make.
  */
@@ -17,13 +21,17 @@ const LOGIN_CHECK = `
   CREATE OR REPLACE FUNCTION pg_catalog.pilothouse_login_check() RETURNS event_trigger
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $check$
     DECLARE
-      is_temporary boolean := session_user ~ ${TEMPORARY};
+      own text := left(current_database(), 22);
+      is_temporary boolean := starts_with(session_user, own) AND session_user ~ ${TEMPORARY};
       login jsonb;
       project jsonb;
       sessions int;
       mine int;
     BEGIN
-      IF NOT is_temporary AND session_user <> current_database() THEN RETURN; END IF;
+      IF NOT is_temporary AND session_user <> current_database() THEN
+        IF session_user IN (${SERVICES}) OR (SELECT rolsuper FROM pg_authid WHERE rolname = session_user) THEN RETURN; END IF;
+        RAISE EXCEPTION 'role % is none of this project', session_user USING ERRCODE = '28000';
+      END IF;
       EXECUTE format('SELECT (SELECT description::jsonb FROM %1$s WHERE classoid = 1260 AND objoid = to_regrole($1)),
           (SELECT description::jsonb FROM %1$s WHERE classoid = 1260 AND objoid = to_regrole($2))',
         coalesce(to_regclass('pg_catalog.pg_shdescription_of_cluster'), 'pg_catalog.pg_shdescription'::regclass))

@@ -1,7 +1,8 @@
+import { changeEnding, endSessions, ofRoles } from './ending.ts'
 import type { Fence } from './engine.ts'
 import { ensureLoginCheck, hasLoginCheck } from './login-check.ts'
 import { projectNames, quoteLiteral, quoteLiterals, TEMPORARY_LOGIN } from './names.ts'
-import { definition, dropRole, plainDefinition, secretFor, setOwnerPassword } from './roles.ts'
+import { changeOfOwnerPassword, definition, dropRole, plainDefinition, secretFor } from './roles.ts'
 import { RANDOM_PASSWORD_ITERATIONS } from './scram.ts'
 import { type Cluster, type Session, withAdmin } from './session.ts'
 
@@ -51,8 +52,7 @@ export interface TemporaryLogins {
 }
 
 const CONNECTIONS_MAX = 10
-const END_ROUNDS_MAX = 20
-const END_WAIT_MS = 2_000
+const TAKE_BACK_ROUNDS_MAX = 20
 
 export const loginRole = (ref: string, kind: LoginKind, letters: string): string => {
   const role = `${projectNames(ref).owner}_${kind}_${letters}`
@@ -139,14 +139,22 @@ async function end(cluster: Cluster, admin: Session, { ref, roles: ended, ownerP
   )
   const roles = found.map(({ rolname }) => rolname)
   if (roles.length === 0) return
-  await admin.rows(roles.map((role) => `ALTER ROLE ${role} NOLOGIN`).join('; '))
-  await endSessionsOf(admin, roles)
+  const failures: unknown[] = []
+  // One that fails keeps no other.
+  const noted = (error: unknown) => void failures.push(error)
+  for (const role of roles) await close(admin, role).catch(noted)
   const changed = await admin.rows(
     `SELECT FROM pg_roles WHERE rolname IN (${quoteLiterals(roles)})
         AND shobj_description(oid, 'pg_authid')::jsonb ->> 'password' <> (${passwordOf(projectNames(ref).owner)})`,
   )
   if (changed.length > 0) await takeBackOwner(cluster, admin, { ref, ownerPassword })
-  for (const role of roles) await drop(cluster, admin, role)
+  for (const role of roles) await drop(cluster, admin, role).catch(noted)
+  if (failures.length > 0) throw failures[0]
+}
+
+async function close(admin: Session, role: string): Promise<void> {
+  await changeEnding(admin, ofRoles([role]), `ALTER ROLE ${role} NOLOGIN`)
+  await endSessions(admin, ofRoles([role]))
 }
 
 /** Who set the password may be in with it, and from there set it again; the services come as other roles. */
@@ -157,33 +165,29 @@ async function takeBackOwner(
 ): Promise<void> {
   const { owner } = projectNames(ref)
   const digest = async () => (await admin.rows<{ md5: string }>(passwordOf(owner)))[0]?.md5
-  for (let round = 0; round < END_ROUNDS_MAX; round += 1) {
-    await resetOwnerPassword(cluster, ref, ownerPassword)
+  for (let round = 0; round < TAKE_BACK_ROUNDS_MAX; round += 1) {
+    await resetOwnerPassword(cluster, admin, { ref, ownerPassword })
     const set = await digest()
-    await endSessionsOf(admin, [owner])
+    await endSessions(admin, ofRoles([owner]))
     if ((await digest()) === set) return
   }
 }
 
 /** Who changes it writes it down before he sets it: what is read after it was set is what must be. */
-async function resetOwnerPassword(cluster: Cluster, ref: string, ownerPassword: () => Promise<string>): Promise<void> {
+async function resetOwnerPassword(
+  cluster: Cluster,
+  admin: Session,
+  { ref, ownerPassword }: Pick<Ending, 'ref' | 'ownerPassword'>,
+): Promise<void> {
+  const sessions = ofRoles([projectNames(ref).owner])
   let set: string | undefined
   for (let kept = await ownerPassword(); kept !== set; kept = await ownerPassword()) {
-    await setOwnerPassword(cluster, ref, kept)
+    await changeEnding(admin, sessions, await changeOfOwnerPassword(cluster, ref, kept))
     set = kept
   }
 }
 
 const IS_LOGIN = new RegExp(`^p_[a-z]{20}${TEMPORARY_LOGIN}`)
-
-async function endSessionsOf(admin: Session, roles: readonly string[]): Promise<void> {
-  for (let round = 0; round < END_ROUNDS_MAX; round += 1) {
-    const sessions = await admin.rows(
-      `SELECT pg_terminate_backend(pid, ${END_WAIT_MS}) FROM pg_stat_activity WHERE usename IN (${quoteLiterals(roles)})`,
-    )
-    if (sessions.length === 0) return
-  }
-}
 
 /** Where something of it lies in a database that is closed now, the role is left lifeless and dropped another time. */
 async function drop(cluster: Cluster, admin: Session, role: string): Promise<void> {

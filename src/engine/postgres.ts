@@ -5,19 +5,19 @@ import { dropLink } from './copy/link.ts'
 import { UNFINISHED } from './copy/unfinished.ts'
 import {
   dropDatabase,
-  endPresentSessions,
-  endSessions,
+  endAllSessions,
   ensureDatabase,
   prepareAsOwner,
   setConnectable,
   withDatabase,
 } from './database.ts'
 import { diff } from './diff/diff.ts'
+import { endPresentSessions, ofProject } from './ending.ts'
 import { type EngineHealth, EngineUnavailable, type Fence, type ProjectEngine, type ProjectSpec } from './engine.ts'
 import { healthWithin, serverVersion } from './health.ts'
 import { temporaryLogins } from './logins.ts'
 import { projectNames } from './names.ts'
-import { allowLogin, dropRoles, ensureRoles, ensureStorageRole, setOwnerPassword } from './roles.ts'
+import { allowLogin, dropRoles, ensureRoles, ensureStorageRole, refuseLogin, setOwnerPassword } from './roles.ts'
 import { runSql, SQL_TIMEOUT_MS_MAX } from './run.ts'
 import { type Cluster, type Session, withAdmin } from './session.ts'
 import { databaseSettings } from './settings.ts'
@@ -110,8 +110,8 @@ async function ensureStorageSchema(inside: Session): Promise<void> {
 async function remove(cluster: Cluster, ref: string, fence?: Fence): Promise<void> {
   const names = projectNames(ref)
   await withProject(cluster, ref, fence, async (admin) => {
-    await allowLogin(admin, names, false)
-    await endSessions(admin, names)
+    await refuseLogin(admin, names)
+    await endAllSessions(admin, names)
     await dropDatabase(admin, names)
     await dropBackups(admin, names)
     await dropLink(admin, names)
@@ -122,9 +122,9 @@ async function remove(cluster: Cluster, ref: string, fence?: Fence): Promise<voi
 async function pause(cluster: Cluster, ref: string, fence?: Fence): Promise<void> {
   const names = projectNames(ref)
   await withProject(cluster, ref, fence, async (admin) => {
-    await allowLogin(admin, names, false)
+    await refuseLogin(admin, names)
     await setConnectable(admin, names, false)
-    await endSessions(admin, names)
+    await endAllSessions(admin, names)
   })
 }
 
@@ -132,12 +132,12 @@ async function resume(cluster: Cluster, ref: string, fence?: Fence): Promise<voi
   const names = projectNames(ref)
   await withProject(cluster, ref, fence, async (admin) => {
     await setConnectable(admin, names, true)
-    await allowLogin(admin, names, true)
+    await allowLogin(admin, names)
   })
 }
 
 async function restart(cluster: Cluster, ref: string, fence?: Fence): Promise<void> {
-  await withProject(cluster, ref, fence, (admin) => endPresentSessions(admin, projectNames(ref)))
+  await withProject(cluster, ref, fence, (admin) => endPresentSessions(admin, ofProject(projectNames(ref))))
 }
 
 /** Operations on one project wait for each other, in whichever process they run. */

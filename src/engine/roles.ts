@@ -1,3 +1,4 @@
+import { changeEnding, ofProject } from './ending.ts'
 import { loginRoles, type ProjectNames, projectNames, quoteLiteral, quoteLiterals, TEMPORARY_LOGIN } from './names.ts'
 import { CHOSEN_PASSWORD_ITERATIONS, RANDOM_PASSWORD_ITERATIONS, scramVerifier } from './scram.ts'
 import { type Cluster, type Session, withAdmin } from './session.ts'
@@ -58,7 +59,7 @@ export async function ensureStorageRole(admin: Session, names: ProjectNames, run
 }
 
 /** The check of logins is not for the services of a project: each request of theirs would pay for it. */
-const unchecked = (...roles: string[]): string => {
+export const unchecked = (...roles: string[]): string => {
   const skip = roles.map((role) => `ALTER ROLE ${role} SET event_triggers = off;`).join(' ')
   return `DO $$ BEGIN IF current_setting('server_version_num')::int >= 170000 THEN ${skip} END IF; END $$`
 }
@@ -78,9 +79,13 @@ export const secretFor = async ({ plainPasswords }: Cluster, password: string, i
   plainPasswords ? password : scramVerifier(password, iterations)
 
 export async function setOwnerPassword(cluster: Cluster, ref: string, password: string): Promise<void> {
-  const { owner } = projectNames(ref)
+  const change = await changeOfOwnerPassword(cluster, ref, password)
+  await withAdmin(cluster, (admin) => admin.rows(change))
+}
+
+export async function changeOfOwnerPassword(cluster: Cluster, ref: string, password: string): Promise<string> {
   const secret = await secretFor(cluster, password, CHOSEN_PASSWORD_ITERATIONS)
-  await withAdmin(cluster, (admin) => admin.rows(`ALTER ROLE ${owner} PASSWORD ${quoteLiteral(secret)}`))
+  return `ALTER ROLE ${projectNames(ref).owner} PASSWORD ${quoteLiteral(secret)}`
 }
 
 /** Undoes what SQL can do to the passwords of the roles that it is started by. */
@@ -94,11 +99,16 @@ export async function repairRunners(cluster: Cluster, ref: string, runnerPasswor
   })
 }
 
-export async function allowLogin(admin: Session, names: ProjectNames, allowed: boolean): Promise<void> {
-  const alter = [...(await existingRoles(admin, names))].map(
-    (role) => `ALTER ROLE ${role} ${allowed ? 'LOGIN' : 'NOLOGIN'}`,
-  )
+export async function allowLogin(admin: Session, names: ProjectNames): Promise<void> {
+  const alter = [...(await existingRoles(admin, names))].map((role) => `ALTER ROLE ${role} LOGIN`)
   if (alter.length > 0) await admin.rows(alter.join('; '))
+}
+
+/** Sessions end on the way, but some may have begun meanwhile. */
+export async function refuseLogin(admin: Session, names: ProjectNames): Promise<void> {
+  for (const role of await existingRoles(admin, names)) {
+    await changeEnding(admin, ofProject(names), `ALTER ROLE ${role} NOLOGIN`)
+  }
 }
 
 export async function dropRoles(admin: Session, names: ProjectNames): Promise<void> {

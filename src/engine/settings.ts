@@ -1,4 +1,4 @@
-import { endPresentSessions, MAY_END } from './database.ts'
+import { endPresentSessions, MAY_END, ofProject } from './ending.ts'
 import { EngineUnavailable } from './engine.ts'
 import { isDatabaseError, statementFailure } from './failure.ts'
 import { changeLoginRules, endSessionsFromElsewhere, ensureLoginCheck, type LoginRules } from './login-check.ts'
@@ -142,7 +142,7 @@ async function setReadOnly(admin: Session, names: ProjectNames, readOnly: boolea
     `ALTER DATABASE ${database} ${readOnly ? `SET ${READ_ONLY} = on` : `RESET ${READ_ONLY}`}`,
     ...[...configured(names), names.storage].flatMap((role) => resetsOf(role, database, READ_ONLY)),
   ])
-  if (readOnly) await endPresentSessions(admin, names)
+  if (readOnly) await endPresentSessions(admin, ofProject(names))
   else await endIdleSessions(admin, names)
 }
 

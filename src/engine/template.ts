@@ -7,7 +7,7 @@ import { STORAGE_GROUP, STORAGE_OWNER } from './storage/names.ts'
 import { storageSchema } from './storage/schema.ts'
 
 /** A change to what new projects contain gets a new name here; existing projects keep what they were made from. */
-export const TEMPLATE = 'pilothouse_template_v5'
+export const TEMPLATE = 'pilothouse_template_v7'
 
 const EXTENSIONS = ['pgcrypto', 'uuid-ossp']
 const API = API_ROLES.join(', ')

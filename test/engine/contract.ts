@@ -317,6 +317,30 @@ export function engineContract(start: () => Promise<EngineUnderTest>): void {
       await engine().logins.end(ref, [role], owned)
     })
 
+    test('end all, whoever of them has altered his role in a transaction that he leaves open', async () => {
+      const ref = await project()
+      const [open, other] = [await put(ref, 'owner'), await put(ref, 'owner', 'ijklmnop')]
+      const roles = [await roleOf(open), await roleOf(other)]
+      await open.query(`begin; set role none; alter role current_user password 'Kept-0pen_99'`)
+      const cut = Promise.all([endOf(open), endOf(other)])
+      await engine().logins.end(ref, roles, owned)
+      await cut
+      expect(await query(ref, `select rolname from pg_roles where rolname in ('${roles.join("', '")}')`)).toEqual([])
+    })
+
+    test('leave the owner his password, although a session keeps a change of it open', async () => {
+      const ref = await project()
+      const client = await put(ref, 'owner')
+      const role = await roleOf(client)
+      await client.query(`alter role current_user password 'Taken-over_99'`)
+      const thief = await running.connect(ref, 'Taken-over_99')
+      await thief.query(`begin; alter role current_user password 'Kept-0pen_99'`)
+      const cut = Promise.all([endOf(client), endOf(thief)])
+      await engine().logins.end(ref, [role], owned)
+      await cut
+      expect(await ask(ref, PASSWORD, 'select 1 as n')).toEqual([{ n: 1 }])
+    })
+
     test('do not leave the owner a password of their own making', async () => {
       const ref = await project()
       const client = await put(ref, 'owner')
@@ -377,6 +401,17 @@ export function engineContract(start: () => Promise<EngineUnderTest>): void {
       expect(await engine().health(ref, 10_000)).toEqual({ healthy: true })
       expect(await ask(ref, PASSWORD, 'select n from kept')).toEqual([{ n: 1 }])
       expect(await query(ref, 'select n from kept')).toEqual([{ n: 1 }])
+    })
+
+    test.each(['pause', 'remove'] as const)('%s ends what its owner left open', async (how) => {
+      const ref = await project()
+      const [role, database] = await Promise.all([running.connect(ref, PASSWORD), running.connect(ref, PASSWORD)])
+      const cut = Promise.all([endOf(role), endOf(database)])
+      await role.query(`begin; alter role current_user password '${PASSWORD}'`)
+      await database.query(`begin; grant temporary on database p_${ref} to anon`)
+      await engine()[how](ref)
+      await cut
+      expect((await engine().health(ref, 10_000)).healthy).toBe(false)
     })
 
     test('refuse a project that does not exist, where it would be opened', async () => {

@@ -1,4 +1,6 @@
 import { beforeAll, describe, expect, it, vi } from 'vitest'
+import { grants } from '../../src/engine/copy/schema/access.ts'
+import { projectNames } from '../../src/engine/names.ts'
 import { PASSWORD } from '../projects.ts'
 import { difference, readCatalogue, readRows } from './copy-catalogue.ts'
 import {
@@ -123,6 +125,38 @@ describe('a copy', () => {
     })
   })
 
+  it('by rows leaves out a column that the owner added to a table of the template', async () => {
+    const ref = await newParent(
+      engine,
+      `alter table storage.buckets add column colour text not null default 'red' check (colour <> '');
+       insert into storage.buckets (id, name) values ('a', 'a')`,
+    )
+    const copy = await copyOfUsed(ref, true)
+    await withClient(asOwner(copy), async (owner) => {
+      expect((await owner.query('select * from storage.buckets')).rows).toMatchObject([{ id: 'a', name: 'a' }])
+    })
+    expect(await countsOf(copy, ['storage.buckets'])).toEqual([1])
+  })
+
+  it('gives a role all its rights on an object in one statement', async () => {
+    const ref = await newParent(
+      engine,
+      `create table public.t (n int, "M" int); grant select on public.t to anon with grant option;
+       revoke all on public.t from authenticated; grant select ("M"), update ("M") on public.t to authenticated`,
+    )
+    const names = projectNames(ref)
+    const { rows } = await withClient(asAdmin(`p_${ref}`), (client) => client.query(grants({ from: names, to: names })))
+    const of = (role: string) =>
+      rows.map(({ statement }) => statement).filter((text) => text.includes(` ON TABLE public.t TO ${role}`))
+    const all = 'INSERT, SELECT, UPDATE, DELETE, TRUNCATE, REFERENCES, TRIGGER, MAINTAIN'
+    expect(of('service_role')).toEqual([`GRANT ${all} ON TABLE public.t TO service_role`])
+    expect(of('anon')).toEqual([
+      `GRANT ${all.replace('SELECT, ', '')} ON TABLE public.t TO anon`,
+      'GRANT SELECT ON TABLE public.t TO anon WITH GRANT OPTION',
+    ])
+    expect(of('authenticated')).toEqual(['GRANT SELECT ("M"), UPDATE ("M") ON TABLE public.t TO authenticated'])
+  })
+
   it('stays as it is when the work is done again', async () => {
     const copy = await copyOf(parent, true)
     await withClient(asOwner(copy), (owner) => owner.query('create table public.since ()'))
@@ -168,6 +202,22 @@ describe('settings', () => {
       const { rows } = await cluster.query(`select from pg_db_role_setting, unnest(setconfig) as entry
       where setdatabase = (select oid from pg_database where datname = 'p_${copy}') and entry ~ 'read_only'`)
       expect(rows).toEqual([])
+    },
+  )
+
+  it.each(['idle', 'used'])(
+    'of an %s parent keep out whom the parent keeps out, from the first moment',
+    async (kind) => {
+      const ref = await newParent(engine, 'create table public.t ()')
+      await engine.settings.setLoginRules(ref, { networks: ['10.0.0.0/8'] })
+      await untilIdle(ref)
+      const held = kind === 'used' ? await asAdmin(`p_${ref}`) : undefined
+      const copy = await copyOf(ref, true)
+      await held?.end()
+      await expect(asOwner(copy)).rejects.toMatchObject({
+        code: '28000',
+        message: expect.stringContaining('not reached'),
+      })
     },
   )
 
@@ -239,6 +289,37 @@ describe('the parent', () => {
     await Promise.all([...writers, sleeper].map((client) => client.end()))
   })
 
+  /** Until the copy is at the rows of a table. */
+  const untilRead = (ref: string, table: string, to: string) =>
+    vi.waitFor(
+      async () => {
+        const { rows } = await cluster.query(
+          `select from pg_locks where mode = 'AccessShareLock' and relation = $1 and pid in
+        (select pid from pg_stat_activity where usename = $2)`,
+          [await numberOf(ref, table), `p_${to}_copy`],
+        )
+        expect(rows).toHaveLength(1)
+      },
+      { timeout: 60_000, interval: 5 },
+    )
+
+  it('may alter what its views and policies name while rows of another table are read', async () => {
+    const ref = await newParent(
+      engine,
+      `create table public.a as select generate_series(1, 300000) as n; create table public.b as select 1 as n;
+       create view public.v as select n from public.b;
+       create policy p on public.a using (exists (select from public.b where b.n = a.n))`,
+    )
+    const owner = await asOwner(ref)
+    const to = newRef()
+    const copying = engine.copy({ from: ref, fromRunnerPassword: RUNNER_PASSWORD, to: specOf(to), data: true })
+    await untilRead(ref, 'public.a', to)
+    await owner.query(`set lock_timeout = '200ms'; alter table public.b add column more int`)
+    await owner.end()
+    await copying
+    expect(await countsOf(to, ['public.a', 'public.b'])).toEqual([300_000, 1])
+  })
+
   it('that is altered while its rows are read makes the copy fail, not lie', async () => {
     const ref = await newParent(
       engine,
@@ -250,17 +331,7 @@ describe('the parent', () => {
       () => 'whole',
       ({ code }) => code,
     )
-    await vi.waitFor(
-      async () => {
-        const { rows } = await cluster.query(
-          `select from pg_locks where mode = 'AccessShareLock' and relation = $1 and pid in
-        (select pid from pg_stat_activity where usename = $2)`,
-          [await numberOf(ref, 'public.a'), `p_${to}_copy`],
-        )
-        expect(rows).toHaveLength(1)
-      },
-      { timeout: 60_000, interval: 5 },
-    )
+    await untilRead(ref, 'public.a', to)
     await owner.query('truncate public.b')
     expect(await copying).toBe('40001')
     await owner.end()

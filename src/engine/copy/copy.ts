@@ -62,8 +62,17 @@ async function discard({ admin, to }: Copy): Promise<void> {
 async function finish(copy: Copy): Promise<void> {
   const { admin, to } = copy
   const settings = await settingsOf(copy)
+  await inheritLoginRules(copy)
   await ensureDatabase(admin, to)
   await admin.rows([...settings, `COMMENT ON DATABASE ${to.database} IS NULL`].join(';\n'))
+}
+
+/** While nobody can come yet: whom the parent keeps out does not get in before the copy's own settings are applied. */
+async function inheritLoginRules({ admin, from, to }: Copy): Promise<void> {
+  const [found] = await admin.rows<{ rules: string | null }>(
+    `SELECT shobj_description(to_regrole(${quoteLiteral(from.owner)}), 'pg_authid') AS rules`,
+  )
+  if (found?.rules) await admin.rows(`COMMENT ON ROLE ${to.owner} IS ${quoteLiteral(found.rules)}`)
 }
 
 async function stateOf(admin: Session, { database }: ProjectNames): Promise<'none' | 'unfinished' | 'whole'> {

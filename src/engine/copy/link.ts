@@ -1,5 +1,5 @@
 import { type ProjectNames, quoteLiteral } from '../names.ts'
-import { API_ROLES, dropRole } from '../roles.ts'
+import { API_ROLES, dropRole, unchecked } from '../roles.ts'
 import { RANDOM_PASSWORD_ITERATIONS, scramVerifier } from '../scram.ts'
 import type { Session } from '../session.ts'
 import type { Copy } from './copy.ts'
@@ -27,7 +27,8 @@ export async function openLink({ admin, from, to }: Copy, inside: Session): Prom
        EXECUTE format('ALTER ROLE ${role} WITH LOGIN NOINHERIT BYPASSRLS CONNECTION LIMIT 1 PASSWORD %L VALID UNTIL %L',
          ${secret}, now() + ${VALID});
        GRANT ${[from.owner, ...API_ROLES].join(', ')} TO ${role} WITH INHERIT TRUE, SET FALSE, ADMIN FALSE;
-     END $do$`,
+     END $do$;
+     ${unchecked(role)}`,
   )
   await inside.rows(
     [

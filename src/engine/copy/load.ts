@@ -32,6 +32,7 @@ const ALWAYS = 'supabase_migrations.schema_migrations'
 export async function readTables(
   parent: Session,
   { data, objects }: Pick<Copy, 'data' | 'objects'>,
+  templateParts: readonly string[],
 ): Promise<Snapshot> {
   const [snapshot] = await parent.rows<{ id: string }>('SELECT pg_export_snapshot() AS id')
   const wanted = data
@@ -46,6 +47,7 @@ export async function readTables(
        FROM pg_class AS c WHERE relkind = 'r' AND relpersistence <> 't' AND ${wanted}
          AND NOT EXISTS (SELECT FROM pg_depend AS d WHERE d.classid = 'pg_class'::regclass AND d.objid = c.oid AND d.deptype = 'e')
       ORDER BY c.oid`,
+    [templateParts],
   )
   const sequences = await parent.rows<{ name: string }>(
     `SELECT oid::regclass::text AS name FROM pg_class WHERE relkind = 'S' AND relpersistence <> 't' AND relnamespace IN ${SCHEMAS}`,
@@ -59,7 +61,9 @@ export async function readTables(
   }
 }
 
-const COLUMNS = `(SELECT * FROM pg_attribute WHERE attrelid = c.oid AND attnum > 0 AND NOT attisdropped AND attgenerated = '') AS a`
+/** Of the template's tables those that the copy has too. */
+const COLUMNS = `(SELECT * FROM pg_attribute WHERE attrelid = c.oid AND attnum > 0 AND NOT attisdropped AND attgenerated = ''
+  AND (c.relnamespace IN ${SCHEMAS} OR 'column ' || c.oid::regclass || '.' || attname = ANY ($1::text[]))) AS a`
 
 /** As the copy's owner, through the link: the rows go from one database to the other and never leave the server. */
 export async function loadRows(owner: Session, { id, tables, sequences, hasLargeObjects }: Snapshot): Promise<void> {

@@ -35,8 +35,8 @@ export async function copyLogically(copy: Copy): Promise<void> {
     const templateParts = (await inside.rows<{ name: string }>(TEMPLATE_PARTS)).map(({ name }) => name)
     await withSession(superuser(copy, from.database), async (parent) => {
       await parent.rows('BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY')
-      const schema = await readSchema(parent, copy, templateParts)
-      const snapshot = await readTables(parent, copy)
+      const schema = await unlocked(parent, () => readSchema(parent, copy, templateParts))
+      const snapshot = await readTables(parent, copy, templateParts)
       const address = await openLink(copy, inside)
       try {
         await withSession(asOwner(copy), (owner) => build(copy, { owner, inside, schema, snapshot, address }))
@@ -48,6 +48,14 @@ export async function copyLogically(copy: Copy): Promise<void> {
       await inside.rows(MARK_PROVED, [JSON.stringify(schema.proved)])
     })
   })
+}
+
+/** Definitions are read with locks on the tables that they name, and those must not last as long as the snapshot. */
+async function unlocked<Value>(parent: Session, read: () => Promise<Value>): Promise<Value> {
+  await parent.rows('SAVEPOINT unlocked')
+  const value = await read()
+  await parent.rows('ROLLBACK TO unlocked; RELEASE unlocked')
+  return value
 }
 
 interface Build {

@@ -70,12 +70,15 @@ function ownerName({ to }: Renaming): string {
   return `CASE WHEN pg_get_userbyid(owner) IN (${OTHER_OWNERS}) THEN pg_get_userbyid(owner) ELSE ${quoteLiteral(to.owner)} END`
 }
 
-/** As rights end up when their grantors give them one by one; a superuser's statement counts as the object's owner's. */
+/**
+ * As rights end up when their grantors give them one after the other; a superuser's statement counts as the object's owner's.
+ * What a role has on an object stands in one statement, as there may be a great many of both.
+ */
 export const grants = (renaming: Renaming): string => {
   const name = (oid: string) => roleName(renaming, oid)
   const owner = ownerName(renaming)
   const statement = (column: string) =>
-    `format('GRANT %s%s ON %s%s TO %s%s', privilege_type, ${column}, kind, name,
+    `format('GRANT %s ON %s%s TO %s%s', string_agg(privilege_type || ${column}, ', ' ORDER BY place), kind, name,
        CASE WHEN grantee = owner THEN quote_ident(${owner}) ELSE ${name('grantee')} END, CASE WHEN is_grantable THEN ' WITH GRANT OPTION' ELSE '' END)`
   const given = (column: string) =>
     `CASE WHEN grantor = owner THEN ${statement(column)}
@@ -89,17 +92,21 @@ export const grants = (renaming: Renaming): string => {
     SELECT 0, 1, 'REVOKE ALL ON ' || kind || name || ' FROM ${[...API_ROLES, READER_GROUP].join(', ')}'
       FROM ${OWN_OBJECTS} AND name IN ('storage.objects', 'storage.buckets', 'public')
     UNION ALL
-    SELECT CASE WHEN grantor = owner THEN 1 ELSE 2 END, place, ${given(`''`)}
+    SELECT CASE WHEN grantor = owner THEN 1 ELSE 2 END, min(place), ${given(`''`)}
       FROM ${OBJECTS} AS o, aclexplode(acl) WITH ORDINALITY AS entry (grantor, grantee, privilege_type, is_grantable, place)
      WHERE (catalogue, o.oid) IN (SELECT catalogue, o.oid FROM ${OWN_OBJECTS}) AND ${isKnown(renaming, 'grantee')} AND ${isKnown(renaming, 'grantor')}
+     GROUP BY ${ONE_GRANT}
     UNION ALL
-    SELECT CASE WHEN grantor = owner THEN 1 ELSE 2 END, place, ${given(`format(' (%I)', attname)`)}
+    SELECT CASE WHEN grantor = owner THEN 1 ELSE 2 END, min(place), ${given(`format(' (%I)', attname)`)}
       FROM (SELECT o.*, attname, attacl FROM ${OBJECTS} AS o JOIN pg_attribute ON attrelid = o.oid AND attnum > 0 AND attacl IS NOT NULL
              WHERE o.catalogue = 'pg_class'::regclass AND (catalogue, o.oid) IN (SELECT catalogue, o.oid FROM ${OWN_OBJECTS})) AS c,
         aclexplode(attacl) WITH ORDINALITY AS entry (grantor, grantee, privilege_type, is_grantable, place)
      WHERE ${isKnown(renaming, 'grantee')} AND ${isKnown(renaming, 'grantor')}
+     GROUP BY ${ONE_GRANT}, attname
   ) AS s ORDER BY turn, place`
 }
+
+const ONE_GRANT = 'catalogue, oid, kind, name, owner, grantor, grantee, is_grantable'
 
 /** Entries for all schemas hold the usual rights too, those for one schema only what comes on top. */
 export const defaultRights = (renaming: Renaming): string => {

@@ -8,6 +8,11 @@ const UNPROVED = `CASE WHEN convalidated AND contype IN ('c', 'f', 'n')
 const NEW = (catalogue: string, table: string, name: string) =>
   `NOT (${table}::regclass::text IN ('storage.objects', 'storage.buckets') AND ${catalogue} || ' ' || ${name} = ANY ($1))`
 
+/** Those of columns that the copy does not have, as the owner added them to the template's tables. */
+const OF_LEFT_OUT = `conrelid::regclass::text IN ('storage.objects', 'storage.buckets') AND EXISTS (
+  SELECT FROM pg_attribute WHERE attrelid = conrelid AND attnum = ANY (conkey)
+     AND 'column ' || conrelid::regclass || '.' || attname <> ALL ($1))`
+
 export const tableConstraints = `
   SELECT ${idOf('pg_constraint', 'k.oid')} AS id, array_remove(ARRAY[
       format('ALTER TABLE %s%s ADD CONSTRAINT %I %s%s', CASE WHEN contype IN ('p', 'u', 'x') THEN 'ONLY ' ELSE '' END,
@@ -18,7 +23,7 @@ export const tableConstraints = `
    WHERE (contype IN ('p', 'u', 'x') OR (contype = 'c' AND conislocal) OR (contype = 'f' AND conparentid = 0)
        OR (contype = 'n' AND conislocal AND NOT convalidated))
      AND relkind IN ('r', 'p') AND relnamespace IN ${SCHEMAS_AND_STORAGE} AND ${standsAlone('pg_class', 'c.oid')}
-     AND ${NEW(`'constraint'`, 'conrelid', 'conname')}
+     AND ${NEW(`'constraint'`, 'conrelid', 'conname')} AND NOT (${OF_LEFT_OUT})
      AND conrelid::regclass::text NOT IN ('storage.removed_versions', 'storage.used_tokens')`
 
 export const domainConstraints = `

@@ -28,12 +28,15 @@ interface Proved {
   name: string
 }
 
-/** The template's own constraints and triggers on the tables of the `storage` schema, read in a new database. */
+/** The template's own columns, constraints and triggers of the tables of the `storage` schema, read in a new database. */
 export const TEMPLATE_PARTS = `
   SELECT 'constraint ' || conname AS name FROM pg_constraint
    WHERE conrelid IN (to_regclass('storage.objects'), to_regclass('storage.buckets'))
   UNION ALL
-  SELECT 'trigger ' || tgname FROM pg_trigger WHERE tgrelid IN (to_regclass('storage.objects'), to_regclass('storage.buckets'))`
+  SELECT 'trigger ' || tgname FROM pg_trigger WHERE tgrelid IN (to_regclass('storage.objects'), to_regclass('storage.buckets'))
+  UNION ALL
+  SELECT 'column ' || attrelid::regclass || '.' || attname FROM pg_attribute
+   WHERE attrelid IN (to_regclass('storage.objects'), to_regclass('storage.buckets')) AND attnum > 0 AND NOT attisdropped`
 
 /** In a superuser's session whose search path is `pg_catalog`, so that every name comes with its schema. */
 export async function readSchema(
