@@ -478,11 +478,12 @@ describe('steps that a runner outside does', () => {
     expect(await owner.patch(path, { clone: 'EXITED' })).toMatchObject({ status: 200 })
     expect(names(await runOf(owner, own, id))).toEqual(before)
     expect(await owner.patch(path, { deploy: 'FLYING' })).toMatchObject({ status: 400 })
-    await untilBranch(owner, branch, 'FUNCTIONS_DEPLOYED')
+    // The branch has its status from before until the run begins.
     await vi.waitFor(
       async () => expect(await owner.patch(path, { deploy: 'RUNNING' })).toMatchObject({ status: 409 }),
-      WAIT,
+      { ...WAIT, interval: 1_000 },
     )
+    await untilBranch(owner, branch, 'FUNCTIONS_DEPLOYED')
     for (const unknown of ['nothing', crypto.randomUUID()])
       expect(await owner.get(`/v1/projects/${own}/actions/${unknown}`)).toMatchObject({ status: 404 })
     expect(await owner.get(`/v1/projects/${own}/actions?limit=9`)).toMatchObject({ status: 400 })

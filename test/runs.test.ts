@@ -80,8 +80,10 @@ describe('a run of another branch', () => {
     expect(text).toContain(`clone: failed: internal error (task ${task?.id}); it will be tried again\n`)
     expect(text).not.toMatch(/inner workings|Failed query|words of a migration/)
     expect(task?.lastError).not.toContain('words of a migration')
-    const [project] = await control.select().from(projects).where(eq(projects.ref, own))
-    expect(project?.statusReason).toBe(`branch_reset: internal error (task ${task?.id})`)
+    await vi.waitFor(async () => {
+      const [project] = await control.select().from(projects).where(eq(projects.ref, own))
+      expect(project?.statusReason).toBe(`branch_reset: internal error (task ${task?.id})`)
+    }, WAIT)
     await control.execute(sql.raw('drop trigger refuse_kept on action_runs; drop function refuse_kept()'))
     await untilBranch(owner, other, 'FUNCTIONS_DEPLOYED')
   })
