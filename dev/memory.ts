@@ -48,7 +48,8 @@ export async function residentMiB(pid: number): Promise<number> {
   return Number(/^VmRSS:\s+(\d+) kB/m.exec(status)?.[1] ?? 0) / 1024
 }
 
-const LOOKED_AT_MS = 250
+/** So often a process is looked at. */
+export const LOOKED_AT_MS = 250
 
 /** Of the child of this process that listens there, until `end`. */
 export function watchMemory(port: number, mibMax = memoryMiBMax()): { tooLarge: AbortSignal; end(): void } {

@@ -2,14 +2,13 @@ import { randomBytes } from 'node:crypto'
 import { setTimeout as delay } from 'node:timers/promises'
 import { proofOf, type Question, TOLD_HEADER, type Told } from '../src/programs/protocol.ts'
 import { tickEveryMinute } from './cron.ts'
-import { childAt, memoryMiBMax, residentMiB } from './memory.ts'
+import { childAt, LOOKED_AT_MS, memoryMiBMax, residentMiB } from './memory.ts'
 import { freePort } from './ports.ts'
 import { type Program, type Running, run } from './supervised.ts'
 
 const ENTRYPOINT = 'ProgramsHost'
 /** How either process reaches the other. */
 export const TELLING = { cfBlobHeader: TOLD_HEADER }
-const LOOKED_AT_MS = 250
 /** A machine that stood still for a while itself finds it alive after all. */
 const LAST_SECONDS = 1
 const RETRIED_MS = 1_000
