@@ -399,7 +399,7 @@ describe('random addresses', () => {
       if (isPublicAddress(address) !== expected) differences.push(address)
     }
     expect(differences).toEqual([])
-    expect(publicCount).toBeGreaterThan(COUNT / 10)
+    expect(publicCount).toBeGreaterThan(COUNT / 20)
     expect(publicCount).toBeLessThan((COUNT / 10) * 9)
   })
 })
