@@ -1,3 +1,4 @@
+import { projects } from '../src/db/schema/index.ts'
 import { bearer, get, withConnections } from './client.ts'
 import type { Environment, LogLine } from './environment.ts'
 import { measure, type Side } from './measure.ts'
@@ -20,8 +21,8 @@ export async function overhead({ port, control, logLines }: Environment, report:
   const [userId = ''] = await seedOwners(control, [organization], 1)
   const [token = '', ...unseen] = await seedTokens(control, [userId], REQUESTS + 1)
   await settleTables(control)
-  const projects = await control.query.projects.findMany({ columns: { ref: true } })
-  const nextRef = inTurn(projects.map(({ ref }) => ref))
+  const seeded = await control.select({ ref: projects.ref }).from(projects)
+  const nextRef = inTurn(seeded.map(({ ref }) => ref))
   const nextToken = inTurn(unseen)
   const project = (from: string) => get(`/v1/projects/${nextRef()}`, bearer(from))
 
@@ -33,7 +34,7 @@ export async function overhead({ port, control, logLines }: Environment, report:
     { name: 'static', next: () => get('/bench/static') },
   ] as const satisfies readonly Side[]
 
-  await checkSameProject(port, get(`/bench/projects/${projects[0]?.ref}?user=${userId}`), project(token))
+  await checkSameProject(port, get(`/bench/projects/${seeded[0]?.ref}?user=${userId}`), project(token))
   for (const load of LOADS) {
     const figures = await measure({ port, ...load }, sides)
     const { bare, statement, 'everything on': full, 'caller not seen lately': unseen, static: fixed } = figures

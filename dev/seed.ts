@@ -2,24 +2,22 @@ import { and, eq, isNull } from 'drizzle-orm'
 import { drizzle } from 'drizzle-orm/node-postgres'
 import pg from 'pg'
 import { hashToken, newAccessToken } from '../src/auth/token.ts'
-import * as schema from '../src/db/schema/index.ts'
+import { accessTokens, memberRoles, organizations, users } from '../src/db/schema/index.ts'
 import { StartError } from './start-error.ts'
-
-const { accessTokens, memberRoles, organizations, users } = schema
 
 export type ControlDb = ReturnType<typeof openControlDatabase>['db']
 
 /** The control database from Node, for the seed and the admin commands; the Worker has its own way there. */
 export function openControlDatabase(url: string) {
   const pool = new pg.Pool({ connectionString: url, max: 2 })
-  return { db: drizzle(pool, { schema }), close: () => pool.end() }
+  return { db: drizzle(pool), close: () => pool.end() }
 }
 
 interface Owner {
   username: string
   email: string
   organization: { slug: string; name: string }
-  plan: (typeof schema.organizations.$inferSelect)['plan']
+  plan: (typeof organizations.$inferSelect)['plan']
 }
 
 const OWNER: Owner = {

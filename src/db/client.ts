@@ -6,11 +6,10 @@ import { drizzle as drizzleOverSocket } from 'drizzle-orm/neon-serverless'
 import type { PgDatabase, PgQueryResultHKT } from 'drizzle-orm/pg-core'
 import { ApiError } from '../http/error.ts'
 import { type DatabaseAddress, route } from './proxy.ts'
-import * as schema from './schema/index.ts'
 
 export type Db = NeonHttpDatabase
 /** What services write through: the same in a transaction and outside it. */
-export type Writer = PgDatabase<PgQueryResultHKT, typeof schema>
+export type Writer = PgDatabase<PgQueryResultHKT>
 
 /** The rows of a statement that is written as SQL; what it names them is the caller's word. */
 export async function rowsOf<Row>(writer: Pick<Writer, 'execute'>, statement: SQL): Promise<Row[]> {
@@ -74,7 +73,7 @@ export async function inTransaction<T>(
   client.on('error', () => {})
   await connected(client)
   try {
-    return await drizzleOverSocket(client, { schema }).transaction(work)
+    return await drizzleOverSocket(client).transaction(work)
   } finally {
     // Not awaited: on a connection that was lost it never settles.
     void client.end().catch(() => {})

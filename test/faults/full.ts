@@ -72,6 +72,7 @@ export const playFull = ({ database, tenants }: Ground, { seed, events, onPortio
     })
     // So that statements are planned for large tables from the first row on.
     await database.query('set enable_seqscan = off')
+    await database.query('set plan_cache_mode = force_generic_plan')
     // Those that were rolled back or died do not count.
     for (let first = 0; (sum?.events ?? 0) < events; first += PORTION) {
       const since = world.now()
