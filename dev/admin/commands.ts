@@ -1,5 +1,6 @@
 import { parseArgs } from 'node:util'
 import { errorMessage, StartError } from '../start-error.ts'
+import { auditCommands } from './audit.ts'
 import { type Command, OPTIONS } from './command.ts'
 import { connectionCommands } from './connections.ts'
 import { identityCommands } from './identities.ts'
@@ -11,6 +12,7 @@ import { readOnlyCommands } from './read-only.ts'
 import { webhookCommands } from './webhooks.ts'
 
 const COMMANDS: Record<string, Command> = {
+  ...auditCommands,
   ...identityCommands,
   ...organizationCommands,
   ...memberCommands,

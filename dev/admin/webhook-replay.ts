@@ -6,11 +6,11 @@ import type { ControlDb } from '../seed.ts'
 import { StartError } from '../start-error.ts'
 import { change, type Transaction } from './change.ts'
 import { DAY_MS, type Options } from './command.ts'
+import { readTime } from './time.ts'
 
 const MESSAGES_MAX = 10_000
 const ENDED = ['failure', 'skipped', 'success'] as const satisfies readonly DeliveryStatus[]
 const UUID = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/i
-const TIME = /^\d{4}-\d\d-\d\d(T\d\d:\d\d(:\d\d(\.\d{1,3})?)?(Z|[+-]\d\d:\d\d))?$/
 
 interface Replay {
   endpointId: string
@@ -31,15 +31,6 @@ export function readReplay(endpointId: string, options: Options, now: Date): Rep
   if (since.getTime() < now.getTime() - RETENTION_MS)
     throw new StartError(`--since lies more than ${RETENTION_MS / DAY_MS} days back: no delivery is kept for so long`)
   return { endpointId, since, until, statuses: readStatuses(options.status), dryRun: options['dry-run'] ?? false }
-}
-
-function readTime(option: string, text: string): Date {
-  const at = new Date(TIME.test(text) ? text : Number.NaN)
-  // Dates such as the 31st of February are taken for others.
-  const day = new Date(`${text.slice(0, 10)}T00:00:00Z`)
-  if (Number.isNaN(at.getTime()) || Number.isNaN(day.getTime()) || !text.startsWith(day.toISOString().slice(0, 10)))
-    throw new StartError(`${option} ${text} is not a time such as 2026-01-31 or 2026-01-31T18:00:00Z`)
-  return at
 }
 
 function readStatuses(text: string | undefined): readonly DeliveryStatus[] {

@@ -176,7 +176,7 @@ export const auditLog = pgTable(
     requestId: text('request_id').notNull(),
     createdAt: instant('created_at').notNull(),
   },
-  (t) => [index('audit_log_organization').on(t.organizationId, t.createdAt)],
+  (t) => [index('audit_log_organization').on(t.organizationId, t.createdAt), index('audit_log_time').on(t.createdAt)],
 )
 
 /** When each background path last proved that it works; read by /health. */
