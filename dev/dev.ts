@@ -36,8 +36,10 @@ async function dev(): Promise<void> {
     join(folder, 'dev'),
   ]
   const wrangler = spawn('wrangler', [...args, '--test-scheduled'], { stdio: 'inherit' })
-  // Ctrl-C reaches wrangler too; the services stop once it is gone.
-  lifetime.onSignal(() => {})
+  // Ctrl-C and the end of a terminal reach wrangler too; the services stop once it is gone.
+  lifetime.onSignal((signal) => {
+    if (signal === 'SIGTERM') wrangler.kill()
+  })
   const cron = startCron(wrangler, () => fetch(`http://127.0.0.1:${ports.api}/cdn-cgi/handler/scheduled`))
   await once(wrangler, 'exit')
   const { stop } = await cron

@@ -33,11 +33,11 @@ export function openLifetime() {
     for (const part of running.splice(0).reverse()) await part.stop()
   }
 
-  function onSignal(work: () => void) {
+  function onSignal(work: (signal: NodeJS.Signals) => void) {
     for (const signal of SIGNALS) process.on(signal, work)
     // Miniflare would end the process at once; ending in order is ours alone.
-    process.on('newListener', (event: string, listener: () => void) => {
-      if (SIGNALS.includes(event) && listener !== work) queueMicrotask(() => process.off(event, listener))
+    process.on('newListener', (event: string, listener: unknown) => {
+      if (SIGNALS.includes(event) && listener !== work) queueMicrotask(() => process.off(event, listener as () => void))
     })
   }
   return { add, end, onSignal, isEnding: () => ending !== undefined }
