@@ -211,6 +211,12 @@ describe('PUT /v1/projects/{ref}/functions', () => {
     ])
   })
 
+  it('takes an empty list, and changes nothing', async () => {
+    const kept = await deploy(owner, ref)
+    expect(await owner.put(base, [])).toMatchObject({ status: 200, body: { functions: [] } })
+    expect((await owner.get(base)).body).toEqual([kept])
+  })
+
   it('refuses what is wrong by its name, and then does nothing at all', async () => {
     const right = await bundle('right')
     const refused = async (other: object, message: string) => {

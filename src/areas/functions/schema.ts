@@ -140,7 +140,6 @@ export type BulkFunction = z.output<typeof BulkFunction>
 
 export const BulkUpdate = z
   .array(BulkFunction)
-  .min(1)
   .max(BULK_MAX)
   .refine((list) => new Set(list.map(({ slug }) => slug)).size === list.length, 'must name each slug once')
 
