@@ -33,8 +33,8 @@ const PUBLISHED = `unindexed_foreign_keys auth_users_exposed auth_rls_initplan n
   pitr_not_enabled auth_leaked_password_protection auth_insufficient_mfa_options auth_password_policy_missing
   leaked_service_key no_backup_admin vulnerable_postgres_version db_not_reachable db_connection_failing
   db_connection_limit_reached instance_telemetry_lost instance_db_down instance_alert_firing log_data_api_error_rate_high
-  log_auth_error_rate_high log_storage_error_rate_high log_edge_function_error_rate_high realtime_authorization_timeouts
-  realtime_postgres_changes_spike realtime_concurrent_users_near_limit`.split(/\s+/)
+  log_auth_error_rate_high log_storage_error_rate_high log_edge_function_error_rate_high log_service_error_rate_high
+  realtime_authorization_timeouts realtime_postgres_changes_spike realtime_concurrent_users_near_limit`.split(/\s+/)
 
 describe('GET /v1/projects/{ref}/advisors/performance and security', () => {
   it('say of a new project what its settings are, and nothing of what it did not make', async () => {

@@ -106,6 +106,18 @@ describe('the configuration of Auth', () => {
     expect(await read()).toEqual(second.body)
   })
 
+  it.each([
+    ['site_url', ['example.com', '127.0.0.1:3000', 'localhost:3000', 'myapp://', '/relative']],
+    ['uri_allow_list', ['', 'example.com,*.example.com/**', '**, my_app://x ,,https://*.a.example/**']],
+    ['external_gitlab_url', ['', 'gitlab.example.com', 'https://gitlab.example.com']],
+    ['saml_external_url', ['example.com', 'https://example.com/auth']],
+    ['oauth_server_authorization_path', ['', 'consent', '/oauth/consent']],
+  ])('takes %s as it comes, with a scheme or without', async (name, values) => {
+    const { change } = await newConfig()
+    for (const value of values)
+      expect(await change({ [name]: value })).toMatchObject({ status: 200, body: { [name]: value } })
+  })
+
   it('seals secrets, tells their digest, and takes a digest for the secret that it stands for', async () => {
     const { ref, read, change } = await newConfig()
     const secrets = { external_github_secret: 'gh-secret', smtp_pass: 'pässwörd', sms_vonage_api_secret: 'v0nage' }

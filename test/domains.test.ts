@@ -35,7 +35,7 @@ function placeOf(caller: Caller, ref: string) {
     initialize: (name: unknown) => caller.post(path('custom-hostname/initialize'), { custom_hostname: name }),
     reverify: () => caller.post(path('custom-hostname/reverify')),
     go: () => caller.post(path('custom-hostname/activate')),
-    remove: () => caller.delete(path('custom-hostname')),
+    remove: (query = '') => caller.delete(path(`custom-hostname${query}`)),
   }
 }
 type Place = ReturnType<typeof placeOf>
@@ -216,7 +216,12 @@ describe('a custom hostname', () => {
     expect(await place.hostname()).toMatchObject(refused('No custom hostname configuration found.'))
     expect(await place.reverify()).toMatchObject(refused('Project is not pending custom hostname verification.'))
     expect(await place.go()).toMatchObject(refused('Verification has not been completed.'))
-    expect(await place.remove()).toMatchObject(refused('Custom hostname not configured for project'))
+    for (const query of ['', '?remove_addon=true', '?remove_addon=0'])
+      expect(await place.remove(query)).toMatchObject(refused('Custom hostname not configured for project'))
+    expect(await place.remove('?remove_addon=maybe')).toMatchObject({
+      status: 400,
+      body: { message: expect.stringContaining('query.remove_addon: ') },
+    })
   })
 
   it('goes from its beginning to its end by what its records say', async () => {

@@ -95,6 +95,22 @@ describe('POST /v1/projects/{ref}/functions', () => {
     })
   })
 
+  it('takes all that the query may say of one text, and empty values for none', async () => {
+    const query = 'slug=all&verify_jwt=no&import_map=0&entrypoint_path=src/a.ts&import_map_path='
+    expect(await create(`${query}&name=All&ezbr_sha256=of-another-bundler`, HELLO)).toMatchObject({
+      status: 201,
+      body: {
+        slug: 'all',
+        name: 'All',
+        verify_jwt: false,
+        import_map: false,
+        ezbr_sha256: expect.stringMatching(/^[\da-f]{64}$/),
+      },
+    })
+    const changed = await owner.send('PATCH', `${base}/all?${query}&name=Other&ezbr_sha256=`, {})
+    expect(changed).toMatchObject({ status: 200, body: { slug: 'all', name: 'Other', version: 1 } })
+  })
+
   it.each(['ESZIP2.3\0\0', 'EZBR\x1b\x02'])('refuses an eszip and says what to do', async (raw) => {
     const reply = await create('slug=packed', raw, 'application/vnd.denoland.eszip')
     expect(reply).toMatchObject({ status: 400, body: said('--use-api') })
@@ -209,6 +225,12 @@ describe('PUT /v1/projects/{ref}/functions', () => {
     expect((await owner.put(base, [{ ...unnamed[0], version: 4 }])).body.functions).toMatchObject([
       { version: 4, ezbr_sha256: old.ezbr_sha256 },
     ])
+  })
+
+  it('takes an empty list, and changes nothing', async () => {
+    const kept = await deploy(owner, ref)
+    expect(await owner.put(base, [])).toMatchObject({ status: 200, body: { functions: [] } })
+    expect((await owner.get(base)).body).toEqual([kept])
   })
 
   it('refuses what is wrong by its name, and then does nothing at all', async () => {

@@ -85,7 +85,6 @@ describe('the secrets of a project', () => {
 
   it.each([
     ['no list', {}, 'body'],
-    ['no secret', [], 'body'],
     ['more than 100', Array.from({ length: 101 }, (_, n) => ({ name: `N${n}`, value: '' })), 'body'],
     ['a name that is taken', [{ name: 'SUPABASE_URL', value: '' }], 'body.0.name'],
     ['an empty name', [{ name: '', value: '' }], 'body.0.name'],
@@ -99,6 +98,16 @@ describe('the secrets of a project', () => {
     const reply = await organization.owner.post(path, body)
     expect(reply).toMatchObject({ status: 400, body: { message: expect.stringContaining(`${field}: `) } })
     expect(JSON.stringify((await organization.owner.get(path)).body)).not.toContain('RIGHT')
+  })
+
+  it('are left as they are by an empty list', async () => {
+    const { owner } = organization
+    const own = `/v1/projects/${await createProject(organization)}/secrets`
+    await owner.post(own, [{ name: 'A', value: '1' }])
+    const { body: before } = await owner.get(own)
+    expect(await owner.post(own, [])).toMatchObject({ status: 201, body: '' })
+    expect(await owner.delete(own, [])).toMatchObject({ status: 200, body: '' })
+    expect((await owner.get(own)).body).toEqual(before)
   })
 
   it('are 768 KiB at most, in all', async () => {

@@ -268,6 +268,8 @@ const UNKNOWABLE = {
   log_auth_error_rate_high: 'no Auth server runs here',
   log_storage_error_rate_high: 'no rates of errors are kept here',
   log_edge_function_error_rate_high: 'no rates of errors are kept here',
+  // The four above in one, as older clients ask for them.
+  log_service_error_rate_high: 'no rates of errors are kept here',
   realtime_authorization_timeouts: 'no Realtime server runs here',
   realtime_postgres_changes_spike: 'no Realtime server runs here',
   realtime_concurrent_users_near_limit: 'no Realtime server runs here',

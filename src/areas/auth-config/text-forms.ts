@@ -11,31 +11,20 @@ const webUrl = (text: string): URL | undefined => {
   return url && ['http:', 'https:'].includes(url.protocol) ? url : undefined
 }
 
-const NO_COMMA = /^[^,]+$/
+/** With a scheme or without. */
+export const Address = Short.regex(/^[^,]+$/, 'must be one address, without a comma')
 
-/** Where users are sent back to; an app's own scheme counts as well. */
-export const SiteUrl = Short.regex(NO_COMMA).refine((text) => URL.canParse(text), 'must be a URL')
-export const WebUrl = Short.regex(NO_COMMA).refine((text) => webUrl(text), 'must be an http or https URL')
-export const OptionalWebUrl = Short.refine((text) => text === '' || webUrl(text), 'must be an http or https URL')
+/** Separated by commas. */
+export const List = Text.max(LIST_LENGTH_MAX)
+
+const isOrigin = (entry: string): boolean =>
+  webUrl(entry)?.origin === entry.toLowerCase() || /^android:apk-key-hash:[\w-]+$/.test(entry)
 
 /** As Auth reads them: trimmed, and without the empty ones. */
-const listOf = (isEntry: (entry: string) => boolean, message: string) =>
-  Text.max(LIST_LENGTH_MAX).refine(
-    (text) => text.split(',').every((entry) => entry.trim() === '' || isEntry(entry.trim())),
-    message,
-  )
-
-/** Of a scheme and what follows it; both may hold `*`. */
-const REDIRECT = /^(\*\*|[a-z*][a-z0-9_+.*-]*:\S+)$/i
-export const RedirectList = listOf(
-  (entry) => REDIRECT.test(entry),
-  'must be URLs or patterns of URLs, separated by commas',
-)
-
-export const OriginList = listOf(
-  (entry) => webUrl(entry)?.origin === entry.toLowerCase() || /^android:apk-key-hash:[\w-]+$/.test(entry),
-  'must be origins such as https://example.com, separated by commas',
-)
+export const OriginList = List.refine((text) => {
+  const entries = text.split(',').map((entry) => entry.trim())
+  return entries.every((entry) => entry === '' || isOrigin(entry))
+}, 'must be origins such as https://example.com, separated by commas')
 
 const HOST_NAME = /^([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\.)*[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$/i
 export const HostName = Text.max(253).refine((text) => text === '' || HOST_NAME.test(text), 'must be a host name')
@@ -49,9 +38,7 @@ export const Port = Text.regex(/^[1-9][0-9]{0,4}$/, 'must be a port').refine(
 export const Tags = Short.regex(/^\s*(?:[a-zA-Z0-9_-]+\s*,+\s*)*[a-zA-Z0-9_-]*\s*$/)
 
 /** `<phone>=<code>`, separated by commas. */
-export const TestCodes = Text.max(LIST_LENGTH_MAX).regex(/^(?:[0-9]{1,15}=[0-9]+(?:,|$))*$/)
-
-export const Path = Short.regex(/^(\/\S*)?$/, 'must begin with /')
+export const TestCodes = List.regex(/^(?:[0-9]{1,15}=[0-9]+(?:,|$))*$/)
 
 /** An operator's own machine apart, a hook is called under TLS alone. */
 function isHookUri(text: string): boolean {

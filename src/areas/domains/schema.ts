@@ -46,4 +46,4 @@ export const CustomHostnameConfig = z
   .meta({ id: 'CustomHostnameConfig' })
 
 /** Some clients name the add-on that hosted projects buy; here there is none to remove. */
-export const RemoveHostnameQuery = z.object({ remove_addon: z.enum(['true', 'false']).optional() })
+export const RemoveHostnameQuery = z.object({ remove_addon: z.stringbool().optional() })

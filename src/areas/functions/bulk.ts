@@ -15,6 +15,7 @@ type NewRow = typeof functions.$inferInsert
 
 /** Puts many slugs at what was bundled for them, all or none. The same again changes nothing. */
 export async function updateFunctions(ctx: Ctx, project: ProjectAccess, list: readonly BulkFunction[]) {
+  if (list.length === 0) return { functions: [] }
   const { ref, organizationId } = project
   let moved: string[] = []
   const functions = await changeFunctions(ctx, ref, async (mutation) => {

@@ -110,7 +110,7 @@ export const WriteQuery = z.object({
   import_map: z.stringbool().optional(),
   entrypoint_path: Path.optional(),
   import_map_path: Path.optional(),
-  ezbr_sha256: Sha256.optional().meta({ description: 'Accepted, without effect: it is computed' }),
+  ezbr_sha256: Text.optional().meta({ description: 'Accepted, without effect: it is computed' }),
 })
 export type WriteOptions = z.output<typeof WriteQuery>
 
@@ -140,7 +140,6 @@ export type BulkFunction = z.output<typeof BulkFunction>
 
 export const BulkUpdate = z
   .array(BulkFunction)
-  .min(1)
   .max(BULK_MAX)
   .refine((list) => new Set(list.map(({ slug }) => slug)).size === list.length, 'must name each slug once')
 

@@ -11,11 +11,10 @@ export const SecretName = Text.min(1)
 
 export const CreateSecrets = z
   .array(z.object({ name: SecretName, value: Text.max(24_576) }).meta({ id: 'CreateSecret' }))
-  .min(1)
   .max(AT_ONCE_MAX)
 export type NewSecrets = z.output<typeof CreateSecrets>
 
-export const DeleteSecrets = z.array(Text.max(256)).min(1).max(AT_ONCE_MAX)
+export const DeleteSecrets = z.array(Text.max(256)).max(AT_ONCE_MAX)
 
 export const Secret = z
   .object({

@@ -26,6 +26,7 @@ export async function listSecrets({ db }: Ctx, { ref }: ProjectAccess) {
 
 /** Of a name that comes twice the last value counts. */
 export async function createSecrets(ctx: Ctx, { ref, organizationId }: ProjectAccess, list: NewSecrets) {
+  if (list.length === 0) return
   const values = Array.from(new Map(list.map(({ name, value }) => [name, value])), ([name, value]) => ({ name, value }))
   const rows = await Promise.all(values.map((secret) => sealed(ctx, ref, secret)))
   await changeSecrets(ctx, ref, async (mutation) => {
@@ -97,6 +98,7 @@ export async function countChange({ tx }: Mutation, ref: string): Promise<void> 
 }
 
 export async function deleteSecrets(ctx: Ctx, { ref, organizationId }: ProjectAccess, names: readonly string[]) {
+  if (names.length === 0) return
   await changeSecrets(ctx, ref, async (mutation) => {
     const removed = await mutation.tx
       .delete(functionSecrets)

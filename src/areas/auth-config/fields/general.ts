@@ -12,7 +12,7 @@ import {
   unsetFlag,
   whole,
 } from '../field.ts'
-import { HostName, OriginList, Path, RedirectList, SiteUrl, Tags, WebUrl } from '../text-forms.ts'
+import { Address, HostName, List, OriginList, Tags } from '../text-forms.ts'
 
 const perInterval = (value: number) => whole(1, INT32_MAX, value)
 
@@ -29,8 +29,8 @@ const CHARACTER_GROUPS = [
 ] as const
 
 export const GENERAL = {
-  site_url: text(SiteUrl, 'http://localhost:3000'),
-  uri_allow_list: text(RedirectList, ''),
+  site_url: text(Address, 'http://localhost:3000'),
+  uri_allow_list: text(List, ''),
   disable_signup: flag(),
   jwt_exp: whole(0, 604_800, 3_600),
   api_max_request_duration: whole(0, INT32_MAX, 10),
@@ -75,7 +75,7 @@ export const RATE_LIMITS = {
 export const SAML = {
   saml_allow_encrypted_assertions: readOnly(flag()),
   saml_enabled: flag(),
-  saml_external_url: text(WebUrl),
+  saml_external_url: text(Address),
 }
 
 export const OAUTH_SERVER = {
@@ -85,7 +85,7 @@ export const OAUTH_SERVER = {
   nimbus_oauth_client_secret: secret(),
   nimbus_oauth_email_optional: readOnly(unsetFlag),
   oauth_server_allow_dynamic_registration: alwaysThere(flag()),
-  oauth_server_authorization_path: text(Path),
+  oauth_server_authorization_path: text(),
   oauth_server_enabled: alwaysThere(flag()),
 }
 

@@ -1,5 +1,4 @@
 import { family, flag, secret, text, unsetFlag } from '../field.ts'
-import { OptionalWebUrl } from '../text-forms.ts'
 
 const credentials = () => ({ enabled: flag(), client_id: text(), secret: secret() })
 const ordinary = () => ({ ...credentials(), email_optional: flag() })
@@ -29,8 +28,8 @@ type Provider = (typeof PROVIDERS)[number]
 /** What signs users in, with the credentials that were given to the project there. */
 export const EXTERNAL = {
   ...family('external_', ORDINARY, ordinary),
-  ...family('external_', ADDRESSED, () => ({ ...ordinary(), url: text(OptionalWebUrl) })),
-  ...family('external_', ['workos'], () => ({ ...credentials(), url: text(OptionalWebUrl) })),
+  ...family('external_', ADDRESSED, () => ({ ...ordinary(), url: text() })),
+  ...family('external_', ['workos'], () => ({ ...credentials(), url: text() })),
   ...family('external_', ['apple'], () => ({ ...ordinary(), additional_client_ids: text() })),
   ...family('external_', ['google'], () => ({
     ...ordinary(),
