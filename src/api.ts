@@ -17,6 +17,7 @@ import { functionRoutes } from './areas/functions/routes.ts'
 import { logDrainRoutes } from './areas/log-drains/routes.ts'
 import { memberRoutes } from './areas/members/routes.ts'
 import { migrationRoutes } from './areas/migrations/routes.ts'
+import { notebookRoutes } from './areas/notebooks/routes.ts'
 import { oauthRoutes } from './areas/oauth/routes.ts'
 import { organizationRoutes } from './areas/organizations/routes.ts'
 import { pgsodiumRoutes } from './areas/pgsodium/routes.ts'
@@ -61,6 +62,7 @@ export const routes: readonly Route[] = [
   ...area('database', privateLinkRoutes),
   ...area('advisors', advisorRoutes),
   ...area('snippets', snippetRoutes),
+  ...area('notebooks', notebookRoutes),
   ...area('api-keys', apiKeyRoutes),
   ...area('api-keys', pgsodiumRoutes),
   ...area('postgrest', postgrestRoutes),
