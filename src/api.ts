@@ -15,8 +15,10 @@ import { domainRoutes } from './areas/domains/routes.ts'
 import { entitlementRoutes } from './areas/entitlements/routes.ts'
 import { functionRoutes } from './areas/functions/routes.ts'
 import { logDrainRoutes } from './areas/log-drains/routes.ts'
+import { maintenanceRoutes } from './areas/maintenance/routes.ts'
 import { memberRoutes } from './areas/members/routes.ts'
 import { migrationRoutes } from './areas/migrations/routes.ts'
+import { notebookRoutes } from './areas/notebooks/routes.ts'
 import { oauthRoutes } from './areas/oauth/routes.ts'
 import { organizationRoutes } from './areas/organizations/routes.ts'
 import { pgsodiumRoutes } from './areas/pgsodium/routes.ts'
@@ -43,6 +45,7 @@ export const routes: readonly Route[] = [
   ...area('organizations', organizationRoutes),
   ...area('organizations', memberRoutes),
   ...area('organizations', entitlementRoutes),
+  ...area('organizations', maintenanceRoutes),
   ...area('oauth', oauthRoutes),
   ...area('projects', projectRoutes),
   ...area('projects', addonRoutes),
@@ -61,6 +64,7 @@ export const routes: readonly Route[] = [
   ...area('database', privateLinkRoutes),
   ...area('advisors', advisorRoutes),
   ...area('snippets', snippetRoutes),
+  ...area('notebooks', notebookRoutes),
   ...area('api-keys', apiKeyRoutes),
   ...area('api-keys', pgsodiumRoutes),
   ...area('postgrest', postgrestRoutes),

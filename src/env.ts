@@ -24,6 +24,28 @@ const flag = z
   .default('off')
   .transform((value) => value === 'on')
 
+/** As dates count them. */
+export const WEEKDAYS = ['sun', 'mon', 'tue', 'wed', 'thu', 'fri', 'sat'] as const
+
+/** Each week. */
+export const MaintenanceWindow = z.object({
+  day: z.enum(WEEKDAYS),
+  start_utc: z.string(),
+  duration_minutes: z.int().min(1).max(1_440),
+})
+
+const WrittenWindow = z
+  .string()
+  .regex(
+    /^[a-z]{3} ([01]\d|2[0-3]):[0-5]\d \d{1,4}$/,
+    'must be a day, a time in UTC and minutes, such as sun 03:00 120',
+  )
+  .transform((text) => {
+    const [day, start_utc, minutes] = text.split(' ')
+    return { day, start_utc, duration_minutes: Number(minutes) }
+  })
+  .pipe(MaintenanceWindow)
+
 const RESOURCE_CONFIGURATION =
   'arn:aws(-cn|-us-gov)?:vpc-lattice:[a-z0-9-]+:\\d{12}:resourceconfiguration/rcfg-[0-9a-z]{17}'
 const DATABASE = '([a-z0-9-]+=)?'
@@ -91,6 +113,8 @@ const SharedConfig = z.object({
   PROJECT_DOMAIN: optional,
   /** The header in which the front server tells the caller's address; empty where callers connect directly. */
   CLIENT_ADDRESS_HEADER: optional,
+  /** When the operator works on the installation: a day, its time in UTC and how many minutes. */
+  MAINTENANCE_WINDOW: optional.pipe(WrittenWindow.optional()),
   /** How long SQL sent through the API may run. */
   SQL_TIMEOUT_SECONDS: z.coerce.number().int().min(1).max(300).default(60),
   /** DNS-over-HTTPS in its JSON form: decides where webhooks may go. */

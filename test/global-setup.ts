@@ -57,6 +57,7 @@ export default async function setup(project: TestProject) {
     WEBHOOK_LOOPBACK: 'on',
     IMPORT_LOOPBACK: 'on',
     WEBHOOK_DNS_URL: names.url,
+    MAINTENANCE_WINDOW: 'sun 23:30 60',
     ...github.settings,
   }
   const worker = await serveWorker(

@@ -37,6 +37,7 @@ import { fieldsOf, insertProject, newEndpoint, newPlace, placeOf, verified, WAIT
 
 const DRAIN = { url: 'http://127.0.0.1:9/' }
 const SNIPPET = { name: 'Kept', sql: 'select 1', visibility: 'project' }
+const NOTEBOOK = { data: { type: 'notebook', attributes: { name: 'Kept', content: { cells: [] } } } }
 const body = (target_organization_slug: unknown) => ({
   data: { type: 'project_transfer_input', attributes: { target_organization_slug } },
 })
@@ -319,6 +320,7 @@ describe('POST /v2/projects/{ref}/transfers/previews', () => {
     await control.update(organizations).set({ plan: 'pro' }).where(eq(organizations.id, target.id))
     await newEndpoint(placeOf(source, ref))
     await newDrain({ caller: owner, path: `/v2/projects/${ref}/analytics/log-drains` }, 'webhook', DRAIN)
+    await owner.post(`/v2/projects/${ref}/notebooks`, NOTEBOOK)
     const reply = await preview(owner, ref, target.slug)
     expect(reply).toMatchObject({ status: 200, body: { data: { type: 'project_transfer_result' } } })
     const { valid, errors, warnings, info } = reply.body.data.attributes
@@ -328,6 +330,7 @@ describe('POST /v2/projects/{ref}/transfers/previews', () => {
     expect(keysOf(info)).toEqual([
       'members_gain_access',
       'branches_move',
+      'notebooks_move',
       'webhook_endpoints_move',
       'log_drains_move',
       'organization_webhooks_change',

@@ -120,6 +120,7 @@ export const ERRORS = {
   'not_found.addon': { status: 404, message: 'The project does not have this add-on' },
   'not_found.signing_key': { status: 404, message: 'Signing key not found' },
   'not_found.snippet': { status: 404, message: 'Snippet not found' },
+  'not_found.notebook': { status: 404, message: 'Notebook not found', v2: 'Not Found: Notebook not found' },
   'not_found.function': { status: 404, message: 'Function not found' },
   'not_found.function_source': { status: 404, message: 'The source of the function is gone: deploy it again' },
   'not_found.endpoint': { status: 404, message: 'Endpoint not found', v2: 'Not Found: Endpoint not found' },
@@ -196,6 +197,11 @@ export const ERRORS = {
     v2: 'Unprocessable: The organization has too many open invitations',
   },
   'unprocessable.too_many_snippets': { status: 422, message: 'There are too many snippets' },
+  'unprocessable.too_many_notebooks': {
+    status: 422,
+    message: 'The project has too many notebooks',
+    v2: 'Unprocessable: The project has too many notebooks',
+  },
   'unprocessable.too_many_workers': { status: 422, message: 'The project has too many workers' },
   'unprocessable.too_many_private_links': {
     status: 422,

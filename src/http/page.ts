@@ -1,4 +1,6 @@
+import * as z from 'zod'
 import { ApiError } from './error.ts'
+import { Text } from './values.ts'
 
 /** A place in a list that is ordered by time and id; opaque to clients. */
 export interface Position {
@@ -19,7 +21,45 @@ export function decodeCursor(parameter: string, cursor: string | undefined): Pos
   return { at: new Date(Number(at)), id }
 }
 
-export const invalidCursor = (parameter: string) =>
+/** What a list is ordered by, beside the id. */
+type SortKey = 'name' | 'inserted_at'
+
+/** The same where clients choose the order; the key is a name or a moment. */
+export interface Place {
+  key: string
+  id: string
+}
+
+interface Listed {
+  name: string
+  insertedAt: Date
+  id: string
+}
+
+export const cursorOf = (sort: SortKey, { name, insertedAt, id }: Listed): string =>
+  sort === 'name' ? btoa(`name ${encodeURIComponent(name)} ${id}`) : encodeCursor(insertedAt, id)
+
+export function placeOf(parameter: string, sort: SortKey, cursor: string): Place {
+  const place = sort === 'name' ? nameAt(cursor) : momentAt(parameter, cursor)
+  if (!place || !z.uuid().safeParse(place.id).success) throw invalidCursor(parameter)
+  return place
+}
+
+function momentAt(parameter: string, cursor: string): Place | undefined {
+  const position = decodeCursor(parameter, cursor)
+  return position && { key: position.at.toISOString(), id: position.id }
+}
+
+function nameAt(cursor: string): Place | undefined {
+  try {
+    const [, name = '', id = ''] = /^name (\S+) (\S+)$/.exec(atob(cursor)) ?? []
+    return { key: Text.parse(decodeURIComponent(name)), id }
+  } catch {
+    return undefined
+  }
+}
+
+const invalidCursor = (parameter: string) =>
   new ApiError('bad_request.validation_failed', {
     issues: [{ field: `query.${parameter}`, code: 'invalid_cursor', message: 'is not a cursor of this list' }],
   })

@@ -10,6 +10,7 @@ import {
   gitConnections,
   jitGrants,
   logDrains,
+  notebooks,
   projectSettings,
   signingKeys,
   snippets,
@@ -104,6 +105,7 @@ export const projectJobs = {
       await endRolesIn({ ...mutation, publish: (event) => publish(event, actor) }, { id, slug }, [ref])
       await tx.delete(jitGrants).where(eq(jitGrants.projectRef, ref))
       await tx.delete(snippets).where(eq(snippets.projectRef, ref))
+      await tx.delete(notebooks).where(eq(notebooks.projectRef, ref))
       await tx.delete(backups).where(eq(backups.projectRef, ref))
       await tx.delete(functions).where(eq(functions.projectRef, ref))
       await tx.delete(functionDeployments).where(eq(functionDeployments.projectRef, ref))

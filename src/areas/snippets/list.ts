@@ -1,10 +1,9 @@
 import { asc, desc, inArray, type SQL, sql } from 'drizzle-orm'
-import * as z from 'zod'
+import type * as z from 'zod'
 import { findProject, requirePermission, visibleProjects } from '../../auth/access.ts'
 import { memberRoles, projects, snippets } from '../../db/schema/index.ts'
 import type { Ctx } from '../../env.ts'
-import { decodeCursor, encodeCursor, invalidCursor } from '../../http/page.ts'
-import { Text } from '../../http/values.ts'
+import { cursorOf, type Place, placeOf } from '../../http/page.ts'
 import { selectSnippets, toListedSnippet } from './read.ts'
 import type { SnippetListQuery } from './schema.ts'
 
@@ -14,7 +13,7 @@ type Sort = Query['sort_by']
 export async function listSnippets(ctx: Ctx, query: Query) {
   const { project_ref: ref, limit, sort_by: sort, sort_order: order = sort === 'name' ? 'asc' : 'desc' } = query
   if (ref) requirePermission((await findProject(ctx, ref)).role, 'database:read')
-  const place = query.cursor === undefined ? undefined : placeOf(sort, query.cursor)
+  const place = query.cursor === undefined ? undefined : placeOf('cursor', sort, query.cursor)
   const direction = order === 'asc' ? asc : desc
   const page: Page = {
     column: sql.identifier(sort),
@@ -27,34 +26,6 @@ export async function listSnippets(ctx: Ctx, query: Query) {
     .orderBy(direction(sort === 'name' ? snippets.name : snippets.insertedAt), direction(snippets.id))
   const last = rows.length > limit ? rows[limit - 1] : undefined
   return { data: rows.slice(0, limit).map(toListedSnippet), ...(last && { cursor: cursorOf(sort, last) }) }
-}
-
-const cursorOf = (sort: Sort, { name, insertedAt, id }: { name: string; insertedAt: Date; id: string }): string =>
-  sort === 'name' ? btoa(`name ${encodeURIComponent(name)} ${id}`) : encodeCursor(insertedAt, id)
-
-interface Place {
-  key: string
-  id: string
-}
-
-function placeOf(sort: Sort, cursor: string): Place {
-  const place = sort === 'name' ? nameAt(cursor) : momentAt(cursor)
-  if (!place || !z.uuid().safeParse(place.id).success) throw invalidCursor('cursor')
-  return place
-}
-
-function momentAt(cursor: string): Place | undefined {
-  const position = decodeCursor('cursor', cursor)
-  return position && { key: position.at.toISOString(), id: position.id }
-}
-
-function nameAt(cursor: string): Place | undefined {
-  try {
-    const [, name = '', id = ''] = /^name (\S+) (\S+)$/.exec(atob(cursor)) ?? []
-    return { key: Text.parse(decodeURIComponent(name)), id }
-  } catch {
-    return undefined
-  }
 }
 
 interface Page {

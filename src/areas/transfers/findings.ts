@@ -7,6 +7,7 @@ import {
   gitConnections,
   logDrains,
   memberRoles,
+  notebooks,
   type organizations,
   privateLinkAssociations,
   projects,
@@ -51,6 +52,7 @@ interface Facts {
   endpoints: number
   drains: number
   snippets: number
+  notebooks: number
   privateLinks: number
   losing: number
   gaining: number
@@ -93,6 +95,7 @@ async function readFacts(reader: Pick<Writer, 'execute'>, move: Move): Promise<F
         (select count(*)::int from ${privateLinkAssociations}
           where project_ref in (select ref from moved) and status <> 'DELETING') as "privateLinks",
         (select count(*)::int from ${snippets} where project_ref in (select ref from moved)) as snippets,
+        (select count(*)::int from ${notebooks} where project_ref in (select ref from moved)) as notebooks,
         ${inBoth(source, target, sql`(m.project_ref is null or m.project_ref in (select ref from moved))`)} as losing,
         ${inBoth(target, source, sql`m.project_ref is null`)} as gaining`,
   )
@@ -188,6 +191,7 @@ const info = ({ source, target }: Move, facts: Facts): Finding[] =>
     [facts.gaining > 0, 'members_gain_access', `${of(facts.gaining, 'member')} of ${target.slug} will reach it`],
     [facts.branches > 0, 'branches_move', `${of(facts.branches, 'branch', 'branches')} will go with it`],
     [facts.snippets > 0, 'snippets_move', `${of(facts.snippets, 'SQL snippet')} will go with it`],
+    [facts.notebooks > 0, 'notebooks_move', `${of(facts.notebooks, 'notebook')} will go with it`],
     [facts.endpoints > 0, 'webhook_endpoints_move', `${of(facts.endpoints, 'webhook endpoint')} will go with it`],
     [facts.drains > 0, 'log_drains_move', `${of(facts.drains, 'log drain')} will go with it`],
     [

@@ -45,6 +45,7 @@ export interface Relationship {
 }
 
 export interface Routine {
+  id: number
   schema: string
   name: string
   /** As Postgres writes them, by which overloads are ordered. */
@@ -143,7 +144,7 @@ const ARGUMENTS = `
 
 const FUNCTIONS = `
   SELECT json_agg(json_build_object(
-      'schema', nspname, 'name', proname, 'signature', pg_get_function_arguments(pg_proc.oid),
+      'id', pg_proc.oid::int8, 'schema', nspname, 'name', proname, 'signature', pg_get_function_arguments(pg_proc.oid),
       'returns', prorettype::int8, 'returnsSet', proretset, 'rows', prorows, 'arguments', coalesce((${ARGUMENTS}), '[]')))
     FROM pg_proc JOIN wanted ON wanted.oid = pronamespace
    WHERE prokind = 'f' AND prorettype NOT IN ('trigger'::regtype, 'event_trigger'::regtype)`
@@ -160,10 +161,13 @@ const TYPES = `
     FROM pg_type JOIN pg_namespace ON pg_namespace.oid = typnamespace LEFT JOIN pg_class ON pg_class.oid = typrelid
    WHERE NOT ${SYSTEM_SCHEMA} OR (typtype <> 'c' AND typname !~ '^_pg_')`
 
+/** The schemas whose names are the first parameter. */
+export const WANTED = `wanted AS MATERIALIZED (
+    SELECT oid, nspname FROM pg_namespace WHERE nspname = ANY ($1::text[]) AND NOT ${SYSTEM_SCHEMA})`
+
 /** Takes the names of the schemas; answers with one row, whose one column is a catalogue. */
 export const CATALOGUE = `
-  WITH wanted AS MATERIALIZED (
-    SELECT oid, nspname FROM pg_namespace WHERE nspname = ANY ($1::text[]) AND NOT ${SYSTEM_SCHEMA})
+  WITH ${WANTED}
   SELECT json_build_object(
     'schemas', coalesce((SELECT json_agg(nspname) FROM wanted), '[]'),
     'relations', coalesce((${RELATIONS}), '[]'),

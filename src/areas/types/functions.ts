@@ -15,9 +15,9 @@ import {
 import { notNull, orNull, type Types } from './resolve.ts'
 
 const NAME_DEPTH = 6
-const TEXT_OR_JSON = ['json', 'jsonb', 'text']
+export const TEXT_OR_JSON = ['json', 'jsonb', 'text']
 
-const inputsOf = ({ arguments: all }: Routine): Argument[] => all.filter(({ mode }) => /[ibv]/.test(mode))
+export const inputsOf = ({ arguments: all }: Routine): Argument[] => all.filter(({ mode }) => /[ibv]/.test(mode))
 
 /** Functions that can be called over HTTP: by the names of their arguments, or with one that has none. */
 function isCallable(routine: Routine, { find }: Types): boolean {

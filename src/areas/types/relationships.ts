@@ -86,6 +86,21 @@ function findViews(relations: readonly Relation[]): (table: Relation) => View[] 
   return ({ id }) => views.get(id) ?? []
 }
 
+/** By the ids of views, under which names they show the whole key of a table, each column once. */
+export function showKeys(relations: readonly Relation[], keyOf: (table: Relation) => readonly string[]) {
+  const viewsOf = findViews(relations)
+  const shown = new Map<number, string[]>()
+  for (const table of relations) {
+    const key = keyOf(table)
+    if (key.length === 0) continue
+    for (const { relation, names } of viewsOf(table)) {
+      const own = key.flatMap((column) => names.get(column)?.slice(0, 1) ?? [])
+      if (own.length === key.length) shown.set(relation.id, [...(shown.get(relation.id) ?? []), ...own])
+    }
+  }
+  return shown
+}
+
 /** Each choice of names for all of the columns, where the view shows them all. */
 function endsOf(views: readonly View[], columns: readonly string[]): ViewEnd[] {
   return views.flatMap(({ relation, names }) => {

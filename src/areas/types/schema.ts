@@ -9,6 +9,13 @@ export const GenerateTypes = z.object({
 
 export const GeneratedTypes = z.object({ types: z.string() }).meta({ id: 'GeneratedTypes' })
 
+/** One schema, which has to be there. */
+export const DatabaseOpenApiQuery = z.object({ schema: Text.min(1).max(256).default('public') })
+
+export const DatabaseOpenApi = z
+  .record(z.string(), z.unknown())
+  .meta({ id: 'DatabaseOpenApi', description: 'A document in the form of Swagger 2.0' })
+
 const Named = z.object({ name: z.string() })
 
 export const DatabaseContext = z

@@ -1,0 +1,88 @@
+import { and, eq } from 'drizzle-orm'
+import type * as z from 'zod'
+import type { ProjectAccess } from '../../auth/access.ts'
+import type { Writer } from '../../db/client.ts'
+import { newTimedId } from '../../db/id.ts'
+import { mutate } from '../../db/mutate.ts'
+import { notebookFavorites, notebooks } from '../../db/schema/index.ts'
+import type { Ctx } from '../../env.ts'
+import { ApiError } from '../../http/error.ts'
+import { lockProject } from '../projects/lock.ts'
+import { getNotebook, isOne } from './read.ts'
+import type { CreateNotebook, UpdateNotebook } from './schema.ts'
+
+type Content = z.output<typeof CreateNotebook>['data']['attributes']['content']
+
+/** With the bound of each one's content, so much may a project keep here. */
+const NOTEBOOKS_MAX = 1_000
+
+const subject = ({ organizationId, ref }: ProjectAccess) => ({ organizationId, projectRef: ref })
+
+export async function createNotebook(ctx: Ctx, project: ProjectAccess, { data }: z.output<typeof CreateNotebook>) {
+  const { favorite = false, content, ...fields } = data.attributes
+  const { ref } = project
+  const { userId } = ctx.principal
+  const at = ctx.now()
+  const id = newTimedId(at)
+  await mutate(ctx, async (mutation) => {
+    const { tx, trace } = mutation
+    await lockProject(mutation, ref)
+    await requireRoom(tx, ref)
+    const people = { ownerId: userId, updatedById: userId }
+    const times = { insertedAt: at, updatedAt: at }
+    await tx.insert(notebooks).values({ id, projectRef: ref, ...fields, ...people, ...times, cells: cellsOf(content) })
+    if (favorite) await mark(tx, { notebookId: id, userId }, favorite)
+    await trace({ ...subject(project), action: 'notebook.create', detail: { notebook: id } })
+  })
+  return getNotebook(ctx, project, id)
+}
+
+const cellsOf = ({ cells }: Content) => cells.map((cell) => ({ ...cell, id: cell.id ?? crypto.randomUUID() }))
+
+/** Counted while the project is locked, so that two requests cannot take the last place. */
+async function requireRoom(tx: Writer, ref: string): Promise<void> {
+  if ((await tx.$count(notebooks, eq(notebooks.projectRef, ref))) < NOTEBOOKS_MAX) return
+  throw new ApiError('unprocessable.too_many_notebooks', { detail: `at most ${NOTEBOOKS_MAX}` })
+}
+
+async function mark(tx: Writer, favorite: typeof notebookFavorites.$inferInsert, wanted: boolean): Promise<void> {
+  const { notebookId, userId } = favorite
+  if (wanted) await tx.insert(notebookFavorites).values(favorite).onConflictDoNothing()
+  else
+    await tx
+      .delete(notebookFavorites)
+      .where(and(eq(notebookFavorites.notebookId, notebookId), eq(notebookFavorites.userId, userId)))
+}
+
+export async function updateNotebook(
+  ctx: Ctx,
+  project: ProjectAccess,
+  id: string,
+  { data }: z.output<typeof UpdateNotebook>,
+) {
+  const { favorite, ...changes } = data.attributes
+  const { content, ...texts } = changes
+  const fields = Object.keys(changes)
+  const { userId } = ctx.principal
+  await mutate(ctx, async ({ tx, trace }) => {
+    // Locked, so that it is not deleted before it is marked.
+    const [row] = await tx.select({ id: notebooks.id }).from(notebooks).where(isOne(project.ref, id)).for('update')
+    if (!row) throw new ApiError('not_found.notebook')
+    if (favorite !== undefined) await mark(tx, { notebookId: id, userId }, favorite)
+    if (fields.length === 0) return
+    await tx
+      .update(notebooks)
+      .set({ ...texts, ...(content && { cells: cellsOf(content) }), updatedById: userId, updatedAt: ctx.now() })
+      .where(eq(notebooks.id, id))
+    await trace({ ...subject(project), action: 'notebook.update', detail: { notebook: id, fields } })
+  })
+  return getNotebook(ctx, project, id)
+}
+
+export async function deleteNotebook(ctx: Ctx, project: ProjectAccess, id: string): Promise<void> {
+  await mutate(ctx, async ({ tx, trace }) => {
+    const deleted = await tx.delete(notebooks).where(isOne(project.ref, id)).returning({ id: notebooks.id })
+    if (deleted.length === 0) throw new ApiError('not_found.notebook')
+    await trace({ ...subject(project), action: 'notebook.delete', detail: { notebook: id } })
+  })
+}

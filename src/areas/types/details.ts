@@ -1,0 +1,96 @@
+import { CATALOGUE, WANTED } from './catalogue.ts'
+
+/** What a document of one schema says beyond its catalogue. */
+export interface Details {
+  comment: string | null
+  relations: RelationDetails[]
+  functions: RoutineDetails[]
+}
+
+interface RelationDetails {
+  id: number
+  comment: string | null
+  isPartition: boolean
+  /** The columns of its primary key. */
+  key: string[]
+  /** In the table's own order. */
+  columns: ColumnDetails[]
+}
+
+export interface ColumnDetails {
+  name: string
+  /** Its type as Postgres writes it; of a domain what it is made from. */
+  format: string
+  default: string | null
+  comment: string | null
+  lengthMax: number | null
+}
+
+interface RoutineDetails {
+  id: number
+  comment: string | null
+  isVolatile: boolean
+  /** Of its arguments, in their order. */
+  formats: string[]
+}
+
+/** With the schema also where the session's search path would leave it out. */
+const formatOf = (type: string, modifier: string) => `(
+  SELECT CASE WHEN own.typnamespace = 'pg_catalog'::regnamespace THEN format_type(own.oid, NULL)
+      ELSE CASE WHEN pg_type_is_visible(named.oid) THEN quote_ident(nspname) || '.' ELSE '' END || format_type(own.oid, ${modifier}) END
+    FROM pg_type AS own
+    JOIN pg_type AS named ON named.oid = CASE WHEN own.typcategory = 'A' THEN own.typelem ELSE own.oid END
+    JOIN pg_namespace ON pg_namespace.oid = named.typnamespace
+   WHERE own.oid = ${type})`
+
+const COLUMNS = `
+  SELECT json_agg(json_build_object(
+      'name', attname, 'comment', col_description(attrelid, attnum),
+      'format', CASE WHEN coalesce(base_type.typnamespace, own_type.typnamespace) = 'pg_catalog'::regnamespace
+        THEN format_type(coalesce(base, atttypid), NULL) ELSE ${formatOf('atttypid', 'atttypmod')} END,
+      'default', CASE WHEN attgenerated <> '' THEN NULL WHEN adbin IS NULL THEN pg_get_expr(own_type.typdefaultbin, 0)
+        ELSE pg_get_expr(adbin, adrelid) END,
+      'lengthMax', CASE WHEN modifier < 0 THEN NULL
+        WHEN coalesce(base, atttypid) IN ('varchar'::regtype, 'bpchar'::regtype) THEN modifier - 4
+        WHEN coalesce(base, atttypid) IN ('bit'::regtype, 'varbit'::regtype) THEN modifier END) ORDER BY attnum)
+    FROM pg_attribute
+    JOIN pg_type AS own_type ON own_type.oid = atttypid
+    LEFT JOIN bases ON domain = atttypid
+    LEFT JOIN pg_type AS base_type ON base_type.oid = base
+    LEFT JOIN pg_attrdef ON adrelid = attrelid AND adnum = attnum,
+    LATERAL (SELECT CASE WHEN base IS NULL THEN atttypmod ELSE base_modifier END AS modifier) AS modifiers
+   WHERE attrelid = class.oid AND attnum > 0 AND NOT attisdropped`
+
+const RELATIONS = `
+  SELECT json_agg(json_build_object(
+      'id', class.oid::int8, 'comment', obj_description(class.oid, 'pg_class'), 'isPartition', relispartition,
+      'key', coalesce((SELECT json_agg(attname ORDER BY attnum) FROM pg_constraint
+        JOIN pg_attribute ON attrelid = conrelid AND attnum = ANY (conkey)
+        WHERE conrelid = class.oid AND contype = 'p'), '[]'),
+      'columns', coalesce((${COLUMNS}), '[]')))
+    FROM pg_class AS class JOIN wanted ON wanted.oid = relnamespace
+   WHERE relkind IN ('r', 'p', 'f', 'v', 'm')`
+
+const FUNCTIONS = `
+  SELECT json_agg(json_build_object(
+      'id', pg_proc.oid::int8, 'comment', obj_description(pg_proc.oid, 'pg_proc'), 'isVolatile', provolatile = 'v',
+      'formats', (SELECT coalesce(json_agg(${formatOf('type', 'NULL')} ORDER BY place), '[]')
+        FROM unnest(coalesce(proallargtypes, proargtypes::oid[])) WITH ORDINALITY AS argument (type, place))))
+    FROM pg_proc JOIN wanted ON wanted.oid = pronamespace
+   WHERE prokind = 'f'`
+
+/** A domain may be made from another: in the end from a type that is none. */
+const DETAILS = `
+  WITH RECURSIVE domains (domain, base, base_modifier) AS (
+    SELECT oid, typbasetype, typtypmod FROM pg_type WHERE typtype = 'd'
+    UNION ALL
+    SELECT domain, typbasetype, typtypmod FROM domains JOIN pg_type ON pg_type.oid = base WHERE typtype = 'd'),
+  bases AS (SELECT domains.* FROM domains JOIN pg_type ON pg_type.oid = base WHERE typtype <> 'd'),
+  ${WANTED}
+  SELECT json_build_object(
+    'comment', (SELECT obj_description(oid, 'pg_namespace') FROM wanted),
+    'relations', coalesce((${RELATIONS}), '[]'),
+    'functions', coalesce((${FUNCTIONS}), '[]'))`
+
+/** Takes a list of one schema; answers with one row, read at one moment. */
+export const DETAILED = `SELECT (${CATALOGUE}) AS catalogue, (${DETAILS}) AS details`

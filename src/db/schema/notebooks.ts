@@ -1,0 +1,42 @@
+import { sql } from 'drizzle-orm'
+import { index, jsonb, pgTable, primaryKey, text, uuid } from 'drizzle-orm/pg-core'
+import { instant, users } from './identity.ts'
+import { projects } from './projects.ts'
+
+/** Texts and queries of a project, in an order. What a cell holds, its area says; it may be long, so lists leave cells out. */
+export const notebooks = pgTable(
+  'notebooks',
+  {
+    id: uuid().primaryKey().default(sql`uuidv7()`),
+    projectRef: text('project_ref')
+      .notNull()
+      .references(() => projects.ref),
+    ownerId: uuid('owner_id').references(() => users.id, { onDelete: 'set null' }),
+    updatedById: uuid('updated_by_id').references(() => users.id, { onDelete: 'set null' }),
+    name: text().notNull(),
+    description: text(),
+    cells: jsonb().$type<Record<string, unknown>[]>().notNull(),
+    insertedAt: instant('inserted_at').notNull(),
+    updatedAt: instant('updated_at').notNull(),
+  },
+  (t) => [
+    index('notebooks_by_age').on(t.projectRef, t.insertedAt, t.id),
+    index('notebooks_by_name').on(t.projectRef, t.name, t.id),
+    index('notebooks_owner').on(t.ownerId),
+    index('notebooks_updated_by').on(t.updatedById),
+  ],
+)
+
+/** Each user's own marks. */
+export const notebookFavorites = pgTable(
+  'notebook_favorites',
+  {
+    notebookId: uuid('notebook_id')
+      .notNull()
+      .references(() => notebooks.id, { onDelete: 'cascade' }),
+    userId: uuid('user_id')
+      .notNull()
+      .references(() => users.id, { onDelete: 'cascade' }),
+  },
+  (t) => [primaryKey({ columns: [t.notebookId, t.userId] }), index('notebook_favorites_user').on(t.userId)],
+)
