@@ -15,6 +15,7 @@ import { projectJobs } from './areas/projects/jobs.ts'
 import { reconcileProjects } from './areas/projects/reconcile.ts'
 import { runProjectTask } from './areas/projects/task-run.ts'
 import { type Jobs, projectLeases } from './areas/projects/tasks.ts'
+import { upgradeProjects } from './areas/projects/upgrade.ts'
 import { refreshIssuers } from './areas/third-party-auth/refresh.ts'
 import { workerJobs } from './areas/workers/jobs.ts'
 import { removeOversizedUploads, sweepUploads } from './areas/workers/sweep.ts'
@@ -87,6 +88,7 @@ export const duties: Duties = {
   private_links: workOnDueAssociations,
   oauth: purgeOAuth,
   reconcile: reconcileProjects,
+  upgrades: upgradeProjects,
 }
 
 /** A message that came all the way from the cron through the queue: /health reads when that last happened. */

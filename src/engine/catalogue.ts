@@ -1,5 +1,6 @@
 import { quoteLiteral, quoteLiterals } from './names.ts'
 import { API_ROLES, READER_GROUP } from './roles.ts'
+import type { Session } from './session.ts'
 import { STORAGE_GROUP, STORAGE_OWNER } from './storage/names.ts'
 
 /** What a hidden original is called; its old name becomes a view of the rows that concern the current database. */
@@ -83,30 +84,63 @@ const CLOSED_FUNCTIONS =
   '^(pg_stat_get_(activity|progress_info|wal_senders|wal_receiver|replication_slot|subscription|subscription_stats)' +
   '|pg_stat_get_(backend|db)_.*|pg_lock_status|pg_prepared_xact|pg_get_replication_slots|pg_tablespace_databases)$'
 
-/** Statements that close a database's catalogue to its neighbours' names, settings and activity. */
-export function closedCatalogue(): string[] {
-  return [
-    'SET allow_system_table_mods = on',
-    ...Object.entries(TABLE_ROWS).map(([table, rows]) => filterTable(table, rows)),
-    ...Object.keys(TABLE_ROWS).map(moveAmongSystemObjects),
-    ...Object.entries(VIEW_ROWS).map(([view, rows]) => filterView(view, rows)),
-    ...Object.entries(ACTIVITY_ROWS).map(([view, rows]) => filterActivity(view, rows)),
-    `REVOKE ALL ON ${CLOSED_RELATIONS.map((name) => `pg_catalog.${name}`).join(', ')} FROM PUBLIC`,
-    revokeFunctions(),
-    describeSharedObjects(),
-    asIfAlwaysSo('pg_class', 'relacl', 'relnamespace'),
-    asIfAlwaysSo('pg_proc', 'proacl', 'pronamespace'),
-  ]
+/** How Postgres itself defines the views that are filtered, by their names. */
+export type StockViews = ReadonlyMap<string, string>
+
+/** In the session of a superuser in a database whose catalogue is not closed. */
+export async function stockViews(admin: Session): Promise<StockViews> {
+  const names = quoteLiterals([...Object.keys(VIEW_ROWS), ...Object.keys(ACTIVITY_ROWS)])
+  const views = await admin.rows<{ name: string; definition: string }>(
+    `SELECT relname AS name, rtrim(pg_get_viewdef(oid), ';') AS definition FROM pg_class
+      WHERE relnamespace = 'pg_catalog'::regnamespace AND relname IN (${names})`,
+  )
+  return new Map(views.map(({ name, definition }) => [name, ofCluster(definition)]))
+}
+
+const FILTERED_TABLE = new RegExp(`\\b(${Object.keys(TABLE_ROWS).join('|')})\\b`, 'g')
+
+/** Where the catalogue is closed, the names of tables are those of views that show a part. */
+const ofCluster = (definition: string): string => definition.replace(FILTERED_TABLE, `$1_${HIDDEN}`)
+
+/**
+ * Closes a database's catalogue to its neighbours' names, settings and activity: a stock one, or one that any earlier version of
+ * this has closed, which `close` alone changes. Each list is for a transaction of its own, as what is new in one cannot get
+ * another object id there. What a list above names no more must be given back by a statement.
+ */
+export function closedCatalogue(stock: StockViews): { hide: string[]; move: string[]; close: string[] } {
+  const tables = Object.entries(TABLE_ROWS)
+  return {
+    hide: tables.map(([table, rows]) => hideTable(table, rows)),
+    move: tables.map(([table]) => moveAmongSystemObjects(table)),
+    close: [
+      ...tables.map(([table, rows]) => filterTable(table, rows)),
+      ...Object.entries(VIEW_ROWS).map(([view, rows]) => filterView(view, rows, stock)),
+      ...Object.entries(ACTIVITY_ROWS).map(([view, rows]) => filterActivity(view, rows, stock)),
+      `REVOKE ALL ON ${CLOSED_RELATIONS.map((name) => `pg_catalog.${name}`).join(', ')} FROM PUBLIC`,
+      revokeFunctions(),
+      describeSharedObjects(),
+      asIfAlwaysSo('pg_class', 'relacl', 'relnamespace'),
+      asIfAlwaysSo('pg_proc', 'proacl', 'pronamespace'),
+    ],
+  }
 }
 
 /** The server finds its catalogues by object id, clients by name: so the name can go to a view. */
+function hideTable(table: string, rows: string): string {
+  return `DO $$ BEGIN
+    IF to_regclass('pg_catalog.${table}_${HIDDEN}') IS NULL THEN
+      ALTER TABLE pg_catalog.${table} RENAME TO ${table}_${HIDDEN};
+      ${filterTable(table, rows)};
+    END IF;
+  END $$`
+}
+
 function filterTable(table: string, rows: string): string {
   const hidden = `pg_catalog.${table}_${HIDDEN}`
   return [
-    `ALTER TABLE pg_catalog.${table} RENAME TO ${table}_${HIDDEN}`,
     `REVOKE ALL ON ${hidden} FROM PUBLIC`,
     // A barrier, or a cheap function in a reader's WHERE would be shown the rows that the filter drops.
-    `CREATE VIEW pg_catalog.${table} WITH (security_barrier) AS SELECT *, tableoid FROM ${hidden} WHERE ${rows}`,
+    `CREATE OR REPLACE VIEW pg_catalog.${table} WITH (security_barrier) AS SELECT *, tableoid FROM ${hidden} WHERE ${rows}`,
     `GRANT SELECT ON pg_catalog.${table} TO PUBLIC`,
   ].join('; ')
 }
@@ -118,6 +152,7 @@ function moveAmongSystemObjects(view: string): string {
       old oid := 'pg_catalog.${view}'::regclass;
       new oid := (SELECT max(oid::int8) + 1 FROM pg_class WHERE oid < 16384);
     BEGIN
+      IF old < 16384 THEN RETURN; END IF;
       IF new >= 16384 THEN RAISE 'no object id is left below 16384'; END IF;
       UPDATE pg_class SET oid = new WHERE oid = old;
       UPDATE pg_attribute SET attrelid = new WHERE attrelid = old;
@@ -130,22 +165,26 @@ function moveAmongSystemObjects(view: string): string {
     END $$`
 }
 
-function filterView(view: string, rows: string): string {
-  return `DO $$ BEGIN
-    EXECUTE format('CREATE OR REPLACE VIEW pg_catalog.%I WITH (security_barrier) AS SELECT * FROM (%s) AS stock WHERE %s',
-      '${view}', rtrim(pg_get_viewdef('pg_catalog.${view}'::regclass), ';'), ${quoteLiteral(rows)});
-    END $$`
+function filterView(view: string, rows: string, stock: StockViews): string {
+  return `CREATE OR REPLACE VIEW pg_catalog.${view} WITH (security_barrier) AS
+    SELECT * FROM (${stockOf(view, stock)}) AS stock WHERE ${rows}`
 }
 
-function filterActivity(view: string, rows: string): string {
+function filterActivity(view: string, rows: string, stock: StockViews): string {
   const hidden = `pg_catalog.${view}_${HIDDEN}`
   const reader = `pg_catalog.${view}_of_database()`
   return [
-    `DO $$ BEGIN EXECUTE 'CREATE VIEW ${hidden} AS ' || pg_get_viewdef('pg_catalog.${view}'::regclass); END $$`,
-    `DO $$ BEGIN EXECUTE format('CREATE FUNCTION ${reader} RETURNS SETOF ${hidden} LANGUAGE sql VOLATILE SECURITY DEFINER
+    `CREATE OR REPLACE VIEW ${hidden} AS ${stockOf(view, stock)}`,
+    `DO $$ BEGIN EXECUTE format('CREATE OR REPLACE FUNCTION ${reader} RETURNS SETOF ${hidden} LANGUAGE sql VOLATILE SECURITY DEFINER
        PARALLEL RESTRICTED BEGIN ATOMIC SELECT %s FROM ${hidden} WHERE %s; END', ${columnsOf(view)}, ${quoteLiteral(rows)}); END $$`,
     `CREATE OR REPLACE VIEW pg_catalog.${view} AS SELECT * FROM ${reader}`,
   ].join('; ')
+}
+
+function stockOf(view: string, stock: StockViews): string {
+  const definition = stock.get(view)
+  if (!definition) throw new Error(`Postgres has no view ${view}`)
+  return definition
 }
 
 const columnsOf = (view: string): string =>
@@ -153,7 +192,7 @@ const columnsOf = (view: string): string =>
     ? `'*'`
     : `(SELECT string_agg(coalesce('CASE WHEN ' || ${quoteLiteral(IS_SHOWN)} || ' THEN ' || attname ||
           ' ELSE ' || (${quoteLiteral(JSON.stringify(MASKED))}::jsonb ->> attname) || ' END', attname), ', ' ORDER BY attnum)
-        FROM pg_attribute WHERE attrelid = 'pg_catalog.${view}'::regclass AND attnum > 0)`
+        FROM pg_attribute WHERE attrelid = 'pg_catalog.${view}_${HIDDEN}'::regclass AND attnum > 0)`
 
 function revokeFunctions(): string {
   return `DO $$
@@ -178,9 +217,9 @@ function describeSharedObjects(): string {
 
 /** Recorded as the initial rights, so that `pg_dump` does not write them into a project's dump. */
 function asIfAlwaysSo(catalogue: string, rights: string, namespace: string): string {
-  return `DELETE FROM pg_init_privs WHERE classoid = '${catalogue}'::regclass AND objsubid = 0 AND objoid IN
-      (SELECT oid FROM ${catalogue} WHERE ${namespace} = 'pg_catalog'::regnamespace);
+  const ours = `SELECT oid FROM ${catalogue} WHERE ${namespace} = 'pg_catalog'::regnamespace AND NOT EXISTS (SELECT FROM pg_depend
+      WHERE classid = '${catalogue}'::regclass AND objid = ${catalogue}.oid AND deptype = 'e')`
+  return `DELETE FROM pg_init_privs WHERE classoid = '${catalogue}'::regclass AND objsubid = 0 AND objoid IN (${ours});
     INSERT INTO pg_init_privs (objoid, classoid, objsubid, privtype, initprivs)
-      SELECT oid, '${catalogue}'::regclass, 0, 'i', ${rights} FROM ${catalogue}
-       WHERE ${namespace} = 'pg_catalog'::regnamespace AND ${rights} IS NOT NULL`
+      SELECT oid, '${catalogue}'::regclass, 0, 'i', ${rights} FROM ${catalogue} WHERE oid IN (${ours}) AND ${rights} IS NOT NULL`
 }

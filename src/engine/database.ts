@@ -7,13 +7,14 @@ import { TEMPLATE } from './template.ts'
 
 const API = API_ROLES.join(', ')
 
-/** Created closed and opened last, so nobody can slip in while `PUBLIC` still may connect. */
-export async function ensureDatabase(admin: Session, names: ProjectNames): Promise<void> {
+/** Created closed and opened last, so nobody can slip in while `PUBLIC` still may connect. Returns whether there was none. */
+export async function ensureDatabase(admin: Session, names: ProjectNames): Promise<boolean> {
   const { database, owner } = names
   const found = await limits(admin, names)
   // Postgres marks a database whose removal was interrupted with this limit; it can only be dropped.
   if (found?.datconnlimit === -2) await dropDatabase(admin, names)
-  if (!found || found.datconnlimit === -2) {
+  const isMissing = !found || found.datconnlimit === -2
+  if (isMissing) {
     await admin.rows(`CREATE DATABASE ${database} TEMPLATE ${TEMPLATE} OWNER ${owner} ALLOW_CONNECTIONS false`)
   }
   await admin.rows(`REVOKE ALL ON DATABASE ${database} FROM PUBLIC`)
@@ -26,6 +27,7 @@ export async function ensureDatabase(admin: Session, names: ProjectNames): Promi
     ].join('; '),
   )
   await setConnectable(admin, names, true)
+  return isMissing
 }
 
 export async function setConnectable(admin: Session, names: ProjectNames, connectable: boolean): Promise<void> {

@@ -6,10 +6,12 @@ import type { SplitStatement } from './split.ts'
 
 export interface ProjectEngine {
   readonly name: string
+  /** What is in the database of a project that is created now, by a name that changes with it. */
+  readonly preparation: string
   readonly capabilities: EngineCapabilities
   /** Where a project can be; absent where its region is a word only. */
   readonly regions?: ReadonlySet<string>
-  /** Safe to repeat after a crash at any point; sets both passwords and leaves the project running. */
+  /** Safe to repeat after a crash at any point; sets both passwords and leaves the project running, with what `preparation` names. */
   create(spec: ProjectSpec, fence?: Fence): Promise<void>
   /**
    * Makes a project out of another one's database, from one moment of it, while it goes on working. Safe to repeat after a
@@ -31,7 +33,10 @@ export interface ProjectEngine {
   transaction<Value>(request: TransactionRequest, work: (tx: Transaction) => Promise<Value>): Promise<Value>
   /** As the role of the project's own services, which may take on `anon`, `authenticated` and `service_role`. */
   runBatch(request: BatchRequest): Promise<Row[][]>
-  /** What the services need in a project that was made before they did. */
+  /**
+   * Brings a project that was made before to what `preparation` names. Each part of it is done or not, and it fails rather than
+   * keep the project's own work waiting.
+   */
   upgrade(spec: Omit<ProjectSpec, 'password'>): Promise<void>
   /** Of all projects that have a database, a role or a backup in the cluster, whoever made them. */
   refs(): Promise<string[]>

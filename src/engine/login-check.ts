@@ -17,7 +17,7 @@ const SERVICES = ['_sql', '_read', '_storage'].map((ending) => `own || '${ending
  * on roles: no role of a project can change those, and they go with the role. The trigger belongs to plpgsql, so that a dump
  * does not carry what its reader could not make.
  */
-const LOGIN_CHECK = `
+export const LOGIN_CHECK = `
   CREATE OR REPLACE FUNCTION pg_catalog.pilothouse_login_check() RETURNS event_trigger
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $check$
     DECLARE

@@ -21,9 +21,9 @@ import { allowLogin, dropRoles, ensureRoles, ensureStorageRole, refuseLogin, set
 import { runSql, SQL_TIMEOUT_MS_MAX } from './run.ts'
 import { type Cluster, type Session, withAdmin } from './session.ts'
 import { databaseSettings } from './settings.ts'
-import { STORAGE_VERSION, STORAGE_VERSION_QUERY, storageSchema } from './storage/schema.ts'
-import { ensureCluster } from './template.ts'
+import { ensureCluster, TEMPLATE } from './template.ts'
 import { runTransaction } from './transaction.ts'
+import { upgradeDatabase } from './upgrade.ts'
 
 interface PostgresEngineConfig extends Cluster {
   /** Where users reach the cluster with a client of their own. */
@@ -41,6 +41,7 @@ interface PostgresEngineConfig extends Cluster {
 export function createPostgresEngine(config: PostgresEngineConfig): ProjectEngine {
   return {
     name: 'postgres',
+    preparation: TEMPLATE,
     capabilities: {
       pause: true,
       backups: true,
@@ -58,7 +59,11 @@ export function createPostgresEngine(config: PostgresEngineConfig): ProjectEngin
     restart: (ref, fence) => restart(config, ref, fence),
     setPassword: (ref, password) => withProject(config, ref, undefined, () => setOwnerPassword(config, ref, password)),
     diff: (request) => diff(async () => config, request),
-    health: (ref, timeoutMs) => healthWithin(timeoutMs, state(config, ref)),
+    health: (ref, timeoutMs) =>
+      healthWithin(
+        timeoutMs,
+        withAdmin(config, (admin) => stateOf(admin, ref)),
+      ),
     version: () => serverVersion(config),
     runSql: (request) => runSql(config, request),
     transaction: (request, work) => runTransaction(config, request, work),
@@ -82,29 +87,24 @@ async function create(cluster: Cluster, spec: ProjectSpec, fence?: Fence): Promi
     await ensureCluster(cluster, admin)
     await ensureRoles(admin, spec.ref, spec)
     await ensureStorageRole(admin, names, spec.runnerPassword)
-    await ensureDatabase(admin, names)
+    const isNew = await ensureDatabase(admin, names)
+    if (!isNew) await upgradeDatabase(cluster, admin, names)
     await prepareAsOwner(cluster, names, spec.runnerPassword)
   })
 }
 
-/** For projects from before their services: the login role, its way in, and the schemas, each as it must be. */
+/** For projects from before: the login role of the services, its way in, and all that a new database has, each as it must be. */
 async function upgrade(cluster: Cluster, { ref, runnerPassword }: { ref: string; runnerPassword: string }) {
   const names = projectNames(ref)
   await withProject(cluster, ref, undefined, async (admin) => {
-    const { healthy, error = '' } = await state(cluster, ref)
+    const { healthy, error = '' } = await stateOf(admin, ref)
     // The role of a paused project must stay closed with it.
     if (!healthy) throw new EngineUnavailable(error)
     await ensureCluster(cluster, admin)
     await ensureStorageRole(admin, names, runnerPassword)
     await admin.rows(`GRANT CONNECT ON DATABASE ${names.database} TO ${names.storage}`)
-    await withAdmin(cluster, ensureStorageSchema, names.database)
+    await upgradeDatabase(cluster, admin, names)
   })
-}
-
-/** What the owner has changed or dropped since stays as he left it. */
-async function ensureStorageSchema(inside: Session): Promise<void> {
-  const [found] = await inside.rows<{ version: string | null }>(STORAGE_VERSION_QUERY)
-  if (found?.version !== STORAGE_VERSION) await inside.rows(storageSchema().join(';\n'))
 }
 
 async function remove(cluster: Cluster, ref: string, fence?: Fence): Promise<void> {
@@ -151,14 +151,12 @@ function withProject<Value>(
 }
 
 /** Read from the catalogue: a superuser's session in a project's database would run under that owner's settings. */
-async function state(cluster: Cluster, ref: string): Promise<EngineHealth> {
+async function stateOf(admin: Session, ref: string): Promise<EngineHealth> {
   const { database, owner } = projectNames(ref)
-  const [row] = await withAdmin(cluster, (admin) =>
-    admin.rows<{ connectable: boolean }>(
-      `SELECT datallowconn AND datconnlimit <> 0 AND datconnlimit <> -2 AND rolcanlogin AS connectable
-         FROM pg_database JOIN pg_roles ON rolname = $2 WHERE datname = $1`,
-      [database, owner],
-    ),
+  const [row] = await admin.rows<{ connectable: boolean }>(
+    `SELECT datallowconn AND datconnlimit <> 0 AND datconnlimit <> -2 AND rolcanlogin AS connectable
+       FROM pg_database JOIN pg_roles ON rolname = $2 WHERE datname = $1`,
+    [database, owner],
   )
   if (!row) return { healthy: false, error: 'the database does not exist' }
   return row.connectable ? { healthy: true } : { healthy: false, error: 'the database accepts no connections' }

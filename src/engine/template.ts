@@ -1,13 +1,16 @@
-import { closedCatalogue } from './catalogue.ts'
-import { ensureLoginCheck, hasLoginCheck } from './login-check.ts'
+import { closedCatalogue, stockViews } from './catalogue.ts'
+import { hasLoginCheck, LOGIN_CHECK } from './login-check.ts'
 import { quoteLiteral, quoteLiterals } from './names.ts'
 import { API_ROLES, READER_GROUP } from './roles.ts'
 import { type Cluster, type Session, withAdmin } from './session.ts'
 import { STORAGE_GROUP, STORAGE_OWNER } from './storage/names.ts'
 import { storageSchema } from './storage/schema.ts'
 
-/** A change to what new projects contain gets a new name here; existing projects keep what they were made from. */
-export const TEMPLATE = 'pilothouse_template_v7'
+/**
+ * What new projects are copied from. A change to it gets a new name here, as does one of `storageSchema`: databases that exist
+ * are then brought to it, but for what is their owner's by now (`projectSchemas`).
+ */
+export const TEMPLATE = 'pilothouse_template_v8'
 
 const EXTENSIONS = ['pgcrypto', 'uuid-ossp']
 const API = API_ROLES.join(', ')
@@ -59,13 +62,29 @@ async function buildTemplate(cluster: Cluster, admin: Session): Promise<void> {
     async (inside) => {
       await inside.rows(projectSchemas(await availableExtensions(inside)))
       await inside.rows(storageSchema().join(';\n'))
-      for (const statement of closedCatalogue()) await inside.rows(statement)
-      if (await hasLoginCheck(inside)) await ensureLoginCheck(inside)
+      await buildWall(admin, inside)
     },
     TEMPLATE,
   )
   await admin.rows(`ALTER DATABASE ${TEMPLATE} WITH ALLOW_CONNECTIONS false IS_TEMPLATE true`)
 }
+
+/** One row, whose `name` is that of the template with the same wall. */
+export const WALL_QUERY = `SELECT obj_description(to_regclass('pg_catalog.pg_database'), 'pg_class') AS name`
+
+/**
+ * The closed catalogue and the login check, over those of any earlier version, which go on until they are replaced in one
+ * transaction. The mark is on a view of the superuser's in `pg_catalog`, of which `pg_dump` writes no comments.
+ */
+export async function buildWall(admin: Session, inside: Session): Promise<void> {
+  const { hide, move, close } = closedCatalogue(await stockViews(admin))
+  const check = (await hasLoginCheck(admin)) ? [LOGIN_CHECK] : []
+  const mark = `COMMENT ON VIEW pg_catalog.pg_database IS ${quoteLiteral(TEMPLATE)}`
+  await inside.rows([hide, move, [...close, ...check, mark]].map(transaction).join('; '))
+}
+
+const transaction = (statements: readonly string[]): string =>
+  ['BEGIN', 'SET LOCAL allow_system_table_mods = on', ...statements, 'COMMIT'].join(';\n')
 
 async function ensureSharedRoles(admin: Session): Promise<void> {
   const wanted = [...API_ROLES, READER_GROUP, STORAGE_GROUP, STORAGE_OWNER]

@@ -7,7 +7,8 @@ import type { SystemCtx } from '../../env.ts'
 import { passwordOf, runnerPasswordOf } from '../../secrets/project.ts'
 import { applySettings } from '../database-settings/apply.ts'
 import { checkHealth } from '../projects/jobs.ts'
-import { Hopeless, type Jobs, type Step, type Task, type Work } from '../projects/tasks.ts'
+import { type Changes, Hopeless, type Jobs, type Step, type Task, type Work } from '../projects/tasks.ts'
+import { unprepared } from '../projects/upgrade.ts'
 import { removedAt } from './sweep.ts'
 
 /** Of each kind; older ones are removed. */
@@ -20,11 +21,15 @@ const requestOf = async (ctx: SystemCtx, { project, task }: Work) => ({
   runnerPassword: await runnerPasswordOf(ctx, project),
 })
 
-const step = (name: string, run: (ctx: SystemCtx, work: Work, fence: Fence) => Promise<void>): Step => ({
+const step = (
+  name: string,
+  run: (ctx: SystemCtx, work: Work, fence: Fence) => Promise<void>,
+  changes?: (ctx: SystemCtx) => Changes,
+): Step => ({
   name,
   async run(ctx, work, fence) {
     await run(ctx, work, fence).catch((error) => giveUp(error))
-    return undefined
+    return changes?.(ctx)
   },
 })
 
@@ -86,7 +91,7 @@ export const backupJobs = {
   },
   restore_backup: {
     steps: [
-      step('unpack_backup', unpack),
+      step('unpack_backup', unpack, unprepared),
       step('replace_database', ({ engine }, { task }, fence) => engine.backups.replace(backupOf(task), fence)),
       step('open_database', ({ engine }, { project }, fence) => engine.resume(project.ref, fence)),
       step('apply_settings', (ctx, { project }) => applySettings(ctx, project)),
@@ -98,7 +103,7 @@ export const backupJobs = {
   },
   restore_moment: {
     steps: [
-      step('begin_restore', (ctx, { task }, fence) => historyOf(ctx).begin(momentOf(task), fence)),
+      step('begin_restore', (ctx, { task }, fence) => historyOf(ctx).begin(momentOf(task), fence), unprepared),
       step('finish_restore', finishRestore),
       step('apply_settings', (ctx, { project }) => applySettings(ctx, project)),
       checkHealth,

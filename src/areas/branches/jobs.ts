@@ -15,6 +15,7 @@ import type { SystemCtx } from '../../env.ts'
 import { isFinal } from '../projects/task-end.ts'
 import { reasonOf } from '../projects/task-reason.ts'
 import { Hopeless, type Job, type Jobs, type Step, type Task } from '../projects/tasks.ts'
+import { unprepared } from '../projects/upgrade.ts'
 import { endOfCommit } from './commit.ts'
 import type { BranchRow } from './convert.ts'
 import { DEEDS, type Deed, keepHistory } from './deeds.ts'
@@ -51,13 +52,13 @@ const stepOf = (kind: RunKind, name: RunStep): Step => ({
   },
 })
 
-/** Recorded by itself, as the end of a reset depends on whether its database may be gone; people see it as a part of `clone`. */
+/** Recorded by itself, and before the database goes away, as the end of a reset depends on whether its database may be gone; people see it as a part of `clone`. */
 const keep: Step = {
   name: 'keep',
   async run(ctx, { task }, fence) {
     const site = await siteOf(ctx, { task, name: 'clone', fence })
     await attempt(ctx, task, { site, name: 'clone', deed: keepHistory })
-    return undefined
+    return unprepared(ctx)
   },
 }
 

@@ -36,7 +36,7 @@ const createDatabase: Step = {
         // Of the password, which stays what it is.
         throw error instanceof SettingsRefused ? new Hopeless(error.message, { cause: error }) : error
       })
-    return { postgresVersion: await ctx.engine.version(project.ref) }
+    return { postgresVersion: await ctx.engine.version(project.ref), preparation: ctx.engine.preparation }
   },
 }
 const HEALTH_TIMEOUT_MS = 10_000

@@ -64,6 +64,10 @@ export const projects = pgTable(
     storageSweepDueAt: instant('storage_sweep_due_at').defaultNow(),
     /** The last version that a search under way looked at. */
     storageSweepAfter: text('storage_sweep_after'),
+    /** What `engine.preparation` was when its database was last brought to it; empty where it is to be looked at again. */
+    preparation: text().notNull().default(''),
+    /** When another preparation is brought to it: in an hour while somebody is at it, and after he has failed. */
+    preparationDueAt: instant('preparation_due_at').notNull().defaultNow(),
     createdAt: instant('created_at').notNull().defaultNow(),
     removedAt: instant('removed_at'),
   },
@@ -82,6 +86,9 @@ export const projects = pgTable(
     index('projects_storage_sweep_removed')
       .on(t.storageSweepDueAt)
       .where(sql`removed_at is not null and storage_sweep_due_at is not null`),
+    index('projects_preparation')
+      .on(t.preparation, t.preparationDueAt)
+      .where(sql`removed_at is null and status = 'ACTIVE_HEALTHY'`),
     index('projects_name_search').using('gin', t.name.op('gin_trgm_ops')),
   ],
 )

@@ -8,7 +8,7 @@ export async function newerSettings(admin: Session): Promise<Record<string, numb
   return known.length > 0 ? { transaction_timeout: 0 } : {}
 }
 
-/** They win over what the parent's owner has set for his database. */
+/** They win over what an owner has set for his database. */
 const SETTINGS = {
   role: 'none',
   search_path: 'pg_catalog',
@@ -30,7 +30,10 @@ const SETTINGS = {
   lc_monetary: 'C',
 }
 
-export async function superuser({ cluster, admin }: Copy, database: string): Promise<Session> {
+export async function superuser(
+  { cluster, admin }: Pick<Copy, 'cluster' | 'admin'>,
+  database: string,
+): Promise<Session> {
   const { username, password } = new URL(cluster.adminUrl)
   const login = { user: decodeURIComponent(username), password: decodeURIComponent(password), database }
   return openSession(cluster, { ...login, settings: { ...SETTINGS, ...(await newerSettings(admin)) } })

@@ -6,6 +6,7 @@ import { projectNames } from '../names.ts'
 import { repairRunners, setOwnerPassword } from '../roles.ts'
 import { runSql } from '../run.ts'
 import { type Cluster, withAdmin } from '../session.ts'
+import { STORAGE_VERSION } from '../storage/schema.ts'
 import { runTransaction } from '../transaction.ts'
 import { isGone, neonApi, refused } from './api.ts'
 import { noBackups } from './backups.ts'
@@ -44,6 +45,7 @@ export function createNeonEngine(config: NeonEngineConfig): ProjectEngine {
 
   return {
     name: 'neon',
+    preparation: STORAGE_VERSION,
     capabilities: {
       pause: true,
       backups: false,

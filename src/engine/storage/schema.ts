@@ -4,7 +4,6 @@ import { policyHelpers } from './policy-helpers.ts'
 import { removedVersions } from './removed-versions.ts'
 import { tables } from './tables.ts'
 import { usedTokens } from './used-tokens.ts'
-import { VISIBLE_ROLES } from './visible-roles.ts'
 
 /** What storage is in a project's database; a change to it gets a new name here. */
 export const STORAGE_VERSION = 'Storage, schema 2'
@@ -24,7 +23,6 @@ export function storageSchema({ superuser = true }: { superuser?: boolean } = {}
     ...removedVersions(),
     ...usedTokens(),
     ...listing(),
-    ...(superuser ? [VISIBLE_ROLES] : []),
     `COMMENT ON SCHEMA storage IS ${quoteLiteral(STORAGE_VERSION)}`,
   ]
 }

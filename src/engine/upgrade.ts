@@ -1,0 +1,30 @@
+import { superuser, withSession } from './copy/sessions.ts'
+import type { ProjectNames } from './names.ts'
+import type { Cluster, Session } from './session.ts'
+import { STORAGE_VERSION, STORAGE_VERSION_QUERY, storageSchema } from './storage/schema.ts'
+import { buildWall, TEMPLATE, WALL_QUERY } from './template.ts'
+
+/** Who asks for a lock keeps all others waiting that come after him. */
+const LOCK_WAIT_MS = 2_000
+
+/**
+ * Brings what is in a project's database to what the template has; what its owner has changed or dropped of his own since stays as
+ * he left it. `admin` is a session in the maintenance database.
+ */
+export function upgradeDatabase(cluster: Cluster, admin: Session, { database }: ProjectNames): Promise<void> {
+  return withSession(superuser({ cluster, admin }, database), async (inside) => {
+    await inside.rows(WITHOUT_OWNERS_SETTINGS)
+    const [found] = await inside.rows<{ storage: string | null; wall: string | null }>(
+      `SELECT (${STORAGE_VERSION_QUERY}) AS storage, (${WALL_QUERY}) AS wall`,
+    )
+    if (found?.storage !== STORAGE_VERSION) await inside.rows(storageSchema().join(';\n'))
+    if (found?.wall !== TEMPLATE) await buildWall(admin, inside)
+  })
+}
+
+/** Those that a session does not begin with: some of them change what SQL means. */
+const WITHOUT_OWNERS_SETTINGS = `
+  SELECT count(set_config(name, boot_val, false)) FROM pg_settings
+   WHERE source = 'database' AND context IN ('user', 'superuser') AND boot_val IS NOT NULL;
+  SET statement_timeout = '1min';
+  SET lock_timeout = ${LOCK_WAIT_MS}`
