@@ -153,7 +153,9 @@ extended('finds what is due among 100,000 projects by one look into the index', 
       select 'none-' || n, gen_random_uuid(), 'none-' || n, 'us-east-1', 'nano', 'ACTIVE_HEALTHY', '', '', 'v1'
         from generate_series(1, 100000) as n;
     analyze projects`)
-  const other = (sign: string) => `(select ref from projects where removed_at is null and status = 'ACTIVE_HEALTHY'
+  const other = (
+    sign: string,
+  ) => `(select ref from projects where removed_at is null and status in ('ACTIVE_HEALTHY', 'ACTIVE_UNHEALTHY')
     and preparation ${sign} 'v1' and preparation_due_at <= now() order by preparation, preparation_due_at limit 1)`
   const { rows } = await client.query(`explain (analyze, buffers, format json) ${other('<')} union all ${other('>')}`)
   const [{ Plan: plan }] = rows[0]['QUERY PLAN']

@@ -104,8 +104,8 @@ const ofCluster = (definition: string): string => definition.replace(FILTERED_TA
 
 /**
  * Closes a database's catalogue to its neighbours' names, settings and activity: a stock one, or one that any earlier version of
- * this has closed, which `close` alone changes. Each list is for a transaction of its own, as what is new in one cannot get
- * another object id there. What a list above names no more must be given back by a statement.
+ * this has closed, which `close` alone changes. What is new in a transaction cannot get another object id there, so `move` is for
+ * one of its own, as is each of `hide`, which waits for all who have looked at a table of the cluster. What a list above names no more must be given back by a statement.
  */
 export function closedCatalogue(stock: StockViews): { hide: string[]; move: string[]; close: string[] } {
   const tables = Object.entries(TABLE_ROWS)

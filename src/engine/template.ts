@@ -1,4 +1,5 @@
 import { closedCatalogue, stockViews } from './catalogue.ts'
+import { isDatabaseError } from './failure.ts'
 import { hasLoginCheck, LOGIN_CHECK } from './login-check.ts'
 import { quoteLiteral, quoteLiterals } from './names.ts'
 import { API_ROLES, READER_GROUP } from './roles.ts'
@@ -80,11 +81,29 @@ export async function buildWall(admin: Session, inside: Session): Promise<void> 
   const { hide, move, close } = closedCatalogue(await stockViews(admin))
   const check = (await hasLoginCheck(admin)) ? [LOGIN_CHECK] : []
   const mark = `COMMENT ON VIEW pg_catalog.pg_database IS ${quoteLiteral(TEMPLATE)}`
-  await inside.rows([hide, move, [...close, ...check, mark]].map(transaction).join('; '))
+  for (const statement of hide) await inShortWaits(inside, statement)
+  await inside.rows([move, [...close, ...check, mark]].map((statements) => transaction(...statements)).join('; '))
 }
 
-const transaction = (statements: readonly string[]): string =>
+const transaction = (...statements: readonly string[]): string =>
   ['BEGIN', 'SET LOCAL allow_system_table_mods = on', ...statements, 'COMMIT'].join(';\n')
+
+const WAIT_MS = 200
+const WAITS_MAX = 25
+const LOCK_NOT_AVAILABLE = '55P03'
+
+/** For a lock on a table of the whole cluster: while one waits for it, nobody can open a session anywhere. */
+async function inShortWaits(inside: Session, statement: string): Promise<void> {
+  for (let wait = 1; ; wait++) {
+    try {
+      await inside.rows(transaction(`SET LOCAL lock_timeout = ${WAIT_MS}`, statement))
+      return
+    } catch (error) {
+      if (wait === WAITS_MAX || !isDatabaseError(error) || error.code !== LOCK_NOT_AVAILABLE) throw error
+      await inside.rows(`ROLLBACK; SELECT pg_sleep(${WAIT_MS / 1000})`)
+    }
+  }
+}
 
 async function ensureSharedRoles(admin: Session): Promise<void> {
   const wanted = [...API_ROLES, READER_GROUP, STORAGE_GROUP, STORAGE_OWNER]

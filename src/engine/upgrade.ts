@@ -17,9 +17,23 @@ export function upgradeDatabase(cluster: Cluster, admin: Session, { database }: 
     const [found] = await inside.rows<{ storage: string | null; wall: string | null }>(
       `SELECT (${STORAGE_VERSION_QUERY}) AS storage, (${WALL_QUERY}) AS wall`,
     )
-    if (found?.storage !== STORAGE_VERSION) await inside.rows(storageSchema().join(';\n'))
-    if (found?.wall !== TEMPLATE) await buildWall(admin, inside)
+    await each(inside, [
+      ...(found?.wall === TEMPLATE ? [] : [() => buildWall(admin, inside)]),
+      ...(found?.storage === STORAGE_VERSION ? [] : [() => inside.rows(storageSchema().join(';\n'))]),
+    ])
   })
+}
+
+/** Of what an owner has made impossible the others do not wait. */
+async function each(inside: Session, parts: readonly (() => Promise<unknown>)[]): Promise<void> {
+  const failures: unknown[] = []
+  for (const part of parts) {
+    await part().catch(async (error) => {
+      failures.push(error)
+      await inside.rows('ROLLBACK').catch(() => {})
+    })
+  }
+  if (failures.length > 0) throw failures[0]
 }
 
 /** Those that a session does not begin with: some of them change what SQL means. */

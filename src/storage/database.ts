@@ -102,19 +102,15 @@ const isFromBefore = (error: unknown): boolean =>
 const UPGRADE_EVERY_MS = 60_000
 const upgradedAt = new Map<string, number>()
 
-/** Whether what was sent at that time may go better now. */
+/** Whether what was sent at that time may go better now: also where an upgrade failed in another part. */
 async function wasUpgraded({ ctx, project }: Storage, sentAt: number): Promise<boolean> {
   const { ref, runnerPassword } = project
   const last = upgradedAt.get(ref) ?? 0
   if (last >= sentAt) return true
   if (sentAt - last < UPGRADE_EVERY_MS) return false
-  try {
-    await ctx.engine.upgrade({ ref, runnerPassword })
-    return true
-  } catch (error) {
+  await ctx.engine.upgrade({ ref, runnerPassword }).catch((error) => {
     ctx.log.error('storage_upgrade_failed', { project: ref, error: describeError(error) })
-    return false
-  } finally {
-    upgradedAt.set(ref, ctx.now().getTime())
-  }
+  })
+  upgradedAt.set(ref, ctx.now().getTime())
+  return true
 }

@@ -156,6 +156,35 @@ test('changes nothing where somebody holds a part of it, and all once he is gone
   expect(await systemOf(ref)).toEqual(system)
 })
 
+test('lets others in again and again while it waits for a table of the cluster', async () => {
+  const ref = await newProject()
+  await cluster.query(`drop database p_${ref} with (force)`)
+  await cluster.query(`create database p_${ref} template template0 owner p_${ref}`)
+  const reader = await asAdmin('postgres')
+  await reader.query('begin; select from pg_database')
+  const upgraded = upgrade(ref)
+  for (const waits of [true, false, true]) {
+    const waiting = `select from pg_locks where relation = 'pg_database'::regclass and not granted`
+    await vi.waitFor(async () => expect((await cluster.query(waiting)).rowCount).toBe(Number(waits)), {
+      timeout: 60_000,
+      interval: 10,
+    })
+  }
+  await reader.end()
+  await upgraded
+  expect(await systemOf(ref)).toEqual(system)
+})
+
+test('builds up the wall also where storage cannot be brought up to date', async () => {
+  const ref = await newOlderProject()
+  await inside(
+    ref,
+    `comment on schema storage is 'Storage, schema 1'; alter table storage.objects drop column version cascade`,
+  )
+  await expect(upgrade(ref)).rejects.toMatchObject({ code: '42703' })
+  expect(await systemOf(ref)).toEqual(system)
+})
+
 test('locks nothing of the cluster that others wait for', async () => {
   const ref = await newOlderProject()
   const { rows } = await cluster.query(

@@ -7,11 +7,16 @@ import { runnerPasswordOf } from '../../secrets/project.ts'
 import type { Changes } from './tasks.ts'
 
 const PROJECTS_A_TICK = 20
+/** What is wrong may be wrong with the whole cluster. */
+const FAILURES_A_TICK = 3
 /** Then the next tick goes on. */
 const TICK_MS = 50_000
 const AGAIN_MS = 60 * 60_000
 
 type Project = typeof projects.$inferSelect
+
+/** As the index says it. */
+const IS_RUNNING = sql`${projects.status} in ('ACTIVE_HEALTHY', 'ACTIVE_UNHEALTHY')`
 
 /** For a project that gets another database, before that is in service: nobody knows what is in it. */
 export const unprepared = ({ now }: SystemCtx): Changes => ({ preparation: '', preparationDueAt: now() })
@@ -19,12 +24,15 @@ export const unprepared = ({ now }: SystemCtx): Changes => ({ preparation: '', p
 /** Brings the databases of running projects to what those of new ones have, those of the oldest preparations first. */
 export async function upgradeProjects(ctx: SystemCtx): Promise<void> {
   const until = ctx.now().getTime() + TICK_MS
+  let failures = 0
   for (let turn = 0; turn < PROJECTS_A_TICK && ctx.now().getTime() < until; turn++) {
     const project = await takeDue(ctx)
     if (!project) return
-    await upgrade(ctx, project).catch((error) =>
-      ctx.log.error('project_upgrade_failed', { project: project.ref, error: describeError(error) }),
-    )
+    await upgrade(ctx, project).catch((error) => {
+      ctx.log.error('project_upgrade_failed', { project: project.ref, error: describeError(error) })
+      failures += 1
+    })
+    if (failures === FAILURES_A_TICK) return
   }
 }
 
@@ -36,7 +44,7 @@ async function takeDue({ db, engine, now }: SystemCtx): Promise<Project | undefi
     db
       .select({ ref: projects.ref })
       .from(projects)
-      .where(and(isNull(projects.removedAt), eq(projects.status, sql`'ACTIVE_HEALTHY'`), isOther, isDue))
+      .where(and(isNull(projects.removedAt), IS_RUNNING, isOther, isDue))
       .orderBy(projects.preparation, projects.preparationDueAt)
       .limit(1)
   const { preparation } = engine

@@ -88,7 +88,7 @@ export const projects = pgTable(
       .where(sql`removed_at is not null and storage_sweep_due_at is not null`),
     index('projects_preparation')
       .on(t.preparation, t.preparationDueAt)
-      .where(sql`removed_at is null and status = 'ACTIVE_HEALTHY'`),
+      .where(sql`removed_at is null and status in ('ACTIVE_HEALTHY', 'ACTIVE_UNHEALTHY')`),
     index('projects_name_search').using('gin', t.name.op('gin_trgm_ops')),
   ],
 )

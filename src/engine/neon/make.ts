@@ -1,7 +1,9 @@
 import { type CopyRequest, EngineUnavailable, type Fence, type ProjectSpec, Superseded } from '../engine.ts'
+import { projectNames } from '../names.ts'
+import { withAdmin } from '../session.ts'
 import { adopt, copyHistory, emptyStorage, historyOf, type Login } from './adopt.ts'
 import { hasFailed, NeonFailure, OperationFailed } from './api.ts'
-import { prepareDatabase, prepareRoles } from './prepare.ts'
+import { ensureStorageSchema, prepareDatabase, prepareRoles } from './prepare.ts'
 import {
   createBranch,
   createProject,
@@ -26,7 +28,10 @@ export async function create(neon: Neon, spec: ProjectSpec, fence?: Fence): Prom
   if (!id) throw new Error(`Neon has no region ${region}`)
   if (isReady && noted) {
     await setOpen(work, true)
-    return prepareRoles(clusterAt(neon, noted), spec)
+    const cluster = clusterAt(neon, noted)
+    await prepareRoles(cluster, spec)
+    // An earlier version may have made it.
+    return withAdmin(cluster, ensureStorageSchema, projectNames(ref).database)
   }
   const kept: Kept = { isBranch }
   const site = await settled(work, kept, {
