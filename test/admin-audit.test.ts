@@ -107,5 +107,6 @@ describe('audit purge', () => {
   it('needs to be told up to when', async () => {
     await expect(admin('audit', 'purge')).rejects.toThrow('--until is missing')
     await expect(admin('audit', 'purge', '--until', randomUUID())).rejects.toThrow('is not a time')
+    await expect(admin('audit', 'purge', '--until', '2999-01-01')).rejects.toThrow('is not over yet')
   })
 })

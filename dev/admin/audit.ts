@@ -68,13 +68,16 @@ const withoutNulls = (entry: Record<string, unknown>) =>
 async function purge(db: ControlDb, _: string[], { until, 'dry-run': dryRun }: Options): Promise<string> {
   if (until === undefined) throw new StartError('--until is missing: up to when are entries to be removed?')
   const end = readTime('--until', until)
+  if (end > new Date()) throw new StartError(`--until ${until} is not over yet`)
   const older = lt(auditLog.createdAt, end)
-  if (dryRun) return `Nothing was changed.\nentries that would be removed: ${await db.$count(auditLog, older)}`
+  const found = await db.$count(auditLog, older)
+  if (dryRun) return `Nothing was changed.\nentries that would be removed: ${found}`
+  // First, so that it stands there however far this comes.
+  await change(db, ({ trace }) => trace({ action: 'audit.purge', detail: { until: end, entries: found } }))
   let entries = 0
   for (let removed = REMOVED_AT_ONCE; removed === REMOVED_AT_ONCE; entries += removed) {
     const some = db.select({ id: auditLog.id }).from(auditLog).where(older).limit(REMOVED_AT_ONCE)
     removed = (await db.delete(auditLog).where(inArray(auditLog.id, some))).rowCount ?? 0
   }
-  await change(db, ({ trace }) => trace({ action: 'audit.purge', detail: { until: end, entries } }))
   return `entries removed: ${entries}`
 }
