@@ -57,6 +57,7 @@ const Content = z.object({
   cells: z
     .array(WriteCell)
     .max(CELLS_MAX)
+    .transform((cells) => cells.map((cell) => ({ ...cell, id: cell.id ?? crypto.randomUUID() })))
     .refine((cells) => JSON.stringify(cells).length <= CONTENT_LENGTH_MAX, {
       message: `must be at most ${CONTENT_LENGTH_MAX} characters of JSON`,
     }),

@@ -11,8 +11,6 @@ import { lockProject } from '../projects/lock.ts'
 import { getNotebook, isOne } from './read.ts'
 import type { CreateNotebook, UpdateNotebook } from './schema.ts'
 
-type Content = z.output<typeof CreateNotebook>['data']['attributes']['content']
-
 /** With the bound of each one's content, so much may a project keep here. */
 const NOTEBOOKS_MAX = 1_000
 
@@ -30,14 +28,12 @@ export async function createNotebook(ctx: Ctx, project: ProjectAccess, { data }:
     await requireRoom(tx, ref)
     const people = { ownerId: userId, updatedById: userId }
     const times = { insertedAt: at, updatedAt: at }
-    await tx.insert(notebooks).values({ id, projectRef: ref, ...fields, ...people, ...times, cells: cellsOf(content) })
+    await tx.insert(notebooks).values({ id, projectRef: ref, ...fields, ...people, ...times, cells: content.cells })
     if (favorite) await mark(tx, { notebookId: id, userId }, favorite)
     await trace({ ...subject(project), action: 'notebook.create', detail: { notebook: id } })
   })
   return getNotebook(ctx, project, id)
 }
-
-const cellsOf = ({ cells }: Content) => cells.map((cell) => ({ ...cell, id: cell.id ?? crypto.randomUUID() }))
 
 /** Counted while the project is locked, so that two requests cannot take the last place. */
 async function requireRoom(tx: Writer, ref: string): Promise<void> {
@@ -72,7 +68,7 @@ export async function updateNotebook(
     if (fields.length === 0) return
     await tx
       .update(notebooks)
-      .set({ ...texts, ...(content && { cells: cellsOf(content) }), updatedById: userId, updatedAt: ctx.now() })
+      .set({ ...texts, ...(content && { cells: content.cells }), updatedById: userId, updatedAt: ctx.now() })
       .where(eq(notebooks.id, id))
     await trace({ ...subject(project), action: 'notebook.update', detail: { notebook: id, fields } })
   })
