@@ -67,6 +67,20 @@ const documentOf = async (schema: string, project = ref) => {
 }
 
 describe('GET /v1/projects/{ref}/database/openapi', () => {
+  it('takes domains over arrays of types of its own', async () => {
+    await runSql(
+      owner(),
+      ref,
+      `create schema moody; create type moody.mood as enum ('a'); create domain moody.moods as moody.mood[];
+       create table moody.days (moods moody.moods);
+       create function moody.find(wanted moody.moods) returns int language sql as 'select 1'`,
+    )
+    const { definitions, paths } = await documentOf('moody')
+    expect(definitions.days.properties).toEqual({ moods: { format: 'moody.moods', type: 'string' } })
+    const [body] = paths['/rpc/find'].post.parameters
+    expect(body.schema.properties).toEqual({ wanted: { format: 'moody.moods', type: 'string' } })
+  })
+
   it('describes a schema as PostgREST does', async () => {
     await runSql(owner(), ref, `create schema small; create table small.notes (id int primary key, text text not null)`)
     const { paths, parameters, ...document } = await documentOf('small')

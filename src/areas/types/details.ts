@@ -39,7 +39,7 @@ const formatOf = (type: string, modifier: string) => `(
   SELECT CASE WHEN own.typnamespace = 'pg_catalog'::regnamespace THEN format_type(own.oid, NULL)
       ELSE CASE WHEN pg_type_is_visible(named.oid) THEN quote_ident(nspname) || '.' ELSE '' END || format_type(own.oid, ${modifier}) END
     FROM pg_type AS own
-    JOIN pg_type AS named ON named.oid = CASE WHEN own.typcategory = 'A' THEN own.typelem ELSE own.oid END
+    JOIN pg_type AS named ON named.oid = CASE WHEN own.typcategory = 'A' AND own.typelem <> 0 THEN own.typelem ELSE own.oid END
     JOIN pg_namespace ON pg_namespace.oid = named.typnamespace
    WHERE own.oid = ${type})`
 
