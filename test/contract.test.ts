@@ -142,7 +142,7 @@ describe.each(secured.filter(({ body }) => body && !isHeld(body)))('$method $pat
     expect((await call('{', json)).status).toBe(400)
     // Where none is needed it would do what the row does.
     if (!isOptional(body)) expect((await call('', json)).status).toBe(400)
-    expect(JSON.stringify((await call('[]', json)).body)).toContain('body')
+    expect(JSON.stringify((await call('0', json)).body)).toContain('body')
     expect((await call('{}', 'text/plain')).status).toBe(415)
     expect((await call(new Blob(['{}']), undefined)).status).toBe(415)
     expect((await call(tooLarge, json)).status).toBe(413)
