@@ -52,11 +52,11 @@ it('one that comes while all are taken waits for its turn, and is refused once i
   const late = expect(waiting[2]).resolves.toBe(0)
   await vi.advanceTimersByTimeAsync(500)
   expect(busy).toBe(2)
-  const tooLate = expect(inSlot('a', async () => 'never', refuse)).rejects.toThrow('too many')
   works[0]?.resolve(0)
   await vi.advanceTimersByTimeAsync(400)
   expect(busy).toBe(2)
-  await vi.advanceTimersByTimeAsync(1_000)
+  const tooLate = expect(inSlot('a', async () => 'never', refuse)).rejects.toThrow('too many')
+  await vi.advanceTimersByTimeAsync(1_100)
   await tooLate
   for (const { resolve } of works) resolve(0)
   await late
