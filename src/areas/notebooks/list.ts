@@ -1,6 +1,7 @@
 import { asc, desc, inArray, type SQL, sql } from 'drizzle-orm'
 import type * as z from 'zod'
 import type { ProjectAccess } from '../../auth/access.ts'
+import { containing } from '../../db/like.ts'
 import { notebooks } from '../../db/schema/index.ts'
 import type { Ctx } from '../../env.ts'
 import { cursorOf, type Place, pageLinks, placeOf } from '../../http/page.ts'
@@ -52,4 +53,4 @@ function beyond(place: Place | undefined, column: Column, rising: boolean): SQL 
 }
 
 const named = (part: string | undefined): SQL =>
-  part === undefined ? sql`true` : sql`n.name ilike ${`%${part.replaceAll(/[\\%_]/g, '\\$&')}%`}`
+  part === undefined ? sql`true` : sql`n.name ilike ${containing(part)}`

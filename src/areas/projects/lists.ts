@@ -1,6 +1,7 @@
 import { and, asc, desc, eq, ilike, inArray, isNull, or, type SQL, sql } from 'drizzle-orm'
 import type * as z from 'zod'
 import type { OrganizationAccess } from '../../auth/access.ts'
+import { containing } from '../../db/like.ts'
 import { projectSettings, projects } from '../../db/schema/index.ts'
 import type { Ctx } from '../../env.ts'
 import { decodeCursor, encodeCursor, type Position, pageLinks } from '../../http/page.ts'
@@ -96,7 +97,7 @@ const within = ({ id, onlyProjects }: OrganizationAccess): SQL | undefined =>
     onlyProjects && or(inArray(projects.ref, [...onlyProjects]), inArray(projects.parentRef, [...onlyProjects])),
   )
 
-const nameContains = (search: string) => ilike(projects.name, `%${search.replaceAll(/[\\%_]/g, '\\$&')}%`)
+const nameContains = (search: string) => ilike(projects.name, containing(search))
 
 /** Compared as a row, so that the index (organization, created_at, ref) is entered at the very place. */
 const beyond = ({ at, id }: Position, rising: boolean) =>
