@@ -23,6 +23,7 @@ import {
 } from './api.ts'
 import { newCli } from './cli.ts'
 import { extended } from './extended.ts'
+import { rowsRead } from './plans.ts'
 import { createProject, newProject, untilGone } from './projects.ts'
 
 const pathOf = (ref: string, id?: string) => `/v2/projects/${ref}/notebooks${id ? `/${id}` : ''}`
@@ -383,21 +384,6 @@ describe('the supabase CLI', () => {
   )
 })
 
-interface Plan {
-  'Relation Name'?: string
-  'Actual Rows': number
-  'Actual Loops': number
-  'Rows Removed by Filter'?: number
-  Plans?: Plan[]
-}
-const notebooksRead = (plan: Plan): number =>
-  (plan.Plans ?? []).reduce(
-    (sum, child) => sum + notebooksRead(child),
-    plan['Relation Name'] === 'notebooks'
-      ? (plan['Actual Rows'] + (plan['Rows Removed by Filter'] ?? 0)) * plan['Actual Loops']
-      : 0,
-  )
-
 extended('lists a page without reading 100,000 notebooks', async () => {
   const url = new URL(inject('adminUrl'))
   url.pathname = new URL(inject('controlUrl')).pathname
@@ -422,7 +408,7 @@ extended('lists a page without reading 100,000 notebooks', async () => {
     expect(next.data).toHaveLength(20)
     for (const [text, params] of statements.slice(-2)) {
       const explained = await client.query(`explain (analyze, format json) ${text}`, params)
-      const read = notebooksRead(explained.rows[0]['QUERY PLAN'][0].Plan)
+      const read = rowsRead(explained.rows[0]['QUERY PLAN'][0].Plan, 'notebooks')
       expect(read).toBeGreaterThanOrEqual(21)
       expect(read).toBeLessThan(100)
     }

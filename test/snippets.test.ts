@@ -20,6 +20,7 @@ import {
 } from './api.ts'
 import { cliOf } from './cli.ts'
 import { extended } from './extended.ts'
+import { rowsRead } from './plans.ts'
 import { createProject, newProject, untilGone } from './projects.ts'
 
 const save = async (caller: Caller, ref: string, fields: Record<string, unknown> = {}) => {
@@ -387,21 +388,6 @@ describe('the supabase CLI', () => {
   )
 })
 
-interface Plan {
-  'Relation Name'?: string
-  'Actual Rows': number
-  'Actual Loops': number
-  'Rows Removed by Filter'?: number
-  Plans?: Plan[]
-}
-const snippetsRead = (plan: Plan): number =>
-  (plan.Plans ?? []).reduce(
-    (sum, child) => sum + snippetsRead(child),
-    plan['Relation Name'] === 'snippets'
-      ? (plan['Actual Rows'] + (plan['Rows Removed by Filter'] ?? 0)) * plan['Actual Loops']
-      : 0,
-  )
-
 extended('lists a page without reading 100,000 snippets', async () => {
   const url = new URL(inject('adminUrl'))
   url.pathname = new URL(inject('controlUrl')).pathname
@@ -435,7 +421,7 @@ extended('lists a page without reading 100,000 snippets', async () => {
       expect((await listSnippets(ctx, { ...query, cursor })).data).toHaveLength(20)
       const [text, params] = statements.at(-1) ?? ['', []]
       const explained = await client.query(`explain (analyze, format json) ${text}`, params)
-      const read = snippetsRead(explained.rows[0]['QUERY PLAN'][0].Plan)
+      const read = rowsRead(explained.rows[0]['QUERY PLAN'][0].Plan, 'snippets')
       expect(read).toBeGreaterThanOrEqual(21)
       expect(read).toBeLessThan(500)
     }
