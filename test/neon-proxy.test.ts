@@ -1,4 +1,6 @@
 import { randomBytes } from 'node:crypto'
+import { once } from 'node:events'
+import { type AddressInfo, connect, createServer } from 'node:net'
 import pg from 'pg'
 import { afterAll, beforeAll, beforeEach, describe, expect, inject, it } from 'vitest'
 import { startNeonProxy } from '../dev/neon-proxy.ts'
@@ -49,9 +51,9 @@ afterAll(async () => {
 
 type Query = [text: string, ...params: unknown[]]
 
-async function ask(body: unknown): Promise<unknown[]> {
-  const headers = { 'neon-connection-string': url.href, 'neon-raw-text-output': 'true', 'neon-array-mode': 'true' }
-  const response = await fetch(`${proxy.url}/sql`, { method: 'POST', headers, body: JSON.stringify(body) })
+async function ask(body: unknown, at = { proxy, login: url.href }): Promise<unknown[]> {
+  const headers = { 'neon-connection-string': at.login, 'neon-raw-text-output': 'true', 'neon-array-mode': 'true' }
+  const response = await fetch(`${at.proxy.url}/sql`, { method: 'POST', headers, body: JSON.stringify(body) })
   const reply = (await response.json()) as Record<string, unknown>
   if (response.status !== 200) return [response.status, reply.code, reply.message]
   return ((reply.results ?? [reply]) as { rows: unknown }[]).map(({ rows }) => rows)
@@ -146,4 +148,41 @@ it('refuses a result that is too large, and goes on', async () => {
   const [status, code] = await batch([`select repeat('x', 2000000)`])
   expect([status, code]).toEqual([400, '54000'])
   expect(await batch(['select 1'])).toEqual([[['1']]])
+})
+
+const READY = Buffer.from([...Buffer.from('Z'), 0, 0, 0, 5, ...Buffer.from('I')])
+const ENDED = Buffer.from('SFATAL\0C57P01\0Mterminating connection due to administrator command\0\0')
+
+/** Stands before Postgres, and has its first session ended in the very bytes that tell of its beginning. */
+async function startEndingRelay() {
+  let isFirst = true
+  const server = createServer((near) => {
+    const far = connect(Number(url.port), url.hostname)
+    for (const socket of [near, far])
+      socket.on('error', () => {}).on('close', () => [near, far].map((s) => s.destroy()))
+    near.pipe(far)
+    far.on('data', (chunk) => {
+      if (!isFirst || !chunk.subarray(-READY.length).equals(READY)) return near.write(chunk)
+      isFirst = false
+      const head = Buffer.from([...Buffer.from('E'), 0, 0, 0, ENDED.length + 4])
+      return near.end(Buffer.concat([chunk, head, ENDED]))
+    })
+  })
+  server.listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  return { port: (server.address() as AddressInfo).port, stop: () => server.close() }
+}
+
+it('goes on when a session is ended in the moment in which it begins', async () => {
+  const relay = await startEndingRelay()
+  const postgres = { host: url.hostname, port: relay.port }
+  const own = await startNeonProxy({ postgres, pooledRoles: ['p_*_proxied'], connectionsMax: 1 })
+  const login = new URL(url)
+  login.port = String(relay.port)
+  const at = { proxy: own, login: login.href }
+  const query = queryOf(['select 1'])
+  expect(await ask(query, at)).toEqual([400, '57P01', expect.any(String)])
+  expect(await ask(query, at)).toEqual([[['1']]])
+  await own.stop()
+  relay.stop()
 })

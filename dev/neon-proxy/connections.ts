@@ -68,6 +68,7 @@ export function openConnections(options: ConnectionsOptions): Connections {
   const { postgres, poolingOf, connectionsMax, connectTimeoutMs } = options
   const pools = new Map<string, Pool>()
   const plans = new WeakMap<pg.ClientBase, Map<string, Plan>>()
+  const ended = new WeakMap<pg.ClientBase, Error>()
   const single = openGate(connectionsMax, connectTimeoutMs)
 
   function parse(connectionString: string) {
@@ -105,6 +106,8 @@ export function openConnections(options: ConnectionsOptions): Connections {
     if (pools.size >= POOLS_MAX) throw new RefusedConnection('53300', 'too many different connection strings')
     const connections = new pg.Pool({ ...config, max: connectionsMax, idleTimeoutMillis: IDLE_MS })
     connections.on('error', ignore)
+    // From its first moment on: the pool listens only to clients that are idle.
+    connections.on('connect', (client) => client.on('error', (error) => ended.set(client, error)))
     const created = { connections, reset: pooling === 'reset' ? RESET : [] }
     pools.set(connectionString, created)
     return created
@@ -129,10 +132,10 @@ export function openConnections(options: ConnectionsOptions): Connections {
 
   async function acquirePooled({ connections, reset }: Pool): Promise<Lease> {
     const client = await connections.connect()
-    client.on('error', ignore)
-    const giveBack = (destroy: boolean) => {
-      client.off('error', ignore)
-      client.release(destroy)
+    const error = ended.get(client)
+    if (error) {
+      client.release(true)
+      throw error
     }
     return {
       ...sessionOf(client),
@@ -140,10 +143,10 @@ export function openConnections(options: ConnectionsOptions): Connections {
       reset,
       release(leaving) {
         const cleaning = [...(leaving === 'failed' ? ['ROLLBACK'] : []), ...(leaving === 'reset' ? [] : reset)]
-        if (leaving === 'broken' || cleaning.length === 0) return giveBack(leaving === 'broken')
+        if (leaving === 'broken' || cleaning.length === 0) return client.release(leaving === 'broken')
         client.query(cleaning.join('; ')).then(
-          () => giveBack(false),
-          () => giveBack(true),
+          () => client.release(false),
+          () => client.release(true),
         )
       },
     }
