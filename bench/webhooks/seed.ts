@@ -2,7 +2,7 @@ import { sql } from 'drizzle-orm'
 import type { ControlDb } from '../../dev/seed.ts'
 import { newTimedId } from '../../src/db/id.ts'
 import { webhookEndpoints } from '../../src/db/schema/index.ts'
-import { sealedFor } from '../../src/delivery/attempt.ts'
+import { webhookPlace } from '../../src/secrets/places.ts'
 import { seal } from '../../src/secrets/seal.ts'
 import { type SeededOrganization, seedOrganization } from '../seed.ts'
 
@@ -47,7 +47,7 @@ export async function seedEndpoints(control: ControlDb, options: Options): Promi
       url: `${receiverUrl}${path}`,
       enabled: true,
       eventTypes: ['*' as const],
-      sealedSecret: await seal(encryptionKey, `whsec_${btoa(`secret of ${slug}`)}`, sealedFor(id, 'secret')),
+      sealedSecret: await seal(encryptionKey, `whsec_${btoa(`secret of ${slug}`)}`, webhookPlace(id, 'secret')),
       createdBy: '00000000-0000-7000-8000-000000000000',
       createdAt: new Date(),
     })),

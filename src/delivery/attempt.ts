@@ -1,5 +1,6 @@
 import type { SystemCtx } from '../env.ts'
 import { describeError } from '../http/log.ts'
+import { webhookPlace } from '../secrets/places.ts'
 import { unseal } from '../secrets/seal.ts'
 import { capture, isSuccess } from './capture.ts'
 import { checkDestination, type DestinationRules } from './destination.ts'
@@ -93,9 +94,6 @@ async function postOnceMore(ctx: SystemCtx, ports: Ports, url: string, init: Req
   }
 }
 
-export const sealedFor = (endpointId: string, column: 'secret' | 'headers') =>
-  `webhook_endpoints/${endpointId}/${column}`
-
 const reported = new Set<string>()
 
 /** What was sealed; undefined where ENCRYPTION_KEY does not open it, which is logged once: each delivery would tell it again. */
@@ -106,9 +104,9 @@ export async function opened(
   sealed: string,
 ): Promise<string | undefined> {
   try {
-    return await unseal(config.ENCRYPTION_KEY, sealed, sealedFor(endpointId, column))
+    return await unseal(config.ENCRYPTION_KEY, sealed, webhookPlace(endpointId, column))
   } catch (error) {
-    const place = sealedFor(endpointId, column)
+    const place = webhookPlace(endpointId, column)
     const fields = { endpoint: endpointId, column, error: describeError(error) }
     if (!reported.has(place)) log.error('webhook_value_not_opened', fields)
     reported.add(place)
@@ -119,7 +117,7 @@ export async function opened(
 async function requestOf(ctx: SystemCtx, delivery: Sendable, sentAt: number): Promise<RequestInit> {
   const { messageId: id, endpointId } = delivery
   const open = (sealed: string, column: 'secret' | 'headers') =>
-    unseal(ctx.config.ENCRYPTION_KEY, sealed, sealedFor(endpointId, column))
+    unseal(ctx.config.ENCRYPTION_KEY, sealed, webhookPlace(endpointId, column))
   const valid = delivery.oldSecrets.filter(({ until }) => until > sentAt)
   const [custom, secret, ...old] = await Promise.all([
     delivery.sealedHeaders === null ? '{}' : open(delivery.sealedHeaders, 'headers'),

@@ -1,5 +1,6 @@
 import type { API_KEY_TYPES } from '../db/schema/index.ts'
 import { base64Url } from './base64url.ts'
+import { apiKeyPlace } from './places.ts'
 import { seal, unseal } from './seal.ts'
 
 const RANDOM_BYTES = 17
@@ -21,13 +22,10 @@ export async function hashApiKey(key: string): Promise<string> {
   return base64Url(await crypto.subtle.digest('SHA-256', new TextEncoder().encode(key)))
 }
 
-/** Bound to the hash, so a key that was moved to another row does not open. */
-const place = (hash: string) => `api_keys/${hash}`
-
 export const sealApiKey = (encryptionKey: string, { key, hash }: { key: string; hash: string }): Promise<string> =>
-  seal(encryptionKey, key, place(hash))
+  seal(encryptionKey, key, apiKeyPlace(hash))
 
 export const openApiKey = (
   encryptionKey: string,
   { sealedKey, hash }: { sealedKey: string; hash: string },
-): Promise<string> => unseal(encryptionKey, sealedKey, place(hash))
+): Promise<string> => unseal(encryptionKey, sealedKey, apiKeyPlace(hash))

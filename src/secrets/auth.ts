@@ -1,9 +1,8 @@
+import { authSecretPlace } from './places.ts'
 import { seal, unseal } from './seal.ts'
 
-const place = (ref: string, field: string) => `project_settings/${ref}/auth/${field}`
-
 export const sealAuthSecret = (encryptionKey: string, ref: string, field: string, value: string): Promise<string> =>
-  seal(encryptionKey, value, place(ref, field))
+  seal(encryptionKey, value, authSecretPlace(ref, field))
 
 export const openAuthSecret = (encryptionKey: string, ref: string, field: string, sealed: string): Promise<string> =>
-  unseal(encryptionKey, sealed, place(ref, field))
+  unseal(encryptionKey, sealed, authSecretPlace(ref, field))

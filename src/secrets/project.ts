@@ -3,24 +3,24 @@ import { encodeBase64Url } from 'hono/utils/encode'
 import type { Writer } from '../db/client.ts'
 import { projects } from '../db/schema/index.ts'
 import type { SystemCtx } from '../env.ts'
+import { projectPlace } from './places.ts'
 import { seal, unseal } from './seal.ts'
 
-type Secret = 'password' | 'runner_password' | 'jwt_secret'
-const place = (ref: string, secret: Secret) => `projects/${ref}/${secret}`
+type Secret = Parameters<typeof projectPlace>[1]
 
 export const sealSecret = (
   { config }: Pick<SystemCtx, 'config'>,
   ref: string,
   secret: Secret,
   text: string,
-): Promise<string> => seal(config.ENCRYPTION_KEY, text, place(ref, secret))
+): Promise<string> => seal(config.ENCRYPTION_KEY, text, projectPlace(ref, secret))
 
 const open = ({ config }: Pick<SystemCtx, 'config'>, ref: string, secret: Secret, sealed: string): Promise<string> =>
-  unseal(config.ENCRYPTION_KEY, sealed, place(ref, secret))
+  unseal(config.ENCRYPTION_KEY, sealed, projectPlace(ref, secret))
 
 /** For who has the key at hand and no Worker. */
 export const openJwtSecret = (encryptionKey: string, ref: string, sealed: string): Promise<string> =>
-  unseal(encryptionKey, sealed, place(ref, 'jwt_secret'))
+  unseal(encryptionKey, sealed, projectPlace(ref, 'jwt_secret'))
 
 interface Row {
   ref: string

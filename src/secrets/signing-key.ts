@@ -1,5 +1,6 @@
 import type { Jwk } from '../auth/jwk.ts'
 import type { SystemCtx } from '../env.ts'
+import { signingKeyPlace } from './places.ts'
 import { seal, unseal } from './seal.ts'
 
 interface Owner {
@@ -7,10 +8,8 @@ interface Owner {
   id: string
 }
 
-const place = ({ ref, id }: Owner) => `signing_keys/${ref}/${id}`
-
 export const sealSigningKey = ({ config }: SystemCtx, owner: Owner, jwk: Jwk): Promise<string> =>
-  seal(config.ENCRYPTION_KEY, JSON.stringify(jwk), place(owner))
+  seal(config.ENCRYPTION_KEY, JSON.stringify(jwk), signingKeyPlace(owner))
 
 export const openSigningKey = async ({ config }: SystemCtx, owner: Owner, sealed: string): Promise<Jwk> =>
-  JSON.parse(await unseal(config.ENCRYPTION_KEY, sealed, place(owner)))
+  JSON.parse(await unseal(config.ENCRYPTION_KEY, sealed, signingKeyPlace(owner)))

@@ -5,8 +5,8 @@ import { afterAll, beforeAll, inject } from 'vitest'
 import { migrateControlDatabase } from '../../dev/control-database.ts'
 import { type ControlDb, openControlDatabase } from '../../dev/seed.ts'
 import { organizations, webhookDeliveries, webhookEndpoints, webhookEvents } from '../../src/db/schema/index.ts'
-import { sealedFor } from '../../src/delivery/attempt.ts'
 import { Config } from '../../src/env.ts'
+import { webhookPlace } from '../../src/secrets/places.ts'
 import { seal } from '../../src/secrets/seal.ts'
 
 export const SETTINGS = {
@@ -68,7 +68,7 @@ export function useOutbox() {
       url: URL_A,
       enabled: true,
       eventTypes: ['*'],
-      sealedSecret: await seal(config.ENCRYPTION_KEY, 'a secret of the receiver', sealedFor(id, 'secret')),
+      sealedSecret: await seal(config.ENCRYPTION_KEY, 'a secret of the receiver', webhookPlace(id, 'secret')),
       createdBy: randomUUID(),
       createdAt: new Date(START),
       ...fields,

@@ -3,11 +3,11 @@ import { drizzle } from 'drizzle-orm/node-postgres'
 import pg from 'pg'
 import type { Writer } from '../../src/db/client.ts'
 import { createAdmission } from '../../src/delivery/admission.ts'
-import { sealedFor } from '../../src/delivery/attempt.ts'
 import { createSender } from '../../src/delivery/sender.ts'
 import { disable, overdueEndpoints, unclaimedOf } from '../../src/delivery/store.ts'
 import type { SystemCtx } from '../../src/env.ts'
 import { publish } from '../../src/events/publish.ts'
+import { webhookPlace } from '../../src/secrets/places.ts'
 import { seal } from '../../src/secrets/seal.ts'
 import type { Database } from './database.ts'
 import type { Violation } from './oracles/evidence.ts'
@@ -53,7 +53,7 @@ export async function stress(
 
   async function create(at: number): Promise<void> {
     const id = crypto.randomUUID()
-    const sealed = await seal(ENCRYPTION_KEY, 'a secret of the stress', sealedFor(id, 'secret'))
+    const sealed = await seal(ENCRYPTION_KEY, 'a secret of the stress', webhookPlace(id, 'secret'))
     await pool.query(
       `insert into webhook_endpoints (id, organization_id, url, enabled, event_types, sealed_secret, created_by, created_at)
        values ($1, $2, $4, true, '{*}', $3, $1, clock_timestamp())`,

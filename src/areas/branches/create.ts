@@ -7,6 +7,7 @@ import { apiKeys, branches, organizations, projects } from '../../db/schema/inde
 import type { Ctx, SystemCtx } from '../../env.ts'
 import { ApiError } from '../../http/error.ts'
 import { randomLetters } from '../../http/values.ts'
+import { branchPlace } from '../../secrets/places.ts'
 import { newPassword } from '../../secrets/project.ts'
 import { seal } from '../../secrets/seal.ts'
 import { newDefaultKeys } from '../api-keys/service.ts'
@@ -71,7 +72,7 @@ async function create(ctx: Ctx, parent: ProjectAccess, input: NewBranch, urlFiel
   const fresh = await freshProject(ctx)
   const id = crypto.randomUUID()
   const sealedSecrets = input.secrets
-    ? await seal(ctx.config.ENCRYPTION_KEY, JSON.stringify(input.secrets), secretsOf(id))
+    ? await seal(ctx.config.ENCRYPTION_KEY, JSON.stringify(input.secrets), branchPlace(id))
     : null
   return mutate(ctx, async (mutation) => {
     // Locks the parent, as its deletion and the end of branching do: none is made unseen by them.
@@ -150,8 +151,6 @@ export async function addBranch(
   await mutation.trace({ ...subject(parent), action: 'branch.create', detail: { branch: branch.id, ref } })
   return branch
 }
-
-export const secretsOf = (branchId: string) => `branches/${branchId}/secrets`
 
 export async function requirePlan(
   { db }: SystemCtx,

@@ -1,11 +1,11 @@
 import type { SystemCtx } from '../../env.ts'
 import { ApiError } from '../../http/error.ts'
+import { branchPlace } from '../../secrets/places.ts'
 import { unseal } from '../../secrets/seal.ts'
 import { BytesGone, copyFunctions } from '../functions/copy.ts'
 import { said } from '../projects/task-reason.ts'
 import { Hopeless } from '../projects/tasks.ts'
 import { inheritSecrets } from '../secrets/inherit.ts'
-import { secretsOf } from './create.ts'
 import type { Site } from './jobs.ts'
 
 /** The parent's functions come to the branch, beside what was changed on it since; they find the branch's own secrets. */
@@ -24,7 +24,7 @@ export const deployToParent = (ctx: SystemCtx, site: Site): Promise<void> =>
 
 async function secretsGiven({ config }: SystemCtx, { branch }: Site): Promise<Record<string, string>> {
   const { id, sealedSecrets } = branch
-  return sealedSecrets === null ? {} : JSON.parse(await unseal(config.ENCRYPTION_KEY, sealedSecrets, secretsOf(id)))
+  return sealedSecrets === null ? {} : JSON.parse(await unseal(config.ENCRYPTION_KEY, sealedSecrets, branchPlace(id)))
 }
 
 type Way = Pick<Parameters<typeof copyFunctions>[1], 'from' | 'to' | 'exactly'>

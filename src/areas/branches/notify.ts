@@ -2,11 +2,11 @@ import { eq } from 'drizzle-orm'
 import { newTimedId } from '../../db/id.ts'
 import type { Mutation } from '../../db/mutate.ts'
 import { projects, webhookEndpoints } from '../../db/schema/index.ts'
-import { sealedFor } from '../../delivery/attempt.ts'
 import { checkDestination } from '../../delivery/destination.ts'
 import { rulesOf } from '../../delivery/ports.ts'
 import type { Ctx } from '../../env.ts'
 import { ApiError } from '../../http/error.ts'
+import { webhookPlace } from '../../secrets/places.ts'
 import { jwtSecretOf } from '../../secrets/project.ts'
 import { seal } from '../../secrets/seal.ts'
 import type { BranchRow } from './convert.ts'
@@ -55,7 +55,7 @@ export async function setNotifyUrl(
     sealedSecret: await seal(
       ctx.config.ENCRYPTION_KEY,
       await jwtSecretOf({ ...ctx, db: tx }, project),
-      sealedFor(id, 'secret'),
+      webhookPlace(id, 'secret'),
     ),
     createdBy: ctx.principal.userId,
     createdAt: ctx.now(),

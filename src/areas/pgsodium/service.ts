@@ -1,18 +1,18 @@
 import type { ProjectAccess } from '../../auth/access.ts'
 import { mutate } from '../../db/mutate.ts'
 import type { Ctx } from '../../env.ts'
+import { rootKeyPlace } from '../../secrets/places.ts'
 import { seal, unseal } from '../../secrets/seal.ts'
 import { lockProject } from '../projects/lock.ts'
 import { readSettings, saveSettings } from '../settings/rows.ts'
 
 const AREA = 'pgsodium' as const
-const place = (ref: string) => `project_settings/${ref}/pgsodium`
 
 /** The first read makes the key; whoever asks at the same time gets the same. */
 export async function getPgsodiumConfig(ctx: Ctx, project: ProjectAccess) {
   const { value } = await readSettings(ctx.db, project.ref, AREA)
   const sealed = value?.sealed_root_key ?? (await giveKey(ctx, project))
-  return { root_key: await unseal(ctx.config.ENCRYPTION_KEY, sealed, place(project.ref)) }
+  return { root_key: await unseal(ctx.config.ENCRYPTION_KEY, sealed, rootKeyPlace(project.ref)) }
 }
 
 export async function updatePgsodiumConfig(ctx: Ctx, project: ProjectAccess, rootKey: string) {
@@ -42,7 +42,7 @@ async function giveKey(ctx: Ctx, project: ProjectAccess): Promise<string> {
 const newSettings = async ({ config, now }: Ctx, ref: string, rootKey: string) => ({
   ref,
   area: AREA,
-  value: { sealed_root_key: await seal(config.ENCRYPTION_KEY, rootKey, place(ref)) },
+  value: { sealed_root_key: await seal(config.ENCRYPTION_KEY, rootKey, rootKeyPlace(ref)) },
   updatedAt: now(),
 })
 

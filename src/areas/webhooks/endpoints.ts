@@ -4,13 +4,14 @@ import { hashToken } from '../../auth/token.ts'
 import { newTimedId } from '../../db/id.ts'
 import { type Mutation, mutate } from '../../db/mutate.ts'
 import { type OldSecret, webhookDeliveries, webhookEndpoints } from '../../db/schema/index.ts'
-import { opened, sealedFor } from '../../delivery/attempt.ts'
+import { opened } from '../../delivery/attempt.ts'
 import { checkDestination } from '../../delivery/destination.ts'
 import { rulesOf } from '../../delivery/ports.ts'
 import { clearLog, unclaimedOf } from '../../delivery/store.ts'
 import { endSenders } from '../../delivery/wake.ts'
 import type { Ctx } from '../../env.ts'
 import { ApiError } from '../../http/error.ts'
+import { webhookPlace } from '../../secrets/places.ts'
 import { seal } from '../../secrets/seal.ts'
 import { type Owner, ownedBy, subjectOf } from './owner.ts'
 import type { CreateEndpoint, EndpointListQuery, EndpointReply, UpdateEndpoint } from './schema.ts'
@@ -244,10 +245,10 @@ async function secretChanges(ctx: Ctx, before: Endpoint, secret: string): Promis
 }
 
 const sealSecret = ({ config }: Ctx, id: string, secret: string) =>
-  seal(config.ENCRYPTION_KEY, secret, sealedFor(id, 'secret'))
+  seal(config.ENCRYPTION_KEY, secret, webhookPlace(id, 'secret'))
 
 const sealHeaders = async ({ config }: Ctx, id: string, headers: Record<string, string> | null | undefined) =>
-  headers ? seal(config.ENCRYPTION_KEY, JSON.stringify(headers), sealedFor(id, 'headers')) : null
+  headers ? seal(config.ENCRYPTION_KEY, JSON.stringify(headers), webhookPlace(id, 'headers')) : null
 
 const typesOf = (types: { type: Endpoint['eventTypes'][number] }[]) =>
   Array.from(new Set(types.map(({ type }) => type)))

@@ -1,0 +1,24 @@
+/**
+ * What each sealed value belongs to, so that none can be moved elsewhere. A new one is a row of `SEALED` in
+ * dev/admin/sealed.ts too, or it would be lost with the key that sealed it.
+ */
+export const projectPlace = (ref: string, secret: 'password' | 'runner_password' | 'jwt_secret') =>
+  `projects/${ref}/${secret}`
+
+/** The hash is the key's own: one that was moved to another row does not open. */
+export const apiKeyPlace = (hash: string) => `api_keys/${hash}`
+
+export const signingKeyPlace = ({ ref, id }: { ref: string; id: string }) => `signing_keys/${ref}/${id}`
+
+export const functionSecretPlace = (ref: string, name: string) => `function_secrets/${ref}/${name}`
+
+export const authSecretPlace = (ref: string, field: string) => `project_settings/${ref}/auth/${field}`
+
+export const rootKeyPlace = (ref: string) => `project_settings/${ref}/pgsodium`
+
+export const branchPlace = (id: string) => `branches/${id}/secrets`
+
+export const webhookPlace = (endpointId: string, column: 'secret' | 'headers') =>
+  `webhook_endpoints/${endpointId}/${column}`
+
+export const logDrainPlace = (id: string) => `log_drains/${id}/secrets`
