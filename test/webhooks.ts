@@ -65,17 +65,25 @@ export const VALID = {
   signing_secret: SECRET,
 }
 
-export const postEndpoint = ({ owner, base }: Place, attributes: Record<string, unknown> = {}): Promise<Reply> =>
-  owner.post(`${base}/endpoints`, endpointBody({ ...VALID, ...attributes }))
+export const postEndpoint = (
+  { owner, base }: Pick<Place, 'owner' | 'base'>,
+  attributes: Record<string, unknown> = {},
+): Promise<Reply> => owner.post(`${base}/endpoints`, endpointBody({ ...VALID, ...attributes }))
 
-export async function newEndpoint(place: Place, attributes: Record<string, unknown> = {}): Promise<string> {
+export async function newEndpoint(
+  place: Pick<Place, 'owner' | 'base'>,
+  attributes: Record<string, unknown> = {},
+): Promise<string> {
   const reply = await postEndpoint(place, attributes)
   expect(reply).toMatchObject({ status: 201 })
   return reply.body.data.id as string
 }
 
-export const patchEndpoint = ({ owner, base }: Place, id: string, attributes: Record<string, unknown>) =>
-  owner.patch(`${base}/endpoints/${id}`, endpointBody(attributes))
+export const patchEndpoint = (
+  { owner, base }: Pick<Place, 'owner' | 'base'>,
+  id: string,
+  attributes: Record<string, unknown>,
+) => owner.patch(`${base}/endpoints/${id}`, endpointBody(attributes))
 
 export const deliveriesOf = ({ owner, base }: Place, id: string, query = '') =>
   owner.get(`${base}/endpoints/${id}/deliveries${query}`)

@@ -3,6 +3,7 @@ import { errorMessage, StartError } from '../start-error.ts'
 import { auditCommands } from './audit.ts'
 import { type Command, OPTIONS } from './command.ts'
 import { connectionCommands } from './connections.ts'
+import { encryptionCommands } from './encryption.ts'
 import { identityCommands } from './identities.ts'
 import { invitationCommands } from './invitations.ts'
 import { memberCommands } from './members.ts'
@@ -21,6 +22,7 @@ const COMMANDS: Record<string, Command> = {
   ...readOnlyCommands,
   ...connectionCommands,
   ...webhookCommands,
+  ...encryptionCommands,
 }
 
 const PROGRAM = 'npm run admin --'

@@ -27,6 +27,12 @@ function keyring(setting: string): Keyring {
   return ring
 }
 
+/** The key that seals. */
+export const currentKeyId = (setting: string): string => keyring(setting).current
+
+/** The key that sealed it. */
+export const keyIdOf = (sealed: string): string => sealed.slice(0, sealed.indexOf('.'))
+
 export async function seal(setting: string, text: string, belongsTo: string): Promise<string> {
   const { current, keys } = keyring(setting)
   const iv = crypto.getRandomValues(new Uint8Array(IV_BYTES))

@@ -8,10 +8,8 @@ import type { Machine } from '../machine.ts'
 /** What a running `npm start` looks like to the tests of deliveries: its API, its control database and its secrets. */
 export function openInstallation({ folder, env, credentials }: Machine) {
   const secrets: Record<string, string> = JSON.parse(readFileSync(join(folder, 'secrets.json'), 'utf8'))
-  const control = new pg.Pool({
-    connectionString: controlUrlOf(`postgresql://127.0.0.1:${env.POSTGRES_PORT}`, secrets.CONTROL_PASSWORD ?? ''),
-    max: 2,
-  })
+  const url = controlUrlOf(`postgresql://127.0.0.1:${env.POSTGRES_PORT}`, secrets.CONTROL_PASSWORD ?? '')
+  const control = new pg.Pool({ connectionString: url, max: 2 })
   // A killed Postgres takes idle connections with it; the next query opens new ones.
   control.on('error', () => {})
   const { base_url, access_token } = credentials()
@@ -28,6 +26,8 @@ export function openInstallation({ folder, env, credentials }: Machine) {
 
   return {
     call,
+    /** Of the control database. */
+    url,
     encryptionKey: secrets.ENCRYPTION_KEY ?? '',
     rows: async <Row>(query: string, values: unknown[] = []): Promise<Row[]> =>
       (await control.query(query, values)).rows as Row[],
