@@ -2,32 +2,29 @@ import {
   AbortMultipartUploadCommand,
   CompleteMultipartUploadCommand,
   CreateMultipartUploadCommand,
+  NoSuchUpload,
   UploadPartCopyCommand,
 } from '@aws-sdk/client-s3'
-import type { Bucket } from './bucket.ts'
+import { type Bucket, BucketError } from './bucket.ts'
 
 /** Sends part `n`, counted from 1, and returns its tag; undefined when there is none. */
 type SendPart = (uploadId: string, n: number) => Promise<string | undefined>
 
 /** Puts an object together of parts that are sent one after another, all of one length but the last. */
 export async function uploadParts(bucket: Bucket, target: Target, send: SendPart): Promise<{ etag: string }> {
-  const { client, name: Bucket } = bucket
-  const { key: Key, contentType: ContentType } = target
-  const { UploadId = '' } = await client.send(new CreateMultipartUploadCommand({ Bucket, Key, ContentType }))
+  const { key } = target
+  const uploadId = await beginParts(bucket, target)
   try {
-    const Parts: { PartNumber: number; ETag: string }[] = []
+    const parts: SentPart[] = []
     for (;;) {
-      const ETag = await send(UploadId, Parts.length + 1)
-      if (ETag === undefined) break
-      Parts.push({ PartNumber: Parts.length + 1, ETag })
+      const etag = await send(uploadId, parts.length + 1)
+      if (etag === undefined) break
+      parts.push({ n: parts.length + 1, etag })
     }
-    const { ETag = '' } = await client.send(
-      new CompleteMultipartUploadCommand({ Bucket, Key, UploadId, MultipartUpload: { Parts } }),
-    )
-    return { etag: ETag }
+    return await endParts(bucket, { key, uploadId }, parts)
   } catch (error) {
     // What is left of an upload cannot be listed with the objects, but it costs as much.
-    await client.send(new AbortMultipartUploadCommand({ Bucket, Key, UploadId })).catch(() => {})
+    await dropParts(bucket, { key, uploadId }).catch(() => {})
     throw error
   }
 }
@@ -37,15 +34,66 @@ interface Target {
   contentType?: string | undefined
 }
 
+/** An upload in parts that was begun: of one length but the last, and numbered from 1 to 10,000 in their order. */
+export interface PartsUpload {
+  key: string
+  uploadId: string
+}
+
+export interface SentPart {
+  n: number
+  etag: string
+}
+
+/** The upload was ended or dropped before. */
+export class PartsGone extends Error {
+  override name = 'PartsGone'
+}
+
+/** Returns the upload's id. */
+export async function beginParts(
+  { client, name: Bucket }: Bucket,
+  { key: Key, contentType: ContentType }: Target,
+): Promise<string> {
+  const { UploadId = '' } = await client.send(new CreateMultipartUploadCommand({ Bucket, Key, ContentType }))
+  return UploadId
+}
+
+export async function endParts(
+  { client, name: Bucket }: Bucket,
+  { key: Key, uploadId: UploadId }: PartsUpload,
+  sent: readonly SentPart[],
+): Promise<{ etag: string }> {
+  const Parts = sent.map(({ n, etag }) => ({ PartNumber: n, ETag: etag }))
+  const command = new CompleteMultipartUploadCommand({ Bucket, Key, UploadId, MultipartUpload: { Parts } })
+  const { ETag = '' } = await stillThere(client.send(command))
+  return { etag: ETag }
+}
+
+export async function dropParts(
+  { client, name: Bucket }: Bucket,
+  { key: Key, uploadId: UploadId }: PartsUpload,
+): Promise<void> {
+  await stillThere(client.send(new AbortMultipartUploadCommand({ Bucket, Key, UploadId })))
+}
+
+async function stillThere<T>(work: Promise<T>): Promise<T> {
+  try {
+    return await work
+  } catch (error) {
+    const isGone = error instanceof NoSuchUpload || (error instanceof BucketError && error.code === 'NoSuchUpload')
+    throw isGone ? new PartsGone('the upload was ended or dropped before', { cause: error }) : error
+  }
+}
+
 export async function uploadPart(bucket: Bucket, part: Part): Promise<string> {
   const { key, uploadId, n, body } = part
-  const response = await bucket.request('PUT', key, { query: { partNumber: String(n), uploadId }, body })
+  const sent = bucket.request('PUT', key, { query: { partNumber: String(n), uploadId }, body })
+  const response = await stillThere(sent)
   return response.headers.get('etag') ?? ''
 }
 
-interface Part {
-  key: string
-  uploadId: string
+interface Part extends PartsUpload {
   n: number
   body: Uint8Array<ArrayBuffer>
 }

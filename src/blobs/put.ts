@@ -1,7 +1,7 @@
 import { DeleteObjectCommand } from '@aws-sdk/client-s3'
 import { type Bucket, BucketError } from './bucket.ts'
-import { holdMemory, isMemoryWanted } from './budget.ts'
 import { BodyStalled, passChunks, readChunks, readParts } from './chunks.ts'
+import { holdParts, ownerOf } from './held-parts.ts'
 import { uploadPart, uploadParts } from './multipart.ts'
 
 export interface Stored {
@@ -116,26 +116,11 @@ export async function putUnknown(
 ): Promise<Stored> {
   const partSize = Math.min(Math.max(Math.ceil(sizeMax / PARTS_MAX), PART_BYTES_MIN), PART_BYTES_MAX)
   const bytesMax = Math.min(sizeMax, PARTS_MAX * partSize)
-  /** When the memory was there for the part that is being read, and what had come before. */
-  let begun: { at: number; received: number } | undefined
-  const begin = () => {
-    begun = { at: Date.now(), received: parts.received() }
-  }
-  const isTooSlow = () => {
-    if (!begun || !isMemoryWanted(ownerOf(target.key))) return false
-    const ms = Date.now() - begun.at
-    return ms >= SLOW_MS && parts.received() - begun.received < (ms / 1_000) * SLOW_BYTES_PER_SECOND
-  }
-  const parts = readParts(body, { isTooSlow })
+  const parts = holdParts(body, { bytes: Math.min(partSize, bytesMax), owner: ownerOf(target.key) })
   let size = 0
-  let release = () => {}
-  const onGrowth = async () => {
-    release = await holdMemory(Math.min(partSize, bytesMax), ownerOf(target.key))
-    begin()
-  }
 
-  async function nextPart(onGrowth?: () => Promise<void>): Promise<Uint8Array<ArrayBuffer>> {
-    const part = await parts.next(Math.min(partSize, bytesMax - size), onGrowth)
+  async function nextPart(): Promise<Uint8Array<ArrayBuffer>> {
+    const part = await parts.next(Math.min(partSize, bytesMax - size))
     size += part.length
     return part
   }
@@ -146,11 +131,10 @@ export async function putUnknown(
   }
 
   try {
-    let part = await nextPart(onGrowth)
+    let part = await nextPart()
     if (await ended()) return await putWhole(bucket, target, part)
     const { etag } = await uploadParts(bucket, target, async (uploadId, n) => {
       if (n > 1) {
-        begin()
         if (await ended()) return undefined
         part = await nextPart()
       }
@@ -165,15 +149,8 @@ export async function putUnknown(
     else void parts.cancel(error).catch(() => {})
     throw error
   } finally {
-    release()
+    parts.release()
   }
 }
-
-/** Who takes longer for a part, and is slower, keeps its memory only as long as nobody else waits for it. */
-const SLOW_MS = 10_000
-const SLOW_BYTES_PER_SECOND = 64 * 1024
-
-/** Keys begin with whose they are: `projects/{ref}`. */
-const ownerOf = (key: string) => key.split('/', 2).join('/')
 
 const NOTHING = new Uint8Array()

@@ -1,10 +1,27 @@
-import { CopyObjectCommand, DeleteObjectsCommand, ListObjectsV2Command, NoSuchKey } from '@aws-sdk/client-s3'
+import {
+  CopyObjectCommand,
+  DeleteObjectsCommand,
+  HeadObjectCommand,
+  ListObjectsV2Command,
+  NoSuchKey,
+  NotFound,
+} from '@aws-sdk/client-s3'
 import type { SystemCtx } from '../env.ts'
 import { type Bucket, BucketError, openBucket } from './bucket.ts'
-import { copyParts } from './multipart.ts'
+import {
+  beginParts,
+  copyParts,
+  dropParts,
+  endParts,
+  PartsGone,
+  type PartsUpload,
+  type SentPart,
+  uploadPart,
+} from './multipart.ts'
 import { put, putUnknown, type Stored } from './put.ts'
 
-export { BlobIncomplete, BlobTooLarge } from './put.ts'
+export { PartsGone, type SentPart } from './multipart.ts'
+export { BlobIncomplete, BlobTooLarge, type Stored } from './put.ts'
 
 /** The bytes of files in the bucket. A key's bytes are written once and never change. Bodies stream in constant memory. */
 export interface Blobs {
@@ -18,6 +35,19 @@ export interface Blobs {
   copy(from: string, to: string, options: { size: number }): Promise<Stored | undefined>
   /** A key without bytes counts as removed. Rejects with BlobsNotRemoved, after it has tried all. */
   remove(keys: readonly string[]): Promise<void>
+  /** For bytes that come in several requests. `end` and `put` reject with PartsGone once it was ended or dropped. */
+  parts: {
+    /** Returns the upload's id. */
+    begin(key: string, options: { contentType?: string | undefined }): Promise<string>
+    /** Of one length, at least 5 MiB, but for the last; numbered from 1 to 10,000. Returns its tag. */
+    put(upload: PartsUpload, n: number, bytes: Uint8Array<ArrayBuffer>): Promise<string>
+    /** Puts the object together of parts in the order of their numbers. */
+    end(upload: PartsUpload, parts: readonly SentPart[]): Promise<{ etag: string }>
+    /** One that is gone counts as dropped. */
+    drop(upload: PartsUpload): Promise<void>
+  }
+  /** What is known of a key's bytes; undefined when there are none. */
+  look(key: string): Promise<Stored | undefined>
   /** In the order of the keys, 1,000 at most. */
   list(
     prefix: string,
@@ -80,6 +110,13 @@ export function openStore(ctx: Pick<SystemCtx, 'config' | 'bindings' | 'waitUnti
     get: (key, range) => existing(get(bucket, key, range)),
     copy: (from, to, { size }) => existing(copy(bucket, { from, to, size })),
     remove: (keys) => remove(bucket, keys),
+    parts: {
+      begin: (key, options) => beginParts(bucket, { key, ...options }),
+      put: (upload, n, body) => uploadPart(bucket, { ...upload, n, body }),
+      end: (upload, parts) => endParts(bucket, upload, parts),
+      drop: (upload) => dropParts(bucket, upload).catch(unlessGone),
+    },
+    look: (key) => existing(look(bucket, key)),
     list: (prefix, options) => list(bucket, prefix, options),
   }
 }
@@ -88,7 +125,10 @@ async function existing<T>(found: Promise<T>): Promise<T | undefined> {
   try {
     return await found
   } catch (error) {
-    const missing = error instanceof NoSuchKey || (error instanceof BucketError && error.code === 'NoSuchKey')
+    const missing =
+      error instanceof NoSuchKey ||
+      error instanceof NotFound ||
+      (error instanceof BucketError && error.code === 'NoSuchKey')
     if (!missing) throw error
     return undefined
   }
@@ -101,6 +141,15 @@ async function get({ request }: Bucket, key: string, range?: Range): Promise<Fou
   const size = Number(headers.get('content-length'))
   const [, total = size] = /\/(\d+)$/.exec(headers.get('content-range') ?? '') ?? []
   return { body, size, sizeOfAll: Number(total) }
+}
+
+async function look({ client, name: Bucket }: Bucket, Key: string): Promise<Stored> {
+  const { ETag = '', ContentLength = 0 } = await client.send(new HeadObjectCommand({ Bucket, Key }))
+  return { etag: ETag, size: ContentLength }
+}
+
+const unlessGone = (error: unknown) => {
+  if (!(error instanceof PartsGone)) throw error
 }
 
 async function copy(bucket: Bucket, { from, to, size }: { from: string; to: string; size: number }): Promise<Stored> {

@@ -1,0 +1,56 @@
+import { holdMemory, isMemoryWanted } from './budget.ts'
+import { type PartReader, readParts } from './chunks.ts'
+
+/** Who takes longer for a part, and is slower, keeps its memory only as long as nobody else waits for it. */
+const SLOW_MS = 10_000
+const SLOW_BYTES_PER_SECOND = 64 * 1024
+
+/** Keys begin with whose they are: `projects/{ref}`. */
+export const ownerOf = (key: string): string => key.split('/', 2).join('/')
+
+export interface HeldParts extends Omit<PartReader, 'next' | 'received'> {
+  /** The next bytes, fewer than `size` only at the end. */
+  next(size: number): Promise<Uint8Array<ArrayBuffer>>
+  /** Of the memory: to be called in the end. */
+  release(): void
+}
+
+interface Hold {
+  /** Of a part, at most. */
+  bytes: number
+  owner: string
+}
+
+/** A body in parts, one at a time in memory that was waited for, unless all of it is short. */
+export function holdParts(body: ReadableStream<Uint8Array>, { bytes, owner }: Hold): HeldParts {
+  let release: (() => void) | undefined
+  /** When the memory was there for the part that is being read, and what had come before. */
+  let begun: { at: number; received: number } | undefined
+  const begin = () => {
+    begun = { at: Date.now(), received: received() }
+  }
+  const isTooSlow = () => {
+    if (!begun || !isMemoryWanted(owner)) return false
+    const ms = Date.now() - begun.at
+    return ms >= SLOW_MS && received() - begun.received < (ms / 1_000) * SLOW_BYTES_PER_SECOND
+  }
+  const { next, ended, received, cancel, drop } = readParts(body, { isTooSlow })
+  return {
+    next(size) {
+      if (release) begin()
+      return next(size, release ? undefined : hold)
+    },
+    ended() {
+      if (release) begin()
+      return ended()
+    },
+    cancel,
+    drop,
+    release: () => release?.(),
+  }
+
+  async function hold() {
+    release = await holdMemory(bytes, owner)
+    begin()
+  }
+}
