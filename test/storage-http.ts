@@ -57,12 +57,15 @@ const bytes = new S3Client({
   forcePathStyle: true,
 })
 
-/** Every object of the project has its bytes, and no bytes are there that nothing points at or waits to be removed. */
+/** Every object of the project has its bytes, and no bytes are there that nothing points at, or waits for, or waits to be removed. */
 export async function expectNoStrayBytes({ ref }: Pick<TestStorage, 'ref'>, sql: Sql): Promise<void> {
   const Prefix = `projects/${ref}/storage/`
   await vi.waitFor(async () => {
     const { Contents = [] } = await bytes.send(new ListObjectsV2Command({ Bucket: inject('s3').bucket, Prefix }))
-    const rows = await sql('select version from storage.objects union select version from storage.removed_versions')
+    const rows = await sql(
+      `select version from storage.objects union select version from storage.removed_versions
+        union select tail::text from storage.resumable_uploads where tail is not null`,
+    )
     expect(Contents.map(({ Key = '' }) => Key.slice(Prefix.length)).sort()).toEqual(
       rows.map(({ version }) => version).sort(),
     )

@@ -1,7 +1,7 @@
 import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { PutObjectCommand, paginateListObjectsV2 } from '@aws-sdk/client-s3'
+import { PutObjectCommand, paginateListObjectsV2, UploadPartCommand } from '@aws-sdk/client-s3'
 import { eq } from 'drizzle-orm'
 import pg from 'pg'
 import { inject } from 'vitest'
@@ -126,5 +126,14 @@ function bytesIn(client: ReturnType<typeof openBlobs>, Bucket: string) {
     return found
   }
 
-  return { put, list, versions: async (ref: string) => (await list(ref)).map(({ version }) => version) }
+  /** Whether an upload in parts goes on. */
+  const takesPart = (ref: string, version: string, UploadId: string): Promise<boolean> =>
+    client
+      .send(new UploadPartCommand({ Bucket, Key: blobKey(ref, version), UploadId, PartNumber: 100, Body: 'x' }))
+      .then(
+        () => true,
+        () => false,
+      )
+
+  return { put, list, takesPart, versions: async (ref: string) => (await list(ref)).map(({ version }) => version) }
 }

@@ -11,6 +11,7 @@ import { type Installation, type SweptStorage, startInstallation } from './stora
 
 const DAY_MS = 24 * 60 * 60 * 1000
 const MINUTE_MS = 60_000
+const MIB = 1024 ** 2
 const later = (ms: number) => new Date(Date.now() + ms)
 
 let installation: Installation
@@ -153,6 +154,38 @@ describe('a tick of the cron', () => {
       'select count(*)::int as count, min(expires_at) > now() as valid from storage.used_tokens',
     )
     expect(left).toEqual({ count: 2, valid: true })
+  })
+
+  it('drops what came of uploads that nobody may go on with any more', async () => {
+    const { ref, url, keys, bucket } = await installation.newStorage()
+    const begin = async (name: string): Promise<string> => {
+      const metadata = Object.entries({ bucketName: bucket, objectName: name }).map(
+        ([key, text]) => `${key} ${btoa(text)}`,
+      )
+      const response = await fetch(`${url}/upload/resumable`, {
+        method: 'POST',
+        headers: {
+          ...{ authorization: `Bearer ${keys.service}`, 'tus-resumable': '1.0.0', 'upload-metadata': metadata.join() },
+          ...{ 'upload-length': String(20 * MIB), 'content-type': 'application/offset+octet-stream' },
+        },
+        body: new Uint8Array(7 * MIB),
+      })
+      expect([response.status, response.headers.get('upload-offset')]).toEqual([201, String(7 * MIB)])
+      return response.headers.get('location')?.split('/').at(-1) ?? ''
+    }
+    const [over, alive] = [await begin('over'), await begin('alive')]
+    await installation.sql(`p_${ref}`, `update storage.resumable_uploads set expires_at = now() where id = $1`, [over])
+    const rows = await installation.sql(`p_${ref}`, 'select id, upload_id, tail from storage.resumable_uploads')
+    const uploadOf = (id: string) => rows.find((row) => row.id === id)?.upload_id
+    await onlyNext([ref])
+    await installation.tick()
+    const left = await installation.sql(`p_${ref}`, 'select id from storage.resumable_uploads')
+    expect(left).toEqual([{ id: alive }])
+    expect(await installation.sql(`p_${ref}`, 'select upload from storage.resumable_parts')).toEqual([
+      { upload: alive },
+    ])
+    expect(await installation.bytes.takesPart(ref, over, uploadOf(over))).toBe(false)
+    expect(await installation.bytes.takesPart(ref, alive, uploadOf(alive))).toBe(true)
   })
 })
 

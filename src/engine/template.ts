@@ -11,7 +11,7 @@ import { storageSchema } from './storage/schema.ts'
  * What new projects are copied from. A change to it gets a new name here, as does one of `storageSchema`: databases that exist
  * are then brought to it, but for what is their owner's by now (`projectSchemas`).
  */
-export const TEMPLATE = 'pilothouse_template_v8'
+export const TEMPLATE = 'pilothouse_template_v9'
 
 const EXTENSIONS = ['pgcrypto', 'uuid-ossp']
 const API = API_ROLES.join(', ')

@@ -12,6 +12,9 @@ import { StorageError } from './error.ts'
 import { objectRoutes } from './objects.ts'
 import { storageAddressOf } from './path.ts'
 import { findProject, type StorageContext, type StorageEnv, tokenOf } from './request.ts'
+import { SIZE_MAX } from './resumable/create.ts'
+import { announce, PATH } from './resumable/protocol.ts'
+import { resumableRoutes } from './resumable/routes.ts'
 import { signedRoutes } from './signed.ts'
 
 const begin: MiddlewareHandler<StorageEnv> = async (c, next) => {
@@ -63,6 +66,12 @@ async function countMiss(c: StorageContext, error: unknown): Promise<never> {
 /** Of the headers that other requests need too, `begin` takes care: this would make each response twice. */
 const preflight = cors({ origin: '*', maxAge: 3600 })
 
+async function answerOptions(c: StorageContext): Promise<Response> {
+  const response = (await preflight(c, async () => {})) ?? c.body(null, 204)
+  if (c.req.path.startsWith(PATH)) announce(response.headers, SIZE_MAX)
+  return response
+}
+
 /** The storage API of every project, below whichever address reaches it. */
 export function createStorageApp(): Hono<StorageEnv> {
   const app = new Hono<StorageEnv>({
@@ -71,13 +80,14 @@ export function createStorageApp(): Hono<StorageEnv> {
   })
   app.onError((thrown, c) => failed(thrown, c))
   app.use(begin)
-  app.use((c, next) => (c.req.method === 'OPTIONS' ? preflight(c, next) : next()))
+  app.use((c, next) => (c.req.method === 'OPTIONS' ? answerOptions(c) : next()))
   app.get('/status', (c) => c.body(null, 200))
   app.get('/version', (c) => c.text('pilothouse'))
   app.use(open)
   bucketRoutes(app)
   signedRoutes(app)
   objectRoutes(app)
+  resumableRoutes(app)
   app.notFound((c) => failed(new StorageError('NoSuchRoute', `Route ${c.req.method}:${c.req.path} not found`), c))
   return app
 }

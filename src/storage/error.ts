@@ -17,6 +17,7 @@ interface Entry {
 const ERRORS = {
   NoSuchBucket: { statusCode: 404, tag: 'Bucket not found', message: 'Bucket not found' },
   NoSuchKey: { statusCode: 404, tag: 'not_found', message: 'Object not found' },
+  NoSuchUpload: { statusCode: 404, message: 'The upload was not found' },
   NoSuchProject: { statusCode: 404, message: 'Project not found', http: 404 },
   NoSuchRoute: { statusCode: 404, tag: 'Not Found', message: 'Route not found', http: 404 },
   BucketAlreadyExists: { statusCode: 409, tag: 'Duplicate', message: 'The resource already exists' },
@@ -46,6 +47,9 @@ const ERRORS = {
   InvalidParameter: { statusCode: 400, message: 'Invalid Parameter' },
   InvalidHeaderChar: { statusCode: 400, tag: 'invalid_header_char', message: 'Invalid character in the header' },
   InvalidXRobotsTag: { statusCode: 400, tag: 'invalid_x_robots_tag', message: 'Invalid X-Robots-Tag header' },
+  OffsetConflict: { statusCode: 409, message: 'Upload-Offset conflict' },
+  VersionMismatch: { statusCode: 412, message: 'Tus-Resumable must be 1.0.0' },
+  InvalidContentType: { statusCode: 415, message: 'Content-Type must be application/offset+octet-stream' },
   InvalidRange: { statusCode: 416, tag: 'invalid_range', message: 'invalid range provided', http: 416 },
   ResourceLocked: { statusCode: 423, message: 'The resource is locked' },
   SlowDown: { statusCode: 429, tag: 'too_many_connections', message: 'Too many connections: try again', http: 429 },

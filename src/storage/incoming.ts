@@ -48,12 +48,7 @@ async function readFormIncoming(request: Request, formType: string, xRobotsTag: 
   const form = request.body && (await readForm(formType, request.body))
   if (!form?.file) throw new StorageError('InvalidRequest', 'No content provided')
   const { fields, file } = form
-  const describe = (): Description => ({
-    contentType: safeHeader(fields.get('contentType') ?? file.contentType),
-    cacheControl: cacheControlOf(fields.get('cacheControl')),
-    xRobotsTag,
-    userMetadata: objectIn(fields.get('metadata') ?? fields.get('userMetadata')),
-  })
+  const describe = () => ({ ...descriptionIn(fields, file.contentType), xRobotsTag })
   const sizeMax = lengthOf(request)
   try {
     return { description: describe(), body: file.body, size: undefined, sizeMax, complete: describe }
@@ -63,6 +58,13 @@ async function readFormIncoming(request: Request, formType: string, xRobotsTag: 
   }
 }
 
+/** What named values say, as a form has them and the metadata of a resumable upload. */
+export const descriptionIn = (fields: ReadonlyMap<string, string>, contentType: string): Description => ({
+  contentType: safeHeader(fields.get('contentType') ?? contentType),
+  cacheControl: cacheControlOf(fields.get('cacheControl')),
+  userMetadata: objectIn(fields.get('metadata') ?? fields.get('userMetadata')),
+})
+
 /** The header `x-metadata`: base64 of a JSON object; anything else counts for an empty one. */
 export function userMetadataIn(header: string | null | undefined): string | null {
   return header === null || header === undefined ? null : objectIn(decoded(header))
@@ -70,11 +72,15 @@ export function userMetadataIn(header: string | null | undefined): string | null
 
 function decoded(header: string): string {
   try {
-    return new TextDecoder().decode(Uint8Array.from(atob(header), (char) => char.charCodeAt(0)))
+    return textIn(header)
   } catch {
     return '{}'
   }
 }
+
+/** Throws where it is no base64. */
+export const textIn = (base64: string): string =>
+  new TextDecoder().decode(Uint8Array.from(atob(base64), (char) => char.charCodeAt(0)))
 
 /** Postgres holds none. */
 function withoutNul(_key: string, value: unknown): unknown {

@@ -21,13 +21,13 @@ const SIGNED_MAX = 1_000
 export function signedRoutes(app: Hono<StorageEnv>): void {
   app.post('/object/upload/sign/:bucket/*', signUpload)
   app.put('/object/upload/sign/:bucket/*', async (c) => {
-    const { place, claims } = await permitted(c, placeIn(c, 3), 'upload')
+    const { place, claims } = await permitted(c, placeIn(c, 3), 'upload', c.req.query('token'))
     return uploadSigned(c, place, claims)
   })
   app.post('/object/sign/:bucket', signMany)
   app.post('/object/sign/:bucket/*', signOne)
   app.get('/object/sign/:bucket/*', async (c) => {
-    const { place, claims } = await permitted(c, placeIn(c, 2), 'download')
+    const { place, claims } = await permitted(c, placeIn(c, 2), 'download', c.req.query('token'))
     return serveObject(c, place, { kind: 'signed', expires: expiryOf(claims) })
   })
 }
@@ -93,12 +93,12 @@ async function signUpload(c: StorageContext) {
 }
 
 /** The token alone says what is permitted; the path must only be the one it was made for. */
-async function permitted(
+export async function permitted(
   c: StorageContext,
   place: Place,
   scope: 'download' | 'upload',
+  token: string | undefined,
 ): Promise<{ place: Place; claims: Claims }> {
-  const token = c.req.query('token')
   if (!token) throw new StorageError('InvalidRequest', "querystring must have required property 'token'")
   const claims = await verifyClaims(c.var.project.urls.trust, token, c.var.ctx.now()).catch((error) => {
     throw error instanceof InvalidCredential ? new StorageError('InvalidJWT', error.message) : error

@@ -5,10 +5,11 @@ import { projects } from '../db/schema/index.ts'
 import { SqlError, type Statement } from '../engine/engine.ts'
 import type { SystemCtx } from '../env.ts'
 import { describeError } from '../http/log.ts'
-import { blobPrefix, projectPrefix } from './blob-key.ts'
+import { blobKey, blobPrefix, projectPrefix } from './blob-key.ts'
 import { asServer } from './database.ts'
 import { inTime } from './patience.ts'
 import type { Storage } from './request.ts'
+import { expiredUploads, forgetUploads } from './statements/resumable.ts'
 import { anyRemoved, forgetVersions, knownVersions, removedVersions, versionsBetween } from './statements/sweep.ts'
 import { forgetTokens } from './statements/tokens.ts'
 import { endTurn, GRACE_MS, READING_MS, sweepAgain, takeRemoved, takeTurns } from './turns.ts'
@@ -94,7 +95,23 @@ async function removeReplaced(storage: Storage): Promise<number> {
     if (rows.length < PAGE) break
   }
   await unlessReadOnly(storage, forgetTokens())
+  await forgetExpired(storage)
   return removed
+}
+
+const EXPIRED_MAX = 100
+
+/** Of resumable uploads that nobody may go on with the bucket drops the parts; what else there is has no row, and goes as such. */
+async function forgetExpired(storage: Storage): Promise<void> {
+  const { ctx, project } = storage
+  const [rows = []] = await asServer(storage, [expiredUploads(ctx.now(), EXPIRED_MAX)])
+  const uploads = rows as { id: string; upload_id: string | null }[]
+  const { parts } = openStore(ctx)
+  const dropped = uploads.map(({ id, upload_id: uploadId }) =>
+    uploadId ? parts.drop({ key: blobKey(project.ref, id), uploadId }) : undefined,
+  )
+  await Promise.all(dropped)
+  if (uploads.length > 0) await unlessReadOnly(storage, forgetUploads(uploads.map(({ id }) => id)))
 }
 
 /** False where the project is read-only: what could not be noted is done once more in another turn. */

@@ -5,7 +5,7 @@ import { dropRest } from '../blobs/drop.ts'
 import { BLOB_BYTES_MAX, BlobInterrupted, type Stored } from '../blobs/put.ts'
 import { BlobIncomplete, BlobTooLarge, openStore } from '../blobs/store.ts'
 import { newTimedId } from '../db/id.ts'
-import { type Row, SqlError } from '../engine/engine.ts'
+import { type Row, SqlError, type Statement } from '../engine/engine.ts'
 import { blobKey } from './blob-key.ts'
 import { asCaller, asServer, type Caller } from './database.ts'
 import { leftOut, StorageError } from './error.ts'
@@ -15,6 +15,7 @@ import { isBucketThere, whileBucketAnswers } from './patience.ts'
 import { callerOf, type Storage, type StorageContext, serviceOf } from './request.ts'
 import type { FoundObject, NewObject, ObjectRow, Place } from './statements/object-rows.ts'
 import { canWrite, insertObject, readObject, upsertObject } from './statements/objects.ts'
+import { TAKEN } from './statements/resumable.ts'
 import { isTokenUsed, useToken } from './statements/tokens.ts'
 import { sweepSoon } from './turns.ts'
 
@@ -42,26 +43,28 @@ async function answering<T>({ body }: Incoming, work: () => Promise<T>): Promise
 
 /** With a token that was made for this one upload by somebody who may. */
 export async function uploadSigned(c: StorageContext, place: Place, claims: Claims) {
-  const { upsert, owner, jti } = claims
   const incoming = await readIncoming(c.req.raw)
-  const token = typeof jti === 'string' && UUID.test(jti) ? { id: jti, expires: expiryOf(claims) } : undefined
   return answering(incoming, async () => {
-    const [[found] = [], [usage] = []] = await asServer(c.var, [
-      readObject(place),
-      ...(token ? [isTokenUsed(token)] : []),
-    ])
-    const { bucket, object } = existing(found)
-    if (object && upsert !== true) throw new StorageError('KeyAlreadyExists')
-    if (usage?.used) throw new StorageError('InvalidSignature', TOKEN_USED)
+    const { bucket, writer } = await mayUploadSigned(c.var, place, claims)
     const written = await store(c.var, bucket, place, incoming)
-    await write(c.var, place, written, {
-      upsert: upsert === true,
-      caller: serviceOf(c, 'storage.object.upload_signed'),
-      ownerId: typeof owner === 'string' ? owner : null,
-      token,
-    })
+    await write(c.var, place, written, { ...writer, caller: serviceOf(c, 'storage.object.upload_signed') })
     return c.json({ Key: `${place.bucketId}/${place.name}` })
   })
+}
+
+/** What the token allows: refuses what is there already, and a token that was used. One round trip. */
+export async function mayUploadSigned(storage: Storage, place: Place, claims: Claims) {
+  const { owner, jti } = claims
+  const upsert = claims.upsert === true
+  const token = typeof jti === 'string' && UUID.test(jti) ? { id: jti, expires: expiryOf(claims) } : undefined
+  const [[found] = [], [usage] = []] = await asServer(storage, [
+    readObject(place),
+    ...(token ? [isTokenUsed(token)] : []),
+  ])
+  const { bucket, object } = existing(found)
+  if (object && !upsert) throw new StorageError('KeyAlreadyExists')
+  if (usage?.used) throw new StorageError('InvalidSignature', TOKEN_USED)
+  return { bucket, writer: { upsert, ownerId: typeof owner === 'string' ? owner : null, token } }
 }
 
 const TOKEN_USED = 'The token was used before'
@@ -72,9 +75,9 @@ const NEVER = Date.UTC(9999, 0)
 /** Tokens that the project signed itself may have none, or one beyond any calendar. */
 export const expiryOf = ({ exp }: Claims): Date => new Date(Math.min(Number(exp ?? NEVER) * 1000, NEVER))
 
-type Rules = FoundObject['bucket']
+export type Rules = FoundObject['bucket']
 
-interface Intent {
+export interface Intent {
   upsert: boolean
   /** As far as it is known before the bytes. */
   description?: Partial<Description>
@@ -128,7 +131,7 @@ export interface Written extends Description, Stored {
 /** What a file manager of the dashboard writes to keep an empty folder: no bytes, of no type. */
 const PLACEHOLDER = /(^|\/)\.emptyFolderPlaceholder$/
 
-function boundsOf({ project }: Storage, bucket: Rules, name: string) {
+export function boundsOf({ project }: Storage, bucket: Rules, name: string) {
   const isPlaceholder = PLACEHOLDER.test(name)
   const sizeMax = Math.min(bucket.file_size_limit ?? Number.POSITIVE_INFINITY, project.storage.fileSizeLimit)
   return {
@@ -205,12 +208,14 @@ interface Writer {
   caller: Caller
   /** That permits it, once. */
   token?: { id: string; expires: Date } | undefined
+  /** What the server notes in the same transaction. */
+  noting?: readonly Statement[]
 }
 
 /** Points the row at the new bytes: of several writers without upsert exactly one succeeds. */
 export async function write(storage: Storage, place: Place, written: Written, writer: Writer): Promise<ObjectRow> {
   const { version, size, etag, contentType, cacheControl, xRobotsTag, userMetadata } = written
-  const { upsert, caller, ownerId, token } = writer
+  const { upsert, caller, ownerId, token, noting = [] } = writer
   const metadata = {
     eTag: etag,
     size,
@@ -224,7 +229,8 @@ export async function write(storage: Storage, place: Place, written: Written, wr
   const object: NewObject = { ...place, id: newTimedId(storage.ctx.now()), version, metadata, ownerId, userMetadata }
   const statement = upsert ? upsertObject(object) : insertObject(object)
   try {
-    const rows = await asCaller(storage, caller, [statement], token && [useToken(token)])
+    const before = [...noting, ...(token ? [useToken(token)] : [])]
+    const rows = await asCaller(storage, caller, [statement], before)
     const row = rows.at(-1)?.[0] as ObjectRow | undefined
     if (upsert) sweepSoon(storage)
     // What the trigger did instead may point at the bytes: a sweep decides.
@@ -232,6 +238,7 @@ export async function write(storage: Storage, place: Place, written: Written, wr
     return row
   } catch (error) {
     if (!(error instanceof SqlError)) throw error
+    if (error.message.includes(TAKEN)) throw new StorageError('OffsetConflict')
     // Postgres refused it. After any other failure the row may stand all the same, and a sweep decides.
     removeBytes(storage, blobKey(storage.project.ref, version))
     if (error.constraint === 'used_tokens_pkey') throw new StorageError('InvalidSignature', TOKEN_USED)

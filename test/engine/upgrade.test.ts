@@ -97,9 +97,9 @@ test('what is in a database has a name that changes with it', () => {
   const parts = [closedCatalogue(stock), LOGIN_CHECK, storageSchema(), projectSchemas([])]
   const digest = createHash('sha256').update(JSON.stringify(parts)).digest('hex').slice(0, 16)
   expect({ TEMPLATE, STORAGE_VERSION, digest }).toEqual({
-    TEMPLATE: 'pilothouse_template_v8',
-    STORAGE_VERSION: 'Storage, schema 2',
-    digest: '2f6eae1c381498fd',
+    TEMPLATE: 'pilothouse_template_v9',
+    STORAGE_VERSION: 'Storage, schema 3',
+    digest: '53f43a68d722213a',
   })
 })
 
@@ -210,7 +210,7 @@ test("goes by no setting of the owner's and calls nothing of his", async () => {
         spy('pg_get_viewdef(oid)', 'text', `'select 1'`),
         spy('to_regclass(text)', 'regclass', 'null'),
         spy('to_regnamespace(text)', 'regnamespace', 'null'),
-        spy('obj_description(oid, name)', 'text', `'pilothouse_template_v8'`),
+        spy('obj_description(oid, name)', 'text', `'pilothouse_template_v9'`),
         spy('set_config(text, text, boolean)', 'text', 'null'),
         spy('format(text, text, text)', 'text', `'select 1'`),
         spy('same(name, name)', 'boolean', 'true'),

@@ -1,4 +1,6 @@
+import { quoteLiterals } from '../names.ts'
 import type { Session } from '../session.ts'
+import { SERVER_TABLES } from '../storage/names.ts'
 import type { Copy } from './copy.ts'
 import { asRunner, withSession } from './sessions.ts'
 
@@ -22,6 +24,14 @@ const EMPTY_OBJECTS = `DO $do$
     END IF;
   END $do$`
 
+/** A parent of an older version lacks some. */
+const TRUNCATE_SERVER_TABLES = `DO $do$
+  DECLARE tables text := (SELECT string_agg(name, ', ') FROM unnest(ARRAY[${quoteLiterals(SERVER_TABLES)}]) AS name
+    WHERE to_regclass(name) IS NOT NULL);
+  BEGIN
+    IF tables IS NOT NULL THEN EXECUTE 'TRUNCATE ' || tables; END IF;
+  END $do$`
+
 const FLAGS = 'relhastriggers, relhasrules'
 
 /**
@@ -40,5 +50,5 @@ export async function emptyStorage(copy: Copy, inside: Session): Promise<void> {
   await withSession(asRunner(copy), (runner) => runner.rows(EMPTY_OBJECTS))
   await admin.rows(`ALTER ROLE ${to.runner} NOBYPASSRLS`)
   if (flags) await setFlags(flags.text)
-  await inside.rows('TRUNCATE storage.removed_versions, storage.used_tokens')
+  await inside.rows(TRUNCATE_SERVER_TABLES)
 }

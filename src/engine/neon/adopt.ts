@@ -4,6 +4,7 @@ import { type ProjectSpec, SqlError, SqlResultTooLarge } from '../engine.ts'
 import { loginRoles, type ProjectNames, projectNames, quoteLiteral, quoteLiterals } from '../names.ts'
 import { runSql, SQL_TIMEOUT_MS_MAX } from '../run.ts'
 import { type Cluster, type Session, withAdmin } from '../session.ts'
+import { SERVER_TABLES } from '../storage/names.ts'
 import { runTransaction } from '../transaction.ts'
 import { ensureRoles } from './prepare.ts'
 
@@ -131,7 +132,12 @@ export async function emptyStorage({ cluster, ...login }: Login): Promise<void> 
     const [removed] = JSON.parse((await runSql(cluster, request)).json) as { count: number }[]
     isLeft = removed?.count === PORTION
   }
-  for (const table of ['storage.removed_versions', 'storage.used_tokens']) {
+  // A parent of an older version lacks some.
+  const [tables = []] = await runBatch(cluster, {
+    ...login,
+    statements: [{ text: EXISTING_TABLES, params: [SERVER_TABLES] }],
+  })
+  for (const { name: table } of tables as { name: string }[]) {
     const text = `WITH removed AS (
         DELETE FROM ${table} WHERE ctid = ANY (ARRAY(SELECT ctid FROM ${table} LIMIT ${PORTION})) RETURNING 1)
       SELECT count(*)::int AS count FROM removed`
@@ -141,6 +147,8 @@ export async function emptyStorage({ cluster, ...login }: Login): Promise<void> 
     }
   }
 }
+
+const EXISTING_TABLES = 'SELECT name FROM unnest($1::text[]) AS name WHERE to_regclass(name) IS NOT NULL'
 
 /** One portion, in a transaction of its own; all at once where a key of the table points at itself, and so at other portions. */
 const REMOVE_OBJECTS = `SET search_path = pg_catalog;

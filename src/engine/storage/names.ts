@@ -2,3 +2,10 @@
 export const STORAGE_OWNER = 'supabase_storage_admin'
 /** Opens the tables to the login roles that the storage server uses. */
 export const STORAGE_GROUP = 'pilothouse_storage'
+/** What the server alone knows of: a branch begins without any of it. */
+export const SERVER_TABLES = [
+  'storage.removed_versions',
+  'storage.used_tokens',
+  'storage.resumable_parts',
+  'storage.resumable_uploads',
+]

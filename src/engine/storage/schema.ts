@@ -2,11 +2,12 @@ import { quoteLiteral } from '../names.ts'
 import { listing } from './listing.ts'
 import { policyHelpers } from './policy-helpers.ts'
 import { removedVersions } from './removed-versions.ts'
+import { resumableUploads } from './resumable-uploads.ts'
 import { tables } from './tables.ts'
 import { usedTokens } from './used-tokens.ts'
 
 /** What storage is in a project's database; a change to it gets a new name here. */
-export const STORAGE_VERSION = 'Storage, schema 2'
+export const STORAGE_VERSION = 'Storage, schema 3'
 
 /** One row, whose `version` is `STORAGE_VERSION` when nothing is left to do. */
 export const STORAGE_VERSION_QUERY = `SELECT obj_description(to_regnamespace('storage'), 'pg_namespace') AS version`
@@ -22,6 +23,7 @@ export function storageSchema({ superuser = true }: { superuser?: boolean } = {}
     ...policyHelpers(),
     ...removedVersions(),
     ...usedTokens(),
+    ...resumableUploads(),
     ...listing(),
     `COMMENT ON SCHEMA storage IS ${quoteLiteral(STORAGE_VERSION)}`,
   ]

@@ -1,3 +1,5 @@
+import { quoteLiterals } from '../../names.ts'
+import { SERVER_TABLES } from '../../storage/names.ts'
 import { idOf, SCHEMAS, SCHEMAS_AND_STORAGE, standsAlone } from './scope.ts'
 
 /** What holds for rows that are there is not proved again, and a proof would run the owner's code: see `validated`. */
@@ -24,7 +26,7 @@ export const tableConstraints = `
        OR (contype = 'n' AND conislocal AND NOT convalidated))
      AND relkind IN ('r', 'p') AND relnamespace IN ${SCHEMAS_AND_STORAGE} AND ${standsAlone('pg_class', 'c.oid')}
      AND ${NEW(`'constraint'`, 'conrelid', 'conname')} AND NOT (${OF_LEFT_OUT})
-     AND conrelid::regclass::text NOT IN ('storage.removed_versions', 'storage.used_tokens')`
+     AND conrelid::regclass::text NOT IN (${quoteLiterals(SERVER_TABLES)})`
 
 export const domainConstraints = `
   SELECT ${idOf('pg_constraint', 'k.oid')} AS id, ARRAY[format('ALTER DOMAIN %s ADD CONSTRAINT %I %s%s', format_type(contypid, NULL), conname,
