@@ -46,6 +46,36 @@ interface Tried {
   /** Whether a token that does not hold is as good as none. */
   isOptional?: true
   needsNone?: true
+  /** Errors have their status and a text. */
+  isText?: true
+}
+
+const resumable = (b: string): Tried[] => {
+  const metadata = { bucketName: b, objectName: 'new.txt' }
+  const headers = {
+    'tus-resumable': '1.0.0',
+    'upload-length': '1',
+    'upload-offset': '0',
+    'upload-metadata': Object.entries(metadata)
+      .map(([name, text]) => `${name} ${btoa(text)}`)
+      .join(),
+    'content-type': 'application/offset+octet-stream',
+  }
+  const override = { headers: { ...headers, 'x-http-method-override': 'PATCH' }, body: 'x' }
+  const one = `/upload/resumable/${crypto.randomUUID()}`
+  const signed = one.replace('resumable/', 'resumable/sign/')
+  return [
+    { attempt: ['POST /upload/resumable', { headers, body: 'x' }], asAnon: 403 },
+    { attempt: [`GET ${one}`, { headers }], asAnon: 404, needsNone: true },
+    { attempt: [`PATCH ${one}`, { headers, body: 'x' }], asAnon: 404 },
+    { attempt: [`POST ${one}`, override], asAnon: 404 },
+    { attempt: [`DELETE ${one}`, { headers }], asAnon: 404 },
+    { attempt: ['POST /upload/resumable/sign', { headers, body: 'x' }], asAnon: 400, needsNone: true },
+    { attempt: [`GET ${signed}`, { headers }], asAnon: 404, needsNone: true },
+    { attempt: [`PATCH ${signed}`, { headers, body: 'x' }], asAnon: 404, needsNone: true },
+    { attempt: [`POST ${signed}`, override], asAnon: 404, needsNone: true },
+    { attempt: [`DELETE ${signed}`, { headers }], asAnon: 404, needsNone: true },
+  ]
 }
 
 /** Every route, on a private bucket. */
@@ -84,6 +114,7 @@ const routes = (b: string): Tried[] => {
     { attempt: [`POST /object/upload/sign/${b}/new.txt`], asAnon: 'AccessDenied' },
     { attempt: [`GET /object/sign/${b}/${A}`], asAnon: 'InvalidRequest', needsNone: true },
     { attempt: [`PUT /object/upload/sign/${b}/new.txt`, { body: 'x' }], asAnon: 'InvalidRequest', needsNone: true },
+    ...resumable(b).map((tried) => ({ ...tried, isText: true }) as const),
   ]
 }
 
@@ -146,12 +177,13 @@ describe('every route', () => {
     const bucket = await newBucket()
     const before = await rowsOf(bucket)
     const caller = calling(storage, await token())
-    for (const { attempt, isOptional, needsNone, asAnon } of routes(bucket)) {
+    for (const { attempt, isOptional, needsNone, asAnon, isText } of routes(bucket)) {
       const reply = await caller(...attempt)
-      const refused = name === 'no token' ? 'InvalidRequest' : 'AccessDenied'
+      const [code, status] = name === 'no token' ? ['InvalidRequest', 400] : ['AccessDenied', 403]
+      const refused = isText ? status : code
       const expected = needsNone ? asAnon : isOptional ? 'NoSuchBucket' : refused
       expect({ attempt, got: codeOf(reply) }).toEqual({ attempt, got: expected })
-      if (expected === refused && !needsNone) expect(reply.body.message).toContain(message)
+      if (expected === refused && !needsNone) expect(isText ? reply.body : reply.body.message).toContain(message)
     }
     expect(await rowsOf(bucket)).toEqual(before)
   })
