@@ -24,6 +24,8 @@ export interface ChunkReader {
 
 interface Patience {
   chunkMsMax?: number | undefined
+  /** What comes is known to be no longer, so that no chunk need have room for more. */
+  bytesMax?: number
   /** Asked again and again while a chunk is waited for: true ends the reading. */
   isTooSlow?(): boolean
 }
@@ -31,9 +33,11 @@ interface Patience {
 export function readChunks(body: ReadableStream<Uint8Array>, patience: Patience = {}): ChunkReader {
   const bytes = byteReader(body)
   const reader = bytes ?? body.getReader()
+  // One more, to see that there are no more.
+  const chunkBytes = Math.min(CHUNK_BYTES, (patience.bytesMax ?? CHUNK_BYTES) + 1)
   // Full ones, as a caller who sends byte by byte would else have as many chunks kept.
   const read = bytes
-    ? () => bytes.readAtLeast(CHUNK_BYTES, new Uint8Array(CHUNK_BYTES)).catch(refuse)
+    ? () => bytes.readAtLeast(chunkBytes, new Uint8Array(chunkBytes)).catch(refuse)
     : () => (reader as ReadableStreamDefaultReader<Uint8Array>).read()
   return {
     async next() {

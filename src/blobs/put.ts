@@ -53,7 +53,7 @@ export async function put(
   body: ReadableStream<Uint8Array> | Uint8Array<ArrayBuffer>,
 ): Promise<Stored> {
   if (body instanceof Uint8Array || size <= SMALL_BYTES_MAX) {
-    const bytes = body instanceof Uint8Array ? body : await readParts(body).next(size + 1)
+    const bytes = body instanceof Uint8Array ? body : await readParts(body, { bytesMax: size }).next(size + 1)
     if (bytes.length !== size) throw new BlobIncomplete(`${bytes.length} bytes instead of ${size}`)
     return putWhole(bucket, target, bytes)
   }

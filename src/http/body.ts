@@ -155,7 +155,7 @@ async function hold(c: Context<AppEnv>, body: HeldBody): Promise<() => void> {
 
 async function bytesOf({ req }: Context, sizeBytesMax: number): Promise<Bytes> {
   if (!req.raw.body) return new Uint8Array()
-  const parts = readParts(req.raw.body)
+  const parts = readParts(req.raw.body, { bytesMax: Number(req.header('content-length') ?? sizeBytesMax) })
   const bytes = await parts.next(sizeBytesMax + 1).catch((cause) => {
     throw new ApiError('bad_request.malformed_body', { detail: 'it did not come in full', cause })
   })
