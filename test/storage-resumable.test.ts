@@ -1,11 +1,16 @@
 import { randomBytes, randomUUID } from 'node:crypto'
+import { once } from 'node:events'
+import { request } from 'node:http'
 import { connect } from 'node:net'
 import { Readable } from 'node:stream'
 import { CompleteMultipartUploadCommand, S3Client, UploadPartCommand } from '@aws-sdk/client-s3'
+import { Hono } from 'hono'
 import * as tus from 'tus-js-client'
-import { afterAll, beforeAll, describe, expect, inject, it } from 'vitest'
+import { afterAll, afterEach, beforeAll, describe, expect, inject, it, vi } from 'vitest'
+import { StorageError, type StorageErrorCode } from '../src/storage/error.ts'
+import { failure } from '../src/storage/resumable/protocol.ts'
 import { newBranch } from './branches.ts'
-import { clientOf, newBucket, newStorage, type TestStorage } from './storage.ts'
+import { clientOf, exchange, newBucket, newStorage, type TestStorage } from './storage.ts'
 import { expectNoStrayBytes, openSql, type Sql, signerOf } from './storage-http.ts'
 
 /** Uploads in several requests, as the most used client of the protocol makes them and as they are on the wire. */
@@ -285,9 +290,43 @@ describe('what a server says', () => {
       '1',
       null,
     ])
+    for (const length of ['8', String(51 * MIB)]) {
+      const refused = await send(location, 9, undefined, { headers: { 'upload-length': length } })
+      expect(refused.status).toBe(length === '8' ? 400 : 413)
+    }
     expect(await send(location, 9, undefined, { headers: { 'upload-length': '9' } })).toMatchObject({ status: 204 })
     expect((await downloaded(name)).equals(bytes)).toBe(true)
   })
+})
+
+it.each([
+  ['api.example.com', 'https://api.example.com'],
+  ['127.0.0.1:8787', 'http://127.0.0.1:8787'],
+])('names the address that a client at %s reached', async (host, origin) => {
+  const { status, headers } = await exchange(urlOf(), {
+    method: 'POST',
+    headers: {
+      host,
+      authorization: `Bearer ${storage.keys.service}`,
+      'tus-resumable': '1.0.0',
+      'upload-length': '10',
+      'upload-metadata': metadataOf({ bucketName: bucket, objectName: newName() }),
+    },
+  })
+  expect([status, headers.location]).toEqual([
+    201,
+    expect.stringContaining(`${origin}/p/${storage.ref}/storage/v1/upload/`),
+  ])
+})
+
+it('says that it is locked where the client is to try again, which would give up or begin anew at other errors', async () => {
+  const app = new Hono().get('/:code', (c) => failure(c, new StorageError(c.req.param('code') as StorageErrorCode)))
+  const statusOf = async (method: string, code: StorageErrorCode) => (await app.request(`/${code}`, { method })).status
+  expect(await statusOf('GET', 'SlowDown')).toBe(423)
+  expect(await statusOf('GET', 'RequestAborted')).toBe(423)
+  expect(await statusOf('GET', 'DatabaseTimeout')).toBe(544)
+  expect(await statusOf('HEAD', 'DatabaseTimeout')).toBe(423)
+  expect(await statusOf('HEAD', 'NoSuchUpload')).toBe(404)
 })
 
 describe('a request that cannot be taken', () => {
@@ -462,6 +501,8 @@ describe('who may', () => {
     expect((await ask('HEAD', location, { headers: { 'x-signature': wrong?.token } })).status).toBe(400)
     expect((await ask('HEAD', location, { headers: { 'x-signature': right?.token } })).status).toBe(200)
     expect((await ask('HEAD', location.replace('/sign/', '/'))).status).toBe(404)
+    const { data: again } = await objects.createSignedUploadUrl(name)
+    expect((await ask('HEAD', location, { headers: { 'x-signature': again?.token } })).status).toBe(404)
   })
 })
 
@@ -479,6 +520,51 @@ describe('at the same time', () => {
     }
     expect((await downloaded(name)).equals(bytes)).toBe(true)
     await expectNoStrayBytes(storage, sql)
+  })
+
+  it('what one has ended another cannot change, however late its bytes come', async () => {
+    const [name, location] = [newName(), await begun(newName(), { size: 10 })]
+    const { hostname, port, pathname } = new URL(location)
+    const late = request({
+      ...{ hostname, port, path: pathname, method: 'PATCH', agent: false },
+      headers: {
+        ...{ authorization: `Bearer ${storage.keys.service}`, 'tus-resumable': '1.0.0', 'upload-offset': '0' },
+        ...{ 'content-type': 'application/offset+octet-stream', 'content-length': '10' },
+      },
+    })
+    late.write('BBBBBBBBB')
+    const [row] = await vi.waitFor(async () => {
+      const rows = await sql('select name, lease from storage.resumable_uploads where id = $1', [
+        location.split('/').at(-1),
+      ])
+      expect(rows).toMatchObject([{ lease: expect.any(String) }])
+      return rows
+    })
+    expect((await send(location, 0, Buffer.from('AAAAAAAAAA'))).status).toBe(204)
+    late.end('B')
+    const [reply] = await once(late, 'response')
+    expect(reply.statusCode).toBe(409)
+    expect((await downloaded(row?.name)).toString()).toBe('AAAAAAAAAA')
+    expect(name).not.toBe(row?.name)
+    await expectNoStrayBytes(storage, sql)
+  })
+
+  it('a part that came to its end costs one number, and an interruption another', async () => {
+    const [name, bytes] = [newName(), randomBytes(4 * PART)]
+    const location = await begun(name, { size: bytes.length })
+    const partAt = (offset: number) => bytes.subarray(offset, offset + PART)
+    for (const offset of [0, PART]) await send(location, offset, partAt(offset))
+    const numbers = () =>
+      sql(
+        'select n from storage.resumable_parts join storage.resumable_uploads on id = upload where name = $1 order by n',
+        [name],
+      )
+    expect(await numbers()).toEqual([{ n: 1 }, { n: 2 }])
+    await sql('update storage.resumable_uploads set lease = gen_random_uuid() where name = $1', [name])
+    for (const offset of [2 * PART]) await send(location, offset, partAt(offset))
+    expect(await numbers()).toEqual([{ n: 1 }, { n: 2 }, { n: 4 }])
+    expect((await send(location, 3 * PART, partAt(3 * PART))).status).toBe(204)
+    expect((await downloaded(name)).equals(bytes)).toBe(true)
   })
 
   it('of several uploads of one new name the first to end stays', async () => {
@@ -535,6 +621,42 @@ describe('what is left behind', () => {
     await send(location, 0, bytes.subarray(0, PART))
     await sql(`update storage.resumable_uploads set upload_id = 'gone' where name = $1`, [name])
     expect((await send(location, PART, bytes.subarray(PART))).status).toBe(404)
+    expect(await infoOf(name)).toBeNull()
+  })
+})
+
+// Of what a trigger leaves out the bytes stay until a sweep, so nothing counts them after this.
+describe('what is refused at the end', () => {
+  const raising = (body: string) =>
+    sql(`create or replace function public.raising() returns trigger language plpgsql as $$ begin ${body} end $$;
+      drop trigger if exists raising on storage.objects;
+      create trigger raising before insert on storage.objects for each row execute function public.raising()`)
+  afterEach(() => sql('drop trigger if exists raising on storage.objects'))
+
+  it.each([
+    ['in parts', 2 * PART],
+    ['without', 10],
+  ])('for the moment can be sent again: an upload %s', async (_, size) => {
+    const [name, bytes] = [newName(), randomBytes(size)]
+    const location = await begun(name, { size })
+    await raising(`raise 'later' using errcode = '40001';`)
+    expect((await send(location, 0, bytes)).status).toBe(423)
+    await sql('drop trigger raising on storage.objects')
+    const { offset } = await ask('HEAD', location)
+    expect((await send(location, Number(offset), bytes.subarray(Number(offset)))).status).toBe(204)
+    expect((await downloaded(name)).equals(bytes)).toBe(true)
+    await expectNoStrayBytes(storage, sql)
+  })
+
+  it.each([
+    ['a trigger refuses', `raise 'never';`, 500],
+    ['a trigger leaves out', 'return null;', 403],
+  ])('for good, as %s the row, leaves no upload', async (_, body, status) => {
+    const name = newName()
+    const location = await begun(name, { size: 10 })
+    await raising(body)
+    expect((await send(location, 0, randomBytes(10))).status).toBe(status)
+    expect((await ask('HEAD', location)).status).toBe(404)
     expect(await infoOf(name)).toBeNull()
   })
 })

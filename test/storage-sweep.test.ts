@@ -175,6 +175,12 @@ describe('a tick of the cron', () => {
     }
     const [over, alive] = [await begin('over'), await begin('alive')]
     await installation.sql(`p_${ref}`, `update storage.resumable_uploads set expires_at = now() where id = $1`, [over])
+    // Of ended ones nothing is in the bucket.
+    await installation.sql(
+      `p_${ref}`,
+      `insert into storage.resumable_uploads (id, bucket_id, name, upsert, description, metadata, size_max, part_bytes, ended, expires_at)
+       select gen_random_uuid(), 'b', 'n', false, '{}', '', 1, 1, true, now() from generate_series(1, 10001)`,
+    )
     const rows = await installation.sql(`p_${ref}`, 'select id, upload_id, tail from storage.resumable_uploads')
     const uploadOf = (id: string) => rows.find((row) => row.id === id)?.upload_id
     await onlyNext([ref])

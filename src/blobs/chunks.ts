@@ -95,9 +95,17 @@ function byteReader(body: ReadableStream<Uint8Array>) {
   }
 }
 
+type Bytes = Uint8Array<ArrayBuffer>
+
 export interface PartReader {
-  /** The next bytes, fewer than `size` only at the end. `onGrowth` is awaited once before more than a chunk is kept. */
-  next(size: number, onGrowth?: () => Promise<void>): Promise<Uint8Array<ArrayBuffer>>
+  /**
+   * The next bytes, fewer than `size` only at the end. `onGrowth` is awaited once before more than a chunk is kept. With `behind`, which
+   * is of no use then and has its buffer for itself, they come behind it, and all of that is no longer than `size`.
+   */
+  next(
+    size: number,
+    options?: { onGrowth?: (() => Promise<void>) | undefined; behind?: Bytes | undefined },
+  ): Promise<Bytes>
   ended(): Promise<boolean>
   /** Bytes that have come so far. */
   received(): number
@@ -120,13 +128,13 @@ export function readParts(body: ReadableStream<Uint8Array>, patience?: Patience)
     return !chunk
   }
 
-  async function next(size: number, onGrowth = async () => {}): Promise<Uint8Array<ArrayBuffer>> {
-    let buffer = new ArrayBuffer(Math.min(size, CHUNK_BYTES))
-    let used = 0
+  const next: PartReader['next'] = async (size, { onGrowth, behind } = {}) => {
+    let used = behind?.length ?? 0
+    let buffer = behind ? behind.buffer.transfer(size) : new ArrayBuffer(Math.min(size, CHUNK_BYTES))
     while (used < size && !(await ended()) && chunk) {
       const taken = chunk.subarray(0, size - used)
       if (used + taken.length > buffer.byteLength) {
-        if (buffer.byteLength <= CHUNK_BYTES) await onGrowth()
+        if (buffer.byteLength <= CHUNK_BYTES) await onGrowth?.()
         buffer = buffer.transfer(Math.min(size, Math.max(2 * buffer.byteLength, used + taken.length)))
       }
       new Uint8Array(buffer).set(taken, used)

@@ -9,8 +9,10 @@ const SLOW_BYTES_PER_SECOND = 64 * 1024
 export const ownerOf = (key: string): string => key.split('/', 2).join('/')
 
 export interface HeldParts extends Omit<PartReader, 'next' | 'received'> {
-  /** The next bytes, fewer than `size` only at the end. */
-  next(size: number): Promise<Uint8Array<ArrayBuffer>>
+  /** The next bytes, behind those that are given, as of `PartReader`. */
+  next(size: number, behind?: Uint8Array<ArrayBuffer>): Promise<Uint8Array<ArrayBuffer>>
+  /** Waits for the memory, for who needs it before any bytes come. */
+  hold(): Promise<void>
   /** Of the memory: to be called in the end. */
   release(): void
 }
@@ -36,10 +38,11 @@ export function holdParts(body: ReadableStream<Uint8Array>, { bytes, owner }: Ho
   }
   const { next, ended, received, cancel, drop } = readParts(body, { isTooSlow })
   return {
-    next(size) {
+    next(size, behind) {
       if (release) begin()
-      return next(size, release ? undefined : hold)
+      return next(size, { onGrowth: release ? undefined : hold, behind })
     },
+    hold,
     ended() {
       if (release) begin()
       return ended()

@@ -3,7 +3,7 @@ import * as z from 'zod'
 import { SqlError } from '../engine/engine.ts'
 import { optional, readJson, readQuery } from './body.ts'
 import { asCaller, asReader, asServer } from './database.ts'
-import { leftOut, StorageError } from './error.ts'
+import { LeftOut, StorageError } from './error.ts'
 import { mimeTypesOf, SIZE_WANTED, sizeLimitOf } from './limits.ts'
 import { checkBucketName } from './names.ts'
 import { bucketIn } from './path.ts'
@@ -63,7 +63,7 @@ async function create(c: StorageContext) {
     allowedMimeTypes: mimeTypesOf(body.allowed_mime_types ?? null),
   })
   const [[row] = []] = await asCaller(c.var, caller, [bucket]).catch(taken)
-  if (!row) throw leftOut()
+  if (!row) throw new LeftOut()
   return c.json({ name })
 }
 

@@ -120,7 +120,11 @@ export class StorageError extends Error {
 }
 
 /** A trigger that returns null makes a statement do nothing, and Postgres says nothing of it. */
-export const leftOut = () => new StorageError('AccessDenied', 'A trigger of the table left the row out')
+export class LeftOut extends StorageError {
+  constructor() {
+    super('AccessDenied', 'A trigger of the table left the row out')
+  }
+}
 
 const BY_SQLSTATE: Record<string, StorageErrorCode> = {
   '23505': 'ResourceAlreadyExists',

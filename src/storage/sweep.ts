@@ -9,7 +9,7 @@ import { blobKey, blobPrefix, projectPrefix } from './blob-key.ts'
 import { asServer } from './database.ts'
 import { inTime } from './patience.ts'
 import type { Storage } from './request.ts'
-import { expiredUploads, forgetUploads } from './statements/resumable.ts'
+import { expiredUploads, forgetExpired, forgetUploads } from './statements/resumable.ts'
 import { anyRemoved, forgetVersions, knownVersions, removedVersions, versionsBetween } from './statements/sweep.ts'
 import { forgetTokens } from './statements/tokens.ts'
 import { endTurn, GRACE_MS, READING_MS, sweepAgain, takeRemoved, takeTurns } from './turns.ts'
@@ -94,24 +94,33 @@ async function removeReplaced(storage: Storage): Promise<number> {
     if (left.size > 0 || !isForgotten) break
     if (rows.length < PAGE) break
   }
-  await unlessReadOnly(storage, forgetTokens())
-  await forgetExpired(storage)
+  if (await unlessReadOnly(storage, forgetTokens())) await dropExpired(storage)
   return removed
 }
 
-const EXPIRED_MAX = 100
+const EXPIRED_MAX = 10_000
+const EXPIRED_PAGES_MAX = 20
+/** At a time, each with a request to the bucket. */
+const DROPPED_MAX = 20
+const DROPPED_PAGES_MAX = 50
 
-/** Of resumable uploads that nobody may go on with the bucket drops the parts; what else there is has no row, and goes as such. */
-async function forgetExpired(storage: Storage): Promise<void> {
+/** Of resumable uploads that nobody may go on with the bucket drops the parts; other bytes of theirs have no row, and go as such. */
+async function dropExpired(storage: Storage): Promise<void> {
   const { ctx, project } = storage
-  const [rows = []] = await asServer(storage, [expiredUploads(ctx.now(), EXPIRED_MAX)])
-  const uploads = rows as { id: string; upload_id: string | null }[]
+  for (let page = 0; page < EXPIRED_PAGES_MAX; page++) {
+    const [[gone] = []] = await asServer(storage, [forgetExpired(ctx.now(), EXPIRED_MAX)])
+    if (gone?.count !== EXPIRED_MAX) break
+  }
   const { parts } = openStore(ctx)
-  const dropped = uploads.map(({ id, upload_id: uploadId }) =>
-    uploadId ? parts.drop({ key: blobKey(project.ref, id), uploadId }) : undefined,
-  )
-  await Promise.all(dropped)
-  if (uploads.length > 0) await unlessReadOnly(storage, forgetUploads(uploads.map(({ id }) => id)))
+  for (let page = 0; page < DROPPED_PAGES_MAX; page++) {
+    const [rows = []] = await asServer(storage, [expiredUploads(ctx.now(), DROPPED_MAX)])
+    const uploads = rows as { id: string; upload_id: string }[]
+    if (uploads.length === 0) return
+    await Promise.all(
+      uploads.map(({ id, upload_id: uploadId }) => parts.drop({ key: blobKey(project.ref, id), uploadId })),
+    )
+    await asServer(storage, [forgetUploads(uploads.map(({ id }) => id))])
+  }
 }
 
 /** False where the project is read-only: what could not be noted is done once more in another turn. */

@@ -8,14 +8,13 @@ import { newTimedId } from '../db/id.ts'
 import { type Row, SqlError, type Statement } from '../engine/engine.ts'
 import { blobKey } from './blob-key.ts'
 import { asCaller, asServer, type Caller } from './database.ts'
-import { leftOut, StorageError } from './error.ts'
+import { LeftOut, StorageError } from './error.ts'
 import { type Description, type Incoming, readIncoming } from './incoming.ts'
 import { checkMimeType } from './limits.ts'
 import { isBucketThere, whileBucketAnswers } from './patience.ts'
 import { callerOf, type Storage, type StorageContext, serviceOf } from './request.ts'
 import type { FoundObject, NewObject, ObjectRow, Place } from './statements/object-rows.ts'
 import { canWrite, insertObject, readObject, upsertObject } from './statements/objects.ts'
-import { TAKEN } from './statements/resumable.ts'
 import { isTokenUsed, useToken } from './statements/tokens.ts'
 import { sweepSoon } from './turns.ts'
 
@@ -214,6 +213,17 @@ interface Writer {
 
 /** Points the row at the new bytes: of several writers without upsert exactly one succeeds. */
 export async function write(storage: Storage, place: Place, written: Written, writer: Writer): Promise<ObjectRow> {
+  try {
+    return await writeRow(storage, place, written, writer)
+  } catch (error) {
+    // Postgres refused it. After any other failure the row may stand all the same, and a sweep decides.
+    if (error instanceof SqlError) removeBytes(storage, blobKey(storage.project.ref, written.version))
+    throw told(error)
+  }
+}
+
+/** The same, but for the bytes, which stay where it fails. */
+export async function writeRow(storage: Storage, place: Place, written: Written, writer: Writer): Promise<ObjectRow> {
   const { version, size, etag, contentType, cacheControl, xRobotsTag, userMetadata } = written
   const { upsert, caller, ownerId, token, noting = [] } = writer
   const metadata = {
@@ -227,27 +237,24 @@ export async function write(storage: Storage, place: Place, written: Written, wr
     ...(xRobotsTag && { xRobotsTag }),
   }
   const object: NewObject = { ...place, id: newTimedId(storage.ctx.now()), version, metadata, ownerId, userMetadata }
-  const statement = upsert ? upsertObject(object) : insertObject(object)
-  try {
-    const before = [...noting, ...(token ? [useToken(token)] : [])]
-    const rows = await asCaller(storage, caller, [statement], before)
-    const row = rows.at(-1)?.[0] as ObjectRow | undefined
-    if (upsert) sweepSoon(storage)
-    // What the trigger did instead may point at the bytes: a sweep decides.
-    if (!row) throw leftOut()
-    return row
-  } catch (error) {
-    if (!(error instanceof SqlError)) throw error
-    if (error.message.includes(TAKEN)) throw new StorageError('OffsetConflict')
-    // Postgres refused it. After any other failure the row may stand all the same, and a sweep decides.
-    removeBytes(storage, blobKey(storage.project.ref, version))
-    if (error.constraint === 'used_tokens_pkey') throw new StorageError('InvalidSignature', TOKEN_USED)
-    if (error.code === '23505') throw new StorageError('KeyAlreadyExists')
-    throw error.code === '23503' ? new StorageError('NoSuchBucket') : error
-  }
+  const before = [...noting, ...(token ? [useToken(token)] : [])]
+  const rows = await asCaller(storage, caller, [upsert ? upsertObject(object) : insertObject(object)], before)
+  const row = rows.at(-1)?.[0] as ObjectRow | undefined
+  if (upsert) sweepSoon(storage)
+  // What the trigger did instead may point at the bytes: a sweep decides.
+  if (!row) throw new LeftOut()
+  return row
 }
 
-function removeBytes({ ctx }: Storage, key: string): void {
+/** What Postgres said, as clients know it. */
+export function told(error: unknown): unknown {
+  if (!(error instanceof SqlError)) return error
+  if (error.constraint === 'used_tokens_pkey') return new StorageError('InvalidSignature', TOKEN_USED)
+  if (error.code === '23505') return new StorageError('KeyAlreadyExists')
+  return error.code === '23503' ? new StorageError('NoSuchBucket') : error
+}
+
+export function removeBytes({ ctx }: Storage, key: string): void {
   const removal = openStore(ctx).remove([key])
   ctx.waitUntil(removal.catch((error) => ctx.log.error('storage_bytes_left', { key, error: String(error) })))
 }

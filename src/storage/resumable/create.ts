@@ -8,7 +8,7 @@ import { permitted } from '../signed.ts'
 import type { Place } from '../statements/object-rows.ts'
 import { insertUpload, type Upload } from '../statements/resumable.ts'
 import { boundsOf, type Intent, mayUpload, mayUploadSigned, type Rules } from '../upload.ts'
-import { hasBytes, isLengthDeferred, lengthIn, locationOf, metadataIn, tell } from './protocol.ts'
+import { bodyOf, hasBytes, isLengthDeferred, lengthIn, locationOf, metadataIn, tell } from './protocol.ts'
 import { receive } from './receive.ts'
 
 const MIB = 1024 ** 2
@@ -45,19 +45,20 @@ export async function create(c: StorageContext, { isSigned }: { isSigned: boolea
   const size_max = Math.min(sizeMax, SIZE_MAX)
   if ((size ?? 0) > size_max) throw new StorageError('EntityTooLarge')
   const now = c.var.ctx.now()
+  const isBegun = hasBytes(c) || size === 0
   const lease = crypto.randomUUID()
   const statement = insertUpload({
-    ...{ id: newTimedId(now), bucket_id: place.bucketId, name: place.name, ...fields, lease, metadata, size, size_max },
+    ...{ id: newTimedId(now), bucket_id: place.bucketId, name: place.name, ...fields, metadata, size, size_max },
     description: JSON.stringify(description),
+    lease: isBegun ? lease : null,
     part_bytes: Math.max(PART_BYTES_MIN, Math.ceil((size ?? size_max) / PARTS_MAX)),
     expires_at: new Date(now.getTime() + LIFE_MS).toISOString(),
   })
   const [[row] = []] = await asServer(c.var, [statement])
   const upload = row as unknown as Upload
   c.header('location', locationOf(c, upload.id))
-  const isBegun = hasBytes(c) || size === 0
-  const session = { storage: c.var, upload, lease, caller }
-  tell(c, upload, isBegun ? await receive(session, hasBytes(c) ? c.req.raw.body : null) : 0)
+  const body = hasBytes(c) ? bodyOf(c) : { stream: null, length: 0 }
+  tell(c, upload, isBegun ? await receive({ storage: c.var, upload, lease, caller }, body) : 0)
   return c.body(null, 201)
 }
 

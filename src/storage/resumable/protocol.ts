@@ -1,10 +1,12 @@
 import type { Context } from 'hono'
 import type { ContentfulStatusCode } from 'hono/utils/http-status'
-import { StorageError } from '../error.ts'
+import { isName } from '../../http/project-address.ts'
+import { StorageError, type StorageErrorCode } from '../error.ts'
 import { textIn } from '../incoming.ts'
 import { storageAddressOf } from '../path.ts'
 import type { StorageContext } from '../request.ts'
 import type { Upload } from '../statements/resumable.ts'
+import type { Body } from './receive.ts'
 
 /** Of the protocol for resumable uploads: https://tus.io/protocols/resumable-upload */
 const VERSION = '1.0.0'
@@ -20,9 +22,19 @@ export function announce(headers: Headers, sizeMax: number): void {
   headers.set('tus-max-size', String(sizeMax))
 }
 
-/** Errors of this protocol are text, with the status that they have. */
-export const failure = (c: Context, { body }: StorageError) =>
-  c.text(body.message, Number(body.statusCode) as ContentfulStatusCode, { 'tus-resumable': VERSION })
+const LOCKED = 423
+const TRY_AGAIN: readonly StorageErrorCode[] = ['SlowDown', 'RequestAborted']
+const AWAY: readonly StorageErrorCode[] = ['ProjectUnavailable', 'DatabaseTimeout', 'BytesUnavailable', 'InternalError']
+
+/**
+ * Errors of this protocol are text, with the status that they have; but clients give up at most of those below 500, and where one looks how far
+ * it has come they begin anew at any other than this.
+ */
+export function failure(c: Context, { code, body }: StorageError): Response {
+  const isLocked = TRY_AGAIN.includes(code) || (c.req.method === 'HEAD' && AWAY.includes(code))
+  const status = (isLocked ? LOCKED : Number(body.statusCode)) as ContentfulStatusCode
+  return c.text(body.message, status, { 'tus-resumable': VERSION })
+}
 
 export function requireVersion(c: StorageContext): void {
   c.header('tus-resumable', VERSION)
@@ -32,6 +44,11 @@ export function requireVersion(c: StorageContext): void {
 /** A client behind a proxy that knows few methods says in a header what it means. */
 export const methodOf = (c: StorageContext): string =>
   (c.req.method === 'POST' && c.req.header('x-http-method-override')?.toUpperCase()) || c.req.method
+
+export function bodyOf({ req }: StorageContext): Body {
+  const length = req.header('content-length')
+  return { stream: req.raw.body, length: length === undefined ? undefined : Number(length) }
+}
 
 export const hasBytes = (c: StorageContext): boolean => c.req.header('content-type') === BYTES_TYPE
 
@@ -78,9 +95,11 @@ export function metadataIn(header: string): Map<string, string> {
 const wrongMetadata = () =>
   new StorageError('InvalidRequest', 'Upload-Metadata must be names, each with base64 of its value')
 
-/** Below the address that the client reached. */
+/** Below the address that the client reached; in front of the Worker somebody else may have ended its TLS. */
 export function locationOf(c: StorageContext, id: string): string {
-  const { origin, pathname } = new URL(c.req.url)
+  const { protocol, host, hostname, pathname } = new URL(c.req.url)
+  const isSecure = protocol === 'https:' || (c.var.ctx.config.BASE_URL.startsWith('https:') && isName(hostname))
+  const origin = `${isSecure ? 'https' : 'http'}://${host}`
   const path = storageAddressOf(c.req.raw, c.env)?.path.replace(/\/$/, '') ?? ''
   return `${origin}${pathname.replace(/\/$/, '').slice(0, -path.length)}${path}/${id}`
 }

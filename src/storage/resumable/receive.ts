@@ -3,23 +3,20 @@ import { BodyBroken, BodyStalled } from '../../blobs/chunks.ts'
 import { type HeldParts, holdParts, ownerOf } from '../../blobs/held-parts.ts'
 import { openStore, PartsGone, type SentPart, type Stored } from '../../blobs/store.ts'
 import { newTimedId } from '../../db/id.ts'
-import { SqlError } from '../../engine/engine.ts'
 import { blobKey } from '../blob-key.ts'
-import { asServer, type Caller } from '../database.ts'
-import { StorageError, type StorageErrorCode } from '../error.ts'
-import type { Description } from '../incoming.ts'
+import { asServer } from '../database.ts'
+import { StorageError } from '../error.ts'
 import { whileBucketAnswers } from '../patience.ts'
 import type { Storage } from '../request.ts'
-import { endUpload, forgetUploads, notePart, noteTail, sentParts, type Upload } from '../statements/resumable.ts'
-import { write } from '../upload.ts'
+import { notePart, noteTail, releaseUpload, sentParts, type Upload } from '../statements/resumable.ts'
+import { removeBytes } from '../upload.ts'
+import { point } from './point.ts'
+import { descriptionOf, keyOf, type Session } from './session.ts'
 
-/** An upload that this request has taken: it alone may note how far it has come. */
-interface Session {
-  storage: Storage
-  upload: Upload
-  lease: string
-  /** Whose policies decide when the object is written. */
-  caller: Caller
+export interface Body {
+  stream: ReadableStream<Uint8Array> | null
+  /** In bytes, where it is known. */
+  length: number | undefined
 }
 
 type Bytes = Uint8Array<ArrayBuffer>
@@ -30,12 +27,12 @@ const NO_BODY = () => new ReadableStream<Uint8Array>({ start: (controller) => co
  * Takes the bytes of one request, in parts of one length, each noted once it is in the bucket; what is left and fills none is kept beside them.
  * With the last byte the object gets its row. Returns how far the upload has come.
  */
-export async function receive(session: Session, body: ReadableStream<Uint8Array> | null): Promise<number> {
+export async function receive(session: Session, { stream, length }: Body): Promise<number> {
   const { storage, upload } = session
-  // What was left before is in memory beside the part that it begins.
-  const bytes = upload.part_bytes + upload.tail_bytes
-  const parts = holdParts(body ?? NO_BODY(), { bytes, owner: ownerOf(keyOf(session)) })
-  const work = receiveParts(session, parts)
+  const bytes = upload.part_bytes
+  const parts = holdParts(stream ?? NO_BODY(), { bytes, owner: ownerOf(keyOf(session)) })
+  // Their memory is held for as long as they are there, also when nobody waits for them any more.
+  const work = receiveParts(session, parts, length).finally(parts.release)
   // A caller that goes away would else end the request before what it began is noted.
   storage.ctx.waitUntil(work.catch(() => {}))
   try {
@@ -46,48 +43,44 @@ export async function receive(session: Session, body: ReadableStream<Uint8Array>
     if (error instanceof MemoryTaken) throw new StorageError('SlowDown', 'Too many large uploads at once: try again')
     if (error instanceof BodyBroken || error instanceof BodyStalled) throw new StorageError('RequestAborted')
     throw error
-  } finally {
-    parts.release()
   }
 }
 
-async function receiveParts(session: Session, parts: HeldParts): Promise<number> {
-  const { upload } = session
+async function receiveParts(session: Session, parts: HeldParts, length: number | undefined): Promise<number> {
+  const { storage, upload, lease } = session
   const { part_bytes, size, size_max } = upload
+  const end = size ?? size_max
   let { received, next_part: n, upload_id: uploadId } = upload
-  let tail = await readTail(session)
+  let tail = upload.tail ? await readTail(session, parts) : undefined
   for (;;) {
-    const bytes = joined(tail, await parts.next(Math.min(part_bytes - tail.length, (size ?? size_max) - received)))
-    received += bytes.length - tail.length
-    if (received === (size ?? size_max) && !(await parts.ended())) throw new StorageError('EntityTooLarge')
+    const begin = received - (tail?.length ?? 0)
+    let bytes = await parts.next(Math.min(part_bytes, end - begin), tail)
+    const isMore = begin + bytes.length > received
+    received = begin + bytes.length
+    if (received === end && !(await parts.ended())) throw new StorageError('EntityTooLarge')
     if (received === size) {
       await complete(session, { n, uploadId, bytes })
       return received
     }
     if (bytes.length < part_bytes) {
-      if (bytes.length > tail.length) await keepTail(session, bytes, received)
+      if (isMore) await keepTail(session, bytes, received)
+      else await asServer(storage, [releaseUpload({ id: upload.id, lease })])
       return received
     }
-    uploadId ??= await openStore(session.storage.ctx).parts.begin(keyOf(session), descriptionOf(upload))
-    n = await sendPart(session, { n, uploadId, bytes }, received)
-    tail = NOTHING
+    uploadId ??= await openStore(storage.ctx).parts.begin(keyOf(session), descriptionOf(upload))
+    const isEnd = received - upload.received === length
+    n = await sendPart(session, { n, uploadId, bytes }, { received, isEnd })
+    if (isEnd) return received
+    // So that the next is never in memory beside it.
+    bytes = NOTHING
+    tail = undefined
   }
 }
 
-function joined(first: Bytes, then: Bytes): Bytes {
-  if (first.length === 0) return then
-  const both = new Uint8Array(first.length + then.length)
-  both.set(first)
-  both.set(then, first.length)
-  return both
-}
-
-const keyOf = ({ storage, upload }: Pick<Session, 'storage' | 'upload'>) => blobKey(storage.project.ref, upload.id)
-const descriptionOf = ({ description }: Upload): Description => JSON.parse(description)
-
-async function readTail({ storage, upload }: Session): Promise<Bytes> {
-  if (!upload.tail) return NOTHING
-  const found = await openStore(storage.ctx).get(blobKey(storage.project.ref, upload.tail))
+/** What is put behind it is in the same memory, as is what is read of it. */
+async function readTail({ storage, upload }: Session, parts: HeldParts): Promise<Bytes> {
+  await parts.hold()
+  const found = await openStore(storage.ctx).get(blobKey(storage.project.ref, upload.tail ?? ''))
   const bytes = found ? new Uint8Array(await new Response(found.body).arrayBuffer()) : NOTHING
   if (bytes.length !== upload.tail_bytes) throw new StorageError('NoSuchUpload')
   return bytes
@@ -96,18 +89,18 @@ async function readTail({ storage, upload }: Session): Promise<Bytes> {
 /** Under a version of its own: whatever breaks off, the row names bytes that are there. */
 async function keepTail({ storage, upload, lease }: Session, bytes: Bytes, received: number): Promise<void> {
   const version = newTimedId(storage.ctx.now())
-  await openStore(storage.ctx).put(blobKey(storage.project.ref, version), bytes, { size: bytes.length })
-  const tail = { version, bytes: bytes.length, received }
-  const [[noted] = []] = await asServer(storage, [noteTail({ id: upload.id, lease }, tail)])
+  const key = blobKey(storage.project.ref, version)
+  const length = bytes.length
+  await openStore(storage.ctx).put(key, bytes, { size: length })
+  const [[noted] = []] = await asServer(storage, [
+    noteTail({ id: upload.id, lease }, { version, bytes: length, received }),
+  ])
+  removeTail(storage, noted ? upload : { tail: version })
   if (!noted) throw new StorageError('OffsetConflict')
-  removeTail(storage, upload)
 }
 
-/** What is not removed now, a sweep removes: no row points at it. */
-function removeTail({ ctx, project }: Storage, { tail }: Upload): void {
-  if (!tail) return
-  const removal = openStore(ctx).remove([blobKey(project.ref, tail)])
-  ctx.waitUntil(removal.catch(() => {}))
+function removeTail(storage: Storage, { tail }: Pick<Upload, 'tail'>): void {
+  if (tail) removeBytes(storage, blobKey(storage.project.ref, tail))
 }
 
 interface Part {
@@ -120,17 +113,25 @@ interface Part {
 const PART_NUMBER_MAX = 10_000
 
 /** Returns the number of the next one. */
-async function sendPart(session: Session, { n, uploadId, bytes }: Part, received: number): Promise<number> {
+async function sendPart(
+  session: Session,
+  { n, uploadId, bytes }: Part,
+  { received, isEnd }: { received: number; isEnd: boolean },
+): Promise<number> {
   const { storage, upload, lease } = session
   if (n > PART_NUMBER_MAX) throw new StorageError('EntityTooLarge', 'The upload was interrupted too often')
-  const etag = await openStore(storage.ctx)
-    .parts.put({ key: keyOf(session), uploadId }, n, bytes)
-    .catch(refuseGone)
-  const part = { n, etag, uploadId, received }
+  const { parts } = openStore(storage.ctx)
+  const etag = await parts.put({ key: keyOf(session), uploadId }, n, bytes).catch(refuseGone)
+  const part = { n, etag, uploadId, received, isEnd }
   const [[noted] = []] = await asServer(storage, [notePart({ id: upload.id, lease }, part)])
-  if (!noted) throw new StorageError('OffsetConflict')
-  if (received - bytes.length < upload.received) removeTail(storage, upload)
-  return Number(noted.next_part)
+  if (noted) {
+    if (received - bytes.length < upload.received) removeTail(storage, upload)
+    return Number(noted.next_part)
+  }
+  // Whoever has taken the upload knows nothing of one that was begun here.
+  if (uploadId !== upload.upload_id)
+    storage.ctx.waitUntil(parts.drop({ key: keyOf(session), uploadId }).catch(() => {}))
+  throw new StorageError('OffsetConflict')
 }
 
 function refuseGone(error: unknown): never {
@@ -139,33 +140,25 @@ function refuseGone(error: unknown): never {
 
 type LastPart = Omit<Part, 'uploadId'> & { uploadId: string | null }
 
-/** Puts the bytes together, and points the row of the object at them in the transaction that ends the upload. */
-async function complete(session: Session, last: LastPart): Promise<void> {
-  const { storage, upload, lease, caller } = session
-  const { id, bucket_id: bucketId, name, token_id, token_expires_at, upsert, owner_id: ownerId } = upload
-  const stored = await storeLast(session, last)
-  const token = token_id && token_expires_at ? { id: token_id, expires: new Date(token_expires_at) } : undefined
-  const writer = { upsert, ownerId, caller, token, noting: [endUpload({ id, lease })] }
-  try {
-    await write(storage, { bucketId, name }, { ...descriptionOf(upload), ...stored, version: id }, writer)
-  } catch (error) {
-    if (isRefused(error)) await asServer(storage, [forgetUploads([id])]).catch(() => {})
-    throw error
+/** Puts the bytes together and points the object's row at them. */
+async function complete(session: Session, { n, uploadId, bytes }: LastPart): Promise<void> {
+  const { storage, upload } = session
+  if (uploadId) {
+    await point(session, { version: upload.id, ...(await putTogether(session, { n, uploadId, bytes })) })
+  } else {
+    // Another request may send the same at the same time, and what stands under a version never changes.
+    const version = newTimedId(storage.ctx.now())
+    const options = { size: bytes.length, contentType: descriptionOf(upload).contentType }
+    const stored = await openStore(storage.ctx).put(blobKey(storage.project.ref, version), bytes, options)
+    await point(session, { version, ...stored })
   }
   removeTail(storage, upload)
 }
 
-const REFUSALS: readonly StorageErrorCode[] = ['KeyAlreadyExists', 'NoSuchBucket', 'InvalidSignature']
-
-/** Its bytes are removed then, and nothing can go on. */
-const isRefused = (error: unknown): boolean =>
-  error instanceof SqlError || (error instanceof StorageError && REFUSALS.includes(error.code))
-
-async function storeLast(session: Session, { n, uploadId, bytes }: LastPart): Promise<Stored> {
+async function putTogether(session: Session, { n, uploadId, bytes }: Part): Promise<Stored> {
   const { storage, upload } = session
   const blobs = openStore(storage.ctx)
   const key = keyOf(session)
-  if (!uploadId) return blobs.put(key, bytes, { size: bytes.length, contentType: descriptionOf(upload).contentType })
   try {
     const sent = bytes.length > 0 ? [{ n, etag: await blobs.parts.put({ key, uploadId }, n, bytes) }] : []
     const [before = []] = await asServer(storage, [sentParts(upload.id)])

@@ -8,7 +8,7 @@ import { callerOf, type StorageContext, type StorageEnv, serviceOf } from '../re
 import { permitted } from '../signed.ts'
 import { findUpload, forgetUploads, takeUpload, type Upload } from '../statements/resumable.ts'
 import { create } from './create.ts'
-import { failure, hasBytes, lengthIn, methodOf, offsetIn, PATH, requireVersion, tell } from './protocol.ts'
+import { bodyOf, failure, hasBytes, lengthIn, methodOf, offsetIn, PATH, requireVersion, tell } from './protocol.ts'
 import { receive } from './receive.ts'
 
 interface Kind {
@@ -69,15 +69,18 @@ async function go(c: StorageContext, kind: Kind): Promise<Response> {
   if (length !== null && size !== null && length !== size) {
     throw new StorageError('InvalidRequest', 'Upload-Length is known already')
   }
-  if (Math.max(offset + Number(c.req.header('content-length') ?? 0), length ?? 0) > (size ?? size_max)) {
-    throw new StorageError('EntityTooLarge')
+  const body = bodyOf(c)
+  const reached = offset + (body.length ?? 0)
+  if (Math.max(reached, length ?? 0) > (size ?? size_max)) throw new StorageError('EntityTooLarge')
+  if (length !== null && length < reached) {
+    throw new StorageError('InvalidRequest', 'Upload-Length is less than what has come')
   }
   const lease = crypto.randomUUID()
   const [[taken] = []] = await asServer(c.var, [takeUpload({ id, lease, offset, size: length })])
   if (!taken && !(found.ended && offset === size)) throw new StorageError('OffsetConflict')
   const upload = (taken as Upload | undefined) ?? found
   const session = { storage: c.var, upload, lease, caller }
-  tell(c, upload, taken ? await receive(session, c.req.raw.body) : offset)
+  tell(c, upload, taken ? await receive(session, body) : offset)
   return c.body(null, 204)
 }
 
@@ -104,7 +107,9 @@ async function openUpload(c: StorageContext, { isSigned }: Kind, operation: 'get
   const upload = row as unknown as Upload | undefined
   if (!upload || (upload.role === null) !== isSigned) throw new StorageError('NoSuchUpload')
   if (isSigned) {
-    await permitted(c, { bucketId: upload.bucket_id, name: upload.name }, 'upload', c.req.header('x-signature'))
+    const place = { bucketId: upload.bucket_id, name: upload.name }
+    const { claims } = await permitted(c, place, 'upload', c.req.header('x-signature'))
+    if (upload.token_id !== null && claims.jti !== upload.token_id) throw new StorageError('NoSuchUpload')
   } else if (!isOf(upload, caller)) throw new StorageError('NoSuchUpload')
   return { upload, caller }
 }

@@ -53,9 +53,9 @@ type NewUpload = Pick<
   | 'size_max'
   | 'part_bytes'
   | 'expires_at'
-> & { lease: string }
+> & { lease: string | null }
 
-/** *Server.* The `Upload`, leased to who makes it. */
+/** *Server.* The `Upload`; with a lease where bytes come with its beginning. */
 export function insertUpload(upload: NewUpload): Statement {
   const columns = Object.keys(upload).join(', ')
   return {
@@ -82,11 +82,14 @@ interface Taken {
   size: number | null
 }
 
-/** *Server.* The `Upload`; whoever sent before can note nothing more, and no part of his has the number of a later one. */
+/**
+ * *Server.* The `Upload`. Whoever sent before and has not come to his end can note nothing more, and no part of his has the number of a later one.
+ */
 export function takeUpload({ id, lease, offset, size }: Taken): Statement {
   return {
-    text: `UPDATE storage.resumable_uploads AS u SET lease = $2::uuid, next_part = next_part + 1, size = coalesce(size, $4::bigint)
-      WHERE u.id = $1::uuid AND u.received = $3::bigint AND NOT u.ended RETURNING ${UPLOAD}`,
+    text: `UPDATE storage.resumable_uploads AS u
+         SET lease = $2::uuid, next_part = next_part + (lease IS NOT NULL)::int, size = coalesce(size, $4::bigint)
+       WHERE u.id = $1::uuid AND u.received = $3::bigint AND NOT u.ended RETURNING ${UPLOAD}`,
     params: [id, lease, offset, size],
   }
 }
@@ -96,27 +99,45 @@ interface Held {
   lease: string
 }
 
+interface NotedPart {
+  n: number
+  etag: string
+  uploadId: string
+  received: number
+  /** Nothing more comes in this request. */
+  isEnd: boolean
+}
+
 /** *Server.* One row, `{ next_part }`, or none where somebody else has taken the upload. */
-export function notePart(held: Held, part: { n: number; etag: string; uploadId: string; received: number }): Statement {
+export function notePart(held: Held, part: NotedPart): Statement {
   return {
     text: `WITH mine AS (
         UPDATE storage.resumable_uploads
-           SET received = $6::bigint, upload_id = $5::text, tail = NULL, tail_bytes = 0, next_part = next_part + 1
+           SET received = $6::bigint, upload_id = $5::text, tail = NULL, tail_bytes = 0, next_part = next_part + 1,
+               lease = CASE WHEN NOT $7::boolean THEN lease END
          WHERE id = $1::uuid AND lease = $2::uuid RETURNING id, next_part
       ), part AS (
         INSERT INTO storage.resumable_parts (upload, n, etag) SELECT id, $3::int, $4::text FROM mine
       )
       SELECT next_part FROM mine`,
-    params: [held.id, held.lease, part.n, part.etag, part.uploadId, part.received],
+    params: [held.id, held.lease, part.n, part.etag, part.uploadId, part.received, part.isEnd],
   }
 }
 
-/** *Server.* One row, or none where somebody else has taken the upload. */
+/** *Server.* The end of a request. One row, or none where somebody else has taken the upload. */
 export function noteTail(held: Held, tail: { version: string; bytes: number; received: number }): Statement {
   return {
-    text: `UPDATE storage.resumable_uploads SET received = $5::bigint, tail = $3::uuid, tail_bytes = $4::int
+    text: `UPDATE storage.resumable_uploads SET received = $5::bigint, tail = $3::uuid, tail_bytes = $4::int, lease = NULL
       WHERE id = $1::uuid AND lease = $2::uuid RETURNING id`,
     params: [held.id, held.lease, tail.version, tail.bytes, tail.received],
+  }
+}
+
+/** *Server.* The end of a request that leaves nothing to note. */
+export function releaseUpload({ id, lease }: Held): Statement {
+  return {
+    text: 'UPDATE storage.resumable_uploads SET lease = NULL WHERE id = $1::uuid AND lease = $2::uuid',
+    params: [id, lease],
   }
 }
 
@@ -150,10 +171,30 @@ export function forgetUploads(ids: readonly string[]): Statement {
   return { text: 'DELETE FROM storage.resumable_uploads WHERE id = ANY ($1::uuid[])', params: [ids] }
 }
 
-/** *Server.* Rows `{ id, upload_id }`: uploads whose time was over at `until`. */
+/** *Server.* One row, or none where somebody else has taken the upload. */
+export function forgetMine({ id, lease }: Held): Statement {
+  return {
+    text: 'DELETE FROM storage.resumable_uploads WHERE id = $1::uuid AND lease = $2::uuid RETURNING id',
+    params: [id, lease],
+  }
+}
+
+/** *Server.* Removes those whose time was over at `until` and that left nothing in the bucket. One row, `{ count }`. */
+export function forgetExpired(until: Date, countMax: number): Statement {
+  return {
+    text: `WITH gone AS (
+        DELETE FROM storage.resumable_uploads WHERE id IN (SELECT id FROM storage.resumable_uploads
+          WHERE expires_at <= $1::timestamptz AND upload_id IS NULL ORDER BY expires_at LIMIT $2::bigint) RETURNING id
+      )
+      SELECT count(*)::int AS count FROM gone`,
+    params: [until.toISOString(), countMax],
+  }
+}
+
+/** *Server.* Rows `{ id, upload_id }`: those whose time was over at `until` and whose parts the bucket has. */
 export function expiredUploads(until: Date, countMax: number): Statement {
   return {
-    text: `SELECT id, upload_id FROM storage.resumable_uploads WHERE expires_at <= $1::timestamptz
+    text: `SELECT id, upload_id FROM storage.resumable_uploads WHERE expires_at <= $1::timestamptz AND upload_id IS NOT NULL
       ORDER BY expires_at LIMIT $2::bigint`,
     params: [until.toISOString(), countMax],
   }
