@@ -159,7 +159,8 @@ describe('GET /v1/projects/{ref}/analytics/endpoints/logs.all', () => {
       `select id, function_logs.timestamp, event_message, metadata.event_type, metadata.function_id, metadata.level
         from function_logs cross join unnest(metadata) as metadata order by timestamp desc, level limit 1`,
       {
-        ...{ id: expect.any(String), timestamp: at(-4).getTime() * 1000, event_message: 'broken: 50%' },
+        // The second line of its millisecond.
+        ...{ id: expect.any(String), timestamp: at(-4).getTime() * 1000 + 1, event_message: 'broken: 50%' },
         ...{ event_type: 'Log', function_id: FUNCTION, level: 'error' },
       },
     ],
@@ -197,6 +198,14 @@ describe('GET /v1/projects/{ref}/analytics/endpoints/logs.all', () => {
 })
 
 describe('GET /v1/projects/{ref}/analytics/endpoints/logs', () => {
+  it('has the lines of one moment in the order in which they were printed', async () => {
+    const project = await newProject(organization)
+    const printed = Array.from({ length: 12 }, (_, n) => `line ${n}`)
+    await put(project, FUNCTION, { console: printed.map((text) => line('log', text)) })
+    const rows = await ask(`select event_message from function_logs order by timestamp limit 100`, { project })
+    expect(rows).toEqual(printed.map((event_message) => ({ event_message })))
+  })
+
   it('has calls, lines, builds of workers and runs of branches in one table', async () => {
     const project = await newProject(organization)
     const values = { projectRef: project, name: 'api', buildState: 'active', createdAt: NOW, updatedAt: NOW } as const

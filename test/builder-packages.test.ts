@@ -165,6 +165,27 @@ describe('a package', () => {
     expect(await run(code)).toEqual([1, 1, 'folder', 'a/b', 'MODULE_NOT_FOUND', 'object', '/', 'production'])
   })
 
+  it('finds what it depends on optionally, unless that is made for a system or on it', async () => {
+    const plain = { 'index.js': `module.exports = 'there'` }
+    await web.publish('plain-helper', '1.0.0', plain)
+    await web.publish('mac-helper', '1.0.0', plain, { os: ['darwin'] })
+    await web.publish('built-helper', '1.0.0', plain, { scripts: { install: 'node-gyp rebuild' } })
+    await web.publish(
+      'helped',
+      '1.0.0',
+      {
+        'index.js': `const one = (load) => { try { return load() } catch (error) { return error.code } }
+        module.exports = [one(() => require('plain-helper')), one(() => require('mac-helper')), one(() => require('built-helper')),
+          one(() => require('no-helper'))]`,
+      },
+      { optionalDependencies: { 'plain-helper': '1', 'mac-helper': '1', 'built-helper': '1', 'no-helper': '1' } },
+    )
+    expect(await run(`import it from 'npm:helped'; export default it`)).toEqual([
+      'there',
+      ...['MODULE_NOT_FOUND', 'MODULE_NOT_FOUND', 'MODULE_NOT_FOUND'],
+    ])
+  })
+
   it('may put other files in the place of some, and import from itself', async () => {
     await web.publish(
       'mapped',

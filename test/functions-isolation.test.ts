@@ -68,8 +68,8 @@ describe('a function finds nothing of another', () => {
 
   it('in what the runtime gives its handlers', async () => {
     const { text } = await foundBy(`const workers = await import('cloudflare:workers')
-      return Response.json([Object.keys(workers.exports), typeof request.cf?.invocation, Object.keys(info)])`)
-    expect(JSON.parse(text)).toEqual([['default'], 'string', ['remoteAddr', 'completed']])
+      return Response.json([Object.keys(workers.exports), request.cf, request.fetcher, Object.keys(info)])`)
+    expect(JSON.parse(text)).toEqual([['default'], {}, null, ['remoteAddr', 'completed']])
   })
 
   it('among its modules', async () => {

@@ -122,6 +122,43 @@ describe('a function', () => {
     })
   })
 
+  it('finds the address of its caller where programs look for it, whatever the caller said', async () => {
+    const program = serve(`return Response.json([...request.headers].filter(([name]) => name === 'x-forwarded-for'))`)
+    const headers = { 'x-test-address': '192.0.2.7', 'x-forwarded-for': '6.6.6.6' }
+    expect(await jsonOf(program, { headers })).toEqual([['x-forwarded-for', '192.0.2.7']])
+  })
+
+  it("can print its request, in which nothing is the host's", async () => {
+    const { slug, id } = await putFunction(
+      project.ref,
+      serve(`console.log(request); return Response.json([request.cf, request.method, await request.text()])`),
+    )
+    const response = await fetch(urlOf(slug), { method: 'POST', body: 'text' })
+    expect(await response.json()).toEqual([{}, 'POST', 'text'])
+    await vi.waitFor(async () => {
+      const [invocation] = await invocationsOf(id)
+      expect(invocation?.console).toMatchObject([{ level: 'log', message: expect.stringMatching(/^Request \{/) }])
+    }, WAIT)
+  })
+
+  it('asks for permissions as in Deno, and writes to the console by its streams', async () => {
+    const { slug, id } = await putFunction(
+      project.ref,
+      serve(`Deno.stdout.writeSync(new TextEncoder().encode('to stdout\\n'))
+        await Deno.stderr.write(new TextEncoder().encode('to stderr'))
+        const command = (() => { try { new Deno.Command('ls') } catch (error) { return error.name } })()
+        return Response.json([Deno.permissions.querySync({ name: 'env' }).state, command])`),
+    )
+    expect(await (await fetch(urlOf(slug))).json()).toEqual(['granted', 'NotSupported'])
+    await vi.waitFor(async () => {
+      const [invocation] = await invocationsOf(id)
+      expect(invocation?.console).toMatchObject([
+        { level: 'log', message: 'to stdout' },
+        { level: 'error', message: 'to stderr' },
+      ])
+    }, WAIT)
+  })
+
   it('answers instead of a handler that failed, with onError', async () => {
     const program = `Deno.serve({ onError: (error) => new Response('caught ' + error.message, { status: 418 }) }, () => { throw new Error('it') })`
     const response = await answerOf(program)
@@ -136,6 +173,25 @@ describe('a function', () => {
     )
     expect(await (await fetch(urlOf(slug))).text()).toBe('now')
     await vi.waitFor(async () => expect(JSON.stringify(await invocationsOf(id))).toContain('later'), WAIT)
+  })
+
+  it('tells of what fails after its answer', async () => {
+    const { slug, id } = await putFunction(
+      project.ref,
+      serve(`EdgeRuntime.waitUntil((async () => { await 0; throw new Error('in background') })())
+        return new Response('now')`),
+    )
+    expect(await (await fetch(urlOf(slug))).text()).toBe('now')
+    await vi.waitFor(async () => expect(JSON.stringify(await invocationsOf(id))).toContain('in background'), WAIT)
+  })
+
+  it('is told in words what it could not fetch', async () => {
+    const program = serve(`const reason = await fetch('http://127.0.0.1:1/a?secret=1').catch((error) => error)
+      return Response.json([reason instanceof TypeError, reason.message])`)
+    expect(await jsonOf(program)).toEqual([
+      true,
+      expect.stringMatching(/^error sending request for url \(http:\/\/127\.0\.0\.1:1\/a\): /),
+    ])
   })
 
   it('speaks over a WebSocket', async () => {

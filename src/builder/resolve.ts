@@ -132,14 +132,27 @@ async function fromDependency(imports: Imports, from: Installed, wanted: Import)
   const { name, subpath } = parseBare(replaced ?? specifier)
   if (name === from.json.name) return entry(from, subpath, kind)
   const { dependencies, optionalDependencies, peerDependencies, peerDependenciesMeta } = from.json
-  const isOptional = ownOf(peerDependenciesMeta, name)?.optional === true || Object.hasOwn(optionalDependencies, name)
+  const isOptionalPeer = ownOf(peerDependenciesMeta, name)?.optional === true
   const declared = ownOf(dependencies, name) ?? ownOf(peerDependencies, name) ?? ownOf(optionalDependencies, name)
   const isRoot = imports.versions.roots.has(name)
-  if (!isRoot && (declared === undefined || (isOptional && wanted.isLazy))) {
-    return absent(wanted, `${from.name}@${from.version} imports "${specifier}", which it does not depend on`)
+  const missing = `${from.name}@${from.version} imports "${specifier}", which it does not depend on`
+  if (!isRoot && (declared === undefined || (isOptionalPeer && wanted.isLazy))) return absent(wanted, missing)
+  if (!isRoot && wanted.isLazy && Object.hasOwn(optionalDependencies, name)) {
+    const installed = await imports.versions.install(name, declared ?? '*').catch(noneIfNotThere)
+    return installed && !isNative(installed) ? entry(installed, subpath, kind) : absent(wanted, missing)
   }
   return entry(await imports.versions.install(name, declared ?? '*'), subpath, kind)
 }
+
+function noneIfNotThere(error: unknown): undefined {
+  if (!(error instanceof Problem)) throw error
+}
+
+const BUILDING = ['preinstall', 'install', 'postinstall']
+
+/** Made for one system, or made on it when it is installed. */
+const isNative = ({ json: { os, cpu, gypfile, scripts } }: Installed): boolean =>
+  os !== undefined || cpu !== undefined || gypfile === true || BUILDING.some((script) => Object.hasOwn(scripts, script))
 
 /** Packages may be named as what every object has, such as `constructor`. */
 const ownOf = <T>(record: Record<string, T>, name: string): T | undefined =>

@@ -6,7 +6,7 @@ import { serve } from './serve.ts'
 import { upgradeWebSocket } from './websocket.ts'
 
 const UNAVAILABLE = `
-  Command addSignalListener bench chdir chmod chmodSync chown chownSync connect connectQuic connectTls consoleSize copyFile copyFileSync create
+  addSignalListener bench chdir chmod chmodSync chown chownSync connect connectQuic connectTls consoleSize copyFile copyFileSync create
   createHttpClient createSync cron dlopen execPath gid hostname kill link linkSync listen listenDatagram listenTls loadavg lstat lstatSync
   makeTempDir makeTempDirSync makeTempFile makeTempFileSync memoryUsage mkdir mkdirSync networkInterfaces open openKv openSync osRelease
   osUptime readDir readDirSync readLink readLinkSync realPath realPathSync remove removeSignalListener removeSync rename renameSync
@@ -33,6 +33,34 @@ const env = {
   toObject: (): Record<string, string> => ({ ...process.env }) as Record<string, string>,
 }
 
+/** Nobody can be asked: what there is, is granted. */
+const GRANTED = Object.freeze({ state: 'granted', partial: false, onchange: null })
+const permissions = {
+  query: async () => GRANTED,
+  request: async () => GRANTED,
+  revoke: async () => GRANTED,
+  querySync: () => GRANTED,
+  requestSync: () => GRANTED,
+  revokeSync: () => GRANTED,
+}
+
+/** What is written there is a line of the console. */
+function streamTo(level: 'log' | 'error') {
+  const writeSync = (bytes: Uint8Array): number => {
+    console[level](new TextDecoder().decode(bytes).replace(/\n$/, ''))
+    return bytes.length
+  }
+  const write = async (bytes: Uint8Array) => writeSync(bytes)
+  const isTerminal = () => false
+  return {
+    write,
+    writeSync,
+    isTerminal,
+    close() {},
+    writable: new WritableStream<Uint8Array>({ write: (b) => void writeSync(b) }),
+  }
+}
+
 /** What programs for Deno expect to find, as far as it can be had. */
 export function installDeno(): void {
   const deno = {
@@ -47,6 +75,16 @@ export function installDeno(): void {
     exit: unavailable('Deno.exit'),
     inspect,
     env,
+    permissions,
+    refTimer() {},
+    unrefTimer() {},
+    stdout: streamTo('log'),
+    stderr: streamTo('error'),
+    Command: class Command {
+      constructor() {
+        unavailable('Deno.Command')()
+      }
+    },
     errors,
     serve,
     upgradeWebSocket,
@@ -54,7 +92,7 @@ export function installDeno(): void {
   define('Deno', deno)
   define('EdgeRuntime', {
     waitUntil(work: Promise<unknown>) {
-      current()?.waitUntil(Promise.resolve(work))
+      current()?.waitUntil(Promise.resolve(work).catch((error) => console.error('Uncaught', error)))
       return work
     },
   })

@@ -88,7 +88,7 @@ export function createWorker(program: Program, source: Source): ExportedHandler<
           }
           const served = whatServes()
           if (!served) throw new Error(NOTHING_SERVES)
-          return await answer(served, request, source.isWorker ? given(env, ctx) : undefined)
+          return await answer(served, shownTo(request), source.isWorker ? given(env, ctx) : undefined)
         } finally {
           if (invocation.lines.length > 0) ctx.waitUntil(flush(invocation))
         }
@@ -96,6 +96,9 @@ export function createWorker(program: Program, source: Source): ExportedHandler<
     },
   }
 }
+
+/** Without what only the host has to say, and without its way to it, which a program that prints the request would call. */
+const shownTo = (request: Request): Request => new Request(request, { cf: {}, fetcher: null })
 
 const given = ({ '=console': _ours, ...env }: Env, ctx: ExecutionContext): Given => [env, ctx]
 

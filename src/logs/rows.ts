@@ -31,10 +31,13 @@ const calls = (name: string, { id, kind, attributes }: { id: SQL; kind: SQL; att
 
 const LEVEL = sql`case l.line ->> 'level' when 'log' then 'info' else l.line ->> 'level' end`
 
+/** Of lines of one millisecond the later one is later; a call has 100 at most. */
+export const LINE_AT = sql`((l.line ->> 'at')::timestamptz + (l.number - 1) * interval '1 microsecond')`
+
 const lines = (name: string, kind: string, attributes: SQL): LogSource => ({
   name,
   of: 'line',
-  columns: sql`${derivedId(sql`i.id || ' ' || l.number`)} as id, (l.line ->> 'at')::timestamptz as timestamp,
+  columns: sql`${derivedId(sql`i.id || ' ' || l.number`)} as id, ${LINE_AT} as timestamp,
     ${name}::text as source, upper(${LEVEL}) as severity_text, l.line ->> 'message' as event_message,
     jsonb_build_object(${attributes}, 'execution_id', i.id::text, 'deployment_id', i.deployment_id::text) as log_attributes`,
   from: sql`invocations i cross join lateral jsonb_array_elements(i.console) with ordinality as l (line, number)`,

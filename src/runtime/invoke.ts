@@ -174,10 +174,14 @@ function timeOf({ request, bindings }: Call): number {
   return given ? Number(given) : Date.now()
 }
 
-/** As they came, without those that mean something to us. */
-function headersFor({ request, bindings }: Call): Headers {
-  if (readConfig(bindings).TEST_CLOCK !== 'on') return request.headers
+/** As they came, without those that mean something to us, and with the caller's address where programs look for it. */
+function headersFor(call: Call): Headers {
+  const { request, bindings } = call
+  const address = addressOf(call)
+  const isTested = readConfig(bindings).TEST_CLOCK === 'on'
+  if (!isTested && address === '') return request.headers
   const headers = new Headers(request.headers)
-  headers.delete('x-test-clock')
+  if (isTested) headers.delete('x-test-clock')
+  if (address !== '') headers.set('x-forwarded-for', address)
   return headers
 }

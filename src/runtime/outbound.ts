@@ -32,7 +32,12 @@ export function createOutbound(fetchOwn: Fetch) {
       const problem = addressProblem(url.hostname, portOf(url), this.env)
       if (problem) throw new Error(problem)
       const sent = unmarked(request)
-      return this.env.WEBHOOK_EGRESS ? this.env.WEBHOOK_EGRESS.fetch(sent) : fetch(sent)
+      try {
+        return await (this.env.WEBHOOK_EGRESS ? this.env.WEBHOOK_EGRESS.fetch(sent) : fetch(sent))
+      } catch (error) {
+        // The runtime would tell the program of a fault of its own.
+        throw new TypeError(`error sending request for url (${url.origin}${url.pathname}): ${reasonOf(error)}`)
+      }
     }
 
     /** Where programs have a process of their own, the API lets through what they call as it does with all other calls. */
@@ -60,6 +65,14 @@ export function createOutbound(fetchOwn: Fetch) {
       return this.env.WEBHOOK_EGRESS ? this.env.WEBHOOK_EGRESS.connect({ hostname, port }) : connect({ hostname, port })
     }
   }
+}
+
+/** Of these words programs can make nothing. */
+const INTERNAL = /^internal error/
+
+function reasonOf(error: unknown): string {
+  const message = error instanceof Error ? error.message : String(error)
+  return INTERNAL.test(message) ? 'the host cannot be reached' : message
 }
 
 function isOwn({ origin, hostname }: URL, { BASE_URL, PROJECT_DOMAIN }: Config): boolean {

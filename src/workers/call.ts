@@ -109,6 +109,7 @@ function requestFor({ request, address }: Call, dispatch: Dispatch, late: AbortS
   const headers = new Headers(request.headers)
   headers.delete('x-test-clock')
   headers.set('x-forwarded-prefix', address.prefix)
+  if (dispatch.address !== '') headers.set('x-forwarded-for', dispatch.address)
   headers.set(DISPATCH_HEADER, JSON.stringify(dispatch))
   const signal = AbortSignal.any([request.signal, late])
   const { method } = request

@@ -20,5 +20,9 @@ export const PackageJson = z.looseObject({
   imports: z.unknown().optional(),
   module: z.string().optional().catch(undefined),
   main: z.string().optional().catch(undefined),
+  os: z.unknown().optional(),
+  cpu: z.unknown().optional(),
+  gypfile: z.unknown().optional(),
+  scripts: z.record(z.string(), z.unknown()).catch({}),
 })
 export type PackageJson = z.output<typeof PackageJson>

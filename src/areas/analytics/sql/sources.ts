@@ -1,5 +1,5 @@
 import { type SQL, sql } from 'drizzle-orm'
-import { LOG_COLUMNS, LOG_SOURCES, type LogColumn, type LogSource } from '../../../logs/rows.ts'
+import { LINE_AT, LOG_COLUMNS, LOG_SOURCES, type LogColumn, type LogSource } from '../../../logs/rows.ts'
 
 /** Whose logs, and of when: from `start` on, before `end`. */
 export interface Scope {
@@ -23,7 +23,7 @@ const RUN_MS_MAX = 86_400_000
 const HELD: Record<LogSource['of'], (scope: Scope) => SQL> = {
   call: (scope) => sql`i.project_ref = ${scope.project.ref} and ${within(sql`i.at`, scope)}`,
   line: (scope) => sql`i.project_ref = ${scope.project.ref} and ${within(sql`i.at`, back(scope, PRINTED_WITHIN_MS))}
-    and ${within(sql`(l.line ->> 'at')::timestamptz`, scope)}`,
+    and ${within(LINE_AT, scope)}`,
   build: (scope) => sql`w.project_ref = ${scope.project.ref} and ${within(sql`t.finished_at`, scope)}`,
   run_line: (scope) => {
     const { ref, parentRef } = scope.project
