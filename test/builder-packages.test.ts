@@ -205,6 +205,12 @@ describe('a package', () => {
       },
     )
     expect(await run(`import it from 'npm:mapped'; export default it`)).toEqual(['browser', {}, 'inner', 'own'])
+    const calls = {
+      'index.js': `module.exports = [typeof require('./node-only')({})]`,
+      'node-only.js': `throw new Error('no')`,
+    }
+    await web.publish('calling', '1.0.0', calls, { browser: { './node-only.js': false } })
+    expect(await run(`import it from 'npm:calling'; export default it`)).toEqual(['undefined'])
   })
 
   it('of JSR is found by its own name, and depends on others of JSR', async () => {

@@ -122,6 +122,25 @@ describe('a function', () => {
     })
   })
 
+  it("may have a server of Node's listen instead", async () => {
+    const program = `import { createServer } from 'node:http'
+      createServer((request, response) => {
+        request.setEncoding('utf8')
+        let body = ''
+        request.on('data', (text) => { body += text })
+        request.on('end', () => {
+          response.writeHead(201, { 'x-own': 'yes', 'content-type': 'application/json' })
+          response.end(JSON.stringify([request.method, request.url.replace(/f-[^/]*/, ''), body]))
+        })
+      }).listen(3000)`
+    const { slug } = await putFunction(project.ref, program)
+    for (const body of ['one', 'two']) {
+      const response = await fetch(urlOf(slug, '/below?a=1'), { method: 'POST', body })
+      expect([response.status, response.headers.get('x-own')]).toEqual([201, 'yes'])
+      expect(await response.json()).toEqual(['POST', '//below?a=1', body])
+    }
+  })
+
   it('finds the address of its caller where programs look for it, whatever the caller said', async () => {
     const program = serve(`return Response.json([...request.headers].filter(([name]) => name === 'x-forwarded-for'))`)
     const headers = { 'x-test-address': '192.0.2.7', 'x-forwarded-for': '6.6.6.6' }

@@ -1,6 +1,6 @@
 import { isBuiltin } from 'node:module'
 import type { ImportSettings } from './import-map.ts'
-import { EMPTY, type Module } from './modules.ts'
+import { EMPTY, EMPTY_FILE, type Module } from './modules.ts'
 import { browserOf, entryOf, fileOf, internalOf, type Kind } from './npm/entry.ts'
 import { parseBare, parsePackageUrl } from './npm/specifier.ts'
 import type { Installed, Versions } from './npm/versions.ts'
@@ -170,7 +170,8 @@ function entry(from: Installed, subpath: string, kind: Kind): Module {
 }
 
 function moduleOf(from: Installed, path: string | undefined): Module {
-  if (path === undefined || path === '') return EMPTY
+  if (path === '') return EMPTY_FILE
+  if (path === undefined) return EMPTY
   const bytes = from.files.get(path)
   return bytes ? { kind: 'package', from, path, bytes } : EMPTY
 }

@@ -10,6 +10,8 @@ import type { Files } from './files.ts'
 import { type Invocation, within } from './invocation.ts'
 import { answer, type Given, serveExport, serving, whatServes } from './serve.ts'
 
+export { serveNode } from './serve.ts'
+
 interface Program {
   /** Evaluates the program, at its first request: only then is it allowed all that it is in Deno. */
   start?(): Promise<Record<string, unknown>>

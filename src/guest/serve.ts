@@ -56,6 +56,26 @@ export function serveExport(exported: unknown): void {
   if (typeof fetch === 'function') served = { handler: fetch.bind(exported), onError, isExported: true }
 }
 
+interface NodeServer {
+  address(): { port: number } | string | null
+  listen(...given: unknown[]): unknown
+}
+type NodeRequest = (port: number, request: Request) => Promise<Response>
+
+/** A program that has a server of Node's listen instead, at whatever port. */
+export function serveNode({ prototype }: { prototype: NodeServer }, answerAt: NodeRequest): void {
+  const { listen } = prototype
+  prototype.listen = function (...given) {
+    const listening = listen.apply(this, given)
+    const address = this.address()
+    if (!served && typeof address === 'object' && address) {
+      served = { handler: (request) => answerAt(address.port, request) }
+      announce()
+    }
+    return listening
+  }
+}
+
 /** What a worker's exported handler is given beside the request, as on the platform that such are written for. */
 export type Given = readonly [env: unknown, ctx: unknown]
 
