@@ -288,7 +288,6 @@ describe('the service', () => {
     ['GET', 'nothing'],
     ['GET', 'render/image/public/b/x.png'],
     ['POST', 's3/bucket'],
-    ['POST', 'upload/resumable'],
     ['DELETE', 'cdn/bucket/key'],
     ['PATCH', 'bucket/x'],
     ['GET', ''],
