@@ -46,5 +46,7 @@ export function openLifetime() {
 /** One line for what the reader can put right, the whole trace for what we must. */
 export function describeFailure(error: unknown): string {
   if (error instanceof StartError) return error.message
-  return error instanceof Error ? (error.stack ?? error.message) : String(error)
+  // Of a statement, its parameters may be sealed values.
+  const text = error instanceof Error ? (error.stack ?? error.message) : String(error)
+  return text.replace(/\nparams: [\s\S]*?(?=\n {4}at |$)/, '')
 }

@@ -2,6 +2,7 @@ import { randomBytes } from 'node:crypto'
 import { readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { drizzle } from 'drizzle-orm/node-postgres'
+import pg from 'pg'
 import { afterAll, beforeAll, describe, expect, inject, it } from 'vitest'
 import { SEALED, type SealedColumn, writeBack } from '../dev/admin/sealed.ts'
 import { as, type Caller } from './api.ts'
@@ -159,6 +160,25 @@ describe('a new encryption key', () => {
       [ref],
     )
     expect(after).toEqual(row)
+    await db.$client.end()
+  })
+
+  it('waits for nobody who has locked a row', async () => {
+    const [column] = SEALED
+    if (!column) throw new Error('no column')
+    const rows = await installation.rows<{ ref: string; value: string }>(
+      `select ref, ${column.column} as value from ${column.table}`,
+    )
+    expect(rows).toHaveLength(2)
+    const locking = new pg.Client({ connectionString: installation.url })
+    await locking.connect()
+    await locking.query('begin')
+    await locking.query('select from projects where ref = $1 for update', [ref])
+    const db = drizzle(installation.url)
+    const rewritten = rows.map((row) => ({ row, after: row.value, count: 1 }))
+    expect(await writeBack(db, column, rewritten)).toBe(1)
+    await locking.end()
+    expect(await writeBack(db, column, rewritten)).toBe(2)
     await db.$client.end()
   })
 })

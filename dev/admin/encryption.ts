@@ -1,3 +1,4 @@
+import { setTimeout as delay } from 'node:timers/promises'
 import { currentKeyId, keyIdOf, seal, unseal } from '../../src/secrets/seal.ts'
 import type { ControlDb } from '../seed.ts'
 import { errorMessage, StartError } from '../start-error.ts'
@@ -32,8 +33,9 @@ interface Outcome {
   failures: string[]
 }
 
-/** A Worker that does not have the first key as its own yet may seal with the former meanwhile. */
-const PASSES_MAX = 3
+/** Rows that somebody else has locked or changed are tried again. */
+const PASSES_MAX = 5
+const PAUSE_MS = 2_000
 /** Of what could not be opened. */
 const TOLD_MAX = 100
 
@@ -43,6 +45,7 @@ async function reseal(db: ControlDb): Promise<Report> {
   let resealed = 0
   let last: Outcome = { resealed: 0, missed: 0, failures: [] }
   for (let pass = 1; pass === 1 || (last.missed > 0 && pass <= PASSES_MAX); pass++) {
+    if (pass > 1) await delay(PAUSE_MS)
     last = await resealAll(db, setting)
     resealed += last.resealed
   }

@@ -129,13 +129,19 @@ export async function writeBack(
   const names = Object.keys(keys)
   const given = JSON.stringify(rewritten.map(({ row, after, count }) => ({ ...row, after, count })))
   const of = (table: string, name: string) => sql`${sql.identifier(table)}.${sql.identifier(name)}`
+  const key = (table: string) => list(names.map((name) => of(table, name)))
+  const columns = Object.entries(keys).map(([name, type]) => sql`${sql.identifier(name)} ${sql.raw(type)}`)
+  // Who has locked a row is not waited for: meanwhile others would wait for all that is locked here.
   const { rows } = await db.execute<{ count: number }>(sql`
+    with n as (
+      select * from jsonb_to_recordset(${given}::jsonb) as n (${list(columns)}, value text, after text, count int)
+    ), free as (
+      select ${key('t')} from ${sql.identifier(table)} as t where (${key('t')}) in (select ${key('n')} from n)
+         for no key update skip locked
+    )
     update ${sql.identifier(table)} as t set ${sql.identifier(column)} = n.after::${sql.raw(type)}
-      from jsonb_to_recordset(${given}::jsonb)
-        as n (${list(Object.entries(keys).map(([name, type]) => sql`${sql.identifier(name)} ${sql.raw(type)}`))},
-          value text, after text, count int)
-     where (${list(names.map((name) => of('t', name)))}) = (${list(names.map((name) => of('n', name)))})
-       and ${of('t', column)} = n.value::${sql.raw(type)}
+      from n join free on (${key('free')}) = (${key('n')})
+     where (${key('t')}) = (${key('n')}) and ${of('t', column)} = n.value::${sql.raw(type)}
     returning n.count`)
   return sumOf(rows)
 }

@@ -31,7 +31,7 @@ function keyring(setting: string): Keyring {
 export const currentKeyId = (setting: string): string => keyring(setting).current
 
 /** The key that sealed it. */
-export const keyIdOf = (sealed: string): string => sealed.slice(0, sealed.indexOf('.'))
+export const keyIdOf = (sealed: string): string => /^\w+(?=\.)/.exec(sealed)?.[0] ?? 'none'
 
 export async function seal(setting: string, text: string, belongsTo: string): Promise<string> {
   const { current, keys } = keyring(setting)
