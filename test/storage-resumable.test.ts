@@ -649,7 +649,7 @@ describe('what is refused at the end', () => {
   })
 
   it.each([
-    ['a trigger refuses', `raise 'never';`, 500],
+    ['a trigger refuses', `raise 'never';`, 400],
     ['a trigger leaves out', 'return null;', 403],
   ])('for good, as %s the row, leaves no upload', async (_, body, status) => {
     const name = newName()

@@ -20,21 +20,38 @@ const wantedUntilBy = new Map<string, number>()
 export const isMemoryWanted = (owner: string): boolean =>
   Date.now() < Math.max(wantedUntil, wantedUntilBy.get(owner) ?? 0)
 
-const holds = new Set<{ owner: string; bytes: number }>()
+interface Held {
+  owner: string
+  bytes: number
+  /** When it counts no more: whoever took it hangs, or has ended without a word. */
+  until: number
+}
+const holds = new Set<Held>()
+/** Longer than anything that is done with a part in memory, or with a body, without a word in between. */
+const HELD_MS_MAX = 180_000
 
 function heldBy(owner?: string): number {
   let bytes = 0
-  for (const hold of holds) if (owner === undefined || hold.owner === owner) bytes += hold.bytes
+  for (const hold of holds) {
+    if (hold.until <= Date.now()) holds.delete(hold)
+    else if (owner === undefined || hold.owner === owner) bytes += hold.bytes
+  }
   return bytes
 }
 
 const fitsAll = (bytes: number) => heldBy() + bytes <= HELD_BYTES_MAX
 
 const fits = (bytes: number, owner: string) =>
-  holds.size === 0 || (fitsAll(bytes) && heldBy(owner) + bytes <= OWNER_BYTES_MAX)
+  heldBy() === 0 || (fitsAll(bytes) && heldBy(owner) + bytes <= OWNER_BYTES_MAX)
 
-/** Waits until so many bytes may be held at once; what it returns gives them back. A request must not wait for what another awaits, so it looks again and again. */
-export async function holdMemory(bytes: number, owner: string): Promise<() => void> {
+export interface Hold {
+  /** Says that they are still in use. */
+  renew(): void
+  release(): void
+}
+
+/** Waits until so many bytes may be held at once. A request must not wait for what another awaits, so it looks again and again. */
+export async function holdMemory(bytes: number, owner: string): Promise<Hold> {
   const until = Date.now() + WAIT_MS_MAX
   while (!fits(bytes, owner)) {
     const wanted = Date.now() + WANTED_MS
@@ -44,9 +61,12 @@ export async function holdMemory(bytes: number, owner: string): Promise<() => vo
     await scheduler.wait(POLL_MS * (0.5 + Math.random()))
   }
   wantedUntilBy.delete(owner)
-  const hold = { owner, bytes }
+  const hold = { owner, bytes, until: Date.now() + HELD_MS_MAX }
   holds.add(hold)
-  return () => {
-    holds.delete(hold)
+  return {
+    renew() {
+      hold.until = Date.now() + HELD_MS_MAX
+    },
+    release: () => void holds.delete(hold),
   }
 }

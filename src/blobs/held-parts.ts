@@ -1,4 +1,4 @@
-import { holdMemory, isMemoryWanted } from './budget.ts'
+import { type Hold, holdMemory, isMemoryWanted } from './budget.ts'
 import { type PartReader, readParts } from './chunks.ts'
 
 /** Who takes longer for a part, and is slower, keeps its memory only as long as nobody else waits for it. */
@@ -17,21 +17,23 @@ export interface HeldParts extends Omit<PartReader, 'next' | 'received'> {
   release(): void
 }
 
-interface Hold {
+interface Wanted {
   /** Of a part, at most. */
   bytes: number
   owner: string
 }
 
 /** A body in parts, one at a time in memory that was waited for, unless all of it is short. */
-export function holdParts(body: ReadableStream<Uint8Array>, { bytes, owner }: Hold): HeldParts {
-  let release: (() => void) | undefined
+export function holdParts(body: ReadableStream<Uint8Array>, { bytes, owner }: Wanted): HeldParts {
+  let held: Hold | undefined
   /** When the memory was there for the part that is being read, and what had come before. */
   let begun: { at: number; received: number } | undefined
   const begin = () => {
+    held?.renew()
     begun = { at: Date.now(), received: received() }
   }
   const isTooSlow = () => {
+    held?.renew()
     if (!begun || !isMemoryWanted(owner)) return false
     const ms = Date.now() - begun.at
     return ms >= SLOW_MS && received() - begun.received < (ms / 1_000) * SLOW_BYTES_PER_SECOND
@@ -39,21 +41,21 @@ export function holdParts(body: ReadableStream<Uint8Array>, { bytes, owner }: Ho
   const { next, ended, received, cancel, drop } = readParts(body, { isTooSlow })
   return {
     next(size, behind) {
-      if (release) begin()
-      return next(size, { onGrowth: release ? undefined : hold, behind })
+      if (held) begin()
+      return next(size, { onGrowth: held ? undefined : hold, behind })
     },
     hold,
     ended() {
-      if (release) begin()
+      if (held) begin()
       return ended()
     },
     cancel,
     drop,
-    release: () => release?.(),
+    release: () => held?.release(),
   }
 
   async function hold() {
-    release = await holdMemory(bytes, owner)
+    held = await holdMemory(bytes, owner)
     begin()
   }
 }

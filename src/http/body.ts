@@ -148,9 +148,10 @@ async function hold(c: Context<AppEnv>, body: HeldBody): Promise<() => void> {
   if (declared > sizeBytesMax) throw tooLarge(sizeBytesMax)
   if (!isCounted(body)) return () => {}
   const owner = `projects/${c.var.access.project?.ref}`
-  return holdMemory(COPIES * declared, owner).catch((cause) => {
+  const memory = await holdMemory(COPIES * declared, owner).catch((cause) => {
     throw cause instanceof MemoryTaken ? new ApiError('service_unavailable.memory', { cause }) : cause
   })
+  return memory.release
 }
 
 async function bytesOf({ req }: Context, sizeBytesMax: number): Promise<Bytes> {

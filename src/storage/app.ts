@@ -13,7 +13,7 @@ import { objectRoutes } from './objects.ts'
 import { storageAddressOf } from './path.ts'
 import { findProject, type StorageContext, type StorageEnv, tokenOf } from './request.ts'
 import { SIZE_MAX } from './resumable/create.ts'
-import { announce, PATH } from './resumable/protocol.ts'
+import { announce, failure, PATH } from './resumable/protocol.ts'
 import { resumableRoutes } from './resumable/routes.ts'
 import { signedRoutes } from './signed.ts'
 
@@ -100,6 +100,7 @@ function failed(thrown: unknown, c: StorageContext): Response {
     createLogger(c.var.ctx?.requestId ?? '').error('failed', { code: error.code, error: reason })
   }
   c.header('cache-control', 'no-store')
+  if (c.req.path.startsWith(PATH)) return failure(c, error)
   // One of them is no status that HTTP knows.
   return c.json(error.body, error.status as ContentfulStatusCode, { 'content-type': 'application/json; charset=utf-8' })
 }

@@ -116,10 +116,12 @@ async function dropExpired(storage: Storage): Promise<void> {
     const [rows = []] = await asServer(storage, [expiredUploads(ctx.now(), DROPPED_MAX)])
     const uploads = rows as { id: string; upload_id: string }[]
     if (uploads.length === 0) return
-    await Promise.all(
-      uploads.map(({ id, upload_id: uploadId }) => parts.drop({ key: blobKey(project.ref, id), uploadId })),
-    )
-    await asServer(storage, [forgetUploads(uploads.map(({ id }) => id))])
+    const drops = uploads.map(({ id, upload_id: uploadId }) => parts.drop({ key: blobKey(project.ref, id), uploadId }))
+    const dropped = await Promise.allSettled(drops)
+    const gone = uploads.filter((_, n) => dropped[n]?.status === 'fulfilled').map(({ id }) => id)
+    await asServer(storage, [forgetUploads(gone)])
+    // One that cannot be dropped keeps nobody from the rest of the sweep; its turn comes again.
+    if (gone.length < uploads.length) return
   }
 }
 

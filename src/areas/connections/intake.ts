@@ -71,7 +71,7 @@ async function readBody(request: Request): Promise<Uint8Array<ArrayBuffer>> {
   const tooLarge = new ApiError('payload_too_large', { detail: `at most ${BODY_BYTES_MAX} bytes` })
   if (!(declared <= BODY_BYTES_MAX)) throw tooLarge
   if (!request.body) return new Uint8Array()
-  const release = await holdMemory(COPIES * declared, 'github').catch((cause) => {
+  const memory = await holdMemory(COPIES * declared, 'github').catch((cause) => {
     throw cause instanceof MemoryTaken ? new ApiError('service_unavailable.memory', { cause }) : cause
   })
   const parts = readParts(request.body)
@@ -86,7 +86,7 @@ async function readBody(request: Request): Promise<Uint8Array<ArrayBuffer>> {
       : new ApiError('bad_request.malformed_body', { detail: 'it did not come in full', cause })
   } finally {
     clearTimeout(timer)
-    release()
+    memory.release()
   }
 }
 

@@ -32,7 +32,8 @@ const AWAY: readonly StorageErrorCode[] = ['ProjectUnavailable', 'DatabaseTimeou
  */
 export function failure(c: Context, { code, body }: StorageError): Response {
   const isLocked = TRY_AGAIN.includes(code) || (c.req.method === 'HEAD' && AWAY.includes(code))
-  const status = (isLocked ? LOCKED : Number(body.statusCode)) as ContentfulStatusCode
+  // What the owner's own rules refuse they refuse again: no client should send all anew for it.
+  const status = (isLocked ? LOCKED : code === 'DatabaseError' ? 400 : Number(body.statusCode)) as ContentfulStatusCode
   return c.text(body.message, status, { 'tus-resumable': VERSION })
 }
 

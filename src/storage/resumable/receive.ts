@@ -29,7 +29,7 @@ const NO_BODY = () => new ReadableStream<Uint8Array>({ start: (controller) => co
  */
 export async function receive(session: Session, { stream, length }: Body): Promise<number> {
   const { storage, upload } = session
-  const bytes = upload.part_bytes
+  const bytes = Math.min(upload.part_bytes, (upload.size ?? upload.size_max) - upload.received + upload.tail_bytes)
   const parts = holdParts(stream ?? NO_BODY(), { bytes, owner: ownerOf(keyOf(session)) })
   // Their memory is held for as long as they are there, also when nobody waits for them any more.
   const work = receiveParts(session, parts, length).finally(parts.release)
@@ -121,16 +121,23 @@ async function sendPart(
   const { storage, upload, lease } = session
   if (n > PART_NUMBER_MAX) throw new StorageError('EntityTooLarge', 'The upload was interrupted too often')
   const { parts } = openStore(storage.ctx)
-  const etag = await parts.put({ key: keyOf(session), uploadId }, n, bytes).catch(refuseGone)
+  const target = { key: keyOf(session), uploadId }
+  // Nobody else knows of one that was begun for this part: no row names it.
+  const isOwn = uploadId !== upload.upload_id && received - bytes.length <= upload.received
+  const dropOwn = () => {
+    if (isOwn) storage.ctx.waitUntil(parts.drop(target).catch(() => {}))
+  }
+  const etag = await parts.put(target, n, bytes).catch((error) => {
+    dropOwn()
+    return refuseGone(error)
+  })
   const part = { n, etag, uploadId, received, isEnd }
   const [[noted] = []] = await asServer(storage, [notePart({ id: upload.id, lease }, part)])
   if (noted) {
     if (received - bytes.length < upload.received) removeTail(storage, upload)
     return Number(noted.next_part)
   }
-  // Whoever has taken the upload knows nothing of one that was begun here.
-  if (uploadId !== upload.upload_id)
-    storage.ctx.waitUntil(parts.drop({ key: keyOf(session), uploadId }).catch(() => {}))
+  dropOwn()
   throw new StorageError('OffsetConflict')
 }
 

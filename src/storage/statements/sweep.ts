@@ -19,11 +19,13 @@ export function forgetVersions(versions: readonly string[]): Statement {
   return { text: 'DELETE FROM storage.removed_versions WHERE version = ANY ($1::text[])', params: [versions] }
 }
 
-/** *Server.* Rows `{ version }`: those of the versions that an object points at, or that wait to be removed. */
+/** *Server.* Rows `{ version }`: those of the versions that an object points at, that an upload under way will, or that wait to be removed. */
 export function knownVersions(versions: readonly string[]): Statement {
   return {
     text: `SELECT version FROM storage.objects WHERE version = ANY ($1::text[])
-      UNION SELECT version FROM storage.removed_versions WHERE version = ANY ($1::text[])`,
+      UNION SELECT version FROM storage.removed_versions WHERE version = ANY ($1::text[])
+      UNION SELECT unnest(ARRAY[id::text, tail::text]) FROM storage.resumable_uploads
+       WHERE NOT ended AND (id::text = ANY ($1::text[]) OR tail::text = ANY ($1::text[]))`,
     params: [versions],
   }
 }
