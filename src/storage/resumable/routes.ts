@@ -1,7 +1,7 @@
 import type { Hono } from 'hono'
 import { openStore } from '../../blobs/store.ts'
 import { describeError } from '../../http/log.ts'
-import { blobKey } from '../blob-key.ts'
+import { blobKey, isVersion } from '../blob-key.ts'
 import { asServer, type Caller } from '../database.ts'
 import { StorageError } from '../error.ts'
 import { callerOf, type StorageContext, type StorageEnv, serviceOf } from '../request.ts'
@@ -96,14 +96,12 @@ async function terminate(c: StorageContext, kind: Kind): Promise<Response> {
   return c.body(null, 204)
 }
 
-const UUID = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/
-
 /** For who began it, for the service role, or for the holder of the token that it was begun with: to others it is not there. */
 async function openUpload(c: StorageContext, { isSigned }: Kind, operation: 'get' | 'part' | 'delete') {
   const name = `storage.tus.upload.${operation}`
   const caller = isSigned ? serviceOf(c, name) : await callerOf(c, name)
   const id = c.req.param('id') ?? ''
-  const [[row] = []] = UUID.test(id) ? await asServer(c.var, [findUpload(id, c.var.ctx.now())]) : []
+  const [[row] = []] = isVersion(id) ? await asServer(c.var, [findUpload(id, c.var.ctx.now())]) : []
   const upload = row as unknown as Upload | undefined
   if (!upload || (upload.role === null) !== isSigned) throw new StorageError('NoSuchUpload')
   if (isSigned) {
