@@ -51,7 +51,7 @@ async function receiveParts(session: Session, parts: HeldParts, length: number |
   const { part_bytes, size, size_max } = upload
   const end = size ?? size_max
   let { received, next_part: n, upload_id: uploadId } = upload
-  let tail = upload.tail ? await readTail(session, parts) : undefined
+  let tail = upload.tail ? await readTail(session, upload.tail, parts) : undefined
   for (;;) {
     const begin = received - (tail?.length ?? 0)
     let bytes = await parts.next(Math.min(part_bytes, end - begin), tail)
@@ -78,9 +78,9 @@ async function receiveParts(session: Session, parts: HeldParts, length: number |
 }
 
 /** What is put behind it is in the same memory, as is what is read of it. */
-async function readTail({ storage, upload }: Session, parts: HeldParts): Promise<Bytes> {
+async function readTail({ storage, upload }: Session, version: string, parts: HeldParts): Promise<Bytes> {
   await parts.hold()
-  const found = await openStore(storage.ctx).get(blobKey(storage.project.ref, upload.tail ?? ''))
+  const found = await openStore(storage.ctx).get(blobKey(storage.project.ref, version))
   const bytes = found ? new Uint8Array(await new Response(found.body).arrayBuffer()) : NOTHING
   if (bytes.length !== upload.tail_bytes) throw new StorageError('NoSuchUpload')
   return bytes
