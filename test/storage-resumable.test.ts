@@ -299,6 +299,11 @@ describe('what a server says', () => {
   })
 })
 
+it('speaks the protocol also where the project is not there', async () => {
+  const reply = await ask('HEAD', urlOf(`/${randomUUID()}`).replace(storage.ref, 'a'.repeat(20)))
+  expect([reply.status, reply.headers.get('tus-resumable')]).toEqual([404, '1.0.0'])
+})
+
 it.each([
   ['api.example.com', 'https://api.example.com'],
   ['127.0.0.1:8787', 'http://127.0.0.1:8787'],
