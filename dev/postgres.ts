@@ -10,7 +10,7 @@ import { type Programs, programsFor } from './postgres/programs.ts'
 import { StartError } from './start-error.ts'
 
 export interface PostgresOptions {
-  /** The data folder; the superuser's password and the log lie beside it, as `<folder>.password` and `<folder>.log`. */
+  /** The data folder; the superuser's name and password and the log lie beside it, as `<folder>.password` and `<folder>.log`. */
   folder: string
   /** 0 takes any free port. */
   port?: number
@@ -32,11 +32,11 @@ export interface Postgres {
 export async function startPostgres({ folder, port = 0, durable = true }: PostgresOptions): Promise<Postgres> {
   const data = await dataFolder(folder)
   const programs = await programsFor(data.owner)
-  const password = await initialise({ data, programs, password: randomBytes(24).toString('hex'), durable })
+  const { user, password } = await initialise({ data, programs, password: randomBytes(24).toString('hex'), durable })
   const certificate = await ensureCertificate(data)
   const chosen = await freePort(port, 'postgres')
   const server = await run({ data, programs, settings: settings(chosen, durable) })
-  return { url: `postgresql://postgres:${password}@127.0.0.1:${chosen}/postgres`, port: chosen, certificate, ...server }
+  return { url: `postgresql://${user}:${password}@127.0.0.1:${chosen}/postgres`, port: chosen, certificate, ...server }
 }
 
 function settings(port: number, durable: boolean): Record<string, string | number> {

@@ -46,12 +46,12 @@ afterAll(async () => {
 })
 
 async function sql(query: string): Promise<Record<string, string>[]> {
-  const password = readFileSync(join(machine.folder, 'postgres.password'), 'utf8').trim()
+  const [user, password] = readFileSync(join(machine.folder, 'postgres.password'), 'utf8').trim().split(':')
   const client = new pg.Client({
     ...{
       host: '127.0.0.1',
       port: Number(machine.env.POSTGRES_PORT),
-      user: 'postgres',
+      user,
       password,
       database: `p_${storage.ref}`,
     },

@@ -8,6 +8,8 @@ import { type Account, accountFor, canReach } from './account.ts'
 import type { Programs } from './programs.ts'
 
 const MAJOR_VERSION = '18'
+/** Not `postgres`, whom projects make the owner of what they have. */
+const SUPERUSER = 'pilothouse_admin'
 const RESET = '`npm start -- --reset` starts with empty data.'
 
 export interface DataFolder {
@@ -111,6 +113,11 @@ export async function readPostmaster(folder: string): Promise<{ pid: number; rea
   return pid > 0 ? { pid, ready: lines[7]?.trim() === 'ready' } : undefined
 }
 
+interface Superuser {
+  user: string
+  password: string
+}
+
 export interface Initialise {
   data: DataFolder
   programs: Programs
@@ -119,9 +126,9 @@ export interface Initialise {
   durable: boolean
 }
 
-/** Makes the cluster if there is none yet, and returns the superuser's password. */
-export async function initialise({ data, programs, password, durable }: Initialise): Promise<string> {
-  if (!data.isNew) return readPassword(data)
+/** Makes the cluster if there is none yet, and returns who its superuser is. */
+export async function initialise({ data, programs, password, durable }: Initialise): Promise<Superuser> {
+  if (!data.isNew) return readSuperuser(data)
   const draft = `${data.folder}.new-${process.pid}`
   await rm(draft, { recursive: true, force: true })
   await mkdir(draft, { mode: 0o700 })
@@ -135,13 +142,13 @@ export async function initialise({ data, programs, password, durable }: Initiali
     }
     const target = data.seenByServer === data.folder ? draft : data.seenByServer
     const args = [
-      ...['--pgdata', target, '--username=postgres', `--pwfile=${passwordFile}`, '--auth=scram-sha-256'],
+      ...['--pgdata', target, `--username=${SUPERUSER}`, `--pwfile=${passwordFile}`, '--auth=scram-sha-256'],
       ...['--encoding=UTF8', '--locale=C', '--locale-provider=builtin', '--builtin-locale=C.UTF-8'],
       ...['--no-instructions', ...(durable ? [] : ['--no-sync'])],
     ]
     await promisify(execFile)(programs.initdb, args, { ...data.owner, cwd: draft })
     // A cluster takes its place only when it is complete, so a start that is cut off leaves no half of one.
-    await writeFile(data.passwordFile, password, { mode: 0o600 })
+    await writeFile(data.passwordFile, `${SUPERUSER}:${password}`, { mode: 0o600 })
     await rename(draft, data.folder)
   } catch (error) {
     const reason = isInitdbFailure(error) ? error.stderr.trim().split('\n').at(-1) : errorMessage(error)
@@ -150,17 +157,19 @@ export async function initialise({ data, programs, password, durable }: Initiali
     await rm(secret, { recursive: true, force: true })
     await rm(draft, { recursive: true, force: true })
   }
-  return password
+  return { user: SUPERUSER, password }
 }
 
 function isInitdbFailure(error: unknown): error is { stderr: string } {
   return error instanceof Error && 'stderr' in error && typeof error.stderr === 'string' && error.stderr !== ''
 }
 
-async function readPassword({ folder, passwordFile }: DataFolder): Promise<string> {
+/** Older clusters have their password alone in the file. */
+async function readSuperuser({ folder, passwordFile }: DataFolder): Promise<Superuser> {
   try {
     await stat(join(folder, 'global', 'pg_control'))
-    return (await readFile(passwordFile, 'utf8')).trim()
+    const [password = '', user = 'postgres'] = (await readFile(passwordFile, 'utf8')).trim().split(':').reverse()
+    return { user, password }
   } catch (error) {
     const missing = error instanceof Error && 'path' in error ? error.path : passwordFile
     throw new StartError(`${missing} is missing, without which the data is of no use: bring it back, or ${RESET}`)

@@ -1,3 +1,4 @@
+import { APP_GRANTEES, APP_OWNER } from './app-roles.ts'
 import { quoteLiteral, quoteLiterals } from './names.ts'
 import { API_ROLES, READER_GROUP } from './roles.ts'
 import type { Session } from './session.ts'
@@ -13,7 +14,14 @@ const TEMPORARY = ['cli', 'jit']
   .map((kind) => `OR (rolname > current_database() || '_${kind}_' AND rolname < current_database() || '_${kind}_~')`)
   .join(' ')
 const OWN_ROLES = `(SELECT oid FROM pg_catalog.pg_authid WHERE rolname IN (${OWN_ROLE_NAMES}) ${TEMPORARY})`
-const SHARED_ROLE_NAMES = quoteLiterals([...API_ROLES, READER_GROUP, STORAGE_OWNER, STORAGE_GROUP])
+const SHARED_ROLE_NAMES = quoteLiterals([
+  ...API_ROLES,
+  APP_OWNER,
+  ...APP_GRANTEES,
+  READER_GROUP,
+  STORAGE_OWNER,
+  STORAGE_GROUP,
+])
 /** An array, as it is made once for a statement: a list of rows would be searched for anew by each look-up of one role. */
 const VISIBLE_ROLES = `ANY (ARRAY(
   SELECT oid FROM pg_catalog.pg_authid WHERE oid < 16384 OR rolsuper

@@ -1,3 +1,4 @@
+import { APP_OWNER, appRightsOnDatabase, REALTIME_PUBLICATION, whereOurs } from './app-roles.ts'
 import { changeEnding, endSessions, inDatabase, ofProject } from './ending.ts'
 import { EngineUnavailable, type Fence, Superseded } from './engine.ts'
 import { loginRoles, type ProjectNames, quoteLiteral } from './names.ts'
@@ -23,6 +24,7 @@ export async function ensureDatabase(admin: Session, names: ProjectNames): Promi
       `ALTER DATABASE ${database} OWNER TO ${owner}`,
       `GRANT CONNECT ON DATABASE ${database} TO ${loginRoles(names).join(', ')}`,
       `GRANT TEMPORARY, CREATE ON DATABASE ${database} TO ${owner}`,
+      appRightsOnDatabase(database),
       `ALTER DATABASE ${database} SET search_path = "$user", public, extensions`,
     ].join('; '),
   )
@@ -62,10 +64,24 @@ export async function prepareAsOwner(cluster: Cluster, names: ProjectNames, runn
     `GRANT SELECT ON SEQUENCES TO ${reader}`,
   ]
   try {
-    await session.rows(grants.map((grant) => `ALTER DEFAULT PRIVILEGES FOR ROLE ${owner} ${grant}`).join('; '))
+    const defaults = grants.map((grant) => `ALTER DEFAULT PRIVILEGES FOR ROLE ${owner} ${grant}`)
+    await session.rows([...defaults, ...forApps(names)].join('; '))
   } finally {
     session.close()
   }
+}
+
+/** What migrations of apps count on; the owner may undo any of it. */
+export function forApps({ owner, reader }: ProjectNames): string[] {
+  const kinds = ['TABLES', 'SEQUENCES', 'FUNCTIONS']
+  const defaults = [
+    ...[...kinds, 'SCHEMAS', 'TYPES'].map((kind) => `${owner} GRANT ALL ON ${kind} TO ${APP_OWNER}`),
+    ...kinds.map((kind) => `${APP_OWNER} IN SCHEMA public GRANT ALL ON ${kind} TO ${API}`),
+    `${APP_OWNER} GRANT USAGE ON SCHEMAS TO ${reader}`,
+    `${APP_OWNER} GRANT SELECT ON TABLES TO ${reader}`,
+    `${APP_OWNER} GRANT SELECT ON SEQUENCES TO ${reader}`,
+  ]
+  return [whereOurs(...defaults.map((rights) => `ALTER DEFAULT PRIVILEGES FOR ROLE ${rights}`)), REALTIME_PUBLICATION]
 }
 
 /** Work on one database waits for each other, in whichever process it runs, until the session's end. */

@@ -177,14 +177,25 @@ async function refs(cluster: Cluster): Promise<string[]> {
 const COPY_MS_MAX = 24 * 3_600_000
 
 async function sweep(cluster: Cluster): Promise<number> {
-  const rows = await withAdmin(cluster, (admin) =>
-    admin.rows<{ ended: boolean }>(
-      `SELECT pg_terminate_backend(pid) AS ended
+  return withAdmin(cluster, async (admin) => {
+    const ended = await endOldSessions(admin)
+    for (const { statement } of await admin.rows<{ statement: string }>(STRAY_DATABASES)) await admin.rows(statement)
+    return ended
+  })
+}
+
+/** Who gives all that he owns to a role in which others are too (REASSIGN OWNED) gives his database away with it: it comes back. */
+const STRAY_DATABASES = `
+  SELECT format('ALTER DATABASE %1$I OWNER TO %1$I', datname) AS statement FROM pg_database JOIN pg_roles AS own ON rolname = datname
+   WHERE datname ~ '^p_[a-z]{20}$' AND datdba <> own.oid`
+
+async function endOldSessions(admin: Session): Promise<number> {
+  const rows = await admin.rows<{ ended: boolean }>(
+    `SELECT pg_terminate_backend(pid) AS ended
          FROM pg_stat_activity JOIN pg_database ON pg_database.oid = datid
         WHERE usename ~ '^p_[a-z]{20}_(sql|read)$' AND backend_start < now() - interval '1 millisecond' *
           CASE WHEN shobj_description(datid, 'pg_database') = $2 THEN $3::float8 ELSE $1::float8 END`,
-      [SQL_TIMEOUT_MS_MAX + 30_000, UNFINISHED, COPY_MS_MAX],
-    ),
+    [SQL_TIMEOUT_MS_MAX + 30_000, UNFINISHED, COPY_MS_MAX],
   )
   return rows.filter(({ ended }) => ended).length
 }

@@ -1,3 +1,4 @@
+import { appMembership } from './app-roles.ts'
 import { changeEnding, ofProject } from './ending.ts'
 import { loginRoles, type ProjectNames, projectNames, quoteLiteral, quoteLiterals, TEMPORARY_LOGIN } from './names.ts'
 import { CHOSEN_PASSWORD_ITERATIONS, RANDOM_PASSWORD_ITERATIONS, scramVerifier } from './scram.ts'
@@ -34,6 +35,7 @@ export async function ensureRoles(
       `ALTER ROLE ${reader} SET default_transaction_read_only = on`,
       unchecked(runner, reader),
       `GRANT ${API_ROLES.join(', ')} TO ${owner} WITH INHERIT FALSE, SET TRUE, ADMIN FALSE`,
+      appMembership(owner),
       `GRANT ${owner} TO ${runner} WITH INHERIT TRUE, SET TRUE, ADMIN FALSE`,
       `GRANT ${READER_GROUP} TO ${reader} WITH INHERIT TRUE, SET FALSE, ADMIN FALSE`,
     ].join(';\n'),

@@ -1,3 +1,4 @@
+import { ensureAppRoles } from './app-roles.ts'
 import { closedCatalogue, stockViews } from './catalogue.ts'
 import { isDatabaseError } from './failure.ts'
 import { hasLoginCheck, LOGIN_CHECK } from './login-check.ts'
@@ -11,7 +12,7 @@ import { storageSchema } from './storage/schema.ts'
  * What new projects are copied from. A change to it gets a new name here, as does one of `storageSchema`: databases that exist
  * are then brought to it, but for what is their owner's by now (`projectSchemas`).
  */
-export const TEMPLATE = 'pilothouse_template_v9'
+export const TEMPLATE = 'pilothouse_template_v10'
 
 const EXTENSIONS = ['pgcrypto', 'uuid-ossp']
 const API = API_ROLES.join(', ')
@@ -55,6 +56,7 @@ async function hasTemplate(admin: Session): Promise<boolean> {
 
 async function buildTemplate(cluster: Cluster, admin: Session): Promise<void> {
   await ensureSharedRoles(admin)
+  await ensureAppRoles(admin)
   await admin.rows(`DROP DATABASE IF EXISTS ${TEMPLATE} WITH (FORCE)`)
   await admin.rows(`CREATE DATABASE ${TEMPLATE} TEMPLATE template0 ENCODING 'UTF8'`)
   await admin.rows(`REVOKE ALL ON DATABASE ${TEMPLATE} FROM PUBLIC`)

@@ -1,4 +1,6 @@
+import { appMembership, appRightsOnDatabase } from './app-roles.ts'
 import { superuser, withSession } from './copy/sessions.ts'
+import { forApps } from './database.ts'
 import type { ProjectNames } from './names.ts'
 import type { Cluster, Session } from './session.ts'
 import { STORAGE_VERSION, STORAGE_VERSION_QUERY, storageSchema } from './storage/schema.ts'
@@ -11,7 +13,16 @@ const LOCK_WAIT_MS = 2_000
  * Brings what is in a project's database to what the template has; what its owner has changed or dropped of his own since stays as
  * he left it. `admin` is a session in the maintenance database.
  */
-export function upgradeDatabase(cluster: Cluster, admin: Session, { database }: ProjectNames): Promise<void> {
+export function upgradeDatabase(cluster: Cluster, admin: Session, names: ProjectNames): Promise<void> {
+  const { database, owner } = names
+  const schemas = [
+    ...storageSchema(),
+    appMembership(owner),
+    appRightsOnDatabase(database),
+    `SET ROLE ${owner}`,
+    ...forApps(names),
+    'RESET ROLE',
+  ]
   return withSession(superuser({ cluster, admin }, database), async (inside) => {
     await inside.rows(WITHOUT_OWNERS_SETTINGS)
     const [found] = await inside.rows<{ storage: string | null; wall: string | null }>(
@@ -19,7 +30,7 @@ export function upgradeDatabase(cluster: Cluster, admin: Session, { database }: 
     )
     await each(inside, [
       ...(found?.wall === TEMPLATE ? [] : [() => buildWall(admin, inside)]),
-      ...(found?.storage === STORAGE_VERSION ? [] : [() => inside.rows(storageSchema().join(';\n'))]),
+      ...(found?.storage === STORAGE_VERSION ? [] : [() => inside.rows(schemas.join(';\n'))]),
     ])
   })
 }

@@ -1,6 +1,14 @@
+import { mkdtemp, rm } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import pg from 'pg'
 import { expect, onTestFinished, test, vi } from 'vitest'
+import { startNeonProxy } from '../../dev/neon-proxy.ts'
+import { startPostgres } from '../../dev/postgres.ts'
+import { createPostgresEngine } from '../../src/engine/postgres.ts'
 import { TEMPLATE } from '../../src/engine/template.ts'
-import { asAdmin, leftOf, newRef, specOf, useEngine } from './copy-projects.ts'
+import { PASSWORD } from '../projects.ts'
+import { asAdmin, asOwner, leftOf, newRef, specOf, useEngine, withClient } from './copy-projects.ts'
 
 const { engine, cluster } = await useEngine()
 
@@ -58,4 +66,51 @@ test('a project’s roles are looked up one by one without reading those of all 
 
 test('the sweep of SQL sessions ends none that is young', async () => {
   expect(await engine.sweep()).toBe(0)
+})
+
+test('a database that its owner gave away with all that he had comes back to him', async () => {
+  const ref = newRef()
+  onTestFinished(() => engine.remove(ref))
+  await engine.create(specOf(ref))
+  const ownerOf = async () =>
+    (await cluster.query(`select datdba::regrole::text as owner from pg_database where datname = 'p_${ref}'`)).rows
+  await withClient(asOwner(ref), (owner) => owner.query(`reassign owned by p_${ref} to postgres`))
+  expect(await ownerOf()).toEqual([{ owner: 'postgres' }])
+  await engine.sweep()
+  expect(await ownerOf()).toEqual([{ owner: `p_${ref}` }])
+})
+
+test('where `postgres` is the superuser no project may act for it', async () => {
+  const folder = await mkdtemp(join(tmpdir(), 'pilothouse-superuser-'))
+  const postgres = await startPostgres({ folder: join(folder, 'postgres'), durable: false })
+  const adminUrl = new URL(postgres.url)
+  const made = new pg.Client({ connectionString: adminUrl.href })
+  await made.connect()
+  await made.query(`create role other superuser login password 'x'`)
+  await made.end()
+  adminUrl.username = 'other'
+  const { password } = adminUrl
+  adminUrl.password = 'x'
+  const other = new pg.Client({ connectionString: adminUrl.href })
+  await other.connect()
+  await other.query('alter role pilothouse_admin rename to postgres')
+  await other.end()
+  Object.assign(adminUrl, { username: 'postgres', password })
+  const address = { host: '127.0.0.1', port: postgres.port }
+  const proxy = await startNeonProxy({ postgres: address })
+  onTestFinished(async () => {
+    await proxy.stop()
+    await postgres.stop()
+    await rm(folder, { recursive: true, force: true })
+  })
+  const own = createPostgresEngine({ adminUrl: adminUrl.href, proxy: proxy.url, ...address })
+  const ref = newRef()
+  await own.create(specOf(ref))
+  const client = new pg.Client({ ...address, user: `p_${ref}`, password: PASSWORD, database: `p_${ref}` })
+  await client.connect()
+  onTestFinished(() => client.end())
+  await client.query('create table public.t (n int); grant select on public.t to postgres, supabase_auth_admin')
+  await expect(client.query('alter table public.t owner to postgres')).rejects.toMatchObject({ code: '42501' })
+  await expect(client.query('set role postgres')).rejects.toMatchObject({ code: '42501' })
+  await client.query('select from auth.users')
 })

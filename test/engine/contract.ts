@@ -85,7 +85,7 @@ export function engineContract(start: () => Promise<EngineUnderTest>): void {
       })
     })
 
-    test('makes the owner no superuser, and lets him become nobody but the roles of the API', async () => {
+    test('makes the owner no superuser, and lets him become nobody but the roles of the API and of apps', async () => {
       const [own] = await query(
         shared,
         `select rolsuper, rolcreaterole, rolcreatedb, rolbypassrls, rolreplication from pg_roles where rolname = current_user`,
@@ -97,6 +97,7 @@ export function engineContract(start: () => Promise<EngineUnderTest>): void {
         'authenticated',
         `p_${shared}`,
         'pg_database_owner',
+        'postgres',
         'service_role',
       ])
       await expect(query(shared, 'alter role current_user superuser')).rejects.toMatchObject({ code: '42501' })

@@ -23,13 +23,13 @@ const EVIL = `
   grant all on public.seen to public;
   create function public.note(place text) returns void language plpgsql as $$
     begin
-      if session_user = 'postgres' then raise 'taken over by %', place; end if;
+      if session_user = 'pilothouse_admin' then raise 'taken over by %', place; end if;
       if exists (select from public.seen as s where s.place = note.place and s.login = session_user and s.role = current_user) then return; end if;
       begin insert into public.seen values (place, session_user, current_user, current_setting('is_superuser')); exception when read_only_sql_transaction then null; end;
       begin execute 'reset role'; exception when others then null; end;
       begin execute 'set session authorization default'; exception when others then null; end;
       begin execute format('alter role %I superuser', current_database()); exception when others then null; end;
-      begin execute 'set role postgres'; execute format('alter role %I superuser', current_database()); exception when others then null; end;
+      begin execute 'set role pilothouse_admin'; execute format('alter role %I superuser', current_database()); exception when others then null; end;
     end $$;
   create function public.evil(place text) returns int language plpgsql immutable as $$ begin perform public.note(place); return 1; end $$;
   create function public.evil_ok(place text) returns boolean language plpgsql immutable as $$ begin perform public.note(place); return true; end $$;
@@ -158,10 +158,10 @@ describe("what a parent's owner wrote", () => {
       `select r from pilothouse_link.fetch('${address}', 'select 1') as r (r text)`,
       inParent('select rolpassword from pg_catalog.pg_authid limit 1'),
       inParent('set session authorization postgres'),
-      inParent('set role postgres'),
+      inParent('set role pilothouse_admin'),
       inParent(`set role p_${victim}`),
       'set session authorization postgres',
-      'set role postgres',
+      'set role pilothouse_admin',
       `set role p_${victim}`,
     ]
     const thief = await newParent(

@@ -97,9 +97,9 @@ test('what is in a database has a name that changes with it', () => {
   const parts = [closedCatalogue(stock), LOGIN_CHECK, storageSchema(), projectSchemas([])]
   const digest = createHash('sha256').update(JSON.stringify(parts)).digest('hex').slice(0, 16)
   expect({ TEMPLATE, STORAGE_VERSION, digest }).toEqual({
-    TEMPLATE: 'pilothouse_template_v9',
-    STORAGE_VERSION: 'Storage, schema 3',
-    digest: '53f43a68d722213a',
+    TEMPLATE: 'pilothouse_template_v10',
+    STORAGE_VERSION: 'Storage, schema 4',
+    digest: '9a03c64b7852daac',
   })
 })
 
@@ -210,7 +210,7 @@ test("goes by no setting of the owner's and calls nothing of his", async () => {
         spy('pg_get_viewdef(oid)', 'text', `'select 1'`),
         spy('to_regclass(text)', 'regclass', 'null'),
         spy('to_regnamespace(text)', 'regnamespace', 'null'),
-        spy('obj_description(oid, name)', 'text', `'pilothouse_template_v9'`),
+        spy('obj_description(oid, name)', 'text', `'pilothouse_template_v10'`),
         spy('set_config(text, text, boolean)', 'text', 'null'),
         spy('format(text, text, text)', 'text', `'select 1'`),
         spy('same(name, name)', 'boolean', 'true'),
@@ -244,5 +244,43 @@ test("goes by no setting of the owner's and calls nothing of his", async () => {
     `set default_transaction_read_only = off; set search_path = public, pg_catalog;
     select pg_get_viewdef('pg_user'::regclass::oid)`,
   )
-  expect(await seen()).toEqual([{ who: 'postgres' }])
+  expect(await seen()).toEqual([{ who: 'pilothouse_admin' }])
+})
+
+/** As version 3 of the schema left it. */
+const WITHOUT_APPS = (ref: string) => `
+  comment on schema storage is 'Storage, schema 3'; drop table auth.identities, auth.users; drop publication supabase_realtime;
+  revoke all on schema public, auth, extensions, storage from postgres; revoke all on database p_${ref} from postgres;
+  alter default privileges for role p_${ref} revoke all on tables from postgres; revoke postgres from p_${ref}`
+
+const FOR_APPS = `select to_regclass('auth.users') is not null as users, to_regclass('auth.identities') is not null as identities,
+  (select pubowner::regrole::text from pg_publication where pubname = 'supabase_realtime') as published,
+  pg_has_role('postgres', 'set') as owner, has_schema_privilege('postgres', 'public', 'create') as public,
+  has_database_privilege('postgres', current_database(), 'create') as schemas,
+  (select count(*)::int from pg_default_acl where defaclrole = 'postgres'::regrole) as rights`
+
+test('gives a database what migrations of apps count on', async () => {
+  const ref = await newProject()
+  const [asNew] = await ask(ref, FOR_APPS)
+  expect(asNew).toMatchObject({
+    users: true,
+    identities: true,
+    published: `p_${ref}`,
+    owner: true,
+    public: true,
+    schemas: true,
+  })
+  await inside(ref, WITHOUT_APPS(ref))
+  expect((await ask(ref, FOR_APPS))[0]).toMatchObject({ users: false, published: null, owner: false, public: false })
+  await upgrade(ref)
+  expect(await ask(ref, FOR_APPS)).toEqual([asNew])
+  await ask(ref, 'create table public.later (); alter table public.later owner to postgres')
+})
+
+test('makes no tables in a schema that its owner has made himself', async () => {
+  const ref = await newProject()
+  await inside(ref, WITHOUT_APPS(ref))
+  await ask(ref, 'drop schema auth cascade; create schema auth; create table auth.mine (n int)')
+  await upgrade(ref)
+  expect((await ask(ref, FOR_APPS))[0]).toMatchObject({ users: false, owner: true })
 })

@@ -1,3 +1,4 @@
+import { APP_GRANTEES, APP_OWNER, appMembership, appRightsOnDatabase } from '../app-roles.ts'
 import { prepareAsOwner } from '../database.ts'
 import type { ProjectSpec } from '../engine.ts'
 import { loginRoles, type ProjectNames, projectNames, quoteLiteral, quoteLiterals } from '../names.ts'
@@ -43,7 +44,7 @@ export async function ensureRoles(
   { password, runnerPassword }: Pick<ProjectSpec, 'password' | 'runnerPassword'>,
 ): Promise<void> {
   const { owner, runner, reader, storage } = names
-  const shared = [...API_ROLES, READER_GROUP, STORAGE_GROUP, STORAGE_OWNER]
+  const shared = [...API_ROLES, APP_OWNER, ...APP_GRANTEES, READER_GROUP, STORAGE_GROUP, STORAGE_OWNER]
   const existing = await existingAmong(admin, [...shared, ...loginRoles(names)])
   const define = (role: string, attributes: string) =>
     existing.has(role) ? [] : [`CREATE ROLE ${role} WITH ${attributes}`]
@@ -52,7 +53,9 @@ export async function ensureRoles(
     `ALTER ROLE ${role} WITH LOGIN CONNECTION LIMIT ${connectionsMax} PASSWORD ${quoteLiteral(secret)}`,
   ]
   const statements = [
-    ...shared.flatMap((role) => define(role, `NOLOGIN NOINHERIT ${role === 'service_role' ? 'BYPASSRLS' : ''}`)),
+    ...shared.flatMap((role) =>
+      define(role, `NOLOGIN NOINHERIT ${[APP_OWNER, 'service_role'].includes(role) ? 'BYPASSRLS' : ''}`),
+    ),
     ...login(owner, '', password, OWNER_CONNECTIONS_MAX),
     ...login(runner, '', runnerPassword, RUNNER_CONNECTIONS_MAX),
     ...login(reader, 'BYPASSRLS', runnerPassword, RUNNER_CONNECTIONS_MAX),
@@ -63,6 +66,7 @@ export async function ensureRoles(
     `ALTER ROLE ${storage} SET search_path = 'pg_catalog'`,
     `GRANT ${[STORAGE_OWNER, ...loginRoles(names)].join(', ')} TO ${ADMIN} WITH INHERIT TRUE, SET TRUE`,
     `GRANT ${API_ROLES.join(', ')} TO ${owner}, ${storage} WITH INHERIT FALSE, SET TRUE, ADMIN FALSE`,
+    appMembership(owner),
     `GRANT ${owner} TO ${runner} WITH INHERIT TRUE, SET TRUE, ADMIN FALSE`,
     `GRANT ${READER_GROUP} TO ${reader} WITH INHERIT TRUE, SET FALSE, ADMIN FALSE`,
     `GRANT ${STORAGE_GROUP} TO ${storage} WITH INHERIT TRUE, SET FALSE, ADMIN FALSE`,
@@ -86,6 +90,7 @@ async function ensureDatabase(admin: Session, names: ProjectNames): Promise<void
       `REVOKE ALL ON DATABASE ${ADMIN}, ${database} FROM PUBLIC`,
       `GRANT CONNECT ON DATABASE ${database} TO ${loginRoles(names).join(', ')}`,
       `GRANT TEMPORARY, CREATE ON DATABASE ${database} TO ${owner}`,
+      appRightsOnDatabase(database),
       `ALTER DATABASE ${database} SET search_path = "$user", public, extensions`,
     ].join('; '),
   )

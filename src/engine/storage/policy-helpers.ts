@@ -1,9 +1,8 @@
-import { API_ROLES, READER_GROUP } from '../roles.ts'
-import { STORAGE_GROUP, STORAGE_OWNER } from './names.ts'
+import { STORAGE_OWNER } from './names.ts'
 
 /** What policies and the server's own checks call; as the caller, so that they open nothing. */
 export function policyHelpers(): string[] {
-  return [...HELPERS.flatMap(([signature, rest]) => helper(signature, rest)), authSchema()]
+  return HELPERS.flatMap(([signature, rest]) => helper(signature, rest))
 }
 
 function helper(signature: string, rest: string): string[] {
@@ -58,29 +57,4 @@ function canWrite(): string {
         IF broken = 'bucketid_objname' THEN RETURN 'exists'; END IF;
         RAISE;
     END $$`
-}
-
-/** Only where the tenant has no schema of this name; it is his from then on. */
-function authSchema(): string {
-  const claims = `nullif(current_setting('request.jwt.claims', true), '')::jsonb`
-  const claim = (name: string) =>
-    `coalesce(nullif(current_setting('request.jwt.claim.${name}', true), ''), ${claims} ->> '${name}')`
-  const functions = {
-    jwt: ['jsonb', claims],
-    uid: ['uuid', `(${claim('sub')})::uuid`],
-    role: ['text', claim('role')],
-    email: ['text', claim('email')],
-  }
-  const define = Object.entries(functions).map(
-    ([name, [type, expression]]) =>
-      `CREATE FUNCTION auth.${name}() RETURNS ${type} LANGUAGE sql STABLE PARALLEL SAFE RETURN ${expression};
-       ALTER FUNCTION auth.${name}() OWNER TO pg_database_owner`,
-  )
-  return `DO $$ BEGIN
-    IF to_regnamespace('auth') IS NULL THEN
-      CREATE SCHEMA auth AUTHORIZATION pg_database_owner;
-      GRANT USAGE ON SCHEMA auth TO ${[...API_ROLES, READER_GROUP, STORAGE_GROUP].join(', ')};
-      ${define.join(';\n')};
-    END IF;
-  END $$`
 }

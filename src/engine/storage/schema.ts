@@ -1,3 +1,5 @@
+import { appRightsInside } from '../app-roles.ts'
+import { authSchema } from '../auth-schema.ts'
 import { quoteLiteral } from '../names.ts'
 import { listing } from './listing.ts'
 import { policyHelpers } from './policy-helpers.ts'
@@ -7,7 +9,7 @@ import { tables } from './tables.ts'
 import { usedTokens } from './used-tokens.ts'
 
 /** What storage is in a project's database; a change to it gets a new name here. */
-export const STORAGE_VERSION = 'Storage, schema 3'
+export const STORAGE_VERSION = 'Storage, schema 4'
 
 /** One row, whose `version` is `STORAGE_VERSION` when nothing is left to do. */
 export const STORAGE_VERSION_QUERY = `SELECT obj_description(to_regnamespace('storage'), 'pg_namespace') AS version`
@@ -21,6 +23,8 @@ export function storageSchema({ superuser = true }: { superuser?: boolean } = {}
   return [
     ...tables({ leakproof: superuser }),
     ...policyHelpers(),
+    authSchema(),
+    appRightsInside(),
     ...removedVersions(),
     ...usedTokens(),
     ...resumableUploads(),

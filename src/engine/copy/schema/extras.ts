@@ -7,6 +7,9 @@ export const statistics = `
    WHERE stxnamespace IN ${SCHEMAS} AND ${standsAlone('pg_statistic_ext', 's.oid')}`
 
 /** Those of all tables or of whole schemas are a superuser's. */
+export const COPIED_PUBLICATIONS = `NOT puballtables AND ${standsAlone('pg_publication', 'p.oid')}
+  AND NOT EXISTS (SELECT FROM pg_publication_namespace WHERE pnpubid = p.oid)`
+
 export const publications = `
   SELECT ${idOf('pg_publication', 'p.oid')} AS id, ARRAY[format('CREATE PUBLICATION %I%s WITH (publish = %L, publish_via_partition_root = %L)',
       pubname, (SELECT ' FOR TABLE ' || string_agg(format('%s%s%s',
@@ -18,8 +21,7 @@ export const publications = `
       concat_ws(', ', CASE WHEN pubinsert THEN 'insert' END, CASE WHEN pubupdate THEN 'update' END,
         CASE WHEN pubdelete THEN 'delete' END, CASE WHEN pubtruncate THEN 'truncate' END), CASE WHEN pubviaroot THEN 'true' ELSE 'false' END)] AS statements
     FROM pg_publication AS p
-   WHERE NOT puballtables AND NOT EXISTS (SELECT FROM pg_publication_namespace WHERE pnpubid = p.oid)
-     AND ${standsAlone('pg_publication', 'p.oid')}`
+   WHERE ${COPIED_PUBLICATIONS}`
 
 /** `pg_identify_object` names kinds in words that mostly are those of COMMENT ON. */
 export const comments = `

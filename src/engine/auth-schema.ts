@@ -1,0 +1,96 @@
+import { API_ROLES, READER_GROUP } from './roles.ts'
+import { STORAGE_GROUP } from './storage/names.ts'
+
+/** What policies, triggers and references of apps name. Only where the tenant has no schema of this name; it is his from then on. */
+export function authSchema(): string {
+  const claims = `nullif(current_setting('request.jwt.claims', true), '')::jsonb`
+  const claim = (name: string) =>
+    `coalesce(nullif(current_setting('request.jwt.claim.${name}', true), ''), ${claims} ->> '${name}')`
+  const functions = {
+    jwt: ['jsonb', claims],
+    uid: ['uuid', `(${claim('sub')})::uuid`],
+    role: ['text', claim('role')],
+    email: ['text', claim('email')],
+  }
+  const define = Object.entries(functions).map(
+    ([name, [type, expression]]) =>
+      `CREATE FUNCTION auth.${name}() RETURNS ${type} LANGUAGE sql STABLE PARALLEL SAFE RETURN ${expression};
+       ALTER FUNCTION auth.${name}() OWNER TO pg_database_owner`,
+  )
+  return `DO $$ BEGIN
+    IF to_regnamespace('auth') IS NULL THEN
+      CREATE SCHEMA auth AUTHORIZATION pg_database_owner;
+      GRANT USAGE ON SCHEMA auth TO ${[...API_ROLES, READER_GROUP, STORAGE_GROUP].join(', ')};
+      ${define.join(';\n')};
+    END IF;
+    IF to_regclass('auth.users') IS NULL AND EXISTS (
+      SELECT FROM pg_proc WHERE oid = to_regprocedure('auth.uid()') AND proowner = 'pg_database_owner'::regrole)
+    THEN
+      ${[...table('users', USERS), ...table('identities', IDENTITIES), ...INDEXES].join(';\n')};
+    END IF;
+  END $$`
+}
+
+const table = (name: string, columns: string): string[] => [
+  `CREATE TABLE auth.${name} (${columns})`,
+  `ALTER TABLE auth.${name} OWNER TO pg_database_owner`,
+  `ALTER TABLE auth.${name} ENABLE ROW LEVEL SECURITY`,
+  `GRANT SELECT ON auth.${name} TO ${READER_GROUP}`,
+]
+
+/** As a server of Auth has them in the end, of which nothing runs here: an app's own, or one that its owner runs, fills them. */
+const USERS = `
+  instance_id uuid,
+  id uuid PRIMARY KEY,
+  aud varchar(255),
+  role varchar(255),
+  email varchar(255),
+  encrypted_password varchar(255),
+  email_confirmed_at timestamptz,
+  invited_at timestamptz,
+  confirmation_token varchar(255),
+  confirmation_sent_at timestamptz,
+  recovery_token varchar(255),
+  recovery_sent_at timestamptz,
+  email_change_token_new varchar(255),
+  email_change varchar(255),
+  email_change_sent_at timestamptz,
+  last_sign_in_at timestamptz,
+  raw_app_meta_data jsonb,
+  raw_user_meta_data jsonb,
+  is_super_admin boolean,
+  created_at timestamptz,
+  updated_at timestamptz,
+  phone text UNIQUE,
+  phone_confirmed_at timestamptz,
+  phone_change text DEFAULT '',
+  phone_change_token varchar(255) DEFAULT '',
+  phone_change_sent_at timestamptz,
+  confirmed_at timestamptz GENERATED ALWAYS AS (least(email_confirmed_at, phone_confirmed_at)) STORED,
+  email_change_token_current varchar(255) DEFAULT '',
+  email_change_confirm_status smallint DEFAULT 0 CHECK (email_change_confirm_status BETWEEN 0 AND 2),
+  banned_until timestamptz,
+  reauthentication_token varchar(255) DEFAULT '',
+  reauthentication_sent_at timestamptz,
+  is_sso_user boolean NOT NULL DEFAULT false,
+  deleted_at timestamptz,
+  is_anonymous boolean NOT NULL DEFAULT false`
+
+const IDENTITIES = `
+  provider_id text NOT NULL,
+  user_id uuid NOT NULL REFERENCES auth.users (id) ON DELETE CASCADE,
+  identity_data jsonb NOT NULL,
+  provider text NOT NULL,
+  last_sign_in_at timestamptz,
+  created_at timestamptz,
+  updated_at timestamptz,
+  email text GENERATED ALWAYS AS (lower(identity_data ->> 'email')) STORED,
+  id uuid PRIMARY KEY DEFAULT gen_random_uuid(),
+  UNIQUE (provider_id, provider)`
+
+const INDEXES = [
+  'CREATE UNIQUE INDEX users_email_partial_key ON auth.users (email) WHERE NOT is_sso_user',
+  'CREATE INDEX users_instance_id_idx ON auth.users (instance_id)',
+  'CREATE INDEX identities_user_id_idx ON auth.identities (user_id)',
+  'CREATE INDEX identities_email_idx ON auth.identities (email text_pattern_ops)',
+]
