@@ -1,5 +1,6 @@
 import { quoteLiteral, quoteLiterals } from './names.ts'
 import type { Session } from './session.ts'
+import { SCHEMA_OWNER } from './storage/names.ts'
 
 /**
  * Migrations that were written for the hosted service make this role the owner of what they make, and give it rights. A role of the
@@ -8,7 +9,7 @@ import type { Session } from './session.ts'
 export const APP_OWNER = 'postgres'
 
 /** They also give rights to these, for services that a project's owner may run himself. */
-export const APP_GRANTEES = ['authenticator', 'dashboard_user', 'supabase_auth_admin']
+export const APP_GRANTEES = ['authenticator', 'dashboard_user', 'supabase_auth_admin', SCHEMA_OWNER]
 
 /** A superuser of that name, or a login, is somebody else's: no project may act for it. */
 const IS_OURS = `EXISTS (SELECT FROM pg_roles AS app WHERE rolname = ${quoteLiteral(APP_OWNER)}

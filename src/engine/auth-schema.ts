@@ -1,7 +1,7 @@
 import { API_ROLES, READER_GROUP } from './roles.ts'
-import { STORAGE_GROUP } from './storage/names.ts'
+import { SCHEMA_OWNER, STORAGE_GROUP } from './storage/names.ts'
 
-/** What policies, triggers and references of apps name. Only where the tenant has no schema of this name; it is his from then on. */
+/** What policies, triggers and references of apps name. Only where the tenant has no schema of this name; what is in it is his from then on. */
 export function authSchema(): string {
   const claims = `nullif(current_setting('request.jwt.claims', true), '')::jsonb`
   const claim = (name: string) =>
@@ -19,14 +19,16 @@ export function authSchema(): string {
   )
   return `DO $$ BEGIN
     IF to_regnamespace('auth') IS NULL THEN
-      CREATE SCHEMA auth AUTHORIZATION pg_database_owner;
+      CREATE SCHEMA auth;
       GRANT USAGE ON SCHEMA auth TO ${[...API_ROLES, READER_GROUP, STORAGE_GROUP].join(', ')};
       ${define.join(';\n')};
     END IF;
-    IF to_regclass('auth.users') IS NULL AND EXISTS (
-      SELECT FROM pg_proc WHERE oid = to_regprocedure('auth.uid()') AND proowner = 'pg_database_owner'::regrole)
-    THEN
-      ${[...table('users', USERS), ...table('identities', IDENTITIES), ...INDEXES].join(';\n')};
+    IF EXISTS (SELECT FROM pg_proc WHERE oid = to_regprocedure('auth.uid()') AND proowner = 'pg_database_owner'::regrole) THEN
+      ALTER SCHEMA auth OWNER TO ${SCHEMA_OWNER};
+      GRANT ALL ON SCHEMA auth TO pg_database_owner WITH GRANT OPTION;
+      IF to_regclass('auth.users') IS NULL THEN
+        ${[...table('users', USERS), ...table('identities', IDENTITIES), ...INDEXES].join(';\n')};
+      END IF;
     END IF;
   END $$`
 }
@@ -76,6 +78,7 @@ const USERS = `
   deleted_at timestamptz,
   is_anonymous boolean NOT NULL DEFAULT false`
 
+/** The server's own migrations drop `identities_pkey`, a key of before, and take a column `id` that is there for theirs. */
 const IDENTITIES = `
   provider_id text NOT NULL,
   user_id uuid NOT NULL REFERENCES auth.users (id) ON DELETE CASCADE,
@@ -85,11 +88,11 @@ const IDENTITIES = `
   created_at timestamptz,
   updated_at timestamptz,
   email text GENERATED ALWAYS AS (lower(identity_data ->> 'email')) STORED,
-  id uuid PRIMARY KEY DEFAULT gen_random_uuid(),
-  UNIQUE (provider_id, provider)`
+  id uuid DEFAULT gen_random_uuid() CONSTRAINT identities_id_pkey PRIMARY KEY,
+  CONSTRAINT identities_provider_id_provider_unique UNIQUE (provider_id, provider)`
 
 const INDEXES = [
-  'CREATE UNIQUE INDEX users_email_partial_key ON auth.users (email) WHERE NOT is_sso_user',
+  'CREATE UNIQUE INDEX users_email_partial_key ON auth.users (email) WHERE (is_sso_user = false)',
   'CREATE INDEX users_instance_id_idx ON auth.users (instance_id)',
   'CREATE INDEX identities_user_id_idx ON auth.identities (user_id)',
   'CREATE INDEX identities_email_idx ON auth.identities (email text_pattern_ops)',

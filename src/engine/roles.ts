@@ -51,6 +51,8 @@ export async function ensureStorageRole(admin: Session, names: ProjectNames, run
     [
       definition(existing, storage, secret, `BYPASSRLS CONNECTION LIMIT ${STORAGE_CONNECTIONS_MAX}`),
       `ALTER ROLE ${storage} SET statement_timeout = '${STORAGE_TIMEOUT}'`,
+      // Writers of one key wait for each other; under a stricter level of the owner's choice one of them would fail.
+      `ALTER ROLE ${storage} SET default_transaction_isolation = 'read committed'`,
       unchecked(storage),
       // Its own statements must never call what the project's owner has made.
       `ALTER ROLE ${storage} SET search_path = 'pg_catalog'`,

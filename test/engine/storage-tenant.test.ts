@@ -211,7 +211,7 @@ describe('the schema', () => {
     await make(admin)
     expect((await tenant.query('select auth.uid() as id')).rows).toEqual([{ id: '42' }])
     const owners = `select rolname from pg_roles where oid = (select nspowner from pg_namespace where nspname = 'storage')`
-    expect((await tenant.query(owners)).rows).toEqual([{ rolname: 'supabase_storage_admin' }])
+    expect((await tenant.query(owners)).rows).toEqual([{ rolname: 'supabase_admin' }])
     await works(older)
     await tenant.query('drop table storage.objects; drop index if exists storage.objects_version')
     await make(admin)

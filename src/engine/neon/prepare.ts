@@ -11,7 +11,7 @@ import {
   STORAGE_TIMEOUT,
 } from '../roles.ts'
 import { type Cluster, type Session, withAdmin } from '../session.ts'
-import { STORAGE_GROUP, STORAGE_OWNER } from '../storage/names.ts'
+import { SCHEMA_OWNER, STORAGE_GROUP, STORAGE_OWNER } from '../storage/names.ts'
 import { STORAGE_VERSION, STORAGE_VERSION_QUERY, storageSchema } from '../storage/schema.ts'
 import { availableExtensions, projectSchemas } from '../template.ts'
 import { passwordFailure } from './passwords.ts'
@@ -62,9 +62,10 @@ export async function ensureRoles(
     ...login(storage, 'BYPASSRLS', runnerPassword, STORAGE_CONNECTIONS_MAX),
     `ALTER ROLE ${reader} SET default_transaction_read_only = on`,
     `ALTER ROLE ${storage} SET statement_timeout = '${STORAGE_TIMEOUT}'`,
+    `ALTER ROLE ${storage} SET default_transaction_isolation = 'read committed'`,
     // Its own statements must never call what the project's owner has made.
     `ALTER ROLE ${storage} SET search_path = 'pg_catalog'`,
-    `GRANT ${[STORAGE_OWNER, ...loginRoles(names)].join(', ')} TO ${ADMIN} WITH INHERIT TRUE, SET TRUE`,
+    `GRANT ${[SCHEMA_OWNER, STORAGE_OWNER, ...loginRoles(names)].join(', ')} TO ${ADMIN} WITH INHERIT TRUE, SET TRUE`,
     `GRANT ${API_ROLES.join(', ')} TO ${owner}, ${storage} WITH INHERIT FALSE, SET TRUE, ADMIN FALSE`,
     appMembership(owner),
     `GRANT ${owner} TO ${runner} WITH INHERIT TRUE, SET TRUE, ADMIN FALSE`,
@@ -111,11 +112,11 @@ export async function ensureStorageSchema(inside: Session): Promise<void> {
   await inside.rows(
     [
       'CREATE SCHEMA IF NOT EXISTS storage',
-      `ALTER SCHEMA storage OWNER TO ${STORAGE_OWNER}`,
+      `ALTER SCHEMA storage OWNER TO ${SCHEMA_OWNER}`,
       // Who is to own a table must be allowed to make one where it is.
-      'GRANT CREATE ON SCHEMA storage TO pg_database_owner',
+      `GRANT CREATE ON SCHEMA storage TO pg_database_owner, ${STORAGE_OWNER}`,
       ...storageSchema({ superuser: false }),
-      'REVOKE CREATE ON SCHEMA storage FROM pg_database_owner',
+      `REVOKE CREATE ON SCHEMA storage FROM pg_database_owner, ${STORAGE_OWNER}`,
     ].join(';\n'),
   )
 }

@@ -33,6 +33,11 @@ const HELPERS: readonly (readonly [string, string])[] = [
     `RETURNS boolean LANGUAGE sql STABLE PARALLEL SAFE
      RETURN coalesce(regexp_replace(storage.operation(), '^storage\\.', '') = regexp_replace(expected, '^storage\\.', ''), false)`,
   ],
+  [
+    'allow_any_operation(expected text[])',
+    `RETURNS boolean LANGUAGE sql STABLE PARALLEL SAFE
+     RETURN coalesce((SELECT bool_or(storage.allow_only_operation(each)) FROM unnest(expected) AS each), false)`,
+  ],
   ['can_write(uuid, text, text, text, uuid, text, jsonb, jsonb, boolean)', canWrite()],
 ]
 

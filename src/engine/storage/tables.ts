@@ -1,13 +1,13 @@
 import { API_ROLES, READER_GROUP } from '../roles.ts'
-import { STORAGE_GROUP, STORAGE_OWNER } from './names.ts'
+import { SCHEMA_OWNER, STORAGE_GROUP, STORAGE_OWNER } from './names.ts'
 
 const API = API_ROLES.join(', ')
 
 export function tables({ leakproof }: { leakproof: boolean }): string[] {
   return [
     'CREATE SCHEMA IF NOT EXISTS storage',
-    `ALTER SCHEMA storage OWNER TO ${STORAGE_OWNER}`,
-    `GRANT USAGE ON SCHEMA storage TO pg_database_owner, ${API}, ${READER_GROUP}, ${STORAGE_GROUP}`,
+    `ALTER SCHEMA storage OWNER TO ${SCHEMA_OWNER}`,
+    `GRANT USAGE ON SCHEMA storage TO pg_database_owner, ${API}, ${READER_GROUP}, ${STORAGE_GROUP}, ${STORAGE_OWNER}`,
     unless(
       `to_regtype('storage.buckettype')`,
       `CREATE TYPE storage.buckettype AS ENUM ('STANDARD', 'ANALYTICS');

@@ -1,6 +1,7 @@
 import { APP_OWNER } from '../../app-roles.ts'
 import { type ProjectNames, quoteLiteral, quoteLiterals, TEMPORARY_LOGIN } from '../../names.ts'
 import { API_ROLES, READER_GROUP } from '../../roles.ts'
+import { SCHEMA_OWNER } from '../../storage/names.ts'
 import { COPIED_PUBLICATIONS } from './extras.ts'
 import { idOf, SCHEMAS, SCHEMAS_AND_STORAGE, standsAlone } from './scope.ts'
 
@@ -62,16 +63,19 @@ const OWN_OBJECTS = `${OBJECTS} AS o WHERE (namespace IN ${SCHEMAS} OR name IN (
 /** Roles that may own something beside the owner; no more powerful one, whatever it owns in the parent. */
 const OTHER_OWNERS = quoteLiterals(['pg_database_owner', APP_OWNER, ...API_ROLES])
 
+/** Whose owner, elsewhere perhaps a superuser, owns nothing else in a copy. */
+const IS_PLATFORM_SCHEMA = `(kind = 'SCHEMA ' AND name = 'auth' AND pg_get_userbyid(owner) = '${SCHEMA_OWNER}')`
+
 export const owners = (renaming: Renaming): string => `
   SELECT format('ALTER %s%s OWNER TO %s', kind, name, ${ownerName(renaming)}) AS statement FROM ${OWN_OBJECTS}
-     AND (pg_get_userbyid(owner) IN (${OTHER_OWNERS}) OR name = 'public') AND namespace IN ${SCHEMAS}
+     AND (pg_get_userbyid(owner) IN (${OTHER_OWNERS}) OR name = 'public' OR ${IS_PLATFORM_SCHEMA}) AND namespace IN ${SCHEMAS}
      AND NOT EXISTS (SELECT FROM pg_depend AS d WHERE d.classid = catalogue AND d.objid = o.oid AND d.objsubid = 0 AND d.deptype IN ('a', 'i')
        AND kind = 'SEQUENCE ')
   UNION ALL SELECT format('ALTER PUBLICATION %I OWNER TO %I', pubname, pg_get_userbyid(pubowner)) FROM pg_publication AS p
    WHERE pg_get_userbyid(pubowner) IN (${OTHER_OWNERS}) AND ${COPIED_PUBLICATIONS}`
 
 function ownerName({ to }: Renaming): string {
-  return `CASE WHEN pg_get_userbyid(owner) IN (${OTHER_OWNERS}) THEN pg_get_userbyid(owner) ELSE ${quoteLiteral(to.owner)} END`
+  return `CASE WHEN pg_get_userbyid(owner) IN (${OTHER_OWNERS}) OR ${IS_PLATFORM_SCHEMA} THEN pg_get_userbyid(owner) ELSE ${quoteLiteral(to.owner)} END`
 }
 
 /**
