@@ -203,7 +203,7 @@ export const CASES: readonly Case[] = [
   {
     lint: 'auth_users_exposed',
     so: 'sees it through other views',
-    fault: `create table auth.users (id uuid primary key, email text); create schema inner_part;
+    fault: `alter table auth.users disable row level security; create schema inner_part;
       create view inner_part.people as select email from auth.users;
       create view mails as select email from inner_part.people; grant select on mails to anon;
       create view invoked with (security_invoker) as select email from auth.users; grant select on invoked to anon`,

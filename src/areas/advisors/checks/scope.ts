@@ -1,7 +1,7 @@
 import { quoteLiterals } from '../../../engine/names.ts'
 
 /** Whose contents are not the project's own; policies on the tables of storage are. */
-const PLATFORM_SCHEMAS = ['extensions', 'storage', 'supabase_migrations']
+const PLATFORM_SCHEMAS = ['auth', 'extensions', 'storage', 'supabase_migrations']
 
 /** What came with extensions, read once: one look for each table would cost more than all of them. */
 export const ofExtension = (catalogue: string, id: string) =>
