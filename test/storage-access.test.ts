@@ -535,6 +535,22 @@ describe('an object of a public bucket', () => {
     await sql(`drop policy "${bucket}" on storage.objects`)
   })
 
+  it('is read without a question to the policies', async () => {
+    const bucket = await newBucket({ public: true })
+    await sql(`create table public.asked (n int);
+      create function public.ask() returns boolean language plpgsql security definer as
+        $$ begin insert into public.asked values (1); return true; end $$;
+      create policy "${bucket}" on storage.objects for select to authenticated using (bucket_id = '${bucket}' and public.ask())`)
+    const user = calling(storage, await signer.user(randomUUID()))
+    const asked = () => sql('select count(*)::int as count from public.asked')
+    for (const one of ['GET /object', 'HEAD /object', 'GET /object/authenticated', 'GET /object/info'])
+      expect([one, codeOf(await user(`${one}/${bucket}/${A}`))]).toEqual([one, 200])
+    expect(await asked()).toEqual([{ count: 0 }])
+    expect(codeOf(await user(`POST /object/sign/${bucket}/${A}`, { body: { expiresIn: 60 } }))).toBe(200)
+    expect(await asked()).toEqual([{ count: 1 }])
+    await sql(`drop policy "${bucket}" on storage.objects; drop function public.ask(); drop table public.asked`)
+  })
+
   it('is its newest version, and no other', async () => {
     const bucket = await newBucket({ public: true })
     const { body: info } = await service(`GET /object/info/${bucket}/${A}`)

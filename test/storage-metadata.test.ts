@@ -68,3 +68,19 @@ describe('numbers in the metadata of a user', () => {
     expect((await service(`GET /object/${bucket}/much`)).body).toBe('x')
   })
 })
+
+describe('the time of an object', () => {
+  it('is that of its move, as what stood there before may be younger than it', async () => {
+    const at = (time: string) => ({ 'x-test-clock': String(Date.parse(time)) })
+    const readers = async () => (await service(`GET /object/${bucket}/moved`)).headers.get('last-modified')
+    const move = { bucketId: bucket, sourceKey: 'older', destinationKey: 'moved' }
+    await service(`POST /object/${bucket}/older`, { body: 'old', headers: at('2026-05-01T00:00:00Z') })
+    await service(`POST /object/${bucket}/moved`, { body: 'new', headers: at('2026-05-02T00:00:00Z') })
+    await service(`DELETE /object/${bucket}/moved`)
+    const moved = await service('POST /object/move', { body: move, headers: at('2026-05-03T00:00:00Z') })
+    expect(codeOf(moved)).toBe(200)
+    expect(await readers()).toBe('Sun, 03 May 2026 00:00:00 GMT')
+    const headers = { 'if-modified-since': 'Sat, 02 May 2026 00:00:00 GMT' }
+    expect(await service(`GET /object/${bucket}/moved`, { headers })).toMatchObject({ status: 200, body: 'old' })
+  })
+})

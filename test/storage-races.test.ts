@@ -1,5 +1,5 @@
 import { randomUUID } from 'node:crypto'
-import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest'
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it, vi } from 'vitest'
 import type { Reply } from './api.ts'
 import { newBucket, newStorage, type TestStorage, TOO_LARGE } from './storage.ts'
 import { calling, codeOf, expectNoStrayBytes, openSql, type Sql, signerOf } from './storage-http.ts'
@@ -58,6 +58,24 @@ describe('at once', () => {
     const { body } = await read('a')
     expect(isWhole(body)).toBe(true)
     expect((await service(`GET /object/info/${bucket}/a`)).body.size).toBe(body.length)
+  })
+
+  it('many replacements all succeed however strict transactions of the owner are', async () => {
+    const database = `p_${storage.ref}`
+    const beginAnew = async () => {
+      await sql('select pg_terminate_backend(pid, 5000) from pg_stat_activity where usename = $1', [
+        `${database}_storage`,
+      ])
+      await vi.waitFor(async () =>
+        expect((await all(4, (n) => put('any', n))).map(codeOf)).toEqual([200, 200, 200, 200]),
+      )
+    }
+    await sql(`alter database ${database} set default_transaction_isolation = 'serializable'`)
+    await beginAnew()
+    const replies = await all(AT_ONCE, (n) => put(`a${n % 3}`, n, user))
+    expect(replies.map(codeOf)).toEqual(replies.map(() => 200))
+    await sql(`alter database ${database} reset default_transaction_isolation`)
+    await beginAnew()
   })
 
   it('replacing and deleting leave the key there or not', async () => {

@@ -89,19 +89,29 @@ describe.each(Object.keys(WAYS) as Way[])('an object that is read in the way %s'
     ['bytes=-2', '89', '8-9'],
     ['bytes=8-100', '89', '8-9'],
     ['bytes=-100', TEXT, '0-9'],
+    ['bytes=3-9223372036854775807', '3456789', '3-9'],
+    ['bytes=-9223372036854775807', TEXT, '0-9'],
+    ['Bytes=0-1', '01', '0-1'],
   ])('comes in part: %s', async (range, body, sent) => {
     const headers = { ...described, 'content-length': String(body.length), 'content-range': `bytes ${sent}/10` }
     expect(await fetched(way, { range })).toMatchObject({ status: 206, body, headers })
   })
 
-  it.each(['bytes=10-', 'bytes=4-2', 'bytes=-0', 'bytes=0-1,3-4', 'bytes=', 'bytes=-', 'bytes=a-b', 'lines=1-2'])(
-    'has no part %s',
-    async (range) => {
-      const reply = await fetched(way, { range })
-      expect([reply.status, JSON.parse(reply.body)]).toEqual([416, INVALID_RANGE])
-      expect(reply.headers['content-range']).toBeUndefined()
-    },
-  )
+  it.each([
+    'bytes=10-',
+    'bytes=9223372036854775807-',
+    'bytes=4-2',
+    'bytes=-0',
+    'bytes=0-1,3-4',
+    'bytes=',
+    'bytes=-',
+    'bytes=a-b',
+    'lines=1-2',
+  ])('has no part %s', async (range) => {
+    const reply = await fetched(way, { range })
+    expect([reply.status, JSON.parse(reply.body)]).toEqual([416, INVALID_RANGE])
+    expect(reply.headers['content-range']).toBeUndefined()
+  })
 
   it('is not sent again to who has it', async () => {
     const { headers } = await fetched(way)
@@ -125,7 +135,8 @@ describe.each(Object.keys(WAYS) as Way[])('an object that is read in the way %s'
       [{ 'if-range': ETAG, range: 'bytes=0-1' }, 206],
       [{ 'if-range': '"x"', range: 'bytes=0-1' }, 200],
       [{ 'if-range': `W/${ETAG}`, range: 'bytes=0-1' }, 200],
-      [{ 'if-range': modified, range: 'bytes=0-1' }, 206],
+      [{ 'if-range': modified, range: 'bytes=0-1' }, 200],
+      [{ 'if-range': later, range: 'bytes=0-1' }, 200],
       [{ 'if-range': earlier, range: 'bytes=0-1' }, 200],
       [{ 'if-range': '"x"', range: 'bytes=99-' }, 200],
     ] as [Record<string, string>, number][]) {

@@ -1,4 +1,4 @@
-import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest'
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest'
 import { newBucket, newStorage, refusal, type TestStorage } from './storage.ts'
 import { type Call, calling, codeOf, openSql } from './storage-http.ts'
 
@@ -104,5 +104,60 @@ describe('a trigger that skips', () => {
     expect(codeOf(await attempt('a removal'))).toBe('AccessDenied')
     expect(await attempt('a removal of many')).toMatchObject({ status: 200, body: [] })
     expect(await rows()).toEqual(before)
+  })
+})
+
+describe("what the owner's own tables and functions do not allow", () => {
+  const whenInserted = (work: string) =>
+    database.sql(`create or replace function public.afterwards() returns trigger language plpgsql security definer as
+        $$ begin ${work}; return new; end $$;
+      create trigger afterwards after insert or update on storage.objects for each row execute function public.afterwards()`)
+  afterEach(() =>
+    database.sql(
+      'drop trigger if exists afterwards on storage.objects; drop table if exists public.files, public.people',
+    ),
+  )
+  const told = (code: string, message: unknown = expect.any(String)) => ({ body: { code, message } })
+
+  it('is not told of the bucket: a reference that leads nowhere', async () => {
+    await database.sql(
+      'create table public.people (id int primary key); create table public.files (owner int references public.people)',
+    )
+    await whenInserted('insert into public.files values (1)')
+    for (const as of [service, user]) {
+      expect(await attempt('an upload', as)).toMatchObject(
+        told('InvalidRequest', 'The related resource does not exist'),
+      )
+      expect(await attempt('an upload over nothing', as)).toMatchObject(
+        told('InvalidRequest', 'The related resource does not exist'),
+      )
+    }
+    expect(await rows()).toHaveLength(2)
+  })
+
+  it('is not told of the key: a name that is taken elsewhere', async () => {
+    await database.sql('create table public.files (name text primary key)')
+    await whenInserted('insert into public.files values (new.name)')
+    expect(codeOf(await attempt('an upload'))).toBe(200)
+    expect(codeOf(await service(`DELETE /object/${bucket}/new`))).toBe(200)
+    for (const way of ['an upload', 'an upload over nothing', 'a copy'])
+      expect(await attempt(way)).toMatchObject(told('DatabaseError', expect.stringContaining('files_pkey')))
+    expect(await attempt('a move')).toMatchObject(told('DatabaseError'))
+  })
+
+  it('keeps an empty bucket for what refers to it, and says so', async () => {
+    const empty = await newBucket(storage)
+    await database.sql(
+      `create table public.files (bucket text references storage.buckets); insert into public.files values ('${empty}')`,
+    )
+    expect(await service(`DELETE /bucket/${empty}`)).toMatchObject(told('ResourceReferenced'))
+    expect(codeOf(await service(`DELETE /bucket/${bucket}`))).toBe('ResourceNotEmpty')
+  })
+
+  it.each(['QU001', 'PT402', 'P0001', '42501'])('is told in its own words: %s', async (code) => {
+    await whenInserted(`raise exception 'too much of it' using errcode = '${code}'`)
+    const wanted = told(code === '42501' ? 'AccessDenied' : 'DatabaseError', 'too much of it')
+    expect(await attempt('an upload')).toMatchObject(wanted)
+    expect(await attempt('an upload', user)).toMatchObject(wanted)
   })
 })

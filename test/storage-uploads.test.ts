@@ -96,6 +96,16 @@ describe('a raw upload', () => {
   })
 })
 
+describe('metadata in a header', () => {
+  it.each(['base64', 'base64url'] as const)('are read as %s', async (encoding) => {
+    const path = newPath()
+    const metadata = { a: '??>>ü~~' }
+    const headers = { 'x-metadata': Buffer.from(JSON.stringify(metadata)).toString(encoding), ...plain }
+    expect(await upload(path, 'x', headers)).toMatchObject({ status: 200 })
+    expect(await info(path)).toMatchObject({ metadata })
+  })
+})
+
 describe('a form', () => {
   it.each<[string, [string, string | Blob][], Record<string, unknown>]>([
     [
@@ -146,6 +156,37 @@ describe('a form', () => {
     expect([reply.status, reply.body]).toEqual([200, { Key: path, Id: UUID }])
     expect(await info(path)).toMatchObject({ size: 1, ...described })
     expect(await read(path)).toBe('x')
+  })
+
+  const named = (disposition: string) =>
+    [
+      '--b\r\ncontent-disposition: form-data; name="cacheControl"\r\n\r\n60',
+      `--b\r\ncontent-disposition: form-data; ${disposition}\r\ncontent-type: image/png\r\n\r\nx`,
+      '--b--\r\n',
+    ].join('\r\n')
+  it.each([
+    'name=""; filename="照片.png"',
+    'name=""; filename="Screenshot at 10.00.00\u202fAM.png"',
+    'name=""; filename="a\u0308 “q” €.png"',
+    'name="照片"; filename="😀.png"',
+    'name=""; filename="a\tb.png"',
+    'name=""; filename="f.png";',
+    `name=""; filename*=UTF-8''%E7%85%A7.png`,
+    'filename="照片.png"; name=""',
+  ])('has a file whatever its name is: %s', async (disposition) => {
+    const path = newPath()
+    const reply = await upload(path, named(disposition), { 'content-type': 'multipart/form-data; boundary=b;' })
+    expect([reply.status, reply.body]).toEqual([200, { Key: path, Id: UUID }])
+    expect(await info(path)).toMatchObject({ size: 1, content_type: 'image/png', cache_control: 'max-age=60' })
+  })
+
+  it('has a file whose name is in Latin-1', async () => {
+    const path = newPath()
+    const raw = Buffer.from(named('name=""; filename="\xe9.png"'), 'latin1')
+    expect(await upload(path, raw, { 'content-type': 'multipart/form-data; boundary=b' })).toMatchObject({
+      status: 200,
+    })
+    expect(await info(path)).toMatchObject({ size: 1, content_type: 'image/png' })
   })
 
   it('takes the X-Robots-Tag of its request', async () => {

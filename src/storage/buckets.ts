@@ -3,7 +3,7 @@ import * as z from 'zod'
 import { SqlError } from '../engine/engine.ts'
 import { optional, readJson, readQuery } from './body.ts'
 import { asCaller, asReader, asServer } from './database.ts'
-import { LeftOut, StorageError } from './error.ts'
+import { isWithoutBucket, LeftOut, StorageError } from './error.ts'
 import { mimeTypesOf, SIZE_WANTED, sizeLimitOf } from './limits.ts'
 import { checkBucketName } from './names.ts'
 import { bucketIn } from './path.ts'
@@ -136,7 +136,7 @@ async function remove(c: StorageContext) {
 }
 
 function notEmpty(error: unknown): never {
-  if (error instanceof SqlError && error.code === '23503') throw new StorageError('ResourceNotEmpty')
+  if (isWithoutBucket(error)) throw new StorageError('ResourceNotEmpty')
   throw error
 }
 

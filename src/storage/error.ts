@@ -143,6 +143,14 @@ const BY_SQLSTATE: Record<string, StorageErrorCode> = {
   '42883': 'DatabaseSchemaMismatch',
 }
 
+/** Only the tables' own constraints tell of keys and buckets: what else the owner's do not allow is his to explain. */
+export const isTaken = (error: unknown): boolean => breaks(error, '23505', 'bucketid_objname')
+/** Also where a bucket that still has objects is to go. */
+export const isWithoutBucket = (error: unknown): boolean => breaks(error, '23503', 'objects_bucketId_fkey')
+
+const breaks = (error: unknown, code: string, constraint: string) =>
+  error instanceof SqlError && error.code === code && error.constraint === constraint
+
 function ofSql(error: SqlError): StorageError {
   const { code, message, detail = '' } = error
   if (code === '42501') return new StorageError('AccessDenied', refusalOf(error), { cause: error })
@@ -150,19 +158,22 @@ function ofSql(error: SqlError): StorageError {
     const missing = detail.includes('is not present')
     return new StorageError(missing ? 'RelatedResourceNotFound' : 'ResourceReferenced', undefined, { cause: error })
   }
-  const known = BY_SQLSTATE[code]
+  const isOwners = code === '23505' && error.schema !== 'storage'
+  const known = isOwners ? undefined : BY_SQLSTATE[code]
   if (known) return new StorageError(known, undefined, { cause: error })
   // What the owner's functions and constraints say is for him to see.
-  if (/^(P0|22|23)/.test(code)) return new StorageError('DatabaseError', message, { cause: error })
+  if (/^(P0|22|23)/.test(code) || isRaised(error)) return new StorageError('DatabaseError', message, { cause: error })
   return new StorageError('InternalError', undefined, { cause: error })
 }
 
 const BY_POLICY = 'new row violates row-level security policy'
 /** Where Postgres says that a function itself raised it. */
 const RAISED = /^PL\/pgSQL function .* at RAISE(\n|$)/
+export const isRaised = ({ where = '' }: SqlError): boolean => RAISED.test(where)
 
 /** Postgres's own words name policies, tables and schemas, which are not for whoever calls; what the owner's functions say is. */
-function refusalOf({ message, where = '' }: SqlError): string | undefined {
-  if (RAISED.test(where)) return message
+function refusalOf(error: SqlError): string | undefined {
+  const { message } = error
+  if (isRaised(error)) return message
   return message.startsWith(BY_POLICY) ? BY_POLICY : undefined
 }

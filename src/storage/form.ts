@@ -1,4 +1,4 @@
-import { decodeField, type MultipartError, make, type PartInfo } from 'multipasta'
+import { decodeField, defaultIsFile, type MultipartError, make, type PartInfo } from 'multipasta'
 import { readChunks } from '../blobs/chunks.ts'
 
 export interface Form {
@@ -32,13 +32,14 @@ export async function readForm(contentType: string, body: ReadableStream<Uint8Ar
   let kept = 0
   const write = dashesTogether(
     make({
-      headers: { 'content-type': contentType },
+      headers: { 'content-type': contentType.replace(/[\s;]+$/, '') },
+      isFile: (info) => defaultIsFile(info) || /;\s*filename\*?\s*=/i.test(dispositionOf(info)),
       maxParts: FIELDS_MAX + 1,
       maxFieldSize: FIELDS_BYTES_MAX,
       onField(info, value) {
         kept += value.length
         if (kept > FIELDS_BYTES_MAX) throw new FormMalformed(`its fields are larger than ${FIELDS_BYTES_MAX} bytes`)
-        fields.set(info.name, decodeField(info, value))
+        fields.set(nameOf(info), decodeField(info, value))
       },
       onFile(info) {
         if (head) throw new FormMalformed('it has more than one file')
@@ -78,6 +79,17 @@ export async function readForm(contentType: string, body: ReadableStream<Uint8Ar
     { highWaterMark: 0 },
   )
   return { fields, file: { contentType: contentTypeOf(head), body: file } }
+}
+
+/** What the parser leaves unread: it knows names of Latin letters alone, and clients send the names of files as they are. */
+function dispositionOf({ contentDisposition, headers }: PartInfo): string {
+  const [header] = contentDisposition === '' ? [headers['content-disposition']].flat() : []
+  return header ?? ''
+}
+
+function nameOf(info: PartInfo): string {
+  const [, quoted, bare] = /;\s*name\s*=\s*(?:"([^"]*)"|([^\s;]*))/i.exec(dispositionOf(info)) ?? []
+  return quoted ?? bare ?? info.name
 }
 
 function contentTypeOf({ headers }: PartInfo): string {

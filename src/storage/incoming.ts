@@ -78,9 +78,9 @@ function decoded(header: string): string {
   }
 }
 
-/** Throws where it is no base64. */
+/** Of either alphabet; throws where it is no base64. */
 export const textIn = (base64: string): string =>
-  new TextDecoder().decode(Uint8Array.from(atob(base64), (char) => char.charCodeAt(0)))
+  new TextDecoder().decode(Buffer.from(atob(base64.replaceAll('-', '+').replaceAll('_', '/')), 'latin1'))
 
 /** Postgres holds none. */
 function withoutNul(_key: string, value: unknown): unknown {

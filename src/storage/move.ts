@@ -1,11 +1,10 @@
 import * as z from 'zod'
 import { openStore } from '../blobs/store.ts'
 import { newTimedId } from '../db/id.ts'
-import { SqlError } from '../engine/engine.ts'
 import { blobKey, storedBlobKey } from './blob-key.ts'
 import { optional, readJson } from './body.ts'
 import { asCaller, type Caller } from './database.ts'
-import { StorageError } from './error.ts'
+import { isTaken, StorageError } from './error.ts'
 import { safeHeader, userMetadataIn } from './incoming.ts'
 import { checkBucketName, checkKey } from './names.ts'
 import { whileBucketAnswers } from './patience.ts'
@@ -50,7 +49,9 @@ export async function move(c: StorageContext) {
 type Version = Pick<ObjectRow, 'version'>
 
 async function moveRow(storage: Storage, caller: Caller, from: Place, to: Place, only?: Version): Promise<boolean> {
-  const [rows = []] = await asCaller(storage, caller, [moveObject(from, to, only)]).catch(taken)
+  const [rows = []] = await asCaller(storage, caller, [moveObject(from, to, { at: storage.ctx.now(), only })]).catch(
+    taken,
+  )
   return rows.length > 0
 }
 
@@ -80,7 +81,7 @@ async function judge(storage: Storage, caller: Caller, from: Place, to: Place): 
 }
 
 function taken(error: unknown): never {
-  if (error instanceof SqlError && error.code === '23505') throw new StorageError('ResourceAlreadyExists')
+  if (isTaken(error)) throw new StorageError('ResourceAlreadyExists')
   throw error
 }
 

@@ -10,7 +10,7 @@ import { describe, findObject, infoOf, type Reader, serveObject, shown } from '.
 import { BY_CREDENTIAL, privately } from './reply.ts'
 import { callerIfAny, callerOf, type StorageContext, type StorageEnv } from './request.ts'
 import type { ObjectRow } from './statements/object-rows.ts'
-import { deleteObjects, isVisible } from './statements/objects.ts'
+import { deleteObjects, visibleVersion } from './statements/objects.ts'
 import { sweepSoon } from './turns.ts'
 import { upload } from './upload.ts'
 
@@ -61,12 +61,15 @@ async function info(c: StorageContext, heads: number, reader: Reader) {
 async function removeOne(c: StorageContext) {
   const place = placeIn(c, 1)
   const by = await callerOf(c, 'storage.object.delete')
-  const [deleted = [], [row] = []] = await asCaller(c.var, by, [
+  const [[before] = [], deleted = [], [after] = []] = await asCaller(c.var, by, [
+    visibleVersion(place),
     deleteObjects(place.bucketId, [place.name]),
-    isVisible(place),
+    visibleVersion(place),
   ])
-  // What the caller cannot see does not exist for him; what he still sees he may not delete, and is told so.
-  if (deleted.length === 0) throw new StorageError(row?.visible ? 'AccessDenied' : 'NoSuchKey')
+  // What the caller cannot see does not exist for him; what he still sees he may not delete, and is told so. Somebody may have
+  // removed it meanwhile, and another have uploaded it anew.
+  const isKept = after !== undefined && after.id === before?.id && after.version === before?.version
+  if (deleted.length === 0) throw new StorageError(isKept ? 'AccessDenied' : 'NoSuchKey')
   sweepSoon(c.var)
   return c.json({ message: 'Successfully deleted' })
 }

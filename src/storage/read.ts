@@ -12,7 +12,7 @@ import { whileBucketAnswers } from './patience.ts'
 import { type Described, planReply } from './reply.ts'
 import type { Storage, StorageContext } from './request.ts'
 import type { FoundObject, ObjectRow, Place } from './statements/object-rows.ts'
-import { readObject, seeObject } from './statements/objects.ts'
+import { readObject, seeIfClosed, seeObject } from './statements/objects.ts'
 
 /** For whom an object is read: anybody, where its bucket is public; the holder of a signed URL; or a caller whom policies bind. */
 export type Reader =
@@ -62,14 +62,15 @@ async function look(
     return { found, seen: caller && found?.object }
   }
   const facts = readObject(place, { onlyPublic: true })
-  const asked = await asCaller(storage, caller, [seeObject(place)], [facts]).catch(async (error) => {
+  const seen = reader.kind === 'signer' ? seeObject(place) : seeIfClosed(place)
+  const asked = await asCaller(storage, caller, [seen], [facts]).catch(async (error) => {
     // Where the bucket is public nobody wants to know what the policies say, nor that they fail.
     const [[row] = []] = error instanceof SqlError && reader.kind === 'caller' ? await asServer(storage, [facts]) : []
     if (!(row as unknown as FoundObject | undefined)?.bucket.public) throw error
     return [[row as Row]]
   })
-  const [[found] = [], [seen] = []] = asked
-  return { found: found as unknown as FoundObject, seen: seen as unknown as ObjectRow }
+  const [[found] = [], [object] = []] = asked
+  return { found: found as unknown as FoundObject, seen: object as unknown as ObjectRow }
 }
 
 export function describe(object: ObjectRow): Described {

@@ -8,7 +8,7 @@ import { newTimedId } from '../db/id.ts'
 import { type Row, SqlError, type Statement } from '../engine/engine.ts'
 import { blobKey } from './blob-key.ts'
 import { asCaller, asServer, type Caller } from './database.ts'
-import { LeftOut, StorageError } from './error.ts'
+import { isTaken, isWithoutBucket, LeftOut, StorageError } from './error.ts'
 import { type Description, type Incoming, readIncoming } from './incoming.ts'
 import { checkMimeType } from './limits.ts'
 import { isBucketThere, whileBucketAnswers } from './patience.ts'
@@ -106,7 +106,7 @@ export async function mayUpload(storage: Storage, caller: Caller, place: Place, 
   )
     // Where it is missing its policies have nothing to say.
     .catch((error) => {
-      throw error instanceof SqlError && error.code === '23503' ? new StorageError('NoSuchBucket') : error
+      throw isWithoutBucket(error) ? new StorageError('NoSuchBucket') : error
     })
   if (answer?.outcome === 'exists') throw new StorageError('KeyAlreadyExists')
   return existing(found).bucket
@@ -250,8 +250,8 @@ export async function writeRow(storage: Storage, place: Place, written: Written,
 export function told(error: unknown): unknown {
   if (!(error instanceof SqlError)) return error
   if (error.constraint === 'used_tokens_pkey') return new StorageError('InvalidSignature', TOKEN_USED)
-  if (error.code === '23505') return new StorageError('KeyAlreadyExists')
-  return error.code === '23503' ? new StorageError('NoSuchBucket') : error
+  if (isTaken(error)) return new StorageError('KeyAlreadyExists')
+  return isWithoutBucket(error) ? new StorageError('NoSuchBucket') : error
 }
 
 export function removeBytes({ ctx }: Storage, key: string): void {

@@ -2,7 +2,7 @@ import type { Stored } from '../../blobs/store.ts'
 import { SqlError } from '../../engine/engine.ts'
 import { blobKey } from '../blob-key.ts'
 import { asServer } from '../database.ts'
-import { LeftOut, StorageError } from '../error.ts'
+import { isRaised, LeftOut, StorageError } from '../error.ts'
 import { endUpload, forgetMine, forgetUploads, TAKEN } from '../statements/resumable.ts'
 import { removeBytes, told, writeRow } from '../upload.ts'
 import { descriptionOf, type Session } from './session.ts'
@@ -26,7 +26,7 @@ export async function point(session: Session, stored: Stored & { version: string
 const isTaken = (error: unknown): boolean => error instanceof SqlError && error.message.includes(TAKEN)
 
 /** What Postgres refuses whenever it is asked; anything else may go better with the next request. */
-const isFinal = ({ code }: SqlError): boolean => /^(42501|22|23|P0)/.test(code)
+const isFinal = (error: SqlError): boolean => /^(42501|22|23|P0)/.test(error.code) || isRaised(error)
 
 async function clear({ storage, upload, lease }: Session, version: string, error: SqlError): Promise<void> {
   // Bytes that came in parts are the upload's, which goes on with whoever has taken it, or with the next request.

@@ -3,10 +3,13 @@ import { RULES } from './buckets.ts'
 import { CHANGED, type NewObject, OBJECT, type ObjectRow, type Place } from './object-rows.ts'
 import { uuidOrNull } from './values.ts'
 
-/** *Server.* One `FoundObject`, or no row: no such bucket. With `onlyPublic`, of a bucket that is not public no object is looked for. */
+/**
+ * *Server.* One `FoundObject`, or no row: no such bucket. With `onlyPublic`, of a bucket that is not public no object is looked for,
+ * and `seeIfClosed` after it knows.
+ */
 export function readObject({ bucketId, name }: Place, { onlyPublic = false } = {}): Statement {
   return {
-    text: `SELECT (SELECT to_jsonb(rules) FROM (SELECT ${RULES}) AS rules) AS bucket,
+    text: `SELECT ${onlyPublic ? `set_config('storage.bucket_is_public', b.public::text, true),` : ''} (SELECT to_jsonb(rules) FROM (SELECT ${RULES}) AS rules) AS bucket,
         CASE WHEN o.id IS NOT NULL THEN (SELECT to_jsonb(object) FROM (SELECT ${OBJECT}) AS object) END AS object
       FROM storage.buckets AS b
       LEFT JOIN storage.objects AS o ON o.bucket_id = b.id AND o.name = $2::text${onlyPublic ? ' AND b.public' : ''}
@@ -23,10 +26,16 @@ export function seeObject({ bucketId, name }: Place): Statement {
   }
 }
 
-/** One row, `{ visible: boolean }`. */
-export function isVisible({ bucketId, name }: Place): Statement {
+/** The same, and nothing of policies where the bucket is public. */
+export function seeIfClosed(place: Place): Statement {
+  const { text, params } = seeObject(place)
+  return { text: `${text} AND current_setting('storage.bucket_is_public', true) IS DISTINCT FROM 'true'`, params }
+}
+
+/** One row, `{ id, version }`, or none: not there, or not visible. */
+export function visibleVersion({ bucketId, name }: Place): Statement {
   return {
-    text: `SELECT EXISTS (SELECT FROM storage.objects WHERE bucket_id = $1::text AND name = $2::text) AS visible`,
+    text: `SELECT id, version FROM storage.objects WHERE bucket_id = $1::text AND name = $2::text`,
     params: [bucketId, name],
   }
 }
@@ -82,16 +91,30 @@ export function upsertObject(object: NewObject): Statement {
 
 /**
  * The `ObjectRow` at its new place, or no row: not there, not visible, not to be changed, or of another version than the one that is
- * given. A taken place fails with 23505.
+ * given. A taken place fails with 23505. `at` is the time that readers are told: what stood there before may be younger than it.
  */
-export function moveObject(from: Place, to: Place, only?: Pick<ObjectRow, 'version'>): Statement {
+export function moveObject(
+  from: Place,
+  to: Place,
+  { at, only }: { at: Date; only?: Pick<ObjectRow, 'version'> | undefined },
+): Statement {
   const there = `o.bucket_id = $1::text AND o.name = $2::text AND (NOT $5::boolean OR o.version IS NOT DISTINCT FROM $6::text)`
   const stays = `($1::text, $2::text) = ($3::text, $4::text)`
   return {
     text: `WITH moved AS (
-        UPDATE storage.objects AS o SET bucket_id = $3::text, name = $4::text WHERE ${there} AND NOT ${stays} RETURNING ${CHANGED})
+        UPDATE storage.objects AS o SET bucket_id = $3::text, name = $4::text,
+            metadata = CASE WHEN metadata ? 'lastModified' THEN metadata || jsonb_build_object('lastModified', $7::text) ELSE metadata END
+          WHERE ${there} AND NOT ${stays} RETURNING ${CHANGED})
       SELECT * FROM moved UNION ALL SELECT ${CHANGED} FROM storage.objects AS o WHERE ${there} AND ${stays}`,
-    params: [from.bucketId, from.name, to.bucketId, to.name, only !== undefined, only?.version ?? null],
+    params: [
+      from.bucketId,
+      from.name,
+      to.bucketId,
+      to.name,
+      only !== undefined,
+      only?.version ?? null,
+      at.toISOString(),
+    ],
   }
 }
 
