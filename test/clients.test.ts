@@ -163,7 +163,7 @@ describe('the supabase CLI', () => {
     180_000,
   )
 
-  it('does postgres-config, ssl-enforcement, db push and migration list', async () => {
+  it('does postgres-config, ssl-enforcement, db push, db reset and migration list', async () => {
     const ref = await newProject({ owner, slug })
     const remote = [`--remote=${ref}`, '--experimental']
     expect(await cli('postgres-config', 'update', '--config', 'work_mem=8MB', ...remote, '--yes')).toContain('8MB')
@@ -181,6 +181,14 @@ describe('the supabase CLI', () => {
     expect((await owner.get(`/v1/projects/${ref}/database/migrations`)).body).toEqual([
       { version: '20260101000000', name: 'pushed' },
     ])
+    await runSql(owner, ref, 'insert into pushed values (1); insert into auth.users (id) values (gen_random_uuid())')
+    expect(await cli('db', 'reset', `--remote=${url}`, '--yes')).toBeDefined()
+    const left = await runSql(
+      owner,
+      ref,
+      'select (select count(*) from pushed)::int + (select count(*) from auth.users)::int as rows',
+    )
+    expect(left.body).toEqual([{ rows: 0 }])
     expect(await cli('ssl-enforcement', 'update', '--enable-db-ssl-enforcement', ...remote, '--yes')).not.toContain('*')
     await expect(answerAt(url)).rejects.toThrow(/pg_hba|SSL/)
   })

@@ -572,6 +572,19 @@ describe('at the same time', () => {
     expect((await downloaded(name)).equals(bytes)).toBe(true)
   })
 
+  it.each([
+    ['in the middle', 3 * PART],
+    ['at its end', PART + 1],
+  ])('ends where S3 has no number for another part: %s', async (_, size) => {
+    const name = newName()
+    const location = await begun(name, { size })
+    const bytes = randomBytes(size)
+    expect(await send(location, 0, bytes.subarray(0, PART))).toMatchObject({ status: 204, offset: String(PART) })
+    await sql('update storage.resumable_uploads set next_part = 10001 where name = $1', [name])
+    expect((await send(location, PART, bytes.subarray(PART))).status).toBe(413)
+    expect(await infoOf(name)).toBeNull()
+  })
+
   it('of several uploads of one new name the first to end stays', async () => {
     const name = newName()
     const locations = await Promise.all([1, 2].map(() => begun(name, { size: 4 })))

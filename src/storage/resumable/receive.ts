@@ -112,6 +112,10 @@ interface Part {
 /** What S3 takes. */
 const PART_NUMBER_MAX = 10_000
 
+function checkNumber(n: number): void {
+  if (n > PART_NUMBER_MAX) throw new StorageError('EntityTooLarge', 'The upload was interrupted too often')
+}
+
 /** Returns the number of the next one. */
 async function sendPart(
   session: Session,
@@ -119,7 +123,7 @@ async function sendPart(
   { received, isEnd }: { received: number; isEnd: boolean },
 ): Promise<number> {
   const { storage, upload, lease } = session
-  if (n > PART_NUMBER_MAX) throw new StorageError('EntityTooLarge', 'The upload was interrupted too often')
+  checkNumber(n)
   const { parts } = openStore(storage.ctx)
   const target = { key: keyOf(session), uploadId }
   // Nobody else knows of one that was begun for this part: no row names it.
@@ -164,6 +168,7 @@ async function complete(session: Session, { n, uploadId, bytes }: LastPart): Pro
 
 async function putTogether(session: Session, { n, uploadId, bytes }: Part): Promise<Stored> {
   const { storage, upload } = session
+  if (bytes.length > 0) checkNumber(n)
   const blobs = openStore(storage.ctx)
   const key = keyOf(session)
   try {
