@@ -133,6 +133,13 @@ describe('supabase config', () => {
     expect(await auth()).toEqual(config)
   })
 
+  it('pull writes no version of Postgres that the CLI refuses to read', async () => {
+    writeFileSync(file(), 'project_id = "x"\n[db]\nmajor_version = 15\n')
+    await cli('pull', '--yes')
+    expect(readFileSync(file(), 'utf8')).toContain('major_version = 17')
+    expect(await cli('diff')).not.toContain('major_version')
+  })
+
   extended(
     'push turns off what is not enabled, and pull writes what the project has',
     async () => {

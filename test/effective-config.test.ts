@@ -21,7 +21,7 @@ describe('GET /v2/projects/{ref}/config', () => {
     const { auth, ...others } = reply.body.data.attributes
     expect(others).toEqual({
       database: {
-        major_version: 18,
+        major_version: 17,
         ssl_enforced: false,
         network_restrictions: {
           entitlement: 'allowed',

@@ -174,7 +174,7 @@ describe('the life of a project', () => {
       { name: 'db', healthy: false, status: 'UNHEALTHY' },
     ])
 
-    expect((await owner.get(`${path}/restore`)).body).toMatchObject({ available_versions: [{ postgres_engine: '18' }] })
+    expect((await owner.get(`${path}/restore`)).body).toMatchObject({ available_versions: [{ postgres_engine: '17' }] })
     expect((await owner.post(`${path}/restore`)).status).toBe(200)
     await untilStatus(owner, ref, 'ACTIVE_HEALTHY')
     expect((await runSql(owner, ref, 'select n from kept')).body).toEqual([{ n: 42 }])

@@ -6,6 +6,7 @@ import { FIELDS, type FieldName } from '../auth-config/fields.ts'
 import { toAuthConfig } from '../auth-config/kept.ts'
 import { entitlementOf, toAddresses } from '../database-settings/networks.ts'
 import { toPooler } from '../database-settings/pooler.ts'
+import { knownMajorOf } from '../projects/convert.ts'
 import { type Settings, settingsIn } from '../settings/areas.ts'
 import { settingsOf } from '../settings/rows.ts'
 import { getStorageConfig } from '../storage-config/service.ts'
@@ -46,7 +47,7 @@ export async function getProjectConfig(ctx: Ctx, project: ProjectAccess): Promis
       id: project.ref,
       attributes: {
         database: {
-          major_version: Number.parseInt(project.postgresVersion, 10) || 0,
+          major_version: project.postgresVersion ? Number(knownMajorOf(project.postgresVersion)) : 0,
           ssl_enforced: !ctx.engine.capabilities.plainConnections || settingsIn('ssl', kept.ssl).database,
           network_restrictions: toRestrictions(ctx, settingsIn('network', kept.network)),
           postgres_settings: toPostgresSettings(settingsIn('postgres', kept.postgres)),

@@ -9,8 +9,10 @@ import type {
   ProjectHandle,
   ProjectListV2,
   ProjectPage,
+  RestoreVersions,
   UpgradeEligibility,
 } from './schema.ts'
+import { KNOWN_MAJORS } from './values.ts'
 
 type Row = typeof projects.$inferSelect
 /** Of a list: with what is set of its disk. */
@@ -108,6 +110,14 @@ const DATABASE_STATUSES: readonly ProjectStatus[] = [
 const databaseStatus = (status: ProjectStatus) => (DATABASE_STATUSES.includes(status) ? status : 'UNKNOWN')
 
 export const majorOf = (version: string): string => version.split('.')[0] ?? ''
+
+/** Of a version that clients do not know, and refuse, the one before it that they do. */
+export const knownMajorOf = (version: string): (typeof KNOWN_MAJORS)[number] =>
+  KNOWN_MAJORS.findLast((known) => Number(known) <= Number(majorOf(version))) ?? KNOWN_MAJORS[0]
+
+export const toRestoreVersions = ({ postgresVersion: version }: Row): z.input<typeof RestoreVersions> => ({
+  available_versions: version ? [{ version, release_channel: 'ga', postgres_engine: knownMajorOf(version) }] : [],
+})
 
 /** A project runs what its cluster runs: there is no other version to go to, hence nothing that could stand in the way. */
 export function toUpgradeEligibility({ postgresVersion, status }: Row): z.input<typeof UpgradeEligibility> {

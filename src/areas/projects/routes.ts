@@ -1,6 +1,6 @@
 import * as z from 'zod'
 import { del, empty, get, patch, post } from '../../http/route.ts'
-import { majorOf, toProject, toUpgradeEligibility } from './convert.ts'
+import { toProject, toRestoreVersions, toUpgradeEligibility } from './convert.ts'
 import { getServicesHealth } from './health.ts'
 import { listOrganizationProjects, listOrganizationProjectsV2 } from './lists.ts'
 import { getAvailableRegions } from './regions.ts'
@@ -64,9 +64,7 @@ export const projectRoutes = [
   get('/v1/projects/{ref}/restore', {
     id: 'v1-list-available-restore-versions', summary: 'List the versions that a paused project can come back with',
     scope: 'projects:read', returns: RestoreVersions,
-  }, async ({ project: { postgresVersion: version } }) => ({
-    available_versions: version ? [{ version, release_channel: 'ga' as const, postgres_engine: majorOf(version) }] : [],
-  })),
+  }, async ({ project }) => toRestoreVersions(project)),
 
   post('/v1/projects/{ref}/restore', {
     id: 'v1-restore-a-project', summary: 'Restore a paused project',

@@ -1,6 +1,7 @@
 import * as z from 'zod'
 import { INSTANCE_SIZES, PROJECT_STATUSES, REGION_CODES, RELEASE_CHANNELS } from '../../db/schema/index.ts'
 import { Name, Ref, Slug, Text, wholeNumber } from '../../http/values.ts'
+import { KNOWN_MAJORS } from './values.ts'
 
 const Status = z.enum(PROJECT_STATUSES).meta({ id: 'ProjectStatus' })
 const RegionCode = z.enum(REGION_CODES).meta({ id: 'RegionCode' })
@@ -172,7 +173,11 @@ export const RegionsQuery = z.object({
 export const RestoreVersions = z
   .object({
     available_versions: z.array(
-      z.object({ version: z.string(), release_channel: z.enum(RELEASE_CHANNELS), postgres_engine: z.string() }),
+      z.object({
+        version: z.string(),
+        release_channel: z.enum(RELEASE_CHANNELS),
+        postgres_engine: z.enum([...KNOWN_MAJORS, '17-oriole']),
+      }),
     ),
   })
   .meta({ id: 'RestoreVersions' })

@@ -70,3 +70,6 @@ export type TransitionKind = keyof typeof TRANSITIONS
 
 /** Statuses in which the database takes connections. */
 export const ACTIVE: readonly ProjectStatus[] = ['ACTIVE_HEALTHY', 'ACTIVE_UNHEALTHY']
+
+/** The versions of Postgres that clients know, oldest first. */
+export const KNOWN_MAJORS = ['13', '14', '15', '17'] as const
