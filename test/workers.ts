@@ -43,11 +43,11 @@ export function workerOf(
   const path = `/v2/projects/${ref}/${spelling}/${name}`
   const type = TYPES[spelling]
 
-  async function upload(bytes: BodyInit): Promise<string> {
+  async function upload(bytes: BodyInit, contentType = ''): Promise<string> {
     const slot = await caller.post(`${path}/uploads`)
     expect(slot).toMatchObject({ status: 201 })
     const { id, attributes } = slot.body.data
-    const headers = { 'content-type': 'application/gzip' }
+    const headers = contentType ? { 'content-type': contentType } : undefined
     const put = await fetch(attributes.url, { method: attributes.method, body: bytes, headers })
     expect(put.status).toBe(200)
     return id

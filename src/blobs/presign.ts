@@ -3,17 +3,11 @@ import type { SystemCtx } from '../env.ts'
 import { encodeKey } from './bucket.ts'
 import { openBlobs } from './client.ts'
 
-interface Allowed {
-  /** The only one that the request may have. */
-  contentType: string
-  expiresInSeconds: number
-}
-
-/** A URL under which anybody may PUT bytes at a key, at the endpoint that clients reach. */
+/** A URL under which anybody may PUT bytes of any type at a key, at the endpoint that clients reach. */
 export async function presignPut(
   { config, bindings }: Pick<SystemCtx, 'config' | 'bindings'>,
   key: string,
-  { contentType, expiresInSeconds }: Allowed,
+  { expiresInSeconds }: { expiresInSeconds: number },
 ): Promise<string> {
   const client = openBlobs(config, bindings.SERVICES_EGRESS)
   const presigner = new S3RequestPresigner({ ...client.config, credentials: client.config.credentials })
@@ -26,13 +20,9 @@ export async function presignPut(
       ...(port && { port: Number(port) }),
       path: `${pathname.replace(/\/$/, '')}/${config.S3_BUCKET}/${encodeKey(key)}`,
       query: {},
-      headers: { 'content-type': contentType },
+      headers: {},
     },
-    {
-      expiresIn: expiresInSeconds,
-      signableHeaders: new Set(['host', 'content-type']),
-      unhoistableHeaders: new Set(['content-type']),
-    },
+    { expiresIn: expiresInSeconds },
   )
   const pairs = Object.entries(query ?? {}).map(([name, value]) => `${name}=${encodeURIComponent(String(value))}`)
   return `${origin}${path}?${pairs.join('&')}`

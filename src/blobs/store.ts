@@ -47,7 +47,7 @@ export interface Blobs {
     drop(upload: PartsUpload): Promise<void>
   }
   /** What is known of a key's bytes; undefined when there are none. */
-  look(key: string): Promise<Stored | undefined>
+  look(key: string): Promise<Seen | undefined>
   /** In the order of the keys, 1,000 at most. */
   list(
     prefix: string,
@@ -73,6 +73,11 @@ export interface Found {
   size: number
   /** Of the whole. */
   sizeOfAll: number
+}
+
+interface Seen extends Stored {
+  /** Empty where the bucket has none. */
+  contentType: string
 }
 
 interface Listed {
@@ -143,9 +148,9 @@ async function get({ request }: Bucket, key: string, range?: Range): Promise<Fou
   return { body, size, sizeOfAll: Number(total) }
 }
 
-async function look({ client, name: Bucket }: Bucket, Key: string): Promise<Stored> {
-  const { ETag = '', ContentLength = 0 } = await client.send(new HeadObjectCommand({ Bucket, Key }))
-  return { etag: ETag, size: ContentLength }
+async function look({ client, name: Bucket }: Bucket, Key: string): Promise<Seen> {
+  const { ETag = '', ContentLength = 0, ContentType = '' } = await client.send(new HeadObjectCommand({ Bucket, Key }))
+  return { etag: ETag, size: ContentLength, contentType: ContentType }
 }
 
 const unlessGone = (error: unknown) => {

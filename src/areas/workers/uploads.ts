@@ -15,7 +15,22 @@ import { SPELLINGS, type Spelling } from './schema.ts'
 const EXPIRES_IN_SECONDS = 3_600
 export const CONTEXT_BYTES_MAX = 32 * 1024 ** 2
 
-/** Bytes go from the client to the bucket, under a URL that says what they may be and until when. */
+/** What programs that send files say of a .tar.gz, or of any file. */
+const CONTEXT_TYPES: readonly string[] = [
+  '',
+  'application/gzip',
+  'application/x-gzip',
+  'application/tar+gzip',
+  'application/x-tgz',
+  'application/x-tar',
+  'application/x-gtar',
+  'application/x-compressed-tar',
+  'application/octet-stream',
+  'binary/octet-stream',
+  'application/x-www-form-urlencoded',
+]
+
+/** Bytes go from the client to the bucket, under a URL that says where to and until when; a deployment looks at what they are. */
 export async function createUpload(
   ctx: Ctx,
   { ref, organizationId }: ProjectAccess,
@@ -33,10 +48,7 @@ export async function createUpload(
     await trace({ action: 'worker.upload.create', organizationId, projectRef: ref, detail: { name } })
     return upload.id
   })
-  const url = await presignPut(ctx, uploadKey(ref, id), {
-    contentType: 'application/gzip',
-    expiresInSeconds: EXPIRES_IN_SECONDS,
-  })
+  const url = await presignPut(ctx, uploadKey(ref, id), { expiresInSeconds: EXPIRES_IN_SECONDS })
   const attributes = { url, method: 'PUT' as const, expires_at: expiresAt.toISOString() }
   return { data: { type: SPELLINGS[spelling].upload, id, attributes } }
 }
@@ -57,7 +69,7 @@ const FIELD = 'body.data.attributes.context_upload_id'
 export const refuseUpload = (message: string) =>
   new ApiError('bad_request.validation_failed', { issues: [{ field: FIELD, code: 'refused', message }] })
 
-/** That something was PUT into a slot of this worker, of a size that is built. S3 cannot bound what a signed PUT sends. */
+/** That something was PUT into a slot of this worker, of a type and a size that are built. S3 cannot bound what a signed PUT sends. */
 export async function requireUpload(ctx: Ctx, ref: string, { name, id }: { name: string; id: string }): Promise<void> {
   const [upload] = await ctx.db
     .select()
@@ -67,11 +79,13 @@ export async function requireUpload(ctx: Ctx, ref: string, { name, id }: { name:
   if (upload.expiresAt <= ctx.now()) throw refuseUpload('the upload has expired: create another')
   const store = openStore(ctx)
   const key = uploadKey(ref, id)
-  const { blobs } = await store.list(key, { count: 1 }).catch((cause) => {
+  const blob = await store.look(key).catch((cause) => {
     throw isAway(cause) ? new ApiError('service_unavailable.bucket', { cause }) : cause
   })
-  const [blob] = blobs
   if (!blob) throw refuseUpload('nothing was PUT to the URL of the upload')
+  const [type = ''] = blob.contentType.toLowerCase().split(';', 1)
+  if (!CONTEXT_TYPES.includes(type.trim()))
+    throw refuseUpload(`what was PUT is ${type}, and no .tar.gz (application/gzip)`)
   if (blob.size <= CONTEXT_BYTES_MAX) return
   await store.remove([key])
   throw refuseUpload(`what was PUT has ${blob.size} bytes; at most ${CONTEXT_BYTES_MAX} are built`)
