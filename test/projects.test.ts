@@ -2,6 +2,7 @@ import { randomUUID } from 'node:crypto'
 import pg from 'pg'
 import { beforeAll, describe, expect, inject, it } from 'vitest'
 import { newOrganization, type TestOrganization } from './api.ts'
+import { asAdmin, withClient } from './engine/copy-projects.ts'
 import { createProject, newProject, PASSWORD, runSql, untilGone, untilStatus } from './projects.ts'
 
 const connectionString = (ref: string, password = PASSWORD) =>
@@ -248,11 +249,31 @@ describe('GET /v1/projects/{ref}/health', () => {
         { name: 'db_postgres_user', ...healthy },
       ])
     }
+    const { body } = await owner.get(`/v1/projects/${ref}/health?services=storage,rest,db`)
+    expect(body).toEqual([
+      { name: 'storage', ...healthy },
+      { name: 'db', ...healthy },
+    ])
     for (const query of ['', 'services=', 'services=nothing', 'services=db&timeout_ms=10001']) {
       const reply = await owner.get(`/v1/projects/${ref}/health?${query}`)
       expect(reply.status).toBe(400)
       expect(reply.body.message).toMatch(/query\.(services|timeout_ms)/)
     }
+  })
+
+  it('tells that the storage does not work where its tables do not answer', async () => {
+    const ref = await newProject(organization)
+    const storage = async () => {
+      const { body } = await organization.owner.get(`/v1/projects/${ref}/health?services=storage&timeout_ms=1000`)
+      return body
+    }
+    await withClient(asAdmin(`p_${ref}`), async (admin) => {
+      await admin.query('begin; lock table storage.objects')
+      const unhealthy = { name: 'storage', healthy: false, status: 'UNHEALTHY' }
+      expect(await storage()).toEqual([{ ...unhealthy, error: 'no answer in 1000 ms' }])
+      await admin.query('alter table storage.objects rename to elsewhere; commit')
+      expect(await storage()).toEqual([{ ...unhealthy, error: 'relation "storage.objects" does not exist' }])
+    })
   })
 })
 

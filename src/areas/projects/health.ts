@@ -1,33 +1,62 @@
 import type * as z from 'zod'
 import type { ProjectAccess } from '../../auth/access.ts'
+import { type EngineHealth, SqlError } from '../../engine/engine.ts'
+import { healthWithin } from '../../engine/health.ts'
 import type { Ctx } from '../../env.ts'
+import { runnerPasswordOf } from '../../secrets/project.ts'
 import { HEALTH_TIMEOUT_MS, type Health, type HealthQuery } from './schema.ts'
 import { ACTIVE } from './values.ts'
 
 type Reply = z.input<typeof Health>[number]
+type Look = (ctx: Ctx, project: ProjectAccess, timeoutMs: number) => Promise<EngineHealth>
+
+const database: Look = ({ engine }, { ref }, timeoutMs) => engine.health(ref, timeoutMs)
+
+/** The storage server runs wherever this does; a project's own part of it is its tables. */
+const storage: Look = (ctx, project, timeoutMs) => healthWithin(timeoutMs, storageTables(ctx, project))
 
 /** The services that a project has here; others that a client asks for are not in the reply, as they do not exist. */
-const PRESENT: ReadonlySet<Reply['name']> = new Set(['db', 'db_postgres_user'])
+const LOOKS: Partial<Record<Reply['name'], Look>> = { db: database, db_postgres_user: database, storage }
 
 export async function getServicesHealth(
-  { engine }: Ctx,
+  ctx: Ctx,
   project: ProjectAccess,
   { services, timeout_ms }: z.output<typeof HealthQuery>,
 ): Promise<Reply[]> {
-  const asked = [...new Set(services)].filter((name) => PRESENT.has(name))
-  if (asked.length === 0) return []
-  const state = await databaseHealth(engine, project, timeout_ms)
-  return asked.map((name) => ({ name, ...state }))
+  const timeoutMs = timeout_ms || HEALTH_TIMEOUT_MS
+  const states = new Map<Look, ReturnType<typeof stateOf>>()
+  const asked = [...new Set(services)].flatMap((name) => {
+    const look = LOOKS[name]
+    if (!look) return []
+    const state = states.get(look) ?? stateOf(project, () => look(ctx, project, timeoutMs))
+    states.set(look, state)
+    return state.then((told) => ({ name, ...told }))
+  })
+  return Promise.all(asked)
 }
 
-async function databaseHealth(engine: Ctx['engine'], { ref, status }: ProjectAccess, timeoutMs: number) {
+async function stateOf({ status }: ProjectAccess, look: () => Promise<EngineHealth>) {
   if (status === 'COMING_UP' || status === 'RESTORING' || status === 'RESTARTING') {
     return { healthy: false, status: 'COMING_UP' as const }
   }
   if (!ACTIVE.includes(status)) {
     return { healthy: false, status: 'UNHEALTHY' as const, error: `the project is ${status}` }
   }
-  const { healthy, error } = await engine.health(ref, timeoutMs || HEALTH_TIMEOUT_MS)
+  const { healthy, error } = await look()
   if (healthy) return { healthy, status: 'ACTIVE_HEALTHY' as const }
   return { healthy, status: 'UNHEALTHY' as const, ...(error && { error }) }
+}
+
+const TABLES = ['storage.buckets', 'storage.objects']
+
+async function storageTables(ctx: Ctx, project: ProjectAccess): Promise<EngineHealth> {
+  const runnerPassword = await runnerPasswordOf(ctx, project)
+  const statements = TABLES.map((table) => ({ text: `select from ${table} limit 1`, params: [] }))
+  try {
+    await ctx.engine.runBatch({ ref: project.ref, runnerPassword, statements })
+    return { healthy: true }
+  } catch (error) {
+    if (!(error instanceof SqlError)) throw error
+    return { healthy: false, error: error.message }
+  }
 }
