@@ -19,6 +19,7 @@ const LIMITED = {
 
 interface Operation {
   operationId: string
+  deprecated?: boolean
   responses: Record<string, { 'x-error-codes'?: string[] }>
 }
 type Paths = Record<string, Record<string, Operation>>
@@ -59,6 +60,26 @@ describe.each(['v1', 'v2'])('GET /api/%s-json', (version) => {
   it('counts against the quota of the address', async () => {
     expect(headersOf(await read())).toMatchObject(LIMITED)
   })
+})
+
+it('the published document marks what clients should use no more', async () => {
+  const { body } = await stranger().get('/api/v1-json')
+  const operations = Object.values(body.paths as Paths).flatMap((methods) => Object.values(methods))
+  expect(
+    operations
+      .filter(({ deprecated }) => deprecated)
+      .map(({ operationId }) => operationId)
+      .sort(),
+  ).toEqual([
+    'v1-create-a-function',
+    'v1-get-database-metadata',
+    'v1-get-performance-advisors',
+    'v1-get-security-advisors',
+  ])
+  expect(body.components.schemas.BranchIdOrRef.anyOf).toMatchObject([
+    { $ref: '#/components/schemas/ProjectRef' },
+    { format: 'uuid', deprecated: true },
+  ])
 })
 
 describe('GET /docs', () => {

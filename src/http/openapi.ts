@@ -38,6 +38,7 @@ export function openapi(routes: readonly Route[], version: ApiVersion, { release
       operationId: route.id,
       summary: route.summary,
       description: [route.description, needs(route)].filter(Boolean).join('\n\n'),
+      ...(route.deprecated && { deprecated: true }),
       tags: [tagOf(route)],
       security: securityOf(route),
       parameters: [

@@ -47,6 +47,8 @@ interface Spec<Path extends string, S extends Access, Q, B, R> {
   id: string
   summary: string
   description?: string
+  /** Clients that are written now are to use another one. */
+  deprecated?: true
   scope: S
   /** What the caller's role must allow, where the scope does not say it. */
   permission?: Scope

@@ -7,11 +7,10 @@ export const Ref = z
   .regex(/^[a-z]{20}$/)
   .meta({ id: 'ProjectRef', description: 'Project ref', example: 'abcdefghijklmnopqrst' })
 
-const BRANCH_ID = /^([a-z]{20}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12})$/i
+const BranchId = z.guid().meta({ description: "The branch's id", deprecated: true })
 
 export const BranchIdOrRef = z
-  .string()
-  .regex(BRANCH_ID, 'must be the 20 letters of a branch ref, or a branch id')
+  .union([Ref, BranchId], 'must be the 20 letters of a branch ref, or a branch id')
   .meta({ id: 'BranchIdOrRef', description: "Ref of the branch's project, or its id (deprecated)" })
 
 export const Slug = z

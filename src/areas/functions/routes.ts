@@ -25,7 +25,7 @@ export const functionRoutes = [
 
   post('/v1/projects/{ref}/functions', {
     id: 'v1-create-a-function', summary: 'Create a function that is one file',
-    description: 'Deprecated: deploy it.',
+    description: 'Deploy it instead.', deprecated: true,
     scope: 'edge_functions:write', query: WriteQuery, body: CreateBody, returns: EdgeFunction, status: 201,
     errors: ['bad_request.eszip', 'payment_required.functions', 'conflict.function_slug', ...BUILD_ERRORS],
   }, ({ ctx, project, query, body }) => createFunction(ctx, project, query, body)),

@@ -202,7 +202,7 @@ export const Health = z
   .array(
     z.object({
       name: Service,
-      healthy: z.boolean(),
+      healthy: z.boolean().meta({ description: 'Deprecated: see status', deprecated: true }),
       status: z.enum(['COMING_UP', 'ACTIVE_HEALTHY', 'UNHEALTHY']),
       error: z.string().optional(),
     }),
@@ -220,9 +220,9 @@ export const UpgradeEligibility = z
     ),
     duration_estimate_hours: z.number(),
     legacy_auth_custom_roles: z.array(z.string()),
-    objects_to_be_dropped: z.array(z.string()),
-    unsupported_extensions: z.array(z.string()),
-    user_defined_objects_in_internal_schemas: z.array(z.string()),
+    objects_to_be_dropped: z.array(z.string()).meta({ deprecated: true }),
+    unsupported_extensions: z.array(z.string()).meta({ deprecated: true }),
+    user_defined_objects_in_internal_schemas: z.array(z.string()).meta({ deprecated: true }),
     validation_errors: z.array(z.object({ type: z.string() })),
     warnings: z.array(z.object({ type: z.string() })),
   })

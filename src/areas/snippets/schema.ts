@@ -29,7 +29,11 @@ export const SnippetList = z
 export const Snippet = z
   .object({
     ...listed,
-    content: z.object({ favorite: z.boolean(), schema_version: z.string(), sql: z.string() }),
+    content: z.object({
+      favorite: z.boolean().meta({ deprecated: true }),
+      schema_version: z.string(),
+      sql: z.string(),
+    }),
   })
   .meta({ id: 'Snippet' })
 

@@ -20,7 +20,7 @@ export const typeRoutes = [
 
   get('/v1/projects/{ref}/database/context', {
     id: 'v1-get-database-metadata', summary: 'List the schemas of a database',
-    description: 'Deprecated and experimental.',
+    description: 'Experimental.', deprecated: true,
     scope: 'projects:read', limit: 'databaseContext', returns: DatabaseContext, errors: ERRORS,
   }, ({ ctx, project }) => getDatabaseContext(ctx, project)),
 ]
