@@ -251,7 +251,6 @@ describe('PUT /v1/projects/{ref}/functions', () => {
     await refused({ version: 1_000_000_001 }, 'body.1.version: ')
     await refused({ created_at: 253_402_300_800_000 }, 'body.1.created_at: ')
     await refused({ status: 'NEW' }, 'body.1.status: ')
-    await refused({ id: 'x' }, 'body.1.id: ')
     for (const [field, value] of [
       ['import_map', true],
       ['entrypoint_path', 'file:///other.ts'],
@@ -264,6 +263,6 @@ describe('PUT /v1/projects/{ref}/functions', () => {
     }
     const theirs = await createProject(organization)
     expect(await owner.put(`/v1/projects/${theirs}/functions`, [right])).toMatchObject({ status: 400 })
-    expect(await owner.put(base, [right])).toMatchObject({ status: 200 })
+    expect(await owner.put(base, [{ ...right, id: 'mine' }])).toMatchObject({ status: 200 })
   })
 })

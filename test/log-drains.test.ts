@@ -128,7 +128,7 @@ describe('POST /v2/projects/{ref}/analytics/log-drains', () => {
     ['s3', { ...S3, access_key_id: 'k', secret_access_key: 'a b' }, ['access_key_id', 'secret_access_key']],
     ['s3', { ...S3, batch_timeout: 1 }, ['batch_timeout']],
     ['syslog', {}, ['host', 'port']],
-    ['syslog', { ...SYSLOG, port: 0 }, ['port']],
+    ['syslog', { ...SYSLOG, port: -1 }, ['port']],
     ['syslog', { ...SYSLOG, port: 65_536 }, ['port']],
     ['syslog', { ...SYSLOG, host: '10.0.0.1' }, ['host']],
     ['syslog', { ...SYSLOG, host: 'a.dev/x' }, ['host']],
@@ -144,6 +144,14 @@ describe('POST /v2/projects/{ref}/analytics/log-drains', () => {
     expect(reply).toMatchObject({ status: 400, body: { error: { code: 'bad_request.validation_failed' } } })
     expect(fieldsOf(reply).sort()).toEqual(fields.map((field) => `body.data.attributes.config.${field}`).sort())
     expect((await project.caller.get(project.path)).body).toEqual({ data: [] })
+  })
+
+  it('takes 0 for the usual port of syslog', async () => {
+    const host = `${randomUUID()}.receivers.dev`
+    await setName(host, PUBLIC)
+    const config = { ...SYSLOG, host, port: 0 }
+    const reply = await postDrain(await newDrained(), 'syslog', config)
+    expect(reply).toMatchObject({ status: 201, body: { data: { attributes: { config } } } })
   })
 
   it.each(['postgres', 'bigquery', 'clickhouse'])('says why %s cannot be had', async (type) => {

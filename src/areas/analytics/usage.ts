@@ -1,5 +1,5 @@
 import { sql } from 'drizzle-orm'
-import type * as z from 'zod'
+import * as z from 'zod'
 import type { ProjectAccess } from '../../auth/access.ts'
 import { rowsOf } from '../../db/client.ts'
 import type { Ctx } from '../../env.ts'
@@ -68,6 +68,7 @@ export async function getFunctionStats(
   { ref }: ProjectAccess,
   { interval, function_id }: z.output<typeof FunctionStatsQuery>,
 ): Promise<z.input<typeof FunctionStats>> {
+  if (!z.guid().safeParse(function_id).success) return { result: [] }
   const { start, end, row } = windowOf(ctx, interval)
   const statement = sql`
     select ${startOf(row, sql`i.at`)} as timestamp, count(*)::int as requests_count,

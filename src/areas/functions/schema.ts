@@ -121,7 +121,7 @@ const VERSION_MAX = 1_000_000_000
 const LAST_MS = 253_402_300_799_999
 
 const BulkFunction = z.object({
-  id: z.uuid(),
+  id: z.string().meta({ description: 'What a bundle or the function said; another one is without effect' }),
   slug: Slug,
   name: Name,
   status: z.enum(FUNCTION_STATUSES),

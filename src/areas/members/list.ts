@@ -65,8 +65,7 @@ type Filters = Pick<z.output<typeof MemberListQuery>, 'filter[username]' | 'filt
 
 /** The users first, by their own indexes: an organization may have many members. */
 function among({ 'filter[username]': username, 'filter[primary_email]': email }: Filters): SQL {
-  const byName =
-    username === undefined ? sql`` : sql`and m.user_id in (select id from ${users} where username = ${username})`
+  const byName = username ? sql`and m.user_id in (select id from ${users} where username = ${username})` : sql``
   const byEmail =
     email === undefined ? sql`` : sql`and m.user_id in (select id from ${users} where lower(primary_email) = ${email})`
   return sql`${byName} ${byEmail}`

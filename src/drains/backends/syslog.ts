@@ -12,7 +12,7 @@ const Config = z.strictObject({
     .string()
     .max(253)
     .regex(/^[\w.-]+$/, 'must be the name of a host'),
-  port: z.int().min(1).max(65_535),
+  port: z.int().min(0).max(65_535).meta({ description: '0 for the usual one: 514, or 6514 with TLS' }),
   tls: z.boolean().default(false),
   structured_data: Text.max(2_048).regex(STRUCTURED_DATA, 'must be structured data of RFC 5424').optional(),
   cipher_key: refused('messages are protected by TLS alone'),
@@ -26,16 +26,19 @@ type Config = z.output<typeof Config>
 export const syslog = backend<typeof Config>({
   config: Config,
   secrets: [],
-  target: ({ host, port }) => ({ field: 'host', host, port }),
+  target: (config) => ({ field: 'host', host: config.host, port: portOf(config) }),
   send: write,
 })
+
+const portOf = ({ port, tls }: Config): number => port || (tls ? 6_514 : 514)
 
 /** How long the end of a receiver that took all is waited for: some keep the connection. */
 const END_MS = 2_000
 
 /** Syslog has no answers: what was written and not refused by the end of the connection counts as taken. */
-async function write({ host, port, tls, structured_data }: Config, batch: Batch, way: Way): Promise<void> {
-  const socket = way.connect({ hostname: host, port }, { tls })
+async function write(config: Config, batch: Batch, way: Way): Promise<void> {
+  const { host, tls, structured_data } = config
+  const socket = way.connect({ hostname: host, port: portOf(config) }, { tls })
   socket.closed.catch(() => {})
   const giveUp = () => void socket.close().catch(() => {})
   way.signal.addEventListener('abort', giveUp, { once: true })
