@@ -1,11 +1,11 @@
 import * as z from 'zod'
 import { URL_LENGTH_MAX } from '../delivery/destination.ts'
 import { headerProblem } from '../delivery/headers.ts'
-import { Text } from '../http/values.ts'
+import { HttpUrl } from '../http/values.ts'
 
 /** Fields that the configs of several backends have. */
 
-export const Url = Text.max(URL_LENGTH_MAX).regex(/^https?:\/\/[^\s\\]+$/i, 'must be an http or https URL')
+export const Url = HttpUrl.max(URL_LENGTH_MAX)
 
 /** In lower case, so that one can take the place of another. */
 export const Headers = z

@@ -140,6 +140,8 @@ type Override = Parameters<NonNullable<NonNullable<Parameters<typeof z.toJSONSch
 
 function tidy({ zodSchema, jsonSchema }: Override, io: Io): void {
   if (zodSchema._zod.def.type === 'undefined') jsonSchema.not = REFUSED
+  const flagged = patternsOf(zodSchema).find(({ flags }) => flags.includes('i'))
+  if (flagged) throw new Error(`a document has no flags: ${flagged} must say both cases itself`)
   // The format says it; the pattern is 300 characters long.
   if (jsonSchema.format === 'date-time') delete jsonSchema.pattern
   if (jsonSchema.maximum === Number.MAX_SAFE_INTEGER) delete jsonSchema.maximum
@@ -147,6 +149,11 @@ function tidy({ zodSchema, jsonSchema }: Override, io: Io): void {
   // Replies may gain fields later, so the document must not forbid them.
   if (io === 'output' && jsonSchema.additionalProperties === false) delete jsonSchema.additionalProperties
 }
+
+const patternsOf = ({ _zod: { def } }: Override['zodSchema']): RegExp[] =>
+  (def.checks ?? []).flatMap(({ _zod: { def } }) =>
+    'pattern' in def && def.pattern instanceof RegExp ? [def.pattern] : [],
+  )
 
 const tagOf = ({ area = 'other' }: Route): string => area
 

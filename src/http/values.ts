@@ -24,6 +24,9 @@ export const Text = z
   .string()
   .refine((text) => !text.includes('\0') && text.isWellFormed(), 'must not hold a NUL or half a surrogate pair')
 
+/** In either case, of which a pattern in a document knows only what it says itself. */
+export const HttpUrl = Text.regex(/^[hH][tT][tT][pP][sS]?:\/\/[^\s\\]+$/, 'must be an http or https URL')
+
 /** A name that shows: not blank. */
 export const Name = Text.min(1).max(256).regex(/\S/, 'must not be blank')
 

@@ -1,7 +1,7 @@
 import * as z from 'zod'
 
 /** RFC 1123, in either case, which names do not know. A hyphen in the third and fourth place is reserved (RFC 5891, § 4.2.3.1). */
-const LABEL = /^(?!..--)[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$/
+const LABEL = /^(?!..--)[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?$/
 
 export const VanitySubdomain = z
   .string()

@@ -2,6 +2,6 @@ import * as z from 'zod'
 
 export const PgsodiumConfig = z
   .object({
-    root_key: z.string().regex(/^[0-9a-f]{64}$/i, 'Expected a 32 byte secret, hex-encoded (64 characters).'),
+    root_key: z.string().regex(/^[0-9a-fA-F]{64}$/, 'Expected a 32 byte secret, hex-encoded (64 characters).'),
   })
   .meta({ id: 'PgsodiumConfig' })

@@ -4,7 +4,7 @@ import { URL_LENGTH_MAX } from '../../delivery/destination.ts'
 import { headerProblem } from '../../delivery/headers.ts'
 import { secretProblem } from '../../delivery/signature.ts'
 import { EVENT_TYPE_SPELLINGS, EVENT_TYPES } from '../../events/catalogue.ts'
-import { Ref, Slug, Text, wholeNumber } from '../../http/values.ts'
+import { HttpUrl, Ref, Slug, Text, wholeNumber } from '../../http/values.ts'
 
 const EVENT_TYPES_MAX = EVENT_TYPES.length + 1
 
@@ -19,12 +19,10 @@ const follows = <T>(problemOf: (value: T) => string | undefined) =>
   })
 
 const attributes = {
-  url: Text.max(URL_LENGTH_MAX)
-    .regex(/^https?:\/\/[^\s\\]+$/i, 'must be an http or https URL')
-    .meta({
-      format: 'uri',
-      description: 'http or https; its host must be a public domain that resolves to no reserved address',
-    }),
+  url: HttpUrl.max(URL_LENGTH_MAX).meta({
+    format: 'uri',
+    description: 'http or https; its host must be a public domain that resolves to no reserved address',
+  }),
   enabled: z.boolean(),
   description: Text.refine((text) => Array.from(text).length <= 512, 'must be at most 512 characters')
     .nullable()
@@ -45,6 +43,7 @@ const attributes = {
   signing_secret: z.string().check(follows(secretProblem)).meta({
     minLength: 8,
     maxLength: 64,
+    pattern: '^[\\x21-\\x7e]([\\x20-\\x7e]*[\\x21-\\x7e])?$',
     description: '`whsec_` and base64 stands for the bytes; anything else for its own characters',
   }),
 }

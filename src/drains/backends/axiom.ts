@@ -6,7 +6,7 @@ const Config = z.strictObject({
   domain: z
     .string()
     .max(253)
-    .regex(/^[a-z0-9-]+(\.[a-z0-9-]+)+$/i, 'must be the name of a host')
+    .regex(/^[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)+$/, 'must be the name of a host')
     .default('api.axiom.co'),
   api_token: Credential,
   dataset_name: z.string().regex(/^[\w.-]{1,128}$/, 'must be the name of a dataset'),
