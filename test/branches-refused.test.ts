@@ -56,6 +56,10 @@ describe('a branch is not made', () => {
     expect(await statusesOf(creations('nested', {}, branch.project_ref))).toEqual([422, 400])
   })
 
+  it('for a branch of git without a name, which v1 takes as none', async () => {
+    expect(await statusesOf(creations('nameless', { git_branch: '' }))).toEqual([201, 400])
+  })
+
   it('under a name that is taken', async () => {
     expect(await statusesOf(creations(branch.name))).toEqual([409, 409])
   })

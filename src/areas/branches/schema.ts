@@ -11,7 +11,8 @@ import { SecretName } from '../secrets/schema.ts'
 
 const BranchStatus = z.enum(BRANCH_STATUSES).meta({ id: 'BranchStatus' })
 
-const GitBranch = Text.max(256).meta({ description: 'Empty for none' })
+const GIT_BRANCH_LENGTH_MAX = 256
+const GitBranch = Text.max(GIT_BRANCH_LENGTH_MAX).meta({ description: 'Empty for none' })
 const NotifyUrl = z
   .url()
   .max(2_048)
@@ -87,7 +88,7 @@ export const CreateBranchV2 = z
       type: z.literal('branch'),
       attributes: z.object({
         name: Name,
-        git_branch: GitBranch.optional(),
+        git_branch: Text.min(1).max(GIT_BRANCH_LENGTH_MAX).optional(),
         region: z.enum(REGION_CODES).optional(),
         persistent: z.boolean().optional(),
         with_data: z.boolean().optional(),
