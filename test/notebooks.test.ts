@@ -201,7 +201,7 @@ describe('PATCH and DELETE /v2/projects/{ref}/notebooks/{id}', () => {
     expect(changed.body.data).toEqual({ ...before, attributes: expected })
     expect(updated_at > before.attributes.updated_at).toBe(true)
     expect((await owner().patch(pathOf(ref, id), bodyOf({}))).body).toEqual(changed.body)
-    const cells = [{ id: 'b', ...QUERY, row_limit: 1 }]
+    const cells = [{ id: 'a', ...QUERY, row_limit: 1 }]
     const rewritten = await developer.patch(pathOf(ref, id), bodyOf({ description: 'new', content: { cells } }))
     expect(rewritten.body.data.attributes).toMatchObject({
       ...{ name: 'New', description: 'new' },
@@ -226,6 +226,25 @@ describe('PATCH and DELETE /v2/projects/{ref}/notebooks/{id}', () => {
     expect((await owner().get(pathOf(ref, id))).body.data).toEqual(before)
     const unmarked = await developer.patch(pathOf(ref, id), bodyOf({ favorite: false }))
     expect(unmarked.body.data).toEqual(before)
+  })
+
+  it('refuses cells of the same id, and changes of cells that are not there', async () => {
+    const withCells = (...ids: (string | undefined)[]) => ({ content: { cells: ids.map((id) => ({ ...TEXT, id })) } })
+    const said = (code: string, n: number) => ({
+      status: 400,
+      body: { error: { code, issues: [{ meta: { field: `body.data.attributes.content.cells.${n}.id` } }] } },
+    })
+    const twice = await owner().post(pathOf(ref), bodyOf({ ...EMPTY, ...withCells('a', undefined, 'b', 'a') }))
+    expect(twice).toMatchObject(said('notebook_cell_duplicate', 3))
+    const id = await save(organization.owner, ref, withCells('a', 'b'))
+    const before = (await owner().get(pathOf(ref, id))).body
+    const change = (...ids: (string | undefined)[]) => owner().patch(pathOf(ref, id), bodyOf(withCells(...ids)))
+    expect(await change('b', 'b')).toMatchObject(said('notebook_cell_duplicate', 1))
+    expect(await change('b', undefined, 'c')).toMatchObject(said('notebook_cell_unknown', 2))
+    expect((await owner().get(pathOf(ref, id))).body).toEqual(before)
+    const { cells } = (await change('b', undefined, undefined)).body.data.attributes.content
+    expect(new Set(cells.map((cell: { id: string }) => cell.id)).size).toBe(3)
+    expect(cells[0].id).toBe('b')
   })
 
   it('refuses bad fields and changes nothing', async () => {

@@ -76,6 +76,17 @@ export const ERRORS = {
     v2: 'Bad Request: Too many endpoints',
   },
   'bad_request.log_drains': { status: 400, message: 'Too many log drains', v2: 'Bad Request: Too many log drains' },
+  // By these codes clients know them, which have none of the other codes' form.
+  notebook_cell_duplicate: {
+    status: 400,
+    message: 'Two cells of the notebook have the same id',
+    v2: 'Bad Request: Two cells of the notebook have the same id',
+  },
+  notebook_cell_unknown: {
+    status: 400,
+    message: 'The notebook has no such cell',
+    v2: 'Bad Request: The notebook has no such cell',
+  },
   'bad_request.private_link': {
     status: 400,
     message: 'Private link cannot be had here',

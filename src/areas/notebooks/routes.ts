@@ -16,7 +16,7 @@ export const notebookRoutes = [
   post('/v2/projects/{ref}/notebooks', {
     id: 'v2-create-notebook', summary: 'Save a notebook',
     scope: 'database:write', body: CreateNotebook, returns: Notebook, status: 201,
-    errors: ['unprocessable.too_many_notebooks'],
+    errors: ['notebook_cell_duplicate', 'unprocessable.too_many_notebooks'],
   }, ({ ctx, project, body }) => createNotebook(ctx, project, body)),
 
   get('/v2/projects/{ref}/notebooks/{id}', {
@@ -26,8 +26,9 @@ export const notebookRoutes = [
 
   patch('/v2/projects/{ref}/notebooks/{id}', {
     id: 'v2-update-notebook', summary: 'Change a notebook, or mark it as a favorite of the caller',
-    description: 'What is left out stays as it is. Cells are replaced as a whole.',
-    scope: 'database:write', params, body: UpdateNotebook, returns: Notebook, errors: ['not_found.notebook'],
+    description: 'What is left out stays as it is. Cells are replaced as a whole; one with an id is one that is there.',
+    scope: 'database:write', params, body: UpdateNotebook, returns: Notebook,
+    errors: ['notebook_cell_duplicate', 'notebook_cell_unknown', 'not_found.notebook'],
   }, ({ ctx, project, params, body }) => updateNotebook(ctx, project, params.id, body)),
 
   del('/v2/projects/{ref}/notebooks/{id}', {

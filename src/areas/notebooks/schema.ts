@@ -1,5 +1,6 @@
 import * as z from 'zod'
 import { Name, Text, wholeNumber } from '../../http/values.ts'
+import { withIds } from './cells.ts'
 
 const ROW_LIMIT_DEFAULT = 100
 const CELLS_MAX = 1_000
@@ -43,7 +44,7 @@ const Cell = z
   ])
   .meta({ id: 'NotebookCell' })
 
-const id = Text.min(1).optional().meta({ description: 'Left out, one is made' })
+const id = Text.min(1).optional().meta({ description: 'Left out, one is made; a change names those that are there' })
 
 const WriteCell = z
   .discriminatedUnion('type', [
@@ -57,8 +58,7 @@ const Content = z.object({
   cells: z
     .array(WriteCell)
     .max(CELLS_MAX)
-    .transform((cells) => cells.map((cell) => ({ ...cell, id: cell.id ?? crypto.randomUUID() })))
-    .refine((cells) => JSON.stringify(cells).length <= CONTENT_LENGTH_MAX, {
+    .refine((cells) => JSON.stringify(withIds(cells)).length <= CONTENT_LENGTH_MAX, {
       message: `must be at most ${CONTENT_LENGTH_MAX} characters of JSON`,
     }),
 })

@@ -1,4 +1,4 @@
-import { and, eq } from 'drizzle-orm'
+import { and, eq, sql } from 'drizzle-orm'
 import type * as z from 'zod'
 import type { ProjectAccess } from '../../auth/access.ts'
 import type { Writer } from '../../db/client.ts'
@@ -8,6 +8,7 @@ import { notebookFavorites, notebooks } from '../../db/schema/index.ts'
 import type { Ctx } from '../../env.ts'
 import { ApiError } from '../../http/error.ts'
 import { lockProject } from '../projects/lock.ts'
+import { requireDistinct, requireKnown, withIds } from './cells.ts'
 import { getNotebook, isOne } from './read.ts'
 import type { CreateNotebook, UpdateNotebook } from './schema.ts'
 
@@ -18,6 +19,8 @@ const subject = ({ organizationId, ref }: ProjectAccess) => ({ organizationId, p
 
 export async function createNotebook(ctx: Ctx, project: ProjectAccess, { data }: z.output<typeof CreateNotebook>) {
   const { favorite = false, content, ...fields } = data.attributes
+  requireDistinct(content.cells)
+  const cells = withIds(content.cells)
   const { ref } = project
   const { userId } = ctx.principal
   const at = ctx.now()
@@ -28,7 +31,7 @@ export async function createNotebook(ctx: Ctx, project: ProjectAccess, { data }:
     await requireRoom(tx, ref)
     const people = { ownerId: userId, updatedById: userId }
     const times = { insertedAt: at, updatedAt: at }
-    await tx.insert(notebooks).values({ id, projectRef: ref, ...fields, ...people, ...times, cells: content.cells })
+    await tx.insert(notebooks).values({ id, projectRef: ref, ...fields, ...people, ...times, cells })
     if (favorite) await mark(tx, { notebookId: id, userId }, favorite)
     await trace({ ...subject(project), action: 'notebook.create', detail: { notebook: id } })
   })
@@ -50,6 +53,8 @@ async function mark(tx: Writer, favorite: typeof notebookFavorites.$inferInsert,
       .where(and(eq(notebookFavorites.notebookId, notebookId), eq(notebookFavorites.userId, userId)))
 }
 
+const CELL_IDS = sql<string[]>`jsonb_path_query_array(${notebooks.cells}, '$[*].id')`
+
 export async function updateNotebook(
   ctx: Ctx,
   project: ProjectAccess,
@@ -60,15 +65,17 @@ export async function updateNotebook(
   const { content, ...texts } = changes
   const fields = Object.keys(changes)
   const { userId } = ctx.principal
+  requireDistinct(content?.cells ?? [])
   await mutate(ctx, async ({ tx, trace }) => {
     // Locked, so that it is not deleted before it is marked.
-    const [row] = await tx.select({ id: notebooks.id }).from(notebooks).where(isOne(project.ref, id)).for('update')
+    const [row] = await tx.select({ cellIds: CELL_IDS }).from(notebooks).where(isOne(project.ref, id)).for('update')
     if (!row) throw new ApiError('not_found.notebook')
+    requireKnown(content?.cells ?? [], row.cellIds)
     if (favorite !== undefined) await mark(tx, { notebookId: id, userId }, favorite)
     if (fields.length === 0) return
     await tx
       .update(notebooks)
-      .set({ ...texts, ...(content && { cells: content.cells }), updatedById: userId, updatedAt: ctx.now() })
+      .set({ ...texts, ...(content && { cells: withIds(content.cells) }), updatedById: userId, updatedAt: ctx.now() })
       .where(eq(notebooks.id, id))
     await trace({ ...subject(project), action: 'notebook.update', detail: { notebook: id, fields } })
   })
