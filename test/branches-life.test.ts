@@ -125,6 +125,21 @@ describe('a branch that is made', () => {
 })
 
 describe('the default branch', () => {
+  it('that comes with the first other one is told of from its beginning to its end', async () => {
+    const { owner, ref } = await newParent()
+    await createBranch(owner, ref, { branch_name: 'one' })
+    await createBranch(owner, ref, { branch_name: 'two' })
+    const told = async (type: string) =>
+      (await eventRowsOf(ref))
+        .filter((event) => event.type === type)
+        .map(({ payload }) => (payload as { branch: { name: string } }).branch)
+    const main = { ref, name: 'main', git_branch: null, is_default: true, status: 'FUNCTIONS_DEPLOYED' }
+    expect(await told('v1.project.branch.created')).toMatchObject([main, { name: 'one' }, { name: 'two' }])
+    expect(await owner.delete(`/v1/projects/${ref}/branches`)).toMatchObject({ status: 200 })
+    const removed = await told('v1.project.branch.removed')
+    expect(removed.map(({ name }) => name).sort()).toEqual(['main', 'one', 'two'])
+  })
+
   it.each([
     ['with branching', (ref: string) => `/v1/projects/${ref}/branches`],
     ['with its project', (ref: string) => `/v1/projects/${ref}`],

@@ -210,11 +210,11 @@ async function insertDefault(
 /** The first branch of a project makes the project itself the default one. */
 export async function ensureDefault(
   ctx: SystemCtx,
-  { tx }: Mutation,
-  parent: Pick<ProjectAccess, 'ref'>,
+  mutation: Mutation,
+  parent: Pick<ProjectAccess, 'ref' | 'organizationId' | 'organizationSlug'>,
 ): Promise<void> {
   const at = ctx.now()
-  await tx
+  const [branch] = await mutation.tx
     .insert(branches)
     .values({
       projectRef: parent.ref,
@@ -228,4 +228,6 @@ export async function ensureDefault(
       updatedAt: at,
     })
     .onConflictDoNothing()
+    .returning()
+  if (branch) await tell(mutation, parent, branch, 'v1.project.branch.created')
 }
