@@ -1,5 +1,6 @@
 /** Seconds from the end of an attempt to the next one; the fifth attempt is the last. */
 const DELAYS_S = [10, 30, 90, 270]
+export const ATTEMPTS_MAX = DELAYS_S.length + 1
 const JITTER = 0.2
 
 export interface Schedule {

@@ -10,6 +10,7 @@ import type { SystemCtx } from '../../src/env.ts'
 import { config, type Outbox, START, useOutbox } from './outbox.ts'
 
 const SECOND_MS = 1000
+const DAY_MS = 86_400_000
 const RESOLVED: Resolution = { kind: 'addresses', addresses: ['93.184.216.34'] }
 
 const outbox = useOutbox()
@@ -19,12 +20,20 @@ interface Stage {
   post?(): Promise<Response>
   resolve?(): Resolution
   execute?: Outbox['db']['execute']
+  disableAfterDays?: number
   /** While it sets its alarm. */
   onAlarm?(): void
 }
 
 /** A sender of its own with a clock that is moved by hand, and what it asked its alarm for. No attempt times out. */
-function newSender({ endpointId, post, resolve = () => RESOLVED, execute, onAlarm = () => {} }: Stage) {
+function newSender({
+  endpointId,
+  post,
+  resolve = () => RESOLVED,
+  execute,
+  disableAfterDays = 0,
+  onAlarm = () => {},
+}: Stage) {
   const time = { now: START }
   const alarms: number[] = []
   const errors: unknown[] = []
@@ -38,7 +47,7 @@ function newSender({ endpointId, post, resolve = () => RESOLVED, execute, onAlar
     rules: { ownHosts: [], allowLoopback: false, resolver: { resolve: async () => resolve() } },
   }
   const ctx = {
-    config,
+    config: { ...config, WEBHOOK_DISABLE_AFTER_DAYS: disableAfterDays },
     requestId: 'test',
     db: { execute: execute ?? ((query: SQL) => outbox.db.execute(query)) },
     now: () => new Date(time.now),
@@ -187,6 +196,56 @@ describe('a result', () => {
     ])
     expect(sender.alarms).toEqual([(planned?.nextAt.getTime() ?? 0) - START])
     expect(sender.posts()).toBe(1)
+  })
+})
+
+describe('an endpoint that failed for longer than WEBHOOK_DISABLE_AFTER_DAYS', () => {
+  const failingSince = new Date(START - 8 * DAY_MS)
+  const LONGEST_PAUSE_MS = 600 * SECOND_MS
+
+  async function newFailing(post = async () => new Response(null, { status: 500 })) {
+    const endpointId = await outbox.newEndpoint({ failingSince })
+    const [id = ''] = await outbox.enqueue(endpointId, { dueMs: 0 })
+    const sender = newSender({ endpointId, post, disableAfterDays: 7 })
+    return { endpointId, id, sender, isEnabled: async () => (await outbox.endpointRow(endpointId))?.enabled }
+  }
+
+  it('has the whole schedule of its next event to succeed in, and is disabled at the end of it', async () => {
+    const { endpointId, sender, isEnabled } = await newFailing()
+    for (let attempt = 1; attempt <= 4; attempt++) {
+      await sender.wake()
+      expect(await isEnabled()).toBe(true)
+      expect(await outbox.rowsOf(endpointId)).toHaveLength(attempt + 1)
+      sender.time.now += LONGEST_PAUSE_MS
+    }
+    await sender.wake()
+    expect(await isEnabled()).toBe(false)
+    const rows = await outbox.rowsOf(endpointId)
+    expect(rows.map(({ status }) => status)).toEqual(Array(5).fill('failure'))
+  })
+
+  it('is as good as new where a later attempt succeeds', async () => {
+    let posts = 0
+    const { endpointId, sender, isEnabled } = await newFailing(async () => {
+      posts += 1
+      return new Response(null, { status: posts === 1 ? 500 : 200 })
+    })
+    await sender.wake()
+    sender.time.now += LONGEST_PAUSE_MS
+    await sender.wake()
+    expect(await isEnabled()).toBe(true)
+    expect(await outbox.endpointRow(endpointId)).toMatchObject({ failingSince: null })
+  })
+
+  it.each(['test', 'retry'] as const)('is not disabled by a %s that a user asked for', async (trigger) => {
+    const { id, sender, isEnabled } = await newFailing()
+    await outbox.db
+      .update(webhookDeliveries)
+      .set({ asked: true, trigger, attempt: 6 })
+      .where(eq(webhookDeliveries.id, id))
+    await sender.wake()
+    expect(sender.posts()).toBe(1)
+    expect(await isEnabled()).toBe(true)
   })
 })
 
