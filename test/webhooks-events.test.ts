@@ -33,6 +33,7 @@ import {
   placeOf,
   rowsOf,
   SECRET,
+  sendTest,
   untilStatuses,
   verified,
   WAIT,
@@ -428,6 +429,26 @@ describe.each(KINDS)('an endpoint of /v2/%s that changes while a delivery waits'
     expect(last?.headers['webhook-signature']).not.toContain(' ')
     await patchEndpoint(place, id, { signing_secret: SECRET })
     expect((await endpointRow(id)).oldSecrets).toHaveLength(1)
+  })
+
+  it('signs once with a secret that came back, however it is spelled, and with ten old ones at most', async () => {
+    const receiver = await newReceiver()
+    const place = await newPlace(kind)
+    const id = await newEndpoint(place, { url: receiver.url })
+    const signatures = async () => {
+      await sendTest(place, id)
+      await vi.waitFor(() => expect(receiver.received).toHaveLength(1), WAIT)
+      const request = receiver.received.pop()
+      verified(request)
+      return String(request?.headers['webhook-signature']).split(' ')
+    }
+    for (const signing_secret of ['second secret', SECRET]) await patchEndpoint(place, id, { signing_secret })
+    expect(new Set(await signatures()).size).toBe(2)
+    await patchEndpoint(place, id, { signing_secret: SECRET.replace(/=+$/, '') })
+    expect(await signatures()).toHaveLength(2)
+    for (let n = 0; n < 12; n++) await patchEndpoint(place, id, { signing_secret: `secret number ${n}` })
+    await patchEndpoint(place, id, { signing_secret: SECRET })
+    expect(await signatures()).toHaveLength(11)
   })
 
   it.each(['one', 'all'])(

@@ -7,6 +7,7 @@ import { type OldSecret, webhookDeliveries, webhookEndpoints } from '../../db/sc
 import { opened } from '../../delivery/attempt.ts'
 import { checkDestination } from '../../delivery/destination.ts'
 import { rulesOf } from '../../delivery/ports.ts'
+import { keyOf } from '../../delivery/signature.ts'
 import { clearLog, unclaimedOf } from '../../delivery/store.ts'
 import { endSenders } from '../../delivery/wake.ts'
 import type { Ctx } from '../../env.ts'
@@ -236,13 +237,27 @@ function replaced({ config, now }: Ctx, { sealedSecret, oldSecrets }: Endpoint):
   return [{ sealed: sealedSecret, until }, ...oldSecrets].filter((old) => old.until > at).slice(0, OLD_SECRETS_MAX)
 }
 
-/** The same secret once more is no change: it would only be signed with twice. One that cannot be opened signs nothing more. */
+/**
+ * The same key once more is no change, and one that comes back is old no longer: each signs once. One that cannot be opened signs
+ * nothing more.
+ */
 async function secretChanges(ctx: Ctx, before: Endpoint, secret: string): Promise<Partial<Endpoint>> {
-  const known = await opened(ctx, before.id, 'secret', before.sealedSecret)
-  if (known !== undefined && (await hashToken(known)) === (await hashToken(secret))) return {}
+  const keyHashOf = async ({ sealed }: Pick<OldSecret, 'sealed'>) => {
+    const known = await opened(ctx, before.id, 'secret', sealed)
+    return known === undefined ? undefined : hashOfKey(known)
+  }
+  const [wanted, current, old] = await Promise.all([
+    hashOfKey(secret),
+    keyHashOf({ sealed: before.sealedSecret }),
+    Promise.all(before.oldSecrets.map(keyHashOf)),
+  ])
+  if (current === wanted) return {}
   const sealedSecret = await sealSecret(ctx, before.id, secret)
-  return known === undefined ? { sealedSecret } : { sealedSecret, oldSecrets: replaced(ctx, before) }
+  const oldSecrets = before.oldSecrets.filter((_, n) => old[n] !== wanted)
+  return { sealedSecret, oldSecrets: current === undefined ? oldSecrets : replaced(ctx, { ...before, oldSecrets }) }
 }
+
+const hashOfKey = (secret: string) => hashToken(String.fromCharCode(...keyOf(secret)))
 
 const sealSecret = ({ config }: Ctx, id: string, secret: string) =>
   seal(config.ENCRYPTION_KEY, secret, webhookPlace(id, 'secret'))
