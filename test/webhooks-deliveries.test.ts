@@ -129,6 +129,18 @@ describe.each(KINDS)('the deliveries of /v2/%s/…/webhooks', (kind) => {
     }
   })
 
+  it('show each name of a header and in a body, that too which is special to objects', async () => {
+    const responseBody = '{"__proto__":"a","b":"c"}'
+    const responseHeaders = JSON.parse('{"__proto__":"a","x-b":"c"}')
+    const place = await newPlace(kind)
+    const id = await newEndpoint(place)
+    const { delivery } = await insertDelivery(place, id, { responseBody, responseHeaders })
+    for (const shown of [(await get(place, delivery.id)).body.data, (await deliveriesOf(place, id)).body.data[0]]) {
+      expect(Object.entries(shown.attributes.response_headers)).toEqual(Object.entries(responseHeaders))
+      expect(JSON.stringify(shown.attributes.response_body)).toBe(responseBody)
+    }
+  })
+
   it('show the beginning of a long body in the list, and the whole of it alone', async () => {
     const place = await newPlace(kind)
     const id = await newEndpoint(place)

@@ -66,6 +66,11 @@ const REFUSED: [string, Record<string, unknown>, string][] = [
   ['headers as a list', { custom_headers: [] }, at('custom_headers')],
   ['a header with a number', { custom_headers: { 'x-a': 7 } }, `${at('custom_headers')}.x-a`],
   ['a header name with an underscore', { custom_headers: { x_a: 'v' } }, at('custom_headers')],
+  [
+    'a header name that is special to objects',
+    { custom_headers: JSON.parse('{"x-a":"v","__proto__":"v"}') },
+    at('custom_headers'),
+  ],
   ['a header without a name', { custom_headers: { '': 'v' } }, at('custom_headers')],
   ['a header value with a line break', { custom_headers: { 'x-a': 'a\r\nx-b: c' } }, at('custom_headers')],
   ['a header value outside ASCII', { custom_headers: { 'x-a': 'é' } }, at('custom_headers')],

@@ -18,6 +18,23 @@ const follows = <T>(problemOf: (value: T) => string | undefined) =>
     if (problem) check.addIssue(problem)
   })
 
+/** A JSON object of strings, as the check makes sure, with all its names: z.record() leaves out `__proto__`. */
+const Strings = z
+  .unknown()
+  .superRefine((value, check) => {
+    const isObject = typeof value === 'object' && value !== null && !Array.isArray(value)
+    if (!isObject) return check.addIssue({ code: 'invalid_type', expected: 'record', input: value, continue: false })
+    for (const [name, input] of Object.entries(value)) {
+      if (typeof input === 'string') continue
+      check.addIssue({ code: 'invalid_type', expected: 'string', input, path: [name], continue: false })
+    }
+  })
+  .meta({
+    type: 'object',
+    propertyNames: { type: 'string' },
+    additionalProperties: { type: 'string' },
+  }) as unknown as z.ZodType<Record<string, string>>
+
 const attributes = {
   url: HttpUrl.max(URL_LENGTH_MAX).meta({
     format: 'uri',
@@ -31,15 +48,12 @@ const attributes = {
     .array(z.object({ type: Subscription }))
     .min(1)
     .max(EVENT_TYPES_MAX),
-  custom_headers: z
-    .record(z.string(), z.string())
-    .check(
-      follows((headers) => {
-        const found = headerProblem(headers)
-        return found && `${found.name}: ${found.problem}`
-      }),
-    )
-    .nullable(),
+  custom_headers: Strings.check(
+    follows((headers) => {
+      const found = headerProblem(headers)
+      return found && `${found.name}: ${found.problem}`
+    }),
+  ).nullable(),
   signing_secret: z.string().check(follows(secretProblem)).meta({
     minLength: 8,
     maxLength: 64,
@@ -106,8 +120,8 @@ const Delivery = z
       event_id: z.uuid().meta({ description: 'The webhook-id header of every attempt of this event to this endpoint' }),
       status: z.enum(DELIVERY_STATUSES),
       response_code: z.int().meta({ description: '0 when no response came' }),
-      response_headers: z.record(z.string(), z.string()).nullable(),
-      response_body: z.union([z.record(z.string(), z.string()), z.string()]).nullable(),
+      response_headers: Strings.nullable(),
+      response_body: z.union([Strings, z.string()]).nullable(),
       error_code: z.string().nullable(),
       error_message: z.string().nullable(),
       attempt_timestamp: z.iso.datetime().meta({ description: 'While pending: when the attempt is due' }),
