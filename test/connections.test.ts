@@ -70,6 +70,12 @@ describe('GET /v2/organizations/{slug}/integrations/github/connections', () => {
     const back = await caller().get(third.body.links.prev)
     expect(shown(back)).toEqual(refs.slice(2, 4))
     expect(shown(await caller().get(back.body.links.prev))).toEqual(refs.slice(0, 2))
+    const above = await list(caller(), `?page[size]=2&page[before]=${refs[0]}`, own)
+    expect([shown(above), above.body.links.prev]).toEqual([[], null])
+    expect(shown(await caller().get(above.body.links.next))).toEqual(refs.slice(1, 3))
+    const beyond = await list(caller(), `?page[size]=2&page[after]=${refs[4]}`, own)
+    expect([shown(beyond), beyond.body.links.next]).toEqual([[], null])
+    expect(shown(await caller().get(beyond.body.links.prev))).toEqual(refs.slice(2, 4))
 
     const member = await newMember(own, 'developer', refs[3])
     expect(shown(await list(member, '', own))).toEqual([refs[3]])

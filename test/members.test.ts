@@ -89,7 +89,15 @@ describe('GET /v2/organizations/{slug}/members', () => {
     const back = await organization.owner.get(third.body.links.prev)
     expect(idsIn(back)).toEqual(ids.slice(2, 4))
     expect(idsIn(await organization.owner.get(back.body.links.prev))).toEqual(ids.slice(0, 2))
-    expect(idsIn(await list(`page[before]=${ids[0]}`))).toEqual([])
+  })
+
+  it('goes on from a page that holds nobody too', async () => {
+    const above = await list(`page[size]=2&page[before]=${ids[0]}`)
+    expect([idsIn(above), above.body.links.prev]).toEqual([[], null])
+    expect(idsIn(await organization.owner.get(above.body.links.next))).toEqual(ids.slice(1, 3))
+    const beyond = await list(`page[size]=2&page[after]=${ids.at(-1)}`)
+    expect([idsIn(beyond), beyond.body.links.next]).toEqual([[], null])
+    expect(idsIn(await organization.owner.get(beyond.body.links.prev))).toEqual(ids.slice(2, 4))
   })
 
   it('finds a member by his name or by his address in any case, and nobody from elsewhere', async () => {

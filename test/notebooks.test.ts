@@ -312,6 +312,9 @@ describe('GET /v2/projects/{ref}/notebooks', () => {
       }
       expect(there.map(({ length }) => length)).toEqual([3, 3, 3, 1])
       expect(there.flat()).toEqual(namesOf(whole))
+      const beyond = await open(owner(), (page.links.prev ?? '').replace('page[before]', 'page[after]'))
+      expect(beyond).toMatchObject({ data: [], links: { next: null } })
+      expect(namesOf(await open(owner(), beyond.links.prev ?? ''))).toEqual(there[2])
       const back: string[][] = [namesOf(page)]
       while (page.links.prev) {
         page = await open(owner(), page.links.prev)

@@ -203,7 +203,13 @@ describe.each(KINDS)('the deliveries of /v2/%s/…/webhooks', (kind) => {
     })
     expect(await page(ahead(d2))).toEqual({ ids: [d4, d3], links: { first, prev: null, next: link(past(d3)) } })
     expect(await page(ahead(d3))).toEqual({ ids: [d4], links: { first, prev: null, next: link(past(d4)) } })
-    expect(await page(past(d0))).toMatchObject({ ids: [], links: { first, next: null } })
+    const [beyond, above] = [await page(past(d0)), await page(ahead(d4))]
+    expect([beyond, above]).toMatchObject([
+      { ids: [], links: { first, next: null } },
+      { ids: [], links: { first, prev: null } },
+    ])
+    expect((await idsOf(place, beyond.links.prev)).ids).toEqual([d1, d0])
+    expect((await idsOf(place, above.links.next)).ids).toEqual([d4, d3])
   })
 
   it('F47: appear once each on the pages while others are added between them', async () => {

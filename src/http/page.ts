@@ -72,6 +72,7 @@ function plain(cursor: string): string {
   }
 }
 
+/** Cursors: those of the page's ends. A page that holds nothing has the one that it was asked for with. */
 interface Neighbours {
   before: string | undefined
   after: string | undefined

@@ -42,8 +42,8 @@ export async function listConnections(
       `/v2/organizations/${organization.slug}/integrations/github/connections`,
       { 'page[size]': size, 'filter[project_ref]': ref },
       {
-        before: (backwards ? more : after !== undefined) ? page[0]?.connection.projectRef : undefined,
-        after: backwards || more ? page.at(-1)?.connection.projectRef : undefined,
+        before: (backwards ? more : after !== undefined) ? (page[0]?.connection.projectRef ?? after) : undefined,
+        after: backwards || more ? (page.at(-1)?.connection.projectRef ?? before) : undefined,
       },
     ),
   }

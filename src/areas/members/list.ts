@@ -54,8 +54,8 @@ export async function listMembers(
       `/v2/organizations/${organization.slug}/members`,
       { 'page[size]': size, ...filters },
       {
-        before: (backwards ? more : after !== undefined) ? page[0]?.id : undefined,
-        after: backwards || more ? page.at(-1)?.id : undefined,
+        before: (backwards ? more : after !== undefined) ? (page[0]?.id ?? after) : undefined,
+        after: backwards || more ? (page.at(-1)?.id ?? before) : undefined,
       },
     ),
   }

@@ -36,8 +36,8 @@ export async function listNotebooks(ctx: Ctx, { ref }: ProjectAccess, query: Que
       `/v2/projects/${ref}/notebooks`,
       { 'page[size]': size, 'filter[name]': part, sort },
       {
-        before: (backwards ? more : place !== undefined) ? at(page[0]) : undefined,
-        after: backwards || more ? at(page.at(-1)) : undefined,
+        before: (backwards ? more : place !== undefined) ? (at(page[0]) ?? after) : undefined,
+        after: backwards || more ? (at(page.at(-1)) ?? before) : undefined,
       },
     ),
   }

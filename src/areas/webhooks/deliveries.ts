@@ -114,7 +114,8 @@ export async function listDeliveries(ctx: Ctx, owner: Owner, id: string, query: 
   // A page that ends where the look did may hold nothing, and is gone on from all the same.
   const onward = more ? (before ? first : last) : looked.horizon
   const back = (before ? last : after && first) ?? looked.horizon
-  const [newer, older] = before ? [onward, back] : [after && back, onward]
+  // Beyond the last one in a direction there is nothing, and all of them lie in the other.
+  const [newer, older] = before ? [onward, back ?? LAST_ID] : [after && (back ?? FIRST_ID), onward]
   const link = (cursor = '') => `${owner.path}/webhooks/endpoints/${id}/deliveries?page[size]=${size}${cursor}`
   return {
     data: page.map(shown),
