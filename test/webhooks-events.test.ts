@@ -402,6 +402,18 @@ describe.each(KINDS)('an endpoint of /v2/%s that changes while a delivery waits'
     expect(next.received[0]?.headers).not.toHaveProperty('x-old')
   })
 
+  it('is tried at its next URL at once where the one before answered no more', async () => {
+    const receiver = await newReceiver()
+    const place = await newPlace(kind)
+    const id = await newEndpoint(place)
+    for (let n = 0; n < 30; n++) await insertDelivery(place, id, later())
+    await bringForward(id)
+    await vi.waitFor(async () => expect((await workerLogs(id)).join()).toContain('"breaker":"open"'), WAIT)
+    await patchEndpoint(place, id, { url: receiver.url })
+    // Far less than the pause of a breaker.
+    await vi.waitFor(() => expect(receiver.received.length).toBeGreaterThan(10), { timeout: 10_000 })
+  })
+
   it('signs with each secret of the last day, and with the newest alone after it', async () => {
     const receiver = await newReceiver(withStatus(500))
     const place = await newPlace(kind)

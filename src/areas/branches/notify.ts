@@ -26,7 +26,7 @@ export async function requireNotifyUrl(ctx: Ctx, url: string, field: string): Pr
 /** A webhook endpoint that hears of this branch alone, signed with a secret that whoever reads the branch knows. */
 export async function setNotifyUrl(
   ctx: Ctx,
-  { tx }: Mutation,
+  { tx, wake }: Mutation,
   organizationId: string,
   { id: branchId, projectRef, parentRef, notifyUrl }: BranchRow,
 ): Promise<void> {
@@ -37,6 +37,7 @@ export async function setNotifyUrl(
     .set({ url: notifyUrl, enabled: true, failingSince: null })
     .where(eq(webhookEndpoints.branchId, branchId))
     .returning({ id: webhookEndpoints.id })
+  for (const { id } of changed) wake(id)
   if (changed.length > 0) return
   const [project] = await tx
     .select({ ref: projects.ref, sealedJwtSecret: projects.sealedJwtSecret })

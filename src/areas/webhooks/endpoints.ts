@@ -103,7 +103,7 @@ export async function updateEndpoint(ctx: Ctx, owner: Owner, id: string, { data 
   const { url, enabled, description, event_types, custom_headers, signing_secret } = data.attributes
   if (url !== undefined) await requireDestination(ctx, url)
   const sealedHeaders = custom_headers === undefined ? undefined : await sealHeaders(ctx, id, custom_headers)
-  const row = await mutate(ctx, async ({ tx, trace }) => {
+  const row = await mutate(ctx, async ({ tx, wake, trace }) => {
     const [before] = await tx
       .select()
       .from(webhookEndpoints)
@@ -123,6 +123,8 @@ export async function updateEndpoint(ctx: Ctx, owner: Owner, id: string, { data 
     const [after] = await tx.update(webhookEndpoints).set(changes).where(eq(webhookEndpoints.id, id)).returning()
     if (!after) throw new Error('the endpoint was not updated')
     if (enabled === false) await skipPending(ctx, tx, id)
+    // What waits because nobody answered may be answered now.
+    else if (url !== undefined || enabled) wake(id)
     const fields = Object.keys(data.attributes)
     await trace({ ...subjectOf(owner), action: 'webhook.endpoint.update', detail: { endpoint: id, fields } })
     return after
