@@ -81,6 +81,17 @@ describe('a branch is left as it is', () => {
     expect(await whileStatus(branch.project_ref, 'INACTIVE', () => statusesOf(replies()))).toEqual([409, 409, 409])
   })
 
+  it('by push, reset and merge while its parent is not active', async () => {
+    const { owner } = organization
+    const kinds = ['push', 'reset', 'merge']
+    const replies = () => Promise.all(kinds.map((kind) => owner.post(`/v1/branches/${branch.id}/${kind}`, {})))
+    const message = expect.stringContaining("the parent's status is INACTIVE, not ACTIVE_HEALTHY")
+    const refused = { status: 409, body: { message } }
+    expect(await whileStatus(ref, 'INACTIVE', replies)).toMatchObject([refused, refused, refused])
+    const { body } = await owner.get(`/v1/projects/${ref}/branches/${branch.name}`)
+    expect(body).toMatchObject({ status: 'FUNCTIONS_DEPLOYED', preview_project_status: 'ACTIVE_HEALTHY' })
+  })
+
   it('while its project is going away by itself', async () => {
     const { owner } = organization
     const input = { projectRef: branch.project_ref, kind: 'delete', dueAt: new Date('2100-01-01') } as const

@@ -15,13 +15,14 @@ import type { Ctx } from '../../env.ts'
 import { ApiError } from '../../http/error.ts'
 import { jwtSecretOf, passwordOf } from '../../secrets/project.ts'
 import { majorOf } from '../projects/convert.ts'
-import { changeStatus, requireStatus } from '../projects/status.ts'
+import { changeStatus, lockStatus, requireStatus } from '../projects/status.ts'
 import { ACTIVE } from '../projects/values.ts'
 import { type Reader, selectSettings, settingsFrom } from '../settings/rows.ts'
 import { toBranch } from './convert.ts'
 import { rejectTaken } from './create.ts'
 import { subject, tell } from './events.ts'
 import { requireNotifyUrl, setNotifyUrl } from './notify.ts'
+import { requireActiveParent } from './parent.ts'
 import { startRun } from './runs.ts'
 import type { UpdateBranch } from './schema.ts'
 
@@ -111,9 +112,11 @@ export async function startAction(
   const { project } = access
   if (access.isDefault) throw new ApiError('unprocessable.branch', { detail: 'it is the default branch' })
   const startsFrom = kind === 'reset' ? [...ACTIVE, ...WITHOUT_DATABASE] : ACTIVE
-  if (kind === 'merge') await requireParent(ctx, access)
+  if (kind === 'merge') await requireParentRole(ctx, access)
   else await untilMerged(ctx, access)
   const id = await mutate(ctx, async (mutation) => {
+    // First, as whoever deletes the parent with its branches does.
+    requireActiveParent(await lockStatus(mutation, access.parentRef))
     const before = await requireStatus(mutation, project.ref, startsFrom)
     if (kind !== 'merge' && (await isMerging(mutation.tx, access))) {
       throw new ApiError('conflict.project_status', { detail: 'it is being merged' })
@@ -163,11 +166,7 @@ async function untilMerged({ db }: Ctx, access: BranchAccess): Promise<void> {
 }
 
 /** Who may write to the branch alone may not change its parent. */
-async function requireParent(ctx: Ctx, { parentRef }: BranchAccess): Promise<void> {
+async function requireParentRole(ctx: Ctx, { parentRef }: BranchAccess): Promise<void> {
   const parent = await findProject(ctx, parentRef)
   requirePermission(parent.role, 'environment:write')
-  if (ACTIVE.includes(parent.status)) return
-  throw new ApiError('conflict.project_status', {
-    detail: `the parent's status is ${parent.status}, not ACTIVE_HEALTHY`,
-  })
 }
