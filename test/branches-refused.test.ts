@@ -81,13 +81,14 @@ describe('a branch is left as it is', () => {
     expect(await whileStatus(branch.project_ref, 'INACTIVE', () => statusesOf(replies()))).toEqual([409, 409, 409])
   })
 
-  it('by push, reset and merge while its parent is not active', async () => {
+  it('by push, reset, merge and diff while its parent is not active', async () => {
     const { owner } = organization
-    const kinds = ['push', 'reset', 'merge']
-    const replies = () => Promise.all(kinds.map((kind) => owner.post(`/v1/branches/${branch.id}/${kind}`, {})))
+    const path = `/v1/branches/${branch.id}`
+    const started = () => ['push', 'reset', 'merge'].map((kind) => owner.post(`${path}/${kind}`, {}))
+    const replies = () => Promise.all([...started(), owner.get(`${path}/diff`)])
     const message = expect.stringContaining("the parent's status is INACTIVE, not ACTIVE_HEALTHY")
     const refused = { status: 409, body: { message } }
-    expect(await whileStatus(ref, 'INACTIVE', replies)).toMatchObject([refused, refused, refused])
+    expect(await whileStatus(ref, 'INACTIVE', replies)).toMatchObject(Array(4).fill(refused))
     const { body } = await owner.get(`/v1/projects/${ref}/branches/${branch.name}`)
     expect(body).toMatchObject({ status: 'FUNCTIONS_DEPLOYED', preview_project_status: 'ACTIVE_HEALTHY' })
   })

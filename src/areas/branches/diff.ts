@@ -7,6 +7,7 @@ import { ApiError } from '../../http/error.ts'
 import { runnerPasswordOf } from '../../secrets/project.ts'
 import { toApiError } from '../database/service.ts'
 import { ACTIVE } from '../projects/values.ts'
+import { requireActiveParent } from './parent.ts'
 import type { DiffQuery } from './schema.ts'
 
 export async function diffBranch(
@@ -20,6 +21,7 @@ export async function diffBranch(
   }
   const [parent] = await ctx.db.select().from(projects).where(eq(projects.ref, parentRef))
   if (!parent) throw new ApiError('not_found.branch')
+  requireActiveParent(parent.status)
   const [from, to] = await Promise.all(
     [parent, project].map(async (side) => ({
       ref: side.ref,
