@@ -106,6 +106,14 @@ describe('a branch that is made', () => {
     expect(await control.select().from(branches).where(eq(branches.parentRef, ref))).toEqual([])
   })
 
+  it('keeps its parent from a pause until it is ready', async () => {
+    const { owner, ref } = await newParent()
+    const branch = await createBranch(owner, ref)
+    expect(await owner.post(`/v1/projects/${ref}/pause`)).toMatchObject({ status: 409 })
+    await untilBranch(owner, branch, 'FUNCTIONS_DEPLOYED')
+    expect(await owner.post(`/v1/projects/${ref}/pause`)).toMatchObject({ status: 200 })
+  })
+
   extended('while branching is disabled keeps its row as long as its project', async () => {
     const { owner, ref, branch } = await newPair()
     const holding = (tx: Transaction) =>

@@ -122,6 +122,30 @@ describe('a branch is left as it is', () => {
   })
 })
 
+describe('a parent that a run reads', () => {
+  it.each(['branch_create', 'branch_push', 'branch_reset'] as const)('keeps its database open: %s', async (kind) => {
+    const { owner } = organization
+    const name = kind.slice('branch_'.length)
+    await control
+      .insert(backups)
+      .values({ projectRef: ref, kind: 'restore_point', name, insertedAt: new Date(), status: 'COMPLETED' })
+    const [task] = await control
+      .insert(projectTasks)
+      .values({ projectRef: branch.project_ref, kind, dueAt: new Date('2100-01-01'), input: {} })
+      .returning()
+    const path = `/v1/projects/${ref}`
+    const replies = await Promise.all([
+      owner.post(`${path}/pause`),
+      owner.post(`${path}/restart`),
+      owner.post(`${path}/database/backups/undo`, { name }),
+    ])
+    await control.delete(projectTasks).where(eq(projectTasks.id, task?.id ?? ''))
+    const message = expect.stringContaining('a run of one of its branches still reads it')
+    expect(replies).toMatchObject(Array(3).fill({ status: 409, body: { message } }))
+    expect(await owner.get(path)).toMatchObject({ body: { status: 'ACTIVE_HEALTHY' } })
+  })
+})
+
 describe('what is not there', () => {
   const nobody = '00000000-0000-4000-8000-000000000000'
 

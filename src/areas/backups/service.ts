@@ -7,6 +7,7 @@ import { backups, type TaskInput, type TaskKind, temporaryLogins } from '../../d
 import { EngineUnavailable } from '../../engine/engine.ts'
 import type { Ctx, SystemCtx } from '../../env.ts'
 import { ApiError } from '../../http/error.ts'
+import { requireUnread } from '../branches/parent.ts'
 import { expireLogins } from '../database-access/logins.ts'
 import { changeStatus, requireStatus } from '../projects/status.ts'
 import { startTask } from '../projects/tasks.ts'
@@ -185,6 +186,7 @@ async function startRestore(
   const { ref, organizationId } = project
   await mutate(ctx, async (mutation) => {
     const before = await requireStatus(mutation, ref)
+    await requireUnread(mutation, ref)
     await changeStatus(mutation, project, { before, status: 'RESTORING' })
     await startTask(ctx, mutation, { ref, ...task })
     await also(mutation)

@@ -1,4 +1,6 @@
-import type { ProjectStatus } from '../../db/schema/index.ts'
+import { and, eq, inArray, isNull } from 'drizzle-orm'
+import type { Mutation } from '../../db/mutate.ts'
+import { type ProjectStatus, projects, projectTasks } from '../../db/schema/index.ts'
 import { ApiError } from '../../http/error.ts'
 import { ACTIVE } from '../projects/values.ts'
 
@@ -6,4 +8,25 @@ import { ACTIVE } from '../projects/values.ts'
 export function requireActiveParent(status: ProjectStatus | undefined): void {
   if (status && ACTIVE.includes(status)) return
   throw new ApiError('conflict.project_status', { detail: `the parent's status is ${status}, not ACTIVE_HEALTHY` })
+}
+
+/** A run would lose the database that it copies or reads. The project is locked, so that none begins meanwhile. */
+export async function requireUnread({ tx }: Pick<Mutation, 'tx'>, ref: string): Promise<void> {
+  const ofBranches = tx
+    .select({ ref: projects.ref })
+    .from(projects)
+    .where(and(eq(projects.parentRef, ref), isNull(projects.removedAt)))
+  const reading = await tx
+    .select({ id: projectTasks.id })
+    .from(projectTasks)
+    .where(
+      and(
+        inArray(projectTasks.projectRef, ofBranches),
+        inArray(projectTasks.kind, ['branch_create', 'branch_push', 'branch_reset']),
+        inArray(projectTasks.state, ['pending', 'running']),
+      ),
+    )
+    .limit(1)
+  if (reading.length === 0) return
+  throw new ApiError('conflict.project_status', { detail: 'a run of one of its branches still reads it' })
 }

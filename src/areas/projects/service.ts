@@ -8,6 +8,7 @@ import type { Ctx } from '../../env.ts'
 import { ApiError } from '../../http/error.ts'
 import { randomLetters } from '../../http/values.ts'
 import { newDefaultKeys } from '../api-keys/service.ts'
+import { requireUnread } from '../branches/parent.ts'
 import { removeWith } from '../branches/removal.ts'
 import { endClaimTokens } from '../claims/end.ts'
 import { endAssociations, ofProjects } from '../private-link/end.ts'
@@ -109,6 +110,7 @@ export async function startTransition(ctx: Ctx, project: ProjectAccess, kind: Tr
   await mutate(ctx, async (mutation) => {
     const before = await lockStatus(mutation, project.ref)
     if (!before || !from.includes(before)) throw refuseTransition(project, kind)
+    if (kind === 'pause' || kind === 'restart') await requireUnread(mutation, project.ref)
     await changeStatus(mutation, project, { before, status: during })
     if (kind === 'delete') {
       await cancelTasks(ctx, mutation, ofProject(project.ref, ['backup']))
