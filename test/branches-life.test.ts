@@ -213,9 +213,13 @@ describe('a reset before which nothing was removed', () => {
     expect(await rows(owner, branch.project_ref, 'select n from by_hand')).toEqual([{ n: 1 }])
   })
 
-  it('as its history could not be read leaves the branch in service', async () => {
+  it.each([
+    ['its history could not be read', ({ branch }: typeof pair) => branch.project_ref],
+    ['its parent could not be copied', ({ ref }: typeof pair) => ref],
+  ])('as %s leaves the branch in service', async (_, goneOf) => {
     const { owner, branch } = pair
-    const [name, away] = [`p_${branch.project_ref}`, `away_${branch.project_ref}`]
+    const gone = goneOf(pair)
+    const [name, away] = [`p_${gone}`, `away_${gone}`]
     await rename(name, away)
     expect(await owner.post(`/v1/branches/${branch.id}/reset`, {})).toMatchObject({ status: 201 })
     const { taskId } = await lastRun(branch)
@@ -228,6 +232,10 @@ describe('a reset before which nothing was removed', () => {
     await untilBranch(owner, branch, 'MIGRATIONS_FAILED')
     expect((await lastRun(branch)).steps).toMatchObject([{ name: 'clone', status: 'DEAD' }, ...Array(6).fill({})])
     expect(await rows(owner, branch.project_ref, 'select n from by_hand')).toEqual([{ n: 1 }])
+  })
+
+  it('is followed by one that succeeds', async () => {
+    const { owner, branch } = pair
     expect(await act(owner, branch, 'reset')).toMatchObject({ clone: 'EXITED', migrate: 'EXITED', deploy: 'EXITED' })
     await untilBranch(owner, branch, 'FUNCTIONS_DEPLOYED')
     expect(await rows(owner, branch.project_ref, 'select n from own')).toEqual([])

@@ -39,6 +39,7 @@ async function clone(ctx: SystemCtx, { branch, own, parent, fence, log }: Site):
  */
 async function cloneAgain(ctx: SystemCtx, site: Site): Promise<void> {
   const { own, run, fence, log } = site
+  await requireCopyable(ctx, site)
   const empty = await isBehindParent(ctx, site)
   await log(`removing the database of ${own.ref}`)
   await ctx.engine.remove(own.ref, fence)
@@ -60,6 +61,7 @@ export async function keepHistory(ctx: SystemCtx, site: Site): Promise<void> {
   const { migrationVersion: version } = run
   if (version !== null && !found.has(version)) throw new Hopeless(`the branch has no migration ${version}`)
   if (JSON.stringify(kept).length > KEPT_BYTES_MAX) throw tooLarge(own, KEPT_BYTES_MAX)
+  await requireCopyable(ctx, site)
   await isBehindParent(ctx, site)
   await ctx.db.update(actionRuns).set({ kept }).where(eq(actionRuns.id, run.id))
   await log(`keeping ${kept.length} migrations of the branch`)
@@ -103,6 +105,12 @@ async function wasEverThere({ db }: SystemCtx, { branch }: Site): Promise<boolea
     .where(and(eq(actionRuns.projectRef, branch.projectRef), healthy))
     .limit(1)
   return runs.length > 0
+}
+
+/** What it is made anew from may have gone since the run was asked for. */
+async function requireCopyable({ engine }: SystemCtx, { parent: { ref } }: Site): Promise<void> {
+  const { healthy, error } = await engine.health(ref, HEALTH_TIMEOUT_MS)
+  if (!healthy) throw new EngineUnavailable(`nothing can be copied from the parent ${ref}: ${error}`)
 }
 
 async function isBehindParent(ctx: SystemCtx, { run, parent, fence }: Site): Promise<boolean> {
