@@ -368,7 +368,10 @@ describe('the end of a branch', () => {
     const { organization, ref } = await newParent()
     const { owner } = organization
     const branch = await newBranch(owner, ref, { persistent: true })
-    expect(await owner.delete(`/v1/branches/${branch.id}`)).toMatchObject({ status: 422 })
+    for (const path of [`/v1/branches/${branch.id}`, `/v1/projects/${branch.project_ref}`])
+      expect(await owner.delete(path)).toMatchObject({ status: 422 })
+    const shown = await owner.get(`/v1/projects/${branch.project_ref}`)
+    expect(shown).toMatchObject({ status: 200, body: { status: 'ACTIVE_HEALTHY' } })
     const patched = await owner.patch(`/v1/branches/${branch.id}`, { persistent: false })
     expect(patched).toMatchObject({ status: 200, body: { persistent: false } })
     expect(await owner.delete(`/v1/branches/${branch.id}`)).toMatchObject({ status: 200 })

@@ -19,17 +19,18 @@ const PROJECT_WORK = TASK_KINDS.filter((kind) => kind !== 'delete' && !kind.star
 
 export async function removeBranch(ctx: Ctx, access: BranchAccess, force: boolean) {
   if (access.isDefault) throw new ApiError('unprocessable.branch', { detail: 'the default branch cannot be deleted' })
-  if (access.persistent) {
-    throw new ApiError('unprocessable.branch', {
-      detail: 'a persistent branch cannot be deleted: set persistent to false first',
-    })
-  }
+  if (access.persistent) throw isPersistent()
   await mutate(ctx, async (mutation) => {
     if (!force) return scheduleRemoval(ctx, mutation, access)
     if (!(await remove(ctx, mutation, access))) throw new ApiError('not_found.branch')
   })
   return { message: 'ok' }
 }
+
+const isPersistent = () =>
+  new ApiError('unprocessable.branch', {
+    detail: 'a persistent branch cannot be deleted: set persistent to false first',
+  })
 
 async function scheduleRemoval(ctx: Ctx, mutation: Mutation, { id, project }: BranchAccess): Promise<void> {
   const at = ctx.now()
@@ -143,8 +144,9 @@ async function removeAll(ctx: Ctx, mutation: Mutation, parent: Project): Promise
 
 /** What the deletion of a project, by its ref, means for branches: its own row, or all that were made from it. */
 export async function removeWith(ctx: Ctx, mutation: Mutation, project: ProjectAccess): Promise<void> {
-  if (project.parentRef === null) await removeAll(ctx, mutation, project)
-  else await removeRow(ctx, mutation, project, eq(branches.projectRef, project.ref))
+  if (project.parentRef === null) return removeAll(ctx, mutation, project)
+  const which = and(eq(branches.projectRef, project.ref), not(branches.persistent))
+  if (!(await removeRow(ctx, mutation, project, which))) throw isPersistent()
 }
 
 const DUE_MAX = 100

@@ -53,7 +53,8 @@ export const projectRoutes = [
 
   del('/v1/projects/{ref}', {
     id: 'v1-delete-a-project', summary: 'Delete a project with its database',
-    scope: 'projects:write', returns: ProjectHandle, errors: ['bad_request.project.not_ready_for_deletion'],
+    scope: 'projects:write', returns: ProjectHandle,
+    errors: ['bad_request.project.not_ready_for_deletion', 'unprocessable.branch'],
   }, ({ ctx, project }) => removeProject(ctx, project)),
 
   post('/v1/projects/{ref}/pause', {
