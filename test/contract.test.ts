@@ -7,7 +7,7 @@ import { routes } from '../src/api.ts'
 import { ROLES, type Role, roleAllows } from '../src/auth/roles.ts'
 import { SCOPES } from '../src/auth/scopes.ts'
 import { isHeld } from '../src/http/body.ts'
-import { isOptional, type Route, scopeOf } from '../src/http/route.ts'
+import { changesProject, isOptional, type Route, scopeOf } from '../src/http/route.ts'
 import {
   as,
   type Caller,
@@ -21,6 +21,7 @@ import {
 } from './api.ts'
 import { createBranch } from './branches.ts'
 import { newProject } from './projects.ts'
+import { insertProject } from './webhooks.ts'
 
 /** Rate limits count by address or user: a fresh one for each test keeps tests out of each other's quota. */
 const stranger = () => as(undefined, { 'x-test-address': `test-${randomUUID()}` })
@@ -58,11 +59,13 @@ const ofResource = secured.filter(({ path }) => /\{(ref|slug|branch_id_or_ref)\}
 
 let organization: TestOrganization
 let target: Target
+let going: string
 beforeAll(async () => {
   organization = await newOrganization()
   const ref = await newProject(organization)
   const { id: branch } = await createBranch(organization.owner, ref)
   target = { slug: organization.slug, ref, branch }
+  going = await insertProject(organization, { status: 'GOING_DOWN' })
 })
 
 const callers = new Map<string, () => Caller>()
@@ -124,6 +127,15 @@ describe.each(ofResource)('$method $path', (route) => {
       expectSaid(route, reply, role)
     },
   )
+})
+
+describe.each(routes.filter(changesProject))('$method $path', (route) => {
+  it('changes nothing of a project that is going away, and says so', async () => {
+    const caller = await ofRole('owner')
+    const reply = await caller.request(route.method, fill(route, { ...target, ref: going }))
+    expect(reply.status).toBe(409)
+    expect(JSON.stringify(reply.body)).toContain('its status is GOING_DOWN')
+  })
 })
 
 describe.each(secured.filter(({ body }) => body && !isHeld(body)))('$method $path', (route) => {

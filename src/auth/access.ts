@@ -157,6 +157,11 @@ export async function findOrganization({ db, principal }: Ctx, slug: string): Pr
   return { ...row.organization, role: 'read-only', onlyProjects }
 }
 
+/** Nothing of a project is changed once its removal has begun. */
+export function requireStaying({ status }: Pick<typeof projects.$inferSelect, 'status'>): void {
+  if (status === 'GOING_DOWN') throw new ApiError('conflict.project_status', { detail: `its status is ${status}` })
+}
+
 /** The scope of an endpoint is also what the caller's role must allow. */
 export function requirePermission(role: Role, permission: Scope): void {
   if (roleAllows(role, permission)) return

@@ -2,7 +2,7 @@ import { zValidator } from '@hono/zod-validator'
 import type { Context, Hono, MiddlewareHandler } from 'hono'
 import { bodyLimit } from 'hono/body-limit'
 import type * as z from 'zod'
-import { findBranch, findOrganization, findProject, requirePermission } from '../auth/access.ts'
+import { findBranch, findOrganization, findProject, requirePermission, requireStaying } from '../auth/access.ts'
 import type { AppEnv, Ctx, Resources } from '../env.ts'
 import type { Decision } from '../objects/rate-limiter.ts'
 import { holdBody, isHeld } from './body.ts'
@@ -20,6 +20,7 @@ import {
 } from './limits.ts'
 import {
   type Answer,
+  changesProject,
   errorsOf,
   isAnswer,
   isOptional,
@@ -185,6 +186,7 @@ function resolve(route: Route): MiddlewareHandler<AppEnv> {
     Object.assign(c.var.facts, { project: project?.ref, organization: organization?.slug })
     const role = project?.role ?? organization?.role
     if (permission && role) requirePermission(role, permission)
+    if (project && changesProject(route)) requireStaying(project)
     c.set('access', access)
     await next()
   }

@@ -172,8 +172,14 @@ const BODY_ERRORS: readonly ErrorCode[] = ['bad_request.malformed_json', 'payloa
 export const scopeOf = ({ scope, permission }: Pick<Route, 'scope' | 'permission'>): Scope | undefined =>
   SCOPES.find((known) => known === scope) ?? permission
 
+/** Nothing of it is done to a project that is on its way out. Some routes only read, though by POST. */
+export const changesProject = ({ method, path, ...route }: Route): boolean =>
+  path.includes('{ref}') &&
+  (['PUT', 'PATCH', 'DELETE'].includes(method) || (method === 'POST' && scopeOf(route)?.endsWith(':write') === true))
+
 /** Every error that a route may answer with: what its row implies, and what the row adds. */
-export function errorsOf({ scope, permission, params, query, body, errors = [] }: Route): readonly ErrorCode[] {
+export function errorsOf(route: Route): readonly ErrorCode[] {
+  const { scope, permission, params, query, body, errors = [] } = route
   const { ref, slug, branch_id_or_ref: branch, ...others } = params.shape
   const validates = Object.keys(others).length > 0 || query !== undefined || body !== undefined
   const refuses = scopeOf({ scope, permission }) !== undefined
@@ -187,6 +193,7 @@ export function errorsOf({ scope, permission, params, query, body, errors = [] }
     'internal_server_error',
     'service_unavailable.control_database',
   ])
+  if (changesProject(route)) codes.add('conflict.project_status')
   if (validates) codes.add('bad_request.validation_failed')
   if (scope !== 'public') codes.add('unauthorized')
   if (refuses) codes.add('forbidden.permission_denied')

@@ -6,6 +6,7 @@ import { type JitRole, jitGrants, memberRoles, projects, temporaryLogins, users 
 import { type Power, powerOf } from '../../engine/logins.ts'
 import type { Ctx } from '../../env.ts'
 import { ApiError } from '../../http/error.ts'
+import { lockProject } from '../projects/lock.ts'
 import { type Reader, readSettings, saveSettings } from '../settings/rows.ts'
 import { endLogins, expireLogins } from './logins.ts'
 import type { JitAccess, UpdateJitAccess, UpdateJitMapping } from './schema.ts'
@@ -36,6 +37,7 @@ export async function updateJitAccess(
   const { ref, organizationId } = project
   const now = ctx.now()
   const ended = await mutate(ctx, async ({ tx, trace }) => {
+    await lockProject({ tx }, ref)
     await saveSettings(tx, { ref, area: 'jit', value: { state }, updatedAt: now })
     await trace({ action: 'project.jit.update', organizationId, projectRef: ref, detail: { state } })
     if (state === 'enabled') return []

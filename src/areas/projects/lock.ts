@@ -1,4 +1,5 @@
-import { and, eq, isNull, ne } from 'drizzle-orm'
+import { and, eq, isNull } from 'drizzle-orm'
+import { requireStaying } from '../../auth/access.ts'
 import type { Mutation } from '../../db/mutate.ts'
 import { projects } from '../../db/schema/index.ts'
 import { ApiError } from '../../http/error.ts'
@@ -12,10 +13,11 @@ interface LockedProject {
 /** Changes of what belongs to a project come one after another, and none once its removal has begun. */
 export async function lockProject({ tx }: Pick<Mutation, 'tx'>, ref: string): Promise<LockedProject> {
   const [project] = await tx
-    .select({ organizationId: projects.organizationId, parentRef: projects.parentRef })
+    .select({ organizationId: projects.organizationId, parentRef: projects.parentRef, status: projects.status })
     .from(projects)
-    .where(and(eq(projects.ref, ref), isNull(projects.removedAt), ne(projects.status, 'GOING_DOWN')))
+    .where(and(eq(projects.ref, ref), isNull(projects.removedAt)))
     .for('no key update')
   if (!project) throw new ApiError('not_found.project')
+  requireStaying(project)
   return project
 }

@@ -13,6 +13,7 @@ import { removeWith } from '../branches/removal.ts'
 import { endClaimTokens } from '../claims/end.ts'
 import { endAssociations, ofProjects } from '../private-link/end.ts'
 import { toCreatedProject, toProject, toProjectHandle } from './convert.ts'
+import { lockProject } from './lock.ts'
 import type { CreateProject, UpdateProject } from './schema.ts'
 import { sealSecrets } from './secrets.ts'
 import { changeStatus, lockStatus } from './status.ts'
@@ -92,13 +93,12 @@ function regionOf({ region, region_selection: selection }: Region): RegionCode {
 
 export async function updateProject(ctx: Ctx, project: ProjectAccess, { name }: z.output<typeof UpdateProject>) {
   await mutate(ctx, async ({ tx, trace }) => {
-    const renamed = await tx
+    await lockProject({ tx }, project.ref)
+    await tx
       .update(projects)
       .set({ name })
-      .where(and(eq(projects.ref, project.ref), isNull(projects.removedAt)))
-      .returning({ ref: projects.ref })
+      .where(eq(projects.ref, project.ref))
       .catch((error) => rejectTakenName(error, name))
-    if (renamed.length === 0) throw new ApiError('not_found.project')
     await trace({ ...subject(project), action: 'project.update', detail: { fields: ['name'] } })
   })
   return toProjectHandle({ ...project, name })

@@ -1,5 +1,5 @@
-import { and, asc, eq, inArray, sql } from 'drizzle-orm'
-import type { ProjectAccess } from '../../auth/access.ts'
+import { and, asc, eq, inArray, isNull, sql } from 'drizzle-orm'
+import { type ProjectAccess, requireStaying } from '../../auth/access.ts'
 import type { Mutation } from '../../db/mutate.ts'
 import { functionSecrets, projects } from '../../db/schema/index.ts'
 import type { Ctx, SystemCtx } from '../../env.ts'
@@ -89,12 +89,13 @@ const changeSecrets = <T>(ctx: Ctx, ref: string, work: (mutation: Mutation) => P
 
 /** Locks the project too. */
 export async function countChange({ tx }: Mutation, ref: string): Promise<void> {
-  const changed = await tx
+  const [changed] = await tx
     .update(projects)
     .set({ secretsGeneration: sql`${projects.secretsGeneration} + 1` })
-    .where(and(eq(projects.ref, ref), sql`${projects.removedAt} is null and ${projects.status} <> 'GOING_DOWN'`))
-    .returning({ ref: projects.ref })
-  if (changed.length === 0) throw new ApiError('not_found.project')
+    .where(and(eq(projects.ref, ref), isNull(projects.removedAt)))
+    .returning({ status: projects.status })
+  if (!changed) throw new ApiError('not_found.project')
+  requireStaying(changed)
 }
 
 export async function deleteSecrets(ctx: Ctx, { ref, organizationId }: ProjectAccess, names: readonly string[]) {
