@@ -421,11 +421,12 @@ describe('SSL enforcement', () => {
 })
 
 describe('what the driver has not', () => {
-  const post = (path: string, body: unknown) => caller().post(`/v1/projects/${ref}${path}`, body)
+  const post = (path: string, body?: unknown) => caller().post(`/v1/projects/${ref}${path}`, body)
 
   it('is refused in its name', async () => {
     for (const reply of [
       await post('/upgrade', { target_version: '19' }),
+      await post('/database/webhooks/enable'),
       await post('/read-replicas/setup', { read_replica_region: 'us-east-1' }),
       await post('/read-replicas/remove', { database_identifier: ref }),
     ]) {

@@ -168,6 +168,14 @@ export const databaseSettingsRoutes = [
     throw notHere(engine.name, `has no version but the cluster's, ${project.postgresVersion}`)
   }),
 
+  post('/v1/projects/{ref}/database/webhooks/enable', {
+    id: 'v1-enable-database-webhook', summary: 'Let triggers of a database send requests',
+    description: 'Refused: they send them by pg_net, an extension that the databases here do not have.',
+    scope: 'database:write', returns: empty, status: 201, errors: ['bad_request.driver'],
+  }, async ({ ctx: { engine } }) => {
+    throw notHere(engine.name, 'offers no pg_net, by which triggers send requests')
+  }),
+
   get('/v1/projects/{ref}/upgrade/status', {
     id: 'v1-get-postgres-upgrade-status', summary: "Get how far the upgrade of a project's Postgres is",
     scope: 'projects:read', query: UpgradeStatusQuery, returns: UpgradeStatus,
