@@ -17,7 +17,7 @@ export const ApiCountsQuery = z.object({ interval: Interval.default('1day') })
 
 export const FunctionStatsQuery = z.object({
   interval: Interval.extract(['15min', '1hr', '3hr', '1day']),
-  function_id: z.string().meta({ description: 'Of no function, the result is empty' }),
+  function_id: Text.meta({ description: 'Of no function, the result is empty' }),
 })
 
 /** `error` tells what is wrong with the question; the result is empty then. */
