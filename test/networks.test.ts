@@ -2,7 +2,7 @@ import { eq } from 'drizzle-orm'
 import type pg from 'pg'
 import { beforeAll, describe, expect, it } from 'vitest'
 import { auditLog } from '../src/db/schema/index.ts'
-import { type Caller, control, newOrganization, type TestOrganization, tokenOf, unhurried } from './api.ts'
+import { type Caller, control, newOrganization, type Reply, type TestOrganization, tokenOf, unhurried } from './api.ts'
 import { newBranch } from './branches.ts'
 import { cliOf } from './cli.ts'
 import { extended } from './extended.ts'
@@ -95,6 +95,16 @@ describe('network restrictions', () => {
     await expect(isLetIn()).rejects.toThrow('not reached')
     await apply(ANYWHERE)
     expect(await isLetIn()).toBe(true)
+  })
+
+  it('answer with the times that they are read with afterwards', async () => {
+    // By the clock on the wall, which goes on within a request.
+    const { owner } = organization
+    const times = ({ body: { updated_at, applied_at } }: Reply) => ({ updated_at, applied_at })
+    const applied = await owner.post(path('/apply'), ANYWHERE)
+    expect(times(applied)).toEqual(times(await owner.get(path())))
+    const patched = await owner.patch(path(), { add: ANYWHERE })
+    expect(times(patched)).toEqual(times(await owner.get(path())))
   })
 
   it('leave a list that is not named as it is, and let in nobody of an empty one', async () => {

@@ -5,7 +5,7 @@ import type { Ctx } from '../../env.ts'
 import { ApiError } from '../../http/error.ts'
 import { requireActive } from '../database/service.ts'
 import type { Settings } from '../settings/areas.ts'
-import { changeSettings } from '../settings/change.ts'
+import { changeStored } from '../settings/change.ts'
 import { readSettings } from '../settings/rows.ts'
 import { settingsFailure } from './postgres.ts'
 import type { ApplyRestrictions, NetworkRestrictions, PatchedRestrictions, PatchRestrictions } from './schema.ts'
@@ -59,11 +59,11 @@ export async function getRestrictions(ctx: Ctx, { ref }: ProjectAccess) {
 }
 
 export async function applyRestrictions(ctx: Ctx, project: ProjectAccess, body: z.output<typeof ApplyRestrictions>) {
-  const kept = await restrict(ctx, project, (before) => ({
+  const { value, updatedAt } = await restrict(ctx, project, (before) => ({
     v4: body.dbAllowedCidrs ? textOf(body.dbAllowedCidrs) : before.v4,
     v6: body.dbAllowedCidrsV6 ? textOf(body.dbAllowedCidrsV6) : before.v6,
   }))
-  return toRestrictions(ctx, kept, ctx.now())
+  return toRestrictions(ctx, value, updatedAt)
 }
 
 export async function patchRestrictions(
@@ -75,14 +75,14 @@ export async function patchRestrictions(
     const gone = new Set(less.map(networkOf))
     return textOf([...listOf(before), ...more].filter((network) => !gone.has(networkOf(network))))
   }
-  const kept = await restrict(ctx, project, ({ v4, v6 }) => ({
+  const { value, updatedAt } = await restrict(ctx, project, ({ v4, v6 }) => ({
     v4: changed(v4, add.dbAllowedCidrs, remove.dbAllowedCidrs),
     v6: changed(v6, add.dbAllowedCidrsV6, remove.dbAllowedCidrsV6),
   }))
-  const old = oldOf(kept)
+  const old = oldOf(value)
   return {
-    ...stateOf(ctx, ctx.now()),
-    config: { dbAllowedCidrs: toAddresses(kept) },
+    ...stateOf(ctx, updatedAt),
+    config: { dbAllowedCidrs: toAddresses(value) },
     ...(old && { old_config: { dbAllowedCidrs: toAddresses(old) } }),
   }
 }
@@ -90,14 +90,14 @@ export async function patchRestrictions(
 /** As many as a comment in the catalogue should hold, of both kinds. */
 const NETWORKS_MAX = 200
 
-async function restrict(ctx: Ctx, project: ProjectAccess, change: (before: Networks) => Networks): Promise<Kept> {
+async function restrict(ctx: Ctx, project: ProjectAccess, change: (before: Networks) => Networks) {
   requireActive(project)
   const { name, capabilities, settings } = ctx.engine
   if (!capabilities.loginNetworks) {
     throw new ApiError('bad_request.driver', { detail: `the driver ${name} cannot tell from where a session comes` })
   }
   const { ref } = project
-  return changeSettings(ctx, {
+  return changeStored(ctx, {
     ref,
     area: 'network',
     async work(before) {

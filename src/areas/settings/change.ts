@@ -3,7 +3,7 @@ import type { SystemCtx } from '../../env.ts'
 import { lockProject } from '../projects/lock.ts'
 import { type Area, changedFields, isInherited, type Settings } from './areas.ts'
 import { ownFields } from './own.ts'
-import { readSettings, saveSettings } from './rows.ts'
+import { type Kept, readSettings, saveSettings } from './rows.ts'
 
 interface Change<A extends Area> {
   ref: string
@@ -12,23 +12,28 @@ interface Change<A extends Area> {
   work(value: Settings<A>): Promise<NonNullable<Settings<A>> | undefined>
 }
 
+export async function changeSettings<A extends Area>(ctx: SystemCtx, change: Change<A>): Promise<Settings<A>> {
+  return (await changeStored(ctx, change)).value
+}
+
 /**
  * One change of a project's settings after the other; what the cluster refuses is not stored. What is changed on a branch is
- * the branch's own from then on.
+ * the branch's own from then on. Returns what is stored, and since when.
  */
-export async function changeSettings<A extends Area>(ctx: SystemCtx, { ref, area, work }: Change<A>) {
-  return mutate(ctx, async ({ tx, trace }): Promise<Settings<A>> => {
+export async function changeStored<A extends Area>(ctx: SystemCtx, { ref, area, work }: Change<A>) {
+  return mutate(ctx, async ({ tx, trace }): Promise<Pick<Kept<A>, 'value' | 'updatedAt'>> => {
     const { organizationId, parentRef } = await lockProject({ tx }, ref)
     const kept = await readSettings(tx, ref, area)
     const value = await work(kept.value)
-    if (value === undefined) return kept.value
+    if (value === undefined) return kept
     const fields = changedFields(area, kept.value, value)
     const own =
       parentRef !== null && isInherited(area)
         ? Array.from(new Set([...(await ownFields(ctx, tx, { ref, parentRef, area, kept })), ...fields]))
         : undefined
-    await saveSettings(tx, { ref, area, value, own, updatedAt: ctx.now() })
+    const updatedAt = ctx.now()
+    await saveSettings(tx, { ref, area, value, own, updatedAt })
     await trace({ action: `project.${area}.update`, organizationId, projectRef: ref, detail: { fields } })
-    return value
+    return { value, updatedAt }
   })
 }
