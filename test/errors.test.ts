@@ -1,11 +1,16 @@
 import { beforeAll, describe, expect, it } from 'vitest'
 import { as, type Caller, newOrganization, type TestOrganization, workerLogs } from './api.ts'
+import { createBranch } from './branches.ts'
+import { insertProject } from './webhooks.ts'
 
 let organization: TestOrganization
 let caller: Caller
+let ref: string
 beforeAll(async () => {
   organization = await newOrganization()
   caller = organization.owner
+  ref = await insertProject(organization)
+  await createBranch(caller, ref, { is_default: true })
 })
 const json = { 'content-type': 'application/json' }
 
@@ -18,6 +23,21 @@ describe('the request body', () => {
       expect(reply.body.message).toMatch(/not valid JSON|body/)
     },
   )
+
+  it.each([
+    ['of a JSON body', 'POST', () => '/v1/organizations', '{"name":"caf\xe9"}'],
+    ['of one that may be left out', 'POST', () => `/v1/branches/${ref}/push`, '{"migration_version":"\xff"}'],
+    ['of one among other types', 'POST', () => `/v1/projects/${ref}/functions`, '{"slug":"a","name":"\xe9","body":""}'],
+  ])('is refused where it is no UTF-8: %s', async (_, method, pathOf, text) => {
+    const raw = Uint8Array.from(text, (letter) => letter.charCodeAt(0))
+    const reply = await caller.send(method, pathOf(), { raw, headers: json })
+    expect(reply).toMatchObject({ status: 400, body: { message: expect.stringContaining('not valid JSON') } })
+  })
+
+  it('may begin with a mark of its byte order', async () => {
+    const reply = await caller.post('/v1/organizations', undefined, { raw: '\ufeff{"name":"café"}', headers: json })
+    expect(reply).toMatchObject({ status: 201, body: { name: 'café' } })
+  })
 
   it.each([undefined, 'text/plain', 'application/x-www-form-urlencoded', 'application/jsonp'])(
     'is refused as %s with the type that is needed',

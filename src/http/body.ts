@@ -35,7 +35,9 @@ export const held = <const F extends Record<string, Form>>(
 export const isHeld = (body: unknown): body is HeldBody =>
   typeof body === 'object' && body !== null && 'forms' in body && 'sizeBytesMax' in body
 
-const decode = (bytes: Bytes): string => new TextDecoder().decode(bytes)
+/** Throws where it is no UTF-8: else other letters would be stored than were sent. A mark of its byte order is left out. */
+export const decode = (bytes: ArrayBuffer | Bytes): string =>
+  new TextDecoder('utf-8', { fatal: true, ignoreBOM: false }).decode(bytes)
 
 export const asJson = <T>(schema: z.ZodType<T>): Form<T> => ({
   schema,

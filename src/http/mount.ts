@@ -5,7 +5,7 @@ import type * as z from 'zod'
 import { findBranch, findOrganization, findProject, requirePermission, requireStaying } from '../auth/access.ts'
 import type { AppEnv, Ctx, Resources } from '../env.ts'
 import type { Decision } from '../objects/rate-limiter.ts'
-import { holdBody, isHeld } from './body.ts'
+import { decode, holdBody, isHeld } from './body.ts'
 import { ApiError, type ErrorCode } from './error.ts'
 import {
   addressOf,
@@ -195,7 +195,7 @@ function resolve(route: Route): MiddlewareHandler<AppEnv> {
 function readBody({ body, ...route }: Route): MiddlewareHandler<AppEnv>[] {
   if (!body) return []
   if (isHeld(body)) return [holdBody(body, (schema, value) => checked('body', schema.safeParse(value)))]
-  const read = [requireJson, validate('json', body)]
+  const read = [requireJson, requireUtf8, validate('json', body)]
   return [limitBody(route), ...(isOptional(body) ? read.map(unlessEmpty) : read)]
 }
 
@@ -203,8 +203,8 @@ function readBody({ body, ...route }: Route): MiddlewareHandler<AppEnv>[] {
 const unlessEmpty =
   (read: MiddlewareHandler<AppEnv>): MiddlewareHandler<AppEnv> =>
   async (c, next) => {
-    const isEmpty = await c.req.text().then(
-      (text) => text === '',
+    const isEmpty = await c.req.arrayBuffer().then(
+      ({ byteLength }) => byteLength === 0,
       () => false,
     )
     return isEmpty ? next() : read(c, next)
@@ -224,6 +224,16 @@ const requireJson: MiddlewareHandler<AppEnv> = async (c, next) => {
     throw new ApiError('unsupported_media_type', {
       detail: `send application/json; ${type ? `it came as ${type}` : 'it has no content-type'}`,
     })
+  }
+  await next()
+}
+
+/** The validator reads the same bytes, and would put other letters in the place of what is no UTF-8. */
+const requireUtf8: MiddlewareHandler<AppEnv> = async (c, next) => {
+  try {
+    decode(await c.req.arrayBuffer())
+  } catch (cause) {
+    throw new ApiError('bad_request.malformed_json', { cause })
   }
   await next()
 }
