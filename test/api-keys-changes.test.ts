@@ -304,6 +304,7 @@ describe('DELETE /v1/projects/{ref}/api-keys/{id}', () => {
 
   it.each([
     ['was_compromised=perhaps', 'query.was_compromised'],
+    ['was_compromised=yes', 'query.was_compromised'],
     [`reason=${'x'.repeat(1_001)}`, 'query.reason'],
     ['reason=%00', 'query.reason'],
     ['reveal=2', 'query.reveal'],

@@ -13,7 +13,10 @@ export const ApiKeyQuery = z.object({
 const REASON_LENGTH_MAX = 1_000
 
 export const DeleteApiKeyQuery = ApiKeyQuery.extend({
-  was_compromised: z.stringbool().optional().meta({ description: 'Whether others may know the key' }),
+  was_compromised: z
+    .stringbool({ truthy: ['true'], falsy: ['false'], case: 'sensitive' })
+    .optional()
+    .meta({ description: 'Whether others may know the key' }),
   reason: Text.max(REASON_LENGTH_MAX).optional(),
 })
 
