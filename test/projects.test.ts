@@ -203,6 +203,8 @@ describe('the life of a project', () => {
       Array.from({ length: 6 }, () => organization.owner.post(`/v1/projects/${ref}/pause`)),
     )
     expect(replies.map(({ status }) => status).sort()).toEqual([200, 409, 409, 409, 409, 409])
+    const refused = replies.filter(({ status }) => status === 409).map(({ body }) => body.message)
+    expect(refused.join()).not.toContain('its status is ACTIVE_HEALTHY')
     await untilStatus(organization.owner, ref, 'INACTIVE')
   })
 })

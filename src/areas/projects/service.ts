@@ -3,7 +3,7 @@ import type * as z from 'zod'
 import { findOrganization, type ProjectAccess, requirePermission, visibleProjects } from '../../auth/access.ts'
 import { uniqueViolation } from '../../db/failure.ts'
 import { mutate } from '../../db/mutate.ts'
-import { apiKeys, organizations, projects, type RegionCode } from '../../db/schema/index.ts'
+import { apiKeys, organizations, type ProjectStatus, projects, type RegionCode } from '../../db/schema/index.ts'
 import type { Ctx } from '../../env.ts'
 import { ApiError } from '../../http/error.ts'
 import { randomLetters } from '../../http/values.ts'
@@ -109,7 +109,7 @@ export async function startTransition(ctx: Ctx, project: ProjectAccess, kind: Tr
   const { from, during }: Transition = TRANSITIONS[kind]
   await mutate(ctx, async (mutation) => {
     const before = await lockStatus(mutation, project.ref)
-    if (!before || !from.includes(before)) throw refuseTransition(project, kind)
+    if (!before || !from.includes(before)) throw refuseTransition(before, kind)
     if (kind === 'pause' || kind === 'restart') await requireUnread(mutation, project.ref)
     await changeStatus(mutation, project, { before, status: during })
     if (kind === 'delete') {
@@ -123,10 +123,10 @@ export async function startTransition(ctx: Ctx, project: ProjectAccess, kind: Tr
   })
 }
 
-function refuseTransition(project: ProjectAccess, kind: TransitionKind): ApiError {
+function refuseTransition(status: ProjectStatus | undefined, kind: TransitionKind): ApiError {
   if (kind === 'delete') return new ApiError('bad_request.project.not_ready_for_deletion')
   const allowed = TRANSITIONS[kind].from.join(' or ')
-  return new ApiError('conflict.project_status', { detail: `its status is ${project.status}, not ${allowed}` })
+  return new ApiError('conflict.project_status', { detail: `its status is ${status}, not ${allowed}` })
 }
 
 export async function removeProject(ctx: Ctx, project: ProjectAccess) {
@@ -139,7 +139,7 @@ export async function cancelRestore(ctx: Ctx, project: ProjectAccess): Promise<v
   await mutate(ctx, async (mutation) => {
     if ((await cancelTasks(ctx, mutation, ofProject(project.ref, ['restore']))) === 0) {
       throw new ApiError('conflict.project_status', {
-        detail: `its status is ${project.status}, and it is not coming back from a pause`,
+        detail: `its status is ${await lockStatus(mutation, project.ref)}, and it is not coming back from a pause`,
       })
     }
     await changeStatus(mutation, project, { before: 'RESTORING', status: 'PAUSING' })
