@@ -203,15 +203,16 @@ describe('/v1/projects/{ref}/pgsodium', () => {
     expect(await traced('project.pgsodium.update', own)).toEqual([[organization.userId, ['root_key']]])
   })
 
-  it.each(['', 'a'.repeat(63), 'a'.repeat(65), 'g'.repeat(64), 7, null])(
-    'refuses %j, and the key stays',
-    async (key) => {
-      const before = (await caller().get(path('pgsodium'))).body
-      const reply = await caller().put(path('pgsodium'), { root_key: key })
-      expect(reply).toMatchObject({ status: 400, body: { message: expect.stringContaining('body.root_key') } })
-      expect((await caller().get(path('pgsodium'))).body).toEqual(before)
-    },
-  )
+  const said = 'Expected a 32 byte secret, hex-encoded (64 characters).'
+  it.each([
+    ...['', 'a'.repeat(63), 'a'.repeat(65), 'g'.repeat(64)].map((key) => [key, said] as const),
+    ...[7, null].map((key) => [key, expect.stringContaining('body.root_key')] as const),
+  ])('refuses %j, and the key stays', async (key, message) => {
+    const before = (await caller().get(path('pgsodium'))).body
+    const reply = await caller().put(path('pgsodium'), { root_key: key })
+    expect([reply.status, reply.body]).toEqual([400, { message }])
+    expect((await caller().get(path('pgsodium'))).body).toEqual(before)
+  })
 })
 
 describe('/v1/projects/{ref}/billing/addons', () => {

@@ -32,6 +32,7 @@ export const ERRORS = {
     status: 400,
     message: 'An eszip cannot be run here: deploy the source, with `supabase functions deploy --use-api`',
   },
+  'bad_request.root_key': { status: 400, message: 'Expected a 32 byte secret, hex-encoded (64 characters).' },
   'bad_request.secrets': { status: 400, message: 'Too many secrets' },
   'bad_request.api_keys': { status: 400, message: 'Too many API keys' },
   'bad_request.addon': { status: 400, message: 'The add-on cannot be had here' },

@@ -12,6 +12,6 @@ export const pgsodiumRoutes = [
   put('/v1/projects/{ref}/pgsodium', {
     id: 'v1-update-pgsodium-config', summary: "Replace a project's root key for encryption",
     description: 'What was encrypted with the old one cannot be read with the new one.',
-    scope: 'secrets:write', body: PgsodiumConfig, returns: PgsodiumConfig,
+    scope: 'secrets:write', body: PgsodiumConfig, returns: PgsodiumConfig, errors: ['bad_request.root_key'],
   }, ({ ctx, project, body }) => updatePgsodiumConfig(ctx, project, body.root_key)),
 ]

@@ -1,10 +1,12 @@
 import type { ProjectAccess } from '../../auth/access.ts'
 import { mutate } from '../../db/mutate.ts'
 import type { Ctx } from '../../env.ts'
+import { ApiError } from '../../http/error.ts'
 import { rootKeyPlace } from '../../secrets/places.ts'
 import { seal, unseal } from '../../secrets/seal.ts'
 import { lockProject } from '../projects/lock.ts'
 import { readSettings, saveSettings } from '../settings/rows.ts'
+import { ROOT_KEY } from './schema.ts'
 
 const AREA = 'pgsodium' as const
 
@@ -16,6 +18,7 @@ export async function getPgsodiumConfig(ctx: Ctx, project: ProjectAccess) {
 }
 
 export async function updatePgsodiumConfig(ctx: Ctx, project: ProjectAccess, rootKey: string) {
+  if (!ROOT_KEY.test(rootKey)) throw new ApiError('bad_request.root_key')
   const settings = await newSettings(ctx, project.ref, rootKey)
   await mutate(ctx, async (mutation) => {
     await lockProject(mutation, project.ref)
