@@ -396,6 +396,14 @@ describe('PUT /v1/projects/{ref}/database/jit', () => {
     expect((await organization.owner.get(`/v1/projects/${ref}/database/jit`)).body.user_roles).toEqual([])
   })
 
+  it('knows a member by his id in either case, and tells it as it is stored', async () => {
+    const { userId, owner } = organization
+    const path = `/v1/projects/${ref}/database/jit`
+    const reply = await owner.put(path, { user_id: userId.toUpperCase(), roles: [] })
+    expect(reply).toMatchObject({ status: 200, body: { user_id: userId } })
+    expect(await owner.delete(`${path}/${userId.toUpperCase()}`)).toMatchObject({ status: 200 })
+  })
+
   it('refuses a member of single projects that are others', async () => {
     const userId = await newUser()
     await addMember(organization.id, userId, 'developer', 'abcdefghijklmnopqrst')

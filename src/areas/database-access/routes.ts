@@ -1,4 +1,3 @@
-import * as z from 'zod'
 import { del, empty, get, post, put } from '../../http/route.ts'
 import { authorizeJit } from './authorize.ts'
 import { createLoginRole, deleteLoginRoles } from './login-roles.ts'
@@ -13,6 +12,7 @@ import {
   LoginRole,
   UpdateJitAccess,
   UpdateJitMapping,
+  UserId,
 } from './schema.ts'
 import {
   deleteJitMapping,
@@ -72,7 +72,7 @@ export const databaseAccessRoutes = [
   del('/v1/projects/{ref}/database/jit/{user_id}', {
     id: 'v1-delete-jit-access', summary: 'Take all such roles from a member and end his sessions',
     description: 'Of others, administrators alone.',
-    scope: 'any caller', permission: 'database:read', params: { user_id: z.uuid() }, returns: empty,
+    scope: 'any caller', permission: 'database:read', params: { user_id: UserId }, returns: empty,
     errors: ['not_found.jit_access', 'service_unavailable.project_database'],
   }, ({ ctx, project, params }) => deleteJitMapping(ctx, project, params.user_id)),
 ]

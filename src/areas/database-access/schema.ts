@@ -53,8 +53,11 @@ const JitRole = z
   })
   .meta({ id: 'JitRole' })
 
+/** As it is stored, whichever case it comes in. */
+export const UserId = z.uuid().toLowerCase()
+
 export const UpdateJitMapping = z
-  .object({ user_id: z.uuid(), roles: z.array(JitRole).max(10) })
+  .object({ user_id: UserId, roles: z.array(JitRole).max(10) })
   .meta({ id: 'UpdateJitMapping' })
 
 export const JitMapping = z.object({ user_id: z.uuid(), user_roles: z.array(JitRole) }).meta({ id: 'JitMapping' })
