@@ -1,13 +1,16 @@
 import * as z from 'zod'
 
-/** RFC 1123, in either case, which names do not know. A hyphen in the third and fourth place is reserved (RFC 5891, § 4.2.3.1). */
-const LABEL = /^(?!..--)[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?$/
+/** RFC 1123, in either case, which names do not know. */
+const LABEL = /^[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?$/
+/** Reserved (RFC 5891, § 4.2.3.1). */
+const ENCODED = /^..--/
 
 export const VanitySubdomain = z
   .string()
   .max(63)
   .toLowerCase()
   .regex(LABEL, 'must be letters, digits and hyphens, and neither begin nor end with a hyphen')
+  .refine((name) => !ENCODED.test(name), 'must not have hyphens as its third and fourth character')
   .meta({ id: 'VanitySubdomain', example: 'acme' })
 
 /** What is expected to be the installation's own below its domain, or what mail and browsers go by. */
