@@ -306,6 +306,26 @@ describe('the URL to notify', () => {
     }, WAIT)
   })
 
+  it.each([null, ''])('is removed by %j, with what is still to be told, and may be set again', async (none) => {
+    const { owner, ref } = await newParent()
+    const down = await newReceiver(withStatus(503))
+    const fields = { branch_name: 'production', is_default: true, notify_url: down.url }
+    const branch = await createBranch(owner, ref, fields)
+    const { id } = await endpointOf(branch)
+    await untilStatuses(id, 'failure', 'pending')
+
+    const patch = (notify_url: unknown) => owner.patch(`/v1/branches/${branch.id}`, { notify_url })
+    const removed = await patch(none)
+    expect([removed.status, 'notify_url' in removed.body]).toEqual([200, false])
+    expect('notify_url' in (await owner.get(`/v1/projects/${ref}/branches/production`)).body).toBe(false)
+    await untilStatuses(id, 'failure', 'skipped')
+    expect(await patch(none)).toMatchObject({ status: 200 })
+    const up = await newReceiver()
+    expect(await patch(up.url)).toMatchObject({ status: 200, body: { notify_url: up.url } })
+    await untilStatuses(id, 'failure', 'skipped', 'success')
+    expect([down.received.length, up.received.length]).toEqual([1, 1])
+  })
+
   it('is set on a branch that has none', async () => {
     const { owner, branch } = await newPair()
     const receiver = await newReceiver()

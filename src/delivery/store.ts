@@ -1,4 +1,5 @@
 import { type SQL, sql } from 'drizzle-orm'
+import type { Writer } from '../db/client.ts'
 import {
   auditLog,
   type DeliveryTrigger,
@@ -221,6 +222,11 @@ export async function clearLog(db: Runner, now: SQL, endpointId: string): Promis
 /** The pending deliveries of an endpoint that no sender holds. */
 export const unclaimedOf = (endpointId: SQL, now: SQL): SQL =>
   sql`d.endpoint_id = ${endpointId} and d.status = 'pending' and (d.claim is null or d.lease_until <= ${now})`
+
+/** What was enqueued before an endpoint was disabled is told as skipped and stays so; attempts that are being made come to their end. */
+export const skipPending = (tx: Pick<Writer, 'execute'>, now: SQL, endpointId: string) =>
+  tx.execute(sql`update ${webhookDeliveries} d set status = 'skipped', error_code = 'endpoint_disabled'
+    where ${unclaimedOf(sql`${endpointId}`, now)}`)
 
 /** Endpoints with deliveries that are overdue by more than the grace, after `after` in the order of their ids. */
 export async function overdueEndpoints(

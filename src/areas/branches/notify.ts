@@ -4,6 +4,7 @@ import type { Mutation } from '../../db/mutate.ts'
 import { projects, webhookEndpoints } from '../../db/schema/index.ts'
 import { checkDestination } from '../../delivery/destination.ts'
 import { rulesOf } from '../../delivery/ports.ts'
+import { skipPending } from '../../delivery/store.ts'
 import type { Ctx } from '../../env.ts'
 import { ApiError } from '../../http/error.ts'
 import { webhookPlace } from '../../secrets/places.ts'
@@ -13,7 +14,8 @@ import type { BranchRow } from './convert.ts'
 
 const NOTIFIED = ['v1.project.branch.created', 'v1.project.branch.updated', 'v1.project.branch.removed'] as const
 
-export async function requireNotifyUrl(ctx: Ctx, url: string, field: string): Promise<void> {
+export async function requireNotifyUrl(ctx: Ctx, url: string | null, field: string): Promise<void> {
+  if (url === null) return
   const verdict = await checkDestination(url, rulesOf(ctx))
   if (verdict.kind === 'allowed') return
   if (verdict.kind === 'unavailable')
@@ -30,7 +32,7 @@ export async function setNotifyUrl(
   organizationId: string,
   { id: branchId, projectRef, parentRef, notifyUrl }: BranchRow,
 ): Promise<void> {
-  if (notifyUrl === null) return
+  if (notifyUrl === null) return endNotifying(ctx, tx, branchId)
   // What is still to be told goes to the new one.
   const changed = await tx
     .update(webhookEndpoints)
@@ -61,4 +63,14 @@ export async function setNotifyUrl(
     createdBy: ctx.principal.userId,
     createdAt: ctx.now(),
   })
+}
+
+/** Its endpoint stays until the branch is gone, and is there for the next URL. */
+async function endNotifying({ databaseNow }: Ctx, tx: Mutation['tx'], branchId: string): Promise<void> {
+  const disabled = await tx
+    .update(webhookEndpoints)
+    .set({ enabled: false })
+    .where(eq(webhookEndpoints.branchId, branchId))
+    .returning({ id: webhookEndpoints.id })
+  for (const { id } of disabled) await skipPending(tx, databaseNow, id)
 }

@@ -20,6 +20,10 @@ const NotifyUrl = z
   .refine((text) => Text.safeParse(text).success, 'must not hold a NUL or half a surrogate pair')
   .meta({ description: 'Gets a signed POST at each change of the branch; the secret is the jwt_secret of the branch' })
 
+const RemovableNotifyUrl = z
+  .preprocess((url) => (url === '' ? null : url), NotifyUrl.nullable())
+  .meta({ description: 'Null or empty for none' })
+
 const times = { created_at: z.iso.datetime(), updated_at: z.iso.datetime() }
 
 export const Branch = z
@@ -131,7 +135,7 @@ export const UpdateBranch = z
     persistent: z.boolean().optional(),
     status: BranchStatus.optional(),
     request_review: z.boolean().optional(),
-    notify_url: NotifyUrl.optional(),
+    notify_url: RemovableNotifyUrl.optional(),
   })
   .meta({ id: 'UpdateBranch' })
 

@@ -8,7 +8,7 @@ import { opened } from '../../delivery/attempt.ts'
 import { checkDestination } from '../../delivery/destination.ts'
 import { rulesOf } from '../../delivery/ports.ts'
 import { keyOf } from '../../delivery/signature.ts'
-import { clearLog, unclaimedOf } from '../../delivery/store.ts'
+import { clearLog, skipPending } from '../../delivery/store.ts'
 import { endSenders } from '../../delivery/wake.ts'
 import type { Ctx } from '../../env.ts'
 import { ApiError } from '../../http/error.ts'
@@ -122,7 +122,7 @@ export async function updateEndpoint(ctx: Ctx, owner: Owner, id: string, { data 
     if (Object.keys(changes).length === 0) return before
     const [after] = await tx.update(webhookEndpoints).set(changes).where(eq(webhookEndpoints.id, id)).returning()
     if (!after) throw new Error('the endpoint was not updated')
-    if (enabled === false) await skipPending(ctx, tx, id)
+    if (enabled === false) await skipPending(tx, ctx.databaseNow, id)
     // What waits because nobody answered may be answered now.
     else if (url !== undefined || enabled) wake(id)
     const fields = Object.keys(data.attributes)
@@ -227,11 +227,6 @@ async function requireRoom({ tx }: Mutation, owner: Owner): Promise<void> {
     throw new ApiError('bad_request.endpoint.too_many', { detail: `at most ${ENDPOINTS_MAX} are allowed here` })
   }
 }
-
-/** What was enqueued before is told as skipped and stays so; attempts that are being made come to their end. */
-const skipPending = ({ databaseNow }: Ctx, tx: Mutation['tx'], id: string) =>
-  tx.execute(sql`update ${webhookDeliveries} d set status = 'skipped', error_code = 'endpoint_disabled'
-    where ${unclaimedOf(sql`${id}`, databaseNow)}`)
 
 function replaced({ config, now }: Ctx, { sealedSecret, oldSecrets }: Endpoint): OldSecret[] {
   const at = now().getTime()
