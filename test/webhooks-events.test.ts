@@ -20,6 +20,7 @@ import { createProject, newProject, untilGone, untilStatus } from './projects.ts
 import { newReceiver, type Received, withStatus } from './receiver.ts'
 import {
   bringForward,
+  deliveriesOf,
   endpointRow,
   eventRowsOf,
   INSTANT,
@@ -335,6 +336,8 @@ describe.each(KINDS)('an endpoint of /v2/%s that changes while a delivery waits'
     await insertDelivery(place, id, later())
     await patchEndpoint(place, id, { enabled: false })
     expect(await rowsOf(id)).toMatchObject([{ status: 'skipped', errorCode: 'endpoint_disabled', attemptedAt: null }])
+    const [shown] = (await deliveriesOf(place, id)).body.data
+    expect(Date.parse(shown.attributes.attempt_timestamp)).toBeLessThan(Date.now() + HOUR_MS / 2)
     expect(await publishFor(place)).toEqual([])
     await patchEndpoint(place, id, { enabled: true })
     expect(await publishFor(place)).toEqual([id])

@@ -139,7 +139,8 @@ export async function settle(
     ), retries as (
       insert into ${webhookDeliveries} (message_id, event_id, endpoint_id, trigger, attempt, status, error_code, next_at, created_at)
       select message_id, event_id, endpoint_id, trigger, attempt + 1, case when enabled then 'pending' else 'skipped' end,
-        case when enabled then null else 'endpoint_disabled' end, ${now} + ${ms(sql`"delayMs"`)}, ${now}
+        case when enabled then null else 'endpoint_disabled' end,
+        ${now} + case when enabled then ${ms(sql`"delayMs"`)} else interval '0' end, ${now}
       from done where status = 'failure' and "delayMs" is not null
       on conflict do nothing
     ), outcome as (
@@ -167,6 +168,10 @@ export async function nextDueMs(db: Runner, now: SQL, endpointId: string): Promi
   return typeof value === 'number' ? value : undefined
 }
 
+/** Nothing will happen when it would have been due. */
+const skipped = (now: SQL) =>
+  sql`status = 'skipped', error_code = 'endpoint_disabled', next_at = least(d.next_at, ${now})`
+
 export interface Disabling {
   reason: string
   /** Where the answer came from: an endpoint that has another URL by now is spared. */
@@ -186,7 +191,7 @@ export async function disable(db: Runner, now: SQL, endpointId: string, disablin
         and (${failingForMs}::float8 = 0 or failing_since <= ${now} - ${ms(failingForMs)})
       returning id, organization_id, project_ref
     ), skipped as (
-      update ${webhookDeliveries} d set status = 'skipped', error_code = 'endpoint_disabled'
+      update ${webhookDeliveries} d set ${skipped(now)}
       from endpoint e where ${unclaimedOf(sql`e.id`, now)}
     )
     insert into ${auditLog} (action, organization_id, project_ref, detail, request_id, created_at)
@@ -225,7 +230,7 @@ export const unclaimedOf = (endpointId: SQL, now: SQL): SQL =>
 
 /** What was enqueued before an endpoint was disabled is told as skipped and stays so; attempts that are being made come to their end. */
 export const skipPending = (tx: Pick<Writer, 'execute'>, now: SQL, endpointId: string) =>
-  tx.execute(sql`update ${webhookDeliveries} d set status = 'skipped', error_code = 'endpoint_disabled'
+  tx.execute(sql`update ${webhookDeliveries} d set ${skipped(now)}
     where ${unclaimedOf(sql`${endpointId}`, now)}`)
 
 /** Endpoints with deliveries that are overdue by more than the grace, after `after` in the order of their ids. */

@@ -218,7 +218,7 @@ describe('a settlement', () => {
     await settleAt(id, 0, claimed.map(failed))
     expect(await outbox.rowsOf(id)).toMatchObject([
       { attempt: 1, status: 'failure', errorCode: 'bad_status' },
-      { attempt: 2, status: 'skipped', errorCode: 'endpoint_disabled' },
+      { attempt: 2, status: 'skipped', errorCode: 'endpoint_disabled', nextAt: new Date(START) },
     ])
   })
 })
@@ -229,11 +229,12 @@ describe('an endpoint', () => {
 
   it('is disabled once, with what is pending and a line in the audit log', async () => {
     const id = await outbox.newEndpoint()
-    await outbox.enqueue(id, { dueMs: 0 })
+    await outbox.enqueue(id, { dueMs: HOUR_MS })
     expect([await disableAt(id, {}), await disableAt(id, {})]).toEqual([true, false])
     const endpoint = await outbox.endpointRow(id)
     expect(endpoint?.enabled).toBe(false)
-    expect(await outbox.rowsOf(id)).toMatchObject([{ status: 'skipped', errorCode: 'endpoint_disabled' }])
+    const skipped = { status: 'skipped', errorCode: 'endpoint_disabled', nextAt: new Date(START) }
+    expect(await outbox.rowsOf(id)).toMatchObject([skipped])
     const audit = await outbox.db
       .select()
       .from(auditLog)

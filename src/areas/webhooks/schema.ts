@@ -124,7 +124,9 @@ const Delivery = z
       response_body: z.union([Strings, z.string()]).nullable(),
       error_code: z.string().nullable(),
       error_message: z.string().nullable(),
-      attempt_timestamp: z.iso.datetime().meta({ description: 'While pending: when the attempt is due' }),
+      attempt_timestamp: z.iso.datetime().meta({
+        description: 'While pending: when the attempt is due. If skipped: when it was skipped, or was due before that',
+      }),
       event: z.object({
         type: EventType,
         payload: z.looseObject({ organization_slug: Slug, project_ref: Ref.nullable() }),
