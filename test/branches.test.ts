@@ -7,6 +7,7 @@ import { leftOf } from './engine/copy-projects.ts'
 import { extended } from './extended.ts'
 import { newProject, runSql, untilGone } from './projects.ts'
 import { newReceiver } from './receiver.ts'
+import { eventRowsOf } from './webhooks.ts'
 
 const UUID = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/
 const REF = /^[a-z]{20}$/
@@ -438,6 +439,21 @@ describe('a branch tells', () => {
     })
     const listed = (await owner.get(`/v2/projects/${ref}/webhooks/endpoints`)).body.data
     expect(listed).toEqual([])
+  })
+
+  it.each(['push', 'reset'] as const)('of each status of a %s once', async (kind) => {
+    const { organization, ref } = await newParent()
+    const { owner } = organization
+    const branch = await newBranch(owner, ref)
+    const told = async () =>
+      (await eventRowsOf(ref))
+        .filter(({ type }) => type === 'v1.project.branch.updated')
+        .map(({ payload }) => (payload as { branch: { status: string } }).branch.status)
+    const before = await told()
+    await act(owner, branch, kind)
+    await untilBranch(owner, branch, 'FUNCTIONS_DEPLOYED')
+    const statuses = ['RUNNING_MIGRATIONS', 'MIGRATIONS_PASSED', 'FUNCTIONS_DEPLOYED']
+    expect((await told()).slice(before.length)).toEqual(statuses)
   })
 
   it('of what PATCH changes', async () => {

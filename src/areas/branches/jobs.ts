@@ -120,9 +120,15 @@ async function giveUp(fence: Fence, reason: string): Promise<never> {
 
 type Told = Pick<Site, 'run' | 'branch' | 'own' | 'fence'>
 
-/** Each status is told once for a run, however often its step is done. */
+/** Each status is told once for a run, however often its step is done; with the request for it already where that set it. */
 async function setStatus(ctx: SystemCtx, task: Task, { run, branch: { id }, own, fence }: Told, status: BranchStatus) {
   await mutate(ctx, async (mutation) => {
+    const [before] = await mutation.tx
+      .select({ status: branches.status })
+      .from(branches)
+      .where(and(eq(branches.id, id), isNull(branches.removedAt)))
+      .for('no key update')
+    if (before?.status === status) return
     const branch = await updateStatus(mutation, id, status, ctx.now())
     if (!branch) return giveUp(fence, 'the branch is gone')
     const actor = { userId: task.actorUserId ?? undefined }
