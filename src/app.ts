@@ -16,8 +16,8 @@ import { locate } from './http/project-address.ts'
 import { createRouter } from './http/router.ts'
 import { mountHealth } from './meta/health.ts'
 import { mountReference } from './meta/reference.ts'
-import type { Cause } from './programs/chains.ts'
 import { forwardCall } from './programs/forward.ts'
+import type { Known } from './programs/protocol.ts'
 import { functionAddressOf, isForFunctions } from './runtime/address.ts'
 import { invokeFunction } from './runtime/invoke.ts'
 import { refuse } from './runtime/refusals.ts'
@@ -68,32 +68,32 @@ const identify: MiddlewareHandler<AppEnv> = async (c, next) => {
 }
 
 /**
- * The services of projects have addresses, callers and errors of their own; all else is the management API. `cause` is for what a program
- * calls.
+ * The services of projects have addresses, callers and errors of their own; all else is the management API. `known` is for what
+ * another process, or a program, calls.
  */
 export function createFetch() {
   const api = createApi()
   const storage = createStorageApp()
-  const serve = (request: Request, bindings: Bindings, execution: ExecutionContext, cause?: Cause) => {
+  const serve = (request: Request, bindings: Bindings, execution: ExecutionContext, known: Known = {}) => {
     const { url, project } = locate(request, bindings)
     if (project && isForFunctions(project)) {
       const address = functionAddressOf(url, project)
       if (!address) return refuse('NOT_FOUND')
-      const call = { request, address, bindings, execution, cause }
+      const call = { request, address, bindings, execution, ...known }
       return bindings.PROGRAMS ? forwardCall({ ...call, kind: 'function' }, bindings.PROGRAMS) : invokeFunction(call)
     }
     const published = project && discoveryOf(project)
     if (published) return servePublicKeys({ request, ref: published, bindings, execution })
     const worker = project && workerAddressOf(url, project)
     if (worker) {
-      const call = { request, address: worker, bindings, execution, cause }
+      const call = { request, address: worker, bindings, execution, ...known }
       return bindings.PROGRAMS ? forwardCall({ ...call, kind: 'worker' }, bindings.PROGRAMS) : callWorker(call)
     }
     const isStorage = storageAddressOf(request, bindings) !== undefined
     return lingering(request, (isStorage ? storage : api).fetch(request, bindings, execution))
   }
-  return (request: Request, bindings: Bindings, execution: ExecutionContext, cause?: Cause) =>
-    enter({ request, bindings, execution }, () => serve(request, bindings, execution, cause))
+  return (request: Request, bindings: Bindings, execution: ExecutionContext, known?: Known) =>
+    enter({ request, bindings, execution }, () => serve(request, bindings, execution, known))
 }
 
 function createApi(): Hono<AppEnv> {

@@ -1,5 +1,6 @@
 import { randomUUID } from 'node:crypto'
 import { once } from 'node:events'
+import { request as httpRequest, type IncomingMessage } from 'node:http'
 import { connect } from 'node:net'
 import { setTimeout as delay } from 'node:timers/promises'
 import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest'
@@ -223,6 +224,45 @@ async function breakOff(url: string): Promise<void> {
   )
   socket.destroy()
 }
+
+/** Without a connection that was used before. */
+function callAlone(url: string, method: string, body?: string) {
+  const answered = Promise.withResolvers<IncomingMessage>()
+  httpRequest(url, { method, agent: false }, answered.resolve).on('error', answered.reject).end(body)
+  return answered.promise
+}
+
+describe('a program runs once for a call', () => {
+  const failing = `new Response(new ReadableStream({ start(begun) { begun.error(new Error('at its start')) } }))`
+  it.each([
+    ['whose copied stream fails at its start', `${failing}.clone()`, 'broke off'],
+    ['that cannot be passed on', `new Response('', { headers: { 'x-large': 'a'.repeat(600_000) } })`, 'broke off'],
+  ])('with an answer %s, which leaves one row that says so', async (_, answer, reason) => {
+    const { url, id } = await deploy(
+      `if (request.url.endsWith('runs')) return new Response(String(globalThis.runs ?? 0))
+      globalThis.runs = (globalThis.runs ?? 0) + 1
+      return ${answer}`,
+    )
+    const methods = ['GET', 'OPTIONS', 'DELETE', 'PUT', 'POST']
+    for (const [n, method] of methods.entries()) {
+      const response = await callAlone(url, method, method === 'POST' ? 'body' : undefined)
+      expect([method, response.statusCode, response.headers['sb-error-code']]).toEqual([
+        method,
+        500,
+        'EDGE_FUNCTION_ERROR',
+      ])
+      response.resume()
+      expect(await replyOf(`${url}?runs`)).toMatchObject({ text: String(n + 1) })
+    }
+    await vi.waitFor(async () => {
+      const rows = (await invocationsOf(id, home)).filter(({ status }) => status !== 200)
+      expect(
+        rows.map(({ method, status, console: lines }) => [method, status, lines.map(({ message }) => message)]),
+      ).toEqual(methods.map((method) => [method, 500, [expect.stringContaining(reason)]]))
+      expect(await invocationsOf(id, home)).toHaveLength(2 * methods.length)
+    }, WAIT)
+  })
+})
 
 describe('what is no end of the process', () => {
   it('is an answer that cannot be passed on', async () => {

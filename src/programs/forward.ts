@@ -1,3 +1,4 @@
+import { newTimedId } from '../db/id.ts'
 import type { Bindings } from '../env.ts'
 import { createLogger } from '../http/log.ts'
 import type { FunctionAddress } from '../runtime/address.ts'
@@ -5,11 +6,10 @@ import { refuse as refuseFunction } from '../runtime/refusals.ts'
 import type { WorkerAddress } from '../workers/address.ts'
 import { refuse as refuseWorker } from '../workers/refusals.ts'
 import { telling, toldWith } from './ask.ts'
-import type { Cause } from './chains.ts'
 import { changeOf } from './changes.ts'
 import { holderOf, type Leave, takeLane } from './lane.ts'
 import { hasEnded, isAlive, isKnownDown } from './process.ts'
-import { keyOf, NOT_RUN_HEADER, type ProgramName } from './protocol.ts'
+import { type Known, keyOf, NOT_RUN_HEADER, type ProgramName } from './protocol.ts'
 import { recordUnserved } from './record.ts'
 import { blame, clear, isAlone, isBarred, isSuspectAgain, isWatched, noteCall } from './suspects.ts'
 
@@ -21,12 +21,13 @@ interface Forwarded {
 type FunctionCall = Forwarded & { kind: 'function'; address: FunctionAddress }
 type WorkerCall = Forwarded & { kind: 'worker'; address: WorkerAddress }
 type Called = FunctionCall | WorkerCall
-type Call = Called & { cause: Cause }
+type Call = Called & Required<Pick<Known, 'cause' | 'id'>>
 
 /** One call of a program, in the process that runs them. */
 export function forwardCall(called: Called, programs: Fetcher): Promise<Response> | Response {
-  const { cause } = toldWith(called.request, called.bindings) ?? {}
-  const call = { ...called, cause: cause ?? { chain: crypto.randomUUID(), hops: 0 } }
+  const { id = newTimedId(new Date()), cause = { chain: id, hops: 0 } } =
+    toldWith(called.request, called.bindings) ?? {}
+  const call = { ...called, id, cause }
   const key = keyOf(nameOf(call))
   if (isBarred(key)) return unserved(call, { code: 'WORKER_RESOURCE_LIMIT', at: Date.now(), why: 'barred' })
   // Who is alone waits for what it calls, and that must not wait for it.
@@ -68,18 +69,23 @@ async function forward(call: Call, programs: Fetcher, key: string): Promise<Resp
   }
 }
 
-/** Nobody is to blame for a connection that was closed as it was used again. */
+/** Nobody is to blame for a connection that was closed as it was used again. Where the program has run for the call, it does not run again. */
 async function sendAgain(call: Call, programs: Fetcher, error: unknown): Promise<Response> {
-  const { method, body } = call.request
-  const isRepeatable = body === null && REPEATABLE.includes(method)
+  const isLost = call.request.body !== null
+  if (isLost) createLogger('').error('call_not_passed_on', { error: String(error) })
   try {
-    if (isRepeatable) return (await send(call, programs)).response
+    const again = isLost ? { ...call, request: withoutBody(call.request) } : call
+    return (await send(again, programs, isLost)).response
   } catch {}
-  createLogger('').error('call_not_passed_on', { error: String(error) })
+  if (!isLost) createLogger('').error('call_not_passed_on', { error: String(error) })
   return refused(call, 'WORKER_ERROR')
 }
 
-const REPEATABLE = ['GET', 'HEAD', 'OPTIONS']
+function withoutBody({ url, method, headers: given }: Request): Request {
+  const headers = new Headers(given)
+  headers.delete('content-length')
+  return new Request(url, { method, headers })
+}
 
 /** Any other call of a suspect waits until this one is known to have done no harm. */
 async function forwardAlone(call: Call, programs: Fetcher, key: string): Promise<Response> {
@@ -141,11 +147,11 @@ interface Sent {
   ran: boolean
 }
 
-async function send(call: Call, programs: Fetcher): Promise<Sent> {
-  const { request, bindings, cause } = call
+async function send(call: Call, programs: Fetcher, isLost?: boolean): Promise<Sent> {
+  const { request, bindings, cause, id } = call
   const program = nameOf(call)
   const at = changeOf(program)
-  const told = telling(bindings, { cause, ...(at !== undefined && { changed: { program, at } }) })
+  const told = telling(bindings, { cause, id, isLost, ...(at !== undefined && { changed: { program, at } }) })
   const response = await programs.fetch(request, told)
   if (!response.headers.has(NOT_RUN_HEADER)) return { response, ran: true }
   const shown = new Response(response.body, response)

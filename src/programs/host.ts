@@ -5,10 +5,9 @@ import { endIdleIsolates } from '../runtime/isolates.ts'
 import { forgetFunction } from '../runtime/known.ts'
 import { forgetPlan, type Plan } from '../workers/plan.ts'
 import { toldWith } from './ask.ts'
-import type { Cause } from './chains.ts'
 import { isNews } from './changes.ts'
 import { isWithoutProgram } from './own.ts'
-import { type Alive, NOT_RUN_HEADER, proofOf, type Question } from './protocol.ts'
+import { type Alive, type Known, NOT_RUN_HEADER, proofOf, type Question } from './protocol.ts'
 
 /** Of this process. */
 let since = 0
@@ -17,7 +16,7 @@ type Serve = (
   request: Request,
   bindings: Bindings,
   execution: ExecutionContext,
-  cause?: Cause,
+  known?: Known,
 ) => Response | Promise<Response>
 
 /** What the API reaches of the process that runs programs, and nobody else. */
@@ -27,14 +26,14 @@ export const createProgramsHost = (serve: Serve) =>
       since ||= Date.now()
       const told = toldWith(request, bindings)
       if (!told) return new Response(null, { status: 403 })
-      const { question, changed, cause } = told
+      const { question, changed, cause, id, isLost } = told
       if (question) return Response.json({ result: await answer(question, { request, bindings, execution }) })
       if (changed && isNews(changed.program, changed.at)) {
         forgetFunction(changed.program.ref)
         forgetProject(changed.program.ref)
         forgetPlan(changed.program.ref, changed.program.name)
       }
-      return marked(await serve(request, bindings, execution, cause))
+      return marked(await serve(request, bindings, execution, { cause, id, isLost }))
     },
   }) satisfies ExportedHandler<Bindings>
 

@@ -21,14 +21,22 @@ export interface ProgramName {
 
 export const keyOf = ({ kind, ref, name }: ProgramName): string => `${kind} ${ref}/${name}`
 
-export interface Told {
+/** What is known of a call before it comes to its program. */
+export interface Known {
+  /** Where it stands. */
+  cause?: Cause
+  /** Under which it is logged, and run once. */
+  id?: string
+  /** It may have run, its answer did not come, and it cannot be sent again: it is not to be run any more. */
+  isLost?: boolean
+}
+
+export interface Told extends Known {
   key: string
   /** To the process that runs programs; undefined for a call of a program. */
   question?: Question
   /** To that process: the program that is called, and when it was last changed, if only just. */
   changed?: { program: ProgramName; at: number }
-  /** Where the call stands. */
-  cause?: Cause
 }
 
 /** What is answered to who asks whether it is alive. */

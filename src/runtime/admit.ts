@@ -1,8 +1,10 @@
 import { newTimedId } from '../db/id.ts'
 import { type Cause, mayGoOn } from '../programs/chains.ts'
+import { isFirst } from '../programs/once.ts'
 import { markWithoutProgram } from '../programs/own.ts'
+import type { Known } from '../programs/protocol.ts'
 import { countRequest } from '../usage/count.ts'
-import { begin, end } from './recorder.ts'
+import { begin, breakOff, end } from './recorder.ts'
 import { reasonWith, takeRow } from './refused.ts'
 import { sharedResponse } from './shared-origin.ts'
 import { PROBLEMS, takePlace } from './waiting.ts'
@@ -19,19 +21,17 @@ export interface Invocation {
 }
 
 interface Called {
-  call: {
+  call: Known & {
     request: Request
     address: { ref: string; path: string; isShared: boolean }
     bindings: Parameters<typeof end>[0]['bindings']
     execution: ExecutionContext
-    /** Of what a program calls. */
-    cause?: Cause | undefined
   }
   program: { kind: 'function' | 'worker'; programId: string; deploymentId: string }
 }
 
 interface Admission extends Called {
-  refused(code: keyof typeof PROBLEMS): Response
+  refused(code: keyof typeof PROBLEMS | 'WORKER_ERROR'): Response
   answer(invocation: Invocation): Promise<Answer>
 }
 
@@ -39,7 +39,9 @@ interface Admission extends Called {
 export async function admit({ call, program, refused, answer }: Admission): Promise<Response> {
   const { address, execution } = call
   const startedAt = Date.now()
-  const id = newTimedId(new Date(startedAt))
+  const { id = newTimedId(new Date(startedAt)) } = call
+  const isRepeated = call.id !== undefined && !isFirst(id)
+  if (isRepeated || call.isLost) return unanswered({ call, program }, id, refused('WORKER_ERROR'))
   count({ call, program }, startedAt)
   const cause = call.cause ?? { chain: id, hops: 0 }
   const place = mayGoOn(program.programId, cause) ? takePlace(program.programId, startedAt) : 'LOOP_DETECTED'
@@ -62,6 +64,15 @@ const factsOf = ({ request, address }: Called['call']) => ({
   method: request.method,
   path: address.path,
 })
+
+const LOST = 'its connection broke off before its answer could be passed on'
+
+/** It is not run again, though its caller has got no answer. */
+function unanswered({ call, program }: Called, id: string, response: Response): Response {
+  const { status } = response
+  breakOff(call, { id, ref: call.address.ref, programId: program.programId }, { status, problem: LOST })
+  return response
+}
 
 const count = ({ call, program }: Called, at: number): void =>
   countRequest(call, call.address.ref, program.kind === 'function' ? 'functions' : 'workers', at)

@@ -2,7 +2,8 @@ import { createCtx } from '../ctx.ts'
 import type { ProjectStatus } from '../db/schema/index.ts'
 import { type Bindings, readConfig, type SystemCtx } from '../env.ts'
 import { describeError } from '../http/log.ts'
-import { type Cause, markOf } from '../programs/chains.ts'
+import { markOf } from '../programs/chains.ts'
+import type { Known } from '../programs/protocol.ts'
 import type { FunctionAddress } from './address.ts'
 import { type Answer, admit, type Invocation, turnAway } from './admit.ts'
 import { bodyOf } from './body.ts'
@@ -23,13 +24,11 @@ interface Exports {
   FunctionConsole(options: { props: { ref: string; programId: string } }): Fetcher
 }
 
-interface Call {
+interface Call extends Known {
   request: Request
   address: FunctionAddress
   bindings: Bindings
   execution: ExecutionContext
-  /** Of what a program calls. */
-  cause?: Cause | undefined
 }
 type Deployed = NonNullable<KnownFunction['deployed']>
 type Callable = KnownFunction & { deployed: Deployed }

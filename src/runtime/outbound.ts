@@ -1,10 +1,12 @@
 import { connect } from 'cloudflare:sockets'
 import { WorkerEntrypoint } from 'cloudflare:workers'
+import { newTimedId } from '../db/id.ts'
 import { isPublicAddress, parseAddress } from '../delivery/addresses.ts'
 import { type Bindings, type Config, readConfig } from '../env.ts'
 import { telling } from '../programs/ask.ts'
-import { type Cause, causeOf } from '../programs/chains.ts'
+import { causeOf } from '../programs/chains.ts'
 import { MARK_HEADER } from '../programs/mark.ts'
+import type { Known } from '../programs/protocol.ts'
 import { sha256Of } from '../secrets/digest.ts'
 
 interface Props {
@@ -15,7 +17,7 @@ type Fetch = (
   request: Request,
   bindings: Bindings,
   execution: ExecutionContext,
-  cause: Cause,
+  known: Known,
 ) => Response | Promise<Response>
 
 /** Mail is sent through services over HTTPS; open ports for it make a host of spam. */
@@ -45,8 +47,8 @@ export function createOutbound(fetchOwn: Fetch) {
       const { programId } = this.ctx.props
       const cause = causeOf({ programId, secret: config.ENCRYPTION_KEY }, request.headers.get(MARK_HEADER))
       const own = await asStranger(request, config, this.ctx.props)
-      if (!this.env.API) return fetchOwn(own, this.env, this.ctx, cause)
-      return this.env.API.fetch(own, telling(this.env, { cause }))
+      if (!this.env.API) return fetchOwn(own, this.env, this.ctx, { cause })
+      return this.env.API.fetch(own, telling(this.env, { cause, id: newTimedId(new Date()) }))
     }
 
     override async connect(socket: Socket): Promise<void> {

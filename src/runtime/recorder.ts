@@ -33,6 +33,8 @@ interface LateLines extends Owner {
   id: string
   projectRef: string
   console: ConsoleLine[]
+  /** It was another one than was written. */
+  status?: number
 }
 
 const WRITTEN_AFTER_MS = 500
@@ -114,6 +116,20 @@ export function print(host: Host, owner: Owner, id: string, lines: readonly Cons
   } else if (invocation.projectRef === owner.ref && invocation.programId === owner.programId) {
     addLines(invocation, lines)
   }
+  writeSoon(host)
+}
+
+/** Its caller has got this instead of what the program answered. */
+export function breakOff(
+  host: Host,
+  { id, ...owner }: Owner & { id: string },
+  { status, problem }: { status: number; problem: string },
+): void {
+  const lines = [errorLine(problem)]
+  const invocation = running.get(id) ?? ended.get(id)
+  if (invocation) addLines(Object.assign(invocation, { status }), lines)
+  else if (late.length < KEPT_MAX)
+    late.push(addLines({ ...owner, projectRef: owner.ref, id, console: [], status }, lines))
   writeSoon(host)
 }
 
@@ -223,10 +239,11 @@ const insert = (db: Db, rows: readonly Invocation[]) =>
 
 const append = (db: Db, lines: readonly LateLines[]) =>
   db.execute(sql`
-    update invocations i set console = i.console || l.console
+    update invocations i set console = i.console || l.console, status = coalesce(l.status, i.status)
     from (
-      select id, ref, "programId", jsonb_agg(line order by number) as console
-      from json_to_recordset(${JSON.stringify(lines)}::json) as r (id uuid, ref text, "programId" uuid, console jsonb),
+      select id, ref, "programId", max(status) as status, jsonb_agg(line order by number) as console
+      from json_to_recordset(${JSON.stringify(lines)}::json)
+          as r (id uuid, ref text, "programId" uuid, status int, console jsonb),
         jsonb_array_elements(r.console) with ordinality as e (line, number)
       group by id, ref, "programId"
     ) l

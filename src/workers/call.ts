@@ -4,7 +4,8 @@ import { verifyCredential } from '../auth/project-token.ts'
 import { createCtx } from '../ctx.ts'
 import type { Bindings, SystemCtx } from '../env.ts'
 import { describeError } from '../http/log.ts'
-import { type Cause, markOf } from '../programs/chains.ts'
+import { markOf } from '../programs/chains.ts'
+import type { Known } from '../programs/protocol.ts'
 import { type Answer, admit, turnAway } from '../runtime/admit.ts'
 import { bodyOf } from '../runtime/body.ts'
 import { logRefusal, refuseUnknown } from '../runtime/refused.ts'
@@ -16,13 +17,11 @@ import { type RefusalCode, refuse } from './refusals.ts'
 /** Until an answer begins. */
 const IDLE_MS_MAX = 150_000
 
-interface Call {
+interface Call extends Known {
   request: Request
   address: WorkerAddress
   bindings: Bindings
   execution: ExecutionContext
-  /** Of what a program calls. */
-  cause?: Cause | undefined
 }
 
 /** One call of a worker, from whoever sends it. */
