@@ -184,6 +184,60 @@ describe('a function', () => {
     expect([response.status, await response.text()]).toEqual([418, 'caught it'])
   })
 
+  const streaming = (source: string) =>
+    serve(`return new Response(new ReadableStream({ ${source} }), { headers: { 'x-own': 'yes' } })`)
+
+  it.each([
+    ['as it starts', `start(begun) { begun.error(new Error('no stream')) }`],
+    ['as it is read first', `async pull() { await 0; throw new Error('no stream') }`],
+    ['with what is no bytes', `start(begun) { begun.enqueue({ text: 'no stream' }) }`],
+  ])('fails with a stream that fails %s, and tells why', async (_, source) => {
+    const { slug, id } = await putFunction(project.ref, streaming(source))
+    const response = await fetch(urlOf(slug))
+    expect([response.status, response.headers.get('sb-error-code')]).toEqual([500, 'EDGE_FUNCTION_ERROR'])
+    await vi.waitFor(async () => {
+      const rows = await invocationsOf(id)
+      expect(rows).toMatchObject([
+        { status: 500, console: [{ level: 'error', message: expect.stringMatching(/^Uncaught .*stream/) }] },
+      ])
+    }, WAIT)
+  })
+
+  it('breaks off with a stream that fails later, and tells why', async () => {
+    const { slug, id } = await putFunction(
+      project.ref,
+      streaming(`async pull(begun) {
+        if (this.given) {
+          await new Promise((resolve) => setTimeout(resolve, 50))
+          throw new Error('no more')
+        }
+        this.given = true
+        begun.enqueue(new TextEncoder().encode('first'))
+      }`),
+    )
+    const response = await fetch(urlOf(slug))
+    expect([response.status, response.headers.get('x-own')]).toEqual([200, 'yes'])
+    await expect(response.text()).rejects.toThrow()
+    await vi.waitFor(async () => {
+      const rows = await invocationsOf(id)
+      expect(rows).toMatchObject([
+        { status: 200, console: [{ level: 'error', message: expect.stringMatching(/^Uncaught Error: no more/) }] },
+      ])
+    }, WAIT)
+  })
+
+  it('streams what comes in its time, to its end', async () => {
+    const response = await answerOf(
+      streaming(`async pull(begun) {
+        await new Promise((resolve) => setTimeout(resolve, 20))
+        this.given = (this.given ?? 0) + 1
+        if (this.given > 3) begun.close()
+        else begun.enqueue(new TextEncoder().encode('more '))
+      }`),
+    )
+    expect([response.status, await response.text()]).toEqual([200, 'more more more '])
+  })
+
   it('goes on after its answer, with EdgeRuntime.waitUntil', async () => {
     const { slug, id } = await putFunction(
       project.ref,

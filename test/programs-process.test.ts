@@ -235,6 +235,7 @@ function callAlone(url: string, method: string, body?: string) {
 describe('a program runs once for a call', () => {
   const failing = `new Response(new ReadableStream({ start(begun) { begun.error(new Error('at its start')) } }))`
   it.each([
+    ['whose stream fails at its start', failing, 'at its start'],
     ['whose copied stream fails at its start', `${failing}.clone()`, 'broke off'],
     ['that cannot be passed on', `new Response('', { headers: { 'x-large': 'a'.repeat(600_000) } })`, 'broke off'],
   ])('with an answer %s, which leaves one row that says so', async (_, answer, reason) => {

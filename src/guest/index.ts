@@ -9,6 +9,7 @@ import { installFetch } from './fetch.ts'
 import type { Files } from './files.ts'
 import { type Invocation, within } from './invocation.ts'
 import { answer, type Given, serveExport, serving, whatServes } from './serve.ts'
+import { installStreams } from './streams.ts'
 
 export { serveNode } from './serve.ts'
 
@@ -37,6 +38,7 @@ interface Env {
 installConsole()
 installDeno()
 installFetch()
+installStreams()
 
 const BOOT_FAILED = 'Failed to start Worker: '
 const NOTHING_SERVES = `${BOOT_FAILED}it neither calls Deno.serve nor exports a fetch handler`

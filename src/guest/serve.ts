@@ -1,4 +1,6 @@
 import { current } from './invocation.ts'
+import { printError } from './print-error.ts'
+import { begun } from './streams.ts'
 
 interface Info {
   remoteAddr: { transport: 'tcp'; hostname: string; port: number }
@@ -89,18 +91,10 @@ export async function answer(
     const more = isExported && given ? given : [{ remoteAddr, completed: Promise.resolve() }]
     const response = await (handler as (...all: readonly unknown[]) => Answer)(request, ...more)
     if (!(response instanceof Response)) throw new TypeError('The handler must return a Response')
-    return response
+    return await begun(response)
   } catch (error) {
     if (onError) return await onError(error)
     printError(error)
     throw error
-  }
-}
-
-function printError(error: unknown): void {
-  try {
-    console.error('Uncaught', error)
-  } catch {
-    // Whatever it is, it cannot be shown.
   }
 }
