@@ -56,6 +56,17 @@ describe('a request', () => {
     expect((await worker.call()).headers.get('x-path')).toBe('/')
   })
 
+  it("is answered by a server of Node's", async () => {
+    const worker = await newWorker()
+    const built = await worker.ship({
+      'index.js': `import { createServer } from 'node:http'
+        createServer((request, response) => response.writeHead(201).end(request.method + ' ' + request.url)).listen(process.env.PORT ?? 3000)`,
+    })
+    expect(built).toMatchObject({ build_state: 'active', instances: { ready: 1 } })
+    const answer = await worker.call('/below?a=1', { method: 'PUT' })
+    expect([answer.status, await answer.text()]).toEqual([201, 'PUT /below?a=1'])
+  })
+
   it('that is answered with a length and encoded is answered whole', async () => {
     const worker = await newWorker()
     await worker.ship(

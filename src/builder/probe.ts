@@ -2,12 +2,14 @@ import * as z from 'zod'
 import guest from '../../dist/guest/guest.txt'
 import { readText } from '../http/read-text.ts'
 import type { Image } from '../runtime/image.ts'
+import { hasServers, serversCode } from '../runtime/servers.ts'
 import { Problem } from './problem.ts'
 import type { Probe, ProbeResult } from './protocol.ts'
 import type { Bindings } from './settings.ts'
 
 const MAIN = 'probe-program.js'
 const GUEST = 'probe-surroundings.js'
+const SERVERS = 'probe-servers.js'
 const SECONDS = 10
 
 /** Starts a program without calling any of its handlers, cut off from the network. Rejects with Problem where it does not start. */
@@ -16,7 +18,7 @@ export async function probe({ LOADER }: Bindings, { image, env = {} }: Probe): P
     compatibilityDate: '2026-11-01',
     compatibilityFlags: ['nodejs_compat'],
     mainModule: MAIN,
-    modules: { ...modulesOf(image), [GUEST]: { js: guest }, [MAIN]: { js: mainOf(image) } },
+    modules: modulesOf(image),
     env,
     globalOutbound: null,
     limits: { cpuMs: SECONDS * 1_000 },
@@ -40,21 +42,26 @@ function answerIn(text = ''): z.output<typeof Answer> | undefined {
 }
 
 /** Imported and not loaded by itself: what it exports is seen, and nothing that it exports runs. */
-const mainOf = ({ main }: Image): string => `
+const mainOf = (image: Image): string => `
   import { hasServer } from './${GUEST}'
-  import * as program from ${JSON.stringify(`./${main}`)}
+  ${hasServers(image) ? `import './${SERVERS}'` : ''}
+  import * as program from ${JSON.stringify(`./${image.main}`)}
   const given = program.default
   const methods = typeof given === 'function' ? given.prototype : given
   const handlers = ['fetch', 'scheduled', 'queue', 'email', 'tail'].filter((name) => typeof methods?.[name] === 'function' || (name === 'fetch' && hasServer()))
   export default { fetch: () => Response.json({ handlers }) }`
 
-const modulesOf = ({ modules }: Image): Record<string, WorkerLoaderModule> =>
-  Object.fromEntries(
-    Object.entries(modules).map(([name, module]) => {
-      if ('data' in module) return [name, { data: decode(module.data) }]
-      return [name, 'wasm' in module ? { wasm: decode(module.wasm) } : module]
-    }),
-  )
+const modulesOf = (image: Image): Record<string, WorkerLoaderModule> => ({
+  ...Object.fromEntries(Object.entries(image.modules).map(([name, module]) => [name, moduleOf(module)])),
+  ...(hasServers(image) && { [SERVERS]: { js: serversCode(GUEST) } }),
+  [GUEST]: { js: guest },
+  [MAIN]: { js: mainOf(image) },
+})
+
+function moduleOf(module: Image['modules'][string]): WorkerLoaderModule {
+  if ('data' in module) return { data: decode(module.data) }
+  return 'wasm' in module ? { wasm: decode(module.wasm) } : module
+}
 
 const decode = (base64: string): ArrayBuffer => new Uint8Array(Buffer.from(base64, 'base64')).buffer
 

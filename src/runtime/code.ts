@@ -6,17 +6,13 @@ import type { SystemCtx } from '../env.ts'
 import { projectEnvironment } from './environment.ts'
 import type { Image } from './image.ts'
 import type { KnownFunction } from './known.ts'
+import { hasServers, serversCode } from './servers.ts'
 import { imageKey } from './store.ts'
 
 const COMPATIBILITY_DATE = '2026-11-01'
 const MAIN = 'start-program.js'
 const GUEST = 'program-surroundings.js'
 const SERVERS = 'program-servers.js'
-/** For programs that have Node's servers at hand, as to load these costs others a start. */
-const SERVERS_CODE = `import { Server } from 'node:http'
-import { handleAsNodeRequest } from 'cloudflare:node'
-import { serveNode } from './${GUEST}'
-serveNode(Server, handleAsNodeRequest)`
 const FILE = 'static-file-'
 export const CHECK = 'startProgram'
 /** Of one request, where the platform counts it. */
@@ -63,10 +59,10 @@ export function codeOf(
   const files = Object.entries(image.files)
   const imports = files.map((_, n) => `import file${n} from './${FILE}${n}'`)
   const table = files.map(([path], n) => `[${JSON.stringify(path)}]: file${n}`)
-  const hasServers = Object.values(image.modules).some((module) => 'js' in module && module.js.includes('node:http'))
+  const isWithServers = hasServers(image)
   const main = [
     `import { createCheck, createWorker } from './${GUEST}'`,
-    ...(hasServers ? [`import './${SERVERS}'`] : []),
+    ...(isWithServers ? [`import './${SERVERS}'`] : []),
     `import * as program from ${JSON.stringify(`./${image.main}`)}`,
     ...imports,
     ...(isWorker ? [`export const ${CHECK} = createCheck(program)`] : []),
@@ -80,7 +76,7 @@ export function codeOf(
       ...Object.fromEntries(Object.entries(image.modules).map(([name, module]) => [name, moduleOf(module)])),
       ...Object.fromEntries(files.map(([, bytes], n) => [`${FILE}${n}`, { data: decode(bytes) }])),
       [GUEST]: { js: guest },
-      ...(hasServers && { [SERVERS]: { js: SERVERS_CODE } }),
+      ...(isWithServers && { [SERVERS]: { js: serversCode(GUEST) } }),
       [MAIN]: { js: main.join('\n') },
     },
     // A name that no secret can have.

@@ -51,7 +51,9 @@ async function imageOf(ctx: SystemCtx, ref: string, { uploadId, spec }: Uploaded
   const env = await variablesFor(ctx, ref, spec.secrets_scope)
   const handlers = await probe(ctx, { image, env })
   if (!handlers.includes('fetch')) {
-    throw new BuildFailed([{ message: 'The program neither exports a fetch handler nor calls Deno.serve' }])
+    throw new BuildFailed([
+      { message: 'The program neither exports a fetch handler nor calls Deno.serve, and has no server of Node listen' },
+    ])
   }
   return storeImage(ctx, ref, image)
 }
