@@ -366,6 +366,17 @@ describe('what a program finds', () => {
     expect(await jsonOf(program)).toEqual(['NotSupported', 'Deno.open is not available here'])
   })
 
+  it('a clock that counts from its start', async () => {
+    const program = serve(`const [at, { timeOrigin }] = [performance.now(), performance]
+      await new Promise((resolve) => setTimeout(resolve, 20))
+      return Response.json([at, performance.now() - at, timeOrigin + performance.now() - Date.now()])`)
+    const [at, passed, off] = (await jsonOf(program)) as [number, number, number]
+    expect(at).toBeGreaterThanOrEqual(0)
+    expect(at).toBeLessThan(60_000)
+    expect(passed).toBeGreaterThanOrEqual(15)
+    expect(Math.abs(off)).toBeLessThan(5)
+  })
+
   it('the rest that programs ask of Deno', async () => {
     const program = serve(`addEventListener('beforeunload', () => {})
       return Response.json([Deno.args, Deno.cwd(), Deno.build.os, typeof Deno.version.deno, Deno.inspect({ a: 1 }), typeof Deno.unknown, typeof navigator.userAgent])`)

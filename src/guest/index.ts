@@ -3,6 +3,7 @@
  * program can change all of it.
  */
 import * as workers from 'cloudflare:workers'
+import { installClock, startClock } from './clock.ts'
 import { flush, installConsole, type Line, takeEarlyLines } from './console.ts'
 import { installDeno, installFiles } from './deno.ts'
 import { installFetch } from './fetch.ts'
@@ -36,6 +37,7 @@ interface Env {
 }
 
 installConsole()
+installClock()
 installDeno()
 installFetch()
 installStreams()
@@ -52,6 +54,7 @@ let hasStarted = false
 /** Starts the program before its first request, and tells in words why that does not succeed. */
 export const createCheck = (program: Program): ExportedHandler => ({
   async fetch() {
+    startClock()
     try {
       starting ??= started(program)
       if (!whatServes()) await starting
@@ -76,6 +79,7 @@ export function createWorker(program: Program, source: Source): ExportedHandler<
     async fetch(request, env, ctx) {
       const { invocation: id = '', address = '', mark = '', end } = (request.cf ?? {}) as FromHost
       if (end) return abortIsolate('idle')
+      startClock()
       const invocation: Invocation = {
         ...{ id, address, mark, lines: [], printed: 0 },
         waitUntil: (work) => ctx.waitUntil(work),
