@@ -366,6 +366,18 @@ describe('what a program finds', () => {
     expect(await jsonOf(program)).toEqual(['NotSupported', 'Deno.open is not available here'])
   })
 
+  it('a machine of which nothing is known, and which it cannot end', async () => {
+    const program =
+      serve(`Deno.addSignalListener('SIGTERM', () => {}); Deno.removeSignalListener('SIGTERM', () => {}); Deno.exit(1); Deno.kill(1)
+      const size = (() => { try { return Deno.consoleSize() } catch (error) { return error.message } })()
+      return Response.json([Deno.hostname(), Deno.uid(), Deno.gid(), Deno.loadavg(), Deno.networkInterfaces(), Deno.execPath(), size,
+        [Deno.osRelease(), Deno.osUptime(), Deno.memoryUsage().rss, Deno.systemMemoryInfo().total].map((value) => typeof value)])`)
+    expect(await jsonOf(program)).toEqual([
+      ...['localhost', 1000, 1000, [0, 0, 0], [], '/usr/bin/deno', 'Inappropriate ioctl for device (os error 25)'],
+      ['string', 'number', 'number', 'number'],
+    ])
+  })
+
   it('a clock that counts from its start', async () => {
     const program = serve(`const [at, { timeOrigin }] = [performance.now(), performance]
       await new Promise((resolve) => setTimeout(resolve, 20))

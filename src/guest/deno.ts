@@ -2,15 +2,15 @@ import { inspect } from 'node:util'
 import { errors, unavailable } from './errors.ts'
 import { createFileReader, type Files } from './files.ts'
 import { current } from './invocation.ts'
+import { machine } from './machine.ts'
 import { serve } from './serve.ts'
 import { upgradeWebSocket } from './websocket.ts'
 
 const UNAVAILABLE = `
-  addSignalListener bench chdir chmod chmodSync chown chownSync connect connectQuic connectTls consoleSize copyFile copyFileSync create
-  createHttpClient createSync cron dlopen execPath gid hostname kill link linkSync listen listenDatagram listenTls loadavg lstat lstatSync
-  makeTempDir makeTempDirSync makeTempFile makeTempFileSync memoryUsage mkdir mkdirSync networkInterfaces open openKv openSync osRelease
-  osUptime readDir readDirSync readLink readLinkSync realPath realPathSync remove removeSignalListener removeSync rename renameSync
-  resolveDns run startTls stat statSync symlink symlinkSync systemMemoryInfo test truncate truncateSync uid umask utime utimeSync watchFs
+  bench chdir chmod chmodSync chown chownSync connect connectQuic connectTls copyFile copyFileSync create createHttpClient createSync
+  cron dlopen link linkSync listen listenDatagram listenTls lstat lstatSync makeTempDir makeTempDirSync makeTempFile makeTempFileSync
+  mkdir mkdirSync open openKv openSync readDir readDirSync readLink readLinkSync realPath realPathSync remove removeSync rename
+  renameSync resolveDns run startTls stat statSync symlink symlinkSync test truncate truncateSync umask utime utimeSync watchFs
   writeFile writeFileSync writeTextFile writeTextFileSync`
   .trim()
   .split(/\s+/)
@@ -65,6 +65,7 @@ function streamTo(level: 'log' | 'error') {
 export function installDeno(): void {
   const deno = {
     ...Object.fromEntries(UNAVAILABLE.map((name) => [name, unavailable(`Deno.${name}`)])),
+    ...machine,
     args: [],
     build: { target: 'x86_64-unknown-linux-gnu', arch: 'x86_64', os: 'linux', vendor: 'unknown', env: 'gnu' },
     version: { deno: '2.1.4', v8: '', typescript: '' },
@@ -72,7 +73,6 @@ export function installDeno(): void {
     pid: 1,
     mainModule: 'file:///',
     cwd: () => '/',
-    exit: unavailable('Deno.exit'),
     inspect,
     env,
     permissions,
