@@ -389,6 +389,27 @@ describe('what a program finds', () => {
     expect(Math.abs(off)).toBeLessThan(5)
   })
 
+  it('what pages have to read files', async () => {
+    const program = serve(`const blob = new Blob(['grün'], { type: 'text/plain' })
+      const read = (how, ...given) => new Promise((resolve, reject) => {
+        const [reader, told] = [new FileReader(), []]
+        for (const kind of ['loadstart', 'progress', 'load', 'abort', 'error']) reader.addEventListener(kind, ({ type }) => told.push(type))
+        reader.onloadend = (event) => resolve([reader.result, told.join(), event instanceof ProgressEvent && event.loaded, reader.readyState])
+        reader[how](blob, ...given)
+        if (how === 'readAsBinaryString') reader.abort()
+      })
+      const [[bytes]] = [await read('readAsArrayBuffer')]
+      return Response.json([window === globalThis, bytes.byteLength, await read('readAsText'), await read('readAsText', 'latin1'), await read('readAsDataURL'), await read('readAsBinaryString')])`)
+    expect(await jsonOf(program)).toEqual([
+      true,
+      5,
+      ['grün', 'loadstart,progress,load', 5, 2],
+      ['grÃ¼n', 'loadstart,progress,load', 5, 2],
+      ['data:text/plain;base64,Z3LDvG4=', 'loadstart,progress,load', 5, 2],
+      [null, 'abort', 0, 2],
+    ])
+  })
+
   it('the rest that programs ask of Deno', async () => {
     const program = serve(`addEventListener('beforeunload', () => {})
       return Response.json([Deno.args, Deno.cwd(), Deno.build.os, typeof Deno.version.deno, Deno.inspect({ a: 1 }), typeof Deno.unknown, typeof navigator.userAgent])`)

@@ -1,5 +1,6 @@
 import { inspect } from 'node:util'
 import { errors, unavailable } from './errors.ts'
+import { FileReader, ProgressEvent } from './file-reader.ts'
 import { createFileReader, type Files } from './files.ts'
 import { current } from './invocation.ts'
 import { machine } from './machine.ts'
@@ -96,6 +97,9 @@ export function installDeno(): void {
       return work
     },
   })
+  define('window', globalThis)
+  define('FileReader', FileReader)
+  define('ProgressEvent', ProgressEvent)
   // One for all programs on some hosts.
   define('caches', undefined)
 }
