@@ -186,6 +186,21 @@ describe('a package', () => {
     ])
   })
 
+  it('finds what it depends on and may be given, too', async () => {
+    await web.publish('twice-helper', '1.0.0', { 'index.js': `module.exports = 'there'` })
+    await web.publish(
+      'twice',
+      '1.0.0',
+      { 'index.js': `module.exports = require('twice-helper')` },
+      {
+        dependencies: { 'twice-helper': '1' },
+        peerDependencies: { 'twice-helper': '1' },
+        peerDependenciesMeta: { 'twice-helper': { optional: true } },
+      },
+    )
+    expect(await run(`import it from 'npm:twice'; export default it`)).toBe('there')
+  })
+
   it('may put other files in the place of some, and import from itself', async () => {
     await web.publish(
       'mapped',

@@ -132,7 +132,9 @@ async function fromDependency(imports: Imports, from: Installed, wanted: Import)
   const { name, subpath } = parseBare(replaced ?? specifier)
   if (name === from.json.name) return entry(from, subpath, kind)
   const { dependencies, optionalDependencies, peerDependencies, peerDependenciesMeta } = from.json
-  const isOptionalPeer = ownOf(peerDependenciesMeta, name)?.optional === true
+  // Some are depended on as well, and then there.
+  const isDependency = [dependencies, optionalDependencies].some((installed) => Object.hasOwn(installed, name))
+  const isOptionalPeer = !isDependency && ownOf(peerDependenciesMeta, name)?.optional === true
   const declared = ownOf(dependencies, name) ?? ownOf(peerDependencies, name) ?? ownOf(optionalDependencies, name)
   const isRoot = imports.versions.roots.has(name)
   const missing = `${from.name}@${from.version} imports "${specifier}", which it does not depend on`
