@@ -201,6 +201,23 @@ describe('a package', () => {
     expect(await run(`import it from 'npm:twice'; export default it`)).toBe('there')
   })
 
+  it('may require the folder that it lies in', async () => {
+    const files = {
+      'index.js': `exports.name = 'index'`,
+      'main.js': `exports.name = 'main'`,
+      'beside.js': `module.exports = require('./').name`,
+      'lib/below.js': `module.exports = require('..').name`,
+    }
+    const code = (
+      name: string,
+    ) => `import beside from 'npm:${name}/beside.js'; import below from 'npm:${name}/lib/below.js'
+      export default [beside, below]`
+    await web.publish('rooted', '1.0.0', files)
+    expect(await run(code('rooted'))).toEqual(['index', 'index'])
+    await web.publish('named', '1.0.0', files, { main: 'main' })
+    expect(await run(code('named'))).toEqual(['main', 'main'])
+  })
+
   it('may put other files in the place of some, and import from itself', async () => {
     await web.publish(
       'mapped',

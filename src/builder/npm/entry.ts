@@ -1,5 +1,6 @@
 import { exports, imports } from 'resolve.exports'
 import { Problem } from '../problem.ts'
+import { inFolder } from '../source.ts'
 import type { Installed } from './versions.ts'
 
 export type Kind = 'import' | 'require'
@@ -51,30 +52,32 @@ export function internalOf({ json, name, version }: Installed, specifier: string
   throw new Problem(`${name}@${version} has no internal import "${specifier}"`)
 }
 
-const EXTENSIONS = ['', '.js', '.mjs', '.cjs', '.json', '/index.js', '/index.mjs', '/index.cjs', '/index.json']
+const EXTENSIONS = ['.js', '.mjs', '.cjs', '.json']
+const asFile = (path: string): string[] => ['', ...EXTENSIONS].map((extension) => path + extension)
+const asFolder = (path: string): string[] => EXTENSIONS.map((extension) => inFolder(path, `index${extension}`))
+const asEither = (path: string): string[] => [...asFile(path), ...asFolder(path)]
 
 /** The file at a path as Node would find it, then what package.json puts in its place: '' where that is nothing. */
 export function fileOf(from: Installed, path: string): string | undefined {
   const { files } = from
   const browserField = browserOf(from)
   const plain = normalize(path)
-  const nested = nestedMain(files, plain)
-  const found = [...EXTENSIONS.map((extension) => plain + extension), ...nested].find((file) => files.has(file))
+  const found = [...asFile(plain), ...mainOf(files, plain), ...asFolder(plain)].find((file) => files.has(file))
   const browser = typeof browserField === 'object' ? browserField : {}
   const replaced = [plain, found].map((key) => key && browser[`./${key}`]).find((to) => to !== undefined && to !== '')
   if (replaced === false) return ''
-  if (replaced) return EXTENSIONS.map((extension) => normalize(replaced) + extension).find((file) => files.has(file))
+  if (replaced) return asEither(normalize(replaced)).find((file) => files.has(file))
   return found
 }
 
 /** A folder with a package.json of its own says there which of its files is meant. */
-function nestedMain(files: Installed['files'], folder: string): string[] {
-  const contents = files.get(`${folder}/package.json`)
+function mainOf(files: Installed['files'], folder: string): string[] {
+  const contents = files.get(inFolder(folder, 'package.json'))
   if (!contents) return []
   try {
     const { module, main } = JSON.parse(new TextDecoder().decode(contents)) as Record<string, unknown>
     const targets = [module, main].filter((target) => typeof target === 'string')
-    return targets.flatMap((target) => EXTENSIONS.map((extension) => normalize(`${folder}/${target}`) + extension))
+    return targets.flatMap((target) => asEither(normalize(`${folder}/${target}`)))
   } catch {
     return []
   }
