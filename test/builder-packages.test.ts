@@ -218,6 +218,27 @@ describe('a package', () => {
     expect(await run(code('named'))).toEqual(['main', 'main'])
   })
 
+  it('that is CommonJS is imported by default as in Node, and by bundled code as bundlers have it', async () => {
+    await web.publish('compiled', '1.0.0', {
+      'index.js': `exports.__esModule = true; exports.default = 'default'; exports.named = 'named'`,
+    })
+    const code = `import it, { named } from 'compiled'; export default [typeof it, named]`
+    const json = { dependencies: { compiled: '1' } }
+    await web.publish('typed', '1.0.0', { 'index.js': code }, { ...json, type: 'module' })
+    await web.publish('typed-below', '1.0.0', { 'esm/index.js': code, 'esm/package.json': '{"type":"module"}' }, json)
+    await web.publish('bundled', '1.0.0', { 'index.js': code }, { ...json, module: 'index.js' })
+    const importing = `import typed from 'npm:typed'; import below from 'npm:typed-below/esm/index.js'
+      import bundled from 'npm:bundled'; import it, { named } from 'npm:compiled'; import own from './own.js'
+      const late = await import('npm:compiled')
+      export default [typed, below, bundled, [typeof it, named], typeof late.default, own]`
+    const own = `module.exports = typeof require('npm:compiled')`
+    const [all, one] = [
+      ['object', 'named'],
+      ['string', 'named'],
+    ]
+    expect(await run(importing, { 'own.js': own })).toEqual([all, all, one, all, 'object', 'object'])
+  })
+
   it('may put other files in the place of some, and import from itself', async () => {
     await web.publish(
       'mapped',

@@ -1,4 +1,5 @@
 import type { Message } from 'esbuild-wasm'
+import { unmarked } from './format.ts'
 import { LIMITS } from './limits.ts'
 import type { Problem } from './problem.ts'
 import type { Issue } from './protocol.ts'
@@ -20,9 +21,9 @@ export const issueOf = ({ message, place }: Problem): Issue => ({ message, ...pl
 export function issuesOf(error: unknown): Issue[] {
   const messages = error instanceof Error && 'errors' in error ? (error.errors as Message[]) : []
   return messages.map(({ text, location, detail }) => ({
-    message: text,
+    message: unmarked(text),
     ...(location && {
-      file: location.file.replace(/^[a-z]+:/, ''),
+      file: unmarked(location.file).replace(/^[a-z]+:/, ''),
       line: location.line,
       column: columnOf(location),
     }),

@@ -1,4 +1,5 @@
 import type { ImportKind, OnLoadResult, OnResolveArgs, OnResolveResult, Plugin } from 'esbuild-wasm'
+import { markedPath } from './format.ts'
 import { loaderOf, type Module, nameOf } from './modules.ts'
 import type { Kind } from './npm/entry.ts'
 import { Problem } from './problem.ts'
@@ -39,7 +40,8 @@ export function modulesOf({ entry: { entrypoint, isDeferred }, imports, wasm, on
       return { path: await wasm.add(module.bytes), external: true }
     }
     const isPure = module.kind === 'package' && module.from.json.sideEffects === false
-    return { path: name, namespace: NAMESPACE, pluginData: module, ...(isPure && { sideEffects: false }) }
+    const path = markedPath(module, name)
+    return { path, namespace: NAMESPACE, pluginData: module, ...(isPure && { sideEffects: false }) }
   }
 
   function target({ path, kind, namespace, pluginData }: OnResolveArgs): Promise<Module | 'data'> | Module {

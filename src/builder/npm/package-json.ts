@@ -18,6 +18,7 @@ export const PackageJson = z.looseObject({
   sideEffects: z.unknown().optional(),
   exports: z.unknown().optional(),
   imports: z.unknown().optional(),
+  type: z.string().optional().catch(undefined),
   module: z.string().optional().catch(undefined),
   main: z.string().optional().catch(undefined),
   os: z.unknown().optional(),

@@ -1,0 +1,16 @@
+import { foldersAbove, inFolder, textOf } from '../source.ts'
+import { PackageJson } from './package-json.ts'
+import type { Package } from './tarball.ts'
+
+/** What the nearest package.json above a file calls its type: a package may have one for each of its folders. */
+export function typeOf({ files, json }: Package, path: string): string | undefined {
+  const nearest = foldersAbove(path)
+    .map((folder) => inFolder(folder, 'package.json'))
+    .find((file) => files.has(file))
+  if (nearest === undefined || nearest === 'package.json') return json.type
+  try {
+    return PackageJson.parse(JSON.parse(textOf(files.get(nearest)))).type
+  } catch {
+    return undefined
+  }
+}
