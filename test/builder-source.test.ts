@@ -71,9 +71,12 @@ describe('what a function imports of its own source', () => {
     expect(await run({ 'f/index.tsx': `/** @jsxRuntime automatic @jsxImportSource npm:view */ ${tsx}` }, spec)).toEqual(
       expected,
     )
+    expect(await run({ 'f/index.tsx': `/** @jsxImportSource npm:view */ ${tsx}` }, spec)).toEqual(expected)
     const classic = { 'f/deno.jsonc': `{ "compilerOptions": { "jsx": "react", "jsxFactory": "make", } /* old */ }` }
     const code = `const make = (...all) => all; export default <p id="x"/>`
     expect(await run({ 'f/index.tsx': code, ...classic }, spec)).toEqual(['p', { id: 'x' }])
+    const own = `/** @jsxRuntime classic @jsx make @jsxImportSource npm:view */ ${code}`
+    expect(await run({ 'f/index.tsx': own }, spec)).toEqual(['p', { id: 'x' }])
   })
 
   it('is WebAssembly, as a module to make instances of', async () => {

@@ -4,7 +4,7 @@ import { loaderOf, type Module, nameOf } from './modules.ts'
 import type { Kind } from './npm/entry.ts'
 import { Problem } from './problem.ts'
 import { type Import, type Imports, resolveImport } from './resolve.ts'
-import { urlOf } from './source.ts'
+import { textOf, urlOf } from './source.ts'
 import type { WasmModules } from './wasm-modules.ts'
 
 const NAMESPACE = 'module'
@@ -53,7 +53,7 @@ export function modulesOf({ entry: { entrypoint, isDeferred }, imports, wasm, on
 
   function loaded(module: Exclude<Module, { kind: 'external' }>, type: string | undefined): OnLoadResult {
     const loader = loaderOf(module, type)
-    const contents = module.kind === 'ours' ? module.js : withMeta(module.bytes, nameOf(module), loader)
+    const contents = module.kind === 'ours' ? module.js : completed(module.bytes, nameOf(module), loader)
     return { contents, loader, pluginData: module }
   }
 
@@ -98,16 +98,21 @@ const importOf = (specifier: string, kind: ImportKind, importer: Module): Import
 
 const isWasm = (name: string) => /\.wasm(\?.*)?$/.test(name)
 
+const SCRIPTS: readonly string[] = ['js', 'jsx', 'ts', 'tsx']
 const USES_META = Buffer.from('import.meta')
+const JSX_SOURCE = Buffer.from('@jsxImportSource')
+const JSX_RUNTIME = Buffer.from('@jsxRuntime')
 
-/** The import comes last, where it moves no line; imports are evaluated first wherever they stand. */
-function withMeta(bytes: Uint8Array, name: string, loader: string): Uint8Array | string {
-  if (
-    !['js', 'jsx', 'ts', 'tsx'].includes(loader) ||
-    !Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength).includes(USES_META)
-  )
-    return bytes
-  return `${new TextDecoder().decode(bytes)}\nimport ${META_NAME} from ${JSON.stringify(`meta:${name}`)}`
+/** What is added comes last, where it moves no line; imports are evaluated first wherever they stand. */
+function completed(bytes: Uint8Array, name: string, loader: string): Uint8Array | string {
+  const text = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength)
+  const added: string[] = []
+  if (SCRIPTS.includes(loader) && text.includes(USES_META))
+    added.push(`import ${META_NAME} from ${JSON.stringify(`meta:${name}`)}`)
+  // Who names a module for JSX wants it used: in Deno that is enough.
+  const isJsx = loader.endsWith('sx')
+  if (isJsx && text.includes(JSX_SOURCE) && !text.includes(JSX_RUNTIME)) added.push('/** @jsxRuntime automatic */')
+  return added.length === 0 ? bytes : [textOf(bytes), ...added].join('\n')
 }
 
 function metaOf(module: Module, entrypoint: string): string {
