@@ -15,8 +15,6 @@ export type Module =
   | { kind: 'external'; specifier: string }
 
 export const EMPTY: Module = { kind: 'ours', name: 'empty', js: '' }
-/** In the place of a file that browsers are to do without: some packages call what such a file would export. */
-export const EMPTY_FILE: Module = { kind: 'ours', name: 'empty file', js: 'module.exports = () => {}' }
 
 /** The identity of a module within the bundle, and how messages name it. */
 export function nameOf(module: Module): string {

@@ -1,6 +1,6 @@
 import { isBuiltin } from 'node:module'
 import type { ImportSettings } from './import-map.ts'
-import { EMPTY, EMPTY_FILE, type Module } from './modules.ts'
+import { EMPTY, type Module } from './modules.ts'
 import { browserOf, entryOf, fileOf, internalOf, type Kind } from './npm/entry.ts'
 import { parseBare, parsePackageUrl } from './npm/specifier.ts'
 import type { Installed, Versions } from './npm/versions.ts'
@@ -126,10 +126,8 @@ async function fromDependency(imports: Imports, from: Installed, wanted: Import)
   const runtime = ofRuntime(specifier, kind)
   if (runtime) return runtime
   const browser = browserOf(from)
-  const replaced = typeof browser === 'object' ? ownOf(browser, specifier) : undefined
-  if (replaced === false) return EMPTY
-  if (replaced?.startsWith('.')) return moduleOf(from, fileOf(from, replaced))
-  const { name, subpath } = parseBare(replaced ?? specifier)
+  if (typeof browser === 'object' && ownOf(browser, specifier) === false) return EMPTY
+  const { name, subpath } = parseBare(specifier)
   if (name === from.json.name) return entry(from, subpath, kind)
   const { dependencies, optionalDependencies, peerDependencies, peerDependenciesMeta } = from.json
   // Some are depended on as well, and then there.
@@ -172,7 +170,6 @@ function entry(from: Installed, subpath: string, kind: Kind): Module {
 }
 
 function moduleOf(from: Installed, path: string | undefined): Module {
-  if (path === '') return EMPTY_FILE
   if (path === undefined) return EMPTY
   const bytes = from.files.get(path)
   return bytes ? { kind: 'package', from, path, bytes } : EMPTY

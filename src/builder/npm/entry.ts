@@ -5,23 +5,29 @@ import type { Installed } from './versions.ts'
 
 export type Kind = 'import' | 'require'
 
-/** As bundlers for this runtime have it: what packages publish for workers, else for browsers, else for all. */
-const CONDITIONS = ['workerd', 'worker', 'browser', 'module']
-const options = (kind: Kind) => ({ unsafe: true, conditions: [...CONDITIONS, kind] })
+/** What packages publish for workers, else for Node, as Deno has it: what is for browsers needs a page, or does less. */
+const OF_WORKERS = ['workerd', 'worker']
 
-/** What they have for browsers needs a page (DOMParser), and the rest runs anywhere. */
-const OF_PAGES: readonly string[] = ['@aws-sdk/xml-builder']
+/** What these have for Node makes code of text or bytes, or is made for a system: the runtime refuses both. */
+const MAKING_CODE: readonly string[] = [
+  'depd',
+  'ably',
+  '@discordjs/rest',
+  '@firebase/firestore',
+  '@xenova/transformers',
+]
+const surroundingsOf = (name: string): 'browser' | 'node' => (MAKING_CODE.includes(name) ? 'browser' : 'node')
 
-/** What a package has in the place of its files, and of others, where there is no Node. */
+/** What such a package has in the place of its files, and of others. */
 export const browserOf = ({ name, json }: Installed): Installed['json']['browser'] =>
-  OF_PAGES.includes(name) ? undefined : json.browser
+  surroundingsOf(name) === 'browser' ? json.browser : undefined
 
-/** The file of a package that `subpath` ("." or "./sub") stands for; undefined for one that has no use here. */
-export function entryOf(from: Installed, subpath: string, kind: Kind): string | undefined {
+/** The file of a package that `subpath` ("." or "./sub") stands for. */
+export function entryOf(from: Installed, subpath: string, kind: Kind): string {
   const paths = from.json.exports === undefined ? legacyEntry(from, subpath) : exportedEntry(from, subpath, kind)
   for (const path of paths) {
     const found = fileOf(from, path)
-    if (found !== undefined) return found || undefined
+    if (found !== undefined) return found
   }
   throw new Problem(
     `${from.name}@${from.version} has no ${subpath === '.' ? 'entry' : `"${subpath}"`} that can be imported`,
@@ -29,45 +35,47 @@ export function entryOf(from: Installed, subpath: string, kind: Kind): string | 
 }
 
 function exportedEntry({ json, name, version }: Installed, subpath: string, kind: Kind): string[] {
-  try {
-    return exports({ ...json, name: name || 'package' }, subpath, options(kind)) ?? []
-  } catch {
-    throw new Problem(`${name}@${version} does not export "${subpath}"`)
+  const paths = chosen(name, kind, (options) => exports({ ...json, name: name || 'package' }, subpath, options))
+  if (!paths) throw new Problem(`${name}@${version} does not export "${subpath}"`)
+  return paths
+}
+
+type Resolve = (options: { unsafe: true; conditions: string[] }) => ReturnType<typeof imports>
+
+/** Conditions have no order but the package's own, which may list Node before workers. */
+function chosen(name: string, kind: Kind, resolve: Resolve): string[] | undefined {
+  const by = (...conditions: string[]) => {
+    try {
+      return resolve({ unsafe: true, conditions: [...conditions, kind] }) || undefined
+    } catch {
+      return undefined
+    }
   }
+  const ofWorkers = by(...OF_WORKERS)
+  return ofWorkers?.join() === by()?.join() ? by(...OF_WORKERS, surroundingsOf(name)) : ofWorkers
 }
 
 function legacyEntry(from: Installed, subpath: string): string[] {
   if (subpath !== '.') return [subpath]
-  const { json } = from
-  const mains = [browserOf(from), json.module, json.main].filter((path) => typeof path === 'string')
-  return [...mains, './index']
+  const mains = [browserOf(from), from.json.main, from.json.module]
+  return [...mains.filter((path) => typeof path === 'string'), './index']
 }
 
 /** What "#name" stands for inside a package: a file of it, or another package. */
 export function internalOf({ json, name, version }: Installed, specifier: string, kind: Kind): string {
-  try {
-    const [target] = imports({ ...json, name }, specifier, options(kind)) ?? []
-    if (target) return target
-  } catch {}
+  const [target] = chosen(name, kind, (options) => imports({ ...json, name }, specifier, options)) ?? []
+  if (target) return target
   throw new Problem(`${name}@${version} has no internal import "${specifier}"`)
 }
 
 const EXTENSIONS = ['.js', '.mjs', '.cjs', '.json']
 const asFile = (path: string): string[] => ['', ...EXTENSIONS].map((extension) => path + extension)
 const asFolder = (path: string): string[] => EXTENSIONS.map((extension) => inFolder(path, `index${extension}`))
-const asEither = (path: string): string[] => [...asFile(path), ...asFolder(path)]
 
-/** The file at a path as Node would find it, then what package.json puts in its place: '' where that is nothing. */
-export function fileOf(from: Installed, path: string): string | undefined {
-  const { files } = from
-  const browserField = browserOf(from)
+/** The file at a path as Node would find it. */
+export function fileOf({ files }: Installed, path: string): string | undefined {
   const plain = normalize(path)
-  const found = [...asFile(plain), ...mainOf(files, plain), ...asFolder(plain)].find((file) => files.has(file))
-  const browser = typeof browserField === 'object' ? browserField : {}
-  const replaced = [plain, found].map((key) => key && browser[`./${key}`]).find((to) => to !== undefined && to !== '')
-  if (replaced === false) return ''
-  if (replaced) return asEither(normalize(replaced)).find((file) => files.has(file))
-  return found
+  return [...asFile(plain), ...mainOf(files, plain), ...asFolder(plain)].find((file) => files.has(file))
 }
 
 /** A folder with a package.json of its own says there which of its files is meant. */
@@ -75,16 +83,17 @@ function mainOf(files: Installed['files'], folder: string): string[] {
   const contents = files.get(inFolder(folder, 'package.json'))
   if (!contents) return []
   try {
-    const { module, main } = JSON.parse(new TextDecoder().decode(contents)) as Record<string, unknown>
-    const targets = [module, main].filter((target) => typeof target === 'string')
-    return targets.flatMap((target) => asEither(normalize(`${folder}/${target}`)))
+    const { main, module } = JSON.parse(new TextDecoder().decode(contents)) as Record<string, unknown>
+    const targets = [main, module].filter((target) => typeof target === 'string')
+    return targets
+      .map((target) => normalize(`${folder}/${target}`))
+      .flatMap((target) => [...asFile(target), ...asFolder(target)])
   } catch {
     return []
   }
 }
 
-const normalize = (path: string): string =>
-  decodeURIComponent(new URL(path.split('/').map(encodeURIComponent).join('/'), 'file:///').pathname.slice(1)).replace(
-    /\/$/,
-    '',
-  )
+function normalize(path: string): string {
+  const encoded = path.replace(/\/+/g, '/').split('/').map(encodeURIComponent).join('/')
+  return decodeURIComponent(new URL(encoded, 'file:///').pathname.slice(1)).replace(/\/$/, '')
+}
