@@ -1,3 +1,4 @@
+import { gzipSync } from 'node:zlib'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { type Builder, type Files, startBuilder } from './builder/client.ts'
 import { defaultOf } from './builder/run.ts'
@@ -300,6 +301,18 @@ describe('a package', () => {
     expect(await run(code)).toEqual(['page', 'text'])
     expect(await issueOf(`import 'jsr:@std/nowhere'`)).toMatchObject({
       message: 'There is no package jsr:@std/nowhere at its registry',
+    })
+  })
+
+  it('may be compressed in several parts, with zeros after them', async () => {
+    const compress = (tar: Uint8Array) =>
+      Buffer.concat([gzipSync(tar.subarray(0, 700)), gzipSync(tar.subarray(700)), Buffer.alloc(512)])
+    await web.publish('in-parts', '1.0.0', { 'index.js': `export default 'whole'` }, {}, compress)
+    expect(await run(`export { default } from 'npm:in-parts'`)).toBe('whole')
+    const other = (tar: Uint8Array) => Buffer.concat([gzipSync(tar), Buffer.from('no zeros')])
+    await web.publish('in-pieces', '1.0.0', { 'index.js': '' }, {}, other)
+    expect(await issueOf(`import 'npm:in-pieces'`)).toMatchObject({
+      message: 'The tarball of in-pieces@1.0.0 cannot be unpacked',
     })
   })
 

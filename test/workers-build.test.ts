@@ -1,4 +1,4 @@
-import { gzipSync } from 'node:zlib'
+import { gunzipSync, gzipSync } from 'node:zlib'
 import { packTar } from 'modern-tar'
 import { beforeAll, describe, expect, it } from 'vitest'
 import { newMember, newOrganization, type TestOrganization } from './api.ts'
@@ -160,6 +160,14 @@ describe('an archive', () => {
     const link: Entry = { name: 'node_modules/.bin/tool', type: 'symlink', linkname: '../tool' }
     const context = await archiveOf({ name: './', type: 'directory' }, { ...index, name: './index.js' }, link)
     expect(await worker.ship(context)).toMatchObject({ build_state: 'active' })
+  })
+
+  it('may be compressed in several parts, with zeros after them', async () => {
+    const worker = await newWorker()
+    const tar = gunzipSync(packed(saying('whole')))
+    const parts = [gzipSync(tar.subarray(0, 700)), gzipSync(tar.subarray(700)), Buffer.alloc(1_024)]
+    expect(await worker.ship(new Uint8Array(Buffer.concat(parts)))).toMatchObject({ build_state: 'active' })
+    expect(await (await worker.call()).text()).toBe('whole')
   })
 
   it('is refused where it is none, or damaged', async () => {

@@ -1,6 +1,7 @@
 import { createTarDecoder, type ParsedTarEntry } from 'modern-tar'
 import { counted } from './counted.ts'
 import { bytesOf } from './entry.ts'
+import { gunzip } from './gunzip.ts'
 import { LIMITS } from './limits.ts'
 import { Problem } from './problem.ts'
 import { pathProblem, type Source } from './source.ts'
@@ -83,7 +84,7 @@ type Bounds = ReturnType<typeof createBounds>
 const entriesOf = (body: ReadableStream<Uint8Array>, bounds: Bounds): ReadableStream<ParsedTarEntry> =>
   body
     .pipeThrough(counted(bounds.compressed))
-    .pipeThrough(new DecompressionStream('gzip') as ReadableWritablePair<Uint8Array, Uint8Array>)
+    .pipeThrough(gunzip())
     .pipeThrough(counted(bounds.unpacked))
     .pipeThrough(createTarDecoder({ strict: true }))
 

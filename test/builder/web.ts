@@ -37,9 +37,9 @@ export async function startWeb() {
       return `${origin}${path}`
     },
     /** A version of a package, which is the latest from now on. */
-    async publish(name: string, version: string, files: Record<string, string>, json: object = {}) {
+    async publish(name: string, version: string, files: Record<string, string>, json: object = {}, compress = gzip) {
       const manifest = JSON.stringify({ name, version, ...json })
-      const tarball = await pack({ 'package.json': manifest, ...files })
+      const tarball = compress(await pack({ 'package.json': manifest, ...files }))
       const path = `/tarballs/${name}-${version}.tgz`
       const integrity = `sha512-${createHash('sha512').update(tarball).digest('base64')}`
       const known = listed.get(name) ?? { 'dist-tags': {}, versions: {} }
@@ -58,10 +58,12 @@ export async function startWeb() {
 }
 export type Web = Awaited<ReturnType<typeof startWeb>>
 
-async function pack(files: Record<string, string>): Promise<Buffer> {
+const gzip = (tar: Uint8Array): Buffer => gzipSync(tar)
+
+async function pack(files: Record<string, string>): Promise<Uint8Array> {
   const entries = Object.entries(files).map(([path, body]) => ({
     header: { name: `package/${path}`, size: Buffer.byteLength(body), type: 'file' as const },
     body,
   }))
-  return gzipSync(await packTar(entries))
+  return packTar(entries)
 }

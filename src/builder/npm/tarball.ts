@@ -1,5 +1,6 @@
 import { createTarDecoder, type ParsedTarEntry } from 'modern-tar'
 import { counted } from '../counted.ts'
+import { gunzip } from '../gunzip.ts'
 import { LIMITS } from '../limits.ts'
 import { Problem } from '../problem.ts'
 import { PackageJson } from './package-json.ts'
@@ -68,7 +69,7 @@ const entriesOf = (
   new Blob([tarball])
     .stream()
     .pipeThrough(counted(compressed))
-    .pipeThrough(new DecompressionStream('gzip') as ReadableWritablePair<Uint8Array, Uint8Array>)
+    .pipeThrough(gunzip())
     .pipeThrough(counted(unpacked))
     .pipeThrough(createTarDecoder())
 
