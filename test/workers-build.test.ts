@@ -80,6 +80,10 @@ describe('the entrypoint', () => {
       { 'package.json': '{"main":"index.js"}', 'index.ts': program() },
     ],
     ['one in the only folder', { 'app/index.js': program(), 'app/package.json': '{}' }],
+    [
+      'one in the only folder, as macOS packs it',
+      { '._app': 'x', 'app/._index.js': 'x', 'app/index.js': program(), '.DS_Store': 'x' },
+    ],
   ])('is found: %s', async (_, source) => {
     await answerTo(source)
   })

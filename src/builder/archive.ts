@@ -17,8 +17,8 @@ const ARCHIVE_LIMITS = {
   ratioFromBytes: 8 * MiB,
 }
 
-/** Installed and repository folders: dependencies are resolved anew, by the ranges of the package.json. */
-const LEFT_OUT = /(^|\/)(node_modules|\.git)(\/|$)/
+/** Installed and repository folders, as dependencies are resolved anew by the ranges of the package.json, and what macOS adds. */
+const LEFT_OUT = /(^|\/)(node_modules|\.git|__MACOSX|\._[^/]*|\.DS_Store)(\/|$)/
 
 /** The files of a .tar.gz, by their paths, in one pass and within bounds. Rejects with Problem. */
 export async function unpack(body: ReadableStream<Uint8Array>): Promise<Source> {
