@@ -116,6 +116,19 @@ describe('a build', () => {
     })
   })
 
+  it('serves a class that is exported', async () => {
+    await answerTo({
+      'index.js': `import { WorkerEntrypoint } from 'cloudflare:workers'
+        export default class Main extends WorkerEntrypoint {
+          text = 'here'
+          fetch(request) {
+            this.ctx.waitUntil(Promise.resolve())
+            return new Response(typeof this.env === 'object' && request.method === 'GET' ? this.text : 'no')
+          }
+        }`,
+    })
+  })
+
   it.each<[string, Source, RegExp]>([
     ['a syntax error', { 'index.ts': 'export default {\n  fetch( {' }, /^index\.ts:2:\d+: /],
     [

@@ -51,9 +51,20 @@ export function serve(first: Handler | ServeOptions, second?: Handler | ServeOpt
   return { addr: ADDRESS, finished, shutdown, ref() {}, unref() {}, [Symbol.asyncDispose]: shutdown }
 }
 
-/** A program that exports its handler instead. */
+type Entrypoint = new (ctx: unknown, env: unknown) => { fetch(request: Request): Answer }
+
+const isEntrypoint = (exported: unknown): exported is Entrypoint =>
+  typeof exported === 'function' && typeof exported.prototype?.fetch === 'function'
+
+/** A program that exports its handler instead, or a class of such: each request gets one of its own, as where such are written for. */
 export function serveExport(exported: unknown): void {
-  if (served || typeof exported !== 'object' || exported === null) return
+  if (served) return
+  if (isEntrypoint(exported)) {
+    const handler = (request: Request, env: unknown, ctx?: unknown) => new exported(ctx, env).fetch(request)
+    served = { handler, isExported: true }
+    return
+  }
+  if (typeof exported !== 'object' || exported === null) return
   const { fetch, onError } = exported as ServeOptions
   if (typeof fetch === 'function') served = { handler: fetch.bind(exported), onError, isExported: true }
 }
