@@ -471,6 +471,9 @@ describe('a branch tells', () => {
       review_requested_at: expect.any(String),
     })
     await vi.waitFor(() => expect(receiver.received).toHaveLength(1), WAIT)
+    const events = (await eventRowsOf(ref)).length
+    expect(await owner.patch(`/v1/branches/${branch.id}`, {})).toMatchObject({ status: 200, body: { name: 'renamed' } })
+    expect(await eventRowsOf(ref)).toHaveLength(events)
     const freed = await owner.patch(`/v1/branches/${branch.id}`, { git_branch: '' })
     expect([freed.status, 'git_branch' in freed.body]).toEqual([200, false])
     expect(await owner.patch(`/v1/branches/${branch.id}`, { branch_name: 'main' })).toMatchObject({ status: 409 })

@@ -92,7 +92,7 @@ export async function updateBranch(ctx: Ctx, access: BranchAccess, input: z.outp
       .catch((error) => rejectTaken(error, input.branch_name ?? ''))
     if (!branch) throw new ApiError('not_found.branch')
     if (input.notify_url !== undefined) await setNotifyUrl(ctx, mutation, project.organizationId, branch)
-    await tell(mutation, project, branch, 'v1.project.branch.updated')
+    if (Object.keys(input).length > 0) await tell(mutation, project, branch, 'v1.project.branch.updated')
     const fields = Object.keys(input)
     await mutation.trace({ ...subject(project), action: 'branch.update', detail: { branch: branch.id, fields } })
     return branch
