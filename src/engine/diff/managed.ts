@@ -1,5 +1,6 @@
 import type { Fact, FactBase } from '@supabase/pg-delta/core'
 import type { Policy } from '@supabase/pg-delta/policy'
+import { APP_OWNER } from '../app-roles.ts'
 import { STORAGE_OWNER } from '../storage/names.ts'
 import type { RoleNames } from './roles.ts'
 
@@ -30,7 +31,11 @@ export function managed(sides: readonly FactBase[], schemas: readonly string[] |
     assumedSchemas: excluded,
     filter: [
       exclude({
-        all: [{ kind: ['acl', 'defaultPrivilege'] }, { idField: { field: 'grantee', glob: roles.services } }],
+        // What each of these has by default, on whatever there is.
+        all: [
+          { kind: ['acl', 'defaultPrivilege'] },
+          { idField: { field: 'grantee', glob: [...roles.services, APP_OWNER] } },
+        ],
       }),
       ...(inPlatform ? onPlatformTables().map(include) : []),
       exclude({ schema: excluded }),
