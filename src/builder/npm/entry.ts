@@ -8,15 +8,18 @@ export type Kind = 'import' | 'require'
 /** What packages publish for workers, else for Node, as Deno has it: what is for browsers needs a page, or does less. */
 const OF_WORKERS = ['workerd', 'worker']
 
-/** What these have for Node makes code of text or bytes, or is made for a system: the runtime refuses both. */
-const MAKING_CODE: readonly string[] = [
+/** What these have for Node fails in the runtime: it makes code, is made for a system, or sends what the runtime's `node:http` does not. */
+const FOR_BROWSERS: readonly string[] = [
   'depd',
   'ably',
   '@discordjs/rest',
   '@firebase/firestore',
   '@xenova/transformers',
+  'cross-fetch',
+  'grammy',
+  'node-fetch',
 ]
-const surroundingsOf = (name: string): 'browser' | 'node' => (MAKING_CODE.includes(name) ? 'browser' : 'node')
+const surroundingsOf = (name: string): 'browser' | 'node' => (FOR_BROWSERS.includes(name) ? 'browser' : 'node')
 
 /** What such a package has in the place of its files, and of others. */
 export const browserOf = ({ name, json }: Installed): Installed['json']['browser'] =>
