@@ -72,8 +72,8 @@ it('of a project that is deleted nothing is left, and nothing comes to one that 
   await deploy(owner, own)
   await owner.post(`/v1/projects/${own}/secrets`, [{ name: 'A', value: 'b' }])
   expect(await owner.delete(`/v1/projects/${own}`)).toMatchObject({ status: 200 })
-  expect((await tryDeploy(owner, own)).status).toBe(404)
-  expect((await owner.post(`/v1/projects/${own}/secrets`, [{ name: 'A', value: 'c' }])).status).toBe(404)
+  expect((await tryDeploy(owner, own)).status).toBe(409)
+  expect((await owner.post(`/v1/projects/${own}/secrets`, [{ name: 'A', value: 'c' }])).status).toBe(409)
   await untilGone(owner, own)
   expect(await keysOf(own)).toEqual([])
   for (const table of [functions, functionDeployments, functionSecrets]) {

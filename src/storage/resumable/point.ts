@@ -26,7 +26,8 @@ export async function point(session: Session, stored: Stored & { version: string
 const isTaken = (error: unknown): boolean => error instanceof SqlError && error.message.includes(TAKEN)
 
 /** What Postgres refuses whenever it is asked; anything else may go better with the next request. */
-const isFinal = (error: SqlError): boolean => /^(42501|22|23|P0)/.test(error.code) || isRaised(error)
+const isFinal = (error: SqlError): boolean =>
+  /^(42501|22|23|P0)/.test(error.code) || (isRaised(error) && !/^(40|53|55|57)/.test(error.code))
 
 async function clear({ storage, upload, lease }: Session, version: string, error: SqlError): Promise<void> {
   // Bytes that came in parts are the upload's, which goes on with whoever has taken it, or with the next request.
