@@ -252,11 +252,15 @@ describe('a reset before which nothing was removed', () => {
 })
 
 async function rename(from: string, to: string): Promise<void> {
-  await withClient(asAdmin('postgres'), (admin) =>
-    admin.query(`alter database ${from} with allow_connections false;
-      select pg_terminate_backend(pid, 5000) from pg_stat_activity where datname = '${from}';
-      alter database ${from} rename to ${to}; alter database ${to} with allow_connections true`),
-  )
+  await withClient(asAdmin('postgres'), async (admin) => {
+    await admin.query(`alter database ${from} with allow_connections false`)
+    // Some were coming in already.
+    await vi.waitFor(async () => {
+      await admin.query(`select pg_terminate_backend(pid, 5000) from pg_stat_activity where datname = '${from}'`)
+      await admin.query(`alter database ${from} rename to ${to}`)
+    }, WAIT)
+    await admin.query(`alter database ${to} with allow_connections true`)
+  })
 }
 
 describe('the status of a branch', () => {
