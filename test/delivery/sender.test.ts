@@ -249,6 +249,27 @@ describe('an endpoint that failed for longer than WEBHOOK_DISABLE_AFTER_DAYS', (
   })
 })
 
+describe('a result that comes after the end of its lease', () => {
+  it("counts no more, as the delivery is another sender's by then", async () => {
+    const endpointId = await outbox.newEndpoint()
+    await outbox.enqueue(endpointId, { dueMs: 0 })
+    const [late, timely] = [Promise.withResolvers<Response>(), Promise.withResolvers<Response>()]
+    const first = newSender({ endpointId, post: () => late.promise })
+    const second = newSender({ endpointId, post: () => timely.promise })
+    const ends = [first.wake()]
+    await expect.poll(() => first.posts()).toBe(1)
+    second.time.now += 60 * SECOND_MS
+    ends.push(second.wake())
+    await expect.poll(() => second.posts()).toBe(1)
+    late.resolve(new Response(null, { status: 500 }))
+    await ends[0]
+    expect(await outbox.rowsOf(endpointId)).toMatchObject([{ status: 'pending', attempt: 1, claims: 2 }])
+    timely.resolve(new Response())
+    await ends[1]
+    expect(await outbox.rowsOf(endpointId)).toMatchObject([{ status: 'success', attempt: 1, responseCode: 200 }])
+  })
+})
+
 describe('an alarm', () => {
   it('that rings while it is being set is planned after as well', async () => {
     const endpointId = await outbox.newEndpoint()

@@ -59,7 +59,7 @@ export const MUTANTS: readonly Mutant[] = [
     '(d.lease_until is null or d.lease_until <= ${now} or d.claim = ${claim})',
     '(d.lease_until is null or d.claim = ${claim})',
   ),
-  simulated('a result needs the claim that holds', STORE, 'd.claim = r.claim and', ''),
+  unsimulated('a result needs the claim that holds', STORE, 'd.claim = r.claim and', ''),
   simulated('a result is recorded once', STORE, "d.claim = r.claim and d.status = 'pending'", 'true'),
   simulated(
     'a failed attempt plans the next one',
