@@ -108,7 +108,11 @@ function listCases(setting: Setting, count: string, bucketId: string): Case[] {
   ]
 }
 
-const NAMES: Record<string, string> = { server: 'storage server', bucketAlone: 'the bucket alone' }
+const NAMES: Record<string, string> = {
+  server: 'storage server',
+  bare: 'the Worker alone',
+  bucketAlone: 'the bucket alone',
+}
 
 async function compare({ lanes }: Setting, of: Case, report: Report): Promise<void> {
   const { name, sides, jobs, today, timesMin, floorMin } = of

@@ -5,6 +5,7 @@ import { findProject } from '../src/auth/access.ts'
 import type { Principal } from '../src/auth/principal.ts'
 import { SCOPES } from '../src/auth/scopes.ts'
 import { createCtx } from '../src/ctx.ts'
+import type { BatchRequest } from '../src/engine/engine.ts'
 import { type AppEnv, type Bindings, type Ctx, readConfig } from '../src/env.ts'
 import { ApiError, renderError } from '../src/http/error.ts'
 import { takeQuota } from '../src/http/limits.ts'
@@ -77,6 +78,12 @@ bench.get('/bench/statement/:ref', async (c) => {
   const here = params.map((param) => (param === knownRef ? ref : param))
   const [row] = await neon(readConfig(c.env).DATABASE_URL).query(text, here)
   return c.json(row)
+})
+
+/** Statements of the storage server, as it sends them, and nothing else of it. */
+bench.post('/bench/batch', async (c) => {
+  const ctx = createCtx({ bindings: c.env, waitUntil: () => {} })
+  return c.json(await ctx.engine.runBatch(await c.req.json<BatchRequest>()))
 })
 
 const asCaller: MiddlewareHandler<AppEnv> = async (c, next) => {

@@ -18,6 +18,23 @@ export function directStorage(project: OpenedProject, client: pg.Client): Storag
   return { project, ctx: ctx as unknown as Storage['ctx'] }
 }
 
+/** What a look-up or a list sends in its one round trip, taken down from itself. */
+export async function statementsOf(work: (storage: Storage) => Promise<unknown>, project: OpenedProject) {
+  const taken: (readonly Statement[])[] = []
+  const engine = {
+    runBatch: async ({ statements }: { statements: readonly Statement[] }) => {
+      taken.push(statements)
+      return statements.map(() => [])
+    },
+  }
+  const ctx = { engine, now: () => new Date() }
+  // Nothing was found, it says.
+  await work({ project, ctx: ctx as unknown as Storage['ctx'] }).catch(() => {})
+  const [statements] = taken
+  if (!statements || taken.length > 1) throw new Error(`${taken.length} round trips`)
+  return statements
+}
+
 const names = new Map<string, string>()
 
 async function runBatch(client: pg.Client, statements: readonly Statement[]): Promise<Row[][]> {
