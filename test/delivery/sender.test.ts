@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto'
 import { eq, type SQL, sql } from 'drizzle-orm'
 import { describe, expect, it } from 'vitest'
-import { webhookDeliveries } from '../../src/db/schema/index.ts'
+import { webhookDeliveries, webhookEndpoints } from '../../src/db/schema/index.ts'
 import { createAdmission } from '../../src/delivery/admission.ts'
 import type { Ports } from '../../src/delivery/attempt.ts'
 import type { Resolution } from '../../src/delivery/dns.ts'
@@ -267,6 +267,30 @@ describe('a result that comes after the end of its lease', () => {
     timely.resolve(new Response())
     await ends[1]
     expect(await outbox.rowsOf(endpointId)).toMatchObject([{ status: 'success', attempt: 1, responseCode: 200 }])
+  })
+})
+
+describe('a failure', () => {
+  it('of an endpoint that was disabled meanwhile has no next attempt, even when it is enabled again', async () => {
+    const endpointId = await outbox.newEndpoint()
+    await outbox.enqueue(endpointId, { dueMs: 0 })
+    const answer = Promise.withResolvers<Response>()
+    const sender = newSender({ endpointId, post: () => answer.promise })
+    const enable = (enabled: boolean) =>
+      outbox.db.update(webhookEndpoints).set({ enabled }).where(eq(webhookEndpoints.id, endpointId))
+    const end = sender.wake()
+    await expect.poll(() => sender.posts()).toBe(1)
+    await enable(false)
+    answer.resolve(new Response(null, { status: 500 }))
+    await end
+    await enable(true)
+    sender.time.now += DAY_MS
+    await sender.wake()
+    expect(sender.posts()).toBe(1)
+    expect(await outbox.rowsOf(endpointId)).toMatchObject([
+      { status: 'failure', attempt: 1 },
+      { status: 'skipped', attempt: 2, errorCode: 'endpoint_disabled' },
+    ])
   })
 })
 

@@ -74,7 +74,7 @@ export const MUTANTS: readonly Mutant[] = [
     'select uuidv7(), event_id, endpoint_id, trigger, attempt + 1',
   ),
   simulated('attempts are counted', STORE, 'trigger, attempt + 1, case', 'trigger, attempt, case'),
-  simulated(
+  unsimulated(
     'a disabled endpoint gets no next attempt',
     STORE,
     "case when enabled then 'pending' else 'skipped' end",
