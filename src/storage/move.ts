@@ -3,6 +3,7 @@ import { openStore } from '../blobs/store.ts'
 import { newTimedId } from '../db/id.ts'
 import { blobKey, storedBlobKey } from './blob-key.ts'
 import { optional, readJson } from './body.ts'
+import { checkFits } from './bounds.ts'
 import { asCaller, type Caller } from './database.ts'
 import { isTaken, StorageError } from './error.ts'
 import { safeHeader, userMetadataIn } from './incoming.ts'
@@ -12,7 +13,7 @@ import { describe, findObject, shown, userMetadataOf } from './read.ts'
 import { callerOf, type Storage, type StorageContext } from './request.ts'
 import type { FoundObject, ObjectRow, Place } from './statements/object-rows.ts'
 import { moveObject, readObject, seeObject } from './statements/objects.ts'
-import { checkFits, mayUpload, related, write } from './upload.ts'
+import { mayUpload, related, write } from './upload.ts'
 
 const Move = z.object({
   bucketId: z.string(),

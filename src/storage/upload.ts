@@ -7,27 +7,63 @@ import { BlobIncomplete, BlobTooLarge, openStore } from '../blobs/store.ts'
 import { newTimedId } from '../db/id.ts'
 import { type Row, SqlError, type Statement } from '../engine/engine.ts'
 import { blobKey } from './blob-key.ts'
+import { boundsOf, checkFits, type Rules } from './bounds.ts'
 import { asCaller, asServer, type Caller } from './database.ts'
 import { isTaken, isWithoutBucket, LeftOut, StorageError } from './error.ts'
 import { type Description, type Incoming, readIncoming } from './incoming.ts'
-import { checkMimeType } from './limits.ts'
+import { forgetLetIn, noteLetIn, rulesForLetIn, type Upload } from './let-in.ts'
 import { isBucketThere, whileBucketAnswers } from './patience.ts'
 import { callerOf, type Storage, type StorageContext, serviceOf } from './request.ts'
+import { hasRules } from './statements/buckets.ts'
 import type { FoundObject, NewObject, ObjectRow, Place } from './statements/object-rows.ts'
 import { canWrite, insertObject, readObject, upsertObject } from './statements/objects.ts'
 import { isTokenUsed, useToken } from './statements/tokens.ts'
 import { sweepSoon } from './turns.ts'
 
-/** With the caller's token: asked before a byte is read, and decided when the row is written. */
+/**
+ * With the caller's token: asked before a byte is read, and decided when the row is written. Who was let in lately sends a few bytes
+ * without being asked first.
+ */
 export async function upload(c: StorageContext, place: Place, { upsert }: { upsert: boolean }) {
   const caller = await callerOf(c, c.req.method === 'PUT' ? 'storage.object.upload_update' : 'storage.object.upload')
   const incoming = await readIncoming(c.req.raw)
   return answering(incoming, async () => {
-    const bucket = await mayUpload(c.var, caller, place, { upsert, ...incoming })
-    const written = await store(c.var, bucket, place, incoming)
-    const row = await write(c.var, place, written, { upsert, caller, ownerId: caller.userId ?? null })
+    const intent = { storage: c.var, caller, place, upsert }
+    const known = rulesForLetIn(intent, incoming)
+    const rules = known ?? (await mayUpload(c.var, caller, place, { upsert, ...incoming }))
+    const written = await store(c.var, rules, place, incoming)
+    const row = await (known ? writeUnasked(intent, written, known) : writeAsked(intent, written))
+    if (!known) noteLetIn(intent, rules)
     return c.json({ Key: `${place.bucketId}/${place.name}`, Id: row.id })
   })
+}
+
+const writeAsked = ({ storage, caller, place, upsert }: Upload, written: Written) =>
+  write(storage, place, written, { upsert, caller, ownerId: caller.userId ?? null })
+
+/** Where it fails, the caller is told what he would have been told before, and so learns of rules that have changed. */
+async function writeUnasked(upload: Upload, written: Written, rules: Rules): Promise<ObjectRow> {
+  const { storage, caller, place, upsert } = upload
+  try {
+    const noting = [hasRules(rules)]
+    return await writeRow(storage, place, written, { upsert, caller, ownerId: caller.userId ?? null, noting })
+  } catch (error) {
+    forgetLetIn(upload)
+    if (!(error instanceof SqlError)) throw error
+    try {
+      const { size } = written
+      checkFits(
+        storage,
+        await mayUpload(storage, caller, place, { upsert, description: written, size }),
+        place.name,
+        written,
+      )
+    } catch (refusal) {
+      removeBytes(storage, blobKey(storage.project.ref, written.version))
+      throw refusal
+    }
+    return writeAsked(upload, written)
+  }
 }
 
 /** A caller who is refused while he writes would else read no answer: what he still sends is taken and dropped. */
@@ -73,8 +109,6 @@ const NEVER = Date.UTC(9999, 0)
 
 /** Tokens that the project signed itself may have none, or one beyond any calendar. */
 export const expiryOf = ({ exp }: Claims): Date => new Date(Math.min(Number(exp ?? NEVER) * 1000, NEVER))
-
-export type Rules = FoundObject['bucket']
 
 export interface Intent {
   upsert: boolean
@@ -125,32 +159,6 @@ function existing(found: Row | undefined): FoundObject {
 
 export interface Written extends Description, Stored {
   version: string
-}
-
-/** What a file manager of the dashboard writes to keep an empty folder: no bytes, of no type. */
-const PLACEHOLDER = /(^|\/)\.emptyFolderPlaceholder$/
-
-export function boundsOf({ project }: Storage, bucket: Rules, name: string) {
-  const isPlaceholder = PLACEHOLDER.test(name)
-  const sizeMax = Math.min(bucket.file_size_limit ?? Number.POSITIVE_INFINITY, project.storage.fileSizeLimit)
-  return {
-    sizeMax: isPlaceholder ? 0 : sizeMax,
-    check({ contentType }: Pick<Description, 'contentType'>) {
-      if (!isPlaceholder) checkMimeType(contentType, bucket.allowed_mime_types)
-    },
-  }
-}
-
-/** Refuses bytes that are stored already and that the bucket would not take as an upload. */
-export function checkFits(
-  storage: Storage,
-  bucket: Rules,
-  name: string,
-  object: { size: number; contentType: string },
-) {
-  const { sizeMax, check } = boundsOf(storage, bucket, name)
-  if (object.size > sizeMax) throw new StorageError('EntityTooLarge')
-  check(object)
 }
 
 /** Streams the bytes under a version of their own, which nothing points at yet. */
