@@ -7,7 +7,7 @@ import { downloads, listings, lookUps, type Sides, uploads } from './storage/sid
 import { median, type Rates, takeTurns } from './storage/turns.ts'
 
 const CONCURRENCY = 16
-const ROUNDS = 5
+const ROUNDS = 9
 const KIB = 1024
 const MIB = 1024 * KIB
 /** Of a block, at most. */

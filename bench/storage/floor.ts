@@ -52,7 +52,7 @@ async function runBatch(client: pg.Client, statements: readonly Statement[]): Pr
 
 export interface DirectBucket {
   port: number
-  put(key: string, body: Buffer): Promise<Request>
+  put(key: string, body: Buffer, contentType: string): Promise<Request>
   get(key: string): Promise<Request>
 }
 
@@ -78,8 +78,9 @@ export async function withDirectBucket<T>(work: (bucket: DirectBucket) => Promis
   try {
     return await work({
       port: Number(port),
-      async put(Key, body) {
-        return send('PUT', await pathOf(new PutObjectCommand({ Bucket: BUCKET, Key })), body, { host })
+      async put(Key, body, contentType) {
+        const headers = { host, 'content-type': contentType }
+        return send('PUT', await pathOf(new PutObjectCommand({ Bucket: BUCKET, Key })), body, headers)
       },
       async get(Key) {
         return get(await pathOf(new GetObjectCommand({ Bucket: BUCKET, Key })), { host })

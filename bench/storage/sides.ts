@@ -62,7 +62,7 @@ export function uploads(
   return {
     server: asked(() => send('POST', `${baseOf(setting)}/object/${BUCKETS.private}/${nextName()}`, body, headers)),
     async floor() {
-      const put = await bucket.put(randomUUID(), body)
+      const put = await bucket.put(randomUUID(), body, TYPE)
       const place = { bucketId: BUCKETS.private, name: `floor/${nextName()}` }
       const by = callerOf(setting, 'storage.object.upload')
       return async ({ bucket, storage }) => {
@@ -74,7 +74,7 @@ export function uploads(
       }
     },
     async bucketAlone() {
-      const put = await bucket.put(randomUUID(), body)
+      const put = await bucket.put(randomUUID(), body, TYPE)
       return async ({ bucket }) => void (await answered(bucket, put))
     },
   }
@@ -98,7 +98,7 @@ export async function downloads(setting: Setting, body: Buffer): Promise<Record<
     const path = `${base}/object/sign/${BUCKETS.private}/${key}`
     const { body: url } = await answered(lane.api, send('POST', path, sign, json(token)))
     signed.push(`${base}${JSON.parse(url).signedURL}`)
-    await answered(lane.bucket, await bucket.put(key, body))
+    await answered(lane.bucket, await bucket.put(key, body, TYPE))
     direct.push(await bucket.get(key))
   }
 
