@@ -1,8 +1,8 @@
 /** Signatures by the Standard Webhooks specification: HMAC-SHA256 over `<id>.<timestamp>.<body>`. */
 const PREFIX = 'whsec_'
-const LENGTH_MIN = 8
-const LENGTH_MAX = 64
-const PRINTABLE = /^[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?$/
+const PRINTABLE = /^[\x21-\x7e]([\x20-\x7e]*[\x21-\x7e])?$/
+/** Of signing secrets, in the terms of JSON Schema. */
+export const SECRET_RULES = { minLength: 8, maxLength: 64, pattern: PRINTABLE.source }
 const BASE64 = /^[A-Za-z0-9+/]+={0,2}$/
 /** The official libraries decode nothing shorter, so a shorter rest is no base64 to them. */
 const BASE64_LENGTH_MIN = 4
@@ -10,7 +10,8 @@ const BASE64_LENGTH_MIN = 4
 /** What is wrong with a signing secret, in words for the API's error; undefined when it may be used. */
 export function secretProblem(secret: string): string | undefined {
   const length = [...secret].length
-  if (length < LENGTH_MIN || length > LENGTH_MAX) return `must have ${LENGTH_MIN} to ${LENGTH_MAX} characters`
+  const { minLength, maxLength } = SECRET_RULES
+  if (length < minLength || length > maxLength) return `must have ${minLength} to ${maxLength} characters`
   // Outside ASCII the official libraries disagree on the bytes of a secret, so no receiver could rely on verifying it.
   if (!PRINTABLE.test(secret)) return 'must consist of printable ASCII characters, with blanks only between them'
   return undefined

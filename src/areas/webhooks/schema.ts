@@ -2,7 +2,7 @@ import * as z from 'zod'
 import { DELIVERY_STATUSES } from '../../db/schema/index.ts'
 import { URL_LENGTH_MAX } from '../../delivery/destination.ts'
 import { headerProblem } from '../../delivery/headers.ts'
-import { secretProblem } from '../../delivery/signature.ts'
+import { SECRET_RULES, secretProblem } from '../../delivery/signature.ts'
 import { EVENT_TYPE_SPELLINGS, EVENT_TYPES } from '../../events/catalogue.ts'
 import { HttpUrl, Ref, Slug, Text, wholeNumber } from '../../http/values.ts'
 
@@ -54,12 +54,13 @@ const attributes = {
       return found && `${found.name}: ${found.problem}`
     }),
   ).nullable(),
-  signing_secret: z.string().check(follows(secretProblem)).meta({
-    minLength: 8,
-    maxLength: 64,
-    pattern: '^[\\x21-\\x7e]([\\x20-\\x7e]*[\\x21-\\x7e])?$',
-    description: '`whsec_` and base64 stands for the bytes; anything else for its own characters',
-  }),
+  signing_secret: z
+    .string()
+    .check(follows(secretProblem))
+    .meta({
+      ...SECRET_RULES,
+      description: '`whsec_` and base64 stands for the bytes; anything else for its own characters',
+    }),
 }
 
 const bodyOf = <T extends z.ZodType>(attributes: T) =>
