@@ -8,6 +8,8 @@ const path = mutant && fileURLToPath(new URL(`../../${mutant.file}`, import.meta
 /** The tests load the source with one guard taken away. */
 export default {
   ...config,
+  // It would give one mutant the modules of another.
+  test: { ...config.test, fsModuleCache: false },
   plugins: [
     {
       name: 'mutate',
