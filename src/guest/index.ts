@@ -81,7 +81,7 @@ export function createWorker(program: Program, source: Source): ExportedHandler<
       if (end) return abortIsolate('idle')
       startClock()
       const invocation: Invocation = {
-        ...{ id, address, mark, lines: [], printed: 0 },
+        ...{ id, address, mark, isForWorkers: false, lines: [], printed: 0 },
         waitUntil: (work) => ctx.waitUntil(work),
         write: (...line) => env['=console'].write(...line),
       }
@@ -96,7 +96,8 @@ export function createWorker(program: Program, source: Source): ExportedHandler<
           }
           const served = whatServes()
           if (!served) throw new Error(NOTHING_SERVES)
-          return await answer(served, shownTo(request), source.isWorker ? given(env, ctx) : undefined)
+          invocation.isForWorkers = source.isWorker && served.isExported === true
+          return await answer(served, shownTo(request), invocation.isForWorkers ? given(env, ctx) : undefined)
         } finally {
           if (invocation.lines.length > 0) ctx.waitUntil(flush(invocation))
         }

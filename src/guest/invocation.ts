@@ -8,6 +8,8 @@ export interface Invocation {
   address: string
   /** The host's, for what the program calls; the program can read it, and make none. */
   mark: string
+  /** Its program is written for Workers, where the runtime packs answers and leaves what it has unpacked marked as packed. */
+  isForWorkers: boolean
   lines: Line[]
   /** How many lines there were in all. */
   printed: number

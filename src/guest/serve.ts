@@ -1,3 +1,4 @@
+import { asWritten } from './encoding.ts'
 import { current } from './invocation.ts'
 import { printError } from './print-error.ts'
 import { begun } from './streams.ts'
@@ -92,19 +93,15 @@ export function serveNode({ prototype }: { prototype: NodeServer }, answerAt: No
 /** What a worker's exported handler is given beside the request, as on the platform that such are written for. */
 export type Given = readonly [env: unknown, ctx: unknown]
 
-export async function answer(
-  { handler, onError, isExported }: Served,
-  request: Request,
-  given?: Given,
-): Promise<Response> {
+export async function answer({ handler, onError }: Served, request: Request, given?: Given): Promise<Response> {
   try {
     const remoteAddr = { transport: 'tcp', hostname: current()?.address ?? '', port: 0 } as const
-    const more = isExported && given ? given : [{ remoteAddr, completed: Promise.resolve() }]
+    const more = given ?? [{ remoteAddr, completed: Promise.resolve() }]
     const response = await (handler as (...all: readonly unknown[]) => Answer)(request, ...more)
     if (!(response instanceof Response)) throw new TypeError('The handler must return a Response')
-    return await begun(response)
+    return await begun(given ? response : asWritten(response))
   } catch (error) {
-    if (onError) return await onError(error)
+    if (onError) return given ? onError(error) : asWritten(await onError(error))
     printError(error)
     throw error
   }
