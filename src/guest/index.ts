@@ -11,6 +11,7 @@ import type { Files } from './files.ts'
 import { type Invocation, within } from './invocation.ts'
 import { answer, type Given, serveExport, serving, whatServes } from './serve.ts'
 import { installStreams } from './streams.ts'
+import { installWebSocket } from './websocket-standard.ts'
 
 export { serveNode } from './serve.ts'
 
@@ -41,6 +42,7 @@ installClock()
 installDeno()
 installFetch()
 installStreams()
+installWebSocket()
 
 const BOOT_FAILED = 'Failed to start Worker: '
 const NOTHING_SERVES = `${BOOT_FAILED}it neither calls Deno.serve nor exports a fetch handler`

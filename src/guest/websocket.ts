@@ -1,4 +1,5 @@
 import { current, within } from './invocation.ts'
+import { withoutLateErrors } from './websocket-standard.ts'
 
 /** As Deno has it: a socket to listen on and the response that accepts the upgrade. */
 export function upgradeWebSocket(request: Request, { protocol }: { protocol?: string } = {}) {
@@ -6,6 +7,7 @@ export function upgradeWebSocket(request: Request, { protocol }: { protocol?: st
     throw new TypeError("Invalid Header: 'upgrade' header must contain 'websocket'")
   }
   const [client, socket] = Object.values(new WebSocketPair()) as [WebSocket, WebSocket]
+  withoutLateErrors(socket)
   listenWithin(socket)
   socket.accept()
   setTimeout(() => socket.dispatchEvent(new Event('open')))
