@@ -1,9 +1,10 @@
 import type { BuildOptions } from 'esbuild-wasm'
 import type { Image } from '../runtime/image.ts'
 import { openBundler } from './esbuild.ts'
-import { type ImportSettings, readImportSettings } from './import-map.ts'
+import { type CompilerOptions, type ImportSettings, readImportSettings } from './import-map.ts'
 import { Issues, issuesOf } from './issues.ts'
 import { LIMITS } from './limits.ts'
+import { openLocalPackages } from './local-packages.ts'
 import { openNetwork } from './network.ts'
 import { openRegistry } from './npm/registry.ts'
 import { openVersions } from './npm/versions.ts'
@@ -15,6 +16,7 @@ import type { Imports } from './resolve.ts'
 import { type Bindings, readSettings } from './settings.ts'
 import type { Size } from './size.ts'
 import { type Source, sourcePath } from './source.ts'
+import { NO_TSCONFIGS, openTsConfigs } from './tsconfig.ts'
 import { openTurns } from './turns.ts'
 import { openWasmModules } from './wasm-modules.ts'
 
@@ -26,6 +28,8 @@ export interface Program {
   importMap?: string
   /** Evaluated by the `start` that the bundle exports, and not with the bundle itself. */
   isDeferred?: boolean
+  /** Whether it is written for bundlers, which go by tsconfig.json. */
+  hasTsConfigs?: boolean
 }
 
 /** More than one build can take: fetching ends by its own limit, and bundling by that of the runtime. */
@@ -38,19 +42,22 @@ export async function bundle(bindings: Bindings, program: Program, size: Size): 
   const settings = readImportSettings(program.source, entrypoint, program.importMap)
   // The time for fetching begins with the turn, however long that was waited for.
   return inTurn(() =>
-    run(importsOf(bindings, program.source, settings), { entrypoint, isDeferred: program.isDeferred ?? false }, size),
+    run(importsOf(bindings, program, settings), { entrypoint, isDeferred: program.isDeferred ?? false }, size),
   )
 }
 
 type Bundle = Pick<Image, 'main' | 'modules'>
 
-function importsOf(bindings: Bindings, source: Source, settings: ImportSettings): Imports {
+function importsOf(bindings: Bindings, { source, hasTsConfigs }: Program, settings: ImportSettings): Imports {
   const ours = readSettings(bindings)
   const network = openNetwork(bindings, ours)
+  const packageFiles = openPackageFiles(source)
   return {
     source,
     settings,
-    packageFiles: openPackageFiles(source),
+    tsConfigs: hasTsConfigs ? openTsConfigs(source) : NO_TSCONFIGS,
+    packageFiles,
+    localPackages: openLocalPackages(source, packageFiles),
     versions: openVersions(openRegistry(network, ours), rootsOf(source)),
     remote: openRemote(network),
   }
@@ -64,7 +71,7 @@ async function run(imports: Imports, entry: Entry, size: Size): Promise<Bundle> 
   try {
     const { outputFiles = [] } = await build({
       ...OPTIONS,
-      ...jsxOptions(imports),
+      ...jsxOptions({ ...imports.tsConfigs.compilerOptions(entry.entrypoint), ...imports.settings.compilerOptions }),
       entryPoints: [entry.entrypoint],
       plugins: [plugin],
     })
@@ -98,8 +105,8 @@ const OPTIONS = {
   },
 } satisfies BuildOptions
 
-function jsxOptions({ settings: { compilerOptions } }: Imports): BuildOptions {
-  const { jsx, jsxImportSource, jsxFactory, jsxFragmentFactory, experimentalDecorators } = compilerOptions
+function jsxOptions(options: CompilerOptions): BuildOptions {
+  const { jsx, jsxImportSource, jsxFactory, jsxFragmentFactory, experimentalDecorators } = options
   // The runtime runs no JSX, so that the ways to leave it to others become the usual one.
   const known = jsx && (jsx === 'react' || jsx === 'react-jsxdev' ? jsx : 'react-jsx')
   return {

@@ -7,14 +7,14 @@ import { foldersAbove, inFolder, pathOf, type Source, sourcePath, urlOf } from '
 const Entries = z.record(z.string(), z.string().nullable())
 const ImportMapFile = z.looseObject({ imports: Entries.default({}), scopes: z.record(z.string(), Entries).default({}) })
 
-const CompilerOptions = z.looseObject({
+export const CompilerOptions = z.looseObject({
   jsx: z.enum(['react', 'react-jsx', 'react-jsxdev', 'precompile', 'preserve', 'react-native']).optional(),
   jsxImportSource: z.string().optional(),
   jsxFactory: z.string().optional(),
   jsxFragmentFactory: z.string().optional(),
   experimentalDecorators: z.boolean().optional(),
 })
-type CompilerOptions = z.output<typeof CompilerOptions>
+export type CompilerOptions = z.output<typeof CompilerOptions>
 
 const DenoJson = ImportMapFile.extend({
   importMap: z.string().optional(),

@@ -20,17 +20,20 @@ export const issueOf = ({ message, place }: Problem): Issue => ({ message, ...pl
 /** What the bundler complains about; none where it failed by itself. */
 export function issuesOf(error: unknown): Issue[] {
   const messages = error instanceof Error && 'errors' in error ? (error.errors as Message[]) : []
-  return messages.map(({ text, location, detail }) => ({
-    message: unmarked(text),
-    ...(location && {
-      file: unmarked(location.file).replace(/^[a-z]+:/, ''),
-      line: location.line,
-      column: columnOf(location),
-    }),
-    ...(detail as Omit<Issue, 'message'> | undefined),
-  }))
+  return messages.map(({ text, location, detail }) => {
+    const told = (detail ?? {}) as Problem['place']
+    return { message: unmarked(text), ...(told.file === undefined && location ? placeOf(location) : told) }
+  })
 }
 
+type Location = NonNullable<Message['location']>
+
+const placeOf = (location: Location): Problem['place'] => ({
+  file: unmarked(location.file).replace(/^[a-z]+:/, ''),
+  line: location.line,
+  column: columnOf(location),
+})
+
 /** In characters: the bundler counts bytes. */
-const columnOf = ({ lineText, column }: NonNullable<Message['location']>): number =>
+const columnOf = ({ lineText, column }: Location): number =>
   Buffer.from(lineText).subarray(0, column).toString().length + 1

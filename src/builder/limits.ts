@@ -10,6 +10,8 @@ export const LIMITS = {
   patternAlternatives: 1_000,
   /** Comparisons of characters, over all files and patterns. */
   patternSteps: 10_000_000,
+  /** By one tsconfig.json, beside what these extend. */
+  extendedFiles: 20,
   /** All that is fetched for it, packages as well as modules. */
   fetchedBytes: 128 * MiB,
   packages: 500,

@@ -5,25 +5,29 @@ import { parsePackageUrl } from './npm/specifier.ts'
 import type { Roots } from './npm/versions.ts'
 import { foldersAbove, inFolder, type Source, textOf } from './source.ts'
 
-/** Which range of a package the source's own package.json files ask for; the nearest above the importer counts. */
+/** The source's own package.json files. */
 export function openPackageFiles(source: Source) {
-  const read = new Map<string, Record<string, string>>()
+  const known = new Map<string, PackageJson>()
+
+  function read(file: string): PackageJson {
+    const json = known.get(file) ?? readJson(source, file, PackageJson)
+    known.set(file, json)
+    return json
+  }
 
   function rangesIn(file: string): Record<string, string> {
-    const known = read.get(file)
-    if (known) return known
-    const json = readJson(source, file, PackageJson)
-    const ranges = {
-      ...json.devDependencies,
-      ...json.peerDependencies,
-      ...json.optionalDependencies,
-      ...json.dependencies,
-    }
-    read.set(file, ranges)
-    return ranges
+    const { devDependencies, peerDependencies, optionalDependencies, dependencies } = read(file)
+    return { ...devDependencies, ...peerDependencies, ...optionalDependencies, ...dependencies }
   }
 
   return {
+    read,
+    /** The package.json of the package that a file lies in. */
+    nearest: (path: string): string | undefined =>
+      foldersAbove(path)
+        .map((folder) => inFolder(folder, 'package.json'))
+        .find((file) => source.has(file)),
+    /** Which range of a package they ask for; the nearest above the importer that names it counts. */
     rangeOf(name: string, importer: string): string | undefined {
       const files = foldersAbove(importer).map((folder) => inFolder(folder, 'package.json'))
       const found = files.find((file) => source.has(file) && Object.hasOwn(rangesIn(file), name))
@@ -31,6 +35,8 @@ export function openPackageFiles(source: Source) {
     },
   }
 }
+
+export type PackageFiles = ReturnType<typeof openPackageFiles>
 
 const NAMED = /\b(?:npm|jsr):\/?(?:@[\w.~-]+\/)?[\w.~-]+@[^/"'`\s]+/g
 const READ = /\.([cm]?[jt]sx?|jsonc?)$/

@@ -1,19 +1,23 @@
 import { isBuiltin } from 'node:module'
 import type { ImportSettings } from './import-map.ts'
+import type { LocalPackages } from './local-packages.ts'
 import { EMPTY, type Module } from './modules.ts'
 import { browserOf, entryOf, fileOf, internalOf, type Kind } from './npm/entry.ts'
-import { parseBare, parsePackageUrl } from './npm/specifier.ts'
+import { bareOf, parseBare, parsePackageUrl } from './npm/specifier.ts'
 import type { Installed, Versions } from './npm/versions.ts'
 import { oursAt } from './ours.ts'
-import type { openPackageFiles } from './package-files.ts'
+import type { PackageFiles } from './package-files.ts'
 import { Problem } from './problem.ts'
 import type { Remote } from './remote.ts'
 import { findFile, pathOf, type Source, urlOf } from './source.ts'
+import type { TsConfigs } from './tsconfig.ts'
 
 export interface Imports {
   source: Source
   settings: ImportSettings
-  packageFiles: ReturnType<typeof openPackageFiles>
+  tsConfigs: TsConfigs
+  packageFiles: PackageFiles
+  localPackages: LocalPackages
   versions: Versions
   remote: Remote
 }
@@ -36,7 +40,8 @@ export async function resolveImport(imports: Imports, wanted: Import): Promise<M
   if (runtime) return runtime
   if (importer.kind === 'package') return fromPackage(imports, importer, wanted)
   const url = imports.settings.resolve(specifier, baseOf(importer))
-  return url ? fromUrl(imports, url, wanted) : fromBare(imports, wanted)
+  if (url) return fromUrl(imports, url, wanted)
+  return (importer.kind === 'source' && fromOwn(imports, importer.path, wanted)) || fromBare(imports, wanted)
 }
 
 /** Modules that the runtime brings. */
@@ -82,6 +87,18 @@ function fromSource({ source }: Imports, url: URL, { specifier, importer }: Impo
   return { kind: 'source', path, bytes }
 }
 
+/** What bundlers look for before they look for installed packages, in their order. */
+function fromOwn(imports: Imports, importer: string, wanted: Import): ReturnType<typeof resolveImport> | undefined {
+  const { source, tsConfigs, localPackages } = imports
+  const { specifier, kind } = wanted
+  const mapped = tsConfigs.find(specifier, importer)
+  const found = mapped === undefined ? localPackages.find(specifier, importer, kind) : { path: mapped }
+  if (!found) return undefined
+  if ('specifier' in found) return resolveImport(imports, { ...wanted, specifier: found.specifier })
+  const { path } = found
+  return Promise.resolve({ kind: 'source', path, bytes: source.get(path) ?? new Uint8Array() })
+}
+
 async function fromWeb({ remote }: Imports, url: URL): Promise<Module> {
   const js = oursAt(url.href)
   if (js) return { kind: 'ours', name: url.href, js }
@@ -93,10 +110,16 @@ async function fromRegistry({ versions }: Imports, { href }: URL, { kind }: Impo
   return entry(await versions.install(name, range, { asRoot: true }), subpath, kind)
 }
 
-async function fromBare({ packageFiles, versions }: Imports, { specifier, importer, kind }: Import): Promise<Module> {
-  const { name, subpath } = parseBare(specifier)
-  const range = importer.kind === 'source' ? packageFiles.rangeOf(name, importer.path) : undefined
-  if (range !== undefined) return entry(await versions.install(name, range), subpath, kind)
+async function fromBare({ packageFiles, versions, tsConfigs }: Imports, wanted: Import): Promise<Module> {
+  const { specifier, importer, kind } = wanted
+  const path = importer.kind === 'source' ? importer.path : undefined
+  const bare = bareOf(specifier)
+  const range = bare && path !== undefined ? packageFiles.rangeOf(bare.name, path) : undefined
+  if (bare && range !== undefined) return entry(await versions.install(bare.name, range), bare.subpath, kind)
+  const missing = path === undefined ? undefined : tsConfigs.missing(path)
+  const reason = missing && `${missing.file} extends "${missing.named}", which the source does not have`
+  if (reason) throw new Problem(`"${specifier}" cannot be found: ${reason}`)
+  parseBare(specifier)
   throw new Problem(`"${specifier}" is in no import map: write "npm:${specifier}", or map it in deno.json`)
 }
 

@@ -74,5 +74,17 @@ export function foldersAbove(path: string): string[] {
   return [...parts.keys(), parts.length].reverse().map((length) => parts.slice(0, length).join('/'))
 }
 
+/** What lies at a relative path from a folder; undefined where that is outside of the source. */
+export function pathFrom(folder: string, relative: string): string | undefined {
+  if (relative.startsWith('/')) return undefined
+  const parts = folder === '' ? [] : folder.split('/')
+  for (const part of relative.split('/')) {
+    if (part === '..' && parts.pop() === undefined) return undefined
+    if (part !== '..' && part !== '.' && part !== '') parts.push(part)
+  }
+  return parts.join('/')
+}
+
+export const folderOf = (path: string): string => path.slice(0, Math.max(0, path.lastIndexOf('/')))
 export const inFolder = (folder: string, name: string): string => (folder === '' ? name : `${folder}/${name}`)
 export const textOf = (bytes: Uint8Array | undefined): string => new TextDecoder().decode(bytes)

@@ -22,13 +22,21 @@ const FOR_BROWSERS: readonly string[] = [
 const surroundingsOf = (name: string): 'browser' | 'node' => (FOR_BROWSERS.includes(name) ? 'browser' : 'node')
 
 /** What such a package has in the place of its files, and of others. */
-export const browserOf = ({ name, json }: Installed): Installed['json']['browser'] =>
+export const browserOf = ({ name, json }: Described): Installed['json']['browser'] =>
   surroundingsOf(name) === 'browser' ? json.browser : undefined
 
-/** The file of a package that `subpath` ("." or "./sub") stands for. */
+/** Of a package, wherever its files are. */
+type Described = Pick<Installed, 'name' | 'json'> & { version?: string }
+
+const shown = ({ name, version }: Described): string => (version ? `${name}@${version}` : name)
+
+/** What `subpath` ("." or "./sub") of a package may stand for, the best first. */
+export const entryTargets = (from: Described, subpath: string, kind: Kind): string[] =>
+  from.json.exports === undefined ? legacyEntry(from, subpath) : exportedEntry(from, subpath, kind)
+
+/** The file of a package that `subpath` stands for. */
 export function entryOf(from: Installed, subpath: string, kind: Kind): string {
-  const paths = from.json.exports === undefined ? legacyEntry(from, subpath) : exportedEntry(from, subpath, kind)
-  for (const path of paths) {
+  for (const path of entryTargets(from, subpath, kind)) {
     const found = fileOf(from, path)
     if (found !== undefined) return found
   }
@@ -37,9 +45,10 @@ export function entryOf(from: Installed, subpath: string, kind: Kind): string {
   )
 }
 
-function exportedEntry({ json, name, version }: Installed, subpath: string, kind: Kind): string[] {
+function exportedEntry(from: Described, subpath: string, kind: Kind): string[] {
+  const { json, name } = from
   const paths = chosen(name, kind, (options) => exports({ ...json, name: name || 'package' }, subpath, options))
-  if (!paths) throw new Problem(`${name}@${version} does not export "${subpath}"`)
+  if (!paths) throw new Problem(`${shown(from)} does not export "${subpath}"`)
   return paths
 }
 
@@ -58,17 +67,18 @@ function chosen(name: string, kind: Kind, resolve: Resolve): string[] | undefine
   return ofWorkers?.join() === by()?.join() ? by(...OF_WORKERS, surroundingsOf(name)) : ofWorkers
 }
 
-function legacyEntry(from: Installed, subpath: string): string[] {
+function legacyEntry(from: Described, subpath: string): string[] {
   if (subpath !== '.') return [subpath]
   const mains = [browserOf(from), from.json.main, from.json.module]
   return [...mains.filter((path) => typeof path === 'string'), './index']
 }
 
 /** What "#name" stands for inside a package: a file of it, or another package. */
-export function internalOf({ json, name, version }: Installed, specifier: string, kind: Kind): string {
+export function internalOf(from: Described, specifier: string, kind: Kind): string {
+  const { json, name } = from
   const [target] = chosen(name, kind, (options) => imports({ ...json, name }, specifier, options)) ?? []
   if (target) return target
-  throw new Problem(`${name}@${version} has no internal import "${specifier}"`)
+  throw new Problem(`${shown(from)} has no internal import "${specifier}"`)
 }
 
 const EXTENSIONS = ['.js', '.mjs', '.cjs', '.json']

@@ -25,11 +25,22 @@ export function parsePackageUrl(href: string): PackageSpecifier {
   return { name, range: range.trim(), subpath: sub ? `./${sub}` : '.' }
 }
 
-/** How bare specifiers inside packages name other packages. */
-export function parseBare(specifier: string): { name: string; subpath: string } {
+interface Bare {
+  name: string
+  subpath: string
+}
+
+/** How bare specifiers name packages; undefined for one that names none. */
+export function bareOf(specifier: string): Bare | undefined {
   const match = /^(?<name>(?:@[^/]+\/)?[^/]+)(?:\/(?<sub>.*))?$/.exec(specifier)?.groups
-  if (!match?.name || !NAME.test(match.name)) throw new Problem(`"${specifier}" names no package`)
+  if (!match?.name || !NAME.test(match.name)) return undefined
   return { name: match.name, subpath: match.sub ? `./${match.sub}` : '.' }
+}
+
+export function parseBare(specifier: string): Bare {
+  const bare = bareOf(specifier)
+  if (!bare) throw new Problem(`"${specifier}" names no package`)
+  return bare
 }
 
 function decode(href: string): string {
