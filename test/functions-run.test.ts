@@ -360,10 +360,11 @@ describe('what a program finds', () => {
   })
 
   it('a clear word for what there is not', async () => {
-    const program = serve(
-      `try { await Deno.open('x') } catch (error) { return Response.json([error.name, error.message]) }`,
-    )
-    expect(await jsonOf(program)).toEqual(['NotSupported', 'Deno.open is not available here'])
+    const names = ['open', 'memoryUsage', 'systemMemoryInfo']
+    const program = serve(`return Response.json(await Promise.all(${JSON.stringify(names)}.map(async (name) => {
+        try { await Deno[name]('x') } catch (error) { return [error.name, error.message] }
+      })))`)
+    expect(await jsonOf(program)).toEqual(names.map((name) => ['NotSupported', `Deno.${name} is not available here`]))
   })
 
   it('a machine of which nothing is known, and which it cannot end', async () => {
@@ -371,10 +372,10 @@ describe('what a program finds', () => {
       serve(`Deno.addSignalListener('SIGTERM', () => {}); Deno.removeSignalListener('SIGTERM', () => {}); Deno.exit(1); Deno.kill(1)
       const size = (() => { try { return Deno.consoleSize() } catch (error) { return error.message } })()
       return Response.json([Deno.hostname(), Deno.uid(), Deno.gid(), Deno.loadavg(), Deno.networkInterfaces(), Deno.execPath(), size,
-        [Deno.osRelease(), Deno.osUptime(), Deno.memoryUsage().rss, Deno.systemMemoryInfo().total].map((value) => typeof value)])`)
+        Deno.osRelease(), Deno.osUptime() < 60, typeof Deno.osUptime()])`)
     expect(await jsonOf(program)).toEqual([
-      ...['localhost', 1000, 1000, [0, 0, 0], [], '/usr/bin/deno', 'Inappropriate ioctl for device (os error 25)'],
-      ['string', 'number', 'number', 'number'],
+      ...['localhost', null, null, [0, 0, 0], [], '', 'Inappropriate ioctl for device (os error 25)'],
+      ...['', true, 'number'],
     ])
   })
 

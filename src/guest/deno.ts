@@ -8,11 +8,11 @@ import { serve } from './serve.ts'
 import { upgradeWebSocket } from './websocket.ts'
 
 const UNAVAILABLE = `
-  bench chdir chmod chmodSync chown chownSync connect connectQuic connectTls copyFile copyFileSync create createHttpClient createSync
-  cron dlopen link linkSync listen listenDatagram listenTls lstat lstatSync makeTempDir makeTempDirSync makeTempFile makeTempFileSync
-  mkdir mkdirSync open openKv openSync readDir readDirSync readLink readLinkSync realPath realPathSync remove removeSync rename
-  renameSync resolveDns run startTls stat statSync symlink symlinkSync test truncate truncateSync umask utime utimeSync watchFs
-  writeFile writeFileSync writeTextFile writeTextFileSync`
+  bench chdir chmod chmodSync chown chownSync connect connectQuic connectTls copyFile copyFileSync create createHttpClient
+  createSync cron dlopen link linkSync listen listenDatagram listenTls lstat lstatSync makeTempDir makeTempDirSync makeTempFile
+  makeTempFileSync memoryUsage mkdir mkdirSync open openKv openSync readDir readDirSync readLink readLinkSync realPath realPathSync
+  remove removeSync rename renameSync resolveDns run startTls stat statSync symlink symlinkSync systemMemoryInfo test truncate
+  truncateSync umask utime utimeSync watchFs writeFile writeFileSync writeTextFile writeTextFileSync`
   .trim()
   .split(/\s+/)
 
