@@ -1,5 +1,6 @@
 import { randomUUID } from 'node:crypto'
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest'
+import { projectNames } from '../src/engine/names.ts'
 import { type Reply, workerLogs } from './api.ts'
 import { newBucket, newStorage, type TestStorage } from './storage.ts'
 import { calling, codeOf, expectNoStrayBytes, openSql, type Sql, signerOf } from './storage-http.ts'
@@ -141,6 +142,20 @@ describe('who has just written to a bucket', () => {
     expect(codeOf(await put('late', late))).toBe('InvalidMimeType')
     expect(await isThere('late')).toBe(false)
   })
+
+  it.each([false, true])(
+    'leaves nothing where the database has no connection left, with upsert: %s',
+    async (upsert) => {
+      expect(codeOf(await put('second', { upsert }))).toBe(200)
+      const { storage: role } = projectNames(storage.ref)
+      await sql(`alter role ${role} connection limit 0`)
+      await sql('select pg_terminate_backend(pid) from pg_stat_activity where usename = $1', [role])
+      const reply = await put('third', { upsert })
+      await sql(`alter role ${role} connection limit -1`)
+      expect([reply.status, codeOf(reply)]).toEqual([429, 'SlowDown'])
+      expect(await isThere('third')).toBe(false)
+    },
+  )
 
   it('learns that the bucket is gone', async () => {
     await service(`POST /bucket/${bucket}/empty`)

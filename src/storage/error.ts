@@ -143,6 +143,10 @@ const BY_SQLSTATE: Record<string, StorageErrorCode> = {
   '42883': 'DatabaseSchemaMismatch',
 }
 
+/** Nothing of it was written: Postgres refused a statement, or the session. Where the connection was lost nobody knows. */
+export const isRefused = (error: unknown): boolean =>
+  error instanceof SqlError || (error instanceof EngineUnavailable && /^(28|3D|53|55)/.test(error.code ?? ''))
+
 /** Only the tables' own constraints tell of keys and buckets: what else the owner's do not allow is his to explain. */
 export const isTaken = (error: unknown): boolean => breaks(error, '23505', 'bucketid_objname')
 /** Also where a bucket that still has objects is to go. */

@@ -9,7 +9,7 @@ import { type Row, SqlError, type Statement } from '../engine/engine.ts'
 import { blobKey } from './blob-key.ts'
 import { boundsOf, checkFits, type Rules } from './bounds.ts'
 import { asCaller, asServer, type Caller } from './database.ts'
-import { isTaken, isWithoutBucket, LeftOut, StorageError } from './error.ts'
+import { isRefused, isTaken, isWithoutBucket, LeftOut, StorageError } from './error.ts'
 import { type Description, type Incoming, readIncoming } from './incoming.ts'
 import { forgetLetIn, noteLetIn, rulesForLetIn, type Upload } from './let-in.ts'
 import { isBucketThere, whileBucketAnswers } from './patience.ts'
@@ -49,7 +49,7 @@ async function writeUnasked(upload: Upload, written: Written, rules: Rules): Pro
     return await writeRow(storage, place, written, { upsert, caller, ownerId: caller.userId ?? null, noting })
   } catch (error) {
     forgetLetIn(upload)
-    if (!(error instanceof SqlError)) throw error
+    if (!isRefused(error)) throw error
     try {
       const { size } = written
       checkFits(
@@ -224,8 +224,8 @@ export async function write(storage: Storage, place: Place, written: Written, wr
   try {
     return await writeRow(storage, place, written, writer)
   } catch (error) {
-    // Postgres refused it. After any other failure the row may stand all the same, and a sweep decides.
-    if (error instanceof SqlError) removeBytes(storage, blobKey(storage.project.ref, written.version))
+    // After any other failure the row may stand all the same, and a sweep decides.
+    if (isRefused(error)) removeBytes(storage, blobKey(storage.project.ref, written.version))
     throw told(error)
   }
 }
