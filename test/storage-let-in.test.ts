@@ -143,6 +143,14 @@ describe('who has just written to a bucket', () => {
     expect(await isThere('late')).toBe(false)
   })
 
+  it('is asked first with his first form, as a policy may want to know the size, which none tells', async () => {
+    await sql(`create policy sized on storage.objects as restrictive to authenticated with check (metadata ? 'size')`)
+    const refused = await put('form', form({}, FEW, 'text/plain'))
+    await sql('drop policy sized on storage.objects')
+    expect(codeOf(refused)).toBe('AccessDenied')
+    expect(await isThere('form')).toBe(false)
+  })
+
   it.each([false, true])(
     'leaves nothing where the database has no connection left, with upsert: %s',
     async (upsert) => {

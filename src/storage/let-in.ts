@@ -17,6 +17,8 @@ export interface Upload {
   caller: Caller
   place: Place
   upsert: boolean
+  /** A form tells none before its end, and policies may want to know it. */
+  isSizeTold: boolean
 }
 
 interface LetIn {
@@ -27,8 +29,8 @@ interface LetIn {
 /** By what they did and where. */
 const entries = new Map<string, LetIn>()
 
-const keyOf = ({ storage, caller, place, upsert }: Upload) =>
-  JSON.stringify([storage.project.ref, place.bucketId, caller.role, caller.userId, upsert])
+const keyOf = ({ storage, caller, place, upsert, isSizeTold }: Upload) =>
+  JSON.stringify([storage.project.ref, place.bucketId, caller.role, caller.userId, upsert, isSizeTold])
 
 const nowOf = ({ storage }: Upload) => storage.ctx.now().getTime()
 
@@ -36,13 +38,13 @@ const nowOf = ({ storage }: Upload) => storage.ctx.now().getTime()
  * The rules of the bucket, where a caller has written there lately and now sends few bytes that they allow: these need not wait for
  * a question, as his policies and the rules decide when the row is written. Who was refused is asked first again.
  */
-export function rulesForLetIn(upload: Upload, { description, size, sizeMax }: Incoming): Rules | undefined {
+export function rulesForLetIn(upload: Upload, { description, sizeMax }: Incoming): Rules | undefined {
   const { rules, until } = entries.get(keyOf(upload)) ?? {}
   if (!rules || sizeMax === undefined || nowOf(upload) > (until ?? 0)) return undefined
   const bounds = boundsOf(upload.storage, rules, upload.place.name)
   if (sizeMax > Math.min(BYTES_MAX, bounds.sizeMax)) return undefined
   // A form may say of which type they are when they have been sent.
-  if (rules.allowed_mime_types && size === undefined) return undefined
+  if (rules.allowed_mime_types && !upload.isSizeTold) return undefined
   try {
     bounds.check(description)
     return rules

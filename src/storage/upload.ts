@@ -28,7 +28,7 @@ export async function upload(c: StorageContext, place: Place, { upsert }: { upse
   const caller = await callerOf(c, c.req.method === 'PUT' ? 'storage.object.upload_update' : 'storage.object.upload')
   const incoming = await readIncoming(c.req.raw)
   return answering(incoming, async () => {
-    const intent = { storage: c.var, caller, place, upsert }
+    const intent = { storage: c.var, caller, place, upsert, isSizeTold: incoming.size !== undefined }
     const known = rulesForLetIn(intent, incoming)
     const rules = known ?? (await mayUpload(c.var, caller, place, { upsert, ...incoming }))
     const written = await store(c.var, rules, place, incoming)
