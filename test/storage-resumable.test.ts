@@ -3,6 +3,7 @@ import { once } from 'node:events'
 import { request } from 'node:http'
 import { connect } from 'node:net'
 import { Readable } from 'node:stream'
+import { scheduler } from 'node:timers/promises'
 import { CompleteMultipartUploadCommand, S3Client, UploadPartCommand } from '@aws-sdk/client-s3'
 import { Hono } from 'hono'
 import * as tus from 'tus-js-client'
@@ -14,6 +15,7 @@ import { clientOf, exchange, newBucket, newStorage, type TestStorage } from './s
 import { expectNoStrayBytes, openSql, type Sql, signerOf } from './storage-http.ts'
 
 /** Uploads in several requests, as the most used client of the protocol makes them and as they are on the wire. */
+const KIB = 1024
 const MIB = 1024 ** 2
 const PART = 6 * MIB
 const DAY_MS = 24 * 60 * 60 * 1000
@@ -174,11 +176,28 @@ describe('tus-js-client', () => {
     expect((await downloaded(name)).equals(bytes)).toBe(true)
   })
 
-  it('goes on where a request broke off', async () => {
+  it.each([
+    ['behind a part', PART + MIB],
+    ['before one is full', 2 * MIB],
+  ])('goes on where a request broke off, %s', async (_, came) => {
     const [name, bytes] = [newName(), randomBytes(3 * PART)]
     const location = await begun(name, { size: bytes.length, upsert: true })
-    await brokenOff(location, bytes.subarray(0, PART + MIB))
-    await expect.poll(async () => (await ask('HEAD', location)).offset).toBe(String(PART))
+    const breakOff = async (from: number) => {
+      await brokenOff(location, bytes.subarray(from, from + came), from)
+      let offset = 0
+      // A chunk that was being read is lost.
+      await expect
+        .poll(async () => {
+          offset = Number((await ask('HEAD', location)).offset)
+          return offset
+        })
+        .toBeGreaterThan(from + came - 128 * KIB)
+      expect(offset).toBeLessThanOrEqual(from + came)
+      return offset
+    }
+    await breakOff(await breakOff(0))
+    const [row] = await uploadsOf(name)
+    expect(row?.lease).toBeNull()
     await upload(bytes, name, { uploadUrl: location })
     expect((await downloaded(name)).equals(bytes)).toBe(true)
     await expectNoStrayBytes(storage, sql)
@@ -203,7 +222,7 @@ describe('tus-js-client', () => {
 })
 
 /** Sends less than was said, and is gone. */
-function brokenOff(location: string, bytes: Uint8Array): Promise<void> {
+function brokenOff(location: string, bytes: Uint8Array, offset: number): Promise<void> {
   const { hostname, port, pathname } = new URL(location)
   return new Promise((resolve, reject) => {
     const socket = connect(Number(port), hostname, () => {
@@ -214,8 +233,8 @@ function brokenOff(location: string, bytes: Uint8Array): Promise<void> {
           `authorization: Bearer ${storage.keys.service}`,
           'tus-resumable: 1.0.0',
           'content-type: application/offset+octet-stream',
-          'upload-offset: 0',
-          `content-length: ${2 * bytes.length}`,
+          `upload-offset: ${offset}`,
+          `content-length: ${bytes.length + MIB}`,
           '\r\n',
         ].join('\r\n'),
       )
@@ -263,6 +282,17 @@ describe('what a server says', () => {
       'access-control-expose-headers': '*',
     })
     expect(await infoOf(name)).toBeNull()
+  })
+
+  it('of one that a request has taken, which may have broken off: once it has noted how far it came, or after a while', async () => {
+    const location = await begun(newName(), { size: 10 })
+    const id = location.split('/').at(-1)
+    await sql('update storage.resumable_uploads set lease = gen_random_uuid() where id = $1', [id])
+    expect((await ask('HEAD', location)).offset).toBe('0')
+    const looking = ask('HEAD', location)
+    await scheduler.wait(200)
+    await sql('update storage.resumable_uploads set lease = null, received = 5 where id = $1', [id])
+    expect((await looking).offset).toBe('5')
   })
 
   it('of one that has, as often as it is asked', async () => {

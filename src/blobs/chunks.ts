@@ -107,6 +107,8 @@ export interface PartReader {
     options?: { onGrowth?: (() => Promise<void>) | undefined; behind?: Bytes | undefined },
   ): Promise<Bytes>
   ended(): Promise<boolean>
+  /** What had come of the part whose reading failed. */
+  rest(): Bytes
   /** Bytes that have come so far. */
   received(): number
   cancel(reason: unknown): Promise<void>
@@ -119,6 +121,7 @@ export function readParts(body: ReadableStream<Uint8Array>, patience?: Patience)
   const chunks = readChunks(body, patience)
   let received = 0
   let chunk: Uint8Array | undefined = new Uint8Array()
+  let rest: Bytes = new Uint8Array()
 
   async function ended(): Promise<boolean> {
     while (chunk?.length === 0) {
@@ -131,20 +134,25 @@ export function readParts(body: ReadableStream<Uint8Array>, patience?: Patience)
   const next: PartReader['next'] = async (size, { onGrowth, behind } = {}) => {
     let used = behind?.length ?? 0
     let buffer = behind ? behind.buffer.transfer(size) : new ArrayBuffer(Math.min(size, CHUNK_BYTES))
-    while (used < size && !(await ended()) && chunk) {
-      const taken = chunk.subarray(0, size - used)
-      if (used + taken.length > buffer.byteLength) {
-        if (buffer.byteLength <= CHUNK_BYTES) await onGrowth?.()
-        buffer = buffer.transfer(Math.min(size, Math.max(2 * buffer.byteLength, used + taken.length)))
+    try {
+      while (used < size && !(await ended()) && chunk) {
+        const taken = chunk.subarray(0, size - used)
+        if (used + taken.length > buffer.byteLength) {
+          if (buffer.byteLength <= CHUNK_BYTES) await onGrowth?.()
+          buffer = buffer.transfer(Math.min(size, Math.max(2 * buffer.byteLength, used + taken.length)))
+        }
+        new Uint8Array(buffer).set(taken, used)
+        used += taken.length
+        chunk = chunk.subarray(taken.length)
       }
-      new Uint8Array(buffer).set(taken, used)
-      used += taken.length
-      chunk = chunk.subarray(taken.length)
+    } catch (error) {
+      rest = new Uint8Array(buffer, 0, used)
+      throw error
     }
     return new Uint8Array(buffer, 0, used)
   }
 
   const { cancel } = chunks
   const drop = () => dropRest({ next: async () => ((await ended()) ? undefined : next(CHUNK_BYTES)), cancel })
-  return { next, ended, received: () => received, cancel, drop }
+  return { next, ended, rest: () => rest, received: () => received, cancel, drop }
 }

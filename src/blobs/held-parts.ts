@@ -38,7 +38,7 @@ export function holdParts(body: ReadableStream<Uint8Array>, { bytes, owner }: Wa
     const ms = Date.now() - begun.at
     return ms >= SLOW_MS && received() - begun.received < (ms / 1_000) * SLOW_BYTES_PER_SECOND
   }
-  const { next, ended, received, cancel, drop } = readParts(body, { isTooSlow })
+  const { next, ended, rest, received, cancel, drop } = readParts(body, { isTooSlow })
   return {
     next(size, behind) {
       if (held) begin()
@@ -49,6 +49,7 @@ export function holdParts(body: ReadableStream<Uint8Array>, { bytes, owner }: Wa
       if (held) begin()
       return ended()
     },
+    rest,
     cancel,
     drop,
     release: () => held?.release(),

@@ -24,7 +24,8 @@ const NOTHING = new Uint8Array()
 const NO_BODY = () => new ReadableStream<Uint8Array>({ start: (controller) => controller.close() })
 
 /**
- * Takes the bytes of one request, in parts of one length, each noted once it is in the bucket; what is left and fills none is kept beside them.
+ * Takes the bytes of one request, in parts of one length, each noted once it is in the bucket; what is left and fills none is kept beside them,
+ * also where the request breaks off.
  * With the last byte the object gets its row. Returns how far the upload has come.
  */
 export async function receive(session: Session, { stream, length }: Body): Promise<number> {
@@ -41,21 +42,27 @@ export async function receive(session: Session, { stream, length }: Body): Promi
     if (error instanceof StorageError && error.code !== 'BytesUnavailable') await parts.drop()
     else void parts.cancel(error).catch(() => {})
     if (error instanceof MemoryTaken) throw new StorageError('SlowDown', 'Too many large uploads at once: try again')
-    if (error instanceof BodyBroken || error instanceof BodyStalled) throw new StorageError('RequestAborted')
+    if (isCutOff(error)) throw new StorageError('RequestAborted')
     throw error
   }
 }
 
+const isCutOff = (error: unknown): boolean => error instanceof BodyBroken || error instanceof BodyStalled
+
 async function receiveParts(session: Session, parts: HeldParts, length: number | undefined): Promise<number> {
-  const { storage, upload, lease } = session
+  const { storage, upload } = session
   const { part_bytes, size, size_max } = upload
   const end = size ?? size_max
   let { received, next_part: n, upload_id: uploadId } = upload
   let tail = upload.tail ? await readTail(session, upload.tail, parts) : undefined
   for (;;) {
     const begin = received - (tail?.length ?? 0)
-    let bytes = await parts.next(Math.min(part_bytes, end - begin), tail)
-    const isMore = begin + bytes.length > received
+    let bytes = await parts.next(Math.min(part_bytes, end - begin), tail).catch(async (error) => {
+      // Who is gone, or sends too slowly, goes on from there.
+      if (isCutOff(error)) await keepRest(session, parts.rest(), { begin, received })
+      throw error
+    })
+    const before = received
     received = begin + bytes.length
     if (received === end && !(await parts.ended())) throw new StorageError('EntityTooLarge')
     if (received === size) {
@@ -63,8 +70,7 @@ async function receiveParts(session: Session, parts: HeldParts, length: number |
       return received
     }
     if (bytes.length < part_bytes) {
-      if (isMore) await keepTail(session, bytes, received)
-      else await asServer(storage, [releaseUpload({ id: upload.id, lease })])
+      await keepRest(session, bytes, { begin, received: before })
       return received
     }
     uploadId ??= await openStore(storage.ctx).parts.begin(keyOf(session), descriptionOf(upload))
@@ -84,6 +90,14 @@ async function readTail({ storage, upload }: Session, version: string, parts: He
   const bytes = found ? new Uint8Array(await new Response(found.body).arrayBuffer()) : NOTHING
   if (bytes.length !== upload.tail_bytes) throw new StorageError('NoSuchUpload')
   return bytes
+}
+
+/** What has come behind the parts when a request is over: it begins with the tail that was there. */
+async function keepRest(session: Session, bytes: Bytes, { begin, received }: { begin: number; received: number }) {
+  const { storage, upload, lease } = session
+  const reached = begin + bytes.length
+  if (reached > received) await keepTail(session, bytes, reached)
+  else await asServer(storage, [releaseUpload({ id: upload.id, lease })])
 }
 
 /** Under a version of its own: whatever breaks off, the row names bytes that are there. */

@@ -52,8 +52,16 @@ function proceed(c: StorageContext, kind: Kind): Promise<Response> {
   }
 }
 
+const LOOK_EVERY_MS = 200
+const LOOKS_MAX = 5
+
 async function look(c: StorageContext, kind: Kind): Promise<Response> {
-  const { upload } = await openUpload(c, kind, 'get')
+  let { upload } = await openUpload(c, kind, 'get')
+  // A client looks as soon as its request broke off, and what came of that may be on its way to the bucket.
+  for (let n = 0; upload.taken && n < LOOKS_MAX; n++) {
+    await scheduler.wait(LOOK_EVERY_MS)
+    upload = (await openUpload(c, kind, 'get')).upload
+  }
   tell(c, upload, upload.received)
   if (upload.size === null) c.header('upload-defer-length', '1')
   else c.header('upload-length', String(upload.size))

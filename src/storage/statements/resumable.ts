@@ -30,12 +30,15 @@ export interface Upload {
   next_part: number
   /** The object has its row. */
   ended: boolean
+  /** By a request that has not come to its end, as far as is known. */
+  taken: boolean
   expires_at: string
 }
 
 const UPLOAD = `u.id, u.bucket_id, u.name, u.role, u.owner_id, u.upsert, u.description, u.metadata, u.token_id,
   ${time('u.token_expires_at')} AS token_expires_at, u.size::float8, u.size_max::float8, u.part_bytes, u.received::float8,
-  u.upload_id, u.tail, u.tail_bytes, u.next_part, u.ended, ${time('u.expires_at')} AS expires_at`
+  u.upload_id, u.tail, u.tail_bytes, u.next_part, u.ended, u.lease IS NOT NULL AND NOT u.ended AS taken,
+  ${time('u.expires_at')} AS expires_at`
 
 type NewUpload = Pick<
   Upload,
