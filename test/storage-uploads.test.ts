@@ -172,6 +172,11 @@ describe('a form', () => {
     'name=""; filename="a\tb.png"',
     'name=""; filename="f.png";',
     `name=""; filename*=UTF-8''%E7%85%A7.png`,
+    `name=""; filename*=UTF-8''%zz.png`,
+    'name=file; filename=f.png',
+    'name="a; name=b"; filename="C:\\dir\\"',
+    'filename="f.png"',
+    'filename=f.png',
     'filename="照片.png"; name=""',
   ])('has a file whatever its name is: %s', async (disposition) => {
     const path = newPath()

@@ -1,7 +1,7 @@
 import { isAway } from '../blobs/bucket.ts'
 import { BodyBroken, BodyStalled } from '../blobs/chunks.ts'
 import { EngineUnavailable, SqlError } from '../engine/engine.ts'
-import { FormMalformed } from './form.ts'
+import { FormMalformed } from './form-parts.ts'
 
 interface Entry {
   /** What the body says the status is; nearly all go out as HTTP 400, which clients of this API branch on. */
