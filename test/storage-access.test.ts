@@ -239,6 +239,22 @@ describe('the token of a URL', () => {
       expect((await anyone(`PUT /object/upload/sign/${url}?token=${token}`, { body: 'x' })).status).not.toBe(500)
     }
   })
+
+  it('that the project signed itself is good for one upload with a jti, and without for any number until its end', async () => {
+    const url = `${await newBucket()}/new.txt`
+    const put = async (claims: Record<string, unknown>, body: string, headers = {}) => {
+      const token = await signer.sign({ url, scope: 'upload', ...claims }, { seconds: 60, at })
+      return codeOf(await calling(storage)(`PUT /object/upload/sign/${url}?token=${token}`, { body, headers }))
+    }
+    const at = new Date()
+    const once = { upsert: true, jti: randomUUID() }
+    expect([await put(once, 'a'), await put(once, 'b')]).toEqual([200, 'InvalidSignature'])
+    const often = { upsert: true }
+    expect([await put(often, 'c'), await put(often, 'd')]).toEqual([200, 200])
+    expect(await put(often, 'e', { 'x-test-clock': String(at.getTime() + 61_000) })).toBe('InvalidJWT')
+    expect(await put({ upsert: false }, 'f')).toBe('KeyAlreadyExists')
+    expect((await calling(storage, storage.keys.service)(`GET /object/authenticated/${url}`)).body).toBe('d')
+  })
 })
 
 describe('policies decide', () => {
