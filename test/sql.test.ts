@@ -9,6 +9,7 @@ import {
   unhurried,
   workerLogs,
 } from './api.ts'
+import { newBranch } from './branches.ts'
 import { newProject, PASSWORD, runSql } from './projects.ts'
 
 let organization: TestOrganization
@@ -246,6 +247,35 @@ describe('POST /v1/projects/{ref}/database/query', () => {
     await sql(`select ${secret} from nowhere`)
     expect((await workerLogs()).join('\n')).not.toContain(secret)
   })
+})
+
+describe('what an owner sets for his database', () => {
+  it.each(["local_preload_libraries = 'nowhere'", 'transaction_timeout = 1'])(
+    'keeps the API out by no %s',
+    async (setting) => {
+      const project = await newProject(organization)
+      await runSql(owner(), project, 'create table public.kept as select 1 as n')
+      expect((await runSql(owner(), project, `alter database p_${project} set ${setting}`)).status).toBe(201)
+      const slow = 'select n, pg_sleep(0.05)::text from public.kept'
+      expect(await runSql(owner(), project, slow)).toMatchObject({ status: 201, body: [{ n: 1 }] })
+      const base = `/v1/projects/${project}`
+      const reads = ['database/migrations', 'types/typescript', 'database/openapi', 'advisors/performance']
+      for (const path of reads) expect([path, (await owner().get(`${base}/${path}`)).status]).toEqual([path, 200])
+      expect((await owner().put(`${base}/ssl-enforcement`, { requestedConfig: { database: true } })).status).toBe(200)
+      const branch = await newBranch(organization.owner, project, { with_data: true })
+      expect((await runSql(owner(), branch.project_ref, 'select n from public.kept')).body).toEqual([{ n: 1 }])
+      const name = setting.split(' ')[0]
+      expect((await runSql(owner(), project, `alter database p_${project} reset ${name}`)).status).toBe(201)
+      expect((await owner().get(`${base}/storage/buckets`)).status).toBe(200)
+    },
+  )
+})
+
+it('takes no text that would come to the database as another', async () => {
+  for (const body of [{ query: "select '\ud800'" }, { query: 'select $1::text', parameters: ['\ud800'] }]) {
+    const reply = await owner().post(`/v1/projects/${ref}/database/query`, body)
+    expect(reply).toMatchObject({ status: 400, body: { message: expect.stringContaining('half a surrogate pair') } })
+  }
 })
 
 describe('reading only', () => {

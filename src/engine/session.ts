@@ -102,10 +102,33 @@ async function openAdminSession(cluster: Cluster, database: string | undefined):
   })
 }
 
+/** By cluster, whether it knows `transaction_timeout`: Postgres refuses a session over a setting that it does not know. */
+const endsTransactions = new Map<string, boolean>()
+const FIRST_VERSION = 17
+
+/** No library, and no end of a transaction, that an owner has set for his database may keep the API out of it. */
+export const withoutObstacles = ({ adminUrl }: Cluster): Login['settings'] => ({
+  local_preload_libraries: '',
+  ...(endsTransactions.get(adminUrl) && { transaction_timeout: 0 }),
+})
+
 export async function openSession(cluster: Cluster, login: Login): Promise<Session> {
+  const { adminUrl } = cluster
+  const known = endsTransactions.get(adminUrl)
+  const { session, version } = await open(cluster, login)
+  if (known !== undefined) return session
+  endsTransactions.set(adminUrl, version >= FIRST_VERSION)
+  if (version < FIRST_VERSION) return session
+  session.close()
+  return openSession(cluster, login)
+}
+
+async function open(cluster: Cluster, login: Login) {
   const { hostname, port } = new URL(cluster.adminUrl)
   const { user, password, database, settings } = login
-  const options = Object.entries(settings).map(([name, value]) => `-c ${name}=${value}`)
+  const options = Object.entries({ ...settings, ...withoutObstacles(cluster) }).map(
+    ([name, value]) => `-c ${name}=${value}`,
+  )
   const client = new Client({
     host: hostname,
     port: Number(port || 5432),
@@ -117,6 +140,10 @@ export async function openSession(cluster: Cluster, login: Login): Promise<Sessi
   throughProxy(client, cluster.proxy)
   // Without a listener a lost connection would be an uncaught error; the query under way hears of it anyway.
   client.on('error', () => {})
+  let version = 0
+  internals(client).connection.on('parameterStatus', ({ parameterName, parameterValue }) => {
+    if (parameterName === 'server_version') version = Number.parseInt(parameterValue, 10)
+  })
   try {
     await connected(client)
   } catch (error) {
@@ -124,7 +151,7 @@ export async function openSession(cluster: Cluster, login: Login): Promise<Sessi
     throw unavailable(error)
   }
   const { connection, processID } = internals(client)
-  return {
+  const session: Session = {
     processId: processID,
     wire: connection,
     rows: async (text, values) => (await client.query(text, values && [...values])).rows,
@@ -132,6 +159,7 @@ export async function openSession(cluster: Cluster, login: Login): Promise<Sessi
     close: () => close(client),
     drop: () => drop(client),
   }
+  return { session, version }
 }
 
 function throughProxy(client: Client, proxy: string | undefined): void {

@@ -23,7 +23,7 @@ export function upgradeDatabase(cluster: Cluster, admin: Session, names: Project
     ...forApps(names),
     'RESET ROLE',
   ]
-  return withSession(superuser({ cluster, admin }, database), async (inside) => {
+  return withSession(superuser({ cluster }, database), async (inside) => {
     await inside.rows(WITHOUT_OWNERS_SETTINGS)
     const [found] = await inside.rows<{ storage: string | null; wall: string | null }>(
       `SELECT (${STORAGE_VERSION_QUERY}) AS storage, (${WALL_QUERY}) AS wall`,

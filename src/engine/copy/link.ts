@@ -1,9 +1,8 @@
 import { type ProjectNames, quoteLiteral } from '../names.ts'
 import { API_ROLES, dropRole, unchecked } from '../roles.ts'
 import { RANDOM_PASSWORD_ITERATIONS, scramVerifier } from '../scram.ts'
-import type { Session } from '../session.ts'
+import { type Session, withoutObstacles } from '../session.ts'
 import type { Copy } from './copy.ts'
-import { newerSettings } from './sessions.ts'
 
 /** The schema, in the copy, of the functions that read from the parent; gone when the copy is whole. */
 export const LINK = 'pilothouse_link'
@@ -14,7 +13,7 @@ const VALID = "interval '1 day'"
  * The way of a copy's owner into the parent's database: a role with the rights of the parent's owner, and no more, since the
  * owner's own code can run in the session that uses it. Policies do not bind it. Returns how Postgres reaches itself.
  */
-export async function openLink({ admin, from, to }: Copy, inside: Session): Promise<string> {
+export async function openLink({ cluster, admin, from, to }: Copy, inside: Session): Promise<string> {
   const password = [...crypto.getRandomValues(new Uint8Array(24))]
     .map((byte) => byte.toString(16).padStart(2, '0'))
     .join('')
@@ -46,7 +45,7 @@ export async function openLink({ admin, from, to }: Copy, inside: Session): Prom
   const [address] = await admin.rows<{ host: string; port: number }>(
     'SELECT host(inet_server_addr()) AS host, inet_server_port() AS port',
   )
-  const options = Object.entries({ ...SETTINGS, ...(await newerSettings(admin)) }).map(
+  const options = Object.entries({ ...SETTINGS, ...withoutObstacles(cluster) }).map(
     ([name, value]) => `-c ${name}=${value}`,
   )
   const parts = {

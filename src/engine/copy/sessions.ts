@@ -2,12 +2,6 @@ import { SqlError } from '../engine.ts'
 import { openSession, type Session } from '../session.ts'
 import type { Copy } from './copy.ts'
 
-/** Those that Postgres 16 does not know, and would refuse a session for. */
-export async function newerSettings(admin: Session): Promise<Record<string, number>> {
-  const known = await admin.rows(`SELECT FROM pg_settings WHERE name = 'transaction_timeout'`)
-  return known.length > 0 ? { transaction_timeout: 0 } : {}
-}
-
 /** They win over what an owner has set for his database. */
 const SETTINGS = {
   role: 'none',
@@ -30,20 +24,17 @@ const SETTINGS = {
   lc_monetary: 'C',
 }
 
-export async function superuser(
-  { cluster, admin }: Pick<Copy, 'cluster' | 'admin'>,
-  database: string,
-): Promise<Session> {
+export function superuser({ cluster }: Pick<Copy, 'cluster'>, database: string): Promise<Session> {
   const { username, password } = new URL(cluster.adminUrl)
   const login = { user: decodeURIComponent(username), password: decodeURIComponent(password), database }
-  return openSession(cluster, { ...login, settings: { ...SETTINGS, ...(await newerSettings(admin)) } })
+  return openSession(cluster, { ...login, settings: SETTINGS })
 }
 
 export const asOwner = (copy: Copy) => asRunner(copy, copy.to.owner)
 
 /** With the rights of the copy's owner too, but not as him. */
-export async function asRunner({ cluster, admin, to, runnerPassword }: Copy, role = 'none'): Promise<Session> {
-  const settings = { ...SETTINGS, ...(await newerSettings(admin)), role }
+export function asRunner({ cluster, to, runnerPassword }: Copy, role = 'none'): Promise<Session> {
+  const settings = { ...SETTINGS, role }
   return openSession(cluster, { user: to.runner, password: runnerPassword, database: to.database, settings })
 }
 
