@@ -287,6 +287,22 @@ describe('DELETE /v1/projects/{ref}/database/migrations', () => {
 })
 
 describe('the history', () => {
+  it('may be a table that an older tool has made, without names and without a key', async () => {
+    const project = await newProject(organization)
+    const made = await runSql(
+      owner(),
+      project,
+      `create schema if not exists supabase_migrations; drop table if exists supabase_migrations.schema_migrations;
+       create table supabase_migrations.schema_migrations (version text);
+       insert into supabase_migrations.schema_migrations values ('20200102000000'), (null), ('20200101000000')`,
+    )
+    expect(made.status).toBe(201)
+    expect(await owner().get(path(project))).toMatchObject({
+      status: 200,
+      body: [{ version: '20200101000000' }, { version: '20200102000000' }],
+    })
+  })
+
   it('is made again where its owner dropped it, and completed where another tool made it', async () => {
     const project = await newProject(organization)
     await runSql(owner(), project, 'drop schema supabase_migrations cascade')
@@ -335,7 +351,7 @@ describe('the history', () => {
     }
     await client.query(
       `drop table supabase_migrations.schema_migrations;
-       create view supabase_migrations.schema_migrations as select 1 as version, 'x' as statements`,
+       create view supabase_migrations.schema_migrations as select 'x' as statements`,
     )
     await client.end()
     for (const call of calls) {

@@ -1,10 +1,11 @@
 import * as z from 'zod'
 import { nestsWithin, Text } from '../../http/values.ts'
 
-const Query = z.string().min(1)
+const Query = Text.min(1)
 const PARAMETER_DEPTH_MAX = 100
 const Parameter = z
   .unknown()
+  .refine((value) => typeof value !== 'string' || value.isWellFormed(), 'must not hold half a surrogate pair')
   .refine((value) => nestsWithin(value, PARAMETER_DEPTH_MAX), `must not nest deeper than ${PARAMETER_DEPTH_MAX} levels`)
 const Parameters = z.array(Parameter).max(65_535).optional()
 

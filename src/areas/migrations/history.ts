@@ -114,7 +114,9 @@ export const listVersions = (ctx: SystemCtx, database: Database) =>
   readHistory<Pick<MigrationRow, 'version' | 'name'>>(
     ctx,
     database,
-    `SELECT version::text, name FROM ${TABLE} AS found ORDER BY found.version`,
+    // Where the table has no such column, as older tools made it, the name is that of the row around.
+    `SELECT listed.* FROM (SELECT NULL::text AS name) AS absent, LATERAL
+      (SELECT version::text, name FROM ${TABLE} WHERE version IS NOT NULL) AS listed ORDER BY listed.version`,
   )
 
 /** Runs and records a migration of another database under its own version; false where it is in the history already. */
