@@ -251,14 +251,33 @@ function validate(target: keyof typeof PLACE, schema: z.ZodType): MiddlewareHand
   }) as MiddlewareHandler<AppEnv>
 }
 
+interface Refused {
+  path: readonly PropertyKey[]
+  code?: string | undefined
+  message: string
+  /** By each of the forms that it might have had. */
+  errors?: readonly (readonly Refused[])[]
+}
+
 interface Refusal {
-  issues: readonly { path: readonly PropertyKey[]; code?: string | undefined; message: string }[]
+  issues: readonly Refused[]
+}
+
+/** What fits none of several forms is told by those that it comes closest to. */
+function narrowed(issue: Refused): Refused {
+  const firsts = issue.errors?.flatMap(([first]) => (first ? [narrowed(first)] : [])) ?? []
+  const depth = Math.max(0, ...firsts.map(({ path }) => path.length))
+  const closest = firsts.filter(({ path }) => path.length === depth)
+  const [first] = closest
+  if (!first) return issue
+  const messages = new Set(closest.map(({ message }) => message))
+  return { path: [...issue.path, ...first.path], code: first.code, message: Array.from(messages).join(', or: ') }
 }
 
 function checked(place: string, result: { success: true; data: unknown } | { success: false; error: Refusal }) {
   if (result.success) return result.data
   throw new ApiError('bad_request.validation_failed', {
-    issues: result.error.issues.map(({ path, code, message }) => ({
+    issues: result.error.issues.map(narrowed).map(({ path, code, message }) => ({
       field: [place, ...path].join('.'),
       code: code ?? 'invalid',
       message,
