@@ -197,6 +197,18 @@ describe('the life of a project', () => {
     expect((await owner.get('/v1/projects')).body.map((row: { ref: string }) => row.ref)).not.toContain(ref)
   })
 
+  it.each(['with connection limit 0', 'with allow_connections false'])(
+    'is opened by a restart where SQL has closed it to everybody: %s',
+    async (closing) => {
+      const { owner } = organization
+      const ref = await newProject(organization)
+      await runSql(owner, ref, `alter database p_${ref} ${closing}`)
+      expect((await owner.post(`/v1/projects/${ref}/restart`)).status).toBe(200)
+      await untilStatus(owner, ref, 'ACTIVE_HEALTHY')
+      expect((await runSql(owner, ref, 'select 1 as n')).body).toEqual([{ n: 1 }])
+    },
+  )
+
   it('refuses a second change while one runs', async () => {
     const ref = await newProject(organization)
     const replies = await Promise.all(

@@ -136,8 +136,16 @@ async function resume(cluster: Cluster, ref: string, fence?: Fence): Promise<voi
   })
 }
 
+/** Opens it, too, where its owner has closed it to everybody, and so to himself. */
 async function restart(cluster: Cluster, ref: string, fence?: Fence): Promise<void> {
-  await withProject(cluster, ref, fence, (admin) => endPresentSessions(admin, ofProject(projectNames(ref))))
+  const names = projectNames(ref)
+  await withProject(cluster, ref, fence, async (admin) => {
+    await endPresentSessions(admin, ofProject(names))
+    const { healthy } = await stateOf(admin, ref)
+    if (healthy) return
+    await setConnectable(admin, names, true)
+    await allowLogin(admin, names)
+  })
 }
 
 /** Operations on one project wait for each other, in whichever process they run. */
