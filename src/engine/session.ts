@@ -104,6 +104,7 @@ async function openAdminSession(cluster: Cluster, database: string | undefined):
 
 /** By cluster, whether it knows `transaction_timeout`: Postgres refuses a session over a setting that it does not know. */
 const endsTransactions = new Map<string, boolean>()
+const KNOWN_MAX = 1_000
 const FIRST_VERSION = 17
 
 /** No library, and no end of a transaction, that an owner has set for his database may keep the API out of it. */
@@ -117,6 +118,7 @@ export async function openSession(cluster: Cluster, login: Login): Promise<Sessi
   const known = endsTransactions.get(adminUrl)
   const { session, version } = await open(cluster, login)
   if (known !== undefined) return session
+  if (endsTransactions.size >= KNOWN_MAX) endsTransactions.clear()
   endsTransactions.set(adminUrl, version >= FIRST_VERSION)
   if (version < FIRST_VERSION) return session
   session.close()
