@@ -69,7 +69,7 @@ it('tries one that could not be upgraded again after an hour, and others meanwhi
     await makeOlder(held)
     await due(held)
     await ticked(async () => expect((await stateOf(held))?.dueAt).not.toEqual(LONG_AGO))
-    await vi.waitFor(async () => expect(await failuresOf(held)).toHaveLength(1))
+    await expect.poll(() => failuresOf(held)).toHaveLength(1)
     const { preparation, dueAt } = (await stateOf(held)) ?? {}
     expect(preparation).toBe('pilothouse_template_v0')
     expect(dueAt?.getTime()).toBeGreaterThan(Date.now() + HOUR_MS / 2)

@@ -59,6 +59,9 @@ describe('a process that dies in the midst of a copy', () => {
       const rows = await rowsOf(ref)
       const whole = newRef()
       relay.allow(Infinity)
+      // The first session of all asks for the version of the cluster, and is opened twice for it.
+      await mortal.health(ref, 60_000)
+      relay.allow(Infinity)
       await copyBy(mortal, ref, whole)
       const steps = relay.sent()
       const deaths = Array.from({ length: DEATHS }, (_, n) => Math.ceil(((n + 0.5) / DEATHS) * steps))

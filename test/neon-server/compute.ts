@@ -108,9 +108,9 @@ export async function recover(base: Compute, log: Compute, { folder, at }: { fol
 export async function follow(primary: Compute, folder: string): Promise<Compute> {
   const { port } = await primary.awake()
   const replica = await primary.copyTo(folder)
-  const password = (await readFile(`${folder}.password`, 'utf8')).trim()
+  const [user, password] = (await readFile(`${folder}.password`, 'utf8')).trim().split(':')
   const settings = [
-    `primary_conninfo = 'host=127.0.0.1 port=${port} user=postgres password=${password}'`,
+    `primary_conninfo = 'host=127.0.0.1 port=${port} user=${user} password=${password}'`,
     `restore_command = ''`,
     'hot_standby = on',
   ]
