@@ -4,7 +4,7 @@ import { copyLogically } from './copy/logical.ts'
 import { dropDatabase, endAllSessions, lockDatabase, setConnectable } from './database.ts'
 import { EngineUnavailable, type Fence } from './engine.ts'
 import { type ProjectNames, projectNames, quoteLiteral } from './names.ts'
-import { type Cluster, type Session, withAdmin } from './session.ts'
+import { type Server, type Session, withAdmin } from './session.ts'
 
 /** Whole copies of projects' databases in the same cluster. */
 export interface DatabaseBackups {
@@ -41,7 +41,7 @@ type WithDatabase = <Value>(
 ) => Promise<Value>
 
 /** A project can be worked on while its backup is made: what is kept apart is work on the same database. */
-export function databaseBackups(cluster: Cluster, withDatabase: WithDatabase): DatabaseBackups {
+export function databaseBackups(cluster: Server, withDatabase: WithDatabase): DatabaseBackups {
   const inBackup = <Value>({ ref, id }: Backup, fence: Fence | undefined, work: (admin: Session) => Promise<Value>) =>
     withDatabase(backupNames(projectNames(ref), id).database, fence, work)
   const inProject = <Value>(ref: string, fence: Fence | undefined, work: (admin: Session) => Promise<Value>) =>
@@ -66,7 +66,7 @@ export async function dropBackups(admin: Session, names: ProjectNames): Promise<
   }
 }
 
-async function make(cluster: Cluster, admin: Session, { ref, id, runnerPassword }: BackupRequest): Promise<void> {
+async function make(cluster: Server, admin: Session, { ref, id, runnerPassword }: BackupRequest): Promise<void> {
   const from = projectNames(ref)
   const to = backupNames(from, id)
   await admin.rows('SET statement_timeout = 0')
@@ -82,7 +82,7 @@ async function make(cluster: Cluster, admin: Session, { ref, id, runnerPassword 
   }
 }
 
-async function unpack(cluster: Cluster, admin: Session, { ref, id, runnerPassword }: BackupRequest): Promise<void> {
+async function unpack(cluster: Server, admin: Session, { ref, id, runnerPassword }: BackupRequest): Promise<void> {
   const names = projectNames(ref)
   const from = backupNames(names, id)
   const to = unpackedNames(names)

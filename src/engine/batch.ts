@@ -4,14 +4,14 @@ import { type SqlOverHttp, sqlOverHttp } from '../db/proxy.ts'
 import { type BatchRequest, EngineUnavailable, type Row, type Statement } from './engine.ts'
 import { isDatabaseError, statementFailure } from './failure.ts'
 import { projectNames } from './names.ts'
-import type { Cluster } from './session.ts'
+import type { Server } from './session.ts'
 import { parameterText } from './values.ts'
 
 const KEPT_MAX = 1_000
 const ways = new Map<string, SqlOverHttp>()
 
 /** Runs the statements as the project's storage role: one transaction, one HTTP round trip. Returns the rows of each. */
-export async function runBatch(cluster: Cluster, { ref, runnerPassword, statements }: BatchRequest): Promise<Row[][]> {
+export async function runBatch(cluster: Server, { ref, runnerPassword, statements }: BatchRequest): Promise<Row[][]> {
   const ask = wayTo(cluster, ref, runnerPassword)
   countQuery()
   try {
@@ -24,7 +24,7 @@ export async function runBatch(cluster: Cluster, { ref, runnerPassword, statemen
   }
 }
 
-function wayTo(cluster: Cluster, ref: string, password: string): SqlOverHttp {
+function wayTo(cluster: Server, ref: string, password: string): SqlOverHttp {
   const key = `${ref} ${password} ${cluster.adminUrl}`
   const known = ways.get(key)
   if (known) return known

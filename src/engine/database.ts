@@ -3,7 +3,7 @@ import { changeEnding, endSessions, inDatabase, ofProject } from './ending.ts'
 import { EngineUnavailable, type Fence, Superseded } from './engine.ts'
 import { loginRoles, type ProjectNames, quoteLiteral } from './names.ts'
 import { API_ROLES } from './roles.ts'
-import { type Cluster, openSession, type Session, withAdmin } from './session.ts'
+import { openSession, type Server, type Session, withAdmin } from './session.ts'
 import { TEMPLATE } from './template.ts'
 
 const API = API_ROLES.join(', ')
@@ -47,7 +47,7 @@ export async function setConnectable(admin: Session, names: ProjectNames, connec
 }
 
 /** Grants that only someone inside the database can make; the owner makes them himself, never a superuser. */
-export async function prepareAsOwner(cluster: Cluster, names: ProjectNames, runnerPassword: string): Promise<void> {
+export async function prepareAsOwner(cluster: Server, names: ProjectNames, runnerPassword: string): Promise<void> {
   const { database, owner, runner, reader } = names
   const session = await openSession(cluster, {
     user: runner,
@@ -90,7 +90,7 @@ export async function lockDatabase(admin: Session, { database }: Pick<ProjectNam
 }
 
 export function withDatabase<Value>(
-  cluster: Cluster,
+  cluster: Server,
   database: string,
   fence: Fence | undefined,
   work: (admin: Session) => Promise<Value>,

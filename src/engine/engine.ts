@@ -184,13 +184,13 @@ export interface BatchRequest {
   statements: readonly Statement[]
 }
 
-/** `json` is the text of a JSON array: the rows of the last statement as objects. */
-export interface SqlResult {
-  json: string
-  rowCount: number
-}
+/** The text of a JSON array: the rows of the last statement as objects. */
+export type SqlResult = string | ReadableStream<Uint8Array>
 
-/** What Postgres says about a statement it refused; `position` counts characters from 1. */
+/** Numbers lose digits here that the text has. */
+export const rowsOf = async (result: SqlResult): Promise<unknown[]> => new Response(result).json()
+
+/** Postgres's error for a statement; `position` counts characters from 1. */
 export interface SqlErrorFields {
   severity?: string
   code: string

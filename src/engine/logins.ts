@@ -4,7 +4,7 @@ import { ensureLoginCheck, hasLoginCheck } from './login-check.ts'
 import { projectNames, quoteLiteral, quoteLiterals, TEMPORARY_LOGIN } from './names.ts'
 import { changeOfOwnerPassword, definition, dropRole, plainDefinition, secretFor } from './roles.ts'
 import { RANDOM_PASSWORD_ITERATIONS } from './scram.ts'
-import { type Cluster, type Session, withAdmin } from './session.ts'
+import { type Server, type Session, withAdmin } from './session.ts'
 
 /** What a login may do: all that the owner may, read everything, or what one of the API's roles may. */
 export type Power = 'owner' | 'reader' | 'anon' | 'authenticated' | 'service_role'
@@ -68,14 +68,14 @@ type WithProject = <Value>(
   work: (admin: Session) => Promise<Value>,
 ) => Promise<Value>
 
-export const temporaryLogins = (cluster: Cluster, withProject: WithProject): TemporaryLogins => ({
+export const temporaryLogins = (cluster: Server, withProject: WithProject): TemporaryLogins => ({
   put: (login, fence) => withProject(login.ref, fence, (admin) => put(cluster, admin, login)),
   end: (ref, roles, ownerPassword) =>
     withProject(ref, undefined, (admin) => end(cluster, admin, { ref, roles, ownerPassword })),
   list: () => withAdmin(cluster, list),
 })
 
-async function put(cluster: Cluster, admin: Session, login: LoginSpec): Promise<void> {
+async function put(cluster: Server, admin: Session, login: LoginSpec): Promise<void> {
   const { ref, role, power, password, expiresAt, networks } = login
   const { database, owner, reader } = projectNames(ref)
   const [found] = await admin.rows<{ checked: boolean; known: boolean; password: string }>(
@@ -131,7 +131,7 @@ interface Ending {
   ownerPassword: () => Promise<string>
 }
 
-async function end(cluster: Cluster, admin: Session, { ref, roles: ended, ownerPassword }: Ending): Promise<void> {
+async function end(cluster: Server, admin: Session, { ref, roles: ended, ownerPassword }: Ending): Promise<void> {
   const logins = ended.filter((role) => IS_LOGIN.test(role))
   if (logins.length === 0) return
   const found = await admin.rows<{ rolname: string }>(
@@ -159,7 +159,7 @@ async function close(admin: Session, role: string): Promise<void> {
 
 /** Who set the password may be in with it, and from there set it again; the services come as other roles. */
 async function takeBackOwner(
-  cluster: Cluster,
+  cluster: Server,
   admin: Session,
   { ref, ownerPassword }: Pick<Ending, 'ref' | 'ownerPassword'>,
 ): Promise<void> {
@@ -175,7 +175,7 @@ async function takeBackOwner(
 
 /** Who changes it writes it down before he sets it: what is read after it was set is what must be. */
 async function resetOwnerPassword(
-  cluster: Cluster,
+  cluster: Server,
   admin: Session,
   { ref, ownerPassword }: Pick<Ending, 'ref' | 'ownerPassword'>,
 ): Promise<void> {
@@ -190,7 +190,7 @@ async function resetOwnerPassword(
 const IS_LOGIN = new RegExp(`^p_[a-z]{20}${TEMPORARY_LOGIN}`)
 
 /** Where something of it lies in a database that is closed now, the role is left lifeless and dropped another time. */
-async function drop(cluster: Cluster, admin: Session, role: string): Promise<void> {
+async function drop(cluster: Server, admin: Session, role: string): Promise<void> {
   const left = await admin.rows<{ database: string }>(
     `SELECT DISTINCT datname AS database FROM pg_shdepend JOIN pg_database ON pg_database.oid = dbid
       WHERE refclassid = 'pg_authid'::regclass AND refobjid = ${quoteLiteral(role)}::regrole

@@ -1,3 +1,4 @@
+/** The names of a project's roles and database on its server. */
 export interface ProjectNames {
   database: string
   owner: string
@@ -17,7 +18,7 @@ export function projectNames(ref: string): ProjectNames {
 export const TEMPORARY_LOGIN = '_(cli|jit)_[a-z]{8}$'
 
 export function loginRoles({ owner, runner, reader, storage }: ProjectNames): string[] {
-  return [owner, runner, reader, storage]
+  return [...new Set([owner, runner, reader, storage])]
 }
 
 export function quoteLiteral(text: string): string {

@@ -1,5 +1,6 @@
 import { databaseBackups, dropBackups } from './backup.ts'
 import { runBatch } from './batch.ts'
+import { sessionsOf } from './cluster-sessions.ts'
 import { copyProject } from './copy/copy.ts'
 import { dropLink } from './copy/link.ts'
 import { UNFINISHED } from './copy/unfinished.ts'
@@ -19,13 +20,13 @@ import { temporaryLogins } from './logins.ts'
 import { projectNames } from './names.ts'
 import { allowLogin, dropRoles, ensureRoles, ensureStorageRole, refuseLogin, setOwnerPassword } from './roles.ts'
 import { runSql, SQL_TIMEOUT_MS_MAX } from './run.ts'
-import { type Cluster, type Session, withAdmin } from './session.ts'
+import { type Cluster, type Server, type Session, withAdmin } from './session.ts'
 import { databaseSettings } from './settings.ts'
 import { ensureCluster, TEMPLATE } from './template.ts'
 import { runTransaction } from './transaction.ts'
 import { upgradeDatabase } from './upgrade.ts'
 
-interface PostgresEngineConfig extends Cluster {
+interface PostgresEngineConfig extends Server {
   /** Where users reach the cluster with a client of their own. */
   host: string
   port: number
@@ -58,15 +59,15 @@ export function createPostgresEngine(config: PostgresEngineConfig): ProjectEngin
     resume: (ref, fence) => resume(config, ref, fence),
     restart: (ref, fence) => restart(config, ref, fence),
     setPassword: (ref, password) => withProject(config, ref, undefined, () => setOwnerPassword(config, ref, password)),
-    diff: (request) => diff(async () => config, request),
+    diff: (request) => diff(async (ref) => clusterOf(config, ref), request),
     health: (ref, timeoutMs) =>
       healthWithin(
         timeoutMs,
         withAdmin(config, (admin) => stateOf(admin, ref)),
       ),
     version: () => serverVersion(config),
-    runSql: (request) => runSql(config, request),
-    transaction: (request, work) => runTransaction(config, request, work),
+    runSql: async (request) => (await runSql(sessionsOf(clusterOf(config, request.ref)), request)).join(''),
+    transaction: (request, work) => runTransaction(sessionsOf(clusterOf(config, request.ref)), request, work),
     runBatch: (request) => runBatch(config, request),
     upgrade: (spec) => upgrade(config, spec),
     refs: () => refs(config),
@@ -81,7 +82,9 @@ export function createPostgresEngine(config: PostgresEngineConfig): ProjectEngin
   }
 }
 
-async function create(cluster: Cluster, spec: ProjectSpec, fence?: Fence): Promise<void> {
+const clusterOf = (server: Server, ref: string): Cluster => ({ ...server, names: projectNames(ref) })
+
+async function create(cluster: Server, spec: ProjectSpec, fence?: Fence): Promise<void> {
   const names = projectNames(spec.ref)
   await withProject(cluster, spec.ref, fence, async (admin) => {
     await ensureCluster(cluster, admin)
@@ -94,7 +97,7 @@ async function create(cluster: Cluster, spec: ProjectSpec, fence?: Fence): Promi
 }
 
 /** For projects from before: the login role of the services, its way in, and all that a new database has, each as it must be. */
-async function upgrade(cluster: Cluster, { ref, runnerPassword }: { ref: string; runnerPassword: string }) {
+async function upgrade(cluster: Server, { ref, runnerPassword }: { ref: string; runnerPassword: string }) {
   const names = projectNames(ref)
   await withProject(cluster, ref, undefined, async (admin) => {
     const { healthy, error = '' } = await stateOf(admin, ref)
@@ -107,7 +110,7 @@ async function upgrade(cluster: Cluster, { ref, runnerPassword }: { ref: string;
   })
 }
 
-async function remove(cluster: Cluster, ref: string, fence?: Fence): Promise<void> {
+async function remove(cluster: Server, ref: string, fence?: Fence): Promise<void> {
   const names = projectNames(ref)
   await withProject(cluster, ref, fence, async (admin) => {
     await refuseLogin(admin, names)
@@ -119,7 +122,7 @@ async function remove(cluster: Cluster, ref: string, fence?: Fence): Promise<voi
   })
 }
 
-async function pause(cluster: Cluster, ref: string, fence?: Fence): Promise<void> {
+async function pause(cluster: Server, ref: string, fence?: Fence): Promise<void> {
   const names = projectNames(ref)
   await withProject(cluster, ref, fence, async (admin) => {
     await refuseLogin(admin, names)
@@ -128,7 +131,7 @@ async function pause(cluster: Cluster, ref: string, fence?: Fence): Promise<void
   })
 }
 
-async function resume(cluster: Cluster, ref: string, fence?: Fence): Promise<void> {
+async function resume(cluster: Server, ref: string, fence?: Fence): Promise<void> {
   const names = projectNames(ref)
   await withProject(cluster, ref, fence, async (admin) => {
     await setConnectable(admin, names, true)
@@ -137,7 +140,7 @@ async function resume(cluster: Cluster, ref: string, fence?: Fence): Promise<voi
 }
 
 /** Opens it, too, where its owner has closed it to everybody, and so to himself. */
-async function restart(cluster: Cluster, ref: string, fence?: Fence): Promise<void> {
+async function restart(cluster: Server, ref: string, fence?: Fence): Promise<void> {
   const names = projectNames(ref)
   await withProject(cluster, ref, fence, async (admin) => {
     await endPresentSessions(admin, ofProject(names))
@@ -150,7 +153,7 @@ async function restart(cluster: Cluster, ref: string, fence?: Fence): Promise<vo
 
 /** Operations on one project wait for each other, in whichever process they run. */
 function withProject<Value>(
-  cluster: Cluster,
+  cluster: Server,
   ref: string,
   fence: Fence | undefined,
   work: (admin: Session) => Promise<Value>,
@@ -170,7 +173,7 @@ async function stateOf(admin: Session, ref: string): Promise<EngineHealth> {
   return row.connectable ? { healthy: true } : { healthy: false, error: 'the database accepts no connections' }
 }
 
-async function refs(cluster: Cluster): Promise<string[]> {
+async function refs(cluster: Server): Promise<string[]> {
   const rows = await withAdmin(cluster, (admin) =>
     admin.rows<{ ref: string }>(
       `SELECT DISTINCT substring(name FROM '^p_([a-z]{20})(_|$)') AS ref
@@ -184,7 +187,7 @@ async function refs(cluster: Cluster): Promise<string[]> {
 /** As long as its way into the parent is open. */
 const COPY_MS_MAX = 24 * 3_600_000
 
-async function sweep(cluster: Cluster): Promise<number> {
+async function sweep(cluster: Server): Promise<number> {
   return withAdmin(cluster, async (admin) => {
     const ended = await endOldSessions(admin)
     for (const { statement } of await admin.rows<{ statement: string }>(STRAY_DATABASES)) await admin.rows(statement)

@@ -2,7 +2,7 @@ import { appMembership } from './app-roles.ts'
 import { changeEnding, ofProject } from './ending.ts'
 import { loginRoles, type ProjectNames, projectNames, quoteLiteral, quoteLiterals, TEMPORARY_LOGIN } from './names.ts'
 import { CHOSEN_PASSWORD_ITERATIONS, RANDOM_PASSWORD_ITERATIONS, scramVerifier } from './scram.ts'
-import { type Cluster, type Session, withAdmin } from './session.ts'
+import { type Cluster, type Server, type Session, withAdmin } from './session.ts'
 import { STORAGE_GROUP } from './storage/names.ts'
 
 /** Cluster-wide roles without login that policies and grants name; `reader` opens what the template owns. */
@@ -78,27 +78,29 @@ export const plainDefinition = (existing: Set<string>, role: string, secret: str
   `${existing.has(role) ? 'ALTER' : 'CREATE'} ROLE ${role} WITH LOGIN INHERIT ${options} PASSWORD ${quoteLiteral(secret)}; ` +
   `ALTER ROLE ${role} RESET ALL`
 
-/** What a role's password is set to. */
-export const secretFor = async ({ plainPasswords }: Cluster, password: string, iterations: number): Promise<string> =>
+/** The value that a role's password is set to. */
+export const secretFor = async ({ plainPasswords }: Server, password: string, iterations: number): Promise<string> =>
   plainPasswords ? password : scramVerifier(password, iterations)
 
-export async function setOwnerPassword(cluster: Cluster, ref: string, password: string): Promise<void> {
+export async function setOwnerPassword(cluster: Server, ref: string, password: string): Promise<void> {
   const change = await changeOfOwnerPassword(cluster, ref, password)
   await withAdmin(cluster, (admin) => admin.rows(change))
 }
 
-export async function changeOfOwnerPassword(cluster: Cluster, ref: string, password: string): Promise<string> {
+export async function changeOfOwnerPassword(cluster: Server, ref: string, password: string): Promise<string> {
   const secret = await secretFor(cluster, password, CHOSEN_PASSWORD_ITERATIONS)
   return `ALTER ROLE ${projectNames(ref).owner} PASSWORD ${quoteLiteral(secret)}`
 }
 
 /** Undoes what SQL can do to the passwords of the roles that it is started by. */
-export async function repairRunners(cluster: Cluster, ref: string, runnerPassword: string): Promise<void> {
-  const names = projectNames(ref)
+export async function repairRunners(cluster: Cluster, runnerPassword: string): Promise<void> {
+  const { names } = cluster
   const secret = quoteLiteral(await secretFor(cluster, runnerPassword, RANDOM_PASSWORD_ITERATIONS))
   await withAdmin(cluster, async (admin) => {
-    const existing = await existingRoles(admin, names)
-    const runners = [names.runner, names.reader, names.storage].filter((role) => existing.has(role))
+    const existing = await admin.rows<{ rolname: string }>(
+      `SELECT rolname FROM pg_roles WHERE rolname IN (${quoteLiterals([names.runner, names.reader, names.storage])})`,
+    )
+    const runners = existing.map(({ rolname }) => rolname)
     if (runners.length > 0) await admin.rows(runners.map((role) => `ALTER ROLE ${role} PASSWORD ${secret}`).join('; '))
   })
 }

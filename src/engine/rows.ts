@@ -1,75 +1,117 @@
 import { SqlResultTooLarge } from './engine.ts'
-import { type Encode, encoderOf } from './values.ts'
+import { asIs, asText, type Encode, encoderOf } from './values.ts'
 
 interface Field {
   name: string
   dataTypeID: number
 }
 
-interface RowWriter {
-  describe(fields: readonly Field[]): void
-  add(values: readonly (string | null)[]): void
-  reset(): void
-  result(): { json: string; rowCount: number }
+/** Takes what Postgres sends of a result; a long row comes in parts. */
+export interface RowSink {
+  row(values: readonly (string | null)[]): void
+  beginRow(): void
+  beginValue(index: number, isNull: boolean): void
+  part(text: string): void
+  endValue(): void
+  endRow(): void
 }
 
-const ROWS_PER_CHUNK = 500
+interface RowWriter extends RowSink {
+  describe(fields: readonly Field[]): void
+  reset(): void
+  /** The text of a JSON array, in pieces. */
+  result(): string[]
+}
 
-/** Writes rows as JSON text while they arrive, so that no second form of them is ever held. */
-export function rowWriter(jsonLengthMax: number): RowWriter {
-  let columns: readonly Column[] = []
-  let chunks: string[] = []
-  let pending: string[] = []
-  let rowCount = 0
+const PIECE_LENGTH = 64 * 1024
+
+/**
+ * Writes rows as JSON text while they arrive, so that no second form of them is ever held. Calls `fail` once with
+ * `SqlResultTooLarge`, and takes nothing more then.
+ */
+export function rowWriter(jsonLengthMax: number, fail: (error: Error) => void): RowWriter {
+  let columns: ReadonlyMap<number, Column> = new Map()
+  let pieces: string[] = []
+  let text = ''
   let length = 0
+  let rowCount = 0
+  let memberCount = 0
+  let column: Column | undefined
+  let value = ''
+
+  function write(more: string) {
+    if (length > jsonLengthMax) return
+    length += more.length
+    if (length > jsonLengthMax) return fail(new SqlResultTooLarge(jsonLengthMax))
+    text += more
+    if (text.length < PIECE_LENGTH) return
+    pieces.push(text)
+    text = ''
+  }
 
   function reset() {
-    chunks = []
-    pending = []
-    rowCount = 0
+    pieces = []
+    text = ''
     length = 0
+    rowCount = 0
+  }
+
+  function nextRow(): string {
+    rowCount += 1
+    return rowCount === 1 ? '' : ','
   }
 
   return {
     reset,
     describe(fields) {
       reset()
-      columns = toColumns(fields)
+      columns = columnsByIndex(fields)
     },
-    add(values) {
-      const row = rowText(columns, values)
-      length += row.length + 1
-      if (length > jsonLengthMax) throw new SqlResultTooLarge(jsonLengthMax)
-      rowCount += 1
-      pending.push(row)
-      if (pending.length < ROWS_PER_CHUNK) return
-      chunks.push(pending.join(','))
-      pending = []
+    row: (values) => write(nextRow() + rowText(columns, values)),
+    beginRow() {
+      memberCount = 0
+      write(`${nextRow()}{`)
     },
-    result() {
-      const parts = pending.length > 0 ? [...chunks, pending.join(',')] : chunks
-      return { json: `[${parts.join(',')}]`, rowCount }
+    beginValue(index, isNull) {
+      column = columns.get(index)
+      value = ''
+      if (!column) return
+      memberCount += 1
+      write(`${memberCount === 1 ? '' : ','}${column.key}${isNull ? 'null' : ''}`)
+      if (!isNull && column.encode === asText) write('"')
     },
+    part(part) {
+      if (column?.encode === asText) write(asText(part).slice(1, -1))
+      else if (column?.encode === asIs) write(part)
+      else if (column) value += part
+    },
+    endValue() {
+      if (column?.encode === asText) write('"')
+      else if (column && column.encode !== asIs) write(column.encode(value))
+    },
+    endRow: () => write('}'),
+    result: () => ['[', ...pieces, text, ']'],
   }
 }
 
 interface Column {
   key: string
-  index: number
   encode: Encode
 }
 
 /** Of columns with the same name the last one counts, as it does in a JSON object. */
-function toColumns(fields: readonly Field[]): Column[] {
-  const byName = new Map<string, Column>()
-  for (const [index, { name, dataTypeID }] of fields.entries()) {
-    byName.set(name, { key: `${JSON.stringify(name)}:`, index, encode: encoderOf(dataTypeID) })
-  }
-  return [...byName.values()]
+function columnsByIndex(fields: readonly Field[]): Map<number, Column> {
+  const indexes = new Map(fields.map(({ name }, index) => [name, index]))
+  return new Map(
+    [...indexes].map(([name, index]) => {
+      const { dataTypeID = 0 } = fields[index] ?? {}
+      return [index, { key: `${JSON.stringify(name)}:`, encode: encoderOf(dataTypeID) }]
+    }),
+  )
 }
 
-function rowText(columns: readonly Column[], values: readonly (string | null)[]): string {
-  const members = columns.map(({ key, index, encode }) => {
+function rowText(columns: ReadonlyMap<number, Column>, values: readonly (string | null)[]): string {
+  const members = Array.from(columns, ([index, { key, encode }]) => {
     const text = values[index] ?? null
     return key + (text === null ? 'null' : encode(text))
   })

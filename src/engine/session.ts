@@ -1,11 +1,15 @@
 import { Client } from '@neondatabase/serverless'
 import { EngineUnavailable } from './engine.ts'
 import { isDatabaseError } from './failure.ts'
+import type { ProjectNames } from './names.ts'
+import type { RowSink } from './rows.ts'
+import { within } from './within.ts'
 
 const CONNECT_TIMEOUT_MS = 10_000
 
-export interface Cluster {
-  /** Superuser connection string of the maintenance database. */
+/** A Postgres server, and the way of its administrator into it. */
+export interface Server {
+  /** Superuser connection string of the database that the administrator works from. */
   adminUrl: string
   /** The password, where the connection string has none. */
   adminPassword?: (() => Promise<string>) | undefined
@@ -13,16 +17,30 @@ export interface Cluster {
   forgetAdminPassword?: (() => void) | undefined
   /** The cluster takes passwords as they are alone, and stores verifiers of its own making. */
   plainPasswords?: boolean | undefined
-  /** Who works there, where it is no superuser: it can end those alone whom it is a member of. */
+  /** The administrator's role if it is no superuser: it can end only sessions of roles that it is a member of. */
   administrator?: string | undefined
   /** Base URL of the Neon-compatible proxy; absent = Neon itself. */
   proxy?: string | undefined
   /** The way to it for HTTP, where it is not the global fetch. */
   egress?: Fetcher | undefined
+  /** Makes the proxy let every role in without a password. */
+  key?: string | undefined
+  /** Name by which a role logs in, where the proxy serves several servers; else the role itself. */
+  userOf?: ((role: string) => string) | undefined
 }
 
+/** One project's database, and the server that it is on. */
+export interface Cluster extends Server {
+  names: ProjectNames
+}
+
+/** Unique among all projects. */
+export const userOf = (server: Server, role: string): string => server.userOf?.(role) ?? role
+
 export interface Login {
+  /** The role; the server's proxy may know it by another name. */
   user: string
+  /** Ignored where the server's proxy is given a key. */
   password: string
   database: string
   /** Server settings that hold from the first moment and win over those of the database and the role. */
@@ -40,11 +58,24 @@ export interface Session {
   drop(): void
 }
 
+export interface ParameterStatus {
+  parameterName: string
+  parameterValue: string
+}
+
 /** The part of the driver's connection that its types leave out. */
 export interface Wire {
-  readonly stream: { on(event: 'data', listener: (chunk: Uint8Array) => void): void; destroy(): void }
+  readonly stream: {
+    on(event: 'data', listener: (chunk: Uint8Array) => void): void
+    removeListener(event: 'data', listener: (chunk: Uint8Array) => void): void
+    pause(): void
+    resume(): void
+    destroy(): void
+  }
   on(event: 'copyOutResponse', listener: () => void): void
-  on(event: 'parameterStatus', listener: (status: { parameterName: string; parameterValue: string }) => void): void
+  on(event: 'parameterStatus', listener: (status: ParameterStatus) => void): void
+  removeListener(event: 'copyOutResponse', listener: () => void): void
+  removeListener(event: 'parameterStatus', listener: (status: ParameterStatus) => void): void
   query(text: string): void
   parse(message: { text: string }): void
   bind(message: { values: readonly (string | null)[] }): void
@@ -54,8 +85,23 @@ export interface Wire {
   sendCopyFail(reason: string): void
 }
 
-/** What the driver calls while the server answers; the driver takes any object of this form as a query. */
+/** Where the sessions of one project come from. */
+export interface SessionSource {
+  names: ProjectNames
+  /** Unique among all projects. */
+  userOf(role: string): string
+  /** Rejects with `EngineUnavailable`. */
+  open(login: Login): Promise<Session>
+  /** A backend without a caller could still hold locks, so it is not left to notice by itself. */
+  endBackend(processId: number): Promise<void>
+  /** Waits until there is memory for a large result; absent where nobody bounds it. */
+  reserve?: () => Promise<void>
+}
+
+/** The handlers that the driver calls while the server answers; it takes any object of this form as a query. */
 interface Exchange {
+  /** Takes the rows instead of `handleDataRow`, where the session can hand them over in parts. */
+  rows?: RowSink
   submit(wire: Wire): void
   handleRowDescription(message: { fields: readonly { name: string; dataTypeID: number }[] }): void
   handleDataRow(message: { fields: readonly (string | null)[] }): void
@@ -69,11 +115,11 @@ interface Exchange {
 }
 
 export async function withAdmin<Value>(
-  cluster: Cluster,
+  server: Server,
   work: (admin: Session) => Promise<Value>,
   database?: string,
 ): Promise<Value> {
-  const admin = await openAdminSession(cluster, database)
+  const admin = await openAdminSession(server, database)
   try {
     return await work(admin)
   } finally {
@@ -81,14 +127,16 @@ export async function withAdmin<Value>(
   }
 }
 
-async function openAdminSession(cluster: Cluster, database: string | undefined): Promise<Session> {
-  const url = new URL(cluster.adminUrl)
+async function openAdminSession(server: Server, database: string | undefined): Promise<Session> {
+  const url = new URL(server.adminUrl)
   const open = async () =>
-    openSession(cluster, {
+    openSession(server, {
       user: decodeURIComponent(url.username),
-      password: cluster.adminPassword ? await cluster.adminPassword() : decodeURIComponent(url.password),
+      password: server.adminPassword ? await server.adminPassword() : decodeURIComponent(url.password),
       database: database ?? decodeURIComponent(url.pathname.slice(1)),
       settings: {
+        // The owner may have set another for the database.
+        role: 'none',
         search_path: 'pg_catalog',
         statement_timeout: 60_000,
         lock_timeout: 30_000,
@@ -96,8 +144,8 @@ async function openAdminSession(cluster: Cluster, database: string | undefined):
       },
     })
   return open().catch((error) => {
-    if (!cluster.forgetAdminPassword || !(error instanceof EngineUnavailable) || error.code !== '28P01') throw error
-    cluster.forgetAdminPassword()
+    if (!server.forgetAdminPassword || !(error instanceof EngineUnavailable) || error.code !== '28P01') throw error
+    server.forgetAdminPassword()
     return open()
   })
 }
@@ -107,39 +155,43 @@ const endsTransactions = new Map<string, boolean>()
 const KNOWN_MAX = 1_000
 const FIRST_VERSION = 17
 
-/** No library, and no end of a transaction, that an owner has set for his database may keep the API out of it. */
-export const withoutObstacles = ({ adminUrl }: Cluster): Login['settings'] => ({
+/** Overrides settings of an owner's database that would keep the API out of it: libraries, and a transaction timeout. */
+export const withoutObstacles = (server: Server): Login['settings'] => ({
   local_preload_libraries: '',
-  ...(endsTransactions.get(adminUrl) && { transaction_timeout: 0 }),
+  ...(knowsTransactionTimeout(server) && { transaction_timeout: 0 }),
 })
 
-export async function openSession(cluster: Cluster, login: Login): Promise<Session> {
-  const { adminUrl } = cluster
-  const known = endsTransactions.get(adminUrl)
-  const { session, version } = await open(cluster, login)
+/** Hosts that take a key run no version without it. */
+const knowsTransactionTimeout = ({ adminUrl, key }: Server): boolean | undefined =>
+  key === undefined ? endsTransactions.get(adminUrl) : true
+
+export async function openSession(server: Server, login: Login): Promise<Session> {
+  const { adminUrl } = server
+  const known = knowsTransactionTimeout(server)
+  const { session, version } = await open(server, login)
   if (known !== undefined) return session
   if (endsTransactions.size >= KNOWN_MAX) endsTransactions.clear()
   endsTransactions.set(adminUrl, version >= FIRST_VERSION)
   if (version < FIRST_VERSION) return session
   session.close()
-  return openSession(cluster, login)
+  return openSession(server, login)
 }
 
-async function open(cluster: Cluster, login: Login) {
-  const { hostname, port } = new URL(cluster.adminUrl)
+async function open(server: Server, login: Login) {
+  const { hostname, port } = new URL(server.adminUrl)
   const { user, password, database, settings } = login
-  const options = Object.entries({ ...settings, ...withoutObstacles(cluster) }).map(
+  const options = Object.entries({ ...settings, ...withoutObstacles(server) }).map(
     ([name, value]) => `-c ${name}=${value}`,
   )
   const client = new Client({
     host: hostname,
     port: Number(port || 5432),
-    user,
-    password,
+    user: userOf(server, user),
+    password: server.key === undefined ? password : '',
     database,
     options: options.join(' '),
   })
-  throughProxy(client, cluster.proxy)
+  throughProxy(client, server)
   // Without a listener a lost connection would be an uncaught error; the query under way hears of it anyway.
   client.on('error', () => {})
   let version = 0
@@ -147,7 +199,8 @@ async function open(cluster: Cluster, login: Login) {
     if (parameterName === 'server_version') version = Number.parseInt(parameterValue, 10)
   })
   try {
-    await connected(client)
+    const late = () => new Error(`The database did not answer in ${CONNECT_TIMEOUT_MS} ms`)
+    await within(CONNECT_TIMEOUT_MS, client.connect(), late)
   } catch (error) {
     drop(client)
     throw unavailable(error)
@@ -164,28 +217,14 @@ async function open(cluster: Cluster, login: Login) {
   return { session, version }
 }
 
-function throughProxy(client: Client, proxy: string | undefined): void {
+function throughProxy(client: Client, { proxy, key }: Server): void {
   client.neonConfig.pipelineConnect = false
   client.neonConfig.pipelineTLS = false
   if (proxy === undefined) return
   const { host, protocol } = new URL(proxy)
-  client.neonConfig.wsProxy = (address, port) => `${host}/v2?address=${address}:${port}`
+  const withKey = key === undefined ? '' : `&key=${encodeURIComponent(key)}`
+  client.neonConfig.wsProxy = (address, port) => `${host}/v2?address=${address}:${port}${withKey}`
   client.neonConfig.useSecureWebSocket = protocol === 'https:'
-}
-
-async function connected(client: Client): Promise<void> {
-  let timer: ReturnType<typeof setTimeout> | undefined
-  const tooLate = new Promise<never>((_, reject) => {
-    timer = setTimeout(
-      () => reject(new Error(`The database did not answer in ${CONNECT_TIMEOUT_MS} ms`)),
-      CONNECT_TIMEOUT_MS,
-    )
-  })
-  try {
-    await Promise.race([client.connect(), tooLate])
-  } finally {
-    clearTimeout(timer)
-  }
 }
 
 function close(client: Client): void {

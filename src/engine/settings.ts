@@ -3,7 +3,7 @@ import { EngineUnavailable } from './engine.ts'
 import { isDatabaseError, statementFailure } from './failure.ts'
 import { changeLoginRules, endSessionsFromElsewhere, ensureLoginCheck, type LoginRules } from './login-check.ts'
 import { type ProjectNames, projectNames, quoteLiteral, quoteLiterals } from './names.ts'
-import { type Cluster, type Session, withAdmin } from './session.ts'
+import { type Server, type Session, withAdmin } from './session.ts'
 
 /** What a project's database runs with, beside what its owner sets himself in SQL. */
 export interface DatabaseSettings {
@@ -50,7 +50,7 @@ export class SettingsRefused extends Error {
 type InProject = <Value>(ref: string, work: (admin: Session) => Promise<Value>) => Promise<Value>
 
 /** `inProject` keeps operations on one project apart. */
-export function databaseSettings(cluster: Cluster, inProject: InProject, driver = 'postgres'): DatabaseSettings {
+export function databaseSettings(cluster: Server, inProject: InProject, driver = 'postgres'): DatabaseSettings {
   return {
     configure: (ref, configuration) =>
       inProject(ref, (admin) => configure({ admin, driver }, projectNames(ref), configuration)),
@@ -172,12 +172,12 @@ async function readOnlyAmong(admin: Session, refs: readonly string[]): Promise<S
 const TLS_OFF = 'the cluster of the driver postgres has TLS off'
 const NOT_CHECKED = 'needs Postgres 17 or newer with the driver postgres'
 
-interface Server {
-  cluster: Cluster
+interface OpenServer {
+  cluster: Server
   admin: Session
 }
 
-async function setLoginRules({ cluster, admin }: Server, { database, owner }: ProjectNames, rules: LoginRules) {
+async function setLoginRules({ cluster, admin }: OpenServer, { database, owner }: ProjectNames, rules: LoginRules) {
   const [server] = await admin.rows<{ tls: boolean; checks: boolean }>(
     `SELECT current_setting('ssl')::bool AS tls, current_setting('server_version_num')::int >= 170000 AS checks`,
   )

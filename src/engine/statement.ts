@@ -1,4 +1,3 @@
-import type { SqlResult } from './engine.ts'
 import { statementFailure } from './failure.ts'
 import { rowWriter } from './rows.ts'
 import type { Session, Wire } from './session.ts'
@@ -11,17 +10,18 @@ interface Statement {
   positionOffset?: number
 }
 
-export interface Outcome extends SqlResult {
-  /** What the server says it did, for example `INSERT 0 1`; empty for an empty statement. */
+export interface Outcome {
+  /** The text of a JSON array, in pieces. */
+  json: string[]
+  /** The server's command tag, for example `INSERT 0 1`; empty for an empty statement. */
   tag: string
 }
 
 /** One exchange with the server; of several statements only the rows of the last are kept. */
 export function runStatement(session: Session, statement: Statement, sizeBytesMax: number): Promise<Outcome> {
   return new Promise((resolve, reject) => {
-    const rows = rowWriter(sizeBytesMax)
+    const rows = rowWriter(sizeBytesMax, reject)
     let described = false
-    let overflow: unknown
     let tag = ''
 
     session.submit({
@@ -30,15 +30,8 @@ export function runStatement(session: Session, statement: Statement, sizeBytesMa
         described = true
         rows.describe(fields)
       },
-      handleDataRow({ fields }) {
-        if (overflow !== undefined) return
-        try {
-          rows.add(fields)
-        } catch (error) {
-          overflow = error
-          reject(error)
-        }
-      },
+      handleDataRow: ({ fields }) => rows.row(fields),
+      rows,
       handleCommandComplete({ text }) {
         tag = text
         if (!described) rows.reset()
@@ -49,7 +42,7 @@ export function runStatement(session: Session, statement: Statement, sizeBytesMa
       handleCopyInResponse: (wire) => wire.sendCopyFail('there is no data to read here'),
       handleCopyData() {},
       handleError: (error) => reject(statementFailure(error, statement.positionOffset ?? 0)),
-      handleReadyForQuery: () => resolve({ ...rows.result(), tag }),
+      handleReadyForQuery: () => resolve({ json: rows.result(), tag }),
     })
   })
 }

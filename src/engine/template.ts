@@ -4,7 +4,7 @@ import { isDatabaseError } from './failure.ts'
 import { hasLoginCheck, LOGIN_CHECK } from './login-check.ts'
 import { quoteLiteral, quoteLiterals } from './names.ts'
 import { API_ROLES, READER_GROUP } from './roles.ts'
-import { type Cluster, type Session, withAdmin } from './session.ts'
+import { type Server, type Session, withAdmin } from './session.ts'
 import { STORAGE_GROUP, STORAGE_OWNER } from './storage/names.ts'
 import { storageSchema } from './storage/schema.ts'
 
@@ -18,7 +18,7 @@ const EXTENSIONS = ['pgcrypto', 'uuid-ossp']
 const API = API_ROLES.join(', ')
 
 /** What the cluster needs before its first project: the shared roles, the template, closed doors everywhere else. */
-export async function ensureCluster(cluster: Cluster, admin: Session): Promise<void> {
+export async function ensureCluster(cluster: Server, admin: Session): Promise<void> {
   if ((await hasTemplate(admin)) && (await openDatabases(admin)).length === 0) return
   const key = `hashtextextended(${quoteLiteral(TEMPLATE)}, 0)`
   await admin.rows(`SELECT pg_advisory_lock(${key})`)
@@ -54,7 +54,7 @@ async function hasTemplate(admin: Session): Promise<boolean> {
   return rows.length > 0
 }
 
-async function buildTemplate(cluster: Cluster, admin: Session): Promise<void> {
+async function buildTemplate(cluster: Server, admin: Session): Promise<void> {
   await ensureSharedRoles(admin)
   await ensureAppRoles(admin)
   await admin.rows(`DROP DATABASE IF EXISTS ${TEMPLATE} WITH (FORCE)`)

@@ -1,7 +1,7 @@
 import { SqlError, type Transaction, type TransactionRequest } from './engine.ts'
 import { statementFailure } from './failure.ts'
 import { RESULT_SIZE_BYTES_MAX, withProjectSession } from './run.ts'
-import type { Cluster, Session, Wire } from './session.ts'
+import type { Session, SessionSource, Wire } from './session.ts'
 import { endOfToken, isBlank, type SplitStatement } from './split.ts'
 import { runStatement } from './statement.ts'
 import { parameterText } from './values.ts'
@@ -10,11 +10,11 @@ import { parameterText } from './values.ts'
 const PIPELINE_MAX = 500
 
 export function runTransaction<Value>(
-  cluster: Cluster,
+  source: SessionSource,
   request: TransactionRequest,
   work: (tx: Transaction) => Promise<Value>,
 ): Promise<Value> {
-  return withProjectSession(cluster, { ...request, readOnly: false }, async (session) => {
+  return withProjectSession(source, { ...request, readOnly: false }, async (session) => {
     await runStatement(session, { text: 'BEGIN' }, RESULT_SIZE_BYTES_MAX)
     const value = await work(transactionOn(session))
     await runStatement(session, { text: 'COMMIT' }, RESULT_SIZE_BYTES_MAX)
@@ -25,7 +25,7 @@ export function runTransaction<Value>(
 const transactionOn = (session: Session): Transaction => ({
   async rows<Found extends object>(text: string, params: readonly unknown[] = []) {
     const values = params.map(parameterText)
-    return JSON.parse((await runStatement(session, { text, values }, RESULT_SIZE_BYTES_MAX)).json) as Found[]
+    return JSON.parse((await runStatement(session, { text, values }, RESULT_SIZE_BYTES_MAX)).json.join('')) as Found[]
   },
   async run(statements) {
     for (const statement of statements) refuseTransactionControl(statement)

@@ -2,7 +2,7 @@ import { appMembership, appRightsOnDatabase } from './app-roles.ts'
 import { superuser, withSession } from './copy/sessions.ts'
 import { forApps } from './database.ts'
 import type { ProjectNames } from './names.ts'
-import type { Cluster, Session } from './session.ts'
+import type { Server, Session } from './session.ts'
 import { STORAGE_VERSION, STORAGE_VERSION_QUERY, storageSchema } from './storage/schema.ts'
 import { buildWall, TEMPLATE, WALL_QUERY } from './template.ts'
 
@@ -13,7 +13,7 @@ const LOCK_WAIT_MS = 2_000
  * Brings what is in a project's database to what the template has; what its owner has changed or dropped of his own since stays as
  * he left it. `admin` is a session in the maintenance database.
  */
-export function upgradeDatabase(cluster: Cluster, admin: Session, names: ProjectNames): Promise<void> {
+export function upgradeDatabase(cluster: Server, admin: Session, names: ProjectNames): Promise<void> {
   const { database, owner } = names
   const schemas = [
     ...storageSchema(),

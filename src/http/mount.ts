@@ -301,7 +301,8 @@ async function respond(route: Route, c: Context<AppEnv>): Promise<Response> {
     .catch((error) => reportUndeclared(route, c, error))
   const status = route.status ?? 200
   if (status === 204) return c.body(null, status)
-  if (isText(route.returns)) return c.body(result as string, status, { 'content-type': route.returns.contentType })
+  if (isText(route.returns))
+    return c.body(result as string | ReadableStream<Uint8Array>, status, { 'content-type': route.returns.contentType })
   if (isStream(route.returns)) {
     const { body, contentType } = result as Streamed
     return c.body(body, status, { 'content-type': contentType })

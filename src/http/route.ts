@@ -86,7 +86,7 @@ type Optional<Path extends string, T> = Declared<Path> extends never ? Omit<T, '
 // biome-ignore lint/suspicious/noConfusingVoidType: a handler without a reply returns a promise of nothing
 type Other<R> = R extends typeof total ? number : void
 type Worded<R> = R extends TextReply
-  ? string
+  ? string | ReadableStream<Uint8Array>
   : R extends StreamReply
     ? Streamed
     : R extends AnswerReply

@@ -1,6 +1,13 @@
 import type pg from 'pg'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import { EngineUnavailable, type ProjectEngine, SqlError, SqlTimeout, Superseded } from '../../src/engine/engine.ts'
+import {
+  EngineUnavailable,
+  type ProjectEngine,
+  rowsOf,
+  SqlError,
+  SqlTimeout,
+  Superseded,
+} from '../../src/engine/engine.ts'
 import { loginRole, type Power } from '../../src/engine/logins.ts'
 import { createBucket } from '../../src/storage/statements/buckets.ts'
 import { insertObject } from '../../src/storage/statements/objects.ts'
@@ -47,11 +54,13 @@ export function engineContract(start: () => Promise<EngineUnderTest>): void {
   }
 
   const request = (ref: string) => ({ ref, runnerPassword: specOf(ref).runnerPassword })
-  const rowsOf = ({ json }: { json: string }) => JSON.parse(json) as Record<string, unknown>[]
   const query = async (ref: string, text: string) =>
-    rowsOf(await engine().runSql({ ...request(ref), query: text, readOnly: false }))
+    (await rowsOf(await engine().runSql({ ...request(ref), query: text, readOnly: false }))) as Record<
+      string,
+      unknown
+    >[]
   const read = async (ref: string, text: string) =>
-    rowsOf(await engine().runSql({ ...request(ref), query: text, readOnly: true }))
+    (await rowsOf(await engine().runSql({ ...request(ref), query: text, readOnly: true }))) as Record<string, unknown>[]
   const ask = <Row extends pg.QueryResultRow>(ref: string, password: string, text: string) =>
     withClient(running.connect(ref, password), async (client) => (await client.query<Row>(text)).rows)
   const batch = (ref: string, ...statements: { text: string; params: readonly unknown[] }[]) =>
@@ -109,7 +118,7 @@ export function engineContract(start: () => Promise<EngineUnderTest>): void {
       expect(await ask(ref, ANOTHER_PASSWORD, 'select n from kept')).toEqual([{ n: 1 }])
       await expect(ask(ref, PASSWORD, 'select')).rejects.toMatchObject({ code: '28P01' })
       const renewed = { ref, runnerPassword: 'another runner, Of 20', readOnly: true }
-      expect(rowsOf(await engine().runSql({ ...renewed, query: 'select n from kept' }))).toEqual([{ n: 1 }])
+      expect(await rowsOf(await engine().runSql({ ...renewed, query: 'select n from kept' }))).toEqual([{ n: 1 }])
     })
 
     test('does nothing for one whose fence refuses', async () => {
@@ -134,7 +143,7 @@ export function engineContract(start: () => Promise<EngineUnderTest>): void {
         parameters,
         readOnly: false,
       })
-      expect(rowsOf(result)).toEqual([{ n: 3, t: 'three' }])
+      expect(await rowsOf(result)).toEqual([{ n: 3, t: 'three' }])
     })
 
     test('says what Postgres says of a statement that it refuses', async () => {

@@ -1,6 +1,6 @@
 import pg from 'pg'
 import { createPostgresEngine } from '../../src/engine/postgres.ts'
-import type { Cluster } from '../../src/engine/session.ts'
+import type { Server } from '../../src/engine/session.ts'
 import { definitionsOf } from './diff-definitions.ts'
 
 const RUNNER_PASSWORD = 'runner password'
@@ -9,7 +9,7 @@ const PASSWORD = 'owner password'
 export type Side = Awaited<ReturnType<typeof newSide>>
 
 /** A project's database without a project: what the engine makes, entered as its owner and as the superuser. */
-export async function newSide(cluster: Cluster) {
+export async function newSide(cluster: Server) {
   const ref = Array.from({ length: 20 }, () => String.fromCharCode(97 + Math.floor(Math.random() * 26))).join('')
   const engine = createPostgresEngine({ ...cluster, host: '', port: 0 })
   await engine.create({ ref, password: PASSWORD, runnerPassword: RUNNER_PASSWORD })

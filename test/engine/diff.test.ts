@@ -1,12 +1,13 @@
 import { afterAll, beforeAll, describe, expect, inject, onTestFinished, test, vi } from 'vitest'
 import { startNeonProxy } from '../../dev/neon-proxy.ts'
 import { type DiffRequest, diff } from '../../src/engine/diff/diff.ts'
-import type { Cluster } from '../../src/engine/session.ts'
+import { projectNames } from '../../src/engine/names.ts'
+import type { Server } from '../../src/engine/session.ts'
 import { extended, isExtended } from '../extended.ts'
 import { groupsInSchemas, pairsOfWholeDatabases } from './diff-cases.ts'
 import { newSide, type Side } from './diff-databases.ts'
 
-let cluster: Cluster
+let cluster: Server
 let proxy: Awaited<ReturnType<typeof startNeonProxy>>
 beforeAll(async () => {
   const adminUrl = inject('adminUrl')
@@ -24,7 +25,7 @@ async function side(...statements: string[]): Promise<Side> {
 }
 
 const between = (from: Side, to: Side, more: Partial<DiffRequest> = {}) =>
-  diff(async () => cluster, { from: from.login, to: to.login, ...more })
+  diff(async (ref) => ({ ...cluster, names: projectNames(ref) }), { from: from.login, to: to.login, ...more })
 
 /** What users write seldom: in `npm run test:faults` alone. */
 const SELDOM = [

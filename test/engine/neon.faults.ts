@@ -6,6 +6,7 @@ import {
   type Fence,
   type PointInTimeRequest,
   type ProjectSpec,
+  rowsOf,
   Superseded,
 } from '../../src/engine/engine.ts'
 import { SCRAM_ITERATIONS } from '../neon-server/compute.ts'
@@ -633,8 +634,8 @@ describe('a database that is put back to a moment', () => {
     return { ...specOf(own), id: crypto.randomUUID(), at }
   }
   const namesIn = async (ref: string) => {
-    const { json } = await query(ref, 'select name from people order by 1')
-    return JSON.parse(json).map(({ name }: { name: string }) => name)
+    const found = (await rowsOf(await query(ref, 'select name from people order by 1'))) as { name: string }[]
+    return found.map(({ name }) => name)
   }
   const keptOf = (ref: string) => namesOf(ref).filter((name) => name.startsWith(`pilothouse-${ref}-before-`))
 
@@ -858,11 +859,11 @@ describe('a copy', () => {
          select 100 + n, array[repeat('x', 1000000)] from generate_series(1, 20) as n`,
     )
     await engine().copy({ ...copyOf(ref, false), from: owner })
-    const { json } = await query(
+    const result = await query(
       ref,
       `select count(*)::int as count, sum(length(statements[1]))::int as length from supabase_migrations.schema_migrations`,
     )
-    expect(JSON.parse(json)).toEqual([{ count: 20, length: 20_000_000 }])
+    expect(await rowsOf(result)).toEqual([{ count: 20, length: 20_000_000 }])
   })
 
   test('is taken anew where its parent has had another migration meanwhile', async () => {
@@ -885,8 +886,8 @@ describe('a copy', () => {
     await engine().copy(request, migrating)
     await query(ref, 'select born from people')
     expect(migrations).toBe(1)
-    const { json } = await query(ref, 'select version from supabase_migrations.schema_migrations')
-    expect(JSON.parse(json)).toEqual([{ version: '1' }])
+    const result = await query(ref, 'select version from supabase_migrations.schema_migrations')
+    expect(await rowsOf(result)).toEqual([{ version: '1' }])
   })
 
   test('remembers what its history was to be, over a crash', async () => {

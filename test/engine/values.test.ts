@@ -52,39 +52,63 @@ describe('a JSON value as a parameter', () => {
   })
 })
 
+const unexpected = (error: Error) => expect.fail(error.message)
+
 describe('rowWriter', () => {
   test('writes rows as objects, the last of equal names winning', () => {
-    const rows = rowWriter(1000)
+    const rows = rowWriter(1000, unexpected)
     rows.describe([
       { name: 'a', dataTypeID: 23 },
       { name: 'a"b', dataTypeID: TEXT },
       { name: 'a', dataTypeID: BOOL },
     ])
-    rows.add(['1', null, 't'])
-    expect(rows.result()).toEqual({ json: '[{"a":true,"a\\"b":null}]', rowCount: 1 })
+    rows.row(['1', null, 't'])
+    expect(rows.result().join('')).toBe('[{"a":true,"a\\"b":null}]')
   })
 
   test('keeps order and count over many rows', () => {
-    const rows = rowWriter(1_000_000)
+    const rows = rowWriter(1_000_000, unexpected)
     rows.describe([{ name: 'i', dataTypeID: 23 }])
-    for (let i = 0; i < 1234; i += 1) rows.add([String(i)])
-    const { json, rowCount } = rows.result()
-    expect(rowCount).toBe(1234)
+    for (let i = 0; i < 1234; i += 1) rows.row([String(i)])
+    const json = rows.result().join('')
     expect(JSON.parse(json)).toEqual(Array.from({ length: 1234 }, (_, i) => ({ i })))
   })
 
   test('starts anew with each description and each reset', () => {
-    const rows = rowWriter(1000)
+    const rows = rowWriter(1000, unexpected)
     rows.describe([{ name: 'i', dataTypeID: 23 }])
-    rows.add(['1'])
+    rows.row(['1'])
     rows.reset()
-    expect(rows.result()).toEqual({ json: '[]', rowCount: 0 })
+    expect(rows.result().join('')).toBe('[]')
+  })
+
+  test('takes a row in parts as it takes it as a whole', () => {
+    const fields = [25, 23, 25, 3802, 1007, 25, 25].map((dataTypeID, n) => ({
+      name: n === 6 ? 'c2' : `c${n}`,
+      dataTypeID,
+    }))
+    const values = ['a"\n😀', '1', 'gone', '{"b": 1}', '{1,2}', null, '']
+    const [whole, parts] = [rowWriter(1000, unexpected), rowWriter(1000, unexpected)]
+    for (const rows of [whole, parts]) rows.describe(fields)
+    for (let n = 0; n < 2; n++) {
+      whole.row(values)
+      parts.beginRow()
+      for (const [index, value] of values.entries()) {
+        parts.beginValue(index, value === null)
+        for (const part of value ?? []) parts.part(part)
+        if (value !== null) parts.endValue()
+      }
+      parts.endRow()
+    }
+    expect(JSON.parse(parts.result().join(''))).toEqual(JSON.parse(whole.result().join('')))
   })
 
   test('refuses to grow past its bound', () => {
-    const rows = rowWriter(20)
+    const failures: Error[] = []
+    const rows = rowWriter(20, (error) => failures.push(error))
     rows.describe([{ name: 'i', dataTypeID: 23 }])
-    rows.add(['1'])
-    expect(() => rows.add(['1234567890'])).toThrow(SqlResultTooLarge)
+    rows.row(['1'])
+    for (let n = 0; n < 3; n++) rows.row(['1234567890'])
+    expect(failures).toEqual([new SqlResultTooLarge(20)])
   })
 })

@@ -1,4 +1,5 @@
 import type { ProjectAccess } from '../../auth/access.ts'
+import { rowsOf } from '../../engine/engine.ts'
 import type { Ctx } from '../../env.ts'
 import { runnerPasswordOf } from '../../secrets/project.ts'
 import { checkStatement, type DatabaseCheck } from './checks/statement.ts'
@@ -26,7 +27,7 @@ export async function checkDatabase(
   lints: readonly DatabaseCheck[],
   apiSchemas: readonly string[],
 ): Promise<Finding[]> {
-  const { json } = await ctx.engine.runSql({
+  const result = await ctx.engine.runSql({
     ref: project.ref,
     runnerPassword: await runnerPasswordOf(ctx, project),
     query: checkStatement(lints, apiSchemas),
@@ -34,7 +35,7 @@ export async function checkDatabase(
     timeoutMs: Math.min(ctx.config.SQL_TIMEOUT_SECONDS, CHECK_SECONDS_MAX) * 1000,
   })
   // What the statement selects is what its rows are made of.
-  return (JSON.parse(json) as Row[]).map(({ lint, schema, name, type, key, detail, more, total }) => {
+  return ((await rowsOf(result)) as Row[]).map(({ lint, schema, name, type, key, detail, more, total }) => {
     const metadata = { type, ...(schema !== null && { schema }), ...(name !== null && { name }), ...more }
     return { lint, detail, key, metadata, total }
   })

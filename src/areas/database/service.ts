@@ -4,6 +4,7 @@ import {
   type ProjectEngine,
   type Replica,
   SqlError,
+  type SqlResult,
   SqlResultTooLarge,
   SqlTimeout,
 } from '../../engine/engine.ts'
@@ -24,16 +25,15 @@ interface Script {
 }
 
 /** Runs the user's SQL on the project's database; the rows of the last statement as the text of a JSON array. */
-export async function runQuery(ctx: Ctx, project: ProjectAccess, script: Script): Promise<string> {
+export async function runQuery(ctx: Ctx, project: ProjectAccess, script: Script): Promise<SqlResult> {
   requireActive(project)
   const runnerPassword = await runnerPasswordOf(ctx, project)
   const { query, parameters, readOnly } = script
   const timeoutMs = ctx.config.SQL_TIMEOUT_SECONDS * 1000
   const request = { ref: project.ref, runnerPassword, query, readOnly, timeoutMs, ...(parameters && { parameters }) }
-  const { json } = await ctx.engine.runSql(request).catch((error) => {
+  return ctx.engine.runSql(request).catch((error) => {
     throw toApiError(error)
   })
-  return json
 }
 
 export function toApiError(error: unknown): unknown {

@@ -94,7 +94,7 @@ async function historyText(
 ): Promise<string> {
   const session = await sessionOf(ctx, database)
   try {
-    return (await ctx.engine.runSql({ ...session, query, parameters, readOnly: true })).json
+    return await new Response(await ctx.engine.runSql({ ...session, query, parameters, readOnly: true })).text()
   } catch (error) {
     if (error instanceof SqlError && error.code === UNDEFINED_TABLE) return '[]'
     throw error

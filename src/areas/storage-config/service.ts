@@ -1,6 +1,7 @@
 import type * as z from 'zod'
 import type { ProjectAccess } from '../../auth/access.ts'
 import { forgetProject, storageConfigOf } from '../../auth/project.ts'
+import { rowsOf } from '../../engine/engine.ts'
 import type { Ctx } from '../../env.ts'
 import { ApiError } from '../../http/error.ts'
 import { runQuery } from '../database/service.ts'
@@ -56,7 +57,7 @@ const UNDEFINED_TABLE = '42P01'
 /** A project that was never stored anything in may have no tables for it yet, and then no buckets. */
 export async function listBuckets(ctx: Ctx, project: ProjectAccess): Promise<z.input<typeof Bucket>[]> {
   try {
-    return JSON.parse(await runQuery(ctx, project, { query: BUCKETS, readOnly: true }))
+    return (await rowsOf(await runQuery(ctx, project, { query: BUCKETS, readOnly: true }))) as z.input<typeof Bucket>[]
   } catch (error) {
     if (error instanceof ApiError && error.extra.code === UNDEFINED_TABLE) return []
     throw error

@@ -2,7 +2,7 @@ import { dropDatabase, ensureDatabase } from '../database.ts'
 import type { CopyRequest } from '../engine.ts'
 import { type ProjectNames, projectNames, quoteLiteral } from '../names.ts'
 import { dropRoles, ensureRoles, ensureStorageRole } from '../roles.ts'
-import type { Cluster, Session } from '../session.ts'
+import type { Server, Session } from '../session.ts'
 import { ensureCluster } from '../template.ts'
 import { cloneDatabase } from './clone.ts'
 import { dropLink } from './link.ts'
@@ -11,7 +11,7 @@ import { settingsOf } from './settings.ts'
 import { UNFINISHED } from './unfinished.ts'
 
 export interface Copy {
-  cluster: Cluster
+  cluster: Server
   /** In the maintenance database, holding the target's lock. */
   admin: Session
   from: ProjectNames
@@ -23,7 +23,7 @@ export interface Copy {
 }
 
 /** A database that is already there stays as it is, unless it is what an earlier run left behind. */
-export async function copyProject(cluster: Cluster, admin: Session, request: CopyRequest): Promise<void> {
+export async function copyProject(cluster: Server, admin: Session, request: CopyRequest): Promise<void> {
   const { to: spec, data } = request
   const copy: Copy = {
     cluster,

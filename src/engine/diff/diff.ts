@@ -1,4 +1,5 @@
 import type { FactBase } from '@supabase/pg-delta/core'
+import { sessionsOf } from '../cluster-sessions.ts'
 import { SqlError } from '../engine.ts'
 import { statementFailure } from '../failure.ts'
 import { withProjectSession } from '../run.ts'
@@ -15,7 +16,7 @@ const TIMEOUT_MS_DEFAULT = 120_000
 export interface DiffRequest {
   /** The database that the SQL is to be run in. */
   from: DiffSide
-  /** What it is to become. */
+  /** The database whose schema is the target. */
   to: DiffSide
   /** Absent = every schema of the user's. A name that neither side knows contributes nothing. */
   schemas?: readonly string[]
@@ -32,7 +33,7 @@ export async function diff(
   clusterOf: (ref: string) => Promise<Cluster>,
   { timeoutMs = TIMEOUT_MS_DEFAULT, ...request }: DiffRequest,
 ): Promise<string> {
-  const roles = neutralRoles(request.from.ref)
+  const roles = neutralRoles((await clusterOf(request.from.ref)).names)
   // Loaded with the first diff: no other request should pay for it.
   const { plan } = await import('@supabase/pg-delta/plan')
   const compared = isCompared(request.schemas)
@@ -62,14 +63,14 @@ interface Reading {
 
 /** As the role that reads everything and writes nothing, in one snapshot. */
 function read(cluster: Cluster, side: DiffSide, { roles, compared, timeoutMs }: Reading): Promise<FactBase> {
-  return withProjectSession(cluster, { ...side, readOnly: true, timeoutMs }, async (session) => {
+  return withProjectSession(sessionsOf(cluster), { ...side, readOnly: true, timeoutMs }, async (session) => {
     const { extract } = await import('@supabase/pg-delta/extract')
     try {
       await requireReadable(session, compared)
-      const neutral = roles.of(side.ref)
+      const neutral = roles.of(cluster.names)
       const virtual = markVirtual(roles.owner)
       const pool = poolOf(session, (row) => virtual(neutral(row)))
-      return (await extract(pool, { handlers: [extrasHandler(compared)] })).factBase
+      return (await extract(pool, { handlers: [extrasHandler(compared, cluster.names)] })).factBase
     } catch (error) {
       throw statementFailure(error, 0)
     }
@@ -95,7 +96,7 @@ async function requireReadable(session: Session, compared: (schema: string) => b
 
 type Extract = typeof import('@supabase/pg-delta/extract').extract
 
-/** What the library needs of a pool is one client that takes text; every row comes with neutral role names. */
+/** A pool for the library, which needs one client that takes text; every row comes with neutral role names. */
 function poolOf(session: Session, neutral: (row: Record<string, unknown>) => unknown): Parameters<Extract>[0] {
   const client = {
     query: async (text: string) => ({

@@ -1,13 +1,14 @@
 import type { Fact, StableId } from '@supabase/pg-delta/core'
 import type { ExtensionHandler } from '@supabase/pg-delta/integrations'
 import type { PlanOptions } from '@supabase/pg-delta/plan'
+import { loginRoles, type ProjectNames, quoteLiteral, quoteLiterals, TEMPORARY_LOGIN } from '../names.ts'
 
 const KIND = { ext: 'pilothouse', intentKind: 'extra' }
 
 interface ExtraRow {
   schema: string
   key: string
-  /** What makes it, and what takes it away. */
+  /** The statements that create it, and those that remove it. */
   set: string[]
   reset: string[]
   relation: string
@@ -16,13 +17,13 @@ interface ExtraRow {
   columns: string[]
 }
 
-/** What the library does not compare: it takes facts of other kinds with the rules for them. */
-export function extrasHandler(wanted: (schema: string) => boolean): ExtensionHandler {
+/** Adds facts that the library does not compare by itself, with rules for them. */
+export function extrasHandler(wanted: (schema: string) => boolean, names: ProjectNames): ExtensionHandler {
   return {
     extension: KIND.ext,
     async capture(ctx) {
       const rows: ExtraRow[] = []
-      for (const query of [STATISTICS_QUERY, TABLE_COLUMNS_QUERY, VIEW_COLUMNS_QUERY, ...TABLES_QUERIES]) {
+      for (const query of [STATISTICS_QUERY, TABLE_COLUMNS_QUERY, viewColumnsQuery(names), ...TABLES_QUERIES]) {
         rows.push(...((await ctx.query(query)) as unknown as ExtraRow[]))
       }
       const kept = rows.filter(({ schema, relation_schema }) => wanted(schema) && wanted(relation_schema))
@@ -125,27 +126,31 @@ const TABLE_COLUMNS_QUERY = columnsQuery(`'r', 'p', 'm'`, {
 }).replace(`'column '`, `'column settings '`)
 
 /** Grants to the project's own roles are left out: its owner has them anyway. */
-const columnGrants = (statement: string) => `ARRAY(
+const columnGrants = (names: ProjectNames) => (statement: string) =>
+  `ARRAY(
   SELECT ${statement} FROM aclexplode(a.attacl) AS x LEFT JOIN pg_roles g ON g.oid = x.grantee
-   WHERE g.rolname IS NULL OR (g.rolname <> current_database() AND NOT starts_with(g.rolname, current_database() || '_'))
+   WHERE g.rolname IS NULL OR (g.rolname NOT IN (${quoteLiterals(loginRoles(names))}) AND g.rolname !~ ${quoteLiteral(TEMPORARY_LOGIN)})
    GROUP BY g.rolname, x.is_grantable ORDER BY g.rolname, x.is_grantable)`
 const GRANTEE = `CASE WHEN g.rolname IS NULL THEN 'PUBLIC' ELSE quote_ident(g.rolname) END`
 
 /** The library knows no columns of views. */
-const VIEW_COLUMNS_QUERY = columnsQuery(`'v', 'm'`, {
-  set: `ARRAY[
+function viewColumnsQuery(names: ProjectNames): string {
+  const grants = columnGrants(names)
+  return columnsQuery(`'v', 'm'`, {
+    set: `ARRAY[
     named.alter || 'SET DEFAULT ' || pg_get_expr(ad.adbin, ad.adrelid),
     'COMMENT ON COLUMN ' || named.relation || '.' || named.name || ' IS ' || quote_literal(col_description(c.oid, a.attnum))
-  ] || ${columnGrants(
+  ] || ${grants(
     `format('GRANT %s ON TABLE %s TO %s', string_agg(x.privilege_type || ' (' || named.name || ')', ', ' ORDER BY x.privilege_type),
        named.relation, ${GRANTEE}) || CASE WHEN x.is_grantable THEN ' WITH GRANT OPTION' ELSE '' END`,
   )}`,
-  reset: `ARRAY[
+    reset: `ARRAY[
     CASE WHEN ad.oid IS NOT NULL THEN named.alter || 'DROP DEFAULT' END,
     CASE WHEN col_description(c.oid, a.attnum) IS NOT NULL THEN 'COMMENT ON COLUMN ' || named.relation || '.' || named.name || ' IS NULL' END
-  ] || ${columnGrants(`format('REVOKE ALL (%s) ON TABLE %s FROM %s', named.name, named.relation, ${GRANTEE})`)}`,
-  condition: 'ad.oid IS NOT NULL OR a.attacl IS NOT NULL OR col_description(c.oid, a.attnum) IS NOT NULL',
-})
+  ] || ${grants(`format('REVOKE ALL (%s) ON TABLE %s FROM %s', named.name, named.relation, ${GRANTEE})`)}`,
+    condition: 'ad.oid IS NOT NULL OR a.attacl IS NOT NULL OR col_description(c.oid, a.attnum) IS NOT NULL',
+  })
+}
 
 const tablesQuery = (
   name: string,

@@ -6,7 +6,7 @@ import type { RoleNames } from './roles.ts'
 
 /** Every project has these from its template or from the services that use them. */
 const PLATFORM_SCHEMAS = ['extensions', 'storage', 'supabase_migrations']
-/** What belongs to no schema; with a list of schemas only extensions remain of these, as tables may need them. */
+/** Objects outside of schemas; with a list of schemas only extensions remain of these, as tables may need them. */
 const GLOBAL_KINDS = ['publication', 'subscription', 'eventTrigger', 'fdw', 'server', 'userMapping']
 /** Not the platform's own triggers on its tables. */
 const PLATFORM_TRIGGERS = ['remember_deleted', 'remember_replaced', 'remember_truncated', 'update_objects_updated_at']
@@ -18,7 +18,7 @@ export const isCompared =
 
 type Match = NonNullable<Policy['filter']>[number]['match']
 
-/** What of the two databases is compared, and which names may be referred to although they are not. */
+/** The parts of the two databases to compare, and the names outside of them that may be referred to. */
 export function managed(sides: readonly FactBase[], schemas: readonly string[] | undefined, roles: RoleNames) {
   const facts = sides.flatMap((side) => side.facts())
   const wanted = isCompared(schemas)
@@ -31,7 +31,7 @@ export function managed(sides: readonly FactBase[], schemas: readonly string[] |
     assumedSchemas: excluded,
     filter: [
       exclude({
-        // What each of these has by default, on whatever there is.
+        // The default rights of these roles, on any object.
         all: [
           { kind: ['acl', 'defaultPrivilege'] },
           { idField: { field: 'grantee', glob: [...roles.services, APP_OWNER] } },

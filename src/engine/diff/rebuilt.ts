@@ -16,7 +16,7 @@ const RETYPED = /^ALTER TABLE (?:"(?:[^"]|"")*"[. ])+ALTER COLUMN "(?:[^"]|"")*"
 const ROUTINES: Kinds = new Set(['function', 'aggregate'])
 
 /**
- * Where the library drops something to make it anew, it forgets some of what depends on it and of what belongs to it. So
+ * If the library drops an object to recreate it, it forgets some of its dependents and of the objects that belong to it. So
  * all that is dropped first, and the rest of the way starts from a schema that never had it.
  */
 export function planWithRebuilds(plan: Planner, source: FactBase, desired: FactBase, options: PlanOptions) {
@@ -35,12 +35,12 @@ export function planWithRebuilds(plan: Planner, source: FactBase, desired: FactB
 function grow(taken: Set<string>, actions: readonly Action[], source: FactBase, desired: FactBase): boolean {
   const before = taken.size
   const gone = goneWith(actions, source)
-  // Where nothing is made anew the library's own order is right.
+  // If nothing is recreated, the library's own order is right.
   if (before > 0 || gone.some((id) => desired.has(id))) for (const id of gone) taken.add(encodeId(id))
   return taken.size > before
 }
 
-/** What the actions drop, and what does not outlive that: Postgres drops it too, or refuses while it stands. */
+/** The objects that the actions drop, with those that Postgres drops along or that would make it refuse. */
 function goneWith(actions: readonly Action[], source: FactBase): StableId[] {
   const dropped = new Set(actions.flatMap(({ destroys }) => destroys.map(encodeId)))
   const sequences = source.facts().filter(({ id, payload }) => id.kind === 'sequence' && payload.ownedBy)

@@ -1,4 +1,4 @@
-import { projectNames } from '../names.ts'
+import type { ProjectNames } from '../names.ts'
 
 type Row = Record<string, unknown>
 
@@ -8,7 +8,7 @@ export interface RoleNames {
   /** The login roles of the project's services, by the names they have in `from`. */
   services: string[]
   /** Makes the names in the rows of one project those above. */
-  of(ref: string): (row: Row) => Row
+  of(own: ProjectNames): (row: Row) => Row
 }
 
 /** The columns of the library's queries that hold names of roles. Elsewhere the same text is the user's own. */
@@ -18,19 +18,18 @@ const ROLE_COLUMNS = new Set(['owner', 'grantee', 'role', 'roles', 'member', 'ac
 const isRole = (row: Row) => 'rolsuper' in row
 
 /** Each project has login roles of its own, which would make every object of a branch differ from its parent's. */
-export function neutralRoles(fromRef: string): RoleNames {
-  const from = projectNames(fromRef)
+export function neutralRoles(from: ProjectNames): RoleNames {
   const owner = `owner-${crypto.randomUUID()}`
   return {
     owner,
     services: [from.runner, from.reader, from.storage],
-    of(ref) {
-      const own = projectNames(ref)
+    of(own) {
       const renamed = new Map([
-        [own.owner, owner],
         [own.runner, from.runner],
         [own.reader, from.reader],
         [own.storage, from.storage],
+        // The owner may be the runner too.
+        [own.owner, owner],
       ])
       return (row) =>
         Object.fromEntries(

@@ -16,7 +16,7 @@ export function runnable(
   plan: Pick<Plan, 'actions' | 'preamble'>,
   { source, desired, roles: { owner } }: Sides,
 ): string {
-  // Who creates a thing owns it already.
+  // The creator of an object owns it already.
   const actions = plan.actions.filter(({ sql }) => !sql.endsWith(` OWNER TO "${owner}"`))
   if (actions.length === 0) return ''
   const settings = plan.preamble.filter(({ name }) => name !== 'search_path')
@@ -53,7 +53,7 @@ function inOrder(actions: readonly Action[], { source, desired }: Pick<Sides, 's
   return [...dropped.values(), ...values, ...others, ...set.values()]
 }
 
-/** Whoever reads the text would not expect this of a table that both sides have. */
+/** Warns the reader: both sides have the table, so the loss of its rows is unexpected. */
 const lossIn = ({ destroys }: Action, desired: FactBase) =>
   destroys.some((id) => id.kind === 'table' && desired.has(id))
     ? '-- Made anew below: the rows of this table are lost.\n'

@@ -1,4 +1,5 @@
 import { runBatch } from '../batch.ts'
+import { sessionsOf } from '../cluster-sessions.ts'
 import { REFERENCED_OBJECTS } from '../copy/storage-rows.ts'
 import { type ProjectSpec, SqlError, SqlResultTooLarge } from '../engine.ts'
 import { loginRoles, type ProjectNames, projectNames, quoteLiteral, quoteLiterals } from '../names.ts'
@@ -10,7 +11,7 @@ import { ensureRoles } from './prepare.ts'
 
 /** A branch comes with the roles and the database of its parent: they get the names and passwords of the new project. */
 export async function adopt(cluster: Cluster, from: string, to: ProjectSpec): Promise<void> {
-  const [old, names] = [projectNames(from), projectNames(to.ref)]
+  const [old, { names }] = [projectNames(from), cluster]
   await withAdmin(cluster, async (admin) => {
     await closeLogins(admin, old)
     await rename(admin, old, names)
@@ -75,7 +76,7 @@ export async function historyOf(project: Login): Promise<string> {
 
 /** The history of migrations belongs to the schema. Both ends are the owners' own sessions, as theirs may be the code in it. */
 export async function copyHistory(from: Login, { cluster, ...to }: Login): Promise<void> {
-  await runTransaction(cluster, { ...to, timeoutMs: SQL_TIMEOUT_MS_MAX }, async (tx) => {
+  await runTransaction(sessionsOf(cluster), { ...to, timeoutMs: SQL_TIMEOUT_MS_MAX }, async (tx) => {
     for await (const page of pagesOf(from)) {
       await tx.rows(
         `INSERT INTO ${HISTORY} SELECT * FROM json_populate_recordset(NULL::${HISTORY}, $1) ON CONFLICT DO NOTHING`,
@@ -114,8 +115,8 @@ async function pageOf(project: Login, after: string, limit: number) {
 /** As the role that only reads; nothing where the owner has dropped the table. */
 async function inHistory<Row>({ cluster, ...login }: Login, query: string, parameters: readonly unknown[] = []) {
   try {
-    const { json } = await runSql(cluster, { ...login, query, parameters, readOnly: true })
-    return JSON.parse(json) as Row[]
+    const json = await runSql(sessionsOf(cluster), { ...login, query, parameters, readOnly: true })
+    return JSON.parse(json.join('')) as Row[]
   } catch (error) {
     if (error instanceof SqlError && error.code === UNDEFINED_TABLE) return []
     throw error
@@ -125,11 +126,11 @@ async function inHistory<Row>({ cluster, ...login }: Login, query: string, param
 /** So many rows go at once, each time within the limit of the storage role. */
 const PORTION = 10_000
 
-/** An object's bytes stay with the parent. Their rows go in the owner's own session, with his triggers off. */
+/** The bytes of objects stay with the parent. Their rows are removed in a session of the owner, without triggers. */
 export async function emptyStorage({ cluster, ...login }: Login): Promise<void> {
   for (let isLeft = true; isLeft; ) {
     const request = { ...login, query: REMOVE_OBJECTS, readOnly: false, timeoutMs: SQL_TIMEOUT_MS_MAX }
-    const [removed] = JSON.parse((await runSql(cluster, request)).json) as { count: number }[]
+    const [removed] = JSON.parse((await runSql(sessionsOf(cluster), request)).join('')) as { count: number }[]
     isLeft = removed?.count === PORTION
   }
   // A parent of an older version lacks some.

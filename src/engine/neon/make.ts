@@ -1,5 +1,4 @@
 import { type CopyRequest, EngineUnavailable, type Fence, type ProjectSpec, Superseded } from '../engine.ts'
-import { projectNames } from '../names.ts'
 import { withAdmin } from '../session.ts'
 import { adopt, copyHistory, emptyStorage, historyOf, type Login } from './adopt.ts'
 import { hasFailed, NeonFailure, OperationFailed } from './api.ts'
@@ -28,10 +27,10 @@ export async function create(neon: Neon, spec: ProjectSpec, fence?: Fence): Prom
   if (!id) throw new Error(`Neon has no region ${region}`)
   if (isReady && noted) {
     await setOpen(work, true)
-    const cluster = clusterAt(neon, noted)
+    const cluster = clusterAt(neon, ref, noted)
     await prepareRoles(cluster, spec)
     // An earlier version may have made it.
-    return withAdmin(cluster, ensureStorageSchema, projectNames(ref).database)
+    return withAdmin(cluster, ensureStorageSchema, cluster.names.database)
   }
   const kept: Kept = { isBranch }
   const site = await settled(work, kept, {
@@ -41,17 +40,17 @@ export async function create(neon: Neon, spec: ProjectSpec, fence?: Fence): Prom
       return createProject(api, ref, { id, postgresMajor: config.postgresMajor, size: spec.size })
     },
   })
-  await prepareDatabase(clusterAt(neon, site), spec)
+  await prepareDatabase(clusterAt(neon, ref, site), spec)
   await work.note({ projectId: site.projectId, ...kept, site, ...ready() })
 }
 
 export const ready = () => ({ isReady: true, readySince: new Date().toISOString() })
 
-/** What else is noted of what is being made. */
+/** Further state of a database that is being made. */
 type Kept = Pick<NeonState, 'isBranch' | 'history'>
 
 interface Making {
-  /** What an earlier attempt has left. */
+  /** Finds the database of an earlier attempt. */
   find(): Promise<Found | undefined>
   make(): Promise<Made>
 }
@@ -79,7 +78,7 @@ async function sound(work: Work, found: Found | undefined): Promise<Made | undef
   return undefined
 }
 
-/** What is kept of it leads the next attempt to what is still there. */
+/** Removes a failed database; if that fails, the stored state leads the next attempt to it. */
 async function takeAway(work: Work, failure: OperationFailed): Promise<void> {
   await remove(work).catch((error) => {
     if (error instanceof Superseded) throw error
@@ -100,7 +99,7 @@ export async function copy(
   if (state?.isReady) return
   const parent = await sites.require(from)
   const { projectId } = parent
-  const source = { cluster: clusterAt(neon, parent), ref: from, runnerPassword: fromRunnerPassword }
+  const source = { cluster: clusterAt(neon, from, parent), ref: from, runnerPassword: fromRunnerPassword }
   const kept: Kept = { isBranch: true, history: state?.history }
   const site = await settled(work, kept, {
     find: () => findBranch(api, ref, projectId),
@@ -111,7 +110,7 @@ export async function copy(
       return createBranch(api, ref, { projectId, parentId: parent.branchId, data, size: to.size })
     },
   })
-  const copied = { cluster: clusterAt(neon, site), ref, runnerPassword }
+  const copied = { cluster: clusterAt(neon, ref, site), ref, runnerPassword }
   await adopt(copied.cluster, from, to)
   await work.mayGoOn()
   if (data) await emptyStorage(copied)

@@ -33,7 +33,7 @@ export async function finishMoment(
   const state = await sites.read(ref)
   const site = await sites.require(ref)
   await finishRestore(api, site, request).catch(missing)
-  const cluster = clusterAt(neon, site)
+  const cluster = clusterAt(neon, ref, site)
   const logins = await withAdmin(cluster, (admin) => closeLogins(admin, projectNames(ref)))
   await prepareDatabase(cluster, request)
   await loginsIn(cluster).end(ref, logins, async () => request.password)

@@ -1,4 +1,5 @@
 import { runBatch } from '../batch.ts'
+import { sessionsOf } from '../cluster-sessions.ts'
 import { diff } from '../diff/diff.ts'
 import { type EngineHealth, EngineUnavailable, type ProjectEngine, type ProjectSpec } from '../engine.ts'
 import { healthWithin, serverVersion } from '../health.ts'
@@ -31,7 +32,7 @@ import { begin, clusterAt, GONE, missing, type Neon, type NeonEngineConfig, setO
 export function createNeonEngine(config: NeonEngineConfig): ProjectEngine {
   const neon: Neon = { config, api: neonApi(config), sites: keepSites(config.states) }
   const { sites } = neon
-  const clusterOf = async (ref: string) => clusterAt(neon, await sites.require(ref))
+  const clusterOf = async (ref: string) => clusterAt(neon, ref, await sites.require(ref))
 
   /** The site may have gone since it was looked up. */
   async function at<Value>(ref: string, work: (cluster: Cluster) => Promise<Value>): Promise<Value> {
@@ -66,8 +67,8 @@ export function createNeonEngine(config: NeonEngineConfig): ProjectEngine {
     diff: (request) => diff(clusterOf, request),
     health: (ref, timeoutMs) => healthWithin(timeoutMs, state(neon, ref)),
     version: (ref) => at(ref, serverVersion),
-    runSql: (request) => at(request.ref, (cluster) => runSql(cluster, request)),
-    transaction: (request, work) => at(request.ref, (cluster) => runTransaction(cluster, request, work)),
+    runSql: (request) => at(request.ref, async (cluster) => (await runSql(sessionsOf(cluster), request)).join('')),
+    transaction: (request, work) => at(request.ref, (cluster) => runTransaction(sessionsOf(cluster), request, work)),
     runBatch: (request) => at(request.ref, (cluster) => runBatch(cluster, request)),
     upgrade: (spec) => at(spec.ref, (cluster) => upgrade(cluster, spec)),
     refs: async () => [...new Set([...(await refsOf(neon.api)), ...(await config.states.refs())])],
@@ -143,7 +144,7 @@ async function sizeOf({ api, sites }: Neon, ref: string): Promise<number | undef
   return (await api.getBranch(site.projectId, site.branchId)).branch.logical_size
 }
 
-async function upgrade(cluster: Cluster, { ref, runnerPassword }: Omit<ProjectSpec, 'password'>): Promise<void> {
-  await repairRunners(cluster, ref, runnerPassword)
-  await withAdmin(cluster, ensureStorageSchema, projectNames(ref).database)
+async function upgrade(cluster: Cluster, { runnerPassword }: Omit<ProjectSpec, 'password'>): Promise<void> {
+  await repairRunners(cluster, runnerPassword)
+  await withAdmin(cluster, ensureStorageSchema, cluster.names.database)
 }

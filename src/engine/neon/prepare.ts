@@ -1,7 +1,7 @@
 import { APP_GRANTEES, APP_OWNER, appMembership, appRightsOnDatabase } from '../app-roles.ts'
 import { prepareAsOwner } from '../database.ts'
 import type { ProjectSpec } from '../engine.ts'
-import { loginRoles, type ProjectNames, projectNames, quoteLiteral, quoteLiterals } from '../names.ts'
+import { loginRoles, type ProjectNames, quoteLiteral, quoteLiterals } from '../names.ts'
 import {
   API_ROLES,
   OWNER_CONNECTIONS_MAX,
@@ -21,7 +21,7 @@ export const ADMIN = 'pilothouse'
 
 /** Sets both passwords of a project that has been prepared: what its owner has done to its schemas since is his. */
 export async function prepareRoles(cluster: Cluster, spec: ProjectSpec): Promise<void> {
-  await withAdmin(cluster, (admin) => ensureRoles(admin, projectNames(spec.ref), spec))
+  await withAdmin(cluster, (admin) => ensureRoles(admin, cluster.names, spec))
 }
 
 /**
@@ -29,7 +29,7 @@ export async function prepareRoles(cluster: Cluster, spec: ProjectSpec): Promise
  * still no superuser: he may do what he has made, and what those may whom he has made himself a member of.
  */
 export async function prepareDatabase(cluster: Cluster, spec: ProjectSpec): Promise<void> {
-  const names = projectNames(spec.ref)
+  const { names } = cluster
   await withAdmin(cluster, async (admin) => {
     await ensureRoles(admin, names, spec)
     await ensureDatabase(admin, names)

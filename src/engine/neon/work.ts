@@ -1,4 +1,5 @@
 import { EngineUnavailable, type Fence, Superseded } from '../engine.ts'
+import { projectNames } from '../names.ts'
 import type { Cluster } from '../session.ts'
 import { isGone, type NeonAccount, type NeonApi, neonApi } from './api.ts'
 import { ADMIN } from './prepare.ts'
@@ -23,8 +24,13 @@ export interface Neon {
 const passwords = new Map<string, string>()
 const PASSWORDS_MAX = 5_000
 
-export function clusterAt({ api, config: { proxy, egress } }: Neon, { projectId, branchId, host }: Site): Cluster {
+export function clusterAt(
+  { api, config: { proxy, egress } }: Neon,
+  ref: string,
+  { projectId, branchId, host }: Site,
+): Cluster {
   return {
+    names: projectNames(ref),
     adminUrl: `postgresql://${ADMIN}@${host}/${ADMIN}`,
     async adminPassword() {
       const known = passwords.get(host)
