@@ -1,8 +1,8 @@
 import { API_ROLES, READER_GROUP } from './roles.ts'
 import { SCHEMA_OWNER, STORAGE_GROUP } from './storage/names.ts'
 
-/** What policies, triggers and references of apps name. Only where the tenant has no schema of this name; what is in it is his from then on. */
-export function authSchema(): string {
+/** The objects that policies, triggers and references of apps name. Created unless the tenant already has a schema of this name. */
+export function authSchema(owner: string): string {
   const claims = `nullif(current_setting('request.jwt.claims', true), '')::jsonb`
   const claim = (name: string) =>
     `coalesce(nullif(current_setting('request.jwt.claim.${name}', true), ''), ${claims} ->> '${name}')`
@@ -12,31 +12,35 @@ export function authSchema(): string {
     role: ['text', claim('role')],
     email: ['text', claim('email')],
   }
+  // Only its owner may add to a schema that belongs to a service.
+  const rights = owner === 'pg_database_owner' ? 'ALL' : 'USAGE'
   const define = Object.entries(functions).map(
     ([name, [type, expression]]) =>
       `CREATE FUNCTION auth.${name}() RETURNS ${type} LANGUAGE sql STABLE PARALLEL SAFE RETURN ${expression};
-       ALTER FUNCTION auth.${name}() OWNER TO pg_database_owner`,
+       ALTER FUNCTION auth.${name}() OWNER TO ${owner}`,
   )
   return `DO $$ BEGIN
     IF to_regnamespace('auth') IS NULL THEN
       CREATE SCHEMA auth;
-      GRANT ALL ON SCHEMA auth TO pg_database_owner;
+      GRANT ${rights} ON SCHEMA auth TO pg_database_owner;
       GRANT USAGE ON SCHEMA auth TO ${[...API_ROLES, READER_GROUP, STORAGE_GROUP].join(', ')};
       ${define.join(';\n')};
     END IF;
-    IF EXISTS (SELECT FROM pg_proc WHERE oid = to_regprocedure('auth.uid()') AND proowner = 'pg_database_owner'::regrole) THEN
+    IF EXISTS (SELECT FROM pg_proc WHERE oid = to_regprocedure('auth.uid()') AND proowner = '${owner}'::regrole) THEN
       ALTER SCHEMA auth OWNER TO ${SCHEMA_OWNER};
-      GRANT ALL ON SCHEMA auth TO pg_database_owner WITH GRANT OPTION;
+      GRANT ${rights} ON SCHEMA auth TO pg_database_owner WITH GRANT OPTION;
+      -- References to its tables are checked as their owner.
+      GRANT USAGE ON SCHEMA auth TO ${owner};
       IF to_regclass('auth.users') IS NULL THEN
-        ${[...table('users', USERS), ...table('identities', IDENTITIES), ...INDEXES].join(';\n')};
+        ${[...table('users', USERS, owner), ...table('identities', IDENTITIES, owner), ...INDEXES].join(';\n')};
       END IF;
     END IF;
   END $$`
 }
 
-const table = (name: string, columns: string): string[] => [
+const table = (name: string, columns: string, owner: string): string[] => [
   `CREATE TABLE auth.${name} (${columns})`,
-  `ALTER TABLE auth.${name} OWNER TO pg_database_owner`,
+  `ALTER TABLE auth.${name} OWNER TO ${owner}`,
   `ALTER TABLE auth.${name} ENABLE ROW LEVEL SECURITY`,
   `GRANT SELECT ON auth.${name} TO ${READER_GROUP}`,
 ]

@@ -64,7 +64,7 @@ async function buildTemplate(cluster: Server, admin: Session): Promise<void> {
     cluster,
     async (inside) => {
       await inside.rows(projectSchemas(await availableExtensions(inside)))
-      await inside.rows(storageSchema().join(';\n'))
+      await inside.rows(storageSchema('pg_database_owner', true).join(';\n'))
       await buildWall(admin, inside)
     },
     TEMPLATE,

@@ -16,7 +16,7 @@ const LOCK_WAIT_MS = 2_000
 export function upgradeDatabase(cluster: Server, admin: Session, names: ProjectNames): Promise<void> {
   const { database, owner } = names
   const schemas = [
-    ...storageSchema(),
+    ...storageSchema('pg_database_owner', true),
     appMembership(owner),
     appRightsOnDatabase(database),
     `SET ROLE ${owner}`,

@@ -171,7 +171,7 @@ describe('roles of the API', () => {
 describe('the schema', () => {
   const make = async (client: pg.Client) => {
     await client.query('set search_path = pg_catalog')
-    await client.query(storageSchema().join(';\n'))
+    await client.query(storageSchema('pg_database_owner', true).join(';\n'))
   }
   const works = async (database: StorageDatabase) => {
     const bucket = await database.bucket({ names: ['a/b', 'c'] })

@@ -94,7 +94,7 @@ async function newOlderProject(): Promise<string> {
  */
 test('what is in a database has a name that changes with it', () => {
   const stock = Object.assign(new Map<string, string>(), { get: (view: string) => view })
-  const parts = [closedCatalogue(stock), LOGIN_CHECK, storageSchema(), projectSchemas([])]
+  const parts = [closedCatalogue(stock), LOGIN_CHECK, storageSchema('pg_database_owner', true), projectSchemas([])]
   const digest = createHash('sha256').update(JSON.stringify(parts)).digest('hex').slice(0, 16)
   expect({ TEMPLATE, STORAGE_VERSION, digest }).toEqual({
     TEMPLATE: 'pilothouse_template_v10',

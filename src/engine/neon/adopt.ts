@@ -1,11 +1,11 @@
 import { runBatch } from '../batch.ts'
 import { sessionsOf } from '../cluster-sessions.ts'
-import { REFERENCED_OBJECTS } from '../copy/storage-rows.ts'
 import { type ProjectSpec, SqlError, SqlResultTooLarge } from '../engine.ts'
 import { loginRoles, type ProjectNames, projectNames, quoteLiteral, quoteLiterals } from '../names.ts'
 import { runSql, SQL_TIMEOUT_MS_MAX } from '../run.ts'
 import { type Cluster, type Session, withAdmin } from '../session.ts'
 import { SERVER_TABLES } from '../storage/names.ts'
+import { REFERENCED_OBJECTS } from '../storage/referenced-objects.ts'
 import { runTransaction } from '../transaction.ts'
 import { ensureRoles } from './prepare.ts'
 

@@ -2,7 +2,7 @@ import { type CopyRequest, EngineUnavailable, type Fence, type ProjectSpec, Supe
 import { withAdmin } from '../session.ts'
 import { adopt, copyHistory, emptyStorage, historyOf, type Login } from './adopt.ts'
 import { hasFailed, NeonFailure, OperationFailed } from './api.ts'
-import { ensureStorageSchema, prepareDatabase, prepareRoles } from './prepare.ts'
+import { prepareDatabase, prepareRoles } from './prepare.ts'
 import {
   createBranch,
   createProject,
@@ -15,6 +15,7 @@ import {
   removeProjects,
 } from './projects.ts'
 import { NEON_REGIONS } from './regions.ts'
+import { ensureStorageSchema } from './schemas.ts'
 import type { NeonState, Site } from './sites.ts'
 import { begin, clusterAt, keepPassword, type Neon, setOpen, type Work } from './work.ts'
 

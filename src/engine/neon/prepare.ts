@@ -1,5 +1,4 @@
-import { APP_GRANTEES, APP_OWNER, appMembership, appRightsOnDatabase } from '../app-roles.ts'
-import { prepareAsOwner } from '../database.ts'
+import { APP_OWNER } from '../app-roles.ts'
 import type { ProjectSpec } from '../engine.ts'
 import { loginRoles, type ProjectNames, quoteLiteral, quoteLiterals } from '../names.ts'
 import {
@@ -12,21 +11,23 @@ import {
 } from '../roles.ts'
 import { type Cluster, type Session, withAdmin } from '../session.ts'
 import { SCHEMA_OWNER, STORAGE_GROUP, STORAGE_OWNER } from '../storage/names.ts'
-import { STORAGE_VERSION, STORAGE_VERSION_QUERY, storageSchema } from '../storage/schema.ts'
-import { availableExtensions, projectSchemas } from '../template.ts'
 import { passwordFailure } from './passwords.ts'
+import { ensureSchemas, prepareAsOwner } from './schemas.ts'
 
 /** The role that Neon makes with each project, and the database that it works from; both are the engine's alone. */
 export const ADMIN = 'pilothouse'
 
-/** Sets both passwords of a project that has been prepared: what its owner has done to its schemas since is his. */
+/** Migrations grant rights to these too, for services that the project's owner may run. */
+const APP_GRANTEES = ['authenticator', 'dashboard_user', 'supabase_auth_admin', SCHEMA_OWNER]
+
+/** Sets both passwords of a prepared project, and leaves its schemas as the owner has changed them. */
 export async function prepareRoles(cluster: Cluster, spec: ProjectSpec): Promise<void> {
   await withAdmin(cluster, (admin) => ensureRoles(admin, cluster.names, spec))
 }
 
 /**
- * Makes a project's roles and its database, each as it must be, whatever was there before. Whom Neon gives the most rights is
- * still no superuser: he may do what he has made, and what those may whom he has made himself a member of.
+ * Makes a project's roles and its database, each as it must be, whatever was there before. Neon's most powerful role is no
+ * superuser: it may use what it created, and the rights of the roles that it granted to itself.
  */
 export async function prepareDatabase(cluster: Cluster, spec: ProjectSpec): Promise<void> {
   const { names } = cluster
@@ -67,7 +68,7 @@ export async function ensureRoles(
     `ALTER ROLE ${storage} SET search_path = 'pg_catalog'`,
     `GRANT ${[SCHEMA_OWNER, STORAGE_OWNER, ...loginRoles(names)].join(', ')} TO ${ADMIN} WITH INHERIT TRUE, SET TRUE`,
     `GRANT ${API_ROLES.join(', ')} TO ${owner}, ${storage} WITH INHERIT FALSE, SET TRUE, ADMIN FALSE`,
-    appMembership(owner),
+    `GRANT ${APP_OWNER} TO ${owner} WITH INHERIT TRUE, SET TRUE, ADMIN FALSE`,
     `GRANT ${owner} TO ${runner} WITH INHERIT TRUE, SET TRUE, ADMIN FALSE`,
     `GRANT ${READER_GROUP} TO ${reader} WITH INHERIT TRUE, SET FALSE, ADMIN FALSE`,
     `GRANT ${STORAGE_GROUP} TO ${storage} WITH INHERIT TRUE, SET FALSE, ADMIN FALSE`,
@@ -91,32 +92,9 @@ async function ensureDatabase(admin: Session, names: ProjectNames): Promise<void
       `REVOKE ALL ON DATABASE ${ADMIN}, ${database} FROM PUBLIC`,
       `GRANT CONNECT ON DATABASE ${database} TO ${loginRoles(names).join(', ')}`,
       `GRANT TEMPORARY, CREATE ON DATABASE ${database} TO ${owner}`,
-      appRightsOnDatabase(database),
+      // The owner of a schema must be allowed to create one.
+      `GRANT CREATE ON DATABASE ${database} TO ${APP_OWNER}`,
       `ALTER DATABASE ${database} SET search_path = "$user", public, extensions`,
     ].join('; '),
-  )
-}
-
-async function ensureSchemas(inside: Session): Promise<void> {
-  const [found] = await inside.rows<{ made: boolean }>(
-    `SELECT to_regclass('supabase_migrations.schema_migrations') IS NOT NULL AS made`,
-  )
-  if (!found?.made) await inside.rows(projectSchemas(await availableExtensions(inside)))
-  await ensureStorageSchema(inside)
-}
-
-/** What the owner has changed or dropped since stays as he left it. */
-export async function ensureStorageSchema(inside: Session): Promise<void> {
-  const [found] = await inside.rows<{ version: string | null }>(STORAGE_VERSION_QUERY)
-  if (found?.version === STORAGE_VERSION) return
-  await inside.rows(
-    [
-      'CREATE SCHEMA IF NOT EXISTS storage',
-      `ALTER SCHEMA storage OWNER TO ${SCHEMA_OWNER}`,
-      // Who is to own a table must be allowed to make one where it is.
-      `GRANT CREATE ON SCHEMA storage TO pg_database_owner, ${STORAGE_OWNER}`,
-      ...storageSchema({ superuser: false }),
-      `REVOKE CREATE ON SCHEMA storage FROM pg_database_owner, ${STORAGE_OWNER}`,
-    ].join(';\n'),
   )
 }

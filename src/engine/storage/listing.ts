@@ -25,11 +25,11 @@ const ENTRY =
   'name text, id uuid, metadata jsonb, updated_at timestamptz, created_at timestamptz, last_accessed_at timestamptz'
 const COLUMNS = 'o.name, o.id, o.metadata, o.updated_at, o.created_at, o.last_accessed_at'
 
-/** What sorts after every name that starts with what is in front of it, as no name has 1200 bytes of the last character. */
+/** Appended to a prefix it sorts after every name with that prefix, as no name has 1200 bytes of the last character. */
 const LAST = 'repeat(chr(1114111), 300)'
 const KEYS = { folded: 'storage.folded(o.name)', exact: 'o.name' }
 /**
- * Where the slash is that ends a folder right under the prefix, which is `base` characters long; without a base nothing is a folder.
+ * The position of the slash that ends a folder right under the prefix of `base` characters; without a base nothing is a folder.
  * Told from the name, which has as many characters as its folded key and costs no call.
  */
 const slashIn = (name: string) => `position('/' IN substr(${name}, base + 1))`

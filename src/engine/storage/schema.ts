@@ -1,7 +1,9 @@
 import { appRightsInside } from '../app-roles.ts'
 import { authSchema } from '../auth-schema.ts'
 import { quoteLiteral } from '../names.ts'
+import { guard } from './guard.ts'
 import { listing } from './listing.ts'
+import { AUTH_OWNER, STORAGE_OWNER } from './names.ts'
 import { policyHelpers } from './policy-helpers.ts'
 import { removedVersions } from './removed-versions.ts'
 import { resumableUploads } from './resumable-uploads.ts'
@@ -15,20 +17,24 @@ export const STORAGE_VERSION = 'Storage, schema 4'
 export const STORAGE_VERSION_QUERY = `SELECT obj_description(to_regnamespace('storage'), 'pg_namespace') AS version`
 
 /**
- * For one transaction of a superuser with the search path `pg_catalog`, in the template or in any project's database;
- * the shared roles must stand. Nothing here calls what a tenant made, as it would run with a superuser's rights.
- * Without a superuser, one who may do all that the roles here may: then folded names are searched without their index.
+ * For one transaction of an administrator with the search path `pg_catalog`; the shared roles must stand. Nothing here calls
+ * what a tenant made, as it would run with the administrator's rights.
+ *
+ * The tables and what is in `auth` belong to the roles of the services, which takes a superuser, or to the owner of the
+ * database. Without a superuser, folded names are searched without their index, as only superusers may call a function leakproof.
  */
-export function storageSchema({ superuser = true }: { superuser?: boolean } = {}): string[] {
+export function storageSchema(owners: 'services' | 'pg_database_owner', isSuperuser = owners === 'services'): string[] {
+  const isOfServices = owners === 'services'
   return [
-    ...tables({ leakproof: superuser }),
+    ...tables({ leakproof: isSuperuser, tableOwner: isOfServices ? STORAGE_OWNER : owners }),
     ...policyHelpers(),
-    authSchema(),
-    appRightsInside(),
+    authSchema(isOfServices ? AUTH_OWNER : owners),
+    ...(isSuperuser && !isOfServices ? [appRightsInside()] : []),
     ...removedVersions(),
     ...usedTokens(),
     ...resumableUploads(),
     ...listing(),
+    ...(isOfServices ? guard() : []),
     `COMMENT ON SCHEMA storage IS ${quoteLiteral(STORAGE_VERSION)}`,
   ]
 }

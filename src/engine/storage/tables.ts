@@ -3,7 +3,7 @@ import { SCHEMA_OWNER, STORAGE_GROUP, STORAGE_OWNER } from './names.ts'
 
 const API = API_ROLES.join(', ')
 
-export function tables({ leakproof }: { leakproof: boolean }): string[] {
+export function tables({ leakproof, tableOwner }: { leakproof: boolean; tableOwner: string }): string[] {
   return [
     'CREATE SCHEMA IF NOT EXISTS storage',
     `ALTER SCHEMA storage OWNER TO ${SCHEMA_OWNER}`,
@@ -15,8 +15,8 @@ export function tables({ leakproof }: { leakproof: boolean }): string[] {
     ),
     leakproof ? FOLDED : FOLDED.replace(' LEAKPROOF', ''),
     `ALTER FUNCTION storage.folded(text) OWNER TO ${STORAGE_OWNER}`,
-    tenantTable('storage.buckets', BUCKETS),
-    tenantTable('storage.objects', `${OBJECTS}; ${TIMED_IDS}`),
+    tenantTable('storage.buckets', BUCKETS, tableOwner),
+    tenantTable('storage.objects', `${OBJECTS}; ${TIMED_IDS}`, tableOwner),
     'CREATE INDEX IF NOT EXISTS objects_folded_name ON storage.objects (bucket_id, storage.folded(name))',
     'CREATE INDEX IF NOT EXISTS objects_version ON storage.objects (version)',
     `GRANT SELECT, INSERT, UPDATE, DELETE ON storage.buckets, storage.objects TO ${STORAGE_GROUP}`,
@@ -24,14 +24,14 @@ export function tables({ leakproof }: { leakproof: boolean }): string[] {
 }
 
 /**
- * The project's owner may write policies and triggers for it, and what he takes from a role stays taken. The API's roles get
+ * The project's owner may write policies and triggers for it, and rights that the owner revokes stay revoked. The API's roles get
  * the rights that policies decide on; TRUNCATE and TRIGGER are not among them.
  */
-function tenantTable(table: string, columns: string): string {
+function tenantTable(table: string, columns: string, owner: string): string {
   return unless(
     `to_regclass('${table}')`,
     `CREATE TABLE ${table} ${columns};
-     ALTER TABLE ${table} OWNER TO pg_database_owner;
+     ALTER TABLE ${table} OWNER TO ${owner};
      ALTER TABLE ${table} ENABLE ROW LEVEL SECURITY;
      GRANT SELECT, INSERT, UPDATE, DELETE ON ${table} TO ${API};
      GRANT ALL ON ${table} TO service_role;

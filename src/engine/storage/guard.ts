@@ -1,0 +1,149 @@
+import { quoteLiterals } from '../names.ts'
+import { AUTH_OWNER, SCHEMA_OWNER, SERVER_TABLES, STORAGE_OWNER } from './names.ts'
+
+/** Triggers that the owner of the database may not drop or replace; they may add their own. */
+const ROW_GUARD = 'guard_rows'
+const TRIGGERS = [
+  ...['remember_deleted', 'remember_replaced', 'remember_truncated', 'update_objects_updated_at'],
+  ROW_GUARD,
+]
+
+/** Commands that add to tables without changing what the services rely on. */
+const ALLOWED = [
+  ...['CREATE POLICY', 'ALTER POLICY', 'CREATE TRIGGER', 'REINDEX', 'COMMENT', 'SECURITY LABEL'],
+  ...['CREATE PUBLICATION', 'ALTER PUBLICATION'],
+]
+
+const SCHEMAS = quoteLiterals(['storage', 'auth'])
+const OIDS = `(SELECT oid FROM pg_namespace WHERE nspname IN (${SCHEMAS}))`
+const SERVICES = `('${STORAGE_OWNER}'::regrole, '${AUTH_OWNER}'::regrole)`
+
+/**
+ * The owner of the database has the rights of the services' roles, as only the owner of a table may add policies and triggers to it.
+ * These event triggers refuse all else that such rights allow on the schemas `storage` and `auth`, to everybody but superusers:
+ * also to the services themselves, in whose sessions the owner's triggers run. REASSIGN OWNED fires no event trigger; it fails
+ * because it moves functions too, whose new owner would need CREATE on their schema: nobody but superusers may have that.
+ */
+export function guard(): string[] {
+  return [
+    eventTrigger('guard_commands', 'ddl_command_end', refuseCommands()),
+    eventTrigger('guard_drops', 'sql_drop', refuseDrops()),
+    guardRows(),
+  ].flat()
+}
+
+/** The storage server alone writes what only it knows of: a wrong row there could cost the bytes of another object. */
+function guardRows(): string[] {
+  return [
+    `CREATE OR REPLACE FUNCTION storage.${ROW_GUARD}() RETURNS trigger LANGUAGE plpgsql
+       SET search_path = pg_catalog, pg_temp AS $$ BEGIN
+         IF current_user = '${STORAGE_OWNER}' THEN RETURN NULL; END IF;
+         ${UNLESS_SUPERUSER.replace('RETURN', 'RETURN NULL')}
+         RAISE insufficient_privilege USING MESSAGE = format('permission denied for table %s', TG_TABLE_NAME);
+       END $$`,
+    `ALTER FUNCTION storage.${ROW_GUARD}() OWNER TO ${SCHEMA_OWNER}`,
+    ...SERVER_TABLES.flatMap((table) => [
+      `CREATE OR REPLACE TRIGGER ${ROW_GUARD} BEFORE INSERT OR UPDATE OR DELETE OR TRUNCATE ON ${table}
+         FOR EACH STATEMENT EXECUTE FUNCTION storage.${ROW_GUARD}()`,
+      `ALTER TABLE ${table} ENABLE ALWAYS TRIGGER ${ROW_GUARD}`,
+    ]),
+  ]
+}
+
+function eventTrigger(name: string, event: string, body: string): string[] {
+  return [
+    `CREATE OR REPLACE FUNCTION storage.${name}() RETURNS event_trigger LANGUAGE plpgsql
+       SET search_path = pg_catalog, pg_temp AS $$ ${body} $$`,
+    `ALTER FUNCTION storage.${name}() OWNER TO ${SCHEMA_OWNER}`,
+    `DO $$ BEGIN
+       IF NOT EXISTS (SELECT FROM pg_event_trigger WHERE evtname = '${name}') THEN
+         CREATE EVENT TRIGGER ${name} ON ${event} EXECUTE FUNCTION storage.${name}();
+       END IF;
+     END $$`,
+    // Also where session_replication_role turns ordinary triggers off.
+    `ALTER EVENT TRIGGER ${name} ENABLE ALWAYS`,
+  ]
+}
+
+const UNLESS_SUPERUSER = 'IF (SELECT rolsuper FROM pg_roles WHERE rolname = current_user) THEN RETURN; END IF;'
+
+/** In the words of Postgres, as clients know them. */
+const refuse = (
+  type: string,
+  names: string,
+) => `RAISE insufficient_privilege USING MESSAGE = format('must be owner of %s %s',
+  CASE WHEN ${type} IN ('function', 'index', 'type', 'schema') THEN ${type} ELSE 'table' END,
+  coalesce(${names}[2], ${names}[1]))`
+
+function refuseCommands(): string {
+  const message = (text: string) => `RAISE insufficient_privilege USING MESSAGE = '${text}'`
+  return `
+    DECLARE
+      command record;
+      names text[];
+    BEGIN
+      ${UNLESS_SUPERUSER}
+      FOR command IN SELECT * FROM pg_event_trigger_ddl_commands() LOOP
+        names := (pg_identify_object_as_address(command.classid, command.objid, command.objsubid)).object_names;
+        IF command.schema_name IN (${SCHEMAS}) OR (cardinality(names) > 1 AND names[1] IN (${SCHEMAS})) THEN
+          IF command.command_tag NOT IN (${quoteLiterals(ALLOWED)}) OR (command.command_tag = 'CREATE TRIGGER'
+              AND names[3] IN (${quoteLiterals(TRIGGERS)})) THEN
+            ${refuse('command.object_type', 'names')};
+          END IF;
+        ELSIF command.command_tag LIKE 'ALTER %' AND ${isServices('command')} THEN
+          ${message('cannot move what belongs to a service to another schema')};
+        ELSIF command.object_type IN ('table', 'foreign table') AND ${INHERITS} THEN
+          ${message('tables of the schemas storage and auth cannot have parents or children elsewhere')};
+        ELSIF command.object_type = 'cast' AND ${CASTS} THEN
+          ${message('cannot cast types of the schemas storage and auth')};
+        ELSIF command.object_type = 'extension' AND ${EXTENDS} THEN
+          ${message('an extension cannot have objects in the schemas storage and auth')};
+        ELSIF command.command_tag = 'REVOKE' AND ${LACKS_RIGHTS} THEN
+          ${message('cannot revoke the rights of a service in the schemas storage and auth')};
+        END IF;
+      END LOOP;
+    END`
+}
+
+/** Whether a service owns the relation, function or type. Temporary ones may be its own. */
+function isServices(command: string): string {
+  const owner = (catalogue: string, column: string) =>
+    `(SELECT ${column} FROM ${catalogue} WHERE oid = ${command}.objid AND ${command}.classid = '${catalogue}'::regclass)`
+  const owners = [owner('pg_class', 'relowner'), owner('pg_proc', 'proowner'), owner('pg_type', 'typowner')]
+  return `${command}.schema_name <> 'pg_temp' AND coalesce(${owners.join(', ')}) IN ${SERVICES}`
+}
+
+/** A child, or the partitioned parent: changes of a parent reach its partitions. */
+const INHERITS = `EXISTS (SELECT FROM pg_inherits JOIN pg_class ON oid IN (inhparent, inhrelid)
+  WHERE command.objid IN (inhparent, inhrelid) AND relnamespace IN ${OIDS})`
+
+const CASTS = `EXISTS (SELECT FROM pg_cast AS c JOIN pg_type AS t ON t.oid IN (castsource, casttarget)
+  WHERE c.oid = command.objid AND typnamespace IN ${OIDS})`
+
+/** The script of a trusted extension runs as a superuser, in whichever schema the caller names. */
+const EXTENDS = `(EXISTS (SELECT FROM pg_extension WHERE extnamespace IN ${OIDS})
+  OR EXISTS (SELECT FROM pg_depend WHERE refclassid = 'pg_extension'::regclass AND refobjid = command.objid AND deptype = 'e'
+    AND objid IN (SELECT oid FROM pg_class WHERE relnamespace IN ${OIDS} UNION ALL
+      SELECT oid FROM pg_proc WHERE pronamespace IN ${OIDS} UNION ALL SELECT oid FROM pg_type WHERE typnamespace IN ${OIDS})))`
+
+const LACKS_RIGHTS = `(EXISTS (SELECT FROM pg_class WHERE relnamespace IN ${OIDS} AND relkind = 'r' AND NOT (
+    has_table_privilege(relowner, oid, 'SELECT') AND has_table_privilege(relowner, oid, 'INSERT')
+    AND has_table_privilege(relowner, oid, 'UPDATE') AND has_table_privilege(relowner, oid, 'DELETE')))
+  OR EXISTS (SELECT FROM pg_proc WHERE pronamespace IN ${OIDS} AND NOT has_function_privilege(proowner, oid, 'EXECUTE')))`
+
+function refuseDrops(): string {
+  return `
+    DECLARE
+      dropped record;
+    BEGIN
+      ${UNLESS_SUPERUSER}
+      FOR dropped IN SELECT * FROM pg_event_trigger_dropped_objects() LOOP
+        IF (dropped.schema_name IN (${SCHEMAS})
+            OR (cardinality(dropped.address_names) > 1 AND dropped.address_names[1] IN (${SCHEMAS})))
+          AND dropped.object_type NOT IN ('policy', 'publication relation')
+          AND (dropped.object_type <> 'trigger' OR dropped.address_names[3] IN (${quoteLiterals(TRIGGERS)})) THEN
+          ${refuse('dropped.object_type', 'dropped.address_names')};
+        END IF;
+      END LOOP;
+    END`
+}
