@@ -1,0 +1,79 @@
+import type { Socket } from 'node:net'
+import pg from 'pg'
+import { CHOSEN_PASSWORD_ITERATIONS, scramVerifier } from '../../src/engine/scram.ts'
+import { Mutex } from './mutex.ts'
+import type { AdminSession } from './types.ts'
+
+/** Overrides settings of the owner's for the database, which must not rule the daemon's own sessions. */
+export const SESSION_OPTIONS: readonly (readonly [name: string, value: string | number])[] = [
+  ['search_path', 'pg_catalog'],
+  ['role', 'none'],
+  ['statement_timeout', 0],
+  ['lock_timeout', '30s'],
+  ['idle_session_timeout', 0],
+  ['idle_in_transaction_session_timeout', 0],
+  ['transaction_timeout', 0],
+  ['default_transaction_read_only', 'off'],
+  ['default_transaction_isolation', 'read\\ committed'],
+  ['local_preload_libraries', ''],
+  ['synchronous_commit', 'on'],
+]
+
+const OPTIONS = SESSION_OPTIONS.map(([name, value]) => `-c ${name}=${value}`).join(' ')
+
+/** A session of the superuser over the unix socket in `folder`. */
+export async function openAdmin(folder: string, database: string): Promise<AdminSession & { end(): Promise<void> }> {
+  const client = new pg.Client({
+    host: folder,
+    port: 5432,
+    user: 'supabase_admin',
+    database,
+    options: OPTIONS,
+    application_name: 'pilothouse',
+  })
+  // A lost session shows itself at the next query.
+  client.on('error', () => {})
+  await client.connect()
+  const turns = new Mutex()
+  return {
+    // Without values the simple protocol takes several statements; of those the last one's rows are returned.
+    rows: <Row extends object>(text: string, values?: readonly unknown[]) =>
+      turns.run(async () => rowsOf<Row>(await client.query(text, values && [...values]))),
+    end: () => client.end(),
+  }
+}
+
+/** For the driver, which wants to connect its stream itself. */
+export function asUnconnected(socket: Socket): Socket {
+  return Object.assign(socket, {
+    connect() {
+      process.nextTick(() => socket.emit('connect'))
+      return socket
+    },
+  })
+}
+
+/** Runs `work` in a session of its own. */
+export async function withAdminAt<Value>(
+  folder: string,
+  database: string,
+  work: (admin: AdminSession) => Promise<Value>,
+): Promise<Value> {
+  const admin = await openAdmin(folder, database)
+  try {
+    return await work(admin)
+  } finally {
+    await admin.end().catch(() => {})
+  }
+}
+
+/** The verifier alone reaches Postgres, so no statement that it remembers holds a password. */
+export async function setOwnerPassword(admin: AdminSession, password: string): Promise<void> {
+  const verifier = await scramVerifier(password, CHOSEN_PASSWORD_ITERATIONS)
+  await admin.rows(`ALTER ROLE postgres PASSWORD '${verifier}'`)
+}
+
+function rowsOf<Row extends object>(result: pg.QueryResult | pg.QueryResult[]): Row[] {
+  const last = Array.isArray(result) ? result.at(-1) : result
+  return (last?.rows ?? []) as Row[]
+}

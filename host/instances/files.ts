@@ -1,0 +1,57 @@
+import { execFile } from 'node:child_process'
+import { chmod, chown, lstat, mkdir, readdir, rename, stat, writeFile } from 'node:fs/promises'
+import { join } from 'node:path'
+import { promisify } from 'node:util'
+import type { InstanceRecord } from './types.ts'
+
+const run = promisify(execFile)
+
+type Account = InstanceRecord['account']
+
+/** A folder that its account alone may enter. */
+export async function makePrivate(folder: string, account: Account): Promise<void> {
+  await mkdir(folder, { recursive: true, mode: 0o700 })
+  await chmod(folder, 0o700)
+  if (account) await chown(folder, account.uid, account.gid)
+}
+
+/** Copies a folder's contents for the account, without copying bytes where the file system can share them. */
+export async function copyFolder(from: string, to: string, account: Account): Promise<void> {
+  const share = process.platform === 'darwin' ? ['-c'] : ['--reflink=auto']
+  await run('cp', ['-R', ...share, from, to])
+  if (account) await run('chown', ['-R', `${account.uid}:${account.gid}`, to])
+}
+
+/** The size of a folder on disk, in bytes; files that vanish meanwhile count nothing. */
+export async function folderBytes(folder: string): Promise<number> {
+  const entries = await readdir(folder, { withFileTypes: true, recursive: true }).catch(() => [])
+  let bytes = 0
+  for (const entry of entries) {
+    if (!entry.isFile()) continue
+    const found = await stat(join(entry.parentPath, entry.name)).catch(() => undefined)
+    bytes += (found?.blocks ?? 0) * 512
+  }
+  return bytes
+}
+
+export const exists = (path: string): Promise<boolean> =>
+  lstat(path).then(
+    () => true,
+    () => false,
+  )
+
+/** Gives a folder and all in it to the account. */
+export async function ownAll(folder: string, account: Account): Promise<void> {
+  if (!account) return
+  await chown(folder, account.uid, account.gid)
+  for (const entry of await readdir(folder, { withFileTypes: true, recursive: true })) {
+    await chown(join(entry.parentPath, entry.name), account.uid, account.gid)
+  }
+}
+
+/** Replaces a file at once: a crash leaves the old one or the new one. */
+export async function replaceFile(path: string, text: string, account?: Account): Promise<void> {
+  await writeFile(`${path}.new`, text, { mode: 0o600 })
+  if (account) await chown(`${path}.new`, account.uid, account.gid)
+  await rename(`${path}.new`, path)
+}

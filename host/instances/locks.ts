@@ -1,0 +1,84 @@
+import { randomUUID } from 'node:crypto'
+
+/** A lock that nobody works under is free again after so long: its holder is gone. */
+const EXPIRES_MS = 60_000
+
+interface Held {
+  id: string
+  /** Of the operations that run under it. */
+  working: number
+  expiresAt: number
+}
+
+/** Somebody else works on the instance, or the lock has expired. */
+export class Locked extends Error {
+  override name = 'Locked'
+}
+
+/** Keeps operations on one instance apart; each is held by an id that only its taker knows. */
+export class Locks {
+  readonly #held = new Map<string, Held>()
+  readonly #waiting = new Map<string, Set<() => void>>()
+
+  async take(name: string, waitMs: number): Promise<string> {
+    const until = Date.now() + waitMs
+    for (;;) {
+      const held = this.#current(name)
+      if (!held) {
+        const id = randomUUID()
+        this.#held.set(name, { id, working: 0, expiresAt: Date.now() + EXPIRES_MS })
+        return id
+      }
+      const left = until - Date.now()
+      if (left <= 0) throw new Locked(`Another operation works on the instance ${name}`)
+      await this.#change(name, Math.min(left, Math.max(held.expiresAt - Date.now(), 50)))
+    }
+  }
+
+  release(name: string, id: string): void {
+    const held = this.#held.get(name)
+    // Operations that still run under it go on alone.
+    if (held?.id === id && held.working === 0) this.#free(name)
+    else if (held?.id === id) held.expiresAt = 0
+  }
+
+  /** Runs work under a lock that is held, or under one of its own. */
+  async under<Value>(name: string, id: string | undefined, work: () => Promise<Value>): Promise<Value> {
+    const own = id ?? (await this.take(name, EXPIRES_MS))
+    const held = this.#current(name)
+    if (held?.id !== own) throw new Locked(`The lock on the instance ${name} has expired`)
+    held.working += 1
+    try {
+      return await work()
+    } finally {
+      held.working -= 1
+      if (held.working === 0 && (id === undefined || held.expiresAt === 0)) this.#free(name)
+      else held.expiresAt = Date.now() + EXPIRES_MS
+    }
+  }
+
+  #current(name: string): Held | undefined {
+    const held = this.#held.get(name)
+    if (held && held.working === 0 && held.expiresAt <= Date.now()) this.#free(name)
+    return this.#held.get(name)
+  }
+
+  #free(name: string): void {
+    this.#held.delete(name)
+    const waiting = this.#waiting.get(name)
+    this.#waiting.delete(name)
+    for (const go of waiting ?? []) go()
+  }
+
+  async #change(name: string, ms: number): Promise<void> {
+    const waiting = this.#waiting.get(name) ?? new Set()
+    this.#waiting.set(name, waiting)
+    await new Promise<void>((resolve) => {
+      const timer = setTimeout(resolve, ms)
+      waiting.add(() => {
+        clearTimeout(timer)
+        resolve()
+      })
+    })
+  }
+}

@@ -1,0 +1,60 @@
+import { createHash } from 'node:crypto'
+import { mkdir, readdir, readFile } from 'node:fs/promises'
+import { join } from 'node:path'
+import { replaceFile } from './files.ts'
+import type { InstancePaths, InstanceRecord } from './types.ts'
+
+const FILE = 'instance.json'
+
+/** The folders of a host: `root` holds what must last, `run` the sockets. */
+export interface HostFolders {
+  root: string
+  run: string
+}
+
+const PROJECT = /^([a-z]{20}|control)$/
+/** The project's reference, the region, and letters that tell its replicas apart. */
+const REPLICA = /^[a-z]{20}-rr-[a-z0-9-]{1,26}$/
+
+/** `control` is the control plane's own database. */
+export const isInstanceName = (name: string): boolean => PROJECT.test(name) || isReplicaName(name)
+
+export const isReplicaName = (name: string): boolean => REPLICA.test(name)
+
+export const instancesIn = ({ root }: HostFolders): string => join(root, 'instances')
+
+export function pathsOf(folders: HostFolders, name: string): InstancePaths {
+  const folder = join(instancesIn(folders), name)
+  return {
+    folder,
+    data: join(folder, 'data'),
+    log: join(folder, 'log', 'postgres.log'),
+    wal: join(folder, 'wal'),
+    socket: join(folders.run, isReplicaName(name) ? shortName(name) : name),
+  }
+}
+
+/** The path of a socket must stay short. No project's reference holds a digit. */
+const shortName = (name: string): string => `0${createHash('sha256').update(name).digest('hex').slice(0, 19)}`
+
+export const writeRecord = (folder: string, record: InstanceRecord): Promise<void> =>
+  replaceFile(join(folder, FILE), `${JSON.stringify(record, null, 2)}\n`)
+
+/** The records of all complete instances. */
+export async function readRecords(folders: HostFolders): Promise<InstanceRecord[]> {
+  const names = (await entriesOf(folders)).filter(isInstanceName)
+  const read = async (name: string) => JSON.parse(await readFile(join(instancesIn(folders), name, FILE), 'utf8'))
+  return Promise.all(names.map((name): Promise<InstanceRecord> => read(name)))
+}
+
+/** The folders that an interrupted creation or removal has left. */
+export async function leftovers(folders: HostFolders): Promise<string[]> {
+  const names = (await entriesOf(folders)).filter((name) => !isInstanceName(name))
+  return names.map((name) => join(instancesIn(folders), name))
+}
+
+async function entriesOf(folders: HostFolders): Promise<string[]> {
+  const parent = instancesIn(folders)
+  await mkdir(parent, { recursive: true, mode: 0o711 })
+  return readdir(parent)
+}

@@ -1,0 +1,167 @@
+import { type ChildProcess, spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { open, readFile, rm, writeFile } from 'node:fs/promises'
+import { join } from 'node:path'
+import { setTimeout as delay } from 'node:timers/promises'
+import { errorMessage } from '../../dev/start-error.ts'
+import { canReach } from '../accounts.ts'
+import { type InstancePaths, type InstanceRecord, InstanceUnavailable, type Programs } from './types.ts'
+
+const POLL_MS = 5
+/** Recovery after a crash may take long; only a server that says nothing for so long is given up. */
+const START_SECONDS_MAX = 300
+const STOP_SECONDS_MAX = 30
+const ADOPTED_POLL_MS = 250
+
+/** A running postmaster, started by this daemon or by one before it. */
+export interface Server {
+  pid: number
+  /** Settles when the postmaster has ended, for whatever reason. */
+  ended: Promise<void>
+  stop(): Promise<void>
+}
+
+interface Start {
+  paths: Pick<InstancePaths, 'data' | 'log'>
+  programs: Programs
+  account?: InstanceRecord['account']
+  /** For a recovery that takes longer than any start. */
+  secondsMax?: number
+  /** A server that goes on recovering is as it should be, too. */
+  isStandby?: boolean
+}
+
+/** In a session of its own, so that it outlives a daemon that is killed. */
+export async function startServer({
+  paths,
+  programs,
+  account,
+  secondsMax = START_SECONDS_MAX,
+  isStandby = false,
+}: Start): Promise<Server> {
+  const log = await open(paths.log, 'a', 0o600)
+  const { size: logStart } = await log.stat()
+  // Root's own folders are closed to the account, but a process may always use the folder that it is in.
+  const data = (await canReach(account, paths.data)) ? paths.data : '/proc/self/cwd'
+  const child = spawn(join(programs.bin, 'postgres'), ['-D', data], {
+    ...account,
+    cwd: paths.data,
+    detached: true,
+    stdio: ['ignore', log.fd, log.fd],
+    env: { PATH: process.env.PATH, LANG: 'C', TZ: 'UTC' },
+  })
+  const ended = new Promise<void>((resolve) => child.once('exit', () => resolve()))
+  try {
+    await once(child, 'spawn')
+    child.unref()
+    await ready(paths, child, { secondsMax, isStandby })
+  } catch (error) {
+    throw new InstanceUnavailable(await reasonFor(error, paths.log, logStart))
+  } finally {
+    await log.close()
+  }
+  return { pid: Number(child.pid), ended, stop: () => stop(Number(child.pid), ended) }
+}
+
+/** The postmaster that a daemon before this one has left running; undefined if there is none. */
+export async function adoptServer(paths: Pick<InstancePaths, 'data'>): Promise<Server | undefined> {
+  const { pid } = await readPostmaster(paths.data)
+  if (!pid || !(await isPostmasterOf(pid, paths.data))) return undefined
+  const ended = (async () => {
+    while (isAlive(pid)) await delay(ADOPTED_POLL_MS, undefined, { ref: false })
+  })()
+  return { pid, ended, stop: () => stop(pid, ended) }
+}
+
+/** Removes a half-made or half-removed instance, and the server that may run in it. */
+export async function removeLeftover(folder: string): Promise<void> {
+  const server = await adoptServer({ data: join(folder, 'data') })
+  await server?.stop()
+  await rm(folder, { recursive: true, force: true })
+}
+
+/** Ends the recovery of a standby when it has applied all that it is given, and resolves when it takes sessions. */
+export async function promoteServer({ pid, ended }: Server, { data }: Pick<InstancePaths, 'data'>): Promise<void> {
+  await writeFile(join(data, 'promote'), '')
+  signal(pid, 'SIGUSR1')
+  let hasEnded = false
+  void ended.then(() => {
+    hasEnded = true
+  })
+  while (!(await readPostmaster(data)).isReady) {
+    if (hasEnded) throw new InstanceUnavailable('Postgres ended while it was promoted')
+    await delay(POLL_MS)
+  }
+}
+
+interface Patience {
+  secondsMax: number
+  isStandby: boolean
+}
+
+async function ready(
+  paths: Pick<InstancePaths, 'data'>,
+  child: ChildProcess,
+  { secondsMax, isStandby }: Patience,
+): Promise<void> {
+  const until = Date.now() + secondsMax * 1000
+  while (child.exitCode === null && child.signalCode === null) {
+    const { pid, isReady, isRecovering } = await readPostmaster(paths.data)
+    if (pid === child.pid && (isReady || (isStandby && isRecovering))) return
+    if (Date.now() > until) {
+      child.kill('SIGQUIT')
+      throw new Error(`not ready after ${secondsMax} s`)
+    }
+    await delay(POLL_MS)
+  }
+  throw new Error('it ended while it started')
+}
+
+/** Postgres's own last word wins over ours. */
+async function reasonFor(error: unknown, logFile: string, logStart: number): Promise<string> {
+  const log: Buffer = await readFile(logFile).catch(() => Buffer.alloc(0))
+  const text = log.subarray(logStart).toString('utf8')
+  const line = text.split('\n').findLast((each) => /(FATAL|PANIC|postgres): /.test(each))
+  const said = line?.replace(/^.*?(FATAL|PANIC|postgres): +/, '')
+  return `Postgres did not start: ${said ?? errorMessage(error)}`
+}
+
+/** Fast shutdown: open transactions are rolled back. If even that hangs, the next start recovers from the log. */
+async function stop(pid: number, ended: Promise<void>): Promise<void> {
+  signal(pid, 'SIGINT')
+  const impatient = setTimeout(() => signal(pid, 'SIGQUIT'), STOP_SECONDS_MAX * 1000)
+  await ended
+  clearTimeout(impatient)
+}
+
+function signal(pid: number, name: NodeJS.Signals): void {
+  try {
+    process.kill(pid, name)
+  } catch {
+    // It has ended.
+  }
+}
+
+export function isAlive(pid: number): boolean {
+  try {
+    process.kill(pid, 0)
+    return true
+  } catch (error) {
+    return error instanceof Error && 'code' in error && error.code === 'EPERM'
+  }
+}
+
+async function readPostmaster(data: string): Promise<{ pid?: number; isReady: boolean; isRecovering: boolean }> {
+  const lines = (await readFile(join(data, 'postmaster.pid'), 'utf8').catch(() => '')).split('\n')
+  const pid = Number(lines[0])
+  const status = lines[7]?.trim()
+  return { ...(pid > 0 && { pid }), isReady: status === 'ready', isRecovering: status === 'standby' }
+}
+
+/** A pid may belong to another program by now; Postgres itself would not start over that file. */
+async function isPostmasterOf(pid: number, data: string): Promise<boolean> {
+  const comm = isAlive(pid) && (await readFile(`/proc/${pid}/comm`, 'utf8').catch(() => 'postgres'))
+  if (comm && comm.trim() === 'postgres') return true
+  await rm(join(data, 'postmaster.pid'), { force: true })
+  return false
+}

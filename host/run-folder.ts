@@ -1,0 +1,67 @@
+import { createHash } from 'node:crypto'
+import { once } from 'node:events'
+import { chmod, lstat, mkdir, rm } from 'node:fs/promises'
+import { connect, createServer } from 'node:net'
+import { dirname, join, resolve } from 'node:path'
+import { canReach, nextAccount } from './accounts.ts'
+import { exists } from './instances/files.ts'
+
+/** The path of a unix socket has at most 107 bytes; what follows the folder is `/<name>/.s.PGSQL.5432`. */
+const BYTES_MAX = 107 - '/abcdefghijklmnopqrst/.s.PGSQL.5432'.length
+
+/** The folder of a host's sockets: in its own folder, or one of the machine's that is short and open to every account. */
+async function runFolderOf(root: string): Promise<string> {
+  const own = join(resolve(root), 'run')
+  const name = `pilothouse-${createHash('sha256').update(own).digest('hex').slice(0, 12)}`
+  const isReached = await canReach(nextAccount([]), await nearest(own))
+  return isReached && Buffer.byteLength(own) <= BYTES_MAX ? own : join('/tmp', name)
+}
+
+/** The folder, or that above it which exists. */
+async function nearest(folder: string): Promise<string> {
+  return (await exists(folder)) ? folder : nearest(dirname(folder))
+}
+
+export async function runFolder(root: string): Promise<string> {
+  const folder = await runFolderOf(root)
+  await mkdir(folder, { recursive: true, mode: 0o711 })
+  // Anybody may make a folder in /tmp.
+  if ((await lstat(folder)).uid !== process.getuid?.()) throw new FolderInUse(`${folder} belongs to another user`)
+  await chmod(folder, 0o711)
+  return folder
+}
+
+/** Whether a daemon serves the folder now. */
+export const isHostRunning = async (root: string): Promise<boolean> =>
+  isServed(join(await runFolder(root), 'host.sock'))
+
+/** Another daemon serves the folder. */
+export class FolderInUse extends Error {
+  override name = 'FolderInUse'
+}
+
+/** Keeps a second daemon away from the folder for as long as this process lives, however it ends. */
+export async function claimFolder(run: string): Promise<() => Promise<void>> {
+  const path = join(run, 'host.sock')
+  if (await isServed(path)) throw new FolderInUse(`Another host serves ${run}: stop it first`)
+  await rm(path, { force: true })
+  const server = createServer((socket) => socket.destroy())
+  server.listen(path)
+  await once(server, 'listening')
+  server.unref()
+  return async () => {
+    server.close()
+    await rm(path, { force: true })
+  }
+}
+
+function isServed(path: string): Promise<boolean> {
+  return new Promise((done) => {
+    const socket = connect(path)
+    socket.once('connect', () => {
+      done(true)
+      socket.destroy()
+    })
+    socket.once('error', () => done(false))
+  })
+}

@@ -1,0 +1,105 @@
+import { APP_OWNER } from '../../src/engine/app-roles.ts'
+import { API_ROLES, READER_GROUP, STORAGE_TIMEOUT } from '../../src/engine/roles.ts'
+import { AUTH_OWNER, SCHEMA_OWNER, STORAGE_GROUP, STORAGE_OWNER } from '../../src/engine/storage/names.ts'
+
+/** The superuser of every instance; its owner is the role `postgres`. */
+export const SUPERUSER = SCHEMA_OWNER
+export const OWNER = APP_OWNER
+/** Replicas stream as this role. */
+export const REPLICATOR = 'supabase_replication_admin'
+const API = API_ROLES.join(', ')
+
+/**
+ * Only trusted callers may log in as these, whatever passwords the roles have: code of the owner runs in sessions of the storage
+ * server, and a session can give its own role a password.
+ */
+export const SERVICE_ROLES: ReadonlySet<string> = new Set([
+  ...[SUPERUSER, STORAGE_OWNER, AUTH_OWNER, 'authenticator', 'supabase_read_only_user'],
+  ...[REPLICATOR, 'dashboard_user'],
+])
+
+/** No role has a password here. */
+const ATTRIBUTES: Readonly<Record<string, string>> = {
+  anon: 'NOLOGIN',
+  authenticated: 'NOLOGIN',
+  service_role: 'NOLOGIN BYPASSRLS',
+  authenticator: 'LOGIN NOINHERIT',
+  [OWNER]: 'LOGIN CREATEROLE CREATEDB BYPASSRLS REPLICATION',
+  dashboard_user: 'NOLOGIN CREATEROLE CREATEDB REPLICATION',
+  [STORAGE_OWNER]: 'LOGIN',
+  [AUTH_OWNER]: 'LOGIN NOINHERIT',
+  supabase_read_only_user: 'LOGIN BYPASSRLS',
+  // Migrations written for the hosted service name these two.
+  supabase_realtime_admin: 'NOLOGIN NOINHERIT',
+  [REPLICATOR]: 'LOGIN REPLICATION',
+  [STORAGE_GROUP]: 'NOLOGIN',
+  [READER_GROUP]: 'NOLOGIN',
+}
+
+const SETTINGS: readonly (readonly [role: string, setting: string, value: string])[] = [
+  ['anon', 'statement_timeout', '3s'],
+  ['authenticated', 'statement_timeout', '8s'],
+  ['authenticator', 'statement_timeout', '8s'],
+  ['authenticator', 'lock_timeout', '8s'],
+  [AUTH_OWNER, 'search_path', 'auth'],
+  [AUTH_OWNER, 'idle_in_transaction_session_timeout', '60s'],
+  [STORAGE_OWNER, 'statement_timeout', STORAGE_TIMEOUT],
+  ['supabase_read_only_user', 'default_transaction_read_only', 'on'],
+]
+
+/**
+ * The owner can give the database settings that hold for every session in it; those of a role win. Sessions of the superuser
+ * and of the storage server must neither call what the owner has made nor stop at the owner's limits.
+ */
+const PINNED: Readonly<Record<string, string>> = {
+  role: 'none',
+  search_path: 'pg_catalog',
+  session_replication_role: 'origin',
+  default_transaction_isolation: 'read committed',
+  default_transaction_read_only: 'off',
+  standard_conforming_strings: 'on',
+  row_security: 'on',
+  statement_timeout: '0',
+  lock_timeout: '0',
+  transaction_timeout: '0',
+  idle_session_timeout: '0',
+  idle_in_transaction_session_timeout: '0',
+}
+
+/** A member cannot pass any of these on, nor set a password of a service role: that takes the ADMIN option. */
+const MEMBERSHIPS = [
+  `GRANT ${API} TO authenticator WITH INHERIT FALSE, SET TRUE`,
+  `GRANT ${API} TO ${STORAGE_OWNER} WITH INHERIT FALSE, SET TRUE`,
+  `GRANT ${API} TO ${OWNER} WITH INHERIT TRUE, SET TRUE`,
+  // A member that may become a role may set its password, so nobody may become one that can log in.
+  `GRANT authenticator TO ${OWNER} WITH INHERIT TRUE, SET FALSE`,
+  `GRANT pg_monitor, pg_read_all_data, pg_signal_backend, pg_create_subscription, pg_checkpoint TO ${OWNER}`,
+  // Only the owner of a table may add policies and triggers; the guard refuses the rest of what owners may do.
+  `GRANT ${STORAGE_OWNER}, ${AUTH_OWNER} TO ${OWNER} WITH INHERIT TRUE, SET FALSE`,
+  `GRANT ${STORAGE_GROUP} TO ${STORAGE_OWNER} WITH INHERIT TRUE, SET FALSE`,
+  'GRANT pg_read_all_data, pg_monitor TO supabase_read_only_user',
+  // The gateway keeps clients off the reserved connections: what comes to them is the API's, also as the owner.
+  `GRANT pg_use_reserved_connections TO ${OWNER}, authenticator, ${STORAGE_OWNER}, ${AUTH_OWNER}, supabase_read_only_user`,
+]
+
+/** Settings of superusers that the hosted service lets owners change in their sessions and for their roles. */
+const OWNER_SETTINGS = [
+  'session_replication_role',
+  'log_lock_waits',
+  'log_min_duration_statement',
+  'log_statement',
+  'log_temp_files',
+  'track_functions',
+  'track_io_timing',
+  'pg_stat_statements.track',
+]
+
+export const roles = (): string[] => [
+  ...Object.entries(ATTRIBUTES).map(([role, attributes]) => `CREATE ROLE ${role} WITH ${attributes}`),
+  ...MEMBERSHIPS,
+  ...[SUPERUSER, STORAGE_OWNER].flatMap((role) =>
+    Object.entries(PINNED).map(([setting, value]) => `ALTER ROLE ${role} SET ${setting} = '${value}'`),
+  ),
+  ...SETTINGS.map(([role, setting, value]) => `ALTER ROLE ${role} SET ${setting} = '${value}'`),
+  ...OWNER_SETTINGS.map((setting) => `GRANT SET ON PARAMETER ${setting} TO ${OWNER}`),
+]

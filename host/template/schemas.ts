@@ -1,0 +1,64 @@
+import { REALTIME_PUBLICATION } from '../../src/engine/app-roles.ts'
+import { API_ROLES } from '../../src/engine/roles.ts'
+import { storageSchema } from '../../src/engine/storage/schema.ts'
+import { OWNER, SUPERUSER } from './roles.ts'
+
+const API = API_ROLES.join(', ')
+const DATA_API_ROLES = `${OWNER}, ${API}`
+
+/** The content of the database `postgres` in a new instance. */
+export const schemas = (): string[] => [
+  `ALTER DATABASE postgres OWNER TO ${OWNER}`,
+  'ALTER DATABASE postgres SET search_path = "$user", public, extensions',
+  'GRANT ALL ON DATABASE postgres TO dashboard_user',
+  `GRANT USAGE ON SCHEMA public TO ${DATA_API_ROLES}`,
+  ...[OWNER, SUPERUSER].flatMap((role) =>
+    ['TABLES', 'SEQUENCES', 'FUNCTIONS'].map(
+      (kind) => `ALTER DEFAULT PRIVILEGES FOR ROLE ${role} IN SCHEMA public GRANT ALL ON ${kind} TO ${DATA_API_ROLES}`,
+    ),
+  ),
+  `CREATE SCHEMA extensions AUTHORIZATION ${OWNER}`,
+  `GRANT USAGE ON SCHEMA extensions TO ${API}`,
+  `GRANT ALL ON SCHEMA extensions TO dashboard_user`,
+  // Created as the owner, who may then drop them.
+  asOwner('CREATE EXTENSION pgcrypto WITH SCHEMA extensions'),
+  asOwner('CREATE EXTENSION "uuid-ossp" WITH SCHEMA extensions'),
+  'CREATE EXTENSION pg_stat_statements WITH SCHEMA extensions',
+  `GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA extensions TO ${OWNER} WITH GRANT OPTION`,
+  ...storageSchema('services'),
+  'GRANT USAGE ON SCHEMA storage TO pg_database_owner WITH GRANT OPTION',
+  `CREATE SCHEMA supabase_migrations AUTHORIZATION ${OWNER}`,
+  `CREATE TABLE supabase_migrations.schema_migrations (
+     version text PRIMARY KEY, statements text[], name text, created_by text, idempotency_key text UNIQUE, rollback text[])`,
+  `ALTER TABLE supabase_migrations.schema_migrations OWNER TO ${OWNER}`,
+  REALTIME_PUBLICATION,
+  `ALTER PUBLICATION supabase_realtime OWNER TO ${OWNER}`,
+  ...schemaReload(),
+]
+
+const asOwner = (statement: string): string => `DO $$ BEGIN SET LOCAL ROLE ${OWNER}; ${statement}; END $$`
+
+/** Tells a PostgREST that listens to read the schema again, as the hosted service does. */
+function schemaReload(): string[] {
+  const watch = (name: string, event: string, source: string, reloads: string) => [
+    `CREATE FUNCTION extensions.${name}() RETURNS event_trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$ BEGIN
+       IF EXISTS (SELECT FROM ${source}() AS o WHERE o.schema_name IS DISTINCT FROM 'pg_temp' AND (${reloads})) THEN
+         NOTIFY pgrst, 'reload schema';
+       END IF;
+     END $$`,
+    `CREATE EVENT TRIGGER ${name} ON ${event} EXECUTE FUNCTION extensions.${name}()`,
+  ]
+  return [
+    ...watch('pgrst_ddl_watch', 'ddl_command_end', 'pg_event_trigger_ddl_commands', `o.command_tag ~ '${RELOADING}'`),
+    ...watch(
+      'pgrst_drop_watch',
+      'sql_drop',
+      'pg_event_trigger_dropped_objects',
+      `NOT o.is_temporary AND o.object_type IN
+         ('schema', 'table', 'foreign table', 'view', 'materialized view', 'function', 'trigger', 'type', 'rule')`,
+    ),
+  ]
+}
+
+const RELOADING =
+  '^(CREATE|ALTER) (SCHEMA|(FOREIGN )?TABLE|TABLE AS|(MATERIALIZED )?VIEW|FUNCTION|TRIGGER|TYPE|RULE)$|^(SELECT INTO|COMMENT|GRANT|REVOKE)$'

@@ -1,0 +1,187 @@
+import { spawn } from 'node:child_process'
+import { createHash } from 'node:crypto'
+import { chown, mkdir, mkdtemp, open, readdir, rename, rm, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { errorCode } from '../../dev/start-error.ts'
+import { type Account, canReach, daemonUser, initdbAccount } from '../accounts.ts'
+import { withAdminAt } from '../instances/admin.ts'
+import { exists, ownAll } from '../instances/files.ts'
+import { isAlive, startServer } from '../instances/server.ts'
+import type { Programs } from '../instances/types.ts'
+import { roles, SUPERUSER } from './roles.ts'
+import { schemas } from './schemas.ts'
+
+interface TemplateOptions {
+  /** The daemon's folder; templates lie in `<root>/templates`. */
+  root: string
+  programs: Programs
+  /** Write to the disk before it counts as complete. */
+  isDurable: boolean
+}
+
+const INITDB_OPTIONS = [
+  `--username=${SUPERUSER}`,
+  ...['--encoding=UTF8', '--locale=C', '--locale-provider=builtin', '--builtin-locale=C.UTF-8'],
+  ...['--auth=peer', '--wal-segsize=1', '--data-checksums', '--no-instructions', '--no-sync'],
+  // Segments that a checkpoint has once set aside for later stay, and would be copied.
+  ...['--set=min_wal_size=2MB', '--set=max_wal_size=2MB'],
+]
+
+/** Settings for the SQL while it runs: each instance brings its own configuration. */
+const SERVER_OPTIONS = {
+  fsync: 'off',
+  search_path: 'pg_catalog',
+  log_checkpoints: 'off',
+  shared_preload_libraries: 'pg_stat_statements',
+  'pg_stat_statements.max': '1000',
+  'pg_stat_statements.save': 'off',
+}
+
+/** Nobody but the daemon's own account reaches the server without a password, and it reaches every role. */
+const ACCESS_FILES = (user: string): Readonly<Record<string, string>> => ({
+  'pg_hba.conf': 'local all all peer map=host\nlocal replication all peer map=host\n',
+  'pg_ident.conf': `host "${user}" all\n`,
+})
+
+/**
+ * Returns the folder that new instances of this version are copied from, and builds it if it does not exist. It belongs to the
+ * daemon's account; a copy must be given to the account of its instance.
+ */
+export async function ensureTemplate({ root, programs, isDurable }: TemplateOptions): Promise<string> {
+  const templates = join(root, 'templates')
+  const sql = [...roles(), ...schemas()]
+  const files = ACCESS_FILES(daemonUser())
+  const content = [programs.version, INITDB_OPTIONS, SERVER_OPTIONS, sql, files]
+  const hash = createHash('sha256').update(JSON.stringify(content)).digest('hex').slice(0, 16)
+  const name = `${programs.major}-${hash}`
+  const target = join(templates, name)
+  if (!(await exists(target))) {
+    await mkdir(templates, { recursive: true, mode: 0o700 })
+    const draft = join(templates, `${name}.draft-${process.pid}-${Date.now().toString(36)}${drafts++}`)
+    try {
+      await build({ draft, programs, sql, files, isDurable })
+      await moveInto(draft, target)
+      if (isDurable) await syncFolder(templates)
+    } finally {
+      await rm(draft, { recursive: true, force: true })
+    }
+  }
+  await removeOthers(templates, name, programs.major)
+  return target
+}
+
+let drafts = 0
+
+interface Build {
+  draft: string
+  programs: Programs
+  sql: readonly string[]
+  files: Readonly<Record<string, string>>
+  isDurable: boolean
+}
+
+async function build({ draft, programs, sql, files, isDurable }: Build): Promise<void> {
+  const { account, run } = await initCluster(draft, programs)
+  for (const [name, text] of Object.entries(files)) await writeFile(join(draft, name), text)
+  await runSql({ draft, programs, account }, sql)
+  await removeSpaceMaps(draft)
+  if (isDurable) await run('--sync-only')
+  // The account that ran initdb may be of others too.
+  if (account) await ownAll(draft, { uid: process.getuid?.() ?? 0, gid: process.getgid?.() ?? 0 })
+}
+
+/** Makes a data folder without any roles and schemas but Postgres's own, of the account that runs initdb. */
+export async function initCluster(data: string, programs: Programs) {
+  const account = await initdbAccount()
+  await mkdir(data, { mode: 0o700 })
+  if (account) await chown(data, account.uid, account.gid)
+  // Root's own folders are closed to the account, but a process may always use the folder that it is in.
+  const path = (await canReach(account, data)) ? data : '/proc/self/cwd'
+  const run = (...args: string[]) =>
+    execute(join(programs.bin, 'initdb'), [`--pgdata=${path}`, ...args], { cwd: data, account })
+  await run(...INITDB_OPTIONS)
+  return { account, run }
+}
+
+/**
+ * In a server as clients know it: what a server without clients makes gets the numbers of Postgres's own objects, for which
+ * row-level security never holds.
+ */
+async function runSql(
+  { draft, programs, account }: Pick<Build, 'draft' | 'programs'> & { account: Account },
+  sql: readonly string[],
+) {
+  const scratch = await mkdtemp(join(tmpdir(), 'pilothouse-template-'))
+  try {
+    if (account) await chown(scratch, account.uid, account.gid)
+    const options = { ...SERVER_OPTIONS, listen_addresses: '', unix_socket_directories: scratch }
+    const lines = Object.entries(options).map(([name, value]) => `${name} = '${value}'`)
+    await writeFile(join(draft, 'postgresql.conf'), `${lines.join('\n')}\n`)
+    const server = await startServer({ paths: { data: draft, log: join(scratch, 'log') }, programs, account })
+    try {
+      await withAdminAt(scratch, 'postgres', async (admin) => {
+        for (const statement of sql) await admin.rows(statement)
+        await admin.rows('CHECKPOINT')
+      })
+    } finally {
+      await server.stop()
+    }
+  } finally {
+    await rm(scratch, { recursive: true, force: true })
+  }
+}
+
+interface Execution {
+  cwd: string
+  account: Account
+}
+
+function execute(program: string, args: readonly string[], { cwd, account }: Execution): Promise<void> {
+  return new Promise((resolve, reject) => {
+    const child = spawn(program, args, {
+      ...account,
+      cwd,
+      stdio: ['ignore', 'ignore', 'pipe'],
+      env: { ...process.env, LC_ALL: 'C' },
+    })
+    let errors = ''
+    child.stderr.on('data', (chunk) => {
+      errors = (errors + chunk).slice(-10_000)
+    })
+    child.on('error', reject)
+    child.on('close', (code) => {
+      if (code === 0) resolve()
+      else reject(new Error(`${program} failed (exit code ${code}): ${errors.trim()}`))
+    })
+  })
+}
+
+/** Free space and visibility maps are a fifth of all files, and Postgres makes those that it needs anew. */
+async function removeSpaceMaps(data: string): Promise<void> {
+  for (const entry of await readdir(data, { withFileTypes: true, recursive: true })) {
+    if (/^\d+_(fsm|vm)$/.test(entry.name)) await rm(join(entry.parentPath, entry.name))
+  }
+}
+
+/** Another daemon may have been faster; its template is the same. */
+async function moveInto(draft: string, target: string): Promise<void> {
+  await rename(draft, target).catch((error) => {
+    if (!['ENOTEMPTY', 'EEXIST'].includes(errorCode(error) ?? '')) throw error
+  })
+}
+
+async function syncFolder(folder: string): Promise<void> {
+  const handle = await open(folder)
+  await handle.sync().finally(() => handle.close())
+}
+
+/** Removes templates of this version that nobody copies any more, and drafts whose daemon is gone. */
+async function removeOthers(templates: string, name: string, major: string): Promise<void> {
+  for (const other of await readdir(templates)) {
+    if (other === name || !other.startsWith(`${major}-`)) continue
+    const [, builder] = /\.draft-(\d+)-/.exec(other) ?? []
+    if (builder && isAlive(Number(builder))) continue
+    await rm(join(templates, other), { recursive: true, force: true })
+  }
+}
