@@ -91,7 +91,7 @@ const resetsOf = (role: string, database: string, name: string): string[] => [
   `ALTER ROLE ${role} IN DATABASE ${database} RESET ${name}`,
 ]
 
-const textOf = (value: string | number | boolean): string =>
+export const textOf = (value: string | number | boolean): string =>
   typeof value === 'boolean' ? (value ? 'on' : 'off') : String(value)
 
 /** As one query, hence one transaction. */

@@ -1,0 +1,143 @@
+import type { InstancePaths, InstanceRecord } from '../instances/types.ts'
+import { sizeSettings } from './sizes.ts'
+
+/** The facts that an instance's configuration depends on beside its record. */
+export interface ConfigurationFacts {
+  /** Of the machine. */
+  memoryBytes: number
+  /** False trades safety against a crash of the machine for speed: for tests. */
+  isDurable: boolean
+  /** Whether the host has an archive for finished WAL segments. */
+  isArchiving: boolean
+  paths: Pick<InstancePaths, 'socket' | 'wal'>
+  major: string
+  /** Libraries loaded at the start beside `pg_stat_statements`, such as `pg_cron`. */
+  libraries?: readonly string[]
+}
+
+/** The fields of `log_line_prefix`, each followed by a tab; then come severity and message. Further lines of a message begin with a tab. */
+export const LOG_FIELDS = {
+  timestamp: '%m',
+  process_id: '%p',
+  session_id: '%c',
+  sql_state_code: '%e',
+  backend_type: '%b',
+  user_name: '%u',
+  database_name: '%d',
+  connection_from: '%h',
+  application_name: '%a',
+}
+
+const LOG_SETTINGS = {
+  // The daemon gives the server's stderr a file: one process fewer than with the logging collector.
+  logging_collector: 'off',
+  log_destination: 'stderr',
+  log_timezone: 'UTC',
+  lc_messages: 'C',
+  log_line_prefix: Object.values(LOG_FIELDS)
+    .map((field) => `${field}\t`)
+    .join(''),
+  // Statements carry secrets: no message may quote one, neither as STATEMENT nor as CONTEXT.
+  log_statement: 'none',
+  log_min_error_statement: 'panic',
+  log_error_verbosity: 'terse',
+  log_min_messages: 'warning',
+  'pg_stat_statements.track_utility': 'off',
+}
+
+/** The roles of services may use the ten reserved ones, from which the gateway keeps clients. */
+const RESERVED = { superuser_reserved_connections: '3', reserved_connections: '10' }
+
+const COMMON = {
+  // Clients come through the gateway.
+  listen_addresses: '',
+  unix_socket_permissions: '0700',
+  password_encryption: 'scram-sha-256',
+  timezone: 'UTC',
+  jit: 'off',
+  huge_pages: 'off',
+  random_page_cost: '1.1',
+  wal_level: 'logical',
+  min_wal_size: '2MB',
+  'pg_stat_statements.max': '1000',
+  client_connection_check_interval: '1s',
+  idle_in_transaction_session_timeout: '10min',
+  ...RESERVED,
+  ...LOG_SETTINGS,
+}
+
+/** The control database serves the API alone. */
+const CONTROL = {
+  max_connections: '200',
+  shared_buffers: '256MB',
+  max_wal_size: '1GB',
+  // It is written to all the time: segments are used again instead of made anew.
+  min_wal_size: '256MB',
+  max_worker_processes: '8',
+  autovacuum_max_workers: '3',
+}
+
+const NOT_DURABLE = { fsync: 'off', synchronous_commit: 'off', full_page_writes: 'off' }
+
+/**
+ * The daemon bundles and encrypts what lies in the folder; the loss of a machine loses no more than the timeout. The folder is
+ * named from the data, as the account of an instance may not walk down to it.
+ */
+const ARCHIVE = {
+  archive_mode: 'on',
+  archive_library: 'basic_archive',
+  'basic_archive.archive_directory': '../wal',
+  archive_timeout: '60s',
+}
+
+/** Without a backup there is nothing that WAL could complete; the mode stays on, as to change it takes a restart. */
+const NO_ARCHIVE = { archive_mode: 'on', archive_command: 'true' }
+
+/** The port, in the replica's own socket folder, at which the daemon passes connections on to the primary. */
+export const RELAY_PORT = 5433
+
+/** The relay decides on role and address; what is written here only has to be complete. */
+const standby = (slot: string, folder: string) => ({
+  primary_conninfo: `host='${folder.replaceAll(/['\\]/g, '\\$&')}' port=${RELAY_PORT} user=replication`,
+  primary_slot_name: slot,
+  wal_retrieve_retry_interval: '500ms',
+})
+
+/** All settings of an instance, those of its owner last. */
+export function configurationOf(record: InstanceRecord, facts: ConfigurationFacts): Record<string, string> {
+  const chosen: Record<string, string> = {
+    ...COMMON,
+    cluster_name: record.name,
+    port: '5432',
+    unix_socket_directories: facts.paths.socket,
+    shared_preload_libraries: ['pg_stat_statements', ...(facts.libraries ?? [])].join(','),
+    ...(record.name === 'control' ? CONTROL : sizeSettings(record.size, facts.memoryBytes)),
+    ...(facts.isDurable ? {} : NOT_DURABLE),
+    ...(facts.isArchiving && record.name !== 'control' ? (record.isArchived ? ARCHIVE : NO_ARCHIVE) : {}),
+    ...record.settings,
+    ...(record.primary ? standby(record.primary.slot, facts.paths.socket) : {}),
+  }
+  return { ...chosen, ...versionSettings(Number(facts.major), Number(chosen.autovacuum_max_workers)) }
+}
+
+function versionSettings(major: number, autovacuumWorkers: number): Record<string, string> {
+  return {
+    // The daemon owns the configuration.
+    ...(major >= 17 && { allow_alter_system: 'off' }),
+    // Workers for input and output are three more processes for each instance; slots bound what the owner may choose.
+    ...(major >= 18 && { io_method: 'sync', autovacuum_worker_slots: String(Math.max(3, autovacuumWorkers || 0)) }),
+  }
+}
+
+/** The whole `postgresql.conf` of an instance. */
+export function renderConfiguration(record: InstanceRecord, facts: ConfigurationFacts): string {
+  const lines = Object.entries(configurationOf(record, facts)).map(([name, value]) => `${name} = ${quote(name, value)}`)
+  return ['# Written by the database host: changes are overwritten.', ...lines, ''].join('\n')
+}
+
+function quote(name: string, value: string): string {
+  if (!/^[a-z_]+(\.[a-z_]+)?$/.test(name)) throw new TypeError(`Not the name of a setting: ${JSON.stringify(name)}`)
+  if (value.includes('\0')) throw new TypeError(`${name} must not contain NUL`)
+  const escaped = value.replaceAll('\\', '\\\\').replaceAll("'", "''").replaceAll('\n', '\\n').replaceAll('\r', '\\r')
+  return `'${escaped.replaceAll('\t', '\\t')}'`
+}

@@ -1,0 +1,185 @@
+import { afterAll, beforeAll, expect, test } from 'vitest'
+import { Refused } from '../../host/instances/types.ts'
+import { applySettings, setSize } from '../../host/settings/apply.ts'
+import { effectiveSettings } from '../../host/settings/effective.ts'
+import { SETTINGS } from '../../host/settings/names.ts'
+import { openWorkplace, type Workplace } from './plain-instance.ts'
+
+let place: Workplace
+
+beforeAll(async () => {
+  place = await openWorkplace()
+}, 30_000)
+afterAll(() => place?.close())
+
+const apply = (set: Record<string, string | number | boolean>, reset: string[] = []) =>
+  applySettings(place.instance, { set, reset }, place.trial)
+
+const refusalsOf = async (set: Record<string, string | number | boolean>) => {
+  const error = await apply(set).then(
+    () => undefined,
+    (thrown: unknown) => thrown,
+  )
+  if (!(error instanceof Refused)) throw error ?? new Error('was taken')
+  return Object.fromEntries(error.refusals.map(({ setting, reason }) => [setting, reason]))
+}
+
+const VALUES = {
+  effective_cache_size: '1GB',
+  logical_decoding_work_mem: '32MB',
+  maintenance_work_mem: '48MB',
+  track_activity_query_size: '2kB',
+  max_slot_wal_keep_size: '2GB',
+  max_standby_archive_delay: '1min',
+  max_standby_streaming_delay: '45s',
+  max_wal_size: '300MB',
+  shared_buffers: '24MB',
+  statement_timeout: '2min',
+  wal_keep_size: '16MB',
+  wal_sender_timeout: '2min',
+  work_mem: '3MB',
+  checkpoint_timeout: '10min',
+  max_connections: 70,
+  max_locks_per_transaction: 80,
+  max_parallel_maintenance_workers: 3,
+  max_parallel_workers: 5,
+  max_parallel_workers_per_gather: 0,
+  max_replication_slots: 12,
+  max_wal_senders: 11,
+  max_worker_processes: 9,
+  session_replication_role: 'local',
+  track_commit_timestamp: true,
+  hot_standby_feedback: true,
+}
+
+test('sets all that the specification names with one restart, and shows it as effective', async () => {
+  const restarts = place.instance.restarts
+  await apply(VALUES)
+  expect(place.instance.restarts).toBe(restarts + 1)
+  const effective = new Map((await effectiveSettings(place.instance)).map((setting) => [setting.name, setting]))
+  for (const [name, value] of Object.entries(VALUES)) {
+    const text = value === true ? 'on' : String(value)
+    expect([name, await place.instance.show(name)]).toEqual([name, text])
+    expect(effective.get(name)).toMatchObject({ value: text, pending_restart: false })
+  }
+  expect(effective.get('statement_timeout')).toMatchObject({
+    default: '0',
+    source: 'configuration file',
+    context: 'user',
+  })
+  expect(effective.get('log_checkpoints')).toMatchObject({ value: 'on', source: 'default' })
+  expect(effective.get('shared_buffers')).toMatchObject({ default: '131072kB' })
+
+  await apply({}, Object.keys(VALUES))
+  expect(await place.instance.show('shared_buffers')).toBe('16MB')
+  expect(await place.instance.show('max_locks_per_transaction')).toBe('64')
+  expect(place.instance.record.settings).toEqual({})
+}, 30_000)
+
+test('does not restart for what needs none, nor for what stays', async () => {
+  await apply({ max_connections: 61 })
+  const restarts = place.instance.restarts
+  await apply({ work_mem: '5MB', log_connections: true, max_connections: 61 })
+  await apply({ max_connections: '61' })
+  expect(place.instance.restarts).toBe(restarts)
+  expect(await place.instance.show('work_mem')).toBe('5MB')
+  await apply({}, ['work_mem', 'log_connections', 'max_connections'])
+}, 30_000)
+
+test.each([
+  [{ work_mem: 'much' }, 'work_mem', /^invalid value for parameter "work_mem": "much"/],
+  [{ work_mem: '5 parsecs' }, 'work_mem', /Valid units for this parameter are "B", "kB", "MB", "GB", and "TB"/],
+  [{ max_replication_slots: -5 }, 'max_replication_slots', /-5 is outside the valid range .*\(0 \.\. 262143\)/],
+  [{ max_connections: 10 }, 'max_connections', /must be less than "?max_connections"? \(10\)/],
+  [{ max_wal_size: '1MB' }, 'max_wal_size', /1 MB is outside the valid range .*\(2 MB/],
+  [{ shared_buffers: '900GB' }, 'shared_buffers', /shared memory/],
+  [{ max_connections: 200_000 }, 'max_connections', /MB of shared memory/],
+  [{ wal_level: 'minimal' }, 'wal_level', /cannot be set here/],
+  [{ archive_command: 'rm -rf /' }, 'archive_command', /cannot be set here/],
+  [{ 'pg_net.batch_size': 5 }, 'pg_net.batch_size', /belongs to pg_net/],
+  [{ session_replication_role: "x'\nshared_buffers = '1MB" }, 'session_replication_role', /invalid value/],
+])(
+  'refuses %j in words and stays as it was',
+  async (set, setting, reason) => {
+    const { record, restarts } = place.instance
+    const refusals = await refusalsOf(set as Record<string, string>)
+    expect(refusals[setting]).toMatch(reason)
+    expect(place.instance.record).toEqual(record)
+    expect(place.instance.restarts).toBe(restarts)
+  },
+  30_000,
+)
+
+test('tells all values that Postgres refuses at once', async () => {
+  const refusals = await refusalsOf({ work_mem: 'a', checkpoint_timeout: '1s', max_wal_size: '2GB' })
+  expect(Object.keys(refusals).sort()).toEqual(['checkpoint_timeout', 'work_mem'])
+}, 30_000)
+
+test('runs on with what it had where the trial could not tell that it does not start', async () => {
+  const { instance } = place
+  await apply({ max_replication_slots: 3 })
+  for (const slot of ['one', 'two']) {
+    await instance.admin.rows(`SELECT pg_create_physical_replication_slot('${slot}')`)
+  }
+  const refusals = await refusalsOf({ max_replication_slots: 1 })
+  expect(refusals.max_replication_slots).toMatch(/too many replication slots/)
+  expect(await instance.show('max_replication_slots')).toBe('3')
+  expect(instance.record.settings).toEqual({ max_replication_slots: '3' })
+  await instance.admin.rows('SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots')
+  await apply({}, ['max_replication_slots'])
+}, 30_000)
+
+test('sets the values of a size, under those of the owner', async () => {
+  await apply({ work_mem: '7MB' })
+  await setSize(place.instance, 'medium', place.trial)
+  expect(await place.instance.show('max_connections')).toBe('120')
+  expect(await place.instance.show('shared_buffers')).toBe('1GB')
+  expect(await place.instance.show('work_mem')).toBe('7MB')
+  await expect(setSize(place.instance, 'huge', place.trial)).rejects.toThrow(/unknown size huge: must be one of pico/)
+  await setSize(place.instance, 'nano', place.trial)
+  expect(await place.instance.show('shared_buffers')).toBe('16MB')
+  await apply({}, ['work_mem'])
+}, 30_000)
+
+test('refuses memory that the machine cannot map', async () => {
+  const size = '48xlarge_high_memory'
+  await setSize(place.instance, size, place.trial)
+  const refusals = await refusalsOf({ shared_buffers: '2500GB' })
+  expect(refusals.shared_buffers).toMatch(/could not map anonymous shared memory: Cannot allocate memory/)
+  await setSize(place.instance, 'micro', place.trial)
+}, 30_000)
+
+test('wakes a sleeping instance to see that it starts, and leaves a paused one as it is', async () => {
+  const { instance } = place
+  await instance.sleep()
+  await apply({ max_connections: 62 })
+  expect(instance.state()).toBe('running')
+  expect(await instance.show('max_connections')).toBe('62')
+  await instance.sleep()
+  await instance.update({ isPaused: true })
+  await apply({}, ['max_connections'])
+  expect(instance.state()).toBe('asleep')
+  await instance.update({ isPaused: false })
+  await instance.wake()
+  expect(await instance.show('max_connections')).toBe('60')
+}, 30_000)
+
+test('leaves out what needs a library that is not there', async () => {
+  const names = new Set((await effectiveSettings(place.instance)).map(({ name }) => name))
+  expect([...SETTINGS].filter((name) => !names.has(name))).toEqual(['cron.log_statement', 'pg_net.batch_size'])
+})
+
+test('shows what the owner has set for the database in SQL', async () => {
+  const { admin } = place.instance
+  await admin.rows(`ALTER DATABASE postgres SET statement_timeout = '7s'; ALTER DATABASE postgres SET work_mem = '9MB'`)
+  const effective = await effectiveSettings(place.instance)
+  expect(effective.find(({ name }) => name === 'statement_timeout')).toMatchObject({ value: '7s', source: 'database' })
+  expect(effective.find(({ name }) => name === 'work_mem')).toMatchObject({ value: '9MB', source: 'database' })
+  await admin.rows('ALTER DATABASE postgres RESET ALL')
+})
+
+test('tries changes at the same time one after another', async () => {
+  await Promise.all([4, 5, 6].map((number) => apply({ work_mem: `${number}MB` })))
+  expect(['4MB', '5MB', '6MB']).toContain(await place.instance.show('work_mem'))
+  await apply({}, ['work_mem'])
+}, 30_000)
