@@ -1,0 +1,110 @@
+import { createHash } from 'node:crypto'
+import { pipeline } from 'node:stream/promises'
+import { createZstdCompress, createZstdDecompress } from 'node:zlib'
+import { unpackTar } from 'modern-tar/fs'
+import { DamagedObject } from './errors.ts'
+import { seal, unseal } from './sealed.ts'
+import type { ArchiveStore } from './store.ts'
+import { TarWriter } from './tar.ts'
+
+/** A stored object, as it lies in the bucket. */
+interface Stored {
+  bytes: number
+  sha256: string
+}
+
+/** Compressed and sealed objects of a store. Nothing is ever whole in memory or on disk. */
+export class Archive {
+  readonly store: ArchiveStore
+  readonly #key: Uint8Array
+
+  constructor(store: ArchiveStore, key: Uint8Array) {
+    if (key.length < 32) throw new Error('The key of the archive must have 32 bytes at least')
+    this.store = store
+    this.#key = key
+  }
+
+  async put(key: string, source: AsyncIterable<Uint8Array>): Promise<Stored> {
+    const hash = createHash('sha256')
+    let bytes = 0
+    let lost: unknown
+    await pipeline(
+      source,
+      createZstdCompress(),
+      (compressed: AsyncIterable<Uint8Array>) => seal(this.#key, key, compressed),
+      async function* (sealed: AsyncIterable<Uint8Array>) {
+        for await (const chunk of sealed) {
+          hash.update(chunk)
+          bytes += chunk.length
+          yield chunk
+        }
+      },
+      (sealed: AsyncIterable<Uint8Array>) =>
+        this.store.put(key, sealed).catch((error) => {
+          lost = error
+          throw error
+        }),
+    ).catch((error) => {
+      // The streams that the store's failure ends fail, too.
+      throw lost ?? error
+    })
+    return { bytes, sha256: hash.digest('hex') }
+  }
+
+  /** All that `write` writes, in one object. */
+  async putFiles(key: string, write: (tar: TarWriter) => Promise<void>): Promise<Stored> {
+    const tar = new TarWriter()
+    let lost: unknown
+    const stored = this.put(key, tar.stream)
+    stored.catch((error) => {
+      lost = error
+      tar.stream.destroy(error)
+    })
+    try {
+      await write(tar)
+      await tar.end()
+      return await stored
+    } catch (error) {
+      const cause = lost ?? error
+      tar.stream.destroy(cause instanceof Error ? cause : new Error(String(cause)))
+      await stored.catch(() => {})
+      throw cause
+    }
+  }
+
+  /** Unpacks an archive of files; with `sha256`, only the object that has this checksum. */
+  async unpack(key: string, folder: string, sha256?: string): Promise<void> {
+    const hash = createHash('sha256')
+    const stored = this.store.get(key)
+    await pipeline(
+      async function* () {
+        for await (const chunk of stored) {
+          hash.update(chunk)
+          yield chunk
+        }
+      },
+      (sealed: AsyncIterable<Uint8Array>) => unseal(this.#key, key, sealed),
+      createZstdDecompress(),
+      unpackTar(folder, { fmode: 0o600, dmode: 0o700 }),
+    )
+    if (sha256 && hash.digest('hex') !== sha256) throw new DamagedObject(`${key} is not the object of its manifest`)
+  }
+
+  async putText(key: string, text: string): Promise<void> {
+    await this.put(
+      key,
+      (async function* () {
+        yield Buffer.from(text)
+      })(),
+    )
+  }
+
+  async text(key: string): Promise<string> {
+    const parts: Uint8Array[] = []
+    const sealed = unseal(this.#key, key, this.store.get(key))
+    await pipeline(sealed, createZstdDecompress(), async (plain: AsyncIterable<Uint8Array>) => {
+      for await (const chunk of plain) parts.push(chunk)
+    })
+    return Buffer.concat(parts).toString('utf8')
+  }
+}

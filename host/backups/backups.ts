@@ -1,0 +1,217 @@
+import { readdir, rm, stat } from 'node:fs/promises'
+import { join } from 'node:path'
+import { ignoreMissing } from '../copies/data-files.ts'
+import { KeyedMutex, Semaphore } from '../instances/mutex.ts'
+import { type Instance, type Instances, Refused, UnknownInstance } from '../instances/types.ts'
+import { Archive } from './archive.ts'
+import { backupIds, listBackups, makeBackup, orphanedBackups, prefixOf, removeBackup } from './base-backup.ts'
+import { drillPlan, readContents } from './drill.ts'
+import { archivedWindow, isNeeded, newestTimeline, planBackup, planMoment } from './plan.ts'
+import { forgetOldData, restoreTo, undoRestore } from './restore.ts'
+import type { ArchiveStore } from './store.ts'
+import { archiveSpool, flushWal, listBundles } from './wal.ts'
+
+interface BackupsOptions {
+  store: ArchiveStore
+  /** Seals the archive; 32 bytes or more. What it has sealed opens with no other. */
+  key: Uint8Array
+  instances: Instances
+  log(event: string, fields: Record<string, unknown>): void
+  /** Of WAL that waits for the bucket, for each instance. */
+  spoolBytesMax?: number
+  tickMs?: number
+}
+
+interface ArchiveStatus {
+  /** `stopped`: WAL was given up so that the disk does not fill, and moments are restorable again from the next backup on. */
+  state: 'archiving' | 'failing' | 'stopped'
+  error?: string
+  spoolBytes: number
+}
+
+const SPOOL_BYTES_MAX = 2 ** 30
+const TICK_MS = 10_000
+const UPLOADS_AT_ONCE = 4
+const HOUR_MS = 3_600_000
+const DAY_MS = 24 * HOUR_MS
+
+export type Backups = ReturnType<typeof createBackups>
+
+/** Backups of instances in an archive, and restores from it. Every operation may be repeated after a crash at any point. */
+export function createBackups({ store, key, instances, log, ...bounds }: BackupsOptions) {
+  const { spoolBytesMax = SPOOL_BYTES_MAX, tickMs = TICK_MS } = bounds
+  const archive = new Archive(store, key)
+  const statuses = new Map<string, ArchiveStatus>()
+  /** One for what uses the spool, one for what makes folders beside the data. */
+  const mutex = new KeyedMutex()
+  const find = (name: string): Instance => {
+    const instance = instances.find(name)
+    if (!instance) throw new UnknownInstance(name)
+    return instance
+  }
+  const onSpool = <Value>(name: string, work: () => Promise<Value>) => mutex.run(`${name} spool`, work)
+  const alone = <Value>(name: string, work: (instance: Instance) => Promise<Value>) =>
+    mutex.run(name, () => work(find(name)))
+  const flush = (instance: Instance) => onSpool(instance.name, () => flushWal(archive, instance))
+
+  async function archiveInstance(instance: Instance): Promise<void> {
+    const { name } = instance
+    // Another pass may end meanwhile, so that what it found is read in turn.
+    const { before, status } = await onSpool(name, async () => {
+      const before = statuses.get(name)
+      const wasStopped = before?.state === 'stopped'
+      const status = await archiveSpool(archive, instance).then(
+        (): ArchiveStatus => ({ state: wasStopped ? 'stopped' : 'archiving', spoolBytes: 0 }),
+        async (error): Promise<ArchiveStatus> => {
+          const spoolBytes = await sizeOf(instance.paths.wal)
+          const isFull = spoolBytes > spoolBytesMax
+          if (isFull) await empty(instance.paths.wal)
+          const state = isFull || wasStopped ? 'stopped' : 'failing'
+          return { state, error: String(error), spoolBytes: isFull ? 0 : spoolBytes }
+        },
+      )
+      statuses.set(name, status)
+      return { before, status }
+    })
+    const isNews = status.state !== (before?.state ?? 'archiving') || status.error !== before?.error
+    if (isNews) log('wal_archive', { instance: name, ...status })
+  }
+
+  async function archiveTick(): Promise<void> {
+    await Promise.all(instances.list().map((instance) => uploads.run(() => archiveInstance(instance))))
+  }
+
+  /** Removes the data that a restore replaced after a day; until then the restore can be undone. */
+  async function forgetOld(): Promise<void> {
+    for (const { name } of instances.list()) {
+      await alone(name, ({ paths }) => forgetOldData(paths, new Date(Date.now() - DAY_MS))).catch((error) =>
+        log('old_data_not_removed', { instance: name, error: String(error) }),
+      )
+    }
+  }
+
+  const uploads = new Semaphore(UPLOADS_AT_ONCE)
+  let tick: Promise<void> = Promise.resolve()
+  let isTicking = false
+  const clock = setInterval(() => {
+    if (isTicking) return
+    isTicking = true
+    tick = archiveTick()
+      .catch((error) => log('wal_archive_failed', { error: String(error) }))
+      .finally(() => {
+        isTicking = false
+      })
+  }, tickMs)
+  clock.unref()
+  const hourly = setInterval(() => void forgetOld(), HOUR_MS)
+  hourly.unref()
+
+  async function window(name: string): Promise<{ earliest: Date; latest: Date } | undefined> {
+    const instance = find(name)
+    const found = await archivedWindow(archive, name, instance.programs.major)
+    const { state = 'archiving' } = statuses.get(name) ?? {}
+    if (!found || state !== 'archiving' || instance.state() === 'failed') return found
+    // A restore archives first what the server has written until then.
+    return { earliest: found.earliest, latest: new Date() }
+  }
+
+  return {
+    make: (name: string, id: string) =>
+      alone(name, async (instance) => {
+        const manifest = await makeBackup(archive, instance, id)
+        const status = statuses.get(name)
+        if (status?.state === 'stopped') statuses.set(name, { ...status, state: 'archiving' })
+        return manifest
+      }),
+    list: (name: string) => listBackups(archive, name),
+    ids: (name: string) => backupIds(archive, name),
+    remove: (name: string, id: string) => removeBackup(archive, name, id),
+    /** Undefined without a backup. */
+    window,
+    status: (name: string) => statuses.get(name),
+    /** All that has been committed until now is in the archive when this resolves. */
+    flush: (name: string) => flush(find(name)),
+    archiveTick,
+    archive,
+    /** As `flush`, through a server of the same data that is not the instance's. */
+    flushFrom: flush,
+
+    /** To a backup, or to a moment of the window. */
+    restore: (name: string, to: { backup: string } | { at: Date }, { password }: { password?: string } = {}) =>
+      alone(name, async (instance) => {
+        if ('at' in to && to.at.getTime() > Date.now()) {
+          throw new Refused([{ setting: 'at', reason: 'must not be in the future' }])
+        }
+        // A server that does not start is restored from what it has archived.
+        await flush(instance).catch((error) => log('wal_not_flushed', { instance: name, error: String(error) }))
+        const plan = 'at' in to ? await planMoment(archive, name, to.at) : await planBackup(archive, name, to.backup)
+        await restoreTo(archive, instance, plan, password)
+        await archiveInstance(instance)
+      }),
+
+    /** What another server of the instance must not archive under. */
+    newestTimeline: (name: string) => newestTimeline(archive, name),
+
+    undo: (name: string) => alone(name, (instance) => undoRestore(archive, instance)),
+
+    /** Restores into a throw-away server what is in the archive now, and compares. */
+    drill: (name: string) =>
+      alone(name, async (instance) => {
+        if (instance.record.isPaused) {
+          const newest = (await listBackups(archive, name)).at(-1)
+          return drillPlan(archive, instance, await planBackup(archive, name, newest?.id ?? ''), undefined)
+        }
+        const before = await readContents(await instance.connect())
+        const at = new Date()
+        await flush(instance)
+        const after = await readContents(await instance.connect())
+        return drillPlan(archive, instance, await planMoment(archive, name, at), { before, after })
+      }),
+
+    /** Keeps what restores to any moment of the last `days` need, the newest backup in any case. */
+    async sweep(name: string, days: number, now = new Date()): Promise<{ backups: string[]; bundles: number }> {
+      const cutoff = new Date(now.getTime() - days * DAY_MS)
+      const backups = await listBackups(archive, name)
+      const firstKept = Math.max(
+        0,
+        backups.findLastIndex(({ stoppedAt }) => Date.parse(stoppedAt) <= cutoff.getTime()),
+      )
+      for (const { id } of backups.slice(0, firstKept)) await removeBackup(archive, name, id)
+      // Without a backup, WAL restores nothing; it may be that the first one is being made.
+      const oldest = backups[firstKept]
+      const bundles = oldest ? (await listBundles(archive, name)).filter((bundle) => !isNeeded(bundle, oldest)) : []
+      const stray = new Date(now.getTime() - DAY_MS)
+      await store.delete([...bundles.map((bundle) => bundle.key), ...(await orphanedBackups(archive, name, stray))])
+      await store.dropUploads(prefixOf(name), stray)
+      const instance = instances.find(name)
+      if (instance) await alone(name, () => forgetOldData(instance.paths, stray))
+      return { backups: backups.slice(0, firstKept).map(({ id }) => id), bundles: bundles.length }
+    },
+
+    /** With the instance itself. */
+    async removeArchive(name: string): Promise<void> {
+      await store.delete((await store.list(prefixOf(name))).map((object) => object.key))
+      await store.dropUploads(prefixOf(name), new Date())
+      statuses.delete(name)
+    },
+
+    async stop(): Promise<void> {
+      clearInterval(clock)
+      clearInterval(hourly)
+      await tick
+    },
+  }
+}
+
+async function sizeOf(folder: string): Promise<number> {
+  const sizes = (await readdir(folder)).map(
+    async (file) => (await stat(join(folder, file)).catch(ignoreMissing))?.size ?? 0,
+  )
+  return (await Promise.all(sizes)).reduce((sum, size) => sum + size, 0)
+}
+
+/** Histories of timelines are small, and needed by every later restore. */
+async function empty(folder: string): Promise<void> {
+  for (const file of await readdir(folder))
+    if (!file.endsWith('.history')) await rm(join(folder, file), { force: true })
+}

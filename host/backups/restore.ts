@@ -1,0 +1,148 @@
+import { readdir, readFile, rename, rm, stat } from 'node:fs/promises'
+import { join } from 'node:path'
+import { ignoreMissing } from '../copies/data-files.ts'
+import { timelineOf } from '../copies/wal-segments.ts'
+import { setOwnerPassword, withAdminAt } from '../instances/admin.ts'
+import { exists } from '../instances/files.ts'
+import { adoptServer } from '../instances/server.ts'
+import { type AdminSession, type Instance, type InstancePaths, Refused } from '../instances/types.ts'
+import type { Archive } from './archive.ts'
+import type { RestorePlan } from './plan.ts'
+import { recover } from './recovery.ts'
+import { startTimeline } from './wal.ts'
+
+/** Beside the data folder, in the order in which a restore makes them. */
+export const NEW = '.new'
+export const READY = '.ready'
+export const OLD = '.old'
+const UNDONE = '.undone'
+
+interface Login {
+  name: string
+  password: string | null
+  until: string | null
+}
+
+/** Recovers beside the data in service and then switches; whatever fails, the data in service is what it was. */
+export async function restoreTo(
+  archive: Archive,
+  instance: Instance,
+  plan: RestorePlan,
+  password?: string,
+): Promise<void> {
+  const { data, socket } = instance.paths
+  // A server that does not start is a reason to restore it.
+  const logins = await instance.admin.rows<Login>(LOGINS).catch(() => undefined)
+  const place = { data: `${data}${NEW}`, socket: `${socket}.new` }
+  const recovered = await recover(archive, instance, place, plan)
+  try {
+    await withAdminAt(place.socket, 'postgres', async (admin) => {
+      await restoreLogins(admin, logins)
+      if (password !== undefined) await setOwnerPassword(admin, password)
+    })
+    await recovered.finish()
+  } catch (error) {
+    await recovered.drop()
+    throw error
+  }
+  await rm(`${data}${READY}`, { recursive: true, force: true })
+  await rename(place.data, `${data}${READY}`)
+  await switchData(instance)
+}
+
+const LOGINS = `SELECT rolname AS name, rolpassword AS password, rolvaliduntil::text AS until FROM pg_authid`
+
+/** Passwords are those of now: a login that has been removed or changed since does not come back. */
+async function restoreLogins(admin: AdminSession, logins: readonly Login[] | undefined): Promise<void> {
+  const removed = logins ? 'l.name IS NULL' : `a.rolname ~ '^(cli|jit)_login_'`
+  await admin.rows(
+    `UPDATE pg_authid AS a SET rolpassword = NULL FROM pg_authid AS b
+       LEFT JOIN jsonb_to_recordset($1) AS l (name text) ON l.name = b.rolname
+      WHERE a.oid = b.oid AND ${removed}`,
+    [JSON.stringify(logins ?? [])],
+  )
+  await admin.rows(
+    `UPDATE pg_authid AS a SET rolpassword = l.password, rolvaliduntil = l.until
+       FROM jsonb_to_recordset($1) AS l (name text, password text, until timestamptz) WHERE a.rolname = l.name`,
+    [JSON.stringify(logins ?? [])],
+  )
+}
+
+/** Puts the data that is ready in service; the old data can be put back. */
+export async function switchData(instance: Instance): Promise<void> {
+  const { data } = instance.paths
+  let isSwitched = false
+  try {
+    await instance.whileStopped(async () => {
+      await rm(`${data}${OLD}`, { recursive: true, force: true })
+      await exchange(data, READY, OLD)
+      isSwitched = true
+    })
+    if (!instance.record.isPaused) await instance.admin.rows('SELECT 1')
+  } catch (error) {
+    if (isSwitched) {
+      await instance.whileStopped(() => exchange(data, OLD, UNDONE))
+      await rm(`${data}${UNDONE}`, { recursive: true, force: true })
+    }
+    throw error
+  }
+}
+
+/** Puts the data from before the last restore or upgrade back in service. */
+export async function undoRestore(archive: Archive | undefined, instance: Instance): Promise<void> {
+  const { data } = instance.paths
+  if (!(await exists(`${data}${OLD}`))) {
+    throw new Refused([{ setting: 'restore', reason: 'the data from before the last restore is not kept any more' }])
+  }
+  if (archive) await startTimelineOf(archive, instance.name, `${data}${OLD}`)
+  await instance.whileStopped(async () => {
+    await rm(`${data}${UNDONE}`, { recursive: true, force: true })
+    await exchange(data, OLD, UNDONE)
+  })
+  await rm(`${data}${UNDONE}`, { recursive: true, force: true })
+}
+
+/** From now on the instance lives on the timeline of this data folder. */
+export async function startTimelineOf(archive: Archive, name: string, data: string): Promise<void> {
+  const histories = (await readdir(join(data, 'pg_wal'))).filter((file) => file.endsWith('.history')).sort()
+  const newest = histories.at(-1)
+  const history = newest ? await readFile(join(data, 'pg_wal', newest), 'utf8') : ''
+  await startTimeline(archive, name, { at: Date.now(), timeline: newest ? timelineOf(newest) : 1, history })
+}
+
+async function exchange(data: string, from: string, to: string): Promise<void> {
+  await rename(data, `${data}${to}`)
+  await rename(`${data}${from}`, data).catch(async (error) => {
+    await rename(`${data}${to}`, data)
+    throw error
+  })
+}
+
+/**
+ * Completes or removes what a crash has left of restores, undoings and drills, and stops the servers that recover there. Must
+ * run before the instance starts: a crash between two renames leaves no folder `data`.
+ */
+export async function sweepLeftovers(paths: InstancePaths): Promise<void> {
+  const { data, socket } = paths
+  // A server in recovery outlives a daemon that is killed.
+  for (const suffix of [NEW, '.drill']) await (await adoptServer({ ...paths, data: `${data}${suffix}` }))?.stop()
+  if (!(await exists(data))) {
+    for (const suffix of [READY, OLD]) {
+      if (!(await exists(`${data}${suffix}`))) continue
+      await rename(`${data}${suffix}`, data)
+      break
+    }
+  }
+  const folders = [NEW, `${NEW}.wal`, READY, UNDONE, '.drill', '.drill.wal'].map((suffix) => `${data}${suffix}`)
+  for (const folder of [...folders, `${socket}.new`, `${socket}.drill`]) {
+    await (await adoptServer({ data: folder }))?.stop()
+    await rm(folder, { recursive: true, force: true })
+  }
+}
+
+/** Removes the data from before the last restore if that was earlier than `before`. */
+export async function forgetOldData({ data }: Pick<InstancePaths, 'data'>, before: Date): Promise<void> {
+  const found = await stat(`${data}${OLD}`).catch(ignoreMissing)
+  // Renaming a folder changes its ctime.
+  if (found && found.ctimeMs < before.getTime()) await rm(`${data}${OLD}`, { recursive: true, force: true })
+}

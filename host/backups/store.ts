@@ -1,0 +1,146 @@
+import {
+  AbortMultipartUploadCommand,
+  CompleteMultipartUploadCommand,
+  CreateMultipartUploadCommand,
+  DeleteObjectsCommand,
+  GetObjectCommand,
+  ListMultipartUploadsCommand,
+  NoSuchKey,
+  PutObjectCommand,
+  paginateListObjectsV2,
+  S3Client,
+  UploadPartCommand,
+} from '@aws-sdk/client-s3'
+import { MissingObject } from './errors.ts'
+
+interface StoredObject {
+  key: string
+  bytes: number
+  modifiedAt: Date
+}
+
+/** The archive's storage. An object appears when all of it has been put. */
+export interface ArchiveStore {
+  put(key: string, body: AsyncIterable<Uint8Array>): Promise<void>
+  /** Fails with `MissingObject`. */
+  get(key: string): AsyncIterable<Uint8Array>
+  list(prefix: string): Promise<StoredObject[]>
+  delete(keys: readonly string[]): Promise<void>
+  /** Removes the leftovers of interrupted puts that take space. */
+  dropUploads(prefix: string, before: Date): Promise<void>
+}
+
+export interface S3Settings {
+  endpoint: string
+  region: string
+  bucket: string
+  accessKeyId: string
+  secretAccessKey: string
+}
+
+/** All parts but the last have one length, as some buckets want it; with at most 10,000 of them an object has 160 GB. */
+const PART_BYTES = 16 << 20
+const DELETED_AT_ONCE = 1_000
+const RESUMED_MAX = 5
+
+export function s3Store({ endpoint, region, bucket: Bucket, ...credentials }: S3Settings): ArchiveStore {
+  const client = new S3Client({
+    endpoint,
+    region,
+    credentials,
+    forcePathStyle: true,
+    maxAttempts: 5,
+    requestChecksumCalculation: 'WHEN_REQUIRED',
+    responseChecksumValidation: 'WHEN_REQUIRED',
+    requestHandler: { connectionTimeout: 10_000, requestTimeout: 120_000, throwOnRequestTimeout: true },
+  })
+
+  async function put(Key: string, body: AsyncIterable<Uint8Array>): Promise<void> {
+    let UploadId: string | undefined
+    const Parts: { PartNumber: number; ETag: string | undefined }[] = []
+    try {
+      for await (const { part, isLast } of partsOf(body)) {
+        if (isLast && !UploadId) return void (await client.send(new PutObjectCommand({ Bucket, Key, Body: part })))
+        UploadId ??= (await client.send(new CreateMultipartUploadCommand({ Bucket, Key }))).UploadId
+        const PartNumber = Parts.length + 1
+        const { ETag } = await client.send(new UploadPartCommand({ Bucket, Key, UploadId, PartNumber, Body: part }))
+        Parts.push({ PartNumber, ETag })
+      }
+      await client.send(new CompleteMultipartUploadCommand({ Bucket, Key, UploadId, MultipartUpload: { Parts } }))
+    } catch (error) {
+      if (UploadId) await client.send(new AbortMultipartUploadCommand({ Bucket, Key, UploadId })).catch(() => {})
+      throw error
+    }
+  }
+
+  /** Goes on where a connection was lost. */
+  async function* get(Key: string): AsyncGenerator<Uint8Array> {
+    let etag: string | undefined
+    for (let at = 0, resumed = 0; ; resumed++) {
+      try {
+        const range = at > 0 ? { Range: `bytes=${at}-`, IfMatch: etag } : {}
+        const { Body, ETag } = await client.send(new GetObjectCommand({ Bucket, Key, ...range }))
+        etag = ETag
+        for await (const chunk of Body as AsyncIterable<Uint8Array>) {
+          at += chunk.length
+          yield chunk
+        }
+        return
+      } catch (error) {
+        if (error instanceof NoSuchKey) throw new MissingObject(Key)
+        if (at === 0 || resumed === RESUMED_MAX) throw error
+      }
+    }
+  }
+
+  async function list(Prefix: string): Promise<StoredObject[]> {
+    const found: StoredObject[] = []
+    for await (const { Contents = [] } of paginateListObjectsV2({ client }, { Bucket, Prefix })) {
+      for (const { Key = '', Size = 0, LastModified } of Contents) {
+        found.push({ key: Key, bytes: Size, modifiedAt: LastModified ?? new Date(0) })
+      }
+    }
+    return found
+  }
+
+  return {
+    put,
+    get,
+    list,
+    async delete(keys) {
+      for (let at = 0; at < keys.length; at += DELETED_AT_ONCE) {
+        const Objects = keys.slice(at, at + DELETED_AT_ONCE).map((Key) => ({ Key }))
+        const { Errors } = await client.send(new DeleteObjectsCommand({ Bucket, Delete: { Objects, Quiet: true } }))
+        if (Errors?.[0]) throw new Error(`The bucket did not delete ${Errors[0].Key}: ${Errors[0].Message}`)
+      }
+    },
+    async dropUploads(Prefix, before) {
+      const { Uploads = [] } = await client
+        .send(new ListMultipartUploadsCommand({ Bucket, Prefix }))
+        .catch((error) => (error.name === 'NotImplemented' ? { Uploads: [] } : Promise.reject(error)))
+      for (const { Key, UploadId, Initiated } of Uploads) {
+        if (Initiated && Initiated < before)
+          await client.send(new AbortMultipartUploadCommand({ Bucket, Key, UploadId }))
+      }
+    },
+  }
+}
+
+/** A last part may be empty. */
+async function* partsOf(body: AsyncIterable<Uint8Array>): AsyncGenerator<{ part: Buffer; isLast: boolean }> {
+  let held: Uint8Array[] = []
+  let length = 0
+  for await (const chunk of body) {
+    for (let rest = chunk; rest.length > 0; ) {
+      const taken = rest.subarray(0, PART_BYTES - length)
+      held.push(taken)
+      length += taken.length
+      rest = rest.subarray(taken.length)
+      if (length < PART_BYTES) continue
+      yield { part: Buffer.concat(held), isLast: false }
+      held = []
+      length = 0
+    }
+  }
+  yield { part: Buffer.concat(held), isLast: true }
+}

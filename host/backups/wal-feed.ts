@@ -1,0 +1,120 @@
+import { appendFile, chown, mkdir, readdir, readFile, rename, rm, writeFile } from 'node:fs/promises'
+import { basename, join } from 'node:path'
+import { setTimeout as delay } from 'node:timers/promises'
+import { nameOf, numberOf, timelineOf, toBytes } from '../copies/wal-segments.ts'
+import { ownAll } from '../instances/files.ts'
+import type { InstanceRecord } from '../instances/types.ts'
+import type { Archive } from './archive.ts'
+import type { RestorePlan } from './plan.ts'
+import type { Bundle } from './wal.ts'
+
+/** Bundles on disk: those ahead of what the server asked for last, and those behind it. */
+const AHEAD = 3
+const BEHIND = 2
+const POLL_MS = 50
+/**
+ * An exit code above 125 ends the recovery; any other but 0 says that the archive has no such file. All paths are named from
+ * the data folder, as the account of an instance may not walk down to it.
+ */
+const FETCH = `from="\${0%/*}"
+[ -r "$from/names" ] || exit 200
+grep -qxF "$1" "$from/names" || exit 1
+case $1 in *.history) ;; *) echo "$1" > "$from/asked" ;; esac
+while [ ! -e "$from/$1" ]; do [ -e "$from/failed" ] && exit 200; sleep 0.05; done
+cp "$from/$1" "$2" || exit 200
+`
+
+export interface Feed {
+  /** For `restore_command`. */
+  command: string
+  /** Why a bundle could not be had. */
+  failure(): unknown
+  /** Whether the server has asked for the last segment. */
+  isRead(): Promise<boolean>
+  /** Serves bundles that the archive has got since. */
+  append(more: readonly Bundle[]): Promise<void>
+  stop(): Promise<void>
+}
+
+/** Serves WAL to a server in recovery from a folder beside its data that holds a few bundles of it at any time. */
+export async function startFeed(
+  archive: Archive,
+  { plan, folder, account }: { plan: RestorePlan; folder: string; account: InstanceRecord['account'] },
+): Promise<Feed> {
+  const { histories, base } = plan
+  const bundles = [...plan.bundles]
+  await rm(folder, { recursive: true, force: true })
+  await mkdir(folder, { mode: 0o700 })
+  const askedFor = async () => (await readFile(join(folder, 'asked'), 'utf8')).trim()
+  const stopNumber = Number((toBytes(base.stopLsn) - 1n) / BigInt(base.segmentBytes))
+  const filesOf = ({ first, last }: Bundle) => {
+    const [from, to] = [numberOf(first, base.segmentBytes), numberOf(last, base.segmentBytes)]
+    return Array.from({ length: to - from + 1 }, (_, i) => nameOf(timelineOf(first), from + i, base.segmentBytes))
+  }
+  const files = bundles.map(filesOf)
+  const historyName = (timeline: number) => `${timeline.toString(16).toUpperCase().padStart(8, '0')}.history`
+  for (const [timeline, text] of histories) await writeFile(join(folder, historyName(timeline)), text)
+  await writeFile(join(folder, 'names'), [...files.flat(), ...[...histories.keys()].map(historyName), ''].join('\n'))
+  await writeFile(join(folder, 'fetch'), FETCH)
+  await writeFile(join(folder, 'asked'), '')
+  await ownAll(folder, account)
+
+  const present = new Set<number>()
+  async function fetchBundle(index: number): Promise<void> {
+    const part = join(folder, 'part')
+    await archive.unpack(bundles[index]?.key ?? '', part)
+    for (const file of await readdir(part)) {
+      if (account) await chown(join(part, file), account.uid, account.gid)
+      await rename(join(part, file), join(folder, file))
+    }
+    present.add(index)
+  }
+  async function removeBundle(index: number): Promise<void> {
+    present.delete(index)
+    for (const file of files[index] ?? []) await rm(join(folder, file), { force: true })
+  }
+  let isStopped = false
+  let failure: unknown
+  const serve = async () => {
+    for (let at = 0; !isStopped; ) {
+      const asked = await askedFor()
+      const found = files.findIndex((names) => names.includes(asked))
+      if (found >= 0) at = found
+      const missing = files.findIndex((_, index) => index >= at && index <= at + AHEAD && !present.has(index))
+      for (const index of [...present]) if (index < at - BEHIND || index > at + AHEAD) await removeBundle(index)
+      if (missing >= 0) await fetchBundle(missing)
+      else await delay(POLL_MS)
+    }
+  }
+  const serving = serve().catch(async (error) => {
+    failure = error
+    await writeFile(join(folder, 'failed'), '')
+  })
+  const path = `../${basename(folder)}`
+  return {
+    command: `[ -r "${path}/fetch" ] || exit 200; sh "${path}/fetch" "%f" "%p"`,
+    failure: () => failure,
+    async isRead() {
+      const last = files.at(-1)?.at(-1)
+      // The server does not ask for what the backup itself holds.
+      if (last === undefined || numberOf(last, base.segmentBytes) <= stopNumber) return true
+      return (await askedFor()) === last
+    },
+    async append(more) {
+      bundles.push(...more)
+      files.push(...more.map(filesOf))
+      await appendFile(
+        join(folder, 'names'),
+        more
+          .flatMap(filesOf)
+          .map((name) => `${name}\n`)
+          .join(''),
+      )
+    },
+    async stop() {
+      isStopped = true
+      await serving
+      await rm(folder, { recursive: true, force: true })
+    },
+  }
+}

@@ -1,0 +1,133 @@
+import { readdir, readFile, rm, stat, utimes } from 'node:fs/promises'
+import { join } from 'node:path'
+import { setTimeout as delay } from 'node:timers/promises'
+import { ignoreMissing } from '../copies/data-files.ts'
+import { nameOf, numberOf, timelineOf } from '../copies/wal-segments.ts'
+import { exists } from '../instances/files.ts'
+import { type Instance, InstanceUnavailable } from '../instances/types.ts'
+import type { Archive } from './archive.ts'
+import { prefixOf } from './base-backup.ts'
+
+const SEGMENT = /^[0-9A-F]{24}$/
+const SEGMENTS_AT_ONCE = 64
+/** Older files that are no segments were left by a crash. */
+const STRAY_MS = 3_600_000
+const FLUSH_MS_MAX = 60_000
+const NUDGE_MS = 500
+
+/** Consecutive segments of one timeline in one object. */
+export interface Bundle {
+  key: string
+  first: string
+  last: string
+  /** Commits before this moment, in milliseconds, are in this object or in those before it. */
+  coveredAt: number
+  bytes: number
+}
+
+/** From this moment on, in milliseconds, the instance has lived on this timeline. */
+export interface TimelineStart {
+  key: string
+  at: number
+  timeline: number
+}
+
+/**
+ * Puts what the server has left in the spool into the archive and deletes it there. Neither wakes a sleeping instance nor
+ * counts as its use. After a crash between the two, segments are stored twice, which does no harm.
+ */
+export async function archiveSpool(archive: Archive, { name, paths }: Instance): Promise<void> {
+  const names = (await readdir(paths.wal)).sort()
+  // A segment of a timeline is of no use before the timeline's history.
+  for (const file of names.filter((each) => each.endsWith('.history'))) {
+    const at = Math.round((await stat(join(paths.wal, file))).mtimeMs)
+    await startTimeline(archive, name, {
+      at,
+      timeline: timelineOf(file),
+      history: await readFile(join(paths.wal, file), 'utf8'),
+    })
+    await rm(join(paths.wal, file))
+  }
+  const segments = names.filter((each) => SEGMENT.test(each))
+  for (const bundle of await bundled(paths.wal, segments)) await putBundle(archive, name, paths.wal, bundle)
+  for (const file of names.filter((each) => !SEGMENT.test(each))) {
+    const found = await stat(join(paths.wal, file)).catch(ignoreMissing)
+    const isNeedless = /\.(partial|backup)$/.test(file) || (found && found.mtimeMs < Date.now() - STRAY_MS)
+    if (isNeedless) await rm(join(paths.wal, file), { force: true })
+  }
+}
+
+async function bundled(spool: string, segments: readonly string[]): Promise<string[][]> {
+  const [first] = segments
+  if (!first) return []
+  const { size } = await stat(join(spool, first))
+  const bundles: string[][] = []
+  for (const segment of segments) {
+    const open = bundles.at(-1)
+    const last = open?.at(-1)
+    const follows = last && segment === nameOf(timelineOf(last), numberOf(last, size) + 1, size)
+    if (open && follows && open.length < SEGMENTS_AT_ONCE) open.push(segment)
+    else bundles.push([segment])
+  }
+  return bundles
+}
+
+async function putBundle(archive: Archive, name: string, spool: string, segments: readonly string[]): Promise<void> {
+  const [first = '', last = ''] = [segments[0], segments.at(-1)]
+  const coveredAt = Math.round((await stat(join(spool, last))).mtimeMs)
+  await archive.putFiles(`${prefixOf(name)}wal/${first}-${last}-${coveredAt}`, async (tar) => {
+    for (const segment of segments) await tar.file(join(spool, segment), segment)
+  })
+  for (const segment of segments) await rm(join(spool, segment), { force: true })
+}
+
+export async function startTimeline(
+  archive: Archive,
+  name: string,
+  { at, timeline, history }: Omit<TimelineStart, 'key'> & { history: string },
+): Promise<void> {
+  const id = timeline.toString(16).toUpperCase().padStart(8, '0')
+  await archive.putText(`${prefixOf(name)}timeline/${String(at).padStart(15, '0')}-${id}`, history)
+}
+
+/** In the order of their segments' numbers, whatever their timeline. */
+export async function listBundles(archive: Archive, name: string): Promise<Bundle[]> {
+  const objects = await archive.store.list(`${prefixOf(name)}wal/`)
+  const bundles = objects.flatMap(({ key, bytes }) => {
+    const [, first, last, at] = /wal\/([0-9A-F]{24})-([0-9A-F]{24})-(\d+)$/.exec(key) ?? []
+    return first && last ? [{ key, first, last, coveredAt: Number(at), bytes }] : []
+  })
+  return bundles.sort((a, b) => (a.first.slice(8) < b.first.slice(8) ? -1 : 1))
+}
+
+/** In the order of time. */
+export async function listTimelines(archive: Archive, name: string): Promise<TimelineStart[]> {
+  const objects = await archive.store.list(`${prefixOf(name)}timeline/`)
+  const starts = objects.flatMap(({ key }) => {
+    const [, at, id] = /timeline\/(\d+)-([0-9A-F]{8})$/.exec(key) ?? []
+    return at && id ? [{ key, at: Number(at), timeline: Number.parseInt(id, 16) }] : []
+  })
+  return starts.sort((a, b) => a.at - b.at)
+}
+
+/** Archives all that has been committed until now, and one commit more: a restore to any moment until now can end at it. */
+export async function flushWal(archive: Archive, instance: Instance): Promise<void> {
+  const startedAt = new Date()
+  await instance.admin.rows(`SELECT pg_logical_emit_message(true, 'pilothouse', 'flush')`)
+  const [row] = await instance.admin.rows<{ segment: string }>('SELECT pg_walfile_name(pg_switch_wal()) AS segment')
+  const wal = join(instance.paths.data, 'pg_wal')
+  // A checkpoint removes both when the segment has been archived.
+  const isDone = async () =>
+    (await exists(join(wal, `archive_status/${row?.segment}.done`))) || !(await exists(join(wal, String(row?.segment))))
+  const until = Date.now() + FLUSH_MS_MAX
+  for (let nudgedAt = Date.now(); !(await isDone()); await delay(20)) {
+    if (Date.now() > until) throw new InstanceUnavailable('The server does not archive its WAL')
+    if (Date.now() < nudgedAt + NUDGE_MS) continue
+    // An archiver that ended within 10 s of its start, as when the archive is turned on, is started again by a new session.
+    await instance.withAdmin('postgres', (admin) => admin.rows('SELECT'))
+    nudgedAt = Date.now()
+  }
+  // Times of files come from a clock that is some milliseconds behind.
+  await utimes(join(instance.paths.wal, String(row?.segment)), startedAt, startedAt).catch(ignoreMissing)
+  await archiveSpool(archive, instance)
+}

@@ -1,0 +1,38 @@
+import { SERVER_TABLES } from '../../src/engine/storage/names.ts'
+import { REFERENCED_OBJECTS } from '../../src/engine/storage/referenced-objects.ts'
+import type { AdminSession, Instance } from '../instances/types.ts'
+import { withOwner } from './owner-session.ts'
+import { withoutTriggers } from './without-triggers.ts'
+
+const REFERENCED = `SELECT ${REFERENCED_OBJECTS} AS condition`
+
+const OBJECTS = `SELECT c.oid::int8::int4 AS oid, has_table_privilege('postgres', c.oid, 'SELECT')
+    AND has_table_privilege('postgres', c.oid, 'DELETE') AND has_schema_privilege('postgres', relnamespace, 'USAGE') AS "isGranted"
+  FROM pg_class AS c WHERE c.oid = to_regclass('storage.objects')`
+
+/** Removes the rows of what stays with the parent: its objects, and what only its storage server knows of. */
+export async function emptyStorage(copy: Pick<Instance, 'connect'>, admin: AdminSession): Promise<void> {
+  const [objects] = await admin.rows<{ oid: number; isGranted: boolean }>(OBJECTS)
+  const [referenced] = await admin.rows<{ condition: string }>(REFERENCED)
+  if (objects && referenced) {
+    const rights = 'SELECT, DELETE ON storage.objects'
+    if (!objects.isGranted) await admin.rows(`GRANT ${rights} TO postgres`)
+    // The condition reads the owner's tables: to plan it may call functions of theirs, in indexes for instance.
+    await withoutTriggers(admin, [objects.oid], async () =>
+      withOwner(await copy.connect(), (owner) =>
+        owner.query(`DELETE FROM ONLY storage.objects AS o WHERE NOT (${referenced.condition})`),
+      ),
+    )
+    if (!objects.isGranted) await admin.rows(`REVOKE ${rights} FROM postgres`)
+  }
+  const tables = await admin.rows<{ oid: number; name: string }>(
+    'SELECT to_regclass(name)::oid::int8::int4 AS oid, name FROM unnest($1::text[]) AS name WHERE to_regclass(name) IS NOT NULL',
+    [SERVER_TABLES],
+  )
+  if (tables.length === 0) return
+  await withoutTriggers(
+    admin,
+    tables.map(({ oid }) => oid),
+    () => admin.rows(`TRUNCATE ${tables.map(({ name }) => name).join(', ')}`),
+  )
+}
