@@ -1,0 +1,386 @@
+import { once } from 'node:events'
+import { readFile } from 'node:fs/promises'
+import { connect as connectSocket, type Socket } from 'node:net'
+import { userInfo } from 'node:os'
+import { join } from 'node:path'
+import { errorMessage } from '../../dev/start-error.ts'
+import type { Limits } from '../settings/cgroup.ts'
+import { renderConfiguration } from '../settings/configuration.ts'
+import { openAdmin, withAdminAt } from './admin.ts'
+import { diskProblem } from './disk.ts'
+import { folderBytes, makePrivate, replaceFile } from './files.ts'
+import { Mutex, type Semaphore } from './mutex.ts'
+import { writeRecord } from './record.ts'
+import { adoptServer, type Server, startServer } from './server.ts'
+import {
+  type AdminSession,
+  type Instance,
+  type InstancePaths,
+  type InstanceRecord,
+  type InstanceState,
+  InstanceUnavailable,
+  type Programs,
+} from './types.ts'
+
+/** Facts that all instances of a host share. */
+export interface HostFacts {
+  isDurable: boolean
+  /** Of a new instance and of those whose record says nothing; null for never. */
+  sleepAfterSeconds: number | null
+  memoryBytes: number
+  isArchiving: boolean
+  programsOf(major: string): Programs
+  /** Holds servers to their size. */
+  limits: Limits
+  /** Bounds how many servers start at the same time. */
+  starts: Semaphore
+  log(event: string, fields: Record<string, unknown>): void
+  events: InstanceEvents
+}
+
+export interface InstanceEvents {
+  /** Awaited before a server starts; its socket folder exists. */
+  starting(instance: PostgresInstance): Promise<void>
+  /** A server runs: started, or taken up. */
+  started(instance: PostgresInstance): void
+}
+
+const BACK_OFF_MS = { first: 100, max: 30_000 }
+const SIZE_KEPT_MS = 30_000
+/** A server that has run for so long did not fail at its start. */
+const SETTLED_MS = 60_000
+
+export const MOVING = 'The project is moving to another host'
+
+type Admin = AdminSession & { end(): Promise<void> }
+
+export class PostgresInstance implements Instance {
+  readonly paths: InstancePaths
+  /** How far an upgrade is that is under way. */
+  upgrade: 'launch' | 'copy' | 'complete' | 'switch' | undefined
+  failedUpgrade: { id: string; error: unknown } | undefined
+  readonly #facts: HostFacts
+  readonly #transitions = new Mutex()
+  #record: InstanceRecord
+  #server: Server | undefined
+  #isStarting = false
+  #failure: string | undefined
+  #admin: Promise<Admin> | undefined
+  #uses = 0
+  #usedAt = Date.now()
+  #endedAt = Date.now()
+  #backOffMs = BACK_OFF_MS.first
+  #restart: NodeJS.Timeout | undefined
+  #isGone = false
+  /** Why no client comes in. */
+  #closed: string | undefined
+  #size: { at: number; bytes: number } | undefined
+
+  constructor(record: InstanceRecord, place: { paths: InstancePaths; facts: HostFacts }) {
+    this.#record = record
+    this.paths = place.paths
+    this.#facts = place.facts
+  }
+
+  get name(): string {
+    return this.#record.name
+  }
+
+  get record(): InstanceRecord {
+    return this.#record
+  }
+
+  get programs(): Programs {
+    return this.#facts.programsOf(this.#record.major)
+  }
+
+  /** The size of the data on disk, measured at most so long ago. */
+  async sizeBytes(ageMsMax = SIZE_KEPT_MS): Promise<number> {
+    if (this.#size && (this.#size.at > Date.now() - ageMsMax || (!this.#server && this.#size.at > this.#endedAt)))
+      return this.#size.bytes
+    const at = Date.now()
+    const bytes = await folderBytes(this.paths.data)
+    this.#size = { at, bytes }
+    return bytes
+  }
+
+  /** The last reason why the server did not start; undefined once it has. */
+  get failure(): string | undefined {
+    return this.#failure
+  }
+
+  get pid(): number | undefined {
+    return this.#server?.pid
+  }
+
+  state(): InstanceState {
+    if (this.#isClosed) return 'paused'
+    if (this.#server) return 'running'
+    if (this.#isStarting) return 'starting'
+    return this.#failure === undefined ? 'asleep' : 'failed'
+  }
+
+  readonly admin: AdminSession = {
+    rows: async <Row extends object>(text: string, values?: readonly unknown[]) => {
+      await this.wake()
+      this.#usedAt = Date.now()
+      const admin = this.#admin ?? openAdmin(this.paths.socket, 'postgres')
+      this.#admin = admin
+      try {
+        return await (await admin).rows<Row>(text, values)
+      } catch (error) {
+        // A statement that was refused leaves the session as it was.
+        if (!isStatementError(error)) this.#closeAdmin()
+        throw error
+      }
+    },
+  }
+
+  async withAdmin<Value>(database: string, work: (admin: AdminSession) => Promise<Value>): Promise<Value> {
+    return this.#using(() => withAdminAt(this.paths.socket, database, work))
+  }
+
+  /** Takes up a server that an earlier daemon has left running. */
+  async adopt(): Promise<boolean> {
+    return this.#transitions.run(async () => {
+      await this.#followData()
+      const server = await adoptServer(this.paths)
+      if (this.#record.sealed) await server?.stop()
+      else if (server) this.#running(server)
+      return server !== undefined && !this.#record.sealed
+    })
+  }
+
+  async wake(): Promise<void> {
+    if (this.#server && !this.#isClosed) return
+    await this.#transitions.run(() => this.#start())
+  }
+
+  async connect(): Promise<Socket> {
+    this.#uses += 1
+    const release = () => {
+      this.#uses -= 1
+      this.#usedAt = Date.now()
+    }
+    try {
+      if (this.#closed !== undefined) throw new InstanceUnavailable(this.#closed)
+      await this.wake()
+      const socket = connectSocket(join(this.paths.socket, '.s.PGSQL.5432'))
+      await once(socket, 'connect')
+      socket.once('close', release)
+      return socket
+    } catch (error) {
+      release()
+      if (error instanceof InstanceUnavailable) throw error
+      throw new InstanceUnavailable(`The database does not answer: ${error instanceof Error ? error.message : error}`)
+    }
+  }
+
+  async update(change: Partial<InstanceRecord>): Promise<void> {
+    const record = { ...this.#record, ...change }
+    await writeRecord(this.paths.folder, record)
+    this.#record = record
+  }
+
+  async writeConfiguration(): Promise<void> {
+    const { memoryBytes, isDurable, isArchiving } = this.#facts
+    const facts = { memoryBytes, isDurable, isArchiving, paths: this.paths, major: this.#record.major }
+    await Promise.all([
+      this.#writeData('postgresql.conf', renderConfiguration(this.#record, facts)),
+      this.#writeData('pg_hba.conf', 'local all all peer map=host\nlocal replication all peer map=host\n'),
+      this.#writeData('pg_ident.conf', `host "${userInfo().username}" /^(.*)$ \\1\n`),
+    ])
+  }
+
+  async pause(): Promise<void> {
+    await this.update({ isPaused: true })
+    await this.#transitions.run(() => this.#stop())
+  }
+
+  /** Nobody reaches it from now on; its server has stopped when this resolves. */
+  async seal(): Promise<void> {
+    await this.update({ sealed: this.#record.sealed ?? 'leaving' })
+    await this.#transitions.run(() => this.#stop())
+  }
+
+  async unseal(): Promise<void> {
+    if (!this.#record.sealed) return
+    await this.update({ sealed: undefined })
+    if (!this.#record.isPaused) await this.wake()
+  }
+
+  async resume(): Promise<void> {
+    await this.update({ isPaused: false })
+    await this.wake()
+    await this.#open()
+  }
+
+  async restart(): Promise<void> {
+    await this.#transitions.run(async () => {
+      await this.#stop()
+      await this.#start()
+    })
+    await this.#open()
+  }
+
+  async whileStopped<Value>(work: () => Promise<Value>): Promise<Value> {
+    return this.#transitions.run(async () => {
+      const wasRunning = this.#server !== undefined
+      await this.#stop()
+      try {
+        return await work()
+      } finally {
+        await this.#followData()
+        if (wasRunning) await this.#start()
+      }
+    })
+  }
+
+  /** The data says which version it is of: before and after an upgrade, and wherever one was cut off. */
+  async #followData(): Promise<void> {
+    const major = (await readFile(join(this.paths.data, 'PG_VERSION'), 'utf8').catch(() => '')).trim()
+    if (major === '' || major === this.#record.major) return
+    this.#record = { ...this.#record, major }
+    await writeRecord(this.paths.folder, this.#record).catch((error) =>
+      this.#facts.log('record_not_written', { instance: this.name, error: String(error) }),
+    )
+  }
+
+  /** Keeps clients away; the daemon's own sessions go on. */
+  async whileClosed<Value>(reason: string, work: () => Promise<Value>): Promise<Value> {
+    this.#closed = reason
+    try {
+      return await work()
+    } finally {
+      this.#closed = undefined
+    }
+  }
+
+  stop(): Promise<void> {
+    return this.#transitions.run(() => this.#stop())
+  }
+
+  /** For good: nothing starts it again. */
+  async shutDown(): Promise<void> {
+    this.#isGone = true
+    clearTimeout(this.#restart)
+    await this.#transitions.run(() => this.#stop())
+  }
+
+  /** Whether nobody has used it for as long as its record says. */
+  isIdle(now: number): boolean {
+    const { sleepAfterSeconds = this.#facts.sleepAfterSeconds } = this.#record
+    return sleepAfterSeconds !== null && this.#uses === 0 && now - this.#usedAt >= sleepAfterSeconds * 1000
+  }
+
+  async sleepIfIdle(now: number): Promise<void> {
+    if (!this.#server || !this.isIdle(now)) return
+    await this.#transitions.run(async () => {
+      if (this.isIdle(now)) await this.#stop()
+    })
+  }
+
+  get #isClosed(): boolean {
+    return this.#record.isPaused || this.#record.sealed !== undefined
+  }
+
+  async #using<Value>(work: () => Promise<Value>): Promise<Value> {
+    this.#uses += 1
+    try {
+      await this.wake()
+      return await work()
+    } finally {
+      this.#uses -= 1
+      this.#usedAt = Date.now()
+    }
+  }
+
+  async #start(): Promise<void> {
+    if (this.#record.sealed) throw new InstanceUnavailable(MOVING)
+    if (this.#record.isPaused) throw new InstanceUnavailable('The project is paused')
+    if (this.#isGone) throw new InstanceUnavailable('The database has been stopped')
+    if (this.#server) return
+    this.#isStarting = true
+    try {
+      await makePrivate(this.paths.socket, this.#record.account)
+      await this.#facts.events.starting(this)
+      await this.writeConfiguration()
+      const { account } = this.#record
+      this.#running(
+        await this.#facts.starts.run(() => startServer({ paths: this.paths, programs: this.programs, account })),
+      )
+    } catch (error) {
+      const problem = await diskProblem(this.paths.data).catch(() => undefined)
+      const failure = [said(error), problem].filter(Boolean).join('; ')
+      // It is tried again and again: what has been told already would only fill the log.
+      if (failure !== this.#failure) this.#facts.log('instance_not_started', { instance: this.name, error: failure })
+      this.#failure = failure
+      throw new InstanceUnavailable(failure)
+    } finally {
+      this.#isStarting = false
+    }
+  }
+
+  #running(server: Server): void {
+    const startedAt = Date.now()
+    this.#server = server
+    void this.#facts.limits.assign({ name: this.name, size: this.#record.size, pid: server.pid })
+    this.#failure = undefined
+    this.#usedAt = startedAt
+    this.#facts.events.started(this)
+    void server.ended.then(() => {
+      if (this.#server !== server) return
+      this.#server = undefined
+      this.#endedAt = Date.now()
+      this.#closeAdmin()
+      this.#facts.log('instance_ended', { instance: this.name, after_ms: Date.now() - startedAt })
+      if (Date.now() - startedAt > SETTLED_MS) this.#backOffMs = BACK_OFF_MS.first
+      this.#startLater()
+    })
+  }
+
+  /** Until it runs: a disk that was full, or memory that others had, may be free again. */
+  #startLater(): void {
+    if (this.#isGone || this.#isClosed) return
+    clearTimeout(this.#restart)
+    this.#restart = setTimeout(() => {
+      this.wake().catch(() => this.#startLater())
+    }, this.#backOffMs)
+    this.#backOffMs = Math.min(this.#backOffMs * 2, BACK_OFF_MS.max)
+  }
+
+  async #stop(): Promise<void> {
+    clearTimeout(this.#restart)
+    const server = this.#server
+    this.#server = undefined
+    this.#failure = undefined
+    this.#closeAdmin()
+    await server?.stop()
+    this.#endedAt = Date.now()
+  }
+
+  #closeAdmin(): void {
+    this.#admin?.then((admin) => admin.end()).catch(() => {})
+    this.#admin = undefined
+  }
+
+  /** Owners can close their database to everybody, themselves included. */
+  async #open(): Promise<void> {
+    if (this.#record.primary) return
+    await this.withAdmin('template1', (admin) =>
+      admin.rows(`ALTER DATABASE postgres WITH ALLOW_CONNECTIONS true IS_TEMPLATE false;
+        ALTER DATABASE postgres CONNECTION LIMIT -1`),
+    ).catch((error) => this.#facts.log('database_not_opened', { instance: this.name, error: String(error) }))
+  }
+
+  #writeData(name: string, text: string): Promise<void> {
+    return replaceFile(join(this.paths.data, name), text, this.#record.account)
+  }
+}
+
+/** The system's word on a file goes on with its path, which is nobody's but the operator's. */
+const said = (error: unknown): string =>
+  error instanceof Error && 'syscall' in error ? (error.message.split(',')[0] ?? '') : errorMessage(error)
+
+const isStatementError = (error: unknown): boolean =>
+  error instanceof Error && 'severity' in error && error.severity === 'ERROR'

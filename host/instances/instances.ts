@@ -1,0 +1,397 @@
+import { randomBytes } from 'node:crypto'
+import { chmod, mkdir, rename, rm } from 'node:fs/promises'
+import { availableParallelism, totalmem } from 'node:os'
+import { basename, dirname, join } from 'node:path'
+import { initdbAccount, nextAccount } from '../accounts.ts'
+import { forgetOldData, NEW, sweepLeftovers } from '../backups/restore.ts'
+import { copyFiles } from '../copies/copy-files.ts'
+import { prepareCopy } from '../copies/prepare-copy.ts'
+import { rotateLog } from '../logs/log-file.ts'
+import type { Limits } from '../settings/cgroup.ts'
+import { sizeNamed } from '../settings/sizes.ts'
+import type { Trial } from '../settings/trial.ts'
+import { ensureTemplate } from '../template/template.ts'
+import { setOwnerPassword } from './admin.ts'
+import { diskOf, inMib } from './disk.ts'
+import { copyFolder, exists, makePrivate } from './files.ts'
+import { type HostFacts, type InstanceEvents, MOVING, PostgresInstance } from './instance.ts'
+import { Mutex, Semaphore } from './mutex.ts'
+import {
+  type HostFolders,
+  instancesIn,
+  isInstanceName,
+  isReplicaName,
+  leftovers,
+  pathsOf,
+  readRecords,
+  writeRecord,
+} from './record.ts'
+import { removeLeftover } from './server.ts'
+import {
+  type Instance,
+  type InstanceRecord,
+  type Instances,
+  InstanceUnavailable,
+  type Programs,
+  Refused,
+  UnknownInstance,
+} from './types.ts'
+
+export interface InstanceSpec {
+  name: string
+  major?: string
+  size?: string | undefined
+  /** Absent leaves a password as it is. */
+  password?: string
+  sleepAfterSeconds?: number | null
+}
+
+export interface CopySpec {
+  name: string
+  from: string
+  password: string
+  data: boolean
+  size?: string | undefined
+  sleepAfterSeconds?: number | null
+}
+
+export interface PoolOptions {
+  folders: HostFolders
+  programs: readonly Programs[]
+  isDurable: boolean
+  isArchiving: boolean
+  sleepAfterSeconds: number | null
+  limits: Limits
+  log: HostFacts['log']
+}
+
+const SIZE = 'micro'
+/** Its files, and what it writes in its first moments. */
+const NEW_INSTANCE_BYTES = 64 * 2 ** 20
+/** A copy must not act for its parent: no subscription of its may begin, and no job of pg_cron. */
+const QUIET = { max_logical_replication_workers: '0', max_worker_processes: '0' }
+/** Data that is lost with the server's first crash needs no more. */
+const BULK = { synchronous_commit: 'off', full_page_writes: 'off', autovacuum: 'off', max_wal_size: '1GB' }
+const TICK_MS = 1_000
+const HOUR_MS = 3_600_000
+const DAY_MS = 24 * HOUR_MS
+
+/** All instances of this machine: made, found, removed, and put to sleep when they idle. */
+export class InstancePool implements Instances {
+  readonly #options: PoolOptions
+  readonly #facts: HostFacts
+  readonly #known = new Map<string, PostgresInstance>()
+  /** The accounts of instances that are being made. */
+  readonly #reserved = new Set<number>()
+  readonly #trials = new Mutex()
+  #clock: NodeJS.Timeout | undefined
+  #hourly: NodeJS.Timeout | undefined
+
+  constructor(options: PoolOptions) {
+    this.#options = options
+    const { isDurable, isArchiving, sleepAfterSeconds, log } = options
+    const starts = new Semaphore(Math.max(4, 2 * availableParallelism()))
+    this.#facts = {
+      limits: options.limits,
+      isDurable,
+      isArchiving,
+      programsOf: (major) => this.programsOf(major),
+      sleepAfterSeconds,
+      log,
+      starts,
+      events: { starting: async () => {}, started: () => {} },
+      memoryBytes: totalmem(),
+    }
+  }
+
+  /** To be called before `open`. */
+  observe(events: InstanceEvents): void {
+    this.#facts.events = events
+  }
+
+  /** Reads what is there, takes up servers that still run, and begins to put idle ones to sleep. */
+  async open(): Promise<void> {
+    for (const folder of await leftovers(this.#options.folders)) await removeLeftover(folder)
+    for (const record of await readRecords(this.#options.folders)) {
+      await sweepLeftovers(pathsOf(this.#options.folders, record.name))
+      this.#add(record)
+    }
+    await Promise.all(this.list().map((instance) => instance.adopt()))
+    this.#clock = setInterval(() => this.#tick(), TICK_MS)
+    this.#clock.unref()
+    // Backups do so in turn with restores.
+    if (!this.#options.isArchiving) this.#hourly = setInterval(() => this.#forgetOldData(), HOUR_MS).unref()
+  }
+
+  find(name: string): PostgresInstance | undefined {
+    return this.#known.get(name)
+  }
+
+  require(name: string): PostgresInstance {
+    const found = this.find(name)
+    if (!found) throw new UnknownInstance(name)
+    // What is changed here now would not go along.
+    if (found.record.sealed === 'leaving') throw new InstanceUnavailable(MOVING)
+    return found
+  }
+
+  /** Stops the instance, which serves nobody from then on, and runs `work` on a server of its data that nobody else reaches. */
+  async seal<Value>(instance: PostgresInstance, work: (draft: Instance) => Promise<Value>): Promise<Value> {
+    await instance.seal()
+    const { record, paths } = instance
+    const quiet = { ...record, isPaused: false, sealed: undefined, settings: { ...record.settings, ...QUIET } }
+    const draft = new PostgresInstance(quiet, { paths, facts: this.#facts })
+    try {
+      return await work(draft)
+    } finally {
+      await draft.shutDown()
+    }
+  }
+
+  /** The configuration files of an instance that is being made. */
+  async writeConfiguration(data: string, record: InstanceRecord): Promise<void> {
+    const paths = { ...pathsOf(this.#options.folders, record.name), data }
+    await new PostgresInstance(record, {
+      paths,
+      facts: this.#facts,
+    }).writeConfiguration()
+  }
+
+  socketOf(name: string): string {
+    return pathsOf(this.#options.folders, name).socket
+  }
+
+  list(): PostgresInstance[] {
+    return [...this.#known.values()]
+  }
+
+  replicasOf(name: string): PostgresInstance[] {
+    return this.list().filter(({ record }) => record.primary?.name === name)
+  }
+
+  get versions(): readonly Programs[] {
+    return this.#options.programs
+  }
+
+  programsOf(major: string): Programs {
+    const found = this.#options.programs.find((programs) => programs.major === major)
+    if (found) return found
+    const offered = this.#options.programs.map((programs) => programs.major).join(', ')
+    throw new Refused([{ setting: 'version', reason: `this host has no Postgres ${major}, only ${offered}` }])
+  }
+
+  /** Makes the instance, or brings the one that is there to what is asked for; leaves it running. */
+  async ensure(spec: InstanceSpec): Promise<PostgresInstance> {
+    const instance = this.find(spec.name) ?? (await this.#create(spec))
+    const { sleepAfterSeconds } = spec
+    if (sleepAfterSeconds !== undefined && sleepAfterSeconds !== instance.record.sleepAfterSeconds) {
+      await instance.update({ sleepAfterSeconds })
+    }
+    if (instance.record.isPaused) await instance.resume()
+    await instance.wake()
+    if (spec.password !== undefined) await setOwnerPassword(instance.admin, spec.password)
+    return instance
+  }
+
+  async #create(spec: InstanceSpec): Promise<PostgresInstance> {
+    await this.#requireRoom(NEW_INSTANCE_BYTES)
+    return this.make(spec, (data, record) => this.#fromTemplate(data, record))
+  }
+
+  /** A new instance whose data `fill` puts in place; it appears when it is complete, and sleeps. */
+  async make(
+    spec: InstanceSpec,
+    fill: (data: string, record: InstanceRecord) => Promise<void>,
+    more: Partial<InstanceRecord> = {},
+  ): Promise<PostgresInstance> {
+    const { folders } = this.#options
+    if (!isInstanceName(spec.name) || isReplicaName(spec.name) !== (more.primary !== undefined)) {
+      throw new Refused([{ setting: 'name', reason: 'must be 20 lowercase letters' }])
+    }
+    const record = { ...this.#recordOf(spec), ...more }
+    const paths = pathsOf(folders, spec.name)
+    const draft = `${paths.folder}.new-${randomBytes(4).toString('hex')}`
+    try {
+      // Its own account must get through to the data, and nobody else sees more than that.
+      await mkdir(draft, { recursive: true })
+      await chmod(draft, 0o711)
+      await fill(join(draft, 'data'), record)
+      for (const name of ['log', 'wal']) await makePrivate(join(draft, name), record.account)
+      await writeRecord(draft, record)
+      await rename(draft, paths.folder)
+      return this.#add(record)
+    } catch (error) {
+      await rm(draft, { recursive: true, force: true })
+      throw error
+    } finally {
+      if (record.account) this.#reserved.delete(record.account.uid)
+    }
+  }
+
+  /**
+   * Makes an instance out of another one's files, from one moment of it, while it goes on working; one that is there stays as
+   * it is. Without `data` it has the schema and the history of migrations alone.
+   */
+  async copy({ name, from, password, data, size, ...sleep }: CopySpec): Promise<PostgresInstance> {
+    const found = this.find(name)
+    if (found) return this.ensure({ name, password, ...sleep })
+    const parent = this.require(from)
+    await this.#requireRoom(NEW_INSTANCE_BYTES + (await parent.sizeBytes()))
+    const { major, settings, access } = parent.record
+    const more = { settings, access }
+    const spec = { name, major, size: size ?? parent.record.size }
+    await this.make(
+      spec,
+      async (folder, record) => {
+        await copyFiles(parent, { data: folder, ...(record.account && { account: record.account }) })
+        await this.#prepareCopy(folder, { ...record, ...more }, { data })
+      },
+      more,
+    )
+    return this.ensure({ name, password, ...sleep })
+  }
+
+  /** In its draft, so that nobody reaches what is not an instance of its own yet. */
+  async #prepareCopy(data: string, record: InstanceRecord, options: { data: boolean }): Promise<void> {
+    const { folders } = this.#options
+    const folder = dirname(data)
+    for (const name of ['log', 'wal']) await makePrivate(join(folder, name), record.account)
+    const paths = { ...pathsOf(folders, record.name), folder, data, log: join(folder, 'log', 'postgres.log') }
+    const quiet = { ...record, settings: { ...record.settings, ...QUIET } }
+    const draft = new PostgresInstance(quiet, { paths, facts: { ...this.#facts, isArchiving: false } })
+    try {
+      await prepareCopy(draft, options)
+    } finally {
+      await draft.shutDown()
+    }
+  }
+
+  /** A server of another version beside the instance's own, for data that is not in service. */
+  draftOf({ record, paths }: PostgresInstance, major: string): PostgresInstance {
+    const place = { ...paths, data: `${paths.data}${NEW}`, socket: `${paths.socket}${NEW}` }
+    const quiet = { ...record, major, settings: { ...record.settings, ...QUIET, ...BULK } }
+    return new PostgresInstance(quiet, { paths: place, facts: { ...this.#facts, isArchiving: false } })
+  }
+
+  get isDurable(): boolean {
+    return this.#options.isDurable
+  }
+
+  /** A data folder to try settings in before an instance gets them. */
+  async trialOf({ record: { major } }: Instance): Promise<Trial> {
+    const { folders, isDurable } = this.#options
+    const template = await ensureTemplate({ root: folders.root, programs: this.programsOf(major), isDurable })
+    const folder = join(folders.root, 'trials', basename(template))
+    await this.#trials.run(async () => {
+      if (await exists(folder)) return
+      await rm(`${folder}.new`, { recursive: true, force: true })
+      const account = await initdbAccount()
+      await mkdir(dirname(folder), { recursive: true, mode: 0o711 })
+      // An instance has its archive there too.
+      await makePrivate(join(dirname(folder), 'wal'), account)
+      await copyFolder(template, `${folder}.new`, account)
+      await rename(`${folder}.new`, folder)
+    })
+    return { folder, facts: this.#facts }
+  }
+
+  /** Stops the server and deletes all files. */
+  async remove(name: string): Promise<void> {
+    const instance = this.find(name)
+    if (!instance) return
+    await instance.shutDown()
+    const gone = `${instance.paths.folder}.gone-${randomBytes(4).toString('hex')}`
+    await rename(instance.paths.folder, gone)
+    this.#known.delete(name)
+    await rm(gone, { recursive: true, force: true })
+    await rm(instance.paths.socket, { recursive: true, force: true })
+    await this.#facts.limits.remove(name)
+  }
+
+  /** Holds a running instance to its size, where the machine can. */
+  async limit({ name, pid, record }: PostgresInstance): Promise<void> {
+    if (pid !== undefined) await this.#facts.limits.assign({ name, size: record.size, pid })
+  }
+
+  /** The file system that holds the instances. */
+  disk = () => diskOf(instancesIn(this.#options.folders))
+
+  /** Refuses what would only fill the disk, before it begins. */
+  async #requireRoom(bytes: number): Promise<void> {
+    const { freeBytes } = await this.disk()
+    if (freeBytes >= bytes) return
+    throw new InstanceUnavailable(
+      `there is no room on the disk of the host: ${inMib(bytes)} MiB are needed, and ${inMib(freeBytes)} MiB are free`,
+    )
+  }
+
+  async close(): Promise<void> {
+    clearInterval(this.#clock)
+    clearInterval(this.#hourly)
+    await Promise.all(this.list().map((instance) => instance.shutDown()))
+  }
+
+  #add(record: InstanceRecord): PostgresInstance {
+    const paths = pathsOf(this.#options.folders, record.name)
+    this.programsOf(record.major)
+    const instance = new PostgresInstance(record, { paths, facts: this.#facts })
+    this.#known.set(record.name, instance)
+    return instance
+  }
+
+  #recordOf({ name, major, size = SIZE, sleepAfterSeconds }: InstanceSpec): InstanceRecord {
+    sizeNamed(size)
+    const newest = String(Math.max(...this.versions.map((programs) => Number(programs.major))))
+    const taken = this.list().flatMap(({ record }) => (record.account ? [record.account.uid] : []))
+    const account = nextAccount([...taken, ...this.#reserved])
+    if (account) this.#reserved.add(account.uid)
+    return {
+      name,
+      major: this.programsOf(major ?? newest).major,
+      size,
+      isPaused: false,
+      settings: {},
+      access: { ssl: false, networks: null },
+      ...(sleepAfterSeconds !== undefined && { sleepAfterSeconds }),
+      ...(account && { account }),
+      createdAt: new Date().toISOString(),
+    }
+  }
+
+  async #fromTemplate(data: string, { major, account }: InstanceRecord): Promise<void> {
+    const { folders, isDurable } = this.#options
+    const programs = this.programsOf(major)
+    await copyFolder(await ensureTemplate({ root: folders.root, programs, isDurable }), data, account)
+  }
+
+  #forgetOldData(): void {
+    for (const { name, paths } of this.list()) {
+      forgetOldData(paths, new Date(Date.now() - DAY_MS)).catch((error) => {
+        this.#facts.log('old_data_not_removed', { instance: name, error: String(error) })
+      })
+    }
+  }
+
+  #tick(): void {
+    const now = Date.now()
+    for (const instance of this.list()) {
+      if (!instance.record.primary) this.#sleepIfIdle(instance, now)
+      if (instance.pid === undefined) continue
+      rotateLog(instance).catch((error) => {
+        this.#facts.log('log_not_rotated', { instance: instance.name, error: String(error) })
+      })
+    }
+  }
+
+  /** Replicas sleep when their primary does, which waits for them to have all that it wrote. */
+  #sleepIfIdle(primary: PostgresInstance, now: number): void {
+    const group = [primary, ...this.replicasOf(primary.name)]
+    if (!group.every((each) => each.isIdle(now))) return
+    const sleep = async () => {
+      for (const each of group) await each.sleepIfIdle(now)
+    }
+    sleep().catch((error) => {
+      this.#facts.log('instance_not_stopped', { instance: primary.name, error: String(error) })
+    })
+  }
+}

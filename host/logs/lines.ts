@@ -1,0 +1,41 @@
+import { LOG_FIELDS } from '../settings/configuration.ts'
+
+/** A message of a server. Fields that it does not have, such as the user of a background process, are empty. */
+export type LogLine = Record<keyof typeof LOG_FIELDS | 'error_severity' | 'message', string>
+
+const NAMES = Object.keys(LOG_FIELDS) as (keyof typeof LOG_FIELDS)[]
+const MESSAGE_LENGTH_MAX = 8_192
+/** Only a message's first line begins like this: Postgres indents the others by a tab. */
+const HEAD = /^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3} UTC\t\d+\t/gm
+const SEVERITY = /^([A-Z0-9]+): {2}/
+
+/**
+ * Reads whole messages, `length` bytes in all. Unless the bytes reach to the end of the log, their last message may be cut off.
+ * Output without a prefix belongs to the message before it.
+ */
+export function parseLines(
+  bytes: Buffer,
+  { linesMax, isEnd }: { linesMax: number; isEnd: boolean },
+): { lines: LogLine[]; length: number } {
+  // One character for each byte, so that places in the text are places in the log.
+  const starts = [...bytes.toString('latin1').matchAll(HEAD)].map(({ index }) => index)
+  const lastStart = starts.at(-1) || bytes.length
+  const complete = isEnd ? bytes.lastIndexOf('\n') + 1 : lastStart
+  const whole = starts.filter((start) => start < complete)
+  const length = whole[linesMax] ?? complete
+  const lines = whole
+    .slice(0, linesMax)
+    .map((start, n) => lineIn(bytes.toString('utf8', start, whole[n + 1] ?? length)))
+  return { lines, length }
+}
+
+function lineIn(text: string): LogLine {
+  const parts = text.split('\t', NAMES.length)
+  const fields = Object.fromEntries(NAMES.map((name, n) => [name, parts[n] ?? '']))
+  const rest = text.slice(parts.join('\t').length + 1).trimEnd()
+  const [prefix = '', severity = 'LOG'] = SEVERITY.exec(rest) ?? []
+  const whole = rest.slice(prefix.length).replaceAll('\n\t', '\n').replaceAll('\0', '')
+  const message = whole.slice(0, MESSAGE_LENGTH_MAX).toWellFormed()
+  const timestamp = `${fields.timestamp?.replace(' ', 'T').replace(' UTC', '')}Z`
+  return { ...fields, timestamp, error_severity: severity, message } as LogLine
+}

@@ -1,0 +1,128 @@
+import { closeSync, fstatSync, ftruncateSync, openSync, readSync, renameSync, rmSync, writeSync } from 'node:fs'
+import { open, readdir, stat } from 'node:fs/promises'
+import { basename, dirname, join } from 'node:path'
+import { KeyedMutex } from '../instances/mutex.ts'
+import type { Instance } from '../instances/types.ts'
+import { type LogLine, parseLines } from './lines.ts'
+
+/** Of the file that the server writes, and of the one before it. */
+export const FILE_BYTES_MAX = 7 * 1024 * 1024
+const READ_BYTES_MAX = 512 * 1024
+export const LINES_MAX = 1_000
+
+/**
+ * Positions count the bytes of all that was ever logged. Older messages lie in `postgres.log.<position of its end>`; there the
+ * server's own file begins.
+ */
+interface LogFiles {
+  /** Changes when the log begins anew. */
+  id: string
+  older: { path: string; start: number } | undefined
+  /** Of the server's own file. */
+  start: number
+  end: number
+}
+
+export interface LogPage {
+  /** The start of the next page; stays valid when the log is rotated. */
+  cursor: string
+  lines: LogLine[]
+  /** Messages between the cursor and the first line are gone: so many bytes. */
+  skipped_bytes: number
+}
+
+type Logged = Pick<Instance, 'record' | 'paths'>
+
+/** Reading and rotating wait for each other. */
+const turns = new KeyedMutex()
+
+/** Whole messages after a cursor, or the oldest there are. */
+export function readLog(instance: Logged, since: string | undefined, linesMax = LINES_MAX): Promise<LogPage> {
+  return turns.run(instance.paths.log, async () => {
+    const { id, older, start, end } = await filesOf(instance)
+    const [, ofLog, at] = /^(\w+)-(\d{1,15})$/.exec(since ?? '') ?? []
+    const oldest = older?.start ?? start
+    const asked = ofLog === id && Number(at) <= end ? Number(at) : oldest
+    const from = Math.max(asked, oldest)
+    const file = older && from < start ? { ...older, end: start } : { path: instance.paths.log, start, end }
+    const bytes = await bytesOf(file.path, from - file.start, Math.min(file.end - from, READ_BYTES_MAX))
+    const { lines, length } = parseLines(bytes, { linesMax, isEnd: from + bytes.length >= file.end })
+    return { cursor: `${id}-${from + length}`, lines, skipped_bytes: from - asked }
+  })
+}
+
+/** The cursor behind the last message. */
+export const logEnd = (instance: Logged): Promise<string> =>
+  turns.run(instance.paths.log, () => filesOf(instance).then(({ id, end }) => `${id}-${end}`))
+
+/** Keeps the log of an instance within twice FILE_BYTES_MAX. */
+export async function rotateLog(instance: Logged): Promise<void> {
+  const { log } = instance.paths
+  const isLarge = async () => ((await stat(log).catch(() => undefined))?.size ?? 0) > FILE_BYTES_MAX
+  if (!(await isLarge())) return
+  await turns.run(instance.paths.log, async () => {
+    // Somebody else may have rotated it meanwhile.
+    if (await isLarge()) moveLog(log, await filesOf(instance))
+  })
+}
+
+/**
+ * Copies the server's file and empties it: the server holds it open, and appends. Nothing waits between the last copy and the
+ * emptying, so only what is logged in those microseconds is lost.
+ */
+function moveLog(path: string, { start, older }: LogFiles): void {
+  const draft = `${path}.new`
+  const from = openSync(path, 'r+')
+  let at = Math.max(0, fstatSync(from).size - FILE_BYTES_MAX)
+  try {
+    const to = openSync(draft, 'w', 0o600)
+    try {
+      at = copyAll(from, to, at)
+    } catch {
+      // On a full disk, the room is worth more than the messages.
+      ftruncateSync(to, 0)
+      at = fstatSync(from).size
+    } finally {
+      closeSync(to)
+    }
+    renameSync(draft, `${path}.${start + at}`)
+    ftruncateSync(from, 0)
+    if (older) rmSync(older.path, { force: true })
+  } finally {
+    closeSync(from)
+  }
+}
+
+/** Copies from a position on, and returns where the end was. */
+function copyAll(from: number, to: number, start: number): number {
+  const buffer = Buffer.allocUnsafe(READ_BYTES_MAX)
+  let at = start
+  for (let read = -1; read !== 0; at += read) {
+    read = readSync(from, buffer, 0, buffer.length, at)
+    writeSync(to, buffer, 0, read)
+  }
+  return at
+}
+
+async function filesOf({ paths: { log }, record }: Logged): Promise<LogFiles> {
+  const prefix = `${basename(log)}.`
+  const names = await readdir(dirname(log)).catch(() => [])
+  const ends = names.flatMap((name) => (name.startsWith(prefix) ? [Number(name.slice(prefix.length))] : []))
+  const start = Math.max(0, ...ends.filter(Number.isSafeInteger))
+  const path = join(dirname(log), `${prefix}${start}`)
+  const [own, before] = await Promise.all([log, path].map((file) => stat(file).catch(() => undefined)))
+  const id = `${new Date(record.createdAt).getTime().toString(36)}${(own?.ino ?? 0).toString(36)}`
+  const older = before && { path, start: start - before.size }
+  return { id, older, start, end: start + (own?.size ?? 0) }
+}
+
+async function bytesOf(path: string, position: number, length: number): Promise<Buffer> {
+  if (length <= 0) return Buffer.alloc(0)
+  const file = await open(path, 'r')
+  try {
+    const { buffer, bytesRead } = await file.read(Buffer.allocUnsafe(length), 0, length, position)
+    return buffer.subarray(0, bytesRead)
+  } finally {
+    await file.close()
+  }
+}

@@ -1,0 +1,59 @@
+import { chmod, mkdtemp, rm } from 'node:fs/promises'
+import type { PostgresInstance } from '../../host/instances/instance.ts'
+import { InstancePool } from '../../host/instances/instances.ts'
+import type { Instance } from '../../host/instances/types.ts'
+import { installedPrograms } from '../../host/programs.ts'
+import { openLimits } from '../../host/settings/cgroup.ts'
+
+/** A daemon's instances without the daemon, in a folder of their own. */
+export async function openPool(): Promise<{ pool: InstancePool; folder: string; close(): Promise<void> }> {
+  // The path of a socket has at most 107 bytes.
+  const folder = await mkdtemp('/tmp/ph-')
+  await chmod(folder, 0o711)
+  const pool = new InstancePool({
+    folders: { root: folder, run: folder },
+    programs: await installedPrograms(),
+    isDurable: false,
+    isArchiving: false,
+    sleepAfterSeconds: null,
+    limits: await openLimits(),
+    log: () => {},
+  })
+  await pool.open()
+  return {
+    pool,
+    folder,
+    async close() {
+      await pool.close()
+      await rm(folder, { recursive: true, force: true })
+    },
+  }
+}
+
+export interface TestInstance extends Instance {
+  /** Stops the server; the next connection starts it again. */
+  sleep(): Promise<void>
+}
+
+/** With its parts as properties of its own, so that a test can take others in their place. */
+export const testInstance = (instance: PostgresInstance): TestInstance => ({
+  name: instance.name,
+  get record() {
+    return instance.record
+  },
+  paths: instance.paths,
+  programs: instance.programs,
+  admin: instance.admin,
+  state: () => instance.state(),
+  wake: () => instance.wake(),
+  connect: () => instance.connect(),
+  withAdmin: (database, work) => instance.withAdmin(database, work),
+  update: (change) => instance.update(change),
+  writeConfiguration: () => instance.writeConfiguration(),
+  restart: () => instance.restart(),
+  whileStopped: (work) => instance.whileStopped(work),
+  async sleep() {
+    await instance.pause()
+    await instance.update({ isPaused: false })
+  },
+})
