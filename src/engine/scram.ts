@@ -8,12 +8,17 @@ const UTF8 = new TextEncoder()
 /** The SCRAM-SHA-256 verifier that Postgres stores, so the password itself never reaches the cluster. */
 export async function scramVerifier(password: string, iterations: number): Promise<string> {
   const salt = crypto.getRandomValues(new Uint8Array(16))
+  const { storedKey, serverKey } = await scramKeys(password, salt, iterations)
+  return `SCRAM-SHA-256$${iterations}:${base64(salt)}$${base64(storedKey)}:${base64(serverKey)}`
+}
+
+/** The two keys of a verifier (RFC 5802). */
+export async function scramKeys(password: string, salt: Uint8Array<ArrayBuffer>, iterations: number) {
   const secret = UTF8.encode(prepared(password))
   const key = await crypto.subtle.importKey('raw', secret, 'PBKDF2', false, ['deriveBits'])
   const salted = await crypto.subtle.deriveBits({ name: 'PBKDF2', hash: 'SHA-256', salt, iterations }, key, 256)
   const storedKey = await crypto.subtle.digest('SHA-256', await sign(salted, 'Client Key'))
-  const serverKey = await sign(salted, 'Server Key')
-  return `SCRAM-SHA-256$${iterations}:${base64(salt)}$${base64(storedKey)}:${base64(serverKey)}`
+  return { storedKey, serverKey: await sign(salted, 'Server Key') }
 }
 
 async function sign(keyBytes: ArrayBuffer, text: string): Promise<ArrayBuffer> {

@@ -1,0 +1,125 @@
+import { timingSafeEqual } from 'node:crypto'
+import type { Duplex } from 'node:stream'
+import { scramKeys } from '../../src/engine/scram.ts'
+import type { Instance } from '../instances/types.ts'
+import { SERVICE_ROLES } from '../template/roles.ts'
+import { AUTHENTICATION_OK, authentication, Fatal, readMessage, text } from './messages.ts'
+import { mockVerifier, parseVerifier, ScramExchange } from './scram.ts'
+import type { Attempt } from './unauthenticated.ts'
+
+/** Postgres cuts longer names: they could then mean another role. */
+const ROLE_BYTES_MAX = 63
+/** As in Postgres. */
+const SASL_BYTES_MAX = 1024
+
+const MECHANISM = 'SCRAM-SHA-256'
+
+interface RoleRow {
+  maxConnections: number
+  password: string | null
+  canLogin: boolean | null
+  isSuper: boolean | null
+  isExpired: boolean | null
+  comment: string | null
+}
+
+/** Operators are qualified, as the owner may choose the search path of the database. */
+const ROLE_SQL = `
+  select pg_catalog.current_setting('max_connections')::int as "maxConnections", rolpassword as password,
+    rolcanlogin as "canLogin", rolsuper as "isSuper",
+    rolvaliduntil operator(pg_catalog.<=) pg_catalog.clock_timestamp() as "isExpired",
+    pg_catalog.shobj_description(oid, 'pg_authid') as comment
+  from (select) as always left join pg_catalog.pg_authid on rolname operator(pg_catalog.=) $1::pg_catalog.name`
+
+export interface Login {
+  /** Of the password, as the role has it. */
+  verifier: string
+  /** Networks that the role's own comment restricts it to. */
+  networks: readonly string[] | undefined
+  maxConnections: number
+}
+
+interface PasswordRequest {
+  instance: Instance
+  role: string
+  /** Makes the salts of unknown roles. */
+  secret: string
+}
+
+interface LoginRequest extends PasswordRequest {
+  attempt: Pick<Attempt, 'waitFor'>
+}
+
+/** Asks the client for the role's password. A role that may not log in gets the same answers as a wrong password. */
+export async function authenticate(stream: Duplex, { instance, role, secret, attempt }: LoginRequest): Promise<Login> {
+  const { row, verifier } = await attempt.waitFor(instance.name, () => findRole(instance, role))
+  const exchange = new ScramExchange(verifier ?? mockVerifier(secret, `${instance.name} ${role}`))
+
+  stream.write(authentication(10, text(MECHANISM, '')))
+  const first = await readSasl(stream)
+  const end = first.indexOf(0)
+  if (first.toString('utf8', 0, end) !== MECHANISM) throw new Fatal('08P01', 'unknown SASL mechanism')
+  stream.write(authentication(11, Buffer.from(exchange.begin(first.toString('utf8', end + 5)))))
+  const proof = exchange.finish((await readSasl(stream)).toString('utf8'))
+  if (!verifier || !row || proof === undefined) throw new WrongPassword(role)
+  stream.write(Buffer.concat([authentication(12, Buffer.from(proof)), AUTHENTICATION_OK]))
+  return loginOf(row)
+}
+
+/** Checks a password that the client has sent as it is. */
+export async function checkPassword({ instance, role, secret }: PasswordRequest, password: string): Promise<Login> {
+  const { row, verifier } = await findRole(instance, role)
+  const { iterations, salt, storedKey } = verifier ?? mockVerifier(secret, `${instance.name} ${role}`)
+  const shown = await scramKeys(password, new Uint8Array(Buffer.from(salt, 'base64')), iterations)
+  const isRight = timingSafeEqual(Buffer.from(shown.storedKey), storedKey)
+  if (!verifier || !row || !isRight) throw new WrongPassword(role)
+  return loginOf(row)
+}
+
+/** Whether the role may still log in, with the password that it had. */
+export async function recheckLogin(instance: Instance, role: string, { verifier: known }: Login): Promise<Login> {
+  const { row, verifier } = await findRole(instance, role)
+  if (!verifier || row?.password !== known) throw new WrongPassword(role)
+  return loginOf(row)
+}
+
+/** The verifier is absent where the role may not log in from outside. */
+async function findRole(instance: Instance, role: string) {
+  const isPossible = Buffer.byteLength(role) <= ROLE_BYTES_MAX
+  const [row] = await instance.admin.rows<RoleRow>(ROLE_SQL, [isPossible ? role : ''])
+  const isOpen = row && isPossible && mayLogIn(instance.name, role, row)
+  return { row, verifier: isOpen ? parseVerifier(row.password ?? '') : undefined }
+}
+
+const loginOf = ({ comment, maxConnections, password }: RoleRow): Login => ({
+  verifier: password ?? '',
+  networks: networksOf(comment),
+  maxConnections,
+})
+
+export class WrongPassword extends Fatal {
+  constructor(role: string) {
+    super('28P01', `password authentication failed for user "${role}"`)
+  }
+}
+
+function mayLogIn(name: string, role: string, { canLogin, isSuper, isExpired }: RoleRow): boolean {
+  if (name === 'control' && role !== 'pilothouse') return false
+  return canLogin === true && isSuper === false && isExpired !== true && !SERVICE_ROLES.has(role)
+}
+
+async function readSasl(stream: Duplex): Promise<Buffer> {
+  const { type, body } = await readMessage(stream, SASL_BYTES_MAX)
+  if (type !== 'p') throw new Fatal('08P01', `expected SASL response, got message type ${type.charCodeAt(0)}`)
+  return body
+}
+
+/** Temporary logins carry their networks in their comment; other comments are the owner's own words. */
+function networksOf(comment: string | null): readonly string[] | undefined {
+  try {
+    const { networks } = JSON.parse(comment ?? '{}') ?? {}
+    return Array.isArray(networks) ? networks.map(String) : undefined
+  } catch {
+    return undefined
+  }
+}

@@ -1,0 +1,43 @@
+import { BlockList, isIP } from 'node:net'
+
+const MAPPED = /^(?:0*:)*:?ffff:(\d+\.\d+\.\d+\.\d+)$/i
+
+/** IPv4 addresses inside IPv6 ones as IPv4, without the zone. */
+export function normalizeAddress(address: string): string {
+  const [plain = ''] = address.split('%')
+  return MAPPED.exec(plain)?.[1] ?? plain.toLowerCase()
+}
+
+/** The unit of limits and bans: an IPv4 address, or the /64 network of an IPv6 one, as its holder has all of that. */
+export function addressGroup(address: string): string {
+  const plain = normalizeAddress(address.replace(/\/64$/, ''))
+  if (isIP(plain) !== 6) return plain
+  const [head = '', tail] = plain.split('::')
+  const [left, right] = [head, tail ?? ''].map((part) => part.split(':').filter((group) => group !== ''))
+  const zeros = tail === undefined ? [] : Array(Math.max(0, 8 - (left?.length ?? 0) - (right?.length ?? 0))).fill('0')
+  const groups = [...(left ?? []), ...zeros, ...(right ?? [])].slice(0, 4).map((group) => Number.parseInt(group, 16))
+  return `${groups.map((group) => group.toString(16)).join(':')}::/64`
+}
+
+const LOOPBACK = ['127.0.0.0/8', '::1/128']
+
+export const isLoopback = (address: string): boolean => isWithin(address, LOOPBACK)
+
+/** Whether one of the CIDR networks contains the address. Networks that cannot be read contain nothing. */
+export function isWithin(address: string, networks: readonly string[]): boolean {
+  const plain = normalizeAddress(address)
+  const family = isIP(plain)
+  if (family === 0) return false
+  const type = family === 4 ? 'ipv4' : 'ipv6'
+  const list = new BlockList()
+  for (const network of networks) {
+    const [text = '', suffix] = network.split('/')
+    const base = normalizeAddress(text)
+    // Node compares across families: `::/0` would contain every IPv4 address.
+    if (isIP(base) !== family) continue
+    const bits = family === 4 ? 32 : 128
+    const prefix = suffix === undefined ? bits : Number(suffix) - (isIP(text) === 6 && family === 4 ? 96 : 0)
+    if (Number.isInteger(prefix) && prefix >= 0 && prefix <= bits) list.addSubnet(base, prefix, type)
+  }
+  return list.check(plain, type)
+}

@@ -1,0 +1,62 @@
+import { isInstanceName } from '../instances/record.ts'
+import { Fatal } from './messages.ts'
+
+export interface Route {
+  /** The instance: a project's reference, `control`, or the identifier of a replica. */
+  name: string
+  role: string
+  database: string
+  /** For the server: without user, database and routing. */
+  parameters: Map<string, string>
+}
+
+const ROUTING = /^(?:project|reference)=(.*)$/
+/** Words as Postgres splits `options`: white space separates, a backslash quotes the next character. */
+const WORD = /(?:\\[\s\S]|[^\s\\])+/g
+
+export const unknownTenant = () => new Fatal('XX000', 'Tenant or user not found')
+
+/** Finds the instance by the user's suffix, by `options` or by the TLS server name; they must agree. */
+export function findRoute(
+  given: ReadonlyMap<string, string>,
+  servername: string | undefined,
+  domain: string | undefined,
+): Route {
+  const { user = '', database, options, ...others } = Object.fromEntries(given)
+  const dot = user.lastIndexOf('.')
+  const suffix = dot > 0 && isInstanceName(user.slice(dot + 1)) ? user.slice(dot + 1) : undefined
+  const routing = splitRouting(options ?? '')
+  const names = new Set(
+    [suffix, nameOfServer(servername, domain), ...routing.names].filter((name) => name !== undefined),
+  )
+  const [name] = names
+  const role = suffix === undefined ? user : user.slice(0, dot)
+  if (name === undefined || !isInstanceName(name) || role === '') throw unknownTenant()
+  if (names.size > 1) throw new Fatal('XX000', 'user, server name and options name different projects')
+  const parameters = new Map(Object.entries(others))
+  if (routing.rest !== '') parameters.set('options', routing.rest)
+  return { name, role, database: database || 'postgres', parameters }
+}
+
+function nameOfServer(servername: string | undefined, domain: string | undefined): string | undefined {
+  const host = servername?.toLowerCase()
+  if (!host || !domain || !host.startsWith('db.') || !host.endsWith(`.${domain.toLowerCase()}`)) return undefined
+  return host.slice('db.'.length, -(domain.length + 1))
+}
+
+/** Takes `project=…` and `reference=…`, bare or as `-c` setting, out of `options`. */
+function splitRouting(options: string): { names: string[]; rest: string } {
+  const names: string[] = []
+  const rest: string[] = []
+  const words = options.match(WORD) ?? []
+  for (let n = 0; n < words.length; n++) {
+    const word = words[n] ?? ''
+    const isFlag = word === '-c'
+    const setting = isFlag ? (words[n + 1] ?? '') : word.replace(/^(?:-c|--)/, '')
+    const [, name] = ROUTING.exec(setting) ?? []
+    if (name !== undefined) names.push(name)
+    else rest.push(...(isFlag ? words.slice(n, n + 2) : [word]))
+    if (isFlag) n++
+  }
+  return { names, rest: rest.join(' ') }
+}

@@ -1,0 +1,87 @@
+import type { Socket } from 'node:net'
+import type { Instance } from '../instances/types.ts'
+import { int32, readMessage, startupMessage } from './messages.ts'
+import { destroyOnError } from './streams.ts'
+
+const CANCEL_REQUEST = 80_877_102
+const MESSAGE_BYTES_MAX = 1024 * 1024
+/** From the startup message to the first ReadyForQuery. */
+const LOGIN_MS_MAX = 60_000
+
+/** A session at an instance's server, logged in and idle. */
+export interface ServerSession {
+  socket: Socket
+  /** ParameterStatus messages and notices of the session, as received. */
+  greeting: Buffer
+  /** Process and secret for CancelRequest. */
+  key: Buffer
+}
+
+/** The server's own ErrorResponse, for the client. */
+export class ServerRefusal extends Error {
+  override name = 'ServerRefusal'
+  readonly response: Buffer
+  constructor(response: Buffer) {
+    super('the server refused the session')
+    this.response = response
+  }
+
+  get isOutOfSessions(): boolean {
+    return this.response.includes('\0C53300\0')
+  }
+}
+
+export interface Identity {
+  role: string
+  database: string
+}
+
+/** Wakes the instance and logs in; the server trusts this process's operating-system user. */
+export async function openServerSession(
+  instance: Instance,
+  { role, database }: Identity,
+  parameters: ReadonlyMap<string, string>,
+): Promise<ServerSession> {
+  const socket = await instance.connect()
+  destroyOnError(socket)
+  return bounded(socket, async () => {
+    socket.write(startupMessage([['user', role], ['database', database], ...parameters]))
+    return { socket, ...(await readUntilReady(socket)) }
+  })
+}
+
+/** Ends the socket if the work on it fails or the server does not answer. */
+async function bounded<Value>(socket: Socket, work: () => Promise<Value>): Promise<Value> {
+  const timer = setTimeout(() => socket.destroy(), LOGIN_MS_MAX)
+  try {
+    return await work()
+  } catch (error) {
+    socket.destroy()
+    throw error
+  } finally {
+    clearTimeout(timer)
+  }
+}
+
+async function readUntilReady(socket: Socket): Promise<Omit<ServerSession, 'socket'>> {
+  const greeting: Buffer[] = []
+  let key: Buffer = Buffer.alloc(8)
+  for (;;) {
+    const { type, body, raw } = await readMessage(socket, MESSAGE_BYTES_MAX)
+    if (type === 'Z') return { greeting: Buffer.concat(greeting), key }
+    if (type === 'E') throw new ServerRefusal(raw)
+    if (type === 'K') key = body
+    else if (type === 'S' || type === 'N') greeting.push(raw)
+    else if (type === 'R' && body.readInt32BE(0) !== 0) throw new Error('the server asks for a password')
+  }
+}
+
+/** Asks the server to stop what the session is doing. */
+export async function cancel(instance: Instance, key: Buffer): Promise<void> {
+  if (instance.state() !== 'running') return
+  const socket = await instance.connect()
+  destroyOnError(socket)
+  socket.end(Buffer.concat([int32(16, CANCEL_REQUEST), key]))
+  socket.resume()
+  await new Promise((resolve) => socket.once('close', resolve))
+}

@@ -1,0 +1,98 @@
+import type { Duplex } from 'node:stream'
+import { type SecureContext, TLSSocket } from 'node:tls'
+import { Fatal, int32, message, PROTOCOL_3, text } from './messages.ts'
+import { destroyOnError, readBytes } from './streams.ts'
+
+/** Codes in the place of a protocol version, in the first message of a connection. */
+const SSL_REQUEST = 80_877_103
+const GSS_REQUEST = 80_877_104
+const CANCEL_REQUEST = 80_877_102
+/** First byte of a TLS handshake (`sslnegotiation=direct`). */
+const TLS_HANDSHAKE = 0x16
+/** As in Postgres. */
+const STARTUP_BYTES_MAX = 10_000
+const CANCEL_KEY_BYTES = 8
+
+/** The connection as the client has set it up: with TLS, if it asked for it. */
+export interface Line {
+  stream: Duplex
+  isSecure: boolean
+}
+
+export type Startup =
+  | { cancelKey: Buffer }
+  | {
+      parameters: Map<string, string>
+      /** Server name that the client gave in its TLS handshake. */
+      servername: string | undefined
+      /** NegotiateProtocolVersion, if the client asked for more than protocol 3.0. */
+      negotiation: Buffer | undefined
+    }
+
+/** Answers requests for encryption and reads the startup message. Changes `line` once TLS is on. */
+export async function readStartup(line: Line, secureContext: SecureContext): Promise<Startup> {
+  let tls: TLSSocket | undefined
+  let isDirect = false
+  const secure = () => {
+    const raw = line.stream
+    tls = new TLSSocket(raw, { isServer: true, secureContext, ALPNProtocols: ['postgresql'] })
+    destroyOnError(tls)
+    tls.once('close', () => raw.destroy())
+    raw.once('close', () => tls?.destroy())
+    Object.assign(line, { stream: tls, isSecure: true })
+  }
+  let wasGssRefused = false
+  for (;;) {
+    const first = await readBytes(line.stream, 1)
+    if (first[0] === TLS_HANDSHAKE && !tls) {
+      line.stream.unshift(first)
+      isDirect = true
+      secure()
+      continue
+    }
+    const head = Buffer.concat([first, await readBytes(line.stream, 7)])
+    const length = head.readInt32BE(0)
+    const code = head.readInt32BE(4)
+    if (isDirect && tls?.alpnProtocol !== 'postgresql') throw new Fatal('08P01', 'direct TLS needs ALPN `postgresql`')
+    if (code === SSL_REQUEST && length === 8 && !tls) {
+      line.stream.write('S')
+      secure()
+    } else if (code === GSS_REQUEST && length === 8 && !tls && !wasGssRefused) {
+      wasGssRefused = true
+      line.stream.write('N')
+    } else {
+      if (length < 8 || length > STARTUP_BYTES_MAX) throw new Fatal('08P01', 'invalid length of startup packet')
+      const body = await readBytes(line.stream, length - 8)
+      return parseStartup(code, body, nameGiven(tls))
+    }
+  }
+}
+
+/** Set by Node in the handshake; its types do not have it. */
+const nameGiven = (tls: (TLSSocket & { servername?: string | false }) | undefined) => tls?.servername || undefined
+
+function parseStartup(code: number, body: Buffer, servername: string | undefined): Startup {
+  if (code === CANCEL_REQUEST) {
+    if (body.length !== CANCEL_KEY_BYTES) throw new Fatal('08P01', 'invalid length of cancel request')
+    return { cancelKey: body }
+  }
+  if (code >> 16 !== 3) {
+    throw new Fatal('0A000', `unsupported frontend protocol ${code >>> 16}.${code & 0xffff}: server supports 3.0`)
+  }
+  const fields = body.toString('utf8').split('\0')
+  // Pairs of names and values, then an empty name, whose terminator leaves another empty field.
+  if (fields.length % 2 === 1 || fields.at(-1) !== '' || fields.at(-2) !== '') {
+    throw new Fatal('08P01', 'invalid startup packet layout: expected terminator as last byte')
+  }
+  const parameters = new Map<string, string>()
+  const unsupported: string[] = []
+  for (let n = 0; n < fields.length - 2; n += 2) {
+    const [name = '', value = ''] = fields.slice(n, n + 2)
+    if (name.startsWith('_pq_.')) unsupported.push(name)
+    else if (name === '') throw new Fatal('08P01', 'invalid startup packet layout: empty parameter name')
+    else parameters.set(name, value)
+  }
+  const isTooNew = code !== PROTOCOL_3 || unsupported.length > 0
+  const negotiation = isTooNew ? message('v', int32(PROTOCOL_3, unsupported.length), text(...unsupported)) : undefined
+  return { parameters, servername, negotiation }
+}

@@ -1,0 +1,242 @@
+import { once } from 'node:events'
+import type pg from 'pg'
+import { afterAll, afterEach, beforeAll, expect, it } from 'vitest'
+import type { GatewayLimits } from '../../host/gateway/gateway.ts'
+import { addressGroup, isWithin, normalizeAddress } from '../../host/gateway/networks.ts'
+import { dial, logIn, OTHER, openGateway, query, REF, receiveError, startServer, type TestGateway } from './gateway.ts'
+
+let server: Awaited<ReturnType<typeof startServer>>
+const gateways: TestGateway[] = []
+let time = Date.parse('2026-01-01T00:00:00Z')
+
+beforeAll(async () => {
+  server = await startServer()
+})
+afterEach(async () => {
+  for (const gateway of gateways.splice(0)) await gateway.stop()
+  await server.get(REF).update({ access: { ssl: false, networks: null } })
+})
+afterAll(() => server?.remove())
+
+async function open(limits: Partial<GatewayLimits> = {}) {
+  const gateway = await openGateway({ ...server, limits, now: () => time })
+  gateways.push(gateway)
+  return gateway
+}
+
+const ended = (client: pg.Client) => new Promise((resolve) => client.once('end', () => resolve('ended')))
+const refused = { code: '53300' }
+const secure = { ssl: { rejectUnauthorized: false } }
+
+it('bounds the connections of one address that have not authenticated', async () => {
+  const gateway = await open({ unauthenticatedPerAddress: 3 })
+  const { port } = gateway
+  const idle = await Promise.all([dial(port), dial(port), dial(port)])
+  const excess = await dial(port)
+  expect(await receiveError(excess)).toMatchObject({ S: 'FATAL', C: '53300' })
+  const other = await gateway.door({ address: '192.0.2.1' })
+  expect(await query({ port: other }, 'select 1 as one')).toEqual([{ one: 1 }])
+  idle[0]?.destroy()
+  await expect.poll(() => query({ port }, 'select 1 as one').catch(() => 'refused')).toEqual([{ one: 1 }])
+})
+
+it('bounds the connections that have not authenticated in all', async () => {
+  const gateway = await open({ unauthenticated: 2 })
+  const doors = await Promise.all(['192.0.2.1', '192.0.2.2'].map((address) => gateway.door({ address })))
+  await Promise.all(doors.map((port) => dial(port)))
+  await expect(logIn({ port: gateway.port })).rejects.toMatchObject(refused)
+})
+
+it('lets a flood of silent clients from one address keep out that address alone', async () => {
+  const gateway = await open({ unauthenticated: 3 })
+  const [oldest, ...later] = [await dial(gateway.port), await dial(gateway.port), await dial(gateway.port)]
+  const closed = once((oldest ?? expect.fail()).resume(), 'close')
+  const other = await gateway.door({ address: '192.0.2.1' })
+  expect(await query({ port: other }, 'select 1 as one')).toEqual([{ one: 1 }])
+  await closed
+  expect(later.map(({ closed }) => closed)).toEqual([false, false])
+})
+
+it('does not count clients that have authenticated', async () => {
+  const { port } = await open({ unauthenticated: 1 })
+  const first = await logIn({ port })
+  const second = await logIn({ port })
+  await Promise.all([first.end(), second.end()])
+})
+
+it('closes clients that do not authenticate in time, at every step', async () => {
+  const { port } = await open({ authenticationMs: 50, unauthenticated: 3 })
+  const silent = await dial(port)
+  const inTls = await dial(port)
+  inTls.write(Buffer.from([0, 0, 0, 8, 4, 210, 22, 47]))
+  const inStartup = await dial(port)
+  inStartup.write(Buffer.from([0, 0, 0]))
+  await Promise.all([silent, inTls, inStartup].map((socket) => once(socket.resume(), 'close')))
+})
+
+it('frees the places of clients that have failed, with TLS and without', async () => {
+  const { port } = await open({ unauthenticatedPerAddress: 1 })
+  for (const ssl of [secure.ssl, false, secure.ssl, false]) {
+    const fail = () => logIn({ port, ssl, password: 'wrong' }).catch(({ code }) => code)
+    await expect.poll(fail).toBe('28P01')
+  }
+})
+
+it('does not charge the client for the start of the server', async () => {
+  const { port } = await open({ authenticationMs: 200 })
+  await server.sleep()
+  server.holdWake(new Promise((resolve) => setTimeout(resolve, 400)))
+  expect(await query({ port }, 'select 1 as one')).toEqual([{ one: 1 }])
+})
+
+it('lets clients that wait for one instance keep nobody from another', async () => {
+  const gateway = await open({ unauthenticated: 3 })
+  await server.sleep()
+  let wake = () => {}
+  server.holdWake(
+    new Promise<void>((resolve) => {
+      wake = resolve
+    }),
+  )
+  const waiting = Array.from({ length: 4 }, () => logIn({ port: gateway.port }).catch(({ code }) => code))
+  expect(await Promise.race(waiting)).toBe('53300')
+  await expect(logIn({ port: gateway.port, user: 'nobody' })).rejects.toMatchObject({ code: 'XX000' })
+  wake()
+  const results = await Promise.all(waiting)
+  const clients = results.filter((result) => typeof result === 'object')
+  expect(clients).toHaveLength(3)
+  await Promise.all(clients.map((client) => client.end()))
+})
+
+it('bans an address after failures at one instance, until it is lifted or over', async () => {
+  const gateway = await open({ failures: 3 })
+  const { port } = gateway
+  const elsewhere = await gateway.door({ address: '192.0.2.1' })
+  const fail = () => expect(logIn({ port, password: 'wrong' })).rejects.toMatchObject({ code: '28P01' })
+  await fail()
+  await fail()
+  // Failures that lie too far apart do not count together.
+  time += 6 * 60_000
+  await fail()
+  await fail()
+  expect(gateway.bans(REF)).toEqual([])
+  await fail()
+  const until = new Date(time + 30 * 60_000)
+  expect(gateway.bans(REF)).toEqual([{ address: '127.0.0.1', until }])
+  await expect(logIn({ port })).rejects.toMatchObject({ code: '28000' })
+  await query({ port: elsewhere }, 'select')
+  await query({ port, user: `postgres.${OTHER}` }, 'select')
+  gateway.unban(REF, ['127.0.0.1'])
+  expect(gateway.bans(REF)).toEqual([])
+  await query({ port }, 'select')
+  for (let n = 0; n < 3; n++) await fail()
+  time = until.getTime() + 1
+  expect(gateway.bans(REF)).toEqual([])
+  await query({ port }, 'select')
+})
+
+it('checks networks before the password, and those of open sessions when they change', async () => {
+  const gateway = await open()
+  const inside = await gateway.door({ address: '::ffff:10.1.2.3' })
+  const client = await logIn({ port: inside })
+  const outsider = await logIn({ port: gateway.port })
+  const isEnded = ended(outsider)
+  const instance = server.get(REF)
+  await instance.update({ access: { ssl: false, networks: ['10.0.0.0/8', '2001:db8::/32'] } })
+  gateway.applyAccess(instance)
+  expect(await isEnded).toBe('ended')
+  expect((await client.query('select 1 as one')).rows).toEqual([{ one: 1 }])
+  await client.end()
+  await expect(logIn({ port: gateway.port, password: 'wrong' })).rejects.toMatchObject({
+    code: '28000',
+    message: 'Address not in tenant allow_list: 127.0.0.1',
+  })
+})
+
+it('enforces TLS, also for sessions that are open', async () => {
+  const gateway = await open()
+  const { port } = gateway
+  const plain = await logIn({ port })
+  const encrypted = await logIn({ port, ...secure })
+  const running = plain.query('select pg_sleep(600)').catch(() => 'cut')
+  const sleeping = `select from pg_stat_activity where wait_event = 'PgSleep'`
+  await expect.poll(() => server.sql(sleeping)).toHaveLength(1)
+  const instance = server.get(REF)
+  await instance.update({ access: { ssl: true, networks: null } })
+  gateway.applyAccess(instance)
+  expect(await running).toBe('cut')
+  await expect.poll(() => server.sql(sleeping)).toHaveLength(0)
+  expect((await encrypted.query('select 1 as one')).rows).toEqual([{ one: 1 }])
+  await encrypted.end()
+  await expect(logIn({ port })).rejects.toMatchObject({ code: '28000', message: 'SSL connection is required' })
+})
+
+it('keeps connections for services', async () => {
+  const gateway = await open()
+  const { port } = gateway
+  const clients = await Promise.all(Array.from({ length: 7 }, () => logIn({ port })))
+  await expect(logIn({ port })).rejects.toMatchObject({
+    code: '53300',
+    message: expect.stringContaining('remaining connection slots are reserved'),
+  })
+  const trusted = await gateway.door({ isTrusted: true })
+  await query({ port: trusted, user: `supabase_admin.${REF}` }, 'select')
+  // The gateway has opened one session more, ahead of the next trusted caller.
+  await Promise.all(clients.slice(0, 2).map((client) => client.end()))
+  await expect.poll(() => query({ port }, 'select 1 as one').catch(() => 'refused')).toEqual([{ one: 1 }])
+  await Promise.all(clients.slice(1).map((client) => client.end()))
+})
+
+it('counts and ends sessions of one instance', async () => {
+  const gateway = await open()
+  const { port } = gateway
+  const [first, second, other] = await Promise.all([
+    logIn({ port }),
+    logIn({ port, ...secure }),
+    logIn({ port, user: `postgres.${OTHER}` }),
+  ])
+  expect([gateway.sessions(REF), gateway.sessions(OTHER)]).toEqual([2, 1])
+  const firstEnded = ended(first)
+  gateway.endSessions(REF, ({ isSecure }) => !isSecure)
+  expect(await firstEnded).toBe('ended')
+  expect(gateway.sessions(REF)).toBe(1)
+  const secondEnded = ended(second)
+  gateway.endSessions(REF)
+  expect(await secondEnded).toBe('ended')
+  expect([gateway.sessions(REF), gateway.sessions(OTHER)]).toEqual([0, 1])
+  await other.end()
+})
+
+it('forgets sessions whose clients reset the connection', async () => {
+  const gateway = await open()
+  const clients = await Promise.all(Array.from({ length: 5 }, () => logIn({ port: gateway.port })))
+  const stream = (client: pg.Client) =>
+    (client as unknown as { connection: { stream: { resetAndDestroy(): void } } }).connection.stream
+  for (const client of clients) stream(client).resetAndDestroy()
+  await expect.poll(() => gateway.sessions(REF)).toBe(0)
+  await expect.poll(() => server.uses()).toBe(0)
+})
+
+it('reads addresses and networks', () => {
+  expect(normalizeAddress('::ffff:10.0.0.1')).toBe('10.0.0.1')
+  expect(normalizeAddress('FE80::1%eth0')).toBe('fe80::1')
+  expect(addressGroup('2001:db8:1:2:3:4:5:6')).toBe('2001:db8:1:2::/64')
+  expect(addressGroup('2001:db8::1')).toBe('2001:db8:0:0::/64')
+  expect(addressGroup(addressGroup('::1'))).toBe(addressGroup('::1'))
+  for (const [address, network, expected] of [
+    ['10.1.2.3', '10.0.0.0/8', true],
+    ['11.1.2.3', '10.0.0.0/8', false],
+    ['11.1.2.3', '0.0.0.0/0', true],
+    ['11.1.2.3', '::/0', false],
+    ['2001:db8::1', '::/0', true],
+    ['2001:db8::1', '0.0.0.0/0', false],
+    ['::ffff:10.1.2.3', '10.1.2.3', true],
+    ['10.1.2.3', '::ffff:10.0.0.0/104', true],
+    ['2001:db8::1', '2001:db8::/32', true],
+    ['10.1.2.3', '10.0.0.0/33', false],
+    ['10.1.2.3', 'nonsense', false],
+    ['', '0.0.0.0/0', false],
+  ] as const) {
+    expect([address, network, isWithin(address, [network])]).toEqual([address, network, expected])
+  }
+})

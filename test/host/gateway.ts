@@ -1,0 +1,103 @@
+import { once } from 'node:events'
+import { type AddressInfo, connect, createServer, type Socket } from 'node:net'
+import type { Duplex } from 'node:stream'
+import pg from 'pg'
+import { ensureCertificate } from '../../host/gateway/certificate.ts'
+import type { Caller, Gateway, GatewayOptions } from '../../host/gateway/gateway.ts'
+import { startGateway } from '../../host/gateway/gateway.ts'
+import { int32, type Message, readMessage, text } from '../../host/gateway/messages.ts'
+import { type OneInstance, startOneInstance } from './one-instance.ts'
+
+export const REF = 'abcdefghijklmnopqrst'
+export const OTHER = 'bbbbbbbbbbbbbbbbbbbb'
+export const PASSWORD = 'pass wörd/1'
+
+const ROLES = `
+  alter role postgres password '${PASSWORD}';
+  alter role supabase_storage_admin password '${PASSWORD}';
+  create role pilothouse login password '${PASSWORD}';
+`
+
+/** A server with the roles that tests log in as, and the certificate. */
+export async function startServer(): Promise<OneInstance & { tls: GatewayOptions['tls'] }> {
+  const server = await startOneInstance([REF, OTHER, 'control'])
+  await server.sql(ROLES)
+  const tls = await ensureCertificate(`${server.get(REF).paths.folder}/tls`)
+  return { ...server, tls }
+}
+
+export interface TestGateway extends Gateway {
+  /** A port whose connections are handed to `gateway.serve`. */
+  door(caller: Partial<Caller>): Promise<number>
+}
+
+export async function openGateway(options: Omit<GatewayOptions, 'port'>): Promise<TestGateway> {
+  const gateway = await startGateway({ port: 0, domain: 'db.test', ...options })
+  const doors = new Set<ReturnType<typeof createServer>>()
+  return {
+    ...gateway,
+    async door(caller) {
+      const given = { address: '127.0.0.1', isSecure: true, isTrusted: false, ...caller }
+      const door = createServer({ noDelay: true }, (socket) => gateway.serve(socket, given)).listen(0, '127.0.0.1')
+      doors.add(door)
+      await once(door, 'listening')
+      return (door.address() as AddressInfo).port
+    },
+    async stop() {
+      await gateway.stop()
+      for (const door of doors) door.close()
+    },
+  }
+}
+
+type Config = pg.ClientConfig & { port: number; sslNegotiation?: 'direct' }
+
+export async function logIn(config: Config): Promise<pg.Client> {
+  const defaults = { host: '127.0.0.1', user: `postgres.${REF}`, password: PASSWORD, database: 'postgres' }
+  const client = new pg.Client({ ...defaults, ...config })
+  client.on('error', () => {})
+  await client.connect()
+  return client
+}
+
+/** Logs in, runs the statement and closes. */
+export async function query<Row extends object = Record<string, unknown>>(
+  config: Config,
+  statement: string,
+): Promise<Row[]> {
+  const client = await logIn(config)
+  try {
+    return (await client.query(statement)).rows
+  } finally {
+    await client.end()
+  }
+}
+
+export async function dial(port: number): Promise<Socket> {
+  const socket = connect({ port, host: '127.0.0.1', noDelay: true })
+  socket.on('error', () => {})
+  await once(socket, 'connect')
+  return socket
+}
+
+export function startup(parameters: Record<string, string>, version = 196_608): Buffer {
+  const body = Buffer.concat([text(...Object.entries(parameters).flat()), Buffer.from([0])])
+  return Buffer.concat([int32(body.length + 8, version), body])
+}
+
+export const receive = (stream: Duplex): Promise<Message> => readMessage(stream, 10_000_000)
+
+/** The fields of an ErrorResponse by their letters. */
+export async function receiveError(stream: Duplex): Promise<Record<string, string>> {
+  const { type, body } = await receive(stream)
+  if (type !== 'E') throw new Error(`expected an error, got ${type}`)
+  const fields = body.toString('utf8').split('\0').filter(Boolean)
+  return Object.fromEntries(fields.map((field) => [field[0], field.slice(1)]))
+}
+
+export async function receiveUntil(stream: Duplex, type: string): Promise<Message[]> {
+  const received: Message[] = []
+  do received.push(await receive(stream))
+  while (received.at(-1)?.type !== type)
+  return received
+}
