@@ -6,6 +6,8 @@ export interface DatabaseAddress {
   proxy?: string | undefined
   /** The way to that proxy, where it is not the global fetch. */
   egress?: Fetcher | undefined
+  /** Makes the proxy let every role in without a password. */
+  key?: string | undefined
 }
 
 const neonEndpoint = neonConfig.fetchEndpoint
@@ -17,16 +19,22 @@ neonConfig.fetchEndpoint = (host, port, options) => {
 }
 
 const egresses = new Map<string, Fetcher>()
-const send = (url: string, init: RequestInit) => (egresses.get(url) ?? globalThis).fetch(url, init)
+const keys = new Map<string, string>()
+function send(url: string, init: RequestInit): Promise<Response> {
+  const key = keys.get(url)
+  const headers = { ...(key !== undefined && { authorization: `Bearer ${key}` }), ...init.headers }
+  return (egresses.get(url) ?? globalThis).fetch(url, { ...init, headers })
+}
 neonConfig.fetchFunction = send
 
 /** From now on the driver's HTTP requests for this Postgres take this way. */
-export function route({ url, proxy, egress }: DatabaseAddress): void {
+export function route({ url, proxy, egress, key }: DatabaseAddress): void {
   if (!proxy) return
   const { hostname, port } = new URL(url)
   const base = proxy.replace(/\/$/, '')
   proxies.set(`${hostname}:${port || '5432'}`, base)
   if (egress) egresses.set(`${base}/sql`, egress)
+  if (key !== undefined) keys.set(`${base}/sql`, key)
 }
 
 /** Sends one body of the driver's HTTP protocol. */
@@ -42,6 +50,7 @@ export function sqlOverHttp(address: DatabaseAddress): SqlOverHttp {
     'neon-connection-string': address.url,
     'neon-raw-text-output': 'true',
     'neon-array-mode': 'true',
+    ...(address.key !== undefined && { authorization: `Bearer ${address.key}` }),
   }
   return (body) => send(endpoint, { method: 'POST', headers, body })
 }

@@ -1,0 +1,35 @@
+import type { Caller, CheckedLogin, Gateway } from '../gateway/gateway.ts'
+import type { Target } from './target.ts'
+
+const ENTRIES_MAX = 1_000
+const TTL_MS = 10_000
+
+/** Remembers right passwords for some seconds: to check one takes milliseconds of CPU, on purpose. */
+export function cacheLogins(authenticate: Gateway['authenticate']) {
+  const logins = new Map<string, { until: number; login: Promise<CheckedLogin> }>()
+
+  async function check(target: Target, caller: Caller): Promise<void> {
+    const key = `${target.login}\0${caller.address}\0${caller.isSecure}`
+    const known = logins.get(key)
+    if (!known || known.until <= performance.now()) return void (await add(key, target, caller))
+    const login = await known.login
+    await login.recheck().catch((error) => {
+      if (logins.get(key) === known) logins.delete(key)
+      throw error
+    })
+  }
+
+  function add(key: string, { name, role, password }: Target, caller: Caller): Promise<CheckedLogin> {
+    if (logins.size >= ENTRIES_MAX) logins.delete(logins.keys().next().value ?? '')
+    const entry = { until: performance.now() + TTL_MS, login: authenticate(name, role, password, caller) }
+    logins.delete(key)
+    logins.set(key, entry)
+    entry.login.catch(() => void (logins.get(key) === entry && logins.delete(key)))
+    return entry.login
+  }
+
+  function forget(name: string) {
+    for (const key of logins.keys()) if (key.startsWith(`${name}\0`)) logins.delete(key)
+  }
+  return { check, forget }
+}

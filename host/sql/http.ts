@@ -1,0 +1,212 @@
+import type { IncomingHttpHeaders, IncomingMessage, ServerResponse } from 'node:http'
+import { errorCode, errorMessage } from '../../dev/start-error.ts'
+import type { Caller } from '../gateway/gateway.ts'
+import { type Instances, InstanceUnavailable, UnknownInstance } from '../instances/types.ts'
+import { isObject, parseBody, readBody } from './body.ts'
+import type { Account } from './budget.ts'
+import type { SqlLimits } from './limits.ts'
+import { Refusal } from './refusal.ts'
+import { firstWord, type Reply, type ReplyFormat } from './reply.ts'
+import type { Lease, Leaving, Sessions } from './sessions.ts'
+import { callerOf, type Target } from './target.ts'
+import { MEMORY_FACTOR, type Outcome, runTextQueries, type Work } from './text-query.ts'
+
+export interface SqlOptions {
+  instances: Instances
+  targetOf(headers: IncomingHttpHeaders): Target
+  checkLogin(target: Target, caller: Caller): Promise<void>
+  sessions: Sessions
+  openAccount(name: string): Account
+  limits: SqlLimits
+}
+
+/** Answers POST /sql: one statement, or several in one transaction. */
+export function answerSql(options: SqlOptions) {
+  const { targetOf, openAccount, limits } = options
+
+  return async function sql(req: IncomingMessage, res: ServerResponse): Promise<void> {
+    if (req.method !== 'POST' || req.url !== '/sql') return void res.writeHead(404).end()
+    let account: Account | undefined
+    try {
+      const target = targetOf(req.headers)
+      await checkCaller(options, target, req)
+      account = openAccount(target.name)
+      const work = { ...(await readWork(req, limits)), account }
+      const reply = await runInSession(options.sessions, target, work, res)
+      await sendReply(res, reply, account, limits.sendTimeoutMs)
+    } catch (error) {
+      send(res, error instanceof Refusal ? error.status : 400, JSON.stringify(toErrorReply(error)))
+    } finally {
+      account?.hold(0)
+    }
+  }
+}
+
+/** Bodies are read from authenticated callers only. */
+async function checkCaller({ instances, checkLogin }: SqlOptions, target: Target, req: IncomingMessage) {
+  const { name, role, isTrusted } = target
+  const instance = instances.find(name)
+  if (isTrusted && !instance) throw new UnknownInstance(name)
+  if (isTrusted) return
+  if (!instance) throw new Refusal('28P01', `password authentication failed for user "${role}"`)
+  await checkLogin(target, callerOf(req, false))
+}
+
+async function readWork(req: IncomingMessage, limits: SqlLimits): Promise<Omit<Work, 'account'>> {
+  const { statements, isBatch } = parseBody(await readBody(req, limits.bodyBytesMax))
+  const begin = isBatch ? beginStatement(req.headers) : undefined
+  return { statements, begin, bytesMax: limits.resultBytesMax, format: formatOf(req.headers, isBatch, limits) }
+}
+
+function formatOf(headers: IncomingHttpHeaders, isBatch: boolean, { resultBytesMax }: SqlLimits): ReplyFormat {
+  return {
+    isBatch,
+    isRaw: headers['neon-raw-text-output'] === 'true',
+    asArray: headers['neon-array-mode'] === 'true',
+    bytesMax: MEMORY_FACTOR * resultBytesMax,
+  }
+}
+
+async function runInSession(sessions: Sessions, target: Target, work: Work, res: ServerResponse): Promise<Reply> {
+  let lease = await sessions.acquire(target, res)
+  let leaving: Leaving = 'broken'
+  try {
+    let outcome: Outcome
+    try {
+      outcome = await runOnFreshPlans(lease, work, res)
+    } catch (error) {
+      if (!isUnsent(error, lease, work)) throw error
+      lease.release('broken')
+      lease = await sessions.acquire(target, res)
+      outcome = await runOnFreshPlans(lease, work, res)
+    }
+    leaving = leavingOf(outcome, lease)
+    return outcome.reply
+  } catch (error) {
+    leaving = isStatementError(error) ? 'failed' : 'broken'
+    throw error
+  } finally {
+    lease.release(res.destroyed ? 'broken' : leaving)
+  }
+}
+
+/** A socket takes so much at once: what is smaller is sent as a whole or not at all. */
+const WRITE_BYTES = 64 * 1024
+
+/** The server had gone before the first byte was written, or the driver knew it to be gone. */
+function isUnsent(error: unknown, { session }: Lease, { statements }: Work): boolean {
+  if (!session.isReused) return false
+  if (errorMessage(error).endsWith('is not queryable')) return true
+  return errorCode(error) === 'EPIPE' && JSON.stringify(statements).length * 2 < WRITE_BYTES
+}
+
+/** Postgres refuses a prepared statement whose columns have changed since; nothing has happened then, so we ask again. */
+async function runOnFreshPlans(lease: Lease, work: Work, res: ServerResponse): Promise<Outcome> {
+  try {
+    return await run(lease, work, res)
+  } catch (error) {
+    if (!isObject(error) || error.routine !== 'RevalidateCachedQuery') throw error
+    lease.session.plans?.clear()
+    if (work.begin) await lease.session.client.query('ROLLBACK')
+    return run(lease, work, res)
+  }
+}
+
+async function run({ session }: Lease, work: Work, res: ServerResponse): Promise<Outcome> {
+  if (res.destroyed) throw new Refusal('57014', 'the client went away')
+  res.once('close', session.abort)
+  try {
+    return await runTextQueries(session, work)
+  } finally {
+    res.off('close', session.abort)
+  }
+}
+
+/** Reading and writing rows changes no session; SET, LISTEN, CREATE TEMP TABLE, BEGIN and their like do or might. */
+const STATELESS = new Set(['', 'SELECT', 'INSERT', 'UPDATE', 'DELETE', 'MERGE'])
+
+function leavingOf({ tags, isReset }: Outcome, { session }: Lease): Leaving {
+  const leavesNone = session.transactionStatus() === 'I' && tags.every((tag) => STATELESS.has(firstWord(tag)))
+  if (!leavesNone) return 'broken'
+  return isReset ? 'reset' : 'used'
+}
+
+/** The names of prepared statements are not what we think they are: somebody's function deallocated or prepared some. */
+const PLANS_LOST = new Set<unknown>(['26000', '42P05'])
+
+// An error of severity FATAL comes with the end of the connection.
+function isStatementError(error: unknown): boolean {
+  if (!(error instanceof Error) || error instanceof Refusal) return false
+  if (!('severity' in error) || error.severity !== 'ERROR') return false
+  return !('code' in error && PLANS_LOST.has(error.code))
+}
+
+const ISOLATION: Record<string, string> = {
+  ReadUncommitted: 'READ UNCOMMITTED',
+  ReadCommitted: 'READ COMMITTED',
+  RepeatableRead: 'REPEATABLE READ',
+  Serializable: 'SERIALIZABLE',
+}
+
+function beginStatement(headers: IncomingHttpHeaders): string {
+  const isolation = headers['neon-batch-isolation-level']
+  const words = ['BEGIN']
+  if (isolation) {
+    const level = ISOLATION[String(isolation)]
+    if (!level) throw new Refusal('22023', 'the isolation level is unknown')
+    words.push('ISOLATION LEVEL', level)
+  }
+  if (headers['neon-batch-read-only'] === 'true') words.push('READ ONLY')
+  if (headers['neon-batch-deferrable'] === 'true') words.push('DEFERRABLE')
+  return words.join(' ')
+}
+
+const ERROR_FIELDS = [
+  ...['code', 'severity', 'detail', 'hint', 'position', 'internalPosition', 'internalQuery', 'where', 'schema'],
+  ...['table', 'column', 'dataType', 'constraint', 'file', 'line', 'routine'],
+]
+
+function toErrorReply(error: unknown): Record<string, unknown> {
+  const known = isObject(error) ? error : {}
+  const fields = Object.fromEntries(ERROR_FIELDS.map((name) => [name, known[name] ?? null]))
+  if (error instanceof InstanceUnavailable) fields.code = '57P03'
+  if (error instanceof UnknownInstance) fields.code = '08001'
+  return { message: errorMessage(error), ...fields }
+}
+
+function send(res: ServerResponse, status: number, text: string) {
+  if (res.destroyed || res.headersSent) return
+  res.writeHead(status, { 'content-type': 'application/json', 'content-length': Buffer.byteLength(text) })
+  res.end(text)
+}
+
+/** A large reply takes room of the budget until its client has read it. */
+export async function sendReply(
+  res: ServerResponse,
+  { text, parts, bytes }: { text: string; parts: (Buffer | string)[]; bytes: number },
+  account: Account,
+  timeoutMs: number,
+) {
+  if (parts.length === 0) return send(res, 200, text)
+  account.hold(bytes)
+  const deadline = setTimeout(() => res.destroy(), timeoutMs)
+  let left = bytes
+  res.writeHead(200, { 'content-type': 'application/json', 'content-length': bytes })
+  for (let part = parts.shift(); part !== undefined && !res.destroyed; part = parts.shift()) {
+    if (!res.write(part)) await drained(res)
+    left -= Buffer.byteLength(part)
+    account.hold(left)
+  }
+  clearTimeout(deadline)
+  res.end()
+}
+
+function drained(res: ServerResponse): Promise<void> {
+  return new Promise((resolve) => {
+    const settle = () => {
+      res.off('drain', settle).off('close', settle)
+      resolve()
+    }
+    res.on('drain', settle).on('close', settle)
+  })
+}

@@ -1,0 +1,175 @@
+import type { IncomingMessage, ServerResponse } from 'node:http'
+import * as z from 'zod'
+import { errorCode, errorMessage } from '../../dev/start-error.ts'
+import { EngineUnavailable } from '../../src/engine/engine.ts'
+import { HOST_NAMES } from '../../src/engine/host/names.ts'
+import { scriptFailure } from '../../src/engine/host/script-failure.ts'
+import { RESULT_SIZE_BYTES_MAX, runSql, SQL_TIMEOUT_MS_MAX } from '../../src/engine/run.ts'
+import type { Login, SessionSource, Session as SqlSession, Wire } from '../../src/engine/session.ts'
+import type { Instance, Instances } from '../instances/types.ts'
+import type { HostKey } from '../key.ts'
+import { readBody } from './body.ts'
+import type { Account } from './budget.ts'
+import { sendReply } from './http.ts'
+import type { SqlLimits } from './limits.ts'
+import type { Session } from './session.ts'
+import type { Lease, Leaving, Sessions } from './sessions.ts'
+import { bearerToken, scriptTarget } from './target.ts'
+import { MEMORY_FACTOR } from './text-query.ts'
+
+const Script = z.strictObject({
+  instance: z.string(),
+  query: z.string(),
+  /** As text; null for NULL. */
+  parameters: z.array(z.string().nullable()).optional(),
+  read_only: z.boolean(),
+  timeout_ms: z.int().min(1).max(SQL_TIMEOUT_MS_MAX).optional(),
+})
+
+export interface ScriptOptions {
+  instances: Instances
+  sessions: Sessions
+  key: HostKey
+  openAccount(name: string): Account
+  limits: SqlLimits
+}
+
+/**
+ * Answers POST /script of the control plane: SQL of the owner, of one statement or several, as a role of its own choice.
+ * The reply is the JSON of the last statement's rows.
+ */
+export function answerScript({ instances, sessions, key, openAccount, limits }: ScriptOptions) {
+  return async function script(req: IncomingMessage, res: ServerResponse): Promise<void> {
+    if (!key.matches(bearerToken(req.headers))) return void res.writeHead(401).end()
+    let account: Account | undefined
+    try {
+      const wanted = Script.safeParse(jsonIn(await readBody(req, limits.bodyBytesMax)))
+      if (!wanted.success) return fail(res, 400, { message: z.prettifyError(wanted.error) })
+      const { instance: name, query, parameters, read_only: readOnly, timeout_ms: timeoutMs } = wanted.data
+      const instance = instances.find(name)
+      if (!instance) throw new EngineUnavailable('the database does not exist', { code: '3D000' })
+      const held = openAccount(name)
+      account = held
+      const json = await runSql(
+        {
+          ...sourceOf(instance, sessions, res),
+          reserve: () => held.reserve(RESULT_SIZE_BYTES_MAX * MEMORY_FACTOR),
+        },
+        {
+          ...{ ref: name, runnerPassword: '', query, readOnly },
+          ...(parameters && { parameters }),
+          ...(timeoutMs !== undefined && { timeoutMs }),
+        },
+      )
+      const bytes = json.reduce((sum, piece) => sum + Buffer.byteLength(piece), 0)
+      await sendReply(res, { text: '', parts: json, bytes }, account, limits.sendTimeoutMs)
+    } catch (error) {
+      const failure = scriptFailure(error)
+      if (failure) fail(res, 422, failure)
+      else fail(res, 503, { kind: 'unavailable', message: errorMessage(error) })
+    } finally {
+      account?.hold(0)
+    }
+  }
+}
+
+function jsonIn(text: string): unknown {
+  try {
+    return JSON.parse(text)
+  } catch {
+    return undefined
+  }
+}
+
+function fail(res: ServerResponse, status: number, body: object) {
+  if (res.destroyed || res.headersSent) return
+  res.writeHead(status, { 'content-type': 'application/json' }).end(JSON.stringify(body))
+}
+
+const sourceOf = (instance: Instance, sessions: Sessions, res: ServerResponse): SessionSource => ({
+  names: HOST_NAMES,
+  userOf: (role) => `${role}.${instance.name}`,
+  async open(login) {
+    const target = scriptTarget(instance.name, login.user, optionsOf(login))
+    try {
+      return sessionOn(await acquireCurrent(sessions, target, res), res)
+    } catch (error) {
+      throw new EngineUnavailable(errorMessage(error), { code: errorCode(error), cause: error })
+    }
+  },
+  endBackend: (processId) =>
+    instance.admin.rows('select pg_catalog.pg_terminate_backend($1)', [processId]).then(
+      () => {},
+      () => {},
+    ),
+})
+
+const optionsOf = ({ settings }: Login): string =>
+  Object.entries({ ...settings, local_preload_libraries: '', transaction_timeout: 0 })
+    .map(([name, value]) => `-c ${name}=${value}`)
+    .join(' ')
+
+/**
+ * The settings of roles, databases and the server, and the role's name: a session opened before one changed is outdated.
+ * No operators and qualified functions only, as the owner may choose the search path.
+ */
+const PRESETS = `select pg_catalog.concat(session_user, pg_catalog.pg_conf_load_time(),
+  (select pg_catalog.jsonb_agg(preset) from pg_catalog.pg_db_role_setting preset))`
+const presets = new WeakMap<Session, string>()
+
+async function acquireCurrent(
+  sessions: Sessions,
+  target: ReturnType<typeof scriptTarget>,
+  res: ServerResponse,
+): Promise<Lease> {
+  for (;;) {
+    const lease = await sessions.acquire(target, res)
+    const { session } = lease
+    try {
+      const { rows } = await session.client.query<[string]>({ text: PRESETS, rowMode: 'array' })
+      const current = rows[0]?.[0] ?? ''
+      if (!session.isReused) presets.set(session, current)
+      if (presets.get(session) === current) return lease
+      lease.release('broken')
+    } catch (error) {
+      lease.release('broken')
+      if (!session.isReused) throw error
+    }
+  }
+}
+
+/** Whoever has gone waits for nothing any more. */
+function sessionOn({ session, release }: Lease, res: ServerResponse): SqlSession {
+  const { client } = session
+  // Members of the driver's clients that its types leave out.
+  const driver = client as unknown as { processID: number; connection: Wire; readyForQuery: boolean }
+  const { processID: processId, connection: wire } = driver
+  let hasLeft = false
+  const leave = (leaving: Leaving) => {
+    if (hasLeft) return
+    hasLeft = true
+    res.off('close', drop)
+    client.off('drain', settle).off('end', drop)
+    session.sink = undefined
+    release(leaving)
+  }
+  const settle = () => leave(session.transactionStatus() === 'I' ? 'used' : 'failed')
+  const drop = () => leave('broken')
+  res.once('close', drop)
+  return {
+    processId,
+    wire,
+    rows: async (text, values) => (await client.query(text, values && [...values])).rows,
+    submit(exchange) {
+      session.sink = exchange.rows
+      client.query(exchange as never)
+    },
+    close() {
+      res.off('close', drop)
+      // What the server refuses comes before it is ready for the next statement.
+      if (driver.readyForQuery) settle()
+      else client.once('drain', settle).once('end', drop)
+    },
+    drop,
+  }
+}

@@ -1,0 +1,98 @@
+import { createHash } from 'node:crypto'
+import type { IncomingHttpHeaders, IncomingMessage } from 'node:http'
+import type { Caller } from '../gateway/gateway.ts'
+import { isInstanceName } from '../instances/record.ts'
+import type { HostKey } from '../key.ts'
+import { Refusal } from './refusal.ts'
+
+/**
+ * The fate of a session after a request: `stateless` roles promise to leave no state in it, `reset` takes state back
+ * after each request, `script` takes back what SQL of any kind may have left too, and `single` closes it.
+ */
+type Pooling = 'stateless' | 'reset' | 'script' | 'single'
+
+/** The session that a request asks for. */
+export interface Target {
+  name: string
+  role: string
+  password: string
+  /** Changes with the password. */
+  login: string
+  database: string
+  applicationName: string | undefined
+  options: string | undefined
+  isTrusted: boolean
+  pooling: Pooling
+  /** Requests with the same key may follow each other in a session. */
+  key: string
+}
+
+const POOLED_SERVICE_ROLES = new Set(['supabase_storage_admin', 'authenticator'])
+const TARGETS_MAX = 500
+
+/** Reads `<role>.<instance>` and the rest of the connection string of a request. */
+export function openTargets(hostKey: HostKey): (headers: IncomingHttpHeaders) => Target {
+  // Parsing takes much of the time of a small request. Only strings of pooled roles come again and again.
+  const known = new Map<string, Target>()
+
+  return (headers) => {
+    const text = headers['neon-connection-string']
+    if (!text || Array.isArray(text)) throw new Refusal('08001', 'the header Neon-Connection-String is missing')
+    const isTrusted = headers.authorization !== undefined
+    if (isTrusted && !hostKey.matches(bearerToken(headers))) throw new Refusal('28000', 'invalid host key', 401)
+    const cacheKey = `${isTrusted} ${text}`
+    const cached = known.get(cacheKey)
+    if (cached) return cached
+    const target = parse(text, isTrusted)
+    if (target.pooling === 'single') return target
+    if (known.size >= TARGETS_MAX) known.clear()
+    known.set(cacheKey, target)
+    return target
+  }
+}
+
+/** The token of `authorization: Bearer <token>`. */
+export function bearerToken({ authorization }: IncomingHttpHeaders): string | undefined {
+  return authorization && /^bearer (.+)$/i.exec(authorization)?.[1]
+}
+
+function parse(text: string, isTrusted: boolean): Target {
+  if (!URL.canParse(text)) throw new Refusal('08001', 'the connection string is not a URL')
+  const { username, password, pathname, searchParams } = new URL(text)
+  const [, role, name] = /^(.+)\.([^.]+)$/s.exec(decode(username)) ?? []
+  if (!role || !name || !isInstanceName(name))
+    throw new Refusal('08001', 'the user of the connection string must be <role>.<project ref>')
+  const database = decode(pathname.slice(1)) || 'postgres'
+  const applicationName = searchParams.get('application_name') ?? undefined
+  const options = searchParams.get('options') ?? undefined
+  const pooling = poolingOf({ name, role, isTrusted })
+  const login = [name, role, createHash('sha256').update(password).digest('base64')].join('\0')
+  const key = [role, database, applicationName, options].join('\0')
+  return { name, role, password: decode(password), login, database, applicationName, options, isTrusted, pooling, key }
+}
+
+/** Of the control plane, for SQL of the project's owner. */
+export function scriptTarget(name: string, role: string, options: string): Target {
+  const database = 'postgres'
+  const key = [role, database, options].join('\0')
+  const login = { login: '', password: '', applicationName: undefined, isTrusted: true }
+  return { ...login, name, role, database, options, pooling: 'script', key }
+}
+
+function poolingOf({ name, role, isTrusted }: Pick<Target, 'name' | 'role' | 'isTrusted'>): Pooling {
+  if (name === 'control' && role === 'pilothouse') return 'stateless'
+  return isTrusted && POOLED_SERVICE_ROLES.has(role) ? 'reset' : 'single'
+}
+
+function decode(text: string): string {
+  try {
+    return decodeURIComponent(text)
+  } catch {
+    throw new Refusal('08001', 'the connection string is not a URL')
+  }
+}
+
+export function callerOf({ socket }: IncomingMessage, isTrusted: boolean): Caller {
+  const isSecure = 'encrypted' in socket && socket.encrypted === true
+  return { address: socket.remoteAddress ?? '', isSecure, isTrusted }
+}

@@ -1,0 +1,236 @@
+import pg from 'pg'
+import { parameterText } from '../../src/engine/values.ts'
+import type { Account } from './budget.ts'
+import { Refusal } from './refusal.ts'
+import { type Columns, columnsOf, type Field, NO_COLUMNS, Reply, type ReplyFormat } from './reply.ts'
+import type { RowSink } from './rows.ts'
+import type { Session } from './session.ts'
+
+export interface Statement {
+  query: string
+  params: unknown[]
+}
+
+export interface Work {
+  statements: readonly Statement[]
+  /** Begins the transaction that they make together; absent for a statement by itself. */
+  begin?: string | undefined
+  format: ReplyFormat
+  /** Of what Postgres sends, at most. */
+  bytesMax: number
+  account: Account
+}
+
+export interface Outcome {
+  reply: Reply
+  /** Postgres's command tags, such as `INSERT 0 1`; empty for an empty statement. */
+  tags: string[]
+  /** The session was reset after the transaction too. */
+  isReset: boolean
+}
+
+/** Runs statements in the extended protocol and in one round trip. */
+export function runTextQueries(session: Session, work: Work): Promise<Outcome> {
+  return new Promise((resolve, reject) => {
+    session.client.query(new TextQueries(session, work, { resolve, reject }))
+  })
+}
+
+interface Settle {
+  resolve(outcome: Outcome): void
+  reject(error: Error): void
+}
+
+/** A statement as a session has prepared it. What it returns cannot change without an error. */
+export interface Plan {
+  name: string
+  columns: Columns
+}
+
+const PLANS_MAX = 500
+/** Results up to this size take nothing of the budget while they come. */
+const SMALL_BYTES = 128 * 1024
+/** A result is kept as its JSON, which may be twice as large as what Postgres sent. */
+export const MEMORY_FACTOR = 2
+
+// The driver pipelines only its own Query class, so we extend it; it calls these methods on each message.
+class TextQueries extends pg.Query implements RowSink {
+  private readonly session: Session
+  private readonly work: Work
+  private readonly settle: Settle
+  private readonly plans: Plan[] = []
+  private readonly newTexts: string[] = []
+  private readonly tags: string[] = []
+  private readonly reply: Reply
+  private bytes = 0
+  private isReserved = false
+  private isSettled = false
+
+  constructor(session: Session, work: Work, settle: Settle) {
+    super('')
+    this.session = session
+    this.work = work
+    this.settle = settle
+    this.reply = new Reply(work.format)
+  }
+
+  override submit = (connection: unknown) => {
+    const wire = connection as Wire
+    const { statements, begin } = this.work
+    this.session.sink = this
+    wire.stream.cork()
+    if (begin) this.send(wire, begin)
+    for (const { query, params } of statements) this.send(wire, query, params)
+    if (begin) for (const query of ['COMMIT', ...this.session.reset]) this.send(wire, query)
+    wire.sync()
+    wire.stream.uncork()
+  }
+
+  private send(wire: Wire, text: string, params: readonly unknown[] = []) {
+    const known = this.session.plans?.get(text)
+    const plan = known ?? this.newPlan(text)
+    if (!known) {
+      // One of that name may be left of a transaction that failed.
+      wire.close({ type: 'S', name: plan.name })
+      wire.parse({ name: plan.name, text })
+    }
+    wire.bind({ statement: plan.name, values: params.map(parameterText) })
+    if (!known) wire.describe({ type: 'P' })
+    wire.execute()
+    this.plans.push(plan)
+  }
+
+  private newPlan(text: string): Plan {
+    const { plans } = this.session
+    if (!plans || plans.size >= PLANS_MAX) return { name: '', columns: NO_COLUMNS }
+    const plan = { name: `s${plans.size}`, columns: NO_COLUMNS }
+    plans.set(text, plan)
+    this.newTexts.push(text)
+    return plan
+  }
+
+  /** Postgres waits while the budget has no room: the socket is not read, so nothing more is held. */
+  receive(bytes: number) {
+    this.bytes += bytes
+    const { bytesMax, account } = this.work
+    if (this.bytes > bytesMax) return this.fail(tooLarge(bytesMax))
+    if (this.bytes <= SMALL_BYTES || this.isReserved) return
+    this.isReserved = true
+    const { socket } = this.session
+    socket.pause()
+    account.reserve(bytesMax * MEMORY_FACTOR).then(
+      () => socket.resume(),
+      (error) => this.fail(error),
+    )
+  }
+
+  private fail(error: Error) {
+    if (this.isSettled) return
+    this.handleError(error)
+    this.session.abort()
+  }
+
+  private columns(): Columns {
+    return this.plans[this.tags.length]?.columns ?? NO_COLUMNS
+  }
+
+  handleRowDescription({ fields }: { fields: Field[] }) {
+    const plan = this.plans[this.tags.length]
+    if (plan) plan.columns = columnsOf(fields)
+  }
+
+  row(values: (string | null)[]) {
+    if (this.isReplied()) this.reply.row(this.columns(), values)
+    this.checkSize()
+  }
+
+  beginRow() {
+    if (this.isReplied()) this.reply.beginRow(this.columns())
+  }
+
+  beginValue(index: number, isNull: boolean) {
+    if (this.isReplied()) this.reply.beginValue(this.columns(), index, isNull)
+  }
+
+  part(text: string) {
+    if (this.isReplied()) this.reply.part(text)
+    this.checkSize()
+  }
+
+  endValue() {
+    if (this.isReplied()) this.reply.endValue()
+  }
+
+  endRow() {
+    if (this.isReplied()) this.reply.endRow()
+  }
+
+  private checkSize() {
+    if (this.reply.isTooLarge) this.fail(tooLarge(this.work.bytesMax))
+  }
+
+  /** Rows after a failure. */
+  handleDataRow() {}
+
+  handleCommandComplete({ text }: { text: string }) {
+    if (this.isReplied()) this.reply.complete(this.columns(), text)
+    this.tags.push(text)
+  }
+
+  /** Nobody asked for what comes of BEGIN, COMMIT and the statements after it. */
+  private isReplied(): boolean {
+    const { begin, statements } = this.work
+    const first = begin ? 1 : 0
+    return this.tags.length >= first && this.tags.length < first + statements.length
+  }
+
+  handleEmptyQuery() {
+    this.handleCommandComplete({ text: '' })
+  }
+
+  handleError(error: Error) {
+    // A commit stands, even if the connection fails afterwards.
+    if (this.isCommitted()) return this.resolve({ isReset: false })
+    for (const text of this.newTexts) this.session.plans?.delete(text)
+    this.end()
+    this.settle.reject(error)
+  }
+
+  handleReadyForQuery() {
+    this.resolve({ isReset: this.isCommitted() })
+  }
+
+  private isCommitted(): boolean {
+    return this.work.begin !== undefined && this.tags.length >= this.work.statements.length + 2
+  }
+
+  /** The session is free for the next request. */
+  private end() {
+    this.isSettled = true
+    this.session.sink = undefined
+    if (this.isReserved) this.session.socket.resume()
+  }
+
+  private resolve({ isReset }: { isReset: boolean }) {
+    const { begin, statements } = this.work
+    const first = begin ? 1 : 0
+    this.end()
+    this.reply.finish()
+    this.settle.resolve({ reply: this.reply, tags: this.tags.slice(first, first + statements.length), isReset })
+  }
+}
+
+function tooLarge(bytesMax: number): Refusal {
+  return new Refusal('54000', `the result is larger than ${bytesMax} bytes`)
+}
+
+/** The part of the driver's connection that its types leave out. */
+interface Wire {
+  stream: { cork(): void; uncork(): void }
+  close(message: { type: 'S'; name: string }): void
+  parse(message: { name: string; text: string }): void
+  bind(message: { statement: string; values: readonly (string | null)[] }): void
+  describe(message: { type: 'P' }): void
+  execute(): void
+  sync(): void
+}

@@ -1,0 +1,51 @@
+import type { IncomingMessage } from 'node:http'
+import type { Duplex } from 'node:stream'
+import { createWebSocketStream, type WebSocket, WebSocketServer } from 'ws'
+import type { Gateway } from '../gateway/gateway.ts'
+import type { HostKey } from '../key.ts'
+import type { SqlLimits } from './limits.ts'
+import { callerOf } from './target.ts'
+
+export interface WebSocketsOptions {
+  gateway: Pick<Gateway, 'serve'>
+  key: HostKey
+  limits: SqlLimits
+}
+
+/**
+ * Hands the Postgres protocol in WebSockets to the gateway; what one side cannot take, the other stops sending. The
+ * parameter `address` of Neon's drivers is not used: the gateway goes by the startup message, and dials no address.
+ */
+export function openWebSockets({ gateway, key, limits }: WebSocketsOptions) {
+  const { webSocketsMax, webSocketMessageBytesMax: maxPayload } = limits
+  const webSockets = new WebSocketServer({ noServer: true, perMessageDeflate: false, maxPayload })
+  const untrusted = new Set<WebSocket>()
+
+  function upgrade(req: IncomingMessage, socket: Duplex, head: Buffer) {
+    if (!URL.canParse(req.url ?? '', 'http://host')) return refuse(socket, '400 Bad Request')
+    const { pathname, searchParams } = new URL(req.url ?? '', 'http://host')
+    if (pathname !== '/v1' && pathname !== '/v2') return refuse(socket, '404 Not Found')
+    const candidate = searchParams.get('key')
+    const isTrusted = candidate !== null
+    if (isTrusted && !key.matches(candidate)) return refuse(socket, '401 Unauthorized')
+    if (!isTrusted && untrusted.size >= webSocketsMax) return refuse(socket, '503 Service Unavailable')
+    webSockets.handleUpgrade(req, socket, head, (webSocket) => {
+      if (!isTrusted) untrusted.add(webSocket.once('close', () => untrusted.delete(webSocket)))
+      const stream = createWebSocketStream(webSocket)
+      // The end of the connection is what the gateway goes by, whatever the reason.
+      stream.on('error', () => {})
+      gateway.serve(stream, callerOf(req, isTrusted))
+    })
+  }
+
+  function close() {
+    for (const webSocket of webSockets.clients) webSocket.terminate()
+    webSockets.close()
+  }
+  return { upgrade, close }
+}
+
+function refuse(socket: Duplex, status: string) {
+  socket.on('error', () => socket.destroy())
+  socket.end(`HTTP/1.1 ${status}\r\nconnection: close\r\ncontent-length: 0\r\n\r\n`)
+}

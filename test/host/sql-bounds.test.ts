@@ -1,0 +1,180 @@
+import { fork } from 'node:child_process'
+import { once } from 'node:events'
+import { request } from 'node:http'
+import { afterEach, describe, expect, it } from 'vitest'
+import { ask, KEY, type Query, startSqlHost, type TestHost } from './sql-host.ts'
+
+const A = 'aaaaaaaaaaaaaaaaaaaa'
+const B = 'bbbbbbbbbbbbbbbbbbbb'
+const MIB = 1024 * 1024
+const owner = (name: string) => ({ user: `postgres.${name}`, key: KEY })
+const storage = (name: string) => ({ user: `supabase_storage_admin.${name}`, key: KEY })
+const repeated = (bytes: number): Query => [`select repeat('x', ${bytes})`]
+let host: TestHost
+afterEach(() => host.stop())
+
+/** Holds advisory lock 1 of an instance until it is released, so that statements wait for as long as a test needs. */
+async function holdLock(name: string): Promise<() => Promise<unknown>> {
+  let release = () => {}
+  const released = new Promise<void>((resolve) => {
+    release = resolve
+  })
+  const instance = host.instances.get(name)
+  await new Promise<void>((held, failed) => {
+    const holding = instance?.withAdmin('postgres', async (admin) => {
+      await admin.rows('select pg_advisory_lock(1)')
+      held()
+      await released
+    })
+    holding?.catch(failed)
+  })
+  return async () => release()
+}
+
+const LOCKED: Query = ['select pg_advisory_xact_lock_shared(1)']
+const countLocked = async (name: string) => {
+  const rows = await host.instances
+    .get(name)
+    ?.admin.rows<{ n: number }>(`select count(*)::int as n from pg_locks where locktype = 'advisory' and not granted`)
+  return rows?.[0]?.n
+}
+
+describe('the sessions of an instance', () => {
+  it('are bounded, and so are the requests that wait for one, for each kind of caller and for each instance', async () => {
+    host = await startSqlHost([A, B], { limits: { sessionsMax: 2, clientSessionsMax: 1, waitingMax: 1 } })
+    const release = await holdLock(A)
+    const running = [1, 2].map(() => ask(host.url, storage(A), LOCKED))
+    await expect.poll(() => countLocked(A)).toBe(2)
+    const [first, second] = [1, 2].map(() => ask(host.url, storage(A), ['select 7']))
+    expect(await Promise.race([first, second])).toEqual([
+      ...[400, '53300', 'too many requests wait for a session of this instance'],
+    ])
+    expect(await ask(host.url, owner(A), ['select 8'])).toEqual([[['8']]])
+    expect(await ask(host.url, { user: `postgres.${A}`, password: 'secret' }, ['select 9'])).toEqual([[['9']]])
+    expect(await ask(host.url, storage(B), ['select 10'])).toEqual([[['10']]])
+    await release()
+    expect(await Promise.all(running)).toEqual([[[['']]], [[['']]]])
+    expect(await Promise.all([first, second])).toContainEqual([[['7']]])
+  })
+
+  it('are waited for a bounded time, and no longer than the client waits', async () => {
+    host = await startSqlHost([A], { limits: { sessionsMax: 1, waitingMax: 1, waitMs: 300 } })
+    const release = await holdLock(A)
+    const running = ask(host.url, storage(A), LOCKED)
+    await expect.poll(() => countLocked(A)).toBe(1)
+    const leave = new AbortController()
+    const gone = ask(host.url, { ...storage(A), signal: leave.signal }, ['select 1']).catch(() => 'gone')
+    // Takes the only place as soon as it is free.
+    await expect.poll(async () => (await ask(host.url, storage(A), ['select 1']))[2]).toContain('too many requests')
+    leave.abort()
+    expect(await gone).toBe('gone')
+    await expect.poll(async () => (await ask(host.url, storage(A), ['select 1']))[2]).toContain('are in use')
+    await release()
+    expect(await running).toEqual([[['']]])
+  })
+
+  it('are shared by roles that take turns', async () => {
+    host = await startSqlHost([A], { limits: { sessionsMax: 2 } })
+    const users = ['supabase_storage_admin', 'authenticator'].map((role) => ({ user: `${role}.${A}`, key: KEY }))
+    const replies = await Promise.all(
+      Array.from({ length: 60 }, (_, i) => ask(host.url, users[i % 2] ?? owner(A), ['select current_user'])),
+    )
+    const names = replies.map(([rows]) => (rows as string[][])[0]?.[0])
+    expect(names).toEqual(names.map((_, i) => users[i % 2]?.user.split('.')[0]))
+  })
+
+  it('are waited for where Postgres itself has no room', async () => {
+    host = await startSqlHost([A])
+    await host.instances.get(A)?.admin.rows('alter role postgres connection limit 2')
+    const replies = await Promise.all(Array.from({ length: 12 }, (_, i) => ask(host.url, owner(A), [`select ${i}`])))
+    expect(replies).toEqual(replies.map((_, i) => [[[`${i}`]]]))
+  })
+
+  it('are closed when nobody has used them for a time', async () => {
+    host = await startSqlHost([A], { limits: { idleMs: 200 } })
+    await Promise.all([1, 2, 3].map(() => ask(host.url, storage(A), ['select 1'])))
+    const open = () => host.instances.get(A)?.admin.rows(`select 1 from pg_stat_activity where usename ~ 'storage'`)
+    await expect.poll(open).toHaveLength(0)
+    expect(await ask(host.url, storage(A), ['select 1'])).toEqual([[['1']]])
+  })
+})
+
+/** A client that reads the head of its reply, and the rest when it is told. */
+async function askSlowly(name: string, query: Query) {
+  const req = request(`${host.url}/sql`, {
+    method: 'POST',
+    headers: {
+      'neon-connection-string': `postgresql://postgres.${name}@any.host/postgres`,
+      authorization: `Bearer ${KEY}`,
+    },
+  })
+  req.end(JSON.stringify({ query: query[0] }))
+  const [res] = await once(req, 'response')
+  return {
+    async read(): Promise<string> {
+      const chunks: Buffer[] = []
+      for await (const chunk of res) chunks.push(chunk)
+      return Buffer.concat(chunks).toString()
+    },
+  }
+}
+
+describe('the memory of results', () => {
+  // A large result reserves 2 MiB: there is room for two, one of each instance.
+  const limits = { resultBytesMax: MIB, budgetBytesMax: 4 * MIB, budgetWaitMs: 500 }
+  const BIG = MIB - 1000
+
+  it('has room for results up to a size', async () => {
+    host = await startSqlHost([A], { limits })
+    const refused = [400, '54000', `the result is larger than ${MIB} bytes`]
+    for (const user of [owner(A), storage(A)]) {
+      expect(await ask(host.url, user, repeated(2 * MIB))).toEqual(refused)
+      expect(await ask(host.url, user, [`select repeat('x', 1000) from generate_series(1, 2000)`])).toEqual(refused)
+      // JSON has six letters for each of these.
+      expect(await ask(host.url, user, [`select repeat(E'\\x01', ${MIB - 1000})`])).toEqual(refused)
+      expect(await ask(host.url, user, repeated(BIG))).toEqual([[['x'.repeat(BIG)]]])
+      const text = `é"\\${'\u{1F600}'.repeat(70_000)}`
+      expect(await ask(host.url, user, ['select $1::text, $2::int', text, 1])).toEqual([[[text, '1']]])
+    }
+  })
+
+  it('is waited for by the results of an instance that has its share, and never by those of another', async () => {
+    host = await startSqlHost([A, B], { limits: { ...limits, resultBytesMax: 8 * MIB, budgetBytesMax: 32 * MIB } })
+    // While it comes it takes the whole share, and a half of that while it is sent.
+    const slow = await askSlowly(A, repeated(8 * MIB - 1000))
+    const refusal = [400, '53200', 'the host has no memory left for results']
+    expect(await ask(host.url, owner(A), repeated(MIB))).toEqual(refusal)
+    expect(await ask(host.url, owner(A), ['select 1'])).toEqual([[['1']]])
+    expect(await ask(host.url, owner(B), repeated(MIB))).toEqual([[['x'.repeat(MIB)]]])
+    expect((await slow.read()).length).toBeGreaterThan(8 * MIB - 1000)
+    await expect.poll(() => ask(host.url, owner(A), repeated(MIB))).toEqual([[['x'.repeat(MIB)]]])
+  })
+
+  it('serves many results one after the other, and none is refused while it waits its turn', async () => {
+    host = await startSqlHost([A, B], { limits: { ...limits, budgetWaitMs: 30_000 } })
+    const replies = await Promise.all(
+      Array.from({ length: 40 }, (_, i) => ask(host.url, owner(i % 4 ? A : B), repeated(BIG))),
+    )
+    expect(replies.map(([rows]) => (rows as string[][])[0]?.[0]?.length)).toEqual(replies.map(() => BIG))
+  })
+
+  it('cuts off a client that does not read its result', async () => {
+    host = await startSqlHost([A], {
+      limits: { ...limits, resultBytesMax: 8 * MIB, budgetBytesMax: 32 * MIB, sendTimeoutMs: 200 },
+    })
+    const slow = await askSlowly(A, repeated(8 * MIB - 1000))
+    await expect.poll(() => ask(host.url, owner(A), repeated(MIB))).toEqual([[['x'.repeat(MIB)]]])
+    await expect(slow.read()).rejects.toThrow()
+  })
+})
+
+it('keeps the memory of the process under the budget with 30 results of 15 MB at once', async () => {
+  host = await startSqlHost([])
+  const child = fork(new URL('./sql-memory.ts', import.meta.url), { execArgv: [], stdio: 'inherit' })
+  const [{ grownBytes, lengths }] = (await once(child, 'message')) as [{ grownBytes: number; lengths: number[] }]
+  child.disconnect()
+  await once(child, 'exit')
+  expect(lengths).toHaveLength(30)
+  expect(Math.min(...lengths)).toBeGreaterThan(15_000_000)
+  expect(grownBytes).toBeLessThan(256 * MIB)
+})

@@ -1,0 +1,91 @@
+import { once } from 'node:events'
+import { createServer } from 'node:http'
+import type { AddressInfo } from 'node:net'
+import { hostKey } from '../../host/key.ts'
+import { Refusal } from '../../host/sql/refusal.ts'
+import { createSqlHandlers, type SqlHandlersOptions } from '../../host/sql/sql.ts'
+import { openPool, type TestInstance, testInstance } from './pooled-instance.ts'
+
+export const KEY = 'the-key-of-the-host-in-these-tests'
+export const PASSWORD = 'secret'
+
+export interface TestHost {
+  url: string
+  instances: Map<string, TestInstance>
+  handlers: ReturnType<typeof createSqlHandlers>
+  /** The checks of passwords so far, as `<name> <role>`. */
+  checks: string[]
+  stop(): Promise<void>
+}
+
+type Options = Partial<Pick<SqlHandlersOptions, 'gateway' | 'limits'>>
+
+/** Instances of these names, and the handlers on a server in front of them. Every role has the same password. */
+export async function startSqlHost(names: readonly string[], options: Options = {}): Promise<TestHost> {
+  const { pool, close } = await openPool()
+  const made = await Promise.all(names.map((name) => pool.ensure({ name })))
+  const instances = new Map(made.map((instance) => [instance.name, testInstance(instance)]))
+  for (const { admin } of instances.values()) await admin.rows('create role pilothouse login')
+  const checks: string[] = []
+  const handlers = createSqlHandlers({
+    instances: { find: (name) => instances.get(name), list: () => [...instances.values()] },
+    gateway: { serve: (stream) => stream.destroy() },
+    authenticate: async (name, role, password) => {
+      checks.push(`${name} ${role}`)
+      if (password !== PASSWORD) throw new Refusal('28P01', `password authentication failed for user "${role}"`)
+      return { recheck: async () => void checks.push(`${name} ${role} again`) }
+    },
+    key: hostKey(KEY),
+    ...options,
+  })
+  const server = createServer({ keepAliveTimeout: 600_000 }, handlers.sql).on('upgrade', handlers.upgrade)
+  server.listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  return {
+    url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
+    instances,
+    handlers,
+    checks,
+    async stop() {
+      server.close()
+      server.closeAllConnections()
+      await handlers.stop()
+      await close()
+    },
+  }
+}
+
+export type Query = [text: string, ...params: unknown[]]
+
+export interface Asking {
+  /** `<role>.<name>` */
+  user: string
+  password?: string
+  /** Presented as the host's key. */
+  key?: string
+  headers?: Record<string, string>
+  signal?: AbortSignal
+}
+
+const toStatement = ([query, ...params]: Query) => ({ query, params })
+
+/** Rows of text for each statement; `[status, code, message]` where the request fails. */
+export async function ask(url: string, asking: Asking, queries: Query | readonly Query[]): Promise<unknown[]> {
+  const { user, password = '', key, signal } = asking
+  const body = isBatch(queries) ? { queries: queries.map(toStatement) } : toStatement(queries)
+  const headers = {
+    'neon-connection-string': `postgresql://${user}:${password}@any.host/postgres`,
+    'neon-raw-text-output': 'true',
+    'neon-array-mode': 'true',
+    ...(key !== undefined && { authorization: `Bearer ${key}` }),
+    ...asking.headers,
+  }
+  const response = await fetch(`${url}/sql`, { method: 'POST', headers, body: JSON.stringify(body), signal })
+  const reply = (await response.json()) as Record<string, unknown>
+  if (response.status !== 200) return [response.status, reply.code, reply.message]
+  return ((reply.results ?? [reply]) as { rows: unknown }[]).map(({ rows }) => rows)
+}
+
+function isBatch(queries: Query | readonly Query[]): queries is readonly Query[] {
+  return Array.isArray(queries[0])
+}

@@ -1,0 +1,53 @@
+import { fork } from 'node:child_process'
+import { once } from 'node:events'
+import { readFile } from 'node:fs/promises'
+import { request } from 'node:http'
+import { KEY, startSqlHost } from './sql-host.ts'
+
+/**
+ * Three processes, so that the memory of the clients is not counted: this one asks, and the one that it starts is the
+ * host. Tells its parent how much the host's memory has grown at most, and how long the results were.
+ */
+const NAMES = ['aaaaaaaaaaaaaaaaaaaa', 'bbbbbbbbbbbbbbbbbbbb', 'cccccccccccccccccccc']
+const QUERIES = [`select repeat('z', 15000000)`, `select repeat('z', 1000) from generate_series(1, 15000)`]
+
+async function serve() {
+  const host = await startSqlHost(NAMES)
+  process.on('disconnect', () => void host.stop().then(() => process.exit(0)))
+  process.send?.(host.url)
+}
+
+async function measure() {
+  const child = fork(new URL(import.meta.url), ['serve'], { execArgv: [] })
+  const [url] = (await once(child, 'message')) as [string]
+  const memory = async (field: string) => {
+    const status = await readFile(`/proc/${child.pid}/status`, 'utf8')
+    return 1024 * Number(new RegExp(`${field}:\\s+(\\d+)`).exec(status)?.[1])
+  }
+  for (const name of NAMES) await lengthOf(url, name, 'select 1')
+  const before = await memory('VmRSS')
+  const lengths = await Promise.all(
+    Array.from({ length: 30 }, (_, i) => lengthOf(url, NAMES[i % 3] ?? '', QUERIES[i % 2] ?? '')),
+  )
+  process.send?.({ grownBytes: (await memory('VmHWM')) - before, lengths })
+  child.disconnect()
+  await once(child, 'exit')
+}
+
+/** Of a reply, which is not kept. */
+async function lengthOf(url: string, name: string, query: string): Promise<number> {
+  const headers = {
+    'neon-connection-string': `postgresql://postgres.${name}@any.host/postgres`,
+    'neon-raw-text-output': 'true',
+    'neon-array-mode': 'true',
+    authorization: `Bearer ${KEY}`,
+  }
+  const req = request(`${url}/sql`, { method: 'POST', headers })
+  req.end(JSON.stringify({ query }))
+  const [res] = await once(req, 'response')
+  let length = 0
+  for await (const chunk of res as AsyncIterable<Buffer>) length += chunk.length
+  return length
+}
+
+await (process.argv[2] === 'serve' ? serve() : measure())

@@ -1,0 +1,308 @@
+import { once } from 'node:events'
+import { type AddressInfo, connect, createServer } from 'node:net'
+import { neon } from '@neondatabase/serverless'
+import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest'
+import { InstanceUnavailable } from '../../host/instances/types.ts'
+import { route } from '../../src/db/proxy.ts'
+import type { TestInstance } from './pooled-instance.ts'
+import { ask, KEY, PASSWORD, type Query, startSqlHost, type TestHost } from './sql-host.ts'
+
+const A = 'aaaaaaaaaaaaaaaaaaaa'
+const B = 'bbbbbbbbbbbbbbbbbbbb'
+const storage = { user: `supabase_storage_admin.${A}`, key: KEY }
+const table = 'public.numbers'
+let host: TestHost
+
+beforeAll(async () => {
+  // One pooled session, so that requests follow each other in it.
+  host = await startSqlHost([A, B, 'control'], { limits: { sessionsMax: 1, controlSessionsMax: 1 } })
+})
+beforeEach(async () => {
+  await admin(`drop table if exists ${table}; create table ${table} (n int unique deferrable initially deferred)`)
+  await admin(`grant all on ${table} to public`)
+})
+afterAll(() => host.stop())
+
+const admin = (text: string) => host.instances.get(A)?.admin.rows(text)
+const alone = (...query: Query) => ask(host.url, storage, query)
+const batch = (...queries: Query[]) => ask(host.url, storage, queries)
+const insert = (n: number): Query => [`insert into ${table} values ($1)`, n]
+const ALL: Query = [`select n from ${table} order by n`]
+const WHO: Query = ['select current_user, pg_backend_pid()']
+
+describe('a batch', () => {
+  it('returns the rows of each statement, with plans that are new and with plans that are known', async () => {
+    for (const text of ['é"', null, 'a']) {
+      expect(await batch(['select $1::text, 1', text], ['select 1 where false'], ['select 2'])).toEqual([
+        [[text, '1']],
+        [],
+        [['2']],
+      ])
+    }
+  })
+
+  it('is one transaction: what one of its statements does is undone when another one fails', async () => {
+    for (const divisor of [0, 0]) {
+      const [status, code] = await batch(insert(1), ['select 1 / $1::int', divisor], ['select 2 as two'])
+      expect([status, code]).toEqual([400, '22012'])
+      expect(await batch(ALL)).toEqual([[]])
+    }
+    expect(await batch(insert(1), ['select 1 / $1::int', 1], ALL)).toEqual([[], [['1']], [['1']]])
+  })
+
+  it('fails when its commit does', async () => {
+    expect(await batch(insert(1))).toEqual([[]])
+    const [status, code] = await batch(insert(1), ['select 1'])
+    expect([status, code]).toEqual([400, '23505'])
+    expect(await batch(ALL)).toEqual([[['1']]])
+  })
+
+  it('fails at a statement that cannot be parsed, as often as it comes, and leaves the session usable', async () => {
+    for (let n = 0; n < 3; n++) {
+      expect((await batch(['select 1'], ['selec 1'])).slice(0, 2)).toEqual([400, '42601'])
+      expect((await batch(['select $1::text', 'a\0b'])).slice(0, 2)).toEqual([400, '22021'])
+      expect(await batch(['select 1'], ['select 3'])).toEqual([[['1']], [['3']]])
+    }
+  })
+
+  it('plans anew when a table has changed under its plan', async () => {
+    expect(await batch(['select 1'], [`select * from ${table}`], insert(1))).toEqual([[['1']], [], []])
+    await admin(`alter table ${table} add column more text default 'more'`)
+    expect(await batch(['select 1'], [`select * from ${table}`], insert(2))).toEqual([[['1']], [['1', 'more']], []])
+    expect(await batch(ALL)).toEqual([[['1'], ['2']]])
+  })
+
+  it('works with a statement of no text', async () => {
+    expect(await batch([''], ['select 1'])).toEqual([[], [['1']]])
+  })
+
+  it('has the isolation that it asks for', async () => {
+    const headers = { 'neon-batch-isolation-level': 'Serializable', 'neon-batch-read-only': 'true' }
+    const settings: Query = [
+      `select current_setting('transaction_isolation'), current_setting('transaction_read_only')`,
+    ]
+    expect(await ask(host.url, { ...storage, headers }, [settings])).toEqual([[['serializable', 'on']]])
+    const unknown = { 'neon-batch-isolation-level': 'None' }
+    expect((await ask(host.url, { ...storage, headers: unknown }, [settings]))[0]).toBe(400)
+  })
+})
+
+describe('what a request leaves in its session', () => {
+  const STATE: Query = [
+    `select current_setting('work_mem'), current_setting('my.own', true), current_setting('application_name'), current_user,
+      (select count(*) from pg_locks where locktype = 'advisory' and pid = pg_backend_pid()),
+      (select count(*) from pg_cursors), (select count(*) from pg_class where relpersistence = 't'
+        and relnamespace = pg_my_temp_schema())`,
+  ]
+  const leaving: Record<string, () => Promise<unknown>> = {
+    'a batch': () =>
+      batch(
+        [`select set_config('work_mem', '8MB', false), set_config('my.own', 'leak', false), pg_advisory_lock(42)`],
+        [`select set_config('application_name', 'leak', false)`],
+        [`create temp table leak (n int)`],
+        [`declare leak cursor with hold for select 1`],
+      ),
+    'a batch that fails': () => batch([`select pg_advisory_lock(44), set_config('my.own', 'leak', false)`], ['selec']),
+    'a statement': () => alone(`select set_config('my.own', 'leak', false), pg_advisory_lock(43)`),
+    'a statement that fails': () => alone(`select pg_advisory_lock(45), 1 / (random() * 0)::int`),
+    'a batch that ends its transaction': () => batch(['commit'], [`select set_config('my.own', 'leak', false)`]),
+    'a batch that begins another': () => batch(['commit'], ['begin'], [`select set_config('my.own', 'leak', false)`]),
+  }
+
+  it.each(Object.keys(leaving))('%s does not reach the next one', async (name) => {
+    const [before] = (await batch(STATE)) as string[][][]
+    await leaving[name]?.()
+    const [after] = (await batch(STATE)) as string[][][]
+    // A setting that has been made is empty from then on, and no longer unset.
+    const settled = ([workMem, own, ...rest]: string[] = []) => [workMem, own || null, ...rest]
+    expect(settled(after?.[0])).toEqual(settled(before?.[0]))
+    expect(await alone('select 1')).toEqual([[['1']]])
+  })
+})
+
+describe('the session of a request', () => {
+  const pidOf = async (user: string, key?: string) => {
+    const [rows] = await ask(host.url, { user, password: PASSWORD, ...(key && { key }) }, WHO)
+    return (rows as string[][])[0]
+  }
+
+  it('is one of the instance and of the role that the user names', async () => {
+    await host.instances
+      .get(B)
+      ?.admin.rows('create table public.only_in_b as select 1 as n; grant all on public.only_in_b to public')
+    const users = [`postgres.${A}`, `supabase_storage_admin.${A}`, `postgres.${B}`, `authenticator.${B}`]
+    const asked = await Promise.all(users.map((user) => ask(host.url, { user, key: KEY }, [WHO, ['table only_in_b']])))
+    expect(asked.map(([first, second]) => [first === 400 ? second : (first as string[][])[0]?.[0]])).toEqual([
+      ...[['42P01'], ['42P01']],
+      ...[['postgres'], ['authenticator']],
+    ])
+  })
+
+  it('is kept for service roles of trusted callers and for the control plane, and for nobody else', async () => {
+    const kept = [`supabase_storage_admin.${A}`, `authenticator.${A}`, 'pilothouse.control']
+    for (const user of kept) expect(await pidOf(user, KEY)).toEqual(await pidOf(user, KEY))
+    expect(await pidOf('pilothouse.control')).toEqual(await pidOf('pilothouse.control'))
+    expect(await pidOf(`postgres.${A}`, KEY)).not.toEqual(await pidOf(`postgres.${A}`, KEY))
+    expect(await pidOf(`authenticator.${A}`)).not.toEqual(await pidOf(`authenticator.${A}`))
+    expect(await pidOf('pilothouse.control')).not.toEqual(await pidOf(`pilothouse.${A}`))
+  })
+
+  it('is refused to a wrong key, a wrong password and an unknown instance, in words that tell none of them', async () => {
+    const refusal = [400, '28P01', 'password authentication failed for user "postgres"']
+    expect(await ask(host.url, { user: `postgres.${A}`, password: 'wrong' }, WHO)).toEqual(refusal)
+    expect(await ask(host.url, { user: 'postgres.cccccccccccccccccccc', password: PASSWORD }, WHO)).toEqual(refusal)
+    const wrong = { user: `postgres.${A}`, password: PASSWORD, key: `${KEY}x` }
+    expect(await ask(host.url, wrong, WHO)).toEqual([401, '28000', 'invalid host key'])
+    for (const user of ['postgres', 'postgres.', `.${A}`, `postgres.${A}.x`, 'postgres.CONTROL']) {
+      expect((await ask(host.url, { user, key: KEY }, WHO)).slice(0, 2)).toEqual([400, '08001'])
+    }
+  })
+
+  it('needs one check of a password in some seconds, which must still hold then, and another one after its sessions were ended', async () => {
+    host.handlers.endSessions(B, 'clients')
+    const from = host.checks.length
+    await Promise.all([pidOf(`postgres.${B}`), pidOf(`postgres.${B}`)])
+    const checks = [`${B} postgres`, `${B} postgres again`]
+    expect(host.checks.slice(from)).toEqual(checks)
+    host.handlers.endSessions(B, 'clients')
+    await pidOf(`postgres.${B}`)
+    expect(host.checks.slice(from)).toEqual([...checks, `${B} postgres`])
+  })
+
+  it('is a new one after a restart of its instance', async () => {
+    const before = await pidOf(`supabase_storage_admin.${B}`, KEY)
+    await host.instances.get(B)?.restart()
+    const after = await pidOf(`supabase_storage_admin.${B}`, KEY)
+    expect(after?.[1]).not.toBe(before?.[1])
+    await host.instances.get(B)?.sleep()
+    expect((await pidOf(`supabase_storage_admin.${B}`, KEY))?.[0]).toBe('supabase_storage_admin')
+  })
+
+  it('is a new one once its sessions were ended', async () => {
+    const before = await pidOf(`supabase_storage_admin.${A}`, KEY)
+    const running = ask(host.url, { user: `postgres.${A}`, key: KEY }, ['select pg_sleep(600)'])
+    await expect
+      .poll(() =>
+        admin(`select 1 from pg_stat_activity where query like '%pg_sleep(600)%' and pid <> pg_backend_pid()`),
+      )
+      .toHaveLength(1)
+    host.handlers.endSessions(A)
+    expect((await running)[0]).toBe(400)
+    expect(await pidOf(`supabase_storage_admin.${A}`, KEY)).not.toEqual(before)
+    await expect
+      .poll(() =>
+        admin(`select 1 from pg_stat_activity where query like '%pg_sleep(600)%' and pid <> pg_backend_pid()`),
+      )
+      .toHaveLength(0)
+  })
+})
+
+it('ends the statement of a client that goes away, and gives its session to the next', async () => {
+  const leave = new AbortController()
+  const gone = ask(host.url, { ...storage, signal: leave.signal }, ['select pg_sleep(601)'])
+  const running = () => admin(`select 1 from pg_stat_activity where query = 'select pg_sleep(601)'`)
+  await expect.poll(running).toHaveLength(1)
+  const waiting = alone('select 1')
+  leave.abort()
+  await expect(gone).rejects.toThrow()
+  expect(await waiting).toEqual([[['1']]])
+  await expect.poll(running).toHaveLength(0)
+})
+
+const READY = Buffer.from([...Buffer.from('Z'), 0, 0, 0, 5, ...Buffer.from('I')])
+const ENDED = Buffer.from('SFATAL\0C57P01\0Mterminating connection due to administrator command\0\0')
+
+/** Stands before an instance, and has its first session ended in the very bytes that tell of its beginning. */
+async function startEndingRelay(instance: TestInstance) {
+  let sessions = 0
+  const server = createServer(async (near) => {
+    const isFirst = ++sessions === 1
+    const far = await instance.connect()
+    for (const socket of [near, far])
+      socket.on('error', () => {}).on('close', () => [near, far].map((s) => s.destroy()))
+    near.pipe(far)
+    far.on('data', (chunk: Buffer) => {
+      if (!isFirst || !chunk.subarray(-READY.length).equals(READY)) return near.write(chunk)
+      const head = Buffer.from([...Buffer.from('E'), 0, 0, 0, ENDED.length + 4])
+      return near.end(Buffer.concat([chunk, head, ENDED]))
+    })
+  })
+  server.listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  const { port } = server.address() as AddressInfo
+  const openSocket = async () => {
+    const socket = connect(port, '127.0.0.1')
+    await once(socket, 'connect')
+    return socket
+  }
+  return { openSocket, count: () => sessions, stop: () => server.close() }
+}
+
+it('takes another session where one is ended in the moment in which it begins', async () => {
+  const instance = host.instances.get(B) as TestInstance
+  const relay = await startEndingRelay(instance)
+  host.handlers.endSessions(B)
+  host.instances.set(B, { ...instance, connect: relay.openSocket })
+  const users = [`postgres.${B}`, `supabase_storage_admin.${B}`]
+  for (const user of users) expect(await ask(host.url, { user, key: KEY }, ['select 1'])).toEqual([[['1']]])
+  expect(relay.count()).toBe(3)
+  host.instances.set(B, instance)
+  host.handlers.endSessions(B)
+  relay.stop()
+})
+
+it('does not ask again where the server has read the statement', async () => {
+  const [[[, pid]]] = (await alone(...WHO)) as [[[string, string]]]
+  const slow = alone('select pg_sleep(602)')
+  const running = () => admin(`select 1 from pg_stat_activity where query = 'select pg_sleep(602)'`)
+  await expect.poll(running).toHaveLength(1)
+  await admin(`select pg_terminate_backend(${pid})`)
+  expect(await slow).toEqual([400, '57P01', 'terminating connection due to administrator command'])
+  expect(await running()).toEqual([])
+})
+
+it('tells that an instance cannot be used', async () => {
+  const instance = host.instances.get(B) as TestInstance
+  const refuse = async () => {
+    throw new InstanceUnavailable('The project is paused')
+  }
+  host.instances.set(B, { ...instance, connect: refuse })
+  const asked = ask(host.url, { user: `postgres.${B}`, key: KEY }, ['select 1'])
+  expect(await asked).toEqual([400, '57P03', 'The project is paused'])
+  host.instances.set(B, instance)
+  expect(await ask(host.url, { user: `postgres.${B}`, key: KEY }, ['select 1'])).toEqual([[['1']]])
+})
+
+it('answers the driver of Neon as Neon does', async () => {
+  const url = `postgresql://postgres.${A}:${PASSWORD}@db.example.com:5432/postgres`
+  route({ url, proxy: host.url })
+  const sql = neon(url, { fullResults: true })
+  const { rows, fields, rowCount, command } = await sql.query(
+    `select 1::int as n, 2::bigint as big, 'NaN'::float8 as nan, true as yes, '{"a":[1]}'::jsonb as json, null as nothing,
+      array[1,2] as list, repeat('é"', 100000) as long`,
+  )
+  const first = { n: 1, big: '2', nan: Number.NaN, yes: true, json: { a: [1] }, nothing: null, list: [1, 2] }
+  expect(rows).toEqual([{ ...first, long: 'é"'.repeat(100_000) }])
+  expect([rowCount, command, fields[0]]).toEqual([1, 'SELECT', { name: 'n', dataTypeID: 23 }])
+  const [, second] = await sql.transaction([sql`select 1 as a`, sql`select 2 as b union select 3 order by b`])
+  expect(second?.rows).toEqual([{ b: 2 }, { b: 3 }])
+})
+
+it('answers with values and objects where neither text nor arrays are asked for', async () => {
+  const headers = { 'neon-raw-text-output': 'false', 'neon-array-mode': 'false' }
+  const text = `select 1 as n, 1.5::float4 as f, 'inf'::float8 as inf, '[1,{"a":null}]'::json as j, false as no, 'x' as n2`
+  const [rows] = await ask(host.url, { ...storage, headers }, [text])
+  expect(rows).toEqual([{ n: 1, f: 1.5, inf: 'Infinity', j: [1, { a: null }], no: false, n2: 'x' }])
+})
+
+it('refuses what is no request, and other paths', async () => {
+  const post = (path: string, init: RequestInit) => fetch(host.url + path, { method: 'POST', ...init })
+  const headers = { 'neon-connection-string': `postgresql://postgres.${A}@x/postgres`, authorization: `Bearer ${KEY}` }
+  expect((await post('/sql', {})).status).toBe(400)
+  for (const body of ['{', '{}', '{"query":"select 1","params":1}']) {
+    expect((await post('/sql', { headers, body })).status).toBe(400)
+  }
+  expect((await post('/other', {})).status).toBe(404)
+  expect((await fetch(`${host.url}/sql`)).status).toBe(404)
+  expect((await post('/sql', { headers, body: 'x'.repeat(17 * 1024 * 1024) })).status).toBe(413)
+})
