@@ -1,0 +1,92 @@
+import * as z from 'zod'
+import type { Backups } from '../backups/backups.ts'
+import { MissingObject } from '../backups/errors.ts'
+import { requireVersion } from '../backups/recovery.ts'
+import type { InstancePool } from '../instances/instances.ts'
+import { type Instance, Refused } from '../instances/types.ts'
+import { mutation, type Route, route, unknown } from './api.ts'
+
+const Restore = z.union([
+  z.strictObject({ backup: z.string(), password: z.string().optional() }),
+  /** A restore that is asked for again by its id is not done again. */
+  z.strictObject({ at: z.coerce.date(), id: z.string(), password: z.string().optional() }),
+])
+
+interface Parts {
+  pool: InstancePool
+  backups: Backups
+  /** Ends what clients have open; the data is about to change under them. */
+  endSessions(name: string): void
+}
+
+const ALL_DAYS = 36_500
+
+/** Backups in the archive, and ways back to them. */
+export function backupRoutes({ pool, backups, endSessions }: Parts): Route[] {
+  const shown = ({ id, stoppedAt, bytes }: { id: string; stoppedAt: string; bytes: number }) => ({
+    id,
+    at: stoppedAt,
+    bytes,
+  })
+  const listOf = async (name: string) => (await backups.list(pool.require(name).name)).map(shown)
+  return [
+    route('GET', '/backups', async () => {
+      const found: { name: string; id: string }[] = []
+      for (const { name, record } of pool.list()) {
+        if (record.isArchived) found.push(...(await backups.ids(name)).map((id) => ({ name, id })))
+      }
+      return found
+    }),
+    route('GET', '/instances/{name}/backups', ({ name }) => listOf(name)),
+    route('GET', '/instances/{name}/backups/{id}', async ({ name, params }) => {
+      const found = (await backups.list(name)).find(({ id }) => id === params.id) ?? unknown('backup')
+      requireVersion(pool.require(name), found)
+      return shown(found)
+    }),
+    mutation('PUT', '/instances/{name}/backups/{id}', async ({ name, params: { id = '' } }) => {
+      await setArchived(pool.require(name), true)
+      return shown(await backups.make(name, id))
+    }),
+    mutation('DELETE', '/instances/{name}/backups/{id}', async ({ name, params: { id = '' } }) => {
+      await backups.remove(name, id)
+      // WAL that only this one needed goes with it.
+      await backups.sweep(name, ALL_DAYS)
+      const instance = pool.find(name)
+      if (instance && (await backups.ids(name)).length === 0) await setArchived(instance, false)
+    }),
+    mutation('POST', '/instances/{name}/restore', async ({ name, body }) => {
+      const instance = pool.require(name)
+      const asked = await body(Restore)
+      const id = 'id' in asked ? asked.id : undefined
+      if (id !== undefined && instance.record.restoredBy === id) return
+      endSessions(name)
+      const to = 'at' in asked ? { at: asked.at } : { backup: asked.backup }
+      const password = asked.password === undefined ? {} : { password: asked.password }
+      await backups.restore(name, to, password).catch(backupGone)
+      if (id !== undefined) await instance.update({ restoredBy: id })
+    }),
+    mutation('POST', '/instances/{name}/undo-restore', async ({ name }) => {
+      endSessions(pool.require(name).name)
+      await backups.undo(name)
+    }),
+    route('GET', '/instances/{name}/recovery-window', async ({ name }) => {
+      const window = await backups.window(pool.require(name).name)
+      if (!window) throw new Refused([{ setting: 'at', reason: 'there is no backup of this project yet' }])
+      return window
+    }),
+    mutation('POST', '/instances/{name}/drill', ({ name }) => backups.drill(name)),
+  ]
+}
+
+/** Only instances with a backup archive their WAL: without one it restores nothing. */
+async function setArchived(instance: Instance, isArchived: boolean): Promise<void> {
+  if ((instance.record.isArchived ?? false) === isArchived) return
+  await instance.update({ isArchived })
+  await instance.writeConfiguration()
+  if (instance.state() === 'running') await instance.admin.rows('SELECT pg_reload_conf()')
+}
+
+function backupGone(error: unknown): never {
+  if (error instanceof MissingObject) unknown('backup')
+  throw error
+}

@@ -1,0 +1,63 @@
+import type { IncomingMessage, ServerResponse } from 'node:http'
+import * as z from 'zod'
+
+const BODY_BYTES_MAX = 256 * 1024
+
+/** A failure that the control plane is told. */
+export class ApiFailure extends Error {
+  readonly status: number
+  readonly code: string
+  readonly refusals: readonly unknown[] | undefined
+
+  constructor(status: number, code: string, message: string, refusals?: readonly unknown[]) {
+    super(message)
+    this.status = status
+    this.code = code
+    this.refusals = refusals
+  }
+}
+
+export interface Reply {
+  status: number
+  /** Text is sent as the text format of Prometheus, all else as JSON. */
+  body?: unknown
+}
+
+export interface Call {
+  /** Of the instance. */
+  name: string
+  /** All parts of the path that the route names. */
+  params: Record<string, string>
+  query: URLSearchParams
+  body<Shape extends z.ZodType>(shape: Shape): Promise<z.infer<Shape>>
+}
+
+export async function readBody<Shape extends z.ZodType>(req: IncomingMessage, shape: Shape): Promise<z.infer<Shape>> {
+  const chunks: Buffer[] = []
+  let bytes = 0
+  for await (const chunk of req as AsyncIterable<Buffer>) {
+    bytes += chunk.length
+    if (bytes > BODY_BYTES_MAX) throw new ApiFailure(413, 'too_large', 'The body is larger than 256 KiB')
+    chunks.push(chunk)
+  }
+  const parsed = shape.safeParse(bytes === 0 ? {} : jsonIn(Buffer.concat(chunks).toString('utf8')))
+  if (parsed.success) return parsed.data
+  throw new ApiFailure(400, 'invalid', z.prettifyError(parsed.error))
+}
+
+function jsonIn(text: string): unknown {
+  try {
+    return JSON.parse(text)
+  } catch {
+    throw new ApiFailure(400, 'invalid', 'The body is not JSON')
+  }
+}
+
+export function send(res: ServerResponse, { status, body }: Reply): void {
+  if (res.destroyed) return
+  const isText = typeof body === 'string'
+  const text = isText ? body : body === undefined ? '' : JSON.stringify(body)
+  const type = isText ? 'text/plain; version=0.0.4' : 'application/json'
+  res.writeHead(status, { 'content-type': type, 'content-length': Buffer.byteLength(text) })
+  res.end(text)
+}

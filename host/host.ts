@@ -1,0 +1,147 @@
+import { mkdir } from 'node:fs/promises'
+import { createServer, type Server } from 'node:http'
+import type { AddressInfo, Socket } from 'node:net'
+import { join } from 'node:path'
+import { BASE, createApi } from './api/api.ts'
+import { backupRoutes } from './api/backup-routes.ts'
+import { lifecycleRoutes } from './api/routes.ts'
+import { settingRoutes } from './api/setting-routes.ts'
+import { createBackups } from './backups/backups.ts'
+import { type S3Settings, s3Store } from './backups/store.ts'
+import { ensureCertificate } from './gateway/certificate.ts'
+import { startGateway } from './gateway/gateway.ts'
+import { InstancePool } from './instances/instances.ts'
+import { Locks } from './instances/locks.ts'
+import { hostKey } from './key.ts'
+import { installedPrograms } from './programs.ts'
+import { claimFolder, runFolder } from './run-folder.ts'
+import { openLimits } from './settings/cgroup.ts'
+import { createSqlHandlers } from './sql/sql.ts'
+
+export interface HostOptions {
+  /** Holds the instances. */
+  folder: string
+  /** The secret that the control plane shows. */
+  key: string
+  /** Listens on this address; the loopback one unless told otherwise. */
+  address?: string
+  /** Of the control API and of SQL over HTTP; 0 takes any free port. */
+  port?: number
+  /** Of the Postgres protocol; 0 takes any free port. */
+  gatewayPort?: number
+  /** Clients may name an instance as `db.<ref>.<domain>` by SNI. */
+  domain?: string
+  /** As clients of the API name regions; `us-east-1` unless told otherwise. */
+  region?: string
+  /** False trades safety against a crash of the machine for speed: for tests. */
+  isDurable?: boolean
+  /** Storage for backups and WAL; without it there are none. */
+  archive?: S3Settings & { key: string }
+  /** Of instances that have no time of their own; null for never. */
+  sleepAfterSeconds?: number | null
+  log?(event: string, fields: Record<string, unknown>): void
+}
+
+export interface Host {
+  /** Base URL of the control API and of SQL over HTTP. */
+  url: string
+  port: number
+  gatewayPort: number
+  pool: InstancePool
+  /** The folder of the sockets. */
+  run: string
+  /** Serves a client that connected to another port than the gateway's. */
+  accept(client: Socket): void
+  /** The superuser's connection string for an instance that is awake, over its socket. */
+  adminUrl(name: string): string
+  /** Stops all servers. */
+  stop(): Promise<void>
+}
+
+/** Runs the Postgres instances of this machine, and all ways to them. */
+export async function startHost(options: HostOptions): Promise<Host> {
+  const { folder, key: secret, address = '127.0.0.1', region = 'us-east-1', isDurable = true, log = () => {} } = options
+  await mkdir(folder, { recursive: true, mode: 0o711 })
+  const run = await runFolder(folder)
+  const started = [await claimFolder(run)]
+  const pool = new InstancePool({
+    folders: { root: folder, run },
+    programs: await installedPrograms(),
+    isDurable,
+    isArchiving: options.archive !== undefined,
+    sleepAfterSeconds: options.sleepAfterSeconds ?? null,
+    limits: await openLimits(),
+    log,
+  })
+  started.push(() => pool.close())
+  const stop = async () => {
+    for (const end of started.splice(0).reverse()) await end()
+  }
+  try {
+    await pool.open()
+    const key = hostKey(secret)
+    const gateway = await startGateway({
+      port: options.gatewayPort ?? 0,
+      host: address,
+      instances: pool,
+      tls: await ensureCertificate(join(folder, 'tls')),
+      ...(options.domain !== undefined && { domain: options.domain }),
+      makeRoom: (name) => sql.endIdle(name),
+    })
+    started.push(() => gateway.stop())
+    const sql = createSqlHandlers({ instances: pool, gateway, authenticate: gateway.authenticate, key })
+    started.push(() => sql.stop())
+    const locks = new Locks()
+    const endSessions = (name: string) => {
+      gateway.endSessions(name)
+      sql.endSessions(name)
+    }
+    const forgetClients = (name: string) => sql.endSessions(name, 'clients')
+    const backups = options.archive && archiveOf(options.archive, pool, log)
+    if (backups) started.push(() => backups.stop())
+    const features = backups ? ['backups'] : []
+    const routes = [
+      ...lifecycleRoutes({
+        pool,
+        locks,
+        region,
+        features,
+        endSessions,
+        forget: (name) => backups?.removeArchive(name),
+      }),
+      ...(backups ? backupRoutes({ pool, backups, endSessions }) : []),
+      ...settingRoutes({ pool, gateway, forgetClients }),
+    ]
+    const api = createApi({ key, locks, routes, log })
+    const server = createServer((req, res) => (req.url?.startsWith(BASE) ? api(req, res) : sql.sql(req, res)))
+    server.on('upgrade', sql.upgrade)
+    const adminUrl = (name: string) =>
+      `postgresql://supabase_admin@localhost/postgres?host=${encodeURIComponent(join(run, name))}`
+    const port = await listen(server, options.port ?? 0, address)
+    started.push(() => close(server))
+    const { port: gatewayPort, accept } = gateway
+    return { url: `http://${address}:${port}`, port, gatewayPort, pool, run, accept, adminUrl, stop }
+  } catch (error) {
+    await stop()
+    throw error
+  }
+}
+
+const archiveOf = (
+  { key, ...s3 }: S3Settings & { key: string },
+  instances: InstancePool,
+  log: NonNullable<HostOptions['log']>,
+) => createBackups({ store: s3Store(s3), key: Buffer.from(key), instances, log })
+
+function listen(server: Server, port: number, address: string): Promise<number> {
+  return new Promise((resolve, reject) => {
+    server.once('error', reject)
+    server.listen(port, address, () => resolve((server.address() as AddressInfo).port))
+  })
+}
+
+async function close(server: Server): Promise<void> {
+  const closed = new Promise<void>((resolve) => server.close(() => resolve()))
+  server.closeAllConnections()
+  await closed
+}

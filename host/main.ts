@@ -1,0 +1,93 @@
+import { availableParallelism } from 'node:os'
+import * as z from 'zod'
+import { REGION_CODES } from '../src/db/schema/values.ts'
+import { type HostOptions, startHost } from './host.ts'
+
+const port = z.coerce.number().int().min(1).max(65_535)
+
+/** An operator's settings for the host of a machine. */
+const Settings = z.object({
+  HOST_KEY: z.string().min(32, 'must have at least 32 characters: `openssl rand -hex 32` makes one'),
+  HOST_FOLDER: z.string().min(1).default('/var/lib/pilothouse'),
+  /** Put TLS in front of the HTTP port before it leaves the machine. */
+  HOST_ADDRESS: z.string().min(1).default('127.0.0.1'),
+  HOST_PORT: port.default(54330),
+  POSTGRES_PORT: port.default(54322),
+  DATABASE_DOMAIN: z.string().min(1).optional(),
+  /** The one of the API's regions that the machine is in, or nearest to. */
+  HOST_REGION: z.enum(REGION_CODES).default('us-east-1'),
+})
+
+/** The bucket for backups and WAL; all of them or none. */
+const ArchiveSettings = z.object({
+  ARCHIVE_KEY: z
+    .string()
+    .min(32, 'must have at least 32 characters, and be kept elsewhere too: without it no backup opens'),
+  S3_ENDPOINT: z.url(),
+  S3_REGION: z.string().min(1).default('auto'),
+  S3_BUCKET: z.string().min(1),
+  S3_ACCESS_KEY_ID: z.string().min(1),
+  S3_SECRET_ACCESS_KEY: z.string().min(1),
+})
+
+function archiveIn(env: NodeJS.ProcessEnv): HostOptions['archive'] {
+  if (!env.S3_ENDPOINT && !env.ARCHIVE_KEY) return undefined
+  const {
+    ARCHIVE_KEY: key,
+    S3_ENDPOINT: endpoint,
+    S3_REGION: region,
+    S3_BUCKET: bucket,
+    ...credentials
+  } = read(ArchiveSettings, env)
+  const { S3_ACCESS_KEY_ID: accessKeyId, S3_SECRET_ACCESS_KEY: secretAccessKey } = credentials
+  return { endpoint, region, bucket, accessKeyId, secretAccessKey, key }
+}
+
+function read<Shape extends z.ZodType>(shape: Shape, env: NodeJS.ProcessEnv): z.infer<Shape> {
+  const parsed = shape.safeParse(env)
+  if (!parsed.success) throw new Error(z.prettifyError(parsed.error))
+  return parsed.data
+}
+
+async function main(): Promise<void> {
+  const archive = archiveIn(process.env)
+  const { HOST_KEY, HOST_FOLDER, HOST_ADDRESS, HOST_PORT, POSTGRES_PORT, DATABASE_DOMAIN, HOST_REGION } = read(
+    Settings,
+    process.env,
+  )
+  const host = await startHost({
+    key: HOST_KEY,
+    folder: HOST_FOLDER,
+    address: HOST_ADDRESS,
+    port: HOST_PORT,
+    gatewayPort: POSTGRES_PORT,
+    region: HOST_REGION,
+    ...(archive && { archive }),
+    ...(DATABASE_DOMAIN !== undefined && { domain: DATABASE_DOMAIN }),
+    log: (event, fields) => console.log(JSON.stringify({ at: new Date().toISOString(), event, ...fields })),
+  })
+  const versions = host.pool.versions.map(({ version }) => version).join(' and ')
+  console.log(
+    `The host serves ${host.pool.list().length} instances with Postgres ${versions} on ${availableParallelism()} cores: ` +
+      `API at ${host.url}, Postgres at port ${host.gatewayPort}.`,
+  )
+  let isStopping = false
+  for (const signal of ['SIGINT', 'SIGTERM'] as const) {
+    process.on(signal, () => {
+      // A second signal does not wait: Postgres recovers from its log at the next start.
+      if (isStopping) process.exit(1)
+      isStopping = true
+      host.stop().then(
+        () => process.exit(0),
+        (error) => fail(error),
+      )
+    })
+  }
+}
+
+function fail(error: unknown): never {
+  console.error(error instanceof Error ? error.message : error)
+  process.exit(1)
+}
+
+main().catch(fail)

@@ -1,0 +1,295 @@
+import { type ChildProcess, spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { existsSync, readdirSync, readFileSync } from 'node:fs'
+import { mkdir, mkdtemp, rm } from 'node:fs/promises'
+import { join } from 'node:path'
+import { fileURLToPath } from 'node:url'
+import pg from 'pg'
+import { afterAll, afterEach, beforeAll, describe, expect, it, vi } from 'vitest'
+import { type Host, startHost } from '../../host/host.ts'
+import { FolderInUse } from '../../host/run-folder.ts'
+
+const KEY = 'a key of the test, of enough letters'
+const WAIT = { timeout: 60_000, interval: 20 }
+const refOf = (letter: string) => letter.repeat(20)
+
+interface Reply {
+  status: number
+  // biome-ignore lint/suspicious/noExplicitAny: tests read replies whose shape is what they check
+  body: any
+}
+
+const callerOf =
+  (url: string, key = KEY) =>
+  async (method: string, path: string, body?: unknown, headers = {}): Promise<Reply> => {
+    const response = await fetch(`${url}/host/v1${path}`, {
+      method,
+      headers: { authorization: `Bearer ${key}`, ...headers },
+      ...(body !== undefined && { body: JSON.stringify(body) }),
+    })
+    const text = await response.text()
+    return { status: response.status, body: text === '' ? undefined : JSON.parse(text) }
+  }
+
+async function connect(port: number, ref: string, password = `of ${ref}`): Promise<pg.Client> {
+  const client = new pg.Client({ host: '127.0.0.1', port, user: `postgres.${ref}`, password, database: 'postgres' })
+  client.on('error', () => {})
+  await client.connect()
+  return client
+}
+
+async function query(port: number, ref: string, text: string): Promise<Record<string, unknown>[]> {
+  const client = await connect(port, ref)
+  try {
+    return (await client.query(text)).rows
+  } finally {
+    await client.end()
+  }
+}
+
+let root: string
+beforeAll(async () => {
+  root = await mkdtemp('/tmp/ph-')
+})
+afterAll(() => rm(root, { recursive: true, force: true }))
+
+const pidOf = (folder: string, ref: string): number =>
+  Number(readFileSync(join(folder, 'instances', ref, 'data', 'postmaster.pid'), 'utf8').split('\n')[0])
+
+describe('a host', () => {
+  let host: Host
+  let call: ReturnType<typeof callerOf>
+  let folder: string
+  beforeAll(async () => {
+    folder = join(root, 'one')
+    host = await startHost({ folder, key: KEY, isDurable: false, sleepAfterSeconds: 1 })
+    call = callerOf(host.url)
+  })
+  afterAll(() => host.stop())
+
+  const create = async (ref: string, more = {}) => {
+    const reply = await call('PUT', `/instances/${ref}`, { password: `of ${ref}`, ...more })
+    expect(reply).toMatchObject({ status: 200, body: { name: ref, state: 'running' } })
+  }
+  const stateOf = async (ref: string) => (await call('GET', `/instances/${ref}`)).body.state
+
+  it('lets in nobody without its key', async () => {
+    for (const key of ['', 'another key', `${KEY}.`]) {
+      expect(await callerOf(host.url, key)('GET', '/instances')).toMatchObject({
+        status: 401,
+        body: { error: { code: 'unauthorized' } },
+      })
+    }
+  })
+
+  it('makes an instance, and again only sets its password', async () => {
+    const ref = refOf('a')
+    await create(ref)
+    await query(host.gatewayPort, ref, 'create table kept as select 7 as n')
+    const reply = await call('PUT', `/instances/${ref}`, { password: 'another one' })
+    expect(reply).toMatchObject({ status: 200 })
+    await expect(connect(host.gatewayPort, ref)).rejects.toMatchObject({ code: '28P01' })
+    const client = await connect(host.gatewayPort, ref, 'another one')
+    expect((await client.query('select n from kept')).rows).toEqual([{ n: 7 }])
+    await client.end()
+  })
+
+  it.each([
+    ['a name that is none', '/instances/Nonsense', { password: 'x' }],
+    ['no password', `/instances/${refOf('z')}`, {}],
+    ['a field that is unknown', `/instances/${refOf('z')}`, { password: 'x', colour: 'blue' }],
+    ['a version that the host lacks', `/instances/${refOf('z')}`, { password: 'x', version: '9' }],
+    ['a size that is none', `/instances/${refOf('z')}`, { password: 'x', size: 'huge' }],
+  ])('refuses %s, and makes nothing', async (_, path, body) => {
+    const reply = await call('PUT', path, body)
+    expect([400, 422]).toContain(reply.status)
+    expect(existsSync(join(folder, 'instances', refOf('z')))).toBe(false)
+  })
+
+  it('runs Postgres 17 beside 18', async () => {
+    const ref = refOf('v')
+    await create(ref, { version: '17' })
+    const [row] = await query(
+      host.gatewayPort,
+      ref,
+      `select current_setting('server_version_num')::int / 10000 as major`,
+    )
+    expect(row).toEqual({ major: 17 })
+  })
+
+  it('stops an idle server, and starts it for the next connection; a session keeps it awake', async () => {
+    const ref = refOf('s')
+    await create(ref)
+    await query(host.gatewayPort, ref, 'create table kept as select 7 as n')
+    await vi.waitFor(async () => expect(await stateOf(ref)).toBe('asleep'), WAIT)
+    const client = await connect(host.gatewayPort, ref)
+    expect((await client.query('select n from kept')).rows).toEqual([{ n: 7 }])
+    // Longer than the time after which it would sleep without the session.
+    const { rows } = await client.query('select pg_sleep(2), pg_postmaster_start_time() as started')
+    expect((await client.query('select pg_postmaster_start_time() as started')).rows[0]).toEqual({
+      started: rows[0].started,
+    })
+    await client.end()
+    await vi.waitFor(async () => expect(await stateOf(ref)).toBe('asleep'), WAIT)
+  })
+
+  it('does not start a paused one, until it is resumed', async () => {
+    const ref = refOf('p')
+    await create(ref)
+    const open = await connect(host.gatewayPort, ref)
+    const ended = new Promise<void>((resolve) => open.once('end', () => resolve()))
+    expect(await call('POST', `/instances/${ref}/pause`)).toMatchObject({ status: 204 })
+    await ended
+    await expect(connect(host.gatewayPort, ref)).rejects.toMatchObject({ code: '57P03' })
+    expect(await stateOf(ref)).toBe('paused')
+    expect(await call('POST', `/instances/${ref}/resume`)).toMatchObject({ status: 204 })
+    expect(await query(host.gatewayPort, ref, 'select 1 as n')).toEqual([{ n: 1 }])
+  })
+
+  it('starts a server again that was killed', async () => {
+    const ref = refOf('k')
+    await create(ref)
+    // The host of this test writes late, which only a crash of the machine may lose.
+    await query(host.gatewayPort, ref, 'set synchronous_commit = on; create table kept as select 7 as n')
+    const pid = pidOf(folder, ref)
+    process.kill(pid, 'SIGKILL')
+    await vi.waitFor(
+      async () => expect(await query(host.gatewayPort, ref, 'select n from kept')).toEqual([{ n: 7 }]),
+      WAIT,
+    )
+    expect(pidOf(folder, ref)).not.toBe(pid)
+  })
+
+  it('copies one with its data, or its schema alone', async () => {
+    const [from, whole, bare] = [refOf('c'), refOf('d'), refOf('e')]
+    await create(from)
+    await query(host.gatewayPort, from, 'create table kept as select 7 as n')
+    const password = (ref: string) => ({ from, password: `of ${ref}` })
+    for (const [ref, data] of [
+      [whole, true],
+      [bare, false],
+    ] as const) {
+      const reply = await call('POST', `/instances/${ref}/copy`, { ...password(ref), data })
+      expect(reply).toMatchObject({ status: 200 })
+    }
+    expect(await query(host.gatewayPort, whole, 'select n from kept')).toEqual([{ n: 7 }])
+    expect(await query(host.gatewayPort, bare, 'select n from kept')).toEqual([])
+    expect(
+      await call('POST', `/instances/${refOf('f')}/copy`, { ...password('f'), from: refOf('y'), data: true }),
+    ).toMatchObject({
+      status: 404,
+      body: { error: { code: 'unknown_instance' } },
+    })
+  })
+
+  it('removes one with all that is its, and again', async () => {
+    const ref = refOf('g')
+    await create(ref)
+    const pid = pidOf(folder, ref)
+    for (let time = 0; time < 2; time++)
+      expect(await call('DELETE', `/instances/${ref}`)).toMatchObject({ status: 204 })
+    expect(existsSync(join(folder, 'instances', ref))).toBe(false)
+    expect(existsSync(join(host.run, ref))).toBe(false)
+    expect(() => process.kill(pid, 0)).toThrow('ESRCH')
+    expect(await call('GET', `/instances/${ref}`)).toMatchObject({ status: 404 })
+  })
+
+  it('keeps work on one instance apart by its lock', async () => {
+    const ref = refOf('l')
+    await create(ref)
+    const { body } = await call('POST', `/instances/${ref}/lock`, { wait_ms: 0 })
+    expect(await call('POST', `/instances/${ref}/lock`, { wait_ms: 0 })).toMatchObject({ status: 409 })
+    const foreign = { 'x-lock': crypto.randomUUID() }
+    expect(await call('POST', `/instances/${ref}/restart`, undefined, foreign)).toMatchObject({ status: 409 })
+    expect(await call('POST', `/instances/${ref}/restart`, undefined, { 'x-lock': body.lock })).toMatchObject({
+      status: 204,
+    })
+    const waiting = call('POST', `/instances/${ref}/lock`, { wait_ms: 30_000 })
+    expect(await call('DELETE', `/instances/${ref}/lock/${body.lock}`)).toMatchObject({ status: 204 })
+    expect(await waiting).toMatchObject({ status: 200 })
+  })
+
+  it('keeps a second daemon away from its folder', async () => {
+    await expect(startHost({ folder, key: KEY })).rejects.toThrow(FolderInUse)
+  })
+})
+
+describe('a daemon that is killed', () => {
+  const running: ChildProcess[] = []
+  afterEach(async () => {
+    for (const child of running.splice(0)) {
+      if (child.exitCode !== null || child.signalCode !== null) continue
+      child.kill('SIGTERM')
+      await once(child, 'exit')
+    }
+  })
+
+  async function daemon(folder: string) {
+    const child = spawn('node', [fileURLToPath(new URL('daemon.ts', import.meta.url)), folder, KEY], {
+      stdio: ['ignore', 'pipe', 'inherit'],
+    })
+    running.push(child)
+    const [line] = (await once(child.stdout, 'data')) as [Buffer]
+    return { child, ...(JSON.parse(String(line)) as { url: string; gatewayPort: number; run: string }) }
+  }
+
+  it('leaves its servers running, and the next one takes them up', async () => {
+    const folder = join(root, 'killed')
+    const ref = refOf('a')
+    const first = await daemon(folder)
+    await callerOf(first.url)('PUT', `/instances/${ref}`, { password: `of ${ref}` })
+    await query(first.gatewayPort, ref, 'create table kept as select 7 as n')
+    const pid = pidOf(folder, ref)
+    first.child.kill('SIGKILL')
+    await once(first.child, 'exit')
+    expect(process.kill(pid, 0)).toBe(true)
+    const second = await daemon(folder)
+    expect(await query(second.gatewayPort, ref, 'select n from kept')).toEqual([{ n: 7 }])
+    expect(pidOf(folder, ref)).toBe(pid)
+    second.child.kill('SIGTERM')
+    await once(second.child, 'exit')
+    expect(() => process.kill(pid, 0)).toThrow('ESRCH')
+  })
+
+  it('leaves nothing of an instance that was being made or removed', async () => {
+    const folder = join(root, 'half')
+    const instances = join(folder, 'instances')
+    for (const name of [`${refOf('a')}.new-1`, `${refOf('b')}.gone-1`]) {
+      await mkdir(join(instances, name, 'data'), { recursive: true })
+    }
+    await daemon(folder)
+    expect(readdirSync(instances)).toEqual([])
+  })
+
+  it('at any moment of a creation leaves an instance or none', async () => {
+    const folder = join(root, 'random')
+    await daemon(folder).then(async ({ child, url }) => {
+      // The template is there from now on.
+      await callerOf(url)('PUT', `/instances/${refOf('t')}`, { password: 'x' })
+      child.kill('SIGKILL')
+      await once(child, 'exit')
+    })
+    for (let round = 0; round < 5; round++) {
+      const { child, url, gatewayPort } = await daemon(folder)
+      const ref = refOf('abcde'.charAt(round))
+      const made = callerOf(url)('PUT', `/instances/${ref}`, { password: `of ${ref}` }).catch(() => undefined)
+      await new Promise((resolve) => setTimeout(resolve, round * 60))
+      child.kill('SIGKILL')
+      await once(child, 'exit')
+      const reply = await made
+      const next = await daemon(folder)
+      const call = callerOf(next.url)
+      const found = await call('GET', `/instances/${ref}`)
+      if (reply) expect(found).toMatchObject({ status: 200 })
+      expect(readdirSync(join(folder, 'instances')).filter((name) => name.includes('.'))).toEqual([])
+      expect(await call('PUT', `/instances/${ref}`, { password: `of ${ref}` })).toMatchObject({ status: 200 })
+      expect(await query(next.gatewayPort, ref, 'select 1 as n')).toEqual([{ n: 1 }])
+      expect(gatewayPort).toBeGreaterThan(0)
+      next.child.kill('SIGKILL')
+      await once(next.child, 'exit')
+    }
+    const last = await daemon(folder)
+    const { body } = await callerOf(last.url)('GET', '/instances')
+    expect(body).toHaveLength(6)
+  })
+})
