@@ -333,15 +333,73 @@ describe('GET /v1/projects/{ref}/analytics/endpoints/logs', () => {
     expect(rows.map((row: Record<string, unknown>) => Object.values(row)[0])).toEqual(expected)
   })
 
+  it('reads subqueries and common table expressions, one of the other', async () => {
+    const project = await newProject(organization)
+    for (const [status, path] of [
+      [200, '/a'],
+      [500, '/a'],
+      [500, '/b'],
+      [404, '/b'],
+    ] as const) {
+      await put(project, FUNCTION, { status, path, console: [line('error', `said ${path}`)] })
+    }
+    const read = (sql: string) => ask(sql, { project })
+    expect(
+      await read(`with calls as (
+          select log_attributes['request.path'] as path, toInt64OrZero(log_attributes['response.status_code']) as status
+          from logs where source = 'edge_logs'),
+        failed as (select c.path, count() as n from calls as c where c.status >= 400 group by path)
+        select path, n * 10 as tenfold from failed where n > 0 order by n desc, path`),
+    ).toEqual([
+      { path: '/b', tenfold: 20 },
+      { path: '/a', tenfold: 10 },
+    ])
+    expect(
+      await read(`select count() as n, max(seen.timestamp) = max(timestamp) as same
+        from (select * from logs where source = 'function_logs' order by timestamp desc limit 3) as seen
+        where seen.log_attributes['level'] = 'error'`),
+    ).toEqual([{ n: 3, same: true }])
+    expect(
+      await read(`select count() as n from logs where source = 'function_logs' and log_attributes['execution_id'] in (
+        select log_attributes['execution_id'] as id from logs where log_attributes['response.status_code'] = '500')`),
+    ).toEqual([{ n: 2 }])
+    expect(await read(`select id from logs where id not in (select id from logs)`)).toEqual([])
+    expect(await read(`select * from (select timestamp from logs limit 1)`)).toEqual([
+      { timestamp: expect.stringMatching(/^\d{4}-.*Z$/) },
+    ])
+  })
+
+  it('reads nothing of another project by a subquery', async () => {
+    const other = await newProject(organization)
+    await put(other, FUNCTION, {})
+    const mine = await newProject(organization)
+    const sql = 'select id from (select id from logs) where id in (select id from logs)'
+    expect(await ask(sql, { project: mine })).toEqual([])
+    expect(await ask(sql, { project: other })).not.toEqual([])
+  })
+
   it.each([
     ['', 'expected SELECT'],
     ['delete from logs', 'expected SELECT, but there is "delete" at position 1'],
     ['select id from invocations', 'there is no table "invocations"'],
     ['select id from logs, projects', 'a join is supported with UNNEST alone'],
     ['select id from logs join projects on true', 'a join is supported with UNNEST alone'],
-    ['select id from (select * from projects)', 'a subquery in FROM is not supported'],
-    ['select id from logs where id in (select ref from projects)', 'a subquery is not supported'],
-    ['with x as (select 1) select * from x', 'WITH is not supported'],
+    ['select id from (select * from projects)', 'there is no table "projects"'],
+    ['select id from logs where id in (select ref from projects)', 'there is no table "projects"'],
+    ['select id from logs where id in (select id, source from logs)', 'must select one column'],
+    ['select id from logs where id in (select timestamp from logs)', 'IN takes a time, not text'],
+    ['select id from logs where id = (select id from logs)', 'a subquery is supported in FROM and after IN'],
+    ['select (select id from logs) as x from logs', 'a subquery is supported in FROM and after IN'],
+    ['with x as (select 1) select * from x', 'expected FROM'],
+    ['with x as (select id from logs) select source from x', 'there is no column "source": columns are id'],
+    [
+      "with x as (select id from logs) select log_attributes['level'] as l from x",
+      'there is no column "log_attributes"',
+    ],
+    ["with x as (select id from logs) select id['level'] as l from x", 'id has no attributes'],
+    ['with x as (select id from x) select id from x', 'there is no table "x"'],
+    ['select * from (select id from logs) cross join unnest(m.request) as r', 'UNNEST is supported beside a table'],
+    [`select id from ${'(select id from '.repeat(11)}logs${')'.repeat(11)}`, 'more than 10 SELECTs'],
     ['select id from logs; drop table invocations', 'expected the end of the query'],
     ['select id from logs union all select ref from projects', 'expected the end of the query'],
     ['select project_ref from logs', 'there is no column "project_ref"'],

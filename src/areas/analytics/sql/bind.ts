@@ -7,7 +7,9 @@ export type Bound =
   | Exclude<Expression, { kind: 'path' | 'quoted' | 'attribute' | 'call' }>
   | { kind: 'column'; name: Column }
   /** Without the attribute it is empty for ClickHouse, null for BigQuery. */
-  | { kind: 'attribute'; key: string; without: '' | null }
+  | { kind: 'attribute'; key: string; without: '' | null; of?: number }
+  /** The column of a subquery at this place. */
+  | { kind: 'derived'; place: number; name: string }
   | { kind: 'call'; name: string; args: Bound[]; distinct?: boolean }
 
 /** Which wins where a column and what the query calls something have the same name. */
@@ -26,14 +28,15 @@ const FIELDS = ['request.method', 'request.path', 'request.pathname', 'response.
 export const TRUNCATES = ['timestamp_trunc', 'datetime_trunc', 'date_trunc']
 const UNIT = /^(second|minute|hour|day|week)$/i
 
-/** Binds the names of one query. */
-export function binderOf(query: Query) {
+/** Binds the names of one query; `derived` are the columns of what it reads in the place of a table of logs. */
+export function binderOf(query: Query, derived: readonly string[] | undefined) {
   const table = query.table.toLowerCase()
   if (!TABLES.includes(table)) {
     throw new QueryError(`there is no table ${JSON.stringify(query.table)}: read ${TABLES.slice(0, 5).join(', ')} …`)
   }
+  if (derived && query.unnested.length > 0) throw new QueryError('UNNEST is supported beside a table of logs alone')
   const isUnified = table === UNIFIED
-  const ofTable = [table, query.alias].filter((name) => name !== undefined)
+  const ofTable = [derived ? undefined : table, query.alias].filter((name) => name !== undefined)
   const own = new Map((query.items === '*' ? [] : query.items).filter(isOwn).map((item) => [item.name, item]))
   const unnested = new Map<string, string[]>()
   for (const { alias, path } of query.unnested) unnested.set(alias, below(path) ?? path)
@@ -65,6 +68,7 @@ export function binderOf(query: Query) {
     const isSingle = names.length === 1
     const preferred = isSingle && prefer === 'own name' ? ownName(only) : undefined
     if (preferred) return preferred
+    if (derived) return derivedColumn(names) ?? ((isSingle && ownName(only)) || unknown(names))
     const attributes = below(names)
     if (attributes?.length === 0) return { kind: 'column', name: 'log_attributes' }
     if (attributes) return attribute(attributes.join('.'))
@@ -75,8 +79,19 @@ export function binderOf(query: Query) {
     return named ?? unknown(rest)
   }
 
+  function placeOf(names: readonly string[]): number {
+    const [name, ...more] = names.length > 1 && ofTable.includes(names[0] ?? '') ? names.slice(1) : names
+    return more.length > 0 ? -1 : (derived ?? []).indexOf(name ?? '')
+  }
+
+  function derivedColumn(names: readonly string[]): Bound | undefined {
+    const place = placeOf(names)
+    return place < 0 ? undefined : { kind: 'derived', place, name: derived?.[place] ?? '' }
+  }
+
   function unknown(names: readonly string[]): Bound {
     const key = names.join('.')
+    if (derived) throw new QueryError(`there is no column ${JSON.stringify(key)}: columns are ${derived.join(', ')}`)
     if (isUnified) {
       const columns = COLUMNS.join(', ')
       throw new QueryError(
@@ -95,6 +110,11 @@ export function binderOf(query: Query) {
       return isUnified ? path([expression.value], prefer) : { kind: 'text', value: expression.value }
     }
     if (expression.kind === 'attribute') {
+      if (derived) {
+        const of = placeOf(expression.of)
+        if (of < 0) return unknown(expression.of)
+        return { kind: 'attribute', key: expression.key, without: isUnified ? '' : null, of }
+      }
       const prefix = below(expression.of)
       if (!prefix) throw new QueryError(`${expression.of.join('.')} has no attributes: read log_attributes['…']`)
       return attribute([...prefix, expression.key].join('.'))

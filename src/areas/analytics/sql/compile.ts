@@ -4,7 +4,7 @@ import { type Bound, binderOf, TRUNCATES } from './bind.ts'
 import { AGGREGATES, AGGREGATES_OF_ANY, FUNCTIONS, type Signature, type Type, type Value } from './functions.ts'
 import { createNumbering } from './numbering.ts'
 import type { Expression, Item, Query } from './query.ts'
-import { COLUMNS, type Column, rowsOfTable, type Scope, UNIFIED } from './sources.ts'
+import { COLUMNS, type Column, rowsOfSources, type Scope, UNIFIED } from './sources.ts'
 import { QueryError } from './tokens.ts'
 import { applied, cast, only, sumOf, typed, typeOf, wrongType } from './values.ts'
 
@@ -13,6 +13,8 @@ export interface Compiled {
   statement: SQL
   /** The names of the values. */
   columns: string[]
+  /** Those that are read; undefined for all. */
+  sources: readonly string[] | undefined
 }
 
 const ROWS_MAX = 1_000
@@ -33,30 +35,71 @@ const NUMBERS = ['response.status_code', 'execution_time_ms']
 
 /** Everything that the query says of itself is a parameter of the statement or decides among texts of ours. */
 export function compileQuery(query: Query, scope: Scope & { now: Date }): Compiled {
-  return new Compiler(query, scope.now).compile(scope)
+  return new Compiler(query, scope).compile()
 }
+
+/** What another query reads in the place of a table. Its columns are called c0, c1 and so on. */
+interface Derived extends Pick<Compiled, 'sources'> {
+  rows: SQL
+  columns: { name: string; type: Type }[]
+}
+
+const placed = (place: number): SQL => sql`logs.${sql.raw(`c${place}`)}`
+const toItem = (name: string): Item => ({ expression: { kind: 'path', names: [name] }, name, isNamed: false })
 
 class Compiler {
   readonly #query: Query
-  readonly #now: Date
+  readonly #scope: Scope & { now: Date }
+  readonly #from: Derived | undefined
   readonly #bind: ReturnType<typeof binderOf>
   readonly #items: Item[]
   readonly #keyOf = createNumbering()
   readonly #groups = new Map<number, Value>()
   #isGrouped = false
   #isInAggregate = false
+  /** After IN. */
+  #readsOthers = false
 
-  constructor(query: Query, now: Date) {
+  constructor(query: Query, scope: Scope & { now: Date }) {
     this.#query = query
-    this.#now = now
-    this.#bind = binderOf(query)
-    this.#items = query.items === '*' ? everyColumn(query) : query.items
+    this.#scope = scope
+    this.#from = query.from && new Compiler(query.from, scope).derive()
+    const derived = this.#from?.columns.map(({ name }) => name)
+    this.#bind = binderOf(query, derived)
+    this.#items = query.items === '*' ? (derived?.map(toItem) ?? everyColumn(query)) : query.items
   }
 
-  compile(scope: Scope): Compiled {
-    const { distinct, groupBy, having, orderBy, limit, offset, where } = this.#query
+  compile(): Compiled {
+    const { limit } = this.#query
+    const { select, names, columns, sources } = this.#select((value) => this.#shown(value))
+    // From where the answer gets too long, nothing more of it is kept.
+    const statement = sql`
+      with answer as (${select} limit ${Math.min(limit ?? ROWS_MAX, ROWS_MAX)} offset ${this.#query.offset ?? 0}),
+      measured as (select *, sum(length(answer::text)) over (rows unbounded preceding) <= ${ANSWER_LENGTH_MAX} as fits from answer)
+      select case when coalesce(bool_and(fits), true)
+        then coalesce(json_agg(json_build_array(${list(names)})) filter (where fits), '[]') end as rows from measured`
+    return { statement, columns, sources }
+  }
+
+  /** To be read by another query: values keep their types. */
+  derive(): Derived {
+    const { limit, offset } = this.#query
+    const { select, columns, types, sources } = this.#select(typed)
+    if (types.includes('interval')) throw new QueryError('an interval cannot be selected')
+    const bound = sql`${limit === undefined ? sql`` : sql`limit ${limit}`} ${offset ? sql`offset ${offset}` : sql``}`
+    return {
+      rows: sql`${select} ${bound}`,
+      columns: columns.map((name, n) => ({ name, type: types[n] ?? 'null' })),
+      sources,
+    }
+  }
+
+  #select(shown: (value: Value) => SQL) {
+    const { distinct, groupBy, having, orderBy, where } = this.#query
     const bound = where && this.#bind(where, 'column')
-    const table = rowsOfTable(this.#query.table.toLowerCase(), scope, bound && sourcesAsked(bound))
+    const name = this.#query.table.toLowerCase()
+    const asked = name === UNIFIED ? bound && sourcesAsked(bound) : [name]
+    const table = this.#from?.rows ?? rowsOfSources(this.#scope, asked)
     const condition = bound ? this.#condition(bound, 'WHERE') : sql`true`
     const items = this.#items.map(({ expression }) => this.#bind(expression, 'column'))
     const order = orderBy.map(({ expression, descending }) => ({
@@ -67,21 +110,16 @@ class Compiler {
     const keys = this.#group(distinct ? [...groups, ...items] : groups)
     this.#isGrouped =
       keys.length > 0 || [...items, ...order.map(({ by }) => by)].some(hasAggregate) || having !== undefined
-    const values = items.map((item) => this.#shown(this.#value(item)))
+    const values = items.map((item) => this.#value(item))
     const { names, columns } = this.#columns()
-    // From where the answer gets too long, nothing more of it is kept.
-    const statement = sql`
-      with answer as (
-        select ${list(values.map((value, n) => sql`${value} as ${names[n]}`))}
+    const select = sql`
+        select ${list(values.map((value, n) => sql`${shown(value)} as ${names[n]}`))}
         from (select ${list([sql`logs.*`, ...keys])} from (${table}) as logs where ${condition}) as logs
         ${this.#groups.size > 0 ? sql`group by ${list([...this.#groups.values()].map((group) => group.sql))}` : sql``}
         ${having ? sql`having ${this.#condition(this.#bind(having, 'own name'), 'HAVING')}` : sql``}
-        ${order.length > 0 ? sql`order by ${list(order.map((one) => this.#ordered(one)))}` : sql``}
-        limit ${Math.min(limit ?? ROWS_MAX, ROWS_MAX)} offset ${offset ?? 0}),
-      measured as (select *, sum(length(answer::text)) over (rows unbounded preceding) <= ${ANSWER_LENGTH_MAX} as fits from answer)
-      select case when coalesce(bool_and(fits), true)
-        then coalesce(json_agg(json_build_array(${list(names)})) filter (where fits), '[]') end as rows from measured`
-    return { statement, columns }
+        ${order.length > 0 ? sql`order by ${list(order.map((one) => this.#ordered(one)))}` : sql``}`
+    const sources = this.#readsOthers ? undefined : this.#from ? this.#from.sources : asked
+    return { select, names, columns, types: values.map(({ type }) => type), sources }
   }
 
   /** `2` is the second column that is selected. */
@@ -153,12 +191,33 @@ class Compiler {
       case 'column':
         this.#refuseUngrouped(expression.name)
         return { type: COLUMN_TYPES[expression.name], sql: sql`logs.${sql.raw(expression.name)}` }
+      case 'derived':
+        this.#refuseUngrouped(expression.name)
+        return { type: this.#from?.columns[expression.place]?.type ?? 'null', sql: placed(expression.place) }
       case 'attribute':
         this.#refuseUngrouped(expression.key)
-        return attribute(expression)
+        return this.#attribute(expression)
+      case 'query':
+        throw new QueryError('a subquery is supported in FROM and after IN')
       case 'call':
         return this.#call(expression)
     }
+  }
+
+  #attribute(expression: Bound & { kind: 'attribute' }): Value {
+    const { of } = expression
+    if (of === undefined) return attribute(expression, sql`logs.log_attributes`)
+    const column = this.#from?.columns[of]
+    if (column?.type !== 'attributes') throw new QueryError(`${column?.name} has no attributes`)
+    return attribute(expression, placed(of))
+  }
+
+  #among(expression: Bound, query: Query): Value {
+    const { rows, columns } = new Compiler(query, this.#scope).derive()
+    const [column, ...others] = columns
+    if (!column || others.length > 0) throw new QueryError('the subquery after IN must select one column')
+    this.#readsOthers = true
+    return { type: 'boolean', sql: sql`(${cast(this.#value(expression), column.type, 'IN')} in (${rows}))` }
   }
 
   #refuseUngrouped(name: string): void {
@@ -168,8 +227,9 @@ class Compiler {
   #call({ name, args, distinct }: Bound & { kind: 'call' }): Value {
     if (isAggregate(name)) return this.#aggregate(name, args, distinct ?? false)
     if (distinct) throw new QueryError(`DISTINCT is for aggregates, and ${name} is none`)
-    if (NOW.includes(name)) return this.#time(this.#now)
+    if (NOW.includes(name)) return this.#time(this.#scope.now)
     if (TRUNCATES.includes(name)) return this.#truncated(name, args)
+    if (name === 'in' && args[1]?.kind === 'query') return this.#among(args[0] as Bound, args[1].query)
     const values = args.map((arg) => this.#value(arg))
     const signature = Object.hasOwn(FUNCTIONS, name) && FUNCTIONS[name]
     return signature ? applied(name, signature, values) : this.#general(name, args, values)
@@ -311,8 +371,8 @@ const everyColumn = ({ table }: Query): Item[] =>
     }),
   )
 
-function attribute({ key, without }: Bound & { kind: 'attribute' }): Value {
-  const text = sql`(logs.log_attributes ->> ${key}::text)`
+function attribute({ key, without }: Bound & { kind: 'attribute' }, of: SQL): Value {
+  const text = sql`(${of} ->> ${key}::text)`
   if (without === '') return { type: 'text', sql: sql`coalesce(${text}, '')` }
   return NUMBERS.includes(key) ? { type: 'number', sql: sql`${text}::numeric` } : { type: 'text', sql: text }
 }

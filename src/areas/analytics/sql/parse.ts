@@ -2,6 +2,7 @@ import type { Expression, Item, Query } from './query.ts'
 import { QueryError, type Token, tokensOf } from './tokens.ts'
 
 const DEPTH_MAX = 50
+const QUERIES_MAX = 10
 const UNIT = /^(second|minute|hour|day|week)s?$/i
 /** Each level binds closer than the one before. */
 const BINARY: readonly (readonly string[])[] = [
@@ -22,8 +23,11 @@ export function parseQuery(text: string): Query {
 class Parser {
   readonly #text: string
   readonly #tokens: Token[]
+  /** Common table expressions by their names in lower case. */
+  readonly #tables = new Map<string, Query>()
   #at = 0
   #depth = 0
+  #queries = 0
 
   constructor(text: string) {
     this.#text = text
@@ -31,16 +35,35 @@ class Parser {
   }
 
   query(): Query {
-    if (this.#isWord('with')) throw new QueryError('WITH is not supported: write one SELECT')
+    if (this.#tookWord('with')) {
+      this.#list(() => {
+        const name = this.#name('the name of a common table expression').toLowerCase()
+        this.#expectWord('as')
+        this.#tables.set(name, this.#nested())
+      })
+    }
+    const query = this.#select()
+    this.#tookSign(';')
+    if (this.#next.kind !== 'end') throw this.#unexpected('the end of the query')
+    return query
+  }
+
+  #nested(): Query {
+    this.#expectSign('(')
+    const query = this.#select()
+    this.#expectSign(')')
+    return query
+  }
+
+  #select(): Query {
+    this.#queries += 1
+    if (this.#queries > QUERIES_MAX) throw new QueryError(`the query holds more than ${QUERIES_MAX} SELECTs`)
     this.#expectWord('select')
     const distinct = this.#tookWord('distinct')
     const items = this.#tookSign('*') ? ('*' as const) : this.#list(() => this.#item())
     this.#expectWord('from')
-    if (this.#isSign('(')) throw new QueryError('a subquery in FROM is not supported: write one SELECT')
-    const table = this.#name('the name of a table')
-    const alias = this.#alias()
-    const query: Query = {
-      ...{ distinct, items, table, alias, unnested: this.#unnested() },
+    return {
+      ...{ distinct, items, ...this.#from(), unnested: this.#unnested() },
       where: this.#tookWord('where') ? this.#expression() : undefined,
       groupBy: this.#tookWord('group') ? this.#by() : [],
       having: this.#tookWord('having') ? this.#expression() : undefined,
@@ -48,9 +71,17 @@ class Parser {
       limit: this.#tookWord('limit') ? this.#whole() : undefined,
       offset: this.#tookWord('offset') ? this.#whole() : undefined,
     }
-    this.#tookSign(';')
-    if (this.#next.kind !== 'end') throw this.#unexpected('the end of the query')
-    return query
+  }
+
+  #from(): Pick<Query, 'table' | 'alias' | 'from'> {
+    if (this.#isSign('(')) {
+      const from = this.#nested()
+      return { table: from.table, alias: this.#alias(), from }
+    }
+    const table = this.#name('the name of a table')
+    const from = this.#tables.get(table.toLowerCase())
+    const alias = this.#alias()
+    return from ? { table: from.table, alias: alias ?? table, from } : { table, alias, from }
   }
 
   #item(): Item {
@@ -141,7 +172,7 @@ class Parser {
       return call(COMPARISONS[sign] ?? sign, left, this.#binary(0))
     }
     const negated = this.#tookWord('not')
-    if (this.#tookWord('in')) return negate(negated, call('in', left, ...this.#parenthesized()))
+    if (this.#tookWord('in')) return negate(negated, call('in', left, ...this.#listed()))
     if (this.#tookWord('like')) return negate(negated, call('like', left, this.#binary(0)))
     if (this.#tookWord('ilike')) return negate(negated, call('ilike', left, this.#binary(0)))
     if (this.#tookWord('between')) {
@@ -173,7 +204,7 @@ class Parser {
     if (token.kind === 'text') return { kind: 'text', value: token.value }
     if (token.kind === 'number') return { kind: 'number', value: Number(token.value) }
     if (token.kind === 'sign' && token.value === '(') {
-      if (this.#isWord('select')) throw new QueryError('a subquery is not supported: write one SELECT')
+      if (this.#isWord('select')) throw new QueryError(MISPLACED)
       const inner = this.#expression()
       this.#expectSign(')')
       return inner
@@ -251,9 +282,14 @@ class Parser {
     return { kind: 'interval', count: Number(count), unit: unit.toLowerCase() }
   }
 
+  #listed(): Expression[] {
+    const after = this.#tokens[this.#at + 1]
+    const isQuery = this.#isSign('(') && after?.kind === 'name' && after.value.toLowerCase() === 'select'
+    return isQuery ? [{ kind: 'query', query: this.#nested() }] : this.#parenthesized()
+  }
+
   #parenthesized(): Expression[] {
     this.#expectSign('(')
-    if (this.#isWord('select')) throw new QueryError('a subquery is not supported: write one SELECT')
     const values = this.#list(() => this.#expression())
     this.#expectSign(')')
     return values
@@ -305,6 +341,8 @@ class Parser {
     return new QueryError(`expected ${expected}, but there is ${found} at position ${from + 1}`)
   }
 }
+
+const MISPLACED = 'a subquery is supported in FROM and after IN'
 
 const call = (name: string, ...args: Expression[]): Expression & { kind: 'call' } => ({ kind: 'call', name, args })
 const negate = (negated: boolean, condition: Expression) => (negated ? call('not', condition) : condition)

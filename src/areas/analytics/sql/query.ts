@@ -12,6 +12,8 @@ export type Expression =
   /** `log_attributes['level']` */
   | { kind: 'attribute'; of: string[]; key: string }
   | { kind: 'call'; name: string; args: Expression[]; distinct?: boolean }
+  /** After IN. */
+  | { kind: 'query'; query: Query }
 
 export interface Item {
   expression: Expression
@@ -24,7 +26,10 @@ export interface Query {
   distinct: boolean
   /** `*` for all columns. */
   items: Item[] | '*'
+  /** Of the logs, at the bottom where `from` is nested. */
   table: string
+  /** A subquery or a common table expression that is read in the place of the table. */
+  from: Query | undefined
   alias: string | undefined
   /** `cross join unnest(m.request) as request`: the alias and the path that it stands for. */
   unnested: { alias: string; path: string[] }[]

@@ -45,10 +45,9 @@ export const TABLES: readonly string[] = [UNIFIED, ...LOG_SOURCES.map(({ name })
 const NOTHING = sql`select null::text as id, null::timestamptz as timestamp, null::text as source, null::text as severity_text,
   null::text as event_message, null::jsonb as log_attributes where false`
 
-/** The rows of a table that the project may read in the window, with COLUMNS; of these sources, or of all. */
-export function rowsOfTable(table: string, scope: Scope, sources?: readonly string[]): SQL {
-  const asked = table === UNIFIED ? sources : [table]
-  const read = LOG_SOURCES.filter(({ name }) => asked?.includes(name) ?? true)
+/** The rows that the project may read in the window, with COLUMNS; of these sources, or of all. */
+export function rowsOfSources(scope: Scope, sources?: readonly string[]): SQL {
+  const read = LOG_SOURCES.filter(({ name }) => sources?.includes(name) ?? true)
   if (read.length === 0) return NOTHING
   return sql.join(
     read.map(
