@@ -26,6 +26,7 @@ import { wakeOverdue } from './delivery/sweep.ts'
 import { wakeSender } from './delivery/wake.ts'
 import { expireEntries, removeDeletedDrains, wakeDrains } from './drains/sweep.ts'
 import type { SystemCtx } from './env.ts'
+import { pullPostgresLogs, purgePostgresLogs } from './logs/pull.ts'
 import type { Handlers } from './queue/consume.ts'
 import type { Duties } from './queue/sweep.ts'
 import { endIdleIsolates } from './runtime/isolates.ts'
@@ -76,6 +77,8 @@ export const duties: Duties = {
   log_drains_deleted: removeDeletedDrains,
   idle_programs: endIdleIsolates,
   invocations: purgeInvocations,
+  postgres_logs: pullPostgresLogs,
+  postgres_logs_purge: purgePostgresLogs,
   request_counts: purgeRequestCounts,
   storage: sweepStorage,
   function_deployments: removeUnusedDeployments,

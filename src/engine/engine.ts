@@ -1,6 +1,7 @@
 import type { DatabaseBackups } from './backup.ts'
 import type { DiffRequest } from './diff/diff.ts'
 import type { TemporaryLogins } from './logins.ts'
+import type { DatabaseLogs } from './logs.ts'
 import type { DatabaseSettings } from './settings.ts'
 import type { SplitStatement } from './split.ts'
 
@@ -52,6 +53,8 @@ export interface ProjectEngine {
   /** Absent where all databases share one computer. */
   readonly sizes?: ComputerSizes
   connection(project: ConnectedProject): ProjectConnection
+  /** Absent where the servers' logs cannot be read. */
+  readonly logs?: DatabaseLogs
 }
 
 /**

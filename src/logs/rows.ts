@@ -4,10 +4,10 @@ import { type SQL, sql } from 'drizzle-orm'
 export const LOG_COLUMNS = ['id', 'timestamp', 'source', 'severity_text', 'event_message', 'log_attributes'] as const
 export type LogColumn = (typeof LOG_COLUMNS)[number]
 
-/** Rows of the logs, made of the records of one kind. Aliases: `i` a call, `l` its line or a line of a run, `t` a build, `r` a run. */
+/** Rows of the logs, made of the records of one kind. Aliases: `i` a call, `l` its line or a line of a run, `t` a build, `r` a run, `g` a message of Postgres. */
 export interface LogSource {
   name: string
-  of: 'call' | 'line' | 'build' | 'run_line'
+  of: 'call' | 'line' | 'build' | 'run_line' | 'postgres_log'
   columns: SQL
   from: SQL
   where: SQL
@@ -46,6 +46,9 @@ const lines = (name: string, kind: string, attributes: SQL): LogSource => ({
 
 const REQUEST = sql`'request.method', i.method, 'request.path', i.path, 'request.pathname', i.path,
   'response.status_code', i.status::text, 'execution_time_ms', i.ms::text, 'execution_id', i.id::text`
+
+const severityOfMessage = sql`case when g.attributes ->> 'parsed.error_severity' in ('ERROR', 'FATAL', 'PANIC') then 'ERROR'
+  when g.attributes ->> 'parsed.error_severity' = 'WARNING' then 'WARN' else 'INFO' end`
 
 /** What is recorded, as names of hosted logs where those have one. */
 export const LOG_SOURCES: readonly LogSource[] = [
@@ -89,6 +92,14 @@ export const LOG_SOURCES: readonly LogSource[] = [
       l.step || ': ' || l.line as event_message, jsonb_build_object('workflow_run', r.id::text, 'step', l.step,
       'branch_id', r.branch_id::text) as log_attributes`,
     from: sql`action_runs r join action_run_logs l on l.run_id = r.id`,
+    where: sql`true`,
+  },
+  {
+    name: 'postgres_logs',
+    of: 'postgres_log',
+    columns: sql`g.id::text collate "C" as id, g.at as timestamp, 'postgres_logs' as source, ${severityOfMessage} as severity_text,
+      g.message as event_message, g.attributes || jsonb_build_object('identifier', g.project_ref) as log_attributes`,
+    from: sql`postgres_logs g`,
     where: sql`true`,
   },
 ]

@@ -4,6 +4,7 @@ import { postgresFailure } from '../../db/failure.ts'
 import type { Ctx } from '../../env.ts'
 import { ApiError } from '../../http/error.ts'
 import { describeError } from '../../http/log.ts'
+import { freshenPostgresLogs } from '../../logs/pull.ts'
 import { readBounded } from './bounded.ts'
 import type { AnalyticsAnswer, LogsQuery } from './schema.ts'
 import { ANSWER_LENGTH_MAX, compileQuery } from './sql/compile.ts'
@@ -12,6 +13,8 @@ import { QueryError, TOO_LONG } from './sql/tokens.ts'
 
 const MINUTE_MS = 60_000
 const WINDOW_MINUTES_MAX = 24 * 60
+/** What is older has been read from the database's host by then. */
+const RECENT_MS = 3 * MINUTE_MS
 const EDGE_LOGS = `select id, timestamp, event_message, request.method, request.path, response.status_code
   from edge_logs cross join unnest(metadata) as m cross join unnest(m.request) as request
   cross join unnest(m.response) as response order by timestamp desc limit 100`
@@ -22,11 +25,13 @@ type Answer = z.input<typeof AnalyticsAnswer>
 export async function getLogs(ctx: Ctx, project: ProjectAccess, query: z.output<typeof LogsQuery>): Promise<Answer> {
   const window = windowOf(query, ctx.now())
   try {
-    const { statement, columns } = compileQuery(parseQuery(query.sql ?? EDGE_LOGS), {
+    const { statement, columns, sources } = compileQuery(parseQuery(query.sql ?? EDGE_LOGS), {
       project,
       ...window,
       now: ctx.now(),
     })
+    const isOfNow = window.end.getTime() > ctx.now().getTime() - RECENT_MS
+    if (isOfNow && (sources?.includes('postgres_logs') ?? true)) await freshenPostgresLogs(ctx, project.ref)
     const [row] = await readBounded<{ rows: unknown[][] | null }>(ctx, project.ref, statement)
     if (!row?.rows) throw new QueryError(`the answer is longer than ${ANSWER_LENGTH_MAX} characters: select less`)
     return { result: row.rows.map((values) => Object.fromEntries(columns.map((name, n) => [name, values[n]]))) }

@@ -3,7 +3,7 @@ import { getLogs } from './logs.ts'
 import { AnalyticsAnswer, ApiCounts, ApiCountsQuery, FunctionStats, FunctionStatsQuery, LogsQuery, RequestCount } from './schema.ts'
 import { getApiCounts, getFunctionStats, getRequestCount } from './usage.ts'
 
-const LOGS = 'Calls of functions and workers, what they print, builds of workers and runs of branches. At most 1,000 rows come.'
+const LOGS = 'Messages of Postgres, calls of functions and workers, what they print, builds of workers and runs of branches. At most 1,000 rows come.'
 
 export const analyticsRoutes = [
   get('/v1/projects/{ref}/analytics/endpoints/logs.all', {

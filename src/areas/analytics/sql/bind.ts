@@ -22,7 +22,17 @@ const HEIGHT_MAX = 400
 const METADATA = ['metadata', 'log_attributes']
 
 /** Those that are read by their last name alone, below what is unnested. */
-const FIELDS = ['request.method', 'request.path', 'request.pathname', 'response.status_code']
+const FIELDS = [
+  ...['request.method', 'request.path', 'request.pathname', 'response.status_code'],
+  ...[
+    'parsed.error_severity',
+    'parsed.sql_state_code',
+    'parsed.backend_type',
+    'parsed.process_id',
+    'parsed.session_id',
+  ],
+  ...['parsed.user_name', 'parsed.database_name', 'parsed.application_name', 'parsed.connection_from'],
+]
 
 /** They take a unit of time, which is a name without quotes. */
 export const TRUNCATES = ['timestamp_trunc', 'datetime_trunc', 'date_trunc']

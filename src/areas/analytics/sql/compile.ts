@@ -31,7 +31,7 @@ const COLUMN_TYPES: Record<Column, Type> = {
   log_attributes: 'attributes',
 }
 /** Attributes that BigQuery holds as numbers; ClickHouse holds all as text. */
-const NUMBERS = ['response.status_code', 'execution_time_ms']
+const NUMBERS = ['response.status_code', 'execution_time_ms', 'parsed.process_id']
 
 /** Everything that the query says of itself is a parameter of the statement or decides among texts of ours. */
 export function compileQuery(query: Query, scope: Scope & { now: Date }): Compiled {

@@ -30,11 +30,12 @@ const HELD: Record<LogSource['of'], (scope: Scope) => SQL> = {
     return sql`${parentRef === null ? sql`r.parent_ref = ${ref}` : sql`r.project_ref = ${ref}`}
       and ${within(sql`r.created_at`, back(scope, RUN_MS_MAX))} and ${within(sql`l.at`, scope)}`
   },
+  postgres_log: (scope) => sql`g.project_ref = ${scope.project.ref} and ${within(sql`g.at`, scope)}`,
 }
 
 /** Sources that hosted projects have, of which nothing is recorded here: reading them finds nothing. */
 const WITHOUT_ROWS = [
-  ...['postgres_logs', 'postgrest_logs', 'auth_logs', 'auth_audit_logs', 'storage_logs', 'realtime_logs'],
+  ...['postgrest_logs', 'auth_logs', 'auth_audit_logs', 'storage_logs', 'realtime_logs'],
   ...['supavisor_logs', 'pgbouncer_logs', 'pg_upgrade_logs', 'pg_cron_logs'],
 ]
 
