@@ -1,10 +1,10 @@
 import { execFile } from 'node:child_process'
-import { appendFile, chown, readFile, rm, stat, writeFile } from 'node:fs/promises'
+import { appendFile, readFile, rm } from 'node:fs/promises'
 import { join } from 'node:path'
 import { promisify } from 'node:util'
 import pg from 'pg'
-import { startNeonProxy } from '../../dev/neon-proxy.ts'
-import { type Postgres, startPostgres } from '../../dev/postgres.ts'
+import { addFile, type Postgres, startPostgres } from './postgres.ts'
+import { startProxy } from './proxy.ts'
 
 const run = promisify(execFile)
 
@@ -31,8 +31,8 @@ export function openCompute(folder: string): Compute {
   let running: Promise<Running> | undefined
 
   async function start(): Promise<Running> {
-    const postgres = await startPostgres({ folder, durable: false })
-    const proxy = await startNeonProxy({ postgres: { host: '127.0.0.1', port: postgres.port } })
+    const postgres = await startPostgres(folder)
+    const proxy = await startProxy(postgres.port)
     return { postgres, proxy }
   }
   const wake = () => {
@@ -118,14 +118,6 @@ export async function follow(primary: Compute, folder: string): Promise<Compute>
   await addFile(folder, 'standby.signal', '')
   await replica.awake()
   return replica
-}
-
-/** Postgres's own, as all that lies there is. */
-async function addFile(folder: string, name: string, text: string): Promise<void> {
-  const file = join(folder, name)
-  await writeFile(file, text)
-  const { uid, gid } = await stat(join(folder, 'PG_VERSION'))
-  await chown(file, uid, gid)
 }
 
 /** Files that Postgres takes away meanwhile are not missed: its log, copied last, makes good for them. */
