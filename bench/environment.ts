@@ -9,13 +9,8 @@ import { type ControlDb, openControlDatabase } from '../dev/seed.ts'
 import { StartError } from '../dev/start-error.ts'
 import type { Ready } from './server.ts'
 
-export interface Environment {
-  port: number
+export interface Environment extends Omit<Ready, 'controlUrl'> {
   control: ControlDb
-  /** The superuser's connection string. */
-  adminUrl: string
-  encryptionKey: string
-  s3: Ready['s3']
   /** Of the process that runs the Worker. */
   workerRssBytes(): Promise<number>
   /** The Worker's log lines of one event, once there are at least `count` of them. */

@@ -4,7 +4,7 @@ import type { ControlDb } from '../dev/seed.ts'
 import { bearer, get, type Reply } from './client.ts'
 import type { Environment } from './environment.ts'
 import { type Figures, measure } from './measure.ts'
-import { createProject, PASSWORD } from './project.ts'
+import { createProject, ownerUrl, PASSWORD } from './project.ts'
 import type { Report } from './report.ts'
 import { inTurn, seedOrganization, seedOwners, seedTokens, settleTables } from './seed.ts'
 
@@ -51,7 +51,7 @@ const requestsOf = (questions: number, { rounds, requestsPerBlock }: typeof PAGE
 
 /** Whether questions about branches, runs and migrations cost the same where there are ten of them and a hundred thousand. */
 export async function growth(environment: Environment, report: Report): Promise<void> {
-  const { port, control, adminUrl } = environment
+  const { port, control, gatewayPort } = environment
   const organization = await seedOrganization(control, 'growth', 0)
   const requests = requestsOf(QUESTIONS.length, PAGES) + requestsOf(LISTS.length, WHOLE)
   const userIds = await seedOwners(control, [organization], Math.ceil(requests / REQUESTS_PER_CALLER) + SIZES.length)
@@ -61,7 +61,7 @@ export async function growth(environment: Environment, report: Report): Promise<
     const fields = { name: `growth-${size}`, organization_slug: organization.slug, db_pass: PASSWORD }
     const ref = await createProject(port, tokens[n] ?? '', fields)
     await seedBranches(control, ref, size)
-    await seedMigrations(adminUrl, ref, size)
+    await seedMigrations(ownerUrl(gatewayPort, ref), size)
     places.push({ size, ref })
   }
   await settleTables(control)
@@ -117,9 +117,8 @@ async function seedBranches(control: ControlDb, parent: string, count: number): 
 
 const versionOf = (n: number) => String(20_200_000_000_000 + n)
 
-async function seedMigrations(adminUrl: string, ref: string, count: number): Promise<void> {
-  const url = Object.assign(new URL(adminUrl), { username: `p_${ref}`, password: PASSWORD, pathname: `/p_${ref}` })
-  const client = new pg.Client({ connectionString: url.href })
+async function seedMigrations(owner: URL, count: number): Promise<void> {
+  const client = new pg.Client({ connectionString: owner.href })
   await client.connect()
   try {
     await client.query(

@@ -1,6 +1,4 @@
 import { setTimeout as delay } from 'node:timers/promises'
-import { sql } from 'drizzle-orm'
-import type { ControlDb } from '../dev/seed.ts'
 import { bearer } from './client.ts'
 
 export const PASSWORD = 'correct horse battery staple'
@@ -21,8 +19,6 @@ export async function createProject(port: number, token: string, fields: Record<
   throw new Error(`the project ${fields.name} did not become healthy`)
 }
 
-/** Where Postgres listens. */
-export async function portOf(control: ControlDb): Promise<number> {
-  const { rows } = await control.execute<{ port: number }>(sql`select inet_server_port() as port`)
-  return rows[0]?.port ?? 0
-}
+/** Where the project's owner finds the database. */
+export const ownerUrl = (gatewayPort: number, ref: string): URL =>
+  new URL(`postgresql://postgres.${ref}:${encodeURIComponent(PASSWORD)}@127.0.0.1:${gatewayPort}/postgres`)

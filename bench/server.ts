@@ -9,8 +9,14 @@ import { startWorker } from '../dev/worker.ts'
 export interface Ready {
   port: number
   controlUrl: string
-  /** The superuser's. */
-  adminUrl: string
+  /** Where clients reach the databases of projects. */
+  gatewayPort: number
+  hostUrl: string
+  hostKey: string
+  /** The folder with the instances' files. */
+  instances: string
+  /** The folder with the instances' sockets. */
+  sockets: string
   encryptionKey: string
   s3: { endpoint: string; bucket: string; accessKeyId: string; secretAccessKey: string }
 }
@@ -36,14 +42,27 @@ async function serve(folder: string): Promise<Ready> {
   ])
   const bindings = { ...services.vars, ...services.secrets, ...WEBHOOKS }
   await lifetime.add(startWorker({ bundle, port, bindings, folder: join(folder, 'worker') }))
-  const { controlUrl, adminUrl, secrets, vars } = services
+  const { controlUrl, host, secrets, vars } = services
   const s3 = {
     endpoint: vars.S3_ENDPOINT ?? '',
     bucket: vars.S3_BUCKET ?? '',
     accessKeyId: secrets.S3_ACCESS_KEY_ID ?? '',
     secretAccessKey: secrets.S3_SECRET_ACCESS_KEY ?? '',
   }
-  return { port, controlUrl, adminUrl, encryptionKey: secrets.ENCRYPTION_KEY ?? '', s3 }
+  const { gatewayPort, run: sockets } = host
+  const instances = join(folder, 'host', 'instances')
+  const { HOST_KEY: hostKey = '' } = secrets
+  return {
+    port,
+    controlUrl,
+    gatewayPort,
+    hostUrl: host.url,
+    hostKey,
+    instances,
+    sockets,
+    encryptionKey: secrets.ENCRYPTION_KEY ?? '',
+    s3,
+  }
 }
 
 serve(process.argv[2] ?? '').then(

@@ -2,7 +2,7 @@ import pg from 'pg'
 import { bearer, type Connection, send, withConnections } from './client.ts'
 import type { Environment } from './environment.ts'
 import { percentile } from './measure.ts'
-import { createProject, PASSWORD, portOf } from './project.ts'
+import { createProject, ownerUrl, PASSWORD } from './project.ts'
 import { startPsql } from './psql.ts'
 import type { Report } from './report.ts'
 import { inTurn, seedOrganization, seedOwners, seedTokens, settleTables } from './seed.ts'
@@ -13,12 +13,17 @@ const PER_BLOCK = 40
 const PER_CALLER = 100
 
 const QUERIES = [
-  { name: 'select 1', text: 'select 1 as one', rows: 1 },
-  { name: '1,000 rows', text: 'select n, md5(n::text) as text from generate_series(1, 1000) n', rows: 1_000 },
+  { name: 'select 1', text: 'select 1 as one', rows: 1, addedMsMax: 4 },
+  {
+    name: '1,000 rows',
+    text: 'select n, md5(n::text) as text from generate_series(1, 1000) n',
+    rows: 1_000,
+    rowsPerSecondMin: 200_000,
+  },
 ]
 
-/** What SQL through the API costs over the same through the driver and psql, which speak to Postgres themselves. */
-export async function sql({ port, control }: Environment, report: Report): Promise<void> {
+/** What SQL through the API costs over the same through the driver and psql, which keep a connection through the gateway. */
+export async function sql({ port, control, gatewayPort }: Environment, report: Report): Promise<void> {
   const organization = await seedOrganization(control, 'sql', 0)
   const requests = QUERIES.length * (ROUNDS + 1) * PER_BLOCK
   const userIds = await seedOwners(control, [organization], Math.ceil(requests / PER_CALLER) + 1)
@@ -28,8 +33,7 @@ export async function sql({ port, control }: Environment, report: Report): Promi
   const ref = await createProject(port, first, fields)
   await settleTables(control)
   const nextToken = inTurn(tokens)
-  const database = `p_${ref}`
-  const url = new URL(`postgresql://${database}:${PASSWORD}@127.0.0.1:${await portOf(control)}/${database}`)
+  const url = ownerUrl(gatewayPort, ref)
   const driver = new pg.Client({ connectionString: url.href })
   await driver.connect()
   const psql = await startPsql(url)
@@ -46,7 +50,7 @@ export async function sql({ port, control }: Environment, report: Report): Promi
 
   await withConnections(port, 1, async ([connection]) => {
     if (!connection) return
-    for (const { name, text, rows } of QUERIES) {
+    for (const { name, text, ...bounds } of QUERIES) {
       const sides: Side[] = [
         { name: 'the API', ms: [], run: () => viaApi(connection, text) },
         { name: 'the driver', ms: [], run: () => driver.query(text) },
@@ -59,7 +63,7 @@ export async function sql({ port, control }: Environment, report: Report): Promi
         }
       }
       report.title(`SQL through the API: ${name}, one at a time (${ROUNDS} × ${PER_BLOCK} each, interleaved)`)
-      tell(report, sides, rows)
+      tell(report, sides, bounds)
     }
   })
   await Promise.all([driver.end(), psql?.end()])
@@ -71,7 +75,14 @@ interface Side {
   run(): Promise<unknown>
 }
 
-function tell(report: Report, sides: readonly Side[], rows: number): void {
+interface Bounds {
+  rows: number
+  /** Over the driver, medians. */
+  addedMsMax?: number
+  rowsPerSecondMin?: number
+}
+
+function tell(report: Report, sides: readonly Side[], { rows, addedMsMax, rowsPerSecondMin }: Bounds): void {
   const medians = sides.map(({ ms }) => percentile(ms, 0.5))
   sides.forEach(({ name, ms }, place) => {
     const p50 = medians[place] ?? 0
@@ -83,6 +94,9 @@ function tell(report: Report, sides: readonly Side[], rows: number): void {
   const [api = 0, ...others] = medians
   const added = others.map((p50, place) => `${(api - p50).toFixed(2)} ms over ${sides[place + 1]?.name}`)
   report.line(`added: p50 ${added.join(', ')}`)
+  const overDriver = Number((api - (others[0] ?? 0)).toFixed(2))
+  if (addedMsMax !== undefined) report.atMost('added over the driver, p50 ms', overDriver, addedMsMax)
+  if (rowsPerSecondMin !== undefined) report.atLeast('rows/s', Math.round((rows / api) * 1000), rowsPerSecondMin)
 }
 
 async function timed(work: () => Promise<unknown>): Promise<number[]> {

@@ -8,12 +8,11 @@ import { StartError } from './start-error.ts'
 
 const BUILDER_CONFIG = 'src/builder/wrangler.toml'
 const SECRETS = ['DATABASE_URL', 'ENCRYPTION_KEY', 'S3_ACCESS_KEY_ID', 'S3_SECRET_ACCESS_KEY']
-const SECRET_OF_ENGINE: Record<string, string> = { postgres: 'ENGINE_URL', neon: 'NEON_API_KEY' }
+const SECRET_OF_ENGINE: Record<string, string> = { host: 'HOST_KEY', neon: 'NEON_API_KEY' }
 
 /** Nobody can read a secret: in its place stands one of the form that it must have. */
 const FORMS: Record<string, string> = {
   ENCRYPTION_KEY: `k1:${Buffer.alloc(32).toString('base64')}`,
-  ENGINE_URL: 'postgresql://postgres@cluster.neon.tech/postgres',
 }
 
 /** Refuses to deploy what could not run; then migrations first, as the new code needs them and the old bears them. */

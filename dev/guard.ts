@@ -16,8 +16,11 @@ for pid in $pids; do kill -INT "$pid" 2>/dev/null; done
 
 let guarded = false
 
-/** From here on no program that we start outlives us, not even when we are killed and can no longer stop it. */
-export function guardChildren() {
+/**
+ * From here on no program that we start outlives us, not even when we are killed and can no longer stop it; save those that
+ * `mayOutlive` names.
+ */
+export function guardChildren(mayOutlive: (file: string) => boolean = () => false) {
   if (guarded || platform() === 'win32') return
   guarded = true
   const guard = spawn('/bin/sh', ['-c', SCRIPT], { detached: true, stdio: ['pipe', 'ignore', 'ignore'] })
@@ -29,7 +32,8 @@ export function guardChildren() {
 
   subscribe('child_process', (message) => {
     const { process: child } = message as { process: ChildProcess }
-    child.once('spawn', () => stdin.write(`+ ${child.pid}\n`))
+    // Its file is not known before.
+    child.once('spawn', () => void (mayOutlive(child.spawnfile) || stdin.write(`+ ${child.pid}\n`)))
     child.once('exit', () => stdin.write(`- ${child.pid}\n`))
   })
 }

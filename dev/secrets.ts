@@ -3,7 +3,14 @@ import { readFile, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { errorCode, StartError } from './start-error.ts'
 
-const NAMES = ['ENCRYPTION_KEY', 'CONTROL_PASSWORD', 'S3_ACCESS_KEY_ID', 'S3_SECRET_ACCESS_KEY'] as const
+const NAMES = [
+  'ENCRYPTION_KEY',
+  'CONTROL_PASSWORD',
+  'HOST_KEY',
+  'ARCHIVE_KEY',
+  'S3_ACCESS_KEY_ID',
+  'S3_SECRET_ACCESS_KEY',
+] as const
 
 /** The secrets of a data folder: what it holds can be read with them alone. */
 export type LocalSecrets = Record<(typeof NAMES)[number], string>
@@ -37,6 +44,8 @@ async function makeSecrets(file: string): Promise<LocalSecrets> {
   const secrets: LocalSecrets = {
     ENCRYPTION_KEY: `k1:${randomBytes(32).toString('base64')}`,
     CONTROL_PASSWORD: randomBytes(24).toString('hex'),
+    HOST_KEY: randomBytes(32).toString('hex'),
+    ARCHIVE_KEY: randomBytes(32).toString('hex'),
     S3_ACCESS_KEY_ID: randomBytes(10).toString('hex'),
     S3_SECRET_ACCESS_KEY: randomBytes(24).toString('hex'),
   }

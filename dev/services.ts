@@ -1,13 +1,12 @@
 import { existsSync } from 'node:fs'
 import { mkdir } from 'node:fs/promises'
 import { join, resolve } from 'node:path'
-import { CONTROL_ROLE, prepareControlDatabase } from './control-database.ts'
+import { type Host, startHost } from '../host/host.ts'
+import { FolderInUse } from '../host/run-folder.ts'
+import { prepareControlDatabase } from './control-database.ts'
 import { guardChildren } from './guard.ts'
-import { startNeonProxy } from './neon-proxy.ts'
-import { startGateway } from './postgres/gateway.ts'
-import { type Postgres, startPostgres } from './postgres.ts'
 import { startS3 } from './s3.ts'
-import { readSecrets } from './secrets.ts'
+import { type LocalSecrets, readSecrets } from './secrets.ts'
 import { errorCode, StartError } from './start-error.ts'
 
 const BUCKET = 'pilothouse'
@@ -18,6 +17,8 @@ export interface ServicesOptions {
   /** 0, the default, takes any free port. */
   ports?: { postgres?: number; proxy?: number; s3?: number }
   durable: boolean
+  /** Instances without a time of their own stop after so long without a session; null, the default, for never. */
+  sleepAfterSeconds?: number | null
   baseUrl: string
   /** Told of each service that is up, with the time it took. */
   onStep?: (name: string, ms: number) => void
@@ -27,20 +28,19 @@ export interface Services {
   /** The Worker's variables and secrets. */
   vars: Record<string, string>
   secrets: Record<string, string>
-  adminUrl: string
   controlUrl: string
+  host: Host
   stop(): Promise<void>
-  /** Settles when Postgres has ended, whether we stopped it or not. */
-  ended: Promise<void>
 }
 
-/** Starts what the Worker needs: Postgres with the control database, the Neon-compatible proxy and the bucket. */
+/** Starts what the Worker needs: the database host, the control database on it, and the bucket. */
 export async function startServices(options: ServicesOptions): Promise<Services> {
   const { ports = {}, durable, baseUrl, onStep = () => {} } = options
   const folder = resolve(options.folder)
-  guardChildren()
+  // Of an installation that lasts, the next start takes up the servers that a killed one has left.
+  guardChildren((file) => durable && file.endsWith('/postgres'))
   await makeFolder(folder)
-  const isNew = !existsSync(join(folder, 'postgres'))
+  const isNew = !existsSync(join(folder, 'host', 'instances'))
   const started: { stop(): Promise<void> }[] = []
   const stop = () => stopInReverse(started)
 
@@ -59,19 +59,16 @@ export async function startServices(options: ServicesOptions): Promise<Services>
 
   try {
     const known = await readSecrets(folder, { isNew })
-    const postgres = await keepPostgres()
-    const [{ port }, { url: proxyUrl }, { endpoint }, controlUrl] = await settle([
-      step('gateway', () => keep(gatewayFor(postgres))),
-      step('proxy', () => keep(proxyFor(postgres.port))),
-      step('s3', () => keep(s3For(known.S3_ACCESS_KEY_ID, known.S3_SECRET_ACCESS_KEY))),
-      step('migrations', () => prepareControlDatabase({ adminUrl: postgres.url, password: known.CONTROL_PASSWORD })),
-    ])
+    const { endpoint } = await step('s3', () => keep(s3For(known.S3_ACCESS_KEY_ID, known.S3_SECRET_ACCESS_KEY)))
+    const host = await step('host', () => keep(hostWith(known, endpoint).catch(inUse)))
+    const controlUrl = await step('migrations', () => prepareControlDatabase(host, known.CONTROL_PASSWORD))
     return {
       vars: {
-        ENGINE: 'postgres',
-        NEON_PROXY: proxyUrl,
+        ENGINE: 'host',
+        HOST_URL: host.url,
+        NEON_PROXY: host.url,
         DATABASE_HOST: '127.0.0.1',
-        DATABASE_PORT: String(port),
+        DATABASE_PORT: String(host.gatewayPort),
         S3_ENDPOINT: endpoint,
         S3_REGION: 'auto',
         S3_BUCKET: BUCKET,
@@ -82,40 +79,44 @@ export async function startServices(options: ServicesOptions): Promise<Services>
       },
       secrets: {
         DATABASE_URL: controlUrl,
-        ENGINE_URL: postgres.url,
+        HOST_KEY: known.HOST_KEY,
         ENCRYPTION_KEY: known.ENCRYPTION_KEY,
         S3_ACCESS_KEY_ID: known.S3_ACCESS_KEY_ID,
         S3_SECRET_ACCESS_KEY: known.S3_SECRET_ACCESS_KEY,
       },
-      adminUrl: postgres.url,
       controlUrl,
+      host,
       stop,
-      ended: postgres.ended,
     }
   } catch (error) {
     await stop()
     throw error
   }
 
-  function keepPostgres() {
-    return step('postgres', () => keep(startPostgres({ folder: join(folder, 'postgres'), durable })))
-  }
-
-  function gatewayFor({ port: upstreamPort, certificate }: Postgres) {
-    return startGateway({ port: ports.postgres ?? 0, upstreamPort, certificate })
-  }
-
-  function proxyFor(port: number) {
-    return startNeonProxy({
+  function hostWith(
+    { HOST_KEY: key, ARCHIVE_KEY, S3_ACCESS_KEY_ID, S3_SECRET_ACCESS_KEY }: LocalSecrets,
+    endpoint: string,
+  ) {
+    const credentials = { accessKeyId: S3_ACCESS_KEY_ID, secretAccessKey: S3_SECRET_ACCESS_KEY }
+    return startHost({
+      archive: { endpoint, region: 'auto', bucket: BUCKET, ...credentials, key: ARCHIVE_KEY },
+      folder: join(folder, 'host'),
+      key,
+      isDurable: durable,
+      sleepAfterSeconds: options.sleepAfterSeconds ?? null,
       port: ports.proxy ?? 0,
-      postgres: { host: '127.0.0.1', port },
-      pooledRoles: [CONTROL_ROLE, 'p_*_storage'],
+      gatewayPort: ports.postgres ?? 0,
+      log: (event, fields) => console.log(JSON.stringify({ event, ...fields })),
     })
   }
 
   function s3For(accessKeyId: string, secretAccessKey: string) {
     return startS3({ port: ports.s3 ?? 0, folder: join(folder, 's3'), buckets: [BUCKET], accessKeyId, secretAccessKey })
   }
+}
+
+function inUse(error: unknown): never {
+  throw error instanceof FolderInUse ? new StartError(error.message) : error
 }
 
 async function makeFolder(folder: string) {
@@ -126,12 +127,6 @@ async function makeFolder(folder: string) {
       `Cannot make ${folder} (${errorCode(error)}): give this user the right, or choose another with PILOTHOUSE_DATA=<folder>.`,
     )
   }
-}
-
-/** Promise.all that waits for every one to end, so that none starts after the others were stopped. */
-async function settle<T extends readonly unknown[]>(work: { [K in keyof T]: Promise<T[K]> }): Promise<T> {
-  await Promise.allSettled(work)
-  return (await Promise.all(work)) as unknown as T
 }
 
 async function stopInReverse(started: { stop(): Promise<void> }[]) {

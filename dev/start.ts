@@ -1,10 +1,10 @@
 import { rm } from 'node:fs/promises'
 import { join, relative } from 'node:path'
+import { isHostRunning } from '../host/run-folder.ts'
 import { buildWorker } from './bundle.ts'
 import { readFlags } from './flags.ts'
 import { describeFailure, openLifetime } from './lifetime.ts'
 import { freePort, type PORT_SETTINGS } from './ports.ts'
-import { holder } from './postgres/data-folder.ts'
 import { readyText, stepLine } from './report.ts'
 import { readSettings, warningsOf } from './settings.ts'
 import { StartError } from './start-error.ts'
@@ -34,7 +34,8 @@ async function start() {
   const settings = readSettings(process.env)
   const { folder, ports, baseUrl, vars } = settings
   const startedAt = performance.now()
-  await checkUnused(folder)
+  if (await isHostRunning(join(folder, 'host')))
+    throw new StartError(`${folder} is in use: stop the other start first.`)
   if (flags.has('--reset')) await deleteData(folder)
   for (const service of Object.keys(ports) as (keyof typeof PORT_SETTINGS)[]) await freePort(ports[service], service)
 
@@ -50,9 +51,6 @@ async function start() {
     lifetime.add(startServices({ folder, ports, baseUrl, durable: true, onStep: showStep })),
     timed('build', () => buildWorker({ folder: bundle })),
   ])
-  void services.ended.then(() =>
-    endBecause(new StartError(`Postgres ended by itself (log: ${join(folder, 'postgres.log')}).`)),
-  )
   const { controlUrl } = services
   const credentials = await timed('owner', () => saveCredentials({ folder, controlUrl, baseUrl, onLine: console.log }))
   await timed('worker', () =>
@@ -80,25 +78,7 @@ async function timed<T>(name: string, work: () => Promise<T>): Promise<T> {
   return result
 }
 
-async function checkUnused(folder: string) {
-  const pid = await holder(join(folder, 'postgres'))
-  if (!pid) return
-  throw new StartError(
-    `${folder} is in use by Postgres, process ${pid}: stop the other start first (if it is gone: kill -INT ${pid}).`,
-  )
-}
-
-const DATA = [
-  'postgres',
-  'postgres.password',
-  'postgres.log',
-  's3',
-  'worker',
-  'bundle',
-  'secrets.json',
-  'credentials.json',
-  'credentials.json.new',
-]
+const DATA = ['host', 's3', 'worker', 'bundle', 'secrets.json', 'credentials.json', 'credentials.json.new']
 
 // By name, so that a folder which holds other things too loses nothing but ours.
 async function deleteData(folder: string) {

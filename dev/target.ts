@@ -10,7 +10,7 @@ export async function targetDatabaseUrl(env: NodeJS.ProcessEnv): Promise<string>
   const { CONTROL_PASSWORD } = await readSecrets(folder, { isNew: false }).catch(() => {
     throw new StartError(`Set DATABASE_URL, or run \`npm start\` first: ${folder} holds no local control database.`)
   })
-  return controlUrlOf(`postgresql://127.0.0.1:${ports.postgres}/`, CONTROL_PASSWORD)
+  return controlUrlOf(ports.postgres, CONTROL_PASSWORD)
 }
 
 /** What opens the secrets in that database. */

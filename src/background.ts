@@ -83,7 +83,6 @@ export const duties: Duties = {
   storage: sweepStorage,
   function_deployments: removeUnusedDeployments,
   read_only: keepReadOnly,
-  sql_sessions: ({ engine }) => engine.sweep(),
   temporary_logins: endDueLogins,
   scheduled_backups: runScheduledBackups,
   old_backups: removeOldBackups,

@@ -1,6 +1,7 @@
 import { sql } from 'drizzle-orm'
 import { openDatabase } from './db/client.ts'
 import { DATABASE_CLOCK } from './db/clock.ts'
+import { controlDatabase } from './db/proxy.ts'
 import { openEngine } from './engine/select.ts'
 import { type Bindings, readConfig, type SystemCtx } from './env.ts'
 import { createLogger } from './http/log.ts'
@@ -16,7 +17,7 @@ interface Origin {
 /** The context of one request, message or tick. */
 export function createCtx({ bindings, waitUntil, requestId = crypto.randomUUID(), clock }: Origin): SystemCtx {
   const config = readConfig(bindings)
-  const db = openDatabase({ url: config.DATABASE_URL, proxy: config.NEON_PROXY, egress: bindings.SERVICES_EGRESS })
+  const db = openDatabase({ ...controlDatabase(config), egress: bindings.SERVICES_EGRESS })
   const fixed = config.TEST_CLOCK === 'on' && clock ? Number(clock) : undefined
   return {
     config,

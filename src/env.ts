@@ -56,10 +56,21 @@ const RESOURCE_CONFIGURATIONS = new RegExp(
 /** What carries the projects' databases. */
 const EngineConfig = z.discriminatedUnion('ENGINE', [
   z.object({
-    ENGINE: z.literal('postgres'),
-    ENGINE_URL: z.string().regex(/^postgres(ql)?:\/\//),
-    DATABASE_HOST: z.string().min(1),
-    DATABASE_PORT: z.coerce.number().int().min(1).max(65535),
+    ENGINE: z.literal('host'),
+    /** Of the control API and SQL over HTTP of a database host; `admin hosts add` adds others. */
+    HOST_URL: optional.pipe(
+      z
+        .url()
+        .transform((url) => url.replace(/\/+$/, ''))
+        .optional(),
+    ),
+    /** The secret that the host knows the control plane by. */
+    HOST_KEY: optional,
+    /** Where clients reach its databases. */
+    DATABASE_HOST: optional,
+    DATABASE_PORT: optional.transform((text) => text && Number(text)).pipe(z.int().min(1).max(65535).optional()),
+    /** Each project's database answers at `db.{ref}.{DATABASE_DOMAIN}` too. */
+    DATABASE_DOMAIN: optional,
   }),
   z.object({
     ENGINE: z.literal('neon'),
@@ -91,7 +102,7 @@ const SharedConfig = z.object({
   DATABASE_URL: z.string().regex(/^postgres(ql)?:\/\//),
   /** Base URL of a Neon-compatible proxy in front of Postgres; empty where Neon itself is the database. */
   NEON_PROXY: optional,
-  /** The same for the cluster of the projects; NEON_PROXY when empty. */
+  /** The same for the databases of the driver `neon`. */
   ENGINE_NEON_PROXY: optional,
   ENCRYPTION_KEY: z
     .string()
@@ -144,7 +155,6 @@ const SharedConfig = z.object({
 })
 
 const hostOf = (url: string): string => URL.parse(url)?.hostname ?? ''
-const addressOf = (url: string): string => `${hostOf(url)}:${URL.parse(url)?.port || '5432'}`
 
 const PRIVATE_LINK = [
   'PRIVATE_LINK_RESOURCE_CONFIGURATIONS',
@@ -153,6 +163,8 @@ const PRIVATE_LINK = [
 ] as const
 
 /** Settings of which each is of use with the others alone. */
+const OF_HOST = ['HOST_URL', 'HOST_KEY', 'DATABASE_HOST', 'DATABASE_PORT'] as const
+
 const TOGETHER = { 'private link': PRIVATE_LINK, 'the GitHub App': OF_GITHUB_APP }
 
 /** Every variable and secret that the Worker reads. README, Settings, says what each is for. */
@@ -164,23 +176,17 @@ export const Config = SharedConfig.superRefine((config, check) => {
   }
 })
   .and(EngineConfig)
+  .superRefine(({ DATABASE_URL, NEON_PROXY }, check) => {
+    if (NEON_PROXY !== undefined || hostOf(DATABASE_URL).endsWith('.neon.tech')) return
+    // The driver would send the connection string to another host of the same domain.
+    const message = 'is missing: DATABASE_URL does not lead to Neon'
+    check.addIssue({ code: 'custom', path: ['NEON_PROXY'], message })
+  })
   .superRefine((config, check) => {
-    const { DATABASE_URL, NEON_PROXY, ENGINE_NEON_PROXY = NEON_PROXY } = config
-    const ways = [{ name: 'DATABASE_URL', url: DATABASE_URL, setting: 'NEON_PROXY', proxy: NEON_PROXY }]
-    if (config.ENGINE === 'postgres')
-      ways.push({ name: 'ENGINE_URL', url: config.ENGINE_URL, setting: 'ENGINE_NEON_PROXY', proxy: ENGINE_NEON_PROXY })
-    for (const { name, url, setting, proxy } of ways) {
-      // The driver would send the connection string to another host of the same domain.
-      if (proxy === undefined && !hostOf(url).endsWith('.neon.tech'))
-        check.addIssue({ code: 'custom', path: [setting], message: `is missing: ${name} does not lead to Neon` })
-    }
-    const [control, engine] = ways
-    if (engine && engine.proxy !== control?.proxy && addressOf(engine.url) === addressOf(control?.url ?? ''))
-      check.addIssue({
-        code: 'custom',
-        path: ['ENGINE_NEON_PROXY'],
-        message: 'is another proxy than NEON_PROXY: then DATABASE_URL and ENGINE_URL must differ in host or port',
-      })
+    const missing = config.ENGINE === 'host' ? OF_HOST.filter((name) => config[name] === undefined) : []
+    if (missing.length === OF_HOST.length) return
+    for (const name of missing)
+      check.addIssue({ code: 'custom', path: [name], message: 'is missing for the database host' })
   })
 export type Config = z.output<typeof Config>
 

@@ -192,7 +192,7 @@ export const CASES: readonly Case[] = [
     so: 'ends with the right to reach it',
     fault: `create foreign data wrapper idle; create server nowhere foreign data wrapper idle;
       create foreign table public.afar (n int) server nowhere; grant select on public.afar to anon`,
-    mend: 'revoke select on public.afar from anon',
+    mend: 'revoke all on public.afar from anon, authenticated',
     found: {
       detail: 'The foreign table public.afar is open to the API.',
       metadata: { ...table('afar'), type: 'foreign table' },
@@ -213,6 +213,7 @@ export const CASES: readonly Case[] = [
       metadata: view('mails'),
       key: 'auth_users_exposed.public.mails',
     },
+    admin: true,
   },
   {
     lint: 'auth_users_exposed',
@@ -224,6 +225,7 @@ export const CASES: readonly Case[] = [
       metadata: view('invoked'),
       key: 'auth_users_exposed.public.invoked',
     },
+    admin: true,
   },
   {
     lint: 'function_search_path_mutable',

@@ -1,11 +1,13 @@
-import pg from 'pg'
-import { beforeAll, describe, expect, inject, it, vi } from 'vitest'
+import { readFile, writeFile } from 'node:fs/promises'
+import { beforeAll, describe, expect, it, vi } from 'vitest'
 import { type ToldLint, textOf } from '../src/areas/advisors/lints.ts'
+import { type SettingFacts, settingChecks } from '../src/areas/advisors/settings.ts'
 import { runAdvisors } from './advisors.ts'
 import { CASES } from './advisors-cases.ts'
 import { type Caller, newMember, newOrganization, type TestOrganization, unhurried } from './api.ts'
 import { extended } from './extended.ts'
-import { newProject, PASSWORD, runSql } from './projects.ts'
+import { adminClient, adminRows } from './instances.ts'
+import { newProject, ownerClient, runSql } from './projects.ts'
 
 let organization: TestOrganization
 let ref: string
@@ -18,10 +20,10 @@ beforeAll(async () => {
 
 const run = (...names: string[]) => runAdvisors(owner(), ref, ...names)
 
-async function asAdmin(query: string, database = `p_${ref}`) {
-  const client = new pg.Client({ connectionString: inject('adminUrl').replace(/[^/]*$/, database) })
-  await client.connect()
+async function asAdmin(query: string, { project = ref, database = 'postgres' } = {}) {
+  const client = await adminClient(project, { database })
   try {
+    await client.query('set search_path = public')
     for (const statement of query.split(';\n')) await client.query(statement)
   } finally {
     await client.end()
@@ -65,9 +67,27 @@ describe('a lint of the database', () => {
     await vi.waitFor(async () => expect(await run('unused_index')).not.toContainEqual(unused), { timeout: 60_000 })
   })
 
+  it('log_connections_not_enabled is mended by a setting of the project', async () => {
+    const set = (log_connections: boolean) =>
+      owner().patch(`/v1/projects/${ref}/config/database/postgres`, { log_connections })
+    expect(await run('log_connections_not_enabled')).toHaveLength(1)
+    expect((await set(true)).status).toBe(200)
+    await vi.waitFor(async () => expect(await run('log_connections_not_enabled')).toEqual([]), { timeout: 60_000 })
+    expect((await set(false)).status).toBe(200)
+    await vi.waitFor(async () => expect(await run('log_connections_not_enabled')).toHaveLength(1), { timeout: 60_000 })
+  })
+
   it('log_connections_not_enabled is of the whole server', async () => {
+    const [{ path, pid } = { path: '', pid: '' }] = await adminRows<{ path: string; pid: string }>(
+      ref,
+      `select current_setting('config_file') as path, split_part(pg_read_file('postmaster.pid'), chr(10), 1) as pid`,
+    )
+    // An account of its own may not walk down to its data, and finds them as the folder that it works in.
+    const file = path.replace('/proc/self/', `/proc/${pid}/`)
+    const configuration = await readFile(file, 'utf8')
     const set = async (value: string, lints: object[]) => {
-      await asAdmin(`alter system ${value};\nselect pg_reload_conf()`, 'postgres')
+      await writeFile(file, `${configuration}\n${value}\n`)
+      await asAdmin('select pg_reload_conf()')
       await vi.waitFor(async () => expect(await run('log_connections_not_enabled')).toEqual(lints), { timeout: 60_000 })
     }
     const off = {
@@ -77,10 +97,10 @@ describe('a lint of the database', () => {
       cache_key: 'log_connections_not_enabled',
     }
     try {
-      await set("set log_connections = 'off'", [off])
-      await set("set log_connections = 'authorization'", [])
+      await set("log_connections = 'off'", [off])
+      await set("log_connections = 'authorization'", [])
     } finally {
-      await set('reset log_connections', [off])
+      await set('', [off])
     }
   })
 })
@@ -180,8 +200,9 @@ describe('a lint of the settings', () => {
   })
 
   it('pitr_not_enabled says so of a driver without a history', async () => {
-    const [lint] = await run('pitr_not_enabled')
-    expect(lint).toMatchObject({ detail: 'The driver postgres keeps no history of the database.' })
+    expect(await run('pitr_not_enabled')).toEqual([])
+    const facts = { engine: { name: 'host', pointInTime: undefined } } as unknown as SettingFacts
+    expect(settingChecks.pitr_not_enabled(facts)).toBe('The driver host keeps no history of the database.')
   })
 })
 
@@ -202,41 +223,44 @@ describe('a lint of health', () => {
     (await runAdvisors(owner(), project, ...lints)).sort((a, b) => a.cache_key.localeCompare(b.cache_key))
 
   it('db_connection_limit_reached tells whose sessions are all open', async () => {
-    const connectionString = `postgresql://p_${ref}:${encodeURIComponent(PASSWORD)}@${inject('databaseHost')}:${inject('databasePort')}/p_${ref}`
-    const clients = Array.from({ length: 20 }, () => new pg.Client({ connectionString }))
-    expect(await run(...HEALTH)).toEqual([])
-    for (const client of clients) await client.connect()
-    expect(await run(...HEALTH)).toEqual([
+    const password = 'visiting'
+    await change(`create role visitor login connection limit 2 password '${password}'`)
+    const reached = (whose: string, most: number) =>
       health(
         'db_connection_limit_reached',
-        `The role p_${ref} has 20 of its 20 sessions open.`,
-        `db_connection_limit_reached."The role p_${ref}"`,
-      ),
-    ])
+        `${whose} has ${most} of its ${most} sessions open.`,
+        `db_connection_limit_reached."${whose}"`,
+      )
+    const clients = Array.from({ length: 47 }, (_, n) =>
+      ownerClient(ref, n < 2 ? { user: `visitor.${ref}`, password } : {}),
+    )
+    expect(await run(...HEALTH)).toEqual([])
+    for (const client of clients) await client.connect()
+    expect(await run(...HEALTH)).toEqual([reached('The role visitor', 2), reached('The server', 47)])
     for (const client of clients) await client.end()
     await vi.waitFor(async () => expect(await run(...HEALTH)).toEqual([]), { timeout: 60_000 })
   })
 
   extended('a database that lets nobody in, or has no session left, is said to be so', async () => {
     const project = await newProject(organization)
-    await asAdmin(`alter role p_${project}_read nologin`)
+    await asAdmin('alter role supabase_read_only_user nologin', { project })
     expect(await found(project, 'db_connection_failing', 'no_primary_key')).toEqual([
       unchecked('no_primary_key'),
       health('db_connection_failing', 'The server of the database refused the session that was to check it.'),
     ])
-    await asAdmin(`alter role p_${project}_read login connection limit 0`)
+    await asAdmin('alter role supabase_read_only_user login connection limit 0', { project })
     expect(await found(project, ...HEALTH)).toEqual([
       unchecked('db_connection_failing'),
       unchecked('db_not_reachable'),
       health('db_connection_limit_reached', 'No session was left for the role that was to check the database.'),
     ])
-    await asAdmin(`alter role p_${project}_read connection limit 10`)
+    await asAdmin('alter role supabase_read_only_user connection limit 10', { project })
     expect(await found(project, ...HEALTH)).toEqual([])
   })
 
   it('a database that is not there is said to be so', async () => {
     const project = await newProject(organization)
-    await asAdmin(`drop database p_${project} with (force)`, 'postgres')
+    await asAdmin('drop database postgres with (force)', { project, database: 'template1' })
     expect(await found(project, 'db_not_reachable', 'auth_otp_long_expiry')).toEqual([
       health('db_not_reachable', 'The database of the project did not answer.'),
     ])

@@ -1,8 +1,8 @@
-import pg from 'pg'
-import { beforeAll, describe, expect, inject, it, vi } from 'vitest'
+import { beforeAll, describe, expect, it, vi } from 'vitest'
 import { runAdvisors } from './advisors.ts'
 import { type Caller, newApp, newMember, newOrganization, type TestOrganization, unhurried } from './api.ts'
-import { newProject, PASSWORD, runSql, untilStatus } from './projects.ts'
+import { adminClient } from './instances.ts'
+import { newProject, ownerClient, runSql, untilStatus } from './projects.ts'
 
 let organization: TestOrganization
 let ref: string
@@ -20,9 +20,8 @@ const sql = async (query: string, project = ref) => {
   const reply = await runSql(owner(), project, query)
   expect(reply, JSON.stringify(reply.body)).toMatchObject({ status: 201 })
 }
-/** Without what is said of the whole server, which another test changes meanwhile. */
 const names = ({ body }: Awaited<ReturnType<Caller['get']>>): string[] =>
-  body.lints.map(({ name }: { name: string }) => name).filter((name: string) => name !== 'log_connections_not_enabled')
+  body.lints.map(({ name }: { name: string }) => name)
 
 /** What clients may ask for. */
 const PUBLISHED = `unindexed_foreign_keys auth_users_exposed auth_rls_initplan no_primary_key unused_index
@@ -43,16 +42,18 @@ describe('GET /v1/projects/{ref}/advisors/performance and security', () => {
     const security = await owner().get(path('security', project))
     expect(security.status).toBe(200)
     expect(names(security)).toEqual([
+      'log_connections_not_enabled',
       'network_restrictions_not_set',
       'ssl_not_enforced',
       'password_requirements_min_length',
-      'pitr_not_enabled',
       'auth_leaked_password_protection',
       'auth_insufficient_mfa_options',
       'auth_password_policy_missing',
       'no_backup_admin',
     ])
-    expect(names(await owner().get(`${path('security', project)}?lint_type=sql`))).toEqual([])
+    expect(names(await owner().get(`${path('security', project)}?lint_type=sql`))).toEqual([
+      'log_connections_not_enabled',
+    ])
   })
 
   it('list what is wrong, each under a key of its own', async () => {
@@ -115,9 +116,9 @@ describe('GET /v1/projects/{ref}/advisors/performance and security', () => {
        create policy own on plain using ((select auth.uid()) = owner);
        create function public.format(text, text) returns text language plpgsql as 'begin raise exception ''mine''; end';
        create function public.regexp_replace(text, text, text, text) returns text language plpgsql as 'begin raise exception ''mine''; end';
-       alter database p_${project} set search_path = public, auth, pg_catalog;
-       alter database p_${project} set quote_all_identifiers = on;
-       alter database p_${project} set standard_conforming_strings = off`,
+       alter database postgres set search_path = public, auth, pg_catalog;
+       alter database postgres set quote_all_identifiers = on;
+       alter database postgres set standard_conforming_strings = off`,
       project,
     )
     const lints = [...(await owner().get(path('performance', project))).body.lints]
@@ -159,11 +160,11 @@ describe('POST /v2/projects/{ref}/advisors/run', () => {
       owner(),
       ref,
       'db_not_reachable',
-      'pitr_not_enabled',
+      'no_backup_admin',
       ...unknowable,
-      'pitr_not_enabled',
+      'no_backup_admin',
     )
-    expect(lints.map(({ name }) => name)).toEqual(['pitr_not_enabled', ...Array(3).fill('advisor_check_unavailable')])
+    expect(lints.map(({ name }) => name)).toEqual(['no_backup_admin', ...Array(3).fill('advisor_check_unavailable')])
     expect(lints[1]).toEqual({
       name: 'advisor_check_unavailable',
       title: 'Advisor Check Unavailable',
@@ -243,8 +244,7 @@ async function lockedProject() {
      create policy own on held using (n = current_setting('app.n')::int)`,
     project,
   )
-  const login = `p_${project}:${encodeURIComponent(PASSWORD)}@${inject('databaseHost')}:${inject('databasePort')}`
-  const client = new pg.Client({ connectionString: `postgresql://${login}/p_${project}` })
+  const client = ownerClient(project)
   await client.connect()
   await client.query('begin; lock table held')
   return { project, client }
@@ -255,14 +255,14 @@ it('end in time where a table is locked for long', async () => {
   const [performance, security, lints] = await Promise.all([
     owner().get(path('performance', project)),
     owner().get(path('security', project)),
-    runAdvisors(owner(), project, 'auth_rls_initplan', 'pitr_not_enabled'),
+    runAdvisors(owner(), project, 'auth_rls_initplan', 'no_backup_admin'),
   ])
   await client.end()
   const tooLong = { status: 400, body: { message: expect.stringContaining('longer than allowed') } }
   expect([performance, security]).toMatchObject([tooLong, tooLong])
   expect(lints.map(({ name, detail }) => [name, detail])).toEqual([
     ['advisor_check_unavailable', 'auth_rls_initplan was not checked: the database did not tell within 6 seconds.'],
-    ['pitr_not_enabled', expect.anything()],
+    ['no_backup_admin', expect.anything()],
   ])
 })
 
@@ -272,12 +272,11 @@ it('say so where the database gives the check up', async () => {
     owner().get(path('performance', project)),
     runAdvisors(owner(), project, 'auth_rls_initplan'),
   ])
-  const admin = new pg.Client({ connectionString: inject('adminUrl') })
-  await admin.connect()
+  const admin = await adminClient(project)
   const cancelled = new Set<number>()
   await vi.waitFor(async () => {
     const { rows } = await admin.query(
-      `select pid, pg_cancel_backend(pid) from pg_stat_activity where usename = 'p_${project}_read' and wait_event_type = 'Lock'`,
+      `select pid, pg_cancel_backend(pid) from pg_stat_activity where usename = 'supabase_read_only_user' and wait_event_type = 'Lock'`,
     )
     for (const { pid } of rows) cancelled.add(pid)
     expect(cancelled.size).toBe(2)
@@ -298,9 +297,8 @@ it('say so where the database gives the check up', async () => {
 it('answer 503 for a database that cannot be reached and 409 for a paused project, whose settings can still be checked', async () => {
   const project = await newProject(organization)
   const replies = () => Promise.all([owner().get(path('performance', project)), owner().get(path('security', project))])
-  const admin = new pg.Client({ connectionString: inject('adminUrl') })
-  await admin.connect()
-  await admin.query(`alter role p_${project}_read nologin`)
+  const admin = await adminClient(project)
+  await admin.query(`alter role supabase_read_only_user nologin`)
   await admin.end()
   expect((await replies()).map(({ status }) => status)).toEqual([503, 503])
   await organization.owner.post(`/v1/projects/${project}/pause`)

@@ -96,9 +96,9 @@ const STATE = `select
   (select string_agg(tablename, ',') from pg_publication_tables where pubname = 'supabase_realtime') as published,
   (select pubowner::regrole::text from pg_publication) as publisher,
   has_function_privilege('supabase_auth_admin', 'public.custom_access_token_hook(jsonb)', 'execute') as hook`
-const stateOf = (ref: string, profiles: string | null, people: number) => ({
+const stateOf = (profiles: string | null, people: number) => ({
   ...{ profiles, email: profiles && 'ada@example.com', people, kept: people, hook: true },
-  owners: ['postgres', 'postgres', 'postgres', 'postgres', `p_${ref}`],
+  owners: ['postgres', 'postgres', 'postgres', 'postgres', 'postgres'],
   ...{ published: 'messages', publisher: 'postgres' },
 })
 
@@ -106,7 +106,7 @@ it('migrations of apps for the hosted service run unchanged, in branches too', a
   const ref = await newProject(organization)
   for (const name of ['profiles', 'realtime', 'pulled', 'hook'] as const) await migrate(ref, name)
   await rows(owner, ref, SEED)
-  expect(await rows(owner, ref, STATE)).toEqual([stateOf(ref, 'ada', 1)])
+  expect(await rows(owner, ref, STATE)).toEqual([stateOf('ada', 1)])
   const read = await owner.post(`/v1/projects/${ref}/database/query/read-only`, {
     query:
       'select mood, (select count(*)::int from auth.users) as users, (select count(*)::int from private.keys) as keys from public.notes',
@@ -120,9 +120,9 @@ it('migrations of apps for the hosted service run unchanged, in branches too', a
   expect(anon).toEqual([{ people: 1, notes: 0 }])
 
   const bare = await newBranch(owner, ref)
-  expect(await rows(owner, bare.project_ref, STATE)).toEqual([stateOf(bare.project_ref, null, 0)])
+  expect(await rows(owner, bare.project_ref, STATE)).toEqual([stateOf(null, 0)])
   const whole = await newBranch(owner, ref, { with_data: true })
-  expect(await rows(owner, whole.project_ref, STATE)).toEqual([stateOf(whole.project_ref, 'ada', 1)])
+  expect(await rows(owner, whole.project_ref, STATE)).toEqual([stateOf('ada', 1)])
   for (const branch of [bare, whole]) {
     const diff = await owner.get(`/v1/branches/${branch.id}/diff`)
     expect(diff).toMatchObject({ status: 200, body: '' })
@@ -154,28 +154,29 @@ it('a trigger on auth.users reaches tables of either owner, whoever owns its fun
   expect(await rows(owner, ref, 'select username from public.profiles')).toEqual([{ username: 'grace' }])
 })
 
-it('those who may act as `postgres` reach nothing of another project, and cannot change it', async () => {
-  const [ref, other] = [await newProject(organization), await newProject(organization)]
-  await migrate(other, 'profiles')
-  await rows(owner, other, 'alter table public.profiles owner to postgres')
+it('who owns one project gains no power over it, and no way to another', async () => {
+  const [ref, other] = [
+    await newProject(organization, { db_pass: 'of this project' }),
+    await newProject(organization, { db_pass: 'of the other' }),
+  ]
   const refused = async (query: string, code: string) => {
     const reply = await runSql(owner, ref, query)
     expect(reply.status, query).toBe(400)
     expect(JSON.stringify(reply.body), query).toContain(code)
   }
-  await refused(`alter role postgres login password 'x'`, '42501')
-  await refused('set role postgres; alter role postgres login', '42501')
-  await refused('alter role postgres rename to mine', '42501')
-  await refused('drop role postgres', '42501')
-  await refused('grant postgres to anon', '42501')
-  await refused('set role postgres; grant postgres to anon', '42501')
-  await refused(`comment on role postgres is 'mine'`, '42501')
+  await refused('alter role postgres superuser', '42501')
+  await refused(`alter role supabase_admin password 'x'`, '42501')
+  await refused('grant supabase_admin to postgres', '42501')
   await refused('grant supabase_auth_admin to postgres', '42501')
-  await refused(`set role postgres; alter database p_${other} rename to mine`, '42501')
-  const own = ownerClient(ref)
+  await refused('reassign owned by supabase_auth_admin to postgres', '42501')
+  expect(await rows(owner, ref, 'select datname from pg_database where not datistemplate')).toEqual([
+    { datname: 'postgres' },
+  ])
+  const own = ownerClient(ref, { password: 'of this project' })
   await own.connect()
-  await expect(own.query(`drop database p_${other}`)).rejects.toMatchObject({ code: '42501' })
   await own.end()
-  const strange = ownerClient(ref, { database: `p_${other}` })
-  await expect(strange.connect()).rejects.toMatchObject({ code: '42501' })
+  for (const user of [`postgres.${other}`, `supabase_admin.${other}`, `supabase_admin.${ref}`]) {
+    const strange = ownerClient(other, { user, password: 'of this project' })
+    await expect(strange.connect(), user).rejects.toMatchObject({ code: '28P01' })
+  }
 })

@@ -1,6 +1,6 @@
-import { DeleteObjectCommand, ListObjectsV2Command, S3Client } from '@aws-sdk/client-s3'
+import { DeleteObjectCommand, GetObjectCommand, ListObjectsV2Command, S3Client } from '@aws-sdk/client-s3'
 import { and, desc, eq } from 'drizzle-orm'
-import pg from 'pg'
+import type pg from 'pg'
 import { beforeAll, describe, expect, inject, it, vi } from 'vitest'
 import { auditLog, backups, projectSettings, projects, projectTasks, webhookEvents } from '../src/db/schema/index.ts'
 import {
@@ -15,41 +15,39 @@ import {
 } from './api.ts'
 import { newBranch, untilBranch } from './branches.ts'
 import { cliOf } from './cli.ts'
-import { newRef } from './engine/copy-projects.ts'
 import { extended, isExtended } from './extended.ts'
-import { newProject, PASSWORD, runSql, until, untilGone } from './projects.ts'
+import { adminClient, askHost, onHost } from './instances.ts'
+import { newProject, ownerClient, PASSWORD, runSql, until, untilGone } from './projects.ts'
 import { clientOf, newBucket, newStorage } from './storage.ts'
 
 /** Copies, sweeps and restarts take turns with those of all other tests. */
 vi.setConfig({ testTimeout: 90_000 })
 const WAIT = { timeout: 60_000, interval: 250 }
 
-let admin: pg.Client
-beforeAll(async () => {
-  admin = new pg.Client({ connectionString: inject('adminUrl') })
-  await admin.connect()
-  return () => admin.end()
-})
+const newRef = () =>
+  Array.from(crypto.getRandomValues(new Uint8Array(20)), (byte) => String.fromCharCode(97 + (byte % 26))).join('')
 
 const path = (ref: string, rest = '') => `/v1/projects/${ref}/database/backups${rest}`
 
-/** What the cluster holds for the project's backups. */
-async function databasesOf(ref: string): Promise<string[]> {
-  const { rows } = await admin.query('select datname from pg_database where starts_with(datname, $1) order by 1', [
-    `p_${ref}_`,
-  ])
-  return rows.map(({ datname }) => datname.slice(`p_${ref}_`.length))
+/** What the archive holds of the project, by id. */
+async function archived(ref: string): Promise<number[]> {
+  const found = await askHost<{ id: string }[]>('GET', `/instances/${ref}/backups`)
+  return found.map(({ id }) => Number(id)).sort((a, b) => a - b)
 }
 
-async function connectTo(ref: string, database = `p_${ref}`): Promise<pg.Client> {
-  const client = new pg.Client({
-    host: inject('databaseHost'),
-    port: inject('databasePort'),
-    user: `p_${ref}`,
-    password: PASSWORD,
-    database,
-  })
-  client.on('error', () => {})
+const makeBackup = (ref: string, id: number) => askHost('PUT', `/instances/${ref}/backups/${id}`)
+
+const { endpoint, bucket: Bucket, ...credentials } = inject('s3')
+const bytes = new S3Client({ endpoint, region: 'auto', credentials, forcePathStyle: true })
+
+/** Of objects whose keys begin so. */
+async function keysOf(Prefix: string): Promise<string[]> {
+  const { Contents = [] } = await bytes.send(new ListObjectsV2Command({ Bucket, Prefix }))
+  return Contents.map(({ Key = '' }) => Key)
+}
+
+async function connectTo(ref: string): Promise<pg.Client> {
+  const client = ownerClient(ref)
   await client.connect()
   return client
 }
@@ -124,7 +122,7 @@ describe('a restore point', () => {
     await query('create table t (n int); insert into t values (1)')
   })
 
-  it('is a closed copy of the database, and listed as a backup', async () => {
+  it('is a sealed copy of the files, and listed as a backup', async () => {
     expect((await owner.get(path(ref))).body).toEqual({
       region: 'us-east-1',
       walg_enabled: false,
@@ -142,26 +140,22 @@ describe('a restore point', () => {
     const id = await latestId(ref)
     const { body: list } = await owner.get(path(ref))
     const insertedAt = list.backups[0].inserted_at
-    const seconds = Math.floor(Date.parse(insertedAt) / 1000)
     expect(list.backups).toEqual([{ id, is_physical_backup: true, status: 'COMPLETED', inserted_at: insertedAt }])
-    expect(list.physical_backup_data).toEqual({
-      earliest_physical_backup_date_unix: seconds,
-      latest_physical_backup_date_unix: seconds,
-    })
-    expect(await databasesOf(ref)).toEqual([`b${id}`])
-    await expect(connectTo(ref, `p_${ref}_b${id}`)).rejects.toThrow(/not currently accepting connections|permission/)
-    const client = await connectTo(ref)
-    await expect(client.query(`drop database p_${ref}_b${id}`)).rejects.toThrow('must be owner')
-    await expect(client.query(`alter database p_${ref}_b${id} allow_connections true`)).rejects.toThrow('must be owner')
-    await client.end()
+    expect(await archived(ref)).toEqual([id])
+    const keys = await keysOf(`backups/${ref}/base/`)
+    expect(keys).toEqual([`backups/${ref}/base/${id}.json`, `backups/${ref}/base/${id}.tar`])
+    for (const Key of keys) {
+      const { Body } = await bytes.send(new GetObjectCommand({ Bucket, Key }))
+      expect(Buffer.from((await Body?.transformToByteArray()) ?? []).includes('nobody reads')).toBe(false)
+    }
     expect(await actionsOf(ref)).toEqual(expect.arrayContaining(['backup.create', 'project.backup.done']))
     expect(await eventsOf(ref)).toContain('v1.project.backup.started')
   })
 
   it('brings the database back as it was, under the settings that it has now', async () => {
     const client = await connectTo(ref)
-    await client.query(`alter database p_${ref} set work_mem = '7MB'`)
-    await owner.put(`/v1/projects/${ref}/config/database/postgres`, { max_connections: 33 })
+    const settings = { max_connections: 33, work_mem: '7MB' }
+    expect((await owner.put(`/v1/projects/${ref}/config/database/postgres`, settings)).status).toBe(200)
     const ssl = (database: boolean) =>
       owner.put(`/v1/projects/${ref}/ssl-enforcement`, { requestedConfig: { database } })
     expect((await ssl(true)).status).toBe(200)
@@ -169,16 +163,11 @@ describe('a restore point', () => {
     expect((await owner.post(path(ref, '/undo'), { name: 'first' })).status).toBe(201)
     await untilProject(ref, 'ACTIVE_HEALTHY')
     expect(await query('select n from t')).toEqual([{ n: 1 }])
-    expect(await query(`select to_regclass('later') is null as gone, current_setting('work_mem') as mem`)).toEqual([
-      { gone: true, mem: '7MB' },
-    ])
+    const now = `select to_regclass('later') is null as gone, current_setting('work_mem') as mem,
+      current_setting('max_connections') as connections`
+    expect(await query(now)).toEqual([{ gone: true, mem: '7MB', connections: '33' }])
     await expect(client.query('select 1')).rejects.toThrow()
-    const { rows } = await admin.query(
-      'select datconnlimit, pg_get_userbyid(datdba) as owner from pg_database where datname = $1',
-      [`p_${ref}`],
-    )
-    expect(rows).toEqual([{ datconnlimit: 33, owner: `p_${ref}` }])
-    expect(await databasesOf(ref)).toEqual([`b${await latestId(ref)}`])
+    expect(await archived(ref)).toEqual([await latestId(ref)])
     await expect(connectTo(ref)).rejects.toThrow()
     expect((await ssl(false)).status).toBe(200)
     const again = await connectTo(ref)
@@ -290,22 +279,26 @@ describe('a backup of a database in use', () => {
     expect(body).toEqual([{ same: true }])
   })
 
-  it('that cannot be copied fails, says why, and leaves nothing', async () => {
+  it('that cannot be made fails, says why, and leaves nothing', async () => {
     const organization = await newOrganization()
     const ref = await newProject(organization)
-    const client = await connectTo(ref)
-    await client.query(`
-      create function picky() returns int language plpgsql as
-        $$ begin if current_database() <> 'p_${ref}' then raise 'not here'; end if; return 1; end $$;
-      create materialized view m as select picky()`)
+    await onHost(ref, 'pause')
     expect((await organization.owner.post(path(ref, '/restore-point'), { name: 'no' })).status).toBe(201)
+    await vi.waitFor(async () => {
+      const where = and(eq(projectTasks.projectRef, ref), eq(projectTasks.state, 'pending'))
+      await control
+        .update(projectTasks)
+        .set({ attempts: 5, dueAt: new Date(0) })
+        .where(where)
+      await tick()
+      expect(await openTasks(ref)).toBe(0)
+    }, WAIT)
     await untilPoint(organization.owner, ref, 'no', 'FAILED')
     const [row] = await control.select().from(backups).where(eq(backups.projectRef, ref))
-    expect(row?.statusReason).toContain('not here')
-    expect(await databasesOf(ref)).toEqual([])
+    expect(row?.statusReason).toContain('paused')
+    await onHost(ref, 'resume')
+    expect(await archived(ref)).toEqual([])
     expect((await organization.owner.get(`/v1/projects/${ref}`)).body.status).toBe('ACTIVE_HEALTHY')
-    await client.query('drop materialized view m')
-    await client.end()
     await newPoint(organization.owner, ref, 'no')
   })
 })
@@ -333,11 +326,11 @@ describe('a task whose consumer died', () => {
     await abandon('backup', stepsDone)
     await tick()
     await untilPoint(organization.owner, ref, name, 'AVAILABLE')
-    expect(await databasesOf(ref)).toContain(`b${id}`)
+    expect(await archived(ref)).toContain(id)
     await control.delete(projectTasks).where(eq(projectTasks.projectRef, ref))
   })
 
-  const STEPS = ['unpack_backup', 'replace_database', 'open_database', 'apply_settings', 'check_health']
+  const STEPS = ['find_backup', 'replace_database', 'open_database', 'apply_settings', 'check_health']
   it.each((isExtended ? [0, 1, 2, 3, 4, 5] : [0, 2, 5]).map((count) => [STEPS.slice(0, count)] as const))(
     'restores it after %j',
     async (stepsDone) => {
@@ -350,7 +343,6 @@ describe('a task whose consumer died', () => {
       await tick()
       await untilProject(ref, 'ACTIVE_HEALTHY')
       expect((await runSql(organization.owner, ref, 'select n from t')).body).toEqual([{ n: 1 }])
-      expect((await databasesOf(ref)).filter((name) => !/^b\d+$/.test(name))).toEqual([])
     },
   )
 })
@@ -387,8 +379,6 @@ it('what was removed more than 30 days ago is forgotten, however much it is, and
 
 /** As the sweep does, a quarter of an hour after the object was removed. */
 async function removeBytes(ref: string, size: number): Promise<void> {
-  const { endpoint, bucket: Bucket, ...credentials } = inject('s3')
-  const bytes = new S3Client({ endpoint, region: 'auto', credentials, forcePathStyle: true })
   const Prefix = `projects/${ref}/storage/`
   const { Contents = [] } = await bytes.send(new ListObjectsV2Command({ Bucket, Prefix }))
   const Key = Contents.find(({ Size }) => Size === size)?.Key
@@ -481,8 +471,7 @@ describe('the schedule', () => {
     )
     const [oldest, second] = await scheduled(ref)
     const kept = await newPoint(organization.owner, ref, 'kept')
-    for (const name of [`b${oldest?.id}`, `b${second?.id}`, 'b999999999', 'unpacked', 'replaced'])
-      await admin.query(`create database p_${ref}_${name}`)
+    for (const id of [oldest?.id ?? 0, second?.id ?? 0, 999_999_999]) await makeBackup(ref, id)
     await organization.owner
       .at(new Date(Date.now() - DAY_MS))
       .patch(path(ref, '/schedule'), { schedule_for: new Date(Date.now() - 60_000).toISOString().slice(11, 19) })
@@ -491,17 +480,18 @@ describe('the schedule', () => {
     const all = await scheduled(ref)
     expect(all.map(({ status }) => status)).toEqual(['REMOVED', ...Array(7).fill('COMPLETED')])
     const foreign = newRef()
-    await admin.query(`create database p_${foreign}_b1`)
+    await askHost('PUT', `/instances/${foreign}`, { password: PASSWORD })
+    await makeBackup(foreign, 1)
     await vi.waitFor(async () => {
       await tick()
       // The last is none that we know of: the control database may have been put back to a time before it.
-      const left = [second?.id, kept, all.at(-1)?.id, 999_999_999].map((id) => `b${id}`)
-      expect(await databasesOf(ref)).toEqual(left.sort())
+      expect(await archived(ref)).toEqual([second?.id, kept, all.at(-1)?.id, 999_999_999])
     }, WAIT)
-    expect(await databasesOf(foreign)).toEqual(['b1'])
-    await admin.query(`drop database p_${foreign}_b1`)
+    expect(await archived(foreign)).toEqual([1])
+    await askHost('DELETE', `/instances/${foreign}`)
+    expect(await keysOf(`backups/${foreign}/`)).toEqual([])
     expect((await organization.owner.post(path(ref, '/restore'), { id: oldest?.id })).status).toBe(409)
-    // A backup whose database is gone: the project stays as it is.
+    // A backup whose files are gone: the project stays as it is.
     expect((await organization.owner.post(path(ref, '/restore'), { id: all[2]?.id })).status).toBe(201)
     await vi.waitFor(async () => expect(await openTasks(ref)).toBe(0), WAIT)
     expect((await organization.owner.get(`/v1/projects/${ref}`)).body.status).toBe('ACTIVE_HEALTHY')
@@ -562,7 +552,7 @@ describe('what takes a database away', () => {
     expect((await organization.owner.post(path(ref, '/restore-point'), { name: 'two' })).status).toBe(201)
     expect((await organization.owner.delete(`/v1/projects/${ref}`)).status).toBe(200)
     await untilGone(organization.owner, ref)
-    expect(await databasesOf(ref)).toEqual([])
+    expect(await keysOf(`backups/${ref}/`)).toEqual([])
     expect(await control.select().from(backups).where(eq(backups.projectRef, ref))).toEqual([])
     expect(await control.select().from(projectSettings).where(eq(projectSettings.projectRef, ref))).toEqual([])
   })
@@ -575,15 +565,12 @@ describe('what takes a database away', () => {
     expect((await owner.post(`/v1/branches/${branch.project_ref}/reset`, {})).status).toBe(201)
     await untilPoint(owner, branch.project_ref, 'one', 'REMOVED')
     await untilBranch(owner, branch, 'FUNCTIONS_DEPLOYED')
-    expect(await databasesOf(branch.project_ref)).toEqual([])
+    expect(await keysOf(`backups/${branch.project_ref}/`)).toEqual([])
   })
 })
 
 extended('is found due without reading the settings of 100,000 projects', async () => {
-  const url = new URL(inject('adminUrl'))
-  url.pathname = new URL(inject('controlUrl')).pathname
-  const client = new pg.Client({ connectionString: url.href })
-  await client.connect()
+  const client = await adminClient('control', { database: new URL(inject('controlUrl')).pathname.slice(1) })
   await client.query(`begin; set local session_replication_role = replica;
     insert into project_settings (project_ref, area, value, updated_at)
       select 'none-' || n, area, '{"due_at": "2100-01-01T00:00:00.000Z"}', now()

@@ -3,7 +3,7 @@ import { describe, expect, it, vi } from 'vitest'
 import { actionRuns, projects, projectTasks } from '../src/db/schema/index.ts'
 import { type Caller, control, newOrganization, tick } from './api.ts'
 import { act, type BranchReply, createBranch, migrate, newBranch, rows, runOf, untilBranch } from './branches.ts'
-import { asAdmin, withClient } from './engine/copy-projects.ts'
+import { onHost } from './instances.ts'
 import { newProject, untilStatus } from './projects.ts'
 import { newReceiver } from './receiver.ts'
 
@@ -16,13 +16,6 @@ async function newParent(): Promise<{ owner: Caller; ref: string }> {
 
 const versions = async (owner: Caller, ref: string): Promise<string[]> =>
   (await owner.get(`/v1/projects/${ref}/database/migrations`)).body.map(({ version }: { version: string }) => version)
-
-const rename = (from: string, to: string) =>
-  withClient(asAdmin('postgres'), (admin) =>
-    admin.query(`alter database ${from} with allow_connections false;
-      select pg_terminate_backend(pid, 5000) from pg_stat_activity where datname = '${from}';
-      alter database ${from} rename to ${to}; alter database ${to} with allow_connections true`),
-  )
 
 async function lastRun({ project_ref: ref }: BranchReply) {
   const where = eq(actionRuns.projectRef, ref)
@@ -102,7 +95,7 @@ describe('a branch whose parent cannot be copied', () => {
   it('says so, goes on trying, and once given up can be reset', async () => {
     const { owner, ref } = await newParent()
     await migrate(owner, ref, 'create table base (n int)')
-    await rename(`p_${ref}`, `away_${ref}`)
+    await onHost(ref, 'pause')
     const branch = await createBranch(owner, ref)
     const { id, taskId } = await lastRun(branch)
     await vi.waitFor(
@@ -121,7 +114,7 @@ describe('a branch whose parent cannot be copied', () => {
     const own = branch.project_ref
     expect(await owner.post(`/v1/branches/${own}/push`, {})).toMatchObject({ status: 409 })
 
-    await rename(`away_${ref}`, `p_${ref}`)
+    await onHost(ref, 'resume')
     expect(await act(owner, branch, 'reset')).toMatchObject({ clone: 'EXITED', deploy: 'EXITED' })
     await untilBranch(owner, branch, 'FUNCTIONS_DEPLOYED')
     expect(await rows(owner, own, 'select * from base')).toEqual([])

@@ -12,8 +12,8 @@ import {
 } from '../src/db/schema/index.ts'
 import { type Caller, control, newApp, newOrganization, type Reply, tick, workerLogs } from './api.ts'
 import { act, type BranchReply, createBranch, migrate, newBranch, rows, untilBranch } from './branches.ts'
-import { asAdmin, withClient } from './engine/copy-projects.ts'
 import { extended } from './extended.ts'
+import { onHost } from './instances.ts'
 import { newProject, untilStatus } from './projects.ts'
 import { newReceiver, withStatus } from './receiver.ts'
 import { bringForward, eventRowsOf, insertProject, rowsOf, untilStatuses, WAIT } from './webhooks.ts'
@@ -219,8 +219,7 @@ describe('a reset before which nothing was removed', () => {
   ])('as %s leaves the branch in service', async (_, goneOf) => {
     const { owner, branch } = pair
     const gone = goneOf(pair)
-    const [name, away] = [`p_${gone}`, `away_${gone}`]
-    await rename(name, away)
+    await onHost(gone, 'pause')
     expect(await owner.post(`/v1/branches/${branch.id}/reset`, {})).toMatchObject({ status: 201 })
     const { taskId } = await lastRun(branch)
     await vi.waitFor(async () => {
@@ -228,7 +227,7 @@ describe('a reset before which nothing was removed', () => {
       await tick()
       expect((await lastRun(branch)).task?.state).toBe('failed')
     }, WAIT)
-    await rename(away, name)
+    await onHost(gone, 'resume')
     await untilBranch(owner, branch, 'MIGRATIONS_FAILED')
     expect((await lastRun(branch)).steps).toMatchObject([{ name: 'clone', status: 'DEAD' }, ...Array(6).fill({})])
     expect(await rows(owner, branch.project_ref, 'select n from by_hand')).toEqual([{ n: 1 }])
@@ -250,18 +249,6 @@ describe('a reset before which nothing was removed', () => {
     await control.update(projects).set({ status: 'ACTIVE_HEALTHY' }).where(where)
   })
 })
-
-async function rename(from: string, to: string): Promise<void> {
-  await withClient(asAdmin('postgres'), async (admin) => {
-    await admin.query(`alter database ${from} with allow_connections false`)
-    // Some were coming in already.
-    await vi.waitFor(async () => {
-      await admin.query(`select pg_terminate_backend(pid, 5000) from pg_stat_activity where datname = '${from}'`)
-      await admin.query(`alter database ${from} rename to ${to}`)
-    }, WAIT)
-    await admin.query(`alter database ${to} with allow_connections true`)
-  })
-}
 
 describe('the status of a branch', () => {
   extended('is told when it is reset and when it is deleted', async () => {

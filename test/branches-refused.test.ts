@@ -1,9 +1,9 @@
 import { eq } from 'drizzle-orm'
-import pg from 'pg'
-import { beforeAll, describe, expect, inject, it } from 'vitest'
+import { beforeAll, describe, expect, it, vi } from 'vitest'
 import { backups, organizations, type ProjectStatus, projects, projectTasks } from '../src/db/schema/index.ts'
-import { control, newOrganization, setName, type TestOrganization } from './api.ts'
+import { control, newOrganization, setName, type TestOrganization, tick } from './api.ts'
 import { type BranchReply, newBranch } from './branches.ts'
+import { adminRows, onHost } from './instances.ts'
 import { newProject } from './projects.ts'
 
 let organization: TestOrganization
@@ -112,13 +112,9 @@ describe('a branch is left as it is', () => {
   })
 
   it('by a diff of a database that cannot be reached', async () => {
-    const admin = new pg.Client({ connectionString: inject('adminUrl') })
-    await admin.connect()
-    const login = (allowed: string) => admin.query(`alter role p_${branch.project_ref}_read ${allowed}`)
-    await login('nologin')
+    await onHost(branch.project_ref, 'pause')
     expect((await organization.owner.get(`/v1/branches/${branch.id}/diff`)).status).toBe(503)
-    await login('login')
-    await admin.end()
+    await onHost(branch.project_ref, 'resume')
   })
 })
 
@@ -191,7 +187,7 @@ describe('going back to a restore point', () => {
 describe('temporary logins', () => {
   const jit = (path = '') => `/v1/projects/${ref}/${path || 'database/jit'}`
 
-  it('are not opened where the database cannot be reached or is not active, but ended', async () => {
+  it('are not opened where the database cannot be reached or is not active, and end as soon as it can', async () => {
     const { owner, userId } = organization
     const roles = [{ role: 'postgres', expires_at: Math.floor(Date.now() / 1000) + 3600 }]
     expect((await owner.put(jit('jit-access'), { state: 'enabled' })).status).toBe(200)
@@ -201,14 +197,7 @@ describe('temporary logins', () => {
     expect((await owner.post(jit(), asked)).status).toBe(200)
     expect(await whileStatus(ref, 'INACTIVE', async () => (await owner.post(jit(), asked)).status)).toBe(409)
 
-    const admin = new pg.Client({ connectionString: inject('adminUrl') })
-    await admin.connect()
-    const rename = (from: string, to: string) =>
-      admin.query(
-        `select pg_terminate_backend(pid) from pg_stat_activity where datname = '${from}'; alter database ${from} rename to ${to}`,
-      )
-    await admin.query(`alter database p_${ref} with allow_connections false`)
-    await rename(`p_${ref}`, `away_${ref}`)
+    await onHost(ref, 'pause')
     const replies = [
       await owner.post(jit('cli/login-role'), { read_only: false }),
       await owner.post(jit(), asked),
@@ -217,9 +206,17 @@ describe('temporary logins', () => {
       await owner.put(jit(), { user_id: userId, roles: [] }),
       await owner.delete(jit(`database/jit/${userId}`)),
     ]
-    await rename(`away_${ref}`, `p_${ref}`)
-    await admin.query(`alter database p_${ref} with allow_connections true`)
-    await admin.end()
-    expect(replies.map(({ status }) => status)).toEqual([503, 503, 200, 200, 200, 200])
+    // What is to end is written down, and nobody is told that it has ended.
+    expect(replies.map(({ status }) => status)).toEqual([503, 503, 503, 503, 503, 503])
+    await onHost(ref, 'resume')
+    expect((await owner.get(jit('jit-access'))).body).toMatchObject({ state: 'disabled' })
+    const open = `select rolname from pg_roles where rolname ~ '^(cli|jit)_login_'`
+    await vi.waitFor(
+      async () => {
+        await tick()
+        expect(await adminRows(ref, open)).toEqual([])
+      },
+      { timeout: 60_000 },
+    )
   })
 })

@@ -120,6 +120,6 @@ export const migrate = (caller: Caller, ref: string, query: string, name?: strin
 
 export async function rows(caller: Caller, ref: string, query: string): Promise<unknown> {
   const reply = await runSql(caller, ref, query)
-  expect(reply).toMatchObject({ status: 201 })
+  expect(reply, JSON.stringify(reply.body)).toMatchObject({ status: 201 })
   return reply.body
 }

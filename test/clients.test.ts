@@ -173,7 +173,7 @@ describe('the supabase CLI', () => {
     expect((await runSql(owner, ref, 'show work_mem')).body).toEqual([{ work_mem: '4MB' }])
     expect(await cli('ssl-enforcement', 'get', ...remote)).toContain('*NOT*')
     const { body: project } = await owner.get(`/v1/projects/${ref}`)
-    const url = `postgresql://p_${ref}:${PASSWORD}@${project.database.host}:${machine.env.POSTGRES_PORT}/p_${ref}`
+    const url = `postgresql://postgres.${ref}:${PASSWORD}@${project.database.host}:${machine.env.POSTGRES_PORT}/postgres`
     mkdirSync(join(home, 'supabase/migrations'), { recursive: true })
     writeFileSync(join(home, 'supabase/migrations/20260101000000_pushed.sql'), 'create table pushed (n int);')
     expect(await cli('db', 'push', `--remote=${url}`, '--yes')).toBeDefined()

@@ -1,7 +1,7 @@
 import { Validator } from '@seriousme/openapi-schema-validator'
-import pg from 'pg'
-import { beforeAll, describe, expect, inject, it } from 'vitest'
+import { beforeAll, describe, expect, it } from 'vitest'
 import { type Caller, newApp, newMember, newOrganization, type TestOrganization, unhurried } from './api.ts'
+import { adminClient } from './instances.ts'
 import { newProject, ownerClient, runSql, untilStatus } from './projects.ts'
 import { SCHEMA } from './types-schema.ts'
 
@@ -282,9 +282,8 @@ describe('GET /v1/projects/{ref}/database/openapi', () => {
 
   it('answers 409 for a paused project and 503 for one that cannot be reached', async () => {
     const project = await newProject(organization)
-    const admin = new pg.Client({ connectionString: inject('adminUrl') })
-    await admin.connect()
-    await admin.query(`alter role p_${project}_read nologin`)
+    const admin = await adminClient(project)
+    await admin.query(`alter role supabase_read_only_user nologin`)
     await admin.end()
     expect((await owner().get(path(project))).status).toBe(503)
     await organization.owner.post(`/v1/projects/${project}/pause`)

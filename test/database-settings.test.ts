@@ -1,8 +1,6 @@
-import { and, desc, eq } from 'drizzle-orm'
-import pg from 'pg'
+import type pg from 'pg'
 import { beforeAll, describe, expect, inject, it } from 'vitest'
-import { auditLog } from '../src/db/schema/index.ts'
-import { type Caller, control, newApp, newOrganization, type TestOrganization, unhurried } from './api.ts'
+import { type Caller, newApp, newOrganization, type TestOrganization, unhurried } from './api.ts'
 import { cliOf } from './cli.ts'
 import { extended } from './extended.ts'
 import { newProject, ownerClient, runSql, untilStatus } from './projects.ts'
@@ -10,14 +8,10 @@ import { newProject, ownerClient, runSql, untilStatus } from './projects.ts'
 let organization: TestOrganization
 let ref: string
 let owner: () => Caller
-let admin: pg.Client
 beforeAll(async () => {
   organization = await newOrganization()
   ref = await newProject(organization)
   owner = () => organization.owner.at(new Date())
-  admin = new pg.Client({ connectionString: inject('adminUrl') })
-  await admin.connect()
-  return () => admin.end()
 })
 
 const config = (project = ref) => `/v1/projects/${project}/config/database/postgres`
@@ -33,7 +27,11 @@ const caller = () => clock()
 
 /** What a client of the project's owner meets. */
 async function asOwner<T>(work: (client: pg.Client) => Promise<T>, ssl = false, project = ref): Promise<T> {
-  const client = ownerClient(project, { ssl: ssl && { rejectUnauthorized: false } })
+  const client = ownerClient(project, {
+    user: `postgres.${project}`,
+    database: 'postgres',
+    ssl: ssl && { rejectUnauthorized: false },
+  })
   await client.connect()
   try {
     return await work(client)
@@ -44,253 +42,12 @@ async function asOwner<T>(work: (client: pg.Client) => Promise<T>, ssl = false, 
 const show = (name: string) =>
   asOwner(async (client) => (await client.query(`select current_setting('${name}') as v`)).rows[0].v)
 
-/** What the cluster holds about the project: all that a change could leave half-done. */
-async function inCluster() {
-  const { rows } = await admin.query(
-    `select datconnlimit, (select json_agg(setconfig order by setrole) from pg_db_role_setting where setdatabase = d.oid) as settings
-       from pg_database d where datname = 'p_${ref}'`,
-  )
-  return rows
-}
-
-/** One that is taken, and how a session shows it. */
-const TAKEN: [field: string, value: unknown, shown?: string][] = [
-  ['effective_cache_size', '64MB'],
-  ['logical_decoding_work_mem', '32MB'],
-  ['log_duration', true, 'on'],
-  ['log_lock_waits', false, 'off'],
-  ['log_replication_commands', true, 'on'],
-  ['log_temp_files', '10MB'],
-  ['maintenance_work_mem', '96MB'],
-  ['max_parallel_maintenance_workers', 0, '0'],
-  ['max_parallel_maintenance_workers', 1024, '1024'],
-  ['max_parallel_workers', 3, '3'],
-  ['max_parallel_workers_per_gather', 1, '1'],
-  ['session_replication_role', 'local'],
-  ['statement_timeout', '7s'],
-  ['statement_timeout', '1.5min', '90s'],
-  ['statement_timeout', '600', '600ms'],
-  ['wal_sender_timeout', '2min'],
-  ['work_mem', '12MB'],
-  ['work_mem', '65', '65kB'],
-]
-
-/** Outside of what the API or Postgres takes. */
-const WRONG: [field: string, value: unknown][] = [
-  ['work_mem', 'much'],
-  ['work_mem', '1kB'],
-  ['work_mem', ''],
-  ['work_mem', "8MB'; drop table x; --"],
-  ['work_mem', 'x'.repeat(65)],
-  ['work_mem', 8],
-  ['effective_cache_size', '-1'],
-  ['statement_timeout', '-5'],
-  ['statement_timeout', '1 min'],
-  ['statement_timeout', '25d'],
-  ['statement_timeout', 'soon'],
-  ['session_replication_role', 'none'],
-  ['max_connections', 0],
-  ['max_connections', 262_144],
-  ['max_connections', 5_000],
-  ['max_connections', 1.5],
-  ['max_parallel_workers', -1],
-  ['max_parallel_workers', 1_025],
-  ['max_parallel_workers_per_gather', 1_025],
-  ['max_parallel_maintenance_workers', '2'],
-  ['log_duration', 'on'],
-  ['pg_stat_statements.max', 99],
-  ['pg_stat_statements.max', 45_001],
-  ['pg_net.batch_size', 32_768],
-  ['max_locks_per_transaction', 9],
-]
-
-/** Of the whole cluster, or of an extension that it does not run. */
-const SHARED: [field: string, value: unknown][] = [
-  ['shared_buffers', '128MB'],
-  ['max_wal_size', '1GB'],
-  ['wal_keep_size', '1GB'],
-  ['max_slot_wal_keep_size', '1GB'],
-  ['checkpoint_timeout', '5min'],
-  ['autovacuum_max_workers', 3],
-  ['autovacuum_work_mem', '64MB'],
-  ['log_autovacuum_min_duration', '1s'],
-  ['log_checkpoints', true],
-  ['log_connections', true],
-  ['log_disconnections', true],
-  ['log_recovery_conflict_waits', true],
-  ['log_startup_progress_interval', '10s'],
-  ['track_activity_query_size', '2kB'],
-  ['track_commit_timestamp', true],
-  ['max_locks_per_transaction', 64],
-  ['max_logical_replication_workers', 4],
-  ['max_replication_slots', 5],
-  ['max_standby_archive_delay', '30s'],
-  ['max_standby_streaming_delay', '30s'],
-  ['max_sync_workers_per_subscription', 2],
-  ['max_wal_senders', 5],
-  ['max_worker_processes', 8],
-  ['hot_standby_feedback', true],
-  ['pg_stat_statements.max', 100],
-  ['pg_net.batch_size', 200],
-  ['cron.log_statement', true],
-]
-
-describe('PATCH /v1/projects/{ref}/config/database/postgres', () => {
-  it.each(TAKEN)(
-    'takes %s = %s, gives it back as it came, and every new session has it',
-    async (field, value, shown) => {
-      await reset()
-      const reply = await caller().patch(config(), { [field]: value })
-      expect(reply).toMatchObject({ status: 200, body: { [field]: value } })
-      expect(await read()).toEqual({ [field]: value })
-      expect(await show(field)).toBe(shown ?? value)
-    },
-  )
-
-  it.each(WRONG)('refuses %s = %s by name, and all that came with it', async (field, value) => {
-    await caller().put(config(), { maintenance_work_mem: '80MB', max_connections: 60 })
-    const before = await inCluster()
-    const reply = await caller().patch(config(), { maintenance_work_mem: '81MB', max_connections: 61, [field]: value })
-    expect(reply).toMatchObject({ status: 400, body: { message: expect.stringContaining(`body.${field}`) } })
-    expect(await read()).toEqual({ maintenance_work_mem: '80MB', max_connections: 60 })
-    expect(await inCluster()).toEqual(before)
-  })
-
-  it('refuses what needs the cluster, all of it by name, with the driver', async () => {
-    await reset()
-    const before = await inCluster()
-    const { status, body } = await caller().patch(config(), { work_mem: '9MB', ...Object.fromEntries(SHARED) })
-    expect(status).toBe(400)
-    for (const [field] of SHARED) expect(body.message).toContain(`body.${field}: `)
-    expect(body.message).toContain('driver postgres')
-    expect(body.message).not.toContain('body.work_mem')
-    expect(await read()).toEqual({})
-    expect(await inCluster()).toEqual(before)
-  })
-
-  it('leaves alone what it does not name, also of two changes at the same time', async () => {
-    await caller().put(config(), { work_mem: '5MB' })
-    const changes = { statement_timeout: '9s', log_duration: true, max_parallel_workers: 2, max_connections: 44 }
-    const replies = await Promise.all(
-      Object.entries(changes).map(([field, value]) => owner().patch(config(), { [field]: value })),
-    )
-    expect(replies.map(({ status }) => status)).toEqual([200, 200, 200, 200])
-    expect(await read()).toEqual({ work_mem: '5MB', ...changes })
-    expect(await show('statement_timeout')).toBe('9s')
-    expect(await show('work_mem')).toBe('5MB')
-  })
-
-  it('is noted with the names of what changed', async () => {
-    await reset()
-    await caller().patch(config(), { work_mem: '6MB', statement_timeout: '8s' })
-    const [entry] = await control
-      .select()
-      .from(auditLog)
-      .where(and(eq(auditLog.projectRef, ref), eq(auditLog.action, 'project.postgres.update')))
-      .orderBy(desc(auditLog.createdAt))
-      .limit(1)
-    expect(entry).toMatchObject({ actorUserId: organization.userId, organizationId: organization.id })
-    expect(entry?.detail.fields).toEqual(expect.arrayContaining(['work_mem', 'statement_timeout']))
-  })
-
-  it('lets in as many sessions as max_connections says, and keeps that through a pause', async () => {
-    const project = await newProject(organization)
-    const count = async (most: number) => {
-      const clients: pg.Client[] = []
-      const open = async () => {
-        const client = ownerClient(project)
-        await client.connect()
-        clients.push(client)
-      }
-      let refused = ''
-      while (clients.length < most && !refused) await open().catch(({ message }) => (refused = message))
-      await Promise.all(clients.map((client) => client.end()))
-      return [clients.length, refused]
-    }
-    await caller().patch(config(project), { max_connections: 3 })
-    // The last session of the creation, as of the restore below, may still be there.
-    await expect.poll(() => count(5)).toEqual([3, `too many connections for database "p_${project}"`])
-    await organization.owner.post(`/v1/projects/${project}/pause`)
-    await untilStatus(organization.owner, project, 'INACTIVE')
-    expect(await caller().patch(config(project), { max_connections: 4 })).toMatchObject({ status: 409 })
-    expect(await caller().put(config(project), { max_connections: 4 })).toMatchObject({ status: 409 })
-    await organization.owner.post(`/v1/projects/${project}/restore`)
-    await untilStatus(organization.owner, project, 'ACTIVE_HEALTHY')
-    await expect.poll(async () => (await count(5))[0]).toBe(3)
-    await caller().put(config(project), {})
-    expect(await count(5)).toEqual([5, ''])
-  })
-
-  it('wins over what the owner has set for his role', async () => {
-    await reset()
-    await asOwner((client) =>
-      client.query(
-        `alter role p_${ref} set work_mem = '1MB'; alter role p_${ref} in database p_${ref} set work_mem = '2MB'`,
-      ),
-    )
-    expect(await show('work_mem')).toBe('2MB')
-    await caller().patch(config(), { work_mem: '3MB' })
-    expect(await show('work_mem')).toBe('3MB')
-  })
-
-  it('ends the sessions that are open when it is to restart the database, and none else', async () => {
-    await reset()
-    await asOwner(async (client) => {
-      await caller().patch(config(), { work_mem: '7MB', restart_database: false })
-      expect((await client.query('show work_mem')).rows).toEqual([{ work_mem: '4MB' }])
-      const reply = await caller().patch(config(), { work_mem: '8MB', restart_database: true })
-      expect(reply).toMatchObject({ status: 200, body: { work_mem: '8MB' } })
-      await expect(client.query('select 1')).rejects.toThrow()
-    })
-    expect(await show('work_mem')).toBe('8MB')
-  })
-
-  it('answers 503 where there is no database', async () => {
-    const project = await newProject(organization)
-    await admin.query(`drop database p_${project} with (force)`)
-    for (const send of [caller().patch, caller().put]) {
-      expect(await send(config(project), { work_mem: '8MB' })).toMatchObject({ status: 503 })
-    }
-    expect((await caller().get(config(project))).body).toEqual({})
-    for (const reply of [
-      await caller().get(`/v1/projects/${project}/config/disk/util`),
-      await caller().post(`/v1/projects/${project}/config/disk`, { attributes: GP3 }),
-      await caller().put(`/v1/projects/${project}/ssl-enforcement`, { requestedConfig: { database: true } }),
-      await caller().post(`/v1/projects/${project}/network-restrictions/apply`, { dbAllowedCidrs: ['10.0.0.0/8'] }),
-      await caller().patch(`/v1/projects/${project}/network-restrictions`, { add: { dbAllowedCidrs: ['10.0.0.0/8'] } }),
-    ])
-      expect(reply).toMatchObject({ status: 503, body: { message: expect.stringContaining('cannot be reached') } })
-  })
-})
-
-describe('PUT /v1/projects/{ref}/config/database/postgres', () => {
-  it('takes back what it does not name', async () => {
-    await caller().put(config(), { work_mem: '5MB', statement_timeout: '5s', max_connections: 50 })
-    const reply = await caller().put(config(), { statement_timeout: '6s', max_connections: 51 })
-    expect(reply).toMatchObject({ status: 200, body: { statement_timeout: '6s', max_connections: 51 } })
-    expect(reply.body).not.toHaveProperty('work_mem')
-    expect(await read()).toEqual(reply.body)
-    expect(await show('work_mem')).toBe('4MB')
-    expect(await reset()).toMatchObject({ status: 200, body: {} })
-    expect(await inCluster()).toMatchObject([{ datconnlimit: -1 }])
-    expect(await show('statement_timeout')).toBe('0')
-  })
-
-  it('takes what GET gave, and changes nothing by it', async () => {
-    await caller().put(config(), { work_mem: '5MB', log_duration: true, max_parallel_workers: 4, max_connections: 50 })
-    const before = await inCluster()
-    const given = await read()
-    expect((await caller().put(config(), given)).body).toEqual(given)
-    expect(await inCluster()).toEqual(before)
-  })
-})
-
 describe('GET and PATCH /v1/projects/{ref}/config/database/pooler', () => {
   const pooler = () => `/v1/projects/${ref}/config/database/pooler`
   const legacy = async () => (await caller().get(`/v1/projects/${ref}/config/database/pgbouncer`)).body
 
   it('keep a size and a mode, and show them', async () => {
-    const connection_string = expect.stringContaining(`p_${ref}:[YOUR-PASSWORD]@`)
+    const connection_string = expect.stringContaining(`postgres.${ref}:[YOUR-PASSWORD]@`)
     expect((await caller().get(pooler())).body).toMatchObject([{ default_pool_size: null, pool_mode: 'session' }])
     const defaults = {
       default_pool_size: 20,
@@ -424,16 +181,8 @@ describe('what the driver has not', () => {
   const post = (path: string, body?: unknown) => caller().post(`/v1/projects/${ref}${path}`, body)
 
   it('is refused in its name', async () => {
-    for (const reply of [
-      await post('/upgrade', { target_version: '19' }),
-      await post('/database/webhooks/enable'),
-      await post('/read-replicas/setup', { read_replica_region: 'us-east-1' }),
-      await post('/read-replicas/remove', { database_identifier: ref }),
-    ]) {
-      expect(reply).toMatchObject({ status: 400, body: { message: expect.stringContaining('the driver postgres') } })
-    }
-    const status = await caller().get(`/v1/projects/${ref}/upgrade/status?tracking_id=x`)
-    expect(status).toMatchObject({ status: 200, body: { databaseUpgradeStatus: null } })
+    const reply = await post('/database/webhooks/enable')
+    expect(reply).toMatchObject({ status: 400, body: { message: expect.stringContaining('the driver host') } })
   })
 
   it.each([

@@ -1,9 +1,9 @@
 import { desc, eq } from 'drizzle-orm'
-import { describe, expect, it, vi } from 'vitest'
-import { actionRunLogs, actionRuns } from '../src/db/schema/index.ts'
+import { describe, expect, inject, it, onTestFinished, vi } from 'vitest'
+import { actionRunLogs, actionRuns, projectTasks } from '../src/db/schema/index.ts'
 import { type Caller, control, newOrganization } from './api.ts'
 import { act, type BranchReply, createBranch, migrate, newBranch, rows, untilBranch } from './branches.ts'
-import { asAdmin, leftOf, withClient } from './engine/copy-projects.ts'
+import { adminRows } from './instances.ts'
 import { newProject } from './projects.ts'
 
 vi.setConfig({ testTimeout: 90_000 })
@@ -25,15 +25,14 @@ const linesOf = async (runId: string) =>
 
 /** What the kernel answers to a write where no room is left, in the database of one project. */
 const fill = (ref: string) =>
-  withClient(asAdmin(`p_${ref}`), (admin) =>
-    admin.query(`create or replace function public.fill() returns int language plpgsql security definer as $$
-      begin copy (select 1) to '/dev/full'; return 1; end $$`),
+  adminRows(
+    ref,
+    `create or replace function public.fill() returns int language plpgsql security definer as $$
+      begin copy (select 1) to '/dev/full'; return 1; end $$`,
   )
 
 const free = (ref: string) =>
-  withClient(asAdmin(`p_${ref}`), (admin) =>
-    admin.query('create or replace function public.fill() returns int language sql return 1'),
-  )
+  adminRows(ref, 'create or replace function public.fill() returns int language sql return 1')
 
 describe('a migration that finds the disk full', () => {
   it('answers with the code of Postgres, keeps nothing, and can be sent again', async () => {
@@ -69,36 +68,55 @@ describe('a migration that finds the disk full', () => {
   })
 })
 
-/** In a copy there is no room for a row of this table; in the parent there is. */
-const roomIn = (ref: string) => `
-  create function public.only_here() returns int language plpgsql immutable as $$
-    begin
-      if current_database() <> 'p_${ref}' then raise 'no space left on device' using errcode = 'disk_full'; end if;
-      return 1;
-    end $$;
-  create table large (id int, n int generated always as (public.only_here()) stored);
-  insert into large (id) select generate_series(1, 100)`
-const ROOM = 'create or replace function public.only_here() returns int language sql immutable return 1'
+/** Runs in the folder of the instance's data. */
+const shell = (ref: string, command: string) => adminRows(ref, `copy (select) to program 'cat > /dev/null; ${command}'`)
 
-describe('a copy that finds the disk full', () => {
-  it('leaves nothing, says why, and can be made again', async () => {
+const PATH_BYTES_MAX = 4095
+
+/** A file whose path is as long as paths may be: the folder that a copy is made in has a longer name, so the system refuses it. */
+async function refuseCopies(ref: string): Promise<void> {
+  const [found] = await adminRows<{ bytes: number }>(
+    ref,
+    `select octet_length(current_setting('data_directory'))::int as bytes`,
+  )
+  const left = PATH_BYTES_MAX - (found?.bytes ?? 0) - '/deep'.length
+  const part = `/${'d'.repeat(99)}`
+  const file = `/${'f'.repeat((left % 100) + 99)}`
+  const path = `deep${part.repeat(Math.floor(left / 100) - 1)}`
+  await shell(ref, `mkdir -p ${path} && touch ${path}${file}`)
+}
+
+/** Of the host: the folder of the instance, and drafts of it. */
+async function foldersOf(ref: string): Promise<string[]> {
+  const { url, key } = inject('host')
+  const response = await fetch(`${url}/host/v1/instances`, { headers: { authorization: `Bearer ${key}` } })
+  const names = ((await response.json()) as { name: string }[]).map(({ name }) => name)
+  const folder = await adminRows<{ name: string }>(
+    'control',
+    `select pg_ls_dir as name from pg_ls_dir(current_setting('data_directory') || '/../..')`,
+  )
+  return [...names, ...folder.map(({ name }) => name)].filter((name) => name.startsWith(ref))
+}
+
+describe('a copy that the file system refuses', () => {
+  it('leaves nothing, says why, and is made without a hand once there is room', async () => {
     const { owner, ref } = await newParent()
-    await rows(owner, ref, roomIn(ref))
-    // A parent in use is copied row by row.
-    await withClient(asAdmin(`p_${ref}`), async () => {
-      const branch = await createBranch(owner, ref, { with_data: true })
-      const own = branch.project_ref
-      await untilBranch(owner, branch, 'MIGRATIONS_FAILED', 'INIT_FAILED')
-      const { id, steps } = await lastRun(branch)
-      expect(steps.map(({ status }) => status)).toEqual(['DEAD', ...Array(6).fill('CREATED')])
-      expect(await linesOf(id)).toContain('no space left on device')
-      expect(await leftOf(own)).toEqual([])
-      expect(await rows(owner, ref, 'select count(*)::int as n from large')).toEqual([{ n: 100 }])
+    await rows(owner, ref, 'create table large as select generate_series(1, 100) as n')
+    await refuseCopies(ref)
+    const allow = () => shell(ref, 'rm -rf deep')
+    onTestFinished(() => allow().then(() => {}))
+    const branch = await createBranch(owner, ref, { with_data: true })
+    const own = branch.project_ref
+    const reason = async () => {
+      const [task] = await control.select().from(projectTasks).where(eq(projectTasks.projectRef, own))
+      return task?.lastError
+    }
+    await expect.poll(reason).toContain('The host failed: ENAMETOOLONG: name too long')
+    expect(await foldersOf(own)).toEqual([])
+    expect(await rows(owner, ref, 'select count(*)::int as n from large')).toEqual([{ n: 100 }])
 
-      await rows(owner, ref, ROOM)
-      expect(await act(owner, branch, 'reset')).toMatchObject({ clone: 'EXITED', deploy: 'EXITED' })
-      await untilBranch(owner, branch, 'FUNCTIONS_DEPLOYED')
-      expect(await rows(owner, own, 'select count(*)::int as n from large')).toEqual([{ n: 100 }])
-    })
+    await allow()
+    await untilBranch(owner, branch, 'FUNCTIONS_DEPLOYED')
+    expect(await rows(owner, own, 'select count(*)::int as n from large')).toEqual([{ n: 100 }])
   })
 })

@@ -1,5 +1,6 @@
 import { once } from 'node:events'
 import { type IncomingMessage, request } from 'node:http'
+import pg from 'pg'
 import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest'
 import { WebSocket } from 'ws'
 import { extended } from './extended.ts'
@@ -63,7 +64,8 @@ describe('the way out', () => {
     const targets = [
       `127.0.0.1:${new URL(vars.bucket).port}`,
       `localhost:${new URL(vars.proxy).port}`,
-      `127.0.0.1:${vars.control}`,
+      // By the name of DATABASE_HOST it is where the projects' own databases are.
+      `localhost:${vars.control}`,
       '10.0.0.1:80',
       '192.0.2.1:25',
       'example.com:587',
@@ -96,6 +98,12 @@ describe('the way out', () => {
       `import net from 'node:net'`,
     )
     expect(['N', 'S']).toContain(answer)
+    const connectionString = (await jsonOf(`return Response.json(Deno.env.get('SUPABASE_DB_URL'))`)) as string
+    const client = new pg.Client({ connectionString })
+    await client.connect()
+    const { rows } = await client.query('select current_user as role, current_database() as database')
+    await client.end()
+    expect(rows).toEqual([{ role: 'postgres', database: 'postgres' }])
   })
 
   it('leads to the installation, as to any caller of its public address', async () => {

@@ -1,5 +1,5 @@
 import { once } from 'node:events'
-import { beforeAll, describe, expect, it, vi } from 'vitest'
+import { beforeAll, describe, expect, inject, it, vi } from 'vitest'
 import { baseUrl, newOrganization, tick } from './api.ts'
 import { deploy } from './deploys.ts'
 import { invocationsOf, putFunction, putSecret } from './functions.ts'
@@ -316,7 +316,7 @@ describe('what a program finds', () => {
       SUPABASE_SECRET_KEYS: JSON.stringify({ default: project.keys.secret }),
       SUPABASE_JWKS: '{"keys":[]}',
       SUPABASE_SERVICE_ROLE_KEY: project.keys.service,
-      SUPABASE_DB_URL: expect.stringContaining(encodeURIComponent(PASSWORD)),
+      SUPABASE_DB_URL: `postgresql://postgres.${project.ref}:${encodeURIComponent(PASSWORD)}@${inject('databaseHost')}:${inject('databasePort')}/postgres`,
       SB_REGION: 'us-east-1',
       SB_EXECUTION_ID: expect.stringMatching(/^[0-9a-f-]{36}$/),
       DENO_DEPLOYMENT_ID: expect.stringMatching(new RegExp(`^${project.ref}_[0-9a-f-]{36}_1$`)),

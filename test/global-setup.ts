@@ -21,7 +21,9 @@ declare module 'vitest' {
     /** The folder of the Worker as it is deployed. */
     bundle: string
     controlUrl: string
+    /** Of the control plane's instance: the superuser, over its socket. */
     adminUrl: string
+    host: { url: string; key: string; run: string }
     hooksUrl: string
     databaseHost: string
     databasePort: number
@@ -40,7 +42,8 @@ export default async function setup(project: TestProject) {
   const folder = mkdtempSync(join(tmpdir(), 'pilothouse-test-'))
   const begun = join(folder, 'begun')
   const bundle = join(begun, 'bundle')
-  const start = async (folder: string) => startServices({ folder, baseUrl: BASE_URL, durable: false })
+  const start = async (folder: string) =>
+    startServices({ folder, baseUrl: BASE_URL, durable: false, sleepAfterSeconds: 20 })
   const begin = async () => (await start(begun)).stop()
   const [names, github] = await Promise.all([startDoh(), startGithubServer(), begin(), buildWorker({ folder: bundle })])
   const own = join(folder, 'own')
@@ -69,7 +72,9 @@ export default async function setup(project: TestProject) {
   project.provide('bundle', bundle)
   project.provide('baseUrl', worker.origin)
   project.provide('controlUrl', services.controlUrl)
-  project.provide('adminUrl', services.adminUrl)
+  const { url, run } = services.host
+  project.provide('host', { url, run, key: services.secrets.HOST_KEY ?? '' })
+  project.provide('adminUrl', services.host.adminUrl('control'))
   project.provide('databaseHost', services.vars.DATABASE_HOST ?? '')
   project.provide('databasePort', Number(services.vars.DATABASE_PORT))
   project.provide('encryptionKey', services.secrets.ENCRYPTION_KEY ?? '')

@@ -1,10 +1,12 @@
 import { and, desc, eq } from 'drizzle-orm'
-import pg from 'pg'
-import { describe, expect, inject, it, vi } from 'vitest'
+import { describe, expect, it, vi } from 'vitest'
 import { auditLog, projects, projectTasks } from '../src/db/schema/index.ts'
 import { control, newOrganization, tick } from './api.ts'
 import { extended } from './extended.ts'
+import { askHost } from './instances.ts'
 import { createProject, newProject, runSql, untilGone, untilStatus } from './projects.ts'
+
+const WAIT = { timeout: 60_000 }
 
 type Task = typeof projectTasks.$inferSelect
 type Status = (typeof projects.$inferSelect)['status']
@@ -140,32 +142,18 @@ describe('a restore that is canceled', () => {
     await owner.post(`/v1/projects/${ref}/pause`)
     await untilStatus(owner, ref, 'INACTIVE')
 
-    const admin = new pg.Client({ connectionString: inject('adminUrl') })
-    await admin.connect()
-    const waiting = async (count: number) => {
-      const { rows } =
-        await admin.query(`select count(*)::int as n from pg_locks where locktype = 'advisory' and not granted
-        and objid = (hashtextextended('p_${ref}', 0) & 4294967295)::bigint::oid`)
-      expect(rows[0].n).toBe(count)
-    }
-    try {
-      // Who holds the project's lock stalls every operation of the engine on it.
-      await admin.query(`select pg_advisory_lock(hashtextextended('p_${ref}', 0))`)
-      await owner.post(`/v1/projects/${ref}/restore`)
-      await vi.waitFor(() => waiting(1), { timeout: 60_000 })
-      expect((await owner.post(`/v1/projects/${ref}/restore/cancel`)).status).toBe(200)
-      // Without the pause that the cancel starts, only the fence can keep the database closed.
-      await control
-        .delete(projectTasks)
-        .where(and(eq(projectTasks.projectRef, ref), eq(projectTasks.kind, 'pause'), eq(projectTasks.state, 'pending')))
-      await admin.query(`select pg_advisory_unlock(hashtextextended('p_${ref}', 0))`)
-      await untilTickDone()
-      await waiting(0)
-      const { rows } = await admin.query(`select datallowconn as open from pg_database where datname = 'p_${ref}'`)
-      expect(rows).toEqual([{ open: false }])
-    } finally {
-      await admin.end()
-    }
+    // Whoever holds the project's lock stalls every operation of the engine on it.
+    const { lock } = await askHost<{ lock: string }>('POST', `/instances/${ref}/lock`, { wait_ms: 0 })
+    await owner.post(`/v1/projects/${ref}/restore`)
+    await vi.waitFor(async () => expect(await lastTask(ref)).toMatchObject({ kind: 'resume', state: 'running' }), WAIT)
+    expect((await owner.post(`/v1/projects/${ref}/restore/cancel`)).status).toBe(200)
+    // Without the pause that the cancel starts, only the fence can keep the database closed.
+    await control
+      .delete(projectTasks)
+      .where(and(eq(projectTasks.projectRef, ref), eq(projectTasks.kind, 'pause'), eq(projectTasks.state, 'pending')))
+    await askHost('DELETE', `/instances/${ref}/lock/${lock}`)
+    await untilTickDone()
+    expect(await askHost('GET', `/instances/${ref}`)).toMatchObject({ state: 'paused' })
   })
 
   it('is refused where no restore runs', async () => {

@@ -96,7 +96,7 @@ export async function newMachine(settings: Record<string, string> = {}, begun?: 
 export type Machine = Awaited<ReturnType<typeof newMachine>>
 
 export async function stop({ child }: Running): Promise<number | null> {
-  if (child.exitCode !== null) return child.exitCode
+  if (child.exitCode !== null || child.signalCode !== null) return child.exitCode
   child.kill('SIGINT')
   await once(child, 'exit')
   return child.exitCode

@@ -54,8 +54,8 @@ export async function insertLogins(userId: string, refs: readonly string[]): Pro
   const common = { tokenId: token.id, createdAt: new Date(now), expiresAt: new Date(now + 600_000) }
   await control.insert(temporaryLogins).values(
     refs.flatMap((projectRef) => [
-      { ...common, projectRef, role: `p_${projectRef}_cli_${randomLetters(8)}`, grantedRole: 'owner' },
-      { ...common, projectRef, role: `p_${projectRef}_jit_${randomLetters(8)}`, grantedRole: 'anon', userId },
+      { ...common, projectRef, role: `cli_login_${randomLetters(8)}`, grantedRole: 'owner' },
+      { ...common, projectRef, role: `jit_login_${randomLetters(8)}`, grantedRole: 'anon', userId },
     ]),
   )
 }

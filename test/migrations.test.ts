@@ -1,8 +1,8 @@
-import pg from 'pg'
-import { beforeAll, describe, expect, inject, it } from 'vitest'
+import { beforeAll, describe, expect, it } from 'vitest'
 import { type Caller, newApp, newMember, newOrganization, type TestOrganization, unhurried } from './api.ts'
 import { extended } from './extended.ts'
-import { newProject, PASSWORD, runSql, untilStatus } from './projects.ts'
+import { onHost } from './instances.ts'
+import { newProject, ownerClient, runSql, untilStatus } from './projects.ts'
 
 let organization: TestOrganization
 let ref: string
@@ -22,8 +22,7 @@ const value = async (expression: string, project = ref) =>
 const latest = async (project = ref) => (await list(project)).at(-1)?.version ?? ''
 const detail = async (version: string, project = ref) => (await owner().get(path(project, version))).body
 const connectTo = async (project: string) => {
-  const login = `p_${project}:${encodeURIComponent(PASSWORD)}@${inject('databaseHost')}:${inject('databasePort')}`
-  const client = new pg.Client({ connectionString: `postgresql://${login}/p_${project}` })
+  const client = ownerClient(project)
   await client.connect()
   return client
 }
@@ -370,11 +369,9 @@ describe('the history', () => {
         owner().patch(path(project, '1'), { name: 'n' }),
         owner().delete(`${path(project)}?gte=1`),
       ])
-    const admin = new pg.Client({ connectionString: inject('adminUrl') })
-    await admin.connect()
-    await admin.query(`alter role p_${project}_read nologin; alter role p_${project}_sql nologin`)
-    await admin.end()
+    await onHost(project, 'pause')
     expect((await replies()).map(({ status }) => status)).toEqual([503, 503, 503, 503, 503, 503])
+    await onHost(project, 'resume')
     await organization.owner.post(`/v1/projects/${project}/pause`)
     await untilStatus(organization.owner, project, 'INACTIVE')
     expect((await replies()).map(({ status }) => status)).toEqual([409, 409, 409, 409, 409, 409])

@@ -28,8 +28,8 @@ beforeAll(async () => {
   neon = await startNeonServer()
   copyInstallation(inject('begun'), folder)
   services = await startServices({ folder, baseUrl: 'https://api.example.com', durable: false })
-  const { ENGINE: _, DATABASE_HOST: __, DATABASE_PORT: ___, ...vars } = services.vars
-  const { ENGINE_URL: ____, ...secrets } = services.secrets
+  const { ENGINE: _, HOST_URL: __, DATABASE_HOST: ___, DATABASE_PORT: ____, ...vars } = services.vars
+  const { HOST_KEY: _____, ...secrets } = services.secrets
   const neonVars = { ENGINE: 'neon', NEON_API_URL: neon.url, ENGINE_NEON_PROXY: neon.proxy, CLIENT_ADDRESS_HEADER: '' }
   worker = await serveInstallation(
     { vars: { ...vars, ...neonVars }, secrets: { ...secrets, NEON_API_KEY: API_KEY } },
@@ -147,7 +147,10 @@ test('temporary logins open the database, and end with their time, their grant o
   const { host } = (await owner.get(`/v1/projects/${ref}`)).body.database
 
   const cli = await owner.post(`/v1/projects/${ref}/cli/login-role`, { read_only: false })
-  expect(cli).toMatchObject({ status: 201, body: { role: expect.stringMatching(`^p_${ref}_cli_`), ttl_seconds: 1800 } })
+  expect(cli).toMatchObject({
+    status: 201,
+    body: { role: expect.stringMatching(/^cli_login_[a-z]{8}$/), ttl_seconds: 1800 },
+  })
   const client = await connect(cli.body.role, cli.body.password, host)
   const { rows } = await client.query('select current_user::text as acts')
   expect(rows).toEqual([{ acts: `p_${ref}` }])
@@ -179,7 +182,7 @@ test('temporary logins open the database, and end with their time, their grant o
   await untilStatus(owner, ref, 'ACTIVE_HEALTHY')
   await worker.tick()
   await expect(connect(user, password, host)).rejects.toMatchObject({ code: '28P01' })
-  const roles = await runSql(owner, ref, `select rolname from pg_roles where rolname like 'p\\_%jit%'`)
+  const roles = await runSql(owner, ref, `select rolname from pg_roles where rolname like 'jit\\_login\\_%'`)
   expect(roles.body).toEqual([])
   await owner.delete(`/v1/projects/${ref}`)
 })

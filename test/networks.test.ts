@@ -60,7 +60,7 @@ describe('network restrictions', () => {
       applied_at: TIME,
     })
     await ended
-    await expect(isLetIn()).rejects.toThrow(/this project is not reached from 127\.0\.0\.1/)
+    await expect(isLetIn()).rejects.toThrow(/not in tenant allow_list: 127\.0\.0\.1/)
     expect((await runSql(organization.owner, ref, 'select 1 as v')).body).toEqual([{ v: 1 }])
     const { network_restrictions: effective } = (await caller().get(`/v2/projects/${ref}/config`)).body.data.attributes
       .database
@@ -92,7 +92,7 @@ describe('network restrictions', () => {
     await expect(isLetIn()).rejects.toThrow('SSL connection is required')
     await apply({ dbAllowedCidrs: ['10.0.0.0/8'] })
     await enforce(false)
-    await expect(isLetIn()).rejects.toThrow('not reached')
+    await expect(isLetIn()).rejects.toThrow('not in tenant allow_list')
     await apply(ANYWHERE)
     expect(await isLetIn()).toBe(true)
   })
@@ -112,7 +112,7 @@ describe('network restrictions', () => {
     expect((await read()).config).toEqual({ dbAllowedCidrs: ['0.0.0.0/0'], dbAllowedCidrsV6: ['2001:db8::/32'] })
     expect(await isLetIn()).toBe(true)
     await apply({ dbAllowedCidrs: [], dbAllowedCidrsV6: [] })
-    await expect(isLetIn()).rejects.toThrow('not reached')
+    await expect(isLetIn()).rejects.toThrow('not in tenant allow_list')
     await change({ add: ANYWHERE })
     expect((await read()).config).toEqual(ANYWHERE)
     expect(await isLetIn()).toBe(true)
@@ -166,7 +166,7 @@ describe('network restrictions', () => {
     const connect = () => ownerClient(branch.project_ref, { password }).connect()
     await expect(connect()).rejects.toThrow('SSL connection is required')
     await enforce(branch.project_ref, false)
-    await expect(connect()).rejects.toThrow('not reached')
+    await expect(connect()).rejects.toThrow('not in tenant allow_list')
   })
 
   it.each<[Record<string, unknown>, string]>([

@@ -408,8 +408,8 @@ describe('the supabase CLI', () => {
 
 extended('lists a page without reading 100,000 notebooks', async () => {
   const url = new URL(inject('adminUrl'))
-  url.pathname = new URL(inject('controlUrl')).pathname
-  const client = new pg.Client({ connectionString: url.href })
+  url.pathname = '/pilothouse'
+  const client = new pg.Client({ connectionString: url.href, options: '-c search_path=public' })
   await client.connect()
   const { userId } = organization
   const project = 'n'.repeat(20)

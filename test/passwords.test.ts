@@ -1,20 +1,16 @@
 import { eq, sql } from 'drizzle-orm'
-import pg from 'pg'
 import { describe, expect, inject, it, vi } from 'vitest'
 import { openControlDatabase } from '../dev/seed.ts'
 import { projects } from '../src/db/schema/index.ts'
 import { unseal } from '../src/secrets/seal.ts'
 import { type Caller, control, newMember, newOrganization } from './api.ts'
-import { newProject } from './projects.ts'
+import { newProject, ownerClient } from './projects.ts'
 
 const change = (caller: Caller, ref: string, password: string) =>
   caller.patch(`/v1/projects/${ref}/database/password`, { password })
 
 async function works(ref: string, password: string): Promise<boolean> {
-  const client = new pg.Client({
-    ...{ host: inject('databaseHost'), port: inject('databasePort') },
-    ...{ user: `p_${ref}`, database: `p_${ref}`, password },
-  })
+  const client = ownerClient(ref, { password })
   return client.connect().then(
     async () => {
       await client.end()

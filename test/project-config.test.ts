@@ -1,8 +1,10 @@
 import { and, asc, eq } from 'drizzle-orm'
 import { beforeAll, describe, expect, it } from 'vitest'
+import { COMPUTE_SIZES } from '../src/areas/addons/schema.ts'
 import { auditLog, organizations, projectSettings } from '../src/db/schema/index.ts'
 import { type Caller, control, newApp, newMember, newOrganization, type TestOrganization, unhurried } from './api.ts'
 import { createBranch, untilBranch } from './branches.ts'
+import { askHost } from './instances.ts'
 import { createProject, newProject } from './projects.ts'
 
 let organization: TestOrganization
@@ -221,27 +223,26 @@ describe('/v1/projects/{ref}/billing/addons', () => {
   it.each([
     [undefined, []],
     ['small', [{ type: 'compute_instance', variant: { id: 'ci_small', name: 'Small', price } }]],
-    [
-      '24xlarge_high_memory',
-      [{ type: 'compute_instance', variant: { id: 'ci_24xlarge_high_memory', name: '24XL High Memory', price } }],
-    ],
-  ])('tells the size %s', async (size, selected) => {
+  ])('tells the size %s, and those that the host offers', async (size, selected) => {
+    const host = await askHost<{ sizes: string[] }>('GET', '')
+    const offered = COMPUTE_SIZES.filter((each) => host.sizes.includes(each))
+    expect(offered).toContain('small')
+    const sizes = offered.map((each) => expect.objectContaining({ id: `ci_${each}`, price }))
     const own = await createProject(organization, { ...(size && { desired_instance_size: size }) })
     expect(await caller().get(path('billing/addons', own))).toMatchObject({
       status: 200,
-      body: { selected_addons: selected, available_addons: [] },
+      body: { selected_addons: selected, available_addons: [{ type: 'compute_instance', variants: sizes }] },
     })
   })
 
-  it('takes the size that there is, and refuses the rest with the reason', async () => {
+  it('takes the size that a project has, and refuses what there is not with the reason', async () => {
     const own = await createProject(organization, { desired_instance_size: 'small' })
     const addons = path('billing/addons', own)
     const before = (await caller().get(addons)).body
     const apply = (addon_variant: string, addon_type: string) => caller().patch(addons, { addon_variant, addon_type })
     expect(await apply('ci_small', 'compute_instance')).toMatchObject({ status: 200, body: '' })
     for (const [variant, type, said] of [
-      ['ci_large', 'compute_instance', 'the driver postgres cannot change the size of a project, which is small'],
-      ['pitr_7', 'pitr', 'the driver postgres has no point-in-time recovery'],
+      ['pitr_7', 'pitr', 'how much history there is, is set where the driver host keeps it'],
       ['cd_default', 'custom_domain', 'a custom hostname needs no add-on'],
       ['ipv4_default', 'ipv4', 'no IPv4'],
     ] as const) {
@@ -256,7 +257,9 @@ describe('/v1/projects/{ref}/billing/addons', () => {
       const reply = await apply(variant, type)
       expect(reply).toMatchObject({ status: 400, body: { message: expect.stringContaining(field) } })
     }
-    expect((await caller().delete(`${addons}/ci_small`)).status).toBe(400)
+    // It is being made.
+    expect((await apply('ci_large', 'compute_instance')).status).toBe(409)
+    expect((await caller().delete(`${addons}/ci_small`)).status).toBe(409)
     expect((await caller().delete(`${addons}/${'x'.repeat(65)}`)).body.message).toContain('path.addon_variant: ')
     for (const variant of ['ci_large', 'pitr_7', 'nonsense']) {
       expect((await caller().delete(`${addons}/${variant}`)).status).toBe(404)

@@ -76,11 +76,15 @@ export function ownerClient(ref: string, more: pg.ClientConfig = {}): pg.Client 
   const client = new pg.Client({
     host: inject('databaseHost'),
     port: inject('databasePort'),
-    user: `p_${ref}`,
+    user: `postgres.${ref}`,
     password: PASSWORD,
-    database: `p_${ref}`,
+    database: 'postgres',
     ...more,
   })
   client.on('error', () => {})
   return client
 }
+
+/** Whatever ended it. */
+export const hasEnded = (client: pg.Client): Promise<void> =>
+  vi.waitFor(() => expect(client.query('select 1')).rejects.toThrow(), { timeout: 60_000, interval: 50 })

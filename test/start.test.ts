@@ -1,6 +1,7 @@
 import { execFile } from 'node:child_process'
 import { once } from 'node:events'
-import { existsSync, statSync } from 'node:fs'
+import { existsSync, readFileSync, statSync } from 'node:fs'
+import { readdir, readFile, readlink } from 'node:fs/promises'
 import { createServer } from 'node:net'
 import { join } from 'node:path'
 import { promisify } from 'node:util'
@@ -22,12 +23,26 @@ beforeAll(async () => {
 afterEach(() => machine.stopAll())
 afterAll(() => machine.dispose())
 
+/** Programs that work in the folder or were started with its path, but for the workers of a Postgres server; by pid. */
+async function processesIn(folder: string): Promise<number[]> {
+  const found: number[] = []
+  for (const pid of (await readdir('/proc')).map(Number).filter((id) => id > 0 && id !== process.pid)) {
+    const [cwd, words] = await Promise.all([
+      readlink(`/proc/${pid}/cwd`).catch(() => ''),
+      readFile(`/proc/${pid}/cmdline`, 'utf8').catch(() => ''),
+    ])
+    const isWorker = words.startsWith('postgres: ')
+    if (!isWorker && (cwd.startsWith(folder) || words.includes(folder))) found.push(pid)
+  }
+  return found.sort((a, b) => a - b)
+}
+
 describe('npm start', () => {
   it('serves what it prints, keeps the data over a restart, and stops all of itself', async () => {
     const { folder, credentials, get } = machine
     const first = await machine.started()
     expect(first.output()).toContain('Webhooks may be sent to this machine (WEBHOOK_LOOPBACK=on): not for production.')
-    expect(first.output()).toMatch(/postgres +\d+\.\d s[\s\S]*worker +\d+\.\d s/)
+    expect(first.output()).toMatch(/host +\d+\.\d s[\s\S]*worker +\d+\.\d s/)
     expect(Object.keys(credentials())).toEqual(['base_url', 'access_token', 'organization_slug'])
     expect(statSync(join(folder, 'credentials.json')).mode & 0o777).toBe(0o600)
     expect(credentials().access_token).toMatch(/^sbp_[0-9a-f]{40}$/)
@@ -56,7 +71,7 @@ describe('npm start', () => {
     expect([told.status, await told.json()]).toEqual([404, { message: expect.stringContaining('has no GitHub App') }])
     expect(await stop(first)).toBe(0)
     await expect(fetch(credentials().base_url)).rejects.toThrow()
-    expect(existsSync(join(folder, 'postgres', 'postmaster.pid'))).toBe(false)
+    expect(await processesIn(folder)).toEqual([])
 
     const built = join(folder, 'bundle', 'index.js')
     const { mtimeMs } = statSync(built)
@@ -81,6 +96,32 @@ describe('npm start', () => {
     expect(await stop(second)).toBe(0)
   })
 
+  it('takes up the servers that a killed start has left, with what was acknowledged, and stops them all', async () => {
+    const { folder } = machine
+    const first = await machine.started()
+    const path = '/v1/projects'
+    const [project] = (await machine.get(path)).body as unknown as { ref: string }[]
+    expect((await machine.sql('create table kept as select 1 as n')).status).toBe(201)
+    const postmasters = () =>
+      ['control', project?.ref ?? ''].map((name) => {
+        const pidFile = join(folder, 'host', 'instances', name, 'data', 'postmaster.pid')
+        return existsSync(pidFile) ? Number(readFileSync(pidFile, 'utf8').split('\n')[0]) : undefined
+      })
+    const before = postmasters()
+    first.child.kill('SIGKILL')
+    await once(first.child, 'exit')
+    // The guard ends what must not outlive it; the servers stay.
+    await vi.waitFor(
+      async () => expect(await processesIn(folder)).toEqual(before.toSorted((a = 0, b = 0) => a - b)),
+      WAIT,
+    )
+    const second = await machine.started()
+    expect(postmasters(), second.output()).toEqual(before)
+    expect(await machine.sql('select n from kept')).toMatchObject({ status: 201, body: [{ n: 1 }] })
+    expect(await stop(second)).toBe(0)
+    expect(await processesIn(folder)).toEqual([])
+  })
+
   it('says in one line what to do when it cannot start, and leaves nothing running', async () => {
     const { env, folder } = machine
     const taken = createServer().listen(Number(env.PORT), '127.0.0.1')
@@ -92,7 +133,7 @@ describe('npm start', () => {
     expect(running.output().trim()).toBe(
       `Port ${env.PORT} (api) is in use: stop the program that listens there, or choose another with PORT=<port>.`,
     )
-    expect(existsSync(join(folder, 'postgres', 'postmaster.pid'))).toBe(false)
+    expect(await processesIn(folder)).toEqual([])
   })
 })
 
@@ -127,18 +168,16 @@ describe('the settings', () => {
     ['ENCRYPTION_KEY', { ENCRYPTION_KEY: Buffer.alloc(32).toString('base64') }],
     ['ENCRYPTION_KEY', { ENCRYPTION_KEY: 'k1:short' }],
     ['NEON_PROXY', { DATABASE_URL: own }],
-    ['ENGINE_NEON_PROXY', { ENGINE_URL: own }],
-    [
-      'ENGINE_NEON_PROXY',
-      { DATABASE_URL: own, ENGINE_URL: own, NEON_PROXY: 'http://a', ENGINE_NEON_PROXY: 'http://b' },
-    ],
+    ['HOST_URL', { HOST_URL: 'a host' }],
+    ['HOST_KEY', { HOST_KEY: '' }],
+    ['DATABASE_PORT', { DATABASE_PORT: 'none' }],
   ])('are refused for %s: %j', (name, settings) => {
     const issues = Config.safeParse({ ...MINIMAL, ...settings }).error?.issues
     expect(issues?.map(({ path }) => path)).toEqual([[name]])
   })
 
   it('may name a Postgres of their own with a proxy in front', () => {
-    const settings = { DATABASE_URL: own, ENGINE_URL: own, NEON_PROXY: 'http://a' }
+    const settings = { DATABASE_URL: own, NEON_PROXY: 'http://a' }
     expect(Config.safeParse({ ...MINIMAL, ...settings }).error).toBeUndefined()
   })
 })
@@ -166,8 +205,9 @@ describe('a GitHub App', () => {
 const MINIMAL = {
   BASE_URL: 'https://api.example.com',
   DATABASE_URL: 'postgres://x@control.neon.tech/x',
-  ENGINE: 'postgres',
-  ENGINE_URL: 'postgres://x@cluster.neon.tech/x',
+  ENGINE: 'host',
+  HOST_URL: 'https://host.example.com',
+  HOST_KEY: 'x',
   DATABASE_HOST: 'x',
   DATABASE_PORT: '5432',
   ENCRYPTION_KEY: `k1:${Buffer.alloc(32).toString('base64')}`,

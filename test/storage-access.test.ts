@@ -1,9 +1,9 @@
 import { createHmac, randomUUID } from 'node:crypto'
-import pg from 'pg'
-import { afterAll, beforeAll, describe, expect, inject, it } from 'vitest'
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { createStorageApp } from '../src/storage/app.ts'
 import { newOrganization, type TestOrganization, workerLogs } from './api.ts'
-import { untilGone, untilStatus } from './projects.ts'
+import { instanceState } from './instances.ts'
+import { runSql, untilGone, untilStatus } from './projects.ts'
 import { newBucket as newEmptyBucket, newStorage, type TestStorage } from './storage.ts'
 import { type Call, calling, codeOf, expectNoStrayBytes, openSql, type Sql, signerOf } from './storage-http.ts'
 
@@ -169,9 +169,10 @@ describe('every route', () => {
     ['one of no algorithm that is signed', () => byHand({ alg: 'none' }, signer.jwtSecret), '"alg"'],
     ['one signed with no secret', () => byHand({ alg: 'HS256' }, 'secret'), 'signature verification failed'],
     ["another project's", async () => (await newStorage(organization)).keys.service, 'signature verification failed'],
-    ['one of the role that is logged in', () => signer.sign({ role: `p_${storage.ref}_storage` }), '"role"'],
+    ['one of the role that is logged in', () => signer.sign({ role: 'supabase_storage_admin' }), '"role"'],
     ['one of no role at all', () => signer.sign({ role: 'none' }), '"role"'],
-    ['one of the superuser', () => signer.sign({ role: 'postgres' }), '"role"'],
+    ['one of the owner', () => signer.sign({ role: 'postgres' }), '"role"'],
+    ['one of the superuser', () => signer.sign({ role: 'supabase_admin' }), '"role"'],
     ['nonsense', () => 'nonsense', 'Invalid Compact JWS'],
   ])('refuses %s', async (name, token, message) => {
     const bucket = await newBucket()
@@ -670,14 +671,6 @@ describe('rows that the owner wrote himself', () => {
 describe('a project', () => {
   const after = { headers: { 'x-test-clock': String(Date.now() + 3_600_000) } }
 
-  async function loginOf(ref: string) {
-    const admin = new pg.Client({ connectionString: inject('adminUrl') })
-    await admin.connect()
-    const { rows } = await admin.query('select rolcanlogin from pg_roles where rolname = $1', [`p_${ref}_storage`])
-    await admin.end()
-    return rows[0]?.rolcanlogin
-  }
-
   it('that is paused answers nothing, and comes back; one that is deleted is gone', async () => {
     const { ref, ...rest } = await newStorage(organization)
     const { owner } = organization
@@ -693,7 +686,7 @@ describe('a project', () => {
       expect(codeOf(await open('GET /object/public/b/a.txt', later))).toBe('ProjectUnavailable')
       expect(codeOf(await call('PUT /object/b/a.txt', { body: 'x', ...later }))).toBe('ProjectUnavailable')
     }
-    expect(await loginOf(ref)).toBe(false)
+    expect(await instanceState(ref)).toBe('paused')
     await owner.post(`/v1/projects/${ref}/restore`)
     await untilStatus(owner, ref, 'ACTIVE_HEALTHY')
     const later = { headers: { 'x-test-clock': String(Date.now() + 7_200_000) } }
@@ -701,28 +694,42 @@ describe('a project', () => {
     await owner.delete(`/v1/projects/${ref}`)
     await untilGone(owner, ref)
     expect(codeOf(await open('GET /object/public/b/a.txt', later))).toBe('NoSuchProject')
-    expect(await loginOf(ref)).toBeUndefined()
+    expect(await instanceState(ref)).toBeUndefined()
     // What a user may do at any time is no failure of ours.
     const errors = (await workerLogs(ref)).filter((line) => line.includes('"level":"error"'))
     expect(errors).toEqual([])
   })
 
-  it('from before there was storage gets it with the first request', async () => {
-    const old = await newStorage(organization)
-    const run = await database(old)
-    await run(`drop schema storage cascade; drop owned by p_${old.ref}_storage; drop role p_${old.ref}_storage`)
-    const call = calling(old, old.keys.service)
+  it('whose storage a superuser dropped gets it anew with the next request', async () => {
+    const emptied = await newStorage(organization)
+    const run = await database(emptied)
+    await run('drop schema storage cascade')
+    const call = calling(emptied, emptied.keys.service)
     const replies = await Promise.all([call('GET /bucket'), call('GET /bucket')])
     expect(replies.map(codeOf)).toContain(200)
     expect(codeOf(await call('POST /bucket', { body: { name: 'b' } }))).toBe(200)
     expect(codeOf(await call('POST /object/b/a.txt', { body: 'a' }))).toBe(200)
   })
 
-  it('whose owner dropped the tables is told so', async () => {
+  it('keeps its tables from its owner, and is told so where a superuser dropped one', async () => {
     const broken = await newStorage(organization)
     const run = await database(broken)
     const call = calling(broken, broken.keys.service)
     await call('POST /bucket', { body: { name: 'b' } })
+    for (const change of [
+      'drop table storage.objects',
+      'drop schema storage cascade',
+      'alter table storage.objects disable row level security',
+      'alter table storage.objects rename column version to other',
+      'alter table storage.objects owner to postgres',
+      'drop trigger remember_deleted on storage.objects',
+      'drop owned by supabase_storage_admin',
+      'drop role supabase_storage_admin',
+    ]) {
+      const { status, body } = await runSql(organization.owner, broken.ref, change)
+      expect({ change, status, code: body.code }).toEqual({ change, status: 400, code: '42501' })
+    }
+    expect(codeOf(await call('POST /object/b/a.txt', { body: 'a' }))).toBe(200)
     await run('drop table storage.objects')
     expect(codeOf(await call('GET /object/b/a.txt'))).toBe('DatabaseSchemaMismatch')
     expect(codeOf(await call('POST /object/b/a.txt', { body: 'a' }))).toBe('DatabaseSchemaMismatch')

@@ -1,9 +1,9 @@
 import { and, eq } from 'drizzle-orm'
-import pg from 'pg'
-import { beforeAll, describe, expect, inject, it } from 'vitest'
+import { beforeAll, describe, expect, it } from 'vitest'
 import { auditLog } from '../src/db/schema/index.ts'
 import { control, newApp, newMember, newOrganization, type TestOrganization, unhurried } from './api.ts'
-import { createProject, newProject, PASSWORD, runSql, untilGone, untilStatus } from './projects.ts'
+import { adminClient, adminRows } from './instances.ts'
+import { createProject, newProject, ownerClient, runSql, untilGone, untilStatus } from './projects.ts'
 
 let organization: TestOrganization
 beforeAll(async () => {
@@ -179,8 +179,7 @@ describe('GET /v1/projects/{ref}/storage/buckets', () => {
 
   it('says so where the table is locked, too large or another, and has no buckets where it is gone', async () => {
     const project = await newProject(organization)
-    const login = `p_${project}:${encodeURIComponent(PASSWORD)}@${inject('databaseHost')}:${inject('databasePort')}`
-    const client = new pg.Client({ connectionString: `postgresql://${login}/p_${project}` })
+    const client = ownerClient(project)
     await client.connect()
     await client.query('begin; lock table storage.buckets')
     const locked = await buckets(project)
@@ -193,17 +192,20 @@ describe('GET /v1/projects/{ref}/storage/buckets', () => {
     await client.end()
     const large = await buckets(project)
     expect(large).toMatchObject({ status: 400, body: { message: expect.stringContaining('too large') } })
-    await sql('alter table storage.buckets rename column public to open', project)
+    const rename = 'alter table storage.buckets rename column public to open'
+    const drop = 'drop table storage.buckets cascade'
+    for (const change of [rename, drop])
+      expect(await runSql(owner(), project, change)).toMatchObject({ status: 400, body: { code: '42501' } })
+    await adminRows(project, rename)
     expect(await buckets(project)).toMatchObject({ status: 400, body: { code: '42703' } })
-    await sql('drop table storage.buckets cascade', project)
+    await adminRows(project, drop)
     expect(await buckets(project)).toMatchObject({ status: 200, body: [] })
   })
 
   it('answers 409 for a paused project and 503 for one that cannot be reached', async () => {
     const project = await newProject(organization)
-    const admin = new pg.Client({ connectionString: inject('adminUrl') })
-    await admin.connect()
-    await admin.query(`alter role p_${project}_read nologin`)
+    const admin = await adminClient(project)
+    await admin.query(`alter role supabase_read_only_user nologin`)
     await admin.end()
     expect(await buckets(project)).toMatchObject({
       status: 503,

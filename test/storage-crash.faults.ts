@@ -8,9 +8,10 @@ import { join } from 'node:path'
 import { Readable } from 'node:stream'
 import { promisify } from 'node:util'
 import { ListObjectsV2Command, S3Client } from '@aws-sdk/client-s3'
-import pg from 'pg'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { runFolder } from '../host/run-folder.ts'
 import { as } from './api.ts'
+import { adminClient } from './instances.ts'
 import { type Machine, newMachine } from './machine.ts'
 import { newBucket, newStorage, type TestStorage } from './storage.ts'
 import { calling, codeOf } from './storage-http.ts'
@@ -46,18 +47,9 @@ afterAll(async () => {
 })
 
 async function sql(query: string): Promise<Record<string, string>[]> {
-  const [user, password] = readFileSync(join(machine.folder, 'postgres.password'), 'utf8').trim().split(':')
-  const client = new pg.Client({
-    ...{
-      host: '127.0.0.1',
-      port: Number(machine.env.POSTGRES_PORT),
-      user,
-      password,
-      database: `p_${storage.ref}`,
-    },
-  })
-  client.on('error', () => {})
-  await client.connect()
+  const { HOST_KEY: key } = JSON.parse(readFileSync(join(machine.folder, 'secrets.json'), 'utf8'))
+  const run = await runFolder(join(machine.folder, 'host'))
+  const client = await adminClient(storage.ref, { at: { url: `http://127.0.0.1:${machine.env.PROXY_PORT}`, key, run } })
   try {
     return (await client.query(query)).rows
   } finally {
@@ -176,18 +168,18 @@ describe('when the database is away', () => {
   it('uploads and reads fail, and the old object stands', async () => {
     const name = randomUUID()
     await service(`POST /object/${bucket}/${name}`, { body: 'old' })
-    const away = `select pg_terminate_backend(pid) from pg_stat_activity where usename = 'p_${storage.ref}_storage'`
+    const away = `select pg_terminate_backend(pid) from pg_stat_activity where usename = 'supabase_storage_admin'`
     const sent = request(`${storage.url}/object/${bucket}/${name}`, {
       method: 'PUT',
       headers: { authorization: `Bearer ${key}`, 'transfer-encoding': 'chunked' },
     })
     sent.write('new')
     await until('the upload has been allowed', 10_000, async () =>
-      (await sql(`select 1 from pg_stat_activity where usename = 'p_${storage.ref}_storage'`)).length > 0
+      (await sql(`select 1 from pg_stat_activity where usename = 'supabase_storage_admin'`)).length > 0
         ? true
         : undefined,
     )
-    await sql(`alter role p_${storage.ref}_storage connection limit 0; ${away}`)
+    await sql(`alter role supabase_storage_admin connection limit 0; ${away}`)
     try {
       sent.end()
       const [response] = await once(sent, 'response')
@@ -195,7 +187,7 @@ describe('when the database is away', () => {
       const codes = (await Promise.all([read(name), service(`DELETE /object/${bucket}/${name}`)])).map(codeOf)
       for (const code of codes) expect(['SlowDown', 'ProjectUnavailable']).toContain(code)
     } finally {
-      await sql(`alter role p_${storage.ref}_storage connection limit 20`)
+      await sql(`alter role supabase_storage_admin connection limit -1`)
     }
     expect((await read(name)).body).toBe('old')
   })

@@ -1,12 +1,12 @@
 import { ListObjectsV2Command, S3Client } from '@aws-sdk/client-s3'
 import { eq } from 'drizzle-orm'
-import pg from 'pg'
 import { expect, inject, vi } from 'vitest'
 import type { Claims } from '../src/auth/credential.ts'
 import { signClaims } from '../src/auth/project-token.ts'
 import { projects } from '../src/db/schema/index.ts'
 import { unseal } from '../src/secrets/seal.ts'
 import { as, control, type Reply } from './api.ts'
+import { adminClient } from './instances.ts'
 import type { TestStorage } from './storage.ts'
 
 export interface Call {
@@ -41,8 +41,8 @@ export async function signerOf({ ref }: Pick<TestStorage, 'ref'>) {
 
 /** Of the project's database; the superuser stands for its owner where no right is in question. */
 export async function openSql({ ref }: Pick<TestStorage, 'ref'>) {
-  const client = new pg.Client({ connectionString: new URL(`/p_${ref}`, inject('adminUrl')).href })
-  await client.connect()
+  const client = await adminClient(ref)
+  await client.query('set search_path = public, extensions')
   return {
     sql: async (query: string, values?: unknown[]) => (await client.query(query, values)).rows,
     close: () => client.end(),

@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { PutObjectCommand, paginateListObjectsV2, UploadPartCommand } from '@aws-sdk/client-s3'
 import { eq } from 'drizzle-orm'
-import pg from 'pg'
+import type pg from 'pg'
 import { inject } from 'vitest'
 import { openControlDatabase, seedOwner } from '../dev/seed.ts'
 import { startServices } from '../dev/services.ts'
@@ -14,6 +14,7 @@ import type { LogFields, Bindings as WorkerBindings } from '../src/env.ts'
 import { blobKey, blobPrefix } from '../src/storage/blob-key.ts'
 import { as } from './api.ts'
 import { copyInstallation } from './installations.ts'
+import { adminClient, instanceState } from './instances.ts'
 import { serveInstallation } from './serve.ts'
 import { clientOf, newBucket, newStorage } from './storage.ts'
 import type { Bindings, Server } from './worker.ts'
@@ -29,7 +30,7 @@ export async function startInstallation({ doorTo, serve = serveInstallation }: O
   const folder = mkdtempSync(join(tmpdir(), 'pilothouse-storage-'))
   copyInstallation(inject('begun'), folder)
   const services = await startServices({ folder, baseUrl: 'https://api.example.com', durable: false })
-  const { secrets, controlUrl, adminUrl } = services
+  const { secrets, controlUrl, host } = services
   const bucketUrl = services.vars.S3_ENDPOINT ?? ''
   const S3_ENDPOINT = doorTo ? await doorTo(bucketUrl) : bucketUrl
   const vars: Record<string, string> = { ...services.vars, S3_ENDPOINT, TEST_CLOCK: 'on' }
@@ -60,13 +61,8 @@ export async function startInstallation({ doorTo, serve = serveInstallation }: O
     return { ...member, slug, owner: as(access_token, {}, origin) }
   }
 
-  async function connect(database: string): Promise<pg.Client> {
-    const url = new URL(adminUrl)
-    url.pathname = `/${database}`
-    const client = new pg.Client({ connectionString: url.href })
-    await client.connect()
-    return client
-  }
+  const at = { url: host.url, run: host.run, key: secrets.HOST_KEY ?? '' }
+  const connect = (ref: string): Promise<pg.Client> => adminClient(ref, { at })
 
   return {
     control,
@@ -79,10 +75,12 @@ export async function startInstallation({ doorTo, serve = serveInstallation }: O
       return { ...here, objects: clientOf(here, here.keys.service), bucket: await newBucket(here) }
     },
     tick,
+    /** Of a project's instance. */
+    stateOf: (ref: string) => instanceState(ref, at),
     /** As the superuser. */
     connect,
-    async sql<Row extends pg.QueryResultRow>(database: string, query: string, values: unknown[] = []): Promise<Row[]> {
-      const client = await connect(database)
+    async sql<Row extends pg.QueryResultRow>(ref: string, query: string, values: unknown[] = []): Promise<Row[]> {
+      const client = await connect(ref)
       try {
         return (await client.query<Row>(query, values)).rows
       } finally {

@@ -1,6 +1,5 @@
 import { randomUUID } from 'node:crypto'
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest'
-import { projectNames } from '../src/engine/names.ts'
 import { type Reply, workerLogs } from './api.ts'
 import { newBucket, newStorage, type TestStorage } from './storage.ts'
 import { calling, codeOf, expectNoStrayBytes, openSql, type Sql, signerOf } from './storage-http.ts'
@@ -155,7 +154,7 @@ describe('who has just written to a bucket', () => {
     'leaves nothing where the database has no connection left, with upsert: %s',
     async (upsert) => {
       expect(codeOf(await put('second', { upsert }))).toBe(200)
-      const { storage: role } = projectNames(storage.ref)
+      const role = 'supabase_storage_admin'
       await sql(`alter role ${role} connection limit 0`)
       await sql('select pg_terminate_backend(pid) from pg_stat_activity where usename = $1', [role])
       const reply = await put('third', { upsert })

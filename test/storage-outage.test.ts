@@ -56,7 +56,7 @@ const AWAY = {
 
 const rows = () =>
   installation.sql<{ name: string; version: string }>(
-    `p_${storage.ref}`,
+    storage.ref,
     'select name, version from storage.objects order by name',
   )
 

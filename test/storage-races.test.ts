@@ -61,20 +61,18 @@ describe('at once', () => {
   })
 
   it('many replacements all succeed however strict transactions of the owner are', async () => {
-    const database = `p_${storage.ref}`
     const beginAnew = async () => {
-      await sql('select pg_terminate_backend(pid, 5000) from pg_stat_activity where usename = $1', [
-        `${database}_storage`,
-      ])
-      await vi.waitFor(async () =>
-        expect((await all(4, (n) => put('any', n))).map(codeOf)).toEqual([200, 200, 200, 200]),
+      await sql(`select pg_terminate_backend(pid, 5000) from pg_stat_activity where usename = 'supabase_storage_admin'`)
+      await vi.waitFor(
+        async () => expect((await all(4, (n) => put('any', n))).map(codeOf)).toEqual([200, 200, 200, 200]),
+        { timeout: 60_000 },
       )
     }
-    await sql(`alter database ${database} set default_transaction_isolation = 'serializable'`)
+    await sql(`alter database postgres set default_transaction_isolation = 'serializable'`)
     await beginAnew()
     const replies = await all(AT_ONCE, (n) => put(`a${n % 3}`, n, user))
     expect(replies.map(codeOf)).toEqual(replies.map(() => 200))
-    await sql(`alter database ${database} reset default_transaction_isolation`)
+    await sql('alter database postgres reset default_transaction_isolation')
     await beginAnew()
   })
 

@@ -11,6 +11,7 @@ import { afterAll, afterEach, beforeAll, describe, expect, inject, it, vi } from
 import { StorageError, type StorageErrorCode } from '../src/storage/error.ts'
 import { failure } from '../src/storage/resumable/protocol.ts'
 import { newBranch } from './branches.ts'
+import { runSql } from './projects.ts'
 import { clientOf, exchange, newBucket, newStorage, type TestStorage } from './storage.ts'
 import { expectNoStrayBytes, openSql, type Sql, signerOf } from './storage-http.ts'
 
@@ -722,13 +723,26 @@ it.each([false, true])('stays with the parent when a branch is made of it, with 
   expect(counts).toEqual({ uploads: 0, parts: 0 })
 })
 
-it('is not shown to the owner of the database, nor to the roles of the API', async () => {
+it('is not shown to the roles of the API, and the owner of the database cannot change it', async () => {
   const [rights] = await sql(
     `select bool_or(has_table_privilege(r, t, p)) as any
-       from unnest(array['anon', 'authenticated', 'service_role', $1]) as r,
+       from unnest(array['anon', 'authenticated', 'service_role']) as r,
          unnest(array['storage.resumable_uploads', 'storage.resumable_parts']) as t,
          unnest(array['select', 'insert', 'update', 'delete', 'truncate']) as p`,
-    [`p_${storage.ref}`],
   )
   expect(rights).toEqual({ any: false })
+  for (const change of [
+    'insert into storage.used_tokens values (gen_random_uuid(), now())',
+    'update storage.resumable_uploads set size_max = size_max',
+    'delete from storage.resumable_parts',
+    'set session_replication_role = replica; truncate storage.removed_versions',
+    'alter table storage.removed_versions disable trigger guard_rows',
+    'drop trigger guard_rows on storage.used_tokens',
+    'alter table storage.resumable_parts owner to postgres',
+    'drop table storage.resumable_uploads cascade',
+  ])
+    expect(await runSql(storage.organization.owner, storage.ref, change)).toMatchObject({
+      status: 400,
+      body: { code: '42501' },
+    })
 })

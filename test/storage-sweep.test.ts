@@ -28,7 +28,7 @@ const newVersions = (count: number) => Array.from({ length: count }, (_, n) => n
 
 const insertRows = ({ ref, bucket }: SweptStorage, versions: readonly string[]) =>
   installation.sql(
-    `p_${ref}`,
+    ref,
     `insert into storage.objects (bucket_id, name, version)
      select $1, 'row/' || version, version from unnest($2::text[]) as version`,
     [bucket, versions],
@@ -36,15 +36,15 @@ const insertRows = ({ ref, bucket }: SweptStorage, versions: readonly string[]) 
 
 async function versionsInRows(ref: string): Promise<string[]> {
   const query = 'select version from storage.objects order by version'
-  return (await installation.sql<{ version: string }>(`p_${ref}`, query)).map(({ version }) => version)
+  return (await installation.sql<{ version: string }>(ref, query)).map(({ version }) => version)
 }
 
 const removedIn = async (ref: string) =>
-  (await installation.sql(`p_${ref}`, 'select version from storage.removed_versions')).length
+  (await installation.sql(ref, 'select version from storage.removed_versions')).length
 
 /** As if it had been removed or replaced so long ago that no download of it can be under way. */
 const ageRemoved = (ref: string) =>
-  installation.sql(`p_${ref}`, `update storage.removed_versions set removed_at = removed_at - interval '15 minutes'`)
+  installation.sql(ref, `update storage.removed_versions set removed_at = removed_at - interval '15 minutes'`)
 
 const cursorOf = async (ref: string) => {
   const [row] = await installation.control
@@ -143,14 +143,14 @@ describe('a tick of the cron', () => {
   it('forgets the tokens of uploads once they have expired', async () => {
     const { ref } = await installation.newStorage()
     await installation.sql(
-      `p_${ref}`,
+      ref,
       `insert into storage.used_tokens select gen_random_uuid(), now() + days * interval '1 day'
          from generate_series(-2, 2) as days`,
     )
     await onlyNext([ref])
     await installation.tick()
     const [left] = await installation.sql(
-      `p_${ref}`,
+      ref,
       'select count(*)::int as count, min(expires_at) > now() as valid from storage.used_tokens',
     )
     expect(left).toEqual({ count: 2, valid: true })
@@ -174,22 +174,20 @@ describe('a tick of the cron', () => {
       return response.headers.get('location')?.split('/').at(-1) ?? ''
     }
     const [over, alive] = [await begin('over'), await begin('alive')]
-    await installation.sql(`p_${ref}`, `update storage.resumable_uploads set expires_at = now() where id = $1`, [over])
+    await installation.sql(ref, `update storage.resumable_uploads set expires_at = now() where id = $1`, [over])
     // Of ended ones nothing is in the bucket.
     await installation.sql(
-      `p_${ref}`,
+      ref,
       `insert into storage.resumable_uploads (id, bucket_id, name, upsert, description, metadata, size_max, part_bytes, ended, expires_at)
        select gen_random_uuid(), 'b', 'n', false, '{}', '', 1, 1, true, now() from generate_series(1, 10001)`,
     )
-    const rows = await installation.sql(`p_${ref}`, 'select id, upload_id, tail from storage.resumable_uploads')
+    const rows = await installation.sql(ref, 'select id, upload_id, tail from storage.resumable_uploads')
     const uploadOf = (id: string) => rows.find((row) => row.id === id)?.upload_id
     await onlyNext([ref])
     await installation.tick()
-    const left = await installation.sql(`p_${ref}`, 'select id from storage.resumable_uploads')
+    const left = await installation.sql(ref, 'select id from storage.resumable_uploads')
     expect(left).toEqual([{ id: alive }])
-    expect(await installation.sql(`p_${ref}`, 'select upload from storage.resumable_parts')).toEqual([
-      { upload: alive },
-    ])
+    expect(await installation.sql(ref, 'select upload from storage.resumable_parts')).toEqual([{ upload: alive }])
     expect(await installation.bytes.takesPart(ref, over, uploadOf(over))).toBe(false)
     expect(await installation.bytes.takesPart(ref, alive, uploadOf(alive))).toBe(true)
   })
@@ -250,9 +248,9 @@ describe('the turn of a project', () => {
     const ctx = ctxAt(later(17 * MINUTE_MS))
     const setReadOnly = (value: 'on' | 'off') =>
       installation.sql(
-        `p_${ref}`,
-        `alter role p_${ref}_storage set default_transaction_read_only = ${value};
-         select pg_terminate_backend(pid, 5000) from pg_stat_activity where usename = 'p_${ref}_storage'`,
+        ref,
+        `alter role supabase_storage_admin set default_transaction_read_only = ${value};
+         select pg_terminate_backend(pid, 5000) from pg_stat_activity where usename = 'supabase_storage_admin'`,
       )
     await setReadOnly('on')
     await onlyNext([ref])
@@ -375,7 +373,7 @@ describe('a row without bytes', () => {
 describe('an upload whose bytes are there before its row', () => {
   it('is neither removed nor reported', async () => {
     const { ref, objects, bucket } = await installation.newStorage()
-    const holder = await installation.connect(`p_${ref}`)
+    const holder = await installation.connect(ref)
     await holder.query('begin; lock table storage.objects in exclusive mode')
     const uploading = objects.from(bucket).upload('late', 'bytes')
     const [version] = await vi.waitFor(
@@ -439,7 +437,7 @@ describe('a project with 1,300 objects', () => {
     const removed = newVersions(2_500)
     const before = await versionsOf(ref)
     await putBytes(ref, removed.slice(-1))
-    await installation.sql(`p_${ref}`, 'select storage.remember_removed($1)', [removed])
+    await installation.sql(ref, 'select storage.remember_removed($1)', [removed])
     await sweepProject(ctxAt(later(15 * MINUTE_MS)), ref, { after: null, graceMs: DAY_MS })
     expect(await removedIn(ref)).toBe(0)
     expect(await versionsOf(ref)).toEqual(before)
@@ -518,74 +516,23 @@ describe('two sweeps at once', () => {
   })
 })
 
-/** As projects were made before there was a storage server. */
-async function makeOld(ref: string) {
-  await installation.sql(
-    `p_${ref}`,
-    `drop schema storage cascade; drop schema auth cascade;
-     create schema storage; grant usage on schema storage to pg_database_owner, anon, authenticated, service_role;
-     revoke connect on database p_${ref} from p_${ref}_storage;
-     select pg_terminate_backend(pid, 5000) from pg_stat_activity where usename = 'p_${ref}_storage';
-     drop role p_${ref}_storage`,
-  )
-  await installation.control
-    .update(projects)
-    .set({ sealedJwtSecret: null, storageConfig: {} })
-    .where(eq(projects.ref, ref))
-}
-
-const verifierOf = async (ref: string) => {
-  const role = `p_${ref}_storage`
-  const [found] = await installation.sql<{ rolpassword: string; rolcanlogin: boolean }>(
-    'postgres',
-    'select rolpassword, rolcanlogin from pg_authid where rolname = $1',
-    [role],
-  )
-  return found
-}
-
-describe('a project from before there was a storage server', () => {
-  extended('gets its storage with its first requests, and keeps what its owner made', async () => {
-    const made = await installation.newStorage()
-    const { organization, ref } = made
-    await makeOld(ref)
-    const own = `create schema auth; create table auth.users (id int); insert into auth.users values (7);
-      create function auth.uid() returns text language sql return 'mine'`
-    expect(await runSql(organization.owner, ref, own)).toMatchObject({ status: 201 })
-
-    const keys = await organization.owner.get(`/v1/projects/${ref}/api-keys?reveal=true`)
-    const service: string = keys.body.find(({ name }: { name: string }) => name === 'service_role').api_key
-    // With a change of its keys, nothing is kept of what the project was before.
-    const added = { type: 'publishable', name: 'added' }
-    expect(await organization.owner.post(`/v1/projects/${ref}/api-keys`, added)).toMatchObject({ status: 201 })
-    const api = apiOf(made, service)
-    const first = await Promise.all(Array.from({ length: 8 }, (_, n) => api.post('bucket', { name: `bucket-${n}` })))
-    expect(first.map(({ status }) => status)).toEqual(first.map(() => 200))
-    expect(await api.post('object/bucket-0/a', undefined, { raw: 'bytes' })).toMatchObject({ status: 200 })
-    expect(await api.get('object/authenticated/bucket-0/a')).toMatchObject({ status: 200, body: 'bytes' })
-    const query = `select auth.uid() as uid, (select id from auth.users) as id, to_regprocedure('auth.role()') as role,
-      (select nspowner::regrole::text from pg_namespace where nspname = 'auth') as owner`
-    expect((await runSql(organization.owner, ref, query)).body).toEqual([
-      { uid: 'mine', id: 7, role: null, owner: `p_${ref}` },
-    ])
-  })
-
-  it('gets it by a sweep, too', async () => {
+describe('a project whose storage a superuser dropped', () => {
+  it('gets it anew by a sweep', async () => {
     const { ref } = await installation.newStorage()
-    await makeOld(ref)
+    await installation.sql(ref, 'drop schema storage cascade')
     await putBytes(ref, newVersions(1))
     await sweepProject(ctxAt(later(2 * DAY_MS)), ref, { after: null, graceMs: DAY_MS })
     expect(await versionsOf(ref)).toEqual([])
     expect(await versionsInRows(ref)).toEqual([])
   })
-})
 
-describe('a project whose owner dropped the table of objects', () => {
-  it('is told what is wrong, and stays as he left it', async () => {
+  it('is told what is wrong where the table of objects alone is gone, and stays as it was left', async () => {
     const storage = await installation.newStorage()
     const { organization, ref, objects, bucket } = storage
     await uploadAll(storage, ['a'])
-    await runSql(organization.owner, ref, 'drop table storage.objects')
+    const drop = 'drop table storage.objects'
+    expect(await runSql(organization.owner, ref, drop)).toMatchObject({ status: 400, body: { code: '42501' } })
+    await installation.sql(ref, drop)
     const api = apiOf(storage, storage.keys.service)
     const read = () => api.get(`object/authenticated/${bucket}/a`)
     const answer = {
@@ -597,11 +544,8 @@ describe('a project whose owner dropped the table of objects', () => {
         'The storage schema of the database is not as expected',
       ),
     }
-    expect(await read()).toMatchObject(answer)
-    const verifier = await verifierOf(ref)
-    for (let n = 0; n < 5; n++) expect(await read()).toMatchObject(answer)
+    for (let n = 0; n < 6; n++) expect(await read()).toMatchObject(answer)
     expect(await objects.from(bucket).upload('b', 'bytes')).toMatchObject({ error: { statusCode: '503' } })
-    expect(await verifierOf(ref)).toEqual(verifier)
 
     const ctx = ctxAt(later(2 * DAY_MS))
     await expect(sweepProject(ctx, ref, { after: null, graceMs: DAY_MS })).rejects.toThrow('storage.objects')
@@ -626,7 +570,7 @@ describe('a paused project', () => {
     expect(await readAt(0)).toMatchObject(answer)
     expect(await readAt(20_000)).toMatchObject(answer)
     expect(await readAt(120_000)).toMatchObject(answer)
-    expect(await verifierOf(ref)).toMatchObject({ rolcanlogin: false })
+    expect(await installation.stateOf(ref)).toBe('paused')
 
     await owner.post(`/v1/projects/${ref}/restore`)
     await untilStatus(owner, ref, 'ACTIVE_HEALTHY')

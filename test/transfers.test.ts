@@ -1,6 +1,5 @@
 import { and, eq, inArray, sql } from 'drizzle-orm'
-import pg from 'pg'
-import { describe, expect, inject, it, vi } from 'vitest'
+import { describe, expect, it, vi } from 'vitest'
 import {
   auditLog,
   functionDeployments,
@@ -31,7 +30,7 @@ import { createBranch, untilBranch } from './branches.ts'
 import { connect, disconnect, newRepository } from './github.ts'
 import { newDrain } from './log-drains.ts'
 import { invitation, invite, newPerson } from './members.ts'
-import { newProject, runSql, untilStatus } from './projects.ts'
+import { newProject, ownerClient, runSql, untilStatus } from './projects.ts'
 import { newReceiver } from './receiver.ts'
 import { fieldsOf, insertProject, newEndpoint, newPlace, placeOf, verified, WAIT } from './webhooks.ts'
 
@@ -83,7 +82,7 @@ describe('POST /v2/projects/{ref}/transfers', () => {
     expect(await reach(after, ref, branch.project_ref)).toEqual([404, 404])
 
     const login = await owner.post(`/v1/projects/${ref}/cli/login-role`, { read_only: false })
-    expect(await logsIn(login.body)).toBe(true)
+    expect(await logsIn(ref, login.body)).toBe(true)
 
     const moved = await transfer(owner, ref, target.slug)
     expect(moved).toMatchObject({ status: 200, body: '' })
@@ -92,7 +91,7 @@ describe('POST /v2/projects/{ref}/transfers', () => {
     expect((await after.get(`/v1/projects/${ref}`)).body).toMatchObject({ organization_slug: target.slug })
     expect((await runSql(after, ref, 'select n from kept')).body).toEqual([{ n: 7 }])
     expect((await runSql(before, ref, 'select n from kept')).status).toBe(404)
-    await vi.waitFor(async () => expect(await logsIn(login.body)).toBe(false), WAIT)
+    await vi.waitFor(async () => expect(await logsIn(ref, login.body)).toBe(false), WAIT)
     expect((await before.get(`/v2/organizations/${source.slug}/projects`)).body.data).toEqual([])
     expect((await after.get(`/v2/organizations/${target.slug}/projects`)).body.data).toHaveLength(2)
     expect([await keptCountOf(source), await keptCountOf(target)]).toEqual([0, 2])
@@ -496,15 +495,8 @@ async function reach(caller: Caller, ...refs: string[]): Promise<number[]> {
   return Promise.all(refs.map(async (ref) => (await caller.get(`/v1/projects/${ref}`)).status))
 }
 
-async function logsIn({ role, password }: { role: string; password: string }): Promise<boolean> {
-  const client = new pg.Client({
-    host: inject('databaseHost'),
-    port: inject('databasePort'),
-    user: role,
-    password,
-    database: role.slice(0, 22),
-  })
-  client.on('error', () => {})
+async function logsIn(ref: string, { role, password }: { role: string; password: string }): Promise<boolean> {
+  const client = ownerClient(ref, { user: `${role}.${ref}`, password })
   return client.connect().then(
     () => client.end().then(() => true),
     () => false,

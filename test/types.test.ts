@@ -3,10 +3,10 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join, resolve } from 'node:path'
 import { promisify } from 'node:util'
-import pg from 'pg'
-import { beforeAll, describe, expect, inject, it } from 'vitest'
+import { beforeAll, describe, expect, it } from 'vitest'
 import { type Caller, newApp, newMember, newOrganization, type TestOrganization, unhurried } from './api.ts'
-import { newProject, PASSWORD, runSql, untilStatus } from './projects.ts'
+import { adminClient } from './instances.ts'
+import { newProject, ownerClient, runSql, untilStatus } from './projects.ts'
 import { SCHEMA } from './types-schema.ts'
 
 let organization: TestOrganization
@@ -228,8 +228,7 @@ describe('GET /v1/projects/{ref}/types/typescript', () => {
 
   it('tells of a foreign table whose wrapper does nothing', async () => {
     const project = await newProject(organization)
-    const admin = new pg.Client({ connectionString: inject('adminUrl').replace(/[^/]*$/, `p_${project}`) })
-    await admin.connect()
+    const admin = await adminClient(project)
     await admin.query(`create foreign data wrapper idle; create server nowhere foreign data wrapper idle;
       create foreign table public.afar (n int) server nowhere`)
     await admin.end()
@@ -277,8 +276,7 @@ describe('GET /v1/projects/{ref}/types/typescript', () => {
   it('says so where a table is locked for long, and where there is too much to tell', async () => {
     const project = await newProject(organization)
     await runSql(owner(), project, 'create view locked as select 1 as n')
-    const login = `p_${project}:${encodeURIComponent(PASSWORD)}@${inject('databaseHost')}:${inject('databasePort')}`
-    const client = new pg.Client({ connectionString: `postgresql://${login}/p_${project}` })
+    const client = ownerClient(project)
     await client.connect()
     await client.query('begin; lock table locked')
     const locked = await owner().get(path('', project))
@@ -309,7 +307,7 @@ describe('GET /v1/projects/{ref}/database/context', () => {
     const names = ['extensions', 'other', 'public', 'storage', 'supabase_migrations']
     expect([status, Object.keys(body)]).toEqual([200, ['databases']])
     const [database] = body.databases
-    expect(database.name).toBe(`p_${ref}`)
+    expect(database.name).toBe('postgres')
     expect(database.schemas.map(({ name }: { name: string }) => name)).toEqual(expect.arrayContaining(names))
     expect(JSON.stringify(body)).not.toMatch(/pg_|information_schema/)
   })
@@ -329,9 +327,8 @@ describe('GET /v1/projects/{ref}/database/context', () => {
 it('answers 409 for a paused project and 503 for one that cannot be reached', async () => {
   const project = await newProject(organization)
   const replies = () => Promise.all([owner().get(path('', project)), owner().get(context(project))])
-  const admin = new pg.Client({ connectionString: inject('adminUrl') })
-  await admin.connect()
-  await admin.query(`alter role p_${project}_read nologin`)
+  const admin = await adminClient(project)
+  await admin.query(`alter role supabase_read_only_user nologin`)
   await admin.end()
   expect((await replies()).map(({ status }) => status)).toEqual([503, 503])
   await organization.owner.post(`/v1/projects/${project}/pause`)

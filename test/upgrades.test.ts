@@ -1,13 +1,16 @@
 import { eq } from 'drizzle-orm'
-import pg from 'pg'
+import type pg from 'pg'
 import { expect, inject, it, vi } from 'vitest'
 import { projects } from '../src/db/schema/index.ts'
-import { TEMPLATE } from '../src/engine/template.ts'
+import { STORAGE_VERSION } from '../src/engine/storage/schema.ts'
 import { control, newOrganization, tick, workerLogs } from './api.ts'
 import { newBranch, untilBranch } from './branches.ts'
-import { asAdmin, asOwner, withClient } from './engine/copy-projects.ts'
 import { extended } from './extended.ts'
-import { newProject, untilStatus } from './projects.ts'
+import { adminClient, adminRows } from './instances.ts'
+import { newProject, ownerClient, untilStatus } from './projects.ts'
+
+/** The driver names more than that. */
+const PREPARED = { preparation: expect.stringContaining(STORAGE_VERSION) }
 
 const HOUR_MS = 3_600_000
 const LONG_AGO = new Date(0)
@@ -20,21 +23,17 @@ async function stateOf(ref: string) {
   return row
 }
 
-const due = (ref: string, preparation = 'pilothouse_template_v0') =>
+const due = (ref: string, preparation = 'Storage, schema 0') =>
   control.update(projects).set({ preparation, preparationDueAt: LONG_AGO }).where(eq(projects.ref, ref))
 
-/** As an older version left it: one more relation of the cluster is open. */
-const makeOlder = (ref: string) =>
-  withClient(asAdmin(`p_${ref}`), async (admin) => {
-    await admin.query('comment on view pg_catalog.pg_database is null')
-    await admin.query('grant select on pg_catalog.pg_prepared_xacts to public')
-  })
+/** As an older version left it: without one of the functions for policies. */
+async function makeOlder(ref: string): Promise<void> {
+  await adminRows(ref, `comment on schema storage is 'Storage, schema 0'; drop function storage.extension(text)`)
+}
 
-const isOpen = (ref: string): Promise<boolean> =>
-  withClient(asAdmin(`p_${ref}`), async (admin) => {
-    const privilege = `has_table_privilege('p_${ref}', 'pg_catalog.pg_prepared_xacts', 'select')`
-    return (await admin.query(`select ${privilege} as open`)).rows[0].open
-  })
+const isOlder = async (ref: string): Promise<boolean> =>
+  (await adminRows<{ older: boolean }>(ref, `select to_regprocedure('storage.extension(text)') is null as older`))[0]
+    ?.older ?? true
 
 /** Projects of other tests may be due as well. */
 const ticked = (assertion: () => Promise<void>) =>
@@ -48,42 +47,52 @@ const ticked = (assertion: () => Promise<void>) =>
 
 it('brings the database of a project to what a new one has, and looks at it no more', async () => {
   const ref = await newProject(await newOrganization())
-  expect(await stateOf(ref)).toMatchObject({ preparation: TEMPLATE })
+  expect(await stateOf(ref)).toMatchObject(PREPARED)
   await makeOlder(ref)
-  expect(await isOpen(ref)).toBe(true)
+  expect(await isOlder(ref)).toBe(true)
   await due(ref)
-  await ticked(async () => expect(await stateOf(ref)).toMatchObject({ preparation: TEMPLATE }))
-  expect(await isOpen(ref)).toBe(false)
-  const { dueAt } = (await stateOf(ref)) ?? {}
-  await due(ref, TEMPLATE)
+  await ticked(async () => expect(await stateOf(ref)).toMatchObject(PREPARED))
+  expect(await isOlder(ref)).toBe(false)
+  const { preparation, dueAt } = (await stateOf(ref)) ?? {}
+  await due(ref, preparation)
   await tick()
   expect(dueAt?.getTime()).toBeGreaterThan(Date.now())
-  expect(await stateOf(ref)).toEqual({ preparation: TEMPLATE, dueAt: LONG_AGO })
+  expect(await stateOf(ref)).toEqual({ preparation, dueAt: LONG_AGO })
 })
 
 it('tries one that could not be upgraded again after an hour, and others meanwhile', async () => {
   const organization = await newOrganization()
   const [held, other] = [await newProject(organization), await newProject(organization)]
-  await withClient(asOwner(held), async (owner) => {
-    await owner.query('begin; select from pg_roles')
+  await withOwner(held, async (owner) => {
+    await owner.query('begin; create policy mine on storage.objects for select using (true)')
     await makeOlder(held)
     await due(held)
     await ticked(async () => expect((await stateOf(held))?.dueAt).not.toEqual(LONG_AGO))
     await expect.poll(() => failuresOf(held)).toHaveLength(1)
     const { preparation, dueAt } = (await stateOf(held)) ?? {}
-    expect(preparation).toBe('pilothouse_template_v0')
+    expect(preparation).toBe('Storage, schema 0')
     expect(dueAt?.getTime()).toBeGreaterThan(Date.now() + HOUR_MS / 2)
     await makeOlder(other)
     await due(other)
-    await ticked(async () => expect(await stateOf(other)).toMatchObject({ preparation: TEMPLATE }))
+    await ticked(async () => expect(await stateOf(other)).toMatchObject(PREPARED))
     await owner.query('commit')
   })
-  expect(await isOpen(held)).toBe(true)
+  expect(await isOlder(held)).toBe(true)
   expect(await failuresOf(held)).toHaveLength(1)
   await due(held)
-  await ticked(async () => expect(await stateOf(held)).toMatchObject({ preparation: TEMPLATE }))
-  expect(await isOpen(held)).toBe(false)
+  await ticked(async () => expect(await stateOf(held)).toMatchObject(PREPARED))
+  expect(await isOlder(held)).toBe(false)
 })
+
+async function withOwner(ref: string, work: (owner: pg.Client) => Promise<void>): Promise<void> {
+  const owner = ownerClient(ref)
+  await owner.connect()
+  try {
+    await work(owner)
+  } finally {
+    await owner.end()
+  }
+}
 
 const failuresOf = async (ref: string) =>
   (await workerLogs(ref)).filter((line) => line.includes('project_upgrade_failed'))
@@ -100,8 +109,8 @@ it('waits for a paused project until it is resumed', async () => {
   expect(await stateOf(ref)).toMatchObject({ dueAt: LONG_AGO })
   await owner.post(`/v1/projects/${ref}/restore`)
   await untilStatus(owner, ref, 'ACTIVE_HEALTHY')
-  await ticked(async () => expect(await stateOf(ref)).toMatchObject({ preparation: TEMPLATE }))
-  expect(await isOpen(ref)).toBe(false)
+  await ticked(async () => expect(await stateOf(ref)).toMatchObject(PREPARED))
+  expect(await isOlder(ref)).toBe(false)
 })
 
 it('looks again at a database that was put back to a backup', async () => {
@@ -117,12 +126,12 @@ it('looks again at a database that was put back to a backup', async () => {
     { timeout: 120_000, interval: 1_000 },
   )
   await due(ref)
-  await ticked(async () => expect(await stateOf(ref)).toMatchObject({ preparation: TEMPLATE }))
-  expect(await isOpen(ref)).toBe(false)
+  await ticked(async () => expect(await stateOf(ref)).toMatchObject(PREPARED))
+  expect(await isOlder(ref)).toBe(false)
   expect((await owner.post(`${backups}/undo`, { name: 'older' })).status).toBe(201)
   await untilStatus(owner, ref, 'ACTIVE_HEALTHY')
-  await ticked(async () => expect(await stateOf(ref)).toMatchObject({ preparation: TEMPLATE }))
-  expect(await isOpen(ref)).toBe(false)
+  await ticked(async () => expect(await stateOf(ref)).toMatchObject(PREPARED))
+  expect(await isOlder(ref)).toBe(false)
 })
 
 it('looks at a branch whose parent is older, when it is made and when it is reset', async () => {
@@ -133,21 +142,18 @@ it('looks at a branch whose parent is older, when it is made and when it is rese
   const branch = await newBranch(owner, parent, { with_data: true })
   const ref = branch.project_ref
   const follows = async () => {
-    await ticked(async () => expect(await stateOf(ref)).toMatchObject({ preparation: TEMPLATE }))
-    expect(await isOpen(ref)).toBe(false)
+    await ticked(async () => expect(await stateOf(ref)).toMatchObject(PREPARED))
+    expect(await isOlder(ref)).toBe(false)
   }
   await follows()
   expect((await owner.post(`/v1/branches/${ref}/reset`, {})).status).toBe(201)
   await untilBranch(owner, branch, 'FUNCTIONS_DEPLOYED')
   await follows()
-  expect(await isOpen(parent)).toBe(true)
+  expect(await isOlder(parent)).toBe(true)
 })
 
 extended('finds what is due among 100,000 projects by one look into the index', async () => {
-  const url = new URL(inject('adminUrl'))
-  url.pathname = new URL(inject('controlUrl')).pathname
-  const client = new pg.Client({ connectionString: url.href })
-  await client.connect()
+  const client = await adminClient('control', { database: new URL(inject('controlUrl')).pathname.slice(1) })
   await client.query(`begin; set local session_replication_role = replica;
     insert into projects (ref, organization_id, name, region, instance_size, status, sealed_password, sealed_runner_password, preparation)
       select 'none-' || n, gen_random_uuid(), 'none-' || n, 'us-east-1', 'nano', 'ACTIVE_HEALTHY', '', '', 'v1'

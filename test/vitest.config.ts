@@ -2,7 +2,7 @@ import { defineConfig } from 'vitest/config'
 import { BaseSequencer, type TestSpecification } from 'vitest/node'
 
 /** Small files that take long: begun last, as files are begun by their size, each would run alone in the end. */
-const LONG = ['engine/contract-postgres', 'faults', 'engine/diff']
+const LONG = ['engine/contract-host', 'faults', 'engine/diff']
 
 class LongFirst extends BaseSequencer {
   override async sort(files: TestSpecification[]): Promise<TestSpecification[]> {

@@ -1,3 +1,4 @@
+import { join } from 'node:path'
 import { eq } from 'drizzle-orm'
 import pg from 'pg'
 import type { ControlDb } from '../../dev/seed.ts'
@@ -7,7 +8,7 @@ import { projects } from '../../src/db/schema/index.ts'
 import type { SystemCtx } from '../../src/env.ts'
 import { openJwtSecret } from '../../src/secrets/project.ts'
 import type { Environment } from '../environment.ts'
-import { createProject, PASSWORD, portOf } from '../project.ts'
+import { createProject, ownerUrl, PASSWORD } from '../project.ts'
 import { seedOrganization, seedOwners, seedTokens } from '../seed.ts'
 
 export const USER = '11111111-1111-4111-8111-111111111111'
@@ -18,28 +19,24 @@ interface Bench {
   project: OpenedProject
   /** Of a user whom a policy lets do anything with what is his. */
   token: string
-  /** A connection that may do what the storage server's own may, and is not counted with them. */
+  /** A connection as the storage server, straight to Postgres. */
   connect(): Promise<pg.Client>
 }
 
 /** A project with its buckets, made through the API; the objects to be listed are rows alone. */
-export async function prepareProject({ port, control, encryptionKey }: Environment): Promise<Bench> {
+export async function prepareProject({
+  port,
+  control,
+  encryptionKey,
+  gatewayPort,
+  sockets,
+}: Environment): Promise<Bench> {
   const organization = await seedOrganization(control, 'storage', 0)
   const userIds = await seedOwners(control, [organization], 1)
   const [token = ''] = await seedTokens(control, userIds, 1)
-  const make = async (name: string) => {
-    const ref = await createProject(port, token, { name, organization_slug: organization.slug, db_pass: PASSWORD })
-    return opened({ control, encryptionKey }, ref)
-  }
-  const project = await make('measured')
-  // A second project's role has a number of connections to itself.
-  const other = await make('floor')
-  const postgresPort = await portOf(control)
-  const connect = (user: string, password: string) =>
-    connected({ host: '127.0.0.1', port: postgresPort, database: `p_${project.ref}`, user, password })
-
-  const owner = await connect(`p_${project.ref}`, PASSWORD)
-  await owner.query(`grant connect on database p_${project.ref} to p_${other.ref}_storage`)
+  const fields = { name: 'measured', organization_slug: organization.slug, db_pass: PASSWORD }
+  const project = await opened({ control, encryptionKey }, await createProject(port, token, fields))
+  const owner = await connected({ connectionString: ownerUrl(gatewayPort, project.ref).href })
   await seedObjects(owner)
   await owner.end()
   const [row] = await control.select().from(projects).where(eq(projects.ref, project.ref))
@@ -47,7 +44,8 @@ export async function prepareProject({ port, control, encryptionKey }: Environme
   return {
     project,
     token: await signClaims({ jwtSecret }, { sub: USER, role: 'authenticated' }, 3600, new Date()),
-    connect: () => connect(`p_${other.ref}_storage`, other.runnerPassword),
+    connect: () =>
+      connected({ host: join(sockets, project.ref), user: 'supabase_storage_admin', database: 'postgres' }),
   }
 }
 

@@ -33,13 +33,14 @@ export function countQuery(): void {
 const opened = new Map<string, Db>()
 
 /** One HTTP round trip a query or batch. Kept for the isolate, as it is stateless and takes long to make. */
-export function openDatabase({ url, proxy, egress }: DatabaseAddress): Db {
-  const key = `${url} ${proxy}`
-  const known = opened.get(key)
+export function openDatabase(address: DatabaseAddress): Db {
+  const { url, proxy } = address
+  const name = `${url} ${proxy}`
+  const known = opened.get(name)
   if (known) return known
-  route({ url, proxy, egress })
+  route(address)
   const db = drizzle(neon(url), { logger: { logQuery: countQuery } })
-  opened.set(key, db)
+  opened.set(name, db)
   return db
 }
 
@@ -57,14 +58,15 @@ export function prepared<T>(prepare: (db: Db) => T): (db: Db) => T {
 
 /** Runs `work` in one transaction over a WebSocket, for the few decisions that must be taken inside it. */
 export async function inTransaction<T>(
-  { url, proxy }: Omit<DatabaseAddress, 'egress'>,
+  { url, proxy, key }: Omit<DatabaseAddress, 'egress'>,
   work: (tx: Writer) => Promise<T>,
 ): Promise<T> {
   const client = new Client(url)
   if (proxy) {
     const { host, protocol } = new URL(proxy)
+    const withKey = key === undefined ? '' : `&key=${encodeURIComponent(key)}`
     Object.assign(client.neonConfig, {
-      wsProxy: `${host}/v2`,
+      wsProxy: (address: string, port: number) => `${host}/v2?address=${address}:${port}${withKey}`,
       useSecureWebSocket: protocol === 'https:',
       pipelineTLS: false,
       pipelineConnect: false,

@@ -7,6 +7,7 @@ import type { Message } from '../queue/message.ts'
 import { send } from '../queue/send.ts'
 import { inTransaction, rowsOf, type Writer } from './client.ts'
 import { isConflict } from './failure.ts'
+import { controlDatabase } from './proxy.ts'
 import { auditLog, projects } from './schema/index.ts'
 
 /** What a mutation leaves behind beside its rows: who did what to which organization or project. */
@@ -61,7 +62,7 @@ async function commit<T>(ctx: SystemCtx | Ctx, work: (mutation: Mutation) => Pro
   const messages: Message[] = []
   const woken: string[] = []
   const asked: string[] = []
-  const result = await inTransaction({ url: config.DATABASE_URL, proxy: config.NEON_PROXY }, (tx) =>
+  const result = await inTransaction(controlDatabase(config), (tx) =>
     work({
       tx,
       trace: (trace, actor = actorOf(ctx)) => record(ctx, tx, trace, actor),

@@ -1,4 +1,5 @@
 import { neonConfig } from '@neondatabase/serverless'
+import type { Config } from '../env.ts'
 
 export interface DatabaseAddress {
   url: string
@@ -16,6 +17,16 @@ neonConfig.fetchEndpoint = (host, port, options) => {
   const proxy = proxies.get(`${host}:${port}`)
   if (proxy) return `${proxy}/sql`
   return typeof neonEndpoint === 'string' ? neonEndpoint : neonEndpoint(host, port, options)
+}
+
+/**
+ * The control plane's own. A database host that carries it knows the control plane by its key: with a password it would be one
+ * of the clients, whose number is bounded before they have authenticated.
+ */
+export function controlDatabase(config: Config): DatabaseAddress {
+  const { DATABASE_URL: url, NEON_PROXY: proxy } = config
+  const isOnHost = config.ENGINE === 'host' && proxy?.replace(/\/+$/, '') === config.HOST_URL
+  return { url, proxy, key: isOnHost ? config.HOST_KEY : undefined }
 }
 
 const egresses = new Map<string, Fetcher>()

@@ -10,6 +10,7 @@ export const rulesOf = ({ config }: SystemCtx): Ports['rules'] => ({
       config.BASE_URL,
       config.NEON_PROXY,
       config.ENGINE_NEON_PROXY,
+      config.ENGINE === 'host' ? config.HOST_URL : undefined,
       config.S3_ENDPOINT,
       config.S3_PUBLIC_ENDPOINT,
       config.WEBHOOK_DNS_URL,

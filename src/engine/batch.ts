@@ -3,16 +3,15 @@ import { countQuery } from '../db/client.ts'
 import { type SqlOverHttp, sqlOverHttp } from '../db/proxy.ts'
 import { type BatchRequest, EngineUnavailable, type Row, type Statement } from './engine.ts'
 import { isDatabaseError, statementFailure } from './failure.ts'
-import { projectNames } from './names.ts'
-import type { Server } from './session.ts'
+import { type Cluster, userOf } from './session.ts'
 import { parameterText } from './values.ts'
 
 const KEPT_MAX = 1_000
 const ways = new Map<string, SqlOverHttp>()
 
 /** Runs the statements as the project's storage role: one transaction, one HTTP round trip. Returns the rows of each. */
-export async function runBatch(cluster: Server, { ref, runnerPassword, statements }: BatchRequest): Promise<Row[][]> {
-  const ask = wayTo(cluster, ref, runnerPassword)
+export async function runBatch(cluster: Cluster, { runnerPassword, statements }: BatchRequest): Promise<Row[][]> {
+  const ask = wayTo(cluster, runnerPassword)
   countQuery()
   try {
     const response = await ask(JSON.stringify({ queries: statements.map(queryOf) }))
@@ -24,18 +23,20 @@ export async function runBatch(cluster: Server, { ref, runnerPassword, statement
   }
 }
 
-function wayTo(cluster: Server, ref: string, password: string): SqlOverHttp {
-  const key = `${ref} ${password} ${cluster.adminUrl}`
-  const known = ways.get(key)
+function wayTo(cluster: Cluster, password: string): SqlOverHttp {
+  const { storage, database } = cluster.names
+  const user = userOf(cluster, storage)
+  const name = `${user} ${password} ${cluster.adminUrl}`
+  const known = ways.get(name)
   if (known) return known
-  const { storage, database } = projectNames(ref)
-  const url = new URL(cluster.adminUrl)
-  url.username = storage
-  url.password = password
+  const { adminUrl, proxy, egress, key } = cluster
+  const url = new URL(adminUrl)
+  url.username = user
+  url.password = key === undefined ? password : ''
   url.pathname = `/${database}`
-  const way = sqlOverHttp({ url: url.href, proxy: cluster.proxy, egress: cluster.egress })
+  const way = sqlOverHttp({ url: url.href, proxy, egress, key })
   if (ways.size >= KEPT_MAX) ways.clear()
-  ways.set(key, way)
+  ways.set(name, way)
   return way
 }
 

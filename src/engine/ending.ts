@@ -9,9 +9,8 @@ const LOCK_WAIT_MS = 500
 /** A superuser may end all, and others the sessions of their own roles. */
 export const MAY_END = `pg_has_role(coalesce(usesysid, 10), 'USAGE')`
 
-/** Whose sessions, as conditions over `pg_stat_activity`. */
+/** Selects sessions, as conditions over `pg_stat_activity`. */
 export const ofRoles = (roles: readonly string[]) => `usename IN (${quoteLiterals(roles)})`
-export const inDatabase = ({ database }: ProjectNames) => `${MAY_END} AND datname = ${quoteLiteral(database)}`
 export const ofProject = (names: ProjectNames) =>
   `${MAY_END} AND (datname = ${quoteLiteral(names.database)} OR ${ofRoles(loginRoles(names))})`
 
@@ -34,8 +33,8 @@ export async function endSessions(admin: Session, whose: string): Promise<boolea
 const HELD_UP = ['55P03', 'XX000']
 
 /**
- * Who alters a role or a database in a transaction that he leaves open holds up every other change of it: so he goes in the
- * same message, right before the change, and again where he came back in between.
+ * A session that alters a role or a database in a transaction and leaves it open blocks every other change. So such sessions
+ * end in the same message, right before the change, and again if they came back in between.
  */
 export async function changeEnding(admin: Session, whose: string, change: string): Promise<void> {
   const statements = [`SET LOCAL lock_timeout = ${LOCK_WAIT_MS}`, ending(whose), change].join('; ')

@@ -7,7 +7,7 @@ import type { SplitStatement } from './split.ts'
 
 export interface ProjectEngine {
   readonly name: string
-  /** What is in the database of a project that is created now, by a name that changes with it. */
+  /** Version of the content of a newly created project's database. */
   readonly preparation: string
   readonly capabilities: EngineCapabilities
   /** Where a project can be; absent where its region is a word only. */
@@ -27,7 +27,7 @@ export interface ProjectEngine {
   restart(ref: string, fence?: Fence): Promise<void>
   setPassword(ref: string, password: string): Promise<void>
   health(ref: string, timeoutMs: number): Promise<EngineHealth>
-  /** What the project's database runs. */
+  /** The version of Postgres that the project's database runs. */
   version(ref: string): Promise<string>
   runSql(request: SqlRequest): Promise<SqlResult>
   /** As the project's owner, in one transaction that the owner's own SQL cannot end. */
@@ -39,10 +39,8 @@ export interface ProjectEngine {
    * keep the project's own work waiting.
    */
   upgrade(spec: Omit<ProjectSpec, 'password'>): Promise<void>
-  /** Of all projects that have a database, a role or a backup in the cluster, whoever made them. */
+  /** Of all projects that have a database, whoever made them. */
   refs(): Promise<string[]>
-  /** Ends API sessions that outlived every possible request; returns how many. */
-  sweep(): Promise<number>
   readonly settings: DatabaseSettings
   readonly logins: TemporaryLogins
   readonly backups: DatabaseBackups
@@ -52,9 +50,10 @@ export interface ProjectEngine {
   readonly replicas?: ReadReplicas
   /** Absent where all databases share one computer. */
   readonly sizes?: ComputerSizes
-  connection(project: ConnectedProject): ProjectConnection
   /** Absent where the servers' logs cannot be read. */
   readonly logs?: DatabaseLogs
+  /** As the owner, or as another role of the project. */
+  connection(project: ConnectedProject, role?: string): ProjectConnection
 }
 
 /**
@@ -65,15 +64,12 @@ export interface ProjectEngine {
 export type Fence = () => Promise<boolean>
 
 interface EngineCapabilities {
-  readonly pause: boolean
-  /** On demand and daily, as databases beside. */
+  /** On demand and daily. */
   readonly backups: boolean
   /** Whether temporary logins can be bound to networks. */
   readonly loginNetworks: boolean
   /** Whether others get to know the passwords of roles as they are. */
   readonly tellsPasswords: boolean
-  /** Whether roles of a paused project can be worked on. */
-  readonly reachesPaused: boolean
   /** Whether connections without TLS are taken, unless a project refuses them. */
   readonly plainConnections: boolean
 }
@@ -82,10 +78,14 @@ export interface ProjectSpec {
   ref: string
   password: string
   runnerPassword: string
-  /** Where it is to be, for drivers that can choose. */
+  /** The region, for drivers that offer several. */
   region?: string
+  /** A project that it is to be beside, for drivers with several places in a region. */
+  beside?: string
   /** How large, for drivers that offer sizes. */
   size?: string
+  /** Postgres's major version, for drivers that offer several; absent for the driver's default. */
+  version?: string
 }
 
 export interface CopyRequest {
@@ -138,18 +138,20 @@ export interface PointInTimeRequest {
 
 export interface EngineHealth {
   healthy: boolean
+  /** A database that sleeps is healthy: the next session wakes it. */
+  isAsleep?: boolean
   error?: string
 }
 
 interface ConnectedProject {
   ref: string
-  /** What the driver keeps of the project. */
+  /** Driver state stored with the project. */
   engineState: unknown
 }
 
 interface ProjectConnection {
   host: string
-  /** Where a pooler in transaction mode answers for it, on the same port. */
+  /** The address of a pooler in transaction mode, on the same port. */
   poolerHost?: string
   port: number
   user: string
@@ -210,12 +212,12 @@ export interface SqlErrorFields {
   statement?: string
 }
 
-/** What this driver never does. */
+/** The driver does not support this operation. */
 export class NotByDriver extends Error {
   override name = 'NotByDriver'
 }
 
-/** Who runs the databases refuses this, and would again; all is as it was. */
+/** The provider of the databases refused this for good; nothing has changed. */
 export class EngineRefusal extends Error {
   override name = 'EngineRefusal'
 }

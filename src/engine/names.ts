@@ -14,8 +14,8 @@ export function projectNames(ref: string): ProjectNames {
   return { database: owner, owner, runner: `${owner}_sql`, reader: `${owner}_read`, storage: `${owner}_storage` }
 }
 
-/** How the names of the login roles end that a project has for a time; before it stands the owner's. */
-export const TEMPORARY_LOGIN = '_(cli|jit)_[a-z]{8}$'
+/** Temporary logins of a project that has a cluster of its own. */
+export const TEMPORARY_LOGIN = '^(cli|jit)_login_[a-z]{8}$'
 
 export function loginRoles({ owner, runner, reader, storage }: ProjectNames): string[] {
   return [...new Set([owner, runner, reader, storage])]

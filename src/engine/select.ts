@@ -1,9 +1,12 @@
 import type { Db } from '../db/client.ts'
 import type { Config } from '../env.ts'
 import type { ProjectEngine } from './engine.ts'
+import { type HostAddress, hostDirectory, LOCAL } from './host/directory.ts'
+import { createHostEngine } from './host/host.ts'
+import type { HostState } from './host/reach.ts'
 import { createNeonEngine } from './neon/neon.ts'
-import { neonStates } from './neon/states.ts'
-import { createPostgresEngine } from './postgres.ts'
+import type { NeonState } from './neon/sites.ts'
+import { engineStates } from './states.ts'
 
 interface Surroundings {
   db: Db
@@ -24,13 +27,11 @@ export function openEngine(config: Config, surroundings: Surroundings): ProjectE
 /** One place to add a driver. */
 function createEngine(config: Config, { db, egress }: Surroundings): ProjectEngine {
   switch (config.ENGINE) {
-    case 'postgres':
-      return createPostgresEngine({
-        adminUrl: config.ENGINE_URL,
-        proxy: config.ENGINE_NEON_PROXY ?? config.NEON_PROXY,
+    case 'host':
+      return createHostEngine({
+        hosts: hostDirectory({ db, encryptionKey: config.ENCRYPTION_KEY, local: localHost(config) }),
+        states: engineStates<HostState>(db),
         egress,
-        host: config.DATABASE_HOST,
-        port: config.DATABASE_PORT,
       })
     case 'neon':
       return createNeonEngine({
@@ -38,9 +39,17 @@ function createEngine(config: Config, { db, egress }: Surroundings): ProjectEngi
         apiKey: config.NEON_API_KEY,
         organizationId: config.NEON_ORG_ID,
         postgresMajor: config.NEON_POSTGRES_VERSION,
-        states: neonStates(db),
+        states: engineStates<NeonState>(db),
         proxy: config.ENGINE_NEON_PROXY,
         egress: config.ENGINE_NEON_PROXY ? egress : undefined,
       })
   }
+}
+
+/** That of the settings; without it, all hosts are in the table. */
+function localHost(config: Extract<Config, { ENGINE: 'host' }>): HostAddress | undefined {
+  const { HOST_URL: url, HOST_KEY: key, DATABASE_HOST, DATABASE_PORT, DATABASE_DOMAIN } = config
+  if (url === undefined || key === undefined || DATABASE_HOST === undefined || DATABASE_PORT === undefined) return
+  const databases = { databaseHost: DATABASE_HOST, databasePort: DATABASE_PORT, databaseDomain: DATABASE_DOMAIN }
+  return { id: LOCAL, url, key, ...databases }
 }

@@ -156,7 +156,7 @@ const KNOWN_MAX = 1_000
 const FIRST_VERSION = 17
 
 /** Overrides settings of an owner's database that would keep the API out of it: libraries, and a transaction timeout. */
-export const withoutObstacles = (server: Server): Login['settings'] => ({
+const withoutObstacles = (server: Server): Login['settings'] => ({
   local_preload_libraries: '',
   ...(knowsTransactionTimeout(server) && { transaction_timeout: 0 }),
 })

@@ -1,35 +1,59 @@
 import { endPresentSessions, MAY_END, ofProject } from './ending.ts'
 import { EngineUnavailable } from './engine.ts'
 import { isDatabaseError, statementFailure } from './failure.ts'
-import { changeLoginRules, endSessionsFromElsewhere, ensureLoginCheck, type LoginRules } from './login-check.ts'
-import { type ProjectNames, projectNames, quoteLiteral, quoteLiterals } from './names.ts'
-import { type Server, type Session, withAdmin } from './session.ts'
+import { type ProjectNames, quoteLiteral, quoteLiterals } from './names.ts'
+import { type Cluster, type Session, withAdmin } from './session.ts'
 
-/** What a project's database runs with, beside what its owner sets himself in SQL. */
+/** The settings of a project's database beside those that its owner makes in SQL. */
 export interface DatabaseSettings {
-  /** All or nothing; throws `SettingsRefused`. Sessions that are open keep what they started with. */
+  /** All or nothing; throws `SettingsRefused`. Open sessions may keep the values that they started with. */
   configure(ref: string, configuration: Configuration): Promise<void>
+  /** Every setting of the server, with its default, as new sessions of the owner have it. */
+  effective(ref: string): Promise<EffectiveSetting[]>
   /** Sessions start read-only from now on; those that are open end, or, back to writable, those of them that idle. */
   setReadOnly(ref: string, readOnly: boolean): Promise<void>
   /** Those among them whose sessions really start read-only. */
   readOnlyAmong(refs: readonly string[]): Promise<Set<string>>
   /**
-   * What the owner and temporary logins must keep to from now on; the services come through the proxy. Those that are open from other networks
+   * Rules for the owner and temporary logins from now on; the project's services are exempt. Open sessions from other networks
    * end. Throws `SettingsRefused` where the driver cannot know how a session comes.
    */
   setLoginRules(ref: string, rules: LoginRules): Promise<void>
   /** In bytes; a database that is not there is left out. */
   sizesOf(refs: readonly string[]): Promise<Map<string, number>>
-  /** Databases of this size and more. With very many of them each turn looks at some, and a row of turns at all. */
-  sizesFrom(bytesMin: number, turn: number): Promise<Map<string, number>>
+  /** Databases of this size and more. */
+  sizesFrom(bytesMin: number): Promise<Map<string, number>>
 }
 
-interface Configuration {
+export interface Configuration {
   set: Readonly<Record<string, string | number | boolean>>
-  /** Taken back to the cluster's own. */
+  /** Taken back to the server's own. */
   reset: readonly string[]
-  /** Null for no bound but the cluster's. */
+  /** Null for no bound but the server's. */
   connectionsMax: number | null
+  /** False leaves what needs a restart for the next one; absent restarts where a value needs it. */
+  restart?: boolean
+}
+
+export interface EffectiveSetting {
+  name: string
+  /** As SHOW tells it. */
+  value: string
+  default: string
+  /** As `pg_settings` names it. */
+  source: string
+  /** Whether the value is another one once the server has restarted. */
+  pendingRestart: boolean
+  /** As `pg_settings` names it: `postmaster` needs a restart. */
+  context: string
+}
+
+/** In a change, what is absent stays. */
+interface LoginRules {
+  /** Whether connections must use TLS. */
+  ssl?: boolean
+  /** In CIDR notation; null for any. */
+  networks?: readonly string[] | null
 }
 
 interface Refusal {
@@ -47,33 +71,21 @@ export class SettingsRefused extends Error {
   }
 }
 
-type InProject = <Value>(ref: string, work: (admin: Session) => Promise<Value>) => Promise<Value>
-
-/** `inProject` keeps operations on one project apart. */
-export function databaseSettings(cluster: Server, inProject: InProject, driver = 'postgres'): DatabaseSettings {
-  return {
-    configure: (ref, configuration) =>
-      inProject(ref, (admin) => configure({ admin, driver }, projectNames(ref), configuration)),
-    setReadOnly: (ref, readOnly) => inProject(ref, (admin) => setReadOnly(admin, projectNames(ref), readOnly)),
-    readOnlyAmong: (refs) => withAdmin(cluster, (admin) => readOnlyAmong(admin, refs)),
-    setLoginRules: (ref, rules) =>
-      inProject(ref, (admin) => setLoginRules({ cluster, admin }, projectNames(ref), rules)),
-    sizesOf: (refs) => withAdmin(cluster, (admin) => sizesOf(admin, refs)),
-    sizesFrom: (bytesMin, turn) => withAdmin(cluster, (admin) => sizesFrom(admin, bytesMin, turn)),
-  }
-}
-
-/** The roles whose sessions the database's settings are for; the others have settings of their own that must stay. */
-const configured = ({ owner, runner }: ProjectNames): string[] => [owner, runner]
-
-interface Place {
+/** A session in the database of a project. */
+export interface Place {
   admin: Session
+  names: ProjectNames
   driver: string
 }
 
-async function configure(place: Place, names: ProjectNames, { set, reset, connectionsMax }: Configuration) {
+/** The roles whose sessions the database's settings are for; the others have settings of their own that must stay. */
+const configured = ({ owner, runner }: ProjectNames): string[] => [...new Set([owner, runner])]
+
+/** For a driver that cannot change the server's own settings: sets those that a database may have. */
+export async function configure(place: Place, { set, reset, connectionsMax }: Configuration): Promise<void> {
+  const { admin, names } = place
   const { database } = names
-  await refuseForCluster(place, Object.keys(set), connectionsMax)
+  await refuseForServer(place, Object.keys(set), connectionsMax)
   const statements = [
     `ALTER DATABASE ${database} CONNECTION LIMIT ${connectionsMax ?? -1}`,
     ...reset.map((name) => `ALTER DATABASE ${database} RESET ${name}`),
@@ -82,10 +94,10 @@ async function configure(place: Place, names: ProjectNames, { set, reset, connec
       ...configured(names).flatMap((role) => resetsOf(role, database, name)),
     ]),
   ]
-  await atOnce(place.admin, statements)
+  await atOnce(admin, statements)
 }
 
-/** What was set for the role alone would win over what is set for the database. */
+/** Settings of a role would win over those of the database. */
 const resetsOf = (role: string, database: string, name: string): string[] => [
   `ALTER ROLE ${role} RESET ${name}`,
   `ALTER ROLE ${role} IN DATABASE ${database} RESET ${name}`,
@@ -116,7 +128,7 @@ function refusalOf(error: unknown): Error | undefined {
 const ofCluster = (driver: string) => `is set for the whole cluster, which the driver ${driver} leaves as it is`
 const unknownTo = (driver: string) => `belongs to an extension that the cluster of the driver ${driver} does not run`
 
-async function refuseForCluster({ admin, driver }: Place, names: readonly string[], connectionsMax: number | null) {
+async function refuseForServer({ admin, driver }: Place, names: readonly string[], connectionsMax: number | null) {
   const rows = await admin.rows<{ name: string; reach: 'database' | 'cluster'; connections: number }>(
     `SELECT wanted.name, CASE WHEN context IN ('user', 'superuser') THEN 'database' ELSE coalesce(context, '') END AS reach,
         current_setting('max_connections')::int AS connections
@@ -135,95 +147,56 @@ async function refuseForCluster({ admin, driver }: Place, names: readonly string
 }
 
 const READ_ONLY = 'default_transaction_read_only'
+/** An administrator's sessions are never read-only. */
+const CLIENTS = `backend_type = 'client backend' AND usename <> current_user`
 
-async function setReadOnly(admin: Session, names: ProjectNames, readOnly: boolean): Promise<void> {
+export async function setReadOnly(admin: Session, names: ProjectNames, readOnly: boolean): Promise<void> {
   const { database } = names
   await atOnce(admin, [
     `ALTER DATABASE ${database} ${readOnly ? `SET ${READ_ONLY} = on` : `RESET ${READ_ONLY}`}`,
     ...[...configured(names), names.storage].flatMap((role) => resetsOf(role, database, READ_ONLY)),
   ])
-  if (readOnly) await endPresentSessions(admin, ofProject(names))
+  if (readOnly) await endPresentSessions(admin, `${CLIENTS} AND ${ofProject(names)}`)
   else await endIdleSessions(admin, names)
 }
 
 /** Poolers keep sessions for long, and those would stay read-only. */
 async function endIdleSessions(admin: Session, { database }: ProjectNames): Promise<void> {
   await admin.rows(
-    `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE state = 'idle' AND ${MAY_END} AND datname = ${quoteLiteral(database)}`,
+    `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+      WHERE state = 'idle' AND ${CLIENTS} AND ${MAY_END} AND datname = ${quoteLiteral(database)}`,
   )
 }
 
-async function readOnlyAmong(admin: Session, refs: readonly string[]): Promise<Set<string>> {
-  if (refs.length === 0) return new Set()
-  const databases = quoteLiterals(refs.map((ref) => projectNames(ref).database))
-  const rows = await admin.rows<{ ref: string }>(
-    `SELECT substr(datname, 3) AS ref FROM pg_database
-      WHERE datname IN (${databases})
+export async function isReadOnly(admin: Session, names: ProjectNames): Promise<boolean> {
+  const roles = quoteLiterals([...configured(names), names.storage])
+  const rows = await admin.rows(
+    `SELECT FROM pg_database
+      WHERE datname = ${quoteLiteral(names.database)}
         AND EXISTS (SELECT FROM pg_db_role_setting
           WHERE setdatabase = pg_database.oid AND setrole = 0 AND '${READ_ONLY}=on' = ANY (setconfig))
         AND NOT EXISTS (SELECT FROM pg_db_role_setting JOIN pg_roles ON pg_roles.oid = setrole,
             unnest(setconfig) AS setting
-          WHERE setdatabase IN (0, pg_database.oid) AND setting LIKE '${READ_ONLY}=%'
-            AND rolname IN (datname, datname || '_sql', datname || '_storage'))`,
+          WHERE setdatabase IN (0, pg_database.oid) AND setting LIKE '${READ_ONLY}=%' AND rolname IN (${roles}))`,
   )
-  return new Set(rows.map(({ ref }) => ref))
+  return rows.length > 0
 }
 
-const TLS_OFF = 'the cluster of the driver postgres has TLS off'
-const NOT_CHECKED = 'needs Postgres 17 or newer with the driver postgres'
+/** The administrator's session brings settings of its own: for those, what the database has been given, or the default. */
+const EFFECTIVE = `
+  SELECT s.name, coalesce(given.value, CASE WHEN s.source IN ('client', 'session') THEN defaults.value ELSE current_setting(s.name) END) AS value,
+         defaults.value AS default, CASE WHEN given.value IS NULL THEN s.source ELSE 'database' END AS source,
+         s.pending_restart AS "pendingRestart", s.context
+    FROM pg_settings AS s
+   CROSS JOIN LATERAL (SELECT CASE
+        WHEN s.unit IS NULL OR s.boot_val IN ('0', '-1') THEN coalesce(s.boot_val, '')
+        WHEN s.unit ~ '^[0-9]'
+          THEN s.boot_val::numeric * substring(s.unit FROM '^[0-9]+')::numeric || substring(s.unit FROM '[A-Za-z]+$')
+        ELSE s.boot_val || s.unit END AS value) AS defaults
+    LEFT JOIN LATERAL (SELECT substr(entry, strpos(entry, '=') + 1) AS value
+        FROM pg_db_role_setting JOIN pg_database ON pg_database.oid = setdatabase, unnest(setconfig) AS entry
+       WHERE datname = current_database() AND setrole = 0 AND split_part(entry, '=', 1) = s.name) AS given ON true
+   ORDER BY s.name`
 
-interface OpenServer {
-  cluster: Server
-  admin: Session
-}
-
-async function setLoginRules({ cluster, admin }: OpenServer, { database, owner }: ProjectNames, rules: LoginRules) {
-  const [server] = await admin.rows<{ tls: boolean; checks: boolean }>(
-    `SELECT current_setting('ssl')::bool AS tls, current_setting('server_version_num')::int >= 170000 AS checks`,
-  )
-  const { ssl, networks } = rules
-  const problem = server?.checks ? undefined : NOT_CHECKED
-  const tlsProblem = problem ?? (server?.tls ? undefined : TLS_OFF)
-  const refusals = [
-    ...(ssl && tlsProblem ? [{ setting: 'requestedConfig.database', reason: tlsProblem }] : []),
-    ...(networks && problem ? [{ setting: 'dbAllowedCidrs', reason: problem }] : []),
-  ]
-  if (refusals.length > 0) throw new SettingsRefused(refusals)
-  if (problem) return
-  await withAdmin(cluster, ensureLoginCheck, database)
-  await changeLoginRules(admin, owner, rules)
-  if (networks) await endSessionsFromElsewhere(admin, owner, networks)
-}
-
-interface Size {
-  ref: string
-  bytes: string
-}
-
-const sizesIn = (rows: readonly Size[]) => new Map(rows.map(({ ref, bytes }) => [ref, Number(bytes)]))
-
-async function sizesOf(admin: Session, refs: readonly string[]): Promise<Map<string, number>> {
-  if (refs.length === 0) return new Map()
-  const databases = quoteLiterals(refs.map((ref) => projectNames(ref).database))
-  return sizesIn(
-    await admin.rows<Size>(
-      `SELECT substr(datname, 3) AS ref, pg_database_size(oid) AS bytes FROM pg_database WHERE datname IN (${databases})`,
-    ),
-  )
-}
-
-/** Measuring one reads its folder: so many a turn at most. */
-const MEASURED_MAX = 1_000
-
-async function sizesFrom(admin: Session, bytesMin: number, turn: number): Promise<Map<string, number>> {
-  return sizesIn(
-    await admin.rows<Size>(
-      `WITH projects AS (SELECT oid, datname FROM pg_database WHERE datname ~ '^p_[a-z]{20}$' AND datallowconn),
-         turns AS (SELECT count(*) / ${MEASURED_MAX} + 1 AS number FROM projects),
-         measured AS MATERIALIZED (SELECT datname, pg_database_size(oid) AS bytes FROM projects, turns
-           WHERE oid::int8 % number = $1::int8 % number)
-       SELECT substr(datname, 3) AS ref, bytes FROM measured WHERE bytes >= $2::int8`,
-      [turn, Math.ceil(bytesMin)],
-    ),
-  )
-}
+export const effectiveSettings = (cluster: Cluster): Promise<EffectiveSetting[]> =>
+  withAdmin(cluster, (inside) => inside.rows<EffectiveSetting>(EFFECTIVE), cluster.names.database)

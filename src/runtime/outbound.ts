@@ -119,7 +119,7 @@ function addressProblem(given: string, port: string, bindings: Bindings): string
 /** The installation and its services listen there on this machine; not even development opens them to programs. */
 function ownPorts(config: Config, { CLOSED_PORTS: closed = '' }: Bindings): string[] {
   const urls = [config.BASE_URL, config.DATABASE_URL, config.NEON_PROXY, config.ENGINE_NEON_PROXY, config.S3_ENDPOINT]
-  if (config.ENGINE === 'postgres') urls.push(config.ENGINE_URL)
+  if (config.ENGINE === 'host') urls.push(config.HOST_URL)
   const listened = urls.flatMap((given) => {
     const url = given ? new URL(given) : undefined
     return url && isHere(url.hostname) ? [portOf(url)] : []
@@ -148,7 +148,9 @@ const portProblem = (port: number): string | undefined =>
 
 /** The address that SUPABASE_DB_URL names, which asks everybody for a password. */
 function isDatabase({ hostname, port }: Target, config: Config): boolean {
-  return config.ENGINE === 'postgres' && hostname === config.DATABASE_HOST && port === config.DATABASE_PORT
+  if (config.ENGINE !== 'host' || port !== config.DATABASE_PORT) return false
+  const { DATABASE_HOST: host, DATABASE_DOMAIN: domain } = config
+  return hostname === host || (domain !== undefined && hostname.endsWith(`.${domain}`))
 }
 
 async function join(near: Socket, far: Socket): Promise<void> {

@@ -2,6 +2,7 @@ import { and, eq, inArray, lt, sql } from 'drizzle-orm'
 import { removeAllPossible } from '../blobs/remove.ts'
 import { openStore } from '../blobs/store.ts'
 import { type Db, inTransaction, type Writer } from '../db/client.ts'
+import { controlDatabase } from '../db/proxy.ts'
 import { workerImages, workers } from '../db/schema/index.ts'
 import type { SystemCtx } from '../env.ts'
 import type { ImageText } from '../runtime/build.ts'
@@ -79,8 +80,7 @@ export async function removeImage(ctx: SystemCtx, { ref, sha256 }: ImageName): P
 
 /** The rows are held while the bytes go, so that nobody can rely on an image that is just being removed. */
 function removeImages(ctx: SystemCtx, which: ReturnType<typeof and>): Promise<number> {
-  const { DATABASE_URL: url, NEON_PROXY: proxy } = ctx.config
-  return inTransaction({ url, proxy }, async (tx) => {
+  return inTransaction(controlDatabase(ctx.config), async (tx) => {
     const images = await tx
       .select()
       .from(workerImages)

@@ -1,20 +1,20 @@
-import { randomBytes, randomUUID } from 'node:crypto'
+import { randomUUID } from 'node:crypto'
 import { asc, eq, type SQL, sql } from 'drizzle-orm'
-import pg from 'pg'
 import { afterAll, beforeAll, inject } from 'vitest'
-import { migrateControlDatabase } from '../../dev/control-database.ts'
 import { type ControlDb, openControlDatabase } from '../../dev/seed.ts'
 import { organizations, webhookDeliveries, webhookEndpoints, webhookEvents } from '../../src/db/schema/index.ts'
 import { Config } from '../../src/env.ts'
 import { webhookPlace } from '../../src/secrets/places.ts'
 import { seal } from '../../src/secrets/seal.ts'
+import { newControlDatabase } from '../control-databases.ts'
 
 export const SETTINGS = {
   BASE_URL: 'https://api.pilothouse.dev',
   DATABASE_URL: 'postgres://nobody:none@127.0.0.1/none',
-  ENGINE: 'postgres',
+  ENGINE: 'host',
   NEON_PROXY: 'https://proxy.pilothouse.dev',
-  ENGINE_URL: 'postgres://nobody:none@127.0.0.1:5433/none',
+  HOST_URL: 'http://127.0.0.1:2',
+  HOST_KEY: 'none',
   DATABASE_HOST: '127.0.0.1',
   DATABASE_PORT: '5432',
   ENCRYPTION_KEY: `k1:${Buffer.alloc(32).toString('base64')}`,
@@ -39,21 +39,19 @@ interface Waiting {
 
 /** A control database of its own: no Worker and no sweeper takes its rows. */
 export function useOutbox() {
-  const name = `outbox_${randomBytes(6).toString('hex')}`
-  const url = new URL(inject('adminUrl'))
-  url.pathname = `/${name}`
   let db: ControlDb
-  let close: () => Promise<void>
+  let remove: () => Promise<void>
 
   beforeAll(async () => {
-    await asAdmin(`create database ${name}`)
-    await migrateControlDatabase(url.href)
-    ;({ db, close } = openControlDatabase(url.href))
+    const { url, drop } = await newControlDatabase(inject('adminUrl'), 'outbox')
+    const opened = openControlDatabase(url)
+    db = opened.db
+    remove = async () => {
+      await opened.close()
+      await drop()
+    }
   })
-  afterAll(async () => {
-    await close()
-    await asAdmin(`drop database ${name} with (force)`)
-  })
+  afterAll(() => remove())
 
   async function newEndpoint(fields: Partial<typeof webhookEndpoints.$inferInsert> = {}): Promise<string> {
     const [organization] = await db
@@ -122,13 +120,3 @@ export function useOutbox() {
   }
 }
 export type Outbox = ReturnType<typeof useOutbox>
-
-async function asAdmin(statement: string): Promise<void> {
-  const client = new pg.Client({ connectionString: inject('adminUrl') })
-  await client.connect()
-  try {
-    await client.query(statement)
-  } finally {
-    await client.end()
-  }
-}

@@ -8,6 +8,7 @@ const OWN = {
   BASE_URL: 'https://api.acme.dev/',
   NEON_PROXY: 'http://proxy.acme.dev:4444',
   ENGINE_NEON_PROXY: 'http://projects.acme.dev:4444',
+  HOST_URL: 'http://host.acme.dev:4444',
   S3_ENDPOINT: 'https://files.acme.dev:9000/bucket',
   S3_PUBLIC_ENDPOINT: 'https://downloads.acme.dev',
   WEBHOOK_DNS_URL: 'https://names.acme.dev/dns-query',

@@ -9,16 +9,36 @@ import {
   Superseded,
 } from '../../src/engine/engine.ts'
 import { loginRole, type Power } from '../../src/engine/logins.ts'
+import type { ProjectNames } from '../../src/engine/names.ts'
 import { createBucket } from '../../src/storage/statements/buckets.ts'
 import { insertObject } from '../../src/storage/statements/objects.ts'
-import { newRef, RUNNER_PASSWORD, specOf, withClient } from './copy-projects.ts'
+import { newRef, RUNNER_PASSWORD, specOf, withClient } from './specs.ts'
 import { newObject } from './storage-database.ts'
 
 export interface EngineUnderTest {
   engine: ProjectEngine
-  /** A client the way users connect, of the project's owner where no other is named. */
-  connect(ref: string, password: string, user?: string): Promise<pg.Client>
+  /** What a project's roles and its database are called. */
+  names(ref: string): ProjectNames
+  /** What its owner may do, beside what they own. */
+  owner: OwnerPowers
+  /** A client the way users connect, of the project's owner where no other role is named. */
+  connect(ref: string, password: string, role?: string): Promise<pg.Client>
   stop(): Promise<void>
+}
+
+interface OwnerPowers {
+  attributes: readonly string[]
+  /** Beside their own. */
+  roles: readonly string[]
+  /** Statements on what the services rely on. */
+  refused: readonly string[]
+}
+
+/** Of a project in a cluster of the driver's own making. */
+export const PLAIN_OWNER: OwnerPowers = {
+  attributes: [],
+  roles: ['anon', 'authenticated', 'pg_database_owner', 'postgres', 'service_role'],
+  refused: ['insert into storage.removed_versions (version) values (gen_random_uuid()::text)'],
 }
 
 const PASSWORD = specOf(newRef()).password
@@ -39,6 +59,7 @@ export function engineContract(start: () => Promise<EngineUnderTest>): void {
   /** Made once, for the tests that leave nothing behind. */
   let shared: string
   const engine = () => running.engine
+  const namesOf = (ref: string) => running.names(ref)
 
   beforeAll(async () => {
     running = await start()
@@ -77,7 +98,8 @@ export function engineContract(start: () => Promise<EngineUnderTest>): void {
         PASSWORD,
         'select current_user as name, session_user as login, current_database() as database',
       )
-      expect(rows).toEqual([{ name: `p_${shared}`, login: `p_${shared}`, database: `p_${shared}` }])
+      const { owner, database } = namesOf(shared)
+      expect(rows).toEqual([{ name: owner, login: owner, database }])
     })
 
     test('gives the schemas, roles and extensions that clients expect', async () => {
@@ -90,7 +112,7 @@ export function engineContract(start: () => Promise<EngineUnderTest>): void {
       )
       expect(found).toEqual({
         ...{ storage: true, auth: true, history: true, roles: 3 },
-        extensions: ['pgcrypto', 'uuid-ossp'],
+        extensions: expect.arrayContaining(['pgcrypto', 'uuid-ossp']),
       })
     })
 
@@ -99,16 +121,13 @@ export function engineContract(start: () => Promise<EngineUnderTest>): void {
         shared,
         `select rolsuper, rolcreaterole, rolcreatedb, rolbypassrls, rolreplication from pg_roles where rolname = current_user`,
       )
-      expect(Object.values(own ?? {})).toEqual([false, false, false, false, false])
-      const roles = await query(shared, `select rolname from pg_roles where pg_has_role(rolname, 'SET') order by 1`)
-      expect(roles.map(({ rolname }) => rolname)).toEqual([
-        'anon',
-        'authenticated',
-        `p_${shared}`,
-        'pg_database_owner',
-        'postgres',
-        'service_role',
-      ])
+      const { attributes, roles } = running.owner
+      expect(Object.keys(own ?? {}).filter((name) => own?.[name])).toEqual(attributes)
+      const others = await query(
+        shared,
+        `select rolname from pg_roles where pg_has_role(rolname, 'SET') and rolname <> current_user order by 1`,
+      )
+      expect(others.map(({ rolname }) => rolname)).toEqual(roles)
       await expect(query(shared, 'alter role current_user superuser')).rejects.toMatchObject({ code: '42501' })
     })
 
@@ -131,7 +150,7 @@ export function engineContract(start: () => Promise<EngineUnderTest>): void {
   describe('SQL', () => {
     test('runs several statements as the owner and returns the rows of the last', async () => {
       expect(await query(shared, `select 1 as a; select 'é' as b, current_user as name`)).toEqual([
-        { b: 'é', name: `p_${shared}` },
+        { b: 'é', name: namesOf(shared).owner },
       ])
     })
 
@@ -197,7 +216,7 @@ export function engineContract(start: () => Promise<EngineUnderTest>): void {
       'commit; create table t (n int)',
       `set role p_owner; create table t (n int)`,
     ])('refuses %s', async (text) => {
-      const refused = read(shared, text.replace('p_owner', `p_${shared}`))
+      const refused = read(shared, text.replace('p_owner', namesOf(shared).owner))
       await expect(refused).rejects.toThrow(SqlError)
       expect(await read(shared, `select to_regclass('public.t')::text as t`)).toEqual([{ t: null }])
     })
@@ -264,7 +283,7 @@ export function engineContract(start: () => Promise<EngineUnderTest>): void {
     const allow = async () => true
     const owned = async () => PASSWORD
     const put = async (ref: string, power: Power, letters = 'abcdefgh', password = 'A-random_1 password') => {
-      const role = loginRole(ref, power === 'owner' ? 'jit' : 'cli', letters)
+      const role = loginRole(power === 'owner' ? 'jit' : 'cli', letters)
       await engine().logins.put({ ref, role, power, password, expiresAt: new Date(Date.now() + 3_600_000) }, allow)
       return running.connect(ref, password, role)
     }
@@ -278,7 +297,7 @@ export function engineContract(start: () => Promise<EngineUnderTest>): void {
       const { rows } = await client.query(
         `select relowner::regrole::text as owner from pg_class where relname = 'made'`,
       )
-      expect(rows).toEqual([{ owner: `p_${ref}` }])
+      expect(rows).toEqual([{ owner: namesOf(ref).owner }])
       await client.end()
     })
 
@@ -287,7 +306,11 @@ export function engineContract(start: () => Promise<EngineUnderTest>): void {
       const client = await put(ref, 'reader')
       expect((await client.query('select n from t')).rows).toEqual([{ n: 1 }])
       await client.query('set default_transaction_read_only = off')
-      for (const text of ['insert into t values (2)', `set role p_${ref}`, `set role p_${ref}_read`]) {
+      for (const text of [
+        'insert into t values (2)',
+        `set role ${namesOf(ref).owner}`,
+        `set role ${namesOf(ref).reader}`,
+      ]) {
         await expect(client.query(text), text).rejects.toMatchObject({ code: '42501' })
       }
       await client.end()
@@ -365,21 +388,21 @@ export function engineContract(start: () => Promise<EngineUnderTest>): void {
 
     test('open nothing after their time', async () => {
       const ref = await project()
-      const role = loginRole(ref, 'cli', 'overover')
+      const role = loginRole('cli', 'overover')
       const password = 'A-random_1 password'
       await engine().logins.put({ ref, role, power: 'owner', password, expiresAt: new Date(Date.now() - 1_000) }, allow)
       await expect(running.connect(ref, password, role)).rejects.toMatchObject({ code: '28P01' })
     })
 
     test('are not made for one whose fence refuses', async () => {
-      const role = loginRole(shared, 'cli', 'refusedd')
+      const role = loginRole('cli', 'refusedd')
       const login = { ref: shared, role, power: 'owner' as const, password: 'A-random_1', expiresAt: new Date() }
       await expect(engine().logins.put(login, refuse)).rejects.toThrow(Superseded)
       expect(await query(shared, `select rolname from pg_roles where rolname = '${role}'`)).toEqual([])
     })
 
     test('of a project that is gone have ended', async () => {
-      await engine().logins.end(newRef(), [loginRole(newRef(), 'cli', 'nobodysx')], owned)
+      await engine().logins.end(newRef(), [loginRole('cli', 'nobodysx')], owned)
     })
   })
 
@@ -418,7 +441,7 @@ export function engineContract(start: () => Promise<EngineUnderTest>): void {
       const [role, database] = await Promise.all([running.connect(ref, PASSWORD), running.connect(ref, PASSWORD)])
       const cut = Promise.all([endOf(role), endOf(database)])
       await role.query(`begin; alter role current_user password '${PASSWORD}'`)
-      await database.query(`begin; grant temporary on database p_${ref} to anon`)
+      await database.query(`begin; grant temporary on database ${namesOf(ref).database} to anon`)
       await engine()[how](ref)
       await cut
       expect((await engine().health(ref, 10_000)).healthy).toBe(false)
@@ -458,7 +481,7 @@ export function engineContract(start: () => Promise<EngineUnderTest>): void {
       const parent = await project(PARENT)
       const copy = await copied(parent, true)
       expect(await ask(copy, PASSWORD, 'select current_user as u, current_database() as d')).toEqual([
-        { u: `p_${copy}`, d: `p_${copy}` },
+        { u: namesOf(copy).owner, d: namesOf(copy).database },
       ])
       await query(copy, `insert into people (name) values ('Edsger')`)
       expect(await read(copy, 'select name from people order by id')).toEqual(
@@ -578,17 +601,20 @@ export function engineContract(start: () => Promise<EngineUnderTest>): void {
         const seen = `select 1 as n from pg_stat_activity where query like '%secret of the neighbour%' and pid <> pg_backend_pid()`
         expect(await ask(shared, PASSWORD, seen)).toEqual([])
       })
-      await expect(query(shared, `alter role p_${other} password 'Taken-over_99'`)).rejects.toThrow(SqlError)
+      const { owner } = namesOf(other)
+      if (owner === namesOf(shared).owner) return
+      await expect(query(shared, `alter role ${owner} password 'Taken-over_99'`)).rejects.toThrow(SqlError)
     })
 
     test('the owner cannot change what the services rely on', async () => {
+      const { owner, storage } = namesOf(shared)
       for (const text of [
         'drop schema storage cascade',
         'drop table storage.removed_versions',
-        'insert into storage.removed_versions (version) values (gen_random_uuid()::text)',
-        `alter role p_${shared}_storage password 'Taken-over_99'`,
+        ...running.owner.refused,
+        `alter role ${storage} password 'Taken-over_99'`,
         `alter role anon bypassrls`,
-        `set role none; grant p_${shared}_storage to p_${shared}`,
+        `set role none; grant ${storage} to ${owner} with set true`,
       ]) {
         await expect(query(shared, text), text).rejects.toMatchObject({ code: '42501' })
       }

@@ -1,10 +1,11 @@
 import pg from 'pg'
 import type { ProjectEngine } from '../../src/engine/engine.ts'
+import { projectNames } from '../../src/engine/names.ts'
 import { createNeonEngine } from '../../src/engine/neon/neon.ts'
 import type { NeonState } from '../../src/engine/neon/sites.ts'
 import type { NeonEngineConfig } from '../../src/engine/neon/work.ts'
 import { API_KEY, type NeonServer, startNeonServer } from '../neon-server/server.ts'
-import type { EngineUnderTest } from './contract.ts'
+import { type EngineUnderTest, PLAIN_OWNER } from './contract.ts'
 
 export interface NeonUnderTest extends EngineUnderTest {
   server: NeonServer
@@ -31,6 +32,8 @@ export async function startNeonEngine(): Promise<NeonUnderTest> {
   const engine = createNeonEngine(config)
   return {
     engine,
+    names: projectNames,
+    owner: PLAIN_OWNER,
     another: (more) => createNeonEngine({ ...config, ...more }),
     server,
     states,

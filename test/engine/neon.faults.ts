@@ -9,9 +9,10 @@ import {
   rowsOf,
   Superseded,
 } from '../../src/engine/engine.ts'
+import { loginRole } from '../../src/engine/logins.ts'
 import { SCRAM_ITERATIONS } from '../neon-server/compute.ts'
-import { newRef, RUNNER_PASSWORD, specOf, withClient } from './copy-projects.ts'
 import { type NeonUnderTest, startNeonEngine } from './neon-engine.ts'
+import { newRef, RUNNER_PASSWORD, specOf, withClient } from './specs.ts'
 
 let neon: NeonUnderTest
 let parent: string
@@ -50,9 +51,11 @@ const computeOf = async (ref: string) => {
 }
 
 const rolesLike = async (ref: string) =>
-  (await (await computeOf(ref)).rows<{ rolname: string }>(`select rolname from pg_roles where rolname ~ '${ref}'`)).map(
-    ({ rolname }) => rolname,
-  )
+  (
+    await (
+      await computeOf(ref)
+    ).rows<{ rolname: string }>(`select rolname from pg_roles where rolname ~ '${ref}|_login_'`)
+  ).map(({ rolname }) => rolname)
 
 async function project(sql: string): Promise<string> {
   const ref = newRef()
@@ -454,7 +457,7 @@ describe('a password', () => {
 
 describe('a temporary login', () => {
   const login = (ref: string, letters = 'abcdefgh') => ({
-    ...{ ref, role: `p_${ref}_cli_${letters}`, power: 'owner' as const, password: 'A-random_1' },
+    ...{ ref, role: loginRole('cli', letters), power: 'owner' as const, password: 'A-random_1' },
     expiresAt: new Date(Date.now() + 60_000),
   })
   const allow = async () => true
@@ -641,7 +644,7 @@ describe('a database that is put back to a moment', () => {
 
   test('has what it had then, at the same host, and lets in who may now', async () => {
     const ref = await project(`create table people as select 'Ada' as name`)
-    const role = `p_${ref}_jit_abcdefgh`
+    const role = loginRole('jit', 'abcdefgh')
     const login = {
       ref,
       role,
@@ -832,14 +835,14 @@ describe('what is removed', () => {
 describe('a copy', () => {
   test('is closed to the temporary logins of its parent', async () => {
     const ref = newRef()
-    const login = `p_${parent}_jit_abcdefgh`
+    const login = loginRole('jit', 'abcdefgh')
     await (await computeOf(parent)).rows(
       `set session authorization pilothouse; create role ${login} login password 'Temporary-1'`,
     )
     await copyTo(ref)
     expect(
       await (await computeOf(ref)).rows(
-        `select rolname from pg_roles where rolcanlogin and rolname ~ '^p_' order by 1`,
+        `select rolname from pg_roles where rolcanlogin and rolname ~ '^p_|_login_' order by 1`,
       ),
     ).toEqual([`p_${ref}`, `p_${ref}_read`, `p_${ref}_sql`, `p_${ref}_storage`].map((rolname) => ({ rolname })))
   })

@@ -1,14 +1,9 @@
-import { eq } from 'drizzle-orm'
-import pg from 'pg'
-import { inject } from 'vitest'
-import { projects } from '../../src/db/schema/index.ts'
+import type pg from 'pg'
 import type { Statement } from '../../src/engine/engine.ts'
-import { unseal } from '../../src/secrets/seal.ts'
 import { createBucket } from '../../src/storage/statements/buckets.ts'
 import type { NewObject } from '../../src/storage/statements/object-rows.ts'
 import { insertObject } from '../../src/storage/statements/objects.ts'
-import { control, newOrganization } from '../api.ts'
-import { newProject, PASSWORD } from '../projects.ts'
+import type { HostEngine } from './host-engine.ts'
 
 export const USER = '11111111-1111-4111-8111-111111111111'
 
@@ -20,28 +15,18 @@ export const anon: Caller = { role: 'anon' }
 export const user = (sub = USER): Caller => ({ role: 'authenticated', claims: { sub, role: 'authenticated' } })
 export const service: Caller = { role: 'service_role' }
 
-/** The Worker's own: with any other, its next sweep would be refused, and put this one back. */
-async function storagePasswordOf(ref: string): Promise<string> {
-  const [row] = await control.select().from(projects).where(eq(projects.ref, ref))
-  return unseal(inject('encryptionKey'), row?.sealedRunnerPassword ?? '', `projects/${ref}/runner_password`)
-}
-
 export type StorageDatabase = Awaited<ReturnType<typeof newStorageDatabase>>
 
 /** A project's database, reached as the storage server reaches it, as its owner, and as the superuser. */
-export async function newStorageDatabase() {
-  const ref = await newProject(await newOrganization())
-  const database = `p_${ref}`
-  const admin = await connect(database)
-  await admin.query(`alter role ${database}_storage connection limit 50`)
-  const password = await storagePasswordOf(ref)
-  const open = () => connect(database, { user: `${database}_storage`, password })
+export async function newStorageDatabase({ create, connect }: HostEngine) {
+  const ref = await create()
+  const admin = await connect(ref)
+  const open = () => connect(ref, 'supabase_storage_admin')
   const server = await open()
 
   const asServer = async <Row>({ text, params }: Statement): Promise<Row[]> =>
     (await server.query(text, [...params])).rows
   return {
-    database,
     asServer,
     /** One transaction of its own session, so that several can run at once. */
     async as<Row>(caller: Caller, { text, params }: Statement): Promise<Row[]> {
@@ -57,8 +42,8 @@ export async function newStorageDatabase() {
       }
     },
     sql: async (query: string) => (await admin.query(query)).rows,
-    /** As the tenant himself, with his password. */
-    asOwner: (): Promise<pg.Client> => connect(database, { user: database, password: PASSWORD }),
+    asOwner: (): Promise<pg.Client> => connect(ref, 'postgres'),
+    asSuperuser: (): Promise<pg.Client> => connect(ref),
     policies: (...policies: string[]) =>
       admin.query(
         policies
@@ -95,12 +80,4 @@ async function become(client: pg.Client, { role, claims = {} }: Caller): Promise
     JSON.stringify(claims),
     role,
   ])
-}
-
-export async function connect(database: string, login?: { user: string; password: string }): Promise<pg.Client> {
-  const url = new URL(inject('adminUrl'))
-  Object.assign(url, { pathname: `/${database}`, ...(login && { username: login.user, password: login.password }) })
-  const client = new pg.Client({ connectionString: url.href })
-  await client.connect()
-  return client
 }

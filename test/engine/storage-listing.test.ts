@@ -2,15 +2,21 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { type Listing, listObjects, listPage, type Page } from '../../src/storage/statements/lists.ts'
 import type { ObjectRow } from '../../src/storage/statements/object-rows.ts'
 import { createRandom } from '../faults/random.ts'
+import { type HostEngine, startHostEngine } from './host-engine.ts'
 import { anon, newStorageDatabase, type StorageDatabase, service } from './storage-database.ts'
 
 type Entry = Pick<ObjectRow, 'name' | 'created_at'> & { id: string | null }
 
+let host: HostEngine
 let storage: StorageDatabase
 beforeAll(async () => {
-  storage = await newStorageDatabase()
+  host = await startHostEngine()
+  storage = await newStorageDatabase(host)
 })
-afterAll(() => storage.close())
+afterAll(async () => {
+  await storage.close()
+  await host.stop()
+})
 
 const BYTES = (a: string, b: string) => Buffer.compare(Buffer.from(a), Buffer.from(b))
 
@@ -76,7 +82,11 @@ describe('the first listing', () => {
   })
 
   it('sorts by time with folders first, limits and skips', async () => {
-    const bucket = await storage.bucket({ names: ['c', 'x/1', 'a', 'y/1', 'b'] })
+    const bucket = await storage.bucket()
+    await storage.sql(`insert into storage.objects (bucket_id, name, created_at, updated_at, last_accessed_at)
+      select '${bucket}', name, at, at, at
+      from unnest(array['c', 'x/1', 'a', 'y/1', 'b']) with ordinality as row (name, n),
+        lateral (select timestamptz '2026-01-01' + n * interval '1 second' as at)`)
     expect(await names(bucket, { column: 'created_at' })).toEqual(['x/', 'y/', 'c', 'a', 'b'])
     expect(await names(bucket, { column: 'updated_at', order: 'desc' })).toEqual(['y/', 'x/', 'b', 'a', 'c'])
     expect(await names(bucket, { column: 'created_at', limit: 2, offset: 1 })).toEqual(['y/', 'c'])

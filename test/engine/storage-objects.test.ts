@@ -21,15 +21,21 @@ import {
   visibleVersion,
 } from '../../src/storage/statements/objects.ts'
 import { forgetVersions, knownVersions, removedVersions } from '../../src/storage/statements/sweep.ts'
+import { type HostEngine, startHostEngine } from './host-engine.ts'
 import { anon, newObject, newStorageDatabase, type StorageDatabase, service, USER, user } from './storage-database.ts'
 
 const ISO = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/
 
+let host: HostEngine
 let storage: StorageDatabase
 beforeAll(async () => {
-  storage = await newStorageDatabase()
+  host = await startHostEngine()
+  storage = await newStorageDatabase(host)
 })
-afterAll(() => storage.close())
+afterAll(async () => {
+  await storage.close()
+  await host.stop()
+})
 
 const found = async (bucketId: string, name: string) =>
   (await storage.asServer<FoundObject>(readObject({ bucketId, name })))[0]
@@ -280,7 +286,7 @@ describe('versions that nothing points at any more', () => {
   })
 
   it('are written down by TRUNCATE', async () => {
-    const truncated = await newStorageDatabase()
+    const truncated = await newStorageDatabase(host)
     const bucket = await truncated.bucket({ names: ['a', 'b', 'c'] })
     const rows = await truncated.sql('select version from storage.objects')
     const owner = await truncated.asOwner()

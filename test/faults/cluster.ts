@@ -1,8 +1,9 @@
+import { randomBytes } from 'node:crypto'
 import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { guardChildren } from '../../dev/guard.ts'
-import { startPostgres } from '../../dev/postgres.ts'
+import { startHost } from '../../host/host.ts'
 import { createDatabase, type Database } from './database.ts'
 import { createTenants, type Tenants } from './simulate.ts'
 import { closeSockets } from './socket.ts'
@@ -16,14 +17,26 @@ export interface Ground {
 export async function withCluster<T>(work: (ground: Ground) => Promise<T>): Promise<T> {
   const { FAULTS_ADMIN_URL: running } = process.env
   if (running) return withDatabase(running, work)
-  guardChildren()
-  const folder = mkdtempSync(join(tmpdir(), 'pilothouse-faults-'))
-  const postgres = await startPostgres({ folder: join(folder, 'postgres'), durable: false })
+  const postgres = await startInstance()
   try {
     return await withDatabase(postgres.url, work)
   } finally {
     await postgres.stop()
-    rmSync(folder, { recursive: true, force: true })
+  }
+}
+
+/** A Postgres that is gone when it is stopped; `url` is its superuser's. */
+export async function startInstance(): Promise<{ url: string; stop(): Promise<void> }> {
+  guardChildren()
+  const folder = mkdtempSync(join(tmpdir(), 'pilothouse-faults-'))
+  const host = await startHost({ folder, key: randomBytes(32).toString('hex'), isDurable: false })
+  await host.pool.ensure({ name: 'control', sleepAfterSeconds: null })
+  return {
+    url: host.adminUrl('control'),
+    async stop() {
+      await host.stop()
+      rmSync(folder, { recursive: true, force: true })
+    },
   }
 }
 

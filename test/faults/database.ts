@@ -1,9 +1,8 @@
-import { randomBytes } from 'node:crypto'
 import { sql } from 'drizzle-orm'
 import { drizzle } from 'drizzle-orm/node-postgres'
 import pg from 'pg'
-import { migrateControlDatabase } from '../../dev/control-database.ts'
 import type { Db } from '../../src/db/client.ts'
+import { newControlDatabase } from '../control-databases.ts'
 import { counted } from './quiet.ts'
 import type { Instance, World } from './world.ts'
 
@@ -19,34 +18,21 @@ export interface Database {
 
 /** A control database of its own on the cluster, so that nobody else's sweeper sees its rows. */
 export async function createDatabase(adminUrl: string): Promise<Database> {
-  const name = `faults_${randomBytes(6).toString('hex')}`
-  await once(adminUrl, `create database ${name}`)
-  const url = new URL(adminUrl)
-  url.pathname = `/${name}`
-  await migrateControlDatabase(url.href)
-  const client = new pg.Client({ connectionString: url.href })
+  const { name, url, drop } = await newControlDatabase(adminUrl, 'faults')
+  const client = new pg.Client({ connectionString: url })
   await client.connect()
   // Two transactions of the simulation that wait for each other would wait forever: only one of them runs at a time.
-  await client.query(`alter database ${name} set lock_timeout = '40ms'`)
+  // For the superuser of instances the database's own settings do not count.
+  await client.query(`alter role current_user in database ${name} set lock_timeout = '40ms'`)
   await client.query(`set lock_timeout = '40ms'`)
   return {
-    url: url.href,
+    url,
     client,
     query: async <T>(text: string, values?: unknown[]) => (await counted(client.query(text, values))).rows as T[],
     async drop() {
       await client.end()
-      await once(adminUrl, `drop database ${name} with (force)`)
+      await drop()
     },
-  }
-}
-
-async function once(url: string, statement: string): Promise<void> {
-  const client = new pg.Client({ connectionString: url })
-  await client.connect()
-  try {
-    await client.query(statement)
-  } finally {
-    await client.end()
   }
 }
 

@@ -12,8 +12,9 @@ import type { Instance, World } from './world.ts'
 const SETTINGS = {
   BASE_URL: 'https://api.pilothouse.dev',
   DATABASE_URL: 'postgres://simulated:none@127.0.0.1/simulated',
-  ENGINE: 'postgres',
-  ENGINE_URL: 'postgres://simulated:none@127.0.0.1/simulated',
+  ENGINE: 'host',
+  HOST_URL: 'http://127.0.0.1:2',
+  HOST_KEY: 'none',
   DATABASE_HOST: '127.0.0.1',
   DATABASE_PORT: '5432',
   NEON_PROXY: 'http://127.0.0.1:1',

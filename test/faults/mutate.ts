@@ -1,11 +1,9 @@
 import { spawn } from 'node:child_process'
-import { mkdtempSync, readFileSync, rmSync } from 'node:fs'
-import { tmpdir } from 'node:os'
+import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { parseArgs } from 'node:util'
-import { guardChildren } from '../../dev/guard.ts'
-import { startPostgres } from '../../dev/postgres.ts'
+import { startInstance } from './cluster.ts'
 import { MUTANTS, type Mutant } from './mutants.ts'
 
 const ROOT = fileURLToPath(new URL('../..', import.meta.url))
@@ -64,13 +62,11 @@ function gone({ file, find }: Mutant): boolean {
   return !readFileSync(join(ROOT, file), 'utf8').includes(find)
 }
 
-guardChildren()
 const chosen = MUTANTS.filter(({ name }) => name.includes(values.only))
 const missing = chosen.filter(gone)
 for (const { name, file } of missing) console.log(`GONE      ${name}: ${file} no longer holds its text`)
 
-const folder = mkdtempSync(join(tmpdir(), 'pilothouse-mutants-'))
-const postgres = await startPostgres({ folder: join(folder, 'postgres'), durable: false })
+const postgres = await startInstance()
 const waiting = chosen.filter((mutant) => !missing.includes(mutant))
 const survivors: string[] = []
 const work = async () => {
@@ -82,6 +78,5 @@ const work = async () => {
 }
 await Promise.all(Array.from({ length: PARALLEL }, work))
 await postgres.stop()
-rmSync(folder, { recursive: true, force: true })
 console.log(`${chosen.length - missing.length - survivors.length} of ${chosen.length} guards are proven to be needed`)
 process.exitCode = survivors.length + missing.length > 0 ? 1 : 0

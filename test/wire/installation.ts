@@ -8,7 +8,7 @@ import type { Machine } from '../machine.ts'
 /** What a running `npm start` looks like to the tests of deliveries: its API, its control database and its secrets. */
 export function openInstallation({ folder, env, credentials }: Machine) {
   const secrets: Record<string, string> = JSON.parse(readFileSync(join(folder, 'secrets.json'), 'utf8'))
-  const url = controlUrlOf(`postgresql://127.0.0.1:${env.POSTGRES_PORT}`, secrets.CONTROL_PASSWORD ?? '')
+  const url = controlUrlOf(Number(env.POSTGRES_PORT), secrets.CONTROL_PASSWORD ?? '')
   const control = new pg.Pool({ connectionString: url, max: 2 })
   // A killed Postgres takes idle connections with it; the next query opens new ones.
   control.on('error', () => {})

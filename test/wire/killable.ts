@@ -1,6 +1,6 @@
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { readFile } from 'node:fs/promises'
+import { readdir, readFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import type { Machine } from '../machine.ts'
 import { type Installation, until } from './installation.ts'
@@ -29,15 +29,16 @@ export async function startKillable({ folder, env }: Machine) {
       await ready
       if (hasEnded()) throw new Error(`it ended:\n${output}`)
     },
-    /** Ends the runtime, its queues and objects in memory, and Postgres, in the middle of whatever they do. */
+    /** Ends the runtime, its queues and objects in memory, and all servers of Postgres, in the middle of whatever they do. */
     async kill(): Promise<void> {
       if (hasEnded()) return
-      const postgres = Number((await readFile(join(folder, 'postgres', 'postmaster.pid'), 'utf8')).split('\n')[0])
+      // The daemon first, as it would start them again.
       killGroup(child.pid ?? 0)
-      killGroup(postgres)
       await exited
+      const servers = await postmastersIn(folder)
+      for (const pid of servers) killGroup(pid)
       await until('all of it is gone', END_MS_MAX, () =>
-        isAlive(-(child.pid ?? 0)) || isAlive(postgres) ? undefined : true,
+        [-(child.pid ?? 0), ...servers].some(isAlive) ? undefined : true,
       )
     },
   }
@@ -57,6 +58,16 @@ export async function revive(machine: Machine, { rows }: Installation): Promise<
   })
   await revived.ready()
   return revived
+}
+
+/** Each leads a group of its own. */
+async function postmastersIn(folder: string): Promise<number[]> {
+  const instances = join(folder, 'host', 'instances')
+  const names = await readdir(instances)
+  const files = await Promise.all(
+    names.map((name) => readFile(join(instances, name, 'data', 'postmaster.pid'), 'utf8').catch(() => '')),
+  )
+  return files.map((text) => Number(text.split('\n')[0])).filter((pid) => pid > 0)
 }
 
 function killGroup(leader: number): void {

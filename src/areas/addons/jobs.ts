@@ -1,4 +1,5 @@
 import { EngineRefusal } from '../../engine/engine.ts'
+import { SettingsRefused } from '../../engine/settings.ts'
 import { Hopeless, type Jobs, type Step } from '../projects/tasks.ts'
 
 const resize: Step = {
@@ -7,7 +8,8 @@ const resize: Step = {
     const { size } = task.input
     if (!engine.sizes || !size) throw new Hopeless(`the driver ${engine.name} has no sizes`)
     await engine.sizes.set(project.ref, size, fence).catch((error) => {
-      throw error instanceof EngineRefusal ? new Hopeless(error.message, { cause: error }) : error
+      const isRefused = error instanceof EngineRefusal || error instanceof SettingsRefused
+      throw isRefused ? new Hopeless(error.message, { cause: error }) : error
     })
     return { instanceSize: size }
   },

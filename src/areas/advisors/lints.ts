@@ -136,7 +136,7 @@ const OF_DATABASE = {
     'INFO',
     'SECURITY',
     LOG_CONNECTIONS,
-    'The server writes no line to its log when somebody connects. Who runs it sets log_connections.',
+    'The server writes no line to its log when somebody connects. PATCH …/config/database/postgres with log_connections true changes that.',
   ],
 } satisfies Record<string, Text>
 

@@ -16,11 +16,6 @@ export const BACKUPS_KEPT = 7
 
 const backupOf = ({ projectRef: ref, input }: Task) => ({ ref, id: input.backupId ?? 0 })
 
-const requestOf = async (ctx: SystemCtx, { project, task }: Work) => ({
-  ...backupOf(task),
-  runnerPassword: await runnerPasswordOf(ctx, project),
-})
-
 const step = (
   name: string,
   run: (ctx: SystemCtx, work: Work, fence: Fence) => Promise<void>,
@@ -33,10 +28,11 @@ const step = (
   },
 })
 
-/** A backup that is not there is not offered again. */
-async function unpack(ctx: SystemCtx, work: Work, fence: Fence): Promise<void> {
-  await ctx.engine.backups.unpack(await requestOf(ctx, work), fence).catch(async (error) => {
-    const { id } = backupOf(work.task)
+/** A backup that does not exist is not offered again. */
+async function findBackup(ctx: SystemCtx, { task }: Work): Promise<void> {
+  const backup = backupOf(task)
+  await ctx.engine.backups.find(backup).catch(async (error) => {
+    const { id } = backup
     if (error instanceof BackupGone) await ctx.db.update(backups).set(removedAt(ctx.now())).where(eq(backups.id, id))
     throw error
   })
@@ -67,9 +63,7 @@ function giveUp(error: unknown): never {
 
 export const backupJobs = {
   backup: {
-    steps: [
-      step('copy_database', async (ctx, work, fence) => ctx.engine.backups.make(await requestOf(ctx, work), fence)),
-    ],
+    steps: [step('copy_database', (ctx, { task }, fence) => ctx.engine.backups.make(backupOf(task), fence))],
     done: {},
     failed: () => ({}),
     async ended({ tx }, { task, state, reason, at }) {
@@ -91,15 +85,17 @@ export const backupJobs = {
   },
   restore_backup: {
     steps: [
-      step('unpack_backup', unpack, unprepared),
-      step('replace_database', ({ engine }, { task }, fence) => engine.backups.replace(backupOf(task), fence)),
+      step('find_backup', findBackup, unprepared),
+      step('replace_database', async (ctx, { project, task }, fence) =>
+        ctx.engine.backups.restore({ ...backupOf(task), password: await passwordOf(ctx, project) }, fence),
+      ),
       step('open_database', ({ engine }, { project }, fence) => engine.resume(project.ref, fence)),
       step('apply_settings', (ctx, { project }) => applySettings(ctx, project)),
       checkHealth,
     ],
     done: { status: 'ACTIVE_HEALTHY' },
-    // Until the backup is unpacked, the database is as it was.
-    failed: ({ stepsDone }) => ({ status: stepsDone.includes('unpack_backup') ? 'RESTORE_FAILED' : 'ACTIVE_HEALTHY' }),
+    // Until the backup is found, the database is as it was.
+    failed: ({ stepsDone }) => ({ status: stepsDone.includes('find_backup') ? 'RESTORE_FAILED' : 'ACTIVE_HEALTHY' }),
   },
   restore_moment: {
     steps: [

@@ -154,7 +154,6 @@ async function restore(ctx: Ctx, project: ProjectAccess, backup: Row | undefined
   await startRestore(ctx, project, { kind: 'restore_backup', input: { backupId: backup.id } })
 }
 
-/** The logins that members hold for a time do not outlive it: who may come in then is not known before. */
 export async function restoreToMoment(ctx: Ctx, project: ProjectAccess, targetUnix: number): Promise<void> {
   const { earliest, latest } = await windowOf(ctx, project)
   if (targetUnix < earliest || targetUnix > latest) {
@@ -162,9 +161,7 @@ export async function restoreToMoment(ctx: Ctx, project: ProjectAccess, targetUn
     const issue = { field: 'body.recovery_time_target_unix', code: 'custom', message }
     throw new ApiError('bad_request.validation_failed', { issues: [issue] })
   }
-  await startRestore(ctx, project, { kind: 'restore_moment', input: { targetUnix } }, ({ tx }) =>
-    expireLogins(tx, ctx.now(), eq(temporaryLogins.projectRef, project.ref)),
-  )
+  await startRestore(ctx, project, { kind: 'restore_moment', input: { targetUnix } })
 }
 
 /** In whole seconds, which lie within it. */
@@ -177,11 +174,11 @@ async function windowOf({ engine, now }: Ctx, { ref }: ProjectAccess) {
   return { earliest: Math.ceil(earliest.getTime() / 1000), latest: toSeconds(latest.getTime()) }
 }
 
+/** Temporary logins do not outlive it: which of them the restored database knows is not known before. */
 async function startRestore(
   ctx: Ctx,
   project: ProjectAccess,
   task: { kind: TaskKind; input: TaskInput },
-  also: (mutation: Mutation) => Promise<unknown> = async () => {},
 ): Promise<void> {
   const { ref, organizationId } = project
   await mutate(ctx, async (mutation) => {
@@ -189,7 +186,7 @@ async function startRestore(
     await requireUnread(mutation, ref)
     await changeStatus(mutation, project, { before, status: 'RESTORING' })
     await startTask(ctx, mutation, { ref, ...task })
-    await also(mutation)
+    await expireLogins(mutation.tx, ctx.now(), eq(temporaryLogins.projectRef, ref))
     const { backupId, targetUnix } = task.input
     const detail = backupId ? { backup: backupId } : { targetUnix }
     await mutation.trace({ action: 'backup.restore', organizationId, projectRef: ref, detail })

@@ -1,6 +1,6 @@
 import { and, eq, inArray, lt } from 'drizzle-orm'
-import { backups, projects, projectTasks } from '../../db/schema/index.ts'
-import type { FoundBackup } from '../../engine/backup.ts'
+import { backups, projects } from '../../db/schema/index.ts'
+import type { Backup } from '../../engine/backup.ts'
 import { Superseded } from '../../engine/engine.ts'
 import type { SystemCtx } from '../../env.ts'
 import { describeError } from '../../http/log.ts'
@@ -18,11 +18,11 @@ export async function forgetBackups({ db, now }: SystemCtx, ref: string): Promis
 const ASKED_MAX = 1_000
 const REMOVED_MAX = 20
 
-/** Databases of our projects that belong to no backup, or to one that failed or grew old, and what restores left behind. */
+/** Removes backups without a row, and those that failed or grew old. */
 export async function removeOldBackups(ctx: SystemCtx): Promise<void> {
   await purgeRemoved(ctx)
   const found = await ctx.engine.backups.list()
-  const old: FoundBackup[] = []
+  const old: Backup[] = []
   for (let at = 0; at < found.length && old.length < REMOVED_MAX; at += ASKED_MAX) {
     old.push(...(await uselessAmong(ctx, found.slice(at, at + ASKED_MAX))))
   }
@@ -57,33 +57,22 @@ async function purgeRemoved({ db, now }: SystemCtx): Promise<void> {
  * What belongs to a project that we do not know may be another installation's. A backup of a living project without any row is
  * kept: the control database was put back to a time before it.
  */
-async function uselessAmong({ db }: SystemCtx, found: readonly FoundBackup[]): Promise<FoundBackup[]> {
+async function uselessAmong({ db }: SystemCtx, found: readonly Backup[]): Promise<Backup[]> {
   const refs = Array.from(new Set(found.map(({ ref }) => ref)))
   // No backup has the id 0, and no list of values may be empty.
-  const ids = [0, ...found.flatMap(({ id }) => id ?? [])]
-  const [ours, rows, restoring] = await db.batch([
+  const ids = [0, ...found.map(({ id }) => id)]
+  const [ours, rows] = await db.batch([
     db.select({ ref: projects.ref, removedAt: projects.removedAt }).from(projects).where(inArray(projects.ref, refs)),
     db
       .select({ id: backups.id, ref: backups.projectRef, status: backups.status })
       .from(backups)
       .where(inArray(backups.id, ids)),
-    db
-      .select({ ref: projectTasks.projectRef })
-      .from(projectTasks)
-      .where(
-        and(
-          inArray(projectTasks.projectRef, refs),
-          inArray(projectTasks.state, ['pending', 'running']),
-          eq(projectTasks.kind, 'restore_backup'),
-        ),
-      ),
   ])
   const projectOf = new Map(ours.map((project) => [project.ref, project]))
   const statusOf = new Map(rows.map(({ id, ref, status }) => [`${ref} ${id}`, status]))
-  const isUseless = ({ ref, id }: FoundBackup): boolean => {
+  const isUseless = ({ ref, id }: Backup): boolean => {
     const project = projectOf.get(ref)
     if (!project) return false
-    if (id === undefined) return !restoring.some((task) => task.ref === ref)
     const status = statusOf.get(`${ref} ${id}`)
     return status ? status !== 'PENDING' && status !== 'COMPLETED' : project.removedAt !== null
   }

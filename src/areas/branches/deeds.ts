@@ -4,10 +4,11 @@ import { actionRuns, type MigrationRow, type RunKind, type RunStep } from '../..
 import { EngineUnavailable, Superseded } from '../../engine/engine.ts'
 import type { SystemCtx } from '../../env.ts'
 import { sha256Of } from '../../secrets/digest.ts'
-import { passwordOf, runnerPasswordOf } from '../../secrets/project.ts'
+import { runnerPasswordOf } from '../../secrets/project.ts'
 import { forgetBackups } from '../backups/sweep.ts'
 import { applySettings } from '../database-settings/apply.ts'
 import { applyMigration, listMigrations, tooLarge } from '../migrations/history.ts'
+import { specOf } from '../projects/spec.ts'
 import { Hopeless } from '../projects/tasks.ts'
 import { inheritSettings } from '../settings/inherit.ts'
 import { migrationsOf, pullCommit, seedOf } from './commit.ts'
@@ -20,11 +21,6 @@ type Project = Site['own']
 const HEALTH_TIMEOUT_MS = 10_000
 /** Of a branch's migrations while its database is made anew: they are in memory together, and in one row. */
 const KEPT_BYTES_MAX = 16 * 1024 * 1024
-
-async function specOf(ctx: SystemCtx, project: Project) {
-  const [password, runnerPassword] = await Promise.all([passwordOf(ctx, project), runnerPasswordOf(ctx, project)])
-  return { ref: project.ref, password, runnerPassword, region: project.region, size: project.instanceSize }
-}
 
 /** The database itself: all of the parent's, or its schema alone, as of one moment. */
 async function clone(ctx: SystemCtx, { branch, own, parent, fence, log }: Site): Promise<void> {
@@ -46,7 +42,7 @@ async function cloneAgain(ctx: SystemCtx, site: Site): Promise<void> {
   await forgetBackups(ctx, own.ref)
   if (!empty) return clone(ctx, site)
   await log(`beginning with an empty database, as the parent is beyond ${run.migrationVersion}`)
-  await ctx.engine.create(await specOf(ctx, own), fence)
+  await ctx.engine.create({ ...(await specOf(ctx, own)), beside: site.parent.ref }, fence)
 }
 
 /** Before the database goes away, and once. What else that takes is asked here, too, while nothing is lost yet. */

@@ -4,7 +4,7 @@ import type { ProjectAccess } from '../../auth/access.ts'
 import { rowsOf, type Writer } from '../../db/client.ts'
 import { mutate } from '../../db/mutate.ts'
 import { type JitRole, jitGrants, temporaryLogins } from '../../db/schema/index.ts'
-import { loginRole, type Power, powerOf } from '../../engine/logins.ts'
+import { loginRole, type Power } from '../../engine/logins.ts'
 import type { Ctx } from '../../env.ts'
 import { ApiError } from '../../http/error.ts'
 import { newPassword } from '../../secrets/project.ts'
@@ -29,11 +29,12 @@ export async function authorizeJit(
   requireActive(project)
   const { ref, organizationId } = project
   const { userId, tokenId, token } = ctx.principal
-  const power = powerOf(ref, name)
+  const { logins } = ctx.engine
+  const power = logins.powerOf(ref, name)
   if (!power) throw refused(`${name} is no role of this project that can be given`)
   // A token must not open more by way of the database than it may do here.
   if (power !== 'reader') requireScope(ctx, 'database:write')
-  const role = loginRole(ref, 'jit', await lettersFor(`${userId} ${power} ${tokenId}`))
+  const role = loginRole('jit', await lettersFor(`${ref} ${userId} ${power} ${tokenId}`))
   const granted = await mutate(ctx, async ({ tx, trace }) => {
     const setting = settingsFrom('jit', await selectSettings(tx, ref, 'jit').for('share'))
     if (setting.value.state !== 'enabled') throw refused('it is disabled for this project')
@@ -52,9 +53,9 @@ export async function authorizeJit(
   const { entry, networks, expiresAt } = granted
   const ownPassword = ctx.engine.capabilities.tellsPasswords ? newPassword() : undefined
   await makeLogin(ctx, { ref, role, power, password: ownPassword ?? token, expiresAt, networks })
-  const { host, port, database } = ctx.engine.connection(project)
+  const { host, port, user, database } = ctx.engine.connection(project, role)
   const login = {
-    ...{ user: role, ...(ownPassword && { password: ownPassword }) },
+    ...{ user, ...(ownPassword && { password: ownPassword }) },
     ...{ host, port, database, expires_at: Math.floor(expiresAt.getTime() / 1000) },
   }
   return { user_id: userId, user_role: entry, login }
@@ -70,7 +71,9 @@ async function grantFor(ctx: Ctx, tx: Writer, { ref, parentRef }: ProjectAccess,
     .where(and(inArray(jitGrants.projectRef, [ref, parentRef ?? ref]), eq(jitGrants.userId, ctx.principal.userId)))
     .for('share')
   const held = grants.flatMap((grant) =>
-    grant.roles.filter((entry) => powerOf(grant.ref, entry.role) === power && holds(grant.ref, entry)),
+    grant.roles.filter(
+      (entry) => ctx.engine.logins.powerOf(grant.ref, entry.role) === power && holds(grant.ref, entry),
+    ),
   )
   const [entry] = held
   if (!entry) throw refused('the caller was not given this role')

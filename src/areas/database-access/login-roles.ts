@@ -25,7 +25,7 @@ export async function createLoginRole(
   const { ref, organizationId } = project
   const now = ctx.now()
   const expiresAt = new Date(now.getTime() + TTL_SECONDS * 1_000)
-  const role = loginRole(ref, 'cli', randomLetters(8))
+  const role = loginRole('cli', randomLetters(8))
   const password = newPassword()
   const power = readOnly ? 'reader' : 'owner'
   await mutate(ctx, async ({ tx, trace }) => {

@@ -4,7 +4,7 @@ import { rowsOf, type Writer } from '../../db/client.ts'
 import { mutate } from '../../db/mutate.ts'
 import { accessTokens, memberRoles, projects, temporaryLogins } from '../../db/schema/index.ts'
 import { EngineUnavailable, NotByDriver, Superseded } from '../../engine/engine.ts'
-import { type LoginSpec, projectOfLogin } from '../../engine/logins.ts'
+import type { LoginSpec } from '../../engine/logins.ts'
 import type { SystemCtx } from '../../env.ts'
 import { ApiError } from '../../http/error.ts'
 import { describeError } from '../../http/log.ts'
@@ -69,8 +69,7 @@ export async function endLogins(ctx: SystemCtx, logins: readonly Login[]): Promi
   }
 }
 
-async function isOutOfReach({ db, engine }: SystemCtx, ref: string): Promise<boolean> {
-  if (engine.capabilities.reachesPaused) return false
+async function isOutOfReach({ db }: SystemCtx, ref: string): Promise<boolean> {
   const [row] = await db.select({ status: projects.status }).from(projects).where(eq(projects.ref, ref))
   return row?.status === 'INACTIVE'
 }
@@ -87,17 +86,11 @@ const unavailable = (error: unknown): unknown =>
 
 const ENDED_MAX = 500
 
-/** Ends logins that are over, whose token or whose member's role is gone, and roles that no row knows. */
+/** Ends logins that are over, and those whose token or whose member's role is gone. */
 export async function endDueLogins(ctx: SystemCtx): Promise<void> {
-  // First what there is, then what is known: a role that is made meanwhile is not taken for nobody's.
-  const roles = await ctx.engine.logins.list()
-  const known = await ctx.db.select({ role: temporaryLogins.role }).from(temporaryLogins).where(isAnyOf(roles))
-  const isKnown = new Set(known.map(({ role }) => role))
-  const nobodys = roles.filter((role) => !isKnown.has(role)).slice(0, ENDED_MAX)
   const over = await dueRoles(ctx)
   const due = over.length === 0 ? [] : await mutate(ctx, ({ tx }) => expireLogins(tx, ctx.now(), isAnyOf(over)))
-  const logins = [...due, ...nobodys.map((role) => ({ role, projectRef: projectOfLogin(role) }))]
-  for (const [ref, ended] of Map.groupBy(logins, ({ projectRef }) => projectRef)) {
+  for (const [ref, ended] of Map.groupBy(due, ({ projectRef }) => projectRef)) {
     await endLogins(ctx, ended).catch((error) =>
       ctx.log.error('logins_not_ended', { project: ref, error: describeError(error) }),
     )
@@ -106,15 +99,14 @@ export async function endDueLogins(ctx: SystemCtx): Promise<void> {
 
 const isAnyOf = (roles: readonly string[]) => sql`${temporaryLogins.role} = any(${sql.param(roles)}::text[])`
 
-async function dueRoles({ db, now, engine }: SystemCtx): Promise<string[]> {
+async function dueRoles({ db, now }: SystemCtx): Promise<string[]> {
   const at = now().toISOString()
-  const isInReach = engine.capabilities.reachesPaused ? sql`true` : sql`p.status <> 'INACTIVE'`
   const rows = await rowsOf<{ role: string }>(
     db,
     sql`select l.role from ${temporaryLogins} l
       left join ${accessTokens} t on t.id = l.token_id
       left join ${projects} p on p.ref = l.project_ref
-      where ${isInReach} and (l.expires_at <= ${at} or l.token_id is null or t.revoked_at is not null or t.expires_at <= ${at}
+      where p.status <> 'INACTIVE' and (l.expires_at <= ${at} or l.token_id is null or t.revoked_at is not null or t.expires_at <= ${at}
         or not ${HAS_ROLE})
       order by l.expires_at limit ${ENDED_MAX}`,
   )

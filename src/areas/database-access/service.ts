@@ -3,7 +3,7 @@ import type * as z from 'zod'
 import { type ProjectAccess, requirePermission } from '../../auth/access.ts'
 import { mutate } from '../../db/mutate.ts'
 import { type JitRole, jitGrants, memberRoles, projects, temporaryLogins, users } from '../../db/schema/index.ts'
-import { type Power, powerOf } from '../../engine/logins.ts'
+import type { Power } from '../../engine/logins.ts'
 import type { Ctx } from '../../env.ts'
 import { ApiError } from '../../http/error.ts'
 import { lockProject } from '../projects/lock.ts'
@@ -122,7 +122,7 @@ export async function updateJitMapping(
       projectRef: ref,
       detail: { userId, roles: roles.map(({ role }) => role) },
     })
-    const changed = changedPowers(ref, before?.roles ?? [], roles)
+    const changed = changedPowers((role) => ctx.engine.logins.powerOf(ref, role), before?.roles ?? [], roles)
     return expireLogins(
       tx,
       now,
@@ -142,7 +142,7 @@ function withoutEmptyLists({ allowed_networks: networks, ...role }: JitRole): Ji
 function refuseRoles({ engine }: Ctx, ref: string, roles: readonly JitRole[]): void {
   const seen = new Set<Power>()
   for (const [index, { role, allowed_networks: networks }] of roles.entries()) {
-    const power = powerOf(ref, role)
+    const power = engine.logins.powerOf(ref, role)
     if (!power) throw invalid(`body.roles.${index}.role`, 'is no role of this project that can be given')
     if (seen.has(power)) throw invalid(`body.roles.${index}.role`, 'is named twice')
     if (networks && !engine.capabilities.loginNetworks) {
@@ -153,15 +153,17 @@ function refuseRoles({ engine }: Ctx, ref: string, roles: readonly JitRole[]): v
 }
 
 /** What the logins that are open do not hold any more, or not as they were opened. */
-function changedPowers(ref: string, before: readonly JitRole[], after: readonly JitRole[]): Power[] {
-  const kept = new Set(after.map((entry) => JSON.stringify(bounds(ref, entry))))
+function changedPowers(powerOf: PowerOf, before: readonly JitRole[], after: readonly JitRole[]): Power[] {
+  const kept = new Set(after.map((entry) => JSON.stringify(bounds(powerOf, entry))))
   return before
-    .filter((entry) => !kept.has(JSON.stringify(bounds(ref, entry))))
-    .flatMap(({ role }) => powerOf(ref, role) ?? [])
+    .filter((entry) => !kept.has(JSON.stringify(bounds(powerOf, entry))))
+    .flatMap(({ role }) => powerOf(role) ?? [])
 }
 
-const bounds = (ref: string, { role, expires_at, allowed_networks: networks, branches_only = false }: JitRole) => [
-  powerOf(ref, role),
+type PowerOf = (role: string) => Power | undefined
+
+const bounds = (powerOf: PowerOf, { role, expires_at, allowed_networks: networks, branches_only = false }: JitRole) => [
+  powerOf(role),
   expires_at,
   networks && [networks.allowed_cidrs ?? [], networks.allowed_cidrs_v6 ?? []],
   branches_only,

@@ -10,7 +10,7 @@ import type { Disk, DiskAttributes, DiskUse } from './schema.ts'
 
 export const GIGABYTE = 1024 ** 3
 
-/** What clients know of a disk; the projects of a cluster share one, and each has nothing of its own but a bound. */
+/** What clients know of a disk. Projects share that of their host, and each has nothing of its own but a bound. */
 const SHARED = { type: 'gp3', iops: 3_000, throughput_mibps: 125 } as const
 
 export const diskOf = (kept: Settings<'disk'>) => ({ ...SHARED, ...kept })
@@ -32,7 +32,7 @@ function refuseOfCluster({ engine }: Ctx, attributes: DiskAttributes): void {
   for (const [name, shared] of Object.entries(SHARED)) {
     const asked = name in attributes ? attributes[name as keyof DiskAttributes] : undefined
     if (asked === undefined || asked === shared) continue
-    throw refuse(name, `is ${shared} and stays so: projects of the driver ${engine.name} share the cluster's disk`)
+    throw refuse(name, `is ${shared} and stays so: projects of the driver ${engine.name} share the disk of their host`)
   }
 }
 

@@ -107,15 +107,17 @@ async function activeModes({ db }: SystemCtx): Promise<ProjectMode[]> {
   return rows.map(({ ref, value }) => ({ ref, mode: settingsIn('readonly', value) }))
 }
 
-const MINUTE_MS = 60_000
-
 /** No disk is smaller than a gigabyte, so that smaller databases need no look. */
 async function judgeSizes(ctx: SystemCtx, modes: readonly ProjectMode[]): Promise<void> {
   const { settings } = ctx.engine
   const limited = new Set(modes.filter(({ mode }) => mode.enabled).map(({ ref }) => ref))
-  const turn = Math.floor(ctx.now().getTime() / MINUTE_MS)
-  const large = await settings.sizesFrom(FULL * GIGABYTE, turn)
-  const bytes = new Map([...large, ...(await settings.sizesOf(Array.from(limited)))])
+  const large = await settings.sizesFrom(FULL * GIGABYTE)
+  // Of a database that cannot be reached, nothing is judged.
+  const small = await settings.sizesOf(Array.from(limited)).catch((error) => {
+    ctx.log.error('sizes_unknown', { error: describeError(error) })
+    return new Map<string, number>()
+  })
+  const bytes = new Map([...large, ...small])
   for (const [ref, share] of await sharesOfDisk(ctx, bytes)) {
     if (limited.has(ref) === isFull(share, limited.has(ref))) continue
     const work = async (mode: Mode) => judged(mode, share)

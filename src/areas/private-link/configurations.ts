@@ -13,7 +13,7 @@ export function configurationOf(config: Config, { identifier, isPrimary }: Datab
   const entries = (config.PRIVATE_LINK_RESOURCE_CONFIGURATIONS ?? '').split(',').map((entry) => entry.split('='))
   const [, own] = entries.find(([name, arn]) => arn && name === identifier) ?? []
   const [cluster] = entries.find(([, arn]) => arn === undefined) ?? []
-  return own ?? (isPrimary && config.ENGINE === 'postgres' ? cluster || undefined : undefined)
+  return own ?? (isPrimary && config.ENGINE !== 'neon' ? cluster || undefined : undefined)
 }
 
 /** The parts of such an ARN that are needed by themselves. */

@@ -13,7 +13,12 @@ type Look = (ctx: Ctx, project: ProjectAccess, timeoutMs: number) => Promise<Eng
 const database: Look = ({ engine }, { ref }, timeoutMs) => engine.health(ref, timeoutMs)
 
 /** The storage server runs wherever this does; a project's own part of it is its tables. */
-const storage: Look = (ctx, project, timeoutMs) => healthWithin(timeoutMs, storageTables(ctx, project))
+const storage: Look = async (ctx, project, timeoutMs) => {
+  const health = await database(ctx, project, timeoutMs)
+  // To look would wake it.
+  if (!health.healthy || health.isAsleep) return health
+  return healthWithin(timeoutMs, storageTables(ctx, project))
+}
 
 /** The services that a project has here; others that a client asks for are not in the reply, as they do not exist. */
 const LOOKS: Partial<Record<Reply['name'], Look>> = { db: database, db_postgres_user: database, storage }

@@ -20,22 +20,19 @@ import {
 } from '../../db/schema/index.ts'
 import { EngineUnavailable, type Fence, type ProjectEngine } from '../../engine/engine.ts'
 import { SettingsRefused } from '../../engine/settings.ts'
-import { passwordOf, runnerPasswordOf } from '../../secrets/project.ts'
 import { removeAllBytes } from '../../storage/sweep.ts'
 import { removeAllWorkers } from '../../workers/removal.ts'
 import { endRolesIn } from '../members/projects-gone.ts'
+import { specOf } from './spec.ts'
 import { Hopeless, type Jobs, type Step } from './tasks.ts'
 
 const createDatabase: Step = {
   name: 'create_database',
   run: async (ctx, { project }, fence) => {
-    const [password, runnerPassword] = await Promise.all([passwordOf(ctx, project), runnerPasswordOf(ctx, project)])
-    await ctx.engine
-      .create({ ref: project.ref, password, runnerPassword, region: project.region, size: project.instanceSize }, fence)
-      .catch((error) => {
-        // Of the password, which stays what it is.
-        throw error instanceof SettingsRefused ? new Hopeless(error.message, { cause: error }) : error
-      })
+    await ctx.engine.create(await specOf(ctx, project), fence).catch((error) => {
+      // Of the password, which stays what it is.
+      throw error instanceof SettingsRefused ? new Hopeless(error.message, { cause: error }) : error
+    })
     return { postgresVersion: await ctx.engine.version(project.ref), preparation: ctx.engine.preparation }
   },
 }

@@ -2,6 +2,7 @@ import { eq, sql } from 'drizzle-orm'
 import type { ProjectAccess } from '../../auth/access.ts'
 import { inTransaction } from '../../db/client.ts'
 import { mutate } from '../../db/mutate.ts'
+import { controlDatabase } from '../../db/proxy.ts'
 import { projects } from '../../db/schema/index.ts'
 import type { Ctx, SystemCtx } from '../../env.ts'
 import { newJwtSecret, newPassword, sealSecret } from '../../secrets/project.ts'
@@ -27,7 +28,7 @@ export async function changePassword(
 ): Promise<void> {
   const { ref } = project
   const sealed = await sealSecret(ctx, ref, 'password', password)
-  await inTransaction({ url: ctx.config.DATABASE_URL, proxy: ctx.config.NEON_PROXY }, async (tx) => {
+  await inTransaction(controlDatabase(ctx.config), async (tx) => {
     // Not the row itself, which what is written must not wait for.
     await tx.execute(sql`select pg_advisory_xact_lock(hashtextextended(${`password ${ref}`}, 0))`)
     const before = await writePassword(ctx, project, 'update', sealed)

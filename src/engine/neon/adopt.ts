@@ -1,6 +1,7 @@
 import { runBatch } from '../batch.ts'
 import { sessionsOf } from '../cluster-sessions.ts'
 import { type ProjectSpec, SqlError, SqlResultTooLarge } from '../engine.ts'
+import { closeLogins } from '../logins.ts'
 import { loginRoles, type ProjectNames, projectNames, quoteLiteral, quoteLiterals } from '../names.ts'
 import { runSql, SQL_TIMEOUT_MS_MAX } from '../run.ts'
 import { type Cluster, type Session, withAdmin } from '../session.ts'
@@ -13,7 +14,7 @@ import { ensureRoles } from './prepare.ts'
 export async function adopt(cluster: Cluster, from: string, to: ProjectSpec): Promise<void> {
   const [old, { names }] = [projectNames(from), cluster]
   await withAdmin(cluster, async (admin) => {
-    await closeLogins(admin, old)
+    await closeLogins(admin)
     await rename(admin, old, names)
     await ensureRoles(admin, names, to)
     // A copy is there to be changed, whether its parent is closed to writers or not.
@@ -29,17 +30,6 @@ export async function adopt(cluster: Cluster, from: string, to: ProjectSpec): Pr
       ].join('; '),
     )
   })
-}
-
-/** Those that members hold for a time: what opens a parent must not open its copy. Returns which could be logged in by. */
-export async function closeLogins(admin: Session, { owner, ...others }: ProjectNames): Promise<string[]> {
-  const kept = loginRoles({ owner, ...others })
-  const rows = await admin.rows<{ rolname: string }>(
-    `SELECT rolname FROM pg_roles WHERE starts_with(rolname, ${quoteLiteral(`${owner}_`)})
-        AND rolname NOT IN (${quoteLiterals(kept)}) AND rolcanlogin`,
-  )
-  for (const { rolname } of rows) await admin.rows(`ALTER ROLE ${rolname} NOLOGIN`)
-  return rows.map(({ rolname }) => rolname)
 }
 
 async function rename(admin: Session, old: ProjectNames, names: ProjectNames): Promise<void> {

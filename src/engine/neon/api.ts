@@ -28,7 +28,7 @@ export interface NeonAccount {
   /** Of Neon's API, version 2. */
   apiUrl: string
   apiKey: string
-  /** Whose projects they are; an organization's own key needs none. */
+  /** The owner of the Neon projects; an organization's own key needs none. */
   organizationId?: string | undefined
 }
 
@@ -45,7 +45,7 @@ export class NeonFailure extends EngineUnavailable {
 
 const REFUSALS: readonly (number | undefined)[] = [400, 402, 403, 406, 422]
 
-/** What is wrong with what was asked for, or beyond what the account may have. */
+/** Maps an invalid request, or one beyond the account's plan, to `EngineRefusal`. */
 export function refused(error: unknown): never {
   if (!(error instanceof NeonFailure) || !REFUSALS.includes(error.status)) throw error
   throw new EngineRefusal(error.message, { cause: error })
@@ -77,7 +77,7 @@ interface Ask {
 export type NeonApi = ReturnType<typeof neonApi>
 
 /**
- * What the driver asks of Neon, each with the types that Neon publishes. `mayGoOn` throws where the caller has been overtaken:
+ * The driver's requests to Neon, with the types that Neon publishes. `mayGoOn` throws if another caller has taken over:
  * it is asked before each sending of a request that changes something, as a repetition may be a minute late, and once
  * operations have been waited for.
  */

@@ -7,8 +7,8 @@ const none = async () => {
 
 export const noBackups: DatabaseBackups = {
   make: none,
-  unpack: none,
-  replace: none,
+  find: none,
+  restore: none,
   remove: async () => {},
   list: async () => [],
 }

@@ -1,8 +1,7 @@
 import type { Fence, PointInTimeRequest, ProjectSpec } from '../engine.ts'
-import { projectNames } from '../names.ts'
+import { closeLogins } from '../logins.ts'
 import { withAdmin } from '../session.ts'
-import { closeLogins } from './adopt.ts'
-import { loginsIn } from './logins.ts'
+import { neonLogins } from './logins.ts'
 import { ready } from './make.ts'
 import { prepareDatabase } from './prepare.ts'
 import { beginRestore, finishRestore } from './restore.ts'
@@ -34,8 +33,12 @@ export async function finishMoment(
   const site = await sites.require(ref)
   await finishRestore(api, site, request).catch(missing)
   const cluster = clusterAt(neon, ref, site)
-  const logins = await withAdmin(cluster, (admin) => closeLogins(admin, projectNames(ref)))
+  const logins = await withAdmin(cluster, closeLogins)
   await prepareDatabase(cluster, request)
-  await loginsIn(cluster).end(ref, logins, async () => request.password)
+  await neonLogins({ clusterOf: async () => cluster, exists: async () => true }).end(
+    ref,
+    logins,
+    async () => request.password,
+  )
   if (state) await work.note({ ...state, ...ready() })
 }

@@ -7,6 +7,7 @@ import { projectNames } from '../names.ts'
 import { repairRunners, setOwnerPassword } from '../roles.ts'
 import { runSql } from '../run.ts'
 import { type Cluster, withAdmin } from '../session.ts'
+import { stateIn } from '../states.ts'
 import { STORAGE_VERSION } from '../storage/schema.ts'
 import { runTransaction } from '../transaction.ts'
 import { isGone, neonApi, refused } from './api.ts'
@@ -20,9 +21,8 @@ import { NEON_REGIONS } from './regions.ts'
 import { addReplica, removeReplica } from './replicas.ts'
 import { ensureStorageSchema } from './schemas.ts'
 import { neonSettings } from './settings.ts'
-import { keepSites } from './sites.ts'
+import { keepSites, type NeonState } from './sites.ts'
 import { limitsOf, NEON_SIZES } from './sizes.ts'
-import { stateIn } from './states.ts'
 import { begin, clusterAt, GONE, missing, type Neon, type NeonEngineConfig, setOpen, type Work } from './work.ts'
 
 /**
@@ -48,11 +48,9 @@ export function createNeonEngine(config: NeonEngineConfig): ProjectEngine {
     name: 'neon',
     preparation: STORAGE_VERSION,
     capabilities: {
-      pause: true,
       backups: false,
       loginNetworks: false,
       tellsPasswords: true,
-      reachesPaused: false,
       plainConnections: false,
     },
     regions: new Set(Object.keys(NEON_REGIONS)),
@@ -62,8 +60,7 @@ export function createNeonEngine(config: NeonEngineConfig): ProjectEngine {
     pause: async (ref, fence) => setOpen(await begin(neon, ref, fence), false),
     resume: async (ref, fence) => setOpen(await begin(neon, ref, fence), true),
     restart: async (ref, fence) => restart(await begin(neon, ref, fence)),
-    setPassword: (ref, password) =>
-      at(ref, (cluster) => setOwnerPassword(cluster, ref, password).catch(passwordFailure)),
+    setPassword: (ref, password) => at(ref, (cluster) => setOwnerPassword(cluster, password).catch(passwordFailure)),
     diff: (request) => diff(clusterOf, request),
     health: (ref, timeoutMs) => healthWithin(timeoutMs, state(neon, ref)),
     version: (ref) => at(ref, serverVersion),
@@ -72,8 +69,6 @@ export function createNeonEngine(config: NeonEngineConfig): ProjectEngine {
     runBatch: (request) => at(request.ref, (cluster) => runBatch(cluster, request)),
     upgrade: (spec) => at(spec.ref, (cluster) => upgrade(cluster, spec)),
     refs: async () => [...new Set([...(await refsOf(neon.api)), ...(await config.states.refs())])],
-    // Each would have to be woken to be looked at: a session's own limits end it.
-    sweep: async () => 0,
     settings: neonSettings({ clusterOf, sizeOf: (ref) => sizeOf(neon, ref) }),
     logins: neonLogins({ clusterOf, exists: (ref) => exists(neon, ref) }),
     backups: noBackups,
@@ -84,7 +79,7 @@ export function createNeonEngine(config: NeonEngineConfig): ProjectEngine {
     },
     replicas: {
       of: ({ engineState }) =>
-        (stateIn(engineState)?.replicas ?? []).map(({ identifier, isReady, host }) => ({
+        (stateIn<NeonState>(engineState)?.replicas ?? []).map(({ identifier, isReady, host }) => ({
           ...{ identifier, isReady, host },
           poolerHost: poolerHostOf(host),
         })),
@@ -95,10 +90,10 @@ export function createNeonEngine(config: NeonEngineConfig): ProjectEngine {
       offered: NEON_SIZES,
       set: async (ref, size, fence) => resize(await begin(neon, ref, fence), size),
     },
-    connection({ ref, engineState }) {
+    connection({ ref, engineState }, role) {
       const { owner, database } = projectNames(ref)
-      const host = stateIn(engineState)?.site?.host ?? ''
-      return { host, ...(host && { poolerHost: poolerHostOf(host) }), port: 5432, user: owner, database }
+      const host = stateIn<NeonState>(engineState)?.site?.host ?? ''
+      return { host, ...(host && { poolerHost: poolerHostOf(host) }), port: 5432, user: role ?? owner, database }
     },
   }
 }

@@ -7,7 +7,7 @@ const INVALID_VALUE = '22023'
 const TOO_WEAK =
   /password.*(weak|short|strong|strength|entropy|guess|complex)|(weak|insecure|stronger|longer) password/i
 
-/** Neon wants passwords that are hard to guess: that is the caller's to hear, and what else goes wrong is not his fault. */
+/** A password that Neon finds too weak is the caller's error; any other failure is not. */
 export function passwordFailure(error: unknown): never {
   if (!isDatabaseError(error)) throw error
   const { code, message } = error

@@ -10,14 +10,14 @@ interface ProjectOf {
   size: string | undefined
 }
 
-/** What Neon has made, or is about to. */
+/** A database that Neon has made, or is about to make. */
 export interface Made {
   site: Site
   operations: readonly Operation[]
   adminPassword?: string | undefined
 }
 
-/** What an earlier attempt has made; one that Neon could not give an endpoint has no site. */
+/** A database of an earlier attempt; one that Neon could not give an endpoint has no site. */
 export interface Found {
   site: Site | undefined
   operations: readonly Operation[]
@@ -121,11 +121,11 @@ export async function branchesNamed(api: NeonApi, projectId: string, search: str
 const idsOf = (branches: readonly Branch[], called: string) =>
   branches.filter(({ name }) => name === called).map(({ id }) => id)
 
-/** Where Neon keeps what a restore took the place of. */
+/** The branch in which Neon keeps the state before a restore. */
 export const keptName = (ref: string, id: string): string => `${nameOf(ref)}-before-${id}`
 const isKept = ({ name }: Branch) => /^pilothouse-[a-z]{20}-before-/.test(name)
 
-/** Whatever it is called at Neon by now, and what of its name was never noted. */
+/** Removes the noted branch, whatever its name is by now, and all branches of the project's name. */
 export async function removeBranches(api: NeonApi, ref: string, { projectId, site }: NeonState): Promise<void> {
   if (projectId === undefined) return
   const found = (await unlessGone(branchesNamed(api, projectId, nameOf(ref)))) ?? []
@@ -136,7 +136,7 @@ export async function removeBranches(api: NeonApi, ref: string, { projectId, sit
   }
 }
 
-/** What was kept is the parent of what came after it, which Neon wants to go first. */
+/** A kept branch is the parent of the branch that replaced it; Neon wants children to go first. */
 function childrenFirst(branches: readonly Branch[]): string[] {
   const left = new Map(branches.map((branch) => [branch.id, branch]))
   const ordered: string[] = []
@@ -185,7 +185,7 @@ async function foundIn(api: NeonApi, projectId: string, isOurs: (endpoint: Endpo
   return { site, operations: site ? await unfinishedOf(api, site) : [] }
 }
 
-/** Where it was noted to be; undefined where it is no more. */
+/** The database at its noted site; undefined if it no longer exists. */
 export async function findNoted(api: NeonApi, site: Site): Promise<Found | undefined> {
   const operations = await unlessGone(unfinishedOf(api, site))
   return operations && { site, operations }

@@ -1,4 +1,4 @@
-/** Where Neon has computers, by our region codes. */
+/** Neon's regions, by our region codes. */
 export const NEON_REGIONS: Readonly<Record<string, string>> = {
   'us-east-1': 'aws-us-east-1',
   'us-east-2': 'aws-us-east-2',

@@ -13,7 +13,7 @@ export async function beginRestore(api: NeonApi, site: Site, request: PointInTim
   await api.restoreBranch(projectId, branchId, body).catch(refused)
 }
 
-/** What Neon could not do is asked for again, from what it keeps: the branch itself may be half of it. */
+/** Repeats a failed restore from the kept branch: the branch itself may be half restored. */
 export async function finishRestore(api: NeonApi, site: Site, request: PointInTimeRequest): Promise<void> {
   await api.finished(await underWay(api, site, request))
 }

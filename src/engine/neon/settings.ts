@@ -1,5 +1,13 @@
 import { type Cluster, withAdmin } from '../session.ts'
-import { type DatabaseSettings, databaseSettings, SettingsRefused } from '../settings.ts'
+import {
+  configure,
+  type DatabaseSettings,
+  effectiveSettings,
+  isReadOnly,
+  type Place,
+  SettingsRefused,
+  setReadOnly,
+} from '../settings.ts'
 
 interface Reach {
   clusterOf(ref: string): Promise<Cluster>
@@ -9,14 +17,21 @@ interface Reach {
 
 /** Each project's are in a cluster of its own. */
 export function neonSettings({ clusterOf, sizeOf }: Reach): DatabaseSettings {
-  const inCluster = (cluster: Cluster) => databaseSettings(cluster, (_, work) => withAdmin(cluster, work), 'neon')
-  const of = async (ref: string) => inCluster(await clusterOf(ref))
+  const inCluster = async <Value>(ref: string, work: (place: Place) => Promise<Value>) => {
+    const cluster = await clusterOf(ref)
+    return withAdmin(cluster, (admin) => work({ admin, names: cluster.names, driver: 'neon' }))
+  }
   return {
-    configure: async (ref, configuration) => (await of(ref)).configure(ref, configuration),
-    setReadOnly: async (ref, readOnly) => (await of(ref)).setReadOnly(ref, readOnly),
+    configure: (ref, configuration) => inCluster(ref, (place) => configure(place, configuration)),
+    effective: async (ref) => effectiveSettings(await clusterOf(ref)),
+    setReadOnly: (ref, readOnly) => inCluster(ref, ({ admin, names }) => setReadOnly(admin, names, readOnly)),
     // One that cannot be asked counts as writable: who then closes it hears why that cannot be.
-    readOnlyAmong: async (refs) =>
-      new Set((await answers(refs, async (ref) => [...(await (await of(ref)).readOnlyAmong([ref]))])).flat()),
+    async readOnlyAmong(refs) {
+      const closed = await answers(refs, async (ref) =>
+        (await inCluster(ref, ({ admin, names }) => isReadOnly(admin, names))) ? [ref] : [],
+      )
+      return new Set(closed.flat())
+    },
     // Neon demands TLS of all, whether a project does or not; its proxy stands between, so Postgres is not told from where a session comes.
     setLoginRules: async (_, { networks }) => {
       if (networks)

@@ -1,6 +1,7 @@
 import { EngineUnavailable } from '../engine.ts'
+import type { EngineStates } from '../states.ts'
 
-/** Where a project's database is at Neon. */
+/** The place of a project's database at Neon. */
 export interface Site {
   projectId: string
   branchId: string
@@ -16,7 +17,7 @@ export interface NeonReplica {
   isReady: boolean
 }
 
-/** What is kept of a project from its first request to Neon on. */
+/** Driver state stored with a project from its first request to Neon on. */
 export interface NeonState {
   /** The Neon project that it has, or that it is to have a branch in. */
   projectId?: string
@@ -32,13 +33,7 @@ export interface NeonState {
   replicas?: NeonReplica[]
 }
 
-/** Keeps the state of each project; `undefined` for none. */
-export interface NeonStates {
-  read(ref: string): Promise<NeonState | undefined>
-  write(ref: string, state: NeonState | undefined): Promise<void>
-  /** Of all that have one. */
-  refs(): Promise<string[]>
-}
+export type NeonStates = EngineStates<NeonState>
 
 const KEPT_MS = 30_000
 const KEPT_MAX = 5_000

@@ -1,4 +1,3 @@
-import { appRightsInside } from '../app-roles.ts'
 import { authSchema } from '../auth-schema.ts'
 import { quoteLiteral } from '../names.ts'
 import { guard } from './guard.ts'
@@ -10,8 +9,8 @@ import { resumableUploads } from './resumable-uploads.ts'
 import { tables } from './tables.ts'
 import { usedTokens } from './used-tokens.ts'
 
-/** What storage is in a project's database; a change to it gets a new name here. */
-export const STORAGE_VERSION = 'Storage, schema 4'
+/** The version of the storage schema in a project's database; a change to it gets a new name here. */
+export const STORAGE_VERSION = 'Storage, schema 5'
 
 /** One row, whose `version` is `STORAGE_VERSION` when nothing is left to do. */
 export const STORAGE_VERSION_QUERY = `SELECT obj_description(to_regnamespace('storage'), 'pg_namespace') AS version`
@@ -21,20 +20,19 @@ export const STORAGE_VERSION_QUERY = `SELECT obj_description(to_regnamespace('st
  * what a tenant made, as it would run with the administrator's rights.
  *
  * The tables and what is in `auth` belong to the roles of the services, which takes a superuser, or to the owner of the
- * database. Without a superuser, folded names are searched without their index, as only superusers may call a function leakproof.
+ * database: then folded names are searched without their index, as only superusers may call a function leakproof.
  */
-export function storageSchema(owners: 'services' | 'pg_database_owner', isSuperuser = owners === 'services'): string[] {
-  const isOfServices = owners === 'services'
+export function storageSchema(owners: 'services' | 'pg_database_owner'): string[] {
+  const isSuperuser = owners === 'services'
   return [
-    ...tables({ leakproof: isSuperuser, tableOwner: isOfServices ? STORAGE_OWNER : owners }),
+    ...tables({ leakproof: isSuperuser, tableOwner: isSuperuser ? STORAGE_OWNER : owners }),
     ...policyHelpers(),
-    authSchema(isOfServices ? AUTH_OWNER : owners),
-    ...(isSuperuser && !isOfServices ? [appRightsInside()] : []),
+    authSchema(isSuperuser ? AUTH_OWNER : owners),
     ...removedVersions(),
     ...usedTokens(),
     ...resumableUploads(),
     ...listing(),
-    ...(isOfServices ? guard() : []),
+    ...(isSuperuser ? guard() : []),
     `COMMENT ON SCHEMA storage IS ${quoteLiteral(STORAGE_VERSION)}`,
   ]
 }

@@ -1,0 +1,61 @@
+import * as z from 'zod'
+import { BackupGone, type DatabaseBackups } from '../backup.ts'
+import { EngineRefusal, type Fence } from '../engine.ts'
+import { SettingsRefused } from '../settings.ts'
+import { Nothing, UnknownBackup } from './client.ts'
+import { endRestoredLogins } from './logins.ts'
+import type { Reach } from './reach.ts'
+
+const Backup = z.object({ name: z.string(), id: z.string() })
+
+/** Copies of an instance's files, which the host keeps. */
+export function hostBackups(reach: Reach): DatabaseBackups {
+  return {
+    async make({ ref, id }, fence) {
+      await reach.require(ref, 'backups')
+      await reach.change(ref, fence, { method: 'PUT', path: `/backups/${id}` })
+    },
+    async find({ ref, id }) {
+      const { ask } = await reach.require(ref, 'backups')
+      await ask(Nothing, { method: 'GET', path: `/instances/${ref}/backups/${id}` })
+        .catch(refused)
+        .catch(backupGone)
+    },
+    async restore({ ref, id, password }, fence) {
+      await reach.require(ref, 'backups')
+      const call = { method: 'POST', path: '/restore', body: { backup: String(id) } } as const
+      await reach.change(ref, fence, call).catch(refused).catch(backupGone)
+      await reopen(reach, { ref, password }, fence)
+    },
+    async remove({ ref, id }, fence) {
+      await reach.require(ref, 'backups')
+      await reach.change(ref, fence, { method: 'DELETE', path: `/backups/${id}` })
+    },
+    async list() {
+      const lists = await reach.fromAll(async (api) =>
+        (await reach.has(api, 'backups')) ? api.ask(z.array(Backup), { method: 'GET', path: '/backups' }) : [],
+      )
+      return lists.flat().map(({ name, id }) => ({ ref: name, id: Number(id) }))
+    },
+  }
+}
+
+interface Reopening {
+  ref: string
+  password: string
+}
+
+/** Roles and passwords went back with the rest. */
+async function reopen(reach: Reach, { ref, password }: Reopening, fence: Fence | undefined): Promise<void> {
+  await reach.change(ref, fence, { method: 'PUT', path: '', body: { password } })
+  await endRestoredLogins(reach, ref, password)
+}
+
+/** A moment outside the archive would be refused again. */
+function refused(error: unknown): never {
+  throw error instanceof SettingsRefused ? new EngineRefusal(error.message, { cause: error }) : error
+}
+
+function backupGone(error: unknown): never {
+  throw error instanceof UnknownBackup ? new BackupGone(error.message, { cause: error }) : error
+}

@@ -1,0 +1,148 @@
+import * as z from 'zod'
+import { EngineRefusal, EngineUnavailable, type Fence, Superseded } from '../engine.ts'
+import { SettingsRefused } from '../settings.ts'
+import type { HostAddress } from './directory.ts'
+
+const REQUEST_MS_MAX = 35_000
+/** The host goes on after that, as the task that waits for it is done again. */
+const OPERATION_MS_MAX = 300_000
+/** Others can be asked instead of a host that is silent. */
+const FACTS_MS_MAX = 3_000
+const LOCK_WAIT_MS = 10_000
+
+const Failure = z.object({
+  error: z.object({
+    code: z.string(),
+    message: z.string(),
+    refusals: z.array(z.object({ setting: z.string(), reason: z.string() })).default([]),
+  }),
+})
+
+export const Nothing = z.unknown().transform(() => undefined)
+
+export const Instance = z.object({
+  name: z.string(),
+  state: z.enum(['running', 'starting', 'asleep', 'paused', 'failed']),
+  version: z.string(),
+  error: z.string().nullish(),
+  size_bytes: z.number().nullish(),
+})
+export const Instances = z.array(Instance)
+
+/** Parts of the API that not every host has. */
+export type Feature = 'backups'
+const Host = z.object({
+  region: z.string(),
+  features: z.array(z.string()).default([]),
+  versions: z.array(z.object({ major: z.string(), version: z.string(), is_default: z.boolean() })),
+  sizes: z.array(z.string()),
+  capacity: z.object({
+    memory_bytes: z.number(),
+    memory_free_bytes: z.number(),
+    disk_bytes: z.number(),
+    disk_free_bytes: z.number(),
+    instances: z.number(),
+  }),
+})
+/** A host's description of itself. */
+export type HostFacts = z.output<typeof Host>
+
+export interface Call {
+  method: 'GET' | 'PUT' | 'POST' | 'DELETE'
+  /** Below `/host/v1`. */
+  path: string
+  body?: object
+  timeoutMs?: number
+  /** How long to wait for an operation that outlasts the request. */
+  waitMs?: number
+}
+
+/** Sends one call and waits for its result. */
+type Ask = <Reply>(schema: z.ZodType<Reply>, call: Call) => Promise<Reply>
+
+export type HostApi = ReturnType<typeof hostApi>
+
+/** The control API of a host, which docs/hosts.md describes. */
+export function hostApi(host: HostAddress, egress: Fetcher | undefined) {
+  async function send({ method, path, body, timeoutMs = REQUEST_MS_MAX }: Call, lock?: string): Promise<Response> {
+    const headers = {
+      authorization: `Bearer ${host.key}`,
+      ...(body && { 'content-type': 'application/json' }),
+      ...(lock && { 'x-lock': lock }),
+    }
+    const init = {
+      method,
+      headers,
+      signal: AbortSignal.timeout(timeoutMs),
+      ...(body && { body: JSON.stringify(body) }),
+    }
+    try {
+      return await (egress ?? globalThis).fetch(`${host.url}/host/v1${path}`, init)
+    } catch (error) {
+      throw new EngineUnavailable('the database host does not answer', { cause: error })
+    }
+  }
+
+  /** Waits for what takes longer than a request may. */
+  async function ask<Reply>(schema: z.ZodType<Reply>, call: Call, lock?: string): Promise<Reply> {
+    const until = Date.now() + (call.waitMs ?? OPERATION_MS_MAX)
+    let response = await send(call, lock)
+    while (response.status === 202) {
+      const { operation } = z.object({ operation: z.string() }).parse(await response.json())
+      if (Date.now() > until) throw new EngineUnavailable('the database host is still at work on it')
+      response = await send({ method: 'GET', path: `/operations/${operation}` })
+      if (response.status === 404) throw new EngineUnavailable('the database host has restarted meanwhile')
+    }
+    const text = await response.text()
+    if (!response.ok) throw failureOf(response.status, text)
+    if (response.headers.get('content-type')?.startsWith('text/plain')) return schema.parse(text)
+    return schema.parse(text === '' ? undefined : JSON.parse(text))
+  }
+
+  return {
+    host,
+    ask,
+    facts: () => ask(Host, { method: 'GET', path: '', timeoutMs: FACTS_MS_MAX }),
+    /** Keeps others away from a project, and asks whether the caller may still work on it. */
+    async locked<Value>(ref: string, fence: Fence | undefined, work: (ask: Ask) => Promise<Value>): Promise<Value> {
+      const locks = `/instances/${ref}/lock`
+      const { lock } = await ask(z.object({ lock: z.string() }), {
+        method: 'POST',
+        path: locks,
+        body: { wait_ms: LOCK_WAIT_MS },
+      })
+      try {
+        if (fence && !(await fence())) throw new Superseded(`another caller has taken over ${ref}`)
+        return await work((schema, call) => ask(schema, call, lock))
+      } finally {
+        // Operations that still run under the lock keep it until they end.
+        await ask(Nothing, { method: 'DELETE', path: `${locks}/${lock}` }).catch(() => {})
+      }
+    },
+  }
+}
+
+export const GONE = 'the database does not exist'
+
+function failureOf(status: number, text: string): Error {
+  const parsed = Failure.safeParse(jsonIn(text))
+  if (!parsed.success) return new EngineUnavailable(`the database host answered ${status}`)
+  const { code, message, refusals } = parsed.data.error
+  if (code === 'unknown_instance') return new EngineUnavailable(GONE, { code: '3D000' })
+  if (code === 'unknown_backup') return new UnknownBackup(message)
+  if (code === 'locked') return new EngineUnavailable(message, { code: '55006' })
+  if (status !== 422) return new EngineUnavailable(message)
+  return refusals.length > 0 ? new SettingsRefused(refusals) : new EngineRefusal(message)
+}
+
+export class UnknownBackup extends EngineRefusal {}
+
+export const isGone = (error: unknown): boolean => error instanceof EngineUnavailable && error.code === '3D000'
+
+function jsonIn(text: string): unknown {
+  try {
+    return JSON.parse(text)
+  } catch {
+    return undefined
+  }
+}

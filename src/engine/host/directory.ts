@@ -1,0 +1,117 @@
+import { eq, sql } from 'drizzle-orm'
+import type { Db } from '../../db/client.ts'
+import { hosts as hostRows, projects } from '../../db/schema/index.ts'
+import { hostPlace } from '../../secrets/places.ts'
+import { unseal } from '../../secrets/seal.ts'
+import { EngineUnavailable } from '../engine.ts'
+import { GONE } from './client.ts'
+
+/** The address at which clients reach the projects of a host. */
+export interface ClientAddress {
+  databaseHost: string
+  databasePort: number
+  /** Each project answers at `db.{ref}.{databaseDomain}` too. */
+  databaseDomain?: string | undefined
+}
+
+/** A database host: where its daemon answers, and where clients reach its projects. */
+export interface HostAddress extends ClientAddress {
+  id: string
+  /** Base URL of the daemon, for its control API and for SQL. */
+  url: string
+  /** Shown to the daemon by the control plane alone. */
+  key: string
+  /** Takes no new projects. */
+  isDraining?: boolean
+}
+
+/** The hosts of this installation. */
+export interface HostDirectory {
+  of(ref: string): Promise<HostAddress>
+  all(): Promise<HostAddress[]>
+  named(id: string): Promise<HostAddress>
+  /** A project has been put on this host, or has left it. */
+  note(ref: string, id: string | undefined): void
+  /** The host of the settings, whose address is not stored with its projects. */
+  readonly local?: HostAddress | undefined
+}
+
+/** The name of the host of the settings. */
+export const LOCAL = 'local'
+
+const KEPT_MS = 30_000
+const PROJECTS_MAX = 10_000
+
+interface DirectoryConfig {
+  db: Db
+  encryptionKey: string
+  /** The host of the settings. */
+  local?: HostAddress | undefined
+}
+
+/** The hosts of the table, and that of the settings. What is known is asked for again after 30 s. */
+export function hostDirectory({ db, encryptionKey, local }: DirectoryConfig): HostDirectory {
+  let known: { hosts: ReadonlyMap<string, HostAddress>; until: number } | undefined
+  const places = new Map<string, { id: string; until: number }>()
+
+  async function load(): Promise<ReadonlyMap<string, HostAddress>> {
+    const rows = await db.select().from(hostRows)
+    const stored = await Promise.all(rows.map((row) => addressOf(row, encryptionKey)))
+    const hosts = new Map([...(local ? [local] : []), ...stored].map((host) => [host.id, host]))
+    known = { hosts, until: Date.now() + KEPT_MS }
+    return hosts
+  }
+
+  const hosts = async () => (known && known.until > Date.now() ? known.hosts : load())
+
+  async function named(id: string): Promise<HostAddress> {
+    const found = (await hosts()).get(id) ?? (await load()).get(id)
+    if (!found) throw new EngineUnavailable(`this installation has no database host ${id}`)
+    return found
+  }
+
+  function note(ref: string, id: string | undefined): void {
+    places.delete(ref)
+    if (id === undefined) return
+    const [oldest] = places.keys()
+    if (oldest !== undefined && places.size >= PROJECTS_MAX) places.delete(oldest)
+    places.set(ref, { id, until: Date.now() + KEPT_MS })
+  }
+
+  async function placeOf(ref: string): Promise<string> {
+    const place = places.get(ref)
+    if (place && place.until > Date.now()) return place.id
+    const [row] = await db
+      .select({ id: sql<string | null>`${projects.engineState} ->> 'host'` })
+      .from(projects)
+      .where(eq(projects.ref, ref))
+    if (!row?.id) throw new EngineUnavailable(GONE, { code: '3D000' })
+    note(ref, row.id)
+    return row.id
+  }
+
+  return {
+    async of(ref) {
+      const [first, ...others] = (await hosts()).values()
+      // Every request for SQL asks: with one host there is nothing to look up.
+      return first && others.length === 0 ? first : named(await placeOf(ref))
+    },
+    all: async () => [...(await hosts()).values()],
+    named,
+    note,
+    local,
+  }
+}
+
+async function addressOf(row: typeof hostRows.$inferSelect, encryptionKey: string): Promise<HostAddress> {
+  const { name, url, sealedKey, databaseHost, databasePort, databaseDomain, state } = row
+  return {
+    id: name,
+    url,
+    key: await unseal(encryptionKey, sealedKey, hostPlace(name)),
+    databaseHost,
+    databasePort,
+    databaseDomain: databaseDomain ?? undefined,
+    isDraining: state === 'draining',
+  }
+}

@@ -1,0 +1,194 @@
+import { INSTANCE_SIZES } from '../../db/schema/values.ts'
+import { runBatch } from '../batch.ts'
+import { sessionsOf } from '../cluster-sessions.ts'
+import { diff } from '../diff/diff.ts'
+import {
+  type CopyRequest,
+  type EngineHealth,
+  EngineUnavailable,
+  type Fence,
+  type ProjectEngine,
+  type ProjectSpec,
+} from '../engine.ts'
+import { healthWithin } from '../health.ts'
+import { setOwnerPassword } from '../roles.ts'
+import { type Session, withAdmin } from '../session.ts'
+import { STORAGE_VERSION, STORAGE_VERSION_QUERY, storageSchema } from '../storage/schema.ts'
+import { runTransaction } from '../transaction.ts'
+import { hostBackups } from './backups.ts'
+import { GONE, type HostApi, Instance, isGone, Nothing } from './client.ts'
+import { hostLogins } from './logins.ts'
+import { HOST_NAMES } from './names.ts'
+import { chooseHost } from './placement.ts'
+import { type HostEngineConfig, type Reach, reachOf } from './reach.ts'
+import { runSqlAt } from './scripts.ts'
+import { hostSettings, instances } from './settings.ts'
+
+/** An instance of Postgres for each project, on a database host of this installation. */
+export function createHostEngine(config: HostEngineConfig): ProjectEngine {
+  const { states } = config
+  const reach = reachOf(config)
+  const { clusterOf } = reach
+  const change = (ref: string, fence: Fence | undefined, what: 'pause' | 'resume' | 'restart') =>
+    reach.change(ref, fence, { method: 'POST', path: `/${what}` })
+
+  /** A project that cannot be reached may have moved to another host. */
+  const reached = <Value>(ref: string, work: () => Promise<Value>): Promise<Value> =>
+    work().catch((error) => {
+      if (error instanceof EngineUnavailable) config.hosts.note(ref, undefined)
+      throw error
+    })
+
+  return {
+    name: 'host',
+    preparation: [STORAGE_VERSION, config.plans ?? []].flat().join(' '),
+    capabilities: {
+      get backups() {
+        return reach.mayOffer('backups')
+      },
+      loginNetworks: true,
+      tellsPasswords: false,
+      plainConnections: true,
+    },
+    async create(spec, fence) {
+      const api = await placeFor(config, reach, spec)
+      await api.locked(spec.ref, fence, async (ask) => {
+        await reach.place(spec.ref, api)
+        const body = { ...bodyOf(spec), ...(spec.version !== undefined && { version: spec.version }) }
+        await ask(Instance, { method: 'PUT', path: `/instances/${spec.ref}`, body })
+      })
+      await prepare(reach, spec.ref)
+    },
+    copy: (request, fence) => copy(reach, request, fence),
+    remove: (ref, fence) => remove(config, reach, ref, fence),
+    async pause(ref, fence) {
+      await change(ref, fence, 'pause').catch((error) => {
+        // A database that does not exist takes no connections either.
+        if (!isGone(error)) throw error
+      })
+    },
+    resume: (ref, fence) => change(ref, fence, 'resume'),
+    async restart(ref, fence) {
+      await change(ref, fence, 'restart')
+      // The owner may have closed it to everybody from another database.
+      await withAdmin(await clusterOf(ref), (admin) => admin.rows(OPEN), 'template1')
+    },
+    setPassword: async (ref, password) => setOwnerPassword(await clusterOf(ref), password),
+    diff: (request) => diff(clusterOf, request),
+    health: (ref, timeoutMs) => healthWithin(timeoutMs, healthOf(reach, ref)),
+    version: async (ref) => (await found(reach, ref)).version,
+    runSql: (request) =>
+      reached(request.ref, async () => runSqlAt(await config.hosts.of(request.ref), config.egress, request)),
+    transaction: (request, work) =>
+      reached(request.ref, async () => runTransaction(sessionsOf(await clusterOf(request.ref)), request, work)),
+    runBatch: (request) => reached(request.ref, async () => runBatch(await clusterOf(request.ref), request)),
+    upgrade: ({ ref }) => prepare(reach, ref),
+    async refs() {
+      const names = (await instances(reach)).map(({ name }) => name).filter((name) => /^[a-z]{20}$/.test(name))
+      return [...new Set([...names, ...(await states.refs())])]
+    },
+    settings: hostSettings(reach),
+    logins: hostLogins(reach),
+    backups: hostBackups(reach),
+    sizes: {
+      get offered() {
+        const known = reach.facts.known()
+        return new Set<string>(known.length === 0 ? INSTANCE_SIZES : known.flatMap((facts) => facts.sizes))
+      },
+      set: (ref, size, fence) => reach.change(ref, fence, { method: 'PUT', path: '/size', body: { size } }),
+    },
+    connection({ ref, engineState }, role = HOST_NAMES.owner) {
+      const { databaseHost, databasePort: port, databaseDomain } = reach.addressOf(engineState)
+      const { database } = HOST_NAMES
+      return databaseDomain === undefined
+        ? { host: databaseHost, port, user: `${role}.${ref}`, database }
+        : { host: `db.${ref}.${databaseDomain}`, port, user: role, database }
+    },
+  }
+}
+
+const bodyOf = ({ password, size }: ProjectSpec) => ({
+  password,
+  ...(size !== undefined && { size }),
+})
+
+/** An earlier attempt continues on its host. */
+async function placeFor({ hosts, states }: HostEngineConfig, reach: Reach, spec: ProjectSpec): Promise<HostApi> {
+  const begun = (await states.read(spec.ref))?.host
+  if (begun !== undefined) return reach.apiAt(await hosts.named(begun))
+  return spec.beside === undefined ? chooseHost(reach, spec) : reach.api(spec.beside)
+}
+
+/** Without a note of its host it has never been made, or its removal was not noted: then no host may have it. */
+async function remove(
+  { hosts, states }: HostEngineConfig,
+  reach: Reach,
+  ref: string,
+  fence: Fence | undefined,
+): Promise<void> {
+  const removeAt = (api: HostApi) =>
+    api.locked(ref, fence, async (ask) => {
+      await ask(Nothing, { method: 'DELETE', path: `/instances/${ref}` })
+      await states.write(ref, undefined)
+      hosts.note(ref, undefined)
+    })
+  const host = (await states.read(ref))?.host
+  if (host === undefined) await reach.fromAll(removeAt)
+  else await removeAt(reach.apiAt(await hosts.named(host)))
+}
+
+/** On the parent's host, whose files it is made from. */
+async function copy(reach: Reach, { from, to, data }: CopyRequest, fence?: Fence): Promise<void> {
+  const api = await reach.api(from)
+  const { ref } = to
+  const body = { from, data, ...bodyOf(to) }
+  await api.locked(ref, fence, async (ask) => {
+    await reach.place(ref, api)
+    await ask(Nothing, { method: 'POST', path: `/instances/${ref}/copy`, body })
+  })
+  await prepare(reach, ref)
+}
+
+/** An earlier version may have made the instance, or what it is a copy of. */
+const prepare = async ({ clusterOf }: Reach, ref: string) => withAdmin(await clusterOf(ref), ensureStorageSchema)
+
+const LOCK_WAIT_MS = 2_000
+
+/**
+ * Takes back, for a superuser's session in a project's database, what the owner has set for all sessions there: some of it
+ * changes what SQL means. A session that waits for a lock keeps all others waiting that come later.
+ */
+const WITHOUT_OWNERS_SETTINGS = `
+  SELECT count(set_config(name, boot_val, false)) FROM pg_settings
+   WHERE source = 'database' AND context IN ('user', 'superuser') AND boot_val IS NOT NULL;
+  SET statement_timeout = '1min';
+  SET lock_timeout = ${LOCK_WAIT_MS}`
+
+async function ensureStorageSchema(inside: Session): Promise<void> {
+  const [row] = await inside.rows<{ version: string | null }>(STORAGE_VERSION_QUERY)
+  if (row?.version === STORAGE_VERSION) return
+  await inside.rows(WITHOUT_OWNERS_SETTINGS)
+  await inside.rows(storageSchema('services').join(';\n'))
+}
+
+const OPEN = `ALTER DATABASE ${HOST_NAMES.database} WITH ALLOW_CONNECTIONS true CONNECTION LIMIT -1 IS_TEMPLATE false`
+
+async function found(reach: Reach, ref: string) {
+  return (await reach.api(ref)).ask(Instance, { method: 'GET', path: `/instances/${ref}` })
+}
+
+const CLOSED = 'the database accepts no connections'
+
+/** As the host has it: to connect would wake a database that sleeps. */
+async function healthOf(reach: Reach, ref: string): Promise<EngineHealth> {
+  try {
+    const { state, error } = await found(reach, ref)
+    if (state === 'paused') return { healthy: false, error: CLOSED }
+    // A server that runs has one while its disk takes no writes.
+    if (state === 'failed' || error) return { healthy: false, error: error ?? CLOSED }
+    return { healthy: true, ...(state === 'asleep' && { isAsleep: true }) }
+  } catch (error) {
+    if (!isGone(error)) throw error
+    return { healthy: false, error: GONE }
+  }
+}

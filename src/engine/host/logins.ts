@@ -1,0 +1,44 @@
+import { EngineUnavailable } from '../engine.ts'
+import { closeLogins, powerOf, type TemporaryLogins, temporaryLogins } from '../logins.ts'
+import { withAdmin } from '../session.ts'
+import { Instance, isGone } from './client.ts'
+import { HOST_NAMES } from './names.ts'
+import type { Reach } from './reach.ts'
+
+/** The lock is the host's: one in the database could be held by the owner. */
+export function hostLogins(reach: Reach): TemporaryLogins {
+  const { clusterOf, api } = reach
+  const logins = temporaryLogins({
+    clusterOf,
+    inProject: async (cluster, { ref, fence }, work) =>
+      (await api(ref)).locked(ref, fence, () => withAdmin(cluster, work)),
+  })
+  return {
+    powerOf: (_, name) => powerOf(HOST_NAMES, name),
+    put: logins.put,
+    async end(ref, roles, ownerPassword) {
+      try {
+        await logins.end(ref, roles, ownerPassword)
+      } catch (error) {
+        // They went with their instance.
+        if (!(error instanceof EngineUnavailable) || (await exists(reach, ref))) throw error
+      }
+    },
+  }
+}
+
+async function exists({ api }: Reach, ref: string): Promise<boolean> {
+  try {
+    await (await api(ref)).ask(Instance, { method: 'GET', path: `/instances/${ref}` })
+    return true
+  } catch (error) {
+    if (isGone(error)) return false
+    throw error
+  }
+}
+
+/** Those that a restored database had at its time. */
+export async function endRestoredLogins(reach: Reach, ref: string, password: string): Promise<void> {
+  const roles = await withAdmin(await reach.clusterOf(ref), closeLogins)
+  await hostLogins(reach).end(ref, roles, async () => password)
+}

@@ -1,0 +1,46 @@
+import { EngineUnavailable, type ProjectSpec } from '../engine.ts'
+import type { HostApi, HostFacts } from './client.ts'
+import type { Reach } from './reach.ts'
+
+/** With less a host makes no instance. */
+const ROOM_BYTES = 64 * 2 ** 20
+const hasRoom = ({ capacity }: HostFacts): boolean => capacity.disk_free_bytes >= ROOM_BYTES
+
+/** The host that has most room for the project, of those that answer and offer what it is to be. */
+export async function chooseHost(reach: Reach, spec: ProjectSpec): Promise<HostApi> {
+  const [first, ...others] = await takingProjects(reach)
+  // It refuses what it does not offer.
+  if (first && others.length === 0) return first
+  const asked = [...(first ? [first] : []), ...others].map(async (api) => ({ api, facts: await reach.facts.ask(api) }))
+  const answers = (await Promise.allSettled(asked)).flatMap((answer) =>
+    answer.status === 'fulfilled' ? [answer.value] : [],
+  )
+  const [best] = answers.filter(({ facts }) => offers(facts, spec)).sort((a, b) => compareRoom(a.facts, b.facts))
+  if (!best) throw noHost()
+  return best.api
+}
+
+const takingProjects = async ({ hosts, apiAt }: Reach): Promise<HostApi[]> =>
+  (await hosts.all()).filter(({ isDraining }) => !isDraining).map(apiAt)
+
+const noHost = () => new EngineUnavailable('no database host that takes such projects answers')
+
+const offers = (facts: HostFacts, spec: ProjectSpec): boolean => hasRoom(facts) && isOffered(facts, spec)
+
+const isOffered = ({ region, versions, sizes }: HostFacts, spec: ProjectSpec): boolean =>
+  (spec.region === undefined || spec.region === region) &&
+  (spec.version === undefined || versions.some(({ major }) => major === spec.version)) &&
+  (spec.size === undefined || sizes.includes(spec.size))
+
+/** Less free than this differs by chance. */
+const STEPS = 10
+
+/** By the scarcer of disk and memory, in steps; then by how many instances share the memory. */
+function compareRoom(a: HostFacts, b: HostFacts): number {
+  return stepOf(b) - stepOf(a) || density(a) - density(b)
+}
+
+const stepOf = ({ capacity: { memory_bytes, memory_free_bytes, disk_bytes, disk_free_bytes } }: HostFacts): number =>
+  Math.floor(STEPS * Math.min(memory_free_bytes / memory_bytes, disk_free_bytes / disk_bytes))
+
+const density = ({ capacity: { instances, memory_bytes } }: HostFacts): number => instances / memory_bytes

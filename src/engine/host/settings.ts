@@ -1,0 +1,91 @@
+import * as z from 'zod'
+import { withAdmin } from '../session.ts'
+import { type Configuration, type DatabaseSettings, isReadOnly, setReadOnly, textOf } from '../settings.ts'
+import { Instance, Instances, isGone, Nothing } from './client.ts'
+import { HOST_NAMES } from './names.ts'
+import type { Reach } from './reach.ts'
+
+const Effective = z.object({
+  settings: z.array(
+    z.object({
+      name: z.string(),
+      value: z.string(),
+      default: z.string(),
+      source: z.string(),
+      pending_restart: z.boolean(),
+      context: z.string(),
+    }),
+  ),
+})
+
+/** The server's own settings, and rules for its clients, are the host's to apply. */
+export function hostSettings(reach: Reach): DatabaseSettings {
+  const inDatabase = async <Value>(ref: string, work: Parameters<typeof withAdmin<Value>>[1]) =>
+    withAdmin(await reach.clusterOf(ref), work)
+  return {
+    configure: (ref, configuration) => configure(reach, ref, configuration),
+    async effective(ref) {
+      const { ask } = await reach.api(ref)
+      const { settings } = await ask(Effective, { method: 'GET', path: `/instances/${ref}/settings` })
+      return settings.map(({ pending_restart: pendingRestart, ...setting }) => ({ ...setting, pendingRestart }))
+    },
+    setReadOnly: (ref, readOnly) => inDatabase(ref, (admin) => setReadOnly(admin, HOST_NAMES, readOnly)),
+    async readOnlyAmong(refs) {
+      if (refs.length === 0) return new Set()
+      const found = new Map((await instances(reach)).map(({ name, state }) => [name, state]))
+      // To look into one that sleeps would wake it, and nobody can have changed it since.
+      const closed = await Promise.all(
+        refs.map(
+          async (ref) =>
+            found.get(ref) === 'asleep' ||
+            (found.get(ref) === 'running' && (await inDatabase(ref, (admin) => isReadOnly(admin, HOST_NAMES)))),
+        ),
+      )
+      return new Set(refs.filter((_, index) => closed[index]))
+    },
+    async setLoginRules(ref, rules) {
+      const { ask } = await reach.api(ref)
+      await ask(Nothing, { method: 'PUT', path: `/instances/${ref}/access`, body: rules })
+    },
+    async sizesOf(refs) {
+      const [only] = refs
+      if (only !== undefined && refs.length === 1) return sizeNow(reach, only)
+      const wanted = new Set(refs)
+      return wanted.size === 0 ? new Map() : sizes(reach, (ref) => wanted.has(ref))
+    },
+    sizesFrom: (bytesMin) => sizes(reach, (_, bytes) => bytes >= bytesMin),
+  }
+}
+
+async function configure(reach: Reach, ref: string, configuration: Configuration): Promise<void> {
+  const { set, reset, connectionsMax, restart = true } = configuration
+  const texts = Object.entries(set).map(([name, value]) => [name, textOf(value)])
+  const connections = connectionsMax === null ? [] : [['max_connections', String(connectionsMax)]]
+  // `max_connections` has no place among the others: without a bound of the project's own it is that of its size.
+  const taken = connectionsMax === null ? [...reset, 'max_connections'] : reset
+  const body = { set: Object.fromEntries([...texts, ...connections]), reset: taken, restart }
+  const { ask } = await reach.api(ref)
+  await ask(Nothing, { method: 'PUT', path: `/instances/${ref}/settings`, body })
+}
+
+/** Of the hosts that answer: what is missing may be on one that does not. */
+export async function instances(reach: Reach, query = '') {
+  const lists = await reach.fromAll(({ ask }) => ask(Instances, { method: 'GET', path: `/instances${query}` }))
+  return lists.flat()
+}
+
+/** Measured for this call, as the owner of a project asks for it. */
+async function sizeNow(reach: Reach, ref: string): Promise<Map<string, number>> {
+  const { ask } = await reach.api(ref)
+  const found = await ask(Instance, { method: 'GET', path: `/instances/${ref}?size=now` }).catch((error) => {
+    if (isGone(error)) return undefined
+    throw error
+  })
+  return new Map(found ? [[ref, found.size_bytes ?? 0]] : [])
+}
+
+async function sizes(reach: Reach, isWanted: (ref: string, bytes: number) => boolean): Promise<Map<string, number>> {
+  const found = await instances(reach, '?sizes=true')
+  const measured = found.map(({ name, size_bytes: bytes }) => [name, bytes ?? 0] as const)
+  return new Map(measured.filter(([name, bytes]) => isWanted(name, bytes)))
+}

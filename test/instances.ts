@@ -1,0 +1,75 @@
+import { join } from 'node:path'
+import pg from 'pg'
+import { inject } from 'vitest'
+
+interface Place {
+  url: string
+  key: string
+  /** The folder of the sockets. */
+  run: string
+}
+
+/** A superuser's client in a project's database, or in the control plane's instance, of the run's host or of another. */
+export async function adminClient(name: string, { database = 'postgres', at = inject('host') as Place } = {}) {
+  await wake(name, at)
+  const client = new pg.Client({ host: join(at.run, name), user: 'supabase_admin', database })
+  // That it is cut off is no error of the run.
+  client.on('error', () => {})
+  await client.connect()
+  return client
+}
+
+/** Rows of one query of a superuser's. */
+export async function adminRows<Row extends pg.QueryResultRow>(
+  name: string,
+  query: string,
+  values?: unknown[],
+): Promise<Row[]> {
+  const client = await adminClient(name)
+  try {
+    return (await client.query<Row>(query, values)).rows
+  } finally {
+    await client.end()
+  }
+}
+
+/** By its host, without waking it; undefined for none. */
+export async function instanceState(name: string, { url, key }: Place = inject('host')): Promise<string | undefined> {
+  const response = await fetch(`${url}/host/v1/instances/${name}`, { headers: { authorization: `Bearer ${key}` } })
+  const body = (await response.json()) as { state: string }
+  return response.status === 404 ? undefined : body.state
+}
+
+/** Asks the control API of the run's host, and returns its answer's body. */
+export async function askHost<Reply>(method: 'GET' | 'PUT' | 'POST' | 'DELETE', path: string, body?: object) {
+  const { url, key } = inject('host')
+  const response = await fetch(`${url}/host/v1${path}`, {
+    method,
+    headers: { authorization: `Bearer ${key}`, ...(body && { 'content-type': 'application/json' }) },
+    ...(body && { body: JSON.stringify(body) }),
+  })
+  const text = await response.text()
+  if (!response.ok) throw new Error(`${method} ${path}: ${text}`)
+  return (text === '' ? undefined : JSON.parse(text)) as Reply
+}
+
+/** Until it is called again with `resume`, the host refuses all sessions of an instance that the control plane takes for running. */
+export const onHost = (name: string, change: 'pause' | 'resume') =>
+  askHost<void>('POST', `/instances/${name}/${change}`)
+
+/** The names of the host's instances. */
+export const instancesOfHost = async () =>
+  (await askHost<{ name: string }[]>('GET', '/instances')).map(({ name }) => name)
+
+/** An instance that sleeps has no socket. */
+async function wake(name: string, { url, key }: Place): Promise<void> {
+  const response = await fetch(`${url}/sql`, {
+    method: 'POST',
+    headers: {
+      authorization: `Bearer ${key}`,
+      'neon-connection-string': `postgresql://supabase_admin.${name}@host/postgres`,
+    },
+    body: JSON.stringify({ query: 'SELECT', params: [] }),
+  })
+  if (!response.ok) throw new Error(`${name} is not awake: ${await response.text()}`)
+}
