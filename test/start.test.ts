@@ -141,7 +141,6 @@ describe('an argument that is not known', () => {
   it.each([
     ['start', 'npm start does not know --rest: it takes --reset and nothing else.'],
     ['dev', 'npm run dev does not know --rest: it takes no arguments.'],
-    ['proxy', 'npm run proxy does not know --rest: it takes no arguments.'],
   ])('is refused by %s in one line', async (program, line) => {
     const told = run('node', [`dev/${program}.ts`, '--rest'], { env: { ...process.env, ...machine.env } })
     await expect(told).rejects.toMatchObject({ code: 1, stdout: '', stderr: `${line}\n` })
