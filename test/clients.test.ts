@@ -84,7 +84,7 @@ describe('the supabase CLI', () => {
       '--db-password',
       PASSWORD,
       '--region',
-      'eu-west-1',
+      'us-east-1',
       '--size',
       'small',
       '--yes',
@@ -95,7 +95,7 @@ describe('the supabase CLI', () => {
       region: string
     }[]
     const project = listed.find(({ name }) => name === 'cli')
-    expect(project?.region).toBe('eu-west-1')
+    expect(project?.region).toBe('us-east-1')
     const ref = project?.id ?? ''
     await untilStatus(owner, ref, 'ACTIVE_HEALTHY')
     expect(await cli('db', 'query', `--remote=${ref}`, '--yes', "select 'of ' || 42 as answer")).toContain('of 42')

@@ -306,7 +306,7 @@ extended('a project has read replicas where it is', async () => {
 extended('a project gets the size that it is given', async () => {
   const fields = { name: 'sized', organization_slug: place.slug, db_pass: 'Long-enough_1' }
   const huge = await owner.post('/v1/projects', { ...fields, desired_instance_size: '48xlarge' })
-  const said = expect.stringContaining('body.desired_instance_size: the driver neon has no size 48xlarge')
+  const said = expect.stringContaining('body.desired_instance_size: 48xlarge is not available')
   expect(huge).toMatchObject({ status: 400, body: { message: said } })
   const ref = await createProject(place, { db_pass: 'Long-enough_1', desired_instance_size: 'small' })
   await untilStatus(owner, ref, 'ACTIVE_HEALTHY')
@@ -317,7 +317,7 @@ extended('a project gets the size that it is given', async () => {
   const branch = { branch_name: 'huge', desired_instance_size: '48xlarge' }
   expect(await owner.post(`/v1/projects/${ref}/branches`, branch)).toMatchObject({
     status: 400,
-    body: { message: expect.stringContaining('the driver neon has no size 48xlarge') },
+    body: { message: expect.stringContaining('body.desired_instance_size: 48xlarge is not available') },
   })
 
   const addons = `/v1/projects/${ref}/billing/addons`
@@ -364,7 +364,7 @@ test('what the driver cannot do is refused with its name', async () => {
     ...region,
   })
   expect(refused.status).toBe(400)
-  expect(refused.body.message).toContain('the driver neon has no region eu-north-1')
+  expect(refused.body.message).toContain('body.region: eu-north-1 is not available')
   const { body } = await owner.get(`/v1/projects/available-regions?organization_slug=${place.slug}`)
   expect(body.all.specific.map(({ code }: { code: string }) => code)).not.toContain('eu-north-1')
 
@@ -393,7 +393,7 @@ test('what the driver cannot do is refused with its name', async () => {
   const fromV2 = await owner.post(`/v2/projects/${ref}/branches`, {
     data: { type: 'branch', attributes: { name: 'far', region: 'eu-west-2' } },
   })
-  expect(fromV2).toMatchObject({ status: 400, body: { error: { code: 'bad_request.driver' } } })
+  expect(fromV2).toMatchObject({ status: 400, body: { error: { code: 'bad_request.validation_failed' } } })
   const vanity = (rest: string) =>
     owner.post(`/v1/projects/${ref}/vanity-subdomain/${rest}`, { vanity_subdomain: 'acme' })
   expect(await vanity('check-availability')).toMatchObject({ status: 201, body: { available: false } })
@@ -405,7 +405,11 @@ test('what the driver cannot do is refused with its name', async () => {
   expect((await owner.get(restrictions)).body.entitlement).toBe('disallowed')
   const applied = await owner.post(`${restrictions}/apply`, { dbAllowedCidrs: ['192.0.2.0/24'] })
   const patched = await owner.patch(restrictions, { add: { dbAllowedCidrs: ['192.0.2.0/24'] } })
-  for (const reply of [plain, elsewhere, applied, patched])
+  expect(elsewhere).toMatchObject({
+    status: 400,
+    body: { message: expect.stringContaining('body.region: eu-west-2 is not available') },
+  })
+  for (const reply of [plain, applied, patched])
     expect(reply).toMatchObject({ status: 400, body: { message: expect.stringContaining('driver neon') } })
   neon.fault({ operation: 'restartProjectEndpoint', status: 422 })
   const restart = await owner.patch(`/v1/projects/${ref}/config/database/postgres`, { restart_database: true })

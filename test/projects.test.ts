@@ -1,7 +1,9 @@
 import { randomUUID } from 'node:crypto'
+import { eq } from 'drizzle-orm'
 import pg from 'pg'
 import { beforeAll, describe, expect, inject, it } from 'vitest'
-import { newOrganization, type TestOrganization } from './api.ts'
+import { organizations } from '../src/db/schema/index.ts'
+import { control, newOrganization, type TestOrganization } from './api.ts'
 import { adminClient, instancesOfHost } from './instances.ts'
 import { createProject, newProject, PASSWORD, runSql, untilGone, untilStatus } from './projects.ts'
 
@@ -68,17 +70,42 @@ describe('POST /v1/projects', () => {
   })
 
   it.each([
-    [{ region_selection: { type: 'specific', code: 'eu-west-3' } }, 'eu-west-3'],
-    [{ region_selection: { type: 'smartGroup', code: 'apac' } }, 'ap-southeast-1'],
-    [{ region: 'sa-east-1' }, 'sa-east-1'],
+    [{ region_selection: { type: 'specific', code: 'us-east-1' } }, 'us-east-1'],
+    [{ region_selection: { type: 'smartGroup', code: 'americas' } }, 'us-east-1'],
+    [{ region: 'us-east-1' }, 'us-east-1'],
   ])('puts %j into %s', async (fields, region) => {
     expect((await create(fields)).body.region).toBe(region)
+  })
+
+  it('makes it with the size and the version that it is to have', async () => {
+    const ref = await newProject(organization, { postgres_engine: '17', desired_instance_size: 'small' })
+    const { database } = (await organization.owner.get(`/v1/projects/${ref}`)).body
+    expect(database).toMatchObject({ postgres_engine: '17', release_channel: 'ga' })
+    const { body } = await runSql(
+      organization.owner,
+      ref,
+      `select current_setting('server_version') as version, current_setting('max_connections') as connections`,
+    )
+    expect(body).toEqual([{ version: database.version, connections: '90' }])
+    expect(database.version).toMatch(/^17\.\d+$/)
+  })
+
+  it.each([
+    ['region', 'sa-east-1', 'body.region: sa-east-1 is not available on this installation: must be us-east-1'],
+    ['region_selection', { type: 'specific', code: 'eu-west-3' }, 'body.region_selection.code: eu-west-3 is not'],
+    ['region_selection', { type: 'smartGroup', code: 'apac' }, 'body.region_selection.code: apac is not'],
+    ['desired_instance_size', '48xlarge_high_memory', 'body.desired_instance_size: 48xlarge_high_memory is not'],
+    ['postgres_engine', '15', 'must be one of 18, 17'],
+    ['postgres_engine', '17-oriole', 'body.postgres_engine: 17-oriole is not available'],
+    ['release_channel', 'alpha', 'body.release_channel: alpha is not available on this installation: must be ga'],
+  ])('refuses what the host does not offer: %s = %j', async (field, value, message) => {
+    const reply = await create({ [field]: value })
+    expect(reply).toMatchObject({ status: 400, body: { message: expect.stringContaining(message) } })
   })
 
   it('takes the deprecated and the unknown fields that clients still send', async () => {
     const reply = await create({
       organization_id: organization.slug,
-      plan: 'free',
       kps_enabled: false,
       release_channel: 'ga',
       postgres_engine: '17',
@@ -89,7 +116,21 @@ describe('POST /v1/projects', () => {
     expect(reply.status).toBe(201)
   })
 
+  it("takes the organization's plan and refuses another", async () => {
+    const place = await newOrganization()
+    const set = (plan: 'free' | 'pro') =>
+      control.update(organizations).set({ plan }).where(eq(organizations.id, place.id))
+    await set('free')
+    const fields = (name: string) => ({ name, organization_slug: place.slug, db_pass: PASSWORD, plan: 'free' })
+    expect((await place.owner.post('/v1/projects', fields('a'))).status).toBe(201)
+    await set('pro')
+    const message = expect.stringContaining('body.plan: free is not available on this installation: must be pro')
+    expect(await place.owner.post('/v1/projects', fields('b'))).toMatchObject({ status: 400, body: { message } })
+  })
+
   it.each([
+    ['organization_id', 'another'],
+    ['kps_enabled', true],
     ['name', undefined],
     ['name', ''],
     ['name', 'x'.repeat(257)],
@@ -293,15 +334,16 @@ describe('GET /v1/projects/{ref}/health', () => {
 })
 
 describe('GET /v1/projects/available-regions', () => {
-  it('recommends regions near the continent that is asked for', async () => {
+  it('lists the regions that a host is in', async () => {
     const path = `/v1/projects/available-regions?organization_slug=${organization.slug}`
     const { body } = await organization.owner.get(`${path}&continent=EU&desired_instance_size=small`)
-    expect(body.recommendations.smartGroup).toEqual({ name: 'Europe', code: 'emea', type: 'smartGroup' })
-    expect(body.recommendations.specific.map(({ code }: { code: string }) => code)).toEqual(
-      expect.arrayContaining(['eu-west-1', 'eu-central-1']),
-    )
-    expect(body.all.specific).toHaveLength(18)
-    expect(body.all.smartGroup).toHaveLength(3)
+    const here = { name: 'East US (North Virginia)', code: 'us-east-1', type: 'specific', provider: 'AWS' }
+    const smartGroup = { name: 'Americas', code: 'americas', type: 'smartGroup' }
+    // The host is there, however far that is.
+    expect(body.recommendations).toEqual({ smartGroup, specific: [here] })
+    expect(body.all).toEqual({ smartGroup: [smartGroup], specific: [here] })
+    const huge = await organization.owner.get(`${path}&desired_instance_size=48xlarge_high_memory`)
+    expect(huge.body.all).toEqual({ smartGroup: [], specific: [] })
     expect((await organization.owner.get('/v1/projects/available-regions')).body.message).toContain(
       'query.organization_slug',
     )

@@ -10,8 +10,8 @@ export interface ProjectEngine {
   /** Version of the content of a newly created project's database. */
   readonly preparation: string
   readonly capabilities: EngineCapabilities
-  /** Where a project can be; absent where its region is a word only. */
-  readonly regions?: ReadonlySet<string>
+  /** The options for new projects; throws `EngineUnavailable` if they are unknown. */
+  places(): Promise<readonly Place[]>
   /** Safe to repeat after a crash at any point; sets both passwords and leaves the project running, with what `preparation` names. */
   create(spec: ProjectSpec, fence?: Fence): Promise<void>
   /**
@@ -62,6 +62,15 @@ export interface ProjectEngine {
  * operation with `Superseded`.
  */
 export type Fence = () => Promise<boolean>
+
+/** A region that takes new projects, and what it offers them. */
+export interface Place {
+  region: string
+  /** Major versions of Postgres, the default one first. */
+  versions: readonly string[]
+  /** Absent where the driver has no sizes. */
+  sizes?: ReadonlySet<string>
+}
 
 interface EngineCapabilities {
   /** On demand and daily. */
@@ -288,3 +297,6 @@ export class EngineUnavailable extends Error {
     this.code = options?.code
   }
 }
+
+/** No new database fits anywhere: nothing has begun. */
+export class NoRoom extends EngineUnavailable {}

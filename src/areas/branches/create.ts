@@ -11,6 +11,8 @@ import { branchPlace } from '../../secrets/places.ts'
 import { newPassword } from '../../secrets/project.ts'
 import { seal } from '../../secrets/seal.ts'
 import { newDefaultKeys } from '../api-keys/service.ts'
+import { majorOf } from '../projects/convert.ts'
+import { refuseOption, requireReleased } from '../projects/options.ts'
 import { sealSecrets } from '../projects/secrets.ts'
 import { requireStatus } from '../projects/status.ts'
 import { removeSettings, saveSettings } from '../settings/rows.ts'
@@ -24,7 +26,7 @@ const NAME_TAKEN = ['branches_name_once', 'branches_default_once', 'branches_pro
 const DEFAULT_NAME = 'main'
 
 export async function createBranch(ctx: Ctx, parent: ProjectAccess, input: z.output<typeof CreateBranch>) {
-  const row = await create(ctx, parent, input, 'body.notify_url')
+  const row = await create(ctx, parent, input, '')
   return toBranch(row, row.isDefault ? parent.status : 'COMING_UP')
 }
 
@@ -35,7 +37,7 @@ export async function createBranchV2(
 ) {
   const { name, desired_disk_size_gb: diskGb, ...rest } = attributes
   const input = { ...rest, branch_name: name, diskGb }
-  const row = await create(ctx, parent, input, 'body.data.attributes.notify_url').catch((error) => {
+  const row = await create(ctx, parent, input, 'data.attributes.').catch((error) => {
     if (!(error instanceof ApiError) || error.code !== 'unprocessable.branch') throw error
     throw new ApiError('bad_request.branch', { detail: error.detail, cause: error })
   })
@@ -44,20 +46,18 @@ export async function createBranchV2(
 
 type NewBranch = z.output<typeof CreateBranch> & { diskGb?: number | undefined }
 
-/** Where the region is more than a word, a branch is where its parent is. */
-function requireRegion({ engine }: Ctx, parent: ProjectAccess, { region = parent.region }: NewBranch): void {
-  if (!engine.regions || region === parent.region) return
-  throw new ApiError('bad_request.driver', {
-    detail: `the driver ${engine.name} keeps branches in the region of their parent, ${parent.region}`,
-  })
+/** A branch is where its parent is and runs what that runs; its size is its own. `at` is where the request has its fields. */
+function requireOptions({ engine }: Ctx, parent: ProjectAccess, input: NewBranch, at: string): void {
+  const { region, desired_instance_size: size, postgres_engine: version, release_channel: channel } = input
+  if (region !== undefined && region !== parent.region) throw refuseOption(`${at}region`, region, [parent.region])
+  const major = majorOf(parent.postgresVersion)
+  if (version !== undefined && version !== major) throw refuseOption(`${at}postgres_engine`, version, [major])
+  requireReleased(channel, `${at}release_channel`)
+  if (size === undefined || !engine.sizes || engine.sizes.offered.has(size)) return
+  throw refuseOption(`${at}desired_instance_size`, size, [...engine.sizes.offered])
 }
 
-function requireSize({ engine }: Ctx, { desired_instance_size: size }: NewBranch): void {
-  if (!size || !engine.sizes || engine.sizes.offered.has(size)) return
-  throw new ApiError('bad_request.driver', { detail: `the driver ${engine.name} has no size ${size}` })
-}
-
-async function create(ctx: Ctx, parent: ProjectAccess, input: NewBranch, urlField: string): Promise<BranchRow> {
+async function create(ctx: Ctx, parent: ProjectAccess, input: NewBranch, at: string): Promise<BranchRow> {
   if (parent.parentRef !== null) {
     throw new ApiError('unprocessable.branch', { detail: 'a branch has no branches of its own: name its parent' })
   }
@@ -65,10 +65,9 @@ async function create(ctx: Ctx, parent: ProjectAccess, input: NewBranch, urlFiel
     const detail = 'the default branch stands for the project itself, whose secrets it has'
     throw new ApiError('unprocessable.branch', { detail })
   }
-  requireRegion(ctx, parent, input)
-  requireSize(ctx, input)
+  requireOptions(ctx, parent, input, at)
   await requirePlan(ctx, parent)
-  if (input.notify_url !== undefined) await requireNotifyUrl(ctx, input.notify_url, urlField)
+  if (input.notify_url !== undefined) await requireNotifyUrl(ctx, input.notify_url, `body.${at}notify_url`)
   const fresh = await freshProject(ctx)
   const id = crypto.randomUUID()
   const sealedSecrets = input.secrets
@@ -91,7 +90,7 @@ async function create(ctx: Ctx, parent: ProjectAccess, input: NewBranch, urlFiel
         notifyUrl: input.notify_url ?? null,
         sealedSecrets,
       },
-      project: { region: input.region, instanceSize: input.desired_instance_size },
+      instanceSize: input.desired_instance_size,
       async begin(branch) {
         if (input.diskGb) {
           const value = { size_gb: input.diskGb }
@@ -112,7 +111,10 @@ export async function freshProject(ctx: SystemCtx) {
   return { ref, sealed, keys }
 }
 
-type Parent = Pick<ProjectAccess, 'ref' | 'organizationId' | 'organizationSlug' | 'region' | 'instanceSize'>
+type Parent = Pick<
+  ProjectAccess,
+  'ref' | 'organizationId' | 'organizationSlug' | 'region' | 'instanceSize' | 'postgresVersion'
+>
 
 interface Added {
   /** Locked. */
@@ -120,7 +122,7 @@ interface Added {
   fresh: Awaited<ReturnType<typeof freshProject>>
   branch: Omit<NewRow, 'projectRef' | 'parentRef' | 'status' | 'isDefault'>
   /** The parent's where it is left out. */
-  project?: { region?: Parent['region'] | undefined; instanceSize?: Parent['instanceSize'] | undefined }
+  instanceSize?: Parent['instanceSize'] | undefined
   /** What belongs to its beginning, its run above all. */
   begin(branch: BranchRow): Promise<void>
 }
@@ -129,7 +131,7 @@ interface Added {
 export async function addBranch(
   ctx: Ctx | SystemCtx,
   mutation: Mutation,
-  { parent, fresh: { ref, sealed, keys }, branch: row, project = {}, begin }: Added,
+  { parent, fresh: { ref, sealed, keys }, branch: row, instanceSize, begin }: Added,
 ): Promise<BranchRow> {
   await ensureDefault(ctx, mutation, parent)
   await mutation.tx.insert(projects).values({
@@ -137,8 +139,9 @@ export async function addBranch(
     parentRef: parent.ref,
     organizationId: parent.organizationId,
     name: row.name,
-    region: project.region ?? parent.region,
-    instanceSize: project.instanceSize ?? parent.instanceSize,
+    region: parent.region,
+    postgresVersion: majorOf(parent.postgresVersion),
+    instanceSize: instanceSize ?? parent.instanceSize,
     status: 'COMING_UP',
     createdAt: ctx.now(),
     ...sealed,

@@ -7,6 +7,7 @@ import {
   RELEASE_CHANNELS,
 } from '../../db/schema/index.ts'
 import { Name, Ref, Text } from '../../http/values.ts'
+import { PostgresEngine } from '../projects/schema.ts'
 import { SecretName } from '../secrets/schema.ts'
 
 const BranchStatus = z.enum(BRANCH_STATUSES).meta({ id: 'BranchStatus' })
@@ -72,9 +73,7 @@ export const CreateBranch = z
     region: z.enum(REGION_CODES).optional(),
     desired_instance_size: z.enum(['pico', ...INSTANCE_SIZES]).optional(),
     release_channel: z.enum(RELEASE_CHANNELS).optional(),
-    postgres_engine: z.enum(['15', '17', '17-oriole']).optional().meta({
-      description: 'Accepted, without effect: a branch runs what its parent runs',
-    }),
+    postgres_engine: PostgresEngine.optional().meta({ description: 'A branch runs what its parent runs' }),
     secrets: z
       .record(SecretName, Text.max(24_576))
       .refine((secrets) => Object.keys(secrets).length <= SECRETS_MAX, `at most ${SECRETS_MAX}`)

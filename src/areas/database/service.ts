@@ -1,6 +1,7 @@
 import type { ProjectAccess } from '../../auth/access.ts'
 import {
   EngineUnavailable,
+  NoRoom,
   type ProjectEngine,
   type Replica,
   SqlError,
@@ -49,7 +50,8 @@ export function toApiError(error: unknown): unknown {
   }
   if (error instanceof EngineUnavailable) {
     const full = error.code === TOO_MANY_CONNECTIONS
-    const detail = full ? 'too many queries run at the same time; try again shortly' : undefined
+    const busy = full ? 'too many queries run at the same time; try again shortly' : undefined
+    const detail = error instanceof NoRoom ? error.message : busy
     return new ApiError('service_unavailable.project_database', { detail, cause: error })
   }
   return error

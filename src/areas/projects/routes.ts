@@ -23,6 +23,9 @@ import {
 } from './schema.ts'
 import { cancelRestore, createProject, listProjects, removeProject, startTransition, updateProject } from './service.ts'
 
+/** Nobody can tell what new projects can be. */
+const NO_PLACE = 'service_unavailable.project_database'
+
 export const projectRoutes = [
   get('/v1/projects', {
     id: 'v1-list-all-projects', summary: 'List all projects of the caller',
@@ -31,14 +34,17 @@ export const projectRoutes = [
 
   post('/v1/projects', {
     id: 'v1-create-a-project', summary: 'Create a project',
-    description: 'Answers at once with COMING_UP; the project is ready when its status is ACTIVE_HEALTHY.',
+    description:
+      'Answers at once with COMING_UP; the project is ready when its status is ACTIVE_HEALTHY. ' +
+      'A region, size or version that this installation does not offer is refused by name.',
     scope: 'projects:write', body: CreateProject, returns: CreatedProject, status: 201,
-    errors: ['not_found.organization', 'forbidden.permission_denied', 'conflict.project_name'],
+    errors: ['not_found.organization', 'forbidden.permission_denied', 'conflict.project_name', NO_PLACE],
   }, ({ ctx, body }) => createProject(ctx, body)),
 
   get('/v1/projects/available-regions', {
     id: 'v1-get-available-regions', summary: 'List the regions for a new project',
-    scope: 'organizations:read', query: RegionsQuery, returns: Regions, errors: ['not_found.organization'],
+    scope: 'organizations:read', query: RegionsQuery, returns: Regions,
+    errors: ['not_found.organization', NO_PLACE],
   }, ({ ctx, query }) => getAvailableRegions(ctx, query)),
 
   get('/v1/projects/{ref}', {

@@ -36,8 +36,8 @@ export const Project = z
 /** DELETE and PATCH answer with the integer id. */
 export const ProjectHandle = z.object({ id: z.int(), ref: Ref, name: z.string() }).meta({ id: 'ProjectHandle' })
 
-const deprecated = (schema: z.ZodType) =>
-  schema.optional().meta({ deprecated: true, description: 'Deprecated: accepted, without effect' })
+/** A major version of Postgres, or a variant of one, such as `17-oriole`. */
+export const PostgresEngine = z.string().regex(/^\d{2}(-[a-z]+)?$/, 'must be a major version of Postgres, such as 17')
 
 export const CreateProject = z
   .object({
@@ -54,11 +54,24 @@ export const CreateProject = z
     desired_instance_size: InstanceSize.optional(),
     template_url: z.undefined({ error: 'templates are not supported by this installation' }).optional(),
     high_availability: z.literal(false, 'high availability is not supported by this installation').optional(),
-    organization_id: deprecated(z.string()),
-    plan: deprecated(z.enum(['free', 'pro'])),
-    kps_enabled: deprecated(z.boolean()),
-    release_channel: deprecated(z.enum(RELEASE_CHANNELS)),
-    postgres_engine: deprecated(z.enum(['15', '17', '17-oriole'])),
+    organization_id: z
+      .string()
+      .optional()
+      .meta({ deprecated: true, description: 'Deprecated: must be the same as organization_slug' }),
+    plan: z
+      .enum(['free', 'pro'])
+      .optional()
+      .meta({ deprecated: true, description: "Deprecated: must be the organization's plan" }),
+    kps_enabled: z
+      .literal(false, 'key permission sets are not supported by this installation: must be false')
+      .optional()
+      .meta({ deprecated: true }),
+    release_channel: z.enum(RELEASE_CHANNELS).optional().meta({ deprecated: true }),
+    postgres_engine: PostgresEngine.optional().meta({ deprecated: true }),
+  })
+  .refine((body) => body.organization_id === undefined || body.organization_id === body.organization_slug, {
+    path: ['organization_id'],
+    message: 'must be the same as organization_slug, or left out',
   })
   .meta({ id: 'CreateProject' })
 

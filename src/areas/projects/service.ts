@@ -3,7 +3,7 @@ import type * as z from 'zod'
 import { findOrganization, type ProjectAccess, requirePermission, visibleProjects } from '../../auth/access.ts'
 import { uniqueViolation } from '../../db/failure.ts'
 import { mutate } from '../../db/mutate.ts'
-import { apiKeys, organizations, type ProjectStatus, projects, type RegionCode } from '../../db/schema/index.ts'
+import { apiKeys, organizations, type ProjectStatus, projects } from '../../db/schema/index.ts'
 import type { Ctx } from '../../env.ts'
 import { ApiError } from '../../http/error.ts'
 import { randomLetters } from '../../http/values.ts'
@@ -14,11 +14,12 @@ import { endClaimTokens } from '../claims/end.ts'
 import { endAssociations, ofProjects } from '../private-link/end.ts'
 import { toCreatedProject, toProject, toProjectHandle } from './convert.ts'
 import { lockProject } from './lock.ts'
+import { chooseOptions, placesOf, refuseOption } from './options.ts'
 import type { CreateProject, UpdateProject } from './schema.ts'
 import { sealSecrets } from './secrets.ts'
 import { changeStatus, lockStatus } from './status.ts'
 import { cancelTasks, ofProject, startTask } from './tasks.ts'
-import { DEFAULT_REGION, GROUP_REGION, TRANSITIONS, type Transition, type TransitionKind } from './values.ts'
+import { TRANSITIONS, type Transition, type TransitionKind } from './values.ts'
 
 const NAME_TAKEN = 'projects_name_once'
 
@@ -39,9 +40,8 @@ export async function listProjects(ctx: Ctx) {
 export async function createProject(ctx: Ctx, input: z.output<typeof CreateProject>) {
   const organization = await findOrganization(ctx, input.organization_slug)
   requirePermission(organization.role, 'projects:write')
-  const region = regionOf(input)
-  requireRegion(ctx, input, region)
-  requireSize(ctx, input)
+  if (input.plan && input.plan !== organization.plan) throw refuseOption('plan', input.plan, [organization.plan])
+  const { region, version } = chooseOptions(await placesOf(ctx), input)
   const ref = randomLetters()
   const [sealed, keys] = await Promise.all([sealSecrets(ctx, ref, input.db_pass), newDefaultKeys(ctx, ref)])
   const row = await mutate(ctx, async (mutation) => {
@@ -53,6 +53,8 @@ export async function createProject(ctx: Ctx, input: z.output<typeof CreateProje
         name: input.name,
         region,
         instanceSize: input.desired_instance_size ?? 'nano',
+        // In full once the database tells it.
+        postgresVersion: version ?? '',
         status: 'COMING_UP',
         createdAt: ctx.now(),
         ...sealed,
@@ -67,28 +69,6 @@ export async function createProject(ctx: Ctx, input: z.output<typeof CreateProje
     return project
   })
   return toCreatedProject({ ...row, organizationSlug: organization.slug })
-}
-
-function requireRegion({ engine }: Ctx, { region_selection: selection }: Region, region: RegionCode): void {
-  if (!engine.regions || engine.regions.has(region)) return
-  const field = selection ? 'body.region_selection.code' : 'body.region'
-  const message = `the driver ${engine.name} has no region ${region}`
-  throw new ApiError('bad_request.validation_failed', { issues: [{ field, code: 'refused', message }] })
-}
-
-function requireSize({ engine }: Ctx, { desired_instance_size: size }: z.output<typeof CreateProject>): void {
-  if (!size || !engine.sizes || engine.sizes.offered.has(size)) return
-  const message = `the driver ${engine.name} has no size ${size}`
-  throw new ApiError('bad_request.validation_failed', {
-    issues: [{ field: 'body.desired_instance_size', code: 'refused', message }],
-  })
-}
-
-type Region = Pick<z.output<typeof CreateProject>, 'region' | 'region_selection'>
-
-function regionOf({ region, region_selection: selection }: Region): RegionCode {
-  if (!selection) return region ?? DEFAULT_REGION
-  return selection.type === 'specific' ? selection.code : GROUP_REGION[selection.code]
 }
 
 export async function updateProject(ctx: Ctx, project: ProjectAccess, { name }: z.output<typeof UpdateProject>) {

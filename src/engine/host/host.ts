@@ -19,7 +19,7 @@ import { hostBackups } from './backups.ts'
 import { GONE, type HostApi, Instance, isGone, Nothing } from './client.ts'
 import { hostLogins } from './logins.ts'
 import { HOST_NAMES } from './names.ts'
-import { chooseHost } from './placement.ts'
+import { chooseHost, places } from './placement.ts'
 import { type HostEngineConfig, type Reach, reachOf } from './reach.ts'
 import { runSqlAt } from './scripts.ts'
 import { hostSettings, instances } from './settings.ts'
@@ -50,6 +50,7 @@ export function createHostEngine(config: HostEngineConfig): ProjectEngine {
       tellsPasswords: false,
       plainConnections: true,
     },
+    places: () => places(reach),
     async create(spec, fence) {
       const api = await placeFor(config, reach, spec)
       await api.locked(spec.ref, fence, async (ask) => {

@@ -1,6 +1,20 @@
-import { EngineUnavailable, type ProjectSpec } from '../engine.ts'
+import { EngineUnavailable, NoRoom, type Place, type ProjectSpec } from '../engine.ts'
 import type { HostApi, HostFacts } from './client.ts'
 import type { Reach } from './reach.ts'
+
+/** The options for new projects, from the hosts that take them and have answered lately. */
+export async function places(reach: Reach): Promise<Place[]> {
+  const answers = await Promise.allSettled((await takingProjects(reach)).map((api) => reach.facts.now(api)))
+  const found = answers.flatMap((answer) => (answer.status === 'fulfilled' ? [answer.value] : []))
+  if (found.length === 0) throw noHost()
+  const roomy = found.filter(hasRoom)
+  if (roomy.length === 0) throw new NoRoom('no database host has room on its disk for another project')
+  return roomy.map(({ region, versions, sizes }) => ({
+    region,
+    versions: [...versions].sort((a, b) => Number(b.is_default) - Number(a.is_default)).map(({ major }) => major),
+    sizes: new Set(sizes),
+  }))
+}
 
 /** With less a host makes no instance. */
 const ROOM_BYTES = 64 * 2 ** 20

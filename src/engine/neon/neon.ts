@@ -32,6 +32,7 @@ import { begin, clusterAt, GONE, missing, type Neon, type NeonEngineConfig, setO
 export function createNeonEngine(config: NeonEngineConfig): ProjectEngine {
   const neon: Neon = { config, api: neonApi(config), sites: keepSites(config.states) }
   const { sites } = neon
+  const versions = [String(config.postgresMajor)]
   const clusterOf = async (ref: string) => clusterAt(neon, ref, await sites.require(ref))
 
   /** The site may have gone since it was looked up. */
@@ -53,7 +54,7 @@ export function createNeonEngine(config: NeonEngineConfig): ProjectEngine {
       tellsPasswords: true,
       plainConnections: false,
     },
-    regions: new Set(Object.keys(NEON_REGIONS)),
+    places: async () => Object.keys(NEON_REGIONS).map((region) => ({ region, versions, sizes: NEON_SIZES })),
     create: (spec, fence) => create(neon, spec, fence),
     copy: (request, fence) => copy(neon, request, fence),
     remove: async (ref, fence) => remove(await begin(neon, ref, fence)),
