@@ -137,7 +137,7 @@ describe('the settings of a branch', () => {
       storage: { fileSizeLimit: 8 },
     })
     await reset(branch)
-    expect(await read(own, 'postgres')).toEqual({ work_mem: '16MB', maintenance_work_mem: '20MB' })
+    expect(await read(own, 'postgres')).toMatchObject({ work_mem: '16MB', maintenance_work_mem: '20MB' })
     expect(await rows(owner, own, 'show work_mem')).toEqual([{ work_mem: '16MB' }])
     expect(await rows(owner, own, 'show maintenance_work_mem')).toEqual([{ maintenance_work_mem: '20MB' }])
     expect(await read(own, 'disk')).toMatchObject({ attributes: { size_gb: 10 } })
@@ -192,7 +192,7 @@ describe('the settings of a branch', () => {
       storage: { fileSizeLimit: 9 },
     })
     await reset(branch)
-    expect(await read(own, 'postgres')).toEqual({ work_mem: '16MB', maintenance_work_mem: '30MB' })
+    expect(await read(own, 'postgres')).toMatchObject({ work_mem: '16MB', maintenance_work_mem: '30MB' })
     expect(await effective(own)).toMatchObject({
       auth: { site_url: 'https://two.example', jwt_exp: 71 },
       api: { max_rows: 9, db_pool: 5 },

@@ -209,13 +209,15 @@ describe('the supabase CLI', () => {
       expect(await settings('get')).toContain('11s')
       await settings('update', '--config', 'max_connections=50', '--config', 'work_mem=6MB')
       const all = { statement_timeout: '11s', log_duration: true, work_mem: '6MB', max_connections: 50 }
-      expect(await read()).toEqual(all)
+      expect(await read()).toMatchObject(all)
       expect(await show('work_mem')).toBe('6MB')
-      await expect(settings('update', '--config', 'shared_buffers=1GB')).rejects.toThrow(
-        /shared_buffers.*driver postgres/,
+      await settings('update', '--config', 'shared_buffers=24MB')
+      expect(await show('shared_buffers')).toBe('24MB')
+      await expect(settings('update', '--config', 'shared_buffers=900GB')).rejects.toThrow(
+        /shared_buffers.*shared memory/,
       )
-      await settings('delete', '--config', 'max_connections,work_mem')
-      expect(await read()).toEqual({ statement_timeout: '11s', log_duration: true })
+      await settings('delete', '--config', 'max_connections,work_mem,shared_buffers')
+      expect(await read()).toMatchObject({ statement_timeout: '11s', log_duration: true, max_connections: 60 })
       const enforced = async () =>
         (await caller().get(`/v1/projects/${ref}/ssl-enforcement`)).body.currentConfig.database
       await cli('ssl-enforcement', 'update', '--enable-db-ssl-enforcement')

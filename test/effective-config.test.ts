@@ -31,7 +31,12 @@ describe('GET /v2/projects/{ref}/config', () => {
             { address: '::/0', type: 'v6' },
           ],
         },
-        postgres_settings: {},
+        postgres_settings: expect.objectContaining({
+          max_connections: expect.any(Number),
+          shared_buffers: expect.stringMatching(/^\d+[kMG]B$/),
+          track_commit_timestamp: false,
+          work_mem: '2MB',
+        }),
       },
       pooler: {
         pool_mode: 'session',

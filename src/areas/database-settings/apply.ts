@@ -13,7 +13,7 @@ export async function applySettings(ctx: SystemCtx, { ref }: { ref: string }): P
   await mutate(ctx, async ({ tx }) => {
     await lockProject({ tx }, ref)
     const kept = await readAllSettings(tx, [ref])
-    await configure(ctx, ref, kept(ref, 'postgres').value, {})
+    await configure(ctx, ref, kept(ref, 'postgres').value)
     const rules = { ssl: kept(ref, 'ssl').value.database, networks: restrictionOf(kept(ref, 'network').value) }
     await ctx.engine.settings.setLoginRules(ref, rules)
   })

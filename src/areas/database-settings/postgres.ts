@@ -6,12 +6,13 @@ import { ApiError } from '../../http/error.ts'
 import { requireActive, toApiError } from '../database/service.ts'
 import { changeSettings } from '../settings/change.ts'
 import { readSettings } from '../settings/rows.ts'
+import { effectiveConfig, withoutDefaults } from './effective.ts'
 import type { PostgresConfig, UpdatePostgresConfig } from './schema.ts'
 
-export const getPostgresConfig = async ({ db }: Ctx, { ref }: ProjectAccess): Promise<PostgresConfig> =>
-  (await readSettings(db, ref, 'postgres')).value
+export const getPostgresConfig = async (ctx: Ctx, project: ProjectAccess): Promise<PostgresConfig> =>
+  effectiveConfig(ctx, project, (await readSettings(ctx.db, project.ref, 'postgres')).value)
 
-/** `replace` takes back what the body does not name; else that stays as it is. */
+/** `replace` takes back what the body does not name; otherwise that stays as it is. */
 export async function updatePostgresConfig(
   ctx: Ctx,
   project: ProjectAccess,
@@ -20,12 +21,14 @@ export async function updatePostgresConfig(
 ): Promise<PostgresConfig> {
   requireActive(project)
   const { ref } = project
-  const config = await changeSettings(ctx, {
+  const chosen = await changeSettings(ctx, {
     ref,
     area: 'postgres',
     work: async (before) => {
-      const after = replace ? body : { ...before, ...body }
-      await configure(ctx, ref, after, before).catch((error) => {
+      const after = replace
+        ? withoutDefaults(body, before, await effectiveConfig(ctx, project, before))
+        : { ...before, ...body }
+      await configure(ctx, ref, after, { before, restart }).catch((error) => {
         throw settingsFailure(error)
       })
       return after
@@ -35,18 +38,28 @@ export async function updatePostgresConfig(
     await ctx.engine.restart(ref).catch((error) => {
       throw toApiError(error)
     })
-  return config
+  return effectiveConfig(ctx, project, chosen)
 }
 
-/** Makes the database run with these; what it had been told `before` and is not among them goes back to the cluster's. */
-export async function configure({ engine }: SystemCtx, ref: string, config: PostgresConfig, before: PostgresConfig) {
+interface Circumstances {
+  before?: PostgresConfig
+  restart?: boolean | undefined
+}
+
+/** Makes the database run with these; what it had been told `before` and is not among them goes back to the server's own. */
+export async function configure(
+  { engine }: SystemCtx,
+  ref: string,
+  config: PostgresConfig,
+  { before = {}, restart }: Circumstances = {},
+): Promise<void> {
   const { max_connections: connectionsMax = null, ...set } = config
   const { max_connections: _limit, ...known } = before
   const reset = Object.keys(known).filter((name) => !(name in set))
-  await engine.settings.configure(ref, { set, reset, connectionsMax })
+  await engine.settings.configure(ref, { set, reset, connectionsMax, ...(restart !== undefined && { restart }) })
 }
 
-/** Names the fields that the cluster refused. */
+/** Names the fields that Postgres refused. */
 export function settingsFailure(error: unknown): unknown {
   if (!(error instanceof SettingsRefused)) return toApiError(error)
   const issues = error.refusals.map(({ setting, reason }) => ({

@@ -41,8 +41,8 @@ const NETWORKS_OF = 'For the owner and temporary logins, who come to the databas
 const NO_BANS = 'This installation bans nobody: the list is empty, and an address that is not banned can be lifted without effect.'
 
 const WHERE_SET =
-  'Set for the database, and there for every session that starts from then on. What only a whole cluster can have is ' +
-  'refused by name where several projects share one.'
+  'Postgres checks the values first: what it does not take is refused by name and in its words, and nothing changes. ' +
+  'The database restarts if a value needs it. What the driver leaves to the operator of the server is refused by name.'
 
 const notHere = (driver: string, what: string) =>
   new ApiError('bad_request.driver', { detail: `the driver ${driver} ${what}` })
@@ -50,13 +50,13 @@ const notHere = (driver: string, what: string) =>
 export const databaseSettingsRoutes = [
   get('/v1/projects/{ref}/config/database/postgres', {
     id: 'v1-get-postgres-config', summary: "Get what a project's Postgres is set to",
-    description: 'Only what was set here; for all else the defaults of the cluster hold.',
-    scope: 'database:read', returns: PostgresConfig,
+    description: 'The values that hold now, defaults included; for a project that is not active, those that were set.',
+    scope: 'database:read', returns: PostgresConfig, errors: ['service_unavailable.project_database'],
   }, ({ ctx, project }) => getPostgresConfig(ctx, project)),
 
   put('/v1/projects/{ref}/config/database/postgres', {
     id: 'v1-update-postgres-config', summary: "Set a project's Postgres to this and nothing else",
-    description: `What is left out goes back to the default. ${WHERE_SET}`,
+    description: `What is left out goes back to the default, and a value that holds already stays one. ${WHERE_SET}`,
     scope: 'database:write', body: UpdatePostgresConfig, returns: PostgresConfig, errors: CLUSTER_ERRORS,
   }, ({ ctx, project, body }) => updatePostgresConfig(ctx, project, body, { replace: true })),
 

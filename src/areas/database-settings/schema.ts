@@ -34,7 +34,9 @@ export const PostgresConfig = z
     log_temp_files: Size,
     maintenance_work_mem: Size,
     track_activity_query_size: Size,
-    max_connections: count(1, WORKERS_MAX).meta({ description: 'Sessions in the database at the same time' }),
+    max_connections: count(1, WORKERS_MAX).meta({
+      description: 'Sessions at the same time, of which 13 are reserved for the services',
+    }),
     max_locks_per_transaction: count(10, 2_147_483_640),
     max_logical_replication_workers: count(0, WORKERS_MAX),
     max_parallel_maintenance_workers: count(0, PARALLEL_MAX),
@@ -66,7 +68,11 @@ export const UpdatePostgresConfig = PostgresConfig.extend({
   restart_database: z
     .boolean()
     .optional()
-    .meta({ description: "Ends the project's sessions, so that all that follow have the new settings" }),
+    .meta({
+      description:
+        'True restarts the database in any case, so that every session has the new values. False leaves values that need a ' +
+        'restart for the next one. Without it the database restarts if a value needs it',
+    }),
 }).meta({ id: 'UpdatePostgresConfig' })
 
 const PoolMode = z.enum(['transaction', 'session'])

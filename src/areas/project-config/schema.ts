@@ -13,7 +13,7 @@ const Database = z.object({
   }),
   postgres_settings: z
     .record(z.string(), z.union([z.string(), z.number(), z.boolean()]))
-    .meta({ description: 'What was set alone; `_` for the dot in a name' }),
+    .meta({ description: 'The values that hold now, defaults included; `_` for the dot in a name' }),
 })
 
 const Pooler = z.object({

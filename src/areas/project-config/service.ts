@@ -4,6 +4,7 @@ import { projectSettings } from '../../db/schema/index.ts'
 import type { Ctx } from '../../env.ts'
 import { FIELDS, type FieldName } from '../auth-config/fields.ts'
 import { toAuthConfig } from '../auth-config/kept.ts'
+import { effectiveConfig } from '../database-settings/effective.ts'
 import { entitlementOf, toAddresses } from '../database-settings/networks.ts'
 import { toPooler } from '../database-settings/pooler.ts'
 import { knownMajorOf } from '../projects/convert.ts'
@@ -50,7 +51,9 @@ export async function getProjectConfig(ctx: Ctx, project: ProjectAccess): Promis
           major_version: project.postgresVersion ? Number(knownMajorOf(project.postgresVersion)) : 0,
           ssl_enforced: !ctx.engine.capabilities.plainConnections || settingsIn('ssl', kept.ssl).database,
           network_restrictions: toRestrictions(ctx, settingsIn('network', kept.network)),
-          postgres_settings: toPostgresSettings(settingsIn('postgres', kept.postgres)),
+          postgres_settings: toPostgresSettings(
+            await effectiveConfig(ctx, project, settingsIn('postgres', kept.postgres)),
+          ),
         },
         pooler: toPooler(settingsIn('pooler', kept.pooler)),
         auth: toAuth(settingsIn('auth', kept.auth)),
