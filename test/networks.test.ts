@@ -220,7 +220,37 @@ describe('network restrictions', () => {
 describe('network bans', () => {
   const bans = `/network-bans`
 
-  it('are none', async () => {
+  it('are of addresses that fail to log in, and can be lifted', async () => {
+    const own = await newProject(organization)
+    const at = `/v1/projects/${own}${bans}`
+    const guess = () => ownerClient(own, { password: 'wrong' }).connect()
+    for (let tries = 0; tries < 10; tries++) await expect(guess()).rejects.toThrow()
+    await expect(connect(own)).rejects.toThrow(/banned until/)
+    expect((await caller().post(`${at}/retrieve`)).body).toEqual({ banned_ipv4_addresses: ['127.0.0.1'] })
+    expect((await caller().post(`${at}/retrieve/enriched`)).body).toEqual({
+      banned_ipv4_addresses: [{ banned_address: '127.0.0.1', identifier: own, type: 'postgres' }],
+    })
+    const lift = (from: Caller, body: object) =>
+      from.send('DELETE', at, { headers: { 'content-type': 'application/json' }, raw: JSON.stringify(body) })
+    const reader = await tokenOf(organization.userId, { scopes: ['projects:read'] })
+    expect((await reader.post(`${at}/retrieve`)).status).toBe(201)
+    expect((await lift(reader, { ipv4_addresses: ['127.0.0.1'] })).status).toBe(403)
+    const stranger = (await newOrganization()).owner
+    expect((await stranger.post(`${at}/retrieve`)).status).toBe(404)
+    expect(await lift(caller(), { ipv4_addresses: [], identifier: ref })).toMatchObject({
+      status: 400,
+      body: { message: expect.stringContaining('body.identifier') },
+    })
+    await expect(connect(own)).rejects.toThrow(/banned until/)
+    expect((await lift(caller(), { ipv4_addresses: ['127.0.0.1'] })).status).toBe(200)
+    expect((await caller().post(`${at}/retrieve`)).body).toEqual({ banned_ipv4_addresses: [] })
+    expect(await isLetIn(own)).toBe(true)
+    const rows = await control.select().from(auditLog).where(eq(auditLog.projectRef, own))
+    const lifted = rows.filter(({ action }) => action === 'project.network_bans.lift').map(({ detail }) => detail)
+    expect(lifted).toEqual([{ addresses: ['127.0.0.1'] }])
+  })
+
+  it('are none at first', async () => {
     const at = `/v1/projects/${ref}${bans}`
     for (const each of [`${at}/retrieve`, `${at}/retrieve/enriched`]) {
       const reply = await caller().post(each)
@@ -238,7 +268,7 @@ describe('network bans', () => {
     expect(refused).toMatchObject({
       status: 400,
       body: {
-        message: expect.stringMatching(/body\.ipv4_addresses\.0: Invalid IPv4 address, or: Invalid IPv6 address$/),
+        message: expect.stringMatching(/body\.ipv4_addresses\.0: Invalid IPv4 address, or: Invalid IPv6 address/),
       },
     })
   })

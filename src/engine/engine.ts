@@ -44,6 +44,8 @@ export interface ProjectEngine {
   readonly settings: DatabaseSettings
   readonly logins: TemporaryLogins
   readonly backups: DatabaseBackups
+  /** Absent where no address is ever banned. */
+  readonly bans?: NetworkBans
   /** Absent where no history is kept. */
   readonly pointInTime?: PointInTime
   /** Absent where there are none. */
@@ -70,6 +72,13 @@ export interface Place {
   versions: readonly string[]
   /** Absent where the driver has no sizes. */
   sizes?: ReadonlySet<string>
+}
+
+/** Addresses that a project's database refuses after repeated failures to log in. */
+interface NetworkBans {
+  of(ref: string): Promise<string[]>
+  /** An address that is not banned stays as it is. */
+  lift(ref: string, addresses: readonly string[]): Promise<void>
 }
 
 interface EngineCapabilities {

@@ -55,6 +55,12 @@ export function addressOf(c: Addressed): string | undefined {
   return header && c.req.header(header)
 }
 
+/** The same, of a request that a handler has the headers of. */
+export function addressIn({ config }: Pick<SystemCtx, 'config'>, headers: Headers): string | undefined {
+  const { CLIENT_ADDRESS_HEADER: header } = config
+  return (header && headers.get(header)) || undefined
+}
+
 /**
  * The specification's order: OAuth application, else user, else address. An application is counted in each organization for
  * itself: who approves it in his own must not use up what its users have elsewhere.

@@ -1,5 +1,6 @@
 import { ApiError } from '../../http/error.ts'
 import { del, empty, get, patch, post, put } from '../../http/route.ts'
+import { getBans, getEnrichedBans, liftBans } from './bans.ts'
 import { getDisk, getDiskUse, updateDisk } from './disk.ts'
 import { applyRestrictions, getRestrictions, patchRestrictions } from './networks.ts'
 import { getLegacyPooler, updatePoolerSettings } from './pooler.ts'
@@ -38,7 +39,10 @@ import { getSslEnforcement, updateSslEnforcement } from './ssl.ts'
 const CLUSTER_ERRORS = ['conflict.project_status', 'service_unavailable.project_database'] as const
 
 const NETWORKS_OF = 'For the owner and temporary logins, who come to the database itself; those of them that are connected from elsewhere end.'
-const NO_BANS = 'This installation bans nobody: the list is empty, and an address that is not banned can be lifted without effect.'
+const BANS =
+  'An address that fails to log in to the database again and again is refused there for a while. ' +
+  'The driver `neon` bans nobody: the list is empty. An address that is not banned can be lifted without effect.'
+const BAN_ERRORS = ['service_unavailable.project_database'] as const
 
 const WHERE_SET =
   'Postgres checks the values first: what it does not take is refused by name and in its words, and nothing changes. ' +
@@ -120,21 +124,21 @@ export const databaseSettingsRoutes = [
 
   post('/v1/projects/{ref}/network-bans/retrieve', {
     id: 'v1-list-all-network-bans', summary: 'List the addresses that are banned',
-    description: NO_BANS,
-    scope: 'projects:read', returns: NetworkBans, status: 201,
-  }, async () => ({ banned_ipv4_addresses: [] })),
+    description: BANS,
+    scope: 'projects:read', returns: NetworkBans, status: 201, errors: BAN_ERRORS,
+  }, ({ ctx, project }) => getBans(ctx, project)),
 
   post('/v1/projects/{ref}/network-bans/retrieve/enriched', {
     id: 'v1-list-all-network-bans-enriched', summary: 'List the addresses that are banned, with what they are banned from',
-    description: NO_BANS,
-    scope: 'projects:read', returns: EnrichedNetworkBans, status: 201,
-  }, async () => ({ banned_ipv4_addresses: [] })),
+    description: BANS,
+    scope: 'projects:read', returns: EnrichedNetworkBans, status: 201, errors: BAN_ERRORS,
+  }, ({ ctx, project }) => getEnrichedBans(ctx, project)),
 
   del('/v1/projects/{ref}/network-bans', {
     id: 'v1-delete-network-bans', summary: 'Lift bans of addresses',
-    description: NO_BANS,
-    scope: 'projects:write', body: LiftNetworkBans, returns: empty,
-  }, async () => {}),
+    description: BANS,
+    scope: 'projects:write', body: LiftNetworkBans, returns: empty, errors: BAN_ERRORS,
+  }, ({ ctx, project, body, headers }) => liftBans(ctx, project, { body, headers })),
 
   get('/v1/projects/{ref}/config/disk', {
     id: 'v1-get-database-disk', summary: "Get the disk of a project's database",

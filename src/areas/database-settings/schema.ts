@@ -209,7 +209,8 @@ export const EnrichedNetworkBans = z
 
 export const LiftNetworkBans = z
   .object({
-    ipv4_addresses: z.array(z.union([z.ipv4(), z.ipv6()])).max(LISTED_MAX),
+    // As the list has them: of IPv6, whole networks are banned.
+    ipv4_addresses: z.array(z.union([z.ipv4(), z.ipv6(), z.cidrv6()])).max(LISTED_MAX),
     requester_ip: z.boolean().optional(),
     identifier: Text.max(256).optional(),
   })

@@ -16,6 +16,7 @@ import { type Session, withAdmin } from '../session.ts'
 import { STORAGE_VERSION, STORAGE_VERSION_QUERY, storageSchema } from '../storage/schema.ts'
 import { runTransaction } from '../transaction.ts'
 import { hostBackups } from './backups.ts'
+import { hostBans } from './bans.ts'
 import { GONE, type HostApi, Instance, isGone, Nothing } from './client.ts'
 import { hostLogins } from './logins.ts'
 import { HOST_NAMES } from './names.ts'
@@ -90,6 +91,7 @@ export function createHostEngine(config: HostEngineConfig): ProjectEngine {
     },
     settings: hostSettings(reach),
     logins: hostLogins(reach),
+    bans: hostBans(reach),
     backups: hostBackups(reach),
     sizes: {
       get offered() {

@@ -1,0 +1,26 @@
+import * as z from 'zod'
+import type { ProjectEngine } from '../engine.ts'
+import { isGone, Nothing } from './client.ts'
+import type { Reach } from './reach.ts'
+
+const Bans = z.object({ bans: z.array(z.object({ address: z.string() })) })
+
+/** The gateway of a project's host bans, for a time, addresses that log in with wrong passwords. */
+export const hostBans = (reach: Reach): NonNullable<ProjectEngine['bans']> => ({
+  async of(ref) {
+    const { ask } = await reach.api(ref)
+    try {
+      const { bans } = await ask(Bans, { method: 'GET', path: `/instances/${ref}/bans` })
+      return bans.map(({ address }) => address)
+    } catch (error) {
+      if (isGone(error)) return []
+      throw error
+    }
+  },
+  async lift(ref, addresses) {
+    const { ask } = await reach.api(ref)
+    for (const address of addresses) {
+      await ask(Nothing, { method: 'DELETE', path: `/instances/${ref}/bans/${encodeURIComponent(address)}` })
+    }
+  },
+})
