@@ -4,6 +4,7 @@ import type { AddressInfo, Socket } from 'node:net'
 import { join } from 'node:path'
 import { BASE, createApi } from './api/api.ts'
 import { backupRoutes } from './api/backup-routes.ts'
+import { observationRoutes } from './api/observation-routes.ts'
 import { lifecycleRoutes } from './api/routes.ts'
 import { settingRoutes } from './api/setting-routes.ts'
 import { createBackups } from './backups/backups.ts'
@@ -111,6 +112,7 @@ export async function startHost(options: HostOptions): Promise<Host> {
       }),
       ...(backups ? backupRoutes({ pool, backups, endSessions }) : []),
       ...settingRoutes({ pool, gateway, forgetClients }),
+      ...observationRoutes({ pool }),
     ]
     const api = createApi({ key, locks, routes, log })
     const server = createServer((req, res) => (req.url?.startsWith(BASE) ? api(req, res) : sql.sql(req, res)))

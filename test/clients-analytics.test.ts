@@ -52,7 +52,7 @@ describe('supabase-management-js', () => {
 })
 
 describe('the MCP server', () => {
-  const SERVICES = ['postgres', 'auth', 'storage', 'realtime', 'branch-action']
+  const SERVICES = ['auth', 'storage', 'realtime', 'branch-action']
 
   it('gets the logs of each service and queries them', async () => {
     const tool = await startMcp({ baseUrl, token: await tokenOfNew(), features: 'debugging' })
@@ -60,6 +60,9 @@ describe('the MCP server', () => {
     expect(await logs('edge-function-runtime')).toContain('it broke')
     expect(await logs('edge-function')).toContain(functionId)
     expect(await logs('api')).toContain('GET | 500 | ')
+    const fails = "do $$ begin raise exception 'of the database'; end $$"
+    await organization.owner.post(`/v1/projects/${project.ref}/database/query`, { query: fails })
+    expect(await logs('postgres')).toContain('of the database')
     for (const service of SERVICES) expect(await logs(service)).not.toMatch(/error/i)
     const query = { project_id: project.ref, sql: 'select distinct source from logs order by source' }
     expect(await tool('query_logs', query)).toMatch(/edge_logs.*function_edge_logs.*function_logs/)

@@ -19,6 +19,7 @@ import { hostBackups } from './backups.ts'
 import { hostBans } from './bans.ts'
 import { GONE, type HostApi, Instance, isGone, Nothing } from './client.ts'
 import { hostLogins } from './logins.ts'
+import { hostLogs } from './logs.ts'
 import { HOST_NAMES } from './names.ts'
 import { chooseHost, places } from './placement.ts'
 import { type HostEngineConfig, type Reach, reachOf } from './reach.ts'
@@ -92,6 +93,7 @@ export function createHostEngine(config: HostEngineConfig): ProjectEngine {
     settings: hostSettings(reach),
     logins: hostLogins(reach),
     bans: hostBans(reach),
+    logs: hostLogs(reach),
     backups: hostBackups(reach),
     sizes: {
       get offered() {

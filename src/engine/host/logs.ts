@@ -1,0 +1,44 @@
+import * as z from 'zod'
+import type { DatabaseLogs } from '../logs.ts'
+import type { Reach } from './reach.ts'
+
+const Ends = z.array(z.object({ name: z.string(), end: z.string() }))
+
+const Page = z.object({
+  cursor: z.string(),
+  lines: z.array(z.looseObject({ timestamp: z.string(), message: z.string() }).catchall(z.string())),
+  skipped_bytes: z.number(),
+})
+
+const presentIn = (fields: Record<string, string>) =>
+  Object.fromEntries(Object.entries(fields).filter(([, value]) => value !== ''))
+
+/** The logs of the hosts' servers. */
+export function hostLogs(reach: Reach): DatabaseLogs {
+  return {
+    async ends() {
+      const ends = new Map<string, string>()
+      const unreachable: string[] = []
+      const read = async (api: Awaited<ReturnType<Reach['apis']>>[number]) => {
+        for (const { name, end } of await api.ask(Ends, { method: 'GET', path: '/logs' })) ends.set(name, end)
+      }
+      const reading = (await reach.apis()).map((api) => read(api).catch(() => unreachable.push(api.host.id)))
+      await Promise.all(reading)
+      return { ends, unreachable }
+    },
+    async read(ref, since, limit) {
+      const { ask } = await reach.api(ref)
+      const query = new URLSearchParams({ limit: String(limit), ...(since !== undefined && { since }) })
+      const page = await ask(Page, { method: 'GET', path: `/instances/${ref}/logs?${query}` })
+      return {
+        cursor: page.cursor,
+        lines: page.lines.map(({ timestamp, message, ...fields }) => ({
+          timestamp,
+          message,
+          fields: presentIn(fields),
+        })),
+        skippedBytes: page.skipped_bytes,
+      }
+    },
+  }
+}
