@@ -32,6 +32,7 @@ const UNSEEN = [
     'v1-delete-network-bans',
     'v1-modify-database-disk',
     'v1-get-disk-utilization',
+    'v1-get-project-metrics',
   ].map((id) => `${id} service_unavailable.project_database`),
   // While the bucket is away, which the tests share: an installation of its own is tested for that.
   ...['v2-deploy-a-worker', 'v2-deploy-a-compute-instance'].map((id) => `${id} service_unavailable.bucket`),
@@ -55,6 +56,7 @@ const UNSEEN = [
     'v1-patch-network-restrictions',
     'v1-create-a-branch',
     'v2-create-a-branch',
+    'v1-get-project-metrics',
   ].map((id) => `${id} bad_request.driver`),
   // Of a driver without sizes, or of one that names no default.
   'v1-remove-project-addon bad_request.addon',

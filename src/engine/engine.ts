@@ -54,6 +54,8 @@ export interface ProjectEngine {
   readonly sizes?: ComputerSizes
   /** Absent where the servers' logs cannot be read. */
   readonly logs?: DatabaseLogs
+  /** Resource use of the database's server, in the text format of Prometheus; absent if it is not measured. */
+  metrics?(ref: string): Promise<string>
   /** As the owner, or as another role of the project. */
   connection(project: ConnectedProject, role?: string): ProjectConnection
 }

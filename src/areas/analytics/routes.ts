@@ -1,5 +1,7 @@
-import { get } from '../../http/route.ts'
+import * as z from 'zod'
+import { get, text } from '../../http/route.ts'
 import { getLogs } from './logs.ts'
+import { getMetrics } from './metrics.ts'
 import { AnalyticsAnswer, ApiCounts, ApiCountsQuery, FunctionStats, FunctionStatsQuery, LogsQuery, RequestCount } from './schema.ts'
 import { getApiCounts, getFunctionStats, getRequestCount } from './usage.ts'
 
@@ -17,6 +19,13 @@ export const analyticsRoutes = [
     description: LOGS,
     scope: 'analytics:read', limit: 'logs', query: LogsQuery, returns: AnalyticsAnswer,
   }, ({ ctx, project, query }) => getLogs(ctx, project, query)),
+
+  get('/v1/projects/{ref}/analytics/endpoints/metrics', {
+    id: 'v1-get-project-metrics', summary: "Get what a project's database uses now, in the text format of Prometheus",
+    description: 'Connections, transactions, size, cache, WAL, CPU, memory and the lag of replicas; of a database that sleeps, its state.',
+    scope: 'analytics:read', limit: 'logs', returns: text('text/plain; charset=utf-8', z.string()),
+    errors: ['bad_request.driver', 'service_unavailable.project_database'],
+  }, ({ ctx, project }) => getMetrics(ctx, project)),
 
   get('/v1/projects/{ref}/analytics/endpoints/usage.api-counts', {
     id: 'v1-get-project-usage-api-count', summary: 'Count the requests to the services of a project',

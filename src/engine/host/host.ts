@@ -1,3 +1,4 @@
+import * as z from 'zod'
 import { INSTANCE_SIZES } from '../../db/schema/values.ts'
 import { runBatch } from '../batch.ts'
 import { sessionsOf } from '../cluster-sessions.ts'
@@ -94,6 +95,10 @@ export function createHostEngine(config: HostEngineConfig): ProjectEngine {
     logins: hostLogins(reach),
     bans: hostBans(reach),
     logs: hostLogs(reach),
+    async metrics(ref) {
+      const { ask } = await reach.api(ref)
+      return ask(z.string(), { method: 'GET', path: `/instances/${ref}/metrics?format=prometheus` })
+    },
     backups: hostBackups(reach),
     sizes: {
       get offered() {
