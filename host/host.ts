@@ -15,6 +15,8 @@ import { InstancePool } from './instances/instances.ts'
 import { Locks } from './instances/locks.ts'
 import { hostKey } from './key.ts'
 import { installedPrograms } from './programs.ts'
+import { Replicas } from './replicas/replicas.ts'
+import { followed, replicaRoutes } from './replicas/routes.ts'
 import { claimFolder, runFolder } from './run-folder.ts'
 import { openLimits } from './settings/cgroup.ts'
 import { createSqlHandlers } from './sql/sql.ts'
@@ -74,7 +76,9 @@ export async function startHost(options: HostOptions): Promise<Host> {
     limits: await openLimits(),
     log,
   })
+  const replicas = new Replicas({ pool, log })
   started.push(() => pool.close())
+  started.push(() => replicas.close())
   const stop = async () => {
     for (const end of started.splice(0).reverse()) await end()
   }
@@ -98,10 +102,14 @@ export async function startHost(options: HostOptions): Promise<Host> {
       sql.endSessions(name)
     }
     const forgetClients = (name: string) => sql.endSessions(name, 'clients')
+    replicas.open((replica) => {
+      gateway.applyAccess(replica)
+      forgetClients(replica.name)
+    })
     const backups = options.archive && archiveOf(options.archive, pool, log)
     if (backups) started.push(() => backups.stop())
     const features = backups ? ['backups'] : []
-    const routes = [
+    const own = [
       ...lifecycleRoutes({
         pool,
         locks,
@@ -109,11 +117,13 @@ export async function startHost(options: HostOptions): Promise<Host> {
         features,
         endSessions,
         forget: (name) => backups?.removeArchive(name),
+        replicas,
       }),
       ...(backups ? backupRoutes({ pool, backups, endSessions }) : []),
       ...settingRoutes({ pool, gateway, forgetClients }),
       ...observationRoutes({ pool }),
     ]
+    const routes = [...followed(own, replicas), ...replicaRoutes(replicas)]
     const api = createApi({ key, locks, routes, log })
     const server = createServer((req, res) => (req.url?.startsWith(BASE) ? api(req, res) : sql.sql(req, res)))
     server.on('upgrade', sql.upgrade)

@@ -56,6 +56,8 @@ const UNSEEN = [
     'v1-patch-network-restrictions',
     'v1-create-a-branch',
     'v2-create-a-branch',
+    'v1-setup-a-read-replica',
+    'v1-remove-a-read-replica',
     'v1-get-project-metrics',
   ].map((id) => `${id} bad_request.driver`),
   // Of a driver without sizes, or of one that names no default.

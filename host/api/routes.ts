@@ -4,6 +4,7 @@ import { diskProblem } from '../instances/disk.ts'
 import type { PostgresInstance } from '../instances/instance.ts'
 import type { InstancePool } from '../instances/instances.ts'
 import type { Locks } from '../instances/locks.ts'
+import type { Replicas } from '../replicas/replicas.ts'
 import { offeredSizes } from '../settings/sizes.ts'
 import { mutation, type Route, route } from './api.ts'
 
@@ -29,6 +30,7 @@ interface Parts {
   locks: Locks
   region: string
   features: readonly string[]
+  replicas: Pick<Replicas, 'list'>
   /** Ends what clients have open; the instance is about to stop. */
   endSessions(name: string): void
   /** Removes the archive of an instance that is gone. */
@@ -36,7 +38,7 @@ interface Parts {
 }
 
 /** The life cycle of instances. */
-export function lifecycleRoutes({ pool, locks, region, features, endSessions, forget }: Parts): Route[] {
+export function lifecycleRoutes({ pool, locks, region, features, endSessions, forget, replicas }: Parts): Route[] {
   const primaries = () => pool.list().filter(({ record }) => !record.primary && !record.sealed)
   const stopping = (name: string) => {
     endSessions(name)
@@ -55,7 +57,7 @@ export function lifecycleRoutes({ pool, locks, region, features, endSessions, fo
     route('GET', '/instances/{name}', async ({ name, query }) => {
       const instance = pool.require(name)
       if (query.get('size') === 'now') await instance.sizeBytes(0)
-      return shown(instance, true)
+      return { ...(await shown(instance, true)), replicas: await replicas.list(name) }
     }),
     route('POST', '/instances/{name}/lock', async ({ name, body }) => {
       const { wait_ms } = await body(Lock)

@@ -127,7 +127,7 @@ export interface PointInTime {
 }
 
 /** Databases beside a project's own that follow it and only read. */
-interface ReadReplicas {
+export interface ReadReplicas {
   of(project: ConnectedProject): Replica[]
   /** Safe to repeat after a crash at any point. What cannot be had is `EngineRefusal`. */
   add(ref: string, identifier: string, fence?: Fence): Promise<void>
@@ -140,6 +140,8 @@ export interface Replica {
   isReady: boolean
   host: string
   poolerHost: string
+  /** The user, if it differs from the primary's. */
+  user?: string
 }
 
 /** Of the computer that a database runs on. */

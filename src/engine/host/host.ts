@@ -24,6 +24,7 @@ import { hostLogs } from './logs.ts'
 import { HOST_NAMES } from './names.ts'
 import { chooseHost, places } from './placement.ts'
 import { type HostEngineConfig, type Reach, reachOf } from './reach.ts'
+import { hostReplicas } from './replicas.ts'
 import { runSqlAt } from './scripts.ts'
 import { hostSettings, instances } from './settings.ts'
 
@@ -100,6 +101,7 @@ export function createHostEngine(config: HostEngineConfig): ProjectEngine {
       return ask(z.string(), { method: 'GET', path: `/instances/${ref}/metrics?format=prometheus` })
     },
     backups: hostBackups(reach),
+    replicas: hostReplicas(reach, states),
     sizes: {
       get offered() {
         const known = reach.facts.known()

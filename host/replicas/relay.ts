@@ -1,0 +1,49 @@
+import { once } from 'node:events'
+import { chmod, chown, rm } from 'node:fs/promises'
+import { connect, createServer, type Socket } from 'node:net'
+import { join as joinPath } from 'node:path'
+import { startupMessage } from '../gateway/messages.ts'
+import { destroyOnError, join, readBytes } from '../gateway/streams.ts'
+import type { Instance } from '../instances/types.ts'
+import { RELAY_PORT } from '../settings/configuration.ts'
+import { REPLICATOR } from '../template/roles.ts'
+
+/** As in Postgres. */
+const STARTUP_BYTES_MAX = 10_000
+
+/**
+ * Lets a replica stream from its primary, whose socket its own account cannot reach. Whatever the replica asks for in its startup
+ * message, it gets physical replication and nothing else. Returns how to end it.
+ */
+export async function openRelay(replica: Instance, primary: () => Instance | undefined): Promise<() => void> {
+  const path = joinPath(replica.paths.socket, `.s.PGSQL.${RELAY_PORT}`)
+  const open = new Set<Socket>()
+  const server = createServer((client) => {
+    open.add(client)
+    client.once('close', () => open.delete(client))
+    destroyOnError(client)
+    pass(client, replica.name, primary()).catch(() => client.destroy())
+  })
+  await rm(path, { force: true })
+  server.listen(path)
+  await once(server, 'listening')
+  await chmod(path, 0o600)
+  const { account } = replica.record
+  if (account) await chown(path, account.uid, account.gid)
+  return () => {
+    server.close()
+    for (const client of open) client.destroy()
+  }
+}
+
+/** Does not count as use of the primary, which could never sleep then. */
+async function pass(client: Socket, name: string, primary: Instance | undefined): Promise<void> {
+  const length = (await readBytes(client, 4)).readInt32BE(0)
+  if (length < 8 || length > STARTUP_BYTES_MAX || primary?.state() !== 'running') return void client.destroy()
+  await readBytes(client, length - 4)
+  const server = connect(joinPath(primary.paths.socket, '.s.PGSQL.5432'))
+  destroyOnError(server)
+  const parameters = { user: REPLICATOR, replication: 'true', application_name: name }
+  server.write(startupMessage(Object.entries(parameters)))
+  join(client, server)
+}

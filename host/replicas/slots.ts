@@ -1,0 +1,80 @@
+import { randomBytes } from 'node:crypto'
+import { readdir, rm } from 'node:fs/promises'
+import { join } from 'node:path'
+import { withAdminAt } from '../instances/admin.ts'
+import { type Instance, Refused } from '../instances/types.ts'
+
+/** How far a replica is behind. */
+interface Stream {
+  slot: string
+  bytes: number
+  seconds: number
+}
+
+export interface PrimaryFacts {
+  bounds: Readonly<Record<string, string>>
+  /** Slots whose WAL has been removed. */
+  lost: string[] | null
+}
+
+/** A standby may not have less of these than its primary had when it wrote the log that is yet to be replayed. */
+export const BOUNDS = [
+  'max_connections',
+  'max_worker_processes',
+  'max_wal_senders',
+  'max_prepared_transactions',
+  'max_locks_per_transaction',
+]
+
+export const streamsOf = (primary: Instance): Promise<Stream[]> =>
+  peek(
+    primary,
+    `SELECT s.slot_name::text AS slot, pg_wal_lsn_diff(pg_current_wal_lsn(), r.replay_lsn)::float8 AS bytes,
+       extract(epoch FROM coalesce(r.replay_lag, '0'))::float8 AS seconds
+     FROM pg_replication_slots AS s JOIN pg_stat_replication AS r ON r.pid = s.active_pid WHERE r.state = 'streaming'`,
+  )
+
+export async function factsOf(primary: Instance): Promise<PrimaryFacts> {
+  const [facts] = await peek<PrimaryFacts>(
+    primary,
+    `SELECT (SELECT jsonb_object_agg(name, setting) FROM pg_settings WHERE name = ANY ($1)) AS bounds,
+       (SELECT array_agg(slot_name::text) FROM pg_replication_slots WHERE wal_status = 'lost') AS lost`,
+    [BOUNDS],
+  )
+  return facts ?? { bounds: {}, lost: null }
+}
+
+/** Another one for each copy, so that data from before a copy is known by its slots. */
+export const slotFor = (id: string): string => `${id.replaceAll('-', '_')}_${randomBytes(3).toString('hex')}`
+
+/** Those of replicas, past ones included. */
+export async function slotsOf({ name, paths }: Instance): Promise<string[]> {
+  const folders = await readdir(join(paths.data, 'pg_replslot'))
+  return folders.filter((slot) => slot.startsWith(`${name}_rr_`))
+}
+
+/** From before the copy begins on, it holds back what a replica needs. */
+export async function createSlot(primary: Instance, slot: string): Promise<void> {
+  await primary
+    .withAdmin('postgres', (admin) => admin.rows('SELECT pg_create_physical_replication_slot($1, true)', [slot]))
+    .catch((error) => {
+      if (error?.code !== '53400') throw error
+      throw new Refused([{ setting: 'max_replication_slots', reason: 'all replication slots are in use' }])
+    })
+}
+
+/** A server that does not run keeps its slots in these folders alone. */
+export async function dropSlot(primary: Instance, slot: string): Promise<void> {
+  const folder = join(primary.paths.data, 'pg_replslot', slot)
+  if (primary.state() !== 'running') return primary.whileStopped(() => rm(folder, { recursive: true, force: true }))
+  const found = 'FROM pg_replication_slots WHERE slot_name = $1'
+  // The server may not have noticed yet that the replica is gone.
+  await peek(primary, `SELECT pg_terminate_backend(active_pid, 5000) ${found} AND active`, [slot])
+  await peek(primary, `SELECT pg_drop_replication_slot(slot_name) ${found}`, [slot])
+}
+
+/** Neither wakes the instance nor keeps it awake. */
+async function peek<Row extends object>(instance: Instance, text: string, values?: readonly unknown[]): Promise<Row[]> {
+  if (instance.state() !== 'running') return []
+  return withAdminAt(instance.paths.socket, 'postgres', (admin) => admin.rows<Row>(text, values))
+}

@@ -1,0 +1,263 @@
+import { execFileSync, spawnSync } from 'node:child_process'
+import { existsSync } from 'node:fs'
+import { chmod, mkdtemp, rm } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { setTimeout as delay } from 'node:timers/promises'
+import { Client } from 'pg'
+import { afterAll, afterEach, beforeAll, expect, test } from 'vitest'
+import { type Host, startHost } from '../../host/host.ts'
+
+const KEY = 'k'.repeat(40)
+const REF = 'abcdefghijklmnopqrst'
+const ID = `${REF}-rr-us-east-1-fghij`
+let folder: string
+let host: Host
+
+const start = () => startHost({ folder, key: KEY, isDurable: false, sleepAfterSeconds: null })
+
+beforeAll(async () => {
+  folder = await mkdtemp(join(tmpdir(), 'ph-replicas-'))
+  await chmod(folder, 0o711)
+  host = await start()
+  await call('PUT', '', { password: 'pw' })
+})
+
+afterAll(async () => {
+  await host.stop()
+  await rm(folder, { recursive: true, force: true })
+})
+
+afterEach(() => call('DELETE', '/bans/127.0.0.1'))
+
+async function call(method: string, path: string, body?: object) {
+  const response = await fetch(`${host.url}/host/v1/instances/${REF}${path}`, {
+    method,
+    headers: { authorization: `Bearer ${KEY}` },
+    ...(body && { body: JSON.stringify(body) }),
+  })
+  const text = await response.text()
+  return { status: response.status, body: text ? JSON.parse(text) : undefined }
+}
+
+async function as(user: string, text: string, password = 'pw') {
+  const client = new Client({ host: '127.0.0.1', port: host.gatewayPort, user, password, database: 'postgres' })
+  client.on('error', () => {})
+  await client.connect()
+  try {
+    return (await client.query(text)).rows
+  } finally {
+    await client.end()
+  }
+}
+
+const primary = (text: string) => as(`postgres.${REF}`, text)
+const replica = (text: string) => as(`postgres.${ID}`, text)
+const shown = async () => (await call('GET', '')).body.replicas[0]
+const slots = () => host.pool.require(REF).admin.rows('SELECT slot_name FROM pg_replication_slots')
+
+/** Writes to the primary and waits until the replica has it. */
+async function follows(ms = 1_000) {
+  const value = Math.floor(Math.random() * 1e9)
+  await primary(`INSERT INTO notes VALUES (${value})`)
+  const hasValue = async () => (await replica(`SELECT FROM notes WHERE n = ${value}`)).length === 1
+  await expect.poll(hasValue, { timeout: ms, interval: 20 }).toBe(true)
+}
+
+test('a replica follows within a second and reads with the same roles', async () => {
+  await primary('CREATE TABLE notes (n int); INSERT INTO notes VALUES (0)')
+  expect(await call('PUT', `/replicas/${ID}`)).toMatchObject({ status: 204 })
+  await follows()
+  await expect.poll(shown).toEqual({ id: ID, state: 'running', lag_bytes: 0, lag_seconds: expect.any(Number) })
+  expect((await call('PUT', `/replicas/${ID}`)).status).toBe(204)
+  expect(await slots()).toHaveLength(1)
+  const { record, paths } = host.pool.require(ID)
+  if (process.getuid?.() === 0) expect(record.account?.uid).not.toBe(host.pool.require(REF).record.account?.uid)
+  expect(join(paths.socket, '.s.PGSQL.5432').length).toBeLessThanOrEqual(107)
+  const listed = await fetch(`${host.url}/host/v1/instances`, { headers: { authorization: `Bearer ${KEY}` } })
+  expect(((await listed.json()) as object[]).length).toBe(1)
+})
+
+test('clients can neither write, nor promote it, nor log in as a service', async () => {
+  await expect(replica('INSERT INTO notes VALUES (1)')).rejects.toMatchObject({ code: '25006' })
+  await expect(replica('SELECT pg_promote()')).rejects.toMatchObject({ code: '42501' })
+  await expect(replica('SET transaction_read_only = off; CREATE TABLE t ()')).rejects.toThrow()
+  await expect(as(`postgres.${ID}`, 'SELECT 1', 'wrong')).rejects.toMatchObject({ code: '28P01' })
+  for (const role of ['supabase_admin', 'supabase_storage_admin', 'authenticator', 'supabase_replication_admin']) {
+    for (const name of [ID, REF])
+      await expect(as(`${role}.${name}`, 'SELECT 1')).rejects.toMatchObject({ code: '28P01' })
+  }
+})
+
+test('the relay gives nothing but replication', async () => {
+  const { socket } = host.pool.require(ID).paths
+  const client = new Client({ host: socket, port: 5433, user: 'supabase_admin', database: 'postgres' })
+  client.on('error', () => {})
+  await client.connect()
+  await expect(client.query('SELECT 1')).rejects.toThrow()
+  await client.end()
+  await host.pool.require(REF).admin.rows('CREATE EXTENSION dblink WITH SCHEMA extensions')
+  await follows()
+  for (const port of [5432, 5433]) {
+    const conninfo = `host=${socket} port=${port} user=supabase_admin dbname=postgres password=x`
+    await expect(replica(`SELECT * FROM extensions.dblink('${conninfo}', 'SELECT 1') AS t (n int)`)).rejects.toThrow(
+      /password or GSSAPI|could not establish/,
+    )
+  }
+})
+
+test('a password that the owner changes holds on the replica', async () => {
+  await call('PUT', '', { password: 'other' })
+  const login = () => as(`postgres.${ID}`, 'SELECT 1', 'other').catch(() => [])
+  await expect.poll(login, { timeout: 2_000, interval: 300 }).toHaveLength(1)
+  await expect(replica('SELECT 1')).rejects.toMatchObject({ code: '28P01' })
+  await call('PUT', '', { password: 'pw' })
+  await follows()
+})
+
+test('it survives restarts of either side', async () => {
+  await call('POST', '/restart')
+  await follows(3_000)
+  await host.pool.require(ID).restart()
+  await follows(3_000)
+  process.kill(host.pool.require(REF).pid ?? 0, 'SIGKILL')
+  await expect
+    .poll(
+      () =>
+        follows().then(
+          () => true,
+          () => false,
+        ),
+      { timeout: 20_000 },
+    )
+    .toBe(true)
+  process.kill(host.pool.require(ID).pid ?? 0, 'SIGKILL')
+  await expect
+    .poll(
+      () =>
+        follows().then(
+          () => true,
+          () => false,
+        ),
+      { timeout: 20_000 },
+    )
+    .toBe(true)
+})
+
+test('settings, size and access rules are those of the primary', async () => {
+  const set = { max_connections: 110, work_mem: '5MB', max_locks_per_transaction: 100 }
+  expect((await call('PUT', '/settings', { set })).status).toBe(204)
+  await follows(5_000)
+  const read = async (name: string) => Object.values((await replica(`SHOW ${name}`))[0] ?? {})[0]
+  await expect.poll(() => read('max_connections'), { timeout: 5_000 }).toBe('110')
+  expect(await read('work_mem')).toBe('5MB')
+  expect((await call('PUT', '/settings', { reset: Object.keys(set) })).status).toBe(204)
+  await follows(5_000)
+  expect(await read('work_mem')).not.toBe('5MB')
+  expect(await read('max_connections')).toBe('110')
+  const open = new Client({
+    host: '127.0.0.1',
+    port: host.gatewayPort,
+    user: `postgres.${ID}`,
+    password: 'pw',
+    database: 'postgres',
+  })
+  await open.connect()
+  const ended = new Promise((resolve) => open.once('error', resolve))
+  await call('PUT', '/access', { networks: ['10.0.0.0/8'] })
+  await ended
+  await expect(replica('SELECT 1')).rejects.toThrow(/allow_list/)
+  await call('PUT', '/access', { networks: null })
+  await follows()
+})
+
+test('it pauses, sleeps and wakes with its primary', async () => {
+  await call('POST', '/pause')
+  expect((await shown()).state).toBe('paused')
+  await expect(replica('SELECT 1')).rejects.toThrow(/paused/)
+  await call('POST', '/resume')
+  await follows(3_000)
+  await host.pool.require(REF).update({ sleepAfterSeconds: 1 })
+  await expect.poll(async () => (await shown()).state, { timeout: 20_000 }).toBe('asleep')
+  expect(host.pool.require(REF).state()).toBe('asleep')
+  expect(await replica('SELECT 1')).toHaveLength(1)
+  expect(host.pool.require(REF).state()).toBe('running')
+  await host.pool.require(REF).update({ sleepAfterSeconds: null })
+  await follows(3_000)
+})
+
+test('a daemon that starts anew takes both up', async () => {
+  const pids = () => [REF, ID].map((name) => host.pool.require(name).pid)
+  const program = `import { startHost } from '${join(import.meta.dirname, '../../host/host.ts')}'
+    const host = await startHost({ folder: ${JSON.stringify(folder)}, key: '${KEY}', isDurable: false })
+    for (const name of ['${REF}', '${ID}']) await host.pool.require(name).wake()
+    console.log(JSON.stringify(['${REF}', '${ID}'].map((name) => host.pool.require(name).pid)))
+    process.kill(process.pid, 'SIGKILL')`
+  await host.stop()
+  expect(pids()).toEqual([undefined, undefined])
+  const killed = spawnSync(process.execPath, ['--input-type=module', '-e', program])
+  expect(killed.signal).toBe('SIGKILL')
+  host = await start()
+  expect(pids()).toEqual(JSON.parse(String(killed.stdout)))
+  await follows(3_000)
+})
+
+test('data from another time of the primary makes it anew', async () => {
+  const at = host.pool.require(REF)
+  await at.admin.rows('SELECT pg_terminate_backend(active_pid), pg_sleep(0.1) FROM pg_replication_slots')
+  // As a restore does: the slots are those of the data.
+  await at.whileStopped(async () => {
+    await rm(join(at.paths.data, 'pg_replslot'), { recursive: true })
+    execFileSync('install', [
+      '-d',
+      '-m',
+      '700',
+      ...(at.record.account ? ['-o', String(at.record.account.uid)] : []),
+      join(at.paths.data, 'pg_replslot'),
+    ])
+  })
+  await expect.poll(async () => (await shown()).state, { timeout: 20_000 }).toBe('running')
+  await expect
+    .poll(
+      () =>
+        follows().then(
+          () => true,
+          () => false,
+        ),
+      { timeout: 20_000 },
+    )
+    .toBe(true)
+  expect(await slots()).toHaveLength(1)
+})
+
+test('a copy that a killed daemon has left half done is made anew', async () => {
+  const { data } = host.pool.require(ID).paths
+  await host.stop()
+  for (const part of ['standby.signal', 'PG_VERSION', 'global', 'base']) await rm(join(data, part), { recursive: true })
+  host = await start()
+  await host.pool.require(REF).wake()
+  await expect.poll(async () => (await shown()).state, { timeout: 20_000 }).toBe('running')
+  await follows(3_000)
+  expect(await slots()).toHaveLength(1)
+})
+
+test('removal leaves nothing', async () => {
+  const { paths } = host.pool.require(ID)
+  expect((await call('DELETE', `/replicas/${ID}`)).status).toBe(204)
+  expect(await slots()).toEqual([])
+  expect([paths.folder, paths.socket].map((path) => existsSync(path))).toEqual([false, false])
+  expect((await call('DELETE', `/replicas/${ID}`)).status).toBe(204)
+  await expect(replica('SELECT 1')).rejects.toThrow(/Tenant or user not found/)
+  expect((await call('PUT', '/replicas/control')).status).toBe(422)
+  await call('PUT', `/replicas/${ID}`)
+  await call('POST', '/pause')
+  expect((await call('DELETE', `/replicas/${ID}`)).status).toBe(204)
+  await call('POST', '/resume')
+  expect(await slots()).toEqual([])
+  await call('PUT', `/replicas/${ID}`)
+  await follows()
+  expect((await call('DELETE', '')).status).toBe(204)
+  expect(host.pool.list()).toEqual([])
+  await delay(100)
+  expect(existsSync(paths.folder)).toBe(false)
+})
