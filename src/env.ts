@@ -24,6 +24,8 @@ const flag = z
   .default('off')
   .transform((value) => value === 'on')
 
+const minutes = z.coerce.number().min(0).max(10_080)
+
 /** As dates count them. */
 export const WEEKDAYS = ['sun', 'mon', 'tue', 'wed', 'thu', 'fri', 'sat'] as const
 
@@ -126,6 +128,10 @@ const SharedConfig = z.object({
   CLIENT_ADDRESS_HEADER: optional,
   /** When the operator works on the installation: a day, its time in UTC and how many minutes. */
   MAINTENANCE_WINDOW: optional.pipe(WrittenWindow.optional()),
+  /** On the free plan, a database stops after so long without a session, and wakes with the next; 0 for never. */
+  SLEEP_AFTER_MINUTES: minutes.default(15),
+  /** The same on the other plans. */
+  PAID_SLEEP_AFTER_MINUTES: minutes.default(0),
   /** How long SQL sent through the API may run. */
   SQL_TIMEOUT_SECONDS: z.coerce.number().int().min(1).max(300).default(60),
   /** DNS-over-HTTPS in its JSON form: decides where webhooks may go. */

@@ -54,6 +54,8 @@ export default async function setup(project: TestProject) {
   const vars = {
     ...services.vars,
     SQL_TIMEOUT_SECONDS: '6',
+    // Hundreds of projects would be awake.
+    PAID_SLEEP_AFTER_MINUTES: '0.35',
     TEST_CLOCK: 'on',
     PROJECT_DOMAIN: 'projects.example.com',
     CLIENT_ADDRESS_HEADER: 'x-test-address',

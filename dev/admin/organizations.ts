@@ -1,6 +1,7 @@
 import { and, eq, inArray, isNull } from 'drizzle-orm'
 import { markEnded } from '../../src/areas/private-link/end.ts'
 import { coversPrivateLink } from '../../src/areas/private-link/plan.ts'
+import { unprepared } from '../../src/areas/projects/upgrade.ts'
 import { PLANS } from '../../src/auth/roles.ts'
 import { memberRoles, organizations, privateLinkAssociations, projects } from '../../src/db/schema/index.ts'
 import { randomLetters } from '../../src/http/values.ts'
@@ -98,6 +99,12 @@ function setPlan(db: ControlDb, slug: string, plan: Plan): Promise<string> {
     const { id, plan: before } = organization
     if (plan === before) return `${slug} is on the plan ${plan} already`
     await tx.update(organizations).set({ plan }).where(eq(organizations.id, id))
+    // When their databases sleep goes by the plan.
+    const ofOrganization = and(eq(projects.organizationId, id), isNull(projects.removedAt))
+    await tx
+      .update(projects)
+      .set(unprepared({ now: () => new Date() }))
+      .where(ofOrganization)
     if (!coversPrivateLink(plan)) await endPrivateLinks(tx, id)
     const up = PLANS.indexOf(plan) > PLANS.indexOf(before)
     await publish({

@@ -106,6 +106,8 @@ export interface ProjectSpec {
   size?: string
   /** Postgres's major version, for drivers that offer several; absent for the driver's default. */
   version?: string
+  /** Idle databases stop after so long, for drivers that can; null for never, absent for the driver's default. */
+  sleepAfterSeconds?: number | null
 }
 
 export interface CopyRequest {

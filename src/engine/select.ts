@@ -31,6 +31,7 @@ function createEngine(config: Config, { db, egress }: Surroundings): ProjectEngi
       return createHostEngine({
         hosts: hostDirectory({ db, encryptionKey: config.ENCRYPTION_KEY, local: localHost(config) }),
         states: engineStates<HostState>(db),
+        plans: `sleep ${config.SLEEP_AFTER_MINUTES}/${config.PAID_SLEEP_AFTER_MINUTES}`,
         egress,
       })
     case 'neon':

@@ -1,4 +1,5 @@
-import type { projects } from '../../db/schema/index.ts'
+import { eq } from 'drizzle-orm'
+import { organizations, type projects } from '../../db/schema/index.ts'
 import type { ProjectSpec } from '../../engine/engine.ts'
 import type { SystemCtx } from '../../env.ts'
 import { passwordOf, runnerPasswordOf } from '../../secrets/project.ts'
@@ -9,7 +10,24 @@ type Project = typeof projects.$inferSelect
 /** What the project's database is to be. */
 export async function specOf(ctx: SystemCtx, project: Project): Promise<ProjectSpec> {
   const { ref, region, instanceSize: size, postgresVersion } = project
-  const [password, runnerPassword] = await Promise.all([passwordOf(ctx, project), runnerPasswordOf(ctx, project)])
+  const [password, runnerPassword, sleepAfterSeconds] = await Promise.all([
+    passwordOf(ctx, project),
+    runnerPasswordOf(ctx, project),
+    sleepAfterSecondsOf(ctx, project),
+  ])
   const version = majorOf(postgresVersion)
-  return { ref, password, runnerPassword, region, size, ...(version && { version }) }
+  return { ref, password, runnerPassword, region, size, sleepAfterSeconds, ...(version && { version }) }
+}
+
+/** After so long without a session, the database stops until the next; null for never. The plan decides. */
+export async function sleepAfterSecondsOf(
+  { db, config: { SLEEP_AFTER_MINUTES, PAID_SLEEP_AFTER_MINUTES } }: SystemCtx,
+  { organizationId }: Pick<Project, 'organizationId'>,
+): Promise<number | null> {
+  const [row] = await db
+    .select({ plan: organizations.plan })
+    .from(organizations)
+    .where(eq(organizations.id, organizationId))
+  const minutes = row?.plan === 'free' ? SLEEP_AFTER_MINUTES : PAID_SLEEP_AFTER_MINUTES
+  return minutes === 0 ? null : Math.ceil(minutes * 60)
 }

@@ -4,6 +4,7 @@ import { projects } from '../../db/schema/index.ts'
 import type { SystemCtx } from '../../env.ts'
 import { describeError } from '../../http/log.ts'
 import { runnerPasswordOf } from '../../secrets/project.ts'
+import { sleepAfterSecondsOf } from './spec.ts'
 import type { Changes } from './tasks.ts'
 
 const PROJECTS_A_TICK = 20
@@ -18,8 +19,8 @@ type Project = typeof projects.$inferSelect
 /** As the index says it. */
 const IS_RUNNING = sql`${projects.status} in ('ACTIVE_HEALTHY', 'ACTIVE_UNHEALTHY')`
 
-/** For a project that gets another database, before that is in service: nobody knows what is in it. */
-export const unprepared = ({ now }: SystemCtx): Changes => ({ preparation: '', preparationDueAt: now() })
+/** For a project that gets another database, or another plan: it is brought to what it must have. */
+export const unprepared = ({ now }: Pick<SystemCtx, 'now'>): Changes => ({ preparation: '', preparationDueAt: now() })
 
 /** Brings the databases of running projects to what those of new ones have, those of the oldest preparations first. */
 export async function upgradeProjects(ctx: SystemCtx): Promise<void> {
@@ -61,7 +62,8 @@ async function takeDue({ db, engine, now }: SystemCtx): Promise<Project | undefi
 async function upgrade(ctx: SystemCtx, project: Project): Promise<void> {
   const { ref, preparationDueAt } = project
   const { preparation } = ctx.engine
-  await ctx.engine.upgrade({ ref, runnerPassword: await runnerPasswordOf(ctx, project) })
+  const sleepAfterSeconds = await sleepAfterSecondsOf(ctx, project)
+  await ctx.engine.upgrade({ ref, runnerPassword: await runnerPasswordOf(ctx, project), sleepAfterSeconds })
   await ctx.db
     .update(projects)
     .set({ preparation })

@@ -9,6 +9,7 @@ import { endLoginsSoon, withdrawFromOutsiders } from '../database-access/withdra
 import { endRolesIn } from '../members/projects-gone.ts'
 import { endAssociations, ofProjects } from '../private-link/end.ts'
 import { forgetTrust } from '../projects/forget-trust.ts'
+import { unprepared } from '../projects/upgrade.ts'
 import { type Findings, findIn, type Move, NOT_ALLOWED } from './findings.ts'
 
 /** What is left to do once a move has committed. */
@@ -75,7 +76,7 @@ export async function moveLocked(
   const { id: organizationId } = target
   await tx
     .update(projects)
-    .set({ organizationId })
+    .set({ organizationId, ...unprepared(ctx) })
     .where(inArray(projects.ref, refs))
     .catch((error) => rejectTakenName(error, move, field))
   await tx.update(webhookEndpoints).set({ organizationId }).where(inArray(webhookEndpoints.projectRef, refs))

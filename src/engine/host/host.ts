@@ -87,7 +87,13 @@ export function createHostEngine(config: HostEngineConfig): ProjectEngine {
     transaction: (request, work) =>
       reached(request.ref, async () => runTransaction(sessionsOf(await clusterOf(request.ref)), request, work)),
     runBatch: (request) => reached(request.ref, async () => runBatch(await clusterOf(request.ref), request)),
-    upgrade: ({ ref }) => prepare(reach, ref),
+    async upgrade({ ref, sleepAfterSeconds }) {
+      if (sleepAfterSeconds !== undefined) {
+        const body = { after_seconds: sleepAfterSeconds }
+        await (await reach.api(ref)).ask(Nothing, { method: 'PUT', path: `/instances/${ref}/sleep`, body })
+      }
+      await prepare(reach, ref)
+    },
     async refs() {
       const names = (await instances(reach)).map(({ name }) => name).filter((name) => /^[a-z]{20}$/.test(name))
       return [...new Set([...names, ...(await states.refs())])]
@@ -119,9 +125,10 @@ export function createHostEngine(config: HostEngineConfig): ProjectEngine {
   }
 }
 
-const bodyOf = ({ password, size }: ProjectSpec) => ({
+const bodyOf = ({ password, size, sleepAfterSeconds }: ProjectSpec) => ({
   password,
   ...(size !== undefined && { size }),
+  ...(sleepAfterSeconds !== undefined && { sleep_after_seconds: sleepAfterSeconds }),
 })
 
 /** An earlier attempt continues on its host. */

@@ -1,0 +1,41 @@
+import { eq } from 'drizzle-orm'
+import { expect, inject, it, vi } from 'vitest'
+import { organizations, projects } from '../src/db/schema/index.ts'
+import { control, newOrganization, tick } from './api.ts'
+import { newProject, runSql } from './projects.ts'
+
+interface Shown {
+  state: string
+  sleep_after_seconds: number | null
+}
+
+function ask(path: string, method = 'GET'): Promise<Response> {
+  const { url, key } = inject('host')
+  return fetch(`${url}/host/v1/instances/${path}`, { method, headers: { authorization: `Bearer ${key}` } })
+}
+
+const instance = async (ref: string) => (await (await ask(ref)).json()) as Shown
+
+it('goes by the plan, and is health', async () => {
+  const organization = await newOrganization()
+  const { id, owner } = organization
+  await control.update(organizations).set({ plan: 'free' }).where(eq(organizations.id, id))
+  const ref = await newProject(organization)
+  expect(await instance(ref)).toMatchObject({ sleep_after_seconds: 15 * 60 })
+
+  // As `organization plan` of the admin commands does.
+  await control.update(organizations).set({ plan: 'pro' }).where(eq(organizations.id, id))
+  await control.update(projects).set({ preparation: '', preparationDueAt: new Date() }).where(eq(projects.ref, ref))
+  await tick()
+  await vi.waitFor(async () => expect(await instance(ref)).toMatchObject({ sleep_after_seconds: 21 }), 30_000)
+
+  // Else the API's own sessions, which it keeps for the next request, would have to end first.
+  expect((await ask(`${ref}/restart`, 'POST')).status).toBe(204)
+  await vi.waitFor(async () => expect(await instance(ref)).toMatchObject({ state: 'asleep' }), 60_000)
+  const health = await owner.get(`/v1/projects/${ref}/health?services=db,storage`)
+  expect(health.body).toEqual(['db', 'storage'].map((name) => ({ name, healthy: true, status: 'ACTIVE_HEALTHY' })))
+  expect((await owner.get(`/v1/projects/${ref}`)).body.status).toBe('ACTIVE_HEALTHY')
+  expect(await instance(ref)).toMatchObject({ state: 'asleep' })
+  expect((await runSql(owner, ref, 'select 1 as n')).body).toEqual([{ n: 1 }])
+  expect(await instance(ref)).toMatchObject({ state: 'running' })
+}, 120_000)
