@@ -1,3 +1,4 @@
+import { type HostAddress, LOCAL } from '../src/engine/host/directory.ts'
 import { controlUrlOf } from './control-database.ts'
 import { readSecrets } from './secrets.ts'
 import { readSettings } from './settings.ts'
@@ -18,4 +19,13 @@ export async function targetEncryptionKey(env: NodeJS.ProcessEnv): Promise<strin
   if (env.ENCRYPTION_KEY) return env.ENCRYPTION_KEY
   if (env.DATABASE_URL) throw new StartError('Set ENCRYPTION_KEY beside DATABASE_URL, to what the Worker there has.')
   return (await readSecrets(readSettings(env).folder, { isNew: false })).ENCRYPTION_KEY
+}
+
+/** The host of the settings: HOST_URL and HOST_KEY if set, else the one that `npm start` runs here; undefined where there is none. */
+export async function targetHost(env: NodeJS.ProcessEnv): Promise<HostAddress | undefined> {
+  const { folder, ports } = readSettings(env)
+  const isHere = !env.HOST_URL && !env.DATABASE_URL
+  const url = isHere ? `http://127.0.0.1:${ports.proxy}` : env.HOST_URL?.replace(/\/+$/, '')
+  const key = isHere ? (await readSecrets(folder, { isNew: false })).HOST_KEY : env.HOST_KEY
+  return url && key ? { id: LOCAL, url, key, databaseHost: '', databasePort: 0 } : undefined
 }

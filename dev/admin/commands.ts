@@ -4,6 +4,7 @@ import { auditCommands } from './audit.ts'
 import { type Command, OPTIONS } from './command.ts'
 import { connectionCommands } from './connections.ts'
 import { encryptionCommands } from './encryption.ts'
+import { hostCommands } from './hosts.ts'
 import { identityCommands } from './identities.ts'
 import { invitationCommands } from './invitations.ts'
 import { memberCommands } from './members.ts'
@@ -23,6 +24,7 @@ const COMMANDS: Record<string, Command> = {
   ...connectionCommands,
   ...webhookCommands,
   ...encryptionCommands,
+  ...hostCommands,
 }
 
 const PROGRAM = 'npm run admin --'

@@ -5,6 +5,7 @@ import {
   authSecretPlace,
   branchPlace,
   functionSecretPlace,
+  hostPlace,
   logDrainPlace,
   projectPlace,
   rootKeyPlace,
@@ -76,6 +77,7 @@ export const SEALED: readonly SealedColumn[] = [
     sealed: ({ id = '', value }) =>
       (JSON.parse(value) as OldSecret[]).map(({ sealed }) => [webhookPlace(id, 'secret'), sealed]),
   },
+  column('hosts', 'sealed_key', { name: 'text' }, ({ name = '' }) => hostPlace(name)),
   column('log_drains', 'sealed_secrets', BY_ID, ({ id = '' }) => logDrainPlace(id)),
 ]
 

@@ -1,0 +1,20 @@
+import { hosts } from '../../src/db/schema/index.ts'
+import { type HostApi, hostApi } from '../../src/engine/host/client.ts'
+import { LOCAL } from '../../src/engine/host/directory.ts'
+import { hostPlace } from '../../src/secrets/places.ts'
+import { unseal } from '../../src/secrets/seal.ts'
+import type { ControlDb } from '../seed.ts'
+import { targetEncryptionKey, targetHost } from '../target.ts'
+
+/** The ways to all hosts of the installation, by name. */
+export async function hostApis(db: ControlDb): Promise<(name: string) => HostApi | undefined> {
+  const rows = await db.select().from(hosts)
+  const local = await targetHost(process.env)
+  const encryptionKey = rows.length > 0 ? await targetEncryptionKey(process.env) : ''
+  const known = new Map(local ? [[LOCAL, hostApi(local, undefined)]] : [])
+  for (const { name, url, sealedKey } of rows) {
+    const key = await unseal(encryptionKey, sealedKey, hostPlace(name))
+    known.set(name, hostApi({ id: name, url, key, databaseHost: '', databasePort: 0 }, undefined))
+  }
+  return (name) => known.get(name)
+}

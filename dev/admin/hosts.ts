@@ -1,0 +1,125 @@
+import { eq, sql } from 'drizzle-orm'
+import * as z from 'zod'
+import { hosts, projects, REGION_CODES } from '../../src/db/schema/index.ts'
+import { type HostFacts, hostApi } from '../../src/engine/host/client.ts'
+import { LOCAL } from '../../src/engine/host/directory.ts'
+import { hostPlace } from '../../src/secrets/places.ts'
+import { seal, unseal } from '../../src/secrets/seal.ts'
+import type { ControlDb } from '../seed.ts'
+import { errorMessage, StartError } from '../start-error.ts'
+import { targetEncryptionKey } from '../target.ts'
+import { change } from './change.ts'
+import type { Command, Options } from './command.ts'
+
+type Row = typeof hosts.$inferSelect
+
+export const hostCommands: Record<string, Command> = {
+  'hosts add': {
+    args: ['name', 'url'],
+    options: '--database-host host [--database-port port] [--database-domain domain]',
+    run: (db, [name = '', url = ''], options) => addHost(db, readAddress(name, url, options)),
+  },
+  'hosts drain': { args: ['name'], run: (db, [name = '']) => drainHost(db, name) },
+  'hosts list': { args: [], run: (db) => listHosts(db) },
+}
+
+/** Of the gateway, unless the operator has set another. */
+const POSTGRES_PORT = '54322'
+
+const Address = z.object({
+  name: z.string().regex(/^[a-z][a-z0-9-]{0,39}$/, 'must be lowercase letters, digits and hyphens, such as fra-1'),
+  url: z.url({ protocol: /^https?$/ }).transform((url) => url.replace(/\/+$/, '')),
+  databaseHost: z.string({ error: '--database-host is missing: where do clients reach its databases?' }).min(1),
+  databasePort: z.coerce.number().int().min(1).max(65_535),
+  databaseDomain: z.string().min(1).optional(),
+})
+
+function readAddress(name: string, url: string, options: Options): z.output<typeof Address> {
+  const { 'database-host': databaseHost, 'database-port': port, 'database-domain': databaseDomain } = options
+  const read = Address.safeParse({ name, url, databaseHost, databasePort: port ?? POSTGRES_PORT, databaseDomain })
+  if (!read.success) throw new StartError(z.prettifyError(read.error))
+  return read.data
+}
+
+/** Also for a host that is there: it gets the new address and key, and takes projects again if it was draining. */
+async function addHost(
+  db: ControlDb,
+  { databaseDomain: domain, ...address }: z.output<typeof Address>,
+): Promise<string> {
+  const { name, url } = address
+  const key = process.env.HOST_KEY
+  if (!key) throw new StartError('Set HOST_KEY to the key of the host: a command line is no place for it.')
+  const encryptionKey = await targetEncryptionKey(process.env)
+  const { region: named, versions } = await askHost({ name, url }, key)
+  const region = REGION_CODES.find((code) => code === named)
+  if (!region) throw new StartError(`${url} is in ${named}: HOST_REGION must be one of ${REGION_CODES.join(', ')}`)
+  const sealedKey = await seal(encryptionKey, key, hostPlace(name))
+  const values = { ...address, databaseDomain: domain ?? null, region, sealedKey, state: 'active' as const }
+  return change(db, async ({ tx, trace }) => {
+    await tx
+      .insert(hosts)
+      .values({ ...values, addedAt: new Date() })
+      .onConflictDoUpdate({ target: hosts.name, set: values })
+    const { databaseHost, databasePort } = address
+    const at = { databaseHost, databasePort, ...(domain !== undefined && { databaseDomain: domain }) }
+    await tx
+      .update(projects)
+      .set({ engineState: sql`${projects.engineState} || ${JSON.stringify({ at })}::jsonb` })
+      .where(sql`${projects.engineState} ->> 'host' = ${name}`)
+    await trace({ action: 'host.add', detail: { host: name, url, region } })
+    return `${name} takes projects in ${region}, with Postgres ${versions.map(({ version }) => version).join(' and ')}`
+  })
+}
+
+function drainHost(db: ControlDb, name: string): Promise<string> {
+  return change(db, async ({ tx, trace }) => {
+    const [host] = await tx.update(hosts).set({ state: 'draining' }).where(eq(hosts.name, name)).returning()
+    if (!host) throw new StartError(`no host is called "${name}"${name === LOCAL ? `: ${DRAIN_LOCAL}` : ''}`)
+    await trace({ action: 'host.drain', detail: { host: name } })
+    return `${name} takes no new projects within 30 seconds; those that are there stay`
+  })
+}
+
+const DRAIN_LOCAL = `it is in the settings alone. Add it under this name, then drain it`
+
+async function listHosts(db: ControlDb): Promise<string> {
+  const rows = await db.select().from(hosts).orderBy(hosts.name)
+  const on = sql<string>`${projects.engineState} ->> 'host'`
+  const counted = await db
+    .select({ name: on, count: sql<number>`count(*)::int` })
+    .from(projects)
+    .where(sql`${on} is not null`)
+    .groupBy(on)
+  const counts = new Map(counted.map(({ name, count }) => [name, count]))
+  const encryptionKey = rows.length > 0 ? await targetEncryptionKey(process.env) : ''
+  const lines = await Promise.all(rows.map((row) => hostLine(row, counts.get(row.name) ?? 0, encryptionKey)))
+  const local = counts.get(LOCAL)
+  if (local !== undefined && !rows.some(({ name }) => name === LOCAL))
+    lines.unshift(`${LOCAL}  of the settings  ${local} projects`)
+  return lines.join('\n') || 'no hosts but that of the settings'
+}
+
+async function hostLine({ name, state, region, url, sealedKey }: Row, count: number, setting: string): Promise<string> {
+  const start = `${name}  ${state}  ${region}  ${url}  ${count} projects`
+  try {
+    return `${start}  ${told(await askHost({ name, url }, await unseal(setting, sealedKey, hostPlace(name))))}`
+  } catch (error) {
+    return `${start}  ${errorMessage(error)}`
+  }
+}
+
+const GIGABYTE = 1024 ** 3
+
+function told({ versions, capacity: { disk_free_bytes, memory_free_bytes } }: HostFacts): string {
+  const [disk, memory] = [disk_free_bytes, memory_free_bytes].map((bytes) => (bytes / GIGABYTE).toFixed(1))
+  return `Postgres ${versions.map(({ version }) => version).join(', ')}  free: ${disk} GB disk, ${memory} GB memory`
+}
+
+function askHost({ name, url }: Pick<Row, 'name' | 'url'>, key: string): Promise<HostFacts> {
+  const address = { id: name, url, key, databaseHost: '', databasePort: 0 }
+  return hostApi(address, undefined)
+    .facts()
+    .catch((error) => {
+      throw new StartError(`${url}: ${errorMessage(error)}`)
+    })
+}
