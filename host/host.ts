@@ -20,6 +20,7 @@ import { followed, replicaRoutes } from './replicas/routes.ts'
 import { claimFolder, runFolder } from './run-folder.ts'
 import { openLimits } from './settings/cgroup.ts'
 import { createSqlHandlers } from './sql/sql.ts'
+import { upgradeRoutes } from './upgrades/routes.ts'
 
 export interface HostOptions {
   /** Holds the instances. */
@@ -119,6 +120,7 @@ export async function startHost(options: HostOptions): Promise<Host> {
         forget: (name) => backups?.removeArchive(name),
         replicas,
       }),
+      ...upgradeRoutes({ pool, endSessions, backups }),
       ...(backups ? backupRoutes({ pool, backups, endSessions }) : []),
       ...settingRoutes({ pool, gateway, forgetClients }),
       ...observationRoutes({ pool }),

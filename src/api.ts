@@ -36,6 +36,7 @@ import { storageConfigRoutes } from './areas/storage-config/routes.ts'
 import { thirdPartyAuthRoutes } from './areas/third-party-auth/routes.ts'
 import { transferRoutes } from './areas/transfers/routes.ts'
 import { typeRoutes } from './areas/types/routes.ts'
+import { upgradeRoutes } from './areas/upgrades/routes.ts'
 import { webhookRoutes } from './areas/webhooks/routes.ts'
 import { workerRoutes } from './areas/workers/routes.ts'
 import { area, type Route } from './http/route.ts'
@@ -49,6 +50,7 @@ export const routes: readonly Route[] = [
   ...area('oauth', oauthRoutes),
   ...area('projects', projectRoutes),
   ...area('projects', addonRoutes),
+  ...area('projects', upgradeRoutes),
   ...area('projects', projectConfigRoutes),
   ...area('projects', transferRoutes),
   ...area('projects', claimRoutes),

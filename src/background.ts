@@ -17,6 +17,7 @@ import { runProjectTask } from './areas/projects/task-run.ts'
 import { type Jobs, projectLeases } from './areas/projects/tasks.ts'
 import { upgradeProjects } from './areas/projects/upgrade.ts'
 import { refreshIssuers } from './areas/third-party-auth/refresh.ts'
+import { upgradeJobs } from './areas/upgrades/jobs.ts'
 import { workerJobs } from './areas/workers/jobs.ts'
 import { removeOversizedUploads, sweepUploads } from './areas/workers/sweep.ts'
 import { runWorkerTask, workerLeases } from './areas/workers/tasks.ts'
@@ -35,7 +36,14 @@ import { sweepStorage } from './storage/sweep.ts'
 import { purgeRequestCounts } from './usage/purge.ts'
 import { sweepImages } from './workers/images.ts'
 
-const jobs: Jobs = { ...projectJobs, ...branchJobs, ...backupJobs, ...addonJobs, ...replicaJobs }
+const jobs: Jobs = {
+  ...projectJobs,
+  ...branchJobs,
+  ...backupJobs,
+  ...addonJobs,
+  ...replicaJobs,
+  ...upgradeJobs,
+}
 
 export const handlers: Handlers = {
   'project-task': {

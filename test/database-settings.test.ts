@@ -186,8 +186,6 @@ describe('what the driver has not', () => {
   })
 
   it.each([
-    ['/upgrade', 'target_version', {}],
-    ['/upgrade', 'release_channel', { target_version: '18', release_channel: 'nightly' }],
     ['/read-replicas/setup', 'read_replica_region', { read_replica_region: 'mars-1' }],
     ['/read-replicas/remove', 'database_identifier', {}],
   ])('%s is validated all the same: %s', async (path, field, body) => {

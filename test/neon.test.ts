@@ -58,6 +58,12 @@ test('projects and branches live at Neon from their creation to their end', asyn
   const [pooler] = (await owner.get(`/v1/projects/${ref}/config/database/pooler`)).body
   expect(pooler.connection_string).toContain(`p_${ref}:[YOUR-PASSWORD]@${database.host}:5432/p_${ref}`)
 
+  expect((await owner.get(`/v1/projects/${ref}/upgrade/eligibility`)).body).toMatchObject({ eligible: false })
+  expect(await owner.post(`/v1/projects/${ref}/upgrade`, { target_version: '18' })).toMatchObject({
+    status: 400,
+    body: { message: expect.stringContaining('the driver neon upgrades no Postgres') },
+  })
+
   const migration = { query: 'create table people as select 1 as n', name: 'people' }
   expect((await owner.post(`/v1/projects/${ref}/database/migrations`, migration)).status).toBe(200)
   expect((await runSql(owner, ref, 'select n from people', { read_only: true })).body).toEqual([{ n: 1 }])

@@ -11,6 +11,7 @@ import { memberCommands } from './members.ts'
 import { oauthAppCommands } from './oauth-apps.ts'
 import { organizationCommands } from './organizations.ts'
 import { readOnlyCommands } from './read-only.ts'
+import { upgradeCommands } from './upgrades.ts'
 import { webhookCommands } from './webhooks.ts'
 
 const COMMANDS: Record<string, Command> = {
@@ -25,6 +26,7 @@ const COMMANDS: Record<string, Command> = {
   ...webhookCommands,
   ...encryptionCommands,
   ...hostCommands,
+  ...upgradeCommands,
 }
 
 const PROGRAM = 'npm run admin --'

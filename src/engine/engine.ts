@@ -4,6 +4,7 @@ import type { TemporaryLogins } from './logins.ts'
 import type { DatabaseLogs } from './logs.ts'
 import type { DatabaseSettings } from './settings.ts'
 import type { SplitStatement } from './split.ts'
+import type { PostgresUpgrades } from './upgrades.ts'
 
 export interface ProjectEngine {
   readonly name: string
@@ -50,6 +51,8 @@ export interface ProjectEngine {
   readonly pointInTime?: PointInTime
   /** Absent where there are none. */
   readonly replicas?: ReadReplicas
+  /** Absent where projects keep the Postgres that they were made with. */
+  readonly upgrades?: PostgresUpgrades
   /** Absent where all databases share one computer. */
   readonly sizes?: ComputerSizes
   /** Absent where the servers' logs cannot be read. */

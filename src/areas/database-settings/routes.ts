@@ -29,10 +29,6 @@ import {
   UpdatePoolerSettings,
   UpdatePostgresConfig,
   UpdateSslEnforcement,
-  UpgradePostgres,
-  UpgradeStarted,
-  UpgradeStatus,
-  UpgradeStatusQuery,
 } from './schema.ts'
 import { getSslEnforcement, updateSslEnforcement } from './ssl.ts'
 
@@ -164,14 +160,6 @@ export const databaseSettingsRoutes = [
     scope: 'any caller', permission: 'database:read', returns: DiskAutoscale,
   }, async () => ({ growth_percent: null, min_increment_gb: null, max_size_gb: null })),
 
-  post('/v1/projects/{ref}/upgrade', {
-    id: 'v1-upgrade-postgres-version', summary: "Upgrade a project's Postgres",
-    description: 'Refused where all projects run the version of one cluster, which its operator upgrades.',
-    scope: 'projects:write', body: UpgradePostgres, returns: UpgradeStarted, status: 201, errors: ['bad_request.driver'],
-  }, async ({ ctx: { engine }, project }) => {
-    throw notHere(engine.name, `has no version but the cluster's, ${project.postgresVersion}`)
-  }),
-
   post('/v1/projects/{ref}/database/webhooks/enable', {
     id: 'v1-enable-database-webhook', summary: 'Let triggers of a database send requests',
     description: 'Refused: they send them by pg_net, an extension that the databases here do not have.',
@@ -179,11 +167,6 @@ export const databaseSettingsRoutes = [
   }, async ({ ctx: { engine } }) => {
     throw notHere(engine.name, 'offers no pg_net, by which triggers send requests')
   }),
-
-  get('/v1/projects/{ref}/upgrade/status', {
-    id: 'v1-get-postgres-upgrade-status', summary: "Get how far the upgrade of a project's Postgres is",
-    scope: 'projects:read', query: UpgradeStatusQuery, returns: UpgradeStatus,
-  }, async () => ({ databaseUpgradeStatus: null })),
 
   post('/v1/projects/{ref}/read-replicas/setup', {
     id: 'v1-setup-a-read-replica', summary: 'Set up a read replica',

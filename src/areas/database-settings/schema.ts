@@ -145,19 +145,6 @@ export const DiskAutoscale = z
   .object({ growth_percent: Growth, min_increment_gb: Growth, max_size_gb: Growth })
   .meta({ id: 'DiskAutoscale' })
 
-export const UpgradePostgres = z
-  .object({
-    target_version: Text.min(1).max(64),
-    release_channel: z.enum(['internal', 'alpha', 'beta', 'ga', 'withdrawn', 'preview']).optional(),
-  })
-  .meta({ id: 'UpgradePostgres' })
-
-export const UpgradeStarted = z.object({ tracking_id: z.string() }).meta({ id: 'UpgradeStarted' })
-
-export const UpgradeStatusQuery = z.object({ tracking_id: Text.max(64).optional() })
-
-export const UpgradeStatus = z.object({ databaseUpgradeStatus: z.null() }).meta({ id: 'UpgradeStatus' })
-
 export const SetUpReadReplica = z.object({ read_replica_region: z.enum(REGION_CODES) }).meta({ id: 'SetUpReadReplica' })
 
 export const RemoveReadReplica = z

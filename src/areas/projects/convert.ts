@@ -3,15 +3,7 @@ import type { ProjectStatus, projects } from '../../db/schema/index.ts'
 import type { ProjectEngine } from '../../engine/engine.ts'
 import { diskOf } from '../database-settings/disk.ts'
 import { settingsIn } from '../settings/areas.ts'
-import type {
-  CreatedProject,
-  Project,
-  ProjectHandle,
-  ProjectListV2,
-  ProjectPage,
-  RestoreVersions,
-  UpgradeEligibility,
-} from './schema.ts'
+import type { CreatedProject, Project, ProjectHandle, ProjectListV2, ProjectPage, RestoreVersions } from './schema.ts'
 import { KNOWN_MAJORS } from './values.ts'
 
 type Row = typeof projects.$inferSelect
@@ -118,21 +110,3 @@ export const knownMajorOf = (version: string): (typeof KNOWN_MAJORS)[number] =>
 export const toRestoreVersions = ({ postgresVersion: version }: Row): z.input<typeof RestoreVersions> => ({
   available_versions: version ? [{ version, release_channel: 'ga', postgres_engine: knownMajorOf(version) }] : [],
 })
-
-/** A project runs what its cluster runs: there is no other version to go to, hence nothing that could stand in the way. */
-export function toUpgradeEligibility({ postgresVersion, status }: Row): z.input<typeof UpgradeEligibility> {
-  return {
-    eligible: false,
-    current_app_version: postgresVersion,
-    current_app_version_release_channel: 'ga',
-    latest_app_version: postgresVersion,
-    target_upgrade_versions: [],
-    duration_estimate_hours: 0,
-    legacy_auth_custom_roles: [],
-    objects_to_be_dropped: [],
-    unsupported_extensions: [],
-    user_defined_objects_in_internal_schemas: [],
-    validation_errors: status === 'INACTIVE' ? [{ type: 'project_hibernating' }] : [],
-    warnings: [],
-  }
-}

@@ -1,6 +1,6 @@
 import * as z from 'zod'
 import { del, empty, get, patch, post } from '../../http/route.ts'
-import { toProject, toRestoreVersions, toUpgradeEligibility } from './convert.ts'
+import { toProject, toRestoreVersions } from './convert.ts'
 import { getServicesHealth } from './health.ts'
 import { listOrganizationProjects, listOrganizationProjectsV2 } from './lists.ts'
 import { getAvailableRegions } from './regions.ts'
@@ -19,7 +19,6 @@ import {
   RegionsQuery,
   RestoreVersions,
   UpdateProject,
-  UpgradeEligibility,
 } from './schema.ts'
 import { cancelRestore, createProject, listProjects, removeProject, startTransition, updateProject } from './service.ts'
 
@@ -93,11 +92,6 @@ export const projectRoutes = [
     description: 'Services that this installation does not run are left out of the reply.',
     scope: 'projects:read', query: HealthQuery, returns: Health,
   }, ({ ctx, project, query }) => getServicesHealth(ctx, project, query)),
-
-  get('/v1/projects/{ref}/upgrade/eligibility', {
-    id: 'v1-get-postgres-upgrade-eligibility', summary: 'Tell whether the Postgres of a project can be upgraded',
-    scope: 'projects:read', returns: UpgradeEligibility,
-  }, async ({ project }) => toUpgradeEligibility(project)),
 
   get('/v1/organizations/{slug}/projects', {
     id: 'v1-get-all-projects-for-organization', summary: 'List the projects of an organization by page number',

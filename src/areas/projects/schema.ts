@@ -221,22 +221,3 @@ export const Health = z
     }),
   )
   .meta({ id: 'ServicesHealth' })
-
-export const UpgradeEligibility = z
-  .object({
-    eligible: z.boolean(),
-    current_app_version: z.string(),
-    current_app_version_release_channel: z.enum(RELEASE_CHANNELS),
-    latest_app_version: z.string(),
-    target_upgrade_versions: z.array(
-      z.object({ postgres_version: z.string(), release_channel: z.enum(RELEASE_CHANNELS), app_version: z.string() }),
-    ),
-    duration_estimate_hours: z.number(),
-    legacy_auth_custom_roles: z.array(z.string()),
-    objects_to_be_dropped: z.array(z.string()).meta({ deprecated: true }),
-    unsupported_extensions: z.array(z.string()).meta({ deprecated: true }),
-    user_defined_objects_in_internal_schemas: z.array(z.string()).meta({ deprecated: true }),
-    validation_errors: z.array(z.object({ type: z.string() })),
-    warnings: z.array(z.object({ type: z.string() })),
-  })
-  .meta({ id: 'UpgradeEligibility' })

@@ -9,8 +9,8 @@ import { type Changes, Hopeless, type Job, projectLeases, type Task, type Work }
 export const ATTEMPTS_MAX = 6
 
 /** Whether a task with an end is not tried again after this. */
-export const isFinal = ({ attempts }: Task, error: unknown): boolean =>
-  attempts >= ATTEMPTS_MAX || error instanceof Hopeless
+export const isFinal = ({ attempts }: Task, error: unknown, attemptsMax = ATTEMPTS_MAX): boolean =>
+  attempts >= attemptsMax || error instanceof Hopeless
 
 export async function fail(ctx: SystemCtx, job: Job, work: Work, error: unknown): Promise<void> {
   const { task } = work
@@ -24,7 +24,7 @@ export async function fail(ctx: SystemCtx, job: Job, work: Work, error: unknown)
     error: lastError,
   })
   const statusReason = `${task.kind}: ${reason}`
-  if (job.failed && isFinal(task, error)) {
+  if (job.failed && isFinal(task, error, job.attemptsMax)) {
     const changes = job.failed(task)
     return finish(ctx, job, work, {
       state: 'failed',

@@ -10,7 +10,7 @@ export async function runProjectTask(ctx: SystemCtx, jobs: Jobs, id: string): Pr
   if (!claimed) return
   const { task, project } = claimed
   const job = jobs[task.kind]
-  if (job.failed && task.attempts > ATTEMPTS_MAX)
+  if (job.failed && task.attempts > (job.attemptsMax ?? ATTEMPTS_MAX))
     return fail(ctx, job, claimed, new Hopeless('its consumers died', { cause: task.lastError ?? undefined }))
   const fence = () => projectLeases.isHeld(ctx, task)
   const lease = projectLeases.keep(ctx, task)

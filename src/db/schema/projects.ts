@@ -1,5 +1,6 @@
 import { sql } from 'drizzle-orm'
 import { type AnyPgColumn, bigint, index, integer, jsonb, pgTable, text, uniqueIndex, uuid } from 'drizzle-orm/pg-core'
+import type { UpgradePhase } from '../../engine/upgrades.ts'
 import { accessTokens, instant, oauthGrants, organizations, users } from './identity.ts'
 import { INSTANCE_SIZES, PROJECT_STATUSES, type ProjectStatus, REGION_CODES } from './values.ts'
 
@@ -20,6 +21,7 @@ export const TASK_KINDS = [
   'resize',
   'add_replica',
   'remove_replica',
+  'upgrade',
 ] as const
 export type TaskKind = (typeof TASK_KINDS)[number]
 const TASK_STATES = ['pending', 'running', 'done', 'failed', 'canceled'] as const
@@ -134,6 +136,10 @@ export interface TaskInput {
   backupId?: number
   /** Of a point-in-time restore, in seconds since 1970. */
   targetUnix?: number
+  /** Of Postgres, that a project is upgraded to. */
+  version?: string
+  /** In which an upgrade has failed. */
+  failedPhase?: UpgradePhase
   /** That a project is to have. */
   size?: (typeof INSTANCE_SIZES)[number]
 }

@@ -27,6 +27,7 @@ import { type HostEngineConfig, type Reach, reachOf } from './reach.ts'
 import { hostReplicas } from './replicas.ts'
 import { runSqlAt } from './scripts.ts'
 import { hostSettings, instances } from './settings.ts'
+import { hostUpgrades } from './upgrades.ts'
 
 /** An instance of Postgres for each project, on a database host of this installation. */
 export function createHostEngine(config: HostEngineConfig): ProjectEngine {
@@ -100,6 +101,7 @@ export function createHostEngine(config: HostEngineConfig): ProjectEngine {
     },
     settings: hostSettings(reach),
     logins: hostLogins(reach),
+    upgrades: hostUpgrades(reach),
     bans: hostBans(reach),
     logs: hostLogs(reach),
     async metrics(ref) {

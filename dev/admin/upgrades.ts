@@ -1,0 +1,36 @@
+import { and, eq, isNull } from 'drizzle-orm'
+import { projects } from '../../src/db/schema/index.ts'
+import { Instance, Nothing } from '../../src/engine/host/client.ts'
+import type { HostState } from '../../src/engine/host/reach.ts'
+import { stateIn } from '../../src/engine/states.ts'
+import type { ControlDb } from '../seed.ts'
+import { StartError } from '../start-error.ts'
+import { change } from './change.ts'
+import type { Command } from './command.ts'
+import { hostApis } from './host-apis.ts'
+
+export const upgradeCommands: Record<string, Command> = {
+  'upgrades undo': { args: ['ref'], run: (db, [ref = '']) => undoUpgrade(db, ref) },
+}
+
+/** The project's row is held meanwhile, so that no other work on it begins. */
+const undoUpgrade = (db: ControlDb, ref: string): Promise<string> =>
+  change(db, async ({ tx, trace }) => {
+    const [project] = await tx
+      .select({ organizationId: projects.organizationId, status: projects.status, state: projects.engineState })
+      .from(projects)
+      .where(and(eq(projects.ref, ref), isNull(projects.removedAt)))
+      .for('no key update')
+    if (!project) throw new StartError(`there is no project "${ref}"`)
+    const { organizationId, status, state } = project
+    if (status !== 'ACTIVE_HEALTHY') throw new StartError(`the status of ${ref} is ${status}, not ACTIVE_HEALTHY`)
+    const { host = '' } = stateIn<HostState>(state) ?? {}
+    const api = (await hostApis(db))(host)
+    if (!api) throw new StartError(`the host "${host}" is not known here: set HOST_URL and HOST_KEY`)
+    await api.ask(Nothing, { method: 'POST', path: `/instances/${ref}/undo-upgrade` })
+    const { version } = await api.ask(Instance, { method: 'GET', path: `/instances/${ref}` })
+    const changes = { postgresVersion: version, preparation: '', preparationDueAt: new Date() }
+    await tx.update(projects).set(changes).where(eq(projects.ref, ref))
+    await trace({ action: 'project.upgrade.undo', organizationId, projectRef: ref, detail: { to: version } })
+    return `${ref} runs Postgres ${version} again`
+  })

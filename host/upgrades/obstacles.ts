@@ -1,0 +1,67 @@
+import { readdir } from 'node:fs/promises'
+import { join } from 'node:path'
+import type { PostgresInstance } from '../instances/instance.ts'
+import type { InstancePool } from '../instances/instances.ts'
+import { type AdminSession, type Programs, Refused } from '../instances/types.ts'
+
+/** What keeps an instance from being upgraded, in the words of the Management API where it has some. */
+export type Obstacle = { type: string; reason: string } & Record<string, string>
+
+const OBSTACLES = `
+  SELECT jsonb_build_object('type', 'active_replication_slot', 'slot_name', slot_name,
+      'reason', format('the logical replication slot %s would be lost: drop it first', slot_name)) AS obstacle
+    FROM pg_replication_slots WHERE slot_type = 'logical'
+  UNION ALL SELECT jsonb_build_object('type', 'subscription', 'subscription_name', subname,
+      'reason', format('the subscription %s would lose its place: drop it first', subname)) FROM pg_subscription
+  UNION ALL SELECT jsonb_build_object('type', 'prepared_transaction', 'transaction_name', gid,
+      'reason', format('the prepared transaction %s would be lost: end it first', gid)) FROM pg_prepared_xacts
+  UNION ALL SELECT jsonb_build_object('type', 'closed_database', 'database_name', datname,
+      'reason', format('the database %s takes no connections: allow them or drop it first', datname))
+    FROM pg_database WHERE NOT datallowconn AND datname <> 'template0'`
+
+const EXTENSIONS = 'SELECT extname AS name FROM pg_extension'
+/** The copy lies beside the data until the upgrade can no longer be undone. */
+const ROOM_FACTOR = 1.5
+
+export async function obstaclesOf(pool: InstancePool, instance: PostgresInstance, to: Programs): Promise<Obstacle[]> {
+  const found = await instance.admin.rows<{ obstacle: Obstacle }>(OBSTACLES)
+  const offered = await extensionsOf(to)
+  const databases = await instance.admin.rows<{ name: string }>(
+    `SELECT datname AS name FROM pg_database WHERE datallowconn AND datconnlimit <> -2`,
+  )
+  const used = new Set<string>()
+  for (const { name } of databases) {
+    const read = (admin: AdminSession) => admin.rows<{ name: string }>(EXTENSIONS)
+    for (const extension of await instance.withAdmin(name, read)) used.add(extension.name)
+  }
+  const missing = offered ? [...used].filter((name) => !offered.has(name)) : []
+  const [needed, { freeBytes }] = [(await instance.sizeBytes()) * ROOM_FACTOR, await pool.disk()]
+  return [
+    ...found.map(({ obstacle }) => obstacle),
+    ...missing.map((name) => ({
+      type: 'unsupported_extension',
+      extension_name: name,
+      reason: `Postgres ${to.major} here has no extension ${name}: drop it first`,
+    })),
+    ...(freeBytes < needed
+      ? [{ type: 'disk_full', reason: `the host needs ${Math.ceil(needed / 2 ** 20)} MiB of free disk` }]
+      : []),
+  ]
+}
+
+export async function requireUpgradable(pool: InstancePool, instance: PostgresInstance, major: string): Promise<void> {
+  const refused = (reason: string) => new Refused([{ setting: 'version', reason }])
+  const to = pool.programsOf(major)
+  if (Number(major) < Number(instance.record.major)) throw refused(`Postgres ${instance.record.major} is newer`)
+  if (instance.record.isPaused) throw refused('the project is paused')
+  const [obstacle] = await obstaclesOf(pool, instance, to)
+  if (obstacle) throw refused(obstacle.reason)
+}
+
+/** Of these programs, as they or a distribution keep them; undefined where they are kept elsewhere. */
+async function extensionsOf({ bin, major }: Programs): Promise<ReadonlySet<string> | undefined> {
+  const folders = [join(bin, '../share/postgresql'), join(bin, '../share'), `/usr/share/postgresql/${major}`]
+  const lists = await Promise.all(folders.map((folder) => readdir(join(folder, 'extension')).catch(() => [])))
+  const names = lists.flat().flatMap((file) => /^(.+)\.control$/.exec(file)?.[1] ?? [])
+  return names.length > 0 ? new Set(names) : undefined
+}

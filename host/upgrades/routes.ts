@@ -1,0 +1,49 @@
+import { readFile } from 'node:fs/promises'
+import * as z from 'zod'
+import { mutation, type Route, route } from '../api/api.ts'
+import { OLD, undoRestore } from '../backups/restore.ts'
+import { InstanceUnavailable, Refused } from '../instances/types.ts'
+import { obstaclesOf } from './obstacles.ts'
+import { type UpgradeParts, upgradeInstance } from './upgrade.ts'
+
+/** One that has failed is not done again when it is asked for by its id, as after a reply that was lost. */
+const Upgrade = z.strictObject({ version: z.string(), id: z.string().optional() })
+
+/** Instances move to newer versions of Postgres, and for a day back. */
+export function upgradeRoutes(parts: UpgradeParts): Route[] {
+  const { pool, endSessions, backups } = parts
+  return [
+    route('GET', '/instances/{name}/upgrade', async ({ name }) => {
+      const instance = pool.require(name)
+      if (instance.record.isPaused) throw new InstanceUnavailable('The project is paused')
+      const { programs } = instance
+      const targets = pool.versions.filter(({ major }) => Number(major) > Number(programs.major))
+      const [newest] = targets
+      return {
+        version: programs.version,
+        targets: targets.map(({ version }) => version),
+        size_bytes: await instance.sizeBytes(),
+        obstacles: newest ? await obstaclesOf(pool, instance, newest) : [],
+      }
+    }),
+    mutation('POST', '/instances/{name}/upgrade', async ({ name, body }) => {
+      const { version, id } = await body(Upgrade)
+      const instance = pool.require(name)
+      const { failedUpgrade } = instance
+      if (id !== undefined && failedUpgrade?.id === id) throw failedUpgrade.error
+      await upgradeInstance(parts, instance, version).catch((error) => {
+        if (id !== undefined) instance.failedUpgrade = { id, error }
+        throw error
+      })
+    }),
+    mutation('POST', '/instances/{name}/undo-upgrade', async ({ name }) => {
+      const instance = pool.require(name)
+      const version = await readFile(`${instance.paths.data}${OLD}/PG_VERSION`, 'utf8').catch(() => '')
+      if (!version || Number(version) >= Number(instance.record.major)) {
+        throw new Refused([{ setting: 'version', reason: 'the data from before the upgrade is not kept any more' }])
+      }
+      endSessions(name)
+      await (backups ? backups.undo(name) : undoRestore(undefined, instance))
+    }),
+  ]
+}

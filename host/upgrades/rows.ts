@@ -1,0 +1,82 @@
+import { pipeline } from 'node:stream/promises'
+import type pg from 'pg'
+import { from as copyFrom, to as copyTo } from 'pg-copy-streams'
+import { SUPERUSER } from '../template/roles.ts'
+import type { Loaders } from './load.ts'
+
+const IS_USERS = `n.nspname !~ '^pg_' AND n.nspname <> 'information_schema'`
+
+/** Of an extension's tables those rows that users have put there. */
+const TABLES = `SELECT format('%I.%I', n.nspname, c.relname) AS name, pg_get_userbyid(c.relowner) AS owner, kept.condition,
+    '(' || (SELECT string_agg(quote_ident(attname), ', ' ORDER BY attnum) FROM pg_attribute
+      WHERE attrelid = c.oid AND attnum > 0 AND NOT attisdropped AND attgenerated = '') || ')' AS columns
+  FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
+  LEFT JOIN LATERAL (SELECT condition FROM pg_extension, unnest(extconfig, extcondition) AS k (config, condition)
+    WHERE config = c.oid) AS kept ON true
+ WHERE c.relkind = 'r' AND c.relpersistence <> 't' AND ${IS_USERS} AND (kept.condition IS NOT NULL
+    OR NOT EXISTS (SELECT FROM pg_depend WHERE classid = 'pg_class'::regclass AND objid = c.oid AND deptype = 'e'))
+ ORDER BY c.oid`
+
+const SEQUENCES = `SELECT format('%I.%I', n.nspname, c.relname) AS name
+  FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace WHERE c.relkind = 'S' AND c.relpersistence <> 't' AND ${IS_USERS}`
+
+const LARGE_OBJECTS = `SELECT format('SELECT lo_create(%s); ALTER LARGE OBJECT %1$s OWNER TO %I', oid, pg_get_userbyid(lomowner)) ||
+    coalesce((SELECT string_agg(format('; GRANT %s ON LARGE OBJECT %s TO %s%s', privilege_type, o.oid,
+        CASE grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(grantee)) END,
+        CASE WHEN is_grantable THEN ' WITH GRANT OPTION' END), '') FROM aclexplode(lomacl) WHERE grantee <> lomowner), '') ||
+    coalesce(format('; COMMENT ON LARGE OBJECT %s IS %L', oid, obj_description(oid, 'pg_largeobject')), '') AS sql
+  FROM pg_largeobject_metadata AS o`
+
+interface Table {
+  name: string
+  owner: string
+  condition: string | null
+  columns: string | null
+}
+
+/** From the session that holds the snapshot. */
+export async function copyRows(from: pg.Client, { admin, loader }: Loaders): Promise<void> {
+  for (const table of (await from.query<Table>(TABLES)).rows) await copyTable(from, { admin, loader }, table)
+  for (const { name } of (await from.query<{ name: string }>(SEQUENCES)).rows) {
+    const { rows } = await from.query<{ value: string; called: boolean }>(
+      `SELECT last_value AS value, is_called AS called FROM ${name}`,
+    )
+    await admin.query('SELECT setval($1::regclass, $2, $3)', [name, rows[0]?.value, rows[0]?.called])
+  }
+  const objects = (await from.query<{ sql: string }>(LARGE_OBJECTS)).rows
+  for (const { sql } of objects) await admin.query(sql)
+  if (objects.length > 0) await copy(from, admin, 'pg_catalog.pg_largeobject', 'pg_catalog.pg_largeobject')
+}
+
+/** Checks and generated columns may call functions of the owner's, so no superuser writes the owner's tables. */
+async function copyTable(from: pg.Client, { admin, loader }: Loaders, table: Table): Promise<void> {
+  const { name, owner, condition, columns } = table
+  const list = columns ?? ''
+  const source = condition ? `(SELECT ${list.slice(1, -1)} FROM ONLY ${name} ${condition})` : `${name} ${list}`
+  const isExtensions = condition !== null && owner === SUPERUSER
+  await copy(from, isExtensions ? admin : loader, source, `${name} ${list}`)
+}
+
+async function copy(from: pg.Client, to: pg.Client, source: string, target: string): Promise<void> {
+  const reading = from.query(copyTo(`COPY ${source} TO STDOUT`))
+  const writing = to.query(copyFrom(`COPY ${target} FROM STDIN`))
+  await pipeline(reading, writing)
+  if (reading.rowCount !== writing.rowCount) {
+    throw new Error(`Of ${reading.rowCount} rows of ${target}, ${writing.rowCount} have arrived`)
+  }
+}
+
+const EXTENSIONS = `SELECT extname AS name, quote_ident(rolname) AS owner FROM pg_extension JOIN pg_authid AS a ON a.oid = extowner
+  WHERE NOT rolsuper`
+/** No statement changes the owner; that role's dependencies say that it cannot be dropped. */
+const OWN_EXTENSION = `WITH changed AS (UPDATE pg_extension SET extowner = $2::regrole WHERE extname = $1 RETURNING oid)
+  INSERT INTO pg_shdepend (dbid, classid, objid, objsubid, refclassid, refobjid, deptype)
+  SELECT (SELECT oid FROM pg_database WHERE datname = current_database()), 'pg_extension'::regclass, oid, 0,
+    'pg_authid'::regclass, $2::regrole, 'o' FROM changed`
+
+/** Those that an owner has made can be dropped by the owner. */
+export async function copyExtensionOwners(from: pg.Client, { admin }: Loaders): Promise<void> {
+  for (const { name, owner } of (await from.query<{ name: string; owner: string }>(EXTENSIONS)).rows) {
+    await admin.query(OWN_EXTENSION, [name, owner])
+  }
+}

@@ -1,0 +1,144 @@
+import { randomBytes } from 'node:crypto'
+import { rename, rm } from 'node:fs/promises'
+import { errorMessage } from '../../dev/start-error.ts'
+import type { Backups } from '../backups/backups.ts'
+import { READY, switchData } from '../backups/restore.ts'
+import { ownAll } from '../instances/files.ts'
+import type { PostgresInstance } from '../instances/instance.ts'
+import type { InstancePool } from '../instances/instances.ts'
+import { Refused } from '../instances/types.ts'
+import { SUPERUSER } from '../template/roles.ts'
+import { initCluster } from '../template/template.ts'
+import { dumpSchema } from './dump.ts'
+import { finishObjects, type Loaders, loadObjects, openTo, type Schema } from './load.ts'
+import { requireUpgradable } from './obstacles.ts'
+import { copyRoles } from './roles.ts'
+import { copyExtensionOwners, copyRows } from './rows.ts'
+import { withSession } from './sessions.ts'
+import { startTimelineAfter } from './timeline.ts'
+
+export interface UpgradeParts {
+  pool: InstancePool
+  /** Ends what clients have open. */
+  endSessions(name: string): void
+  backups: Pick<Backups, 'newestTimeline' | 'undo'> | undefined
+}
+
+const CLOSED = 'The project is being upgraded'
+
+/**
+ * Copies the instance's databases into new data of another version beside the old, and then switches. Clients are kept away
+ * meanwhile. Whatever fails, the old data stays in service; `undoRestore` puts it back for a day.
+ */
+export async function upgradeInstance(parts: UpgradeParts, instance: PostgresInstance, major: string): Promise<void> {
+  const { pool, endSessions, backups } = parts
+  if (instance.record.major === major) return
+  await requireUpgradable(pool, instance, major)
+  const draft = pool.draftOf(instance, major)
+  const drop = async () => {
+    await draft.stop()
+    for (const folder of [draft.paths.data, draft.paths.socket]) await rm(folder, { recursive: true, force: true })
+  }
+  const during = async <Value>(phase: NonNullable<PostgresInstance['upgrade']>, work: () => Promise<Value>) => {
+    instance.upgrade = phase
+    return work().catch((error) => {
+      throw new Refused([{ setting: `upgrade.${phase}`, reason: errorMessage(error) }])
+    })
+  }
+  try {
+    await instance.whileClosed(CLOSED, async () => {
+      endSessions(instance.name)
+      await during('launch', async () => {
+        await drop()
+        const { run } = await initCluster(draft.paths.data, draft.programs)
+        if (pool.isDurable) await run('--sync-only')
+        await ownAll(draft.paths.data, draft.record.account)
+        await draft.wake()
+        if (backups) {
+          // Before there are rows: recovery empties unlogged tables.
+          await draft.stop()
+          await startTimelineAfter(await backups.newestTimeline(instance.name), draft)
+          await draft.wake()
+        }
+      })
+      await during('copy', () => copyDatabases(instance, draft))
+      await during('complete', () => draft.stop())
+      await during('switch', async () => {
+        await rm(`${instance.paths.data}${READY}`, { recursive: true, force: true })
+        await rename(draft.paths.data, `${instance.paths.data}${READY}`)
+        await switchData(instance)
+      })
+    })
+  } finally {
+    instance.upgrade = undefined
+    await drop()
+  }
+}
+
+/** All that can be connected to; Postgres's own have nothing of the owner's. */
+const DATABASES = `SELECT datname AS name FROM pg_database WHERE NOT datname IN ('template0', 'template1') AND datconnlimit <> -2`
+
+async function copyDatabases(from: PostgresInstance, to: PostgresInstance): Promise<void> {
+  const loader = `pilothouse_upgrade_${randomBytes(4).toString('hex')}`
+  const names = await from.withAdmin('postgres', (source) =>
+    to.withAdmin('template1', async (target) => {
+      await copyRoles(source, target)
+      await target.rows('DROP DATABASE postgres')
+      await target.rows(`CREATE ROLE ${loader} LOGIN BYPASSRLS`)
+      const roles = await target.rows<{ name: string }>(
+        `SELECT quote_ident(rolname) AS name FROM pg_roles WHERE NOT rolsuper AND rolname !~ '^pg_' AND rolname <> $1`,
+        [loader],
+      )
+      for (const { name } of roles) await target.rows(`GRANT ${name} TO ${loader} WITH INHERIT TRUE, SET TRUE`)
+      return source.rows<{ name: string }>(DATABASES)
+    }),
+  )
+  for (const { name } of names) await copyDatabase(from, to, { database: name, loader })
+  await to.withAdmin('postgres', (admin) => admin.rows(`DROP OWNED BY ${loader}; DROP ROLE ${loader}`))
+}
+
+interface Copied {
+  database: string
+  loader: string
+}
+
+/** In one snapshot of the old server. */
+async function copyDatabase(
+  { paths: { socket: source } }: PostgresInstance,
+  { paths: { socket: target } }: PostgresInstance,
+  { database, loader }: Copied,
+): Promise<void> {
+  await withSession({ socket: source, database, user: SUPERUSER }, async (from) => {
+    await from.query('BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY')
+    const { rows } = await from.query<{ snapshot: string }>('SELECT pg_export_snapshot() AS snapshot')
+    const dump = (section: 'pre-data' | 'post-data') =>
+      dumpSchema({ socket: source, database, snapshot: rows[0]?.snapshot ?? '', section })
+    const [definitions, dependents] = await Promise.all([dump('pre-data'), dump('post-data')])
+    const schema: Schema = { owners: [], last: [] }
+    const inDatabase = <Value>(work: (loaders: Loaders) => Promise<Value>) =>
+      withSession({ socket: target, database, user: SUPERUSER }, async (admin) => {
+        await admin.query('SET event_triggers = off')
+        return withSession({ socket: target, database, user: loader }, (client) => work({ admin, loader: client }))
+      })
+    const connected = definitions.findLastIndex((statement) => statement.startsWith('\\'))
+    await withSession({ socket: target, database: 'template1', user: SUPERUSER }, async (admin) => {
+      for (const statement of definitions.slice(0, connected)) await admin.query(withoutConnect(statement))
+    })
+    await inDatabase(async (loaders) => {
+      await openTo(loader, loaders.admin, 'SCHEMA', 'public')
+      await loadObjects(loaders, definitions.slice(connected).map(withoutConnect), schema)
+    })
+    // With the owner's search path, as functions in checks may rely on it.
+    await inDatabase((loaders) => copyRows(from, loaders))
+    await inDatabase(async (loaders) => {
+      await loadObjects(loaders, dependents, schema)
+      await finishObjects(loaders, schema)
+      await copyExtensionOwners(from, loaders)
+      await loaders.loader.query('ANALYZE')
+      await loaders.admin.query(`DROP OWNED BY ${loader}`)
+    })
+  })
+}
+
+/** Commands of psql's, in front of a statement. */
+const withoutConnect = (statement: string) => statement.replace(/^(?:\\.*\n)+/, '').trimStart()

@@ -1,0 +1,44 @@
+import * as z from 'zod'
+import { EngineRefusal } from '../engine.ts'
+import { SettingsRefused } from '../settings.ts'
+import { type PostgresUpgrades, UPGRADE_PHASES, UpgradeFailed } from '../upgrades.ts'
+import type { Reach } from './reach.ts'
+
+const Outlook = z.object({
+  targets: z.array(z.string()),
+  size_bytes: z.number(),
+  obstacles: z.array(z.object({ type: z.string(), reason: z.string() }).catchall(z.string())),
+})
+const Progress = z.object({ upgrade: z.enum(UPGRADE_PHASES).optional() })
+
+/** The host copies an instance into one of the newer version, and keeps the old data for a day. */
+export const hostUpgrades = (reach: Reach): PostgresUpgrades => ({
+  async outlook(ref) {
+    const { ask } = await reach.api(ref)
+    const {
+      targets,
+      size_bytes: sizeBytes,
+      obstacles,
+    } = await ask(Outlook, {
+      method: 'GET',
+      path: `/instances/${ref}/upgrade`,
+    })
+    return { targets, sizeBytes, obstacles }
+  },
+  async run({ ref, id, version }, fence) {
+    const call = { method: 'POST', path: '/upgrade', body: { id, version } } as const
+    await reach.change(ref, fence, call).catch(refused)
+  },
+  async phase(ref) {
+    const { ask } = await reach.api(ref)
+    return (await ask(Progress, { method: 'GET', path: `/instances/${ref}` })).upgrade
+  },
+})
+
+function refused(error: unknown): never {
+  if (!(error instanceof SettingsRefused)) throw error
+  const [refusal] = error.refusals
+  const phase = UPGRADE_PHASES.find((each) => refusal?.setting === `upgrade.${each}`)
+  if (phase && refusal) throw new UpgradeFailed(phase, refusal.reason, { cause: error })
+  throw new EngineRefusal(error.message, { cause: error })
+}
