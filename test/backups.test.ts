@@ -1,7 +1,14 @@
-import { DeleteObjectCommand, GetObjectCommand, ListObjectsV2Command, S3Client } from '@aws-sdk/client-s3'
+import {
+  DeleteObjectCommand,
+  GetObjectCommand,
+  ListObjectsV2Command,
+  PutObjectCommand,
+  S3Client,
+} from '@aws-sdk/client-s3'
 import { and, desc, eq } from 'drizzle-orm'
 import type pg from 'pg'
-import { beforeAll, describe, expect, inject, it, vi } from 'vitest'
+import { afterAll, beforeAll, describe, expect, inject, it, vi } from 'vitest'
+import { readCommand } from '../dev/admin/commands.ts'
 import { auditLog, backups, projectSettings, projects, projectTasks, webhookEvents } from '../src/db/schema/index.ts'
 import {
   type Caller,
@@ -125,12 +132,15 @@ describe('a restore point', () => {
   it('is a sealed copy of the files, and listed as a backup', async () => {
     expect((await owner.get(path(ref))).body).toEqual({
       region: 'us-east-1',
-      walg_enabled: false,
+      walg_enabled: true,
       pitr_enabled: false,
       backups: [],
       physical_backup_data: {},
     })
     expect((await owner.get(path(ref, '/restore-point'))).status).toBe(404)
+    const none = await owner.post(path(ref, '/restore-pitr'), { recovery_time_target_unix: 1_700_000_000 })
+    expect(none).toMatchObject({ status: 400, body: { message: 'PITR is not enabled for this project.' } })
+    await query(`comment on table t is 'a text that nobody reads in the bucket'`)
     const created = await owner.post(path(ref, '/restore-point'), { name: 'first' })
     expect(created.status).toBe(201)
     expect(created.body).toEqual({ name: 'first', status: 'PENDING', completed_on: null })
@@ -223,12 +233,6 @@ describe('a restore point', () => {
     expect(reply.body.message).toContain(field)
   })
 
-  it('says that there is no point in time to go back to', async () => {
-    const reply = await owner.post(path(ref, '/restore-pitr'), { recovery_time_target_unix: 1_700_000_000 })
-    expect(reply.status).toBe(400)
-    expect(reply.body).toEqual({ message: 'PITR is not enabled for this project.', driver: 'postgres' })
-  })
-
   it("is not there for others, and another project's backup cannot be restored", async () => {
     const outsider = await tokenOf(await newUser())
     expect((await outsider.post(path(ref, '/undo'), { name: 'first' })).status).toBe(404)
@@ -301,6 +305,66 @@ describe('a backup of a database in use', () => {
     expect((await organization.owner.get(`/v1/projects/${ref}`)).body.status).toBe('ACTIVE_HEALTHY')
     await newPoint(organization.owner, ref, 'no')
   })
+})
+
+describe('a point in time', () => {
+  it('brings a dropped table back to the second, under the logins of now', async () => {
+    const organization = await newOrganization()
+    const { owner } = organization
+    const ref = await newProject(organization)
+    await newPoint(owner, ref, 'base')
+    const made = await runSql(owner, ref, 'create table kept (n int); insert into kept values (1); create role member')
+    expect(made.status).toBe(201)
+    const login = (await owner.post(`/v1/projects/${ref}/cli/login-role`, { read_only: false })).body
+    const before = await nextSecond()
+    await nextSecond()
+    await runSql(owner, ref, `drop table kept; create table later ()`)
+    expect((await owner.patch(`/v1/projects/${ref}/database/password`, { password: 'set last' })).status).toBe(200)
+    const { body: list } = await owner.get(path(ref))
+    expect(list).toMatchObject({ walg_enabled: true, pitr_enabled: true })
+    const { earliest_physical_backup_date_unix: earliest, latest_physical_backup_date_unix: latest } =
+      list.physical_backup_data
+    expect(earliest).toBeLessThanOrEqual(before)
+    expect(latest).toBeGreaterThan(before)
+    for (const outside of [earliest - 1, latest + 3600]) {
+      const refused = await owner.post(path(ref, '/restore-pitr'), { recovery_time_target_unix: outside })
+      expect(refused.status).toBe(400)
+      expect(refused.body.message).toContain('body.recovery_time_target_unix')
+    }
+    const session = ownerClient(ref, { password: 'set last' })
+    await session.connect()
+    const temporary = { user: `${login.role}.${ref}`, password: login.password }
+    const member = ownerClient(ref, temporary)
+    await member.connect()
+
+    const restored = await owner.post(path(ref, '/restore-pitr'), { recovery_time_target_unix: before })
+    expect(restored.status).toBe(201)
+    await untilProject(ref, 'ACTIVE_HEALTHY')
+    const [task] = await control
+      .select()
+      .from(projectTasks)
+      .where(and(eq(projectTasks.projectRef, ref), eq(projectTasks.kind, 'restore_moment')))
+    expect(task).toMatchObject({ state: 'done', lastError: null })
+    expect((await runSql(owner, ref, 'select n from kept')).body).toEqual([{ n: 1 }])
+    expect((await runSql(owner, ref, `select to_regclass('later') as later`)).body).toEqual([{ later: null }])
+    await expect(session.query('select 1')).rejects.toThrow()
+    await expect(member.query('select 1')).rejects.toThrow()
+    await expect(ownerClient(ref).connect()).rejects.toMatchObject({ code: '28P01' })
+    const again = ownerClient(ref, { password: 'set last' })
+    await again.connect()
+    const logins = `select rolname from pg_roles where rolname ~ '^(cli|jit)_login_' or rolname = 'member'`
+    expect((await again.query(logins)).rows).toEqual([{ rolname: 'member' }])
+    await again.end()
+    await expect(ownerClient(ref, temporary).connect()).rejects.toMatchObject({ code: '28P01' })
+    expect(await actionsOf(ref)).toEqual(expect.arrayContaining(['backup.restore', 'project.restore_moment.done']))
+  })
+
+  /** Waits for it, and returns it in seconds since 1970. */
+  async function nextSecond(): Promise<number> {
+    const second = Math.ceil((Date.now() + 1) / 1000)
+    await vi.waitFor(() => expect(Date.now()).toBeGreaterThan(second * 1000), { ...WAIT, interval: 20 })
+    return second
+  }
 })
 
 describe('a task whose consumer died', () => {
@@ -530,6 +594,43 @@ describe('the schedule', () => {
   })
 })
 
+describe('npm run admin -- backups drill', () => {
+  beforeAll(() => {
+    const { url, key } = inject('host')
+    vi.stubEnv('HOST_URL', url)
+    vi.stubEnv('HOST_KEY', key)
+  })
+  afterAll(() => void vi.unstubAllEnvs())
+  const drill = (ref: string) => readCommand(['backups', 'drill', '--project', ref])(control)
+
+  it('restores and compares the newest backup, and fails on one that is damaged', async () => {
+    const organization = await newOrganization()
+    const ref = await newProject(organization)
+    const none = { text: `${ref}  -  no backup\n0 restored, 0 failed, 1 without a backup`, exitCode: 0 }
+    expect(await drill(ref)).toEqual(none)
+    const id = await newPoint(organization.owner, ref, 'drilled')
+    await runSql(organization.owner, ref, 'create table drilled as select generate_series(1, 100) as n')
+    const { text, exitCode } = await drill(ref)
+    expect(text).toMatch(
+      new RegExp(`^${ref}  ok  backup ${id}, \\d+ tables, \\d+ rows, \\d+ indexes, [\\d.]+ s\n1 restored, 0 failed`),
+    )
+    expect(exitCode).toBe(0)
+
+    const Key = `backups/${ref}/base/${id}.tar`
+    const { Body } = await bytes.send(new GetObjectCommand({ Bucket, Key }))
+    const changed = Buffer.from((await Body?.transformToByteArray()) ?? [])
+    changed[5_000] = Number(changed[5_000]) ^ 1
+    await bytes.send(new PutObjectCommand({ Bucket, Key, Body: changed }))
+    const failed = await drill(ref)
+    expect(failed.text).toMatch(
+      new RegExp(`^${ref}  FAILED  backups/${ref}/base/${id}.tar was changed.*\n0 restored, 1 failed`),
+    )
+    expect(failed.exitCode).toBe(1)
+    expect((await runSql(organization.owner, ref, 'select count(*)::int as n from drilled')).body).toEqual([{ n: 100 }])
+    await expect(drill(newRef())).rejects.toThrow('no project has the ref')
+  })
+})
+
 describe('the supabase CLI', () => {
   extended('does backups list, and shows why backups restore is refused', async () => {
     const organization = await newOrganization()
@@ -537,8 +638,9 @@ describe('the supabase CLI', () => {
     await newPoint(organization.owner, ref, 'one')
     const cli = cliOf(organization.owner)
     expect(await cli('backups', 'list', `--remote=${ref}`)).toMatch(/COMPLETED/)
+    // Long before the first backup.
     await expect(cli('backups', 'restore', '-t', '1707407047', `--remote=${ref}`, '--yes')).rejects.toThrow(
-      /PITR is not enabled/,
+      /recovery_time_target_unix/,
     )
   })
 })

@@ -1,6 +1,7 @@
 import { parseArgs } from 'node:util'
 import { errorMessage, StartError } from '../start-error.ts'
 import { auditCommands } from './audit.ts'
+import { backupCommands } from './backups.ts'
 import { type Command, OPTIONS } from './command.ts'
 import { connectionCommands } from './connections.ts'
 import { encryptionCommands } from './encryption.ts'
@@ -26,6 +27,7 @@ const COMMANDS: Record<string, Command> = {
   ...webhookCommands,
   ...encryptionCommands,
   ...hostCommands,
+  ...backupCommands,
   ...upgradeCommands,
 }
 

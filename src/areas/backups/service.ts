@@ -4,7 +4,7 @@ import type { ProjectAccess } from '../../auth/access.ts'
 import { uniqueViolation } from '../../db/failure.ts'
 import { type Mutation, mutate } from '../../db/mutate.ts'
 import { backups, type TaskInput, type TaskKind, temporaryLogins } from '../../db/schema/index.ts'
-import { EngineUnavailable } from '../../engine/engine.ts'
+import { EngineRefusal, EngineUnavailable } from '../../engine/engine.ts'
 import type { Ctx, SystemCtx } from '../../env.ts'
 import { ApiError } from '../../http/error.ts'
 import { requireUnread } from '../branches/parent.ts'
@@ -22,7 +22,7 @@ const NAME_TAKEN = 'backups_restore_point_once'
 export async function listBackups(ctx: Ctx, project: ProjectAccess): Promise<z.input<typeof BackupList>> {
   const { db, engine } = ctx
   const { ref, region } = project
-  const window = engine.pointInTime && (await windowOf(ctx, project))
+  const window = engine.pointInTime && (await windowOf(ctx, project).catch(noneKept))
   const rows = await db
     .select()
     .from(backups)
@@ -32,13 +32,15 @@ export async function listBackups(ctx: Ctx, project: ProjectAccess): Promise<z.i
     .limit(LISTED_MAX)
   rows.sort((a, b) => b.insertedAt.getTime() - a.insertedAt.getTime() || b.id - a.id)
   const restorable = rows.filter(({ status }) => status === 'COMPLETED').map(({ insertedAt }) => insertedAt.getTime())
+  // The files of a server and its WAL, and not what SQL reads from it.
+  const isPhysical = engine.capabilities.backups && engine.pointInTime !== undefined
   return {
     region,
-    walg_enabled: false,
+    walg_enabled: isPhysical,
     pitr_enabled: window !== undefined,
     backups: rows.map(({ id, status, insertedAt }) => ({
       id,
-      is_physical_backup: true,
+      is_physical_backup: isPhysical,
       status,
       inserted_at: insertedAt.toISOString(),
     })),
@@ -164,14 +166,23 @@ export async function restoreToMoment(ctx: Ctx, project: ProjectAccess, targetUn
   await startRestore(ctx, project, { kind: 'restore_moment', input: { targetUnix } })
 }
 
+/** A driver may keep the history of some projects only. */
+function noneKept(error: unknown): undefined {
+  if (!(error instanceof ApiError && error.code === 'bad_request.pitr')) throw error
+}
+
 /** In whole seconds, which lie within it. */
 async function windowOf({ engine, now }: Ctx, { ref }: ProjectAccess) {
   if (!engine.pointInTime) throw new ApiError('bad_request.pitr', { extra: { driver: engine.name } })
   const { earliest, latest } = await engine.pointInTime.window(ref, now()).catch((error) => {
+    if (error instanceof EngineRefusal) throw new ApiError('bad_request.pitr', { extra: { driver: engine.name } })
     if (!(error instanceof EngineUnavailable)) throw error
     throw new ApiError('service_unavailable.project_database', { cause: error })
   })
-  return { earliest: Math.ceil(earliest.getTime() / 1000), latest: toSeconds(latest.getTime()) }
+  const window = { earliest: Math.ceil(earliest.getTime() / 1000), latest: toSeconds(latest.getTime()) }
+  // The first second of the first backup.
+  if (window.earliest > window.latest) throw new ApiError('bad_request.pitr', { extra: { driver: engine.name } })
+  return window
 }
 
 /** Temporary logins do not outlive it: which of them the restored database knows is not known before. */

@@ -1,12 +1,13 @@
 import * as z from 'zod'
 import { BackupGone, type DatabaseBackups } from '../backup.ts'
-import { EngineRefusal, type Fence } from '../engine.ts'
+import { EngineRefusal, type Fence, type PointInTime } from '../engine.ts'
 import { SettingsRefused } from '../settings.ts'
 import { Nothing, UnknownBackup } from './client.ts'
 import { endRestoredLogins } from './logins.ts'
 import type { Reach } from './reach.ts'
 
 const Backup = z.object({ name: z.string(), id: z.string() })
+const Window = z.object({ earliest: z.coerce.date(), latest: z.coerce.date() })
 
 /** Copies of an instance's files, which the host keeps. */
 export function hostBackups(reach: Reach): DatabaseBackups {
@@ -39,6 +40,19 @@ export function hostBackups(reach: Reach): DatabaseBackups {
     },
   }
 }
+
+export const hostHistory = (reach: Reach): PointInTime => ({
+  async window(ref) {
+    const { ask } = await reach.require(ref, 'backups')
+    return ask(Window, { method: 'GET', path: `/instances/${ref}/recovery-window` }).catch(refused)
+  },
+  async begin({ ref, id, at }, fence) {
+    await reach.require(ref, 'backups')
+    const body = { at: at.toISOString(), id }
+    await reach.change(ref, fence, { method: 'POST', path: '/restore', body }).catch(refused)
+  },
+  finish: ({ ref, password }, fence) => reopen(reach, { ref, password }, fence),
+})
 
 interface Reopening {
   ref: string

@@ -16,7 +16,7 @@ import { setOwnerPassword } from '../roles.ts'
 import { type Session, withAdmin } from '../session.ts'
 import { STORAGE_VERSION, STORAGE_VERSION_QUERY, storageSchema } from '../storage/schema.ts'
 import { runTransaction } from '../transaction.ts'
-import { hostBackups } from './backups.ts'
+import { hostBackups, hostHistory } from './backups.ts'
 import { hostBans } from './bans.ts'
 import { GONE, type HostApi, Instance, isGone, Nothing } from './client.ts'
 import { hostLogins } from './logins.ts'
@@ -34,6 +34,7 @@ export function createHostEngine(config: HostEngineConfig): ProjectEngine {
   const { states } = config
   const reach = reachOf(config)
   const { clusterOf } = reach
+  const history = hostHistory(reach)
   const change = (ref: string, fence: Fence | undefined, what: 'pause' | 'resume' | 'restart') =>
     reach.change(ref, fence, { method: 'POST', path: `/${what}` })
 
@@ -109,6 +110,9 @@ export function createHostEngine(config: HostEngineConfig): ProjectEngine {
       return ask(z.string(), { method: 'GET', path: `/instances/${ref}/metrics?format=prometheus` })
     },
     backups: hostBackups(reach),
+    get pointInTime() {
+      return reach.mayOffer('backups') ? history : undefined
+    },
     replicas: hostReplicas(reach, states),
     sizes: {
       get offered() {
