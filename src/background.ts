@@ -1,6 +1,6 @@
 import { addonJobs } from './areas/addons/jobs.ts'
 import { backupJobs } from './areas/backups/jobs.ts'
-import { runScheduledBackups } from './areas/backups/schedule.ts'
+import { runScheduledBackups, scheduleDailyBackups } from './areas/backups/schedule.ts'
 import { removeOldBackups } from './areas/backups/sweep.ts'
 import { branchJobs } from './areas/branches/jobs.ts'
 import { removeDueBranches } from './areas/branches/removal.ts'
@@ -92,6 +92,7 @@ export const duties: Duties = {
   function_deployments: removeUnusedDeployments,
   read_only: keepReadOnly,
   temporary_logins: endDueLogins,
+  backup_schedules: scheduleDailyBackups,
   scheduled_backups: runScheduledBackups,
   old_backups: removeOldBackups,
   third_party_keys: refreshIssuers,

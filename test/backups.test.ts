@@ -5,11 +5,20 @@ import {
   PutObjectCommand,
   S3Client,
 } from '@aws-sdk/client-s3'
-import { and, desc, eq } from 'drizzle-orm'
+import { and, desc, eq, inArray } from 'drizzle-orm'
 import type pg from 'pg'
 import { afterAll, beforeAll, describe, expect, inject, it, vi } from 'vitest'
 import { readCommand } from '../dev/admin/commands.ts'
-import { auditLog, backups, projectSettings, projects, projectTasks, webhookEvents } from '../src/db/schema/index.ts'
+import {
+  auditLog,
+  backups,
+  heartbeats,
+  organizations,
+  projectSettings,
+  projects,
+  projectTasks,
+  webhookEvents,
+} from '../src/db/schema/index.ts'
 import {
   type Caller,
   control,
@@ -480,15 +489,24 @@ describe('the schedule', () => {
       .where(and(eq(backups.projectRef, ref), eq(backups.kind, 'scheduled')))
       .orderBy(backups.id)
   const dueAt = async (ref: string) => {
-    const [row] = await control.select().from(projectSettings).where(eq(projectSettings.projectRef, ref))
+    const [row] = await control
+      .select()
+      .from(projectSettings)
+      .where(and(eq(projectSettings.projectRef, ref), eq(projectSettings.area, 'backup_schedule')))
     return row?.value.due_at
   }
+  /** As when the last look at all projects was an hour ago. */
+  const look = async () => {
+    await control.delete(heartbeats).where(inArray(heartbeats.name, ['old_backups', 'backup_schedules']))
+    await tick()
+  }
+  const setPlan = ({ slug }: TestOrganization, plan: typeof organizations.$inferInsert.plan) =>
+    control.update(organizations).set({ plan }).where(eq(organizations.slug, slug))
 
   extended('makes one backup a day, however many look at the time', async () => {
     const organization = await newOrganization()
     const { owner } = organization
     const ref = await newProject(organization)
-    expect(await owner.get(path(ref, '/schedule'))).toMatchObject({ status: 404 })
     const yesterday = new Date(Date.now() - DAY_MS)
     const time = new Date(yesterday.getTime() + 3_600_000).toISOString().slice(11, 16)
     const set = await owner.at(yesterday).patch(path(ref, '/schedule'), { schedule_for: time })
@@ -519,18 +537,94 @@ describe('the schedule', () => {
     })
     const reply = await organization.owner.patch(path(body.ref, '/schedule'), { schedule_for: time })
     expect(reply).toMatchObject({ status: 400, body: { message: expect.stringContaining('body.schedule_for') } })
-    expect((await organization.owner.get(path(body.ref, '/schedule'))).status).toBe(404)
+    const [row] = await control.select().from(projects).where(eq(projects.ref, body.ref))
+    const { body: schedule } = await organization.owner.get(path(body.ref, '/schedule'))
+    expect(schedule.schedule_for).toBe(row?.createdAt.toISOString().slice(11, 19))
   })
 
-  it('keeps the seven latest, and takes away what belongs to no backup', async () => {
+  it('is of the plan, from the day after the project was created, until it is ended', async () => {
     const organization = await newOrganization()
+    const { owner } = organization
+    const ref = await newProject(organization)
+    const branch = await newBranch(owner, ref)
+    const [row] = await control.select().from(projects).where(eq(projects.ref, ref))
+    const createdAt = row?.createdAt.toISOString() ?? ''
+    const schedule = { schedule_for: createdAt.slice(11, 19), updated_at: createdAt }
+    expect(await owner.get(path(ref, '/schedule'))).toMatchObject({ status: 200, body: schedule })
+    await look()
+    expect(Date.parse(String(await dueAt(ref)))).toBe(Number(row?.createdAt) + DAY_MS)
+    expect(await owner.get(path(ref, '/schedule'))).toMatchObject({ status: 200, body: schedule })
+    expect((await owner.get(path(branch.project_ref, '/schedule'))).status).toBe(404)
+    expect(await dueAt(branch.project_ref)).toBeUndefined()
+    expect((await owner.delete(path(ref, '/schedule'))).status).toBe(200)
+    await look()
+    expect(await dueAt(ref)).toBeNull()
+    expect((await owner.get(path(ref, '/schedule'))).status).toBe(404)
+  })
+
+  it('is not on the plan free, also where there was one before', async () => {
+    const organization = await newOrganization()
+    const { owner } = organization
+    const ref = await newProject(organization)
+    const yesterday = new Date(Date.now() - DAY_MS)
+    await owner.at(yesterday).patch(path(ref, '/schedule'), { schedule_for: '04:30' })
+    await setPlan(organization, 'free')
+    const other = await newProject(organization)
+    expect((await owner.get(path(ref, '/schedule'))).status).toBe(404)
+    expect(await owner.patch(path(ref, '/schedule'), { schedule_for: '05:30' })).toMatchObject({
+      status: 402,
+      body: { message: expect.stringContaining('requires the Pro, Team, or Enterprise organization plan') },
+    })
+    await look()
+    expect(await scheduled(ref)).toEqual([])
+    expect(await dueAt(other)).toBeUndefined()
+    await setPlan(organization, 'pro')
+    expect((await owner.get(path(ref, '/schedule'))).body).toMatchObject({ schedule_for: '04:30' })
+  })
+
+  it.each([
+    ['free', 7, false],
+    ['pro', 7, true],
+    ['team', 14, true],
+    ['enterprise', 30, true],
+  ] as const)(
+    'keeps backups on the plan %s for %i days, and the latest one where more follow',
+    async (plan, days, isDaily) => {
+      const organization = await newOrganization()
+      await setPlan(organization, plan)
+      const [ref, resting] = [await newProject(organization), await newProject(organization)]
+      const row = (projectRef: string, age: number) => ({
+        ...{ projectRef, kind: 'scheduled' as const, status: 'COMPLETED' as const },
+        insertedAt: new Date(Date.now() - age),
+      })
+      const late = days * DAY_MS + 60_000
+      await control
+        .insert(backups)
+        .values([row(ref, late), row(ref, days * DAY_MS - 600_000), row(resting, late + 1), row(resting, late)])
+      await look()
+      expect((await scheduled(ref)).map(({ status }) => status)).toEqual(['REMOVED', 'COMPLETED'])
+      expect((await scheduled(resting)).map(({ status }) => status)).toEqual([
+        'REMOVED',
+        isDaily ? 'COMPLETED' : 'REMOVED',
+      ])
+      const { body } = await organization.owner.get(`/v1/organizations/${organization.slug}/entitlements`)
+      const config = (key: string) =>
+        body.entitlements.find((each: { feature: { key: string } }) => each.feature.key === key).config
+      expect(config('backup.retention_days').value).toBe(isDaily ? days : 0)
+      expect(config('backup.schedule')).toEqual({ enabled: isDaily })
+    },
+  )
+
+  it('keeps those of the last days, and takes away what belongs to no backup', async () => {
+    const organization = await newOrganization()
+    await setPlan(organization, 'pro')
     const ref = await newProject(organization)
     await control.insert(backups).values(
       Array.from({ length: 7 }, (_, n) => ({
         projectRef: ref,
         kind: 'scheduled' as const,
         status: 'COMPLETED' as const,
-        insertedAt: new Date(Date.now() - (10 - n) * DAY_MS),
+        insertedAt: new Date(Date.now() - (7.5 - n) * DAY_MS),
       })),
     )
     const [oldest, second] = await scheduled(ref)
@@ -541,13 +635,14 @@ describe('the schedule', () => {
       .patch(path(ref, '/schedule'), { schedule_for: new Date(Date.now() - 60_000).toISOString().slice(11, 19) })
     await tick()
     await vi.waitFor(async () => expect((await scheduled(ref)).at(-1)?.status).toBe('COMPLETED'), WAIT)
+    await look()
     const all = await scheduled(ref)
     expect(all.map(({ status }) => status)).toEqual(['REMOVED', ...Array(7).fill('COMPLETED')])
     const foreign = newRef()
     await askHost('PUT', `/instances/${foreign}`, { password: PASSWORD })
     await makeBackup(foreign, 1)
     await vi.waitFor(async () => {
-      await tick()
+      await look()
       // The last is none that we know of: the control database may have been put back to a time before it.
       expect(await archived(ref)).toEqual([second?.id, kept, all.at(-1)?.id, 999_999_999])
     }, WAIT)

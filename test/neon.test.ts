@@ -336,6 +336,7 @@ extended('a project gets the size that it is given', async () => {
   const has = (key: string, config: object) =>
     expect.objectContaining({ feature: expect.objectContaining({ key }), config })
   expect(entitlements).toContainEqual(has('instances.read_replicas', { enabled: true }))
+  expect(entitlements).toContainEqual(has('backup.schedule', { enabled: false }))
   const set = offered.variants.map(({ id }: { id: string }) => id)
   expect(entitlements).toContainEqual(has('instances.compute_update_available_sizes', { enabled: true, set }))
   expect(await apply('16xlarge')).toMatchObject({

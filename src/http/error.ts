@@ -163,6 +163,10 @@ export const ERRORS = {
     message: 'This feature requires the Pro, Team, or Enterprise organization plan.',
     v2: 'Payment Required: This feature requires the Pro, Team, or Enterprise organization plan.',
   },
+  'payment_required.backup_schedule': {
+    status: 402,
+    message: 'This feature requires the Pro, Team, or Enterprise organization plan.',
+  },
   'conflict.log_drain_name': {
     status: 409,
     message: 'Log drain name already in use',

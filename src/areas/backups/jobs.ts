@@ -11,8 +11,8 @@ import { type Changes, Hopeless, type Jobs, type Step, type Task, type Work } fr
 import { unprepared } from '../projects/upgrade.ts'
 import { removedAt } from './sweep.ts'
 
-/** Of each kind; older ones are removed. */
-export const BACKUPS_KEPT = 7
+/** The latest of a project; older ones are removed. */
+const RESTORE_POINTS_MAX = 7
 
 const backupOf = ({ projectRef: ref, input }: Task) => ({ ref, id: input.backupId ?? 0 })
 
@@ -73,13 +73,13 @@ export const backupJobs = {
           ? ({ status: 'COMPLETED', completedAt: at } as const)
           : ({ status: 'FAILED', statusReason: reason ?? null, removedAt: at } as const)
       const [row] = await tx.update(backups).set(outcome).where(eq(backups.id, id)).returning({ kind: backups.kind })
-      if (!row || state === 'failed') return
+      if (row?.kind !== 'restore_point' || state === 'failed') return
       const old = tx
         .select({ id: backups.id })
         .from(backups)
         .where(and(eq(backups.projectRef, ref), eq(backups.kind, row.kind), eq(backups.status, 'COMPLETED')))
         .orderBy(desc(backups.insertedAt), desc(backups.id))
-        .offset(BACKUPS_KEPT)
+        .offset(RESTORE_POINTS_MAX)
       await tx.update(backups).set(removedAt(at)).where(inArray(backups.id, old))
     },
   },

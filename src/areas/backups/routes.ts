@@ -47,17 +47,20 @@ export const backupRoutes = [
 
   get('/v1/projects/{ref}/database/backups/schedule', {
     id: 'v1-get-backup-schedule', summary: 'Get when a database is backed up each day',
+    description: 'At the time of day at which the project was created, unless another was set; never on the plan `free`, nor for a branch.',
     scope: 'database:read', returns: BackupSchedule, errors: ['not_found.backup_schedule'],
   }, ({ ctx, project }) => getSchedule(ctx, project)),
 
   patch('/v1/projects/{ref}/database/backups/schedule', {
     id: 'v1-update-backup-schedule', summary: 'Back a database up each day at this time',
-    scope: 'database:write', body: UpdateBackupSchedule, returns: BackupSchedule, errors: ['bad_request.driver'],
+    description: 'Backups are kept for 7 days on the plan `pro`, 14 on `team` and 30 on `enterprise`.',
+    scope: 'database:write', body: UpdateBackupSchedule, returns: BackupSchedule,
+    errors: ['bad_request.driver', 'payment_required.backup_schedule'],
   }, ({ ctx, project, body }) => updateSchedule(ctx, project, body.schedule_for)),
 
   del('/v1/projects/{ref}/database/backups/schedule', {
     id: 'v1-delete-backup-schedule', summary: 'Make no more backups by themselves',
-    description: 'Those that were made stay. Without a schedule there is nothing to do.',
+    description: 'Those that were made stay as long as the plan keeps backups. Without a schedule there is nothing to do.',
     scope: 'database:write', returns: empty,
   }, ({ ctx, project }) => removeSchedule(ctx, project)),
 ]

@@ -1,4 +1,4 @@
-import { and, asc, eq, lte, sql } from 'drizzle-orm'
+import { and, asc, eq, getTableColumns, inArray, lte, type SQL, sql } from 'drizzle-orm'
 import type * as z from 'zod'
 import type { ProjectAccess } from '../../auth/access.ts'
 import { mutate } from '../../db/mutate.ts'
@@ -6,23 +6,44 @@ import { organizations, projectSettings, projects } from '../../db/schema/index.
 import type { Ctx, SystemCtx } from '../../env.ts'
 import { ApiError } from '../../http/error.ts'
 import { describeError } from '../../http/log.ts'
+import { isHourlyDue } from '../../queue/hourly.ts'
 import { ACTIVE } from '../projects/values.ts'
 import { type Settings, settingsIn } from '../settings/areas.ts'
-import { readSettings, removeSettings, saveSettings, settingsOf } from '../settings/rows.ts'
+import { readSettings, saveSettings, settingsOf } from '../settings/rows.ts'
+import { dailyBackupDays, PLANS_WITH_DAILY_BACKUPS } from './plan.ts'
 import type { BackupSchedule } from './schema.ts'
 import { requireBackups, startBackup } from './service.ts'
 
 const AREA = 'backup_schedule'
-type Schedule = NonNullable<Settings<typeof AREA>>
+type Schedule = Extract<NonNullable<Settings<typeof AREA>>, { due_at: string }>
 
-export async function getSchedule({ db }: Ctx, { ref }: ProjectAccess): Promise<z.input<typeof BackupSchedule>> {
+export async function getSchedule(ctx: Ctx, { ref }: ProjectAccess): Promise<z.input<typeof BackupSchedule>> {
+  const schedule = await scheduleOf(ctx, ref)
+  if (!schedule) throw new ApiError('not_found.backup_schedule')
+  return { schedule_for: schedule.scheduleFor, updated_at: schedule.updatedAt.toISOString() }
+}
+
+/** The one that was set, or that of the plan: at the time of day at which the project was created. */
+async function scheduleOf(
+  { db, engine }: Ctx,
+  ref: string,
+): Promise<{ scheduleFor: string; updatedAt: Date } | undefined> {
+  const [project] = await db
+    .select({ ...getTableColumns(projects), plan: organizations.plan })
+    .from(projects)
+    .innerJoin(organizations, eq(organizations.id, projects.organizationId))
+    .where(eq(projects.ref, ref))
+  if (!project || !engine.capabilities.backups || dailyBackupDays(project.plan) === 0) return undefined
   const { value, updatedAt } = await readSettings(db, ref, AREA)
-  if (!value || !updatedAt) throw new ApiError('not_found.backup_schedule')
-  return { schedule_for: value.schedule_for, updated_at: updatedAt.toISOString() }
+  if (value && updatedAt)
+    return value.schedule_for === null ? undefined : { scheduleFor: value.schedule_for, updatedAt }
+  if (project.parentRef !== null) return undefined
+  return { scheduleFor: project.createdAt.toISOString().slice(11, 19), updatedAt: project.createdAt }
 }
 
 export async function updateSchedule(ctx: Ctx, { ref, organizationId }: ProjectAccess, scheduleFor: string) {
   requireBackups(ctx)
+  await requirePlan(ctx, organizationId)
   const now = ctx.now()
   const value = { schedule_for: scheduleFor, due_at: nextAt(scheduleFor, now) }
   await mutate(ctx, async ({ tx, trace }) => {
@@ -32,10 +53,22 @@ export async function updateSchedule(ctx: Ctx, { ref, organizationId }: ProjectA
   return { schedule_for: scheduleFor, updated_at: now.toISOString() }
 }
 
+async function requirePlan({ db }: Ctx, organizationId: string): Promise<void> {
+  const [row] = await db
+    .select({ plan: organizations.plan })
+    .from(organizations)
+    .where(eq(organizations.id, organizationId))
+  if (row && dailyBackupDays(row.plan) > 0) return
+  throw new ApiError('payment_required.backup_schedule', { detail: `its plan is ${row?.plan}` })
+}
+
+/** The row stays, as without one the schedule of the plan holds. */
 export async function removeSchedule(ctx: Ctx, { ref, organizationId }: ProjectAccess): Promise<void> {
+  const wasOn = (await scheduleOf(ctx, ref)) !== undefined
+  const value = { schedule_for: null, due_at: null }
   await mutate(ctx, async ({ tx, trace }) => {
-    const removed = await removeSettings(tx, ref, AREA)
-    if (removed) await trace({ action: 'backup_schedule.delete', organizationId, projectRef: ref })
+    await saveSettings(tx, { ref, area: AREA, value, updatedAt: ctx.now() })
+    if (wasOn) await trace({ action: 'backup_schedule.delete', organizationId, projectRef: ref })
   })
 }
 
@@ -54,10 +87,27 @@ const BUSY_MS = 5 * 60 * 1000
 
 const DUE_AT = sql`${projectSettings.value} ->> 'due_at'`
 
+/** Gives projects that have none the schedule of their plan, from the next day on. */
+export async function scheduleDailyBackups(ctx: SystemCtx): Promise<void> {
+  if (!ctx.engine.capabilities.backups || !(await isHourlyDue(ctx, 'backup_schedules'))) return
+  const now = ctx.now().toISOString()
+  const due = sql`${projects.createdAt} + make_interval(days => 1 + floor(extract(epoch from ${now}::timestamptz - ${projects.createdAt}) / 86400)::int)`
+  const utc = (at: SQL | typeof projects.createdAt, format: string) =>
+    sql`to_char((${at}) at time zone 'UTC', ${sql.raw(`'${format}'`)})`
+  await ctx.db.execute(sql`
+    insert into ${projectSettings} (project_ref, area, value, updated_at)
+    select ${projects.ref}, ${AREA}::text, jsonb_build_object('schedule_for', ${utc(sql`${projects.createdAt}`, 'HH24:MI:SS')},
+      'due_at', ${utc(due, 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"')}), ${projects.createdAt}
+    from ${projects} join ${organizations} on ${organizations.id} = ${projects.organizationId}
+    where ${projects.removedAt} is null and ${projects.parentRef} is null
+      and ${inArray(organizations.plan, PLANS_WITH_DAILY_BACKUPS)}
+    on conflict do nothing`)
+}
+
 /** A day that was missed, as nobody looked at the time, is made up for by one backup. */
 export async function runScheduledBackups(ctx: SystemCtx): Promise<void> {
   const due = await ctx.db
-    .select({ project: projects, organizationSlug: organizations.slug, value: projectSettings.value })
+    .select({ project: projects, organization: organizations, value: projectSettings.value })
     .from(projectSettings)
     .innerJoin(projects, eq(projects.ref, projectSettings.projectRef))
     .innerJoin(organizations, eq(organizations.id, projects.organizationId))
@@ -65,20 +115,24 @@ export async function runScheduledBackups(ctx: SystemCtx): Promise<void> {
     .where(and(eq(projectSettings.area, sql`'backup_schedule'`), lte(DUE_AT, ctx.now().toISOString())))
     .orderBy(asc(DUE_AT))
     .limit(DUE_MAX)
-  for (const { project, organizationSlug, value } of due) {
+  for (const { project, organization, value } of due) {
     const schedule = settingsIn(AREA, value)
-    if (!schedule) continue
-    await runDue(ctx, { ...project, organizationSlug }, schedule).catch((error) =>
-      ctx.log.error('scheduled_backup_failed', { project: project.ref, error: describeError(error) }),
+    if (!schedule?.due_at) continue
+    await runDue(ctx, { ...project, organizationSlug: organization.slug, plan: organization.plan }, schedule).catch(
+      (error) => ctx.log.error('scheduled_backup_failed', { project: project.ref, error: describeError(error) }),
     )
   }
 }
 
-type DueProject = typeof projects.$inferSelect & { organizationSlug: string }
+type DueProject = typeof projects.$inferSelect & {
+  organizationSlug: string
+  plan: typeof organizations.$inferSelect.plan
+}
 
 async function runDue(ctx: SystemCtx, project: DueProject, schedule: Schedule): Promise<void> {
   const dueAt = nextAt(schedule.schedule_for, ctx.now())
-  const rests = project.removedAt !== null || !ACTIVE.includes(project.status)
+  const isActive = project.removedAt === null && ACTIVE.includes(project.status)
+  const isBackedUp = isActive && dailyBackupDays(project.plan) > 0
   try {
     await mutate(ctx, async (mutation) => {
       const taken = await mutation.tx
@@ -86,7 +140,7 @@ async function runDue(ctx: SystemCtx, project: DueProject, schedule: Schedule): 
         .set(moved(dueAt))
         .where(stillDue(project, schedule))
         .returning()
-      if (taken.length > 0 && !rests) await startBackup(ctx, mutation, project, { kind: 'scheduled' })
+      if (taken.length > 0 && isBackedUp) await startBackup(ctx, mutation, project, { kind: 'scheduled' })
     })
   } catch (error) {
     if (!(error instanceof ApiError && error.code === 'conflict.project_status')) throw error

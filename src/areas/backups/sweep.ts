@@ -1,9 +1,13 @@
-import { and, eq, inArray, lt } from 'drizzle-orm'
-import { backups, projects } from '../../db/schema/index.ts'
+import { and, eq, gt, inArray, lt, not, notExists, sql } from 'drizzle-orm'
+import { alias } from 'drizzle-orm/pg-core'
+import { PLANS } from '../../auth/roles.ts'
+import { backups, organizations, projects } from '../../db/schema/index.ts'
 import type { Backup } from '../../engine/backup.ts'
 import { Superseded } from '../../engine/engine.ts'
 import type { SystemCtx } from '../../env.ts'
 import { describeError } from '../../http/log.ts'
+import { isHourlyDue } from '../../queue/hourly.ts'
+import { backupDaysKept, dailyBackupDays } from './plan.ts'
 
 export const removedAt = (at: Date) => ({ status: 'REMOVED' as const, removedAt: at })
 
@@ -16,11 +20,14 @@ export async function forgetBackups({ db, now }: SystemCtx, ref: string): Promis
 }
 
 const ASKED_MAX = 1_000
-const REMOVED_MAX = 20
+const REMOVED_MAX = 200
 
 /** Removes backups without a row, and those that failed or grew old. */
 export async function removeOldBackups(ctx: SystemCtx): Promise<void> {
   await purgeRemoved(ctx)
+  // To list them asks the bucket for each project.
+  if (!(await isHourlyDue(ctx, 'old_backups'))) return
+  await expireBackups(ctx)
   const found = await ctx.engine.backups.list()
   const old: Backup[] = []
   for (let at = 0; at < found.length && old.length < REMOVED_MAX; at += ASKED_MAX) {
@@ -35,7 +42,45 @@ export async function removeOldBackups(ctx: SystemCtx): Promise<void> {
   }
 }
 
-const SHOWN_MS = 30 * 86_400_000
+/** The latest one stays, however old, where the next daily one will replace it: the project may have been paused for long. */
+async function expireBackups({ db, now }: SystemCtx): Promise<void> {
+  const newer = alias(backups, 'newer')
+  const isLatest = notExists(
+    db
+      .select({ id: newer.id })
+      .from(newer)
+      .where(
+        and(
+          eq(newer.projectRef, backups.projectRef),
+          eq(newer.status, 'COMPLETED'),
+          gt(newer.insertedAt, backups.insertedAt),
+        ),
+      ),
+  )
+  for (const plan of PLANS) {
+    const cutoff = new Date(now().getTime() - backupDaysKept(plan) * DAY_MS)
+    const ofPlan = db
+      .select({ ref: projects.ref })
+      .from(projects)
+      .innerJoin(organizations, eq(organizations.id, projects.organizationId))
+      .where(eq(organizations.plan, plan))
+    const isKept = dailyBackupDays(plan) > 0 ? isLatest : sql`false`
+    await db
+      .update(backups)
+      .set(removedAt(now()))
+      .where(
+        and(
+          eq(backups.status, 'COMPLETED'),
+          lt(backups.insertedAt, cutoff),
+          inArray(backups.projectRef, ofPlan),
+          not(isKept),
+        ),
+      )
+  }
+}
+
+const DAY_MS = 86_400_000
+const SHOWN_MS = 30 * DAY_MS
 const PURGED_MAX = 1_000
 const PORTIONS_MAX = 10
 

@@ -4,7 +4,7 @@ import { ROLE_NAMES } from '../../auth/roles.ts'
 import type { Ctx } from '../../env.ts'
 import { INVOCATIONS_KEPT_DAYS } from '../../runtime/purge.ts'
 import { offeredVariants } from '../addons/service.ts'
-import { BACKUPS_KEPT } from '../backups/jobs.ts'
+import { dailyBackupDays } from '../backups/plan.ts'
 import { FUNCTIONS_MAX } from '../functions/rows.ts'
 import { SOURCE_BYTES_MAX } from '../functions/schema.ts'
 import { coversLogDrains } from '../log-drains/plan.ts'
@@ -77,9 +77,9 @@ const FEATURES: Record<string, Access | ((plan: Plan, engine: Engine, config: Ct
   'auth.performance_settings': true,
   'auth.password_hibp': true,
   'auth.custom_oauth.max_providers': [0, 'providers'],
-  'backup.retention_days': [BACKUPS_KEPT, 'days'],
+  'backup.retention_days': (plan, { capabilities }) => [capabilities.backups ? dailyBackupDays(plan) : 0, 'days'],
   'backup.restore_to_new_project': false,
-  'backup.schedule': true,
+  'backup.schedule': (plan, { capabilities }) => capabilities.backups && dailyBackupDays(plan) > 0,
   'function.max_count': (plan) => [FUNCTIONS_MAX[plan] ?? UNLIMITED, 'functions'],
   'function.size_limit_mb': [SOURCE_BYTES_MAX / 1024 ** 2, 'MB'],
   ...Object.fromEntries(REALTIME.map(([name, unit]) => [`realtime.${name}`, [REALTIME_MAX[name], unit] as const])),

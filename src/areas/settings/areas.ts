@@ -30,8 +30,16 @@ const AREAS = {
   auth: Kept.default({ values: {}, secrets: {} }),
   postgrest: PostgrestConfig.default(POSTGREST_DEFAULTS),
   realtime: RealtimeSettings.extend({ presence_enabled: z.boolean().default(false) }).prefault({}),
-  /** When the next backup is due in ISO 8601, whose text is in the order of time. */
-  backup_schedule: z.object({ schedule_for: z.string(), due_at: z.string() }).optional(),
+  /**
+   * When the next backup is due in ISO 8601, whose text is in the order of time; null where daily backups have been turned off.
+   * Without a row the plan decides.
+   */
+  backup_schedule: z
+    .union([
+      z.object({ schedule_for: z.string(), due_at: z.string() }),
+      z.object({ schedule_for: z.null(), due_at: z.null() }),
+    ])
+    .optional(),
   branching: z.object({ enabled: z.boolean() }).default({ enabled: true }),
   jit: z.object({ state: z.enum(['enabled', 'disabled']) }).default({ state: 'disabled' }),
   legacy_api_keys: z.object({ enabled: z.boolean() }).default({ enabled: true }),
