@@ -4,6 +4,7 @@ import type { AddressInfo, Socket } from 'node:net'
 import { join } from 'node:path'
 import { BASE, createApi } from './api/api.ts'
 import { backupRoutes } from './api/backup-routes.ts'
+import { moveRoutes } from './api/move-routes.ts'
 import { observationRoutes } from './api/observation-routes.ts'
 import { lifecycleRoutes } from './api/routes.ts'
 import { settingRoutes } from './api/setting-routes.ts'
@@ -14,6 +15,7 @@ import { startGateway } from './gateway/gateway.ts'
 import { InstancePool } from './instances/instances.ts'
 import { Locks } from './instances/locks.ts'
 import { hostKey } from './key.ts'
+import { createMoves } from './moves/moves.ts'
 import { installedPrograms } from './programs.ts'
 import { Replicas } from './replicas/replicas.ts'
 import { followed, replicaRoutes } from './replicas/routes.ts'
@@ -109,6 +111,8 @@ export async function startHost(options: HostOptions): Promise<Host> {
     })
     const backups = options.archive && archiveOf(options.archive, pool, log)
     if (backups) started.push(() => backups.stop())
+    const moves = backups && createMoves({ pool, backups })
+    if (moves) started.push(() => moves.close())
     const features = backups ? ['backups'] : []
     const own = [
       ...lifecycleRoutes({
@@ -122,6 +126,7 @@ export async function startHost(options: HostOptions): Promise<Host> {
       }),
       ...upgradeRoutes({ pool, endSessions, backups }),
       ...(backups ? backupRoutes({ pool, backups, endSessions }) : []),
+      ...(moves ? moveRoutes({ pool, moves, endSessions }) : []),
       ...settingRoutes({ pool, gateway, forgetClients }),
       ...observationRoutes({ pool }),
     ]

@@ -12,6 +12,7 @@ import { removeUnusedDeployments } from './areas/functions/sweep.ts'
 import { purgeOAuth } from './areas/oauth/sweep.ts'
 import { workOnAssociation, workOnDueAssociations } from './areas/private-link/work.ts'
 import { projectJobs } from './areas/projects/jobs.ts'
+import { moveJobs, settleMoves } from './areas/projects/move.ts'
 import { reconcileProjects } from './areas/projects/reconcile.ts'
 import { runProjectTask } from './areas/projects/task-run.ts'
 import { type Jobs, projectLeases } from './areas/projects/tasks.ts'
@@ -43,6 +44,7 @@ const jobs: Jobs = {
   ...addonJobs,
   ...replicaJobs,
   ...upgradeJobs,
+  ...moveJobs,
 }
 
 export const handlers: Handlers = {
@@ -69,6 +71,7 @@ export const handlers: Handlers = {
 export const duties: Duties = {
   heartbeat: ({ bindings, now }) => bindings.PROJECT_TASKS.send({ type: 'heartbeat', at: now().getTime() }),
   project_tasks: projectLeases.sendDue,
+  moves: settleMoves,
   worker_tasks: workerLeases.sendDue,
   worker_uploads: sweepUploads,
   worker_uploads_oversized: removeOversizedUploads,

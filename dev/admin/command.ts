@@ -24,6 +24,7 @@ export const OPTIONS = {
   'changes-only': { type: 'boolean' },
   public: { type: 'boolean' },
   'dry-run': { type: 'boolean' },
+  'source-lost': { type: 'boolean' },
 } as const
 
 export type Options = {

@@ -9,6 +9,7 @@ import { hostCommands } from './hosts.ts'
 import { identityCommands } from './identities.ts'
 import { invitationCommands } from './invitations.ts'
 import { memberCommands } from './members.ts'
+import { moveCommands } from './moves.ts'
 import { oauthAppCommands } from './oauth-apps.ts'
 import { organizationCommands } from './organizations.ts'
 import { readOnlyCommands } from './read-only.ts'
@@ -29,6 +30,7 @@ const COMMANDS: Record<string, Command> = {
   ...hostCommands,
   ...backupCommands,
   ...upgradeCommands,
+  ...moveCommands,
 }
 
 const PROGRAM = 'npm run admin --'

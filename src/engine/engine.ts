@@ -53,6 +53,8 @@ export interface ProjectEngine {
   readonly replicas?: ReadReplicas
   /** Absent where projects keep the Postgres that they were made with. */
   readonly upgrades?: PostgresUpgrades
+  /** Absent where projects stay where they are made. */
+  readonly moves?: ProjectMoves
   /** Absent where all databases share one computer. */
   readonly sizes?: ComputerSizes
   /** Absent where the servers' logs cannot be read. */
@@ -147,6 +149,32 @@ export interface Replica {
   poolerHost: string
   /** The user, if it differs from the primary's. */
   user?: string
+}
+
+/** From one host of the operator's to another. */
+export interface ProjectMoves {
+  /**
+   * Makes the project's instance on the other host, up to its last commit, and returns the columns that make it the project's.
+   * From then on neither serves until it is opened; if this fails, the project is served where it was. Safe to repeat.
+   */
+  begin(request: MoveRequest, fence?: Fence): Promise<{ engineState: unknown; region: string }>
+  /** The host of a project has changed: what is remembered of it is wrong. */
+  moved(ref: string, host: string): void
+  /** Lets callers in. */
+  open(ref: string, host: string, fence?: Fence): Promise<void>
+  /** Removes the instance from a host that the project has left; its archive stays. */
+  leave(ref: string, host: string, fence?: Fence): Promise<void>
+  /** Instances that serve nobody, as they are about to move or a move was cut off. */
+  sealed(): Promise<{ ref: string; host: string; hasArrived: boolean }[]>
+}
+
+interface MoveRequest {
+  spec: ProjectSpec
+  from: string
+  to: string
+  isPaused: boolean
+  /** What has been archived is all there is. */
+  isSourceLost: boolean
 }
 
 /** Of the computer that a database runs on. */

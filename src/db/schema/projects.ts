@@ -18,6 +18,7 @@ export const TASK_KINDS = [
   'backup',
   'restore_backup',
   'restore_moment',
+  'move',
   'resize',
   'add_replica',
   'remove_replica',
@@ -140,6 +141,10 @@ export interface TaskInput {
   version?: string
   /** In which an upgrade has failed. */
   failedPhase?: UpgradePhase
+  /** Of a move: the hosts, and whether the one that the project is on has been lost. */
+  from?: string
+  to?: string
+  isSourceLost?: boolean
   /** That a project is to have. */
   size?: (typeof INSTANCE_SIZES)[number]
 }

@@ -21,6 +21,7 @@ import { hostBans } from './bans.ts'
 import { GONE, type HostApi, Instance, isGone, Nothing } from './client.ts'
 import { hostLogins } from './logins.ts'
 import { hostLogs } from './logs.ts'
+import { hostMoves } from './moves.ts'
 import { HOST_NAMES } from './names.ts'
 import { chooseHost, places } from './placement.ts'
 import { type HostEngineConfig, type Reach, reachOf } from './reach.ts'
@@ -110,6 +111,7 @@ export function createHostEngine(config: HostEngineConfig): ProjectEngine {
       return ask(z.string(), { method: 'GET', path: `/instances/${ref}/metrics?format=prometheus` })
     },
     backups: hostBackups(reach),
+    moves: hostMoves(reach, states),
     get pointInTime() {
       return reach.mayOffer('backups') ? history : undefined
     },

@@ -1,0 +1,93 @@
+import { setTimeout as delay } from 'node:timers/promises'
+import { and, eq, isNull, sql } from 'drizzle-orm'
+import { uniqueViolation } from '../../src/db/failure.ts'
+import { projects, projectTasks } from '../../src/db/schema/index.ts'
+import type { ControlDb } from '../seed.ts'
+import { StartError } from '../start-error.ts'
+import { change } from './change.ts'
+import type { Command, Report } from './command.ts'
+import { hostApis } from './host-apis.ts'
+
+export const moveCommands: Record<string, Command> = {
+  'project move': {
+    args: ['ref', 'host'],
+    options: '[--source-lost]',
+    run: (db, [ref = '', to = ''], options) =>
+      moveProject(db, { ref, to, isSourceLost: options['source-lost'] === true }),
+  },
+}
+
+interface Move {
+  ref: string
+  to: string
+  isSourceLost: boolean
+}
+
+const MOVABLE = ['ACTIVE_HEALTHY', 'ACTIVE_UNHEALTHY', 'INACTIVE']
+const POLL_MS = 1_000
+/** A task that is overdue for so long is taken up by the next tick of the cron. */
+const OVERDUE_MS = 60_000
+
+/** The API does the work; this waits for its end. */
+async function moveProject(db: ControlDb, move: Move): Promise<Report> {
+  const task = await startMove(db, move)
+  for (;;) {
+    const [row] = await db.select().from(projectTasks).where(eq(projectTasks.id, task))
+    if (row?.state === 'done') return { text: `${move.ref} is on ${move.to}`, exitCode: 0 }
+    if (row?.state !== 'pending' && row?.state !== 'running') {
+      return { text: `${move.ref} has not moved: ${row?.lastError ?? 'the task was ended'}`, exitCode: 1 }
+    }
+    await delay(POLL_MS)
+  }
+}
+
+async function startMove(db: ControlDb, { ref, to, isSourceLost }: Move): Promise<string> {
+  const [project] = await db
+    .select({
+      status: projects.status,
+      organizationId: projects.organizationId,
+      from: sql<string | null>`${projects.engineState} ->> 'host'`,
+    })
+    .from(projects)
+    .where(and(eq(projects.ref, ref), isNull(projects.removedAt)))
+  if (!project) throw new StartError(`no project has the ref "${ref}"`)
+  const { status, organizationId, from } = project
+  if (from === null) throw new StartError(`${ref} is not on a database host`)
+  if (from === to) throw new StartError(`${ref} is on ${to} already`)
+  if (!MOVABLE.includes(status))
+    throw new StartError(`the status of ${ref} is ${status}: it must be one of ${MOVABLE.join(', ')}`)
+  const apiOf = await hostApis(db)
+  const target = apiOf(to)
+  if (!target) throw new StartError(`no host is called "${to}"`)
+  const { features } = await target.facts()
+  if (!features.includes('backups')) throw new StartError(`the host ${to} has no archive to receive projects by`)
+  const answers = await apiOf(from)
+    ?.facts()
+    .then(
+      () => true,
+      () => false,
+    )
+  if (isSourceLost && answers)
+    throw new StartError(`${from} answers: move without --source-lost, so that nothing is lost`)
+  if (!isSourceLost && !answers) throw new StartError(`${from} does not answer: is it lost? Then add --source-lost`)
+  return change(db, async ({ tx, trace }) => {
+    const now = Date.now()
+    const [task] = await tx
+      .insert(projectTasks)
+      .values({
+        projectRef: ref,
+        kind: 'move',
+        input: { from, to, isSourceLost },
+        dueAt: new Date(now - OVERDUE_MS),
+        createdAt: new Date(now),
+      })
+      .returning({ id: projectTasks.id })
+      .catch((error) => {
+        if (uniqueViolation(error) !== 'project_tasks_one_open') throw error
+        throw new StartError(`another operation on ${ref} is under way`)
+      })
+    await trace({ action: 'project.move', organizationId, projectRef: ref, detail: { from, to, isSourceLost } })
+    if (!task) throw new Error('the task was not inserted')
+    return task.id
+  })
+}

@@ -1,0 +1,51 @@
+import * as z from 'zod'
+import type { InstancePool } from '../instances/instances.ts'
+import type { Moves } from '../moves/moves.ts'
+import { mutation, type Route, route } from './api.ts'
+
+const Arrival = z.strictObject({
+  version: z.string().optional(),
+  size: z.string().optional(),
+  sleep_after_seconds: z.int().min(1).nullable().optional(),
+  is_paused: z.boolean().default(false),
+})
+/** Without an `lsn`, the instance is as far as the archive goes. */
+const End = z.strictObject({
+  lsn: z
+    .string()
+    .regex(/^[0-9A-F]+\/[0-9A-F]+$/)
+    .optional(),
+})
+
+interface Parts {
+  pool: InstancePool
+  moves: Moves
+  /** Ends what clients have open; the instance is about to stop. */
+  endSessions(name: string): void
+}
+
+/** Instances that leave for another host, and those that arrive. */
+export function moveRoutes({ pool, moves, endSessions }: Parts): Route[] {
+  return [
+    route('GET', '/sealed', async () =>
+      pool.list().flatMap(({ name, record: { sealed } }) => (sealed ? [{ name, sealed }] : [])),
+    ),
+    mutation('POST', '/instances/{name}/seal', async ({ name }) => {
+      endSessions(name)
+      return moves.seal(name)
+    }),
+    mutation('POST', '/instances/{name}/unseal', ({ name }) => moves.unseal(name)),
+    mutation('PUT', '/instances/{name}/arrival', async ({ name, body }) => {
+      const { version: major, size, sleep_after_seconds: sleepAfterSeconds, is_paused: isPaused } = await body(Arrival)
+      await moves.receive({
+        ...{ name, isPaused, size },
+        ...(major !== undefined && { major }),
+        ...(sleepAfterSeconds !== undefined && { sleepAfterSeconds }),
+      })
+    }),
+    mutation('POST', '/instances/{name}/arrival/finish', async ({ name, body }) =>
+      moves.finish(name, (await body(End)).lsn),
+    ),
+    mutation('DELETE', '/instances/{name}/arrival', ({ name }) => moves.discard(name)),
+  ]
+}

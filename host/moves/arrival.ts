@@ -1,0 +1,158 @@
+import { chown, mkdir, readdir, readFile, rm, writeFile } from 'node:fs/promises'
+import { join } from 'node:path'
+import { setTimeout as delay } from 'node:timers/promises'
+import type { Archive } from '../backups/archive.ts'
+import { unpackBackup } from '../backups/base-backup.ts'
+import { isOfMajor, planNewest, type RestorePlan } from '../backups/plan.ts'
+import { OVERRIDES, overrides, RECOVERY_SECONDS_MAX } from '../backups/recovery.ts'
+import type { Bundle } from '../backups/wal.ts'
+import { type Feed, startFeed } from '../backups/wal-feed.ts'
+import { numberOf, toBytes } from '../copies/wal-segments.ts'
+import { ownAll } from '../instances/files.ts'
+import type { InstancePool } from '../instances/instances.ts'
+import { promoteServer, type Server, startServer } from '../instances/server.ts'
+import { type InstanceRecord, InstanceUnavailable, Refused } from '../instances/types.ts'
+
+const FOLLOW_MS = 1_000
+const POLL_MS = 50
+
+/** Where an instance that comes from another host is being made. */
+export interface Arrival {
+  archive: Archive
+  pool: InstancePool
+  record: InstanceRecord
+  /** The data folder to make. */
+  data: string
+}
+
+/** A server that applies what the archive has of an instance, and what it gets. */
+export interface Follower {
+  /** Resolves when it has read all that was in the archive a moment ago. */
+  catchUp(): Promise<void>
+  /** Applies all that is archived, `lsn` included, and leaves the data as an instance's own. Without `lsn`, as far as the archive goes. */
+  finish(lsn: string | undefined): Promise<void>
+  stop(): Promise<void>
+}
+
+/** Fills the data folder out of the newest backup, and follows the WAL that is archived after it. */
+export async function follow({ archive, pool, record, data }: Arrival): Promise<Follower> {
+  const plan = await planNewest(archive, record.name)
+  checkVersion(plan, record)
+  const { account, name } = record
+  const socket = `${pool.socketOf(name)}.new`
+  const folder = `${data}.wal`
+  await rm(socket, { recursive: true, force: true })
+  await mkdir(socket, { recursive: true, mode: 0o700 })
+  await ownAll(socket, account)
+  await mkdir(data, { mode: 0o700 })
+  await unpackBackup(archive, plan.base, data)
+  await pool.writeConfiguration(data, record)
+  await writeFile(join(data, 'standby.signal'), '', { mode: 0o600 })
+  const feed = await startFeed(archive, { plan, folder, account })
+  const settings = { wal_retrieve_retry_interval: '100ms' }
+  await writeFile(join(data, OVERRIDES), overrides({ data, socket }, feed.command, plan, settings), { mode: 0o600 })
+  await ownAll(data, account)
+  const server = await startServer({
+    paths: { data, log: join(folder, 'recovery.log') },
+    programs: pool.programsOf(record.major),
+    account,
+    secondsMax: RECOVERY_SECONDS_MAX,
+    isStandby: true,
+  }).catch(async (error) => {
+    await feed.stop()
+    throw feed.failure() ?? error
+  })
+  const newest = bundlesAfter({ archive, name, plan }, feed)
+  let isStopped = false
+  const read = async () => {
+    if (isStopped) throw new InstanceUnavailable('The arrival was given up')
+    return feed.isRead()
+  }
+  return {
+    async catchUp() {
+      await newest()
+      await until(feed, server, read)
+    },
+    async finish(lsn) {
+      const last = await newest()
+      const end = last ? endOf(last, plan) : toBytes(plan.base.stopLsn)
+      if (lsn !== undefined && end < toBytes(lsn)) throw unarchived(lsn)
+      await until(feed, server, read)
+      await promoteServer(server, { data })
+      await server.stop()
+      const reached = await promotedAt(data, plan)
+      // The last segment may end early; all before it must have been applied.
+      const needed = lsn === undefined ? end - BigInt(plan.base.segmentBytes) : toBytes(lsn)
+      if (reached < needed) throw new InstanceUnavailable('The archive could not be applied to its end')
+      await writeFile(join(data, OVERRIDES), '', { mode: 0o600 })
+      if (account) await chown(join(data, OVERRIDES), account.uid, account.gid)
+    },
+    async stop() {
+      isStopped = true
+      await server.stop()
+      await feed.stop()
+      await rm(socket, { recursive: true, force: true })
+    },
+  }
+}
+
+function checkVersion({ base }: RestorePlan, { major }: InstanceRecord): void {
+  if (isOfMajor(base.version, major)) return
+  throw new Refused([{ setting: 'version', reason: `the backup is of Postgres ${base.version}, not ${major}` }])
+}
+
+const unarchived = (lsn: string) =>
+  new Refused([
+    { setting: 'backup', reason: `the archive of this host does not reach ${lsn}: do both use one bucket?` },
+  ])
+
+/** Gives the feed what has been archived since, and returns the last bundle there is. */
+function bundlesAfter({ archive, name, plan }: { archive: Archive; name: string; plan: RestorePlan }, feed: Feed) {
+  const known = new Set(plan.bundles.map(({ key }) => key))
+  return async (): Promise<Bundle | undefined> => {
+    const { bundles, timeline } = await planNewest(archive, name, plan.base.id)
+    if (timeline !== plan.timeline) throw new InstanceUnavailable('The archive has got another timeline')
+    const more = bundles.filter(({ key }) => !known.has(key))
+    for (const { key } of more) known.add(key)
+    if (more.length > 0) await feed.append(more)
+    return bundles.at(-1)
+  }
+}
+
+const endOf = ({ last }: Bundle, { base: { segmentBytes } }: RestorePlan): bigint =>
+  BigInt(numberOf(last, segmentBytes) + 1) * BigInt(segmentBytes)
+
+async function until(feed: Feed, server: Server, isDone: () => Promise<boolean>): Promise<void> {
+  let hasEnded = false
+  void server.ended.then(() => {
+    hasEnded = true
+  })
+  while (!(await isDone())) {
+    if (feed.failure()) throw feed.failure()
+    await delay(POLL_MS)
+    if (hasEnded) throw feed.failure() ?? new InstanceUnavailable('Postgres ended while it applied the archive')
+  }
+}
+
+/** Where the new timeline branches off: what was applied until then. */
+async function promotedAt(data: string, { timeline }: RestorePlan): Promise<bigint> {
+  const names = await readdir(join(data, 'pg_wal'))
+  const newest =
+    names
+      .filter((file) => /^[0-9A-F]{8}\.history$/.test(file))
+      .sort()
+      .at(-1) ?? ''
+  const text = await readFile(join(data, 'pg_wal', newest), 'utf8')
+  const line = text.trim().split('\n').at(-1) ?? ''
+  const [, parent, lsn = '0/0'] = /^\s*(\d+)\s+([0-9A-F]+\/[0-9A-F]+)/.exec(line) ?? []
+  if (Number(parent) !== timeline) throw new InstanceUnavailable('The server has not left the timeline of the archive')
+  return toBytes(lsn)
+}
+
+/** Follows until `ended` settles. */
+export async function keepUp(follower: Follower, isStopped: () => boolean): Promise<void> {
+  while (!isStopped()) {
+    await delay(FOLLOW_MS, undefined, { ref: false })
+    if (!isStopped()) await follower.catchUp()
+  }
+}

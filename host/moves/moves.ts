@@ -1,0 +1,140 @@
+import type { Backups } from '../backups/backups.ts'
+import { startTimelineOf } from '../backups/restore.ts'
+import type { PostgresInstance } from '../instances/instance.ts'
+import type { InstancePool, InstanceSpec } from '../instances/instances.ts'
+import { type InstanceRecord, InstanceUnavailable, Refused } from '../instances/types.ts'
+import { type Follower, follow, keepUp } from './arrival.ts'
+
+export interface ArrivalSpec extends InstanceSpec {
+  isPaused: boolean
+}
+
+/** An instance that is being made out of the archive, until it is told where the archive ends. */
+interface Arriving {
+  untilCaughtUp(): Promise<void>
+  /** The instance is there, sealed. */
+  done: Promise<PostgresInstance>
+  /** It was told where to end, or given up. */
+  isEnded(): boolean
+  finish(lsn: string | undefined): void
+  abandon(): void
+}
+
+interface Parts {
+  pool: InstancePool
+  backups: Backups
+  /** An arrival that nobody finishes ends after so long. */
+  patienceMs?: number
+}
+
+const PATIENCE_MS = 10 * 60_000
+
+export type Moves = ReturnType<typeof createMoves>
+
+/** Takes instances to other hosts and from them, through the archive that the hosts share. */
+export function createMoves({ pool, backups, patienceMs = PATIENCE_MS }: Parts) {
+  const arriving = new Map<string, Arriving>()
+
+  /** What an earlier attempt has left. An instance that was opened stays. */
+  async function discard(name: string): Promise<void> {
+    const left = arriving.get(name)
+    left?.abandon()
+    await left?.done.catch(() => {})
+    if (pool.find(name)?.record.sealed === 'arriving') await pool.remove(name)
+  }
+
+  function begin({ isPaused, ...spec }: ArrivalSpec): Arriving {
+    const caughtUp = Promise.withResolvers<void>()
+    const end = Promise.withResolvers<{ lsn: string | undefined }>()
+    let isEnded = false
+    const ended = () => {
+      isEnded = true
+    }
+    end.promise.then(ended, ended)
+    // Also where nobody waits for it.
+    caughtUp.promise.catch(() => {})
+    const fill = async (data: string, record: InstanceRecord) => {
+      let follower: Follower | undefined
+      try {
+        follower = await follow({ archive: backups.archive, pool, record, data })
+        await Promise.race([follower.catchUp(), end.promise])
+        caughtUp.resolve()
+        await Promise.race([keepUp(follower, () => isEnded), end.promise])
+        const { lsn } = await end.promise
+        await follower.finish(lsn)
+      } finally {
+        await follower?.stop()
+      }
+    }
+    const done = pool.make(spec, fill, { isPaused, sealed: 'arriving', isArchived: true })
+    let patience: NodeJS.Timeout | undefined
+    const abandon = () => end.reject(new InstanceUnavailable('The arrival was given up'))
+    const forget = () => {
+      clearTimeout(patience)
+      arriving.delete(spec.name)
+    }
+    done.then(forget, (error) => {
+      forget()
+      caughtUp.reject(error)
+    })
+    return {
+      async untilCaughtUp() {
+        await caughtUp.promise
+        clearTimeout(patience)
+        patience = setTimeout(abandon, patienceMs).unref()
+      },
+      done,
+      isEnded: () => isEnded,
+      finish: (lsn) => end.resolve({ lsn }),
+      abandon,
+    }
+  }
+
+  return {
+    /** Stops an instance and archives all that was committed; returns where that ends. */
+    async seal(name: string): Promise<{ lsn: string }> {
+      const instance = pool.find(name) ?? pool.require(name)
+      if (!instance.record.isArchived) {
+        throw new Refused([{ setting: 'backup', reason: 'there is no backup of this project to move it by' }])
+      }
+      return pool.seal(instance, async (draft) => {
+        const [row] = await draft.admin.rows<{ lsn: string }>('SELECT pg_current_wal_insert_lsn()::text AS lsn')
+        await backups.flushFrom(draft)
+        return { lsn: String(row?.lsn) }
+      })
+    },
+
+    async unseal(name: string): Promise<void> {
+      const instance = pool.find(name) ?? pool.require(name)
+      // Known before the server archives it, so that the next move or restore begins on it.
+      if (instance.record.sealed === 'arriving') await startTimelineOf(backups.archive, name, instance.paths.data)
+      await instance.unseal()
+    },
+
+    /** Makes the instance out of the archive up to what it holds now, and goes on following it. */
+    async receive(spec: ArrivalSpec): Promise<void> {
+      const begun = arriving.get(spec.name)
+      if (begun && !begun.isEnded()) return begun.untilCaughtUp()
+      // One that was finished may lack what the other host has served since.
+      await discard(spec.name)
+      if (pool.find(spec.name)) throw new Refused([{ setting: 'name', reason: 'there is such an instance already' }])
+      const arrival = begin(spec)
+      arriving.set(spec.name, arrival)
+      await arrival.untilCaughtUp()
+    },
+
+    /** The instance is there when this resolves, and sealed. */
+    async finish(name: string, lsn: string | undefined): Promise<void> {
+      const begun = arriving.get(name)
+      if (!begun) throw new InstanceUnavailable(`The instance ${name} is not arriving`)
+      begun.finish(lsn)
+      await begun.done
+    },
+
+    discard,
+
+    async close(): Promise<void> {
+      await Promise.all([...arriving.keys()].map(discard))
+    },
+  }
+}

@@ -1,0 +1,230 @@
+import { randomBytes } from 'node:crypto'
+import { readdir, rm } from 'node:fs/promises'
+import { join } from 'node:path'
+import { Client } from 'pg'
+import { afterAll, beforeAll, expect, test, vi } from 'vitest'
+import { startS3 } from '../../dev/s3.ts'
+import { type Host, startHost } from '../../host/host.ts'
+import { makeFolder } from './instance.ts'
+
+const KEY = 'a key of the test, of enough letters'
+const PASSWORD = 'correct-horse'
+const S3_KEYS = { accessKeyId: 'a'.repeat(20), secretAccessKey: 'b'.repeat(40) }
+const WAIT = { timeout: 30_000, interval: 20 }
+
+let archive: NonNullable<Parameters<typeof startHost>[0]['archive']>
+const ends: (() => Promise<unknown>)[] = []
+let here: Host
+let there: Host
+let hereFolder: string
+let thereFolder: string
+
+const start = (folder: string, bucket = 'archive') =>
+  startHost({ folder, key: KEY, isDurable: false, archive: { ...archive, bucket } })
+
+beforeAll(async () => {
+  const s3 = await startS3({ buckets: ['archive', 'other'], ...S3_KEYS })
+  ends.push(s3.stop)
+  archive = {
+    endpoint: s3.endpoint,
+    region: 'auto',
+    bucket: 'archive',
+    ...S3_KEYS,
+    key: randomBytes(32).toString('hex'),
+  }
+  hereFolder = await makeFolder()
+  thereFolder = await makeFolder()
+  ends.push(
+    () => rm(hereFolder, { recursive: true }),
+    () => rm(thereFolder, { recursive: true }),
+  )
+  here = await start(hereFolder)
+  there = await start(thereFolder)
+}, 120_000)
+
+afterAll(async () => {
+  await Promise.all([here.stop(), there.stop()])
+  for (const end of ends) await end()
+})
+
+const newName = () => Array.from(randomBytes(20), (byte) => String.fromCharCode(97 + (byte % 26))).join('')
+
+async function ask<Reply = void>(host: Host, method: string, path: string, body?: object): Promise<Reply> {
+  const send = (to: string, init: RequestInit) =>
+    fetch(`${host.url}/host/v1${to}`, { ...init, headers: { authorization: `Bearer ${KEY}` } })
+  let response = await send(path, { method, ...(body && { body: JSON.stringify(body) }) })
+  while (response.status === 202)
+    response = await send(`/operations/${((await response.json()) as { operation: string }).operation}`, {})
+  const text = await response.text()
+  if (!response.ok) throw new Error(text)
+  return (text === '' ? undefined : JSON.parse(text)) as Reply
+}
+
+const clientAt = ({ gatewayPort: port }: Host, name: string) => {
+  const client = new Client({
+    host: '127.0.0.1',
+    port,
+    user: `postgres.${name}`,
+    database: 'postgres',
+    password: PASSWORD,
+  })
+  client.on('error', () => {})
+  return client
+}
+
+async function sql(host: Host, name: string, text: string) {
+  const client = clientAt(host, name)
+  await client.connect()
+  try {
+    return (await client.query(text)).rows
+  } finally {
+    await client.end()
+  }
+}
+
+async function newInstance(): Promise<string> {
+  const name = newName()
+  await ask(here, 'PUT', `/instances/${name}`, { password: PASSWORD })
+  await sql(here, name, 'create table acknowledged (n int primary key)')
+  return name
+}
+
+/** Writes until it is refused; `counted` is the last number whose commit was acknowledged. */
+async function newWriter(name: string) {
+  const client = clientAt(here, name)
+  await client.connect()
+  let counted = 0
+  const ended = (async () => {
+    for (;;) {
+      await client.query('insert into acknowledged values ($1)', [counted + 1])
+      counted += 1
+    }
+  })().catch((error: unknown) => error)
+  return { ended, counted: () => counted }
+}
+
+const move = async (name: string, body: object = {}, [from, to] = [here, there]) => {
+  await ask(to, 'PUT', `/instances/${name}/arrival`, body)
+  const { lsn } = await ask<{ lsn: string }>(from, 'POST', `/instances/${name}/seal`)
+  await ask(to, 'POST', `/instances/${name}/arrival/finish`, { lsn })
+}
+
+test('an instance in use moves, and no acknowledged row is lost', async () => {
+  const name = await newInstance()
+  const writer = await newWriter(name)
+  await vi.waitFor(() => expect(writer.counted()).toBeGreaterThan(50), WAIT)
+  await ask(here, 'PUT', `/instances/${name}/backups/1`)
+  const before = writer.counted()
+  await vi.waitFor(() => expect(writer.counted()).toBeGreaterThan(before + 200), WAIT)
+  await move(name, { size: 'small', sleep_after_seconds: 900 })
+  await writer.ended
+  expect(writer.counted()).toBeGreaterThan(before + 200)
+
+  // Neither serves until one is opened.
+  for (const host of [here, there]) await expect(sql(host, name, 'select 1')).rejects.toThrow('moving')
+  await expect(ask(here, 'PUT', `/instances/${name}/settings`, { set: { work_mem: '7MB' } })).rejects.toThrow('moving')
+  await expect(ask(here, 'PUT', `/instances/${name}`, { password: 'other' })).rejects.toThrow()
+  await ask(there, 'PUT', `/instances/${name}/settings`, { set: { work_mem: '7MB' } })
+  await ask(there, 'POST', `/instances/${name}/unseal`)
+  const [{ count, last }] = await sql(there, name, 'select count(*)::int, max(n) as last from acknowledged')
+  expect(last).toBeGreaterThanOrEqual(writer.counted())
+  expect(count).toBe(last)
+  expect(await sql(there, name, `select current_setting('work_mem') as mem`)).toEqual([{ mem: '7MB' }])
+  expect(await ask(there, 'GET', `/instances/${name}`)).toMatchObject({ size: 'small', sleep_after_seconds: 900 })
+  await ask(here, 'DELETE', `/instances/${name}?archive=keep`)
+  expect(here.pool.find(name)).toBeUndefined()
+
+  // Its history goes on in the archive.
+  await sql(there, name, 'insert into acknowledged values (-1)')
+  expect(await ask(there, 'POST', `/instances/${name}/drill`)).toMatchObject({ backup: '1', differences: [] })
+  await ask(there, 'POST', `/instances/${name}/restore`, { backup: '1' })
+  const [{ first }] = await sql(there, name, 'select max(n) as first from acknowledged')
+  expect(first).toBeGreaterThanOrEqual(50)
+  expect(first).toBeLessThan(writer.counted())
+})
+
+test('a move that is given up leaves the instance where it was, and can be repeated', async () => {
+  const name = await newInstance()
+  await ask(here, 'PUT', `/instances/${name}/backups/1`)
+  await move(name)
+  await expect(ask(there, 'PUT', `/instances/${name}/backups/2`)).rejects.toThrow()
+  await ask(there, 'DELETE', `/instances/${name}/arrival`)
+  expect(there.pool.find(name)).toBeUndefined()
+  await ask(here, 'POST', `/instances/${name}/unseal`)
+  await sql(here, name, 'insert into acknowledged values (7)')
+  await ask(there, 'PUT', `/instances/${name}/arrival`)
+  expect(await leftoversOf(name)).toHaveLength(1)
+  await ask(there, 'DELETE', `/instances/${name}/arrival`)
+  expect(await leftoversOf(name)).toEqual([])
+  await move(name)
+  await ask(there, 'POST', `/instances/${name}/unseal`)
+  expect(await sql(there, name, 'select n from acknowledged')).toEqual([{ n: 7 }])
+  // One that serves is never taken for a leftover.
+  await ask(there, 'DELETE', `/instances/${name}/arrival`)
+  await expect(ask(there, 'PUT', `/instances/${name}/arrival`)).rejects.toThrow('already')
+  expect(await sql(there, name, 'select n from acknowledged')).toEqual([{ n: 7 }])
+})
+
+const leftoversOf = async (name: string) =>
+  (await readdir(join(thereFolder, 'instances'))).filter((file) => file.startsWith(name))
+
+test('an instance that has moved moves again, from the same backup and from a new one', async () => {
+  const name = await newInstance()
+  await ask(here, 'PUT', `/instances/${name}/backups/1`)
+  let route: [Host, Host] = [here, there]
+  for (const n of [1, 2, 3, 4]) {
+    const [from, to] = route
+    await sql(from, name, `insert into acknowledged values (${n})`)
+    // The archive then has nothing that this backup does not hold.
+    if (n > 2) await ask(from, 'PUT', `/instances/${name}/backups/${n}`)
+    await move(name, {}, route)
+    await ask(to, 'POST', `/instances/${name}/unseal`)
+    await ask(from, 'DELETE', `/instances/${name}?archive=keep`)
+    expect(await sql(to, name, 'select count(*)::int as count, max(n) as last from acknowledged')).toEqual([
+      { count: n, last: n },
+    ])
+    route = [to, from]
+  }
+  expect(await ask(here, 'POST', `/instances/${name}/drill`)).toMatchObject({ backup: '4', differences: [] })
+})
+
+test('a daemon that ends keeps what is sealed, and removes what was arriving', async () => {
+  const name = await newInstance()
+  await ask(here, 'PUT', `/instances/${name}/backups/1`)
+  await ask(here, 'POST', `/instances/${name}/seal`)
+  await here.stop()
+  here = await start(hereFolder)
+  expect(await ask(here, 'GET', '/sealed')).toContainEqual({ name, sealed: 'leaving' })
+  await expect(sql(here, name, 'select 1')).rejects.toThrow('moving')
+  await ask(here, 'POST', `/instances/${name}/unseal`)
+  expect(await sql(here, name, 'select 1 as n')).toEqual([{ n: 1 }])
+  expect(await ask(here, 'GET', '/sealed')).not.toContainEqual({ name, sealed: 'leaving' })
+})
+
+test('without a backup, or a bucket in common, nothing moves', async () => {
+  const name = await newInstance()
+  await expect(ask(here, 'POST', `/instances/${name}/seal`)).rejects.toThrow('no backup of this project')
+  await expect(ask(there, 'PUT', `/instances/${name}/arrival`)).rejects.toThrow(`no backup of ${name}`)
+  await expect(ask(there, 'POST', `/instances/${name}/arrival/finish`, {})).rejects.toThrow('is not arriving')
+  await ask(here, 'PUT', `/instances/${name}/backups/1`)
+  await expect(ask(there, 'PUT', `/instances/${name}/arrival`, { version: '17' })).rejects.toThrow('not 17')
+  // One that does not see what was archived last is told where that ends.
+  await ask(there, 'PUT', `/instances/${name}/arrival`)
+  await expect(ask(there, 'POST', `/instances/${name}/arrival/finish`, { lsn: 'F/0' })).rejects.toThrow(
+    'does not reach F/0',
+  )
+  expect(there.pool.find(name)).toBeUndefined()
+  expect(await sql(here, name, 'select 1 as n')).toEqual([{ n: 1 }])
+})
+
+test('what was archived of a lost host comes up elsewhere', async () => {
+  const name = await newInstance()
+  await ask(here, 'PUT', `/instances/${name}/backups/1`)
+  await sql(here, name, 'insert into acknowledged values (1)')
+  await ask(here, 'POST', `/instances/${name}/drill`)
+  await ask(here, 'POST', `/instances/${name}/pause`)
+  await ask(there, 'PUT', `/instances/${name}/arrival`)
+  await ask(there, 'POST', `/instances/${name}/arrival/finish`, {})
+  await ask(there, 'POST', `/instances/${name}/unseal`)
+  expect(await sql(there, name, 'select n from acknowledged')).toEqual([{ n: 1 }])
+})
