@@ -2,9 +2,11 @@ import { describeFailure } from '../dev/lifetime.ts'
 import { branches } from './branches.ts'
 import { deploy } from './deploy.ts'
 import { withEnvironment } from './environment.ts'
+import { fleet } from './fleet.ts'
 import { growth } from './growth.ts'
 import { invoke } from './invoke.ts'
 import { lists } from './lists.ts'
+import { neighbours } from './neighbours.ts'
 import { overhead } from './overhead.ts'
 import { ratelimit } from './ratelimit.ts'
 import { openReport } from './report.ts'
@@ -12,7 +14,20 @@ import { sql } from './sql.ts'
 import { storage } from './storage.ts'
 import { webhooks } from './webhooks.ts'
 
-const BENCHMARKS = { overhead, ratelimit, lists, growth, webhooks, storage, sql, branches, deploy, invoke }
+const BENCHMARKS = {
+  overhead,
+  ratelimit,
+  lists,
+  growth,
+  webhooks,
+  storage,
+  sql,
+  branches,
+  neighbours,
+  fleet,
+  deploy,
+  invoke,
+}
 type Name = keyof typeof BENCHMARKS
 
 const names = Object.keys(BENCHMARKS) as Name[]

@@ -1,0 +1,124 @@
+import { readdir, readFile, readlink } from 'node:fs/promises'
+import { setTimeout as delay } from 'node:timers/promises'
+import { eq } from 'drizzle-orm'
+import pg from 'pg'
+import { projects } from '../src/db/schema/index.ts'
+import { bearer } from './client.ts'
+import type { Environment } from './environment.ts'
+import { percentile } from './measure.ts'
+import { ownerUrl, PASSWORD } from './project.ts'
+import type { Report } from './report.ts'
+import { inTurn, seedOrganization, seedOwners, seedTokens } from './seed.ts'
+
+const PROJECTS = Number(process.env.FLEET_PROJECTS ?? 1_000)
+const AWAKE = Math.min(50, PROJECTS)
+const AT_ONCE = Math.min(500, PROJECTS)
+/** Users are held to 120 requests a minute, and projects take a while to make. */
+const USERS = 20
+const HEALTHY_MS_MAX = 120_000
+const ASLEEP_MS_MAX = 300_000
+
+const CREATE_MS_MAX = 400
+const WAKE_MS_MAX = 150
+const MEMORY_BYTES_MAX = 2 * 1024 ** 3
+
+/** Many projects on one host: what it takes to make one, to wake one, and to keep some of them awake. */
+export async function fleet(environment: Environment, report: Report): Promise<void> {
+  const { port, control, gatewayPort } = environment
+  report.title(`fleet: ${PROJECTS} projects, ${AWAKE} of them awake`)
+  const organization = await seedOrganization(control, 'fleet', 0)
+  const tokens = inTurn(await seedTokens(control, await seedOwners(control, [organization], USERS), USERS))
+  const refs: string[] = []
+  const createdMs: number[] = []
+  for (let n = 0; n < PROJECTS; n++) {
+    const startedAt = performance.now()
+    const ref = await create(port, tokens(), { name: `fleet ${n}`, organization_slug: organization.slug })
+    await untilHealthy(environment, ref)
+    createdMs.push(performance.now() - startedAt)
+    refs.push(ref)
+    // So that it sleeps as soon as nobody uses it.
+    await host(environment, 'PUT', `/instances/${ref}`, { password: PASSWORD, sleep_after_seconds: 1 })
+  }
+  report.atMost('create p50, ms', Math.round(percentile(createdMs, 0.5)), CREATE_MS_MAX)
+  await untilAsleep(environment)
+
+  const wakeMs: number[] = []
+  const awake: pg.Client[] = []
+  for (const ref of refs.slice(0, AWAKE)) {
+    const startedAt = performance.now()
+    const client = await firstRow(gatewayPort, ref)
+    wakeMs.push(performance.now() - startedAt)
+    awake.push(client)
+  }
+  report.line(`wake p50 ${percentile(wakeMs, 0.5).toFixed(0)} ms`)
+  report.atMost('wake p95, ms', Math.round(percentile(wakeMs, 0.95)), WAKE_MS_MAX)
+  const bytes = await postgresBytes(environment.instances)
+  report.atMost('memory of all servers, MiB', Math.round(bytes / 1024 ** 2), MEMORY_BYTES_MAX / 1024 ** 2)
+  await Promise.all(awake.map((client) => client.end()))
+  await untilAsleep(environment)
+
+  const startedAt = performance.now()
+  const woken = await Promise.allSettled(refs.slice(0, AT_ONCE).map((ref) => firstRow(gatewayPort, ref)))
+  report.line(`${AT_ONCE} wakes at once took ${((performance.now() - startedAt) / 1000).toFixed(1)} s`)
+  report.atMost('wakes that failed', woken.filter(({ status }) => status === 'rejected').length, 0)
+  for (const each of woken) if (each.status === 'fulfilled') await each.value.end()
+}
+
+async function create(port: number, token: string, fields: Record<string, string>): Promise<string> {
+  const reply = await fetch(`http://127.0.0.1:${port}/v1/projects`, {
+    method: 'POST',
+    headers: { ...bearer(token), 'content-type': 'application/json' },
+    body: JSON.stringify({ ...fields, db_pass: PASSWORD }),
+  })
+  if (!reply.ok) throw new Error(`no project: ${await reply.text()}`)
+  return ((await reply.json()) as { ref: string }).ref
+}
+
+async function untilHealthy({ control }: Environment, ref: string): Promise<void> {
+  for (const until = performance.now() + HEALTHY_MS_MAX; performance.now() < until; await delay(10)) {
+    const [row] = await control.select({ status: projects.status }).from(projects).where(eq(projects.ref, ref))
+    if (row?.status === 'ACTIVE_HEALTHY') return
+  }
+  throw new Error(`the project ${ref} did not become healthy`)
+}
+
+async function host({ hostUrl, hostKey }: Environment, method: string, path: string, body?: object): Promise<unknown> {
+  const headers = { ...bearer(hostKey), 'content-type': 'application/json' }
+  const reply = await fetch(`${hostUrl}/host/v1${path}`, {
+    method,
+    headers,
+    ...(body && { body: JSON.stringify(body) }),
+  })
+  if (!reply.ok) throw new Error(`the host answered ${reply.status}: ${await reply.text()}`)
+  return reply.json()
+}
+
+async function untilAsleep(environment: Environment): Promise<void> {
+  for (const until = performance.now() + ASLEEP_MS_MAX; performance.now() < until; await delay(500)) {
+    const found = (await host(environment, 'GET', '/instances')) as { name: string; state: string }[]
+    if (found.every(({ name, state }) => name === 'control' || state === 'asleep')) return
+  }
+  throw new Error('not all projects fell asleep')
+}
+
+/** A new client's first row. */
+async function firstRow(gatewayPort: number, ref: string): Promise<pg.Client> {
+  const client = new pg.Client({ connectionString: ownerUrl(gatewayPort, ref).href })
+  client.on('error', () => {})
+  await client.connect()
+  await client.query('select 1')
+  return client
+}
+
+/** What all servers below the folder take, shared memory counted once. */
+async function postgresBytes(instances: string): Promise<number> {
+  let kibibytes = 0
+  for (const pid of await readdir('/proc')) {
+    if (!/^\d+$/.test(pid)) continue
+    const cwd = await readlink(`/proc/${pid}/cwd`).catch(() => '')
+    if (!cwd.startsWith(instances)) continue
+    const rollup = await readFile(`/proc/${pid}/smaps_rollup`, 'utf8').catch(() => '')
+    kibibytes += Number(/^Pss:\s+(\d+)/m.exec(rollup)?.[1] ?? 0)
+  }
+  return kibibytes * 1024
+}
