@@ -4,6 +4,7 @@
  * what it calls itself; only we can make one. Who sends none is taken for the deepest of its calls.
  */
 import { createHmac } from 'node:crypto'
+import { setNewest } from '../bounded-map.ts'
 import { isSameSecret } from '../secrets/equal.ts'
 
 /** Where a call stands: which call from outside has led to it, over how many other programs. */
@@ -59,15 +60,8 @@ export function mayGoOn(programId: string, { chain, hops }: Cause): boolean {
   const known = counts.get(chain)
   const count = known && now - known.at < CALLS_MS ? known : { at: now, calls: 0 }
   count.calls += 1
-  if (count !== known) keep(counts, chain, count)
+  if (count !== known) setNewest(counts, chain, count, KEPT_MAX)
   if (hops > HOPS_MAX || count.calls > CALLS_MAX) return false
-  if (hops > deepestOf(programId).hops) keep(deepest, programId, { at: now, chain, hops })
+  if (hops > deepestOf(programId).hops) setNewest(deepest, programId, { at: now, chain, hops }, KEPT_MAX)
   return true
-}
-
-function keep<T>(kept: Map<string, T>, key: string, value: T): void {
-  kept.delete(key)
-  const [oldest] = kept.keys()
-  if (kept.size >= KEPT_MAX && oldest !== undefined) kept.delete(oldest)
-  kept.set(key, value)
 }

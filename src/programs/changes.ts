@@ -1,3 +1,4 @@
+import { setNewest } from '../bounded-map.ts'
 import { keyOf, type ProgramName } from './protocol.ts'
 
 /** Longer than anybody keeps what he has read of a program. */
@@ -8,10 +9,7 @@ const KEPT_MAX = 1_000
 const changes = new Map<string, number>()
 
 export function noteChange(ref: string): void {
-  changes.delete(ref)
-  const [oldest] = changes.keys()
-  if (changes.size >= KEPT_MAX && oldest !== undefined) changes.delete(oldest)
-  changes.set(ref, Date.now())
+  setNewest(changes, ref, Date.now(), KEPT_MAX)
 }
 
 /** Undefined where that is so long ago that everybody knows. */

@@ -1,3 +1,4 @@
+import { setNewest } from '../bounded-map.ts'
 import type { Bindings, SystemCtx } from '../env.ts'
 import { limitCaller, takeQuota } from '../http/limits.ts'
 import { markWithoutProgram } from '../programs/own.ts'
@@ -25,20 +26,13 @@ export function takeRow(program: string): Row | undefined {
   const now = Date.now()
   const known = refused.get(program)
   if (!known || now - known.since >= ROWS_MS) {
-    keepNewest(program, { since: now, rows: 1, unlisted: 0 })
+    setNewest(refused, program, { since: now, rows: 1, unlisted: 0 }, PROGRAMS_MAX)
     return { unlisted: known?.unlisted ?? 0 }
   }
   known.rows += 1
   if (known.rows <= ROWS_MAX) return { unlisted: 0 }
   known.unlisted += 1
   return undefined
-}
-
-function keepNewest(program: string, minute: Refused): void {
-  refused.delete(program)
-  const [oldest] = refused.keys()
-  if (refused.size >= PROGRAMS_MAX && oldest !== undefined) refused.delete(oldest)
-  refused.set(program, minute)
 }
 
 /** What the developer finds in the row. */

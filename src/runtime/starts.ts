@@ -1,3 +1,5 @@
+import { setNewest } from '../bounded-map.ts'
+
 /** The runtime goes on giving the failure of an isolate that did not start; another attempt needs another name. */
 const attempts = new Map<string, { number: number; at: number }>()
 /** What of ours failed, by the name of the isolate: all who wait for it are told, and not only the one who has it loaded. */
@@ -20,18 +22,11 @@ export function startAnew(base: string, name: string, isOurFault: boolean): void
   // What cannot start would otherwise be loaded as often as somebody calls it.
   if (!isOurFault && now - (attempts.get(base)?.at ?? 0) < RESTARTED_AFTER_MS) return
   startedAnew += 1
-  keepNewest(attempts, base, { number: startedAnew, at: now })
+  setNewest(attempts, base, { number: startedAnew, at: now }, KEPT_MAX)
 }
 
 export const noteLoadFailure = (name: string, cause: unknown): void =>
-  keepNewest(loadFailures, name, cause ?? new Error('unknown'))
+  setNewest(loadFailures, name, cause ?? new Error('unknown'), KEPT_MAX)
 
 /** Undefined where its code could be read. */
 export const loadFailureOf = (name: string): unknown => loadFailures.get(name)
-
-function keepNewest<T>(map: Map<string, T>, key: string, value: T): void {
-  map.delete(key)
-  const [oldest] = map.keys()
-  if (map.size >= KEPT_MAX && oldest !== undefined) map.delete(oldest)
-  map.set(key, value)
-}
