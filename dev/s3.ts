@@ -1,5 +1,8 @@
-import { Miniflare } from 'miniflare'
-import { portError } from './ports.ts'
+import { readFile } from 'node:fs/promises'
+import { createRequire } from 'node:module'
+import { dirname, join } from 'node:path'
+import { convertV4MiniflareOptions, Miniflare, type V4MiniflareOptions } from 'miniflare'
+import { freePort, portError } from './ports.ts'
 
 export interface S3Options {
   port?: number
@@ -10,35 +13,57 @@ export interface S3Options {
   secretAccessKey: string
 }
 
-const WORKER = 'export default { fetch: () => new Response("S3 is at /cdn-cgi/local/r2/s3") }'
+const NAME = 's3'
+/** The path that the S3 API has inside of Miniflare. */
+const BASE = '/cdn-cgi/local/r2/s3'
+/** Names of the bindings that Miniflare's S3 API reads. */
+const CREDENTIALS = 'MINIFLARE_R2_S3_CREDENTIALS'
+const bucketBinding = (name: string) => `MINIFLARE_R2_S3_BUCKET_${name}`
 
-/** Serves S3-compatible buckets on 127.0.0.1: Cloudflare's local R2 behind its own S3 API, which checks signatures. */
+/**
+ * Serves S3-compatible buckets on 127.0.0.1: Cloudflare's local R2 behind its own S3 API, which checks signatures. The API runs behind a guard,
+ * on a port of its own: Miniflare's entry would also serve every object without a signature.
+ */
 export async function startS3(options: S3Options): Promise<{ endpoint: string; stop(): Promise<void> }> {
-  const { port = 0, folder, buckets, accessKeyId, secretAccessKey } = options
-  const dev = { experimentalS3Credentials: { accessKeyId, secretAccessKey } }
+  const { folder, buckets, accessKeyId, secretAccessKey } = options
+  const port = await freePort(options.port ?? 0, 's3')
+  const credentials = Object.fromEntries(buckets.map((name) => [name, { accessKeyId, secretAccessKey }]))
+  const worker = {
+    name: NAME,
+    compatibilityDate: '2026-01-01',
+    compatibilityFlags: ['nodejs_compat'],
+    modules: await modules(),
+    bindings: { [CREDENTIALS]: credentials },
+    r2Buckets: Object.fromEntries(buckets.map((name) => [bucketBinding(name), name])),
+    unsafeDirectSockets: [{ host: '127.0.0.1', port }],
+  }
   const miniflare = new Miniflare({
-    host: '127.0.0.1',
-    port,
-    cf: false,
-    logRequests: false,
+    ...convertV4MiniflareOptions({
+      ...{ host: '127.0.0.1', port: 0, cf: false, logRequests: false },
+      workers: [worker],
+    } as unknown as V4MiniflareOptions),
     enableDevRegistry: false,
     resourcePersistencePath: folder,
-    workers: [
-      {
-        config: {
-          name: 's3',
-          compatibilityDate: '2026-11-01',
-          manifest: { mainModule: 'index.mjs', modules: { 'index.mjs': { type: 'esm', contents: WORKER } } },
-          env: Object.fromEntries(buckets.map((name, i) => [`BUCKET_${i}`, { type: 'r2', name, dev }])),
-        },
-      },
-    ],
   })
   try {
-    const url = await miniflare.ready
-    return { endpoint: new URL('/cdn-cgi/local/r2/s3', url).href, stop: () => miniflare.dispose() }
+    await miniflare.ready
+    return { endpoint: `http://127.0.0.1:${port}${BASE}`, stop: () => miniflare.dispose() }
   } catch (error) {
     await miniflare.dispose()
     throw portError(error, port, 's3')
   }
+}
+
+async function modules() {
+  const miniflare = dirname(createRequire(import.meta.url).resolve('miniflare'))
+  const files = {
+    'guard.js': join(import.meta.dirname, 's3', 'guard.js'),
+    's3.js': join(miniflare, 'workers', 'r2', 's3', 'index.worker.js'),
+  }
+  return Promise.all(
+    Object.entries(files).map(async ([path, file]) => ({
+      ...{ type: 'ESModule', path },
+      contents: await readFile(file, 'utf8'),
+    })),
+  )
 }
