@@ -68,3 +68,6 @@ export function isStorable(value: unknown): boolean {
   if (typeof value !== 'object' || value === null) return true
   return Object.entries(value).every(([name, held]) => isStorable(name) && isStorable(held))
 }
+
+/** The database is open to the internet, where four characters, which the hosted service takes, are soon guessed. */
+export const DatabasePassword = Text.min(8).max(256)

@@ -1,5 +1,5 @@
 import * as z from 'zod'
-import { nestsWithin, Text } from '../../http/values.ts'
+import { DatabasePassword, nestsWithin, Text } from '../../http/values.ts'
 
 const Query = Text.min(1)
 const PARAMETER_DEPTH_MAX = 100
@@ -15,7 +15,7 @@ export const RunQuery = z
 
 export const RunReadOnlyQuery = z.object({ query: Query, parameters: Parameters }).meta({ id: 'RunReadOnlyQuery' })
 
-export const UpdatePassword = z.object({ password: Text.min(4).max(256) }).meta({ id: 'UpdatePassword' })
+export const UpdatePassword = z.object({ password: DatabasePassword }).meta({ id: 'UpdatePassword' })
 
 export const Done = z.object({ message: z.string() }).meta({ id: 'Done' })
 

@@ -1,6 +1,6 @@
 import * as z from 'zod'
 import { INSTANCE_SIZES, PROJECT_STATUSES, REGION_CODES, RELEASE_CHANNELS } from '../../db/schema/index.ts'
-import { Name, Ref, Slug, Text, wholeNumber } from '../../http/values.ts'
+import { DatabasePassword, Name, Ref, Slug, Text, wholeNumber } from '../../http/values.ts'
 import { KNOWN_MAJORS } from './values.ts'
 
 const Status = z.enum(PROJECT_STATUSES).meta({ id: 'ProjectStatus' })
@@ -43,7 +43,7 @@ export const CreateProject = z
   .object({
     name: Name,
     organization_slug: Slug,
-    db_pass: Text.min(4).max(256),
+    db_pass: DatabasePassword,
     region_selection: z
       .discriminatedUnion('type', [
         z.object({ type: z.literal('specific'), code: RegionCode }),
