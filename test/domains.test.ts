@@ -1,4 +1,4 @@
-import { randomUUID } from 'node:crypto'
+import { randomInt, randomUUID } from 'node:crypto'
 import { and, eq } from 'drizzle-orm'
 import { SupabaseManagementAPI } from 'supabase-management-js'
 import { beforeAll, describe, expect, it } from 'vitest'
@@ -61,6 +61,25 @@ const traced = async ({ ref }: Place, action: string) => {
     .where(and(eq(auditLog.projectRef, ref), eq(auditLog.action, action)))
   return rows.map(({ user, detail }) => [user, detail])
 }
+
+describe('a host that nobody has', () => {
+  it('is looked up for a caller 120 times a minute, while those of projects are served', async () => {
+    const place = await newPlace()
+    const name = newName()
+    await place.activate(name)
+    const host = `${name}.${DOMAIN}`
+    await untilServed(host, await keysOf(place))
+    const caller = { 'x-test-address': `203.0.113.${randomInt(1, 255)}` }
+    const ask = () => exchange(new URL(KEYS, baseUrl).href, { headers: { host: newHostname(), ...caller } })
+    const replies = await Promise.all(Array.from({ length: 140 }, ask))
+    expect(replies.filter(({ status }) => status === 404)).toHaveLength(120)
+    const refused = replies.filter(({ status }) => status === 429)
+    expect(refused).toHaveLength(20)
+    expect(Number(refused[0]?.headers['retry-after'])).toBeGreaterThan(0)
+    expect(await keysAt(host)).toEqual(await keysOf(place))
+    expect((await organization.owner.get('/v1/organizations')).status).toBe(200)
+  })
+})
 
 describe('a vanity subdomain', () => {
   it('is not there at first', async () => {

@@ -1,14 +1,21 @@
 import { createCtx } from '../ctx.ts'
 import type { Bindings } from '../env.ts'
+import { addressIn, limitCaller, limitHeaders, takeQuota } from '../http/limits.ts'
 import { describeError } from '../http/log.ts'
 import { aliasIn, locate, locateAs } from '../http/project-address.ts'
-import { projectOfHost } from './hosts.ts'
+import type { Decision } from '../objects/rate-limiter.ts'
+import { hasLed, projectOfHost } from './hosts.ts'
 
 interface Call {
   request: Request
   bindings: Bindings
   execution: ExecutionContext
 }
+
+const QUOTA_SCOPE = 'host names'
+
+const tooMany = (decision: Decision): Response =>
+  Response.json({ message: 'Too many requests for unknown hosts' }, { status: 429, headers: limitHeaders(decision) })
 
 /** Goes on once it is known which project the request is for, where its host has a name that one may have been given. */
 export function enter<T>(call: Call, goOn: () => T): T | Promise<Awaited<T> | Response> {
@@ -25,7 +32,13 @@ async function enterBy<T>(
   const clock = request.headers.get('x-test-clock') ?? undefined
   const ctx = createCtx({ bindings, waitUntil: (work) => execution.waitUntil(work), clock })
   try {
-    const ref = await projectOfHost(() => ctx, name, ctx.now().getTime())
+    const now = ctx.now().getTime()
+    if (!hasLed(name)) {
+      const caller = limitCaller(undefined, addressIn(ctx, request.headers))
+      const decision = await takeQuota(bindings.RATE_LIMITERS, { caller, scope: QUOTA_SCOPE, now }, 'standard')
+      if (!decision.allowed) return tooMany(decision)
+    }
+    const ref = await projectOfHost(() => ctx, name, now)
     if (ref !== undefined) locateAs(request, url, ref)
   } catch (error) {
     ctx.log.error('failed', { code: 'host_name', error: describeError(error) })

@@ -1,4 +1,5 @@
 import { sql } from 'drizzle-orm'
+import { setNewest } from '../bounded-map.ts'
 import { rowsOf } from '../db/client.ts'
 import { createKept, type Named, type Reader } from '../db/kept.ts'
 
@@ -32,14 +33,23 @@ const hosts = createKept<Host>({
 
 const key = (name: string): Named => ({ ref: name, name: '' })
 
+const LED_MAX = 10_000
+/** Names that have led to a project. */
+const led = new Map<string, true>()
+
+/** Looking up another name may lead nowhere: names of hosts are the caller's choice. */
+export const hasLed = (name: string): boolean => led.has(name)
+
 /** The project that the name leads to; undefined where it leads to none. `now` in epoch milliseconds. */
 export async function projectOfHost(
   createReader: () => Reader,
   name: string,
   now: number,
 ): Promise<string | undefined> {
-  const host = await hosts.open(createReader, key(name), now)
-  return host?.projectRef ?? undefined
+  const { projectRef } = (await hosts.open(createReader, key(name), now)) ?? {}
+  if (!projectRef) return undefined
+  setNewest(led, name, true, LED_MAX)
+  return projectRef
 }
 
 /** For who has changed where it leads: this isolate goes by the change at once, others within a second. */
