@@ -90,7 +90,7 @@ export function createFetch() {
       return bindings.PROGRAMS ? forwardCall({ ...call, kind: 'worker' }, bindings.PROGRAMS) : callWorker(call)
     }
     const isStorage = storageAddressOf(request, bindings) !== undefined
-    return lingering(request, (isStorage ? storage : api).fetch(request, bindings, execution))
+    return lingering(request, () => (isStorage ? storage : api).fetch(request, bindings, execution))
   }
   return (request: Request, bindings: Bindings, execution: ExecutionContext, known?: Known) =>
     enter({ request, bindings, execution }, () => serve(request, bindings, execution, known))

@@ -5,6 +5,7 @@ import { buffer } from 'node:stream/consumers'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { extended } from './extended.ts'
 import { serveLikeStart } from './serve.ts'
+import { newBucket } from './storage.ts'
 import { type Installation, type SweptStorage, startInstallation } from './storage-installation.ts'
 
 const MIB = 1024 ** 2
@@ -40,6 +41,39 @@ async function get(headers: Record<string, string> = {}) {
   const [reply] = (await once(open('GET', path, headers).end(), 'response')) as [IncomingMessage]
   return reply
 }
+
+describe('a request as it is on the wire', () => {
+  it('is refused while its body is still coming', async () => {
+    const strict = await newBucket(storage, { file_size_limit: 1000 })
+    const known = { 'content-length': String(20 * MIB) }
+    const chunked = { 'transfer-encoding': 'chunked' }
+    const form = { 'content-type': 'multipart/form-data; boundary=x' }
+    const tus = { 'tus-resumable': '1.0.0', 'upload-length': '99', 'content-type': 'application/offset+octet-stream' }
+    const answers = await Promise.all([
+      answerTo(path, known),
+      answerTo(path, { ...known, ...form }),
+      answerTo(`object/${strict}/raw`, chunked),
+      answerTo(`object/${strict}/form`, { ...chunked, ...form }),
+      answerTo('upload/resumable', { ...known, ...tus }),
+    ])
+    expect(answers).toEqual([
+      ...Array(2).fill(expect.stringContaining('KeyAlreadyExists')),
+      ...Array(2).fill(expect.stringContaining('EntityTooLarge')),
+      expect.stringContaining('Upload-Metadata'),
+    ])
+  })
+
+  /** Nothing comes behind the first bytes, for which the server waits for 5 s before it gives the connection up. */
+  async function answerTo(to: string, headers: Record<string, string>): Promise<string> {
+    const sending = open('POST', to, headers)
+    const answered = once(sending, 'response').then(([reply]) => buffer(reply as IncomingMessage))
+    sending.write('--x\r\ncontent-disposition: form-data; name=""; filename="a"\r\n\r\n')
+    sending.write(randomBytes(MIB))
+    const answer = await Promise.race([answered, once(AbortSignal.timeout(4_500), 'abort')])
+    sending.on('error', () => {}).destroy()
+    return answer.toString()
+  }
+})
 
 describe('a large object that was uploaded in parts', () => {
   it('comes back whole', async () => {

@@ -113,7 +113,7 @@ export interface PartReader {
   received(): number
   cancel(reason: unknown): Promise<void>
   /** For a caller who is refused and goes on sending. */
-  drop(): Promise<void>
+  drop(): void
 }
 
 /** A body in parts that are held in memory; a short one takes twice its length at most. */

@@ -1,13 +1,22 @@
+import { AsyncLocalStorage } from 'node:async_hooks'
 import type { ChunkReader } from './chunks.ts'
 
 const BYTES_MAX = 32 * 1024 * 1024
 const MS_MAX = 5_000
 
+/** Bodies of the current request that are being dropped. */
+export const drops = new AsyncLocalStorage<Promise<void>[]>()
+
 /**
- * Takes and drops what a refused caller still sends, up to 32 MiB and for up to 5 s: who is writing reads no answer before,
- * and the runtime resets a connection that has bytes left.
+ * Takes and drops what a refused caller still sends, up to 32 MiB and for up to 5 s: the runtime resets a connection that has bytes
+ * left. The refusal need not wait for it: its response stays open instead.
  */
-export async function dropRest({ next, cancel }: ChunkReader): Promise<void> {
+export function dropRest(chunks: ChunkReader): void {
+  const dropped = drop(chunks)
+  drops.getStore()?.push(dropped)
+}
+
+async function drop({ next, cancel }: ChunkReader): Promise<void> {
   const stop = new AbortController()
   const dropping = async () => {
     for (let bytes = 0; bytes < BYTES_MAX && !stop.signal.aborted; ) {

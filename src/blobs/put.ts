@@ -145,7 +145,7 @@ export async function putUnknown(
     })
     return { etag, size }
   } catch (error) {
-    if (error instanceof BlobTooLarge) await parts.drop()
+    if (error instanceof BlobTooLarge) parts.drop()
     else void parts.cancel(error).catch(() => {})
     throw error
   } finally {

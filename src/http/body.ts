@@ -163,7 +163,7 @@ async function bytesOf({ req }: Context, sizeBytesMax: number): Promise<Bytes> {
     throw new ApiError('bad_request.malformed_body', { detail: 'it did not come in full', cause })
   })
   if (bytes.length <= sizeBytesMax) return bytes
-  await parts.drop()
+  parts.drop()
   throw tooLarge(sizeBytesMax)
 }
 

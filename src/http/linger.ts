@@ -1,10 +1,28 @@
 import { readChunks } from '../blobs/chunks.ts'
-import { dropRest } from '../blobs/drop.ts'
+import { dropRest, drops } from '../blobs/drop.ts'
 
-/** A refusal whose caller sends a body that nobody has looked at. */
-export async function lingering(request: Request, answering: Response | Promise<Response>): Promise<Response> {
-  const response = await answering
+/** Answers a refused caller at once, and keeps the response open while the rest of the body is dropped. */
+export async function lingering(request: Request, answer: () => Response | Promise<Response>): Promise<Response> {
   const { body } = request
-  if (response.status >= 400 && body && !request.bodyUsed && !body.locked) await dropRest(readChunks(body))
-  return response
+  if (!body) return answer()
+  const dropping: Promise<void>[] = []
+  return drops.run(dropping, async () => {
+    const response = await answer()
+    if (response.status >= 400 && !request.bodyUsed && !body.locked) dropRest(readChunks(body))
+    return dropping.length === 0 ? response : openUntil(Promise.all(dropping), response)
+  })
+}
+
+async function openUntil(dropped: Promise<unknown>, response: Response): Promise<Response> {
+  const bytes = await response.bytes()
+  const { readable, writable } = new FixedLengthStream(bytes.length)
+  const writer = writable.getWriter()
+  const send = async () => {
+    await writer.write(bytes)
+    await dropped
+    await writer.close()
+  }
+  // The caller may go as soon as the answer is there.
+  void send().catch(() => {})
+  return new Response(readable, response)
 }

@@ -53,7 +53,7 @@ async function readFormIncoming(request: Request, formType: string, xRobotsTag: 
   try {
     return { description: describe(), body: file.body, size: undefined, sizeMax, complete: describe }
   } catch (error) {
-    await dropRest(readChunks(file.body))
+    dropRest(readChunks(file.body))
     throw error
   }
 }

@@ -66,12 +66,12 @@ async function writeUnasked(upload: Upload, written: Written, rules: Rules): Pro
   }
 }
 
-/** A caller who is refused while he writes would else read no answer: what he still sends is taken and dropped. */
+/** Drops what a refused caller still sends: the connection would otherwise be reset before the answer is read. */
 async function answering<T>({ body }: Incoming, work: () => Promise<T>): Promise<T> {
   try {
     return await work()
   } catch (error) {
-    if (body && !body.locked) await dropRest(readChunks(body))
+    if (body && !body.locked) dropRest(readChunks(body))
     throw error
   }
 }

@@ -39,7 +39,7 @@ export async function receive(session: Session, { stream, length }: Body): Promi
   try {
     return await whileBucketAnswers(storage, bytes, work)
   } catch (error) {
-    if (error instanceof StorageError && error.code !== 'BytesUnavailable') await parts.drop()
+    if (error instanceof StorageError && error.code !== 'BytesUnavailable') parts.drop()
     else void parts.cancel(error).catch(() => {})
     if (error instanceof MemoryTaken) throw new StorageError('SlowDown', 'Too many large uploads at once: try again')
     if (isCutOff(error)) throw new StorageError('RequestAborted')
