@@ -89,11 +89,28 @@ export function createFetch() {
       const call = { request, address: worker, bindings, execution, ...known }
       return bindings.PROGRAMS ? forwardCall({ ...call, kind: 'worker' }, bindings.PROGRAMS) : callWorker(call)
     }
-    const isStorage = storageAddressOf(request, bindings) !== undefined
-    return lingering(request, () => (isStorage ? storage : api).fetch(request, bindings, execution))
+    if (storageAddressOf(request, bindings) !== undefined) {
+      return lingering(request, () => storage.fetch(request, bindings, execution))
+    }
+    // The management API has no place at the host of a project.
+    const isStray = project?.ref !== undefined && project.path === url.pathname
+    const asked = isStray ? new Request(new URL(`/p/${project.ref}${url.pathname}`, url), request) : request
+    return lingering(asked, () => api.fetch(asked, bindings, execution))
   }
   return (request: Request, bindings: Bindings, execution: ExecutionContext, known?: Known) =>
-    enter({ request, bindings, execution }, () => serve(request, bindings, execution, known))
+    isReadable(request)
+      ? enter({ request, bindings, execution }, () => serve(request, bindings, execution, known))
+      : Response.json({ message: 'Invalid request: its host or a header cannot be read' }, { status: 400 })
+}
+
+/** Two Host headers make no URL, and a runtime that takes `cf` from a header takes it from callers too. */
+function isReadable(request: Request): boolean {
+  try {
+    void request.cf
+    return URL.canParse(request.url)
+  } catch {
+    return false
+  }
 }
 
 function createApi(): Hono<AppEnv> {

@@ -62,6 +62,29 @@ const traced = async ({ ref }: Place, action: string) => {
   return rows.map(({ user, detail }) => [user, detail])
 }
 
+describe('the host of a project', () => {
+  it('serves nothing of the management API', async () => {
+    const place = await newPlace()
+    const name = newName()
+    await place.activate(name)
+    await untilServed(`${name}.${DOMAIN}`, await keysOf(place))
+    const authorization = `Bearer ${organization.owner.token}`
+    for (const host of [`${place.ref}.${DOMAIN}`, `${name}.${DOMAIN}`]) {
+      for (const path of [
+        '/',
+        '/health',
+        '/docs',
+        '/api/v1-json',
+        '/v1/projects',
+        `/v2/projects/${place.ref}/workers`,
+      ]) {
+        const { status, body } = await exchange(new URL(path, baseUrl).href, { headers: { host, authorization } })
+        expect([host, path, status, body]).toEqual([host, path, 404, expect.stringContaining('No such endpoint')])
+      }
+    }
+  })
+})
+
 describe('a host that nobody has', () => {
   it('is looked up for a caller 120 times a minute, while those of projects are served', async () => {
     const place = await newPlace()

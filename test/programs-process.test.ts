@@ -2,6 +2,7 @@ import { randomUUID } from 'node:crypto'
 import { once } from 'node:events'
 import { request as httpRequest, type IncomingMessage } from 'node:http'
 import { connect } from 'node:net'
+import { text } from 'node:stream/consumers'
 import { setTimeout as delay } from 'node:timers/promises'
 import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest'
 import { WebSocket } from 'ws'
@@ -282,6 +283,24 @@ describe('what is no end of the process', () => {
       await breakOff(url)
       expect(await replyOf(url)).toMatchObject({ status: 200, text: 'well' })
     }
+  })
+})
+
+describe('a request that cannot be read is refused', () => {
+  const replyTo = async (lines: string[]) => {
+    const { hostname, port } = new URL(origin)
+    const socket = connect(Number(port), hostname)
+    socket.end(`${['GET /health HTTP/1.1', 'connection: close', ...lines].join('\r\n')}\r\n\r\n`)
+    return text(socket)
+  }
+
+  it.each([
+    ['two hosts', ['host: 127.0.0.1', 'host: example.com']],
+    ['what claims to be of the runtime', ['host: 127.0.0.1', `${TOLD_HEADER}: {`]],
+    ['a host that is none', ['host: a b']],
+  ])('with %s', async (_, lines) => {
+    expect(await replyTo(['host: 127.0.0.1'])).toMatch(/^HTTP\/1.1 200 /)
+    expect(await replyTo(lines)).toMatch(/^HTTP\/1.1 400 /)
   })
 })
 
