@@ -7,10 +7,12 @@ import { createCtx } from './ctx.ts'
 import { countedFor } from './db/client.ts'
 import { enter } from './domains/entrance.ts'
 import type { AppEnv, Bindings } from './env.ts'
+import { preflightFor, shareWithPages } from './http/cross-origin.ts'
 import { ApiError, renderError } from './http/error.ts'
 import { addressOf, isAddressOverLimit } from './http/limits.ts'
 import { lingering } from './http/linger.ts'
 import { createLogger, describeError, loggedPath } from './http/log.ts'
+import { createMethodTable } from './http/methods.ts'
 import { mount, rateLimitStray } from './http/mount.ts'
 import { locate } from './http/project-address.ts'
 import { createRouter } from './http/router.ts'
@@ -113,6 +115,8 @@ function isReadable(request: Request): boolean {
   }
 }
 
+const methodsAt = createMethodTable(routes)
+
 function createApi(): Hono<AppEnv> {
   const app = new Hono<AppEnv>({ router: createRouter() })
   app.onError((thrown, c) => {
@@ -129,11 +133,19 @@ function createApi(): Hono<AppEnv> {
   app.use(begin)
   mountHealth(app)
   mountGithubWebhook(app)
+  app.use(shareWithPages)
   app.use(identify)
   mount(app, routes)
   mountReference(app, routes)
   app.notFound(async (c) => {
     await rateLimitStray(c)
+    const methods = methodsAt(c.req.path)
+    if (methods.length > 0) c.header('allow', methods.join(', '))
+    // A page must be able to read why its call failed.
+    if (methods.length > 0 && c.req.method === 'OPTIONS') {
+      return (await preflightFor(methods)(c, async () => {})) ?? c.body(null, 204)
+    }
+    if (methods.length > 0) throw new ApiError('method_not_allowed', { detail: `use ${methods.join(', ')}` })
     throw new ApiError('not_found.route')
   })
   return app

@@ -1,5 +1,5 @@
 import { beforeAll, describe, expect, it } from 'vitest'
-import { as, type Caller, newOrganization, type TestOrganization, workerLogs } from './api.ts'
+import { anyone, as, type Caller, newOrganization, type TestOrganization, workerLogs } from './api.ts'
 import { createBranch } from './branches.ts'
 import { insertProject } from './webhooks.ts'
 
@@ -129,8 +129,51 @@ describe('an error', () => {
     },
   )
 
-  it('is a 404 for a method that the path does not have', async () => {
-    expect((await caller.put('/v1/organizations', {})).status).toBe(404)
+  it.each([
+    ['/v1/organizations', 'GET, POST, HEAD, OPTIONS', { message: expect.stringContaining('Method not allowed') }],
+    [
+      `/v2/projects/${'a'.repeat(20)}/transfers/previews`,
+      'POST, OPTIONS',
+      { error: { code: 'method_not_allowed', message: 'Method Not Allowed' } },
+    ],
+  ])('is a 405 with Allow for a method that %s does not have', async (path, allow, body) => {
+    const reply = await caller.put(path, {})
+    expect(reply).toMatchObject({ status: 405, body })
+    expect([reply.headers.get('allow'), reply.headers.get('x-ratelimit-limit')]).toEqual([allow, '120'])
+  })
+})
+
+describe('a page of another origin', () => {
+  const origin = 'https://app.example'
+
+  it('is told by OPTIONS what a path takes', async () => {
+    const headers = {
+      origin,
+      'access-control-request-method': 'POST',
+      'access-control-request-headers': 'authorization',
+    }
+    const preflight = await anyone.send('OPTIONS', '/v1/organizations', { headers })
+    expect([preflight.status, preflight.body]).toEqual([204, ''])
+    expect(Object.fromEntries(preflight.headers)).toMatchObject({
+      allow: 'GET, POST, HEAD, OPTIONS',
+      'access-control-allow-origin': '*',
+      'access-control-allow-methods': 'GET,POST,HEAD,OPTIONS',
+      'access-control-allow-headers': 'authorization',
+    })
+    expect((await anyone.send('OPTIONS', '/v1/nothing', { headers })).status).toBe(404)
+  })
+
+  it('reads replies and refusals with their limits; without an origin nothing is added', async () => {
+    for (const [path, status] of [
+      ['/v1/organizations', 200],
+      ['/v1/projects/x', 400],
+      ['/v1/organizations?x=1', 400],
+    ] as const) {
+      const reply = await caller.get(path, { headers: { origin } })
+      expect([reply.status, reply.headers.get('access-control-allow-origin')]).toEqual([status, '*'])
+      expect(reply.headers.get('access-control-expose-headers')).toContain('X-RateLimit-Remaining')
+    }
+    expect((await caller.get('/v1/organizations')).headers.get('access-control-allow-origin')).toBeNull()
   })
 })
 
