@@ -16,7 +16,9 @@ import { createMethodTable } from './http/methods.ts'
 import { mount, rateLimitStray } from './http/mount.ts'
 import { locate } from './http/project-address.ts'
 import { createRouter } from './http/router.ts'
-import { mountHealth } from './meta/health.ts'
+import { createHealthReporter, mountHealth } from './meta/health.ts'
+import { mountHome } from './meta/home.ts'
+import { serviceHint } from './meta/offered.ts'
 import { mountReference } from './meta/reference.ts'
 import { forwardCall } from './programs/forward.ts'
 import type { Known } from './programs/protocol.ts'
@@ -131,7 +133,9 @@ function createApi(): Hono<AppEnv> {
     return c.json(renderError(c.req.path, error, requestId), error.status)
   })
   app.use(begin)
-  mountHealth(app)
+  const health = createHealthReporter()
+  mountHealth(app, health)
+  mountHome(app, health)
   mountGithubWebhook(app)
   app.use(shareWithPages)
   app.use(identify)
@@ -139,14 +143,17 @@ function createApi(): Hono<AppEnv> {
   mountReference(app, routes)
   app.notFound(async (c) => {
     await rateLimitStray(c)
+    const { url, project } = locate(c.req.raw, c.env)
+    const detail = serviceHint(url.pathname, project, c.var.ctx.config.BASE_URL)
     const methods = methodsAt(c.req.path)
     if (methods.length > 0) c.header('allow', methods.join(', '))
     // A page must be able to read why its call failed.
-    if (methods.length > 0 && c.req.method === 'OPTIONS') {
+    if ((detail || methods.length > 0) && c.req.method === 'OPTIONS') {
       return (await preflightFor(methods)(c, async () => {})) ?? c.body(null, 204)
     }
     if (methods.length > 0) throw new ApiError('method_not_allowed', { detail: `use ${methods.join(', ')}` })
-    throw new ApiError('not_found.route')
+    if (detail) c.header('access-control-allow-origin', '*')
+    throw new ApiError('not_found.route', { ...(detail && { detail }) })
   })
   return app
 }

@@ -119,7 +119,7 @@ describe('an error', () => {
     })
   })
 
-  it.each(['/v1/nothing', '/v2/nothing', '/', '/v1/projects/aaaaaaaaaaaaaaaaaaaa/nothing', '/v1//projects'])(
+  it.each(['/v1/nothing', '/v2/nothing', '/v1/projects/aaaaaaaaaaaaaaaaaaaa/nothing', '/v1//projects'])(
     'is a 404 with rate limit headers where there is no endpoint: %s',
     async (path) => {
       const reply = await caller.get(path)

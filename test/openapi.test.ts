@@ -148,3 +148,53 @@ describe('GET /health', () => {
     expect(body).toMatchObject({ status: 'unavailable', checks: { database: { ok: true }, queue: { ok: false } } })
   })
 })
+
+describe('GET /', () => {
+  const asBrowser = { headers: { accept: 'text/html,application/xhtml+xml,*/*;q=0.8' } }
+
+  it('tells programs what this is, how it is and where to go', async () => {
+    const { status, body } = await stranger().get('/')
+    expect(status).toBe(200)
+    expect(body).toMatchObject({ name: 'Pilothouse', version: expect.stringMatching(/^\d+\.\d+\.\d+$/) })
+    expect(['ok', 'unavailable']).toContain(body.health)
+    expect(body.not_offered).toContain('Auth (/auth/v1)')
+    for (const link of Object.values<string>(body.links)) {
+      expect((await stranger().get(new URL(link).pathname)).status, link).not.toBe(404)
+    }
+  })
+
+  it('shows browsers the same as a page that runs no scripts', async () => {
+    const { status, body, headers } = await stranger().get('/', asBrowser)
+    expect(status).toBe(200)
+    expect(headers.get('content-type')).toContain('text/html')
+    expect(headers.get('vary')).toBe('accept')
+    expect(headers.get('content-security-policy')).toContain("default-src 'none'")
+    expect(body).toMatch(/<h1>Pilothouse \d/)
+    expect(body).toContain('Not offered')
+    expect(body).toContain('href="/docs"')
+  })
+})
+
+describe('the address of a service', () => {
+  const ref = 'abcdefghijklmnopqrst'
+
+  it.each(['auth', 'rest', 'graphql', 'realtime'])('that is missing, %s, names it', async (name) => {
+    for (const path of [`/p/${ref}/${name}/v1/anything`, `/${name}/v1/anything`]) {
+      const { status, body, headers } = await stranger().get(path)
+      expect([status, headers.get('access-control-allow-origin')]).toEqual([404, '*'])
+      expect(body.message).toMatch(new RegExp(`^No such endpoint: .*\\(/${name}/v1\\) is not offered`))
+    }
+    const { status, headers } = await stranger().request('OPTIONS', `/p/${ref}/${name}/v1/anything`)
+    expect([status, headers.get('access-control-allow-origin')]).toEqual([204, '*'])
+  })
+
+  it('that lacks its project tells where projects are', async () => {
+    const { status, body } = await stranger().get('/functions/v1/hello')
+    expect(status).toBe(404)
+    expect(body.message).toContain('the services of a project are at')
+  })
+
+  it('says nothing of what is no service', async () => {
+    expect((await stranger().get('/nothing/v1/at-all')).body).toEqual({ message: 'No such endpoint' })
+  })
+})

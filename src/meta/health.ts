@@ -21,9 +21,12 @@ interface Report {
   }
 }
 
+export type HealthReporter = (ctx: SystemCtx) => Promise<Report>
+
+export const createHealthReporter = (): HealthReporter => keeping(checkHealth)
+
 /** Ready or not, for load balancers: no token, no quota, and no query for the caller's token. */
-export function mountHealth(app: Hono<AppEnv>): void {
-  const report = keeping(checkHealth)
+export function mountHealth(app: Hono<AppEnv>, report: HealthReporter): void {
   app.get('/health', async (c) => {
     const health = await report(c.var.ctx)
     return c.json(health, health.status === 'ok' ? 200 : 503, { 'cache-control': 'no-store' })
@@ -31,9 +34,9 @@ export function mountHealth(app: Hono<AppEnv>): void {
 }
 
 /** While one request checks, others get the last report: a promise cannot be awaited across requests in workerd. */
-function keeping(check: (ctx: SystemCtx) => Promise<Report>) {
+function keeping(check: HealthReporter): HealthReporter {
   let kept: { report: Report; from: number; until: number } | undefined
-  return async function report(ctx: SystemCtx): Promise<Report> {
+  return async (ctx) => {
     const now = ctx.now().getTime()
     if (kept && now >= kept.from && now < kept.until) return kept.report
     if (kept && now >= kept.from) kept.until = now + CHECK_MS_MAX
