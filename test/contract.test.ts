@@ -247,3 +247,22 @@ describe('the imports', () => {
     expect(breaches).toEqual([])
   })
 })
+
+describe('a deprecated endpoint', () => {
+  const isToldBy = async (route: Route) => {
+    const { headers } = await stranger().request(
+      route.method,
+      fill(route, { slug: 's', ref: 'a'.repeat(20), branch: 'b' }),
+    )
+    return headers.get('deprecation')
+  }
+
+  it.each(routes.filter(({ deprecated }) => deprecated))('says so in each reply: $id', async (route) => {
+    expect(await isToldBy(route)).toBe('@1795219200')
+  })
+
+  it('is none where the document does not say so', async () => {
+    const [other] = secured.filter(({ deprecated }) => !deprecated)
+    expect(await isToldBy(other as Route)).toBeNull()
+  })
+})

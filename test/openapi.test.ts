@@ -20,6 +20,7 @@ const LIMITED = {
 interface Operation {
   operationId: string
   deprecated?: boolean
+  summary: string
   responses: Record<string, { 'x-error-codes'?: string[] }>
 }
 type Paths = Record<string, Record<string, Operation>>
@@ -197,4 +198,14 @@ describe('the address of a service', () => {
   it('says nothing of what is no service', async () => {
     expect((await stranger().get('/nothing/v1/at-all')).body).toEqual({ message: 'No such endpoint' })
   })
+})
+
+it.each([
+  ['v1', '/v1/branches/{branch_id_or_ref}/diff', 'get', '[Beta] '],
+  ['v1', '/v1/projects/{ref}/database/context', 'get', '[Experimental] '],
+  ['v2', '/v2/projects/{ref}/workers/{name}/deploy', 'post', '[Alpha] '],
+  ['v1', '/v1/projects', 'get', 'List'],
+])('%s %s %s says how settled it is', async (version, path, method, label) => {
+  const { body } = await stranger().get(`/api/${version}-json`)
+  expect((body.paths as Paths)[path]?.[method]?.summary.startsWith(label)).toBe(true)
 })

@@ -35,11 +35,15 @@ import {
 
 const BODY_SIZE_BYTES_MAX = 1024 * 1024
 
+/** RFC 9745: since when. The specification gives no dates; this is the day of the first release that had these routes. */
+const DEPRECATION = { deprecation: `@${Date.UTC(2026, 10, 21) / 1000}` }
+
 /** Mounts each route as: rate limit, scope, path, resource and role, query, body, handler. Cheap refusals come first. */
 export function mount(app: Hono<AppEnv>, routes: readonly Route[]): void {
   for (const route of routes) {
     const chain: MiddlewareHandler<AppEnv>[] = [
       ...(route.headers ? [sendHeaders(route.headers)] : []),
+      ...(route.deprecated ? [sendHeaders(DEPRECATION)] : []),
       rateLimit(route),
       countRefused(requireScope(route)),
       countRefused(validate('param', route.params)),

@@ -36,7 +36,7 @@ export function openapi(routes: readonly Route[], version: ApiVersion, { release
   function operation(route: Route): Json {
     return {
       operationId: route.id,
-      summary: route.summary,
+      summary: route.stability ? `[${route.stability}] ${route.summary}` : route.summary,
       description: [route.description, needs(route)].filter(Boolean).join('\n\n'),
       ...(route.deprecated && { deprecated: true }),
       tags: [tagOf(route)],

@@ -49,6 +49,8 @@ interface Spec<Path extends string, S extends Access, Q, B, R> {
   description?: string
   /** Clients that are written now are to use another one. */
   deprecated?: true
+  /** How settled the specification calls it; published in front of the summary. */
+  stability?: 'Alpha' | 'Beta' | 'Experimental'
   scope: S
   /** What the caller's role must allow, where the scope does not say it. */
   permission?: Scope

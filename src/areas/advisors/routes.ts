@@ -8,13 +8,13 @@ const BOUND = `Of each lint at most ${FINDINGS_MAX} findings are listed; then it
 
 export const advisorRoutes = [
   get('/v1/projects/{ref}/advisors/performance', {
-    id: 'v1-get-performance-advisors', summary: 'List what makes a database slow',
+    id: 'v1-get-performance-advisors', stability: 'Experimental', summary: 'List what makes a database slow',
     description: BOUND, deprecated: true,
     scope: 'database:read', returns: Lints, errors: ERRORS,
   }, ({ ctx, project }) => getPerformanceAdvisors(ctx, project)),
 
   get('/v1/projects/{ref}/advisors/security', {
-    id: 'v1-get-security-advisors', summary: 'List what makes a project unsafe',
+    id: 'v1-get-security-advisors', stability: 'Experimental', summary: 'List what makes a project unsafe',
     description: BOUND, deprecated: true,
     scope: 'database:read', query: SecurityQuery, returns: Lints, errors: ERRORS,
   }, ({ ctx, project, query }) => getSecurityAdvisors(ctx, project, query.lint_type)),

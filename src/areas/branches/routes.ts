@@ -55,7 +55,7 @@ export const branchRoutes = [
   }, ({ ctx, branch }) => restoreBranch(ctx, branch)),
 
   get('/v1/branches/{branch_id_or_ref}/diff', {
-    id: 'v1-diff-a-branch', summary: 'Get the SQL that turns the schema of the parent into that of the branch',
+    id: 'v1-diff-a-branch', stability: 'Beta', summary: 'Get the SQL that turns the schema of the parent into that of the branch',
     scope: 'environment:write', query: DiffQuery, returns: text('text/plain; charset=utf-8', z.string()),
     errors: ['bad_request.sql', 'bad_request.sql_timeout', 'conflict.project_status', 'unprocessable.branch', 'service_unavailable.project_database'],
   }, ({ ctx, branch, query }) => diffBranch(ctx, branch, query)),

@@ -88,19 +88,19 @@ export const databaseSettingsRoutes = [
   }, ({ ctx, project }) => disableReadOnly(ctx, project)),
 
   get('/v1/projects/{ref}/ssl-enforcement', {
-    id: 'v1-get-ssl-enforcement-config', summary: "Tell whether a project's database takes encrypted connections alone",
+    id: 'v1-get-ssl-enforcement-config', stability: 'Beta', summary: "Tell whether a project's database takes encrypted connections alone",
     scope: 'database:read', returns: SslEnforcement,
   }, ({ ctx, project }) => getSslEnforcement(ctx, project)),
 
   put('/v1/projects/{ref}/ssl-enforcement', {
-    id: 'v1-update-ssl-enforcement-config', summary: "Let a project's database take encrypted connections alone, or all",
+    id: 'v1-update-ssl-enforcement-config', stability: 'Beta', summary: "Let a project's database take encrypted connections alone, or all",
     description: 'Holds for connections that start from then on.',
     scope: 'database:write', body: UpdateSslEnforcement, returns: SslEnforcement,
     errors: ['bad_request.driver', ...CLUSTER_ERRORS],
   }, ({ ctx, project, body }) => updateSslEnforcement(ctx, project, body.requestedConfig)),
 
   get('/v1/projects/{ref}/network-restrictions', {
-    id: 'v1-get-network-restrictions', summary: "Tell from where a project's database lets anybody in",
+    id: 'v1-get-network-restrictions', stability: 'Beta', summary: "Tell from where a project's database lets anybody in",
     scope: 'projects:read', returns: NetworkRestrictions,
   }, ({ ctx, project }) => getRestrictions(ctx, project)),
 
@@ -131,7 +131,7 @@ export const databaseSettingsRoutes = [
   }, ({ ctx, project }) => getEnrichedBans(ctx, project)),
 
   del('/v1/projects/{ref}/network-bans', {
-    id: 'v1-delete-network-bans', summary: 'Lift bans of addresses',
+    id: 'v1-delete-network-bans', stability: 'Beta', summary: 'Lift bans of addresses',
     description: BANS,
     scope: 'projects:write', body: LiftNetworkBans, returns: empty, errors: BAN_ERRORS,
   }, ({ ctx, project, body, headers }) => liftBans(ctx, project, { body, headers })),
@@ -169,14 +169,14 @@ export const databaseSettingsRoutes = [
   }),
 
   post('/v1/projects/{ref}/read-replicas/setup', {
-    id: 'v1-setup-a-read-replica', summary: 'Set up a read replica',
+    id: 'v1-setup-a-read-replica', stability: 'Beta', summary: 'Set up a read replica',
     description: 'Made in the background; the databases of the project and its pooler configuration tell of it.',
     scope: 'any caller', permission: 'projects:write', body: SetUpReadReplica, returns: empty, status: 201,
     errors: ['bad_request.driver', 'conflict.project_status'],
   }, ({ ctx, project, body }) => setUpReplica(ctx, project, body.read_replica_region)),
 
   post('/v1/projects/{ref}/read-replicas/remove', {
-    id: 'v1-remove-a-read-replica', summary: 'Remove a read replica',
+    id: 'v1-remove-a-read-replica', stability: 'Beta', summary: 'Remove a read replica',
     scope: 'any caller', permission: 'projects:write', body: RemoveReadReplica, returns: empty, status: 201,
     errors: ['bad_request.driver', 'not_found.read_replica', 'conflict.project_status'],
   }, ({ ctx, project, body }) => removeReplica(ctx, project, body.database_identifier)),

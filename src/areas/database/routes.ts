@@ -19,14 +19,14 @@ const rows = text('application/json', Rows)
 
 export const databaseRoutes = [
   post('/v1/projects/{ref}/database/query', {
-    id: 'v1-run-a-query', summary: "Run SQL on the project's database",
+    id: 'v1-run-a-query', stability: 'Beta', summary: "Run SQL on the project's database",
     scope: 'database:write', body: RunQuery, bodySizeBytesMax: SQL_BODY_BYTES_MAX,
     returns: rows, status: 201, errors: SQL_ERRORS,
   }, ({ ctx, project, body: { query, parameters, read_only = false } }) =>
     runQuery(ctx, project, { query, parameters, readOnly: read_only })),
 
   post('/v1/projects/{ref}/database/query/read-only', {
-    id: 'v1-read-only-query', summary: 'Run SQL that only reads',
+    id: 'v1-read-only-query', stability: 'Beta', summary: 'Run SQL that only reads',
     description: 'Runs as a role that may only read. Name tables with their schema.',
     scope: 'database:read', body: RunReadOnlyQuery, bodySizeBytesMax: SQL_BODY_BYTES_MAX,
     returns: rows, status: 201, errors: SQL_ERRORS,

@@ -13,12 +13,12 @@ import { activateVanity, checkVanity, deleteVanity, getVanity } from './vanity.t
 
 export const domainRoutes = [
   get('/v1/projects/{ref}/custom-hostname', {
-    id: 'v1-get-hostname-config', summary: "Get a project's custom hostname",
+    id: 'v1-get-hostname-config', stability: 'Beta', summary: "Get a project's custom hostname",
     scope: 'domains:read', returns: CustomHostnameConfig, errors: ['bad_request.custom_hostname.none'],
   }, ({ ctx, project }) => getHostname(ctx, project)),
 
   del('/v1/projects/{ref}/custom-hostname', {
-    id: 'v1-delete-hostname-config', summary: "Take a project's custom hostname away",
+    id: 'v1-delete-hostname-config', stability: 'Beta', summary: "Take a project's custom hostname away",
     scope: 'domains:write', query: RemoveHostnameQuery, returns: empty, limit: 'customHostnameDelete',
     errors: ['bad_request.custom_hostname.not_configured'],
   }, ({ ctx, project }) => deleteHostname(ctx, project)),

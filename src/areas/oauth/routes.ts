@@ -20,7 +20,7 @@ const BACK = 'To `redirect_uri` with `code`, or `error` and `error_description`,
 
 export const oauthRoutes = [
   get('/v1/oauth/authorize', {
-    id: 'v1-authorize-user', summary: 'Ask a user whether an application may act for him',
+    id: 'v1-authorize-user', stability: 'Beta', summary: 'Ask a user whether an application may act for him',
     description: 'For browsers. An application or a `redirect_uri` that is not known is told the user; all else that is wrong, the application.',
     scope: 'public', query: AuthorizeQuery, headers: PAGE,
     returns: answer('text/html; charset=UTF-8', { 200: 'The page that asks', 303: BACK }),
@@ -58,14 +58,14 @@ export const oauthRoutes = [
   }, ({ ctx, query, params, body, headers }) => decide(ctx, { query, body, headers, claimToken: params.token })),
 
   post('/v1/oauth/token', {
-    id: 'v1-exchange-oauth-token', summary: 'Exchange a code or a refresh token for tokens',
+    id: 'v1-exchange-oauth-token', stability: 'Beta', summary: 'Exchange a code or a refresh token for tokens',
     description: 'Each code and each refresh token is taken once: one that comes again ends the whole authorization.',
     scope: 'public', body: ExchangeTokenBody, headers: NO_STORE, returns: IssuedToken,
     errors: ['oauth.invalid_client', 'oauth.invalid_grant', 'oauth.invalid_scope', 'oauth.invalid_target', 'oauth.unsupported_grant_type'],
   }, ({ ctx, body, headers }) => exchangeToken(ctx, body, headers)),
 
   post('/v1/oauth/revoke', {
-    id: 'v1-revoke-token', summary: 'Revoke what a user approved for an application in an organization, with all its tokens',
+    id: 'v1-revoke-token', stability: 'Beta', summary: 'Revoke what a user approved for an application in an organization, with all its tokens',
     scope: 'public', body: RevokeToken, headers: NO_STORE, returns: empty, status: 204, errors: ['oauth.invalid_client'],
   }, ({ ctx, body }) => revokeToken(ctx, body)),
 ]

@@ -10,7 +10,7 @@ export const pgsodiumRoutes = [
   }, ({ ctx, project }) => getPgsodiumConfig(ctx, project)),
 
   put('/v1/projects/{ref}/pgsodium', {
-    id: 'v1-update-pgsodium-config', summary: "Replace a project's root key for encryption",
+    id: 'v1-update-pgsodium-config', stability: 'Beta', summary: "Replace a project's root key for encryption",
     description: 'What was encrypted with the old one cannot be read with the new one.',
     scope: 'secrets:write', body: PgsodiumConfig, returns: PgsodiumConfig, errors: ['bad_request.root_key'],
   }, ({ ctx, project, body }) => updatePgsodiumConfig(ctx, project, body.root_key)),

@@ -41,7 +41,7 @@ export const projectRoutes = [
   }, ({ ctx, body }) => createProject(ctx, body)),
 
   get('/v1/projects/available-regions', {
-    id: 'v1-get-available-regions', summary: 'List the regions for a new project',
+    id: 'v1-get-available-regions', stability: 'Beta', summary: 'List the regions for a new project',
     scope: 'organizations:read', query: RegionsQuery, returns: Regions,
     errors: ['not_found.organization', NO_PLACE],
   }, ({ ctx, query }) => getAvailableRegions(ctx, query)),

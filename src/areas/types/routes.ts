@@ -19,8 +19,7 @@ export const typeRoutes = [
   }, ({ ctx, project, query }) => getDatabaseOpenApi(ctx, project, query.schema)),
 
   get('/v1/projects/{ref}/database/context', {
-    id: 'v1-get-database-metadata', summary: 'List the schemas of a database',
-    description: 'Experimental.', deprecated: true,
-    scope: 'projects:read', limit: 'databaseContext', returns: DatabaseContext, errors: ERRORS,
+    id: 'v1-get-database-metadata', stability: 'Experimental', summary: 'List the schemas of a database',
+    deprecated: true, scope: 'projects:read', limit: 'databaseContext', returns: DatabaseContext, errors: ERRORS,
   }, ({ ctx, project }) => getDatabaseContext(ctx, project)),
 ]

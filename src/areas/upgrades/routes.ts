@@ -4,7 +4,7 @@ import { getEligibility, getUpgradeStatus, startUpgrade } from './service.ts'
 
 export const upgradeRoutes = [
   get('/v1/projects/{ref}/upgrade/eligibility', {
-    id: 'v1-get-postgres-upgrade-eligibility', summary: 'Tell whether the Postgres of a project can be upgraded',
+    id: 'v1-get-postgres-upgrade-eligibility', stability: 'Beta', summary: 'Tell whether the Postgres of a project can be upgraded',
     description: 'Wakes a database that sleeps. `objects_to_be_dropped` says in words what else stands in the way.',
     scope: 'projects:read', returns: UpgradeEligibility, errors: ['service_unavailable.project_database'],
   }, ({ ctx, project }) => getEligibility(ctx, project)),
