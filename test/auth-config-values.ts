@@ -1,3 +1,4 @@
+import { FIELD_ENTRIES } from '../src/areas/auth-config/fields.ts'
 import document from './openapi/v1.json' with { type: 'json' }
 
 type Value = string | number | boolean
@@ -122,13 +123,15 @@ function boundsOf(name: string, { type, enum: values, minimum = 0, maximum = 0, 
 const { UpdateAuthConfig, AuthConfig } = document.components.schemas
 const replies = AuthConfig.properties as Record<string, { description?: string; default?: Value }>
 
-/** Every field that PATCH takes, from the published document. */
-export const FIELD_VALUES: readonly FieldValues[] = Object.entries<Schema>(UpdateAuthConfig.properties).map(
-  ([name, schema]) => ({
+const readOnly = new Set<string>(FIELD_ENTRIES.filter(([, field]) => field.readOnly).map(([name]) => name))
+
+/** Every field that PATCH changes, from the published document. */
+export const FIELD_VALUES: readonly FieldValues[] = Object.entries<Schema>(UpdateAuthConfig.properties)
+  .filter(([name]) => !readOnly.has(name))
+  .map(([name, schema]) => ({
     name,
     secret: replies[name]?.description?.startsWith('HMAC') ?? false,
     takesNull: JSON.stringify(schema).includes('null'),
     default: replies[name]?.default ?? null,
     ...boundsOf(name, schema.anyOf?.[0] ?? schema),
-  }),
-)
+  }))

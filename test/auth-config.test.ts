@@ -93,17 +93,35 @@ describe('the configuration of Auth', () => {
     ).toEqual([])
   })
 
-  it('keeps what is not named, takes null for the default, and ignores what it does not know', async () => {
+  it('keeps what is not named, takes null for the default, and takes back what cannot be changed', async () => {
     const { read, change } = await newConfig()
-    const first = await change({ jwt_exp: 60, disable_signup: true, made_up: 1, custom_oauth_max_providers: 99 })
+    const first = await change({ jwt_exp: 60, disable_signup: true, custom_oauth_max_providers: 3 })
     expect(first).toMatchObject({
       status: 200,
       body: { jwt_exp: 60, disable_signup: true, custom_oauth_max_providers: 3 },
     })
-    expect(first.body).not.toHaveProperty('made_up')
     const second = await change({ jwt_exp: null, site_url: 'https://app.example' })
     expect(second.body).toMatchObject({ jwt_exp: 3_600, disable_signup: true, site_url: 'https://app.example' })
     expect(await read()).toEqual(second.body)
+    expect(await change(second.body)).toMatchObject({ status: 200, body: second.body })
+  })
+
+  it.each([
+    ['a field that it does not know', { site_ulr: 'https://app.example' }, 'site_ulr'],
+    [
+      'another value of a field that cannot be changed',
+      { custom_oauth_max_providers: 99 },
+      'custom_oauth_max_providers',
+    ],
+    ['a value for a field that is not set and cannot be', { nimbus_oauth_email_optional: true }, 'nimbus_oauth_email'],
+  ])('refuses %s, and changes nothing', async (_, fields, name) => {
+    const { read, change } = await newConfig()
+    const before = await read()
+    expect(await change({ jwt_exp: 60, ...fields })).toMatchObject({
+      status: 400,
+      body: { message: expect.stringContaining(name) },
+    })
+    expect(await read()).toEqual(before)
   })
 
   it.each([

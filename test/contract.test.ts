@@ -129,6 +129,15 @@ describe.each(ofResource)('$method $path', (route) => {
   )
 })
 
+describe.each(routes.filter(({ path }) => !path.startsWith('/v1/oauth/')))('$method $path', (route) => {
+  it('refuses a query parameter that it does not know, and names it', async () => {
+    const caller = await ofRole('owner')
+    const reply = await caller.request(route.method, `${fill(route, target)}?made_up=1`)
+    expect(reply.status).toBe(400)
+    expectSaid(route, reply, 'query.made_up')
+  })
+})
+
 describe.each(routes.filter(changesProject))('$method $path', (route) => {
   it('changes nothing of a project that is going away, and says so', async () => {
     const caller = await ofRole('owner')

@@ -28,6 +28,7 @@ import {
   isStream,
   isText,
   type Route,
+  refusesUnknownQuery,
   type Streamed,
   scopeOf,
   total,
@@ -48,6 +49,7 @@ export function mount(app: Hono<AppEnv>, routes: readonly Route[]): void {
       countRefused(requireScope(route)),
       countRefused(validate('param', route.params)),
       resolve(route),
+      ...(refusesUnknownQuery(route) ? [refuseUnknownQuery(route)] : []),
       ...(route.query ? [validate('query', route.query)] : []),
       ...readBody(route),
     ]
@@ -193,6 +195,20 @@ function resolve(route: Route): MiddlewareHandler<AppEnv> {
     if (project && changesProject(route)) requireStaying(project)
     c.set('access', access)
     await next()
+  }
+}
+
+/** A misspelt parameter would otherwise be passed over, and the request would do something else than was meant. */
+function refuseUnknownQuery({ query }: Route): MiddlewareHandler<AppEnv> {
+  const known = new Set(Object.keys(query?.shape ?? {}))
+  return async function refuseUnknownQuery(c, next) {
+    const unknown = Object.keys(c.req.queries()).filter((name) => !known.has(name))
+    if (unknown.length === 0) return next()
+    const message =
+      known.size > 0 ? `is unknown: must be one of ${[...known].join(', ')}` : 'is unknown: there are none'
+    throw new ApiError('bad_request.validation_failed', {
+      issues: unknown.map((name) => ({ field: `query.${name}`, code: 'unknown', message })),
+    })
   }
 }
 

@@ -2,7 +2,7 @@ import * as z from 'zod'
 import { SCOPES, type Scope } from '../auth/scopes.ts'
 import type { Ctx, Resources, SystemCtx } from '../env.ts'
 import { type HeldBody, heldErrors, isHeld } from './body.ts'
-import type { ErrorCode } from './error.ts'
+import { type ErrorCode, isOAuthPath } from './error.ts'
 import type { Limit } from './limits.ts'
 import { BranchIdOrRef, Ref, Slug } from './values.ts'
 
@@ -179,11 +179,15 @@ export const changesProject = ({ method, path, ...route }: Route): boolean =>
   path.includes('{ref}') &&
   (['PUT', 'PATCH', 'DELETE'].includes(method) || (method === 'POST' && scopeOf(route)?.endsWith(':write') === true))
 
+/** OAuth parameters that a server does not know are ignored (RFC 6749, 3.1). */
+export const refusesUnknownQuery = ({ path }: Pick<Route, 'path'>): boolean => !isOAuthPath(path)
+
 /** Every error that a route may answer with: what its row implies, and what the row adds. */
 export function errorsOf(route: Route): readonly ErrorCode[] {
   const { scope, permission, params, query, body, errors = [] } = route
   const { ref, slug, branch_id_or_ref: branch, ...others } = params.shape
-  const validates = Object.keys(others).length > 0 || query !== undefined || body !== undefined
+  const validates =
+    refusesUnknownQuery(route) || Object.keys(others).length > 0 || query !== undefined || body !== undefined
   const refuses = scopeOf({ scope, permission }) !== undefined
   const codes = new Set<ErrorCode>([
     ...(ref ? REF_ERRORS : []),

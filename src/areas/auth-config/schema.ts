@@ -34,7 +34,16 @@ const inUpdate = onceFor(
   ({ schema, notNull }) => (notNull ? schema : schema.nullable()).optional(),
 )
 
-const writable = FIELD_ENTRIES.filter(([, { readOnly }]) => !readOnly)
+/** A configuration that was read may be sent back whole: a field that cannot be changed is accepted as it is. */
+const unchanged = onceFor(
+  ({ told }) => told,
+  ({ default: value }) => String(value),
+  ({ told, default: value }) =>
+    told
+      .nullable()
+      .refine((given) => given === value, `cannot be changed: must be ${value}, or left out`)
+      .optional(),
+)
 
 // Shapes and types are derived from one table, which no inference can follow through its entries.
 export const AuthConfigReply = z
@@ -43,5 +52,5 @@ export const AuthConfigReply = z
 
 export type AuthConfigUpdate = { [Name in FieldName]?: AuthConfig[Name] | undefined }
 export const UpdateAuthConfig = z
-  .object(shapeOf(writable, inUpdate))
+  .strictObject(shapeOf(FIELD_ENTRIES, (field) => (field.readOnly ? unchanged(field) : inUpdate(field))))
   .meta({ id: 'UpdateAuthConfig' }) as unknown as z.ZodType<AuthConfigUpdate, AuthConfigUpdate>
