@@ -8,7 +8,7 @@ import { countedFor } from './db/client.ts'
 import { enter } from './domains/entrance.ts'
 import type { AppEnv, Bindings } from './env.ts'
 import { preflightFor, shareWithPages } from './http/cross-origin.ts'
-import { ApiError, renderError } from './http/error.ts'
+import { ApiError, JSON_TYPE, renderError } from './http/error.ts'
 import { addressOf, isAddressOverLimit } from './http/limits.ts'
 import { lingering } from './http/linger.ts'
 import { createLogger, describeError, loggedPath } from './http/log.ts'
@@ -130,7 +130,7 @@ function createApi(): Hono<AppEnv> {
     }
     if (error.status === 503) c.header('retry-after', '1')
     if (error.code === 'oauth.invalid_client') c.header('www-authenticate', 'Basic realm="oauth"')
-    return c.json(renderError(c.req.path, error, requestId), error.status)
+    return c.json(renderError(c.req.path, error, requestId), error.status, JSON_TYPE)
   })
   app.use(begin)
   const health = createHealthReporter()

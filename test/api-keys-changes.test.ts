@@ -379,7 +379,7 @@ describe('PUT /v1/projects/{ref}/api-keys/legacy', () => {
 
 it('answers the Terraform provider in its order, each with the exact status and JSON', async () => {
   const json = ({ status, headers }: Reply) => [status, headers.get('content-type')]
-  const JSON_TYPE = 'application/json'
+  const JSON_TYPE = 'application/json; charset=utf-8'
   const own = await createProject(organization)
   const there = await caller().get(`${keys(own)}?reveal=true`)
   expect(json(there)).toEqual([200, JSON_TYPE])

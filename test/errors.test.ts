@@ -143,6 +143,13 @@ describe('an error', () => {
   })
 })
 
+it('JSON says its charset, in replies and errors, as on the hosted service', async () => {
+  const types = await Promise.all(
+    ['/v1/organizations', '/v1/nothing'].map(async (path) => (await caller.get(path)).headers.get('content-type')),
+  )
+  expect(types).toEqual(Array(2).fill('application/json; charset=utf-8'))
+})
+
 describe('a page of another origin', () => {
   const origin = 'https://app.example'
 

@@ -209,3 +209,11 @@ it.each([
   const { body } = await stranger().get(`/api/${version}-json`)
   expect((body.paths as Paths)[path]?.[method]?.summary.startsWith(label)).toBe(true)
 })
+
+it.each(['/v1/branches/{branch_id_or_ref}/diff', '/v1/projects/{ref}/actions/{run_id}/logs'])(
+  '%s is published as text/plain, whatever its charset',
+  async (path) => {
+    const { body } = await stranger().get('/api/v1-json')
+    expect(Object.keys(body.paths[path].get.responses[200].content)).toEqual(['text/plain'])
+  },
+)

@@ -13,6 +13,7 @@ const fill = (text: string, sizeBytes = MIB - 4_096) => text.repeat(Math.floor(s
 
 it.each([
   ['as most write it', metadataOf(ENTITY)],
+  ['without a certificate', metadataOf(ENTITY, { role: signOn() })],
   ['with its certificate for any use', metadataOf(ENTITY, { role: keyDescriptor(undefined, '') + signOn() })],
   [
     'with a certificate for encryption that cannot be read',
@@ -74,17 +75,6 @@ describe('refuses', () => {
       'a place that runs a script',
       metadataOf(ENTITY, { role: keyDescriptor() + signOn('javascript:alert(1)') }),
       /SingleSignOnService/,
-    ],
-    ['no certificate', metadataOf(ENTITY, { role: signOn() }), /no certificate/],
-    [
-      'a certificate for encryption alone',
-      metadataOf(ENTITY, { role: keyDescriptor(undefined, 'use="encryption"') + signOn() }),
-      /no certificate/,
-    ],
-    [
-      'a certificate of another role',
-      metadataOf(ENTITY, { role: signOn(), beside: `<md:SPSSODescriptor>${keyDescriptor()}</md:SPSSODescriptor>` }),
-      /no certificate/,
     ],
     [
       'a certificate that is none',

@@ -336,6 +336,9 @@ function oauthCode({ code, status }: ApiError): string {
   return status >= 500 ? 'server_error' : 'invalid_request'
 }
 
+/** As the hosted service spells it. */
+export const JSON_TYPE = { 'content-type': 'application/json; charset=utf-8' }
+
 /** The same error, in the shape that each API version promised its clients. */
 export function renderError(path: string, error: ApiError, requestId: string) {
   if (path.startsWith('/v2/')) return v2(error, requestId)

@@ -6,7 +6,7 @@ import { findBranch, findOrganization, findProject, requirePermission, requireSt
 import type { AppEnv, Ctx, Resources } from '../env.ts'
 import type { Decision } from '../objects/rate-limiter.ts'
 import { decode, holdBody, isHeld } from './body.ts'
-import { ApiError, type ErrorCode } from './error.ts'
+import { ApiError, type ErrorCode, JSON_TYPE } from './error.ts'
 import {
   addressOf,
   isGuess,
@@ -335,7 +335,7 @@ async function respond(route: Route, c: Context<AppEnv>): Promise<Response> {
   // Clients take a reply for empty only when it says Content-Length: 0; no bytes, unlike no body, make workerd say so.
   if (!isSchema(route.returns)) return c.body(new Uint8Array(0), status)
   // Parsing the reply strips columns that the schema does not name: a new column can never leak.
-  return c.json(route.returns.parse(result) as object, status)
+  return c.json(route.returns.parse(result) as object, status, JSON_TYPE)
 }
 
 function reportUndeclared(route: Route, c: Context<AppEnv>, error: unknown): never {

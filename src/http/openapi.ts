@@ -3,6 +3,9 @@ import { isHeld } from './body.ts'
 import { type ApiVersion, ERRORS, type ErrorCode, isOAuthPath, messageOf } from './error.ts'
 import { errorsOf, isAnswer, isOptional, isSchema, isStream, isText, type Route, total } from './route.ts'
 
+/** Without parameters such as the charset, which clients compare media types without. */
+const mediaType = (contentType: string): string => contentType.replace(/;.*/, '')
+
 type Io = 'input' | 'output'
 type Json = Record<string, unknown>
 
@@ -65,14 +68,14 @@ export function openapi(routes: readonly Route[], version: ApiVersion, { release
     const reply = { description: 'Success', headers: LIMIT_HEADERS }
     if (isText(returns)) {
       const schema = schemaOf(returns.schema, 'output')
-      return { [status]: { ...reply, content: { [returns.contentType]: { schema } } } }
+      return { [status]: { ...reply, content: { [mediaType(returns.contentType)]: { schema } } } }
     }
     if (isStream(returns)) {
       const schema = schemaOf(returns.schema, 'output')
       return { [status]: { ...reply, content: { [returns.streams]: { schema } } } }
     }
     if (isAnswer(returns)) {
-      const content = { [returns.answers]: { schema: string } }
+      const content = { [mediaType(returns.answers)]: { schema: string } }
       return Object.fromEntries(
         Object.entries(returns.replies).map(([status, description]) => [
           status,

@@ -32,7 +32,7 @@ interface Entity {
 
 const newEntity = (id: string): Entity => ({ id, roles: 0, signOnServices: 0, certificates: [] })
 
-/** The entity of a SAML 2.0 identity provider that can be used: with a place to sign on and certificates to check with. */
+/** The entity of a SAML 2.0 identity provider that can be used: with a place to sign on, and certificates that can be read if it has any. */
 export function readMetadata(xml: string): string {
   if (new TextEncoder().encode(xml).length > METADATA_BYTES_MAX) {
     throw new Unusable(`has more than ${METADATA_BYTES_MAX} bytes`)
@@ -48,7 +48,6 @@ export function readMetadata(xml: string): string {
   }
   if (signOnServices === 0)
     throw new Unusable('has no SingleSignOnService with an address for HTTP-Redirect or HTTP-POST')
-  if (certificates.length === 0) throw new Unusable('has no certificate for signatures')
   for (const certificate of certificates) requireCertificate(certificate)
   return id
 }
