@@ -1,6 +1,7 @@
 import { Hono, type MiddlewareHandler } from 'hono'
 import { routes } from './api.ts'
 import { mountGithubWebhook } from './areas/connections/intake.ts'
+import { mountOAuthMetadata } from './areas/oauth/metadata.ts'
 import { discoveryOf, servePublicKeys } from './auth/discovery.ts'
 import { authenticate } from './auth/principal.ts'
 import { createCtx } from './ctx.ts'
@@ -140,6 +141,7 @@ function createApi(): Hono<AppEnv> {
   app.use(shareWithPages)
   app.use(identify)
   mount(app, routes)
+  mountOAuthMetadata(app)
   mountReference(app, routes)
   app.notFound(async (c) => {
     await rateLimitStray(c)

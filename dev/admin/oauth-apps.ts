@@ -1,6 +1,8 @@
 import { asc, eq } from 'drizzle-orm'
+import { newClientSecret } from '../../src/areas/oauth/apps.ts'
 import { redirectUriFault } from '../../src/areas/oauth/redirect-uri.ts'
-import { hashToken, randomHex } from '../../src/auth/token.ts'
+import { CLIENT_NAME_LENGTH_MAX } from '../../src/areas/oauth/schema.ts'
+import { hashToken } from '../../src/auth/token.ts'
 import { oauthApps } from '../../src/db/schema/index.ts'
 import type { ControlDb } from '../seed.ts'
 import { StartError } from '../start-error.ts'
@@ -34,8 +36,6 @@ export const oauthAppCommands: Record<string, Command> = {
   'oauth-apps delete': { args: ['client id'], run: (db, [id = '']) => deleteApp(db, id) },
 }
 
-const NAME_CHARACTERS_MAX = 100
-
 interface NewApp {
   slug: string
   name: string
@@ -45,9 +45,9 @@ interface NewApp {
 }
 
 function createApp(db: ControlDb, { slug, name, redirectUris, scopes, isPublic }: NewApp): Promise<string> {
-  if (!/\S/.test(name) || name.length > NAME_CHARACTERS_MAX)
-    throw new StartError(`the name must have 1 to ${NAME_CHARACTERS_MAX} characters`)
-  const secret = isPublic ? undefined : newSecret()
+  if (!/\S/.test(name) || name.length > CLIENT_NAME_LENGTH_MAX)
+    throw new StartError(`the name must have 1 to ${CLIENT_NAME_LENGTH_MAX} characters`)
+  const secret = isPublic ? undefined : newClientSecret()
   return change(db, async ({ tx, trace }) => {
     const { id: organizationId } = await findOrganization(tx, slug)
     const secretHash = secret === undefined ? null : await hashToken(secret)
@@ -61,7 +61,7 @@ function createApp(db: ControlDb, { slug, name, redirectUris, scopes, isPublic }
 
 /** From now on; who has tokens keeps them. */
 function rotateSecret(db: ControlDb, id: string): Promise<string> {
-  const secret = newSecret()
+  const secret = newClientSecret()
   return change(db, async ({ tx, trace }) => {
     const { secretHash, organizationId } = await holdApp(tx, id)
     if (secretHash === null) throw new StartError('the application is public: it has no secret')
@@ -89,8 +89,6 @@ async function holdApp(tx: Transaction, id: string) {
   if (!app) throw new StartError(`no application has the client id "${id}"`)
   return app
 }
-
-const newSecret = () => `sba_${randomHex()}`
 
 function readUris(text: string): string[] {
   return text.split(',').map((sent) => {

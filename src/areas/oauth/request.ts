@@ -7,7 +7,7 @@ import { invalid } from './faults.ts'
 import { type Challenge, readChallenge } from './pkce.ts'
 import { isRegistered, withParameters } from './redirect-uri.ts'
 import { isOurs } from './resource.ts'
-import type { AuthorizeQuery } from './schema.ts'
+import { type AuthorizeQuery, RESPONSE_MODES } from './schema.ts'
 import { chooseScopes } from './scopes.ts'
 
 /** What an application asks a user to approve. */
@@ -49,10 +49,13 @@ export async function readRequest(
   return { ...request, claim: await findClaim(ctx, claimToken) }
 }
 
+const isResponseMode = (mode: string): boolean => RESPONSE_MODES.some((known) => known === mode)
+
 function check(ctx: SystemCtx, query: AuthorizeQuery, app: App): AuthorizationRequest | Refusal {
   if (query.response_type === undefined) return new Refusal('invalid_request', 'response_type is missing')
   if (query.response_type !== 'code') return new Refusal('unsupported_response_type', 'response_type must be code')
-  if ((query.response_mode ?? 'query') !== 'query') return new Refusal('invalid_request', 'response_mode must be query')
+  if (query.response_mode !== undefined && !isResponseMode(query.response_mode))
+    return new Refusal('invalid_request', `response_mode must be ${RESPONSE_MODES.join(' or ')}`)
   const challenge = readChallenge(query)
   if (typeof challenge === 'string') return new Refusal('invalid_request', challenge)
   if (!challenge && app.secretHash === null)
@@ -73,7 +76,8 @@ export function sendBack(query: AuthorizeQuery, outcome: Refusal | { code: strin
   if (outcome instanceof Refusal) parameters.set('error_description', outcome.description)
   parameters.set(outcome instanceof Refusal ? 'error' : 'code', outcome.code)
   if (query.state !== undefined) parameters.set('state', query.state)
-  // Where the other response types would have their answer (OAuth 2.0 Multiple Response Type Encoding Practices, 2.1).
-  const place = query.response_type?.includes('token') ? '#' : '?'
+  // Without a mode, where each response type has its answer (OAuth 2.0 Multiple Response Type Encoding Practices, 2.1).
+  const isFragment = query.response_mode ? query.response_mode === 'fragment' : query.response_type?.includes('token')
+  const place = isFragment ? '#' : '?'
   return { status: 303, headers: { location: withParameters(query.redirect_uri, parameters, place) } }
 }

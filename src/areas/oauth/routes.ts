@@ -1,8 +1,10 @@
-import { answer, empty, get, post } from '../../http/route.ts'
+import * as z from 'zod'
+import { answer, del, empty, get, patch, post } from '../../http/route.ts'
 import { Token } from '../claims/schema.ts'
+import { createApp, deleteApp, getApp, listApps, registerApp, rotateAppSecret, updateApp } from './apps.ts'
 import { beginClaim } from './claim.ts'
 import { decide, showConsent } from './consent.ts'
-import { AuthorizeQuery, ClaimQuery, ConsentBody, ExchangeTokenBody, IssuedToken, RevokeToken } from './schema.ts'
+import { AuthorizeQuery, ClaimQuery, ConsentBody, CreateApp, ExchangeTokenBody, IssuedToken, OAuthApp, OAuthAppWithSecret, RegisterApp, RevokeToken, UpdateApp } from './schema.ts'
 import { exchangeToken, revokeToken } from './token.ts'
 
 const NO_STORE = { 'cache-control': 'no-store', pragma: 'no-cache' }
@@ -15,6 +17,8 @@ const PAGE = {
   'x-content-type-options': 'nosniff',
   'x-frame-options': 'DENY',
 }
+
+const params = { id: z.uuid().toLowerCase() }
 
 const BACK = 'To `redirect_uri` with `code`, or `error` and `error_description`, and `state`'
 
@@ -68,4 +72,46 @@ export const oauthRoutes = [
     id: 'v1-revoke-token', stability: 'Beta', summary: 'Revoke what a user approved for an application in an organization, with all its tokens',
     scope: 'public', body: RevokeToken, headers: NO_STORE, returns: empty, status: 204, errors: ['oauth.invalid_client'],
   }, ({ ctx, body }) => revokeToken(ctx, body)),
+
+  post('/v1/oauth/register', {
+    id: 'v1-register-oauth-client', summary: 'Register an application (RFC 7591)',
+    description: 'The access token is the initial access token: its user administers the organization that publishes the application.',
+    scope: 'organizations:write', body: RegisterApp, headers: NO_STORE, returns: OAuthAppWithSecret, status: 201,
+    errors: ['not_found.organization', 'unprocessable.too_many_oauth_apps'],
+  }, ({ ctx, body }) => registerApp(ctx, body)),
+
+  get('/v1/organizations/{slug}/oauth/apps', {
+    id: 'v1-list-oauth-apps', summary: 'List the applications that an organization publishes',
+    scope: 'organizations:read', returns: z.array(OAuthApp),
+  }, ({ ctx, organization }) => listApps(ctx, organization)),
+
+  post('/v1/organizations/{slug}/oauth/apps', {
+    id: 'v1-create-oauth-app', summary: 'Register an application of an organization',
+    scope: 'organizations:write', body: CreateApp, headers: NO_STORE, returns: OAuthAppWithSecret, status: 201,
+    errors: ['unprocessable.too_many_oauth_apps'],
+  }, ({ ctx, organization, body }) => createApp(ctx, organization, body)),
+
+  get('/v1/organizations/{slug}/oauth/apps/{id}', {
+    id: 'v1-get-oauth-app', summary: 'Get an application of an organization',
+    scope: 'organizations:read', params, returns: OAuthApp, errors: ['not_found.oauth_app'],
+  }, ({ ctx, organization, params }) => getApp(ctx, organization, params.id)),
+
+  patch('/v1/organizations/{slug}/oauth/apps/{id}', {
+    id: 'v1-update-oauth-app', summary: 'Change an application of an organization',
+    description: 'What users have approved stays as it is.',
+    scope: 'organizations:write', params, body: UpdateApp, returns: OAuthApp, errors: ['not_found.oauth_app'],
+  }, ({ ctx, organization, params, body }) => updateApp(ctx, organization, params.id, body)),
+
+  post('/v1/organizations/{slug}/oauth/apps/{id}/rotate-secret', {
+    id: 'v1-rotate-oauth-app-secret', summary: 'Give an application another secret',
+    description: 'The old one ends at once; tokens stay.',
+    scope: 'organizations:write', params, headers: NO_STORE, returns: OAuthAppWithSecret, status: 201,
+    errors: ['not_found.oauth_app', 'conflict.public_oauth_app'],
+  }, ({ ctx, organization, params }) => rotateAppSecret(ctx, organization, params.id)),
+
+  del('/v1/organizations/{slug}/oauth/apps/{id}', {
+    id: 'v1-delete-oauth-app', summary: 'Delete an application of an organization',
+    description: 'Its tokens end within ten seconds.',
+    scope: 'organizations:write', params, returns: empty, status: 204, errors: ['not_found.oauth_app'],
+  }, ({ ctx, organization, params }) => deleteApp(ctx, organization, params.id)),
 ]

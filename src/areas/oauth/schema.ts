@@ -1,6 +1,7 @@
 import * as z from 'zod'
 import { asFields, held } from '../../http/body.ts'
-import { Ref, Text } from '../../http/values.ts'
+import { Ref, Slug, Text } from '../../http/values.ts'
+import { redirectUriFault } from './redirect-uri.ts'
 
 /** Longer than what any client sends, and what is sent back must still fit into an address. */
 const CHARACTERS_MAX = 2_048
@@ -14,6 +15,8 @@ const parameter = (description?: string, shape: object = {}) =>
 
 const optional = (...of: Parameters<typeof parameter>) => parameter(...of).optional()
 
+export const RESPONSE_MODES = ['query', 'fragment'] as const
+
 /**
  * What is wrong with the first two is told the user, as nobody may be sent to an address that is not known; what is wrong with
  * the others the application hears, so they are not checked here.
@@ -26,7 +29,7 @@ export const AuthorizeQuery = z.object({
   }),
   scope: optional('Names with spaces between; all that the application was registered with where it is left out'),
   state: optional(),
-  response_mode: optional('`query`'),
+  response_mode: optional('`query` or `fragment`', { enum: RESPONSE_MODES }),
   code_challenge: optional('Required of an application without a secret'),
   code_challenge_method: optional('`sha256` is `S256`', { enum: ['plain', 'sha256', 'S256'] }),
   organization_slug: optional('In which organization; else the user chooses'),
@@ -51,10 +54,10 @@ export const ConsentBody = held(
   { sizeBytesMax: FORM_BYTES_MAX },
 )
 
+export const GRANT_TYPES = ['authorization_code', 'refresh_token'] as const
+
 const ExchangeToken = z.object({
-  grant_type: parameter('`authorization_code` or `refresh_token`', {
-    enum: ['authorization_code', 'refresh_token'],
-  }),
+  grant_type: parameter('`authorization_code` or `refresh_token`', { enum: GRANT_TYPES }),
   client_id: optional('Unless it is sent by HTTP Basic authentication', { format: 'uuid' }),
   client_secret: optional(),
   code: optional(),
@@ -89,3 +92,62 @@ export const RevokeToken = z
     refresh_token: Text.max(CHARACTERS_MAX),
   })
   .meta({ id: 'OAuthRevokeTokenBody' })
+
+const REDIRECT_URIS_MAX = 20
+export const CLIENT_NAME_LENGTH_MAX = 100
+
+const RedirectUri = Text.superRefine((uri, { addIssue }) => {
+  const fault = redirectUriFault(uri)
+  if (fault) addIssue(fault)
+})
+const ClientName = Text.max(CLIENT_NAME_LENGTH_MAX).regex(/\S/, 'must not be blank')
+const RedirectUris = z.array(RedirectUri).min(1).max(REDIRECT_URIS_MAX)
+const RequestedScope = Text.max(CHARACTERS_MAX).meta({
+  description: 'The most that it may ask for: names with spaces between',
+})
+const clientFacts = {
+  grant_types: z.array(z.enum(GRANT_TYPES)),
+  response_types: z.array(z.literal('code')),
+}
+
+/** Named as in RFC 7591. */
+const NewApp = {
+  client_name: ClientName,
+  redirect_uris: RedirectUris,
+  scope: RequestedScope,
+  token_endpoint_auth_method: z
+    .enum(['client_secret_basic', 'client_secret_post', 'none'])
+    .default('client_secret_basic')
+    .meta({ description: '`none` for a public application, which must use PKCE; the other two are accepted alike' }),
+  grant_types: clientFacts.grant_types.optional(),
+  response_types: clientFacts.response_types.optional(),
+}
+export const CreateApp = z.object(NewApp).meta({ id: 'CreateOAuthApp' })
+export const RegisterApp = z
+  .object({
+    ...NewApp,
+    organization_slug: Slug.optional().meta({
+      description: 'The publisher; may be left out where the caller administers one organization alone',
+    }),
+  })
+  .meta({ id: 'RegisterOAuthApp' })
+export const UpdateApp = z
+  .object({ client_name: ClientName, redirect_uris: RedirectUris, scope: RequestedScope })
+  .partial()
+  .meta({ id: 'UpdateOAuthApp' })
+
+export const OAuthApp = z
+  .object({
+    client_id: z.uuid(),
+    client_id_issued_at: z.int().meta({ description: 'Seconds since 1970' }),
+    client_name: z.string(),
+    redirect_uris: z.array(z.string()),
+    scope: z.string(),
+    token_endpoint_auth_method: z.enum(['client_secret_basic', 'none']),
+    ...clientFacts,
+  })
+  .meta({ id: 'OAuthApp' })
+export const OAuthAppWithSecret = OAuthApp.extend({
+  client_secret: z.string().optional().meta({ description: 'Told this once; a public application has none' }),
+  client_secret_expires_at: z.int().optional().meta({ description: '0: never' }),
+}).meta({ id: 'OAuthAppWithSecret' })
