@@ -2,7 +2,7 @@ import { randomInt, randomUUID } from 'node:crypto'
 import { and, eq } from 'drizzle-orm'
 import { SupabaseManagementAPI } from 'supabase-management-js'
 import { beforeAll, describe, expect, it } from 'vitest'
-import { auditLog, customHostnames, vanitySubdomains } from '../src/db/schema/index.ts'
+import { auditLog, customHostnames, releasedSubdomains, vanitySubdomains } from '../src/db/schema/index.ts'
 import { baseUrl, type Caller, control, newOrganization, setName, type TestOrganization, tokenOf } from './api.ts'
 import { cliOf } from './cli.ts'
 import { extended } from './extended.ts'
@@ -164,6 +164,27 @@ describe('a vanity subdomain', () => {
     await untilServed(`${second}.${DOMAIN}`, await keysOf(place))
     await untilServed(`${first}.${DOMAIN}`, NOT_SERVED)
     expect(await traced(place, 'vanity_subdomain.activate')).toHaveLength(2)
+  })
+
+  it('is kept from other projects for seven days after it was given up', async () => {
+    const [place, other] = await Promise.all([newPlace(), newPlace()])
+    const [name, second] = [newName(), newName()]
+    const taken = (given: string) => ({ status: 400, body: { message: expect.stringContaining(`${given} is taken`) } })
+    await place.activate(name)
+    await place.activate(second)
+    await place.drop()
+    for (const given of [name, second]) {
+      expect(await other.check(given)).toMatchObject({ status: 201, body: { available: false } })
+      expect(await other.activate(given)).toMatchObject(taken(given))
+    }
+    expect(await other.vanity()).toMatchObject({ body: { status: 'not-used' } })
+    expect(await place.check(name)).toMatchObject({ status: 201, body: { available: true } })
+    await control
+      .update(releasedSubdomains)
+      .set({ releasedAt: new Date(Date.now() - 7 * 86_400_000 - 60_000) })
+      .where(eq(releasedSubdomains.projectRef, place.ref))
+    expect(await other.check(name)).toMatchObject({ status: 201, body: { available: true } })
+    expect(await other.activate(name)).toMatchObject({ status: 201 })
   })
 
   it('belongs to one project: of two that ask at once, one gets it', async () => {

@@ -59,7 +59,7 @@ export const domainRoutes = [
   post('/v1/projects/{ref}/vanity-subdomain/check-availability', {
     id: 'v1-check-vanity-subdomain-availability', summary: 'Ask whether a vanity subdomain is free',
     scope: 'domains:write', body: NewVanitySubdomain, returns: Availability, status: 201, limit: 'vanitySubdomainCheck',
-  }, ({ ctx, body }) => checkVanity(ctx, body.vanity_subdomain)),
+  }, ({ ctx, project, body }) => checkVanity(ctx, project, body.vanity_subdomain)),
 
   post('/v1/projects/{ref}/vanity-subdomain/activate', {
     id: 'v1-activate-vanity-subdomain-config', summary: 'Give a project a vanity subdomain',

@@ -9,6 +9,7 @@ import type { Ctx } from '../../env.ts'
 import { ApiError } from '../../http/error.ts'
 import { lockProject } from '../projects/lock.ts'
 import { problemOf } from './names.ts'
+import { isQuarantined, releaseSubdomain } from './released.ts'
 import type { VanitySubdomainConfig } from './schema.ts'
 
 type Config = Ctx['config']
@@ -31,14 +32,15 @@ export async function getVanity(
 }
 
 /** No name is, where there is no domain for it; to activate it says why. */
-export async function checkVanity({ db, config }: Ctx, subdomain: string) {
+export async function checkVanity(ctx: Ctx, { ref }: ProjectAccess, subdomain: string) {
+  const { db, config } = ctx
   const { PROJECT_DOMAIN: domain } = config
   if (!domain || problem(config, subdomain, `${subdomain}.${domain}`)) return { available: false }
   const taken = await db
     .select({ ref: vanitySubdomains.projectRef })
     .from(vanitySubdomains)
     .where(eq(vanitySubdomains.subdomain, subdomain))
-  return { available: taken.length === 0 }
+  return { available: taken.length === 0 && !(await isQuarantined(db, { subdomain, ref }, ctx.now())) }
 }
 
 export async function activateVanity(ctx: Ctx, project: ProjectAccess, subdomain: string) {
@@ -51,11 +53,14 @@ export async function activateVanity(ctx: Ctx, project: ProjectAccess, subdomain
     const { tx } = mutation
     const [had] = await tx.select().from(vanitySubdomains).where(eq(vanitySubdomains.projectRef, ref))
     if (had?.subdomain === subdomain) return subdomain
+    await releaseSubdomain(tx, ref, ctx.now())
     const values = { subdomain, createdAt: ctx.now() }
     await tx
       .insert(vanitySubdomains)
       .values({ projectRef: ref, ...values })
       .onConflictDoUpdate({ target: vanitySubdomains.projectRef, set: values })
+    // Only now is it known what a project did that has just given it up.
+    if (await isQuarantined(tx, { subdomain, ref }, ctx.now())) throw refuse(`${subdomain} is taken`)
     const detail = { subdomain, ...(had && { before: had.subdomain }) }
     await mutation.trace({ action: 'vanity_subdomain.activate', organizationId, projectRef: ref, detail })
     return had?.subdomain
@@ -70,6 +75,7 @@ export async function activateVanity(ctx: Ctx, project: ProjectAccess, subdomain
 export async function deleteVanity(ctx: Ctx, { ref, organizationId }: ProjectAccess): Promise<void> {
   const deleted = await mutate(ctx, async (mutation) => {
     await lockProject(mutation, ref)
+    await releaseSubdomain(mutation.tx, ref, ctx.now())
     const [row] = await mutation.tx.delete(vanitySubdomains).where(eq(vanitySubdomains.projectRef, ref)).returning()
     if (!row) return undefined
     const detail = { subdomain: row.subdomain }

@@ -22,6 +22,7 @@ import { EngineUnavailable, type Fence, type ProjectEngine } from '../../engine/
 import { SettingsRefused } from '../../engine/settings.ts'
 import { removeAllBytes } from '../../storage/sweep.ts'
 import { removeAllWorkers } from '../../workers/removal.ts'
+import { releaseSubdomain } from '../domains/released.ts'
 import { endRolesIn } from '../members/projects-gone.ts'
 import { specOf } from './spec.ts'
 import { Hopeless, type Jobs, type Step } from './tasks.ts'
@@ -95,7 +96,7 @@ export const projectJobs = {
     steps: [step('remove_database', (engine, ref, fence) => engine.remove(ref, fence)), removeObjects, removeWorkers],
     done: { status: 'REMOVED' },
     event: 'v1.project.removed',
-    async ended(mutation, { task, project: { ref }, organization: { id, slug } }) {
+    async ended(mutation, { task, at, project: { ref }, organization: { id, slug } }) {
       const { tx, publish } = mutation
       const actor = { userId: task.actorUserId ?? undefined }
       // The organization is held, as its projects were just counted anew.
@@ -112,6 +113,7 @@ export const projectJobs = {
       await tx.delete(ssoProviders).where(eq(ssoProviders.projectRef, ref))
       await tx.delete(thirdPartyAuths).where(eq(thirdPartyAuths.projectRef, ref))
       await tx.delete(signingKeys).where(eq(signingKeys.projectRef, ref))
+      await releaseSubdomain(tx, ref, at)
       await tx.delete(vanitySubdomains).where(eq(vanitySubdomains.projectRef, ref))
       await tx.delete(customHostnames).where(eq(customHostnames.projectRef, ref))
       // With what they had still to send, by a sweep: that may be much.

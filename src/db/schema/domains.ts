@@ -13,6 +13,13 @@ export const vanitySubdomains = pgTable('vanity_subdomains', {
   createdAt: instant('created_at').notNull(),
 })
 
+/** Subdomains that projects gave up, which no other project may have for a while. */
+export const releasedSubdomains = pgTable('released_subdomains', {
+  subdomain: text().primaryKey(),
+  projectRef: text('project_ref').notNull(),
+  releasedAt: instant('released_at').notNull(),
+})
+
 export const HOSTNAME_STATUSES = [
   '1_not_started',
   '2_initiated',
