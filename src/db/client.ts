@@ -5,6 +5,7 @@ import { drizzle, type NeonHttpDatabase } from 'drizzle-orm/neon-http'
 import { drizzle as drizzleOverSocket } from 'drizzle-orm/neon-serverless'
 import type { PgDatabase, PgQueryResultHKT } from 'drizzle-orm/pg-core'
 import { ApiError } from '../http/error.ts'
+import { isUnavailable } from './failure.ts'
 import { type DatabaseAddress, route } from './proxy.ts'
 
 export type Db = NeonHttpDatabase
@@ -56,8 +57,37 @@ export function prepared<T>(prepare: (db: Db) => T): (db: Db) => T {
   }
 }
 
-/** Runs `work` in one transaction over a WebSocket, for the few decisions that must be taken inside it. */
+/** A session that was lost before the commit has done nothing. */
+const TRIES = 2
+
+/**
+ * Runs `work` in one transaction over a WebSocket, for the few decisions that must be taken inside it; once more if the session
+ * is lost before the transaction commits.
+ */
 export async function inTransaction<T>(
+  address: Omit<DatabaseAddress, 'egress'>,
+  work: (tx: Writer) => Promise<T>,
+): Promise<T> {
+  for (let tries = 1; ; tries++) {
+    let isCommitting = false
+    let lost: unknown
+    try {
+      return await runTransaction(address, async (tx) => {
+        const result = await work(tx).catch((error) => {
+          lost = error
+          throw error
+        })
+        isCommitting = true
+        return result
+      })
+    } catch (error) {
+      // Where the session is lost, the rollback fails too, and hides why.
+      if (tries === TRIES || isCommitting || !isUnavailable(lost ?? error)) throw lost ?? error
+    }
+  }
+}
+
+async function runTransaction<T>(
   { url, proxy, key }: Omit<DatabaseAddress, 'egress'>,
   work: (tx: Writer) => Promise<T>,
 ): Promise<T> {

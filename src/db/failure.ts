@@ -10,6 +10,24 @@ export function isConflict(error: unknown): boolean {
   return code === '40001' || code === '40P01'
 }
 
+/** Of lost sessions, and of connections, memory or disk that ran out: nothing is wrong with the statement. */
+const UNAVAILABLE = /^(08|57P|53)/
+/** The drivers' own words for it, which have no code. */
+const LOST = /^(Connection terminated|Client (has encountered|was closed))/
+
+/** The same request may well succeed a moment later. */
+export function isUnavailable(error: unknown): boolean {
+  if (!(error instanceof Error)) return false
+  if ('code' in error && typeof error.code === 'string') return UNAVAILABLE.test(error.code)
+  // Without a code of Postgres, the driver has got no answer of Postgres.
+  if (error.name === 'NeonDbError' || LOST.test(error.message)) return true
+  return isUnavailable(error.cause) || (isQuery(error) && isNetworkLost(error.cause))
+}
+
+const isQuery = ({ message }: Error) => message.startsWith('Failed query')
+/** The runtime's word, which may be about anything else that was fetched. */
+const isNetworkLost = (error: unknown) => error instanceof Error && error.message.startsWith('Network connection lost')
+
 /** A value that Postgres cannot hold; the same statement without it may well succeed. */
 export const isWrongData = (error: unknown): boolean => postgresFailure(error)?.code.startsWith('22') ?? false
 

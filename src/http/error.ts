@@ -1,5 +1,6 @@
 import { HTTPException } from 'hono/http-exception'
 import type { ContentfulStatusCode } from 'hono/utils/http-status'
+import { isUnavailable } from '../db/failure.ts'
 
 interface Entry {
   status: ContentfulStatusCode
@@ -300,14 +301,10 @@ export class ApiError extends Error {
     if (error instanceof ApiError) return error
     if (error instanceof HTTPException && error.status === 413) return new ApiError('payload_too_large')
     if (error instanceof HTTPException && error.status === 400) return new ApiError('bad_request.malformed_json')
-    const code = isOutOfConnections(error) ? 'service_unavailable.control_database' : 'internal_server_error'
+    const code = isUnavailable(error) ? 'service_unavailable.control_database' : 'internal_server_error'
     return new ApiError(code, { cause: error })
   }
 }
-
-/** What Postgres and poolers say when they have no connection to give. */
-const isOutOfConnections = (error: unknown): boolean =>
-  error instanceof Error && (('code' in error && error.code === '53300') || isOutOfConnections(error.cause))
 
 const v1 = ({ message, detail, extra }: ApiError) => ({ message: detail ? `${message}: ${detail}` : message, ...extra })
 

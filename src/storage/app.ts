@@ -100,6 +100,7 @@ function failed(thrown: unknown, c: StorageContext): Response {
     createLogger(c.var.ctx?.requestId ?? '').error('failed', { code: error.code, error: reason })
   }
   c.header('cache-control', 'no-store')
+  if (error.status === 503) c.header('retry-after', '1')
   if (c.req.path.startsWith(PATH)) return failure(c, error)
   // One of them is no status that HTTP knows.
   return c.json(error.body, error.status as ContentfulStatusCode, { 'content-type': 'application/json; charset=utf-8' })

@@ -1,5 +1,6 @@
 import { isAway } from '../blobs/bucket.ts'
 import { BodyBroken, BodyStalled } from '../blobs/chunks.ts'
+import { isUnavailable } from '../db/failure.ts'
 import { EngineUnavailable, SqlError } from '../engine/engine.ts'
 import { FormMalformed } from './form-parts.ts'
 
@@ -115,7 +116,12 @@ export class StorageError extends Error {
     if (error instanceof EngineUnavailable) {
       return new StorageError(error.code === '53300' ? 'SlowDown' : 'ProjectUnavailable', undefined, { cause: error })
     }
-    return new StorageError(isAway(error) ? 'BytesUnavailable' : 'InternalError', undefined, { cause: error })
+    if (isAway(error)) return new StorageError('BytesUnavailable', undefined, { cause: error })
+    // The projects' own sessions come as EngineUnavailable: this one was the control plane's.
+    if (isUnavailable(error)) {
+      return new StorageError('ProjectUnavailable', 'The control plane is busy: try again shortly', { cause: error })
+    }
+    return new StorageError('InternalError', undefined, { cause: error })
   }
 }
 
