@@ -58,7 +58,7 @@ async function start() {
       startWorker({
         bundle,
         port: ports.api,
-        bindings: { ...services.vars, ...vars, ...services.secrets },
+        bindings: { ...services.vars, ...vars, ...services.secrets, SOLE_WORKER: 'on' },
         folder: join(folder, 'worker'),
       }),
     ),

@@ -8,7 +8,6 @@ import type { ProjectEngine } from './engine/engine.ts'
 import type { LogDrainSender } from './objects/log-drain-sender.ts'
 import type { RateLimiter } from './objects/rate-limiter.ts'
 import type { WebhookSender } from './objects/webhook-sender.ts'
-import type { WebhookSweeper } from './objects/webhook-sweeper.ts'
 import type { WorkerInstances } from './objects/worker-instances.ts'
 import type { Message } from './queue/message.ts'
 
@@ -156,6 +155,8 @@ const SharedConfig = z.object({
     .url()
     .optional()
     .or(z.literal('').transform(() => undefined)),
+  /** `npm start` sets this: no other Worker does tasks, so those that are not this one's own have lost their holder. */
+  SOLE_WORKER: flag,
   /** Tests alone set this: requests may then bring their own time in x-test-clock. */
   TEST_CLOCK: z.literal('on').optional(),
 })
@@ -196,12 +197,17 @@ export const Config = SharedConfig.superRefine((config, check) => {
   })
 export type Config = z.output<typeof Config>
 
+/** Its class composes areas, which nothing here may import. */
+interface Sweeper extends Rpc.DurableObjectBranded {
+  arm(): Promise<void>
+}
+
 export interface Bindings extends Record<string, unknown> {
   BASE_URL?: string
   PROJECT_DOMAIN?: string
   RATE_LIMITERS: DurableObjectNamespace<RateLimiter>
   WEBHOOK_SENDERS: DurableObjectNamespace<WebhookSender>
-  WEBHOOK_SWEEPER: DurableObjectNamespace<WebhookSweeper>
+  WEBHOOK_SWEEPER: DurableObjectNamespace<Sweeper>
   LOG_DRAIN_SENDERS: DurableObjectNamespace<LogDrainSender>
   WORKER_INSTANCES: DurableObjectNamespace<WorkerInstances>
   PROJECT_TASKS: Queue<Message>

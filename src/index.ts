@@ -11,9 +11,9 @@ const fetch = createFetch()
 export { LogDrainSender } from './objects/log-drain-sender.ts'
 export { RateLimiter } from './objects/rate-limiter.ts'
 export { WebhookSender } from './objects/webhook-sender.ts'
-export { WebhookSweeper } from './objects/webhook-sweeper.ts'
 export { WorkerInstances } from './objects/worker-instances.ts'
 export { FunctionConsole } from './runtime/console.ts'
+export { WebhookSweeper } from './sweeper.ts'
 
 export const ProgramsHost = createProgramsHost(fetch)
 

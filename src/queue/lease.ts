@@ -1,4 +1,5 @@
-import { and, eq, lte, or, type SQL, sql } from 'drizzle-orm'
+import { and, eq, lte, notInArray, or, type SQL, sql } from 'drizzle-orm'
+import type { PgColumn } from 'drizzle-orm/pg-core'
 import type { Mutation } from '../db/mutate.ts'
 import type { projectTasks, workerTasks } from '../db/schema/index.ts'
 import type { SystemCtx } from '../env.ts'
@@ -19,62 +20,97 @@ interface Held {
 interface Terms {
   table: Table
   type: Extract<Message, { id: string }>['type']
-  leaseMs: number
 }
 
-const RENEWALS = 4
+export const LEASE_MS = 30_000
+const RENEWAL_MS = 7_500
 const RETRY_BASE_MS = 2_000
 const RETRY_MS_MAX = 300_000
 const SWEPT_MAX = 100
 /** A message sent this long ago may still be on its way; sooner than that the sweeper would only send doubles. */
-const GRACE_MS = 15_000
+export const GRACE_MS = 5_000
 const BURIED_DELAY_MS = 60_000
 
+/** The claims under which this isolate works now. */
+const working = new Set<string>()
+
+/** Runs work under a claim of its own. */
+export async function withClaim<Value>(work: (claim: string) => Promise<Value>): Promise<Value> {
+  const claim = crypto.randomUUID()
+  working.add(claim)
+  try {
+    return await work(claim)
+  } finally {
+    working.delete(claim)
+  }
+}
+
+/** A lease that has expired, or whose holder is dead: where one Worker does all work, claims of others are those of the dead. */
+export function isLapsed(
+  { config }: SystemCtx,
+  { leaseUntil, claim }: Record<'leaseUntil' | 'claim', PgColumn>,
+  at: Date,
+) {
+  const expired = lte(leaseUntil, at)
+  return config.SOLE_WORKER ? or(expired, notInArray(claim, [...working])) : expired
+}
+
+/** Renews a lease until it is stopped: work may take longer than one. */
+export function keepRenewing({ log }: SystemCtx, task: { id: string }, renew: () => Promise<unknown>): () => void {
+  const timer = setInterval(
+    () => renew().catch((error) => log.error('lease_not_renewed', { task: task.id, error: describeError(error) })),
+    RENEWAL_MS,
+  )
+  return () => clearInterval(timer)
+}
+
 /** Who may do a task, for how long, and when it is tried again: the same for all tasks, by the rows of their table. */
-export function createLeases({ table, type, leaseMs }: Terms) {
-  const until = ({ now }: SystemCtx) => new Date(now().getTime() + leaseMs)
+export function createLeases({ table, type }: Terms) {
+  const until = ({ now }: SystemCtx) => new Date(now().getTime() + LEASE_MS)
 
   const held = ({ id, claim }: Held) => and(eq(table.id, id), eq(table.state, 'running'), eq(table.claim, claim ?? ''))
 
-  const isAbandoned = (at: Date) => and(eq(table.state, 'running'), lte(table.leaseUntil, at))
+  const isAbandoned = (ctx: SystemCtx, at: Date) => and(eq(table.state, 'running'), isLapsed(ctx, table, at))
+
+  /** Selects the row for who holds it now; undefined for a task that somebody else does, or has done. */
+  async function take(ctx: SystemCtx, id: string, claim: string): Promise<SQL | undefined> {
+    const at = ctx.now()
+    const [claimed] = await ctx.db
+      .update(table)
+      .set({
+        state: 'running',
+        claim,
+        leaseUntil: until(ctx),
+        // Counted before the work, so that work that kills its consumer each time also comes to an end.
+        attempts: sql`${table.attempts} + 1`,
+      })
+      .where(and(eq(table.id, id), or(and(eq(table.state, 'pending'), lte(table.dueAt, at)), isAbandoned(ctx, at))))
+      .returning({ id: table.id, claim: table.claim, attempts: table.attempts })
+    return claimed && held(claimed)
+  }
 
   return {
     until,
     /** Which row is the task's for as long as nobody else has taken its place. */
     held,
 
-    /** Selects the row for who holds it now. A second message for the same task finds it leased or finished: undefined. */
-    async claim(ctx: SystemCtx, id: string): Promise<SQL | undefined> {
-      const at = ctx.now()
-      const [claimed] = await ctx.db
-        .update(table)
-        .set({
-          state: 'running',
-          claim: crypto.randomUUID(),
-          leaseUntil: until(ctx),
-          // Counted before the work, so that work that kills its consumer each time also comes to an end.
-          attempts: sql`${table.attempts} + 1`,
-        })
-        .where(and(eq(table.id, id), or(and(eq(table.state, 'pending'), lte(table.dueAt, at)), isAbandoned(at))))
-        .returning({ id: table.id, claim: table.claim, attempts: table.attempts })
-      return claimed && held(claimed)
-    },
+    /** Does the work under a lease that is renewed meanwhile. A second message for the same task does nothing. */
+    run: (ctx: SystemCtx, id: string, work: (row: SQL) => Promise<void>): Promise<void> =>
+      withClaim(async (claim) => {
+        const row = await take(ctx, id, claim)
+        if (!row) return
+        const renew = async () =>
+          ctx.db
+            .update(table)
+            .set({ leaseUntil: until(ctx) })
+            .where(row)
+        const stop = keepRenewing(ctx, { id }, renew)
+        await work(row).finally(stop)
+      }),
 
     /** False when the lease went to somebody else or the task was ended: then nothing may be done any more. */
     async isHeld({ db }: SystemCtx, task: Held): Promise<boolean> {
       return (await db.select({ id: table.id }).from(table).where(held(task))).length > 0
-    },
-
-    /** Work may take longer than a lease: it is renewed for as long as this isolate lives. */
-    keep(ctx: SystemCtx, task: Held) {
-      const renew = () =>
-        ctx.db
-          .update(table)
-          .set({ leaseUntil: until(ctx) })
-          .where(held(task))
-          .catch((error) => ctx.log.error('lease_not_renewed', { task: task.id, error: describeError(error) }))
-      const timer = setInterval(renew, leaseMs / RENEWALS)
-      return { release: () => clearInterval(timer) }
     },
 
     /** Gives the task back after a failed attempt, to be tried again later. False where it is not held any more. */
@@ -113,7 +149,7 @@ export function createLeases({ table, type, leaseMs }: Terms) {
       const due = await ctx.db
         .select({ id: table.id })
         .from(table)
-        .where(or(isOverdue, isAbandoned(at)))
+        .where(or(isOverdue, isAbandoned(ctx, at)))
         .orderBy(table.dueAt)
         .limit(SWEPT_MAX)
       if (due.length === 0) return

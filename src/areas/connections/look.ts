@@ -6,12 +6,11 @@ import type { SystemCtx } from '../../env.ts'
 import { GithubRefused, GithubUnavailable } from '../../github/client.ts'
 import { describeError } from '../../http/log.ts'
 import { isHourlyDue } from '../../queue/hourly.ts'
+import { GRACE_MS, isLapsed, keepRenewing, LEASE_MS, withClaim } from '../../queue/lease.ts'
 import { type Next, watch } from './watch.ts'
 
 export type GitBranch = typeof gitBranches.$inferSelect
 
-const LEASE_MS = 120_000
-const LEASE_RENEWAL_MS = 30_000
 const ATTEMPTS_MAX = 24
 const RETRY_BASE_MS = 2_000
 const RETRY_MS_MAX = 300_000
@@ -19,50 +18,44 @@ const RETRY_MS_MAX = 300_000
 const PATIENCE_MS_MAX = 3_600_000
 
 /** Looks at a branch of a repository where there is reason to. A second message for it finds it leased or looked at. */
-export async function lookAtGitBranch(ctx: SystemCtx, id: string): Promise<void> {
-  const row = await claim(ctx, id)
-  if (!row) return
-  const lease = keepLease(ctx, row)
-  try {
-    await release(ctx, row, await watch(ctx, row))
-  } catch (error) {
-    if (!(error instanceof Superseded)) await fail(ctx, row, error)
-  } finally {
-    lease.release()
-  }
-}
+export const lookAtGitBranch = (ctx: SystemCtx, id: string): Promise<void> =>
+  withClaim(async (claim) => {
+    const row = await take(ctx, id, claim)
+    if (!row) return
+    const renew = async () =>
+      ctx.db
+        .update(gitBranches)
+        .set({ leaseUntil: new Date(ctx.now().getTime() + LEASE_MS) })
+        .where(held(row))
+    const stop = keepRenewing(ctx, row, renew)
+    try {
+      await release(ctx, row, await watch(ctx, row))
+    } catch (error) {
+      if (!(error instanceof Superseded)) await fail(ctx, row, error)
+    } finally {
+      stop()
+    }
+  })
 
-async function claim({ db, now }: SystemCtx, id: string): Promise<GitBranch | undefined> {
-  const at = now()
-  const [row] = await db
+async function take(ctx: SystemCtx, id: string, claim: string): Promise<GitBranch | undefined> {
+  const at = ctx.now()
+  const [row] = await ctx.db
     .update(gitBranches)
     .set({
-      claim: crypto.randomUUID(),
+      claim,
       leaseUntil: new Date(at.getTime() + LEASE_MS),
       // Counted before the look, so that one that kills its consumer each time also comes to an end.
       attempts: sql`${gitBranches.attempts} + 1`,
     })
-    .where(and(eq(gitBranches.id, id), isFree(at)))
+    .where(and(eq(gitBranches.id, id), isFree(ctx, at)))
     .returning()
   return row
 }
 
-const isFree = (at: Date): SQL | undefined =>
-  and(lte(gitBranches.dueAt, at), or(isNull(gitBranches.leaseUntil), lte(gitBranches.leaseUntil, at)))
+const isFree = (ctx: SystemCtx, at: Date): SQL | undefined =>
+  and(lte(gitBranches.dueAt, at), or(isNull(gitBranches.leaseUntil), isLapsed(ctx, gitBranches, at)))
 
 export const held = ({ id, claim }: GitBranch) => and(eq(gitBranches.id, id), eq(gitBranches.claim, claim ?? ''))
-
-/** It may take longer than a lease: it is renewed for as long as this isolate lives. */
-function keepLease({ db, now, log }: SystemCtx, row: GitBranch) {
-  const renew = () =>
-    db
-      .update(gitBranches)
-      .set({ leaseUntil: new Date(now().getTime() + LEASE_MS) })
-      .where(held(row))
-      .catch((error) => log.error('lease_not_renewed', { git_branch: row.id, error: describeError(error) }))
-  const timer = setInterval(renew, LEASE_RENEWAL_MS)
-  return { release: () => clearInterval(timer) }
-}
 
 /** Whatever asked for a look meanwhile gets one. */
 async function release(ctx: SystemCtx, row: GitBranch, next: Next): Promise<void> {
@@ -114,15 +107,14 @@ async function put({ db, now, bindings }: SystemCtx, row: GitBranch, changes: Pu
 }
 
 const SWEPT_MAX = 100
-/** A message sent this long ago may still be on its way; sooner than that the sweeper would only send doubles. */
-const GRACE_MS = 15_000
 
 /** Branches whose message got lost, whose consumer died, or whose time has come. */
-export async function sendDueGitBranches({ db, now, bindings, log }: SystemCtx): Promise<void> {
+export async function sendDueGitBranches(ctx: SystemCtx): Promise<void> {
+  const { db, now, bindings, log } = ctx
   const due = await db
     .select({ id: gitBranches.id })
     .from(gitBranches)
-    .where(isFree(new Date(now().getTime() - GRACE_MS)))
+    .where(isFree(ctx, new Date(now().getTime() - GRACE_MS)))
     .orderBy(gitBranches.dueAt)
     .limit(SWEPT_MAX)
   if (due.length === 0) return

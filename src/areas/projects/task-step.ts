@@ -1,12 +1,10 @@
-import { eq, sql } from 'drizzle-orm'
+import { eq, inArray, type SQL, sql } from 'drizzle-orm'
 import { projects, projectTasks } from '../../db/schema/index.ts'
 import type { SystemCtx } from '../../env.ts'
 import { type Changes, projectLeases, type Task, type Work } from './tasks.ts'
 
-export async function claim(ctx: SystemCtx, id: string): Promise<Work | undefined> {
-  const held = await projectLeases.claim(ctx, id)
-  if (!held) return undefined
-  const [work] = await ctx.db
+export async function findWork({ db }: SystemCtx, held: SQL): Promise<Work | undefined> {
+  const [work] = await db
     .select({ task: projectTasks, project: projects })
     .from(projectTasks)
     .innerJoin(projects, eq(projects.ref, projectTasks.projectRef))
@@ -14,17 +12,23 @@ export async function claim(ctx: SystemCtx, id: string): Promise<Work | undefine
   return work
 }
 
-/** The project's columns first: a crash in between repeats the step, where the other order would lose them. */
+/** The project's columns and the record of the step in one statement, and only for who still holds the lease. */
 export async function recordStep(ctx: SystemCtx, task: Task, name: string, changes: Changes = {}): Promise<boolean> {
-  if (Object.keys(changes).length > 0)
-    await ctx.db.update(projects).set(changes).where(eq(projects.ref, task.projectRef))
-  const recorded = await ctx.db
+  const record = ctx.db
     .update(projectTasks)
     .set({
       stepsDone: sql`array_append(${projectTasks.stepsDone}, ${name})`,
       leaseUntil: projectLeases.until(ctx),
     })
     .where(projectLeases.held(task))
-    .returning({ id: projectTasks.id })
-  return recorded.length > 0
+    .returning({ ref: projectTasks.projectRef })
+  if (Object.keys(changes).length === 0) return (await record).length > 0
+  const recorded = ctx.db.$with('recorded').as(record)
+  const changed = await ctx.db
+    .with(recorded)
+    .update(projects)
+    .set(changes)
+    .where(inArray(projects.ref, ctx.db.select({ ref: recorded.ref }).from(recorded)))
+    .returning({ ref: projects.ref })
+  return changed.length > 0
 }

@@ -49,7 +49,7 @@ export class Hopeless extends Error {
   override name = 'Hopeless'
 }
 
-export const projectLeases = createLeases({ table: projectTasks, type: 'project-task', leaseMs: 120_000 })
+export const projectLeases = createLeases({ table: projectTasks, type: 'project-task' })
 
 const ONE_OPEN = 'project_tasks_one_open'
 

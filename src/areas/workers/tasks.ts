@@ -1,4 +1,4 @@
-import { and, eq, inArray, ne } from 'drizzle-orm'
+import { and, eq, inArray, ne, type SQL } from 'drizzle-orm'
 import { type Mutation, mutate } from '../../db/mutate.ts'
 import { projects, type ServedWorker, type WorkerSpec, workers, workerTasks } from '../../db/schema/index.ts'
 import type { SystemCtx } from '../../env.ts'
@@ -60,15 +60,18 @@ export async function startWorkerTask(
   return uploadId
 }
 
-export const workerLeases = createLeases({ table: workerTasks, type: 'worker-task', leaseMs: 60_000 })
+export const workerLeases = createLeases({ table: workerTasks, type: 'worker-task' })
 const ATTEMPTS_MAX = 5
 
 /** A second message for the same task finds it leased or finished and does nothing. */
-export async function runWorkerTask(ctx: SystemCtx, jobs: WorkerJobs, id: string): Promise<void> {
-  const work = await claim(ctx, id)
-  if (!work) return
+export const runWorkerTask = (ctx: SystemCtx, jobs: WorkerJobs, id: string): Promise<void> =>
+  workerLeases.run(ctx, id, async (held) => {
+    const work = await find(ctx, held)
+    if (work) await runHeld(ctx, jobs, work)
+  })
+
+async function runHeld(ctx: SystemCtx, jobs: WorkerJobs, work: Work): Promise<void> {
   const { task } = work
-  const lease = workerLeases.keep(ctx, task)
   try {
     if (task.kind === 'teardown') await jobs.teardown(ctx, work)
     else if (task.attempts > ATTEMPTS_MAX)
@@ -76,8 +79,6 @@ export async function runWorkerTask(ctx: SystemCtx, jobs: WorkerJobs, id: string
     else await buildAndSwitch(ctx, jobs, work)
   } catch (error) {
     await fail(ctx, work, error)
-  } finally {
-    lease.release()
   }
 }
 
@@ -97,10 +98,8 @@ async function isWanted({ db }: SystemCtx, id: string): Promise<boolean> {
   return (await db.select({ id: workerTasks.id }).from(workerTasks).where(wanted)).length > 0
 }
 
-async function claim(ctx: SystemCtx, id: string): Promise<Work | undefined> {
-  const held = await workerLeases.claim(ctx, id)
-  if (!held) return undefined
-  const [work] = await ctx.db
+async function find({ db }: SystemCtx, held: SQL): Promise<Work | undefined> {
+  const [work] = await db
     .select({ task: workerTasks, worker: workers, project: projects })
     .from(workerTasks)
     .innerJoin(workers, eq(workers.id, workerTasks.workerId))

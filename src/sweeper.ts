@@ -1,13 +1,22 @@
 import { DurableObject } from 'cloudflare:workers'
-import { createCtx } from '../ctx.ts'
-import { wakeOverdue } from '../delivery/sweep.ts'
-import { wakeDrains } from '../drains/sweep.ts'
-import type { Bindings, SystemCtx } from '../env.ts'
-import { describeError } from '../http/log.ts'
+import { sendDueGitBranches } from './areas/connections/look.ts'
+import { projectLeases } from './areas/projects/tasks.ts'
+import { workerLeases } from './areas/workers/tasks.ts'
+import { createCtx } from './ctx.ts'
+import { wakeOverdue } from './delivery/sweep.ts'
+import { wakeDrains } from './drains/sweep.ts'
+import type { Bindings, SystemCtx } from './env.ts'
+import { describeError } from './http/log.ts'
 
 const EVERY_MS = 10_000
 
-const DUTIES: Record<string, (ctx: SystemCtx) => Promise<unknown>> = { webhooks: wakeOverdue, log_drains: wakeDrains }
+const DUTIES: Record<string, (ctx: SystemCtx) => Promise<unknown>> = {
+  webhooks: wakeOverdue,
+  log_drains: wakeDrains,
+  project_tasks: projectLeases.sendDue,
+  worker_tasks: workerLeases.sendDue,
+  git_branches: sendDueGitBranches,
+}
 
 /** Sweeps more often than the cron can. The cron starts it, and again should its alarm ever be lost. */
 export class WebhookSweeper extends DurableObject<Bindings> {
