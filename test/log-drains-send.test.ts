@@ -217,6 +217,17 @@ describe('a destination that fails', () => {
     expect((await workerLogs(id)).join()).not.toContain('let-me-in')
   })
 
+  it('is tried again when that is due, and not at the next sweep', async () => {
+    const { project, receiver, id } = await newWebhookDrain()
+    receiver.answer(withStatus(503))
+    await log(project)
+    await untilSwept(async () => expect((await drainRow(id)).failures).toBe(1))
+    const due = (await drainRow(id)).nextAt.getTime()
+    receiver.answer(withStatus(200))
+    await vi.waitFor(() => expect(receiver.received).toHaveLength(2), WAIT)
+    expect(Date.now()).toBeLessThan(due + 4_000)
+  })
+
   it('is waited for as long as it asks', async () => {
     const { project, receiver, id } = await newWebhookDrain()
     receiver.answer(withStatus(429, { 'retry-after': '120' }))
@@ -295,6 +306,20 @@ describe('a destination that fails', () => {
     const taken = receiver.received.filter(({ body }) => !body.includes('poison'))
     expect(new Set(callsIn(taken))).toEqual(new Set([...before, ...after]))
     expect(await loggedOf('log_drain_rows_lost', id)).toEqual([expect.objectContaining({ rows: 2, reason: 'refused' })])
+  })
+
+  it('loses one line that it does not like, and neither its call nor the other lines', async () => {
+    const { project, receiver, id } = await newWebhookDrain()
+    receiver.answer((_request, response, { body }) => {
+      response.writeHead(body.includes('poison') ? 400 : 200).end()
+    })
+    const messages = Array.from({ length: 20 }, (_, n) => `line ${n}`)
+    const [call] = await log(project, { console: messages.toSpliced(13, 1, 'poison').map((message) => line(message)) })
+    await untilSwept(async () => expect(await waiting(id)).toBe(0))
+    const taken = receiver.received.filter(({ body }) => !body.includes('poison'))
+    expect(callsIn(taken)).toEqual([call])
+    expect(messagesIn(taken, 'function_logs')).toEqual(messages.toSpliced(13, 1))
+    expect(await loggedOf('log_drain_rows_lost', id)).toEqual([expect.objectContaining({ rows: 1, reason: 'refused' })])
   })
 
   it('loses nothing where it likes nothing', async () => {

@@ -9,6 +9,7 @@ import {
   claimDrain,
   ENTRIES_MAX,
   type Entry,
+  keepLease,
   type Pending,
   readPending,
   recordFailure,
@@ -47,14 +48,16 @@ interface Opened {
 
 /**
  * Sends what waits for one drain, batch after batch, until nothing does or one is not taken. A lease keeps others off; what is sent
- * and not recorded, because the sender died or the database was away, is sent again once it has ended.
+ * and not recorded, because the sender died or the database was away, is sent again once it has ended. Returns after how long a failure
+ * is to be tried again.
  */
-export async function runDrain(ctx: SystemCtx, drainId: string): Promise<void> {
+export async function runDrain(ctx: SystemCtx, drainId: string): Promise<number | undefined> {
   const { db, databaseNow: now, log } = ctx
   const drain = await inTime(claimDrain(db, now, drainId))
-  if (!drain) return
+  if (!drain) return undefined
   const about = { drain: drain.id, project: drain.projectRef, backend: drain.backendType }
   const tally = { batches: 0, rows: 0 }
+  let retryMs: number | undefined
   try {
     const opened = await open(ctx, drain)
     const left = await sendAll(ctx, drain, opened, (batch) => {
@@ -67,17 +70,18 @@ export async function runDrain(ctx: SystemCtx, drainId: string): Promise<void> {
     })
     if (left !== 'taken over') await inTime(release(db, now, drain, left === 'nothing' ? opened.lingerMs : 0))
   } catch (error) {
-    await settleFailure(ctx, drain, error, about)
+    retryMs = await settleFailure(ctx, drain, error, about)
   }
   if (tally.batches > 0) log.info('log_drain_sent', { ...about, ...tally })
+  return retryMs
 }
 
-async function settleFailure(ctx: SystemCtx, drain: ClaimedDrain, error: unknown, about: LogFields): Promise<void> {
+async function settleFailure(ctx: SystemCtx, drain: ClaimedDrain, error: unknown, about: LogFields): Promise<number> {
   const { db, databaseNow: now, log } = ctx
   if (error instanceof Postponed) {
     log.error('log_drain_postponed', { ...about, reason: error.message })
     await inTime(release(db, now, drain, error.delayMs))
-    return
+    return error.delayMs
   }
   // Not the destination: the database, whose rows wait. The lease ends by itself.
   if (!(error instanceof SendFailure)) throw error
@@ -94,6 +98,7 @@ async function settleFailure(ctx: SystemCtx, drain: ClaimedDrain, error: unknown
     next_s: Math.round(delayMs / 1_000),
   })
   await inTime(recordFailure(db, now, drain, delayMs))
+  return delayMs
 }
 
 /** Where it leads to is judged before each batch. */
@@ -136,7 +141,7 @@ interface Recorded {
 
 /**
  * Tells what is left in the end: nothing, more, or somebody else has the drain. Rows that a destination refuses for what they are hold up no others: they are
- * looked for by halving the batch, passed over, and given up once it has taken what came after them.
+ * looked for by halving the batch, down to the rows of one entry, passed over, and given up once it has taken others.
  */
 async function sendAll(
   { db, databaseNow: now }: SystemCtx,
@@ -155,21 +160,27 @@ async function sendAll(
     if (entries.length === 0) break
     const found = new Set(rows.map(({ entry }) => entry))
     const gone = entries.filter(({ id }) => !found.has(id))
+    let refusedRows = 0
     try {
       if (rows.length > 0) await send(batchOf(drain, pending))
     } catch (error) {
-      if (!(error instanceof SendFailure && error.isOfContent)) throw error
-      refusal = error
+      refusal = contentRefusal(error)
       count = Math.ceil(entries.length / 2)
-      if (entries.length === 1) refused.push(...entries)
-      if (refused.length === REFUSED_MAX) break
-      continue
+      if (entries.length > 1) continue
+      const taken = await sendApart(batchOf(drain, pending), send, () => inTime(keepLease(db, now, drain)))
+      if (taken === 'taken over') return taken
+      refusedRows = rows.length - taken
+      if (taken === 0) {
+        refused.push(...entries)
+        if (refused.length === REFUSED_MAX) break
+        continue
+      }
     }
     // Where nothing was sent, nothing was taken after what was refused.
     const givenUp = rows.length > 0 ? refused.splice(0) : []
     const done = { sent: idsOf(entries), givenUp: idsOf(givenUp) }
     const isOurs = await inTime(recordSent(db, now, drain, done))
-    record({ rows: rows.length, lost: { gone: sum(gone), refused: sum(givenUp) } })
+    record({ rows: rows.length - refusedRows, lost: { gone: sum(gone), refused: sum(givenUp) + refusedRows } })
     if (!isOurs) return 'taken over'
     drain.failures = 0
     drain.failingSince = null
@@ -178,6 +189,48 @@ async function sendAll(
   }
   if (refused.length > 0 && refusal) throw refusal
   return left
+}
+
+function contentRefusal(error: unknown): SendFailure {
+  if (error instanceof SendFailure && error.isOfContent) return error
+  throw error
+}
+
+/**
+ * Sends the halves of a refused batch, and their halves. Returns how many rows were taken; where the first several rows are all refused
+ * one by one, none.
+ */
+async function sendApart(
+  batch: Batch,
+  send: Opened['send'],
+  keep: () => Promise<boolean>,
+): Promise<number | 'taken over'> {
+  const waiting = halvesOf(0, batch.rows.length)
+  let [taken, refused] = [0, 0]
+  for (let range = waiting.shift(); range; range = waiting.shift()) {
+    const [start, end] = range
+    if (!(await keep())) return 'taken over'
+    try {
+      await send({ ...batch, id: `${batch.id}-${start}-${end}`, rows: batch.rows.slice(start, end) })
+      taken += end - start
+    } catch (error) {
+      contentRefusal(error)
+      if (end - start === 1) refused += 1
+      else waiting.unshift(...halvesOf(start, end))
+      if (taken === 0 && refused === REFUSED_MAX) return 0
+    }
+  }
+  return taken
+}
+
+function halvesOf(start: number, end: number): [start: number, end: number][] {
+  const middle = Math.ceil((start + end) / 2)
+  return end - start < 2
+    ? []
+    : [
+        [start, middle],
+        [middle, end],
+      ]
 }
 
 const idsOf = (entries: readonly Entry[]): string[] => entries.map(({ id }) => id)

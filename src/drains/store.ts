@@ -129,6 +129,15 @@ export async function recordSent(
   return row?.kept === 1
 }
 
+/** False where another one has the drain by now. */
+export async function keepLease(db: Db, now: SQL, drain: ClaimedDrain): Promise<boolean> {
+  const kept = await rowsOf(
+    db,
+    sql`update ${logDrains} set lease_until = ${now} + ${milliseconds(LEASE_MS)} where ${isOurs(drain)} returning id`,
+  )
+  return kept.length === 1
+}
+
 /** The batch waits. */
 export const recordFailure = (db: Db, now: SQL, drain: ClaimedDrain, delayMs: number) =>
   db.execute(sql`update ${logDrains} set failures = failures + 1, failing_since = coalesce(failing_since, ${now}),
