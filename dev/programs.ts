@@ -1,116 +1,296 @@
 import { randomBytes } from 'node:crypto'
+import { once } from 'node:events'
+import { writeFile } from 'node:fs/promises'
+import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
+import type { AddressInfo } from 'node:net'
+import { setPriority } from 'node:os'
+import { text } from 'node:stream/consumers'
 import { setTimeout as delay } from 'node:timers/promises'
-import { proofOf, type Question, TOLD_HEADER, type Told } from '../src/programs/protocol.ts'
+import {
+  type Ending,
+  type Place,
+  type PlaceRequest,
+  type Question,
+  slotBinding,
+  TOLD_HEADER,
+  type Told,
+} from '../src/programs/protocol.ts'
+import { isSameSecret } from '../src/secrets/equal.ts'
+import { MEASURED_MS, memoryMiBMax, usageOf } from './child-process.ts'
 import { tickEveryMinute } from './cron.ts'
-import { childAt, LOOKED_AT_MS, memoryMiBMax, residentMiB } from './memory.ts'
 import { freePort } from './ports.ts'
 import { type Program, type Running, run } from './supervised.ts'
 
 const ENTRYPOINT = 'ProgramsHost'
-/** How either process reaches the other. */
+/** How either side reaches the other. */
 export const TELLING = { cfBlobHeader: TOLD_HEADER }
-/** A machine that stood still for a while itself finds it alive after all. */
-const LAST_SECONDS = 1
-const RETRIED_MS = 1_000
+
+const PROCESS_MiB = 128
+const PROCESSES = { least: 4, most: 64 }
+/** The share of the memory for programs that one process may take. */
+const MEMORY_SHARE = 4
+/** Processes of one project: the one that its programs share, and those of suspects. */
+const OF_PROJECT_MAX = 3
+/** A process that no call was for in this time ends. */
+const UNUSED_MS = 400_000
+/** How long a call waits for room. */
+const ROOM_MS = 10_000
+const RETRIED_MS = 100
+/** Without an answer for so long, a process has ended for all that it matters, whatever kept it. */
+const SILENT_MS_MAX = 60_000
+/** A process that has computed no longer than this since it last answered is not asked. */
+const ASKED_AFTER_SECONDS = 0.1
+const ENDINGS_KEPT_MAX = 1_000
+/** The API and the databases come first, then programs, then those that ended a process before. */
+const NICE = { programs: 5, suspect: 19 }
+/** Where the machine runs out of memory, Linux ends programs before databases. */
+const OUT_OF_MEMORY_SCORE = '600'
 
 interface Options extends Program {
   /** Host and port of the API. */
   api: string
-  /** Without an answer for so long, a program holds up all others; on Cloudflare a call has 2 s of CPU time. */
-  silentSeconds?: number | undefined
-  /** What the process may have in memory, on Linux. */
+  /** Processor time for which a process may answer nothing; on Cloudflare a call has 2 s. */
+  cpuSeconds?: number | undefined
+  /** What a process may have in memory, on Linux. */
   memoryMiB?: number | undefined
-  /** Of this machine, that programs must not reach, beside that of their own process. */
+  /** Ports of this machine that programs must not reach, beside those of their own processes. */
   closedPorts?: readonly number[]
 }
 
 export interface Programs {
+  /** Of the supervisor. */
   address: string
+  /** Of the processes that it starts, by slot. */
+  slots: string[]
   key: string
   stop(): Promise<void>
 }
 
+interface Process extends Place {
+  running: Running
+  /** Undefined until it is given to programs. */
+  group: string | undefined
+  ref: string | undefined
+  usedAt: number
+  /** When it was last known to answer, and its processor time then. */
+  answered: { at: number; cpuSeconds: number }
+  isAsked: boolean
+  hasEnded: PromiseWithResolvers<Ending>
+}
+
 /**
- * The process that runs what users deploy. A program that loops without end, or takes all memory, ends this process and nothing else: the
- * API and storage go on, and it is started again at the same address.
+ * The processes that run what users deploy, one for the programs of each project. A program that loops without end, or takes all memory,
+ * ends its own process and nothing else.
  */
-export async function startPrograms({
-  worker,
-  api,
-  onLine,
-  silentSeconds = 5,
-  memoryMiB = memoryMiBMax(),
-  closedPorts = [],
-}: Options): Promise<Programs> {
+export async function startPrograms(options: Options): Promise<Programs> {
+  const { onLine, cpuSeconds = 5, closedPorts = [] } = options
+  const budgetMiB = memoryMiBMax()
+  const { memoryMiB = Math.max(Math.floor(budgetMiB / MEMORY_SHARE), PROCESS_MiB) } = options
+  const count = Math.min(Math.max(Math.floor(budgetMiB / PROCESS_MiB), PROCESSES.least), PROCESSES.most)
   const key = randomBytes(24).toString('hex')
-  const port = await freePort(0, 'api')
-  const program = {
-    worker: workerOf(worker, { api, key, ports: [...closedPorts, port] }),
-    onLine: (line: string) => isNews(line) && onLine(line),
-  }
-  const begin = () => run(program, { port, entrypoint: ENTRYPOINT })
-  const ended = new AbortController()
-  let running: Running | undefined = await begin()
-  let pid = await childAt(port)
+  const ports = await freePorts(count)
+  /** By id, those that run. */
+  const processes = new Map<string, Process>()
+  const endings = new Map<string, Ending>()
+  const freeSlots = ports.map((_, slot) => slot)
+  let spare: Promise<void> | undefined
+  let isStopped = false
 
-  async function ask(question: Question, seconds: number): Promise<string> {
-    const headers = { [TOLD_HEADER]: JSON.stringify({ key, question } satisfies Told) }
-    const signal = AbortSignal.timeout(seconds * 1_000)
-    const asked = fetch(`http://127.0.0.1:${port}/`, { method: 'POST', headers, body: '{}', signal })
-    return asked.then((response) => (response.ok ? response.text() : '')).catch(() => '')
-  }
-
-  const proof = await proofOf(key)
-  const isAlive = async (seconds: number) => (await ask('alive', seconds)).includes(proof)
-
-  async function watch(): Promise<void> {
-    while (!ended.signal.aborted) {
-      await delay(LOOKED_AT_MS, undefined, { signal: ended.signal }).catch(() => {})
-      const isLarge = pid !== undefined && (await residentMiB(pid)) > memoryMiB
-      if (isLarge) onLine(line('programs_too_large', { memory_mib_max: memoryMiB }))
-      else if ((await isAlive(silentSeconds)) || (await isAlive(LAST_SECONDS))) continue
-      if (!ended.signal.aborted) await restart()
+  async function startSpare(): Promise<void> {
+    const slot = freeSlots.shift()
+    if (slot === undefined) return
+    const id = randomBytes(16).toString('hex')
+    const worker = workerOf(options, { key, id, ports: [...closedPorts, ...ownPorts] })
+    try {
+      const program = { worker, onLine: (line: string) => isNews(line) && onLine(line) }
+      const running = await run(program, { port: ports[slot], entrypoint: ENTRYPOINT })
+      lowerPriority(running, NICE.programs)
+      const answered = { at: performance.now(), cpuSeconds: 0 }
+      const process: Process = {
+        ...{ id, slot, running, answered, group: undefined, ref: undefined, usedAt: Date.now(), isAsked: false },
+        hasEnded: Promise.withResolvers(),
+      }
+      processes.set(id, process)
+      void running.exited.then(() => end(process, 'crash'))
+    } catch (error) {
+      freeSlots.push(slot)
+      onLine(line('programs_not_started', { error: String(error) }))
     }
   }
 
-  async function restart(): Promise<void> {
-    const startedAt = performance.now()
-    await stopRunning()
-    running = await begin().catch((error) => {
-      onLine(line('programs_not_started', { error: String(error) }))
-      return undefined
+  /** One process more than is needed is kept ready. */
+  function prepareSpare(): Promise<void> {
+    spare ??= startSpare().finally(() => {
+      spare = undefined
     })
-    pid = await childAt(port)
-    if (!running) return void (await delay(RETRIED_MS, undefined, { signal: ended.signal }).catch(() => {}))
-    onLine(line('programs_started_again', { ms: Math.round(performance.now() - startedAt) }))
+    return spare
   }
 
-  const stopRunning = async () => running?.stop().catch(() => {})
+  async function end(process: Process, ending: Ending): Promise<void> {
+    const { id, slot, group, running } = process
+    if (!processes.delete(id)) return
+    endings.set(id, ending)
+    for (const oldest of endings.keys()) {
+      if (endings.size <= ENDINGS_KEPT_MAX) break
+      endings.delete(oldest)
+    }
+    process.hasEnded.resolve(ending)
+    if (ending !== 'unused' && !isStopped) onLine(line('programs_ended', { group, ending }))
+    await running.stop().catch(() => {})
+    freeSlots.push(slot)
+  }
 
-  const watching = watch()
-  const cron = tickEveryMinute(() => ask('end-idle', silentSeconds))
+  async function place({ group, ref, isStarted, busy }: PlaceRequest): Promise<Process | undefined> {
+    const now = Date.now()
+    for (const id of busy) {
+      const process = processes.get(id)
+      if (process) process.usedAt = now
+    }
+    const waitedUntil = now + ROOM_MS
+    for (;;) {
+      const all = [...processes.values()]
+      const known = all.find((process) => process.group === group)
+      if (known) {
+        known.usedAt = Date.now()
+        return known
+      }
+      if (!isStarted || isStopped || Date.now() > waitedUntil) return undefined
+      const ofProject = all.filter((process) => process.ref === ref)
+      const isFull = ofProject.length >= OF_PROJECT_MAX
+      const ready = isFull ? undefined : all.find((process) => process.group === undefined)
+      if (ready) {
+        Object.assign(ready, { group, ref, usedAt: Date.now() })
+        if (group !== ref) lowerPriority(ready.running, NICE.suspect)
+        void prepareSpare()
+        return ready
+      }
+      if (!isFull && (spare || freeSlots.length > 0)) await prepareSpare()
+      else if (!(await endUnused(isFull ? ofProject.filter((one) => one.group !== ref) : all, busy)))
+        await delay(RETRIED_MS)
+    }
+  }
+
+  /** False where all are in use. */
+  async function endUnused(among: readonly Process[], busy: readonly string[]): Promise<boolean> {
+    const unused = among.filter(({ id, group }) => group !== undefined && !busy.includes(id))
+    const [oldest] = unused.sort((a, b) => a.usedAt - b.usedAt)
+    if (oldest) await end(oldest, 'unused')
+    return oldest !== undefined
+  }
+
+  /** Undefined where the process goes on. */
+  async function endingOf(id: string): Promise<Ending | undefined> {
+    const process = processes.get(id)
+    if (!process) return endings.get(id) ?? 'crash'
+    // While a program keeps it busy there is no answer, until the watch ends it.
+    return Promise.race([process.hasEnded.promise, answer(process)])
+  }
+
+  /** Resolves once the process answers, and never if it ends before. */
+  async function answer(process: Process): Promise<undefined> {
+    while (processes.has(process.id) && (await ask(process, 'alive')) !== process.id) await delay(RETRIED_MS)
+    if (processes.has(process.id)) return undefined
+    return new Promise(() => {})
+  }
+
+  async function ask({ slot, id }: Process, question: Question): Promise<unknown> {
+    const headers = { [TOLD_HEADER]: JSON.stringify({ key, process: id, question } satisfies Told) }
+    const asked = fetch(`http://127.0.0.1:${ports[slot]}/`, { method: 'POST', headers, body: '{}' })
+    const reply = asked.then((response) => response.json() as Promise<{ result?: unknown }>)
+    return reply.then(({ result }) => result).catch(() => undefined)
+  }
+
+  async function watch(process: Process): Promise<void> {
+    const { id, running, answered } = process
+    const usage = await usageOf(running.pid)
+    if (!processes.has(id)) return
+    if (usage && usage.residentMiB > memoryMiB) return end(process, 'memory')
+    if (Date.now() - process.usedAt > UNUSED_MS && process.group !== undefined) return end(process, 'unused')
+    // Where nobody tells the processor time, time itself stands for it.
+    const spent = (usage?.cpuSeconds ?? performance.now() / 1_000) - answered.cpuSeconds
+    const silentMs = process.isAsked ? performance.now() - answered.at : 0
+    if (process.isAsked && (spent > cpuSeconds || silentMs > SILENT_MS_MAX)) return end(process, 'cpu')
+    if (process.isAsked || spent < ASKED_AFTER_SECONDS) return
+    process.isAsked = true
+    answered.at = performance.now()
+    void ask(process, 'alive').then(async (reply) => {
+      const { cpuSeconds: now = performance.now() / 1_000 } = (await usageOf(running.pid)) ?? {}
+      process.isAsked = false
+      if (reply === id) answered.cpuSeconds = now
+    })
+  }
+
+  const serve = async (incoming: IncomingMessage, response: ServerResponse): Promise<void> => {
+    if (!isSameSecret(incoming.headers.authorization ?? '', `Bearer ${key}`)) return void response.writeHead(403).end()
+    const about = JSON.parse(await text(incoming))
+    const result = incoming.url === '/place' ? placeOf(await place(about)) : await endingOf(about.id)
+    response.setHeader('content-type', 'application/json').end(JSON.stringify({ result }))
+  }
+
+  const server = createServer((incoming, response) => {
+    serve(incoming, response).catch((error) => {
+      onLine(line('programs_failed', { error: String(error) }))
+      response.writeHead(500).end()
+    })
+  })
+  server.listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  const { port } = server.address() as AddressInfo
+  const ownPorts = [...ports, port]
+  await prepareSpare()
+  const watching = setInterval(() => {
+    for (const process of processes.values()) void watch(process)
+  }, MEASURED_MS)
+  const cron = tickEveryMinute(() => Promise.all(Array.from(processes.values(), (one) => ask(one, 'end-idle'))))
   return {
     address: `127.0.0.1:${port}`,
+    slots: ports.map((each) => `127.0.0.1:${each}`),
     key,
     async stop() {
+      isStopped = true
       cron.stop()
-      ended.abort()
-      await watching
-      await stopRunning()
+      clearInterval(watching)
+      server.close()
+      server.closeAllConnections()
+      await spare
+      await Promise.all(Array.from(processes.values(), (process) => end(process, 'unused')))
     },
   }
 }
 
-function workerOf(worker: Record<string, unknown>, { api, key, ports }: { api: string; key: string; ports: number[] }) {
+const placeOf = (process: Process | undefined): Place | undefined => process && { id: process.id, slot: process.slot }
+
+async function freePorts(count: number): Promise<number[]> {
+  const ports = new Set<number>()
+  while (ports.size < count) ports.add(await freePort(0, 'api'))
+  return [...ports]
+}
+
+/** As far as the system lets us. */
+function lowerPriority({ pid }: Running, nice: number): void {
+  if (pid === undefined) return
+  try {
+    setPriority(pid, nice)
+  } catch {}
+  writeFile(`/proc/${pid}/oom_score_adj`, OUT_OF_MEMORY_SCORE).catch(() => {})
+}
+
+function workerOf({ worker, api }: Options, { key, id, ports }: { key: string; id: string; ports: number[] }) {
   const { bindings, serviceBindings } = worker as Record<'bindings' | 'serviceBindings', Record<string, unknown>>
   return {
     ...worker,
     // Its queues are the API's.
     queueProducers: undefined,
     queueConsumers: undefined,
-    bindings: { ...bindings, PROGRAMS_KEY: key, CLOSED_PORTS: ports.join(',') },
+    bindings: { ...bindings, PROGRAMS_KEY: key, PROGRAMS_PROCESS: id, CLOSED_PORTS: ports.join(',') },
     serviceBindings: { ...serviceBindings, API: { external: { address: api, http: TELLING } } },
   }
+}
+
+/** The service bindings that lead the API there. */
+export function programBindings({ address, slots }: Programs): Record<string, unknown> {
+  const bindings = slots.map((slot, n) => [slotBinding(n), { external: { address: slot, http: TELLING } }] as const)
+  return { PROGRAMS: { external: { address, http: {} } }, ...Object.fromEntries(bindings) }
 }
 
 /** What the runtime says of each program that is ended because nobody calls it any more. */

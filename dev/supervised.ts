@@ -1,5 +1,5 @@
 import { convertV4MiniflareOptions, Miniflare, type V4MiniflareOptions } from 'miniflare'
-import { watchMemory } from './memory.ts'
+import { spawnedBy, watchMemory } from './child-process.ts'
 import { freePort } from './ports.ts'
 
 export interface Supervised extends Program {
@@ -61,15 +61,15 @@ export function supervise(options: Supervised) {
     if (isStopped) return { kind: 'ended' }
     running ??= run(options, options)
     const asked = running
-    const origin = await asked.then((ready) => ready.origin, report)
-    if (origin === undefined) {
+    const ready = await asked.catch(report)
+    if (!ready) {
       running = undefined
       return { kind: 'down' }
     }
     const late = AbortSignal.timeout(options.secondsMax * 1_000)
-    const watch = watchMemory(Number(new URL(origin).port), options.memoryMiB)
+    const watch = watchMemory(ready.pid, options.memoryMiB)
     try {
-      return await send(origin, request, AbortSignal.any([late, watch.tooLarge]))
+      return await send(ready.origin, request, AbortSignal.any([late, watch.tooLarge]))
     } catch {
       running = undefined
       await stop(asked)
@@ -108,6 +108,9 @@ export function supervise(options: Supervised) {
 
 export interface Running {
   origin: string
+  pid: number | undefined
+  /** Resolves to the signal that ended it, or null. */
+  exited: Promise<NodeJS.Signals | null>
   stop(): Promise<void>
 }
 
@@ -129,14 +132,23 @@ export async function run({ worker, onLine, startSecondsMax = 60 }: Program, pla
     handleStructuredLogs: ({ message }: { message: string }) => onLine(message),
     workers: [{ ...worker, unsafeDirectSockets: [{ host: '127.0.0.1', port, ...(entrypoint && { entrypoint }) }] }],
   }
-  const miniflare = new Miniflare(convertV4MiniflareOptions(options as unknown as V4MiniflareOptions))
-  try {
-    await within(miniflare.ready, startSecondsMax)
-  } catch (error) {
-    await miniflare.dispose().catch(() => {})
-    throw error
+  const { result: miniflare, children } = await spawnedBy(async () => {
+    const starting = new Miniflare(convertV4MiniflareOptions(options as unknown as V4MiniflareOptions))
+    try {
+      await within(starting.ready, startSecondsMax)
+      return starting
+    } catch (error) {
+      await starting.dispose().catch(() => {})
+      throw error
+    }
+  })
+  const child = children.at(-1)
+  return {
+    origin: `http://127.0.0.1:${port}`,
+    pid: child?.pid,
+    exited: new Promise((resolve) => child?.once('exit', (_, signal) => resolve(signal))),
+    stop: () => miniflare.dispose(),
   }
-  return { origin: `http://127.0.0.1:${port}`, stop: () => miniflare.dispose() }
 }
 
 async function within(ready: Promise<unknown>, seconds: number): Promise<void> {

@@ -8,7 +8,7 @@ import { BUILDER, BUILDER_CONFIG, CONFIG, ROOT } from './bundle.ts'
 import { tickEveryMinute } from './cron.ts'
 import { SERVICES_NETWORK, webhookEgress } from './egress.ts'
 import { portError } from './ports.ts'
-import { isNews, startPrograms, TELLING } from './programs.ts'
+import { isNews, programBindings, startPrograms } from './programs.ts'
 import { StartError } from './start-error.ts'
 
 const NAME = 'api'
@@ -25,9 +25,9 @@ export interface WorkerOptions {
   /** Where Durable Objects are kept. */
   folder: string
   root?: string
-  /** How long the process that runs programs may answer nothing. */
-  silentSeconds?: number
-  /** What that process may have in memory; half of the machine's where it is left out, 8 GiB at most. */
+  /** Processor time for which a process of programs may answer nothing. */
+  cpuSeconds?: number
+  /** What such a process may have in memory; an eighth of the machine's where it is left out, 2 GiB at most. */
   memoryMiB?: number
 }
 
@@ -41,7 +41,7 @@ function checkSettings(bindings: Record<string, string>): void {
 
 /** Runs the bundle on workerd with its queues, Durable Objects and cron; the builder and programs in processes of their own. */
 export async function startWorker(options: WorkerOptions): Promise<{ stop(): Promise<void> }> {
-  const { port, bindings, silentSeconds, memoryMiB } = options
+  const { port, bindings, cpuSeconds, memoryMiB } = options
   checkSettings(bindings)
   const egress = { WEBHOOK_EGRESS: webhookEgress({ loopback: bindings.WEBHOOK_LOOPBACK === 'on' }) }
   const started: { stop(): Promise<void> }[] = []
@@ -56,7 +56,7 @@ export async function startWorker(options: WorkerOptions): Promise<{ stop(): Pro
       worker: { ...shared },
       api: `127.0.0.1:${port}`,
       onLine: writeLine,
-      silentSeconds,
+      cpuSeconds,
       memoryMiB,
       closedPorts: builder.ports,
     })
@@ -66,7 +66,7 @@ export async function startWorker(options: WorkerOptions): Promise<{ stop(): Pro
       serviceBindings: {
         ...egress,
         BUILDER: { external: { address: builder.address, http: {} } },
-        PROGRAMS: { external: { address: programs.address, http: TELLING } },
+        ...programBindings(programs),
       },
       onLine: writeLine,
     })

@@ -85,14 +85,14 @@ export function createFetch() {
       const address = functionAddressOf(url, project)
       if (!address) return refuse('NOT_FOUND')
       const call = { request, address, bindings, execution, ...known }
-      return bindings.PROGRAMS ? forwardCall({ ...call, kind: 'function' }, bindings.PROGRAMS) : invokeFunction(call)
+      return bindings.PROGRAMS ? forwardCall({ ...call, kind: 'function' }) : invokeFunction(call)
     }
     const published = project && discoveryOf(project)
     if (published) return servePublicKeys({ request, ref: published, bindings, execution })
     const worker = project && workerAddressOf(url, project)
     if (worker) {
       const call = { request, address: worker, bindings, execution, ...known }
-      return bindings.PROGRAMS ? forwardCall({ ...call, kind: 'worker' }, bindings.PROGRAMS) : callWorker(call)
+      return bindings.PROGRAMS ? forwardCall({ ...call, kind: 'worker' }) : callWorker(call)
     }
     if (storageAddressOf(request, bindings) !== undefined) {
       return lingering(request, () => storage.fetch(request, bindings, execution))

@@ -219,13 +219,17 @@ export interface Bindings extends Record<string, unknown> {
   SERVICES_EGRESS?: Fetcher
   /** Runs what users deploy, each in an isolate of its own. */
   LOADER: WorkerLoader
-  /** The process of its own that runs programs, where there is one; else they run here. */
+  /** The supervisor of the processes that run programs, where there is one; else programs run here. */
   PROGRAMS?: Fetcher
-  /** Known to the API and to that process. */
+  /** The processes that it starts. */
+  [slot: `PROGRAMS_${number}`]: Fetcher
+  /** Known to the API, the supervisor and those processes. */
   PROGRAMS_KEY?: string
-  /** In that process, the ports of this machine that programs must not reach, with commas between. */
+  /** In such a process, its id. */
+  PROGRAMS_PROCESS?: string
+  /** In such a process, the ports of this machine that programs must not reach, with commas between. */
   CLOSED_PORTS?: string
-  /** In that process, the way back. */
+  /** In such a process, the way back. */
   API?: Fetcher
   /** The Worker of src/builder. */
   BUILDER: Fetcher

@@ -2,7 +2,7 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, expect, it, vi } from 'vitest'
-import { childAt } from '../dev/memory.ts'
+import { spawnedBy } from '../dev/child-process.ts'
 import { freePort } from '../dev/ports.ts'
 import { runWorker } from '../dev/worker.ts'
 import { WAIT } from './machine.ts'
@@ -24,16 +24,16 @@ it('the cron goes on in the runtime that takes the place of one that crashed', a
   writeFileSync(join(folder, 'index.js'), WORKER)
   const port = await freePort(0, 'api')
   const hasTicked = () => fetch(`http://127.0.0.1:${port}/`).then((response) => response.json())
-  const worker = await runWorker(
-    { bundle: folder, port, bindings: {}, folder: join(folder, 'worker') },
-    { serviceBindings: { BUILDER: () => new Response() }, onLine: () => {} },
+  const { result: worker, children } = await spawnedBy(() =>
+    runWorker(
+      { bundle: folder, port, bindings: {}, folder: join(folder, 'worker') },
+      { serviceBindings: { BUILDER: () => new Response() }, onLine: () => {} },
+    ),
   )
   try {
     await worker.tick()
     expect(await hasTicked()).toBe(true)
-    const crashed = await childAt(port)
-    if (crashed === undefined) throw new Error('no runtime listens there')
-    process.kill(crashed, 'SIGKILL')
+    expect(children.map((child) => child.kill('SIGKILL'))).toEqual([true])
     await vi.waitFor(async () => expect(await hasTicked()).toBe(false), WAIT)
     await worker.tick()
     expect(await hasTicked()).toBe(true)

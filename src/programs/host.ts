@@ -7,10 +7,7 @@ import { forgetPlan, type Plan } from '../workers/plan.ts'
 import { toldWith } from './ask.ts'
 import { isNews } from './changes.ts'
 import { isWithoutProgram } from './own.ts'
-import { type Alive, type Known, NOT_RUN_HEADER, proofOf, type Question } from './protocol.ts'
-
-/** Of this process. */
-let since = 0
+import { type Known, NOT_RUN_HEADER, type Question, WRONG_PROCESS } from './protocol.ts'
 
 type Serve = (
   request: Request,
@@ -19,13 +16,16 @@ type Serve = (
   known?: Known,
 ) => Response | Promise<Response>
 
-/** What the API reaches of the process that runs programs, and nobody else. */
+/** The entrypoint of a process that runs programs, for the API and the supervisor alone. */
 export const createProgramsHost = (serve: Serve) =>
   ({
     async fetch(request, bindings, execution) {
-      since ||= Date.now()
       const told = toldWith(request, bindings)
       if (!told) return new Response(null, { status: 403 })
+      // Another one listened at this port when the caller learned of it.
+      if (told.process !== bindings.PROGRAMS_PROCESS) {
+        return new Response(null, { status: WRONG_PROCESS, headers: { [NOT_RUN_HEADER]: '1' } })
+      }
       const { question, changed, cause, id, isLost } = told
       if (question) return Response.json({ result: await answer(question, { request, bindings, execution }) })
       if (changed && isNews(changed.program, changed.at)) {
@@ -44,7 +44,7 @@ interface Asked {
 }
 
 async function answer(question: Question, { request, bindings, execution }: Asked): Promise<unknown> {
-  if (question === 'alive') return { since, proof: await proofOf(bindings.PROGRAMS_KEY ?? '') } satisfies Alive
+  if (question === 'alive') return bindings.PROGRAMS_PROCESS
   if (question === 'end-idle') {
     const waitUntil = (work: Promise<unknown>) => execution.waitUntil(work)
     // Many take their time; who asks takes silence for the end of the process.

@@ -1,7 +1,7 @@
 import type { Cause } from './chains.ts'
 
 /**
- * Where programs run in a process of their own, this header of each request between it and the API holds what the one tells the other. The
+ * Where programs run in processes of their own, this header of each request between them and the API holds what the one tells the other. The
  * runtime makes it from the `cf` of a request that it sends, and the `cf` of one that it gets from it: it goes no further, and for its
  * sake no other header is copied. Requests of others may carry it too, without the key.
  */
@@ -9,6 +9,9 @@ export const TOLD_HEADER = 'MF-CF-Blob'
 
 /** With answers that no program gave or began. It goes no further either, and programs cannot send it. */
 export const NOT_RUN_HEADER = 'x-pilothouse-not-run'
+
+/** Answered by a process to what was meant for another one. */
+export const WRONG_PROCESS = 421
 
 export type Question = 'alive' | 'end-idle' | 'start' | 'drop' | 'stop' | 'tally'
 
@@ -33,24 +36,32 @@ export interface Known {
 
 export interface Told extends Known {
   key: string
-  /** To the process that runs programs; undefined for a call of a program. */
+  /** The process that the request is for. */
+  process?: string
+  /** Undefined for a call of a program. */
   question?: Question
-  /** To that process: the program that is called, and when it was last changed, if only just. */
+  /** The program that is called, and when it was last changed, if that was a moment ago. */
   changed?: { program: ProgramName; at: number }
 }
 
-/** What is answered to who asks whether it is alive. */
-export interface Alive {
-  /** When this process got its first request, in epoch milliseconds. */
-  since: number
-  /** Of the key that both know, so that no other server at its port is taken for it. */
-  proof: string
+/** Asks the supervisor for the process of a group, which is started if there is none and `isStarted` holds. */
+export interface PlaceRequest {
+  /** Programs that share a process: those of a project, or a suspect alone. */
+  group: string
+  ref: string
+  isStarted: boolean
+  /** Processes with calls under way, which must not be ended to make room. */
+  busy: string[]
 }
 
-const encoder = new TextEncoder()
-
-/** What only who has the key can say. */
-export async function proofOf(key: string): Promise<string> {
-  const digest = await crypto.subtle.digest('SHA-256', encoder.encode(`alive ${key}`))
-  return Array.from(new Uint8Array(digest), (byte) => byte.toString(16).padStart(2, '0')).join('')
+export interface Place {
+  /** Of the process, made anew for each. */
+  id: string
+  /** Number of the service binding that leads there. */
+  slot: number
 }
+
+export const slotBinding = (slot: number) => `PROGRAMS_${slot}` as const
+
+/** Why a process has ended: over its programs' use of the processor or memory, by a crash, or because nobody needed it. */
+export type Ending = 'cpu' | 'memory' | 'crash' | 'unused'

@@ -19,11 +19,13 @@ interface Unserved {
   why: keyof typeof PROBLEMS
 }
 
+const ENDED = 'The process that runs the programs of this project was ended while this call was under way'
 const PROBLEMS = {
-  ended:
-    'The process that runs programs was ended while this call was under way: one of its programs took all CPU time or memory',
-  barred:
-    'It is not called for a while, as it took all CPU time or memory and ended the process that runs programs: deploy it anew once that is mended',
+  cpu: `${ENDED}: one of them computed for too long without a pause`,
+  memory: `${ENDED}: they took too much memory`,
+  crash: `${ENDED}: it crashed`,
+  'held back':
+    'Not called for a while, because it ended the process it ran in by computing for too long or taking too much memory; a deployment does not end this earlier',
 }
 
 /** Of a call that its program has not answered, and of which nobody else can tell its developer. */
@@ -31,7 +33,7 @@ export async function recordUnserved(
   host: { bindings: Bindings; execution: ExecutionContext },
   { program, at, status, why, ...unserved }: Unserved,
 ): Promise<void> {
-  const row = why === 'barred' ? takeRow(keyOf(program)) : { unlisted: 0 }
+  const row = why === 'held back' ? takeRow(keyOf(program)) : { unlisted: 0 }
   if (!row) return
   const ctx = createCtx({ bindings: host.bindings, waitUntil: (work) => host.execution.waitUntil(work) })
   try {

@@ -34,27 +34,49 @@ type Deployed = NonNullable<KnownFunction['deployed']>
 type Callable = KnownFunction & { deployed: Deployed }
 
 /** One call of a function, from whoever sends it. */
-export async function invokeFunction(call: Call): Promise<Response> {
+export const invokeFunction = (call: Call): Promise<Response> =>
+  guarded(call, async (ctxOf) => {
+    const admitted = await admissionOf(ctxOf, call)
+    if (admitted instanceof Response) return admitted
+    return admit({
+      ...{ call, program: programOf(admitted) },
+      refused: (code) => logRefusal(ctxOf(), call, refuse(code)),
+      answer: (invocation) => answer(call, admitted, invocation),
+    })
+  })
+
+/** The answer to a call that the function is not to be run for; undefined for any other. */
+export const refusalOfFunction = (call: Call): Promise<Response | undefined> =>
+  guarded(call, async (ctxOf) => {
+    const admitted = await admissionOf(ctxOf, call)
+    return admitted instanceof Response ? admitted : undefined
+  })
+
+async function guarded<T>(call: Call, work: (ctxOf: () => SystemCtx) => Promise<T>): Promise<T | Response> {
   const ctxOf = () => contextOf(call)
   try {
-    const { ref, slug } = call.address
-    const known = await openFunction(ctxOf, ref, slug)
-    if (!known?.deployed) return await refuseUnknown(ctxOf(), call, refuse)
-    const problem = statusProblem(known.projectStatus, known.deployed) ?? (await credentialProblem(ctxOf, call, known))
-    const { deployed } = known
-    const program = { kind: 'function', programId: deployed.id, deploymentId: deployed.deploymentId } as const
-    if (problem) return turnAway({ call, program }, logRefusal(ctxOf(), call, refuse(problem)), `refused: ${problem}`)
-    return await admit({
-      ...{ call, program },
-      refused: (code) => logRefusal(ctxOf(), call, refuse(code)),
-      answer: (invocation) => answer(call, { ...known, deployed }, invocation),
-    })
+    return await work(ctxOf)
   } catch (error) {
     const ctx = ctxOf()
     ctx.log.error('failed', { code: 'function_call', error: describeError(error) })
     return logRefusal(ctx, call, refuse('SERVICE_UNAVAILABLE'))
   }
 }
+
+/** The function that is called, or the refusal. */
+async function admissionOf(ctxOf: () => SystemCtx, call: Call): Promise<Callable | Response> {
+  const { ref, slug } = call.address
+  const known = await openFunction(ctxOf, ref, slug)
+  if (!known?.deployed) return refuseUnknown(ctxOf(), call, refuse)
+  const callable = { ...known, deployed: known.deployed }
+  const problem = statusProblem(known.projectStatus, known.deployed) ?? (await credentialProblem(ctxOf, call, known))
+  if (!problem) return callable
+  const refusal = logRefusal(ctxOf(), call, refuse(problem))
+  return turnAway({ call, program: programOf(callable) }, refusal, `refused: ${problem}`)
+}
+
+const programOf = ({ deployed }: Callable) =>
+  ({ kind: 'function', programId: deployed.id, deploymentId: deployed.deploymentId }) as const
 
 const contextOf = ({ request, bindings, execution }: Call): SystemCtx =>
   createCtx({

@@ -25,20 +25,42 @@ interface Call extends Known {
 }
 
 /** One call of a worker, from whoever sends it. */
-export async function callWorker(call: Call): Promise<Response> {
-  const { request, address, bindings, execution } = call
+export const callWorker = (call: Call): Promise<Response> =>
+  guarded(call, async (ctx) => {
+    const plan = await admissionOf(ctx, call)
+    return plan instanceof Response ? plan : run(call, ctx, plan)
+  })
+
+/** The answer to a call that the worker is not to be run for; undefined for any other. */
+export const refusalOfWorker = (call: Call): Promise<Response | undefined> =>
+  guarded(call, async (ctx) => {
+    const plan = await admissionOf(ctx, call)
+    return plan instanceof Response ? plan : undefined
+  })
+
+async function guarded<T>(call: Call, work: (ctx: SystemCtx) => Promise<T>): Promise<T | Response> {
+  const { request, bindings, execution } = call
   const clock = request.headers.get('x-test-clock') ?? undefined
-  const ctx = createCtx({ bindings, waitUntil: (work) => execution.waitUntil(work), clock })
+  const ctx = createCtx({ bindings, waitUntil: (promise) => execution.waitUntil(promise), clock })
   try {
-    const found = await findPlan(ctx, address.ref, address.name)
-    if (!found) return await refuseUnknown(ctx, call, refuse)
-    const problem = statusProblem(found.status) ?? (await credentialProblem(ctx, request, found.plan))
-    return await run(call, ctx, { plan: found.plan, problem })
+    return await work(ctx)
   } catch (error) {
     ctx.log.error('failed', { code: 'worker_call', error: describeError(error) })
     return logRefusal(ctx, call, refuse('SERVICE_UNAVAILABLE'))
   }
 }
+
+/** What the called worker is to run, or the refusal. */
+async function admissionOf(ctx: SystemCtx, call: Call): Promise<Plan | Response> {
+  const found = await findPlan(ctx, call.address.ref, call.address.name)
+  if (!found) return refuseUnknown(ctx, call, refuse)
+  const { plan, status } = found
+  const problem = statusProblem(status) ?? (await credentialProblem(ctx, call.request, plan))
+  if (!problem) return plan
+  return turnAway({ call, program: programOf(plan) }, logRefusal(ctx, call, refuse(problem)), `refused: ${problem}`)
+}
+
+const programOf = ({ workerId, deploymentId }: Plan) => ({ kind: 'worker', programId: workerId, deploymentId }) as const
 
 function callerOf({ config: { CLIENT_ADDRESS_HEADER: header } }: SystemCtx, { request }: Call): string | undefined {
   return (header && request.headers.get(header)) || undefined
@@ -66,12 +88,10 @@ async function credentialProblem(ctx: SystemCtx, { headers }: Request, { ref, sp
   }
 }
 
-function run(call: Call, ctx: SystemCtx, { plan, problem }: { plan: Plan; problem: RefusalCode | undefined }) {
-  const program = { kind: 'worker', programId: plan.workerId, deploymentId: plan.deploymentId } as const
-  const refused = (code: RefusalCode) => logRefusal(ctx, call, refuse(code))
-  if (problem) return turnAway({ call, program }, refused(problem), `refused: ${problem}`)
+function run(call: Call, ctx: SystemCtx, plan: Plan) {
   return admit({
-    ...{ call, program, refused },
+    ...{ call, program: programOf(plan) },
+    refused: (code) => logRefusal(ctx, call, refuse(code)),
     answer({ id: invocation, cause }) {
       const mark = markOf({ programId: plan.workerId, secret: ctx.config.ENCRYPTION_KEY }, cause)
       return answer(ctx, call, { plan, invocation, address: callerOf(ctx, call) ?? '', mark })

@@ -3,70 +3,77 @@ import type { workers } from '../db/schema/index.ts'
 import type { SystemCtx } from '../env.ts'
 import { describeError } from '../http/log.ts'
 import type { WorkerInstances } from '../objects/worker-instances.ts'
-import { askPrograms } from '../programs/ask.ts'
-import { hasEnded } from '../programs/process.ts'
-import { keyOf } from '../programs/protocol.ts'
-import { noteCall } from '../programs/suspects.ts'
+import { askProcess } from '../programs/ask.ts'
+import { beginCall, endingOf, processOf } from '../programs/processes.ts'
+import { keyOf, type ProgramName, type Question } from '../programs/protocol.ts'
 import { BuildFailed } from '../runtime/build.ts'
 import { environmentOf, type Plan } from './plan.ts'
 
 type WorkerRow = typeof workers.$inferSelect
 
 type Instances = Pick<WorkerInstances, 'start' | 'drop' | 'stop' | 'tally'>
+type Planned = Parameters<Instances['tally']>[0]
 type Remote = {
   [Name in keyof Instances]: (...given: Parameters<Instances[Name]>) => Promise<Awaited<ReturnType<Instances[Name]>>>
 }
 
-/** Where programs run. */
-function objectOf({ bindings }: Pick<SystemCtx, 'bindings'>, workerId: string): Remote {
+type WorkerName = Pick<WorkerRow, 'id' | 'projectRef' | 'name'>
+
+const programOf = ({ projectRef: ref, name }: WorkerName): ProgramName => ({ kind: 'worker', ref, name })
+
+/** Where the instances of a worker run; undefined where no process does that and none is to be started. */
+async function objectOf({ bindings }: SystemCtx, worker: WorkerName, isStarted = false): Promise<Remote | undefined> {
   const { WORKER_INSTANCES: objects, PROGRAMS } = bindings
-  if (!PROGRAMS) return objects.get(objects.idFromName(workerId))
+  if (!PROGRAMS) return objects.get(objects.idFromName(worker.id))
+  const process = await processOf(bindings, programOf(worker), isStarted)
+  if (!process) return undefined
+  const ask = <T>(question: Question, plan?: Plan | Planned) =>
+    askProcess<T>(bindings, process, question, { workerId: worker.id, plan })
   return {
-    start: (plan) => askPrograms(bindings, 'start', { workerId, plan }),
-    drop: (plan) => askPrograms(bindings, 'drop', { workerId, plan }),
-    stop: () => askPrograms(bindings, 'stop', { workerId }),
-    tally: (plan) => askPrograms(bindings, 'tally', { workerId, plan }),
+    async start(plan) {
+      const end = beginCall(process, keyOf(programOf(worker)))
+      try {
+        return await ask('start', plan)
+      } catch (error) {
+        await endingOf(bindings, process)
+        throw error
+      } finally {
+        end()
+      }
+    },
+    drop: (plan) => ask('drop', plan),
+    stop: () => ask('stop'),
+    tally: (plan) => ask('tally', plan),
   }
 }
 
 /** All that the plan declares have started when this resolves. Rejects with BuildFailed. */
-export async function startInstances(ctx: SystemCtx, plan: Plan, name: string): Promise<void> {
-  const problem = await noted(ctx, keyOf({ kind: 'worker', ref: plan.ref, name }), () =>
-    objectOf(ctx, plan.workerId).start(plan),
-  )
+export async function startInstances(ctx: SystemCtx, plan: Plan, worker: WorkerName): Promise<void> {
+  const object = await objectOf(ctx, worker, true)
+  if (!object) throw new Error('no room for another process of programs')
+  const problem = await object.start(plan)
   if (problem !== undefined) throw new BuildFailed([{ message: problem }])
 }
 
-/** Over a start the process may end as over a call. */
-async function noted<T>({ bindings }: SystemCtx, program: string, start: () => Promise<T>): Promise<T> {
-  const at = Date.now()
-  const end = noteCall(program)
-  try {
-    return await start()
-  } catch (error) {
-    if (bindings.PROGRAMS) await hasEnded(bindings, at)
-    throw error
-  } finally {
-    end()
-  }
-}
-
 /** Of what has been started and is not to be served. */
-export async function dropInstances(ctx: SystemCtx, plan: Plan): Promise<void> {
-  await objectOf(ctx, plan.workerId).drop(plan)
+export async function dropInstances(ctx: SystemCtx, plan: Plan, worker: WorkerName): Promise<void> {
+  await (await objectOf(ctx, worker))?.drop(plan)
 }
 
-export async function stopInstances(ctx: SystemCtx, workerId: string): Promise<void> {
-  await objectOf(ctx, workerId).stop()
+export async function stopInstances(ctx: SystemCtx, worker: WorkerName): Promise<void> {
+  await (await objectOf(ctx, worker))?.stop()
 }
 
 const ASKED_MS = 5_000
+const NONE = { live: 0, ready: 0, stale: 0 }
 
 /** Counted, or why they cannot be. */
-export async function tallyOf(ctx: SystemCtx, { id, served, spec }: WorkerRow, project: ProjectAccess) {
+export async function tallyOf(ctx: SystemCtx, worker: WorkerRow, project: ProjectAccess) {
+  const { id, served, spec } = worker
   if (!served) return { instances: { declared: spec.instances, live: 0, ready: 0, stale: 0 } }
   try {
-    const asked = objectOf(ctx, id).tally({ ...served, environment: environmentOf(project) })
+    const object = objectOf(ctx, worker)
+    const asked = object.then((one) => one?.tally({ ...served, environment: environmentOf(project) }) ?? NONE)
     const tally = await Promise.race([asked, scheduler.wait(ASKED_MS)])
     if (!tally) throw new Error(`no answer in ${ASKED_MS} ms`)
     return { instances: { declared: served.spec.instances, ...tally } }

@@ -10,8 +10,8 @@ const PAGE = 1_000
 
 /** All workers of a project that is being removed, with what they have in the bucket; the sweep comes to what is put there later. */
 export async function removeAllWorkers(ctx: SystemCtx, ref: string): Promise<void> {
-  const all = await ctx.db.select({ id: workers.id }).from(workers).where(eq(workers.projectRef, ref))
-  await Promise.all(all.map(({ id }) => stopInstances(ctx, id)))
+  const all = await ctx.db.select().from(workers).where(eq(workers.projectRef, ref))
+  await Promise.all(all.map((worker) => stopInstances(ctx, worker)))
   await ctx.db.delete(workers).where(eq(workers.projectRef, ref))
   const store = openStore(ctx)
   for (;;) {

@@ -4,8 +4,6 @@ import type { Mutation } from '../../db/mutate.ts'
 import { functionDeployments, functions } from '../../db/schema/index.ts'
 import type { Ctx } from '../../env.ts'
 import { ApiError } from '../../http/error.ts'
-import { keyOf } from '../../programs/protocol.ts'
-import { lift } from '../../programs/suspects.ts'
 import { type DeploymentRow, type FunctionRow, toFunction } from './convert.ts'
 import { changeFunctions, requireRoom } from './rows.ts'
 import type { BulkFunction } from './schema.ts'
@@ -17,11 +15,9 @@ type NewRow = typeof functions.$inferInsert
 export async function updateFunctions(ctx: Ctx, project: ProjectAccess, list: readonly BulkFunction[]) {
   if (list.length === 0) return { functions: [] }
   const { ref, organizationId } = project
-  let moved: string[] = []
-  const functions = await changeFunctions(ctx, ref, async (mutation) => {
+  const updated = await changeFunctions(ctx, ref, async (mutation) => {
     const [before, bundles] = await Promise.all([rowsAt(mutation, ref, list), bundlesOf(ctx, mutation, ref, list)])
     const rows = list.map((wanted, n) => rowOf(ctx, ref, { wanted, n, before, bundles }))
-    moved = rows.filter((row) => row.deploymentId !== before.get(row.slug)?.deployment.id).map(({ slug }) => slug)
     const added = list.filter(({ slug }) => !before.has(slug)).length
     if (added > 0) await requireRoom(mutation.tx, project, added)
     const written = await write(ctx, mutation, rows, before)
@@ -29,8 +25,7 @@ export async function updateFunctions(ctx: Ctx, project: ProjectAccess, list: re
     await mutation.trace({ action: 'function.bulk_update', organizationId, projectRef: ref, detail })
     return written
   })
-  for (const name of moved) lift(keyOf({ kind: 'function', ref, name }))
-  return { functions }
+  return { functions: updated }
 }
 
 interface Known {

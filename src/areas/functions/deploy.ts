@@ -4,8 +4,6 @@ import type { Mutation } from '../../db/mutate.ts'
 import { functionDeployments, functions } from '../../db/schema/index.ts'
 import type { Ctx, SystemCtx } from '../../env.ts'
 import { ApiError, type Issue } from '../../http/error.ts'
-import { keyOf } from '../../programs/protocol.ts'
-import { lift } from '../../programs/suspects.ts'
 import type { SourceFile } from '../../runtime/build.ts'
 import { type DeploymentRow, type FunctionRow, toFunction } from './convert.ts'
 import { makeDeployment } from './deployment.ts'
@@ -102,7 +100,7 @@ export async function deploy(
   rules: Rules = {},
 ): Promise<FunctionRow> {
   const { ref, organizationId } = project
-  const deployed = await changeFunctions(ctx, ref, async (mutation) => {
+  return changeFunctions(ctx, ref, async (mutation) => {
     const row = await placeAt(ctx, mutation, project, { deployment, settings, rules })
     if (row.deploymentId !== deployment.id) return row
     const { slug, version } = row
@@ -110,8 +108,6 @@ export async function deploy(
     await mutation.trace({ action: 'function.deploy', organizationId, projectRef: ref, detail })
     return row
   })
-  if (deployed.deploymentId === deployment.id) lift(keyOf({ kind: 'function', ref, name: deployed.slug }))
-  return deployed
 }
 
 interface Placed {

@@ -6,7 +6,6 @@ import { type Mutation, mutate } from '../../db/mutate.ts'
 import { functionDeployments, functions, organizations } from '../../db/schema/index.ts'
 import type { Ctx, SystemCtx } from '../../env.ts'
 import { ApiError } from '../../http/error.ts'
-import { forgive } from '../../programs/suspects.ts'
 import { forgetFunction } from '../../runtime/known.ts'
 import { lockProject } from '../projects/lock.ts'
 import type { DeploymentRow, FunctionRow } from './convert.ts'
@@ -42,12 +41,10 @@ export async function changeFunctions<T>(
   lock: Step<unknown> = lockProject,
 ): Promise<T> {
   try {
-    const result = await mutate(ctx, async (mutation) => {
+    return await mutate(ctx, async (mutation) => {
       await lock(mutation, ref)
       return work(mutation, ref)
     })
-    forgive(ref)
-    return result
   } finally {
     forgetFunction(ref)
   }

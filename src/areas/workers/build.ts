@@ -19,13 +19,13 @@ export async function build(ctx: SystemCtx, work: Work): Promise<ServedWorker | 
   if (!image) throw new BuildFailed([{ message: 'Nothing was built yet that could be deployed again' }])
   const served = { deploymentId: task.id, image, spec: task.spec }
   if (!(await workerLeases.isHeld(ctx, task))) return undefined
-  await startInstances(ctx, planOf(work, served), work.worker.name)
+  await startInstances(ctx, planOf(work, served), work.worker)
   return served
 }
 
 /** What was built, and was superseded before the switch. */
 export const drop = (ctx: SystemCtx, work: Work, served: ServedWorker): Promise<void> =>
-  dropInstances(ctx, planOf(work, served))
+  dropInstances(ctx, planOf(work, served), work.worker)
 
 const planOf = ({ worker, project }: Work, served: ServedWorker): Plan => ({
   ...{ ...served, workerId: worker.id, ref: project.ref },

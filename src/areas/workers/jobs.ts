@@ -10,7 +10,7 @@ export const workerJobs: WorkerJobs = {
   build,
   drop,
   async teardown(ctx, { worker, project }) {
-    await stopInstances(ctx, worker.id)
+    await stopInstances(ctx, worker)
     const image = worker.served && { ref: project.ref, sha256: worker.served.image }
     await mutate(ctx, async ({ tx, trace }) => {
       if (image) await leaveImage(ctx, tx, image)

@@ -3,8 +3,6 @@ import { type Mutation, mutate } from '../../db/mutate.ts'
 import { projects, type ServedWorker, type WorkerSpec, workers, workerTasks } from '../../db/schema/index.ts'
 import type { SystemCtx } from '../../env.ts'
 import { describeError } from '../../http/log.ts'
-import { keyOf } from '../../programs/protocol.ts'
-import { lift } from '../../programs/suspects.ts'
 import { createLeases } from '../../queue/lease.ts'
 import { BuildFailed } from '../../runtime/build.ts'
 import { leaveImage, requireImage } from '../../workers/images.ts'
@@ -85,9 +83,7 @@ async function runHeld(ctx: SystemCtx, jobs: WorkerJobs, work: Work): Promise<vo
 async function buildAndSwitch(ctx: SystemCtx, jobs: WorkerJobs, work: Work): Promise<void> {
   const { id } = work.task
   const served = await jobs.build(ctx, work)
-  if (served && (await switchOver(ctx, work, served))) {
-    return lift(keyOf({ kind: 'worker', ref: work.project.ref, name: work.worker.name }))
-  }
+  if (served && (await switchOver(ctx, work, served))) return
   // Another consumer that took it over after a lapsed lease serves the same instances.
   if (served && !(await isWanted(ctx, id))) await jobs.drop(ctx, work, served)
   ctx.log.info('worker_task_not_held', { task: id })

@@ -1,0 +1,72 @@
+import { AsyncLocalStorage } from 'node:async_hooks'
+import type { ChildProcess } from 'node:child_process'
+import { subscribe } from 'node:diagnostics_channel'
+import { readFile } from 'node:fs/promises'
+import { totalmem } from 'node:os'
+import { setTimeout as delay } from 'node:timers/promises'
+
+const MiB = 1024 ** 2
+const SHARE = 2
+const MIB_MAX = 8 * 1024
+
+/** Memory for what users send: outside the JavaScript heap nothing else bounds it. */
+export const memoryMiBMax = (): number => Math.min(Math.floor(totalmem() / SHARE / MiB), MIB_MAX)
+
+/** Time between two measurements of a process. */
+export const MEASURED_MS = 250
+
+const spawning = new AsyncLocalStorage<ChildProcess[]>()
+let isSubscribed = false
+
+/** Runs the work, and returns the processes that it has spawned, however deep inside a library. */
+export async function spawnedBy<T>(work: () => Promise<T>): Promise<{ result: T; children: ChildProcess[] }> {
+  if (!isSubscribed) {
+    isSubscribed = true
+    subscribe('child_process', (message) => {
+      spawning.getStore()?.push((message as { process: ChildProcess }).process)
+    })
+  }
+  const children: ChildProcess[] = []
+  return { result: await spawning.run(children, work), children }
+}
+
+export interface Usage {
+  /** Processor time of all threads since the start. */
+  cpuSeconds: number
+  residentMiB: number
+}
+
+const TICKS_PER_SECOND = 100
+/** Of /proc/<pid>/stat, counted from the closing parenthesis of the name. */
+const [USER_TICKS, SYSTEM_TICKS, RESIDENT_PAGES] = [11, 12, 21]
+const PAGE_MiB = 4096 / MiB
+
+/** Undefined where the system does not tell (it is not Linux). */
+export async function usageOf(pid: number | undefined): Promise<Usage | undefined> {
+  const text = pid === undefined ? '' : await readFile(`/proc/${pid}/stat`, 'utf8').catch(() => '')
+  if (text === '') return undefined
+  const fields = text
+    .slice(text.lastIndexOf(')') + 2)
+    .split(' ')
+    .map(Number)
+  const at = (index: number) => fields[index] ?? 0
+  return {
+    cpuSeconds: (at(USER_TICKS) + at(SYSTEM_TICKS)) / TICKS_PER_SECOND,
+    residentMiB: at(RESIDENT_PAGES) * PAGE_MiB,
+  }
+}
+
+/** Watches the memory of a process until `end`. */
+export function watchMemory(pid: number | undefined, mibMax = memoryMiBMax()): { tooLarge: AbortSignal; end(): void } {
+  const [large, ended] = [new AbortController(), new AbortController()]
+  const watch = async () => {
+    while (!ended.signal.aborted) {
+      const usage = await usageOf(pid)
+      if (!usage) return
+      if (usage.residentMiB > mibMax) return large.abort()
+      await delay(MEASURED_MS, undefined, { signal: ended.signal }).catch(() => {})
+    }
+  }
+  void watch()
+  return { tooLarge: large.signal, end: () => ended.abort() }
+}
