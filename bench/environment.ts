@@ -13,6 +13,8 @@ export interface Environment extends Omit<Ready, 'controlUrl'> {
   control: ControlDb
   /** Of the process that runs the Worker. */
   workerRssBytes(): Promise<number>
+  /** Of every process, by what it does; those that run and build programs together. */
+  processRssBytes(): Promise<Record<string, number>>
   /** The Worker's log lines of one event, once there are at least `count` of them. */
   logLines(count: number, matches: (line: LogLine) => boolean): Promise<LogLine[]>
 }
@@ -54,7 +56,13 @@ export async function withEnvironment<T>(work: (environment: Environment) => Pro
       const logLines: Environment['logLines'] = (count, matches) => linesOf(logFile, count, matches)
       const ended = exited.then(() => Promise.reject(new Error('the server ended before the benchmark did')))
       return await Promise.race([
-        work({ ...ready, control, workerRssBytes: () => workerRss(server.pid), logLines }),
+        work({
+          ...ready,
+          control,
+          workerRssBytes: () => workerRss(server.pid),
+          processRssBytes: () => processRss(server.pid, ready),
+          logLines,
+        }),
         ended,
       ])
     } finally {
@@ -79,6 +87,23 @@ async function workerRss(serverPid: number | undefined): Promise<number> {
     return Number(ppid) === serverPid && comm.endsWith('workerd') ? [Number(rss)] : []
   })
   return Math.max(...kibibytes) * 1024
+}
+
+async function processRss(serverPid: number | undefined, { pids }: Ready): Promise<Record<string, number>> {
+  const { stdout } = await promisify(execFile)('ps', ['-A', '-o', 'pid=,ppid=,rss=,comm='])
+  const rows = stdout.split('\n').map((line) => line.trim().split(/\s+/))
+  const nameOf = ([pid, ppid, , command]: string[]): string | undefined => {
+    if (Number(pid) === serverPid) return 'node'
+    if (Number(ppid) !== serverPid || !command?.endsWith('workerd')) return undefined
+    if (Number(pid) === pids.api) return 'api'
+    return Number(pid) === pids.bucket ? 'bucket' : 'programs'
+  }
+  const bytes: Record<string, number> = {}
+  for (const row of rows) {
+    const name = nameOf(row)
+    if (name) bytes[name] = (bytes[name] ?? 0) + Number(row[2]) * 1024
+  }
+  return bytes
 }
 
 const LOG_WAIT_MS_MAX = 10_000

@@ -11,6 +11,7 @@ import { overhead } from './overhead.ts'
 import { ratelimit } from './ratelimit.ts'
 import { openReport } from './report.ts'
 import { sql } from './sql.ts'
+import { steady } from './steady.ts'
 import { storage } from './storage.ts'
 import { webhooks } from './webhooks.ts'
 
@@ -27,6 +28,7 @@ const BENCHMARKS = {
   fleet,
   deploy,
   invoke,
+  steady,
 }
 type Name = keyof typeof BENCHMARKS
 

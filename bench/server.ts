@@ -1,6 +1,8 @@
+import type { ChildProcess } from 'node:child_process'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { buildWorker } from '../dev/bundle.ts'
+import { spawnedBy } from '../dev/child-process.ts'
 import { describeFailure, openLifetime } from '../dev/lifetime.ts'
 import { freePort } from '../dev/ports.ts'
 import { startServices } from '../dev/services.ts'
@@ -18,6 +20,8 @@ export interface Ready {
   /** The folder with the instances' sockets. */
   sockets: string
   encryptionKey: string
+  /** Of the processes that run the API and the bucket. */
+  pids: { api: number | undefined; bucket: number | undefined }
   s3: { endpoint: string; bucket: string; accessKeyId: string; secretAccessKey: string }
 }
 
@@ -36,12 +40,16 @@ process.once('disconnect', end)
 async function serve(folder: string): Promise<Ready> {
   const bundle = join(folder, 'bundle')
   const port = await freePort(0, 'api')
-  const [services] = await Promise.all([
-    lifetime.add(startServices({ folder, durable: true, baseUrl: `http://127.0.0.1:${port}` })),
+  const [{ result: services, children: ofServices }] = await Promise.all([
+    spawnedBy(() => lifetime.add(startServices({ folder, durable: true, baseUrl: `http://127.0.0.1:${port}` }))),
     buildWorker({ folder: bundle, entry: fileURLToPath(new URL('worker.ts', import.meta.url)) }),
   ])
   const bindings = { ...services.vars, ...services.secrets, ...WEBHOOKS }
-  await lifetime.add(startWorker({ bundle, port, bindings, folder: join(folder, 'worker') }))
+  const { children: ofWorker } = await spawnedBy(() =>
+    lifetime.add(startWorker({ bundle, port, bindings, folder: join(folder, 'worker') })),
+  )
+  // The API is the last to start.
+  const pids = { api: lastWorkerd(ofWorker), bucket: lastWorkerd(ofServices) }
   const { controlUrl, host, secrets, vars } = services
   const s3 = {
     endpoint: vars.S3_ENDPOINT ?? '',
@@ -61,9 +69,13 @@ async function serve(folder: string): Promise<Ready> {
     instances,
     sockets,
     encryptionKey: secrets.ENCRYPTION_KEY ?? '',
+    pids,
     s3,
   }
 }
+
+const lastWorkerd = (children: readonly ChildProcess[]): number | undefined =>
+  children.findLast(({ spawnfile }) => spawnfile.endsWith('workerd'))?.pid
 
 serve(process.argv[2] ?? '').then(
   (ready) => process.send?.(ready),

@@ -9,7 +9,7 @@ import { type Answer, admit, type Invocation, turnAway } from './admit.ts'
 import { bodyOf } from './body.ts'
 import { functionCode, type Surroundings } from './code.ts'
 import { tokenProblem } from './credentials.ts'
-import { hasAnswered, noteAnswer, noteUse } from './isolates.ts'
+import { hasAnswered, noteAnswer, noteCall, noteCallEnd } from './isolates.ts'
 import { type KnownFunction, openFunction } from './known.ts'
 import { type RefusalCode, refuse } from './refusals.ts'
 import { logRefusal, refuseUnknown } from './refused.ts'
@@ -103,8 +103,8 @@ async function answer(call: Call, known: Callable, { id: invocation, cause }: In
   const { request, address, bindings } = call
   const name = attemptName(baseName(known))
   const limit = limitOf(IDLE_MS_MAX)
+  noteCall(known.deployed.id, name, timeOf(call))
   try {
-    noteUse(name, timeOf(call))
     const isolate = bindings.LOADER.get(name, () => load(call, known, name))
     const { method } = request
     const secret = readConfig(bindings).ENCRYPTION_KEY
@@ -120,6 +120,7 @@ async function answer(call: Call, known: Callable, { id: invocation, cause }: In
   } catch (error) {
     return failed(call, known, { error, name })
   } finally {
+    noteCallEnd(name)
     limit.lift()
   }
 }

@@ -1,3 +1,4 @@
+import { setNewest } from '../bounded-map.ts'
 import type { SystemCtx } from '../env.ts'
 
 /** A program that nobody called for so long starts anew with its next call. What it still does then ends. */
@@ -8,22 +9,48 @@ interface Use {
   /** When it was last called, or last answered. */
   at: number
   hasAnswered: boolean
+  /** Calls that wait for their answer. */
+  calls: number
+  /** When another isolate of the same function took its place. */
+  replacedAt?: number
 }
 /** By name, those in use last. */
 const uses = new Map<string, Use>()
 
-export const noteUse = (name: string, at: number): void => note(name, { at, hasAnswered: hasAnswered(name) })
-export const noteAnswer = (name: string, at: number): void => note(name, { at, hasAnswered: true })
+/** By function, the isolate that its last call went to. */
+const current = new Map<string, string>()
+
+/** A call of the function goes to the isolate. */
+export function noteCall(programId: string, name: string, at: number): void {
+  const { hasAnswered = false, calls = 0 } = uses.get(name) ?? {}
+  setNewest(uses, name, { at, hasAnswered, calls: calls + 1 }, KNOWN_MAX)
+  const last = current.get(programId)
+  if (last === name) return
+  const replaced = last === undefined ? undefined : uses.get(last)
+  if (replaced) replaced.replacedAt = at
+  setNewest(current, programId, name, KNOWN_MAX)
+}
+
+export function noteAnswer(name: string, at: number): void {
+  const use = uses.get(name)
+  if (use) Object.assign(use, { at, hasAnswered: true })
+}
+
+/** A call waits no longer, whatever became of it. */
+export function noteCallEnd(name: string): void {
+  const use = uses.get(name)
+  if (use) use.calls -= 1
+}
 
 /** Whether it has started, as far as is known here. */
 export const hasAnswered = (name: string): boolean => uses.get(name)?.hasAnswered ?? false
 
-function note(name: string, use: Use): void {
-  uses.delete(name)
-  const [oldest] = uses.keys()
-  if (uses.size >= KNOWN_MAX && oldest !== undefined) uses.delete(oldest)
-  uses.set(name, use)
-}
+/** What a replaced isolate has for what it does after its last answer: each change of a secret makes another one. */
+const REPLACED_MS_MAX = 60_000
+
+const isOver = ({ at, calls, replacedAt }: Use, now: number): boolean =>
+  at <= now - IDLE_MS_MAX ||
+  (replacedAt !== undefined && calls <= 0 && Math.max(at, replacedAt) <= now - REPLACED_MS_MAX)
 
 /** What one that has answered its last request has for what it still does. */
 const LEFT_MS_MAX = 10_000
@@ -46,14 +73,14 @@ export const keepIsolate = (name: string): boolean => left.delete(name)
 export async function endIdleIsolates(ctx: SystemCtx): Promise<void> {
   await endLeftIsolates(ctx)
   const { now, log } = ctx
-  const before = now().getTime() - IDLE_MS_MAX
+  const at = now().getTime()
   let ended = 0
-  for (const [name, { at }] of uses) {
-    if (at > before) continue
+  for (const [name, use] of uses) {
+    if (!isOver(use, at)) continue
     ended += 1
     await end(ctx, name)
     // Unless it is in use again. Before, it would be forgotten if this were broken off.
-    if (uses.get(name)?.at === at) uses.delete(name)
+    if (uses.get(name) === use && isOver(use, at)) uses.delete(name)
   }
   if (ended > 0) log.info('programs_ended', { programs: ended })
 }
