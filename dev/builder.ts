@@ -4,6 +4,7 @@ import { createServer, type IncomingMessage, type ServerResponse } from 'node:ht
 import type { AddressInfo } from 'node:net'
 import { KEY_HEADER } from '../src/builder/protocol.ts'
 import { isSameSecret } from '../src/secrets/equal.ts'
+import { memoryMiBMax } from './child-process.ts'
 import { freePort } from './ports.ts'
 import { type Request, type Supervised, supervise } from './supervised.ts'
 
@@ -12,6 +13,8 @@ type Options = Pick<Supervised, 'worker' | 'onLine' | 'memoryMiB'>
 /** Both longer than the builder itself bears with what can be interrupted. */
 const PROBE_SECONDS = 12
 const BUILD_SECONDS = 100
+/** A heap of several gigabytes would be collected again and again until the time is over. */
+const PROBE_MIB_MAX = 1024
 
 const MiB = 1024 ** 2
 const BODY_BYTES_MAX = 64 * MiB
@@ -46,7 +49,8 @@ export async function startBuilder({ worker, onLine, memoryMiB }: Options): Prom
   const options = { worker: { ...worker, bindings: { ...bindings, BUILDER_KEY: key } }, onLine, memoryMiB }
   const ports = [await freePort(0, 'api'), await freePort(0, 'api')] as const
   const building = supervise({ ...options, port: ports[0], secondsMax: BUILD_SECONDS })
-  const probing = supervise({ ...options, port: ports[1], secondsMax: PROBE_SECONDS })
+  const probeMiB = Math.min(memoryMiB ?? memoryMiBMax(), PROBE_MIB_MAX)
+  const probing = supervise({ ...options, port: ports[1], secondsMax: PROBE_SECONDS, memoryMiB: probeMiB })
   building.begin()
 
   /** `onEnd`: what becomes of a question over which its process ended. */

@@ -56,6 +56,21 @@ describe('a request', () => {
     expect((await worker.call()).headers.get('x-path')).toBe('/')
   })
 
+  it('finds what its worker has done at its top level, as in a function', async () => {
+    const worker = await newWorker()
+    const built = await worker.ship({
+      'index.js': `const id = crypto.randomUUID()
+        setInterval(() => {}, 60_000)
+        const fetched = await fetch('data:text/plain,fetched').then((response) => response.text())
+        await new Promise((resolve) => setTimeout(resolve, 1))
+        export default { fetch: () => Response.json({ id, fetched }) }`,
+    })
+    expect(built).toMatchObject({ build_state: 'active', instances: { ready: 1 } })
+    const [first, second] = [await (await worker.call()).json(), await (await worker.call()).json()]
+    expect(first).toEqual({ id: expect.stringMatching(/^[\da-f-]{36}$/), fetched: 'fetched' })
+    expect(second).toEqual(first)
+  })
+
   it("is answered by a server of Node's", async () => {
     const worker = await newWorker()
     const built = await worker.ship({

@@ -41,15 +41,27 @@ function answerIn(text = ''): z.output<typeof Answer> | undefined {
   }
 }
 
-/** Imported and not loaded by itself: what it exports is seen, and nothing that it exports runs. */
+/** After it has asked the network, which gives no answer here, a program has this long to start all the same. */
+const CUT_OFF_MS = 500
+
+/**
+ * Imported and not loaded by itself: what it exports is seen, and nothing that it exports runs. A program that waits for the network at its
+ * top level cannot start here: it counts as one that serves, and its first request shows whether it does.
+ */
 const mainOf = (image: Image): string => `
-  import { hasServer } from './${GUEST}'
+  import { hasServer, serving } from './${GUEST}'
   ${hasServers(image) ? `import './${SERVERS}'` : ''}
   import * as program from ${JSON.stringify(`./${image.main}`)}
-  const given = program.default
-  const methods = typeof given === 'function' ? given.prototype : given
-  const handlers = ['fetch', 'scheduled', 'queue', 'email', 'tail'].filter((name) => typeof methods?.[name] === 'function' || (name === 'fetch' && hasServer()))
-  export default { fetch: () => Response.json({ handlers }) }`
+  let cutOff
+  const isCutOff = new Promise((resolve) => { cutOff = () => resolve(${CUT_OFF_MS}) }).then((ms) => scheduler.wait(ms)).then(() => ({ default: { fetch() {} } }))
+  globalThis.fetch = () => { cutOff(); return new Promise(() => {}) }
+  export default { async fetch() {
+    const evaluated = program.start ? program.start() : program
+    const { default: given } = await Promise.race([evaluated, serving.then(() => ({})), isCutOff])
+    const methods = typeof given === 'function' ? given.prototype : given
+    const handlers = ['fetch', 'scheduled', 'queue', 'email', 'tail'].filter((name) => typeof methods?.[name] === 'function' || (name === 'fetch' && hasServer()))
+    return Response.json({ handlers })
+  } }`
 
 const modulesOf = (image: Image): Record<string, WorkerLoaderModule> => ({
   ...Object.fromEntries(Object.entries(image.modules).map(([name, module]) => [name, moduleOf(module)])),

@@ -10,7 +10,10 @@ import type { Source } from './source.ts'
 /** Builds a worker of its build context, a .tar.gz. */
 export async function buildWorker(bindings: Bindings, body: ReadableStream<Uint8Array> | null): Promise<Image> {
   if (!body) throw new Problem('The archive is empty')
-  return { ...(await bundle(bindings, { ...rooted(await unpack(body)), hasTsConfigs: true }, openSize())), files: {} }
+  return {
+    ...(await bundle(bindings, { ...rooted(await unpack(body)), hasTsConfigs: true, isDeferred: true }, openSize())),
+    files: {},
+  }
 }
 
 /** Archives are often made of a folder from outside of it, and then hold it alone. */

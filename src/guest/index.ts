@@ -13,7 +13,7 @@ import { answer, type Given, serveExport, serving, whatServes } from './serve.ts
 import { installStreams } from './streams.ts'
 import { installWebSocket } from './websocket-standard.ts'
 
-export { serveNode } from './serve.ts'
+export { serveNode, serving } from './serve.ts'
 
 interface Program {
   /** Evaluates the program, at its first request: only then is it allowed all that it is in Deno. */
@@ -55,10 +55,11 @@ let hasStarted = false
 
 /** Starts the program before its first request, and tells in words why that does not succeed. */
 export const createCheck = (program: Program): ExportedHandler => ({
-  async fetch() {
+  async fetch(_request, _env, ctx) {
     startClock()
     try {
       starting ??= started(program)
+      ctx.waitUntil(starting.catch(() => {}))
       if (!whatServes()) await starting
       if (whatServes()) return new Response(null, { status: 204 })
       throw new Error(NOTHING_SERVES)
