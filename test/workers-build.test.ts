@@ -96,6 +96,24 @@ describe('the entrypoint', () => {
       'wrangler.toml: The entrypoint "a.js" is not in the source',
     ],
     [
+      'wrangler.toml asks for what is not offered',
+      { 'wrangler.toml': 'main = "index.js"\n[triggers]\ncrons = ["* * * * *"]', 'index.js': program() },
+      'wrangler.toml: `triggers` is not offered for workers',
+    ],
+    [
+      'wrangler.json asks for static files',
+      {
+        'wrangler.json': '{"main":"index.js","kv_namespaces":[],"assets":{"directory":"public"}}',
+        'index.js': program(),
+      },
+      'wrangler.json: `assets` is not offered for workers',
+    ],
+    [
+      'wrangler.toml has vars that are no table',
+      { 'wrangler.toml': 'main = "index.js"\nvars = 7', 'index.js': program() },
+      'wrangler.toml: It cannot be read',
+    ],
+    [
       'wrangler.toml cannot be read',
       { 'wrangler.toml': 'main = ', 'index.js': program() },
       'wrangler.toml: It cannot be read',

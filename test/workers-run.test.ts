@@ -71,6 +71,19 @@ describe('a request', () => {
     expect(second).toEqual(first)
   })
 
+  it('finds the vars of wrangler.toml in its environment, below the secrets', async () => {
+    const project = await newProject(organization)
+    await setSecrets(project, { SECRET: 'of the project' })
+    const worker = await newWorker(project)
+    await worker.ship({
+      'wrangler.toml': `name = "a"\nmain = "index.js"\n[vars]\nPLAIN = "text"\nSECRET = "of the file"\nJSON = { a = [1, true] }`,
+      'index.js': `import { env as early } from 'cloudflare:workers'
+        if (early.PLAIN !== 'text') throw new Error('no vars')
+        export default { fetch: (request, { PLAIN, SECRET, JSON }) => Response.json([PLAIN, SECRET, JSON, process.env.PLAIN]) }`,
+    })
+    expect(await (await worker.call()).json()).toEqual(['text', 'of the project', { a: [1, true] }, 'text'])
+  })
+
   it("is answered by a server of Node's", async () => {
     const worker = await newWorker()
     const built = await worker.ship({

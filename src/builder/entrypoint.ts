@@ -1,9 +1,9 @@
 import { exports as exportsOf } from 'resolve.exports'
-import { parse as parseToml } from 'smol-toml'
 import * as z from 'zod'
 import { readJson } from './json.ts'
 import { Problem } from './problem.ts'
-import { findFile, type Source, textOf } from './source.ts'
+import { findFile, type Source } from './source.ts'
+import { readWrangler } from './wrangler.ts'
 
 /** No configuration names one, and none is there by convention. */
 export class NoEntrypoint extends Problem {}
@@ -25,24 +25,16 @@ export function entrypointOf(source: Source): string {
   )
 }
 
-const Named = z.looseObject({ main: z.string().optional() })
-const Package = Named.extend({ name: z.string().optional(), exports: z.unknown().optional() })
+const Package = z.looseObject({
+  main: z.string().optional(),
+  name: z.string().optional(),
+  exports: z.unknown().optional(),
+})
 
 function ofWrangler(source: Source): string | undefined {
-  for (const file of ['wrangler.jsonc', 'wrangler.json', 'wrangler.toml']) {
-    if (!source.has(file)) continue
-    const { main } = file.endsWith('.toml') ? readToml(source, file) : readJson(source, file, Named)
-    if (main !== undefined) return fileOf(source, main) ?? refuseMissing(file, main)
-  }
-  return undefined
-}
-
-function readToml(source: Source, file: string): z.output<typeof Named> {
-  try {
-    return Named.parse(parseToml(textOf(source.get(file))))
-  } catch (error) {
-    throw new Problem(`It cannot be read: ${error instanceof Error ? error.message : String(error)}`, { file })
-  }
+  const { file, main } = readWrangler(source) ?? {}
+  if (file === undefined || main === undefined) return undefined
+  return fileOf(source, main) ?? refuseMissing(file, main)
 }
 
 const PACKAGE = 'package.json'

@@ -19,7 +19,7 @@ export async function probe({ LOADER }: Bindings, { image, env = {} }: Probe): P
     compatibilityFlags: ['nodejs_compat'],
     mainModule: MAIN,
     modules: modulesOf(image),
-    env,
+    env: { ...image.vars, ...env },
     globalOutbound: null,
     limits: { cpuMs: SECONDS * 1_000 },
   })

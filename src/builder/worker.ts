@@ -6,14 +6,15 @@ import { Problem } from './problem.ts'
 import type { Bindings } from './settings.ts'
 import { openSize } from './size.ts'
 import type { Source } from './source.ts'
+import { varsOf } from './wrangler.ts'
 
 /** Builds a worker of its build context, a .tar.gz. */
 export async function buildWorker(bindings: Bindings, body: ReadableStream<Uint8Array> | null): Promise<Image> {
   if (!body) throw new Problem('The archive is empty')
-  return {
-    ...(await bundle(bindings, { ...rooted(await unpack(body)), hasTsConfigs: true, isDeferred: true }, openSize())),
-    files: {},
-  }
+  const program = rooted(await unpack(body))
+  const vars = varsOf(program.source)
+  const image = await bundle(bindings, { ...program, hasTsConfigs: true, isDeferred: true }, openSize())
+  return { ...image, files: {}, vars }
 }
 
 /** Archives are often made of a folder from outside of it, and then hold it alone. */

@@ -80,7 +80,7 @@ export function codeOf(
       [MAIN]: { js: main.join('\n') },
     },
     // A name that no secret can have.
-    env: { ...variables, '=console': surroundings.console },
+    env: { ...image.vars, ...variables, '=console': surroundings.console },
     globalOutbound: surroundings.outbound,
     limits: { cpuMs: CPU_MS_MAX, subRequests: SUBREQUESTS_MAX },
   }

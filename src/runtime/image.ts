@@ -18,5 +18,7 @@ export const Image = z.object({
   modules: z.record(z.string(), Module),
   /** What the program may read as files while it runs, by path from the root of its source. */
   files: z.record(z.string(), Bytes),
+  /** Of its environment, as its source has them. */
+  vars: z.record(z.string(), z.json()).optional(),
 })
 export type Image = z.output<typeof Image>
