@@ -1,7 +1,8 @@
 import { asc, eq } from 'drizzle-orm'
+import { SupabaseManagementAPI } from 'supabase-management-js'
 import { beforeAll, beforeEach, describe, expect, it } from 'vitest'
 import { auditLog, functionDeployments } from '../src/db/schema/index.ts'
-import { type Caller, control, newMember, newOrganization, type TestOrganization } from './api.ts'
+import { baseUrl, type Caller, control, newMember, newOrganization, type TestOrganization } from './api.ts'
 import { deploy, download, HELLO, tryDeploy } from './deploys.ts'
 import { createProject } from './projects.ts'
 
@@ -93,6 +94,18 @@ describe('POST /v1/projects/{ref}/functions', () => {
       status: 409,
       body: { message: 'Duplicated function slug: json' },
     })
+  })
+
+  it('takes JSON that its client calls text', async () => {
+    const client = new SupabaseManagementAPI({ accessToken: owner.token ?? '', baseUrl })
+    const { data } = await client.createAFunction(ref, { slug: 'hello', name: 'Hello', body: HELLO, verify_jwt: false })
+    expect(data).toMatchObject({ slug: 'hello', name: 'Hello', verify_jwt: false, version: 1 })
+    expect(await download(owner, ref, 'hello')).toEqual({ 'source/index.ts': HELLO })
+    const { data: changed } = await client.updateAFunction(ref, 'hello', { name: 'Other', body: '// nothing' })
+    expect(changed).toMatchObject({ name: 'Other', version: 2 })
+    expect(await download(owner, ref, 'hello')).toEqual({ 'source/index.ts': '// nothing' })
+    expect(await create('', '{"slug":"a","name":"a"}')).toMatchObject({ status: 400, body: said('body.body: ') })
+    expect(await create('slug=block', '{ let a = 1 }')).toMatchObject({ status: 201 })
   })
 
   it('takes all that the query may say of one text, and empty values for none', async () => {

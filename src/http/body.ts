@@ -9,6 +9,8 @@ import { ApiError, type ErrorCode } from './error.ts'
 interface Form<T = unknown> {
   schema: z.ZodType<T>
   read(bytes: Bytes, contentType: string): Promise<unknown>
+  /** The form that the bytes are in, where clients send more than one under the same content type. */
+  actual?(bytes: Bytes): Form<T>
 }
 type Bytes = Uint8Array<ArrayBuffer>
 
@@ -54,6 +56,21 @@ export const asJson = <T>(schema: z.ZodType<T>): Form<T> => ({
 export const asBytes: Form<Bytes> = {
   schema: z.custom<Bytes>((value) => value instanceof Uint8Array).meta({ type: 'string', format: 'binary' }),
   read: async (bytes) => bytes,
+}
+
+/** Text, or a JSON object whose client calls it text: no program is one. */
+export const asTextOr = <T>(json: Form<T>): Form<T | Bytes> => ({
+  ...asBytes,
+  actual: (bytes) => (isJsonObject(bytes) ? json : asBytes),
+})
+
+function isJsonObject(bytes: Bytes): boolean {
+  try {
+    const value: unknown = JSON.parse(decode(bytes))
+    return typeof value === 'object' && value !== null && !Array.isArray(value)
+  } catch {
+    return false
+  }
 }
 
 /** Parts by their names: what the schema has as an array are files, all else is text, however it was sent. */
@@ -122,10 +139,12 @@ export function holdBody(body: HeldBody, check: (schema: z.ZodType, value: unkno
   return async function holdBody(c, next) {
     if (body.optional && isAbsent(c)) return next()
     const type = c.req.header('content-type')
-    const form = formFor(body, type)
+    const named = formFor(body, type)
     const release = await hold(c, body)
     try {
-      const value = await form.read(await bytesOf(c, body.sizeBytesMax), type ?? '')
+      const bytes = await bytesOf(c, body.sizeBytesMax)
+      const form = named.actual?.(bytes) ?? named
+      const value = await form.read(bytes, type ?? '')
       c.set('body', check(form.schema, value))
       await next()
     } finally {

@@ -1,6 +1,6 @@
 import * as z from 'zod'
 import { FUNCTION_STATUSES } from '../../db/schema/index.ts'
-import { asBytes, asForm, asJson, held, jsonPart } from '../../http/body.ts'
+import { asBytes, asForm, asJson, asTextOr, held, jsonPart } from '../../http/body.ts'
 import { Name, Text } from '../../http/values.ts'
 import { withinSource } from './source.ts'
 
@@ -96,11 +96,14 @@ const TEXTS = {
   'text/javascript': asBytes,
 }
 const sizeBytesMax = SOURCE_BYTES_MAX
-export const CreateBody = held({ 'application/json': asJson(CreateFunction), ...TEXTS }, { sizeBytesMax })
-export const UpdateBody = held(
-  { 'application/json': asJson(UpdateFunction), ...TEXTS },
-  { sizeBytesMax, optional: true },
-)
+/** management-js sends its JSON as text/plain. */
+const written = <S extends z.ZodType>(schema: S) => ({
+  'application/json': asJson(schema),
+  ...TEXTS,
+  'text/plain': asTextOr(asJson(schema)),
+})
+export const CreateBody = held(written(CreateFunction), { sizeBytesMax })
+export const UpdateBody = held(written(UpdateFunction), { sizeBytesMax, optional: true })
 export type Write = z.output<typeof UpdateFunction> & { slug?: string }
 
 export const WriteQuery = z.object({
