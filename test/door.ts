@@ -8,6 +8,7 @@ export async function startDoor(endpoint: string) {
   const sockets = new Set<Socket>()
   let carried = 0
   let held = Promise.resolve()
+  let cuts = 0
   const server = createServer((socket) => {
     if (!server.listening) return socket.destroy()
     const onward = connect(Number(port), hostname)
@@ -24,7 +25,15 @@ export async function startDoor(endpoint: string) {
       })
     }
     const gate = new Transform({ transform: (data, _, done) => void held.then(() => done(null, data)) })
-    socket.pipe(gate).pipe(onward).pipe(socket)
+    const cutting = new Transform({
+      transform(data: Buffer, _, done) {
+        const headEnd = cuts > 0 ? data.indexOf('\r\n\r\n') : -1
+        if (headEnd < 0) return done(null, data)
+        cuts -= 1
+        socket.write(data.subarray(0, headEnd + 4), () => socket.destroy())
+      },
+    })
+    socket.pipe(gate).pipe(onward).pipe(cutting).pipe(socket)
   })
   const open = async (at = 0) => {
     server.listen(at, '127.0.0.1')
@@ -42,6 +51,10 @@ export async function startDoor(endpoint: string) {
       const { promise, resolve } = Promise.withResolvers<void>()
       held = promise
       return resolve
+    },
+    /** So many of the next answers break off after their head. */
+    cut(count: number): void {
+      cuts = count
     },
     async close() {
       const closed = once(server, 'close')

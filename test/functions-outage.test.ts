@@ -54,3 +54,14 @@ it('while the bucket is away deploys are refused, and once it is back nothing is
   expect([(await rows()).length, await count()]).toEqual([1, 2])
   expect(await download(owner, ref, 'hello')).toEqual({ 'source/index.ts': 'export default 3' })
 })
+
+it('source that the bucket breaks off is asked for once more, and then refused in words', async () => {
+  const path = `/v1/projects/${ref}/functions/hello/body`
+  await deploy(owner, ref)
+  door.cut(1)
+  expect(await owner.get(path)).toMatchObject({ status: 200 })
+  door.cut(2)
+  const message = expect.stringContaining('The bucket cannot be reached')
+  expect(await owner.get(path)).toMatchObject({ status: 503, body: { message } })
+  expect(await download(owner, ref, 'hello')).toEqual({ 'source/index.ts': HELLO })
+})

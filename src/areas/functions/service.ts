@@ -33,9 +33,26 @@ export async function findFunction({ db }: Ctx, ref: string, slug: string): Prom
 /** The files as they were sent, straight from the bucket. */
 export async function getFunctionBody(ctx: Ctx, project: ProjectAccess, slug: string): Promise<Streamed> {
   const { deployment } = await findFunction(ctx, project.ref, slug)
-  const source = await openStore(ctx).get(sourceKey(project.ref, deployment.id)).catch(rejectAway)
+  const open = () => openSource(ctx, sourceKey(project.ref, deployment.id))
+  const body = await open()
+    .catch((error) => (error instanceof ApiError ? Promise.reject(error) : open()))
+    .catch(rejectBroken)
+  return { contentType: sourceType(deployment.sha256), body }
+}
+
+/** Rejects where the bucket breaks off before the first byte: a reply that has begun could only break off too. */
+async function openSource(ctx: Ctx, key: string): Promise<ReadableStream<Uint8Array>> {
+  const source = await openStore(ctx).get(key).catch(rejectAway)
   if (!source?.body) throw new ApiError('not_found.function_source')
-  return { contentType: sourceType(deployment.sha256), body: source.body }
+  const [first, body] = source.body.tee()
+  const reader = first.getReader()
+  await reader.read()
+  void reader.cancel()
+  return body
+}
+
+function rejectBroken(cause: unknown): never {
+  throw cause instanceof ApiError ? cause : new ApiError('service_unavailable.bucket', { cause })
 }
 
 export async function deleteFunction(ctx: Ctx, { ref, organizationId }: ProjectAccess, slug: string): Promise<void> {
