@@ -334,6 +334,52 @@ describe('policies decide', () => {
     }
   })
 
+  it.each<[string, (face: string) => Promise<unknown>]>([
+    ['an upsert', (face) => service(`POST /object/${face}`, { body: 'new', headers: { 'x-upsert': 'true' } })],
+    ['a replacement', (face) => service(`PUT /object/${face}`, { body: 'new' })],
+    ['a copy onto it', (face) => copyOnto(face)],
+    ['a signed upload', (face) => uploadSigned(face)],
+    ['a resumable upload', (face) => uploadResumable(face)],
+  ])('a caller without a user id leaves the owner of an object as it is: %s', async (_, replace) => {
+    const bucket = await newBucket()
+    const ada = randomUUID()
+    await sql(`create policy "own of ${bucket}" on storage.objects to authenticated
+      using (bucket_id = '${bucket}' and owner_id = auth.uid()::text)`)
+    const asAda = calling(storage, await signer.user(ada))
+    const face = `${bucket}/face.png`
+    expect(await asAda(`POST /object/${face}`, { body: 'old' })).toMatchObject({ status: 200 })
+    expect(await replace(face)).toMatchObject({ status: expect.toSatisfy((status) => status < 300) })
+    const owners = 'select owner, owner_id from storage.objects where bucket_id = $1 and name = $2'
+    expect(await sql(owners, [bucket, 'face.png'])).toEqual([{ owner: ada, owner_id: ada }])
+    expect(await asAda(`GET /object/${face}`)).toMatchObject({ status: 200 })
+    const bob = await signer.user('not-a-uuid')
+    await sql(`drop policy "own of ${bucket}" on storage.objects;
+      create policy "any of ${bucket}" on storage.objects to authenticated using (bucket_id = '${bucket}')`)
+    expect(await calling(storage, bob)(`PUT /object/${face}`, { body: 'newer' })).toMatchObject({ status: 200 })
+    expect(await sql(owners, [bucket, 'face.png'])).toEqual([{ owner: null, owner_id: 'not-a-uuid' }])
+  })
+
+  function copyOnto(face: string) {
+    const [bucketId = '', destinationKey] = face.split('/')
+    const headers = { 'x-upsert': 'true' }
+    return service('POST /object/copy', { body: { bucketId, sourceKey: A, destinationKey }, headers })
+  }
+
+  async function uploadSigned(face: string) {
+    const { body } = await service(`POST /object/upload/sign/${face}`, { headers: { 'x-upsert': 'true' } })
+    return calling(storage)(`PUT ${body.url}`, { body: 'new' })
+  }
+
+  function uploadResumable(face: string) {
+    const [bucketName = '', objectName = ''] = face.split('/')
+    const metadata = `bucketName ${btoa(bucketName)},objectName ${btoa(objectName)}`
+    const headers = {
+      ...{ 'tus-resumable': '1.0.0', 'upload-length': '3', 'upload-metadata': metadata, 'x-upsert': 'true' },
+      'content-type': 'application/offset+octet-stream',
+    }
+    return service('POST /upload/resumable', { body: 'new', headers })
+  }
+
   it('by owner, folder, and what is said of the object', async () => {
     const bucket = await newBucket()
     const [ada, bob] = [randomUUID(), randomUUID()]

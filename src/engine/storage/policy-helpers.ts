@@ -1,6 +1,14 @@
 import { STORAGE_OWNER } from './names.ts'
 
-/** What policies and the server's own checks call; as the caller, so that they open nothing. */
+/**
+ * For an insert into `storage.objects AS o` that replaces. A caller without a user id leaves the owner as it is: the owner's own policies
+ * would otherwise lose the object.
+ */
+export const REPLACE_OBJECT = `ON CONFLICT (bucket_id, name) DO UPDATE SET version = excluded.version,
+  owner = CASE WHEN excluded.owner_id IS NULL THEN o.owner ELSE excluded.owner END,
+  owner_id = coalesce(excluded.owner_id, o.owner_id), metadata = excluded.metadata, user_metadata = excluded.user_metadata`
+
+/** Functions for policies and the server's own checks; they run as the caller, so that they open nothing. */
 export function policyHelpers(): string[] {
   return HELPERS.flatMap(([signature, rest]) => helper(signature, rest))
 }
@@ -43,14 +51,13 @@ const HELPERS: readonly (readonly [string, string])[] = [
 
 /** Id, bucket, name, version, owner, owner's id, metadata, the user's metadata, and whether it may replace what stands there. */
 function canWrite(): string {
-  const insert = `INSERT INTO storage.objects (id, bucket_id, name, version, owner, owner_id, metadata, user_metadata)
+  const insert = `INSERT INTO storage.objects AS o (id, bucket_id, name, version, owner, owner_id, metadata, user_metadata)
     VALUES ($1, $2, $3, $4, $5, $6, $7, $8)`
   return `RETURNS text LANGUAGE plpgsql AS $$
     DECLARE broken text;
     BEGIN
       IF $9 THEN
-        ${insert} ON CONFLICT (bucket_id, name) DO UPDATE SET version = excluded.version, owner = excluded.owner,
-          owner_id = excluded.owner_id, metadata = excluded.metadata, user_metadata = excluded.user_metadata;
+        ${insert} ${REPLACE_OBJECT};
       ELSE
         ${insert};
       END IF;

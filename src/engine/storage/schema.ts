@@ -10,7 +10,7 @@ import { tables } from './tables.ts'
 import { usedTokens } from './used-tokens.ts'
 
 /** The version of the storage schema in a project's database; a change to it gets a new name here. */
-export const STORAGE_VERSION = 'Storage, schema 5'
+export const STORAGE_VERSION = 'Storage, schema 6'
 
 /** One row, whose `version` is `STORAGE_VERSION` when nothing is left to do. */
 export const STORAGE_VERSION_QUERY = `SELECT obj_description(to_regnamespace('storage'), 'pg_namespace') AS version`

@@ -1,4 +1,5 @@
 import type { Statement } from '../../engine/engine.ts'
+import { REPLACE_OBJECT } from '../../engine/storage/policy-helpers.ts'
 import { RULES } from './buckets.ts'
 import { CHANGED, type NewObject, OBJECT, type ObjectRow, type Place } from './object-rows.ts'
 import { uuidOrNull } from './values.ts'
@@ -82,8 +83,7 @@ export function insertObject(object: NewObject): Statement {
 export function upsertObject(object: NewObject): Statement {
   return {
     text: `INSERT INTO storage.objects AS o ${NEW_OBJECT}
-      ON CONFLICT (bucket_id, name) DO UPDATE SET version = excluded.version, owner = excluded.owner,
-        owner_id = excluded.owner_id, metadata = excluded.metadata, user_metadata = excluded.user_metadata
+      ${REPLACE_OBJECT}
       RETURNING ${CHANGED}`,
     params: objectParams(object),
   }
