@@ -43,6 +43,27 @@ async function get(headers: Record<string, string> = {}) {
 }
 
 describe('a request as it is on the wire', () => {
+  it.each(['a/../b', 'a/./b', 'a/%2e%2E/b', 'a/.%2e/b', '..', 'a/.?x=1', 'a\\..\\b'])(
+    'is refused where the URL standard would resolve its key: %s',
+    async (key) => {
+      for (const method of ['POST', 'GET', 'DELETE']) {
+        const asIs = request({
+          ...{ method, host: '127.0.0.1', port: new URL(storage.url).port, agent: false },
+          path: `${new URL(storage.url).pathname}/object/${storage.bucket}/${key}`,
+          headers: { authorization: `Bearer ${storage.keys.service}` },
+        })
+        const [reply] = (await once(asIs.end(), 'response')) as [IncomingMessage]
+        const body = JSON.parse((await buffer(reply)).toString())
+        expect([reply.statusCode, body]).toMatchObject([400, { code: 'InvalidKey' }])
+      }
+    },
+  )
+
+  it('has dots in its query as it likes', async () => {
+    const [reply] = (await once(open('HEAD', `${path}?download=a/../b`).end(), 'response')) as [IncomingMessage]
+    expect(reply.statusCode).toBe(200)
+  })
+
   it('is refused while its body is still coming', async () => {
     const strict = await newBucket(storage, { file_size_limit: 1000 })
     const known = { 'content-length': String(20 * MIB) }

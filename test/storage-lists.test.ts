@@ -229,11 +229,36 @@ describe('POST /object/copy', () => {
     const headers = { 'x-upsert': 'true', ...metadata({ by: 'you' }) }
     const replaced = await service.post('object/copy', again, { headers })
     expect(Object.keys(replaced.body).sort()).toEqual(Object.keys(copied.body).sort())
+    expect(replaced.body.metadata).toMatchObject({ cacheControl: 'no-store', xRobotsTag: 'noindex' })
     expect(await info(`${bucket}/dir/ä`)).toMatchObject({
       ...{ id: copied.body.Id, content_type: 'text/css', cache_control: 'no-store', metadata: { by: 'you' } },
     })
     await service.delete(`object/${bucket}/a`)
     expect(await read(`${bucket}/dir/ä`)).toBe('bytes')
+  })
+
+  it('keeps what the source has, and adds nothing', async () => {
+    const bucket = await newBucket(storage)
+    await upload(`${bucket}/plain`, 'bytes')
+    await upload(`${bucket}/empty`, 'bytes', { 'x-metadata': btoa('{}') })
+    for (const sourceKey of ['plain', 'empty']) {
+      const metadata = { mimetype: 'text/css', cacheControl: 'no-store' }
+      const body = { bucketId: bucket, sourceKey, destinationKey: `copy of ${sourceKey}`, metadata }
+      const copied = await service.post('object/copy', body)
+      expect(copied.body).toMatchObject({
+        metadata: { mimetype: 'text/plain', cacheControl: 'max-age=60' },
+        user_metadata: {},
+      })
+      expect(copied.body.metadata).not.toHaveProperty('xRobotsTag')
+      expect((await info(`${bucket}/copy of ${sourceKey}`)).metadata).toEqual({})
+    }
+    const query = `select name, metadata ? 'xRobotsTag' as tagged, user_metadata from storage.objects where bucket_id = '${bucket}' order by name`
+    expect((await runSql(storage.organization.owner, storage.ref, query)).body).toEqual([
+      { name: 'copy of empty', tagged: false, user_metadata: {} },
+      { name: 'copy of plain', tagged: false, user_metadata: null },
+      { name: 'empty', tagged: false, user_metadata: {} },
+      { name: 'plain', tagged: false, user_metadata: null },
+    ])
   })
 })
 

@@ -110,7 +110,7 @@ describe.each(Object.keys(WAYS) as Way[])('an object that is read in the way %s'
   ])('has no part %s', async (range) => {
     const reply = await fetched(way, { range })
     expect([reply.status, JSON.parse(reply.body)]).toEqual([416, INVALID_RANGE])
-    expect(reply.headers['content-range']).toBeUndefined()
+    expect(reply.headers['content-range']).toBe('bytes */10')
   })
 
   it('is not sent again to who has it', async () => {
@@ -241,11 +241,32 @@ describe('the information of an object', () => {
       'content-type': expect.stringMatching(/^application\/json/),
     }
     expect(Object.fromEntries(reply.headers)).toMatchObject(headers)
-    expect(await headOf(caller, path)).toMatchObject({ status: 200, body: '', headers })
+    const length = String(
+      (
+        await exchange(`${storage.url}/${path}`, {
+          headers: caller.token ? { authorization: `Bearer ${caller.token}` } : {},
+        })
+      ).body.length,
+    )
+    expect(await headOf(caller, path)).toMatchObject({
+      status: 200,
+      body: '',
+      headers: { ...headers, 'content-length': length },
+    })
   })
 })
 
 describe('what cannot be read', () => {
+  it('has a head with the length of its error', async () => {
+    const path = `object/${bucket}/nothing`
+    const { body } = await exchange(`${storage.url}/${path}`, { headers: { authorization: `Bearer ${service.token}` } })
+    const headers = {
+      'content-length': String(body.length),
+      'content-type': expect.stringContaining('application/json'),
+    }
+    expect(await headOf(service, path)).toMatchObject({ status: 400, body: '', headers })
+  })
+
   const NO_CREDENTIAL = invalid("headers must have required property 'authorization'")
   it.each<[string, () => Caller, () => string, unknown]>([
     ['a missing object', () => service, () => `object/${bucket}/nothing`, NO_OBJECT],
@@ -336,6 +357,18 @@ describe('a signed URL', () => {
     ['no time at all', '/dir/a.txt', { expiresIn: 0 }, invalid(expect.stringContaining('body/expiresIn'))],
     ['a word for a time', '/dir/a.txt', { expiresIn: 'soon' }, invalid(expect.stringContaining('body/expiresIn'))],
     ['half a second', '/dir/a.txt', { expiresIn: 0.5 }, invalid(expect.stringContaining('body/expiresIn'))],
+    [
+      'a transformed image',
+      '/dir/a.txt',
+      { expiresIn: 60, transform: { width: 100 } },
+      refusal(409, 'FeatureNotEnabled', 'FeatureNotEnabled', expect.stringContaining('`transform`')),
+    ],
+    [
+      'a wrong transformation',
+      '/dir/a.txt',
+      { expiresIn: 60, transform: 7 },
+      invalid(expect.stringContaining('body/transform')),
+    ],
     ['no paths', '', { expiresIn: 60 }, invalid("body must have required property 'paths'")],
     ['empty paths', '', { expiresIn: 60, paths: [] }, invalid(expect.stringContaining('body/paths'))],
     [

@@ -408,7 +408,13 @@ describe('a request that cannot be taken', () => {
       'Invalid character',
       () => ({ headers: { 'upload-metadata': metadataOf({ ...place(), contentType: 'a\r\nb: c' }) } }),
     ],
-    ['of more bytes than may be stored', 413, 'maximum', () => ({ headers: { 'upload-length': String(51 * MIB) } })],
+    [
+      'of more bytes than may be stored',
+      413,
+      'Maximum size exceeded',
+      () => ({ headers: { 'upload-length': String(51 * MIB) } }),
+    ],
+    ['in parts side by side', 400, 'Upload-Concat', () => ({ headers: { 'upload-concat': 'partial' } })],
     ['without a token', 400, 'authorization', () => ({ token: '' })],
     ['with a wrong token', 403, '', () => ({ token: 'abc' })],
   ])('%s', async (_, status, text, wire) => {
@@ -426,7 +432,7 @@ describe('a request that cannot be taken', () => {
     const creation = (size: number, contentType: string) =>
       create(newName(), { size, fields: { bucketName: strict, contentType } })
     expect((await creation(100, 'image/png')).status).toBe(201)
-    expect((await creation(101, 'image/png')).status).toBe(413)
+    expect(await creation(101, 'image/png')).toMatchObject({ status: 413, text: 'Maximum size exceeded\n' })
     expect((await creation(100, 'text/html')).status).toBe(415)
   })
 

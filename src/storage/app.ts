@@ -10,7 +10,7 @@ import { countRequest } from '../usage/count.ts'
 import { bucketRoutes } from './buckets.ts'
 import { StorageError } from './error.ts'
 import { objectRoutes } from './objects.ts'
-import { storageAddressOf } from './path.ts'
+import { refuseDots, storageAddressOf } from './path.ts'
 import { findProject, type StorageContext, type StorageEnv, tokenOf } from './request.ts'
 import { SIZE_MAX } from './resumable/create.ts'
 import { announce, failure, PATH } from './resumable/protocol.ts'
@@ -30,6 +30,7 @@ const begin: MiddlewareHandler<StorageEnv> = async (c, next) => {
   c.set('facts', facts)
   c.set('ctx', ctx)
   await countedFor.run(facts, next)
+  if (c.req.method === 'HEAD' && c.res.body) c.res = await headOf(c.res)
   const { headers } = c.res
   headers.set('x-request-id', requestId)
   headers.set('access-control-allow-origin', '*')
@@ -43,8 +44,17 @@ const begin: MiddlewareHandler<StorageEnv> = async (c, next) => {
   })
 }
 
+/** The length that the body would have; that of an object is there without one. */
+async function headOf(response: Response): Promise<Response> {
+  const { byteLength } = await response.arrayBuffer()
+  const head = new Response(null, response)
+  head.headers.set('content-length', String(byteLength))
+  return head
+}
+
 const open: MiddlewareHandler<StorageEnv> = async (c, next) => {
   const { ctx } = c.var
+  refuseDots(c.req.raw)
   const credentials = { token: tokenOf(c), apiKey: c.req.header('apikey') }
   const ref = storageAddressOf(c.req.raw, c.env)?.ref
   const project = await findProject(ctx, ref, credentials).catch((error) => countMiss(c, error))
@@ -103,5 +113,6 @@ function failed(thrown: unknown, c: StorageContext): Response {
   if (error.status === 503) c.header('retry-after', '1')
   if (c.req.path.startsWith(PATH)) return failure(c, error)
   // One of them is no status that HTTP knows.
-  return c.json(error.body, error.status as ContentfulStatusCode, { 'content-type': 'application/json; charset=utf-8' })
+  const headers = { ...error.headers, 'content-type': 'application/json; charset=utf-8' }
+  return c.json(error.body, error.status as ContentfulStatusCode, headers)
 }

@@ -32,7 +32,9 @@ export function rangeOf(headers: Headers, size: number, validators: Validators):
   const offset = from === '' ? Math.max(size - Number(to), 0) : Number(from)
   const end = from === '' || to === '' ? size : Math.min(Number(to) + 1, size)
   const isSuffix = from === '' && to !== '' && Number(to) > 0
-  if ((from === '' && !isSuffix) || offset >= end) throw new StorageError('InvalidRange')
+  if ((from === '' && !isSuffix) || offset >= end) {
+    throw new StorageError('InvalidRange', undefined, { headers: { 'content-range': `bytes */${size}` } })
+  }
   return { offset, length: end - offset }
 }
 

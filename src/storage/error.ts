@@ -51,6 +51,7 @@ const ERRORS = {
   OffsetConflict: { statusCode: 409, message: 'Upload-Offset conflict' },
   VersionMismatch: { statusCode: 412, message: 'Tus-Resumable must be 1.0.0' },
   InvalidContentType: { statusCode: 415, message: 'Content-Type must be application/offset+octet-stream' },
+  FeatureNotEnabled: { statusCode: 409, message: 'The feature is not enabled for this resource' },
   InvalidRange: { statusCode: 416, tag: 'invalid_range', message: 'invalid range provided', http: 416 },
   ResourceLocked: { statusCode: 423, message: 'The resource is locked' },
   SlowDown: { statusCode: 429, tag: 'too_many_connections', message: 'Too many connections: try again', http: 429 },
@@ -85,10 +86,17 @@ const PUBLIC: Partial<Record<StorageErrorCode, string>> = {
 export class StorageError extends Error {
   override name = 'StorageError'
   readonly code: StorageErrorCode
+  /** Of the reply, beside those of every error. */
+  readonly headers: Record<string, string>
 
-  constructor(code: StorageErrorCode, message?: string, options?: { cause?: unknown }) {
+  constructor(
+    code: StorageErrorCode,
+    message?: string,
+    options: { cause?: unknown; headers?: Record<string, string> } = {},
+  ) {
     super(message ?? ERRORS[code].message, options)
     this.code = code
+    this.headers = options.headers ?? {}
   }
 
   get status() {

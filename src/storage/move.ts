@@ -100,10 +100,11 @@ export async function copy(c: StorageContext) {
   const upsert = c.req.header('x-upsert') === 'true'
   const { object: source } = await findObject(c.var, from, { kind: 'caller', caller }, body.sourceVersionId)
   const { size, mimetype, cacheControl, xRobotsTag } = describe(source)
+  const changes = body.copyMetadata ? undefined : body.metadata
   const description = {
-    contentType: safeHeader(body.metadata?.mimetype ?? mimetype),
-    cacheControl: safeHeader(body.metadata?.cacheControl ?? cacheControl),
-    xRobotsTag,
+    contentType: safeHeader(changes?.mimetype ?? mimetype),
+    cacheControl: safeHeader(changes?.cacheControl ?? cacheControl),
+    xRobotsTag: source.metadata?.xRobotsTag === xRobotsTag ? xRobotsTag : undefined,
     userMetadata: (body.copyMetadata ? source.user_metadata : userMetadataIn(c.req.header('x-metadata'))) ?? null,
   }
   const bucket = await mayUpload(c.var, caller, to, { upsert, description, size }).catch(related)
@@ -124,6 +125,6 @@ export async function copy(c: StorageContext) {
     Key: `${to.bucketId}/${to.name}`,
     Id: row.id,
     ...shown(row),
-    user_metadata: userMetadataOf(description.userMetadata),
+    user_metadata: userMetadataOf(description.userMetadata) ?? {},
   })
 }

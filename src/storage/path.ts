@@ -1,5 +1,6 @@
 import type { Bindings } from '../env.ts'
 import { locate, type ProjectAddress } from '../http/project-address.ts'
+import { StorageError } from './error.ts'
 import { checkBucketName, checkKey, decodePath } from './names.ts'
 import type { StorageContext } from './request.ts'
 import type { Place } from './statements/object-rows.ts'
@@ -11,6 +12,14 @@ export function storageAddressOf(request: Request, bindings: Bindings): ProjectA
   const { project } = locate(request, bindings)
   if (!project?.path.startsWith(`${BASE}/`)) return undefined
   return { ...project, path: project.path.slice(BASE.length) }
+}
+
+/** What the URL standard takes for `.` and `..`, and resolves: a client that sends them as they are means another object. */
+const DOTS = /[/\\](\.|%2e){1,2}([/\\]|$)/i
+
+export function refuseDots({ url }: Request): void {
+  const [path = ''] = url.split(/[?#]/)
+  if (DOTS.test(path)) throw new StorageError('InvalidKey', 'Invalid key: no segment may be `.` or `..`')
 }
 
 /** The bucket and the key of a path whose first `heads` parts name the operation: `/object/info/{bucket}/{key…}` has two. */

@@ -37,12 +37,20 @@ const expiresIn = z.coerce
   .int()
   .min(1)
   .max(10 ** 10)
-const One = z.object({ expiresIn, versionId: z.string().nullish() })
+const One = z.object({
+  expiresIn,
+  versionId: z.string().nullish(),
+  transform: z.record(z.string(), z.unknown()).nullish(),
+})
 
 async function signOne(c: StorageContext) {
   const place = placeIn(c, 2)
   const caller = await callerOf(c, 'storage.object.sign')
   const body = await readJson(c, One)
+  // A URL to the image as it is would look like one that works.
+  if (Object.keys(body.transform ?? {}).length > 0) {
+    throw new StorageError('FeatureNotEnabled', 'Invalid `transform`: images are not transformed here, sign without it')
+  }
   await findObject(c.var, place, { kind: 'signer', caller }, body.versionId)
   return c.json({ signedURL: await downloadUrl(c, place, body.expiresIn) })
 }

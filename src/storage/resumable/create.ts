@@ -9,7 +9,17 @@ import { permitted } from '../signed.ts'
 import type { Place } from '../statements/object-rows.ts'
 import { insertUpload, type Upload } from '../statements/resumable.ts'
 import { type Intent, mayUpload, mayUploadSigned } from '../upload.ts'
-import { bodyOf, hasBytes, isLengthDeferred, lengthIn, locationOf, metadataIn, tell } from './protocol.ts'
+import {
+  bodyOf,
+  hasBytes,
+  isLengthDeferred,
+  lengthIn,
+  locationOf,
+  metadataIn,
+  refuseConcatenation,
+  sizeExceeded,
+  tell,
+} from './protocol.ts'
 import { receive } from './receive.ts'
 
 const MIB = 1024 ** 2
@@ -30,6 +40,7 @@ interface Maker {
 
 /** By a caller's token, or by one that was signed for this one object. */
 export async function create(c: StorageContext, { isSigned }: { isSigned: boolean }): Promise<Response> {
+  refuseConcatenation(c)
   const metadata = c.req.header('upload-metadata') ?? ''
   const named = metadataIn(metadata)
   const place = placeOf(named)
@@ -44,7 +55,7 @@ export async function create(c: StorageContext, { isSigned }: { isSigned: boolea
   const { sizeMax, check } = boundsOf(c.var, bucket, place.name)
   check(description)
   const size_max = Math.min(sizeMax, SIZE_MAX)
-  if ((size ?? 0) > size_max) throw new StorageError('EntityTooLarge')
+  if ((size ?? 0) > size_max) throw sizeExceeded()
   const now = c.var.ctx.now()
   const isBegun = hasBytes(c) || size === 0
   const lease = crypto.randomUUID()

@@ -22,6 +22,9 @@ export function announce(headers: Headers, sizeMax: number): void {
   headers.set('tus-max-size', String(sizeMax))
 }
 
+/** The words that clients look for. */
+export const sizeExceeded = () => new StorageError('EntityTooLarge', 'Maximum size exceeded\n')
+
 const LOCKED = 423
 const TRY_AGAIN: readonly StorageErrorCode[] = ['SlowDown', 'RequestAborted']
 const AWAY: readonly StorageErrorCode[] = ['ProjectUnavailable', 'DatabaseTimeout', 'BytesUnavailable', 'InternalError']
@@ -61,6 +64,12 @@ export function offsetIn(c: StorageContext): number {
 
 /** Null where it is not known yet. */
 export const lengthIn = (c: StorageContext): number | null => wholeNumber(c, 'upload-length')
+
+/** Parallel parts of one object: without this refusal each of them would become an object of its own. */
+export function refuseConcatenation({ req }: StorageContext): void {
+  if (req.header('upload-concat') === undefined) return
+  throw new StorageError('InvalidRequest', 'Upload-Concat is not supported: disable parallel uploads in the TUS client')
+}
 
 export function isLengthDeferred(c: StorageContext): boolean {
   const value = c.req.header('upload-defer-length')

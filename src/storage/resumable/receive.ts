@@ -11,6 +11,7 @@ import type { Storage } from '../request.ts'
 import { notePart, noteTail, releaseUpload, sentParts, type Upload } from '../statements/resumable.ts'
 import { removeBytes } from '../upload.ts'
 import { point } from './point.ts'
+import { sizeExceeded } from './protocol.ts'
 import { descriptionOf, keyOf, type Session } from './session.ts'
 
 export interface Body {
@@ -64,7 +65,7 @@ async function receiveParts(session: Session, parts: HeldParts, length: number |
     })
     const before = received
     received = begin + bytes.length
-    if (received === end && !(await parts.ended())) throw new StorageError('EntityTooLarge')
+    if (received === end && !(await parts.ended())) throw sizeExceeded()
     if (received === size) {
       await complete(session, { n, uploadId, bytes })
       return received

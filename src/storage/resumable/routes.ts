@@ -8,7 +8,18 @@ import { callerOf, type StorageContext, type StorageEnv, serviceOf } from '../re
 import { permitted } from '../signed.ts'
 import { findUpload, forgetUploads, takeUpload, type Upload } from '../statements/resumable.ts'
 import { create } from './create.ts'
-import { bodyOf, failure, hasBytes, lengthIn, methodOf, offsetIn, PATH, requireVersion, tell } from './protocol.ts'
+import {
+  bodyOf,
+  failure,
+  hasBytes,
+  lengthIn,
+  methodOf,
+  offsetIn,
+  PATH,
+  requireVersion,
+  sizeExceeded,
+  tell,
+} from './protocol.ts'
 import { receive } from './receive.ts'
 
 interface Kind {
@@ -79,7 +90,7 @@ async function go(c: StorageContext, kind: Kind): Promise<Response> {
   }
   const body = bodyOf(c)
   const reached = offset + (body.length ?? 0)
-  if (Math.max(reached, length ?? 0) > (size ?? size_max)) throw new StorageError('EntityTooLarge')
+  if (Math.max(reached, length ?? 0) > (size ?? size_max)) throw sizeExceeded()
   if (length !== null && length < reached) {
     throw new StorageError('InvalidRequest', 'Upload-Length is less than what has come')
   }
