@@ -56,13 +56,14 @@ describe('a credential', () => {
     ['none'],
     [''],
     ['postgres'],
-    ['p_abcdefghijklmnopqrst_storage'],
-    ['Anon'],
+    ['supabase_storage_admin'],
+    ['authenticator'],
+    ['pg_monitor'],
     [null],
     [7],
     [['anon']],
     [{ role: 'anon' }],
-  ])('takes no other role: %j', async (role) => {
+  ])('takes no role that is not for callers: %j', async (role) => {
     expect(await refusal(token({ ...VALID, role }))).toMatch(/^InvalidCredential: "role" claim must be one of/)
   })
 

@@ -334,6 +334,38 @@ describe('policies decide', () => {
     }
   })
 
+  it('by a role of the project that is granted to authenticator, and by no other', async () => {
+    const bucket = await newBucket()
+    const [granted, alone, login] = ['manager', 'intern', 'robot'].map((name) => `${name}_${randomUUID()}`)
+    const setUp = await runSql(
+      organization.owner,
+      storage.ref,
+      `create role "${granted}"; create role "${alone}"; create role "${login}" login;
+       grant "${granted}", "${login}" to authenticator;
+       grant usage on schema storage to "${granted}";
+       grant select, insert on storage.objects to "${granted}";
+       create policy "${granted}" on storage.objects to "${granted}" using (bucket_id = '${bucket}')
+         with check (bucket_id = '${bucket}' and auth.role() = '${granted}')`,
+    )
+    expect(setUp).toMatchObject({ status: 201 })
+    const asRole = async (role: unknown) => calling(storage, await signer.sign({ role }))
+    const manager = await asRole(granted)
+    expect(await manager(`POST /object/${bucket}/new`, { body: 'x' })).toMatchObject({ status: 200 })
+    expect(await manager(`GET /object/${bucket}/new`)).toMatchObject({ status: 200, body: 'x' })
+    expect(codeOf(await manager(`POST /object/${await newBucket()}/new`, { body: 'x' }))).toBe('AccessDenied')
+    expect(codeOf(await manager(`DELETE /object/${bucket}/new`))).toBe('AccessDenied')
+    const open = await newBucket({ public: true })
+    const others = [alone, login, 'nobody', '', 'authenticator', 'NONE', 'pg_use_reserved_connections', 7]
+    for (const role of others) {
+      const reply = await (await asRole(role))(`POST /object/${bucket}/other`, { body: 'x' })
+      expect([role, reply.body]).toMatchObject([
+        role,
+        { code: 'AccessDenied', message: expect.stringContaining('"role" claim') },
+      ])
+      expect(await (await asRole(role))(`GET /object/${open}/${A}`)).toMatchObject({ status: 200, body: 'kept' })
+    }
+  })
+
   it.each<[string, (face: string) => Promise<unknown>]>([
     ['an upsert', (face) => service(`POST /object/${face}`, { body: 'new', headers: { 'x-upsert': 'true' } })],
     ['a replacement', (face) => service(`PUT /object/${face}`, { body: 'new' })],

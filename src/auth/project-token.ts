@@ -11,12 +11,13 @@ export async function verifyCredential(trust: Trust, token: string, now: Date): 
   if (isApiKey(token)) return credentialOfApiKey(trust, token)
   const claims = await verifyUser(trust, token, now)
   const { role = 'anon', sub } = claims
-  // Postgres would take some other names, such as none, for the role that is logged in, which no policy binds.
-  if (typeof role !== 'string' || !API_ROLES.includes(role)) {
-    throw new InvalidCredential(`"role" claim must be one of ${API_ROLES.join(', ')}`)
-  }
+  if (typeof role !== 'string' || RESERVED_ROLE.test(role)) throw new InvalidCredential(ROLE_WANTED)
   return { role, claims, ...(typeof sub === 'string' && { userId: sub }) }
 }
+
+/** Postgres takes `none` for the role that is logged in, which no policy binds; the others are the platform's and the owner. */
+const RESERVED_ROLE = /^(|none|postgres|authenticator|dashboard_user|(pg|supabase|pilothouse)_.*)$/
+export const ROLE_WANTED = `"role" claim must be one of ${API_ROLES.join(', ')}, or a role without login that is granted to authenticator`
 
 /** For a program of the project, which takes on no role of the database: what a token says of its role is the program's to read. */
 export async function verifyCaller(trust: Trust, token: string, now: Date): Promise<void> {

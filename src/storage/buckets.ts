@@ -21,8 +21,8 @@ import { sweepSoon } from './turns.ts'
 
 export function bucketRoutes(app: Hono<StorageEnv>): void {
   app.get('/health', async (c) => {
-    await callerOf(c, 'storage.health')
-    await asServer(c.var, [{ text: 'select 1', params: [] }])
+    const caller = await callerOf(c, 'storage.health')
+    await asReader(c.var, caller, [{ text: 'select 1', params: [] }])
     return c.json({ healthy: true })
   })
   app.post('/bucket', create)

@@ -2,6 +2,7 @@ import type { Credential } from '../auth/credential.ts'
 import { openProjectAnew } from '../auth/project.ts'
 import { EngineUnavailable, type Row, SqlError, type Statement } from '../engine/engine.ts'
 import { TOO_MANY_CONNECTIONS } from '../engine/gate.ts'
+import { API_ROLES } from '../engine/roles.ts'
 import { describeError } from '../http/log.ts'
 import { StorageError } from './error.ts'
 import { inTime } from './patience.ts'
@@ -58,10 +59,21 @@ function becoming(caller: Caller): Statement {
     'storage.operation': operation,
     role,
   }
-  const calls = Object.keys(settings).map((name, n) => `set_config('${name}', $${n + 1}, true)`)
+  const known = API_ROLES.includes(role)
+  const calls = Object.keys(settings).map((name, n) => {
+    const value = name === 'role' && !known ? claimedRole(`$${n + 1}`) : `$${n + 1}`
+    return `set_config('${name}', ${value}, true)`
+  })
   // Nobody needs what they return: of ten columns the names alone would be most of the reply.
   return { text: `select num_nulls(${calls.join(', ')})`, params: Object.values(settings) }
 }
+
+/**
+ * A role that the project's owner has granted to authenticator; the empty name, which no role has, for one that can log in and for
+ * `none`: no policy binds the role that is logged in.
+ */
+const claimedRole = (name: string) =>
+  `coalesce((SELECT rolname::text FROM pg_catalog.pg_roles WHERE rolname = ${name} AND NOT rolcanlogin AND rolname !~ '^pg_'), '')`
 
 /** More than any statement may take. */
 const ANSWER_MS_MAX = 40_000
@@ -93,10 +105,12 @@ async function requireActive({ ctx, project }: Storage): Promise<void> {
   throw new StorageError('ProjectUnavailable', `The project takes no requests: its status is ${now.status}`)
 }
 
-/** No such role or password, schema, table, or function: the project was made before it had a storage server. */
+/** No such role or password, schema, table, function, or membership: the project may come from before the storage schema has it. */
 const isFromBefore = (error: unknown): boolean =>
   (error instanceof EngineUnavailable && /^28/.test(error.code ?? '')) ||
-  (error instanceof SqlError && ['3F000', '42P01', '42883', '42703'].includes(error.code))
+  (error instanceof SqlError &&
+    (['3F000', '42P01', '42883', '42703'].includes(error.code) ||
+      error.message.startsWith('permission denied to set role')))
 
 /** One that stays broken, as its owner broke it, must not cost an upgrade a request. */
 const UPGRADE_EVERY_MS = 60_000

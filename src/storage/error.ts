@@ -1,3 +1,4 @@
+import { ROLE_WANTED } from '../auth/project-token.ts'
 import { isAway } from '../blobs/bucket.ts'
 import { BodyBroken, BodyStalled } from '../blobs/chunks.ts'
 import { isUnavailable } from '../db/failure.ts'
@@ -169,8 +170,12 @@ export const isWithoutBucket = (error: unknown): boolean => breaks(error, '23503
 const breaks = (error: unknown, code: string, constraint: string) =>
   error instanceof SqlError && error.code === code && error.constraint === constraint
 
+/** What Postgres says of a `role` claim; no role has the empty name, which stands for one that no token may claim. */
+const FORBIDDEN_ROLE = /^(role "" does not exist|permission denied to set role ")/
+
 function ofSql(error: SqlError): StorageError {
   const { code, message, detail = '' } = error
+  if (FORBIDDEN_ROLE.test(message)) return new StorageError('AccessDenied', ROLE_WANTED, { cause: error })
   if (code === '42501') return new StorageError('AccessDenied', refusalOf(error), { cause: error })
   if (code === '23503') {
     const missing = detail.includes('is not present')

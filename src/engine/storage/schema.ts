@@ -10,7 +10,10 @@ import { tables } from './tables.ts'
 import { usedTokens } from './used-tokens.ts'
 
 /** The version of the storage schema in a project's database; a change to it gets a new name here. */
-export const STORAGE_VERSION = 'Storage, schema 6'
+export const STORAGE_VERSION = 'Storage, schema 7'
+
+/** Tokens may name roles that the owner has granted to authenticator, as the Data API takes them. */
+const CUSTOM_ROLES = `GRANT authenticator TO ${STORAGE_OWNER} WITH INHERIT FALSE, SET TRUE`
 
 /** One row, whose `version` is `STORAGE_VERSION` when nothing is left to do. */
 export const STORAGE_VERSION_QUERY = `SELECT obj_description(to_regnamespace('storage'), 'pg_namespace') AS version`
@@ -32,7 +35,7 @@ export function storageSchema(owners: 'services' | 'pg_database_owner'): string[
     ...usedTokens(),
     ...resumableUploads(),
     ...listing(),
-    ...(isSuperuser ? guard() : []),
+    ...(isSuperuser ? [CUSTOM_ROLES, ...guard()] : []),
     `COMMENT ON SCHEMA storage IS ${quoteLiteral(STORAGE_VERSION)}`,
   ]
 }
