@@ -205,14 +205,6 @@ describe('a reset before which nothing was removed', () => {
     await rows(pair.owner, pair.branch.project_ref, 'create table by_hand (n int); insert into by_hand values (1)')
   })
 
-  it('as its version is unknown leaves the branch in service', async () => {
-    const { owner, branch } = pair
-    const reset = await act(owner, branch, 'reset', { migration_version: '20000101000000' })
-    expect(reset).toMatchObject({ clone: 'DEAD', pull: 'CREATED', migrate: 'CREATED' })
-    await untilBranch(owner, branch, 'MIGRATIONS_FAILED')
-    expect(await rows(owner, branch.project_ref, 'select n from by_hand')).toEqual([{ n: 1 }])
-  })
-
   it.each([
     ['its history could not be read', ({ branch }: typeof pair) => branch.project_ref],
     ['its parent could not be copied', ({ ref }: typeof pair) => ref],

@@ -1,6 +1,6 @@
 import { eq } from 'drizzle-orm'
 import { beforeAll, describe, expect, it, vi } from 'vitest'
-import { backups, organizations, type ProjectStatus, projects, projectTasks } from '../src/db/schema/index.ts'
+import { backups, branches, organizations, type ProjectStatus, projects, projectTasks } from '../src/db/schema/index.ts'
 import { control, newOrganization, setName, type TestOrganization, tick } from './api.ts'
 import { type BranchReply, newBranch } from './branches.ts'
 import { adminRows, onHost } from './instances.ts'
@@ -70,10 +70,30 @@ describe('a branch is not made', () => {
     const more = { notify_url: `https://${host}/` }
     const patched = organization.owner.patch(`/v1/branches/${branch.id}`, more)
     expect(await statusesOf([...creations('untold', more), patched])).toEqual([503, 503, 503])
+    await control.update(branches).set({ notifyUrl: more.notify_url }).where(eq(branches.id, branch.id))
+    const renamed = await organization.owner.patch(`/v1/branches/${branch.id}`, { ...more, git_branch: 'kept' })
+    expect(renamed).toMatchObject({ status: 200, body: { git_branch: 'kept', ...more } })
+    await control.update(branches).set({ notifyUrl: null }).where(eq(branches.id, branch.id))
   })
 })
 
 describe('a branch is left as it is', () => {
+  it.each(['push', 'merge', 'reset'])('by %s up to a version that does not exist', async (action) => {
+    const { owner } = organization
+    const path = `/v1/branches/${branch.id}`
+    const { body: before } = await owner.get(`/v1/projects/${ref}/branches/${branch.name}`)
+    const source = action === 'push' ? ref : branch.project_ref
+    const message = expect.stringContaining(`body.migration_version: ${source} has no migration 20000101000000`)
+    const refused = { status: 400, body: { message } }
+    expect(await owner.post(`${path}/${action}`, { migration_version: '20000101000000' })).toMatchObject(refused)
+    expect((await owner.get(`/v1/projects/${ref}/branches/${branch.name}`)).body).toEqual(before)
+  })
+
+  it('by a request to reset it at each push', async () => {
+    const refused = { status: 400, body: { message: expect.stringContaining('body.reset_on_push') } }
+    expect(await organization.owner.patch(`/v1/branches/${branch.id}`, { reset_on_push: true })).toMatchObject(refused)
+  })
+
   it('by push, reset and diff while it is not active', async () => {
     const { owner } = organization
     const path = `/v1/branches/${branch.project_ref}`

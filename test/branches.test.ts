@@ -287,7 +287,6 @@ describe('merge, push and reset', () => {
     expect((await runSql(owner, own, 'select * from b')).status).toBe(400)
     expect(await act(owner, branch, 'push')).toMatchObject({ migrate: 'EXITED' })
     expect((await runSql(owner, own, 'select * from b')).status).toBe(201)
-    expect(await act(owner, branch, 'push', { migration_version: '20000101000000' })).toMatchObject({ pull: 'DEAD' })
   })
 
   it('reset makes the database anew: its own migrations stay, all else goes', async () => {

@@ -362,6 +362,10 @@ describe('PUT /v1/projects/{ref}/database/jit', () => {
     [{ roles: [{ role: 'anon' }, { role: 'anon' }] }, 'body.roles.1.role'],
     [{ roles: [{ role, expires_at: Date.now() }] }, 'body.roles.0.expires_at'],
     [{ roles: [{ role, expires_at: -1 }] }, 'body.roles.0.expires_at'],
+    [
+      { roles: [{ role: 'anon' }, { role, expires_at: 1_700_000_000 }] },
+      'body.roles.1.expires_at: must be in the future',
+    ],
     [{ roles: [{ role, allowed_networks: { allowed_cidrs: [{ cidr: '10.0.0.0/33' }] } }] }, 'allowed_cidrs.0.cidr'],
     [{ roles: [{ role, allowed_networks: { allowed_cidrs: [{ cidr: '::/0' }] } }] }, 'allowed_cidrs.0.cidr'],
     [{ roles: [{ role, allowed_networks: { allowed_cidrs_v6: [{ cidr: 'x' }] } }] }, 'allowed_cidrs_v6.0.cidr'],
@@ -539,8 +543,8 @@ describe('POST /v1/projects/{ref}/database/jit', () => {
     const soon = Math.floor(Date.now() / 1000) + 120
     const { member } = await granted(ref, 'postgres', { expires_at: soon })
     expect((await authorize(member, ref, 'postgres')).body.login.expires_at).toBe(soon)
-    const { userId: ended, member: late } = await granted(ref, 'postgres', { expires_at: soon - 600 })
-    const reply = await authorize(late, ref, 'postgres')
+    const { userId: ended, member: late } = await granted(ref, 'postgres', { expires_at: soon })
+    const reply = await authorize(late.at(new Date(soon * 1000)), ref, 'postgres')
     expect(reply).toMatchObject({ status: 403, body: { message: expect.stringContaining('is over') } })
     expect(await control.select().from(temporaryLogins).where(eq(temporaryLogins.userId, ended))).toEqual([])
     const { userId } = await granted(ref, 'anon')

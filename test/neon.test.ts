@@ -394,6 +394,7 @@ test('what the driver cannot do is refused with its name', async () => {
   const ssl = `/v1/projects/${ref}/ssl-enforcement`
   expect((await owner.get(ssl)).body.currentConfig).toEqual({ database: true })
   const lints = ['ssl_not_enforced', 'pitr_not_enabled', 'db_connection_limit_reached', 'no_primary_key']
+  expect(await runAdvisors(owner, ref, 'network_restrictions_not_set')).toEqual([])
   expect((await runAdvisors(owner, ref, ...lints)).map(({ name }) => name)).toEqual([])
   const plain = await owner.put(ssl, { requestedConfig: { database: false } })
   const elsewhere = await owner.post(`/v1/projects/${ref}/branches`, { branch_name: 'far', region: 'eu-west-2' })

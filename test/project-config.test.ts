@@ -295,6 +295,7 @@ describe('GET /v1/organizations/{slug}/entitlements', () => {
     expect(byKey.get('security.member_roles')).toMatchObject({
       set: ['Owner', 'Administrator', 'Developer', 'Read-only'],
     })
+    expect(found.filter(({ feature, hasAccess }) => /^(auth|realtime)\./.test(feature.key) && hasAccess)).toEqual([])
     expect(byKey.get('pitr.available_variants')).toEqual({ enabled: false, set: [] })
     expect(byKey.get('branching_limit')).toEqual({ enabled: true, value: 0, unlimited: true, unit: 'branches' })
   })

@@ -310,7 +310,7 @@ describe('GET /v1/projects/{ref}/health', () => {
       { name: 'storage', ...healthy },
       { name: 'db', ...healthy },
     ])
-    for (const query of ['', 'services=', 'services=nothing', 'services=db&timeout_ms=10001']) {
+    for (const query of ['', 'services=', 'services=nothing', 'services=auth,rest', 'services=db&timeout_ms=10001']) {
       const reply = await owner.get(`/v1/projects/${ref}/health?${query}`)
       expect(reply.status).toBe(400)
       expect(reply.body.message).toMatch(/query\.(services|timeout_ms)/)

@@ -25,6 +25,8 @@ const DEFAULTS = {
   databasePoolMode: 'recycled',
 }
 
+const limits = { maxNamespaces: 1, maxTables: 1, maxCatalogs: 1 }
+
 describe('the settings of storage', () => {
   let path: string
   beforeAll(async () => {
@@ -46,9 +48,7 @@ describe('the settings of storage', () => {
   it('take back what they say, and keep what is not named', async () => {
     await organization.owner.patch(path, { fileSizeLimit: 1000 })
     const { body: said } = await organization.owner.get(path)
-    const vectorBuckets = { enabled: true, maxBuckets: 10, maxIndexes: 5 }
-    const wanted = { s3Protocol: { enabled: true }, vectorBuckets, icebergCatalog: { enabled: true, ...limits } }
-    for (const body of [said, {}, { features: { s3Protocol: { enabled: false } } }, { features: wanted }]) {
+    for (const body of [said, {}, { features: { s3Protocol: { enabled: false } } }]) {
       expect((await organization.owner.patch(path, body)).status).toBe(200)
       expect((await organization.owner.get(path)).body).toEqual(said)
     }
@@ -64,6 +64,13 @@ describe('the settings of storage', () => {
     [{ features: { icebergCatalog: { enabled: false } } }, 'body.features.icebergCatalog.maxNamespaces'],
     [{ features: { vectorBuckets: { enabled: true, maxBuckets: -1, maxIndexes: 1 } } }, 'body.features.vectorBuckets'],
     [{ features: { s3Protocol: {} } }, 'body.features.s3Protocol.enabled'],
+    [{ features: { s3Protocol: { enabled: true } } }, 'body.features.s3Protocol.enabled'],
+    [{ features: { imageTransformation: { enabled: true } } }, 'body.features.imageTransformation.enabled'],
+    [{ features: { purgeCache: { enabled: true } } }, 'body.features.purgeCache.enabled'],
+    [{ features: { icebergCatalog: { enabled: true, ...limits } } }, 'body.features.icebergCatalog.enabled'],
+    [{ features: { icebergCatalog: { enabled: false, ...limits } } }, 'body.features.icebergCatalog.maxNamespaces'],
+    [{ features: { vectorBuckets: { enabled: true, maxBuckets: 0, maxIndexes: 0 } } }, 'vectorBuckets.enabled'],
+    [{ features: { vectorBuckets: { enabled: false, maxBuckets: 1, maxIndexes: 0 } } }, 'vectorBuckets.maxBuckets'],
     [{ external: { upstreamTarget: 'canary' } }, 'body.external.upstreamTarget'],
   ])('refuse %j and name the field', async (body, field) => {
     const { body: before } = await organization.owner.get(path)
@@ -114,8 +121,6 @@ describe('the settings of storage', () => {
     expect(reply.status).toBe(404)
   })
 })
-
-const limits = { maxNamespaces: 1, maxTables: 1, maxCatalogs: 1 }
 
 describe('GET /v1/projects/{ref}/storage/buckets', () => {
   let ref: string

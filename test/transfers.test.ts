@@ -301,7 +301,7 @@ describe('POST /v2/projects/{ref}/transfers', () => {
     const { source, target, owner } = await newPair()
     const ref = await insertProject(source)
     const replies = await Promise.all([transfer(owner, ref, target.slug), transfer(owner, ref, target.slug)])
-    expect(replies.map(({ status }) => status).sort()).toEqual([200, 404])
+    expect(replies.map(({ status }) => status).sort()).toEqual([200, 409])
     const sent = await control.select().from(webhookEvents).where(eq(webhookEvents.projectRef, ref))
     expect(sent).toHaveLength(2)
   })

@@ -32,6 +32,7 @@ describe.each(SPELLINGS)('POST /v2/projects/{ref}/%s/{name}/deploy', (spelling) 
     ['instances', '1'],
     ['secrets_scope', 'some'],
     ['secrets_scope', [{ name: 'A' }]],
+    ['secrets_scope', [{ secret_name: 'SUPABASE_URL' }, { secret_name: 'NOBODY_SET_IT' }]],
   ])('refuses %s %j, names it, and leaves nothing behind', async (field, value) => {
     const worker = await newWorker({ spelling })
     const reply = await worker.deploy({ [field]: value }, randomUUID())

@@ -9,7 +9,7 @@ export interface SettingFacts {
   isOpen: boolean
   /** Of the organization: who may administer all of it. */
   administrators: number
-  engine: Pick<ProjectEngine, 'name' | 'pointInTime'>
+  engine: Pick<ProjectEngine, 'name' | 'pointInTime' | 'capabilities'>
 }
 
 const OTP_SECONDS_MAX = 3_600
@@ -34,8 +34,8 @@ export const settingChecks: Record<SettingLint, (facts: SettingFacts) => string 
     ),
   ssl_not_enforced: ({ sslRequired }) =>
     sslRequired ? undefined : 'The database takes connections without SSL, as SSL enforcement is off.',
-  network_restrictions_not_set: ({ isOpen }) =>
-    isOpen ? 'The database takes connections from any address.' : undefined,
+  network_restrictions_not_set: ({ isOpen, engine }) =>
+    engine.capabilities.loginNetworks && isOpen ? 'The database takes connections from any address.' : undefined,
   password_requirements_min_length: ({ auth }) => {
     const characters = auth.password_min_length ?? 0
     if (!takesPasswords(auth) || characters >= PASSWORD_CHARACTERS_MIN) return undefined

@@ -50,7 +50,7 @@ export async function keepHistory(ctx: SystemCtx, site: Site): Promise<void> {
   const { own, run, log } = site
   if (await hasKept(ctx, site)) return
   const found = new Map<string, MigrationRow>()
-  const earlier = await keptEarlier(ctx, site)
+  const earlier = await keptEarlier(ctx, site.branch.projectRef)
   for (const migration of [...earlier, ...(await historyOf(ctx, site, earlier))])
     found.set(migration.version, migration)
   const kept = [...found.values()].sort((a, b) => (a.version < b.version ? -1 : 1))
@@ -69,11 +69,11 @@ async function hasKept({ db }: SystemCtx, { run }: Site): Promise<boolean> {
 }
 
 /** What the last reset had kept, if it failed: perhaps not all of it is in the database. */
-async function keptEarlier({ db }: SystemCtx, { branch }: Site): Promise<readonly MigrationRow[]> {
+export async function keptEarlier({ db }: Pick<SystemCtx, 'db'>, projectRef: string): Promise<readonly MigrationRow[]> {
   const [failed] = await db
     .select({ kept: actionRuns.kept })
     .from(actionRuns)
-    .where(and(eq(actionRuns.projectRef, branch.projectRef), isNotNull(actionRuns.kept)))
+    .where(and(eq(actionRuns.projectRef, projectRef), isNotNull(actionRuns.kept)))
     .orderBy(desc(actionRuns.createdAt), desc(actionRuns.id))
     .limit(1)
   return failed?.kept ?? []

@@ -128,9 +128,9 @@ export const UpdateBranch = z
     branch_name: Name.optional(),
     git_branch: GitBranch.optional(),
     reset_on_push: z
-      .boolean()
+      .literal(false, 'a push does not reset a branch on this installation: must be false')
       .optional()
-      .meta({ deprecated: true, description: 'Deprecated: accepted, without effect' }),
+      .meta({ deprecated: true }),
     persistent: z.boolean().optional(),
     status: BranchStatus.optional(),
     request_review: z.boolean().optional(),

@@ -25,6 +25,7 @@ import { requireNotifyUrl, setNotifyUrl } from './notify.ts'
 import { requireActiveParent } from './parent.ts'
 import { startRun } from './runs.ts'
 import type { UpdateBranch } from './schema.ts'
+import { requireMigration } from './version.ts'
 
 export async function listBranches(ctx: Ctx, project: ProjectAccess) {
   const [branching, rows] = await ctx.db.batch([
@@ -72,7 +73,10 @@ export async function getBranchConfig(ctx: Ctx, { project }: BranchAccess) {
 
 export async function updateBranch(ctx: Ctx, access: BranchAccess, input: z.output<typeof UpdateBranch>) {
   const { project } = access
-  if (input.notify_url !== undefined) await requireNotifyUrl(ctx, input.notify_url, 'body.notify_url')
+  // An unchanged URL is not resolved again: a silent name server would refuse the other fields of the request.
+  if (input.notify_url !== undefined && input.notify_url !== access.notifyUrl) {
+    await requireNotifyUrl(ctx, input.notify_url, 'body.notify_url')
+  }
   const row = await mutate(ctx, async (mutation) => {
     const [branch] = await mutation.tx
       .update(branches)
@@ -114,6 +118,7 @@ export async function startAction(
   const startsFrom = kind === 'reset' ? [...ACTIVE, ...WITHOUT_DATABASE] : ACTIVE
   if (kind === 'merge') await requireParentRole(ctx, access)
   else await untilMerged(ctx, access)
+  if (version !== undefined) await requireMigration(ctx, access, kind, version)
   const id = await mutate(ctx, async (mutation) => {
     // First, as whoever deletes the parent with its branches does.
     requireActiveParent(await lockStatus(mutation, access.parentRef))

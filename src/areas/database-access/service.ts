@@ -102,6 +102,7 @@ export async function updateJitMapping(
   requireAdministrator(project)
   const roles = given.map(withoutEmptyLists)
   refuseRoles(ctx, project.ref, roles)
+  refuseExpired(ctx, roles)
   const { ref, organizationId } = project
   const now = ctx.now()
   const ended = await mutate(ctx, async ({ tx, trace }) => {
@@ -150,6 +151,11 @@ function refuseRoles({ engine }: Ctx, ref: string, roles: readonly JitRole[]): v
     }
     seen.add(power)
   }
+}
+
+function refuseExpired({ now }: Ctx, roles: readonly JitRole[]): void {
+  const expired = roles.findIndex(({ expires_at: at }) => at !== undefined && at * 1000 <= now().getTime())
+  if (expired >= 0) throw invalid(`body.roles.${expired}.expires_at`, 'must be in the future')
 }
 
 /** What the logins that are open do not hold any more, or not as they were opened. */

@@ -11,7 +11,6 @@ import { coversLogDrains } from '../log-drains/plan.ts'
 import { managesMembers } from '../members/plan.ts'
 import { hasPrivateLink } from '../private-link/configurations.ts'
 import { coversPrivateLink } from '../private-link/plan.ts'
-import { REALTIME_MAX } from '../realtime/schema.ts'
 import { FILE_SIZE_LIMIT_MAX } from '../storage-config/schema.ts'
 import type { Entitlements } from './schema.ts'
 
@@ -35,7 +34,7 @@ const REALTIME = [
   ['max_payload_size_in_kb', 'KB'],
 ] as const
 
-/** In the order of the published list. Of what only settings are kept here, access says that they are taken. */
+/** In the order of the published list. Settings that are kept for a service that does not run here give no access. */
 const FEATURES: Record<string, Access | ((plan: Plan, engine: Engine, config: Ctx['config']) => Access)> = {
   'instances.compute_update_available_sizes': (_plan, engine) => ({ set: offeredVariants(engine).map(({ id }) => id) }),
   'instances.read_replicas': (_plan, { replicas }) => replicas !== undefined,
@@ -64,25 +63,25 @@ const FEATURES: Record<string, Access | ((plan: Plan, engine: Engine, config: Ct
   audit_log_drains: false,
   branching_limit: (plan) => [plan === 'free' ? 0 : UNLIMITED, 'branches'],
   branching_persistent: (plan) => plan !== 'free',
-  'auth.mfa_phone': true,
-  'auth.mfa_web_authn': true,
-  'auth.mfa_enhanced_security': true,
-  'auth.hooks': true,
+  'auth.mfa_phone': false,
+  'auth.mfa_web_authn': false,
+  'auth.mfa_enhanced_security': false,
+  'auth.hooks': false,
   'auth.platform.sso': false,
-  'auth.custom_jwt_template': true,
-  'auth.saml_2': true,
-  'auth.user_sessions': true,
-  'auth.leaked_password_protection': true,
-  'auth.advanced_auth_settings': true,
-  'auth.performance_settings': true,
-  'auth.password_hibp': true,
+  'auth.custom_jwt_template': false,
+  'auth.saml_2': false,
+  'auth.user_sessions': false,
+  'auth.leaked_password_protection': false,
+  'auth.advanced_auth_settings': false,
+  'auth.performance_settings': false,
+  'auth.password_hibp': false,
   'auth.custom_oauth.max_providers': [0, 'providers'],
   'backup.retention_days': (plan, { capabilities }) => [capabilities.backups ? dailyBackupDays(plan) : 0, 'days'],
   'backup.restore_to_new_project': false,
   'backup.schedule': (plan, { capabilities }) => capabilities.backups && dailyBackupDays(plan) > 0,
   'function.max_count': (plan) => [FUNCTIONS_MAX[plan] ?? UNLIMITED, 'functions'],
   'function.size_limit_mb': [SOURCE_BYTES_MAX / 1024 ** 2, 'MB'],
-  ...Object.fromEntries(REALTIME.map(([name, unit]) => [`realtime.${name}`, [REALTIME_MAX[name], unit] as const])),
+  ...Object.fromEntries(REALTIME.map(([name, unit]) => [`realtime.${name}`, [0, unit] as const])),
   project_scoped_roles: true,
   'security.member_roles': { set: Object.values(ROLE_NAMES) },
   project_pausing: true,

@@ -3,6 +3,7 @@ import type { ProjectAccess } from '../../auth/access.ts'
 import { type EngineHealth, SqlError } from '../../engine/engine.ts'
 import { healthWithin } from '../../engine/health.ts'
 import type { Ctx } from '../../env.ts'
+import { ApiError } from '../../http/error.ts'
 import { runnerPasswordOf } from '../../secrets/project.ts'
 import { HEALTH_TIMEOUT_MS, type Health, type HealthQuery } from './schema.ts'
 import { ACTIVE } from './values.ts'
@@ -20,7 +21,7 @@ const storage: Look = async (ctx, project, timeoutMs) => {
   return healthWithin(timeoutMs, storageTables(ctx, project))
 }
 
-/** The services that a project has here; others that a client asks for are not in the reply, as they do not exist. */
+/** The services of this installation. Others are left out of a reply that has some of these: clients wait for what is unhealthy. */
 const LOOKS: Partial<Record<Reply['name'], Look>> = { db: database, db_postgres_user: database, storage }
 
 export async function getServicesHealth(
@@ -28,6 +29,12 @@ export async function getServicesHealth(
   project: ProjectAccess,
   { services, timeout_ms }: z.output<typeof HealthQuery>,
 ): Promise<Reply[]> {
+  if (!services.some((name) => LOOKS[name])) {
+    const message = `this installation has no ${services.join(', ')}: must include ${Object.keys(LOOKS).join(', ')}`
+    throw new ApiError('bad_request.validation_failed', {
+      issues: [{ field: 'query.services', code: 'refused', message }],
+    })
+  }
   const timeoutMs = timeout_ms || HEALTH_TIMEOUT_MS
   const states = new Map<Look, ReturnType<typeof stateOf>>()
   const asked = [...new Set(services)].flatMap((name) => {

@@ -1,7 +1,7 @@
 import * as z from 'zod'
 
 /** Of each number the most that it may be set to. */
-export const REALTIME_MAX = {
+const REALTIME_MAX = {
   connection_pool: 100,
   postgres_changes_pool: 100,
   max_concurrent_users: 300_000,

@@ -22,19 +22,27 @@ export const StorageConfigReply = z
   })
   .meta({ id: 'StorageConfig' })
 
+/** Only what holds already is accepted: a feature that is absent stays absent. */
+const Absent = (feature: string) => z.literal(false, `this installation has no ${feature}: must be false`)
+const None = z.literal(0, 'must be 0, as the feature is absent')
+
 export const UpdateStorageConfig = z
   .object({
     fileSizeLimit: z.int().min(0).max(FILE_SIZE_LIMIT_MAX).optional().meta({ description: 'Bytes of one object' }),
     features: z
       .object({
-        imageTransformation: Feature.optional(),
-        s3Protocol: Feature.optional(),
-        purgeCache: Feature.optional(),
-        icebergCatalog: Feature.extend({ maxNamespaces: Count, maxTables: Count, maxCatalogs: Count }).optional(),
-        vectorBuckets: Feature.extend({ maxBuckets: Count, maxIndexes: Count }).optional(),
+        imageTransformation: z.object({ enabled: Absent('image transformation') }).optional(),
+        s3Protocol: z.object({ enabled: Absent('S3 protocol for clients') }).optional(),
+        purgeCache: z.object({ enabled: Absent('cache to purge') }).optional(),
+        icebergCatalog: z
+          .object({ enabled: Absent('Iceberg catalog'), maxNamespaces: None, maxTables: None, maxCatalogs: None })
+          .optional(),
+        vectorBuckets: z.object({ enabled: Absent('vector buckets'), maxBuckets: None, maxIndexes: None }).optional(),
       })
       .optional()
-      .meta({ description: 'Taken without effect: this installation has none of them, and says so' }),
+      .meta({
+        description: 'This installation has none of them: `false` and 0 are accepted, everything else is refused',
+      }),
     external: z.object({ upstreamTarget: z.literal('main', 'this installation has no other upstream') }).optional(),
   })
   .meta({ id: 'UpdateStorageConfig' })

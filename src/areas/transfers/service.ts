@@ -40,7 +40,7 @@ export async function transferProject(ctx: Ctx, project: ProjectAccess, input: I
   const move = await moveOf(ctx, project, input)
   const moved = await mutate(ctx, async (mutation) => {
     const locked = await lockMove(mutation, move)
-    if (!locked) throw new ApiError('not_found.project')
+    if (!locked) throw new ApiError('conflict.project_status', { detail: `it has left ${project.organizationSlug}` })
     const field = 'body.data.attributes.target_organization_slug'
     return moveLocked(ctx, mutation, locked, { action: 'project.transfer', field })
   })

@@ -1,9 +1,10 @@
 import { and, count, eq, isNull, sql } from 'drizzle-orm'
 import type { ProjectAccess } from '../../auth/access.ts'
 import { type Mutation, mutate } from '../../db/mutate.ts'
-import { workers } from '../../db/schema/index.ts'
+import { functionSecrets, workers } from '../../db/schema/index.ts'
 import type { Ctx } from '../../env.ts'
 import { ApiError } from '../../http/error.ts'
+import { GIVEN_NAMES } from '../../runtime/environment.ts'
 import { toWorker, type WorkerRow } from './convert.ts'
 import { requireLiving } from './project.ts'
 import type { Deployment, Spelling } from './schema.ts'
@@ -20,6 +21,7 @@ interface Asked extends Deployment {
 export async function deployWorker(ctx: Ctx, project: ProjectAccess, asked: Asked) {
   const { ref, organizationId } = project
   const { name, spelling, spec, context_upload_id: uploadId } = asked
+  await requireSecrets(ctx, ref, spec)
   if (uploadId) await requireUpload(ctx, ref, { name, id: uploadId })
   const worker = await mutate(ctx, async (mutation) => {
     await requireLiving(mutation.tx, ref)
@@ -30,6 +32,28 @@ export async function deployWorker(ctx: Ctx, project: ProjectAccess, asked: Aske
     return row
   })
   return { data: await toWorker(ctx, project, worker, spelling) }
+}
+
+/** A misspelt name would otherwise start the worker without the secret. */
+async function requireSecrets({ db }: Ctx, ref: string, { secrets_scope: scope }: Asked['spec']): Promise<void> {
+  if (!Array.isArray(scope)) return
+  const rows = await db
+    .select({ name: functionSecrets.name })
+    .from(functionSecrets)
+    .where(eq(functionSecrets.projectRef, ref))
+  const known = new Set<string>([...GIVEN_NAMES, ...rows.map(({ name }) => name)])
+  const issues = scope.flatMap(({ secret_name: name }, index) =>
+    known.has(name)
+      ? []
+      : [
+          {
+            field: `body.data.attributes.spec.secrets_scope.${index}.secret_name`,
+            code: 'unknown',
+            message: `the project has no secret ${name}`,
+          },
+        ],
+  )
+  if (issues.length > 0) throw new ApiError('bad_request.validation_failed', { issues })
 }
 
 interface Declared extends Pick<Asked, 'name' | 'spec'> {
