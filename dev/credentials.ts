@@ -15,15 +15,15 @@ interface Options {
   onLine(line: string): void
 }
 
-/** The owner's, kept in the folder from the first start on. */
-export async function saveCredentials({ folder, controlUrl, baseUrl, onLine }: Options): Promise<Credentials> {
+/** The owner's, kept in the folder from the first start on, and whether their token is a new one. */
+export async function saveCredentials({ folder, controlUrl, baseUrl, onLine }: Options) {
   const [file, written] = [join(folder, CREDENTIALS), join(folder, NEW_CREDENTIALS)]
   const knownToken = await readToken(file, onLine)
-  const credentials = { base_url: baseUrl, ...(await seedOwner({ controlUrl, knownToken, onLine })) }
+  const credentials: Credentials = { base_url: baseUrl, ...(await seedOwner({ controlUrl, knownToken, onLine })) }
   // A start that is cut off, or a full disk, must not leave half a file.
   await writeFile(written, `${JSON.stringify(credentials, null, 2)}\n`, { mode: 0o600, flush: true })
   await rename(written, file)
-  return credentials
+  return { credentials, isNew: credentials.access_token !== knownToken }
 }
 
 /** Nothing depends on this token: where the file tells none, another one does as well. */

@@ -8,9 +8,15 @@ export function stepLine(name: string, ms: number): string {
   return `  ${name.padEnd(12)} ${(ms / 1000).toFixed(1)} s`
 }
 
-/** What a newcomer reads first; each curl line works when pasted, in this order: the last waits for the database. */
-export function readyText({ base_url, access_token, organization_slug }: Credentials, credentialsFile: string): string {
-  const bearer = `-H 'authorization: Bearer ${access_token}'`
+/**
+ * What a newcomer reads first; each curl line works when pasted, in this order: the last waits for the database. The token is shown once: what
+ * a start prints ends up in logs.
+ */
+export function readyText(
+  { base_url, access_token, organization_slug }: Credentials,
+  { file, isNew }: { file: string; isNew: boolean },
+): string {
+  const bearer = `-H "authorization: Bearer $(node -p "require('${file}').access_token")"`
   const json = `-H 'content-type: application/json'`
   const project = JSON.stringify({ name: 'first', organization_slug, db_pass: 'change-me-soon', region: 'us-east-1' })
   const query = JSON.stringify({ query: 'select version()' })
@@ -19,10 +25,10 @@ export function readyText({ base_url, access_token, organization_slug }: Credent
 Pilothouse is ready.
 
   base URL      ${base_url}
-  access token  ${access_token}
+  access token  ${isNew ? access_token : 'in the file below'}
   organization  ${organization_slug}
   API to read   ${base_url}/docs
-  saved in      ${credentialsFile}
+  saved in      ${file}
 
 Try it:
 

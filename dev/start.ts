@@ -1,5 +1,5 @@
 import { rm } from 'node:fs/promises'
-import { join, relative } from 'node:path'
+import { join, resolve } from 'node:path'
 import { isHostRunning } from '../host/run-folder.ts'
 import { buildWorker } from './bundle.ts'
 import { readFlags } from './flags.ts'
@@ -52,7 +52,9 @@ async function start() {
     timed('build', () => buildWorker({ folder: bundle })),
   ])
   const { controlUrl } = services
-  const credentials = await timed('owner', () => saveCredentials({ folder, controlUrl, baseUrl, onLine: console.log }))
+  const { credentials, isNew } = await timed('owner', () =>
+    saveCredentials({ folder, controlUrl, baseUrl, onLine: console.log }),
+  )
   await timed('worker', () =>
     lifetime.add(
       startWorker({
@@ -64,7 +66,7 @@ async function start() {
     ),
   )
   showStep('all', performance.now() - startedAt)
-  console.log(readyText(credentials, relative(process.cwd(), join(folder, CREDENTIALS))))
+  console.log(readyText(credentials, { file: resolve(folder, CREDENTIALS), isNew }))
 }
 
 function showStep(name: string, ms: number) {

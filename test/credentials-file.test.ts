@@ -15,25 +15,26 @@ afterAll(() => rmSync(folder, { recursive: true, force: true }))
 async function save() {
   const said: string[] = []
   const options = { folder, controlUrl: inject('controlUrl'), baseUrl: inject('baseUrl') }
-  const credentials = await saveCredentials({ ...options, onLine: (line) => said.push(line) })
+  const { credentials, isNew } = await saveCredentials({ ...options, onLine: (line) => said.push(line) })
   expect(JSON.parse(readFileSync(file, 'utf8'))).toEqual(credentials)
   expect(readdirSync(folder)).toEqual(['credentials.json'])
   expect(statSync(file).mode & 0o777).toBe(0o600)
-  return { token: credentials.access_token, said }
+  return { token: credentials.access_token, said, isNew }
 }
 
 describe('credentials.json', () => {
   it('stays as it is while its token works', async () => {
     const first = await save()
-    expect(await save()).toEqual({ ...first, said: [] })
+    expect(await save()).toEqual({ ...first, said: [], isNew: false })
   })
 
   it.each(['', '{"base_url": "http://127.0', 'null', '{}'])('gets another token where it holds %j', async (text) => {
     writeFileSync(file, text)
-    const { token, said } = await save()
+    const { token, said, isNew } = await save()
+    expect(isNew).toBe(true)
     expect((await as(token).get('/v1/profile')).status).toBe(200)
     expect(said).toEqual([expect.stringContaining(`${file} was not as we wrote it`)])
-    expect(await save()).toEqual({ token, said: [] })
+    expect(await save()).toEqual({ token, said: [], isNew: false })
   })
 
   it('gets another token for one that was revoked, and says what becomes of the organization', async () => {

@@ -78,6 +78,8 @@ describe('npm start', () => {
     const second = await machine.started()
     expect(statSync(built).mtimeMs).toBe(mtimeMs)
     expect(credentials().access_token).toBe(access_token)
+    expect(first.output().split(access_token)).toHaveLength(2)
+    expect(second.output()).not.toContain(access_token)
     const owner = as(access_token, {}, credentials().base_url)
     const { body: projects } = await owner.get('/v1/projects')
     expect(projects).toMatchObject([{ name: 'first', status: 'ACTIVE_HEALTHY' }])
