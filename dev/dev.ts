@@ -15,12 +15,12 @@ const lifetime = openLifetime()
 async function dev(): Promise<void> {
   readFlags('npm run dev', [])
   const settings = readSettings(process.env)
-  const { folder, ports, baseUrl, vars } = settings
+  const { folder, ports, baseUrl, isForCli, vars } = settings
   // Slow to load: a start that is refused tells so without it.
   const { startServices } = await import('./services.ts')
   for (const warning of warningsOf(settings)) console.log(warning)
   const onStep = (name: string, ms: number) => console.log(stepLine(name, ms))
-  const services = await lifetime.add(startServices({ folder, ports, baseUrl, durable: true, onStep }))
+  const services = await lifetime.add(startServices({ folder, ports, baseUrl, isForCli, durable: true, onStep }))
   const envFile = join(folder, 'dev.vars')
   const lines = Object.entries({ ...services.vars, ...vars, ...services.secrets })
   await writeFile(envFile, lines.map(([name, value]) => `${name}='${value}'`).join('\n'), { mode: 0o600 })

@@ -3,6 +3,7 @@ import { mkdir } from 'node:fs/promises'
 import { join, resolve } from 'node:path'
 import { type Host, startHost } from '../host/host.ts'
 import { FolderInUse } from '../host/run-folder.ts'
+import { CLI_HOST, CLI_PORT, listenForCli } from './cli-port.ts'
 import { prepareControlDatabase } from './control-database.ts'
 import { guardChildren } from './guard.ts'
 import { startS3 } from './s3.ts'
@@ -17,6 +18,8 @@ export interface ServicesOptions {
   /** 0, the default, takes any free port. */
   ports?: { postgres?: number; proxy?: number; s3?: number }
   durable: boolean
+  /** Also at the port of the `supabase` command line, if that is free. */
+  isForCli?: boolean
   /** Instances without a time of their own stop after so long without a session; null, the default, for never. */
   sleepAfterSeconds?: number | null
   baseUrl: string
@@ -61,13 +64,15 @@ export async function startServices(options: ServicesOptions): Promise<Services>
     const known = await readSecrets(folder, { isNew })
     const { endpoint } = await step('s3', () => keep(s3For(known.S3_ACCESS_KEY_ID, known.S3_SECRET_ACCESS_KEY)))
     const host = await step('host', () => keep(hostWith(known, endpoint).catch(inUse)))
+    const cli = options.isForCli ? await listenForCli(host.accept) : undefined
+    if (cli) started.push(cli)
     const controlUrl = await step('migrations', () => prepareControlDatabase(host, known.CONTROL_PASSWORD))
     return {
       vars: {
         ENGINE: 'host',
         HOST_URL: host.url,
         NEON_PROXY: host.url,
-        DATABASE_HOST: '127.0.0.1',
+        DATABASE_HOST: cli || host.gatewayPort === CLI_PORT ? CLI_HOST : '127.0.0.1',
         DATABASE_PORT: String(host.gatewayPort),
         S3_ENDPOINT: endpoint,
         S3_REGION: 'auto',

@@ -6,6 +6,8 @@ export interface Settings {
   folder: string
   baseUrl: string
   ports: Record<keyof typeof PORT_SETTINGS, number>
+  /** Databases are reached at the port of the `supabase` command line too, unless a port was chosen for them. */
+  isForCli: boolean
   /** The Worker's own settings, which the Worker checks. */
   vars: Record<string, string>
 }
@@ -47,6 +49,7 @@ export function readSettings(env: NodeJS.ProcessEnv): Settings {
     folder: resolve(env.PILOTHOUSE_DATA || '.local'),
     baseUrl: env.BASE_URL?.replace(/\/+$/, '') || `http://127.0.0.1:${ports.api}`,
     ports,
+    isForCli: !env.POSTGRES_PORT,
     vars: Object.fromEntries(WORKER_SETTINGS.flatMap((name) => (env[name] ? [[name, env[name]]] : []))),
   }
 }

@@ -32,7 +32,7 @@ function fail(error: unknown) {
 async function start() {
   const flags = readFlags('npm start', ['--reset'])
   const settings = readSettings(process.env)
-  const { folder, ports, baseUrl, vars } = settings
+  const { folder, ports, baseUrl, isForCli, vars } = settings
   const startedAt = performance.now()
   if (await isHostRunning(join(folder, 'host')))
     throw new StartError(`${folder} is in use: stop the other start first.`)
@@ -40,33 +40,38 @@ async function start() {
   for (const service of Object.keys(ports) as (keyof typeof PORT_SETTINGS)[]) await freePort(ports[service], service)
 
   // Slow to load: a start that is refused tells so without them.
-  const [{ startServices }, { startWorker }, { CREDENTIALS, saveCredentials }] = await Promise.all([
-    import('./services.ts'),
-    import('./worker.ts'),
-    import('./credentials.ts'),
-  ])
+  const [{ startServices }, { startWorker }, { CREDENTIALS, saveCredentials }, { clientsText, saveClients }] =
+    await Promise.all([
+      import('./services.ts'),
+      import('./worker.ts'),
+      import('./credentials.ts'),
+      import('./clients.ts'),
+    ])
   console.log(['Starting Pilothouse', ...warningsOf(settings)].join('\n'))
   const bundle = join(folder, 'bundle')
   const [services] = await Promise.all([
-    lifetime.add(startServices({ folder, ports, baseUrl, durable: true, onStep: showStep })),
+    lifetime.add(startServices({ folder, ports, baseUrl, isForCli, durable: true, onStep: showStep })),
     timed('build', () => buildWorker({ folder: bundle })),
   ])
   const { controlUrl } = services
   const { credentials, isNew } = await timed('owner', () =>
     saveCredentials({ folder, controlUrl, baseUrl, onLine: console.log }),
   )
+  const bindings = { ...services.vars, ...vars, ...services.secrets, SOLE_WORKER: 'on' }
+  await saveClients(folder, credentials, bindings)
   await timed('worker', () =>
     lifetime.add(
       startWorker({
         bundle,
         port: ports.api,
-        bindings: { ...services.vars, ...vars, ...services.secrets, SOLE_WORKER: 'on' },
+        bindings,
         folder: join(folder, 'worker'),
       }),
     ),
   )
   showStep('all', performance.now() - startedAt)
   console.log(readyText(credentials, { file: resolve(folder, CREDENTIALS), isNew }))
+  console.log(clientsText(folder, credentials))
 }
 
 function showStep(name: string, ms: number) {
@@ -80,7 +85,17 @@ async function timed<T>(name: string, work: () => Promise<T>): Promise<T> {
   return result
 }
 
-const DATA = ['host', 's3', 'worker', 'bundle', 'secrets.json', 'credentials.json', 'credentials.json.new']
+const DATA = [
+  'host',
+  's3',
+  'worker',
+  'bundle',
+  'secrets.json',
+  'credentials.json',
+  'credentials.json.new',
+  'supabase-profile.yaml',
+  'mcp.json',
+]
 
 // By name, so that a folder which holds other things too loses nothing but ours.
 async function deleteData(folder: string) {

@@ -7,13 +7,13 @@ import { onTestFinished } from 'vitest'
 import { baseUrl, type Caller } from './api.ts'
 
 /** The supabase CLI in a home of its own. */
-export function newCli({ token }: Pick<Caller, 'token'>, url = baseUrl) {
+export function newCli({ token }: Pick<Caller, 'token'>, url = baseUrl, profileFile?: string) {
   const home = mkdtempSync(join(tmpdir(), 'pilothouse-cli-'))
   const profile = { name: 'pilothouse', api_url: url, dashboard_url: url, project_host: 'localhost' }
   writeFileSync(join(home, 'profile.json'), JSON.stringify(profile))
   const env = {
     ...process.env,
-    SUPABASE_PROFILE: join(home, 'profile.json'),
+    SUPABASE_PROFILE: profileFile ?? join(home, 'profile.json'),
     SUPABASE_ACCESS_TOKEN: token,
     SUPABASE_HOME: home,
     HOME: home,

@@ -33,7 +33,7 @@ export async function newMachine(settings: Record<string, string> = {}, begun?: 
   const ports = await Promise.all(Array.from({ length: 4 }, async () => String(await freePort(0, 'api'))))
   const [PORT, POSTGRES_PORT, PROXY_PORT, S3_PORT] = ports
   const { BASE_URL: _ofVitest, ...inherited } = process.env
-  const env = { ...inherited, ...settings, PILOTHOUSE_DATA: folder, PORT, POSTGRES_PORT, PROXY_PORT, S3_PORT }
+  const env = { ...inherited, PORT, POSTGRES_PORT, PROXY_PORT, S3_PORT, ...settings, PILOTHOUSE_DATA: folder }
   const started: Running[] = []
   const credentials = (): Credentials => JSON.parse(readFileSync(join(folder, 'credentials.json'), 'utf8'))
 

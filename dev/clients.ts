@@ -1,0 +1,59 @@
+import { writeFile } from 'node:fs/promises'
+import { join, relative } from 'node:path'
+import { CLI_HOST } from './cli-port.ts'
+import { CREDENTIALS } from './credentials.ts'
+import type { Credentials } from './report.ts'
+
+const PROFILE = 'supabase-profile.yaml'
+const MCP = 'mcp.json'
+
+/** Writes what the `supabase` command line and clients of MCP are configured with. */
+export async function saveClients(folder: string, credentials: Credentials, vars: Record<string, string | undefined>) {
+  await writeFile(join(folder, PROFILE), profileOf(credentials, vars))
+  await writeFile(join(folder, MCP), `${JSON.stringify(mcpOf(credentials), null, 2)}\n`, { mode: 0o600 })
+}
+
+function profileOf({ base_url }: Credentials, vars: Record<string, string | undefined>): string {
+  const profile = {
+    name: 'pilothouse',
+    api_url: base_url,
+    dashboard_url: base_url,
+    docs_url: `${base_url}/docs`,
+    project_host: vars.PROJECT_DOMAIN || 'localhost',
+    ...(vars.DATABASE_HOST === CLI_HOST && { pooler_host: CLI_HOST }),
+  }
+  return Object.entries(profile)
+    .map(([key, value]) => `${key}: ${JSON.stringify(value)}\n`)
+    .join('')
+}
+
+const mcpOf = ({ base_url, access_token }: Credentials) => ({
+  mcpServers: {
+    pilothouse: {
+      command: 'npx',
+      args: ['-y', '@supabase/mcp-server-supabase', '--api-url', base_url],
+      env: { SUPABASE_ACCESS_TOKEN: access_token },
+    },
+  },
+})
+
+/** How each client is pointed at this installation; what is secret stays in the files. */
+export function clientsText(folder: string, { base_url }: Credentials): string {
+  const [credentials, profile, mcp] = [CREDENTIALS, PROFILE, MCP].map((name) => join(folder, name))
+  return `Your clients:
+
+supabase CLI
+  export SUPABASE_PROFILE='${profile}' SUPABASE_ACCESS_TOKEN=$(node -p "require('${credentials}').access_token")
+
+MCP: give your client the configuration in ${relative(process.cwd(), mcp ?? '')}
+
+Terraform
+  provider "supabase" {
+    endpoint     = "${base_url}"
+    access_token = jsondecode(file("${credentials}")).access_token
+  }
+
+supabase-js (storage and functions; the keys of a project are in ${base_url}/v1/projects/<ref>/api-keys?reveal=true)
+  const supabase = createClient('${base_url}/p/<ref>', '<key>')
+`
+}
