@@ -44,7 +44,7 @@ test.each(MUTANTS)('$name: the guard that is taken away stands where it is looke
   expect(source.split(find)).toHaveLength(2)
 })
 
-test.each(['run', 'mutate', 'kill'])('what `npm run test:faults` runs loads without a bundler: %s', (name) => {
+test.each(['run', 'mutate', 'kill', 'fleet'])('what `npm run test:faults` runs loads without a bundler: %s', (name) => {
   const path = fileURLToPath(new URL(`faults/${name}.ts`, import.meta.url))
   const { status, stderr } = spawnSync(process.execPath, [path, '--help'], { encoding: 'utf8' })
   expect({ status, stderr }).toEqual({ status: 0, stderr: '' })

@@ -1,0 +1,182 @@
+import { type ChildProcess, spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { existsSync, readFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { fileURLToPath } from 'node:url'
+import pg from 'pg'
+import { buildWorker } from '../../../dev/bundle.ts'
+import { controlUrlOf } from '../../../dev/control-database.ts'
+import { saveCredentials } from '../../../dev/credentials.ts'
+import { freePort } from '../../../dev/ports.ts'
+import { startS3 } from '../../../dev/s3.ts'
+import type { LocalSecrets } from '../../../dev/secrets.ts'
+import { startServices } from '../../../dev/services.ts'
+import { until } from '../../wire/installation.ts'
+
+const START_MS_MAX = 90_000
+const ROOT = fileURLToPath(new URL('../../..', import.meta.url))
+const BUCKET = 'pilothouse'
+
+interface Reply {
+  status: number
+  isRetryable: boolean
+  body: unknown
+}
+
+/** A program that leads a process group, and can be made to die with all that it has started in the group. */
+function program(file: string, args: readonly string[], env: NodeJS.ProcessEnv = {}) {
+  let child: ChildProcess | undefined
+  let output = ''
+
+  return {
+    output: () => output,
+    pid: () => child?.pid,
+    start(): void {
+      const started = spawn('node', [join(ROOT, file), ...args], {
+        cwd: ROOT,
+        env: { ...process.env, ...env },
+        detached: true,
+        stdio: ['ignore', 'pipe', 'pipe'],
+      })
+      const keep = (data: Buffer) => {
+        output += data
+      }
+      started.stdout.on('data', keep)
+      started.stderr.on('data', keep)
+      child = started
+    },
+    /** `SIGKILL` unless told otherwise; waits for its end. */
+    async end(signal: NodeJS.Signals = 'SIGKILL'): Promise<void> {
+      if (!child || child.exitCode !== null || child.signalCode !== null) return
+      const exited = once(child, 'exit')
+      process.kill(signal === 'SIGKILL' ? -Number(child.pid) : Number(child.pid), signal)
+      await exited
+    },
+  }
+}
+
+/**
+ * An installation in the folder, with the daemon of its host and its API each in a process of its own. A folder of an installation
+ * that has been started before saves the time to make one.
+ */
+export async function openFleet(folder: string) {
+  const bundle = join(folder, 'bundle')
+  if (!existsSync(join(folder, 'secrets.json'))) {
+    const services = await startServices({ folder, baseUrl: 'http://127.0.0.1', durable: true })
+    await services.stop()
+  }
+  if (!existsSync(bundle)) await buildWorker({ folder: bundle })
+  const secrets: LocalSecrets = JSON.parse(readFileSync(join(folder, 'secrets.json'), 'utf8'))
+  const { S3_ACCESS_KEY_ID: accessKeyId, S3_SECRET_ACCESS_KEY: secretAccessKey } = secrets
+  const s3 = await startS3({ folder: join(folder, 's3'), buckets: [BUCKET], accessKeyId, secretAccessKey })
+  const [apiPort, hostPort, postgresPort] = await Promise.all(Array.from({ length: 3 }, () => freePort(0, 'api')))
+  const hostUrl = `http://127.0.0.1:${hostPort}`
+  const apiUrl = `http://127.0.0.1:${apiPort}`
+  const controlUrl = controlUrlOf(Number(postgresPort), secrets.CONTROL_PASSWORD)
+  const bucket = {
+    S3_ENDPOINT: s3.endpoint,
+    S3_REGION: 'auto',
+    S3_BUCKET: BUCKET,
+    S3_ACCESS_KEY_ID: accessKeyId,
+    S3_SECRET_ACCESS_KEY: secretAccessKey,
+  }
+  const hostFolder = join(folder, 'host')
+  const daemon = program('host/main.ts', [], {
+    ...bucket,
+    HOST_KEY: secrets.HOST_KEY,
+    ARCHIVE_KEY: secrets.ARCHIVE_KEY,
+    HOST_FOLDER: hostFolder,
+    HOST_PORT: String(hostPort),
+    POSTGRES_PORT: String(postgresPort),
+  })
+  const bindings = {
+    ...bucket,
+    ENGINE: 'host',
+    HOST_URL: hostUrl,
+    NEON_PROXY: hostUrl,
+    DATABASE_HOST: '127.0.0.1',
+    DATABASE_PORT: String(postgresPort),
+    BASE_URL: apiUrl,
+    DEFAULT_PLAN: 'enterprise',
+    CLIENT_ADDRESS_HEADER: '',
+    TEST_CLOCK: 'on',
+    SOLE_WORKER: 'on',
+    DATABASE_URL: controlUrl,
+    HOST_KEY: secrets.HOST_KEY,
+    ENCRYPTION_KEY: secrets.ENCRYPTION_KEY,
+  }
+  const options = { bundle, port: apiPort, bindings, folder: join(folder, 'worker') }
+  const api = program('test/faults/fleet/api.ts', [JSON.stringify(options)])
+
+  /** Rejects while the control database is away. */
+  async function rows<Row>(text: string, values: unknown[] = []): Promise<Row[]> {
+    const client = new pg.Client({ connectionString: controlUrl, connectionTimeoutMillis: 5_000 })
+    client.on('error', () => {})
+    await client.connect()
+    try {
+      return (await client.query(text, values)).rows
+    } finally {
+      await client.end().catch(() => {})
+    }
+  }
+
+  async function askHost(method: string, path: string, body?: object): Promise<Response> {
+    return fetch(`${hostUrl}/host/v1${path}`, {
+      method,
+      headers: { authorization: `Bearer ${secrets.HOST_KEY}` },
+      ...(body && { body: JSON.stringify(body) }),
+      signal: AbortSignal.timeout(30_000),
+    })
+  }
+
+  const untilHostAnswers = () =>
+    until('the host answers', START_MS_MAX, async () => ((await askHost('GET', '')).ok ? true : undefined))
+
+  const untilApiAnswers = () =>
+    until('the API answers', START_MS_MAX, async () => ((await fetch(`${apiUrl}/health`)).ok ? true : undefined))
+
+  daemon.start()
+  await untilHostAnswers()
+  const { credentials } = await saveCredentials({ folder, controlUrl, baseUrl: apiUrl, onLine: () => {} })
+  const { access_token: token } = credentials
+  api.start()
+  await untilApiAnswers()
+
+  let clock = Date.now()
+  /** Rejects when no answer comes. What writes no times comes a minute after the request before, so that it meets no rate limit. */
+  async function call(method: string, path: string, body?: object): Promise<Reply> {
+    clock += 60_000
+    const response = await fetch(new URL(path, apiUrl), {
+      method,
+      headers: {
+        authorization: `Bearer ${token}`,
+        'content-type': 'application/json',
+        ...((method === 'GET' || path.endsWith('/query')) && { 'x-test-clock': String(clock) }),
+      },
+      ...(body && { body: JSON.stringify(body) }),
+      signal: AbortSignal.timeout(60_000),
+    })
+    const text = await response.text()
+    const isRetryable = response.headers.has('retry-after')
+    return { status: response.status, isRetryable, body: text === '' ? undefined : JSON.parse(text) }
+  }
+
+  return {
+    api,
+    daemon,
+    hostFolder,
+    s3: { ...bucket, endpoint: s3.endpoint },
+    rows,
+    call,
+    askHost,
+    untilHostAnswers,
+    untilApiAnswers,
+    /** Ends all in an orderly way. */
+    async stop(): Promise<void> {
+      await api.end('SIGKILL')
+      await daemon.end('SIGTERM')
+      await s3.stop()
+    },
+  }
+}
+export type Fleet = Awaited<ReturnType<typeof openFleet>>

@@ -1,0 +1,157 @@
+import { readdir, readFile, readlink } from 'node:fs/promises'
+import { join } from 'node:path'
+import { ListObjectsV2Command, S3Client } from '@aws-sdk/client-s3'
+import { until } from '../../wire/installation.ts'
+import type { Fleet } from './installation.ts'
+import { type Ledger, mustHold, mustMiss } from './ledger.ts'
+
+interface ProjectRow {
+  ref: string
+  status: string
+  branch: string | null
+}
+
+interface Shown {
+  name: string
+  state: string
+}
+
+const STATES: Record<string, readonly string[]> = {
+  ACTIVE_HEALTHY: ['running', 'asleep'],
+  INACTIVE: ['paused'],
+}
+
+const PROJECTS = `select p.ref, p.status, b.status as branch from projects p
+  left join branches b on b.project_ref = p.ref and b.removed_at is null where p.removed_at is null`
+
+/** Waits until no work is open, at most so long. */
+export async function untilSettled({ rows }: Fleet, withinMs: number): Promise<string[]> {
+  const open = () =>
+    rows<{ task: string }>(
+      `select concat_ws(' ', kind, project_ref, state, attempts, lease_until, due_at, last_error) as task
+        from project_tasks where state in ('pending', 'running')`,
+    )
+  try {
+    await until('all is settled', withinMs, async () => ((await open()).length === 0 ? true : undefined))
+    return []
+  } catch {
+    return (await open()).map(({ task }) => `not settled within ${withinMs} ms: ${task}`)
+  }
+}
+
+/** What does not agree: rows that are lost, states that are not true, and what nobody owns any more. */
+export async function judge(fleet: Fleet, ledgers: readonly Ledger[]): Promise<string[]> {
+  const projects = await fleet.rows<ProjectRow>(PROJECTS)
+  const instances = (await (await fleet.askHost('GET', '/instances')).json()) as Shown[]
+  const refs = projects.map(({ ref }) => ref)
+  return [
+    ...projects.flatMap((project) => untrue(project, instances)),
+    ...(await Promise.all(ledgers.map((ledger) => lost(fleet, ledger)))).flat(),
+    ...(await orphans(fleet, refs)),
+    ...(await orphanServers(fleet)),
+    ...(await orphanArchives(fleet, refs)),
+    ...(await held(fleet, refs)),
+  ]
+}
+
+function untrue({ ref, status, branch }: ProjectRow, instances: readonly Shown[]): string[] {
+  const state = instances.find(({ name }) => name === ref)?.state ?? 'missing'
+  const problems = STATES[status]?.includes(state) ? [] : [`${ref} is ${status}, and its instance ${state}`]
+  if (branch !== null && branch !== 'FUNCTIONS_DEPLOYED') problems.push(`the branch ${ref} is ${branch}`)
+  return problems
+}
+
+async function lost({ call }: Fleet, ledger: Ledger): Promise<string[]> {
+  const { ref, isRemoved } = ledger
+  if (isRemoved) return []
+  const query = `select coalesce(array_agg(n), '{}') as found from kept`
+  if (ledger.rows.length === 0) return []
+  const { status, body } = await call('POST', `/v1/projects/${ref}/database/query`, { query })
+  if (status !== 201) return [`${ref} answers SQL with ${status} ${JSON.stringify(body)}`]
+  const [{ found = [] } = {}] = body as { found?: number[] }[]
+  const missing = mustHold(ledger).filter((n) => !found.includes(n))
+  const undead = mustMiss(ledger).filter((n) => found.includes(n))
+  return [
+    ...missing.map((n) => `${ref} has lost the row ${n}`),
+    ...undead.map((n) => `${ref} has the row ${n}, which a restore had undone`),
+  ]
+}
+
+/** Folders of instances and of sockets. */
+async function orphans({ hostFolder }: Fleet, refs: readonly string[]): Promise<string[]> {
+  const known = [...refs, 'control']
+  const instances = await readdir(join(hostFolder, 'instances'))
+  const files = await Promise.all(
+    instances.map(async (name) =>
+      (await readdir(join(hostFolder, 'instances', name))).map((file) => `${name}/${file}`),
+    ),
+  )
+  const sockets = await readdir(join(hostFolder, 'run')).catch(() => [])
+  return [
+    ...instances.filter((name) => !known.includes(name)).map((name) => `orphan folder instances/${name}`),
+    ...files
+      .flat()
+      .filter((path) => !/\/(data|data\.old|log|wal|instance\.json)$/.test(path))
+      .map((path) => `orphan file instances/${path}`),
+    ...sockets.filter((name) => ![...known, 'host.sock'].includes(name)).map((name) => `orphan socket run/${name}`),
+  ]
+}
+
+/** Exactly one postmaster for each instance that runs, and no other process of Postgres in the folder. */
+async function orphanServers({ hostFolder, askHost }: Fleet): Promise<string[]> {
+  const shown = (await (await askHost('GET', '/instances')).json()) as Shown[]
+  const running = shown.filter(({ state }) => state === 'running').map(({ name }) => name)
+  const problems: string[] = []
+  const found = new Map<string, number[]>()
+  for (const { pid, parent, cwd } of await servers()) {
+    if (!cwd.startsWith(join(hostFolder, 'instances'))) continue
+    const name = cwd.slice(join(hostFolder, 'instances').length + 1).replace(/\/data$/, '')
+    if (parent === 'postgres') continue
+    found.set(name, [...(found.get(name) ?? []), pid])
+  }
+  for (const [name, pids] of found) {
+    if (!running.includes(name)) problems.push(`orphan server of ${name}: ${pids}`)
+    if (pids.length > 1) problems.push(`${name} has the servers ${pids}`)
+  }
+  for (const name of running) if (!found.has(name)) problems.push(`${name} is said to run, and has no server`)
+  return problems
+}
+
+async function servers(): Promise<{ pid: number; parent: string; cwd: string }[]> {
+  const pids = (await readdir('/proc')).filter((name) => /^\d+$/.test(name))
+  const found = await Promise.all(
+    pids.map(async (pid) => {
+      if ((await commOf(pid)) !== 'postgres') return []
+      const cwd = await readlink(`/proc/${pid}/cwd`).catch(() => '')
+      const stat = await readFile(`/proc/${pid}/stat`, 'utf8').catch(() => '')
+      const [, , parent = ''] = stat.slice(stat.lastIndexOf(')')).split(' ')
+      return [{ pid: Number(pid), parent: await commOf(parent), cwd }]
+    }),
+  )
+  return found.flat()
+}
+
+const commOf = async (pid: string): Promise<string> =>
+  (await readFile(`/proc/${pid}/comm`, 'utf8').catch(() => '')).trim()
+
+async function orphanArchives({ s3 }: Fleet, refs: readonly string[]): Promise<string[]> {
+  const { endpoint, S3_BUCKET: Bucket, S3_ACCESS_KEY_ID: accessKeyId, S3_SECRET_ACCESS_KEY: secretAccessKey } = s3
+  const credentials = { accessKeyId, secretAccessKey }
+  const client = new S3Client({ endpoint, region: 'auto', credentials, forcePathStyle: true })
+  const { Contents = [] } = await client.send(new ListObjectsV2Command({ Bucket }))
+  const keys = Contents.map(({ Key = '' }) => Key)
+  return keys
+    .filter((key) => /[a-z]{20}/.test(key) && !refs.some((ref) => key.includes(ref)))
+    .map((key) => `orphan object ${key}`)
+}
+
+/** A lock that nobody holds can be taken at once. */
+async function held({ askHost }: Fleet, refs: readonly string[]): Promise<string[]> {
+  const problems: string[] = []
+  for (const ref of refs) {
+    const reply = await askHost('POST', `/instances/${ref}/lock`, { wait_ms: 2_000 })
+    if (!reply.ok) problems.push(`${ref} is locked`)
+    else await askHost('DELETE', `/instances/${ref}/lock/${((await reply.json()) as { lock: string }).lock}`)
+  }
+  return problems
+}
