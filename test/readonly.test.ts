@@ -192,13 +192,16 @@ describe('POST /v1/projects/{ref}/readonly/temporary-disable', () => {
     expect(await write(ref)).toBe(201)
   })
 
-  it('answers 503 where the database is gone', async () => {
-    const ref = await newTable()
+  it('answers 503 where the database is gone, and a sweep goes on with the others', async () => {
+    const [ref, other] = await Promise.all([newTable(), newTable()])
     await command('on', ref)
     await tick()
     const admin = await adminClient(ref, { database: 'template1' })
     await admin.query('drop database postgres with (force)')
     await admin.end()
+    await command('on', other)
+    await tick()
+    expect(await insert(other)).toMatchObject(REFUSED)
     expect(await caller().post(`/v1/projects/${ref}/readonly/temporary-disable`)).toMatchObject({ status: 503 })
     expect(await status(ref)).toEqual(CLOSED)
     await command('off', ref)

@@ -33,15 +33,13 @@ export function hostSettings(reach: Reach): DatabaseSettings {
     async readOnlyAmong(refs) {
       if (refs.length === 0) return new Set()
       const found = new Map((await instances(reach)).map(({ name, state }) => [name, state]))
-      // To look into one that sleeps would wake it, and nobody can have changed it since.
-      const closed = await Promise.all(
-        refs.map(
-          async (ref) =>
-            found.get(ref) === 'asleep' ||
-            (found.get(ref) === 'running' && (await inDatabase(ref, (admin) => isReadOnly(admin, HOST_NAMES)))),
-        ),
-      )
-      return new Set(refs.filter((_, index) => closed[index]))
+      // A query would wake a sleeping instance, and nobody can have changed it since it fell asleep.
+      const isClosed = async (ref: string) =>
+        found.get(ref) === 'asleep' ||
+        (found.get(ref) === 'running' && (await inDatabase(ref, (admin) => isReadOnly(admin, HOST_NAMES))))
+      // A database that cannot be asked counts as writable: closing it then fails with the reason.
+      const closed = await Promise.allSettled(refs.map(isClosed))
+      return new Set(refs.filter((_, index) => closed[index]?.status === 'fulfilled' && closed[index].value))
     },
     async setLoginRules(ref, rules) {
       const { ask } = await reach.api(ref)

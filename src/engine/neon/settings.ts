@@ -25,7 +25,7 @@ export function neonSettings({ clusterOf, sizeOf }: Reach): DatabaseSettings {
     configure: (ref, configuration) => inCluster(ref, (place) => configure(place, configuration)),
     effective: async (ref) => effectiveSettings(await clusterOf(ref)),
     setReadOnly: (ref, readOnly) => inCluster(ref, ({ admin, names }) => setReadOnly(admin, names, readOnly)),
-    // One that cannot be asked counts as writable: who then closes it hears why that cannot be.
+    // A database that cannot be asked counts as writable: closing it then fails with the reason.
     async readOnlyAmong(refs) {
       const closed = await answers(refs, async (ref) =>
         (await inCluster(ref, ({ admin, names }) => isReadOnly(admin, names))) ? [ref] : [],
