@@ -16,7 +16,7 @@ import { InstancePool } from './instances/instances.ts'
 import { Locks } from './instances/locks.ts'
 import { hostKey } from './key.ts'
 import { createMoves } from './moves/moves.ts'
-import { installedPrograms } from './programs.ts'
+import { extensiblePrograms } from './programs.ts'
 import { Replicas } from './replicas/replicas.ts'
 import { followed, replicaRoutes } from './replicas/routes.ts'
 import { claimFolder, runFolder } from './run-folder.ts'
@@ -72,7 +72,7 @@ export async function startHost(options: HostOptions): Promise<Host> {
   const started = [await claimFolder(run)]
   const pool = new InstancePool({
     folders: { root: folder, run },
-    programs: await installedPrograms(),
+    programs: await extensiblePrograms(folder),
     isDurable,
     isArchiving: options.archive !== undefined,
     sleepAfterSeconds: options.sleepAfterSeconds ?? null,

@@ -5,7 +5,8 @@ import { arch, platform } from 'node:os'
 import { basename, dirname, isAbsolute, join } from 'node:path'
 import { promisify } from 'node:util'
 import { errorMessage, StartError } from '../dev/start-error.ts'
-import type { Account } from './accounts.ts'
+import { type Account, nextAccount } from './accounts.ts'
+import { withOwnerExtensions } from './extensions.ts'
 import type { Programs } from './instances/types.ts'
 
 /** Programs in a folder that only root may enter are copied to here. */
@@ -32,6 +33,14 @@ export async function installedPrograms(account?: Account): Promise<Programs[]> 
     )
   }
   return [...found.values()].sort((a, b) => Number(b.major) - Number(a.major))
+}
+
+/** As above; owners of instances may create more extensions than Postgres itself lets them. */
+export async function extensiblePrograms(folder: string): Promise<Programs[]> {
+  const account = nextAccount([])
+  const found = await installedPrograms(account)
+  const root = account ? SHARED_FOLDER : join(folder, 'programs')
+  return Promise.all(found.map((programs) => withOwnerExtensions(programs, root)))
 }
 
 function operatorFolders(setting: string): { major: string; bin: string }[] {

@@ -184,7 +184,7 @@ export class PostgresInstance implements Instance {
 
   async writeConfiguration(): Promise<void> {
     const { memoryBytes, isDurable, isArchiving } = this.#facts
-    const facts = { memoryBytes, isDurable, isArchiving, paths: this.paths, major: this.#record.major }
+    const facts = { memoryBytes, isDurable, isArchiving, paths: this.paths, programs: this.programs }
     await Promise.all([
       this.#writeData('postgresql.conf', renderConfiguration(this.#record, facts)),
       this.#writeData('pg_hba.conf', 'local all all peer map=host\nlocal replication all peer map=host\n'),

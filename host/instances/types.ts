@@ -63,6 +63,8 @@ export interface Programs {
   version: string
   /** Holds `postgres` and `initdb`. */
   bin: string
+  /** Loaded at the start of each server beside `pg_stat_statements`, such as `pg_cron`. */
+  libraries?: readonly string[]
 }
 
 /** One Postgres server with its data. */

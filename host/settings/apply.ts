@@ -17,7 +17,7 @@ export interface SettingsChange {
 /** All or nothing: restarts the server if a value that changes needs it; throws `Refused` if Postgres would not start. */
 export async function applySettings(instance: Instance, asked: SettingsChange, trial: Trial): Promise<void> {
   const { set, reset, restart } = asked
-  const { libraries = [] } = trial.facts
+  const { libraries = [] } = instance.programs
   const refusals = Object.keys(set).flatMap((setting) => {
     const reason = whyNot(setting, libraries)
     return reason ? [{ setting, reason }] : []

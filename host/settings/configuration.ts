@@ -1,4 +1,4 @@
-import type { InstancePaths, InstanceRecord } from '../instances/types.ts'
+import type { InstancePaths, InstanceRecord, Programs } from '../instances/types.ts'
 import { sizeSettings } from './sizes.ts'
 
 /** The facts that an instance's configuration depends on beside its record. */
@@ -10,9 +10,7 @@ export interface ConfigurationFacts {
   /** Whether the host has an archive for finished WAL segments. */
   isArchiving: boolean
   paths: Pick<InstancePaths, 'socket' | 'wal'>
-  major: string
-  /** Libraries loaded at the start beside `pg_stat_statements`, such as `pg_cron`. */
-  libraries?: readonly string[]
+  programs: Pick<Programs, 'major' | 'libraries'>
 }
 
 /** The fields of `log_line_prefix`, each followed by a tab; then come severity and message. Further lines of a message begin with a tab. */
@@ -105,19 +103,22 @@ const standby = (slot: string, folder: string) => ({
 
 /** All settings of an instance, those of its owner last. */
 export function configurationOf(record: InstanceRecord, facts: ConfigurationFacts): Record<string, string> {
+  const { major, libraries = [] } = facts.programs
   const chosen: Record<string, string> = {
     ...COMMON,
     cluster_name: record.name,
     port: '5432',
     unix_socket_directories: facts.paths.socket,
-    shared_preload_libraries: ['pg_stat_statements', ...(facts.libraries ?? [])].join(','),
+    shared_preload_libraries: ['pg_stat_statements', ...libraries].join(','),
     ...(record.name === 'control' ? CONTROL : sizeSettings(record.size, facts.memoryBytes)),
     ...(facts.isDurable ? {} : NOT_DURABLE),
     ...(facts.isArchiving && record.name !== 'control' ? (record.isArchived ? ARCHIVE : NO_ARCHIVE) : {}),
+    // Postgres lets pg_cron in through no socket.
+    ...(libraries.includes('pg_cron') ? { 'cron.use_background_workers': 'on' } : {}),
     ...record.settings,
     ...(record.primary ? standby(record.primary.slot, facts.paths.socket) : {}),
   }
-  return { ...chosen, ...versionSettings(Number(facts.major), Number(chosen.autovacuum_max_workers)) }
+  return { ...chosen, ...versionSettings(Number(major), Number(chosen.autovacuum_max_workers)) }
 }
 
 function versionSettings(major: number, autovacuumWorkers: number): Record<string, string> {

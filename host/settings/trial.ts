@@ -10,13 +10,13 @@ import { sizeNamed } from './sizes.ts'
 export interface Trial {
   /** A data folder of the same major version that no server uses. */
   folder: string
-  facts: Pick<ConfigurationFacts, 'memoryBytes' | 'isDurable' | 'isArchiving' | 'libraries'>
+  facts: Pick<ConfigurationFacts, 'memoryBytes' | 'isDurable' | 'isArchiving'>
 }
 
 export const factsOf = (instance: Instance, { facts }: Trial): ConfigurationFacts => ({
   ...facts,
   paths: instance.paths,
-  major: instance.record.major,
+  programs: instance.programs,
 })
 
 interface Candidate {

@@ -34,6 +34,7 @@ export const schemas = (): string[] => [
   REALTIME_PUBLICATION,
   `ALTER PUBLICATION supabase_realtime OWNER TO ${OWNER}`,
   ...schemaReload(),
+  ...extensionAccess(),
 ]
 
 const asOwner = (statement: string): string => `DO $$ BEGIN SET LOCAL ROLE ${OWNER}; ${statement}; END $$`
@@ -59,6 +60,32 @@ function schemaReload(): string[] {
     ),
   ]
 }
+
+/**
+ * An extension that only superusers could create belongs to its owner, but what is in it to the superuser. Tables are for reading:
+ * pg_cron runs each job as the user that its row names.
+ */
+const extensionAccess = (): string[] => [
+  `CREATE FUNCTION extensions.grant_extension_access() RETURNS event_trigger LANGUAGE plpgsql SECURITY DEFINER
+     SET search_path = pg_catalog, pg_temp AS $$
+   DECLARE statement text;
+   BEGIN
+     FOR statement IN
+       SELECT format('GRANT %s TO ${OWNER} WITH GRANT OPTION', CASE member.classid
+         WHEN 'pg_namespace'::regclass THEN format('USAGE ON SCHEMA %s', member.objid::regnamespace)
+         WHEN 'pg_foreign_data_wrapper'::regclass THEN
+           (SELECT format('USAGE ON FOREIGN DATA WRAPPER %I', fdwname) FROM pg_foreign_data_wrapper WHERE oid = member.objid)
+         ELSE format('SELECT ON %s', member.objid::regclass) END)
+       FROM pg_event_trigger_ddl_commands() AS command
+       JOIN pg_depend AS member ON member.refclassid = command.classid AND member.refobjid = command.objid AND member.deptype = 'e'
+       LEFT JOIN pg_class AS relation ON member.classid = 'pg_class'::regclass AND relation.oid = member.objid
+       WHERE command.classid = 'pg_extension'::regclass AND (relation.relkind IN ('r', 'v', 'm', 'p')
+         OR member.classid IN ('pg_namespace'::regclass, 'pg_foreign_data_wrapper'::regclass))
+     LOOP EXECUTE statement; END LOOP;
+   END $$`,
+  `CREATE EVENT TRIGGER grant_extension_access ON ddl_command_end WHEN TAG IN ('CREATE EXTENSION', 'ALTER EXTENSION')
+     EXECUTE FUNCTION extensions.grant_extension_access()`,
+]
 
 const RELOADING =
   '^(CREATE|ALTER) (SCHEMA|(FOREIGN )?TABLE|TABLE AS|(MATERIALIZED )?VIEW|FUNCTION|TRIGGER|TYPE|RULE)$|^(SELECT INTO|COMMENT|GRANT|REVOKE)$'

@@ -1,5 +1,4 @@
-import { readdir } from 'node:fs/promises'
-import { join } from 'node:path'
+import { extensionNames } from '../extensions.ts'
 import type { PostgresInstance } from '../instances/instance.ts'
 import type { InstancePool } from '../instances/instances.ts'
 import { type AdminSession, type Programs, Refused } from '../instances/types.ts'
@@ -25,7 +24,7 @@ const ROOM_FACTOR = 1.5
 
 export async function obstaclesOf(pool: InstancePool, instance: PostgresInstance, to: Programs): Promise<Obstacle[]> {
   const found = await instance.admin.rows<{ obstacle: Obstacle }>(OBSTACLES)
-  const offered = await extensionsOf(to)
+  const offered = await extensionNames(to)
   const databases = await instance.admin.rows<{ name: string }>(
     `SELECT datname AS name FROM pg_database WHERE datallowconn AND datconnlimit <> -2`,
   )
@@ -34,7 +33,7 @@ export async function obstaclesOf(pool: InstancePool, instance: PostgresInstance
     const read = (admin: AdminSession) => admin.rows<{ name: string }>(EXTENSIONS)
     for (const extension of await instance.withAdmin(name, read)) used.add(extension.name)
   }
-  const missing = offered ? [...used].filter((name) => !offered.has(name)) : []
+  const missing = [...used].filter((name) => !offered.has(name))
   const [needed, { freeBytes }] = [(await instance.sizeBytes()) * ROOM_FACTOR, await pool.disk()]
   return [
     ...found.map(({ obstacle }) => obstacle),
@@ -56,12 +55,4 @@ export async function requireUpgradable(pool: InstancePool, instance: PostgresIn
   if (instance.record.isPaused) throw refused('the project is paused')
   const [obstacle] = await obstaclesOf(pool, instance, to)
   if (obstacle) throw refused(obstacle.reason)
-}
-
-/** Of these programs, as they or a distribution keep them; undefined where they are kept elsewhere. */
-async function extensionsOf({ bin, major }: Programs): Promise<ReadonlySet<string> | undefined> {
-  const folders = [join(bin, '../share/postgresql'), join(bin, '../share'), `/usr/share/postgresql/${major}`]
-  const lists = await Promise.all(folders.map((folder) => readdir(join(folder, 'extension')).catch(() => [])))
-  const names = lists.flat().flatMap((file) => /^(.+)\.control$/.exec(file)?.[1] ?? [])
-  return names.length > 0 ? new Set(names) : undefined
 }

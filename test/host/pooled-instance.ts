@@ -1,18 +1,20 @@
 import { chmod, mkdtemp, rm } from 'node:fs/promises'
 import type { PostgresInstance } from '../../host/instances/instance.ts'
 import { InstancePool } from '../../host/instances/instances.ts'
-import type { Instance } from '../../host/instances/types.ts'
-import { installedPrograms } from '../../host/programs.ts'
+import type { Instance, Programs } from '../../host/instances/types.ts'
+import { extensiblePrograms } from '../../host/programs.ts'
 import { openLimits } from '../../host/settings/cgroup.ts'
 
 /** A daemon's instances without the daemon, in a folder of their own. */
-export async function openPool(): Promise<{ pool: InstancePool; folder: string; close(): Promise<void> }> {
+export async function openPool(
+  programs?: readonly Programs[],
+): Promise<{ pool: InstancePool; folder: string; close(): Promise<void> }> {
   // The path of a socket has at most 107 bytes.
   const folder = await mkdtemp('/tmp/ph-')
   await chmod(folder, 0o711)
   const pool = new InstancePool({
     folders: { root: folder, run: folder },
-    programs: await installedPrograms(),
+    programs: programs ?? (await extensiblePrograms(folder)),
     isDurable: false,
     isArchiving: false,
     sleepAfterSeconds: null,

@@ -70,7 +70,7 @@ const facts = {
   isDurable: true,
   isArchiving: true,
   paths: { socket: "/run/o'ne", wal: '/wal' },
-  major: '17',
+  programs: { major: '17' },
 }
 
 test('writes what a version knows, quoted', () => {
@@ -81,7 +81,7 @@ test('writes what a version knows, quoted', () => {
   expect(text).toContain("\nbasic_archive.archive_directory = '../wal'\n")
   expect(text).not.toContain('io_method')
   expect(text).not.toContain('fsync')
-  expect(renderConfiguration(record, { ...facts, major: '18' })).toContain("\nio_method = 'sync'\n")
+  expect(renderConfiguration(record, { ...facts, programs: { major: '18' } })).toContain("\nio_method = 'sync'\n")
   expect(() => renderConfiguration({ ...record, settings: { 'a = 1\nb': 'c' } }, facts)).toThrow(/Not the name/)
   expect(Object.keys(LOG_FIELDS)).toHaveLength(9)
 })

@@ -1,0 +1,136 @@
+import { execFile } from 'node:child_process'
+import { createHash } from 'node:crypto'
+import {
+  chmod,
+  copyFile,
+  mkdir,
+  mkdtemp,
+  readdir,
+  readFile,
+  rename,
+  rm,
+  stat,
+  symlink,
+  writeFile,
+} from 'node:fs/promises'
+import { dirname, join, relative } from 'node:path'
+import { promisify } from 'node:util'
+import { errorMessage, StartError } from '../dev/start-error.ts'
+import { exists } from './instances/files.ts'
+import type { Programs } from './instances/types.ts'
+
+/**
+ * Extensions of Postgres's own distribution that it reserves for superusers, and that owners create on the hosted service. Their
+ * scripts only declare functions in C: running one as the superuser calls nothing that the owner has made.
+ */
+const OWNER_EXTENSIONS = [
+  ...['autoinc', 'bloom', 'dblink', 'insert_username', 'moddatetime', 'pg_prewarm', 'pgrowlocks', 'pgstattuple'],
+  ...['postgres_fdw', 'refint'],
+]
+/** Extensions whose library must be loaded at the start of the server. */
+const LOADED_AT_START = ['pg_cron', 'pg_net', 'pgaudit', 'timescaledb']
+const SETTING = 'POSTGRES_EXTENSIONS'
+
+/** Where an installation of Postgres keeps its parts. */
+interface Layout {
+  bin: string
+  /** Libraries of the programs and of extensions. */
+  lib: string
+  /** Holds the folder `extension`. */
+  share: string
+}
+
+/**
+ * Lets owners, who are not superusers, create the extensions above and those named in POSTGRES_EXTENSIONS (`postgis,pg_cron`).
+ * Returns the same programs in a folder below `root`: copies of the programs, links to all else, and control files of these
+ * extensions that call them trusted. The folder is named after its content, so another daemon may use it too.
+ */
+export async function withOwnerExtensions(programs: Programs, root: string): Promise<Programs> {
+  const named = namedExtensions(process.env[SETTING] ?? '')
+  const source = await layoutOf(programs.bin)
+  const files = await readdir(join(source.share, 'extension'))
+  const trusted = [...new Set([...OWNER_EXTENSIONS, ...named])].filter((name) => files.includes(`${name}.control`))
+  const { size, mtimeMs } = await stat(join(source.bin, 'postgres'))
+  const content = JSON.stringify([source, size, mtimeMs, files, trusted])
+  const name = `${programs.major}-${createHash('sha256').update(content).digest('hex').slice(0, 16)}`
+  const target = within(join(root, name), source)
+  if (!(await exists(join(root, name)))) {
+    await build(join(root, name), (folder) => fill(within(folder, source), source, trusted)).catch((error) => {
+      throw new StartError(`Cannot make ${join(root, name)}: ${errorMessage(error)}`)
+    })
+  }
+  return { ...programs, bin: target.bin, libraries: LOADED_AT_START.filter((library) => trusted.includes(library)) }
+}
+
+/** The names of all extensions that the programs can create. */
+export async function extensionNames({ bin }: Programs): Promise<ReadonlySet<string>> {
+  const files = await readdir(join((await layoutOf(bin)).share, 'extension'))
+  return new Set(files.flatMap((file) => /^(.+)\.control$/.exec(file)?.[1] ?? []))
+}
+
+function namedExtensions(setting: string): string[] {
+  const names = setting.split(',').map((name) => name.trim())
+  const invalid = names.find((name) => !/^[\w-]*$/.test(name))
+  if (invalid !== undefined) throw new StartError(`Invalid ${SETTING}: "${invalid}" is not the name of an extension.`)
+  return names.filter(Boolean)
+}
+
+/** As pg_config says, which distributions bring along; the packages of npm have no pg_config, and one layout. */
+async function layoutOf(bin: string): Promise<Layout> {
+  const npm = { bin, lib: join(bin, '../lib'), share: join(bin, '../share/postgresql') }
+  if (await exists(join(npm.share, 'extension'))) return npm
+  const config = promisify(execFile)(join(bin, 'pg_config'), ['--pkglibdir', '--sharedir'], { cwd: '/' })
+  const { stdout } = await config.catch((error) => {
+    throw new StartError(`Cannot find the extensions of ${bin}: ${errorMessage(error)}`)
+  })
+  const [lib = '', share = ''] = stdout.trim().split('\n')
+  return { bin, lib, share }
+}
+
+/** Programs find their other files by the way from their own folder, so the copy keeps it. */
+function within(folder: string, { bin, lib, share }: Layout): Layout {
+  let root = dirname(bin)
+  while ([lib, share].some((path) => relative(root, path).startsWith('..'))) root = dirname(root)
+  const moved = (path: string) => join(folder, relative(root, path))
+  return { bin: moved(bin), lib: moved(lib), share: moved(share) }
+}
+
+async function fill(target: Layout, source: Layout, trusted: readonly string[]): Promise<void> {
+  await mkdir(target.bin, { recursive: true })
+  for (const program of ['postgres', 'initdb']) await copyFile(join(source.bin, program), join(target.bin, program))
+  await mkdir(dirname(target.lib), { recursive: true })
+  await symlink(source.lib, target.lib)
+  await linkAll(source.share, target.share, ['extension'])
+  const controls = trusted.map((name) => `${name}.control`)
+  const [from, to] = [join(source.share, 'extension'), join(target.share, 'extension')]
+  await linkAll(from, to, controls)
+  for (const file of controls) {
+    await writeFile(join(to, file), `${await readFile(join(from, file), 'utf8')}\ntrusted = true\n`)
+  }
+}
+
+async function linkAll(from: string, to: string, excepted: readonly string[]): Promise<void> {
+  await mkdir(to, { recursive: true })
+  const entries = (await readdir(from)).filter((entry) => !excepted.includes(entry))
+  for (const entry of entries) await symlink(join(from, entry), join(to, entry))
+}
+
+/** Open to every account; another daemon may be faster, and its folder is the same. */
+async function build(target: string, work: (draft: string) => Promise<void>): Promise<void> {
+  await mkdir(dirname(target), { recursive: true, mode: 0o755 })
+  const draft = await mkdtemp(`${target}.new-`)
+  try {
+    await work(draft)
+    await chmod(draft, 0o755)
+    for (const entry of await readdir(draft, { withFileTypes: true, recursive: true })) {
+      const path = join(entry.parentPath, entry.name)
+      if (entry.isDirectory()) await chmod(path, 0o755)
+      else if (entry.isFile()) await chmod(path, entry.name.endsWith('.control') ? 0o644 : 0o755)
+    }
+    await rename(draft, target).catch(async (error) => {
+      if (!(await exists(target))) throw error
+    })
+  } finally {
+    await rm(draft, { recursive: true, force: true })
+  }
+}
