@@ -1,6 +1,7 @@
 import { constants } from 'node:fs'
-import { chown, copyFile, mkdir, open, rm, writeFile } from 'node:fs/promises'
+import { chown, copyFile, type FileHandle, mkdir, open, rm, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
+import { errorCode } from '../../dev/start-error.ts'
 import type { Instance, InstanceRecord } from '../instances/types.ts'
 import { dataFiles, ignoreMissing } from './data-files.ts'
 import { withRunningBackup } from './running-backup.ts'
@@ -12,9 +13,9 @@ interface CopyTarget {
   account?: InstanceRecord['account']
 }
 
-/** Leaves one thread of Node's pool to the rest of the daemon. */
-const CONCURRENCY = 3
-const CHUNK_BYTES = 1 << 20
+/** As many threads of the four that Node has leave the rest of the daemon its own. */
+const CONCURRENCY = 2
+const CHUNK_BYTES = 2 ** 20
 
 /**
  * Copies the data folder of an instance, which is woken if it sleeps and goes on working meanwhile. The copy recovers by itself
@@ -46,7 +47,7 @@ export async function copyFiles(from: Instance, to: CopyTarget): Promise<void> {
 /** Shares blocks where the file system can; what vanishes meanwhile is left out. */
 function copier(source: string, { data, account }: CopyTarget) {
   let canShare = true
-  const share = async (from: string, to: string): Promise<boolean> => {
+  const share = async ({ from, to }: Paths): Promise<boolean> => {
     // Not COPYFILE_FICLONE: where blocks cannot be shared, it never ends for a file that is truncated meanwhile.
     const shared = await copyFile(from, to, constants.COPYFILE_FICLONE_FORCE).then(
       () => true,
@@ -55,36 +56,98 @@ function copier(source: string, { data, account }: CopyTarget) {
     if (shared && account) await chown(to, account.uid, account.gid).catch(ignoreMissing)
     return shared
   }
-  return async (paths: readonly string[]) => {
-    const queue = paths.values()
-    const work = async () => {
-      const buffer = Buffer.allocUnsafe(CHUNK_BYTES)
-      for (const path of queue) {
-        const [from, to] = [join(source, path), join(data, path)]
-        if (canShare) canShare = await share(from, to)
-        if (!canShare) await copyBytes(from, to, buffer, account)
+  return async (names: readonly string[]) => {
+    const buffers = Array.from({ length: CONCURRENCY }, () => pageAligned(CHUNK_BYTES))
+    const large: Paths[] = []
+    const queue = names.values()
+    const copyNext = async (buffer: Buffer) => {
+      for (const name of queue) {
+        const paths = { from: join(source, name), to: join(data, name) }
+        if (canShare) canShare = await share(paths)
+        if (!canShare && !(await copySmall(paths, buffer, account))) large.push(paths)
       }
     }
-    await Promise.all(Array.from({ length: CONCURRENCY }, work))
+    await Promise.all(buffers.map(copyNext))
+    for (const paths of large) await copyLarge(paths, buffers, account)
   }
 }
 
-async function copyBytes(from: string, to: string, buffer: Buffer, account: CopyTarget['account']): Promise<void> {
+interface Paths {
+  from: string
+  to: string
+}
+
+type Owner = CopyTarget['account']
+
+/** Memory of WebAssembly begins at a page, as direct writes need it. */
+const pageAligned = (bytes: number): Buffer => Buffer.from(new WebAssembly.Memory({ initial: bytes / 65_536 }).buffer)
+
+/** Returns false, and copies nothing, if the file does not fit into the buffer. */
+async function copySmall({ from, to }: Paths, buffer: Buffer, owner: Owner): Promise<boolean> {
+  const source = await open(from).catch(ignoreMissing)
+  if (!source) return true
+  try {
+    const { bytesRead } = await source.read(buffer, 0, buffer.length, 0)
+    if (bytesRead === buffer.length) return false
+    await writeTo(to, 'w', owner, (target) => writeAll(target, buffer.subarray(0, bytesRead), 0))
+    return true
+  } finally {
+    await source.close()
+  }
+}
+
+/**
+ * Past the page cache: what gathers there is flushed at once when the copy starts, and everybody's commits wait for that. What is
+ * added to the file from now on comes with the WAL.
+ */
+async function copyLarge({ from, to }: Paths, buffers: readonly Buffer[], owner: Owner): Promise<void> {
   const source = await open(from).catch(ignoreMissing)
   if (!source) return
   try {
-    const target = await open(to, 'w', 0o600)
-    try {
-      for (let read = buffer.length; read === buffer.length; ) {
-        read = (await source.read(buffer, 0, buffer.length)).bytesRead
-        for (let written = 0; written < read; )
-          written += (await target.write(buffer, written, read - written)).bytesWritten
+    const { size } = await source.stat()
+    let next = 0
+    const copyChunks = async (target: FileHandle, buffer: Buffer) => {
+      for (let at = next; at < size; at = next) {
+        next += buffer.length
+        const { bytesRead } = await source.read(buffer, 0, Math.min(buffer.length, size - at), at)
+        const write = (file: FileHandle) => writeAll(file, buffer.subarray(0, bytesRead), at)
+        await (bytesRead % BLOCK_BYTES === 0 ? write(target) : writeTo(to, 'r+', undefined, write))
       }
-      if (account) await target.chown(account.uid, account.gid)
-    } finally {
-      await target.close()
     }
+    const copyAll = (target: FileHandle) => Promise.all(buffers.map((buffer) => copyChunks(target, buffer)))
+    await writeTo(to, DIRECT, owner, copyAll).catch((error) => {
+      // Not every file system has direct writes.
+      if (errorCode(error) !== 'EINVAL') throw error
+      next = 0
+      return writeTo(to, 'w', undefined, copyAll)
+    })
   } finally {
     await source.close()
+  }
+}
+
+const { O_CREAT, O_DIRECT = 0, O_TRUNC, O_WRONLY } = constants
+const DIRECT = O_WRONLY | O_CREAT | O_TRUNC | O_DIRECT
+/** Direct writes have lengths in multiples of it. */
+const BLOCK_BYTES = 4096
+
+async function writeTo(
+  path: string,
+  flags: string | number,
+  owner: Owner,
+  work: (file: FileHandle) => Promise<unknown>,
+): Promise<void> {
+  const file = await open(path, flags, 0o600)
+  try {
+    if (owner) await file.chown(owner.uid, owner.gid)
+    await work(file)
+  } finally {
+    await file.close()
+  }
+}
+
+async function writeAll(file: FileHandle, bytes: Buffer, at: number): Promise<void> {
+  for (let written = 0; written < bytes.length; ) {
+    written += (await file.write(bytes, written, bytes.length - written, at + written)).bytesWritten
   }
 }
