@@ -1,5 +1,6 @@
 import type { IncomingHttpHeaders, IncomingMessage, ServerResponse } from 'node:http'
 import { errorCode, errorMessage } from '../../dev/start-error.ts'
+import type { JsonPiece } from '../../src/engine/json-bytes.ts'
 import type { Caller } from '../gateway/gateway.ts'
 import { type Instances, InstanceUnavailable, UnknownInstance } from '../instances/types.ts'
 import { isObject, parseBody, readBody } from './body.ts'
@@ -183,7 +184,7 @@ function send(res: ServerResponse, status: number, text: string) {
 /** A large reply takes room of the budget until its client has read it. */
 export async function sendReply(
   res: ServerResponse,
-  { text, parts, bytes }: { text: string; parts: (Buffer | string)[]; bytes: number },
+  { text, parts, bytes }: { text: string; parts: JsonPiece[]; bytes: number },
   account: Account,
   timeoutMs: number,
 ) {

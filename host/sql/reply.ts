@@ -1,3 +1,5 @@
+import { escapeJson, type JsonPiece, joinText } from '../../src/engine/json-bytes.ts'
+
 export interface Field {
   name: string
   dataTypeID: number
@@ -33,7 +35,7 @@ const PART_LENGTH = 64 * 1024
  * The names of its members are those of Neon's HTTP protocol.
  */
 export class Reply {
-  readonly parts: Buffer[] = []
+  readonly parts: Uint8Array[] = []
   /** Of the parts. */
   bytes = 0
   text: string
@@ -41,7 +43,7 @@ export class Reply {
   private readonly format: ReplyFormat
   private results = 0
   private rows = 0
-  private value = ''
+  private value: JsonPiece[] = []
   private encodeValue: ((text: string) => string) | undefined
 
   constructor(format: ReplyFormat) {
@@ -76,20 +78,23 @@ export class Reply {
     if (index > 0) this.text += ','
     if (!asArray) this.text += `${JSON.stringify(field?.name ?? '')}:`
     this.encodeValue = isRaw ? undefined : ENCODERS[field?.dataTypeID ?? 0]
-    this.value = ''
+    this.value = []
     if (isNull) this.text += 'null'
     else if (!this.encodeValue) this.text += '"'
   }
 
-  part(text: string) {
-    if (!this.encodeValue) this.text += JSON.stringify(text).slice(1, -1)
-    else if (this.encodeValue === asIs) this.text += text
-    else this.value += text
+  part(part: JsonPiece) {
+    if (this.encodeValue && this.encodeValue !== asIs) this.value.push(part)
+    else if (typeof part === 'string') this.text += this.encodeValue ? part : JSON.stringify(part).slice(1, -1)
+    else {
+      this.encode()
+      this.push(this.encodeValue ? part : escapeJson(part))
+    }
     this.encodeFull()
   }
 
   endValue() {
-    this.text += this.encodeValue ? this.encodeValue(this.value) : '"'
+    this.text += this.encodeValue ? this.encodeValue(joinText(this.value)) : '"'
   }
 
   endRow() {
@@ -125,8 +130,11 @@ export class Reply {
   }
 
   private encode() {
-    const part = Buffer.from(this.text)
+    this.push(Buffer.from(this.text))
     this.text = ''
+  }
+
+  private push(part: Uint8Array) {
     this.isTooLarge ||= this.bytes + part.length > this.format.bytesMax
     if (this.isTooLarge) return
     this.bytes += part.length

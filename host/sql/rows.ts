@@ -1,5 +1,4 @@
 import type { Socket } from 'node:net'
-import { StringDecoder } from 'node:string_decoder'
 import type { RowSink as Rows } from '../../src/engine/rows.ts'
 
 /** Takes what Postgres sends to a request. */
@@ -12,12 +11,25 @@ const DATA_ROW = 'D'.charCodeAt(0)
 const HEADER_BYTES = 5
 /** A row that is not longer is parsed when it is there as a whole. */
 const ROW_BYTES = 64 * 1024
+/** A value that is not longer is handed on as text, which is cheaper to gather. */
+const SHORT_BYTES = 4096
+
+/** As much as is read from a socket at once. */
+const READ_BYTES = 64 * 1024
+
+/** Who takes the rows of a session. */
+interface Reader {
+  /** Absent between requests, and for those that take their rows from the driver. */
+  readonly sink: RowSink | undefined
+  /** Nothing is read while it is true; the reader resumes the socket itself. */
+  readonly isHeld: boolean
+}
 
 /**
  * Takes the rows of a request out of what the driver reads from the socket. The driver would hold a row as a whole, in a
  * buffer of up to twice its size and once more as text, which is more than all else that a large result takes.
  */
-export function divertRows(socket: Socket, sinkOf: () => RowSink | undefined) {
+export function divertRows(socket: Socket, reader: Reader) {
   const parsers = socket.listeners('data') as ((bytes: Buffer) => void)[]
   const parse = (bytes: Buffer) => {
     for (const parser of parsers) parser(bytes)
@@ -28,7 +40,7 @@ export function divertRows(socket: Socket, sinkOf: () => RowSink | undefined) {
   let long: LongRow | undefined
 
   socket.removeAllListeners('data').on('data', (chunk: Buffer) => {
-    sinkOf()?.receive?.(chunk.length)
+    reader.sink?.receive?.(chunk.length)
     const bytes = rest ? Buffer.concat([rest, chunk]) : chunk
     /** All bytes before this position have been handed on. */
     let from = 0
@@ -50,7 +62,7 @@ export function divertRows(socket: Socket, sinkOf: () => RowSink | undefined) {
       const length = bytes.readInt32BE(at + 1) + 1
       const isRow = bytes[at] === DATA_ROW
       if (isRow) handOn()
-      const sink = isRow ? sinkOf() : undefined
+      const sink = isRow ? reader.sink : undefined
       if (!sink) left = length
       else if (at + length <= bytes.length) {
         sink.row(readRow(bytes, at + HEADER_BYTES))
@@ -66,6 +78,16 @@ export function divertRows(socket: Socket, sinkOf: () => RowSink | undefined) {
     }
     handOn()
     rest = at < bytes.length ? bytes.subarray(at) : undefined
+    if (chunk.length >= READ_BYTES && reader.sink) giveWay(socket, reader)
+  })
+}
+
+/** Lets all other sockets go first: without it, up to 2 MiB of one come in a row while everybody else waits. */
+function giveWay(socket: Socket, reader: Reader) {
+  if (socket.isPaused()) return
+  socket.pause()
+  setImmediate(() => {
+    if (!reader.isHeld) socket.resume()
   })
 }
 
@@ -84,10 +106,10 @@ function readRow(bytes: Buffer, start: number): (string | null)[] {
 /** The number of values, and then each with its length before it. */
 class LongRow {
   private readonly sink: RowSink
-  private readonly decoder = new StringDecoder('utf8')
   private header: Buffer = Buffer.alloc(0)
   private index = -1
   private left = 0
+  private isFirst = true
 
   constructor(sink: RowSink) {
     this.sink = sink
@@ -101,8 +123,10 @@ class LongRow {
   }
 
   private value(bytes: Buffer): number {
+    const isWhole = this.isFirst && bytes.length === this.left
+    this.isFirst = false
     this.left -= bytes.length
-    this.sink.part(this.decoder.write(bytes))
+    this.sink.part(isWhole && bytes.length <= SHORT_BYTES ? bytes.toString() : bytes)
     if (this.left === 0) this.sink.endValue()
     return bytes.length
   }
@@ -115,6 +139,7 @@ class LongRow {
     if (this.index >= 0) {
       const length = this.header.readInt32BE()
       this.left = Math.max(length, 0)
+      this.isFirst = true
       this.sink.beginValue(this.index, length < 0)
       if (length === 0) this.sink.endValue()
     }

@@ -50,17 +50,12 @@ export function answerScript({ instances, sessions, key, openAccount, limits }: 
       if (!instance) throw new EngineUnavailable('the database does not exist', { code: '3D000' })
       const held = openAccount(name)
       account = held
-      const json = await runSql(
-        {
-          ...sourceOf(instance, sessions, res),
-          reserve: () => held.reserve(RESULT_SIZE_BYTES_MAX * MEMORY_FACTOR),
-        },
-        {
-          ...{ ref: name, runnerPassword: '', query, readOnly },
-          ...(parameters && { parameters }),
-          ...(timeoutMs !== undefined && { timeoutMs }),
-        },
-      )
+      const reserve = () => held.reserve(RESULT_SIZE_BYTES_MAX * MEMORY_FACTOR)
+      const json = await runSql(sourceOf({ instance, sessions, res, reserve }), {
+        ...{ ref: name, runnerPassword: '', query, readOnly },
+        ...(parameters && { parameters }),
+        ...(timeoutMs !== undefined && { timeoutMs }),
+      })
       const bytes = json.reduce((sum, piece) => sum + Buffer.byteLength(piece), 0)
       await sendReply(res, { text: '', parts: json, bytes }, account, limits.sendTimeoutMs)
     } catch (error) {
@@ -86,23 +81,41 @@ function fail(res: ServerResponse, status: number, body: object) {
   res.writeHead(status, { 'content-type': 'application/json' }).end(JSON.stringify(body))
 }
 
-const sourceOf = (instance: Instance, sessions: Sessions, res: ServerResponse): SessionSource => ({
-  names: HOST_NAMES,
-  userOf: (role) => `${role}.${instance.name}`,
-  async open(login) {
-    const target = scriptTarget(instance.name, login.user, optionsOf(login))
-    try {
-      return sessionOn(await acquireCurrent(sessions, target, res), res)
-    } catch (error) {
-      throw new EngineUnavailable(errorMessage(error), { code: errorCode(error), cause: error })
-    }
-  },
-  endBackend: (processId) =>
-    instance.admin.rows('select pg_catalog.pg_terminate_backend($1)', [processId]).then(
-      () => {},
-      () => {},
-    ),
-})
+interface Source {
+  instance: Instance
+  sessions: Sessions
+  res: ServerResponse
+  reserve(): Promise<void>
+}
+
+function sourceOf({ instance, sessions, res, reserve }: Source): SessionSource {
+  let session: Session | undefined
+  return {
+    names: HOST_NAMES,
+    userOf: (role) => `${role}.${instance.name}`,
+    async open(login) {
+      const target = scriptTarget(instance.name, login.user, optionsOf(login))
+      try {
+        const lease = await acquireCurrent(sessions, target, res)
+        session = lease.session
+        return sessionOn(lease, res)
+      } catch (error) {
+        throw new EngineUnavailable(errorMessage(error), { code: errorCode(error), cause: error })
+      }
+    },
+    endBackend: (processId) =>
+      instance.admin.rows('select pg_catalog.pg_terminate_backend($1)', [processId]).then(
+        () => {},
+        () => {},
+      ),
+    async reserve() {
+      if (session) session.isHeld = true
+      await reserve().finally(() => {
+        if (session) session.isHeld = false
+      })
+    },
+  }
+}
 
 const optionsOf = ({ settings }: Login): string =>
   Object.entries({ ...settings, local_preload_libraries: '', transaction_timeout: 0 })

@@ -35,6 +35,8 @@ export class Session {
   idleSince = 0
   /** Takes the rows of the request that runs. */
   sink: RowSink | undefined
+  /** The request waits for memory, and resumes the socket when it has some. */
+  isHeld = false
 
   constructor(instance: Instance, { key, pooling }: Target, { client, socket }: Pick<Session, 'client' | 'socket'>) {
     this.#instance = instance
@@ -122,7 +124,7 @@ async function connect(instance: Instance, target: Target, timeoutMs: number): P
     socket.destroy()
     throw error
   }
-  divertRows(socket, () => session.sink)
+  divertRows(socket, session)
   // Ended in the very bytes in which it began.
   if (session.failure) throw session.failure
   return session

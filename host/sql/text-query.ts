@@ -1,4 +1,5 @@
 import pg from 'pg'
+import type { JsonPiece } from '../../src/engine/json-bytes.ts'
 import { parameterText } from '../../src/engine/values.ts'
 import type { Account } from './budget.ts'
 import { Refusal } from './refusal.ts'
@@ -116,10 +117,14 @@ class TextQueries extends pg.Query implements RowSink {
     if (this.bytes > bytesMax) return this.fail(tooLarge(bytesMax))
     if (this.bytes <= SMALL_BYTES || this.isReserved) return
     this.isReserved = true
-    const { socket } = this.session
-    socket.pause()
+    const { session } = this
+    session.isHeld = true
+    session.socket.pause()
     account.reserve(bytesMax * MEMORY_FACTOR).then(
-      () => socket.resume(),
+      () => {
+        session.isHeld = false
+        session.socket.resume()
+      },
       (error) => this.fail(error),
     )
   }
@@ -152,8 +157,8 @@ class TextQueries extends pg.Query implements RowSink {
     if (this.isReplied()) this.reply.beginValue(this.columns(), index, isNull)
   }
 
-  part(text: string) {
-    if (this.isReplied()) this.reply.part(text)
+  part(part: JsonPiece) {
+    if (this.isReplied()) this.reply.part(part)
     this.checkSize()
   }
 
@@ -208,6 +213,7 @@ class TextQueries extends pg.Query implements RowSink {
   private end() {
     this.isSettled = true
     this.session.sink = undefined
+    this.session.isHeld = false
     if (this.isReserved) this.session.socket.resume()
   }
 

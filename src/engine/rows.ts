@@ -1,4 +1,5 @@
 import { SqlResultTooLarge } from './engine.ts'
+import { escapeJson, type JsonPiece, joinText } from './json-bytes.ts'
 import { asIs, asText, type Encode, encoderOf } from './values.ts'
 
 interface Field {
@@ -11,7 +12,8 @@ export interface RowSink {
   row(values: readonly (string | null)[]): void
   beginRow(): void
   beginValue(index: number, isNull: boolean): void
-  part(text: string): void
+  /** The text of a short value, or a part of a long one as UTF-8, cut at any byte. */
+  part(part: string | Uint8Array): void
   endValue(): void
   endRow(): void
 }
@@ -20,7 +22,7 @@ interface RowWriter extends RowSink {
   describe(fields: readonly Field[]): void
   reset(): void
   /** The text of a JSON array, in pieces. */
-  result(): string[]
+  result(): JsonPiece[]
 }
 
 const PIECE_LENGTH = 64 * 1024
@@ -31,13 +33,13 @@ const PIECE_LENGTH = 64 * 1024
  */
 export function rowWriter(jsonLengthMax: number, fail: (error: Error) => void): RowWriter {
   let columns: ReadonlyMap<number, Column> = new Map()
-  let pieces: string[] = []
+  let pieces: JsonPiece[] = []
   let text = ''
   let length = 0
   let rowCount = 0
   let memberCount = 0
   let column: Column | undefined
-  let value = ''
+  let value: JsonPiece[] = []
 
   function write(more: string) {
     if (length > jsonLengthMax) return
@@ -46,6 +48,14 @@ export function rowWriter(jsonLengthMax: number, fail: (error: Error) => void): 
     text += more
     if (text.length < PIECE_LENGTH) return
     pieces.push(text)
+    text = ''
+  }
+
+  function writeBytes(bytes: Uint8Array) {
+    if (length > jsonLengthMax) return
+    length += bytes.length
+    if (length > jsonLengthMax) return fail(new SqlResultTooLarge(jsonLengthMax))
+    pieces.push(text, bytes)
     text = ''
   }
 
@@ -74,20 +84,21 @@ export function rowWriter(jsonLengthMax: number, fail: (error: Error) => void): 
     },
     beginValue(index, isNull) {
       column = columns.get(index)
-      value = ''
+      value = []
       if (!column) return
       memberCount += 1
       write(`${memberCount === 1 ? '' : ','}${column.key}${isNull ? 'null' : ''}`)
       if (!isNull && column.encode === asText) write('"')
     },
     part(part) {
-      if (column?.encode === asText) write(asText(part).slice(1, -1))
-      else if (column?.encode === asIs) write(part)
-      else if (column) value += part
+      if (!column) return
+      if (column.encode !== asText && column.encode !== asIs) value.push(part)
+      else if (typeof part === 'string') write(column.encode === asText ? asText(part).slice(1, -1) : part)
+      else writeBytes(column.encode === asText ? escapeJson(part) : part)
     },
     endValue() {
       if (column?.encode === asText) write('"')
-      else if (column && column.encode !== asIs) write(column.encode(value))
+      else if (column && column.encode !== asIs) write(column.encode(joinText(value)))
     },
     endRow: () => write('}'),
     result: () => ['[', ...pieces, text, ']'],

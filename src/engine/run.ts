@@ -1,5 +1,6 @@
 import { EngineUnavailable, SqlError, type SqlRequest, SqlResultTooLarge, SqlTimeout } from './engine.ts'
 import { TOO_MANY_CONNECTIONS, throughGate } from './gate.ts'
+import type { JsonPiece } from './json-bytes.ts'
 import type { Login, ParameterStatus, Session, SessionSource } from './session.ts'
 import { splitStatements } from './split.ts'
 import { type Outcome, runStatement } from './statement.ts'
@@ -20,7 +21,7 @@ const END_WAIT_MS = 2_000
 const CONNECTION_WAIT_MS_MAX = 10_000
 const CONNECTION_RETRY_MS = 100
 
-export async function runSql(source: SessionSource, request: SqlRequest): Promise<string[]> {
+export async function runSql(source: SessionSource, request: SqlRequest): Promise<JsonPiece[]> {
   if (request.query.includes('\0')) {
     throw new SqlError({ code: '22021', message: 'The query contains a NUL character, which SQL text cannot hold' })
   }

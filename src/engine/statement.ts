@@ -1,4 +1,5 @@
 import { statementFailure } from './failure.ts'
+import type { JsonPiece } from './json-bytes.ts'
 import { rowWriter } from './rows.ts'
 import type { Session, Wire } from './session.ts'
 
@@ -12,7 +13,7 @@ interface Statement {
 
 export interface Outcome {
   /** The text of a JSON array, in pieces. */
-  json: string[]
+  json: JsonPiece[]
   /** The server's command tag, for example `INSERT 0 1`; empty for an empty statement. */
   tag: string
 }

@@ -1,5 +1,6 @@
 import { describe, expect, test } from 'vitest'
 import { SqlResultTooLarge } from '../../src/engine/engine.ts'
+import { escapeJson, joinText } from '../../src/engine/json-bytes.ts'
 import { rowWriter } from '../../src/engine/rows.ts'
 import { encoderOf, parameterText } from '../../src/engine/values.ts'
 
@@ -63,14 +64,14 @@ describe('rowWriter', () => {
       { name: 'a', dataTypeID: BOOL },
     ])
     rows.row(['1', null, 't'])
-    expect(rows.result().join('')).toBe('[{"a":true,"a\\"b":null}]')
+    expect(joinText(rows.result())).toBe('[{"a":true,"a\\"b":null}]')
   })
 
   test('keeps order and count over many rows', () => {
     const rows = rowWriter(1_000_000, unexpected)
     rows.describe([{ name: 'i', dataTypeID: 23 }])
     for (let i = 0; i < 1234; i += 1) rows.row([String(i)])
-    const json = rows.result().join('')
+    const json = joinText(rows.result())
     expect(JSON.parse(json)).toEqual(Array.from({ length: 1234 }, (_, i) => ({ i })))
   })
 
@@ -79,7 +80,7 @@ describe('rowWriter', () => {
     rows.describe([{ name: 'i', dataTypeID: 23 }])
     rows.row(['1'])
     rows.reset()
-    expect(rows.result().join('')).toBe('[]')
+    expect(joinText(rows.result())).toBe('[]')
   })
 
   test('takes a row in parts as it takes it as a whole', () => {
@@ -95,12 +96,12 @@ describe('rowWriter', () => {
       parts.beginRow()
       for (const [index, value] of values.entries()) {
         parts.beginValue(index, value === null)
-        for (const part of value ?? []) parts.part(part)
+        for (const byte of Buffer.from(value ?? '')) parts.part(Uint8Array.of(byte))
         if (value !== null) parts.endValue()
       }
       parts.endRow()
     }
-    expect(JSON.parse(parts.result().join(''))).toEqual(JSON.parse(whole.result().join('')))
+    expect(JSON.parse(joinText(parts.result()))).toEqual(JSON.parse(joinText(whole.result())))
   })
 
   test('refuses to grow past its bound', () => {
@@ -110,5 +111,25 @@ describe('rowWriter', () => {
     rows.row(['1'])
     for (let n = 0; n < 3; n++) rows.row(['1234567890'])
     expect(failures).toEqual([new SqlResultTooLarge(20)])
+  })
+})
+
+describe('escapeJson', () => {
+  test('writes UTF-8 as the content of a JSON string, however it is cut', () => {
+    const text = Array.from({ length: 0x180 }, (_, code) => String.fromCharCode(code))
+      .concat('😀"\\')
+      .join('')
+    const bytes = Buffer.from(text)
+    for (const length of [1, 2, 3, 7, bytes.length]) {
+      const parts = Array.from({ length: Math.ceil(bytes.length / length) }, (_, n) =>
+        escapeJson(bytes.subarray(n * length, (n + 1) * length)),
+      )
+      expect(joinText(parts)).toBe(JSON.stringify(text).slice(1, -1))
+    }
+  })
+
+  test('returns the same bytes where there is nothing to escape', () => {
+    const bytes = Buffer.from('äöü 😀')
+    expect(escapeJson(bytes)).toBe(bytes)
   })
 })

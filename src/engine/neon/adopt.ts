@@ -1,6 +1,7 @@
 import { runBatch } from '../batch.ts'
 import { sessionsOf } from '../cluster-sessions.ts'
 import { type ProjectSpec, SqlError, SqlResultTooLarge } from '../engine.ts'
+import { joinText } from '../json-bytes.ts'
 import { closeLogins } from '../logins.ts'
 import { loginRoles, type ProjectNames, projectNames, quoteLiteral, quoteLiterals } from '../names.ts'
 import { runSql, SQL_TIMEOUT_MS_MAX } from '../run.ts'
@@ -106,7 +107,7 @@ async function pageOf(project: Login, after: string, limit: number) {
 async function inHistory<Row>({ cluster, ...login }: Login, query: string, parameters: readonly unknown[] = []) {
   try {
     const json = await runSql(sessionsOf(cluster), { ...login, query, parameters, readOnly: true })
-    return JSON.parse(json.join('')) as Row[]
+    return JSON.parse(joinText(json)) as Row[]
   } catch (error) {
     if (error instanceof SqlError && error.code === UNDEFINED_TABLE) return []
     throw error
@@ -120,7 +121,7 @@ const PORTION = 10_000
 export async function emptyStorage({ cluster, ...login }: Login): Promise<void> {
   for (let isLeft = true; isLeft; ) {
     const request = { ...login, query: REMOVE_OBJECTS, readOnly: false, timeoutMs: SQL_TIMEOUT_MS_MAX }
-    const [removed] = JSON.parse((await runSql(sessionsOf(cluster), request)).join('')) as { count: number }[]
+    const [removed] = JSON.parse(joinText(await runSql(sessionsOf(cluster), request))) as { count: number }[]
     isLeft = removed?.count === PORTION
   }
   // A parent of an older version lacks some.

@@ -3,6 +3,7 @@ import { sessionsOf } from '../cluster-sessions.ts'
 import { diff } from '../diff/diff.ts'
 import { type EngineHealth, EngineUnavailable, type ProjectEngine, type ProjectSpec } from '../engine.ts'
 import { healthWithin, serverVersion } from '../health.ts'
+import { joinText } from '../json-bytes.ts'
 import { projectNames } from '../names.ts'
 import { repairRunners, setOwnerPassword } from '../roles.ts'
 import { runSql } from '../run.ts'
@@ -65,7 +66,7 @@ export function createNeonEngine(config: NeonEngineConfig): ProjectEngine {
     diff: (request) => diff(clusterOf, request),
     health: (ref, timeoutMs) => healthWithin(timeoutMs, state(neon, ref)),
     version: (ref) => at(ref, serverVersion),
-    runSql: (request) => at(request.ref, async (cluster) => (await runSql(sessionsOf(cluster), request)).join('')),
+    runSql: (request) => at(request.ref, async (cluster) => joinText(await runSql(sessionsOf(cluster), request))),
     transaction: (request, work) => at(request.ref, (cluster) => runTransaction(sessionsOf(cluster), request, work)),
     runBatch: (request) => at(request.ref, (cluster) => runBatch(cluster, request)),
     upgrade: (spec) => at(spec.ref, (cluster) => upgrade(cluster, spec)),
