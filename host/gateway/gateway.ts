@@ -20,6 +20,8 @@ import { type Attempt, Unauthenticated, type UnauthenticatedLimits } from './una
 export interface GatewayLimits extends UnauthenticatedLimits, BanLimits {
   /** Connections of each instance that clients cannot take: three are the superuser's, the others for services. */
   reserved: number
+  /** Holds back the answer to a wrong password or a banned address, so that a guesser takes no time from others. */
+  guessDelayMs: number
 }
 
 const LIMITS: GatewayLimits = {
@@ -30,6 +32,7 @@ const LIMITS: GatewayLimits = {
   failuresMs: 5 * 60_000,
   banMs: 30 * 60_000,
   reserved: 13,
+  guessDelayMs: 500,
 }
 
 export interface GatewayOptions {
@@ -113,13 +116,22 @@ export async function startGateway(options: GatewayOptions): Promise<Gateway> {
     try {
       attempt = caller.isTrusted ? undefined : unauthenticated.begin(caller.address, () => stream.destroy())
       const address = normalizeAddress(caller.address)
-      receive(line, { ...caller, address }, attempt).catch((error) => refuse(line, error))
+      delayGuesses(receive(line, { ...caller, address }, attempt)).catch((error) => refuse(line, error))
     } catch (error) {
       // Even a refusal takes a while: a flood gets none.
       if (excess >= limits.unauthenticated) return void stream.destroy()
       excess += 1
       stream.once('close', () => excess--)
       refuse(line, error)
+    }
+  }
+
+  async function delayGuesses<Value>(work: Promise<Value>): Promise<Value> {
+    try {
+      return await work
+    } catch (error) {
+      if (error instanceof WrongPassword || error instanceof Banned) await delay(limits.guessDelayMs)
+      throw error
     }
   }
 
@@ -150,7 +162,7 @@ export async function startGateway(options: GatewayOptions): Promise<Gateway> {
   function checkRules({ instance, address, isSecure }: Session) {
     if (instance.name === 'control' && !isLoopback(address)) throw unknownTenant()
     const until = bans.until(bansOf(instance), address)
-    if (until) throw new Fatal('28000', `too many failed logins from ${address}: banned until ${until.toISOString()}`)
+    if (until) throw new Banned(address, until)
     const { ssl, networks } = instance.record.access
     if (ssl && !isSecure) throw new Fatal('28000', 'SSL connection is required')
     if (networks && !isWithin(address, networks)) throw notAllowed(address)
@@ -183,7 +195,8 @@ export async function startGateway(options: GatewayOptions): Promise<Gateway> {
     }
     const attempt = unauthenticated.begin(address, () => {})
     try {
-      const login = await allow(() => counted(session, checkPassword({ instance, role, secret }, password)))
+      const check = () => counted(session, checkPassword({ instance, role, secret }, password))
+      const login = await delayGuesses(allow(check))
       return { recheck: async () => void (await allow(() => recheckLogin(instance, role, login))) }
     } finally {
       attempt.end()
@@ -239,6 +252,12 @@ export async function startGateway(options: GatewayOptions): Promise<Gateway> {
       for (const stream of open) stream.destroy()
       await closed
     },
+  }
+}
+
+class Banned extends Fatal {
+  constructor(address: string, until: Date) {
+    super('28000', `too many failed logins from ${address}: banned until ${until.toISOString()}`)
   }
 }
 

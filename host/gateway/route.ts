@@ -40,8 +40,9 @@ export function findRoute(
 
 function nameOfServer(servername: string | undefined, domain: string | undefined): string | undefined {
   const host = servername?.toLowerCase()
-  if (!host || !domain || !host.startsWith('db.') || !host.endsWith(`.${domain.toLowerCase()}`)) return undefined
-  return host.slice('db.'.length, -(domain.length + 1))
+  if (!host || !domain || !host.endsWith(`.${domain.toLowerCase()}`)) return undefined
+  // The gateway itself may be called `db.<domain>`.
+  return /^db\.(.+)$/.exec(host.slice(0, -(domain.length + 1)))?.[1]
 }
 
 /** Takes `project=…` and `reference=…`, bare or as `-c` setting, out of `options`. */

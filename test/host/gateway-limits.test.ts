@@ -57,6 +57,19 @@ it('lets a flood of silent clients from one address keep out that address alone'
   expect(later.map(({ closed }) => closed)).toEqual([false, false])
 })
 
+it('holds back the answer to a wrong password, and to an address that is banned', async () => {
+  const gateway = await open({ guessDelayMs: 300, failures: 1 })
+  for (const code of ['28P01', '28000']) {
+    const startedAt = performance.now()
+    await expect(logIn({ port: gateway.port, password: 'wrong' })).rejects.toMatchObject({ code })
+    expect(performance.now() - startedAt).toBeGreaterThan(290)
+    const caller = { address: '127.0.0.1', isSecure: true, isTrusted: false }
+    const startedOverHttpAt = performance.now()
+    await expect(gateway.authenticate(REF, 'postgres', 'wrong', caller)).rejects.toMatchObject({ code: '28000' })
+    expect(performance.now() - startedOverHttpAt).toBeGreaterThan(290)
+  }
+})
+
 it('does not count clients that have authenticated', async () => {
   const { port } = await open({ unauthenticated: 1 })
   const first = await logIn({ port })

@@ -31,6 +31,8 @@ it('routes by the user, the options and the TLS server name', async () => {
   expect(await query({ port, user: 'postgres', options: `-c reference=${REF}` }, WHERE)).toEqual(here)
   expect(await query({ port, user: 'postgres', ...tls(`db.${REF}.db.test`) }, WHERE)).toEqual(here)
   expect(await query({ port, options: `project=${REF}`, ...tls(`db.${REF}.db.test`) }, WHERE)).toEqual(here)
+  for (const servername of ['db.test', 'db.db.test', 'other.db.test'])
+    expect(await query({ port, ...tls(servername) }, WHERE), servername).toEqual(here)
 })
 
 it('passes the other options on', async () => {

@@ -32,7 +32,8 @@ export interface TestGateway extends Gateway {
 }
 
 export async function openGateway(options: Omit<GatewayOptions, 'port'>): Promise<TestGateway> {
-  const gateway = await startGateway({ port: 0, domain: 'db.test', ...options })
+  const limits = { guessDelayMs: 0, ...options.limits }
+  const gateway = await startGateway({ port: 0, domain: 'db.test', ...options, limits })
   const doors = new Set<ReturnType<typeof createServer>>()
   return {
     ...gateway,
