@@ -97,7 +97,13 @@ export async function startHost(options: HostOptions): Promise<Host> {
       makeRoom: (name) => sql.endIdle(name),
     })
     started.push(() => gateway.stop())
-    const sql = createSqlHandlers({ instances: pool, gateway, authenticate: gateway.authenticate, key })
+    const sql = createSqlHandlers({
+      instances: pool,
+      gateway,
+      authenticate: gateway.authenticate,
+      key,
+      domain: options.domain,
+    })
     started.push(() => sql.stop())
     const locks = new Locks()
     const endSessions = (name: string) => {

@@ -19,6 +19,8 @@ export interface SqlHandlersOptions {
   /** Called for callers without the host's key. */
   authenticate: Gateway['authenticate']
   key: HostKey
+  /** Connection strings may name an instance as `db.<ref>.<domain>`. */
+  domain?: string | undefined
   limits?: Partial<SqlLimits>
 }
 
@@ -49,7 +51,7 @@ export function createSqlHandlers(options: SqlHandlersOptions): SqlHandlers {
   const logins = cacheLogins(options.authenticate)
   const sessions = openSessions(instances, limits)
   const webSockets = openWebSockets({ gateway, key, limits })
-  const targetOf = openTargets(key)
+  const targetOf = openTargets(key, options.domain)
   const sql = answerSql({ instances, targetOf, checkLogin: logins.check, sessions, openAccount: budget.open, limits })
   const script = answerScript({ instances, sessions, key, openAccount: budget.open, limits })
   return {

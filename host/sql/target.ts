@@ -1,7 +1,8 @@
 import { createHash } from 'node:crypto'
 import type { IncomingHttpHeaders, IncomingMessage } from 'node:http'
+import { errorMessage } from '../../dev/start-error.ts'
 import type { Caller } from '../gateway/gateway.ts'
-import { isInstanceName } from '../instances/record.ts'
+import { findRoute, type Route } from '../gateway/route.ts'
 import type { HostKey } from '../key.ts'
 import { Refusal } from './refusal.ts'
 
@@ -30,8 +31,8 @@ export interface Target {
 const POOLED_SERVICE_ROLES = new Set(['supabase_storage_admin', 'authenticator'])
 const TARGETS_MAX = 500
 
-/** Reads `<role>.<instance>` and the rest of the connection string of a request. */
-export function openTargets(hostKey: HostKey): (headers: IncomingHttpHeaders) => Target {
+/** Reads the connection string of a request, which names the instance as in a connection to the gateway. */
+export function openTargets(hostKey: HostKey, domain?: string): (headers: IncomingHttpHeaders) => Target {
   // Parsing takes much of the time of a small request. Only strings of pooled roles come again and again.
   const known = new Map<string, Target>()
 
@@ -43,7 +44,7 @@ export function openTargets(hostKey: HostKey): (headers: IncomingHttpHeaders) =>
     const cacheKey = `${isTrusted} ${text}`
     const cached = known.get(cacheKey)
     if (cached) return cached
-    const target = parse(text, isTrusted)
+    const target = parse(text, isTrusted, domain)
     if (target.pooling === 'single') return target
     if (known.size >= TARGETS_MAX) known.clear()
     known.set(cacheKey, target)
@@ -56,19 +57,29 @@ export function bearerToken({ authorization }: IncomingHttpHeaders): string | un
   return authorization && /^bearer (.+)$/i.exec(authorization)?.[1]
 }
 
-function parse(text: string, isTrusted: boolean): Target {
+function parse(text: string, isTrusted: boolean, domain: string | undefined): Target {
   if (!URL.canParse(text)) throw new Refusal('08001', 'the connection string is not a URL')
-  const { username, password, pathname, searchParams } = new URL(text)
-  const [, role, name] = /^(.+)\.([^.]+)$/s.exec(decode(username)) ?? []
-  if (!role || !name || !isInstanceName(name))
-    throw new Refusal('08001', 'the user of the connection string must be <role>.<project ref>')
-  const database = decode(pathname.slice(1)) || 'postgres'
+  const { username, password, hostname, pathname, searchParams } = new URL(text)
+  const given = {
+    user: decode(username),
+    database: decode(pathname.slice(1)),
+    options: searchParams.get('options') ?? '',
+  }
+  const { name, role, database, parameters } = routeOf(new Map(Object.entries(given)), hostname, domain)
   const applicationName = searchParams.get('application_name') ?? undefined
-  const options = searchParams.get('options') ?? undefined
+  const options = parameters.get('options')
   const pooling = poolingOf({ name, role, isTrusted })
   const login = [name, role, createHash('sha256').update(password).digest('base64')].join('\0')
   const key = [role, database, applicationName, options].join('\0')
   return { name, role, password: decode(password), login, database, applicationName, options, isTrusted, pooling, key }
+}
+
+function routeOf(given: ReadonlyMap<string, string>, hostname: string, domain: string | undefined): Route {
+  try {
+    return findRoute(given, hostname, domain)
+  } catch (error) {
+    throw new Refusal('08001', errorMessage(error))
+  }
 }
 
 /** Of the control plane, for SQL of the project's owner. */

@@ -8,6 +8,7 @@ import { openPool, type TestInstance, testInstance } from './pooled-instance.ts'
 
 export const KEY = 'the-key-of-the-host-in-these-tests'
 export const PASSWORD = 'secret'
+export const DOMAIN = 'example.com'
 
 export interface TestHost {
   url: string
@@ -36,6 +37,7 @@ export async function startSqlHost(names: readonly string[], options: Options = 
       return { recheck: async () => void checks.push(`${name} ${role} again`) }
     },
     key: hostKey(KEY),
+    domain: DOMAIN,
     ...options,
   })
   const server = createServer({ keepAliveTimeout: 600_000 }, handlers.sql).on('upgrade', handlers.upgrade)

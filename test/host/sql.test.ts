@@ -5,7 +5,7 @@ import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest'
 import { InstanceUnavailable } from '../../host/instances/types.ts'
 import { route } from '../../src/db/proxy.ts'
 import type { TestInstance } from './pooled-instance.ts'
-import { ask, KEY, PASSWORD, type Query, startSqlHost, type TestHost } from './sql-host.ts'
+import { ask, DOMAIN, KEY, PASSWORD, type Query, startSqlHost, type TestHost } from './sql-host.ts'
 
 const A = 'aaaaaaaaaaaaaaaaaaaa'
 const B = 'bbbbbbbbbbbbbbbbbbbb'
@@ -156,6 +156,23 @@ describe('the session of a request', () => {
     for (const user of ['postgres', 'postgres.', `.${A}`, `postgres.${A}.x`, 'postgres.CONTROL']) {
       expect((await ask(host.url, { user, key: KEY }, WHO)).slice(0, 2)).toEqual([400, '08001'])
     }
+  })
+
+  it('is of the instance that user, host name or options name, where they agree', async () => {
+    const to = (user: string, at: string, options = '') => {
+      const url = `postgresql://${user}:${PASSWORD}@${at}/postgres?options=${encodeURIComponent(options)}`
+      return ask(host.url, { user, headers: { 'neon-connection-string': url } }, [
+        'select current_user, current_setting($1)',
+        'cluster_name',
+      ])
+    }
+    const ofA = [[['postgres', A]]]
+    expect(await to('postgres', `db.${A}.${DOMAIN}`)).toEqual(ofA)
+    expect(await to('postgres', 'any.host', `project=${A}`)).toEqual(ofA)
+    expect(await to(`postgres.${A}`, `db.${A}.${DOMAIN}`, `-c work_mem=8MB project=${A}`)).toEqual(ofA)
+    const different = [400, '08001', 'user, server name and options name different projects']
+    expect(await to(`postgres.${A}`, `db.${B}.${DOMAIN}`)).toEqual(different)
+    expect(await to(`postgres.${A}`, 'any.host', `project=${B}`)).toEqual(different)
   })
 
   it('needs one check of a password in some seconds, which must still hold then, and another one after its sessions were ended', async () => {
