@@ -1,5 +1,7 @@
+import { fork } from 'node:child_process'
 import { once } from 'node:events'
 import { connect } from 'node:net'
+import { join } from 'node:path'
 import { Worker } from 'node:worker_threads'
 import pg from 'pg'
 import { bearer } from './client.ts'
@@ -13,9 +15,15 @@ const SOCKETS = 420
 const RESULTS = 30
 const RESULT_BYTES = 15 * 1024 * 1024
 const RATIO_MAX = 1.5
+/** Of what the same results cost the neighbour without Pilothouse between. */
+const PLAIN_RATIO_MAX = 2
+/** As many as the host reads at once for one project. */
+const READERS = 4
+const RESULT = `select repeat('x', ${RESULT_BYTES}) as x`
 
 /** What a project's SQL feels of what another does to the host that both are on. */
-export async function neighbours({ port, control, gatewayPort }: Environment, report: Report): Promise<void> {
+export async function neighbours(environment: Environment, report: Report): Promise<void> {
+  const { port, control, gatewayPort, sockets } = environment
   const organization = await seedOrganization(control, 'neighbours', 0)
   const tokens = await seedTokens(control, await seedOwners(control, [organization], ATTACKERS), ATTACKERS)
   const nextToken = inTurn(tokens)
@@ -64,20 +72,43 @@ export async function neighbours({ port, control, gatewayPort }: Environment, re
         return loop
       }
     },
-    [`${RESULTS} results of 15 MB`]: async () => {
-      const all = Promise.all(Array.from({ length: RESULTS }, () => query(`select repeat('x', ${RESULT_BYTES}) as x`)))
-      return () => all
-    },
   }
-  for (const [name, begin] of Object.entries(attacks)) {
+  const feelDuring = async (name: string, begin: () => Promise<() => unknown>) => {
     const before = await feel(victim)
     const end = await begin()
     const during = await feel(victim)
     await end()
     report.line(`${name}: p99 ${before.toFixed(1)} ms before, ${during.toFixed(1)} ms during`)
-    report.atMost('p99 during / before', Number((during / before).toFixed(2)), RATIO_MAX)
+    return { before, during }
   }
+  for (const [name, begin] of Object.entries(attacks)) {
+    const { before, during } = await feelDuring(name, begin)
+    report.atMost('p99 during / before', rounded(during / before), RATIO_MAX)
+  }
+  const plain = await feelDuring('results of 15 MB, read by a plain client from its own server', async () =>
+    readPlainly(join(sockets, attacker)),
+  )
+  const results = await feelDuring(`${RESULTS} results of 15 MB through the API`, async () => {
+    const all = Promise.all(Array.from({ length: RESULTS }, () => query(RESULT)))
+    return () => all
+  })
+  report.line(
+    `p99 during / before: plain ${rounded(plain.during / plain.before)}, API ${rounded(results.during / results.before)}`,
+  )
+  report.atMost('p99 during, API / plain', rounded(results.during / plain.during), PLAIN_RATIO_MAX)
   await victim.terminate()
+}
+
+const rounded = (value: number) => Number(value.toFixed(2))
+
+/** Until it is ended, which the returned function does. */
+function readPlainly(socket: string): () => Promise<unknown> {
+  const reader = fork(new URL('plain-reader.ts', import.meta.url), [socket, RESULT, String(READERS)])
+  const ended = once(reader, 'exit')
+  return () => {
+    reader.kill()
+    return ended
+  }
 }
 
 /** p99 in milliseconds. */
