@@ -156,6 +156,21 @@ describe('a restore that is canceled', () => {
     expect(await askHost('GET', `/instances/${ref}`)).toMatchObject({ state: 'paused' })
   })
 
+  extended('waits for an operation of somebody else as long as that takes, and counts no attempt', async () => {
+    const organization = await newOrganization()
+    const { owner } = organization
+    const ref = await newProject(organization)
+    const { lock } = await askHost<{ lock: string }>('POST', `/instances/${ref}/lock`, { wait_ms: 0 })
+    const renewal = setInterval(() => askHost('PUT', `/instances/${ref}/lock/${lock}`), 2_000)
+    await owner.post(`/v1/projects/${ref}/pause`)
+    const lastError = expect.stringContaining('Another operation works on the instance')
+    await vi.waitFor(async () => expect(await lastTask(ref)).toMatchObject({ attempts: 0, lastError }), WAIT)
+    clearInterval(renewal)
+    await askHost('DELETE', `/instances/${ref}/lock/${lock}`)
+    await untilStatus(owner, ref, 'INACTIVE')
+    expect(await lastTask(ref)).toMatchObject({ attempts: 1, state: 'done' })
+  })
+
   it('is refused where no restore runs', async () => {
     const organization = await newOrganization()
     const ref = await createProject(organization)

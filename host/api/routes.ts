@@ -63,6 +63,7 @@ export function lifecycleRoutes({ pool, locks, region, features, endSessions, fo
       const { wait_ms } = await body(Lock)
       return { lock: await locks.take(name, wait_ms) }
     }),
+    route('PUT', '/instances/{name}/lock/{lock}', async ({ name, params: { lock = '' } }) => locks.renew(name, lock)),
     route('DELETE', '/instances/{name}/lock/{lock}', async ({ name, params: { lock = '' } }) => {
       locks.release(name, lock)
     }),

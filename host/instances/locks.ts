@@ -1,7 +1,9 @@
 import { randomUUID } from 'node:crypto'
 
-/** A lock that nobody works under is free again after so long: its holder is gone. */
-const EXPIRES_MS = 60_000
+/** A lock that is neither renewed nor worked under is free again after so long: its holder is dead. */
+const EXPIRES_MS = 10_000
+/** How long a mutation without a lock of its own waits for one. */
+const WAIT_MS = 60_000
 
 interface Held {
   id: string
@@ -35,6 +37,12 @@ export class Locks {
     }
   }
 
+  renew(name: string, id: string): void {
+    const held = this.#current(name)
+    if (held?.id !== id) throw new Locked(`The lock on the instance ${name} has expired`)
+    held.expiresAt = Date.now() + EXPIRES_MS
+  }
+
   release(name: string, id: string): void {
     const held = this.#held.get(name)
     // Operations that still run under it go on alone.
@@ -44,7 +52,7 @@ export class Locks {
 
   /** Runs work under a lock that is held, or under one of its own. */
   async under<Value>(name: string, id: string | undefined, work: () => Promise<Value>): Promise<Value> {
-    const own = id ?? (await this.take(name, EXPIRES_MS))
+    const own = id ?? (await this.take(name, WAIT_MS))
     const held = this.#current(name)
     if (held?.id !== own) throw new Locked(`The lock on the instance ${name} has expired`)
     held.working += 1

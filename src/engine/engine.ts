@@ -344,5 +344,8 @@ export class EngineUnavailable extends Error {
   }
 }
 
+/** Another operation on the project is still at work, maybe for a caller that is gone: its end has to be waited for. */
+export class EngineBusy extends EngineUnavailable {}
+
 /** No new database fits anywhere: nothing has begun. */
 export class NoRoom extends EngineUnavailable {}

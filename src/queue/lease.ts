@@ -26,6 +26,7 @@ export const LEASE_MS = 30_000
 const RENEWAL_MS = 7_500
 const RETRY_BASE_MS = 2_000
 const RETRY_MS_MAX = 300_000
+const WAIT_MS = 3_000
 const SWEPT_MAX = 100
 /** A message sent this long ago may still be on its way; sooner than that the sweeper would only send doubles. */
 export const GRACE_MS = 5_000
@@ -125,6 +126,17 @@ export function createLeases({ table, type }: Terms) {
       if (freed.length === 0) return false
       await sendLater(ctx, { type, id: task.id }, delayMs)
       return true
+    },
+
+    /** Gives the task back until what it waits for is over, as if there had been no attempt. */
+    async waitAgain(ctx: SystemCtx, task: Held, lastError: string): Promise<void> {
+      const dueAt = new Date(ctx.now().getTime() + WAIT_MS)
+      const freed = await ctx.db
+        .update(table)
+        .set({ state: 'pending', claim: null, leaseUntil: null, dueAt, lastError, attempts: task.attempts - 1 })
+        .where(held(task))
+        .returning({ id: table.id })
+      if (freed.length > 0) await sendLater(ctx, { type, id: task.id }, WAIT_MS)
     },
 
     /** False where it is not held any more: then nothing may commit with it. */

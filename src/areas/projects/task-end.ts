@@ -1,6 +1,7 @@
 import { eq } from 'drizzle-orm'
 import { type Mutation, mutate } from '../../db/mutate.ts'
 import { organizations, type ProjectStatus, projects } from '../../db/schema/index.ts'
+import { EngineBusy } from '../../engine/engine.ts'
 import type { SystemCtx } from '../../env.ts'
 import { describeError } from '../../http/log.ts'
 import { reasonOf } from './task-reason.ts'
@@ -8,9 +9,9 @@ import { type Changes, Hopeless, type Job, projectLeases, type Task, type Work }
 
 export const ATTEMPTS_MAX = 6
 
-/** Whether a task with an end is not tried again after this. */
-export const isFinal = ({ attempts }: Task, error: unknown, attemptsMax = ATTEMPTS_MAX): boolean =>
-  attempts >= attemptsMax || error instanceof Hopeless
+/** Whether a task with an end is not tried again after this error. */
+export const isFinal = ({ attempts }: Task, error: unknown): boolean =>
+  !(error instanceof EngineBusy) && (attempts >= ATTEMPTS_MAX || error instanceof Hopeless)
 
 export async function fail(ctx: SystemCtx, job: Job, work: Work, error: unknown): Promise<void> {
   const { task } = work
@@ -24,7 +25,7 @@ export async function fail(ctx: SystemCtx, job: Job, work: Work, error: unknown)
     error: lastError,
   })
   const statusReason = `${task.kind}: ${reason}`
-  if (job.failed && isFinal(task, error, job.attemptsMax)) {
+  if (job.failed && isFinal(task, error)) {
     const changes = job.failed(task)
     return finish(ctx, job, work, {
       state: 'failed',

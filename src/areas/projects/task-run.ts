@@ -1,5 +1,6 @@
-import { Superseded } from '../../engine/engine.ts'
+import { EngineBusy, Superseded } from '../../engine/engine.ts'
 import type { SystemCtx } from '../../env.ts'
+import { describeError } from '../../http/log.ts'
 import { ATTEMPTS_MAX, fail, finish } from './task-end.ts'
 import { findWork, recordStep } from './task-step.ts'
 import { Hopeless, type Jobs, projectLeases, type Work } from './tasks.ts'
@@ -14,7 +15,7 @@ export const runProjectTask = (ctx: SystemCtx, jobs: Jobs, id: string): Promise<
 async function runHeld(ctx: SystemCtx, jobs: Jobs, work: Work): Promise<void> {
   const { task, project } = work
   const job = jobs[task.kind]
-  if (job.failed && task.attempts > (job.attemptsMax ?? ATTEMPTS_MAX))
+  if (job.failed && task.attempts > ATTEMPTS_MAX)
     return fail(ctx, job, work, new Hopeless('its consumers died', { cause: task.lastError ?? undefined }))
   const fence = () => projectLeases.isHeld(ctx, task)
   try {
@@ -26,6 +27,7 @@ async function runHeld(ctx: SystemCtx, jobs: Jobs, work: Work): Promise<void> {
     }
   } catch (error) {
     if (error instanceof Superseded) return
+    if (error instanceof EngineBusy) return projectLeases.waitAgain(ctx, task, describeError(error))
     return fail(ctx, job, work, error)
   }
   await finish(ctx, job, work, { state: 'done', changes: job.done })

@@ -37,8 +37,6 @@ export interface Job {
   event?: 'v1.project.paused' | 'v1.project.restored' | 'v1.project.restarted' | 'v1.project.removed'
   /** The project's columns after the last attempt; absent where the job is tried until it succeeds. */
   failed?(task: Task): Changes
-  /** Instead of the usual number. */
-  attemptsMax?: number
   /** Commits with the end of the task; `reason` says why it failed. */
   ended?(mutation: Mutation, end: End): Promise<void>
 }

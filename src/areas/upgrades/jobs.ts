@@ -7,9 +7,6 @@ import { checkHealth } from '../projects/jobs.ts'
 import { Hopeless, type Jobs, type Step, type Task } from '../projects/tasks.ts'
 import { unprepared } from '../projects/upgrade.ts'
 
-/** A large database takes hours, and each attempt waits for some minutes of them. */
-const ATTEMPTS_MAX = 1_000
-
 async function note({ db }: SystemCtx, task: Task, more: Partial<TaskInput>): Promise<void> {
   Object.assign(task.input, more)
   await db.update(projectTasks).set({ input: task.input }).where(eq(projectTasks.id, task.id))
@@ -55,7 +52,6 @@ export const upgradeJobs = {
     done: { status: 'ACTIVE_HEALTHY' },
     // It runs on, in the version that it has.
     failed: () => ({ status: 'ACTIVE_HEALTHY' }),
-    attemptsMax: ATTEMPTS_MAX,
     async ended({ tx }, { task, state, reason, at }) {
       const { backupId } = task.input
       if (state === 'done' || backupId === undefined) return

@@ -1,5 +1,5 @@
 import * as z from 'zod'
-import { EngineRefusal, EngineUnavailable, type Fence, Superseded } from '../engine.ts'
+import { EngineBusy, EngineRefusal, EngineUnavailable, type Fence, Superseded } from '../engine.ts'
 import { SettingsRefused } from '../settings.ts'
 import type { HostAddress } from './directory.ts'
 
@@ -9,6 +9,8 @@ const OPERATION_MS_MAX = 300_000
 /** Others can be asked instead of a host that is silent. */
 const FACTS_MS_MAX = 3_000
 const LOCK_WAIT_MS = 10_000
+/** Several times in the time after which a host takes the holder of a lock for dead. */
+const LOCK_RENEWAL_MS = 3_000
 
 const Failure = z.object({
   error: z.object({
@@ -89,7 +91,7 @@ export function hostApi(host: HostAddress, egress: Fetcher | undefined) {
     let response = await send(call, lock)
     while (response.status === 202) {
       const { operation } = z.object({ operation: z.string() }).parse(await response.json())
-      if (Date.now() > until) throw new EngineUnavailable('the database host is still at work on it')
+      if (Date.now() > until) throw new EngineBusy('the database host is still at work on it')
       response = await send({ method: 'GET', path: `/operations/${operation}` })
       if (response.status === 404) throw new EngineUnavailable('the database host has restarted meanwhile')
     }
@@ -111,12 +113,15 @@ export function hostApi(host: HostAddress, egress: Fetcher | undefined) {
         path: locks,
         body: { wait_ms: LOCK_WAIT_MS },
       })
+      const path = `${locks}/${lock}`
+      const renewal = setInterval(() => ask(Nothing, { method: 'PUT', path }).catch(() => {}), LOCK_RENEWAL_MS)
       try {
         if (fence && !(await fence())) throw new Superseded(`another caller has taken over ${ref}`)
         return await work((schema, call) => ask(schema, call, lock))
       } finally {
+        clearInterval(renewal)
         // Operations that still run under the lock keep it until they end.
-        await ask(Nothing, { method: 'DELETE', path: `${locks}/${lock}` }).catch(() => {})
+        await ask(Nothing, { method: 'DELETE', path }).catch(() => {})
       }
     },
   }
@@ -130,7 +135,7 @@ function failureOf(status: number, text: string): Error {
   const { code, message, refusals } = parsed.data.error
   if (code === 'unknown_instance') return new EngineUnavailable(GONE, { code: '3D000' })
   if (code === 'unknown_backup') return new UnknownBackup(message)
-  if (code === 'locked') return new EngineUnavailable(message, { code: '55006' })
+  if (code === 'locked') return new EngineBusy(message, { code: '55006' })
   if (status !== 422) return new EngineUnavailable(message)
   return refusals.length > 0 ? new SettingsRefused(refusals) : new EngineRefusal(message)
 }

@@ -1,0 +1,36 @@
+import { afterEach, beforeEach, expect, it, vi } from 'vitest'
+import { Locked, Locks } from '../../host/instances/locks.ts'
+
+beforeEach(() => void vi.useFakeTimers())
+afterEach(() => void vi.useRealTimers())
+
+const REF = 'a'.repeat(20)
+
+it('keeps a lock for as long as its holder renews it, and gives it to the next one ten seconds after', async () => {
+  const locks = new Locks()
+  const id = await locks.take(REF, 0)
+  for (let n = 0; n < 5; n++) {
+    vi.advanceTimersByTime(9_000)
+    locks.renew(REF, id)
+    await expect(locks.take(REF, 0)).rejects.toThrow(Locked)
+  }
+  const next = locks.take(REF, 20_000)
+  await vi.advanceTimersByTimeAsync(10_001)
+  expect(await next).not.toBe(id)
+  expect(() => locks.renew(REF, id)).toThrow(Locked)
+  await expect(locks.under(REF, id, async () => 'worked')).rejects.toThrow('has expired')
+})
+
+it('keeps a lock whose holder is dead until the operation under it has ended', async () => {
+  const locks = new Locks()
+  const id = await locks.take(REF, 0)
+  const { promise, resolve } = Promise.withResolvers<void>()
+  const working = locks.under(REF, id, () => promise)
+  await vi.advanceTimersByTimeAsync(3_600_000)
+  await expect(locks.take(REF, 0)).rejects.toThrow(Locked)
+  resolve()
+  await working
+  const next = locks.take(REF, 20_000)
+  await vi.advanceTimersByTimeAsync(10_001)
+  expect(await next).not.toBe(id)
+})
