@@ -11,6 +11,7 @@ import { createHostEngine } from '../src/engine/host/host.ts'
 import type { HostState } from '../src/engine/host/reach.ts'
 import { as, type Caller } from './api.ts'
 import { newBranch } from './branches.ts'
+import { deploy } from './deploys.ts'
 import { newRef, specOf } from './engine/specs.ts'
 import { type Machine, newMachine } from './machine.ts'
 import { newProject, PASSWORD, runSql } from './projects.ts'
@@ -20,6 +21,18 @@ const KEY = 'a key of the test, of enough letters'
 const SETTLED = { timeout: 150_000, interval: 2_000 }
 /** A Worker looks for other hosts this often. */
 const NOTICED = { timeout: 50_000, interval: 2_000 }
+
+/** Answers with the port of its database, and with what the gateway there says of TLS. */
+const GREETING = `import net from 'node:net'
+Deno.serve(async () => {
+  const { hostname, port } = new URL(Deno.env.get('SUPABASE_DB_URL'))
+  const socket = net.connect(Number(port), hostname)
+  socket.write(Buffer.from([0, 0, 0, 8, 4, 210, 22, 47]))
+  const answer = await new Promise((resolve, reject) => socket.on('data', (data) => resolve(String(data))).on('error', reject))
+  socket.destroy()
+  return Response.json({ port, answer })
+})
+`
 
 const folders: string[] = []
 async function newFolder(): Promise<string> {
@@ -178,6 +191,9 @@ describe('projects move', () => {
   it('to another host while they are written to, and lose nothing', async () => {
     ref = await newProject(place)
     await runSql(owner, ref, 'create table acknowledged (n int primary key)')
+    await deploy(owner, ref, { files: { 'index.ts': GREETING }, metadata: { verify_jwt: false } })
+    const greeting = async () => (await fetch(new URL(`/p/${ref}/functions/v1/hello`, owner.base))).json()
+    expect(await greeting()).toEqual({ port: String(machine.env.POSTGRES_PORT), answer: 'S' })
     const settings = { max_connections: 33, work_mem: '7MB' }
     expect((await owner.put(`/v1/projects/${ref}/config/database/postgres`, settings)).status).toBe(200)
     const writer = await clientOf(ref)
@@ -209,6 +225,8 @@ describe('projects move', () => {
       status: 'ACTIVE_HEALTHY',
       region: 'eu-central-1',
     })
+    const there = { port: String(second.gatewayPort), answer: 'S' }
+    await vi.waitFor(async () => expect(await greeting()).toEqual(there), NOTICED)
     const client = await clientOf(ref)
     expect((await client.query('select count(*)::int as n from acknowledged')).rows).toEqual([{ n: body[0].n }])
     await client.end()

@@ -4,6 +4,7 @@ import type { Bindings } from '../env.ts'
 import { describeError } from '../http/log.ts'
 import type { Surroundings } from '../runtime/code.ts'
 import { keepIsolate, leaveIsolate } from '../runtime/isolates.ts'
+import type { OutboundProps } from '../runtime/outbound.ts'
 import { LoadFailed, openInstance } from '../workers/instance.ts'
 import { isOf, type Version, Versions } from '../workers/order.ts'
 import type { Plan } from '../workers/plan.ts'
@@ -28,7 +29,7 @@ export interface Tally {
 
 /** What index.ts exports for programs to be connected to. */
 interface Exports {
-  FunctionOutbound(options: { props: { ref: string; programId: string } }): Fetcher
+  FunctionOutbound(options: { props: OutboundProps }): Fetcher
   FunctionConsole(options: { props: { ref: string; programId: string } }): Fetcher
 }
 
@@ -139,7 +140,7 @@ export class WorkerInstances extends DurableObject<Bindings> {
     const { FunctionOutbound, FunctionConsole } = this.ctx.exports as unknown as Exports
     const props = { ref: plan.ref, programId: plan.workerId }
     const surroundings: Surroundings = {
-      outbound: FunctionOutbound({ props }),
+      outbound: (databaseUrl) => FunctionOutbound({ props: { ...props, databaseUrl } }),
       console: FunctionConsole({ props }),
     }
     const isolate = this.#isolateOf(name)

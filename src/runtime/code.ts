@@ -21,8 +21,8 @@ const SUBREQUESTS_MAX = 1_000
 
 /** What a program is connected to, made anew for each. */
 export interface Surroundings {
-  /** All ways out. */
-  outbound: Fetcher
+  /** All ways out; the database at this URL is reached wherever it is. */
+  outbound(databaseUrl: string | undefined): Fetcher
   console: Fetcher
 }
 
@@ -81,7 +81,7 @@ export function codeOf(
     },
     // A name that no secret can have.
     env: { ...image.vars, ...variables, '=console': surroundings.console },
-    globalOutbound: surroundings.outbound,
+    globalOutbound: surroundings.outbound(variables.SUPABASE_DB_URL),
     limits: { cpuMs: CPU_MS_MAX, subRequests: SUBREQUESTS_MAX },
   }
 }

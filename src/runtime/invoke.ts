@@ -11,6 +11,7 @@ import { functionCode, type Surroundings } from './code.ts'
 import { tokenProblem } from './credentials.ts'
 import { hasAnswered, noteAnswer, noteCall, noteCallEnd } from './isolates.ts'
 import { type KnownFunction, openFunction } from './known.ts'
+import type { OutboundProps } from './outbound.ts'
 import { type RefusalCode, refuse } from './refusals.ts'
 import { logRefusal, refuseUnknown } from './refused.ts'
 import { attemptName, loadFailureOf, noteLoadFailure, startAnew } from './starts.ts'
@@ -20,7 +21,7 @@ const IDLE_MS_MAX = 150_000
 
 /** What index.ts exports for programs to be connected to. */
 interface Exports {
-  FunctionOutbound(options: { props: { ref: string; programId: string } }): Fetcher
+  FunctionOutbound(options: { props: OutboundProps }): Fetcher
   FunctionConsole(options: { props: { ref: string; programId: string } }): Fetcher
 }
 
@@ -150,7 +151,7 @@ function surroundingsOf({ execution }: Call, { ref, deployed }: Callable): Surro
   const { FunctionOutbound, FunctionConsole } = execution.exports as unknown as Exports
   const props = { ref, programId: deployed.id }
   return {
-    outbound: FunctionOutbound({ props }),
+    outbound: (databaseUrl) => FunctionOutbound({ props: { ...props, databaseUrl } }),
     console: FunctionConsole({ props }),
   }
 }

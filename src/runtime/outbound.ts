@@ -9,9 +9,11 @@ import { MARK_HEADER } from '../programs/mark.ts'
 import type { Known } from '../programs/protocol.ts'
 import { sha256Of } from '../secrets/digest.ts'
 
-interface Props {
+export interface OutboundProps {
   ref: string
   programId: string
+  /** SUPABASE_DB_URL of the program. */
+  databaseUrl: string | undefined
 }
 type Fetch = (
   request: Request,
@@ -26,7 +28,7 @@ const LOOPBACK = ['127.0.0.1', '[::1]', 'localhost']
 
 /** All ways out of a program: the installation itself is reached from inside, all else if its address is public. */
 export function createOutbound(fetchOwn: Fetch) {
-  return class FunctionOutbound extends WorkerEntrypoint<Bindings, Props> {
+  return class FunctionOutbound extends WorkerEntrypoint<Bindings, OutboundProps> {
     override async fetch(request: Request): Promise<Response> {
       const config = readConfig(this.env)
       const url = new URL(request.url)
@@ -60,8 +62,7 @@ export function createOutbound(fetchOwn: Fetch) {
     }
 
     private open({ hostname, port }: Target): Socket {
-      const config = readConfig(this.env)
-      if (isDatabase({ hostname, port }, config)) return connect({ hostname, port })
+      if (isDatabase({ hostname, port }, this.ctx.props)) return connect({ hostname, port })
       const problem = addressProblem(hostname, String(port), this.env)
       if (problem) throw new Error(problem)
       return this.env.WEBHOOK_EGRESS ? this.env.WEBHOOK_EGRESS.connect({ hostname, port }) : connect({ hostname, port })
@@ -82,7 +83,11 @@ function isOwn({ origin, hostname }: URL, { BASE_URL, PROJECT_DOMAIN }: Config):
 }
 
 /** A program is a caller like any other, at an address that is its project's: it can name none, nor a time of its own. */
-async function asStranger(request: Request, { CLIENT_ADDRESS_HEADER }: Config, { ref }: Props): Promise<Request> {
+async function asStranger(
+  request: Request,
+  { CLIENT_ADDRESS_HEADER }: Config,
+  { ref }: OutboundProps,
+): Promise<Request> {
   const headers = new Headers(request.headers)
   headers.delete('x-test-clock')
   headers.delete(MARK_HEADER)
@@ -146,11 +151,11 @@ function targetOf(address: string): Target | undefined {
 const portProblem = (port: number): string | undefined =>
   REFUSED_PORTS.includes(port) ? `port ${port} cannot be reached` : undefined
 
-/** The address that SUPABASE_DB_URL names, which asks everybody for a password. */
-function isDatabase({ hostname, port }: Target, config: Config): boolean {
-  if (config.ENGINE !== 'host' || port !== config.DATABASE_PORT) return false
-  const { DATABASE_HOST: host, DATABASE_DOMAIN: domain } = config
-  return hostname === host || (domain !== undefined && hostname.endsWith(`.${domain}`))
+/** The address may be a private one: it is the gateway's, which asks everybody for a password. */
+function isDatabase({ hostname, port }: Target, { databaseUrl }: OutboundProps): boolean {
+  if (databaseUrl === undefined) return false
+  const url = new URL(databaseUrl)
+  return hostname === url.hostname && String(port) === portOf(url)
 }
 
 async function join(near: Socket, far: Socket): Promise<void> {

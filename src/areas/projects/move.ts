@@ -33,8 +33,11 @@ const copyToHost = step('copy_to_host', async (ctx, { project, task, from, to },
   return { engineState, region: REGION_CODES.find((code) => code === region) ?? project.region }
 })
 
-const openOnHost = step('open_on_host', async (ctx, { project, to }, fence) => {
-  await open(ctx, { ref: project.ref, host: to }, fence)
+const openOnHost = step('open_on_host', async (ctx, { project: { ref }, to }, fence) => {
+  await open(ctx, { ref, host: to }, fence)
+  // Programs hold the old address of the database in their environment until they start anew.
+  const secretsGeneration = sql`${projects.secretsGeneration} + 1`
+  await ctx.db.update(projects).set({ secretsGeneration }).where(eq(projects.ref, ref))
   return undefined
 })
 
