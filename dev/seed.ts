@@ -10,6 +10,8 @@ export type ControlDb = ReturnType<typeof openControlDatabase>['db']
 /** The control database from Node, for the seed and the admin commands; the Worker has its own way there. */
 export function openControlDatabase(url: string) {
   const pool = new pg.Pool({ connectionString: url, max: 2 })
+  // A session that ends while nobody uses it is replaced by the next query, which fails by itself if that cannot be.
+  pool.on('error', () => {})
   return { db: drizzle(pool), close: () => pool.end() }
 }
 

@@ -15,6 +15,11 @@ export function createRandom(seed: number) {
     whole,
     chance: (probability: number) => next() < probability,
     pick: <T>(items: readonly T[]): T => items[whole(0, items.length - 1)] as T,
+    shuffle: <T>(items: readonly T[]): T[] =>
+      items
+        .map((item) => ({ item, at: next() }))
+        .sort((a, b) => a.at - b.at)
+        .map(({ item }) => item),
   }
 }
 /** Whole numbers below a bound. */

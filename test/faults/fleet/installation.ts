@@ -1,8 +1,9 @@
-import { type ChildProcess, spawn } from 'node:child_process'
+import { type ChildProcess, execFile, spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { existsSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
+import { promisify } from 'node:util'
 import pg from 'pg'
 import { buildWorker } from '../../../dev/bundle.ts'
 import { controlUrlOf } from '../../../dev/control-database.ts'
@@ -55,9 +56,12 @@ function program(file: string, args: readonly string[], env: NodeJS.ProcessEnv =
   }
 }
 
+/** The host that holds the control database, and another one that projects can be moved to. */
+const HOSTS = ['local', 'second'] as const
+
 /**
- * An installation in the folder, with the daemon of its host and its API each in a process of its own. A folder of an installation
- * that has been started before saves the time to make one.
+ * An installation in the folder, with the daemons of its two hosts and its API each in a process of its own. A folder of an
+ * installation that has been started before saves the time to make one.
  */
 export async function openFleet(folder: string) {
   const bundle = join(folder, 'bundle')
@@ -69,10 +73,8 @@ export async function openFleet(folder: string) {
   const secrets: LocalSecrets = JSON.parse(readFileSync(join(folder, 'secrets.json'), 'utf8'))
   const { S3_ACCESS_KEY_ID: accessKeyId, S3_SECRET_ACCESS_KEY: secretAccessKey } = secrets
   const s3 = await startS3({ folder: join(folder, 's3'), buckets: [BUCKET], accessKeyId, secretAccessKey })
-  const [apiPort, hostPort, postgresPort] = await Promise.all(Array.from({ length: 3 }, () => freePort(0, 'api')))
-  const hostUrl = `http://127.0.0.1:${hostPort}`
+  const [apiPort, ...hostPorts] = await Promise.all(Array.from({ length: 5 }, () => freePort(0, 'api')))
   const apiUrl = `http://127.0.0.1:${apiPort}`
-  const controlUrl = controlUrlOf(Number(postgresPort), secrets.CONTROL_PASSWORD)
   const bucket = {
     S3_ENDPOINT: s3.endpoint,
     S3_REGION: 'auto',
@@ -80,22 +82,36 @@ export async function openFleet(folder: string) {
     S3_ACCESS_KEY_ID: accessKeyId,
     S3_SECRET_ACCESS_KEY: secretAccessKey,
   }
-  const hostFolder = join(folder, 'host')
-  const daemon = program('host/main.ts', [], {
-    ...bucket,
-    HOST_KEY: secrets.HOST_KEY,
-    ARCHIVE_KEY: secrets.ARCHIVE_KEY,
-    HOST_FOLDER: hostFolder,
-    HOST_PORT: String(hostPort),
-    POSTGRES_PORT: String(postgresPort),
+  const hosts = HOSTS.map((name, index) => {
+    const [port, postgresPort] = hostPorts.slice(2 * index)
+    const hostFolder = join(folder, name === 'local' ? 'host' : name)
+    const url = `http://127.0.0.1:${port}`
+    const daemon = program('host/main.ts', [], {
+      ...bucket,
+      HOST_KEY: secrets.HOST_KEY,
+      ARCHIVE_KEY: secrets.ARCHIVE_KEY,
+      HOST_FOLDER: hostFolder,
+      HOST_PORT: String(port),
+      POSTGRES_PORT: String(postgresPort),
+    })
+    const ask = (method: string, path: string, body?: object): Promise<Response> =>
+      fetch(`${url}/host/v1${path}`, {
+        method,
+        headers: { authorization: `Bearer ${secrets.HOST_KEY}` },
+        ...(body && { body: JSON.stringify(body) }),
+        signal: AbortSignal.timeout(30_000),
+      })
+    return { name, folder: hostFolder, url, postgresPort: String(postgresPort), daemon, ask }
   })
+  const [local, second] = hosts as [(typeof hosts)[number], (typeof hosts)[number]]
+  const controlUrl = controlUrlOf(Number(local.postgresPort), secrets.CONTROL_PASSWORD)
   const bindings = {
     ...bucket,
     ENGINE: 'host',
-    HOST_URL: hostUrl,
-    NEON_PROXY: hostUrl,
+    HOST_URL: local.url,
+    NEON_PROXY: local.url,
     DATABASE_HOST: '127.0.0.1',
-    DATABASE_PORT: String(postgresPort),
+    DATABASE_PORT: local.postgresPort,
     BASE_URL: apiUrl,
     DEFAULT_PLAN: 'enterprise',
     CLIENT_ADDRESS_HEADER: '',
@@ -120,23 +136,33 @@ export async function openFleet(folder: string) {
     }
   }
 
-  async function askHost(method: string, path: string, body?: object): Promise<Response> {
-    return fetch(`${hostUrl}/host/v1${path}`, {
-      method,
-      headers: { authorization: `Bearer ${secrets.HOST_KEY}` },
-      ...(body && { body: JSON.stringify(body) }),
-      signal: AbortSignal.timeout(30_000),
-    })
+  /** A command of `npm run admin`; rejects with what it prints. */
+  async function admin(...args: readonly string[]): Promise<string> {
+    const { ENCRYPTION_KEY, HOST_KEY } = secrets
+    const env = { ...process.env, DATABASE_URL: controlUrl, HOST_URL: local.url, ENCRYPTION_KEY, HOST_KEY }
+    return (await promisify(execFile)('node', [join(ROOT, 'dev/admin.ts'), ...args], { cwd: ROOT, env })).stdout
   }
 
-  const untilHostAnswers = () =>
-    until('the host answers', START_MS_MAX, async () => ((await askHost('GET', '')).ok ? true : undefined))
+  const untilHostsAnswer = async () => {
+    for (const { name, ask } of hosts)
+      await until(`${name} answers`, START_MS_MAX, async () => ((await ask('GET', '')).ok ? true : undefined))
+  }
 
   const untilApiAnswers = () =>
     until('the API answers', START_MS_MAX, async () => ((await fetch(`${apiUrl}/health`)).ok ? true : undefined))
 
-  daemon.start()
-  await untilHostAnswers()
+  for (const { daemon } of hosts) daemon.start()
+  await untilHostsAnswer()
+  await admin(
+    'hosts',
+    'add',
+    second.name,
+    second.url,
+    '--database-host',
+    '127.0.0.1',
+    '--database-port',
+    second.postgresPort,
+  )
   const { credentials } = await saveCredentials({ folder, controlUrl, baseUrl: apiUrl, onLine: () => {} })
   const { access_token: token } = credentials
   api.start()
@@ -163,20 +189,20 @@ export async function openFleet(folder: string) {
 
   return {
     api,
-    daemon,
-    hostFolder,
+    hosts,
     s3: { ...bucket, endpoint: s3.endpoint },
+    admin,
     rows,
     call,
-    askHost,
-    untilHostAnswers,
+    untilHostsAnswer,
     untilApiAnswers,
     /** Ends all in an orderly way. */
     async stop(): Promise<void> {
       await api.end('SIGKILL')
-      await daemon.end('SIGTERM')
+      for (const { daemon } of hosts) await daemon.end('SIGTERM')
       await s3.stop()
     },
   }
 }
 export type Fleet = Awaited<ReturnType<typeof openFleet>>
+export type FleetHost = Fleet['hosts'][number]

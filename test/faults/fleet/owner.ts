@@ -10,7 +10,10 @@ export const SETTLE_MS_MAX = 60_000
 const PATIENCE_MS = 150_000
 const RETRY_MS = 250
 
-const OPERATIONS = ['write', 'branch', 'pause', 'resize', 'back up', 'rewind', 'reset', 'remove branch'] as const
+const OPERATIONS = [
+  ...(['write', 'branch', 'pause', 'resize', 'back up', 'rewind', 'reset', 'push', 'remove branch'] as const),
+  ...(['upgrade', 'move'] as const),
+]
 export type Operation = (typeof OPERATIONS)[number]
 
 interface Person {
@@ -21,7 +24,7 @@ interface Person {
 
 /** Somebody with a project who repeats each request until it is acknowledged, and notes what was. */
 export function createOwner(fleet: Fleet, { organization, random, onNote }: Person) {
-  const { call, rows } = fleet
+  const { admin, call, rows } = fleet
   const ledgers: Ledger[] = []
   const failures: string[] = []
   let next = 1
@@ -65,7 +68,11 @@ export function createOwner(fleet: Fleet, { organization, random, onNote }: Pers
 
   async function create(): Promise<Ledger> {
     const name = `fleet-${crypto.randomUUID()}`
-    const body = { name, organization_slug: organization, db_pass: 'correct horse battery staple' }
+    const body = {
+      ...{ name, organization_slug: organization, db_pass: 'correct horse battery staple' },
+      // So that it can be upgraded.
+      postgres_engine: '17',
+    }
     const made = (await insist('create', 'POST', '/v1/projects', body)) as { ref: string } | undefined
     if (!made) throw new Error('the project was refused')
     const ledger = newLedger(made.ref)
@@ -104,6 +111,19 @@ export function createOwner(fleet: Fleet, { organization, random, onNote }: Pers
     if (after > before) ledger.restored.push({ to: to * 1000, askedAt })
   }
 
+  /** To the other host. The command waits for the end, and may itself be cut off; the work goes on without it. */
+  async function move(ref: string): Promise<void> {
+    const host = await until(`host of ${ref}`, PATIENCE_MS, async () => {
+      const [found] = await rows<{ host: string }>(
+        `select engine_state ->> 'host' as host from projects where ref = $1`,
+        [ref],
+      )
+      return found?.host
+    })
+    const to = host === 'local' ? 'second' : 'local'
+    await admin('project', 'move', ref, to).catch((error: Error) => onNote(`${ref} move: ${error.message}`))
+  }
+
   const tasksOf = (ref: string, kind: string): Promise<number> =>
     until(`tasks of ${ref}`, PATIENCE_MS, async () => {
       const [found] = await rows<{ count: number }>(
@@ -138,7 +158,13 @@ export function createOwner(fleet: Fleet, { organization, random, onNote }: Pers
       await settled(living.ref)
       // It has the rows that the parent has, or had when it began.
       living.rows = []
-    } else if (operation === 'remove branch' && living) {
+    } else if (operation === 'push' && living) {
+      await insist('push', 'POST', `/v1/branches/${living.ref}/push`, {})
+      await settled(living.ref)
+    } else if (operation === 'upgrade') {
+      await insist('upgrade', 'POST', `/v1/projects/${ref}/upgrade`, { target_version: '18' })
+    } else if (operation === 'move') await move(ref)
+    else if (operation === 'remove branch' && living) {
       await insist('remove branch', 'DELETE', `/v1/branches/${living.ref}?force=true`)
       living.isRemoved = true
     }
@@ -148,8 +174,11 @@ export function createOwner(fleet: Fleet, { organization, random, onNote }: Pers
   return {
     ledgers,
     failures,
-    /** Each operation once, and then others, until told to stop. */
-    async work(operations: readonly Operation[] = OPERATIONS, isOver: () => boolean = () => true): Promise<void> {
+    /** These operations, or each once in a random order; and then others, until told to stop. */
+    async work(
+      operations: readonly Operation[] = random.shuffle(OPERATIONS),
+      isOver: () => boolean = () => true,
+    ): Promise<void> {
       const parent = await create()
       const branches: Ledger[] = []
       const todo = [...operations]

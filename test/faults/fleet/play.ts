@@ -2,7 +2,7 @@ import { readdir, readFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { setTimeout as delay } from 'node:timers/promises'
 import { createRandom, type Random } from '../random.ts'
-import type { Fleet } from './installation.ts'
+import type { Fleet, FleetHost } from './installation.ts'
 import { createOwner, type Operation, SETTLE_MS_MAX } from './owner.ts'
 import { judge, untilSettled } from './verdict.ts'
 
@@ -47,7 +47,7 @@ export async function playFleet(fleet: Fleet, play: Play): Promise<Outcome> {
     const victim = moments.pick(play.victims ?? VICTIMS)
     await end(fleet, victim, moments)
     onNote(`kill ${kill}: ${victim}`)
-    await Promise.all([fleet.untilHostAnswers(), fleet.untilApiAnswers()])
+    await Promise.all([fleet.untilHostsAnswer(), fleet.untilApiAnswers()])
   }
   isOver = true
   const killedAt = Date.now()
@@ -64,9 +64,9 @@ export async function playFleet(fleet: Fleet, play: Play): Promise<Outcome> {
 }
 
 /** Kills it and starts it again, as a supervisor does. */
-async function end({ daemon, api, hostFolder, rows }: Fleet, victim: Victim, moments: Random): Promise<void> {
+async function end({ hosts, api, rows }: Fleet, victim: Victim, moments: Random): Promise<void> {
   if (victim === 'server' || victim === 'control database' || victim === 'all') {
-    const servers = await postmasters(hostFolder)
+    const servers = (await Promise.all(hosts.map(postmasters))).flat()
     const control = servers.filter(({ name }) => name === 'control')
     const others = servers.filter(({ name }) => name !== 'control')
     const one = others.length > 0 ? [moments.pick(others)] : control
@@ -76,7 +76,8 @@ async function end({ daemon, api, hostFolder, rows }: Fleet, victim: Victim, mom
     const others = `select pg_terminate_backend(pid) from pg_stat_activity where usename = current_user and pid <> pg_backend_pid()`
     await rows(others).catch(() => {})
   }
-  if (victim === 'daemon' || victim === 'all') {
+  const daemons = victim === 'all' ? hosts : victim === 'daemon' ? [moments.pick(hosts)] : []
+  for (const { daemon } of daemons) {
     await daemon.end()
     daemon.start()
   }
@@ -86,11 +87,11 @@ async function end({ daemon, api, hostFolder, rows }: Fleet, victim: Victim, mom
   }
 }
 
-async function postmasters(hostFolder: string): Promise<{ name: string; pid: number }[]> {
-  const names = (await readdir(join(hostFolder, 'instances'))).sort()
+async function postmasters({ folder }: FleetHost): Promise<{ name: string; pid: number }[]> {
+  const names = (await readdir(join(folder, 'instances')).catch(() => [])).sort()
   const files = await Promise.all(
     names.map(async (name) => {
-      const file = join(hostFolder, 'instances', name, 'data', 'postmaster.pid')
+      const file = join(folder, 'instances', name, 'data', 'postmaster.pid')
       return { name, pid: Number((await readFile(file, 'utf8').catch(() => '')).split('\n')[0]) }
     }),
   )

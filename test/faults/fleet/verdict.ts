@@ -2,12 +2,13 @@ import { readdir, readFile, readlink } from 'node:fs/promises'
 import { join } from 'node:path'
 import { ListObjectsV2Command, S3Client } from '@aws-sdk/client-s3'
 import { until } from '../../wire/installation.ts'
-import type { Fleet } from './installation.ts'
+import type { Fleet, FleetHost } from './installation.ts'
 import { type Ledger, mustHold, mustMiss } from './ledger.ts'
 
 interface ProjectRow {
   ref: string
   status: string
+  host: string
   branch: string | null
 }
 
@@ -16,12 +17,14 @@ interface Shown {
   state: string
 }
 
+const shownBy = async ({ ask }: FleetHost) => (await (await ask('GET', '/instances')).json()) as Shown[]
+
 const STATES: Record<string, readonly string[]> = {
   ACTIVE_HEALTHY: ['running', 'asleep'],
   INACTIVE: ['paused'],
 }
 
-const PROJECTS = `select p.ref, p.status, b.status as branch from projects p
+const PROJECTS = `select p.ref, p.status, p.engine_state ->> 'host' as host, b.status as branch from projects p
   left join branches b on b.project_ref = p.ref and b.removed_at is null where p.removed_at is null`
 
 /** Waits until no work is open, at most so long. */
@@ -42,16 +45,23 @@ export async function untilSettled({ rows }: Fleet, withinMs: number): Promise<s
 /** What does not agree: rows that are lost, states that are not true, and what nobody owns any more. */
 export async function judge(fleet: Fleet, ledgers: readonly Ledger[]): Promise<string[]> {
   const projects = await fleet.rows<ProjectRow>(PROJECTS)
-  const instances = (await (await fleet.askHost('GET', '/instances')).json()) as Shown[]
   const refs = projects.map(({ ref }) => ref)
-  return [
-    ...projects.flatMap((project) => untrue(project, instances)),
+  const problems = [
     ...(await Promise.all(ledgers.map((ledger) => lost(fleet, ledger)))).flat(),
-    ...(await orphans(fleet, refs)),
-    ...(await orphanServers(fleet)),
     ...(await orphanArchives(fleet, refs)),
-    ...(await held(fleet, refs)),
   ]
+  for (const host of fleet.hosts) {
+    const instances = await shownBy(host)
+    const here = projects.filter((project) => project.host === host.name)
+    const known = here.map(({ ref }) => ref)
+    problems.push(
+      ...here.flatMap((project) => untrue(project, instances)),
+      ...(await orphans(host, known)),
+      ...(await orphanServers(host)),
+      ...(await held(host, known)),
+    )
+  }
+  return problems
 }
 
 function untrue({ ref, status, branch }: ProjectRow, instances: readonly Shown[]): string[] {
@@ -78,34 +88,35 @@ async function lost({ call }: Fleet, ledger: Ledger): Promise<string[]> {
 }
 
 /** Folders of instances and of sockets. */
-async function orphans({ hostFolder }: Fleet, refs: readonly string[]): Promise<string[]> {
-  const known = [...refs, 'control']
-  const instances = await readdir(join(hostFolder, 'instances'))
+async function orphans({ name: host, folder }: FleetHost, refs: readonly string[]): Promise<string[]> {
+  const known = host === 'local' ? [...refs, 'control'] : refs
+  const instances = await readdir(join(folder, 'instances')).catch(() => [])
   const files = await Promise.all(
-    instances.map(async (name) =>
-      (await readdir(join(hostFolder, 'instances', name))).map((file) => `${name}/${file}`),
-    ),
+    instances.map(async (name) => (await readdir(join(folder, 'instances', name))).map((file) => `${name}/${file}`)),
   )
-  const sockets = await readdir(join(hostFolder, 'run')).catch(() => [])
+  const sockets = await readdir(join(folder, 'run')).catch(() => [])
   return [
-    ...instances.filter((name) => !known.includes(name)).map((name) => `orphan folder instances/${name}`),
+    ...instances.filter((name) => !known.includes(name)).map((name) => `${host}: orphan folder instances/${name}`),
     ...files
       .flat()
       .filter((path) => !/\/(data|data\.old|log|wal|instance\.json)$/.test(path))
-      .map((path) => `orphan file instances/${path}`),
-    ...sockets.filter((name) => ![...known, 'host.sock'].includes(name)).map((name) => `orphan socket run/${name}`),
+      .map((path) => `${host}: orphan file instances/${path}`),
+    ...sockets
+      .filter((name) => ![...known, 'host.sock'].includes(name))
+      .map((name) => `${host}: orphan socket run/${name}`),
   ]
 }
 
 /** Exactly one postmaster for each instance that runs, and no other process of Postgres in the folder. */
-async function orphanServers({ hostFolder, askHost }: Fleet): Promise<string[]> {
-  const shown = (await (await askHost('GET', '/instances')).json()) as Shown[]
+async function orphanServers(host: FleetHost): Promise<string[]> {
+  const shown = await shownBy(host)
+  const instances = join(host.folder, 'instances')
   const running = shown.filter(({ state }) => state === 'running').map(({ name }) => name)
   const problems: string[] = []
   const found = new Map<string, number[]>()
   for (const { pid, parent, cwd } of await servers()) {
-    if (!cwd.startsWith(join(hostFolder, 'instances'))) continue
-    const name = cwd.slice(join(hostFolder, 'instances').length + 1).replace(/\/data$/, '')
+    if (!cwd.startsWith(`${instances}/`)) continue
+    const name = cwd.slice(instances.length + 1).replace(/\/data$/, '')
     if (parent === 'postgres') continue
     found.set(name, [...(found.get(name) ?? []), pid])
   }
@@ -146,12 +157,12 @@ async function orphanArchives({ s3 }: Fleet, refs: readonly string[]): Promise<s
 }
 
 /** A lock that nobody holds can be taken at once. */
-async function held({ askHost }: Fleet, refs: readonly string[]): Promise<string[]> {
+async function held({ ask }: FleetHost, refs: readonly string[]): Promise<string[]> {
   const problems: string[] = []
   for (const ref of refs) {
-    const reply = await askHost('POST', `/instances/${ref}/lock`, { wait_ms: 2_000 })
+    const reply = await ask('POST', `/instances/${ref}/lock`, { wait_ms: 2_000 })
     if (!reply.ok) problems.push(`${ref} is locked`)
-    else await askHost('DELETE', `/instances/${ref}/lock/${((await reply.json()) as { lock: string }).lock}`)
+    else await ask('DELETE', `/instances/${ref}/lock/${((await reply.json()) as { lock: string }).lock}`)
   }
   return problems
 }
