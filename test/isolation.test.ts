@@ -92,12 +92,28 @@ describe('the owner of another project', () => {
 
   it('opens no connection from inside', async () => {
     const client = await login(ref)
-    for (const extension of ['dblink', 'postgres_fdw', 'file_fdw', 'plpython3u', 'plperlu']) {
+    for (const extension of ['file_fdw', 'plpython3u', 'plperlu']) {
       await expect(client.query(`create extension ${extension}`), extension).rejects.toThrow()
     }
-    const address = `host=${inject('host').run}/${neighbour} user=postgres dbname=postgres`
-    const subscription = `create subscription spy connection '${address}' publication p with (create_slot = false)`
-    await expect(client.query(subscription)).rejects.toThrow()
+    await client.query('create extension if not exists dblink; create extension if not exists postgres_fdw')
+    const { run } = inject('host')
+    const sockets = [`host=${run}/${neighbour} user=postgres`, `host=${run}/${ref} user=supabase_admin`]
+    for (const address of sockets.map((socket) => `${socket} dbname=postgres password=none`)) {
+      const subscription = `create subscription spy connection '${address}' publication p with (create_slot = false)`
+      await expect(client.query(subscription), address).rejects.toThrow()
+      await expect(client.query(`select dblink_connect('${address}')`), address).rejects.toThrow()
+      await expect(
+        client.query(`select * from dblink('${address}', 'select 1') as t (n int)`),
+        address,
+      ).rejects.toThrow()
+    }
+    await client.query(`create server near foreign data wrapper postgres_fdw options (host '${run}/${ref}', dbname 'postgres');
+      create user mapping for postgres server near options (user 'supabase_admin', password 'none');
+      create foreign table public.near (rolname text) server near options (schema_name 'pg_catalog', table_name 'pg_authid')`)
+    await expect(client.query('select * from public.near')).rejects.toThrow()
+    await expect(
+      client.query(`alter user mapping for postgres server near options (add password_required 'false')`),
+    ).rejects.toThrow()
     for (const text of [
       `copy (select 1) to program 'true'`,
       `select pg_read_file('../../${neighbour}/instance.json')`,

@@ -2,7 +2,10 @@ import { eq } from 'drizzle-orm'
 import { expect, inject, it, vi } from 'vitest'
 import { organizations, projects } from '../src/db/schema/index.ts'
 import { control, newOrganization, tick } from './api.ts'
-import { newProject, runSql } from './projects.ts'
+import { putFunction } from './functions.ts'
+import { askHost, instanceState } from './instances.ts'
+import { newProject, ownerClient, runSql } from './projects.ts'
+import { apiOf, newStorage } from './storage.ts'
 
 interface Shown {
   state: string
@@ -39,3 +42,34 @@ it('goes by the plan, and is health', async () => {
   expect((await runSql(owner, ref, 'select 1 as n')).body).toEqual([{ n: 1 }])
   expect(await instance(ref)).toMatchObject({ state: 'running' })
 }, 120_000)
+
+it('ends with SQL, a request of the storage server, a call of a function and a connection', async () => {
+  const storage = await newStorage()
+  const { ref, organization, keys, url } = storage
+  const { slug } = await putFunction(
+    ref,
+    `export default { fetch: () => fetch(${JSON.stringify(`${url}/bucket`)}, { headers: { authorization: 'Bearer ${keys.service}' } }) }`,
+  )
+  const ways: Record<string, () => Promise<unknown>> = {
+    sql: async () => expect((await runSql(organization.owner, ref, 'select 1 as n')).body).toEqual([{ n: 1 }]),
+    storage: async () =>
+      expect(await apiOf(storage, keys.service).get('bucket')).toMatchObject({ status: 200, body: [] }),
+    function: async () => {
+      const response = await fetch(url.replace('/storage/v1', `/functions/v1/${slug}`))
+      expect([response.status, await response.json()]).toEqual([200, []])
+    },
+    connection: async () => {
+      const client = ownerClient(ref)
+      await client.connect()
+      await client.end()
+    },
+  }
+  for (const [way, use] of Object.entries(ways)) {
+    await askHost('PUT', `/instances/${ref}/sleep`, { after_seconds: 1 })
+    await askHost('POST', `/instances/${ref}/restart`)
+    await vi.waitFor(async () => expect(await instanceState(ref), way).toBe('asleep'), 60_000)
+    await askHost('PUT', `/instances/${ref}/sleep`, { after_seconds: 600 })
+    await use()
+    expect(await instanceState(ref), way).toBe('running')
+  }
+})

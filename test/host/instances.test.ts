@@ -1,7 +1,7 @@
 import { type ChildProcess, spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { existsSync, readdirSync, readFileSync } from 'node:fs'
-import { mkdir, mkdtemp, rm } from 'node:fs/promises'
+import { mkdir, mkdtemp, rm, stat } from 'node:fs/promises'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import pg from 'pg'
@@ -115,6 +115,22 @@ describe('a host', () => {
       `select current_setting('server_version_num')::int / 10000 as major`,
     )
     expect(row).toEqual({ major: 17 })
+  })
+
+  it('keeps the data of an instance from everybody else', async () => {
+    const [one, other] = [refOf('o'), refOf('p')]
+    for (const ref of [one, other]) await create(ref)
+    const data = join(folder, 'instances', other, 'data')
+    expect((await stat(data)).mode & 0o777).toBe(0o700)
+    const { admin, record } = host.pool.require(one)
+    const read = (path: string) => admin.rows(`SELECT pg_read_file('${path}')`)
+    expect(await read('PG_VERSION')).toHaveLength(1)
+    // Without root all servers are the daemon's own user.
+    if (record.account === undefined) return
+    await expect(read(join(data, 'PG_VERSION'))).rejects.toMatchObject({ code: '42501' })
+    await expect(read(join(folder, 'tls', 'server.key'))).rejects.toMatchObject({ code: '42501' })
+    const socket = join(host.run, other, '.s.PGSQL.5432')
+    await expect(admin.rows(`COPY (SELECT) TO PROGRAM 'test -w ${socket}'`)).rejects.toMatchObject({ code: '38000' })
   })
 
   it('stops an idle server, and starts it for the next connection; a session keeps it awake', async () => {
