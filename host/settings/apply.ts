@@ -1,3 +1,4 @@
+import { setTimeout as delay } from 'node:timers/promises'
 import { errorMessage } from '../../dev/start-error.ts'
 import { textOf } from '../../src/engine/settings.ts'
 import { type Instance, type InstanceRecord, InstanceUnavailable, Refused } from '../instances/types.ts'
@@ -77,6 +78,7 @@ export async function activate(instance: Instance, mayRestart: boolean): Promise
   if (instance.record.isPaused || instance.record.sealed) return
   if (instance.state() !== 'running') return instance.wake()
   const { admin } = instance
+  const loadedAt = await loadTime(instance)
   await admin.rows('SELECT pg_reload_conf()')
   // Reads the files in this session, whether the signal has come or not, and marks what must wait for a restart.
   const problems = await admin.rows<{ error: string }>(
@@ -86,6 +88,26 @@ export async function activate(instance: Instance, mayRestart: boolean): Promise
   if (pending.length > 0) {
     if (mayRestart) await instance.restart()
   } else if (problems[0]) throw new InstanceUnavailable(problems[0].error)
+  else await untilLoadedAfter(instance, loadedAt)
+}
+
+const RELOAD_MS_MAX = 10_000
+const RELOAD_POLL_MS = 10
+
+/** When the postmaster, from which new sessions have their settings, has read its configuration. */
+async function loadTime(instance: Instance): Promise<string> {
+  const [row] = await instance.withAdmin('postgres', (admin) =>
+    admin.rows<{ at: string }>('SELECT pg_conf_load_time()::text AS at'),
+  )
+  return row?.at ?? ''
+}
+
+/** A reload is a signal: without waiting, sessions that begin now could still have the old values. */
+async function untilLoadedAfter(instance: Instance, before: string): Promise<void> {
+  for (const until = Date.now() + RELOAD_MS_MAX; Date.now() < until; await delay(RELOAD_POLL_MS)) {
+    if ((await loadTime(instance)) !== before) return
+  }
+  throw new InstanceUnavailable('Postgres has not read its configuration in time')
 }
 
 async function startAnew(instance: Instance): Promise<void> {
