@@ -9,7 +9,7 @@ const UNREACHED: Record<string, string> = {
   ECONNREFUSED: 'Cannot reach the database: is `npm start` running?',
   '28P01': 'The database refuses the password: is it that of another installation?',
 }
-const HINT = 'If `npm start` was given POSTGRES_PORT or PILOTHOUSE_DATA, give them here too.'
+const HINT = 'If `npm start` was given PILOTHOUSE_DATA, give it here too.'
 
 /** Drizzle wraps what the driver said. */
 const unreached = (error: unknown): string | undefined =>

@@ -12,18 +12,31 @@ interface Options {
   folder: string
   controlUrl: string
   baseUrl: string
+  databasePort: number
+  hostUrl: string
   onLine(line: string): void
 }
 
 /** The owner's, kept in the folder from the first start on, and whether their token is a new one. */
-export async function saveCredentials({ folder, controlUrl, baseUrl, onLine }: Options) {
+export async function saveCredentials({ folder, controlUrl, baseUrl, databasePort, hostUrl, onLine }: Options) {
   const [file, written] = [join(folder, CREDENTIALS), join(folder, NEW_CREDENTIALS)]
   const knownToken = await readToken(file, onLine)
-  const credentials: Credentials = { base_url: baseUrl, ...(await seedOwner({ controlUrl, knownToken, onLine })) }
+  const seeded = await seedOwner({ controlUrl, knownToken, onLine })
+  const credentials: Credentials = { base_url: baseUrl, ...seeded, database_port: databasePort, host_url: hostUrl }
   // A start that is cut off, or a full disk, must not leave half a file.
   await writeFile(written, `${JSON.stringify(credentials, null, 2)}\n`, { mode: 0o600, flush: true })
   await rename(written, file)
   return { credentials, isNew: credentials.access_token !== knownToken }
+}
+
+/** Where the last start listened: its ports may have been set for it alone. Empty where there was none. */
+export async function readCredentials(folder: string): Promise<Partial<Credentials>> {
+  const text = await readFile(join(folder, CREDENTIALS), 'utf8').catch(() => '{}')
+  try {
+    return JSON.parse(text) ?? {}
+  } catch {
+    return {}
+  }
 }
 
 /** Nothing depends on this token: where the file tells none, another one does as well. */

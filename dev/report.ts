@@ -1,7 +1,12 @@
+/** What a start writes for scripts, and for `npm run admin`. */
 export interface Credentials {
   base_url: string
   access_token: string
   organization_slug: string
+  /** Of the gateway to all databases. */
+  database_port: number
+  /** Of the database host's API and of SQL over HTTP. */
+  host_url: string
 }
 
 export function stepLine(name: string, ms: number): string {

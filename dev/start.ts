@@ -55,7 +55,10 @@ async function start() {
   ])
   const { controlUrl } = services
   const { credentials, isNew } = await timed('owner', () =>
-    saveCredentials({ folder, controlUrl, baseUrl, onLine: console.log }),
+    saveCredentials({
+      ...{ folder, controlUrl, baseUrl, onLine: console.log },
+      ...{ databasePort: ports.postgres, hostUrl: services.host.url },
+    }),
   )
   const bindings = { ...services.vars, ...vars, ...services.secrets, SOLE_WORKER: 'on' }
   await saveClients(folder, credentials, bindings)

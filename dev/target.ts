@@ -1,5 +1,6 @@
 import { type HostAddress, LOCAL } from '../src/engine/host/directory.ts'
 import { controlUrlOf } from './control-database.ts'
+import { readCredentials } from './credentials.ts'
 import { readSecrets } from './secrets.ts'
 import { readSettings } from './settings.ts'
 import { StartError } from './start-error.ts'
@@ -8,10 +9,11 @@ import { StartError } from './start-error.ts'
 export async function targetDatabaseUrl(env: NodeJS.ProcessEnv): Promise<string> {
   if (env.DATABASE_URL) return env.DATABASE_URL
   const { folder, ports } = readSettings(env)
+  const { database_port: started } = await readCredentials(folder)
   const { CONTROL_PASSWORD } = await readSecrets(folder, { isNew: false }).catch(() => {
     throw new StartError(`Set DATABASE_URL, or run \`npm start\` first: ${folder} holds no local control database.`)
   })
-  return controlUrlOf(ports.postgres, CONTROL_PASSWORD)
+  return controlUrlOf(env.POSTGRES_PORT ? ports.postgres : (started ?? ports.postgres), CONTROL_PASSWORD)
 }
 
 /** What opens the secrets in that database. */
@@ -25,7 +27,8 @@ export async function targetEncryptionKey(env: NodeJS.ProcessEnv): Promise<strin
 export async function targetHost(env: NodeJS.ProcessEnv): Promise<HostAddress | undefined> {
   const { folder, ports } = readSettings(env)
   const isHere = !env.HOST_URL && !env.DATABASE_URL
-  const url = isHere ? `http://127.0.0.1:${ports.proxy}` : env.HOST_URL?.replace(/\/+$/, '')
+  const started = env.PROXY_PORT ? undefined : (await readCredentials(folder)).host_url
+  const url = isHere ? (started ?? `http://127.0.0.1:${ports.proxy}`) : env.HOST_URL?.replace(/\/+$/, '')
   const key = isHere ? (await readSecrets(folder, { isNew: false })).HOST_KEY : env.HOST_KEY
   return url && key ? { id: LOCAL, url, key, databaseHost: '', databasePort: 0 } : undefined
 }

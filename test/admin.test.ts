@@ -302,7 +302,7 @@ describe('a command that cannot be run', () => {
       const url = new URL(env.DATABASE_URL)
       url[part] = value
       const told = run('node', ['dev/admin.ts', 'webhooks', 'status'], { env: { ...env, DATABASE_URL: url.href } })
-      const line = new RegExp(`^${text}.*POSTGRES_PORT or PILOTHOUSE_DATA, give them here too\\.\n$`)
+      const line = new RegExp(`^${text}.*PILOTHOUSE_DATA, give it here too\\.\n$`)
       await expect(told).rejects.toMatchObject({ code: 1, stderr: expect.stringMatching(line) })
     },
   )

@@ -163,7 +163,10 @@ export async function openFleet(folder: string) {
     '--database-port',
     second.postgresPort,
   )
-  const { credentials } = await saveCredentials({ folder, controlUrl, baseUrl: apiUrl, onLine: () => {} })
+  const { credentials } = await saveCredentials({
+    ...{ folder, controlUrl, baseUrl: apiUrl, onLine: () => {} },
+    ...{ databasePort: Number(local.postgresPort), hostUrl: local.url },
+  })
   const { access_token: token } = credentials
   api.start()
   await untilApiAnswers()
