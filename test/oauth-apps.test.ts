@@ -174,7 +174,7 @@ describe('the metadata of OAuth', () => {
   it('names the endpoints that there are', async () => {
     const { status, body } = await stranger().get('/.well-known/oauth-authorization-server')
     expect([status, body.issuer, body.response_types_supported]).toEqual([200, body.issuer, ['code']])
-    expect(body.response_modes_supported).toEqual(['query', 'fragment'])
+    expect(body.response_modes_supported).toEqual(['query', 'fragment', 'form_post'])
     expect(body.grant_types_supported).toEqual(['authorization_code', 'refresh_token'])
     expect(body.scopes_supported).toContain('projects:read')
     for (const name of ['authorization', 'token', 'registration']) {

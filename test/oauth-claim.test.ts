@@ -243,7 +243,7 @@ describe('GET /v1/oauth/authorize/project-claim', () => {
   it.each([
     ['invalid_request', { response_type: undefined }],
     ['unsupported_response_type', { response_type: 'token id' }],
-    ['invalid_request', { response_mode: 'form_post' }],
+    ['invalid_request', { response_mode: 'web_message' }],
     ['invalid_request', { code_challenge: 'short', code_challenge_method: 'S256' }],
     ['invalid_scope', { scope: 'projects:write' }],
     ['invalid_target', { resource: 'https://other.example/' }],

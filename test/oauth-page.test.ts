@@ -1,7 +1,7 @@
 import { eq } from 'drizzle-orm'
 import { describe, expect, it } from 'vitest'
 import { oauthGrants } from '../src/db/schema/index.ts'
-import { as, baseUrl, control, newOrganization, newUser, type TestOrganization, tokenOf } from './api.ts'
+import { as, baseUrl, control, newOrganization, newUser, type Reply, type TestOrganization, tokenOf } from './api.ts'
 import { answer, authorizePath, byCode, newTokens, REDIRECT_URI, registerApp, sentTo, stranger } from './oauth.ts'
 
 describe('the page', () => {
@@ -79,5 +79,45 @@ describe('the page', () => {
     expect(await sent({ 'sec-fetch-site': 'same-origin', origin: 'null' })).toBe(303)
     expect(await sent({ origin: baseUrl })).toBe(303)
     expect(await sent({ origin: 'https://api.example.com' })).toBe(303)
+  })
+})
+
+describe('response_mode=form_post', () => {
+  const POLICY =
+    /^default-src 'none'; script-src 'nonce-([\w-]+)'; base-uri 'none'; form-action (\S+); frame-ancestors 'none'$/
+  /** What the page posts, and where. */
+  function posted({ status, headers, body }: Reply) {
+    expect([status, headers.get('location'), headers.get('cache-control')]).toEqual([200, null, 'no-store'])
+    const [, nonce, target] = POLICY.exec(headers.get('content-security-policy') ?? '') ?? []
+    expect(body).toContain(`<script nonce="${nonce}">document.forms[0].submit()</script>`)
+    const fields = Array.from(String(body).matchAll(/<input type="hidden" name="(\w+)" value="([^"<>]*)">/g))
+    const action = /<form method="post" action="([^"]*)">/.exec(body)?.[1]
+    return { target, action, ...Object.fromEntries(fields.map(([, name, value]) => [name, value])) }
+  }
+  const query = { response_mode: 'form_post', state: '"><script>' }
+  const place = { target: 'https://app.example', action: REDIRECT_URI, state: '&quot;&gt;&lt;script&gt;' }
+
+  it('posts the code to the application, and the refusal too', async () => {
+    const organization = await newOrganization()
+    const app = await registerApp(organization)
+    const { code, ...sent } = posted(await answer(app, organization.owner.token, { query })) as Record<string, string>
+    expect(sent).toEqual(place)
+    expect((await byCode(app, code ?? '')).status).toBe(200)
+    expect(posted(await answer(app, undefined, { query, form: { decision: 'deny' } }))).toEqual({
+      ...place,
+      ...{ error: 'access_denied', error_description: 'the user said no' },
+    })
+    const wrong = await stranger().get(authorizePath(app, { ...query, scope: 'nonsense' }))
+    expect(posted(wrong)).toMatchObject({ ...place, error: 'invalid_scope' })
+  })
+
+  it('is refused for the address of an app, which takes no form', async () => {
+    const organization = await newOrganization()
+    const redirect_uri = 'com.example.app:/cb'
+    const app = await registerApp(organization, { redirectUris: [redirect_uri] })
+    expect(sentTo(await stranger().get(authorizePath(app, { ...query, redirect_uri })))).toMatchObject({
+      error: 'invalid_request',
+      error_description: expect.stringContaining('response_mode'),
+    })
   })
 })

@@ -62,7 +62,7 @@ describe('GET /v1/oauth/authorize', () => {
   it.each([
     ['invalid_request', 'response_type', { response_type: undefined }],
     ['unsupported_response_type', 'response_type', { response_type: 'device' }],
-    ['invalid_request', 'response_mode', { response_mode: 'form_post' }],
+    ['invalid_request', 'response_mode', { response_mode: 'web_message' }],
     ['invalid_request', 'code_challenge', { code_challenge: 'short', code_challenge_method: 'S256' }],
     ['invalid_request', 'code_challenge', { code_challenge: 'short' }],
     ['invalid_request', 'code_challenge_method', { code_challenge: challenge, code_challenge_method: 'S512' }],

@@ -38,6 +38,9 @@ export function formTarget(uri: string): string {
   return isNamed ? origin : protocol
 }
 
+/** Whether a browser can post a form to it, as it can to no app of a phone. */
+export const takesForms = (uri: string): boolean => /^https?:$/.test(URL.parse(uri)?.protocol ?? '')
+
 /** The parameters are appended to whatever the URI brings along. */
 export function withParameters(uri: string, parameters: URLSearchParams, place: '?' | '#'): string {
   return `${uri}${place === '?' && uri.includes('?') ? '&' : place}${parameters}`

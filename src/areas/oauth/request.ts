@@ -4,10 +4,11 @@ import type { Answer } from '../../http/route.ts'
 import { type Claim, findClaim } from '../claims/open.ts'
 import { type App, findApp } from './client.ts'
 import { invalid } from './faults.ts'
+import { formPostPage } from './page.ts'
 import { type Challenge, readChallenge } from './pkce.ts'
-import { isRegistered, withParameters } from './redirect-uri.ts'
+import { isRegistered, takesForms, withParameters } from './redirect-uri.ts'
 import { isOurs } from './resource.ts'
-import { type AuthorizeQuery, RESPONSE_MODES } from './schema.ts'
+import { type AuthorizeQuery, RESPONSE_MODES, type ResponseMode } from './schema.ts'
 import { chooseScopes } from './scopes.ts'
 
 /** What an application asks a user to approve. */
@@ -49,13 +50,11 @@ export async function readRequest(
   return { ...request, claim: await findClaim(ctx, claimToken) }
 }
 
-const isResponseMode = (mode: string): boolean => RESPONSE_MODES.some((known) => known === mode)
-
 function check(ctx: SystemCtx, query: AuthorizeQuery, app: App): AuthorizationRequest | Refusal {
   if (query.response_type === undefined) return new Refusal('invalid_request', 'response_type is missing')
   if (query.response_type !== 'code') return new Refusal('unsupported_response_type', 'response_type must be code')
-  if (query.response_mode !== undefined && !isResponseMode(query.response_mode))
-    return new Refusal('invalid_request', `response_mode must be ${RESPONSE_MODES.join(' or ')}`)
+  const fault = responseModeFault(query)
+  if (fault) return new Refusal('invalid_request', fault)
   const challenge = readChallenge(query)
   if (typeof challenge === 'string') return new Refusal('invalid_request', challenge)
   if (!challenge && app.secretHash === null)
@@ -71,13 +70,26 @@ function check(ctx: SystemCtx, query: AuthorizeQuery, app: App): AuthorizationRe
 }
 
 /** Back to the application. 303, so that no browser sends the form, and the user's token in it, there too. */
-export function sendBack(query: AuthorizeQuery, outcome: Refusal | { code: string }): Answer {
-  const parameters = new URLSearchParams()
-  if (outcome instanceof Refusal) parameters.set('error_description', outcome.description)
-  parameters.set(outcome instanceof Refusal ? 'error' : 'code', outcome.code)
-  if (query.state !== undefined) parameters.set('state', query.state)
-  // Without a mode, where each response type has its answer (OAuth 2.0 Multiple Response Type Encoding Practices, 2.1).
-  const isFragment = query.response_mode ? query.response_mode === 'fragment' : query.response_type?.includes('token')
-  const place = isFragment ? '#' : '?'
+export async function sendBack(query: AuthorizeQuery, outcome: Refusal | Record<string, string>): Promise<Answer> {
+  const answer: Record<string, string> =
+    outcome instanceof Refusal ? { error_description: outcome.description, error: outcome.code } : outcome
+  const parameters = new URLSearchParams({ ...answer, ...(query.state !== undefined && { state: query.state }) })
+  const mode = responseModeOf(query)
+  if (mode === 'form_post') return formPostPage(query.redirect_uri, parameters)
+  const place = mode === 'fragment' ? '#' : '?'
   return { status: 303, headers: { location: withParameters(query.redirect_uri, parameters, place) } }
+}
+
+/** Of a mode that is refused, the default of the response type (OAuth 2.0 Multiple Response Type Encoding Practices, 2.1). */
+function responseModeOf(query: AuthorizeQuery): ResponseMode {
+  const mode = RESPONSE_MODES.find((known) => known === query.response_mode)
+  if (mode !== undefined && !responseModeFault(query)) return mode
+  return query.response_type?.includes('token') ? 'fragment' : 'query'
+}
+
+function responseModeFault({ response_mode: mode, redirect_uri: uri }: AuthorizeQuery): string | undefined {
+  if (mode === undefined) return undefined
+  if (!RESPONSE_MODES.some((known) => known === mode)) return `response_mode must be ${RESPONSE_MODES.join(' or ')}`
+  if (mode === 'form_post' && !takesForms(uri)) return 'response_mode form_post needs a redirect_uri of http or https'
+  return undefined
 }

@@ -21,20 +21,22 @@ const PAGE = {
 const params = { id: z.uuid().toLowerCase() }
 
 const BACK = 'To `redirect_uri` with `code`, or `error` and `error_description`, and `state`'
+const FORM_POST = 'A page that posts the same to `redirect_uri`, with `response_mode=form_post`'
+const ASKING = `The page that asks. ${FORM_POST}, where the request is refused`
 
 export const oauthRoutes = [
   get('/v1/oauth/authorize', {
     id: 'v1-authorize-user', stability: 'Beta', summary: 'Ask a user whether an application may act for him',
     description: 'For browsers. An application or a `redirect_uri` that is not known is told the user; all else that is wrong, the application.',
     scope: 'public', query: AuthorizeQuery, headers: PAGE,
-    returns: answer('text/html; charset=UTF-8', { 200: 'The page that asks', 303: BACK }),
+    returns: answer('text/html; charset=UTF-8', { 200: ASKING, 303: BACK }),
   }, ({ ctx, query }) => showConsent(ctx, query)),
 
   post('/v1/oauth/authorize', {
     id: 'v1-approve-application', summary: 'Answer whether an application may act for the user',
     description: "What the page of `GET /v1/oauth/authorize` sends. The user's token must carry all scopes that are asked for, and what is approved ends with it.",
     scope: 'public', query: AuthorizeQuery, body: ConsentBody, headers: PAGE,
-    returns: answer('text/html; charset=UTF-8', { 303: BACK, 422: 'The page again, with what is wrong' }),
+    returns: answer('text/html; charset=UTF-8', { 200: FORM_POST, 303: BACK, 422: 'The page again, with what is wrong' }),
     errors: ['forbidden.permission_denied'],
   }, ({ ctx, query, body, headers }) => decide(ctx, { query, body, headers })),
 
@@ -42,7 +44,7 @@ export const oauthRoutes = [
     id: 'v1-oauth-authorize-project-claim', summary: 'Begin to ask a user to claim a project and to let an application act for him',
     description: 'For the server of who gives the project away: owners and administrators of its organization; the access token needs organizations:write too. Makes a claim token, in place of the one before, and answers where to send the browser of the user.',
     scope: 'any caller', permission: 'projects:write', query: ClaimQuery, headers: PAGE,
-    returns: answer('text/html; charset=UTF-8', { 303: 'To the page that asks, or to `redirect_uri` with `error`, `error_description` and `state`' }),
+    returns: answer('text/html; charset=UTF-8', { 200: FORM_POST, 303: 'To the page that asks, or to `redirect_uri` with `error`, `error_description` and `state`' }),
     errors: ['not_found.project', 'unprocessable.branch'],
   }, ({ ctx, query }) => beginClaim(ctx, query)),
 
@@ -50,14 +52,14 @@ export const oauthRoutes = [
     id: 'v1-show-project-claim', summary: 'Ask a user to claim a project and to let an application act for him',
     description: 'As `GET /v1/oauth/authorize`, of which it has the parameters. A claim token that is none, or none any more, is told the user.',
     scope: 'public', params: { token: Token }, query: AuthorizeQuery, headers: PAGE,
-    returns: answer('text/html; charset=UTF-8', { 200: 'The page that asks', 303: BACK }), errors: ['not_found.project_claim'],
+    returns: answer('text/html; charset=UTF-8', { 200: ASKING, 303: BACK }), errors: ['not_found.project_claim'],
   }, ({ ctx, query, params }) => showConsent(ctx, query, params.token)),
 
   post('/v1/oauth/authorize/project-claim/{token}', {
     id: 'v1-approve-project-claim', summary: 'Answer whether the user claims the project and an application may act for him there',
     description: "What that page sends. The user's token must carry all scopes that are asked for and organizations:write. The project and the approval come together, or neither does.",
     scope: 'public', params: { token: Token }, query: AuthorizeQuery, body: ConsentBody, headers: PAGE,
-    returns: answer('text/html; charset=UTF-8', { 303: BACK, 422: 'The page again, with what is wrong' }),
+    returns: answer('text/html; charset=UTF-8', { 200: FORM_POST, 303: BACK, 422: 'The page again, with what is wrong' }),
     errors: ['forbidden.permission_denied', 'not_found.project_claim'],
   }, ({ ctx, query, params, body, headers }) => decide(ctx, { query, body, headers, claimToken: params.token })),
 

@@ -15,7 +15,8 @@ const parameter = (description?: string, shape: object = {}) =>
 
 const optional = (...of: Parameters<typeof parameter>) => parameter(...of).optional()
 
-export const RESPONSE_MODES = ['query', 'fragment'] as const
+export const RESPONSE_MODES = ['query', 'fragment', 'form_post'] as const
+export type ResponseMode = (typeof RESPONSE_MODES)[number]
 
 /**
  * What is wrong with the first two is told the user, as nobody may be sent to an address that is not known; what is wrong with
@@ -29,7 +30,7 @@ export const AuthorizeQuery = z.object({
   }),
   scope: optional('Names with spaces between; all that the application was registered with where it is left out'),
   state: optional(),
-  response_mode: optional('`query` or `fragment`', { enum: RESPONSE_MODES }),
+  response_mode: optional('`form_post` needs a `redirect_uri` of http or https', { enum: RESPONSE_MODES }),
   code_challenge: optional('Required of an application without a secret'),
   code_challenge_method: optional('`sha256` is `S256`', { enum: ['plain', 'sha256', 'S256'] }),
   organization_slug: optional('In which organization; else the user chooses'),
