@@ -65,6 +65,9 @@ describe('oauth-apps', () => {
       200,
     )
     await expect(admin('oauth-apps', 'rotate', app.id)).rejects.toThrow('has no secret')
+    const page = await create('Page', '--public', '--implicit')
+    const [row] = await control.select().from(oauthApps).where(eq(oauthApps.id, page.id))
+    expect(row?.grantTypes).toContain('implicit')
   })
 
   it.each([

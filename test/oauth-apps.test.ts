@@ -112,8 +112,8 @@ describe('the applications of an organization', () => {
 
   it.each([
     [{ token_endpoint_auth_method: 'private_key_jwt' }, 'body.token_endpoint_auth_method'],
-    [{ grant_types: ['implicit'] }, 'body.grant_types.0'],
-    [{ response_types: ['token'] }, 'body.response_types.0'],
+    [{ grant_types: ['password'] }, 'body.grant_types.0'],
+    [{ response_types: ['code token'] }, 'body.response_types.0'],
   ])('refuse %j, which is not offered', async (fields, field) => {
     const refused = { status: 400, body: { message: expect.stringContaining(field) } }
     expect(await organization.owner.post(path, { ...APP, ...fields })).toMatchObject(refused)
@@ -173,9 +173,9 @@ describe('POST /v1/oauth/register', () => {
 describe('the metadata of OAuth', () => {
   it('names the endpoints that there are', async () => {
     const { status, body } = await stranger().get('/.well-known/oauth-authorization-server')
-    expect([status, body.issuer, body.response_types_supported]).toEqual([200, body.issuer, ['code']])
+    expect([status, body.issuer, body.response_types_supported]).toEqual([200, body.issuer, ['code', 'token']])
     expect(body.response_modes_supported).toEqual(['query', 'fragment', 'form_post'])
-    expect(body.grant_types_supported).toEqual(['authorization_code', 'refresh_token'])
+    expect(body.grant_types_supported).toEqual(['authorization_code', 'refresh_token', 'implicit'])
     expect(body.scopes_supported).toContain('projects:read')
     for (const name of ['authorization', 'token', 'registration']) {
       const { pathname } = new URL(body[`${name}_endpoint`])

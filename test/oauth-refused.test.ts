@@ -86,15 +86,6 @@ describe('GET /v1/oauth/authorize', () => {
     }
   })
 
-  it.each(['token', 'id_token token'])('tells the application in the fragment that it gives no %s', async (type) => {
-    const { headers } = await stranger().get(authorizePath(app, { response_type: type, state: 's' }))
-    const { hash } = new URL(headers.get('location') ?? '')
-    expect(Object.fromEntries(new URLSearchParams(hash.slice(1)))).toMatchObject({
-      error: 'unsupported_response_type',
-      state: 's',
-    })
-  })
-
   it('asks an application without a secret for a challenge', async () => {
     expect(sentTo(await stranger().get(authorizePath(open)))).toMatchObject({
       error: 'invalid_request',

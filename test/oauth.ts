@@ -1,7 +1,7 @@
 import { createHash, randomBytes, randomUUID } from 'node:crypto'
 import type { Scope } from '../src/auth/scopes.ts'
 import { hashToken, randomHex } from '../src/auth/token.ts'
-import { oauthApps } from '../src/db/schema/index.ts'
+import { type GrantType, oauthApps } from '../src/db/schema/index.ts'
 import { as, type Caller, control, type Reply, type TestOrganization } from './api.ts'
 
 export const REDIRECT_URI = 'https://app.example/callback?from=us'
@@ -15,15 +15,18 @@ interface AppFields {
   isPublic?: boolean
   scopes?: Scope[]
   redirectUris?: string[]
+  /** Beside codes and refresh tokens. */
+  grantTypes?: GrantType[]
 }
 
 export async function registerApp({ id: organizationId }: { id: string }, fields: AppFields = {}) {
   const { name = 'App', isPublic = false, scopes = SCOPES, redirectUris = [REDIRECT_URI] } = fields
+  const grantTypes: GrantType[] = ['authorization_code', 'refresh_token', ...(fields.grantTypes ?? [])]
   const secret = `sba_${randomHex()}`
   const secretHash = isPublic ? null : await hashToken(secret)
   const [app] = await control
     .insert(oauthApps)
-    .values({ organizationId, name, scopes, redirectUris, secretHash })
+    .values({ organizationId, name, scopes, redirectUris, grantTypes, secretHash })
     .returning()
   if (!app) throw new Error('no application')
   return { id: app.id, secret: isPublic ? undefined : secret }

@@ -23,6 +23,7 @@ export const OPTIONS = {
   'new-branch-per-pr': { type: 'boolean' },
   'changes-only': { type: 'boolean' },
   public: { type: 'boolean' },
+  implicit: { type: 'boolean' },
   'dry-run': { type: 'boolean' },
   'source-lost': { type: 'boolean' },
 } as const

@@ -1,9 +1,9 @@
 import { asc, eq } from 'drizzle-orm'
 import { newClientSecret } from '../../src/areas/oauth/apps.ts'
 import { redirectUriFault } from '../../src/areas/oauth/redirect-uri.ts'
-import { CLIENT_NAME_LENGTH_MAX } from '../../src/areas/oauth/schema.ts'
+import { BASIC_GRANT_TYPES, CLIENT_NAME_LENGTH_MAX } from '../../src/areas/oauth/schema.ts'
 import { hashToken } from '../../src/auth/token.ts'
-import { oauthApps } from '../../src/db/schema/index.ts'
+import { type GrantType, oauthApps } from '../../src/db/schema/index.ts'
 import type { ControlDb } from '../seed.ts'
 import { StartError } from '../start-error.ts'
 import { change, type Transaction } from './change.ts'
@@ -14,13 +14,14 @@ import { readScopes } from './identities.ts'
 export const oauthAppCommands: Record<string, Command> = {
   'oauth-apps create': {
     args: ['slug', 'name'],
-    options: '--redirect-uris a,b --scopes a,b [--public]',
-    run: (db, [slug = '', name = ''], { 'redirect-uris': uris, scopes, public: isPublic = false }) => {
+    options: '--redirect-uris a,b --scopes a,b [--public] [--implicit]',
+    run: (db, [slug = '', name = ''], { 'redirect-uris': uris, scopes, public: isPublic = false, implicit }) => {
       if (uris === undefined)
         throw new StartError('--redirect-uris is missing: where does the application want users back?')
       if (scopes === undefined) throw new StartError('--scopes is missing: what may the application ask for at most?')
       const unique = Array.from(new Set(readScopes(scopes)))
-      return createApp(db, { slug, name, redirectUris: readUris(uris), scopes: unique, isPublic })
+      const grantTypes: GrantType[] = [...BASIC_GRANT_TYPES, ...(implicit ? (['implicit'] as const) : [])]
+      return createApp(db, { slug, name, redirectUris: readUris(uris), scopes: unique, grantTypes, isPublic })
     },
   },
   'oauth-apps list': {
@@ -41,20 +42,21 @@ interface NewApp {
   name: string
   redirectUris: string[]
   scopes: ReturnType<typeof readScopes>
+  grantTypes: GrantType[]
   isPublic: boolean
 }
 
-function createApp(db: ControlDb, { slug, name, redirectUris, scopes, isPublic }: NewApp): Promise<string> {
+function createApp(db: ControlDb, { slug, name, isPublic, ...fields }: NewApp): Promise<string> {
   if (!/\S/.test(name) || name.length > CLIENT_NAME_LENGTH_MAX)
     throw new StartError(`the name must have 1 to ${CLIENT_NAME_LENGTH_MAX} characters`)
   const secret = isPublic ? undefined : newClientSecret()
   return change(db, async ({ tx, trace }) => {
     const { id: organizationId } = await findOrganization(tx, slug)
     const secretHash = secret === undefined ? null : await hashToken(secret)
-    const values = { organizationId, name, redirectUris, scopes, secretHash }
+    const values = { organizationId, name, ...fields, secretHash }
     const [app] = await tx.insert(oauthApps).values(values).returning()
     if (!app) throw new Error('the application was not inserted')
-    await trace({ action: 'oauth_app.create', organizationId, detail: { app: app.id, name, redirectUris, scopes } })
+    await trace({ action: 'oauth_app.create', organizationId, detail: { app: app.id, name, ...fields } })
     return [`client_id ${app.id}`, ...(secret === undefined ? [] : [`client_secret ${secret}`])].join('\n')
   })
 }

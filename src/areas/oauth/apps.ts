@@ -9,11 +9,18 @@ import {
 import { SCOPES, type Scope } from '../../auth/scopes.ts'
 import { hashToken, randomHex } from '../../auth/token.ts'
 import { mutate } from '../../db/mutate.ts'
-import { oauthApps, organizations } from '../../db/schema/index.ts'
+import { GRANT_TYPES, type GrantType, oauthApps, organizations } from '../../db/schema/index.ts'
 import type { Ctx } from '../../env.ts'
 import { ApiError } from '../../http/error.ts'
 import { invalid } from './faults.ts'
-import type { CreateApp, OAuthApp, RegisterApp, UpdateApp } from './schema.ts'
+import {
+  BASIC_GRANT_TYPES,
+  type CreateApp,
+  type OAuthApp,
+  RESPONSE_TYPES,
+  type RegisterApp,
+  type UpdateApp,
+} from './schema.ts'
 
 type Organization = Pick<OrganizationAccess, 'id'>
 type Row = typeof oauthApps.$inferSelect
@@ -27,8 +34,8 @@ const toApp = (row: Row): z.input<typeof OAuthApp> => ({
   redirect_uris: row.redirectUris,
   scope: row.scopes.join(' '),
   token_endpoint_auth_method: row.secretHash === null ? 'none' : 'client_secret_basic',
-  grant_types: ['authorization_code', 'refresh_token'],
-  response_types: ['code'],
+  grant_types: row.grantTypes,
+  response_types: row.grantTypes.includes('implicit') ? [...RESPONSE_TYPES] : ['code'],
 })
 
 /** A secret never expires: it is replaced. */
@@ -57,6 +64,7 @@ const ofOrganization = (organizationId: string, id: string) =>
 export async function createApp(ctx: Ctx, { id: organizationId }: Organization, input: z.output<typeof CreateApp>) {
   const { client_name: name, redirect_uris: redirectUris, scope, token_endpoint_auth_method: method } = input
   const scopes = readScopes(scope)
+  const grantTypes = readGrantTypes(input)
   const secret = method === 'none' ? undefined : newClientSecret()
   const secretHash = secret === undefined ? null : await hashToken(secret)
   const row = await mutate(ctx, async ({ tx, trace }) => {
@@ -68,10 +76,14 @@ export async function createApp(ctx: Ctx, { id: organizationId }: Organization, 
       .for('no key update')
     const known = await tx.$count(oauthApps, eq(oauthApps.organizationId, organizationId))
     if (known >= APPS_MAX) throw new ApiError('unprocessable.too_many_oauth_apps', { detail: `at most ${APPS_MAX}` })
-    const values = { organizationId, name, redirectUris, scopes, secretHash, createdAt: ctx.now() }
+    const values = { organizationId, name, redirectUris, scopes, grantTypes, secretHash, createdAt: ctx.now() }
     const [app] = await tx.insert(oauthApps).values(values).returning()
     if (!app) throw new Error('the application was not inserted')
-    await trace({ action: 'oauth_app.create', organizationId, detail: { app: app.id, name, redirectUris, scopes } })
+    await trace({
+      action: 'oauth_app.create',
+      organizationId,
+      detail: { app: app.id, name, redirectUris, scopes, grantTypes },
+    })
     return app
   })
   return withSecret(row, secret)
@@ -101,12 +113,13 @@ export async function updateApp(
   ctx: Ctx,
   { id: organizationId }: Organization,
   id: string,
-  { client_name: name, redirect_uris: redirectUris, scope }: z.output<typeof UpdateApp>,
+  { client_name: name, redirect_uris: redirectUris, scope, grant_types }: z.output<typeof UpdateApp>,
 ) {
   const fields = {
     ...(name !== undefined && { name }),
     ...(redirectUris !== undefined && { redirectUris }),
     ...(scope !== undefined && { scopes: readScopes(scope) }),
+    ...(grant_types !== undefined && { grantTypes: readGrantTypes({ grant_types }) }),
   }
   if (Object.keys(fields).length === 0) return getApp(ctx, { id: organizationId }, id)
   const row = await mutate(ctx, async ({ tx, trace }) => {
@@ -149,4 +162,11 @@ function readScopes(text: string): Scope[] {
     throw invalid('body.scope', `must be names with spaces between, of ${SCOPES.join(', ')}`)
   }
   return scopes
+}
+
+/** Asked for by either name (RFC 7591, 2.1), in the order of the document. */
+function readGrantTypes({ grant_types = [], response_types = [] }: Partial<z.output<typeof CreateApp>>): GrantType[] {
+  const asked = new Set<GrantType>([...BASIC_GRANT_TYPES, ...grant_types])
+  if (response_types.some((type) => type !== 'code')) asked.add('implicit')
+  return GRANT_TYPES.filter((type) => asked.has(type))
 }

@@ -1,19 +1,16 @@
 import { eq } from 'drizzle-orm'
-import { hashToken, randomHex } from '../../auth/token.ts'
 import { mutate } from '../../db/mutate.ts'
-import { accessTokens, oauthApps, oauthGrants } from '../../db/schema/index.ts'
+import { accessTokens, oauthApps } from '../../db/schema/index.ts'
 import type { Ctx, SystemCtx } from '../../env.ts'
 import { ApiError } from '../../http/error.ts'
 import type { Answer } from '../../http/route.ts'
 import { takeClaimed } from '../claims/service.ts'
 import { settle } from '../transfers/move.ts'
 import { type Approval, choicesOf, NO_TOKEN, readApproval } from './approval.ts'
+import { respondWithCode, respondWithToken } from './authorization-response.ts'
 import { consentPage } from './page.ts'
 import { type AuthorizationRequest, Refusal, readRequest, sendBack } from './request.ts'
 import type { AuthorizeQuery, Consent } from './schema.ts'
-
-/** A code is exchanged at once, by a program (RFC 6749, 4.1.2: at most ten minutes). */
-const CODE_MS = 5 * 60_000
 
 /** Asks the user. */
 export async function showConsent(ctx: SystemCtx, query: AuthorizeQuery, claimToken?: string): Promise<Answer> {
@@ -38,15 +35,15 @@ export async function decide(ctx: SystemCtx, { query, body, headers, claimToken 
   const approval = await readApproval(ctx, request, body)
   if ('text' in approval) return consentPage(request, approval)
   const { principal } = approval
-  const code = await approve({ ...ctx, principal }, request, approval).catch((error) => {
+  const response = await approve({ ...ctx, principal }, request, approval).catch((error) => {
     if (error instanceof ApiError && error.code === 'unprocessable.transfer') return error
     throw error
   })
-  if (code instanceof ApiError) {
+  if (response instanceof ApiError) {
     const organizations = await choicesOf(ctx, request, principal, request.organizationSlug)
-    return consentPage(request, { text: `The project cannot be claimed: ${code.detail}.`, organizations })
+    return consentPage(request, { text: `The project cannot be claimed: ${response.detail}.`, organizations })
   }
-  return code ? sendBack(query, { code }) : consentPage(request, NO_TOKEN)
+  return response ? sendBack(query, response) : consentPage(request, NO_TOKEN)
 }
 
 /** Programs say nothing of where a form came from, and browsers everything. */
@@ -58,39 +55,41 @@ function isFromOwnPage({ config }: SystemCtx, headers: Headers): boolean {
   return origin === null || (URL.canParse(origin) && own.includes(new URL(origin).host))
 }
 
-/** The code; undefined where the token or the application ended in this very moment. With it comes what is claimed. */
-async function approve(ctx: Ctx, request: AuthorizationRequest, approval: Approval): Promise<string | undefined> {
-  const { app, redirectUri, scopes, challenge, claim } = request
+/** What the application is sent; undefined where the token or the application ended in this very moment. With it comes what is claimed. */
+async function approve(
+  ctx: Ctx,
+  request: AuthorizationRequest,
+  approval: Approval,
+): Promise<Record<string, string> | undefined> {
+  const { app, redirectUri, responseType, scopes, challenge, claim } = request
   const { principal, organization } = approval
   const approved = await mutate(ctx, async (mutation) => {
     const { tx, trace } = mutation
     const [held] = await tx
-      .select({ revokedAt: accessTokens.revokedAt })
+      .select({ revokedAt: accessTokens.revokedAt, endsAt: accessTokens.expiresAt })
       .from(accessTokens)
       .innerJoin(oauthApps, eq(oauthApps.id, app.id))
       .where(eq(accessTokens.id, principal.tokenId))
       .for('share')
     if (!held || held.revokedAt) return undefined
     const moved = claim && (await takeClaimed(ctx, mutation, claim, organization))
-    const code = randomHex()
-    const now = ctx.now()
-    await tx.insert(oauthGrants).values({
+    const grant = {
       appId: app.id,
       userId: principal.userId,
       organizationId: organization.id,
       approvedBy: principal.tokenId,
       scopes,
       redirectUri,
-      codeHash: await hashToken(code),
-      codeChallenge: challenge?.value ?? null,
-      codeChallengeMethod: challenge?.method ?? null,
-      createdAt: now,
-      expiresAt: new Date(now.getTime() + CODE_MS),
-    })
-    const detail = { app: app.id, scopes }
+      createdAt: ctx.now(),
+    }
+    const response =
+      responseType === 'code'
+        ? await respondWithCode(mutation, grant, challenge)
+        : await respondWithToken(mutation, { app, grant, approverEndsAt: held.endsAt })
+    const detail = { app: app.id, scopes, ...(responseType !== 'code' && { responseType }) }
     await trace({ action: 'oauth_app.approve', organizationId: organization.id, detail })
-    return { code, moved }
+    return { response, moved }
   })
   if (approved?.moved) settle(ctx, approved.moved)
-  return approved?.code
+  return approved?.response
 }

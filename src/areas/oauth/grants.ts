@@ -44,6 +44,39 @@ export async function holdGrant({ tx }: Mutation, app: App, which: SQL, now: Dat
   }
 }
 
+interface NewAccessToken {
+  app: App
+  grant: Grant
+  scopes: readonly Scope[]
+  now: Date
+  expiresAt: Date
+}
+
+/** An access token that ends with its grant. */
+export async function issueAccessToken(
+  { tx }: Pick<Mutation, 'tx'>,
+  { app, grant, scopes, now, expiresAt }: NewAccessToken,
+) {
+  const accessToken = newAccessToken('sbp_oauth_')
+  await tx.insert(accessTokens).values({
+    hash: await hashToken(accessToken),
+    name: app.name,
+    userId: grant.userId,
+    oauthAppId: app.id,
+    organizationId: grant.organizationId,
+    oauthGrantId: grant.id,
+    scopes: [...scopes],
+    createdAt: now,
+    expiresAt,
+  })
+  return {
+    access_token: accessToken,
+    expires_in: Math.floor((expiresAt.getTime() - now.getTime()) / 1000),
+    token_type: 'Bearer' as const,
+    scope: scopes.join(' '),
+  }
+}
+
 interface Issue {
   app: App
   held: Held
@@ -60,19 +93,7 @@ export async function issueTokens({ tx }: Mutation, { app, held, scopes, family,
     new Date(Math.min(now.getTime() + ms, approverEndsAt?.getTime() ?? Number.POSITIVE_INFINITY))
   const common = family ?? `sbr_${randomHex()}`
   const refreshToken = common + randomHex()
-  const accessToken = newAccessToken('sbp_oauth_')
-  const expiresAt = until(ACCESS_MS)
-  await tx.insert(accessTokens).values({
-    hash: await hashToken(accessToken),
-    name: app.name,
-    userId: grant.userId,
-    oauthAppId: app.id,
-    organizationId: grant.organizationId,
-    oauthGrantId: grant.id,
-    scopes: [...scopes],
-    createdAt: now,
-    expiresAt,
-  })
+  const issued = await issueAccessToken({ tx }, { app, grant, scopes, now, expiresAt: until(ACCESS_MS) })
   await tx
     .update(oauthGrants)
     .set({
@@ -82,14 +103,7 @@ export async function issueTokens({ tx }: Mutation, { app, held, scopes, family,
       expiresAt: until(REFRESH_MS),
     })
     .where(eq(oauthGrants.id, grant.id))
-  return {
-    access_token: accessToken,
-    refresh_token: refreshToken,
-    expires_in: Math.floor((expiresAt.getTime() - now.getTime()) / 1000),
-    token_type: 'Bearer' as const,
-    scope: scopes.join(' '),
-    project_refs: null,
-  }
+  return { ...issued, refresh_token: refreshToken, project_refs: null }
 }
 
 /** With all its tokens. `reason` is for the audit log. */

@@ -1,8 +1,9 @@
 import type { Hono } from 'hono'
 import { SCOPES } from '../../auth/scopes.ts'
+import { GRANT_TYPES } from '../../db/schema/index.ts'
 import type { AppEnv } from '../../env.ts'
 import { rateLimit } from '../../http/mount.ts'
-import { GRANT_TYPES, RESPONSE_MODES } from './schema.ts'
+import { RESPONSE_MODES, RESPONSE_TYPES } from './schema.ts'
 
 /** What OAuth clients read before anything else (RFC 8414 and, for the API itself, RFC 9728). Public and the same for everybody. */
 export function mountOAuthMetadata(app: Hono<AppEnv>): void {
@@ -14,7 +15,7 @@ export function mountOAuthMetadata(app: Hono<AppEnv>): void {
       token_endpoint: `${issuer}/v1/oauth/token`,
       registration_endpoint: `${issuer}/v1/oauth/register`,
       scopes_supported: SCOPES,
-      response_types_supported: ['code'],
+      response_types_supported: RESPONSE_TYPES,
       response_modes_supported: RESPONSE_MODES,
       grant_types_supported: GRANT_TYPES,
       token_endpoint_auth_methods_supported: ['client_secret_basic', 'client_secret_post', 'none'],

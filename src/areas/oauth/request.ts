@@ -8,13 +8,14 @@ import { formPostPage } from './page.ts'
 import { type Challenge, readChallenge } from './pkce.ts'
 import { isRegistered, takesForms, withParameters } from './redirect-uri.ts'
 import { isOurs } from './resource.ts'
-import { type AuthorizeQuery, RESPONSE_MODES, type ResponseMode } from './schema.ts'
+import { type AuthorizeQuery, RESPONSE_MODES, RESPONSE_TYPES, type ResponseMode, type ResponseType } from './schema.ts'
 import { chooseScopes } from './scopes.ts'
 
 /** What an application asks a user to approve. */
 export interface AuthorizationRequest {
   app: App
   redirectUri: string
+  responseType: ResponseType
   scopes: Scope[]
   challenge: Challenge | undefined
   organizationSlug: string | undefined
@@ -23,7 +24,13 @@ export interface AuthorizationRequest {
 }
 
 /** The codes of RFC 6749, 4.1.2.1, and RFC 8707, 2. */
-type Code = 'access_denied' | 'invalid_request' | 'invalid_scope' | 'invalid_target' | 'unsupported_response_type'
+type Code =
+  | 'access_denied'
+  | 'invalid_request'
+  | 'invalid_scope'
+  | 'invalid_target'
+  | 'unauthorized_client'
+  | 'unsupported_response_type'
 
 /** Why the application is sent away without a code. */
 export class Refusal {
@@ -52,12 +59,19 @@ export async function readRequest(
 
 function check(ctx: SystemCtx, query: AuthorizeQuery, app: App): AuthorizationRequest | Refusal {
   if (query.response_type === undefined) return new Refusal('invalid_request', 'response_type is missing')
-  if (query.response_type !== 'code') return new Refusal('unsupported_response_type', 'response_type must be code')
+  const responseType = RESPONSE_TYPES.find((known) => known === query.response_type)
+  if (responseType === undefined)
+    return new Refusal('unsupported_response_type', `response_type must be one of ${RESPONSE_TYPES.join(', ')}`)
+  if (responseType !== 'code' && !app.grantTypes.includes('implicit'))
+    return new Refusal('unauthorized_client', 'the application is not registered for the grant type implicit')
   const fault = responseModeFault(query)
   if (fault) return new Refusal('invalid_request', fault)
   const challenge = readChallenge(query)
   if (typeof challenge === 'string') return new Refusal('invalid_request', challenge)
-  if (!challenge && app.secretHash === null)
+  // A client would take the token for one that only the holder of the verifier can use.
+  if (challenge && responseType !== 'code')
+    return new Refusal('invalid_request', 'code_challenge is for response_type code: there is no code to protect')
+  if (!challenge && responseType === 'code' && app.secretHash === null)
     return new Refusal('invalid_request', 'code_challenge is missing: the application has no secret')
   const scopes = chooseScopes(query.scope, app.scopes)
   if (!scopes) return new Refusal('invalid_scope', `the application may ask for ${app.scopes.join(' ')}`)
@@ -66,7 +80,7 @@ function check(ctx: SystemCtx, query: AuthorizeQuery, app: App): AuthorizationRe
   const organizationSlug = query.organization_slug
   if (organizationSlug !== undefined && !/^[\w-]{1,100}$/.test(organizationSlug))
     return new Refusal('invalid_request', 'organization_slug is no slug')
-  return { app, redirectUri: query.redirect_uri, scopes, challenge, organizationSlug }
+  return { app, redirectUri: query.redirect_uri, responseType, scopes, challenge, organizationSlug }
 }
 
 /** Back to the application. 303, so that no browser sends the form, and the user's token in it, there too. */
@@ -87,9 +101,11 @@ function responseModeOf(query: AuthorizeQuery): ResponseMode {
   return query.response_type?.includes('token') ? 'fragment' : 'query'
 }
 
-function responseModeFault({ response_mode: mode, redirect_uri: uri }: AuthorizeQuery): string | undefined {
+function responseModeFault({ response_mode: mode, response_type: type, redirect_uri: uri }: AuthorizeQuery) {
   if (mode === undefined) return undefined
   if (!RESPONSE_MODES.some((known) => known === mode)) return `response_mode must be ${RESPONSE_MODES.join(' or ')}`
+  if (mode === 'query' && type?.includes('token'))
+    return 'response_mode query would show the token in addresses and logs'
   if (mode === 'form_post' && !takesForms(uri)) return 'response_mode form_post needs a redirect_uri of http or https'
   return undefined
 }

@@ -1,4 +1,5 @@
 import * as z from 'zod'
+import { GRANT_TYPES } from '../../db/schema/index.ts'
 import { asFields, held } from '../../http/body.ts'
 import { Ref, Slug, Text } from '../../http/values.ts'
 import { redirectUriFault } from './redirect-uri.ts'
@@ -15,6 +16,9 @@ const parameter = (description?: string, shape: object = {}) =>
 
 const optional = (...of: Parameters<typeof parameter>) => parameter(...of).optional()
 
+export const RESPONSE_TYPES = ['code', 'token'] as const
+export type ResponseType = (typeof RESPONSE_TYPES)[number]
+
 export const RESPONSE_MODES = ['query', 'fragment', 'form_post'] as const
 export type ResponseMode = (typeof RESPONSE_MODES)[number]
 
@@ -25,9 +29,7 @@ export type ResponseMode = (typeof RESPONSE_MODES)[number]
 export const AuthorizeQuery = z.object({
   client_id: z.uuid().toLowerCase(),
   redirect_uri: Text.min(1).max(CHARACTERS_MAX),
-  response_type: optional('Required: `code`, as the other two are refused', {
-    enum: ['code', 'token', 'id_token token'],
-  }),
+  response_type: optional('Required; `token` needs the grant type `implicit`', { enum: RESPONSE_TYPES }),
   scope: optional('Names with spaces between; all that the application was registered with where it is left out'),
   state: optional(),
   response_mode: optional('`form_post` needs a `redirect_uri` of http or https', { enum: RESPONSE_MODES }),
@@ -55,10 +57,11 @@ export const ConsentBody = held(
   { sizeBytesMax: FORM_BYTES_MAX },
 )
 
-export const GRANT_TYPES = ['authorization_code', 'refresh_token'] as const
+/** What each application may use. */
+export const BASIC_GRANT_TYPES = ['authorization_code', 'refresh_token'] as const
 
 const ExchangeToken = z.object({
-  grant_type: parameter('`authorization_code` or `refresh_token`', { enum: GRANT_TYPES }),
+  grant_type: parameter('`authorization_code` or `refresh_token`', { enum: BASIC_GRANT_TYPES }),
   client_id: optional('Unless it is sent by HTTP Basic authentication', { format: 'uuid' }),
   client_secret: optional(),
   code: optional(),
@@ -108,8 +111,11 @@ const RequestedScope = Text.max(CHARACTERS_MAX).meta({
 })
 const clientFacts = {
   grant_types: z.array(z.enum(GRANT_TYPES)),
-  response_types: z.array(z.literal('code')),
+  response_types: z.array(z.enum(RESPONSE_TYPES)),
 }
+const RequestedGrantTypes = clientFacts.grant_types.optional().meta({
+  description: '`authorization_code` and `refresh_token` are always among them; `implicit` must be asked for',
+})
 
 /** Named as in RFC 7591. */
 const NewApp = {
@@ -120,8 +126,8 @@ const NewApp = {
     .enum(['client_secret_basic', 'client_secret_post', 'none'])
     .default('client_secret_basic')
     .meta({ description: '`none` for a public application, which must use PKCE; the other two are accepted alike' }),
-  grant_types: clientFacts.grant_types.optional(),
-  response_types: clientFacts.response_types.optional(),
+  grant_types: RequestedGrantTypes,
+  response_types: clientFacts.response_types.optional().meta({ description: '`token` asks for `implicit` too' }),
 }
 export const CreateApp = z.object(NewApp).meta({ id: 'CreateOAuthApp' })
 export const RegisterApp = z
@@ -133,7 +139,12 @@ export const RegisterApp = z
   })
   .meta({ id: 'RegisterOAuthApp' })
 export const UpdateApp = z
-  .object({ client_name: ClientName, redirect_uris: RedirectUris, scope: RequestedScope })
+  .object({
+    client_name: ClientName,
+    redirect_uris: RedirectUris,
+    scope: RequestedScope,
+    grant_types: RequestedGrantTypes,
+  })
   .partial()
   .meta({ id: 'UpdateOAuthApp' })
 

@@ -13,7 +13,7 @@ import {
 } from 'drizzle-orm/pg-core'
 import { PLANS, ROLES } from '../../auth/roles.ts'
 import type { Scope } from '../../auth/scopes.ts'
-import { RELEASE_CHANNELS } from './values.ts'
+import { type GrantType, RELEASE_CHANNELS } from './values.ts'
 
 /** Milliseconds, so that a value read as a JavaScript date and sent back as a cursor compares equal. */
 export const instant = (name: string) => timestamp(name, { withTimezone: true, precision: 3, mode: 'date' })
@@ -104,6 +104,11 @@ export const oauthApps = pgTable('oauth_apps', {
   redirectUris: text('redirect_uris').array().notNull().default(sql`'{}'`),
   /** The most that it may ask for. */
   scopes: text().array().$type<Scope[]>().notNull().default(sql`'{}'`),
+  grantTypes: text('grant_types')
+    .array()
+    .$type<GrantType[]>()
+    .notNull()
+    .default(sql`'{authorization_code,refresh_token}'`),
   createdAt: instant('created_at').notNull().defaultNow(),
 })
 
@@ -160,7 +165,8 @@ export const oauthGrants = pgTable(
       .references(() => accessTokens.id, { onDelete: 'cascade' }),
     scopes: text().array().$type<Scope[]>().notNull(),
     redirectUri: text('redirect_uri').notNull(),
-    codeHash: text('code_hash').notNull().unique(),
+    /** Null where the application was sent an access token in place of a code. */
+    codeHash: text('code_hash').unique(),
     /** RFC 7636. */
     codeChallenge: text('code_challenge'),
     codeChallengeMethod: text('code_challenge_method', { enum: ['plain', 'S256'] }),

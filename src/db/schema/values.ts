@@ -65,3 +65,7 @@ export const INSTANCE_SIZES = [
 ] as const
 
 export const RELEASE_CHANNELS = ['internal', 'alpha', 'beta', 'ga', 'withdrawn', 'preview'] as const
+
+/** What applications may be registered for (RFC 7591, 2). */
+export const GRANT_TYPES = ['authorization_code', 'refresh_token', 'implicit'] as const
+export type GrantType = (typeof GRANT_TYPES)[number]

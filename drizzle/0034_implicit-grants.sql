@@ -1,0 +1,2 @@
+ALTER TABLE "oauth_grants" ALTER COLUMN "code_hash" DROP NOT NULL;--> statement-breakpoint
+ALTER TABLE "oauth_apps" ADD COLUMN "grant_types" text[] DEFAULT '{authorization_code,refresh_token}' NOT NULL;
