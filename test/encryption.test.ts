@@ -11,6 +11,7 @@ import { as, type Caller } from './api.ts'
 import { newBranch } from './branches.ts'
 import { bodyOf } from './log-drains.ts'
 import { type Machine, newMachine } from './machine.ts'
+import { answer, REDIRECT_URI } from './oauth.ts'
 import { newProject } from './projects.ts'
 import { newEndpoint, patchEndpoint } from './webhooks.ts'
 import { type Installation, openInstallation } from './wire/installation.ts'
@@ -55,6 +56,20 @@ async function keys() {
   return (body as { name: string; api_key: string }[]).map(({ name, api_key }) => [name, api_key])
 }
 
+/** Where the user is sent with a token that the installation's own key has signed. */
+async function approveForIdToken(): Promise<URL> {
+  const registered = {
+    client_name: 'x',
+    redirect_uris: [REDIRECT_URI],
+    scope: 'projects:read',
+    grant_types: ['implicit'],
+  }
+  const { client_id: id, client_secret: secret } = (await owner.post('/v1/oauth/register', registered)).body
+  const query = { response_type: 'id_token token', nonce: 'n' }
+  const { headers } = await answer({ id, secret }, owner.token, { query, by: as(undefined, {}, owner.base) })
+  return new URL(headers.get('location') ?? '')
+}
+
 beforeAll(async () => {
   machine = await newMachine({ WEBHOOK_LOOPBACK: 'on' }, inject('begun'))
   await machine.started()
@@ -86,6 +101,7 @@ beforeAll(async () => {
   const config = { url: 'http://127.0.0.1:9/in', headers: { authorization: 'of the drain' } }
   const drain = bodyOf({ name: 'drain', backend_type: 'webhook', config })
   expect(await owner.post(`/v2/projects/${ref}/analytics/log-drains`, drain)).toMatchObject({ status: 201 })
+  expect((await approveForIdToken()).hash).toContain('id_token=')
 })
 afterAll(async () => {
   await installation.close()

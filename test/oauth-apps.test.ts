@@ -173,7 +173,11 @@ describe('POST /v1/oauth/register', () => {
 describe('the metadata of OAuth', () => {
   it('names the endpoints that there are', async () => {
     const { status, body } = await stranger().get('/.well-known/oauth-authorization-server')
-    expect([status, body.issuer, body.response_types_supported]).toEqual([200, body.issuer, ['code', 'token']])
+    expect([status, body.issuer, body.response_types_supported]).toEqual([
+      200,
+      body.issuer,
+      ['code', 'token', 'id_token token'],
+    ])
     expect(body.response_modes_supported).toEqual(['query', 'fragment', 'form_post'])
     expect(body.grant_types_supported).toEqual(['authorization_code', 'refresh_token', 'implicit'])
     expect(body.scopes_supported).toContain('projects:read')

@@ -127,7 +127,7 @@ describe('an application that is not registered for it', () => {
     const path = `/v1/organizations/${organization.slug}/oauth/apps`
     const fields = { client_name: 'Page', redirect_uris: [REDIRECT_URI], scope: SCOPES.join(' ') }
     const all = ['authorization_code', 'refresh_token', 'implicit']
-    const allowed = { grant_types: all, response_types: ['code', 'token'] }
+    const allowed = { grant_types: all, response_types: ['code', 'token', 'id_token token'] }
     const refused = { grant_types: all.slice(0, 2), response_types: ['code'] }
     const create = (more: object) => organization.owner.post(path, { ...fields, ...more })
     expect((await create({ grant_types: ['implicit'] })).body).toMatchObject(allowed)

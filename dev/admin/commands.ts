@@ -11,6 +11,7 @@ import { invitationCommands } from './invitations.ts'
 import { memberCommands } from './members.ts'
 import { moveCommands } from './moves.ts'
 import { oauthAppCommands } from './oauth-apps.ts'
+import { oauthKeyCommands } from './oauth-keys.ts'
 import { organizationCommands } from './organizations.ts'
 import { readOnlyCommands } from './read-only.ts'
 import { upgradeCommands } from './upgrades.ts'
@@ -22,6 +23,7 @@ const COMMANDS: Record<string, Command> = {
   ...organizationCommands,
   ...memberCommands,
   ...oauthAppCommands,
+  ...oauthKeyCommands,
   ...invitationCommands,
   ...readOnlyCommands,
   ...connectionCommands,

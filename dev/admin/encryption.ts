@@ -21,7 +21,7 @@ async function status(db: ControlDb): Promise<string> {
       for (const [, sealed] of rows.flatMap(column.sealed))
         counts.set(keyIdOf(sealed), (counts.get(keyIdOf(sealed)) ?? 0) + 1)
     const told = Array.from(counts, ([key, count]) => `${key} ${count}`).sort()
-    lines.push(`${`${column.table}.${column.column}`.padEnd(36)}${told.join('  ') || 'none'}`)
+    lines.push(`${`${column.table}.${column.column}`.padEnd(40)}${told.join('  ') || 'none'}`)
   }
   return lines.join('\n')
 }

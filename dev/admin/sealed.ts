@@ -7,6 +7,7 @@ import {
   functionSecretPlace,
   hostPlace,
   logDrainPlace,
+  oauthKeyPlace,
   projectPlace,
   rootKeyPlace,
   signingKeyPlace,
@@ -77,6 +78,7 @@ export const SEALED: readonly SealedColumn[] = [
     sealed: ({ id = '', value }) =>
       (JSON.parse(value) as OldSecret[]).map(({ sealed }) => [webhookPlace(id, 'secret'), sealed]),
   },
+  column('oauth_signing_keys', 'sealed_private_jwk', BY_ID, ({ id = '' }) => oauthKeyPlace(id)),
   column('hosts', 'sealed_key', { name: 'text' }, ({ name = '' }) => hostPlace(name)),
   column('log_drains', 'sealed_secrets', BY_ID, ({ id = '' }) => logDrainPlace(id)),
 ]

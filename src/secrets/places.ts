@@ -18,6 +18,8 @@ export const rootKeyPlace = (ref: string) => `project_settings/${ref}/pgsodium`
 
 export const branchPlace = (id: string) => `branches/${id}/secrets`
 
+export const oauthKeyPlace = (id: string) => `oauth_signing_keys/${id}`
+
 export const hostPlace = (name: string) => `hosts/${name}/key`
 
 export const webhookPlace = (endpointId: string, column: 'secret' | 'headers') =>

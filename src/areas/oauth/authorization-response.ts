@@ -1,9 +1,12 @@
 import { hashToken, randomHex } from '../../auth/token.ts'
 import type { Mutation } from '../../db/mutate.ts'
 import { oauthGrants } from '../../db/schema/index.ts'
+import type { Ctx } from '../../env.ts'
 import type { App } from './client.ts'
 import { issueAccessToken } from './grants.ts'
+import { signIdToken } from './id-token.ts'
 import type { Challenge } from './pkce.ts'
+import type { SigningKey } from './signing-key.ts'
 
 /** A code is exchanged at once, by a program (RFC 6749, 4.1.2: at most ten minutes). */
 const CODE_MS = 5 * 60_000
@@ -32,10 +35,16 @@ interface Tokens {
   grant: NewGrant
   /** When the personal access token ends by which the user approved it; null for never. */
   approverEndsAt: Date | null
+  /** Absent where none is asked for. */
+  idToken: { nonce: string; key: SigningKey } | undefined
 }
 
 /** RFC 6749, 4.2.2. Its grant ends with the token, as nothing can continue it. */
-export async function respondWithToken(mutation: Mutation, { app, grant, approverEndsAt }: Tokens) {
+export async function respondWithToken(
+  ctx: Ctx,
+  mutation: Mutation,
+  { app, grant, approverEndsAt, idToken }: Tokens,
+): Promise<Record<string, string>> {
   const { createdAt: now, scopes } = grant
   const endsAt = now.getTime() + BROWSER_TOKEN_MS
   const expiresAt = new Date(Math.min(endsAt, approverEndsAt?.getTime() ?? endsAt))
@@ -45,5 +54,8 @@ export async function respondWithToken(mutation: Mutation, { app, grant, approve
     .returning()
   if (!inserted) throw new Error('the grant was not inserted')
   const { expires_in, ...issued } = await issueAccessToken(mutation, { app, grant: inserted, scopes, now, expiresAt })
-  return { ...issued, expires_in: String(expires_in) }
+  const response = { ...issued, expires_in: String(expires_in) }
+  if (!idToken) return response
+  const identity = { appId: app.id, userId: grant.userId, accessToken: issued.access_token }
+  return { ...response, id_token: await signIdToken(ctx, { ...idToken, ...identity, expiresInSeconds: expires_in }) }
 }

@@ -11,6 +11,7 @@ import { respondWithCode, respondWithToken } from './authorization-response.ts'
 import { consentPage } from './page.ts'
 import { type AuthorizationRequest, Refusal, readRequest, sendBack } from './request.ts'
 import type { AuthorizeQuery, Consent } from './schema.ts'
+import { signingKeyOf } from './signing-key.ts'
 
 /** Asks the user. */
 export async function showConsent(ctx: SystemCtx, query: AuthorizeQuery, claimToken?: string): Promise<Answer> {
@@ -61,8 +62,9 @@ async function approve(
   request: AuthorizationRequest,
   approval: Approval,
 ): Promise<Record<string, string> | undefined> {
-  const { app, redirectUri, responseType, scopes, challenge, claim } = request
+  const { app, redirectUri, responseType, nonce, scopes, challenge, claim } = request
   const { principal, organization } = approval
+  const idToken = nonce === undefined ? undefined : { nonce, key: await signingKeyOf(ctx) }
   const approved = await mutate(ctx, async (mutation) => {
     const { tx, trace } = mutation
     const [held] = await tx
@@ -85,7 +87,7 @@ async function approve(
     const response =
       responseType === 'code'
         ? await respondWithCode(mutation, grant, challenge)
-        : await respondWithToken(mutation, { app, grant, approverEndsAt: held.endsAt })
+        : await respondWithToken(ctx, mutation, { app, grant, approverEndsAt: held.endsAt, idToken })
     const detail = { app: app.id, scopes, ...(responseType !== 'code' && { responseType }) }
     await trace({ action: 'oauth_app.approve', organizationId: organization.id, detail })
     return { response, moved }

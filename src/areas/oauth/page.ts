@@ -16,13 +16,13 @@ button{font:inherit;padding:.4rem 1.2rem;margin-right:.5rem}[role=alert]{border-
 
 /** The form goes to the page's own address, so what is approved is what it asks for. */
 export async function consentPage(request: AuthorizationRequest, problem?: Problem): Promise<Answer> {
-  const { app, redirectUri, scopes, organizationSlug, claim } = request
+  const { app, redirectUri, nonce, scopes, organizationSlug, claim } = request
   const title = claim ? `Claim ${claim.project.name}?` : `Let ${app.name} in?`
   const place =
     organizationSlug === undefined
       ? 'one of your organizations'
       : html`the organization <strong>${organizationSlug}</strong>`
-  const nonce = crypto.randomUUID()
+  const styleNonce = crypto.randomUUID()
   const target = formTarget(redirectUri)
   const body = await html`<!doctype html>
 <html lang="en">
@@ -30,14 +30,14 @@ export async function consentPage(request: AuthorizationRequest, problem?: Probl
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width">
 <title>${title}</title>
-<style nonce="${nonce}">${STYLE}</style>
+<style nonce="${styleNonce}">${STYLE}</style>
 </head>
 <body>
 <h1>${title}</h1>
 ${claim && claimText(claim, place)}
 <p><strong>${app.name}</strong>, published by ${app.publisher}, asks to act for you ${claim ? 'there' : html`in ${place}`}.
 It will never be able to do more than you. It asks for:</p>
-<ul>${scopes.map((scope) => html`<li><code>${scope}</code></li>`)}</ul>
+<ul>${nonce !== undefined && html`<li>who you are: a signed statement with the id of your account</li>`}${scopes.map((scope) => html`<li><code>${scope}</code></li>`)}</ul>
 <p>You will be sent to <code>${target}</code>.</p>
 ${problem && html`<p role="alert">${problem.text}</p>`}
 <form method="post">
@@ -50,7 +50,7 @@ ${organizationSlug === undefined && organizationField(problem)}
 </body>
 </html>
 `
-  const policy = `default-src 'none'; style-src 'nonce-${nonce}'; base-uri 'none'; form-action 'self' ${target}; frame-ancestors 'none'`
+  const policy = `default-src 'none'; style-src 'nonce-${styleNonce}'; base-uri 'none'; form-action 'self' ${target}; frame-ancestors 'none'`
   return { status: problem ? 422 : 200, headers: { 'content-security-policy': policy }, body: String(body) }
 }
 

@@ -16,6 +16,8 @@ export interface AuthorizationRequest {
   app: App
   redirectUri: string
   responseType: ResponseType
+  /** Present where an ID token is asked for. */
+  nonce?: string
   scopes: Scope[]
   challenge: Challenge | undefined
   organizationSlug: string | undefined
@@ -57,9 +59,15 @@ export async function readRequest(
   return { ...request, claim: await findClaim(ctx, claimToken) }
 }
 
+/** Its names may come in any order (OAuth 2.0 Multiple Response Type Encoding Practices, 3). */
+function readResponseType(asked: string): ResponseType | undefined {
+  const sorted = asked.split(' ').sort().join(' ')
+  return RESPONSE_TYPES.find((known) => known === sorted)
+}
+
 function check(ctx: SystemCtx, query: AuthorizeQuery, app: App): AuthorizationRequest | Refusal {
   if (query.response_type === undefined) return new Refusal('invalid_request', 'response_type is missing')
-  const responseType = RESPONSE_TYPES.find((known) => known === query.response_type)
+  const responseType = readResponseType(query.response_type)
   if (responseType === undefined)
     return new Refusal('unsupported_response_type', `response_type must be one of ${RESPONSE_TYPES.join(', ')}`)
   if (responseType !== 'code' && !app.grantTypes.includes('implicit'))
@@ -68,19 +76,30 @@ function check(ctx: SystemCtx, query: AuthorizeQuery, app: App): AuthorizationRe
   if (fault) return new Refusal('invalid_request', fault)
   const challenge = readChallenge(query)
   if (typeof challenge === 'string') return new Refusal('invalid_request', challenge)
+  const wantsIdToken = responseType === 'id_token token'
+  if (wantsIdToken && query.nonce === undefined)
+    return new Refusal('invalid_request', 'nonce is missing: an ID token repeats it')
   // A client would take the token for one that only the holder of the verifier can use.
   if (challenge && responseType !== 'code')
     return new Refusal('invalid_request', 'code_challenge is for response_type code: there is no code to protect')
   if (!challenge && responseType === 'code' && app.secretHash === null)
     return new Refusal('invalid_request', 'code_challenge is missing: the application has no secret')
-  const scopes = chooseScopes(query.scope, app.scopes)
+  const scopes = chooseScopes(query.scope, app.scopes, { takesOpenId: wantsIdToken })
   if (!scopes) return new Refusal('invalid_scope', `the application may ask for ${app.scopes.join(' ')}`)
   if (!isOurs(ctx, query.resource))
     return new Refusal('invalid_target', `resource must be below ${ctx.config.BASE_URL}`)
   const organizationSlug = query.organization_slug
   if (organizationSlug !== undefined && !/^[\w-]{1,100}$/.test(organizationSlug))
     return new Refusal('invalid_request', 'organization_slug is no slug')
-  return { app, redirectUri: query.redirect_uri, responseType, scopes, challenge, organizationSlug }
+  return {
+    app,
+    redirectUri: query.redirect_uri,
+    responseType,
+    ...(wantsIdToken && query.nonce !== undefined && { nonce: query.nonce }),
+    scopes,
+    challenge,
+    organizationSlug,
+  }
 }
 
 /** Back to the application. 303, so that no browser sends the form, and the user's token in it, there too. */

@@ -16,7 +16,7 @@ const parameter = (description?: string, shape: object = {}) =>
 
 const optional = (...of: Parameters<typeof parameter>) => parameter(...of).optional()
 
-export const RESPONSE_TYPES = ['code', 'token'] as const
+export const RESPONSE_TYPES = ['code', 'token', 'id_token token'] as const
 export type ResponseType = (typeof RESPONSE_TYPES)[number]
 
 export const RESPONSE_MODES = ['query', 'fragment', 'form_post'] as const
@@ -29,9 +29,12 @@ export type ResponseMode = (typeof RESPONSE_MODES)[number]
 export const AuthorizeQuery = z.object({
   client_id: z.uuid().toLowerCase(),
   redirect_uri: Text.min(1).max(CHARACTERS_MAX),
-  response_type: optional('Required; `token` needs the grant type `implicit`', { enum: RESPONSE_TYPES }),
-  scope: optional('Names with spaces between; all that the application was registered with where it is left out'),
+  response_type: optional('Required; all but `code` need the grant type `implicit`', { enum: RESPONSE_TYPES }),
+  scope: optional(
+    'Names with spaces between; all that the application was registered with where it is left out. `openid` for an ID token',
+  ),
   state: optional(),
+  nonce: optional('Required for an ID token, which repeats it'),
   response_mode: optional('`form_post` needs a `redirect_uri` of http or https', { enum: RESPONSE_MODES }),
   code_challenge: optional('Required of an application without a secret'),
   code_challenge_method: optional('`sha256` is `S256`', { enum: ['plain', 'sha256', 'S256'] }),
@@ -127,7 +130,9 @@ const NewApp = {
     .default('client_secret_basic')
     .meta({ description: '`none` for a public application, which must use PKCE; the other two are accepted alike' }),
   grant_types: RequestedGrantTypes,
-  response_types: clientFacts.response_types.optional().meta({ description: '`token` asks for `implicit` too' }),
+  response_types: clientFacts.response_types
+    .optional()
+    .meta({ description: 'Those with `token` ask for `implicit` too' }),
 }
 export const CreateApp = z.object(NewApp).meta({ id: 'CreateOAuthApp' })
 export const RegisterApp = z
