@@ -59,8 +59,17 @@ export const RSA_BITS_MIN = 2_048
 export const verifyingPart = (algorithm: Algorithm, jwk: Jwk): Jwk =>
   Object.fromEntries(SCHEMES[algorithm].members.map((member) => [member, jwk[member]]))
 
+export async function isSignedByOne(
+  keys: readonly VerificationKey[],
+  signature: Uint8Array<ArrayBuffer>,
+  signed: ArrayBuffer,
+): Promise<boolean> {
+  for (const key of keys) if (await isSignedBy(key, signature, signed)) return true
+  return false
+}
+
 /** Whether the key's holder made the signature; a key that cannot be imported has signed nothing. */
-export async function isSignedBy(
+async function isSignedBy(
   key: VerificationKey,
   signature: Uint8Array<ArrayBuffer>,
   signed: ArrayBuffer,

@@ -1,9 +1,9 @@
-import { decodeBase64Url } from 'hono/utils/encode'
 import { API_ROLES } from '../engine/roles.ts'
 import { base64Url } from '../secrets/base64url.ts'
 import { credentialOfApiKey, isApiKey } from './api-key.ts'
 import { type Claims, type Credential, InvalidCredential } from './credential.ts'
-import { type Algorithm, isAlgorithm, isSignedBy, type VerificationKey } from './jwk.ts'
+import { type Algorithm, isAlgorithm, isSignedByOne, type VerificationKey } from './jwk.ts'
+import { type Jws, readJws } from './jws.ts'
 import type { Trust } from './trust.ts'
 
 /** The one place that says which credentials hold for a project's own services; throws InvalidCredential. */
@@ -62,15 +62,12 @@ async function signedClaims(trust: Trust, token: string): Promise<Claims> {
 }
 
 async function readClaims(trust: Trust, token: string): Promise<Claims> {
-  const [, head, payload, signature] = /^([\w-]+)\.([\w-]+)\.([\w-]*)$/.exec(token) ?? []
-  if (head === undefined || payload === undefined || signature === undefined) {
-    throw new InvalidCredential('Invalid Compact JWS')
-  }
-  const header = headerOf(head)
-  const claims = decodeObject(payload)
-  const keys = keysFor(trust, header, claims)
+  const jws = readJws(token)
+  if (!jws) throw new InvalidCredential('Invalid Compact JWS')
+  const { claims, signature, signed } = jws
+  const keys = keysFor(trust, headerOf(jws), claims)
   if (keys.length === 0) throw new InvalidCredential('no applicable key found in the JSON Web Key Set')
-  const isGenuine = await isSignedByOne(keys, decode(signature) ?? new Uint8Array(), utf8(`${head}.${payload}`))
+  const isGenuine = await isSignedByOne(keys, signature, signed)
   if (!isGenuine) throw new InvalidCredential('signature verification failed')
   if (!claims) throw new InvalidCredential('JWT Claims Set must be a top-level JSON object')
   if (!trust.takesLegacyApiKeys && isLegacyApiKey(trust, claims)) {
@@ -84,22 +81,12 @@ interface Header {
   kid: unknown
 }
 
-function headerOf(text: string): Header {
-  const header = decodeObject(text)
+function headerOf({ header }: Jws): Header {
   if (!header) throw new InvalidCredential('JWS Protected Header is invalid')
   const { alg, kid } = header
   if (!isAlgorithm(alg)) throw new InvalidCredential('"alg" (Algorithm) Header Parameter value not allowed')
   if ('crit' in header) throw new InvalidCredential('"crit" (Critical) Header Parameter value not allowed')
   return { alg, kid }
-}
-
-async function isSignedByOne(
-  keys: readonly VerificationKey[],
-  signature: Uint8Array<ArrayBuffer>,
-  signed: ArrayBuffer,
-): Promise<boolean> {
-  for (const key of keys) if (await isSignedBy(key, signature, signed)) return true
-  return false
 }
 
 /** Those that may have signed the token; it is the key that says by which algorithm, and never the token. */
@@ -182,20 +169,3 @@ const secondsOf = (time: Date): number => Math.floor(time.getTime() / 1000)
 const utf8 = (text: string): ArrayBuffer => new TextEncoder().encode(text).buffer as ArrayBuffer
 const headerWith = (more: { kid?: string }) => base64Url(utf8(JSON.stringify({ alg: 'HS256', typ: 'JWT', ...more })))
 const HEADER = headerWith({})
-
-function decode(text: string): Uint8Array<ArrayBuffer> | undefined {
-  try {
-    return decodeBase64Url(text)
-  } catch {
-    return undefined
-  }
-}
-
-function decodeObject(text: string): Claims | undefined {
-  try {
-    const value: unknown = JSON.parse(new TextDecoder().decode(decodeBase64Url(text)))
-    return typeof value === 'object' && value !== null && !Array.isArray(value) ? (value as Claims) : undefined
-  } catch {
-    return undefined
-  }
-}
