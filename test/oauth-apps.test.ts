@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto'
 import { and, desc, eq } from 'drizzle-orm'
 import { beforeAll, describe, expect, it } from 'vitest'
-import { auditLog, oauthApps } from '../src/db/schema/index.ts'
+import { auditLog, JWT_BEARER, oauthApps } from '../src/db/schema/index.ts'
 import { control, newApp, newMember, newOrganization, type TestOrganization } from './api.ts'
 import { answer, exchange, newCode, newProof, REDIRECT_URI, stranger } from './oauth.ts'
 
@@ -179,7 +179,7 @@ describe('the metadata of OAuth', () => {
       ['code', 'token', 'id_token token'],
     ])
     expect(body.response_modes_supported).toEqual(['query', 'fragment', 'form_post'])
-    expect(body.grant_types_supported).toEqual(['authorization_code', 'refresh_token', 'implicit'])
+    expect(body.grant_types_supported).toEqual(['authorization_code', 'refresh_token', 'implicit', JWT_BEARER])
     expect(body.scopes_supported).toContain('projects:read')
     for (const name of ['authorization', 'token', 'registration']) {
       const { pathname } = new URL(body[`${name}_endpoint`])

@@ -101,6 +101,7 @@ export const ERRORS = {
   'oauth.invalid_grant': { status: 400, message: 'The code or refresh token is not valid' },
   'oauth.invalid_scope': { status: 400, message: 'The scope was not approved' },
   'oauth.invalid_target': { status: 400, message: 'The resource is none of this server' },
+  'oauth.unauthorized_client': { status: 400, message: 'The application may not use this grant type' },
   'oauth.unsupported_grant_type': { status: 400, message: 'The grant type is not taken here' },
   unauthorized: { status: 401, message: 'Unauthorized', v2: 'Unauthorized' },
   'forbidden.permission_denied': { status: 403, message: 'Forbidden action', v2: 'Forbidden: Permission denied' },
@@ -144,6 +145,7 @@ export const ERRORS = {
     status: 404,
     message: 'Either SAML 2.0 was not enabled for this project, or the provider does not exist',
   },
+  'not_found.assertion_issuer': { status: 404, message: 'The organization has no issuer of assertions' },
   'not_found.oauth_app': { status: 404, message: 'OAuth application not found' },
   'not_found.sso_provider': { status: 404, message: 'SSO Identity Provider not found' },
   'not_found.third_party_auth': { status: 404, message: 'Third-party auth integration not found' },
@@ -179,6 +181,10 @@ export const ERRORS = {
     status: 402,
     message: 'This feature requires the Team, or Enterprise organization plan.',
     v2: 'Payment Required: This feature requires the Team, or Enterprise organization plan.',
+  },
+  'payment_required.assertions': {
+    status: 402,
+    message: 'This feature requires the Team, or Enterprise organization plan.',
   },
   'conflict.function_slug': { status: 409, message: 'Duplicated function slug' },
   'conflict.api_key_name': { status: 409, message: 'API key name already in use' },
@@ -332,6 +338,7 @@ function oauth(error: ApiError) {
 
 function oauthCode({ code, status }: ApiError): string {
   if (code.startsWith('oauth.')) return code.slice('oauth.'.length)
+  if (status === 402) return 'unauthorized_client'
   if (status === 429 || status === 503) return 'temporarily_unavailable'
   return status >= 500 ? 'server_error' : 'invalid_request'
 }

@@ -9,7 +9,7 @@ import {
 import { SCOPES, type Scope } from '../../auth/scopes.ts'
 import { hashToken, randomHex } from '../../auth/token.ts'
 import { mutate } from '../../db/mutate.ts'
-import { GRANT_TYPES, type GrantType, oauthApps, organizations } from '../../db/schema/index.ts'
+import { GRANT_TYPES, type GrantType, JWT_BEARER, oauthApps, organizations } from '../../db/schema/index.ts'
 import type { Ctx } from '../../env.ts'
 import { ApiError } from '../../http/error.ts'
 import { invalid } from './faults.ts'
@@ -65,6 +65,7 @@ export async function createApp(ctx: Ctx, { id: organizationId }: Organization, 
   const { client_name: name, redirect_uris: redirectUris, scope, token_endpoint_auth_method: method } = input
   const scopes = readScopes(scope)
   const grantTypes = readGrantTypes(input)
+  if (method === 'none') refuseAssertions(grantTypes)
   const secret = method === 'none' ? undefined : newClientSecret()
   const secretHash = secret === undefined ? null : await hashToken(secret)
   const row = await mutate(ctx, async ({ tx, trace }) => {
@@ -125,6 +126,7 @@ export async function updateApp(
   const row = await mutate(ctx, async ({ tx, trace }) => {
     const [app] = await tx.update(oauthApps).set(fields).where(ofOrganization(organizationId, id)).returning()
     if (!app) throw new ApiError('not_found.oauth_app')
+    if (app.secretHash === null) refuseAssertions(app.grantTypes)
     await trace({ action: 'oauth_app.update', organizationId, detail: { app: id, ...fields } })
     return app
   })
@@ -169,4 +171,10 @@ function readGrantTypes({ grant_types = [], response_types = [] }: Partial<z.out
   const asked = new Set<GrantType>([...BASIC_GRANT_TYPES, ...grant_types])
   if (response_types.some((type) => type !== 'code')) asked.add('implicit')
   return GRANT_TYPES.filter((type) => asked.has(type))
+}
+
+/** Without a secret, whoever got hold of an assertion could present it. */
+function refuseAssertions(grantTypes: readonly GrantType[]): void {
+  if (grantTypes.includes(JWT_BEARER))
+    throw invalid('body.grant_types', `${JWT_BEARER} needs an application with a secret`)
 }

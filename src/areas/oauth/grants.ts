@@ -81,29 +81,35 @@ interface Issue {
   app: App
   held: Held
   scopes: readonly Scope[]
-  /** Left out the first time. */
-  family?: string
   now: Date
 }
 
-/** An access token, and a refresh token in place of the code or of the one before. Neither outlives what the user approved it by. */
-export async function issueTokens({ tx }: Mutation, { app, held, scopes, family, now }: Issue) {
+/** An access token, and a refresh token in place of the code or of the one before, whose family it is of. Neither outlives what the user approved it by. */
+export async function issueTokens(mutation: Mutation, issue: Issue, family = `sbr_${randomHex()}`) {
+  const refreshToken = family + randomHex()
+  const issued = await continueGrant(mutation, issue, {
+    codeUsedAt: issue.held.grant.codeUsedAt ?? issue.now,
+    refreshFamilyHash: await hashToken(family),
+    refreshHash: await hashToken(refreshToken),
+  })
+  return { ...issued, refresh_token: refreshToken }
+}
+
+/** An access token alone. The authorization is in use, so it lasts. */
+export async function continueGrant(
+  { tx }: Mutation,
+  { app, held, scopes, now }: Issue,
+  changes: Partial<typeof oauthGrants.$inferInsert> = {},
+) {
   const { grant, approverEndsAt } = held
   const until = (ms: number) =>
     new Date(Math.min(now.getTime() + ms, approverEndsAt?.getTime() ?? Number.POSITIVE_INFINITY))
-  const common = family ?? `sbr_${randomHex()}`
-  const refreshToken = common + randomHex()
   const issued = await issueAccessToken({ tx }, { app, grant, scopes, now, expiresAt: until(ACCESS_MS) })
   await tx
     .update(oauthGrants)
-    .set({
-      codeUsedAt: grant.codeUsedAt ?? now,
-      refreshFamilyHash: await hashToken(common),
-      refreshHash: await hashToken(refreshToken),
-      expiresAt: until(REFRESH_MS),
-    })
+    .set({ ...changes, expiresAt: until(REFRESH_MS) })
     .where(eq(oauthGrants.id, grant.id))
-  return { ...issued, refresh_token: refreshToken, project_refs: null }
+  return { ...issued, project_refs: null }
 }
 
 /** With all its tokens. `reason` is for the audit log. */

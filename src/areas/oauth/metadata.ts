@@ -40,6 +40,7 @@ const authorizationServer = ({ config: { BASE_URL: issuer } }: SystemCtx) => ({
   response_types_supported: RESPONSE_TYPES,
   response_modes_supported: RESPONSE_MODES,
   grant_types_supported: GRANT_TYPES,
+  authorization_grant_profiles_supported: ['urn:ietf:params:oauth:grant-profile:id-jag'],
   subject_types_supported: ['public'],
   id_token_signing_alg_values_supported: [SIGNING_ALGORITHM],
   token_endpoint_auth_methods_supported: ['client_secret_basic', 'client_secret_post', 'none'],

@@ -1,10 +1,11 @@
 import * as z from 'zod'
-import { answer, del, empty, get, patch, post } from '../../http/route.ts'
+import { answer, del, empty, get, patch, post, put } from '../../http/route.ts'
 import { Token } from '../claims/schema.ts'
 import { createApp, deleteApp, getApp, listApps, registerApp, rotateAppSecret, updateApp } from './apps.ts'
 import { beginClaim } from './claim.ts'
 import { decide, showConsent } from './consent.ts'
-import { AuthorizeQuery, ClaimQuery, ConsentBody, CreateApp, ExchangeTokenBody, IssuedToken, OAuthApp, OAuthAppWithSecret, RegisterApp, RevokeToken, UpdateApp } from './schema.ts'
+import { deleteIssuer, getIssuer, setIssuer } from './issuer.ts'
+import { AssertionIssuer, AuthorizeQuery, ClaimQuery, ConsentBody, CreateApp, ExchangeTokenBody, IssuedToken, OAuthApp, OAuthAppWithSecret, RegisterApp, RevokeToken, SetAssertionIssuer, UpdateApp } from './schema.ts'
 import { exchangeToken, revokeToken } from './token.ts'
 
 const NO_STORE = { 'cache-control': 'no-store', pragma: 'no-cache' }
@@ -64,10 +65,10 @@ export const oauthRoutes = [
   }, ({ ctx, query, params, body, headers }) => decide(ctx, { query, body, headers, claimToken: params.token })),
 
   post('/v1/oauth/token', {
-    id: 'v1-exchange-oauth-token', stability: 'Beta', summary: 'Exchange a code or a refresh token for tokens',
-    description: 'Each code and each refresh token is taken once: one that comes again ends the whole authorization.',
+    id: 'v1-exchange-oauth-token', stability: 'Beta', summary: 'Exchange a code, a refresh token or an assertion for tokens',
+    description: 'Each code and each refresh token is taken once: one that comes again ends the whole authorization. An assertion is accepted once, for a user who approved the application in an organization that trusts its issuer.',
     scope: 'public', body: ExchangeTokenBody, headers: NO_STORE, returns: IssuedToken,
-    errors: ['oauth.invalid_client', 'oauth.invalid_grant', 'oauth.invalid_scope', 'oauth.invalid_target', 'oauth.unsupported_grant_type'],
+    errors: ['oauth.invalid_client', 'oauth.invalid_grant', 'oauth.invalid_scope', 'oauth.invalid_target', 'oauth.unauthorized_client', 'oauth.unsupported_grant_type', 'payment_required.assertions'],
   }, ({ ctx, body, headers }) => exchangeToken(ctx, body, headers)),
 
   post('/v1/oauth/revoke', {
@@ -116,4 +117,22 @@ export const oauthRoutes = [
     description: 'Its tokens end within ten seconds.',
     scope: 'organizations:write', params, returns: empty, status: 204, errors: ['not_found.oauth_app'],
   }, ({ ctx, organization, params }) => deleteApp(ctx, organization, params.id)),
+
+  get('/v1/organizations/{slug}/oauth/issuer', {
+    id: 'v1-get-assertion-issuer', stability: 'Beta', summary: 'Get the issuer whose assertions an organization trusts',
+    scope: 'organizations:read', returns: AssertionIssuer, errors: ['not_found.assertion_issuer'],
+  }, ({ ctx, organization }) => getIssuer(ctx, organization)),
+
+  put('/v1/organizations/{slug}/oauth/issuer', {
+    id: 'v1-set-assertion-issuer', stability: 'Beta', summary: 'Trust the assertions of an issuer',
+    description: 'For owners with a personal access token; plans Team and Enterprise. In place of the one before. Its keys are fetched from its discovery document, unless one of `jwks_url` and `jwks` says otherwise.',
+    scope: 'organizations:write', body: SetAssertionIssuer, returns: AssertionIssuer,
+    errors: ['payment_required.assertions', 'service_unavailable.name_resolution'],
+  }, ({ ctx, organization, body }) => setIssuer(ctx, organization, body)),
+
+  del('/v1/organizations/{slug}/oauth/issuer', {
+    id: 'v1-delete-assertion-issuer', stability: 'Beta', summary: 'Trust no issuer of assertions any more',
+    description: 'For owners with a personal access token. Access tokens that were issued last up to an hour.',
+    scope: 'organizations:write', returns: empty, status: 204, errors: ['not_found.assertion_issuer'],
+  }, ({ ctx, organization }) => deleteIssuer(ctx, organization)),
 ]

@@ -1,5 +1,5 @@
 import * as z from 'zod'
-import { GRANT_TYPES } from '../../db/schema/index.ts'
+import { GRANT_TYPES, JWT_BEARER } from '../../db/schema/index.ts'
 import { asFields, held } from '../../http/body.ts'
 import { Ref, Slug, Text } from '../../http/values.ts'
 import { redirectUriFault } from './redirect-uri.ts'
@@ -7,6 +7,7 @@ import { redirectUriFault } from './redirect-uri.ts'
 /** Longer than what any client sends, and what is sent back must still fit into an address. */
 const CHARACTERS_MAX = 2_048
 const FORM_BYTES_MAX = 16 * 1024
+const ASSERTION_CHARACTERS_MAX = 8_192
 
 /** One without a value counts as left out (RFC 6749, 3.1). */
 const parameter = (description?: string, shape: object = {}) =>
@@ -64,15 +65,24 @@ export const ConsentBody = held(
 export const BASIC_GRANT_TYPES = ['authorization_code', 'refresh_token'] as const
 
 const ExchangeToken = z.object({
-  grant_type: parameter('`authorization_code` or `refresh_token`', { enum: BASIC_GRANT_TYPES }),
+  grant_type: parameter('An assertion is for the plans Team and Enterprise; beta', {
+    enum: [...BASIC_GRANT_TYPES, JWT_BEARER],
+  }),
   client_id: optional('Unless it is sent by HTTP Basic authentication', { format: 'uuid' }),
   client_secret: optional(),
   code: optional(),
   code_verifier: optional(),
   redirect_uri: optional(),
   refresh_token: optional(),
+  assertion: Text.max(ASSERTION_CHARACTERS_MAX)
+    .transform((text) => text || undefined)
+    .optional()
+    .meta({
+      type: 'string',
+      description: 'An identity assertion (ID-JAG) for the user, signed by the issuer of the organization',
+    }),
   resource: optional('An address of this API', { format: 'uri' }),
-  scope: optional('With a refresh token: fewer than were approved'),
+  scope: optional('With a refresh token or an assertion: fewer than were approved'),
 })
 export type ExchangeToken = z.output<typeof ExchangeToken>
 
@@ -84,7 +94,7 @@ export const ExchangeTokenBody = held(
 export const IssuedToken = z
   .object({
     access_token: z.string(),
-    refresh_token: z.string(),
+    refresh_token: z.string().optional().meta({ description: 'None for an assertion' }),
     expires_in: z.int().meta({ description: 'Seconds' }),
     token_type: z.literal('Bearer'),
     scope: z.string(),
@@ -117,7 +127,8 @@ const clientFacts = {
   response_types: z.array(z.enum(RESPONSE_TYPES)),
 }
 const RequestedGrantTypes = clientFacts.grant_types.optional().meta({
-  description: '`authorization_code` and `refresh_token` are always among them; `implicit` must be asked for',
+  description:
+    '`authorization_code` and `refresh_token` are always among them; `implicit` and assertions must be asked for; a public application gets no assertions',
 })
 
 /** Named as in RFC 7591. */
@@ -168,3 +179,26 @@ export const OAuthAppWithSecret = OAuthApp.extend({
   client_secret: z.string().optional().meta({ description: 'Told this once; a public application has none' }),
   client_secret_expires_at: z.int().optional().meta({ description: '0: never' }),
 }).meta({ id: 'OAuthAppWithSecret' })
+
+export const SetAssertionIssuer = z
+  .object({
+    issuer: Text.min(1).max(1_024).meta({ description: 'What assertions say in `iss`; also where its keys are found' }),
+    jwks_url: Text.max(CHARACTERS_MAX)
+      .optional()
+      .meta({ description: 'Its keys, where no discovery document leads to them' }),
+    jwks: z.unknown().optional().meta({ description: 'Its public keys, which are then never fetched' }),
+  })
+  .refine((body) => body.jwks_url === undefined || body.jwks === undefined, {
+    path: ['jwks'],
+    message: 'give one of jwks_url and jwks',
+  })
+  .meta({ id: 'SetAssertionIssuer' })
+export const AssertionIssuer = z
+  .object({
+    issuer: z.string(),
+    jwks_url: z.string().optional(),
+    jwks: z.unknown().meta({ description: 'The keys that are trusted' }),
+    fetched_at: z.iso.datetime().optional(),
+    updated_at: z.iso.datetime(),
+  })
+  .meta({ id: 'AssertionIssuer' })

@@ -6,13 +6,14 @@ import { isHourlyDue } from '../../queue/hourly.ts'
 const PORTION = 5_000
 const PORTIONS_MAX = 100
 
-/** Once an hour: authorizations that nobody can continue, and access tokens of applications that have expired. */
+/** Once an hour: authorizations that nobody can continue, and access tokens of applications and assertions that have expired. */
 export async function purgeOAuth(ctx: SystemCtx): Promise<void> {
   if (!(await isHourlyDue(ctx, 'oauth'))) return
   const now = ctx.now().toISOString()
   const grants = await purge(ctx, sql`oauth_grants`, sql`expires_at <= ${now}`)
   const tokens = await purge(ctx, sql`access_tokens`, sql`oauth_grant_id is not null and expires_at <= ${now}`)
-  if (grants + tokens > 0) ctx.log.info('oauth_purged', { grants, tokens })
+  const assertions = await purge(ctx, sql`used_assertions`, sql`expires_at <= ${now}`)
+  if (grants + tokens + assertions > 0) ctx.log.info('oauth_purged', { grants, tokens, assertions })
 }
 
 /** The condition stands twice, as a row may be continued between the look and the lock. */

@@ -1,10 +1,12 @@
 import { and, eq } from 'drizzle-orm'
 import { hashToken } from '../../auth/token.ts'
 import { mutate } from '../../db/mutate.ts'
-import { oauthGrants } from '../../db/schema/index.ts'
+import { JWT_BEARER, oauthGrants } from '../../db/schema/index.ts'
 import type { SystemCtx } from '../../env.ts'
 import { ApiError } from '../../http/error.ts'
 import { isSameSecret } from '../../secrets/equal.ts'
+import { refused } from './assertion.ts'
+import { exchangeAssertion } from './assertion-grant.ts'
 import { type App, authenticateClient, type Sent } from './client.ts'
 import { invalid } from './faults.ts'
 import { endGrants, familyOf, type Grant, holdGrant, issueTokens } from './grants.ts'
@@ -13,9 +15,7 @@ import { isOurs } from './resource.ts'
 import type { ExchangeToken } from './schema.ts'
 import { chooseScopes } from './scopes.ts'
 
-const refused = (detail: string) => new ApiError('oauth.invalid_grant', { detail })
-
-/** Tokens for a code or for a refresh token. */
+/** Tokens for a code, a refresh token or an assertion. */
 export async function exchangeToken(ctx: SystemCtx, body: ExchangeToken, headers: Headers) {
   const { grant_type: type, resource } = body
   if (type === undefined) throw invalid('body.grant_type', 'is missing')
@@ -23,6 +23,7 @@ export async function exchangeToken(ctx: SystemCtx, body: ExchangeToken, headers
   if (!isOurs(ctx, resource)) throw new ApiError('oauth.invalid_target')
   if (type === 'authorization_code') return exchangeCode(ctx, app, body)
   if (type === 'refresh_token') return refresh(ctx, app, body)
+  if (type === JWT_BEARER) return exchangeAssertion(ctx, app, body)
   throw new ApiError('oauth.unsupported_grant_type')
 }
 
@@ -70,7 +71,7 @@ async function refresh(ctx: SystemCtx, app: App, { refresh_token: token, scope }
     if (!holds) throw refused('the authorization has ended')
     const scopes = chooseScopes(scope, grant.scopes)
     if (!scopes) throw new ApiError('oauth.invalid_scope')
-    return issueTokens(mutation, { app, held, scopes, family, now })
+    return issueTokens(mutation, { app, held, scopes, now }, family)
   })
   if (!issued) throw refused('the refresh token was used before, so all of its authorization is revoked')
   return issued

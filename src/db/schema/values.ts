@@ -66,6 +66,8 @@ export const INSTANCE_SIZES = [
 
 export const RELEASE_CHANNELS = ['internal', 'alpha', 'beta', 'ga', 'withdrawn', 'preview'] as const
 
+/** RFC 7523, 2.1. */
+export const JWT_BEARER = 'urn:ietf:params:oauth:grant-type:jwt-bearer'
 /** What applications may be registered for (RFC 7591, 2). */
-export const GRANT_TYPES = ['authorization_code', 'refresh_token', 'implicit'] as const
+export const GRANT_TYPES = ['authorization_code', 'refresh_token', 'implicit', JWT_BEARER] as const
 export type GrantType = (typeof GRANT_TYPES)[number]
