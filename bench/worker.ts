@@ -41,6 +41,7 @@ const callerOf = (userId: string): Principal => ({
   userId,
   username: '',
   primaryEmail: '',
+  isDisabled: false,
   scopes: SCOPES,
 })
 

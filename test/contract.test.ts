@@ -1,16 +1,20 @@
 import { randomUUID } from 'node:crypto'
 import { readdirSync, readFileSync } from 'node:fs'
 import { dirname, join, normalize } from 'node:path'
+import { eq } from 'drizzle-orm'
 import { beforeAll, describe, expect, it } from 'vitest'
 import type * as z from 'zod'
 import { routes } from '../src/api.ts'
 import { ROLES, type Role, roleAllows } from '../src/auth/roles.ts'
 import { SCOPES } from '../src/auth/scopes.ts'
+import { organizations, users } from '../src/db/schema/index.ts'
 import { isHeld } from '../src/http/body.ts'
 import { changesProject, isOptional, type Route, scopeOf } from '../src/http/route.ts'
 import {
+  addMember,
   as,
   type Caller,
+  control,
   newMember,
   newOrganization,
   newUser,
@@ -68,6 +72,18 @@ beforeAll(async () => {
   going = await insertProject(organization, { status: 'GOING_DOWN' })
 })
 
+/** An organization that the operator has disabled, with what it has. */
+let disabled: Target
+let formerOwner: () => Caller
+beforeAll(async () => {
+  const { id, slug, owner } = await newOrganization()
+  const ref = await insertProject({ id })
+  const { id: branch } = await createBranch(owner, ref, { is_default: true })
+  await control.update(organizations).set({ disabledAt: new Date() }).where(eq(organizations.id, id))
+  disabled = { slug, ref, branch }
+  formerOwner = unhurried(owner)
+})
+
 const callers = new Map<string, () => Caller>()
 /** One caller for all tests that ask for the same, made when first asked for; his requests are a minute apart. */
 async function shared(name: string, make: () => Promise<Caller>): Promise<Caller> {
@@ -83,6 +99,29 @@ describe.each(secured)('$method $path', (route) => {
     const reply = await stranger().request(route.method, fill(route, target))
     expect(reply.status).toBe(401)
     expect(LIMIT_HEADERS.filter((name) => !/^\d+$/.test(reply.headers.get(name) ?? ''))).toEqual([])
+  })
+})
+
+describe.each(secured)('$method $path', (route) => {
+  it('answers 403 to a user whom the operator has disabled', async () => {
+    const caller = await shared('disabled', async () => {
+      const id = await newUser()
+      await control.update(users).set({ disabledAt: new Date() }).where(eq(users.id, id))
+      await addMember(organization.id, id, 'owner')
+      return tokenOf(id)
+    })
+    const reply = await caller.request(route.method, fill(route, target))
+    expect(reply.status).toBe(403)
+    expectSaid(route, reply, 'is disabled')
+    if (route.path.startsWith('/v2/')) expect(reply.body.error.code).toBe('forbidden.access_disabled')
+  })
+})
+
+describe.each(ofResource)('$method $path', (route) => {
+  it('answers 403 to the owner of an organization that the operator has disabled', async () => {
+    const reply = await formerOwner().request(route.method, fill(route, disabled))
+    expect(reply.status).toBe(403)
+    expectSaid(route, reply, 'is disabled')
   })
 })
 

@@ -41,7 +41,10 @@ export const placeOf = (organization: TestOrganization, ref: string): Place => (
 })
 
 /** A row alone, without a database behind it and without an event. */
-export async function insertProject({ id }: TestOrganization, fields: Partial<typeof projects.$inferInsert> = {}) {
+export async function insertProject(
+  { id }: Pick<TestOrganization, 'id'>,
+  fields: Partial<typeof projects.$inferInsert> = {},
+) {
   const ref = randomLetters()
   await control.insert(projects).values({
     ref,

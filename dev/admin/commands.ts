@@ -1,5 +1,6 @@
 import { parseArgs } from 'node:util'
 import { errorMessage, StartError } from '../start-error.ts'
+import { accessCommands } from './access.ts'
 import { auditCommands } from './audit.ts'
 import { backupCommands } from './backups.ts'
 import { type Command, OPTIONS } from './command.ts'
@@ -20,6 +21,7 @@ import { webhookCommands } from './webhooks.ts'
 const COMMANDS: Record<string, Command> = {
   ...auditCommands,
   ...identityCommands,
+  ...accessCommands,
   ...organizationCommands,
   ...memberCommands,
   ...oauthAppCommands,

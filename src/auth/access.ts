@@ -41,23 +41,26 @@ const callerOf = ({ userId, organizationId }: Principal) => ({ userId, onlyOrgan
 const reachable = (principal: Principal, organizationId: PgColumn) =>
   principal.organizationId ? eq(organizationId, principal.organizationId) : undefined
 
-/** Which projects the caller may see, as a filter over `projects` for lists across organizations. */
+/** Which projects the caller may see, without those of disabled organizations, as a filter over `projects` for lists across organizations. */
 export const visibleProjects = (principal: Principal): SQL | undefined =>
   and(
     isNull(projects.removedAt),
     reachable(principal, projects.organizationId),
-    // Nothing more than the next, but it leads Postgres from the caller's few organizations to their projects.
+    // Leads Postgres from the caller's few organizations to their projects.
     sql`${projects.organizationId} in (select ${column(memberRoles.organizationId)} from ${memberRoles}
+      join ${organizations} on ${column(organizations.id)} = ${column(memberRoles.organizationId)}
+        and ${column(organizations.disabledAt)} is null
       where ${column(memberRoles.userId)} = ${principal.userId})`,
     sql`exists (select from ${memberRoles} where ${memberRoles.organizationId} = ${projects.organizationId}
       and ${memberRoles.userId} = ${principal.userId}
       and (${memberRoles.projectRef} is null or ${memberRoles.projectRef} in (${projects.ref}, ${projects.parentRef})))`,
   )
 
-/** Which organizations the caller belongs to, as a filter over `organizations`. */
+/** Which organizations the caller belongs to, without disabled ones, as a filter over `organizations`. */
 export const visibleOrganizations = (principal: Principal): SQL | undefined =>
   and(
     reachable(principal, organizations.id),
+    isNull(organizations.disabledAt),
     sql`exists (select from ${memberRoles} where ${memberRoles.organizationId} = ${organizations.id}
       and ${memberRoles.userId} = ${principal.userId})`,
   )
@@ -66,6 +69,7 @@ export const visibleOrganizations = (principal: Principal): SQL | undefined =>
 export const organizationsAllowing = (principal: Principal, permission: Scope): SQL | undefined =>
   and(
     reachable(principal, organizations.id),
+    isNull(organizations.disabledAt),
     sql`exists (select from ${memberRoles} where ${memberRoles.organizationId} = ${organizations.id}
       and ${memberRoles.userId} = ${principal.userId} and ${memberRoles.projectRef} is null
       and ${inArray(memberRoles.role, rolesAllowing(permission))})`,
@@ -76,6 +80,7 @@ const projectByRef = prepared((db) =>
     .select({
       project: projects,
       organizationSlug: organizations.slug,
+      disabledAt: organizations.disabledAt,
       held: rolesIn(projects.organizationId),
     })
     .from(projects)
@@ -97,14 +102,21 @@ export async function findProject({ db, principal }: Ctx, ref: string): Promise<
 interface Found {
   project: typeof projects.$inferSelect
   organizationSlug: string
+  disabledAt: Date | null
   held: Held[] | null
 }
 
 /** Undefined without a role. Who may do something in a project may do it in its branches. */
-function accessOf({ project, organizationSlug, held }: Found): ProjectAccess | undefined {
+function accessOf({ project, organizationSlug, disabledAt, held }: Found): ProjectAccess | undefined {
   const roles = (held ?? []).filter(({ ref }) => ref === null || ref === project.ref || ref === project.parentRef)
   const role = strongest(roles.map((held) => held.role))
+  if (role) requireEnabled({ slug: organizationSlug, disabledAt })
   return role && { ...project, organizationSlug, role }
+}
+
+/** For members alone: to an outsider the organization does not exist. */
+function requireEnabled({ slug, disabledAt }: Pick<typeof organizations.$inferSelect, 'slug' | 'disabledAt'>): void {
+  if (disabledAt) throw new ApiError('forbidden.access_disabled', { detail: `the organization ${slug} is disabled` })
 }
 
 const branchByAnyId = prepared((db) =>
@@ -113,6 +125,7 @@ const branchByAnyId = prepared((db) =>
       branch: branches,
       project: projects,
       organizationSlug: organizations.slug,
+      disabledAt: organizations.disabledAt,
       held: rolesIn(projects.organizationId),
     })
     .from(branches)
@@ -151,6 +164,7 @@ const organizationBySlug = prepared((db) =>
 export async function findOrganization({ db, principal }: Ctx, slug: string): Promise<OrganizationAccess> {
   const [row] = await organizationBySlug(db).execute({ slug, ...callerOf(principal) })
   if (!row?.held) throw new ApiError('not_found.organization')
+  requireEnabled(row.organization)
   const everywhere = strongest(row.held.filter((held) => held.ref === null).map((held) => held.role))
   if (everywhere) return { ...row.organization, role: everywhere }
   const onlyProjects = row.held.flatMap((held) => held.ref ?? [])

@@ -13,6 +13,8 @@ export interface Principal {
   userId: string
   username: string
   primaryEmail: string
+  /** By the operator; then no route but the public ones serves the caller. */
+  isDisabled: boolean
   /** The OAuth application, absent for a personal token. */
   appId?: string
   scopes: readonly Scope[]
@@ -62,7 +64,12 @@ export function accessTokenIn(header: string | undefined): string | undefined {
 
 const tokenByHash = prepared((db) =>
   db
-    .select({ token: accessTokens, username: users.username, primaryEmail: users.primaryEmail })
+    .select({
+      token: accessTokens,
+      username: users.username,
+      primaryEmail: users.primaryEmail,
+      disabledAt: users.disabledAt,
+    })
     .from(accessTokens)
     .innerJoin(users, eq(users.id, accessTokens.userId))
     .where(
@@ -78,13 +85,14 @@ const tokenByHash = prepared((db) =>
 async function findPrincipal({ db, now }: SystemCtx, sent: string): Promise<Principal | undefined> {
   const [row] = await tokenByHash(db).execute({ hash: await hashToken(sent), now: now() })
   if (!row) return undefined
-  const { token, username, primaryEmail } = row
+  const { token, username, primaryEmail, disabledAt } = row
   return {
     tokenId: token.id,
     token: sent,
     userId: token.userId,
     username,
     primaryEmail,
+    isDisabled: disabledAt !== null,
     scopes: token.scopes ?? SCOPES,
     ...(token.oauthAppId && { appId: token.oauthAppId }),
     ...(token.organizationId && { organizationId: token.organizationId }),

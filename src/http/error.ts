@@ -105,6 +105,7 @@ export const ERRORS = {
   'oauth.unsupported_grant_type': { status: 400, message: 'The grant type is not taken here' },
   unauthorized: { status: 401, message: 'Unauthorized', v2: 'Unauthorized' },
   'forbidden.permission_denied': { status: 403, message: 'Forbidden action', v2: 'Forbidden: Permission denied' },
+  'forbidden.access_disabled': { status: 403, message: 'Forbidden action', v2: 'Forbidden: Access disabled' },
   method_not_allowed: { status: 405, message: 'Method not allowed', v2: 'Method Not Allowed' },
   'not_found.route': { status: 404, message: 'No such endpoint', v2: 'Not Found: No such endpoint' },
   'not_found.project': { status: 404, message: 'Project not found', v2: 'Not Found: Project not found' },

@@ -158,6 +158,9 @@ function requireScope(route: Route): MiddlewareHandler<AppEnv> {
     if (!principal) {
       throw new ApiError('unauthorized', { detail: 'send a valid access token as "Authorization: Bearer sbp_…"' })
     }
+    if (principal.isDisabled) {
+      throw new ApiError('forbidden.access_disabled', { detail: `the user ${principal.username} is disabled` })
+    }
     if (needed && !principal.scopes.includes(needed)) {
       throw new ApiError('forbidden.permission_denied', { detail: `the access token lacks the scope ${needed}` })
     }

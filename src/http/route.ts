@@ -201,7 +201,7 @@ export function errorsOf(route: Route): readonly ErrorCode[] {
   ])
   if (changesProject(route)) codes.add('conflict.project_status')
   if (validates) codes.add('bad_request.validation_failed')
-  if (scope !== 'public') codes.add('unauthorized')
+  if (scope !== 'public') codes.add('unauthorized').add('forbidden.access_disabled')
   if (refuses) codes.add('forbidden.permission_denied')
   return Array.from(codes)
 }

@@ -70,6 +70,7 @@ export function createUsers({ world, database, installation, endpoints }: Option
       userId: '00000000-0000-4000-8000-000000000002',
       username: 'user',
       primaryEmail: 'user@example.com',
+      isDisabled: false,
       scopes: [],
     }
     // Over its own connection a transaction sees no marks for the clock.

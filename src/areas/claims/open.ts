@@ -9,6 +9,7 @@ import {
   organizations,
   projectClaimTokens,
   projects,
+  users,
 } from '../../db/schema/index.ts'
 import type { SystemCtx } from '../../env.ts'
 import { ApiError } from '../../http/error.ts'
@@ -48,7 +49,8 @@ export async function readClaim(reader: Pick<Writer, 'select'>, which: SQL, now:
         isNull(accessTokens.revokedAt),
         or(isNull(accessTokens.expiresAt), gt(accessTokens.expiresAt, now)),
         or(isNull(oauthGrants.expiresAt), gt(oauthGrants.expiresAt, now)),
-        sql`exists (select from ${memberRoles} m where m.organization_id = ${projects.organizationId}
+        isNull(organizations.disabledAt),
+        sql`exists (select from ${memberRoles} m join ${users} u on u.id = m.user_id and u.disabled_at is null where m.organization_id = ${projects.organizationId}
           and m.user_id = ${projectClaimTokens.createdBy} and m.project_ref is null
           and m.role = any(${sql.param(CLAIM_ROLES)}::text[]))`,
       ),

@@ -2,7 +2,7 @@ import { and, eq, gt, inArray, lte, type SQL, sql } from 'drizzle-orm'
 import { ROLES, roleAllows } from '../../auth/roles.ts'
 import { rowsOf, type Writer } from '../../db/client.ts'
 import { mutate } from '../../db/mutate.ts'
-import { accessTokens, memberRoles, projects, temporaryLogins } from '../../db/schema/index.ts'
+import { accessTokens, memberRoles, organizations, projects, temporaryLogins, users } from '../../db/schema/index.ts'
 import { EngineUnavailable, NotByDriver, Superseded } from '../../engine/engine.ts'
 import type { LoginSpec } from '../../engine/logins.ts'
 import type { SystemCtx } from '../../env.ts'
@@ -43,8 +43,11 @@ export const expireLogins = (tx: Pick<Writer, 'update'>, now: Date, which: SQL |
 
 const WRITERS = ROLES.filter((role) => roleAllows(role, 'database:write'))
 
-/** Whether the user of a token `t` has a role for his login `l` in the project `p`; the command line's needs one that may write. */
-export const HAS_ROLE = sql`exists (select from ${memberRoles} m where m.organization_id = p.organization_id
+/** Whether the user of a token `t`, who is not disabled, has a role for the login `l` in the project `p`; the command line's needs one that may write. */
+export const HAS_ROLE = sql`exists (select from ${memberRoles} m
+  join ${users} u on u.id = m.user_id and u.disabled_at is null
+  join ${organizations} o on o.id = m.organization_id and o.disabled_at is null
+  where m.organization_id = p.organization_id
   and m.user_id = t.user_id and (m.project_ref is null or m.project_ref in (p.ref, p.parent_ref))
   and (l.user_id is not null or m.role = any(${sql.param(WRITERS)}::text[])))`
 

@@ -28,6 +28,7 @@ export async function readApproval(
   const principal = await authenticate(ctx, `Bearer ${body.token?.trim()}`, () => true)
   // What one application may do must not let in another one.
   if (!principal || principal.appId) return NO_TOKEN
+  if (principal.isDisabled) return { text: 'Your account is disabled.' }
   const needed = new Set([...request.scopes, ...(request.claim ? [CLAIM_SCOPE] : [])])
   const lacking = [...needed].filter((scope) => !principal.scopes.includes(scope))
   if (lacking.length > 0) return { text: `Your token itself lacks what is asked for: ${lacking.join(', ')}.` }

@@ -39,7 +39,7 @@ export async function exchangeAssertion(ctx: SystemCtx, app: App, { assertion: t
   return mutate(ctx, async (mutation) => {
     const { tx, trace } = mutation
     const held = await holdGrant(mutation, app, eq(oauthGrants.id, approval.grantId), now)
-    if (!held?.holds) throw refused('the authorization has ended')
+    if (!held?.holds) throw refused('the authorization has ended, or access is disabled')
     const { organizationId, userId, scopes: approved } = held.grant
     const asserted = claims.scope?.split(' ')
     const scopes = chooseScopes(scope, asserted ? approved.filter((name) => asserted.includes(name)) : approved)

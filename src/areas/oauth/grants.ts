@@ -2,7 +2,7 @@ import { and, eq, type SQL, sql } from 'drizzle-orm'
 import type { Scope } from '../../auth/scopes.ts'
 import { hashToken, newAccessToken, randomHex } from '../../auth/token.ts'
 import type { Mutation } from '../../db/mutate.ts'
-import { accessTokens, memberRoles, oauthGrants } from '../../db/schema/index.ts'
+import { accessTokens, memberRoles, oauthGrants, organizations, users } from '../../db/schema/index.ts'
 import type { App } from './client.ts'
 
 export type Grant = typeof oauthGrants.$inferSelect
@@ -21,13 +21,15 @@ interface Held {
   grant: Grant
   /** When the token ends by which the user approved it; null for never. */
   approverEndsAt: Date | null
-  /** That token works, and the user is still in the organization. */
+  /** That token works, and the user is still in the organization; neither of the two is disabled. */
   holds: boolean
 }
 
 /** Of this application, and nobody else's until the transaction ends. */
 export async function holdGrant({ tx }: Mutation, app: App, which: SQL, now: Date): Promise<Held | undefined> {
   const isMember = sql<boolean>`exists (select from ${memberRoles}
+    join ${users} u on u.id = ${memberRoles.userId} and u.disabled_at is null
+    join ${organizations} o on o.id = ${memberRoles.organizationId} and o.disabled_at is null
     where ${memberRoles.organizationId} = ${oauthGrants.organizationId} and ${memberRoles.userId} = ${oauthGrants.userId})`
   const [row] = await tx
     .select({ grant: oauthGrants, revokedAt: accessTokens.revokedAt, endsAt: accessTokens.expiresAt, isMember })

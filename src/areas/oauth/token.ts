@@ -39,7 +39,7 @@ async function exchangeCode(ctx: SystemCtx, app: App, { code, code_verifier: ver
     const { grant, holds } = held
     if (grant.codeUsedAt) return endGrants(mutation, grant, eq(oauthGrants.id, grant.id), 'code used twice')
     if (grant.expiresAt <= now) throw refused('the code has expired')
-    if (!holds) throw refused('the authorization has ended')
+    if (!holds) throw refused('the authorization has ended, or access is disabled')
     if (grant.redirectUri !== redirect_uri) throw refused('redirect_uri is not the one that the code was sent to')
     if (!proves(verifier, challengeOf(grant))) throw refused('code_verifier does not belong to the code_challenge')
     const { organizationId, userId, scopes } = grant
@@ -68,7 +68,7 @@ async function refresh(ctx: SystemCtx, app: App, { refresh_token: token, scope }
     if (!isSameSecret(hash, grant.refreshHash ?? ''))
       return endGrants(mutation, grant, eq(oauthGrants.id, grant.id), 'refresh token used twice')
     if (grant.expiresAt <= now) throw refused('the refresh token has expired')
-    if (!holds) throw refused('the authorization has ended')
+    if (!holds) throw refused('the authorization has ended, or access is disabled')
     const scopes = chooseScopes(scope, grant.scopes)
     if (!scopes) throw new ApiError('oauth.invalid_scope')
     return issueTokens(mutation, { app, held, scopes, now }, family)

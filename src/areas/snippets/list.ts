@@ -63,7 +63,8 @@ function idsInProject({ principal }: Ctx, ref: string, page: Page): SQL {
 function idsEverywhere({ principal }: Ctx, page: Page): SQL {
   const { userId, organizationId } = principal
   const organizations = sql`(select organization_id as id, bool_or(project_ref is null) as everywhere from ${memberRoles}
-    where user_id = ${userId} and coalesce(${organizationId ?? null}::uuid = organization_id, true) group by organization_id)`
+    where user_id = ${userId} and organization_id not in (select id from organizations where disabled_at is not null)
+      and coalesce(${organizationId ?? null}::uuid = organization_id, true) group by organization_id)`
   const ofOrganization = pageOf(sql`s.organization_id = o.id and s.visibility = a.visibility`, page)
   const ofProject = pageOf(sql`s.project_ref = ${projects.ref} and s.visibility = 'project'`, page)
   // The offset keeps the question one of each row: as a join the planner would begin with the projects and read all snippets of each.

@@ -28,6 +28,8 @@ export const users = pgTable(
     primaryEmail: text('primary_email').notNull().unique(),
     avatarUrl: text('avatar_url'),
     mfaEnabled: boolean('mfa_enabled').notNull().default(false),
+    /** Since when the operator refuses every call with a token of the user. */
+    disabledAt: instant('disabled_at'),
     createdAt: instant('created_at').notNull().defaultNow(),
   },
   (t) => [index('users_any_case_email').on(sql`lower(${t.primaryEmail})`)],
@@ -45,6 +47,8 @@ export const organizations = pgTable('organizations', {
     .default(sql`'{ga,preview}'`),
   /** Kept by a trigger on projects, so that a list of 100,000 projects need not be counted to be paged. */
   projectCount: integer('project_count').notNull().default(0),
+  /** Since when the operator refuses every call about the organization and its projects. */
+  disabledAt: instant('disabled_at'),
   createdAt: instant('created_at').notNull().defaultNow(),
 })
 
