@@ -133,6 +133,8 @@ const SharedConfig = z.object({
   PAID_SLEEP_AFTER_MINUTES: minutes.default(0),
   /** How long SQL sent through the API may run. */
   SQL_TIMEOUT_SECONDS: z.coerce.number().int().min(1).max(300).default(60),
+  /** For each MiB of a JSON body, and for each 64 KiB of any other. */
+  BODY_TIMEOUT_SECONDS: z.coerce.number().int().min(1).max(300).default(60),
   /** DNS-over-HTTPS in its JSON form: decides where webhooks may go. */
   WEBHOOK_DNS_URL: z.url().default('https://cloudflare-dns.com/dns-query'),
   /** Development: receivers on this machine are allowed. */

@@ -4,6 +4,7 @@ import { errorsOf } from '../src/http/route.ts'
 
 /** Not the row's doing, and tested for all rows at once: limits, faults, a control database that is full. */
 const ANYWHERE: readonly ErrorCode[] = [
+  'request_timeout',
   'too_many_requests',
   'internal_server_error',
   'service_unavailable.control_database',

@@ -28,6 +28,9 @@ const isQuery = ({ message }: Error) => message.startsWith('Failed query')
 /** The runtime's word, which may be about anything else that was fetched. */
 const isNetworkLost = (error: unknown) => error instanceof Error && error.message.startsWith('Network connection lost')
 
+/** The control database ended the statement, which took longer than it allows. */
+export const isCancelled = (error: unknown): boolean => postgresFailure(error)?.code === '57014'
+
 /** A value that Postgres cannot hold; the same statement without it may well succeed. */
 export const isWrongData = (error: unknown): boolean => postgresFailure(error)?.code.startsWith('22') ?? false
 

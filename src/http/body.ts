@@ -1,7 +1,7 @@
 import type { Context, MiddlewareHandler } from 'hono'
 import * as z from 'zod'
 import { holdMemory, MemoryTaken } from '../blobs/budget.ts'
-import { readParts } from '../blobs/chunks.ts'
+import { BodyStalled, readParts } from '../blobs/chunks.ts'
 import type { AppEnv } from '../env.ts'
 import { ApiError, type ErrorCode } from './error.ts'
 
@@ -175,10 +175,13 @@ async function hold(c: Context<AppEnv>, body: HeldBody): Promise<() => void> {
   return memory.release
 }
 
-async function bytesOf({ req }: Context, sizeBytesMax: number): Promise<Bytes> {
+async function bytesOf({ req, var: { ctx } }: Context<AppEnv>, sizeBytesMax: number): Promise<Bytes> {
   if (!req.raw.body) return new Uint8Array()
-  const parts = readParts(req.raw.body, { bytesMax: Number(req.header('content-length') ?? sizeBytesMax) })
+  const { BODY_TIMEOUT_SECONDS: seconds } = ctx.config
+  const bytesMax = Number(req.header('content-length') ?? sizeBytesMax)
+  const parts = readParts(req.raw.body, { bytesMax, chunkMsMax: seconds * 1000 })
   const bytes = await parts.next(sizeBytesMax + 1).catch((cause) => {
+    if (cause instanceof BodyStalled) throw bodyTimeout(seconds, { cause })
     throw new ApiError('bad_request.malformed_body', { detail: 'it did not come in full', cause })
   })
   if (bytes.length <= sizeBytesMax) return bytes
@@ -196,3 +199,6 @@ export const heldErrors = (body: HeldBody): readonly ErrorCode[] => [
   'unsupported_media_type',
   ...(isCounted(body) ? (['service_unavailable.memory'] as const) : []),
 ]
+
+export const bodyTimeout = (seconds: number, options: { cause?: unknown } = {}) =>
+  new ApiError('request_timeout', { detail: `the body did not come within ${seconds} s`, ...options })

@@ -1,6 +1,6 @@
 import { HTTPException } from 'hono/http-exception'
 import type { ContentfulStatusCode } from 'hono/utils/http-status'
-import { isUnavailable } from '../db/failure.ts'
+import { isCancelled, isUnavailable } from '../db/failure.ts'
 
 interface Entry {
   status: ContentfulStatusCode
@@ -214,6 +214,7 @@ export const ERRORS = {
   'conflict.public_oauth_app': { status: 409, message: 'The OAuth application has no secret: it is public' },
   'conflict.project_name': { status: 409, message: 'Project name already in use' },
   'conflict.project_status': { status: 409, message: 'The project is not in a state that allows this' },
+  request_timeout: { status: 408, message: 'Request timeout', v2: 'Request Timeout' },
   payload_too_large: { status: 413, message: 'The request body is too large' },
   unsupported_media_type: { status: 415, message: 'The request body has a content type that is not taken here' },
   'unprocessable.branching_disabled': { status: 422, message: 'Preview branching is not enabled for this project.' },
@@ -308,9 +309,13 @@ export class ApiError extends Error {
     if (error instanceof ApiError) return error
     if (error instanceof HTTPException && error.status === 413) return new ApiError('payload_too_large')
     if (error instanceof HTTPException && error.status === 400) return new ApiError('bad_request.malformed_json')
-    const code = isUnavailable(error) ? 'service_unavailable.control_database' : 'internal_server_error'
-    return new ApiError(code, { cause: error })
+    return new ApiError(codeOf(error), { cause: error })
   }
+}
+
+function codeOf(error: unknown): ErrorCode {
+  if (isUnavailable(error)) return 'service_unavailable.control_database'
+  return isCancelled(error) ? 'request_timeout' : 'internal_server_error'
 }
 
 const v1 = ({ message, detail, extra }: ApiError) => ({ message: detail ? `${message}: ${detail}` : message, ...extra })
@@ -340,7 +345,7 @@ function oauth(error: ApiError) {
 function oauthCode({ code, status }: ApiError): string {
   if (code.startsWith('oauth.')) return code.slice('oauth.'.length)
   if (status === 402) return 'unauthorized_client'
-  if (status === 429 || status === 503) return 'temporarily_unavailable'
+  if (status === 408 || status === 429 || status === 503) return 'temporarily_unavailable'
   return status >= 500 ? 'server_error' : 'invalid_request'
 }
 

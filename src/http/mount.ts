@@ -1,12 +1,12 @@
 import { zValidator } from '@hono/zod-validator'
 import type { Context, Hono, MiddlewareHandler } from 'hono'
-import { bodyLimit } from 'hono/body-limit'
 import type * as z from 'zod'
 import { findBranch, findOrganization, findProject, requirePermission, requireStaying } from '../auth/access.ts'
 import type { AppEnv, Ctx, Resources } from '../env.ts'
 import type { Decision } from '../objects/rate-limiter.ts'
-import { decode, holdBody, isHeld } from './body.ts'
+import { holdBody, isHeld } from './body.ts'
 import { ApiError, type ErrorCode, JSON_TYPE } from './error.ts'
+import { readJson } from './json-body.ts'
 import {
   addressOf,
   isGuess,
@@ -33,8 +33,6 @@ import {
   scopeOf,
   total,
 } from './route.ts'
-
-const BODY_SIZE_BYTES_MAX = 1024 * 1024
 
 /** RFC 9745: since when. The specification gives no dates; this is the day of the first release that had these routes. */
 const DEPRECATION = { deprecation: `@${Date.UTC(2026, 10, 21) / 1000}` }
@@ -218,47 +216,7 @@ function refuseUnknownQuery({ query }: Route): MiddlewareHandler<AppEnv> {
 function readBody({ body, ...route }: Route): MiddlewareHandler<AppEnv>[] {
   if (!body) return []
   if (isHeld(body)) return [holdBody(body, (schema, value) => checked('body', schema.safeParse(value)))]
-  const read = [requireJson, requireUtf8, validate('json', body)]
-  return [limitBody(route), ...(isOptional(body) ? read.map(unlessEmpty) : read)]
-}
-
-/** A body that may be left out is left out too where it has no bytes. One that breaks off is for its reader to refuse. */
-const unlessEmpty =
-  (read: MiddlewareHandler<AppEnv>): MiddlewareHandler<AppEnv> =>
-  async (c, next) => {
-    const isEmpty = await c.req.arrayBuffer().then(
-      ({ byteLength }) => byteLength === 0,
-      () => false,
-    )
-    return isEmpty ? next() : read(c, next)
-  }
-
-const limitBody = ({ bodySizeBytesMax = BODY_SIZE_BYTES_MAX }: Pick<Route, 'bodySizeBytesMax'>) =>
-  bodyLimit({
-    maxSize: bodySizeBytesMax,
-    onError: () => {
-      throw new ApiError('payload_too_large', { detail: `at most ${bodySizeBytesMax} bytes` })
-    },
-  })
-
-const requireJson: MiddlewareHandler<AppEnv> = async (c, next) => {
-  const type = c.req.header('content-type')
-  if (!type || !/^application\/([\w.-]+\+)?json\s*(;|$)/i.test(type)) {
-    throw new ApiError('unsupported_media_type', {
-      detail: `send application/json; ${type ? `it came as ${type}` : 'it has no content-type'}`,
-    })
-  }
-  await next()
-}
-
-/** The validator reads the same bytes, and would put other letters in the place of what is no UTF-8. */
-const requireUtf8: MiddlewareHandler<AppEnv> = async (c, next) => {
-  try {
-    decode(await c.req.arrayBuffer())
-  } catch (cause) {
-    throw new ApiError('bad_request.malformed_json', { cause })
-  }
-  await next()
+  return readJson(validate('json', body), { isOptional: isOptional(body), sizeBytesMax: route.bodySizeBytesMax })
 }
 
 const INVALID_PARAM: Record<string, ErrorCode> = { ref: 'bad_request.invalid_ref', slug: 'bad_request.invalid_slug' }

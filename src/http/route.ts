@@ -195,6 +195,7 @@ export function errorsOf(route: Route): readonly ErrorCode[] {
     ...(branch ? BRANCH_ERRORS : []),
     ...(isHeld(body) ? heldErrors(body) : body ? BODY_ERRORS : []),
     ...errors,
+    'request_timeout',
     'too_many_requests',
     'internal_server_error',
     'service_unavailable.control_database',
