@@ -296,6 +296,8 @@ describe('GET /v1/organizations/{slug}/entitlements', () => {
       set: ['Owner', 'Administrator', 'Developer', 'Read-only'],
     })
     expect(found.filter(({ feature, hasAccess }) => /^(auth|realtime)\./.test(feature.key) && hasAccess)).toEqual([])
+    // Of a disk, the size alone can be changed.
+    expect(byKey.get('instances.disk_modifications')).toEqual({ enabled: false })
     expect(byKey.get('pitr.available_variants')).toEqual({ enabled: false, set: [] })
     expect(byKey.get('branching_limit')).toEqual({ enabled: true, value: 0, unlimited: true, unit: 'branches' })
   })

@@ -38,7 +38,8 @@ const REALTIME = [
 const FEATURES: Record<string, Access | ((plan: Plan, engine: Engine, config: Ctx['config']) => Access)> = {
   'instances.compute_update_available_sizes': (_plan, engine) => ({ set: offeredVariants(engine).map(({ id }) => id) }),
   'instances.read_replicas': (_plan, { replicas }) => replicas !== undefined,
-  'instances.disk_modifications': true,
+  // Clients take it for the type, IOPS and throughput too, which are the host's.
+  'instances.disk_modifications': false,
   'instances.high_availability': false,
   'instances.orioledb': false,
   'replication.etl': false,
