@@ -198,14 +198,24 @@ describe('a vanity subdomain', () => {
     expect(rows).toHaveLength(1)
   })
 
-  extended('is free again once its project is gone', async () => {
+  it('is kept from other projects for seven days after its own was deleted', async () => {
     const place = placeOf(organization.owner, await newProject(organization))
     const name = newName()
     await place.activate(name)
     await organization.owner.delete(`/v1/projects/${place.ref}`)
     await untilGone(organization.owner, place.ref)
     await untilServed(`${name}.${DOMAIN}`, NOT_SERVED)
-    expect(await (await newPlace()).activate(name)).toMatchObject({ status: 201 })
+    const other = await newPlace()
+    expect(await other.check(name)).toMatchObject({ status: 201, body: { available: false } })
+    expect(await other.activate(name)).toMatchObject({
+      status: 400,
+      body: { message: expect.stringContaining(`${name} is taken`) },
+    })
+    await control
+      .update(releasedSubdomains)
+      .set({ releasedAt: new Date(Date.now() - 7 * 86_400_000 - 60_000) })
+      .where(eq(releasedSubdomains.projectRef, place.ref))
+    expect(await other.activate(name)).toMatchObject({ status: 201 })
   })
 
   it.each([

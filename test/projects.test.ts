@@ -136,6 +136,10 @@ describe('POST /v1/projects', () => {
     ['name', 'x'.repeat(257)],
     ['db_pass', undefined],
     ['db_pass', 'abc'],
+    ['db_pass', '1234'],
+    ['db_pass', '12345'],
+    ['db_pass', '123456'],
+    ['db_pass', '1234567'],
     ['db_pass', 'with\0nul'],
     ['organization_slug', undefined],
     ['organization_slug', 'no slug'],
@@ -274,7 +278,13 @@ describe('PATCH /v1/projects/{ref}/database/password', () => {
     })
     await (await connect(ref, 'another one')).end()
     await expect(connect(ref)).rejects.toThrow(/password authentication failed/)
-    expect((await owner.patch(path, { password: 'abc' })).body.message).toContain('body.password')
+    for (const password of ['', 'abc', '1234', '12345', '123456', '1234567']) {
+      const refused = { status: 400, body: { message: expect.stringContaining('body.password') } }
+      expect(await owner.patch(path, { password })).toMatchObject(refused)
+    }
+    await (await connect(ref, 'another one')).end()
+    expect((await owner.patch(path, { password: '12345678' })).status).toBe(200)
+    await (await connect(ref, '12345678')).end()
     await owner.post(`/v1/projects/${ref}/pause`)
     expect((await owner.patch(path, { password: 'while pausing' })).status).toBe(409)
   })
