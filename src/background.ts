@@ -29,10 +29,10 @@ import { wakeSender } from './delivery/wake.ts'
 import { expireEntries, removeDeletedDrains, wakeDrains } from './drains/sweep.ts'
 import type { SystemCtx } from './env.ts'
 import { pullPostgresLogs, purgePostgresLogs } from './logs/pull.ts'
+import { purgeLogs } from './logs/purge.ts'
 import type { Handlers } from './queue/consume.ts'
 import type { Duties } from './queue/sweep.ts'
 import { endIdleIsolates } from './runtime/isolates.ts'
-import { purgeInvocations } from './runtime/purge.ts'
 import { sweepStorage } from './storage/sweep.ts'
 import { purgeRequestCounts } from './usage/purge.ts'
 import { sweepImages } from './workers/images.ts'
@@ -87,7 +87,7 @@ export const duties: Duties = {
   log_drain_entries: expireEntries,
   log_drains_deleted: removeDeletedDrains,
   idle_programs: endIdleIsolates,
-  invocations: purgeInvocations,
+  invocations: (ctx) => purgeLogs(ctx, 'invocations'),
   postgres_logs: pullPostgresLogs,
   postgres_logs_purge: purgePostgresLogs,
   request_counts: purgeRequestCounts,

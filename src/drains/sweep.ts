@@ -5,8 +5,8 @@ import { purgeInPortions } from '../db/purge.ts'
 import { logDrainEntries, logDrains } from '../db/schema/index.ts'
 import type { SystemCtx } from '../env.ts'
 import { describeError } from '../http/log.ts'
+import { LOGS_KEPT_DAYS } from '../logs/purge.ts'
 import { isHourlyDue } from '../queue/hourly.ts'
-import { INVOCATIONS_KEPT_DAYS } from '../runtime/purge.ts'
 import { dueDrains } from './store.ts'
 
 const PAGE = 1_000
@@ -42,7 +42,7 @@ const PORTIONS_MAX = 100
 /** Once an hour: what no drain sent for as long as logs are kept. Told, as nobody will send it any more. */
 export async function expireEntries(ctx: SystemCtx): Promise<void> {
   if (!(await isHourlyDue(ctx, 'log_drain_entries'))) return
-  const before = firstIdOf(ctx.now().getTime() - INVOCATIONS_KEPT_DAYS * DAY_MS)
+  const before = firstIdOf(ctx.now().getTime() - LOGS_KEPT_DAYS * DAY_MS)
   const lost = new Map<string, number>()
   for (let portion = 0; portion < PORTIONS_MAX; portion++) {
     const gone = await rowsOf<{ drain: string; rows: number; entries: number }>(

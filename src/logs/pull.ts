@@ -5,8 +5,8 @@ import { postgresLogCursors, postgresLogs } from '../db/schema/index.ts'
 import type { DatabaseLogs, LogPage } from '../engine/logs.ts'
 import type { SystemCtx } from '../env.ts'
 import { describeError } from '../http/log.ts'
+import { purgeLogs } from './purge.ts'
 
-const KEPT_DAYS = 7
 /** Whoever logs more in a day is read on the next one, as far as the host still has it. */
 const MESSAGES_PER_DAY_MAX = 200_000
 const PAGE_LINES = 500
@@ -129,16 +129,10 @@ function skipped({ now }: SystemCtx, { skippedBytes, lines }: LogPage): LogPage[
 }
 
 /** Deletes messages that are older than a week, and the places of projects that are gone. */
-export async function purgePostgresLogs({ db, now, log }: SystemCtx): Promise<void> {
-  const before = new Date(now().getTime() - KEPT_DAYS * 86_400_000).toISOString()
-  const gone = await purgeInPortions(
-    db,
-    (portion) =>
-      sql`delete from ${postgresLogs} where id in (select id from ${postgresLogs} where at < ${before} order by at limit ${portion})`,
-  )
-  if (gone > 0) log.info('postgres_logs_purged', { messages: gone })
+export async function purgePostgresLogs(ctx: SystemCtx): Promise<void> {
+  await purgeLogs(ctx, 'postgres_logs')
   await purgeInPortions(
-    db,
+    ctx.db,
     (portion) => sql`delete from ${postgresLogCursors} where project_ref in (
       select c.project_ref from ${postgresLogCursors} c join projects p on p.ref = c.project_ref
       where p.removed_at is not null limit ${portion})`,

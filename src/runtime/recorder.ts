@@ -1,10 +1,8 @@
 import { sql } from 'drizzle-orm'
-import { createCtx } from '../ctx.ts'
 import type { Db } from '../db/client.ts'
-import { isWrongData } from '../db/failure.ts'
 import type { ConsoleLine } from '../db/schema/index.ts'
-import type { Bindings, SystemCtx } from '../env.ts'
-import { describeError } from '../http/log.ts'
+import type { SystemCtx } from '../env.ts'
+import { createWriteBehind, type Host, PORTION, writeInHalves } from '../logs/write-behind.ts'
 import { giveRoom, takeRoom } from './room.ts'
 
 /** One call of a program, as it is written in the end. */
@@ -37,10 +35,6 @@ interface LateLines extends Owner {
   status?: number
 }
 
-const WRITTEN_AFTER_MS = 500
-const PORTION = 1_000
-/** The request that writes goes on for others so long. */
-const WRITES_FOR_MS = 20_000
 const KEPT_MAX = 20_000
 const PORTION_LENGTH_MAX = 4 * 1024 * 1024
 /** After it none can be under way: its caller has gone away. */
@@ -54,7 +48,8 @@ const ended = new Map<string, Invocation>()
 const late: LateLines[] = []
 let dropped = 0
 let droppedLines = 0
-let writingSince = 0
+
+const writeSoon = createWriteBehind({ isEmpty: () => ended.size + late.length === 0, write: writeAll })
 
 export function begin(started: Started): void {
   if (running.size >= KEPT_MAX) {
@@ -73,11 +68,6 @@ function drop(invocation: Invocation): void {
 
 const lengthOf = ({ console }: Pick<Invocation, 'console'>): number =>
   console.reduce((sum, { message }) => sum + message.length, 0)
-
-interface Host {
-  bindings: Bindings
-  execution: Pick<ExecutionContext, 'waitUntil'>
-}
 
 /** `problem` is what the program could not print itself. */
 export function end(
@@ -141,26 +131,6 @@ function addLines<T extends Pick<Invocation, 'console' | 'projectRef'>>(to: T, l
   return to
 }
 
-function writeSoon({ bindings, execution }: Host): void {
-  const now = Date.now()
-  if (writingSince > 0 && now - writingSince < 2 * WRITES_FOR_MS) return
-  writingSince = now
-  const waitUntil = (work: Promise<unknown>) => execution.waitUntil(work)
-  waitUntil(writeWhileThereAre(createCtx({ bindings, waitUntil })))
-}
-
-async function writeWhileThereAre(ctx: SystemCtx): Promise<void> {
-  const since = Date.now()
-  try {
-    do {
-      await scheduler.wait(WRITTEN_AFTER_MS)
-      await writeAll(ctx)
-    } while (ended.size + late.length > 0 && Date.now() - since < WRITES_FOR_MS)
-  } finally {
-    writingSince = 0
-  }
-}
-
 async function writeAll(ctx: SystemCtx): Promise<void> {
   endAbandoned()
   const rows = [...ended.values()]
@@ -206,26 +176,9 @@ type Send<T> = (db: Db, rows: readonly T[]) => Promise<unknown>
 /** Returns how many were lost. */
 async function write<T extends Pick<Invocation, 'console' | 'projectRef'>>(ctx: SystemCtx, rows: T[], send: Send<T>) {
   try {
-    return await writeInHalves(ctx, rows, send)
+    return await writeInHalves(ctx, 'invocations', rows, send)
   } finally {
     for (const row of rows) giveRoom(row.projectRef, lengthOf(row))
-  }
-}
-
-/** One that the database does not take must not take others along. */
-async function writeInHalves<T>(ctx: SystemCtx, rows: readonly T[], send: Send<T>): Promise<number> {
-  const attempt = () => send(ctx.db, rows)
-  try {
-    await attempt().catch(attempt)
-    return 0
-  } catch (error) {
-    if (rows.length > 1 && isWrongData(error)) {
-      const half = Math.ceil(rows.length / 2)
-      const lost = await writeInHalves(ctx, rows.slice(0, half), send)
-      return lost + (await writeInHalves(ctx, rows.slice(half), send))
-    }
-    ctx.log.error('failed', { code: 'invocations', error: describeError(error) })
-    return rows.length
   }
 }
 

@@ -2,7 +2,7 @@ import type * as z from 'zod'
 import type { OrganizationAccess } from '../../auth/access.ts'
 import { ROLE_NAMES } from '../../auth/roles.ts'
 import type { Ctx } from '../../env.ts'
-import { INVOCATIONS_KEPT_DAYS } from '../../runtime/purge.ts'
+import { LOGS_KEPT_DAYS } from '../../logs/purge.ts'
 import { offeredVariants } from '../addons/service.ts'
 import { dailyBackupDays } from '../backups/plan.ts'
 import { FUNCTIONS_MAX } from '../functions/rows.ts'
@@ -55,7 +55,7 @@ const FEATURES: Record<string, Access | ((plan: Plan, engine: Engine, config: Ct
   'security.iso27001_certificate': false,
   'security.private_link': (plan, _engine, config) => coversPrivateLink(plan) && hasPrivateLink(config),
   'security.enforce_mfa': false,
-  'log.retention_days': [INVOCATIONS_KEPT_DAYS, 'days'],
+  'log.retention_days': [LOGS_KEPT_DAYS, 'days'],
   custom_domain: true,
   vanity_subdomain: (_plan, _engine, { PROJECT_DOMAIN }) => PROJECT_DOMAIN !== undefined,
   ipv4: false,
