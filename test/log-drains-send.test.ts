@@ -38,6 +38,12 @@ const messagesIn = (received: readonly Received[], source: string): string[] =>
 const loggedOf = async (event: string, drain: string) =>
   (await workerLogs(drain)).map((text) => JSON.parse(text)).filter((one) => one.event === event)
 
+/** The line comes with the sender's log, after what it tells of is recorded. */
+const untilLost = (drain: string, lost: { rows: number; reason: string }) =>
+  vi.waitFor(async () => {
+    expect(await loggedOf('log_drain_rows_lost', drain)).toEqual([expect.objectContaining({ level: 'error', ...lost })])
+  }, WAIT)
+
 describe('what is logged', () => {
   it('arrives as the rows of `logs`, calls before what they printed, and is then done with', async () => {
     const { project, receiver, id } = await newWebhookDrain()
@@ -61,8 +67,10 @@ describe('what is logged', () => {
       project: project.ref,
     })
     await vi.waitFor(async () => expect(await waiting(id)).toBe(0), WAIT)
-    const sent = await loggedOf('log_drain_sent', id)
-    expect(sent).toEqual([expect.objectContaining({ project: project.ref, backend: 'webhook', batches: 1, rows: 4 })])
+    await vi.waitFor(async () => {
+      const sent = await loggedOf('log_drain_sent', id)
+      expect(sent).toEqual([expect.objectContaining({ project: project.ref, backend: 'webhook', batches: 1, rows: 4 })])
+    }, WAIT)
   })
 
   it('begins with what is logged after the drain was created', async () => {
@@ -305,7 +313,7 @@ describe('a destination that fails', () => {
     await untilSwept(async () => expect(await waiting(id)).toBe(0))
     const taken = receiver.received.filter(({ body }) => !body.includes('poison'))
     expect(new Set(callsIn(taken))).toEqual(new Set([...before, ...after]))
-    expect(await loggedOf('log_drain_rows_lost', id)).toEqual([expect.objectContaining({ rows: 2, reason: 'refused' })])
+    await untilLost(id, { rows: 2, reason: 'refused' })
   })
 
   it('loses one line that it does not like, and neither its call nor the other lines', async () => {
@@ -319,7 +327,7 @@ describe('a destination that fails', () => {
     const taken = receiver.received.filter(({ body }) => !body.includes('poison'))
     expect(callsIn(taken)).toEqual([call])
     expect(messagesIn(taken, 'function_logs')).toEqual(messages.toSpliced(13, 1))
-    expect(await loggedOf('log_drain_rows_lost', id)).toEqual([expect.objectContaining({ rows: 1, reason: 'refused' })])
+    await untilLost(id, { rows: 1, reason: 'refused' })
   })
 
   it('loses nothing where it likes nothing', async () => {
@@ -342,10 +350,7 @@ describe('what can no longer be sent', () => {
     await control.delete(invocations).where(eq(invocations.id, gone as string))
     const [kept] = await log(project)
     await untilSwept(() => expect(callsIn(receiver.received)).toEqual([kept]))
-    await vi.waitFor(async () => {
-      const lost = await loggedOf('log_drain_rows_lost', id)
-      expect(lost).toEqual([expect.objectContaining({ level: 'error', rows: 3, reason: 'gone' })])
-    }, WAIT)
+    await untilLost(id, { rows: 3, reason: 'gone' })
   })
 
   it('is counted and told: what waits for longer than logs are kept', async () => {
@@ -360,7 +365,7 @@ describe('what can no longer be sent', () => {
     const [kept] = await log(project)
     await control.delete(heartbeats).where(eq(heartbeats.name, 'log_drain_entries'))
     await untilSwept(async () => expect(await waiting(id)).toBe(1))
-    expect(await loggedOf('log_drain_rows_lost', id)).toEqual([expect.objectContaining({ rows: 8, reason: 'expired' })])
+    await untilLost(id, { rows: 8, reason: 'expired' })
     receiver.answer(withStatus(200))
     await hurry(id)
     await untilSwept(() => expect(callsIn(receiver.received.slice(-1))).toEqual([kept]))

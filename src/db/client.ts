@@ -18,17 +18,19 @@ export async function rowsOf<Row>(writer: Pick<Writer, 'execute'>, statement: SQ
   return rows
 }
 
+/** Round trips of a request: to the control database, and to the database of its project. */
 export interface QueryCount {
   queries?: number
+  project_queries?: number
 }
 
 /** Whose round trips are being counted, as one database serves all requests of an isolate at the same time. */
 export const countedFor = new AsyncLocalStorage<QueryCount>()
 
 /** One more round trip of the request at hand. */
-export function countQuery(): void {
+export function countQuery(kind: keyof QueryCount): void {
   const count = countedFor.getStore()
-  if (count) count.queries = (count.queries ?? 0) + 1
+  if (count) count[kind] = (count[kind] ?? 0) + 1
 }
 
 const opened = new Map<string, Db>()
@@ -40,7 +42,7 @@ export function openDatabase(address: DatabaseAddress): Db {
   const known = opened.get(name)
   if (known) return known
   route(address)
-  const db = drizzle(neon(url), { logger: { logQuery: countQuery } })
+  const db = drizzle(neon(url), { logger: { logQuery: () => countQuery('queries') } })
   opened.set(name, db)
   return db
 }

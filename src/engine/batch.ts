@@ -12,7 +12,7 @@ const ways = new Map<string, SqlOverHttp>()
 /** Runs the statements as the project's storage role: one transaction, one HTTP round trip. Returns the rows of each. */
 export async function runBatch(cluster: Cluster, { runnerPassword, statements }: BatchRequest): Promise<Row[][]> {
   const ask = wayTo(cluster, runnerPassword)
-  countQuery()
+  countQuery('project_queries')
   try {
     const response = await ask(JSON.stringify({ queries: statements.map(queryOf) }))
     if (!response.ok) throw await errorIn(response)
