@@ -91,6 +91,7 @@ export const duties: Duties = {
   postgres_logs: pullPostgresLogs,
   postgres_logs_purge: purgePostgresLogs,
   request_counts: purgeRequestCounts,
+  storage_requests: (ctx) => purgeLogs(ctx, 'storage_requests'),
   storage: sweepStorage,
   function_deployments: removeUnusedDeployments,
   read_only: keepReadOnly,

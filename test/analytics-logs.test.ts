@@ -592,7 +592,12 @@ describe('beside many rows', () => {
       insert into invocations (project_ref, kind, program_id, deployment_id, method, path, status, ms, console, at)
       select ${project}, 'function', ${FUNCTION}, ${DEPLOYMENT}, 'GET', '/', 200, 1, '[]',
         ${NOW.toISOString()}::timestamptz - n * 86400.0 / ${COUNT} * interval '1 second' from generate_series(1, ${COUNT}) n`)
+    await control.execute(sql`
+      insert into storage_requests (id, project_ref, method, path, status, ms, skipped, at)
+      select gen_random_uuid(), project_ref, method, '/storage/v1/', status, ms, 0, at + interval '1 millisecond'
+      from invocations where project_ref = ${project}`)
     await control.execute(sql`analyze invocations`)
+    await control.execute(sql`analyze storage_requests`)
   })
 
   it.each([
@@ -603,7 +608,22 @@ describe('beside many rows', () => {
       "select id, event_message from logs where source = 'function_edge_logs' order by timestamp desc limit 100",
       day,
     ],
-    ['the newest of a day in a table', 'select id, request.path from edge_logs order by timestamp desc limit 100', day],
+    [
+      'the newest of a day in a table',
+      'select id, m.function_id from function_edge_logs order by timestamp desc limit 100',
+      day,
+    ],
+    [
+      'the newest of a day of two services',
+      'select id, request.path from edge_logs order by timestamp desc limit 100',
+      day,
+    ],
+    ['the oldest of a day of two services', 'select id, request.path from edge_logs order by timestamp limit 100', day],
+    [
+      'the newest of storage',
+      "select * from logs where source = 'storage_logs' order by timestamp desc limit 100",
+      day,
+    ],
   ])('reads %s in few pages', async (_, query, scope) => {
     const { statement } = compileQuery(parseQuery(query), scope)
     const { rows } = await control.execute<{ 'QUERY PLAN': { Plan: Record<string, number> }[] }>(

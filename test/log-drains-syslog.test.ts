@@ -88,8 +88,10 @@ describe('a syslog server', () => {
       const { port, messages } = await newSyslog({ keeps })
       const id = await newDrain({ port, structured_data: '[app@32473 env="x \\"y\\""]' })
       await log()
-      await vi.waitFor(() => expect(messages()).toHaveLength(3), WAIT)
-      const [first, , last] = messages()
+      // Without those of the project's database and storage.
+      const ofCall = () => messages().filter((message) => /ö|gräßlich/.test(message))
+      await vi.waitFor(() => expect(ofCall()).toHaveLength(3), WAIT)
+      const [first, , last] = ofCall()
       const header = /^<(\d+)>1 (\S+Z) (\w+) (\w+) - - (\[.*?\]) (\{.*\})$/
       const [, priority, timestamp, hostname, name, data, text] = header.exec(last ?? '') ?? []
       expect([priority, hostname, name, data]).toEqual(['11', ref, 'function_logs', '[app@32473 env="x \\"y\\""]'])

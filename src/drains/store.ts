@@ -92,6 +92,7 @@ const JOINS: Record<LogSource['of'], { on: SQL; line: SQL }> = {
   build: { on: sql`p.kind = 'build' and p.record_id = t.id`, line: sql`0` },
   run_line: { on: sql`p.kind = 'run_line' and p.record_id = l.id`, line: sql`0` },
   postgres_log: { on: sql`p.kind = 'postgres_log' and p.record_id = g.id`, line: sql`0` },
+  storage_request: { on: sql`p.kind = 'storage_request' and p.record_id = s.id`, line: sql`0` },
 }
 
 const ROWS = sql.join(

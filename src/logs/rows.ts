@@ -4,10 +4,13 @@ import { type SQL, sql } from 'drizzle-orm'
 export const LOG_COLUMNS = ['id', 'timestamp', 'source', 'severity_text', 'event_message', 'log_attributes'] as const
 export type LogColumn = (typeof LOG_COLUMNS)[number]
 
-/** Rows of the logs, made of the records of one kind. Aliases: `i` a call, `l` its line or a line of a run, `t` a build, `r` a run, `g` a message of Postgres. */
+/**
+ * Rows of the logs, made of the records of one kind. Aliases: `i` a call, `l` its line or a line of a run, `t` a build, `r` a run,
+ * `g` a message of Postgres, `s` a request to storage.
+ */
 export interface LogSource {
   name: string
-  of: 'call' | 'line' | 'build' | 'run_line' | 'postgres_log'
+  of: 'call' | 'line' | 'build' | 'run_line' | 'postgres_log' | 'storage_request'
   columns: SQL
   from: SQL
   where: SQL
@@ -16,14 +19,15 @@ export interface LogSource {
 /** Ids compare as clients compare them. */
 const derivedId = (text: SQL): SQL => sql`md5(${text})::uuid::text collate "C"`
 
-const severityOfStatus = sql`case when i.status = 0 or i.status >= 500 then 'ERROR' when i.status >= 400 then 'WARN' else 'INFO' end`
+const severityOfStatus = (status: SQL): SQL =>
+  sql`case when ${status} = 0 or ${status} >= 500 then 'ERROR' when ${status} >= 400 then 'WARN' else 'INFO' end`
 const workerName = sql`(select name from workers where id = i.program_id)`
 
 /** Calls of programs, as one kind of row tells of them. */
 const calls = (name: string, { id, kind, attributes }: { id: SQL; kind: SQL; attributes: SQL }): LogSource => ({
   name,
   of: 'call',
-  columns: sql`${id} as id, i.at as timestamp, ${name}::text as source, ${severityOfStatus} as severity_text,
+  columns: sql`${id} as id, i.at as timestamp, ${name}::text as source, ${severityOfStatus(sql`i.status`)} as severity_text,
     i.method || ' | ' || i.status || ' | ' || i.path as event_message, jsonb_build_object(${attributes}) as log_attributes`,
   from: sql`invocations i`,
   where: kind,
@@ -44,23 +48,41 @@ const lines = (name: string, kind: string, attributes: SQL): LogSource => ({
   where: sql`i.kind = ${kind}`,
 })
 
-const REQUEST = sql`'request.method', i.method, 'request.path', i.path, 'request.pathname', i.path,
-  'response.status_code', i.status::text, 'execution_time_ms', i.ms::text, 'execution_id', i.id::text`
+const requestOf = (record: SQL): SQL => sql`'request.method', ${record}.method, 'request.path', ${record}.path,
+  'request.pathname', ${record}.path, 'response.status_code', ${record}.status::text, 'execution_time_ms', ${record}.ms::text`
+const CALL = sql`${requestOf(sql`i`)}, 'execution_id', i.id::text`
+const STORAGE_REQUEST = sql`${requestOf(sql`s`)}, 'request_id', s.id::text, 'identifier', s.project_ref`
 
 const severityOfMessage = sql`case when g.attributes ->> 'parsed.error_severity' in ('ERROR', 'FATAL', 'PANIC') then 'ERROR'
   when g.attributes ->> 'parsed.error_severity' = 'WARNING' then 'WARN' else 'INFO' end`
+
+const storageRequests = (
+  name: string,
+  { id, message, attributes }: Record<'id' | 'message' | 'attributes', SQL>,
+): LogSource => ({
+  name,
+  of: 'storage_request',
+  columns: sql`${id} as id, s.at as timestamp, ${name}::text as source, ${severityOfStatus(sql`s.status`)} as severity_text,
+    s.method || ' | ' || s.status || ' | ' || ${message} as event_message, ${attributes} as log_attributes`,
+  from: sql`storage_requests s`,
+  where: sql`true`,
+})
+
+/** The path at the storage server, as its own log tells it. */
+const storagePath = sql`substr(s.path, strpos(s.path, '/storage/v1/') + ${'/storage/v1'.length}::int)`
+const skipped = sql`case when s.skipped > 0 then ' | ' || s.skipped || ' requests before it left no row' else '' end`
 
 /** What is recorded, as names of hosted logs where those have one. */
 export const LOG_SOURCES: readonly LogSource[] = [
   calls('edge_logs', {
     id: derivedId(sql`'edge ' || i.id`),
     kind: sql`true`,
-    attributes: sql`${REQUEST}, 'identifier', i.project_ref`,
+    attributes: sql`${CALL}, 'identifier', i.project_ref`,
   }),
   calls('function_edge_logs', {
     id: sql`i.id::text collate "C"`,
     kind: sql`i.kind = 'function'`,
-    attributes: sql`${REQUEST}, 'function_id', i.program_id::text, 'deployment_id', i.deployment_id::text`,
+    attributes: sql`${CALL}, 'function_id', i.program_id::text, 'deployment_id', i.deployment_id::text`,
   }),
   lines('function_logs', 'function', sql`'level', ${LEVEL}, 'event_type', 'Log', 'function_id', i.program_id::text`),
   calls('worker_ingress_logs', {
@@ -102,4 +124,15 @@ export const LOG_SOURCES: readonly LogSource[] = [
     from: sql`postgres_logs g`,
     where: sql`true`,
   },
+  storageRequests('edge_logs', {
+    id: derivedId(sql`'edge ' || s.id`),
+    message: sql`s.path`,
+    attributes: sql`jsonb_build_object(${STORAGE_REQUEST})`,
+  }),
+  storageRequests('storage_logs', {
+    id: sql`s.id::text collate "C"`,
+    message: sql`${storagePath} || ${skipped}`,
+    attributes: sql`jsonb_strip_nulls(jsonb_build_object(${STORAGE_REQUEST}, 'error', s.error, 'level',
+      lower(${severityOfStatus(sql`s.status`)})))`,
+  }),
 ]

@@ -3,15 +3,18 @@ import { cors } from 'hono/cors'
 import type { ContentfulStatusCode } from 'hono/utils/http-status'
 import { createCtx } from '../ctx.ts'
 import { countedFor } from '../db/client.ts'
+import { newTimedId } from '../db/id.ts'
 import type { Bindings } from '../env.ts'
 import { addressOf, limitCaller, takeQuota } from '../http/limits.ts'
 import { createLogger, describeError } from '../http/log.ts'
+import { locate } from '../http/project-address.ts'
 import { countRequest } from '../usage/count.ts'
 import { bucketRoutes } from './buckets.ts'
 import { StorageError } from './error.ts'
 import { objectRoutes } from './objects.ts'
 import { refuseDots, storageAddressOf } from './path.ts'
 import { findProject, type StorageContext, type StorageEnv, tokenOf } from './request.ts'
+import { logRequest } from './request-log.ts'
 import { SIZE_MAX } from './resumable/create.ts'
 import { announce, failure, PATH } from './resumable/protocol.ts'
 import { resumableRoutes } from './resumable/routes.ts'
@@ -19,7 +22,7 @@ import { signedRoutes } from './signed.ts'
 
 const begin: MiddlewareHandler<StorageEnv> = async (c, next) => {
   const startedAt = performance.now()
-  const requestId = crypto.randomUUID()
+  const requestId = newTimedId(new Date())
   const facts: StorageEnv['Variables']['facts'] = {}
   const ctx = createCtx({
     bindings: c.env,
@@ -53,15 +56,23 @@ async function headOf(response: Response): Promise<Response> {
 }
 
 const open: MiddlewareHandler<StorageEnv> = async (c, next) => {
+  const startedAt = performance.now()
   const { ctx } = c.var
+  const at = ctx.now().getTime()
   refuseDots(c.req.raw)
   const credentials = { token: tokenOf(c), apiKey: c.req.header('apikey') }
   const ref = storageAddressOf(c.req.raw, c.env)?.ref
   const project = await findProject(ctx, ref, credentials).catch((error) => countMiss(c, error))
   c.var.facts.project = project.ref
   c.set('project', project)
-  countRequest({ bindings: c.env, execution: c.executionCtx }, project.ref, 'storage', ctx.now().getTime())
+  const host = { bindings: c.env, execution: c.executionCtx }
+  countRequest(host, project.ref, 'storage', at)
   await next()
+  logRequest(host, {
+    ...{ id: ctx.requestId, projectRef: project.ref, at, method: c.req.method },
+    ...{ path: locate(c.req.raw, c.env).url.pathname, status: c.res.status },
+    ...{ ms: Math.round(performance.now() - startedAt), error: c.var.facts.error ?? null },
+  })
 }
 
 /** Who guesses at projects is held to what strangers may ask of the management API. */

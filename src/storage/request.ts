@@ -4,16 +4,17 @@ import { InvalidCredential } from '../auth/credential.ts'
 import { type OpenedProject, openProject } from '../auth/project.ts'
 import { verifyCredential } from '../auth/project-token.ts'
 import { tokenIn } from '../auth/request-token.ts'
-import type { Bindings, LogFields, SystemCtx } from '../env.ts'
+import type { QueryCount } from '../db/client.ts'
+import type { Bindings, SystemCtx } from '../env.ts'
 import type { Caller } from './database.ts'
-import { StorageError } from './error.ts'
+import { StorageError, type StorageErrorCode } from './error.ts'
 
 export interface StorageEnv {
   Bindings: Bindings
   Variables: {
     ctx: SystemCtx
     project: OpenedProject
-    facts: LogFields
+    facts: QueryCount & { project?: string; error?: StorageErrorCode }
   }
 }
 export type StorageContext = Context<StorageEnv>

@@ -51,7 +51,7 @@ export const logDrains = pgTable(
   ],
 )
 
-const ENTRY_KINDS = ['call', 'lines', 'build', 'run_line', 'postgres_log'] as const
+const ENTRY_KINDS = ['call', 'lines', 'build', 'run_line', 'postgres_log', 'storage_request'] as const
 
 /**
  * What a drain has still to send, written by triggers in the transaction that logs it: what commits late is there when it has
@@ -64,7 +64,7 @@ export const logDrainEntries = pgTable(
     /** In the order of time. */
     id: uuid().notNull().default(sql`uuidv7()`),
     kind: text({ enum: ENTRY_KINDS }).notNull(),
-    /** A call of a program, or lines that it printed later; a build of a worker; a line of a run; a message of Postgres. */
+    /** A call of a program, or lines that it printed later; a build of a worker; a line of a run; a message of Postgres; a request to storage. */
     recordId: uuid('record_id').notNull(),
     /** Of a call and of lines: those after the first so many, up to the last. */
     firstLine: integer('first_line').notNull().default(0),

@@ -99,13 +99,13 @@ class Compiler {
     const bound = where && this.#bind(where, 'column')
     const name = this.#query.table.toLowerCase()
     const asked = name === UNIFIED ? bound && sourcesAsked(bound) : [name]
-    const table = this.#from?.rows ?? rowsOfSources(this.#scope, asked)
     const condition = bound ? this.#condition(bound, 'WHERE') : sql`true`
     const items = this.#items.map(({ expression }) => this.#bind(expression, 'column'))
     const order = orderBy.map(({ expression, descending }) => ({
       by: this.#bindOwn(expression),
       descending,
     }))
+    const table = this.#from?.rows ?? rowsOfSources(this.#scope, { sources: asked, order: orderOfTime(order[0]) })
     const groups = groupBy.map((expression) => this.#bindOwn(expression))
     const keys = this.#group(distinct ? [...groups, ...items] : groups)
     this.#isGrouped =
@@ -337,6 +337,11 @@ class Compiler {
       return cast(isTime ? this.#timeOf(isTime, value) : value, type, 'a comparison')
     })
   }
+}
+
+const orderOfTime = (first?: { by: Bound; descending: boolean }) => {
+  if (first?.by.kind !== 'column' || first.by.name !== 'timestamp') return undefined
+  return first.descending ? 'desc' : 'asc'
 }
 
 /** Of different values alone. */

@@ -31,28 +31,41 @@ const HELD: Record<LogSource['of'], (scope: Scope) => SQL> = {
       and ${within(sql`r.created_at`, back(scope, RUN_MS_MAX))} and ${within(sql`l.at`, scope)}`
   },
   postgres_log: (scope) => sql`g.project_ref = ${scope.project.ref} and ${within(sql`g.at`, scope)}`,
+  storage_request: (scope) => sql`s.project_ref = ${scope.project.ref} and ${within(sql`s.at`, scope)}`,
 }
 
 /** Sources that hosted projects have, of which nothing is recorded here: reading them finds nothing. */
 const WITHOUT_ROWS = [
-  ...['postgrest_logs', 'auth_logs', 'auth_audit_logs', 'storage_logs', 'realtime_logs'],
+  ...['postgrest_logs', 'auth_logs', 'auth_audit_logs', 'realtime_logs'],
   ...['supavisor_logs', 'pgbouncer_logs', 'pg_upgrade_logs', 'pg_cron_logs'],
 ]
 
 /** The table of all sources, which ClickHouse's clients read; BigQuery's read a table for each source. */
 export const UNIFIED = 'logs'
-export const TABLES: readonly string[] = [UNIFIED, ...LOG_SOURCES.map(({ name }) => name), ...WITHOUT_ROWS]
+export const TABLES: readonly string[] = [
+  ...new Set([UNIFIED, ...LOG_SOURCES.map(({ name }) => name), ...WITHOUT_ROWS]),
+]
 
 const NOTHING = sql`select null::text as id, null::timestamptz as timestamp, null::text as source, null::text as severity_text,
   null::text as event_message, null::jsonb as log_attributes where false`
 
-/** The rows that the project may read in the window, with COLUMNS; of these sources, or of all. */
-export function rowsOfSources(scope: Scope, sources?: readonly string[]): SQL {
+interface Asked {
+  /** Undefined for all. */
+  sources: readonly string[] | undefined
+  /** How the query sorts them by time first of all, if it does. */
+  order: 'asc' | 'desc' | undefined
+}
+
+/** The rows that the project may read in the window, with COLUMNS. */
+export function rowsOfSources(scope: Scope, { sources, order }: Asked): SQL {
   const read = LOG_SOURCES.filter(({ name }) => sources?.includes(name) ?? true)
   if (read.length === 0) return NOTHING
+  // Postgres merges several sources by their indexes only where each of them has the order.
+  const ordered = order && read.length > 1 ? sql.raw(`order by timestamp ${order}`) : sql``
   return sql.join(
     read.map(
-      ({ of, columns, from, where }) => sql`select ${columns} from ${from} where ${where} and ${HELD[of](scope)}`,
+      ({ of, columns, from, where }) =>
+        sql`(select ${columns} from ${from} where ${where} and ${HELD[of](scope)} ${ordered})`,
     ),
     sql` union all `,
   )
