@@ -28,8 +28,8 @@ const KEY_ID = 'AKIAIOSFODNN7EXAMPLE'
 /** A config of each backend, and what replies show of it. */
 const BACKENDS = {
   webhook: {
-    config: { url: 'http://127.0.0.1:9/in', http: 'http2', gzip: true, headers: { authorization: SECRET } },
-    shown: { url: 'http://127.0.0.1:9/in', http: 'http2', gzip: true },
+    config: { url: 'http://127.0.0.1:9/in', http: 'http1', gzip: true, headers: { authorization: SECRET } },
+    shown: { url: 'http://127.0.0.1:9/in', http: 'http1', gzip: true },
   },
   datadog: {
     config: { api_key: SECRET, region: 'US5' },
@@ -105,6 +105,7 @@ describe('POST /v2/projects/{ref}/analytics/log-drains', () => {
     ['webhook', { ...WEBHOOK, url: 'ftp://a.dev' }, ['url']],
     ['webhook', { ...WEBHOOK, url: 7 }, ['url']],
     ['webhook', { ...WEBHOOK, http: 'http3' }, ['http']],
+    ['webhook', { ...WEBHOOK, http: 'http2' }, ['http']],
     ['webhook', { ...WEBHOOK, gzip: 'yes' }, ['gzip']],
     ['webhook', { ...WEBHOOK, headers: { host: 'a' } }, ['headers']],
     ['webhook', { ...WEBHOOK, headers: { 'x-a': 'a\nb' } }, ['headers']],

@@ -8,7 +8,7 @@ const Port = z.int().min(0).max(65_535)
 /** Fields of the backends that replies show; which of them a backend has, src/drains/backends says. */
 const shown = {
   url: z.string(),
-  http: z.enum(['http1', 'http2']),
+  http: z.enum(['http1', 'http2']).meta({ description: 'http2 is refused: HTTP/2 cannot be required here' }),
   gzip: z.boolean(),
   username: z.string().nullable(),
   region: z.string(),

@@ -2,10 +2,12 @@ import * as z from 'zod'
 import { backend } from '../backend.ts'
 import { Headers, Url } from '../fields.ts'
 
-/** The version of HTTP is settled with the server; both spellings are taken. */
+/** A Worker's fetch cannot be told to use HTTP/2. */
+const HTTP_ERROR = 'must be http1: HTTP/2 cannot be required here'
+
 const Config = z.strictObject({
   url: Url,
-  http: z.enum(['http1', 'http2']).default('http1'),
+  http: z.literal('http1', { error: HTTP_ERROR }).default('http1'),
   gzip: z.boolean().default(false),
   headers: Headers.default({}),
 })
