@@ -3,6 +3,7 @@ import { once } from 'node:events'
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { KEY_HEADER } from '../src/builder/protocol.ts'
+import { logLine } from '../src/http/log.ts'
 import { isSameSecret } from '../src/secrets/equal.ts'
 import { memoryMiBMax } from './child-process.ts'
 import { freePort } from './ports.ts'
@@ -124,7 +125,7 @@ export async function startBuilder({ worker, onLine, memoryMiB }: Options): Prom
 
   const server = createServer((incoming, response) => {
     serve(incoming, response).catch((error) => {
-      onLine(JSON.stringify({ level: 'error', event: 'builder_failed', error: String(error) }))
+      onLine(logLine('error', 'builder_failed', { error: String(error) }))
       response.writeHead(500).end()
     })
   })

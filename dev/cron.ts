@@ -1,21 +1,32 @@
+import { logLine } from '../src/http/log.ts'
+
 const MINUTE_MS = 60_000
 
 /** Calls `tick` at once and then at every full minute of the wall clock, as the platform's cron does. */
-export function tickEveryMinute(tick: (scheduledTime: Date) => Promise<unknown>): { stop(): void } {
+export function tickEveryMinute(
+  tick: (scheduledTime: Date) => Promise<unknown>,
+  onLine: (line: string) => void,
+): { stop(): void } {
   let timer: NodeJS.Timeout
+  let isStopped = false
+  // The next minute tries again; a tick that is cut off by the end of the installation has not failed.
+  const run = (at: Date) =>
+    tick(at).catch((error) => {
+      if (!isStopped) onLine(logLine('error', 'cron_tick_failed', { error: String(error) }))
+    })
   function plan() {
     const next = new Date(Math.floor(Date.now() / MINUTE_MS + 1) * MINUTE_MS)
     timer = setTimeout(() => {
-      tick(next).catch(reportFailure)
+      void run(next)
       plan()
     }, next.getTime() - Date.now())
   }
-  tick(new Date()).catch(reportFailure)
+  void run(new Date())
   plan()
-  return { stop: () => clearTimeout(timer) }
-}
-
-// The next minute tries again.
-function reportFailure(error: unknown) {
-  console.error(JSON.stringify({ level: 'error', event: 'cron_tick_failed', message: String(error) }))
+  return {
+    stop() {
+      isStopped = true
+      clearTimeout(timer)
+    },
+  }
 }

@@ -53,7 +53,7 @@ async function startCron(wrangler: ChildProcess, tick: () => Promise<unknown>): 
       () => true,
       () => false,
     )
-    if (isUp) return tickEveryMinute(tick)
+    if (isUp) return tickEveryMinute(tick, console.error)
     await delay(250)
   }
   return { stop: () => {} }

@@ -6,6 +6,7 @@ import type { AddressInfo } from 'node:net'
 import { setPriority } from 'node:os'
 import { text } from 'node:stream/consumers'
 import { setTimeout as delay } from 'node:timers/promises'
+import { logLine } from '../src/http/log.ts'
 import {
   type Ending,
   type Place,
@@ -114,7 +115,7 @@ export async function startPrograms(options: Options): Promise<Programs> {
       void running.exited.then(() => end(process, 'crash'))
     } catch (error) {
       freeSlots.push(slot)
-      onLine(line('programs_not_started', { error: String(error) }))
+      onLine(logLine('error', 'programs_not_started', { error: String(error) }))
     }
   }
 
@@ -135,7 +136,7 @@ export async function startPrograms(options: Options): Promise<Programs> {
       endings.delete(oldest)
     }
     process.hasEnded.resolve(ending)
-    if (ending !== 'unused' && !isStopped) onLine(line('programs_ended', { group, ending }))
+    if (ending !== 'unused' && !isStopped) onLine(logLine('error', 'programs_ended', { group, ending }))
     await running.stop().catch(() => {})
     freeSlots.push(slot)
   }
@@ -229,7 +230,7 @@ export async function startPrograms(options: Options): Promise<Programs> {
 
   const server = createServer((incoming, response) => {
     serve(incoming, response).catch((error) => {
-      onLine(line('programs_failed', { error: String(error) }))
+      onLine(logLine('error', 'programs_failed', { error: String(error) }))
       response.writeHead(500).end()
     })
   })
@@ -241,7 +242,7 @@ export async function startPrograms(options: Options): Promise<Programs> {
   const watching = setInterval(() => {
     for (const process of processes.values()) void watch(process)
   }, MEASURED_MS)
-  const cron = tickEveryMinute(() => Promise.all(Array.from(processes.values(), (one) => ask(one, 'end-idle'))))
+  const cron = tickEveryMinute(() => Promise.all(Array.from(processes.values(), (one) => ask(one, 'end-idle'))), onLine)
   return {
     address: `127.0.0.1:${port}`,
     slots: ports.map((each) => `127.0.0.1:${each}`),
@@ -296,6 +297,3 @@ export function programBindings({ address, slots }: Programs): Record<string, un
 /** What the runtime says of each program that is ended because nobody calls it any more. */
 const ISOLATE_ENDED = 'script terminated for unknown reasons'
 export const isNews = (line: string): boolean => !line.includes(ISOLATE_ENDED)
-
-const line = (event: string, fields: Record<string, unknown>): string =>
-  JSON.stringify({ level: 'error', event, ...fields })

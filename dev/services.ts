@@ -2,6 +2,7 @@ import { existsSync } from 'node:fs'
 import { mkdir } from 'node:fs/promises'
 import { join, resolve } from 'node:path'
 import { type Host, startHost } from '../host/host.ts'
+import { hostLogLine } from '../host/log.ts'
 import { FolderInUse } from '../host/run-folder.ts'
 import { CLI_HOST, CLI_PORT, listenForCli } from './cli-port.ts'
 import { prepareControlDatabase } from './control-database.ts'
@@ -25,6 +26,8 @@ export interface ServicesOptions {
   baseUrl: string
   /** Told of each service that is up, with the time it took. */
   onStep?: (name: string, ms: number) => void
+  /** Takes the host's log; on standard output where it is left out. */
+  onLine?(line: string): void
 }
 
 export interface Services {
@@ -38,7 +41,7 @@ export interface Services {
 
 /** Starts what the Worker needs: the database host, the control database on it, and the bucket. */
 export async function startServices(options: ServicesOptions): Promise<Services> {
-  const { ports = {}, durable, baseUrl, onStep = () => {} } = options
+  const { ports = {}, durable, baseUrl, onStep = () => {}, onLine = console.log } = options
   const folder = resolve(options.folder)
   // Of an installation that lasts, the next start takes up the servers that a killed one has left.
   guardChildren((file) => durable && file.endsWith('/postgres'))
@@ -111,7 +114,7 @@ export async function startServices(options: ServicesOptions): Promise<Services>
       sleepAfterSeconds: options.sleepAfterSeconds ?? null,
       port: ports.proxy ?? 0,
       gatewayPort: ports.postgres ?? 0,
-      log: (event, fields) => console.log(JSON.stringify({ event, ...fields })),
+      log: (event, fields) => onLine(hostLogLine(event, fields)),
     })
   }
 

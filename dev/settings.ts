@@ -1,4 +1,5 @@
 import { resolve } from 'node:path'
+import { LOG_FORMATS, type LogFormat } from './log-output.ts'
 import { PORT_SETTINGS } from './ports.ts'
 import { StartError } from './start-error.ts'
 
@@ -8,6 +9,7 @@ export interface Settings {
   ports: Record<keyof typeof PORT_SETTINGS, number>
   /** Databases are reached at the port of the `supabase` command line too, unless a port was chosen for them. */
   isForCli: boolean
+  logFormat: LogFormat
   /** The Worker's own settings, which the Worker checks. */
   vars: Record<string, string>
 }
@@ -41,7 +43,7 @@ const WORKER_SETTINGS = [
 const PORTS = { api: 8787, postgres: 54322, proxy: 54330, s3: 54331 }
 
 /** What the environment says about a start on one machine; README, Settings, lists it. */
-export function readSettings(env: NodeJS.ProcessEnv): Settings {
+export function readSettings(env: NodeJS.ProcessEnv, isTerminal = process.stdout.isTTY): Settings {
   const ports = { ...PORTS }
   for (const service of Object.keys(PORTS) as (keyof typeof PORTS)[]) {
     ports[service] = readPort(env, PORT_SETTINGS[service], PORTS[service])
@@ -51,6 +53,7 @@ export function readSettings(env: NodeJS.ProcessEnv): Settings {
     baseUrl: env.BASE_URL?.replace(/\/+$/, '') || `http://127.0.0.1:${ports.api}`,
     ports,
     isForCli: !env.POSTGRES_PORT,
+    logFormat: readLogFormat(env.LOG_FORMAT || (isTerminal ? 'text' : 'json')),
     vars: Object.fromEntries(WORKER_SETTINGS.flatMap((name) => (env[name] ? [[name, env[name]]] : []))),
   }
 }
@@ -63,6 +66,12 @@ const WARNINGS = [
 /** What must not be overlooked in a start with these settings. */
 export function warningsOf({ vars }: Pick<Settings, 'vars'>): string[] {
   return WARNINGS.flatMap(([name, text]) => (vars[name] === 'on' ? [`${text} (${name}=on): not for production.`] : []))
+}
+
+function readLogFormat(name: string): LogFormat {
+  const format = LOG_FORMATS.find((known) => known === name)
+  if (format) return format
+  throw new StartError(`LOG_FORMAT=${name} is not a format: give ${LOG_FORMATS.join(' or ')}.`)
 }
 
 function readPort(env: NodeJS.ProcessEnv, name: string, usual: number): number {

@@ -1,22 +1,36 @@
 import { rm } from 'node:fs/promises'
 import { join, resolve } from 'node:path'
 import { isHostRunning } from '../host/run-folder.ts'
+import manifest from '../package.json' with { type: 'json' }
 import { buildWorker } from './bundle.ts'
 import { readFlags } from './flags.ts'
 import { describeFailure, openLifetime } from './lifetime.ts'
+import { type LogOutput, openLogOutput } from './log-output.ts'
 import { freePort, type PORT_SETTINGS } from './ports.ts'
 import { readyText, stepLine } from './report.ts'
-import { readSettings, warningsOf } from './settings.ts'
+import { readSettings, type Settings, warningsOf } from './settings.ts'
 import { StartError } from './start-error.ts'
 
 const lifetime = openLifetime()
-lifetime.onSignal(() => {
-  // A second Ctrl-C does not wait: Postgres recovers from its log at the next start.
-  if (lifetime.isEnding()) process.exit(1)
-  console.log('\nStopping…')
-  lifetime.end().then(() => process.exit(0), fail)
-})
-start().catch(endBecause)
+main().catch(endBecause)
+
+async function main() {
+  const flags = readFlags('npm start', ['--reset'])
+  const settings = readSettings(process.env)
+  const log = openLogOutput(settings.logFormat)
+  lifetime.onSignal((signal) => {
+    // A second Ctrl-C does not wait: Postgres recovers from its log at the next start.
+    if (lifetime.isEnding()) process.exit(1)
+    if (settings.logFormat === 'text') console.log('\nStopping…')
+    else log.event('info', 'stopping', { signal })
+    lifetime.end().then(() => {
+      log.event('info', 'stopped')
+      log.flush()
+      process.exit(0)
+    }, fail)
+  })
+  await start(settings, log, flags.has('--reset'))
+}
 
 async function endBecause(error: unknown) {
   if (lifetime.isEnding()) return
@@ -29,14 +43,15 @@ function fail(error: unknown) {
   process.exit(1)
 }
 
-async function start() {
-  const flags = readFlags('npm start', ['--reset'])
-  const settings = readSettings(process.env)
+async function start(settings: Settings, log: LogOutput, isReset: boolean) {
   const { folder, ports, baseUrl, isForCli, vars } = settings
+  // Standard output is for the log alone where programs read it.
+  const say = settings.logFormat === 'text' ? console.log : console.error
+  const onStep = (name: string, ms: number) => say(stepLine(name, ms))
   const startedAt = performance.now()
   if (await isHostRunning(join(folder, 'host')))
     throw new StartError(`${folder} is in use: stop the other start first.`)
-  if (flags.has('--reset')) await deleteData(folder)
+  if (isReset) await deleteData(folder)
   for (const service of Object.keys(ports) as (keyof typeof PORT_SETTINGS)[]) await freePort(ports[service], service)
 
   // Slow to load: a start that is refused tells so without them.
@@ -47,44 +62,43 @@ async function start() {
       import('./credentials.ts'),
       import('./clients.ts'),
     ])
-  console.log(['Starting Pilothouse', ...warningsOf(settings)].join('\n'))
+  say(['Starting Pilothouse', ...warningsOf(settings)].join('\n'))
   const bundle = join(folder, 'bundle')
   const [services] = await Promise.all([
-    lifetime.add(startServices({ folder, ports, baseUrl, isForCli, durable: true, onStep: showStep })),
-    timed('build', () => buildWorker({ folder: bundle })),
+    lifetime.add(startServices({ folder, ports, baseUrl, isForCli, durable: true, onStep, onLine: log.onLine })),
+    timed(onStep, 'build', () => buildWorker({ folder: bundle })),
   ])
   const { controlUrl } = services
-  const { credentials, isNew } = await timed('owner', () =>
+  const { credentials, isNew } = await timed(onStep, 'owner', () =>
     saveCredentials({
-      ...{ folder, controlUrl, baseUrl, onLine: console.log },
+      ...{ folder, controlUrl, baseUrl, onLine: say },
       ...{ databasePort: ports.postgres, hostUrl: services.host.url },
     }),
   )
   const bindings = { ...services.vars, ...vars, ...services.secrets, SOLE_WORKER: 'on' }
   await saveClients(folder, credentials, bindings)
-  await timed('worker', () =>
+  await timed(onStep, 'worker', () =>
     lifetime.add(
       startWorker({
         bundle,
         port: ports.api,
         bindings,
         folder: join(folder, 'worker'),
+        onLine: log.onLine,
       }),
     ),
   )
-  showStep('all', performance.now() - startedAt)
-  console.log(readyText(credentials, { file: resolve(folder, CREDENTIALS), isNew }))
-  console.log(clientsText(folder, credentials))
+  const ms = performance.now() - startedAt
+  onStep('all', ms)
+  log.event('info', 'started', { version: manifest.version, base_url: baseUrl, folder, ms: Math.round(ms) })
+  say(readyText(credentials, { file: resolve(folder, CREDENTIALS), isNew }))
+  say(clientsText(folder, credentials))
 }
 
-function showStep(name: string, ms: number) {
-  console.log(stepLine(name, ms))
-}
-
-async function timed<T>(name: string, work: () => Promise<T>): Promise<T> {
+async function timed<T>(onStep: (name: string, ms: number) => void, name: string, work: () => Promise<T>): Promise<T> {
   const startedAt = performance.now()
   const result = await work()
-  showStep(name, performance.now() - startedAt)
+  onStep(name, performance.now() - startedAt)
   return result
 }
 

@@ -1,4 +1,5 @@
 import { convertV4MiniflareOptions, Miniflare, type V4MiniflareOptions } from 'miniflare'
+import { logLine } from '../src/http/log.ts'
 import { spawnedBy, watchMemory } from './child-process.ts'
 import { freePort } from './ports.ts'
 
@@ -53,7 +54,7 @@ export function supervise(options: Supervised) {
   let isStopped = false
 
   function report(error: unknown): undefined {
-    options.onLine(JSON.stringify({ level: 'error', event: 'process_not_started', error: String(error) }))
+    options.onLine(logLine('error', 'process_not_started', { error: String(error) }))
   }
 
   async function askNow(request: Request, left: AbortSignal): Promise<Outcome> {

@@ -7,6 +7,7 @@ import { startBuilder } from './builder.ts'
 import { BUILDER, BUILDER_CONFIG, CONFIG, ROOT } from './bundle.ts'
 import { tickEveryMinute } from './cron.ts'
 import { SERVICES_NETWORK, webhookEgress } from './egress.ts'
+import { openLogOutput } from './log-output.ts'
 import { portError } from './ports.ts'
 import { isNews, programBindings, startPrograms } from './programs.ts'
 import { StartError } from './start-error.ts'
@@ -29,6 +30,8 @@ export interface WorkerOptions {
   cpuSeconds?: number
   /** What such a process may have in memory; an eighth of the machine's where it is left out, 2 GiB at most. */
   memoryMiB?: number
+  /** Takes the log; on standard output, as JSON, where it is left out. */
+  onLine?(line: string): void
 }
 
 /** As the Worker itself does at its first request, which would be too late to tell who starts it. */
@@ -41,7 +44,7 @@ function checkSettings(bindings: Record<string, string>): void {
 
 /** Runs the bundle on workerd with its queues, Durable Objects and cron; the builder and programs in processes of their own. */
 export async function startWorker(options: WorkerOptions): Promise<{ stop(): Promise<void> }> {
-  const { port, bindings, cpuSeconds, memoryMiB } = options
+  const { port, bindings, cpuSeconds, memoryMiB, onLine = openLogOutput('json').onLine } = options
   checkSettings(bindings)
   const egress = { WEBHOOK_EGRESS: webhookEgress({ loopback: bindings.WEBHOOK_LOOPBACK === 'on' }) }
   const started: { stop(): Promise<void> }[] = []
@@ -49,13 +52,13 @@ export async function startWorker(options: WorkerOptions): Promise<{ stop(): Pro
     for (const one of started.reverse()) await one.stop()
   }
   try {
-    const builder = await startBuilder({ worker: await builderWorker(options), onLine: writeLine })
+    const builder = await startBuilder({ worker: await builderWorker(options), onLine })
     started.push(builder)
     const shared = await sharedWorker(options, egress)
     const programs = await startPrograms({
       worker: { ...shared },
       api: `127.0.0.1:${port}`,
-      onLine: writeLine,
+      onLine,
       cpuSeconds,
       memoryMiB,
       closedPorts: builder.ports,
@@ -68,10 +71,10 @@ export async function startWorker(options: WorkerOptions): Promise<{ stop(): Pro
         BUILDER: { external: { address: builder.address, http: {} } },
         ...programBindings(programs),
       },
-      onLine: writeLine,
+      onLine,
     })
     started.push(worker)
-    const cron = tickEveryMinute(worker.tick)
+    const cron = tickEveryMinute(worker.tick, onLine)
     started.push({ stop: async () => cron.stop() })
     return { stop }
   } catch (error) {
@@ -225,14 +228,6 @@ function keepAlarms(objects: Configured['durableObjects'] = {}) {
       { ...object, unsafePreventEviction: KEPT_OBJECTS.includes(object.className) },
     ]),
   )
-}
-
-const lines: string[] = []
-
-/** One write for all lines of a turn: under load each write of its own would cost as much as a query. */
-function writeLine(line: string): void {
-  if (lines.push(line) > 1) return
-  setImmediate(() => process.stdout.write(`${lines.splice(0).join('\n')}\n`))
 }
 
 const MODULE_TYPES: Record<string, string> = {

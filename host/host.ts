@@ -15,6 +15,7 @@ import { startGateway } from './gateway/gateway.ts'
 import { InstancePool } from './instances/instances.ts'
 import { Locks } from './instances/locks.ts'
 import { hostKey } from './key.ts'
+import type { HostLog } from './log.ts'
 import { createMoves } from './moves/moves.ts'
 import { extensiblePrograms } from './programs.ts'
 import { Replicas } from './replicas/replicas.ts'
@@ -45,7 +46,7 @@ export interface HostOptions {
   archive?: S3Settings & { key: string }
   /** Of instances that have no time of their own; null for never. */
   sleepAfterSeconds?: number | null
-  log?(event: string, fields: Record<string, unknown>): void
+  log?: HostLog
 }
 
 export interface Host {
@@ -95,6 +96,7 @@ export async function startHost(options: HostOptions): Promise<Host> {
       tls: await ensureCertificate(join(folder, 'tls')),
       ...(options.domain !== undefined && { domain: options.domain }),
       makeRoom: (name) => sql.endIdle(name),
+      log,
     })
     started.push(() => gateway.stop())
     const sql = createSqlHandlers({

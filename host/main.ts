@@ -2,6 +2,7 @@ import { availableParallelism } from 'node:os'
 import * as z from 'zod'
 import { REGION_CODES } from '../src/db/schema/values.ts'
 import { type HostOptions, startHost } from './host.ts'
+import { type HostLog, hostLogLine } from './log.ts'
 
 const port = z.coerce.number().int().min(1).max(65_535)
 
@@ -49,6 +50,8 @@ function read<Shape extends z.ZodType>(shape: Shape, env: NodeJS.ProcessEnv): z.
   return parsed.data
 }
 
+const log: HostLog = (event, fields) => console.log(hostLogLine(event, fields))
+
 async function main(): Promise<void> {
   const archive = archiveIn(process.env)
   const { HOST_KEY, HOST_FOLDER, HOST_ADDRESS, HOST_PORT, POSTGRES_PORT, DATABASE_DOMAIN, HOST_REGION } = read(
@@ -64,21 +67,28 @@ async function main(): Promise<void> {
     region: HOST_REGION,
     ...(archive && { archive }),
     ...(DATABASE_DOMAIN !== undefined && { domain: DATABASE_DOMAIN }),
-    log: (event, fields) => console.log(JSON.stringify({ at: new Date().toISOString(), event, ...fields })),
+    log,
   })
-  const versions = host.pool.versions.map(({ version }) => version).join(' and ')
-  console.log(
-    `The host serves ${host.pool.list().length} instances with Postgres ${versions} on ${availableParallelism()} cores: ` +
-      `API at ${host.url}, Postgres at port ${host.gatewayPort}.`,
-  )
+  const versions = host.pool.versions.map(({ version }) => version)
+  log('host_started', {
+    instances: host.pool.list().length,
+    postgres: versions,
+    cores: availableParallelism(),
+    url: host.url,
+    postgres_port: host.gatewayPort,
+  })
   let isStopping = false
   for (const signal of ['SIGINT', 'SIGTERM'] as const) {
     process.on(signal, () => {
       // A second signal does not wait: Postgres recovers from its log at the next start.
       if (isStopping) process.exit(1)
       isStopping = true
+      log('host_stopping', { signal })
       host.stop().then(
-        () => process.exit(0),
+        () => {
+          log('host_stopped', {})
+          process.exit(0)
+        },
         (error) => fail(error),
       )
     })

@@ -5,6 +5,7 @@ import type { Principal } from './auth/principal.ts'
 import { PLANS } from './auth/roles.ts'
 import type { Db } from './db/client.ts'
 import type { ProjectEngine } from './engine/engine.ts'
+import { logLine } from './http/log.ts'
 import type { LogDrainSender } from './objects/log-drain-sender.ts'
 import type { RateLimiter } from './objects/rate-limiter.ts'
 import type { WebhookSender } from './objects/webhook-sender.ts'
@@ -266,7 +267,10 @@ export interface Resources {
   branch: BranchAccess
 }
 
-export type LogFields = Record<string, unknown>
+/** `at` is the time of the line itself. */
+export type LogFields = { [name: string]: unknown; at?: never }
+/** Facts of a request, for its log line. */
+export type RequestFacts = LogFields & { queries?: number }
 export interface Logger {
   info(event: string, fields?: LogFields): void
   error(event: string, fields?: LogFields): void
@@ -280,7 +284,7 @@ export interface AppEnv {
     /** Of a route that takes other bodies than JSON. */
     body: unknown
     /** Filled as the request goes, written as its one log line. */
-    facts: LogFields
+    facts: RequestFacts
   }
 }
 
@@ -293,6 +297,6 @@ export function readConfig(bindings: Bindings): Config {
   const result = Config.safeParse(bindings)
   if (!result.success) throw new Error(`settings: ${z.prettifyError(result.error).replaceAll('\n', ' ')}`)
   parsed.set(bindings, result.data)
-  if (result.data.WEBHOOK_LOOPBACK) console.warn(JSON.stringify({ level: 'warn', event: 'webhook_loopback_allowed' }))
+  if (result.data.WEBHOOK_LOOPBACK) console.warn(logLine('warn', 'webhook_loopback_allowed'))
   return result.data
 }

@@ -14,7 +14,10 @@ const READY_WAIT = { ...WAIT, timeout: 240_000 }
 
 interface Running {
   child: ChildProcess
+  /** All that it has printed. */
   output(): string
+  /** Of that, the lines of standard output. */
+  lines(): string[]
 }
 
 interface Credentials {
@@ -40,12 +43,15 @@ export async function newMachine(settings: Record<string, string> = {}, begun?: 
   function start(...args: string[]): Running {
     const child = spawn('node', ['dev/start.ts', ...args], { env, stdio: ['ignore', 'pipe', 'pipe'] })
     let text = ''
-    const keep = (data: Buffer) => {
+    let standard = ''
+    child.stdout.on('data', (data: Buffer) => {
       text += data
-    }
-    child.stdout.on('data', keep)
-    child.stderr.on('data', keep)
-    const running = { child, output: () => text }
+      standard += data
+    })
+    child.stderr.on('data', (data: Buffer) => {
+      text += data
+    })
+    const running = { child, output: () => text, lines: () => standard.split('\n').filter((line) => line !== '') }
     started.push(running)
     return running
   }
@@ -95,9 +101,9 @@ export async function newMachine(settings: Record<string, string> = {}, begun?: 
 }
 export type Machine = Awaited<ReturnType<typeof newMachine>>
 
-export async function stop({ child }: Running): Promise<number | null> {
+export async function stop({ child }: Running, signal: NodeJS.Signals = 'SIGINT'): Promise<number | null> {
   if (child.exitCode !== null || child.signalCode !== null) return child.exitCode
-  child.kill('SIGINT')
+  child.kill(signal)
   await once(child, 'exit')
   return child.exitCode
 }

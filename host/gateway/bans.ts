@@ -27,12 +27,14 @@ const RECORDS_MAX = 10_000
 export class Bans {
   readonly #limits: BanLimits
   readonly #now: () => number
+  readonly #onBan: (address: string, name: string) => void
   /** In the order of the last failure. */
   readonly #records = new Map<string, Record>()
 
-  constructor(limits: BanLimits, now: () => number) {
+  constructor(limits: BanLimits, now: () => number, onBan: (address: string, name: string) => void) {
     this.#limits = limits
     this.#now = now
+    this.#onBan = onBan
   }
 
   until(name: string, address: string): Date | undefined {
@@ -48,7 +50,7 @@ export class Bans {
     if (record.failures.length >= this.#limits.failures) {
       record.until = now + this.#limits.banMs
       record.failures = []
-      console.warn(`gateway: banned ${group} from ${name}`)
+      this.#onBan(group, name)
     }
     this.#records.delete(key(name, group))
     this.#records.set(key(name, group), record)

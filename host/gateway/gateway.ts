@@ -5,6 +5,7 @@ import type { Duplex } from 'node:stream'
 import { setTimeout as delay } from 'node:timers/promises'
 import { createSecureContext } from 'node:tls'
 import { type Instance, type Instances, InstanceUnavailable } from '../instances/types.ts'
+import type { HostLog } from '../log.ts'
 import { type Ban, type BanLimits, Bans } from './bans.ts'
 import type { Certificate } from './certificate.ts'
 import { authenticate, checkPassword, type Login, recheckLogin, WrongPassword } from './login.ts'
@@ -47,6 +48,7 @@ export interface GatewayOptions {
   /** Ends sessions of an instance that nobody uses now. */
   makeRoom?(name: string): void
   now?: () => number
+  log?: HostLog
 }
 
 /** The peer of a connection. */
@@ -91,16 +93,26 @@ const ROOM_RETRY_MS = 50
 const CANCEL = 'cancel requests'
 
 export async function startGateway(options: GatewayOptions): Promise<Gateway> {
-  const { port, host = '127.0.0.1', instances, tls, domain, makeRoom = () => {}, now = Date.now } = options
+  const {
+    port,
+    host = '127.0.0.1',
+    instances,
+    tls,
+    domain,
+    makeRoom = () => {},
+    now = Date.now,
+    log = () => {},
+  } = options
   const limits = { ...LIMITS, ...options.limits }
   const secureContext = createSecureContext({ key: tls.key, cert: tls.certificate, minVersion: 'TLSv1.2' })
   // From the key, so that the salts of unknown roles stay the same after a restart, as those of real ones do.
   const secret = createHash('sha256').update(`salts of unknown roles ${tls.key}`).digest('hex')
   const unauthenticated = new Unauthenticated(limits)
-  const bans = new Bans(limits, now)
+  const bans = new Bans(limits, now, (address, name) => log('address_banned', { address, instance: name }))
   const sessions = new Sessions()
   const open = new Set<Duplex>()
   let excess = 0
+  const logFailure = (error: unknown) => log('gateway_failed', { error: nameOf(error) })
 
   function serve(stream: Duplex, caller: Caller) {
     if (stream.destroyed) return
@@ -116,13 +128,13 @@ export async function startGateway(options: GatewayOptions): Promise<Gateway> {
     try {
       attempt = caller.isTrusted ? undefined : unauthenticated.begin(caller.address, () => stream.destroy())
       const address = normalizeAddress(caller.address)
-      delayGuesses(receive(line, { ...caller, address }, attempt)).catch((error) => refuse(line, error))
+      delayGuesses(receive(line, { ...caller, address }, attempt)).catch((error) => refuse(line, error, logFailure))
     } catch (error) {
       // Even a refusal takes a while: a flood gets none.
       if (excess >= limits.unauthenticated) return void stream.destroy()
       excess += 1
       stream.once('close', () => excess--)
-      refuse(line, error)
+      refuse(line, error, logFailure)
     }
   }
 
@@ -230,7 +242,7 @@ export async function startGateway(options: GatewayOptions): Promise<Gateway> {
   const server = createServer(SOCKETS, accept)
   server.listen(port, host)
   await once(server, 'listening')
-  server.on('error', logError)
+  server.on('error', logFailure)
   return {
     port: (server.address() as AddressInfo).port,
     accept,
@@ -267,20 +279,21 @@ const bansOf = ({ name, record }: Instance): string => record.primary?.name ?? n
 const notAllowed = (address: string) => new Fatal('28000', `Address not in tenant allow_list: ${address}`)
 
 /** Tells the client why; what it need not know is only logged. */
-function refuse({ stream }: Line, error: unknown) {
+function refuse({ stream }: Line, error: unknown, logFailure: (error: unknown) => void) {
   if (error instanceof ConnectionLost) return void stream.destroy()
-  closeSoon(stream, responseFor(error))
+  const response = responseFor(error)
+  if (!response) logFailure(error)
+  closeSoon(stream, response ?? errorResponse('57P03', 'the database system is not available'))
 }
 
-function responseFor(error: unknown): Buffer {
+/** Undefined for an error of which the client is told nothing. */
+function responseFor(error: unknown): Buffer | undefined {
   if (error instanceof ServerRefusal) return error.response
   if (error instanceof Fatal) return errorResponse(error.code, error.message)
   if (error instanceof InstanceUnavailable) return errorResponse('57P03', error.message)
-  logError(error)
-  return errorResponse('57P03', 'the database system is not available')
+  return undefined
 }
 
 /** Without the message, which may quote what clients sent. */
-function logError(error: unknown) {
-  console.error(`gateway: ${error instanceof Error ? `${error.name} ${'code' in error ? error.code : ''}` : 'unknown'}`)
-}
+const nameOf = (error: unknown): string =>
+  error instanceof Error ? ['code' in error ? error.code : '', error.name].join(' ').trim() : 'unknown'

@@ -3,10 +3,16 @@ import type { LogFields, Logger } from '../env.ts'
 /** Of paths that hold a secret, all but that. */
 export const loggedPath = (path: string): string => path.replace(/(\/project-claim\/)[^/]+/i, '$1…')
 
-/** One JSON line an event. Callers pass facts, never headers, bodies, tokens or SQL. */
+export type LogLevel = 'info' | 'warn' | 'error'
+
+/** The one form of a log line, of the Worker and of every program beside it. */
+export const logLine = (level: LogLevel, event: string, fields: LogFields = {}): string =>
+  JSON.stringify({ at: new Date(), level, event, ...fields })
+
+/** One JSON line per event. Callers pass facts, never headers, bodies, tokens or SQL. */
 export function createLogger(requestId: string): Logger {
-  const line = (level: string, event: string, fields: LogFields = {}) =>
-    JSON.stringify({ level, event, request_id: requestId, ...fields })
+  const line = (level: LogLevel, event: string, fields: LogFields = {}) =>
+    logLine(level, event, { request_id: requestId, ...fields })
   return {
     info: (event, fields) => console.log(line('info', event, fields)),
     error: (event, fields) => console.error(line('error', event, fields)),

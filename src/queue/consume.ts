@@ -1,5 +1,5 @@
 import { createCtx } from '../ctx.ts'
-import type { Bindings, SystemCtx } from '../env.ts'
+import type { Bindings, LogFields, SystemCtx } from '../env.ts'
 import { describeError } from '../http/log.ts'
 import { Message } from './message.ts'
 
@@ -27,6 +27,10 @@ interface Handler {
 /** Safe: the handler is looked up by the very type that the message carries. */
 const handlerOf = (handlers: Handlers, { type }: Message) => handlers[type] as unknown as Handler
 
+/** The time of a heartbeat is not that of the line. */
+const fieldsOf = (message: Message): LogFields =>
+  message.type === 'heartbeat' ? { type: message.type, sent_at: new Date(message.at) } : { ...message }
+
 const RETRY_SECONDS_MAX = 300
 /** Most work is done by then. */
 const LOOSE_AFTER_MS = 1_000
@@ -53,7 +57,7 @@ export function createConsumer(handlers: Handlers) {
     async function handle(message: Message): Promise<void> {
       const { run, bury } = handlerOf(handlers, message)
       if (!dead) return letLoose(message, run(ctx, message))
-      ctx.log.error('message_dead', { ...message })
+      ctx.log.error('message_dead', fieldsOf(message))
       await bury?.(ctx, message)
     }
 
@@ -79,7 +83,7 @@ export function createConsumer(handlers: Handlers) {
     }
 
     const logFailure = (message: Message, error: unknown) =>
-      ctx.log.error('message_failed', { queue: batch.queue, ...message, error: describeError(error) })
+      ctx.log.error('message_failed', { queue: batch.queue, ...fieldsOf(message), error: describeError(error) })
 
     await Promise.all(
       batch.messages.map(async (message) => {

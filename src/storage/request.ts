@@ -5,7 +5,7 @@ import { type OpenedProject, openProject } from '../auth/project.ts'
 import { verifyCredential } from '../auth/project-token.ts'
 import { tokenIn } from '../auth/request-token.ts'
 import type { QueryCount } from '../db/client.ts'
-import type { Bindings, SystemCtx } from '../env.ts'
+import type { Bindings, RequestFacts, SystemCtx } from '../env.ts'
 import type { Caller } from './database.ts'
 import { StorageError, type StorageErrorCode } from './error.ts'
 
@@ -14,7 +14,7 @@ export interface StorageEnv {
   Variables: {
     ctx: SystemCtx
     project: OpenedProject
-    facts: QueryCount & { project?: string; error?: StorageErrorCode }
+    facts: RequestFacts & QueryCount & { project?: string; error?: StorageErrorCode }
   }
 }
 export type StorageContext = Context<StorageEnv>

@@ -1,0 +1,57 @@
+/** Fields that a reader at a terminal does without; errors keep the id of their request. */
+const OMITTED = new Set(['at', 'level', 'event'])
+
+/** One line for a person: the time, what is not routine in capitals, the event and its facts. */
+export function readableLine(line: string): string {
+  const entry = parsed(line)
+  if (!entry) return `${timeOf(new Date())}  ${quoted(line)}`
+  const { at, level, event } = entry
+  const facts = event === 'request' ? requestFacts(entry) : factsOf(entry, OMITTED)
+  const label = level === 'info' ? String(event) : `${String(level).toUpperCase()} ${event}`
+  return [timeOf(new Date(String(at))), label, ...facts].join('  ')
+}
+
+/** Undefined for text that is not a log line of this installation. */
+export function parsed(line: string): Record<string, unknown> | undefined {
+  if (!line.startsWith('{')) return undefined
+  try {
+    const entry = JSON.parse(line)
+    return typeof entry.event === 'string' && typeof entry.at === 'string' ? entry : undefined
+  } catch {
+    return undefined
+  }
+}
+
+function requestFacts(entry: Record<string, unknown>): string[] {
+  const { method, path, status, ms } = entry
+  const took = ms === undefined ? '' : ` ${ms} ms`
+  return [
+    `${method} ${quoted(String(path))} ${status}${took}`,
+    ...factsOf(entry, new Set([...OMITTED, 'method', 'path', 'status', 'ms', 'request_id'])),
+  ]
+}
+
+const factsOf = (entry: Record<string, unknown>, omitted: ReadonlySet<string>): string[] =>
+  Object.entries(entry).flatMap(([name, value]) =>
+    omitted.has(name) || (name === 'request_id' && entry.level === 'info') ? [] : [`${name}=${valueText(value)}`],
+  )
+
+const valueText = (value: unknown): string => (typeof value === 'string' ? quoted(value) : JSON.stringify(value))
+
+// biome-ignore lint/suspicious/noControlCharactersInRegex: a terminal would obey them
+const UNSAFE = /[\s"\u0000-\u001f\u007f-\u009f]/
+const AFTER_ASCII_CONTROLS = /[\u007f-\u009f]/g
+
+/** Logged text must not move the cursor, or end the line: quoted as in JSON where it could. */
+function quoted(text: string): string {
+  if (text !== '' && !UNSAFE.test(text)) return text
+  return JSON.stringify(text).replace(AFTER_ASCII_CONTROLS, (c) => `\\u00${c.charCodeAt(0).toString(16)}`)
+}
+
+/** Of this machine's clock, as its user reads it. */
+function timeOf(at: Date): string {
+  const two = (n: number) => String(n).padStart(2, '0')
+  const day = [at.getFullYear(), two(at.getMonth() + 1), two(at.getDate())].join('-')
+  const time = [two(at.getHours()), two(at.getMinutes()), two(at.getSeconds())].join(':')
+  return `${day} ${time}.${String(at.getMilliseconds()).padStart(3, '0')}`
+}
