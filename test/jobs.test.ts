@@ -1,7 +1,7 @@
 import { and, desc, eq } from 'drizzle-orm'
 import { describe, expect, it, vi } from 'vitest'
 import { auditLog, projects, projectTasks } from '../src/db/schema/index.ts'
-import { control, newOrganization, tick } from './api.ts'
+import { control, newOrganization, tick, workerLogs } from './api.ts'
 import { extended } from './extended.ts'
 import { askHost } from './instances.ts'
 import { createProject, newProject, runSql, untilGone, untilStatus } from './projects.ts'
@@ -88,6 +88,9 @@ describe('a task whose consumer died', () => {
     await untilStatus(organization.owner, ref, 'INIT_FAILED')
     const [project] = await control.select().from(projects).where(eq(projects.ref, ref))
     expect(project?.statusReason).toMatch(/^create: /)
+    const [told = ''] = (await workerLogs(ref)).filter((line) => line.includes('"to":"INIT_FAILED"'))
+    const reason = project?.statusReason?.replace('create: ', '')
+    expect(JSON.parse(told)).toMatchObject({ event: 'project_status_changed', project: ref, reason })
     expect((await organization.owner.delete(`/v1/projects/${ref}`)).status).toBe(200)
     await untilGone(organization.owner, ref)
   })

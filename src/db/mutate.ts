@@ -1,6 +1,7 @@
 import { sql } from 'drizzle-orm'
 import { wakeSenders } from '../delivery/wake.ts'
 import type { Ctx, SystemCtx } from '../env.ts'
+import { logLifecycle } from '../events/lifecycle.ts'
 import { type NewEvent, publish } from '../events/publish.ts'
 import { ApiError } from '../http/error.ts'
 import type { Message } from '../queue/message.ts'
@@ -62,17 +63,22 @@ async function commit<T>(ctx: SystemCtx | Ctx, work: (mutation: Mutation) => Pro
   const messages: Message[] = []
   const woken: string[] = []
   const asked: string[] = []
-  const result = await inTransaction(controlDatabase(config), (tx) =>
-    work({
+  let published: NewEvent[] = []
+  const result = await inTransaction(controlDatabase(config), (tx) => {
+    // A transaction that was lost is begun anew.
+    published = []
+    return work({
       tx,
       trace: (trace, actor = actorOf(ctx)) => record(ctx, tx, trace, actor),
       publish: async (events, actor = { userId: actorOf(ctx).actorUserId }) => {
         woken.push(...(await publish(tx, events, { actorUserId: actor.userId, now: ctx.databaseNow })))
+        published.push(...[events].flat())
       },
       wake: (endpointId) => asked.push(endpointId),
       enqueue: (message) => messages.push(message),
-    }),
-  )
+    })
+  })
+  logLifecycle(ctx.log, published)
   if (messages.length > 0) ctx.waitUntil(send(ctx, messages))
   if (woken.length > 0) ctx.waitUntil(wakeSenders(ctx, woken))
   if (asked.length > 0) ctx.waitUntil(wakeSenders(ctx, asked, { asked: true }))

@@ -6,6 +6,8 @@ import type { EventType, Payloads } from './catalogue.ts'
 interface Subject {
   organization: { id: string; slug: string }
   projectRef: string | null
+  /** Why it came to this, for the log alone. */
+  reason?: string | undefined
 }
 
 export type NewEvent = {

@@ -12,6 +12,7 @@ type Told = 'v1.project.branch.created' | 'v1.project.branch.updated' | 'v1.proj
 interface Telling {
   actor?: { userId: string | undefined }
   idempotencyKey?: string
+  reason?: string | undefined
 }
 
 /** Events of branches are the parent's. */

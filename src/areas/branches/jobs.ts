@@ -183,7 +183,7 @@ const jobOf = (kind: RunKind, { done, failed }: Pick<Job, 'done' | 'failed'>): J
     const actor = { userId: task.actorUserId ?? undefined }
     const place = { organizationId: organization.id, organizationSlug: organization.slug }
     const idempotencyKey = `run/${runId}/${status}`
-    await tell(mutation, place, branch, 'v1.project.branch.updated', { actor, idempotencyKey })
+    await tell(mutation, place, branch, 'v1.project.branch.updated', { actor, idempotencyKey, reason })
   },
 })
 

@@ -71,7 +71,7 @@ export async function finish(
         .set({ statusReason: null, ...changes, ...(status === 'REMOVED' && { removedAt: ctx.now() }) })
         .where(eq(projects.ref, task.projectRef))
     await job.ended?.(mutation, { ...work, state, at: ctx.now(), organization: before, ...(reason && { reason }) })
-    await tellEnd(mutation, job, task, state, { before, status })
+    await tellEnd(mutation, job, task, state, { before, status, reason })
     await trace({
       action: `project.${task.kind}.${state}`,
       organizationId: before.id,
@@ -84,6 +84,7 @@ export async function finish(
 interface Transition {
   before: { status: ProjectStatus; id: string; slug: string }
   status: ProjectStatus
+  reason: string | undefined
 }
 
 /** The events of a task's end, in the name of who started it. */
@@ -92,7 +93,7 @@ async function tellEnd(
   { event }: Job,
   task: Task,
   state: Outcome['state'],
-  { before, status }: Transition,
+  { before, status, reason }: Transition,
 ) {
   const subject = { organization: before, projectRef: task.projectRef }
   const actor = { userId: task.actorUserId ?? undefined }
@@ -103,6 +104,7 @@ async function tellEnd(
         type: 'v1.project.status.changed',
         fields: { previous_status: before.status, current_status: status },
         idempotencyKey: `task/${task.id}/status`,
+        reason,
       },
       actor,
     )
