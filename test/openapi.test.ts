@@ -3,7 +3,7 @@ import { Validator } from '@seriousme/openapi-schema-validator'
 import { describe, expect, it } from 'vitest'
 import { routes } from '../src/api.ts'
 import { errorsOf } from '../src/http/route.ts'
-import { as, tick } from './api.ts'
+import { as, tick, workerLogs } from './api.ts'
 
 /** A fresh address for each test keeps tests out of each other's quota. */
 const stranger = () => as(undefined, { 'x-test-address': `test-${randomUUID()}` })
@@ -147,6 +147,15 @@ describe('GET /health', () => {
       .get('/health')
     expect(status).toBe(503)
     expect(body).toMatchObject({ status: 'unavailable', checks: { database: { ok: true }, queue: { ok: false } } })
+  })
+
+  it('is apart from whether the process answers', async () => {
+    const late = stranger().at(new Date(Date.now() + 600_000))
+    expect(await late.get('/health/ready')).toMatchObject({ status: 503, body: { checks: { queue: { ok: false } } } })
+    const { status, body, headers } = await late.get('/health/live')
+    expect([status, body]).toEqual([200, { status: 'ok' }])
+    const [line = ''] = await workerLogs(headers.get('x-request-id') ?? 'none')
+    expect(JSON.parse(line)).not.toHaveProperty('queries')
   })
 })
 
