@@ -16,18 +16,44 @@ export const memoryMiBMax = (): number => Math.min(Math.floor(totalmem() / SHARE
 export const MEASURED_MS = 250
 
 const spawning = new AsyncLocalStorage<ChildProcess[]>()
+const spawningAs = new AsyncLocalStorage<string>()
+const roles = new Map<ChildProcess, string>()
 let isSubscribed = false
+
+function observeSpawns(): void {
+  if (isSubscribed) return
+  isSubscribed = true
+  subscribe('child_process', (message) => {
+    const { process: child } = message as { process: ChildProcess }
+    spawning.getStore()?.push(child)
+    const role = spawningAs.getStore()
+    if (role === undefined) return
+    roles.set(child, role)
+    child.once('exit', () => roles.delete(child))
+  })
+}
 
 /** Runs the work, and returns the processes that it has spawned, however deep inside a library. */
 export async function spawnedBy<T>(work: () => Promise<T>): Promise<{ result: T; children: ChildProcess[] }> {
-  if (!isSubscribed) {
-    isSubscribed = true
-    subscribe('child_process', (message) => {
-      spawning.getStore()?.push((message as { process: ChildProcess }).process)
-    })
-  }
+  observeSpawns()
   const children: ChildProcess[] = []
   return { result: await spawning.run(children, work), children }
+}
+
+/** Runs the work, whose processes have this role from now on, also those that it starts later. */
+export function spawnAs<T>(role: string, work: () => Promise<T>): Promise<T> {
+  observeSpawns()
+  return spawningAs.run(role, work)
+}
+
+/** Resident memory in bytes of this process and of those with a role, where the system tells. */
+export async function memoryByRole(): Promise<Record<string, number>> {
+  const memory: Record<string, number> = { supervisor: process.memoryUsage.rss() }
+  const usages = Array.from(roles, async ([{ pid }, role]) => ({ role, usage: await usageOf(pid) }))
+  for (const { role, usage } of await Promise.all(usages)) {
+    if (usage) memory[role] = (memory[role] ?? 0) + usage.residentMiB * MiB
+  }
+  return memory
 }
 
 export interface Usage {

@@ -4,6 +4,7 @@ import { join, resolve } from 'node:path'
 import { type Host, startHost } from '../host/host.ts'
 import { hostLogLine } from '../host/log.ts'
 import { FolderInUse } from '../host/run-folder.ts'
+import { spawnAs } from './child-process.ts'
 import { CLI_HOST, CLI_PORT, listenForCli } from './cli-port.ts'
 import { prepareControlDatabase } from './control-database.ts'
 import { guardChildren } from './guard.ts'
@@ -65,7 +66,9 @@ export async function startServices(options: ServicesOptions): Promise<Services>
 
   try {
     const known = await readSecrets(folder, { isNew })
-    const { endpoint } = await step('s3', () => keep(s3For(known.S3_ACCESS_KEY_ID, known.S3_SECRET_ACCESS_KEY)))
+    const { endpoint } = await step('s3', () =>
+      keep(spawnAs('bucket', () => s3For(known.S3_ACCESS_KEY_ID, known.S3_SECRET_ACCESS_KEY))),
+    )
     const host = await step('host', () => keep(hostWith(known, endpoint).catch(inUse)))
     const cli = options.isForCli ? await listenForCli(host.accept) : undefined
     if (cli) started.push(cli)

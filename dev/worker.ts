@@ -1,10 +1,11 @@
 import { readdir, readFile } from 'node:fs/promises'
 import { extname, join } from 'node:path'
-import { convertV4MiniflareOptions, Miniflare, type V4MiniflareOptions } from 'miniflare'
+import { convertV4MiniflareOptions, Miniflare, Response, type V4MiniflareOptions } from 'miniflare'
 import { unstable_getMiniflareWorkerOptions } from 'wrangler'
 import { Config } from '../src/env.ts'
 import { startBuilder } from './builder.ts'
 import { BUILDER, BUILDER_CONFIG, CONFIG, ROOT } from './bundle.ts'
+import { memoryByRole, spawnAs } from './child-process.ts'
 import { tickEveryMinute } from './cron.ts'
 import { SERVICES_NETWORK, webhookEgress } from './egress.ts'
 import { openLogOutput } from './log-output.ts'
@@ -34,12 +35,17 @@ export interface WorkerOptions {
   onLine?(line: string): void
 }
 
+/** Names of settings whose value is not for a terminal or a log. */
+const SECRET = /KEY|TOKEN|SECRET|DATABASE_URL/
+
 /** As the Worker itself does at its first request, which would be too late to tell who starts it. */
 function checkSettings(bindings: Record<string, string>): void {
   const { error } = Config.safeParse(bindings)
   if (!error) return
   const [{ path, message } = { path: [], message: 'unknown' }] = error.issues
-  throw new StartError(`${path.join('.')}=${bindings[String(path[0])] ?? ''} cannot be used: ${message}.`)
+  const name = path.join('.')
+  const value = SECRET.test(name) ? '' : `=${bindings[String(path[0])] ?? ''}`
+  throw new StartError(`${name}${value} cannot be used: ${message}.`)
 }
 
 /** Runs the bundle on workerd with its queues, Durable Objects and cron; the builder and programs in processes of their own. */
@@ -52,27 +58,33 @@ export async function startWorker(options: WorkerOptions): Promise<{ stop(): Pro
     for (const one of started.reverse()) await one.stop()
   }
   try {
-    const builder = await startBuilder({ worker: await builderWorker(options), onLine })
+    const ofBuilder = await builderWorker(options)
+    const builder = await spawnAs('builder', () => startBuilder({ worker: ofBuilder, onLine }))
     started.push(builder)
     const shared = await sharedWorker(options, egress)
-    const programs = await startPrograms({
-      worker: { ...shared },
-      api: `127.0.0.1:${port}`,
-      onLine,
-      cpuSeconds,
-      memoryMiB,
-      closedPorts: builder.ports,
-    })
+    const programs = await spawnAs('programs', () =>
+      startPrograms({
+        worker: { ...shared },
+        api: `127.0.0.1:${port}`,
+        onLine,
+        cpuSeconds,
+        memoryMiB,
+        closedPorts: builder.ports,
+      }),
+    )
     started.push(programs)
-    const worker = await runWorker(options, {
-      bindings: { PROGRAMS_KEY: programs.key, BUILDER_KEY: builder.key },
-      serviceBindings: {
-        ...egress,
-        BUILDER: { external: { address: builder.address, http: {} } },
-        ...programBindings(programs),
-      },
-      onLine,
-    })
+    const worker = await spawnAs('api', () =>
+      runWorker(options, {
+        bindings: { PROGRAMS_KEY: programs.key, BUILDER_KEY: builder.key },
+        serviceBindings: {
+          ...egress,
+          MACHINE: async () => Response.json(await memoryByRole()),
+          BUILDER: { external: { address: builder.address, http: {} } },
+          ...programBindings(programs),
+        },
+        onLine,
+      }),
+    )
     started.push(worker)
     const cron = tickEveryMinute(worker.tick, onLine)
     started.push({ stop: async () => cron.stop() })
@@ -218,7 +230,7 @@ export interface Configured {
   durableObjects?: Record<string, { className: string }>
 }
 
-const KEPT_OBJECTS = ['WebhookSender', 'WebhookSweeper', 'WorkerInstances', 'LogDrainSender']
+const KEPT_OBJECTS = ['WebhookSender', 'WebhookSweeper', 'WorkerInstances', 'LogDrainSender', 'MetricsCollector']
 
 /** In memory an object loses its alarm, or what it counts, when it is evicted for idleness, after 10 s, or what it is about; these are not. */
 function keepAlarms(objects: Configured['durableObjects'] = {}) {

@@ -21,6 +21,8 @@ import { createHealthReporter, mountHealth } from './meta/health.ts'
 import { mountHome } from './meta/home.ts'
 import { serviceHint } from './meta/offered.ts'
 import { mountReference } from './meta/reference.ts'
+import { measureCall, measureRequest } from './metrics/counters.ts'
+import { mountMetrics } from './metrics/metrics.ts'
 import { forwardCall } from './programs/forward.ts'
 import type { Known } from './programs/protocol.ts'
 import { functionAddressOf, isForFunctions } from './runtime/address.ts'
@@ -49,11 +51,14 @@ const begin: MiddlewareHandler<AppEnv> = async (c, next) => {
   await countedFor.run(facts, next)
   const { ctx } = c.var
   const caller = ctx.principal && { user: ctx.principal.userId, app: ctx.principal.appId }
+  const { status } = c.res
+  const ms = Math.round((performance.now() - startedAt) * 10) / 10
+  measureRequest(ctx, { service: 'management', operation: String(facts.route ?? 'other'), status, ms })
   ctx.log.info('request', {
     method: c.req.method,
     path: loggedPath(c.req.path),
-    status: c.res.status,
-    ms: Math.round((performance.now() - startedAt) * 10) / 10,
+    status,
+    ms,
     ...caller,
     ...facts,
   })
@@ -85,14 +90,21 @@ export function createFetch() {
       const address = functionAddressOf(url, project)
       if (!address) return refuse('NOT_FOUND')
       const call = { request, address, bindings, execution, ...known }
-      return bindings.PROGRAMS ? forwardCall({ ...call, kind: 'function' }) : invokeFunction(call)
+      return measureCall(call, 'functions', () =>
+        bindings.PROGRAMS ? forwardCall({ ...call, kind: 'function' }) : invokeFunction(call),
+      )
     }
     const published = project && discoveryOf(project)
-    if (published) return servePublicKeys({ request, ref: published, bindings, execution })
+    if (published) {
+      const call = { request, ref: published, bindings, execution }
+      return measureCall(call, 'keys', () => servePublicKeys(call))
+    }
     const worker = project && workerAddressOf(url, project)
     if (worker) {
       const call = { request, address: worker, bindings, execution, ...known }
-      return bindings.PROGRAMS ? forwardCall({ ...call, kind: 'worker' }) : callWorker(call)
+      return measureCall(call, 'workers', () =>
+        bindings.PROGRAMS ? forwardCall({ ...call, kind: 'worker' }) : callWorker(call),
+      )
     }
     if (storageAddressOf(request, bindings) !== undefined) {
       return lingering(request, () => storage.fetch(request, bindings, execution))
@@ -136,6 +148,7 @@ function createApi(): Hono<AppEnv> {
   app.use(begin)
   const health = createHealthReporter()
   mountHealth(app, health)
+  mountMetrics(app, health)
   mountHome(app, health)
   mountGithubWebhook(app)
   app.use(shareWithPages)

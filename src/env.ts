@@ -7,6 +7,7 @@ import type { Db } from './db/client.ts'
 import type { ProjectEngine } from './engine/engine.ts'
 import { logLine } from './http/log.ts'
 import type { LogDrainSender } from './objects/log-drain-sender.ts'
+import type { MetricsCollector } from './objects/metrics-collector.ts'
 import type { RateLimiter } from './objects/rate-limiter.ts'
 import type { WebhookSender } from './objects/webhook-sender.ts'
 import type { WorkerInstances } from './objects/worker-instances.ts'
@@ -160,6 +161,10 @@ const SharedConfig = z.object({
     .or(z.literal('').transform(() => undefined)),
   /** `npm start` sets this: no other Worker does tasks, so those that are not this one's own have lost their holder. */
   SOLE_WORKER: flag,
+  /** Opens /metrics; without it there are no metrics. */
+  METRICS_TOKEN: optional.pipe(
+    z.string().min(32, 'must have at least 32 characters: `openssl rand -hex 32` makes one').optional(),
+  ),
   /** Tests alone set this: requests may then bring their own time in x-test-clock. */
   TEST_CLOCK: z.literal('on').optional(),
 })
@@ -213,6 +218,7 @@ export interface Bindings extends Record<string, unknown> {
   WEBHOOK_SWEEPER: DurableObjectNamespace<Sweeper>
   LOG_DRAIN_SENDERS: DurableObjectNamespace<LogDrainSender>
   WORKER_INSTANCES: DurableObjectNamespace<WorkerInstances>
+  METRICS: DurableObjectNamespace<MetricsCollector>
   PROJECT_TASKS: Queue<Message>
   WEBHOOK_DELIVERIES: Queue<Message>
   WORKER_BUILDS: Queue<Message>
@@ -238,6 +244,8 @@ export interface Bindings extends Record<string, unknown> {
   BUILDER: Fetcher
   /** Known to the API and to the builder, where that has a process of its own. */
   BUILDER_KEY?: string
+  /** Tells of the processes of the installation, where they are known. */
+  MACHINE?: Fetcher
   /** The files of the reference page. */
   ASSETS: Fetcher
 }

@@ -9,6 +9,7 @@ import { createOutbound } from './runtime/outbound.ts'
 const fetch = createFetch()
 
 export { LogDrainSender } from './objects/log-drain-sender.ts'
+export { MetricsCollector } from './objects/metrics-collector.ts'
 export { RateLimiter } from './objects/rate-limiter.ts'
 export { WebhookSender } from './objects/webhook-sender.ts'
 export { WorkerInstances } from './objects/worker-instances.ts'

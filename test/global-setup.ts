@@ -25,6 +25,7 @@ declare module 'vitest' {
     adminUrl: string
     host: { url: string; key: string; run: string }
     hooksUrl: string
+    metricsToken: string
     databaseHost: string
     databasePort: number
     encryptionKey: string
@@ -33,6 +34,9 @@ declare module 'vitest' {
     s3: { endpoint: string; bucket: string; accessKeyId: string; secretAccessKey: string }
   }
 }
+
+/** What /metrics of the run's Worker is opened with. */
+const METRICS_TOKEN = 'metrics-token-of-the-tests-0123456789'
 
 /** A public name, so that what is refused for it is refused as the installation's own. */
 const BASE_URL = 'https://api.example.com'
@@ -63,6 +67,7 @@ export default async function setup(project: TestProject) {
     IMPORT_LOOPBACK: 'on',
     WEBHOOK_DNS_URL: names.url,
     MAINTENANCE_WINDOW: 'sun 23:30 60',
+    METRICS_TOKEN,
     ...github.settings,
   }
   const worker = await serveWorker(
@@ -87,6 +92,7 @@ export default async function setup(project: TestProject) {
     secretAccessKey: services.secrets.S3_SECRET_ACCESS_KEY ?? '',
   })
   project.provide('github', github.settings)
+  project.provide('metricsToken', METRICS_TOKEN)
   project.provide('hooksUrl', `http://127.0.0.1:${(hooks.address() as AddressInfo).port}`)
 
   return async () => {

@@ -10,7 +10,14 @@ import { WAIT } from './machine.ts'
 const folder = mkdtempSync(join(tmpdir(), 'pilothouse-crash-'))
 afterAll(() => rmSync(folder, { recursive: true, force: true }))
 
-const OBJECTS = ['RateLimiter', 'WebhookSender', 'WebhookSweeper', 'LogDrainSender', 'WorkerInstances']
+const OBJECTS = [
+  'RateLimiter',
+  'WebhookSender',
+  'WebhookSweeper',
+  'LogDrainSender',
+  'WorkerInstances',
+  'MetricsCollector',
+]
 const WORKER = `
 import { DurableObject } from 'cloudflare:workers'
 ${OBJECTS.map((name) => `export class ${name} extends DurableObject {}`).join('\n')}

@@ -1,10 +1,14 @@
+import { once } from 'node:events'
 import { afterAll, afterEach, beforeAll, describe, expect, inject, it } from 'vitest'
 import { as } from './api.ts'
 import { type Machine, newMachine, stop } from './machine.ts'
+import { parseOpenMetrics } from './openmetrics.ts'
+
+const METRICS_TOKEN = 'metrics-token-of-this-machine-0123456789'
 
 let machine: Machine
 beforeAll(async () => {
-  machine = await newMachine({}, inject('begun'))
+  machine = await newMachine({ METRICS_TOKEN }, inject('begun'))
 })
 afterEach(() => machine.stopAll())
 afterAll(() => machine.dispose())
@@ -25,6 +29,29 @@ async function beginWork() {
     body: form,
   }).catch(() => {})
 }
+
+describe('the metrics of npm start', () => {
+  it('tell the memory of each kind of process', async () => {
+    await machine.started()
+    const response = await fetch(new URL('/metrics', machine.credentials().base_url), {
+      headers: { authorization: `Bearer ${METRICS_TOKEN}` },
+    })
+    const { sum } = parseOpenMetrics(await response.text())
+    for (const process of ['api', 'programs', 'builder', 'bucket', 'supervisor']) {
+      expect(sum('pilothouse_process_resident_memory_bytes', { process }), process).toBeGreaterThan(10 * 1024 ** 2)
+    }
+  })
+
+  it('want a token that is long enough, which a refused start does not show', async () => {
+    const refused = await newMachine({ METRICS_TOKEN: 'guessable' }, inject('begun'))
+    const running = refused.start()
+    await once(running.child, 'exit')
+    expect(running.child.exitCode).toBe(1)
+    expect(running.output()).toContain('METRICS_TOKEN cannot be used: must have at least 32 characters')
+    expect(running.output()).not.toContain('guessable')
+    await refused.dispose()
+  })
+})
 
 describe('the log of npm start', () => {
   it.each(['SIGINT', 'SIGTERM'] as const)('has a time on each line and tells of no error at a %s', async (signal) => {

@@ -67,6 +67,7 @@ describe('npm start', () => {
       status: 400,
       body: { message: expect.stringContaining('longer than allowed: 1 s') },
     })
+    expect((await get('/metrics')).status).toBe(404)
     const { access_token, base_url } = credentials()
     const told = await fetch(`${base_url}/integrations/github/webhook`, { method: 'POST' })
     expect([told.status, await told.json()]).toEqual([404, { message: expect.stringContaining('has no GitHub App') }])

@@ -48,6 +48,9 @@ export function disablingOf({ config, requestId }: SystemCtx, delivery: Claimed,
     : undefined
 }
 
+export const statusOf = (result: Result): 'success' | 'failure' | 'skipped' | 'postponed' =>
+  result.kind === 'skipped' || result.kind === 'postponed' ? result.kind : hasFailed(result) ? 'failure' : 'success'
+
 /** The result as the log counts it. */
 export function nameOf(result: Result): string {
   if (result.kind === 'failed') return result.errorCode

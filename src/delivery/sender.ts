@@ -3,7 +3,7 @@ import { describeError } from '../http/log.ts'
 import { type Admission, over } from './admission.ts'
 import { attempt, hasEvent, type Ports } from './attempt.ts'
 import { createBreaker } from './breaker.ts'
-import { disablingOf, nameOf, type Result, settlementOf } from './outcome.ts'
+import { disablingOf, nameOf, type Result, settlementOf, statusOf } from './outcome.ts'
 import { newDemand, runRound } from './round.ts'
 import { type Claimed, claimDue, type Disabling, disable, nextDueMs, type Settlement, settle } from './store.ts'
 
@@ -40,6 +40,8 @@ interface Options {
   admission: Admission
   /** Asks for a wake at this time; an earlier one that stands must stand. */
   wakeAt(at: number): Promise<void>
+  /** Told what became of each attempt. */
+  onResult?(status: ReturnType<typeof statusOf>): void
 }
 
 interface Tally {
@@ -65,7 +67,10 @@ const newTally = (): Tally => ({
  * Delivers what is due for one endpoint. Everything it knows may be lost at any moment: the rows say what is to be done, a lease
  * keeps a second sender off, and what this one claimed and did not record is claimed again when the lease has ended.
  */
-export function createSender(ctx: SystemCtx, { endpointId, ports, admission, wakeAt }: Options): Sender {
+export function createSender(
+  ctx: SystemCtx,
+  { endpointId, ports, admission, wakeAt, onResult = () => {} }: Options,
+): Sender {
   const { db, databaseNow: now, log } = ctx
   const clock = () => ctx.now().getTime()
   const breaker = createBreaker()
@@ -232,6 +237,7 @@ export function createSender(ctx: SystemCtx, { endpointId, ports, admission, wak
 
   function count({ claims, publishedAt, dueAt, trigger }: Claimed, result: Result, sentAt: number) {
     const name = nameOf(result)
+    onResult(statusOf(result))
     tally.outcomes[name] = (tally.outcomes[name] ?? 0) + 1
     if (result.kind === 'postponed') tally.postponed.add(result.reason)
     // Only a first attempt is due when its event is published.

@@ -59,6 +59,8 @@ export interface ProjectEngine {
   readonly sizes?: ComputerSizes
   /** Absent where the servers' logs cannot be read. */
   readonly logs?: DatabaseLogs
+  /** The machines that carry databases; absent where they are not this installation's own. */
+  machines?(): Promise<Machine[]>
   /** Resource use of the database's server, in the text format of Prometheus; absent if it is not measured. */
   metrics?(ref: string): Promise<string>
   /** As the owner, or as another role of the project. */
@@ -79,6 +81,12 @@ export interface Place {
   versions: readonly string[]
   /** Absent where the driver has no sizes. */
   sizes?: ReadonlySet<string>
+}
+
+export interface Machine {
+  name: string
+  /** Absent while it does not answer. */
+  capacity?: { instances: number } & Record<'memoryBytes' | 'memoryFreeBytes' | 'diskBytes' | 'diskFreeBytes', number>
 }
 
 /** Addresses that a project's database refuses after repeated failures to log in. */

@@ -5,6 +5,7 @@ import { networkPorts } from '../delivery/ports.ts'
 import { createSender, type Sender } from '../delivery/sender.ts'
 import { isGone } from '../delivery/store.ts'
 import type { Bindings } from '../env.ts'
+import { count } from '../metrics/counters.ts'
 
 const ENDPOINT = 'endpoint'
 
@@ -52,6 +53,7 @@ export class WebhookSender extends DurableObject<Bindings> {
       ports: networkPorts(this.#system),
       admission,
       wakeAt: (at) => this.#wakeAt(at),
+      onResult: (status) => count(this.#system, 'webhook_attempts', [status]),
     })
     return this.#sender
   }

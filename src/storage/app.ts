@@ -8,6 +8,7 @@ import type { Bindings } from '../env.ts'
 import { addressOf, limitCaller, takeQuota } from '../http/limits.ts'
 import { createLogger, describeError } from '../http/log.ts'
 import { locate } from '../http/project-address.ts'
+import { measureRequest } from '../metrics/counters.ts'
 import { countRequest } from '../usage/count.ts'
 import { bucketRoutes } from './buckets.ts'
 import { StorageError } from './error.ts'
@@ -38,11 +39,14 @@ const begin: MiddlewareHandler<StorageEnv> = async (c, next) => {
   headers.set('x-request-id', requestId)
   headers.set('access-control-allow-origin', '*')
   headers.set('access-control-expose-headers', '*')
+  const { status } = c.res
+  const ms = Math.round((performance.now() - startedAt) * 10) / 10
+  measureRequest(ctx, { service: 'storage', operation: String(facts.operation ?? 'storage.other'), status, ms })
   ctx.log.info('request', {
     method: c.req.method,
     path: c.req.path,
-    status: c.res.status,
-    ms: Math.round((performance.now() - startedAt) * 10) / 10,
+    status,
+    ms,
     ...facts,
   })
 }

@@ -29,6 +29,7 @@ export const tokenOf = ({ req }: Context): string | undefined => tokenIn(req.raw
 
 /** `operation` is what policies read it is, such as `storage.object.list`. */
 export async function callerOf(c: StorageContext, operation: string): Promise<Caller> {
+  c.var.facts.operation = operation
   const token = tokenOf(c)
   if (token === undefined) {
     throw new StorageError('InvalidRequest', "headers must have required property 'authorization'")
@@ -42,6 +43,7 @@ export async function callerOf(c: StorageContext, operation: string): Promise<Ca
 
 /** Undefined for no credential and for one that does not hold: such a caller reads what is public. */
 export async function callerIfAny(c: StorageContext, operation: string): Promise<Caller | undefined> {
+  c.var.facts.operation = operation
   const token = tokenOf(c)
   if (token === undefined) return undefined
   try {

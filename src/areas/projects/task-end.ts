@@ -4,6 +4,7 @@ import { organizations, type ProjectStatus, projects } from '../../db/schema/ind
 import { EngineBusy } from '../../engine/engine.ts'
 import type { SystemCtx } from '../../env.ts'
 import { describeError } from '../../http/log.ts'
+import { count } from '../../metrics/counters.ts'
 import { reasonOf } from './task-reason.ts'
 import { type Changes, Hopeless, type Job, projectLeases, type Task, type Work } from './tasks.ts'
 
@@ -54,9 +55,9 @@ export async function finish(
   { state, changes, reason, lastError }: Outcome,
 ): Promise<void> {
   const { task } = work
-  await mutate(ctx, async (mutation) => {
+  const hasEnded = await mutate(ctx, async (mutation) => {
     const { tx, trace } = mutation
-    if (!(await projectLeases.end(ctx, mutation, task, { state, ...(lastError && { lastError }) }))) return
+    if (!(await projectLeases.end(ctx, mutation, task, { state, ...(lastError && { lastError }) }))) return false
     const [before] = await tx
       .select({ status: projects.status, id: organizations.id, slug: organizations.slug })
       .from(projects)
@@ -78,7 +79,9 @@ export async function finish(
       projectRef: task.projectRef,
       detail: { status },
     })
+    return true
   })
+  if (hasEnded) count(ctx, 'tasks_ended', ['project', task.kind, state])
 }
 
 interface Transition {

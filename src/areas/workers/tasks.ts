@@ -3,6 +3,7 @@ import { type Mutation, mutate } from '../../db/mutate.ts'
 import { projects, type ServedWorker, type WorkerSpec, workers, workerTasks } from '../../db/schema/index.ts'
 import type { SystemCtx } from '../../env.ts'
 import { describeError } from '../../http/log.ts'
+import { count } from '../../metrics/counters.ts'
 import { createLeases } from '../../queue/lease.ts'
 import { BuildFailed } from '../../runtime/build.ts'
 import { leaveImage, requireImage } from '../../workers/images.ts'
@@ -159,7 +160,7 @@ async function finish(
   { task, worker, project }: Work,
   { state, changes, reason, left }: End,
 ): Promise<boolean> {
-  return mutate(ctx, async (mutation) => {
+  const hasEnded = await mutate(ctx, async (mutation) => {
     const { tx, trace } = mutation
     const lastError = reason?.slice(0, TOLD_MAX) ?? null
     if (!(await workerLeases.end(ctx, mutation, task, { state, lastError }))) return false
@@ -186,4 +187,6 @@ async function finish(
     })
     return true
   }).finally(() => forgetPlan(project.ref, worker.name))
+  if (hasEnded) count(ctx, 'tasks_ended', ['worker', task.kind, state])
+  return hasEnded
 }

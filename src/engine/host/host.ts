@@ -23,7 +23,7 @@ import { hostLogins } from './logins.ts'
 import { hostLogs } from './logs.ts'
 import { hostMoves } from './moves.ts'
 import { HOST_NAMES } from './names.ts'
-import { chooseHost, places } from './placement.ts'
+import { chooseHost, machines, places } from './placement.ts'
 import { type HostEngineConfig, type Reach, reachOf } from './reach.ts'
 import { hostReplicas } from './replicas.ts'
 import { runSqlAt } from './scripts.ts'
@@ -106,6 +106,7 @@ export function createHostEngine(config: HostEngineConfig): ProjectEngine {
     upgrades: hostUpgrades(reach),
     bans: hostBans(reach),
     logs: hostLogs(reach),
+    machines: () => machines(reach),
     async metrics(ref) {
       const { ask } = await reach.api(ref)
       return ask(z.string(), { method: 'GET', path: `/instances/${ref}/metrics?format=prometheus` })

@@ -1,4 +1,4 @@
-import { EngineUnavailable, NoRoom, type Place, type ProjectSpec } from '../engine.ts'
+import { EngineUnavailable, type Machine, NoRoom, type Place, type ProjectSpec } from '../engine.ts'
 import type { HostApi, HostFacts } from './client.ts'
 import type { Reach } from './reach.ts'
 
@@ -15,6 +15,23 @@ export async function places(reach: Reach): Promise<Place[]> {
     sizes: new Set(sizes),
   }))
 }
+
+/** All hosts, and what those that answer say of themselves. */
+export const machines = async (reach: Reach): Promise<Machine[]> =>
+  Promise.all(
+    (await reach.apis()).map(async (api) => {
+      const facts = await reach.facts.ask(api).catch(() => undefined)
+      return { name: api.host.id, ...(facts && { capacity: capacityOf(facts) }) }
+    }),
+  )
+
+const capacityOf = ({ capacity }: HostFacts) => ({
+  instances: capacity.instances,
+  memoryBytes: capacity.memory_bytes,
+  memoryFreeBytes: capacity.memory_free_bytes,
+  diskBytes: capacity.disk_bytes,
+  diskFreeBytes: capacity.disk_free_bytes,
+})
 
 /** With less a host makes no instance. */
 const ROOM_BYTES = 64 * 2 ** 20
