@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto'
 import { eq } from 'drizzle-orm'
 import { afterEach, describe, expect, inject, it, vi } from 'vitest'
-import { projectTasks } from '../src/db/schema/index.ts'
+import { projects, projectTasks } from '../src/db/schema/index.ts'
 import { type Family, openMetricsText } from '../src/metrics/openmetrics.ts'
 import { as, control, newOrganization, workerLogs } from './api.ts'
 import { putFunction } from './functions.ts'
@@ -118,8 +118,14 @@ describe('GET /metrics', () => {
   })
 
   it('tells sizes, connections and the hosts', async () => {
-    await createProject(await newOrganization())
+    const ref = await createProject(await newOrganization())
+    const stored = (await scrape()).sum('pilothouse_storage_bytes')
+    await control
+      .update(projects)
+      .set({ storageBytes: 10 ** 12 })
+      .where(eq(projects.ref, ref))
     const { sum, types } = await scrape()
+    expect(sum('pilothouse_storage_bytes')).toBeGreaterThanOrEqual(stored + 10 ** 12)
     for (const name of ['organizations', 'users', 'projects', 'database_connections', 'database_size_bytes']) {
       expect(sum(`pilothouse_${name}`), name).toBeGreaterThan(0)
     }

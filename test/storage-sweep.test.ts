@@ -54,6 +54,12 @@ const cursorOf = async (ref: string) => {
   return row?.after
 }
 
+const bytesOf = async (ref: string) => {
+  const { storageBytes } = projects
+  const [row] = await installation.control.select({ storageBytes }).from(projects).where(eq(projects.ref, ref))
+  return row?.storageBytes
+}
+
 const newRef = () =>
   Array.from({ length: 20 }, () => 'abcdefghijklmnopqrstuvwxyz'[Math.floor(Math.random() * 26)]).join('')
 
@@ -419,10 +425,15 @@ describe('a project with 1,300 objects', () => {
     await insertRows(storage, [absent])
     const ctx = ctxAt(later(DAY_MS + 60_000))
     const pages: unknown[] = []
+    const bytes: unknown[] = []
     for (let page = 0; page < 3; page++) {
       await sweepProject(ctx, ref, { after: (await cursorOf(ref)) ?? null, graceMs: DAY_MS })
       pages.push(await cursorOf(ref))
+      bytes.push(await bytesOf(ref))
     }
+    // What is known is the count of the last search that came to its end.
+    const size = 1_296 * 'bytes'.length
+    expect(bytes).toEqual([null, size, size])
     expect(pages).toEqual([versions[999], null, versions[1_002]])
     expect(ctx.logged).toEqual([
       { event: 'storage_swept', project: ref, removed: 0, orphans: 2 },

@@ -52,6 +52,9 @@ export const databaseFamilies = (gauges: Gauges): Family[] => [
   gauge('database_connections_max', 'Most sessions that the control database takes.', [
     { value: gauges.connectionsMax },
   ]),
+  gauge('storage_bytes', 'Bytes of objects, as the last search of each project has counted them.', [
+    { value: gauges.storageBytes },
+  ]),
   gauge('database_size_bytes', 'Size of the control database.', [{ value: gauges.databaseBytes }]),
 ]
 

@@ -28,6 +28,8 @@ export interface Gauges {
   connections: (Counted & { state: string })[]
   connectionsMax: number
   databaseBytes: number
+  /** Of projects whose bucket has been searched once. */
+  storageBytes: number
 }
 
 /** One statement. Work that is over is not looked at: of that there may be millions of rows. */
@@ -59,7 +61,7 @@ export async function readGauges({ db, databaseNow: now }: SystemCtx): Promise<G
         from ${webhookDeliveries} where status = 'pending'
       ) delivery group by state
     ), project as (
-      select status, parent_ref is not null as "isBranch", count(*)::int as count
+      select status, parent_ref is not null as "isBranch", count(*)::int as count, sum(storage_bytes)::float8 as "storageBytes"
       from ${projects} where removed_at is null group by 1, 2
     ), connection as (
       select coalesce(state, 'unknown') as state, count(*)::int as count
@@ -73,7 +75,8 @@ export async function readGauges({ db, databaseNow: now }: SystemCtx): Promise<G
         'disabled', count(*) filter (where not enabled)) from ${webhookEndpoints}),
       'connections', (select coalesce(json_agg(c), '[]') from connection c),
       'connectionsMax', current_setting('max_connections')::int,
-      'databaseBytes', pg_database_size(current_database())
+      'databaseBytes', pg_database_size(current_database()),
+      'storageBytes', (select coalesce(sum("storageBytes"), 0) from project)
     ) as gauges`,
   )
   if (!row) throw new Error('the database answered without a row')

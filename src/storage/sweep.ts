@@ -1,4 +1,4 @@
-import { eq } from 'drizzle-orm'
+import { eq, sql } from 'drizzle-orm'
 import { openProject } from '../auth/project.ts'
 import { BlobsNotRemoved, openStore } from '../blobs/store.ts'
 import { projects } from '../db/schema/index.ts'
@@ -67,11 +67,14 @@ export async function sweepProject(ctx: SystemCtx, ref: string, options: Page): 
   if (!project) return null
   const storage = { ctx, project }
   const removed = await removeReplaced(storage)
-  const { orphans, missing, last, isWaiting } = await compare(storage, options)
+  const { orphans, missing, last, isWaiting, bytes } = await compare(storage, options)
   if (isWaiting) await sweepAgain(ctx, ref, 'waiting')
-  if (last !== options.after) {
-    await ctx.db.update(projects).set({ storageSweepAfter: last }).where(eq(projects.ref, ref))
-  }
+  const counted =
+    options.after === null ? sql<number>`${bytes}` : sql<number>`${projects.storageBytesCounted} + ${bytes}`
+  await ctx.db
+    .update(projects)
+    .set({ storageSweepAfter: last, storageBytesCounted: counted, ...(last === null && { storageBytes: counted }) })
+    .where(eq(projects.ref, ref))
   if (removed + orphans > 0) ctx.log.info('storage_swept', { project: ref, removed, orphans })
   if (missing.length > 0) {
     ctx.log.error('storage_bytes_missing', { project: ref, count: missing.length, version: missing[0] })
@@ -157,8 +160,10 @@ async function compare(storage: Storage, { after, graceMs }: Page) {
   const orphans = old.filter((version) => !isKnown.has(version))
   await removeVersions(storage, orphans)
   const isListed = new Set(listed)
+  const removedKeys = new Set(orphans.map((version) => prefix + version))
+  const bytes = blobs.reduce((sum, { key, size }) => sum + (removedKeys.has(key) ? 0 : size), 0)
   const missing = pointed.map(versionOf).filter((version) => !isListed.has(version) && timeOf(version) < olderThan)
-  return { orphans: orphans.length, missing, last, isWaiting: removed?.any === true }
+  return { orphans: orphans.length, missing, last, isWaiting: removed?.any === true, bytes }
 }
 
 const versionOf = ({ version }: Record<string, unknown>): string => String(version)

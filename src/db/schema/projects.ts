@@ -67,6 +67,10 @@ export const projects = pgTable(
     storageSweepDueAt: instant('storage_sweep_due_at').defaultNow(),
     /** The last version that a search under way looked at. */
     storageSweepAfter: text('storage_sweep_after'),
+    /** Bytes of its objects, as the last search of its bucket counted them; null before the first. */
+    storageBytes: bigint('storage_bytes', { mode: 'number' }),
+    /** What a search under way has counted so far. */
+    storageBytesCounted: bigint('storage_bytes_counted', { mode: 'number' }).notNull().default(0),
     /** What `engine.preparation` was when its database was last brought to it; empty where it is to be looked at again. */
     preparation: text().notNull().default(''),
     /** When another preparation is brought to it: in an hour while somebody is at it, and after he has failed. */
