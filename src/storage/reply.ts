@@ -1,4 +1,5 @@
-import { isNotModified, type Range, rangeOf } from './conditions.ts'
+import { isNotModified, type Range, rangeOf } from '../http/conditions.ts'
+import { StorageError } from './error.ts'
 
 /** What a reply tells of an object. */
 export interface Described {
@@ -53,6 +54,9 @@ export function planReply(request: Headers, object: Described, options: Options)
     return { kind: 'not modified', headers }
   }
   const range = rangeOf(request, object.size, object)
+  if (range === null) {
+    throw new StorageError('InvalidRange', undefined, { headers: { 'content-range': `bytes */${object.size}` } })
+  }
   if (!range) {
     headers.set('content-length', String(object.size))
     return { kind: 'whole', headers }
