@@ -2,7 +2,7 @@ import { randomBytes } from 'node:crypto'
 import { once } from 'node:events'
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
-import { KEY_HEADER } from '../src/builder/protocol.ts'
+import { BUILT_HEADER, KEY_HEADER } from '../src/builder/protocol.ts'
 import { logLine } from '../src/http/log.ts'
 import { isSameSecret } from '../src/secrets/equal.ts'
 import { memoryMiBMax } from './child-process.ts'
@@ -26,6 +26,11 @@ interface Question {
   request: Request
   /** Aborted once nobody waits for the answer. */
   left: AbortSignal
+}
+
+interface Answer {
+  headers?: Headers
+  body: string | Uint8Array
 }
 
 class TooLarge extends Error {}
@@ -58,12 +63,12 @@ export async function startBuilder({ worker, onLine, memoryMiB }: Options): Prom
   async function ask(
     process: typeof building,
     { request, left }: Question,
-    { late, onEnd }: { late: string; onEnd(): Promise<string> | string },
-  ): Promise<string> {
+    { late, onEnd }: { late: string; onEnd(): Promise<Answer> | Answer },
+  ): Promise<Answer> {
     const outcome = await process.ask(request, left)
     switch (outcome.kind) {
       case 'answered':
-        return outcome.text
+        return outcome
       case 'refused':
         throw new Error(outcome.reason)
       case 'late':
@@ -79,13 +84,13 @@ export async function startBuilder({ worker, onLine, memoryMiB }: Options): Prom
     }
   }
 
-  const build = (question: Question): Promise<string> => {
+  const build = (question: Question): Promise<Answer> => {
     const late = `This cannot be built within ${BUILD_SECONDS} s`
     const again = () => ask(building, question, { late, onEnd: () => unavailable('The builder ended twice over this') })
     return ask(building, question, { late, onEnd: again })
   }
 
-  const probe = (question: Question): Promise<string> =>
+  const probe = (question: Question): Promise<Answer> =>
     ask(probing, question, {
       late: `The program did not start within ${PROBE_SECONDS} s: is there a loop without an end?`,
       onEnd: () => issue('The program ended the process that started it: does it need too much memory?'),
@@ -171,8 +176,12 @@ function read(incoming: IncomingMessage, hold: (bytes: number) => void): Promise
 
 const BUSY = 'Too many programs wait to be built or started'
 
-const answer = (response: ServerResponse, text: string) =>
-  response.setHeader('content-type', 'application/json').end(text)
+function answer(response: ServerResponse, { headers, body }: Answer): void {
+  const built = headers?.get(BUILT_HEADER)
+  response.setHeader('content-type', headers?.get('content-type') ?? 'application/json')
+  if (built) response.setHeader(BUILT_HEADER, built)
+  response.end(body)
+}
 
-const issue = (message: string): string => JSON.stringify({ issues: [{ message }] })
-const unavailable = (reason: string): string => JSON.stringify({ unavailable: reason })
+const issue = (message: string): Answer => ({ body: JSON.stringify({ issues: [{ message }] }) })
+const unavailable = (reason: string): Answer => ({ body: JSON.stringify({ unavailable: reason }) })

@@ -27,7 +27,7 @@ export interface Request {
 }
 
 type Outcome =
-  | { kind: 'answered'; text: string }
+  | { kind: 'answered'; headers: Headers; body: Uint8Array }
   /** It answered that it failed. */
   | { kind: 'refused'; reason: string }
   /** It did not start, which is not this request's fault. */
@@ -169,6 +169,6 @@ async function stop(running: Promise<Running>): Promise<void> {
 
 async function send(origin: string, { path, headers, body }: Request, signal: AbortSignal): Promise<Outcome> {
   const response = await fetch(new URL(path, origin), { method: 'POST', headers, body, signal })
-  const text = await response.text()
-  return response.ok ? { kind: 'answered', text } : { kind: 'refused', reason: `${response.status} ${text}` }
+  if (!response.ok) return { kind: 'refused', reason: `${response.status} ${await response.text()}` }
+  return { kind: 'answered', headers: response.headers, body: await response.bytes() }
 }

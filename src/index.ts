@@ -15,6 +15,7 @@ export { WebhookSender } from './objects/webhook-sender.ts'
 export { WorkerInstances } from './objects/worker-instances.ts'
 export { FunctionConsole } from './runtime/console.ts'
 export { WebhookSweeper } from './sweeper.ts'
+export { WorkerAssets } from './workers/assets/binding.ts'
 
 export const ProgramsHost = createProgramsHost(fetch)
 

@@ -128,9 +128,12 @@ describe('a process that is supervised', () => {
     const waiting = Array.from({ length: 98 }, () => ask('/'))
     expect(counting.isBusy()).toBe(true)
     expect(await ask('/')).toEqual({ kind: 'busy' })
-    expect(await slow).toEqual({ kind: 'answered', text: '1' })
+    expect(await slow).toMatchObject({ kind: 'answered', body: new TextEncoder().encode('1') })
     expect(await gone).toEqual({ kind: 'left' })
-    expect((await Promise.all(waiting)).at(-1)).toEqual({ kind: 'answered', text: '99' })
+    expect((await Promise.all(waiting)).at(-1)).toMatchObject({
+      kind: 'answered',
+      body: new TextEncoder().encode('99'),
+    })
     await counting.stop()
   })
 })

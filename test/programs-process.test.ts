@@ -4,8 +4,10 @@ import { request as httpRequest, type IncomingMessage } from 'node:http'
 import { connect } from 'node:net'
 import { text } from 'node:stream/consumers'
 import { setTimeout as delay } from 'node:timers/promises'
+import { eq } from 'drizzle-orm'
 import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest'
 import { WebSocket } from 'ws'
+import { invocations } from '../src/db/schema/index.ts'
 import { TOLD_HEADER } from '../src/programs/protocol.ts'
 import { begin, end } from '../src/runtime/recorder.ts'
 import type { Caller } from './api.ts'
@@ -299,6 +301,37 @@ describe('a request that cannot be read is refused', () => {
   ])('with %s', async (_, lines) => {
     expect(await replyTo(['host: 127.0.0.1'])).toMatch(/^HTTP\/1.1 200 /)
     expect(await replyTo(lines)).toMatch(/^HTTP\/1.1 400 /)
+  })
+})
+
+describe('a worker', () => {
+  const source = (wrangler: object, program: string) => ({
+    'wrangler.json': JSON.stringify({ main: 'index.js', ...wrangler }),
+    'index.js': program,
+    'public/app.js': 'run()',
+  })
+
+  it('is not run for its static assets, held back or not, and reaches them itself', async () => {
+    const { ref: own } = await installation.newStorage(organization)
+    const worker = workerOf(owner, own, { base: origin })
+    const assets = { directory: 'public', binding: 'ASSETS' }
+    const program = `export default { fetch: (request, { ASSETS }) =>
+      request.method === 'POST' ? (() => { for (;;); })() : ASSETS.fetch('https://any/app.js') }`
+    expect(await worker.ship(source({ assets }, program))).toMatchObject({ build_state: 'active' })
+    const textOf = async (path: string) => (await replyOf(worker.url(path))).text
+    expect(await Promise.all(['/app.js', '/none'].map(textOf))).toEqual(['run()', 'run()'])
+    const looping = worker.call('/none', { method: 'POST' })
+    while ((await replyOf(worker.url('/none'))).status === 200);
+    expect(await looping).toMatchObject({ status: 546 })
+    // It is held back, and its assets are not.
+    expect(await textOf('/app.js')).toBe('run()')
+    const { pathname } = new URL(worker.url('/app.js'))
+    const rows = await vi.waitFor(async () => {
+      const all = await installation.control.select().from(invocations).where(eq(invocations.projectRef, own))
+      expect(all.length).toBeGreaterThan(1)
+      return all
+    }, WAIT)
+    expect(rows.map(({ path }) => path)).not.toContain(pathname)
   })
 })
 

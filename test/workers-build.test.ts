@@ -1,3 +1,4 @@
+import { randomBytes } from 'node:crypto'
 import { gunzipSync, gzipSync } from 'node:zlib'
 import { packTar } from 'modern-tar'
 import { beforeAll, describe, expect, it } from 'vitest'
@@ -97,16 +98,13 @@ describe('the entrypoint', () => {
     ],
     [
       'wrangler.toml asks for what is not offered',
-      { 'wrangler.toml': 'main = "index.js"\n[triggers]\ncrons = ["* * * * *"]', 'index.js': program() },
-      'wrangler.toml: `triggers` is not offered for workers',
+      { 'wrangler.toml': 'main = "index.js"\n[durable_objects]\nbindings = [{ name = "A" }]', 'index.js': program() },
+      'wrangler.toml: `durable_objects` is not offered for workers',
     ],
     [
-      'wrangler.json asks for static files',
-      {
-        'wrangler.json': '{"main":"index.js","kv_namespaces":[],"assets":{"directory":"public"}}',
-        'index.js': program(),
-      },
-      'wrangler.json: `assets` is not offered for workers',
+      'wrangler.json asks for it, too',
+      { 'wrangler.json': '{"main":"index.js","define":{"A":"1"}}', 'index.js': program() },
+      'wrangler.json: `define` is not offered for workers',
     ],
     [
       'wrangler.toml has vars that are no table',
@@ -122,6 +120,84 @@ describe('the entrypoint', () => {
     ['there is a Dockerfile instead', { Dockerfile: 'FROM node' }, 'A Dockerfile cannot be built here'],
   ])('is refused where %s', async (_, source, reason) => {
     expect(await reasonOf(source)).toContain(reason)
+  })
+})
+
+describe('static assets', () => {
+  const settings = (assets: object, more: object = {}) => ({
+    'wrangler.json': JSON.stringify({ main: 'index.js', assets, ...more }),
+    'index.js': program(),
+    'public/a.txt': 'a',
+  })
+
+  it.each<[string, Source, string]>([
+    ['no directory is named', settings({ binding: 'A' }), 'assets.directory'],
+    ['it has no files', settings({ directory: 'dist' }), '`assets.directory` "dist" has no files'],
+    ['it is the whole source', settings({ directory: './' }), '`assets.directory` must be a folder within the source'],
+    ['it leads out', settings({ directory: '../public' }), '`assets.directory` must be a folder within the source'],
+    ['html_handling is unknown', settings({ directory: 'public', html_handling: 'x' }), 'at assets.html_handling'],
+    [
+      'not_found_handling is unknown',
+      settings({ directory: 'public', not_found_handling: '404' }),
+      'at assets.not_found_handling',
+    ],
+    ['the binding is no name', settings({ directory: 'public', binding: '1' }), 'at assets.binding'],
+    [
+      'the binding is a variable, too',
+      settings({ directory: 'public', binding: 'A' }, { vars: { A: 1 } }),
+      '`assets.binding` and `vars` both name A',
+    ],
+    [
+      'a rule is no path',
+      settings({ directory: 'public', run_worker_first: ['api/*'] }),
+      'must begin with / or !/   → at assets.run_worker_first[0]',
+    ],
+    [
+      'there are too many rules',
+      settings({ directory: 'public', run_worker_first: Array(101).fill('/a') }),
+      'at assets.run_worker_first',
+    ],
+    ['another setting is there', settings({ directory: 'public', exclude: [] }), '`assets.exclude` is not offered'],
+    ['they have headers', { ...settings({ directory: 'public' }), 'public/_headers': '' }, '`_headers` is not offered'],
+    ['they redirect', { ...settings({ directory: 'public' }), 'public/_redirects': '' }, '`_redirects` is not offered'],
+    [
+      'some are ignored',
+      { ...settings({ directory: 'public' }), 'public/.assetsignore': '' },
+      '`.assetsignore` is not',
+    ],
+    [
+      'their paths are too long in all',
+      {
+        ...settings({ directory: 'public' }),
+        ...Object.fromEntries(Array.from({ length: 1_500 }, (_, n) => [`public/${'a'.repeat(160)}${n}`, ''])),
+      },
+      'The paths of the static assets take more than 256 KiB',
+    ],
+    [
+      'they have a binding and no program',
+      settings({ directory: 'public', binding: 'A' }, { main: undefined }),
+      '`assets.binding` needs a program',
+    ],
+    [
+      'no program could run first',
+      settings({ directory: 'public', run_worker_first: true }, { main: undefined }),
+      '`assets.run_worker_first` needs a program',
+    ],
+  ])('are refused where %s', async (_, source, reason) => {
+    expect(await reasonOf(source)).toContain(reason)
+  })
+
+  it('are refused where one is too large', async () => {
+    const large = {
+      name: 'public/large.bin',
+      text: randomBytes(20 * 1024 * 1024)
+        .toString('hex')
+        .slice(0, 26 * 1024 * 1024),
+    }
+    const files = Object.entries(settings({ directory: 'public' })).map(([name, text]) => ({ name, text }))
+    expect(await reasonOf(await archiveOf(...files, large))).toContain(
+      'public/large.bin: A static asset may have at most 25 MiB',
+    )
   })
 })
 

@@ -31,9 +31,14 @@ const Package = z.looseObject({
   exports: z.unknown().optional(),
 })
 
+/** The program of a worker that has static assets alone, which is added to its source. */
+export const ASSETS_ALONE = 'assets-alone.js'
+
 function ofWrangler(source: Source): string | undefined {
-  const { file, main } = readWrangler(source) ?? {}
-  if (file === undefined || main === undefined) return undefined
+  const { file, main, assets } = readWrangler(source) ?? {}
+  if (file === undefined) return undefined
+  // A main of package.json may be what a browser is to run.
+  if (main === undefined) return assets && ASSETS_ALONE
   return fileOf(source, main) ?? refuseMissing(file, main)
 }
 

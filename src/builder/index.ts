@@ -12,7 +12,7 @@ type Service = (request: Request, bindings: Bindings) => Promise<unknown>
 
 const SERVICES: Record<string, Service> = {
   '/function': functionOf,
-  '/worker': async ({ body }, bindings) => ({ image: await buildWorker(bindings, body) }),
+  '/worker': ({ body }, bindings) => buildWorker(bindings, body),
   '/probe': async (request, bindings) => probe(bindings, Probe.parse(await request.json())),
 }
 
@@ -23,10 +23,11 @@ export default {
     if (key && !isSameSecret(request.headers.get(KEY_HEADER) ?? '', key)) return new Response(null, { status: 403 })
     const service = SERVICES[new URL(request.url).pathname]
     if (request.method !== 'POST' || !service) return new Response(null, { status: 404 })
-    const result = answer(() => service(request, bindings))
+    const answered = answer(() => service(request, bindings))
     // Builds wait for each other, and one that its caller leaves must still come to its end.
-    ctx.waitUntil(result)
-    return Response.json(await result)
+    ctx.waitUntil(answered)
+    const result = await answered
+    return result instanceof Response ? result : Response.json(result)
   },
 } satisfies ExportedHandler<Bindings>
 

@@ -23,6 +23,11 @@ export const LIMITS = {
   packageFiles: 20_000,
   redirects: 10,
   outputBytes: 20 * MiB,
+  assetFileBytes: 25 * MiB,
+  /** Paths, sizes and tags of all static assets: each isolate that serves some keeps them. */
+  assetManifestBytes: 256 * 1024,
+  assetRules: 100,
+  assetRuleLength: 100,
   issues: 20,
   seconds: 60,
 }

@@ -29,9 +29,20 @@ const Unable = z.object({ unavailable: z.string() })
 export const Refusal = z.union([Failed, Unable])
 export type Refusal = z.output<typeof Refusal>
 
-/** Of a build. Who keeps the image does so without reading it. */
+/** Of the build of a function. Who keeps the image does so without reading it. */
 export const BuildResult = z.union([z.object({ image: Image }), Refusal])
 export type BuildResult = z.output<typeof BuildResult>
+
+/** With the answer to the build of a worker, this header holds a BuiltWorker, and its body the parts that it describes, one after another. */
+export const BUILT_HEADER = 'x-pilothouse-built'
+
+export const BuiltWorker = z.object({
+  /** An Image as JSON. */
+  imageBytes: z.number().int(),
+  /** An AssetManifest as JSON, which is a part of `bytes`, and the files that it describes. */
+  assets: z.object({ manifestBytes: z.number().int(), bytes: z.number().int() }).optional(),
+})
+export type BuiltWorker = z.output<typeof BuiltWorker>
 
 /** Where the builder listens at a port of its own: proves that it is the API that asks. */
 export const KEY_HEADER = 'x-pilothouse-key'

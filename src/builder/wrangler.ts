@@ -1,25 +1,60 @@
 import { parse as parseToml } from 'smol-toml'
 import * as z from 'zod'
+import { HTML_HANDLINGS, NOT_FOUND_HANDLINGS } from '../workers/assets/manifest.ts'
 import { Issues } from './issues.ts'
 import { readJson } from './json.ts'
+import { LIMITS } from './limits.ts'
 import { Problem } from './problem.ts'
+import type { Issue } from './protocol.ts'
 import { type Source, textOf } from './source.ts'
 
-const Config = z.looseObject({ main: z.string().optional(), vars: z.record(z.string(), z.json()).default({}) })
+const VARIABLE = /^[A-Za-z_][A-Za-z0-9_]*$/
+
+const Assets = z.looseObject({
+  directory: z.string(),
+  binding: z.string().regex(VARIABLE, 'must be letters, digits and _, not a digit first').optional(),
+  html_handling: z.enum(HTML_HANDLINGS).default('auto-trailing-slash'),
+  not_found_handling: z.enum(NOT_FOUND_HANDLINGS).default('none'),
+  run_worker_first: z
+    .union([
+      z.boolean(),
+      z.array(z.string().max(LIMITS.assetRuleLength).regex(/^!?\//, 'must begin with / or !/')).max(LIMITS.assetRules),
+    ])
+    .default(false),
+})
+export interface AssetSettings extends z.output<typeof Assets> {
+  /** Whether a program answers requests without an asset. */
+  hasProgram: boolean
+}
+
+const Config = z.looseObject({
+  main: z.string().optional(),
+  vars: z.record(z.string(), z.json()).default({}),
+  assets: Assets.optional(),
+})
 type Config = z.output<typeof Config>
 
 const FILES = ['wrangler.jsonc', 'wrangler.json', 'wrangler.toml']
 
-/** The settings of the first file of wrangler's that is there. */
+/** The settings of the first of wrangler's files that the source has. */
 export function readWrangler(source: Source): (Config & { file: string }) | undefined {
   const file = FILES.find((name) => source.has(name))
   if (file === undefined) return undefined
-  return { ...(file.endsWith('.toml') ? readToml(source, file) : readJson(source, file, Config)), file }
+  const settings = file.endsWith('.toml') ? readToml(source, file) : readJson(source, file, z.unknown())
+  const { data, error } = Config.safeParse(withoutEmpty(settings))
+  if (!data) throw new Problem(`It cannot be read: ${z.prettifyError(error).replaceAll('\n', ' ')}`, { file })
+  return { ...data, file }
 }
 
-function readToml(source: Source, file: string): Config {
+/** Templates carry sections that are empty. */
+function withoutEmpty(settings: unknown): unknown {
+  if (typeof settings !== 'object' || settings === null) return settings
+  return Object.fromEntries(Object.entries(settings).filter(([name, value]) => name === 'vars' || isSet(value)))
+}
+
+function readToml(source: Source, file: string): unknown {
   try {
-    return Config.parse(parseToml(textOf(source.get(file))))
+    return parseToml(textOf(source.get(file)))
   } catch (error) {
     throw new Problem(`It cannot be read: ${error instanceof Error ? error.message : String(error)}`, { file })
   }
@@ -27,9 +62,10 @@ function readToml(source: Source, file: string): Config {
 
 /** What a worker would miss while it runs. */
 const NOT_OFFERED: Readonly<Record<string, string>> = {
-  assets: 'import the files, or put them into storage',
-  site: 'import the files, or put them into storage',
+  site: 'use `assets`',
   triggers: 'nothing calls a worker by the clock: let something else call it',
+  alias: 'name what is meant where it is imported',
+  define: 'use `vars`',
   durable_objects: 'keep state in the database at SUPABASE_DB_URL',
   kv_namespaces: 'keep data in the database at SUPABASE_DB_URL',
   d1_databases: 'use the database at SUPABASE_DB_URL',
@@ -45,17 +81,44 @@ const NOT_OFFERED: Readonly<Record<string, string>> = {
   ),
 }
 
-/** The `vars` of a worker. Throws Issues that name each setting that is not offered. */
-export function varsOf(source: Source): Config['vars'] {
-  const { file, vars = {}, ...settings } = readWrangler(source) ?? {}
-  const issues = Object.entries(NOT_OFFERED)
-    .filter(([name]) => isSet(settings[name as keyof typeof settings]))
-    .map(([name, advice]) => ({ message: `\`${name}\` is not offered for workers: ${advice}`, file }))
-  if (issues.length > 0) throw new Issues(issues)
-  return vars
+export interface WorkerSettings {
+  vars: Config['vars']
+  assets?: AssetSettings | undefined
 }
 
-/** Templates carry settings that are empty. */
+/** The settings that a worker's build acts on. Throws Issues that name each one that is not offered or cannot hold. */
+export function workerSettings(source: Source): WorkerSettings {
+  const read = readWrangler(source)
+  if (!read) return { vars: {} }
+  const { file, ...config } = read
+  const messages = [...notOffered(config), ...assetIssues(config)]
+  if (messages.length > 0) throw new Issues(messages.map((message): Issue => ({ message, file })))
+  const { vars, main, assets } = config
+  return { vars, assets: assets && { ...assets, hasProgram: main !== undefined } }
+}
+
+function notOffered(config: Config): string[] {
+  const known = { assets: Object.keys(Assets.shape) }
+  const unknown = Object.entries(known).flatMap(([section, names]) =>
+    Object.keys(config[section] ?? {}).flatMap((name) =>
+      names.includes(name) ? [] : [[`${section}.${name}`, 'remove it']],
+    ),
+  )
+  const named = Object.entries(NOT_OFFERED).filter(([name]) => config[name] !== undefined)
+  return [...named, ...unknown].map(([name, advice]) => `\`${name}\` is not offered for workers: ${advice}`)
+}
+
+function assetIssues({ main, vars, assets }: Config): string[] {
+  const { binding, run_worker_first: isFirst } = assets ?? {}
+  const issues: string[] = []
+  if (binding !== undefined && Object.hasOwn(vars, binding))
+    issues.push(`\`assets.binding\` and \`vars\` both name ${binding}`)
+  if (main !== undefined) return issues
+  if (binding !== undefined) issues.push('`assets.binding` needs a program: name it as `main`')
+  if (isFirst) issues.push('`assets.run_worker_first` needs a program: name it as `main`')
+  return issues
+}
+
 function isSet(value: unknown): boolean {
   if (typeof value !== 'object' || value === null) return value !== undefined && value !== null && value !== false
   return Object.values(value).some(isSet)

@@ -5,6 +5,7 @@ import { describeError } from '../http/log.ts'
 import type { Surroundings } from '../runtime/code.ts'
 import { keepIsolate, leaveIsolate } from '../runtime/isolates.ts'
 import type { OutboundProps } from '../runtime/outbound.ts'
+import type { Assets } from '../workers/assets/serve.ts'
 import { LoadFailed, openInstance } from '../workers/instance.ts'
 import { isOf, type Version, Versions } from '../workers/order.ts'
 import type { Plan } from '../workers/plan.ts'
@@ -31,6 +32,7 @@ export interface Tally {
 interface Exports {
   FunctionOutbound(options: { props: OutboundProps }): Fetcher
   FunctionConsole(options: { props: { ref: string; programId: string } }): Fetcher
+  WorkerAssets(options: { props: Assets }): Fetcher
 }
 
 const RESTARTED_AFTER_MS = 1_000
@@ -137,11 +139,13 @@ export class WorkerInstances extends DurableObject<Bindings> {
 
   #open(name: string, plan: Plan) {
     const ctx = this.#ctx()
-    const { FunctionOutbound, FunctionConsole } = this.ctx.exports as unknown as Exports
+    const { FunctionOutbound, FunctionConsole, WorkerAssets } = this.ctx.exports as unknown as Exports
+    const { ref, image, assets } = plan
     const props = { ref: plan.ref, programId: plan.workerId }
     const surroundings: Surroundings = {
       outbound: (databaseUrl) => FunctionOutbound({ props: { ...props, databaseUrl } }),
       console: FunctionConsole({ props }),
+      assets: assets && WorkerAssets({ props: { ref, image, ...assets } }),
     }
     const isolate = this.#isolateOf(name)
     keepIsolate(isolate)

@@ -5,7 +5,7 @@ import type { FunctionAddress } from '../runtime/address.ts'
 import { refusalOfFunction } from '../runtime/invoke.ts'
 import { refuse as refuseFunction } from '../runtime/refusals.ts'
 import type { WorkerAddress } from '../workers/address.ts'
-import { refusalOfWorker } from '../workers/call.ts'
+import { answerWithoutWorker } from '../workers/call.ts'
 import { refuse as refuseWorker } from '../workers/refusals.ts'
 import { slotOf, telling, toldWith } from './ask.ts'
 import { isHeldBack } from './back-off.ts'
@@ -25,14 +25,11 @@ type Called = FunctionCall | WorkerCall
 type Call = Called & Required<Pick<Known, 'cause' | 'id'>>
 
 /** One call of a program, in the process that runs it. */
-export function forwardCall(called: Called): Promise<Response> | Response {
+export function forwardCall(called: Called): Promise<Response> {
   const { id = newTimedId(new Date()), cause = { chain: id, hops: 0 } } =
     toldWith(called.request, called.bindings) ?? {}
   const call = { ...called, id, cause }
-  if (isHeldBack(keyOf(nameOf(call)))) {
-    return unserved(call, { code: 'WORKER_RESOURCE_LIMIT', at: Date.now(), why: 'held back' })
-  }
-  const answering = forward(call)
+  const answering = isHeldBack(keyOf(nameOf(call))) ? answerHeldBack(call) : forward(call)
   // Whether its caller still waits or not, it is noted how it ends.
   call.execution.waitUntil(answering)
   return answering
@@ -44,11 +41,17 @@ const nameOf = ({ kind, address }: Called): ProgramName => ({
   name: 'slug' in address ? address.slug : address.name,
 })
 
+/** A worker's static assets need no program. */
+async function answerHeldBack(call: Call): Promise<Response> {
+  const answered = call.kind === 'worker' ? await answerWithoutWorker(call) : undefined
+  return answered ?? unserved(call, { code: 'WORKER_RESOURCE_LIMIT', at: Date.now(), why: 'held back' })
+}
+
 async function forward(call: Call): Promise<Response> {
   const program = nameOf(call)
-  // A call that would be refused starts no process.
-  const refusal = knownProcess(program) ? undefined : await refusalOf(call)
-  if (refusal) return refusal
+  // A call that no program answers starts no process.
+  const answered = knownProcess(program) ? undefined : await answerWithoutProgram(call)
+  if (answered) return answered
   const process = await processOf(call.bindings, program).catch((error) => {
     createLogger('').error('programs_unreachable', { error: String(error) })
     return undefined
@@ -76,8 +79,8 @@ async function forward(call: Call): Promise<Response> {
   }
 }
 
-const refusalOf = (call: Call): Promise<Response | undefined> =>
-  call.kind === 'function' ? refusalOfFunction(call) : refusalOfWorker(call)
+const answerWithoutProgram = (call: Call): Promise<Response | undefined> =>
+  call.kind === 'function' ? refusalOfFunction(call) : answerWithoutWorker(call)
 
 /** A connection may be closed as it is used again. Where the program has run for the call, it does not run again. */
 async function sendAgain(call: Call, process: Process, error: unknown): Promise<Response> {

@@ -74,7 +74,8 @@ function unanswered({ call, program }: Called, id: string, response: Response): 
   return response
 }
 
-const count = ({ call, program }: Called, at: number): void =>
+/** Counts a call of the project's programs. */
+export const count = ({ call, program }: Called, at: number): void =>
   countRequest(call, call.address.ref, program.kind === 'function' ? 'functions' : 'workers', at)
 
 /** For a call that the program is not run for, though it is there. */

@@ -1,4 +1,7 @@
+import { readParts } from '../blobs/chunks.ts'
 import {
+  BUILT_HEADER,
+  BuiltWorker,
   FILE_FIELD,
   type FunctionBuild,
   type Issue,
@@ -50,9 +53,31 @@ export async function buildFunction(
   return imageIn(await ask(builder, '/function', form))
 }
 
+export interface WorkerBuild {
+  image: ImageText
+  /** Comes after the image and must be read or canceled. */
+  assets: { manifestBytes: number; bytes: number; body: ReadableStream<Uint8Array> } | undefined
+}
+
+const CHUNK_BYTES = 64 * 1024
+
 /** Bundles a worker of its build context, a .tar.gz that is streamed. Rejects with BuildFailed or BuildUnavailable. */
-export async function buildWorker(builder: Builder, context: ReadableStream<Uint8Array>): Promise<ImageText> {
-  return imageIn(await ask(builder, '/worker', context))
+export async function buildWorker(builder: Builder, context: ReadableStream<Uint8Array>): Promise<WorkerBuild> {
+  const response = await send(builder, '/worker', context)
+  const header = response.headers.get(BUILT_HEADER)
+  if (header === null || !response.body) return built(Refusal.parse(await response.json()))
+  const { imageBytes, assets } = BuiltWorker.parse(JSON.parse(header))
+  const parts = readParts(response.body)
+  const image = new TextDecoder().decode(await parts.next(imageBytes)) as ImageText
+  const body = new ReadableStream<Uint8Array>({
+    async pull(controller) {
+      const chunk = await parts.next(CHUNK_BYTES)
+      if (chunk.byteLength > 0) controller.enqueue(chunk)
+      else controller.close()
+    },
+    cancel: (reason) => parts.cancel(reason),
+  })
+  return { image, assets: assets && { ...assets, body } }
 }
 
 interface Probed {
@@ -66,12 +91,16 @@ export async function probe(builder: Builder, { image, env }: Probed): Promise<r
   return built(ProbeResult.parse(JSON.parse(await ask(builder, '/probe', program)))).handlers
 }
 
-async function ask({ bindings }: Builder, path: string, body: BodyInit): Promise<string> {
+async function ask(builder: Builder, path: string, body: BodyInit): Promise<string> {
+  return (await send(builder, path, body)).text()
+}
+
+async function send({ bindings }: Builder, path: string, body: BodyInit): Promise<Response> {
   const { BUILDER, BUILDER_KEY: key } = bindings
   const headers: Record<string, string> = key ? { [KEY_HEADER]: key } : {}
   const response = await BUILDER.fetch(`http://builder${path}`, { method: 'POST', headers, body })
   if (!response.ok) throw new Error(`the builder answered ${response.status}`)
-  return response.text()
+  return response
 }
 
 const BEFORE_IMAGE = '{"image":'

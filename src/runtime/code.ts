@@ -24,6 +24,8 @@ export interface Surroundings {
   /** All ways out; the database at this URL is reached wherever it is. */
   outbound(databaseUrl: string | undefined): Fetcher
   console: Fetcher
+  /** Its static assets. */
+  assets?: Fetcher | undefined
 }
 
 /** Everything an isolate needs to run a function; read where none runs it yet. */
@@ -79,8 +81,12 @@ export function codeOf(
       ...(isWithServers && { [SERVERS]: { js: serversCode(GUEST) } }),
       [MAIN]: { js: main.join('\n') },
     },
-    // A name that no secret can have.
-    env: { ...image.vars, ...variables, '=console': surroundings.console },
+    env: {
+      ...{ ...image.vars, ...variables },
+      ...(image.assets?.binding && surroundings.assets && { [image.assets.binding]: surroundings.assets }),
+      // A name that no secret can have.
+      '=console': surroundings.console,
+    },
     globalOutbound: surroundings.outbound(variables.SUPABASE_DB_URL),
     limits: { cpuMs: CPU_MS_MAX, subRequests: SUBREQUESTS_MAX },
   }

@@ -20,5 +20,7 @@ export const Image = z.object({
   files: z.record(z.string(), Bytes),
   /** Of its environment, as its source has them. */
   vars: z.record(z.string(), z.json()).optional(),
+  /** Its static assets: the binding that leads to them, and what tells images with other assets apart. */
+  assets: z.object({ binding: z.string().optional(), sha256: z.string() }).optional(),
 })
 export type Image = z.output<typeof Image>

@@ -5,11 +5,14 @@ import { createCtx } from '../ctx.ts'
 import type { Bindings, SystemCtx } from '../env.ts'
 import { describeError } from '../http/log.ts'
 import { markOf } from '../programs/chains.ts'
+import { markWithoutProgram } from '../programs/own.ts'
 import type { Known } from '../programs/protocol.ts'
-import { type Answer, admit, turnAway } from '../runtime/admit.ts'
+import { type Answer, admit, count, turnAway } from '../runtime/admit.ts'
 import { bodyOf } from '../runtime/body.ts'
 import { logRefusal, refuseUnknown } from '../runtime/refused.ts'
+import { sharedResponse } from '../runtime/shared-origin.ts'
 import type { WorkerAddress } from './address.ts'
+import { assetResponse } from './assets/serve.ts'
 import { findPlan, type Plan } from './plan.ts'
 import { DISPATCH_HEADER, type Dispatch, FAILURE_HEADER, type FailureCode } from './protocol.ts'
 import { type RefusalCode, refuse } from './refusals.ts'
@@ -28,15 +31,33 @@ interface Call extends Known {
 export const callWorker = (call: Call): Promise<Response> =>
   guarded(call, async (ctx) => {
     const plan = await admissionOf(ctx, call)
-    return plan instanceof Response ? plan : run(call, ctx, plan)
+    if (plan instanceof Response) return plan
+    return (await assetOf(ctx, call, plan)) ?? run(call, ctx, plan)
   })
 
-/** The answer to a call that the worker is not to be run for; undefined for any other. */
-export const refusalOfWorker = (call: Call): Promise<Response | undefined> =>
+/** The answer to a call that the worker is not run for: a refusal, or a static asset. Undefined for any other call. */
+export const answerWithoutWorker = (call: Call): Promise<Response | undefined> =>
   guarded(call, async (ctx) => {
     const plan = await admissionOf(ctx, call)
-    return plan instanceof Response ? plan : undefined
+    return plan instanceof Response ? plan : assetOf(ctx, call, plan)
   })
+
+/** Counted as a request, and left out of the log of calls. */
+async function assetOf(ctx: SystemCtx, call: Call, plan: Plan): Promise<Response | undefined> {
+  const { address, request } = call
+  if (!plan.assets) return undefined
+  const assets = { ref: plan.ref, image: plan.image, ...plan.assets }
+  // Without its last slash, the relative links of a page would lead out of the worker.
+  const isOutside = address.path === address.prefix
+  const { method, headers } = request
+  const asked = { method: isOutside ? 'HEAD' : method, headers, url: address.url }
+  const answered = await assetResponse(ctx, assets, asked)
+  if (!answered) return undefined
+  count({ call, program: programOf(plan) }, Date.now())
+  const location = `${address.name}/${new URL(address.url).search}`
+  const response = isOutside && answered.ok ? new Response(null, { status: 307, headers: { location } }) : answered
+  return markWithoutProgram(address.isShared ? sharedResponse(response, address.path) : response)
+}
 
 async function guarded<T>(call: Call, work: (ctx: SystemCtx) => Promise<T>): Promise<T | Response> {
   const { request, bindings, execution } = call

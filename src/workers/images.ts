@@ -5,21 +5,25 @@ import { type Db, inTransaction, type Writer } from '../db/client.ts'
 import { controlDatabase } from '../db/proxy.ts'
 import { workerImages, workers } from '../db/schema/index.ts'
 import type { SystemCtx } from '../env.ts'
-import type { ImageText } from '../runtime/build.ts'
-import { workerImageKey } from '../runtime/store.ts'
+import type { WorkerBuild } from '../runtime/build.ts'
+import { workerAssetsKey, workerImageKey } from '../runtime/store.ts'
 
 export interface ImageName {
   ref: string
   sha256: string
 }
 
-/** Kept under the digest of its own text: the same source built again needs no more room. */
-export async function storeImage(ctx: SystemCtx, ref: string, image: ImageText): Promise<string> {
+type Built = Pick<WorkerBuild, 'image' | 'assets'>
+
+/** Stored under the digest of its own text: the same source built again needs no more room. Returns the digest. */
+export async function storeImage(ctx: SystemCtx, ref: string, { image, assets }: Built): Promise<string> {
   const bytes = new Uint8Array(new TextEncoder().encode(image))
   const sha256 = hex(await crypto.subtle.digest('SHA-256', bytes))
   // Before the bytes: who is just removing the same ones comes first, and is waited for.
   await leaveImage(ctx, ctx.db, { ref, sha256 })
-  await openStore(ctx).put(workerImageKey(ref, sha256), bytes, {
+  const store = openStore(ctx)
+  if (assets) await store.put(workerAssetsKey(ref, sha256), assets.body, { size: assets.bytes })
+  await store.put(workerImageKey(ref, sha256), bytes, {
     size: bytes.length,
     contentType: 'application/json',
   })
@@ -89,9 +93,10 @@ function removeImages(ctx: SystemCtx, which: ReturnType<typeof and>): Promise<nu
       .limit(SWEPT_MAX)
       .for('update', { skipLocked: true })
     if (images.length === 0) return 0
-    const left = new Set(await removeAllPossible(ctx, images.map(keyOf)))
-    await tx.delete(workerImages).where(among(images.filter((image) => !left.has(keyOf(image)))))
-    const kept = images.filter((image) => left.has(keyOf(image)))
+    const left = new Set(await removeAllPossible(ctx, images.flatMap(keysOf)))
+    const isLeft = (image: Row) => keysOf(image).some((key) => left.has(key))
+    await tx.delete(workerImages).where(among(images.filter((image) => !isLeft(image))))
+    const kept = images.filter(isLeft)
     // Others come before them with the next sweep.
     if (kept.length > 0) await tx.update(workerImages).set({ touchedAt: ctx.now() }).where(among(kept))
     return images.length - kept.length
@@ -100,7 +105,10 @@ function removeImages(ctx: SystemCtx, which: ReturnType<typeof and>): Promise<nu
 
 type Row = typeof workerImages.$inferSelect
 
-const keyOf = ({ projectRef, sha256 }: Row) => workerImageKey(projectRef, sha256)
+const keysOf = ({ projectRef, sha256 }: Row) => [
+  workerImageKey(projectRef, sha256),
+  workerAssetsKey(projectRef, sha256),
+]
 
 const among = (images: readonly Row[]) =>
   inArray(

@@ -13,11 +13,11 @@ import { CONTEXT_BYTES_MAX } from './uploads.ts'
 /** From the bytes that were PUT to instances that have started, ready for the switch; undefined where another task took its place. */
 export async function build(ctx: SystemCtx, work: Work): Promise<ServedWorker | undefined> {
   const { task, project } = work
-  const image = task.uploadId
-    ? await imageOf(ctx, project.ref, { uploadId: task.uploadId, spec: task.spec })
-    : work.worker.served?.image
-  if (!image) throw new BuildFailed([{ message: 'Nothing was built yet that could be deployed again' }])
-  const served = { deploymentId: task.id, image, spec: task.spec }
+  const built = task.uploadId
+    ? await builtOf(ctx, project.ref, { uploadId: task.uploadId, spec: task.spec })
+    : work.worker.served
+  if (!built) throw new BuildFailed([{ message: 'Nothing was built yet that could be deployed again' }])
+  const served = { ...built, deploymentId: task.id, spec: task.spec }
   if (!(await workerLeases.isHeld(ctx, task))) return undefined
   await startInstances(ctx, planOf(work, served), work.worker)
   return served
@@ -37,7 +37,9 @@ interface Uploaded {
   spec: WorkerSpec
 }
 
-async function imageOf(ctx: SystemCtx, ref: string, { uploadId, spec }: Uploaded): Promise<string> {
+type Built = Pick<ServedWorker, 'image' | 'assets'>
+
+async function builtOf(ctx: SystemCtx, ref: string, { uploadId, spec }: Uploaded): Promise<Built> {
   const context = await openStore(ctx).get(uploadKey(ref, uploadId))
   if (!context?.body) throw new BuildFailed([{ message: 'The build context is no longer there: upload it again' }])
   // The URL that it was PUT to holds for longer than what was looked at when it was deployed.
@@ -47,7 +49,9 @@ async function imageOf(ctx: SystemCtx, ref: string, { uploadId, spec }: Uploaded
       { message: `The build context has ${context.size} bytes; at most ${CONTEXT_BYTES_MAX} are built` },
     ])
   }
-  const image = await buildWorker(ctx, context.body)
+  const { image, assets } = await buildWorker(ctx, context.body)
+  // Before the program is known to start, as the bytes of assets cannot wait. What no worker serves is removed in time.
+  const sha256 = await storeImage(ctx, ref, { image, assets })
   const env = await variablesFor(ctx, ref, spec.secrets_scope)
   const handlers = await probe(ctx, { image, env })
   if (!handlers.includes('fetch')) {
@@ -55,5 +59,8 @@ async function imageOf(ctx: SystemCtx, ref: string, { uploadId, spec }: Uploaded
       { message: 'The program neither exports a fetch handler nor calls Deno.serve, and has no server of Node listen' },
     ])
   }
-  return storeImage(ctx, ref, image)
+  return {
+    image: sha256,
+    ...(assets && { assets: { manifestBytes: assets.manifestBytes } }),
+  }
 }

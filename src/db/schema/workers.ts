@@ -27,6 +27,8 @@ export interface ServedWorker {
   /** SHA-256 of the image, in hex. */
   image: string
   spec: WorkerSpec
+  /** It has static assets, whose manifest is so long. */
+  assets?: { manifestBytes: number }
 }
 
 /** A deleted worker keeps its row, and its name is free, until its instances and its image are gone. */
