@@ -36,6 +36,7 @@ import { endIdleIsolates } from './runtime/isolates.ts'
 import { sweepStorage } from './storage/sweep.ts'
 import { purgeRequestCounts } from './usage/purge.ts'
 import { sweepImages } from './workers/images.ts'
+import { callScheduledWorkers } from './workers/scheduled.ts'
 
 const jobs: Jobs = {
   ...projectJobs,
@@ -76,6 +77,7 @@ export const duties: Duties = {
   worker_uploads: sweepUploads,
   worker_uploads_oversized: removeOversizedUploads,
   worker_images: sweepImages,
+  worker_crons: callScheduledWorkers,
   branches: removeDueBranches,
   git_branches: sendDueGitBranches,
   git_deliveries: purgeGitDeliveries,

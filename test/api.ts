@@ -136,7 +136,7 @@ export async function newApp({ id, userId }: TestOrganization, scopes: Scope[]) 
 }
 
 const hook = async (path: string) => (await fetch(inject('hooksUrl') + path)).json()
-export const tick = () => hook('/tick')
+export const tick = (at?: Date) => hook(at ? `/tick?${new URLSearchParams({ at: at.toISOString() })}` : '/tick')
 /** Without `part` all lines of the whole run, which are many. */
 export const workerLogs = async (part = ''): Promise<string[]> =>
   (await hook(`/logs?${new URLSearchParams({ part })}`)) as string[]

@@ -129,7 +129,8 @@ interface Hooks {
 function hooksServer({ worker, lines, names, servers }: Hooks): HttpServer {
   const act = async ({ url = '' }: IncomingMessage): Promise<unknown> => {
     const { pathname, searchParams } = new URL(url, 'http://hooks')
-    if (pathname === '/tick') return worker.tick()
+    const at = searchParams.get('at')
+    if (pathname === '/tick') return worker.tick(at === null ? undefined : new Date(at))
     if (pathname === '/logs') {
       // What the Worker wrote before its answer may lie unread in the pipe.
       for (let turn = 0; turn < 2; turn++) await setImmediate()

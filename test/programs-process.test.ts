@@ -4,7 +4,7 @@ import { request as httpRequest, type IncomingMessage } from 'node:http'
 import { connect } from 'node:net'
 import { text } from 'node:stream/consumers'
 import { setTimeout as delay } from 'node:timers/promises'
-import { eq } from 'drizzle-orm'
+import { and, eq } from 'drizzle-orm'
 import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest'
 import { WebSocket } from 'ws'
 import { invocations } from '../src/db/schema/index.ts'
@@ -332,6 +332,21 @@ describe('a worker', () => {
       return all
     }, WAIT)
     expect(rows.map(({ path }) => path)).not.toContain(pathname)
+  })
+
+  extended('is called by the clock', async () => {
+    const worker = workerOf(owner, ref, { base: origin })
+    const program = `export default { fetch: () => new Response('well'), scheduled({ cron }) { console.log(cron) } }`
+    const triggers = { crons: ['* * * * *'] }
+    expect(await worker.ship(source({ triggers }, program))).toMatchObject({ build_state: 'active' })
+    await vi.waitFor(
+      async () => {
+        const called = and(eq(invocations.projectRef, ref), eq(invocations.method, 'CRON'))
+        const [row] = await installation.control.select().from(invocations).where(called)
+        expect(row).toMatchObject({ path: '* * * * *', status: 204, console: [{ message: '* * * * *' }] })
+      },
+      { timeout: 90_000, interval: 500 },
+    )
   })
 })
 

@@ -9,8 +9,8 @@ export interface Bindings {
 
 export interface Server {
   origin: string
-  /** Runs what a minute of the clock would. */
-  tick(): Promise<unknown>
+  /** Runs what a minute of the clock would, that of `at` for cron expressions of workers. */
+  tick(at?: Date): Promise<unknown>
   stop(): Promise<void>
 }
 
@@ -62,7 +62,7 @@ export async function serveWorker(
       workers: [builder, outbound(servers)],
     },
   )
-  return { origin: `http://127.0.0.1:${port}`, tick: () => tick(), stop }
+  return { origin: `http://127.0.0.1:${port}`, tick, stop }
 }
 
 function fetchAt(servers: ReadonlyMap<string, string>, request: Request): Promise<Response> {

@@ -103,7 +103,7 @@ describe('the entrypoint', () => {
     ],
     [
       'wrangler.json asks for it, too',
-      { 'wrangler.json': '{"main":"index.js","define":{"A":"1"}}', 'index.js': program() },
+      { 'wrangler.json': '{"main":"index.js","triggers":{},"define":{"A":"1"}}', 'index.js': program() },
       'wrangler.json: `define` is not offered for workers',
     ],
     [
@@ -197,6 +197,37 @@ describe('static assets', () => {
     const files = Object.entries(settings({ directory: 'public' })).map(([name, text]) => ({ name, text }))
     expect(await reasonOf(await archiveOf(...files, large))).toContain(
       'public/large.bin: A static asset may have at most 25 MiB',
+    )
+  })
+})
+
+describe('cron expressions', () => {
+  const withCrons = (crons: string, index = 'export default { scheduled() {} }'): Source => ({
+    'wrangler.toml': `main = "index.js"\n[triggers]\ncrons = ${crons}`,
+    'index.js': index,
+  })
+
+  it.each([
+    ['["* * * *"]', '`triggers.crons[0]` "* * * *" must have five fields'],
+    ['["* * * * *", "60 * * * *"]', '`triggers.crons[1]` "60 * * * *" has an invalid minute: it must be 0 to 59'],
+    ['["* 24 * * *"]', 'has an invalid hour'],
+    ['["* * 32 * *"]', 'has an invalid day of the month'],
+    ['["* * * 13 *"]', 'has an invalid month'],
+    ['["* * * * 0"]', 'has an invalid weekday: it must be 1 (Sunday) to 7'],
+    ['["@daily"]', 'must have five fields'],
+    ['["0 0 31 2 *"]', 'names no time that ever comes'],
+    [`["${' '.repeat(100)}* * * * *"]`, 'is longer than 100 characters'],
+    [JSON.stringify(Array(11).fill('* * * * *')), 'at triggers.crons'],
+    ['"* * * * *"', 'at triggers.crons'],
+    ['[1]', 'at triggers.crons[0]'],
+    ['["* * * * *"]\ntimezone = "UTC"', '`triggers.timezone` is not offered'],
+  ])('are refused: %s', async (crons, reason) => {
+    expect(await reasonOf(withCrons(crons))).toContain(reason)
+  })
+
+  it('are refused where nothing could be called', async () => {
+    expect(await reasonOf(withCrons('["* * * * *"]', program()))).toContain(
+      '`triggers.crons` needs a scheduled handler: the program exports none',
     )
   })
 })

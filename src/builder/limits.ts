@@ -23,6 +23,8 @@ export const LIMITS = {
   packageFiles: 20_000,
   redirects: 10,
   outputBytes: 20 * MiB,
+  /** By one worker. */
+  crons: 10,
   assetFileBytes: 25 * MiB,
   /** Paths, sizes and tags of all static assets: each isolate that serves some keeps them. */
   assetManifestBytes: 256 * 1024,

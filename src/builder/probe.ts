@@ -44,6 +44,9 @@ function answerIn(text = ''): z.output<typeof Answer> | undefined {
 /** After it has asked the network, which gives no answer here, a program has this long to start all the same. */
 const CUT_OFF_MS = 500
 
+/** A program that serves may export more at its end, or wait there for its server. */
+const SERVING_MS = 50
+
 /**
  * Imported and not loaded by itself: what it exports is seen, and nothing that it exports runs. A program that waits for the network at its
  * top level cannot start here: it counts as one that serves, and its first request shows whether it does.
@@ -53,11 +56,11 @@ const mainOf = (image: Image): string => `
   ${hasServers(image) ? `import './${SERVERS}'` : ''}
   import * as program from ${JSON.stringify(`./${image.main}`)}
   let cutOff
-  const isCutOff = new Promise((resolve) => { cutOff = () => resolve(${CUT_OFF_MS}) }).then((ms) => scheduler.wait(ms)).then(() => ({ default: { fetch() {} } }))
+  const isCutOff = new Promise((resolve) => { cutOff = () => resolve(${CUT_OFF_MS}) }).then((ms) => scheduler.wait(ms)).then(() => ({ default: { fetch() {}, scheduled() {} } }))
   globalThis.fetch = () => { cutOff(); return new Promise(() => {}) }
   export default { async fetch() {
     const evaluated = program.start ? program.start() : program
-    const { default: given } = await Promise.race([evaluated, serving.then(() => ({})), isCutOff])
+    const { default: given } = await Promise.race([evaluated, serving.then(() => scheduler.wait(${SERVING_MS})).then(() => ({})), isCutOff])
     const methods = typeof given === 'function' ? given.prototype : given
     const handlers = ['fetch', 'scheduled', 'queue', 'email', 'tail'].filter((name) => typeof methods?.[name] === 'function' || (name === 'fetch' && hasServer()))
     return Response.json({ handlers })

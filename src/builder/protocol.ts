@@ -37,6 +37,7 @@ export type BuildResult = z.output<typeof BuildResult>
 export const BUILT_HEADER = 'x-pilothouse-built'
 
 export const BuiltWorker = z.object({
+  crons: z.array(z.string()),
   /** An Image as JSON. */
   imageBytes: z.number().int(),
   /** An AssetManifest as JSON, which is a part of `bytes`, and the files that it describes. */

@@ -14,7 +14,7 @@ import { type WorkerSettings, workerSettings } from './wrangler.ts'
 export async function buildWorker(bindings: Bindings, body: ReadableStream<Uint8Array> | null): Promise<Response> {
   if (!body) throw new Problem('The archive is empty')
   const { source, entrypoint } = rooted(await unpack(body))
-  const settings = workerSettings(source)
+  const settings = workerSettings(source, new Date())
   const assets = settings.assets && (await packAssets(source, settings.assets))
   const program = { source: withProgram(source, settings), entrypoint, hasTsConfigs: true, isDeferred: true }
   const image: Image = {
@@ -23,7 +23,7 @@ export async function buildWorker(bindings: Bindings, body: ReadableStream<Uint8
     vars: settings.vars,
     ...(assets && { assets: { binding: bindingOf(settings), sha256: await digestOf(assets) } }),
   }
-  return answer(image, assets)
+  return answer(image, settings.crons, assets)
 }
 
 const BINDING = 'ASSETS'
@@ -40,10 +40,11 @@ async function digestOf({ manifest }: PackedAssets): Promise<string> {
   return Buffer.from(await crypto.subtle.digest('SHA-256', manifest)).toString('hex')
 }
 
-function answer(image: Image, assets: PackedAssets | undefined): Response {
+function answer(image: Image, crons: string[], assets: PackedAssets | undefined): Response {
   const text = Buffer.from(JSON.stringify(image))
   const packed = assets ? [assets.manifest, ...assets.files] : []
   const built: BuiltWorker = {
+    crons,
     imageBytes: text.byteLength,
     ...(assets && { assets: { manifestBytes: assets.manifest.byteLength, bytes: bytesIn(packed) } }),
   }

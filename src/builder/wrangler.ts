@@ -1,6 +1,7 @@
 import { parse as parseToml } from 'smol-toml'
 import * as z from 'zod'
 import { HTML_HANDLINGS, NOT_FOUND_HANDLINGS } from '../workers/assets/manifest.ts'
+import { cronProblem } from '../workers/crons.ts'
 import { Issues } from './issues.ts'
 import { readJson } from './json.ts'
 import { LIMITS } from './limits.ts'
@@ -31,6 +32,7 @@ const Config = z.looseObject({
   main: z.string().optional(),
   vars: z.record(z.string(), z.json()).default({}),
   assets: Assets.optional(),
+  triggers: z.looseObject({ crons: z.array(z.string()).max(LIMITS.crons).default([]) }).optional(),
 })
 type Config = z.output<typeof Config>
 
@@ -63,7 +65,6 @@ function readToml(source: Source, file: string): unknown {
 /** What a worker would miss while it runs. */
 const NOT_OFFERED: Readonly<Record<string, string>> = {
   site: 'use `assets`',
-  triggers: 'nothing calls a worker by the clock: let something else call it',
   alias: 'name what is meant where it is imported',
   define: 'use `vars`',
   durable_objects: 'keep state in the database at SUPABASE_DB_URL',
@@ -83,22 +84,23 @@ const NOT_OFFERED: Readonly<Record<string, string>> = {
 
 export interface WorkerSettings {
   vars: Config['vars']
+  crons: string[]
   assets?: AssetSettings | undefined
 }
 
 /** The settings that a worker's build acts on. Throws Issues that name each one that is not offered or cannot hold. */
-export function workerSettings(source: Source): WorkerSettings {
+export function workerSettings(source: Source, now: Date): WorkerSettings {
   const read = readWrangler(source)
-  if (!read) return { vars: {} }
+  if (!read) return { vars: {}, crons: [] }
   const { file, ...config } = read
-  const messages = [...notOffered(config), ...assetIssues(config)]
+  const messages = [...notOffered(config), ...cronIssues(config, now), ...assetIssues(config)]
   if (messages.length > 0) throw new Issues(messages.map((message): Issue => ({ message, file })))
-  const { vars, main, assets } = config
-  return { vars, assets: assets && { ...assets, hasProgram: main !== undefined } }
+  const { vars, main, assets, triggers } = config
+  return { vars, assets: assets && { ...assets, hasProgram: main !== undefined }, crons: [...new Set(triggers?.crons)] }
 }
 
 function notOffered(config: Config): string[] {
-  const known = { assets: Object.keys(Assets.shape) }
+  const known = { assets: Object.keys(Assets.shape), triggers: ['crons'] }
   const unknown = Object.entries(known).flatMap(([section, names]) =>
     Object.keys(config[section] ?? {}).flatMap((name) =>
       names.includes(name) ? [] : [[`${section}.${name}`, 'remove it']],
@@ -107,6 +109,12 @@ function notOffered(config: Config): string[] {
   const named = Object.entries(NOT_OFFERED).filter(([name]) => config[name] !== undefined)
   return [...named, ...unknown].map(([name, advice]) => `\`${name}\` is not offered for workers: ${advice}`)
 }
+
+const cronIssues = ({ triggers }: Config, now: Date): string[] =>
+  (triggers?.crons ?? []).flatMap((expression, n) => {
+    const problem = cronProblem(expression, now)
+    return problem === undefined ? [] : [`\`triggers.crons[${n}]\` ${JSON.stringify(expression)} ${problem}`]
+  })
 
 function assetIssues({ main, vars, assets }: Config): string[] {
   const { binding, run_worker_first: isFirst } = assets ?? {}

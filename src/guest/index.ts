@@ -9,7 +9,8 @@ import { installDeno, installFiles } from './deno.ts'
 import { installFetch } from './fetch.ts'
 import type { Files } from './files.ts'
 import { type Invocation, within } from './invocation.ts'
-import { answer, type Given, serveExport, serving, whatServes } from './serve.ts'
+import { printError } from './print-error.ts'
+import { answer, type Controller, type Given, serveExport, serving, whatIsScheduled, whatServes } from './serve.ts'
 import { installStreams } from './streams.ts'
 import { installWebSocket } from './websocket-standard.ts'
 
@@ -26,6 +27,8 @@ interface FromHost {
   invocation?: string
   address?: string
   mark?: string
+  /** It is no request, but a minute that a cron expression of the worker names. */
+  scheduled?: { cron: string; minute: number }
   /** Nobody needs this isolate any more. */
   end?: boolean
 }
@@ -61,7 +64,7 @@ export const createCheck = (program: Program): ExportedHandler => ({
       starting ??= started(program)
       ctx.waitUntil(starting.catch(() => {}))
       if (!whatServes()) await starting
-      if (whatServes()) return new Response(null, { status: 204 })
+      if (whatServes() || whatIsScheduled()) return new Response(null, { status: 204 })
       throw new Error(NOTHING_SERVES)
     } catch (error) {
       return new Response(error instanceof Error ? error.message : String(error))
@@ -80,7 +83,7 @@ export function createWorker(program: Program, source: Source): ExportedHandler<
   installFiles(source)
   return {
     async fetch(request, env, ctx) {
-      const { invocation: id = '', address = '', mark = '', end } = (request.cf ?? {}) as FromHost
+      const { invocation: id = '', address = '', mark = '', scheduled, end } = (request.cf ?? {}) as FromHost
       if (end) return abortIsolate('idle')
       startClock()
       const invocation: Invocation = {
@@ -97,8 +100,9 @@ export function createWorker(program: Program, source: Source): ExportedHandler<
             ctx.waitUntil(starting.catch(() => {}))
             if (!whatServes()) await starting
           }
+          if (scheduled) return await runScheduled(scheduled, given(env, ctx))
           const served = whatServes()
-          if (!served) throw new Error(NOTHING_SERVES)
+          if (!served) throw nothingServes()
           invocation.isForWorkers = source.isWorker && served.isExported === true
           return await answer(served, shownTo(request), invocation.isForWorkers ? given(env, ctx) : undefined)
         } finally {
@@ -107,6 +111,26 @@ export function createWorker(program: Program, source: Source): ExportedHandler<
       })
     },
   }
+}
+
+async function runScheduled({ cron, minute }: { cron: string; minute: number }, given: Given): Promise<Response> {
+  const controller: Controller = { cron, scheduledTime: minute, type: 'scheduled', noRetry() {} }
+  try {
+    const handler = whatIsScheduled()
+    if (!handler) throw new Error('The program exports no scheduled handler')
+    await handler(controller, ...given)
+    return new Response(null, { status: 204 })
+  } catch (error) {
+    printError(error)
+    throw error
+  }
+}
+
+function nothingServes(): Error {
+  if (!whatIsScheduled()) return new Error(NOTHING_SERVES)
+  const error = new Error('The program exports a scheduled handler, and no fetch handler')
+  printError(error)
+  return error
 }
 
 /** Without what only the host has to say, and without its way to it, which a program that prints the request would call. A new one would cost more than all else here. */

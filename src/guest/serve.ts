@@ -52,15 +52,26 @@ export function serve(first: Handler | ServeOptions, second?: Handler | ServeOpt
   return { addr: ADDRESS, finished, shutdown, ref() {}, unref() {}, [Symbol.asyncDispose]: shutdown }
 }
 
-type Entrypoint = new (ctx: unknown, env: unknown) => { fetch(request: Request): Answer }
+export interface Controller {
+  cron: string
+  scheduledTime: number
+  type: 'scheduled'
+  noRetry(): void
+}
 
-const isEntrypoint = (exported: unknown): exported is Entrypoint =>
-  typeof exported === 'function' && typeof exported.prototype?.fetch === 'function'
+type Entrypoint = new (
+  ctx: unknown,
+  env: unknown,
+) => { fetch(request: Request): Answer; scheduled(controller: Controller): unknown }
+
+const isEntrypoint = (exported: unknown, handler: 'fetch' | 'scheduled'): exported is Entrypoint =>
+  typeof exported === 'function' && typeof exported.prototype?.[handler] === 'function'
 
 /** A program that exports its handler instead, or a class of such: each request gets one of its own, as where such are written for. */
 export function serveExport(exported: unknown): void {
+  scheduledHandler = scheduledIn(exported)
   if (served) return
-  if (isEntrypoint(exported)) {
+  if (isEntrypoint(exported, 'fetch')) {
     const handler = (request: Request, env: unknown, ctx?: unknown) => new exported(ctx, env).fetch(request)
     served = { handler, isExported: true }
     return
@@ -68,6 +79,20 @@ export function serveExport(exported: unknown): void {
   if (typeof exported !== 'object' || exported === null) return
   const { fetch, onError } = exported as ServeOptions
   if (typeof fetch === 'function') served = { handler: fetch.bind(exported), onError, isExported: true }
+}
+
+type ScheduledHandler = (controller: Controller, ...given: Given) => unknown
+let scheduledHandler: ScheduledHandler | undefined
+/** What the program exports for its cron expressions. */
+export const whatIsScheduled = (): ScheduledHandler | undefined => scheduledHandler
+
+function scheduledIn(exported: unknown): ScheduledHandler | undefined {
+  if (isEntrypoint(exported, 'scheduled')) {
+    return (controller, env, ctx) => new exported(ctx, env).scheduled(controller)
+  }
+  if (typeof exported !== 'object' || exported === null) return undefined
+  const { scheduled } = exported as { scheduled?: ScheduledHandler }
+  return typeof scheduled === 'function' ? scheduled.bind(exported) : undefined
 }
 
 interface NodeServer {

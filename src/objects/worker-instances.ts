@@ -67,7 +67,7 @@ export class WorkerInstances extends DurableObject<Bindings> {
   /** The request of a caller, with its dispatch beside it. */
   override async fetch(request: Request): Promise<Response> {
     const headers = new Headers(request.headers)
-    const { plan, invocation, address, mark } = JSON.parse(headers.get(DISPATCH_HEADER) ?? '') as Dispatch
+    const { plan, invocation, address, mark, scheduled } = JSON.parse(headers.get(DISPATCH_HEADER) ?? '') as Dispatch
     headers.delete(DISPATCH_HEADER)
     const name = this.#leastBusy(plan)
     if (name === undefined || this.#stopped) return failureResponse('NO_INSTANCE')
@@ -84,7 +84,7 @@ export class WorkerInstances extends DurableObject<Bindings> {
     const leaving = new AbortController()
     request.signal.addEventListener('abort', () => leaving.abort(), { once: true })
     const { signal } = leaving
-    const cf = { invocation, address, mark } as unknown as CfProperties
+    const cf = { invocation, address, mark, scheduled } as unknown as CfProperties
     try {
       const response = await this.#open(name, plan).fetch(url, {
         method,

@@ -2,6 +2,7 @@ import { newTimedId } from '../db/id.ts'
 import type { Bindings } from '../env.ts'
 import { createLogger } from '../http/log.ts'
 import type { FunctionAddress } from '../runtime/address.ts'
+import { loggedAs } from '../runtime/admit.ts'
 import { refusalOfFunction } from '../runtime/invoke.ts'
 import { refuse as refuseFunction } from '../runtime/refusals.ts'
 import type { WorkerAddress } from '../workers/address.ts'
@@ -17,10 +18,14 @@ import { recordUnserved } from './record.ts'
 interface Forwarded {
   request: Request
   bindings: Bindings
-  execution: ExecutionContext
 }
-type FunctionCall = Forwarded & { kind: 'function'; address: FunctionAddress }
-type WorkerCall = Forwarded & { kind: 'worker'; address: WorkerAddress }
+type FunctionCall = Forwarded & { kind: 'function'; address: FunctionAddress; execution: ExecutionContext }
+type WorkerCall = Forwarded &
+  Pick<Known, 'scheduled'> & {
+    kind: 'worker'
+    address: WorkerAddress
+    execution: Pick<ExecutionContext, 'waitUntil'>
+  }
 type Called = FunctionCall | WorkerCall
 type Call = Called & Required<Pick<Known, 'cause' | 'id'>>
 
@@ -111,7 +116,8 @@ async function send(call: Call, process: Process, isLost?: boolean): Promise<Sen
   const program = nameOf(call)
   const at = changeOf(program)
   const changed = at === undefined ? {} : { changed: { program, at } }
-  const told = telling(bindings, { process: process.id, cause, id, isLost, ...changed })
+  const scheduled = call.kind === 'worker' ? call.scheduled : undefined
+  const told = telling(bindings, { process: process.id, cause, id, isLost, scheduled, ...changed })
   const response = await slotOf(bindings, process).fetch(request, told)
   if (!response.headers.has(NOT_RUN_HEADER)) return { response, ran: true }
   if (response.status === WRONG_PROCESS) throw new Error('the process has been replaced')
@@ -131,10 +137,8 @@ interface Unserved {
 
 function unserved(call: Call, { code, at, why }: Unserved): Response {
   const response = refused(call, code)
-  const { method } = call.request
-  const { path } = call.address
   const { status } = response
-  call.execution.waitUntil(recordUnserved(call, { program: nameOf(call), method, path, at, status, why }))
+  call.execution.waitUntil(recordUnserved(call, { program: nameOf(call), ...loggedAs(call), at, status, why }))
   return response
 }
 

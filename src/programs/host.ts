@@ -26,14 +26,14 @@ export const createProgramsHost = (serve: Serve) =>
       if (told.process !== bindings.PROGRAMS_PROCESS) {
         return new Response(null, { status: WRONG_PROCESS, headers: { [NOT_RUN_HEADER]: '1' } })
       }
-      const { question, changed, cause, id, isLost } = told
+      const { question, changed, cause, id, isLost, scheduled } = told
       if (question) return Response.json({ result: await answer(question, { request, bindings, execution }) })
       if (changed && isNews(changed.program, changed.at)) {
         forgetFunction(changed.program.ref)
         forgetProject(changed.program.ref)
         forgetPlan(changed.program.ref, changed.program.name)
       }
-      return marked(await serve(request, bindings, execution, { cause, id, isLost }))
+      return marked(await serve(request, bindings, execution, { cause, id, isLost, scheduled }))
     },
   }) satisfies ExportedHandler<Bindings>
 

@@ -24,6 +24,16 @@ export interface ProgramName {
 
 export const keyOf = ({ kind, ref, name }: ProgramName): string => `${kind} ${ref}/${name}`
 
+/** A call by the clock, of a worker. */
+export interface Scheduled {
+  /** The expression that names its minute. */
+  cron: string
+  /** Epoch milliseconds. */
+  minute: number
+  /** It is for no other version of the worker. */
+  deploymentId: string
+}
+
 /** What is known of a call before it comes to its program. */
 export interface Known {
   /** Where it stands. */
@@ -32,6 +42,8 @@ export interface Known {
   id?: string
   /** It may have run, its answer did not come, and it cannot be sent again: it is not to be run any more. */
   isLost?: boolean
+  /** Undefined for a request. */
+  scheduled?: Scheduled | undefined
 }
 
 export interface Told extends Known {

@@ -30,7 +30,7 @@ const PROBLEMS = {
 
 /** Of a call that its program has not answered, and of which nobody else can tell its developer. */
 export async function recordUnserved(
-  host: { bindings: Bindings; execution: ExecutionContext },
+  host: { bindings: Bindings; execution: Pick<ExecutionContext, 'waitUntil'> },
   { program, at, status, why, ...unserved }: Unserved,
 ): Promise<void> {
   const row = why === 'held back' ? takeRow(keyOf(program)) : { unlisted: 0 }

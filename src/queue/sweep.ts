@@ -2,16 +2,18 @@ import { createCtx } from '../ctx.ts'
 import type { Bindings, SystemCtx } from '../env.ts'
 import { describeError } from '../http/log.ts'
 
-/** What the cron does every minute, by name. */
-export type Duties = Record<string, (ctx: SystemCtx) => Promise<unknown>>
+/** What the cron does every minute, by name; `minute` is the time that the tick is for. */
+export type Duties = Record<string, (ctx: SystemCtx, minute: Date) => Promise<unknown>>
 
 export const createSweeper = (duties: Duties) =>
-  async function sweep(_controller: ScheduledController, bindings: Bindings, execution: ExecutionContext) {
+  async function sweep({ scheduledTime }: ScheduledController, bindings: Bindings, execution: ExecutionContext) {
     const ctx = createCtx({ bindings, waitUntil: (work) => execution.waitUntil(work) })
     // One duty that fails must not keep the others from being done.
     await Promise.all(
       Object.entries(duties).map(([duty, run]) =>
-        run(ctx).catch((error) => ctx.log.error('sweep_failed', { duty, error: describeError(error) })),
+        run(ctx, new Date(scheduledTime)).catch((error) =>
+          ctx.log.error('sweep_failed', { duty, error: describeError(error) }),
+        ),
       ),
     )
   }

@@ -25,7 +25,7 @@ interface Called {
     request: Request
     address: { ref: string; path: string; isShared: boolean }
     bindings: Parameters<typeof end>[0]['bindings']
-    execution: ExecutionContext
+    execution: Pick<ExecutionContext, 'waitUntil'>
   }
   program: { kind: 'function' | 'worker'; programId: string; deploymentId: string }
 }
@@ -59,11 +59,17 @@ export async function admit({ call, program, refused, answer }: Admission): Prom
   return address.isShared ? sharedResponse(response, address.path) : response
 }
 
-const factsOf = ({ request, address }: Called['call']) => ({
-  projectRef: address.ref,
-  method: request.method,
-  path: address.path,
-})
+const factsOf = (call: Called['call']) => ({ projectRef: call.address.ref, ...loggedAs(call) })
+
+interface Logged {
+  request: Pick<Request, 'method'>
+  address: { path: string }
+  scheduled?: Known['scheduled']
+}
+
+/** What stands for the method and the path in the log of calls. */
+export const loggedAs = ({ request, address, scheduled }: Logged) =>
+  scheduled ? { method: 'CRON', path: scheduled.cron } : { method: request.method, path: address.path }
 
 const LOST = 'its connection broke off before its answer could be passed on'
 

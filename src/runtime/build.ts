@@ -55,6 +55,7 @@ export async function buildFunction(
 
 export interface WorkerBuild {
   image: ImageText
+  crons: string[]
   /** Comes after the image and must be read or canceled. */
   assets: { manifestBytes: number; bytes: number; body: ReadableStream<Uint8Array> } | undefined
 }
@@ -66,7 +67,7 @@ export async function buildWorker(builder: Builder, context: ReadableStream<Uint
   const response = await send(builder, '/worker', context)
   const header = response.headers.get(BUILT_HEADER)
   if (header === null || !response.body) return built(Refusal.parse(await response.json()))
-  const { imageBytes, assets } = BuiltWorker.parse(JSON.parse(header))
+  const { crons, imageBytes, assets } = BuiltWorker.parse(JSON.parse(header))
   const parts = readParts(response.body)
   const image = new TextDecoder().decode(await parts.next(imageBytes)) as ImageText
   const body = new ReadableStream<Uint8Array>({
@@ -77,7 +78,7 @@ export async function buildWorker(builder: Builder, context: ReadableStream<Uint
     },
     cancel: (reason) => parts.cancel(reason),
   })
-  return { image, assets: assets && { ...assets, body } }
+  return { image, crons, assets: assets && { ...assets, body } }
 }
 
 interface Probed {

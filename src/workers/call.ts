@@ -6,25 +6,26 @@ import type { Bindings, SystemCtx } from '../env.ts'
 import { describeError } from '../http/log.ts'
 import { markOf } from '../programs/chains.ts'
 import { markWithoutProgram } from '../programs/own.ts'
-import type { Known } from '../programs/protocol.ts'
+import type { Known, Scheduled } from '../programs/protocol.ts'
 import { type Answer, admit, count, turnAway } from '../runtime/admit.ts'
 import { bodyOf } from '../runtime/body.ts'
 import { logRefusal, refuseUnknown } from '../runtime/refused.ts'
 import { sharedResponse } from '../runtime/shared-origin.ts'
 import type { WorkerAddress } from './address.ts'
 import { assetResponse } from './assets/serve.ts'
-import { findPlan, type Plan } from './plan.ts'
+import { type Found, findPlan, type Plan } from './plan.ts'
 import { DISPATCH_HEADER, type Dispatch, FAILURE_HEADER, type FailureCode } from './protocol.ts'
 import { type RefusalCode, refuse } from './refusals.ts'
 
-/** Until an answer begins. */
+/** Until an answer begins, or a scheduled handler ends. */
 const IDLE_MS_MAX = 150_000
+const LATE = 'no answer began, and no scheduled handler ended, within 150 s'
 
 interface Call extends Known {
   request: Request
   address: WorkerAddress
   bindings: Bindings
-  execution: ExecutionContext
+  execution: Pick<ExecutionContext, 'waitUntil'>
 }
 
 /** One call of a worker, from whoever sends it. */
@@ -45,7 +46,7 @@ export const answerWithoutWorker = (call: Call): Promise<Response | undefined> =
 /** Counted as a request, and left out of the log of calls. */
 async function assetOf(ctx: SystemCtx, call: Call, plan: Plan): Promise<Response | undefined> {
   const { address, request } = call
-  if (!plan.assets) return undefined
+  if (!plan.assets || call.scheduled) return undefined
   const assets = { ref: plan.ref, image: plan.image, ...plan.assets }
   // Without its last slash, the relative links of a page would lead out of the worker.
   const isOutside = address.path === address.prefix
@@ -73,13 +74,22 @@ async function guarded<T>(call: Call, work: (ctx: SystemCtx) => Promise<T>): Pro
 
 /** What the called worker is to run, or the refusal. */
 async function admissionOf(ctx: SystemCtx, call: Call): Promise<Plan | Response> {
-  const found = await findPlan(ctx, call.address.ref, call.address.name)
+  const { ref, name } = call.address
+  const found = await findPlan(ctx, ref, name, { isFresh: call.scheduled !== undefined })
+  if (call.scheduled && !isDue(call.scheduled, found)) {
+    return markWithoutProgram(logRefusal(ctx, call, refuse('NOT_FOUND')))
+  }
   if (!found) return refuseUnknown(ctx, call, refuse)
   const { plan, status } = found
+  if (call.scheduled) return plan
   const problem = statusProblem(status) ?? (await credentialProblem(ctx, call.request, plan))
   if (!problem) return plan
   return turnAway({ call, program: programOf(plan) }, logRefusal(ctx, call, refuse(problem)), `refused: ${problem}`)
 }
+
+/** It may have been replaced, or its project paused, since its minute came. */
+const isDue = ({ deploymentId }: Scheduled, found: Found | undefined): boolean =>
+  found?.plan.deploymentId === deploymentId && found.status === 'ACTIVE_HEALTHY'
 
 const programOf = ({ workerId, deploymentId }: Plan) => ({ kind: 'worker', programId: workerId, deploymentId }) as const
 
@@ -115,7 +125,8 @@ function run(call: Call, ctx: SystemCtx, plan: Plan) {
     refused: (code) => logRefusal(ctx, call, refuse(code)),
     answer({ id: invocation, cause }) {
       const mark = markOf({ programId: plan.workerId, secret: ctx.config.ENCRYPTION_KEY }, cause)
-      return answer(ctx, call, { plan, invocation, address: callerOf(ctx, call) ?? '', mark })
+      const { scheduled } = call
+      return answer(ctx, call, { plan, invocation, address: callerOf(ctx, call) ?? '', mark, scheduled })
     },
   })
 }
@@ -133,7 +144,7 @@ async function answer(ctx: SystemCtx, call: Call, dispatch: Dispatch): Promise<A
     const code = answered.headers.get(FAILURE_HEADER) as FailureCode | null
     return code ? { response: refuse(code), problem: (await answered.text()) || undefined } : { response: answered }
   } catch (error) {
-    if (late.signal.aborted) return { response: refuse('IDLE_TIMEOUT'), problem: 'no answer began within 150 s' }
+    if (late.signal.aborted) return { response: refuse('IDLE_TIMEOUT'), problem: LATE }
     if (call.request.signal.aborted) {
       return { response: new Response(null, { status: LEFT }), problem: 'its caller left before the answer' }
     }

@@ -53,12 +53,17 @@ const servedWorker = prepared((db) =>
     .prepare('served_worker'),
 )
 
-/** One statement a second at most for each worker and isolate; undefined where nothing is served. */
-export async function findPlan({ db }: SystemCtx, ref: string, name: string): Promise<Found | undefined> {
+/** One statement a second at most for each worker and isolate, unless the plan of now is wanted; undefined where nothing is served. */
+export async function findPlan(
+  { db }: SystemCtx,
+  ref: string,
+  name: string,
+  { isFresh = false } = {},
+): Promise<Found | undefined> {
   const key = `${ref}/${name}`
   const now = Date.now()
   const known = kept.get(key)
-  if (known && now < known.until) return known.found
+  if (known && now < known.until && !isFresh) return known.found
   const before = changes
   const [row] = await servedWorker(db).execute({ ref, name })
   // What is not there is looked up each time: who has just deployed it asks for it at once.

@@ -1,3 +1,4 @@
+import type { Scheduled } from '../programs/protocol.ts'
 import type { Plan } from './plan.ts'
 
 /** What the object of a worker's instances is told with each request. */
@@ -9,6 +10,7 @@ export interface Dispatch {
   address: string
   /** Which the worker sends with what it calls. */
   mark: string
+  scheduled?: Scheduled | undefined
 }
 
 /** Between the Worker and the object; what callers and programs send under these names goes no further. */

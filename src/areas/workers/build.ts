@@ -37,7 +37,7 @@ interface Uploaded {
   spec: WorkerSpec
 }
 
-type Built = Pick<ServedWorker, 'image' | 'assets'>
+type Built = Pick<ServedWorker, 'image' | 'crons' | 'assets'>
 
 async function builtOf(ctx: SystemCtx, ref: string, { uploadId, spec }: Uploaded): Promise<Built> {
   const context = await openStore(ctx).get(uploadKey(ref, uploadId))
@@ -49,18 +49,25 @@ async function builtOf(ctx: SystemCtx, ref: string, { uploadId, spec }: Uploaded
       { message: `The build context has ${context.size} bytes; at most ${CONTEXT_BYTES_MAX} are built` },
     ])
   }
-  const { image, assets } = await buildWorker(ctx, context.body)
+  const { image, crons, assets } = await buildWorker(ctx, context.body)
   // Before the program is known to start, as the bytes of assets cannot wait. What no worker serves is removed in time.
   const sha256 = await storeImage(ctx, ref, { image, assets })
   const env = await variablesFor(ctx, ref, spec.secrets_scope)
-  const handlers = await probe(ctx, { image, env })
-  if (!handlers.includes('fetch')) {
-    throw new BuildFailed([
-      { message: 'The program neither exports a fetch handler nor calls Deno.serve, and has no server of Node listen' },
-    ])
-  }
+  requireHandlers(await probe(ctx, { image, env }), crons)
   return {
     image: sha256,
+    ...(crons.length > 0 && { crons }),
     ...(assets && { assets: { manifestBytes: assets.manifestBytes } }),
   }
+}
+
+function requireHandlers(handlers: readonly string[], crons: readonly string[]): void {
+  const runsByCron = handlers.includes('scheduled')
+  if (crons.length > 0 && !runsByCron) {
+    throw new BuildFailed([{ message: '`triggers.crons` needs a scheduled handler: the program exports none' }])
+  }
+  if (handlers.includes('fetch') || crons.length > 0) return
+  throw new BuildFailed([
+    { message: 'The program neither exports a fetch handler nor calls Deno.serve, and has no server of Node listen' },
+  ])
 }

@@ -6,6 +6,7 @@ import { describeError } from '../../http/log.ts'
 import { count } from '../../metrics/counters.ts'
 import { createLeases } from '../../queue/lease.ts'
 import { BuildFailed } from '../../runtime/build.ts'
+import { nextCronTime } from '../../workers/crons.ts'
 import { leaveImage, requireImage } from '../../workers/images.ts'
 import { forgetPlan } from '../../workers/plan.ts'
 import { reasonOf } from '../projects/task-reason.ts'
@@ -130,7 +131,10 @@ async function fail(ctx: SystemCtx, work: Work, error: unknown): Promise<void> {
 const switchOver = (ctx: SystemCtx, work: Work, served: ServedWorker): Promise<boolean> =>
   finish(ctx, work, {
     state: 'done',
-    changes: { buildState: 'active', stateReason: null, spec: served.spec, served },
+    changes: {
+      ...{ buildState: 'active', stateReason: null, spec: served.spec, served },
+      cronDueAt: nextCronTime(served.crons ?? [], ctx.now()) ?? null,
+    },
     left: work.worker.served?.image,
   })
 

@@ -27,6 +27,8 @@ export interface ServedWorker {
   /** SHA-256 of the image, in hex. */
   image: string
   spec: WorkerSpec
+  /** Cron expressions of the minutes at which it is called. */
+  crons?: string[]
   /** It has static assets, whose manifest is so long. */
   assets?: { manifestBytes: number }
 }
@@ -47,6 +49,8 @@ export const workers = pgTable(
     stateReason: text('state_reason'),
     /** Null until a build has succeeded. */
     served: jsonb().$type<ServedWorker>(),
+    /** The next minute that a cron expression of what is served names; null where there is none. */
+    cronDueAt: instant('cron_due_at'),
     createdAt: instant('created_at').notNull(),
     updatedAt: instant('updated_at').notNull(),
     deletedAt: instant('deleted_at'),
@@ -54,6 +58,7 @@ export const workers = pgTable(
   (t) => [
     uniqueIndex('workers_name_once').on(t.projectRef, t.name).where(sql`deleted_at is null`),
     index('workers_of_project').on(t.projectRef),
+    index('workers_cron_due').on(t.cronDueAt).where(sql`cron_due_at is not null`),
   ],
 )
 

@@ -1,0 +1,2 @@
+ALTER TABLE "workers" ADD COLUMN "cron_due_at" timestamp (3) with time zone;--> statement-breakpoint
+CREATE INDEX "workers_cron_due" ON "workers" USING btree ("cron_due_at") WHERE cron_due_at is not null;
