@@ -66,6 +66,7 @@ export async function startInstallation({ doorTo, serve = serveInstallation }: O
 
   return {
     control,
+    controlUrl,
     ctxAt,
     newOrganization,
     /** With a bucket in it. */

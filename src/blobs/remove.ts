@@ -1,11 +1,16 @@
+import { removing } from '../engine/removals.ts'
 import type { SystemCtx } from '../env.ts'
 import { describeError } from '../http/log.ts'
 import { BlobsNotRemoved, openStore } from './store.ts'
 
+/** Removes bytes that a row names, or has named. Bytes that no row ever named may go past this. */
+export const removeBlobs = (ctx: SystemCtx, keys: readonly string[]): Promise<void> =>
+  removing(ctx.config, () => openStore(ctx).remove(keys))
+
 /** Returns the keys that the bucket would not remove; rejects where it removed none. */
 export async function removeAllPossible(ctx: SystemCtx, keys: readonly string[]): Promise<readonly string[]> {
   try {
-    await openStore(ctx).remove(keys)
+    await removeBlobs(ctx, keys)
     return []
   } catch (error) {
     if (!(error instanceof BlobsNotRemoved) || error.keys.length === keys.length) throw error

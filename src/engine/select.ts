@@ -6,6 +6,7 @@ import { createHostEngine } from './host/host.ts'
 import type { HostState } from './host/reach.ts'
 import { createNeonEngine } from './neon/neon.ts'
 import type { NeonState } from './neon/sites.ts'
+import { removing } from './removals.ts'
 import { engineStates } from './states.ts'
 
 interface Surroundings {
@@ -32,6 +33,7 @@ function createEngine(config: Config, { db, egress }: Surroundings): ProjectEngi
         hosts: hostDirectory({ db, encryptionKey: config.ENCRYPTION_KEY, local: localHost(config) }),
         states: engineStates<HostState>(db),
         plans: `sleep ${config.SLEEP_AFTER_MINUTES}/${config.PAID_SLEEP_AFTER_MINUTES}`,
+        removing: (remove) => removing(config, remove),
         egress,
       })
     case 'neon':

@@ -1,4 +1,5 @@
 import { createCtx } from '../ctx.ts'
+import { RemovalsHeld } from '../engine/removals.ts'
 import type { Bindings, SystemCtx } from '../env.ts'
 import { describeError } from '../http/log.ts'
 
@@ -11,9 +12,10 @@ export const createSweeper = (duties: Duties) =>
     // One duty that fails must not keep the others from being done.
     await Promise.all(
       Object.entries(duties).map(([duty, run]) =>
-        run(ctx, new Date(scheduledTime)).catch((error) =>
-          ctx.log.error('sweep_failed', { duty, error: describeError(error) }),
-        ),
+        run(ctx, new Date(scheduledTime)).catch((error) => {
+          if (error instanceof RemovalsHeld) ctx.log.info('sweep_postponed', { duty })
+          else ctx.log.error('sweep_failed', { duty, error: describeError(error) })
+        }),
       ),
     )
   }

@@ -1,8 +1,10 @@
 import { eq, sql } from 'drizzle-orm'
 import { openProject } from '../auth/project.ts'
+import { removeBlobs } from '../blobs/remove.ts'
 import { BlobsNotRemoved, openStore } from '../blobs/store.ts'
 import { projects } from '../db/schema/index.ts'
 import { SqlError, type Statement } from '../engine/engine.ts'
+import { RemovalsHeld } from '../engine/removals.ts'
 import type { SystemCtx } from '../env.ts'
 import { describeError } from '../http/log.ts'
 import { blobKey, blobPrefix, projectPrefix } from './blob-key.ts'
@@ -34,7 +36,8 @@ async function attempt(ctx: SystemCtx, ref: string, sweep: () => Promise<void>):
     if (!done) throw new Error(`it takes longer than ${SWEEP_MS_MAX} ms`)
   })
   await work.catch((error) => {
-    ctx.log.error('storage_sweep_failed', { project: ref, error: describeError(error) })
+    if (error instanceof RemovalsHeld) ctx.log.info('storage_sweep_postponed', { project: ref })
+    else ctx.log.error('storage_sweep_failed', { project: ref, error: describeError(error) })
     return sweepAgain(ctx, ref, 'failed')
   })
 }
@@ -176,7 +179,10 @@ async function removeVersions({ ctx, project }: Storage, versions: readonly stri
   const prefix = blobPrefix(project.ref)
   if (versions.length === 0) return new Set()
   try {
-    await openStore(ctx).remove(versions.map((version) => prefix + version))
+    await removeBlobs(
+      ctx,
+      versions.map((version) => prefix + version),
+    )
     return new Set()
   } catch (error) {
     if (!(error instanceof BlobsNotRemoved) || error.keys.length === versions.length) throw error
@@ -190,7 +196,11 @@ export async function removeAllBytes(ctx: SystemCtx, ref: string): Promise<void>
   const store = openStore(ctx)
   for (;;) {
     const { blobs, more } = await store.list(projectPrefix(ref), { count: PAGE })
-    if (blobs.length > 0) await store.remove(blobs.map(({ key }) => key))
+    if (blobs.length > 0)
+      await removeBlobs(
+        ctx,
+        blobs.map(({ key }) => key),
+      )
     if (!more) return
   }
 }

@@ -1,4 +1,5 @@
 import { eq } from 'drizzle-orm'
+import { removeBlobs } from '../blobs/remove.ts'
 import { openStore } from '../blobs/store.ts'
 import { workers } from '../db/schema/index.ts'
 import type { SystemCtx } from '../env.ts'
@@ -16,7 +17,11 @@ export async function removeAllWorkers(ctx: SystemCtx, ref: string): Promise<voi
   const store = openStore(ctx)
   for (;;) {
     const { blobs, more } = await store.list(workersPrefix(ref), { count: PAGE })
-    if (blobs.length > 0) await store.remove(blobs.map(({ key }) => key))
+    if (blobs.length > 0)
+      await removeBlobs(
+        ctx,
+        blobs.map(({ key }) => key),
+      )
     if (!more) break
   }
 }

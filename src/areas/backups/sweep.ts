@@ -4,6 +4,7 @@ import { PLANS } from '../../auth/roles.ts'
 import { backups, organizations, projects } from '../../db/schema/index.ts'
 import type { Backup } from '../../engine/backup.ts'
 import { Superseded } from '../../engine/engine.ts'
+import { RemovalsHeld } from '../../engine/removals.ts'
 import type { SystemCtx } from '../../env.ts'
 import { describeError } from '../../http/log.ts'
 import { isHourlyDue } from '../../queue/hourly.ts'
@@ -36,6 +37,7 @@ export async function removeOldBackups(ctx: SystemCtx): Promise<void> {
   for (const backup of old.slice(0, REMOVED_MAX)) {
     const fence = async () => (await uselessAmong(ctx, [backup])).length > 0
     await ctx.engine.backups.remove(backup, fence).catch((error) => {
+      if (error instanceof RemovalsHeld) throw error
       if (error instanceof Superseded) return
       ctx.log.error('backup_not_removed', { project: backup.ref, backup: backup.id, error: describeError(error) })
     })

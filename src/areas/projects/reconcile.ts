@@ -1,5 +1,6 @@
 import { and, eq, inArray, sql } from 'drizzle-orm'
 import { projects, projectTasks } from '../../db/schema/index.ts'
+import { RemovalsHeld } from '../../engine/removals.ts'
 import type { SystemCtx } from '../../env.ts'
 import { describeError } from '../../http/log.ts'
 import { isHourlyDue } from '../../queue/hourly.ts'
@@ -40,6 +41,7 @@ async function removeAgain({ db, engine, log }: SystemCtx, ref: string): Promise
     await engine.remove(ref, isStillRemoved)
     log.info('leftover_removed', { project: ref })
   } catch (error) {
+    if (error instanceof RemovalsHeld) throw error
     log.error('leftover_not_removed', { project: ref, error: describeError(error) })
   }
 }

@@ -1,6 +1,7 @@
 import { and, eq, inArray, ne, type SQL } from 'drizzle-orm'
 import { type Mutation, mutate } from '../../db/mutate.ts'
 import { projects, type ServedWorker, type WorkerSpec, workers, workerTasks } from '../../db/schema/index.ts'
+import { RemovalsHeld } from '../../engine/removals.ts'
 import type { SystemCtx } from '../../env.ts'
 import { describeError } from '../../http/log.ts'
 import { count } from '../../metrics/counters.ts'
@@ -113,6 +114,7 @@ const TOLD_MAX = 8_000
 /** What the developer can mend ends the build; what is ours to mend is tried again for a while. */
 async function fail(ctx: SystemCtx, work: Work, error: unknown): Promise<void> {
   const { task } = work
+  if (error instanceof RemovalsHeld) return workerLeases.waitAgain(ctx, task, describeError(error))
   if (error instanceof BuildFailed && task.kind === 'build') return void (await failBuild(ctx, work, error.message))
   const reason = reasonOf(task, error)
   ctx.log.error('worker_task_failed', {

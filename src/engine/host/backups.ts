@@ -30,7 +30,7 @@ export function hostBackups(reach: Reach): DatabaseBackups {
     },
     async remove({ ref, id }, fence) {
       await reach.require(ref, 'backups')
-      await reach.change(ref, fence, { method: 'DELETE', path: `/backups/${id}` })
+      await reach.removing(() => reach.change(ref, fence, { method: 'DELETE', path: `/backups/${id}` }))
     },
     async list() {
       const lists = await reach.fromAll(async (api) =>

@@ -68,7 +68,7 @@ export function createHostEngine(config: HostEngineConfig): ProjectEngine {
       await prepare(reach, spec.ref)
     },
     copy: (request, fence) => copy(reach, request, fence),
-    remove: (ref, fence) => remove(config, reach, ref, fence),
+    remove: (ref, fence) => reach.removing(() => remove(config, reach, ref, fence)),
     async pause(ref, fence) {
       await change(ref, fence, 'pause').catch((error) => {
         // A database that does not exist takes no connections either.

@@ -22,6 +22,8 @@ export interface HostEngineConfig {
   states: EngineStates<HostState>
   /** Changes with what projects of each plan are set to, so that those that are there get it too. */
   plans?: string
+  /** Runs what removes databases or archives, unless that is held at the moment. */
+  removing?: <Value>(remove: () => Promise<Value>) => Promise<Value>
   /** The way to the hosts, where it is not the global fetch. */
   egress?: Fetcher | undefined
 }
@@ -36,13 +38,14 @@ export function stateAt({ hosts }: Pick<Reach, 'hosts'>, { host }: HostApi): Hos
 }
 
 /** The ways to a project: to its host's API, and to its database as a caller that the host trusts. */
-export function reachOf({ hosts, states, egress }: HostEngineConfig) {
+export function reachOf({ hosts, states, egress, removing = (remove) => remove() }: HostEngineConfig) {
   const apiAt = (host: HostAddress) => hostApi(host, egress)
   const facts = keepFacts()
   const featuresOf = async (api: HostApi) => (await facts.of(api)).features
 
   return {
     hosts,
+    removing,
     apiAt,
     facts,
     async api(ref: string): Promise<HostApi> {
