@@ -1,6 +1,6 @@
 import { sql } from 'drizzle-orm'
 import type { ControlDb } from '../dev/seed.ts'
-import { encodeCursor } from '../src/http/page.ts'
+import { encodeCursor } from '../src/platform/http/pagination.ts'
 import { bearer, get, type Reply } from './client.ts'
 import type { Environment } from './environment.ts'
 import { measure, type Side } from './measure.ts'

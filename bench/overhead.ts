@@ -1,4 +1,4 @@
-import { projects } from '../src/db/schema/index.ts'
+import { projects } from '../src/model/tables/index.ts'
 import { bearer, get, withConnections } from './client.ts'
 import type { Environment, LogLine } from './environment.ts'
 import { measure, type Side } from './measure.ts'

@@ -1,7 +1,7 @@
 import { sql } from 'drizzle-orm'
 import { type ControlDb, upsertUser } from '../dev/seed.ts'
-import { hashToken, newAccessToken } from '../src/auth/token.ts'
-import { memberRoles, organizations } from '../src/db/schema/index.ts'
+import { hashToken, newAccessToken } from '../src/access/token.ts'
+import { memberRoles, organizations } from '../src/model/tables/index.ts'
 
 export interface SeededOrganization {
   id: string

@@ -1,7 +1,7 @@
 import { readFileSync } from 'node:fs'
 import packageJson from '../package.json' with { type: 'json' }
 import { routes } from '../src/api.ts'
-import { openapi } from '../src/http/openapi.ts'
+import { openapi } from '../src/management/kernel/openapi.ts'
 
 /** Fails when the route table says something else than the published documents that were last reviewed. */
 for (const version of ['v1', 'v2'] as const) {

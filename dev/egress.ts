@@ -1,4 +1,4 @@
-import { RESERVED_RANGES } from '../src/delivery/addresses.ts'
+import { RESERVED_RANGES } from '../src/platform/net/ip-addresses.ts'
 
 /** Straight to the proxy and the bucket: the global fetch takes a detour here. */
 export const SERVICES_NETWORK = { network: { allow: ['public', 'private'], tlsOptions: { trustBrowserCas: true } } }

@@ -1,5 +1,5 @@
 import type { LogFields } from '../src/env.ts'
-import { type LogLevel, logLine } from '../src/http/log.ts'
+import { type LogLevel, logLine } from '../src/platform/http/log.ts'
 import { parsed, readableLine } from './log-text.ts'
 
 export const LOG_FORMATS = ['json', 'text'] as const

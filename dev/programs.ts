@@ -6,7 +6,8 @@ import type { AddressInfo } from 'node:net'
 import { setPriority } from 'node:os'
 import { text } from 'node:stream/consumers'
 import { setTimeout as delay } from 'node:timers/promises'
-import { logLine } from '../src/http/log.ts'
+import { logLine } from '../src/platform/http/log.ts'
+import { isSameSecret } from '../src/platform/secrets/equal.ts'
 import {
   type Ending,
   type Place,
@@ -15,8 +16,7 @@ import {
   slotBinding,
   TOLD_HEADER,
   type Told,
-} from '../src/programs/protocol.ts'
-import { isSameSecret } from '../src/secrets/equal.ts'
+} from '../src/services/runtime/processes/process-protocol.ts'
 import { MEASURED_MS, memoryMiBMax, usageOf } from './child-process.ts'
 import { tickEveryMinute } from './cron.ts'
 import { freePort } from './ports.ts'

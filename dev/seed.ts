@@ -1,8 +1,8 @@
 import { and, eq, isNull } from 'drizzle-orm'
 import { drizzle } from 'drizzle-orm/node-postgres'
 import pg from 'pg'
-import { hashToken, newAccessToken } from '../src/auth/token.ts'
-import { accessTokens, memberRoles, organizations, users } from '../src/db/schema/index.ts'
+import { hashToken, newAccessToken } from '../src/access/token.ts'
+import { accessTokens, memberRoles, organizations, users } from '../src/model/tables/index.ts'
 import { StartError } from './start-error.ts'
 
 export type ControlDb = ReturnType<typeof openControlDatabase>['db']

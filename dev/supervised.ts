@@ -1,5 +1,5 @@
 import { convertV4MiniflareOptions, Miniflare, type V4MiniflareOptions } from 'miniflare'
-import { logLine } from '../src/http/log.ts'
+import { logLine } from '../src/platform/http/log.ts'
 import { spawnedBy, watchMemory } from './child-process.ts'
 import { freePort } from './ports.ts'
 

@@ -162,7 +162,7 @@ async function sharedWorker(
   const configured = workerOptions as Configured
   return {
     ...configured,
-    // One long task in a batch would else hold up all that comes after it (src/queue/consume.ts).
+    // One long task in a batch would else hold up all that comes after it (src/background/consumer.ts).
     compatibilityFlags: [...(configured.compatibilityFlags ?? []), 'queue_consumer_no_wait_for_wait_until'],
     // With files of its own, a Worker is behind a router here, two hops that every request and message would pay for.
     assets: undefined,

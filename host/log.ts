@@ -1,4 +1,4 @@
-import { logLine } from '../src/http/log.ts'
+import { logLine } from '../src/platform/http/log.ts'
 
 export type HostLog = (event: string, fields: Record<string, unknown>) => void
 

@@ -1,6 +1,6 @@
 import { availableParallelism } from 'node:os'
 import * as z from 'zod'
-import { REGION_CODES } from '../src/db/schema/values.ts'
+import { REGION_CODES } from '../src/model/tables/values.ts'
 import { type HostOptions, startHost } from './host.ts'
 import { type HostLog, hostLogLine } from './log.ts'
 

@@ -1,10 +1,10 @@
 import { sql } from 'drizzle-orm'
-import { openDatabase } from './db/client.ts'
-import { DATABASE_CLOCK } from './db/clock.ts'
-import { controlDatabase } from './db/proxy.ts'
-import { openEngine } from './engine/select.ts'
+import { openEngine } from './engine/open-engine.ts'
 import { type Bindings, readConfig, type SystemCtx } from './env.ts'
-import { createLogger } from './http/log.ts'
+import { openDatabase } from './platform/db/client.ts'
+import { controlDatabase } from './platform/db/control-database.ts'
+import { DATABASE_CLOCK } from './platform/db/database-clock.ts'
+import { createLogger } from './platform/http/log.ts'
 
 interface Origin {
   bindings: Bindings

@@ -1,21 +1,21 @@
 import { createFetch } from './app.ts'
-import { duties, handlers } from './background.ts'
+import { createConsumer } from './background/consumer.ts'
+import { createSweeper } from './background/cron.ts'
+import { duties, handlers } from './background/duties.ts'
 import type { Bindings } from './env.ts'
-import { createProgramsHost } from './programs/host.ts'
-import { createConsumer } from './queue/consume.ts'
-import { createSweeper } from './queue/sweep.ts'
-import { createOutbound } from './runtime/outbound.ts'
+import { createProgramsHost } from './services/runtime/processes/process-entry.ts'
+import { createOutbound } from './services/runtime/program-egress.ts'
 
 const fetch = createFetch()
 
-export { LogDrainSender } from './objects/log-drain-sender.ts'
-export { MetricsCollector } from './objects/metrics-collector.ts'
-export { RateLimiter } from './objects/rate-limiter.ts'
-export { WebhookSender } from './objects/webhook-sender.ts'
-export { WorkerInstances } from './objects/worker-instances.ts'
-export { FunctionConsole } from './runtime/console.ts'
-export { WebhookSweeper } from './sweeper.ts'
-export { WorkerAssets } from './workers/assets/binding.ts'
+export { WebhookSweeper } from './background/sweeper.ts'
+export { LogDrainSender } from './outbound/drains/log-drain-sender.ts'
+export { WebhookSender } from './outbound/webhooks/webhook-sender.ts'
+export { MetricsCollector } from './platform/metrics/metrics-collector.ts'
+export { RateLimiter } from './platform/rate-limit/rate-limiter.ts'
+export { FunctionConsole } from './services/runtime/program-console.ts'
+export { WorkerAssets } from './services/workers/assets/binding.ts'
+export { WorkerInstances } from './services/workers/worker-instances.ts'
 
 export const ProgramsHost = createProgramsHost(fetch)
 

@@ -1,6 +1,6 @@
 import { eq } from 'drizzle-orm'
 import { beforeAll, describe, expect, it, vi } from 'vitest'
-import { auditLog, temporaryLogins, users } from '../src/db/schema/index.ts'
+import { auditLog, temporaryLogins, users } from '../src/model/tables/index.ts'
 import { admin } from './admin.ts'
 import { as, type Caller, control, newMember, newOrganization, type TestOrganization, tick, tokenOf } from './api.ts'
 import { claimTokenPath } from './claims.ts'

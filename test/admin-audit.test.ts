@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto'
 import { desc, eq } from 'drizzle-orm'
 import { describe, expect, it } from 'vitest'
-import { auditLog, users } from '../src/db/schema/index.ts'
+import { auditLog, users } from '../src/model/tables/index.ts'
 import { admin } from './admin.ts'
 import { control, newOrganization, newUser, type TestOrganization } from './api.ts'
 

@@ -1,6 +1,6 @@
 import { and, eq, like } from 'drizzle-orm'
 import { afterAll, beforeAll, describe, expect, inject, it, vi } from 'vitest'
-import { auditLog, gitBranches, gitConnections, users } from '../src/db/schema/index.ts'
+import { auditLog, gitBranches, gitConnections, users } from '../src/model/tables/index.ts'
 import { admin as ofInstallation } from './admin.ts'
 import { control, newOrganization, type TestOrganization } from './api.ts'
 import { newRepository } from './github.ts'

@@ -1,6 +1,6 @@
 import { and, eq, like } from 'drizzle-orm'
 import { beforeAll, describe, expect, it } from 'vitest'
-import { accessTokens, auditLog, oauthApps } from '../src/db/schema/index.ts'
+import { accessTokens, auditLog, oauthApps } from '../src/model/tables/index.ts'
 import { admin } from './admin.ts'
 import { as, control, newOrganization, type TestOrganization } from './api.ts'
 import { byCode, byRefresh, newCode, newProof, newTokens, REDIRECT_URI, registerApp } from './oauth.ts'

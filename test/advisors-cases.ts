@@ -1,4 +1,4 @@
-import type { Lint } from '../src/areas/advisors/schema.ts'
+import type { Lint } from '../src/management/database/advisors/schema.ts'
 
 export interface Case {
   lint: string

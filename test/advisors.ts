@@ -1,5 +1,5 @@
 import { expect } from 'vitest'
-import type { Lint } from '../src/areas/advisors/schema.ts'
+import type { Lint } from '../src/management/database/advisors/schema.ts'
 import type { Caller } from './api.ts'
 
 /** What POST /v2/projects/{ref}/advisors/run answers. */

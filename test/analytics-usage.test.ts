@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto'
 import { beforeAll, describe, expect, it, vi } from 'vitest'
-import { invocations, requestCounts } from '../src/db/schema/index.ts'
+import { invocations, requestCounts } from '../src/model/tables/index.ts'
 import {
   baseUrl,
   type Caller,

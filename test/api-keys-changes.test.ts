@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto'
 import { and, asc, eq } from 'drizzle-orm'
 import { beforeAll, describe, expect, it } from 'vitest'
-import { apiKeys, auditLog, projects, webhookEvents } from '../src/db/schema/index.ts'
+import { apiKeys, auditLog, projects, webhookEvents } from '../src/model/tables/index.ts'
 import {
   type Caller,
   control,

@@ -1,7 +1,7 @@
 import { createHash } from 'node:crypto'
 import { eq } from 'drizzle-orm'
 import { beforeAll, describe, expect, it } from 'vitest'
-import { apiKeys, projects } from '../src/db/schema/index.ts'
+import { apiKeys, projects } from '../src/model/tables/index.ts'
 import { type Caller, control, newApp, newMember, newOrganization, type TestOrganization, workerLogs } from './api.ts'
 import { createProject } from './projects.ts'
 

@@ -1,10 +1,10 @@
 import { randomUUID } from 'node:crypto'
 import { inject } from 'vitest'
 import { issueToken, openControlDatabase } from '../dev/seed.ts'
-import type { Role } from '../src/auth/roles.ts'
-import type { Scope } from '../src/auth/scopes.ts'
-import { hashToken, newAccessToken } from '../src/auth/token.ts'
-import { accessTokens, memberRoles, oauthApps, organizations, users } from '../src/db/schema/index.ts'
+import { hashToken, newAccessToken } from '../src/access/token.ts'
+import type { Role } from '../src/model/roles.ts'
+import type { Scope } from '../src/model/scopes.ts'
+import { accessTokens, memberRoles, oauthApps, organizations, users } from '../src/model/tables/index.ts'
 import type { Zone } from './delivery/doh.ts'
 
 export const baseUrl = inject('baseUrl')

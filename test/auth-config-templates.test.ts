@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { problemOfTemplate } from '../src/areas/auth-config/template.ts'
+import { problemOfTemplate } from '../src/management/service-config/auth-config/template.ts'
 import templates from './go-templates.json' with { type: 'json' }
 
 const LENGTH_MAX = 200_000

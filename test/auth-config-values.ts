@@ -1,4 +1,4 @@
-import { FIELD_ENTRIES } from '../src/areas/auth-config/fields.ts'
+import { FIELD_ENTRIES } from '../src/management/service-config/auth-config/fields.ts'
 import document from './openapi/v1.json' with { type: 'json' }
 
 type Value = string | number | boolean

@@ -1,8 +1,8 @@
 import { createHmac } from 'node:crypto'
 import { and, asc, eq } from 'drizzle-orm'
 import { beforeAll, describe, expect, inject, it } from 'vitest'
-import { auditLog, projectSettings } from '../src/db/schema/index.ts'
-import { openAuthSecret } from '../src/secrets/auth.ts'
+import { openAuthSecret } from '../src/model/secrets/auth.ts'
+import { auditLog, projectSettings } from '../src/model/tables/index.ts'
 import { control, newApp, newMember, newOrganization, type TestOrganization } from './api.ts'
 import { createProject, newProject, untilGone } from './projects.ts'
 

@@ -1,9 +1,9 @@
 import { eq } from 'drizzle-orm'
 import pg from 'pg'
 import { afterAll, beforeAll, expect, it, vi } from 'vitest'
-import { projects, projectTasks } from '../src/db/schema/index.ts'
-import { REMOVALS_LOCK } from '../src/engine/removals.ts'
-import { sweepStorage } from '../src/storage/sweep.ts'
+import { projects, projectTasks } from '../src/model/tables/index.ts'
+import { REMOVALS_LOCK } from '../src/platform/removals.ts'
+import { sweepStorage } from '../src/services/storage/sweep-bytes.ts'
 import { untilGone } from './projects.ts'
 import { type Installation, startInstallation } from './storage-installation.ts'
 

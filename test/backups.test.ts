@@ -18,7 +18,7 @@ import {
   projects,
   projectTasks,
   webhookEvents,
-} from '../src/db/schema/index.ts'
+} from '../src/model/tables/index.ts'
 import {
   type Caller,
   control,

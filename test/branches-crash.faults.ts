@@ -1,6 +1,6 @@
 import { and, desc, eq } from 'drizzle-orm'
 import { beforeAll, describe, expect, it, vi } from 'vitest'
-import { actionRuns, branches, projects, projectTasks, RUN_STEPS } from '../src/db/schema/index.ts'
+import { actionRuns, branches, projects, projectTasks, RUN_STEPS } from '../src/model/tables/index.ts'
 import { control, newOrganization, tick } from './api.ts'
 import { act, type BranchReply, migrate, newBranch, rows, untilBranch } from './branches.ts'
 import { instancesOfHost } from './instances.ts'

@@ -1,6 +1,6 @@
 import { desc, eq } from 'drizzle-orm'
 import { describe, expect, it, vi } from 'vitest'
-import { actionRuns, projects, projectTasks } from '../src/db/schema/index.ts'
+import { actionRuns, projects, projectTasks } from '../src/model/tables/index.ts'
 import { type Caller, control, newOrganization, tick } from './api.ts'
 import { act, type BranchReply, createBranch, migrate, newBranch, rows, runOf, untilBranch } from './branches.ts'
 import { onHost } from './instances.ts'

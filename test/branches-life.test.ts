@@ -9,7 +9,7 @@ import {
   projectTasks,
   type StepStatus,
   webhookEndpoints,
-} from '../src/db/schema/index.ts'
+} from '../src/model/tables/index.ts'
 import { type Caller, control, newApp, newOrganization, type Reply, tick, workerLogs } from './api.ts'
 import { act, type BranchReply, createBranch, migrate, newBranch, rows, untilBranch } from './branches.ts'
 import { extended } from './extended.ts'

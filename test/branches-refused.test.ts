@@ -1,6 +1,13 @@
 import { eq } from 'drizzle-orm'
 import { beforeAll, describe, expect, it, vi } from 'vitest'
-import { backups, branches, organizations, type ProjectStatus, projects, projectTasks } from '../src/db/schema/index.ts'
+import {
+  backups,
+  branches,
+  organizations,
+  type ProjectStatus,
+  projects,
+  projectTasks,
+} from '../src/model/tables/index.ts'
 import { control, newOrganization, setName, type TestOrganization, tick } from './api.ts'
 import { type BranchReply, newBranch } from './branches.ts'
 import { adminRows, onHost } from './instances.ts'

@@ -1,6 +1,6 @@
 import { and, eq, isNull } from 'drizzle-orm'
 import { expect } from 'vitest'
-import { actionRuns, branches, projects } from '../src/db/schema/index.ts'
+import { actionRuns, branches, projects } from '../src/model/tables/index.ts'
 import { type Caller, control, type Reply } from './api.ts'
 import { runSql, until } from './projects.ts'
 

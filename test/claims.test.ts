@@ -10,7 +10,7 @@ import {
   projectClaimTokens,
   projects,
   webhookEvents,
-} from '../src/db/schema/index.ts'
+} from '../src/model/tables/index.ts'
 import {
   addMember,
   as,

@@ -1,6 +1,6 @@
 import { SupabaseManagementAPI } from 'supabase-management-js'
 import { beforeAll, describe, expect, it, vi } from 'vitest'
-import { requestCounts } from '../src/db/schema/index.ts'
+import { requestCounts } from '../src/model/tables/index.ts'
 import { baseUrl, control, newMember, newOrganization, type TestOrganization } from './api.ts'
 import { newCli } from './cli.ts'
 import { extended } from './extended.ts'

@@ -1,6 +1,6 @@
 import { eq } from 'drizzle-orm'
 import { beforeAll, describe, expect, it, vi } from 'vitest'
-import { branches, organizations, projects } from '../src/db/schema/index.ts'
+import { branches, organizations, projects } from '../src/model/tables/index.ts'
 import { control, newOrganization, type TestOrganization } from './api.ts'
 import { rows } from './branches.ts'
 import { branchOf, NOTES, newFollower, SEED, TAGS, untilQuiet, WAIT } from './connections.ts'

@@ -1,6 +1,6 @@
 import { eq } from 'drizzle-orm'
 import { beforeAll, describe, expect, it, vi } from 'vitest'
-import { actionRuns, gitBranches, gitConnections } from '../src/db/schema/index.ts'
+import { actionRuns, gitBranches, gitConnections } from '../src/model/tables/index.ts'
 import { control, newOrganization, type TestOrganization, tick } from './api.ts'
 import { createBranch, rows, untilBranch } from './branches.ts'
 import { branchOf, migration, NOTES, newFollower, SEED, TAGS, untilQuiet, WAIT } from './connections.ts'

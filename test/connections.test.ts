@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto'
 import { eq, inArray } from 'drizzle-orm'
 import { beforeAll, describe, expect, it } from 'vitest'
-import { gitBranches, gitConnections, gitDeliveries, users } from '../src/db/schema/index.ts'
+import { gitBranches, gitConnections, gitDeliveries, users } from '../src/model/tables/index.ts'
 import { type Caller, control, newMember, newOrganization, type TestOrganization, tick, unhurried } from './api.ts'
 import { connect, deliver, newRepository, signatureOf, type TestRepository } from './github.ts'
 import { insertProject } from './webhooks.ts'

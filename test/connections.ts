@@ -1,6 +1,6 @@
 import { and, eq, isNull } from 'drizzle-orm'
 import { vi } from 'vitest'
-import { branches, gitBranches, gitConnections } from '../src/db/schema/index.ts'
+import { branches, gitBranches, gitConnections } from '../src/model/tables/index.ts'
 import { control, type TestOrganization } from './api.ts'
 import { connect, newRepository, type TestRepository } from './github.ts'
 import { newProject } from './projects.ts'

@@ -5,11 +5,11 @@ import { eq } from 'drizzle-orm'
 import { beforeAll, describe, expect, it } from 'vitest'
 import type * as z from 'zod'
 import { routes } from '../src/api.ts'
-import { ROLES, type Role, roleAllows } from '../src/auth/roles.ts'
-import { SCOPES } from '../src/auth/scopes.ts'
-import { organizations, users } from '../src/db/schema/index.ts'
-import { isHeld } from '../src/http/body.ts'
-import { changesProject, isOptional, type Route, scopeOf } from '../src/http/route.ts'
+import { changesProject, isOptional, type Route, scopeOf } from '../src/management/kernel/route.ts'
+import { ROLES, type Role, roleAllows } from '../src/model/roles.ts'
+import { SCOPES } from '../src/model/scopes.ts'
+import { organizations, users } from '../src/model/tables/index.ts'
+import { isHeld } from '../src/platform/http/body.ts'
 import {
   addMember,
   as,

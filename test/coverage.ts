@@ -1,6 +1,6 @@
 import { routes } from '../src/api.ts'
-import type { ErrorCode } from '../src/http/error.ts'
-import { errorsOf } from '../src/http/route.ts'
+import { errorsOf } from '../src/management/kernel/route.ts'
+import type { ErrorCode } from '../src/platform/http/error.ts'
 
 /** Not the row's doing, and tested for all rows at once: limits, faults, a control database that is full. */
 const ANYWHERE: readonly ErrorCode[] = [

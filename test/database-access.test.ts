@@ -2,8 +2,8 @@ import { eq } from 'drizzle-orm'
 import type pg from 'pg'
 import { afterEach, beforeAll, beforeEach, describe, expect, inject, it } from 'vitest'
 import { issueToken } from '../dev/seed.ts'
-import { hashToken } from '../src/auth/token.ts'
-import { accessTokens, auditLog, memberRoles, projects, temporaryLogins, users } from '../src/db/schema/index.ts'
+import { hashToken } from '../src/access/token.ts'
+import { accessTokens, auditLog, memberRoles, projects, temporaryLogins, users } from '../src/model/tables/index.ts'
 import {
   addMember,
   as,

@@ -1,7 +1,7 @@
 import { and, desc, eq } from 'drizzle-orm'
 import type pg from 'pg'
 import { beforeAll, describe, expect, it } from 'vitest'
-import { auditLog } from '../src/db/schema/index.ts'
+import { auditLog } from '../src/model/tables/index.ts'
 import { type Caller, control, newOrganization, type TestOrganization, unhurried } from './api.ts'
 import { newProject, ownerClient, untilStatus } from './projects.ts'
 

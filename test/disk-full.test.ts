@@ -1,6 +1,6 @@
 import { desc, eq } from 'drizzle-orm'
 import { describe, expect, inject, it, onTestFinished, vi } from 'vitest'
-import { actionRunLogs, actionRuns, projectTasks } from '../src/db/schema/index.ts'
+import { actionRunLogs, actionRuns, projectTasks } from '../src/model/tables/index.ts'
 import { type Caller, control, newOrganization } from './api.ts'
 import { act, type BranchReply, createBranch, migrate, newBranch, rows, untilBranch } from './branches.ts'
 import { adminRows } from './instances.ts'

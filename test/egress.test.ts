@@ -4,7 +4,7 @@ import type { AddressInfo } from 'node:net'
 import { convertV4MiniflareOptions, Miniflare } from 'miniflare'
 import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest'
 import { webhookEgress } from '../dev/egress.ts'
-import { isPublicAddress } from '../src/delivery/addresses.ts'
+import { isPublicAddress } from '../src/platform/net/ip-addresses.ts'
 import { WAIT } from './machine.ts'
 
 describe('the way out for webhooks', () => {

@@ -1,5 +1,5 @@
 import { afterEach, beforeEach, expect, it, vi } from 'vitest'
-import { openSlots } from '../src/areas/functions/slots.ts'
+import { openSlots } from '../src/management/programs/functions/deploy-slots.ts'
 
 beforeEach(() => void vi.useFakeTimers())
 afterEach(() => void vi.useRealTimers())

@@ -1,6 +1,6 @@
 import { and, count, eq, isNotNull } from 'drizzle-orm'
 import { beforeAll, expect, it, vi } from 'vitest'
-import { functionDeployments, functionSecrets, functions } from '../src/db/schema/index.ts'
+import { functionDeployments, functionSecrets, functions } from '../src/model/tables/index.ts'
 import { type Caller, control, newOrganization, type TestOrganization, tick } from './api.ts'
 import { deploy, download, HELLO, keysOf, removeKeys, tryDeploy } from './deploys.ts'
 import { newProject, untilGone } from './projects.ts'

@@ -1,7 +1,7 @@
 import { asc, eq } from 'drizzle-orm'
 import { SupabaseManagementAPI } from 'supabase-management-js'
 import { beforeAll, beforeEach, describe, expect, it } from 'vitest'
-import { auditLog, functionDeployments } from '../src/db/schema/index.ts'
+import { auditLog, functionDeployments } from '../src/model/tables/index.ts'
 import { baseUrl, type Caller, control, newMember, newOrganization, type TestOrganization } from './api.ts'
 import { deploy, download, HELLO, tryDeploy } from './deploys.ts'
 import { createProject } from './projects.ts'

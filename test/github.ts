@@ -1,7 +1,7 @@
 import { createHmac, randomUUID } from 'node:crypto'
 import { and, eq } from 'drizzle-orm'
 import { expect, inject, vi } from 'vitest'
-import { gitConnections } from '../src/db/schema/index.ts'
+import { gitConnections } from '../src/model/tables/index.ts'
 import { as, control, type TestOrganization } from './api.ts'
 import type { Deeds, Status } from './github-server/repositories.ts'
 

@@ -1,7 +1,7 @@
 import { eq } from 'drizzle-orm'
 import { describe, expect, it } from 'vitest'
-import { hashToken, newAccessToken } from '../src/auth/token.ts'
-import { accessTokens } from '../src/db/schema/index.ts'
+import { hashToken, newAccessToken } from '../src/access/token.ts'
+import { accessTokens } from '../src/model/tables/index.ts'
 import { anyone, as, control, newApp, newOrganization, newUser, tokenOf } from './api.ts'
 import { createProject } from './projects.ts'
 

@@ -1,6 +1,6 @@
 import { and, desc, eq } from 'drizzle-orm'
 import { describe, expect, it, vi } from 'vitest'
-import { auditLog, projects, projectTasks } from '../src/db/schema/index.ts'
+import { auditLog, projects, projectTasks } from '../src/model/tables/index.ts'
 import { control, newOrganization, tick, workerLogs } from './api.ts'
 import { extended } from './extended.ts'
 import { askHost } from './instances.ts'

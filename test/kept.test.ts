@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { createKept, type Named, type Reader } from '../src/db/kept.ts'
+import { createKept, type Named, type Reader } from '../src/platform/db/row-cache.ts'
 
 const BEGIN = Date.parse('2026-01-01')
 

@@ -1,6 +1,6 @@
 import { sql } from 'drizzle-orm'
 import { beforeAll, describe, expect, it } from 'vitest'
-import { projects } from '../src/db/schema/index.ts'
+import { projects } from '../src/model/tables/index.ts'
 import { control, newOrganization, type TestOrganization, tokenOf, workerLogs } from './api.ts'
 
 const COUNT = 250

@@ -1,8 +1,8 @@
 import { randomUUID } from 'node:crypto'
 import { eq } from 'drizzle-orm'
 import { describe, expect, inject, it } from 'vitest'
-import { auditLog, logDrains, organizations } from '../src/db/schema/index.ts'
-import { openSecrets } from '../src/drains/secrets.ts'
+import { auditLog, logDrains, organizations } from '../src/model/tables/index.ts'
+import { openSecrets } from '../src/outbound/drains/secrets.ts'
 import { control, newMember, newOrganization, setName } from './api.ts'
 import { extended } from './extended.ts'
 import {

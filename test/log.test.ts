@@ -5,7 +5,7 @@ import { openLogOutput } from '../dev/log-output.ts'
 import { readableLine } from '../dev/log-text.ts'
 import { readSettings } from '../dev/settings.ts'
 import { hostLogLine } from '../host/log.ts'
-import { logLine } from '../src/http/log.ts'
+import { logLine } from '../src/platform/http/log.ts'
 import { newOrganization, workerLogs } from './api.ts'
 
 const AT = '2026-11-24T12:00:00.123Z'

@@ -1,6 +1,6 @@
 import { beforeAll, describe, expect, inject, it } from 'vitest'
-import { listMaintenanceWindows } from '../src/areas/maintenance/service.ts'
 import { readConfig } from '../src/env.ts'
+import { listMaintenanceWindows } from '../src/management/account/maintenance/service.ts'
 import { newMember, newOrganization, type TestOrganization } from './api.ts'
 
 /** As test/global-setup.ts sets it. */

@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto'
 import { eq } from 'drizzle-orm'
 import { describe, expect, it, vi } from 'vitest'
-import { auditLog, invitations, organizations } from '../src/db/schema/index.ts'
+import { auditLog, invitations, organizations } from '../src/model/tables/index.ts'
 import { admin } from './admin.ts'
 import { addMember, control, newMember, newOrganization, type TestOrganization, tick } from './api.ts'
 import { assign, cancel, invitation, invite, newPerson, personOf, remove, rolesOf } from './members.ts'

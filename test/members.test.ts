@@ -1,6 +1,13 @@
 import { asc, eq, sql } from 'drizzle-orm'
 import { beforeAll, describe, expect, it, vi } from 'vitest'
-import { auditLog, invitations, jitGrants, memberRoles, organizations, webhookEvents } from '../src/db/schema/index.ts'
+import {
+  auditLog,
+  invitations,
+  jitGrants,
+  memberRoles,
+  organizations,
+  webhookEvents,
+} from '../src/model/tables/index.ts'
 import { addMember, as, control, newApp, newMember, newOrganization, newUser, type TestOrganization } from './api.ts'
 import {
   assign,

@@ -1,6 +1,6 @@
 import { and, eq, gt } from 'drizzle-orm'
-import { accessTokens, temporaryLogins, users } from '../src/db/schema/index.ts'
-import { randomLetters } from '../src/http/values.ts'
+import { accessTokens, temporaryLogins, users } from '../src/model/tables/index.ts'
+import { randomLetters } from '../src/platform/http/common-values.ts'
 import { addMember, type Caller, control, newUser, type TestOrganization, tokenOf } from './api.ts'
 
 export async function personOf(id: string) {

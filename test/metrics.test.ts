@@ -1,8 +1,8 @@
 import { randomUUID } from 'node:crypto'
 import { eq } from 'drizzle-orm'
 import { afterEach, describe, expect, inject, it, vi } from 'vitest'
-import { projects, projectTasks } from '../src/db/schema/index.ts'
-import { type Family, openMetricsText } from '../src/metrics/openmetrics.ts'
+import { projects, projectTasks } from '../src/model/tables/index.ts'
+import { type Family, openMetricsText } from '../src/platform/metrics/openmetrics.ts'
 import { as, control, newOrganization, workerLogs } from './api.ts'
 import { putFunction } from './functions.ts'
 import { parseOpenMetrics } from './openmetrics.ts'
@@ -165,7 +165,7 @@ describe('counters', () => {
 
   it('are handed over together, a while after the first, and are kept while the object is away', async () => {
     vi.resetModules()
-    const { count, handOver } = await import('../src/metrics/counters.ts')
+    const { count, handOver } = await import('../src/platform/metrics/counters.ts')
     const waits: { ms: number; end(): void }[] = []
     const wait = (ms: number) => new Promise<void>((end) => waits.push({ ms, end }))
     vi.stubGlobal('scheduler', { wait })

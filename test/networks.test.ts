@@ -1,7 +1,7 @@
 import { eq } from 'drizzle-orm'
 import type pg from 'pg'
 import { beforeAll, describe, expect, it } from 'vitest'
-import { auditLog } from '../src/db/schema/index.ts'
+import { auditLog } from '../src/model/tables/index.ts'
 import { type Caller, control, newOrganization, type Reply, type TestOrganization, tokenOf, unhurried } from './api.ts'
 import { newBranch } from './branches.ts'
 import { cliOf } from './cli.ts'

@@ -5,11 +5,11 @@ import { eq, sql } from 'drizzle-orm'
 import { drizzle } from 'drizzle-orm/node-postgres'
 import pg from 'pg'
 import { beforeAll, describe, expect, inject, it, onTestFinished } from 'vitest'
-import { listNotebooks } from '../src/areas/notebooks/list.ts'
-import { NotebookListQuery } from '../src/areas/notebooks/schema.ts'
-import type { ProjectAccess } from '../src/auth/access.ts'
-import { auditLog, notebooks, users } from '../src/db/schema/index.ts'
+import type { ProjectAccess } from '../src/access/access.ts'
 import type { Ctx } from '../src/env.ts'
+import { listNotebooks } from '../src/management/database/notebooks/list-notebooks.ts'
+import { NotebookListQuery } from '../src/management/database/notebooks/schema.ts'
+import { auditLog, notebooks, users } from '../src/model/tables/index.ts'
 import {
   addMember,
   type Caller,

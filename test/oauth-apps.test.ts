@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto'
 import { and, desc, eq } from 'drizzle-orm'
 import { beforeAll, describe, expect, it } from 'vitest'
-import { auditLog, JWT_BEARER, oauthApps } from '../src/db/schema/index.ts'
+import { auditLog, JWT_BEARER, oauthApps } from '../src/model/tables/index.ts'
 import { control, newApp, newMember, newOrganization, type TestOrganization } from './api.ts'
 import { answer, exchange, newCode, newProof, REDIRECT_URI, stranger } from './oauth.ts'
 

@@ -13,7 +13,7 @@ import {
   organizations,
   usedAssertions,
   users,
-} from '../src/db/schema/index.ts'
+} from '../src/model/tables/index.ts'
 import {
   as,
   type Caller,

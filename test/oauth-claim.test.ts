@@ -2,7 +2,7 @@ import { randomUUID } from 'node:crypto'
 import { eq } from 'drizzle-orm'
 import { SupabaseManagementAPI } from 'supabase-management-js'
 import { describe, expect, it } from 'vitest'
-import { auditLog, oauthGrants, projectClaimTokens, projects } from '../src/db/schema/index.ts'
+import { auditLog, oauthGrants, projectClaimTokens, projects } from '../src/model/tables/index.ts'
 import {
   addMember,
   as,

@@ -1,6 +1,6 @@
 import { desc, eq } from 'drizzle-orm'
 import { beforeAll, describe, expect, it } from 'vitest'
-import { accessTokens, auditLog, oauthApps, oauthGrants } from '../src/db/schema/index.ts'
+import { accessTokens, auditLog, oauthApps, oauthGrants } from '../src/model/tables/index.ts'
 import { as, control, newOrganization, type Reply, type TestOrganization, tokenOf, workerLogs } from './api.ts'
 import { answer, authorizePath, exchange, newProof, REDIRECT_URI, registerApp, SCOPES, stranger } from './oauth.ts'
 

@@ -1,6 +1,6 @@
 import { eq } from 'drizzle-orm'
 import { describe, expect, it } from 'vitest'
-import { oauthGrants } from '../src/db/schema/index.ts'
+import { oauthGrants } from '../src/model/tables/index.ts'
 import { as, baseUrl, control, newOrganization, newUser, type Reply, type TestOrganization, tokenOf } from './api.ts'
 import { answer, authorizePath, byCode, newTokens, REDIRECT_URI, registerApp, sentTo, stranger } from './oauth.ts'
 

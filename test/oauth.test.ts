@@ -9,7 +9,7 @@ import {
   memberRoles,
   oauthGrants,
   temporaryLogins,
-} from '../src/db/schema/index.ts'
+} from '../src/model/tables/index.ts'
 import { as, baseUrl, control, newMember, newOrganization, tick, tokenOf, workerLogs } from './api.ts'
 import {
   answer,

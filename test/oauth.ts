@@ -1,7 +1,7 @@
 import { createHash, randomBytes, randomUUID } from 'node:crypto'
-import type { Scope } from '../src/auth/scopes.ts'
-import { hashToken, randomHex } from '../src/auth/token.ts'
-import { type GrantType, oauthApps } from '../src/db/schema/index.ts'
+import { hashToken, randomHex } from '../src/access/token.ts'
+import type { Scope } from '../src/model/scopes.ts'
+import { type GrantType, oauthApps } from '../src/model/tables/index.ts'
 import { as, type Caller, control, type Reply, type TestOrganization } from './api.ts'
 
 export const REDIRECT_URI = 'https://app.example/callback?from=us'

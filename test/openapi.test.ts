@@ -2,7 +2,7 @@ import { randomUUID } from 'node:crypto'
 import { Validator } from '@seriousme/openapi-schema-validator'
 import { describe, expect, it } from 'vitest'
 import { routes } from '../src/api.ts'
-import { errorsOf } from '../src/http/route.ts'
+import { errorsOf } from '../src/management/kernel/route.ts'
 import { as, tick, workerLogs } from './api.ts'
 
 /** A fresh address for each test keeps tests out of each other's quota. */

@@ -1,8 +1,8 @@
 import { eq, sql } from 'drizzle-orm'
 import { describe, expect, inject, it, vi } from 'vitest'
 import { openControlDatabase } from '../dev/seed.ts'
-import { projects } from '../src/db/schema/index.ts'
-import { unseal } from '../src/secrets/seal.ts'
+import { projects } from '../src/model/tables/index.ts'
+import { unseal } from '../src/platform/secrets/seal.ts'
 import { type Caller, control, newMember, newOrganization } from './api.ts'
 import { newProject, ownerClient } from './projects.ts'
 

@@ -1,6 +1,6 @@
 import { and, desc, eq } from 'drizzle-orm'
 import { describe, expect, inject, it, vi } from 'vitest'
-import { backups, projectTasks } from '../src/db/schema/index.ts'
+import { backups, projectTasks } from '../src/model/tables/index.ts'
 import { admin } from './admin.ts'
 import { addMember, as, control, newOrganization, newUser, tokenOf } from './api.ts'
 import { adminRows, askHost, onHost } from './instances.ts'

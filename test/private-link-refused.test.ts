@@ -1,7 +1,7 @@
 import { and, eq } from 'drizzle-orm'
 import { beforeAll, describe, expect, inject, it, vi } from 'vitest'
-import { auditLog, organizations, privateLinkAssociations } from '../src/db/schema/index.ts'
 import { readConfig } from '../src/env.ts'
+import { auditLog, organizations, privateLinkAssociations } from '../src/model/tables/index.ts'
 import { type Caller, control, newMember, newOrganization, type TestOrganization } from './api.ts'
 import { insertProject } from './webhooks.ts'
 

@@ -1,8 +1,8 @@
 import { execFile } from 'node:child_process'
 import { promisify } from 'node:util'
 import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest'
-import { branches, memberRoles, privateLinkAssociations } from '../src/db/schema/index.ts'
-import { randomLetters } from '../src/http/values.ts'
+import { branches, memberRoles, privateLinkAssociations } from '../src/model/tables/index.ts'
+import { randomLetters } from '../src/platform/http/common-values.ts'
 import { as } from './api.ts'
 import { extended } from './extended.ts'
 import {

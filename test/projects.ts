@@ -1,7 +1,7 @@
 import { and, eq, isNull } from 'drizzle-orm'
 import pg from 'pg'
 import { expect, inject, vi } from 'vitest'
-import { projects } from '../src/db/schema/index.ts'
+import { projects } from '../src/model/tables/index.ts'
 import { baseUrl, type Caller, control } from './api.ts'
 
 interface Place {

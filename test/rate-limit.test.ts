@@ -1,8 +1,8 @@
 import { randomInt, randomUUID } from 'node:crypto'
 import { describe, expect, it } from 'vitest'
 import { issueToken } from '../dev/seed.ts'
-import { newAccessToken } from '../src/auth/token.ts'
-import { randomLetters } from '../src/http/values.ts'
+import { newAccessToken } from '../src/access/token.ts'
+import { randomLetters } from '../src/platform/http/common-values.ts'
 import { as, control, newMember, newOrganization, tokenOf, workerLogs } from './api.ts'
 import { createProject } from './projects.ts'
 

@@ -1,6 +1,6 @@
 import { and, desc, eq, sql } from 'drizzle-orm'
 import { beforeAll, describe, expect, it, vi } from 'vitest'
-import { projects, projectTasks } from '../src/db/schema/index.ts'
+import { projects, projectTasks } from '../src/model/tables/index.ts'
 import { type Caller, control, newMember, newOrganization, type TestOrganization } from './api.ts'
 import { act, type BranchReply, migrate, newBranch, rows, runOf, untilBranch } from './branches.ts'
 import { extended } from './extended.ts'

@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto'
 import { expect, it } from 'vitest'
-import { giveRoom, takeRoom } from '../src/runtime/room.ts'
+import { giveRoom, takeRoom } from '../src/services/runtime/log-buffer-budget.ts'
 
 const MIB = 1024 * 1024
 

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { METADATA_BYTES_MAX, readMetadata } from '../src/areas/sso/metadata.ts'
+import { METADATA_BYTES_MAX, readMetadata } from '../src/management/service-config/sso/metadata.ts'
 import { keyDescriptor, metadataOf, signOn } from './saml.ts'
 
 const ENTITY = 'https://idp.example.com/metadata'

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { seal, unseal } from '../src/secrets/seal.ts'
+import { seal, unseal } from '../src/platform/secrets/seal.ts'
 
 const key = (id: string, byte: number) => `${id}:${Buffer.alloc(32, byte).toString('base64')}`
 const KEY = key('k1', 1)

@@ -1,8 +1,8 @@
 import { createHash } from 'node:crypto'
 import { eq } from 'drizzle-orm'
 import { beforeAll, describe, expect, inject, it } from 'vitest'
-import { auditLog, functionSecrets, projects } from '../src/db/schema/index.ts'
-import { openFunctionSecret } from '../src/secrets/function.ts'
+import { openFunctionSecret } from '../src/model/secrets/function.ts'
+import { auditLog, functionSecrets, projects } from '../src/model/tables/index.ts'
 import { control, newMember, newOrganization, type TestOrganization, workerLogs } from './api.ts'
 import { createProject } from './projects.ts'
 

@@ -1,7 +1,7 @@
 import { createHmac, randomUUID } from 'node:crypto'
 import { exportJWK, generateKeyPair, importJWK, type JWK, type JWTPayload, SignJWT } from 'jose'
 import { beforeAll, describe, expect, it, vi } from 'vitest'
-import { projectSettings, thirdPartyAuths } from '../src/db/schema/index.ts'
+import { projectSettings, thirdPartyAuths } from '../src/model/tables/index.ts'
 import { baseUrl, control, newOrganization, type TestOrganization } from './api.ts'
 import { putFunction } from './functions.ts'
 import { ALGORITHMS, type Algorithm, keysPath, newPrivateJwk, newProjectRow } from './signing-keys.ts'

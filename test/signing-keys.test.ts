@@ -2,7 +2,13 @@ import { generateKeyPairSync, randomUUID } from 'node:crypto'
 import { eq } from 'drizzle-orm'
 import type { JWK } from 'jose'
 import { beforeAll, beforeEach, describe, expect, it, vi } from 'vitest'
-import { auditLog, projectSettings, projects, type SIGNING_KEY_STATUSES, signingKeys } from '../src/db/schema/index.ts'
+import {
+  auditLog,
+  projectSettings,
+  projects,
+  type SIGNING_KEY_STATUSES,
+  signingKeys,
+} from '../src/model/tables/index.ts'
 import { type Caller, control, newOrganization, type TestOrganization, workerLogs } from './api.ts'
 import { newProject, untilGone } from './projects.ts'
 import { ALGORITHMS, type Algorithm, keysPath, newPrivateJwk, newProjectRow } from './signing-keys.ts'

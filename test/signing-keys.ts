@@ -1,8 +1,8 @@
 import { exportJWK, generateKeyPair, generateSecret, type JWK } from 'jose'
 import { inject } from 'vitest'
-import { projects } from '../src/db/schema/index.ts'
 import type { SystemCtx } from '../src/env.ts'
-import { sealSecret } from '../src/secrets/project.ts'
+import { sealSecret } from '../src/model/secrets/project.ts'
+import { projects } from '../src/model/tables/index.ts'
 import { control, type TestOrganization } from './api.ts'
 
 export const ALGORITHMS = ['HS256', 'ES256', 'RS256', 'EdDSA'] as const

@@ -1,6 +1,6 @@
 import { eq } from 'drizzle-orm'
 import { expect, inject, it, vi } from 'vitest'
-import { organizations, projects } from '../src/db/schema/index.ts'
+import { organizations, projects } from '../src/model/tables/index.ts'
 import { control, newOrganization, tick } from './api.ts'
 import { putFunction } from './functions.ts'
 import { askHost, instanceState } from './instances.ts'

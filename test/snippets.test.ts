@@ -3,10 +3,10 @@ import { eq, sql } from 'drizzle-orm'
 import { drizzle } from 'drizzle-orm/node-postgres'
 import pg from 'pg'
 import { beforeAll, describe, expect, inject, it } from 'vitest'
-import { listSnippets } from '../src/areas/snippets/list.ts'
-import { SnippetListQuery } from '../src/areas/snippets/schema.ts'
-import { auditLog, snippets, users } from '../src/db/schema/index.ts'
 import type { Ctx } from '../src/env.ts'
+import { listSnippets } from '../src/management/database/snippets/list-snippets.ts'
+import { SnippetListQuery } from '../src/management/database/snippets/schema.ts'
+import { auditLog, snippets, users } from '../src/model/tables/index.ts'
 import {
   addMember,
   type Caller,

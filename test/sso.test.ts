@@ -4,7 +4,7 @@ import { join } from 'node:path'
 import { and, asc, eq, sql } from 'drizzle-orm'
 import { SupabaseManagementAPI } from 'supabase-management-js'
 import { beforeAll, describe, expect, it, onTestFinished } from 'vitest'
-import { auditLog, ssoDomains, ssoProviders } from '../src/db/schema/index.ts'
+import { auditLog, ssoDomains, ssoProviders } from '../src/model/tables/index.ts'
 import {
   baseUrl,
   type Caller,

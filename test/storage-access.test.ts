@@ -1,6 +1,6 @@
 import { createHmac, randomUUID } from 'node:crypto'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
-import { createStorageApp } from '../src/storage/app.ts'
+import { createStorageApp } from '../src/services/storage/app.ts'
 import { newOrganization, type TestOrganization, workerLogs } from './api.ts'
 import { instanceState } from './instances.ts'
 import { runSql, untilGone, untilStatus } from './projects.ts'

@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto'
 import { beforeAll, describe, expect, it } from 'vitest'
-import { signClaims } from '../src/auth/project-token.ts'
+import { signClaims } from '../src/services/gateway/credentials.ts'
 import { baseUrl, type Caller } from './api.ts'
 import { newProject } from './projects.ts'
 import { apiOf, exchange, invalid, NO_BUCKET, newBucket, newStorage, refusal, type TestStorage } from './storage.ts'

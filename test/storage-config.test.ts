@@ -1,6 +1,6 @@
 import { and, eq } from 'drizzle-orm'
 import { beforeAll, describe, expect, it } from 'vitest'
-import { auditLog } from '../src/db/schema/index.ts'
+import { auditLog } from '../src/model/tables/index.ts'
 import { control, newApp, newMember, newOrganization, type TestOrganization, unhurried } from './api.ts'
 import { adminClient, adminRows } from './instances.ts'
 import { createProject, newProject, ownerClient, runSql, untilGone, untilStatus } from './projects.ts'

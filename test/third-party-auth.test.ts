@@ -2,7 +2,7 @@ import { randomUUID } from 'node:crypto'
 import { asc, eq, sql } from 'drizzle-orm'
 import { SupabaseManagementAPI } from 'supabase-management-js'
 import { beforeAll, describe, expect, it } from 'vitest'
-import { auditLog, thirdPartyAuths } from '../src/db/schema/index.ts'
+import { auditLog, thirdPartyAuths } from '../src/model/tables/index.ts'
 import {
   baseUrl,
   type Caller,

@@ -2,7 +2,7 @@ import { once } from 'node:events'
 import { createServer } from 'node:http'
 import type { AddressInfo, Socket } from 'node:net'
 import { afterEach, expect, it, onTestFinished, vi } from 'vitest'
-import { inTransaction } from '../src/db/client.ts'
+import { inTransaction } from '../src/platform/db/client.ts'
 
 afterEach(() => vi.useRealTimers())
 

@@ -15,7 +15,7 @@ import {
   webhookEvents,
   workers,
   workerTasks,
-} from '../src/db/schema/index.ts'
+} from '../src/model/tables/index.ts'
 import {
   addMember,
   type Caller,

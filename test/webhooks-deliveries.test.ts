@@ -3,7 +3,7 @@ import { once } from 'node:events'
 import { type IncomingMessage, request } from 'node:http'
 import { eq } from 'drizzle-orm'
 import { describe, expect, it, vi } from 'vitest'
-import { webhookDeliveries, webhookEvents } from '../src/db/schema/index.ts'
+import { webhookDeliveries, webhookEvents } from '../src/model/tables/index.ts'
 import { as, control, newMember, tokenOf, workerLogs } from './api.ts'
 import { newReceiver, withStatus } from './receiver.ts'
 import {

@@ -1,8 +1,8 @@
 import { asc, eq, sql } from 'drizzle-orm'
 import { beforeAll, describe, expect, it, vi } from 'vitest'
-import { auditLog, webhookDeliveries, webhookEndpoints } from '../src/db/schema/index.ts'
-import { EVENT_TYPES } from '../src/events/catalogue.ts'
-import { publish } from '../src/events/publish.ts'
+import { EVENT_TYPES } from '../src/model/event-types.ts'
+import { auditLog, webhookDeliveries, webhookEndpoints } from '../src/model/tables/index.ts'
+import { publish } from '../src/outbound/events/publish.ts'
 import { addMember, control, newMember, newOrganization, newUser, tokenOf, workerLogs } from './api.ts'
 import { newReceiver } from './receiver.ts'
 import {

@@ -3,9 +3,9 @@ import { eq, sql } from 'drizzle-orm'
 import { drizzle } from 'drizzle-orm/node-postgres'
 import pg from 'pg'
 import { describe, expect, inject, it, vi } from 'vitest'
-import { projectTasks, webhookDeliveries, webhookEndpoints, webhookEvents } from '../src/db/schema/index.ts'
-import type { EventType, Payloads } from '../src/events/catalogue.ts'
-import { type NewEvent, publish } from '../src/events/publish.ts'
+import type { EventType, Payloads } from '../src/model/event-types.ts'
+import { projectTasks, webhookDeliveries, webhookEndpoints, webhookEvents } from '../src/model/tables/index.ts'
+import { type NewEvent, publish } from '../src/outbound/events/publish.ts'
 import {
   addMember,
   control,

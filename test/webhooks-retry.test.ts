@@ -1,6 +1,6 @@
 import { eq, sql } from 'drizzle-orm'
 import { describe, expect, it, vi } from 'vitest'
-import { webhookEndpoints } from '../src/db/schema/index.ts'
+import { webhookEndpoints } from '../src/model/tables/index.ts'
 import { control } from './api.ts'
 import { newReceiver, withStatus } from './receiver.ts'
 import {

@@ -1,7 +1,7 @@
 import { ListObjectsV2Command, S3Client } from '@aws-sdk/client-s3'
 import { and, eq } from 'drizzle-orm'
 import { beforeAll, describe, expect, inject, it, vi } from 'vitest'
-import { invocations, requestCounts, workerImages } from '../src/db/schema/index.ts'
+import { invocations, requestCounts, workerImages } from '../src/model/tables/index.ts'
 import { control, newMember, newOrganization, type TestOrganization, tick } from './api.ts'
 import { WAIT } from './machine.ts'
 import { newProject } from './projects.ts'

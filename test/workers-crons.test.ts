@@ -1,6 +1,6 @@
 import { and, asc, eq } from 'drizzle-orm'
 import { beforeAll, describe, expect, it, vi } from 'vitest'
-import { invocations, projects, workers } from '../src/db/schema/index.ts'
+import { invocations, projects, workers } from '../src/model/tables/index.ts'
 import { control, newMember, newOrganization, type TestOrganization, tick } from './api.ts'
 import { extended } from './extended.ts'
 import { WAIT } from './machine.ts'

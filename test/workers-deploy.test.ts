@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto'
 import { eq } from 'drizzle-orm'
 import { beforeAll, describe, expect, it } from 'vitest'
-import { projects, workers, workerUploads } from '../src/db/schema/index.ts'
+import { projects, workers, workerUploads } from '../src/model/tables/index.ts'
 import { type Caller, control, newMember, newOrganization, type TestOrganization } from './api.ts'
 import { newProject } from './projects.ts'
 import { packed, SPEC, type Spelling, saying, TYPES, workerOf } from './workers.ts'

@@ -1,7 +1,7 @@
 import { DeleteObjectCommand, ListObjectsV2Command, PutObjectCommand, S3Client } from '@aws-sdk/client-s3'
 import { and, desc, eq, sql } from 'drizzle-orm'
 import { beforeAll, describe, expect, inject, it, vi } from 'vitest'
-import { workerImages, workers, workerTasks, workerUploads } from '../src/db/schema/index.ts'
+import { workerImages, workers, workerTasks, workerUploads } from '../src/model/tables/index.ts'
 import { control, newMember, newOrganization, type TestOrganization, tick, workerLogs } from './api.ts'
 import { extended } from './extended.ts'
 import { newProject, untilGone } from './projects.ts'

@@ -5,9 +5,9 @@ import { GetObjectCommand, PutObjectCommand, S3Client } from '@aws-sdk/client-s3
 import { getSignedUrl } from '@aws-sdk/s3-request-presigner'
 import type pg from 'pg'
 import { startS3 } from '../../dev/s3.ts'
-import type { OpenedProject } from '../../src/auth/project.ts'
 import type { Row, Statement } from '../../src/engine/engine.ts'
-import type { Storage } from '../../src/storage/request.ts'
+import type { OpenedProject } from '../../src/services/gateway/open-project.ts'
+import type { Storage } from '../../src/services/storage/request.ts'
 import { get, type Request, send } from '../client.ts'
 
 /** What the storage server works with, but its statements go straight to Postgres on one connection. */

@@ -1,5 +1,5 @@
-import type { OpenedProject } from '../../src/auth/project.ts'
-import type { Storage } from '../../src/storage/request.ts'
+import type { OpenedProject } from '../../src/services/gateway/open-project.ts'
+import type { Storage } from '../../src/services/storage/request.ts'
 import { type Connection, withConnections } from '../client.ts'
 import type { Environment } from '../environment.ts'
 import { type DirectBucket, directStorage, withDirectBucket } from './floor.ts'

@@ -1,11 +1,11 @@
 import { neonConfig } from '@neondatabase/serverless'
 import { Hono } from 'hono'
 import { createCtx } from '../../src/ctx.ts'
-import { networkPorts } from '../../src/delivery/ports.ts'
-import { wakeSenders } from '../../src/delivery/wake.ts'
 import type { AppEnv } from '../../src/env.ts'
-import { publish } from '../../src/events/publish.ts'
-import { send } from '../../src/queue/send.ts'
+import { publish } from '../../src/outbound/events/publish.ts'
+import { wakeSenders } from '../../src/outbound/webhooks/wake-senders.ts'
+import { networkPorts } from '../../src/platform/net/egress.ts'
+import { send } from '../../src/platform/queue/send.ts'
 
 /** Round trips to the control database by what they are for, with the time until their answers. */
 export type Statements = Record<string, { count: number; ms: number }>

@@ -1,9 +1,9 @@
 import { sql } from 'drizzle-orm'
 import type { ControlDb } from '../../dev/seed.ts'
-import { newTimedId } from '../../src/db/id.ts'
-import { webhookEndpoints } from '../../src/db/schema/index.ts'
-import { webhookPlace } from '../../src/secrets/places.ts'
-import { seal } from '../../src/secrets/seal.ts'
+import { webhookPlace } from '../../src/model/secrets/bindings.ts'
+import { webhookEndpoints } from '../../src/model/tables/index.ts'
+import { newTimedId } from '../../src/platform/db/id.ts'
+import { seal } from '../../src/platform/secrets/seal.ts'
 import { type SeededOrganization, seedOrganization } from '../seed.ts'
 
 export interface Endpoint {

@@ -1,5 +1,5 @@
 import { eq } from 'drizzle-orm'
-import { organizations, users } from '../../src/db/schema/index.ts'
+import { organizations, users } from '../../src/model/tables/index.ts'
 import type { ControlDb } from '../seed.ts'
 import { change } from './change.ts'
 import type { Command } from './command.ts'

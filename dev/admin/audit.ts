@@ -1,5 +1,5 @@
 import { and, desc, eq, gte, inArray, lt, lte } from 'drizzle-orm'
-import { auditLog, oauthApps, organizations, users } from '../../src/db/schema/index.ts'
+import { auditLog, oauthApps, organizations, users } from '../../src/model/tables/index.ts'
 import type { ControlDb } from '../seed.ts'
 import { StartError } from '../start-error.ts'
 import { change } from './change.ts'

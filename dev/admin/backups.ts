@@ -1,7 +1,7 @@
 import { and, eq, isNull, sql } from 'drizzle-orm'
 import * as z from 'zod'
-import { projects } from '../../src/db/schema/index.ts'
 import type { HostApi } from '../../src/engine/host/client.ts'
+import { projects } from '../../src/model/tables/index.ts'
 import type { ControlDb } from '../seed.ts'
 import { errorMessage, StartError } from '../start-error.ts'
 import type { Command, Report } from './command.ts'

@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto'
-import { DATABASE_CLOCK } from '../../src/db/clock.ts'
-import { auditLog } from '../../src/db/schema/index.ts'
-import { type NewEvent, publish } from '../../src/events/publish.ts'
+import { auditLog } from '../../src/model/tables/index.ts'
+import { type NewEvent, publish } from '../../src/outbound/events/publish.ts'
+import { DATABASE_CLOCK } from '../../src/platform/db/database-clock.ts'
 import type { ControlDb } from '../seed.ts'
 
 export type Transaction = Parameters<Parameters<ControlDb['transaction']>[0]>[0]

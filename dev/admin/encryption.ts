@@ -1,5 +1,5 @@
 import { setTimeout as delay } from 'node:timers/promises'
-import { currentKeyId, keyIdOf, seal, unseal } from '../../src/secrets/seal.ts'
+import { currentKeyId, keyIdOf, seal, unseal } from '../../src/platform/secrets/seal.ts'
 import type { ControlDb } from '../seed.ts'
 import { errorMessage, StartError } from '../start-error.ts'
 import { targetEncryptionKey } from '../target.ts'

@@ -1,5 +1,5 @@
 import { and, eq, isNull } from 'drizzle-orm'
-import { organizations, projects, users } from '../../src/db/schema/index.ts'
+import { organizations, projects, users } from '../../src/model/tables/index.ts'
 import type { ControlDb } from '../seed.ts'
 import { StartError } from '../start-error.ts'
 

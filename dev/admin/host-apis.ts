@@ -1,8 +1,8 @@
-import { hosts } from '../../src/db/schema/index.ts'
 import { type HostApi, hostApi } from '../../src/engine/host/client.ts'
 import { LOCAL } from '../../src/engine/host/directory.ts'
-import { hostPlace } from '../../src/secrets/places.ts'
-import { unseal } from '../../src/secrets/seal.ts'
+import { hostPlace } from '../../src/model/secrets/bindings.ts'
+import { hosts } from '../../src/model/tables/index.ts'
+import { unseal } from '../../src/platform/secrets/seal.ts'
 import type { ControlDb } from '../seed.ts'
 import { targetEncryptionKey, targetHost } from '../target.ts'
 

@@ -1,6 +1,6 @@
 import { and, eq, inArray, isNull } from 'drizzle-orm'
-import { changeHeld, type Held, readHeld } from '../../src/areas/members/held.ts'
-import { invitations, organizations, projects } from '../../src/db/schema/index.ts'
+import { changeHeld, type Held, readHeld } from '../../src/management/account/members/held-roles.ts'
+import { invitations, organizations, projects } from '../../src/model/tables/index.ts'
 import type { ControlDb } from '../seed.ts'
 import { StartError } from '../start-error.ts'
 import { type Change, change } from './change.ts'

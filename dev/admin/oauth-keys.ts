@@ -1,4 +1,4 @@
-import { oauthSigningKeys } from '../../src/db/schema/index.ts'
+import { oauthSigningKeys } from '../../src/model/tables/index.ts'
 import type { ControlDb } from '../seed.ts'
 import { change } from './change.ts'
 import type { Command } from './command.ts'

@@ -1,5 +1,5 @@
 import { and, eq, isNull, sql } from 'drizzle-orm'
-import { projectSettings, projects } from '../../src/db/schema/index.ts'
+import { projectSettings, projects } from '../../src/model/tables/index.ts'
 import type { ControlDb } from '../seed.ts'
 import { StartError } from '../start-error.ts'
 import { change } from './change.ts'

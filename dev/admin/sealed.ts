@@ -1,5 +1,4 @@
 import { type SQLWrapper, sql } from 'drizzle-orm'
-import type { OldSecret } from '../../src/db/schema/webhooks.ts'
 import {
   apiKeyPlace,
   authSecretPlace,
@@ -12,7 +11,8 @@ import {
   rootKeyPlace,
   signingKeyPlace,
   webhookPlace,
-} from '../../src/secrets/places.ts'
+} from '../../src/model/secrets/bindings.ts'
+import type { OldSecret } from '../../src/model/tables/webhooks.ts'
 import type { ControlDb } from '../seed.ts'
 
 /** Of a row: its keys, what else tells the place, and the column's value, as text. */

@@ -1,7 +1,12 @@
 import { type SQL, sql } from 'drizzle-orm'
-import { DATABASE_CLOCK } from '../../src/db/clock.ts'
-import { type DeliveryStatus, webhookDeliveries, webhookEndpoints, webhookEvents } from '../../src/db/schema/index.ts'
-import { RETENTION_MS } from '../../src/delivery/purge.ts'
+import {
+  type DeliveryStatus,
+  webhookDeliveries,
+  webhookEndpoints,
+  webhookEvents,
+} from '../../src/model/tables/index.ts'
+import { RETENTION_MS } from '../../src/outbound/webhooks/purge.ts'
+import { DATABASE_CLOCK } from '../../src/platform/db/database-clock.ts'
 import type { ControlDb } from '../seed.ts'
 import { StartError } from '../start-error.ts'
 import { change, type Transaction } from './change.ts'

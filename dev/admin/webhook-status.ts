@@ -1,6 +1,6 @@
 import { sql } from 'drizzle-orm'
-import { newTimedId } from '../../src/db/id.ts'
-import { organizations, webhookDeliveries, webhookEndpoints } from '../../src/db/schema/index.ts'
+import { organizations, webhookDeliveries, webhookEndpoints } from '../../src/model/tables/index.ts'
+import { newTimedId } from '../../src/platform/db/id.ts'
 import type { ControlDb } from '../seed.ts'
 import { DAY_MS, type Report } from './command.ts'
 

@@ -1,5 +1,5 @@
 import type { Socket } from 'node:net'
-import type { RowSink as Rows } from '../../src/engine/rows.ts'
+import type { RowSink as Rows } from '../../src/engine/json-rows.ts'
 
 /** Takes what Postgres sends to a request. */
 export interface RowSink extends Rows {

@@ -1,7 +1,7 @@
 import type { Socket } from 'node:net'
 import pg from 'pg'
 import { errorCode } from '../../dev/start-error.ts'
-import { within } from '../../src/engine/within.ts'
+import { within } from '../../src/platform/timeout.ts'
 import { int32 } from '../gateway/messages.ts'
 import { cancel } from '../gateway/server-session.ts'
 import { asUnconnected } from '../instances/admin.ts'

@@ -1,6 +1,6 @@
 import pg from 'pg'
 import type { JsonPiece } from '../../src/engine/json-bytes.ts'
-import { parameterText } from '../../src/engine/values.ts'
+import { parameterText } from '../../src/engine/value-encoders.ts'
 import type { Account } from './budget.ts'
 import { Refusal } from './refusal.ts'
 import { type Columns, columnsOf, type Field, NO_COLUMNS, Reply, type ReplyFormat } from './reply.ts'

@@ -1,4 +1,4 @@
-import { APP_OWNER } from '../../src/engine/app-roles.ts'
+import { APP_OWNER } from '../../src/engine/hosted-names.ts'
 import { API_ROLES, READER_GROUP, STORAGE_TIMEOUT } from '../../src/engine/roles.ts'
 import { AUTH_OWNER, SCHEMA_OWNER, STORAGE_GROUP, STORAGE_OWNER } from '../../src/engine/storage/names.ts'
 

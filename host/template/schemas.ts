@@ -1,4 +1,4 @@
-import { REALTIME_PUBLICATION } from '../../src/engine/app-roles.ts'
+import { REALTIME_PUBLICATION } from '../../src/engine/hosted-names.ts'
 import { API_ROLES } from '../../src/engine/roles.ts'
 import { storageSchema } from '../../src/engine/storage/schema.ts'
 import { OWNER, SUPERUSER } from './roles.ts'

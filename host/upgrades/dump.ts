@@ -4,7 +4,7 @@ import { join } from 'node:path'
 import { Duplex } from 'node:stream'
 import { text } from 'node:stream/consumers'
 import { fileURLToPath } from 'node:url'
-import { endOfToken, isBlank, splitStatements } from '../../src/engine/split.ts'
+import { endOfToken, isBlank, splitStatements } from '../../src/engine/split-statements.ts'
 import { SUPERUSER } from '../template/roles.ts'
 
 const PROGRAM = fileURLToPath(new URL('dump-program.ts', import.meta.url))

@@ -1,6 +1,6 @@
 import type pg from 'pg'
 import { errorCode } from '../../dev/start-error.ts'
-import { endOfToken, isBlank } from '../../src/engine/split.ts'
+import { endOfToken, isBlank } from '../../src/engine/split-statements.ts'
 import { SUPERUSER } from '../template/roles.ts'
 
 /** Both are in the database that is loaded. */

@@ -1,9 +1,9 @@
 import { createTarDecoder, type ParsedTarEntry } from 'modern-tar'
-import { counted } from './counted.ts'
-import { bytesOf } from './entry.ts'
+import { counted } from '../platform/archive/byte-counter.ts'
+import { bytesOf } from '../platform/archive/tar-entry.ts'
+import { Problem } from './build-problem.ts'
 import { gunzip } from './gunzip.ts'
 import { LIMITS } from './limits.ts'
-import { Problem } from './problem.ts'
 import { pathProblem, type Source } from './source.ts'
 
 const MiB = 1024 ** 2

@@ -1,6 +1,6 @@
-import type { AssetFile, AssetManifest } from '../workers/assets/manifest.ts'
+import type { AssetFile, AssetManifest } from './asset-manifest.ts'
+import { Problem } from './build-problem.ts'
 import { LIMITS } from './limits.ts'
-import { Problem } from './problem.ts'
 import { pathFrom, type Source } from './source.ts'
 import type { AssetSettings } from './wrangler.ts'
 

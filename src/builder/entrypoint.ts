@@ -1,7 +1,7 @@
 import { exports as exportsOf } from 'resolve.exports'
 import * as z from 'zod'
+import { Problem } from './build-problem.ts'
 import { readJson } from './json.ts'
-import { Problem } from './problem.ts'
 import { findFile, type Source } from './source.ts'
 import { readWrangler } from './wrangler.ts'
 

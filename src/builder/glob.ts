@@ -1,5 +1,5 @@
+import { Problem } from './build-problem.ts'
 import { LIMITS } from './limits.ts'
-import { Problem } from './problem.ts'
 
 const MANY = Symbol('any number of them')
 type Sequence<T> = readonly (T | typeof MANY)[]

@@ -1,7 +1,7 @@
 import { type ParsedImportMap, parse, resolve } from '@import-maps/resolve'
 import * as z from 'zod'
+import { Problem } from './build-problem.ts'
 import { readJson } from './json.ts'
-import { Problem } from './problem.ts'
 import { foldersAbove, inFolder, pathOf, type Source, sourcePath, urlOf } from './source.ts'
 
 const Entries = z.record(z.string(), z.string().nullable())

@@ -1,12 +1,12 @@
-import { isSameSecret } from '../secrets/equal.ts'
-import { buildFunction } from './function.ts'
-import { Issues, issueOf } from './issues.ts'
+import { isSameSecret } from '../platform/secrets/equal.ts'
+import { buildFunction } from './build-function.ts'
+import { Issues, issueOf } from './build-issues.ts'
+import { Problem, Unavailable } from './build-problem.ts'
+import { buildWorker } from './build-worker.ts'
 import { probe } from './probe.ts'
-import { Problem, Unavailable } from './problem.ts'
 import { type BuildResult, FILE_FIELD, FunctionBuild, KEY_HEADER, Probe, SPEC_FIELD } from './protocol.ts'
 import type { Bindings } from './settings.ts'
 import { readSource } from './source.ts'
-import { buildWorker } from './worker.ts'
 
 type Service = (request: Request, bindings: Bindings) => Promise<unknown>
 

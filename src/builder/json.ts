@@ -1,6 +1,6 @@
 import { type ParseError, parse, printParseErrorCode } from 'jsonc-parser'
 import * as z from 'zod'
-import { Problem } from './problem.ts'
+import { Problem } from './build-problem.ts'
 import { type Source, textOf } from './source.ts'
 
 /** A file of settings as people write them, with comments and trailing commas. */

@@ -1,4 +1,5 @@
 import * as z from 'zod'
+import { Problem } from './build-problem.ts'
 import { openGlobs } from './glob.ts'
 import { readJson } from './json.ts'
 import { LIMITS } from './limits.ts'
@@ -6,7 +7,6 @@ import { entryTargets, internalOf, type Kind } from './npm/entry.ts'
 import type { PackageJson } from './npm/package-json.ts'
 import { bareOf } from './npm/specifier.ts'
 import type { PackageFiles } from './package-files.ts'
-import { Problem } from './problem.ts'
 import { findFile, folderOf, pathFrom, type Source } from './source.ts'
 
 /** A file of the source, or what else the specifier means. */

@@ -1,6 +1,6 @@
 import type { Loader } from 'esbuild-wasm'
+import { Problem } from './build-problem.ts'
 import type { Installed } from './npm/versions.ts'
-import { Problem } from './problem.ts'
 
 type Bytes = Uint8Array<ArrayBuffer>
 

@@ -1,9 +1,9 @@
 import * as z from 'zod'
 import guest from '../../dist/guest/guest.txt'
-import { readText } from '../http/read-text.ts'
-import type { Image } from '../runtime/image.ts'
-import { hasServers, serversCode } from '../runtime/servers.ts'
-import { Problem } from './problem.ts'
+import { readText } from '../platform/http/read-text.ts'
+import { Problem } from './build-problem.ts'
+import { hasServers, serversCode } from './node-servers.ts'
+import type { Image } from './program-image.ts'
 import type { Probe, ProbeResult } from './protocol.ts'
 import type { Bindings } from './settings.ts'
 

@@ -1,5 +1,5 @@
 import * as z from 'zod'
-import { Image } from '../runtime/image.ts'
+import { Image } from './program-image.ts'
 
 /** What is asked of the builder beside the files themselves, which follow as parts of the form named by their paths. */
 export const FunctionBuild = z.object({

@@ -1,5 +1,5 @@
+import { Problem } from './build-problem.ts'
 import { LIMITS } from './limits.ts'
-import { Problem } from './problem.ts'
 
 /** What was sent, by path from the root of the source. */
 export type Source = ReadonlyMap<string, Uint8Array<ArrayBuffer>>

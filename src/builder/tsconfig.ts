@@ -1,8 +1,8 @@
 import * as z from 'zod'
+import { Problem } from './build-problem.ts'
 import { CompilerOptions } from './import-map.ts'
 import { readJson } from './json.ts'
 import { LIMITS } from './limits.ts'
-import { Problem } from './problem.ts'
 import { findFile, folderOf, foldersAbove, inFolder, pathFrom, type Source } from './source.ts'
 
 const Paths = z.record(z.string(), z.array(z.string()))

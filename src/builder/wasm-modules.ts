@@ -1,4 +1,4 @@
-import type { Size } from './size.ts'
+import type { Size } from './program-size.ts'
 
 /** WebAssembly cannot be inlined: it is loaded as modules beside the program. */
 export function openWasmModules(size: Size) {

@@ -3,7 +3,7 @@ import type { DiffRequest } from './diff/diff.ts'
 import type { TemporaryLogins } from './logins.ts'
 import type { DatabaseLogs } from './logs.ts'
 import type { DatabaseSettings } from './settings.ts'
-import type { SplitStatement } from './split.ts'
+import type { SplitStatement } from './split-statements.ts'
 import type { PostgresUpgrades } from './upgrades.ts'
 
 export interface ProjectEngine {

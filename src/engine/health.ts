@@ -1,6 +1,6 @@
+import { within } from '../platform/timeout.ts'
 import { type EngineHealth, EngineUnavailable } from './engine.ts'
 import { type Server, withAdmin } from './session.ts'
-import { within } from './within.ts'
 
 /** A project whose state is not known in time is not healthy. */
 export async function healthWithin(timeoutMs: number, state: Promise<EngineHealth>): Promise<EngineHealth> {

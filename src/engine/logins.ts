@@ -1,4 +1,4 @@
-import { changeEnding, endSessions, ofRoles } from './ending.ts'
+import { changeEnding, endSessions, ofRoles } from './end-sessions.ts'
 import type { Fence } from './engine.ts'
 import { type ProjectNames, quoteLiteral, quoteLiterals, TEMPORARY_LOGIN } from './names.ts'
 import { changeOfOwnerPassword, dropRole, secretFor } from './roles.ts'

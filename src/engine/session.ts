@@ -1,9 +1,9 @@
 import { Client } from '@neondatabase/serverless'
+import { within } from '../platform/timeout.ts'
 import { EngineUnavailable } from './engine.ts'
 import { isDatabaseError } from './failure.ts'
+import type { RowSink } from './json-rows.ts'
 import type { ProjectNames } from './names.ts'
-import type { RowSink } from './rows.ts'
-import { within } from './within.ts'
 
 const CONNECT_TIMEOUT_MS = 10_000
 

@@ -1,4 +1,4 @@
-import { endPresentSessions, MAY_END, ofProject } from './ending.ts'
+import { endPresentSessions, MAY_END, ofProject } from './end-sessions.ts'
 import { EngineUnavailable } from './engine.ts'
 import { isDatabaseError, statementFailure } from './failure.ts'
 import { type ProjectNames, quoteLiteral, quoteLiterals } from './names.ts'

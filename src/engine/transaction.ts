@@ -1,10 +1,10 @@
 import { SqlError, type Transaction, type TransactionRequest } from './engine.ts'
 import { statementFailure } from './failure.ts'
-import { RESULT_SIZE_BYTES_MAX, withProjectSession } from './run.ts'
+import { RESULT_SIZE_BYTES_MAX, withProjectSession } from './run-sql.ts'
+import { runStatement } from './run-statement.ts'
 import type { Session, SessionSource, Wire } from './session.ts'
-import { endOfToken, isBlank, type SplitStatement } from './split.ts'
-import { runStatement } from './statement.ts'
-import { parameterText } from './values.ts'
+import { endOfToken, isBlank, type SplitStatement } from './split-statements.ts'
+import { parameterText } from './value-encoders.ts'
 
 /** So many statements go out before the first answer is waited for. */
 const PIPELINE_MAX = 500

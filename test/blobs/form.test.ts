@@ -2,7 +2,7 @@ import { randomBytes, randomUUID } from 'node:crypto'
 import { once } from 'node:events'
 import { request } from 'node:http'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
-import { readForm } from '../../src/storage/form.ts'
+import { readForm } from '../../src/services/storage/form.ts'
 import { startBucket } from './bucket.ts'
 import { startBlobsWorker } from './harness.ts'
 

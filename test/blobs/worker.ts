@@ -1,10 +1,10 @@
-import { openBucket } from '../../src/blobs/bucket.ts'
-import { copyParts } from '../../src/blobs/multipart.ts'
-import { readPieces } from '../../src/blobs/pieces.ts'
-import { put } from '../../src/blobs/put.ts'
-import { type Blobs, openStore } from '../../src/blobs/store.ts'
 import type { Bindings, Config } from '../../src/env.ts'
-import { readForm } from '../../src/storage/form.ts'
+import { openBucket } from '../../src/platform/blobs/bucket.ts'
+import { copyParts } from '../../src/platform/blobs/multipart.ts'
+import { put } from '../../src/platform/blobs/put.ts'
+import { readPieces } from '../../src/platform/blobs/ranged-read.ts'
+import { type Blobs, openStore } from '../../src/platform/blobs/store.ts'
+import { readForm } from '../../src/services/storage/form.ts'
 
 // The configuration names the Durable Objects that a Worker has to bring.
 export * from '../../src/index.ts'

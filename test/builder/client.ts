@@ -2,6 +2,7 @@ import { inject } from 'vitest'
 import { createTestHarness } from 'wrangler'
 import { startBuilder as start } from '../../dev/builder.ts'
 import { builderWorker } from '../../dev/worker.ts'
+import type { Image } from '../../src/builder/program-image.ts'
 import {
   BuildResult,
   FILE_FIELD,
@@ -11,7 +12,6 @@ import {
   ProbeResult,
   SPEC_FIELD,
 } from '../../src/builder/protocol.ts'
-import type { Image } from '../../src/runtime/image.ts'
 
 export type Files = Record<string, string | Uint8Array<ArrayBuffer>>
 

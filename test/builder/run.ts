@@ -1,5 +1,5 @@
 import { convertV4MiniflareOptions, Miniflare } from 'miniflare'
-import type { Image } from '../../src/runtime/image.ts'
+import type { Image } from '../../src/builder/program-image.ts'
 
 /** Runs the image of a function as a Worker of its own and gives what its default export is, as JSON. */
 export async function defaultOf(image: Image): Promise<unknown> {

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { createAdmission, type Permit } from '../../src/delivery/admission.ts'
+import { createAdmission, type Permit } from '../../src/outbound/webhooks/delivery-permits.ts'
 
 /** Senders in one isolate whose clock is moved by hand. */
 function newIsolate(max?: number) {

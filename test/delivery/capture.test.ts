@@ -4,7 +4,7 @@ import { isDeepStrictEqual } from 'node:util'
 import { gzipSync } from 'node:zlib'
 import pg from 'pg'
 import { describe, expect, inject, it } from 'vitest'
-import { capture, isSuccess, shownBody } from '../../src/delivery/capture.ts'
+import { capture, isSuccess, shownBody } from '../../src/outbound/webhooks/response-capture.ts'
 import { isExtended } from '../extended.ts'
 import { drawFrom } from '../faults/random.ts'
 

@@ -1,8 +1,8 @@
 import { BlockList } from 'node:net'
 import { describe, expect, it } from 'vitest'
-import { isPublicAddress } from '../../src/delivery/addresses.ts'
-import { checkDestination, type DestinationRules, urlProblem } from '../../src/delivery/destination.ts'
-import type { Resolution } from '../../src/delivery/dns.ts'
+import { checkDestination, type DestinationRules, urlProblem } from '../../src/platform/net/destination.ts'
+import type { Resolution } from '../../src/platform/net/dns.ts'
+import { isPublicAddress } from '../../src/platform/net/ip-addresses.ts'
 import { isExtended } from '../extended.ts'
 import { drawFrom } from '../faults/random.ts'
 

@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest'
-import { checkDestination } from '../../src/delivery/destination.ts'
-import { createResolver, type Resolver } from '../../src/delivery/dns.ts'
+import { checkDestination } from '../../src/platform/net/destination.ts'
+import { createResolver, type Resolver } from '../../src/platform/net/dns.ts'
 import { type Doh, startDoh, type Zone } from './doh.ts'
 
 const HOST = 'hooks.acme.dev'

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { headerProblem } from '../../src/delivery/headers.ts'
+import { headerProblem } from '../../src/outbound/webhooks/delivery-headers.ts'
 
 const RESERVED = 'is reserved and cannot be set'
 const NAME = 'must have a name of letters, digits and hyphens'

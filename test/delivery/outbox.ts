@@ -2,10 +2,10 @@ import { randomUUID } from 'node:crypto'
 import { asc, eq, type SQL, sql } from 'drizzle-orm'
 import { afterAll, beforeAll, inject } from 'vitest'
 import { type ControlDb, openControlDatabase } from '../../dev/seed.ts'
-import { organizations, webhookDeliveries, webhookEndpoints, webhookEvents } from '../../src/db/schema/index.ts'
 import { Config } from '../../src/env.ts'
-import { webhookPlace } from '../../src/secrets/places.ts'
-import { seal } from '../../src/secrets/seal.ts'
+import { webhookPlace } from '../../src/model/secrets/bindings.ts'
+import { organizations, webhookDeliveries, webhookEndpoints, webhookEvents } from '../../src/model/tables/index.ts'
+import { seal } from '../../src/platform/secrets/seal.ts'
 import { newControlDatabase } from '../control-databases.ts'
 
 export const SETTINGS = {

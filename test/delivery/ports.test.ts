@@ -1,7 +1,7 @@
 import { expect, it } from 'vitest'
-import { checkDestination, urlProblem } from '../../src/delivery/destination.ts'
-import { rulesOf } from '../../src/delivery/ports.ts'
 import { Config, type SystemCtx } from '../../src/env.ts'
+import { checkDestination, urlProblem } from '../../src/platform/net/destination.ts'
+import { rulesOf } from '../../src/platform/net/egress.ts'
 import { SETTINGS } from './outbox.ts'
 
 const OWN = {

@@ -1,12 +1,12 @@
 import { randomUUID } from 'node:crypto'
 import { eq, type SQL, sql } from 'drizzle-orm'
 import { describe, expect, it } from 'vitest'
-import { webhookDeliveries, webhookEndpoints } from '../../src/db/schema/index.ts'
-import { createAdmission } from '../../src/delivery/admission.ts'
-import type { Ports } from '../../src/delivery/attempt.ts'
-import type { Resolution } from '../../src/delivery/dns.ts'
-import { createSender } from '../../src/delivery/sender.ts'
 import type { SystemCtx } from '../../src/env.ts'
+import { webhookDeliveries, webhookEndpoints } from '../../src/model/tables/index.ts'
+import type { Ports } from '../../src/outbound/webhooks/attempt.ts'
+import { createSender } from '../../src/outbound/webhooks/delivery-loop.ts'
+import { createAdmission } from '../../src/outbound/webhooks/delivery-permits.ts'
+import type { Resolution } from '../../src/platform/net/dns.ts'
 import { config, type Outbox, START, useOutbox } from './outbox.ts'
 
 const SECOND_MS = 1000

@@ -1,7 +1,7 @@
 import { Webhook } from 'standardwebhooks'
 import { Webhook as SvixWebhook } from 'svix'
 import { describe, expect, it } from 'vitest'
-import { keyOf, secretProblem, sign } from '../../src/delivery/signature.ts'
+import { keyOf, secretProblem, sign } from '../../src/outbound/webhooks/signature.ts'
 import { isExtended } from '../extended.ts'
 import { drawFrom } from '../faults/random.ts'
 

@@ -1,9 +1,8 @@
 import { randomUUID } from 'node:crypto'
 import { eq, type SQL, sql } from 'drizzle-orm'
 import { beforeAll, describe, expect, it } from 'vitest'
-import type { Writer } from '../../src/db/client.ts'
-import { DATABASE_CLOCK } from '../../src/db/clock.ts'
-import { auditLog, organizations, webhookDeliveries, webhookEndpoints } from '../../src/db/schema/index.ts'
+import { auditLog, organizations, webhookDeliveries, webhookEndpoints } from '../../src/model/tables/index.ts'
+import { type NewEvent, publish } from '../../src/outbound/events/publish.ts'
 import {
   backlog,
   type Claimed,
@@ -14,8 +13,9 @@ import {
   type Runner,
   type Settlement,
   settle,
-} from '../../src/delivery/store.ts'
-import { type NewEvent, publish } from '../../src/events/publish.ts'
+} from '../../src/outbound/webhooks/delivery-store.ts'
+import type { Writer } from '../../src/platform/db/client.ts'
+import { DATABASE_CLOCK } from '../../src/platform/db/database-clock.ts'
 import { at, START, URL_A, useOutbox } from './outbox.ts'
 
 const SECOND_MS = 1000

@@ -1,6 +1,6 @@
 import { expect, it } from 'vitest'
-import { wakeOverdue } from '../../src/delivery/sweep.ts'
 import type { SystemCtx } from '../../src/env.ts'
+import { wakeOverdue } from '../../src/outbound/webhooks/sweep.ts'
 import { at, config, useOutbox } from './outbox.ts'
 
 const MINUTE_MS = 60_000

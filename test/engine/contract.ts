@@ -10,8 +10,8 @@ import {
 } from '../../src/engine/engine.ts'
 import { loginRole, type Power } from '../../src/engine/logins.ts'
 import type { ProjectNames } from '../../src/engine/names.ts'
-import { createBucket } from '../../src/storage/statements/buckets.ts'
-import { insertObject } from '../../src/storage/statements/objects.ts'
+import { createBucket } from '../../src/services/storage/statements/buckets.ts'
+import { insertObject } from '../../src/services/storage/statements/objects.ts'
 import { newRef, RUNNER_PASSWORD, specOf, withClient } from './specs.ts'
 import { newObject } from './storage-database.ts'
 

@@ -5,7 +5,7 @@ import { type Host, startHost } from '../../host/host.ts'
 import type { ProjectEngine } from '../../src/engine/engine.ts'
 import type { HostAddress, HostDirectory } from '../../src/engine/host/directory.ts'
 import { createHostEngine } from '../../src/engine/host/host.ts'
-import { type HostEngineConfig, type HostState, reachOf } from '../../src/engine/host/reach.ts'
+import { type HostEngineConfig, type HostState, reachOf } from '../../src/engine/host/project-host.ts'
 import type { Cluster } from '../../src/engine/session.ts'
 import { newRef, specOf } from './specs.ts'
 

@@ -1,9 +1,9 @@
 import pg from 'pg'
 import type { ProjectEngine } from '../../src/engine/engine.ts'
 import { projectNames } from '../../src/engine/names.ts'
+import type { NeonEngineConfig } from '../../src/engine/neon/connection.ts'
+import type { NeonState } from '../../src/engine/neon/locations.ts'
 import { createNeonEngine } from '../../src/engine/neon/neon.ts'
-import type { NeonState } from '../../src/engine/neon/sites.ts'
-import type { NeonEngineConfig } from '../../src/engine/neon/work.ts'
 import { API_KEY, type NeonServer, startNeonServer } from '../neon-server/server.ts'
 import { type EngineUnderTest, PLAIN_OWNER } from './contract.ts'
 

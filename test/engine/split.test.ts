@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest'
-import { splitStatements } from '../../src/engine/split.ts'
+import { splitStatements } from '../../src/engine/split-statements.ts'
 
 const texts = (query: string) => splitStatements(query).map(({ text }) => text)
 

@@ -1,8 +1,8 @@
 import type pg from 'pg'
 import type { Statement } from '../../src/engine/engine.ts'
-import { createBucket } from '../../src/storage/statements/buckets.ts'
-import type { NewObject } from '../../src/storage/statements/object-rows.ts'
-import { insertObject } from '../../src/storage/statements/objects.ts'
+import { createBucket } from '../../src/services/storage/statements/buckets.ts'
+import type { NewObject } from '../../src/services/storage/statements/object-rows.ts'
+import { insertObject } from '../../src/services/storage/statements/objects.ts'
 import type { HostEngine } from './host-engine.ts'
 
 export const USER = '11111111-1111-4111-8111-111111111111'

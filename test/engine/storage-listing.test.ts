@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
-import { type Listing, listObjects, listPage, type Page } from '../../src/storage/statements/lists.ts'
-import type { ObjectRow } from '../../src/storage/statements/object-rows.ts'
+import { type Listing, listObjects, listPage, type Page } from '../../src/services/storage/statements/lists.ts'
+import type { ObjectRow } from '../../src/services/storage/statements/object-rows.ts'
 import { createRandom } from '../faults/random.ts'
 import { type HostEngine, startHostEngine } from './host-engine.ts'
 import { anon, newStorageDatabase, type StorageDatabase, service } from './storage-database.ts'

@@ -6,8 +6,8 @@ import {
   getBucket,
   listBuckets,
   updateBucket,
-} from '../../src/storage/statements/buckets.ts'
-import type { FoundObject, ObjectRow } from '../../src/storage/statements/object-rows.ts'
+} from '../../src/services/storage/statements/buckets.ts'
+import type { FoundObject, ObjectRow } from '../../src/services/storage/statements/object-rows.ts'
 import {
   canWrite,
   countObjects,
@@ -19,8 +19,8 @@ import {
   upsertObject,
   visibleNames,
   visibleVersion,
-} from '../../src/storage/statements/objects.ts'
-import { forgetVersions, knownVersions, removedVersions } from '../../src/storage/statements/sweep.ts'
+} from '../../src/services/storage/statements/objects.ts'
+import { forgetVersions, knownVersions, removedVersions } from '../../src/services/storage/statements/sweep.ts'
 import { type HostEngine, startHostEngine } from './host-engine.ts'
 import { anon, newObject, newStorageDatabase, type StorageDatabase, service, USER, user } from './storage-database.ts'
 

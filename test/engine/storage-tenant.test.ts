@@ -1,8 +1,8 @@
 import type pg from 'pg'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { STORAGE_VERSION, STORAGE_VERSION_QUERY, storageSchema } from '../../src/engine/storage/schema.ts'
-import { listObjects } from '../../src/storage/statements/lists.ts'
-import { canWrite, deleteObjects, insertObject, upsertObject } from '../../src/storage/statements/objects.ts'
+import { listObjects } from '../../src/services/storage/statements/lists.ts'
+import { canWrite, deleteObjects, insertObject, upsertObject } from '../../src/services/storage/statements/objects.ts'
 import { type HostEngine, startHostEngine } from './host-engine.ts'
 import { anon, newObject, newStorageDatabase, type StorageDatabase, service, user } from './storage-database.ts'
 

@@ -1,8 +1,8 @@
 import { describe, expect, test } from 'vitest'
 import { SqlResultTooLarge } from '../../src/engine/engine.ts'
 import { escapeJson, joinText } from '../../src/engine/json-bytes.ts'
-import { rowWriter } from '../../src/engine/rows.ts'
-import { encoderOf, parameterText } from '../../src/engine/values.ts'
+import { rowWriter } from '../../src/engine/json-rows.ts'
+import { encoderOf, parameterText } from '../../src/engine/value-encoders.ts'
 
 const [BOOL, INT8, FLOAT8, NUMERIC, JSONB, TEXT] = [16, 20, 701, 1700, 3802, 25]
 const [BOOLS, INT4S, INT8S, FLOAT8S, TEXTS, JSONBS, BOXES] = [1000, 1007, 1016, 1022, 1009, 3807, 1020]

@@ -8,14 +8,14 @@ export interface Mutant {
   by: 'simulation' | 'stress' | 'sender'
 }
 
-const STORE = 'src/delivery/store.ts'
-const SENDER = 'src/delivery/sender.ts'
-const ROUND = 'src/delivery/round.ts'
-const ADMISSION = 'src/delivery/admission.ts'
-const OUTCOME = 'src/delivery/outcome.ts'
-const PUBLISH = 'src/events/publish.ts'
-const MUTATE = 'src/db/mutate.ts'
-const WAKE = 'src/delivery/wake.ts'
+const STORE = 'src/outbound/webhooks/delivery-store.ts'
+const SENDER = 'src/outbound/webhooks/delivery-loop.ts'
+const ROUND = 'src/outbound/webhooks/delivery-round.ts'
+const ADMISSION = 'src/outbound/webhooks/delivery-permits.ts'
+const OUTCOME = 'src/outbound/webhooks/attempt-outcome.ts'
+const PUBLISH = 'src/outbound/events/publish.ts'
+const MUTATE = 'src/management/kernel/mutate.ts'
+const WAKE = 'src/outbound/webhooks/wake-senders.ts'
 
 const simulated = (name: string, file: string, find: string, replace: string): Mutant => ({
   name,
@@ -111,22 +111,27 @@ export const MUTANTS: readonly Mutant[] = [
     'await wakeAt(clock() + restMs).catch(() => {})',
     '',
   ),
-  simulated('the breaker opens', 'src/delivery/breaker.ts', 'if (failures >= FAILURES) until = now + OPEN_MS', ''),
+  simulated(
+    'the breaker opens',
+    'src/outbound/webhooks/breaker.ts',
+    'if (failures >= FAILURES) until = now + OPEN_MS',
+    '',
+  ),
   simulated(
     'the fifth attempt is the last',
-    'src/delivery/schedule.ts',
+    'src/outbound/webhooks/retry-schedule.ts',
     'if (base === undefined) return undefined',
     'if (base === undefined) return 1000',
   ),
   simulated(
     'a next attempt is not early',
-    'src/delivery/schedule.ts',
+    'src/outbound/webhooks/retry-schedule.ts',
     'Math.max(jittered, wished)',
     'Math.max(jittered / 2, wished)',
   ),
   simulated(
     'only 2xx is a success',
-    'src/delivery/capture.ts',
+    'src/outbound/webhooks/response-capture.ts',
     'return code >= 200 && code <= 299',
     'return code >= 200 && code <= 399',
   ),
@@ -138,7 +143,7 @@ export const MUTANTS: readonly Mutant[] = [
   ),
   simulated(
     'the sweeper wakes the senders',
-    'src/delivery/sweep.ts',
+    'src/outbound/webhooks/sweep.ts',
     'await send(',
     'await Promise.resolve(undefined && ',
   ),
@@ -191,13 +196,13 @@ export const MUTANTS: readonly Mutant[] = [
   simulated('endpoints get the types that they asked for', PUBLISH, "and e.event_types && array[g.type, '*']", ''),
   simulated(
     'old secrets sign for their grace alone',
-    'src/delivery/attempt.ts',
+    'src/outbound/webhooks/attempt.ts',
     '[secret, ...old.filter(',
     '[...old.filter(',
   ),
   simulated(
     'one pending delivery for each message',
-    'src/areas/webhooks/deliveries.ts',
+    'src/management/observability/webhooks/deliveries.ts',
     "on conflict (message_id) where status = 'pending'\n      do update set asked = true, next_at = least(d.next_at, excluded.next_at)",
     '',
   ),

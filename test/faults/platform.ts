@@ -1,7 +1,7 @@
-import { wakeSender } from '../../src/delivery/wake.ts'
+import { createConsumer, type Handlers } from '../../src/background/consumer.ts'
 import type { Bindings } from '../../src/env.ts'
-import { createConsumer, type Handlers } from '../../src/queue/consume.ts'
-import type { Message } from '../../src/queue/message.ts'
+import { wakeSender } from '../../src/outbound/webhooks/wake-senders.ts'
+import type { Message } from '../../src/platform/queue/message.ts'
 import type { Instance, Reply, World } from './world.ts'
 
 /** Of webhooks alone: what else background.ts leads to is no module for Node. */

@@ -1,4 +1,4 @@
-import type { Resolution } from '../../src/delivery/dns.ts'
+import type { Resolution } from '../../src/platform/net/dns.ts'
 import type { Database } from './database.ts'
 import { createInstallation, type Installation } from './installation.ts'
 import { judge, type Verdict } from './oracles.ts'

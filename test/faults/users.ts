@@ -1,13 +1,17 @@
 import { sql } from 'drizzle-orm'
-import { retryDelivery } from '../../src/areas/webhooks/deliveries.ts'
-import { createEndpoint, deleteEndpoint, updateEndpoint } from '../../src/areas/webhooks/endpoints.ts'
-import type { Owner } from '../../src/areas/webhooks/owner.ts'
-import { CreateEndpoint, UpdateEndpoint } from '../../src/areas/webhooks/schema.ts'
-import { mutate } from '../../src/db/mutate.ts'
 import type { Ctx } from '../../src/env.ts'
-import type { NewEvent } from '../../src/events/publish.ts'
-import { ApiError } from '../../src/http/error.ts'
-import { describeError } from '../../src/http/log.ts'
+import { mutate } from '../../src/management/kernel/mutate.ts'
+import { retryDelivery } from '../../src/management/observability/webhooks/deliveries.ts'
+import type { Owner } from '../../src/management/observability/webhooks/endpoint-owner.ts'
+import {
+  createEndpoint,
+  deleteEndpoint,
+  updateEndpoint,
+} from '../../src/management/observability/webhooks/endpoints.ts'
+import { CreateEndpoint, UpdateEndpoint } from '../../src/management/observability/webhooks/schema.ts'
+import type { NewEvent } from '../../src/outbound/events/publish.ts'
+import { ApiError } from '../../src/platform/http/error.ts'
+import { describeError } from '../../src/platform/http/log.ts'
 import type { Database } from './database.ts'
 import type { Installation } from './installation.ts'
 import { type Behaviour, hostOf, type KnownEndpoint } from './receivers.ts'

@@ -5,7 +5,7 @@ import { afterEach, beforeEach, expect, test } from 'vitest'
 import { openLimits } from '../../host/settings/cgroup.ts'
 import { LOG_FIELDS, renderConfiguration } from '../../host/settings/configuration.ts'
 import { SIZES, sizeSettings } from '../../host/settings/sizes.ts'
-import { INSTANCE_SIZES } from '../../src/db/schema/values.ts'
+import { INSTANCE_SIZES } from '../../src/model/tables/values.ts'
 
 let root: string
 

@@ -3,7 +3,7 @@ import { type AddressInfo, connect, createServer } from 'node:net'
 import { neon } from '@neondatabase/serverless'
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest'
 import { InstanceUnavailable } from '../../host/instances/types.ts'
-import { route } from '../../src/db/proxy.ts'
+import { route } from '../../src/platform/db/control-database.ts'
 import type { TestInstance } from './pooled-instance.ts'
 import { ask, DOMAIN, KEY, PASSWORD, type Query, startSqlHost, type TestHost } from './sql-host.ts'
 

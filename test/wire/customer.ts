@@ -1,5 +1,5 @@
 import { randomUUID } from 'node:crypto'
-import { DeliveryList, EndpointReply, Ingress } from '../../src/areas/webhooks/schema.ts'
+import { DeliveryList, EndpointReply, Ingress } from '../../src/management/observability/webhooks/schema.ts'
 import { type Installation, until } from './installation.ts'
 
 export const SECRET = `whsec_${Buffer.from('twenty-four bytes of key').toString('base64')}`

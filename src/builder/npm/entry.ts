@@ -1,5 +1,5 @@
 import { exports, imports } from 'resolve.exports'
-import { Problem } from '../problem.ts'
+import { Problem } from '../build-problem.ts'
 import { inFolder } from '../source.ts'
 import type { Installed } from './versions.ts'
 

@@ -1,5 +1,5 @@
 import * as z from 'zod'
-import { Problem } from '../problem.ts'
+import { Problem } from '../build-problem.ts'
 
 export const Dist = z.object({ tarball: z.url(), integrity: z.string().optional(), shasum: z.string().optional() })
 export type Dist = z.output<typeof Dist>

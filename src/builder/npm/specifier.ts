@@ -1,4 +1,4 @@
-import { Problem } from '../problem.ts'
+import { Problem } from '../build-problem.ts'
 
 export interface PackageSpecifier {
   name: string

@@ -1,8 +1,8 @@
 import { createTarDecoder, type ParsedTarEntry } from 'modern-tar'
-import { counted } from '../counted.ts'
+import { counted } from '../../platform/archive/byte-counter.ts'
+import { Problem } from '../build-problem.ts'
 import { gunzip } from '../gunzip.ts'
 import { LIMITS } from '../limits.ts'
-import { Problem } from '../problem.ts'
 import { PackageJson } from './package-json.ts'
 
 /** What a package holds that a program can import. */

@@ -1,5 +1,5 @@
 import semver from 'semver'
-import { Problem } from '../problem.ts'
+import { Problem } from '../build-problem.ts'
 import type { Registry } from './registry.ts'
 import { JSR_SCOPE, parsePackageUrl } from './specifier.ts'
 import type { Package } from './tarball.ts'

@@ -1,6 +1,6 @@
 import { type DependencyEdge, encodeId, type Fact, type FactBase } from '@supabase/pg-delta/core'
 import type { Action } from '@supabase/pg-delta/plan'
-import { statementsOf } from './extras.ts'
+import { statementsOf } from './extra-facts.ts'
 
 /** `REVOKE ALL ON TABLE` takes the rights on columns along, also those that were to stay: they are granted once more. */
 export function lostColumnGrants(actions: readonly Action[], desired: FactBase): string[] {

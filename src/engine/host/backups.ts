@@ -4,7 +4,7 @@ import { EngineRefusal, type Fence, type PointInTime } from '../engine.ts'
 import { SettingsRefused } from '../settings.ts'
 import { Nothing, UnknownBackup } from './client.ts'
 import { endRestoredLogins } from './logins.ts'
-import type { Reach } from './reach.ts'
+import type { Reach } from './project-host.ts'
 
 const Backup = z.object({ name: z.string(), id: z.string() })
 const Window = z.object({ earliest: z.coerce.date(), latest: z.coerce.date() })

@@ -1,7 +1,7 @@
 import * as z from 'zod'
 import type { ProjectEngine } from '../engine.ts'
 import { isGone, Nothing } from './client.ts'
-import type { Reach } from './reach.ts'
+import type { Reach } from './project-host.ts'
 
 const Bans = z.object({ bans: z.array(z.object({ address: z.string() })) })
 

@@ -1,8 +1,8 @@
 import { eq, sql } from 'drizzle-orm'
-import type { Db } from '../../db/client.ts'
-import { hosts as hostRows, projects } from '../../db/schema/index.ts'
-import { hostPlace } from '../../secrets/places.ts'
-import { unseal } from '../../secrets/seal.ts'
+import { hostPlace } from '../../model/secrets/bindings.ts'
+import { hosts as hostRows, projects } from '../../model/tables/index.ts'
+import type { Db } from '../../platform/db/client.ts'
+import { unseal } from '../../platform/secrets/seal.ts'
 import { EngineUnavailable } from '../engine.ts'
 import { GONE } from './client.ts'
 

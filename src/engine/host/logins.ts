@@ -3,7 +3,7 @@ import { closeLogins, powerOf, type TemporaryLogins, temporaryLogins } from '../
 import { withAdmin } from '../session.ts'
 import { Instance, isGone } from './client.ts'
 import { HOST_NAMES } from './names.ts'
-import type { Reach } from './reach.ts'
+import type { Reach } from './project-host.ts'
 
 /** The lock is the host's: one in the database could be held by the owner. */
 export function hostLogins(reach: Reach): TemporaryLogins {

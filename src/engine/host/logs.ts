@@ -1,6 +1,6 @@
 import * as z from 'zod'
 import type { DatabaseLogs } from '../logs.ts'
-import type { Reach } from './reach.ts'
+import type { Reach } from './project-host.ts'
 
 const Ends = z.array(z.object({ name: z.string(), end: z.string() }))
 

@@ -1,9 +1,9 @@
 import * as z from 'zod'
+import type { EngineStates } from '../driver-states.ts'
 import { EngineRefusal, type Fence, type ProjectMoves, type ProjectSpec } from '../engine.ts'
 import { SettingsRefused } from '../settings.ts'
-import type { EngineStates } from '../states.ts'
 import { type HostApi, Nothing } from './client.ts'
-import { type HostState, type Reach, stateAt } from './reach.ts'
+import { type HostState, type Reach, stateAt } from './project-host.ts'
 
 const Sealed = z.array(z.object({ name: z.string(), sealed: z.enum(['leaving', 'arriving']) }))
 const End = z.object({ lsn: z.string() })

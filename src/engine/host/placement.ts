@@ -1,6 +1,6 @@
 import { EngineUnavailable, type Machine, NoRoom, type Place, type ProjectSpec } from '../engine.ts'
 import type { HostApi, HostFacts } from './client.ts'
-import type { Reach } from './reach.ts'
+import type { Reach } from './project-host.ts'
 
 /** The options for new projects, from the hosts that take them and have answered lately. */
 export async function places(reach: Reach): Promise<Place[]> {

@@ -1,8 +1,8 @@
+import { type EngineStates, stateIn } from '../driver-states.ts'
 import type { Fence, ReadReplicas } from '../engine.ts'
-import { type EngineStates, stateIn } from '../states.ts'
 import { Nothing } from './client.ts'
 import { HOST_NAMES } from './names.ts'
-import type { HostState, Reach } from './reach.ts'
+import type { HostState, Reach } from './project-host.ts'
 
 /** Standbys that follow an instance, each with an address of its own. */
 export function hostReplicas(reach: Reach, states: EngineStates<HostState>): ReadReplicas {

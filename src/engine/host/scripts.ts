@@ -1,5 +1,5 @@
 import { EngineUnavailable, type SqlRequest, type SqlResult } from '../engine.ts'
-import { parameterText } from '../values.ts'
+import { parameterText } from '../value-encoders.ts'
 import type { HostAddress } from './directory.ts'
 import { readScriptFailure } from './script-failure.ts'
 

@@ -3,7 +3,7 @@ import { withAdmin } from '../session.ts'
 import { type Configuration, type DatabaseSettings, isReadOnly, setReadOnly, textOf } from '../settings.ts'
 import { Instance, Instances, isGone, Nothing } from './client.ts'
 import { HOST_NAMES } from './names.ts'
-import type { Reach } from './reach.ts'
+import type { Reach } from './project-host.ts'
 
 const Effective = z.object({
   settings: z.array(

@@ -2,7 +2,7 @@ import * as z from 'zod'
 import { EngineRefusal } from '../engine.ts'
 import { SettingsRefused } from '../settings.ts'
 import { type PostgresUpgrades, UPGRADE_PHASES, UpgradeFailed } from '../upgrades.ts'
-import type { Reach } from './reach.ts'
+import type { Reach } from './project-host.ts'
 
 const Outlook = z.object({
   targets: z.array(z.string()),

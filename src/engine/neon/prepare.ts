@@ -1,5 +1,5 @@
-import { APP_OWNER } from '../app-roles.ts'
 import type { ProjectSpec } from '../engine.ts'
+import { APP_OWNER } from '../hosted-names.ts'
 import { loginRoles, type ProjectNames, quoteLiteral, quoteLiterals } from '../names.ts'
 import {
   API_ROLES,

@@ -1,7 +1,7 @@
 import type { Branch, Endpoint, Operation } from '@neondatabase/api-client'
 import { DONE, isGone, type NeonApi, NeonFailure, OperationFailed } from './api.ts'
+import type { NeonState, Site } from './locations.ts'
 import { ADMIN } from './prepare.ts'
-import type { NeonState, Site } from './sites.ts'
 import { limitsOf } from './sizes.ts'
 
 interface ProjectOf {

@@ -1,8 +1,8 @@
 import type { Endpoint } from '@neondatabase/api-client'
 import { EngineUnavailable } from '../engine.ts'
 import { DONE, hasFailed, type NeonApi, OperationFailed, refused } from './api.ts'
+import type { NeonReplica, NeonState, Site, Sites } from './locations.ts'
 import { unlessGone } from './projects.ts'
-import type { NeonReplica, NeonState, Site, Sites } from './sites.ts'
 
 interface Work {
   ref: string

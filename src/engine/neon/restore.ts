@@ -1,8 +1,8 @@
 import type { Operation } from '@neondatabase/api-client'
 import type { PointInTimeRequest } from '../engine.ts'
 import { DONE, hasFailed, type NeonApi, NeonFailure, refused } from './api.ts'
+import type { Site } from './locations.ts'
 import { branchesNamed, keptName, operationsOf } from './projects.ts'
-import type { Site } from './sites.ts'
 
 /** Asked for once: what Neon keeps of the branch then bears the id, and tells that it has been. */
 export async function beginRestore(api: NeonApi, site: Site, request: PointInTimeRequest): Promise<void> {

@@ -1,4 +1,4 @@
-import { APP_OWNER, REALTIME_PUBLICATION } from '../app-roles.ts'
+import { APP_OWNER, REALTIME_PUBLICATION } from '../hosted-names.ts'
 import { type ProjectNames, quoteLiterals } from '../names.ts'
 import { API_ROLES, READER_GROUP } from '../roles.ts'
 import { type Cluster, openSession, type Session } from '../session.ts'

@@ -1,4 +1,0 @@
-import type { PLANS } from '../../auth/roles.ts'
-
-/** On which plans log drains can be created; those that exist go on, whatever the plan becomes. */
-export const coversLogDrains = (plan: (typeof PLANS)[number]): boolean => plan !== 'free'

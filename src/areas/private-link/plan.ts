@@ -1,5 +1,0 @@
-import { PLANS } from '../../auth/roles.ts'
-
-type Plan = (typeof PLANS)[number]
-
-export const coversPrivateLink = (plan: Plan): boolean => PLANS.indexOf(plan) >= PLANS.indexOf('team')

@@ -1,0 +1,118 @@
+import type { SystemCtx } from '../env.ts'
+import { purgeOAuth } from '../management/account/oauth/sweep.ts'
+import { branchJobs } from '../management/branching/branches/jobs.ts'
+import { removeDueBranches } from '../management/branching/branches/remove-branch.ts'
+import {
+  lookAtGitBranch,
+  purgeGitDeliveries,
+  sendDueGitBranches,
+} from '../management/branching/connections/git-branch-task.ts'
+import { runScheduledBackups, scheduleDailyBackups } from '../management/database/backups/backup-schedule.ts'
+import { backupJobs } from '../management/database/backups/jobs.ts'
+import { removeOldBackups } from '../management/database/backups/remove-backups.ts'
+import { endDueLogins } from '../management/database/database-access/temporary-logins.ts'
+import { keepReadOnly } from '../management/database/database-settings/read-only.ts'
+import { replicaJobs } from '../management/database/database-settings/replicas.ts'
+import { workOnAssociation, workOnDueAssociations } from '../management/database/private-link/association-task.ts'
+import { pullPostgresLogs, purgePostgresLogs } from '../management/observability/analytics/pull-postgres-logs.ts'
+import { removeUnusedDeployments } from '../management/programs/functions/remove-deployments.ts'
+import { workerJobs } from '../management/programs/workers/jobs.ts'
+import { removeOversizedUploads, sweepUploads } from '../management/programs/workers/remove-uploads.ts'
+import { runWorkerTask, workerLeases } from '../management/programs/workers/worker-tasks.ts'
+import { addonJobs } from '../management/projects/addons/jobs.ts'
+import { projectJobs } from '../management/projects/projects/jobs.ts'
+import { moveJobs, settleMoves } from '../management/projects/projects/move-project.ts'
+import { upgradeProjects } from '../management/projects/projects/prepare-databases.ts'
+import { reconcileProjects } from '../management/projects/projects/reconcile.ts'
+import { runProjectTask } from '../management/projects/projects/task-run.ts'
+import { type Jobs, projectLeases } from '../management/projects/projects/tasks.ts'
+import { upgradeJobs } from '../management/projects/upgrades/jobs.ts'
+import { refreshIssuers } from '../management/service-config/third-party-auth/refresh-keys.ts'
+import { heartbeats } from '../model/tables/index.ts'
+import { expireEntries, removeDeletedDrains, wakeDrains } from '../outbound/drains/sweep.ts'
+import { purgeLogs } from '../outbound/logs/purge.ts'
+import { purgeEndpoints, purgeExpired } from '../outbound/webhooks/purge.ts'
+import { wakeOverdue } from '../outbound/webhooks/sweep.ts'
+import { wakeSender } from '../outbound/webhooks/wake-senders.ts'
+import { purgeRequestCounts } from '../services/gateway/purge-request-counts.ts'
+import { endIdleIsolates } from '../services/runtime/isolates.ts'
+import { sweepStorage } from '../services/storage/sweep-bytes.ts'
+import { callScheduledWorkers } from '../services/workers/cron-calls.ts'
+import { sweepImages } from '../services/workers/worker-images.ts'
+import type { Handlers } from './consumer.ts'
+import type { Duties } from './cron.ts'
+
+const jobs: Jobs = {
+  ...projectJobs,
+  ...branchJobs,
+  ...backupJobs,
+  ...addonJobs,
+  ...replicaJobs,
+  ...upgradeJobs,
+  ...moveJobs,
+}
+
+export const handlers: Handlers = {
+  'project-task': {
+    run: (ctx, { id }) => runProjectTask(ctx, jobs, id),
+    bury: (ctx, { id }) => projectLeases.bury(ctx, id),
+    looseMax: 20,
+  },
+  'worker-task': {
+    run: (ctx, { id }) => runWorkerTask(ctx, workerJobs, id),
+    bury: (ctx, { id }) => workerLeases.bury(ctx, id),
+    // Beside the four of a batch; the builder is one process.
+    looseMax: 4,
+  },
+  'private-link': { run: (ctx, { id }) => workOnAssociation(ctx, id), looseMax: 4 },
+  'git-branch': {
+    run: (ctx, { id }) => lookAtGitBranch(ctx, id),
+    looseMax: 20,
+  },
+  webhook: { run: wakeSender },
+  heartbeat: { run: (ctx, { at }) => recordHeartbeat(ctx, new Date(at)) },
+}
+
+export const duties: Duties = {
+  heartbeat: ({ bindings, now }) => bindings.PROJECT_TASKS.send({ type: 'heartbeat', at: now().getTime() }),
+  project_tasks: projectLeases.sendDue,
+  moves: settleMoves,
+  worker_tasks: workerLeases.sendDue,
+  worker_uploads: sweepUploads,
+  worker_uploads_oversized: removeOversizedUploads,
+  worker_images: sweepImages,
+  worker_crons: callScheduledWorkers,
+  branches: removeDueBranches,
+  git_branches: sendDueGitBranches,
+  git_deliveries: purgeGitDeliveries,
+  webhooks: wakeOverdue,
+  webhook_sweeper: ({ bindings: { WEBHOOK_SWEEPER: sweeper } }) => sweeper.get(sweeper.idFromName('only')).arm(),
+  webhook_purge: purgeExpired,
+  webhook_endpoints: purgeEndpoints,
+  log_drains: wakeDrains,
+  log_drain_entries: expireEntries,
+  log_drains_deleted: removeDeletedDrains,
+  idle_programs: endIdleIsolates,
+  invocations: (ctx) => purgeLogs(ctx, 'invocations'),
+  postgres_logs: pullPostgresLogs,
+  postgres_logs_purge: purgePostgresLogs,
+  request_counts: purgeRequestCounts,
+  storage_requests: (ctx) => purgeLogs(ctx, 'storage_requests'),
+  storage: sweepStorage,
+  function_deployments: removeUnusedDeployments,
+  read_only: keepReadOnly,
+  temporary_logins: endDueLogins,
+  backup_schedules: scheduleDailyBackups,
+  scheduled_backups: runScheduledBackups,
+  old_backups: removeOldBackups,
+  third_party_keys: refreshIssuers,
+  private_links: workOnDueAssociations,
+  oauth: purgeOAuth,
+  reconcile: reconcileProjects,
+  upgrades: upgradeProjects,
+}
+
+/** A message that came all the way from the cron through the queue: /health reads when that last happened. */
+async function recordHeartbeat({ db }: SystemCtx, at: Date): Promise<void> {
+  await db.insert(heartbeats).values({ name: 'queue', at }).onConflictDoUpdate({ target: heartbeats.name, set: { at } })
+}

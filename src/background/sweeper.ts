@@ -1,0 +1,39 @@
+import { DurableObject } from 'cloudflare:workers'
+import { createCtx } from '../ctx.ts'
+import type { Bindings, SystemCtx } from '../env.ts'
+import { sendDueGitBranches } from '../management/branching/connections/git-branch-task.ts'
+import { workerLeases } from '../management/programs/workers/worker-tasks.ts'
+import { projectLeases } from '../management/projects/projects/tasks.ts'
+import { wakeDrains } from '../outbound/drains/sweep.ts'
+import { wakeOverdue } from '../outbound/webhooks/sweep.ts'
+import { describeError } from '../platform/http/log.ts'
+
+const EVERY_MS = 10_000
+
+const DUTIES: Record<string, (ctx: SystemCtx) => Promise<unknown>> = {
+  webhooks: wakeOverdue,
+  log_drains: wakeDrains,
+  project_tasks: projectLeases.sendDue,
+  worker_tasks: workerLeases.sendDue,
+  git_branches: sendDueGitBranches,
+}
+
+/** Sweeps more often than the cron can. The cron starts it, and again should its alarm ever be lost. */
+export class WebhookSweeper extends DurableObject<Bindings> {
+  async arm(): Promise<void> {
+    if ((await this.ctx.storage.getAlarm()) === null) await this.ctx.storage.setAlarm(Date.now() + EVERY_MS)
+  }
+
+  override async alarm(): Promise<void> {
+    const ctx = createCtx({ bindings: this.env, waitUntil: (work) => this.ctx.waitUntil(work) })
+    try {
+      await Promise.all(
+        Object.entries(DUTIES).map(([duty, run]) =>
+          run(ctx).catch((error) => ctx.log.error('sweep_failed', { duty, error: describeError(error) })),
+        ),
+      )
+    } finally {
+      await this.ctx.storage.setAlarm(Date.now() + EVERY_MS)
+    }
+  }
+}

@@ -1,9 +1,0 @@
-import { logDrainPlace } from '../secrets/places.ts'
-import { seal, unseal } from '../secrets/seal.ts'
-
-/** The secret fields of a drain's config, together. */
-export const sealSecrets = (setting: string, drainId: string, secrets: Record<string, unknown>): Promise<string> =>
-  seal(setting, JSON.stringify(secrets), logDrainPlace(drainId))
-
-export const openSecrets = async (setting: string, drainId: string, sealed: string): Promise<Record<string, unknown>> =>
-  JSON.parse(await unseal(setting, sealed, logDrainPlace(drainId)))

@@ -1,0 +1,76 @@
+import type { Fact, FactBase } from '@supabase/pg-delta/core'
+import type { Policy } from '@supabase/pg-delta/policy'
+import { APP_OWNER } from '../hosted-names.ts'
+import { STORAGE_OWNER } from '../storage/names.ts'
+import type { RoleNames } from './roles.ts'
+
+/** Every project has these from its template or from the services that use them. */
+const PLATFORM_SCHEMAS = ['extensions', 'storage', 'supabase_migrations']
+/** Objects outside of schemas; with a list of schemas only extensions remain of these, as tables may need them. */
+const GLOBAL_KINDS = ['publication', 'subscription', 'eventTrigger', 'fdw', 'server', 'userMapping']
+/** Not the platform's own triggers on its tables. */
+const PLATFORM_TRIGGERS = ['remember_deleted', 'remember_replaced', 'remember_truncated', 'update_objects_updated_at']
+
+export const isCompared =
+  (schemas: readonly string[] | undefined) =>
+  (name: string): boolean =>
+    schemas ? schemas.includes(name) : !PLATFORM_SCHEMAS.includes(name)
+
+type Match = NonNullable<Policy['filter']>[number]['match']
+
+/** The parts of the two databases to compare, and the names outside of them that may be referred to. */
+export function managed(sides: readonly FactBase[], schemas: readonly string[] | undefined, roles: RoleNames) {
+  const facts = sides.flatMap((side) => side.facts())
+  const wanted = isCompared(schemas)
+  const names = namesOf(facts, 'schema')
+  const left = names.filter((name) => !wanted(name))
+  const excluded = left.filter((name) => !names.some((other) => wanted(other) && asPattern(name).test(other)))
+  const inPlatform = !schemas || schemas.includes('storage')
+  const policy: Policy = {
+    id: 'project',
+    assumedSchemas: excluded,
+    filter: [
+      exclude({
+        // The default rights of these roles, on any object.
+        all: [
+          { kind: ['acl', 'defaultPrivilege'] },
+          { idField: { field: 'grantee', glob: [...roles.services, APP_OWNER] } },
+        ],
+      }),
+      ...(inPlatform ? onPlatformTables().map(include) : []),
+      exclude({ schema: excluded }),
+      exclude({ all: [{ kind: 'schema' }, { name: excluded }] }),
+      exclude({ target: { schema: excluded } }),
+      exclude({ target: { kind: 'schema', name: excluded } }),
+      exclude({ owner: STORAGE_OWNER }),
+      ...(schemas ? withoutSchema().map(exclude) : []),
+    ],
+  }
+  return { policy, assumedRoles: [...namesOf(facts, 'role'), roles.owner, ...roles.services] }
+}
+
+/** The user's own policies and triggers on the platform's tables. */
+function onPlatformTables(): Match[] {
+  const platformTrigger: Match = { all: [{ kind: 'trigger' }, { name: PLATFORM_TRIGGERS }] }
+  return [{ all: [{ kind: ['policy', 'trigger'] }, { schema: 'storage' }, { not: platformTrigger }] }]
+}
+
+function withoutSchema(): Match[] {
+  const anySchema: Match = { idField: { field: 'schema', glob: '*' } }
+  return [
+    { kind: GLOBAL_KINDS },
+    { target: { kind: GLOBAL_KINDS } },
+    { all: [{ kind: 'defaultPrivilege' }, { not: anySchema }] },
+  ]
+}
+
+const exclude = (match: Match) => ({ match, action: 'exclude' as const })
+const include = (match: Match) => ({ match, action: 'include' as const })
+
+function namesOf(facts: readonly Fact[], kind: 'schema' | 'role'): string[] {
+  return [...new Set(facts.flatMap(({ id }) => (id.kind === kind ? [id.name] : [])))]
+}
+
+/** The library takes names for patterns: one that would take a wanted schema along is compared rather than that lost. */
+const asPattern = (name: string) =>
+  new RegExp(`^${name.replaceAll(/[.+?^${}()|[\]\\]/g, '\\$&').replaceAll('*', '.*')}$`)

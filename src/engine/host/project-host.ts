@@ -1,0 +1,104 @@
+import { type EngineStates, stateIn } from '../driver-states.ts'
+import { EngineRefusal, type Fence } from '../engine.ts'
+import type { Cluster } from '../session.ts'
+import { type Call, type Feature, type HostApi, hostApi, Nothing } from './client.ts'
+import type { ClientAddress, HostAddress, HostDirectory } from './directory.ts'
+import { keepFacts } from './host-descriptions.ts'
+import { HOST_NAMES } from './names.ts'
+
+const SUPERUSER = 'supabase_admin'
+
+/** Driver state stored with a project. */
+export interface HostState {
+  /** The host that it is on. */
+  host: string
+  /** Its address for clients, unless it is on the host of the settings. */
+  at?: ClientAddress
+  replicas?: { identifier: string; isReady: boolean }[]
+}
+
+export interface HostEngineConfig {
+  hosts: HostDirectory
+  states: EngineStates<HostState>
+  /** Changes with what projects of each plan are set to, so that those that are there get it too. */
+  plans?: string
+  /** Runs what removes databases or archives, unless that is held at the moment. */
+  removing?: <Value>(remove: () => Promise<Value>) => Promise<Value>
+  /** The way to the hosts, where it is not the global fetch. */
+  egress?: Fetcher | undefined
+}
+
+export type Reach = ReturnType<typeof reachOf>
+
+/** What is kept of a project on this host. */
+export function stateAt({ hosts }: Pick<Reach, 'hosts'>, { host }: HostApi): HostState {
+  const { id, databaseHost, databasePort, databaseDomain } = host
+  const at = { databaseHost, databasePort, ...(databaseDomain !== undefined && { databaseDomain }) }
+  return { host: id, ...(host === hosts.local ? {} : { at }) }
+}
+
+/** The ways to a project: to its host's API, and to its database as a caller that the host trusts. */
+export function reachOf({ hosts, states, egress, removing = (remove) => remove() }: HostEngineConfig) {
+  const apiAt = (host: HostAddress) => hostApi(host, egress)
+  const facts = keepFacts()
+  const featuresOf = async (api: HostApi) => (await facts.of(api)).features
+
+  return {
+    hosts,
+    removing,
+    apiAt,
+    facts,
+    async api(ref: string): Promise<HostApi> {
+      const api = apiAt(await hosts.of(ref))
+      // So that what no host offers is known before it is asked for.
+      featuresOf(api).catch(() => {})
+      return api
+    },
+    async apis(): Promise<HostApi[]> {
+      return (await hosts.all()).map(apiAt)
+    },
+    /** The replies of all hosts that answer; rejects if none does. */
+    async fromAll<Value>(work: (api: HostApi) => Promise<Value>): Promise<Value[]> {
+      const asked = (await this.apis()).map(work)
+      const answers = await Promise.allSettled(asked)
+      const values = answers.flatMap((answer) => (answer.status === 'fulfilled' ? [answer.value] : []))
+      return values.length > 0 ? values : Promise.all(asked)
+    },
+    /** Notes where a project is about to be. */
+    async place(ref: string, api: HostApi): Promise<void> {
+      await states.write(ref, { ...(await states.read(ref)), ...stateAt(this, api) })
+      hosts.note(ref, api.host.id)
+    },
+    addressOf(engineState: unknown): ClientAddress {
+      const { at = hosts.local } = stateIn<HostState>(engineState) ?? {}
+      return at ?? { databaseHost: '', databasePort: 5432 }
+    },
+    has: async (api: HostApi, feature: Feature): Promise<boolean> => (await featuresOf(api)).includes(feature),
+    async require(ref: string, feature: Feature): Promise<HostApi> {
+      const api = apiAt(await hosts.of(ref))
+      if ((await featuresOf(api)).includes(feature)) return api
+      throw new EngineRefusal(`the database host ${api.host.id} does not offer ${feature}`)
+    },
+    /** A mutation of a project's instance, under its lock. */
+    async change(ref: string, fence: Fence | undefined, call: Call): Promise<void> {
+      const { locked } = await this.api(ref)
+      await locked(ref, fence, (ask) => ask(Nothing, { ...call, path: `/instances/${ref}${call.path}` }))
+    },
+    /** Whether any host does, as far as they have been asked. */
+    mayOffer(feature: Feature): boolean {
+      const known = facts.known()
+      return known.length === 0 || known.some(({ features }) => features.includes(feature))
+    },
+    async clusterOf(ref: string): Promise<Cluster> {
+      const { url, key } = await hosts.of(ref)
+      return {
+        names: HOST_NAMES,
+        adminUrl: `postgresql://${SUPERUSER}@${new URL(url).host}/${HOST_NAMES.database}`,
+        userOf: (role) => `${role}.${ref}`,
+        proxy: url,
+        egress,
+        key,
+      }
+    },
+  }
+}

@@ -1,0 +1,130 @@
+import { SqlResultTooLarge } from './engine.ts'
+import { escapeJson, type JsonPiece, joinText } from './json-bytes.ts'
+import { asIs, asText, type Encode, encoderOf } from './value-encoders.ts'
+
+interface Field {
+  name: string
+  dataTypeID: number
+}
+
+/** Takes what Postgres sends of a result; a long row comes in parts. */
+export interface RowSink {
+  row(values: readonly (string | null)[]): void
+  beginRow(): void
+  beginValue(index: number, isNull: boolean): void
+  /** The text of a short value, or a part of a long one as UTF-8, cut at any byte. */
+  part(part: string | Uint8Array): void
+  endValue(): void
+  endRow(): void
+}
+
+interface RowWriter extends RowSink {
+  describe(fields: readonly Field[]): void
+  reset(): void
+  /** The text of a JSON array, in pieces. */
+  result(): JsonPiece[]
+}
+
+const PIECE_LENGTH = 64 * 1024
+
+/**
+ * Writes rows as JSON text while they arrive, so that no second form of them is ever held. Calls `fail` once with
+ * `SqlResultTooLarge`, and takes nothing more then.
+ */
+export function rowWriter(jsonLengthMax: number, fail: (error: Error) => void): RowWriter {
+  let columns: ReadonlyMap<number, Column> = new Map()
+  let pieces: JsonPiece[] = []
+  let text = ''
+  let length = 0
+  let rowCount = 0
+  let memberCount = 0
+  let column: Column | undefined
+  let value: JsonPiece[] = []
+
+  function write(more: string) {
+    if (length > jsonLengthMax) return
+    length += more.length
+    if (length > jsonLengthMax) return fail(new SqlResultTooLarge(jsonLengthMax))
+    text += more
+    if (text.length < PIECE_LENGTH) return
+    pieces.push(text)
+    text = ''
+  }
+
+  function writeBytes(bytes: Uint8Array) {
+    if (length > jsonLengthMax) return
+    length += bytes.length
+    if (length > jsonLengthMax) return fail(new SqlResultTooLarge(jsonLengthMax))
+    pieces.push(text, bytes)
+    text = ''
+  }
+
+  function reset() {
+    pieces = []
+    text = ''
+    length = 0
+    rowCount = 0
+  }
+
+  function nextRow(): string {
+    rowCount += 1
+    return rowCount === 1 ? '' : ','
+  }
+
+  return {
+    reset,
+    describe(fields) {
+      reset()
+      columns = columnsByIndex(fields)
+    },
+    row: (values) => write(nextRow() + rowText(columns, values)),
+    beginRow() {
+      memberCount = 0
+      write(`${nextRow()}{`)
+    },
+    beginValue(index, isNull) {
+      column = columns.get(index)
+      value = []
+      if (!column) return
+      memberCount += 1
+      write(`${memberCount === 1 ? '' : ','}${column.key}${isNull ? 'null' : ''}`)
+      if (!isNull && column.encode === asText) write('"')
+    },
+    part(part) {
+      if (!column) return
+      if (column.encode !== asText && column.encode !== asIs) value.push(part)
+      else if (typeof part === 'string') write(column.encode === asText ? asText(part).slice(1, -1) : part)
+      else writeBytes(column.encode === asText ? escapeJson(part) : part)
+    },
+    endValue() {
+      if (column?.encode === asText) write('"')
+      else if (column && column.encode !== asIs) write(column.encode(joinText(value)))
+    },
+    endRow: () => write('}'),
+    result: () => ['[', ...pieces, text, ']'],
+  }
+}
+
+interface Column {
+  key: string
+  encode: Encode
+}
+
+/** Of columns with the same name the last one counts, as it does in a JSON object. */
+function columnsByIndex(fields: readonly Field[]): Map<number, Column> {
+  const indexes = new Map(fields.map(({ name }, index) => [name, index]))
+  return new Map(
+    [...indexes].map(([name, index]) => {
+      const { dataTypeID = 0 } = fields[index] ?? {}
+      return [index, { key: `${JSON.stringify(name)}:`, encode: encoderOf(dataTypeID) }]
+    }),
+  )
+}
+
+function rowText(columns: ReadonlyMap<number, Column>, values: readonly (string | null)[]): string {
+  const members = Array.from(columns, ([index, { key, encode }]) => {
+    const text = values[index] ?? null
+    return key + (text === null ? 'null' : encode(text))
+  })
+  return `{${members.join(',')}}`
+}

@@ -1,0 +1,95 @@
+import { EngineUnavailable, type Fence, Superseded } from '../engine.ts'
+import { projectNames } from '../names.ts'
+import type { Cluster } from '../session.ts'
+import { isGone, type NeonAccount, type NeonApi, neonApi } from './api.ts'
+import type { NeonState, NeonStates, Site, Sites } from './locations.ts'
+import { ADMIN } from './prepare.ts'
+import { unlessGone } from './projects.ts'
+
+export interface NeonEngineConfig extends NeonAccount {
+  postgresMajor: number
+  states: NeonStates
+  /** Base URL of a Neon-compatible proxy that stands in for Neon's own. */
+  proxy?: string | undefined
+  egress?: Fetcher | undefined
+}
+
+export interface Neon {
+  config: NeonEngineConfig
+  api: NeonApi
+  sites: Sites
+}
+
+/** By host. */
+const passwords = new Map<string, string>()
+const PASSWORDS_MAX = 5_000
+
+export function clusterAt(
+  { api, config: { proxy, egress } }: Neon,
+  ref: string,
+  { projectId, branchId, host }: Site,
+): Cluster {
+  return {
+    names: projectNames(ref),
+    adminUrl: `postgresql://${ADMIN}@${host}/${ADMIN}`,
+    async adminPassword() {
+      const known = passwords.get(host)
+      if (known !== undefined) return known
+      const query = { branch_id: branchId, database_name: ADMIN, role_name: ADMIN }
+      const { uri } = await api.connectionUri(projectId, query)
+      return keepPassword(host, decodeURIComponent(new URL(uri).password))
+    },
+    forgetAdminPassword: () => passwords.delete(host),
+    plainPasswords: true,
+    administrator: ADMIN,
+    proxy,
+    egress,
+  }
+}
+
+export function keepPassword(host: string, password: string): string {
+  if (passwords.size >= PASSWORDS_MAX) passwords.clear()
+  passwords.set(host, password)
+  return password
+}
+
+/** One piece of work on a project. Nothing keeps others away from it: so it asks whether it may before each thing that it does. */
+export interface Work extends Neon {
+  ref: string
+  mayGoOn(): Promise<void>
+  note(state: NeonState | undefined): Promise<void>
+}
+
+export async function begin(neon: Neon, ref: string, fence: Fence | undefined): Promise<Work> {
+  const mayGoOn = async () => {
+    if (fence && !(await fence())) throw new Superseded(`somebody else has taken over ${ref}`)
+  }
+  await mayGoOn()
+  return {
+    ...neon,
+    ref,
+    mayGoOn,
+    api: neonApi(neon.config, mayGoOn),
+    async note(state) {
+      await mayGoOn()
+      await neon.sites.write(ref, state)
+    },
+  }
+}
+
+export async function setOpen({ api, sites, ref }: Work, open: boolean): Promise<void> {
+  const site = open ? await sites.require(ref) : await sites.find(ref)
+  if (!site) return
+  const { operations } = await api.updateEndpoint(site.projectId, site.endpointId, { disabled: !open }).catch(missing)
+  await api.finished(operations)
+  for (const { endpointId } of (await sites.read(ref))?.replicas ?? []) {
+    const updated = await unlessGone(api.updateEndpoint(site.projectId, endpointId, { disabled: !open }))
+    await api.finished(updated?.operations ?? [])
+  }
+}
+
+export const GONE = 'the database does not exist'
+
+export function missing(error: unknown): never {
+  throw isGone(error) ? new EngineUnavailable(GONE, { code: '3D000', cause: error }) : error
+}

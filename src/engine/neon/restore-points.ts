@@ -1,0 +1,44 @@
+import type { Fence, PointInTimeRequest, ProjectSpec } from '../engine.ts'
+import { closeLogins } from '../logins.ts'
+import { withAdmin } from '../session.ts'
+import { begin, clusterAt, missing, type Neon } from './connection.ts'
+import { ready } from './lifecycle.ts'
+import { neonLogins } from './logins.ts'
+import { prepareDatabase } from './prepare.ts'
+import { beginRestore, finishRestore } from './restore.ts'
+
+/** Neon keeps a history of so many seconds for all branches of a project; what was before the database was ready is not its own. */
+export async function historyOfBranch({ api, sites }: Neon, ref: string, now: Date) {
+  const { projectId } = await sites.require(ref)
+  const { project } = await api.getProject(projectId).catch(missing)
+  const { readySince } = (await sites.read(ref)) ?? {}
+  const keptFrom = now.getTime() - project.history_retention_seconds * 1_000
+  return { earliest: new Date(Math.max(keptFrom, readySince ? Date.parse(readySince) : 0)), latest: now }
+}
+
+export async function beginMoment(neon: Neon, request: PointInTimeRequest, fence?: Fence): Promise<void> {
+  const { api, sites, ref } = await begin(neon, request.ref, fence)
+  await beginRestore(api, await sites.require(ref), request).catch(missing)
+}
+
+/** Roles and passwords went back with the rest. */
+export async function finishMoment(
+  neon: Neon,
+  request: PointInTimeRequest & ProjectSpec,
+  fence?: Fence,
+): Promise<void> {
+  const work = await begin(neon, request.ref, fence)
+  const { api, sites, ref } = work
+  const state = await sites.read(ref)
+  const site = await sites.require(ref)
+  await finishRestore(api, site, request).catch(missing)
+  const cluster = clusterAt(neon, ref, site)
+  const logins = await withAdmin(cluster, closeLogins)
+  await prepareDatabase(cluster, request)
+  await neonLogins({ clusterOf: async () => cluster, exists: async () => true }).end(
+    ref,
+    logins,
+    async () => request.password,
+  )
+  if (state) await work.note({ ...state, ...ready() })
+}

@@ -1,0 +1,58 @@
+import type { Config } from '../env.ts'
+import type { Db } from '../platform/db/client.ts'
+import { removing } from '../platform/removals.ts'
+import { engineStates } from './driver-states.ts'
+import type { ProjectEngine } from './engine.ts'
+import { type HostAddress, hostDirectory, LOCAL } from './host/directory.ts'
+import { createHostEngine } from './host/host.ts'
+import type { HostState } from './host/project-host.ts'
+import type { NeonState } from './neon/locations.ts'
+import { createNeonEngine } from './neon/neon.ts'
+
+interface Surroundings {
+  db: Db
+  egress: Fetcher | undefined
+}
+
+const opened = new WeakMap<Config, ProjectEngine>()
+
+/** The engine that the settings choose. Kept for the isolate: it holds nothing of a request, and has many parts to make. */
+export function openEngine(config: Config, surroundings: Surroundings): ProjectEngine {
+  const known = opened.get(config)
+  if (known) return known
+  const engine = createEngine(config, surroundings)
+  opened.set(config, engine)
+  return engine
+}
+
+/** One place to add a driver. */
+function createEngine(config: Config, { db, egress }: Surroundings): ProjectEngine {
+  switch (config.ENGINE) {
+    case 'host':
+      return createHostEngine({
+        hosts: hostDirectory({ db, encryptionKey: config.ENCRYPTION_KEY, local: localHost(config) }),
+        states: engineStates<HostState>(db),
+        plans: `sleep ${config.SLEEP_AFTER_MINUTES}/${config.PAID_SLEEP_AFTER_MINUTES}`,
+        removing: (remove) => removing(config, remove),
+        egress,
+      })
+    case 'neon':
+      return createNeonEngine({
+        apiUrl: config.NEON_API_URL,
+        apiKey: config.NEON_API_KEY,
+        organizationId: config.NEON_ORG_ID,
+        postgresMajor: config.NEON_POSTGRES_VERSION,
+        states: engineStates<NeonState>(db),
+        proxy: config.ENGINE_NEON_PROXY,
+        egress: config.ENGINE_NEON_PROXY ? egress : undefined,
+      })
+  }
+}
+
+/** That of the settings; without it, all hosts are in the table. */
+function localHost(config: Extract<Config, { ENGINE: 'host' }>): HostAddress | undefined {
+  const { HOST_URL: url, HOST_KEY: key, DATABASE_HOST, DATABASE_PORT, DATABASE_DOMAIN } = config
+  if (url === undefined || key === undefined || DATABASE_HOST === undefined || DATABASE_PORT === undefined) return
+  const databases = { databaseHost: DATABASE_HOST, databasePort: DATABASE_PORT, databaseDomain: DATABASE_DOMAIN }
+  return { id: LOCAL, url, key, ...databases }
+}

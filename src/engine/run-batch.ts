@@ -1,0 +1,80 @@
+import { types } from '@neondatabase/serverless'
+import { countQuery } from '../platform/db/client.ts'
+import { type SqlOverHttp, sqlOverHttp } from '../platform/db/control-database.ts'
+import { type BatchRequest, EngineUnavailable, type Row, type Statement } from './engine.ts'
+import { isDatabaseError, statementFailure } from './failure.ts'
+import { type Cluster, userOf } from './session.ts'
+import { parameterText } from './value-encoders.ts'
+
+const KEPT_MAX = 1_000
+const ways = new Map<string, SqlOverHttp>()
+
+/** Runs the statements as the project's storage role: one transaction, one HTTP round trip. Returns the rows of each. */
+export async function runBatch(cluster: Cluster, { runnerPassword, statements }: BatchRequest): Promise<Row[][]> {
+  const ask = wayTo(cluster, runnerPassword)
+  countQuery('project_queries')
+  try {
+    const response = await ask(JSON.stringify({ queries: statements.map(queryOf) }))
+    if (!response.ok) throw await errorIn(response)
+    const { results } = await response.json<{ results: Result[] }>()
+    return results.map(rowsOf)
+  } catch (error) {
+    throw batchFailure(error)
+  }
+}
+
+function wayTo(cluster: Cluster, password: string): SqlOverHttp {
+  const { storage, database } = cluster.names
+  const user = userOf(cluster, storage)
+  const name = `${user} ${password} ${cluster.adminUrl}`
+  const known = ways.get(name)
+  if (known) return known
+  const { adminUrl, proxy, egress, key } = cluster
+  const url = new URL(adminUrl)
+  url.username = user
+  url.password = key === undefined ? password : ''
+  url.pathname = `/${database}`
+  const way = sqlOverHttp({ url: url.href, proxy, egress, key })
+  if (ways.size >= KEPT_MAX) ways.clear()
+  ways.set(name, way)
+  return way
+}
+
+const queryOf = ({ text, params }: Statement) => ({ query: text, params: params.map(parameterText) })
+
+interface Result {
+  fields: readonly { name: string; dataTypeID: number }[]
+  rows: readonly (readonly (string | null)[])[]
+}
+
+function rowsOf({ fields, rows }: Result): Row[] {
+  const columns = fields.map(({ name, dataTypeID }) => ({ name, parse: types.getTypeParser(dataTypeID) }))
+  return rows.map((texts) => {
+    const row: Row = {}
+    columns.forEach(({ name, parse }, n) => {
+      const text = texts[n] ?? null
+      row[name] = text === null ? null : parse(text)
+    })
+    return row
+  })
+}
+
+/** A refused statement comes with what Postgres said of it. */
+async function errorIn(response: Response): Promise<Error> {
+  if (response.status !== 400) return new Error(`The database's proxy answered ${response.status}`)
+  const { message, ...said } = await response.json<Record<string, unknown>>()
+  return Object.assign(
+    new Error(String(message)),
+    Object.fromEntries(Object.entries(said).filter(([, value]) => value !== null)),
+  )
+}
+
+/** Of no session: unknown or closed role or database, no connection left. */
+const NO_SESSION = /^(08|28|3D|53300|55000)/
+
+function batchFailure(error: unknown): Error {
+  if (isDatabaseError(error) && NO_SESSION.test(error.code)) {
+    return new EngineUnavailable(error.message, { code: error.code, cause: error })
+  }
+  return statementFailure(error, 0)
+}

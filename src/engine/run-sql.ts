@@ -1,0 +1,181 @@
+import { TOO_MANY_CONNECTIONS, throughGate } from './connection-limit.ts'
+import { EngineUnavailable, SqlError, type SqlRequest, SqlResultTooLarge, SqlTimeout } from './engine.ts'
+import type { JsonPiece } from './json-bytes.ts'
+import { type Outcome, runStatement } from './run-statement.ts'
+import type { Login, ParameterStatus, Session, SessionSource } from './session.ts'
+import { splitStatements } from './split-statements.ts'
+import { parameterText } from './value-encoders.ts'
+
+export const SQL_TIMEOUT_MS_MAX = 300_000
+const TIMEOUT_MS_DEFAULT = 60_000
+const LOCK_TIMEOUT_MS = 30_000
+/** Bounds the bytes that the server sends for one request, and the length of the reply's JSON. */
+export const RESULT_SIZE_BYTES_MAX = 16 * 1024 * 1024
+/** Results up to this size take no reservation. */
+const SMALL_RESULT_BYTES = 128 * 1024
+/** Postgres stops a statement this much earlier than the engine ends the session. */
+const TIMEOUT_MARGIN_MS_MAX = 250
+/** How often a running statement looks whether its caller is still there. */
+const CALLER_CHECK_INTERVAL_MS = 2_000
+const END_WAIT_MS = 2_000
+const CONNECTION_WAIT_MS_MAX = 10_000
+const CONNECTION_RETRY_MS = 100
+
+export async function runSql(source: SessionSource, request: SqlRequest): Promise<JsonPiece[]> {
+  if (request.query.includes('\0')) {
+    throw new SqlError({ code: '22021', message: 'The query contains a NUL character, which SQL text cannot hold' })
+  }
+  const work = request.readOnly ? runReadOnly : runFreely
+  return (await withProjectSession(source, request, (session) => work(session, request))).json
+}
+
+type SessionRequest = Omit<SqlRequest, 'query' | 'parameters'>
+
+/** A session under the project's name, ended when its time is over, whatever its statements do. */
+export async function withProjectSession<Value>(
+  source: SessionSource,
+  request: SessionRequest,
+  work: (session: Session) => Promise<Value>,
+): Promise<Value> {
+  const timeoutMs = Math.min(request.timeoutMs ?? TIMEOUT_MS_DEFAULT, SQL_TIMEOUT_MS_MAX)
+  const { runner, reader } = source.names
+  const waitMs = Math.min(timeoutMs, CONNECTION_WAIT_MS_MAX)
+  const runMs = waitMs + timeoutMs + END_WAIT_MS
+  return throughGate(source.userOf(request.readOnly ? reader : runner), { waitMs, runMs }, () =>
+    runOnce(source, { ...request, timeoutMs }, work),
+  )
+}
+
+async function runOnce<Value>(
+  source: SessionSource,
+  request: SessionRequest & { timeoutMs: number },
+  work: (session: Session) => Promise<Value>,
+): Promise<Value> {
+  const { timeoutMs } = request
+  const deadline = Date.now() + timeoutMs
+  const session = await openProjectSession(source, request, timeoutMs)
+  const guard = guardSession(session, deadline, timeoutMs, source.reserve)
+  try {
+    const value = await Promise.race([work(session), guard.broken]).finally(guard.release)
+    session.close()
+    return value
+  } catch (error) {
+    // A statement that the server has refused leaves a session that can go on.
+    if (error instanceof SqlError && !guard.isBroken()) session.close()
+    else session.drop()
+    const isTimeout = isCancellation(error) && deadline - Date.now() <= timeoutMarginMs(timeoutMs)
+    if (!(error instanceof SqlError)) await source.endBackend(session.processId)
+    throw isTimeout ? new SqlTimeout(timeoutMs) : error
+  }
+}
+
+function openProjectSession(source: SessionSource, request: SessionRequest, timeoutMs: number): Promise<Session> {
+  const { database, owner, runner, reader } = source.names
+  const login = {
+    user: request.readOnly ? reader : runner,
+    password: request.runnerPassword,
+    database,
+    settings: {
+      role: request.readOnly ? 'none' : owner,
+      statement_timeout: Math.max(timeoutMs - timeoutMarginMs(timeoutMs), 1),
+      lock_timeout: LOCK_TIMEOUT_MS,
+      idle_in_transaction_session_timeout: timeoutMs,
+      client_connection_check_interval: CALLER_CHECK_INTERVAL_MS,
+    },
+  }
+  return openWhenFree(source, login, Date.now() + Math.min(timeoutMs, CONNECTION_WAIT_MS_MAX))
+}
+
+/** Other isolates may have taken the role's connections: then this one waits for one that ends, for a while. */
+async function openWhenFree(source: SessionSource, login: Login, until: number): Promise<Session> {
+  for (;;) {
+    try {
+      return await source.open(login)
+    } catch (error) {
+      const full = error instanceof EngineUnavailable && error.code === TOO_MANY_CONNECTIONS
+      if (!full || Date.now() >= until) throw error
+      await new Promise((resolve) => setTimeout(resolve, CONNECTION_RETRY_MS * (0.5 + Math.random())))
+    }
+  }
+}
+
+function runFreely(session: Session, { query, parameters = [] }: SqlRequest): Promise<Outcome> {
+  const values = parameters.length > 0 ? parameters.map(parameterText) : undefined
+  return runStatement(session, { text: query, values }, RESULT_SIZE_BYTES_MAX)
+}
+
+/**
+ * Statements go one by one through the extended protocol, inside a read-only transaction that already has its snapshot
+ * and so cannot become writable. Whatever ends that transaction ends the request; closing the session rolls it back.
+ */
+async function runReadOnly(session: Session, { query, parameters = [] }: SqlRequest): Promise<Outcome> {
+  await runStatement(session, { text: 'BEGIN TRANSACTION READ ONLY; SELECT 1' }, RESULT_SIZE_BYTES_MAX)
+  const values = parameters.map(parameterText)
+  const statements = values.length > 0 ? [{ text: query, characterOffset: 0 }] : splitStatements(query)
+  let last: Outcome = { json: ['[]'], tag: '' }
+  for (const { text, characterOffset } of statements) {
+    const outcome = await runStatement(
+      session,
+      { text, values, positionOffset: characterOffset },
+      RESULT_SIZE_BYTES_MAX,
+    )
+    if (/^(BEGIN|START|COMMIT|ROLLBACK|PREPARE TRANSACTION|SAVEPOINT|RELEASE)/.test(outcome.tag)) {
+      throw new SqlError({ code: '25001', message: 'Transaction control is not allowed in a read-only query' })
+    }
+    if (outcome.tag !== '') last = outcome
+  }
+  return last
+}
+
+/** Rejects when the session must not go on, whatever its statements do. */
+function guardSession(session: Session, deadline: number, timeoutMs: number, reserve: SessionSource['reserve']) {
+  const { wire } = session
+  const { stream } = wire
+  const { promise: broken, reject: breakOff } = Promise.withResolvers<never>()
+  let isBroken = false
+  const reject = (error: Error) => {
+    isBroken = true
+    breakOff(error)
+  }
+  const timer = setTimeout(() => reject(new SqlTimeout(timeoutMs)), Math.max(deadline - Date.now(), 0))
+  let receivedBytes = 0
+  let isReserved = reserve === undefined
+  const onData = (chunk: Uint8Array) => {
+    receivedBytes += chunk.byteLength
+    if (receivedBytes > RESULT_SIZE_BYTES_MAX) return reject(new SqlResultTooLarge(RESULT_SIZE_BYTES_MAX))
+    if (isReserved || receivedBytes <= SMALL_RESULT_BYTES) return
+    isReserved = true
+    // Postgres waits while there is no room, so nothing more is held.
+    stream.pause()
+    reserve?.().then(() => stream.resume(), reject)
+  }
+  const onCopy = () =>
+    reject(new SqlError({ code: '0A000', message: 'COPY TO STDOUT has no receiver here: select the rows instead' }))
+  const onParameter = ({ parameterName, parameterValue }: ParameterStatus) => {
+    if (parameterName !== 'client_encoding' || parameterValue === 'UTF8') return
+    reject(new SqlError({ code: '0A000', message: 'client_encoding must stay UTF8: the answer is JSON' }))
+  }
+  stream.on('data', onData)
+  wire.on('copyOutResponse', onCopy)
+  wire.on('parameterStatus', onParameter)
+  broken.catch(() => {})
+  return {
+    broken,
+    isBroken: () => isBroken,
+    /** A session may serve others afterwards. */
+    release() {
+      clearTimeout(timer)
+      stream.removeListener('data', onData)
+      wire.removeListener('copyOutResponse', onCopy)
+      wire.removeListener('parameterStatus', onParameter)
+    },
+  }
+}
+
+function timeoutMarginMs(timeoutMs: number): number {
+  return Math.min(TIMEOUT_MARGIN_MS_MAX, Math.ceil(timeoutMs / 10))
+}
+
+function isCancellation(error: unknown): boolean {
+  return error instanceof SqlError && error.code === '57014'
+}

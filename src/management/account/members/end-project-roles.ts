@@ -1,0 +1,47 @@
+import { and, eq, inArray, sql } from 'drizzle-orm'
+import { memberRoles, users } from '../../../model/tables/index.ts'
+import type { Mutation } from '../../kernel/mutate.ts'
+import { withdrawApprovals } from '../oauth/withdraw-approvals.ts'
+import { eventsOf } from './held-roles.ts'
+import { endInvitationsInto } from './invitations.ts'
+
+/**
+ * Ends the roles in projects that the organization does not have any more, and the invitations to them. Who has no other role
+ * leaves it. Whoever calls holds the organization's lock: the round trips do not grow with the members.
+ */
+export async function endRolesIn(
+  mutation: Mutation,
+  organization: { id: string; slug: string },
+  refs: readonly string[],
+): Promise<void> {
+  const { tx, publish } = mutation
+  const isMember = eq(memberRoles.organizationId, organization.id)
+  const columns = { userId: memberRoles.userId, role: memberRoles.role, projectRef: memberRoles.projectRef }
+  const ended = await tx
+    .delete(memberRoles)
+    .where(and(isMember, inArray(memberRoles.projectRef, [...refs])))
+    .returning(columns)
+  if (ended.length > 0) {
+    const gone = Map.groupBy(ended, ({ userId }) => userId)
+    const ids = [...gone.keys()]
+    const anyOfThem = sql`any(${sql.param(ids)}::uuid[])`
+    const people = await tx
+      .select({ id: users.id, primaryEmail: users.primaryEmail })
+      .from(users)
+      .where(sql`${users.id} = ${anyOfThem}`)
+      .orderBy(users.id)
+    const roles = await tx
+      .select(columns)
+      .from(memberRoles)
+      .where(and(isMember, sql`${memberRoles.userId} = ${anyOfThem}`))
+    const left = Map.groupBy(roles, ({ userId }) => userId)
+    await withdrawApprovals(tx, { organizationId: organization.id, userIds: ids.filter((id) => !left.has(id)) })
+    await publish(
+      people.flatMap((user) => {
+        const after = left.get(user.id) ?? []
+        return eventsOf({ organization, user }, [...after, ...(gone.get(user.id) ?? [])], after)
+      }),
+    )
+  }
+  await endInvitationsInto(mutation, organization, refs)
+}

@@ -1,0 +1,160 @@
+import { and, eq, inArray, sql } from 'drizzle-orm'
+import type * as z from 'zod'
+import type { OrganizationAccess } from '../../../access/access.ts'
+import type { Ctx } from '../../../env.ts'
+import type { Role } from '../../../model/roles.ts'
+import { invitations, memberRoles, users } from '../../../model/tables/index.ts'
+import { rowsOf, type Writer } from '../../../platform/db/client.ts'
+import { ApiError } from '../../../platform/http/error.ts'
+import { type Mutation, mutate } from '../../kernel/mutate.ts'
+import { toEventRole } from './held-roles.ts'
+import { requirePlan } from './member-plan.ts'
+import { findProjects, lockMembers, requireMayChange, requireProjects } from './roles.ts'
+import type { CreatedInvitations, CreateInvitations, DeletedInvitations, DeleteInvitations } from './schema.ts'
+
+/** Open ones of an organization. */
+const OPEN_MAX = 1_000
+
+type Row = Pick<typeof invitations.$inferSelect, 'email' | 'role' | 'projectRefs'>
+
+/** Those who are members or invited already are passed over and told; anything else that is wrong refuses them all. */
+export async function createInvitations(
+  ctx: Ctx,
+  organization: OrganizationAccess,
+  { data }: z.output<typeof CreateInvitations>,
+): Promise<z.input<typeof CreatedInvitations>> {
+  requirePlan(organization)
+  const asked = data.map(({ attributes }) => attributes)
+  requireMayChange(organization, new Set<Role>(asked.map(({ role }) => role)))
+  requireOnce(asked.map(({ email }) => email))
+  return mutate(ctx, async (mutation) => {
+    const { tx } = mutation
+    await lockMembers(ctx, mutation, organization)
+    const found = await findProjects(
+      tx,
+      organization,
+      asked.flatMap(({ projects = [] }) => projects),
+    )
+    const wanted = asked.map(({ email, role, projects }, index): Row => {
+      const named = projects && requireProjects(found, projects, `body.data.${index}.attributes`)
+      return { email, role, projectRefs: named?.map(({ ref }) => ref) ?? null }
+    })
+    const known = await findKnown(tx, organization, wanted)
+    const invited = wanted.filter(({ email }) => !known.has(email))
+    if (invited.length === 0) throw nobodyInvited(wanted, known)
+    await requireRoom(tx, organization, invited.length)
+    const common = { organizationId: organization.id, invitedBy: ctx.principal.userId, createdAt: ctx.now() }
+    await tx.insert(invitations).values(invited.map((row) => ({ ...common, ...row })))
+    await tell(mutation, organization, 'created', invited)
+    return { data: invited.map(toInvited), ...(known.size > 0 && { error: partialFailure(known) }) }
+  })
+}
+
+function requireOnce(emails: readonly string[]): void {
+  const issues = emails.flatMap((email, index) =>
+    emails.indexOf(email) === index
+      ? []
+      : [{ field: `body.data.${index}.attributes.email`, code: 'custom', message: 'stands twice in the list' }],
+  )
+  if (issues.length > 0) throw new ApiError('bad_request.validation_failed', { issues })
+}
+
+const KNOWN = { already_member: 'is a member already', already_invited: 'is invited already' } as const
+type Known = Map<string, keyof typeof KNOWN>
+
+async function findKnown(tx: Writer, { id }: OrganizationAccess, wanted: readonly Row[]): Promise<Known> {
+  const emails = wanted.map(({ email }) => email)
+  const rows = await rowsOf<{ email: string; why: keyof typeof KNOWN }>(
+    tx,
+    sql`select w.email, case when exists (select from ${memberRoles} m join ${users} u on u.id = m.user_id
+          where m.organization_id = ${id} and lower(u.primary_email) = w.email) then 'already_member'
+        when exists (select from ${invitations} i where i.organization_id = ${id} and i.email = w.email)
+          then 'already_invited' end as why
+      from unnest(${sql.param(emails)}::text[]) as w (email)`,
+  )
+  return new Map(rows.flatMap(({ email, why }) => (why ? [[email, why] as const] : [])))
+}
+
+const nobodyInvited = (wanted: readonly Row[], known: Known) =>
+  new ApiError('conflict.invitations', {
+    issues: wanted.flatMap(({ email }, index) => {
+      const code = known.get(email)
+      return code ? [{ field: `body.data.${index}.attributes.email`, code, message: KNOWN[code] }] : []
+    }),
+  })
+
+const partialFailure = (known: Known) => ({
+  code: 'organization_invitations_partially_failed' as const,
+  message: 'Some invitations were not created',
+  issues: Array.from(known, ([email, code]) => ({ code, message: `${email} ${KNOWN[code]}`, meta: { email } })),
+})
+
+async function requireRoom(tx: Writer, { id }: OrganizationAccess, added: number): Promise<void> {
+  const open = await tx.$count(invitations, eq(invitations.organizationId, id))
+  if (open + added <= OPEN_MAX) return
+  throw new ApiError('unprocessable.too_many_invitations', { detail: `${open} are open, of ${OPEN_MAX}` })
+}
+
+/** Those that are not open, any more or at all, are left out of the answer. */
+export async function deleteInvitations(
+  ctx: Ctx,
+  organization: OrganizationAccess,
+  { data }: z.output<typeof DeleteInvitations>,
+): Promise<z.input<typeof DeletedInvitations>> {
+  requirePlan(organization)
+  const emails = data.map(({ attributes }) => attributes.email)
+  return mutate(ctx, async (mutation) => {
+    await lockMembers(ctx, mutation, organization)
+    const canceled = await mutation.tx
+      .delete(invitations)
+      .where(and(eq(invitations.organizationId, organization.id), inArray(invitations.email, emails)))
+      .returning({ email: invitations.email, role: invitations.role, projectRefs: invitations.projectRefs })
+    requireMayChange(organization, new Set(canceled.map(({ role }) => role)))
+    if (canceled.length > 0) await tell(mutation, organization, 'canceled', canceled)
+    return { data: canceled.map(toInvited) }
+  })
+}
+
+/** Into projects that the organization does not have any more. One that is into others too stays for these. */
+export async function endInvitationsInto(
+  mutation: Mutation,
+  organization: Pick<OrganizationAccess, 'id' | 'slug'>,
+  refs: readonly string[],
+): Promise<void> {
+  const { tx } = mutation
+  const gone = sql`${sql.param(refs)}::text[]`
+  const isOpen = eq(invitations.organizationId, organization.id)
+  const canceled = await tx
+    .delete(invitations)
+    .where(and(isOpen, sql`${invitations.projectRefs} <@ ${gone}`))
+    .returning({ email: invitations.email, role: invitations.role, projectRefs: invitations.projectRefs })
+  await tx
+    .update(invitations)
+    .set({ projectRefs: sql`array(select ref from unnest(${invitations.projectRefs}) ref where ref <> all (${gone}))` })
+    .where(and(isOpen, sql`${invitations.projectRefs} && ${gone}`))
+  if (canceled.length > 0) await tell(mutation, organization, 'canceled', canceled)
+}
+
+async function tell(
+  { publish, trace }: Mutation,
+  { id, slug }: Pick<OrganizationAccess, 'id' | 'slug'>,
+  verb: 'created' | 'canceled',
+  rows: readonly Row[],
+): Promise<void> {
+  await publish(
+    rows.map(({ email, role, projectRefs }) => ({
+      type: `v1.organization.member.invitation.${verb}` as const,
+      organization: { id, slug },
+      projectRef: null,
+      fields: { member: { invitation: { email, role: toEventRole({ role, refs: projectRefs }) } } },
+    })),
+  )
+  const emails = rows.map(({ email }) => email)
+  await trace({
+    action: `invitation.${verb === 'created' ? 'create' : 'cancel'}`,
+    organizationId: id,
+    detail: { emails },
+  })
+}
+
+const toInvited = ({ email }: Row) => ({ type: 'organization_invitation' as const, attributes: { email } })

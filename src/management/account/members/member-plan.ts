@@ -1,0 +1,11 @@
+import { PLANS } from '../../../model/roles.ts'
+import { ApiError } from '../../../platform/http/error.ts'
+
+type Plan = (typeof PLANS)[number]
+
+/** Invitations and roles through the API are for these plans; members can be removed on all of them. */
+export const managesMembers = (plan: Plan): boolean => PLANS.indexOf(plan) >= PLANS.indexOf('enterprise')
+
+export function requirePlan({ plan }: { plan: Plan }): void {
+  if (!managesMembers(plan)) throw new ApiError('payment_required.members', { detail: `its plan is ${plan}` })
+}

@@ -1,0 +1,168 @@
+import { and, eq, inArray, isNull, ne } from 'drizzle-orm'
+import type * as z from 'zod'
+import type { OrganizationAccess } from '../../../access/access.ts'
+import type { Ctx } from '../../../env.ts'
+import type { Role } from '../../../model/roles.ts'
+import { memberRoles, organizations, projects, users } from '../../../model/tables/index.ts'
+import type { Writer } from '../../../platform/db/client.ts'
+import { ApiError } from '../../../platform/http/error.ts'
+import { endLoginsSoon, withdrawFromMember } from '../../database/database-access/withdraw-access.ts'
+import { type Mutation, mutate } from '../../kernel/mutate.ts'
+import { changeHeld, type Held, type Member, readHeld, rolesChanged } from './held-roles.ts'
+import { toMemberRole } from './list.ts'
+import { requirePlan } from './member-plan.ts'
+import { assigned } from './role-assignment.ts'
+import type { AssignedRole, AssignRole } from './schema.ts'
+
+/**
+ * Changes of an organization's members come one after another, so that its last owner is known. The caller's own role may have
+ * been changed by the one before.
+ */
+export async function lockMembers(
+  { principal }: Ctx,
+  { tx }: Mutation,
+  { id, role }: OrganizationAccess,
+): Promise<void> {
+  await tx.select({ id: organizations.id }).from(organizations).where(eq(organizations.id, id)).for('no key update')
+  const [own] = await tx
+    .select({ role: memberRoles.role })
+    .from(memberRoles)
+    .where(
+      and(eq(memberRoles.organizationId, id), eq(memberRoles.userId, principal.userId), isNull(memberRoles.projectRef)),
+    )
+  if (own?.role === role) return
+  throw new ApiError('forbidden.permission_denied', { detail: `the role ${role} was taken from you meanwhile` })
+}
+
+/**
+ * Afterwards the member has this role, and no other, in these projects, or in the whole organization without them. A role
+ * in the whole organization that would outdo the assignment ends with it; a weaker one stays.
+ */
+export async function assignRole(
+  ctx: Ctx,
+  organization: OrganizationAccess,
+  userId: string,
+  { data }: z.output<typeof AssignRole>,
+): Promise<z.input<typeof AssignedRole>> {
+  requirePlan(organization)
+  const { role, projects: asked } = data.attributes
+  const { named, logins } = await mutate(ctx, async (mutation) => {
+    await lockMembers(ctx, mutation, organization)
+    const { member, held } = await findMember(mutation, organization, userId)
+    const named =
+      asked && requireProjects(await findProjects(mutation.tx, organization, asked), asked, 'body.data.attributes')
+    const refs = named?.map(({ ref }) => ref)
+    const after = await assigned(mutation.tx, held, { role, refs })
+    const changed = rolesChanged(held, after)
+    if (changed.size === 0) return { named, logins: [] }
+    requireMayChange(organization, changed)
+    await requireOwnerLeft(mutation.tx, member, held, after)
+    await changeHeld(mutation, member, held, after)
+    const detail = { user: userId, role, ...(refs && { projects: refs }) }
+    await mutation.trace({ action: 'member.role.assign', organizationId: organization.id, detail })
+    return { named, logins: await withdraw(ctx, mutation, member) }
+  })
+  endLoginsSoon(ctx, logins)
+  return { data: { type: 'organization_member_role', attributes: toMemberRole(role, named ?? null) } }
+}
+
+const withdraw = (ctx: Ctx, { tx }: Mutation, { organization, user }: Member) =>
+  withdrawFromMember(tx, ctx.now(), { organizationId: organization.id, userId: user.id })
+
+/** Whatever hangs on the membership ends with it, open logins to databases too. */
+export async function removeMember(ctx: Ctx, organization: OrganizationAccess, userId: string): Promise<void> {
+  const logins = await mutate(ctx, async (mutation) => {
+    await lockMembers(ctx, mutation, organization)
+    const { member, held } = await findMember(mutation, organization, userId)
+    requireMayChange(organization, rolesChanged(held, []))
+    await requireOwnerLeft(mutation.tx, member, held, [])
+    await changeHeld(mutation, member, held, [])
+    await mutation.trace({ action: 'member.remove', organizationId: organization.id, detail: { user: userId } })
+    return withdraw(ctx, mutation, member)
+  })
+  endLoginsSoon(ctx, logins)
+}
+
+async function findMember(mutation: Mutation, { id, slug }: OrganizationAccess, userId: string) {
+  const [user] = await mutation.tx
+    .select({ id: users.id, primaryEmail: users.primaryEmail })
+    .from(users)
+    .where(eq(users.id, userId))
+  const member = user && { organization: { id, slug }, user }
+  const held = member ? await readHeld(mutation, member) : []
+  if (!member || held.length === 0) throw new ApiError('not_found.member')
+  return { member, held }
+}
+
+/** An administrator has no say in who owns the organization or a project, else he could make himself an owner. */
+export function requireMayChange({ role: own }: Pick<OrganizationAccess, 'role'>, changed: ReadonlySet<Role>): void {
+  if (own === 'owner' || !changed.has('owner')) return
+  throw new ApiError('forbidden.permission_denied', {
+    detail: `the role ${own} does not allow to give or take the role owner`,
+  })
+}
+
+const owns = (held: readonly Held[]) => held.some(({ role, projectRef }) => role === 'owner' && projectRef === null)
+
+async function requireOwnerLeft(
+  tx: Writer,
+  { organization, user }: Member,
+  before: readonly Held[],
+  after: readonly Held[],
+): Promise<void> {
+  if (!owns(before) || owns(after)) return
+  const [other] = await tx
+    .select({ userId: memberRoles.userId })
+    .from(memberRoles)
+    .where(
+      and(
+        eq(memberRoles.organizationId, organization.id),
+        eq(memberRoles.role, 'owner'),
+        isNull(memberRoles.projectRef),
+        ne(memberRoles.userId, user.id),
+      ),
+    )
+    .limit(1)
+  if (!other) throw new ApiError('conflict.last_owner')
+}
+
+interface NamedProject {
+  ref: string
+  name: string
+}
+type FoundProjects = ReadonlyMap<string, NamedProject & { parentRef: string | null }>
+
+/** Of these refs the organization's, by their names. */
+export async function findProjects(
+  tx: Pick<Writer, 'select'>,
+  { id }: Pick<OrganizationAccess, 'id'>,
+  refs: readonly { ref: string }[],
+): Promise<FoundProjects> {
+  if (refs.length === 0) return new Map()
+  const asked = Array.from(new Set(refs.map(({ ref }) => ref)))
+  const found = await tx
+    .select({ ref: projects.ref, name: projects.name, parentRef: projects.parentRef })
+    .from(projects)
+    .where(and(inArray(projects.ref, asked), eq(projects.organizationId, id), isNull(projects.removedAt)))
+    .orderBy(projects.name, projects.ref)
+  return new Map(found.map((row) => [row.ref, row]))
+}
+
+/** Those that are asked for, each once; `field` is where they stand in the body. */
+export function requireProjects(
+  found: FoundProjects,
+  asked: readonly { ref: string }[],
+  field: string,
+): NamedProject[] {
+  const issues = asked.flatMap(({ ref }, index) => {
+    const row = found.get(ref)
+    if (row && row.parentRef === null) return []
+    const message = row
+      ? `is a branch: a role in ${row.parentRef} holds in it too`
+      : 'is no project of the organization'
+    return [{ field: `${field}.projects.${index}.ref`, code: 'custom', message }]
+  })
+  if (issues.length > 0) throw new ApiError('bad_request.validation_failed', { issues })
+  const refs = new Set(asked.map(({ ref }) => ref))
+  return Array.from(found.values()).flatMap(({ ref, name }) => (refs.has(ref) ? [{ ref, name }] : []))
+}

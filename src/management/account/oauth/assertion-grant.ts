@@ -1,0 +1,101 @@
+import { and, desc, eq, gt, isNotNull, isNull, or, sql } from 'drizzle-orm'
+import { hashToken } from '../../../access/token.ts'
+import type { SystemCtx } from '../../../env.ts'
+import {
+  accessTokens,
+  assertionIssuers,
+  JWT_BEARER,
+  oauthGrants,
+  organizations,
+  usedAssertions,
+  users,
+} from '../../../model/tables/index.ts'
+import { ApiError } from '../../../platform/http/error.ts'
+import { mutate } from '../../kernel/mutate.ts'
+import { type Assertion, readAssertion, refused } from './assertion.ts'
+import { continueGrant, holdGrant } from './grants.ts'
+import { invalid } from './invalid-parameter.ts'
+import { requireAssertionPlan } from './issuer.ts'
+import { currentKeys } from './issuer-keys.ts'
+import type { App } from './oauth-client.ts'
+import type { ExchangeToken } from './schema.ts'
+import { chooseScopes } from './scopes.ts'
+
+/**
+ * An access token for what the issuer of an organization asserts (RFC 7523, 2.1). The issuer says who is there; what the application
+ * may do was approved by the user, so an issuer cannot act for somebody who never let the application in.
+ */
+export async function exchangeAssertion(ctx: SystemCtx, app: App, { assertion: text, scope }: ExchangeToken) {
+  if (text === undefined) throw invalid('body.assertion', 'is missing')
+  if (!app.grantTypes.includes(JWT_BEARER)) {
+    throw new ApiError('oauth.unauthorized_client', { detail: `the application is not registered for ${JWT_BEARER}` })
+  }
+  const assertion = readAssertion(ctx, app, text)
+  const approval = await findApproval(ctx, app, assertion)
+  requireAssertionPlan(approval)
+  const { claims, expiresAt } = assertion
+  const id = await hashToken(JSON.stringify([claims.iss, claims.jti]))
+  const now = ctx.now()
+  return mutate(ctx, async (mutation) => {
+    const { tx, trace } = mutation
+    const held = await holdGrant(mutation, app, eq(oauthGrants.id, approval.grantId), now)
+    if (!held?.holds) throw refused('the authorization has ended, or access is disabled')
+    const { organizationId, userId, scopes: approved } = held.grant
+    const asserted = claims.scope?.split(' ')
+    const scopes = chooseScopes(scope, asserted ? approved.filter((name) => asserted.includes(name)) : approved)
+    if (!scopes || scopes.length === 0) throw new ApiError('oauth.invalid_scope')
+    const [first] = await tx.insert(usedAssertions).values({ id, expiresAt }).onConflictDoNothing().returning()
+    if (!first) throw refused('the assertion was used before')
+    const actor = { actorUserId: userId, actorAppId: app.id }
+    const detail = { app: app.id, scopes, issuer: claims.iss }
+    await trace({ action: 'oauth_app.assert', organizationId, detail }, actor)
+    return continueGrant(mutation, { app, held, scopes, now })
+  })
+}
+
+const APPROVALS_MAX = 50
+const UUID = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/i
+
+/** What the user approved for the application in the one organization that trusts who signed the assertion. */
+async function findApproval(ctx: SystemCtx, app: App, assertion: Assertion) {
+  const approvals = await listApprovals(ctx, app, assertion)
+  const trusted: typeof approvals = []
+  for (const approval of approvals) {
+    if (await assertion.isSignedBy(await currentKeys(ctx, approval.issuer, assertion.kid))) trusted.push(approval)
+  }
+  const [only, second] = trusted
+  // All the same for whatever is missing: whoever cannot sign learns nothing of users.
+  if (!only)
+    throw refused('no organization in which this user approved the application trusts who signed the assertion')
+  if (second) throw refused('several organizations trust who signed the assertion: aud_tenant must be the slug of one')
+  return only
+}
+
+/** The newest of each user and organization, whose token for the approval works. */
+const listApprovals = ({ db, now }: SystemCtx, app: App, { claims: { iss, aud_tenant: slug }, user }: Assertion) =>
+  db
+    .selectDistinctOn([oauthGrants.organizationId, oauthGrants.userId], {
+      issuer: assertionIssuers,
+      plan: organizations.plan,
+      grantId: oauthGrants.id,
+    })
+    .from(assertionIssuers)
+    .innerJoin(organizations, eq(organizations.id, assertionIssuers.organizationId))
+    .innerJoin(oauthGrants, eq(oauthGrants.organizationId, assertionIssuers.organizationId))
+    .innerJoin(users, eq(users.id, oauthGrants.userId))
+    .innerJoin(accessTokens, eq(accessTokens.id, oauthGrants.approvedBy))
+    .where(
+      and(
+        eq(assertionIssuers.issuer, iss),
+        slug === undefined ? undefined : eq(organizations.slug, slug),
+        eq(oauthGrants.appId, app.id),
+        // One that only ever led to a token in a browser ends with that.
+        isNotNull(oauthGrants.refreshHash),
+        gt(oauthGrants.expiresAt, now()),
+        UUID.test(user) ? eq(users.id, user) : sql`lower(${users.primaryEmail}) = lower(${user})`,
+        isNull(accessTokens.revokedAt),
+        or(isNull(accessTokens.expiresAt), gt(accessTokens.expiresAt, now())),
+      ),
+    )
+    .orderBy(oauthGrants.organizationId, oauthGrants.userId, desc(oauthGrants.createdAt))
+    .limit(APPROVALS_MAX)

@@ -1,0 +1,95 @@
+import * as z from 'zod'
+import type { SystemCtx } from '../../../env.ts'
+import { ApiError } from '../../../platform/http/error.ts'
+import { isAlgorithm, isSignedByOne, type Jwk, type VerificationKey } from '../../../platform/jwt/jwk.ts'
+import { type Jws, readJws } from '../../../platform/jwt/jws.ts'
+import type { App } from './oauth-client.ts'
+import { isOurs } from './resource.ts'
+
+/** An assertion is used at once, and its id is kept until it expires. */
+const LIFETIME_SECONDS_MAX = 600
+/** Clocks of issuers may be fast. */
+const SKEW_SECONDS = 60
+/** Of the keys of one issuer. */
+const KEYS_TRIED_MAX = 10
+
+const Text = z.string().min(1).max(1_024)
+/** A list of one is the same as a text (RFC 7519, 4.1.3); of several, another server could present the assertion here. */
+const One = z.union([Text, z.tuple([Text]).transform(([only]) => only)])
+const Several = z.union([Text.transform((only) => [only]), z.array(Text)])
+const Seconds = z.number().int()
+
+/** Identity Assertion JWT Authorization Grant (draft-ietf-oauth-identity-assertion-authz-grant), 3.1. */
+const Claims = z.object({
+  iss: Text,
+  sub: Text,
+  aud: One,
+  client_id: Text,
+  jti: Text,
+  exp: Seconds,
+  iat: Seconds,
+  nbf: Seconds.optional(),
+  email: Text.optional(),
+  email_verified: z.boolean().optional(),
+  aud_tenant: Text.optional(),
+  resource: Several.optional(),
+  scope: z.string().optional(),
+})
+
+export interface Assertion {
+  claims: z.output<typeof Claims>
+  /** The user: an e-mail address or the id here. */
+  user: string
+  expiresAt: Date
+  kid: unknown
+  isSignedBy(keys: readonly Jwk[]): Promise<boolean>
+}
+
+export const refused = (detail: string) => new ApiError('oauth.invalid_grant', { detail })
+
+/** All that needs no key: whoever signed it, an assertion that breaks these rules is refused. */
+export function readAssertion(ctx: SystemCtx, app: App, text: string): Assertion {
+  const jws = readJws(text)
+  if (!jws?.header) throw refused('the assertion is no JWT')
+  const { typ, kid } = jws.header
+  if (typ !== 'oauth-id-jag+jwt') throw refused('the header typ of the assertion must be oauth-id-jag+jwt')
+  if ('crit' in jws.header) throw refused('the header crit of the assertion is not allowed')
+  const { data: claims, error } = Claims.safeParse(jws.claims)
+  const [issue] = error?.issues ?? []
+  if (!claims) throw refused(`the claim ${issue?.path.join('.') || 'set'} of the assertion is missing or wrong`)
+  requireAudience(ctx, app, claims)
+  requireTimes(ctx, claims)
+  if (claims.email !== undefined && claims.email_verified === false)
+    throw refused('the e-mail address of the assertion is not verified')
+  return {
+    claims,
+    user: claims.email ?? claims.sub,
+    expiresAt: new Date(claims.exp * 1000),
+    kid,
+    isSignedBy: (keys) => isSignedByOne(fitting(keys, jws), jws.signature, jws.signed),
+  }
+}
+
+function requireAudience(ctx: SystemCtx, app: App, { aud, client_id, resource }: Assertion['claims']): void {
+  const { BASE_URL: issuer } = ctx.config
+  if (aud !== issuer && aud !== `${issuer}/v1/oauth/token`)
+    throw refused(`the claim aud of the assertion must be ${issuer}`)
+  if (client_id.toLowerCase() !== app.id)
+    throw refused('the claim client_id of the assertion names another application')
+  if (resource?.some((uri) => !isOurs(ctx, uri))) throw new ApiError('oauth.invalid_target')
+}
+
+function requireTimes(ctx: SystemCtx, { exp, iat, nbf = iat }: Assertion['claims']): void {
+  const now = ctx.now().getTime() / 1000
+  if (exp <= now) throw refused('the assertion has expired')
+  if (Math.max(iat, nbf) > now + SKEW_SECONDS) throw refused('the claim iat or nbf of the assertion lies in the future')
+  if (exp - iat > LIFETIME_SECONDS_MAX)
+    throw refused(`the claim exp of the assertion must lie at most ${LIFETIME_SECONDS_MAX} s after iat`)
+}
+
+/** The key says by which algorithm, never the assertion. */
+const fitting = (keys: readonly Jwk[], { header }: Jws): VerificationKey[] =>
+  keys
+    .flatMap((jwk) => (isAlgorithm(jwk.alg) ? [{ algorithm: jwk.alg, kid: jwk.kid, jwk }] : []))
+    .filter(({ algorithm, kid }) => algorithm === header?.alg && (header?.kid === undefined || header.kid === kid))
+    .slice(0, KEYS_TRIED_MAX)

@@ -1,0 +1,130 @@
+import type { SystemCtx } from '../../../env.ts'
+import type { Scope } from '../../../model/scopes.ts'
+import type { Answer } from '../../kernel/route.ts'
+import { type Claim, findClaim } from '../../projects/claims/claim.ts'
+import { formPostPage } from './consent-page.ts'
+import { invalid } from './invalid-parameter.ts'
+import { type App, findApp } from './oauth-client.ts'
+import { type Challenge, readChallenge } from './pkce.ts'
+import { isRegistered, takesForms, withParameters } from './redirect-uri.ts'
+import { isOurs } from './resource.ts'
+import { type AuthorizeQuery, RESPONSE_MODES, RESPONSE_TYPES, type ResponseMode, type ResponseType } from './schema.ts'
+import { chooseScopes } from './scopes.ts'
+
+/** What an application asks a user to approve. */
+export interface AuthorizationRequest {
+  app: App
+  redirectUri: string
+  responseType: ResponseType
+  /** Present where an ID token is asked for. */
+  nonce?: string
+  scopes: Scope[]
+  challenge: Challenge | undefined
+  organizationSlug: string | undefined
+  /** The project that the user is to claim with it. */
+  claim?: Claim
+}
+
+/** The codes of RFC 6749, 4.1.2.1, and RFC 8707, 2. */
+type Code =
+  | 'access_denied'
+  | 'invalid_request'
+  | 'invalid_scope'
+  | 'invalid_target'
+  | 'unauthorized_client'
+  | 'unsupported_response_type'
+
+/** Why the application is sent away without a code. */
+export class Refusal {
+  readonly code: Code
+  readonly description: string
+  constructor(code: Code, description: string) {
+    this.code = code
+    this.description = description
+  }
+}
+
+/** Nobody is sent to an address that is not the application's own: only behind that does the application hear what is wrong. */
+export async function readRequest(
+  ctx: SystemCtx,
+  query: AuthorizeQuery,
+  claimToken?: string,
+): Promise<AuthorizationRequest | Refusal> {
+  const app = await findApp(ctx, query.client_id)
+  if (!app) throw invalid('query.client_id', 'is no application of this server')
+  if (!isRegistered(query.redirect_uri, app.redirectUris))
+    throw invalid('query.redirect_uri', 'is not among those that the application was registered with')
+  const request = check(ctx, query, app)
+  if (request instanceof Refusal || claimToken === undefined) return request
+  return { ...request, claim: await findClaim(ctx, claimToken) }
+}
+
+/** Its names may come in any order (OAuth 2.0 Multiple Response Type Encoding Practices, 3). */
+function readResponseType(asked: string): ResponseType | undefined {
+  const sorted = asked.split(' ').sort().join(' ')
+  return RESPONSE_TYPES.find((known) => known === sorted)
+}
+
+function check(ctx: SystemCtx, query: AuthorizeQuery, app: App): AuthorizationRequest | Refusal {
+  if (query.response_type === undefined) return new Refusal('invalid_request', 'response_type is missing')
+  const responseType = readResponseType(query.response_type)
+  if (responseType === undefined)
+    return new Refusal('unsupported_response_type', `response_type must be one of ${RESPONSE_TYPES.join(', ')}`)
+  if (responseType !== 'code' && !app.grantTypes.includes('implicit'))
+    return new Refusal('unauthorized_client', 'the application is not registered for the grant type implicit')
+  const fault = responseModeFault(query)
+  if (fault) return new Refusal('invalid_request', fault)
+  const challenge = readChallenge(query)
+  if (typeof challenge === 'string') return new Refusal('invalid_request', challenge)
+  const wantsIdToken = responseType === 'id_token token'
+  if (wantsIdToken && query.nonce === undefined)
+    return new Refusal('invalid_request', 'nonce is missing: an ID token repeats it')
+  // A client would take the token for one that only the holder of the verifier can use.
+  if (challenge && responseType !== 'code')
+    return new Refusal('invalid_request', 'code_challenge is for response_type code: there is no code to protect')
+  if (!challenge && responseType === 'code' && app.secretHash === null)
+    return new Refusal('invalid_request', 'code_challenge is missing: the application has no secret')
+  const scopes = chooseScopes(query.scope, app.scopes, { takesOpenId: wantsIdToken })
+  if (!scopes) return new Refusal('invalid_scope', `the application may ask for ${app.scopes.join(' ')}`)
+  if (!isOurs(ctx, query.resource))
+    return new Refusal('invalid_target', `resource must be below ${ctx.config.BASE_URL}`)
+  const organizationSlug = query.organization_slug
+  if (organizationSlug !== undefined && !/^[\w-]{1,100}$/.test(organizationSlug))
+    return new Refusal('invalid_request', 'organization_slug is no slug')
+  return {
+    app,
+    redirectUri: query.redirect_uri,
+    responseType,
+    ...(wantsIdToken && query.nonce !== undefined && { nonce: query.nonce }),
+    scopes,
+    challenge,
+    organizationSlug,
+  }
+}
+
+/** Back to the application. 303, so that no browser sends the form, and the user's token in it, there too. */
+export async function sendBack(query: AuthorizeQuery, outcome: Refusal | Record<string, string>): Promise<Answer> {
+  const answer: Record<string, string> =
+    outcome instanceof Refusal ? { error_description: outcome.description, error: outcome.code } : outcome
+  const parameters = new URLSearchParams({ ...answer, ...(query.state !== undefined && { state: query.state }) })
+  const mode = responseModeOf(query)
+  if (mode === 'form_post') return formPostPage(query.redirect_uri, parameters)
+  const place = mode === 'fragment' ? '#' : '?'
+  return { status: 303, headers: { location: withParameters(query.redirect_uri, parameters, place) } }
+}
+
+/** Of a mode that is refused, the default of the response type (OAuth 2.0 Multiple Response Type Encoding Practices, 2.1). */
+function responseModeOf(query: AuthorizeQuery): ResponseMode {
+  const mode = RESPONSE_MODES.find((known) => known === query.response_mode)
+  if (mode !== undefined && !responseModeFault(query)) return mode
+  return query.response_type?.includes('token') ? 'fragment' : 'query'
+}
+
+function responseModeFault({ response_mode: mode, response_type: type, redirect_uri: uri }: AuthorizeQuery) {
+  if (mode === undefined) return undefined
+  if (!RESPONSE_MODES.some((known) => known === mode)) return `response_mode must be ${RESPONSE_MODES.join(' or ')}`
+  if (mode === 'query' && type?.includes('token'))
+    return 'response_mode query would show the token in addresses and logs'
+  if (mode === 'form_post' && !takesForms(uri)) return 'response_mode form_post needs a redirect_uri of http or https'
+  return undefined
+}

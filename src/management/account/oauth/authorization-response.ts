@@ -1,0 +1,61 @@
+import { hashToken, randomHex } from '../../../access/token.ts'
+import type { Ctx } from '../../../env.ts'
+import { oauthGrants } from '../../../model/tables/index.ts'
+import type { Mutation } from '../../kernel/mutate.ts'
+import { issueAccessToken } from './grants.ts'
+import { signIdToken } from './id-token.ts'
+import type { App } from './oauth-client.ts'
+import type { Challenge } from './pkce.ts'
+import type { SigningKey } from './signing-key.ts'
+
+/** A code is exchanged at once, by a program (RFC 6749, 4.1.2: at most ten minutes). */
+const CODE_MS = 5 * 60_000
+/** A token that came through the browser has been in its history, and in whatever runs in the page. */
+const BROWSER_TOKEN_MS = 15 * 60_000
+
+type NewGrant = Pick<
+  typeof oauthGrants.$inferInsert,
+  'appId' | 'userId' | 'organizationId' | 'approvedBy' | 'scopes' | 'redirectUri'
+> & { createdAt: Date }
+
+export async function respondWithCode({ tx }: Mutation, grant: NewGrant, challenge: Challenge | undefined) {
+  const code = randomHex()
+  await tx.insert(oauthGrants).values({
+    ...grant,
+    codeHash: await hashToken(code),
+    codeChallenge: challenge?.value ?? null,
+    codeChallengeMethod: challenge?.method ?? null,
+    expiresAt: new Date(grant.createdAt.getTime() + CODE_MS),
+  })
+  return { code }
+}
+
+interface Tokens {
+  app: App
+  grant: NewGrant
+  /** When the personal access token ends by which the user approved it; null for never. */
+  approverEndsAt: Date | null
+  /** Absent where none is asked for. */
+  idToken: { nonce: string; key: SigningKey } | undefined
+}
+
+/** RFC 6749, 4.2.2. Its grant ends with the token, as nothing can continue it. */
+export async function respondWithToken(
+  ctx: Ctx,
+  mutation: Mutation,
+  { app, grant, approverEndsAt, idToken }: Tokens,
+): Promise<Record<string, string>> {
+  const { createdAt: now, scopes } = grant
+  const endsAt = now.getTime() + BROWSER_TOKEN_MS
+  const expiresAt = new Date(Math.min(endsAt, approverEndsAt?.getTime() ?? endsAt))
+  const [inserted] = await mutation.tx
+    .insert(oauthGrants)
+    .values({ ...grant, codeUsedAt: now, expiresAt })
+    .returning()
+  if (!inserted) throw new Error('the grant was not inserted')
+  const { expires_in, ...issued } = await issueAccessToken(mutation, { app, grant: inserted, scopes, now, expiresAt })
+  const response = { ...issued, expires_in: String(expires_in) }
+  if (!idToken) return response
+  const identity = { appId: app.id, userId: grant.userId, accessToken: issued.access_token }
+  return { ...response, id_token: await signIdToken(ctx, { ...idToken, ...identity, expiresInSeconds: expires_in }) }
+}

@@ -1,0 +1,91 @@
+import { html } from 'hono/html'
+import type { Answer } from '../../kernel/route.ts'
+import type { Claim } from '../../projects/claims/claim.ts'
+import type { AuthorizationRequest } from './authorization-request.ts'
+import { formTarget } from './redirect-uri.ts'
+
+/** What keeps the user from going on, and among which organizations he has to choose. */
+export interface Problem {
+  text: string
+  organizations?: readonly { slug: string; name: string }[]
+}
+
+const STYLE = `body{font:16px/1.5 system-ui,sans-serif;max-width:34rem;margin:3rem auto;padding:0 1rem}
+label{display:block;margin:1rem 0}input,select{display:block;width:100%;box-sizing:border-box;font:inherit;padding:.4rem}
+button{font:inherit;padding:.4rem 1.2rem;margin-right:.5rem}[role=alert]{border-left:4px solid #b00;padding:.5rem 1rem}`
+
+/** The form goes to the page's own address, so what is approved is what it asks for. */
+export async function consentPage(request: AuthorizationRequest, problem?: Problem): Promise<Answer> {
+  const { app, redirectUri, nonce, scopes, organizationSlug, claim } = request
+  const title = claim ? `Claim ${claim.project.name}?` : `Let ${app.name} in?`
+  const place =
+    organizationSlug === undefined
+      ? 'one of your organizations'
+      : html`the organization <strong>${organizationSlug}</strong>`
+  const styleNonce = crypto.randomUUID()
+  const target = formTarget(redirectUri)
+  const body = await html`<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width">
+<title>${title}</title>
+<style nonce="${styleNonce}">${STYLE}</style>
+</head>
+<body>
+<h1>${title}</h1>
+${claim && claimText(claim, place)}
+<p><strong>${app.name}</strong>, published by ${app.publisher}, asks to act for you ${claim ? 'there' : html`in ${place}`}.
+It will never be able to do more than you. It asks for:</p>
+<ul>${nonce !== undefined && html`<li>who you are: a signed statement with the id of your account</li>`}${scopes.map((scope) => html`<li><code>${scope}</code></li>`)}</ul>
+<p>You will be sent to <code>${target}</code>.</p>
+${problem && html`<p role="alert">${problem.text}</p>`}
+<form method="post">
+${organizationSlug === undefined && organizationField(problem)}
+<label>Your personal access token <input type="password" name="token" autocomplete="off" spellcheck="false"></label>
+<button name="decision" value="approve">${claim ? 'Claim and approve' : 'Approve'}</button>
+<button name="decision" value="deny">Deny</button>
+</form>
+<p>The token is used once, to see who you are: ${app.name} does not get it.</p>
+</body>
+</html>
+`
+  const policy = `default-src 'none'; style-src 'nonce-${styleNonce}'; base-uri 'none'; form-action 'self' ${target}; frame-ancestors 'none'`
+  return { status: problem ? 422 : 200, headers: { 'content-security-policy': policy }, body: String(body) }
+}
+
+/** OAuth 2.0 Form Post Response Mode: the browser sends the answer to the application, so that it stands in no address. */
+export async function formPostPage(uri: string, parameters: URLSearchParams): Promise<Answer> {
+  const nonce = crypto.randomUUID()
+  const fields = Array.from(parameters, ([name, value]) => html`<input type="hidden" name="${name}" value="${value}">`)
+  const body = await html`<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<title>Back to the application</title>
+</head>
+<body>
+<form method="post" action="${uri}">
+${fields}
+<noscript><button>Continue</button></noscript>
+</form>
+<script nonce="${nonce}">document.forms[0].submit()</script>
+</body>
+</html>
+`
+  const policy = `default-src 'none'; script-src 'nonce-${nonce}'; base-uri 'none'; form-action ${formTarget(uri)}; frame-ancestors 'none'`
+  return { status: 200, headers: { 'content-security-policy': policy }, body: String(body) }
+}
+
+const claimText = ({ project, source }: Claim, place: unknown) => html`<p>The project <strong>${project.name}</strong>
+(<code>${project.ref}</code>) of ${source.name} (${source.slug}) goes to ${place}, with its branches and all that is in
+them, and ${source.name} will not reach it any more. Its API keys, passwords and secrets stay as they are: who knows them goes on using them until
+you change them.</p>`
+
+function organizationField(problem: Problem | undefined) {
+  const options = problem?.organizations?.map(
+    ({ slug, name }) => html`<option value="${slug}">${name} (${slug})</option>`,
+  )
+  return html`<label>Organization
+${options ? html`<select name="organization">${options}</select>` : html`<input name="organization" placeholder="its slug; empty if you have one alone">`}</label>`
+}

@@ -1,0 +1,97 @@
+import { eq } from 'drizzle-orm'
+import type { Ctx, SystemCtx } from '../../../env.ts'
+import { accessTokens, oauthApps } from '../../../model/tables/index.ts'
+import { ApiError } from '../../../platform/http/error.ts'
+import { mutate } from '../../kernel/mutate.ts'
+import type { Answer } from '../../kernel/route.ts'
+import { takeClaimed } from '../../projects/claims/service.ts'
+import { settle } from '../../projects/transfers/transfer-move.ts'
+import { type Approval, choicesOf, NO_TOKEN, readApproval } from './approval.ts'
+import { type AuthorizationRequest, Refusal, readRequest, sendBack } from './authorization-request.ts'
+import { respondWithCode, respondWithToken } from './authorization-response.ts'
+import { consentPage } from './consent-page.ts'
+import type { AuthorizeQuery, Consent } from './schema.ts'
+import { signingKeyOf } from './signing-key.ts'
+
+/** Asks the user. */
+export async function showConsent(ctx: SystemCtx, query: AuthorizeQuery, claimToken?: string): Promise<Answer> {
+  const request = await readRequest(ctx, query, claimToken)
+  return request instanceof Refusal ? sendBack(query, request) : consentPage(request)
+}
+
+interface Decision {
+  query: AuthorizeQuery
+  body: Consent
+  headers: Headers
+  claimToken?: string
+}
+
+/** The user's answer. Who he is only the token in the form says, so nobody else's page can answer for him. */
+export async function decide(ctx: SystemCtx, { query, body, headers, claimToken }: Decision): Promise<Answer> {
+  const request = await readRequest(ctx, query, claimToken)
+  if (request instanceof Refusal) return sendBack(query, request)
+  if (!isFromOwnPage(ctx, headers))
+    throw new ApiError('forbidden.permission_denied', { detail: 'the form was sent by a page of another site' })
+  if (body.decision === 'deny') return sendBack(query, new Refusal('access_denied', 'the user said no'))
+  const approval = await readApproval(ctx, request, body)
+  if ('text' in approval) return consentPage(request, approval)
+  const { principal } = approval
+  const response = await approve({ ...ctx, principal }, request, approval).catch((error) => {
+    if (error instanceof ApiError && error.code === 'unprocessable.transfer') return error
+    throw error
+  })
+  if (response instanceof ApiError) {
+    const organizations = await choicesOf(ctx, request, principal, request.organizationSlug)
+    return consentPage(request, { text: `The project cannot be claimed: ${response.detail}.`, organizations })
+  }
+  return response ? sendBack(query, response) : consentPage(request, NO_TOKEN)
+}
+
+/** Programs say nothing of where a form came from, and browsers everything. */
+function isFromOwnPage({ config }: SystemCtx, headers: Headers): boolean {
+  const site = headers.get('sec-fetch-site')
+  if (site !== null) return site === 'same-origin'
+  const origin = headers.get('origin')
+  const own = [new URL(config.BASE_URL).host, headers.get('host')]
+  return origin === null || (URL.canParse(origin) && own.includes(new URL(origin).host))
+}
+
+/** What the application is sent; undefined where the token or the application ended in this very moment. With it comes what is claimed. */
+async function approve(
+  ctx: Ctx,
+  request: AuthorizationRequest,
+  approval: Approval,
+): Promise<Record<string, string> | undefined> {
+  const { app, redirectUri, responseType, nonce, scopes, challenge, claim } = request
+  const { principal, organization } = approval
+  const idToken = nonce === undefined ? undefined : { nonce, key: await signingKeyOf(ctx) }
+  const approved = await mutate(ctx, async (mutation) => {
+    const { tx, trace } = mutation
+    const [held] = await tx
+      .select({ revokedAt: accessTokens.revokedAt, endsAt: accessTokens.expiresAt })
+      .from(accessTokens)
+      .innerJoin(oauthApps, eq(oauthApps.id, app.id))
+      .where(eq(accessTokens.id, principal.tokenId))
+      .for('share')
+    if (!held || held.revokedAt) return undefined
+    const moved = claim && (await takeClaimed(ctx, mutation, claim, organization))
+    const grant = {
+      appId: app.id,
+      userId: principal.userId,
+      organizationId: organization.id,
+      approvedBy: principal.tokenId,
+      scopes,
+      redirectUri,
+      createdAt: ctx.now(),
+    }
+    const response =
+      responseType === 'code'
+        ? await respondWithCode(mutation, grant, challenge)
+        : await respondWithToken(ctx, mutation, { app, grant, approverEndsAt: held.endsAt, idToken })
+    const detail = { app: app.id, scopes, ...(responseType !== 'code' && { responseType }) }
+    await trace({ action: 'oauth_app.approve', organizationId: organization.id, detail })
+    return { response, moved }
+  })
+  if (approved?.moved) settle(ctx, approved.moved)
+  return approved?.response
+}

@@ -1,0 +1,69 @@
+import { eq } from 'drizzle-orm'
+import { hashToken } from '../../../access/token.ts'
+import type { SystemCtx } from '../../../env.ts'
+import { oauthApps, organizations } from '../../../model/tables/index.ts'
+import { ApiError } from '../../../platform/http/error.ts'
+import { isSameSecret } from '../../../platform/secrets/equal.ts'
+import { invalid } from './invalid-parameter.ts'
+
+export type App = typeof oauthApps.$inferSelect & { publisher: string }
+
+export interface Sent {
+  client_id?: string | undefined
+  client_secret?: string | undefined
+}
+
+const UUID = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/
+
+/** Undefined for an id that no application has. */
+export async function findApp({ db }: SystemCtx, id: string): Promise<App | undefined> {
+  if (!UUID.test(id)) return undefined
+  const [row] = await db
+    .select({ app: oauthApps, publisher: organizations.name })
+    .from(oauthApps)
+    .innerJoin(organizations, eq(organizations.id, oauthApps.organizationId))
+    .where(eq(oauthApps.id, id))
+  return row && { ...row.app, publisher: row.publisher }
+}
+
+/** The application that calls, by its secret or, where it has none, by its word (RFC 6749, 2.3.1 and 3.2.1). */
+export async function authenticateClient(ctx: SystemCtx, sent: Sent, authorization: string | null): Promise<App> {
+  const { id, secret } = credentialsOf(sent, authorization)
+  const app = await findApp(ctx, id.toLowerCase())
+  if (!app || !(await isSecretOf(app, secret))) throw new ApiError('oauth.invalid_client')
+  return app
+}
+
+interface Credentials {
+  id: string
+  secret: string | undefined
+}
+
+function credentialsOf(sent: Sent, authorization: string | null): Credentials {
+  const basic = /^Basic +(\S+)$/i.exec(authorization ?? '')?.[1]
+  if (basic === undefined) {
+    if (sent.client_id === undefined) throw invalid('body.client_id', 'is missing, and so is a Basic Authorization')
+    return { id: sent.client_id, secret: sent.client_secret }
+  }
+  const named = fromBasic(basic)
+  if (sent.client_secret !== undefined) throw invalid('body.client_secret', 'came in the Authorization header too')
+  if (sent.client_id !== undefined && sent.client_id !== named.id)
+    throw invalid('body.client_id', 'is not that of the Authorization header')
+  return named
+}
+
+/** Both halves are form-encoded before they are joined. */
+function fromBasic(credentials: string): Credentials {
+  try {
+    const [, id = '', secret = ''] = /^([^:]*):(.*)$/.exec(atob(credentials)) ?? []
+    const decode = (text: string) => decodeURIComponent(text.replaceAll('+', ' '))
+    return { id: decode(id), secret: decode(secret) || undefined }
+  } catch (cause) {
+    throw new ApiError('oauth.invalid_client', { cause })
+  }
+}
+
+async function isSecretOf({ secretHash }: App, secret: string | undefined): Promise<boolean> {
+  if (secretHash === null || secret === undefined) return secretHash === null && secret === undefined
+  return isSameSecret(await hashToken(secret), secretHash)
+}

@@ -1,0 +1,18 @@
+import { findProject, requirePermission } from '../../../access/access.ts'
+import type { Ctx } from '../../../env.ts'
+import type { Answer } from '../../kernel/route.ts'
+import { createClaimToken } from '../../projects/claims/claim-tokens.ts'
+import { Refusal, readRequest, sendBack } from './authorization-request.ts'
+import type { ClaimQuery } from './schema.ts'
+
+/** Nobody who merely knows a ref may come to a project, so who gives it away begins, and the user goes on with what that led to. */
+export async function beginClaim(ctx: Ctx, { project_ref: ref, ...query }: ClaimQuery): Promise<Answer> {
+  const project = await findProject(ctx, ref)
+  requirePermission(project.role, 'projects:write')
+  const request = await readRequest(ctx, query)
+  if (request instanceof Refusal) return sendBack(query, request)
+  const { token } = await createClaimToken(ctx, project)
+  const sent = Object.entries(query).filter((field): field is [string, string] => field[1] !== undefined)
+  const location = `${ctx.config.BASE_URL}/v1/oauth/authorize/project-claim/${token}?${new URLSearchParams(sent)}`
+  return { status: 303, headers: { location } }
+}

@@ -1,0 +1,16 @@
+import { and, eq, inArray, sql } from 'drizzle-orm'
+import { accessTokens, oauthGrants } from '../../../model/tables/index.ts'
+import type { Writer } from '../../../platform/db/client.ts'
+
+/** What users approved for applications in an organization that they leave: should they come back, they are asked again. */
+export async function withdrawApprovals(
+  tx: Pick<Writer, 'select' | 'delete'>,
+  { organizationId, userIds }: { organizationId: string; userIds: readonly string[] },
+): Promise<void> {
+  const ofUser = tx
+    .select({ id: accessTokens.id })
+    .from(accessTokens)
+    .where(sql`${accessTokens.userId} = any(${sql.param(userIds)}::uuid[])`)
+  const isBy = inArray(oauthGrants.approvedBy, ofUser)
+  await tx.delete(oauthGrants).where(and(eq(oauthGrants.organizationId, organizationId), isBy))
+}

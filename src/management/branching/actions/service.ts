@@ -1,0 +1,100 @@
+import { and, asc, count, desc, eq, or, sql } from 'drizzle-orm'
+import * as z from 'zod'
+import type { ProjectAccess } from '../../../access/access.ts'
+import type { Ctx } from '../../../env.ts'
+import { actionRunLogs, actionRuns, type StepRecord } from '../../../model/tables/index.ts'
+import { ApiError } from '../../../platform/http/error.ts'
+import { mutate } from '../../kernel/mutate.ts'
+import { RUN_COLUMNS, type Run } from '../branches/runs.ts'
+import { type ActionRun, type ActionRunsQuery, RUNS_MAX, type StepStatuses } from './schema.ts'
+
+const toActionRun = (row: Run): z.input<typeof ActionRun> => ({
+  id: row.id,
+  branch_id: row.branchId,
+  run_steps: row.steps,
+  git_config: (row.gitConfig ?? null) as z.core.util.JSONType,
+  workdir: row.workdir,
+  check_run_id: row.checkRunId,
+  created_at: row.createdAt.toISOString(),
+  updated_at: row.updatedAt.toISOString(),
+})
+
+/** A parent's runs are those of all its branches; each side has an index of its own. */
+const ofProject = ({ ref, parentRef }: ProjectAccess) =>
+  parentRef === null ? eq(actionRuns.parentRef, ref) : eq(actionRuns.projectRef, ref)
+
+export async function listActionRuns(
+  { db }: Ctx,
+  project: ProjectAccess,
+  { offset, limit }: z.output<typeof ActionRunsQuery>,
+) {
+  const rows = await db
+    .select(RUN_COLUMNS)
+    .from(actionRuns)
+    .where(ofProject(project))
+    .orderBy(desc(actionRuns.createdAt), desc(actionRuns.id))
+    .limit(Math.min(limit, RUNS_MAX))
+    .offset(offset)
+  return rows.map(toActionRun)
+}
+
+export async function countActionRuns({ db }: Ctx, project: ProjectAccess): Promise<number> {
+  const [row] = await db.select({ runs: count() }).from(actionRuns).where(ofProject(project))
+  return row?.runs ?? 0
+}
+
+export const getActionRun = async (ctx: Ctx, project: ProjectAccess, id: string) =>
+  toActionRun(await findRun(ctx, project, id))
+
+async function findRun({ db }: Ctx, { ref }: ProjectAccess, id: string): Promise<Run> {
+  const [row] = z.uuid().safeParse(id).success
+    ? await db
+        .select(RUN_COLUMNS)
+        .from(actionRuns)
+        .where(and(eq(actionRuns.id, id), or(eq(actionRuns.projectRef, ref), eq(actionRuns.parentRef, ref))))
+    : []
+  if (!row) throw new ApiError('not_found.action_run')
+  return row
+}
+
+/** One line each: time, step, text. */
+export async function getActionRunLogs(ctx: Ctx, project: ProjectAccess, id: string): Promise<string> {
+  const run = await findRun(ctx, project, id)
+  const lines = await ctx.db
+    .select({ at: actionRunLogs.at, step: actionRunLogs.step, line: actionRunLogs.line })
+    .from(actionRunLogs)
+    .where(eq(actionRunLogs.runId, run.id))
+    .orderBy(asc(actionRunLogs.number))
+  return lines.map(({ at, step, line }) => `${at.toISOString()} ${step}: ${line}\n`).join('')
+}
+
+const ENDED: readonly StepRecord['status'][] = ['EXITED', 'DEAD']
+const hasEnded = (steps: readonly StepRecord[]) =>
+  steps.some(({ status }) => status === 'DEAD') || steps.every(({ status }) => ENDED.includes(status))
+
+/** What a runner outside says of steps that it does. */
+export async function updateActionRun(
+  ctx: Ctx,
+  project: ProjectAccess,
+  id: string,
+  statuses: z.output<typeof StepStatuses>,
+) {
+  const { id: runId } = await findRun(ctx, project, id)
+  await mutate(ctx, async ({ tx, trace }) => {
+    const [row] = await tx.select(RUN_COLUMNS).from(actionRuns).where(eq(actionRuns.id, runId)).for('update')
+    if (!row) throw new ApiError('not_found.action_run')
+    if (hasEnded(row.steps)) throw new ApiError('conflict.run_ended')
+    const at = ctx.now().toISOString()
+    const known = row.steps.map((step) => {
+      const status = statuses[step.name]
+      return status ? { ...step, status, updated_at: at } : step
+    })
+    await tx
+      .update(actionRuns)
+      .set({ steps: sql`${JSON.stringify(known)}::jsonb`, updatedAt: ctx.now() })
+      .where(eq(actionRuns.id, runId))
+    const { ref: projectRef, organizationId } = project
+    await trace({ action: 'action_run.update', organizationId, projectRef, detail: { run: runId, ...statuses } })
+  })
+  return { message: 'ok' }
+}

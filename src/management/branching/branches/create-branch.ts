@@ -1,0 +1,236 @@
+import { eq } from 'drizzle-orm'
+import type * as z from 'zod'
+import type { ProjectAccess } from '../../../access/access.ts'
+import type { Ctx, SystemCtx } from '../../../env.ts'
+import { branchPlace } from '../../../model/secrets/bindings.ts'
+import { newPassword } from '../../../model/secrets/project.ts'
+import { apiKeys, branches, organizations, projects } from '../../../model/tables/index.ts'
+import { uniqueViolation } from '../../../platform/db/postgres-errors.ts'
+import { randomLetters } from '../../../platform/http/common-values.ts'
+import { ApiError } from '../../../platform/http/error.ts'
+import { seal } from '../../../platform/secrets/seal.ts'
+import { type Mutation, mutate } from '../../kernel/mutate.ts'
+import { newDefaultKeys } from '../../keys/api-keys/service.ts'
+import { majorOf } from '../../projects/projects/convert.ts'
+import { refuseOption, requireReleased } from '../../projects/projects/creation-options.ts'
+import { sealSecrets } from '../../projects/projects/project-secrets.ts'
+import { requireStatus } from '../../projects/projects/status.ts'
+import { removeSettings, saveSettings } from '../../projects/settings/read-settings.ts'
+import { subject, tell } from './branch-events.ts'
+import { type BranchRow, toBranch, toBranchV2 } from './convert.ts'
+import { requireNotifyUrl, setNotifyUrl } from './notify-url.ts'
+import { startRun } from './runs.ts'
+import type { CreateBranch, CreateBranchV2 } from './schema.ts'
+
+const NAME_TAKEN = ['branches_name_once', 'branches_default_once', 'branches_project_once']
+const DEFAULT_NAME = 'main'
+
+export async function createBranch(ctx: Ctx, parent: ProjectAccess, input: z.output<typeof CreateBranch>) {
+  const row = await create(ctx, parent, input, '')
+  return toBranch(row, row.isDefault ? parent.status : 'COMING_UP')
+}
+
+export async function createBranchV2(
+  ctx: Ctx,
+  parent: ProjectAccess,
+  { data: { attributes } }: z.output<typeof CreateBranchV2>,
+) {
+  const { name, desired_disk_size_gb: diskGb, ...rest } = attributes
+  const input = { ...rest, branch_name: name, diskGb }
+  const row = await create(ctx, parent, input, 'data.attributes.').catch((error) => {
+    if (!(error instanceof ApiError) || error.code !== 'unprocessable.branch') throw error
+    throw new ApiError('bad_request.branch', { detail: error.detail, cause: error })
+  })
+  return toBranchV2(row)
+}
+
+type NewBranch = z.output<typeof CreateBranch> & { diskGb?: number | undefined }
+
+/** A branch is where its parent is and runs what that runs; its size is its own. `at` is where the request has its fields. */
+function requireOptions({ engine }: Ctx, parent: ProjectAccess, input: NewBranch, at: string): void {
+  const { region, desired_instance_size: size, postgres_engine: version, release_channel: channel } = input
+  if (region !== undefined && region !== parent.region) throw refuseOption(`${at}region`, region, [parent.region])
+  const major = majorOf(parent.postgresVersion)
+  if (version !== undefined && version !== major) throw refuseOption(`${at}postgres_engine`, version, [major])
+  requireReleased(channel, `${at}release_channel`)
+  if (size === undefined || !engine.sizes || engine.sizes.offered.has(size)) return
+  throw refuseOption(`${at}desired_instance_size`, size, [...engine.sizes.offered])
+}
+
+async function create(ctx: Ctx, parent: ProjectAccess, input: NewBranch, at: string): Promise<BranchRow> {
+  if (parent.parentRef !== null) {
+    throw new ApiError('unprocessable.branch', { detail: 'a branch has no branches of its own: name its parent' })
+  }
+  if (input.is_default && input.secrets) {
+    const detail = 'the default branch stands for the project itself, whose secrets it has'
+    throw new ApiError('unprocessable.branch', { detail })
+  }
+  requireOptions(ctx, parent, input, at)
+  await requirePlan(ctx, parent)
+  if (input.notify_url !== undefined) await requireNotifyUrl(ctx, input.notify_url, `body.${at}notify_url`)
+  const fresh = await freshProject(ctx)
+  const id = crypto.randomUUID()
+  const sealedSecrets = input.secrets
+    ? await seal(ctx.config.ENCRYPTION_KEY, JSON.stringify(input.secrets), branchPlace(id))
+    : null
+  return mutate(ctx, async (mutation) => {
+    // Locks the parent, as its deletion and the end of branching do: none is made unseen by them.
+    await requireStatus(mutation, parent.ref)
+    await removeSettings(mutation.tx, parent.ref, 'branching')
+    if (input.is_default) return insertDefault(ctx, mutation, parent, input)
+    return addBranch(ctx, mutation, {
+      parent,
+      fresh,
+      branch: {
+        id,
+        name: input.branch_name,
+        gitBranch: input.git_branch || null,
+        persistent: input.persistent ?? false,
+        withData: input.with_data ?? false,
+        notifyUrl: input.notify_url ?? null,
+        sealedSecrets,
+      },
+      instanceSize: input.desired_instance_size,
+      async begin(branch) {
+        if (input.diskGb) {
+          const value = { size_gb: input.diskGb }
+          const { projectRef: ref, createdAt: updatedAt } = branch
+          await saveSettings(mutation.tx, { ref, area: 'disk', value, own: ['size_gb'], updatedAt })
+        }
+        if (branch.notifyUrl) await setNotifyUrl(ctx, mutation, parent.organizationId, branch)
+        await startRun(ctx, mutation, { branch, kind: 'create' })
+      },
+    })
+  })
+}
+
+/** The ref, secrets and keys of a project to be, which take time to make. */
+export async function freshProject(ctx: SystemCtx) {
+  const ref = randomLetters()
+  const [sealed, keys] = await Promise.all([sealSecrets(ctx, ref, newPassword()), newDefaultKeys(ctx, ref)])
+  return { ref, sealed, keys }
+}
+
+type Parent = Pick<
+  ProjectAccess,
+  'ref' | 'organizationId' | 'organizationSlug' | 'region' | 'instanceSize' | 'postgresVersion'
+>
+
+interface Added {
+  /** Locked. */
+  parent: Parent
+  fresh: Awaited<ReturnType<typeof freshProject>>
+  branch: Omit<NewRow, 'projectRef' | 'parentRef' | 'status' | 'isDefault'>
+  /** The parent's where it is left out. */
+  instanceSize?: Parent['instanceSize'] | undefined
+  /** What belongs to its beginning, its run above all. */
+  begin(branch: BranchRow): Promise<void>
+}
+
+/** A branch with a project of its own, which a run fills. */
+export async function addBranch(
+  ctx: Ctx | SystemCtx,
+  mutation: Mutation,
+  { parent, fresh: { ref, sealed, keys }, branch: row, instanceSize, begin }: Added,
+): Promise<BranchRow> {
+  await ensureDefault(ctx, mutation, parent)
+  await mutation.tx.insert(projects).values({
+    ref,
+    parentRef: parent.ref,
+    organizationId: parent.organizationId,
+    name: row.name,
+    region: parent.region,
+    postgresVersion: majorOf(parent.postgresVersion),
+    instanceSize: instanceSize ?? parent.instanceSize,
+    status: 'COMING_UP',
+    createdAt: ctx.now(),
+    ...sealed,
+  })
+  await mutation.tx.insert(apiKeys).values(keys)
+  const place = { projectRef: ref, parentRef: parent.ref, status: 'CREATING_PROJECT' as const }
+  const branch = await insert(ctx, mutation, { ...row, ...place })
+  await begin(branch)
+  await tell(mutation, parent, branch, 'v1.project.branch.created')
+  await mutation.trace({ ...subject(parent), action: 'branch.create', detail: { branch: branch.id, ref } })
+  return branch
+}
+
+export async function requirePlan(
+  { db }: SystemCtx,
+  { organizationId }: Pick<ProjectAccess, 'organizationId'>,
+): Promise<void> {
+  const [row] = await db
+    .select({ plan: organizations.plan })
+    .from(organizations)
+    .where(eq(organizations.id, organizationId))
+  if (row?.plan === 'free') throw new ApiError('payment_required.branching', { detail: 'its plan is free' })
+}
+
+type NewRow = Omit<typeof branches.$inferInsert, 'createdAt' | 'updatedAt'>
+
+async function insert(ctx: SystemCtx, { tx }: Mutation, row: NewRow): Promise<BranchRow> {
+  const at = ctx.now()
+  const [branch] = await tx
+    .insert(branches)
+    .values({ ...row, createdAt: at, updatedAt: at })
+    .returning()
+    .catch((error) => rejectTaken(error, row.name))
+  if (!branch) throw new Error('the branch was not inserted')
+  return branch
+}
+
+export function rejectTaken(error: unknown, name: string): never {
+  const broken = uniqueViolation(error)
+  if (!broken || !NAME_TAKEN.includes(broken)) throw error
+  const detail = broken === 'branches_name_once' ? name : 'the project has a default branch already'
+  throw new ApiError('conflict.branch_name', { detail, cause: error })
+}
+
+/** Stands for the parent: nothing is copied. */
+async function insertDefault(
+  ctx: Ctx,
+  mutation: Mutation,
+  parent: ProjectAccess,
+  input: NewBranch,
+): Promise<BranchRow> {
+  const branch = await insert(ctx, mutation, {
+    projectRef: parent.ref,
+    parentRef: parent.ref,
+    name: input.branch_name,
+    gitBranch: input.git_branch || null,
+    isDefault: true,
+    persistent: true,
+    withData: true,
+    status: 'FUNCTIONS_DEPLOYED',
+    notifyUrl: input.notify_url ?? null,
+  })
+  if (branch.notifyUrl) await setNotifyUrl(ctx, mutation, parent.organizationId, branch)
+  await tell(mutation, parent, branch, 'v1.project.branch.created')
+  await mutation.trace({ ...subject(parent), action: 'branch.create', detail: { branch: branch.id, ref: parent.ref } })
+  return branch
+}
+
+/** The first branch of a project makes the project itself the default one. */
+export async function ensureDefault(
+  ctx: SystemCtx,
+  mutation: Mutation,
+  parent: Pick<ProjectAccess, 'ref' | 'organizationId' | 'organizationSlug'>,
+): Promise<void> {
+  const at = ctx.now()
+  const [branch] = await mutation.tx
+    .insert(branches)
+    .values({
+      projectRef: parent.ref,
+      parentRef: parent.ref,
+      name: DEFAULT_NAME,
+      isDefault: true,
+      persistent: true,
+      withData: true,
+      status: 'FUNCTIONS_DEPLOYED',
+      createdAt: at,
+      updatedAt: at,
+    })
+    .onConflictDoNothing()
+    .returning()
+  if (branch) await tell(mutation, parent, branch, 'v1.project.branch.created')
+}

@@ -1,0 +1,35 @@
+import { eq } from 'drizzle-orm'
+import type * as z from 'zod'
+import type { BranchAccess } from '../../../access/access.ts'
+import type { Ctx } from '../../../env.ts'
+import { runnerPasswordOf } from '../../../model/secrets/project.ts'
+import { projects } from '../../../model/tables/index.ts'
+import { ApiError } from '../../../platform/http/error.ts'
+import { toApiError } from '../../database/database/service.ts'
+import { ACTIVE } from '../../projects/projects/region-values.ts'
+import { requireActiveParent } from './parent-project.ts'
+import type { DiffQuery } from './schema.ts'
+
+export async function diffBranch(
+  ctx: Ctx,
+  { isDefault, parentRef, project }: BranchAccess,
+  { included_schemas: schemas }: z.output<typeof DiffQuery>,
+): Promise<string> {
+  if (isDefault) throw new ApiError('unprocessable.branch', { detail: 'it is the default branch' })
+  if (!ACTIVE.includes(project.status)) {
+    throw new ApiError('conflict.project_status', { detail: `its status is ${project.status}, not ACTIVE_HEALTHY` })
+  }
+  const [parent] = await ctx.db.select().from(projects).where(eq(projects.ref, parentRef))
+  if (!parent) throw new ApiError('not_found.branch')
+  requireActiveParent(parent.status)
+  const [from, to] = await Promise.all(
+    [parent, project].map(async (side) => ({
+      ref: side.ref,
+      runnerPassword: await runnerPasswordOf(ctx, side),
+    })),
+  )
+  if (!from || !to) throw new ApiError('not_found.branch')
+  return ctx.engine.diff({ from, to, ...(schemas && { schemas }) }).catch((error) => {
+    throw toApiError(error)
+  })
+}

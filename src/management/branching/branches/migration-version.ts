@@ -1,0 +1,35 @@
+import { eq } from 'drizzle-orm'
+import type { BranchAccess } from '../../../access/access.ts'
+import { EngineUnavailable } from '../../../engine/engine.ts'
+import type { Ctx } from '../../../env.ts'
+import { projects, type RunKind } from '../../../model/tables/index.ts'
+import { ApiError } from '../../../platform/http/error.ts'
+import { findMigration } from '../../database/migrations/history.ts'
+import { ACTIVE } from '../../projects/projects/region-values.ts'
+import { keptEarlier } from './branch-steps.ts'
+
+/** Refuses a version that the run could not find. Where its database does not answer now, the run itself decides. */
+export async function requireMigration(
+  ctx: Ctx,
+  { projectRef, parentRef }: BranchAccess,
+  kind: RunKind,
+  version: string,
+): Promise<void> {
+  const ref = kind === 'push' ? parentRef : projectRef
+  const [source] = await ctx.db
+    .select({ ref: projects.ref, status: projects.status, sealedRunnerPassword: projects.sealedRunnerPassword })
+    .from(projects)
+    .where(eq(projects.ref, ref))
+  if (!source || !ACTIVE.includes(source.status)) return
+  const found = await findMigration(ctx, source, version).catch((error) => {
+    if (error instanceof EngineUnavailable) return 'unknown'
+    throw error
+  })
+  if (found) return
+  const earlier = kind === 'reset' ? await keptEarlier(ctx, projectRef) : []
+  if (earlier.some((migration) => migration.version === version)) return
+  const message = `${ref} has no migration ${version}`
+  throw new ApiError('bad_request.validation_failed', {
+    issues: [{ field: 'body.migration_version', code: 'unknown', message }],
+  })
+}

@@ -1,0 +1,76 @@
+import { eq } from 'drizzle-orm'
+import type { Ctx } from '../../../env.ts'
+import { webhookPlace } from '../../../model/secrets/bindings.ts'
+import { jwtSecretOf } from '../../../model/secrets/project.ts'
+import { projects, webhookEndpoints } from '../../../model/tables/index.ts'
+import { skipPending } from '../../../outbound/webhooks/delivery-store.ts'
+import { newTimedId } from '../../../platform/db/id.ts'
+import { ApiError } from '../../../platform/http/error.ts'
+import { checkDestination } from '../../../platform/net/destination.ts'
+import { rulesOf } from '../../../platform/net/egress.ts'
+import { seal } from '../../../platform/secrets/seal.ts'
+import type { Mutation } from '../../kernel/mutate.ts'
+import type { BranchRow } from './convert.ts'
+
+const NOTIFIED = ['v1.project.branch.created', 'v1.project.branch.updated', 'v1.project.branch.removed'] as const
+
+export async function requireNotifyUrl(ctx: Ctx, url: string | null, field: string): Promise<void> {
+  if (url === null) return
+  const verdict = await checkDestination(url, rulesOf(ctx))
+  if (verdict.kind === 'allowed') return
+  if (verdict.kind === 'unavailable')
+    throw new ApiError('service_unavailable.name_resolution', { cause: verdict.reason })
+  throw new ApiError('bad_request.validation_failed', {
+    issues: [{ field, code: 'invalid_destination', message: verdict.reason }],
+  })
+}
+
+/** A webhook endpoint that hears of this branch alone, signed with a secret that whoever reads the branch knows. */
+export async function setNotifyUrl(
+  ctx: Ctx,
+  { tx, wake }: Mutation,
+  organizationId: string,
+  { id: branchId, projectRef, parentRef, notifyUrl }: BranchRow,
+): Promise<void> {
+  if (notifyUrl === null) return endNotifying(ctx, tx, branchId)
+  // What is still to be told goes to the new one.
+  const changed = await tx
+    .update(webhookEndpoints)
+    .set({ url: notifyUrl, enabled: true, failingSince: null })
+    .where(eq(webhookEndpoints.branchId, branchId))
+    .returning({ id: webhookEndpoints.id })
+  for (const { id } of changed) wake(id)
+  if (changed.length > 0) return
+  const [project] = await tx
+    .select({ ref: projects.ref, sealedJwtSecret: projects.sealedJwtSecret })
+    .from(projects)
+    .where(eq(projects.ref, projectRef))
+  if (!project) return
+  const id = newTimedId(ctx.now())
+  await tx.insert(webhookEndpoints).values({
+    id,
+    organizationId,
+    projectRef: parentRef,
+    branchId,
+    url: notifyUrl,
+    enabled: true,
+    eventTypes: [...NOTIFIED],
+    sealedSecret: await seal(
+      ctx.config.ENCRYPTION_KEY,
+      await jwtSecretOf({ ...ctx, db: tx }, project),
+      webhookPlace(id, 'secret'),
+    ),
+    createdBy: ctx.principal.userId,
+    createdAt: ctx.now(),
+  })
+}
+
+/** Its endpoint stays until the branch is gone, and is there for the next URL. */
+async function endNotifying({ databaseNow }: Ctx, tx: Mutation['tx'], branchId: string): Promise<void> {
+  const disabled = await tx
+    .update(webhookEndpoints)
+    .set({ enabled: false })
+    .where(eq(webhookEndpoints.branchId, branchId))
+    .returning({ id: webhookEndpoints.id })
+  for (const { id } of disabled) await skipPending(tx, databaseNow, id)
+}

@@ -1,0 +1,32 @@
+import { and, eq, inArray, isNull } from 'drizzle-orm'
+import { type ProjectStatus, projects, projectTasks } from '../../../model/tables/index.ts'
+import { ApiError } from '../../../platform/http/error.ts'
+import type { Mutation } from '../../kernel/mutate.ts'
+import { ACTIVE } from '../../projects/projects/region-values.ts'
+
+/** Its parent is read or written for a branch. */
+export function requireActiveParent(status: ProjectStatus | undefined): void {
+  if (status && ACTIVE.includes(status)) return
+  throw new ApiError('conflict.project_status', { detail: `the parent's status is ${status}, not ACTIVE_HEALTHY` })
+}
+
+/** A run would lose the database that it copies or reads. The project is locked, so that none begins meanwhile. */
+export async function requireUnread({ tx }: Pick<Mutation, 'tx'>, ref: string): Promise<void> {
+  const ofBranches = tx
+    .select({ ref: projects.ref })
+    .from(projects)
+    .where(and(eq(projects.parentRef, ref), isNull(projects.removedAt)))
+  const reading = await tx
+    .select({ id: projectTasks.id })
+    .from(projectTasks)
+    .where(
+      and(
+        inArray(projectTasks.projectRef, ofBranches),
+        inArray(projectTasks.kind, ['branch_create', 'branch_push', 'branch_reset']),
+        inArray(projectTasks.state, ['pending', 'running']),
+      ),
+    )
+    .limit(1)
+  if (reading.length === 0) return
+  throw new ApiError('conflict.project_status', { detail: 'a run of one of its branches still reads it' })
+}

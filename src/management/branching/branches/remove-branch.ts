@@ -1,0 +1,173 @@
+import { and, eq, inArray, isNotNull, isNull, lte, not, type SQL, sql } from 'drizzle-orm'
+import type { BranchAccess, ProjectAccess } from '../../../access/access.ts'
+import type { Ctx, SystemCtx } from '../../../env.ts'
+import { actionRuns, branches, organizations, projects, projectTasks, TASK_KINDS } from '../../../model/tables/index.ts'
+import { ApiError } from '../../../platform/http/error.ts'
+import { endAssociations, ofProjects } from '../../database/private-link/end-associations.ts'
+import { type Mutation, mutate } from '../../kernel/mutate.ts'
+import { lockProject } from '../../projects/projects/lock-project.ts'
+import { changeStatus, lockStatus } from '../../projects/projects/status.ts'
+import { cancelTasks, ofProject, startTask } from '../../projects/projects/tasks.ts'
+import { saveSettings } from '../../projects/settings/read-settings.ts'
+import { subject, tell } from './branch-events.ts'
+import type { BranchRow } from './convert.ts'
+import { endSteps, HAS_OPEN_STEPS } from './runs.ts'
+
+const GRACE_MS = 60 * 60 * 1000
+/** Work on a branch's project that gives way when the branch is deleted, beside its runs. */
+const PROJECT_WORK = TASK_KINDS.filter((kind) => kind !== 'delete' && !kind.startsWith('branch_'))
+
+export async function removeBranch(ctx: Ctx, access: BranchAccess, force: boolean) {
+  if (access.isDefault) throw new ApiError('unprocessable.branch', { detail: 'the default branch cannot be deleted' })
+  if (access.persistent) throw isPersistent()
+  await mutate(ctx, async (mutation) => {
+    if (!force) return scheduleRemoval(ctx, mutation, access)
+    if (!(await remove(ctx, mutation, access))) throw new ApiError('not_found.branch')
+  })
+  return { message: 'ok' }
+}
+
+const isPersistent = () =>
+  new ApiError('unprocessable.branch', {
+    detail: 'a persistent branch cannot be deleted: set persistent to false first',
+  })
+
+async function scheduleRemoval(ctx: Ctx, mutation: Mutation, { id, project }: BranchAccess): Promise<void> {
+  const at = ctx.now()
+  const [branch] = await mutation.tx
+    .update(branches)
+    .set({
+      deletionScheduledAt: sql`coalesce(${branches.deletionScheduledAt}, ${new Date(at.getTime() + GRACE_MS)})`,
+      updatedAt: at,
+    })
+    .where(and(eq(branches.id, id), isNull(branches.removedAt)))
+    .returning()
+  if (!branch) throw new ApiError('not_found.branch')
+  await tell(mutation, project, branch, 'v1.project.branch.updated')
+  await mutation.trace({ ...subject(project), action: 'branch.delete.schedule', detail: { branch: id } })
+}
+
+type Project = Pick<ProjectAccess, 'ref' | 'organizationId' | 'organizationSlug'>
+type Removable = Pick<BranchRow, 'id'> & { project: Project }
+
+/**
+ * The branch is gone at once; its database and bytes follow as a task of its project. False where it has gone already, or
+ * `condition` does not hold.
+ */
+export async function remove(
+  ctx: Ctx | SystemCtx,
+  mutation: Mutation,
+  { id, project }: Removable,
+  condition?: SQL,
+): Promise<boolean> {
+  const { ref, organizationId } = project
+  // First, as whoever deletes the project by its ref does.
+  const before = await lockStatus(mutation, ref)
+  if (!before || !(await removeRow(ctx, mutation, project, and(eq(branches.id, id), condition)))) return false
+  await cancelTasks(ctx, mutation, ofProject(ref, PROJECT_WORK))
+  await changeStatus(mutation, project, { before, status: 'GOING_DOWN' })
+  await startTask(ctx, mutation, { ref, kind: 'delete' })
+  await endAssociations(mutation, ofProjects([ref]), ctx.now())
+  await mutation.trace({ organizationId, projectRef: ref, action: 'branch.delete', detail: { branch: id } })
+  return true
+}
+
+/** What is of the branch alone, beside its project: its row, its runs, and who is told. */
+async function removeRow(
+  ctx: Ctx | SystemCtx,
+  mutation: Mutation,
+  project: Project,
+  which: SQL | undefined,
+): Promise<boolean> {
+  const [branch] = await mutation.tx
+    .update(branches)
+    .set({ removedAt: ctx.now() })
+    .where(and(which, isNull(branches.removedAt)))
+    .returning()
+  if (!branch) return false
+  await cancelRuns(ctx, mutation, branch)
+  await tell(mutation, project, branch, 'v1.project.branch.removed')
+  return true
+}
+
+/** A merge is work on the parent, which must not wait for it. */
+async function cancelRuns(ctx: Ctx | SystemCtx, mutation: Mutation, { projectRef }: BranchRow): Promise<void> {
+  const ofBranch = eq(actionRuns.projectRef, projectRef)
+  const tasks = mutation.tx.select({ id: actionRuns.taskId }).from(actionRuns).where(ofBranch)
+  await cancelTasks(ctx, mutation, inArray(projectTasks.id, tasks))
+  await mutation.tx.execute(endSteps(ctx, and(ofBranch, HAS_OPEN_STEPS), ['EXITED', 'DEAD']))
+  await mutation.tx
+    .update(actionRuns)
+    .set({ files: null })
+    .where(and(ofBranch, isNotNull(actionRuns.files)))
+}
+
+export async function restoreBranch(ctx: Ctx, { id, project }: BranchAccess) {
+  await mutate(ctx, async (mutation) => {
+    const [branch] = await mutation.tx
+      .update(branches)
+      .set({ deletionScheduledAt: null, updatedAt: ctx.now() })
+      .where(and(eq(branches.id, id), isNull(branches.removedAt), sql`${branches.deletionScheduledAt} is not null`))
+      .returning()
+    if (!branch) throw new ApiError('unprocessable.branch', { detail: 'it is not scheduled for deletion' })
+    await tell(mutation, project, branch, 'v1.project.branch.updated')
+    await mutation.trace({ ...subject(project), action: 'branch.restore', detail: { branch: id } })
+  })
+  return { message: 'Branch restoration initiated' }
+}
+
+/** All branches go, persistent ones too; the project itself stays as it is. */
+export async function disableBranching(ctx: Ctx, project: ProjectAccess): Promise<void> {
+  if (project.parentRef !== null) throw new ApiError('unprocessable.branch', { detail: 'a branch has no branches' })
+  await mutate(ctx, async (mutation) => {
+    await lockProject(mutation, project.ref)
+    await removeAll(ctx, mutation, project)
+    const value = { enabled: false }
+    await saveSettings(mutation.tx, { ref: project.ref, area: 'branching', value, updatedAt: ctx.now() })
+    await mutation.trace({ ...subject(project), action: 'branching.disable' })
+  })
+}
+
+/**
+ * The branches of a project that is itself on its way out, or has no branches any more. It is locked, so that there will be
+ * no others.
+ */
+async function removeAll(ctx: Ctx, mutation: Mutation, parent: Project): Promise<void> {
+  const rows = await mutation.tx
+    .select({ id: branches.id, ref: branches.projectRef })
+    .from(branches)
+    .where(and(eq(branches.parentRef, parent.ref), isNull(branches.removedAt), not(branches.isDefault)))
+    .orderBy(branches.id)
+  for (const { id, ref } of rows) await remove(ctx, mutation, { id, project: { ...parent, ref } })
+  await removeRow(ctx, mutation, parent, and(eq(branches.parentRef, parent.ref), branches.isDefault))
+}
+
+/** What the deletion of a project, by its ref, means for branches: its own row, or all that were made from it. */
+export async function removeWith(ctx: Ctx, mutation: Mutation, project: ProjectAccess): Promise<void> {
+  if (project.parentRef === null) return removeAll(ctx, mutation, project)
+  const which = and(eq(branches.projectRef, project.ref), not(branches.persistent))
+  if (!(await removeRow(ctx, mutation, project, which))) throw isPersistent()
+}
+
+const DUE_MAX = 100
+
+/** Deletes the branches whose grace is over. */
+export async function removeDueBranches(ctx: SystemCtx): Promise<void> {
+  const due = await ctx.db
+    .select({
+      id: branches.id,
+      ref: projects.ref,
+      organizationId: organizations.id,
+      organizationSlug: organizations.slug,
+    })
+    .from(branches)
+    .innerJoin(projects, eq(projects.ref, branches.projectRef))
+    .innerJoin(organizations, eq(organizations.id, projects.organizationId))
+    .where(and(isNull(branches.removedAt), lte(branches.deletionScheduledAt, ctx.now())))
+    .limit(DUE_MAX)
+  for (const { id, ...project } of due) {
+    // Restored by now: it stays.
+    const isStillDue = lte(branches.deletionScheduledAt, ctx.now())
+    await mutate(ctx, (mutation) => remove(ctx, mutation, { id, project }, isStillDue))
+  }
+}

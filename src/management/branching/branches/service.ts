@@ -1,0 +1,177 @@
+import { and, asc, eq, inArray, isNull } from 'drizzle-orm'
+import type * as z from 'zod'
+import { type BranchAccess, findProject, type ProjectAccess, requirePermission } from '../../../access/access.ts'
+import type { Ctx } from '../../../env.ts'
+import { roleAllows } from '../../../model/roles.ts'
+import { jwtSecretOf, passwordOf } from '../../../model/secrets/project.ts'
+import {
+  actionRuns,
+  branches,
+  type ProjectStatus,
+  projects,
+  projectTasks,
+  type RunKind,
+} from '../../../model/tables/index.ts'
+import { ApiError } from '../../../platform/http/error.ts'
+import { mutate } from '../../kernel/mutate.ts'
+import { majorOf } from '../../projects/projects/convert.ts'
+import { ACTIVE } from '../../projects/projects/region-values.ts'
+import { changeStatus, lockStatus, requireStatus } from '../../projects/projects/status.ts'
+import { type Reader, selectSettings, settingsFrom } from '../../projects/settings/read-settings.ts'
+import { subject, tell } from './branch-events.ts'
+import { toBranch } from './convert.ts'
+import { rejectTaken } from './create-branch.ts'
+import { requireMigration } from './migration-version.ts'
+import { requireNotifyUrl, setNotifyUrl } from './notify-url.ts'
+import { requireActiveParent } from './parent-project.ts'
+import { startRun } from './runs.ts'
+import type { UpdateBranch } from './schema.ts'
+
+export async function listBranches(ctx: Ctx, project: ProjectAccess) {
+  const [branching, rows] = await ctx.db.batch([
+    selectSettings(ctx.db, project.ref, 'branching'),
+    ctx.db
+      .select({ branch: branches, status: projects.status })
+      .from(branches)
+      .innerJoin(projects, eq(projects.ref, branches.projectRef))
+      .where(and(eq(branches.parentRef, project.ref), isNull(branches.removedAt)))
+      .orderBy(asc(branches.createdAt), asc(branches.id)),
+  ])
+  if (!settingsFrom('branching', branching).value.enabled) throw new ApiError('unprocessable.branching_disabled')
+  return rows.map(({ branch, status }) => toBranch(branch, status))
+}
+
+export async function getBranch({ db }: Ctx, project: ProjectAccess, name: string) {
+  const [row] = await db
+    .select({ branch: branches, status: projects.status })
+    .from(branches)
+    .innerJoin(projects, eq(projects.ref, branches.projectRef))
+    .where(and(eq(branches.parentRef, project.ref), eq(branches.name, name), isNull(branches.removedAt)))
+  if (!row) throw new ApiError('not_found.branch')
+  return toBranch(row.branch, row.status)
+}
+
+/** Passwords and keys are for who may read secrets: with them one could do more than the role, or the token, allows. */
+export async function getBranchConfig(ctx: Ctx, { project }: BranchAccess) {
+  const maySeeSecrets = roleAllows(project.role, 'secrets:read') && ctx.principal.scopes.includes('secrets:read')
+  const { host, port, user } = ctx.engine.connection(project)
+  return {
+    ref: project.ref,
+    postgres_version: project.postgresVersion,
+    postgres_engine: majorOf(project.postgresVersion),
+    release_channel: 'ga',
+    status: project.status,
+    db_host: host,
+    db_port: port,
+    db_user: user,
+    ...(maySeeSecrets && {
+      db_pass: await passwordOf(ctx, project),
+      jwt_secret: await jwtSecretOf(ctx, project),
+    }),
+  }
+}
+
+export async function updateBranch(ctx: Ctx, access: BranchAccess, input: z.output<typeof UpdateBranch>) {
+  const { project } = access
+  // An unchanged URL is not resolved again: a silent name server would refuse the other fields of the request.
+  if (input.notify_url !== undefined && input.notify_url !== access.notifyUrl) {
+    await requireNotifyUrl(ctx, input.notify_url, 'body.notify_url')
+  }
+  const row = await mutate(ctx, async (mutation) => {
+    const [branch] = await mutation.tx
+      .update(branches)
+      .set({
+        ...(input.branch_name !== undefined && { name: input.branch_name }),
+        ...(input.git_branch !== undefined && { gitBranch: input.git_branch || null }),
+        ...(input.persistent !== undefined && { persistent: input.persistent }),
+        // What is to stay is not deleted in an hour.
+        ...(input.persistent && { deletionScheduledAt: null }),
+        ...(input.status !== undefined && { status: input.status }),
+        ...(input.request_review !== undefined && { reviewRequestedAt: input.request_review ? ctx.now() : null }),
+        ...(input.notify_url !== undefined && { notifyUrl: input.notify_url }),
+        updatedAt: ctx.now(),
+      })
+      .where(and(eq(branches.id, access.id), isNull(branches.removedAt)))
+      .returning()
+      .catch((error) => rejectTaken(error, input.branch_name ?? ''))
+    if (!branch) throw new ApiError('not_found.branch')
+    if (input.notify_url !== undefined) await setNotifyUrl(ctx, mutation, project.organizationId, branch)
+    if (Object.keys(input).length > 0) await tell(mutation, project, branch, 'v1.project.branch.updated')
+    const fields = Object.keys(input)
+    await mutation.trace({ ...subject(project), action: 'branch.update', detail: { branch: branch.id, fields } })
+    return branch
+  })
+  return toBranch(row, project.status)
+}
+
+/** A run failed before there was a database: a reset makes it. */
+const WITHOUT_DATABASE: readonly ProjectStatus[] = ['INIT_FAILED', 'RESTORE_FAILED']
+
+export async function startAction(
+  ctx: Ctx,
+  access: BranchAccess,
+  kind: Exclude<RunKind, 'create' | 'commit'>,
+  version?: string,
+) {
+  const { project } = access
+  if (access.isDefault) throw new ApiError('unprocessable.branch', { detail: 'it is the default branch' })
+  const startsFrom = kind === 'reset' ? [...ACTIVE, ...WITHOUT_DATABASE] : ACTIVE
+  if (kind === 'merge') await requireParentRole(ctx, access)
+  else await untilMerged(ctx, access)
+  if (version !== undefined) await requireMigration(ctx, access, kind, version)
+  const id = await mutate(ctx, async (mutation) => {
+    // First, as whoever deletes the parent with its branches does.
+    requireActiveParent(await lockStatus(mutation, access.parentRef))
+    const before = await requireStatus(mutation, project.ref, startsFrom)
+    if (kind !== 'merge' && (await isMerging(mutation.tx, access))) {
+      throw new ApiError('conflict.project_status', { detail: 'it is being merged' })
+    }
+    const [branch] = await mutation.tx
+      .update(branches)
+      .set({ ...(kind !== 'merge' && { status: 'RUNNING_MIGRATIONS' as const }), updatedAt: ctx.now() })
+      .where(and(eq(branches.id, access.id), isNull(branches.removedAt)))
+      .returning()
+    if (!branch) throw new ApiError('not_found.branch')
+    const goesBack = kind === 'reset' && { statusBefore: before }
+    const runId = await startRun(ctx, mutation, { branch, kind, migrationVersion: version, ...goesBack })
+    if (kind === 'reset') await changeStatus(mutation, project, { before, status: 'RESTORING' })
+    await tell(mutation, project, branch, 'v1.project.branch.updated')
+    await mutation.trace({ ...subject(project), action: `branch.${kind}`, detail: { branch: branch.id, run: runId } })
+    return runId
+  })
+  return { workflow_run_id: id, message: 'ok' }
+}
+
+/** Its task is the parent's, so nothing else keeps the branch as it is read: what it has would seem to be merged. */
+async function isMerging(db: Reader, { id, parentRef }: BranchAccess): Promise<boolean> {
+  const open = await db
+    .select({ id: actionRuns.id })
+    .from(actionRuns)
+    .innerJoin(projectTasks, eq(projectTasks.id, actionRuns.taskId))
+    .where(
+      and(
+        // One at most, and found without reading the runs of all.
+        eq(projectTasks.projectRef, parentRef),
+        inArray(projectTasks.state, ['pending', 'running']),
+        eq(actionRuns.branchId, id),
+        eq(actionRuns.kind, 'merge'),
+      ),
+    )
+    .limit(1)
+  return open.length > 0
+}
+
+const MERGE_MS_MAX = 20_000
+const MERGE_POLL_MS = 250
+
+/** Who has just merged a branch and sees it in the parent resets it next, perhaps before the run has ended. */
+async function untilMerged({ db }: Ctx, access: BranchAccess): Promise<void> {
+  const until = Date.now() + MERGE_MS_MAX
+  while (Date.now() < until && (await isMerging(db, access))) await scheduler.wait(MERGE_POLL_MS)
+}
+
+/** Who may write to the branch alone may not change its parent. */
+async function requireParentRole(ctx: Ctx, { parentRef }: BranchAccess): Promise<void> {
+  const parent = await findProject(ctx, parentRef)
+  requirePermission(parent.role, 'environment:write')
+}

@@ -1,0 +1,137 @@
+import { and, eq, isNull, lte, or, type SQL, sql } from 'drizzle-orm'
+import { Superseded } from '../../../engine/engine.ts'
+import type { SystemCtx } from '../../../env.ts'
+import { isHourlyDue } from '../../../model/hourly.ts'
+import { gitBranches } from '../../../model/tables/index.ts'
+import { purgeInPortions } from '../../../platform/db/purge.ts'
+import { GithubRefused, GithubUnavailable } from '../../../platform/github/client.ts'
+import { describeError } from '../../../platform/http/log.ts'
+import { GRACE_MS, isLapsed, keepRenewing, LEASE_MS, withClaim } from '../../kernel/task-leases.ts'
+import { type Next, watch } from './watch-pull-request.ts'
+
+export type GitBranch = typeof gitBranches.$inferSelect
+
+const ATTEMPTS_MAX = 24
+const RETRY_BASE_MS = 2_000
+const RETRY_MS_MAX = 300_000
+/** GitHub may ask for more patience than that; then it is asked once more, and says so again. */
+const PATIENCE_MS_MAX = 3_600_000
+
+/** Looks at a branch of a repository where there is reason to. A second message for it finds it leased or looked at. */
+export const lookAtGitBranch = (ctx: SystemCtx, id: string): Promise<void> =>
+  withClaim(async (claim) => {
+    const row = await take(ctx, id, claim)
+    if (!row) return
+    const renew = async () =>
+      ctx.db
+        .update(gitBranches)
+        .set({ leaseUntil: new Date(ctx.now().getTime() + LEASE_MS) })
+        .where(held(row))
+    const stop = keepRenewing(ctx, row, renew)
+    try {
+      await release(ctx, row, await watch(ctx, row))
+    } catch (error) {
+      if (!(error instanceof Superseded)) await fail(ctx, row, error)
+    } finally {
+      stop()
+    }
+  })
+
+async function take(ctx: SystemCtx, id: string, claim: string): Promise<GitBranch | undefined> {
+  const at = ctx.now()
+  const [row] = await ctx.db
+    .update(gitBranches)
+    .set({
+      claim,
+      leaseUntil: new Date(at.getTime() + LEASE_MS),
+      // Counted before the look, so that one that kills its consumer each time also comes to an end.
+      attempts: sql`${gitBranches.attempts} + 1`,
+    })
+    .where(and(eq(gitBranches.id, id), isFree(ctx, at)))
+    .returning()
+  return row
+}
+
+const isFree = (ctx: SystemCtx, at: Date): SQL | undefined =>
+  and(lte(gitBranches.dueAt, at), or(isNull(gitBranches.leaseUntil), isLapsed(ctx, gitBranches, at)))
+
+export const held = ({ id, claim }: GitBranch) => and(eq(gitBranches.id, id), eq(gitBranches.claim, claim ?? ''))
+
+/** Whatever asked for a look meanwhile gets one. */
+async function release(ctx: SystemCtx, row: GitBranch, next: Next): Promise<void> {
+  const { db, now } = ctx
+  if (next === 'never') {
+    const gone = await db
+      .delete(gitBranches)
+      .where(and(held(row), eq(gitBranches.asked, row.asked)))
+      .returning({ id: gitBranches.id })
+    if (gone.length > 0) return
+  }
+  const at = now()
+  const dueAt = typeof next === 'number' ? new Date(at.getTime() + next) : null
+  const due = sql`case when ${gitBranches.asked} = ${row.asked} then ${dueAt?.toISOString() ?? null}::timestamptz
+    else ${at.toISOString()}::timestamptz end`
+  await put(ctx, row, { dueAt: due, attempts: 0, lastError: null })
+}
+
+async function fail(ctx: SystemCtx, row: GitBranch, error: unknown): Promise<void> {
+  const { log, now } = ctx
+  const lastError = error instanceof Error ? error.message : String(error)
+  log.error('git_branch_failed', { git_branch: row.id, attempt: row.attempts, error: describeError(error) })
+  if (error instanceof GithubRefused || row.attempts >= ATTEMPTS_MAX) {
+    const due = sql`case when ${gitBranches.asked} = ${row.asked} then null::timestamptz else ${now().toISOString()}::timestamptz end`
+    return put(ctx, row, { dueAt: due, attempts: 0, lastError })
+  }
+  const usualMs = Math.min(RETRY_BASE_MS * 2 ** (row.attempts - 1), RETRY_MS_MAX)
+  const wantedMs = error instanceof GithubUnavailable ? (error.retryAfterSeconds ?? 0) * 1000 : 0
+  const delayMs = Math.min(Math.max(usualMs, wantedMs), PATIENCE_MS_MAX)
+  await put(ctx, row, { dueAt: sql`${new Date(now().getTime() + delayMs).toISOString()}::timestamptz`, lastError })
+}
+
+interface Put {
+  dueAt: SQL
+  attempts?: number
+  lastError: string | null
+}
+
+async function put({ db, now, bindings }: SystemCtx, row: GitBranch, changes: Put): Promise<void> {
+  const [left] = await db
+    .update(gitBranches)
+    .set({ ...changes, claim: null, leaseUntil: null, updatedAt: now() })
+    .where(held(row))
+    .returning({ dueAt: gitBranches.dueAt })
+  if (!left?.dueAt) return
+  const delaySeconds = Math.max(0, Math.ceil((left.dueAt.getTime() - now().getTime()) / 1000))
+  // What is due later, the sweeper comes to.
+  if (delaySeconds < 60) await bindings.PROJECT_TASKS.send({ type: 'git-branch', id: row.id }, { delaySeconds })
+}
+
+const SWEPT_MAX = 100
+
+/** Branches whose message got lost, whose consumer died, or whose time has come. */
+export async function sendDueGitBranches(ctx: SystemCtx): Promise<void> {
+  const { db, now, bindings, log } = ctx
+  const due = await db
+    .select({ id: gitBranches.id })
+    .from(gitBranches)
+    .where(isFree(ctx, new Date(now().getTime() - GRACE_MS)))
+    .orderBy(gitBranches.dueAt)
+    .limit(SWEPT_MAX)
+  if (due.length === 0) return
+  await bindings.PROJECT_TASKS.sendBatch(due.map(({ id }) => ({ body: { type: 'git-branch', id } })))
+  log.info('git_branches_sent_again', { count: due.length })
+}
+
+/** Longer than GitHub lets anybody send a delivery again. */
+const DELIVERIES_KEPT_MS = 7 * 24 * 3_600_000
+
+/** Once an hour. */
+export async function purgeGitDeliveries(ctx: SystemCtx): Promise<void> {
+  if (!(await isHourlyDue(ctx, 'git_deliveries'))) return
+  const before = new Date(ctx.now().getTime() - DELIVERIES_KEPT_MS).toISOString()
+  await purgeInPortions(
+    ctx.db,
+    (portion) =>
+      sql`delete from git_deliveries where id in (select id from git_deliveries where at <= ${before} order by at limit ${portion})`,
+  )
+}

@@ -1,0 +1,208 @@
+import { sql } from 'drizzle-orm'
+import type { Hono } from 'hono'
+import * as z from 'zod'
+import type { AppEnv, SystemCtx } from '../../../env.ts'
+import { branches, gitBranches, gitConnections, gitDeliveries, projects } from '../../../model/tables/index.ts'
+import { readParts } from '../../../platform/blobs/chunk-reader.ts'
+import { holdMemory, MemoryTaken } from '../../../platform/blobs/memory-budget.ts'
+import { rowsOf } from '../../../platform/db/client.ts'
+import { appOf } from '../../../platform/github/app.ts'
+import { Text } from '../../../platform/http/common-values.ts'
+import { ApiError } from '../../../platform/http/error.ts'
+import { send } from '../../../platform/queue/send.ts'
+import { addressOf, guessesOf, isAddressOverLimit, takeQuota } from '../../../platform/rate-limit/quota.ts'
+
+const PATH = '/integrations/github/webhook'
+
+/** GitHub sends 25 MB at most, for pushes of thousands of commits: their pull requests are told of in less. */
+const BODY_BYTES_MAX = 5 * 1024 ** 2
+/** Received, and parsed. */
+const COPIES = 3
+/** GitHub itself gives up by then. */
+const BODY_MS_MAX = 10_000
+
+/** Where GitHub tells what has happened. Its signature stands for a token, and its few addresses must not use up a quota. */
+export function mountGithubWebhook(app: Hono<AppEnv>): void {
+  app.post(PATH, async (c) => {
+    const { ctx } = c.var
+    c.var.facts.route = 'github-webhook'
+    const github = appOf(ctx.config)
+    if (!github) throw new ApiError('not_found.github_app')
+    const now = ctx.now().getTime()
+    if (isAddressOverLimit(addressOf(c), now)) throw new ApiError('too_many_requests')
+    const header = (name: string) => c.req.header(name) ?? ''
+    const { event, delivery } = headersOf({ event: header('x-github-event'), delivery: header('x-github-delivery') })
+    const signature = SIGNATURE.exec(header('x-hub-signature-256'))?.[1]
+    const body = signature === undefined ? undefined : await readBody(c.req.raw)
+    const isTheirs = signature && body && (await isSigned(github.webhookSecret, signature, body))
+    if (!isTheirs) {
+      // Who guesses at signatures has the quota of who guesses at tokens.
+      const { allowed } = await takeQuota(c.env.RATE_LIMITERS, guessesOf(addressOf(c), now), 'standard')
+      if (!allowed) throw new ApiError('too_many_requests')
+      throw new ApiError('unauthorized', { detail: 'x-hub-signature-256 is not that of this body' })
+    }
+    return c.json({ message: await take(ctx, { event, delivery, body }) }, 202)
+  })
+}
+
+const SIGNATURE = /^sha256=([0-9a-f]{64})$/
+
+const Headers = z.object({ event: z.string().min(1).max(100), delivery: z.uuid() })
+const HEADER_OF: Record<string, string> = { event: 'x-github-event', delivery: 'x-github-delivery' }
+
+function headersOf(given: z.input<typeof Headers>) {
+  const { success, data, error } = Headers.safeParse(given)
+  if (success) return data
+  throw new ApiError('bad_request.validation_failed', {
+    issues: error.issues.map(({ path, code, message }) => ({
+      field: `header.${HEADER_OF[String(path[0])]}`,
+      code,
+      message,
+    })),
+  })
+}
+
+async function readBody(request: Request): Promise<Uint8Array<ArrayBuffer>> {
+  const type = request.headers.get('content-type') ?? ''
+  if (!/^application\/json\s*(;|$)/i.test(type)) {
+    throw new ApiError('unsupported_media_type', { detail: 'send application/json' })
+  }
+  const declared = Number(request.headers.get('content-length') ?? BODY_BYTES_MAX)
+  const tooLarge = new ApiError('payload_too_large', { detail: `at most ${BODY_BYTES_MAX} bytes` })
+  if (!(declared <= BODY_BYTES_MAX)) throw tooLarge
+  if (!request.body) return new Uint8Array()
+  const memory = await holdMemory(COPIES * declared, 'github').catch((cause) => {
+    throw cause instanceof MemoryTaken ? new ApiError('service_unavailable.memory', { cause }) : cause
+  })
+  const parts = readParts(request.body)
+  const timer = setTimeout(() => void parts.cancel('too late').catch(() => {}), BODY_MS_MAX)
+  try {
+    const bytes = await parts.next(BODY_BYTES_MAX + 1)
+    if (bytes.length > BODY_BYTES_MAX) throw tooLarge
+    return bytes
+  } catch (cause) {
+    throw cause instanceof ApiError
+      ? cause
+      : new ApiError('bad_request.malformed_body', { detail: 'it did not come in full', cause })
+  } finally {
+    clearTimeout(timer)
+    memory.release()
+  }
+}
+
+/** Compared by WebCrypto, in a time that says nothing. */
+async function isSigned(secret: string, signature: string, body: Uint8Array<ArrayBuffer>): Promise<boolean> {
+  const algorithm = { name: 'HMAC', hash: 'SHA-256' }
+  const key = await crypto.subtle.importKey('raw', new TextEncoder().encode(secret), algorithm, false, ['verify'])
+  return crypto.subtle.verify('HMAC', key, Buffer.from(signature, 'hex'), body)
+}
+
+const place = {
+  repository: z.object({ id: z.int(), default_branch: Text.max(1_024) }),
+  installation: z.object({ id: z.int() }),
+}
+const GitName = Text.min(1).max(1_024)
+const Push = z.object({ ref: GitName, ...place })
+const PullRequest = z.object({
+  action: z.string(),
+  number: z.int32(),
+  pull_request: z.object({ head: z.object({ ref: GitName, repo: z.object({ id: z.int() }).nullable() }) }),
+  ...place,
+})
+const ACTIONS = ['opened', 'reopened', 'synchronize', 'closed']
+
+interface Delivery {
+  event: string
+  delivery: string
+  body: Uint8Array<ArrayBuffer>
+}
+
+/** What is to be looked at, of whatever project it is; words for who reads GitHub's log of deliveries. */
+interface Hint {
+  branch: string
+  /** Null of a push. */
+  pullRequest: number | null
+  repository: { id: number; default_branch: string }
+  installation: { id: number }
+}
+
+async function take(ctx: SystemCtx, { event, delivery, body }: Delivery): Promise<string> {
+  const hint = hintOf(event, body)
+  if (typeof hint === 'string') return hint
+  const asked = await note(ctx, delivery, hint)
+  if (asked === undefined) return 'seen before'
+  // What the queue does not take, the sweeper comes to.
+  await send(
+    ctx,
+    asked.map((id) => ({ type: 'git-branch' as const, id })),
+  )
+  return asked.length === 0 ? 'no project follows this' : 'accepted'
+}
+
+function hintOf(event: string, body: Uint8Array<ArrayBuffer>): Hint | string {
+  if (event === 'ping') return 'pong'
+  if (event === 'push') {
+    const { ref, repository, installation } = payloadOf(Push, body)
+    const branch = /^refs\/heads\/(.+)$/.exec(ref)?.[1]
+    if (branch === undefined) return 'passed over: no branch'
+    return { branch, pullRequest: null, repository, installation }
+  }
+  if (event !== 'pull_request') return `passed over: ${event}`
+  const { action, number, pull_request: pull, repository, installation } = payloadOf(PullRequest, body)
+  if (!ACTIONS.includes(action)) return `passed over: ${action}`
+  if (pull.head.repo?.id !== repository.id) return 'passed over: from a fork'
+  return { branch: pull.head.ref, pullRequest: number, repository, installation }
+}
+
+function payloadOf<S extends z.ZodType>(schema: S, body: Uint8Array<ArrayBuffer>): z.output<S> {
+  const { success, data, error } = schema.safeParse(parse(body))
+  if (success) return data
+  throw new ApiError('bad_request.validation_failed', {
+    issues: error.issues.map(({ path, code = 'invalid', message }) => ({
+      field: ['body', ...path].join('.'),
+      code,
+      message,
+    })),
+  })
+}
+
+function parse(body: Uint8Array<ArrayBuffer>): unknown {
+  try {
+    return JSON.parse(new TextDecoder().decode(body))
+  } catch (cause) {
+    throw new ApiError('bad_request.malformed_json', { cause })
+  }
+}
+
+/**
+ * Notes that a branch is to be looked at, for each project that follows it: in one statement, so that a delivery is taken once
+ * and whole. Of whose repository it is the installation decides too. Undefined for a delivery that came before.
+ */
+async function note(ctx: SystemCtx, delivery: string, hint: Hint): Promise<string[] | undefined> {
+  const { branch, pullRequest, repository, installation } = hint
+  const at = ctx.now().toISOString()
+  const ofBranch = sql`exists (select from ${branches} b
+    where b.parent_ref = c.project_ref and b.removed_at is null and b.git_branch = ${branch})`
+  const ofMain = sql`${branch} = coalesce((select b.git_branch from ${branches} b
+    where b.parent_ref = c.project_ref and b.removed_at is null and b.is_default), ${repository.default_branch})`
+  const matters = pullRequest === null ? sql`(${ofBranch} or ${ofMain})` : sql`(c.new_branch_per_pr or ${ofBranch})`
+  const [noted] = await rowsOf<{ taken: number; ids: string[] | null }>(
+    ctx.db,
+    sql`with taken as (
+        insert into ${gitDeliveries} (id, at) values (${delivery}, ${at}) on conflict do nothing returning id
+      ), noted as (
+        insert into ${gitBranches} as known (connection_id, name, due_at, asked, pull_request, updated_at)
+        select c.id, ${branch}, ${at}::timestamptz, 1, ${pullRequest}::int, ${at}::timestamptz
+        from ${gitConnections} c join ${projects} p on p.ref = c.project_ref and p.removed_at is null
+        where c.repository_id = ${repository.id} and c.installation_id = ${installation.id}
+          and exists (select from taken) and ${matters}
+        on conflict (connection_id, name) do update set
+          due_at = least(known.due_at, excluded.due_at), asked = known.asked + 1, attempts = 0,
+          pull_request = coalesce(excluded.pull_request, known.pull_request), updated_at = excluded.updated_at
+        returning id
+      )
+      select (select count(*)::int from taken) as taken, (select json_agg(id) from noted) as ids`,
+  )
+  if (!noted || noted.taken === 0) return undefined
+  return noted.ids ?? []
+}

@@ -1,0 +1,73 @@
+import { and, asc, desc, eq, gt, inArray, isNull, lt } from 'drizzle-orm'
+import type * as z from 'zod'
+import type { OrganizationAccess } from '../../../access/access.ts'
+import type { Ctx } from '../../../env.ts'
+import { gitConnections, projects, users } from '../../../model/tables/index.ts'
+import { pageLinks } from '../../../platform/http/pagination.ts'
+import type { ConnectionList, ConnectionListQuery } from './schema.ts'
+
+type Shown = z.input<typeof ConnectionList>['data'][number]
+
+export async function listConnections(
+  { db }: Ctx,
+  organization: OrganizationAccess,
+  query: z.output<typeof ConnectionListQuery>,
+) {
+  const { 'page[size]': size, 'page[after]': after, 'page[before]': before, 'filter[project_ref]': ref } = query
+  const { projectRef } = gitConnections
+  const backwards = before !== undefined
+  const { onlyProjects } = organization
+  const rows = await db
+    .select({ connection: gitConnections, project: { id: projects.id, name: projects.name }, user: users })
+    .from(gitConnections)
+    .innerJoin(projects, and(eq(projects.ref, projectRef), isNull(projects.removedAt)))
+    .leftJoin(users, eq(users.id, gitConnections.userId))
+    .where(
+      and(
+        eq(gitConnections.organizationId, organization.id),
+        after === undefined ? undefined : gt(projectRef, after),
+        before === undefined ? undefined : lt(projectRef, before),
+        ref === undefined ? undefined : eq(projectRef, ref),
+        onlyProjects && inArray(projectRef, [...onlyProjects]),
+      ),
+    )
+    .orderBy(backwards ? desc(projectRef) : asc(projectRef))
+    .limit(size + 1)
+  const page = rows.slice(0, size)
+  if (backwards) page.reverse()
+  const more = rows.length > size
+  return {
+    data: page.map(toShown),
+    links: pageLinks(
+      `/v2/organizations/${organization.slug}/integrations/github/connections`,
+      { 'page[size]': size, 'filter[project_ref]': ref },
+      {
+        before: (backwards ? more : after !== undefined) ? (page[0]?.connection.projectRef ?? after) : undefined,
+        after: backwards || more ? (page.at(-1)?.connection.projectRef ?? before) : undefined,
+      },
+    ),
+  }
+}
+
+interface Row {
+  connection: typeof gitConnections.$inferSelect
+  project: { id: number; name: string }
+  user: typeof users.$inferSelect | null
+}
+
+const toShown = ({ connection, project, user }: Row): Shown => ({
+  type: 'github_connection',
+  id: connection.id,
+  attributes: {
+    inserted_at: connection.createdAt.toISOString(),
+    updated_at: connection.updatedAt.toISOString(),
+    installation_id: connection.installationId,
+    workdir: connection.workdir,
+    supabase_changes_only: connection.changesOnly,
+    branch_limit: connection.branchLimit,
+    new_branch_per_pr: connection.newBranchPerPr,
+    project: { id: project.id, ref: connection.projectRef, name: project.name },
+    repository: { id: connection.repositoryId, name: connection.repositoryName },
+    user: user && { id: user.number, username: user.username, primary_email: user.primaryEmail },
+  },
+})

@@ -1,0 +1,47 @@
+import * as z from 'zod'
+import { Ref, wholeNumber } from '../../../platform/http/common-values.ts'
+
+export const ConnectionListQuery = z
+  .object({
+    'page[size]': wholeNumber(1, 100).default(20),
+    'page[after]': Ref.optional(),
+    'page[before]': Ref.optional(),
+    'filter[project_ref]': Ref.optional(),
+  })
+  .refine((query) => !(query['page[after]'] && query['page[before]']), {
+    path: ['page[before]'],
+    message: 'cannot go with page[after]',
+  })
+
+const Connection = z
+  .object({
+    type: z.literal('github_connection'),
+    id: z.uuid(),
+    attributes: z.object({
+      inserted_at: z.iso.datetime(),
+      updated_at: z.iso.datetime(),
+      installation_id: z.int(),
+      workdir: z.string().meta({ description: 'Folder of the repository that holds migrations/ and seed.sql' }),
+      supabase_changes_only: z.boolean(),
+      branch_limit: z.int(),
+      new_branch_per_pr: z.boolean(),
+      project: z.object({ id: z.int(), ref: Ref, name: z.string() }),
+      repository: z.object({ id: z.int(), name: z.string().meta({ description: 'owner/name' }) }),
+      user: z
+        .object({ id: z.int(), username: z.string(), primary_email: z.string().nullable() })
+        .nullable()
+        .meta({ description: 'Who made it, as far as he is known' }),
+    }),
+  })
+  .meta({ id: 'GithubConnection' })
+
+export const ConnectionList = z
+  .object({
+    data: z.array(Connection),
+    links: z.object({
+      first: z.string().nullable().optional(),
+      prev: z.string().nullable(),
+      next: z.string().nullable(),
+    }),
+  })
+  .meta({ id: 'GithubConnectionList' })

@@ -1,0 +1,110 @@
+import { and, count, eq, inArray, isNull } from 'drizzle-orm'
+import type { ProjectAccess } from '../../../access/access.ts'
+import { EngineUnavailable, SqlTimeout } from '../../../engine/engine.ts'
+import type { Ctx } from '../../../env.ts'
+import { memberRoles } from '../../../model/tables/index.ts'
+import { ApiError } from '../../../platform/http/error.ts'
+import { ACTIVE } from '../../projects/projects/region-values.ts'
+import { selectSettings, settingsFrom } from '../../projects/settings/read-settings.ts'
+import { toAuthConfig } from '../../service-config/auth-config/stored-config.ts'
+import { requireActive, toApiError } from '../database/service.ts'
+import { restrictionOf } from '../database-settings/networks.ts'
+import { checkDatabase } from './database.ts'
+import { type Finding, toLint } from './finding.ts'
+import { findingsOfFailure, notActive, unavailable } from './health.ts'
+import { type AskedLint, isOfDatabase, isOfHealth, isOfSettings, lintsOf, whyUnknowable } from './lints.ts'
+import { type SettingFacts, settingChecks } from './settings.ts'
+
+export const getPerformanceAdvisors = (ctx: Ctx, project: ProjectAccess) =>
+  getAdvisors(ctx, project, lintsOf('PERFORMANCE'))
+
+export const getSecurityAdvisors = (ctx: Ctx, project: ProjectAccess, only?: 'sql') =>
+  getAdvisors(ctx, project, lintsOf('SECURITY', { settings: only === undefined }))
+
+async function getAdvisors(ctx: Ctx, project: ProjectAccess, lints: readonly AskedLint[]) {
+  requireActive(project)
+  const facts = await readFacts(ctx, project)
+  const found = await checkDatabase(ctx, project, lints.filter(isOfDatabase), facts.apiSchemas).catch((error) => {
+    throw toFailure(error)
+  })
+  return { lints: toLints([...found, ...checkSettings(lints, facts)]) }
+}
+
+/** The statement is ours, so what the database refuses is its state, such as a catalogue that changes meanwhile. */
+function toFailure(error: unknown): unknown {
+  if (error instanceof EngineUnavailable || error instanceof SqlTimeout || !(error instanceof Error)) {
+    return toApiError(error)
+  }
+  return new ApiError('service_unavailable.project_database', { detail: error.message, cause: error })
+}
+
+/** What is asked for more than once is answered once. What cannot be checked is said, and ends nothing. */
+export async function runAdvisors(ctx: Ctx, project: ProjectAccess, asked: readonly AskedLint[]) {
+  const lints = Array.from(new Set(asked))
+  const facts = await readFacts(ctx, project)
+  const unknowable = lints.flatMap((lint) => {
+    const reason = whyUnknowable(lint)
+    return reason ? [unavailable(lint, reason)] : []
+  })
+  const found = await runInDatabase(ctx, project, { lints, apiSchemas: facts.apiSchemas })
+  const told = toLints([...found, ...checkSettings(lints, facts), ...unknowable])
+  return { data: { type: 'project_advisors' as const, attributes: { lints: told } } }
+}
+
+interface Asked {
+  lints: readonly AskedLint[]
+  apiSchemas: readonly string[]
+}
+
+async function runInDatabase(ctx: Ctx, project: ProjectAccess, { lints, apiSchemas }: Asked): Promise<Finding[]> {
+  const ofHealth = lints.filter(isOfHealth)
+  const checks = [...lints.filter(isOfDatabase), ...ofHealth.filter((lint) => lint === 'db_connection_limit_reached')]
+  if (checks.length + ofHealth.length === 0) return []
+  if (!ACTIVE.includes(project.status)) return [notActive(project.status)]
+  return checkDatabase(ctx, project, checks, apiSchemas).catch((error) =>
+    findingsOfFailure(error, Array.from(new Set([...checks, ...ofHealth]))),
+  )
+}
+
+const checkSettings = (lints: readonly AskedLint[], facts: SettingFacts): Finding[] =>
+  lints.filter(isOfSettings).flatMap((lint) => {
+    const detail = settingChecks[lint](facts)
+    const isOfAuth = lint.startsWith('auth_') || lint.startsWith('password_')
+    const metadata = isOfAuth ? { type: 'auth' as const, entity: 'Auth' } : { type: 'compliance' as const }
+    return detail ? [{ lint, detail, key: [], metadata }] : []
+  })
+
+function toLints(findings: readonly Finding[]) {
+  const listed = Map.groupBy(findings, ({ lint }) => lint)
+  return findings.map((finding) => toLint(finding, listed.get(finding.lint)?.length ?? 1))
+}
+
+/** What the settings say, in one round trip. */
+async function readFacts({ db, engine }: Ctx, { ref, organizationId }: ProjectAccess) {
+  const [auth, ssl, network, postgrest, [admins]] = await db.batch([
+    selectSettings(db, ref, 'auth'),
+    selectSettings(db, ref, 'ssl'),
+    selectSettings(db, ref, 'network'),
+    selectSettings(db, ref, 'postgrest'),
+    db
+      .select({ number: count() })
+      .from(memberRoles)
+      .where(
+        and(
+          eq(memberRoles.organizationId, organizationId),
+          inArray(memberRoles.role, ['owner', 'administrator']),
+          isNull(memberRoles.projectRef),
+        ),
+      ),
+  ])
+  return {
+    auth: toAuthConfig(settingsFrom('auth', auth).value),
+    sslRequired: !engine.capabilities.plainConnections || settingsFrom('ssl', ssl).value.database,
+    isOpen: restrictionOf(settingsFrom('network', network).value) === null,
+    apiSchemas: settingsFrom('postgrest', postgrest)
+      .value.db_schema.split(',')
+      .map((name) => name.trim()),
+    administrators: admins?.number ?? 0,
+    engine,
+  }
+}

@@ -1,0 +1,74 @@
+import type { ProjectEngine } from '../../../engine/engine.ts'
+import type { AuthConfig } from '../../service-config/auth-config/fields.ts'
+import type { SettingLint } from './lints.ts'
+
+export interface SettingFacts {
+  auth: AuthConfig
+  sslRequired: boolean
+  /** Whether the database lets in whoever comes, from wherever. */
+  isOpen: boolean
+  /** Of the organization: who may administer all of it. */
+  administrators: number
+  engine: Pick<ProjectEngine, 'name' | 'pointInTime' | 'capabilities'>
+}
+
+const OTP_SECONDS_MAX = 3_600
+const OTP_DIGITS_MIN = 6
+const PASSWORD_CHARACTERS_MIN = 8
+const FACTORS_MIN = 2
+
+/** What is wrong with the settings, in words; nothing where all is well. */
+export const settingChecks: Record<SettingLint, (facts: SettingFacts) => string | undefined> = {
+  auth_otp_long_expiry: ({ auth }) =>
+    fault(
+      limits(auth, 'mailer_otp_exp', 'sms_otp_exp').filter(([, seconds]) => seconds > OTP_SECONDS_MAX),
+      (field, seconds) => `${field} is ${seconds} seconds, more than ${OTP_SECONDS_MAX}.`,
+    ),
+  auth_otp_short_length: ({ auth }) =>
+    fault(
+      [
+        ...limits(auth, 'mailer_otp_length', 'sms_otp_length'),
+        ...(auth.mfa_phone_verify_enabled ? [limit(auth, 'mfa_phone_otp_length')] : []),
+      ].filter(([, digits]) => digits < OTP_DIGITS_MIN),
+      (field, digits) => `${field} is ${digits}, less than ${OTP_DIGITS_MIN}.`,
+    ),
+  ssl_not_enforced: ({ sslRequired }) =>
+    sslRequired ? undefined : 'The database takes connections without SSL, as SSL enforcement is off.',
+  network_restrictions_not_set: ({ isOpen, engine }) =>
+    engine.capabilities.loginNetworks && isOpen ? 'The database takes connections from any address.' : undefined,
+  password_requirements_min_length: ({ auth }) => {
+    const characters = auth.password_min_length ?? 0
+    if (!takesPasswords(auth) || characters >= PASSWORD_CHARACTERS_MIN) return undefined
+    return `password_min_length is ${characters}, less than ${PASSWORD_CHARACTERS_MIN}.`
+  },
+  pitr_not_enabled: ({ engine }) =>
+    engine.pointInTime ? undefined : `The driver ${engine.name} keeps no history of the database.`,
+  auth_leaked_password_protection: ({ auth }) =>
+    takesPasswords(auth) && !auth.password_hibp_enabled ? 'password_hibp_enabled is false.' : undefined,
+  auth_insufficient_mfa_options: ({ auth }) => {
+    const factors = FACTORS.filter((name) => auth[`mfa_${name}_enroll_enabled`] && auth[`mfa_${name}_verify_enabled`])
+    if (factors.length >= FACTORS_MIN) return undefined
+    return `Of totp, phone and web_authn, ${factors.join(', ') || 'none'} can be enrolled and verified.`
+  },
+  auth_password_policy_missing: ({ auth }) =>
+    takesPasswords(auth) && !auth.password_required_characters ? 'password_required_characters is empty.' : undefined,
+  no_backup_admin: ({ administrators }) =>
+    administrators > 1 ? undefined : 'The organization has one owner or administrator.',
+}
+
+const FACTORS = ['totp', 'phone', 'web_authn'] as const
+
+const takesPasswords = (auth: AuthConfig) => auth.external_email_enabled || auth.external_phone_enabled
+
+type Limit = 'mailer_otp_exp' | 'mailer_otp_length' | 'sms_otp_exp' | 'sms_otp_length' | 'mfa_phone_otp_length'
+
+const limit = (auth: AuthConfig, name: Limit) => [name, auth[name] ?? 0] as const
+
+/** Of the ways in which one-time passwords are sent at all. */
+const limits = (auth: AuthConfig, mailer: Limit, sms: Limit) => [
+  ...(auth.external_email_enabled ? [limit(auth, mailer)] : []),
+  ...(auth.external_phone_enabled ? [limit(auth, sms)] : []),
+]
+
+const fault = (found: readonly (readonly [string, number])[], say: (field: string, value: number) => string) =>
+  found.length > 0 ? found.map(([field, value]) => say(field, value)).join(' ') : undefined

@@ -1,0 +1,157 @@
+import { and, asc, eq, getTableColumns, inArray, lte, type SQL, sql } from 'drizzle-orm'
+import type * as z from 'zod'
+import type { ProjectAccess } from '../../../access/access.ts'
+import type { Ctx, SystemCtx } from '../../../env.ts'
+import { isHourlyDue } from '../../../model/hourly.ts'
+import { organizations, projectSettings, projects } from '../../../model/tables/index.ts'
+import { ApiError } from '../../../platform/http/error.ts'
+import { describeError } from '../../../platform/http/log.ts'
+import { mutate } from '../../kernel/mutate.ts'
+import { ACTIVE } from '../../projects/projects/region-values.ts'
+import { readSettings, saveSettings, settingsOf } from '../../projects/settings/read-settings.ts'
+import { type Settings, settingsIn } from '../../projects/settings/setting-areas.ts'
+import { dailyBackupDays, PLANS_WITH_DAILY_BACKUPS } from './backup-plan.ts'
+import type { BackupSchedule } from './schema.ts'
+import { requireBackups, startBackup } from './service.ts'
+
+const AREA = 'backup_schedule'
+type Schedule = Extract<NonNullable<Settings<typeof AREA>>, { due_at: string }>
+
+export async function getSchedule(ctx: Ctx, { ref }: ProjectAccess): Promise<z.input<typeof BackupSchedule>> {
+  const schedule = await scheduleOf(ctx, ref)
+  if (!schedule) throw new ApiError('not_found.backup_schedule')
+  return { schedule_for: schedule.scheduleFor, updated_at: schedule.updatedAt.toISOString() }
+}
+
+/** The one that was set, or that of the plan: at the time of day at which the project was created. */
+async function scheduleOf(
+  { db, engine }: Ctx,
+  ref: string,
+): Promise<{ scheduleFor: string; updatedAt: Date } | undefined> {
+  const [project] = await db
+    .select({ ...getTableColumns(projects), plan: organizations.plan })
+    .from(projects)
+    .innerJoin(organizations, eq(organizations.id, projects.organizationId))
+    .where(eq(projects.ref, ref))
+  if (!project || !engine.capabilities.backups || dailyBackupDays(project.plan) === 0) return undefined
+  const { value, updatedAt } = await readSettings(db, ref, AREA)
+  if (value && updatedAt)
+    return value.schedule_for === null ? undefined : { scheduleFor: value.schedule_for, updatedAt }
+  if (project.parentRef !== null) return undefined
+  return { scheduleFor: project.createdAt.toISOString().slice(11, 19), updatedAt: project.createdAt }
+}
+
+export async function updateSchedule(ctx: Ctx, { ref, organizationId }: ProjectAccess, scheduleFor: string) {
+  requireBackups(ctx)
+  await requirePlan(ctx, organizationId)
+  const now = ctx.now()
+  const value = { schedule_for: scheduleFor, due_at: nextAt(scheduleFor, now) }
+  await mutate(ctx, async ({ tx, trace }) => {
+    await saveSettings(tx, { ref, area: AREA, value, updatedAt: now })
+    await trace({ action: 'backup_schedule.update', organizationId, projectRef: ref, detail: { scheduleFor } })
+  })
+  return { schedule_for: scheduleFor, updated_at: now.toISOString() }
+}
+
+async function requirePlan({ db }: Ctx, organizationId: string): Promise<void> {
+  const [row] = await db
+    .select({ plan: organizations.plan })
+    .from(organizations)
+    .where(eq(organizations.id, organizationId))
+  if (row && dailyBackupDays(row.plan) > 0) return
+  throw new ApiError('payment_required.backup_schedule', { detail: `its plan is ${row?.plan}` })
+}
+
+/** The row stays, as without one the schedule of the plan holds. */
+export async function removeSchedule(ctx: Ctx, { ref, organizationId }: ProjectAccess): Promise<void> {
+  const wasOn = (await scheduleOf(ctx, ref)) !== undefined
+  const value = { schedule_for: null, due_at: null }
+  await mutate(ctx, async ({ tx, trace }) => {
+    await saveSettings(tx, { ref, area: AREA, value, updatedAt: ctx.now() })
+    if (wasOn) await trace({ action: 'backup_schedule.delete', organizationId, projectRef: ref })
+  })
+}
+
+const DAY_MS = 24 * 60 * 60 * 1000
+
+/** The first moment after `now` at this time of a day in UTC. */
+function nextAt(timeOfDay: string, now: Date): string {
+  const [hours = 0, minutes = 0, seconds = 0] = timeOfDay.split(':').map(Number)
+  const ofDayMs = Math.floor(((hours * 60 + minutes) * 60 + seconds) * 1000)
+  const today = Math.floor(now.getTime() / DAY_MS) * DAY_MS + ofDayMs
+  return new Date(today > now.getTime() ? today : today + DAY_MS).toISOString()
+}
+
+const DUE_MAX = 100
+const BUSY_MS = 5 * 60 * 1000
+
+const DUE_AT = sql`${projectSettings.value} ->> 'due_at'`
+
+/** Gives projects that have none the schedule of their plan, from the next day on. */
+export async function scheduleDailyBackups(ctx: SystemCtx): Promise<void> {
+  if (!ctx.engine.capabilities.backups || !(await isHourlyDue(ctx, 'backup_schedules'))) return
+  const now = ctx.now().toISOString()
+  const due = sql`${projects.createdAt} + make_interval(days => 1 + floor(extract(epoch from ${now}::timestamptz - ${projects.createdAt}) / 86400)::int)`
+  const utc = (at: SQL | typeof projects.createdAt, format: string) =>
+    sql`to_char((${at}) at time zone 'UTC', ${sql.raw(`'${format}'`)})`
+  await ctx.db.execute(sql`
+    insert into ${projectSettings} (project_ref, area, value, updated_at)
+    select ${projects.ref}, ${AREA}::text, jsonb_build_object('schedule_for', ${utc(sql`${projects.createdAt}`, 'HH24:MI:SS')},
+      'due_at', ${utc(due, 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"')}), ${projects.createdAt}
+    from ${projects} join ${organizations} on ${organizations.id} = ${projects.organizationId}
+    where ${projects.removedAt} is null and ${projects.parentRef} is null
+      and ${inArray(organizations.plan, PLANS_WITH_DAILY_BACKUPS)}
+    on conflict do nothing`)
+}
+
+/** A day that was missed, as nobody looked at the time, is made up for by one backup. */
+export async function runScheduledBackups(ctx: SystemCtx): Promise<void> {
+  const due = await ctx.db
+    .select({ project: projects, organization: organizations, value: projectSettings.value })
+    .from(projectSettings)
+    .innerJoin(projects, eq(projects.ref, projectSettings.projectRef))
+    .innerJoin(organizations, eq(organizations.id, projects.organizationId))
+    // As text, so that the planner sees what the partial index is for.
+    .where(and(eq(projectSettings.area, sql`'backup_schedule'`), lte(DUE_AT, ctx.now().toISOString())))
+    .orderBy(asc(DUE_AT))
+    .limit(DUE_MAX)
+  for (const { project, organization, value } of due) {
+    const schedule = settingsIn(AREA, value)
+    if (!schedule?.due_at) continue
+    await runDue(ctx, { ...project, organizationSlug: organization.slug, plan: organization.plan }, schedule).catch(
+      (error) => ctx.log.error('scheduled_backup_failed', { project: project.ref, error: describeError(error) }),
+    )
+  }
+}
+
+type DueProject = typeof projects.$inferSelect & {
+  organizationSlug: string
+  plan: typeof organizations.$inferSelect.plan
+}
+
+async function runDue(ctx: SystemCtx, project: DueProject, schedule: Schedule): Promise<void> {
+  const dueAt = nextAt(schedule.schedule_for, ctx.now())
+  const isActive = project.removedAt === null && ACTIVE.includes(project.status)
+  const isBackedUp = isActive && dailyBackupDays(project.plan) > 0
+  try {
+    await mutate(ctx, async (mutation) => {
+      const taken = await mutation.tx
+        .update(projectSettings)
+        .set(moved(dueAt))
+        .where(stillDue(project, schedule))
+        .returning()
+      if (taken.length > 0 && isBackedUp) await startBackup(ctx, mutation, project, { kind: 'scheduled' })
+    })
+  } catch (error) {
+    if (!(error instanceof ApiError && error.code === 'conflict.project_status')) throw error
+    const later = new Date(ctx.now().getTime() + BUSY_MS).toISOString()
+    await ctx.db.update(projectSettings).set(moved(later)).where(stillDue(project, schedule))
+  }
+}
+
+const moved = (dueAt: string) => ({
+  value: sql`${projectSettings.value} || ${JSON.stringify({ due_at: dueAt })}::jsonb`,
+})
+
+/** Whoever moves the moment on makes the backup; to the others it is no longer due. */
+const stillDue = ({ ref }: DueProject, { due_at: dueAt }: Schedule) => and(settingsOf(ref, AREA), eq(DUE_AT, dueAt))

@@ -1,0 +1,110 @@
+import { and, desc, eq, inArray } from 'drizzle-orm'
+import { BackupGone } from '../../../engine/backup.ts'
+import { EngineRefusal, type Fence, type PointInTime } from '../../../engine/engine.ts'
+import { isDatabaseError } from '../../../engine/failure.ts'
+import type { SystemCtx } from '../../../env.ts'
+import { passwordOf, runnerPasswordOf } from '../../../model/secrets/project.ts'
+import { backups } from '../../../model/tables/index.ts'
+import { checkHealth } from '../../projects/projects/jobs.ts'
+import { unprepared } from '../../projects/projects/prepare-databases.ts'
+import { type Changes, Hopeless, type Jobs, type Step, type Task, type Work } from '../../projects/projects/tasks.ts'
+import { applySettings } from '../database-settings/apply-settings.ts'
+import { removedAt } from './remove-backups.ts'
+
+/** The latest of a project; older ones are removed. */
+const RESTORE_POINTS_MAX = 7
+
+const backupOf = ({ projectRef: ref, input }: Task) => ({ ref, id: input.backupId ?? 0 })
+
+const step = (
+  name: string,
+  run: (ctx: SystemCtx, work: Work, fence: Fence) => Promise<void>,
+  changes?: (ctx: SystemCtx) => Changes,
+): Step => ({
+  name,
+  async run(ctx, work, fence) {
+    await run(ctx, work, fence).catch((error) => giveUp(error))
+    return changes?.(ctx)
+  },
+})
+
+/** A backup that does not exist is not offered again. */
+async function findBackup(ctx: SystemCtx, { task }: Work): Promise<void> {
+  const backup = backupOf(task)
+  await ctx.engine.backups.find(backup).catch(async (error) => {
+    const { id } = backup
+    if (error instanceof BackupGone) await ctx.db.update(backups).set(removedAt(ctx.now())).where(eq(backups.id, id))
+    throw error
+  })
+}
+
+/** One restore has one id, whoever goes on with it. */
+const momentOf = ({ id, projectRef: ref, input }: Task) => ({ ref, id, at: new Date((input.targetUnix ?? 0) * 1000) })
+
+const historyOf = ({ engine }: SystemCtx): PointInTime => {
+  if (!engine.pointInTime) throw new Hopeless(`the driver ${engine.name} has no point-in-time recovery`)
+  return engine.pointInTime
+}
+
+async function finishRestore(ctx: SystemCtx, { project, task }: Work, fence: Fence): Promise<void> {
+  const [password, runnerPassword] = await Promise.all([passwordOf(ctx, project), runnerPasswordOf(ctx, project)])
+  await historyOf(ctx).finish({ ...momentOf(task), password, runnerPassword }, fence)
+}
+
+/** Connections that are lost or not to be had, locks, and what others change meanwhile: all else would be refused again. */
+const TRANSIENT = /^(08|40|55|57|53300|53400)/
+
+function giveUp(error: unknown): never {
+  const refused = isDatabaseError(error) && !TRANSIENT.test(error.code)
+  if (refused || error instanceof BackupGone || error instanceof EngineRefusal)
+    throw new Hopeless(error.message, { cause: error })
+  throw error
+}
+
+export const backupJobs = {
+  backup: {
+    steps: [step('copy_database', (ctx, { task }, fence) => ctx.engine.backups.make(backupOf(task), fence))],
+    done: {},
+    failed: () => ({}),
+    async ended({ tx }, { task, state, reason, at }) {
+      const { ref, id } = backupOf(task)
+      const outcome =
+        state === 'done'
+          ? ({ status: 'COMPLETED', completedAt: at } as const)
+          : ({ status: 'FAILED', statusReason: reason ?? null, removedAt: at } as const)
+      const [row] = await tx.update(backups).set(outcome).where(eq(backups.id, id)).returning({ kind: backups.kind })
+      if (row?.kind !== 'restore_point' || state === 'failed') return
+      const old = tx
+        .select({ id: backups.id })
+        .from(backups)
+        .where(and(eq(backups.projectRef, ref), eq(backups.kind, row.kind), eq(backups.status, 'COMPLETED')))
+        .orderBy(desc(backups.insertedAt), desc(backups.id))
+        .offset(RESTORE_POINTS_MAX)
+      await tx.update(backups).set(removedAt(at)).where(inArray(backups.id, old))
+    },
+  },
+  restore_backup: {
+    steps: [
+      step('find_backup', findBackup, unprepared),
+      step('replace_database', async (ctx, { project, task }, fence) =>
+        ctx.engine.backups.restore({ ...backupOf(task), password: await passwordOf(ctx, project) }, fence),
+      ),
+      step('open_database', ({ engine }, { project }, fence) => engine.resume(project.ref, fence)),
+      step('apply_settings', (ctx, { project }) => applySettings(ctx, project)),
+      checkHealth,
+    ],
+    done: { status: 'ACTIVE_HEALTHY' },
+    // Until the backup is found, the database is as it was.
+    failed: ({ stepsDone }) => ({ status: stepsDone.includes('find_backup') ? 'RESTORE_FAILED' : 'ACTIVE_HEALTHY' }),
+  },
+  restore_moment: {
+    steps: [
+      step('begin_restore', (ctx, { task }, fence) => historyOf(ctx).begin(momentOf(task), fence), unprepared),
+      step('finish_restore', finishRestore),
+      step('apply_settings', (ctx, { project }) => applySettings(ctx, project)),
+      checkHealth,
+    ],
+    done: { status: 'ACTIVE_HEALTHY' },
+    failed: ({ stepsDone }) => ({ status: stepsDone.includes('begin_restore') ? 'RESTORE_FAILED' : 'ACTIVE_HEALTHY' }),
+  },
+} satisfies Partial<Jobs>

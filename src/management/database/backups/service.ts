@@ -1,0 +1,205 @@
+import { and, desc, eq, sql } from 'drizzle-orm'
+import type * as z from 'zod'
+import type { ProjectAccess } from '../../../access/access.ts'
+import { EngineRefusal, EngineUnavailable } from '../../../engine/engine.ts'
+import type { Ctx, SystemCtx } from '../../../env.ts'
+import { backups, type TaskInput, type TaskKind, temporaryLogins } from '../../../model/tables/index.ts'
+import { uniqueViolation } from '../../../platform/db/postgres-errors.ts'
+import { ApiError } from '../../../platform/http/error.ts'
+import { requireUnread } from '../../branching/branches/parent-project.ts'
+import { type Mutation, mutate } from '../../kernel/mutate.ts'
+import { changeStatus, requireStatus } from '../../projects/projects/status.ts'
+import { startTask } from '../../projects/projects/tasks.ts'
+import { expireLogins } from '../database-access/temporary-logins.ts'
+import type { BackupList, RestorePoint } from './schema.ts'
+
+type Row = typeof backups.$inferSelect
+type Project = Pick<ProjectAccess, 'ref' | 'organizationId' | 'organizationSlug'>
+
+const LISTED_MAX = 100
+const NAME_TAKEN = 'backups_restore_point_once'
+
+export async function listBackups(ctx: Ctx, project: ProjectAccess): Promise<z.input<typeof BackupList>> {
+  const { db, engine } = ctx
+  const { ref, region } = project
+  const window = engine.pointInTime && (await windowOf(ctx, project).catch(noneKept))
+  const rows = await db
+    .select()
+    .from(backups)
+    .where(eq(backups.projectRef, ref))
+    // What can be restored, and is under way, is never left out for the sake of what is gone.
+    .orderBy(desc(sql`${backups.status} in ('COMPLETED', 'PENDING')`), desc(backups.insertedAt), desc(backups.id))
+    .limit(LISTED_MAX)
+  rows.sort((a, b) => b.insertedAt.getTime() - a.insertedAt.getTime() || b.id - a.id)
+  const restorable = rows.filter(({ status }) => status === 'COMPLETED').map(({ insertedAt }) => insertedAt.getTime())
+  // The files of a server and its WAL, and not what SQL reads from it.
+  const isPhysical = engine.capabilities.backups && engine.pointInTime !== undefined
+  return {
+    region,
+    walg_enabled: isPhysical,
+    pitr_enabled: window !== undefined,
+    backups: rows.map(({ id, status, insertedAt }) => ({
+      id,
+      is_physical_backup: isPhysical,
+      status,
+      inserted_at: insertedAt.toISOString(),
+    })),
+    physical_backup_data: window ? bounds(window.earliest, window.latest) : boundsOf(restorable),
+  }
+}
+
+const bounds = (earliest: number, latest: number) => ({
+  earliest_physical_backup_date_unix: earliest,
+  latest_physical_backup_date_unix: latest,
+})
+
+const boundsOf = (timesMs: readonly number[]) =>
+  timesMs.length === 0 ? {} : bounds(toSeconds(Math.min(...timesMs)), toSeconds(Math.max(...timesMs)))
+
+const toSeconds = (ms: number) => Math.floor(ms / 1000)
+
+export function requireBackups({ engine }: Ctx): void {
+  if (engine.capabilities.backups) return
+  throw new ApiError('bad_request.driver', { detail: `the driver ${engine.name} makes no backups` })
+}
+
+export async function createRestorePoint(ctx: Ctx, project: ProjectAccess, name: string) {
+  requireBackups(ctx)
+  const row = await mutate(ctx, (mutation) => startBackup(ctx, mutation, project, { kind: 'restore_point', name }))
+  return toRestorePoint(row)
+}
+
+export async function getRestorePoint({ db }: Ctx, { ref }: ProjectAccess, name: string | undefined) {
+  const [row] = await restorePoints(db, ref, name)
+  if (!row) throw new ApiError('not_found.backup')
+  return toRestorePoint(row)
+}
+
+/** The latest one first: a name is used again when the one that had it is gone. */
+const restorePoints = (db: Pick<SystemCtx['db'], 'select'>, ref: string, name: string | undefined) =>
+  db
+    .select()
+    .from(backups)
+    .where(
+      and(
+        eq(backups.projectRef, ref),
+        eq(backups.kind, 'restore_point'),
+        name === undefined ? undefined : eq(backups.name, name),
+      ),
+    )
+    .orderBy(desc(backups.insertedAt), desc(backups.id))
+    .limit(1)
+
+const RESTORE_POINT_STATUS = {
+  PENDING: 'PENDING',
+  COMPLETED: 'AVAILABLE',
+  FAILED: 'FAILED',
+  REMOVED: 'REMOVED',
+  ARCHIVED: 'REMOVED',
+  CANCELLED: 'REMOVED',
+} as const
+
+const toRestorePoint = ({ name, status, completedAt }: Row): z.input<typeof RestorePoint> => ({
+  name: name ?? '',
+  status: RESTORE_POINT_STATUS[status],
+  completed_on: completedAt?.toISOString() ?? null,
+})
+
+type NewBackup = { kind: 'restore_point'; name: string } | { kind: 'scheduled' }
+
+/** Refused while other work on the project is under way. */
+export async function startBackup(
+  ctx: SystemCtx | Ctx,
+  mutation: Mutation,
+  project: Project,
+  backup: NewBackup,
+): Promise<Row> {
+  const { ref, organizationId: id, organizationSlug: slug } = project
+  await requireStatus(mutation, ref)
+  const [row] = await mutation.tx
+    .insert(backups)
+    .values({ ...backup, projectRef: ref, status: 'PENDING', insertedAt: ctx.now() })
+    .returning()
+    .catch((error) => rejectTaken(error))
+  if (!row) throw new Error('the backup was not inserted')
+  await startTask(ctx, mutation, { ref, kind: 'backup', input: { backupId: row.id } })
+  const organization = { id, slug }
+  await mutation.publish({ type: 'v1.project.backup.started', organization, projectRef: ref, fields: {} })
+  const detail = { backup: row.id, kind: backup.kind }
+  await mutation.trace({ action: 'backup.create', organizationId: id, projectRef: ref, detail })
+  return row
+}
+
+function rejectTaken(error: unknown): never {
+  if (uniqueViolation(error) !== NAME_TAKEN) throw error
+  throw new ApiError('conflict.restore_point', { cause: error })
+}
+
+export async function restoreBackup(ctx: Ctx, project: ProjectAccess, id: number): Promise<void> {
+  const [row] = await ctx.db
+    .select()
+    .from(backups)
+    .where(and(eq(backups.id, id), eq(backups.projectRef, project.ref)))
+  await restore(ctx, project, row)
+}
+
+export async function restoreToPoint(ctx: Ctx, project: ProjectAccess, name: string): Promise<void> {
+  const [row] = await restorePoints(ctx.db, project.ref, name)
+  await restore(ctx, project, row)
+}
+
+async function restore(ctx: Ctx, project: ProjectAccess, backup: Row | undefined): Promise<void> {
+  if (!backup) throw new ApiError('not_found.backup')
+  if (backup.status !== 'COMPLETED') {
+    throw new ApiError('conflict.backup_status', { detail: `its status is ${backup.status}, not COMPLETED` })
+  }
+  await startRestore(ctx, project, { kind: 'restore_backup', input: { backupId: backup.id } })
+}
+
+export async function restoreToMoment(ctx: Ctx, project: ProjectAccess, targetUnix: number): Promise<void> {
+  const { earliest, latest } = await windowOf(ctx, project)
+  if (targetUnix < earliest || targetUnix > latest) {
+    const message = `must be from ${earliest} to ${latest}, as far as the history of the database goes`
+    const issue = { field: 'body.recovery_time_target_unix', code: 'custom', message }
+    throw new ApiError('bad_request.validation_failed', { issues: [issue] })
+  }
+  await startRestore(ctx, project, { kind: 'restore_moment', input: { targetUnix } })
+}
+
+/** A driver may keep the history of some projects only. */
+function noneKept(error: unknown): undefined {
+  if (!(error instanceof ApiError && error.code === 'bad_request.pitr')) throw error
+}
+
+/** In whole seconds, which lie within it. */
+async function windowOf({ engine, now }: Ctx, { ref }: ProjectAccess) {
+  if (!engine.pointInTime) throw new ApiError('bad_request.pitr', { extra: { driver: engine.name } })
+  const { earliest, latest } = await engine.pointInTime.window(ref, now()).catch((error) => {
+    if (error instanceof EngineRefusal) throw new ApiError('bad_request.pitr', { extra: { driver: engine.name } })
+    if (!(error instanceof EngineUnavailable)) throw error
+    throw new ApiError('service_unavailable.project_database', { cause: error })
+  })
+  const window = { earliest: Math.ceil(earliest.getTime() / 1000), latest: toSeconds(latest.getTime()) }
+  // The first second of the first backup.
+  if (window.earliest > window.latest) throw new ApiError('bad_request.pitr', { extra: { driver: engine.name } })
+  return window
+}
+
+/** Temporary logins do not outlive it: which of them the restored database knows is not known before. */
+async function startRestore(
+  ctx: Ctx,
+  project: ProjectAccess,
+  task: { kind: TaskKind; input: TaskInput },
+): Promise<void> {
+  const { ref, organizationId } = project
+  await mutate(ctx, async (mutation) => {
+    const before = await requireStatus(mutation, ref)
+    await requireUnread(mutation, ref)
+    await changeStatus(mutation, project, { before, status: 'RESTORING' })
+    await startTask(ctx, mutation, { ref, ...task })
+    await expireLogins(mutation.tx, ctx.now(), eq(temporaryLogins.projectRef, ref))
+    const { backupId, targetUnix } = task.input
+    const detail = backupId ? { backup: backupId } : { targetUnix }
+    await mutation.trace({ action: 'backup.restore', organizationId, projectRef: ref, detail })
+  })
+}

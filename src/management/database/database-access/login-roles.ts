@@ -1,0 +1,63 @@
+import { and, count, eq, gt, isNull } from 'drizzle-orm'
+import type * as z from 'zod'
+import type { ProjectAccess } from '../../../access/access.ts'
+import { loginRole } from '../../../engine/logins.ts'
+import type { Ctx } from '../../../env.ts'
+import { newPassword } from '../../../model/secrets/project.ts'
+import { temporaryLogins } from '../../../model/tables/index.ts'
+import { randomLetters } from '../../../platform/http/common-values.ts'
+import { ApiError } from '../../../platform/http/error.ts'
+import { mutate } from '../../kernel/mutate.ts'
+import { requireActive } from '../database/service.ts'
+import type { CreateLoginRole } from './schema.ts'
+import { endLogins, expireLogins, makeLogin } from './temporary-logins.ts'
+
+const TTL_SECONDS = 1_800
+const ROLES_MAX = 50
+
+/** The password is told this once and kept nowhere. */
+export async function createLoginRole(
+  ctx: Ctx,
+  project: ProjectAccess,
+  { read_only: readOnly }: z.output<typeof CreateLoginRole>,
+) {
+  requireActive(project)
+  const { ref, organizationId } = project
+  const now = ctx.now()
+  const expiresAt = new Date(now.getTime() + TTL_SECONDS * 1_000)
+  const role = loginRole('cli', randomLetters(8))
+  const password = newPassword()
+  const power = readOnly ? 'reader' : 'owner'
+  await mutate(ctx, async ({ tx, trace }) => {
+    const [live] = await tx
+      .select({ roles: count() })
+      .from(temporaryLogins)
+      .where(and(ofCommandLine(ref), gt(temporaryLogins.expiresAt, now)))
+    if (live && live.roles >= ROLES_MAX) {
+      throw new ApiError('conflict.login_roles', { detail: `${ROLES_MAX} are open; end them, or wait for their end` })
+    }
+    await tx.insert(temporaryLogins).values({
+      role,
+      projectRef: ref,
+      tokenId: ctx.principal.tokenId,
+      grantedRole: power,
+      readOnly,
+      expiresAt,
+      createdAt: now,
+    })
+    await trace({ action: 'project.login.create', organizationId, projectRef: ref, detail: { role, readOnly } })
+  })
+  await makeLogin(ctx, { ref, role, power, password, expiresAt })
+  return { role, password, ttl_seconds: TTL_SECONDS }
+}
+
+export async function deleteLoginRoles(ctx: Ctx, { ref, organizationId }: ProjectAccess) {
+  const ended = await mutate(ctx, async ({ tx, trace }) => {
+    await trace({ action: 'project.login.delete', organizationId, projectRef: ref })
+    return expireLogins(tx, ctx.now(), ofCommandLine(ref))
+  })
+  await endLogins(ctx, ended)
+  return { message: 'ok' as const }
+}
+
+const ofCommandLine = (ref: string) => and(eq(temporaryLogins.projectRef, ref), isNull(temporaryLogins.userId))

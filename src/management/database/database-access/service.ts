@@ -1,0 +1,215 @@
+import { and, asc, eq, exists, isNotNull, isNull, or, type SQL, sql } from 'drizzle-orm'
+import type * as z from 'zod'
+import { type ProjectAccess, requirePermission } from '../../../access/access.ts'
+import type { Power } from '../../../engine/logins.ts'
+import type { Ctx } from '../../../env.ts'
+import { type JitRole, jitGrants, memberRoles, projects, temporaryLogins, users } from '../../../model/tables/index.ts'
+import { ApiError } from '../../../platform/http/error.ts'
+import { mutate } from '../../kernel/mutate.ts'
+import { lockProject } from '../../projects/projects/lock-project.ts'
+import { type Reader, readSettings, saveSettings } from '../../projects/settings/read-settings.ts'
+import type { JitAccess, UpdateJitAccess, UpdateJitMapping } from './schema.ts'
+import { endLogins, expireLogins } from './temporary-logins.ts'
+
+/** Networks are checked by a trigger on logins, which earlier versions do not have. */
+const POSTGRES_MIN = 17
+
+const isSupported = ({ postgresVersion }: ProjectAccess) => Number.parseInt(postgresVersion || '0', 10) >= POSTGRES_MIN
+
+function whyUnavailable({ engine }: Ctx, project: ProjectAccess): z.input<typeof JitAccess> | undefined {
+  if (!engine.capabilities.loginNetworks || isSupported(project)) return undefined
+  return { state: 'unavailable', unavailableReason: 'postgres_upgrade_required' }
+}
+
+export async function getJitAccess(ctx: Ctx, project: ProjectAccess): Promise<z.input<typeof JitAccess>> {
+  const unavailable = whyUnavailable(ctx, project)
+  if (unavailable) return unavailable
+  return { state: (await readSettings(ctx.db, project.ref, 'jit')).value.state, appliedSuccessfully: true }
+}
+
+export async function updateJitAccess(
+  ctx: Ctx,
+  project: ProjectAccess,
+  { state }: z.output<typeof UpdateJitAccess>,
+): Promise<z.input<typeof JitAccess>> {
+  const unavailable = whyUnavailable(ctx, project)
+  if (unavailable) return unavailable
+  const { ref, organizationId } = project
+  const now = ctx.now()
+  const ended = await mutate(ctx, async ({ tx, trace }) => {
+    await lockProject({ tx }, ref)
+    await saveSettings(tx, { ref, area: 'jit', value: { state }, updatedAt: now })
+    await trace({ action: 'project.jit.update', organizationId, projectRef: ref, detail: { state } })
+    if (state === 'enabled') return []
+    return expireLogins(tx, now, and(eq(temporaryLogins.projectRef, ref), isNotNull(temporaryLogins.userId)))
+  })
+  await endLogins(ctx, ended)
+  return { state, appliedSuccessfully: true }
+}
+
+export async function getJitMapping({ db, principal }: Ctx, { ref }: ProjectAccess) {
+  const [row] = await db.select({ roles: jitGrants.roles }).from(jitGrants).where(grantOf(ref, principal.userId))
+  return { user_id: principal.userId, user_roles: row?.roles ?? [] }
+}
+
+const grantOf = (ref: string, userId: string) => and(eq(jitGrants.projectRef, ref), eq(jitGrants.userId, userId))
+
+/** Members alone: who has left keeps no way in, whatever is written down. */
+export async function listJitMappings({ db }: Ctx, project: ProjectAccess) {
+  requireAdministrator(project)
+  const rows = await db
+    .select({ userId: jitGrants.userId, email: users.primaryEmail, roles: jitGrants.roles })
+    .from(jitGrants)
+    .innerJoin(users, eq(users.id, jitGrants.userId))
+    .where(and(eq(jitGrants.projectRef, project.ref), exists(memberships(db, project, jitGrants.userId))))
+    .orderBy(asc(users.primaryEmail))
+  return {
+    items: rows.map(({ userId, email, roles }) => ({
+      user_id: userId,
+      primary_email: email,
+      invite_id: null,
+      expires_at: null,
+      user_roles: roles,
+    })),
+  }
+}
+
+const memberships = (
+  reader: Reader,
+  { organizationId, ref, parentRef }: ProjectAccess,
+  userId: string | SQL | typeof jitGrants.userId,
+) =>
+  reader
+    .select({ id: memberRoles.id })
+    .from(memberRoles)
+    .where(
+      and(
+        eq(memberRoles.organizationId, organizationId),
+        eq(memberRoles.userId, userId),
+        or(
+          isNull(memberRoles.projectRef),
+          eq(memberRoles.projectRef, ref),
+          eq(memberRoles.projectRef, parentRef ?? ref),
+        ),
+      ),
+    )
+
+export async function updateJitMapping(
+  ctx: Ctx,
+  project: ProjectAccess,
+  { user_id: userId, roles: given }: z.output<typeof UpdateJitMapping>,
+) {
+  requireAdministrator(project)
+  const roles = given.map(withoutEmptyLists)
+  refuseRoles(ctx, project.ref, roles)
+  refuseExpired(ctx, roles)
+  const { ref, organizationId } = project
+  const now = ctx.now()
+  const ended = await mutate(ctx, async ({ tx, trace }) => {
+    const [member] = await memberships(tx, project, userId).limit(1)
+    if (!member) throw invalid('body.user_id', 'is no member of the organization with access to this project')
+    const [before] = await tx
+      .select({ roles: jitGrants.roles })
+      .from(jitGrants)
+      .where(grantOf(ref, userId))
+      .for('update')
+    await tx
+      .insert(jitGrants)
+      .values({ projectRef: ref, userId, roles, updatedAt: now })
+      .onConflictDoUpdate({ target: [jitGrants.projectRef, jitGrants.userId], set: { roles, updatedAt: now } })
+    await trace({
+      action: 'project.jit.grant',
+      organizationId,
+      projectRef: ref,
+      detail: { userId, roles: roles.map(({ role }) => role) },
+    })
+    const changed = changedPowers((role) => ctx.engine.logins.powerOf(ref, role), before?.roles ?? [], roles)
+    return expireLogins(
+      tx,
+      now,
+      and(loginsOf(ref, userId), sql`${temporaryLogins.grantedRole} = any(${sql.param(changed)}::text[])`),
+    )
+  })
+  await endLogins(ctx, ended)
+  return { user_id: userId, user_roles: roles }
+}
+
+/** Clients send both lists, and any network is meant where neither names one. */
+function withoutEmptyLists({ allowed_networks: networks, ...role }: JitRole): JitRole {
+  const { allowed_cidrs: v4 = [], allowed_cidrs_v6: v6 = [] } = networks ?? {}
+  return v4.length + v6.length > 0 ? { ...role, allowed_networks: networks } : role
+}
+
+function refuseRoles({ engine }: Ctx, ref: string, roles: readonly JitRole[]): void {
+  const seen = new Set<Power>()
+  for (const [index, { role, allowed_networks: networks }] of roles.entries()) {
+    const power = engine.logins.powerOf(ref, role)
+    if (!power) throw invalid(`body.roles.${index}.role`, 'is no role of this project that can be given')
+    if (seen.has(power)) throw invalid(`body.roles.${index}.role`, 'is named twice')
+    if (networks && !engine.capabilities.loginNetworks) {
+      throw invalid(`body.roles.${index}.allowed_networks`, `cannot be checked by the driver ${engine.name}`)
+    }
+    seen.add(power)
+  }
+}
+
+function refuseExpired({ now }: Ctx, roles: readonly JitRole[]): void {
+  const expired = roles.findIndex(({ expires_at: at }) => at !== undefined && at * 1000 <= now().getTime())
+  if (expired >= 0) throw invalid(`body.roles.${expired}.expires_at`, 'must be in the future')
+}
+
+/** What the logins that are open do not hold any more, or not as they were opened. */
+function changedPowers(powerOf: PowerOf, before: readonly JitRole[], after: readonly JitRole[]): Power[] {
+  const kept = new Set(after.map((entry) => JSON.stringify(bounds(powerOf, entry))))
+  return before
+    .filter((entry) => !kept.has(JSON.stringify(bounds(powerOf, entry))))
+    .flatMap(({ role }) => powerOf(role) ?? [])
+}
+
+type PowerOf = (role: string) => Power | undefined
+
+const bounds = (powerOf: PowerOf, { role, expires_at, allowed_networks: networks, branches_only = false }: JitRole) => [
+  powerOf(role),
+  expires_at,
+  networks && [networks.allowed_cidrs ?? [], networks.allowed_cidrs_v6 ?? []],
+  branches_only,
+]
+
+/** Also in the project's branches, where some of its roles hold. */
+const loginsOf = (ref: string, userId: string) =>
+  and(
+    eq(temporaryLogins.userId, userId),
+    sql`${temporaryLogins.projectRef} in (select ${ref} union all
+      select ${projects.ref} from ${projects} where ${projects.parentRef} = ${ref} and ${projects.removedAt} is null)`,
+  )
+
+/** Everybody may give up what he was given. */
+export async function deleteJitMapping(ctx: Ctx, project: ProjectAccess, userId: string): Promise<void> {
+  if (userId !== ctx.principal.userId) {
+    requireScope(ctx, 'database:write')
+    requireAdministrator(project)
+  }
+  const { ref, organizationId } = project
+  const ended = await mutate(ctx, async ({ tx, trace }) => {
+    const gone = await tx.delete(jitGrants).where(grantOf(ref, userId)).returning({ userId: jitGrants.userId })
+    if (gone.length === 0) throw new ApiError('not_found.jit_access')
+    await trace({ action: 'project.jit.revoke', organizationId, projectRef: ref, detail: { userId } })
+    return expireLogins(tx, ctx.now(), loginsOf(ref, userId))
+  })
+  await endLogins(ctx, ended)
+}
+
+/** What a token may do by its scopes, beside what the endpoint asks for. */
+export function requireScope({ principal }: Ctx, scope: 'database:write'): void {
+  if (principal.scopes.includes(scope)) return
+  throw new ApiError('forbidden.permission_denied', { detail: `the access token lacks the scope ${scope}` })
+}
+
+function requireAdministrator({ role }: ProjectAccess): void {
+  requirePermission(role, 'database:write')
+  if (role === 'owner' || role === 'administrator') return
+  throw new ApiError('forbidden.permission_denied', { detail: `the role ${role} does not give access to databases` })
+}
+
+const invalid = (field: string, message: string): ApiError =>
+  new ApiError('bad_request.validation_failed', { issues: [{ field, code: 'custom', message }] })

@@ -1,0 +1,124 @@
+import { and, eq, gt, inArray, lte, type SQL, sql } from 'drizzle-orm'
+import { EngineUnavailable, NotByDriver, Superseded } from '../../../engine/engine.ts'
+import type { LoginSpec } from '../../../engine/logins.ts'
+import type { SystemCtx } from '../../../env.ts'
+import { ROLES, roleAllows } from '../../../model/roles.ts'
+import { passwordOf } from '../../../model/secrets/project.ts'
+import {
+  accessTokens,
+  memberRoles,
+  organizations,
+  projects,
+  temporaryLogins,
+  users,
+} from '../../../model/tables/index.ts'
+import { rowsOf, type Writer } from '../../../platform/db/client.ts'
+import { ApiError } from '../../../platform/http/error.ts'
+import { describeError } from '../../../platform/http/log.ts'
+import { mutate } from '../../kernel/mutate.ts'
+
+/**
+ * A row stands before its role is made and falls after it is gone. So a role without a row is nobody's, and who takes a row
+ * away, or lets it end, also stops the one who is just making its role.
+ */
+export async function makeLogin(ctx: SystemCtx, login: LoginSpec): Promise<void> {
+  const { role } = login
+  const isWanted = async () => {
+    const live = and(eq(temporaryLogins.role, role), gt(temporaryLogins.expiresAt, ctx.now()))
+    return (await ctx.db.select({ role: temporaryLogins.role }).from(temporaryLogins).where(live)).length > 0
+  }
+  try {
+    await ctx.engine.logins.put(login, isWanted)
+  } catch (error) {
+    if (error instanceof Superseded) {
+      throw new ApiError('forbidden.permission_denied', { detail: 'the access was withdrawn', cause: error })
+    }
+    if (error instanceof NotByDriver) {
+      throw new ApiError('forbidden.permission_denied', { detail: error.message, cause: error })
+    }
+    throw unavailable(error)
+  }
+}
+
+/** In a transaction, for `endLogins` after it; whatever happens in between, the duty below comes to them. */
+export const expireLogins = (tx: Pick<Writer, 'update'>, now: Date, which: SQL | undefined) =>
+  tx
+    .update(temporaryLogins)
+    .set({ expiresAt: sql`least(${temporaryLogins.expiresAt}, ${now.toISOString()})` })
+    .where(which)
+    .returning({ role: temporaryLogins.role, projectRef: temporaryLogins.projectRef })
+
+const WRITERS = ROLES.filter((role) => roleAllows(role, 'database:write'))
+
+/** Whether the user of a token `t`, who is not disabled, has a role for the login `l` in the project `p`; the command line's needs one that may write. */
+export const HAS_ROLE = sql`exists (select from ${memberRoles} m
+  join ${users} u on u.id = m.user_id and u.disabled_at is null
+  join ${organizations} o on o.id = m.organization_id and o.disabled_at is null
+  where m.organization_id = p.organization_id
+  and m.user_id = t.user_id and (m.project_ref is null or m.project_ref in (p.ref, p.parent_ref))
+  and (l.user_id is not null or m.role = any(${sql.param(WRITERS)}::text[])))`
+
+interface Login {
+  role: string
+  projectRef: string
+}
+
+/** Those of a database that is closed, and cannot be reached, end by the duty below once it is open. */
+export async function endLogins(ctx: SystemCtx, logins: readonly Login[]): Promise<void> {
+  for (const [ref, ended] of Map.groupBy(logins, ({ projectRef }) => projectRef)) {
+    if (await isOutOfReach(ctx, ref)) continue
+    const roles = ended.map(({ role }) => role)
+    await ctx.engine.logins
+      .end(ref, roles, () => ownerPassword(ctx, ref))
+      .catch((error) => {
+        throw unavailable(error)
+      })
+    await ctx.db
+      .delete(temporaryLogins)
+      .where(and(inArray(temporaryLogins.role, roles), lte(temporaryLogins.expiresAt, ctx.now())))
+  }
+}
+
+async function isOutOfReach({ db }: SystemCtx, ref: string): Promise<boolean> {
+  const [row] = await db.select({ status: projects.status }).from(projects).where(eq(projects.ref, ref))
+  return row?.status === 'INACTIVE'
+}
+
+async function ownerPassword(ctx: SystemCtx, ref: string): Promise<string> {
+  const { sealedPassword } = projects
+  const [row] = await ctx.db.select({ ref: projects.ref, sealedPassword }).from(projects).where(eq(projects.ref, ref))
+  if (!row) throw new Error(`the project ${ref} has no row`)
+  return passwordOf(ctx, row)
+}
+
+const unavailable = (error: unknown): unknown =>
+  error instanceof EngineUnavailable ? new ApiError('service_unavailable.project_database', { cause: error }) : error
+
+const ENDED_MAX = 500
+
+/** Ends logins that are over, and those whose token or whose member's role is gone. */
+export async function endDueLogins(ctx: SystemCtx): Promise<void> {
+  const over = await dueRoles(ctx)
+  const due = over.length === 0 ? [] : await mutate(ctx, ({ tx }) => expireLogins(tx, ctx.now(), isAnyOf(over)))
+  for (const [ref, ended] of Map.groupBy(due, ({ projectRef }) => projectRef)) {
+    await endLogins(ctx, ended).catch((error) =>
+      ctx.log.error('logins_not_ended', { project: ref, error: describeError(error) }),
+    )
+  }
+}
+
+const isAnyOf = (roles: readonly string[]) => sql`${temporaryLogins.role} = any(${sql.param(roles)}::text[])`
+
+async function dueRoles({ db, now }: SystemCtx): Promise<string[]> {
+  const at = now().toISOString()
+  const rows = await rowsOf<{ role: string }>(
+    db,
+    sql`select l.role from ${temporaryLogins} l
+      left join ${accessTokens} t on t.id = l.token_id
+      left join ${projects} p on p.ref = l.project_ref
+      where p.status <> 'INACTIVE' and (l.expires_at <= ${at} or l.token_id is null or t.revoked_at is not null or t.expires_at <= ${at}
+        or not ${HAS_ROLE})
+      order by l.expires_at limit ${ENDED_MAX}`,
+  )
+  return rows.map(({ role }) => role)
+}

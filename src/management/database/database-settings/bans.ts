@@ -1,0 +1,50 @@
+import type * as z from 'zod'
+import type { ProjectAccess } from '../../../access/access.ts'
+import type { Ctx } from '../../../env.ts'
+import { ApiError } from '../../../platform/http/error.ts'
+import { addressIn } from '../../../platform/rate-limit/quota.ts'
+import { mutate } from '../../kernel/mutate.ts'
+import { toApiError } from '../database/service.ts'
+import type { LiftNetworkBans } from './schema.ts'
+
+const BANNED_FROM = 'postgres'
+
+export async function getBans({ engine }: Ctx, { ref }: ProjectAccess): Promise<{ banned_ipv4_addresses: string[] }> {
+  const banned = await engine.bans?.of(ref).catch((error) => {
+    throw toApiError(error)
+  })
+  return { banned_ipv4_addresses: banned ?? [] }
+}
+
+export async function getEnrichedBans(ctx: Ctx, project: ProjectAccess) {
+  const { banned_ipv4_addresses: banned } = await getBans(ctx, project)
+  return {
+    banned_ipv4_addresses: banned.map((banned_address) => ({
+      banned_address,
+      identifier: project.ref,
+      type: BANNED_FROM,
+    })),
+  }
+}
+
+export async function liftBans(
+  ctx: Ctx,
+  { ref, organizationId }: ProjectAccess,
+  { body, headers }: { body: z.output<typeof LiftNetworkBans>; headers: Headers },
+): Promise<void> {
+  const { ipv4_addresses: named, requester_ip: own = false, identifier = ref } = body
+  if (identifier !== ref) throw refuse('identifier', `must be the project's ref, ${ref}`)
+  const address = own ? addressIn(ctx, headers) : undefined
+  if (own && address === undefined)
+    throw refuse('requester_ip', 'the address of callers is unknown here: name it in ipv4_addresses')
+  const addresses = [...named, ...(address === undefined ? [] : [address])]
+  await ctx.engine.bans?.lift(ref, addresses).catch((error) => {
+    throw toApiError(error)
+  })
+  await mutate(ctx, ({ trace }) =>
+    trace({ action: 'project.network_bans.lift', organizationId, projectRef: ref, detail: { addresses } }),
+  )
+}
+
+const refuse = (field: string, message: string) =>
+  new ApiError('bad_request.validation_failed', { issues: [{ field: `body.${field}`, code: 'refused', message }] })

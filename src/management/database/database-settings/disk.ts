@@ -1,0 +1,66 @@
+import type * as z from 'zod'
+import type { ProjectAccess } from '../../../access/access.ts'
+import type { Ctx } from '../../../env.ts'
+import { ApiError } from '../../../platform/http/error.ts'
+import { changeSettings } from '../../projects/settings/change-settings.ts'
+import { readSettings } from '../../projects/settings/read-settings.ts'
+import type { Settings } from '../../projects/settings/setting-areas.ts'
+import { toApiError } from '../database/service.ts'
+import type { Disk, DiskAttributes, DiskUse } from './schema.ts'
+
+export const GIGABYTE = 1024 ** 3
+
+/** What clients know of a disk. Projects share that of their host, and each has nothing of its own but a bound. */
+const SHARED = { type: 'gp3', iops: 3_000, throughput_mibps: 125 } as const
+
+export const diskOf = (kept: Settings<'disk'>) => ({ ...SHARED, ...kept })
+
+export async function getDisk({ db }: Ctx, { ref }: ProjectAccess): Promise<z.input<typeof Disk>> {
+  const { value, updatedAt } = await readSettings(db, ref, 'disk')
+  return { attributes: diskOf(value), ...(updatedAt && { last_modified_at: updatedAt.toISOString() }) }
+}
+
+export async function updateDisk(ctx: Ctx, { ref }: ProjectAccess, attributes: DiskAttributes): Promise<void> {
+  refuseOfCluster(ctx, attributes)
+  const { size_gb } = attributes
+  const usedBytes = await used(ctx, ref)
+  if (usedBytes > size_gb * GIGABYTE) throw refuse('size_gb', `the database takes ${usedBytes} bytes already`)
+  await changeSettings(ctx, { ref, area: 'disk', work: async () => ({ size_gb }) })
+}
+
+function refuseOfCluster({ engine }: Ctx, attributes: DiskAttributes): void {
+  for (const [name, shared] of Object.entries(SHARED)) {
+    const asked = name in attributes ? attributes[name as keyof DiskAttributes] : undefined
+    if (asked === undefined || asked === shared) continue
+    throw refuse(name, `is ${shared} and stays so: projects of the driver ${engine.name} share the disk of their host`)
+  }
+}
+
+const refuse = (attribute: string, message: string) =>
+  new ApiError('bad_request.validation_failed', {
+    issues: [{ field: `body.attributes.${attribute}`, code: 'refused', message }],
+  })
+
+export async function getDiskUse(ctx: Ctx, { ref }: ProjectAccess): Promise<z.input<typeof DiskUse>> {
+  const [{ value }, usedBytes] = await Promise.all([readSettings(ctx.db, ref, 'disk'), used(ctx, ref)])
+  const sizeBytes = value.size_gb * GIGABYTE
+  return {
+    timestamp: ctx.now().toISOString(),
+    metrics: {
+      fs_size_bytes: sizeBytes,
+      fs_avail_bytes: Math.max(sizeBytes - usedBytes, 0),
+      fs_used_bytes: usedBytes,
+    },
+  }
+}
+
+async function used({ engine }: Ctx, ref: string): Promise<number> {
+  const sizes = await engine.settings.sizesOf([ref]).catch((error) => {
+    throw toApiError(error)
+  })
+  const bytes = sizes.get(ref)
+  if (bytes === undefined) {
+    throw new ApiError('service_unavailable.project_database', { detail: 'it does not exist yet' })
+  }
+  return bytes
+}

@@ -1,0 +1,77 @@
+import type { ProjectAccess } from '../../../access/access.ts'
+import type { EffectiveSetting } from '../../../engine/settings.ts'
+import type { Ctx } from '../../../env.ts'
+import { ACTIVE } from '../../projects/projects/region-values.ts'
+import { toApiError } from '../database/service.ts'
+import { PostgresConfig } from './schema.ts'
+
+type Value = string | number | boolean
+
+/**
+ * What the project's Postgres really runs with, defaults included. A value that was set is given back as it was written while it
+ * holds. A project that is not active has no server to ask: what was set is what it starts with.
+ */
+export async function effectiveConfig(
+  { engine }: Pick<Ctx, 'engine'>,
+  { ref, status }: Pick<ProjectAccess, 'ref' | 'status'>,
+  chosen: PostgresConfig,
+): Promise<PostgresConfig> {
+  if (!ACTIVE.includes(status)) return chosen
+  const rows = await engine.settings.effective(ref).catch((error) => {
+    throw toApiError(error)
+  })
+  const written = new Map<string, Value>(Object.entries(chosen))
+  const entries = rows.flatMap((row) => {
+    const value = toValue(row, written.get(row.name))
+    return value === undefined ? [] : [[row.name, value] as const]
+  })
+  return Object.fromEntries(entries)
+}
+
+/** Without what has its value anyway: clients send back all that they were shown, and that must not pin the defaults of a size. */
+export function withoutDefaults(
+  asked: PostgresConfig,
+  chosen: PostgresConfig,
+  effective: PostgresConfig,
+): PostgresConfig {
+  const shown = new Map<string, Value>(Object.entries(effective))
+  return Object.fromEntries(
+    Object.entries(asked).filter(([name, value]) => name in chosen || shown.get(name) !== value),
+  )
+}
+
+const isKnown = (name: string): name is keyof PostgresConfig => name in PostgresConfig.shape
+
+/** In the type of the API; undefined for a setting that it does not have. */
+function toValue(row: EffectiveSetting, written: Value | undefined): Value | undefined {
+  if (!isKnown(row.name)) return undefined
+  if (written !== undefined && !row.pendingRestart && isSame(row, written)) return written
+  const schema = PostgresConfig.shape[row.name].unwrap()
+  const candidates: Value[] = [isOn(row.value), Number(row.value), row.value]
+  return candidates.find((candidate) => schema.safeParse(candidate).success)
+}
+
+/** Postgres 18 knows more than two values of `log_connections`. */
+const isOn = (value: string): boolean => value !== 'off' && value !== ''
+
+function isSame({ name, value }: EffectiveSetting, written: Value): boolean {
+  if (typeof written === 'boolean') return isOn(value) === written
+  // A driver that cannot change the server's bounds the sessions in the database instead.
+  if (name === 'max_connections') return Number(written) <= Number(value)
+  return String(written) === value || quantities(String(written)).some((one) => quantities(value).includes(one))
+}
+
+const UNITS: Readonly<Record<string, number>> = {
+  ...{ us: 0.001, ms: 1, s: 1_000, min: 60_000, h: 3_600_000, d: 86_400_000 },
+  ...{ B: 1, kB: 1024, MB: 1024 ** 2, GB: 1024 ** 3, TB: 1024 ** 4 },
+}
+/** Those that Postgres takes a number without a unit to be in. */
+const OWN_UNITS = [1, 1_000, 60_000, 1024, 8 * 1024, 1024 ** 2]
+
+/** What the text can stand for. */
+function quantities(text: string): number[] {
+  const [, number = '', unit = ''] = /^\s*(-?[0-9.]+)\s*([A-Za-z]*)\s*$/.exec(text) ?? []
+  if (number === '') return []
+  const units = unit === '' ? OWN_UNITS : [UNITS[unit] ?? Number.NaN]
+  return units.map((each) => Number(number) * each)
+}

@@ -1,0 +1,117 @@
+import type * as z from 'zod'
+import type { ProjectAccess } from '../../../access/access.ts'
+import type { Ctx } from '../../../env.ts'
+import { ApiError } from '../../../platform/http/error.ts'
+import { networkOf } from '../../../platform/net/ip-addresses.ts'
+import { changeStored } from '../../projects/settings/change-settings.ts'
+import { readSettings } from '../../projects/settings/read-settings.ts'
+import type { Settings } from '../../projects/settings/setting-areas.ts'
+import { requireActive } from '../database/service.ts'
+import { settingsFailure } from './postgres.ts'
+import type { ApplyRestrictions, NetworkRestrictions, PatchedRestrictions, PatchRestrictions } from './schema.ts'
+
+type Kept = Settings<'network'>
+type Networks = Pick<Kept, 'v4' | 'v6'>
+
+const listOf = (networks: string): string[] => networks.split(' ').filter(Boolean)
+/** Each network once, as it was spelled first. */
+const textOf = (networks: readonly string[]): string =>
+  Array.from(Map.groupBy(networks, networkOf).values(), ([first]) => first).join(' ')
+
+/** Null where all of the net is let in, so that nothing has to be looked at. */
+export function restrictionOf({ v4, v6 }: Networks): string[] | null {
+  const isAll = [v4, v6].every((networks) => listOf(networks).some((network) => network.endsWith('/0')))
+  return isAll ? null : [...listOf(v4), ...listOf(v6)]
+}
+
+/** Whether the driver can tell networks apart. */
+export const entitlementOf = ({ engine }: Pick<Ctx, 'engine'>) =>
+  engine.capabilities.loginNetworks ? 'allowed' : 'disallowed'
+
+const addresses = <Type extends 'v4' | 'v6'>(networks: string, type: Type) =>
+  listOf(networks).map((address) => ({ address, type }))
+
+export const toAddresses = ({ v4, v6 }: Networks) => [...addresses(v4, 'v4'), ...addresses(v6, 'v6')]
+
+const toLists = ({ v4, v6 }: Networks) => ({ dbAllowedCidrs: listOf(v4), dbAllowedCidrsV6: listOf(v6) })
+
+const oldOf = ({ old_v4: v4, old_v6: v6 }: Kept): Networks | undefined =>
+  v4 === undefined || v6 === undefined ? undefined : { v4, v6 }
+
+/** What is stored was applied first. */
+const stateOf = (
+  ctx: Ctx,
+  at: Date | undefined,
+): Omit<z.input<typeof NetworkRestrictions>, 'config' | 'old_config'> => ({
+  entitlement: entitlementOf(ctx),
+  status: 'applied',
+  ...(at && { updated_at: at.toISOString(), applied_at: at.toISOString() }),
+})
+
+function toRestrictions(ctx: Ctx, kept: Kept, at: Date | undefined): z.input<typeof NetworkRestrictions> {
+  const old = oldOf(kept)
+  return { ...stateOf(ctx, at), config: toLists(kept), ...(old && { old_config: toLists(old) }) }
+}
+
+export async function getRestrictions(ctx: Ctx, { ref }: ProjectAccess) {
+  const { value, updatedAt } = await readSettings(ctx.db, ref, 'network')
+  return toRestrictions(ctx, value, updatedAt)
+}
+
+export async function applyRestrictions(ctx: Ctx, project: ProjectAccess, body: z.output<typeof ApplyRestrictions>) {
+  const { value, updatedAt } = await restrict(ctx, project, (before) => ({
+    v4: body.dbAllowedCidrs ? textOf(body.dbAllowedCidrs) : before.v4,
+    v6: body.dbAllowedCidrsV6 ? textOf(body.dbAllowedCidrsV6) : before.v6,
+  }))
+  return toRestrictions(ctx, value, updatedAt)
+}
+
+export async function patchRestrictions(
+  ctx: Ctx,
+  project: ProjectAccess,
+  { add = {}, remove = {} }: z.output<typeof PatchRestrictions>,
+): Promise<z.input<typeof PatchedRestrictions>> {
+  const changed = (before: string, more: readonly string[] = [], less: readonly string[] = []) => {
+    const gone = new Set(less.map(networkOf))
+    return textOf([...listOf(before), ...more].filter((network) => !gone.has(networkOf(network))))
+  }
+  const { value, updatedAt } = await restrict(ctx, project, ({ v4, v6 }) => ({
+    v4: changed(v4, add.dbAllowedCidrs, remove.dbAllowedCidrs),
+    v6: changed(v6, add.dbAllowedCidrsV6, remove.dbAllowedCidrsV6),
+  }))
+  const old = oldOf(value)
+  return {
+    ...stateOf(ctx, updatedAt),
+    config: { dbAllowedCidrs: toAddresses(value) },
+    ...(old && { old_config: { dbAllowedCidrs: toAddresses(old) } }),
+  }
+}
+
+/** As many as a comment in the catalogue should hold, of both kinds. */
+const NETWORKS_MAX = 200
+
+async function restrict(ctx: Ctx, project: ProjectAccess, change: (before: Networks) => Networks) {
+  requireActive(project)
+  const { name, capabilities, settings } = ctx.engine
+  if (!capabilities.loginNetworks) {
+    throw new ApiError('bad_request.driver', { detail: `the driver ${name} cannot tell from where a session comes` })
+  }
+  const { ref } = project
+  return changeStored(ctx, {
+    ref,
+    area: 'network',
+    async work(before) {
+      const after = change(before)
+      if (toAddresses(after).length > NETWORKS_MAX) throw tooMany()
+      await settings.setLoginRules(ref, { networks: restrictionOf(after) }).catch((error) => {
+        throw settingsFailure(error)
+      })
+      return { ...after, old_v4: before.v4, old_v6: before.v6 }
+    },
+  })
+}
+
+const tooMany = () =>
+  new ApiError('bad_request.validation_failed', {
+    issues: [{ field: 'body', code: 'too_big', message: `a project has at most ${NETWORKS_MAX} networks` }],
+  })

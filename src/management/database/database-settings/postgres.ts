@@ -1,0 +1,71 @@
+import type * as z from 'zod'
+import type { ProjectAccess } from '../../../access/access.ts'
+import { SettingsRefused } from '../../../engine/settings.ts'
+import type { Ctx, SystemCtx } from '../../../env.ts'
+import { ApiError } from '../../../platform/http/error.ts'
+import { changeSettings } from '../../projects/settings/change-settings.ts'
+import { readSettings } from '../../projects/settings/read-settings.ts'
+import { requireActive, toApiError } from '../database/service.ts'
+import { effectiveConfig, withoutDefaults } from './effective-config.ts'
+import type { PostgresConfig, UpdatePostgresConfig } from './schema.ts'
+
+export const getPostgresConfig = async (ctx: Ctx, project: ProjectAccess): Promise<PostgresConfig> =>
+  effectiveConfig(ctx, project, (await readSettings(ctx.db, project.ref, 'postgres')).value)
+
+/** `replace` takes back what the body does not name; otherwise that stays as it is. */
+export async function updatePostgresConfig(
+  ctx: Ctx,
+  project: ProjectAccess,
+  { restart_database: restart, ...body }: z.output<typeof UpdatePostgresConfig>,
+  { replace }: { replace: boolean },
+): Promise<PostgresConfig> {
+  requireActive(project)
+  const { ref } = project
+  const chosen = await changeSettings(ctx, {
+    ref,
+    area: 'postgres',
+    work: async (before) => {
+      const after = replace
+        ? withoutDefaults(body, before, await effectiveConfig(ctx, project, before))
+        : { ...before, ...body }
+      await configure(ctx, ref, after, { before, restart }).catch((error) => {
+        throw settingsFailure(error)
+      })
+      return after
+    },
+  })
+  if (restart)
+    await ctx.engine.restart(ref).catch((error) => {
+      throw toApiError(error)
+    })
+  return effectiveConfig(ctx, project, chosen)
+}
+
+interface Circumstances {
+  before?: PostgresConfig
+  restart?: boolean | undefined
+}
+
+/** Makes the database run with these; what it had been told `before` and is not among them goes back to the server's own. */
+export async function configure(
+  { engine }: SystemCtx,
+  ref: string,
+  config: PostgresConfig,
+  { before = {}, restart }: Circumstances = {},
+): Promise<void> {
+  const { max_connections: connectionsMax = null, ...set } = config
+  const { max_connections: _limit, ...known } = before
+  const reset = Object.keys(known).filter((name) => !(name in set))
+  await engine.settings.configure(ref, { set, reset, connectionsMax, ...(restart !== undefined && { restart }) })
+}
+
+/** Names the fields that Postgres refused. */
+export function settingsFailure(error: unknown): unknown {
+  if (!(error instanceof SettingsRefused)) return toApiError(error)
+  const issues = error.refusals.map(({ setting, reason }) => ({
+    field: `body.${setting}`,
+    code: 'refused',
+    message: reason,
+  }))
+  return new ApiError('bad_request.validation_failed', { issues, cause: error })
+}

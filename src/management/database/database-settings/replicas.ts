@@ -1,0 +1,80 @@
+import { and, eq } from 'drizzle-orm'
+import type { ProjectAccess } from '../../../access/access.ts'
+import { EngineRefusal, type Fence, type ProjectEngine } from '../../../engine/engine.ts'
+import type { Ctx, SystemCtx } from '../../../env.ts'
+import { privateLinkAssociations, type RegionCode, type TaskKind } from '../../../model/tables/index.ts'
+import { randomLetters } from '../../../platform/http/common-values.ts'
+import { ApiError } from '../../../platform/http/error.ts'
+import { mutate } from '../../kernel/mutate.ts'
+import { requireStatus } from '../../projects/projects/status.ts'
+import { Hopeless, type Jobs, type Step, startTask, type Work } from '../../projects/projects/tasks.ts'
+import { endAssociations } from '../private-link/end-associations.ts'
+
+/** Made in the background; it is listed among the project's databases from its beginning on. */
+export async function setUpReplica(ctx: Ctx, project: ProjectAccess, region: RegionCode): Promise<void> {
+  replicasOf(ctx.engine)
+  if (region !== project.region) {
+    const message = `must be ${project.region}, where the project is, for the driver ${ctx.engine.name}`
+    const issue = { field: 'body.read_replica_region', code: 'refused', message }
+    throw new ApiError('bad_request.validation_failed', { issues: [issue] })
+  }
+  await start(ctx, project, 'add_replica', `${project.ref}-rr-${region}-${randomLetters(5)}`)
+}
+
+export async function removeReplica(ctx: Ctx, project: ProjectAccess, identifier: string): Promise<void> {
+  const isThere = replicasOf(ctx.engine)
+    .of(project)
+    .some((replica) => replica.identifier === identifier)
+  if (!isThere) throw new ApiError('not_found.read_replica')
+  await start(ctx, project, 'remove_replica', identifier)
+}
+
+function replicasOf({ name, replicas }: ProjectEngine) {
+  if (replicas) return replicas
+  throw new ApiError('bad_request.driver', { detail: `the driver ${name} has no read replicas` })
+}
+
+async function start(ctx: Ctx, { ref, organizationId }: ProjectAccess, kind: TaskKind, replica: string): Promise<void> {
+  await mutate(ctx, async (mutation) => {
+    await requireStatus(mutation, ref)
+    await startTask(ctx, mutation, { ref, kind, input: { replica } })
+    await mutation.trace({ action: `project.${kind}`, organizationId, projectRef: ref, detail: { replica } })
+  })
+}
+
+const step = (
+  name: string,
+  run: (ctx: SystemCtx, work: Work & { replica: string }, fence: Fence) => Promise<void>,
+): Step => ({
+  name,
+  async run(ctx, work, fence) {
+    await run(ctx, { ...work, replica: work.task.input.replica ?? '' }, fence).catch((error) => {
+      throw error instanceof EngineRefusal ? new Hopeless(error.message, { cause: error }) : error
+    })
+    return undefined
+  },
+})
+
+const add = step('add_replica', ({ engine }, { project, replica }, fence) =>
+  replicasOf(engine).add(project.ref, replica, fence),
+)
+const remove = step('remove_replica', ({ engine }, { project, replica }, fence) =>
+  replicasOf(engine).remove(project.ref, replica, fence),
+)
+
+/** The project works on meanwhile. */
+export const replicaJobs = {
+  add_replica: { steps: [add], done: {}, failed: () => ({}) },
+  remove_replica: {
+    steps: [remove],
+    done: {},
+    failed: () => ({}),
+    async ended(mutation, { state, task, at }) {
+      const ofReplica = and(
+        eq(privateLinkAssociations.projectRef, task.projectRef),
+        eq(privateLinkAssociations.databaseIdentifier, task.input.replica ?? ''),
+      )
+      if (state === 'done') await endAssociations(mutation, ofReplica, at)
+    },
+  },
+} satisfies Partial<Jobs>

@@ -1,0 +1,37 @@
+import type * as z from 'zod'
+import type { ProjectAccess } from '../../../access/access.ts'
+import type { Ctx } from '../../../env.ts'
+import { ApiError } from '../../../platform/http/error.ts'
+import { changeSettings } from '../../projects/settings/change-settings.ts'
+import { readSettings } from '../../projects/settings/read-settings.ts'
+import type { Settings } from '../../projects/settings/setting-areas.ts'
+import { requireActive } from '../database/service.ts'
+import { settingsFailure } from './postgres.ts'
+import type { SslEnforcement } from './schema.ts'
+
+/** What is stored was applied first. */
+const toSslEnforcement = (currentConfig: Settings<'ssl'>): z.input<typeof SslEnforcement> => ({
+  currentConfig,
+  appliedSuccessfully: true,
+})
+
+export async function getSslEnforcement({ db, engine }: Ctx, { ref }: ProjectAccess) {
+  if (!engine.capabilities.plainConnections) return toSslEnforcement({ database: true })
+  return toSslEnforcement((await readSettings(db, ref, 'ssl')).value)
+}
+
+export async function updateSslEnforcement(ctx: Ctx, project: ProjectAccess, requested: Settings<'ssl'>) {
+  requireActive(project)
+  const { name, capabilities } = ctx.engine
+  if (!capabilities.plainConnections && !requested.database) {
+    throw new ApiError('bad_request.driver', { detail: `the driver ${name} takes encrypted connections alone` })
+  }
+  const { ref } = project
+  const work = async () => {
+    await ctx.engine.settings.setLoginRules(ref, { ssl: requested.database }).catch((error) => {
+      throw settingsFailure(error)
+    })
+    return requested
+  }
+  return toSslEnforcement(await changeSettings(ctx, { ref, area: 'ssl', work }))
+}

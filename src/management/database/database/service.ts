@@ -1,0 +1,122 @@
+import type { ProjectAccess } from '../../../access/access.ts'
+import { TOO_MANY_CONNECTIONS } from '../../../engine/connection-limit.ts'
+import {
+  EngineUnavailable,
+  NoRoom,
+  type ProjectEngine,
+  type Replica,
+  SqlError,
+  type SqlResult,
+  SqlResultTooLarge,
+  SqlTimeout,
+} from '../../../engine/engine.ts'
+import { SettingsRefused } from '../../../engine/settings.ts'
+import type { Ctx } from '../../../env.ts'
+import { runnerPasswordOf } from '../../../model/secrets/project.ts'
+import { ApiError } from '../../../platform/http/error.ts'
+import { changePassword } from '../../projects/projects/project-secrets.ts'
+import { ACTIVE } from '../../projects/projects/region-values.ts'
+import { readSettings } from '../../projects/settings/read-settings.ts'
+import type { Settings } from '../../projects/settings/setting-areas.ts'
+
+interface Script {
+  query: string
+  parameters?: readonly unknown[] | undefined
+  readOnly: boolean
+}
+
+/** Runs the user's SQL on the project's database; the rows of the last statement as the text of a JSON array. */
+export async function runQuery(ctx: Ctx, project: ProjectAccess, script: Script): Promise<SqlResult> {
+  requireActive(project)
+  const runnerPassword = await runnerPasswordOf(ctx, project)
+  const { query, parameters, readOnly } = script
+  const timeoutMs = ctx.config.SQL_TIMEOUT_SECONDS * 1000
+  const request = { ref: project.ref, runnerPassword, query, readOnly, timeoutMs, ...(parameters && { parameters }) }
+  return ctx.engine.runSql(request).catch((error) => {
+    throw toApiError(error)
+  })
+}
+
+export function toApiError(error: unknown): unknown {
+  if (error instanceof SqlError) return sqlFailure(error)
+  if (error instanceof SqlTimeout) {
+    return new ApiError('bad_request.sql_timeout', { detail: `${error.timeoutMs / 1000} s`, cause: error })
+  }
+  if (error instanceof SqlResultTooLarge) {
+    return new ApiError('bad_request.sql_result_too_large', {
+      detail: `at most ${error.sizeBytesMax} bytes`,
+      cause: error,
+    })
+  }
+  if (error instanceof EngineUnavailable) {
+    const full = error.code === TOO_MANY_CONNECTIONS
+    const busy = full ? 'too many queries run at the same time; try again shortly' : undefined
+    const detail = error instanceof NoRoom ? error.message : busy
+    return new ApiError('service_unavailable.project_database', { detail, cause: error })
+  }
+  return error
+}
+
+/** The message reads as clients know it; the fields beside it are what Postgres said. */
+function sqlFailure(error: SqlError): ApiError {
+  const { severity, code, message, position, hint, detail, where } = error
+  const said = { severity, code, position, hint, detail, where }
+  return new ApiError('bad_request.sql', {
+    detail: `${severity}:  ${code}: ${message}`,
+    extra: Object.fromEntries(Object.entries(said).filter(([, value]) => value !== undefined)),
+    cause: error,
+  })
+}
+
+export async function updatePassword(ctx: Ctx, project: ProjectAccess, password: string): Promise<{ message: string }> {
+  requireActive(project)
+  await changePassword(ctx, project, password, () =>
+    ctx.engine.setPassword(project.ref, password).catch((error) => {
+      if (!(error instanceof SettingsRefused)) throw toApiError(error)
+      const issues = error.refusals.map(({ reason }) => ({ field: 'body.password', code: 'refused', message: reason }))
+      throw new ApiError('bad_request.validation_failed', { issues, cause: error })
+    }),
+  )
+  return { message: 'Successfully updated password' }
+}
+
+export function requireActive({ status }: ProjectAccess): void {
+  if (ACTIVE.includes(status)) return
+  throw new ApiError('conflict.project_status', { detail: `its status is ${status}, not ACTIVE_HEALTHY` })
+}
+
+/** The driver's pooler where it has one and transactions are to be pooled; otherwise a session is a connection. */
+export function pooledConnection(
+  engine: ProjectEngine,
+  project: ProjectAccess,
+  { pool_mode }: Settings<'pooler'>,
+  replica?: Replica,
+) {
+  const connection = { ...engine.connection(project), ...replica }
+  const { host: direct, poolerHost, port, user, database } = connection
+  const host = pool_mode === 'transaction' && poolerHost ? poolerHost : direct
+  const connectionString = `postgresql://${user}:[YOUR-PASSWORD]@${host}:${port}/${database}`
+  return { host, port, user, database, connectionString }
+}
+
+/** How to reach the database with any Postgres client, and each of its replicas. */
+export async function getPoolerConfig({ db, engine }: Ctx, project: ProjectAccess) {
+  const { value } = await readSettings(db, project.ref, 'pooler')
+  return [undefined, ...(engine.replicas?.of(project) ?? [])].map((replica) => {
+    const { host, port, user, database, connectionString } = pooledConnection(engine, project, value, replica)
+    return {
+      identifier: replica?.identifier ?? project.ref,
+      database_type: replica ? ('READ_REPLICA' as const) : ('PRIMARY' as const),
+      is_using_scram_auth: true,
+      db_user: user,
+      db_host: host,
+      db_port: port,
+      db_name: database,
+      connection_string: connectionString,
+      connectionString,
+      default_pool_size: value.default_pool_size,
+      max_client_conn: null,
+      pool_mode: value.pool_mode,
+    }
+  })
+}

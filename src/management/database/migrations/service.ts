@@ -1,0 +1,95 @@
+import type * as z from 'zod'
+import type { ProjectAccess } from '../../../access/access.ts'
+import { splitStatements } from '../../../engine/split-statements.ts'
+import type { Ctx } from '../../../env.ts'
+import { ApiError } from '../../../platform/http/error.ts'
+import { requireActive, toApiError } from '../database/service.ts'
+import {
+  describeMigration,
+  findMigration,
+  listVersions,
+  type NewMigration,
+  recordMigration,
+  rollBack,
+  runMigration,
+} from './history.ts'
+import {
+  type CreateMigration,
+  IdempotencyKey,
+  type Migration,
+  type MigrationItem,
+  type UpdateMigration,
+} from './schema.ts'
+
+interface Request {
+  body: z.output<typeof CreateMigration>
+  idempotencyKey?: string | undefined
+}
+
+export async function listMigrations(ctx: Ctx, project: ProjectAccess): Promise<z.input<typeof MigrationItem>[]> {
+  const versions = await onDatabase(project, () => listVersions(ctx, project))
+  return versions.map(withoutNulls)
+}
+
+export async function getMigration(ctx: Ctx, project: ProjectAccess, version: string) {
+  const found = await onDatabase(project, () => findMigration(ctx, project, version))
+  if (!found) throw new ApiError('not_found.migration')
+  return withoutNulls(found) as z.input<typeof Migration>
+}
+
+export async function createMigration(ctx: Ctx, project: ProjectAccess, request: Request): Promise<void> {
+  const migration = toMigration(ctx, request)
+  const done = await onDatabase(project, () => runMigration(ctx, project, migration))
+  if (!done) throw new ApiError('conflict.idempotency_key')
+}
+
+export async function upsertMigration(ctx: Ctx, project: ProjectAccess, request: Request): Promise<void> {
+  const migration = toMigration(ctx, request)
+  await onDatabase(project, () => recordMigration(ctx, project, migration))
+}
+
+export async function updateMigration(
+  ctx: Ctx,
+  project: ProjectAccess,
+  change: { version: string } & z.output<typeof UpdateMigration>,
+): Promise<void> {
+  const found = await onDatabase(project, () => describeMigration(ctx, project, change))
+  if (!found) throw new ApiError('not_found.migration')
+}
+
+const NAMED_MAX = 10
+
+export async function rollBackMigrations(ctx: Ctx, project: ProjectAccess, from: string): Promise<void> {
+  const irreversible = await onDatabase(project, () => rollBack(ctx, project, from))
+  if (irreversible.length === 0) return
+  const more = irreversible.length > NAMED_MAX ? ` and ${irreversible.length - NAMED_MAX} more` : ''
+  throw new ApiError('bad_request.migration_without_rollback', {
+    detail: `${irreversible.slice(0, NAMED_MAX).join(', ')}${more}; nothing was rolled back`,
+  })
+}
+
+async function onDatabase<Value>(project: ProjectAccess, work: () => Promise<Value>): Promise<Value> {
+  requireActive(project)
+  return work().catch((error) => {
+    throw toApiError(error)
+  })
+}
+
+function toMigration({ principal }: Ctx, { body, idempotencyKey: header }: Request): NewMigration {
+  const { query, name, rollback, 'Idempotency-Key': key = header } = body
+  const checked = IdempotencyKey.optional().safeParse(header)
+  if (!checked.success || (header !== undefined && header !== key)) {
+    const message = checked.success ? 'differs from the one in the body' : 'must have 1 to 255 characters'
+    throw new ApiError('bad_request.validation_failed', {
+      issues: [{ field: 'header.idempotency-key', code: 'invalid', message }],
+    })
+  }
+  const statements = splitStatements(query)
+  return { statements, name, rollback, createdBy: principal.primaryEmail, idempotencyKey: key }
+}
+
+/** Clients take an absent key for unknown, and refuse null. */
+const withoutNulls = <Row extends object>(row: Row) =>
+  Object.fromEntries(Object.entries(row).filter(([, value]) => value !== null)) as {
+    [Key in keyof Row]: Exclude<Row[Key], null>
+  }

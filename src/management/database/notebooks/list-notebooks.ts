@@ -1,0 +1,56 @@
+import { asc, desc, inArray, type SQL, sql } from 'drizzle-orm'
+import type * as z from 'zod'
+import type { ProjectAccess } from '../../../access/access.ts'
+import type { Ctx } from '../../../env.ts'
+import { notebooks } from '../../../model/tables/index.ts'
+import { containing } from '../../../platform/db/like-pattern.ts'
+import { cursorOf, type Place, pageLinks, placeOf } from '../../../platform/http/pagination.ts'
+import { selectNotebooks, toListedNotebook } from './read-notebook.ts'
+import type { NotebookListQuery } from './schema.ts'
+
+type Query = z.output<typeof NotebookListQuery>
+type Column = 'name' | 'inserted_at'
+
+export async function listNotebooks(ctx: Ctx, { ref }: ProjectAccess, query: Query) {
+  const { 'page[size]': size, 'page[after]': after, 'page[before]': before, 'filter[name]': part, sort } = query
+  const column: Column = sort.endsWith('name') ? 'name' : 'inserted_at'
+  // Walking back reads the other way round and turns the page over.
+  const backwards = before !== undefined
+  const rising = !sort.startsWith('-') !== backwards
+  const cursor = after ?? before
+  const place = cursor === undefined ? undefined : placeOf(backwards ? 'page[before]' : 'page[after]', column, cursor)
+  const ids = sql`(select n.id from ${notebooks} n
+    where n.project_ref = ${ref} and ${beyond(place, column, rising)} and ${named(part)}
+    order by n.${sql.identifier(column)} ${direction(rising)}, n.id ${direction(rising)} limit ${size + 1})`
+  const order = rising ? asc : desc
+  const rows = await selectNotebooks(ctx, {})
+    .where(inArray(notebooks.id, ids))
+    .orderBy(order(column === 'name' ? notebooks.name : notebooks.insertedAt), order(notebooks.id))
+  const page = rows.slice(0, size)
+  if (backwards) page.reverse()
+  const more = rows.length > size
+  const at = (row: (typeof rows)[number] | undefined) => row && cursorOf(column, row)
+  return {
+    data: page.map(toListedNotebook),
+    links: pageLinks(
+      `/v2/projects/${ref}/notebooks`,
+      { 'page[size]': size, 'filter[name]': part, sort },
+      {
+        before: (backwards ? more : place !== undefined) ? (at(page[0]) ?? after) : undefined,
+        after: backwards || more ? (at(page.at(-1)) ?? before) : undefined,
+      },
+    ),
+  }
+}
+
+const direction = (rising: boolean): SQL => sql.raw(rising ? 'asc' : 'desc')
+
+/** Compared as a row, so that an index is entered at the very place. */
+function beyond(place: Place | undefined, column: Column, rising: boolean): SQL {
+  if (!place) return sql`true`
+  const key = column === 'name' ? sql`${place.key}` : sql`${place.key}::timestamptz`
+  return sql`(n.${sql.identifier(column)}, n.id) ${sql.raw(rising ? '>' : '<')} (${key}, ${place.id}::uuid)`
+}
+
+const named = (part: string | undefined): SQL =>
+  part === undefined ? sql`true` : sql`n.name ilike ${containing(part)}`

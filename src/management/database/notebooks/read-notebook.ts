@@ -1,0 +1,79 @@
+import { and, eq, sql } from 'drizzle-orm'
+import { alias, type PgColumn } from 'drizzle-orm/pg-core'
+import type * as z from 'zod'
+import type { ProjectAccess } from '../../../access/access.ts'
+import type { Ctx } from '../../../env.ts'
+import { notebookFavorites, notebooks, users } from '../../../model/tables/index.ts'
+import { ApiError } from '../../../platform/http/error.ts'
+import type { Notebook, NotebookList } from './schema.ts'
+
+const editors = alias(users, 'editors')
+
+const SHOWN = {
+  id: notebooks.id,
+  name: notebooks.name,
+  description: notebooks.description,
+  insertedAt: notebooks.insertedAt,
+  updatedAt: notebooks.updatedAt,
+  owner: { id: users.number, username: users.username },
+  editor: { id: editors.number, username: editors.username },
+}
+
+/** With what they show; lists leave out the cells, which may be long. */
+export const selectNotebooks = <More extends Record<string, PgColumn>>({ db, principal }: Ctx, more: More) =>
+  db
+    .select({
+      ...SHOWN,
+      ...more,
+      favorite: sql<boolean>`exists (select from ${notebookFavorites}
+        where ${notebookFavorites.notebookId} = ${notebooks.id} and ${notebookFavorites.userId} = ${principal.userId})`,
+    })
+    .from(notebooks)
+    .leftJoin(users, eq(users.id, notebooks.ownerId))
+    .leftJoin(editors, eq(editors.id, notebooks.updatedById))
+
+interface Person {
+  id: number
+  username: string
+}
+
+interface Shown {
+  id: string
+  name: string
+  description: string | null
+  insertedAt: Date
+  updatedAt: Date
+  owner: Person | null
+  editor: Person | null
+  favorite: boolean
+}
+
+type Listed = z.input<typeof NotebookList>['data'][number]
+
+export const toListedNotebook = ({ id, insertedAt, updatedAt, editor, ...shown }: Shown): Listed => ({
+  type: 'notebook',
+  id,
+  attributes: {
+    ...shown,
+    inserted_at: insertedAt.toISOString(),
+    updated_at: updatedAt.toISOString(),
+    updated_by: editor,
+  },
+})
+
+type Cells = z.input<typeof Notebook>['data']['attributes']['content']['cells']
+
+/** The form of `content`; there is one. */
+const SCHEMA_VERSION = 1
+
+export async function getNotebook(ctx: Ctx, { ref }: ProjectAccess, id: string): Promise<z.input<typeof Notebook>> {
+  const [row] = await selectNotebooks(ctx, { cells: notebooks.cells }).where(isOne(ref, id))
+  if (!row) throw new ApiError('not_found.notebook')
+  const { cells, ...shown } = row
+  const listed = toListedNotebook(shown)
+  // The reply's schema checks what only CreateNotebook and UpdateNotebook have let in.
+  const content = { schema_version: SCHEMA_VERSION, cells: cells as Cells }
+  return { data: { ...listed, attributes: { ...listed.attributes, content } } }
+}
+
+export const isOne = (ref: string, id: string) => and(eq(notebooks.projectRef, ref), eq(notebooks.id, id))

@@ -1,0 +1,91 @@
+import { and, eq, sql } from 'drizzle-orm'
+import type * as z from 'zod'
+import type { ProjectAccess } from '../../../access/access.ts'
+import type { Ctx } from '../../../env.ts'
+import { notebookFavorites, notebooks } from '../../../model/tables/index.ts'
+import type { Writer } from '../../../platform/db/client.ts'
+import { newTimedId } from '../../../platform/db/id.ts'
+import { ApiError } from '../../../platform/http/error.ts'
+import { mutate } from '../../kernel/mutate.ts'
+import { lockProject } from '../../projects/projects/lock-project.ts'
+import { requireDistinct, requireKnown, withIds } from './cells.ts'
+import { getNotebook, isOne } from './read-notebook.ts'
+import type { CreateNotebook, UpdateNotebook } from './schema.ts'
+
+/** With the bound of each one's content, so much may a project keep here. */
+const NOTEBOOKS_MAX = 1_000
+
+const subject = ({ organizationId, ref }: ProjectAccess) => ({ organizationId, projectRef: ref })
+
+export async function createNotebook(ctx: Ctx, project: ProjectAccess, { data }: z.output<typeof CreateNotebook>) {
+  const { favorite = false, content, ...fields } = data.attributes
+  requireDistinct(content.cells)
+  const cells = withIds(content.cells)
+  const { ref } = project
+  const { userId } = ctx.principal
+  const at = ctx.now()
+  const id = newTimedId(at)
+  await mutate(ctx, async (mutation) => {
+    const { tx, trace } = mutation
+    await lockProject(mutation, ref)
+    await requireRoom(tx, ref)
+    const people = { ownerId: userId, updatedById: userId }
+    const times = { insertedAt: at, updatedAt: at }
+    await tx.insert(notebooks).values({ id, projectRef: ref, ...fields, ...people, ...times, cells })
+    if (favorite) await mark(tx, { notebookId: id, userId }, favorite)
+    await trace({ ...subject(project), action: 'notebook.create', detail: { notebook: id } })
+  })
+  return getNotebook(ctx, project, id)
+}
+
+/** Counted while the project is locked, so that two requests cannot take the last place. */
+async function requireRoom(tx: Writer, ref: string): Promise<void> {
+  if ((await tx.$count(notebooks, eq(notebooks.projectRef, ref))) < NOTEBOOKS_MAX) return
+  throw new ApiError('unprocessable.too_many_notebooks', { detail: `at most ${NOTEBOOKS_MAX}` })
+}
+
+async function mark(tx: Writer, favorite: typeof notebookFavorites.$inferInsert, wanted: boolean): Promise<void> {
+  const { notebookId, userId } = favorite
+  if (wanted) await tx.insert(notebookFavorites).values(favorite).onConflictDoNothing()
+  else
+    await tx
+      .delete(notebookFavorites)
+      .where(and(eq(notebookFavorites.notebookId, notebookId), eq(notebookFavorites.userId, userId)))
+}
+
+const CELL_IDS = sql<string[]>`jsonb_path_query_array(${notebooks.cells}, '$[*].id')`
+
+export async function updateNotebook(
+  ctx: Ctx,
+  project: ProjectAccess,
+  id: string,
+  { data }: z.output<typeof UpdateNotebook>,
+) {
+  const { favorite, ...changes } = data.attributes
+  const { content, ...texts } = changes
+  const fields = Object.keys(changes)
+  const { userId } = ctx.principal
+  requireDistinct(content?.cells ?? [])
+  await mutate(ctx, async ({ tx, trace }) => {
+    // Locked, so that it is not deleted before it is marked.
+    const [row] = await tx.select({ cellIds: CELL_IDS }).from(notebooks).where(isOne(project.ref, id)).for('update')
+    if (!row) throw new ApiError('not_found.notebook')
+    requireKnown(content?.cells ?? [], row.cellIds)
+    if (favorite !== undefined) await mark(tx, { notebookId: id, userId }, favorite)
+    if (fields.length === 0) return
+    await tx
+      .update(notebooks)
+      .set({ ...texts, ...(content && { cells: withIds(content.cells) }), updatedById: userId, updatedAt: ctx.now() })
+      .where(eq(notebooks.id, id))
+    await trace({ ...subject(project), action: 'notebook.update', detail: { notebook: id, fields } })
+  })
+  return getNotebook(ctx, project, id)
+}
+
+export async function deleteNotebook(ctx: Ctx, project: ProjectAccess, id: string): Promise<void> {
+  await mutate(ctx, async ({ tx, trace }) => {
+    const deleted = await tx.delete(notebooks).where(isOne(project.ref, id)).returning({ id: notebooks.id })
+    if (deleted.length === 0) throw new ApiError('not_found.notebook')
+    await trace({ ...subject(project), action: 'notebook.delete', detail: { notebook: id } })
+  })
+}

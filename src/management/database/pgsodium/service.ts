@@ -1,0 +1,52 @@
+import type { ProjectAccess } from '../../../access/access.ts'
+import type { Ctx } from '../../../env.ts'
+import { rootKeyPlace } from '../../../model/secrets/bindings.ts'
+import { ApiError } from '../../../platform/http/error.ts'
+import { seal, unseal } from '../../../platform/secrets/seal.ts'
+import { mutate } from '../../kernel/mutate.ts'
+import { lockProject } from '../../projects/projects/lock-project.ts'
+import { readSettings, saveSettings } from '../../projects/settings/read-settings.ts'
+import { ROOT_KEY } from './schema.ts'
+
+const AREA = 'pgsodium' as const
+
+/** The first read makes the key; whoever asks at the same time gets the same. */
+export async function getPgsodiumConfig(ctx: Ctx, project: ProjectAccess) {
+  const { value } = await readSettings(ctx.db, project.ref, AREA)
+  const sealed = value?.sealed_root_key ?? (await giveKey(ctx, project))
+  return { root_key: await unseal(ctx.config.ENCRYPTION_KEY, sealed, rootKeyPlace(project.ref)) }
+}
+
+export async function updatePgsodiumConfig(ctx: Ctx, project: ProjectAccess, rootKey: string) {
+  if (!ROOT_KEY.test(rootKey)) throw new ApiError('bad_request.root_key')
+  const settings = await newSettings(ctx, project.ref, rootKey)
+  await mutate(ctx, async (mutation) => {
+    await lockProject(mutation, project.ref)
+    await saveSettings(mutation.tx, settings)
+    await mutation.trace({ ...subject(project), action: 'project.pgsodium.update', detail: { fields: ['root_key'] } })
+  })
+  return { root_key: rootKey }
+}
+
+async function giveKey(ctx: Ctx, project: ProjectAccess): Promise<string> {
+  const bytes = crypto.getRandomValues(new Uint8Array(32))
+  const rootKey = Array.from(bytes, (byte) => byte.toString(16).padStart(2, '0')).join('')
+  const settings = await newSettings(ctx, project.ref, rootKey)
+  return mutate(ctx, async (mutation) => {
+    await lockProject(mutation, project.ref)
+    const { value: there } = await readSettings(mutation.tx, project.ref, AREA)
+    if (there) return there.sealed_root_key
+    await saveSettings(mutation.tx, settings)
+    await mutation.trace({ ...subject(project), action: 'project.pgsodium.create' })
+    return settings.value.sealed_root_key
+  })
+}
+
+const newSettings = async ({ config, now }: Ctx, ref: string, rootKey: string) => ({
+  ref,
+  area: AREA,
+  value: { sealed_root_key: await seal(config.ENCRYPTION_KEY, rootKey, rootKeyPlace(ref)) },
+  updatedAt: now(),
+})
+
+const subject = ({ organizationId, ref }: ProjectAccess) => ({ organizationId, projectRef: ref })

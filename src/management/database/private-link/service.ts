@@ -1,0 +1,179 @@
+import { and, asc, eq, ne, sql } from 'drizzle-orm'
+import type * as z from 'zod'
+import type { ProjectAccess } from '../../../access/access.ts'
+import type { Ctx } from '../../../env.ts'
+import { organizations, privateLinkAssociations, projects } from '../../../model/tables/index.ts'
+import type { Writer } from '../../../platform/db/client.ts'
+import { ApiError } from '../../../platform/http/error.ts'
+import { type Mutation, mutate } from '../../kernel/mutate.ts'
+import { lockProject } from '../../projects/projects/lock-project.ts'
+import { configurationOf, hasPrivateLink, partsOf } from './configurations.ts'
+import { endAssociations } from './end-associations.ts'
+import { coversPrivateLink } from './private-link-plan.ts'
+import type { AssociationList, AssociationReply, CreateAssociation } from './schema.ts'
+
+/** Those that are being deleted included. */
+const ASSOCIATIONS_MAX = 100
+
+type Row = typeof privateLinkAssociations.$inferSelect
+type Input = z.output<typeof CreateAssociation>['data']['attributes']
+type Association = z.input<typeof AssociationReply>['data']
+
+const subject = ({ organizationId, ref }: ProjectAccess) => ({ organizationId, projectRef: ref })
+
+export async function listAssociations({ db }: Ctx, { ref }: ProjectAccess): Promise<z.input<typeof AssociationList>> {
+  const rows = await db
+    .select()
+    .from(privateLinkAssociations)
+    .where(eq(privateLinkAssociations.projectRef, ref))
+    .orderBy(asc(privateLinkAssociations.createdAt), asc(privateLinkAssociations.id))
+  return { data: rows.map(toAssociation) }
+}
+
+/** One that failed or expired gives way to a new one; another one that is there stays, and this is refused. */
+export async function createAssociation(
+  ctx: Ctx,
+  project: ProjectAccess,
+  input: Input,
+): Promise<z.input<typeof AssociationReply>> {
+  const { ref, organizationId } = project
+  const row = await mutate(ctx, async (mutation) => {
+    const { tx, trace, enqueue } = mutation
+    await requirePlan(tx, organizationId)
+    if (!hasPrivateLink(ctx.config)) throw refuse('this installation shares no databases')
+    await lockProject(mutation, ref)
+    const database = await findDatabase(ctx, tx, ref, input.database_identifier ?? ref)
+    const account = { projectRef: ref, awsAccountId: input.aws_account_id, databaseIdentifier: database.identifier }
+    await makeWay(ctx, mutation, account)
+    await requireRoom(tx, ref)
+    const at = ctx.now()
+    const [inserted] = await tx
+      .insert(privateLinkAssociations)
+      .values({
+        ...account,
+        accountName: input.account_name ?? null,
+        databaseType: database.type,
+        dnsName: database.dnsName,
+        resourceConfigurationArn: database.configurationArn,
+        status: 'CREATING',
+        dueAt: at,
+        createdAt: at,
+      })
+      .returning()
+    if (!inserted) throw new Error('the association was not inserted')
+    const { id, awsAccountId, databaseIdentifier } = inserted
+    enqueue({ type: 'private-link', id })
+    const detail = { association: id, aws_account_id: awsAccountId, database: databaseIdentifier }
+    await trace({ ...subject(project), action: 'private_link.create', detail })
+    return inserted
+  })
+  return { data: toAssociation(row) }
+}
+
+interface Which {
+  accountId: string
+  identifier: string
+}
+
+export async function deleteAssociation(
+  ctx: Ctx,
+  project: ProjectAccess,
+  { accountId, identifier }: Which,
+): Promise<void> {
+  await mutate(ctx, async (mutation) => {
+    const which = isOf({ projectRef: project.ref, awsAccountId: accountId, databaseIdentifier: identifier })
+    if ((await endAssociations(mutation, which, ctx.now())) === 0) return
+    const detail = { aws_account_id: accountId, database: identifier }
+    await mutation.trace({ ...subject(project), action: 'private_link.delete', detail })
+  })
+}
+
+type Account = Pick<Row, 'projectRef' | 'awsAccountId' | 'databaseIdentifier'>
+
+const isOf = ({ projectRef, awsAccountId, databaseIdentifier }: Account) =>
+  and(
+    eq(privateLinkAssociations.projectRef, projectRef),
+    eq(privateLinkAssociations.databaseIdentifier, databaseIdentifier),
+    eq(privateLinkAssociations.awsAccountId, awsAccountId),
+  )
+
+/** Held, so that a plan which covers no private link ends also what is made here. */
+async function requirePlan(tx: Writer, organizationId: string): Promise<void> {
+  const [organization] = await tx
+    .select({ plan: organizations.plan })
+    .from(organizations)
+    .where(eq(organizations.id, organizationId))
+    .for('share')
+  if (!organization || coversPrivateLink(organization.plan)) return
+  throw new ApiError('payment_required.private_link', { detail: `its plan is ${organization.plan}` })
+}
+
+/** Looked for while the project is locked: a read replica may be about to go. */
+async function findDatabase({ engine, config }: Ctx, tx: Writer, ref: string, identifier: string) {
+  const [project] = await tx
+    .select({ ref: projects.ref, engineState: projects.engineState })
+    .from(projects)
+    .where(eq(projects.ref, ref))
+  if (!project) throw new ApiError('not_found.project')
+  const isPrimary = identifier === ref
+  const database = isPrimary
+    ? engine.connection(project)
+    : engine.replicas?.of(project).find((replica) => replica.identifier === identifier)
+  if (!database) {
+    const message = `must be ${ref}, the primary database, or the identifier of a read replica`
+    const issue = { field: 'body.data.attributes.database_identifier', code: 'unknown', message }
+    throw new ApiError('bad_request.validation_failed', { issues: [issue] })
+  }
+  const configurationArn = configurationOf(config, { identifier, isPrimary })
+  if (!configurationArn) throw refuse(`no resource configuration leads to the database ${identifier}`)
+  const type = isPrimary ? ('PRIMARY' as const) : ('READ_REPLICA' as const)
+  return { identifier, type, dnsName: database.host, configurationArn }
+}
+
+const OVER: readonly Row['status'][] = ['CREATION_FAILED', 'ASSOCIATION_REQUEST_EXPIRED']
+
+async function makeWay(ctx: Ctx, mutation: Mutation, account: Account): Promise<void> {
+  const [known] = await mutation.tx
+    .select({ id: privateLinkAssociations.id, status: privateLinkAssociations.status })
+    .from(privateLinkAssociations)
+    .where(and(isOf(account), ne(privateLinkAssociations.status, 'DELETING')))
+    .for('update')
+  if (!known) return
+  if (!OVER.includes(known.status)) {
+    throw new ApiError('conflict.private_link_association', { detail: `its status is ${known.status}` })
+  }
+  await endAssociations(mutation, eq(privateLinkAssociations.id, known.id), ctx.now())
+}
+
+/** Counted while the project is locked, so that two requests cannot take the last place. */
+async function requireRoom(tx: Writer, ref: string): Promise<void> {
+  const [row] = await tx
+    .select({ associations: sql<number>`count(*)::int` })
+    .from(privateLinkAssociations)
+    .where(eq(privateLinkAssociations.projectRef, ref))
+  if ((row?.associations ?? 0) < ASSOCIATIONS_MAX) return
+  const detail = `a project has at most ${ASSOCIATIONS_MAX}, those that are being deleted included`
+  throw new ApiError('unprocessable.too_many_private_links', { detail })
+}
+
+const refuse = (detail: string) => new ApiError('bad_request.private_link', { detail })
+
+function toAssociation(row: Row): Association {
+  const { id, accountName, sharedAt, resourceConfigurationArn, shareArn } = row
+  return {
+    type: 'private_link_association',
+    id,
+    attributes: {
+      aws_account_id: row.awsAccountId,
+      ...(accountName !== null && { account_name: accountName }),
+      status: row.status,
+      shared_at: sharedAt?.toISOString() ?? null,
+      database_type: row.databaseType,
+      database_identifier: row.databaseIdentifier,
+      custom_dns_name: row.dnsName,
+      resource_access_manager_resource_config_id: partsOf(resourceConfigurationArn).id,
+      resource_access_manager_resource_config_arn: resourceConfigurationArn,
+      ...(shareArn !== null && { resource_access_manager_share_arn: shareArn }),
+    },
+  }
+}

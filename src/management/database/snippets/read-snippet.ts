@@ -1,0 +1,96 @@
+import { and, eq, ne, or, type SQL, sql } from 'drizzle-orm'
+import { alias, type PgColumn } from 'drizzle-orm/pg-core'
+import type * as z from 'zod'
+import { visibleOrganizations, visibleProjects } from '../../../access/access.ts'
+import type { Ctx } from '../../../env.ts'
+import {
+  organizations,
+  projects,
+  type SNIPPET_VISIBILITIES,
+  snippetFavorites,
+  snippets,
+  users,
+} from '../../../model/tables/index.ts'
+import { ApiError } from '../../../platform/http/error.ts'
+import type { Snippet, SnippetList } from './schema.ts'
+
+const editors = alias(users, 'editors')
+
+const SHOWN = {
+  id: snippets.id,
+  visibility: snippets.visibility,
+  name: snippets.name,
+  description: snippets.description,
+  insertedAt: snippets.insertedAt,
+  updatedAt: snippets.updatedAt,
+  project: { id: projects.id, name: projects.name },
+  owner: { id: users.number, username: users.username },
+  editor: { id: editors.number, username: editors.username },
+}
+
+/** With what they show; lists leave out the SQL, which may be long. */
+export const selectSnippets = <More extends Record<string, PgColumn>>({ db, principal }: Ctx, more: More) =>
+  db
+    .select({
+      ...SHOWN,
+      ...more,
+      favorite: sql<boolean>`exists (select from ${snippetFavorites}
+        where ${snippetFavorites.snippetId} = ${snippets.id} and ${snippetFavorites.userId} = ${principal.userId})`,
+    })
+    .from(snippets)
+    .innerJoin(projects, eq(projects.ref, snippets.projectRef))
+    .innerJoin(users, eq(users.id, snippets.ownerId))
+    .leftJoin(editors, eq(editors.id, snippets.updatedById))
+
+interface Shown {
+  id: string
+  visibility: (typeof SNIPPET_VISIBILITIES)[number]
+  name: string
+  description: string | null
+  insertedAt: Date
+  updatedAt: Date
+  project: { id: number; name: string }
+  owner: { id: number; username: string }
+  editor: { id: number; username: string } | null
+  favorite: boolean
+}
+
+export const toListedSnippet = ({
+  insertedAt,
+  updatedAt,
+  editor,
+  ...row
+}: Shown): z.input<typeof SnippetList>['data'][number] => ({
+  ...row,
+  type: 'sql',
+  inserted_at: insertedAt.toISOString(),
+  updated_at: updatedAt.toISOString(),
+  updated_by: editor,
+})
+
+/** The form of `content`; there is one. */
+const SCHEMA_VERSION = '1.0'
+
+export async function getSnippet(ctx: Ctx, id: string): Promise<z.input<typeof Snippet>> {
+  const { sql, ...row } = await findSnippet(ctx, id)
+  const listed = toListedSnippet(row)
+  return { ...listed, content: { favorite: listed.favorite, schema_version: SCHEMA_VERSION, sql } }
+}
+
+/** 404 and not 403: nobody must learn of a snippet that he may not see. */
+export async function findSnippet(ctx: Ctx, id: string) {
+  const { ownerId, projectRef, sql } = snippets
+  const [row] = await selectSnippets(ctx, { ownerId, projectRef, sql }).where(and(eq(snippets.id, id), visible(ctx)))
+  if (!row) throw new ApiError('not_found.snippet')
+  return row
+}
+
+const visible = ({ principal }: Ctx): SQL | undefined =>
+  or(
+    eq(snippets.visibility, 'public'),
+    and(
+      eq(snippets.visibility, 'org'),
+      sql`exists (select from ${organizations} where ${organizations.id} = ${snippets.organizationId} and ${visibleOrganizations(principal)})`,
+    ),
+    and(visibleProjects(principal), or(ne(snippets.visibility, 'user'), eq(snippets.ownerId, principal.userId))),
+  )

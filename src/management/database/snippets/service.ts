@@ -1,0 +1,113 @@
+import { and, eq, isNull } from 'drizzle-orm'
+import type * as z from 'zod'
+import { findProject, type ProjectAccess, requirePermission } from '../../../access/access.ts'
+import type { Ctx } from '../../../env.ts'
+import { projects, snippetFavorites, snippets } from '../../../model/tables/index.ts'
+import type { Writer } from '../../../platform/db/client.ts'
+import { ApiError } from '../../../platform/http/error.ts'
+import { mutate } from '../../kernel/mutate.ts'
+import { findSnippet, getSnippet } from './read-snippet.ts'
+import type { CreateSnippet, UpdateSnippet } from './schema.ts'
+
+const subject = ({ organizationId, ref }: ProjectAccess) => ({ organizationId, projectRef: ref })
+
+export async function createSnippet(ctx: Ctx, input: z.output<typeof CreateSnippet>) {
+  const { project_ref: ref, favorite = false, visibility = 'user', ...fields } = input
+  const project = await findProject(ctx, ref)
+  requirePermission(project.role, 'database:write')
+  const { userId } = ctx.principal
+  const id = await mutate(ctx, async ({ tx, trace }) => {
+    await keepThere(tx, ref)
+    await requireRoom(tx, ref, userId)
+    const [row] = await tx
+      .insert(snippets)
+      .values({
+        ...fields,
+        visibility,
+        projectRef: ref,
+        organizationId: project.organizationId,
+        ownerId: userId,
+        updatedById: userId,
+        insertedAt: ctx.now(),
+        updatedAt: ctx.now(),
+      })
+      .returning({ id: snippets.id })
+    if (!row) throw new Error('the snippet was not inserted')
+    if (favorite) await mark(tx, { snippetId: row.id, userId }, favorite)
+    await trace({ ...subject(project), action: 'snippet.create', detail: { snippet: row.id, visibility } })
+    return row.id
+  })
+  return getSnippet(ctx, id)
+}
+
+/** Nothing is added to a project that is removed meanwhile, as its snippets are removed with it. */
+async function keepThere(tx: Writer, ref: string): Promise<void> {
+  const [row] = await tx
+    .select({ ref: projects.ref })
+    .from(projects)
+    .where(and(eq(projects.ref, ref), isNull(projects.removedAt)))
+    .for('share')
+  if (!row) throw new ApiError('not_found.project')
+}
+
+const OF_OWNER_MAX = 1_000
+
+async function requireRoom(tx: Writer, ref: string, ownerId: string): Promise<void> {
+  const own = and(eq(snippets.projectRef, ref), eq(snippets.ownerId, ownerId))
+  if ((await tx.$count(snippets, own)) < OF_OWNER_MAX) return
+  throw new ApiError('unprocessable.too_many_snippets', { detail: `at most ${OF_OWNER_MAX} of yours in a project` })
+}
+
+async function mark(tx: Writer, favorite: typeof snippetFavorites.$inferInsert, wanted: boolean): Promise<void> {
+  const { snippetId, userId } = favorite
+  if (wanted) await tx.insert(snippetFavorites).values(favorite).onConflictDoNothing()
+  else
+    await tx
+      .delete(snippetFavorites)
+      .where(and(eq(snippetFavorites.snippetId, snippetId), eq(snippetFavorites.userId, userId)))
+}
+
+export async function updateSnippet(ctx: Ctx, id: string, input: z.output<typeof UpdateSnippet>) {
+  const { favorite, ...changes } = input
+  const fields = Object.keys(changes)
+  const { project, isOwner } = await findChangeable(ctx, id, fields.length > 0)
+  if (changes.visibility === 'user' && !isOwner) throw ownersAlone()
+  const { userId } = ctx.principal
+  await mutate(ctx, async ({ tx, trace }) => {
+    // Locked, so that it is not deleted before it is marked.
+    const [row] = await tx.select({ id: snippets.id }).from(snippets).where(eq(snippets.id, id)).for('update')
+    if (!row) throw new ApiError('not_found.snippet')
+    if (favorite !== undefined) await mark(tx, { snippetId: id, userId }, favorite)
+    if (fields.length === 0) return
+    await tx
+      .update(snippets)
+      .set({ ...changes, updatedById: userId, updatedAt: ctx.now() })
+      .where(eq(snippets.id, id))
+    await trace({ ...subject(project), action: 'snippet.update', detail: { snippet: id, fields } })
+  })
+  return getSnippet(ctx, id)
+}
+
+export async function deleteSnippet(ctx: Ctx, id: string): Promise<void> {
+  const { project } = await findChangeable(ctx, id, true)
+  await mutate(ctx, async ({ tx, trace }) => {
+    const deleted = await tx.delete(snippets).where(eq(snippets.id, id)).returning({ id: snippets.id })
+    if (deleted.length === 0) throw new ApiError('not_found.snippet')
+    await trace({ ...subject(project), action: 'snippet.delete', detail: { snippet: id } })
+  })
+}
+
+/** Its project. What others see of it is changed by its owner and by who administers the project. */
+async function findChangeable(ctx: Ctx, id: string, forOthers: boolean) {
+  const { ownerId, projectRef } = await findSnippet(ctx, id)
+  const project = await findProject(ctx, projectRef)
+  const isOwner = ownerId === ctx.principal.userId
+  requirePermission(project.role, forOthers && !isOwner ? 'projects:write' : 'database:write')
+  return { project, isOwner }
+}
+
+/** It would be hidden from who changes it, too. */
+const ownersAlone = () =>
+  new ApiError('bad_request.validation_failed', {
+    issues: [{ field: 'body.visibility', code: 'refused', message: 'only its owner keeps a snippet to himself' }],
+  })

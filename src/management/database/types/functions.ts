@@ -1,0 +1,176 @@
+import type { Argument, Catalogue, Relation, Routine } from './catalogue.ts'
+import {
+  byName,
+  compact,
+  compareTexts,
+  fields,
+  indent,
+  key,
+  members,
+  property,
+  quote,
+  type Union,
+  union,
+} from './print-types.ts'
+import { notNull, orNull, type Types } from './resolve-types.ts'
+
+const NAME_DEPTH = 6
+export const TEXT_OR_JSON = ['json', 'jsonb', 'text']
+
+export const inputsOf = ({ arguments: all }: Routine): Argument[] => all.filter(({ mode }) => /[ibv]/.test(mode))
+
+/** Functions that can be called over HTTP: by the names of their arguments, or with one that has none. */
+function isCallable(routine: Routine, { find }: Types): boolean {
+  const inputs = inputsOf(routine)
+  if (inputs.every(({ name }) => name !== '')) return true
+  const type = find(inputs[0]?.type ?? 0)
+  return inputs.length === 1 && type !== undefined && (type.relation > 0 || TEXT_OR_JSON.includes(type.name))
+}
+
+export type ComputedFields = (relation: Relation) => (readonly [string, Union])[]
+
+/** A function of one row of a relation can be selected as if it were a column, where none has its name. */
+export function computedFieldsOf({ functions }: Catalogue, types: Types): ComputedFields {
+  const byRelation = Map.groupBy(functions, (routine) => {
+    const [input, ...others] = inputsOf(routine)
+    return others.length === 0 ? types.find(input?.type ?? 0)?.relation : undefined
+  })
+  return (relation) =>
+    (byRelation.get(relation.id) ?? [])
+      .filter(({ schema, returnsSet }) => schema === relation.schema && !returnsSet)
+      .filter(({ name }) => !relation.columns.some((column) => column.name === name))
+      .map(({ name, returns }) => [key(name), orNull(types.typeOf(returns))] as const)
+}
+
+export function printFunctions(schema: string, catalogue: Catalogue, types: Types): string[] {
+  const callable = catalogue.functions
+    .filter((routine) => routine.schema === schema && isCallable(routine, types))
+    .sort((a, b) => byName(a, b) || compareTexts(a.signature, b.signature))
+  return Array.from(Map.groupBy(callable, ({ name }) => name)).flatMap(([name, overloads]) => {
+    const rivalsOf = rivalsAmong(overloads)
+    const [only, ...others] = overloads.map((routine) => {
+      const isAlone = overloads.length === 1
+      return signatureOf(routine, { isAlone, rivals: rivalsOf(routine) }, { catalogue, types })
+    })
+    if (only && others.length === 0) return compact(`${key(name)}: `, only, NAME_DEPTH)
+    return [`${key(name)}:`, ...[only ?? [], ...others].flatMap(asMember)]
+  })
+}
+
+/** A member of a union, one of several over many lines. */
+function asMember(lines: readonly string[]): string[] {
+  const [first = '', ...rest] = compact('| ', lines, NAME_DEPTH + 2)
+  return [`  ${first}`, ...indent(indent(rest))]
+}
+
+interface Known {
+  catalogue: Catalogue
+  types: Types
+}
+
+interface Overloads {
+  isAlone: boolean
+  rivals: readonly Routine[]
+}
+
+function signatureOf(routine: Routine, { isAlone, rivals }: Overloads, known: Known): string[] {
+  const { types } = known
+  const inputs = inputsOf(routine).sort(byName)
+  const args = inputs.map(
+    ({ name, type, hasDefault }) => [`${key(name)}${hasDefault ? '?' : ''}`, types.typeOf(type)] as const,
+  )
+  const refusal = refusalOf(routine, rivals, known)
+  const depth = NAME_DEPTH + (isAlone ? 2 : 6)
+  return [
+    ...(args.length > 0 ? fields('Args', args, depth) : ['Args: Record<PropertyKey, never>']),
+    ...(refusal ? [`Returns: { error: true } & ${quote(refusal)}`] : printReturns(routine, known, depth)),
+    ...printSetof(routine, known),
+  ]
+}
+
+/** Where calls always fail, the type says why; clients look for `{ error: true }`. */
+function refusalOf(routine: Routine, rivals: readonly Routine[], { types }: Known): string | undefined {
+  const inputs = inputsOf(routine)
+  const [input] = inputs
+  const signature = ({ name, signature }: Routine) => `${name}(${signature})`
+  if (rivals.length > 0) {
+    const named = [routine, ...rivals.slice(0, RIVALS_NAMED_MAX)].map(signature).sort(compareTexts)
+    const more = rivals.length - RIVALS_NAMED_MAX
+    const others = more > 0 ? ` and from ${more} more` : ''
+    return `A call cannot tell ${named.join(' from ')}${others}: rename the function or its argument`
+  }
+  const takesRow = inputs.length === 1 && input?.name === '' && (types.find(input.type)?.relation ?? 0) > 0
+  if (takesRow && !rowTypeOf(routine, types)) return `${signature(routine)} takes a row: select it as a column`
+  return undefined
+}
+
+const RIVALS_NAMED_MAX = 9
+
+/** Of a function without arguments the one whose only one may be left out; else the same name with another type. */
+function rivalsAmong(overloads: readonly Routine[]): (routine: Routine) => Routine[] {
+  const ofOne = overloads.flatMap((routine) => {
+    const [input, ...others] = inputsOf(routine)
+    return input && others.length === 0 ? [{ routine, input }] : []
+  })
+  const byArgument = Map.groupBy(ofOne, ({ input }) => input.name)
+  return (routine) => {
+    const [input, ...others] = inputsOf(routine)
+    if (others.length > 0 || input?.name === '') return []
+    return (byArgument.get(input?.name ?? '') ?? [])
+      .filter((other) => (input ? other.input.type !== input.type : other.input.hasDefault))
+      .map(({ routine }) => routine)
+  }
+}
+
+const rowTypeOf = ({ returns }: Routine, { find }: Types) => {
+  const type = find(returns)
+  return type && type.relation > 0 ? type : undefined
+}
+
+/** Postgres guesses how many rows come; a guess of one is taken at its word where the result is a row. */
+const returnsMany = ({ returnsSet, rows }: Routine): boolean => returnsSet && rows > 1
+
+function printReturns(routine: Routine, known: Known, depth: number): string[] {
+  const { types } = known
+  const row = rowTypeOf(routine, types)
+  const isList = routine.returnsSet && (returnsMany(routine) || !row)
+  const columns = columnsOf(routine, known)
+  if (!columns) {
+    const type = types.typeOf(routine.returns)
+    if (!isList) return union('Returns', type, depth)
+    return [`Returns: ${type.length > 1 ? `(${type.join(' | ')})` : type[0]}[]`]
+  }
+  const lines = property('Returns', members(columns.flatMap(([name, type]) => union(name, type, depth + 2))))
+  return isList ? [...lines.slice(0, -1), '}[]'] : lines
+}
+
+/** Of `returns table`, of several `out` arguments, or of the row of a relation in the same schema. */
+function columnsOf(routine: Routine, { catalogue, types }: Known): (readonly [string, Union])[] | undefined {
+  const outputs = routine.arguments.filter(({ mode }) => /[obt]/.test(mode))
+  const isTable = outputs.some(({ mode }) => mode === 't')
+  if ((isTable || outputs.length > 1) && outputs.every(({ name }) => name !== '')) {
+    return outputs.sort(byName).map(({ name, type }) => [key(name), types.typeOf(type)] as const)
+  }
+  const id = rowTypeOf(routine, types)?.relation
+  const relation = catalogue.relations.find((one) => one.id === id && one.schema === routine.schema)
+  return relation?.columns
+    .toSorted(byName)
+    .map(({ name, type, nullable }) => [key(name), (nullable ? orNull : notNull)(types.typeOf(type))] as const)
+}
+
+/** Tells clients that columns of the result can be selected, and from which rows it can be embedded. */
+function printSetof(routine: Routine, { types }: Known): string[] {
+  const to = rowTypeOf(routine, types)
+  if (!to) return []
+  const [input, ...others] = routine.arguments
+  const from = others.length === 0 && input ? types.find(input.type) : undefined
+  return property(
+    'SetofOptions',
+    members([
+      `from: ${quote(from && from.relation > 0 ? from.name : '*')}`,
+      `to: ${quote(to.name)}`,
+      `isOneToOne: ${!returnsMany(routine)}`,
+      `isSetofReturn: ${routine.returnsSet}`,
+    ]),
+  )
+}

@@ -1,0 +1,147 @@
+import type { Catalogue, Column, Relation, Type } from './catalogue.ts'
+import { type ComputedFields, computedFieldsOf, printFunctions } from './functions.ts'
+import { byName, indent, key, list, members, object, property, quote, type Union, union } from './print-types.ts'
+import { relateViews } from './relationships.ts'
+import { groupOf, notNull, orNull, resolveTypes, type Types } from './resolve-types.ts'
+import { SHORTHANDS } from './shorthands.ts'
+
+const JSON_TYPE = `export type Json =
+  | string
+  | number
+  | boolean
+  | null
+  | { [key: string]: Json | undefined }
+  | Json[]
+`
+
+const FIELD_DEPTH = 10
+const NAME_DEPTH = 6
+
+/** TypeScript types of the schemas, in the form that clients of the public generators import. */
+export function generateTypes(read: Catalogue): string {
+  const catalogue = { ...read, relations: relateViews(read.relations) }
+  const types = resolveTypes(catalogue)
+  const schemas = catalogue.schemas.toSorted((a, b) => byName({ name: a }, { name: b }))
+  const printed = { catalogue, types, computedFields: computedFieldsOf(catalogue, types) }
+  const database = members(schemas.flatMap((schema) => printSchema(schema, printed)))
+  return [
+    JSON_TYPE,
+    `export type Database = ${database.join('\n')}`,
+    SHORTHANDS,
+    `export const Constants = ${constants(schemas, catalogue).join('\n')} as const`,
+    '',
+  ].join('\n')
+}
+
+interface Printed {
+  catalogue: Catalogue
+  types: Types
+  computedFields: ComputedFields
+}
+
+function printSchema(schema: string, { catalogue, types, computedFields }: Printed): string[] {
+  const own = <Item extends { schema: string; name: string }>(items: readonly Item[]) =>
+    items.filter((item) => item.schema === schema).sort(byName)
+  const relations = own(catalogue.relations)
+  const group = (name: 'Tables' | 'Views') =>
+    relations
+      .filter(({ kind }) => groupOf(kind) === name)
+      .flatMap((relation) => property(key(relation.name), printRelation(relation, computedFields, types)))
+  const found = own(catalogue.types)
+  return property(
+    key(schema),
+    members([
+      ...property('Tables', members(group('Tables'))),
+      ...property('Views', members(group('Views'))),
+      ...property('Functions', members(printFunctions(schema, catalogue, types))),
+      ...property('Enums', members(found.flatMap(printEnum))),
+      ...property('CompositeTypes', members(found.flatMap((type) => printComposite(type, types)))),
+    ]),
+  )
+}
+
+const literals = (values: readonly string[]) => values.map((value) => quote(value))
+
+const printEnum = ({ name, values }: Type): string[] => (values ? union(key(name), literals(values), NAME_DEPTH) : [])
+
+function printComposite({ name, attributes }: Type, types: Types): string[] {
+  // Without attributes it has no member to print, and nothing can refer to one.
+  if (!attributes) return []
+  const lines = attributes.flatMap((attribute) =>
+    union(key(attribute.name), orNull(types.typeOf(attribute.type)), NAME_DEPTH + 2),
+  )
+  return property(key(name), members(lines))
+}
+
+function printRelation(relation: Relation, computedFields: ComputedFields, types: Types): string[] {
+  const isTable = groupOf(relation.kind) === 'Tables'
+  const columns = relation.columns.toSorted(byName)
+  const part = (name: string, lines: readonly string[]) => property(name, object(lines))
+  const row = columns.flatMap(({ name, type, nullable }) =>
+    union(key(name), (nullable ? orNull : notNull)(types.typeOf(type)), FIELD_DEPTH),
+  )
+  const computed = computedFields(relation).flatMap(([name, type]) => union(name, type, FIELD_DEPTH))
+  const written = (print: (column: Column, type: Union) => string[]) =>
+    columns.flatMap((column) => print(column, types.typeOf(column.type)))
+  const insert = isTable ? insertField : writableField
+  const update = isTable ? updateField : writableField
+  return members([
+    ...part('Row', [...row, ...computed]),
+    ...(isTable || relation.insertable ? part('Insert', written(insert)) : []),
+    ...(isTable || relation.updatable ? part('Update', written(update)) : []),
+    ...printRelationships(relation),
+  ])
+}
+
+/** Postgres takes no value for a column that it always makes itself. */
+const isMade = ({ identity, generated }: Column): boolean => identity === 'a' || generated
+
+const optional = ({ name }: Column, type: Union) => union(`${key(name)}?`, type, FIELD_DEPTH)
+const given = ({ nullable }: Column, type: Union): Union => (nullable ? orNull : notNull)(type)
+
+function insertField(column: Column, type: Union): string[] {
+  if (isMade(column)) return optional(column, ['never'])
+  const { nullable, identity, hasDefault } = column
+  if (nullable || identity || hasDefault) return optional(column, given(column, type))
+  return union(key(column.name), given(column, type), FIELD_DEPTH)
+}
+
+const updateField = (column: Column, type: Union): string[] =>
+  optional(column, isMade(column) ? ['never'] : given(column, type))
+
+const writableField = (column: Column, type: Union): string[] =>
+  optional(column, column.writable ? orNull(type) : ['never'])
+
+/** Keys to other schemas are left out: a client works on one schema at a time. */
+function printRelationships({ schema, relationships }: Relation): string[] {
+  const within = relationships.filter((one) => one.schema === schema)
+  if (within.length === 0) return ['Relationships: []']
+  const printed = within.flatMap(({ name, relation, columns, referenced, oneToOne }) => [
+    '{',
+    ...indent([
+      `foreignKeyName: ${quote(name)}`,
+      `columns: [${literals(columns).join(', ')}]`,
+      `isOneToOne: ${oneToOne}`,
+      `referencedRelation: ${quote(relation)}`,
+      `referencedColumns: [${literals(referenced).join(', ')}]`,
+    ]),
+    '},',
+  ])
+  return ['Relationships: [', ...indent(printed), ']']
+}
+
+/** `__proto__` as a plain key would set the prototype of the value. */
+const valueKey = (name: string): string => (name === '__proto__' ? '["__proto__"]' : key(name))
+
+function constants(schemas: readonly string[], { types }: Catalogue): string[] {
+  const entry = (lines: readonly string[]) => [...lines.slice(0, -1), `${lines.at(-1)},`]
+  return object(
+    schemas.flatMap((schema) => {
+      const enums = types
+        .filter((type) => type.schema === schema && type.values)
+        .sort(byName)
+        .flatMap(({ name, values }) => entry(list(valueKey(name), literals(values ?? []), NAME_DEPTH)))
+      return entry(property(valueKey(schema), object(entry(property('Enums', object(enums))))))
+    }),
+  )
+}

@@ -1,0 +1,61 @@
+import type { Catalogue, Relation, Type } from './catalogue.ts'
+import { quote, type Union } from './print-types.ts'
+
+const SCALARS: Readonly<Record<string, readonly string[]>> = {
+  boolean: ['bool'],
+  number: ['int2', 'int4', 'int8', 'float4', 'float8', 'numeric'],
+  string: [
+    ...['text', 'varchar', 'bpchar', 'bytea', 'uuid', 'citext', 'vector'],
+    ...['date', 'time', 'timetz', 'timestamp', 'timestamptz', 'interval'],
+  ],
+  Json: ['json', 'jsonb'],
+  undefined: ['void'],
+  'Record<string, unknown>': ['record'],
+}
+const SCALAR = new Map(Object.entries(SCALARS).flatMap(([type, names]) => names.map((name) => [name, type] as const)))
+
+const UNKNOWN: Union = ['unknown']
+
+/** The group of `Database` that an object of the schema stands in. */
+export const groupOf = (kind: Relation['kind']): 'Tables' | 'Views' => (/[vm]/.test(kind) ? 'Views' : 'Tables')
+
+export interface Types {
+  typeOf(id: number): Union
+  find(id: number): Type | undefined
+}
+
+/** What is not printed cannot be named: enums are spelt out then, rows are unknown, as are types without a JSON form. */
+export function resolveTypes({ schemas, types }: Catalogue): Types {
+  const byId = new Map(types.map((type) => [type.id, type]))
+  const printed = new Set(schemas)
+
+  const place = (schema: string, group: string, name: string) =>
+    `Database[${quote(schema)}]["${group}"][${quote(name)}]`
+
+  function typeOf(id: number): Union {
+    const type = byId.get(id)
+    if (!type) return UNKNOWN
+    const { schema, name, kind, values } = type
+    if (type.base) return typeOf(type.base)
+    if (type.element) return listOfType(type.element)
+    if (values) return printed.has(schema) ? [place(schema, 'Enums', name)] : values.map(quote)
+    if (kind && !printed.has(schema)) return UNKNOWN
+    if (kind === 'c') return [place(schema, 'CompositeTypes', name)]
+    if (kind) return [`${place(schema, groupOf(kind), name)}["Row"]`]
+    const scalar = SCALAR.get(name)
+    return scalar ? [scalar] : UNKNOWN
+  }
+
+  const listOfType = (element: number): Union => {
+    const members = typeOf(element)
+    return [members.length > 1 ? `(${members.join(' | ')})[]` : `${members[0]}[]`]
+  }
+
+  return { typeOf, find: (id) => byId.get(id) }
+}
+
+/** `unknown` holds null already. */
+export const orNull = (type: Union): Union => (type[0] === 'unknown' ? type : [...type, 'null'])
+
+/** `Json` holds null, which a column that is not null does not. */
+export const notNull = (type: Union): Union => (type[0] === 'Json' ? ['NonNullable<Json>'] : type)

@@ -1,0 +1,51 @@
+import type { ProjectAccess } from '../../../access/access.ts'
+import { rowsOf } from '../../../engine/engine.ts'
+import type { Ctx } from '../../../env.ts'
+import { ApiError } from '../../../platform/http/error.ts'
+import { runQuery } from '../database/service.ts'
+import { CATALOGUE, type Catalogue, SCHEMAS } from './catalogue.ts'
+import { DETAILED, type Details } from './catalogue-details.ts'
+import { generateTypes } from './generate-types.ts'
+import { DocumentTooLarge, openApiOf } from './openapi.ts'
+import { TooManyRelationships } from './relationships.ts'
+
+/** Reads the catalogue in one statement, and so as it is at one moment. */
+export async function generateTypescriptTypes(ctx: Ctx, project: ProjectAccess, included: string) {
+  const schemas = included.split(',').map((name) => name.trim())
+  const rows = await runQuery(ctx, project, { query: CATALOGUE, parameters: [schemas], readOnly: true })
+  const [found] = (await rowsOf(rows)) as [{ catalogue: Catalogue }]
+  return withinBounds(() => ({ types: generateTypes(found.catalogue) }))
+}
+
+function withinBounds<T>(make: () => T): T {
+  try {
+    return make()
+  } catch (error) {
+    if (!(error instanceof TooManyRelationships || error instanceof DocumentTooLarge)) throw error
+    throw new ApiError('bad_request.sql_result_too_large', { detail: error.message, cause: error })
+  }
+}
+
+export async function getDatabaseOpenApi(ctx: Ctx, project: ProjectAccess, schema: string) {
+  const rows = await runQuery(ctx, project, { query: DETAILED, parameters: [[schema]], readOnly: true })
+  const [found] = (await rowsOf(rows)) as [{ catalogue: Catalogue; details: Details }]
+  const { catalogue, details } = found
+  if (catalogue.schemas.length === 0) {
+    const issue = { field: 'query.schema', code: 'unknown', message: 'is no schema of the database' }
+    throw new ApiError('bad_request.validation_failed', { issues: [issue] })
+  }
+  return withinBounds(() => openApiOf(schema, catalogue, details))
+}
+
+export async function getDatabaseContext(ctx: Ctx, project: ProjectAccess) {
+  const rows = (await rowsOf(await runQuery(ctx, project, { query: SCHEMAS, readOnly: true }))) as {
+    database: string
+    schema: string
+  }[]
+  const byDatabase = Map.groupBy(rows, ({ database }) => database)
+  const databases = Array.from(byDatabase, ([name, own]) => ({
+    name,
+    schemas: own.map(({ schema }) => ({ name: schema })),
+  }))
+  return { databases }
+}

@@ -1,0 +1,64 @@
+import type { Catalogue, Column, Relation, Type } from './catalogue.ts'
+import type { ColumnDetails, Details } from './catalogue-details.ts'
+import { byName } from './print-types.ts'
+import { relateViews, showKeys } from './relationships.ts'
+import { groupOf } from './resolve-types.ts'
+
+/** A table or view as a document tells of it. */
+export interface Table {
+  name: string
+  comment: string | null
+  writable: boolean
+  columns: TableColumn[]
+}
+
+export interface TableColumn extends ColumnDetails {
+  nullable: boolean
+  values: string[] | null
+  inKey: boolean
+  refersTo: { table: string; column: string } | undefined
+}
+
+/** Partitions are left out: their table has their rows. */
+export function tablesOf(read: Catalogue, { relations: found }: Details): Table[] {
+  const details = new Map(found.map((one) => [one.id, one]))
+  const types = new Map(read.types.map((type) => [type.id, type]))
+  const relations = relateViews(read.relations)
+  const views = new Set(relations.filter(isView).map(({ name }) => name))
+  const keys = showKeys(read.relations, ({ id }) => details.get(id)?.key ?? [])
+  return relations
+    .flatMap((relation) => {
+      const own = details.get(relation.id)
+      if (!own || own.isPartition) return []
+      const key = new Set([...own.key, ...(keys.get(relation.id) ?? [])])
+      const byColumn = new Map(relation.columns.map((column) => [column.name, column]))
+      const columns = own.columns.map((column) => ({
+        ...column,
+        nullable: byColumn.get(column.name)?.nullable ?? true,
+        values: valuesOf(byColumn.get(column.name), types),
+        inKey: key.has(column.name),
+        refersTo: referenceOf(column.name, relation, views),
+      }))
+      const writable = !isView(relation) || relation.insertable || relation.updatable
+      return [{ name: relation.name, comment: own.comment, writable, columns }]
+    })
+    .sort(byName)
+}
+
+const isView = ({ kind }: Relation): boolean => groupOf(kind) === 'Views'
+
+function valuesOf(column: Column | undefined, types: ReadonlyMap<number, Type>): string[] | null {
+  let type = types.get(column?.type ?? 0)
+  while (type?.base) type = types.get(type.base)
+  return type?.values ?? null
+}
+
+/** By a key of this column alone, and to a table rather than to a view of it. */
+function referenceOf(column: string, { schema, relationships }: Relation, views: ReadonlySet<string>) {
+  const own = relationships.filter(
+    ({ schema: other, columns: [only, ...more] }) => other === schema && only === column && more.length === 0,
+  )
+  const found = own.find(({ relation }) => !views.has(relation)) ?? own[0]
+  const [referenced] = found?.referenced ?? []
+  return found && referenced !== undefined ? { table: found.relation, column: referenced } : undefined
+}

@@ -1,0 +1,68 @@
+import { HeadBucketCommand } from '@aws-sdk/client-s3'
+import { eq, sql } from 'drizzle-orm'
+import type { Hono } from 'hono'
+import type { AppEnv, SystemCtx } from '../../env.ts'
+import { heartbeats } from '../../model/tables/index.ts'
+import { openBlobs } from '../../platform/blobs/client.ts'
+import { attempt, CHECK_MS_MAX, cached } from './health-checks.ts'
+
+const KEPT_MS = 2_000
+/** The cron sends a heartbeat through the queue each minute: two may be late. */
+const HEARTBEAT_SECONDS_MAX = 180
+
+export interface Health {
+  status: 'ok' | 'unavailable'
+  checks: {
+    database: { ok: boolean; ms: number }
+    bucket: { ok: boolean; ms: number }
+    queue: { ok: boolean; age_seconds: number | null }
+  }
+}
+
+export type HealthReporter = (ctx: SystemCtx) => Promise<Health>
+
+export const createHealthReporter = (): HealthReporter => cached(checkHealth, KEPT_MS)
+
+const UNCACHED = { 'cache-control': 'no-store' }
+
+/** For load balancers and supervisors: no token, no quota, and no query for the caller's token. */
+export function mountHealth(app: Hono<AppEnv>, report: HealthReporter): void {
+  // A process that answers is not made better by a restart, whatever else is away.
+  app.get('/health/live', (c) => c.json({ status: 'ok' }, 200, UNCACHED))
+  for (const path of ['/health', '/health/ready']) {
+    app.get(path, async (c) => {
+      const health = await report(c.var.ctx)
+      return c.json(health, health.status === 'ok' ? 200 : 503, UNCACHED)
+    })
+  }
+}
+
+async function checkHealth(ctx: SystemCtx): Promise<Health> {
+  const [database, bucket, queue] = await Promise.all([
+    timed(ctx, 'database', () => ctx.db.execute(sql`select 1`)),
+    timed(ctx, 'bucket', () => headBucket(ctx)),
+    checkQueue(ctx),
+  ])
+  const ok = database.ok && bucket.ok && queue.ok
+  return { status: ok ? 'ok' : 'unavailable', checks: { database, bucket, queue } }
+}
+
+const headBucket = ({ config, bindings }: SystemCtx) =>
+  openBlobs(config, bindings.SERVICES_EGRESS).send(new HeadBucketCommand({ Bucket: config.S3_BUCKET }), {
+    abortSignal: AbortSignal.timeout(CHECK_MS_MAX),
+  })
+
+async function timed(ctx: SystemCtx, name: string, work: () => Promise<unknown>) {
+  const startedAt = performance.now()
+  const { ok } = await attempt(ctx, name, work)
+  return { ok, ms: Math.round(performance.now() - startedAt) }
+}
+
+/** A heartbeat that arrived proves the way from cron through queue to consumer. */
+async function checkQueue(ctx: SystemCtx) {
+  const find = () => ctx.db.select().from(heartbeats).where(eq(heartbeats.name, 'queue'))
+  const { value: [heartbeat] = [] } = await attempt(ctx, 'queue', find)
+  if (!heartbeat) return { ok: false, age_seconds: null }
+  const ageSeconds = Math.max(0, Math.round((ctx.now().getTime() - heartbeat.at.getTime()) / 1000))
+  return { ok: ageSeconds < HEARTBEAT_SECONDS_MAX, age_seconds: ageSeconds }
+}

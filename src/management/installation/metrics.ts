@@ -1,0 +1,60 @@
+import type { Hono } from 'hono'
+import manifest from '../../../package.json' with { type: 'json' }
+import type { AppEnv, SystemCtx } from '../../env.ts'
+import { ApiError } from '../../platform/http/error.ts'
+import { counterFamilies } from '../../platform/metrics/counter-families.ts'
+import { handOver } from '../../platform/metrics/counters.ts'
+import { CONTENT_TYPE, type Family, openMetricsText } from '../../platform/metrics/openmetrics.ts'
+import { isSameSecret } from '../../platform/secrets/equal.ts'
+import { databaseFamilies, healthFamilies, machineFamilies, processFamilies } from './gauge-families.ts'
+import { readGauges } from './gauges.ts'
+import type { HealthReporter } from './health.ts'
+import { attempt, cached } from './health-checks.ts'
+
+const KEPT_MS = 5_000
+
+/** The state of the installation for a monitor. Without METRICS_TOKEN the address leads nowhere. */
+export function mountMetrics(app: Hono<AppEnv>, health: HealthReporter): void {
+  const read = cached((ctx) => readFamilies(ctx, health), KEPT_MS)
+  app.get('/metrics', async (c, next) => {
+    const { ctx } = c.var
+    const { METRICS_TOKEN: token } = ctx.config
+    if (token === undefined) return next()
+    if (!isSameSecret(c.req.header('authorization') ?? '', `Bearer ${token}`)) {
+      c.header('www-authenticate', 'Bearer realm="metrics"')
+      throw new ApiError('unauthorized', { detail: 'send METRICS_TOKEN as "Authorization: Bearer …"' })
+    }
+    // Counters alone are read each time: the time between two scrapes is what their rates are made of.
+    const counters = await attempt(ctx, 'metrics_counters', () => handOver(ctx.bindings))
+    const families = [...(await read(ctx)), ...(counters.value ? counterFamilies(counters.value) : [])]
+    return c.body(openMetricsText(families), 200, { 'content-type': CONTENT_TYPE, 'cache-control': 'no-store' })
+  })
+}
+
+const BUILD: Family = {
+  name: 'build',
+  type: 'info',
+  help: 'Version of Pilothouse.',
+  samples: [{ labels: { version: manifest.version }, value: 1 }],
+}
+
+/** What cannot be read is left out, and a line of the log says why. */
+async function readFamilies(ctx: SystemCtx, health: HealthReporter): Promise<Family[]> {
+  const part = async <T>(name: string, work: () => Promise<T | undefined>, toFamilies: (value: T) => Family[]) => {
+    const { value } = await attempt(ctx, `metrics_${name}`, work)
+    return value === undefined ? [] : toFamilies(value)
+  }
+  const parts = await Promise.all([
+    health(ctx).then(healthFamilies),
+    part('database', () => readGauges(ctx), databaseFamilies),
+    part('hosts', async () => ctx.engine.machines?.(), machineFamilies),
+    part('processes', () => readMemory(ctx), processFamilies),
+  ])
+  return [BUILD, ...parts.flat()]
+}
+
+/** Undefined where the processes are not known, as on Cloudflare. */
+async function readMemory({ bindings: { MACHINE } }: SystemCtx): Promise<Record<string, number> | undefined> {
+  const response = await MACHINE?.fetch('http://machine/memory')
+  return response?.json()
+}

@@ -1,0 +1,307 @@
+import { zValidator } from '@hono/zod-validator'
+import type { Context, Hono, MiddlewareHandler } from 'hono'
+import type * as z from 'zod'
+import { findBranch, findOrganization, findProject, requirePermission, requireStaying } from '../../access/access.ts'
+import type { AppEnv, Ctx, Resources } from '../../env.ts'
+import { holdBody, isHeld } from '../../platform/http/body.ts'
+import { ApiError, type ErrorCode, JSON_TYPE } from '../../platform/http/error.ts'
+import { readJson } from '../../platform/http/json-body.ts'
+import {
+  addressOf,
+  isGuess,
+  type Limit,
+  limitCaller,
+  limitHeaders,
+  limitScope,
+  noteFound,
+  type Quota,
+  takeQuota,
+} from '../../platform/rate-limit/quota.ts'
+import type { Decision } from '../../platform/rate-limit/rate-limiter.ts'
+import {
+  type Answer,
+  changesProject,
+  errorsOf,
+  isAnswer,
+  isOptional,
+  isSchema,
+  isStream,
+  isText,
+  type Route,
+  refusesUnknownQuery,
+  type Streamed,
+  scopeOf,
+  total,
+} from './route.ts'
+
+/** RFC 9745: since when. The specification gives no dates; this is the day of the first release that had these routes. */
+const DEPRECATION = { deprecation: `@${Date.UTC(2026, 10, 21) / 1000}` }
+
+/** Mounts each route as: rate limit, scope, path, resource and role, query, body, handler. Cheap refusals come first. */
+export function mount(app: Hono<AppEnv>, routes: readonly Route[]): void {
+  for (const route of routes) {
+    const chain: MiddlewareHandler<AppEnv>[] = [
+      ...(route.headers ? [sendHeaders(route.headers)] : []),
+      ...(route.deprecated ? [sendHeaders(DEPRECATION)] : []),
+      rateLimit(route),
+      countRefused(requireScope(route)),
+      countRefused(validate('param', route.params)),
+      resolve(route),
+      ...(refusesUnknownQuery(route) ? [refuseUnknownQuery(route)] : []),
+      ...(route.query ? [validate('query', route.query)] : []),
+      ...readBody(route),
+    ]
+    const handle = (c: Context<AppEnv>) => respond(route, c)
+    if (route.method === 'HEAD') app.on('GET', [honoPath(route.path)], ...[...chain, handle].map(onlyHead))
+    else app.on(route.method, [honoPath(route.path)], ...chain, handle)
+  }
+}
+
+/** Hono matches HEAD by the handlers of GET. */
+const onlyHead =
+  (handle: MiddlewareHandler<AppEnv>): MiddlewareHandler<AppEnv> =>
+  (c, next) =>
+    c.req.method === 'HEAD' ? handle(c, next) : next()
+
+const sendHeaders = (headers: Readonly<Record<string, string>>): MiddlewareHandler<AppEnv> =>
+  async function sendHeaders(c, next) {
+    for (const [name, value] of Object.entries(headers)) c.header(name, value)
+    await next()
+  }
+
+const honoPath = (path: string): string => path.replace(/\{(\w+)\}/g, ':$1')
+
+/** Every reply carries the headers. */
+export function rateLimit({ limit = 'standard', id }: Partial<Route>): MiddlewareHandler<AppEnv> {
+  return async function rateLimit(c, next) {
+    if (id) c.var.facts.route = id
+    // Without a caller a stricter rule would let strangers use up an address for those who share it.
+    const quota = quotaOf(c)
+    if (isGuess(quota)) await countGuess(c, 'guesses')
+    const decision = await spend(c, quota, c.var.ctx.principal ? limit : 'standard')
+    sendLimit(c, decision)
+    refuseBeyond(decision)
+    await next()
+  }
+}
+
+/** What meets no route has no quota of its own. */
+export async function rateLimitStray(c: Context<AppEnv>): Promise<void> {
+  const decision = await spend(c, quotaOf(c, c.var.ctx.principal && 'none'), 'standard')
+  sendLimit(c, decision)
+  refuseBeyond(decision)
+}
+
+/** Whose requests are counted together, and for what. */
+const quotaOf = (
+  c: Context<AppEnv>,
+  scope = limitScope(c.var.ctx.principal, c.req.path, c.req.header('authorization')),
+): Quota => ({
+  caller: limitCaller(c.var.ctx.principal, addressOf(c)),
+  scope,
+  now: c.var.ctx.now().getTime(),
+})
+
+const spend = (c: Context<AppEnv>, quota: Quota, limit: Limit) => takeQuota(c.env.RATE_LIMITERS, quota, limit)
+
+function sendLimit(c: Context<AppEnv>, decision: Decision): void {
+  for (const [name, value] of Object.entries(limitHeaders(decision))) c.header(name, value)
+}
+
+function refuseBeyond({ allowed, limit, windowMs, resetMs }: Decision): void {
+  if (allowed) return
+  const seconds = Math.ceil(resetMs / 1000)
+  const window = windowMs === 60_000 ? 'minute' : `${windowMs / 1000} s`
+  throw new ApiError('too_many_requests', {
+    detail: `the limit here is ${limit} requests per ${window}; try again in ${seconds} s`,
+  })
+}
+
+/** A refusal tells of this counter, not of the one that the path has. */
+async function countGuess(c: Context<AppEnv>, scope: 'none' | 'guesses' = 'none'): Promise<void> {
+  const decision = await spend(c, quotaOf(c, scope), 'standard')
+  if (!decision.allowed) sendLimit(c, decision)
+  refuseBeyond(decision)
+}
+
+/** What does not exist has no quota of its own: guesses at refs and slugs count together. */
+async function countMiss(c: Context<AppEnv>, error: unknown): Promise<never> {
+  if (error instanceof ApiError && error.status === 404) await countGuess(c)
+  throw error
+}
+
+/** Refused before the ref or slug was looked up, which may be any. */
+const countRefused =
+  (check: MiddlewareHandler<AppEnv>): MiddlewareHandler<AppEnv> =>
+  async (c, next) => {
+    let passed = false
+    const onward = async () => {
+      passed = true
+      await next()
+    }
+    try {
+      return await check(c, onward)
+    } catch (error) {
+      if (!passed && c.var.ctx.principal && quotaOf(c).scope !== 'none') await countGuess(c)
+      throw error
+    }
+  }
+
+function requireScope(route: Route): MiddlewareHandler<AppEnv> {
+  const { scope } = route
+  const needed = scopeOf(route)
+  return async function requireScope(c, next) {
+    if (scope === 'public') return next()
+    const { principal } = c.var.ctx
+    if (!principal) {
+      throw new ApiError('unauthorized', { detail: 'send a valid access token as "Authorization: Bearer sbp_…"' })
+    }
+    if (principal.isDisabled) {
+      throw new ApiError('forbidden.access_disabled', { detail: `the user ${principal.username} is disabled` })
+    }
+    if (needed && !principal.scopes.includes(needed)) {
+      throw new ApiError('forbidden.permission_denied', { detail: `the access token lacks the scope ${needed}` })
+    }
+    await next()
+  }
+}
+
+type Find = (c: Context<AppEnv>) => Promise<Partial<Resources>>
+
+/** What the path's {ref}, {slug} or {branch_id_or_ref} stands for, as the caller may see it; undefined for a route without either. */
+function finderOf({ params }: Route): Find | undefined {
+  const { ref, slug, branch_id_or_ref: branch } = params.shape
+  if (branch) {
+    return async (c) => ({ branch: await findBranch(c.var.ctx as Ctx, c.req.param('branch_id_or_ref') as string) })
+  }
+  if (ref) return async (c) => ({ project: await findProject(c.var.ctx as Ctx, c.req.param('ref') as string) })
+  if (slug) {
+    return async (c) => ({ organization: await findOrganization(c.var.ctx as Ctx, c.req.param('slug') as string) })
+  }
+  return undefined
+}
+
+/** The handler gets the project or organization, already checked against the caller's role. */
+function resolve(route: Route): MiddlewareHandler<AppEnv> {
+  const find = finderOf(route)
+  const permission = route.permission ?? scopeOf(route)
+  return async function resolve(c, next) {
+    if (!find) return next()
+    const access = await find(c).catch((error) => countMiss(c, error))
+    noteFound(quotaOf(c))
+    const { branch, project = branch?.project, organization } = access
+    Object.assign(c.var.facts, { project: project?.ref, organization: organization?.slug })
+    const role = project?.role ?? organization?.role
+    if (permission && role) requirePermission(role, permission)
+    if (project && changesProject(route)) requireStaying(project)
+    c.set('access', access)
+    await next()
+  }
+}
+
+/** A misspelt parameter would otherwise be passed over, and the request would do something else than was meant. */
+function refuseUnknownQuery({ query }: Route): MiddlewareHandler<AppEnv> {
+  const known = new Set(Object.keys(query?.shape ?? {}))
+  return async function refuseUnknownQuery(c, next) {
+    const unknown = Object.keys(c.req.queries()).filter((name) => !known.has(name))
+    if (unknown.length === 0) return next()
+    const message =
+      known.size > 0 ? `is unknown: must be one of ${[...known].join(', ')}` : 'is unknown: there are none'
+    throw new ApiError('bad_request.validation_failed', {
+      issues: unknown.map((name) => ({ field: `query.${name}`, code: 'unknown', message })),
+    })
+  }
+}
+
+function readBody({ body, ...route }: Route): MiddlewareHandler<AppEnv>[] {
+  if (!body) return []
+  if (isHeld(body)) return [holdBody(body, (schema, value) => checked('body', schema.safeParse(value)))]
+  return readJson(validate('json', body), { isOptional: isOptional(body), sizeBytesMax: route.bodySizeBytesMax })
+}
+
+const INVALID_PARAM: Record<string, ErrorCode> = { ref: 'bad_request.invalid_ref', slug: 'bad_request.invalid_slug' }
+const PLACE = { param: 'path', query: 'query', json: 'body' } as const
+
+function validate(target: keyof typeof PLACE, schema: z.ZodType): MiddlewareHandler<AppEnv> {
+  return zValidator(target, schema, (result) => {
+    if (result.success) return
+    const [first] = result.error.issues
+    const invalidParam = target === 'param' && INVALID_PARAM[String(first?.path[0])]
+    if (invalidParam) throw new ApiError(invalidParam)
+    checked(PLACE[target], result)
+  }) as MiddlewareHandler<AppEnv>
+}
+
+interface Refused {
+  path: readonly PropertyKey[]
+  code?: string | undefined
+  message: string
+  /** By each of the forms that it might have had. */
+  errors?: readonly (readonly Refused[])[]
+}
+
+interface Refusal {
+  issues: readonly Refused[]
+}
+
+/** What fits none of several forms is told by those that it comes closest to. */
+function narrowed(issue: Refused): Refused {
+  const firsts = issue.errors?.flatMap(([first]) => (first ? [narrowed(first)] : [])) ?? []
+  const depth = Math.max(0, ...firsts.map(({ path }) => path.length))
+  const closest = firsts.filter(({ path }) => path.length === depth)
+  const [first] = closest
+  if (!first) return issue
+  const messages = new Set(closest.map(({ message }) => message))
+  return { path: [...issue.path, ...first.path], code: first.code, message: Array.from(messages).join(', or: ') }
+}
+
+function checked(place: string, result: { success: true; data: unknown } | { success: false; error: Refusal }) {
+  if (result.success) return result.data
+  throw new ApiError('bad_request.validation_failed', {
+    issues: result.error.issues.map(narrowed).map(({ path, code, message }) => ({
+      field: [place, ...path].join('.'),
+      code: code ?? 'invalid',
+      message,
+    })),
+  })
+}
+
+async function respond(route: Route, c: Context<AppEnv>): Promise<Response> {
+  const valid = (target: string) => c.req.valid(target as never)
+  const result = await route
+    .handle({
+      ctx: c.var.ctx,
+      params: valid('param'),
+      query: route.query && valid('query'),
+      body: isHeld(route.body) ? c.var.body : route.body && valid('json'),
+      idempotencyKey: route.idempotent && c.req.header('idempotency-key'),
+      headers: c.req.raw.headers,
+      ...c.var.access,
+    })
+    .catch((error) => (route.countsMisses ? countMiss(c, error) : Promise.reject(error)))
+    .catch((error) => reportUndeclared(route, c, error))
+  const status = route.status ?? 200
+  if (status === 204) return c.body(null, status)
+  if (isText(route.returns))
+    return c.body(result as string | ReadableStream<Uint8Array>, status, { 'content-type': route.returns.contentType })
+  if (isStream(route.returns)) {
+    const { body, contentType } = result as Streamed
+    return c.body(body, status, { 'content-type': contentType })
+  }
+  if (isAnswer(route.returns)) {
+    const { body = '', status, headers } = result as Answer
+    return c.body(body, status, { ...(body !== '' && { 'content-type': route.returns.answers }), ...headers })
+  }
+  if (route.returns === total) c.header('X-Total-Count', String(result))
+  // Clients take a reply for empty only when it says Content-Length: 0; no bytes, unlike no body, make workerd say so.
+  if (!isSchema(route.returns)) return c.body(new Uint8Array(0), status)
+  // Parsing the reply strips columns that the schema does not name: a new column can never leak.
+  return c.json(route.returns.parse(result) as object, status, JSON_TYPE)
+}
+
+function reportUndeclared(route: Route, c: Context<AppEnv>, error: unknown): never {
+  if (error instanceof ApiError && !errorsOf(route).includes(error.code)) {
+    c.var.ctx.log.error('undeclared_error', { route: route.id, code: error.code })
+  }
+  throw error
+}

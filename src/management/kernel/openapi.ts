@@ -1,0 +1,289 @@
+import * as z from 'zod'
+import { isHeld } from '../../platform/http/body.ts'
+import { type ApiVersion, ERRORS, type ErrorCode, isOAuthPath, messageOf } from '../../platform/http/error.ts'
+import { errorsOf, isAnswer, isOptional, isSchema, isStream, isText, type Route, total } from './route.ts'
+
+/** Without parameters such as the charset, which clients compare media types without. */
+const mediaType = (contentType: string): string => contentType.replace(/;.*/, '')
+
+type Io = 'input' | 'output'
+type Json = Record<string, unknown>
+
+interface Publication {
+  /** The version of this software. */
+  release: string
+  baseUrl: string
+}
+
+/** The published document of one version, built from the same table that the router mounts. */
+export function openapi(routes: readonly Route[], version: ApiVersion, { release, baseUrl }: Publication) {
+  const published = routes.filter(({ path }) => path.startsWith(`/${version}/`))
+  const schemas = new Map<string, unknown>(Object.entries(ERROR_SCHEMAS[version]))
+  const paths: Record<string, Json> = {}
+  for (const route of published) {
+    paths[route.path] = { ...paths[route.path], [route.method.toLowerCase()]: operation(route) }
+  }
+  return {
+    openapi: '3.1.0',
+    info: { title: 'Pilothouse Management API', version: release },
+    servers: [{ url: baseUrl }],
+    tags: Array.from(new Set(published.map(tagOf)), (name) => ({ name })),
+    paths,
+    components: {
+      securitySchemes: { bearer: SECURITY },
+      headers: HEADERS,
+      schemas: Object.fromEntries(schemas),
+    },
+  }
+
+  function operation(route: Route): Json {
+    return {
+      operationId: route.id,
+      summary: route.stability ? `[${route.stability}] ${route.summary}` : route.summary,
+      description: [route.description, needs(route)].filter(Boolean).join('\n\n'),
+      ...(route.deprecated && { deprecated: true }),
+      tags: [tagOf(route)],
+      security: securityOf(route),
+      parameters: [
+        ...parameters('path', route.params),
+        ...parameters('query', route.query),
+        ...(route.idempotent ? [IDEMPOTENCY_KEY] : []),
+      ],
+      ...requestBody(route),
+      responses: { ...success(route), ...failures(route, version) },
+    }
+  }
+
+  function requestBody({ body }: Route): Json {
+    if (!body) return {}
+    if (!isHeld(body)) return { requestBody: { required: !isOptional(body), content: json(body, 'input') } }
+    const content = Object.entries(body.forms).map(([type, { schema }]) => [
+      type,
+      { schema: schemaOf(schema, 'input') },
+    ])
+    return { requestBody: { required: !body.optional, content: Object.fromEntries(content) } }
+  }
+
+  function success({ returns, status = 200 }: Route): Json {
+    const reply = { description: 'Success', headers: LIMIT_HEADERS }
+    if (isText(returns)) {
+      const schema = schemaOf(returns.schema, 'output')
+      return { [status]: { ...reply, content: { [mediaType(returns.contentType)]: { schema } } } }
+    }
+    if (isStream(returns)) {
+      const schema = schemaOf(returns.schema, 'output')
+      return { [status]: { ...reply, content: { [returns.streams]: { schema } } } }
+    }
+    if (isAnswer(returns)) {
+      const content = { [mediaType(returns.answers)]: { schema: string } }
+      return Object.fromEntries(
+        Object.entries(returns.replies).map(([status, description]) => [
+          status,
+          status.startsWith('3')
+            ? { description, headers: REDIRECT_HEADERS }
+            : { description, headers: LIMIT_HEADERS, content },
+        ]),
+      )
+    }
+    if (returns === total) {
+      const headers = { ...LIMIT_HEADERS, 'X-Total-Count': { schema: { type: 'integer', minimum: 0 } } }
+      return { [status]: { ...reply, headers } }
+    }
+    return { [status]: isSchema(returns) ? { ...reply, content: json(returns, 'output') } : reply }
+  }
+
+  function parameters(place: 'path' | 'query', object: z.ZodObject | undefined): Json[] {
+    const shape = (object?.shape ?? {}) as Record<string, z.ZodType>
+    const { required = [] } = z.toJSONSchema(z.object(shape), { io: 'input', unrepresentable: 'any' })
+    return Object.entries(shape).map(([name, schema]) => {
+      const { description, deprecated } = schema.meta() ?? {}
+      return {
+        name,
+        in: place,
+        required: required.includes(name),
+        ...(description && { description }),
+        ...(deprecated && { deprecated }),
+        schema: schemaOf(schema, 'input'),
+      }
+    })
+  }
+
+  function json(schema: z.ZodType, io: Io): Json {
+    return { 'application/json': { schema: schemaOf(schema, io) } }
+  }
+
+  /** zod leaves named schemas under $defs; each belongs into the document once. */
+  function schemaOf(schema: z.ZodType, io: Io): unknown {
+    // Requests may refuse a field outright with z.undefined(), which JSON Schema cannot say; replies must be said in full.
+    const unrepresentable = io === 'input' ? 'any' : 'throw'
+    const generated = z.toJSONSchema(schema, { io, unrepresentable, override: (context) => tidy(context, io) })
+    const text = JSON.stringify(generated).replaceAll('#/$defs/', '#/components/schemas/')
+    const { $schema: _, $defs = {}, ...inline } = JSON.parse(text.replaceAll('__schema0', JSON_VALUE), leaveOutRefused)
+    for (const [name, definition] of Object.entries($defs)) {
+      const known = schemas.get(name)
+      if (known && JSON.stringify(known) !== JSON.stringify(definition)) {
+        throw new Error(`two schemas are named ${name}, or requests and replies see it differently`)
+      }
+      schemas.set(name, definition)
+    }
+    return inline
+  }
+}
+
+/** The name of what z.json() describes: the one schema that is recursive and has no name of its own. */
+const JSON_VALUE = 'JsonValue'
+
+const REFUSED = { $comment: 'refused' }
+
+/** A field that every request must leave out is no part of the contract. */
+const leaveOutRefused = (_name: string, value: { not?: { $comment?: unknown } } | null) =>
+  value?.not?.$comment === REFUSED.$comment ? undefined : value
+
+type Override = Parameters<NonNullable<NonNullable<Parameters<typeof z.toJSONSchema>[1]>['override']>>[0]
+
+function tidy({ zodSchema, jsonSchema }: Override, io: Io): void {
+  if (zodSchema._zod.def.type === 'undefined') jsonSchema.not = REFUSED
+  const flagged = patternsOf(zodSchema).find(({ flags }) => flags.includes('i'))
+  if (flagged) throw new Error(`a document has no flags: ${flagged} must say both cases itself`)
+  // The format says it; the pattern is 300 characters long.
+  if (jsonSchema.format === 'date-time') delete jsonSchema.pattern
+  if (jsonSchema.maximum === Number.MAX_SAFE_INTEGER) delete jsonSchema.maximum
+  if (jsonSchema.minimum === Number.MIN_SAFE_INTEGER) delete jsonSchema.minimum
+  // Replies may gain fields later, so the document must not forbid them.
+  if (io === 'output' && jsonSchema.additionalProperties === false) delete jsonSchema.additionalProperties
+}
+
+const patternsOf = ({ _zod: { def } }: Override['zodSchema']): RegExp[] =>
+  (def.checks ?? []).flatMap(({ _zod: { def } }) =>
+    'pattern' in def && def.pattern instanceof RegExp ? [def.pattern] : [],
+  )
+
+const tagOf = ({ area = 'other' }: Route): string => area
+
+const isScope = ({ scope }: Route): boolean => scope !== 'public' && scope !== 'any caller'
+
+function securityOf(route: Route): Json[] {
+  if (route.scope === 'public') return []
+  return [{ bearer: isScope(route) ? [route.scope] : [] }]
+}
+
+/** What the caller needs, in words: tools show the scopes of a bearer scheme rarely or not at all. */
+function needs(route: Route): string {
+  const { scope, permission = scope, params, limit = 'standard' } = route
+  const resource =
+    params.shape.ref || params.shape.branch_id_or_ref ? 'project' : params.shape.slug ? 'organization' : undefined
+  const token = isScope(route) ? `Needs a token with the scope \`${scope}\`` : 'Needs a valid token of any scope'
+  const role = resource && permission !== 'any caller' ? `a role in the ${resource} that allows \`${permission}\`` : ''
+  const access = scope === 'public' ? 'Needs no token' : [token, role].filter(Boolean).join(' and ')
+  return `${access}.${limit === 'standard' ? '' : ` Counted against the limit \`${limit}\` too.`}`
+}
+
+function failures(route: Route, version: ApiVersion): Json {
+  const byStatus = Map.groupBy(errorsOf(route), (code) => ERRORS[code].status)
+  return Object.fromEntries(
+    Array.from(byStatus, ([status, group]) => {
+      const ofVersion = version === 'v1' && group.some(isSqlError) ? 'SqlError' : 'Error'
+      const name = isOAuthPath(route.path) ? 'OAuthError' : ofVersion
+      return [
+        status,
+        {
+          description: group.map((code) => `\`${code}\`: ${messageOf(code, version)}`).join('\n\n'),
+          headers: status === 429 ? { ...LIMIT_HEADERS, 'Retry-After': header('Retry-After') } : LIMIT_HEADERS,
+          content: { 'application/json': { schema: { $ref: `#/components/schemas/${name}` } } },
+          'x-error-codes': group,
+        },
+      ]
+    }),
+  )
+}
+
+const isSqlError = (code: ErrorCode): boolean => code.startsWith('bad_request.sql')
+
+const SECURITY = {
+  type: 'http',
+  scheme: 'bearer',
+  description: 'A personal access token (`sbp_…`) or an OAuth access token (`sbp_oauth_…`)',
+}
+
+const HEADERS = {
+  'X-RateLimit-Limit': { description: 'Requests allowed in the window', schema: { type: 'integer' } },
+  'X-RateLimit-Remaining': { description: 'Requests left in the window', schema: { type: 'integer' } },
+  'X-RateLimit-Reset': { description: 'Milliseconds until the window ends', schema: { type: 'integer' } },
+  'X-Request-Id': { description: 'Names the request in the log', schema: { type: 'string', format: 'uuid' } },
+  'Retry-After': { description: 'Seconds until the window ends', schema: { type: 'integer' } },
+}
+
+const IDEMPOTENCY_KEY = {
+  name: 'Idempotency-Key',
+  in: 'header',
+  required: false,
+  description: 'A request that is repeated with the same key is done once',
+  schema: { type: 'string', minLength: 1, maxLength: 255 },
+}
+
+const header = (name: keyof typeof HEADERS) => ({ $ref: `#/components/headers/${name}` })
+
+const LIMIT_HEADERS = {
+  'X-RateLimit-Limit': header('X-RateLimit-Limit'),
+  'X-RateLimit-Remaining': header('X-RateLimit-Remaining'),
+  'X-RateLimit-Reset': header('X-RateLimit-Reset'),
+  'X-Request-Id': header('X-Request-Id'),
+}
+
+const string = { type: 'string' }
+const REDIRECT_HEADERS = { ...LIMIT_HEADERS, Location: { schema: string } }
+const map = (values: unknown) => ({ type: 'object', additionalProperties: values })
+
+const Link = {
+  type: 'object',
+  required: ['href'],
+  properties: { href: string, rel: string, title: string, type: string, describedby: string, meta: map({}) },
+}
+
+/** What `renderError` writes. */
+const ERROR_SCHEMAS: Record<ApiVersion, Json> = {
+  v1: {
+    Error: { type: 'object', required: ['message'], properties: { message: string } },
+    OAuthError: {
+      type: 'object',
+      description: 'RFC 6749, 5.2, beside the message of all errors',
+      required: ['error', 'message'],
+      properties: { error: string, error_description: string, message: string },
+    },
+    SqlError: {
+      type: 'object',
+      description: 'The message alone, or what Postgres said beside it',
+      required: ['message'],
+      properties: {
+        message: string,
+        code: { type: 'string', description: 'SQLSTATE' },
+        position: { type: 'integer', description: 'Where in the query, counted in characters from 1' },
+        hint: string,
+        detail: string,
+        severity: string,
+        where: string,
+      },
+      additionalProperties: true,
+    },
+  },
+  v2: {
+    Error: {
+      type: 'object',
+      required: ['error'],
+      properties: { error: { $ref: '#/components/schemas/ErrorObject' } },
+    },
+    ErrorObject: {
+      type: 'object',
+      required: ['code', 'message'],
+      properties: {
+        id: { type: 'string', description: 'The request id' },
+        code: string,
+        message: string,
+        description: string,
+        links: map(Link),
+        meta: map({}),
+        issues: { type: 'array', items: { $ref: '#/components/schemas/ErrorObject' } },
+      },
+    },
+  },
+}

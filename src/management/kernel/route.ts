@@ -1,0 +1,208 @@
+import * as z from 'zod'
+import type { Ctx, Resources, SystemCtx } from '../../env.ts'
+import { SCOPES, type Scope } from '../../model/scopes.ts'
+import { type HeldBody, heldErrors, isHeld } from '../../platform/http/body.ts'
+import { BranchIdOrRef, Ref, Slug } from '../../platform/http/common-values.ts'
+import { type ErrorCode, isOAuthPath } from '../../platform/http/error.ts'
+import type { Limit } from '../../platform/rate-limit/quota.ts'
+
+/** `any caller`: a valid token is enough, where the specification lists no scope. `public`: no token either. */
+export type Access = Scope | 'any caller' | 'public'
+type Out<T> = T extends z.ZodType ? z.output<T> : undefined
+type BodyOut<T> = T extends HeldBody<infer Value> ? Value : Out<T>
+type Names<Path extends string> = Path extends `${string}{${infer Name}}${infer Rest}` ? Name | Names<Rest> : never
+/** {ref}, {slug} and {branch_id_or_ref} mean the same everywhere, so a route never declares them. */
+type Declared<Path extends string> = Exclude<Names<Path>, 'ref' | 'slug' | 'branch_id_or_ref'>
+type Shape<Path extends string> = { [Name in Declared<Path>]: z.ZodType<string, string> }
+
+/** Markers for replies that no schema parses. */
+export const empty = Symbol('a reply without a body')
+/** A reply without a body whose header tells how many there are: the handler returns the number. */
+export const total = Symbol('a reply with X-Total-Count')
+export const text = (contentType: string, schema: z.ZodType = z.unknown()) => ({ contentType, schema })
+export type TextReply = ReturnType<typeof text>
+/** A reply whose bytes go through; the handler says how they are delimited or typed in full. */
+export const stream = (contentType: string, schema: z.ZodType) => ({ streams: contentType, schema })
+export type StreamReply = ReturnType<typeof stream>
+export interface Streamed {
+  contentType: string
+  body: ReadableStream<Uint8Array>
+}
+
+/** A page or a redirection: for each status that the handler may answer with, what it means. */
+export const answer = (contentType: string, replies: Readonly<Record<number, string>>) => ({
+  answers: contentType,
+  replies,
+})
+export type AnswerReply = ReturnType<typeof answer>
+export interface Answer {
+  status: 200 | 303 | 422
+  headers: Record<string, string>
+  body?: string
+}
+
+/** One row of the API: all that the router, the document and the tests know about an endpoint. */
+interface Spec<Path extends string, S extends Access, Q, B, R> {
+  /** operationId in the published document. Renaming one breaks every generated client. */
+  id: string
+  summary: string
+  description?: string
+  /** Clients that are written now are to use another one. */
+  deprecated?: true
+  /** How settled the specification calls it; published in front of the summary. */
+  stability?: 'Alpha' | 'Beta' | 'Experimental'
+  scope: S
+  /** What the caller's role must allow, where the scope does not say it. */
+  permission?: Scope
+  limit?: Limit
+  params: Shape<Path>
+  query?: Q
+  body?: B
+  bodySizeBytesMax?: number
+  /** A secret in its path can be guessed: whatever its handler does not find counts with guesses at refs and slugs. */
+  countsMisses?: true
+  /** Takes an Idempotency-Key header, which the handler gets. */
+  idempotent?: true
+  returns: R
+  status?: 200 | 201 | 202 | 204
+  /** Sent with every reply of the route, also with an error. */
+  headers?: Readonly<Record<string, string>>
+  errors?: readonly ErrorCode[]
+}
+
+type Resource<Path extends string> = ('ref' extends Names<Path> ? Pick<Resources, 'project'> : unknown) &
+  ('slug' extends Names<Path> ? Pick<Resources, 'organization'> : unknown) &
+  ('branch_id_or_ref' extends Names<Path> ? Pick<Resources, 'branch'> : unknown)
+
+interface Request<Path extends string, S extends Access, Q, B> {
+  ctx: S extends 'public' ? SystemCtx : Ctx
+  params: { [Name in Names<Path>]: string }
+  query: Out<Q>
+  body: BodyOut<B>
+  idempotencyKey?: string
+  /** As they were sent. */
+  headers: Headers
+}
+
+type Optional<Path extends string, T> = Declared<Path> extends never ? Omit<T, 'params'> : T
+// biome-ignore lint/suspicious/noConfusingVoidType: a handler without a reply returns a promise of nothing
+type Other<R> = R extends typeof total ? number : void
+type Worded<R> = R extends TextReply
+  ? string | ReadableStream<Uint8Array>
+  : R extends StreamReply
+    ? Streamed
+    : R extends AnswerReply
+      ? Answer
+      : Other<R>
+type Reply<R> = R extends z.ZodType ? z.input<R> : Worded<R>
+type Method = 'HEAD' | 'GET' | 'POST' | 'PUT' | 'PATCH' | 'DELETE'
+type ObjectSchema = z.ZodObject | undefined
+type Schema = z.ZodType | undefined
+type Body = Schema | HeldBody
+export type Returns = z.ZodType | typeof empty | typeof total | TextReply | StreamReply | AnswerReply
+
+export interface Route extends Omit<Spec<string, Access, ObjectSchema, Body, Returns>, 'params'> {
+  method: Method
+  path: string
+  params: z.ZodObject
+  /** The part of the API that the route belongs to, by which the document groups. */
+  area?: string
+  handle(request: unknown): Promise<unknown>
+}
+
+const named: Record<string, z.ZodType<string, string>> = { ref: Ref, slug: Slug, branch_id_or_ref: BranchIdOrRef }
+
+const on =
+  (method: Method) =>
+  <
+    const Path extends string,
+    S extends Access,
+    R extends Returns,
+    Q extends ObjectSchema = undefined,
+    B extends Body = undefined,
+  >(
+    path: Path,
+    spec: Optional<Path, Spec<Path, S, Q, B, R>>,
+    handle: (request: Request<Path, S, Q, B> & Resource<Path>) => Promise<Reply<R>>,
+  ): Route => {
+    const names = Array.from(path.matchAll(/\{(\w+)\}/g), ([, name]) => name as string)
+    // The types above tie spec and handler together; a table of mixed routes can only hold their common shape.
+    return { ...spec, method, path, params: paramsOf(names, spec), handle } as unknown as Route
+  }
+
+const declared = (spec: object, name: string) => ('params' in spec ? (spec.params as z.ZodRawShape)[name] : undefined)
+
+/** Of the paths that declare none of their own: hundreds share a few. */
+const shared = new Map<string, z.ZodObject>()
+
+function paramsOf(names: readonly string[], spec: object): z.ZodObject {
+  const made = () => z.object(Object.fromEntries(names.map((name) => [name, named[name] ?? declared(spec, name)])))
+  if (!names.every((name) => name in named)) return made()
+  const known = shared.get(names.join()) ?? made()
+  shared.set(names.join(), known)
+  return known
+}
+
+export const get = on('GET')
+export const head = on('HEAD')
+export const post = on('POST')
+export const put = on('PUT')
+export const patch = on('PATCH')
+export const del = on('DELETE')
+
+/** A JSON body that a request may leave out. */
+export const isOptional = (body: z.ZodType): body is z.ZodOptional => body instanceof z.ZodOptional
+
+export const isText = (returns: Returns): returns is TextReply =>
+  typeof returns === 'object' && 'contentType' in returns
+export const isStream = (returns: Returns): returns is StreamReply =>
+  typeof returns === 'object' && 'streams' in returns
+export const isAnswer = (returns: Returns): returns is AnswerReply =>
+  typeof returns === 'object' && 'answers' in returns
+export const isSchema = (returns: Returns): returns is z.ZodType =>
+  returns !== empty && returns !== total && !isText(returns) && !isStream(returns) && !isAnswer(returns)
+
+export const area = (name: string, routes: readonly Route[]): readonly Route[] =>
+  routes.map((route) => ({ ...route, area: name }))
+
+const REF_ERRORS: readonly ErrorCode[] = ['bad_request.invalid_ref', 'not_found.project']
+const SLUG_ERRORS: readonly ErrorCode[] = ['bad_request.invalid_slug', 'not_found.organization']
+const BRANCH_ERRORS: readonly ErrorCode[] = ['bad_request.validation_failed', 'not_found.branch']
+const BODY_ERRORS: readonly ErrorCode[] = ['bad_request.malformed_json', 'payload_too_large', 'unsupported_media_type']
+
+/** The scope that a token must carry: where the specification lists none, that of the permission which the row names. */
+export const scopeOf = ({ scope, permission }: Pick<Route, 'scope' | 'permission'>): Scope | undefined =>
+  SCOPES.find((known) => known === scope) ?? permission
+
+/** Nothing of it is done to a project that is on its way out. Some routes only read, though by POST. */
+export const changesProject = ({ method, path, ...route }: Route): boolean =>
+  path.includes('{ref}') &&
+  (['PUT', 'PATCH', 'DELETE'].includes(method) || (method === 'POST' && scopeOf(route)?.endsWith(':write') === true))
+
+/** OAuth parameters that a server does not know are ignored (RFC 6749, 3.1). */
+export const refusesUnknownQuery = ({ path }: Pick<Route, 'path'>): boolean => !isOAuthPath(path)
+
+/** Every error that a route may answer with: what its row implies, and what the row adds. */
+export function errorsOf(route: Route): readonly ErrorCode[] {
+  const { scope, permission, params, query, body, errors = [] } = route
+  const { ref, slug, branch_id_or_ref: branch, ...others } = params.shape
+  const validates =
+    refusesUnknownQuery(route) || Object.keys(others).length > 0 || query !== undefined || body !== undefined
+  const refuses = scopeOf({ scope, permission }) !== undefined
+  const codes = new Set<ErrorCode>([
+    ...(ref ? REF_ERRORS : []),
+    ...(slug ? SLUG_ERRORS : []),
+    ...(branch ? BRANCH_ERRORS : []),
+    ...(isHeld(body) ? heldErrors(body) : body ? BODY_ERRORS : []),
+    ...errors,
+    'request_timeout',
+    'too_many_requests',
+    'internal_server_error',
+    'service_unavailable.control_database',
+  ])
+  if (changesProject(route)) codes.add('conflict.project_status')
+  if (validates) codes.add('bad_request.validation_failed')
+  if (scope !== 'public') codes.add('unauthorized').add('forbidden.access_disabled')
+  if (refuses) codes.add('forbidden.permission_denied')
+  return Array.from(codes)
+}

@@ -1,0 +1,41 @@
+import { and, eq } from 'drizzle-orm'
+import type { ProjectAccess } from '../../../access/access.ts'
+import type { Ctx } from '../../../env.ts'
+import { jwtSecretOf } from '../../../model/secrets/project.ts'
+import { signingKeys } from '../../../model/tables/index.ts'
+import type { Writer } from '../../../platform/db/client.ts'
+import { ApiError } from '../../../platform/http/error.ts'
+import { legacyKeys } from '../../../services/gateway/credentials.ts'
+import { readSettings, saveSettings } from '../../projects/settings/read-settings.ts'
+import { changeKeys } from './change-keys.ts'
+import { toLegacyKey } from './convert.ts'
+
+/** The anon key is made to be public; the other one lifts every policy, so it shows only when asked for. */
+export async function listLegacyKeys(ctx: Ctx, project: ProjectAccess, reveal: boolean) {
+  const { ref, createdAt } = project
+  const keys = await legacyKeys({ ref, createdAt, jwtSecret: await jwtSecretOf(ctx, project) })
+  return [await toLegacyKey('anon', keys.anon, true), await toLegacyKey('service_role', keys.service_role, reveal)]
+}
+
+export const getLegacyApiKeys = async ({ db }: Ctx, { ref }: ProjectAccess) =>
+  (await readSettings(db, ref, 'legacy_api_keys')).value
+
+export async function updateLegacyApiKeys(ctx: Ctx, project: ProjectAccess, enabled: boolean) {
+  const { ref, organizationId } = project
+  await changeKeys(ctx, project, async ({ tx, trace }) => {
+    if (enabled) await requireSecretTrusted(tx, ref)
+    await saveSettings(tx, { ref, area: 'legacy_api_keys', value: { enabled }, updatedAt: ctx.now() })
+    await trace({ action: 'project.legacy_api_keys.update', organizationId, projectRef: ref, detail: { enabled } })
+  })
+  return { enabled }
+}
+
+/** They are signed by it: they would be said to hold, and open nothing. */
+async function requireSecretTrusted(tx: Writer, ref: string): Promise<void> {
+  const [revoked] = await tx
+    .select({ id: signingKeys.id })
+    .from(signingKeys)
+    .where(and(eq(signingKeys.projectRef, ref), eq(signingKeys.isLegacy, true), eq(signingKeys.status, 'revoked')))
+  if (!revoked) return
+  throw new ApiError('conflict.signing_key_status', { detail: `take ${revoked.id}, the JWT secret, back first` })
+}

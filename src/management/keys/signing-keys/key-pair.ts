@@ -1,0 +1,54 @@
+import { ApiError } from '../../../platform/http/error.ts'
+import { type Algorithm, type Jwk, RSA_BITS_MIN, schemeOf, verifyingPart } from '../../../platform/jwt/jwk.ts'
+import type { PrivateJwk } from './schema.ts'
+
+export interface KeyPair {
+  /** The `kid`. */
+  id: string
+  privateJwk: Jwk
+  /** Null where the key is symmetric. */
+  publicJwk: Record<string, unknown> | null
+}
+
+export async function generateKeyPair(algorithm: Algorithm): Promise<KeyPair> {
+  const { key } = schemeOf(algorithm)
+  const rsa = { modulusLength: RSA_BITS_MIN, publicExponent: new Uint8Array([1, 0, 1]) }
+  const parameters = algorithm === 'RS256' ? { ...key, ...rsa } : key
+  const made = (await crypto.subtle.generateKey(parameters, true, ['sign', 'verify'])) as CryptoKey | CryptoKeyPair
+  const privateJwk = await crypto.subtle.exportKey('jwk', 'privateKey' in made ? made.privateKey : made)
+  return keyPairOf(algorithm, crypto.randomUUID(), privateJwk as Jwk)
+}
+
+/** Throws where the key cannot be imported, or where its two parts are not of each other. */
+export async function importKeyPair(algorithm: Algorithm, given: PrivateJwk): Promise<KeyPair> {
+  const { kid = crypto.randomUUID(), use: _use, key_ops: _ops, ext: _ext, alg: _alg, ...privateJwk } = given
+  const problem = await problemOf(algorithm, privateJwk)
+  if (problem === undefined) return keyPairOf(algorithm, kid, privateJwk)
+  throw new ApiError('bad_request.validation_failed', {
+    issues: [{ field: 'body.private_jwk', code: 'invalid_key', message: problem }],
+  })
+}
+
+function keyPairOf(algorithm: Algorithm, id: string, { key_ops: _ops, ext: _ext, ...privateJwk }: Jwk): KeyPair {
+  if (algorithm === 'HS256') return { id, privateJwk, publicJwk: null }
+  const describing = { kid: id, alg: algorithm, use: 'sig', key_ops: ['verify'], ext: true }
+  return { id, privateJwk, publicJwk: { ...describing, ...verifyingPart(algorithm, privateJwk) } }
+}
+
+async function problemOf(algorithm: Algorithm, jwk: Jwk): Promise<string | undefined> {
+  const { key, signature } = schemeOf(algorithm)
+  const load = (part: Jwk, use: 'sign' | 'verify') =>
+    crypto.subtle.importKey('jwk', part as JsonWebKey, key, false, [use])
+  try {
+    const signing = await load(jwk, 'sign')
+    const { modulusLength = RSA_BITS_MIN } = signing.algorithm as { modulusLength?: number }
+    if (modulusLength < RSA_BITS_MIN) return `an RSA key has ${RSA_BITS_MIN} bits or more`
+    const message = crypto.getRandomValues(new Uint8Array(32))
+    const signed = await crypto.subtle.sign(signature, signing, message)
+    const verifying = await load(verifyingPart(algorithm, jwk), 'verify')
+    const fits = await crypto.subtle.verify(signature, verifying, signed, message)
+    return fits ? undefined : 'the private part does not belong to the public part'
+  } catch {
+    return 'is no key that can be imported'
+  }
+}

@@ -1,0 +1,66 @@
+import type * as z from 'zod'
+import type { ProjectAccess } from '../../../access/access.ts'
+import type { Ctx } from '../../../env.ts'
+import { postgresFailure } from '../../../platform/db/postgres-errors.ts'
+import { ApiError } from '../../../platform/http/error.ts'
+import { describeError } from '../../../platform/http/log.ts'
+import { readBounded } from './concurrent-reads.ts'
+import { freshenPostgresLogs } from './pull-postgres-logs.ts'
+import type { AnalyticsAnswer, LogsQuery } from './schema.ts'
+import { ANSWER_LENGTH_MAX, compileQuery } from './sql/compile.ts'
+import { parseQuery } from './sql/parse.ts'
+import { QueryError, TOO_LONG } from './sql/tokens.ts'
+
+const MINUTE_MS = 60_000
+const WINDOW_MINUTES_MAX = 24 * 60
+/** What is older has been read from the database's host by then. */
+const RECENT_MS = 3 * MINUTE_MS
+const EDGE_LOGS = `select id, timestamp, event_message, request.method, request.path, response.status_code
+  from edge_logs cross join unnest(metadata) as m cross join unnest(m.request) as request
+  cross join unnest(m.response) as response order by timestamp desc limit 100`
+
+type Answer = z.input<typeof AnalyticsAnswer>
+
+/** What a query over the project's logs answers. One that is wrong answers why, with status 200, as clients expect it. */
+export async function getLogs(ctx: Ctx, project: ProjectAccess, query: z.output<typeof LogsQuery>): Promise<Answer> {
+  const window = windowOf(query, ctx.now())
+  try {
+    const { statement, columns, sources } = compileQuery(parseQuery(query.sql ?? EDGE_LOGS), {
+      project,
+      ...window,
+      now: ctx.now(),
+    })
+    const isOfNow = window.end.getTime() > ctx.now().getTime() - RECENT_MS
+    if (isOfNow && (sources?.includes('postgres_logs') ?? true)) await freshenPostgresLogs(ctx, project.ref)
+    const [row] = await readBounded<{ rows: unknown[][] | null }>(ctx, project.ref, statement)
+    if (!row?.rows) throw new QueryError(`the answer is longer than ${ANSWER_LENGTH_MAX} characters: select less`)
+    return { result: row.rows.map((values) => Object.fromEntries(columns.map((name, n) => [name, values[n]]))) }
+  } catch (error) {
+    return { result: [], error: problemOf(ctx, error) }
+  }
+}
+
+function windowOf({ iso_timestamp_start, iso_timestamp_end }: z.output<typeof LogsQuery>, now: Date) {
+  const end = iso_timestamp_end === undefined ? now : new Date(iso_timestamp_end)
+  const isMinute = iso_timestamp_start === undefined
+  const start = isMinute ? new Date(end.getTime() - MINUTE_MS) : new Date(iso_timestamp_start)
+  const minutes = Math.round((end.getTime() - start.getTime()) / MINUTE_MS)
+  if (start > end) throw refused('iso_timestamp_start', 'must not be after the end')
+  if (minutes > WINDOW_MINUTES_MAX) throw refused('iso_timestamp_end', 'must be at most 24 hours after the start')
+  return { start, end }
+}
+
+const refused = (name: string, message: string) =>
+  new ApiError('bad_request.validation_failed', { issues: [{ field: `query.${name}`, code: 'invalid', message }] })
+
+function problemOf({ log }: Ctx, error: unknown): string {
+  if (error instanceof QueryError) return error.message
+  const { code = '', message = '' } = postgresFailure(error) ?? {}
+  // A value of the query that Postgres cannot take, such as a wrong regular expression.
+  if (code.startsWith('22')) return message
+  // More of something than Postgres takes, such as groups.
+  if (code.startsWith('54')) return TOO_LONG
+  if (!code.startsWith('42')) throw error
+  log.error('failed', { code: 'logs_query', error: describeError(error) })
+  return 'the query is not supported'
+}

@@ -1,0 +1,15 @@
+import type { ProjectAccess } from '../../../access/access.ts'
+import { EngineRefusal } from '../../../engine/engine.ts'
+import type { Ctx } from '../../../env.ts'
+import { ApiError } from '../../../platform/http/error.ts'
+import { toApiError } from '../../database/database/service.ts'
+
+/** What the project's server uses now. Asking neither wakes it nor keeps it awake. */
+export async function getMetrics({ engine }: Ctx, { ref }: ProjectAccess): Promise<string> {
+  if (!engine.metrics) throw notMeasured(`the driver ${engine.name} does not measure databases`)
+  return engine.metrics(ref).catch((error) => {
+    throw error instanceof EngineRefusal ? notMeasured(error.message) : toApiError(error)
+  })
+}
+
+const notMeasured = (detail: string) => new ApiError('bad_request.driver', { detail })

@@ -1,0 +1,189 @@
+import { and, asc, eq, isNull } from 'drizzle-orm'
+import type * as z from 'zod'
+import type { ProjectAccess } from '../../../access/access.ts'
+import type { Ctx } from '../../../env.ts'
+import { logDrains, organizations } from '../../../model/tables/index.ts'
+import type { Target } from '../../../outbound/drains/backend.ts'
+import { openSecrets, sealSecrets } from '../../../outbound/drains/secrets.ts'
+import type { Writer } from '../../../platform/db/client.ts'
+import { newTimedId } from '../../../platform/db/id.ts'
+import { uniqueViolation } from '../../../platform/db/postgres-errors.ts'
+import { ApiError } from '../../../platform/http/error.ts'
+import { type Mutation, mutate } from '../../kernel/mutate.ts'
+import { lockProject } from '../../projects/projects/lock-project.ts'
+import { backendOf, checkConfig } from './drain-config.ts'
+import { coversLogDrains } from './drain-plan.ts'
+import type { CreateLogDrain, LogDrainReply, UpdateLogDrain } from './schema.ts'
+
+type Row = typeof logDrains.$inferSelect
+
+/** What is logged is noted for each of them. */
+const LOG_DRAINS_MAX = 20
+
+const subject = ({ organizationId, ref }: ProjectAccess) => ({ organizationId, projectRef: ref })
+const ofProject = (ref: string) => and(eq(logDrains.projectRef, ref), isNull(logDrains.deletedAt))
+const isOne = (ref: string, id: string) => and(ofProject(ref), eq(logDrains.id, id))
+
+export async function listLogDrains({ db }: Ctx, { ref }: ProjectAccess) {
+  const rows = await db.select().from(logDrains).where(ofProject(ref)).orderBy(asc(logDrains.id))
+  return { data: rows.map(toLogDrain) }
+}
+
+export async function createLogDrain(ctx: Ctx, project: ProjectAccess, { data }: z.output<typeof CreateLogDrain>) {
+  const { name, description = null, backend_type: backendType } = data.attributes
+  const { ref } = project
+  await requirePlan(ctx, project)
+  const { config, secrets } = await checkConfig(ctx, backendType, data.attributes.config)
+  const id = newTimedId(ctx.now())
+  const sealedSecrets = await sealSecrets(ctx.config.ENCRYPTION_KEY, id, secrets)
+  const row = await mutateNamed(ctx, async (mutation) => {
+    const { tx, trace } = mutation
+    await lockProject(mutation, ref)
+    await requireRoom(tx, ref)
+    const at = ctx.now()
+    const times = { nextAt: at, createdAt: at, updatedAt: at }
+    const [inserted] = await tx
+      .insert(logDrains)
+      .values({ id, projectRef: ref, name, description, backendType, config, sealedSecrets, ...times })
+      .returning()
+    if (!inserted) throw new Error('the log drain was not inserted')
+    await trace({
+      ...subject(project),
+      action: 'log_drain.create',
+      detail: { log_drain: id, backend_type: backendType },
+    })
+    return inserted
+  })
+  return { data: toLogDrain(row) }
+}
+
+export async function updateLogDrain(
+  ctx: Ctx,
+  project: ProjectAccess,
+  id: string,
+  { data }: z.output<typeof UpdateLogDrain>,
+): Promise<z.input<typeof LogDrainReply>> {
+  const { name, description } = data.attributes
+  const before = await findLogDrain(ctx, project, id)
+  const changed = await changesOfConfig(ctx, before, data.attributes)
+  const row = await mutateNamed(ctx, async ({ tx, trace }) => {
+    const [current] = await tx
+      .select({ sealedSecrets: logDrains.sealedSecrets })
+      .from(logDrains)
+      .where(isOne(project.ref, id))
+      .for('no key update')
+    if (!current) throw new ApiError('not_found.log_drain')
+    // Another change came first: what is kept must be what that one has left.
+    if (changed.sealedSecrets && current.sealedSecrets !== before.sealedSecrets) return undefined
+    const [after] = await tx
+      .update(logDrains)
+      .set({
+        ...(name !== undefined && { name }),
+        ...(description !== undefined && { description }),
+        ...changed,
+        updatedAt: ctx.now(),
+      })
+      .where(eq(logDrains.id, id))
+      .returning()
+    if (!after) throw new Error('the log drain was not updated')
+    const fields = Object.keys(data.attributes)
+    await trace({ ...subject(project), action: 'log_drain.update', detail: { log_drain: id, fields } })
+    return after
+  })
+  return row ? { data: toLogDrain(row) } : updateLogDrain(ctx, project, id, { data })
+}
+
+/** What waits goes to the new place, at once, also where a sender is at the old one. */
+async function changesOfConfig(
+  ctx: Ctx,
+  { id, backendType, sealedSecrets, config: standing }: Row,
+  { config: given, backend_type: type }: z.output<typeof UpdateLogDrain>['data']['attributes'],
+): Promise<Partial<Row>> {
+  const backend = backendOf(type)
+  if (given === undefined) {
+    if (type === backendType) return {}
+    const issue = {
+      field: 'body.data.attributes.config',
+      code: 'missing',
+      message: `must be given with another backend`,
+    }
+    throw new ApiError('bad_request.validation_failed', { issues: [issue] })
+  }
+  const key = ctx.config.ENCRYPTION_KEY
+  const misses = backend.secrets.some((name) => !(name in given))
+  // What no key opens any more must be given again.
+  const kept = type === backendType && misses ? await openSecrets(key, id, sealedSecrets).catch(() => ({})) : {}
+  const { config, secrets } = await checkConfig(ctx, type, { ...kept, ...given })
+  const place = (one: object) => placeOf(backend.target(one))
+  if (Object.keys(kept).length > 0 && place({ ...standing, ...kept }) !== place({ ...config, ...secrets })) {
+    requireGiven(kept, given)
+  }
+  return {
+    ...{ backendType: type, config, sealedSecrets: await sealSecrets(key, id, secrets) },
+    ...{ failures: 0, failingSince: null, nextAt: ctx.now(), leaseUntil: null, claim: null },
+  }
+}
+
+const placeOf = (target: Target): string =>
+  'url' in target ? new URL(target.url).origin : `${target.host}:${target.port}`
+
+/** Who may change a drain could else lead what he was never shown to a place of his own. */
+function requireGiven(kept: object, given: object): void {
+  const missing = Object.keys(kept).filter((name) => !(name in given))
+  if (missing.length === 0) return
+  throw new ApiError('bad_request.validation_failed', {
+    issues: missing.map((name) => ({
+      field: `body.data.attributes.config.${name}`,
+      code: 'missing',
+      message: 'must be given again where logs are to go to another host',
+    })),
+  })
+}
+
+/** At once for everybody; a sweep removes what it had still to send, which may be much. */
+export async function deleteLogDrain(ctx: Ctx, project: ProjectAccess, id: string): Promise<void> {
+  await mutate(ctx, async ({ tx, trace }) => {
+    const [deleted] = await tx
+      .update(logDrains)
+      .set({ deletedAt: ctx.now(), claim: null })
+      .where(isOne(project.ref, id))
+      .returning({ id: logDrains.id })
+    if (!deleted) throw new ApiError('not_found.log_drain')
+    await trace({ ...subject(project), action: 'log_drain.delete', detail: { log_drain: id } })
+  })
+}
+
+async function findLogDrain({ db }: Ctx, { ref }: ProjectAccess, id: string): Promise<Row> {
+  const [row] = await db.select().from(logDrains).where(isOne(ref, id))
+  if (!row) throw new ApiError('not_found.log_drain')
+  return row
+}
+
+async function requirePlan({ db }: Ctx, { organizationId }: ProjectAccess): Promise<void> {
+  const [row] = await db
+    .select({ plan: organizations.plan })
+    .from(organizations)
+    .where(eq(organizations.id, organizationId))
+  if (row && coversLogDrains(row.plan)) return
+  throw new ApiError('payment_required.log_drains', { detail: `its plan is ${row?.plan}` })
+}
+
+/** Counted while the project is locked, so that two requests cannot take the last place. */
+async function requireRoom(tx: Writer, ref: string): Promise<void> {
+  if ((await tx.$count(logDrains, ofProject(ref))) < LOG_DRAINS_MAX) return
+  throw new ApiError('bad_request.log_drains', { detail: `a project has at most ${LOG_DRAINS_MAX}` })
+}
+
+async function mutateNamed<T>(ctx: Ctx, work: (mutation: Mutation) => Promise<T>): Promise<T> {
+  try {
+    return await mutate(ctx, work)
+  } catch (error) {
+    throw uniqueViolation(error) === 'log_drains_name_once' ? new ApiError('conflict.log_drain_name') : error
+  }
+}
+
+const toLogDrain = ({ id, name, description, config, backendType }: Row): z.input<typeof LogDrainReply>['data'] => ({
+  type: 'log_drain',
+  id,
+  attributes: { name, ...(description !== null && { description }), config, backend_type: backendType },
+})

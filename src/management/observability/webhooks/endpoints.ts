@@ -1,0 +1,286 @@
+import { and, asc, count, eq, type SQL, sql } from 'drizzle-orm'
+import type * as z from 'zod'
+import { hashToken } from '../../../access/token.ts'
+import type { Ctx } from '../../../env.ts'
+import { webhookPlace } from '../../../model/secrets/bindings.ts'
+import { type OldSecret, webhookDeliveries, webhookEndpoints } from '../../../model/tables/index.ts'
+import { opened } from '../../../outbound/webhooks/attempt.ts'
+import { clearLog, skipPending } from '../../../outbound/webhooks/delivery-store.ts'
+import { keyOf } from '../../../outbound/webhooks/signature.ts'
+import { endSenders } from '../../../outbound/webhooks/wake-senders.ts'
+import { newTimedId } from '../../../platform/db/id.ts'
+import { ApiError } from '../../../platform/http/error.ts'
+import { checkDestination } from '../../../platform/net/destination.ts'
+import { rulesOf } from '../../../platform/net/egress.ts'
+import { seal } from '../../../platform/secrets/seal.ts'
+import { type Mutation, mutate } from '../../kernel/mutate.ts'
+import { type Owner, ownedBy, subjectOf } from './endpoint-owner.ts'
+import type { CreateEndpoint, EndpointListQuery, EndpointReply, UpdateEndpoint } from './schema.ts'
+
+export type Endpoint = typeof webhookEndpoints.$inferSelect
+type Shown = z.input<typeof EndpointReply>['data']
+
+/** Each event is written once for each endpoint that wants it, in the transaction of the change it tells of. */
+const ENDPOINTS_MAX = 100
+const OLD_SECRETS_MAX = 10
+/** So many deliveries go in one statement with their endpoints. */
+const SHORT_LOG_MAX = 1_000
+const HOUR_MS = 3_600_000
+
+export async function listEndpoints(ctx: Ctx, owner: Owner, query: z.output<typeof EndpointListQuery>) {
+  const { 'page[offset]': offset, 'page[limit]': limit } = query
+  const [rows, [total]] = await ctx.db.batch([
+    ctx.db
+      .select()
+      .from(webhookEndpoints)
+      .where(ownedBy(owner))
+      .orderBy(asc(webhookEndpoints.id))
+      .offset(offset)
+      .limit(limit),
+    ctx.db.select({ endpoints: count() }).from(webhookEndpoints).where(ownedBy(owner)),
+  ])
+  const endpoints = total?.endpoints ?? 0
+  const last = Math.max(0, Math.floor((endpoints - 1) / limit) * limit)
+  const link = (at: number) => `${owner.path}/webhooks/endpoints?page[offset]=${at}&page[limit]=${limit}`
+  return {
+    data: await Promise.all(rows.map((row) => shown(ctx, owner, row))),
+    links: {
+      first: link(0),
+      last: link(last),
+      prev: offset > 0 ? link(Math.max(0, offset - limit)) : null,
+      next: offset + limit < endpoints ? link(offset + limit) : null,
+    },
+  }
+}
+
+export async function createEndpoint(ctx: Ctx, owner: Owner, { data }: z.output<typeof CreateEndpoint>) {
+  const { url, enabled, description, event_types, custom_headers, signing_secret } = data.attributes
+  await requireDestination(ctx, url)
+  const id = newTimedId(ctx.now())
+  const [sealedSecret, sealedHeaders] = await Promise.all([
+    sealSecret(ctx, id, signing_secret),
+    sealHeaders(ctx, id, custom_headers),
+  ])
+  const row = await mutate(ctx, async (mutation) => {
+    await requireRoom(mutation, owner)
+    const [inserted] = await mutation.tx
+      .insert(webhookEndpoints)
+      .values({
+        id,
+        organizationId: owner.organization.id,
+        projectRef: owner.projectRef,
+        url,
+        enabled,
+        description: description ?? null,
+        eventTypes: typesOf(event_types),
+        sealedHeaders,
+        sealedSecret,
+        createdBy: ctx.principal.userId,
+        createdAt: ctx.now(),
+      })
+      .returning()
+    if (!inserted) throw new Error('the endpoint was not inserted')
+    await mutation.trace({ ...subjectOf(owner), action: 'webhook.endpoint.create', detail: { endpoint: id } })
+    return inserted
+  })
+  return { data: await shown(ctx, owner, row) }
+}
+
+export async function getEndpoint(ctx: Ctx, owner: Owner, id: string) {
+  return { data: await shown(ctx, owner, await findEndpoint(ctx, owner, id)) }
+}
+
+export async function findEndpoint({ db }: Ctx, owner: Owner, id: string): Promise<Endpoint> {
+  const [row] = await db
+    .select()
+    .from(webhookEndpoints)
+    .where(and(ownedBy(owner), eq(webhookEndpoints.id, id)))
+  if (!row) throw new ApiError('not_found.endpoint')
+  return row
+}
+
+export async function updateEndpoint(ctx: Ctx, owner: Owner, id: string, { data }: z.output<typeof UpdateEndpoint>) {
+  const { url, enabled, description, event_types, custom_headers, signing_secret } = data.attributes
+  if (url !== undefined) await requireDestination(ctx, url)
+  const sealedHeaders = custom_headers === undefined ? undefined : await sealHeaders(ctx, id, custom_headers)
+  const row = await mutate(ctx, async ({ tx, wake, trace }) => {
+    const [before] = await tx
+      .select()
+      .from(webhookEndpoints)
+      .where(and(ownedBy(owner), eq(webhookEndpoints.id, id)))
+      .for('no key update')
+    if (!before) throw new ApiError('not_found.endpoint')
+    if (url !== undefined && custom_headers === undefined) requireHeaders(owner, before, url)
+    const changes = {
+      ...(url !== undefined && { url, failingSince: null }),
+      ...(enabled !== undefined && { enabled, failingSince: null }),
+      ...(description !== undefined && { description }),
+      ...(event_types && { eventTypes: typesOf(event_types) }),
+      ...(sealedHeaders !== undefined && { sealedHeaders }),
+      ...(signing_secret !== undefined && (await secretChanges(ctx, before, signing_secret))),
+    }
+    if (Object.keys(changes).length === 0) return before
+    const [after] = await tx.update(webhookEndpoints).set(changes).where(eq(webhookEndpoints.id, id)).returning()
+    if (!after) throw new Error('the endpoint was not updated')
+    if (enabled === false) await skipPending(tx, ctx.databaseNow, id)
+    // What waits because nobody answered may be answered now.
+    else if (url !== undefined || enabled) wake(id)
+    const fields = Object.keys(data.attributes)
+    await trace({ ...subjectOf(owner), action: 'webhook.endpoint.update', detail: { endpoint: id, fields } })
+    return after
+  })
+  return { data: await shown(ctx, owner, row) }
+}
+
+/** With its deliveries; an attempt that is being made ends without a trace. */
+export async function deleteEndpoint(ctx: Ctx, owner: Owner, id: string) {
+  const [row] = await deleteWhere(ctx, owner, id)
+  if (!row) throw new ApiError('not_found.endpoint')
+  return { data: await shown(ctx, owner, row) }
+}
+
+export async function deleteEndpoints(ctx: Ctx, owner: Owner) {
+  const rows = await deleteWhere(ctx, owner)
+  return { data: await Promise.all(rows.map((row) => shown(ctx, owner, row))) }
+}
+
+async function deleteWhere(ctx: Ctx, owner: Owner, id?: string): Promise<Endpoint[]> {
+  const which = and(ownedBy(owner), id === undefined ? undefined : eq(webhookEndpoints.id, id))
+  const disabled = await clearLogs(ctx, owner, which)
+  const deleted = await mutate(ctx, async ({ tx, trace }) => {
+    const rows = await tx.delete(webhookEndpoints).where(which).returning()
+    const endpoints = rows.map((row) => row.id).sort()
+    if (rows.length > 0) await trace({ ...subjectOf(owner), action: 'webhook.endpoint.delete', detail: { endpoints } })
+    return rows
+  })
+  const ids = deleted.map((row) => row.id)
+  ctx.waitUntil(endSenders(ctx, ids))
+  return deleted
+    .map((row) => (disabled.has(row.id) ? { ...row, enabled: true } : row))
+    .sort((a, b) => (a.id < b.id ? -1 : 1))
+}
+
+/**
+ * Deletes long logs before their endpoints: the transaction that deletes an endpoint holds up every event for it. Disabled at
+ * first, it gets no event meanwhile, and stays so where the deletion breaks off. Returns the ids of those that it disabled.
+ */
+async function clearLogs(ctx: Ctx, owner: Owner, which: SQL | undefined): Promise<Set<string>> {
+  const [long] = await ctx.db
+    .select({ id: webhookDeliveries.id })
+    .from(webhookEndpoints)
+    .innerJoin(webhookDeliveries, eq(webhookDeliveries.endpointId, webhookEndpoints.id))
+    .where(which)
+    .offset(SHORT_LOG_MAX)
+    .limit(1)
+  if (!long) return new Set()
+  const disabled = await mutate(ctx, async ({ tx, trace }) => {
+    const rows = await tx
+      .update(webhookEndpoints)
+      .set({ enabled: false })
+      .where(and(which, webhookEndpoints.enabled))
+      .returning({ id: webhookEndpoints.id })
+    const ids = rows.map(({ id }) => id).sort()
+    const detail = { endpoints: ids, reason: 'they are being deleted' }
+    if (ids.length > 0) await trace({ ...subjectOf(owner), action: 'webhook.endpoint.disable', detail })
+    return ids
+  })
+  const endpoints = await ctx.db.select({ id: webhookEndpoints.id }).from(webhookEndpoints).where(which)
+  for (const { id } of endpoints) await clearLog(ctx.db, ctx.databaseNow, id)
+  return new Set(disabled)
+}
+
+async function requireDestination(ctx: Ctx, url: string): Promise<void> {
+  const verdict = await checkDestination(url, rulesOf(ctx))
+  if (verdict.kind === 'allowed') return
+  if (verdict.kind === 'unavailable')
+    throw new ApiError('service_unavailable.name_resolution', { cause: `WEBHOOK_DNS_URL: ${verdict.reason}` })
+  throw invalidUrl(verdict.reason)
+}
+
+/** Who may change an endpoint could else have headers that he was never shown sent to a place of his own. */
+function requireHeaders({ showsHeaders }: Owner, { url, sealedHeaders }: Endpoint, next: string): void {
+  if (showsHeaders || sealedHeaders === null || new URL(next).origin === new URL(url).origin) return
+  throw new ApiError('bad_request.validation_failed', {
+    issues: [
+      {
+        field: 'body.data.attributes.custom_headers',
+        code: 'missing',
+        message: 'must be given again where the url is of another origin, by who may not read secrets',
+      },
+    ],
+  })
+}
+
+const invalidUrl = (message: string) =>
+  new ApiError('bad_request.validation_failed', {
+    issues: [{ field: 'body.data.attributes.url', code: 'invalid_destination', message }],
+  })
+
+/** Counted under a lock, so that two requests cannot take the last place. */
+async function requireRoom({ tx }: Mutation, owner: Owner): Promise<void> {
+  const { organization, projectRef } = owner
+  await tx.execute(
+    sql`select pg_advisory_xact_lock(hashtextextended(${`webhooks ${organization.id} ${projectRef}`}, 0))`,
+  )
+  const [row] = await tx.select({ endpoints: count() }).from(webhookEndpoints).where(ownedBy(owner))
+  if ((row?.endpoints ?? 0) >= ENDPOINTS_MAX) {
+    throw new ApiError('bad_request.endpoint.too_many', { detail: `at most ${ENDPOINTS_MAX} are allowed here` })
+  }
+}
+
+function replaced({ config, now }: Ctx, { sealedSecret, oldSecrets }: Endpoint): OldSecret[] {
+  const at = now().getTime()
+  const until = at + config.WEBHOOK_ROTATION_HOURS * HOUR_MS
+  return [{ sealed: sealedSecret, until }, ...oldSecrets].filter((old) => old.until > at).slice(0, OLD_SECRETS_MAX)
+}
+
+/**
+ * The same key once more is no change, and one that comes back is old no longer: each signs once. One that cannot be opened signs
+ * nothing more.
+ */
+async function secretChanges(ctx: Ctx, before: Endpoint, secret: string): Promise<Partial<Endpoint>> {
+  const keyHashOf = async ({ sealed }: Pick<OldSecret, 'sealed'>) => {
+    const known = await opened(ctx, before.id, 'secret', sealed)
+    return known === undefined ? undefined : hashOfKey(known)
+  }
+  const [wanted, current, old] = await Promise.all([
+    hashOfKey(secret),
+    keyHashOf({ sealed: before.sealedSecret }),
+    Promise.all(before.oldSecrets.map(keyHashOf)),
+  ])
+  if (current === wanted) return {}
+  const sealedSecret = await sealSecret(ctx, before.id, secret)
+  const oldSecrets = before.oldSecrets.filter((_, n) => old[n] !== wanted)
+  return { sealedSecret, oldSecrets: current === undefined ? oldSecrets : replaced(ctx, { ...before, oldSecrets }) }
+}
+
+const hashOfKey = (secret: string) => hashToken(String.fromCharCode(...keyOf(secret)))
+
+const sealSecret = ({ config }: Ctx, id: string, secret: string) =>
+  seal(config.ENCRYPTION_KEY, secret, webhookPlace(id, 'secret'))
+
+const sealHeaders = async ({ config }: Ctx, id: string, headers: Record<string, string> | null | undefined) =>
+  headers ? seal(config.ENCRYPTION_KEY, JSON.stringify(headers), webhookPlace(id, 'headers')) : null
+
+const typesOf = (types: { type: Endpoint['eventTypes'][number] }[]) =>
+  Array.from(new Set(types.map(({ type }) => type)))
+
+/** Headers that cannot be opened are left out: an endpoint that could not be shown could not be mended either. */
+async function shown(ctx: Ctx, { showsHeaders }: Owner, row: Endpoint): Promise<Shown> {
+  const { id, sealedHeaders } = row
+  const headers = !showsHeaders || sealedHeaders === null ? 'null' : await opened(ctx, id, 'headers', sealedHeaders)
+  return {
+    type: 'endpoint',
+    id,
+    attributes: {
+      id,
+      url: row.url,
+      enabled: row.enabled,
+      description: row.description,
+      event_types: row.eventTypes.map((type) => ({ type })),
+      ...(showsHeaders && headers !== undefined && { custom_headers: JSON.parse(headers) }),
+      created_by: row.createdBy,
+      created_at: row.createdAt.toISOString(),
+    },
+  }
+}

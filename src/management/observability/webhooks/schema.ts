@@ -1,0 +1,171 @@
+import * as z from 'zod'
+import { EVENT_TYPE_SPELLINGS, EVENT_TYPES } from '../../../model/event-types.ts'
+import { DELIVERY_STATUSES } from '../../../model/tables/index.ts'
+import { headerProblem } from '../../../outbound/webhooks/delivery-headers.ts'
+import { SECRET_RULES, secretProblem } from '../../../outbound/webhooks/signature.ts'
+import { HttpUrl, Ref, Slug, Text, wholeNumber } from '../../../platform/http/common-values.ts'
+import { URL_LENGTH_MAX } from '../../../platform/net/destination.ts'
+
+const EVENT_TYPES_MAX = EVENT_TYPES.length + 1
+
+const EventType = z.enum(EVENT_TYPES).meta({ id: 'WebhookEventType' })
+const Subscription = z.enum([...EVENT_TYPES, '*']).meta({ id: 'WebhookSubscription' })
+
+/** A rule that lives with what it protects, as zod runs it. */
+const follows = <T>(problemOf: (value: T) => string | undefined) =>
+  z.superRefine<T>((value, check) => {
+    const problem = problemOf(value)
+    if (problem) check.addIssue(problem)
+  })
+
+/** A JSON object of strings, as the check makes sure, with all its names: z.record() leaves out `__proto__`. */
+const Strings = z
+  .unknown()
+  .superRefine((value, check) => {
+    const isObject = typeof value === 'object' && value !== null && !Array.isArray(value)
+    if (!isObject) return check.addIssue({ code: 'invalid_type', expected: 'record', input: value, continue: false })
+    for (const [name, input] of Object.entries(value)) {
+      if (typeof input === 'string') continue
+      check.addIssue({ code: 'invalid_type', expected: 'string', input, path: [name], continue: false })
+    }
+  })
+  .meta({
+    type: 'object',
+    propertyNames: { type: 'string' },
+    additionalProperties: { type: 'string' },
+  }) as unknown as z.ZodType<Record<string, string>>
+
+const attributes = {
+  url: HttpUrl.max(URL_LENGTH_MAX).meta({
+    format: 'uri',
+    description: 'http or https; its host must be a public domain that resolves to no reserved address',
+  }),
+  enabled: z.boolean(),
+  description: Text.refine((text) => Array.from(text).length <= 512, 'must be at most 512 characters')
+    .nullable()
+    .meta({ maxLength: 512 }),
+  event_types: z
+    .array(z.object({ type: Subscription }))
+    .min(1)
+    .max(EVENT_TYPES_MAX),
+  custom_headers: Strings.check(
+    follows((headers) => {
+      const found = headerProblem(headers)
+      return found && `${found.name}: ${found.problem}`
+    }),
+  ).nullable(),
+  signing_secret: z
+    .string()
+    .check(follows(secretProblem))
+    .meta({
+      ...SECRET_RULES,
+      description: '`whsec_` and base64 stands for the bytes; anything else for its own characters',
+    }),
+}
+
+const bodyOf = <T extends z.ZodType>(attributes: T) =>
+  z.object({ data: z.object({ type: z.literal('endpoint'), attributes }) })
+
+export const CreateEndpoint = bodyOf(
+  z.object({
+    ...attributes,
+    enabled: attributes.enabled.default(true),
+    description: attributes.description.optional(),
+    custom_headers: attributes.custom_headers.optional(),
+  }),
+).meta({ id: 'CreateWebhookEndpoint' })
+
+export const UpdateEndpoint = bodyOf(z.object(attributes).partial()).meta({ id: 'UpdateWebhookEndpoint' })
+
+const Endpoint = z
+  .object({
+    type: z.literal('endpoint'),
+    id: z.uuid(),
+    attributes: z.object({
+      id: z.uuid(),
+      url: z.string(),
+      enabled: z.boolean(),
+      description: z.string().nullable(),
+      event_types: z.array(z.object({ type: Subscription })),
+      custom_headers: z.record(z.string(), z.string()).nullable().optional(),
+      created_by: z.uuid(),
+      created_at: z.iso.datetime(),
+    }),
+  })
+  .meta({ id: 'WebhookEndpoint' })
+
+const Links = z
+  .object({
+    first: z.string().nullable().optional(),
+    last: z.string().nullable().optional(),
+    prev: z.string().nullable(),
+    next: z.string().nullable(),
+  })
+  .meta({ id: 'WebhookLinks' })
+
+export const EndpointReply = z.object({ data: Endpoint }).meta({ id: 'WebhookEndpointReply' })
+export const EndpointsReply = z.object({ data: z.array(Endpoint) }).meta({ id: 'WebhookEndpointsReply' })
+export const EndpointList = z.object({ data: z.array(Endpoint), links: Links }).meta({ id: 'WebhookEndpointList' })
+
+export const EndpointListQuery = z.object({
+  'page[offset]': wholeNumber(0, 1_000_000).default(0),
+  'page[limit]': wholeNumber(1, 100).default(20),
+})
+
+const Delivery = z
+  .object({
+    type: z.literal('delivery'),
+    id: z.uuid(),
+    attributes: z.object({
+      id: z.uuid(),
+      event_id: z.uuid().meta({ description: 'The webhook-id header of every attempt of this event to this endpoint' }),
+      status: z.enum(DELIVERY_STATUSES),
+      response_code: z.int().meta({ description: '0 when no response came' }),
+      response_headers: Strings.nullable(),
+      response_body: z.union([Strings, z.string()]).nullable(),
+      error_code: z.string().nullable(),
+      error_message: z.string().nullable(),
+      attempt_timestamp: z.iso.datetime().meta({
+        description: 'While pending: when the attempt is due. If skipped: when it was skipped, or was due before that',
+      }),
+      event: z.object({
+        type: EventType,
+        payload: z.looseObject({ organization_slug: Slug, project_ref: Ref.nullable() }),
+        timestamp: z.iso.datetime(),
+      }),
+    }),
+  })
+  .meta({ id: 'WebhookDelivery' })
+
+export const DeliveryReply = z.object({ data: Delivery }).meta({ id: 'WebhookDeliveryReply' })
+export const DeliveryList = z.object({ data: z.array(Delivery), links: Links }).meta({ id: 'WebhookDeliveryList' })
+
+export const DeliveryListQuery = z
+  .object({
+    'page[size]': wholeNumber(1, 100).default(20),
+    'page[after]': z.uuid().optional(),
+    'page[before]': z.uuid().optional(),
+  })
+  .refine((query) => !(query['page[after]'] && query['page[before]']), {
+    path: ['page[before]'],
+    message: 'cannot go with page[after]',
+  })
+
+/** Strict, as what is misplaced would else ask for an event that nobody asked for. */
+export const TestEvent = z
+  .strictObject({
+    data: z
+      .object({ type: z.literal('event'), attributes: z.object({ type: z.enum(EVENT_TYPE_SPELLINGS) }) })
+      .optional(),
+  })
+  .meta({ id: 'WebhookTestEvent', description: 'Without data, one of the subscribed types is sent' })
+  .optional()
+
+export const Ingress = z
+  .object({
+    data: z.object({
+      type: z.literal('ingress'),
+      id: z.string().meta({ description: 'The event_id of the delivery' }),
+    }),
+  })
+  .meta({ id: 'WebhookIngress' })

@@ -1,0 +1,32 @@
+import type * as z from 'zod'
+import type { functionDeployments, functions } from '../../../model/tables/index.ts'
+import type { EdgeFunction } from './schema.ts'
+import { inFolder } from './source-files.ts'
+
+export type FunctionRow = typeof functions.$inferSelect
+export type DeploymentRow = typeof functionDeployments.$inferSelect
+
+export function toFunction(row: FunctionRow, deployment: DeploymentRow): z.input<typeof EdgeFunction> {
+  const { id, slug, name, status, version, verifyJwt, createdAt, updatedAt } = row
+  const { entrypoint, importMap, sha256 } = deployment
+  return {
+    id,
+    slug,
+    name,
+    status,
+    version,
+    created_at: createdAt.getTime(),
+    updated_at: updatedAt.getTime(),
+    verify_jwt: verifyJwt,
+    import_map: importMap !== null,
+    entrypoint_path: urlOf(row, entrypoint),
+    ...(importMap !== null && { import_map_path: urlOf(row, importMap) }),
+    ezbr_sha256: sha256,
+  }
+}
+
+/** Clients take off the folder, which they make of the same parts. */
+function urlOf({ projectRef, id, version }: FunctionRow, path: string): string {
+  const segments = inFolder(path).split('/').map(encodeURIComponent)
+  return `file:///tmp/user_fn_${projectRef}_${id}_${version}/${segments.join('/')}`
+}

@@ -1,0 +1,110 @@
+import { eq, inArray } from 'drizzle-orm'
+import { type Fence, Superseded } from '../../../engine/engine.ts'
+import type { SystemCtx } from '../../../env.ts'
+import { functionDeployments, functions } from '../../../model/tables/index.ts'
+import { openStore } from '../../../platform/blobs/store.ts'
+import { imageKey, sourceKey } from '../../../services/runtime/program-keys.ts'
+import type { DeploymentRow } from './convert.ts'
+import { deletedAtByName, forgetDeletions, selectDeletions } from './deletions.ts'
+import { deploy } from './deploy-function.ts'
+import { addDeployment } from './deployment.ts'
+import { changeFunctions, type Deployed, selectDeployed } from './function-rows.ts'
+
+interface Project {
+  ref: string
+  organizationId: string
+}
+
+interface Copying {
+  from: Project
+  to: Project
+  /** The other project gets these functions and no others, whichever were changed last. */
+  exactly: boolean
+  fence: Fence
+  log(line: string): Promise<void>
+}
+
+/** What was to be copied is not in the bucket. */
+export class BytesGone extends Error {
+  override name = 'BytesGone'
+}
+
+/**
+ * Of a function that both have or had, what was done last counts, a deletion too; so that it may be done again, and both
+ * ways.
+ */
+export async function copyFunctions(ctx: SystemCtx, { from, to, exactly, fence, log }: Copying): Promise<void> {
+  const [sources, targets, deletions] = await ctx.db.batch([
+    selectDeployed(ctx.db).where(eq(functions.projectRef, from.ref)).orderBy(functions.slug),
+    selectDeployed(ctx.db).where(eq(functions.projectRef, to.ref)),
+    selectDeletions(ctx.db, to.ref, 'function'),
+  ])
+  if (sources.length === 0 && targets.length === 0) return log('no functions to deploy')
+  const there = new Map(targets.map((target) => [target.row.slug, target]))
+  const deleted = deletedAtByName(deletions)
+  let copied = 0
+  for (const source of sources) {
+    const { slug } = source.row
+    const target = there.get(slug)
+    if (target && !differs(source, target)) continue
+    if (!exactly && isOlder(source, target?.row.updatedAt ?? deleted.get(slug))) continue
+    if (!(await fence())) throw new Superseded(`somebody else has taken over ${to.ref}`)
+    await log(`deploying ${slug}`)
+    if (await copyOne(ctx, { source, to, exactly })) copied += 1
+  }
+  if (exactly) await removeOthers(ctx, to, { sources, targets })
+  await log(`${copied} of ${sources.length} functions deployed to ${to.ref}`)
+}
+
+const isOlder = ({ row }: Deployed, doneThere: Date | undefined): boolean =>
+  doneThere !== undefined && row.updatedAt <= doneThere
+
+const differs = (a: Deployed, b: Deployed): boolean =>
+  a.row.name !== b.row.name ||
+  a.row.verifyJwt !== b.row.verifyJwt ||
+  a.deployment.sha256 !== b.deployment.sha256 ||
+  a.deployment.entrypoint !== b.deployment.entrypoint ||
+  a.deployment.importMap !== b.deployment.importMap
+
+/** Whether it is deployed: it may just have been changed there. */
+async function copyOne(
+  ctx: SystemCtx,
+  { source: { row, deployment }, to, exactly }: { source: Deployed; to: Project; exactly: boolean },
+): Promise<boolean> {
+  const copy = await copyDeployment(ctx, deployment, to.ref)
+  const { name, verifyJwt, updatedAt: changedAt } = row
+  const deployed = await deploy(ctx, to, copy, { name, verifyJwt }, { changedAt, evenIfOlder: exactly })
+  return deployed.deploymentId === copy.id
+}
+
+async function copyDeployment(ctx: SystemCtx, from: DeploymentRow, ref: string): Promise<DeploymentRow> {
+  const { slug, sha256, entrypoint, importMap } = from
+  const row = await addDeployment(ctx, { projectRef: ref, slug, sha256, entrypoint, importMap })
+  const store = openStore(ctx)
+  const copied = await Promise.all(
+    [sourceKey, imageKey].map((key) => store.copy(key(from.projectRef, from.id), key(ref, row.id), { size: 0 })),
+  )
+  if (copied.includes(undefined)) throw new BytesGone(`the bytes of ${slug} are gone from the bucket`)
+  return row
+}
+
+interface Both {
+  sources: readonly Deployed[]
+  targets: readonly Deployed[]
+}
+
+async function removeOthers(ctx: SystemCtx, { ref, organizationId }: Project, { sources, targets }: Both) {
+  await forgetDeletions(ctx.db, ref, 'function')
+  const kept = new Set(sources.map(({ row }) => row.slug))
+  const others = targets.filter(({ row }) => !kept.has(row.slug))
+  if (others.length === 0) return
+  const ids = others.map(({ row }) => row.id)
+  await changeFunctions(ctx, ref, async (mutation) => {
+    const { tx } = mutation
+    const removed = await tx.delete(functions).where(inArray(functions.id, ids)).returning()
+    const left = removed.map(({ deploymentId }) => deploymentId)
+    await tx.update(functionDeployments).set({ unusedSince: ctx.now() }).where(inArray(functionDeployments.id, left))
+    const detail = { slugs: removed.map(({ slug }) => slug) }
+    await mutation.trace({ action: 'function.delete', organizationId, projectRef: ref, detail })
+  })
+}

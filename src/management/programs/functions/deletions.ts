@@ -1,0 +1,36 @@
+import { and, eq, sql } from 'drizzle-orm'
+import { functionDeletions } from '../../../model/tables/index.ts'
+import type { Db, Writer } from '../../../platform/db/client.ts'
+
+type Kind = (typeof functionDeletions.$inferInsert)['kind']
+
+interface Deletion {
+  ref: string
+  kind: Kind
+  names: readonly string[]
+  at: Date
+}
+
+export async function recordDeletion(tx: Writer, { ref, kind, names, at }: Deletion): Promise<void> {
+  if (names.length === 0) return
+  await tx
+    .insert(functionDeletions)
+    .values(names.map((name) => ({ projectRef: ref, kind, name, deletedAt: at })))
+    .onConflictDoUpdate({
+      target: [functionDeletions.projectRef, functionDeletions.kind, functionDeletions.name],
+      set: { deletedAt: sql`excluded.deleted_at` },
+    })
+}
+
+const ofKind = (ref: string, kind: Kind) => and(eq(functionDeletions.projectRef, ref), eq(functionDeletions.kind, kind))
+
+export const selectDeletions = (db: Pick<Db | Writer, 'select'>, ref: string, kind: Kind) =>
+  db.select().from(functionDeletions).where(ofKind(ref, kind))
+
+/** Of what has all of another project's from now on, deletions before count no more. */
+export async function forgetDeletions(tx: Pick<Db | Writer, 'delete'>, ref: string, kind: Kind): Promise<void> {
+  await tx.delete(functionDeletions).where(ofKind(ref, kind))
+}
+
+export const deletedAtByName = (rows: readonly (typeof functionDeletions.$inferSelect)[]): Map<string, Date> =>
+  new Map(rows.map(({ name, deletedAt }) => [name, deletedAt]))

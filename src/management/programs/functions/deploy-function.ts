@@ -1,0 +1,163 @@
+import { eq } from 'drizzle-orm'
+import type { ProjectAccess } from '../../../access/access.ts'
+import type { Ctx, SystemCtx } from '../../../env.ts'
+import { functionDeployments, functions } from '../../../model/tables/index.ts'
+import { ApiError, type Issue } from '../../../platform/http/error.ts'
+import type { SourceFile } from '../../../services/runtime/build-client.ts'
+import type { Mutation } from '../../kernel/mutate.ts'
+import { type DeploymentRow, type FunctionRow, toFunction } from './convert.ts'
+import { makeDeployment } from './deployment.ts'
+import { bySlug, changeFunctions, type Deployed, lookAt, requireRoom } from './function-rows.ts'
+import { type Deploy, type DeployOptions, Slug } from './schema.ts'
+
+export async function deployFunction(
+  ctx: Ctx,
+  project: ProjectAccess,
+  { slug: named, bundleOnly }: DeployOptions,
+  { file: parts, metadata }: Deploy,
+) {
+  const slug = named ?? slugIn(metadata.name)
+  const before = await lookAt(ctx, project, slug)
+  const files = await filesOf(parts)
+  const deployment = await makeDeployment(ctx, project.ref, {
+    slug,
+    files,
+    entrypoint: metadata.entrypoint_path ?? '',
+    importMap: metadata.import_map_path,
+    staticPatterns: metadata.static_patterns,
+  })
+  const { name, verify_jwt: verifyJwt } = metadata
+  if (bundleOnly) return toFunction(promised(deployment, { name, verifyJwt }, before), deployment)
+  return toFunction(await deploy(ctx, project, deployment, { name, verifyJwt }), deployment)
+}
+
+/** A file that matches a static pattern and is imported too may come twice. */
+async function filesOf(parts: Deploy['file']): Promise<SourceFile[]> {
+  const files = new Map<string, SourceFile>()
+  for (const [n, { path, file }] of parts.entries()) {
+    const bytes = await file.bytes()
+    const before = files.get(path)?.bytes
+    if (before && Buffer.compare(before, bytes) !== 0)
+      throw refused({ field: `body.file.${n}`, code: 'invalid', message: `${path} was sent already, with other bytes` })
+    files.set(path, { path, bytes })
+  }
+  return [...files.values()]
+}
+
+function slugIn(name: string | undefined): string {
+  const { data } = Slug.safeParse(name)
+  if (data !== undefined) return data
+  throw refused({
+    field: 'query.slug',
+    code: 'required',
+    message: 'is required where the name in the metadata is no slug',
+  })
+}
+
+/** What is left out stays as it is. */
+export interface Settings {
+  name?: string | undefined
+  verifyJwt?: boolean | undefined
+}
+
+/** What a bulk update of this bundle would make; a function that there is not yet gets the id of its first deployment. */
+function promised(deployment: DeploymentRow, settings: Settings, before: Deployed | undefined): FunctionRow {
+  const { id, createdAt: at } = deployment
+  const fresh = newRow(deployment, settings, at)
+  if (!before) return { ...fresh, id }
+  const { row } = before
+  return { ...row, ...changesOf(row, settings), version: row.version + 1, updatedAt: at }
+}
+
+const newRow = ({ id, projectRef, slug }: DeploymentRow, { name = slug, verifyJwt = true }: Settings, at: Date) => ({
+  projectRef,
+  slug,
+  name,
+  verifyJwt,
+  status: 'ACTIVE' as const,
+  version: 1,
+  deploymentId: id,
+  createdAt: at,
+  updatedAt: at,
+})
+
+const changesOf = (row: FunctionRow, { name = row.name, verifyJwt = row.verifyJwt }: Settings) => ({ name, verifyJwt })
+
+interface Rules {
+  /** Whether there must be such a function already; undefined for either. */
+  exists?: boolean
+  /** When it was changed where it comes from: what was changed here since stays. */
+  changedAt?: Date
+  evenIfOlder?: boolean
+}
+
+/** Puts the slug at the deployment, if the rules allow it; one that is refused stays unused, and is removed as such. */
+export async function deploy(
+  ctx: Ctx | SystemCtx,
+  project: Pick<ProjectAccess, 'ref' | 'organizationId'>,
+  deployment: DeploymentRow,
+  settings: Settings,
+  rules: Rules = {},
+): Promise<FunctionRow> {
+  const { ref, organizationId } = project
+  return changeFunctions(ctx, ref, async (mutation) => {
+    const row = await placeAt(ctx, mutation, project, { deployment, settings, rules })
+    if (row.deploymentId !== deployment.id) return row
+    const { slug, version } = row
+    const detail = { slug, version, deployment: deployment.id }
+    await mutation.trace({ action: 'function.deploy', organizationId, projectRef: ref, detail })
+    return row
+  })
+}
+
+interface Placed {
+  deployment: DeploymentRow
+  settings: Settings
+  rules: Rules
+}
+
+async function placeAt(
+  ctx: SystemCtx,
+  mutation: Mutation,
+  project: Pick<ProjectAccess, 'ref' | 'organizationId'>,
+  { deployment, settings, rules: { exists, changedAt, evenIfOlder } }: Placed,
+): Promise<FunctionRow> {
+  const { tx } = mutation
+  const now = ctx.now()
+  const [before] = await tx.select().from(functions).where(bySlug(project.ref, deployment.slug)).for('update')
+  if (before && exists === false) throw new ApiError('conflict.function_slug', { detail: before.slug })
+  if (!before && exists) throw new ApiError('not_found.function')
+  if (before && changedAt && !evenIfOlder && before.updatedAt >= changedAt) return before
+  if (!before) await requireRoom(tx, project, 1)
+  await tx.update(functionDeployments).set({ unusedSince: null }).where(eq(functionDeployments.id, deployment.id))
+  const times = { now, updatedAt: changedAt ?? now }
+  if (before) return replace(mutation, before, { deployment, settings, times })
+  const values = { ...newRow(deployment, settings, now), updatedAt: times.updatedAt }
+  const [row] = await tx.insert(functions).values(values).returning()
+  if (!row) throw new Error('the function was not written')
+  return row
+}
+
+interface Replacement {
+  deployment: DeploymentRow
+  settings: Settings
+  times: { now: Date; updatedAt: Date }
+}
+
+async function replace(
+  { tx }: Mutation,
+  before: FunctionRow,
+  { deployment, settings, times: { now, updatedAt } }: Replacement,
+): Promise<FunctionRow> {
+  const changes = { ...changesOf(before, settings), status: 'ACTIVE' as const, version: before.version + 1, updatedAt }
+  const [row] = await tx
+    .update(functions)
+    .set({ ...changes, deploymentId: deployment.id })
+    .where(eq(functions.id, before.id))
+    .returning()
+  if (!row) throw new Error('the function was not written')
+  await tx.update(functionDeployments).set({ unusedSince: now }).where(eq(functionDeployments.id, before.deploymentId))
+  return row
+}
+
+export const refused = (issue: Issue) => new ApiError('bad_request.validation_failed', { issues: [issue] })

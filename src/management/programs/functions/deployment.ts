@@ -1,0 +1,83 @@
+import type { SystemCtx } from '../../../env.ts'
+import { functionDeployments } from '../../../model/tables/index.ts'
+import { isAway } from '../../../platform/blobs/bucket.ts'
+import { openStore } from '../../../platform/blobs/store.ts'
+import { ApiError } from '../../../platform/http/error.ts'
+import { sha256Of } from '../../../platform/secrets/digest.ts'
+import {
+  BuildFailed,
+  BuildUnavailable,
+  buildFunction,
+  type SourceFile,
+} from '../../../services/runtime/build-client.ts'
+import { imageKey, sourceKey } from '../../../services/runtime/program-keys.ts'
+import type { DeploymentRow } from './convert.ts'
+import { openSlots } from './deploy-slots.ts'
+import { formOfSource, sourceType } from './source-files.ts'
+
+export interface Program {
+  slug: string
+  entrypoint: string
+  importMap?: string | undefined
+  staticPatterns?: string[] | undefined
+  files: readonly SourceFile[]
+}
+
+const BUILDS_MAX = 4
+
+const WAIT_SECONDS = 30
+
+/** All projects wait for the same bundler: none of them may fill its queue. Clients that deploy many at once repeat nothing that is refused. */
+const inSlot = openSlots({ max: BUILDS_MAX, ms: 60_000, waitMs: WAIT_SECONDS * 1000 })
+
+const tooMany = () =>
+  new ApiError('service_unavailable.build', {
+    detail: `${BUILDS_MAX} functions of the project were being bundled for ${WAIT_SECONDS} s`,
+  })
+
+/** Bundles a program and keeps it in the bucket: a deployment that no function is at yet, and that is removed if none comes to be. */
+export async function makeDeployment(ctx: SystemCtx, ref: string, program: Program): Promise<DeploymentRow> {
+  const { slug, entrypoint, importMap } = program
+  const image = utf8(await inSlot(ref, () => build(ctx, program), tooMany))
+  const sha256 = await sha256Of(image)
+  const source = await formOfSource(program, sha256)
+  const row = await addDeployment(ctx, { projectRef: ref, slug, sha256, entrypoint, importMap })
+  const store = openStore(ctx)
+  const put = (key: string, bytes: Uint8Array<ArrayBuffer>, contentType: string) =>
+    store.put(key, bytes, { size: bytes.length, contentType })
+  await Promise.all([
+    put(imageKey(ref, row.id), image, 'application/json'),
+    put(sourceKey(ref, row.id), source, sourceType(sha256)),
+  ]).catch(rejectAway)
+  return row
+}
+
+type NewDeployment = Pick<DeploymentRow, 'projectRef' | 'slug' | 'sha256' | 'entrypoint'> & {
+  importMap?: string | null | undefined
+}
+
+/** Before its bytes, so that there are none that it does not lead to; unused as long as no function is at it. */
+export async function addDeployment({ db, now }: SystemCtx, deployment: NewDeployment): Promise<DeploymentRow> {
+  const at = now()
+  const [row] = await db
+    .insert(functionDeployments)
+    .values({ ...deployment, createdAt: at, unusedSince: at })
+    .returning()
+  if (!row) throw new Error('the deployment was not inserted')
+  return row
+}
+
+const utf8 = (text: string) => new Uint8Array(new TextEncoder().encode(text).buffer as ArrayBuffer)
+
+async function build(ctx: SystemCtx, { entrypoint, importMap, staticPatterns, files }: Program) {
+  const spec = { entrypoint, ...(importMap !== undefined && { importMap }), ...(staticPatterns && { staticPatterns }) }
+  return buildFunction(ctx, spec, files).catch((error) => {
+    if (error instanceof BuildFailed) throw new ApiError('bad_request.build', { detail: error.message, cause: error })
+    if (!(error instanceof BuildUnavailable)) throw error
+    throw new ApiError('service_unavailable.build', { detail: error.message, cause: error })
+  })
+}
+
+export function rejectAway(cause: unknown): never {
+  throw isAway(cause) ? new ApiError('service_unavailable.bucket', { cause }) : cause
+}

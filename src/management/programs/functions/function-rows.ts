@@ -1,0 +1,83 @@
+import { and, eq, sql } from 'drizzle-orm'
+import type { ProjectAccess } from '../../../access/access.ts'
+import type { Ctx, SystemCtx } from '../../../env.ts'
+import type { PLANS } from '../../../model/roles.ts'
+import { functionDeployments, functions, organizations } from '../../../model/tables/index.ts'
+import { type Db, rowsOf, type Writer } from '../../../platform/db/client.ts'
+import { ApiError } from '../../../platform/http/error.ts'
+import { forgetFunction } from '../../../services/functions/open-function.ts'
+import { type Mutation, mutate } from '../../kernel/mutate.ts'
+import { lockProject } from '../../projects/projects/lock-project.ts'
+import type { DeploymentRow, FunctionRow } from './convert.ts'
+
+/** Where none is named there may be any number. */
+export const FUNCTIONS_MAX: Partial<Record<(typeof PLANS)[number], number>> = { free: 100, pro: 500, team: 1_000 }
+
+type Project = Pick<ProjectAccess, 'ref' | 'organizationId'>
+
+export const bySlug = (ref: string, slug: string) => and(eq(functions.projectRef, ref), eq(functions.slug, slug))
+
+export interface Deployed {
+  row: FunctionRow
+  deployment: DeploymentRow
+}
+
+export const selectDeployed = (db: Pick<Db, 'select'>) =>
+  db
+    .select({ row: functions, deployment: functionDeployments })
+    .from(functions)
+    .innerJoin(functionDeployments, eq(functionDeployments.id, functions.deploymentId))
+
+type Step<T> = (mutation: Mutation, ref: string) => Promise<T>
+
+/**
+ * Changes of a project's functions and of their secrets come one after another, and none once its removal has begun. This isolate goes by
+ * them at once.
+ */
+export async function changeFunctions<T>(
+  ctx: Ctx | SystemCtx,
+  ref: string,
+  work: Step<T>,
+  lock: Step<unknown> = lockProject,
+): Promise<T> {
+  try {
+    return await mutate(ctx, async (mutation) => {
+      await lock(mutation, ref)
+      return work(mutation, ref)
+    })
+  } finally {
+    forgetFunction(ref)
+  }
+}
+
+interface Room {
+  plan: (typeof PLANS)[number]
+  count: number
+}
+
+async function roomOf(writer: Pick<Writer, 'execute'>, { ref, organizationId }: Project): Promise<Room | undefined> {
+  const [found] = await rowsOf<Room>(
+    writer,
+    sql`select plan, (select count(*)::int from ${functions} where ${functions.projectRef} = ${ref}) as count
+      from ${organizations} where ${eq(organizations.id, organizationId)}`,
+  )
+  return found
+}
+
+export async function requireRoom(writer: Pick<Writer, 'execute'>, project: Project, added: number): Promise<void> {
+  const room = await roomOf(writer, project)
+  if (room) refuseBeyond(room, added)
+}
+
+function refuseBeyond({ plan, count }: Room, added: number): void {
+  const max = FUNCTIONS_MAX[plan]
+  if (max === undefined || count + added <= max) return
+  throw new ApiError('payment_required.functions', { detail: `the plan ${plan} has ${max}` })
+}
+
+/** What is at a slug; where nothing is, it is refused before the work if there is no room for it. */
+export async function lookAt({ db }: SystemCtx, project: Project, slug: string): Promise<Deployed | undefined> {
+  const [[found], room] = await Promise.all([selectDeployed(db).where(bySlug(project.ref, slug)), roomOf(db, project)])
+  if (!found && room) refuseBeyond(room, 1)
+  return found
+}

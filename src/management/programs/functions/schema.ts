@@ -1,0 +1,173 @@
+import * as z from 'zod'
+import { FUNCTION_STATUSES } from '../../../model/tables/index.ts'
+import { asBytes, asForm, asJson, asTextOr, held, jsonPart } from '../../../platform/http/body.ts'
+import { Name, Text } from '../../../platform/http/common-values.ts'
+import { withinSource } from './source-files.ts'
+
+/** Of source and form together: they are in memory while they are bundled. */
+export const SOURCE_BYTES_MAX = 10 * 1024 ** 2
+const FILES_MAX = 1_000
+const PATTERNS_MAX = 100
+const SLUG_LENGTH_MAX = 128
+
+export const Slug = z
+  .string()
+  .max(SLUG_LENGTH_MAX)
+  .regex(/^[A-Za-z][A-Za-z0-9_-]*$/, 'must begin with a letter, and have letters, digits, _ and - alone')
+
+/** As older clients may have named it. */
+export const AnySlug = z
+  .string()
+  .max(SLUG_LENGTH_MAX)
+  .regex(/^[A-Za-z0-9_-]+$/, 'must have letters, digits, _ and - alone')
+
+const Sha256 = z.string().regex(/^[0-9a-f]{64}$/, 'must be 64 hexadecimal digits')
+
+/** Clients send an empty one for none. */
+const Path = Text.max(1_024).transform((path, check) => {
+  if (path === '') return undefined
+  const found = withinSource(path)
+  if (found === undefined) check.addIssue('must be the path of a file within the source')
+  return found
+})
+
+interface Part {
+  name: string
+  bytes(): Promise<Uint8Array<ArrayBuffer>>
+}
+const isPart = (part: unknown): part is Part => part instanceof File
+const FilePart = z
+  .custom<Part>(isPart, 'must be sent as a file, with its path as filename')
+  .meta({ type: 'string', format: 'binary' })
+  .transform((file, check) => {
+    const path = withinSource(file.name)
+    if (path === undefined) check.addIssue('must have the path of a file within the source as its filename')
+    return { path: path ?? '', file }
+  })
+
+const Metadata = z.object({
+  entrypoint_path: Path,
+  import_map_path: Path.optional(),
+  static_patterns: z.array(Text.min(1).max(1_024)).max(PATTERNS_MAX).optional(),
+  verify_jwt: z.boolean().optional(),
+  name: Name.optional(),
+})
+
+const DeployForm = z
+  .object({ file: z.array(FilePart).min(1).max(FILES_MAX), metadata: jsonPart(Metadata) })
+  .check((c) => {
+    const { file: files, metadata } = c.value
+    const paths = new Set(files.map(({ path }) => path))
+    const { entrypoint_path: entrypoint, import_map_path: importMap } = metadata
+    if (entrypoint === undefined || !paths.has(entrypoint)) refuse(['metadata', 'entrypoint_path'], NOT_SENT)
+    if (importMap !== undefined && !paths.has(importMap)) refuse(['metadata', 'import_map_path'], NOT_SENT)
+
+    function refuse(path: PropertyKey[], message: string): void {
+      c.issues.push({ code: 'custom', path, message, input: c.value })
+    }
+  })
+const NOT_SENT = 'must be the path of one of the files'
+
+export const DeployBody = held({ 'multipart/form-data': asForm(DeployForm) }, { sizeBytesMax: SOURCE_BYTES_MAX })
+export type Deploy = z.output<typeof DeployForm>
+
+export const DeployQuery = z.object({
+  slug: Slug.optional(),
+  bundleOnly: z.stringbool().optional().meta({ description: 'Bundle, and leave it to a bulk update to deploy it' }),
+})
+export type DeployOptions = z.output<typeof DeployQuery>
+
+const Written = z.object({
+  name: Name.optional(),
+  body: Text.min(1).optional().meta({ description: 'TypeScript or JavaScript' }),
+  verify_jwt: z.boolean().optional(),
+})
+const CreateFunction = Written.extend({ slug: Slug, name: Name, body: Text.min(1) }).meta({ id: 'CreateFunction' })
+const UpdateFunction = Written.meta({ id: 'UpdateFunction' })
+
+/** The source of a function that is one file. */
+const TEXTS = {
+  'application/vnd.denoland.eszip': asBytes,
+  'application/octet-stream': asBytes,
+  'application/typescript': asBytes,
+  'application/javascript': asBytes,
+  'text/plain': asBytes,
+  'text/typescript': asBytes,
+  'text/javascript': asBytes,
+}
+const sizeBytesMax = SOURCE_BYTES_MAX
+/** management-js sends its JSON as text/plain. */
+const written = <S extends z.ZodType>(schema: S) => ({
+  'application/json': asJson(schema),
+  ...TEXTS,
+  'text/plain': asTextOr(asJson(schema)),
+})
+export const CreateBody = held(written(CreateFunction), { sizeBytesMax })
+export const UpdateBody = held(written(UpdateFunction), { sizeBytesMax, optional: true })
+export type Write = z.output<typeof UpdateFunction> & { slug?: string }
+
+export const WriteQuery = z.object({
+  slug: AnySlug.optional(),
+  name: Name.optional(),
+  verify_jwt: z.stringbool().optional(),
+  import_map: z.stringbool().optional(),
+  entrypoint_path: Path.optional(),
+  import_map_path: Path.optional(),
+  ezbr_sha256: Text.optional().meta({ description: 'Accepted, without effect: it is computed' }),
+})
+export type WriteOptions = z.output<typeof WriteQuery>
+
+const BULK_MAX = 1_000
+/** It counts on from there with each deploy. */
+const VERSION_MAX = 1_000_000_000
+/** The end of the year 9999. */
+const LAST_MS = 253_402_300_799_999
+
+const BulkFunction = z.object({
+  id: z.string().meta({ description: 'What a bundle or the function said; another one is without effect' }),
+  slug: Slug,
+  name: Name,
+  status: z.enum(FUNCTION_STATUSES),
+  version: z.int().min(1).max(VERSION_MAX),
+  created_at: z.int().min(0).max(LAST_MS).optional(),
+  verify_jwt: z.boolean().optional(),
+  import_map: z.boolean().optional(),
+  entrypoint_path: Text.optional(),
+  import_map_path: Text.optional(),
+  ezbr_sha256: Sha256.optional().meta({
+    description:
+      'Of what is to be deployed; without it, what was bundled since for a higher version, or else what is deployed already',
+  }),
+})
+export type BulkFunction = z.output<typeof BulkFunction>
+
+export const BulkUpdate = z
+  .array(BulkFunction)
+  .max(BULK_MAX)
+  .refine((list) => new Set(list.map(({ slug }) => slug)).size === list.length, 'must name each slug once')
+
+export const EdgeFunction = z
+  .object({
+    id: z.uuid(),
+    slug: z.string(),
+    name: z.string(),
+    status: z.enum(FUNCTION_STATUSES),
+    version: z.int(),
+    created_at: z.int().meta({ description: 'Milliseconds since 1970' }),
+    updated_at: z.int().meta({ description: 'Milliseconds since 1970' }),
+    verify_jwt: z.boolean(),
+    import_map: z.boolean(),
+    entrypoint_path: z.string(),
+    import_map_path: z.string().optional(),
+    ezbr_sha256: z.string(),
+  })
+  .meta({ id: 'EdgeFunction' })
+
+export const BulkReply = z.object({ functions: z.array(EdgeFunction) })
+
+export const FunctionBody = z
+  .object({
+    metadata: z.object({ deno2_entrypoint_path: z.string() }),
+    file: z.array(z.string().meta({ format: 'binary' })).meta({ description: 'Each with its path as filename' }),
+  })
+  .meta({ id: 'FunctionBody' })

@@ -1,0 +1,69 @@
+import { asc, eq } from 'drizzle-orm'
+import type { ProjectAccess } from '../../../access/access.ts'
+import type { Ctx } from '../../../env.ts'
+import { functionDeployments, functions } from '../../../model/tables/index.ts'
+import { openStore } from '../../../platform/blobs/store.ts'
+import { ApiError } from '../../../platform/http/error.ts'
+import { sourceKey } from '../../../services/runtime/program-keys.ts'
+import type { Streamed } from '../../kernel/route.ts'
+import { toFunction } from './convert.ts'
+import { recordDeletion } from './deletions.ts'
+import { rejectAway } from './deployment.ts'
+import { bySlug, changeFunctions, type Deployed, selectDeployed } from './function-rows.ts'
+import { sourceType } from './source-files.ts'
+
+export async function listFunctions({ db }: Ctx, { ref }: ProjectAccess) {
+  const found = await selectDeployed(db)
+    .where(eq(functions.projectRef, ref))
+    .orderBy(asc(functions.createdAt), asc(functions.id))
+  return found.map(({ row, deployment }) => toFunction(row, deployment))
+}
+
+export async function getFunction(ctx: Ctx, project: ProjectAccess, slug: string) {
+  const { row, deployment } = await findFunction(ctx, project.ref, slug)
+  return toFunction(row, deployment)
+}
+
+export async function findFunction({ db }: Ctx, ref: string, slug: string): Promise<Deployed> {
+  const [found] = await selectDeployed(db).where(bySlug(ref, slug))
+  if (!found) throw new ApiError('not_found.function')
+  return found
+}
+
+/** The files as they were sent, straight from the bucket. */
+export async function getFunctionBody(ctx: Ctx, project: ProjectAccess, slug: string): Promise<Streamed> {
+  const { deployment } = await findFunction(ctx, project.ref, slug)
+  const open = () => openSource(ctx, sourceKey(project.ref, deployment.id))
+  const body = await open()
+    .catch((error) => (error instanceof ApiError ? Promise.reject(error) : open()))
+    .catch(rejectBroken)
+  return { contentType: sourceType(deployment.sha256), body }
+}
+
+/** Rejects where the bucket breaks off before the first byte: a reply that has begun could only break off too. */
+async function openSource(ctx: Ctx, key: string): Promise<ReadableStream<Uint8Array>> {
+  const source = await openStore(ctx).get(key).catch(rejectAway)
+  if (!source?.body) throw new ApiError('not_found.function_source')
+  const [first, body] = source.body.tee()
+  const reader = first.getReader()
+  await reader.read()
+  void reader.cancel()
+  return body
+}
+
+function rejectBroken(cause: unknown): never {
+  throw cause instanceof ApiError ? cause : new ApiError('service_unavailable.bucket', { cause })
+}
+
+export async function deleteFunction(ctx: Ctx, { ref, organizationId }: ProjectAccess, slug: string): Promise<void> {
+  await changeFunctions(ctx, ref, async (mutation) => {
+    const [removed] = await mutation.tx.delete(functions).where(bySlug(ref, slug)).returning()
+    if (!removed) throw new ApiError('not_found.function')
+    await mutation.tx
+      .update(functionDeployments)
+      .set({ unusedSince: ctx.now() })
+      .where(eq(functionDeployments.id, removed.deploymentId))
+    await recordDeletion(mutation.tx, { ref, kind: 'function', names: [slug], at: ctx.now() })
+    await mutation.trace({ action: 'function.delete', organizationId, projectRef: ref, detail: { slug } })
+  })
+}

@@ -1,0 +1,25 @@
+import * as z from 'zod'
+import { Text } from '../../../platform/http/common-values.ts'
+
+const AT_ONCE_MAX = 100
+
+/** What an environment can hold: the names that begin with SUPABASE_ are set for every function. */
+export const SecretName = Text.min(1)
+  .max(256)
+  .regex(/^(?!SUPABASE_).*/, 'must not begin with SUPABASE_')
+  .regex(/^[^=]+$/, 'must not hold =')
+
+export const CreateSecrets = z
+  .array(z.object({ name: SecretName, value: Text.max(24_576) }).meta({ id: 'CreateSecret' }))
+  .max(AT_ONCE_MAX)
+export type NewSecrets = z.output<typeof CreateSecrets>
+
+export const DeleteSecrets = z.array(Text.max(256)).max(AT_ONCE_MAX)
+
+export const Secret = z
+  .object({
+    name: z.string(),
+    value: z.string().meta({ description: 'SHA-256 of the value, in hex' }),
+    updated_at: z.iso.datetime(),
+  })
+  .meta({ id: 'Secret' })

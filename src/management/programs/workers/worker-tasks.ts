@@ -1,0 +1,198 @@
+import { and, eq, inArray, ne, type SQL } from 'drizzle-orm'
+import { nextCronTime } from '../../../builder/cron-expression.ts'
+import type { SystemCtx } from '../../../env.ts'
+import { projects, type ServedWorker, type WorkerSpec, workers, workerTasks } from '../../../model/tables/index.ts'
+import { describeError } from '../../../platform/http/log.ts'
+import { count } from '../../../platform/metrics/counters.ts'
+import { RemovalsHeld } from '../../../platform/removals.ts'
+import { BuildFailed } from '../../../services/runtime/build-client.ts'
+import { leaveImage, requireImage } from '../../../services/workers/worker-images.ts'
+import { forgetPlan } from '../../../services/workers/worker-plan.ts'
+import { type Mutation, mutate } from '../../kernel/mutate.ts'
+import { createLeases } from '../../kernel/task-leases.ts'
+import { reasonOf } from '../../projects/projects/task-reason.ts'
+import type { WorkerRow } from './convert.ts'
+
+type WorkerTask = typeof workerTasks.$inferSelect
+
+export interface Work {
+  task: WorkerTask
+  worker: WorkerRow
+  project: typeof projects.$inferSelect
+}
+
+export interface WorkerJobs {
+  /** Rejects with BuildFailed where another attempt would come to the same. Undefined where it is not held any more. */
+  build(ctx: SystemCtx, work: Work): Promise<ServedWorker | undefined>
+  /** Ends what a build has started and nobody will serve. */
+  drop(ctx: SystemCtx, work: Work, served: ServedWorker): Promise<void>
+  /** Must bear being run again from its start. */
+  teardown(ctx: SystemCtx, work: Work): Promise<void>
+}
+
+interface NewTask {
+  workerId: string
+  kind: WorkerTask['kind']
+  uploadId?: string | undefined
+  spec: WorkerSpec
+}
+
+/**
+ * Takes the place of whatever is still under way with the worker: that can record nothing any more. A build without an upload of
+ * its own is of the one that was being built. Returns of which, if any.
+ */
+export async function startWorkerTask(
+  { now }: SystemCtx,
+  { tx, enqueue }: Mutation,
+  task: NewTask,
+): Promise<string | undefined> {
+  const [superseded] = await tx
+    .update(workerTasks)
+    .set({ state: 'superseded', finishedAt: now(), leaseUntil: null, claim: null })
+    .where(and(eq(workerTasks.workerId, task.workerId), inArray(workerTasks.state, ['pending', 'running'])))
+    .returning({ uploadId: workerTasks.uploadId })
+  const uploadId = task.uploadId ?? (task.kind === 'build' ? superseded?.uploadId : null) ?? undefined
+  const [row] = await tx
+    .insert(workerTasks)
+    .values({ ...task, uploadId, dueAt: now(), createdAt: now() })
+    .returning({ id: workerTasks.id })
+  if (!row) throw new Error('the task was not inserted')
+  enqueue({ type: 'worker-task', id: row.id })
+  return uploadId
+}
+
+export const workerLeases = createLeases({ table: workerTasks, type: 'worker-task' })
+const ATTEMPTS_MAX = 5
+
+/** A second message for the same task finds it leased or finished and does nothing. */
+export const runWorkerTask = (ctx: SystemCtx, jobs: WorkerJobs, id: string): Promise<void> =>
+  workerLeases.run(ctx, id, async (held) => {
+    const work = await find(ctx, held)
+    if (work) await runHeld(ctx, jobs, work)
+  })
+
+async function runHeld(ctx: SystemCtx, jobs: WorkerJobs, work: Work): Promise<void> {
+  const { task } = work
+  try {
+    if (task.kind === 'teardown') await jobs.teardown(ctx, work)
+    else if (task.attempts > ATTEMPTS_MAX)
+      await failBuild(ctx, work, gaveUp(task.lastError ?? 'it stopped its builder each time'))
+    else await buildAndSwitch(ctx, jobs, work)
+  } catch (error) {
+    await fail(ctx, work, error)
+  }
+}
+
+async function buildAndSwitch(ctx: SystemCtx, jobs: WorkerJobs, work: Work): Promise<void> {
+  const { id } = work.task
+  const served = await jobs.build(ctx, work)
+  if (served && (await switchOver(ctx, work, served))) return
+  // Another consumer that took it over after a lapsed lease serves the same instances.
+  if (served && !(await isWanted(ctx, id))) await jobs.drop(ctx, work, served)
+  ctx.log.info('worker_task_not_held', { task: id })
+}
+
+async function isWanted({ db }: SystemCtx, id: string): Promise<boolean> {
+  const wanted = and(eq(workerTasks.id, id), inArray(workerTasks.state, ['pending', 'running', 'done']))
+  return (await db.select({ id: workerTasks.id }).from(workerTasks).where(wanted)).length > 0
+}
+
+async function find({ db }: SystemCtx, held: SQL): Promise<Work | undefined> {
+  const [work] = await db
+    .select({ task: workerTasks, worker: workers, project: projects })
+    .from(workerTasks)
+    .innerJoin(workers, eq(workers.id, workerTasks.workerId))
+    .innerJoin(projects, eq(projects.ref, workers.projectRef))
+    .where(held)
+  return work
+}
+
+const gaveUp = (reason: string) => `The installation could not build it in ${ATTEMPTS_MAX} attempts: ${reason}`
+
+const TOLD_MAX = 8_000
+
+/** What the developer can mend ends the build; what is ours to mend is tried again for a while. */
+async function fail(ctx: SystemCtx, work: Work, error: unknown): Promise<void> {
+  const { task } = work
+  if (error instanceof RemovalsHeld) return workerLeases.waitAgain(ctx, task, describeError(error))
+  if (error instanceof BuildFailed && task.kind === 'build') return void (await failBuild(ctx, work, error.message))
+  const reason = reasonOf(task, error)
+  ctx.log.error('worker_task_failed', {
+    task: task.id,
+    kind: task.kind,
+    worker: task.workerId,
+    attempt: task.attempts,
+    error: describeError(error),
+  })
+  if (task.kind === 'build' && task.attempts >= ATTEMPTS_MAX) {
+    return void (await failBuild(ctx, work, gaveUp(reason)))
+  }
+  await workerLeases.postpone(ctx, task, reason)
+}
+
+const switchOver = (ctx: SystemCtx, work: Work, served: ServedWorker): Promise<boolean> =>
+  finish(ctx, work, {
+    state: 'done',
+    changes: {
+      ...{ buildState: 'active', stateReason: null, spec: served.spec, served },
+      cronDueAt: nextCronTime(served.crons ?? [], ctx.now()) ?? null,
+    },
+    left: work.worker.served?.image,
+  })
+
+/** What was served before goes on, with the spec that it has. */
+const failBuild = (ctx: SystemCtx, work: Work, reason: string): Promise<boolean> =>
+  finish(ctx, work, {
+    state: 'failed',
+    changes: {
+      buildState: 'failed',
+      stateReason: reason.slice(0, TOLD_MAX),
+      ...(work.worker.served && { spec: work.worker.served.spec }),
+    },
+    reason,
+  })
+
+interface End {
+  state: 'done' | 'failed'
+  changes: Partial<typeof workers.$inferInsert>
+  reason?: string
+  /** The image that nobody may need any more. */
+  left?: string | undefined
+}
+
+/** The end of the task and what the worker has become commit together, and only for who still holds the lease: else false. */
+async function finish(
+  ctx: SystemCtx,
+  { task, worker, project }: Work,
+  { state, changes, reason, left }: End,
+): Promise<boolean> {
+  const hasEnded = await mutate(ctx, async (mutation) => {
+    const { tx, trace } = mutation
+    const lastError = reason?.slice(0, TOLD_MAX) ?? null
+    if (!(await workerLeases.end(ctx, mutation, task, { state, lastError }))) return false
+    await tx
+      .delete(workerTasks)
+      .where(
+        and(
+          eq(workerTasks.workerId, task.workerId),
+          ne(workerTasks.id, task.id),
+          inArray(workerTasks.state, ['done', 'failed', 'superseded']),
+        ),
+      )
+    await tx
+      .update(workers)
+      .set({ ...changes, updatedAt: ctx.now() })
+      .where(eq(workers.id, task.workerId))
+    if (changes.served) await requireImage(tx, { ref: project.ref, sha256: changes.served.image })
+    if (left) await leaveImage(ctx, tx, { ref: project.ref, sha256: left })
+    await trace({
+      action: `worker.build.${state}`,
+      organizationId: project.organizationId,
+      projectRef: project.ref,
+      detail: { worker: task.workerId },
+    })
+    return true
+  }).finally(() => forgetPlan(project.ref, worker.name))
+  if (hasEnded) count(ctx, 'tasks_ended', ['worker', task.kind, state])
+  return hasEnded
+}

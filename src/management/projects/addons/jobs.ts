@@ -1,0 +1,25 @@
+import { EngineRefusal } from '../../../engine/engine.ts'
+import { SettingsRefused } from '../../../engine/settings.ts'
+import { Hopeless, type Jobs, type Step } from '../projects/tasks.ts'
+
+const resize: Step = {
+  name: 'resize',
+  async run({ engine }, { project, task }, fence) {
+    const { size } = task.input
+    if (!engine.sizes || !size) throw new Hopeless(`the driver ${engine.name} has no sizes`)
+    await engine.sizes.set(project.ref, size, fence).catch((error) => {
+      const isRefused = error instanceof EngineRefusal || error instanceof SettingsRefused
+      throw isRefused ? new Hopeless(error.message, { cause: error }) : error
+    })
+    return { instanceSize: size }
+  },
+}
+
+export const addonJobs = {
+  resize: {
+    steps: [resize],
+    done: { status: 'ACTIVE_HEALTHY' },
+    // It runs on at the size that it has.
+    failed: () => ({ status: 'ACTIVE_HEALTHY' }),
+  },
+} satisfies Partial<Jobs>

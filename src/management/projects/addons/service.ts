@@ -1,0 +1,85 @@
+import type * as z from 'zod'
+import type { ProjectAccess } from '../../../access/access.ts'
+import type { Ctx } from '../../../env.ts'
+import type { TaskInput } from '../../../model/tables/index.ts'
+import { ApiError } from '../../../platform/http/error.ts'
+import { mutate } from '../../kernel/mutate.ts'
+import { changeStatus, requireStatus } from '../projects/status.ts'
+import { startTask } from '../projects/tasks.ts'
+import { type Addons, type ApplyAddon, COMPUTE_SIZES, TYPE_OF_VARIANT } from './schema.ts'
+
+type Size = ProjectAccess['instanceSize']
+type Selected = z.input<typeof Addons>['selected_addons']
+
+const variantOf = (size: Size) => `ci_${size}`
+
+const nameOf = (size: Size) => {
+  const [plain = '', ...kind] = size.replace('xlarge', 'XL').split('_')
+  return [plain, ...kind].map((word) => word.charAt(0).toUpperCase() + word.slice(1)).join(' ')
+}
+
+const FREE = { description: 'Free of charge', type: 'fixed', interval: 'monthly', amount: 0 } as const
+
+const toVariant = (size: Size) => ({ id: variantOf(size), name: nameOf(size), price: FREE })
+
+const selectedOf = ({ instanceSize: size }: ProjectAccess): Selected =>
+  TYPE_OF_VARIANT.has(variantOf(size)) ? [{ type: 'compute_instance', variant: toVariant(size) }] : []
+
+/** The sizes that the driver can give a project. */
+export const offeredVariants = ({ sizes }: Ctx['engine']) =>
+  COMPUTE_SIZES.filter((size) => sizes?.offered.has(size)).map(toVariant)
+
+/** Beside the sizes that the driver offers there is none to be had. */
+export const listAddons = ({ engine }: Ctx, project: ProjectAccess): z.input<typeof Addons> => {
+  const variants = offeredVariants(engine)
+  return {
+    selected_addons: selectedOf(project),
+    available_addons: variants.length === 0 ? [] : [{ type: 'compute_instance', name: 'Compute size', variants }],
+  }
+}
+
+/** The size that a project has may be asked for again. */
+export async function applyAddon(
+  ctx: Ctx,
+  project: ProjectAccess,
+  { addon_variant: variant, addon_type: type }: z.output<typeof ApplyAddon>,
+): Promise<void> {
+  if (variant === variantOf(project.instanceSize)) return
+  const size = COMPUTE_SIZES.find((each) => variantOf(each) === variant)
+  if (size) return startResize(ctx, project, size)
+  if (type === 'pitr') throw refuse(cannotKeep(ctx.engine))
+  throw refuse(
+    type === 'ipv4' ? 'this installation has no IPv4 addresses for projects' : 'a custom hostname needs no add-on here',
+  )
+}
+
+/** Without a size that is an add-on, a project has the smallest. */
+export async function removeAddon(ctx: Ctx, project: ProjectAccess, variant: string): Promise<void> {
+  const selected = selectedOf(project).some((addon) => addon.variant.id === variant)
+  if (!selected) throw new ApiError('not_found.addon', { detail: variant })
+  await startResize(ctx, project, 'nano')
+}
+
+async function startResize(ctx: Ctx, project: ProjectAccess, size: NonNullable<TaskInput['size']>): Promise<void> {
+  const { engine } = ctx
+  if (!engine.sizes) throw refuse(cannotResize(engine, project))
+  if (!engine.sizes.offered.has(size)) throw refuse(`the driver ${engine.name} has no size ${size}`)
+  const { ref, organizationId } = project
+  await mutate(ctx, async (mutation) => {
+    const before = await requireStatus(mutation, ref)
+    await changeStatus(mutation, project, { before, status: 'RESIZING' })
+    await startTask(ctx, mutation, { ref, kind: 'resize', input: { size } })
+    const detail = { from: project.instanceSize, to: size }
+    await mutation.trace({ action: 'project.resize', organizationId, projectRef: ref, detail })
+  })
+}
+
+const cannotKeep = ({ name, pointInTime }: Ctx['engine']) =>
+  pointInTime
+    ? `how much history there is, is set where the driver ${name} keeps it`
+    : `the driver ${name} has no point-in-time recovery`
+
+const cannotResize = ({ name }: Ctx['engine'], { instanceSize }: ProjectAccess) =>
+  `the driver ${name} cannot change the size of a project, which is ${instanceSize}`
+
+const refuse = (detail: string) => new ApiError('bad_request.addon', { detail })

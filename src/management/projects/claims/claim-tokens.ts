@@ -1,0 +1,88 @@
+import { eq } from 'drizzle-orm'
+import type * as z from 'zod'
+import { findOrganization, type ProjectAccess, requirePermission } from '../../../access/access.ts'
+import { hashToken, randomHex } from '../../../access/token.ts'
+import type { Ctx } from '../../../env.ts'
+import { accessTokens, projectClaimTokens } from '../../../model/tables/index.ts'
+import { ApiError } from '../../../platform/http/error.ts'
+import { mutate } from '../../kernel/mutate.ts'
+import { lockProject } from '../projects/lock-project.ts'
+import { type Claim, claimOf, readClaim } from './claim.ts'
+import { endClaimTokens } from './end-claims.ts'
+import type { ClaimToken, NewClaimToken } from './schema.ts'
+
+const LIFE_MS = 24 * 60 * 60_000
+
+export async function getClaimToken(ctx: Ctx, { ref }: ProjectAccess): Promise<z.input<typeof ClaimToken>> {
+  const claim = await readClaim(ctx.db, claimOf(ref), ctx.now())
+  if (!claim) throw new ApiError('not_found.claim_token')
+  return toClaimToken(claim.token)
+}
+
+/** In place of the one that the project had. Told this once. */
+export async function createClaimToken(ctx: Ctx, project: ProjectAccess): Promise<z.input<typeof NewClaimToken>> {
+  const { ref, organizationId, parentRef } = project
+  await requireOrganizationWrite(ctx, project)
+  if (parentRef !== null) {
+    const detail = `a branch goes with its project: make a claim token of ${parentRef}`
+    throw new ApiError('unprocessable.branch', { detail })
+  }
+  const { userId, tokenId } = ctx.principal
+  const token = `sbc_${randomHex(32)}`
+  const createdAt = ctx.now()
+  const kept = {
+    hash: await hashToken(token),
+    alias: `${token.slice(0, 8)}...${token.slice(-4)}`,
+    createdBy: userId,
+    createdAt,
+    expiresAt: new Date(createdAt.getTime() + LIFE_MS),
+  }
+  await mutate(ctx, async (mutation) => {
+    await lockProject(mutation, ref)
+    const { tx, trace } = mutation
+    const [madeWith] = await tx
+      .select({ grantId: accessTokens.oauthGrantId })
+      .from(accessTokens)
+      .where(eq(accessTokens.id, tokenId))
+    const oauthGrantId = madeWith?.grantId ?? null
+    const row = { ...kept, oauthGrantId, accessTokenId: oauthGrantId ? null : tokenId }
+    await tx
+      .insert(projectClaimTokens)
+      .values({ ...row, projectRef: ref })
+      .onConflictDoUpdate({ target: projectClaimTokens.projectRef, set: row })
+    await trace({ action: 'claim_token.create', organizationId, projectRef: ref, detail: { alias: kept.alias } })
+  })
+  return { ...toClaimToken(kept), token }
+}
+
+export async function deleteClaimToken(ctx: Ctx, project: ProjectAccess): Promise<void> {
+  const { ref, organizationId } = project
+  await requireOrganizationWrite(ctx, project)
+  await mutate(ctx, async (mutation) => {
+    await lockProject(mutation, ref)
+    if (await endClaimTokens(mutation, [ref]))
+      await mutation.trace({ action: 'claim_token.delete', organizationId, projectRef: ref })
+  })
+}
+
+/** Beside what the row asks for: the project leaves the organization, so a role or a token for the project alone is not enough. */
+async function requireOrganizationWrite(ctx: Ctx, { organizationSlug }: ProjectAccess): Promise<void> {
+  if (!ctx.principal.scopes.includes('organizations:write')) {
+    const detail = 'the access token lacks the scope organizations:write'
+    throw new ApiError('forbidden.permission_denied', { detail })
+  }
+  const { role } = await findOrganization(ctx, organizationSlug)
+  requirePermission(role, 'organizations:write')
+}
+
+const toClaimToken = ({
+  alias,
+  createdBy,
+  createdAt,
+  expiresAt,
+}: Pick<Claim['token'], 'alias' | 'createdBy' | 'createdAt' | 'expiresAt'>) => ({
+  token_alias: alias,
+  expires_at: expiresAt.toISOString(),
+  created_at: createdAt.toISOString(),
+  created_by: createdBy,
+})

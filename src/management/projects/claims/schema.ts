@@ -1,0 +1,39 @@
+import * as z from 'zod'
+import { PLANS } from '../../../model/roles.ts'
+
+const CHARACTERS_MAX = 1_000
+
+/** Whatever its form, one that is none is answered as one that is over. */
+export const Token = z.string().max(CHARACTERS_MAX).meta({ description: 'A claim token' })
+
+const made = {
+  expires_at: z.iso.datetime(),
+  created_at: z.iso.datetime(),
+  created_by: z.uuid(),
+}
+
+export const ClaimToken = z
+  .object({ token_alias: z.string().meta({ description: 'How the token begins and ends' }), ...made })
+  .meta({ id: 'ProjectClaimTokenResponse' })
+
+export const NewClaimToken = z
+  .object({ token: z.string().meta({ description: 'Shown this once' }), ...ClaimToken.shape })
+  .meta({ id: 'CreateProjectClaimTokenResponse' })
+
+const Findings = z.array(z.object({ key: z.string(), message: z.string() }))
+
+export const ProjectClaim = z
+  .object({
+    project: z.object({ ref: z.string(), name: z.string() }),
+    preview: z.object({
+      valid: z.boolean(),
+      warnings: Findings,
+      errors: Findings.meta({ description: 'What stands in the way; none where the project can be claimed' }),
+      info: Findings,
+      members_exceeding_free_project_limit: z.array(z.object({ name: z.string(), limit: z.number() })),
+      source_subscription_plan: z.enum(PLANS),
+      target_subscription_plan: z.enum(PLANS).nullable(),
+    }),
+    ...made,
+  })
+  .meta({ id: 'OrganizationProjectClaimResponse' })

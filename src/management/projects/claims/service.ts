@@ -1,0 +1,58 @@
+import { eq } from 'drizzle-orm'
+import type * as z from 'zod'
+import type { OrganizationAccess } from '../../../access/access.ts'
+import type { Ctx } from '../../../env.ts'
+import { projectClaimTokens } from '../../../model/tables/index.ts'
+import { ApiError } from '../../../platform/http/error.ts'
+import { type Mutation, mutate } from '../../kernel/mutate.ts'
+import { findIn, type Move } from '../transfers/transfer-findings.ts'
+import { lockMove, moveLocked, settle } from '../transfers/transfer-move.ts'
+import { CLAIM_ROLES, type Claim, findClaim, readClaim } from './claim.ts'
+import type { ProjectClaim } from './schema.ts'
+
+type Target = Pick<OrganizationAccess, 'id' | 'slug' | 'plan'>
+
+const moveOf = (ctx: Ctx, { project, source, token }: Claim, target: Target): Move => ({
+  project,
+  source,
+  target,
+  giverId: token.createdBy,
+  takerId: ctx.principal.userId,
+  roles: CLAIM_ROLES,
+})
+
+export async function getClaim(ctx: Ctx, target: Target, token: string): Promise<z.input<typeof ProjectClaim>> {
+  const claim = await findClaim(ctx, token)
+  const findings = await findIn(ctx.db, moveOf(ctx, claim, target))
+  const { project, source } = claim
+  const { createdAt, createdBy, expiresAt } = claim.token
+  return {
+    project: { ref: project.ref, name: project.name },
+    preview: {
+      valid: findings.errors.length === 0,
+      ...findings,
+      // No plan here bounds how many projects a member has.
+      members_exceeding_free_project_limit: [],
+      source_subscription_plan: source.plan,
+      target_subscription_plan: target.plan,
+    },
+    expires_at: expiresAt.toISOString(),
+    created_at: createdAt.toISOString(),
+    created_by: createdBy,
+  }
+}
+
+export async function claimProject(ctx: Ctx, target: Target, token: string): Promise<void> {
+  const claim = await findClaim(ctx, token)
+  settle(ctx, await mutate(ctx, (mutation) => takeClaimed(ctx, mutation, claim, target)))
+}
+
+/** A transfer, which uses the token up: of several who come with it at the same time one has the project. Then `settle`. */
+export async function takeClaimed(ctx: Ctx, mutation: Mutation, claim: Claim, target: Target) {
+  const move = moveOf(ctx, claim, target)
+  const locked = await lockMove(mutation, move)
+  // What changes a token holds its project, so now it stays as it is.
+  const open = locked && (await readClaim(mutation.tx, eq(projectClaimTokens.hash, claim.token.hash), ctx.now()))
+  if (!open) throw new ApiError('not_found.project_claim')
+  return moveLocked(ctx, mutation, locked, { action: 'project.claim', field: 'path.slug' })
+}

@@ -1,0 +1,117 @@
+import type * as z from 'zod'
+import type { ProjectAccess } from '../../../access/access.ts'
+import type { Ctx } from '../../../env.ts'
+import { projectSettings } from '../../../model/tables/index.ts'
+import { effectiveConfig } from '../../database/database-settings/effective-config.ts'
+import { entitlementOf, toAddresses } from '../../database/database-settings/networks.ts'
+import { toPooler } from '../../database/database-settings/pooler.ts'
+import { FIELDS, type FieldName } from '../../service-config/auth-config/fields.ts'
+import { toAuthConfig } from '../../service-config/auth-config/stored-config.ts'
+import { getStorageConfig } from '../../service-config/storage-config/service.ts'
+import { knownMajorOf } from '../projects/convert.ts'
+import { settingsOf } from '../settings/read-settings.ts'
+import { type Settings, settingsIn } from '../settings/setting-areas.ts'
+import type { ProjectConfig, Realtime } from './schema.ts'
+
+type Attributes = z.input<typeof ProjectConfig>['data']['attributes']
+
+/** PostgREST's own. */
+const DATA_API_DEFAULTS = { db_pool_acquisition_timeout: 10, db_pool_max_lifetime: 1_800, db_pool_max_idletime: 30 }
+
+const REALTIME_DEFAULTS: z.input<typeof Realtime> = {
+  private_only: false,
+  max_concurrent_users: 200,
+  max_events_per_second: 100,
+  max_bytes_per_second: 100_000,
+  max_channels_per_client: 100,
+  max_joins_per_second: 100,
+  max_presence_events_per_second: 1_000,
+  max_payload_size_in_kb: 3_000,
+  presence_enabled: false,
+  suspend: false,
+  connection_pool: 2,
+  postgres_changes_pool: null,
+}
+
+const AREAS = ['postgres', 'pooler', 'ssl', 'network', 'auth', 'postgrest', 'realtime'] as const
+
+/** One statement for all that is kept in rows; the project's own row has the storage's settings. */
+export async function getProjectConfig(ctx: Ctx, project: ProjectAccess): Promise<z.input<typeof ProjectConfig>> {
+  const rows = await ctx.db
+    .select({ area: projectSettings.area, value: projectSettings.value })
+    .from(projectSettings)
+    .where(settingsOf(project.ref, ...AREAS))
+  const kept: Partial<Record<string, unknown>> = Object.fromEntries(rows.map(({ area, value }) => [area, value]))
+  return {
+    data: {
+      type: 'project_config',
+      id: project.ref,
+      attributes: {
+        database: {
+          major_version: project.postgresVersion ? Number(knownMajorOf(project.postgresVersion)) : 0,
+          ssl_enforced: !ctx.engine.capabilities.plainConnections || settingsIn('ssl', kept.ssl).database,
+          network_restrictions: toRestrictions(ctx, settingsIn('network', kept.network)),
+          postgres_settings: toPostgresSettings(
+            await effectiveConfig(ctx, project, settingsIn('postgres', kept.postgres)),
+          ),
+        },
+        pooler: toPooler(settingsIn('pooler', kept.pooler)),
+        auth: toAuth(settingsIn('auth', kept.auth)),
+        api: toDataApi(settingsIn('postgrest', kept.postgrest)),
+        realtime: { ...REALTIME_DEFAULTS, ...settingsIn('realtime', kept.realtime) },
+        storage: toStorage(getStorageConfig(project)),
+      },
+    },
+  }
+}
+
+const toRestrictions = (ctx: Ctx, networks: Settings<'network'>): Attributes['database']['network_restrictions'] => ({
+  entitlement: entitlementOf(ctx),
+  status: 'applied',
+  allowed_cidrs: toAddresses(networks),
+})
+
+const toPostgresSettings = (settings: Settings<'postgres'>): Attributes['database']['postgres_settings'] =>
+  Object.fromEntries(Object.entries(settings).map(([name, value]) => [name.replaceAll('.', '_'), value]))
+
+/** What is set to nothing is not null here but what is empty of its kind: of all without a default, text or a flag. */
+function toAuth(kept: Settings<'auth'>): Attributes['auth'] {
+  const isFlag = (name: string) => FIELDS[name as FieldName].told.type === 'boolean'
+  return Object.fromEntries(
+    Object.entries(toAuthConfig(kept)).map(([name, value]) => [name, value ?? (isFlag(name) ? false : '')]),
+  )
+}
+
+const toDataApi = (settings: Settings<'postgrest'>): Attributes['api'] => ({
+  ...settings,
+  db_pool_acquisition_timeout: settings.db_pool_acquisition_timeout ?? DATA_API_DEFAULTS.db_pool_acquisition_timeout,
+  db_pool_max_lifetime: settings.db_pool_max_lifetime ?? DATA_API_DEFAULTS.db_pool_max_lifetime,
+  db_pool_max_idletime: settings.db_pool_max_idletime ?? DATA_API_DEFAULTS.db_pool_max_idletime,
+})
+
+function toStorage(config: ReturnType<typeof getStorageConfig>): Attributes['storage'] {
+  const { imageTransformation, s3Protocol, purgeCache, icebergCatalog, vectorBuckets } = config.features
+  return {
+    file_size_limit: config.fileSizeLimit,
+    features: {
+      image_transformation: imageTransformation,
+      s3_protocol: s3Protocol,
+      purge_cache: purgeCache,
+      iceberg_catalog: {
+        enabled: icebergCatalog.enabled,
+        max_namespaces: icebergCatalog.maxNamespaces,
+        max_tables: icebergCatalog.maxTables,
+        max_catalogs: icebergCatalog.maxCatalogs,
+      },
+      vector_buckets: {
+        enabled: vectorBuckets.enabled,
+        max_buckets: vectorBuckets.maxBuckets,
+        max_indexes: vectorBuckets.maxIndexes,
+      },
+    },
+    capabilities: config.capabilities,
+    upstream_target: config.external.upstreamTarget,
+    migration_version: config.migrationVersion,
+    database_pool_mode: config.databasePoolMode,
+  }
+}

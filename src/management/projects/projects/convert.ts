@@ -1,0 +1,112 @@
+import type * as z from 'zod'
+import type { ProjectEngine } from '../../../engine/engine.ts'
+import type { ProjectStatus, projects } from '../../../model/tables/index.ts'
+import { diskOf } from '../../database/database-settings/disk.ts'
+import { settingsIn } from '../settings/setting-areas.ts'
+import { KNOWN_MAJORS } from './region-values.ts'
+import type { CreatedProject, Project, ProjectHandle, ProjectListV2, ProjectPage, RestoreVersions } from './schema.ts'
+
+type Row = typeof projects.$inferSelect
+/** Of a list: with what is set of its disk. */
+interface Listed {
+  project: Row
+  disk: { value: object; updatedAt: Date } | null
+}
+type Named = Pick<Row, 'ref' | 'name' | 'region' | 'createdAt' | 'status' | 'postgresVersion' | 'engineState'> & {
+  organizationSlug: string
+}
+
+/** Clients know these providers alone; what really carries a project is the engine's business. */
+export const CLOUD_PROVIDER = 'AWS' as const
+
+export const toCreatedProject = (row: Named): z.input<typeof CreatedProject> => ({
+  id: row.ref,
+  ref: row.ref,
+  organization_id: row.organizationSlug,
+  organization_slug: row.organizationSlug,
+  name: row.name,
+  region: row.region,
+  created_at: row.createdAt.toISOString(),
+  status: row.status,
+})
+
+export const toProject = (row: Named, engine: ProjectEngine): z.input<typeof Project> => ({
+  ...toCreatedProject(row),
+  database: {
+    host: engine.connection(row).host,
+    version: row.postgresVersion,
+    postgres_engine: majorOf(row.postgresVersion),
+    release_channel: 'ga',
+  },
+})
+
+export const toProjectHandle = ({ id, ref, name }: Row): z.input<typeof ProjectHandle> => ({ id, ref, name })
+
+export const toPageItem = (listed: Listed, engine: ProjectEngine): z.input<typeof ProjectPage>['projects'][number] => {
+  const { ref, parentRef } = listed.project
+  return { ref, is_branch: parentRef !== null, ...toListed(listed, engine) }
+}
+
+export const toProjectV2 = (listed: Listed, engine: ProjectEngine): z.input<typeof ProjectListV2>['data'][number] => ({
+  type: 'project',
+  id: listed.project.ref,
+  attributes: toListed(listed, engine),
+})
+
+const toListed = (listed: Listed, engine: ProjectEngine) => ({
+  name: listed.project.name,
+  status: listed.project.status,
+  cloud_provider: CLOUD_PROVIDER,
+  region: listed.project.region,
+  inserted_at: listed.project.createdAt.toISOString(),
+  databases: databasesOf(listed, engine),
+})
+
+/** A replica works as its project does, once it is there. */
+const databasesOf = (listed: Listed, { replicas }: ProjectEngine) => [
+  toDatabase(listed),
+  ...(replicas?.of(listed.project) ?? []).map(({ identifier, isReady }) => ({
+    ...toDatabase(listed),
+    ...(isReady ? {} : { status: 'INIT_READ_REPLICA' }),
+    identifier,
+    type: 'READ_REPLICA' as const,
+  })),
+]
+
+function toDatabase({ project, disk }: Listed) {
+  const { type, throughput_mibps, size_gb } = diskOf(settingsIn('disk', disk?.value))
+  return {
+    infra_compute_size: project.instanceSize,
+    region: project.region,
+    status: databaseStatus(project.status),
+    cloud_provider: CLOUD_PROVIDER,
+    identifier: project.ref,
+    type: 'PRIMARY' as const,
+    disk_volume_size_gb: size_gb,
+    disk_type: type,
+    disk_throughput_mbps: throughput_mibps,
+    ...(disk && { disk_last_modified_at: disk.updatedAt.toISOString() }),
+  }
+}
+
+/** A database has fewer statuses than a project; a paused one is none of them. */
+const DATABASE_STATUSES: readonly ProjectStatus[] = [
+  'ACTIVE_HEALTHY',
+  'ACTIVE_UNHEALTHY',
+  'COMING_UP',
+  'GOING_DOWN',
+  'INIT_FAILED',
+  'RESTORING',
+  'RESTARTING',
+]
+const databaseStatus = (status: ProjectStatus) => (DATABASE_STATUSES.includes(status) ? status : 'UNKNOWN')
+
+export const majorOf = (version: string): string => version.split('.')[0] ?? ''
+
+/** Of a version that clients do not know, and refuse, the one before it that they do. */
+export const knownMajorOf = (version: string): (typeof KNOWN_MAJORS)[number] =>
+  KNOWN_MAJORS.findLast((known) => Number(known) <= Number(majorOf(version))) ?? KNOWN_MAJORS[0]
+
+export const toRestoreVersions = ({ postgresVersion: version }: Row): z.input<typeof RestoreVersions> => ({
+  available_versions: version ? [{ version, release_channel: 'ga', postgres_engine: knownMajorOf(version) }] : [],
+})

@@ -1,0 +1,33 @@
+import { eq } from 'drizzle-orm'
+import type { ProjectSpec } from '../../../engine/engine.ts'
+import type { SystemCtx } from '../../../env.ts'
+import { passwordOf, runnerPasswordOf } from '../../../model/secrets/project.ts'
+import { organizations, type projects } from '../../../model/tables/index.ts'
+import { majorOf } from './convert.ts'
+
+type Project = typeof projects.$inferSelect
+
+/** What the project's database is to be. */
+export async function specOf(ctx: SystemCtx, project: Project): Promise<ProjectSpec> {
+  const { ref, region, instanceSize: size, postgresVersion } = project
+  const [password, runnerPassword, sleepAfterSeconds] = await Promise.all([
+    passwordOf(ctx, project),
+    runnerPasswordOf(ctx, project),
+    sleepAfterSecondsOf(ctx, project),
+  ])
+  const version = majorOf(postgresVersion)
+  return { ref, password, runnerPassword, region, size, sleepAfterSeconds, ...(version && { version }) }
+}
+
+/** After so long without a session, the database stops until the next; null for never. The plan decides. */
+export async function sleepAfterSecondsOf(
+  { db, config: { SLEEP_AFTER_MINUTES, PAID_SLEEP_AFTER_MINUTES } }: SystemCtx,
+  { organizationId }: Pick<Project, 'organizationId'>,
+): Promise<number | null> {
+  const [row] = await db
+    .select({ plan: organizations.plan })
+    .from(organizations)
+    .where(eq(organizations.id, organizationId))
+  const minutes = row?.plan === 'free' ? SLEEP_AFTER_MINUTES : PAID_SLEEP_AFTER_MINUTES
+  return minutes === 0 ? null : Math.ceil(minutes * 60)
+}

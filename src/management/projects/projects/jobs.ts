@@ -1,0 +1,125 @@
+import { eq, sql } from 'drizzle-orm'
+import { EngineUnavailable, type Fence, type ProjectEngine } from '../../../engine/engine.ts'
+import { SettingsRefused } from '../../../engine/settings.ts'
+import {
+  apiKeys,
+  backups,
+  customHostnames,
+  functionDeletions,
+  functionDeployments,
+  functionSecrets,
+  functions,
+  gitConnections,
+  jitGrants,
+  logDrains,
+  notebooks,
+  projectSettings,
+  signingKeys,
+  snippets,
+  ssoProviders,
+  thirdPartyAuths,
+  vanitySubdomains,
+} from '../../../model/tables/index.ts'
+import { removeAllBytes } from '../../../services/storage/sweep-bytes.ts'
+import { removeAllWorkers } from '../../../services/workers/remove-workers.ts'
+import { endRolesIn } from '../../account/members/end-project-roles.ts'
+import { releaseSubdomain } from '../../service-config/domains/quarantine.ts'
+import { specOf } from './database-spec.ts'
+import { Hopeless, type Jobs, type Step } from './tasks.ts'
+
+const createDatabase: Step = {
+  name: 'create_database',
+  run: async (ctx, { project }, fence) => {
+    await ctx.engine.create(await specOf(ctx, project), fence).catch((error) => {
+      // Of the password, which stays what it is.
+      throw error instanceof SettingsRefused ? new Hopeless(error.message, { cause: error }) : error
+    })
+    return { postgresVersion: await ctx.engine.version(project.ref), preparation: ctx.engine.preparation }
+  },
+}
+const HEALTH_TIMEOUT_MS = 10_000
+export const checkHealth: Step = {
+  name: 'check_health',
+  run: async ({ engine }, { project: { ref } }) => {
+    const health = await engine.health(ref, HEALTH_TIMEOUT_MS)
+    if (!health.healthy) throw new EngineUnavailable(health.error ?? 'the database does not answer')
+    return undefined
+  },
+}
+const removeObjects: Step = {
+  name: 'remove_objects',
+  run: async (ctx, { project: { ref } }) => {
+    await removeAllBytes(ctx, ref)
+    return undefined
+  },
+}
+const removeWorkers: Step = {
+  name: 'remove_workers',
+  run: async (ctx, { project: { ref } }) => {
+    await removeAllWorkers(ctx, ref)
+    return undefined
+  },
+}
+const step = (name: string, run: (engine: ProjectEngine, ref: string, fence: Fence) => Promise<void>): Step => ({
+  name,
+  run: async ({ engine }, { project: { ref } }, fence) => {
+    await run(engine, ref, fence)
+    return undefined
+  },
+})
+
+export const projectJobs = {
+  create: {
+    steps: [createDatabase, checkHealth],
+    done: { status: 'ACTIVE_HEALTHY' },
+    failed: () => ({ status: 'INIT_FAILED' }),
+  },
+  pause: {
+    steps: [step('close_database', (engine, ref, fence) => engine.pause(ref, fence))],
+    done: { status: 'INACTIVE' },
+    event: 'v1.project.paused',
+    failed: () => ({ status: 'PAUSE_FAILED' }),
+  },
+  restore: {
+    steps: [step('open_database', (engine, ref, fence) => engine.resume(ref, fence)), checkHealth],
+    done: { status: 'ACTIVE_HEALTHY' },
+    event: 'v1.project.restored',
+    failed: () => ({ status: 'RESTORE_FAILED' }),
+  },
+  restart: {
+    steps: [step('end_sessions', (engine, ref, fence) => engine.restart(ref, fence)), checkHealth],
+    done: { status: 'ACTIVE_HEALTHY' },
+    event: 'v1.project.restarted',
+    failed: () => ({ status: 'ACTIVE_UNHEALTHY' }),
+  },
+  delete: {
+    steps: [step('remove_database', (engine, ref, fence) => engine.remove(ref, fence)), removeObjects, removeWorkers],
+    done: { status: 'REMOVED' },
+    event: 'v1.project.removed',
+    async ended(mutation, { task, at, project: { ref }, organization: { id, slug } }) {
+      const { tx, publish } = mutation
+      const actor = { userId: task.actorUserId ?? undefined }
+      // The organization is held, as its projects were just counted anew.
+      await endRolesIn({ ...mutation, publish: (event) => publish(event, actor) }, { id, slug }, [ref])
+      await tx.delete(jitGrants).where(eq(jitGrants.projectRef, ref))
+      await tx.delete(snippets).where(eq(snippets.projectRef, ref))
+      await tx.delete(notebooks).where(eq(notebooks.projectRef, ref))
+      await tx.delete(backups).where(eq(backups.projectRef, ref))
+      await tx.delete(functions).where(eq(functions.projectRef, ref))
+      await tx.delete(functionDeployments).where(eq(functionDeployments.projectRef, ref))
+      await tx.delete(functionDeletions).where(eq(functionDeletions.projectRef, ref))
+      await tx.delete(functionSecrets).where(eq(functionSecrets.projectRef, ref))
+      await tx.delete(apiKeys).where(eq(apiKeys.projectRef, ref))
+      await tx.delete(ssoProviders).where(eq(ssoProviders.projectRef, ref))
+      await tx.delete(thirdPartyAuths).where(eq(thirdPartyAuths.projectRef, ref))
+      await tx.delete(signingKeys).where(eq(signingKeys.projectRef, ref))
+      await releaseSubdomain(tx, ref, at)
+      await tx.delete(vanitySubdomains).where(eq(vanitySubdomains.projectRef, ref))
+      await tx.delete(customHostnames).where(eq(customHostnames.projectRef, ref))
+      // With what they had still to send, by a sweep: that may be much.
+      await tx.update(logDrains).set({ deletedAt: sql`now()` }).where(eq(logDrains.projectRef, ref))
+      await tx.delete(gitConnections).where(eq(gitConnections.projectRef, ref))
+      await tx.delete(projectSettings).where(eq(projectSettings.projectRef, ref))
+    },
+  },
+} satisfies Partial<Jobs>

@@ -1,0 +1,104 @@
+import { and, asc, desc, eq, ilike, inArray, isNull, or, type SQL, sql } from 'drizzle-orm'
+import type * as z from 'zod'
+import type { OrganizationAccess } from '../../../access/access.ts'
+import type { Ctx } from '../../../env.ts'
+import { projectSettings, projects } from '../../../model/tables/index.ts'
+import { containing } from '../../../platform/db/like-pattern.ts'
+import { decodeCursor, encodeCursor, type Position, pageLinks } from '../../../platform/http/pagination.ts'
+import { toPageItem, toProjectV2 } from './convert.ts'
+import type { ProjectListQueryV2, ProjectPageQuery } from './schema.ts'
+
+const ORDER = {
+  // Of branches, several may have one name.
+  name_asc: [asc(projects.name), asc(projects.ref)],
+  name_desc: [desc(projects.name), desc(projects.ref)],
+  created_asc: [asc(projects.createdAt), asc(projects.ref)],
+  created_desc: [desc(projects.createdAt), desc(projects.ref)],
+} as const
+
+const LISTED = {
+  project: projects,
+  disk: { value: projectSettings.value, updatedAt: projectSettings.updatedAt },
+}
+const isDisk = and(eq(projectSettings.projectRef, projects.ref), eq(projectSettings.area, 'disk'))
+
+export async function listOrganizationProjects(
+  { db, engine }: Ctx,
+  organization: OrganizationAccess,
+  query: z.output<typeof ProjectPageQuery>,
+) {
+  const { offset, limit, search, sort, statuses } = query
+  const where = and(
+    within(organization),
+    search ? nameContains(search) : undefined,
+    statuses ? inArray(projects.status, statuses) : undefined,
+  )
+  // Unfiltered, the kept count saves counting; filtered, the same round trip counts.
+  const counted = search || statuses || organization.onlyProjects
+  const page = db
+    .select(LISTED)
+    .from(projects)
+    .leftJoin(projectSettings, isDisk)
+    .where(where)
+    .orderBy(...ORDER[sort])
+    .limit(limit)
+    .offset(offset)
+  const [rows, count] = counted
+    ? await db
+        .batch([page, db.select({ count: sql<number>`count(*)::int` }).from(projects).where(where)])
+        .then(([rows, [total]]) => [rows, total?.count ?? 0] as const)
+    : [await page, organization.projectCount]
+  return { projects: rows.map((listed) => toPageItem(listed, engine)), pagination: { count, limit, offset } }
+}
+
+export async function listOrganizationProjectsV2(
+  { db, engine }: Ctx,
+  organization: OrganizationAccess,
+  query: z.output<typeof ProjectListQueryV2>,
+) {
+  const { 'page[size]': size, 'page[after]': after, 'page[before]': before, sort, search } = query
+  const ascending = sort === 'inserted_at'
+  // Walking back reads the other way round and turns the page over.
+  const backwards = before !== undefined && after === undefined
+  const rising = ascending !== backwards
+  const position = decodeCursor(backwards ? 'page[before]' : 'page[after]', backwards ? before : after)
+  const rows = await db
+    .select(LISTED)
+    .from(projects)
+    .leftJoin(projectSettings, isDisk)
+    .where(and(within(organization), search ? nameContains(search) : undefined, position && beyond(position, rising)))
+    .orderBy(
+      rising ? asc(projects.createdAt) : desc(projects.createdAt),
+      rising ? asc(projects.ref) : desc(projects.ref),
+    )
+    .limit(size + 1)
+  const page = rows.slice(0, size)
+  if (backwards) page.reverse()
+  const more = rows.length > size
+  const cursor = (listed: (typeof rows)[number] | undefined) =>
+    listed && encodeCursor(listed.project.createdAt, listed.project.ref)
+  return {
+    data: page.map((listed) => toProjectV2(listed, engine)),
+    links: pageLinks(
+      `/v2/organizations/${organization.slug}/projects`,
+      { 'page[size]': size, sort, search },
+      {
+        before: (backwards ? more : position !== undefined) ? cursor(page[0]) : undefined,
+        after: (backwards ? position !== undefined : more) ? cursor(page.at(-1)) : undefined,
+      },
+    ),
+  }
+}
+
+const within = ({ id, onlyProjects }: OrganizationAccess): SQL | undefined =>
+  and(
+    eq(projects.organizationId, id),
+    isNull(projects.removedAt),
+    onlyProjects && or(inArray(projects.ref, [...onlyProjects]), inArray(projects.parentRef, [...onlyProjects])),
+  )
+
+const nameContains = (search: string) => ilike(projects.name, containing(search))
+
+/** Compared as a row, so that the index (organization, created_at, ref) is entered at the very place. */
+const beyond = ({ at, id }: Position, rising: boolean) =>
+  sql`(${projects.createdAt}, ${projects.ref}) ${sql.raw(rising ? '>' : '<')} (${at.toISOString()}::timestamptz, ${id})`

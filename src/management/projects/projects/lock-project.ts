@@ -1,0 +1,23 @@
+import { and, eq, isNull } from 'drizzle-orm'
+import { requireStaying } from '../../../access/access.ts'
+import { projects } from '../../../model/tables/index.ts'
+import { ApiError } from '../../../platform/http/error.ts'
+import type { Mutation } from '../../kernel/mutate.ts'
+
+interface LockedProject {
+  organizationId: string
+  /** Null of what is no branch. */
+  parentRef: string | null
+}
+
+/** Changes of what belongs to a project come one after another, and none once its removal has begun. */
+export async function lockProject({ tx }: Pick<Mutation, 'tx'>, ref: string): Promise<LockedProject> {
+  const [project] = await tx
+    .select({ organizationId: projects.organizationId, parentRef: projects.parentRef, status: projects.status })
+    .from(projects)
+    .where(and(eq(projects.ref, ref), isNull(projects.removedAt)))
+    .for('no key update')
+  if (!project) throw new ApiError('not_found.project')
+  requireStaying(project)
+  return project
+}

@@ -1,0 +1,110 @@
+import { and, eq, inArray, notExists, sql } from 'drizzle-orm'
+import { EngineRefusal, type Fence, type ProjectMoves, Superseded } from '../../../engine/engine.ts'
+import type { SystemCtx } from '../../../env.ts'
+import { type projects as projectRows, projects, projectTasks, REGION_CODES } from '../../../model/tables/index.ts'
+import { describeError } from '../../../platform/http/log.ts'
+import { applySettings } from '../../database/database-settings/apply-settings.ts'
+import { specOf } from './database-spec.ts'
+import { type Changes, Hopeless, type Jobs, type Step, type Work } from './tasks.ts'
+
+function movesOf({ engine }: SystemCtx): ProjectMoves {
+  if (!engine.moves) throw new Hopeless(`the driver ${engine.name} has no hosts to move between`)
+  return engine.moves
+}
+
+const step = (
+  name: string,
+  run: (ctx: SystemCtx, work: Work & { from: string; to: string }, fence: Fence) => Promise<Changes | undefined>,
+): Step => ({
+  name,
+  run: (ctx, work, fence) => {
+    const { from = '', to = '' } = work.task.input
+    return run(ctx, { ...work, from, to }, fence).catch((error) => {
+      throw error instanceof EngineRefusal ? new Hopeless(error.message, { cause: error }) : error
+    })
+  },
+})
+
+/** The project is the new host's from the moment that this step is recorded. Its region is that of its host. */
+const copyToHost = step('copy_to_host', async (ctx, { project, task, from, to }, fence) => {
+  const { isSourceLost = false } = task.input
+  const request = { spec: await specOf(ctx, project), from, to, isPaused: project.status === 'INACTIVE', isSourceLost }
+  const { engineState, region } = await movesOf(ctx).begin(request, fence)
+  return { engineState, region: REGION_CODES.find((code) => code === region) ?? project.region }
+})
+
+const openOnHost = step('open_on_host', async (ctx, { project: { ref }, to }, fence) => {
+  await open(ctx, { ref, host: to }, fence)
+  // Programs hold the old address of the database in their environment until they start anew.
+  const secretsGeneration = sql`${projects.secretsGeneration} + 1`
+  await ctx.db.update(projects).set({ secretsGeneration }).where(eq(projects.ref, ref))
+  return undefined
+})
+
+async function open(ctx: SystemCtx, { ref, host }: { ref: string; host: string }, fence: Fence): Promise<void> {
+  const moves = movesOf(ctx)
+  moves.moved(ref, host)
+  await applySettings(ctx, { ref })
+  await moves.open(ref, host, fence)
+}
+
+/** What is left on a host that does not answer serves nobody, and is removed by `settleMoves`. */
+const leaveHost = step('leave_host', async (ctx, { project: { ref }, task, from }, fence) => {
+  if (task.input.isSourceLost) return undefined
+  await movesOf(ctx)
+    .leave(ref, from, fence)
+    .catch((error) => {
+      if (error instanceof Superseded) throw error
+      ctx.log.error('host_not_left', { project: ref, host: from, error: describeError(error) })
+    })
+  return undefined
+})
+
+/** The project keeps its status: it is served all the time, but for the switch. */
+export const moveJobs = {
+  move: { steps: [copyToHost, openOnHost, leaveHost], done: {}, failed: () => ({}) },
+} satisfies Partial<Jobs>
+
+/** Opens or removes the instances that moves have left closed which were cut off and given up. */
+export async function settleMoves(ctx: SystemCtx): Promise<void> {
+  const { moves } = ctx.engine
+  const found = (await moves?.sealed()) ?? []
+  for (const { ref, host, hasArrived } of found) {
+    const project = await unmoved(ctx, ref)
+    if (!moves || !project) continue
+    const fence = async () => isAt(await unmoved(ctx, ref), host) === isAt(project, host)
+    const settle = async () => {
+      if (!isAt(project, host)) await moves.leave(ref, host, fence)
+      else if (hasArrived) await open(ctx, { ref, host }, fence)
+      else await moves.open(ref, host, fence)
+    }
+    await settle().then(
+      () => ctx.log.info('move_settled', { project: ref, host }),
+      (error) => ctx.log.error('move_not_settled', { project: ref, host, error: describeError(error) }),
+    )
+  }
+}
+
+type Project = typeof projectRows.$inferSelect
+
+/** Undefined for a project that is not this installation's, or that is being moved. */
+async function unmoved({ db }: SystemCtx, ref: string): Promise<Project | undefined> {
+  const open = db
+    .select({ one: sql`1` })
+    .from(projectTasks)
+    .where(
+      and(
+        eq(projectTasks.projectRef, ref),
+        eq(projectTasks.kind, 'move'),
+        inArray(projectTasks.state, ['pending', 'running']),
+      ),
+    )
+  const [project] = await db
+    .select()
+    .from(projects)
+    .where(and(eq(projects.ref, ref), notExists(open)))
+  return project
+}
+
+const isAt = (project: Project | undefined, host: string): boolean | undefined =>
+  project && (project.engineState as { host?: string } | null)?.host === host

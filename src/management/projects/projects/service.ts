@@ -1,0 +1,136 @@
+import { and, eq, isNull } from 'drizzle-orm'
+import type * as z from 'zod'
+import { findOrganization, type ProjectAccess, requirePermission, visibleProjects } from '../../../access/access.ts'
+import type { Ctx } from '../../../env.ts'
+import { apiKeys, organizations, type ProjectStatus, projects } from '../../../model/tables/index.ts'
+import { uniqueViolation } from '../../../platform/db/postgres-errors.ts'
+import { randomLetters } from '../../../platform/http/common-values.ts'
+import { ApiError } from '../../../platform/http/error.ts'
+import { requireUnread } from '../../branching/branches/parent-project.ts'
+import { removeWith } from '../../branching/branches/remove-branch.ts'
+import { endAssociations, ofProjects } from '../../database/private-link/end-associations.ts'
+import { mutate } from '../../kernel/mutate.ts'
+import { newDefaultKeys } from '../../keys/api-keys/service.ts'
+import { endClaimTokens } from '../claims/end-claims.ts'
+import { toCreatedProject, toProject, toProjectHandle } from './convert.ts'
+import { chooseOptions, placesOf, refuseOption } from './creation-options.ts'
+import { lockProject } from './lock-project.ts'
+import { sealSecrets } from './project-secrets.ts'
+import { TRANSITIONS, type Transition, type TransitionKind } from './region-values.ts'
+import type { CreateProject, UpdateProject } from './schema.ts'
+import { changeStatus, lockStatus } from './status.ts'
+import { cancelTasks, ofProject, startTask } from './tasks.ts'
+
+const NAME_TAKEN = 'projects_name_once'
+
+export async function listProjects(ctx: Ctx) {
+  const { ref, name, region, createdAt, status, postgresVersion, engineState } = projects
+  const rows = await ctx.db
+    .select({
+      ...{ ref, name, region, createdAt, status, postgresVersion, engineState },
+      organizationSlug: organizations.slug,
+    })
+    .from(projects)
+    .innerJoin(organizations, eq(organizations.id, projects.organizationId))
+    .where(and(isNull(projects.parentRef), visibleProjects(ctx.principal)))
+    .orderBy(projects.createdAt, projects.ref)
+  return rows.map((row) => toProject(row, ctx.engine))
+}
+
+export async function createProject(ctx: Ctx, input: z.output<typeof CreateProject>) {
+  const organization = await findOrganization(ctx, input.organization_slug)
+  requirePermission(organization.role, 'projects:write')
+  if (input.plan && input.plan !== organization.plan) throw refuseOption('plan', input.plan, [organization.plan])
+  const { region, version } = chooseOptions(await placesOf(ctx), input)
+  const ref = randomLetters()
+  const [sealed, keys] = await Promise.all([sealSecrets(ctx, ref, input.db_pass), newDefaultKeys(ctx, ref)])
+  const row = await mutate(ctx, async (mutation) => {
+    const [project] = await mutation.tx
+      .insert(projects)
+      .values({
+        ref,
+        organizationId: organization.id,
+        name: input.name,
+        region,
+        instanceSize: input.desired_instance_size ?? 'nano',
+        // In full once the database tells it.
+        postgresVersion: version ?? '',
+        status: 'COMING_UP',
+        createdAt: ctx.now(),
+        ...sealed,
+      })
+      .returning()
+      .catch((error) => rejectTakenName(error, input.name))
+    if (!project) throw new Error('the project was not inserted')
+    await mutation.tx.insert(apiKeys).values(keys)
+    await startTask(ctx, mutation, { ref, kind: 'create' })
+    await mutation.publish({ type: 'v1.project.created', organization, projectRef: ref, fields: { source: null } })
+    await mutation.trace({ action: 'project.create', organizationId: organization.id, projectRef: ref })
+    return project
+  })
+  return toCreatedProject({ ...row, organizationSlug: organization.slug })
+}
+
+export async function updateProject(ctx: Ctx, project: ProjectAccess, { name }: z.output<typeof UpdateProject>) {
+  await mutate(ctx, async ({ tx, trace }) => {
+    await lockProject({ tx }, project.ref)
+    await tx
+      .update(projects)
+      .set({ name })
+      .where(eq(projects.ref, project.ref))
+      .catch((error) => rejectTakenName(error, name))
+    await trace({ ...subject(project), action: 'project.update', detail: { fields: ['name'] } })
+  })
+  return toProjectHandle({ ...project, name })
+}
+
+/** Moves the project into the status of the running change and hands the change to a job, in one transaction. */
+export async function startTransition(ctx: Ctx, project: ProjectAccess, kind: TransitionKind): Promise<void> {
+  const { from, during }: Transition = TRANSITIONS[kind]
+  await mutate(ctx, async (mutation) => {
+    const before = await lockStatus(mutation, project.ref)
+    if (!before || !from.includes(before)) throw refuseTransition(before, kind)
+    if (kind === 'pause' || kind === 'restart') await requireUnread(mutation, project.ref)
+    await changeStatus(mutation, project, { before, status: during })
+    if (kind === 'delete') {
+      await cancelTasks(ctx, mutation, ofProject(project.ref, ['backup']))
+      await endClaimTokens(mutation, [project.ref])
+      await removeWith(ctx, mutation, project)
+      await endAssociations(mutation, ofProjects([project.ref]), ctx.now())
+    }
+    await startTask(ctx, mutation, { ref: project.ref, kind })
+    await mutation.trace({ ...subject(project), action: `project.${kind}` })
+  })
+}
+
+function refuseTransition(status: ProjectStatus | undefined, kind: TransitionKind): ApiError {
+  if (kind === 'delete') return new ApiError('bad_request.project.not_ready_for_deletion')
+  const allowed = TRANSITIONS[kind].from.join(' or ')
+  return new ApiError('conflict.project_status', { detail: `its status is ${status}, not ${allowed}` })
+}
+
+export async function removeProject(ctx: Ctx, project: ProjectAccess) {
+  await startTransition(ctx, project, 'delete')
+  return toProjectHandle(project)
+}
+
+/** Gives up a restore that still runs: what it has opened by then is closed again, and the project stays paused. */
+export async function cancelRestore(ctx: Ctx, project: ProjectAccess): Promise<void> {
+  await mutate(ctx, async (mutation) => {
+    if ((await cancelTasks(ctx, mutation, ofProject(project.ref, ['restore']))) === 0) {
+      throw new ApiError('conflict.project_status', {
+        detail: `its status is ${await lockStatus(mutation, project.ref)}, and it is not coming back from a pause`,
+      })
+    }
+    await changeStatus(mutation, project, { before: 'RESTORING', status: 'PAUSING' })
+    await startTask(ctx, mutation, { ref: project.ref, kind: 'pause' })
+    await mutation.trace({ ...subject(project), action: 'project.restore.cancel' })
+  })
+}
+
+const subject = ({ organizationId, ref }: ProjectAccess) => ({ organizationId, projectRef: ref })
+
+function rejectTakenName(error: unknown, name: string): never {
+  if (uniqueViolation(error) === NAME_TAKEN) throw new ApiError('conflict.project_name', { detail: name, cause: error })
+  throw error
+}

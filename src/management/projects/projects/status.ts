@@ -1,0 +1,40 @@
+import { eq } from 'drizzle-orm'
+import type { ProjectAccess } from '../../../access/access.ts'
+import { type ProjectStatus, projects } from '../../../model/tables/index.ts'
+import { ApiError } from '../../../platform/http/error.ts'
+import type { Mutation } from '../../kernel/mutate.ts'
+import { ACTIVE } from './region-values.ts'
+
+/** As it is now: the status that a request began with may have changed since. It stays so until the transaction ends. */
+export async function lockStatus({ tx }: Pick<Mutation, 'tx'>, ref: string): Promise<ProjectStatus | undefined> {
+  const [row] = await tx
+    .select({ status: projects.status })
+    .from(projects)
+    .where(eq(projects.ref, ref))
+    .for('no key update')
+  return row?.status
+}
+
+/** Locks the status, which must be one of `allowed`, and returns it. */
+export async function requireStatus(mutation: Mutation, ref: string, allowed = ACTIVE): Promise<ProjectStatus> {
+  const status = await lockStatus(mutation, ref)
+  if (status && allowed.includes(status)) return status
+  throw new ApiError('conflict.project_status', { detail: `its status is ${status}, not ACTIVE_HEALTHY` })
+}
+
+type Project = Pick<ProjectAccess, 'ref' | 'organizationId' | 'organizationSlug'>
+
+/** Sets the status of a project that is locked, and tells of it. */
+export async function changeStatus(
+  { tx, publish }: Mutation,
+  { ref, organizationId: id, organizationSlug: slug }: Project,
+  { before, status }: { before: ProjectStatus; status: ProjectStatus },
+): Promise<void> {
+  await tx.update(projects).set({ status, statusReason: null }).where(eq(projects.ref, ref))
+  await publish({
+    type: 'v1.project.status.changed',
+    organization: { id, slug },
+    projectRef: ref,
+    fields: { previous_status: before, current_status: status },
+  })
+}

@@ -1,0 +1,121 @@
+import { eq } from 'drizzle-orm'
+import { EngineBusy } from '../../../engine/engine.ts'
+import type { SystemCtx } from '../../../env.ts'
+import { organizations, type ProjectStatus, projects } from '../../../model/tables/index.ts'
+import { describeError } from '../../../platform/http/log.ts'
+import { count } from '../../../platform/metrics/counters.ts'
+import { type Mutation, mutate } from '../../kernel/mutate.ts'
+import { reasonOf } from './task-reason.ts'
+import { type Changes, Hopeless, type Job, projectLeases, type Task, type Work } from './tasks.ts'
+
+export const ATTEMPTS_MAX = 6
+
+/** Whether a task with an end is not tried again after this error. */
+export const isFinal = ({ attempts }: Task, error: unknown): boolean =>
+  !(error instanceof EngineBusy) && (attempts >= ATTEMPTS_MAX || error instanceof Hopeless)
+
+export async function fail(ctx: SystemCtx, job: Job, work: Work, error: unknown): Promise<void> {
+  const { task } = work
+  const reason = reasonOf(task, error)
+  const lastError = describeError(error)
+  ctx.log.error('task_failed', {
+    task: task.id,
+    kind: task.kind,
+    project: task.projectRef,
+    attempt: task.attempts,
+    error: lastError,
+  })
+  const statusReason = `${task.kind}: ${reason}`
+  if (job.failed && isFinal(task, error)) {
+    const changes = job.failed(task)
+    return finish(ctx, job, work, {
+      state: 'failed',
+      changes: { ...changes, ...(changes.status && { statusReason }) },
+      reason,
+      lastError,
+    })
+  }
+  if ((await projectLeases.postpone(ctx, task, lastError)) && job.done.status)
+    await ctx.db.update(projects).set({ statusReason }).where(eq(projects.ref, task.projectRef))
+}
+
+interface Outcome {
+  state: 'done' | 'failed'
+  changes: Changes
+  /** Of a failure, for members and for the operator. */
+  reason?: string
+  lastError?: string
+}
+
+/** The task's end and the project's new status commit together, and only for who still holds the lease. */
+export async function finish(
+  ctx: SystemCtx,
+  job: Job,
+  work: Work,
+  { state, changes, reason, lastError }: Outcome,
+): Promise<void> {
+  const { task } = work
+  const hasEnded = await mutate(ctx, async (mutation) => {
+    const { tx, trace } = mutation
+    if (!(await projectLeases.end(ctx, mutation, task, { state, ...(lastError && { lastError }) }))) return false
+    const [before] = await tx
+      .select({ status: projects.status, id: organizations.id, slug: organizations.slug })
+      .from(projects)
+      .innerJoin(organizations, eq(organizations.id, projects.organizationId))
+      .where(eq(projects.ref, task.projectRef))
+      .for('no key update', { of: projects })
+    if (!before) throw new Error(`the project ${task.projectRef} has no row`)
+    const { status = before.status } = changes
+    if (changes.status)
+      await tx
+        .update(projects)
+        .set({ statusReason: null, ...changes, ...(status === 'REMOVED' && { removedAt: ctx.now() }) })
+        .where(eq(projects.ref, task.projectRef))
+    await job.ended?.(mutation, { ...work, state, at: ctx.now(), organization: before, ...(reason && { reason }) })
+    await tellEnd(mutation, job, task, state, { before, status, reason })
+    await trace({
+      action: `project.${task.kind}.${state}`,
+      organizationId: before.id,
+      projectRef: task.projectRef,
+      detail: { status },
+    })
+    return true
+  })
+  if (hasEnded) count(ctx, 'tasks_ended', ['project', task.kind, state])
+}
+
+interface Transition {
+  before: { status: ProjectStatus; id: string; slug: string }
+  status: ProjectStatus
+  reason: string | undefined
+}
+
+/** The events of a task's end, in the name of who started it. */
+async function tellEnd(
+  { publish }: Mutation,
+  { event }: Job,
+  task: Task,
+  state: Outcome['state'],
+  { before, status, reason }: Transition,
+) {
+  const subject = { organization: before, projectRef: task.projectRef }
+  const actor = { userId: task.actorUserId ?? undefined }
+  if (status !== before.status)
+    await publish(
+      {
+        ...subject,
+        type: 'v1.project.status.changed',
+        fields: { previous_status: before.status, current_status: status },
+        idempotencyKey: `task/${task.id}/status`,
+        reason,
+      },
+      actor,
+    )
+  if (state !== 'done' || !event) return
+  const idempotencyKey = `task/${task.id}/${event}`
+  if (event === 'v1.project.paused') {
+    await publish({ ...subject, type: event, fields: { reason: 'api_request' }, idempotencyKey }, actor)
+  } else {
+    await publish({ ...subject, type: event, fields: {}, idempotencyKey }, actor)
+  }
+}

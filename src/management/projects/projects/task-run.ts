@@ -1,0 +1,34 @@
+import { EngineBusy, Superseded } from '../../../engine/engine.ts'
+import type { SystemCtx } from '../../../env.ts'
+import { describeError } from '../../../platform/http/log.ts'
+import { ATTEMPTS_MAX, fail, finish } from './task-end.ts'
+import { findWork, recordStep } from './task-step.ts'
+import { Hopeless, type Jobs, projectLeases, type Work } from './tasks.ts'
+
+/** Runs what is left of a task. A second message for the same task finds it leased or finished and does nothing. */
+export const runProjectTask = (ctx: SystemCtx, jobs: Jobs, id: string): Promise<void> =>
+  projectLeases.run(ctx, id, async (held) => {
+    const work = await findWork(ctx, held)
+    if (work) await runHeld(ctx, jobs, work)
+  })
+
+async function runHeld(ctx: SystemCtx, jobs: Jobs, work: Work): Promise<void> {
+  const { task, project } = work
+  const job = jobs[task.kind]
+  if (job.failed && task.attempts > ATTEMPTS_MAX)
+    return fail(ctx, job, work, new Hopeless('its consumers died', { cause: task.lastError ?? undefined }))
+  const fence = () => projectLeases.isHeld(ctx, task)
+  try {
+    for (const { name, run } of job.steps.filter(({ name }) => !task.stepsDone.includes(name))) {
+      const changes = await run(ctx, { project, task }, fence)
+      if (!(await recordStep(ctx, task, name, changes))) return
+      // What the work comes to, should a later step fail, goes by what has been done.
+      task.stepsDone.push(name)
+    }
+  } catch (error) {
+    if (error instanceof Superseded) return
+    if (error instanceof EngineBusy) return projectLeases.waitAgain(ctx, task, describeError(error))
+    return fail(ctx, job, work, error)
+  }
+  await finish(ctx, job, work, { state: 'done', changes: job.done })
+}

@@ -1,0 +1,34 @@
+import { eq, inArray, type SQL, sql } from 'drizzle-orm'
+import type { SystemCtx } from '../../../env.ts'
+import { projects, projectTasks } from '../../../model/tables/index.ts'
+import { type Changes, projectLeases, type Task, type Work } from './tasks.ts'
+
+export async function findWork({ db }: SystemCtx, held: SQL): Promise<Work | undefined> {
+  const [work] = await db
+    .select({ task: projectTasks, project: projects })
+    .from(projectTasks)
+    .innerJoin(projects, eq(projects.ref, projectTasks.projectRef))
+    .where(held)
+  return work
+}
+
+/** The project's columns and the record of the step in one statement, and only for who still holds the lease. */
+export async function recordStep(ctx: SystemCtx, task: Task, name: string, changes: Changes = {}): Promise<boolean> {
+  const record = ctx.db
+    .update(projectTasks)
+    .set({
+      stepsDone: sql`array_append(${projectTasks.stepsDone}, ${name})`,
+      leaseUntil: projectLeases.until(ctx),
+    })
+    .where(projectLeases.held(task))
+    .returning({ ref: projectTasks.projectRef })
+  if (Object.keys(changes).length === 0) return (await record).length > 0
+  const recorded = ctx.db.$with('recorded').as(record)
+  const changed = await ctx.db
+    .with(recorded)
+    .update(projects)
+    .set(changes)
+    .where(inArray(projects.ref, ctx.db.select({ ref: recorded.ref }).from(recorded)))
+    .returning({ ref: projects.ref })
+  return changed.length > 0
+}

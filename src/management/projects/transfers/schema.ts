@@ -1,0 +1,27 @@
+import * as z from 'zod'
+import { Slug } from '../../../platform/http/common-values.ts'
+
+export const Transfer = z
+  .object({
+    data: z.object({
+      type: z.literal('project_transfer_input'),
+      attributes: z.object({ target_organization_slug: Slug }),
+    }),
+  })
+  .meta({ id: 'ProjectTransfer' })
+
+const Findings = z.array(z.object({ key: z.string(), message: z.string() }))
+
+export const TransferPreview = z
+  .object({
+    data: z.object({
+      type: z.literal('project_transfer_result'),
+      attributes: z.object({
+        valid: z.boolean(),
+        warnings: Findings,
+        errors: Findings.meta({ description: 'What stands in the way; none where the transfer is valid' }),
+        info: Findings,
+      }),
+    }),
+  })
+  .meta({ id: 'ProjectTransferPreview' })

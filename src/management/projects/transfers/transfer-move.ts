@@ -1,0 +1,125 @@
+import { and, eq, inArray, isNull, type SQL } from 'drizzle-orm'
+import type { SystemCtx } from '../../../env.ts'
+import { organizations, projects, snippets, webhookEndpoints } from '../../../model/tables/index.ts'
+import { uniqueViolation } from '../../../platform/db/postgres-errors.ts'
+import { ApiError } from '../../../platform/http/error.ts'
+import { endRolesIn } from '../../account/members/end-project-roles.ts'
+import { endLoginsSoon, withdrawFromOutsiders } from '../../database/database-access/withdraw-access.ts'
+import { endAssociations, ofProjects } from '../../database/private-link/end-associations.ts'
+import type { Mutation } from '../../kernel/mutate.ts'
+import { endClaimTokens } from '../claims/end-claims.ts'
+import { forgetTrust } from '../projects/forget-trust.ts'
+import { unprepared } from '../projects/prepare-databases.ts'
+import { type Findings, findIn, type Move, NOT_ALLOWED } from './transfer-findings.ts'
+
+/** What is left to do once a move has committed. */
+interface Moved {
+  refs: readonly string[]
+  logins: Parameters<typeof endLoginsSoon>[1]
+}
+
+/** A move by what holds under its locks. */
+interface Locked {
+  move: Move
+  /** The project and its branches. */
+  refs: string[]
+}
+
+/**
+ * Nothing is added to the project or its branches meanwhile, nobody joins or leaves either organization, and no plan changes.
+ * Undefined where the source has the project no more.
+ */
+export async function lockMove({ tx }: Mutation, asked: Move): Promise<Locked | undefined> {
+  const { project, source, target } = asked
+  // The project before its branches and before its organization, as whoever makes branches of it or ends its work holds them.
+  const held = (which: SQL | undefined) =>
+    tx
+      .select({ ref: projects.ref })
+      .from(projects)
+      .where(and(which, eq(projects.organizationId, source.id), isNull(projects.removedAt)))
+      .orderBy(projects.ref)
+      .for('update')
+  const own = await held(eq(projects.ref, project.ref))
+  if (own.length === 0) return undefined
+  const branches = await held(eq(projects.parentRef, project.ref))
+  const found = await tx
+    .select({ id: organizations.id, plan: organizations.plan })
+    .from(organizations)
+    .where(inArray(organizations.id, [source.id, target.id]))
+    .orderBy(organizations.id)
+    .for('no key update')
+  const plan = found.find(({ id }) => id === target.id)?.plan ?? target.plan
+  return { refs: [...own, ...branches].map(({ ref }) => ref), move: { ...asked, target: { ...target, plan } } }
+}
+
+interface How {
+  /** For the audit log. */
+  action: 'project.transfer' | 'project.claim'
+  /** Where the request names the target. */
+  field: string
+}
+
+/** Tells both organizations: before the transaction commits all is the source's, and after it the target's. */
+export async function moveLocked(
+  ctx: SystemCtx,
+  mutation: Mutation,
+  { move, refs }: Locked,
+  { action, field }: How,
+): Promise<Moved> {
+  const { tx, trace, publish } = mutation
+  const { project, source, target } = move
+  await requireEligible(mutation, move, field)
+  const subject = { action, projectRef: project.ref }
+  const detail = { source: source.slug, target: target.slug }
+  await trace({ ...subject, organizationId: source.id, detail })
+  await endRolesIn(mutation, source, refs)
+  const { id: organizationId } = target
+  await tx
+    .update(projects)
+    .set({ organizationId, ...unprepared(ctx) })
+    .where(inArray(projects.ref, refs))
+    .catch((error) => rejectTakenName(error, move, field))
+  await tx.update(webhookEndpoints).set({ organizationId }).where(inArray(webhookEndpoints.projectRef, refs))
+  await tx.update(snippets).set({ organizationId }).where(inArray(snippets.projectRef, refs))
+  await endClaimTokens(mutation, refs)
+  await endAssociations(mutation, ofProjects(refs), ctx.now())
+  const logins = await withdrawFromOutsiders(tx, ctx.now(), refs)
+  // The project's own endpoints are the target's by now, so that each endpoint is told once.
+  for (const organization of [source, target]) {
+    await publish({
+      type: 'v1.project.transferred',
+      organization,
+      projectRef: project.ref,
+      fields: { source: { organization_slug: source.slug }, target: { organization_slug: target.slug } },
+    })
+  }
+  await trace({ ...subject, organizationId, detail })
+  return { refs, logins }
+}
+
+/** After the commit. */
+export function settle(ctx: SystemCtx, { refs, logins }: Moved): void {
+  for (const ref of refs) forgetTrust(ref)
+  endLoginsSoon(ctx, logins)
+}
+
+async function requireEligible({ tx }: Mutation, move: Move, field: string): Promise<void> {
+  const { errors } = await findIn(tx, move)
+  const foreign = errors.find(({ key }) => NOT_ALLOWED.includes(key))
+  if (foreign) throw new ApiError('forbidden.permission_denied', { detail: foreign.message })
+  if (errors.length > 0) throw refusal(errors, field)
+}
+
+const refusal = (errors: Findings['errors'], field: string, cause?: unknown): ApiError =>
+  new ApiError('unprocessable.transfer', {
+    detail: errors.map(({ message }) => message).join('; '),
+    issues: errors.map(({ key, message }) => ({ field, code: key, message })),
+    cause,
+  })
+
+/** Another project was given the name after it was looked for: that locks no organization. */
+function rejectTakenName(error: unknown, { target }: Move, field: string): never {
+  if (uniqueViolation(error) !== 'projects_name_once') throw error
+  const taken = { key: 'project_name_taken', message: `${target.slug} has a project of this name` }
+  throw refusal([taken], field, error)
+}

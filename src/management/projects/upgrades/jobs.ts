@@ -1,0 +1,65 @@
+import { and, eq } from 'drizzle-orm'
+import { EngineRefusal } from '../../../engine/engine.ts'
+import { UpgradeFailed } from '../../../engine/upgrades.ts'
+import type { SystemCtx } from '../../../env.ts'
+import { backups, projectTasks, type TaskInput } from '../../../model/tables/index.ts'
+import { checkHealth } from '../projects/jobs.ts'
+import { unprepared } from '../projects/prepare-databases.ts'
+import { Hopeless, type Jobs, type Step, type Task } from '../projects/tasks.ts'
+
+async function note({ db }: SystemCtx, task: Task, more: Partial<TaskInput>): Promise<void> {
+  Object.assign(task.input, more)
+  await db.update(projectTasks).set({ input: task.input }).where(eq(projectTasks.id, task.id))
+}
+
+const upgradeDatabase: Step = {
+  name: 'upgrade_database',
+  async run(ctx, { project: { ref }, task }, fence) {
+    const { engine } = ctx
+    const { version } = task.input
+    if (!engine.upgrades || !version) throw new Hopeless(`the driver ${engine.name} upgrades no Postgres`)
+    await engine.upgrades.run({ ref, id: task.id, version }, fence).catch(async (error) => {
+      if (error instanceof UpgradeFailed) await note(ctx, task, { failedPhase: error.phase })
+      throw error instanceof EngineRefusal ? new Hopeless(error.message, { cause: error }) : error
+    })
+    return { postgresVersion: await engine.version(ref), ...unprepared(ctx) }
+  },
+}
+
+/** WAL of the new version completes no backup of the old one. Projects without any go on without. */
+const takeBackup: Step = {
+  name: 'take_backup',
+  async run(ctx, { project, task }, fence) {
+    const { ref } = project
+    const ofProject = and(eq(backups.projectRef, ref), eq(backups.status, 'COMPLETED'))
+    const [earlier] = await ctx.db.select({ id: backups.id }).from(backups).where(ofProject).limit(1)
+    if (!earlier || !ctx.engine.capabilities.backups) return undefined
+    if (task.input.backupId === undefined) {
+      const row = { kind: 'scheduled', projectRef: ref, status: 'PENDING', insertedAt: ctx.now() } as const
+      const [made] = await ctx.db.insert(backups).values(row).returning({ id: backups.id })
+      await note(ctx, task, { backupId: made?.id ?? 0 })
+    }
+    const { backupId: id = 0 } = task.input
+    await ctx.engine.backups.make({ ref, id }, fence)
+    await ctx.db.update(backups).set({ status: 'COMPLETED', completedAt: ctx.now() }).where(eq(backups.id, id))
+    return undefined
+  },
+}
+
+export const upgradeJobs = {
+  upgrade: {
+    steps: [upgradeDatabase, checkHealth, takeBackup],
+    done: { status: 'ACTIVE_HEALTHY' },
+    // It runs on, in the version that it has.
+    failed: () => ({ status: 'ACTIVE_HEALTHY' }),
+    async ended({ tx }, { task, state, reason, at }) {
+      const { backupId } = task.input
+      if (state === 'done' || backupId === undefined) return
+      const outcome = { status: 'FAILED', statusReason: reason ?? null, removedAt: at } as const
+      await tx
+        .update(backups)
+        .set(outcome)
+        .where(and(eq(backups.id, backupId), eq(backups.status, 'PENDING')))
+    },
+  },
+} satisfies Partial<Jobs>

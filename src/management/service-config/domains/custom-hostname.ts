@@ -1,0 +1,153 @@
+import { and, eq, inArray, sql } from 'drizzle-orm'
+import type * as z from 'zod'
+import type { ProjectAccess } from '../../../access/access.ts'
+import type { Ctx } from '../../../env.ts'
+import { customHostnames } from '../../../model/tables/index.ts'
+import { uniqueViolation } from '../../../platform/db/postgres-errors.ts'
+import { ApiError } from '../../../platform/http/error.ts'
+import { hostProblem } from '../../../platform/net/destination.ts'
+import { rulesOf } from '../../../platform/net/egress.ts'
+import { forgetHost } from '../../../services/gateway/hostnames.ts'
+import { isName } from '../../../services/gateway/project-address.ts'
+import { type Mutation, mutate } from '../../kernel/mutate.ts'
+import { lockProject } from '../../projects/projects/lock-project.ts'
+import { challengeName, verify } from './challenge.ts'
+import type { CustomHostnameConfig } from './schema.ts'
+
+type Row = typeof customHostnames.$inferSelect
+type Config = z.input<typeof CustomHostnameConfig>
+
+const TAKEN = 'custom_hostnames_once'
+
+export async function getHostname(ctx: Ctx, { ref }: ProjectAccess): Promise<Config> {
+  const [row] = await ctx.db.select().from(customHostnames).where(eq(customHostnames.projectRef, ref))
+  if (!row) throw new ApiError('bad_request.custom_hostname.none')
+  return toConfig(ctx, row)
+}
+
+export async function initializeHostname(ctx: Ctx, project: ProjectAccess, hostname: string): Promise<Config> {
+  const problem = originProblem(originOf(ctx, project.ref)) ?? hostProblem(hostname, rulesOf(ctx).ownHosts)
+  if (problem) throw refuse(problem)
+  const now = ctx.now()
+  const row = await change(ctx, project, async (mutation) => {
+    const [inserted] = await mutation.tx
+      .insert(customHostnames)
+      .values({
+        ...{ projectRef: project.ref, hostname, status: '2_initiated', challenge: crypto.randomUUID() },
+        ...{ createdAt: now, updatedAt: now },
+      })
+      .onConflictDoNothing()
+      .returning()
+    if (!inserted) throw new ApiError('conflict.custom_hostname')
+    await trace(mutation, project, 'custom_hostname.initialize', inserted)
+    return inserted
+  })
+  return toConfig(ctx, row)
+}
+
+const PENDING = ['2_initiated', '3_challenge_verified'] as const
+
+/** The names are looked up before anything is locked: a resolver may take its time. */
+export async function reverifyHostname(ctx: Ctx, project: ProjectAccess): Promise<Config> {
+  const [seen] = await ctx.db.select().from(customHostnames).where(eq(customHostnames.projectRef, project.ref))
+  requirePending(seen)
+  const found = await verify(ctx, { ...seen, origin: originOf(ctx, project.ref) })
+  const row = await change(ctx, project, async (mutation) => {
+    const [updated] = await mutation.tx
+      .update(customHostnames)
+      // Once a name is the project's, it stays so without the record.
+      .set({ ...found, ...(found.status === '2_initiated' && { status: sql`status` }), updatedAt: ctx.now() })
+      .where(and(eq(customHostnames.id, seen.id), inArray(customHostnames.status, [...PENDING])))
+      .returning()
+    if (!updated) throw new ApiError('bad_request.custom_hostname.not_pending')
+    if (updated.status !== seen.status) await trace(mutation, project, 'custom_hostname.verify', updated)
+    return updated
+  })
+  return toConfig(ctx, row)
+}
+
+function requirePending(row: Row | undefined): asserts row is Row {
+  if (row?.status === '4_origin_setup_completed') throw new ApiError('bad_request.custom_hostname.verified')
+  if (!row || !PENDING.some((status) => status === row.status)) {
+    throw new ApiError('bad_request.custom_hostname.not_pending')
+  }
+}
+
+export async function activateHostname(ctx: Ctx, project: ProjectAccess): Promise<Config> {
+  const row = await change(ctx, project, async (mutation) => {
+    const { tx } = mutation
+    const [before] = await tx.select().from(customHostnames).where(eq(customHostnames.projectRef, project.ref))
+    if (before?.status === '5_services_reconfigured') throw new ApiError('bad_request.custom_hostname.active')
+    if (before?.status !== '4_origin_setup_completed') throw new ApiError('bad_request.custom_hostname.unverified')
+    const [updated] = await tx
+      .update(customHostnames)
+      .set({ status: '5_services_reconfigured', updatedAt: ctx.now() })
+      .where(eq(customHostnames.id, before.id))
+      .returning()
+    if (!updated) throw new Error('the custom hostname was not updated')
+    await trace(mutation, project, 'custom_hostname.activate', updated)
+    return updated
+  })
+  forgetHost(row.hostname)
+  return toConfig(ctx, row)
+}
+
+export async function deleteHostname(ctx: Ctx, project: ProjectAccess): Promise<void> {
+  const { hostname } = await change(ctx, project, async (mutation) => {
+    const [deleted] = await mutation.tx
+      .delete(customHostnames)
+      .where(eq(customHostnames.projectRef, project.ref))
+      .returning()
+    if (!deleted) throw new ApiError('bad_request.custom_hostname.not_configured')
+    await trace(mutation, project, 'custom_hostname.delete', deleted)
+    return deleted
+  })
+  forgetHost(hostname)
+}
+
+const change = <T>(ctx: Ctx, { ref }: ProjectAccess, work: (mutation: Mutation) => Promise<T>): Promise<T> =>
+  mutate(ctx, async (mutation) => {
+    await lockProject(mutation, ref)
+    return work(mutation)
+  }).catch((error: unknown) => {
+    if (uniqueViolation(error) === TAKEN) throw refuse('another project has it')
+    throw error
+  })
+
+const trace = (mutation: Mutation, { ref, organizationId }: ProjectAccess, action: string, { hostname, status }: Row) =>
+  mutation.trace({ action, organizationId, projectRef: ref, detail: { hostname, status } })
+
+/** Where the custom hostname must lead: the project's own host, else the installation's. */
+const originOf = ({ config: { BASE_URL, PROJECT_DOMAIN } }: Ctx, ref: string): string =>
+  PROJECT_DOMAIN ? `${ref}.${PROJECT_DOMAIN}` : new URL(BASE_URL).hostname
+
+const originProblem = (origin: string): string | undefined =>
+  isName(origin) ? undefined : 'this installation has no public name that a hostname could be an alias of'
+
+function toConfig(ctx: Ctx, { id, projectRef, hostname, status, challenge, errors }: Row): Config {
+  const isSought = status === '2_initiated'
+  const [name, value] = [challengeName(hostname), challenge]
+  return {
+    status,
+    custom_hostname: hostname,
+    data: {
+      success: true,
+      errors: [],
+      messages: [],
+      result: {
+        id,
+        hostname,
+        // The CLI shows the one record that it finds here. Certificates are the business of what ends TLS in front of this installation.
+        ssl: isSought
+          ? { status: 'pending_validation', validation_records: [{ txt_name: name, txt_value: value }] }
+          : { status: 'external', validation_records: [] },
+        ownership_verification: isSought ? { type: 'txt', name, value } : {},
+        custom_origin_server: originOf(ctx, projectRef),
+        ...(errors.length > 0 && { verification_errors: errors }),
+        status: status === '5_services_reconfigured' ? 'active' : 'pending',
+      },
+    },
+  }
+}
+
+const refuse = (detail: string) => new ApiError('bad_request.custom_hostname', { detail })

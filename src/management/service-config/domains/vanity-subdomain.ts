@@ -1,0 +1,96 @@
+import { and, eq } from 'drizzle-orm'
+import type * as z from 'zod'
+import type { ProjectAccess } from '../../../access/access.ts'
+import type { Ctx } from '../../../env.ts'
+import { customHostnames, vanitySubdomains } from '../../../model/tables/index.ts'
+import { uniqueViolation } from '../../../platform/db/postgres-errors.ts'
+import { ApiError } from '../../../platform/http/error.ts'
+import { forgetHost } from '../../../services/gateway/hostnames.ts'
+import { mutate } from '../../kernel/mutate.ts'
+import { lockProject } from '../../projects/projects/lock-project.ts'
+import { problemOf } from './domain-names.ts'
+import { isQuarantined, releaseSubdomain } from './quarantine.ts'
+import type { VanitySubdomainConfig } from './schema.ts'
+
+type Config = Ctx['config']
+
+const TAKEN = 'vanity_subdomains_once'
+
+export async function getVanity(
+  { db, config }: Ctx,
+  { ref }: ProjectAccess,
+): Promise<z.input<typeof VanitySubdomainConfig>> {
+  const [vanity] = await db.select().from(vanitySubdomains).where(eq(vanitySubdomains.projectRef, ref))
+  if (vanity && config.PROJECT_DOMAIN) {
+    return { status: 'active', custom_domain: `${vanity.subdomain}.${config.PROJECT_DOMAIN}` }
+  }
+  const [custom] = await db
+    .select({ hostname: customHostnames.hostname })
+    .from(customHostnames)
+    .where(and(eq(customHostnames.projectRef, ref), eq(customHostnames.status, '5_services_reconfigured')))
+  return custom ? { status: 'custom-domain-used', custom_domain: custom.hostname } : { status: 'not-used' }
+}
+
+/** No name is, where there is no domain for it; to activate it says why. */
+export async function checkVanity(ctx: Ctx, { ref }: ProjectAccess, subdomain: string) {
+  const { db, config } = ctx
+  const { PROJECT_DOMAIN: domain } = config
+  if (!domain || problem(config, subdomain, `${subdomain}.${domain}`)) return { available: false }
+  const taken = await db
+    .select({ ref: vanitySubdomains.projectRef })
+    .from(vanitySubdomains)
+    .where(eq(vanitySubdomains.subdomain, subdomain))
+  return { available: taken.length === 0 && !(await isQuarantined(db, { subdomain, ref }, ctx.now())) }
+}
+
+export async function activateVanity(ctx: Ctx, project: ProjectAccess, subdomain: string) {
+  const { ref, organizationId } = project
+  const host = hostOf(ctx.config, subdomain)
+  const reserved = problem(ctx.config, subdomain, host)
+  if (reserved) throw refuse(reserved)
+  const before = await mutate(ctx, async (mutation) => {
+    await lockProject(mutation, ref)
+    const { tx } = mutation
+    const [had] = await tx.select().from(vanitySubdomains).where(eq(vanitySubdomains.projectRef, ref))
+    if (had?.subdomain === subdomain) return subdomain
+    await releaseSubdomain(tx, ref, ctx.now())
+    const values = { subdomain, createdAt: ctx.now() }
+    await tx
+      .insert(vanitySubdomains)
+      .values({ projectRef: ref, ...values })
+      .onConflictDoUpdate({ target: vanitySubdomains.projectRef, set: values })
+    // Only now is it known what a project did that has just given it up.
+    if (await isQuarantined(tx, { subdomain, ref }, ctx.now())) throw refuse(`${subdomain} is taken`)
+    const detail = { subdomain, ...(had && { before: had.subdomain }) }
+    await mutation.trace({ action: 'vanity_subdomain.activate', organizationId, projectRef: ref, detail })
+    return had?.subdomain
+  }).catch((error: unknown) => {
+    if (uniqueViolation(error) === TAKEN) throw refuse(`${subdomain} is taken`)
+    throw error
+  })
+  for (const name of [before, subdomain]) if (name) forgetHost(name)
+  return { custom_domain: host }
+}
+
+export async function deleteVanity(ctx: Ctx, { ref, organizationId }: ProjectAccess): Promise<void> {
+  const deleted = await mutate(ctx, async (mutation) => {
+    await lockProject(mutation, ref)
+    await releaseSubdomain(mutation.tx, ref, ctx.now())
+    const [row] = await mutation.tx.delete(vanitySubdomains).where(eq(vanitySubdomains.projectRef, ref)).returning()
+    if (!row) return undefined
+    const detail = { subdomain: row.subdomain }
+    await mutation.trace({ action: 'vanity_subdomain.delete', organizationId, projectRef: ref, detail })
+    return row
+  })
+  if (deleted) forgetHost(deleted.subdomain)
+}
+
+function hostOf({ PROJECT_DOMAIN: domain }: Config, subdomain: string): string {
+  if (!domain) throw refuse('this installation has no PROJECT_DOMAIN, so that its projects have no hosts of their own')
+  return `${subdomain}.${domain}`
+}
+
+const problem = ({ BASE_URL }: Config, subdomain: string, host: string) =>
+  problemOf(subdomain, { host, ownHost: new URL(BASE_URL).hostname })
+
+const refuse = (detail: string) => new ApiError('bad_request.vanity_subdomain', { detail })

@@ -1,0 +1,124 @@
+import { X509Certificate } from 'node:crypto'
+import { SaxesParser, type SaxesTagNS } from 'saxes'
+import { Unusable } from '../../../platform/http/unusable-value.ts'
+
+export const METADATA_BYTES_MAX = 1024 * 1024
+const DEPTH_MAX = 64
+const ENTITY_ID_LENGTH_MAX = 1_024
+const REASON_LENGTH_MAX = 200
+
+const PREFIXES: Record<string, string> = {
+  'urn:oasis:names:tc:SAML:2.0:metadata': 'md',
+  'http://www.w3.org/2000/09/xmldsig#': 'ds',
+}
+
+const LIST = 'md:EntitiesDescriptor'
+const ROOT = 'md:EntityDescriptor'
+const IDP = `${ROOT}/md:IDPSSODescriptor`
+const SIGN_ON = `${IDP}/md:SingleSignOnService`
+const KEY = `${IDP}/md:KeyDescriptor`
+const CERTIFICATE = `${KEY}/ds:KeyInfo/ds:X509Data/ds:X509Certificate`
+const MET_DEPTH_MAX = CERTIFICATE.split('/').length
+
+/** By which a browser can be sent to sign on. */
+const BINDINGS = ['HTTP-Redirect', 'HTTP-POST'].map((name) => `urn:oasis:names:tc:SAML:2.0:bindings:${name}`)
+
+interface Entity {
+  id: string
+  roles: number
+  signOnServices: number
+  certificates: string[]
+}
+
+const newEntity = (id: string): Entity => ({ id, roles: 0, signOnServices: 0, certificates: [] })
+
+/** The entity of a SAML 2.0 identity provider that can be used: with a place to sign on, and certificates that can be read if it has any. */
+export function readMetadata(xml: string): string {
+  if (new TextEncoder().encode(xml).length > METADATA_BYTES_MAX) {
+    throw new Unusable(`has more than ${METADATA_BYTES_MAX} bytes`)
+  }
+  const [provider, ...others] = find(xml).filter(({ roles }) => roles > 0)
+  if (!provider) throw new Unusable('describes no identity provider: it has no IDPSSODescriptor')
+  if (others.length > 0 || provider.roles > 1) {
+    throw new Unusable('describes more than one identity provider: it must have one IDPSSODescriptor')
+  }
+  const { id, signOnServices, certificates } = provider
+  if (id === '' || id.length > ENTITY_ID_LENGTH_MAX) {
+    throw new Unusable(`must have an entityID of 1 to ${ENTITY_ID_LENGTH_MAX} characters`)
+  }
+  if (signOnServices === 0)
+    throw new Unusable('has no SingleSignOnService with an address for HTTP-Redirect or HTTP-POST')
+  for (const certificate of certificates) requireCertificate(certificate)
+  return id
+}
+
+/** Reads the text once, from its beginning: nothing is expanded, and a document type ends it. */
+function find(xml: string): Entity[] {
+  const found: Entity[] = []
+  const path: string[] = []
+  let forSignatures = false
+  let certificate: string | undefined
+  const parser = new SaxesParser({ xmlns: true })
+  const place = () => {
+    const inEntity = path[0] === LIST ? path.slice(1) : path
+    return inEntity.length > MET_DEPTH_MAX ? '' : inEntity.join('/')
+  }
+  const keep = (text: string) => {
+    if (certificate !== undefined) certificate += text
+  }
+  parser.on('error', ({ message }) => {
+    throw new Unusable(`is not well-formed XML: ${message.slice(0, REASON_LENGTH_MAX)}`)
+  })
+  parser.on('doctype', () => {
+    throw new Unusable('must not have a document type definition')
+  })
+  parser.on('opentag', (tag) => {
+    if (path.length === DEPTH_MAX) throw new Unusable(`is nested more than ${DEPTH_MAX} deep`)
+    path.push(nameOf(tag))
+    const where = place()
+    if (path.length === 1) requireRoot(tag)
+    const entity = found.at(-1)
+    if (where === ROOT) found.push(newEntity(attributeOf(tag, 'entityID').trim()))
+    else if (where === IDP && entity) entity.roles += 1
+    else if (where === SIGN_ON && entity && isUsable(tag)) entity.signOnServices += 1
+    else if (where === KEY) forSignatures = attributeOf(tag, 'use') !== 'encryption'
+    else if (where === CERTIFICATE && forSignatures) certificate = ''
+  })
+  parser.on('text', keep)
+  parser.on('cdata', keep)
+  parser.on('closetag', () => {
+    if (certificate !== undefined && place() === CERTIFICATE) {
+      found.at(-1)?.certificates.push(certificate)
+      certificate = undefined
+    }
+    path.pop()
+  })
+  parser.write(xml).close()
+  return found
+}
+
+const nameOf = ({ uri, local }: SaxesTagNS): string => `${PREFIXES[uri] ?? ''}:${local}`
+
+/** Only those without a prefix are the element's own. */
+const attributeOf = ({ attributes }: SaxesTagNS, name: string): string =>
+  Object.hasOwn(attributes, name) ? (attributes[name]?.value ?? '') : ''
+
+function requireRoot(tag: SaxesTagNS): void {
+  if (![ROOT, LIST].includes(nameOf(tag))) {
+    throw new Unusable('is no SAML 2.0 metadata: its root must be an EntityDescriptor or an EntitiesDescriptor')
+  }
+}
+
+const isUsable = (tag: SaxesTagNS): boolean =>
+  BINDINGS.includes(attributeOf(tag, 'Binding')) && isAddress(attributeOf(tag, 'Location'))
+
+const isAddress = (text: string): boolean => ['https:', 'http:'].includes(URL.parse(text)?.protocol ?? '')
+
+function requireCertificate(base64: string): void {
+  try {
+    const bytes = Uint8Array.from(atob(base64.replace(/\s/g, '')), (character) => character.charCodeAt(0))
+    new X509Certificate(bytes)
+  } catch (cause) {
+    throw new Unusable('has a certificate for signatures that cannot be read', { cause })
+  }
+}

@@ -1,0 +1,104 @@
+import * as z from 'zod'
+import { NAME_ID_FORMATS } from '../../../model/tables/index.ts'
+import { Text } from '../../../platform/http/common-values.ts'
+import { METADATA_BYTES_MAX } from './metadata.ts'
+
+const DOMAINS_MAX = 100
+const ATTRIBUTES_MAX = 100
+const MAPPING_LENGTH_MAX = 16 * 1024
+const DEFAULT_DEPTH_MAX = 8
+
+const NameIdFormat = z.enum(NAME_ID_FORMATS).meta({ id: 'NameIdFormat' })
+
+const AttributeName = Text.min(1).max(1_024)
+
+const Default = z
+  .union([z.looseObject({}), z.number(), z.string(), z.boolean()])
+  // Whoever writes out the mapping would run out of stack.
+  .refine((value) => isStorable(value), {
+    error: `must be text that can be stored, nested ${DEFAULT_DEPTH_MAX} deep at most`,
+    abort: true,
+  })
+
+const Attribute = z.object({
+  name: AttributeName.optional(),
+  names: z.array(AttributeName).max(100).optional(),
+  default: Default.optional(),
+  array: z.boolean().optional(),
+})
+
+const AttributeMapping = z
+  .object({ keys: z.record(Text.min(1).max(256), Attribute) })
+  .refine(({ keys }) => Object.keys(keys).length <= ATTRIBUTES_MAX, {
+    path: ['keys'],
+    message: `must have at most ${ATTRIBUTES_MAX} attributes`,
+  })
+  .refine((mapping) => JSON.stringify(mapping).length <= MAPPING_LENGTH_MAX, {
+    path: ['keys'],
+    message: `must be at most ${MAPPING_LENGTH_MAX} characters of JSON`,
+  })
+  .meta({ id: 'AttributeMapping' })
+
+/** Postgres takes neither a NUL nor half a surrogate pair, in names as in values. */
+function isStorable(value: unknown, depth = 0): boolean {
+  if (typeof value === 'string') return Text.safeParse(value).success
+  if (typeof value !== 'object' || value === null) return true
+  if (depth === DEFAULT_DEPTH_MAX) return false
+  return Object.entries(value).every(([name, inner]) => isStorable(name) && isStorable(inner, depth + 1))
+}
+
+const DOMAIN =
+  /^(?=.{1,253}$)([A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?\.)+(?!\d+$)[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?$/
+const Domain = z
+  .string()
+  .toLowerCase()
+  .regex(DOMAIN, 'must be a domain such as example.com, without a scheme, a port or a wildcard; beyond ASCII as xn--…')
+
+const written = {
+  metadata_xml: Text.max(METADATA_BYTES_MAX).optional(),
+  metadata_url: Text.max(2_048).optional(),
+  domains: z.array(Domain).max(DOMAINS_MAX).optional(),
+  attribute_mapping: AttributeMapping.optional(),
+  name_id_format: NameIdFormat.optional(),
+}
+
+interface Sources {
+  metadata_xml?: string | undefined
+  metadata_url?: string | undefined
+}
+const sourcesIn = ({ metadata_xml, metadata_url }: Sources): number =>
+  [metadata_xml, metadata_url].filter((source) => source !== undefined).length
+
+export const CreateProvider = z
+  .object({ type: z.literal('saml'), ...written })
+  .refine((body) => sourcesIn(body) === 1, {
+    path: ['metadata_xml'],
+    message: 'give either this or metadata_url',
+  })
+  .meta({ id: 'CreateSsoProvider' })
+
+export const UpdateProvider = z
+  .object(written)
+  .refine((body) => sourcesIn(body) <= 1, { path: ['metadata_xml'], message: 'give this or metadata_url, not both' })
+  .meta({ id: 'UpdateSsoProvider' })
+
+const at = { created_at: z.iso.datetime(), updated_at: z.iso.datetime() }
+
+export const Provider = z
+  .object({
+    id: z.uuid(),
+    saml: z.object({
+      id: z.uuid(),
+      entity_id: z.string(),
+      metadata_url: z.string().optional(),
+      metadata_xml: z.string().optional().meta({ description: 'Left out of lists' }),
+      attribute_mapping: AttributeMapping.optional(),
+      name_id_format: NameIdFormat.optional(),
+      ...at,
+    }),
+    domains: z.array(z.object({ id: z.uuid(), domain: z.string(), ...at })),
+    ...at,
+  })
+  .meta({ id: 'SsoProvider' })
+
+export const ProviderList = z.object({ items: z.array(Provider) }).meta({ id: 'SsoProviderList' })

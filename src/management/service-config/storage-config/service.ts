@@ -1,0 +1,65 @@
+import type * as z from 'zod'
+import type { ProjectAccess } from '../../../access/access.ts'
+import { rowsOf } from '../../../engine/engine.ts'
+import type { Ctx } from '../../../env.ts'
+import { ApiError } from '../../../platform/http/error.ts'
+import { forgetProject, storageConfigOf } from '../../../services/gateway/open-project.ts'
+import { runQuery } from '../../database/database/service.ts'
+import { changeSettings } from '../../projects/settings/change-settings.ts'
+import type { Bucket, StorageConfigReply, UpdateStorageConfig } from './schema.ts'
+
+const ABSENT = { enabled: false }
+
+export const getStorageConfig = (project: ProjectAccess): z.input<typeof StorageConfigReply> => ({
+  ...storageConfigOf(project),
+  features: {
+    imageTransformation: ABSENT,
+    s3Protocol: ABSENT,
+    purgeCache: ABSENT,
+    icebergCatalog: { ...ABSENT, maxNamespaces: 0, maxTables: 0, maxCatalogs: 0 },
+    vectorBuckets: { ...ABSENT, maxBuckets: 0, maxIndexes: 0 },
+  },
+  capabilities: { list_v2: true, iceberg_catalog: false, object_versioning: false },
+  external: { upstreamTarget: 'main' },
+  // The CLI holds the storage server that it starts on a developer's machine at the migration of this name, and that has none of ours.
+  migrationVersion: null,
+  // Its connections are pooled, and serve one request after another.
+  databasePoolMode: 'recycled',
+})
+
+export async function updateStorageConfig(
+  ctx: Ctx,
+  { ref }: ProjectAccess,
+  { fileSizeLimit }: z.output<typeof UpdateStorageConfig>,
+) {
+  if (fileSizeLimit === undefined) return {}
+  await changeSettings(ctx, { ref, area: 'storage', work: async (before) => ({ ...before, fileSizeLimit }) })
+  forgetProject(ref)
+  return {}
+}
+
+/** Its owner may set it to anything: `infinity` is told as such, and null as nothing. */
+const timeIn = (column: string) => `
+  coalesce(
+    case when isfinite(${column}) then to_char(${column} at time zone 'utc', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"')
+      else ${column}::text end,
+    ''
+  ) as ${column}`
+
+const BUCKETS = `
+  select id, name, coalesce(owner::text, '') as owner, public,
+    ${timeIn('created_at')}, ${timeIn('updated_at')}
+  from storage.buckets
+  order by id`
+
+const UNDEFINED_TABLE = '42P01'
+
+/** A project that was never stored anything in may have no tables for it yet, and then no buckets. */
+export async function listBuckets(ctx: Ctx, project: ProjectAccess): Promise<z.input<typeof Bucket>[]> {
+  try {
+    return (await rowsOf(await runQuery(ctx, project, { query: BUCKETS, readOnly: true }))) as z.input<typeof Bucket>[]
+  } catch (error) {
+    if (error instanceof ApiError && error.extra.code === UNDEFINED_TABLE) return []
+    throw error
+  }
+}

@@ -1,0 +1,129 @@
+import { and, asc, eq, sql } from 'drizzle-orm'
+import type * as z from 'zod'
+import type { ProjectAccess } from '../../../access/access.ts'
+import type { Ctx } from '../../../env.ts'
+import { thirdPartyAuths } from '../../../model/tables/index.ts'
+import type { Writer } from '../../../platform/db/client.ts'
+import { isStorable } from '../../../platform/http/common-values.ts'
+import { ApiError } from '../../../platform/http/error.ts'
+import { forField } from '../../../platform/http/unusable-value.ts'
+import { mutate } from '../../kernel/mutate.ts'
+import { forgetTrust } from '../../projects/projects/forget-trust.ts'
+import { lockProject } from '../../projects/projects/lock-project.ts'
+import { KEY_SET_CHARACTERS_MAX, readJwks } from './jwks.ts'
+import { nextRefresh } from './refresh-schedule.ts'
+import { resolveKeys } from './resolve-keys.ts'
+import type { CreateIntegration, Integration } from './schema.ts'
+
+/** A token without a known `kid` is tried with the keys of each. */
+export const INTEGRATIONS_MAX = 10
+
+type Row = typeof thirdPartyAuths.$inferSelect
+type Found = Pick<Row, 'type' | 'issuer' | 'resolvedJwks' | 'refreshAt'> &
+  Partial<Pick<Row, 'oidcIssuerUrl' | 'jwksUrl' | 'customJwks'>>
+
+const subject = ({ organizationId, ref }: ProjectAccess) => ({ organizationId, projectRef: ref })
+
+export async function listIntegrations({ db }: Ctx, { ref }: ProjectAccess) {
+  const rows = await db
+    .select()
+    .from(thirdPartyAuths)
+    .where(eq(thirdPartyAuths.projectRef, ref))
+    .orderBy(asc(thirdPartyAuths.insertedAt), asc(thirdPartyAuths.id))
+  return rows.map(toIntegration)
+}
+
+export async function getIntegration({ db }: Ctx, { ref }: ProjectAccess, id: string) {
+  const [row] = await db.select().from(thirdPartyAuths).where(isOne(ref, id))
+  if (!row) throw new ApiError('not_found.third_party_auth')
+  return toIntegration(row)
+}
+
+export async function createIntegration(ctx: Ctx, project: ProjectAccess, input: z.output<typeof CreateIntegration>) {
+  const { ref } = project
+  const found = await findKeys(ctx, input)
+  const row = await mutate(ctx, async (mutation) => {
+    const { tx, trace } = mutation
+    await lockProject(mutation, ref)
+    await requireRoom(tx, ref)
+    const now = ctx.now()
+    const [inserted] = await tx
+      .insert(thirdPartyAuths)
+      .values({ projectRef: ref, ...found, insertedAt: now, updatedAt: now, resolvedAt: now })
+      .returning()
+    if (!inserted) throw new Error('the integration was not inserted')
+    const { id, type, issuer, jwksUrl } = inserted
+    const detail = { integration: id, type, issuer, jwks_url: jwksUrl && withoutQuery(jwksUrl) }
+    await trace({ ...subject(project), action: 'third_party_auth.create', detail })
+    return inserted
+  })
+  forgetTrust(ref)
+  return toIntegration(row)
+}
+
+export async function deleteIntegration(ctx: Ctx, project: ProjectAccess, id: string) {
+  const { ref } = project
+  const row = await mutate(ctx, async ({ tx, trace }) => {
+    const [deleted] = await tx.delete(thirdPartyAuths).where(isOne(ref, id)).returning()
+    if (!deleted) throw new ApiError('not_found.third_party_auth')
+    await trace({ ...subject(project), action: 'third_party_auth.delete', detail: { integration: id } })
+    return deleted
+  })
+  forgetTrust(ref)
+  return toIntegration(row)
+}
+
+/** A query may be a credential. */
+function withoutQuery(url: string): string {
+  const { origin, pathname } = new URL(url)
+  return origin + pathname
+}
+
+const isOne = (ref: string, id: string) => and(eq(thirdPartyAuths.projectRef, ref), eq(thirdPartyAuths.id, id))
+
+async function findKeys(ctx: Ctx, input: z.output<typeof CreateIntegration>): Promise<Found> {
+  const { oidc_issuer_url: oidcIssuerUrl = null, jwks_url: jwksUrl = null, custom_jwks: customJwks } = input
+  if (oidcIssuerUrl === null && jwksUrl === null) {
+    const resolvedJwks = await forField('custom_jwks', () => readJwks(customJwks, { passesOver: false }))
+    return {
+      type: 'custom_jwks',
+      customJwks: asGiven(customJwks) ?? resolvedJwks,
+      resolvedJwks,
+      issuer: null,
+      refreshAt: null,
+    }
+  }
+  const field = oidcIssuerUrl === null ? 'jwks_url' : 'oidc_issuer_url'
+  const { issuer, jwks } = await forField(field, () => resolveKeys(ctx, { oidcIssuerUrl, jwksUrl }))
+  const type = oidcIssuerUrl === null ? 'jwks' : 'oidc'
+  return { type, oidcIssuerUrl, jwksUrl, issuer, resolvedJwks: jwks, refreshAt: nextRefresh(ctx.now()) }
+}
+
+/** Clients compare it with what they sent; where it cannot be kept, what was read from it says the same. */
+const asGiven = (value: unknown) =>
+  isStorable(value) && JSON.stringify(value).length <= KEY_SET_CHARACTERS_MAX ? value : undefined
+
+/** Counted while the project is locked, so that two requests cannot take the last place. */
+async function requireRoom(tx: Writer, ref: string): Promise<void> {
+  const [row] = await tx
+    .select({ integrations: sql<number>`count(*)::int` })
+    .from(thirdPartyAuths)
+    .where(eq(thirdPartyAuths.projectRef, ref))
+  if ((row?.integrations ?? 0) < INTEGRATIONS_MAX) return
+  throw new ApiError('bad_request.third_party_auths', { detail: `a project has at most ${INTEGRATIONS_MAX}` })
+}
+
+function toIntegration(row: Row): z.input<typeof Integration> {
+  const { id, type, oidcIssuerUrl, jwksUrl, customJwks, resolvedJwks, insertedAt, updatedAt, resolvedAt } = row
+  return {
+    id,
+    type,
+    ...(oidcIssuerUrl !== null && { oidc_issuer_url: oidcIssuerUrl }),
+    ...(jwksUrl !== null && { jwks_url: jwksUrl }),
+    ...(customJwks !== null && { custom_jwks: customJwks }),
+    ...(resolvedJwks !== null && { resolved_jwks: resolvedJwks }),
+    inserted_at: insertedAt.toISOString(),
+    updated_at: updatedAt.toISOString(),
+    ...(resolvedAt && { resolved_at: resolvedAt.toISOString() }),
+  }
+}

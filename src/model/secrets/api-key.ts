@@ -1,0 +1,31 @@
+import { base64Url } from '../../platform/secrets/base64url.ts'
+import { seal, unseal } from '../../platform/secrets/seal.ts'
+import type { API_KEY_TYPES } from '../tables/index.ts'
+import { apiKeyPlace } from './bindings.ts'
+
+const RANDOM_BYTES = 17
+const RANDOM_LENGTH = 22
+const CHECKSUM_LENGTH = 8
+/** As many as recorded replies show before what is hidden. */
+const SHOWN_LENGTH = 5
+
+/** `sb_<type>_`, 22 random characters, `_` and 8 of a checksum over the project and what precedes, in the public form. */
+export async function newApiKey(ref: string, type: (typeof API_KEY_TYPES)[number]) {
+  const random = base64Url(crypto.getRandomValues(new Uint8Array(RANDOM_BYTES)).buffer).slice(0, RANDOM_LENGTH)
+  const body = `sb_${type}_${random}`
+  const key = `${body}_${(await hashApiKey(`${ref}|${body}`)).slice(0, CHECKSUM_LENGTH)}`
+  return { key, prefix: body.slice(0, SHOWN_LENGTH - RANDOM_LENGTH), hash: await hashApiKey(key) }
+}
+
+/** What a key is found by, SHA-256 in base64url. It has 132 random bits, so it needs no salt. */
+export async function hashApiKey(key: string): Promise<string> {
+  return base64Url(await crypto.subtle.digest('SHA-256', new TextEncoder().encode(key)))
+}
+
+export const sealApiKey = (encryptionKey: string, { key, hash }: { key: string; hash: string }): Promise<string> =>
+  seal(encryptionKey, key, apiKeyPlace(hash))
+
+export const openApiKey = (
+  encryptionKey: string,
+  { sealedKey, hash }: { sealedKey: string; hash: string },
+): Promise<string> => unseal(encryptionKey, sealedKey, apiKeyPlace(hash))

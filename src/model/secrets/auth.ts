@@ -1,0 +1,8 @@
+import { seal, unseal } from '../../platform/secrets/seal.ts'
+import { authSecretPlace } from './bindings.ts'
+
+export const sealAuthSecret = (encryptionKey: string, ref: string, field: string, value: string): Promise<string> =>
+  seal(encryptionKey, value, authSecretPlace(ref, field))
+
+export const openAuthSecret = (encryptionKey: string, ref: string, field: string, sealed: string): Promise<string> =>
+  unseal(encryptionKey, sealed, authSecretPlace(ref, field))

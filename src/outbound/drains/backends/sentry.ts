@@ -1,0 +1,71 @@
+import * as z from 'zod'
+import { Text } from '../../../platform/http/common-values.ts'
+import { type Batch, backend, type LogRow, levelOf, nanosOf } from '../backend.ts'
+
+/** One envelope holds so many, as Sentry's own clients send them. */
+const ENVELOPE_MAX = 100
+
+interface Dsn {
+  key: string
+  endpoint: string
+}
+
+/** `https://{key}@{host}/{path/}{project}`, whose secret after a colon is not used any more. */
+function readDsn(dsn: string): Dsn | undefined {
+  const url = URL.parse(dsn)
+  const [, path, project] = /^(.*\/)(\d+)$/.exec(url?.pathname ?? '') ?? []
+  if (!url?.protocol.startsWith('http') || !/^\w+$/.test(url.username) || url.search || url.hash) return undefined
+  return project === undefined
+    ? undefined
+    : { key: url.username, endpoint: `${url.origin}${path}api/${project}/envelope/` }
+}
+
+const Config = z.strictObject({
+  dsn: Text.max(2_048).refine((dsn) => readDsn(dsn) !== undefined, 'must be https://<key>@<host>/<project id>'),
+})
+
+const dsnOf = ({ dsn }: z.output<typeof Config>): Dsn => {
+  const read = readDsn(dsn)
+  if (!read) throw new Error('the DSN was checked')
+  return read
+}
+
+/** Source: Sentry's developer documentation, "Logs" and "Envelopes". */
+export const sentry = backend<typeof Config>({
+  config: Config,
+  secrets: ['dsn'],
+  target: (config) => ({ field: 'dsn', url: dsnOf(config).endpoint }),
+  send: async (config, batch, way) => {
+    const { key, endpoint } = dsnOf(config)
+    for (let start = 0; start < batch.rows.length; start += ENVELOPE_MAX) {
+      await way.post({
+        url: endpoint,
+        headers: {
+          'x-sentry-auth': `Sentry sentry_version=7, sentry_client=pilothouse/1.0, sentry_key=${key}`,
+          'content-type': 'application/x-sentry-envelope',
+        },
+        body: envelopeOf(batch, batch.rows.slice(start, start + ENVELOPE_MAX)),
+        gzip: true,
+      })
+    }
+  },
+})
+
+/** As the decimal stands for it: a division would be off by some nanoseconds. */
+const secondsOf = (row: LogRow): number => Number(nanosOf(row).replace(/(\d{9})$/, '.$1'))
+
+function envelopeOf({ projectRef }: Batch, rows: readonly LogRow[]): string {
+  const item = { type: 'log', item_count: rows.length, content_type: 'application/vnd.sentry.items.log+json' }
+  const items = rows.map((row) => ({
+    timestamp: secondsOf(row),
+    trace_id: (row.log_attributes.execution_id ?? row.id).replaceAll('-', ''),
+    level: levelOf(row),
+    body: row.event_message,
+    attributes: Object.fromEntries(
+      Object.entries({ ...row.log_attributes, id: row.id, source: row.source, project: projectRef }).map(
+        ([name, value]) => [name, { value, type: 'string' }],
+      ),
+    ),
+  }))
+  return [{}, item, { items }].map((line) => `${JSON.stringify(line)}\n`).join('')
+}

@@ -1,0 +1,18 @@
+import type { Logger } from '../../env.ts'
+import type { NewEvent } from './publish.ts'
+
+/** `v1.project.branch.created` is logged as `branch_created`. */
+const nameOf = (type: string): string => type.replace(/^v1\.(project\.(?=branch\.))?/, '').replaceAll('.', '_')
+
+/** Puts the life cycle of projects and branches in the log. Other events are about people, and are in the audit log. */
+export function logLifecycle({ info }: Logger, events: readonly NewEvent[]): void {
+  for (const { type, projectRef, fields, reason } of events) {
+    if (!type.startsWith('v1.project.') || type === 'v1.project.secrets.leaked') continue
+    info(nameOf(type), {
+      project: projectRef,
+      ...('previous_status' in fields && { from: fields.previous_status, to: fields.current_status }),
+      ...('branch' in fields && { branch: fields.branch.ref, status: fields.branch.status }),
+      ...(reason !== undefined && { reason }),
+    })
+  }
+}

@@ -1,0 +1,32 @@
+import { AsyncLocalStorage } from 'node:async_hooks'
+import type { ChunkReader } from './chunk-reader.ts'
+
+const BYTES_MAX = 32 * 1024 * 1024
+const MS_MAX = 5_000
+
+/** Bodies of the current request that are being dropped. */
+export const drops = new AsyncLocalStorage<Promise<void>[]>()
+
+/**
+ * Takes and drops what a refused caller still sends, up to 32 MiB and for up to 5 s: the runtime resets a connection that has bytes
+ * left. The refusal need not wait for it: its response stays open instead.
+ */
+export function dropRest(chunks: ChunkReader): void {
+  const dropped = drop(chunks)
+  drops.getStore()?.push(dropped)
+}
+
+async function drop({ next, cancel }: ChunkReader): Promise<void> {
+  const stop = new AbortController()
+  const dropping = async () => {
+    for (let bytes = 0; bytes < BYTES_MAX && !stop.signal.aborted; ) {
+      const chunk = await next()
+      if (!chunk) return
+      bytes += chunk.length
+    }
+  }
+  const tooLate = scheduler.wait(MS_MAX, { signal: stop.signal }).catch(() => {})
+  await Promise.race([dropping(), tooLate]).catch(() => {})
+  stop.abort()
+  void cancel('refused').catch(() => {})
+}

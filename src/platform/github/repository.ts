@@ -1,0 +1,154 @@
+import * as z from 'zod'
+import type { CommitReport } from '../../model/tables/index.ts'
+import { ask, type Github, GithubRefused } from './client.ts'
+
+/** A repository and a token for it alone, which lasts an hour. */
+export interface Repository {
+  github: Github
+  id: number
+  /** `owner/name` */
+  name: string
+  defaultBranch: string
+  token: string
+}
+
+const Described = z.object({ id: z.int(), full_name: z.string(), default_branch: z.string() })
+const NAME = /^[\w.-]+\/[\w.-]+$/
+
+export const isRepositoryName = (name: string): boolean => NAME.test(name) && !/(^|\/)\.{1,2}(\/|$)/.test(name)
+
+interface Place {
+  installationId: number
+  repositoryId: number
+}
+
+/** By its id, under the name that it has now. Rejects with GithubRefused where the installation has no access to it any more. */
+export async function openRepository(github: Github, { installationId, repositoryId }: Place): Promise<Repository> {
+  const { token } = await ask(github, `/app/installations/${installationId}/access_tokens`, {
+    method: 'POST',
+    body: {
+      repository_ids: [repositoryId],
+      permissions: { contents: 'read', metadata: 'read', pull_requests: 'read', statuses: 'write' },
+    },
+    answer: z.object({ token: z.string().min(1) }),
+  })
+  const { repositories } = await ask(github, '/installation/repositories?per_page=1', {
+    token,
+    answer: z.object({ repositories: z.array(Described) }),
+  })
+  const found = repositories.find(({ id }) => id === repositoryId)
+  if (!found) throw new GithubRefused(`the installation ${installationId} has no repository ${repositoryId}`, 404)
+  return { github, id: found.id, name: found.full_name, defaultBranch: found.default_branch, token }
+}
+
+/** Where the App is installed for a repository of this name. Rejects with GithubRefused where it is not. */
+export async function findInstallation(github: Github, name: string): Promise<Place & { name: string }> {
+  const { id: installationId } = await ask(github, `/repos/${name}/installation`, { answer: z.object({ id: z.int() }) })
+  const { token } = await ask(github, `/app/installations/${installationId}/access_tokens`, {
+    method: 'POST',
+    body: { permissions: { metadata: 'read' } },
+    answer: z.object({ token: z.string().min(1) }),
+  })
+  const { id: repositoryId, full_name } = await ask(github, `/repos/${name}`, { token, answer: Described })
+  return { installationId, repositoryId, name: full_name }
+}
+
+const Sha = z.string().regex(/^([0-9a-f]{40}|[0-9a-f]{64})$/)
+
+/** The commit that a branch is at; undefined where there is no such branch. */
+export async function headOf({ github, name, token }: Repository, branch: string): Promise<string | undefined> {
+  const path = branch.split('/').map(encodeURIComponent).join('/')
+  const answer = z.object({ object: z.object({ sha: Sha }) })
+  return ask(github, `/repos/${name}/git/ref/heads/${path}`, { token, answer }).then(
+    ({ object }) => object.sha,
+    (error) => {
+      if (error instanceof GithubRefused && error.status === 404) return undefined
+      throw error
+    },
+  )
+}
+
+const PullRequest = z.object({
+  number: z.int(),
+  state: z.string(),
+  head: z.object({ ref: z.string(), repo: z.object({ id: z.int() }).nullable() }),
+})
+type PullRequest = z.output<typeof PullRequest>
+
+/** From a branch of the repository itself: what comes from a fork is somebody else's. */
+const comesFrom = ({ id }: Repository, branch: string, { state, head }: PullRequest): boolean =>
+  state === 'open' && head.ref === branch && head.repo?.id === id
+
+/**
+ * The numbers of the open pull requests from a branch. `known` is one that GitHub has told of: lists may be behind what was
+ * told, single pull requests are not.
+ */
+export async function openPullRequests(
+  repository: Repository,
+  branch: string,
+  known: number | null,
+): Promise<number[]> {
+  const { github, name, token } = repository
+  const head = encodeURIComponent(`${name.split('/')[0]}:${branch}`)
+  const listed = await ask(github, `/repos/${name}/pulls?state=open&head=${head}&per_page=100`, {
+    token,
+    answer: z.array(PullRequest),
+  })
+  const numbers = new Set(listed.filter((pull) => comesFrom(repository, branch, pull)).map(({ number }) => number))
+  if (known === null) return Array.from(numbers)
+  const one = await findPullRequest(repository, known)
+  if (one && comesFrom(repository, branch, one)) numbers.add(known)
+  else numbers.delete(known)
+  return Array.from(numbers)
+}
+
+const findPullRequest = ({ github, name, token }: Repository, number: number): Promise<PullRequest | undefined> =>
+  ask(github, `/repos/${name}/pulls/${number}`, { token, answer: PullRequest }).catch((error) => {
+    if (error instanceof GithubRefused && error.status === 404) return undefined
+    throw error
+  })
+
+const FILES_PER_PAGE = 100
+/** GitHub lists 3,000 files of a pull request at most. */
+const FILE_PAGES_MAX = 30
+
+/** Whether a pull request changes a file for which `test` holds; true where it has more files than GitHub tells. */
+export async function changesFile(
+  { github, name, token }: Repository,
+  number: number,
+  test: (path: string) => boolean,
+): Promise<boolean> {
+  const answer = z.array(z.object({ filename: z.string(), previous_filename: z.string().optional() }))
+  for (let page = 1; page <= FILE_PAGES_MAX; page++) {
+    const path = `/repos/${name}/pulls/${number}/files?per_page=${FILES_PER_PAGE}&page=${page}`
+    const files = await ask(github, path, { token, answer })
+    const paths = files.flatMap(({ filename, previous_filename: before }) => [filename, ...(before ? [before] : [])])
+    if (paths.some(test)) return true
+    if (files.length < FILES_PER_PAGE) return false
+  }
+  return true
+}
+
+/** GitHub's bound. */
+const DESCRIPTION_CHARACTERS_MAX = 140
+
+interface Status extends CommitReport {
+  /** One for each project that follows the repository. */
+  context: string
+  url?: string | undefined
+}
+
+/** Tells what became of a commit. */
+export async function reportStatus(
+  { github, name, token }: Repository,
+  commit: string,
+  { state, description, context, url }: Status,
+): Promise<void> {
+  const short = description.replaceAll(/\s+/g, ' ').slice(0, DESCRIPTION_CHARACTERS_MAX)
+  await ask(github, `/repos/${name}/statuses/${commit}`, {
+    method: 'POST',
+    token,
+    body: { state, description: short, context, ...(url && { target_url: url }) },
+    answer: z.unknown(),
+  })
+}

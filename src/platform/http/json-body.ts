@@ -1,0 +1,82 @@
+import type { MiddlewareHandler } from 'hono'
+import { bodyLimit } from 'hono/body-limit'
+import type { AppEnv } from '../../env.ts'
+import { bodyTimeout, decode } from './body.ts'
+import { ApiError } from './error.ts'
+
+const MIB = 1024 * 1024
+
+type Middleware = MiddlewareHandler<AppEnv>
+
+interface Options {
+  isOptional: boolean
+  sizeBytesMax?: number | undefined
+}
+
+/** Reads JSON, which `validate` then finds in the request; with `isOptional`, a body without bytes counts as left out. */
+export function readJson(validate: Middleware, { isOptional, sizeBytesMax = MIB }: Options): Middleware[] {
+  const receive = receiveBody(sizeBytesMax)
+  if (!isOptional) return [requireJson, receive, requireUtf8, validate]
+  return [receive, ...[requireJson, requireUtf8, validate].map(unlessEmpty)]
+}
+
+/** All of it, in the time that its size is given. One that breaks off is for its reader to refuse. */
+function receiveBody(sizeBytesMax: number): Middleware {
+  const limit = bodyLimit({
+    maxSize: sizeBytesMax,
+    onError: () => {
+      throw new ApiError('payload_too_large', { detail: `at most ${sizeBytesMax} bytes` })
+    },
+  })
+  return async function receiveBody(c, next) {
+    const received = async () => {
+      await limit(c, async () => {})
+      await c.req.arrayBuffer().catch(() => {})
+    }
+    const declared = Number(c.req.header('content-length') ?? sizeBytesMax)
+    await inTime(received(), c.var.ctx.config.BODY_TIMEOUT_SECONDS * Math.max(1, Math.ceil(declared / MIB)))
+    await next()
+  }
+}
+
+async function inTime(work: Promise<void>, seconds: number): Promise<void> {
+  let timer: ReturnType<typeof setTimeout> | undefined
+  const tooLate = new Promise<never>((_, reject) => {
+    timer = setTimeout(() => reject(bodyTimeout(seconds)), seconds * 1000)
+  })
+  try {
+    await Promise.race([work, tooLate])
+  } finally {
+    clearTimeout(timer)
+  }
+}
+
+const unlessEmpty =
+  (read: Middleware): Middleware =>
+  async (c, next) => {
+    const isEmpty = await c.req.arrayBuffer().then(
+      ({ byteLength }) => byteLength === 0,
+      () => false,
+    )
+    return isEmpty ? next() : read(c, next)
+  }
+
+const requireJson: Middleware = async (c, next) => {
+  const type = c.req.header('content-type')
+  if (!type || !/^application\/([\w.-]+\+)?json\s*(;|$)/i.test(type)) {
+    throw new ApiError('unsupported_media_type', {
+      detail: `send application/json; ${type ? `it came as ${type}` : 'it has no content-type'}`,
+    })
+  }
+  await next()
+}
+
+/** The validator reads the same bytes, and would put other letters in the place of what is no UTF-8. */
+const requireUtf8: Middleware = async (c, next) => {
+  try {
+    decode(await c.req.arrayBuffer())
+  } catch (cause) {
+    throw new ApiError('bad_request.malformed_json', { cause })
+  }
+  await next()
+}

@@ -1,0 +1,124 @@
+import type { Resolver } from './dns.ts'
+import { isPublicAddress, parseAddress } from './ip-addresses.ts'
+
+export interface DestinationRules {
+  resolver: Resolver
+  /** Hosts of this installation itself (API host, project hosts): never a destination. A leading dot matches all subdomains. */
+  ownHosts: readonly string[]
+  /** Development only: 127.0.0.1, [::1] and localhost may be destinations, at any port, and ownHosts do not apply to them. */
+  allowLoopback: boolean
+  /** Without it plain http is as good, but for loopback hosts. */
+  httpsOnly?: boolean
+}
+type UrlRules = Pick<DestinationRules, 'ownHosts' | 'allowLoopback' | 'httpsOnly'>
+
+export type Verdict =
+  | { kind: 'allowed' }
+  /** The URL or an address it resolves to is forbidden; the reason never tells which address was found. */
+  | { kind: 'refused'; reason: string; isPort?: boolean }
+  /** The name leads nowhere. */
+  | { kind: 'unresolved'; reason: string }
+  /** The check itself could not be done: our fault, not the receiver's. */
+  | { kind: 'unavailable'; reason: string }
+
+export const URL_LENGTH_MAX = 2_048
+const NAME_LENGTH_MAX = 253
+const LABEL = /^[a-z0-9_-]{1,63}$/
+const LOOPBACK_HOSTS = ['127.0.0.1', '[::1]', 'localhost']
+const LOOPBACK_HINT = '; in development WEBHOOK_LOOPBACK=on allows this one'
+
+const SPECIAL_DOMAINS = [
+  '.alt',
+  '.arpa',
+  '.example',
+  '.internal',
+  '.invalid',
+  '.local',
+  '.localhost',
+  '.onion',
+  '.test',
+]
+
+/** Above 1023, where other protocols listen that could be talked into something by the text of a request. */
+const REFUSED_PORTS = [
+  1719, 1720, 1723, 2049, 3659, 4045, 4190, 5060, 5061, 6000, 6566, 6665, 6666, 6667, 6668, 6669, 6679, 6697, 10080,
+]
+
+const SYSLOG_PORTS = [514, 601]
+
+/** What can be told from the URL alone; undefined when nothing is wrong with it. */
+export function urlProblem(url: string, rules: UrlRules): string | undefined {
+  if (url.length > URL_LENGTH_MAX) return `is longer than ${URL_LENGTH_MAX} characters`
+  const parsed = URL.parse(url)
+  if (!parsed) return 'is not a valid URL'
+  if (parsed.protocol !== 'http:' && parsed.protocol !== 'https:') return 'must use http or https'
+  if (parsed.username || parsed.password) return 'must not carry credentials'
+  const host = hostOf(parsed)
+  if (isAllowedLoopback(host, rules)) return undefined
+  if (rules.httpsOnly && parsed.protocol !== 'https:') return 'must use https'
+  const problem = hostProblem(host, rules.ownHosts) ?? portProblem(parsed.port)
+  return problem && LOOPBACK_HOSTS.includes(host) ? problem + LOOPBACK_HINT : problem
+}
+
+/** Whether a delivery may be sent to `url` now: every address that its name has must be public. */
+export async function checkDestination(url: string, rules: DestinationRules): Promise<Verdict> {
+  const problem = urlProblem(url, rules)
+  if (problem) return { kind: 'refused', reason: problem }
+  return checkHost(hostOf(new URL(url)), rules)
+}
+
+/** The same for a connection without HTTP, at the ports of syslog too. */
+export async function checkSocket(host: string, port: number, rules: DestinationRules): Promise<Verdict> {
+  // As part of a URL, a name has only one spelling.
+  const url = URL.parse(`https://${host}:${port}`)
+  if (!url || url.pathname + url.search + url.hash + url.username !== '/') {
+    return { kind: 'refused', reason: 'has no valid domain' }
+  }
+  const name = hostOf(url)
+  if (isAllowedLoopback(name, rules)) return { kind: 'allowed' }
+  const problem = hostProblem(name, rules.ownHosts)
+  if (problem) return { kind: 'refused', reason: LOOPBACK_HOSTS.includes(name) ? problem + LOOPBACK_HINT : problem }
+  const portIs = SYSLOG_PORTS.includes(port) ? undefined : portProblem(String(port))
+  if (portIs) return { kind: 'refused', reason: portIs, isPort: true }
+  return checkHost(name, rules)
+}
+
+async function checkHost(host: string, rules: DestinationRules): Promise<Verdict> {
+  if (isAllowedLoopback(host, rules)) return { kind: 'allowed' }
+
+  const resolution = await rules.resolver.resolve(host)
+  if (resolution.kind === 'nowhere') return { kind: 'unresolved', reason: resolution.reason }
+  if (resolution.kind === 'unavailable') return resolution
+  if (!resolution.addresses.every((address) => isPublicAddress(address)))
+    return { kind: 'refused', reason: 'resolves to a reserved address' }
+  return { kind: 'allowed' }
+}
+
+/** In the one spelling that URL parsing leaves, so that every other spelling of an address or a name is seen through. */
+const hostOf = ({ hostname }: URL) => hostname.replace(/\.$/, '')
+
+const isAllowedLoopback = (host: string, { allowLoopback }: UrlRules) => allowLoopback && LOOPBACK_HOSTS.includes(host)
+
+/** Why no name elsewhere can be this one: it is none, none of the public, or this installation's. */
+export function hostProblem(host: string, ownHosts: readonly string[]): string | undefined {
+  if (host.startsWith('[') || parseAddress(host)) return 'must name a public domain, not an address'
+  const labels = host.split('.')
+  if (host.length > NAME_LENGTH_MAX || !labels.every((label) => LABEL.test(label))) return 'has no valid domain'
+  if (labels.length === 1 || SPECIAL_DOMAINS.some((domain) => host.endsWith(domain))) {
+    return 'must name a public domain'
+  }
+  if (ownHosts.some((own) => matches(host, own))) return 'must not lead back to this installation'
+  return undefined
+}
+
+function matches(host: string, own: string): boolean {
+  const name = own.toLowerCase().replace(/:\d+$/, '').replace(/\.$/, '')
+  return name.startsWith('.') ? host.endsWith(name) : host === name
+}
+
+function portProblem(port: string): string | undefined {
+  const number = Number(port)
+  // Empty where it is the protocol's own.
+  const allowed = port === '' || number === 80 || number === 443 || (number >= 1_024 && !REFUSED_PORTS.includes(number))
+  return allowed ? undefined : 'uses a port that is not allowed'
+}

@@ -1,0 +1,55 @@
+import type { SystemCtx } from '../../env.ts'
+import { ApiError } from '../http/error.ts'
+import { readText } from '../http/read-text.ts'
+import { Unusable } from '../http/unusable-value.ts'
+import { checkDestination } from './destination.ts'
+import { rulesOf, sendOf, timeout } from './egress.ts'
+
+interface Wanted {
+  accept: string
+  sizeBytesMax: number
+}
+
+/** For the answer with its body; where receivers of webhooks get less, so does this. */
+const TIMEOUT_SECONDS_MAX = 10
+
+/** What stands at an address that somebody gave: over https, at a public address, without redirects. */
+export async function fetchText(ctx: SystemCtx, url: string, wanted: Wanted): Promise<string> {
+  await requireDestination(ctx, url)
+  const seconds = Math.min(TIMEOUT_SECONDS_MAX, ctx.config.WEBHOOK_TIMEOUT_SECONDS)
+  const { signal, clear } = timeout(seconds * 1000)
+  try {
+    return await read(ctx, url, { ...wanted, signal })
+  } catch (cause) {
+    if (cause instanceof Unusable) throw cause
+    // In our words: those of the runtime tell of its inside.
+    const reason = signal.aborted ? `gave no complete answer within ${seconds} s` : 'cannot be reached'
+    throw new Unusable(reason, { cause })
+  } finally {
+    clear()
+  }
+}
+
+async function requireDestination(ctx: SystemCtx, url: string): Promise<void> {
+  const verdict = await checkDestination(url, { ...rulesOf(ctx), httpsOnly: true })
+  if (verdict.kind === 'allowed') return
+  if (verdict.kind === 'unavailable') {
+    throw new ApiError('service_unavailable.name_resolution', { cause: `WEBHOOK_DNS_URL: ${verdict.reason}` })
+  }
+  throw new Unusable(verdict.reason)
+}
+
+async function read(ctx: SystemCtx, url: string, { accept, sizeBytesMax, signal }: Wanted & { signal: AbortSignal }) {
+  const headers = { accept, 'user-agent': 'Pilothouse/1.0' }
+  const response = await sendOf(ctx)(url, { headers, redirect: 'manual', signal })
+  const { status } = response
+  if (status !== 200) {
+    await response.body?.cancel()
+    throw new Unusable(
+      `answers with status ${status}${status >= 300 && status < 400 ? '; redirects are not followed' : ''}`,
+    )
+  }
+  const text = await readText(response, sizeBytesMax)
+  if (text === undefined) throw new Unusable(`answers with more than ${sizeBytesMax} bytes`)
+  return text
+}

@@ -1,0 +1,32 @@
+import type { Bindings, SystemCtx } from '../../env.ts'
+import type { Message } from './message.ts'
+
+/** What the platform takes in one batch. */
+const BATCH_MAX = 100
+
+function queueOf({ PROJECT_TASKS, WEBHOOK_DELIVERIES, WORKER_BUILDS }: Bindings, { type }: Message) {
+  if (type === 'webhook') return WEBHOOK_DELIVERIES
+  return type === 'worker-task' ? WORKER_BUILDS : PROJECT_TASKS
+}
+
+/** Sends hints of work that the database holds already. Returns what the queue did not take: a sweeper comes to it anyway. */
+export async function send<M extends Message>({ bindings, log }: SystemCtx, messages: readonly M[]): Promise<M[]> {
+  const refused: M[] = []
+  const byQueue = Map.groupBy(messages, (message) => queueOf(bindings, message))
+  for (const [queue, all] of byQueue) {
+    for (let start = 0; start < all.length; start += BATCH_MAX) {
+      const batch = all.slice(start, start + BATCH_MAX)
+      try {
+        await queue.sendBatch(batch.map((body) => ({ body })))
+      } catch (error) {
+        refused.push(...batch)
+        log.error('enqueue_failed', { count: batch.length, error: String(error) })
+      }
+    }
+  }
+  return refused
+}
+
+/** One message that nobody gets before `delayMs` have passed. */
+export const sendLater = ({ bindings }: SystemCtx, message: Message, delayMs: number): Promise<unknown> =>
+  queueOf(bindings, message).send(message, { delaySeconds: delayMs / 1000 })

@@ -1,0 +1,66 @@
+import { DurableObject } from 'cloudflare:workers'
+import type { Bindings } from '../../env.ts'
+
+export interface Rule {
+  /** The counter; requests under different names do not count against each other. */
+  name: string
+  requests: number
+  windowMs: number
+}
+
+export interface Decision {
+  allowed: boolean
+  limit: number
+  remaining: number
+  /** How long a window of the deciding rule is, and until when this one lasts, in milliseconds. */
+  windowMs: number
+  resetMs: number
+}
+
+interface Window {
+  startedAt: number
+  count: number
+}
+
+/**
+ * One object per (caller, scope): the counters of that caller's fixed windows, by rule, in memory.
+ * A timer keeps the object awake until its last window has ended, so idleness never hands out a fresh quota.
+ */
+export class RateLimiter extends DurableObject<Bindings> {
+  readonly #windows = new Map<string, Window>()
+  #awakeUntil = 0
+
+  /** Takes one request from every rule, or from none where one is used up. `now` is the caller's clock. */
+  take(rules: readonly Rule[], now: number): Decision {
+    const open = rules.map((rule) => ({ rule, window: this.#window(rule, now) }))
+    const allowed = open.every(({ rule, window }) => window.count < rule.requests)
+    const decisions = open.map(({ rule, window }) => {
+      if (allowed) window.count += 1
+      return {
+        allowed: allowed || window.count < rule.requests,
+        limit: rule.requests,
+        remaining: Math.max(0, rule.requests - window.count),
+        windowMs: rule.windowMs,
+        resetMs: window.startedAt + rule.windowMs - now,
+      }
+    })
+    const deciding = decisions.reduce((a, b) => (b.remaining < a.remaining || (!b.allowed && a.allowed) ? b : a))
+    this.#stayAwake(Math.max(...decisions.map(({ resetMs }) => resetMs)))
+    return { ...deciding, allowed }
+  }
+
+  #window({ name, windowMs }: Rule, now: number): Window {
+    const known = this.#windows.get(name)
+    if (known && now < known.startedAt + windowMs) return known
+    const window = { startedAt: now, count: 0 }
+    this.#windows.set(name, window)
+    return window
+  }
+
+  #stayAwake(forMs: number): void {
+    const until = Date.now() + forMs
+    if (until <= this.#awakeUntil) return
+    this.#awakeUntil = until + 1000
+    setTimeout(() => {}, this.#awakeUntil - Date.now())
+  }
+}

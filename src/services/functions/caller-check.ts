@@ -1,0 +1,43 @@
+import type { SystemCtx } from '../../env.ts'
+import { tokenIn } from '../../platform/http/request-token.ts'
+import { InvalidCredential } from '../../platform/jwt/credential.ts'
+import { verifyCaller } from '../gateway/credentials.ts'
+import { openTrust } from '../gateway/trust.ts'
+import type { KnownFunction } from './open-function.ts'
+import type { RefusalCode } from './refusals.ts'
+
+/** Why a function that is called with a project's token alone may not be called so; undefined where it may. */
+export async function tokenProblem(
+  ctx: SystemCtx,
+  project: KnownFunction,
+  headers: Headers,
+): Promise<RefusalCode | undefined> {
+  const token = tokenIn(headers)
+  if (!token) return 'UNAUTHORIZED_NO_AUTH_HEADER'
+  try {
+    await verifyCaller(await openTrust(ctx, project.trust), token, ctx.now())
+    return undefined
+  } catch (error) {
+    if (error instanceof InvalidCredential) return problemOf(token)
+    throw error
+  }
+}
+
+const ASYMMETRIC = ['ES256', 'RS256', 'EdDSA']
+
+function problemOf(token: string): RefusalCode {
+  const algorithm = algorithmOf(token)
+  if (algorithm === undefined) return 'UNAUTHORIZED_INVALID_JWT_FORMAT'
+  if (algorithm === 'HS256') return 'UNAUTHORIZED_LEGACY_JWT'
+  return ASYMMETRIC.includes(algorithm) ? 'UNAUTHORIZED_ASYMMETRIC_JWT' : 'UNAUTHORIZED_UNSUPPORTED_TOKEN_ALGORITHM'
+}
+
+function algorithmOf(token: string): string | undefined {
+  const parts = token.split('.')
+  try {
+    const { alg } = JSON.parse(atob((parts[0] ?? '').replaceAll('-', '+').replaceAll('_', '/')))
+    return parts.length === 3 && typeof alg === 'string' ? alg : undefined
+  } catch {
+    return undefined
+  }
+}

@@ -1,0 +1,60 @@
+import { sql } from 'drizzle-orm'
+import type { FUNCTION_STATUSES, ProjectStatus } from '../../model/tables/index.ts'
+import { rowsOf } from '../../platform/db/client.ts'
+import { createKept, type Named, type Reader, wantedProjects } from '../../platform/db/row-cache.ts'
+import { type SealedTrust, sealedTrust, TRUST, TRUST_CHARACTERS_KEPT } from '../gateway/trust.ts'
+import { noteChange } from '../runtime/processes/program-changes.ts'
+
+interface Row extends Named {
+  projectStatus: ProjectStatus
+  secretsGeneration: number
+  sealedPassword: string
+  /** Undefined where the project has none of that name. */
+  deployed: {
+    id: string
+    status: (typeof FUNCTION_STATUSES)[number]
+    version: number
+    verifyJwt: boolean
+    deploymentId: string
+  } | null
+}
+
+/** A function as whoever calls it meets it; its slug is its name. */
+export interface KnownFunction extends Row {
+  trust: SealedTrust
+}
+
+const functions = createKept<KnownFunction>({
+  read,
+  isMissing: ({ deployed }) => deployed === null,
+  charactersOf: ({ trust }) => trust.text.length,
+  entriesMax: 20_000,
+  charactersMax: TRUST_CHARACTERS_KEPT,
+})
+
+/** Undefined where there is no such project. */
+export const openFunction = (createReader: () => Reader, ref: string, slug: string) =>
+  functions.open(createReader, { ref, name: slug })
+
+/** For who has changed a project's functions or their secrets: this isolate goes by the change at once. */
+export function forgetFunction(ref: string): void {
+  noteChange(ref)
+  functions.forget(ref)
+}
+
+/** Whom a project trusts is told once for all of its functions. */
+async function read({ db }: Reader, wanted: readonly Named[]): Promise<KnownFunction[]> {
+  const rows = await rowsOf<Row & { trust: string | null }>(
+    db,
+    sql`select w.ref, w.name, p.status as "projectStatus", p.secrets_generation as "secretsGeneration",
+        p.sealed_password as "sealedPassword",
+        case when row_number() over (partition by w.ref) = 1 then ${TRUST} end as trust,
+        case when f.id is not null then json_build_object('id', f.id, 'status', f.status, 'version', f.version,
+          'verifyJwt', f.verify_jwt, 'deploymentId', f.deployment_id) end as deployed
+      from ${wantedProjects(wanted)}
+      left join lateral (
+        select * from functions where project_ref = w.ref and slug = w.name limit 1) f on true`,
+  )
+  const trusts = new Map(rows.flatMap(({ ref, trust }) => (trust === null ? [] : [[ref, sealedTrust(ref, trust)]])))
+  return rows.map((row) => ({ ...row, trust: trusts.get(row.ref) as SealedTrust }))
+}

@@ -1,0 +1,93 @@
+import { sql } from 'drizzle-orm'
+import type { SystemCtx } from '../../env.ts'
+import { runnerPasswordOf } from '../../model/secrets/project.ts'
+import type { ProjectStatus, StorageConfig } from '../../model/tables/index.ts'
+import { rowsOf } from '../../platform/db/client.ts'
+import { createKept, type Named, type Reader, wantedProjects } from '../../platform/db/row-cache.ts'
+import { openTrust, type SealedTrust, sealedTrust, TRUST, TRUST_CHARACTERS_KEPT, type Trust } from './trust.ts'
+import { type UrlSigner, urlSignerOf } from './url-signer.ts'
+
+/** A project as its own services see it, whoever calls. */
+export interface OpenedProject {
+  ref: string
+  organizationId: string
+  status: ProjectStatus
+  trust: Trust
+  urls: UrlSigner
+  runnerPassword: string
+  storage: StorageConfig
+}
+
+export const STORAGE_DEFAULTS: StorageConfig = { fileSizeLimit: 50 * 1024 * 1024 }
+
+export const storageConfigOf = ({ storageConfig }: { storageConfig: Partial<StorageConfig> }): StorageConfig => ({
+  fileSizeLimit: storageConfig.fileSizeLimit ?? STORAGE_DEFAULTS.fileSizeLimit,
+})
+
+interface Row extends Named {
+  organizationId: string
+  status: ProjectStatus
+  storageConfig: Partial<StorageConfig>
+  sealedRunnerPassword: string
+  trust: SealedTrust
+  /** Once somebody came. */
+  opened?: OpenedProject
+}
+
+const projects = createKept<Row>({
+  read,
+  charactersOf: ({ trust }) => trust.text.length,
+  entriesMax: 1_000,
+  charactersMax: TRUST_CHARACTERS_KEPT,
+})
+
+/** Undefined for what does not exist or is removed. */
+export async function openProject(ctx: SystemCtx, ref: string): Promise<OpenedProject | undefined> {
+  const row = await projects.open(() => ctx, { ref, name: '' }, ctx.now().getTime())
+  return row && opened(ctx, row)
+}
+
+/** For who has met what speaks against the one that is kept. */
+export async function openProjectAnew(ctx: SystemCtx, ref: string): Promise<OpenedProject | undefined> {
+  const row = await projects.openAnew(ctx, { ref, name: '' }, ctx.now().getTime())
+  return row && opened(ctx, row)
+}
+
+/** For who has changed it: this isolate goes by the change at once. */
+export const forgetProject = (ref: string): void => projects.forget(ref)
+
+async function read({ db }: Reader, wanted: readonly Named[]): Promise<Row[]> {
+  const rows = await rowsOf<Row & { trust: string }>(
+    db,
+    sql`select p.ref, w.name, p.organization_id as "organizationId", p.status, p.storage_config as "storageConfig",
+        p.sealed_runner_password as "sealedRunnerPassword", ${TRUST} as trust
+      from ${wantedProjects(wanted)}`,
+  )
+  return rows.map((row) => ({ ...row, trust: sealedTrust(row.ref, row.trust) }))
+}
+
+async function opened(ctx: SystemCtx, row: Row): Promise<OpenedProject> {
+  row.opened ??= await open(ctx, row)
+  return row.opened
+}
+
+async function open(ctx: SystemCtx, row: Row): Promise<OpenedProject> {
+  const { ref, organizationId, status } = row
+  const [trust, runnerPassword] = await Promise.all([openTrust(ctx, row.trust), openRunnerPassword(ctx, row)])
+  const urls = await urlSignerOf(trust, runnerPassword)
+  return { ref, organizationId, status, trust, urls, runnerPassword, storage: storageConfigOf(row) }
+}
+
+const PASSWORDS_MAX = 1_000
+/** By what is sealed, as opening it costs more than all else that is done for a request. */
+const passwords = new Map<string, string>()
+
+async function openRunnerPassword(ctx: SystemCtx, row: Row): Promise<string> {
+  const key = `${row.ref} ${row.sealedRunnerPassword}`
+  const known = passwords.get(key)
+  if (known !== undefined) return known
+  const password = await runnerPasswordOf(ctx, row)
+  if (passwords.size >= PASSWORDS_MAX) passwords.clear()
+  passwords.set(key, password)
+  return password
+}

@@ -1,0 +1,17 @@
+import { sql } from 'drizzle-orm'
+import type { SystemCtx } from '../../env.ts'
+import { purgeInPortions } from '../../platform/db/purge.ts'
+
+/** A day more than is ever asked for. */
+const KEPT_MS = 8 * 86_400_000
+
+/** Deletes counts of requests that are older than eight days. */
+export async function purgeRequestCounts({ db, now, log }: SystemCtx): Promise<void> {
+  const before = new Date(now().getTime() - KEPT_MS).toISOString()
+  const gone = await purgeInPortions(
+    db,
+    (portion) => sql`delete from request_counts where (project_ref, minute, service) in (
+      select project_ref, minute, service from request_counts where minute < ${before} order by minute limit ${portion})`,
+  )
+  if (gone > 0) log.info('request_counts_purged', { counts: gone })
+}

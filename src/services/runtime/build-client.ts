@@ -1,0 +1,118 @@
+import {
+  BUILT_HEADER,
+  BuiltWorker,
+  FILE_FIELD,
+  type FunctionBuild,
+  type Issue,
+  KEY_HEADER,
+  ProbeResult,
+  Refusal,
+  SPEC_FIELD,
+} from '../../builder/protocol.ts'
+import type { SystemCtx } from '../../env.ts'
+import { readParts } from '../../platform/blobs/chunk-reader.ts'
+
+/** The program cannot be built as it was sent; the developer can mend it. */
+export class BuildFailed extends Error {
+  override name = 'BuildFailed'
+  readonly issues: readonly Issue[]
+
+  constructor(issues: readonly Issue[]) {
+    super(issues.map(issueText).join('\n'))
+    this.issues = issues
+  }
+}
+
+/** Nobody who deploys can mend it: a registry is down, or the builder. */
+export class BuildUnavailable extends Error {
+  override name = 'BuildUnavailable'
+}
+
+const issueText = ({ message, file, line, column }: Issue): string =>
+  file === undefined ? message : `${[file, line, column].filter((part) => part !== undefined).join(':')}: ${message}`
+
+export interface SourceFile {
+  path: string
+  bytes: Uint8Array<ArrayBuffer>
+}
+
+type Builder = Pick<SystemCtx, 'bindings'>
+
+/** An image as it is kept. Only the builder that wrote it and the isolate that starts it need know what is in it. */
+export type ImageText = string & { readonly isImage: true }
+
+/** Bundles a function with all that it imports. Rejects with BuildFailed or BuildUnavailable. */
+export async function buildFunction(
+  builder: Builder,
+  spec: FunctionBuild,
+  files: readonly SourceFile[],
+): Promise<ImageText> {
+  const form = new FormData()
+  form.set(SPEC_FIELD, JSON.stringify(spec))
+  for (const { path, bytes } of files) form.append(FILE_FIELD, new Blob([bytes]), path)
+  return imageIn(await ask(builder, '/function', form))
+}
+
+export interface WorkerBuild {
+  image: ImageText
+  crons: string[]
+  /** Comes after the image and must be read or canceled. */
+  assets: { manifestBytes: number; bytes: number; body: ReadableStream<Uint8Array> } | undefined
+}
+
+const CHUNK_BYTES = 64 * 1024
+
+/** Bundles a worker of its build context, a .tar.gz that is streamed. Rejects with BuildFailed or BuildUnavailable. */
+export async function buildWorker(builder: Builder, context: ReadableStream<Uint8Array>): Promise<WorkerBuild> {
+  const response = await send(builder, '/worker', context)
+  const header = response.headers.get(BUILT_HEADER)
+  if (header === null || !response.body) return built(Refusal.parse(await response.json()))
+  const { crons, imageBytes, assets } = BuiltWorker.parse(JSON.parse(header))
+  const parts = readParts(response.body)
+  const image = new TextDecoder().decode(await parts.next(imageBytes)) as ImageText
+  const body = new ReadableStream<Uint8Array>({
+    async pull(controller) {
+      const chunk = await parts.next(CHUNK_BYTES)
+      if (chunk.byteLength > 0) controller.enqueue(chunk)
+      else controller.close()
+    },
+    cancel: (reason) => parts.cancel(reason),
+  })
+  return { image, crons, assets: assets && { ...assets, body } }
+}
+
+interface Probed {
+  image: ImageText
+  env: Record<string, string>
+}
+
+/** Starts a program once, and tells which handlers it has. Rejects with BuildFailed or BuildUnavailable. */
+export async function probe(builder: Builder, { image, env }: Probed): Promise<readonly string[]> {
+  const program = `{"image":${image},"env":${JSON.stringify(env)}}`
+  return built(ProbeResult.parse(JSON.parse(await ask(builder, '/probe', program)))).handlers
+}
+
+async function ask(builder: Builder, path: string, body: BodyInit): Promise<string> {
+  return (await send(builder, path, body)).text()
+}
+
+async function send({ bindings }: Builder, path: string, body: BodyInit): Promise<Response> {
+  const { BUILDER, BUILDER_KEY: key } = bindings
+  const headers: Record<string, string> = key ? { [KEY_HEADER]: key } : {}
+  const response = await BUILDER.fetch(`http://builder${path}`, { method: 'POST', headers, body })
+  if (!response.ok) throw new Error(`the builder answered ${response.status}`)
+  return response
+}
+
+const BEFORE_IMAGE = '{"image":'
+
+function imageIn(answer: string): ImageText {
+  if (answer.startsWith(BEFORE_IMAGE)) return answer.slice(BEFORE_IMAGE.length, -1) as ImageText
+  return built(Refusal.parse(JSON.parse(answer)))
+}
+
+function built<T extends object>(result: T | Refusal): Exclude<T, Refusal> {
+  if ('issues' in result) throw new BuildFailed(result.issues)
+  if ('unavailable' in result) throw new BuildUnavailable(result.unavailable)
+  return result as Exclude<T, Refusal>
+}

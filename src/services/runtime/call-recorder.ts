@@ -1,0 +1,204 @@
+import { sql } from 'drizzle-orm'
+import type { SystemCtx } from '../../env.ts'
+import type { ConsoleLine } from '../../model/tables/index.ts'
+import type { Db } from '../../platform/db/client.ts'
+import { createWriteBehind, type Host, PORTION, writeInHalves } from '../gateway/write-behind.ts'
+import { giveRoom, takeRoom } from './log-buffer-budget.ts'
+
+/** One call of a program, as it is written in the end. */
+interface Invocation {
+  id: string
+  kind: 'function' | 'worker'
+  projectRef: string
+  programId: string
+  deploymentId: string
+  method: string
+  path: string
+  /** Epoch milliseconds. */
+  at: number
+  status: number
+  ms: number
+  console: ConsoleLine[]
+}
+type Started = Omit<Invocation, 'status' | 'ms' | 'console'>
+
+interface Owner {
+  ref: string
+  programId: string
+}
+
+interface LateLines extends Owner {
+  id: string
+  projectRef: string
+  console: ConsoleLine[]
+  /** It was another one than was written. */
+  status?: number
+}
+
+const KEPT_MAX = 20_000
+const PORTION_LENGTH_MAX = 4 * 1024 * 1024
+/** After it none can be under way: its caller has gone away. */
+const RUNNING_MS_MAX = 160_000
+export const LINES_MAX = 100
+const PATH_LENGTH_MAX = 1_024
+const MESSAGE_LENGTH_MAX = 10_000
+
+const running = new Map<string, Invocation>()
+const ended = new Map<string, Invocation>()
+const late: LateLines[] = []
+let dropped = 0
+let droppedLines = 0
+
+const writeSoon = createWriteBehind({ isEmpty: () => ended.size + late.length === 0, write: writeAll })
+
+export function begin(started: Started): void {
+  if (running.size >= KEPT_MAX) {
+    const [oldest] = running.keys()
+    const lost = oldest === undefined ? undefined : running.get(oldest)
+    if (lost) drop(lost)
+  }
+  running.set(started.id, { ...started, path: copyOf(started.path, PATH_LENGTH_MAX), status: 0, ms: 0, console: [] })
+}
+
+function drop(invocation: Invocation): void {
+  running.delete(invocation.id)
+  dropped += 1
+  giveRoom(invocation.projectRef, lengthOf(invocation))
+}
+
+const lengthOf = ({ console }: Pick<Invocation, 'console'>): number =>
+  console.reduce((sum, { message }) => sum + message.length, 0)
+
+/** `problem` is what the program could not print itself. */
+export function end(
+  host: Host,
+  id: string,
+  { status, ms, problem }: { status: number; ms: number; problem?: string },
+): void {
+  const invocation = running.get(id)
+  if (!invocation) return
+  if (problem !== undefined) addLines(invocation, [errorLine(problem)])
+  running.delete(id)
+  if (ended.size >= KEPT_MAX) drop(invocation)
+  else ended.set(id, Object.assign(invocation, { status, ms }))
+  writeSoon(host)
+}
+
+/** What is cut out of a text would keep all of it in memory. */
+const copyOf = (text: string, length: number): string =>
+  text.length <= length ? text : Buffer.from(text.slice(0, length)).toString()
+
+/** Postgres stores neither NUL nor halves of characters. */
+export const messageOf = (text: string): string => copyOf(text, MESSAGE_LENGTH_MAX).replaceAll('\0', '').toWellFormed()
+
+const errorLine = (problem: string): ConsoleLine => ({
+  level: 'error',
+  message: messageOf(problem),
+  at: new Date().toISOString(),
+})
+
+/** What a program printed in one of its calls; one that is another's is not there for it. */
+export function print(host: Host, owner: Owner, id: string, lines: readonly ConsoleLine[]): void {
+  const invocation = running.get(id) ?? ended.get(id)
+  if (!invocation) {
+    if (late.length < KEPT_MAX) late.push(addLines({ ...owner, projectRef: owner.ref, id, console: [] }, lines))
+    else droppedLines += lines.length
+  } else if (invocation.projectRef === owner.ref && invocation.programId === owner.programId) {
+    addLines(invocation, lines)
+  }
+  writeSoon(host)
+}
+
+/** Its caller has got this instead of what the program answered. */
+export function breakOff(
+  host: Host,
+  { id, ...owner }: Owner & { id: string },
+  { status, problem }: { status: number; problem: string },
+): void {
+  const lines = [errorLine(problem)]
+  const invocation = running.get(id) ?? ended.get(id)
+  if (invocation) addLines(Object.assign(invocation, { status }), lines)
+  else if (late.length < KEPT_MAX)
+    late.push(addLines({ ...owner, projectRef: owner.ref, id, console: [], status }, lines))
+  writeSoon(host)
+}
+
+function addLines<T extends Pick<Invocation, 'console' | 'projectRef'>>(to: T, lines: readonly ConsoleLine[]): T {
+  for (const line of lines.slice(0, LINES_MAX - to.console.length)) {
+    if (takeRoom(to.projectRef, line.message.length, Date.now())) to.console.push(line)
+    else droppedLines += 1
+  }
+  return to
+}
+
+async function writeAll(ctx: SystemCtx): Promise<void> {
+  endAbandoned()
+  const rows = [...ended.values()]
+  const lines = late.splice(0)
+  ended.clear()
+  for (const portion of portionsOf(rows)) dropped += await write(ctx, portion, insert)
+  for (const portion of portionsOf(lines)) droppedLines += await write(ctx, portion, append)
+  if (dropped + droppedLines === 0) return
+  ctx.log.error('invocations_dropped', { invocations: dropped, lines: droppedLines })
+  dropped = 0
+  droppedLines = 0
+}
+
+function portionsOf<T extends Pick<Invocation, 'console'>>(rows: readonly T[]): T[][] {
+  const portions: T[][] = []
+  let length = 0
+  for (const row of rows) {
+    const own = lengthOf(row)
+    const last = portions.at(-1)
+    if (last && last.length < PORTION && length + own <= PORTION_LENGTH_MAX) {
+      last.push(row)
+      length += own
+    } else {
+      portions.push([row])
+      length = own
+    }
+  }
+  return portions
+}
+
+/** Calls come in the order in which they began. */
+function endAbandoned(): void {
+  const now = Date.now()
+  for (const [id, invocation] of running) {
+    if (now - invocation.at < RUNNING_MS_MAX) return
+    running.delete(id)
+    ended.set(id, { ...invocation, ms: now - invocation.at })
+  }
+}
+
+type Send<T> = (db: Db, rows: readonly T[]) => Promise<unknown>
+
+/** Returns how many were lost. */
+async function write<T extends Pick<Invocation, 'console' | 'projectRef'>>(ctx: SystemCtx, rows: T[], send: Send<T>) {
+  try {
+    return await writeInHalves(ctx, 'invocations', rows, send)
+  } finally {
+    for (const row of rows) giveRoom(row.projectRef, lengthOf(row))
+  }
+}
+
+const insert = (db: Db, rows: readonly Invocation[]) =>
+  db.execute(sql`
+    insert into invocations (id, kind, project_ref, program_id, deployment_id, method, path, status, ms, console, at)
+    select id, kind, "projectRef", "programId", "deploymentId", method, path, status, ms, console, to_timestamp(at / 1000)
+    from json_to_recordset(${JSON.stringify(rows)}::json) as r (id uuid, kind text, "projectRef" text, "programId" uuid,
+      "deploymentId" uuid, method text, path text, status int, ms int, console jsonb, at double precision)
+    on conflict do nothing`)
+
+const append = (db: Db, lines: readonly LateLines[]) =>
+  db.execute(sql`
+    update invocations i set console = i.console || l.console, status = coalesce(l.status, i.status)
+    from (
+      select id, ref, "programId", max(status) as status, jsonb_agg(line order by number) as console
+      from json_to_recordset(${JSON.stringify(lines)}::json)
+          as r (id uuid, ref text, "programId" uuid, status int, console jsonb),
+        jsonb_array_elements(r.console) with ordinality as e (line, number)
+      group by id, ref, "programId"
+    ) l
+    where i.id = l.id and i.project_ref = l.ref and i.program_id = l."programId"
+      and jsonb_array_length(i.console) + jsonb_array_length(l.console) <= ${LINES_MAX}`)

@@ -1,0 +1,34 @@
+// Plain JavaScript, so that whatever Node runs wrangler can run it too.
+import { mkdir, mkdtemp, readdir, rename, rm, stat } from 'node:fs/promises'
+import { join } from 'node:path'
+import { fileURLToPath } from 'node:url'
+
+const here = fileURLToPath(new URL('.', import.meta.url))
+const dist = fileURLToPath(new URL('../../../../dist', import.meta.url))
+
+const target = join(dist, 'guest')
+
+/** 0 for what is not there. */
+const changedAt = (path) =>
+  stat(path).then(
+    ({ mtimeMs }) => mtimeMs,
+    () => 0,
+  )
+const sources = await Promise.all((await readdir(here)).map((name) => changedAt(join(here, name))))
+if ((await changedAt(join(target, 'guest.txt'))) > Math.max(...sources)) process.exit()
+
+// Not before it is needed: that takes longer than all the rest.
+const { build } = await import('esbuild-wasm')
+// Moved into place whole: another build may be reading it.
+await mkdir(target, { recursive: true })
+const scratch = await mkdtemp(join(dist, 'guest-'))
+await build({
+  entryPoints: [fileURLToPath(new URL('index.ts', import.meta.url))],
+  outfile: join(scratch, 'guest.txt'),
+  bundle: true,
+  format: 'esm',
+  target: 'esnext',
+  external: ['node:*', 'cloudflare:*'],
+})
+await rename(join(scratch, 'guest.txt'), join(target, 'guest.txt'))
+await rm(scratch, { recursive: true })

@@ -1,0 +1,35 @@
+/**
+ * Programs that ended the process they ran in. A program is held back only after it ended a process in which no other program ever ran;
+ * those that ran together are suspects until then, and each runs in a process of its own. Deploying a program anew changes neither.
+ */
+import { setNewest } from '../../../platform/bounded-map.ts'
+
+const SUSPECTED_MS = 600_000
+const HELD_BACK_MS = 15_000
+const HELD_BACK_MS_MAX = 900_000
+const PROGRAMS_MAX = 20_000
+
+/** By program, until when. */
+const suspects = new Map<string, number>()
+const heldBack = new Map<string, { until: number; ms: number }>()
+
+export const isSuspect = (program: string, now = Date.now()): boolean => now < (suspects.get(program) ?? 0)
+export const isHeldBack = (program: string, now = Date.now()): boolean => now < (heldBack.get(program)?.until ?? 0)
+
+/** `ran` are all programs that ever ran in the process, `running` those that may have been running when it ended. */
+export function noteEnd(ran: readonly string[], running: readonly string[], now = Date.now()): void {
+  if (ran.length === 1) for (const program of ran) holdBack(program, now)
+  else for (const program of running.length > 0 ? running : ran) suspect(program, now + SUSPECTED_MS)
+}
+
+function suspect(program: string, until: number): void {
+  setNewest(suspects, program, Math.max(until, suspects.get(program) ?? 0), PROGRAMS_MAX)
+}
+
+/** Each time for twice as long, unless the last time is over for as long as a suspicion lasts. */
+function holdBack(program: string, now: number): void {
+  const last = heldBack.get(program)
+  const ms = last && now < last.until + SUSPECTED_MS ? Math.min(2 * last.ms, HELD_BACK_MS_MAX) : HELD_BACK_MS
+  setNewest(heldBack, program, { until: now + ms, ms }, PROGRAMS_MAX)
+  suspect(program, now + ms + SUSPECTED_MS)
+}

@@ -1,0 +1,164 @@
+import { connect } from 'cloudflare:sockets'
+import { WorkerEntrypoint } from 'cloudflare:workers'
+import { type Bindings, type Config, readConfig } from '../../env.ts'
+import { newTimedId } from '../../platform/db/id.ts'
+import { isPublicAddress, parseAddress } from '../../platform/net/ip-addresses.ts'
+import { sha256Of } from '../../platform/secrets/digest.ts'
+import { causeOf } from './processes/call-chains.ts'
+import { MARK_HEADER } from './processes/chain-header.ts'
+import type { Known } from './processes/process-protocol.ts'
+import { telling } from './processes/process-requests.ts'
+
+export interface OutboundProps {
+  ref: string
+  programId: string
+  /** SUPABASE_DB_URL of the program. */
+  databaseUrl: string | undefined
+}
+type Fetch = (
+  request: Request,
+  bindings: Bindings,
+  execution: ExecutionContext,
+  known: Known,
+) => Response | Promise<Response>
+
+/** Mail is sent through services over HTTPS; open ports for it make a host of spam. */
+const REFUSED_PORTS = [25, 587]
+const LOOPBACK = ['127.0.0.1', '[::1]', 'localhost']
+
+/** All ways out of a program: the installation itself is reached from inside, all else if its address is public. */
+export function createOutbound(fetchOwn: Fetch) {
+  return class FunctionOutbound extends WorkerEntrypoint<Bindings, OutboundProps> {
+    override async fetch(request: Request): Promise<Response> {
+      const config = readConfig(this.env)
+      const url = new URL(request.url)
+      if (isOwn(url, config)) return this.#fetchOwn(request, config)
+      const problem = addressProblem(url.hostname, portOf(url), this.env)
+      if (problem) throw new Error(problem)
+      const sent = unmarked(request)
+      try {
+        return await (this.env.WEBHOOK_EGRESS ? this.env.WEBHOOK_EGRESS.fetch(sent) : fetch(sent))
+      } catch (error) {
+        // The runtime would tell the program of a fault of its own.
+        throw new TypeError(`error sending request for url (${url.origin}${url.pathname}): ${reasonOf(error)}`)
+      }
+    }
+
+    /** Where programs have a process of their own, the API lets through what they call as it does with all other calls. */
+    async #fetchOwn(request: Request, config: Config): Promise<Response> {
+      const { programId } = this.ctx.props
+      const cause = causeOf({ programId, secret: config.ENCRYPTION_KEY }, request.headers.get(MARK_HEADER))
+      const own = await asStranger(request, config, this.ctx.props)
+      if (!this.env.API) return fetchOwn(own, this.env, this.ctx, { cause })
+      return this.env.API.fetch(own, telling(this.env, { cause, id: newTimedId(new Date()) }))
+    }
+
+    override async connect(socket: Socket): Promise<void> {
+      const { localAddress = '' } = await socket.opened
+      const target = targetOf(localAddress)
+      const problem = target ? portProblem(target.port) : 'no address to connect to'
+      if (!target || problem) throw new Error(problem)
+      await join(socket, this.open(target))
+    }
+
+    private open({ hostname, port }: Target): Socket {
+      if (isDatabase({ hostname, port }, this.ctx.props)) return connect({ hostname, port })
+      const problem = addressProblem(hostname, String(port), this.env)
+      if (problem) throw new Error(problem)
+      return this.env.WEBHOOK_EGRESS ? this.env.WEBHOOK_EGRESS.connect({ hostname, port }) : connect({ hostname, port })
+    }
+  }
+}
+
+/** Of these words programs can make nothing. */
+const INTERNAL = /^internal error/
+
+function reasonOf(error: unknown): string {
+  const message = error instanceof Error ? error.message : String(error)
+  return INTERNAL.test(message) ? 'the host cannot be reached' : message
+}
+
+function isOwn({ origin, hostname }: URL, { BASE_URL, PROJECT_DOMAIN }: Config): boolean {
+  return origin === new URL(BASE_URL).origin || (!!PROJECT_DOMAIN && hostname.endsWith(`.${PROJECT_DOMAIN}`))
+}
+
+/** A program is a caller like any other, at an address that is its project's: it can name none, nor a time of its own. */
+async function asStranger(
+  request: Request,
+  { CLIENT_ADDRESS_HEADER }: Config,
+  { ref }: OutboundProps,
+): Promise<Request> {
+  const headers = new Headers(request.headers)
+  headers.delete('x-test-clock')
+  headers.delete(MARK_HEADER)
+  if (CLIENT_ADDRESS_HEADER) headers.set(CLIENT_ADDRESS_HEADER, await projectAddress(ref))
+  return new Request(request, { headers })
+}
+
+function unmarked(request: Request): Request {
+  if (!request.headers.has(MARK_HEADER)) return request
+  const headers = new Headers(request.headers)
+  headers.delete(MARK_HEADER)
+  return new Request(request, { headers })
+}
+
+/** Of a local network, and of no machine: what is counted by addresses is so counted by projects. */
+const projectAddress = async (ref: string): Promise<string> =>
+  `fd${(await sha256Of(ref)).slice(0, 30)}`.replace(/.{4}(?=.)/g, '$&:')
+
+/** What can be told without resolving a name; the way out judges the addresses that names have. */
+function addressProblem(given: string, port: string, bindings: Bindings): string | undefined {
+  const config = readConfig(bindings)
+  const host = given.replace(/\.+$/, '')
+  // Whatever the name: it may be another one of this machine.
+  if (config.WEBHOOK_LOOPBACK && ownPorts(config, bindings).includes(port))
+    return 'this address belongs to the installation'
+  if (LOOPBACK.includes(host) && config.WEBHOOK_LOOPBACK) return undefined
+  const address = parseAddress(host.replace(/^\[|\]$/g, ''))
+  const isRefused = address
+    ? !isPublicAddress(host.replace(/^\[|\]$/g, ''))
+    : host === 'localhost' || host.endsWith('.localhost')
+  return isRefused ? 'only public addresses can be reached' : undefined
+}
+
+/** The installation and its services listen there on this machine; not even development opens them to programs. */
+function ownPorts(config: Config, { CLOSED_PORTS: closed = '' }: Bindings): string[] {
+  const urls = [config.BASE_URL, config.DATABASE_URL, config.NEON_PROXY, config.ENGINE_NEON_PROXY, config.S3_ENDPOINT]
+  if (config.ENGINE === 'host') urls.push(config.HOST_URL)
+  const listened = urls.flatMap((given) => {
+    const url = given ? new URL(given) : undefined
+    return url && isHere(url.hostname) ? [portOf(url)] : []
+  })
+  return [...listened, ...closed.split(',')]
+}
+
+const isHere = (host: string): boolean =>
+  !host.includes('.') || host.endsWith('.localhost') || host.startsWith('127.') || host === '0.0.0.0'
+
+const DEFAULT_PORTS: Record<string, string> = { 'http:': '80', 'https:': '443' }
+const portOf = ({ port, protocol }: URL): string => port || (DEFAULT_PORTS[protocol] ?? '5432')
+
+interface Target {
+  hostname: string
+  port: number
+}
+
+function targetOf(address: string): Target | undefined {
+  const [, hostname, port] = /^(.+):(\d+)$/.exec(address) ?? []
+  return hostname === undefined ? undefined : { hostname, port: Number(port) }
+}
+
+const portProblem = (port: number): string | undefined =>
+  REFUSED_PORTS.includes(port) ? `port ${port} cannot be reached` : undefined
+
+/** The address may be a private one: it is the gateway's, which asks everybody for a password. */
+function isDatabase({ hostname, port }: Target, { databaseUrl }: OutboundProps): boolean {
+  if (databaseUrl === undefined) return false
+  const url = new URL(databaseUrl)
+  return hostname === url.hostname && String(port) === portOf(url)
+}
+
+async function join(near: Socket, far: Socket): Promise<void> {
+  await far.opened
+  await Promise.all([near.readable.pipeTo(far.writable), far.readable.pipeTo(near.writable)])
+}

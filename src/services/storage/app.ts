@@ -1,0 +1,133 @@
+import { Hono, type MiddlewareHandler } from 'hono'
+import { cors } from 'hono/cors'
+import type { ContentfulStatusCode } from 'hono/utils/http-status'
+import { createCtx } from '../../ctx.ts'
+import type { Bindings } from '../../env.ts'
+import { countedFor } from '../../platform/db/client.ts'
+import { newTimedId } from '../../platform/db/id.ts'
+import { createLogger, describeError } from '../../platform/http/log.ts'
+import { measureRequest } from '../../platform/metrics/counters.ts'
+import { addressOf, limitCaller, takeQuota } from '../../platform/rate-limit/quota.ts'
+import { locate } from '../gateway/project-address.ts'
+import { countRequest } from '../gateway/request-counts.ts'
+import { bucketRoutes } from './buckets.ts'
+import { objectRoutes } from './objects.ts'
+import { findProject, type StorageContext, type StorageEnv, tokenOf } from './request.ts'
+import { logRequest } from './request-log.ts'
+import { SIZE_MAX } from './resumable/create-upload.ts'
+import { resumableRoutes } from './resumable/routes.ts'
+import { announce, failure, PATH } from './resumable/tus-protocol.ts'
+import { signedRoutes } from './signed-urls.ts'
+import { refuseDots, storageAddressOf } from './storage-address.ts'
+import { StorageError } from './storage-error.ts'
+
+const begin: MiddlewareHandler<StorageEnv> = async (c, next) => {
+  const startedAt = performance.now()
+  const requestId = newTimedId(new Date())
+  const facts: StorageEnv['Variables']['facts'] = {}
+  const ctx = createCtx({
+    bindings: c.env,
+    waitUntil: (work) => c.executionCtx.waitUntil(work),
+    requestId,
+    clock: c.req.header('x-test-clock'),
+  })
+  c.set('facts', facts)
+  c.set('ctx', ctx)
+  await countedFor.run(facts, next)
+  if (c.req.method === 'HEAD' && c.res.body) c.res = await headOf(c.res)
+  const { headers } = c.res
+  headers.set('x-request-id', requestId)
+  headers.set('access-control-allow-origin', '*')
+  headers.set('access-control-expose-headers', '*')
+  const { status } = c.res
+  const ms = Math.round((performance.now() - startedAt) * 10) / 10
+  measureRequest(ctx, { service: 'storage', operation: String(facts.operation ?? 'storage.other'), status, ms })
+  ctx.log.info('request', {
+    method: c.req.method,
+    path: c.req.path,
+    status,
+    ms,
+    ...facts,
+  })
+}
+
+/** The length that the body would have; that of an object is there without one. */
+async function headOf(response: Response): Promise<Response> {
+  const { byteLength } = await response.arrayBuffer()
+  const head = new Response(null, response)
+  head.headers.set('content-length', String(byteLength))
+  return head
+}
+
+const open: MiddlewareHandler<StorageEnv> = async (c, next) => {
+  const startedAt = performance.now()
+  const { ctx } = c.var
+  const at = ctx.now().getTime()
+  refuseDots(c.req.raw)
+  const credentials = { token: tokenOf(c), apiKey: c.req.header('apikey') }
+  const ref = storageAddressOf(c.req.raw, c.env)?.ref
+  const project = await findProject(ctx, ref, credentials).catch((error) => countMiss(c, error))
+  c.var.facts.project = project.ref
+  c.set('project', project)
+  const host = { bindings: c.env, execution: c.executionCtx }
+  countRequest(host, project.ref, 'storage', at)
+  await next()
+  logRequest(host, {
+    ...{ id: ctx.requestId, projectRef: project.ref, at, method: c.req.method },
+    ...{ path: locate(c.req.raw, c.env).url.pathname, status: c.res.status },
+    ...{ ms: Math.round(performance.now() - startedAt), error: c.var.facts.error ?? null },
+  })
+}
+
+/** Who guesses at projects is held to what strangers may ask of the management API. */
+async function countMiss(c: StorageContext, error: unknown): Promise<never> {
+  if (!(error instanceof StorageError) || error.code !== 'NoSuchProject') throw error
+  const caller = limitCaller(undefined, addressOf(c))
+  const quota = { caller, scope: 'none', now: c.var.ctx.now().getTime() }
+  const { allowed } = await takeQuota(c.env.RATE_LIMITERS, quota, 'standard')
+  throw allowed ? error : new StorageError('SlowDown', 'Too many requests: try again later')
+}
+
+/** Of the headers that other requests need too, `begin` takes care: this would make each response twice. */
+const preflight = cors({ origin: '*', maxAge: 3600 })
+
+async function answerOptions(c: StorageContext): Promise<Response> {
+  const response = (await preflight(c, async () => {})) ?? c.body(null, 204)
+  if (c.req.path.startsWith(PATH)) announce(response.headers, SIZE_MAX)
+  return response
+}
+
+/** The storage API of every project, below whichever address reaches it. */
+export function createStorageApp(): Hono<StorageEnv> {
+  const app = new Hono<StorageEnv>({
+    getPath: (request, options) =>
+      storageAddressOf(request, options?.env as Bindings)?.path.replace(/(.)\/$/, '$1') ?? '/',
+  })
+  app.onError((thrown, c) => failed(thrown, c))
+  app.use(begin)
+  app.use((c, next) => (c.req.method === 'OPTIONS' ? answerOptions(c) : next()))
+  app.get('/status', (c) => c.body(null, 200))
+  app.get('/version', (c) => c.text('pilothouse'))
+  app.use(open)
+  bucketRoutes(app)
+  signedRoutes(app)
+  objectRoutes(app)
+  resumableRoutes(app)
+  app.notFound((c) => failed(new StorageError('NoSuchRoute', `Route ${c.req.method}:${c.req.path} not found`), c))
+  return app
+}
+
+function failed(thrown: unknown, c: StorageContext): Response {
+  const error = StorageError.from(thrown)
+  if (c.var.facts) c.var.facts.error = error.code
+  if (error.isToBeLogged) {
+    const reason = describeError(error.cause ?? error)
+    createLogger(c.var.ctx?.requestId ?? '').error('failed', { code: error.code, error: reason })
+  }
+  c.header('cache-control', 'no-store')
+  if (error.status === 503) c.header('retry-after', '1')
+  if (c.req.path.startsWith(PATH)) return failure(c, error)
+  // One of them is no status that HTTP knows.
+  const headers = { ...error.headers, 'content-type': 'application/json; charset=utf-8' }
+  return c.json(error.body, error.status as ContentfulStatusCode, headers)
+}

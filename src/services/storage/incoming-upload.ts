@@ -1,0 +1,139 @@
+import { readChunks } from '../../platform/blobs/chunk-reader.ts'
+import { dropRest } from '../../platform/blobs/discard-body.ts'
+import { digitsOf, parseExact } from './exact-json.ts'
+import { readForm } from './form.ts'
+import { StorageError } from './storage-error.ts'
+
+/** What is said of an object beside its bytes. */
+export interface Description {
+  contentType: string
+  cacheControl: string
+  xRobotsTag?: string | undefined
+  /** JSON of an object. */
+  userMetadata: string | null
+}
+
+export interface Incoming {
+  description: Description
+  body: ReadableStream<Uint8Array> | undefined
+  /** In bytes, where it is known before they are read. */
+  size: number | undefined
+  /** No more than that, as the request has no more. */
+  sizeMax: number | undefined
+  /** What came behind the bytes counts too. */
+  complete(): Description
+}
+
+/** An upload in either form: the bytes as the body, or a form with the file in it. */
+export async function readIncoming(request: Request): Promise<Incoming> {
+  const contentType = request.headers.get('content-type') ?? 'application/octet-stream'
+  const xRobotsTag = robotsTagIn(request.headers.get('x-robots-tag'))
+  if (/^multipart\/form-data\s*(;|$)/i.test(contentType)) return readFormIncoming(request, contentType, xRobotsTag)
+  const description = {
+    contentType: safeHeader(contentType),
+    cacheControl: safeHeader(request.headers.get('cache-control') ?? 'no-cache'),
+    xRobotsTag,
+    userMetadata: userMetadataIn(request.headers.get('x-metadata')),
+  }
+  const size = request.body ? lengthOf(request) : 0
+  return { description, body: request.body ?? undefined, size, sizeMax: size, complete: () => description }
+}
+
+function lengthOf({ headers }: Request): number | undefined {
+  const length = headers.get('content-length')
+  return length === null ? undefined : Number(length)
+}
+
+async function readFormIncoming(request: Request, formType: string, xRobotsTag: string | undefined): Promise<Incoming> {
+  const form = request.body && (await readForm(formType, request.body))
+  if (!form?.file) throw new StorageError('InvalidRequest', 'No content provided')
+  const { fields, file } = form
+  const describe = () => ({ ...descriptionIn(fields, file.contentType), xRobotsTag })
+  const sizeMax = lengthOf(request)
+  try {
+    return { description: describe(), body: file.body, size: undefined, sizeMax, complete: describe }
+  } catch (error) {
+    dropRest(readChunks(file.body))
+    throw error
+  }
+}
+
+/** What named values say, as a form has them and the metadata of a resumable upload. */
+export const descriptionIn = (fields: ReadonlyMap<string, string>, contentType: string): Description => ({
+  contentType: safeHeader(fields.get('contentType') ?? contentType),
+  cacheControl: cacheControlOf(fields.get('cacheControl')),
+  userMetadata: objectIn(fields.get('metadata') ?? fields.get('userMetadata')),
+})
+
+/** The header `x-metadata`: base64 of a JSON object; anything else counts for an empty one. */
+export function userMetadataIn(header: string | null | undefined): string | null {
+  return header === null || header === undefined ? null : objectIn(decoded(header))
+}
+
+function decoded(header: string): string {
+  try {
+    return textIn(header)
+  } catch {
+    return '{}'
+  }
+}
+
+/** Of either alphabet; throws where it is no base64. */
+export const textIn = (base64: string): string =>
+  new TextDecoder().decode(Buffer.from(atob(base64.replaceAll('-', '+').replaceAll('_', '/')), 'latin1'))
+
+/** Postgres holds none. */
+function withoutNul(_key: string, value: unknown): unknown {
+  if (typeof value === 'string') return value.replaceAll('\0', '')
+  if (typeof value !== 'object' || value === null || Array.isArray(value)) return value
+  return Object.fromEntries(Object.entries(value).map(([name, each]) => [name.replaceAll('\0', ''), each]))
+}
+
+/** As text of Postgres: `1e100000` is short only as it comes. */
+const DIGITS_MAX = 1024 ** 2
+
+function objectIn(json: string | undefined): string | null {
+  if (json === undefined) return null
+  let digits = 0
+  let object = '{}'
+  try {
+    const value = parseExact(json, (name, value, source) => {
+      if (typeof value === 'number' && source !== undefined) digits += digitsOf(source)
+      return withoutNul(name, value)
+    })
+    if (typeof value === 'object' && value !== null && !Array.isArray(value)) object = JSON.stringify(value)
+  } catch {
+    return '{}'
+  }
+  if (digits > DIGITS_MAX)
+    throw new StorageError('InvalidParameter', 'The numbers of the metadata have too many digits')
+  return object
+}
+
+/** A form gives seconds. */
+const cacheControlOf = (value: string | undefined): string =>
+  value === undefined ? 'no-cache' : /^\d+$/.test(value) ? `max-age=${value}` : safeHeader(value)
+
+const HEADER_LENGTH_MAX = 1_000
+
+/** It goes out as a header of every download. */
+export function safeHeader(value: string): string {
+  if (value.length > HEADER_LENGTH_MAX || !/^[\x20-\x7e]*$/.test(value)) {
+    throw new StorageError('InvalidHeaderChar')
+  }
+  return value
+}
+
+const ROBOTS_RULE =
+  /^((\w+:\s*)?(all|noindex|nofollow|none|noarchive|nosnippet|noimageindex|notranslate|indexifembedded|max-(snippet|video-preview):\s*-?\d+|max-image-preview:\s*(none|standard|large)|unavailable_after:\s*[\w\s:+-]+))$/i
+
+function robotsTagIn(value: string | null): string | undefined {
+  if (value === null) return undefined
+  if (
+    safeHeader(value)
+      .split(',')
+      .every((rule) => ROBOTS_RULE.test(rule.trim()))
+  )
+    return value
+  throw new StorageError('InvalidXRobotsTag', `Invalid X-Robots-Tag header: ${value}`)
+}

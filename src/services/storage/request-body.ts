@@ -1,0 +1,75 @@
+import type { Context } from 'hono'
+import type * as z from 'zod'
+import { StorageError } from './storage-error.ts'
+
+const BODY_BYTES_MAX = 1024 * 1024
+
+/** Clients of some languages send null for what they leave out. */
+export const optional = <T extends z.ZodType>(schema: T, fallback: z.output<T>) =>
+  schema.nullish().transform((value) => value ?? fallback)
+
+/** The JSON body by its schema; what is wrong is told as this API's clients know it. */
+export async function readJson<T extends z.ZodType>(c: Context, schema: T): Promise<z.output<T>> {
+  const length = c.req.header('content-length')
+  if (Number(length ?? 0) > BODY_BYTES_MAX) throw new StorageError('EntityTooLarge')
+  const text = await (length === undefined ? textOf(c.req.raw) : c.req.raw.text()).catch((error) => {
+    throw error instanceof StorageError ? error : new StorageError('RequestAborted')
+  })
+  return parsed('body', schema, jsonIn(text))
+}
+
+export const readQuery = <T extends z.ZodType>(c: Context, schema: T): z.output<T> =>
+  parsed('querystring', schema, c.req.query())
+
+async function textOf({ body }: Request): Promise<string> {
+  if (!body) return ''
+  const decoder = new TextDecoder()
+  let text = ''
+  let bytes = 0
+  for await (const chunk of body) {
+    bytes += chunk.length
+    if (bytes > BODY_BYTES_MAX) throw new StorageError('EntityTooLarge')
+    text += decoder.decode(chunk, { stream: true })
+  }
+  return text + decoder.decode()
+}
+
+function jsonIn(text: string): unknown {
+  if (text.trim() === '') return {}
+  try {
+    return JSON.parse(text)
+  } catch {
+    throw new StorageError('InvalidRequest', 'Body is not valid JSON')
+  }
+}
+
+function parsed<T extends z.ZodType>(place: string, schema: T, value: unknown): z.output<T> {
+  const result = schema.safeParse(value, { error: said })
+  if (result.success) return result.data
+  const messages = result.error.issues.map(({ path, message }) => {
+    if (path.length > 0 && valueAt(value, path) === undefined) {
+      const parent = [place, ...path.slice(0, -1)].join('/')
+      return `${parent} must have required property '${String(path.at(-1))}'`
+    }
+    return `${[place, ...path].join('/')} ${message}`
+  })
+  throw new StorageError('InvalidRequest', messages.join(', '))
+}
+
+/** In the words that clients know; undefined leaves it in zod's. */
+function said(issue: z.core.$ZodRawIssue): string | undefined {
+  const { code } = issue
+  const isArray = issue.origin === 'array'
+  if (code === 'invalid_type') return `must be ${issue.expected === 'int' ? 'integer' : issue.expected}`
+  if (code === 'invalid_value') return 'must be equal to one of the allowed values'
+  if (code === 'too_small') {
+    return isArray ? `must NOT have fewer than ${issue.minimum} items` : `must be >= ${issue.minimum}`
+  }
+  if (code === 'too_big') {
+    return isArray ? `must NOT have more than ${issue.maximum} items` : `must be <= ${issue.maximum}`
+  }
+  return undefined
+}
+
+const valueAt = (value: unknown, path: readonly PropertyKey[]): unknown =>
+  path.reduce((inner, key) => (inner as Record<PropertyKey, unknown> | undefined)?.[key], value)

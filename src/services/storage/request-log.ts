@@ -1,0 +1,59 @@
+import { sql } from 'drizzle-orm'
+import type { SystemCtx } from '../../env.ts'
+import type { storageRequests } from '../../model/tables/index.ts'
+import { setNewest } from '../../platform/bounded-map.ts'
+import type { Db } from '../../platform/db/client.ts'
+import { createAllowance } from '../gateway/token-bucket.ts'
+import { createWriteBehind, type Host, PORTION, writeInHalves } from '../gateway/write-behind.ts'
+
+type Row = Omit<typeof storageRequests.$inferSelect, 'at'> & {
+  /** Epoch milliseconds. */
+  at: number
+}
+
+const PATH_LENGTH_MAX = 1_024
+const PENDING_MAX = 20_000
+const PROJECTS_MAX = 10_000
+
+/** The control database keeps the rows for a week, and strangers may read public objects without end. */
+const takeRow = createAllowance({ max: 5_000, perMinute: 1_000 })
+/** Requests since the last row of each project. */
+const skipped = new Map<string, number>()
+
+let pending: Row[] = []
+let dropped = 0
+
+const writeSoon = createWriteBehind({ isEmpty: () => pending.length === 0, write })
+
+/** Records a request that was answered; its row is written later, together with others. */
+export function logRequest(host: Host, { path, ...request }: Omit<Row, 'skipped'>): void {
+  const { projectRef, at } = request
+  const before = skipped.get(projectRef) ?? 0
+  if (!takeRow(projectRef, 1, at)) {
+    setNewest(skipped, projectRef, before + 1, PROJECTS_MAX)
+    return
+  }
+  if (before > 0) skipped.delete(projectRef)
+  if (pending.length < PENDING_MAX) {
+    pending.push({ ...request, path: path.slice(0, PATH_LENGTH_MAX), skipped: before })
+  } else dropped += 1
+  writeSoon(host)
+}
+
+async function write(ctx: SystemCtx): Promise<void> {
+  const rows = pending
+  pending = []
+  for (let start = 0; start < rows.length; start += PORTION) {
+    dropped += await writeInHalves(ctx, 'storage_requests', rows.slice(start, start + PORTION), insert)
+  }
+  if (dropped > 0) ctx.log.error('storage_requests_dropped', { requests: dropped })
+  dropped = 0
+}
+
+const insert = (db: Db, rows: readonly Row[]) =>
+  db.execute(sql`
+    insert into storage_requests (id, project_ref, method, path, status, ms, error, skipped, at)
+    select id, "projectRef", method, path, status, ms, error, skipped, to_timestamp(at / 1000)
+    from json_to_recordset(${JSON.stringify(rows)}::json) as r (id uuid, "projectRef" text, method text, path text,
+      status int, ms int, error text, skipped int, at double precision)
+    on conflict do nothing`)

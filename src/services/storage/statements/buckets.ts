@@ -1,0 +1,108 @@
+import type { Statement } from '../../../engine/engine.ts'
+import { time, uuidOrNull } from './values.ts'
+
+export interface BucketRow {
+  id: string
+  name: string
+  owner: string | null
+  owner_id: string | null
+  public: boolean
+  file_size_limit: number | null
+  allowed_mime_types: string[] | null
+  type: string
+  created_at: string
+  updated_at: string
+}
+
+export const RULES = `b.id, b.public, b.file_size_limit::float8 AS file_size_limit, to_jsonb(b.allowed_mime_types) AS allowed_mime_types`
+const BUCKET = `${RULES}, b.name, b.owner::text AS owner, b.owner_id, b.type::text AS type,
+  ${time('b.created_at')} AS created_at, ${time('b.updated_at')} AS updated_at`
+
+export interface NewBucket {
+  id: string
+  name: string
+  ownerId: string | null
+  public: boolean
+  fileSizeLimit: number | null
+  allowedMimeTypes: string[] | null
+  type: string
+}
+
+/** One row, `{ name }`, or none where a trigger left it out; fails with 23505 where the id or the name is taken. */
+export function createBucket(bucket: NewBucket): Statement {
+  const { id, name, ownerId, fileSizeLimit, allowedMimeTypes, type } = bucket
+  return {
+    text: `WITH written AS (
+        INSERT INTO storage.buckets (id, name, owner, owner_id, public, file_size_limit, allowed_mime_types, type)
+        VALUES ($1::text, $2::text, $3::uuid, $4::text, $5::boolean, $6::bigint, $7::text[], $8::storage.buckettype)
+        RETURNING 1)
+      SELECT $2::text AS name FROM written`,
+    params: [id, name, uuidOrNull(ownerId), ownerId, bucket.public, fileSizeLimit, allowedMimeTypes, type],
+  }
+}
+
+/** The `BucketRow`, or no row. */
+export function getBucket(id: string): Statement {
+  return { text: `SELECT ${BUCKET} FROM storage.buckets AS b WHERE b.id = $1::text`, params: [id] }
+}
+
+/** *Server.* Fails with 22012, as it divides by zero, where the bucket has other rules for what is written there by now. */
+export function hasRules({ id, file_size_limit, allowed_mime_types }: BucketRules): Statement {
+  return {
+    text: `SELECT 1 / (b.file_size_limit::float8 IS NOT DISTINCT FROM $2::float8
+        AND to_jsonb(b.allowed_mime_types) IS NOT DISTINCT FROM $3::jsonb)::int FROM storage.buckets AS b WHERE b.id = $1::text`,
+    params: [id, file_size_limit, allowed_mime_types && JSON.stringify(allowed_mime_types)],
+  }
+}
+
+type BucketRules = Pick<BucketRow, 'id' | 'file_size_limit' | 'allowed_mime_types'>
+
+export interface BucketListing {
+  limit?: number | undefined
+  offset?: number | undefined
+  sortColumn?: 'id' | 'name' | 'created_at' | 'updated_at' | undefined
+  sortOrder?: 'asc' | 'desc' | undefined
+  search?: string | undefined
+}
+
+/** `BucketRow`s, all of them without a limit. */
+export function listBuckets(listing: BucketListing = {}): Statement {
+  const { limit, offset, sortColumn = 'id', sortOrder = 'asc', search } = listing
+  return {
+    text: `SELECT ${BUCKET} FROM storage.buckets AS b
+      WHERE position(lower($1::text) IN lower(b.name)) > 0
+      ORDER BY b.${sortColumn} ${sortOrder}, b.id LIMIT $2::bigint OFFSET $3::bigint`,
+    params: [search ?? '', limit ?? null, offset ?? 0],
+  }
+}
+
+/** Undefined = left as it is. */
+export interface BucketChanges {
+  public?: boolean | undefined
+  fileSizeLimit?: number | null | undefined
+  allowedMimeTypes?: string[] | null | undefined
+}
+
+/** One row, `{ id }`, or no row: not there, not visible or not to be changed. */
+export function updateBucket(id: string, changes: BucketChanges): Statement {
+  const { fileSizeLimit, allowedMimeTypes } = changes
+  return {
+    text: `UPDATE storage.buckets SET public = coalesce($2::boolean, public),
+        file_size_limit = CASE WHEN $3::boolean THEN $4::bigint ELSE file_size_limit END,
+        allowed_mime_types = CASE WHEN $5::boolean THEN $6::text[] ELSE allowed_mime_types END
+      WHERE id = $1::text RETURNING id`,
+    params: [
+      id,
+      changes.public ?? null,
+      fileSizeLimit !== undefined,
+      fileSizeLimit ?? null,
+      allowedMimeTypes !== undefined,
+      allowedMimeTypes ?? null,
+    ],
+  }
+}
+
+/** One row, `{ id }`, or no row; fails with 23503 while it holds objects. */
+export function deleteBucket(id: string): Statement {
+  return { text: 'DELETE FROM storage.buckets WHERE id = $1::text RETURNING id', params: [id] }
+}

@@ -1,0 +1,46 @@
+import type { Statement } from '../../../engine/engine.ts'
+import { times } from './object-rows.ts'
+
+export interface Listing {
+  bucketId: string
+  /** Ends in `/`, or is empty. */
+  prefix: string
+  search: string
+  limit: number
+  offset: number
+  column: 'name' | 'updated_at' | 'created_at' | 'last_accessed_at'
+  order: 'asc' | 'desc'
+}
+
+/** Folders and files right under the prefix: `{ name, id, updated_at, created_at, last_accessed_at, metadata }`, a folder's all null. */
+export function listObjects({ bucketId, prefix, search, limit, offset, column, order }: Listing): Statement {
+  return {
+    text: `SELECT o.name, o.id::text AS id, ${times('o')}, o.metadata
+      FROM storage.search($1::text, $2::text, $3::integer, $4::integer, $5::integer, $6::text, $7::text, $8::text) AS o`,
+    params: [prefix, bucketId, limit, prefix.split('/').length, offset, search, column, order],
+  }
+}
+
+export interface Page {
+  bucketId: string
+  prefix: string
+  delimited: boolean
+  /** Ask for one more than a page holds, to see whether there is a next one. */
+  limit: number
+  column: 'name' | 'updated_at' | 'created_at'
+  order: 'asc' | 'desc'
+  /** Where the last page ended: the name of its last entry (a folder's with its slash), and its time, which folders do not have; `-infinity` for a file without one. */
+  after?: { name: string; time?: string | undefined } | undefined
+}
+
+/**
+ * `{ name, id, metadata, updated_at, created_at, last_accessed_at }`, names in full; a folder's ends in `/` and its id is null.
+ * By time, folders come first.
+ */
+export function listPage({ bucketId, prefix, delimited, limit, column, order, after }: Page): Statement {
+  return {
+    text: `SELECT o.name, o.id::text AS id, o.metadata, ${times('o')}
+      FROM storage.list_objects_with_delimiter($1::text, $2::text, $3::text, $4::integer, $5::text, $6::text, $7::text, $8::timestamptz) AS o`,
+    params: [bucketId, prefix, delimited ? '/' : '', limit, after?.name ?? null, order, column, after?.time ?? null],
+  }
+}

@@ -1,0 +1,147 @@
+import type { Statement } from '../../../engine/engine.ts'
+import { REPLACE_OBJECT } from '../../../engine/storage/policy-helpers.ts'
+import { RULES } from './buckets.ts'
+import { CHANGED, type NewObject, OBJECT, type ObjectRow, type Place } from './object-rows.ts'
+import { uuidOrNull } from './values.ts'
+
+/**
+ * *Server.* One `FoundObject`, or no row: no such bucket. With `onlyPublic`, of a bucket that is not public no object is looked for,
+ * and `seeIfClosed` after it knows.
+ */
+export function readObject({ bucketId, name }: Place, { onlyPublic = false } = {}): Statement {
+  return {
+    text: `SELECT ${onlyPublic ? `set_config('storage.bucket_is_public', b.public::text, true),` : ''} (SELECT to_jsonb(rules) FROM (SELECT ${RULES}) AS rules) AS bucket,
+        CASE WHEN o.id IS NOT NULL THEN (SELECT to_jsonb(object) FROM (SELECT ${OBJECT}) AS object) END AS object
+      FROM storage.buckets AS b
+      LEFT JOIN storage.objects AS o ON o.bucket_id = b.id AND o.name = $2::text${onlyPublic ? ' AND b.public' : ''}
+     WHERE b.id = $1::text`,
+    params: [bucketId, name],
+  }
+}
+
+/** The `ObjectRow`, or no row: not there, or not visible. */
+export function seeObject({ bucketId, name }: Place): Statement {
+  return {
+    text: `SELECT ${OBJECT} FROM storage.objects AS o WHERE o.bucket_id = $1::text AND o.name = $2::text`,
+    params: [bucketId, name],
+  }
+}
+
+/** The same, and nothing of policies where the bucket is public. */
+export function seeIfClosed(place: Place): Statement {
+  const { text, params } = seeObject(place)
+  return { text: `${text} AND current_setting('storage.bucket_is_public', true) IS DISTINCT FROM 'true'`, params }
+}
+
+/** One row, `{ id, version }`, or none: not there, or not visible. */
+export function visibleVersion({ bucketId, name }: Place): Statement {
+  return {
+    text: `SELECT id, version FROM storage.objects WHERE bucket_id = $1::text AND name = $2::text`,
+    params: [bucketId, name],
+  }
+}
+
+/** Rows `{ name }`: those of the names that the caller may see. */
+export function visibleNames(bucketId: string, names: readonly string[]): Statement {
+  return {
+    text: `SELECT name FROM storage.objects WHERE bucket_id = $1::text AND name = ANY ($2::text[])`,
+    params: [bucketId, names],
+  }
+}
+
+/** One row, `{ outcome: 'ok' | 'exists' }`; fails where a policy refuses. Leaves nothing behind. */
+export function canWrite(object: NewObject, { upsert }: { upsert: boolean }): Statement {
+  return {
+    text: `SELECT storage.can_write($1::uuid, $2::text, $3::text, $4::text, $5::uuid, $6::text, $7::jsonb, $8::jsonb, $9::boolean)
+      AS outcome`,
+    params: [...objectParams(object), upsert],
+  }
+}
+
+const NEW_OBJECT = `(id, bucket_id, name, version, owner, owner_id, metadata, user_metadata)
+  VALUES ($1::uuid, $2::text, $3::text, $4::text, $5::uuid, $6::text, $7::jsonb, $8::jsonb)`
+
+function objectParams({ id, bucketId, name, version, ownerId, metadata, userMetadata }: NewObject): unknown[] {
+  return [id, bucketId, name, version, uuidOrNull(ownerId), ownerId, JSON.stringify(metadata), userMetadata]
+}
+
+/**
+ * One `ObjectRow`, or no row where a trigger left it out; fails with 23505 where the name is taken. Needs the right to insert alone,
+ * not to see what it wrote.
+ */
+export function insertObject(object: NewObject): Statement {
+  return {
+    text: `WITH written AS (INSERT INTO storage.objects ${NEW_OBJECT} RETURNING 1)
+      SELECT ${CHANGED} FROM written, (SELECT $1::uuid AS id, $2::text AS bucket_id, $3::text AS name, $4::text AS version,
+        $5::uuid AS owner, $6::text AS owner_id, $7::jsonb AS metadata, $8::jsonb AS user_metadata,
+        now() AS created_at, now() AS updated_at, now() AS last_accessed_at) AS o`,
+    params: objectParams(object),
+  }
+}
+
+/** One `ObjectRow`, or no row where a trigger left it out. */
+export function upsertObject(object: NewObject): Statement {
+  return {
+    text: `INSERT INTO storage.objects AS o ${NEW_OBJECT}
+      ${REPLACE_OBJECT}
+      RETURNING ${CHANGED}`,
+    params: objectParams(object),
+  }
+}
+
+/**
+ * The `ObjectRow` at its new place, or no row: not there, not visible, not to be changed, or of another version than the one that is
+ * given. A taken place fails with 23505. `at` is the time that readers are told: what stood there before may be younger than it.
+ */
+export function moveObject(
+  from: Place,
+  to: Place,
+  { at, only }: { at: Date; only?: Pick<ObjectRow, 'version'> | undefined },
+): Statement {
+  const there = `o.bucket_id = $1::text AND o.name = $2::text AND (NOT $5::boolean OR o.version IS NOT DISTINCT FROM $6::text)`
+  const stays = `($1::text, $2::text) = ($3::text, $4::text)`
+  return {
+    text: `WITH moved AS (
+        UPDATE storage.objects AS o SET bucket_id = $3::text, name = $4::text,
+            metadata = CASE WHEN metadata ? 'lastModified' THEN metadata || jsonb_build_object('lastModified', $7::text) ELSE metadata END
+          WHERE ${there} AND NOT ${stays} RETURNING ${CHANGED})
+      SELECT * FROM moved UNION ALL SELECT ${CHANGED} FROM storage.objects AS o WHERE ${there} AND ${stays}`,
+    params: [
+      from.bucketId,
+      from.name,
+      to.bucketId,
+      to.name,
+      only !== undefined,
+      only?.version ?? null,
+      at.toISOString(),
+    ],
+  }
+}
+
+/** The deleted `ObjectRow`s: those of the names that the caller may see and delete. */
+export function deleteObjects(bucketId: string, names: readonly string[]): Statement {
+  return {
+    text: `DELETE FROM storage.objects AS o WHERE o.bucket_id = $1::text AND o.name = ANY ($2::text[]) RETURNING ${CHANGED}`,
+    params: [bucketId, names],
+  }
+}
+
+/** *Server.* One row, `{ count }`, which stops counting at `countMax + 1`. */
+export function countObjects(bucketId: string, countMax: number): Statement {
+  return {
+    text: `SELECT count(*)::float8 AS count
+      FROM (SELECT FROM storage.objects WHERE bucket_id = $1::text LIMIT $2::bigint + 1) AS counted`,
+    params: [bucketId, countMax],
+  }
+}
+
+/** *Server.* Removes the objects of a bucket, at most `countMax` at once; one row, `{ count }`. */
+export function emptyBucket(bucketId: string, countMax: number): Statement {
+  return {
+    text: `WITH gone AS (
+        DELETE FROM storage.objects WHERE bucket_id = $1::text AND name = ANY (
+          ARRAY(SELECT name FROM storage.objects WHERE bucket_id = $1::text ORDER BY name LIMIT $2::bigint)) RETURNING 1)
+      SELECT count(*)::float8 AS count FROM gone`,
+    params: [bucketId, countMax],
+  }
+}

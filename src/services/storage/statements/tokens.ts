@@ -1,0 +1,19 @@
+import type { Statement } from '../../../engine/engine.ts'
+
+/** *Server.* Fails with 23505 (`used_tokens_pkey`) where the token was used before. */
+export function useToken({ id, expires }: { id: string; expires: Date }): Statement {
+  return {
+    text: 'INSERT INTO storage.used_tokens (id, expires_at) VALUES ($1::uuid, $2::timestamptz)',
+    params: [id, expires.toISOString()],
+  }
+}
+
+/** *Server.* One row, `{ used }`. */
+export function isTokenUsed({ id }: { id: string }): Statement {
+  return { text: 'SELECT EXISTS (SELECT FROM storage.used_tokens WHERE id = $1::uuid) AS used', params: [id] }
+}
+
+/** *Server.* */
+export function forgetTokens(): Statement {
+  return { text: 'DELETE FROM storage.used_tokens WHERE expires_at < now()', params: [] }
+}

@@ -1,0 +1,34 @@
+import { checkMimeType } from './bucket-limits.ts'
+import type { Description } from './incoming-upload.ts'
+import type { Storage } from './request.ts'
+import type { FoundObject } from './statements/object-rows.ts'
+import { StorageError } from './storage-error.ts'
+
+/** Of a bucket. */
+export type Rules = FoundObject['bucket']
+
+/** What a file manager of the dashboard writes to keep an empty folder: no bytes, of no type. */
+const PLACEHOLDER = /(^|\/)\.emptyFolderPlaceholder$/
+
+export function boundsOf({ project }: Storage, bucket: Rules, name: string) {
+  const isPlaceholder = PLACEHOLDER.test(name)
+  const sizeMax = Math.min(bucket.file_size_limit ?? Number.POSITIVE_INFINITY, project.storage.fileSizeLimit)
+  return {
+    sizeMax: isPlaceholder ? 0 : sizeMax,
+    check({ contentType }: Pick<Description, 'contentType'>) {
+      if (!isPlaceholder) checkMimeType(contentType, bucket.allowed_mime_types)
+    },
+  }
+}
+
+/** Refuses bytes that are stored already and that the bucket would not take as an upload. */
+export function checkFits(
+  storage: Storage,
+  bucket: Rules,
+  name: string,
+  object: { size: number; contentType: string },
+) {
+  const { sizeMax, check } = boundsOf(storage, bucket, name)
+  if (object.size > sizeMax) throw new StorageError('EntityTooLarge')
+  check(object)
+}

@@ -1,0 +1,12 @@
+import { WorkerEntrypoint } from 'cloudflare:workers'
+import { createCtx } from '../../../ctx.ts'
+import type { Bindings } from '../../../env.ts'
+import { type Assets, fetchAsset } from './serve.ts'
+
+/** What `assets.binding` of a worker leads to. */
+export class WorkerAssets extends WorkerEntrypoint<Bindings, Assets> {
+  override fetch(request: Request): Promise<Response> {
+    const ctx = createCtx({ bindings: this.env, waitUntil: (work) => this.ctx.waitUntil(work) })
+    return fetchAsset(ctx, this.ctx.props, request)
+  }
+}

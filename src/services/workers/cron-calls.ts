@@ -1,0 +1,125 @@
+import { and, asc, eq, isNull, lte, sql } from 'drizzle-orm'
+import { isCronTime, nextCronTime } from '../../builder/cron-expression.ts'
+import type { SystemCtx } from '../../env.ts'
+import { projects, type ServedWorker, workers } from '../../model/tables/index.ts'
+import { rowsOf } from '../../platform/db/client.ts'
+import { describeError } from '../../platform/http/log.ts'
+import { projectUrl } from '../gateway/project-address.ts'
+import { forwardCall } from '../runtime/processes/forward-call.ts'
+import type { Scheduled } from '../runtime/processes/process-protocol.ts'
+import { callWorker } from './call-worker.ts'
+
+/** A minute that passed longer ago is not made up for. */
+const LATE_MS_MAX = 5 * 60_000
+/** Workers that are claimed in one statement. */
+const CLAIMED_MAX = 500
+const CLAIMS_MAX = 10
+/** Calls at a time, in one isolate. */
+const RUNNING_MAX = 16
+const RUNNING_OF_PROJECT_MAX = 4
+/** How long a call waits before it looks again for its turn. */
+const TURN_MS = 100
+
+type Due = Awaited<ReturnType<typeof findDue>>[number]
+
+interface CronCall extends Scheduled {
+  ref: string
+  name: string
+}
+
+/** Calls the workers whose cron expressions name the minute of `at`, or one that was just missed. */
+export async function callScheduledWorkers(ctx: SystemCtx, at: Date): Promise<void> {
+  for (let n = 0; n < CLAIMS_MAX; n += 1) {
+    const due = await findDue(ctx, at)
+    const claimed = due.length > 0 ? await claim(ctx, due, at) : []
+    const calls = claimed.filter(({ dueAt }) => at.getTime() - dueAt.getTime() <= LATE_MS_MAX).flatMap(callsOf)
+    if (calls.length > 0) await callAll(ctx, calls)
+    if (due.length < CLAIMED_MAX) return
+  }
+}
+
+async function findDue({ db }: SystemCtx, at: Date) {
+  const found = await db
+    .select({
+      id: workers.id,
+      ref: workers.projectRef,
+      name: workers.name,
+      served: workers.served,
+      dueAt: workers.cronDueAt,
+    })
+    .from(workers)
+    .innerJoin(projects, eq(projects.ref, workers.projectRef))
+    .where(and(lte(workers.cronDueAt, at), isNull(workers.deletedAt), eq(projects.status, 'ACTIVE_HEALTHY')))
+    .orderBy(asc(workers.cronDueAt))
+    .limit(CLAIMED_MAX)
+  return found.flatMap(({ served, dueAt, ...worker }) => (served && dueAt ? [{ ...worker, served, dueAt }] : []))
+}
+
+/** A worker's minute belongs to the sweep that moves its time on, and only while it serves the same. */
+async function claim({ db }: SystemCtx, due: readonly Due[], at: Date): Promise<Due[]> {
+  const moved = due.map(({ id, served, dueAt }) => ({
+    ...{ id, deploymentId: served.deploymentId, dueAt },
+    next: nextCronTime(served.crons ?? [], at) ?? null,
+  }))
+  const rows = await rowsOf<{ id: string }>(
+    db,
+    sql`update workers w set cron_due_at = m.next
+      from json_to_recordset(${JSON.stringify(moved)}::json)
+        as m (id uuid, "deploymentId" text, "dueAt" timestamptz, next timestamptz)
+      where w.id = m.id and w.cron_due_at = m."dueAt" and w.served ->> 'deploymentId' = m."deploymentId"
+        and w.deleted_at is null
+      returning w.id`,
+  )
+  const ids = new Set(rows.map(({ id }) => id))
+  return due.filter(({ id }) => ids.has(id))
+}
+
+const callsOf = ({ ref, name, served, dueAt }: Due): CronCall[] =>
+  cronsAt(served, dueAt).map((cron) => ({
+    ...{ ref, name, cron },
+    ...{ minute: dueAt.getTime(), deploymentId: served.deploymentId },
+  }))
+
+const cronsAt = ({ crons = [], spec }: ServedWorker, minute: Date): string[] =>
+  spec.instances > 0 ? crons.filter((cron) => isCronTime(cron, minute)) : []
+
+/** By project, and in all sweeps: one may still go on when the next begins. */
+const running = new Map<string, number>()
+let runningInAll = 0
+
+async function callAll(ctx: SystemCtx, calls: readonly CronCall[]): Promise<void> {
+  const waiting = [...calls]
+  const until = Date.now() + LATE_MS_MAX
+  const callInTurn = async () => {
+    while (waiting.length > 0 && Date.now() < until) {
+      const next = runningInAll < RUNNING_MAX ? waiting.findIndex(hasTurn) : -1
+      const [call] = next < 0 ? [] : waiting.splice(next, 1)
+      if (call) await callWorkerAt(ctx, call)
+      else await scheduler.wait(TURN_MS)
+    }
+  }
+  await Promise.all(Array.from({ length: Math.min(RUNNING_MAX, calls.length) }, callInTurn))
+  ctx.log.info('worker_crons_called', { calls: calls.length - waiting.length, dropped: waiting.length })
+}
+
+const hasTurn = ({ ref }: CronCall): boolean => (running.get(ref) ?? 0) < RUNNING_OF_PROJECT_MAX
+
+async function callWorkerAt(ctx: SystemCtx, { ref, name, ...scheduled }: CronCall): Promise<void> {
+  const { bindings, waitUntil, config } = ctx
+  const url = `${projectUrl(config, ref)}/workers/v1/${name}`
+  const address = { ref, name, path: '/', prefix: '/', url, isShared: false }
+  const call = { request: new Request(url), address, bindings, execution: { waitUntil }, scheduled }
+  running.set(ref, (running.get(ref) ?? 0) + 1)
+  runningInAll += 1
+  try {
+    const response = await (bindings.PROGRAMS ? forwardCall({ ...call, kind: 'worker' }) : callWorker(call))
+    await response.body?.cancel()
+  } catch (error) {
+    ctx.log.error('failed', { code: 'worker_cron', error: describeError(error) })
+  } finally {
+    runningInAll -= 1
+    const left = (running.get(ref) ?? 1) - 1
+    if (left > 0) running.set(ref, left)
+    else running.delete(ref)
+  }
+}

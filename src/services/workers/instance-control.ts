@@ -1,0 +1,84 @@
+import type { ProjectAccess } from '../../access/access.ts'
+import type { SystemCtx } from '../../env.ts'
+import type { workers } from '../../model/tables/index.ts'
+import { describeError } from '../../platform/http/log.ts'
+import { BuildFailed } from '../runtime/build-client.ts'
+import { keyOf, type ProgramName, type Question } from '../runtime/processes/process-protocol.ts'
+import { askProcess } from '../runtime/processes/process-requests.ts'
+import { beginCall, endingOf, processOf } from '../runtime/processes/process-table.ts'
+import type { WorkerInstances } from './worker-instances.ts'
+import { environmentOf, type Plan } from './worker-plan.ts'
+
+type WorkerRow = typeof workers.$inferSelect
+
+type Instances = Pick<WorkerInstances, 'start' | 'drop' | 'stop' | 'tally'>
+type Planned = Parameters<Instances['tally']>[0]
+type Remote = {
+  [Name in keyof Instances]: (...given: Parameters<Instances[Name]>) => Promise<Awaited<ReturnType<Instances[Name]>>>
+}
+
+type WorkerName = Pick<WorkerRow, 'id' | 'projectRef' | 'name'>
+
+const programOf = ({ projectRef: ref, name }: WorkerName): ProgramName => ({ kind: 'worker', ref, name })
+
+/** Where the instances of a worker run; undefined where no process does that and none is to be started. */
+async function objectOf({ bindings }: SystemCtx, worker: WorkerName, isStarted = false): Promise<Remote | undefined> {
+  const { WORKER_INSTANCES: objects, PROGRAMS } = bindings
+  if (!PROGRAMS) return objects.get(objects.idFromName(worker.id))
+  const process = await processOf(bindings, programOf(worker), isStarted)
+  if (!process) return undefined
+  const ask = <T>(question: Question, plan?: Plan | Planned) =>
+    askProcess<T>(bindings, process, question, { workerId: worker.id, plan })
+  return {
+    async start(plan) {
+      const end = beginCall(process, keyOf(programOf(worker)))
+      try {
+        return await ask('start', plan)
+      } catch (error) {
+        await endingOf(bindings, process)
+        throw error
+      } finally {
+        end()
+      }
+    },
+    drop: (plan) => ask('drop', plan),
+    stop: () => ask('stop'),
+    tally: (plan) => ask('tally', plan),
+  }
+}
+
+/** All that the plan declares have started when this resolves. Rejects with BuildFailed. */
+export async function startInstances(ctx: SystemCtx, plan: Plan, worker: WorkerName): Promise<void> {
+  const object = await objectOf(ctx, worker, true)
+  if (!object) throw new Error('no room for another process of programs')
+  const problem = await object.start(plan)
+  if (problem !== undefined) throw new BuildFailed([{ message: problem }])
+}
+
+/** Of what has been started and is not to be served. */
+export async function dropInstances(ctx: SystemCtx, plan: Plan, worker: WorkerName): Promise<void> {
+  await (await objectOf(ctx, worker))?.drop(plan)
+}
+
+export async function stopInstances(ctx: SystemCtx, worker: WorkerName): Promise<void> {
+  await (await objectOf(ctx, worker))?.stop()
+}
+
+const ASKED_MS = 5_000
+const NONE = { live: 0, ready: 0, stale: 0 }
+
+/** Counted, or why they cannot be. */
+export async function tallyOf(ctx: SystemCtx, worker: WorkerRow, project: ProjectAccess) {
+  const { id, served, spec } = worker
+  if (!served) return { instances: { declared: spec.instances, live: 0, ready: 0, stale: 0 } }
+  try {
+    const object = objectOf(ctx, worker)
+    const asked = object.then((one) => one?.tally({ ...served, environment: environmentOf(project) }) ?? NONE)
+    const tally = await Promise.race([asked, scheduler.wait(ASKED_MS)])
+    if (!tally) throw new Error(`no answer in ${ASKED_MS} ms`)
+    return { instances: { declared: served.spec.instances, ...tally } }
+  } catch (error) {
+    ctx.log.error('worker_instances_unknown', { worker: id, error: describeError(error) })
+    return { instances_error: 'The instances cannot be counted at the moment' }
+  }
+}
