@@ -5,11 +5,13 @@ import { openapi } from '../src/management/kernel/openapi.ts'
 
 /** Fails when the route table says something else than the published documents that were last reviewed. */
 for (const version of ['v1', 'v2'] as const) {
-  const file = `test/openapi/${version}.json`
+  const file = `test/management/openapi/${version}.json`
   const reviewed = readFileSync(file, 'utf8')
   const [{ url: baseUrl }] = JSON.parse(reviewed).servers
   const published = `${JSON.stringify(openapi(routes, version, { release: packageJson.version, baseUrl }), null, 2)}\n`
   if (published === reviewed) continue
-  console.error(`${file} is not what the routes say: run test/openapi.test.ts with -u, and review the difference.`)
+  console.error(
+    `${file} is not what the routes say: run test/management/openapi.test.ts with -u, and review the difference.`,
+  )
   process.exitCode = 1
 }

@@ -7,11 +7,11 @@ import { setImmediate } from 'node:timers/promises'
 import type { TestProject } from 'vitest/node'
 import { buildWorker } from '../dev/bundle.ts'
 import { startServices } from '../dev/services.ts'
-import { uncovered } from './coverage.ts'
-import { type Doh, startDoh, type Zone } from './delivery/doh.ts'
-import { type GithubServer, startGithubServer } from './github-server/server.ts'
-import { copyInstallation } from './installations.ts'
-import { type Server, serveWorker } from './worker.ts'
+import { type Doh, startDoh, type Zone } from './outbound/webhooks/doh.ts'
+import { uncovered } from './support/coverage.ts'
+import { type GithubServer, startGithubServer } from './support/github-server/server.ts'
+import { copyInstallation } from './support/installations.ts'
+import { type Server, serveWorker } from './support/worker.ts'
 
 declare module 'vitest' {
   interface ProvidedContext {

@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, describe, expect, onTestFinished, test, vi } from 'vitest'
 import { type DiffRequest, diff } from '../../src/engine/diff/diff.ts'
-import { extended, isExtended } from '../extended.ts'
+import { extended, isExtended } from '../support/extended.ts'
 import { groupsInSchemas, pairsOfWholeDatabases } from './diff-cases.ts'
 import { newSide, type Side } from './diff-databases.ts'
 import { type HostEngine, startHostEngine } from './host-engine.ts'

@@ -4,7 +4,7 @@ import { projectNames } from '../../src/engine/names.ts'
 import type { NeonEngineConfig } from '../../src/engine/neon/connection.ts'
 import type { NeonState } from '../../src/engine/neon/locations.ts'
 import { createNeonEngine } from '../../src/engine/neon/neon.ts'
-import { API_KEY, type NeonServer, startNeonServer } from '../neon-server/server.ts'
+import { API_KEY, type NeonServer, startNeonServer } from '../support/neon-server/server.ts'
 import { type EngineUnderTest, PLAIN_OWNER } from './contract.ts'
 
 export interface NeonUnderTest extends EngineUnderTest {

@@ -10,7 +10,7 @@ import {
   Superseded,
 } from '../../src/engine/engine.ts'
 import { loginRole } from '../../src/engine/logins.ts'
-import { SCRAM_ITERATIONS } from '../neon-server/compute.ts'
+import { SCRAM_ITERATIONS } from '../support/neon-server/compute.ts'
 import { type NeonUnderTest, startNeonEngine } from './neon-engine.ts'
 import { newRef, RUNNER_PASSWORD, specOf, withClient } from './specs.ts'
 

@@ -2,7 +2,7 @@ import { sql } from 'drizzle-orm'
 import { drizzle } from 'drizzle-orm/node-postgres'
 import pg from 'pg'
 import type { Db } from '../../src/platform/db/client.ts'
-import { newControlDatabase } from '../control-databases.ts'
+import { newControlDatabase } from '../support/control-databases.ts'
 import { counted } from './quiet.ts'
 import type { Instance, World } from './world.ts'
 

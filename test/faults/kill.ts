@@ -1,10 +1,10 @@
 import { parseArgs } from 'node:util'
-import { newMachine } from '../machine.ts'
-import { type Customer, newCustomer } from '../wire/customer.ts'
-import { type Installation, openInstallation, until } from '../wire/installation.ts'
-import { revive, startKillable } from '../wire/killable.ts'
-import { type Answered, judge, type Promised } from '../wire/ledger.ts'
-import { startScripted } from '../wire/scripted.ts'
+import { newMachine } from '../support/machine.ts'
+import { type Customer, newCustomer } from '../support/wire/customer.ts'
+import { type Installation, openInstallation, until } from '../support/wire/installation.ts'
+import { revive, startKillable } from '../support/wire/killable.ts'
+import { type Answered, judge, type Promised } from '../support/wire/ledger.ts'
+import { startScripted } from '../support/wire/scripted.ts'
 import { createRandom } from './random.ts'
 
 /**

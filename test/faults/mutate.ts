@@ -28,7 +28,7 @@ const VITEST = ['node_modules/vitest/vitest.mjs', 'run', '--config', 'test/fault
 const COMMANDS = {
   simulation: [...RUN, '--brief', '--until-broken', '--seeds', '250'],
   stress: [...RUN, '--stress'],
-  sender: [...VITEST, '--reporter', 'tap-flat', 'test/delivery/sender.test.ts'],
+  sender: [...VITEST, '--reporter', 'tap-flat', 'test/outbound/webhooks/sender.test.ts'],
 }
 /** An oracle that is broken, or a test that fails. */
 const NOTICED = /^(O\d+ broken:|not ok) .*$/m

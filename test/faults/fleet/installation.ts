@@ -12,7 +12,7 @@ import { freePort } from '../../../dev/ports.ts'
 import { startS3 } from '../../../dev/s3.ts'
 import type { LocalSecrets } from '../../../dev/secrets.ts'
 import { startServices } from '../../../dev/services.ts'
-import { until } from '../../wire/installation.ts'
+import { until } from '../../support/wire/installation.ts'
 
 const START_MS_MAX = 90_000
 const ROOT = fileURLToPath(new URL('../../..', import.meta.url))

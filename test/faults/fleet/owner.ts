@@ -1,5 +1,5 @@
 import { setTimeout as delay } from 'node:timers/promises'
-import { until } from '../../wire/installation.ts'
+import { until } from '../../support/wire/installation.ts'
 import type { Random } from '../random.ts'
 import type { Fleet } from './installation.ts'
 import { type Ledger, newLedger } from './ledger.ts'

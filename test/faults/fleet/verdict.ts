@@ -1,7 +1,7 @@
 import { readdir, readFile, readlink } from 'node:fs/promises'
 import { join } from 'node:path'
 import { ListObjectsV2Command, S3Client } from '@aws-sdk/client-s3'
-import { until } from '../../wire/installation.ts'
+import { until } from '../../support/wire/installation.ts'
 import type { Fleet, FleetHost } from './installation.ts'
 import { type Ledger, mustHold, mustMiss } from './ledger.ts'
 

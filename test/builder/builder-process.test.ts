@@ -1,0 +1,178 @@
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { supervise } from '../../dev/supervised.ts'
+import { extended } from '../support/extended.ts'
+import { type BuilderProcess, startBuilderProcess } from './client.ts'
+import { startWeb } from './web.ts'
+
+let builder: BuilderProcess
+beforeAll(async () => {
+  const gone = await startWeb()
+  await gone.stop()
+  builder = await startBuilderProcess({ NPM_REGISTRY_URL: gone.origin })
+})
+afterAll(() => builder.stop())
+
+const program = (js: string) => ({ image: { main: 'program.js', modules: { 'program.js': { js } }, files: {} } })
+
+it('the builder does nothing for who has not its key, at none of its ports', async () => {
+  const probed = JSON.stringify(program('export default {}'))
+  await builder.probe(program('export default {}'))
+  const statuses = builder.ports.flatMap((port) =>
+    ['', 'x'.repeat(48)].map(async (key) => {
+      const headers = { 'x-pilothouse-key': key }
+      return (await fetch(`http://127.0.0.1:${port}/probe`, { method: 'POST', headers, body: probed })).status
+    }),
+  )
+  expect(await Promise.all(statuses)).toEqual(builder.ports.flatMap(() => [403, 403]))
+})
+
+describe('a program that is probed', () => {
+  it('tells its handlers, and none of them is called', async () => {
+    const js = `export default { fetch() { throw new Error('called') }, scheduled() {} }`
+    expect(await builder.probe(program(js))).toEqual({ handlers: ['fetch', 'scheduled'] })
+    const named = `import { WorkerEntrypoint } from 'cloudflare:workers'; export default class extends WorkerEntrypoint { fetch() {} }`
+    expect(await builder.probe(program(named))).toEqual({ handlers: ['fetch'] })
+    expect(await builder.probe(program('export const a = 1'))).toEqual({ handlers: [] })
+    const image = await builder.build({
+      'index.ts': `Deno.serve(() => new Response()); export default { scheduled() {} }`,
+    })
+    expect(await builder.probe({ image })).toEqual({ handlers: ['fetch', 'scheduled'] })
+  })
+
+  it.each([
+    ['random values', 'crypto.randomUUID(); crypto.getRandomValues(new Uint8Array(1))'],
+    ['timers', 'setInterval(() => {}, 1_000); await new Promise((resolve) => setTimeout(resolve, 1))'],
+    ['the network, which gives no answer here', `await fetch('https://example.com')`],
+    ['the network, without waiting', `fetch('https://example.com').catch(() => {})`],
+  ])('may use %s at its top level', async (_name, js) => {
+    const image = await builder.build({ 'index.ts': `${js}; export default { fetch() {} }` })
+    const { handlers } = await builder.probe({ image })
+    expect(handlers).toContain('fetch')
+  })
+
+  it('finds its environment at once', async () => {
+    const js = `import { env } from 'cloudflare:workers'; if (env.A !== 'b') throw new Error('no environment'); export default {}`
+    expect(await builder.probe({ ...program(js), env: { A: 'b' } })).toEqual({ handlers: [] })
+  })
+
+  it.each([
+    ['throws', `throw new Error('not today')`, 'not today'],
+    ['is no JavaScript', 'export default {', 'SyntaxError'],
+    ['imports what is not there', `import './nowhere.js'`, 'nowhere.js'],
+    ['answers for us', `Response.json = () => new Response('x'.repeat(100_000))`, 'how a Response is made'],
+    [
+      'answers for us without an end',
+      `Response.json = () => new Response(new ReadableStream())`,
+      'how a Response is made',
+    ],
+    ['waits for ever', 'await new Promise(() => {})', 'does not start'],
+  ])('is refused when it %s', async (_name, js, message) => {
+    const { issues = [] } = await builder.probe(program(js))
+    expect(issues[0]?.message).toContain(message)
+  })
+
+  it('ends its process alone when it takes memory that no heap bounds', async () => {
+    const small = await startBuilderProcess({}, 1024)
+    const greedy = `const all = []; for (;;) { all.push(new Uint8Array(64 * 1024 ** 2).fill(1)); await 0 }`
+    const { issues = [] } = await small.probe(program(greedy))
+    expect(issues[0]?.message).toContain('ended the process')
+    expect(await small.probe(program('export default { fetch() {} }'))).toEqual({ handlers: ['fetch'] })
+    await small.stop()
+  })
+
+  it('is told that it takes too much memory, also where that is all heap', async () => {
+    const { issues = [] } = await builder.probe(
+      program('const all = []; for (;;) all.push(new Array(1_000_000).fill(all.length))'),
+    )
+    expect(issues[0]?.message).toBe('The program ended the process that started it: does it need too much memory?')
+  })
+
+  extended('cannot stop others by a loop without an end, nor by taking all memory', async () => {
+    const [looping, greedy, healthy, image] = await Promise.all([
+      builder.probe(program('for (;;);')),
+      builder.probe(program('const all = []; for (;;) all.push(new Array(1_000_000).fill(all.length))')),
+      builder.probe(program('export default { fetch() {} }')),
+      builder.build({ 'index.ts': 'export default 1' }),
+    ])
+    expect(looping.issues?.[0]?.message).toContain('within 12 s')
+    expect(greedy.issues?.[0]?.message).toContain('too much memory')
+    expect(healthy).toEqual({ handlers: ['fetch'] })
+    expect(image.main).toBe('program.js')
+  })
+})
+
+describe('a process that is supervised', () => {
+  it('and does not come up holds nobody for ever, nor is that the fault of who asks', async () => {
+    const lines: string[] = []
+    const modules = [{ type: 'ESModule', path: 'loop.js', contents: 'for (;;);' }]
+    const worker = { name: 'loop', compatibilityDate: '2026-11-01', modules }
+    const looping = supervise({
+      ...{ worker, secondsMax: 60, startSecondsMax: 2 },
+      onLine: (line) => lines.push(line),
+    })
+    const request = { path: '/', headers: {}, body: new Uint8Array() }
+    expect(await looping.ask(request, new AbortController().signal)).toEqual({ kind: 'down' })
+    expect(lines.join()).toContain('it was not ready within 2 s')
+    await looping.stop()
+  })
+
+  it('does nothing for who has gone before his turn, and refuses more than may wait', async () => {
+    const contents = `let asked = 0
+      export default { async fetch({ url }) { asked += 1; await scheduler.wait(url.endsWith('/slow') ? 1_000 : 0); return new Response(String(asked)) } }`
+    const worker = {
+      name: 'count',
+      compatibilityDate: '2026-11-01',
+      modules: [{ type: 'ESModule', path: 'a.js', contents }],
+    }
+    const counting = supervise({ worker, secondsMax: 30, onLine: () => {} })
+    const ask = (path: string, left = new AbortController()) =>
+      counting.ask({ path, headers: {}, body: new Uint8Array() }, left.signal)
+    const left = new AbortController()
+    const [slow, gone] = [ask('/slow'), ask('/', left)]
+    left.abort()
+    const waiting = Array.from({ length: 98 }, () => ask('/'))
+    expect(counting.isBusy()).toBe(true)
+    expect(await ask('/')).toEqual({ kind: 'busy' })
+    expect(await slow).toMatchObject({ kind: 'answered', body: new TextEncoder().encode('1') })
+    expect(await gone).toEqual({ kind: 'left' })
+    expect((await Promise.all(waiting)).at(-1)).toMatchObject({
+      kind: 'answered',
+      body: new TextEncoder().encode('99'),
+    })
+    await counting.stop()
+  })
+})
+
+describe('a build', () => {
+  it('that needs a registry that cannot be reached is not the fault of who deploys', async () => {
+    expect(await builder.issues({ 'index.ts': `export * from 'npm:base'` })).toEqual({
+      unavailable: expect.stringMatching(/^The registry http:\/\/127\.0\.0\.1:\d+ cannot be reached$/),
+    })
+  })
+
+  it('of more than 64 MiB is refused, and others go on', async () => {
+    const body = new Uint8Array(65 * 1024 ** 2)
+    await expect(builder.post('/function', body)).rejects.toThrow('413')
+    expect(await builder.build({ 'index.ts': 'export default 1' })).toMatchObject({ main: 'program.js' })
+  })
+
+  it('imports nothing from this machine or its network', async () => {
+    const web = await startWeb()
+    const url = web.serve('/mod.ts', 'export default 1')
+    const name = url.replace('127.0.0.1', 'localhost')
+    for (const address of [
+      url,
+      name,
+      'http://10.0.0.1/mod.ts',
+      'http://169.254.169.254/latest',
+      'https://metadata/x',
+    ]) {
+      const result = await builder.issues({ 'index.ts': `export * from '${address}'` })
+      expect(result).toMatchObject([
+        { message: expect.stringMatching(/cannot be fetched: it (is no public|must name a public)/) },
+      ])
+    }
+    expect(web.asked).toEqual([])
+    await web.stop()
+  })
+})

@@ -1,0 +1,359 @@
+import { chmod, mkdtemp, rm } from 'node:fs/promises'
+import pg from 'pg'
+import { afterAll, beforeAll, describe, expect, inject, it, vi } from 'vitest'
+import { freePort } from '../../dev/ports.ts'
+import { readSecrets } from '../../dev/secrets.ts'
+import { type Host, type HostOptions, startHost } from '../../host/host.ts'
+import type { ProjectEngine } from '../../src/engine/engine.ts'
+import { EngineUnavailable } from '../../src/engine/engine.ts'
+import type { HostAddress, HostDirectory } from '../../src/engine/host/directory.ts'
+import { createHostEngine } from '../../src/engine/host/host.ts'
+import type { HostState } from '../../src/engine/host/project-host.ts'
+import { newRef, specOf } from '../engine/specs.ts'
+import { as, type Caller } from '../support/api.ts'
+import { newBranch } from '../support/branches.ts'
+import { deploy } from '../support/deploys.ts'
+import { type Machine, newMachine } from '../support/machine.ts'
+import { newProject, PASSWORD, runSql } from '../support/projects.ts'
+
+const KEY = 'a key of the test, of enough letters'
+/** The cron ticks each minute. */
+const SETTLED = { timeout: 150_000, interval: 2_000 }
+/** A Worker looks for other hosts this often. */
+const NOTICED = { timeout: 50_000, interval: 2_000 }
+
+/** Answers with the port of its database, and with what the gateway there says of TLS. */
+const GREETING = `import net from 'node:net'
+Deno.serve(async () => {
+  const { hostname, port } = new URL(Deno.env.get('SUPABASE_DB_URL'))
+  const socket = net.connect(Number(port), hostname)
+  socket.write(Buffer.from([0, 0, 0, 8, 4, 210, 22, 47]))
+  const answer = await new Promise((resolve, reject) => socket.on('data', (data) => resolve(String(data))).on('error', reject))
+  socket.destroy()
+  return Response.json({ port, answer })
+})
+`
+
+const folders: string[] = []
+async function newFolder(): Promise<string> {
+  // A socket's path must be short.
+  const folder = await mkdtemp('/tmp/ph-')
+  folders.push(folder)
+  // Instances have accounts of their own.
+  await chmod(folder, 0o711)
+  return folder
+}
+afterAll(async () => {
+  for (const folder of folders) await rm(folder, { recursive: true, force: true })
+})
+
+const start = (options: Partial<HostOptions> & { folder: string }) =>
+  startHost({ key: KEY, isDurable: false, region: 'eu-central-1', ...options })
+
+describe('an installation with two hosts', () => {
+  let machine: Machine
+  let owner: Caller
+  let place: { owner: Caller; slug: string }
+  let second: Host
+  let settings: Parameters<typeof start>[0]
+
+  beforeAll(async () => {
+    const ports = { port: await freePort(0, 'proxy'), gatewayPort: await freePort(0, 'postgres') }
+    settings = { folder: await newFolder(), ...ports }
+    second = await start(settings)
+    machine = await newMachine({ HOST_KEY: KEY }, inject('begun'))
+    await machine.started()
+    const { access_token, base_url, organization_slug: slug } = machine.credentials()
+    owner = as(access_token, {}, base_url)
+    place = { owner, slug }
+  }, 300_000)
+  afterAll(async () => {
+    await machine.dispose()
+    await second.stop()
+  })
+
+  const add = () =>
+    machine.admin('hosts', 'add', 'fra-1', second.url, '--database-host', '127.0.0.1', ...databasePort())
+  const databasePort = () => ['--database-port', String(second.gatewayPort)]
+  const regions = async (): Promise<string[]> => {
+    const { body } = await owner.get(`/v1/projects/available-regions?organization_slug=${place.slug}`)
+    return body.all.specific.map(({ code }: { code: string }) => code)
+  }
+  const far = (name: string) => ({
+    name,
+    organization_slug: place.slug,
+    db_pass: PASSWORD,
+    region: 'eu-central-1',
+  })
+
+  let ref: string
+  let near: string
+
+  it('places a project in the region that it names, and its branches beside it', async () => {
+    expect(await machine.admin('hosts', 'list')).toBe('no hosts but that of the settings')
+    expect(await regions()).toEqual(['us-east-1'])
+    expect(await owner.post('/v1/projects', far('too early'))).toMatchObject({
+      status: 400,
+      body: { message: expect.stringContaining('body.region: eu-central-1 is not available') },
+    })
+    expect(await add()).toMatch(/^fra-1 takes projects in eu-central-1, with Postgres 18\.\d+ and 17\.\d+$/)
+    await vi.waitFor(async () => expect(await regions()).toEqual(['us-east-1', 'eu-central-1']), NOTICED)
+
+    ref = await newProject(place, { region: 'eu-central-1' })
+    near = await newProject(place)
+    expect(second.pool.find(ref)).toBeDefined()
+    expect(second.pool.find(near)).toBeUndefined()
+    await runSql(owner, ref, `create table kept as select 'here' as place`)
+    const { body } = await owner.get(`/v1/projects/${ref}/config/database/pooler`)
+    const { db_host: host, db_port: port, db_user: user, db_name: database } = body[0]
+    expect(port).toBe(second.gatewayPort)
+    const client = new pg.Client({ host, port, user, database, password: PASSWORD })
+    await client.connect()
+    expect((await client.query('select place from kept')).rows).toEqual([{ place: 'here' }])
+    await client.end()
+    expect((await runSql(owner, near, 'select 1 as n')).body).toEqual([{ n: 1 }])
+    const branch = await newBranch(owner, ref, { with_data: true })
+    expect(second.pool.find(branch.project_ref)).toBeDefined()
+    expect(await machine.admin('hosts', 'list')).toMatch(
+      /^local {2}of the settings {2}1 projects\nfra-1 {2}active {2}eu-central-1 {2}http.* {2}2 projects {2}Postgres 18/,
+    )
+  }, 200_000)
+
+  it('keeps the projects of a host that is silent, and goes on without it', async () => {
+    await second.stop()
+    const health = async () => (await owner.get(`/v1/projects/${ref}/health?services=db`)).body[0]
+    expect(await health()).toMatchObject({ healthy: false, error: 'the database host does not answer' })
+    expect(await runSql(owner, ref, 'select 1')).toMatchObject({ status: 503 })
+    expect((await runSql(owner, near, 'select 1 as n')).body).toEqual([{ n: 1 }])
+    expect((await owner.get('/v1/projects')).body.map((project: { ref: string }) => project.ref)).toContain(ref)
+    expect(await newProject(place)).toHaveLength(20)
+    expect(await machine.admin('hosts', 'list')).toContain('the database host does not answer')
+
+    second = await start(settings)
+    expect(await health()).toMatchObject({ healthy: true })
+    expect((await runSql(owner, ref, 'select place from kept')).body).toEqual([{ place: 'here' }])
+  }, 200_000)
+
+  it('gives no new projects to a host that is drained', async () => {
+    expect(await machine.admin('hosts', 'drain', 'fra-1')).toContain('fra-1 takes no new projects')
+    await vi.waitFor(async () => expect(await regions()).toEqual(['us-east-1']), NOTICED)
+    expect((await owner.post('/v1/projects', far('late'))).status).toBe(400)
+    expect((await runSql(owner, ref, 'select place from kept')).body).toEqual([{ place: 'here' }])
+    await expect(machine.admin('hosts', 'drain', 'mars-1')).rejects.toThrow(/no host is called "mars-1"/)
+    await expect(machine.admin('hosts', 'add', 'No Name', second.url)).rejects.toThrow(/--database-host is missing/)
+    const nowhere = 'http://127.0.0.1:9'
+    await expect(machine.admin('hosts', 'add', 'x', nowhere, '--database-host', 'x')).rejects.toThrow(/does not answer/)
+    await add()
+    await vi.waitFor(async () => expect(await regions()).toEqual(['us-east-1', 'eu-central-1']), NOTICED)
+  }, 200_000)
+})
+
+describe('projects move', () => {
+  let machine: Machine
+  let owner: Caller
+  let place: { owner: Caller; slug: string }
+  let second: Host
+  let archive: NonNullable<HostOptions['archive']>
+
+  beforeAll(async () => {
+    machine = await newMachine({ HOST_KEY: KEY }, inject('begun'))
+    await machine.started()
+    const secrets = await readSecrets(machine.folder, { isNew: false })
+    const { S3_ACCESS_KEY_ID: accessKeyId, S3_SECRET_ACCESS_KEY: secretAccessKey, ARCHIVE_KEY: key } = secrets
+    const endpoint = `http://127.0.0.1:${machine.env.S3_PORT}/cdn-cgi/local/r2/s3`
+    archive = { endpoint, region: 'auto', bucket: 'pilothouse', accessKeyId, secretAccessKey, key }
+    second = await start({ folder: await newFolder(), archive })
+    const { access_token, base_url, organization_slug: slug } = machine.credentials()
+    owner = as(access_token, {}, base_url)
+    place = { owner, slug }
+    const at = ['--database-host', '127.0.0.1', '--database-port', String(second.gatewayPort)]
+    await machine.admin('hosts', 'add', 'fra-1', second.url, ...at)
+    await vi.waitFor(async () => {
+      const { body } = await owner.get(`/v1/projects/available-regions?organization_slug=${slug}`)
+      expect(body.all.specific).toHaveLength(2)
+    }, NOTICED)
+  }, 300_000)
+  afterAll(async () => {
+    await machine.dispose()
+    await second.stop()
+  })
+
+  const clientOf = async (ref: string) => {
+    const { body } = await owner.get(`/v1/projects/${ref}/config/database/pooler`)
+    const { db_host: host, db_port: port, db_user: user, db_name: database } = body[0]
+    const client = new pg.Client({ host, port, user, database, password: PASSWORD })
+    client.on('error', () => {})
+    await client.connect()
+    return client
+  }
+  let ref: string
+
+  it('to another host while they are written to, and lose nothing', async () => {
+    ref = await newProject(place)
+    await runSql(owner, ref, 'create table acknowledged (n int primary key)')
+    await deploy(owner, ref, { files: { 'index.ts': GREETING }, metadata: { verify_jwt: false } })
+    const greeting = async () => (await fetch(new URL(`/p/${ref}/functions/v1/hello`, owner.base))).json()
+    expect(await greeting()).toEqual({ port: String(machine.env.POSTGRES_PORT), answer: 'S' })
+    const settings = { max_connections: 33, work_mem: '7MB' }
+    expect((await owner.put(`/v1/projects/${ref}/config/database/postgres`, settings)).status).toBe(200)
+    const writer = await clientOf(ref)
+    let counted = 0
+    const ended = (async () => {
+      for (;;) {
+        await writer.query('insert into acknowledged values ($1)', [counted + 1])
+        counted += 1
+      }
+    })().catch(() => {})
+
+    await expect(machine.admin('project', 'move', ref, 'mars-1')).rejects.toThrow('no host is called "mars-1"')
+    await expect(machine.admin('project', 'move', ref, 'local')).rejects.toThrow('is on local already')
+    await expect(machine.admin('project', 'move', newRef(), 'fra-1')).rejects.toThrow('no project has the ref')
+    await expect(machine.admin('project', 'move', ref, 'fra-1', '--source-lost')).rejects.toThrow('local answers')
+    expect(await machine.admin('project', 'move', ref, 'fra-1')).toBe(`${ref} is on fra-1`)
+    await ended
+    expect(counted).toBeGreaterThan(100)
+    const { body } = await runSql(
+      owner,
+      ref,
+      `select count(*)::int as n, max(n) as last, current_setting('work_mem') as mem, current_setting('max_connections') as max
+         from acknowledged`,
+    )
+    expect(body).toEqual([{ n: body[0].last, last: body[0].last, mem: '7MB', max: '33' }])
+    expect(body[0].last).toBeGreaterThanOrEqual(counted)
+    expect(second.pool.find(ref)?.record.sealed).toBeUndefined()
+    expect((await owner.get(`/v1/projects/${ref}`)).body).toMatchObject({
+      status: 'ACTIVE_HEALTHY',
+      region: 'eu-central-1',
+    })
+    const there = { port: String(second.gatewayPort), answer: 'S' }
+    await vi.waitFor(async () => expect(await greeting()).toEqual(there), NOTICED)
+    const client = await clientOf(ref)
+    expect((await client.query('select count(*)::int as n from acknowledged')).rows).toEqual([{ n: body[0].n }])
+    await client.end()
+    // It had no backup, and has none now.
+    expect(await machine.admin('backups', 'drill', '--project', ref)).toContain('no backup')
+    expect(await machine.admin('hosts', 'list')).toMatch(/fra-1 .* 1 projects/)
+  }, 300_000)
+
+  it('and back, and there again', async () => {
+    for (const [n, host] of ['local', 'fra-1'].entries()) {
+      await runSql(owner, ref, `insert into acknowledged values (${-1 - n})`)
+      expect(await machine.admin('project', 'move', ref, host)).toBe(`${ref} is on ${host}`)
+      const { body } = await runSql(owner, ref, 'select min(n) as first from acknowledged')
+      expect(body).toEqual([{ first: -1 - n }])
+    }
+    expect(await machine.admin('hosts', 'list')).toMatch(/fra-1 .* 1 projects/)
+  }, 300_000)
+
+  it('and what a move leaves closed that was cut off is opened, or removed', async () => {
+    await owner.post(`/v1/projects/${ref}/database/backups/restore-point`, { name: 'before' })
+    const point = async () => (await owner.get(`/v1/projects/${ref}/database/backups/restore-point`)).body.status
+    await vi.waitFor(async () => expect(await point()).toBe('AVAILABLE'), NOTICED)
+    await runSql(owner, ref, 'create table kept as select 7 as n')
+    const { HOST_KEY } = await readSecrets(machine.folder, { isNew: false })
+    const local = { url: `http://127.0.0.1:${machine.env.PROXY_PORT}`, key: HOST_KEY }
+    const ask = async ({ url, key }: { url: string; key: string }, method: string, rest: string) => {
+      const send = (path: string, init: RequestInit) =>
+        fetch(`${url}/host/v1${path}`, { ...init, headers: { authorization: `Bearer ${key}` } })
+      let response = await send(`/instances/${ref}${rest}`, { method })
+      while (response.status === 202)
+        response = await send(`/operations/${((await response.json()) as { operation: string }).operation}`, {})
+      return response.status
+    }
+    // On both hosts, as if the API had been killed between the end of the copy and its record.
+    expect(await ask(local, 'PUT', '/arrival')).toBe(204)
+    expect(await ask({ url: second.url, key: KEY }, 'POST', '/seal')).toBe(200)
+    expect(await ask(local, 'POST', '/arrival/finish')).toBe(204)
+    await vi.waitFor(async () => {
+      expect((await runSql(owner, ref, 'select n from kept')).body).toEqual([{ n: 7 }])
+      expect(await ask(local, 'GET', '')).toBe(404)
+    }, SETTLED)
+  }, 300_000)
+
+  it('away from a host that is lost, as far as they were archived', async () => {
+    expect(await machine.admin('backups', 'drill')).toMatch(new RegExp(`^${ref}  ok .*1 restored, 0 failed`, 's'))
+    await second.stop()
+    await expect(machine.admin('project', 'move', ref, 'local')).rejects.toThrow('fra-1 does not answer')
+    expect(await machine.admin('project', 'move', ref, 'local', '--source-lost')).toBe(`${ref} is on local`)
+    expect((await runSql(owner, ref, 'select n from kept')).body).toEqual([{ n: 7 }])
+  }, 300_000)
+})
+
+describe('the driver with several hosts', () => {
+  const running: Host[] = []
+  const states = new Map<string, HostState>()
+  let addresses: HostAddress[]
+  let engine: ProjectEngine
+
+  const hosts: HostDirectory = {
+    of: (ref) => hosts.named(states.get(ref)?.host ?? ''),
+    all: async () => addresses,
+    async named(id) {
+      const found = addresses.find((address) => address.id === id)
+      if (!found) throw new EngineUnavailable('unknown')
+      return found
+    },
+    note: () => {},
+  }
+  const addressOf = (id: string, { url, gatewayPort }: Pick<Host, 'url' | 'gatewayPort'>): HostAddress => ({
+    ...{ id, url, key: KEY, databaseHost: '127.0.0.1', databasePort: gatewayPort },
+  })
+  const silent = addressOf('silent', { url: 'http://127.0.0.1:9', gatewayPort: 9 })
+  const [one, other] = [() => running[0] as Host, () => running[1] as Host]
+
+  beforeAll(async () => {
+    for (const region of ['eu-central-1', 'eu-central-1'])
+      running.push(await start({ folder: await newFolder(), region }))
+    addresses = [addressOf('one', one()), addressOf('other', other()), silent]
+    engine = createHostEngine({
+      hosts,
+      states: {
+        read: async (ref) => states.get(ref),
+        refs: async () => [...states.keys()],
+        write: async (ref, state) => void (state ? states.set(ref, state) : states.delete(ref)),
+      },
+    })
+  }, 120_000)
+  afterAll(async () => {
+    for (const host of running) await host.stop()
+  })
+
+  const create = async (more: object = {}) => {
+    const ref = newRef()
+    await engine.create({ ...specOf(ref), region: 'eu-central-1', ...more })
+    return ref
+  }
+
+  it('spreads projects over the hosts that answer, or puts them beside another', async () => {
+    const refs = [await create(), await create(), await create(), await create()]
+    expect(running.map(({ pool }) => pool.list().length)).toEqual([2, 2])
+    const beside = await create({ beside: refs[0] })
+    expect(states.get(beside)?.host).toBe(states.get(refs[0] ?? '')?.host)
+    // A creation that is repeated goes on where it began.
+    const [first = ''] = refs
+    const before = states.get(first)
+    await engine.create({ ...specOf(first), region: 'eu-central-1' })
+    expect(states.get(first)).toEqual(before)
+    await expect(create({ region: 'eu-west-1' })).rejects.toThrow('no database host that takes such projects answers')
+    await expect(create({ version: '15' })).rejects.toThrow('no database host that takes such projects answers')
+    addresses = addresses.map((address) => (address.id === 'one' ? { ...address, isDraining: true } : address))
+    expect(states.get(await create())?.host).toBe('other')
+  })
+
+  it('takes no project for gone as its host is silent', async () => {
+    const lost = newRef()
+    states.set(lost, { host: 'silent' })
+    const found = await engine.refs()
+    expect(found).toContain(lost)
+    for (const ref of states.keys()) expect(found).toContain(ref)
+    await expect(engine.remove(lost)).rejects.toThrow('the database host does not answer')
+    expect(states.has(lost)).toBe(true)
+    expect(await engine.health(lost, 2_000)).toEqual({ healthy: false, error: 'the database host does not answer' })
+    expect((await engine.settings.sizesFrom(0)).size).toBe(states.size - 1)
+    // It was never made, so no host that is silent can have it.
+    await engine.remove(newRef())
+    addresses = [silent]
+    await expect(engine.refs()).rejects.toThrow('the database host does not answer')
+    await expect(engine.places()).rejects.toThrow('no database host')
+  })
+})

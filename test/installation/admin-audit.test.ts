@@ -1,0 +1,112 @@
+import { randomUUID } from 'node:crypto'
+import { desc, eq } from 'drizzle-orm'
+import { describe, expect, it } from 'vitest'
+import { auditLog, users } from '../../src/model/tables/index.ts'
+import { admin } from '../support/admin.ts'
+import { control, newOrganization, newUser, type TestOrganization } from '../support/api.ts'
+
+const LONG_AGO = '2001-01-01'
+
+async function insertEntries({ id: organizationId }: TestOrganization, count: number, at: Date, actorUserId?: string) {
+  const entry = (n: number) => ({
+    action: 'thing.change',
+    organizationId,
+    projectRef: n % 2 ? 'abcdefghijklmnopqrst' : null,
+    detail: { n },
+    requestId: `request-${n}`,
+    createdAt: new Date(at.getTime() + n),
+    ...(actorUserId && { actorUserId }),
+  })
+  await control.insert(auditLog).values(Array.from({ length: count }, (_, n) => entry(n)))
+}
+
+async function listed(...options: string[]): Promise<Record<string, unknown>[]> {
+  const text = await admin('audit', 'list', ...options)
+  return text === 'no entries' ? [] : text.split('\n').map((line) => JSON.parse(line))
+}
+
+describe('audit list', () => {
+  it('tells who did what, the newest first, in one line each', async () => {
+    const organization = await newOrganization()
+    const id = await newUser()
+    const [user] = await control.select().from(users).where(eq(users.id, id))
+    const at = new Date('2026-01-02T03:04:05.000Z')
+    await insertEntries(organization, 2, at, id)
+    const options = ['--organization', organization.slug, '--since', '2026-01-01', '--until', '2026-01-03']
+
+    expect(await listed(...options)).toEqual([
+      {
+        at: '2026-01-02T03:04:05.001Z',
+        action: 'thing.change',
+        user: user?.username,
+        organization: organization.slug,
+        project: 'abcdefghijklmnopqrst',
+        detail: { n: 1 },
+        request: 'request-1',
+      },
+      {
+        at: '2026-01-02T03:04:05.000Z',
+        action: 'thing.change',
+        user: user?.username,
+        organization: organization.slug,
+        detail: { n: 0 },
+        request: 'request-0',
+      },
+    ])
+    expect(await listed(...options, '--project', 'abcdefghijklmnopqrst')).toHaveLength(1)
+    expect(await listed(...options, '--user', user?.username ?? '')).toHaveLength(2)
+    expect(await listed(...options.slice(0, 2), '--since', '2026-01-03')).toEqual([])
+  })
+
+  it('goes on from the last one when there are more', async () => {
+    const organization = await newOrganization()
+    await insertEntries(organization, 1_500, new Date('2026-01-02T00:00:00Z'))
+    const options = ['--organization', organization.slug, '--since', '2026-01-01']
+    const first = await listed(...options)
+    expect(first).toHaveLength(1_000)
+    const rest = await listed(...options, '--until', String(first.at(-1)?.at))
+    expect(rest).toHaveLength(501)
+    expect(rest[0]).toEqual(first.at(-1))
+  })
+
+  it.each([
+    [['--since', 'yesterday'], '--since yesterday is not a time'],
+    [['--until', '2026-02-31'], '--until 2026-02-31 is not a time'],
+    [['--since', '2026-02-02', '--until', '2026-02-01'], '--since 2026-02-02 does not lie before 2026-02-01'],
+    [['--organization', 'nobody'], 'no organization has the slug "nobody"'],
+    [['--user', 'no-body'], 'no user is called "no-body"'],
+  ])('refuses %j', async (options, said) => {
+    await expect(admin('audit', 'list', ...options)).rejects.toThrow(said)
+  })
+})
+
+describe('audit purge', () => {
+  it('removes what is older than it is told, and says so in the log itself', async () => {
+    const organization = await newOrganization()
+    const at = new Date(`${LONG_AGO}T00:00:00Z`)
+    await insertEntries(organization, 3, at)
+    await insertEntries(organization, 1, new Date())
+    const left = () => control.$count(auditLog, eq(auditLog.organizationId, organization.id))
+
+    const until = `${LONG_AGO}T00:00:00.002Z`
+    expect(await admin('audit', 'purge', '--until', until, '--dry-run')).toBe(
+      'Nothing was changed.\nentries that would be removed: 2',
+    )
+    expect(await left()).toBe(4)
+    expect(await admin('audit', 'purge', '--until', until)).toBe('entries removed: 2')
+    expect(await left()).toBe(2)
+    const [entry] = await control
+      .select()
+      .from(auditLog)
+      .where(eq(auditLog.action, 'audit.purge'))
+      .orderBy(desc(auditLog.createdAt))
+    expect(entry).toMatchObject({ organizationId: null, actorUserId: null, detail: { until, entries: 2 } })
+    await control.delete(auditLog).where(eq(auditLog.organizationId, organization.id))
+  })
+
+  it('needs to be told up to when', async () => {
+    await expect(admin('audit', 'purge')).rejects.toThrow('--until is missing')
+    await expect(admin('audit', 'purge', '--until', randomUUID())).rejects.toThrow('is not a time')
+    await expect(admin('audit', 'purge', '--until', '2999-01-01')).rejects.toThrow('is not over yet')
+  })
+})

@@ -1,0 +1,260 @@
+import { mkdirSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import pg from 'pg'
+import { SupabaseManagementAPI } from 'supabase-management-js'
+import { afterAll, beforeAll, describe, expect, inject, it, vi } from 'vitest'
+import { as, type Caller } from '../support/api.ts'
+import { newCli } from '../support/cli.ts'
+import { extended } from '../support/extended.ts'
+import { type Machine, newMachine } from '../support/machine.ts'
+import { startMcp } from '../support/mcp.ts'
+import { newProject, PASSWORD, runSql, untilGone, untilStatus } from '../support/projects.ts'
+
+/** As users run it: the production Worker without a proxy in between, which some replies would not survive unchanged. */
+let machine: Machine
+let baseUrl: string
+let token: string
+let slug: string
+let owner: Caller
+beforeAll(async () => {
+  machine = await newMachine({}, inject('begun'))
+  await machine.started()
+  ;({ base_url: baseUrl, access_token: token, organization_slug: slug } = machine.credentials())
+  owner = as(token, {}, baseUrl)
+})
+afterAll(() => machine.dispose())
+
+describe('supabase-management-js', () => {
+  it('creates a project, runs SQL on it, reads its keys, sets its storage, pauses, restores and deletes it', async () => {
+    const api = new SupabaseManagementAPI({ accessToken: token, baseUrl })
+    expect((await api.listAllOrganizations()).data).toMatchObject([{ slug }])
+    expect((await api.getAnOrganization(slug)).data).toMatchObject({ plan: 'enterprise' })
+    const { data: project } = await api.createAProject({ name: 'js', organization_slug: slug, db_pass: PASSWORD })
+    const { ref } = project
+    await untilStatus(owner, ref, 'ACTIVE_HEALTHY')
+    expect((await api.getProject(ref)).data).toMatchObject({ database: { postgres_engine: '18' } })
+    await api.runAQuery(ref, { query: 'create table t (id int); insert into t values (7)' })
+    expect((await api.runAQuery(ref, { query: 'select id from t' })).data).toEqual([{ id: 7 }])
+    expect((await api.readOnlyQuery(ref, { query: 'select id from public.t' })).data).toEqual([{ id: 7 }])
+    await expect(api.runAQuery(ref, { query: 'select * from missing' })).rejects.toThrow(
+      /relation "missing" does not exist/,
+    )
+    expect((await api.getServicesHealth(ref, { services: ['db'] })).data).toMatchObject([{ status: 'ACTIVE_HEALTHY' }])
+    expect((await api.getAllProjectsForOrganization(slug)).data).toMatchObject({ projects: [{ ref }] })
+    expect((await api.getProjectApiKeys(ref, { reveal: true })).data).toMatchObject([
+      { name: 'anon', type: 'legacy', api_key: expect.stringContaining('.') },
+      { name: 'service_role', type: 'legacy', api_key: expect.stringContaining('.') },
+      { name: 'default', type: 'publishable', api_key: expect.stringMatching(/^sb_publishable_/) },
+      { name: 'default', type: 'secret', api_key: expect.stringMatching(/^sb_secret_[^·]+$/) },
+    ])
+    await api.updateStorageConfig(ref, { fileSizeLimit: 1000 })
+    expect((await api.getStorageConfig(ref)).data).toMatchObject({ fileSizeLimit: 1000 })
+    expect((await api.listAllBuckets(ref)).data).toEqual([])
+    expect((await api.updateAProject(ref, { name: 'js-renamed' })).data).toMatchObject({ ref, name: 'js-renamed' })
+    expect((await api.pauseAProject(ref)).status).toBe(200)
+    await untilStatus(owner, ref, 'INACTIVE')
+    expect((await api.listAvailableRestoreVersions(ref)).data).toMatchObject({ available_versions: [{}] })
+    expect((await api.restoreAProject(ref)).status).toBe(200)
+    await untilStatus(owner, ref, 'ACTIVE_HEALTHY')
+    expect((await api.deleteAProject(ref)).data).toMatchObject({ ref })
+    await untilGone(owner, ref)
+  })
+})
+
+describe('the supabase CLI', () => {
+  let home: string
+  let cli: ReturnType<typeof newCli>['run']
+  let feed: ReturnType<typeof newCli>['feed']
+  beforeAll(() => {
+    const made = newCli({ token }, baseUrl)
+    ;({ home, run: cli, feed } = made)
+    return made.remove
+  })
+
+  it('does whoami, orgs list|create, projects list|create|api-keys|delete, db query and link', async () => {
+    expect(await cli('whoami')).toContain('owner')
+    expect(await cli('orgs', 'list')).toContain(slug)
+    expect(await cli('orgs', 'create', 'made-by-cli', '--yes')).toContain('made-by-cli')
+    await cli(
+      'projects',
+      'create',
+      'cli',
+      '--org-id',
+      slug,
+      '--db-password',
+      PASSWORD,
+      '--region',
+      'us-east-1',
+      '--size',
+      'small',
+      '--yes',
+    )
+    const listed = JSON.parse(await cli('projects', 'list', '-o', 'json')) as {
+      name: string
+      id: string
+      region: string
+    }[]
+    const project = listed.find(({ name }) => name === 'cli')
+    expect(project?.region).toBe('us-east-1')
+    const ref = project?.id ?? ''
+    await untilStatus(owner, ref, 'ACTIVE_HEALTHY')
+    expect(await cli('db', 'query', `--remote=${ref}`, '--yes', "select 'of ' || 42 as answer")).toContain('of 42')
+    expect(await cli('db', 'query', `--remote=${ref}`, '--read-only', 'select 1 as one')).toContain('one')
+    const keys = async (...more: string[]) => {
+      const listed = JSON.parse(await cli('projects', 'api-keys', '--project-ref', ref, '-o', 'json', ...more))
+      return (listed as { name: string; api_key: string }[]).map(({ name, api_key }) => [name, api_key])
+    }
+    const jwt = expect.stringMatching(/^[\w-]+\.[\w-]+\.[\w-]+$/)
+    expect(await keys('--reveal')).toEqual([
+      ['anon', jwt],
+      ['service_role', jwt],
+      ['default', expect.stringMatching(/^sb_publishable_/)],
+      ['default', expect.stringMatching(/^sb_secret_[^·]+$/)],
+    ])
+    expect(await keys()).toEqual([
+      ['anon', jwt],
+      ['service_role', expect.stringMatching(/^[\w-]{5}·+$/)],
+      ['default', expect.stringMatching(/^sb_publishable_[^·]+$/)],
+      ['default', expect.stringMatching(/^sb_secret_.{5}·+$/)],
+    ])
+    const rootKey = () => cli('encryption', 'get-root-key', '--project-ref', ref)
+    expect(await rootKey()).toMatch(/^[0-9a-f]{64}$/m)
+    const newKey = (key: string) => feed(key, 'encryption', 'update-root-key', '--project-ref', ref, '--yes')
+    await newKey('ab'.repeat(32))
+    expect(await rootKey()).toContain('ab'.repeat(32))
+    await expect(newKey('')).rejects.toThrow('Expected a 32 byte secret, hex-encoded (64 characters).')
+    expect(await cli('link', '--project-ref', ref, '--password', PASSWORD, '--yes')).toContain('Finished')
+    await runSql(owner, ref, 'create table public.typed (n int not null)')
+    expect(await cli('gen', 'types', '--project-id', ref, '--lang', 'typescript')).toMatch(
+      /typed: {\s+Row: {\s+n: number/,
+    )
+    await expect(cli('db', 'query', `--remote=${ref}`, '--yes', 'select * from missing')).rejects.toThrow(/missing/)
+    expect(await cli('projects', 'delete', ref, '--yes')).toBeDefined()
+    await untilGone(owner, ref)
+  })
+
+  extended(
+    'does branches create|list|get|update|pause|unpause|delete|disable',
+    async () => {
+      const ref = await newProject({ owner, slug })
+      const branches = (...args: string[]) => cli('branches', ...args, `--remote=${ref}`)
+      const listed = async () => JSON.parse(await branches('list', '-o', 'json')) as { name: string; status: string }[]
+      expect(await branches('create', 'feature', '--persistent', '--with-data', '--yes')).toContain('CREATING_PROJECT')
+      await vi.waitFor(
+        async () => expect(await listed()).toContainEqual(expect.objectContaining({ status: 'FUNCTIONS_DEPLOYED' })),
+        { timeout: 60_000, interval: 500 },
+      )
+      const env = JSON.parse(await branches('get', 'feature', '-o', 'json')) as Record<string, string>
+      expect(await answerAt(env.POSTGRES_URL ?? '')).toBe(42)
+      expect(await answerAt(env.POSTGRES_URL_NON_POOLING ?? '')).toBe(42)
+      expect(env.SUPABASE_ANON_KEY).toMatch(/^eyJ/)
+      await branches('update', 'feature', '--name', 'renamed', '--persistent=false', '--yes')
+      const { body: branch } = await owner.get(`/v1/projects/${ref}/branches/renamed`)
+      expect(branch).toMatchObject({ persistent: false })
+      await branches('pause', 'renamed', '--yes')
+      await untilStatus(owner, branch.project_ref, 'INACTIVE')
+      await branches('unpause', 'renamed', '--yes')
+      await untilStatus(owner, branch.project_ref, 'ACTIVE_HEALTHY')
+      await branches('delete', 'renamed', '--yes')
+      expect((await listed()).map(({ name }) => name)).toEqual(['main'])
+      await branches('disable', '--yes')
+      await expect(branches('list')).rejects.toThrow(/Preview branching is not enabled/)
+    },
+    180_000,
+  )
+
+  it('does postgres-config, ssl-enforcement, db push, db reset and migration list', async () => {
+    const ref = await newProject({ owner, slug })
+    const remote = [`--remote=${ref}`, '--experimental']
+    expect(await cli('postgres-config', 'update', '--config', 'work_mem=8MB', ...remote, '--yes')).toContain('8MB')
+    expect(await cli('postgres-config', 'get', ...remote)).toMatch(/work_mem\s+\| 8MB/)
+    expect((await runSql(owner, ref, 'show work_mem')).body).toEqual([{ work_mem: '8MB' }])
+    expect(await cli('postgres-config', 'delete', '--config', 'work_mem', ...remote, '--yes')).toMatch(
+      / work_mem\s+\| 2MB/,
+    )
+    expect((await runSql(owner, ref, 'show work_mem')).body).toEqual([{ work_mem: '2MB' }])
+    expect(await cli('ssl-enforcement', 'get', ...remote)).toContain('*NOT*')
+    const { body: project } = await owner.get(`/v1/projects/${ref}`)
+    const url = `postgresql://postgres.${ref}:${PASSWORD}@${project.database.host}:${machine.env.POSTGRES_PORT}/postgres`
+    mkdirSync(join(home, 'supabase/migrations'), { recursive: true })
+    writeFileSync(join(home, 'supabase/migrations/20260101000000_pushed.sql'), 'create table pushed (n int);')
+    expect(await cli('db', 'push', `--remote=${url}`, '--yes')).toBeDefined()
+    expect(await cli('migration', 'list', `--remote=${url}`)).toMatch(/`20260101000000` \| `20260101000000`/)
+    expect((await owner.get(`/v1/projects/${ref}/database/migrations`)).body).toEqual([
+      { version: '20260101000000', name: 'pushed' },
+    ])
+    await runSql(owner, ref, 'insert into pushed values (1); insert into auth.users (id) values (gen_random_uuid())')
+    expect(await cli('db', 'reset', `--remote=${url}`, '--yes')).toBeDefined()
+    const left = await runSql(
+      owner,
+      ref,
+      'select (select count(*) from pushed)::int + (select count(*) from auth.users)::int as rows',
+    )
+    expect(left.body).toEqual([{ rows: 0 }])
+    expect(await cli('ssl-enforcement', 'update', '--enable-db-ssl-enforcement', ...remote, '--yes')).not.toContain('*')
+    await expect(answerAt(url)).rejects.toThrow(/pg_hba|SSL/)
+  })
+})
+
+/** What psql would get there. */
+async function answerAt(connectionString: string): Promise<number> {
+  const client = new pg.Client({ connectionString })
+  await client.connect()
+  try {
+    return (await client.query('select 42 as answer')).rows[0].answer
+  } finally {
+    await client.end()
+  }
+}
+
+describe('the MCP server', () => {
+  it('lists organizations, projects, keys and buckets, runs SQL, pauses and restores', async () => {
+    const ref = await newProject({ owner, slug })
+    await runSql(owner, ref, 'create table public.noted (id int primary key); insert into public.noted values (11)')
+    const served = 'account,branching,database,development,storage'
+    const tool = await startMcp({ baseUrl, token, features: served })
+    expect(await tool('list_organizations')).toContain(slug)
+    expect(await tool('get_organization', { id: slug })).toContain('enterprise')
+    expect(await tool('list_projects')).toContain(ref)
+    expect(await tool('get_project', { id: ref })).toContain('ACTIVE_HEALTHY')
+    expect(await tool('list_tables', { project_id: ref, schemas: ['public'] })).toContain('noted')
+    expect(await tool('list_extensions', { project_id: ref })).toContain('pgcrypto')
+    expect(await tool('execute_sql', { project_id: ref, query: 'select id from noted' })).toContain('11')
+    expect(await tool('list_migrations', { project_id: ref })).toContain('[]')
+    const query = "create type public.mood as enum ('sad', 'ok'); create table public.moods (mood public.mood)"
+    await tool('apply_migration', { project_id: ref, name: 'make_moods', query })
+    expect(await tool('list_migrations', { project_id: ref })).toContain('make_moods')
+    expect(await tool('generate_typescript_types', { project_id: ref })).toContain('moods: {')
+    const keys = await tool('get_publishable_keys', { project_id: ref })
+    expect(keys).toMatch(/eyJ.*anon.*sb_publishable_[\w-]{31}/)
+    expect(keys).not.toContain('sb_secret_')
+    expect(await tool('get_project_url', { project_id: ref })).toContain(`https://${ref}.`)
+    expect(await tool('list_storage_buckets', { project_id: ref })).toContain('[]')
+    const features = { imageTransformation: { enabled: false }, s3Protocol: { enabled: false } }
+    await tool('update_storage_config', { project_id: ref, config: { fileSizeLimit: 1000, features } })
+    expect(await tool('get_storage_config', { project_id: ref })).toContain('1000')
+    const cost = await tool('confirm_cost', { type: 'branch', recurrence: 'hourly', amount: 0.01344 })
+    const [, confirm_cost_id] = /confirmation_id[^\w]+([\w+/=-]+)/.exec(cost) ?? []
+    await tool('create_branch', { project_id: ref, name: 'by-mcp', confirm_cost_id })
+    const branch = async () => {
+      const { body } = await owner.get(`/v1/projects/${ref}/branches/by-mcp`)
+      expect(body).toMatchObject({ status: 'FUNCTIONS_DEPLOYED' })
+      return body
+    }
+    const { id: branch_id, project_ref: own } = await vi.waitFor(branch, { timeout: 60_000, interval: 500 })
+    expect(await tool('list_branches', { project_id: ref })).toContain(branch_id)
+    await tool('apply_migration', { project_id: own, name: 'on_branch', query: 'create table public.merged (n int)' })
+    await tool('merge_branch', { branch_id })
+    const merged = async () =>
+      expect(await tool('list_tables', { project_id: ref, schemas: ['public'] })).toContain('merged')
+    await vi.waitFor(merged, { timeout: 60_000, interval: 500 })
+    await tool('reset_branch', { branch_id })
+    await vi.waitFor(branch, { timeout: 60_000, interval: 500 })
+    await tool('delete_branch', { branch_id })
+    await untilGone(owner, own)
+    await tool('pause_project', { project_id: ref })
+    await untilStatus(owner, ref, 'INACTIVE')
+    await tool('restore_project', { project_id: ref })
+    await untilStatus(owner, ref, 'ACTIVE_HEALTHY')
+  })
+})

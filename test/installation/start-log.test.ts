@@ -1,0 +1,68 @@
+import { once } from 'node:events'
+import { afterAll, afterEach, beforeAll, describe, expect, inject, it } from 'vitest'
+import { as } from '../support/api.ts'
+import { type Machine, newMachine, stop } from '../support/machine.ts'
+import { parseOpenMetrics } from '../support/openmetrics.ts'
+
+const METRICS_TOKEN = 'metrics-token-of-this-machine-0123456789'
+
+let machine: Machine
+beforeAll(async () => {
+  machine = await newMachine({ METRICS_TOKEN }, inject('begun'))
+})
+afterEach(() => machine.stopAll())
+afterAll(() => machine.dispose())
+
+/** Work that is still under way: a database that comes up, a function that is built. */
+async function beginWork() {
+  const { base_url, access_token, organization_slug } = machine.credentials()
+  const owner = as(access_token, {}, base_url)
+  const body = { name: crypto.randomUUID(), organization_slug, db_pass: 'correct-horse' }
+  const { status, body: project } = await owner.post('/v1/projects', body)
+  expect(status).toBe(201)
+  const form = new FormData()
+  form.set('metadata', JSON.stringify({ entrypoint_path: 'index.ts' }))
+  form.set('file', new File(['Deno.serve(() => new Response())'], 'index.ts'))
+  void fetch(`${base_url}/v1/projects/${project.ref}/functions/deploy?slug=hello`, {
+    method: 'POST',
+    headers: { authorization: `Bearer ${access_token}` },
+    body: form,
+  }).catch(() => {})
+}
+
+describe('the metrics of npm start', () => {
+  it('tell the memory of each kind of process', async () => {
+    await machine.started()
+    const response = await fetch(new URL('/metrics', machine.credentials().base_url), {
+      headers: { authorization: `Bearer ${METRICS_TOKEN}` },
+    })
+    const { sum } = parseOpenMetrics(await response.text())
+    for (const process of ['api', 'programs', 'builder', 'bucket', 'supervisor']) {
+      expect(sum('pilothouse_process_resident_memory_bytes', { process }), process).toBeGreaterThan(10 * 1024 ** 2)
+    }
+  })
+
+  it('want a token that is long enough, which a refused start does not show', async () => {
+    const refused = await newMachine({ METRICS_TOKEN: 'guessable' }, inject('begun'))
+    const running = refused.start()
+    await once(running.child, 'exit')
+    expect(running.child.exitCode).toBe(1)
+    expect(running.output()).toContain('METRICS_TOKEN cannot be used: must have at least 32 characters')
+    expect(running.output()).not.toContain('guessable')
+    await refused.dispose()
+  })
+})
+
+describe('the log of npm start', () => {
+  it.each(['SIGINT', 'SIGTERM'] as const)('has a time on each line and tells of no error at a %s', async (signal) => {
+    const running = await machine.started()
+    await beginWork()
+    expect(await stop(running, signal)).toBe(0)
+    const entries = running.lines().map((line) => JSON.parse(line))
+    for (const { at } of entries) expect(at).toMatch(/^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/)
+    expect(entries.map(({ event }) => event)).toEqual(expect.arrayContaining(['started', 'request', 'project_created']))
+    expect(entries.filter(({ level }) => level !== 'info')).toEqual([])
+    expect(entries.at(-2)).toMatchObject({ event: 'stopping', signal })
+    expect(entries.at(-1)).toMatchObject({ event: 'stopped' })
+  })
+})

@@ -1,0 +1,277 @@
+import { execFile } from 'node:child_process'
+import { once } from 'node:events'
+import { existsSync, readFileSync, statSync } from 'node:fs'
+import { readdir, readFile, readlink } from 'node:fs/promises'
+import { createServer } from 'node:net'
+import { join } from 'node:path'
+import { promisify } from 'node:util'
+import { afterAll, afterEach, beforeAll, describe, expect, it, vi } from 'vitest'
+import { readCommand } from '../../dev/admin/commands.ts'
+import { openControlDatabase } from '../../dev/seed.ts'
+import { readSettings, warningsOf } from '../../dev/settings.ts'
+import { targetDatabaseUrl } from '../../dev/target.ts'
+import { Config } from '../../src/env.ts'
+import { as } from '../support/api.ts'
+import { type Machine, newMachine, stop, WAIT } from '../support/machine.ts'
+
+const run = promisify(execFile)
+
+let machine: Machine
+beforeAll(async () => {
+  machine = await newMachine({ WEBHOOK_LOOPBACK: 'on', SQL_TIMEOUT_SECONDS: '1' })
+})
+afterEach(() => machine.stopAll())
+afterAll(() => machine.dispose())
+
+/** Programs that work in the folder or were started with its path, but for the workers of a Postgres server; by pid. */
+async function processesIn(folder: string): Promise<number[]> {
+  const found: number[] = []
+  for (const pid of (await readdir('/proc')).map(Number).filter((id) => id > 0 && id !== process.pid)) {
+    const [cwd, words] = await Promise.all([
+      readlink(`/proc/${pid}/cwd`).catch(() => ''),
+      readFile(`/proc/${pid}/cmdline`, 'utf8').catch(() => ''),
+    ])
+    const isWorker = words.startsWith('postgres: ')
+    if (!isWorker && (cwd.startsWith(folder) || words.includes(folder))) found.push(pid)
+  }
+  return found.sort((a, b) => a - b)
+}
+
+describe('npm start', () => {
+  it('serves what it prints, keeps the data over a restart, and stops all of itself', async () => {
+    const { folder, credentials, get } = machine
+    const first = await machine.started()
+    expect(first.output()).toContain('Webhooks may be sent to this machine (WEBHOOK_LOOPBACK=on): not for production.')
+    expect(first.output()).toMatch(/host +\d+\.\d s[\s\S]*worker +\d+\.\d s/)
+    const keys = ['base_url', 'access_token', 'organization_slug', 'database_port', 'host_url']
+    expect(Object.keys(credentials())).toEqual(keys)
+    expect(statSync(join(folder, 'credentials.json')).mode & 0o777).toBe(0o600)
+    expect(credentials().access_token).toMatch(/^sbp_[0-9a-f]{40}$/)
+
+    const lines = first
+      .output()
+      .split('\n')
+      .filter((line) => line.startsWith('curl '))
+    expect(lines.length).toBeGreaterThanOrEqual(3)
+    const replies = []
+    for (const line of lines) replies.push((await run('bash', ['-c', line])).stdout)
+    expect(JSON.parse(replies[0] ?? '')).toMatchObject([{ slug: credentials().organization_slug }])
+    expect(JSON.parse(replies[1] ?? '')).toMatchObject({ status: 'COMING_UP' })
+    expect(JSON.parse(replies[2] ?? '')).toMatchObject([{ version: expect.stringContaining('PostgreSQL 18') }])
+
+    await vi.waitFor(
+      async () => expect(await get('/health')).toMatchObject({ status: 200, body: { status: 'ok' } }),
+      WAIT,
+    )
+    expect(await machine.sql('select pg_sleep(30)')).toMatchObject({
+      status: 400,
+      body: { message: expect.stringContaining('longer than allowed: 1 s') },
+    })
+    expect((await get('/metrics')).status).toBe(404)
+    const { access_token, base_url } = credentials()
+    const told = await fetch(`${base_url}/integrations/github/webhook`, { method: 'POST' })
+    expect([told.status, await told.json()]).toEqual([404, { message: expect.stringContaining('has no GitHub App') }])
+    expect(await stop(first)).toBe(0)
+    await expect(fetch(credentials().base_url)).rejects.toThrow()
+    expect(await processesIn(folder)).toEqual([])
+
+    const built = join(folder, 'bundle', 'index.js')
+    const { mtimeMs } = statSync(built)
+    const second = await machine.started()
+    expect(statSync(built).mtimeMs).toBe(mtimeMs)
+    expect(credentials().access_token).toBe(access_token)
+    expect(first.output().split(access_token)).toHaveLength(2)
+    expect(second.output()).not.toContain(access_token)
+    const owner = as(access_token, {}, credentials().base_url)
+    const { body: projects } = await owner.get('/v1/projects')
+    expect(projects).toMatchObject([{ name: 'first', status: 'ACTIVE_HEALTHY' }])
+    const initialize = `/v1/projects/${projects[0].ref}/custom-hostname/initialize`
+    expect(await owner.post(initialize, { custom_hostname: 'api.somebody.com' })).toMatchObject({
+      status: 400,
+      body: { message: expect.stringContaining('this installation has no public name') },
+    })
+
+    const again = machine.start()
+    await once(again.child, 'exit')
+    expect(again.child.exitCode).toBe(1)
+    expect(again.output().trim().split('\n')).toHaveLength(1)
+    expect(again.output()).toContain('in use')
+    expect((await get('/v1/profile')).status).toBe(200)
+    expect(await stop(second)).toBe(0)
+  })
+
+  it('takes up the servers that a killed start has left, with what was acknowledged, and stops them all', async () => {
+    const { folder } = machine
+    const first = await machine.started()
+    const path = '/v1/projects'
+    const [project] = (await machine.get(path)).body as unknown as { ref: string }[]
+    expect((await machine.sql('create table kept as select 1 as n')).status).toBe(201)
+    const postmasters = () =>
+      ['control', project?.ref ?? ''].map((name) => {
+        const pidFile = join(folder, 'host', 'instances', name, 'data', 'postmaster.pid')
+        return existsSync(pidFile) ? Number(readFileSync(pidFile, 'utf8').split('\n')[0]) : undefined
+      })
+    const before = postmasters()
+    first.child.kill('SIGKILL')
+    await once(first.child, 'exit')
+    // The guard ends what must not outlive it; the servers stay.
+    await vi.waitFor(
+      async () => expect(await processesIn(folder)).toEqual(before.toSorted((a = 0, b = 0) => a - b)),
+      WAIT,
+    )
+    const second = await machine.started()
+    expect(postmasters(), second.output()).toEqual(before)
+    expect(await machine.sql('select n from kept')).toMatchObject({ status: 201, body: [{ n: 1 }] })
+    expect(await stop(second)).toBe(0)
+    expect(await processesIn(folder)).toEqual([])
+  })
+
+  it('says in one line what to do when it cannot start, and leaves nothing running', async () => {
+    const { env, folder } = machine
+    const taken = createServer().listen(Number(env.PORT), '127.0.0.1')
+    await once(taken, 'listening')
+    const running = machine.start()
+    await once(running.child, 'exit')
+    taken.close()
+    expect(running.child.exitCode).toBe(1)
+    expect(running.output().trim()).toBe(
+      `Port ${env.PORT} (api) is in use: stop the program that listens there, or choose another with PORT=<port>.`,
+    )
+    expect(await processesIn(folder)).toEqual([])
+  })
+})
+
+describe('an argument that is not known', () => {
+  it.each([
+    ['start', 'npm start does not know --rest: it takes --reset and nothing else.'],
+    ['dev', 'npm run dev does not know --rest: it takes no arguments.'],
+  ])('is refused by %s in one line', async (program, line) => {
+    const told = run('node', [`dev/${program}.ts`, '--rest'], { env: { ...process.env, ...machine.env } })
+    await expect(told).rejects.toMatchObject({ code: 1, stdout: '', stderr: `${line}\n` })
+  })
+})
+
+describe('settings of the Worker', () => {
+  it('are passed on as they are, without what belongs to others', () => {
+    const env = {
+      WEBHOOK_DNS_URL: 'http://127.0.0.1:1',
+      WEBHOOK_DELIVERIES: 'x',
+      DATABASE_URL: 'x',
+      WEBHOOK_LOOPBACK: '',
+    }
+    const settings = readSettings(env)
+    expect(settings.vars).toEqual({ WEBHOOK_DNS_URL: 'http://127.0.0.1:1' })
+    expect(warningsOf(settings)).toEqual([])
+  })
+})
+
+describe('the settings', () => {
+  const own = 'postgres://x@127.0.0.1:5432/x'
+  it.each([
+    ['ENCRYPTION_KEY', { ENCRYPTION_KEY: Buffer.alloc(32).toString('base64') }],
+    ['ENCRYPTION_KEY', { ENCRYPTION_KEY: 'k1:short' }],
+    ['NEON_PROXY', { DATABASE_URL: own }],
+    ['HOST_URL', { HOST_URL: 'a host' }],
+    ['HOST_KEY', { HOST_KEY: '' }],
+    ['DATABASE_PORT', { DATABASE_PORT: 'none' }],
+  ])('are refused for %s: %j', (name, settings) => {
+    const issues = Config.safeParse({ ...MINIMAL, ...settings }).error?.issues
+    expect(issues?.map(({ path }) => path)).toEqual([[name]])
+  })
+
+  it('may name a Postgres of their own with a proxy in front', () => {
+    const settings = { DATABASE_URL: own, NEON_PROXY: 'http://a' }
+    expect(Config.safeParse({ ...MINIMAL, ...settings }).error).toBeUndefined()
+  })
+})
+
+describe('BASE_URL', () => {
+  it.each(['https://api.example.com', 'https://api.example.com/', 'https://example.com/api//'])(
+    'has no slash at its end, for the Worker and for who starts it: %s',
+    (BASE_URL) => {
+      const base = BASE_URL.replace(/\/*$/, '')
+      expect(Config.parse({ ...MINIMAL, BASE_URL }).BASE_URL).toBe(base)
+      expect(readSettings({ BASE_URL }).baseUrl).toBe(base)
+    },
+  )
+})
+
+describe('a GitHub App', () => {
+  it.each(['GITHUB_APP_ID', 'GITHUB_APP_PRIVATE_KEY', 'GITHUB_WEBHOOK_SECRET'])('is refused without %s', (missing) => {
+    const app = { GITHUB_APP_ID: '1', GITHUB_APP_PRIVATE_KEY: 'k', GITHUB_WEBHOOK_SECRET: 's' }
+    const issues = Config.safeParse({ ...MINIMAL, ...app, [missing]: '' }).error?.issues
+    expect(issues).toMatchObject([{ path: [missing], message: 'is missing for the GitHub App' }])
+    expect(Config.safeParse(MINIMAL).error).toBeUndefined()
+  })
+})
+
+const MINIMAL = {
+  BASE_URL: 'https://api.example.com',
+  DATABASE_URL: 'postgres://x@control.neon.tech/x',
+  ENGINE: 'host',
+  HOST_URL: 'https://host.example.com',
+  HOST_KEY: 'x',
+  DATABASE_HOST: 'x',
+  DATABASE_PORT: '5432',
+  ENCRYPTION_KEY: `k1:${Buffer.alloc(32).toString('base64')}`,
+  S3_ENDPOINT: 'https://s3.example.com',
+  S3_BUCKET: 'x',
+  S3_ACCESS_KEY_ID: 'x',
+  S3_SECRET_ACCESS_KEY: 'x',
+}
+
+describe('npm run admin', () => {
+  it('creates users and tokens, limits, lists and revokes them, sets plans and roles', async () => {
+    const { credentials, get } = machine
+    const running = await machine.started('--reset')
+    expect((await get('/v1/projects')).body).toEqual([])
+    const { organization_slug: slug } = credentials()
+
+    expect(await machine.admin('user', 'create', 'ada', 'ada@example.com')).toMatch(/^user [0-9a-f-]{36}$/)
+    const { db, close } = openControlDatabase(await targetDatabaseUrl(machine.env))
+    const admin = async (...args: string[]) => (await readCommand(args)(db)).text
+    const token = await admin(
+      'token',
+      'create',
+      'ada',
+      '--scopes',
+      'organizations:read',
+      '--days',
+      '7',
+      '--name',
+      'reader',
+    )
+    expect((await get(`/v1/organizations/${slug}`, token)).status).toBe(404)
+    await admin('member', 'set', slug, 'ada', 'developer')
+    await admin('organization', 'plan', slug, 'team')
+    expect((await get(`/v1/organizations/${slug}`, token)).body).toMatchObject({ plan: 'team' })
+    expect(await get('/v1/projects', token)).toMatchObject({
+      status: 403,
+      body: { message: expect.stringContaining('projects:read') },
+    })
+    const owned = await admin('organization', 'create', 'Ada Ltd', '--owner', 'ada')
+    expect((await get('/v1/organizations', token)).body).toHaveLength(2)
+    expect(owned).toMatch(/^organization [a-z]{20}$/)
+
+    expect(await admin('token', 'list', 'ada')).toMatch(/valid +reader +organizations:read/)
+    const unseen = await admin('token', 'create', 'ada')
+    expect(await admin('token', 'revoke', unseen)).toContain('revoked')
+    expect((await get('/v1/profile', unseen)).status).toBe(401)
+
+    for (const [args, text] of [
+      [['token', 'create', 'nobody'], 'no user'],
+      [['token', 'create', 'ada', '--scopes', 'everything'], 'everything is no scope'],
+      [['token', 'create', 'ada', '--days', '0'], '--days'],
+      [['token', 'revoke', unseen], 'no such token'],
+      [['organization', 'plan', slug, 'gold'], 'gold is no plan'],
+      [['member', 'set', slug, 'ada', 'king'], 'king is no role'],
+      [['member', 'set', slug, 'ada', 'owner', '--project', 'aaaaaaaaaaaaaaaaaaaa'], 'no project'],
+      [['user', 'create', 'bob', 'nowhere'], 'nowhere is not an e-mail address'],
+      [['what'], 'npm run admin'],
+    ] as const) {
+      await expect(admin(...args)).rejects.toThrow(text)
+    }
+    await close()
+    expect(await stop(running)).toBe(0)
+  })
+})

@@ -1,0 +1,156 @@
+import { eq } from 'drizzle-orm'
+import { beforeAll, describe, expect, it, vi } from 'vitest'
+import { auditLog, temporaryLogins, users } from '../../../src/model/tables/index.ts'
+import { admin } from '../../support/admin.ts'
+import {
+  as,
+  type Caller,
+  control,
+  newMember,
+  newOrganization,
+  type TestOrganization,
+  tick,
+  tokenOf,
+} from '../../support/api.ts'
+import { claimTokenPath } from '../../support/claims.ts'
+import { answer, byCode, byRefresh, newCode, newTokens, registerApp } from '../../support/oauth.ts'
+import { newProject } from '../../support/projects.ts'
+import { insertProject } from '../../support/webhooks.ts'
+
+async function nameOf(userId: string): Promise<string> {
+  const [user] = await control.select().from(users).where(eq(users.id, userId))
+  return user?.username ?? ''
+}
+
+/** What an isolate may still have of the caller is forgotten by then. */
+const later = (caller: Caller) => caller.at(new Date(Date.now() + 11_000))
+
+const v1 = (who: string) => ({ message: `Forbidden action: the ${who} is disabled` })
+const v2 = (who: string) => ({
+  error: {
+    ...{ id: expect.any(String), code: 'forbidden.access_disabled', message: 'Forbidden: Access disabled' },
+    description: `the ${who} is disabled`,
+  },
+})
+
+describe('a disabled user', () => {
+  it('is refused with every token, within ten seconds, until enabled', async () => {
+    const organization = await newOrganization()
+    const { owner, slug, userId } = organization
+    const name = await nameOf(userId)
+    const app = await registerApp(organization)
+    const { access_token, refresh_token } = await newTokens(app, organization)
+    const code = await newCode(app, organization)
+    const colleague = await newMember(organization, 'owner')
+    expect(await admin('user', 'disable', name)).toContain(`${name} is disabled`)
+    expect(await admin('user', 'disable', name)).toBe(`${name} is disabled already`)
+
+    for (const caller of [later(owner), later(as(access_token)), await tokenOf(userId)]) {
+      expect(await caller.get('/v1/profile')).toMatchObject({ status: 403, body: v1(`user ${name}`) })
+      const reply = await caller.get(`/v2/organizations/${slug}/members`)
+      expect([reply.status, reply.body]).toEqual([403, v2(`user ${name}`)])
+      expect((await caller.post('/v1/organizations', { name: 'x' })).status).toBe(403)
+    }
+    expect((await colleague.get(`/v1/organizations/${slug}`)).status).toBe(200)
+    for (const { status, body } of [await byCode(app, code), await byRefresh(app, refresh_token)])
+      expect([status, body.error, body.message]).toEqual([400, 'invalid_grant', expect.stringContaining('disabled')])
+    const approved = await answer(app, (await tokenOf(userId)).token)
+    expect([approved.status, approved.body]).toEqual([422, expect.stringContaining('Your account is disabled.')])
+
+    expect(await admin('user', 'enable', name)).toContain(`${name} is enabled`)
+    expect(await admin('user', 'enable', name)).toBe(`${name} is enabled already`)
+    expect(
+      (
+        await later(owner)
+          .at(new Date(Date.now() + 22_000))
+          .get('/v1/profile')
+      ).status,
+    ).toBe(200)
+    expect((await byRefresh(app, refresh_token)).status).toBe(200)
+    const traces = await control.select().from(auditLog).where(eq(auditLog.action, 'user.disable'))
+    expect(traces.filter(({ detail }) => detail.user === userId)).toHaveLength(1)
+  })
+
+  it('gives away no project with a claim token of before', async () => {
+    const organization = await newOrganization()
+    const ref = await insertProject(organization)
+    const { token } = (await organization.owner.post(claimTokenPath(ref))).body
+    const taker = await newOrganization()
+    const claim = () => taker.owner.get(`/v1/organizations/${taker.slug}/project-claim/${token}`)
+    expect((await claim()).status).toBe(200)
+    await admin('user', 'disable', await nameOf(organization.userId))
+    expect((await claim()).status).toBe(404)
+  })
+
+  it('keeps no login to a database', async () => {
+    const organization = await newOrganization()
+    const ref = await newProject(organization)
+    const { status } = await organization.owner.post(`/v1/projects/${ref}/cli/login-role`, { read_only: false })
+    expect(status).toBe(201)
+    await admin('user', 'disable', await nameOf(organization.userId))
+    await tick()
+    const left = () => control.$count(temporaryLogins, eq(temporaryLogins.projectRef, ref))
+    await vi.waitFor(async () => expect(await left()).toBe(0), 60_000)
+  })
+
+  it('must exist', async () => {
+    await expect(admin('user', 'disable', 'nobody-of-this-name')).rejects.toThrow('no user')
+    await expect(admin('organization', 'disable', 'no-such')).rejects.toThrow('no organization')
+  })
+})
+
+describe('a disabled organization', () => {
+  let organization: TestOrganization
+  let ref: string
+  let snippet: string
+  beforeAll(async () => {
+    organization = await newOrganization()
+    ref = await insertProject(organization)
+    const saved = await organization.owner.post('/v1/snippets', {
+      project_ref: ref,
+      name: 's',
+      visibility: 'project',
+      sql: '',
+    })
+    expect(saved.status).toBe(201)
+    snippet = saved.body.id
+    expect(await admin('organization', 'disable', organization.slug)).toContain('is disabled')
+  })
+
+  it('answers its members 403 at once, and others as if it did not exist', async () => {
+    const { owner, slug } = organization
+    const who = `organization ${slug}`
+    expect(await owner.get(`/v1/organizations/${slug}`)).toMatchObject({ status: 403, body: v1(who) })
+    expect(await owner.get(`/v1/projects/${ref}`)).toMatchObject({ status: 403, body: v1(who) })
+    expect((await owner.get(`/v2/projects/${ref}/webhooks/endpoints`)).body).toEqual(v2(who))
+    expect(
+      (await owner.post('/v1/projects', { name: 'x', organization_slug: slug, db_pass: 'a password of ours' })).status,
+    ).toBe(403)
+    const outsider = (await newOrganization()).owner
+    expect((await outsider.get(`/v1/organizations/${slug}`)).status).toBe(404)
+    expect((await outsider.get(`/v1/projects/${ref}`)).status).toBe(404)
+  })
+
+  it('stands in no list, and takes in neither projects nor applications', async () => {
+    const { owner, slug } = organization
+    expect((await owner.get('/v1/organizations')).body).toEqual([])
+    expect((await owner.get('/v1/projects')).body).toEqual([])
+    expect((await owner.get('/v1/snippets')).body.data).toEqual([])
+    expect((await owner.get(`/v1/snippets/${snippet}`)).status).toBe(404)
+    const registered = { client_name: 'x', redirect_uris: ['https://app.example/'], scope: 'projects:read' }
+    expect((await owner.post('/v1/oauth/register', { ...registered, organization_slug: slug })).status).toBe(403)
+    expect((await owner.post('/v1/oauth/register', registered)).status).toBe(400)
+    const app = await registerApp(await newOrganization())
+    const reply = await answer(app, owner.token, { query: { organization_slug: slug } })
+    expect([reply.status, reply.body]).toEqual([422, expect.stringContaining(`no organization ${slug}`)])
+  })
+
+  it('is as it was once it is enabled', async () => {
+    const { owner, slug } = organization
+    await admin('organization', 'enable', slug)
+    expect((await owner.get(`/v1/projects/${ref}`)).status).toBe(200)
+    expect((await owner.get('/v1/organizations')).body).toMatchObject([{ slug }])
+    expect((await owner.get('/v1/projects')).body).toMatchObject([{ ref }])
+    expect((await owner.get('/v1/snippets')).body.data).toMatchObject([{ id: snippet }])
+  })
+})

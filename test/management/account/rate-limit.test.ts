@@ -1,0 +1,155 @@
+import { randomInt, randomUUID } from 'node:crypto'
+import { describe, expect, it } from 'vitest'
+import { issueToken } from '../../../dev/seed.ts'
+import { newAccessToken } from '../../../src/access/token.ts'
+import { randomLetters } from '../../../src/platform/http/common-values.ts'
+import { as, control, newMember, newOrganization, tokenOf, workerLogs } from '../../support/api.ts'
+import { createProject } from '../../support/projects.ts'
+
+const MINUTE_MS = 60_000
+const headersOf = ({ headers }: { headers: Headers }) => ({
+  limit: Number(headers.get('x-ratelimit-limit')),
+  remaining: Number(headers.get('x-ratelimit-remaining')),
+  resetMs: Number(headers.get('x-ratelimit-reset')),
+})
+
+describe('the standard limit', () => {
+  it('lets exactly 120 of 1,000 simultaneous requests pass', async () => {
+    const { owner, slug } = await newOrganization()
+    const caller = owner.at(new Date())
+    const replies = await Promise.all(Array.from({ length: 1000 }, () => caller.get(`/v1/organizations/${slug}`)))
+    expect(replies.filter(({ status }) => status === 200)).toHaveLength(120)
+    expect(replies.filter(({ status }) => status === 429)).toHaveLength(880)
+  })
+
+  it('counts down, refuses until the window ends, and then starts anew', async () => {
+    const { owner, slug } = await newOrganization()
+    const start = new Date()
+    const atMs = (ms: number) => owner.at(new Date(start.getTime() + ms)).get(`/v1/organizations/${slug}`)
+
+    expect(headersOf(await atMs(0))).toEqual({ limit: 120, remaining: 119, resetMs: MINUTE_MS })
+    expect(headersOf(await atMs(1_000))).toEqual({ limit: 120, remaining: 118, resetMs: 59_000 })
+    await Promise.all(Array.from({ length: 118 }, () => atMs(2_000)))
+
+    const refused = await atMs(59_999)
+    expect(refused).toMatchObject({ status: 429, body: { message: expect.stringContaining('Rate limit exceeded') } })
+    expect(headersOf(refused)).toEqual({ limit: 120, remaining: 0, resetMs: 1 })
+    expect(refused.headers.get('retry-after')).toBe('1')
+
+    const next = await atMs(MINUTE_MS)
+    expect(next.status).toBe(200)
+    expect(headersOf(next)).toEqual({ limit: 120, remaining: 119, resetMs: MINUTE_MS })
+  })
+
+  it('is counted by caller and by project or organization, each for itself', async () => {
+    const organization = await newOrganization()
+    const { owner, slug } = organization
+    const [one, two] = [await createProject(organization), await createProject(organization)]
+    const other = await newMember(organization, 'developer')
+    const at = new Date(Date.now() + 10 * MINUTE_MS)
+    const left = async (caller: typeof owner, path: string) => headersOf(await caller.at(at).get(path)).remaining
+
+    expect(await left(owner, `/v1/projects/${one}`)).toBe(119)
+    expect(await left(owner, `/v1/projects/${one}/restore`)).toBe(118)
+    expect(await left(owner, `/v1/projects/${two}`)).toBe(119)
+    expect(await left(owner, `/v1/organizations/${slug}`)).toBe(119)
+    expect(await left(owner, `/v2/organizations/${slug}/projects`)).toBe(118)
+    expect(await left(owner, '/v1/projects')).toBe(119)
+    expect(await left(other, `/v1/projects/${one}`)).toBe(119)
+    // A branch by its id has one of its own; as it is not there, it takes from the other too.
+    expect(await left(owner, `/v1/branches/${randomUUID()}`)).toBe(119)
+    expect(await left(owner, '/v1/projects')).toBe(117)
+  })
+
+  it('counts what is refused too, by address without a token', async () => {
+    const address = `test-${crypto.randomUUID()}`
+    const caller = as(undefined, { 'x-test-address': address }).at(new Date())
+    const replies = await Promise.all(Array.from({ length: 130 }, () => caller.get('/v1/profile')))
+    expect(replies.filter(({ status }) => status === 401)).toHaveLength(120)
+    expect(replies.filter(({ status }) => status === 429)).toHaveLength(10)
+    expect((await as(undefined, { 'x-test-address': `${address}-2` }).get('/v1/profile')).status).toBe(401)
+  })
+
+  it('counts guesses at what does not exist together, whatever the path', async () => {
+    const { owner } = await newOrganization()
+    const caller = owner.at(new Date())
+    const guess = () => randomLetters()
+    const replies = await Promise.all(
+      Array.from({ length: 130 }, (_, n) =>
+        caller.get(n % 2 ? `/v1/projects/${guess()}` : `/v1/organizations/${guess()}`),
+      ),
+    )
+    expect(replies.filter(({ status }) => status === 404)).toHaveLength(120)
+    expect(replies.filter(({ status }) => status === 429)).toHaveLength(10)
+  })
+
+  it.each([
+    ['no route', 'nothing', {}],
+    ['a wrong parameter', 'api-keys/x', {}],
+    ['a scope that the token lacks', 'api-keys', { scopes: ['projects:read' as const] }],
+  ])('counts guesses that end before anything is looked up: %s', async (_, path, fields) => {
+    const { userId } = await newOrganization()
+    const caller = (await tokenOf(userId, fields)).at(new Date())
+    const ask = () => caller.get(`/v1/projects/${randomLetters()}/${path}`)
+    const replies = await Promise.all(Array.from({ length: 130 }, ask))
+    expect(replies.filter(({ status }) => status === 429)).toHaveLength(10)
+    const refused = replies.find(({ status }) => status === 429)
+    expect(refused?.headers.get('retry-after')).toMatch(/^\d+$/)
+    expect(refused?.headers.get('x-ratelimit-remaining')).toBe('0')
+  })
+
+  it('leaves who guesses too much what he has', async () => {
+    const organization = await newOrganization()
+    const project = await createProject(organization)
+    const caller = organization.owner.at(new Date(Date.now() + 20 * MINUTE_MS))
+    await caller.get(`/v1/projects/${project}`)
+    await Promise.all(Array.from({ length: 250 }, () => caller.get(`/v1/projects/${randomLetters()}`)))
+    expect((await caller.get(`/v1/projects/${randomLetters()}`)).status).toBe(429)
+    expect((await caller.get(`/v1/projects/${project}`)).status).toBe(200)
+  })
+
+  it('leaves a token alone, whatever others send from the same address', async () => {
+    const { userId } = await newOrganization()
+    const address = `test-${crypto.randomUUID()}`
+    const at = new Date()
+    const from = (token: string | undefined) => as(token, { 'x-test-address': address }).at(at)
+    const old = await issueToken(control, { userId, name: 'old' })
+    expect((await from(old).get('/v1/profile')).status).toBe(200)
+    await Promise.all(Array.from({ length: 130 }, () => from(undefined).get('/v1/profile')))
+    expect((await from(undefined).get('/v1/profile')).status).toBe(429)
+    expect((await from(await issueToken(control, { userId, name: 'new' })).get('/v1/profile')).status).toBe(200)
+    await Promise.all(Array.from({ length: 130 }, () => from(newAccessToken()).get('/v1/profile')))
+    expect((await from(newAccessToken()).get('/v1/nowhere')).status).toBe(429)
+    // Its place in the cache has ended.
+    const later = new Date(at.getTime() + 30_000)
+    expect((await as(newAccessToken(), { 'x-test-address': address }).at(later).get('/v1/profile')).status).toBe(429)
+    expect((await as(old, { 'x-test-address': address }).at(later).get('/v1/profile')).status).toBe(200)
+  })
+
+  it('counts the addresses of IPv6 by the network that one caller has', async () => {
+    const network = `2001:db8:${randomInt(65_536).toString(16)}:${randomInt(65_536).toString(16)}`
+    const at = new Date()
+    const left = async (address: string) => {
+      const { headers } = await as(undefined, { 'x-test-address': address }).at(at).get('/v1/profile')
+      return Number(headers.get('x-ratelimit-remaining'))
+    }
+    expect([await left(`${network}::1`), await left(`${network}:ffff:1:2:3`), await left(`${network}::1`)]).toEqual([
+      119, 118, 117,
+    ])
+    expect(await left('2001:db8:ffff:ffff::1'.replace('ffff', randomInt(65_536).toString(16)))).toBe(119)
+  })
+
+  it('counts wrong tokens by address, whatever the path, and then looks up no more of them', async () => {
+    const address = `test-${crypto.randomUUID()}`
+    const at = new Date()
+    const replies = []
+    for (let n = 0; n < 125; n++) {
+      const caller = as(newAccessToken(), { 'x-test-address': address }).at(at)
+      replies.push(await caller.get(`/v1/projects/${randomLetters()}`))
+    }
+    expect(replies.map(({ status }) => status)).toEqual([...Array(120).fill(401), ...Array(5).fill(429)])
+    const last = replies.at(-1)?.headers.get('x-request-id') ?? ''
+    const [line = '{}'] = await workerLogs(last)
+    expect(JSON.parse(line)).not.toHaveProperty('queries')
+  })
+})

@@ -1,0 +1,249 @@
+import { eq } from 'drizzle-orm'
+import { beforeAll, describe, expect, it, vi } from 'vitest'
+import {
+  backups,
+  branches,
+  organizations,
+  type ProjectStatus,
+  projects,
+  projectTasks,
+} from '../../../src/model/tables/index.ts'
+import { adminRows, onHost } from '../../instances.ts'
+import { control, newOrganization, setName, type TestOrganization, tick } from '../../support/api.ts'
+import { type BranchReply, newBranch } from '../../support/branches.ts'
+import { newProject } from '../../support/projects.ts'
+
+let organization: TestOrganization
+let ref: string
+let branch: BranchReply
+beforeAll(async () => {
+  organization = await newOrganization()
+  ref = await newProject(organization)
+  branch = await newBranch(organization.owner, ref)
+})
+
+const setStatus = (of: string, status: ProjectStatus) =>
+  control.update(projects).set({ status }).where(eq(projects.ref, of))
+
+async function whileStatus<Value>(of: string, status: ProjectStatus, work: () => Promise<Value>): Promise<Value> {
+  await setStatus(of, status)
+  try {
+    return await work()
+  } finally {
+    await setStatus(of, 'ACTIVE_HEALTHY')
+  }
+}
+
+/** Both versions of the API. */
+const creations = (name: string, more: Record<string, unknown> = {}, of = ref) => [
+  organization.owner.post(`/v1/projects/${of}/branches`, { branch_name: name, ...more }),
+  organization.owner.post(`/v2/projects/${of}/branches`, {
+    data: { type: 'branch', attributes: { name, ...more } },
+  }),
+]
+
+async function statusesOf(replies: readonly Promise<{ status: number }>[]): Promise<number[]> {
+  return (await Promise.all(replies)).map(({ status }) => status)
+}
+
+describe('a branch is not made', () => {
+  it('where the plan is free', async () => {
+    const plan = (name: 'free' | 'enterprise') =>
+      control.update(organizations).set({ plan: name }).where(eq(organizations.id, organization.id))
+    await plan('free')
+    expect(await statusesOf(creations('paid'))).toEqual([402, 402])
+    await plan('enterprise')
+  })
+
+  it('of a parent that is not active', async () => {
+    expect(await whileStatus(ref, 'INACTIVE', () => statusesOf(creations('paused')))).toEqual([409, 409])
+  })
+
+  it('of a branch', async () => {
+    expect(await statusesOf(creations('nested', {}, branch.project_ref))).toEqual([422, 400])
+  })
+
+  it('for a branch of git without a name, which v1 takes as none', async () => {
+    expect(await statusesOf(creations('nameless', { git_branch: '' }))).toEqual([201, 400])
+  })
+
+  it('under a name that is taken', async () => {
+    expect(await statusesOf(creations(branch.name))).toEqual([409, 409])
+  })
+
+  it('while the name of its notify_url cannot be resolved', async () => {
+    const host = `${crypto.randomUUID()}.receivers.dev`
+    await setName(host, { raw: { status: 502, body: 'bad gateway' } })
+    const more = { notify_url: `https://${host}/` }
+    const patched = organization.owner.patch(`/v1/branches/${branch.id}`, more)
+    expect(await statusesOf([...creations('untold', more), patched])).toEqual([503, 503, 503])
+    await control.update(branches).set({ notifyUrl: more.notify_url }).where(eq(branches.id, branch.id))
+    const renamed = await organization.owner.patch(`/v1/branches/${branch.id}`, { ...more, git_branch: 'kept' })
+    expect(renamed).toMatchObject({ status: 200, body: { git_branch: 'kept', ...more } })
+    await control.update(branches).set({ notifyUrl: null }).where(eq(branches.id, branch.id))
+  })
+})
+
+describe('a branch is left as it is', () => {
+  it.each(['push', 'merge', 'reset'])('by %s up to a version that does not exist', async (action) => {
+    const { owner } = organization
+    const path = `/v1/branches/${branch.id}`
+    const { body: before } = await owner.get(`/v1/projects/${ref}/branches/${branch.name}`)
+    const source = action === 'push' ? ref : branch.project_ref
+    const message = expect.stringContaining(`body.migration_version: ${source} has no migration 20000101000000`)
+    const refused = { status: 400, body: { message } }
+    expect(await owner.post(`${path}/${action}`, { migration_version: '20000101000000' })).toMatchObject(refused)
+    expect((await owner.get(`/v1/projects/${ref}/branches/${branch.name}`)).body).toEqual(before)
+  })
+
+  it('by a request to reset it at each push', async () => {
+    const refused = { status: 400, body: { message: expect.stringContaining('body.reset_on_push') } }
+    expect(await organization.owner.patch(`/v1/branches/${branch.id}`, { reset_on_push: true })).toMatchObject(refused)
+  })
+
+  it('by push, reset and diff while it is not active', async () => {
+    const { owner } = organization
+    const path = `/v1/branches/${branch.project_ref}`
+    const replies = () => [owner.post(`${path}/push`, {}), owner.post(`${path}/reset`, {}), owner.get(`${path}/diff`)]
+    expect(await whileStatus(branch.project_ref, 'INACTIVE', () => statusesOf(replies()))).toEqual([409, 409, 409])
+  })
+
+  it('by push, reset, merge and diff while its parent is not active', async () => {
+    const { owner } = organization
+    const path = `/v1/branches/${branch.id}`
+    const started = () => ['push', 'reset', 'merge'].map((kind) => owner.post(`${path}/${kind}`, {}))
+    const replies = () => Promise.all([...started(), owner.get(`${path}/diff`)])
+    const message = expect.stringContaining("the parent's status is INACTIVE, not ACTIVE_HEALTHY")
+    const refused = { status: 409, body: { message } }
+    expect(await whileStatus(ref, 'INACTIVE', replies)).toMatchObject(Array(4).fill(refused))
+    const { body } = await owner.get(`/v1/projects/${ref}/branches/${branch.name}`)
+    expect(body).toMatchObject({ status: 'FUNCTIONS_DEPLOYED', preview_project_status: 'ACTIVE_HEALTHY' })
+  })
+
+  it('while its project is going away by itself', async () => {
+    const { owner } = organization
+    const input = { projectRef: branch.project_ref, kind: 'delete', dueAt: new Date('2100-01-01') } as const
+    const [task] = await control
+      .insert(projectTasks)
+      .values({ ...input, input: {} })
+      .returning()
+    const replies = [owner.delete(`/v1/branches/${branch.id}`), owner.delete(`/v1/projects/${ref}/branches`)]
+    expect(await statusesOf(replies)).toEqual([409, 409])
+    await control.delete(projectTasks).where(eq(projectTasks.id, task?.id ?? ''))
+    expect(await owner.get(`/v1/branches/${branch.id}`)).toMatchObject({ status: 200 })
+  })
+
+  it('by who would disable the branches of a branch', async () => {
+    const reply = await organization.owner.delete(`/v1/projects/${branch.project_ref}/branches`)
+    expect(reply).toMatchObject({ status: 422 })
+  })
+
+  it('by a diff of a database that cannot be reached', async () => {
+    await onHost(branch.project_ref, 'pause')
+    expect((await organization.owner.get(`/v1/branches/${branch.id}/diff`)).status).toBe(503)
+    await onHost(branch.project_ref, 'resume')
+  })
+})
+
+describe('a parent that a run reads', () => {
+  it.each(['branch_create', 'branch_push', 'branch_reset'] as const)('keeps its database open: %s', async (kind) => {
+    const { owner } = organization
+    const name = kind.slice('branch_'.length)
+    await control
+      .insert(backups)
+      .values({ projectRef: ref, kind: 'restore_point', name, insertedAt: new Date(), status: 'COMPLETED' })
+    const [task] = await control
+      .insert(projectTasks)
+      .values({ projectRef: branch.project_ref, kind, dueAt: new Date('2100-01-01'), input: {} })
+      .returning()
+    const path = `/v1/projects/${ref}`
+    const replies = await Promise.all([
+      owner.post(`${path}/pause`),
+      owner.post(`${path}/restart`),
+      owner.post(`${path}/database/backups/undo`, { name }),
+    ])
+    await control.delete(projectTasks).where(eq(projectTasks.id, task?.id ?? ''))
+    const message = expect.stringContaining('a run of one of its branches still reads it')
+    expect(replies).toMatchObject(Array(3).fill({ status: 409, body: { message } }))
+    expect(await owner.get(path)).toMatchObject({ body: { status: 'ACTIVE_HEALTHY' } })
+  })
+})
+
+describe('what is not there', () => {
+  const nobody = '00000000-0000-4000-8000-000000000000'
+
+  it.each([
+    ['get', (runs: string) => `${runs}/${nobody}`, 404],
+    ['get', (runs: string) => `${runs}/${nobody}/logs`, 404],
+    ['get', (runs: string) => `${runs}/${'x'.repeat(65)}`, 400],
+    ['get', (runs: string) => `${runs}/${'x'.repeat(65)}/logs`, 400],
+  ] as const)('is no run: %s %s', async (method, path, status) => {
+    expect(await organization.owner[method](path(`/v1/projects/${ref}/actions`))).toMatchObject({ status })
+  })
+
+  it('is no run whose steps could be set', async () => {
+    const path = `/v1/projects/${ref}/actions/${nobody}/status`
+    expect(await organization.owner.patch(path, { clone: 'EXITED' })).toMatchObject({ status: 404 })
+  })
+
+  it('is no branch of that name, and no name has a NUL', async () => {
+    const named = (name: string) => organization.owner.get(`/v1/projects/${ref}/branches/${name}`)
+    expect(await statusesOf([named('nobody'), named('%00')])).toEqual([404, 400])
+  })
+
+  it('is no snippet', async () => {
+    expect(await organization.owner.delete('/v1/snippets/none')).toMatchObject({ status: 400 })
+  })
+})
+
+describe('going back to a restore point', () => {
+  it('needs one that is whole, and an active project', async () => {
+    const { owner } = organization
+    const undo = async (name: string) =>
+      (await owner.post(`/v1/projects/${ref}/database/backups/undo`, { name })).status
+    const row = { projectRef: ref, kind: 'restore_point', insertedAt: new Date() } as const
+    await control.insert(backups).values([
+      { ...row, name: 'failed', status: 'FAILED' },
+      { ...row, name: 'whole', status: 'COMPLETED' },
+    ])
+    expect(await undo('failed')).toBe(409)
+    expect(await whileStatus(ref, 'INACTIVE', () => undo('whole'))).toBe(409)
+  })
+})
+
+describe('temporary logins', () => {
+  const jit = (path = '') => `/v1/projects/${ref}/${path || 'database/jit'}`
+
+  it('are not opened where the database cannot be reached or is not active, and end as soon as it can', async () => {
+    const { owner, userId } = organization
+    const roles = [{ role: 'postgres', expires_at: Math.floor(Date.now() / 1000) + 3600 }]
+    expect((await owner.put(jit('jit-access'), { state: 'enabled' })).status).toBe(200)
+    expect((await owner.put(jit(), { user_id: userId, roles })).status).toBe(200)
+    expect((await owner.post(jit('cli/login-role'), { read_only: false })).status).toBe(201)
+    const asked = { role: 'postgres', rhost: '127.0.0.1' }
+    expect((await owner.post(jit(), asked)).status).toBe(200)
+    expect(await whileStatus(ref, 'INACTIVE', async () => (await owner.post(jit(), asked)).status)).toBe(409)
+
+    await onHost(ref, 'pause')
+    const replies = [
+      await owner.post(jit('cli/login-role'), { read_only: false }),
+      await owner.post(jit(), asked),
+      await owner.delete(jit('cli/login-role')),
+      await owner.put(jit('jit-access'), { state: 'disabled' }),
+      await owner.put(jit(), { user_id: userId, roles: [] }),
+      await owner.delete(jit(`database/jit/${userId}`)),
+    ]
+    // What is to end is written down, and nobody is told that it has ended.
+    expect(replies.map(({ status }) => status)).toEqual([503, 503, 503, 503, 503, 503])
+    await onHost(ref, 'resume')
+    expect((await owner.get(jit('jit-access'))).body).toMatchObject({ state: 'disabled' })
+    const open = `select rolname from pg_roles where rolname ~ '^(cli|jit)_login_'`
+    await vi.waitFor(
+      async () => {
+        await tick()
+        expect(await adminRows(ref, open)).toEqual([])
+      },
+      { timeout: 60_000 },
+    )
+  })
+})

@@ -1,0 +1,207 @@
+import { eq } from 'drizzle-orm'
+import { beforeAll, describe, expect, it, vi } from 'vitest'
+import { branches, organizations, projects } from '../../../src/model/tables/index.ts'
+import { control, newOrganization, type TestOrganization } from '../../support/api.ts'
+import { rows } from '../../support/branches.ts'
+import { branchOf, NOTES, newFollower, SEED, TAGS, untilQuiet, WAIT } from '../../support/connections.ts'
+import { extended } from '../../support/extended.ts'
+import { type TestRepository, untilTold } from '../../support/github.ts'
+
+let organization: TestOrganization
+beforeAll(async () => {
+  organization = await newOrganization()
+})
+
+const sql = (ref: string, query: string) => rows(organization.owner, ref, query)
+
+/** A pull request with one commit, which GitHub has told of. */
+async function open(repository: TestRepository, branch: string, files: Record<string, string>, changed: string[] = []) {
+  const sha = await repository.commit(branch, files)
+  const pull = await repository.pull(branch, { files: changed })
+  expect(await repository.tellPull('opened', pull, branch)).toMatchObject({ status: 202 })
+  return { sha, pull }
+}
+
+async function close(repository: TestRepository, pull: number, branch: string) {
+  await repository.setPull(pull, 'closed')
+  await repository.tellPull('closed', pull, branch)
+}
+
+const toldOf = async (repository: TestRepository, sha: string) => (await repository.statusesOf(sha)).at(-1)?.description
+
+async function listed(ref: string, gitBranch: string) {
+  const { body } = await organization.owner.get(`/v1/projects/${ref}/branches`)
+  return body.find((branch: { git_branch?: string }) => branch.git_branch === gitBranch)
+}
+
+const untilNoBranch = (ref: string, name: string) =>
+  vi.waitFor(async () => expect(await branchOf(ref, name)).toBeUndefined(), WAIT)
+
+describe('a pull request', () => {
+  it('gets a branch with its migrations and the seed, follows its commits, and goes with its end', async () => {
+    const { ref, repository } = await newFollower(organization)
+    await untilTold(repository, await repository.push('main', NOTES), 'success')
+    const first = await open(repository, 'feature/tags', { ...NOTES, ...TAGS, ...SEED })
+    await untilTold(repository, first.sha, 'success')
+    const branch = await branchOf(ref, 'feature/tags')
+    expect(branch).toMatchObject({ name: 'feature/tags', status: 'FUNCTIONS_DEPLOYED', forPullRequests: true })
+    const own = branch?.projectRef ?? ''
+    expect(await sql(own, 'select text from notes')).toEqual([{ text: 'seeded' }])
+    expect(await sql(own, 'select id from tags')).toEqual([{ id: 1 }])
+
+    const more = { 'supabase/migrations/20260103000000_more.sql': 'create table more (id int)' }
+    const second = await repository.push('feature/tags', { ...NOTES, ...TAGS, ...SEED, ...more })
+    await untilTold(repository, second, 'success')
+    expect(await sql(own, 'select count(*)::int as n from more')).toEqual([{ n: 0 }])
+    expect(await sql(own, 'select count(*)::int as n from notes')).toEqual([{ n: 1 }])
+    expect(await sql(ref, "select to_regclass('tags') as t")).toEqual([{ t: null }])
+
+    await close(repository, first.pull, 'feature/tags')
+    await untilNoBranch(ref, 'feature/tags')
+    await vi.waitFor(async () => {
+      const [project] = await control.select().from(projects).where(eq(projects.ref, own))
+      expect(project?.status).toBe('REMOVED')
+    }, WAIT)
+  })
+
+  it('shares its branch with another one from the same branch, until the last of them has ended', async () => {
+    const { ref, repository } = await newFollower(organization)
+    const first = await open(repository, 'shared', NOTES)
+    await untilTold(repository, first.sha, 'success')
+    const branch = await branchOf(ref, 'shared')
+    expect(await listed(ref, 'shared')).toMatchObject({ pr_number: first.pull })
+    const other = await repository.pull('shared')
+    await close(repository, first.pull, 'shared')
+    await untilQuiet(ref)
+    expect(await listed(ref, 'shared')).toMatchObject({ id: branch?.id, pr_number: other })
+    await close(repository, other, 'shared')
+    await untilNoBranch(ref, 'shared')
+  })
+
+  extended(
+    'runs a seed that failed again, and one that passed no more',
+    async () => {
+      const { ref, repository } = await newFollower(organization)
+      const wrong = await open(repository, 'seeds', { ...NOTES, 'supabase/seed.sql': 'insert into nowhere values (1)' })
+      await untilTold(repository, wrong.sha, 'failure')
+      await untilTold(repository, await repository.push('seeds', { ...NOTES, ...SEED }), 'success')
+      const own = (await branchOf(ref, 'seeds'))?.projectRef ?? ''
+      expect(await sql(own, 'select text from notes')).toEqual([{ text: 'seeded' }])
+      const changed = { 'supabase/seed.sql': "insert into notes values (2, 'again')" }
+      await untilTold(repository, await repository.push('seeds', { ...NOTES, ...changed }), 'success')
+      expect(await sql(own, 'select text from notes')).toEqual([{ text: 'seeded' }])
+    },
+    120_000,
+  )
+
+  extended(
+    'gets none where it is from a fork, where the connection makes none, or where it changes nothing here',
+    async () => {
+      const { ref, repository } = await newFollower(organization)
+      await repository.commit('theirs', NOTES)
+      const theirs = await repository.pull('theirs', { fork: true })
+      // As if GitHub had said otherwise: what counts is what it says of the pull request itself.
+      await repository.tellPull('opened', theirs, 'theirs')
+      const none = await newFollower(organization, { newBranchPerPr: false }, repository)
+      const some = await newFollower(organization, { changesOnly: true }, repository)
+      const away = await open(repository, 'away', NOTES, ['supabase2/x.sql', 'src/index.ts'])
+      await untilTold(repository, away.sha, 'success')
+      for (const each of [ref, none.ref, some.ref]) await untilQuiet(each)
+      expect(await branchOf(ref, 'theirs')).toBeUndefined()
+      expect([await branchOf(none.ref, 'away'), await branchOf(some.ref, 'away')]).toEqual([undefined, undefined])
+      const many = Array.from({ length: 100 }, (_, at) => `src/${at}.ts`)
+      await open(repository, 'here', NOTES, [...many, 'supabase/seed.sql'])
+      await vi.waitFor(async () => expect(await branchOf(some.ref, 'here')).toBeDefined(), WAIT)
+      await untilQuiet(some.ref)
+    },
+    120_000,
+  )
+
+  it('is told where there is no room for a branch, and gets one once there is', async () => {
+    const { ref, repository } = await newFollower(organization, { branchLimit: 1 })
+    const first = await open(repository, 'first', NOTES)
+    await untilTold(repository, first.sha, 'success')
+    const second = await open(repository, 'second', NOTES)
+    await untilTold(repository, second.sha, 'error')
+    expect(await toldOf(repository, second.sha)).toBe('The project has 1 of 1 preview branches')
+    await close(repository, first.pull, 'first')
+    await untilNoBranch(ref, 'first')
+    await repository.tellPull('reopened', second.pull, 'second')
+    await untilTold(repository, second.sha, 'success')
+  })
+
+  it('is told where the plan or the project has no branches', async () => {
+    const own = await newOrganization()
+    const { ref, repository } = await newFollower(own)
+    expect((await own.owner.delete(`/v1/projects/${ref}/branches`)).status).toBe(200)
+    const off = await open(repository, 'off', NOTES)
+    await untilTold(repository, off.sha, 'error')
+    expect(await toldOf(repository, off.sha)).toBe('Branching is disabled for the project')
+    await control.update(organizations).set({ plan: 'free' }).where(eq(organizations.id, own.id))
+    const free = await open(repository, 'free', NOTES)
+    await untilTold(repository, free.sha, 'error')
+    expect(await toldOf(repository, free.sha)).toContain('its plan is free')
+  })
+
+  extended('keeps a branch that was made persistent, and a name that another branch has', async () => {
+    const { ref, repository } = await newFollower(organization)
+    await organization.owner.post(`/v1/projects/${ref}/branches`, { branch_name: 'kept', git_branch: 'other' })
+    const { sha, pull } = await open(repository, 'kept', NOTES)
+    await untilTold(repository, sha, 'success')
+    const branch = await branchOf(ref, 'kept')
+    expect(branch?.name).toBe(`kept #${pull}`)
+    await organization.owner.patch(`/v1/branches/${branch?.projectRef}`, { persistent: true })
+    await close(repository, pull, 'kept')
+    await untilQuiet(ref)
+    expect(await branchOf(ref, 'kept')).toMatchObject({ id: branch?.id })
+  })
+
+  it('tells of a run that ended with its branch', async () => {
+    const { ref, repository } = await newFollower(organization)
+    await repository.fault('tarball', 503, 1_000)
+    const { sha } = await open(repository, 'ends', NOTES)
+    await untilTold(repository, sha, 'pending')
+    const branch = await branchOf(ref, 'ends')
+    await organization.owner.delete(`/v1/branches/${branch?.projectRef}`)
+    await repository.tellPush('main')
+    await repository.deleteBranch('ends')
+    await repository.tellPull('synchronize', 1, 'ends')
+    await vi.waitFor(async () => {
+      const told = (await repository.statusesOf(sha)).map(({ description }) => description)
+      expect(told).toContain('The run was canceled')
+    }, WAIT)
+  })
+
+  it('takes its branch with it while a run is still at work on it', async () => {
+    const { ref, repository } = await newFollower(organization)
+    await repository.fault('tarball', 503, 1_000)
+    const { sha, pull } = await open(repository, 'short', NOTES)
+    await untilTold(repository, sha, 'pending')
+    await close(repository, pull, 'short')
+    await untilNoBranch(ref, 'short')
+    await untilTold(repository, sha, 'error')
+    expect(await toldOf(repository, sha)).toBe('The pull request was closed')
+  })
+
+  extended(
+    'gets another branch where the first was never made',
+    async () => {
+      const { ref, repository } = await newFollower(organization)
+      const first = await open(repository, 'unmade', NOTES)
+      await untilTold(repository, first.sha, 'success')
+      const branch = await branchOf(ref, 'unmade')
+      await control
+        .update(projects)
+        .set({ status: 'INIT_FAILED' })
+        .where(eq(projects.ref, branch?.projectRef ?? ''))
+      await untilTold(repository, await repository.push('unmade', { ...NOTES, ...TAGS }), 'success')
+      const [old] = await control
+        .select()
+        .from(branches)
+        .where(eq(branches.id, branch?.id ?? ''))
+      expect(old?.removedAt).not.toBeNull()
+      expect(await sql((await branchOf(ref, 'unmade'))?.projectRef ?? '', 'select id from tags')).toEqual([{ id: 1 }])
+    },
+    120_000,
+  )
+})

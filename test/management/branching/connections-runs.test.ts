@@ -1,0 +1,233 @@
+import { eq } from 'drizzle-orm'
+import { beforeAll, describe, expect, it, vi } from 'vitest'
+import { actionRuns, gitBranches, gitConnections } from '../../../src/model/tables/index.ts'
+import { control, newOrganization, type TestOrganization, tick } from '../../support/api.ts'
+import { createBranch, rows, untilBranch } from '../../support/branches.ts'
+import { branchOf, migration, NOTES, newFollower, SEED, TAGS, untilQuiet, WAIT } from '../../support/connections.ts'
+import { extended } from '../../support/extended.ts'
+import { newRepository, untilTold } from '../../support/github.ts'
+import { untilStatus } from '../../support/projects.ts'
+
+let organization: TestOrganization
+beforeAll(async () => {
+  organization = await newOrganization()
+})
+
+const sql = (ref: string, query: string) => rows(organization.owner, ref, query)
+const hasTable = async (ref: string, table: string) =>
+  (await sql(ref, `select to_regclass('${table}') is not null as there`)) as { there: boolean }[]
+
+const runsOf = async (ref: string) => (await organization.owner.get(`/v1/projects/${ref}/actions`)).body
+
+async function logOf(ref: string): Promise<string> {
+  const [run] = await runsOf(ref)
+  return (await organization.owner.get(`/v1/projects/${ref}/actions/${run.id}/logs`)).body
+}
+
+describe('a push to the default branch', () => {
+  it('applies the migrations that the project lacks, once, and tells GitHub', async () => {
+    const { ref, repository } = await newFollower(organization)
+    const first = await repository.push('main', { 'README.md': '# app', ...NOTES, ...SEED })
+    await untilTold(repository, first, 'success')
+    expect(await sql(ref, 'select count(*)::int as n from notes')).toEqual([{ n: 0 }])
+    const [pending, success] = await repository.statusesOf(first)
+    expect(pending).toMatchObject({ state: 'pending', context: `pilothouse/${ref}` })
+    expect(success?.target_url).toMatch(new RegExp(`/v1/projects/${ref}/actions/[0-9a-f-]{36}/logs$`))
+
+    const second = await repository.push('main', { ...NOTES, ...TAGS })
+    await untilTold(repository, second, 'success')
+    expect(await sql(ref, 'select id from tags')).toEqual([{ id: 1 }])
+    const { body: history } = await organization.owner.get(`/v1/projects/${ref}/database/migrations`)
+    expect(history).toEqual([
+      { version: '20260101000000', name: 'x' },
+      { version: '20260102000000', name: 'x' },
+    ])
+
+    const runs = await runsOf(ref)
+    expect(runs).toHaveLength(2)
+    expect(runs[0]).toMatchObject({
+      workdir: 'supabase',
+      git_config: { repository: repository.name, branch: 'main', commit: second },
+      run_steps: ['pull', 'health', 'migrate', 'seed'].map((name) => ({ name, status: 'EXITED' })),
+    })
+    const log = await logOf(ref)
+    expect(log).toContain(`${repository.name} has 2 migrations at ${second}`)
+    expect(log).toContain('1 migrations applied')
+    const [kept] = await control
+      .select({ files: actionRuns.files })
+      .from(actionRuns)
+      .where(eq(actionRuns.id, runs[0].id))
+    expect(kept?.files).toBeNull()
+  })
+
+  it('tells GitHub why a migration is refused, keeps what went before it, and goes on with the next commit', async () => {
+    const { ref, repository } = await newFollower(organization)
+    const wrong = migration('20260103000000', 'create table half (id int); select * from nowhere;')
+    const bad = await repository.push('main', { ...NOTES, ...wrong })
+    await untilTold(repository, bad, 'failure')
+    expect((await repository.statusesOf(bad)).at(-1)?.description).toContain('relation "nowhere" does not exist')
+    expect([await hasTable(ref, 'notes'), await hasTable(ref, 'half')]).toEqual([[{ there: true }], [{ there: false }]])
+    const { body: main } = await organization.owner.get(`/v1/projects/${ref}/branches/main`)
+    expect(main).toMatchObject({ is_default: true, status: 'MIGRATIONS_FAILED' })
+    // The same commit again comes to the same, and is not tried.
+    await repository.tellPush('main')
+    await untilQuiet(ref)
+    expect(await runsOf(ref)).toHaveLength(1)
+    const right = await repository.push('main', {
+      ...NOTES,
+      ...migration('20260103000000', 'create table half (id int)'),
+    })
+    await untilTold(repository, right, 'success')
+    expect(await hasTable(ref, 'half')).toEqual([{ there: true }])
+  })
+
+  it('comes to where the branch is, in whatever order it is told', async () => {
+    const { ref, repository } = await newFollower(organization)
+    const older = await repository.commit('main', NOTES)
+    const newer = await repository.commit('main', { ...NOTES, ...TAGS })
+    await Promise.all([repository.tellPush('main'), repository.tellPush('main'), repository.tellPush('main')])
+    await untilTold(repository, newer, 'success')
+    await untilQuiet(ref)
+    expect(await repository.statusesOf(older)).toEqual([])
+    expect(await runsOf(ref)).toHaveLength(1)
+  })
+
+  extended('passes over a migration that was edited since, and files that are none', async () => {
+    const { ref, repository } = await newFollower(organization)
+    await untilTold(repository, await repository.push('main', NOTES), 'success')
+    const edited = migration('20260101000000', '-- edited\ncreate table notes (id int primary key, text text);')
+    const others = {
+      'supabase/migrations/notes.sql': 'drop table notes',
+      'supabase/migrations/old/1_a.sql': 'drop table notes',
+    }
+    await untilTold(repository, await repository.push('main', { ...edited, ...others }), 'success')
+    const log = await logOf(ref)
+    expect(log).toContain('20260101000000 was applied with another text, and is passed over')
+    expect(log).toContain('supabase/migrations/notes.sql is passed over')
+    expect(await hasTable(ref, 'notes')).toEqual([{ there: true }])
+  })
+
+  it.each([
+    [
+      'a link among the migrations',
+      { 'supabase/migrations/20260101000000_x.sql': '->../../secrets.sql' },
+      'links are not followed',
+    ],
+    ['a link above them', { supabase: '->elsewhere' }, 'links are not followed'],
+    [
+      'two of one version',
+      { ...NOTES, 'supabase/migrations/20260101000000_y.sql': 'select 1' },
+      'have the same version',
+    ],
+    ['a NUL', migration('20260101000000', 'select 1;\0'), 'is no text in UTF-8'],
+    ['one that is too large', migration('20260101000000', 'x'.repeat(8 * 1024 ** 2 + 1)), 'is larger than 8 MiB'],
+  ])('refuses %s', async (_what, files, why) => {
+    const { ref, repository } = await newFollower(organization)
+    const sha = await repository.push('main', files)
+    await untilTold(repository, sha, 'failure')
+    expect((await repository.statusesOf(sha)).at(-1)?.description).toContain(why)
+    expect(await organization.owner.get(`/v1/projects/${ref}/database/migrations`)).toMatchObject({ body: [] })
+  })
+
+  extended('lets two projects follow one repository, each in a folder of its own', async () => {
+    const repository = await newRepository()
+    const one = await newFollower(organization, {}, repository)
+    const two = await newFollower(organization, { workdir: '.' }, repository)
+    const sha = await repository.push('main', {
+      ...NOTES,
+      'migrations/20260101000000_x.sql': 'create table tags (id int)',
+    })
+    await vi.waitFor(async () => {
+      const done = (await repository.statusesOf(sha)).filter(({ state }) => state === 'success')
+      expect(done.map(({ context }) => context).sort()).toEqual(
+        [one.ref, two.ref].sort().map((ref) => `pilothouse/${ref}`),
+      )
+    }, WAIT)
+    expect([await hasTable(one.ref, 'notes'), await hasTable(one.ref, 'tags')]).toEqual([
+      [{ there: true }],
+      [{ there: false }],
+    ])
+    expect([await hasTable(two.ref, 'notes'), await hasTable(two.ref, 'tags')]).toEqual([
+      [{ there: false }],
+      [{ there: true }],
+    ])
+  })
+
+  it('follows a repository that was renamed', async () => {
+    const { ref, repository } = await newFollower(organization)
+    const name = `renamed-${ref}/app`
+    await repository.rename(name)
+    await untilTold(repository, await repository.push('main', NOTES), 'success')
+    const [row] = await control.select().from(gitConnections).where(eq(gitConnections.projectRef, ref))
+    expect(row?.repositoryName).toBe(name)
+  })
+
+  extended('outlives troubles of GitHub, and a status that it refuses', async () => {
+    const { ref, repository } = await newFollower(organization)
+    await repository.fault('access_tokens', 500)
+    await repository.fault('git/ref', 403, 1, { 'retry-after': '1' })
+    await repository.fault('tarball', 502)
+    await repository.fault('statuses', 403, 1)
+    const sha = await repository.push('main', NOTES)
+    await untilTold(repository, sha, 'success')
+    expect((await repository.statusesOf(sha)).map(({ state }) => state)).toEqual(['success'])
+    expect(await logOf(ref)).toContain('it will be tried again')
+  })
+
+  it('is not lost with its message, nor with who was looking', async () => {
+    const { ref, repository } = await newFollower(organization)
+    const sha = await repository.commit('main', NOTES)
+    const [connection] = await control.select().from(gitConnections).where(eq(gitConnections.projectRef, ref))
+    const ago = (seconds: number) => new Date(Date.now() - seconds * 1000)
+    const dead = { claim: crypto.randomUUID(), leaseUntil: ago(20), attempts: 1 }
+    const row = { connectionId: connection?.id ?? '', name: 'main', dueAt: ago(200), asked: 1, updatedAt: ago(200) }
+    await control.insert(gitBranches).values({ ...row, ...dead })
+    await tick()
+    await untilTold(repository, sha, 'success')
+    await untilQuiet(ref)
+    expect(await runsOf(ref)).toHaveLength(1)
+  })
+
+  it('stops where the App has no access any more', async () => {
+    const { ref, repository } = await newFollower(organization)
+    await repository.fault('access_tokens', 404)
+    await repository.push('main', NOTES)
+    await untilQuiet(ref)
+    expect(await runsOf(ref)).toEqual([])
+  })
+
+  it('says that a paused project takes nothing', async () => {
+    const { ref, repository } = await newFollower(organization)
+    await organization.owner.post(`/v1/projects/${ref}/pause`)
+    await untilStatus(organization.owner, ref, 'INACTIVE')
+    const sha = await repository.push('main', NOTES)
+    await untilTold(repository, sha, 'error')
+    expect((await repository.statusesOf(sha)).at(-1)?.description).toBe('The project is INACTIVE')
+    expect(await runsOf(ref)).toEqual([])
+  })
+})
+
+describe('a branch that the API made for a branch of the repository', () => {
+  it('is brought to each of its commits, and stays when its pull request ends', async () => {
+    const { ref, repository } = await newFollower(organization)
+    const made = await createBranch(organization.owner, ref, { git_branch: 'staging' })
+    await untilBranch(organization.owner, made, 'FUNCTIONS_DEPLOYED')
+    const sha = await repository.push('staging', { ...NOTES, ...SEED })
+    await untilTold(repository, sha, 'success')
+    expect(await sql(made.project_ref, 'select count(*)::int as n from notes')).toEqual([{ n: 0 }])
+    expect(await hasTable(ref, 'notes')).toEqual([{ there: false }])
+    const pull = await repository.pull('staging')
+    await repository.setPull(pull, 'closed')
+    await repository.tellPull('closed', pull, 'staging')
+    await untilQuiet(ref)
+    expect(await branchOf(ref, 'staging')).toMatchObject({ id: made.id })
+  })
+
+  extended('makes another branch than the default one the branch of production', async () => {
+    const { ref, repository } = await newFollower(organization)
+    await createBranch(organization.owner, ref, { branch_name: 'production', is_default: true, git_branch: 'release' })
+    await untilTold(repository, await repository.push('release', NOTES), 'success')
+    expect(await hasTable(ref, 'notes')).toEqual([{ there: true }])
+    expect((await repository.tellPush('main')).body).toEqual({ message: 'no project follows this' })
+  })
+})

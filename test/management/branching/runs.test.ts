@@ -1,0 +1,135 @@
+import { and, desc, eq, sql } from 'drizzle-orm'
+import { beforeAll, describe, expect, it, vi } from 'vitest'
+import { projects, projectTasks } from '../../../src/model/tables/index.ts'
+import { type Caller, control, newMember, newOrganization, type TestOrganization } from '../../support/api.ts'
+import { act, type BranchReply, migrate, newBranch, rows, runOf, untilBranch } from '../../support/branches.ts'
+import { extended } from '../../support/extended.ts'
+import { newProject } from '../../support/projects.ts'
+
+const WAIT = { timeout: 60_000, interval: 100 }
+
+let organization: TestOrganization
+let ref: string
+let branch: BranchReply
+let owner: Caller
+beforeAll(async () => {
+  organization = await newOrganization()
+  ref = await newProject(organization)
+  branch = await newBranch(organization.owner, ref)
+  owner = await newMember(organization, 'owner')
+})
+
+const record = (caller: Caller, of: string, query: string) =>
+  caller.put(`/v1/projects/${of}/database/migrations`, { query })
+
+async function lastLog(of: string): Promise<string> {
+  const [run] = (await owner.get(`/v1/projects/${of}/actions`)).body
+  return (await owner.get(`/v1/projects/${of}/actions/${run.id}/logs`)).body
+}
+
+describe('a run', () => {
+  it('keeps no other project waiting, however long it takes', async () => {
+    const { project_ref: own } = branch
+    for (let n = 0; n < 10; n++) await record(owner, own, 'select pg_sleep(4)')
+    const { workflow_run_id: id } = (await owner.post(`/v1/branches/${own}/merge`, {})).body
+    const migrating = async () =>
+      (await runOf(owner, own, id)).run_steps.find(({ name }) => name === 'migrate')?.status === 'RUNNING'
+    await vi.waitFor(async () => expect(await migrating()).toBe(true), { timeout: 60_000, interval: 500 })
+    await newProject(await newOrganization())
+    expect(await migrating()).toBe(true)
+  })
+})
+
+describe('a run of another branch', () => {
+  let own: string
+  let other: BranchReply
+  let parent: string
+  beforeAll(async () => {
+    parent = await newProject(organization)
+    other = await newBranch(owner, parent)
+    own = other.project_ref
+  })
+
+  it('says of a failure of the installation no more than where to look for it', async () => {
+    await control.execute(
+      sql.raw(`
+      create function refuse_kept() returns trigger language plpgsql as $$ begin raise exception 'inner workings'; end $$;
+      create trigger refuse_kept before update on action_runs for each row
+        when (new.kept is not null and new.project_ref = '${own}') execute function refuse_kept()`),
+    )
+    await migrate(owner, own, `select 'words of a migration'`)
+    await owner.post(`/v1/branches/${own}/reset`, {})
+    const failed = vi.waitFor(
+      async () => {
+        const text = await lastLog(own)
+        expect(text).toContain('failed: ')
+        return text
+      },
+      { ...WAIT, interval: 1_000 },
+    )
+    const task = await vi.waitFor(async () => {
+      const [task] = await control
+        .select()
+        .from(projectTasks)
+        .where(and(eq(projectTasks.projectRef, own), eq(projectTasks.kind, 'branch_reset')))
+        .orderBy(desc(projectTasks.createdAt))
+      expect(task?.lastError).toContain('inner workings')
+      return task
+    }, WAIT)
+    const text = await failed
+    expect(text).toContain(`clone: failed: internal error (task ${task?.id}); it will be tried again\n`)
+    expect(text).not.toMatch(/inner workings|Failed query|words of a migration/)
+    expect(task?.lastError).not.toContain('words of a migration')
+    await vi.waitFor(async () => {
+      const [project] = await control.select().from(projects).where(eq(projects.ref, own))
+      expect(project?.statusReason).toBe(`branch_reset: internal error (task ${task?.id})`)
+    }, WAIT)
+    await control.execute(sql.raw('drop trigger refuse_kept on action_runs; drop function refuse_kept()'))
+    await untilBranch(owner, other, 'FUNCTIONS_DEPLOYED')
+  })
+
+  it('is tried again where Postgres ended a migration for a reason that passes', async () => {
+    await rows(owner, parent, 'create sequence tries; select 1 as done')
+    await record(
+      owner,
+      own,
+      `do $$ begin if nextval('tries') = 1 then raise exception 'deadlock detected' using errcode = '40P01'; end if; end $$`,
+    )
+    expect(await act(owner, other, 'merge')).toMatchObject({ migrate: 'EXITED' })
+    expect(await lastLog(own)).toMatch(/migrate: failed: deadlock detected; it will be tried again\n/)
+    expect(await rows(owner, parent, 'select last_value::int as tries from tries')).toEqual([{ tries: 2 }])
+  })
+
+  extended('ends where the history has no end', async () => {
+    await rows(
+      owner,
+      own,
+      `alter table supabase_migrations.schema_migrations rename to aside;
+       create view supabase_migrations.schema_migrations as
+        select to_char(clock_timestamp(), 'YYYYMMDDHH24MISSUS') || lpad(n::text, 4, '0') as version,
+          array['select 1'] as statements from generate_series(1, 2000) n;
+       select 1 as done`,
+    )
+    expect(await act(owner, other, 'merge')).toMatchObject({ pull: 'DEAD' })
+    expect(await lastLog(own)).toMatch(/pull: failed: [a-z]{20} has more than 100000 migrations/)
+    await rows(
+      owner,
+      own,
+      `drop view supabase_migrations.schema_migrations;
+       alter table supabase_migrations.aside rename to schema_migrations;
+       select 1 as done`,
+    )
+  })
+
+  extended('ends where the migrations to keep are too large', async () => {
+    await rows(
+      owner,
+      own,
+      `insert into supabase_migrations.schema_migrations (version, statements)
+        select '30000101' || lpad(n::text, 6, '0'), array['-- ' || repeat('x', 1000000)] from generate_series(1, 20) n;
+       select 1 as done`,
+    )
+    expect(await act(owner, other, 'reset')).toMatchObject({ clone: 'DEAD' })
+    expect(await lastLog(own)).toMatch(/clone: failed: the migrations of [a-z]{20} are larger than 16777216 bytes/)
+  })
+})

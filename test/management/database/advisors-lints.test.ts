@@ -1,0 +1,268 @@
+import { readFile, writeFile } from 'node:fs/promises'
+import { beforeAll, describe, expect, it, vi } from 'vitest'
+import { type ToldLint, textOf } from '../../../src/management/database/advisors/lints.ts'
+import { type SettingFacts, settingChecks } from '../../../src/management/database/advisors/settings.ts'
+import { adminClient, adminRows } from '../../instances.ts'
+import { runAdvisors } from '../../support/advisors.ts'
+import { CASES } from '../../support/advisors-cases.ts'
+import { type Caller, newMember, newOrganization, type TestOrganization, unhurried } from '../../support/api.ts'
+import { extended } from '../../support/extended.ts'
+import { newProject, ownerClient, runSql } from '../../support/projects.ts'
+
+let organization: TestOrganization
+let ref: string
+let owner: () => Caller
+beforeAll(async () => {
+  organization = await newOrganization()
+  ref = await newProject(organization)
+  owner = unhurried(organization.owner)
+})
+
+const run = (...names: string[]) => runAdvisors(owner(), ref, ...names)
+
+async function asAdmin(query: string, { project = ref, database = 'postgres' } = {}) {
+  const client = await adminClient(project, { database })
+  try {
+    await client.query('set search_path = public')
+    for (const statement of query.split(';\n')) await client.query(statement)
+  } finally {
+    await client.end()
+  }
+}
+
+async function change(query: string, admin = false) {
+  if (admin) return asAdmin(query)
+  const reply = await runSql(owner(), ref, query)
+  expect(reply, JSON.stringify(reply.body)).toMatchObject({ status: 201 })
+}
+
+const told = (lint: string) => {
+  const { title, level, category, description, remediation } = textOf(lint as ToldLint)
+  return { name: lint, title, level, facing: 'EXTERNAL', categories: [category], description, remediation }
+}
+
+describe('a lint of the database', () => {
+  it.each(CASES)('$lint $so', async ({ lint, fault, mend, found, admin }) => {
+    const before = await run(lint)
+    const { detail, metadata, key: cache_key } = found
+    const expected = { ...told(lint), detail, metadata, cache_key }
+    await change(fault, admin)
+    const lints = await run(lint)
+    expect(lints.filter(({ cache_key: key }) => !before.some((known) => known.cache_key === key))).toEqual([expected])
+    expect(await run(lint)).toEqual(lints)
+    await change(mend, admin)
+    expect(await run(lint)).toEqual(before)
+  })
+
+  it('unused_index ends with the first query that uses it', async () => {
+    await change('create table looked (id int primary key, n int); create index looked_n on looked (n)')
+    const unused = {
+      ...told('unused_index'),
+      detail: 'No query has used the index looked_n of the table public.looked.',
+      metadata: { schema: 'public', name: 'looked', type: 'table' },
+      cache_key: 'unused_index.public.looked.looked_n',
+    }
+    expect(await run('unused_index')).toContainEqual(unused)
+    await change('set enable_seqscan = off; select n from looked where n = 1')
+    await vi.waitFor(async () => expect(await run('unused_index')).not.toContainEqual(unused), { timeout: 60_000 })
+  })
+
+  it('log_connections_not_enabled is mended by a setting of the project', async () => {
+    const set = (log_connections: boolean) =>
+      owner().patch(`/v1/projects/${ref}/config/database/postgres`, { log_connections })
+    expect(await run('log_connections_not_enabled')).toHaveLength(1)
+    expect((await set(true)).status).toBe(200)
+    await vi.waitFor(async () => expect(await run('log_connections_not_enabled')).toEqual([]), { timeout: 60_000 })
+    expect((await set(false)).status).toBe(200)
+    await vi.waitFor(async () => expect(await run('log_connections_not_enabled')).toHaveLength(1), { timeout: 60_000 })
+  })
+
+  it('log_connections_not_enabled is of the whole server', async () => {
+    const [{ path, pid } = { path: '', pid: '' }] = await adminRows<{ path: string; pid: string }>(
+      ref,
+      `select current_setting('config_file') as path, split_part(pg_read_file('postmaster.pid'), chr(10), 1) as pid`,
+    )
+    // An account of its own may not walk down to its data, and finds them as the folder that it works in.
+    const file = path.replace('/proc/self/', `/proc/${pid}/`)
+    const configuration = await readFile(file, 'utf8')
+    const set = async (value: string, lints: object[]) => {
+      await writeFile(file, `${configuration}\n${value}\n`)
+      await asAdmin('select pg_reload_conf()')
+      await vi.waitFor(async () => expect(await run('log_connections_not_enabled')).toEqual(lints), { timeout: 60_000 })
+    }
+    const off = {
+      ...told('log_connections_not_enabled'),
+      detail: 'The server has log_connections off.',
+      metadata: { type: 'compliance' },
+      cache_key: 'log_connections_not_enabled',
+    }
+    try {
+      await set("log_connections = 'off'", [off])
+      await set("log_connections = 'authorization'", [])
+    } finally {
+      await set('', [off])
+    }
+  })
+})
+
+describe('a lint of the settings', () => {
+  const auth = { type: 'auth', entity: 'Auth' }
+  const set = async (fields: object) =>
+    expect(await owner().patch(`/v1/projects/${ref}/config/auth`, fields)).toMatchObject({ status: 200 })
+
+  it.each([
+    {
+      lint: 'auth_otp_long_expiry',
+      fault: { mailer_otp_exp: 3_601 },
+      mend: { mailer_otp_exp: 3_600 },
+      detail: 'mailer_otp_exp is 3601 seconds, more than 3600.',
+    },
+    {
+      lint: 'auth_otp_short_length',
+      fault: { mfa_phone_verify_enabled: true, mfa_phone_otp_length: 4 },
+      mend: { mfa_phone_verify_enabled: false },
+      detail: 'mfa_phone_otp_length is 4, less than 6.',
+    },
+    {
+      lint: 'password_requirements_min_length',
+      fault: { password_min_length: 7 },
+      mend: { password_min_length: 8 },
+      detail: 'password_min_length is 7, less than 8.',
+    },
+    {
+      lint: 'auth_leaked_password_protection',
+      fault: { password_hibp_enabled: false },
+      mend: { password_hibp_enabled: true },
+      detail: 'password_hibp_enabled is false.',
+    },
+    {
+      lint: 'auth_insufficient_mfa_options',
+      fault: { mfa_web_authn_enroll_enabled: false },
+      mend: { mfa_web_authn_enroll_enabled: true, mfa_web_authn_verify_enabled: true },
+      detail: 'Of totp, phone and web_authn, totp can be enrolled and verified.',
+    },
+    {
+      lint: 'auth_password_policy_missing',
+      fault: { password_required_characters: '' },
+      mend: { external_email_enabled: false },
+      detail: 'password_required_characters is empty.',
+    },
+  ])('$lint follows the configuration of Auth', async ({ lint, fault, mend, detail }) => {
+    await set(fault)
+    expect(await run(lint)).toEqual([{ ...told(lint), detail, metadata: auth, cache_key: lint }])
+    await set(mend)
+    expect(await run(lint)).toEqual([])
+  })
+
+  it('network_restrictions_not_set follows the network restrictions', async () => {
+    const apply = (body: unknown) => organization.owner.post(`/v1/projects/${ref}/network-restrictions/apply`, body)
+    await apply({ dbAllowedCidrs: ['10.0.0.0/8'] })
+    expect(await run('network_restrictions_not_set')).toEqual([])
+    await apply({ dbAllowedCidrs: ['0.0.0.0/0'] })
+    const detail = 'The database takes connections from any address.'
+    expect(await run('network_restrictions_not_set')).toEqual([
+      {
+        ...told('network_restrictions_not_set'),
+        detail,
+        metadata: { type: 'compliance' },
+        cache_key: 'network_restrictions_not_set',
+      },
+    ])
+  })
+
+  it('ssl_not_enforced follows SSL enforcement', async () => {
+    const enforce = async (database: boolean) =>
+      expect(await owner().put(`/v1/projects/${ref}/ssl-enforcement`, { requestedConfig: { database } })).toMatchObject(
+        { status: 200 },
+      )
+    await enforce(true)
+    expect(await run('ssl_not_enforced')).toEqual([])
+    await enforce(false)
+    const detail = 'The database takes connections without SSL, as SSL enforcement is off.'
+    expect(await run('ssl_not_enforced')).toEqual([
+      { ...told('ssl_not_enforced'), detail, metadata: { type: 'compliance' }, cache_key: 'ssl_not_enforced' },
+    ])
+  })
+
+  it('no_backup_admin ends with another administrator of the whole organization', async () => {
+    await newMember(organization, 'developer')
+    await newMember(organization, 'administrator', ref)
+    expect(await run('no_backup_admin')).toEqual([
+      {
+        ...told('no_backup_admin'),
+        detail: 'The organization has one owner or administrator.',
+        metadata: { type: 'compliance' },
+        cache_key: 'no_backup_admin',
+      },
+    ])
+    await newMember(organization, 'administrator')
+    expect(await run('no_backup_admin')).toEqual([])
+  })
+
+  it('pitr_not_enabled says so of a driver without a history', async () => {
+    expect(await run('pitr_not_enabled')).toEqual([])
+    const facts = { engine: { name: 'host', pointInTime: undefined } } as unknown as SettingFacts
+    expect(settingChecks.pitr_not_enabled(facts)).toBe('The driver host keeps no history of the database.')
+  })
+})
+
+describe('a lint of health', () => {
+  const HEALTH = ['db_not_reachable', 'db_connection_failing', 'db_connection_limit_reached']
+  const health = (lint: string, detail: string, key = lint) => ({
+    ...told(lint),
+    detail,
+    metadata: { type: 'health' },
+    cache_key: key,
+  })
+  const unchecked = (lint: string) => ({
+    ...health('advisor_check_unavailable', `${lint} was not checked: the database of the project cannot be reached.`),
+    metadata: { type: 'health', name: lint },
+    cache_key: `advisor_check_unavailable.${lint}`,
+  })
+  const found = async (project: string, ...lints: string[]) =>
+    (await runAdvisors(owner(), project, ...lints)).sort((a, b) => a.cache_key.localeCompare(b.cache_key))
+
+  it('db_connection_limit_reached tells whose sessions are all open', async () => {
+    const password = 'visiting'
+    await change(`create role visitor login connection limit 2 password '${password}'`)
+    const reached = (whose: string, most: number) =>
+      health(
+        'db_connection_limit_reached',
+        `${whose} has ${most} of its ${most} sessions open.`,
+        `db_connection_limit_reached."${whose}"`,
+      )
+    const clients = Array.from({ length: 47 }, (_, n) =>
+      ownerClient(ref, n < 2 ? { user: `visitor.${ref}`, password } : {}),
+    )
+    expect(await run(...HEALTH)).toEqual([])
+    for (const client of clients) await client.connect()
+    expect(await run(...HEALTH)).toEqual([reached('The role visitor', 2), reached('The server', 47)])
+    for (const client of clients) await client.end()
+    await vi.waitFor(async () => expect(await run(...HEALTH)).toEqual([]), { timeout: 60_000 })
+  })
+
+  extended('a database that lets nobody in, or has no session left, is said to be so', async () => {
+    const project = await newProject(organization)
+    await asAdmin('alter role supabase_read_only_user nologin', { project })
+    expect(await found(project, 'db_connection_failing', 'no_primary_key')).toEqual([
+      unchecked('no_primary_key'),
+      health('db_connection_failing', 'The server of the database refused the session that was to check it.'),
+    ])
+    await asAdmin('alter role supabase_read_only_user login connection limit 0', { project })
+    expect(await found(project, ...HEALTH)).toEqual([
+      unchecked('db_connection_failing'),
+      unchecked('db_not_reachable'),
+      health('db_connection_limit_reached', 'No session was left for the role that was to check the database.'),
+    ])
+    await asAdmin('alter role supabase_read_only_user connection limit 10', { project })
+    expect(await found(project, ...HEALTH)).toEqual([])
+  })
+
+  it('a database that is not there is said to be so', async () => {
+    const project = await newProject(organization)
+    await asAdmin('drop database postgres with (force)', { project, database: 'template1' })
+    expect(await found(project, 'db_not_reachable', 'auth_otp_long_expiry')).toEqual([
+      health('db_not_reachable', 'The database of the project did not answer.'),
+    ])
+  })
+})

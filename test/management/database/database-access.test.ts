@@ -1,0 +1,736 @@
+import { eq } from 'drizzle-orm'
+import type pg from 'pg'
+import { afterEach, beforeAll, beforeEach, describe, expect, inject, it } from 'vitest'
+import { issueToken } from '../../../dev/seed.ts'
+import { hashToken } from '../../../src/access/token.ts'
+import {
+  accessTokens,
+  auditLog,
+  memberRoles,
+  projects,
+  temporaryLogins,
+  users,
+} from '../../../src/model/tables/index.ts'
+import { adminRows } from '../../instances.ts'
+import {
+  addMember,
+  as,
+  type Caller,
+  control,
+  newApp,
+  newMember,
+  newOrganization,
+  newUser,
+  type TestOrganization,
+  tick,
+  tokenOf,
+  workerLogs,
+} from '../../support/api.ts'
+import { hasEnded, newProject, ownerClient, PASSWORD, runSql, untilGone, untilStatus } from '../../support/projects.ts'
+
+let organization: TestOrganization
+let ref: string
+beforeAll(async () => {
+  organization = await newOrganization()
+  ref = await newProject(organization)
+})
+
+/** Rate limits count by user and project. */
+beforeEach(async () => {
+  organization.owner = await newMember(organization, 'owner')
+  organization.userId = await userOf(organization.owner)
+})
+
+const open: pg.Client[] = []
+afterEach(async () => {
+  await Promise.all(open.splice(0).map((client) => client.end().catch(() => {})))
+})
+
+async function connect(user: string, password: string, options: pg.ClientConfig = {}): Promise<pg.Client> {
+  const client = ownerClient('', { user, password, ...options })
+  await client.connect()
+  open.push(client)
+  return client
+}
+
+/** Those that the instance has, which is more than what rows say. */
+const rolesOf = async (project: string) =>
+  (
+    await adminRows<{ rolname: string }>(
+      project,
+      `select rolname from pg_roles where rolname ~ '^(cli|jit)_login_' order by 1`,
+    )
+  ).map(({ rolname }) => rolname)
+
+interface LoginRole {
+  /** What clients log in as. */
+  user: string
+  role: string
+  password: string
+  ttl_seconds: number
+}
+async function cliLogin(caller: Caller, project: string, readOnly = false): Promise<LoginRole> {
+  const reply = await caller.post(`/v1/projects/${project}/cli/login-role`, { read_only: readOnly })
+  expect(reply).toMatchObject({ status: 201 })
+  return { ...reply.body, user: `${reply.body.role}.${project}` }
+}
+
+describe('POST /v1/projects/{ref}/cli/login-role', () => {
+  it('makes a login that works at once and ends', async () => {
+    const login = await cliLogin(organization.owner, ref)
+    expect(login).toEqual({
+      user: `${login.role}.${ref}`,
+      role: expect.stringMatching(/^cli_login_[a-z]{8}$/),
+      password: expect.stringMatching(/^Pw-[0-9a-f-]{36}$/),
+      ttl_seconds: 1800,
+    })
+    const client = await connect(login.user, login.password)
+    const { rows } = await client.query('select current_user::text as acts, session_user::text as came')
+    expect(rows).toEqual([{ acts: 'postgres', came: login.role }])
+    const [role] = await adminRows<{ until: Date }>(
+      ref,
+      'select rolvaliduntil as until from pg_roles where rolname = $1',
+      [login.role],
+    )
+    expect(Math.abs((role?.until.getTime() ?? 0) - Date.now() - 1_800_000)).toBeLessThan(60_000)
+  })
+
+  it('lets what it makes belong to the owner', async () => {
+    const { user, password } = await cliLogin(organization.owner, ref)
+    const client = await connect(user, password)
+    await client.query('create schema made; create table made.t (n int); create function made.f() returns int return 1')
+    const owners = `select relowner::regrole::text as v from pg_class where oid = 'made.t'::regclass
+      union all select proowner::regrole::text from pg_proc where proname = 'f'
+      union all select nspowner::regrole::text from pg_namespace where nspname = 'made'`
+    expect((await client.query(owners)).rows).toEqual(Array(3).fill({ v: 'postgres' }))
+    expect((await runSql(organization.owner, ref, 'drop schema made cascade')).status).toBe(201)
+  })
+
+  it('takes with it what it still holds itself, and the owner keeps it', async () => {
+    const { user, role, password } = await cliLogin(organization.owner, ref)
+    const client = await connect(user, password)
+    await client.query(`create schema kept; grant all on schema kept to ${role}; set role none;
+      create table kept.t (n int); insert into kept.t values (7); select lo_create(4711)`)
+    expect((await organization.owner.delete(`/v1/projects/${ref}/cli/login-role`)).status).toBe(200)
+    expect(await rolesOf(ref)).toEqual([])
+    const left = `select n, (select tableowner from pg_tables where schemaname = 'kept') as owner from kept.t`
+    expect((await runSql(organization.owner, ref, left)).body).toEqual([{ n: 7, owner: 'postgres' }])
+    await runSql(organization.owner, ref, 'drop schema kept cascade; select lo_unlink(4711)')
+  })
+
+  it('is refused after its time', async () => {
+    const hourAgo = organization.owner.at(new Date(Date.now() - 3_600_000))
+    const { user, password } = await cliLogin(hourAgo, ref)
+    await expect(connect(user, password)).rejects.toThrow(/password authentication failed/)
+  })
+
+  it('can read everything and write nothing where it is for reading', async () => {
+    await runSql(
+      organization.owner,
+      ref,
+      `create table public.facts (n int); insert into public.facts values (1);
+       alter table public.facts enable row level security; create schema if not exists app; create table app.more (n int)`,
+    )
+    const { user, password } = await cliLogin(organization.owner, ref, true)
+    const client = await connect(user, password)
+    expect((await client.query('select n from public.facts')).rows).toEqual([{ n: 1 }])
+    expect((await client.query('select n from app.more')).rows).toEqual([])
+    const statements = [
+      'insert into public.facts values (2)',
+      'create table public.mine (n int)',
+      'create schema mine',
+      'truncate public.facts',
+      'set role postgres',
+      'set role supabase_read_only_user',
+      `alter role supabase_read_only_user password 'mine'`,
+      `alter role postgres password 'mine'`,
+    ]
+    for (const statement of statements) await expect(client.query(statement), statement).rejects.toThrow()
+    await client.query('set default_transaction_read_only = off')
+    for (const statement of statements) {
+      await expect(client.query(statement), statement).rejects.toThrow(/permission denied/)
+    }
+  })
+
+  it.each([
+    [{}, 'body.read_only'],
+    [{ read_only: 'yes' }, 'body.read_only'],
+    [{ read_only: null }, 'body.read_only'],
+  ])('refuses %j by name and makes nothing', async (body, field) => {
+    const before = await rolesOf(ref)
+    const reply = await organization.owner.post(`/v1/projects/${ref}/cli/login-role`, body)
+    expect(reply).toMatchObject({ status: 400, body: { message: expect.stringContaining(field) } })
+    expect(await rolesOf(ref)).toEqual(before)
+  })
+
+  it('keeps its password to itself', async () => {
+    const { role, password } = await cliLogin(organization.owner, ref)
+    const [row] = await control.select().from(temporaryLogins).where(eq(temporaryLogins.role, role))
+    expect(row).toMatchObject({ projectRef: ref, userId: null, readOnly: false })
+    const audit = await control.select().from(auditLog).where(eq(auditLog.projectRef, ref))
+    expect(JSON.stringify([row, audit])).not.toContain(password)
+    expect((await workerLogs()).join('\n')).not.toContain(password)
+    expect(audit.map(({ action }) => action)).toContain('project.login.create')
+  })
+
+  it('refuses a project that is paused, and more than a bound', async () => {
+    const project = await newProject(organization)
+    const row = { projectRef: project, grantedRole: 'owner', createdAt: new Date() }
+    await control.insert(temporaryLogins).values(
+      Array.from({ length: 50 }, (_, n) => ({
+        ...row,
+        role: `cli_login_${project.slice(0, 6)}${String.fromCharCode(97 + Math.floor(n / 26), 97 + (n % 26))}`,
+        expiresAt: new Date(Date.now() + 60_000),
+      })),
+    )
+    const full = await organization.owner.post(`/v1/projects/${project}/cli/login-role`, { read_only: false })
+    expect(full).toMatchObject({ status: 409, body: { message: expect.stringContaining('50') } })
+    expect(await rolesOf(project)).toEqual([])
+    await organization.owner.delete(`/v1/projects/${project}/cli/login-role`)
+    const { user, password } = await cliLogin(organization.owner, project)
+    const client = await connect(user, password)
+    await organization.owner.post(`/v1/projects/${project}/pause`)
+    await untilStatus(organization.owner, project, 'INACTIVE')
+    await hasEnded(client)
+    await expect(connect(user, password)).rejects.toThrow()
+    const paused = await organization.owner.post(`/v1/projects/${project}/cli/login-role`, { read_only: false })
+    expect(paused.status).toBe(409)
+    expect((await organization.owner.delete(`/v1/projects/${project}/cli/login-role`)).status).toBe(200)
+    await organization.owner.post(`/v1/projects/${project}/restore`)
+    await untilStatus(organization.owner, project, 'ACTIVE_HEALTHY')
+    await tick()
+    expect(await rolesOf(project)).toEqual([])
+  })
+
+  it('is for those who may write', async () => {
+    const path = `/v1/projects/${ref}/cli/login-role`
+    const statuses = async (caller: Caller) => [
+      (await caller.post(path, { read_only: true })).status,
+      (await caller.delete(path)).status,
+    ]
+    expect(await statuses(await newMember(organization, 'read-only'))).toEqual([403, 403])
+    expect(await statuses(await tokenOf(await newUser()))).toEqual([404, 404])
+    expect(await statuses((await newApp(organization, ['database:read'])).caller)).toEqual([403, 403])
+    expect(await statuses(await newMember(organization, 'developer'))).toEqual([201, 200])
+  })
+})
+
+describe('DELETE /v1/projects/{ref}/cli/login-role', () => {
+  it('ends all of them with their sessions, and of no other project', async () => {
+    const other = await newProject(organization)
+    const theirs = await cliLogin(organization.owner, other)
+    const logins = [await cliLogin(organization.owner, ref), await cliLogin(organization.owner, ref, true)]
+    const sessions = await Promise.all(logins.map(({ user, password }) => connect(user, password)))
+    const stays = [await connect(theirs.user, theirs.password), await connect(`postgres.${ref}`, PASSWORD)]
+    const reply = await organization.owner.delete(`/v1/projects/${ref}/cli/login-role`)
+    expect(reply).toMatchObject({ status: 200, body: { message: 'ok' } })
+    for (const session of sessions) await hasEnded(session)
+    for (const session of stays) expect((await session.query('select 1 as v')).rows).toEqual([{ v: 1 }])
+    expect(await rolesOf(ref)).toEqual([])
+    expect(await control.select().from(temporaryLogins).where(eq(temporaryLogins.projectRef, ref))).toEqual([])
+    expect(await rolesOf(other)).toEqual([theirs.role])
+    expect((await organization.owner.delete(`/v1/projects/${ref}/cli/login-role`)).body).toEqual({ message: 'ok' })
+    await organization.owner.delete(`/v1/projects/${other}`)
+    await untilGone(organization.owner, other)
+    await expect(connect(theirs.user, theirs.password)).rejects.toThrow(/tenant/i)
+  })
+})
+
+describe('the duty that ends logins', () => {
+  it('ends those that are over, with their sessions', async () => {
+    const over = await cliLogin(organization.owner, ref)
+    const stays = await cliLogin(organization.owner, ref)
+    const [ending, staying] = [await connect(over.user, over.password), await connect(stays.user, stays.password)]
+    const past = { expiresAt: new Date(Date.now() - 1) }
+    await control.update(temporaryLogins).set(past).where(eq(temporaryLogins.role, over.role))
+    await tick()
+    await hasEnded(ending)
+    expect((await staying.query('select 1 as v')).rows).toEqual([{ v: 1 }])
+    expect(await rolesOf(ref)).not.toContain(over.role)
+    expect(await rolesOf(ref)).toContain(stays.role)
+  })
+
+  it('ends the logins of a token that was revoked, and of who is no member any more', async () => {
+    const member = await newMember(organization, 'developer')
+    const userId = await userOf(member)
+    const revoked = await cliLogin(member, ref)
+    const session = await connect(revoked.user, revoked.password)
+    await control.update(accessTokens).set({ revokedAt: new Date() }).where(eq(accessTokens.userId, userId))
+    await tick()
+    await hasEnded(session)
+    const leaver = await newMember(organization, 'developer')
+    const left = await cliLogin(leaver, ref)
+    await control.delete(memberRoles).where(eq(memberRoles.userId, await userOf(leaver)))
+    await tick()
+    expect(await rolesOf(ref)).not.toContain(left.role)
+    await organization.owner.delete(`/v1/projects/${ref}/cli/login-role`)
+  })
+})
+
+async function userOf(caller: Caller): Promise<string> {
+  const [row] = await control
+    .select({ id: accessTokens.userId })
+    .from(accessTokens)
+    .where(eq(accessTokens.hash, await hashToken(caller.token ?? '')))
+  if (!row) throw new Error('no such token')
+  return row.id
+}
+
+const ANYWHERE = { allowed_cidrs: [{ cidr: '127.0.0.0/8' }], allowed_cidrs_v6: [{ cidr: '::1/128' }] }
+
+/** A member with a role in the database, of a project in which access is enabled. */
+async function granted(project: string, role: string, bounds: Record<string, unknown> = {}) {
+  const member = await newMember(organization, 'developer')
+  const userId = await userOf(member)
+  const admin = await newMember(organization, 'administrator')
+  await admin.put(`/v1/projects/${project}/jit-access`, { state: 'enabled' })
+  const roles = [{ role, ...bounds }]
+  const reply = await admin.put(`/v1/projects/${project}/database/jit`, { user_id: userId, roles })
+  expect(reply).toMatchObject({ status: 200, body: { user_id: userId, user_roles: roles } })
+  return { member, userId }
+}
+
+const authorize = (caller: Caller, project: string, role: string, rhost = '127.0.0.1') =>
+  caller.post(`/v1/projects/${project}/database/jit`, { role, rhost })
+
+async function loggedIn(caller: Caller, project: string, role: string): Promise<pg.Client> {
+  const reply = await authorize(caller, project, role)
+  expect(reply).toMatchObject({ status: 200 })
+  return connect(reply.body.login.user, caller.token ?? '')
+}
+
+describe('the jit access of a project', () => {
+  it('is disabled until it is enabled', async () => {
+    const project = await newProject(organization)
+    const path = `/v1/projects/${project}/jit-access`
+    expect((await organization.owner.get(path)).body).toEqual({ state: 'disabled', appliedSuccessfully: true })
+    for (const state of ['enabled', 'disabled', 'enabled']) {
+      const reply = await organization.owner.put(path, { state })
+      expect([reply.status, reply.body]).toEqual([200, { state, appliedSuccessfully: true }])
+      expect((await organization.owner.get(path)).body).toEqual(reply.body)
+    }
+  })
+
+  it.each([[{}], [{ state: 'on' }], [{ state: 'unavailable' }], [{ state: null }]])(
+    'refuses %j and stays as it is',
+    async (body) => {
+      const path = `/v1/projects/${ref}/jit-access`
+      const before = (await organization.owner.get(path)).body
+      const reply = await organization.owner.put(path, body)
+      expect(reply).toMatchObject({ status: 400, body: { message: expect.stringContaining('body.state') } })
+      expect((await organization.owner.get(path)).body).toEqual(before)
+    },
+  )
+
+  it('lets nobody in while it is disabled, and ends who is in', async () => {
+    const { member } = await granted(ref, 'postgres')
+    const session = await loggedIn(member, ref, 'postgres')
+    const cli = await cliLogin(organization.owner, ref)
+    const other = await connect(cli.user, cli.password)
+    await organization.owner.put(`/v1/projects/${ref}/jit-access`, { state: 'disabled' })
+    await hasEnded(session)
+    expect((await other.query('select 1 as v')).rows).toEqual([{ v: 1 }])
+    const reply = await authorize(member, ref, 'postgres')
+    expect(reply).toMatchObject({ status: 403, body: { message: expect.stringContaining('disabled') } })
+  })
+})
+
+describe('PUT /v1/projects/{ref}/database/jit', () => {
+  it('says what a member may log in as, to him and to administrators', async () => {
+    const project = await newProject(organization)
+    const bounds = { expires_at: Math.floor(Date.now() / 1000) + 600, allowed_networks: ANYWHERE, branches_only: false }
+    const { member, userId } = await granted(project, 'postgres', bounds)
+    const path = `/v1/projects/${project}/database/jit`
+    const user_roles = [{ role: 'postgres', ...bounds }]
+    expect((await member.get(path)).body).toEqual({ user_id: userId, user_roles })
+    const nothing = { user_id: organization.userId, user_roles: [] }
+    expect((await organization.owner.get(path)).body).toEqual(nothing)
+    const [user] = await control.select().from(users).where(eq(users.id, userId))
+    expect((await organization.owner.get(`${path}/list`)).body).toEqual({
+      items: [{ user_id: userId, primary_email: user?.primaryEmail, invite_id: null, expires_at: null, user_roles }],
+    })
+    await control.delete(memberRoles).where(eq(memberRoles.userId, userId))
+    expect((await organization.owner.get(`${path}/list`)).body).toEqual({ items: [] })
+  })
+
+  const role = 'postgres'
+  it.each([
+    [{ roles: [] }, 'body.user_id'],
+    [{ user_id: 'me', roles: [] }, 'body.user_id'],
+    [{ user_id: '00000000-0000-4000-8000-000000000000', roles: [] }, 'body.user_id'],
+    [{ roles: undefined }, 'body.roles'],
+    [{ roles: [{}] }, 'body.roles.0.role'],
+    [{ roles: [{ role: '' }] }, 'body.roles.0.role'],
+    [{ roles: [{ role: 'pilothouse_reader' }] }, 'body.roles.0.role'],
+    [{ roles: [{ role: 'supabase_storage_admin' }] }, 'body.roles.0.role'],
+    [{ roles: [{ role: 'pg_read_all_data' }] }, 'body.roles.0.role'],
+    [{ roles: [{ role: 'constructor' }] }, 'body.roles.0.role'],
+    [{ roles: [{ role: 'postgres.abcdefghijklmnopqrst' }] }, 'body.roles.0.role'],
+    [{ roles: [{ role: 'anon' }, { role: 'anon' }] }, 'body.roles.1.role'],
+    [{ roles: [{ role, expires_at: Date.now() }] }, 'body.roles.0.expires_at'],
+    [{ roles: [{ role, expires_at: -1 }] }, 'body.roles.0.expires_at'],
+    [
+      { roles: [{ role: 'anon' }, { role, expires_at: 1_700_000_000 }] },
+      'body.roles.1.expires_at: must be in the future',
+    ],
+    [{ roles: [{ role, allowed_networks: { allowed_cidrs: [{ cidr: '10.0.0.0/33' }] } }] }, 'allowed_cidrs.0.cidr'],
+    [{ roles: [{ role, allowed_networks: { allowed_cidrs: [{ cidr: '::/0' }] } }] }, 'allowed_cidrs.0.cidr'],
+    [{ roles: [{ role, allowed_networks: { allowed_cidrs_v6: [{ cidr: 'x' }] } }] }, 'allowed_cidrs_v6.0.cidr'],
+    [{ roles: [{ role, branches_only: 'yes' }] }, 'body.roles.0.branches_only'],
+    [{ roles: Array(11).fill({ role }) }, 'body.roles'],
+  ])('refuses %j by name and keeps what was', async (body, field) => {
+    const member = organization.userId
+    const filled = 'user_id' in body || field === 'body.user_id' ? body : { user_id: member, ...body }
+    const reply = await organization.owner.put(`/v1/projects/${ref}/database/jit`, filled)
+    expect(reply).toMatchObject({ status: 400, body: { message: expect.stringContaining(field) } })
+    expect((await organization.owner.get(`/v1/projects/${ref}/database/jit`)).body.user_roles).toEqual([])
+  })
+
+  it('knows a member by his id in either case, and tells it as it is stored', async () => {
+    const { userId, owner } = organization
+    const path = `/v1/projects/${ref}/database/jit`
+    const reply = await owner.put(path, { user_id: userId.toUpperCase(), roles: [] })
+    expect(reply).toMatchObject({ status: 200, body: { user_id: userId } })
+    expect(await owner.delete(`${path}/${userId.toUpperCase()}`)).toMatchObject({ status: 200 })
+  })
+
+  it('refuses a member of single projects that are others', async () => {
+    const userId = await newUser()
+    await addMember(organization.id, userId, 'developer', 'abcdefghijklmnopqrst')
+    const reply = await organization.owner.put(`/v1/projects/${ref}/database/jit`, { user_id: userId, roles: [] })
+    expect(reply).toMatchObject({ status: 400, body: { message: expect.stringContaining('body.user_id') } })
+  })
+
+  it('is for administrators, and of others nobody else hears or takes', async () => {
+    const path = `/v1/projects/${ref}/database/jit`
+    const { userId } = await granted(ref, 'anon')
+    const statuses = async (caller: Caller) => [
+      (await caller.put(path, { user_id: userId, roles: [{ role: 'anon' }] })).status,
+      (await caller.get(`${path}/list`)).status,
+      (await caller.delete(`${path}/${userId}`)).status,
+    ]
+    expect(await statuses(await newMember(organization, 'developer'))).toEqual([403, 403, 403])
+    expect(await statuses(await newMember(organization, 'read-only'))).toEqual([403, 403, 403])
+    expect(await statuses(await tokenOf(await newUser()))).toEqual([404, 404, 404])
+    expect(await statuses((await newApp(organization, ['database:read'])).caller)).toEqual([403, 403, 403])
+    expect(await statuses(await newMember(organization, 'administrator'))).toEqual([200, 200, 200])
+  })
+
+  it('ends sessions of a role that is taken away or bound otherwise, and no others', async () => {
+    const { member, userId } = await granted(ref, 'anon')
+    const path = `/v1/projects/${ref}/database/jit`
+    const set = (roles: unknown[]) => organization.owner.put(path, { user_id: userId, roles })
+    await set([{ role: 'anon' }, { role: 'authenticated' }, { role: 'service_role' }])
+    const [anon, authenticated, service] = await Promise.all(
+      ['anon', 'authenticated', 'service_role'].map((role) => loggedIn(member, ref, role)),
+    )
+    const unbound = { allowed_cidrs: [], allowed_cidrs_v6: [] }
+    await set([
+      { role: 'authenticated', allowed_networks: ANYWHERE },
+      { role: 'service_role', allowed_networks: unbound },
+    ])
+    await hasEnded(anon as pg.Client)
+    await hasEnded(authenticated as pg.Client)
+    expect((await service?.query('select current_user::text as v'))?.rows).toEqual([{ v: 'service_role' }])
+    expect((await authorize(member, ref, 'anon')).status).toBe(403)
+  })
+})
+
+describe('POST /v1/projects/{ref}/database/jit', () => {
+  it('opens a login whose password is the access token', async () => {
+    const { member, userId } = await granted(ref, 'postgres', { allowed_networks: ANYWHERE })
+    const reply = await authorize(member, ref, 'postgres')
+    expect([reply.status, reply.body]).toEqual([
+      200,
+      {
+        user_id: userId,
+        user_role: { role: 'postgres', allowed_networks: ANYWHERE },
+        login: {
+          user: expect.stringMatching(new RegExp(`^jit_login_[a-z]{8}\\.${ref}$`)),
+          host: inject('databaseHost'),
+          port: inject('databasePort'),
+          database: 'postgres',
+          expires_at: expect.any(Number),
+        },
+      },
+    ])
+    expect(Math.abs(reply.body.login.expires_at - Date.now() / 1000 - 3600)).toBeLessThan(60)
+    const client = await connect(reply.body.login.user, member.token ?? '')
+    await client.query('create table public.by_member (n int)')
+    const owner = `select tableowner as v from pg_tables where tablename = 'by_member'`
+    expect((await client.query(owner)).rows).toEqual([{ v: 'postgres' }])
+    await expect(connect(reply.body.login.user, organization.owner.token ?? '')).rejects.toThrow(/password/)
+    // Asked for again, it is the same login, and its sessions go on.
+    expect((await authorize(member, ref, 'postgres')).body.login.user).toBe(reply.body.login.user)
+    expect((await client.query('select 1 as v')).rows).toEqual([{ v: 1 }])
+    const rows = await control.select().from(temporaryLogins).where(eq(temporaryLogins.userId, userId))
+    const audit = await control.select().from(auditLog).where(eq(auditLog.projectRef, ref))
+    expect(JSON.stringify([rows, audit])).not.toContain(member.token)
+    expect((await workerLogs()).join('\n')).not.toContain(member.token)
+  })
+
+  it('gives what the role may, and nothing else', async () => {
+    await runSql(
+      organization.owner,
+      ref,
+      `create table public.rows (owner text); insert into public.rows values ('a'), ('b');
+       alter table public.rows enable row level security;
+       create policy a on public.rows for select to anon using (owner = 'a')`,
+    )
+    const { member } = await granted(ref, 'anon')
+    const client = await loggedIn(member, ref, 'anon')
+    expect((await client.query('select owner from public.rows')).rows).toEqual([{ owner: 'a' }])
+    for (const role of ['supabase_read_only_user', 'service_role', 'authenticated', 'postgres']) {
+      await expect(client.query(`set role ${role}`), role).rejects.toThrow(/permission denied/)
+      expect((await authorize(member, ref, role)).status).toBe(403)
+    }
+    await expect(client.query('create table public.mine (n int)')).rejects.toThrow(/permission denied/)
+  })
+
+  it('reads and does not write as the reader', async () => {
+    const { member } = await granted(ref, 'supabase_read_only_user')
+    const client = await loggedIn(member, ref, 'supabase_read_only_user')
+    await client.query('select * from supabase_migrations.schema_migrations')
+    await expect(client.query('delete from supabase_migrations.schema_migrations')).rejects.toThrow(/read-only/)
+    await client.query('set default_transaction_read_only = off')
+    await expect(client.query('delete from supabase_migrations.schema_migrations')).rejects.toThrow(/permission denied/)
+  })
+
+  it('is refused from outside the networks, whatever the caller says of his address', async () => {
+    const elsewhere = { allowed_networks: { allowed_cidrs: [{ cidr: '10.0.0.0/8' }] } }
+    const { member } = await granted(ref, 'postgres', elsewhere)
+    const honest = await authorize(member, ref, 'postgres', '127.0.0.1')
+    expect(honest).toMatchObject({ status: 403, body: { message: expect.stringContaining('127.0.0.1') } })
+    const lying = await authorize(member, ref, 'postgres', '10.1.2.3')
+    expect(lying.status).toBe(200)
+    const { user } = lying.body.login
+    const login = (options: string) => connect(user, member.token ?? '', { options })
+    await expect(login('')).rejects.toThrow(/not in tenant allow_list: 127\.0\.0\.1/)
+    await expect(login('-c role=none -c search_path=public')).rejects.toThrow(/not in tenant allow_list: /)
+    await expect(login('-c event_triggers=off')).rejects.toThrow(/not in tenant allow_list/)
+    await expect(login('-c session_replication_role=replica')).rejects.toThrow(/not in tenant allow_list/)
+  })
+
+  it.each([
+    [`comment on role current is '{}'`],
+    [`alter role current valid until 'infinity'`],
+    [`set role none; comment on role current is '{}'`],
+    [`set role none; alter role current valid until 'infinity'`],
+    ['set role none; alter role current connection limit -1'],
+  ])('cannot be loosened from inside: %s', async (statement) => {
+    const { member } = await granted(ref, 'postgres')
+    const client = await loggedIn(member, ref, 'postgres')
+    const { rows } = await client.query('select session_user::text as me')
+    const text = statement.replace('role current', `role ${rows[0].me}`)
+    await expect(client.query(text)).rejects.toThrow(/permission denied|must be owner/)
+  })
+
+  it('checks although the owner sets what he can for all who come', async () => {
+    const project = await newProject(organization)
+    const elsewhere = { allowed_networks: { allowed_cidrs: [{ cidr: '10.0.0.0/8' }] } }
+    const { member } = await granted(project, 'postgres', elsewhere)
+    const { body } = await authorize(member, project, 'postgres', '10.1.2.3')
+    await runSql(
+      organization.owner,
+      project,
+      `create schema trap;
+       create function trap.host(inet) returns text language sql as $$ select '10.0.0.1' $$;
+       create function trap.inet_client_addr() returns inet language sql as $$ select '10.0.0.1'::inet $$;
+       alter database postgres set search_path = 'trap', 'pg_catalog';
+       alter database postgres set plpgsql.extra_errors = 'all'`,
+    )
+    await expect(connect(body.login.user, member.token ?? '')).rejects.toThrow(/not in tenant allow_list: /)
+    await expect(connect(`postgres.${project}`, PASSWORD)).resolves.toBeDefined()
+    const inside = { ...elsewhere, allowed_networks: ANYWHERE }
+    const { member: other } = await granted(project, 'anon', inside)
+    await expect(loggedIn(other, project, 'anon')).resolves.toBeDefined()
+  })
+
+  it('ends with the time of the grant, of the token and of the login', async () => {
+    const soon = Math.floor(Date.now() / 1000) + 120
+    const { member } = await granted(ref, 'postgres', { expires_at: soon })
+    expect((await authorize(member, ref, 'postgres')).body.login.expires_at).toBe(soon)
+    const { userId: ended, member: late } = await granted(ref, 'postgres', { expires_at: soon })
+    const reply = await authorize(late.at(new Date(soon * 1000)), ref, 'postgres')
+    expect(reply).toMatchObject({ status: 403, body: { message: expect.stringContaining('is over') } })
+    expect(await control.select().from(temporaryLogins).where(eq(temporaryLogins.userId, ended))).toEqual([])
+    const { userId } = await granted(ref, 'anon')
+    const brief = await tokenOf(userId, { expiresAt: new Date(soon * 1000) })
+    expect((await authorize(brief, ref, 'anon')).body.login.expires_at).toBe(soon)
+  })
+
+  it('ends when the token is revoked', async () => {
+    const { member, userId } = await granted(ref, 'postgres')
+    const session = await loggedIn(member, ref, 'postgres')
+    // What he set for himself meanwhile keeps him no way in.
+    const { rows } = await session.query('select session_user::text as me')
+    await session.query(`set role none; alter role ${rows[0].me} password 'known to him'`)
+    const other = as(await issueToken(control, { userId, name: 'second' }))
+    const stays = await loggedIn(other, ref, 'postgres')
+    await control
+      .update(accessTokens)
+      .set({ revokedAt: new Date() })
+      .where(eq(accessTokens.hash, await hashToken(member.token ?? '')))
+    await tick()
+    await hasEnded(session)
+    await expect(connect(`${rows[0].me}.${ref}`, 'known to him')).rejects.toThrow(/password authentication failed/)
+    expect((await stays.query('select 1 as v')).rows).toEqual([{ v: 1 }])
+  })
+
+  it('leaves no password behind by which its holder could come back as the owner', async () => {
+    const project = await newProject(organization)
+    const { member, userId } = await granted(project, 'postgres')
+    const session = await loggedIn(member, project, 'postgres')
+    await session.query(`alter role postgres password 'known to him'`)
+    expect((await authorize(member, project, 'postgres')).status).toBe(200)
+    const asOwner = await connect(`postgres.${project}`, 'known to him')
+    await organization.owner.delete(`/v1/projects/${project}/database/jit/${userId}`)
+    await expect(connect(`postgres.${project}`, 'known to him')).rejects.toThrow(/password authentication failed/)
+    await hasEnded(asOwner)
+    await expect(connect(`postgres.${project}`, PASSWORD)).resolves.toBeDefined()
+  })
+
+  it('opens no more than the token may do by itself', async () => {
+    const { userId } = await granted(ref, 'postgres')
+    const reading = await tokenOf(userId, { scopes: ['database:read'] })
+    const reply = await authorize(reading, ref, 'postgres')
+    expect(reply).toMatchObject({ status: 403, body: { message: expect.stringContaining('database:write') } })
+    const nothing = await tokenOf(userId, { scopes: ['projects:read'] })
+    expect((await authorize(nothing, ref, 'postgres')).status).toBe(403)
+    const outsider = await tokenOf(await newUser())
+    expect((await authorize(outsider, ref, 'postgres')).status).toBe(404)
+  })
+
+  it.each([
+    [{ rhost: '127.0.0.1' }, 'body.role'],
+    [{ role: '', rhost: '127.0.0.1' }, 'body.role'],
+    [{ role: 'postgres' }, 'body.rhost'],
+    [{ role: 'postgres', rhost: 'localhost' }, 'body.rhost'],
+    [{ role: 'postgres', rhost: '300.1.1.1' }, 'body.rhost'],
+    [{ role: 'postgres', rhost: '10.0.0.0/8' }, 'body.rhost'],
+  ])('refuses %j by name', async (body, field) => {
+    const reply = await organization.owner.post(`/v1/projects/${ref}/database/jit`, body)
+    expect(reply).toMatchObject({ status: 400, body: { message: expect.stringContaining(field) } })
+  })
+
+  it('takes an address of version 6', async () => {
+    const { member } = await granted(ref, 'anon', {
+      allowed_networks: { allowed_cidrs_v6: [{ cidr: '2001:db8::/32' }] },
+    })
+    expect((await authorize(member, ref, 'anon', '2001:db8::1')).status).toBe(200)
+    expect((await authorize(member, ref, 'anon', '2001:db9::1')).status).toBe(403)
+  })
+
+  it('refuses a role that was given for branches alone', async () => {
+    const { member } = await granted(ref, 'anon', { branches_only: true })
+    expect((await authorize(member, ref, 'anon')).status).toBe(403)
+  })
+
+  it('lets a member into a branch by what he was given for branches, and out with it', async () => {
+    const [parent, branch] = [await newProject(organization), await newProject(organization)]
+    await control.update(projects).set({ parentRef: parent }).where(eq(projects.ref, branch))
+    const { userId, member } = await granted(parent, 'postgres', { branches_only: true })
+    expect((await authorize(member, parent, 'postgres')).status).toBe(403)
+    expect((await authorize(member, branch, 'postgres')).status).toBe(403)
+    await organization.owner.put(`/v1/projects/${branch}/jit-access`, { state: 'enabled' })
+    const session = await loggedIn(member, branch, 'postgres')
+    expect((await session.query('select current_user::text as v')).rows).toEqual([{ v: 'postgres' }])
+    await organization.owner.delete(`/v1/projects/${parent}/database/jit/${userId}`)
+    await hasEnded(session)
+    expect(await rolesOf(branch)).toEqual([])
+  })
+
+  it('is the way in for no role of another project, whomever the owner lets in', async () => {
+    const [mine, theirs] = [await newProject(organization), await newProject(organization, { db_pass: 'another one' })]
+    const { role, password } = await cliLogin(organization.owner, theirs)
+    const owner = await connect(`postgres.${mine}`, PASSWORD)
+    await owner.query('grant connect on database postgres to public; grant all on schema public to public')
+    await expect(connect(`${role}.${mine}`, password)).rejects.toThrow(/password authentication failed/)
+    await expect(connect(`postgres.${mine}`, 'another one')).rejects.toThrow(/password authentication failed/)
+    await expect(owner.query(`grant connect on database postgres to ${role}`)).rejects.toThrow(/does not exist/)
+  })
+
+  it('bounds the sessions of all such logins of a project together', async () => {
+    const project = await newProject(organization)
+    const logins = await Promise.all(Array.from({ length: 3 }, () => cliLogin(organization.owner, project)))
+    const came: PromiseSettledResult<pg.Client>[] = []
+    // Fewer at a time than an address may have before they are authenticated.
+    for (const { user, password } of logins) {
+      came.push(...(await Promise.allSettled(Array.from({ length: 9 }, () => connect(user, password)))))
+    }
+    const refused = came.flatMap((each) => (each.status === 'rejected' ? [String(each.reason)] : []))
+    expect(came.length - refused.length).toBeLessThanOrEqual(20)
+    expect(came.length - refused.length).toBeGreaterThan(9)
+    expect(refused.join('\n')).toMatch(/temporary logins hold 20 sessions/)
+    await expect(connect(`postgres.${project}`, PASSWORD)).resolves.toBeDefined()
+  })
+
+  it('shows the statements of others to the owner and to who may read everything', async () => {
+    const project = await newProject(organization)
+    const owner = await connect(`postgres.${project}`, PASSWORD)
+    const { rows } = await owner.query(`select pg_backend_pid() as pid, 'a secret' as v`)
+    const reads = await cliLogin(organization.owner, project, true)
+    const writes = await cliLogin(organization.owner, project)
+    const reader = await connect(reads.user, reads.password)
+    const writer = await connect(writes.user, writes.password)
+    const seen = async (client: pg.Client, pid: number) => {
+      const columns = 'usename, query, state, client_addr, backend_start is null as "noStart"'
+      return (await client.query(`select ${columns} from pg_stat_activity where pid = $1`, [pid])).rows
+    }
+    const shown = { usename: 'postgres', query: expect.stringContaining('a secret'), state: 'idle', noStart: false }
+    const hidden = { query: '<insufficient privilege>', state: null, client_addr: null, noStart: true }
+    expect(await seen(reader, rows[0].pid)).toMatchObject([shown])
+    expect(await seen(writer, rows[0].pid)).toMatchObject([shown])
+    const [own] = (await reader.query('select pg_backend_pid() as pid')).rows
+    expect(await seen(reader, own.pid)).toMatchObject([{ query: expect.stringContaining('pg_stat_activity') }])
+    expect(await seen(owner, own.pid)).toMatchObject([{ query: expect.stringContaining('pg_stat_activity') }])
+    await owner.query('set role anon')
+    expect(await seen(owner, own.pid)).toMatchObject([hidden])
+    const api = `select query as v from pg_stat_activity where pid = ${own.pid}`
+    expect((await runSql(organization.owner, project, api)).body).toMatchObject([
+      { v: expect.stringContaining('pg_stat_activity') },
+    ])
+  })
+
+  it('shows itself to the owner, and to no other project', async () => {
+    const { member } = await granted(ref, 'postgres')
+    const client = await loggedIn(member, ref, 'postgres')
+    const { rows } = await client.query('select session_user::text as me')
+    const seen = (query: string) => runSql(organization.owner, ref, query)
+    const activity = `select count(*)::int as v from pg_stat_activity where usename = '${rows[0].me}'`
+    expect((await seen(activity)).body).toEqual([{ v: 1 }])
+    expect((await seen(`select rolname as v from pg_roles where rolname = '${rows[0].me}'`)).body).toHaveLength(1)
+    const theirs = await newOrganization()
+    const other = await newProject(theirs)
+    const all = 'select json_agg(v)::text as v from (select rolname from pg_roles) v'
+    expect((await runSql(theirs.owner, other, all)).body[0].v).not.toContain(ref)
+    const there = connect(`${rows[0].me}.${other}`, member.token ?? '')
+    await expect(there).rejects.toThrow(/password authentication failed/)
+  })
+})
+
+describe('DELETE /v1/projects/{ref}/database/jit/{user_id}', () => {
+  it('takes everything from a member and ends his sessions', async () => {
+    const { member, userId } = await granted(ref, 'postgres')
+    const session = await loggedIn(member, ref, 'postgres')
+    const { login } = (await authorize(member, ref, 'postgres')).body
+    const path = `/v1/projects/${ref}/database/jit/${userId}`
+    const reply = await organization.owner.delete(path)
+    expect([reply.status, reply.body, reply.headers.get('content-type')]).toEqual([200, '', null])
+    await hasEnded(session)
+    await expect(connect(login.user, member.token ?? '')).rejects.toThrow(/password authentication failed/)
+    expect((await authorize(member, ref, 'postgres')).status).toBe(403)
+    expect((await organization.owner.delete(path)).status).toBe(404)
+  })
+
+  it('lets a member give up what is his own', async () => {
+    const { member, userId } = await granted(ref, 'anon')
+    expect((await member.delete(`/v1/projects/${ref}/database/jit/${userId}`)).status).toBe(200)
+    expect((await member.get(`/v1/projects/${ref}/database/jit`)).body.user_roles).toEqual([])
+  })
+
+  it('refuses what is no id', async () => {
+    const reply = await organization.owner.delete(`/v1/projects/${ref}/database/jit/me`)
+    expect(reply).toMatchObject({ status: 400, body: { message: expect.stringContaining('path.user_id') } })
+  })
+})

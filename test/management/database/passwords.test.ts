@@ -1,0 +1,73 @@
+import { eq, sql } from 'drizzle-orm'
+import { describe, expect, inject, it, vi } from 'vitest'
+import { openControlDatabase } from '../../../dev/seed.ts'
+import { projects } from '../../../src/model/tables/index.ts'
+import { unseal } from '../../../src/platform/secrets/seal.ts'
+import { type Caller, control, newMember, newOrganization } from '../../support/api.ts'
+import { newProject, ownerClient } from '../../support/projects.ts'
+
+const change = (caller: Caller, ref: string, password: string) =>
+  caller.patch(`/v1/projects/${ref}/database/password`, { password })
+
+async function works(ref: string, password: string): Promise<boolean> {
+  const client = ownerClient(ref, { password })
+  return client.connect().then(
+    async () => {
+      await client.end()
+      return true
+    },
+    () => false,
+  )
+}
+
+async function kept(ref: string): Promise<string> {
+  const [row] = await control.select().from(projects).where(eq(projects.ref, ref))
+  return unseal(inject('encryptionKey'), row?.sealedPassword ?? '', `projects/${ref}/password`)
+}
+
+describe('PATCH /v1/projects/{ref}/database/password', () => {
+  it('leaves the one password that works with the API too, when many change it at once', async () => {
+    const organization = await newOrganization()
+    const ref = await newProject(organization)
+    for (let round = 0; round < 3; round++) {
+      const passwords = Array.from({ length: 6 }, (_, n) => `password ${round} ${n} ${crypto.randomUUID()}`)
+      const replies = await Promise.all(passwords.map((password) => change(organization.owner, ref, password)))
+      expect(replies.map(({ status }) => status)).toEqual(Array(6).fill(200))
+      expect(await works(ref, await kept(ref))).toBe(true)
+    }
+  })
+
+  it('is not undone by a login of the owner that ends meanwhile', async () => {
+    const organization = await newOrganization()
+    const ref = await newProject(organization)
+    const { owner } = organization
+    await owner.put(`/v1/projects/${ref}/jit-access`, { state: 'enabled' })
+    const member = await newMember(organization, 'administrator')
+    const { userId } = organization
+    await owner.put(`/v1/projects/${ref}/database/jit`, { user_id: userId, roles: [{ role: 'postgres' }] })
+    expect(
+      await owner.post(`/v1/projects/${ref}/database/jit`, { role: 'postgres', rhost: '127.0.0.1' }),
+    ).toMatchObject({ status: 200 })
+    const { db: blocker, close } = openControlDatabase(inject('controlUrl'))
+    const password = `password ${crypto.randomUUID()}`
+    let changed: Promise<unknown> | undefined
+    await blocker.transaction(async (tx) => {
+      // Whoever writes the project's row waits now.
+      await tx.execute(sql`select from projects where ref = ${ref} for no key update`)
+      changed = change(member, ref, password)
+      await untilWaiting()
+      expect((await owner.delete(`/v1/projects/${ref}/database/jit/${userId}`)).status).toBe(200)
+    })
+    expect(await changed).toMatchObject({ status: 200 })
+    expect(await works(ref, password)).toBe(true)
+    await close()
+  })
+})
+
+const untilWaiting = () =>
+  vi.waitFor(async () => {
+    const { rows } = await control.execute(
+      sql`select pid from pg_stat_activity where wait_event_type = 'Lock' and query ~ '(update|from) "projects".*sealed_password|sealed_password.*from "projects"'`,
+    )
+    expect(rows.length).toBeGreaterThan(0)
+  }, 60_000)

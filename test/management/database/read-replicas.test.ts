@@ -1,0 +1,54 @@
+import pg from 'pg'
+import { beforeAll, expect, it, vi } from 'vitest'
+import { newOrganization, type TestOrganization } from '../../support/api.ts'
+import { newProject, ownerClient, runSql } from '../../support/projects.ts'
+
+let organization: TestOrganization
+let ref: string
+const clock = () => organization.owner.at(new Date())
+beforeAll(async () => {
+  organization = await newOrganization()
+
+  ref = await newProject(organization)
+})
+
+const replicas = (verb: string, body: object) => clock().post(`/v1/projects/${ref}/read-replicas/${verb}`, body)
+
+async function listed() {
+  const { body } = await clock().get(`/v1/organizations/${organization.slug}/projects?limit=100`)
+  return body.projects.find((each: { ref: string }) => each.ref === ref).databases.slice(1)
+}
+
+it('a project has a read replica where it is, which follows it', async () => {
+  expect(await replicas('setup', { read_replica_region: 'eu-west-2' })).toMatchObject({
+    status: 400,
+    body: { message: expect.stringContaining('body.read_replica_region: must be us-east-1') },
+  })
+  expect((await replicas('remove', { database_identifier: ref })).status).toBe(404)
+  expect((await replicas('setup', { read_replica_region: 'us-east-1' })).status).toBe(201)
+  const there = [{ type: 'READ_REPLICA', status: 'ACTIVE_HEALTHY' }]
+  await vi.waitFor(async () => expect(await listed()).toMatchObject(there), { timeout: 60_000, interval: 1_000 })
+  const [{ identifier }] = await listed()
+  const [, replica] = (await clock().get(`/v1/projects/${ref}/config/database/pooler`)).body
+  expect(replica).toMatchObject({
+    database_type: 'READ_REPLICA',
+    identifier,
+    db_user: `postgres.${identifier}`,
+    db_name: 'postgres',
+  })
+
+  await runSql(clock(), ref, 'create table notes as select 7 as n')
+  const { password } = ownerClient(ref)
+  const connectionString = replica.connection_string.replace('[YOUR-PASSWORD]', password)
+  const client = new pg.Client({ connectionString })
+  await client.connect()
+  const rows = async () => (await client.query('select n, pg_is_in_recovery() as follows from notes')).rows
+  await vi.waitFor(async () => expect(await rows()).toEqual([{ n: 7, follows: true }]), { timeout: 1_000 })
+  await expect(client.query('insert into notes values (8)')).rejects.toThrow(/read-only/)
+  await client.end()
+
+  const gone = () => replicas('remove', { database_identifier: identifier })
+  await vi.waitFor(async () => expect((await gone()).status).toBe(201), { timeout: 60_000, interval: 1_000 })
+  await vi.waitFor(async () => expect(await listed()).toEqual([]), { timeout: 60_000, interval: 1_000 })
+  await expect(new pg.Client({ connectionString }).connect()).rejects.toThrow(/not found/)
+}, 180_000)

@@ -1,0 +1,285 @@
+import { eq, sql } from 'drizzle-orm'
+import type pg from 'pg'
+import { beforeAll, describe, expect, inject, it } from 'vitest'
+import { readOnlyCommands } from '../../../dev/admin/read-only.ts'
+import { projectSettings } from '../../../src/model/tables/index.ts'
+import { adminClient, adminRows } from '../../instances.ts'
+import { type Caller, control, newOrganization, type TestOrganization, tick, workerLogs } from '../../support/api.ts'
+import { extended } from '../../support/extended.ts'
+import { newProject, ownerClient, runSql } from '../../support/projects.ts'
+import { clientOf, newBucket, newStorage } from '../../support/storage.ts'
+
+let organization: TestOrganization
+let caller: () => Caller
+beforeAll(async () => {
+  organization = await newOrganization()
+  caller = () => organization.owner
+})
+
+const GIGABYTE = 1024 ** 3
+const OPEN = { enabled: false, override_enabled: false, override_active_until: '' }
+const CLOSED = { ...OPEN, enabled: true }
+
+/** `npm run admin -- readonly on|off`, without a process for each. */
+const command = (verb: 'on' | 'off', ref: string) => readOnlyCommands[`readonly ${verb}`]?.run(control, [ref], {})
+
+const status = async (ref: string) => (await caller().get(`/v1/projects/${ref}/readonly`)).body
+const write = async (ref: string) => (await runSql(caller(), ref, 'insert into public.t values (1)')).status
+const insert = (ref: string, before = '') => runSql(caller(), ref, `${before} insert into public.t values (1)`)
+
+async function newTable(): Promise<string> {
+  const ref = await newProject(organization)
+  await runSql(caller(), ref, 'create table public.t (n int)')
+  return ref
+}
+
+async function connect(ref: string): Promise<pg.Client> {
+  const client = ownerClient(ref)
+  await client.connect()
+  return client
+}
+
+/** Makes what the instance takes on disk so large, by a file that the server itself allocates. */
+async function inflate(ref: string, bytes: number): Promise<void> {
+  const run = (command: string) => adminRows(ref, `copy (select) to program 'cat > /dev/null; ${command}'`)
+  await run('rm -f filler')
+  const more = bytes - (await measure(ref))
+  if (more > 0) await run(`fallocate -l ${more} filler`)
+  // The duty would be content with what was measured half a minute ago.
+  await measure(ref)
+}
+
+async function measure(ref: string): Promise<number> {
+  const { url, key } = inject('host')
+  const headers = { authorization: `Bearer ${key}` }
+  const response = await fetch(`${url}/host/v1/instances/${ref}?size=now`, { headers })
+  return ((await response.json()) as { size_bytes: number }).size_bytes
+}
+
+const REFUSED = { status: 400, body: { code: '25006', message: expect.stringContaining('read-only transaction') } }
+
+describe('read-only mode by the operator', () => {
+  it('ends the sessions that are open, refuses writes in those that follow, and reads on', async () => {
+    const ref = await newTable()
+    expect(await status(ref)).toEqual(OPEN)
+    const before = await connect(ref)
+    expect(await command('on', ref)).toBe(`${ref} takes no writes within a minute`)
+    await tick()
+    expect(await status(ref)).toEqual(CLOSED)
+    await expect(before.query('insert into public.t values (1)')).rejects.toThrow()
+    expect(await insert(ref)).toMatchObject(REFUSED)
+    expect((await runSql(caller(), ref, 'select count(*)::int as n from public.t')).body).toEqual([{ n: 0 }])
+    const after = await connect(ref)
+    await expect(after.query('insert into public.t values (1)')).rejects.toMatchObject({ code: '25006' })
+    await expect(after.query('create table public.u ()')).rejects.toMatchObject({ code: '25006' })
+
+    expect(await command('off', ref)).toContain('takes writes within a minute')
+    await tick()
+    expect(await status(ref)).toEqual(OPEN)
+    expect(await write(ref)).toBe(201)
+    await expect(after.query('select 1'), 'it would have stayed read-only').rejects.toThrow()
+  })
+
+  it('lets a session free room that asks for it, and is back for the next', async () => {
+    const ref = await newTable()
+    await command('on', ref)
+    await tick()
+    expect((await insert(ref, 'set transaction read write;')).status).toBe(201)
+    expect(await insert(ref)).toMatchObject(REFUSED)
+  })
+
+  extended('comes back within a minute when the owner has switched it off for good', async () => {
+    const ref = await newTable()
+    await command('on', ref)
+    await tick()
+    for (const undo of [
+      `alter database postgres reset default_transaction_read_only`,
+      `alter role postgres set default_transaction_read_only = off`,
+      `alter role postgres in database postgres set default_transaction_read_only = off`,
+    ]) {
+      expect((await runSql(caller(), ref, `set transaction read write; set role none; ${undo}`)).status, undo).toBe(201)
+      expect(await write(ref), undo).toBe(201)
+      await tick()
+      expect(await insert(ref), undo).toMatchObject(REFUSED)
+    }
+  })
+
+  it('does not touch what the owner sets for himself outside of it', async () => {
+    const ref = await newTable()
+    await runSql(caller(), ref, `alter database postgres set default_transaction_read_only = on`)
+    await tick()
+    expect(await insert(ref)).toMatchObject(REFUSED)
+    expect(await status(ref)).toEqual(OPEN)
+  })
+
+  it('holds for the storage server, on connections that it has open already', async () => {
+    const storage = await newStorage(organization)
+    const { ref } = storage
+    const bucket = await newBucket(storage)
+    const objects = clientOf(storage, storage.keys.service).from(bucket)
+    const upload = (name: string) => objects.upload(name, 'text')
+    expect((await upload('before')).error).toBeNull()
+    await command('on', ref)
+    await tick()
+    expect(await upload('during')).toMatchObject({ error: { statusCode: '503' } })
+    expect(await (await objects.download('before')).data?.text()).toBe('text')
+    await command('off', ref)
+    await tick()
+    // A session that was just ended may cost the request that finds it so.
+    await expect.poll(async () => (await upload('after')).error).toBeNull()
+  })
+
+  it('knows no project that is not there', async () => {
+    await expect(command('on', 'abcdefghijklmnopqrst')).rejects.toThrow('there is no project "abcdefghijklmnopqrst"')
+  })
+})
+
+describe('POST /v1/projects/{ref}/readonly/temporary-disable', () => {
+  it('lets writes in at once for 15 minutes, and not a minute longer', async () => {
+    const ref = await newTable()
+    await command('on', ref)
+    await tick()
+    const reply = await caller().post(`/v1/projects/${ref}/readonly/temporary-disable`)
+    expect(reply).toMatchObject({ status: 201, body: '' })
+    expect(await write(ref)).toBe(201)
+    const { override_active_until: until, ...rest } = await status(ref)
+    expect(rest).toEqual({ enabled: true, override_enabled: true })
+    expect(Math.abs(Date.parse(until) - Date.now() - 15 * 60_000)).toBeLessThan(10_000)
+    expect(
+      (
+        await caller()
+          .at(new Date(Date.parse(until) + 1))
+          .get(`/v1/projects/${ref}/readonly`)
+      ).body,
+    ).toEqual(CLOSED)
+    await tick()
+    expect(await write(ref), 'still within the time').toBe(201)
+    const past = JSON.stringify({ overrideUntil: new Date(Date.now() - 1).toISOString() })
+    await control
+      .update(projectSettings)
+      .set({ value: sql`${projectSettings.value} || ${past}::jsonb` })
+      .where(eq(projectSettings.projectRef, ref))
+    await tick()
+    expect(await insert(ref)).toMatchObject(REFUSED)
+  })
+
+  it('also holds for a project that is not read-only yet', async () => {
+    const ref = await newTable()
+    expect((await caller().post(`/v1/projects/${ref}/readonly/temporary-disable`)).status).toBe(201)
+    expect(await status(ref)).toMatchObject({ enabled: false, override_enabled: true })
+    await command('on', ref)
+    await tick()
+    expect(await write(ref)).toBe(201)
+  })
+
+  it('is not undone by a round that was closing the database meanwhile', async () => {
+    const ref = await newTable()
+    await command('on', ref)
+    const admin = await adminClient(ref)
+    await admin.query(`begin; alter database postgres set work_mem = '5MB'`)
+    const round = tick()
+    const applied = async () =>
+      (await control.select().from(projectSettings).where(eq(projectSettings.projectRef, ref)))[0]?.value.applied
+    await expect.poll(applied, { timeout: 60_000 }).toBe(true)
+    const free = async () =>
+      (await control.execute(sql`select ref from projects where ref = ${ref} for no key update skip locked`)).rows
+    await expect.poll(free, { message: 'the database is told without the lock' }).toEqual([])
+    const disabled = caller().post(`/v1/projects/${ref}/readonly/temporary-disable`)
+    await admin.query('rollback')
+    await admin.end()
+    expect((await disabled).status).toBe(201)
+    await round
+    expect(await write(ref)).toBe(201)
+  })
+
+  it('answers 503 where the database is gone, and a sweep goes on with the others', async () => {
+    const [ref, other] = await Promise.all([newTable(), newTable()])
+    await command('on', ref)
+    await tick()
+    const admin = await adminClient(ref, { database: 'template1' })
+    await admin.query('drop database postgres with (force)')
+    await admin.end()
+    await command('on', other)
+    await tick()
+    expect(await insert(other)).toMatchObject(REFUSED)
+    expect(await caller().post(`/v1/projects/${ref}/readonly/temporary-disable`)).toMatchObject({ status: 503 })
+    expect(await status(ref)).toEqual(CLOSED)
+    await command('off', ref)
+  })
+})
+
+describe('read-only mode by size', () => {
+  it('begins at 95 % of the disk and ends below 90 %', async () => {
+    const ref = await newTable()
+    await caller().post(`/v1/projects/${ref}/config/disk`, { attributes: { type: 'gp3', iops: 3000, size_gb: 1 } })
+    const states: boolean[] = []
+    for (const share of [0.9, 0.96, 0.92, 0.85, 0.92]) {
+      await inflate(ref, Math.round(share * GIGABYTE))
+      await tick()
+      states.push((await status(ref)).enabled)
+      expect((await write(ref)) === 400).toBe(states.at(-1))
+    }
+    expect(states).toEqual([false, true, true, false, false])
+    await inflate(ref, 0)
+  })
+
+  it('ends with a larger disk, and a disk cannot become smaller than what is on it', async () => {
+    const ref = await newTable()
+    const resize = (size_gb: number) =>
+      caller().post(`/v1/projects/${ref}/config/disk`, { attributes: { type: 'gp3', iops: 3000, size_gb } })
+    await resize(2)
+    await inflate(ref, 2 * GIGABYTE)
+    await tick()
+    expect(await insert(ref)).toMatchObject(REFUSED)
+    const refused = { status: 400, body: { message: expect.stringContaining('body.attributes.size_gb') } }
+    expect(await resize(1)).toMatchObject(refused)
+    expect((await resize(3)).status).toBe(201)
+    await tick()
+    expect(await write(ref)).toBe(201)
+    await inflate(ref, 0)
+  })
+
+  extended('begins for the others where that of one project cannot be noted', async () => {
+    const [broken, ref] = await Promise.all([newTable(), newTable()])
+    for (const one of [broken, ref]) {
+      await caller().post(`/v1/projects/${one}/config/disk`, { attributes: { type: 'gp3', iops: 3000, size_gb: 1 } })
+      await inflate(one, GIGABYTE)
+    }
+    const refusal = sql.raw(`not (project_ref = '${broken}' and area = 'readonly')`)
+    await control.execute(sql`alter table project_settings add constraint refused check (${refusal}) not valid`)
+    await tick()
+    await control.execute(sql`alter table project_settings drop constraint refused`)
+    expect([await status(ref), await status(broken)]).toEqual([CLOSED, OPEN])
+    for (const one of [broken, ref]) await inflate(one, 0)
+  })
+
+  extended("does not undo the operator's word", async () => {
+    const ref = await newTable()
+    await command('on', ref)
+    await tick()
+    await tick()
+    expect(await status(ref)).toEqual(CLOSED)
+  })
+})
+
+it('is looked up without reading the settings of 100,000 projects', async () => {
+  const client = await adminClient('control', { database: 'pilothouse' })
+  await client.query(`begin; set local search_path = public; set local session_replication_role = replica;
+    insert into project_settings (project_ref, area, value, updated_at)
+      select 'none-' || n, area, '{}', now() from generate_series(1, 100000) as n, unnest(array['disk', 'postgres']) as area;
+    analyze project_settings`)
+  for (const query of [
+    `select value from project_settings where area = 'readonly'`,
+    `select value from project_settings where project_ref = 'none-7' and area = 'postgres'`,
+  ]) {
+    const { rows } = await client.query(`explain ${query}`)
+    expect(JSON.stringify(rows)).not.toContain('Seq Scan')
+  }
+  await client.query('rollback')
+  await client.end()
+})
+
+it('fails for no project while others have none or a broken database', async () => {
+  await tick()
+  expect(await workerLogs('"duty":"read_only"')).toEqual([])
+})

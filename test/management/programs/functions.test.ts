@@ -1,0 +1,281 @@
+import { asc, eq } from 'drizzle-orm'
+import { SupabaseManagementAPI } from 'supabase-management-js'
+import { beforeAll, beforeEach, describe, expect, it } from 'vitest'
+import { auditLog, functionDeployments } from '../../../src/model/tables/index.ts'
+import { baseUrl, type Caller, control, newMember, newOrganization, type TestOrganization } from '../../support/api.ts'
+import { deploy, download, HELLO, tryDeploy } from '../../support/deploys.ts'
+import { createProject } from '../../support/projects.ts'
+
+let organization: TestOrganization
+let owner: Caller
+let ref: string
+let base: string
+beforeAll(async () => {
+  organization = await newOrganization()
+  owner = organization.owner
+})
+beforeEach(async () => {
+  ref = await createProject(organization)
+  base = `/v1/projects/${ref}/functions`
+})
+
+const text = { 'content-type': 'text/plain' }
+const create = (query: string, raw: BodyInit, type = 'text/plain') =>
+  owner.send('POST', `${base}?${query}`, { raw, headers: { 'content-type': type } })
+const said = (message: string) => ({ message: expect.stringContaining(message) })
+
+describe('functions', () => {
+  it('have slugs of letters, digits, _ and -', async () => {
+    const path = `${base}/not%20a%20slug`
+    for (const reply of [await owner.get(`${path}/body`), await owner.delete(path)]) {
+      expect(reply).toMatchObject({ status: 400, body: said('path.function_slug') })
+    }
+  })
+
+  it('are listed, shown and deleted', async () => {
+    expect(await owner.get(base)).toMatchObject({ status: 200, body: [] })
+    const one = await deploy(owner, ref, { slug: 'one' })
+    const two = await deploy(owner, ref, { slug: 'two' })
+    expect((await owner.get(base)).body).toEqual([one, two])
+    expect(await owner.get(`${base}/two`)).toMatchObject({ status: 200, body: two })
+    expect(await owner.get(`${base}/three`)).toMatchObject({ status: 404, body: { message: 'Function not found' } })
+    expect(await owner.get(`${base}/not.a.slug`)).toMatchObject({ status: 400, body: said('path.function_slug') })
+    const deleted = await owner.delete(`${base}/one`)
+    expect([deleted.status, deleted.body, deleted.headers.get('content-type')]).toEqual([200, '', null])
+    expect(await owner.delete(`${base}/one`)).toMatchObject({ status: 404, body: { message: 'Function not found' } })
+    expect((await owner.get(base)).body).toEqual([two])
+    const traces = await control
+      .select()
+      .from(auditLog)
+      .where(eq(auditLog.projectRef, ref))
+      .orderBy(asc(auditLog.createdAt))
+    expect(traces.map(({ action }) => action)).toEqual(
+      expect.arrayContaining(['function.deploy', 'function.deploy', 'function.delete']),
+    )
+  })
+
+  it('give back their files as they came', async () => {
+    const files = {
+      'functions/a/index.ts': 'import "../é b.ts"\n',
+      'functions/é b.ts': '// not in the bundle: é\r\n\r\n/*\r\n--source-\r\n*/',
+      'deno.json': '{}',
+    }
+    await deploy(owner, ref, { files })
+    expect(await download(owner, ref, 'hello')).toEqual(
+      Object.fromEntries(Object.entries(files).map(([path, contents]) => [`source/${path}`, contents])),
+    )
+    const { body, headers } = await owner.get(`${base}/hello/body`)
+    expect(headers.get('content-type')).toMatch(/^multipart\/form-data; boundary=source-[\da-f]{64}$/)
+    expect(body).toContain('{"deno2_entrypoint_path":"source/functions/a/index.ts"}')
+    expect(body).toContain('Supabase-Path: source/functions/é b.ts\r\n')
+    expect(await owner.get(`${base}/missing/body`)).toMatchObject({ status: 404 })
+  })
+
+  it('are for who may write them', async () => {
+    const reader = await newMember(organization, 'read-only')
+    await deploy(owner, ref)
+    expect(await tryDeploy(reader, ref)).toMatchObject({ status: 403 })
+    expect(await download(reader, ref, 'hello')).toEqual({ 'source/index.ts': HELLO })
+    expect(await deploy(await newMember(organization, 'developer'), ref)).toMatchObject({ version: 2 })
+    const stranger = (await newOrganization()).owner
+    expect(await tryDeploy(stranger, ref)).toMatchObject({ status: 404, body: { message: 'Project not found' } })
+    expect(await stranger.get(`${base}/hello/body`)).toMatchObject({ status: 404 })
+  })
+})
+
+describe('POST /v1/projects/{ref}/functions', () => {
+  it('makes a function of one text, or of the body in JSON', async () => {
+    const made = await create('slug=plain&name=Plain&verify_jwt=false&entrypoint_path=file:///src/index.ts', HELLO)
+    expect(made).toMatchObject({ status: 201, body: { slug: 'plain', name: 'Plain', verify_jwt: false, version: 1 } })
+    expect(await download(owner, ref, 'plain')).toEqual({ 'source/src/index.ts': HELLO })
+    const json = await owner.post(base, { slug: 'json', name: 'J', body: HELLO, verify_jwt: false })
+    expect(json).toMatchObject({ status: 201, body: { slug: 'json', name: 'J', verify_jwt: false } })
+    expect(await owner.post(base, { slug: 'json', name: 'J', body: HELLO })).toMatchObject({
+      status: 409,
+      body: { message: 'Duplicated function slug: json' },
+    })
+  })
+
+  it('takes JSON that its client calls text', async () => {
+    const client = new SupabaseManagementAPI({ accessToken: owner.token ?? '', baseUrl })
+    const { data } = await client.createAFunction(ref, { slug: 'hello', name: 'Hello', body: HELLO, verify_jwt: false })
+    expect(data).toMatchObject({ slug: 'hello', name: 'Hello', verify_jwt: false, version: 1 })
+    expect(await download(owner, ref, 'hello')).toEqual({ 'source/index.ts': HELLO })
+    const { data: changed } = await client.updateAFunction(ref, 'hello', { name: 'Other', body: '// nothing' })
+    expect(changed).toMatchObject({ name: 'Other', version: 2 })
+    expect(await download(owner, ref, 'hello')).toEqual({ 'source/index.ts': '// nothing' })
+    expect(await create('', '{"slug":"a","name":"a"}')).toMatchObject({ status: 400, body: said('body.body: ') })
+    expect(await create('slug=block', '{ let a = 1 }')).toMatchObject({ status: 201 })
+  })
+
+  it('takes all that the query may say of one text, and empty values for none', async () => {
+    const query = 'slug=all&verify_jwt=no&import_map=0&entrypoint_path=src/a.ts&import_map_path='
+    expect(await create(`${query}&name=All&ezbr_sha256=of-another-bundler`, HELLO)).toMatchObject({
+      status: 201,
+      body: {
+        slug: 'all',
+        name: 'All',
+        verify_jwt: false,
+        import_map: false,
+        ezbr_sha256: expect.stringMatching(/^[\da-f]{64}$/),
+      },
+    })
+    const changed = await owner.send('PATCH', `${base}/all?${query}&name=Other&ezbr_sha256=`, {})
+    expect(changed).toMatchObject({ status: 200, body: { slug: 'all', name: 'Other', version: 1 } })
+  })
+
+  it.each(['ESZIP2.3\0\0', 'EZBR\x1b\x02'])('refuses an eszip and says what to do', async (raw) => {
+    const reply = await create('slug=packed', raw, 'application/vnd.denoland.eszip')
+    expect(reply).toMatchObject({ status: 400, body: said('--use-api') })
+  })
+
+  it('refuses what is wrong by its name', async () => {
+    expect(await create('', HELLO)).toMatchObject({ status: 400, body: said('query.slug: ') })
+    expect(await create('slug=1', HELLO)).toMatchObject({ status: 400, body: said('query.slug: ') })
+    expect(await create('slug=a&verify_jwt=2', HELLO)).toMatchObject({ status: 400, body: said('query.verify_jwt: ') })
+    expect(await create('slug=a&import_map=true', HELLO)).toMatchObject({
+      status: 400,
+      body: said('query.import_map: '),
+    })
+    expect(await create('slug=a&import_map_path=x', HELLO)).toMatchObject({
+      status: 400,
+      body: said('query.import_map_path: '),
+    })
+    expect(await create('slug=a&entrypoint_path=..', HELLO)).toMatchObject({
+      status: 400,
+      body: said('query.entrypoint_path: '),
+    })
+    expect(await create('slug=a', new Uint8Array([0xff, 0xfe, 0]))).toMatchObject({ status: 400, body: said('body: ') })
+    expect(await create('slug=a', '')).toMatchObject({ status: 400, body: said('body: ') })
+    expect(await create('slug=a', 'const = 1')).toMatchObject({ status: 400, body: said('index.ts:1:7: ') })
+    expect(await owner.post(base, { slug: 'a', name: 'a' })).toMatchObject({ status: 400, body: said('body.body: ') })
+    expect((await owner.get(base)).body).toEqual([])
+  })
+})
+
+describe('PATCH /v1/projects/{ref}/functions/{function_slug}', () => {
+  const change = (query: string, options = {}) => owner.send('PATCH', `${base}/hello?${query}`, options)
+
+  it('changes the settings, or with a body the source', async () => {
+    const made = await deploy(owner, ref)
+    expect(await change('verify_jwt=false&import_map=false&entrypoint_path=index.ts')).toMatchObject({
+      status: 200,
+      body: { verify_jwt: false, name: 'hello', version: 1, ezbr_sha256: made.ezbr_sha256 },
+    })
+    expect(await owner.patch(`${base}/hello`, { name: 'New' })).toMatchObject({
+      status: 200,
+      body: { name: 'New', verify_jwt: false, version: 1 },
+    })
+    const written = await change('name=Newer', { raw: 'export default {}', headers: text })
+    expect(written).toMatchObject({ status: 200, body: { id: made.id, name: 'Newer', version: 2 } })
+    expect(await download(owner, ref, 'hello')).toEqual({ 'source/index.ts': 'export default {}' })
+    expect((await change('')).body).toEqual(written.body)
+  })
+
+  it('refuses what is wrong by its name, and what is not there', async () => {
+    expect(await change('verify_jwt=true')).toMatchObject({ status: 404, body: { message: 'Function not found' } })
+    expect(await change('', { raw: HELLO, headers: text })).toMatchObject({ status: 404 })
+    await deploy(owner, ref)
+    expect(await change('slug=other')).toMatchObject({ status: 400, body: said('query.slug: ') })
+    expect(await change('import_map=true')).toMatchObject({ status: 400, body: said('query.import_map: ') })
+    expect(await change('import_map_path=x')).toMatchObject({ status: 400, body: said('query.import_map_path: ') })
+    expect(await change('entrypoint_path=x')).toMatchObject({ status: 400, body: said('query.entrypoint_path: ') })
+    expect(await change('', { raw: 'ESZIP2', headers: text })).toMatchObject({ status: 400, body: said('--use-api') })
+    expect(await change('', { raw: 'const = 1', headers: text })).toMatchObject({
+      status: 400,
+      body: said('index.ts:1:7'),
+    })
+    expect((await owner.get(`${base}/hello`)).body).toMatchObject({ version: 1 })
+  })
+})
+
+describe('PUT /v1/projects/{ref}/functions', () => {
+  const bundle = (slug: string, contents = HELLO) =>
+    deploy(owner, ref, { slug, query: '&bundleOnly=true', files: { 'index.ts': contents } })
+
+  it('deploys what was bundled for several functions, and the same again changes nothing', async () => {
+    const old = await deploy(owner, ref, { slug: 'old' })
+    const bundles = await Promise.all([bundle('old', 'export default 1'), bundle('new')])
+    expect(bundles).toMatchObject([{ id: old.id, version: 2 }, { version: 1 }])
+    expect((await owner.get(base)).body).toEqual([old])
+    const put = await owner.put(base, bundles)
+    expect(put).toMatchObject({ status: 200, body: { functions: [{ id: old.id, version: 2 }, { version: 1 }] } })
+    const [first, second] = put.body.functions
+    expect(second).toEqual({ ...bundles[1], updated_at: expect.any(Number) })
+    expect(first).toEqual({ ...bundles[0], updated_at: expect.any(Number) })
+    expect((await owner.get(base)).body).toEqual([first, second])
+    expect(await download(owner, ref, 'old')).toEqual({ 'source/index.ts': 'export default 1' })
+    expect((await owner.put(base, bundles)).body).toEqual(put.body)
+    const rows = await control.select().from(functionDeployments).where(eq(functionDeployments.projectRef, ref))
+    expect(rows.filter(({ unusedSince }) => unusedSince !== null).map(({ sha256 }) => sha256)).toEqual([
+      old.ezbr_sha256,
+    ])
+    // Back to what it was.
+    const back = { ...old, version: 7, status: 'THROTTLED', verify_jwt: false }
+    expect((await owner.put(base, [back])).body.functions).toMatchObject([
+      { version: 7, status: 'THROTTLED', verify_jwt: false },
+    ])
+    expect(await download(owner, ref, 'old')).toEqual({ 'source/index.ts': HELLO })
+  })
+
+  it('deploys what was bundled since, where a client of old names no digest, and nothing that was deployed before', async () => {
+    const old = await deploy(owner, ref, { slug: 'old' })
+    const bundles = await Promise.all([bundle('old', 'export default 2'), bundle('new')])
+    const unnamed = bundles.map(({ ezbr_sha256: _, ...each }) => each)
+    const { functions: put } = (await owner.put(base, unnamed)).body
+    expect(put).toMatchObject([
+      { id: old.id, version: 2, ezbr_sha256: bundles[0].ezbr_sha256 },
+      { id: bundles[1].id, version: 1, ezbr_sha256: bundles[1].ezbr_sha256 },
+    ])
+    expect(await download(owner, ref, 'old')).toEqual({ 'source/index.ts': 'export default 2' })
+    // The same again is of no higher version; and of what was bundled, nothing is left that is newer.
+    await bundle('old', 'export default 3')
+    expect((await owner.put(base, unnamed)).body.functions).toMatchObject([
+      { version: 2, ezbr_sha256: put[0].ezbr_sha256 },
+      { version: 1 },
+    ])
+    await owner.put(base, [{ ...put[0], ezbr_sha256: old.ezbr_sha256, version: 3 }])
+    expect((await owner.put(base, [{ ...unnamed[0], version: 4 }])).body.functions).toMatchObject([
+      { version: 4, ezbr_sha256: old.ezbr_sha256 },
+    ])
+  })
+
+  it('takes an empty list, and changes nothing', async () => {
+    const kept = await deploy(owner, ref)
+    expect(await owner.put(base, [])).toMatchObject({ status: 200, body: { functions: [] } })
+    expect((await owner.get(base)).body).toEqual([kept])
+  })
+
+  it('refuses what is wrong by its name, and then does nothing at all', async () => {
+    const right = await bundle('right')
+    const refused = async (other: object, message: string) => {
+      expect(await owner.put(base, [right, { ...right, slug: 'other', ...other }])).toMatchObject({
+        status: 400,
+        body: said(message),
+      })
+      expect((await owner.get(base)).body).toEqual([])
+    }
+    await refused({}, 'body.1.ezbr_sha256: names nothing')
+    await refused({ ezbr_sha256: 'x' }, 'body.1.ezbr_sha256: ')
+    await refused({ ezbr_sha256: undefined }, 'body.1.ezbr_sha256: ')
+    await refused({ slug: 'right' }, 'must name each slug once')
+    await refused({ slug: '1' }, 'body.1.slug: ')
+    await refused({ version: 0 }, 'body.1.version: ')
+    await refused({ version: 1_000_000_001 }, 'body.1.version: ')
+    await refused({ created_at: 253_402_300_800_000 }, 'body.1.created_at: ')
+    await refused({ status: 'NEW' }, 'body.1.status: ')
+    for (const [field, value] of [
+      ['import_map', true],
+      ['entrypoint_path', 'file:///other.ts'],
+      ['import_map_path', 'deno.json'],
+    ] as const) {
+      expect(await owner.put(base, [{ ...right, [field]: value }])).toMatchObject({
+        status: 400,
+        body: said(`body.0.${field}: is not that of the bundle`),
+      })
+    }
+    const theirs = await createProject(organization)
+    expect(await owner.put(`/v1/projects/${theirs}/functions`, [right])).toMatchObject({ status: 400 })
+    expect(await owner.put(base, [{ ...right, id: 'mine' }])).toMatchObject({ status: 200 })
+  })
+})

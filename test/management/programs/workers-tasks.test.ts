@@ -1,0 +1,288 @@
+import { DeleteObjectCommand, ListObjectsV2Command, PutObjectCommand, S3Client } from '@aws-sdk/client-s3'
+import { and, desc, eq, sql } from 'drizzle-orm'
+import { beforeAll, describe, expect, inject, it, vi } from 'vitest'
+import { workerImages, workers, workerTasks, workerUploads } from '../../../src/model/tables/index.ts'
+import { control, newMember, newOrganization, type TestOrganization, tick, workerLogs } from '../../support/api.ts'
+import { extended } from '../../support/extended.ts'
+import { newProject, untilGone } from '../../support/projects.ts'
+import { packed, saying, workerOf } from '../../support/workers.ts'
+
+type Task = typeof workerTasks.$inferSelect
+type Worker = ReturnType<typeof workerOf>
+
+const WAIT = { timeout: 60_000, interval: 250 }
+
+let organization: TestOrganization
+let ref: string
+beforeAll(async () => {
+  organization = await newOrganization()
+  ref = await newProject(organization)
+})
+
+const newWorker = async (project = ref) => workerOf(await newMember(organization, 'developer'), project)
+
+const { bucket: Bucket, accessKeyId, secretAccessKey, endpoint } = inject('s3')
+const credentials = { accessKeyId, secretAccessKey }
+const s3 = new S3Client({ endpoint, region: 'auto', credentials, forcePathStyle: true })
+const keysBelow = async (prefix: string) => {
+  const { Contents = [] } = await s3.send(new ListObjectsV2Command({ Bucket, Prefix: prefix }))
+  return Contents.map(({ Key = '' }) => Key.slice(prefix.length))
+}
+const imagesOf = (project: string) => keysBelow(`projects/${project}/workers/images/`)
+
+async function rowOf({ name }: Worker, project = ref) {
+  const [row] = await control
+    .select()
+    .from(workers)
+    .where(and(eq(workers.projectRef, project), eq(workers.name, name)))
+  if (!row) throw new Error('no worker')
+  return row
+}
+
+async function taskOf(worker: Worker): Promise<Task> {
+  const { id } = await rowOf(worker)
+  const [task] = await control
+    .select()
+    .from(workerTasks)
+    .where(eq(workerTasks.workerId, id))
+    .orderBy(desc(workerTasks.createdAt))
+  if (!task) throw new Error('no task')
+  return task
+}
+
+/** As a consumer leaves it that died some time ago in the middle of its build. */
+async function abandon(worker: Worker, fields: Partial<Task> = {}): Promise<Task> {
+  const { id, workerId } = await taskOf(worker)
+  const died = { state: 'running' as const, claim: crypto.randomUUID(), leaseUntil: new Date(0), finishedAt: null }
+  const [task] = await control
+    .update(workerTasks)
+    .set({ ...died, ...fields })
+    .where(eq(workerTasks.id, id))
+    .returning()
+  await control.update(workers).set({ buildState: 'building' }).where(eq(workers.id, workerId))
+  return task as Task
+}
+
+async function shipped(text: string, project = ref) {
+  const worker = await newWorker(project)
+  expect(await worker.ship(saying(text))).toMatchObject({ build_state: 'active' })
+  return worker
+}
+
+describe('a build whose consumer died', () => {
+  it('is done by another one, once, however often its message comes', async () => {
+    const worker = await shipped('hello')
+    const { attempts } = await abandon(worker)
+    await Promise.all([tick(), tick()])
+    expect(await worker.built()).toMatchObject({ build_state: 'active' })
+    expect(await taskOf(worker)).toMatchObject({ state: 'done', attempts: attempts + 1 })
+    expect(await (await worker.call()).text()).toBe('hello')
+  })
+
+  it('is left alone while the lease holds', async () => {
+    const [held, dead] = [await shipped('held'), await shipped('dead')]
+    const { claim } = await abandon(held, { leaseUntil: new Date(Date.now() + 60_000) })
+    await abandon(dead)
+    await tick()
+    await dead.built()
+    expect(await taskOf(held)).toMatchObject({ state: 'running', claim })
+  })
+
+  it('each time ends as failed, with a reason, and the next deployment works', async () => {
+    const worker = await shipped('hello')
+    await abandon(worker, { attempts: 5, lastError: null })
+    await tick()
+    expect(await worker.built()).toMatchObject({
+      build_state: 'failed',
+      state_reason: expect.stringContaining('5 attempts: it stopped its builder each time'),
+    })
+    expect(await worker.ship(saying('again'))).toMatchObject({ build_state: 'active' })
+  })
+})
+
+describe('a build', () => {
+  it('whose message got lost is sent again by the sweeper', async () => {
+    const worker = await shipped('hello')
+    await abandon(worker, { state: 'pending', claim: null, leaseUntil: null, dueAt: new Date(0) })
+    await tick()
+    expect(await worker.built()).toMatchObject({ build_state: 'active' })
+  })
+
+  it('is superseded by a newer one', async () => {
+    const worker = await newWorker()
+    const [first, second] = [
+      await worker.upload(packed(saying('first'))),
+      await worker.upload(packed(saying('second'))),
+    ]
+    await worker.deploy({}, first)
+    await worker.deploy({ instances: 2 }, second)
+    expect(await worker.built()).toMatchObject({ build_state: 'active', spec: { instances: 2 } })
+    expect(await (await worker.call()).text()).toBe('second')
+    const { id } = await rowOf(worker)
+    const left = await control.select().from(workerTasks).where(eq(workerTasks.workerId, id))
+    expect(left).toMatchObject([{ state: 'done', uploadId: second }])
+  })
+
+  it('goes on with what was being built where the newer one brings a spec alone', async () => {
+    const worker = await shipped('hello')
+    const upload = await worker.upload(packed(saying('newer')))
+    await worker.deploy({}, upload)
+    await worker.deploy({ instances: 2 })
+    expect(await worker.built()).toMatchObject({ build_state: 'active', spec: { instances: 2 } })
+    expect(await (await worker.call()).text()).toBe('newer')
+  })
+
+  it('fails where its context is no longer there', async () => {
+    const worker = await shipped('hello')
+    const { uploadId } = await taskOf(worker)
+    await s3.send(new DeleteObjectCommand({ Bucket, Key: `projects/${ref}/workers/uploads/${uploadId}` }))
+    await abandon(worker)
+    await tick()
+    const { build_state, state_reason } = await worker.built()
+    expect([build_state, state_reason]).toEqual(['failed', expect.stringContaining('upload it again')])
+    expect(await (await worker.call()).text()).toBe('hello')
+  })
+})
+
+extended('a build refuses a context that was put in the place of the one that was looked at', async () => {
+  const worker = await shipped('hello')
+  const { uploadId } = await taskOf(worker)
+  const Key = `projects/${ref}/workers/uploads/${uploadId}`
+  await s3.send(new PutObjectCommand({ Bucket, Key, Body: new Uint8Array(32 * 1024 ** 2 + 1) }))
+  await abandon(worker)
+  await tick()
+  const { build_state, state_reason } = await worker.built()
+  expect([build_state, state_reason]).toEqual(['failed', expect.stringContaining('at most 33554432 are built')])
+  expect(await (await worker.call()).text()).toBe('hello')
+})
+
+describe('a build that another task took the place of', () => {
+  /** Its build waits to record its image, which is there already, until `meanwhile` has come to its end. */
+  async function buildHeldUp(worker: Worker, meanwhile: (task: Task) => Promise<unknown>): Promise<Task> {
+    const source = saying(`held up ${crypto.randomUUID()}`)
+    const { image_version: sha256 } = await (await newWorker()).ship(source)
+    const uploadId = await worker.upload(packed(source))
+    const task = await control.transaction(async (tx) => {
+      await tx.select().from(workerImages).where(eq(workerImages.sha256, sha256)).for('update')
+      await worker.deploy({}, uploadId)
+      await vi.waitFor(async () => expect(await waiting()).toBeGreaterThan(0), WAIT)
+      const held = await taskOf(worker)
+      await meanwhile(held)
+      return held
+    })
+    await vi.waitFor(async () => {
+      expect((await workerLogs(task.id)).join()).toContain('worker_task_not_held')
+    }, WAIT)
+    return task
+  }
+
+  async function waiting(): Promise<number> {
+    const { rows } = await control.execute(
+      sql`select from pg_stat_activity where wait_event_type = 'Lock' and query like '%worker_images%'`,
+    )
+    return rows.length
+  }
+
+  /** As if the worker served what that build has made. */
+  async function startedBy({ id: deploymentId }: Task, worker: Worker) {
+    const { id, served } = await rowOf(worker)
+    if (!served) throw new Error('nothing is served')
+    await control
+      .update(workers)
+      .set({ served: { ...served, deploymentId } })
+      .where(eq(workers.id, id))
+    return (await worker.get()).body.data.attributes.instances
+  }
+
+  it('starts nothing', async () => {
+    const worker = await shipped('first')
+    const superseded = { state: 'superseded' as const, claim: null, leaseUntil: null }
+    const task = await buildHeldUp(worker, ({ id }) =>
+      control.update(workerTasks).set(superseded).where(eq(workerTasks.id, id)),
+    )
+    expect(await startedBy(task, worker)).toMatchObject({ live: 1, ready: 0, stale: 1 })
+  })
+})
+
+describe('a worker that is deleted', () => {
+  it('is gone with its image, and its name is free at once', async () => {
+    const worker = await shipped('before')
+    const { image_version } = await worker.built()
+    expect(await imagesOf(ref)).toContain(image_version)
+    expect((await worker.delete()).status).toBe(204)
+    expect(await worker.ship(saying('after'))).toMatchObject({ build_state: 'active' })
+    expect(await (await worker.call()).text()).toBe('after')
+    await vi.waitFor(async () => expect(await imagesOf(ref)).not.toContain(image_version), WAIT)
+    expect(await worker.delete()).toMatchObject({ status: 204 })
+    await vi.waitFor(async () => expect((await worker.get()).status).toBe(404), WAIT)
+  })
+
+  it('is shown as such until it is gone, and answers no more', async () => {
+    const worker = await shipped('hello')
+    await control
+      .update(workers)
+      .set({ deletedAt: new Date() })
+      .where(eq(workers.id, (await rowOf(worker)).id))
+    expect((await worker.get()).body.data.attributes).toMatchObject({ deleting: true })
+    expect(await worker.delete()).toMatchObject({ status: 204 })
+    await vi.waitFor(async () => expect((await worker.call()).status).toBe(404), WAIT)
+  })
+
+  extended('leaves the image to another one that serves the same', async () => {
+    const [one, other] = [await shipped('the same'), await shipped('the same')]
+    const { image_version } = await other.built()
+    await one.delete()
+    await vi.waitFor(async () => expect((await one.get()).status).toBe(404), WAIT)
+    expect(await imagesOf(ref)).toContain(image_version)
+    await other.delete()
+    await vi.waitFor(async () => expect(await imagesOf(ref)).not.toContain(image_version), WAIT)
+  })
+})
+
+describe('the sweep', () => {
+  extended('removes uploads after their expiry, and images that nobody serves', async () => {
+    const project = await newProject(organization)
+    const worker = await shipped('old', project)
+    const { image_version: old } = await worker.built()
+    expect(await worker.ship(saying('new'))).toMatchObject({ build_state: 'active' })
+    const { image_version: kept } = await worker.built()
+    const [expired, fresh] = [await worker.upload('x'), await worker.upload('x')]
+    const longAgo = new Date(Date.now() - 2 * 60 * 60 * 1000)
+    await control.update(workerUploads).set({ expiresAt: longAgo }).where(eq(workerUploads.id, expired))
+    await control.update(workerImages).set({ touchedAt: longAgo }).where(eq(workerImages.projectRef, project))
+    await tick()
+    const uploads = () => keysBelow(`projects/${project}/workers/uploads/`)
+    await vi.waitFor(async () => expect(await uploads()).not.toContain(expired), WAIT)
+    await vi.waitFor(async () => expect(await imagesOf(project)).toEqual([kept]), WAIT)
+    expect(old).not.toBe(kept)
+    // What is served is not looked at again with each sweep.
+    const [image] = await control.select().from(workerImages).where(eq(workerImages.projectRef, project))
+    expect(image?.touchedAt.getTime()).toBeGreaterThan(longAgo.getTime())
+    expect(await uploads()).toContain(fresh)
+    expect(await control.select().from(workerUploads).where(eq(workerUploads.id, expired))).toEqual([])
+    expect(await (await worker.call()).text()).toBe('new')
+  })
+})
+
+it('what was PUT and is too large to be built is removed while its slot is open', async () => {
+  const worker = await newWorker()
+  const [large, small] = [await worker.upload(new Uint8Array(32 * 1024 ** 2 + 1)), await worker.upload('small')]
+  await vi.waitFor(async () => {
+    await tick()
+    const left = await keysBelow(`projects/${ref}/workers/uploads/`)
+    expect(left).toContain(small)
+    expect(left).not.toContain(large)
+  }, WAIT)
+})
+
+describe('a project that is removed', () => {
+  it('takes its workers with it', async () => {
+    const project = await newProject(organization)
+    const worker = await shipped('hello', project)
+    await organization.owner.delete(`/v1/projects/${project}`)
+    await untilGone(organization.owner, project)
+    expect((await worker.call()).status).toBe(404)
+    expect(await keysBelow(`projects/${project}/workers/`)).toEqual([])
+    expect(await control.select().from(workers).where(eq(workers.projectRef, project))).toEqual([])
+  })
+})

@@ -1,0 +1,215 @@
+import { and, desc, eq } from 'drizzle-orm'
+import { describe, expect, it, vi } from 'vitest'
+import { auditLog, projects, projectTasks } from '../../../src/model/tables/index.ts'
+import { askHost } from '../../instances.ts'
+import { control, newOrganization, tick, workerLogs } from '../../support/api.ts'
+import { extended } from '../../support/extended.ts'
+import { createProject, newProject, runSql, untilGone, untilStatus } from '../../support/projects.ts'
+
+const WAIT = { timeout: 60_000 }
+
+type Task = typeof projectTasks.$inferSelect
+type Status = (typeof projects.$inferSelect)['status']
+
+const lastTask = async (ref: string): Promise<Task> => {
+  const [task] = await control
+    .select()
+    .from(projectTasks)
+    .where(eq(projectTasks.projectRef, ref))
+    .orderBy(desc(projectTasks.createdAt))
+  if (!task) throw new Error('no task')
+  return task
+}
+
+/** As a consumer leaves it that died some time ago in the middle of its work. */
+async function abandon(ref: string, during: Status, fields: Partial<Task>): Promise<Task> {
+  const { id } = await lastTask(ref)
+  const died = { state: 'running' as const, claim: crypto.randomUUID(), leaseUntil: new Date(0), finishedAt: null }
+  const [task] = await control
+    .update(projectTasks)
+    .set({ ...died, ...fields })
+    .where(eq(projectTasks.id, id))
+    .returning()
+  await control.update(projects).set({ status: during, removedAt: null }).where(eq(projects.ref, ref))
+  return task as Task
+}
+
+describe('a task whose consumer died', () => {
+  it.each([[[]], [['create_database']], [['create_database', 'check_health']]])(
+    'goes on with creating the project after the steps %j, without harm to what is there',
+    async (stepsDone) => {
+      const organization = await newOrganization()
+      const ref = await newProject(organization)
+      await runSql(organization.owner, ref, 'create table kept (n int); insert into kept values (1)')
+      await abandon(ref, 'COMING_UP', { stepsDone })
+      await tick()
+      await untilStatus(organization.owner, ref, 'ACTIVE_HEALTHY')
+      expect((await runSql(organization.owner, ref, 'select n from kept')).body).toEqual([{ n: 1 }])
+      expect((await lastTask(ref)).stepsDone).toEqual(['create_database', 'check_health'])
+    },
+  )
+
+  it('goes on with pausing, restoring and deleting', async () => {
+    const organization = await newOrganization()
+    const { owner } = organization
+    const ref = await newProject(organization)
+    for (const [change, during, after] of [
+      ['pause', 'PAUSING', 'INACTIVE'],
+      ['restore', 'RESTORING', 'ACTIVE_HEALTHY'],
+    ] as const) {
+      await owner.post(`/v1/projects/${ref}/${change}`)
+      await untilStatus(owner, ref, after)
+      await abandon(ref, during, { stepsDone: [] })
+      await tick()
+      await untilStatus(owner, ref, after)
+    }
+    await owner.delete(`/v1/projects/${ref}`)
+    await untilGone(owner, ref)
+    await abandon(ref, 'GOING_DOWN', { stepsDone: [] })
+    await tick()
+    await untilGone(owner, ref)
+  })
+
+  extended('is left alone while the lease holds', async () => {
+    const organization = await newOrganization()
+    const ref = await newProject(organization)
+    const { claim } = await abandon(ref, 'COMING_UP', { stepsDone: [], leaseUntil: new Date(Date.now() + 60_000) })
+    await tick()
+    await untilTickDone()
+    expect(await lastTask(ref)).toMatchObject({ state: 'running', claim })
+  })
+
+  it('ends as failed, with the reason, after the last attempt', async () => {
+    const organization = await newOrganization()
+    const ref = await newProject(organization)
+    await control.update(projects).set({ sealedPassword: 'k1.AAAA' }).where(eq(projects.ref, ref))
+    await abandon(ref, 'COMING_UP', { stepsDone: [], attempts: 5 })
+    await tick()
+    await untilStatus(organization.owner, ref, 'INIT_FAILED')
+    const [project] = await control.select().from(projects).where(eq(projects.ref, ref))
+    expect(project?.statusReason).toMatch(/^create: /)
+    const [told = ''] = (await workerLogs(ref)).filter((line) => line.includes('"to":"INIT_FAILED"'))
+    const reason = project?.statusReason?.replace('create: ', '')
+    expect(JSON.parse(told)).toMatchObject({ event: 'project_status_changed', project: ref, reason })
+    expect((await organization.owner.delete(`/v1/projects/${ref}`)).status).toBe(200)
+    await untilGone(organization.owner, ref)
+  })
+})
+
+/** Another task that the same tick sent has run: then the tick has sent all that it was going to send. */
+async function untilTickDone() {
+  const organization = await newOrganization()
+  const ref = await newProject(organization)
+  await abandon(ref, 'COMING_UP', { stepsDone: [] })
+  await tick()
+  await untilStatus(organization.owner, ref, 'ACTIVE_HEALTHY')
+}
+
+describe('a task whose message got lost', () => {
+  it('is sent again by the sweeper', async () => {
+    const organization = await newOrganization()
+    const ref = await newProject(organization)
+    await abandon(ref, 'COMING_UP', {
+      state: 'pending',
+      claim: null,
+      leaseUntil: null,
+      stepsDone: [],
+      dueAt: new Date(0),
+    })
+    await tick()
+    await untilStatus(organization.owner, ref, 'ACTIVE_HEALTHY')
+  })
+})
+
+describe('a restore that is canceled', () => {
+  it('leaves the project paused', async () => {
+    const organization = await newOrganization()
+    const { owner } = organization
+    const ref = await newProject(organization)
+    await owner.post(`/v1/projects/${ref}/pause`)
+    await untilStatus(owner, ref, 'INACTIVE')
+    await owner.post(`/v1/projects/${ref}/restore`)
+    await untilStatus(owner, ref, 'ACTIVE_HEALTHY')
+    await abandon(ref, 'RESTORING', { stepsDone: ['open_database'], leaseUntil: new Date(Date.now() + 60_000) })
+
+    expect(await owner.post(`/v1/projects/${ref}/restore/cancel`)).toMatchObject({ status: 200, body: '' })
+    await untilStatus(owner, ref, 'INACTIVE')
+    await tick()
+    expect((await owner.get(`/v1/projects/${ref}`)).body.status).toBe('INACTIVE')
+  })
+
+  extended('is not undone by the consumer of the restore when that wakes up later', async () => {
+    const organization = await newOrganization()
+    const { owner } = organization
+    const ref = await newProject(organization)
+    await owner.post(`/v1/projects/${ref}/pause`)
+    await untilStatus(owner, ref, 'INACTIVE')
+
+    // Whoever holds the project's lock stalls every operation of the engine on it.
+    const { lock } = await askHost<{ lock: string }>('POST', `/instances/${ref}/lock`, { wait_ms: 0 })
+    await owner.post(`/v1/projects/${ref}/restore`)
+    await vi.waitFor(async () => expect(await lastTask(ref)).toMatchObject({ kind: 'resume', state: 'running' }), WAIT)
+    expect((await owner.post(`/v1/projects/${ref}/restore/cancel`)).status).toBe(200)
+    // Without the pause that the cancel starts, only the fence can keep the database closed.
+    await control
+      .delete(projectTasks)
+      .where(and(eq(projectTasks.projectRef, ref), eq(projectTasks.kind, 'pause'), eq(projectTasks.state, 'pending')))
+    await askHost('DELETE', `/instances/${ref}/lock/${lock}`)
+    await untilTickDone()
+    expect(await askHost('GET', `/instances/${ref}`)).toMatchObject({ state: 'paused' })
+  })
+
+  extended('waits for an operation of somebody else as long as that takes, and counts no attempt', async () => {
+    const organization = await newOrganization()
+    const { owner } = organization
+    const ref = await newProject(organization)
+    const { lock } = await askHost<{ lock: string }>('POST', `/instances/${ref}/lock`, { wait_ms: 0 })
+    const renewal = setInterval(() => askHost('PUT', `/instances/${ref}/lock/${lock}`), 2_000)
+    await owner.post(`/v1/projects/${ref}/pause`)
+    const lastError = expect.stringContaining('Another operation works on the instance')
+    await vi.waitFor(async () => expect(await lastTask(ref)).toMatchObject({ attempts: 0, lastError }), WAIT)
+    clearInterval(renewal)
+    await askHost('DELETE', `/instances/${ref}/lock/${lock}`)
+    await untilStatus(owner, ref, 'INACTIVE')
+    expect(await lastTask(ref)).toMatchObject({ attempts: 1, state: 'done' })
+  })
+
+  it('is refused where no restore runs', async () => {
+    const organization = await newOrganization()
+    const ref = await createProject(organization)
+    expect((await organization.owner.post(`/v1/projects/${ref}/restore/cancel`)).status).toBe(409)
+  })
+})
+
+describe('deleting a project that is just coming up', () => {
+  it('is refused until it has', async () => {
+    const organization = await newOrganization()
+    const ref = await newProject(organization)
+    await abandon(ref, 'COMING_UP', { stepsDone: [], leaseUntil: new Date(Date.now() + 60_000) })
+    expect(await organization.owner.delete(`/v1/projects/${ref}`)).toMatchObject({
+      status: 400,
+      body: { message: 'Project not ready for deletion.' },
+    })
+  })
+})
+
+describe('the audit log', () => {
+  it('names who did what, in the order it happened', async () => {
+    const organization = await newOrganization()
+    const ref = await newProject(organization)
+    const rows = await vi.waitFor(
+      async () => {
+        const rows = await control
+          .select()
+          .from(auditLog)
+          .where(eq(auditLog.projectRef, ref))
+          .orderBy(auditLog.createdAt)
+        expect(rows.map(({ action }) => action)).toEqual(['project.create', 'project.create.done'])
+        return rows
+      },
+      { timeout: 60_000 },
+    )
+    expect(rows[0]).toMatchObject({ actorUserId: organization.userId, organizationId: organization.id })
+    expect(rows[1]).toMatchObject({ actorUserId: null, detail: { status: 'ACTIVE_HEALTHY' } })
+  })
+})

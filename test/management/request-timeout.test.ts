@@ -1,0 +1,102 @@
+import { once } from 'node:events'
+import { connect } from 'node:net'
+import { sql } from 'drizzle-orm'
+import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest'
+import { control, newOrganization } from '../support/api.ts'
+import { createBranch } from '../support/branches.ts'
+import { serveInstallation } from '../support/serve.ts'
+import { type Installation, startInstallation } from '../support/storage-installation.ts'
+
+describe('a body that does not come', () => {
+  /** One of its own, as it waits for less than the others. */
+  let installation: Installation
+  let organization: Awaited<ReturnType<Installation['newOrganization']>>
+  beforeAll(async () => {
+    installation = await startInstallation({
+      serve: ({ vars, secrets }, folder) =>
+        serveInstallation({ vars: { ...vars, BODY_TIMEOUT_SECONDS: '1' }, secrets }, folder),
+    })
+    organization = await installation.newOrganization()
+  })
+  afterAll(() => installation.stop())
+
+  /** What comes back for the beginning of a request whose rest is never sent. */
+  async function begin(method: string, path: string, headers: Record<string, string>, sent: string): Promise<string> {
+    const { hostname, port } = new URL(organization.owner.base)
+    const socket = connect(Number(port), hostname)
+    await once(socket, 'connect')
+    const all = { host: hostname, authorization: `Bearer ${organization.owner.token}`, ...headers }
+    const lines = Object.entries(all).map(([name, value]) => `${name}: ${value}\r\n`)
+    socket.write(`${method} ${path} HTTP/1.1\r\n${lines.join('')}\r\n${sent}`)
+    let received = ''
+    socket.setEncoding('utf8').on('data', (text) => {
+      received += text
+    })
+    try {
+      await vi.waitFor(() => expect(received).toMatch(/\r\n\r\n.*}/s), 60_000)
+      return received
+    } finally {
+      socket.destroy()
+    }
+  }
+
+  const json = { 'content-type': 'application/json' }
+  const late = 'Request timeout: the body did not come within 1 s'
+
+  it.each([
+    ['of a declared length', { ...json, 'content-length': '100' }, '{"name":'],
+    ['of none', { ...json, 'transfer-encoding': 'chunked' }, '8\r\n{"name":\r\n'],
+  ])('is answered 408 on v1: %s', async (_, headers, sent) => {
+    const reply = await begin('POST', '/v1/organizations', headers, sent)
+    expect(reply).toMatch(/^HTTP\/1.1 408 /)
+    expect(reply).toContain(JSON.stringify({ message: late }))
+  })
+
+  it('is answered 408 with the code of the specification on v2', async () => {
+    const path = `/v2/organizations/${organization.slug}/members/invitations`
+    const reply = await begin('POST', path, { ...json, 'content-length': '100' }, '{')
+    expect(reply).toMatch(/^HTTP\/1.1 408 /)
+    expect(reply).toContain('"code":"request_timeout","message":"Request Timeout"')
+  })
+
+  it('is answered 408 where it may be left out, and where it is no JSON', async () => {
+    const form = { 'content-type': 'application/x-www-form-urlencoded', 'content-length': '100' }
+    const reply = await begin('POST', '/v1/oauth/token', form, 'grant_type=')
+    expect(reply).toMatch(/^HTTP\/1.1 408 /)
+    expect(reply).toContain('"error":"temporarily_unavailable"')
+    const { ref } = await installation.newStorage(organization)
+    await createBranch(organization.owner, ref, { is_default: true })
+    const optional = await begin('POST', `/v1/branches/${ref}/push`, { ...json, 'content-length': '9' }, '{')
+    expect(optional).toMatch(/^HTTP\/1.1 408 /)
+  })
+
+  it('that is too large or of another type is refused without waiting for it', async () => {
+    const tooLarge = await begin('POST', '/v1/organizations', { ...json, 'content-length': '99999999' }, '{')
+    expect(tooLarge).toMatch(/^HTTP\/1.1 413 /)
+    const other = await begin('POST', '/v1/organizations', { 'content-type': 'text/plain', 'content-length': '9' }, '{')
+    expect(other).toMatch(/^HTTP\/1.1 415 /)
+    const unknown = await begin('PATCH', '/v1/projects/aaaaaaaaaaaaaaaaaaaa', { ...json, 'content-length': '9' }, '{')
+    expect(unknown).toMatch(/^HTTP\/1.1 404 /)
+  })
+
+  it('that comes in time is read as before', async () => {
+    expect((await organization.owner.post('/v1/organizations', { name: 'x' })).status).toBe(201)
+  })
+})
+
+it('a statement that the control database ended is answered 408', async () => {
+  const { id, slug, owner } = await newOrganization()
+  const app = { client_name: 'x', redirect_uris: ['https://app.example/'], scope: 'projects:read' }
+  await control.transaction(async (tx) => {
+    await tx.execute(sql`select from organizations where id = ${id} for update`)
+    const waiting = owner.post(`/v1/organizations/${slug}/oauth/apps`, app)
+    const { rows } = await tx.execute<{ pid: number }>(sql`select pg_backend_pid() as pid`)
+    await vi.waitFor(async () => {
+      const ended = await control.execute(sql`select pg_cancel_backend(pid) from pg_stat_activity
+        where ${rows[0]?.pid} = any(pg_blocking_pids(pid))`)
+      expect(ended.rows).toHaveLength(1)
+    }, 60_000)
+    expect(await waiting).toMatchObject({ status: 408, body: { message: 'Request timeout' } })
+  })
+  expect((await owner.post(`/v1/organizations/${slug}/oauth/apps`, app)).status).toBe(201)
+})

@@ -1,0 +1,254 @@
+import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest'
+import { checkDestination } from '../../../src/platform/net/destination.ts'
+import { createResolver, type Resolver } from '../../../src/platform/net/dns.ts'
+import { type Doh, startDoh, type Zone } from './doh.ts'
+
+const HOST = 'hooks.acme.dev'
+const PUBLIC = '93.184.215.14'
+const PUBLIC_V6 = '2606:2800:21f:cb07:6820:80da:af6b:8b2c'
+
+const ALIAS_WITHOUT_TTL = JSON.stringify({
+  Status: 0,
+  Answer: [
+    { name: HOST, type: 5, TTL: 0, data: 'edge.acme.net.' },
+    { name: 'edge.acme.net', type: 1, TTL: 60, data: PUBLIC },
+  ],
+})
+
+let doh: Doh
+beforeAll(async () => {
+  doh = await startDoh()
+})
+afterAll(() => doh.close())
+beforeEach(() => {
+  doh.zones.clear()
+  doh.queries.length = 0
+})
+
+/** A resolver with a clock of its own that tests move. */
+function resolverAt(startMs = 0) {
+  const clock = { nowMs: startMs }
+  return { clock, resolver: createResolver(doh.url, { now: () => clock.nowMs }) }
+}
+
+const check = (resolver: Resolver) =>
+  checkDestination(`https://${HOST}/hook`, { resolver, ownHosts: [], allowLoopback: false })
+
+async function resolutionOf(zone: Zone, timeoutMs = 60_000) {
+  doh.zones.set(HOST, zone)
+  return createResolver(doh.url, { timeoutMs }).resolve(HOST)
+}
+
+async function verdictOn(zone: Zone) {
+  doh.zones.set(HOST, zone)
+  return check(createResolver(doh.url))
+}
+
+describe('a resolver', () => {
+  it('tells A and AAAA addresses together, each once', async () => {
+    expect(await resolutionOf({ A: [PUBLIC, PUBLIC, '8.8.8.8'], AAAA: [PUBLIC_V6] })).toEqual({
+      kind: 'addresses',
+      addresses: [PUBLIC, '8.8.8.8', PUBLIC_V6],
+    })
+    expect(doh.queries.toSorted()).toEqual([`A ${HOST}`, `AAAA ${HOST}`])
+  })
+
+  it('keeps what the URL of the resolver asks already', async () => {
+    doh.zones.set(HOST, { A: [PUBLIC] })
+    expect(await createResolver(`${doh.url}?token=t`).resolve(HOST)).toMatchObject({ kind: 'addresses' })
+  })
+
+  it.each<[string, Zone]>([
+    ['a name that does not exist', { status: 3 }],
+    ['an alias of a name that does not exist', { CNAME: 'gone.acme.dev', status: 3 }],
+  ])('leads nowhere for %s', async (_, zone) => {
+    expect(await resolutionOf(zone)).toEqual({ kind: 'nowhere', reason: 'does not exist' })
+  })
+
+  it.each<[string, Zone]>([
+    ['a name without addresses', {}],
+    ['a name with empty lists of addresses', { A: [], AAAA: [] }],
+    ['an alias of a name without addresses', { CNAME: 'empty.acme.dev' }],
+  ])('leads nowhere for %s', async (_, zone) => {
+    expect(await resolutionOf(zone)).toEqual({ kind: 'nowhere', reason: 'has no addresses' })
+  })
+
+  it.each([
+    ['SERVFAIL', 2],
+    ['REFUSED', 5],
+  ])('leads nowhere for %s: the servers of the name are at fault, not ours', async (_, status) => {
+    const resolution = await resolutionOf({ status, A: [PUBLIC] })
+    expect(resolution).toEqual({ kind: 'nowhere', reason: `cannot be resolved (DNS status ${status})` })
+  })
+
+  const raw = (body: string, status = 200): Zone => ({ raw: { status, body } })
+  const record = (data: unknown) => ({ name: HOST, type: 1, TTL: 60, data })
+  it.each<[string, Zone, string]>([
+    ['an HTTP error', raw('{"Status":0}', 502), 'HTTP status 502'],
+    ['no content', raw('', 204), 'HTTP status 204'],
+    ['an empty body', raw(''), 'cannot be read'],
+    ['a page', raw('<html>'), 'cannot be read'],
+    ['JSON of another form', raw('[]'), 'cannot be read'],
+    ['a status in words', raw('{"Status":"0"}'), 'cannot be read'],
+    ['null', raw('null'), 'cannot be read'],
+    ['records of another form', raw(JSON.stringify({ Status: 0, Answer: [record(1)] })), 'cannot be read'],
+    ['an address that is none', raw(JSON.stringify({ Status: 0, Answer: [record('10.0.0')] })), 'cannot be read'],
+  ])('is unavailable for %s', async (_, zone, reason) => {
+    expect(await resolutionOf(zone)).toEqual({ kind: 'unavailable', reason: expect.stringContaining(reason) })
+  })
+
+  it.each<[string, Zone]>([
+    ['an answer cut short', raw(JSON.stringify({ Status: 0, TC: true, Answer: [record(PUBLIC)] }))],
+    ['an oversized answer', raw(JSON.stringify({ Status: 0, Answer: Array(2_000).fill(record(PUBLIC)) }))],
+  ])('leads nowhere for %s: whose name it is says how many addresses it has', async (_, zone) => {
+    expect(await resolutionOf(zone)).toEqual({ kind: 'nowhere', reason: 'has more addresses than an answer holds' })
+  })
+
+  it('does not follow a redirection, even to a resolver that knows', async () => {
+    const other = await startDoh({ [HOST]: { A: [PUBLIC] } })
+    const resolution = await resolutionOf({
+      raw: { status: 302, headers: { location: `${other.url}?name=${HOST}&type=A` }, body: '' },
+    })
+    await other.close()
+    expect(resolution).toEqual({ kind: 'unavailable', reason: 'the resolver answered with HTTP status 302' })
+    expect(other.queries).toEqual([])
+  })
+
+  it.each(['at once', 'halfway'] as const)('is unavailable when the answer stops coming %s', async (silent) => {
+    const resolution = await resolutionOf({ A: [PUBLIC], silent }, 100)
+    expect(resolution).toEqual({ kind: 'unavailable', reason: 'the resolver gave no answer in time' })
+  })
+
+  it('is unavailable when nobody listens', async () => {
+    const gone = await startDoh()
+    await gone.close()
+    expect(await createResolver(gone.url).resolve(HOST)).toEqual({
+      kind: 'unavailable',
+      reason: 'the resolver cannot be reached',
+    })
+  })
+
+  it.each(['A', 'AAAA'] as const)('is unavailable when the answer for %s alone is missing', async (broken) => {
+    const resolution = await resolutionOf({ A: [PUBLIC], AAAA: [PUBLIC_V6], broken })
+    expect(resolution).toEqual({ kind: 'unavailable', reason: 'the resolver cannot be reached' })
+  })
+})
+
+describe('what a resolver keeps', () => {
+  it.each([
+    ['for its TTL', 7, 7_000],
+    ['for 30 s when it may be kept for longer', 86_400, 30_000],
+  ])('keeps an answer %s', async (_, ttl, keptMs) => {
+    const { clock, resolver } = resolverAt()
+    doh.zones.set(HOST, { A: [PUBLIC], ttl })
+    await resolver.resolve(HOST)
+    doh.zones.set(HOST, { A: ['10.0.0.1'], ttl })
+    clock.nowMs = keptMs - 1
+    expect(await resolver.resolve(HOST)).toEqual({ kind: 'addresses', addresses: [PUBLIC] })
+    clock.nowMs = keptMs
+    expect(await resolver.resolve(HOST)).toEqual({ kind: 'addresses', addresses: ['10.0.0.1'] })
+  })
+
+  it.each<[string, Zone]>([
+    ['TTL 0', { A: [PUBLIC], ttl: 0 }],
+    ['a name that leads nowhere', { status: 3 }],
+    ['SERVFAIL', { status: 2 }],
+    ['an alias with TTL 0', { raw: { body: ALIAS_WITHOUT_TTL } }],
+  ])('keeps nothing for %s', async (_, zone) => {
+    const { resolver } = resolverAt()
+    doh.zones.set(HOST, zone)
+    await resolver.resolve(HOST)
+    doh.zones.set(HOST, { A: ['8.8.8.8'] })
+    expect(await resolver.resolve(HOST)).toEqual({ kind: 'addresses', addresses: ['8.8.8.8'] })
+  })
+
+  it('asks once for a host however many want to know at the same time', async () => {
+    const { resolver } = resolverAt()
+    doh.zones.set(HOST, { A: [PUBLIC], ttl: 0 })
+    const resolutions = await Promise.all(Array.from({ length: 100 }, () => resolver.resolve(HOST)))
+    expect(new Set(resolutions.map((resolution) => JSON.stringify(resolution))).size).toBe(1)
+    expect(doh.queries).toHaveLength(2)
+  })
+
+  it('asks again for the others when the question is lost together with who asked it', async () => {
+    let calls = 0
+    const now = () => {
+      calls++
+      if (calls === 3) throw new Error('gone')
+      return 0
+    }
+    const resolver = createResolver(doh.url, { now })
+    doh.zones.set(HOST, { A: [PUBLIC] })
+    const [lost, other] = await Promise.allSettled([resolver.resolve(HOST), resolver.resolve(HOST)])
+    expect(lost).toMatchObject({ status: 'rejected' })
+    expect(other).toEqual({ status: 'fulfilled', value: { kind: 'addresses', addresses: [PUBLIC] } })
+  })
+
+  it('keeps a bounded number of hosts, the newest', async () => {
+    const { resolver } = resolverAt()
+    const hosts = Array.from({ length: 1_001 }, (_, index) => `h${index}.acme.dev`)
+    for (const host of hosts) doh.zones.set(host, { A: [PUBLIC] })
+    for (const host of hosts) await resolver.resolve(host)
+    doh.queries.length = 0
+    await resolver.resolve('h1000.acme.dev')
+    await resolver.resolve('h1.acme.dev')
+    expect(doh.queries).toEqual([])
+    await resolver.resolve('h0.acme.dev')
+    expect(doh.queries).toHaveLength(2)
+  })
+})
+
+describe('a destination whose name is asked for', () => {
+  const refused = { kind: 'refused', reason: 'resolves to a reserved address' }
+  it.each<[string, Zone]>([
+    ['only a private A', { A: ['10.0.0.1'] }],
+    ['only a private AAAA', { AAAA: ['fd00::1'] }],
+    ['a public A and a private AAAA', { A: [PUBLIC], AAAA: ['::1'] }],
+    ['a private A and a public AAAA', { A: ['169.254.169.254'], AAAA: [PUBLIC_V6] }],
+    ['one private address among many public ones', { A: [PUBLIC, '8.8.8.8', '192.168.0.1', '1.1.1.1'] }],
+    ['an alias of a private host', { CNAME: 'db.internal', A: ['172.16.0.5'] }],
+    ['a mapped loopback address', { AAAA: ['::ffff:127.0.0.1'] }],
+  ])('is refused with %s', async (_, zone) => {
+    expect(await verdictOn(zone)).toEqual(refused)
+  })
+
+  it.each<[string, Zone]>([
+    ['a public A', { A: [PUBLIC] }],
+    ['a public AAAA', { AAAA: [PUBLIC_V6] }],
+    ['both', { A: [PUBLIC], AAAA: [PUBLIC_V6] }],
+    ['an alias of a public host', { CNAME: 'edge.acme.net', A: [PUBLIC] }],
+  ])('is allowed with %s', async (_, zone) => {
+    expect(await verdictOn(zone)).toEqual({ kind: 'allowed' })
+  })
+
+  it('is unresolved where the name leads nowhere, and unavailable where nobody can tell', async () => {
+    expect(await verdictOn({ status: 3 })).toEqual({ kind: 'unresolved', reason: 'does not exist' })
+    expect(await verdictOn({})).toEqual({ kind: 'unresolved', reason: 'has no addresses' })
+    expect(await verdictOn({ status: 2 })).toMatchObject({ kind: 'unresolved' })
+    expect(await verdictOn({ raw: { status: 502, body: '' } })).toMatchObject({ kind: 'unavailable' })
+  })
+
+  it('is judged anew each time when its TTL is 0', async () => {
+    const { resolver } = resolverAt()
+    const verdicts = []
+    for (const address of [PUBLIC, '127.0.0.1', PUBLIC, '10.0.0.1']) {
+      doh.zones.set(HOST, { A: [address], ttl: 0 })
+      verdicts.push((await check(resolver)).kind)
+    }
+    expect(verdicts).toEqual(['allowed', 'refused', 'allowed', 'refused'])
+  })
+
+  it('is asked for in lower case, without the trailing dot and in its ASCII form', async () => {
+    doh.zones.set('xn--bcher-kva.dev', { A: [PUBLIC] })
+    const rules = { resolver: createResolver(doh.url), ownHosts: [], allowLoopback: false }
+    expect(await checkDestination('https://BÜCHER.dev./hook', rules)).toEqual({ kind: 'allowed' })
+  })
+
+  it('is not asked for at all when the URL is refused', async () => {
+    const rules = { resolver: createResolver(doh.url), ownHosts: ['api.acme.dev'], allowLoopback: true }
+    await checkDestination('https://api.acme.dev/', rules)
+    await checkDestination('https://10.0.0.1/', rules)
+    await checkDestination('http://localhost:9000/', rules)
+    expect(doh.queries).toEqual([])
+  })
+})

@@ -1,0 +1,63 @@
+import { randomUUID } from 'node:crypto'
+import { PutObjectCommand, S3Client } from '@aws-sdk/client-s3'
+import { getSignedUrl } from '@aws-sdk/s3-request-presigner'
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { startS3 } from '../../../dev/s3.ts'
+
+const BUCKET = 'objects'
+const CREDENTIALS = { accessKeyId: 'key', secretAccessKey: 'secret' }
+let stop: () => Promise<void>
+let client: S3Client
+beforeAll(async () => {
+  const s3 = await startS3({ buckets: [BUCKET], ...CREDENTIALS })
+  stop = s3.stop
+  client = new S3Client({
+    ...{ endpoint: s3.endpoint, region: 'auto', credentials: CREDENTIALS, forcePathStyle: true },
+    requestChecksumCalculation: 'WHEN_REQUIRED',
+  })
+  await client.send(new PutObjectCommand({ Bucket: BUCKET, Key: 'secret', Body: 'of another tenant' }))
+})
+afterAll(() => stop())
+
+const slot = (Key: string, Metadata?: Record<string, string>) =>
+  getSignedUrl(client, new PutObjectCommand({ Bucket: BUCKET, Key, ...(Metadata && { Metadata }) }), {
+    expiresIn: 60,
+    unhoistableHeaders: new Set(Object.keys(Metadata ?? {}).map((name) => `x-amz-meta-${name}`)),
+  })
+
+describe('a presigned upload', () => {
+  it.each([
+    ['x-amz-copy-source', `/${BUCKET}/secret`],
+    ['X-Amz-Copy-Source', `${BUCKET}/secret`],
+    ['x-amz-meta-mine', 'a'],
+    ['x-amz-acl', 'public-read'],
+    ['x-amz-tagging', 'a=b'],
+    ['x-amz-server-side-encryption-customer-key', 'a'],
+    ['x-amz-content-sha256', 'UNSIGNED-PAYLOAD'],
+  ])('is refused with %s, which its URL does not sign', async (name, value) => {
+    const url = await slot(randomUUID())
+    const response = await fetch(url, { method: 'PUT', headers: { [name]: value }, body: 'mine' })
+    expect(response.status).toBe(403)
+    const text = await response.text()
+    expect(text).toContain('<Code>AccessDenied</Code>')
+    expect(text).toContain(`<HeadersNotSigned>${name.toLowerCase()}</HeadersNotSigned>`)
+    const upload = await fetch(url, { method: 'PUT', body: 'mine' })
+    expect(upload.status).toBe(200)
+  })
+
+  it('takes a header that its URL signs', async () => {
+    const url = await slot(randomUUID(), { mine: 'a' })
+    const send = (value: string) => fetch(url, { method: 'PUT', headers: { 'x-amz-meta-mine': value }, body: 'mine' })
+    expect((await send('a')).status).toBe(200)
+    expect((await send('b')).status).toBe(403)
+  })
+})
+
+it('nothing is read without a signature', async () => {
+  const { origin } = new URL(await slot('any'))
+  for (const path of [`/cdn-cgi/local/r2/public/${BUCKET}/secret`, `/cdn-cgi/local/r2/s3/${BUCKET}/secret`]) {
+    const response = await fetch(origin + path)
+    expect(response.ok).toBe(false)
+    expect(await response.text()).not.toContain('tenant')
+  }
+})

@@ -1,0 +1,123 @@
+import { setImmediate } from 'node:timers/promises'
+import { describe, expect, it } from 'vitest'
+import { tickEveryMinute } from '../../dev/cron.ts'
+import { openLogOutput } from '../../dev/log-output.ts'
+import { readableLine } from '../../dev/log-text.ts'
+import { readSettings } from '../../dev/settings.ts'
+import { hostLogLine } from '../../host/log.ts'
+import { logLine } from '../../src/platform/http/log.ts'
+import { newOrganization, workerLogs } from '../support/api.ts'
+
+const AT = '2026-11-24T12:00:00.123Z'
+const TIME = /^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3}$/
+const entry = (fields: object) => JSON.stringify({ at: AT, level: 'info', event: 'test', ...fields })
+
+describe('a log line', () => {
+  it('begins with its time in ISO 8601, whoever writes it', async () => {
+    const since = Date.now()
+    const { owner } = await newOrganization()
+    const { headers } = await owner.get('/v1/profile')
+    const [request] = await workerLogs(headers.get('x-request-id') ?? '')
+    for (const line of [request ?? '', logLine('warn', 'x'), hostLogLine('x', {})]) {
+      const { at } = JSON.parse(line)
+      expect(line).toMatch(/^\{"at":"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z","level":"/)
+      expect(Date.parse(at)).toBeGreaterThanOrEqual(since - 1_000)
+      expect(Date.parse(at)).toBeLessThanOrEqual(Date.now())
+    }
+  })
+
+  it('of the host has the level of an error where it tells of one', () => {
+    expect(JSON.parse(hostLogLine('a', { error: 'broken' }))).toMatchObject({ level: 'error', error: 'broken' })
+    expect(JSON.parse(hostLogLine('a', { error: undefined }))).toMatchObject({ level: 'info' })
+  })
+})
+
+describe('the readable format', () => {
+  const textOf = (fields: object) => {
+    const [time = '', ...rest] = readableLine(entry(fields)).split('  ')
+    expect(time).toMatch(TIME)
+    return rest.join('  ')
+  }
+
+  it('shows requests as method, path, status and time taken', () => {
+    const request = { event: 'request', request_id: 'r', method: 'GET', path: '/v1/profile', status: 200, ms: 1.5 }
+    expect(textOf({ ...request, route: 'v1-get-profile' })).toBe(
+      'request  GET /v1/profile 200 1.5 ms  route=v1-get-profile',
+    )
+  })
+
+  it('names the level and the request of what is not routine alone', () => {
+    const failed = { event: 'failed', request_id: 'r', code: 'x' }
+    expect(textOf({ ...failed, level: 'error' })).toBe('ERROR failed  request_id=r  code=x')
+    expect(textOf(failed)).toBe('failed  code=x')
+  })
+
+  it.each([
+    ['a line feed', 'one\ntwo', '"one\\ntwo"'],
+    ['an escape sequence', '\u001b[2Jgone', '"\\u001b[2Jgone"'],
+    ['an eight-bit control', '\u009b2J', '"\\u009b2J"'],
+    ['nothing', '', '""'],
+    ['an object', { a: [1] }, '{"a":[1]}'],
+  ])('keeps %s on its line and out of the terminal', (_, value, text) => {
+    expect(textOf({ value })).toBe(`test  value=${text}`)
+  })
+
+  it('shows text that is no log line as it came, with a time', () => {
+    const [time = '', text] = readableLine('workerd: something').split('  ')
+    expect([TIME.test(time), text]).toEqual([true, '"workerd: something"'])
+  })
+})
+
+describe('the clock of the cron', () => {
+  it('tells of a tick that failed, but not of one that the end of the installation has cut off', async () => {
+    const lines: string[] = []
+    const clock = tickEveryMinute(
+      () => Promise.reject(new Error('broken')),
+      (line) => lines.push(line),
+    )
+    await expect.poll(() => lines.length).toBe(1)
+    clock.stop()
+    expect(JSON.parse(lines[0] ?? '')).toMatchObject({
+      level: 'error',
+      event: 'cron_tick_failed',
+      error: 'Error: broken',
+    })
+    const failing = Promise.withResolvers<void>()
+    tickEveryMinute(
+      () => failing.promise,
+      (line) => lines.push(line),
+    ).stop()
+    failing.reject(new Error('cut off'))
+    await setImmediate()
+    expect(lines).toHaveLength(1)
+  })
+})
+
+describe('the output', () => {
+  it('is JSON, line by line, whatever comes', () => {
+    const written: string[] = []
+    const output = openLogOutput('json', (line) => written.push(line))
+    for (const line of [entry({}), '{"level":"info"}', 'plain "text"']) output.onLine(line)
+    output.event('info', 'started', { ms: 1 })
+    expect(written[0]).toBe(entry({}))
+    expect(written.map((line) => JSON.parse(line))).toMatchObject([
+      { event: 'test' },
+      { level: 'warn', event: 'message', message: '{"level":"info"}', at: expect.any(String) },
+      { event: 'message', message: 'plain "text"' },
+      { event: 'started', ms: 1 },
+    ])
+  })
+
+  it.each([
+    [{}, true, 'text'],
+    [{}, false, 'json'],
+    [{ LOG_FORMAT: 'json' }, true, 'json'],
+    [{ LOG_FORMAT: 'text' }, false, 'text'],
+  ] as const)('with %j on a terminal (%j) is %s', (env, isTerminal, format) => {
+    expect(readSettings(env, isTerminal).logFormat).toBe(format)
+  })
+
+  it('refuses another format', () => {
+    expect(() => readSettings({ LOG_FORMAT: 'xml' })).toThrow('LOG_FORMAT=xml is not a format: give json or text.')
+  })
+})

@@ -1,0 +1,33 @@
+import { describe, expect, it } from 'vitest'
+import { seal, unseal } from '../../src/platform/secrets/seal.ts'
+
+const key = (id: string, byte: number) => `${id}:${Buffer.alloc(32, byte).toString('base64')}`
+const KEY = key('k1', 1)
+
+describe('a sealed secret', () => {
+  it('opens where it belongs, and shows nothing of its text', async () => {
+    const sealed = await seal(KEY, 'secret', 'projects/a/password')
+    expect(sealed).toMatch(/^k1\.[\w-]+$/)
+    expect(await unseal(KEY, sealed, 'projects/a/password')).toBe('secret')
+    expect(await seal(KEY, 'secret', 'projects/a/password')).not.toBe(sealed)
+  })
+
+  it('opens nowhere else: not in another row, under another key, or changed', async () => {
+    const sealed = await seal(KEY, 'secret', 'projects/a/password')
+    await expect(unseal(KEY, sealed, 'projects/b/password')).rejects.toThrow()
+    await expect(unseal(key('k1', 2), sealed, 'projects/a/password')).rejects.toThrow()
+    await expect(unseal(key('k2', 1), sealed, 'projects/a/password')).rejects.toThrow('no longer holds the key k1')
+    await expect(unseal(KEY, `${sealed.slice(0, -2)}xx`, 'projects/a/password')).rejects.toThrow()
+  })
+
+  it('stays open after a new key was put in front', async () => {
+    const sealed = await seal(KEY, 'secret', 'place')
+    const both = `${key('k2', 2)},${KEY}`
+    expect(await unseal(both, sealed, 'place')).toBe('secret')
+    expect(await seal(both, 'secret', 'place')).toMatch(/^k2\./)
+  })
+
+  it.each(['', 'k1', 'k1:short', `${KEY},`])('refuses the setting %j', async (setting) => {
+    await expect(seal(setting, 'secret', 'place')).rejects.toThrow('ENCRYPTION_KEY must be')
+  })
+})

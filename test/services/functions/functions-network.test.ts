@@ -1,0 +1,193 @@
+import { once } from 'node:events'
+import { type IncomingMessage, request } from 'node:http'
+import pg from 'pg'
+import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest'
+import { WebSocket } from 'ws'
+import { extended } from '../../support/extended.ts'
+import { type Home, putFunction } from '../../support/functions.ts'
+import { WAIT } from '../../support/machine.ts'
+import { serveLikeStart } from '../../support/serve.ts'
+import { type Installation, startInstallation } from '../../support/storage-installation.ts'
+
+let installation: Installation
+let ref: string
+let base: string
+let home: Home
+let vars: { proxy: string; bucket: string; control: string }
+const serve = (body: string) => `Deno.serve(async (request, info) => { ${body} })`
+
+beforeAll(async () => {
+  installation = await startInstallation({ serve: serveLikeStart })
+  const storage = await installation.newStorage()
+  ref = storage.ref
+  base = new URL(`/p/${ref}/functions/v1/`, storage.url).href
+  const { config } = installation.ctxAt()
+  const s3 = {
+    endpoint: config.S3_ENDPOINT,
+    bucket: config.S3_BUCKET,
+    accessKeyId: config.S3_ACCESS_KEY_ID,
+    secretAccessKey: config.S3_SECRET_ACCESS_KEY,
+  }
+  home = { db: installation.control, encryptionKey: config.ENCRYPTION_KEY, s3 }
+  vars = { proxy: config.NEON_PROXY ?? '', bucket: config.S3_ENDPOINT, control: new URL(config.DATABASE_URL).port }
+})
+afterAll(() => installation.stop())
+
+async function deploy(body: string, top = '') {
+  const { slug } = await putFunction(ref, `${top}\n${serve(body)}`, {}, home)
+  return { url: base + slug }
+}
+
+async function jsonOf(body: string, top?: string) {
+  const response = await fetch((await deploy(body, top)).url)
+  return response.json()
+}
+
+describe('the way out', () => {
+  it('leads to no address that is not public', async () => {
+    const { port } = new URL(vars.bucket)
+    const hosts = ['127.0.0.1', 'localhost', '127.1', '[::1]', '[::ffff:127.0.0.1]', '0.0.0.0', '[::]', 'a.localhost']
+    const urls = [
+      ...hosts.map((host) => `http://${host}:${port}/`),
+      `${vars.proxy}/sql`,
+      ...['10.0.0.1', '169.254.169.254', '192.168.0.1', '[fd00::1]', '0x7f.1', '2130706433'].map(
+        (host) => `http://${host}/`,
+      ),
+    ]
+    const reached = await jsonOf(`const reached = []
+      for (const url of ${JSON.stringify(urls)}) await fetch(url, { signal: AbortSignal.timeout(2000) }).then(() => reached.push(url), () => {})
+      return Response.json(reached)`)
+    expect(reached).toEqual([])
+  })
+
+  it('opens no socket to one either, nor to the ports of mail', async () => {
+    const targets = [
+      `127.0.0.1:${new URL(vars.bucket).port}`,
+      `localhost:${new URL(vars.proxy).port}`,
+      // By the name of DATABASE_HOST it is where the projects' own databases are.
+      `localhost:${vars.control}`,
+      '10.0.0.1:80',
+      '192.0.2.1:25',
+      'example.com:587',
+    ]
+    const answers = await jsonOf(
+      `const answers = []
+      for (const target of ${JSON.stringify(targets)}) {
+        const socket = connect(target)
+        socket.closed.catch(() => {})
+        const writer = socket.writable.getWriter()
+        await writer.write(new Uint8Array([0, 0, 0, 8, 4, 210, 22, 47])).catch(() => {})
+        const late = new Promise((resolve) => setTimeout(() => resolve('late'), 2000))
+        const read = socket.readable.getReader().read().then(({ done }) => done ? 'ended' : 'opened', (error) => error.message)
+        answers.push(await Promise.race([read, late]))
+      }
+      return Response.json(answers)`,
+      `import { connect } from 'cloudflare:sockets'`,
+    )
+    expect(answers).toEqual(targets.map(() => 'ended'))
+  })
+
+  it('leads to the database of SUPABASE_DB_URL', async () => {
+    const answer = await jsonOf(
+      `const { hostname, port } = new URL(Deno.env.get('SUPABASE_DB_URL'))
+      const socket = net.connect(Number(port), hostname)
+      socket.write(Buffer.from([0, 0, 0, 8, 4, 210, 22, 47]))
+      const answer = await new Promise((resolve, reject) => { socket.on('data', (data) => resolve(String(data))); socket.on('error', reject) })
+      socket.destroy()
+      return Response.json(answer)`,
+      `import net from 'node:net'`,
+    )
+    expect(['N', 'S']).toContain(answer)
+    const connectionString = (await jsonOf(`return Response.json(Deno.env.get('SUPABASE_DB_URL'))`)) as string
+    const client = new pg.Client({ connectionString })
+    await client.connect()
+    const { rows } = await client.query('select current_user as role, current_database() as database')
+    await client.end()
+    expect(rows).toEqual([{ role: 'postgres', database: 'postgres' }])
+  })
+
+  it('leads to the installation, as to any caller of its public address', async () => {
+    const found =
+      await jsonOf(`const url = Deno.env.get('SUPABASE_URL'), key = Deno.env.get('SUPABASE_SERVICE_ROLE_KEY')
+      const headers = { authorization: 'Bearer ' + key, 'content-type': 'application/json' }
+      const made = await fetch(url + '/storage/v1/bucket', { method: 'POST', headers, body: JSON.stringify({ name: 'from-inside' }) })
+      const list = await (await fetch(url + '/storage/v1/bucket', { headers })).json()
+      const api = await fetch(new URL('/v1/projects', url), { headers })
+      return Response.json([made.status, list.map(({ name }) => name).includes('from-inside'), api.status])`)
+    expect(found).toEqual([200, true, 401])
+  })
+})
+
+describe('what callers and programs can use up', () => {
+  extended(
+    'calls of one function at a time: so many, and then it says so',
+    async () => {
+      const { url } = await deploy(
+        `if (request.url.includes('wait')) await new Promise((resolve) => setTimeout(resolve, 25_000)); return new Response('x')`,
+      )
+      expect((await fetch(url)).status).toBe(200)
+      const waiting = Array.from({ length: 500 }, () => {
+        const call = request(`${url}?wait`, { agent: false })
+        call.on('error', () => {})
+        call.end()
+        return call
+      })
+      await vi.waitFor(async () => expect((await fetch(url)).status).toBe(546), WAIT)
+      for (const call of waiting) call.destroy()
+      await vi.waitFor(async () => expect((await fetch(url)).status).toBe(200), WAIT)
+    },
+    150_000,
+  )
+})
+
+describe('over the wire', () => {
+  it('opens sockets that take no place of the calls beside them', async () => {
+    const { url } = await deploy(
+      `if (!request.headers.has('upgrade')) return new Response('x')
+      const { socket, response } = Deno.upgradeWebSocket(request); socket.onmessage = () => {}; return response`,
+    )
+    const sockets: WebSocket[] = []
+    // Until it is open each takes a place.
+    for (let portion = 0; portion < 6; portion++) {
+      const more = Array.from({ length: 85 }, () => new WebSocket(url.replace('http', 'ws')))
+      await Promise.all(more.map((socket) => once(socket, 'open')))
+      sockets.push(...more)
+    }
+    expect((await fetch(url)).status).toBe(200)
+    for (const socket of sockets) socket.terminate()
+  })
+
+  it('streams what it is sent and what it answers, both at once', async () => {
+    const { url } = await deploy('return new Response(request.body)')
+    const outgoing = request(url, { method: 'POST', agent: false })
+    outgoing.write('one')
+    const [incoming] = (await once(outgoing, 'response')) as [IncomingMessage]
+    expect(String((await once(incoming, 'data'))[0])).toBe('one')
+    outgoing.write('two')
+    expect(String((await once(incoming, 'data'))[0])).toBe('two')
+    outgoing.end()
+    await once(incoming, 'end')
+  })
+
+  it('tells a stream that its reader has gone', async () => {
+    const { url } = await deploy(
+      `if (request.url.endsWith('?gone')) return Response.json(gone)
+      let timer
+      const body = new ReadableStream({
+        start(controller) { timer = setInterval(() => controller.enqueue(new TextEncoder().encode('tick')), 50) },
+        cancel() { clearInterval(timer); gone = true },
+      })
+      return new Response(body)`,
+      'let gone = false',
+    )
+    const outgoing = request(url, { agent: false })
+    outgoing.end()
+    const [incoming] = (await once(outgoing, 'response')) as [IncomingMessage]
+    await once(incoming, 'data')
+    incoming.destroy()
+    await vi.waitFor(async () => expect(await (await fetch(`${url}?gone`)).json()).toBe(true), {
+      ...WAIT,
+      timeout: 60_000,
+    })
+  })
+})

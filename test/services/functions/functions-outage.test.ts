@@ -1,0 +1,67 @@
+import { eq } from 'drizzle-orm'
+import { afterAll, beforeAll, expect, it } from 'vitest'
+import { removeUnusedDeployments } from '../../../src/management/programs/functions/remove-deployments.ts'
+import { functionDeployments } from '../../../src/model/tables/index.ts'
+import { openStore } from '../../../src/platform/blobs/store.ts'
+import type { Caller } from '../../support/api.ts'
+import { deploy, download, HELLO, tryDeploy } from '../../support/deploys.ts'
+import { startDoor } from '../../support/door.ts'
+import { createProject } from '../../support/projects.ts'
+import { serveLikeStart } from '../../support/serve.ts'
+import { type Installation, startInstallation } from '../../support/storage-installation.ts'
+
+let door: Awaited<ReturnType<typeof startDoor>>
+let installation: Installation
+let owner: Caller
+let ref: string
+beforeAll(async () => {
+  installation = await startInstallation({
+    serve: serveLikeStart,
+    async doorTo(endpoint) {
+      door = await startDoor(endpoint)
+      return door.endpoint
+    },
+  })
+  const organization = await installation.newOrganization()
+  owner = organization.owner
+  ref = await createProject(organization)
+})
+afterAll(async () => {
+  await installation.stop()
+  await door.close()
+})
+
+const tomorrow = () => installation.ctxAt(new Date(Date.now() + 25 * 60 * 60 * 1000))
+const rows = () =>
+  installation.control.select().from(functionDeployments).where(eq(functionDeployments.projectRef, ref))
+const count = async () =>
+  (await openStore(installation.ctxAt()).list(`projects/${ref}/functions/`, { count: 1_000 })).blobs.length
+
+it('while the bucket is away deploys are refused, and once it is back nothing is left of them', async () => {
+  await deploy(owner, ref)
+  await door.close()
+  const away = { status: 503, body: { message: expect.stringContaining('The bucket cannot be reached') } }
+  expect(await tryDeploy(owner, ref, { files: { 'index.ts': 'export default 2' } })).toMatchObject(away)
+  expect(await owner.get(`/v1/projects/${ref}/functions/hello/body`)).toMatchObject(away)
+  expect((await owner.get(`/v1/projects/${ref}/functions`)).body).toMatchObject([{ version: 1 }])
+  await expect(removeUnusedDeployments(tomorrow())).rejects.toThrow('2 keys were not removed')
+  expect(await rows()).toHaveLength(2)
+  await door.open()
+  expect(await download(owner, ref, 'hello')).toEqual({ 'source/index.ts': HELLO })
+  expect(await deploy(owner, ref, { files: { 'index.ts': 'export default 3' } })).toMatchObject({ version: 2 })
+  expect([(await rows()).length, await count()]).toEqual([3, 4])
+  await removeUnusedDeployments(tomorrow())
+  expect([(await rows()).length, await count()]).toEqual([1, 2])
+  expect(await download(owner, ref, 'hello')).toEqual({ 'source/index.ts': 'export default 3' })
+})
+
+it('source that the bucket breaks off is asked for once more, and then refused in words', async () => {
+  const path = `/v1/projects/${ref}/functions/hello/body`
+  await deploy(owner, ref)
+  door.cut(1)
+  expect(await owner.get(path)).toMatchObject({ status: 200 })
+  door.cut(2)
+  const message = expect.stringContaining('The bucket cannot be reached')
+  expect(await owner.get(path)).toMatchObject({ status: 503, body: { message } })
+  expect(await download(owner, ref, 'hello')).toEqual({ 'source/index.ts': HELLO })
+})

@@ -1,0 +1,40 @@
+import { beforeAll, expect, inject, it } from 'vitest'
+import { baseUrl, newOrganization } from '../../support/api.ts'
+import { putFunction } from '../../support/functions.ts'
+import { newStorage, type TestStorage } from '../../support/storage.ts'
+
+let project: TestStorage
+let other: TestStorage
+beforeAll(async () => {
+  project = await newStorage(await newOrganization())
+  other = await newStorage(project.organization)
+})
+
+async function foundBy({ ref }: TestStorage, body: string) {
+  const { slug } = await putFunction(ref, `Deno.serve(async () => { ${body} })`)
+  return (await fetch(new URL(`/p/${ref}/functions/v1/${slug}`, baseUrl))).json()
+}
+
+it('no name leads to a port of the installation, though development opens this machine', async () => {
+  const { port } = new URL(inject('s3').endpoint)
+  const hosts = ['127.0.0.1', 'localhost', 'localhost.', '[::1]', 'a.localhost', 'another.example.com']
+  const urls = [
+    ...hosts.map((host) => `http://${host}:${port}/`),
+    `http://127.0.0.1:${new URL(inject('controlUrl')).port}/`,
+  ]
+  const messages = await foundBy(
+    project,
+    `const messages = []
+    for (const url of ${JSON.stringify(urls)}) messages.push(await fetch(url).then(() => 'reached', (error) => error.message))
+    return Response.json(messages)`,
+  )
+  expect(messages).toEqual(urls.map(() => 'this address belongs to the installation'))
+})
+
+it('what the programs of a project ask for without a token is counted for it alone', async () => {
+  const asking = (times: number) => `const statuses = []
+    for (let n = 0; n < ${times}; n++) statuses.push((await fetch(Deno.env.get('SUPABASE_URL') + '/functions/v1/f-none')).status)
+    return Response.json(statuses)`
+  expect(await foundBy(project, asking(125))).toContain(429)
+  expect(await foundBy(other, asking(1))).toEqual([404])
+})

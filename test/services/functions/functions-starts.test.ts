@@ -1,0 +1,108 @@
+import { once } from 'node:events'
+import { request } from 'node:http'
+import { afterAll, beforeAll, expect, it, vi } from 'vitest'
+import { startDoor } from '../../support/door.ts'
+import { type Home, invocationsOf, putFunction } from '../../support/functions.ts'
+import { WAIT } from '../../support/machine.ts'
+import { serveLikeStart } from '../../support/serve.ts'
+import { type Installation, startInstallation } from '../../support/storage-installation.ts'
+
+let door: Awaited<ReturnType<typeof startDoor>>
+let installation: Installation
+let ref: string
+let base: string
+let home: Home
+beforeAll(async () => {
+  let endpoint = ''
+  installation = await startInstallation({
+    serve: serveLikeStart,
+    async doorTo(given) {
+      endpoint = given
+      door = await startDoor(given)
+      return door.endpoint
+    },
+  })
+  const storage = await installation.newStorage()
+  ref = storage.ref
+  base = new URL(`/p/${ref}/functions/v1/`, storage.url).href
+  const { config } = installation.ctxAt()
+  const { S3_BUCKET: bucket, S3_ACCESS_KEY_ID: accessKeyId, S3_SECRET_ACCESS_KEY: secretAccessKey } = config
+  const s3 = { endpoint, bucket, accessKeyId, secretAccessKey }
+  home = { db: installation.control, encryptionKey: config.ENCRYPTION_KEY, s3 }
+})
+afterAll(async () => {
+  await installation.stop()
+  await door.close()
+})
+
+async function deploy(body: string, top = '') {
+  const { slug, id } = await putFunction(ref, `${top}\nDeno.serve(async (request) => { ${body} })`, {}, home)
+  return { url: base + slug, id }
+}
+
+const rowsOf = (id: string, count: number) =>
+  vi.waitFor(async () => {
+    const rows = await invocationsOf(id, home)
+    expect(rows).toHaveLength(count)
+    return rows
+  }, WAIT)
+
+/** A caller that goes away before it was answered. */
+async function begin(url: string) {
+  const call = request(url, { agent: false })
+  call.on('error', () => {})
+  call.end()
+  await once(call, 'finish')
+  return () => call.destroy()
+}
+
+it('all who wait for a function whose code cannot be read are told that it is not their fault', async () => {
+  const { url, id } = await deploy(`return new Response('x')`)
+  await door.close()
+  const answers = await Promise.all(
+    Array.from({ length: 10 }, async () => {
+      const response = await fetch(url)
+      return [response.status, ((await response.json()) as { code: string }).code]
+    }),
+  )
+  expect(answers).toEqual(answers.map(() => [503, 'SERVICE_UNAVAILABLE']))
+  await door.open()
+  expect((await fetch(url)).status).toBe(200)
+  const messages = (await rowsOf(id, 11)).flatMap(({ console }) => console.map(({ message }) => message))
+  expect(new Set(messages)).toEqual(new Set(['the function could not be loaded']))
+})
+
+it('a first caller that goes away while the code is read harms nobody', async () => {
+  const { url, id } = await deploy(`return new Response('x')`)
+  const carried = door.carried()
+  const release = door.hold()
+  const leave = await begin(url)
+  await vi.waitFor(() => expect(door.carried()).toBeGreaterThan(carried), WAIT)
+  leave()
+  const second = fetch(url)
+  // Its turn comes once the installation knows that the first has gone.
+  await fetch(`${base}f-none`)
+  release()
+  expect((await second).status).toBe(200)
+  expect((await fetch(url)).status).toBe(200)
+  expect((await rowsOf(id, 3)).map(({ status }) => status)).toEqual([200, 200, 200])
+})
+
+it('nor one that goes away while it starts', async () => {
+  const top =
+    'export const start = async () => { await new Promise((resolve) => setTimeout(resolve, 1_500)); return await import("./late.js") }'
+  const { slug } = await putFunction(
+    ref,
+    top,
+    { modules: { 'late.js': { js: `Deno.serve(() => new Response('x'))` } } },
+    home,
+  )
+  const url = base + slug
+  const carried = door.carried()
+  const leave = await begin(url)
+  await vi.waitFor(() => expect(door.carried()).toBeGreaterThan(carried), WAIT)
+  // Its program begins as soon as it was read.
+  await fetch(`${base}f-none`)
+  leave()
+  expect((await fetch(url, { signal: AbortSignal.timeout(20_000) })).status).toBe(200)
+})

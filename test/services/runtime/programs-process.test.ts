@@ -1,0 +1,414 @@
+import { randomUUID } from 'node:crypto'
+import { once } from 'node:events'
+import { request as httpRequest, type IncomingMessage } from 'node:http'
+import { connect } from 'node:net'
+import { text } from 'node:stream/consumers'
+import { setTimeout as delay } from 'node:timers/promises'
+import { and, eq } from 'drizzle-orm'
+import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest'
+import { WebSocket } from 'ws'
+import { invocations } from '../../../src/model/tables/index.ts'
+import { begin, end } from '../../../src/services/runtime/call-recorder.ts'
+import { TOLD_HEADER } from '../../../src/services/runtime/processes/process-protocol.ts'
+import type { Caller } from '../../support/api.ts'
+import { extended } from '../../support/extended.ts'
+import { type Home, invocationsOf, putFunction } from '../../support/functions.ts'
+import { WAIT } from '../../support/machine.ts'
+import { serveLikeStart } from '../../support/serve.ts'
+import { type Installation, startInstallation } from '../../support/storage-installation.ts'
+import { saying, workerOf } from '../../support/workers.ts'
+
+let installation: Installation
+let organization: Awaited<ReturnType<Installation['newOrganization']>>
+let ref: string
+let base: string
+let origin: string
+let owner: Caller
+let home: Home
+beforeAll(async () => {
+  installation = await startInstallation({
+    serve: (bindings, folder) => serveLikeStart(bindings, folder, { cpuSeconds: 1, memoryMiB: 1_500 }),
+  })
+  organization = await installation.newOrganization()
+  const storage = await installation.newStorage(organization)
+  owner = organization.owner
+  ref = storage.ref
+  origin = new URL(storage.url).origin
+  base = `${origin}/p/${ref}/functions/v1/`
+  const { config } = installation.ctxAt()
+  const { S3_ENDPOINT: endpoint, S3_BUCKET: bucket } = config
+  const s3 = { endpoint, bucket, accessKeyId: config.S3_ACCESS_KEY_ID, secretAccessKey: config.S3_SECRET_ACCESS_KEY }
+  home = { db: installation.control, encryptionKey: config.ENCRYPTION_KEY, s3 }
+})
+afterAll(() => installation.stop())
+
+async function deploy(body: string, named?: string) {
+  const program = `Deno.serve(async (request) => { ${body} })`
+  const { slug, id } = await putFunction(ref, program, named === undefined ? {} : { slug: named }, home)
+  return { url: base + slug, id }
+}
+
+/** In a project of its own. */
+async function deployAlone(body: string) {
+  const { ref: own } = await installation.newStorage(organization)
+  const { slug, id } = await putFunction(own, `Deno.serve(async (request) => { ${body} })`, {}, home)
+  return { url: `${origin}/p/${own}/functions/v1/${slug}`, ref: own, slug, id }
+}
+
+/** What a program calls it. */
+const inside = (url: string): string => url.replace(origin, 'https://api.example.com')
+
+async function replyOf(url: string, init: RequestInit = {}) {
+  const response = await fetch(url, init)
+  const text = await response.text()
+  return { status: response.status, code: response.headers.get('sb-error-code'), text }
+}
+
+const answers = (url: string) =>
+  vi.waitFor(async () => expect(await replyOf(url)).toMatchObject({ status: 200, text: 'well' }), WAIT)
+
+/** The longest that the API took to answer until then. */
+async function longestOf<T>(until: Promise<T>): Promise<number> {
+  let longest = 0
+  let isOver = false
+  const over = until.then(() => {
+    isOver = true
+  })
+  while (!isOver) {
+    const startedAt = performance.now()
+    expect(await replyOf(`${origin}/health`)).toMatchObject({ status: 200 })
+    longest = Math.max(longest, performance.now() - startedAt)
+    await Promise.race([over, new Promise((resolve) => setTimeout(resolve, 20))])
+  }
+  return longest
+}
+
+describe('a function that loops without end', () => {
+  it('ends its own call, and the API goes on', async () => {
+    const [looping, healthy] = await Promise.all([deploy('for (;;);'), deploy(`return new Response('well')`)])
+    const worker = workerOf(owner, ref, { base: origin })
+    expect(await worker.ship(saying('well'))).toMatchObject({ build_state: 'active', instances: { ready: 1 } })
+    await answers(healthy.url)
+    const called = replyOf(looping.url)
+    const counted = vi.waitFor(async () => {
+      const { attributes } = (await worker.get()).body.data
+      expect(attributes).toHaveProperty('instances_error')
+      return attributes
+    }, WAIT)
+    expect(await longestOf(called)).toBeLessThan(2_500)
+    expect(await called).toMatchObject({ status: 503, code: 'PROGRAMS_ENDED' })
+    expect(await counted).toMatchObject({
+      build_state: 'active',
+      instances_error: 'The instances cannot be counted at the moment',
+    })
+    await answers(healthy.url)
+    await answers(worker.url())
+  })
+
+  it('is held back at once where no other program ran beside it, and a deployment does not change that', async () => {
+    const looping = await deployAlone(`if (request.method === 'POST') for (;;); return new Response('well')`)
+    const loop = () => replyOf(looping.url, { method: 'POST' })
+    await answers(looping.url)
+    expect(await loop()).toMatchObject({ status: 546, code: 'WORKER_RESOURCE_LIMIT' })
+    expect(await replyOf(looping.url)).toMatchObject({ status: 546, code: 'WORKER_RESOURCE_LIMIT' })
+    const secrets = await owner.post(`/v1/projects/${looping.ref}/secrets`, [{ name: 'A', value: 'b' }])
+    expect(secrets.status).toBe(201)
+    expect((await owner.patch(`/v1/projects/${looping.ref}/functions/${looping.slug}`, { name: 'New' })).status).toBe(
+      200,
+    )
+    expect(await replyOf(looping.url)).toMatchObject({ status: 546 })
+    const rows = await vi.waitFor(async () => {
+      const lost = (await invocationsOf(looping.id, home)).filter(({ status }) => status !== 200)
+      expect(lost).toHaveLength(3)
+      return lost.map(({ status, console: lines }) => [status, lines[0]?.message])
+    }, WAIT)
+    const heldBack = [546, expect.stringContaining('Not called for a while')]
+    expect(rows).toEqual([[546, expect.stringContaining('computed for too long')], heldBack, heldBack])
+    // The back-off ends by itself.
+    await answers(looping.url)
+  })
+
+  it('costs no other project a call, and no other function of its own project is held back', async () => {
+    const body = `if (request.method === 'POST') for (;;); return new Response('well')`
+    const looping = await Promise.all(Array.from({ length: 8 }, () => deploy(body)))
+    const [innocent, neighbour] = await Promise.all([
+      deploy(`return new Response('well')`),
+      deployAlone(`return new Response('well')`),
+    ])
+    await Promise.all([answers(innocent.url), answers(neighbour.url)])
+    const statuses = { looping: new Set<number>(), innocent: new Set<number>(), neighbour: new Set<number>() }
+    const keepCalling = async (url: string, seen: Set<number>, init: RequestInit = {}) => {
+      while (!statuses.looping.has(546)) {
+        seen.add((await replyOf(url, init)).status)
+        await delay(50)
+      }
+    }
+    await Promise.all([
+      ...looping.map(({ url }) => keepCalling(url, statuses.looping, { method: 'POST' })),
+      keepCalling(innocent.url, statuses.innocent),
+      keepCalling(neighbour.url, statuses.neighbour),
+    ])
+    expect(statuses.neighbour).toEqual(new Set([200]))
+    expect(statuses.innocent).not.toContain(546)
+    await answers(innocent.url)
+  }, 180_000)
+
+  extended('after its answer is found, too', async () => {
+    const looping = await deployAlone(
+      `setTimeout(() => { for (;;); }, 20); EdgeRuntime.waitUntil(new Promise(() => {})); return new Response('well')`,
+    )
+    await vi.waitFor(
+      async () => expect(await replyOf(looping.url)).toMatchObject({ status: 546, code: 'WORKER_RESOURCE_LIMIT' }),
+      { timeout: 60_000, interval: 500 },
+    )
+  })
+})
+
+describe('a function that calls another one', () => {
+  it('is told of one that is held back, and is not held back itself', async () => {
+    const looping = await deploy('for (;;);')
+    const caller = await deploy(`const answered = await fetch('${inside(looping.url)}', { method: 'POST' })
+      return new Response(answered.body, { status: answered.status, headers: answered.headers })`)
+    await vi.waitFor(
+      async () => expect(await replyOf(caller.url)).toMatchObject({ status: 546, code: 'WORKER_RESOURCE_LIMIT' }),
+      WAIT,
+    )
+    expect(await replyOf(looping.url)).toMatchObject({ status: 546, code: 'WORKER_RESOURCE_LIMIT' })
+    await vi.waitFor(async () => {
+      const rows = await invocationsOf(caller.id, home)
+      expect(rows).toContainEqual(expect.objectContaining({ status: 546, console: [] }))
+    }, WAIT)
+  })
+})
+
+it.runIf(process.platform === 'linux')('a function that takes memory without end ends its own call', async () => {
+  const [taking, healthy] = await Promise.all([
+    deploy(`const held = []
+      for (let n = 0; n < 60; n += 1) {
+        held.push(new Uint8Array(64 * 1024 ** 2).fill(1))
+        await new Promise((resolve) => setTimeout(resolve, 20))
+      }
+      return new Response('well')`),
+    deploy(`return new Response('well')`),
+  ])
+  await answers(healthy.url)
+  // Others ran in its process before, so that it is not known to be at fault.
+  expect(await replyOf(taking.url)).toMatchObject({ status: 503, code: 'PROGRAMS_ENDED' })
+  await answers(healthy.url)
+  expect(await replyOf(taking.url)).toMatchObject({ status: 546, code: 'WORKER_RESOURCE_LIMIT' })
+})
+
+it('the log of calls loses none for the sake of one that the database does not take', async () => {
+  vi.stubGlobal('scheduler', { wait: delay })
+  const { id, deploymentId } = await putFunction(ref, '', {}, home)
+  const waiting: Promise<unknown>[] = []
+  const host = {
+    bindings: installation.ctxAt().bindings,
+    execution: { waitUntil: (work: Promise<unknown>) => waiting.push(work) },
+  }
+  const call = { kind: 'function', projectRef: ref, programId: id, method: 'GET', path: '/', at: Date.now() } as const
+  const ids = Array.from({ length: 5 }, () => randomUUID())
+  for (const [n, id] of ids.entries()) begin({ ...call, id, deploymentId: n === 3 ? 'none' : deploymentId })
+  for (const [n, id] of ids.entries()) end(host, id, { status: 200 + n, ms: 1 })
+  await Promise.all(waiting)
+  expect((await invocationsOf(id, home)).map(({ status }) => status).sort()).toEqual([200, 201, 202, 204])
+  vi.unstubAllGlobals()
+})
+
+/** A caller who goes away within his body. */
+async function breakOff(url: string): Promise<void> {
+  const { hostname, port, pathname } = new URL(url)
+  const socket = connect(Number(port), hostname)
+  await once(socket, 'connect')
+  await new Promise((sent) =>
+    socket.write(`POST ${pathname} HTTP/1.1\r\nhost: ${hostname}:${port}\r\ncontent-length: 100000\r\n\r\nhalf`, sent),
+  )
+  socket.destroy()
+}
+
+/** Without a connection that was used before. */
+function callAlone(url: string, method: string, body?: string) {
+  const answered = Promise.withResolvers<IncomingMessage>()
+  httpRequest(url, { method, agent: false }, answered.resolve).on('error', answered.reject).end(body)
+  return answered.promise
+}
+
+describe('a program runs once for a call', () => {
+  const failing = `new Response(new ReadableStream({ start(begun) { begun.error(new Error('at its start')) } }))`
+  it.each([
+    ['whose stream fails at its start', failing, 'at its start'],
+    ['whose copied stream fails at its start', `${failing}.clone()`, 'broke off'],
+    ['that cannot be passed on', `new Response('', { headers: { 'x-large': 'a'.repeat(600_000) } })`, 'broke off'],
+  ])('with an answer %s, which leaves one row that says so', async (_, answer, reason) => {
+    const { url, id } = await deploy(
+      `if (request.url.endsWith('runs')) return new Response(String(globalThis.runs ?? 0))
+      globalThis.runs = (globalThis.runs ?? 0) + 1
+      return ${answer}`,
+    )
+    const methods = ['GET', 'OPTIONS', 'DELETE', 'PUT', 'POST']
+    for (const [n, method] of methods.entries()) {
+      const response = await callAlone(url, method, method === 'POST' ? 'body' : undefined)
+      expect([method, response.statusCode, response.headers['sb-error-code']]).toEqual([
+        method,
+        500,
+        'EDGE_FUNCTION_ERROR',
+      ])
+      response.resume()
+      expect(await replyOf(`${url}?runs`)).toMatchObject({ text: String(n + 1) })
+    }
+    await vi.waitFor(async () => {
+      const rows = (await invocationsOf(id, home)).filter(({ status }) => status !== 200)
+      expect(
+        rows.map(({ method, status, console: lines }) => [method, status, lines.map(({ message }) => message)]),
+      ).toEqual(methods.map((method) => [method, 500, [expect.stringContaining(reason)]]))
+      expect(await invocationsOf(id, home)).toHaveLength(2 * methods.length)
+    }, WAIT)
+  })
+})
+
+describe('what is no end of the process', () => {
+  it('is an answer that cannot be passed on', async () => {
+    const { url } = await deploy(
+      `return new Response('well', request.method === 'POST' ? { headers: { 'x-large': 'a'.repeat(600_000) } } : {})`,
+    )
+    for (let n = 0; n < 3; n += 1) {
+      expect(await replyOf(url, { method: 'POST' })).toMatchObject({ status: 500, code: 'EDGE_FUNCTION_ERROR' })
+      expect(await replyOf(url)).toMatchObject({ status: 200, text: 'well' })
+    }
+  })
+
+  it('is a caller who leaves within his body', async () => {
+    const { url } = await deploy(`return new Response((await request.text()) || 'well')`)
+    for (let n = 0; n < 3; n += 1) {
+      await breakOff(url)
+      expect(await replyOf(url)).toMatchObject({ status: 200, text: 'well' })
+    }
+  })
+})
+
+describe('a request that cannot be read is refused', () => {
+  const replyTo = async (lines: string[]) => {
+    const { hostname, port } = new URL(origin)
+    const socket = connect(Number(port), hostname)
+    socket.end(`${['GET /health HTTP/1.1', 'connection: close', ...lines].join('\r\n')}\r\n\r\n`)
+    return text(socket)
+  }
+
+  it.each([
+    ['two hosts', ['host: 127.0.0.1', 'host: example.com']],
+    ['what claims to be of the runtime', ['host: 127.0.0.1', `${TOLD_HEADER}: {`]],
+    ['a host that is none', ['host: a b']],
+  ])('with %s', async (_, lines) => {
+    expect(await replyTo(['host: 127.0.0.1'])).toMatch(/^HTTP\/1.1 200 /)
+    expect(await replyTo(lines)).toMatch(/^HTTP\/1.1 400 /)
+  })
+})
+
+describe('a worker', () => {
+  const source = (wrangler: object, program: string) => ({
+    'wrangler.json': JSON.stringify({ main: 'index.js', ...wrangler }),
+    'index.js': program,
+    'public/app.js': 'run()',
+  })
+
+  it('is not run for its static assets, held back or not, and reaches them itself', async () => {
+    const { ref: own } = await installation.newStorage(organization)
+    const worker = workerOf(owner, own, { base: origin })
+    const assets = { directory: 'public', binding: 'ASSETS' }
+    const program = `export default { fetch: (request, { ASSETS }) =>
+      request.method === 'POST' ? (() => { for (;;); })() : ASSETS.fetch('https://any/app.js') }`
+    expect(await worker.ship(source({ assets }, program))).toMatchObject({ build_state: 'active' })
+    const textOf = async (path: string) => (await replyOf(worker.url(path))).text
+    expect(await Promise.all(['/app.js', '/none'].map(textOf))).toEqual(['run()', 'run()'])
+    const looping = worker.call('/none', { method: 'POST' })
+    while ((await replyOf(worker.url('/none'))).status === 200);
+    expect(await looping).toMatchObject({ status: 546 })
+    // It is held back, and its assets are not.
+    expect(await textOf('/app.js')).toBe('run()')
+    const { pathname } = new URL(worker.url('/app.js'))
+    const rows = await vi.waitFor(async () => {
+      const all = await installation.control.select().from(invocations).where(eq(invocations.projectRef, own))
+      expect(all.length).toBeGreaterThan(1)
+      return all
+    }, WAIT)
+    expect(rows.map(({ path }) => path)).not.toContain(pathname)
+  })
+
+  extended('is called by the clock', async () => {
+    const worker = workerOf(owner, ref, { base: origin })
+    const program = `export default { fetch: () => new Response('well'), scheduled({ cron }) { console.log(cron) } }`
+    const triggers = { crons: ['* * * * *'] }
+    expect(await worker.ship(source({ triggers }, program))).toMatchObject({ build_state: 'active' })
+    await vi.waitFor(
+      async () => {
+        const called = and(eq(invocations.projectRef, ref), eq(invocations.method, 'CRON'))
+        const [row] = await installation.control.select().from(invocations).where(called)
+        expect(row).toMatchObject({ path: '* * * * *', status: 204, console: [{ message: '* * * * *' }] })
+      },
+      { timeout: 90_000, interval: 500 },
+    )
+  })
+})
+
+describe('the process that runs programs', () => {
+  it('believes no caller who says that he is the API, and tells programs nothing of it', async () => {
+    const echo = await deploy(`return Response.json(Object.fromEntries(request.headers))`)
+    const told = JSON.stringify({ key: 'guessed', question: 'alive' })
+    const { status, text } = await replyOf(echo.url, { headers: { [TOLD_HEADER]: told, 'x-mine': 'yes' } })
+    expect(status).toBe(200)
+    expect(JSON.parse(text)).toMatchObject({ 'x-mine': 'yes' })
+    expect(JSON.parse(text)).not.toHaveProperty(TOLD_HEADER.toLowerCase())
+    expect(text).not.toContain('pilothouse')
+  })
+
+  it('tells callers nothing of whether a program ran, and believes no program about it', async () => {
+    const { url } = await deploy(
+      `return new Response('', { headers: { 'x-pilothouse-not-run': '1', 'x-mine': 'yes' } })`,
+    )
+    for (const [at, status] of [
+      [url, 200],
+      [`${base}none`, 404],
+    ] as const) {
+      const response = await fetch(at)
+      expect(response.status).toBe(status)
+      expect([...response.headers.keys()].filter((name) => name.includes('pilothouse'))).toEqual([])
+      expect(response.headers.has('x-mine')).toBe(status === 200)
+    }
+  })
+
+  it('goes by what was changed through the API with the next call', async () => {
+    const { url } = await deploy(`return new Response(Deno.env.get('NEXT') ?? 'none')`)
+    expect(await replyOf(url)).toMatchObject({ text: 'none' })
+    for (const value of ['one', 'two', 'three']) {
+      expect((await owner.post(`/v1/projects/${ref}/secrets`, [{ name: 'NEXT', value }])).status).toBe(201)
+      expect(await replyOf(url)).toMatchObject({ text: value })
+    }
+  })
+
+  it('lets sockets through', async () => {
+    const { url } = await deploy(`const { socket, response } = Deno.upgradeWebSocket(request)
+      socket.onmessage = ({ data }) => socket.send('you said ' + data)
+      return response`)
+    const socket = new WebSocket(url.replace('http', 'ws'))
+    await once(socket, 'open')
+    socket.send('hello')
+    const [data] = await once(socket, 'message')
+    expect(String(data)).toBe('you said hello')
+    socket.close()
+    await once(socket, 'close')
+  })
+
+  it('streams both ways', async () => {
+    const { url } = await deploy(`return new Response(request.body)`)
+    const { readable, writable } = new TransformStream<Uint8Array, Uint8Array>()
+    const answered = fetch(url, { method: 'POST', body: readable, duplex: 'half' } as RequestInit)
+    const writer = writable.getWriter()
+    await writer.write(new TextEncoder().encode('one'))
+    const reader = (await answered).body?.getReader()
+    expect(new TextDecoder().decode((await reader?.read())?.value)).toBe('one')
+    await writer.write(new TextEncoder().encode('two'))
+    expect(new TextDecoder().decode((await reader?.read())?.value)).toBe('two')
+    await writer.close()
+    expect((await reader?.read())?.done).toBe(true)
+  })
+})

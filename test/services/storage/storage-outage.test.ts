@@ -1,0 +1,186 @@
+import { randomBytes } from 'node:crypto'
+import { once } from 'node:events'
+import { type IncomingMessage, request } from 'node:http'
+import { json } from 'node:stream/consumers'
+import { sql } from 'drizzle-orm'
+import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest'
+import { requestCounts } from '../../../src/model/tables/index.ts'
+import { startDoor } from '../../support/door.ts'
+import { WAIT } from '../../support/machine.ts'
+import { serveLikeStart } from '../../support/serve.ts'
+import { exchange, refusal } from '../../support/storage.ts'
+import { type Call, calling } from '../../support/storage-http.ts'
+import { type Installation, type SweptStorage, startInstallation } from '../../support/storage-installation.ts'
+
+const MIB = 1024 ** 2
+/** More than is kept in memory once it was read. */
+const OLD = randomBytes(200_000)
+
+let door: Awaited<ReturnType<typeof startDoor>>
+let installation: Installation
+let storage: SweptStorage
+let service: ReturnType<typeof calling>
+/** Paths and tokens of before the outage. */
+let signed: { download: string; upload: string }
+
+beforeAll(async () => {
+  installation = await startInstallation({
+    serve: serveLikeStart,
+    async doorTo(endpoint) {
+      door = await startDoor(endpoint)
+      return door.endpoint
+    },
+  })
+  storage = await installation.newStorage()
+  service = calling(storage, storage.keys.service)
+  for (const name of ['old', 'moving', 'removed']) await done(`POST /object/${storage.bucket}/${name}`, { body: OLD })
+  const { signedURL } = await done(`POST /object/sign/${storage.bucket}/old`, { body: { expiresIn: 600 } })
+  const { url } = await done(`POST /object/upload/sign/${storage.bucket}/signed`)
+  signed = { download: signedURL, upload: url }
+})
+afterAll(async () => {
+  await installation.stop()
+  await door.close()
+})
+
+async function done(request: string, call?: Call) {
+  const reply = await service(request, call)
+  expect(reply).toMatchObject({ status: 200 })
+  return reply.body
+}
+
+const AWAY = {
+  status: 503,
+  body: refusal(503, 'BytesUnavailable', 'BytesUnavailable', 'The bytes of objects cannot be reached'),
+}
+
+const rows = () =>
+  installation.sql<{ name: string; version: string }>(
+    storage.ref,
+    'select name, version from storage.objects order by name',
+  )
+
+const chunked = async (name: string, body: (string | Uint8Array)[], headers = {}) => {
+  const { status, body: text } = await exchange(`${storage.url}/object/${storage.bucket}/${name}`, {
+    method: 'POST',
+    headers: { authorization: `Bearer ${storage.keys.service}`, ...headers },
+    body,
+  })
+  return { status, body: JSON.parse(text) }
+}
+
+const FORM = { 'content-type': 'multipart/form-data; boundary=x' }
+const form = ['--x\r\ncontent-disposition: form-data; name=""; filename="a"\r\n\r\nabc', '\r\n--x--\r\n']
+
+const needing: Record<string, (bucket: string) => Promise<unknown>> = {
+  'an upload of a few bytes': (b) => service(`POST /object/${b}/new`, { body: 'new' }),
+  'an upload of no bytes': (b) => service(`POST /object/${b}/new`, { body: '' }),
+  'an upload of many bytes': (b) => service(`POST /object/${b}/new`, { body: randomBytes(3 * MIB) }),
+  'an upload in chunks': () => chunked('new', ['a', 'b']),
+  'an upload in chunks of many bytes': () => chunked('new', [randomBytes(5 * MIB), 'a']),
+  'an upload in a form': () => chunked('new', form, FORM),
+  'an upload over what stands there': (b) => service(`PUT /object/${b}/old`, { body: 'new' }),
+  'an upload of many bytes over what stands there': (b) =>
+    service(`PUT /object/${b}/old`, { body: randomBytes(3 * MIB) }),
+  'a signed upload': () => service(`PUT ${signed.upload}`, { body: 'new' }),
+  'a download': (b) => service(`GET /object/${b}/old`),
+  'an authenticated download': (b) => service(`GET /object/authenticated/${b}/old`),
+  'a part of a download': (b) => service(`GET /object/${b}/old`, { headers: { range: 'bytes=1-9' } }),
+  'a signed download': () => service(`GET ${signed.download}`),
+  'a copy': (b) => service('POST /object/copy', { body: { bucketId: b, sourceKey: 'old', destinationKey: 'new' } }),
+}
+
+const needingNone: Record<string, (bucket: string) => [string, Call?]> = {
+  info: (b) => [`GET /object/info/${b}/old`],
+  'a list': (b) => [`POST /object/list/${b}`, { body: { prefix: '' } }],
+  'the signing of a download': (b) => [`POST /object/sign/${b}/old`, { body: { expiresIn: 60 } }],
+  'the signing of an upload': (b) => [`POST /object/upload/sign/${b}/new`],
+  'a move': (b) => ['POST /object/move', { body: { bucketId: b, sourceKey: 'moving', destinationKey: 'moved' } }],
+  'a removal': (b) => [`DELETE /object/${b}/removed`],
+}
+
+describe('while the bucket refuses connections', () => {
+  it.each(Object.keys(needing))('%s is told so, and does nothing', async (name) => {
+    const before = await rows()
+    await door.close()
+    try {
+      expect(await needing[name]?.(storage.bucket)).toMatchObject(AWAY)
+    } finally {
+      await door.open()
+    }
+    expect(await rows()).toEqual(before)
+    expect((await installation.bytes.versions(storage.ref)).sort()).toEqual(before.map(({ version }) => version).sort())
+  })
+
+  // No more than is read before the answer: with more on its way the connection is reset, and the answer may be lost.
+  it.each([
+    ['in one piece', { sent: 1 * MIB, more: 0, headers: { 'content-length': String(8 * MIB) } }],
+    ['in parts', { sent: 10 * MIB, more: 5 * MIB, headers: { 'transfer-encoding': 'chunked' } }],
+  ])('an upload %s that was under way is told so, and does nothing', async (_, { sent, more, headers }) => {
+    const before = await rows()
+    const kept = await installation.bytes.versions(storage.ref)
+    const alreadyCarried = door.carried()
+    const outgoing = request(`${storage.url}/object/${storage.bucket}/new`, {
+      method: 'POST',
+      headers: { authorization: `Bearer ${storage.keys.service}`, ...headers },
+    })
+    const answer = once(outgoing, 'response')
+    outgoing.write(randomBytes(sent))
+    await vi.waitFor(() => expect(door.carried() - alreadyCarried).toBeGreaterThanOrEqual(sent), { timeout: 60_000 })
+    await door.close()
+    try {
+      if (more > 0) outgoing.write(randomBytes(more))
+      const [incoming] = (await answer) as [IncomingMessage]
+      expect({ status: incoming.statusCode, body: await json(incoming) }).toEqual(AWAY)
+    } finally {
+      outgoing.destroy()
+      await door.open()
+    }
+    expect(await rows()).toEqual(before)
+    expect(await installation.bytes.versions(storage.ref)).toEqual(kept)
+  })
+
+  it('what needs the rows alone goes on, and afterwards everything', async () => {
+    await door.close()
+    try {
+      for (const request of Object.values(needingNone)) await done(...request(storage.bucket))
+    } finally {
+      await door.open()
+    }
+    expect((await rows()).map(({ name }) => name)).toEqual(['moved', 'old'])
+    const get = async (path: string) =>
+      (await fetch(storage.url + path, { headers: { authorization: `Bearer ${storage.keys.service}` } })).arrayBuffer()
+    for (const path of [`/object/${storage.bucket}/old`, `/object/${storage.bucket}/moved`, signed.download]) {
+      expect(OLD.equals(Buffer.from(await get(path))), path).toBe(true)
+    }
+    expect(await done(`PUT ${signed.upload}`, { body: 'new' })).toEqual({ Key: `${storage.bucket}/signed` })
+  })
+})
+
+describe('while requests cannot be counted', () => {
+  const ask = async () => {
+    for (let n = 0; n < 3; n++) await done('GET /bucket')
+  }
+  const total = async () => {
+    const counts = await installation.control.select().from(requestCounts)
+    return counts.reduce((sum, { requests }) => sum + requests, 0)
+  }
+
+  it('they are answered all the same, and those after them are counted', async () => {
+    const { control } = installation
+    // What a sequence gives outlasts the statement that fails.
+    await control.execute(sql`create sequence tries`)
+    await control.execute(sql`create function refuse() returns trigger language plpgsql as
+      $$ begin perform nextval('tries'); raise exception 'no room'; end $$`)
+    await control.execute(sql`create trigger refuse before insert on request_counts execute function refuse()`)
+    await ask()
+    await vi.waitFor(async () => {
+      const { rows } = await control.execute(sql`select is_called from tries`)
+      expect(rows).toEqual([{ is_called: true }])
+    }, WAIT)
+    const before = await total()
+    await control.execute(sql`drop trigger refuse on request_counts`)
+    await ask()
+    await vi.waitFor(async () => expect(await total()).toBe(before + 3), WAIT)
+  })
+})

@@ -1,0 +1,97 @@
+import { once } from 'node:events'
+import { type AddressInfo, connect, createServer, type Socket } from 'node:net'
+import { eq } from 'drizzle-orm'
+import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest'
+import { workers, workerTasks } from '../../../src/model/tables/index.ts'
+import type { Caller } from '../../support/api.ts'
+import { extended } from '../../support/extended.ts'
+import { newProject } from '../../support/projects.ts'
+import { serveLikeStart } from '../../support/serve.ts'
+import { type Installation, startInstallation } from '../../support/storage-installation.ts'
+import { packed, saying, workerOf } from '../../support/workers.ts'
+
+/** The way to the bucket; while it is closed, connections end at once. */
+async function startDoor(endpoint: string) {
+  const { hostname, port, pathname } = new URL(endpoint)
+  const door = { isOpen: true }
+  const sockets = new Set<Socket>()
+  const server = createServer((socket) => {
+    if (!door.isOpen) return socket.destroy()
+    const onward = connect(Number(port), hostname)
+    sockets.add(socket)
+    socket.on('error', () => onward.destroy())
+    onward.on('error', () => socket.destroy())
+    socket.on('close', () => sockets.delete(socket))
+    socket.pipe(onward).pipe(socket)
+  })
+  server.listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  return {
+    endpoint: `http://127.0.0.1:${(server.address() as AddressInfo).port}${pathname}`,
+    open() {
+      door.isOpen = true
+    },
+    close() {
+      door.isOpen = false
+      for (const socket of sockets) socket.destroy()
+    },
+  }
+}
+
+let door: Awaited<ReturnType<typeof startDoor>>
+let installation: Installation
+let owner: Caller
+let ref: string
+let base: string
+beforeAll(async () => {
+  const doorTo = async (endpoint: string) => {
+    door = await startDoor(endpoint)
+    return door.endpoint
+  }
+  installation = await startInstallation({ doorTo, serve: serveLikeStart })
+  const storage = await installation.newStorage()
+  owner = storage.organization.owner
+  base = new URL(storage.url).origin
+  ref = await newProject(storage.organization)
+})
+afterAll(() => installation.stop())
+
+const newWorker = () => workerOf(owner, ref, { base, pollMs: 1_000 })
+
+describe('while the bucket is away', () => {
+  it('a deployment is refused as such, before anything is done', async () => {
+    const worker = newWorker()
+    const uploadId = await worker.upload(packed(saying('hello')))
+    door.close()
+    const reply = await worker.deploy({}, uploadId)
+    door.open()
+    expect(reply).toMatchObject({ status: 503, body: { error: { code: 'service_unavailable.bucket' } } })
+    expect((await worker.get()).status).toBe(404)
+    expect(await worker.deploy({}, uploadId)).toMatchObject({ status: 202 })
+    expect(await worker.built()).toMatchObject({ build_state: 'active' })
+  })
+
+  extended('a build waits, what is served goes on, and it ends well once the bucket is back', async () => {
+    const worker = newWorker()
+    await worker.ship(saying('before'))
+    const uploadId = await worker.upload(packed(saying('after')))
+    await worker.deploy({}, uploadId)
+    door.close()
+    await vi.waitFor(
+      async () => {
+        const tasks = await installation.control
+          .select()
+          .from(workerTasks)
+          .innerJoin(workers, eq(workers.id, workerTasks.workerId))
+          .where(eq(workers.name, worker.name))
+        expect(tasks.map(({ worker_tasks: { lastError } }) => lastError)).toContainEqual(expect.any(String))
+      },
+      { timeout: 60_000, interval: 50 },
+    )
+    expect((await worker.get()).body.data.attributes.build_state).toBe('building')
+    expect(await (await worker.call()).text()).toBe('before')
+    door.open()
+    expect(await worker.built()).toMatchObject({ build_state: 'active' })
+    await vi.waitFor(async () => expect(await (await worker.call()).text()).toBe('after'), 60_000)
+  })
+})

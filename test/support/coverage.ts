@@ -1,0 +1,112 @@
+import { routes } from '../../src/api.ts'
+import { errorsOf } from '../../src/management/kernel/route.ts'
+import type { ErrorCode } from '../../src/platform/http/error.ts'
+
+/** Not the row's doing, and tested for all rows at once: limits, faults, a control database that is full. */
+const ANYWHERE: readonly ErrorCode[] = [
+  'request_timeout',
+  'too_many_requests',
+  'internal_server_error',
+  'service_unavailable.control_database',
+]
+
+const UNSEEN = [
+  // It takes two minutes until a difference is given up: the engine's own test has less patience.
+  'v1-diff-a-branch bad_request.sql_timeout',
+  // Only while the whole cluster is away, which the tests share: logins end without the project's database.
+  ...['v1-delete-login-roles', 'v1-update-jit-access-config', 'v1-update-jit-access', 'v1-delete-jit-access'].map(
+    (id) => `${id} service_unavailable.project_database`,
+  ),
+  // Only while the database host is away, which the tests share: what these ask it for needs no running database.
+  ...[
+    'v1-create-a-project',
+    'v1-get-available-regions',
+    'v2-get-project-config',
+    'v1-get-postgres-config',
+    'v1-update-postgres-config',
+    'v1-patch-postgres-config',
+    'v1-update-ssl-enforcement-config',
+    'v1-update-network-restrictions',
+    'v1-patch-network-restrictions',
+    'v1-list-all-network-bans',
+    'v1-list-all-network-bans-enriched',
+    'v1-delete-network-bans',
+    'v1-modify-database-disk',
+    'v1-get-disk-utilization',
+    'v1-get-project-metrics',
+  ].map((id) => `${id} service_unavailable.project_database`),
+  // While the bucket is away, which the tests share: an installation of its own is tested for that.
+  ...['v2-deploy-a-worker', 'v2-deploy-a-compute-instance'].map((id) => `${id} service_unavailable.bucket`),
+  // Other uploads would have to hold all memory for half a minute; a connection that breaks hears no answer.
+  ...['v1-deploy-a-function', 'v1-create-a-function', 'v1-update-a-function'].map(
+    (id) => `${id} service_unavailable.memory`,
+  ),
+  ...['v1-create-a-function', 'v1-update-a-function'].map((id) => `${id} bad_request.malformed_body`),
+  // In test/services/functions/functions-outage.test.ts and test/builder-*.test.ts, whose Workers have logs of their own.
+  ...['v1-deploy-a-function', 'v1-create-a-function', 'v1-update-a-function'].flatMap((id) => [
+    `${id} service_unavailable.bucket`,
+    `${id} service_unavailable.build`,
+  ]),
+  'v1-get-a-function-body service_unavailable.bucket',
+  // Of the driver neon, whose Worker has a log of its own in test/engine/neon.test.ts.
+  ...[
+    'v1-create-restore-point',
+    'v1-update-backup-schedule',
+    'v1-update-ssl-enforcement-config',
+    'v1-update-network-restrictions',
+    'v1-patch-network-restrictions',
+    'v1-create-a-branch',
+    'v2-create-a-branch',
+    'v1-setup-a-read-replica',
+    'v1-remove-a-read-replica',
+    'v1-get-project-metrics',
+  ].map((id) => `${id} bad_request.driver`),
+  // Of a driver without sizes, or of one that names no default.
+  'v1-remove-project-addon bad_request.addon',
+  ...[
+    'v1-restore-pitr-backup',
+    'v1-apply-project-addon',
+    'v1-remove-project-addon',
+    'v1-setup-a-read-replica',
+    'v1-remove-a-read-replica',
+  ].map((id) => `${id} conflict.project_status`),
+  // In test/management/database/private-link.test.ts, whose Worker has a log of its own.
+  ...['conflict.private_link_association', 'unprocessable.too_many_private_links'].map(
+    (code) => `v2-create-private-link-association ${code}`,
+  ),
+  'v1-remove-a-read-replica not_found.read_replica',
+  ...['v1-restore-pitr-backup', 'v1-list-all-backups'].map((id) => `${id} service_unavailable.project_database`),
+]
+
+interface Line {
+  event?: string
+  route?: string
+  error?: string
+}
+
+const parse = (line: string): Line => {
+  try {
+    return JSON.parse(line) as Line
+  } catch {
+    return {}
+  }
+}
+
+/** Errors of the table that no request of the run met, and faults that the Worker logged. */
+export function uncovered(logs: readonly string[]): string[] {
+  const lines = logs.map(parse)
+  const seen = new Set(lines.map(({ route, error }) => `${route} ${error}`))
+  const missing = routes.flatMap((route) =>
+    errorsOf(route)
+      .filter((code) => !ANYWHERE.includes(code))
+      .map((code) => `${route.id} ${code}`)
+      .filter((pair) => !seen.has(pair) && !UNSEEN.includes(pair)),
+  )
+  const undeclared = lines
+    .filter(({ event }) => event === 'undeclared_error')
+    .map((line) => `undeclared: ${JSON.stringify(line)}`)
+  const faults = lines
+    .filter(({ error }) => error === 'internal_server_error')
+    .map((line) => `fault: ${JSON.stringify(line)}`)
+  return [...missing, ...undeclared, ...faults]
+}

@@ -1,0 +1,109 @@
+import { type ChildProcess, execFile, spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { promisify } from 'node:util'
+import { expect, vi } from 'vitest'
+import { freePort } from '../../dev/ports.ts'
+import { copyInstallation } from './installations.ts'
+
+export const WAIT = { timeout: 60_000, interval: 50 }
+/** It bundles first, which takes long where the cores are busy with other files. */
+const READY_WAIT = { ...WAIT, timeout: 240_000 }
+
+interface Running {
+  child: ChildProcess
+  /** All that it has printed. */
+  output(): string
+  /** Of that, the lines of standard output. */
+  lines(): string[]
+}
+
+interface Credentials {
+  base_url: string
+  access_token: string
+  organization_slug: string
+}
+
+/**
+ * A machine of its own for `npm start`: a data folder, free ports and more settings, and what a user does with them.
+ * It is a copy of the installation in the folder `begun`, if there is one, or a new one.
+ */
+export async function newMachine(settings: Record<string, string> = {}, begun?: string) {
+  const folder = mkdtempSync(join(tmpdir(), 'pilothouse-start-'))
+  if (begun) copyInstallation(begun, folder)
+  const ports = await Promise.all(Array.from({ length: 4 }, async () => String(await freePort(0, 'api'))))
+  const [PORT, POSTGRES_PORT, PROXY_PORT, S3_PORT] = ports
+  const { BASE_URL: _ofVitest, ...inherited } = process.env
+  const env = { ...inherited, PORT, POSTGRES_PORT, PROXY_PORT, S3_PORT, ...settings, PILOTHOUSE_DATA: folder }
+  const started: Running[] = []
+  const credentials = (): Credentials => JSON.parse(readFileSync(join(folder, 'credentials.json'), 'utf8'))
+
+  function start(...args: string[]): Running {
+    const child = spawn('node', ['dev/start.ts', ...args], { env, stdio: ['ignore', 'pipe', 'pipe'] })
+    let text = ''
+    let standard = ''
+    child.stdout.on('data', (data: Buffer) => {
+      text += data
+      standard += data
+    })
+    child.stderr.on('data', (data: Buffer) => {
+      text += data
+    })
+    const running = { child, output: () => text, lines: () => standard.split('\n').filter((line) => line !== '') }
+    started.push(running)
+    return running
+  }
+
+  return {
+    folder,
+    env,
+    credentials,
+    start,
+    /** Starts, and waits until it says that it is ready. */
+    async started(...args: string[]): Promise<Running> {
+      const running = start(...args)
+      await vi.waitFor(() => {
+        if (running.child.exitCode !== null) throw new Error(`it ended:\n${running.output()}`)
+        expect(running.output()).toContain('Pilothouse is ready')
+      }, READY_WAIT)
+      return running
+    },
+    /** Another start's API and not that of the run's own Worker. */
+    async get(path: string, token = credentials().access_token) {
+      const headers = { authorization: `Bearer ${token}` }
+      const response = await fetch(new URL(path, credentials().base_url), { headers })
+      return { status: response.status, body: (await response.json()) as Record<string, unknown> }
+    },
+    /** On the first project of the list. */
+    async sql(query: string) {
+      const { base_url, access_token } = credentials()
+      const [project] = (await this.get('/v1/projects')).body as unknown as { ref: string }[]
+      const response = await fetch(new URL(`/v1/projects/${project?.ref}/database/query`, base_url), {
+        method: 'POST',
+        headers: { authorization: `Bearer ${access_token}`, 'content-type': 'application/json' },
+        body: JSON.stringify({ query }),
+      })
+      return { status: response.status, body: (await response.json()) as Record<string, unknown> }
+    },
+    async admin(...args: string[]): Promise<string> {
+      return (await promisify(execFile)('node', ['dev/admin.ts', ...args], { env })).stdout.trim()
+    },
+    async stopAll(): Promise<void> {
+      for (const running of started.splice(0)) await stop(running)
+    },
+    async dispose(): Promise<void> {
+      await this.stopAll()
+      rmSync(folder, { recursive: true, force: true })
+    },
+  }
+}
+export type Machine = Awaited<ReturnType<typeof newMachine>>
+
+export async function stop({ child }: Running, signal: NodeJS.Signals = 'SIGINT'): Promise<number | null> {
+  if (child.exitCode !== null || child.signalCode !== null) return child.exitCode
+  child.kill(signal)
+  await once(child, 'exit')
+  return child.exitCode
+}

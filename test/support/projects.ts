@@ -1,0 +1,90 @@
+import { and, eq, isNull } from 'drizzle-orm'
+import pg from 'pg'
+import { expect, inject, vi } from 'vitest'
+import { projects } from '../../src/model/tables/index.ts'
+import { baseUrl, type Caller, control } from './api.ts'
+
+interface Place {
+  owner: Caller
+  slug: string
+}
+
+export const PASSWORD = 'correct horse battery staple'
+
+interface Awaited {
+  /** By the control database. */
+  told(): Promise<void>
+  /** By the API. */
+  shown(): Promise<void>
+  timeoutMs?: number
+}
+
+/**
+ * Through the API each question would use up the caller's minute, so the database is asked until it tells, and the API once.
+ * Another Worker's database is not known here: its API is asked, seldom enough.
+ */
+export async function until(caller: Caller, { told, shown, timeoutMs = 60_000 }: Awaited): Promise<void> {
+  if (caller.base !== baseUrl) return vi.waitFor(shown, { timeout: timeoutMs, interval: 500 })
+  await vi.waitFor(told, { timeout: timeoutMs })
+  await shown()
+}
+
+/** Undefined without such a project. */
+async function statusOf(ref: string): Promise<string | undefined> {
+  const [row] = await control
+    .select({ status: projects.status })
+    .from(projects)
+    .where(and(eq(projects.ref, ref), isNull(projects.removedAt)))
+  return row?.status
+}
+
+export async function createProject({ owner, slug }: Place, fields: Record<string, unknown> = {}) {
+  const reply = await owner.post('/v1/projects', {
+    name: `project-${crypto.randomUUID()}`,
+    organization_slug: slug,
+    db_pass: PASSWORD,
+    ...fields,
+  })
+  expect(reply).toMatchObject({ status: 201 })
+  return reply.body.ref as string
+}
+
+export const untilStatus = (caller: Caller, ref: string, status: string): Promise<void> =>
+  until(caller, {
+    told: async () => expect(await statusOf(ref)).toBe(status),
+    shown: async () => expect((await caller.get(`/v1/projects/${ref}`)).body.status).toBe(status),
+  })
+
+export const untilGone = (caller: Caller, ref: string): Promise<void> =>
+  until(caller, {
+    told: async () => expect(await statusOf(ref)).toBeUndefined(),
+    shown: async () => expect((await caller.get(`/v1/projects/${ref}`)).status).toBe(404),
+  })
+
+/** A project whose database takes queries. */
+export async function newProject(organization: Place, fields: Record<string, unknown> = {}) {
+  const ref = await createProject(organization, fields)
+  await untilStatus(organization.owner, ref, 'ACTIVE_HEALTHY')
+  return ref
+}
+
+export const runSql = (caller: Caller, ref: string, query: string, more: Record<string, unknown> = {}) =>
+  caller.post(`/v1/projects/${ref}/database/query`, { query, ...more })
+
+/** A client of the project's owner that is not connected yet; that it is cut off is no error of the run. */
+export function ownerClient(ref: string, more: pg.ClientConfig = {}): pg.Client {
+  const client = new pg.Client({
+    host: inject('databaseHost'),
+    port: inject('databasePort'),
+    user: `postgres.${ref}`,
+    password: PASSWORD,
+    database: 'postgres',
+    ...more,
+  })
+  client.on('error', () => {})
+  return client
+}
+
+/** Whatever ended it. */
+export const hasEnded = (client: pg.Client): Promise<void> =>
+  vi.waitFor(() => expect(client.query('select 1')).rejects.toThrow(), { timeout: 60_000, interval: 50 })

@@ -1,0 +1,138 @@
+import { mkdtempSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { PutObjectCommand, paginateListObjectsV2, UploadPartCommand } from '@aws-sdk/client-s3'
+import { eq } from 'drizzle-orm'
+import type pg from 'pg'
+import { inject } from 'vitest'
+import { openControlDatabase, seedOwner } from '../../dev/seed.ts'
+import { startServices } from '../../dev/services.ts'
+import { createCtx } from '../../src/ctx.ts'
+import type { LogFields, Bindings as WorkerBindings } from '../../src/env.ts'
+import { memberRoles, organizations } from '../../src/model/tables/index.ts'
+import { openBlobs } from '../../src/platform/blobs/client.ts'
+import { blobKey, blobPrefix } from '../../src/services/storage/blob-key.ts'
+import { adminClient, instanceState } from '../instances.ts'
+import { as } from './api.ts'
+import { copyInstallation } from './installations.ts'
+import { serveInstallation } from './serve.ts'
+import { clientOf, newBucket, newStorage } from './storage.ts'
+import type { Bindings, Server } from './worker.ts'
+
+interface Options {
+  /** Puts something in front of the bucket. */
+  doorTo?(endpoint: string): Promise<string>
+  serve?(bindings: Bindings, folder: string): Promise<Server>
+}
+
+/** One of its own: a sweep takes whichever projects there are, and no other test's may be among them. */
+export async function startInstallation({ doorTo, serve = serveInstallation }: Options = {}) {
+  const folder = mkdtempSync(join(tmpdir(), 'pilothouse-storage-'))
+  copyInstallation(inject('begun'), folder)
+  const services = await startServices({ folder, baseUrl: 'https://api.example.com', durable: false })
+  const { secrets, controlUrl, host } = services
+  const bucketUrl = services.vars.S3_ENDPOINT ?? ''
+  const S3_ENDPOINT = doorTo ? await doorTo(bucketUrl) : bucketUrl
+  const vars: Record<string, string> = { ...services.vars, S3_ENDPOINT, TEST_CLOCK: 'on' }
+  const { origin, tick, stop } = await serve({ vars, secrets }, folder)
+  const { db: control, close } = openControlDatabase(controlUrl)
+
+  /** What the code under test works with in Node, and what it logs. */
+  function ctxAt(at = new Date(), settings: Record<string, string> = {}) {
+    const logged: LogFields[] = []
+    const note = (event: string, fields?: LogFields) => logged.push({ event, ...fields })
+    const bindings = { ...vars, ...secrets, ...settings } as unknown as WorkerBindings
+    const ctx = createCtx({ bindings, waitUntil: () => {}, clock: String(at.getTime()) })
+    return { ...ctx, log: { info: note, error: note }, logged }
+  }
+
+  async function newOrganization() {
+    const slug = `org-${crypto.randomUUID()}`
+    const { access_token } = await seedOwner(
+      { controlUrl },
+      { username: slug, email: `${slug}@example.com`, organization: { slug, name: 'Test' }, plan: 'enterprise' },
+    )
+    const [member] = await control
+      .select({ id: organizations.id, userId: memberRoles.userId })
+      .from(memberRoles)
+      .innerJoin(organizations, eq(organizations.id, memberRoles.organizationId))
+      .where(eq(organizations.slug, slug))
+    if (!member) throw new Error('no organization')
+    return { ...member, slug, owner: as(access_token, {}, origin) }
+  }
+
+  const at = { url: host.url, run: host.run, key: secrets.HOST_KEY ?? '' }
+  const connect = (ref: string): Promise<pg.Client> => adminClient(ref, { at })
+
+  return {
+    control,
+    controlUrl,
+    ctxAt,
+    newOrganization,
+    /** With a bucket in it. */
+    async newStorage(organization?: Awaited<ReturnType<typeof newOrganization>>) {
+      const storage = await newStorage(organization ?? (await newOrganization()))
+      const here = { ...storage, url: new URL(`/p/${storage.ref}/storage/v1`, origin).href }
+      return { ...here, objects: clientOf(here, here.keys.service), bucket: await newBucket(here) }
+    },
+    tick,
+    /** Of a project's instance. */
+    stateOf: (ref: string) => instanceState(ref, at),
+    /** As the superuser. */
+    connect,
+    async sql<Row extends pg.QueryResultRow>(ref: string, query: string, values: unknown[] = []): Promise<Row[]> {
+      const client = await connect(ref)
+      try {
+        return (await client.query<Row>(query, values)).rows
+      } finally {
+        await client.end()
+      }
+    },
+    bytes: bytesIn(openBlobs(ctxAt().config), vars.S3_BUCKET ?? ''),
+    async stop() {
+      await stop()
+      await close()
+      await services.stop()
+      rmSync(folder, { recursive: true, force: true })
+    },
+  }
+}
+export type Installation = Awaited<ReturnType<typeof startInstallation>>
+export type SweptStorage = Awaited<ReturnType<Installation['newStorage']>>
+
+const WRITERS = 20
+
+/** The bucket itself, past all code under test. */
+function bytesIn(client: ReturnType<typeof openBlobs>, Bucket: string) {
+  async function put(ref: string, versions: readonly string[]): Promise<void> {
+    const waiting = [...versions]
+    const putNext = async () => {
+      for (let version = waiting.pop(); version; version = waiting.pop()) {
+        await client.send(new PutObjectCommand({ Bucket, Key: blobKey(ref, version), Body: 'bytes' }))
+      }
+    }
+    await Promise.all(Array.from({ length: WRITERS }, putNext))
+  }
+
+  async function list(ref: string): Promise<{ version: string; at: number }[]> {
+    const Prefix = blobPrefix(ref)
+    const found = []
+    for await (const { Contents = [] } of paginateListObjectsV2({ client }, { Bucket, Prefix })) {
+      for (const { Key = '', LastModified } of Contents) {
+        found.push({ version: Key.slice(Prefix.length), at: LastModified?.getTime() ?? 0 })
+      }
+    }
+    return found
+  }
+
+  /** Whether an upload in parts goes on. */
+  const takesPart = (ref: string, version: string, UploadId: string): Promise<boolean> =>
+    client
+      .send(new UploadPartCommand({ Bucket, Key: blobKey(ref, version), UploadId, PartNumber: 100, Body: 'x' }))
+      .then(
+        () => true,
+        () => false,
+      )
+
+  return { put, list, takesPart, versions: async (ref: string) => (await list(ref)).map(({ version }) => version) }
+}

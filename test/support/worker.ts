@@ -1,0 +1,72 @@
+import { fetch as fetchFromNode, type Request, type Response } from 'miniflare'
+import { freePort } from '../../dev/ports.ts'
+import { builderWorker, runWorker } from '../../dev/worker.ts'
+
+export interface Bindings {
+  vars: Record<string, string>
+  secrets: Record<string, string>
+}
+
+export interface Server {
+  origin: string
+  /** Runs what a minute of the clock would, that of `at` for cron expressions of workers. */
+  tick(at?: Date): Promise<unknown>
+  stop(): Promise<void>
+}
+
+interface Options {
+  bundle: string
+  /** Where Durable Objects are kept. */
+  folder: string
+  onLine?(line: string): void
+  /** Hosts that are reached at the origin that stands there, whatever their names resolve to. */
+  servers?: ReadonlyMap<string, string>
+}
+
+const BUILDER = 'builder'
+const OUTBOUND = 'outbound'
+
+/** Where the Worker's fetches go: straight to this machine, by Node to hosts with names. */
+const outbound = (servers: ReadonlyMap<string, string>) => ({
+  name: OUTBOUND,
+  modules: [
+    {
+      type: 'ESModule',
+      path: 'outbound.js',
+      contents: `export default {
+        fetch: (request, { LOCAL, NAMED }) => (new URL(request.url).hostname === '127.0.0.1' ? LOCAL : NAMED).fetch(request)
+      }`,
+    },
+  ],
+  compatibilityDate: '2026-01-01',
+  serviceBindings: {
+    LOCAL: { network: { allow: ['public', 'private'] } },
+    NAMED: (request: Request) => fetchAt(servers, request),
+  },
+})
+
+/** The Worker as `npm start` runs it, but for its clock, which ticks when told, and its builder, which has no process of its own. */
+export async function serveWorker(
+  { vars, secrets }: Bindings,
+  { bundle, folder, onLine = () => {}, servers = new Map() }: Options,
+): Promise<Server> {
+  const port = await freePort(0, 'api')
+  const bindings = { ...vars, ...secrets }
+  const builder = { ...(await builderWorker({ bundle, bindings })), name: BUILDER }
+  const { tick, stop } = await runWorker(
+    { bundle, port, bindings, folder },
+    {
+      serviceBindings: { BUILDER },
+      onLine,
+      worker: { outboundService: OUTBOUND },
+      workers: [builder, outbound(servers)],
+    },
+  )
+  return { origin: `http://127.0.0.1:${port}`, tick, stop }
+}
+
+function fetchAt(servers: ReadonlyMap<string, string>, request: Request): Promise<Response> {
+  const { hostname, pathname, search } = new URL(request.url)
+  const origin = servers.get(hostname)
+  return origin ? fetchFromNode(new URL(pathname + search, origin), request) : fetchFromNode(request)
+}
