@@ -2,13 +2,16 @@ import { neon } from '@neondatabase/serverless'
 import { drizzle } from 'drizzle-orm/neon-http'
 import { type Context, Hono, type MiddlewareHandler } from 'hono'
 import { findProject } from '../src/access/access.ts'
-import type { Principal } from '../src/access/principal.ts'
+import type { Caller } from '../src/actor.ts'
+import { readConfig } from '../src/config.ts'
+import type { Ctx } from '../src/ctx.ts'
 import { createCtx } from '../src/ctx.ts'
 import type { BatchRequest } from '../src/engine/engine.ts'
-import { type AppEnv, type Bindings, type Ctx, readConfig } from '../src/env.ts'
 import product from '../src/index.ts'
+import type { AppEnv } from '../src/management/kernel/app-env.ts'
 import { rateLimit } from '../src/management/kernel/mount.ts'
 import { SCOPES } from '../src/model/scopes.ts'
+import type { Bindings } from '../src/platform/bindings.ts'
 import { ApiError, renderError } from '../src/platform/http/error.ts'
 import { takeQuota } from '../src/platform/rate-limit/quota.ts'
 import { webhookRoutes } from './webhooks/routes.ts'
@@ -35,8 +38,9 @@ bench.route('/', webhookRoutes)
 const ok = (c: Context) => c.text('ok')
 bench.get('/bench/static', ok)
 
-const callerOf = (userId: string): Principal => ({
+const callerOf = (userId: string): Caller => ({
   token: '',
+  kind: 'user',
   tokenId: '',
   userId,
   username: '',
@@ -59,7 +63,7 @@ async function statementOf(bindings: Bindings, userId: string, ref: string): Pro
   const taken: Statement[] = []
   const logQuery = (text: string, params: unknown[]) => void taken.push({ text, params, ref })
   const db = drizzle(neon(config.DATABASE_URL), { logger: { logQuery } })
-  await findProject({ db, principal: callerOf(userId) } as unknown as Ctx, ref)
+  await findProject({ db, actor: callerOf(userId) } as unknown as Ctx, ref)
   const [statement] = taken
   if (!statement || taken.length > 1) throw new Error(`findProject sent ${taken.length} statements`)
   return statement
@@ -68,7 +72,7 @@ async function statementOf(bindings: Bindings, userId: string, ref: string): Pro
 /** The query of `GET /v1/projects/{ref}` as the Worker's data layer runs it, for a caller whom the request merely names. */
 bench.get('/bench/projects/:ref', async (c) => {
   const ctx = createCtx({ bindings: c.env, waitUntil: () => {} })
-  return c.json(await findProject({ ...ctx, principal: callerOf(c.req.query('user') ?? '') }, c.req.param('ref')))
+  return c.json(await findProject({ ...ctx, actor: callerOf(c.req.query('user') ?? '') }, c.req.param('ref')))
 })
 
 /** Its statement alone: sent by the driver, with no query builder and no rows made of the reply. */
@@ -90,7 +94,7 @@ bench.post('/bench/batch', async (c) => {
 const asCaller: MiddlewareHandler<AppEnv> = async (c, next) => {
   const waitUntil = (work: Promise<unknown>) => c.executionCtx.waitUntil(work)
   c.set('facts', {})
-  c.set('ctx', { ...createCtx({ bindings: c.env, waitUntil }), principal: callerOf(c.req.query('caller') ?? '') })
+  c.set('ctx', { ...createCtx({ bindings: c.env, waitUntil }), actor: callerOf(c.req.query('caller') ?? '') })
   await next()
 }
 bench.get('/bench/unlimited', asCaller, ok)

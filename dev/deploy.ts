@@ -1,7 +1,7 @@
 import { execFileSync } from 'node:child_process'
 import { unstable_readConfig } from 'wrangler'
 import * as z from 'zod'
-import { Config } from '../src/env.ts'
+import { Config } from '../src/config.ts'
 import { migrateControlDatabase } from './control-database.ts'
 import { describeFailure } from './lifetime.ts'
 import { StartError } from './start-error.ts'

@@ -1,4 +1,4 @@
-import type { LogFields } from '../src/env.ts'
+import type { LogFields } from '../src/platform/http/log.ts'
 import { type LogLevel, logLine } from '../src/platform/http/log.ts'
 import { parsed, readableLine } from './log-text.ts'
 

@@ -1,8 +1,8 @@
 import { Hono, type MiddlewareHandler } from 'hono'
 import { authenticate } from './access/principal.ts'
+import { appIdOf, callerOf } from './actor.ts'
 import { routes } from './api.ts'
 import { createCtx } from './ctx.ts'
-import type { AppEnv, Bindings } from './env.ts'
 import { mountOAuthMetadata } from './management/account/oauth/metadata.ts'
 import { mountGithubWebhook } from './management/branching/connections/github-webhook.ts'
 import { mountReference } from './management/installation/api-reference.ts'
@@ -10,10 +10,12 @@ import { createHealthReporter, mountHealth } from './management/installation/hea
 import { mountHome } from './management/installation/home-page.ts'
 import { mountMetrics } from './management/installation/metrics.ts'
 import { serviceHint } from './management/installation/offered-services.ts'
+import type { AppEnv } from './management/kernel/app-env.ts'
+import { preflightFor, shareWithPages } from './management/kernel/cross-origin.ts'
 import { createMethodTable } from './management/kernel/method-table.ts'
 import { mount, rateLimitStray } from './management/kernel/mount.ts'
+import type { Bindings } from './platform/bindings.ts'
 import { countedFor } from './platform/db/client.ts'
-import { preflightFor, shareWithPages } from './platform/http/cross-origin.ts'
 import { lingering } from './platform/http/early-refusal.ts'
 import { ApiError, JSON_TYPE, renderError } from './platform/http/error.ts'
 import { createLogger, describeError, loggedPath } from './platform/http/log.ts'
@@ -39,18 +41,15 @@ const begin: MiddlewareHandler<AppEnv> = async (c, next) => {
   const facts: AppEnv['Variables']['facts'] = {}
   c.set('facts', facts)
   c.header('x-request-id', requestId)
-  c.set(
-    'ctx',
-    createCtx({
-      bindings: c.env,
-      waitUntil: (work) => c.executionCtx.waitUntil(work),
-      requestId,
-      clock: c.req.header('x-test-clock'),
-    }),
-  )
+  const ctx = createCtx({
+    bindings: c.env,
+    waitUntil: (work) => c.executionCtx.waitUntil(work),
+    requestId,
+    clock: c.req.header('x-test-clock'),
+  })
+  c.set('ctx', { ...ctx, actor: { kind: 'anonymous' } })
   await countedFor.run(facts, next)
-  const { ctx } = c.var
-  const caller = ctx.principal && { user: ctx.principal.userId, app: ctx.principal.appId }
+  const caller = callerOf(c.var.ctx.actor)
   const { status } = c.res
   const ms = Math.round((performance.now() - startedAt) * 10) / 10
   measureRequest(ctx, { service: 'management', operation: String(facts.route ?? 'other'), status, ms })
@@ -59,20 +58,20 @@ const begin: MiddlewareHandler<AppEnv> = async (c, next) => {
     path: loggedPath(c.req.path),
     status,
     ms,
-    ...caller,
+    ...(caller && { user: caller.userId, app: appIdOf(caller) }),
     ...facts,
   })
 }
 
 const identify: MiddlewareHandler<AppEnv> = async (c, next) => {
-  const principal = await authenticate(
+  const caller = await authenticate(
     c.var.ctx,
     c.req.header('authorization'),
     (now) => !isAddressOverLimit(addressOf(c), now),
   )
-  if (principal) {
-    c.set('ctx', { ...c.var.ctx, principal })
-    c.header('x-gotrue-id', principal.userId)
+  if (caller) {
+    c.set('ctx', { ...c.var.ctx, actor: caller })
+    c.header('x-gotrue-id', caller.userId)
   }
   await next()
 }

@@ -1,10 +1,25 @@
 import { sql } from 'drizzle-orm'
+import type { Actor, Caller } from './actor.ts'
+import { readConfig } from './config.ts'
+import type { ProjectEngine } from './engine/engine.ts'
 import { openEngine } from './engine/open-engine.ts'
-import { type Bindings, readConfig, type SystemCtx } from './env.ts'
+import type { Bindings } from './platform/bindings.ts'
+import type { PlatformCtx } from './platform/context.ts'
 import { openDatabase } from './platform/db/client.ts'
 import { controlDatabase } from './platform/db/control-database.ts'
 import { DATABASE_CLOCK } from './platform/db/database-clock.ts'
-import { createLogger } from './platform/http/log.ts'
+import { createLogger, logLine } from './platform/http/log.ts'
+
+/** The context of any work, and the first parameter of every service. */
+export interface SystemCtx extends PlatformCtx {
+  actor: Actor
+  engine: ProjectEngine
+}
+
+/** The context of an authenticated request to the management API. */
+export interface Ctx extends SystemCtx {
+  actor: Caller
+}
 
 interface Origin {
   bindings: Bindings
@@ -14,13 +29,15 @@ interface Origin {
   clock?: string | undefined
 }
 
-/** The context of one request, message or tick. */
+/** Creates the context of one request, message or tick. */
 export function createCtx({ bindings, waitUntil, requestId = crypto.randomUUID(), clock }: Origin): SystemCtx {
   const config = readConfig(bindings)
+  if (config.WEBHOOK_LOOPBACK) warnOfLoopback()
   const db = openDatabase({ ...controlDatabase(config), egress: bindings.SERVICES_EGRESS })
   const fixed = config.TEST_CLOCK === 'on' && clock ? Number(clock) : undefined
   return {
     config,
+    actor: { kind: 'system' },
     bindings,
     requestId,
     db,
@@ -30,4 +47,13 @@ export function createCtx({ bindings, waitUntil, requestId = crypto.randomUUID()
     waitUntil,
     log: createLogger(requestId),
   }
+}
+
+let hasWarned = false
+
+/** Logs once per isolate that webhooks may reach this machine. */
+function warnOfLoopback(): void {
+  if (hasWarned) return
+  hasWarned = true
+  console.warn(logLine('warn', 'webhook_loopback_allowed'))
 }

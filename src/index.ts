@@ -2,7 +2,7 @@ import { createFetch } from './app.ts'
 import { createConsumer } from './background/consumer.ts'
 import { createSweeper } from './background/cron.ts'
 import { duties, handlers } from './background/duties.ts'
-import type { Bindings } from './env.ts'
+import type { Bindings } from './platform/bindings.ts'
 import { createProgramsHost } from './services/runtime/processes/process-entry.ts'
 import { createOutbound } from './services/runtime/program-egress.ts'
 

@@ -1,10 +1,10 @@
 import { neonConfig } from '@neondatabase/serverless'
 import { Hono } from 'hono'
 import { createCtx } from '../../src/ctx.ts'
-import type { AppEnv } from '../../src/env.ts'
+import type { AppEnv } from '../../src/management/kernel/app-env.ts'
 import { publish } from '../../src/outbound/events/publish.ts'
+import { networkPorts } from '../../src/outbound/webhooks/attempt.ts'
 import { wakeSenders } from '../../src/outbound/webhooks/wake-senders.ts'
-import { networkPorts } from '../../src/platform/net/egress.ts'
 import { send } from '../../src/platform/queue/send.ts'
 
 /** Round trips to the control database by what they are for, with the time until their answers. */

@@ -1,5 +1,5 @@
 import { and, asc, eq, isNull } from 'drizzle-orm'
-import { GithubConfig } from '../../src/env.ts'
+import { GithubConfig } from '../../src/config.ts'
 import { gitBranches, gitConnections, projects } from '../../src/model/tables/index.ts'
 import { appOf } from '../../src/platform/github/app.ts'
 import { type Github, GithubRefused, GithubUnavailable } from '../../src/platform/github/client.ts'

@@ -1,8 +1,8 @@
 import { and, eq, inArray, isNull } from 'drizzle-orm'
+import { PLANS, type Plan } from '../../src/config.ts'
 import { markEnded } from '../../src/management/database/private-link/end-associations.ts'
 import { coversPrivateLink } from '../../src/management/database/private-link/private-link-plan.ts'
 import { unprepared } from '../../src/management/projects/projects/prepare-databases.ts'
-import { PLANS } from '../../src/model/roles.ts'
 import { openJwtSecret } from '../../src/model/secrets/project.ts'
 import { memberRoles, organizations, privateLinkAssociations, projects } from '../../src/model/tables/index.ts'
 import { randomLetters } from '../../src/platform/http/common-values.ts'
@@ -47,8 +47,6 @@ export const organizationCommands: Record<string, Command> = {
     run: (db, [ref = '']) => showJwtSecret(db, ref),
   },
 }
-
-type Plan = (typeof PLANS)[number]
 
 function readPlan(name: string, setting = ''): Plan {
   const plan = PLANS.find((known) => known === name)

@@ -1,12 +1,12 @@
 import { and, eq, inArray, isNull, or, type SQL, sql } from 'drizzle-orm'
 import type { PgColumn } from 'drizzle-orm/pg-core'
-import type { Ctx } from '../env.ts'
+import type { Caller } from '../actor.ts'
+import type { Ctx } from '../ctx.ts'
 import { type Role, roleAllows, rolesAllowing, strongest } from '../model/roles.ts'
 import type { Scope } from '../model/scopes.ts'
 import { branches, memberRoles, organizations, projects } from '../model/tables/index.ts'
 import { prepared } from '../platform/db/client.ts'
 import { ApiError } from '../platform/http/error.ts'
-import type { Principal } from './principal.ts'
 
 export type ProjectAccess = typeof projects.$inferSelect & { organizationSlug: string; role: Role }
 /** A branch with its own project; the default branch's is the parent. */
@@ -36,42 +36,42 @@ const rolesIn = (organizationId: PgColumn): SQL<Held[] | null> => sql<Held[] | n
 const withinReach = (organizationId: PgColumn): SQL =>
   sql`coalesce(${sql.placeholder('onlyOrganization')}::uuid = ${organizationId}, true)`
 
-const callerOf = ({ userId, organizationId }: Principal) => ({ userId, onlyOrganization: organizationId ?? null })
+const callerOf = ({ userId, organizationId }: Caller) => ({ userId, onlyOrganization: organizationId ?? null })
 
-const reachable = (principal: Principal, organizationId: PgColumn) =>
-  principal.organizationId ? eq(organizationId, principal.organizationId) : undefined
+const reachable = (actor: Caller, organizationId: PgColumn) =>
+  actor.organizationId ? eq(organizationId, actor.organizationId) : undefined
 
 /** Which projects the caller may see, without those of disabled organizations, as a filter over `projects` for lists across organizations. */
-export const visibleProjects = (principal: Principal): SQL | undefined =>
+export const visibleProjects = (actor: Caller): SQL | undefined =>
   and(
     isNull(projects.removedAt),
-    reachable(principal, projects.organizationId),
+    reachable(actor, projects.organizationId),
     // Leads Postgres from the caller's few organizations to their projects.
     sql`${projects.organizationId} in (select ${column(memberRoles.organizationId)} from ${memberRoles}
       join ${organizations} on ${column(organizations.id)} = ${column(memberRoles.organizationId)}
         and ${column(organizations.disabledAt)} is null
-      where ${column(memberRoles.userId)} = ${principal.userId})`,
+      where ${column(memberRoles.userId)} = ${actor.userId})`,
     sql`exists (select from ${memberRoles} where ${memberRoles.organizationId} = ${projects.organizationId}
-      and ${memberRoles.userId} = ${principal.userId}
+      and ${memberRoles.userId} = ${actor.userId}
       and (${memberRoles.projectRef} is null or ${memberRoles.projectRef} in (${projects.ref}, ${projects.parentRef})))`,
   )
 
 /** Which organizations the caller belongs to, without disabled ones, as a filter over `organizations`. */
-export const visibleOrganizations = (principal: Principal): SQL | undefined =>
+export const visibleOrganizations = (actor: Caller): SQL | undefined =>
   and(
-    reachable(principal, organizations.id),
+    reachable(actor, organizations.id),
     isNull(organizations.disabledAt),
     sql`exists (select from ${memberRoles} where ${memberRoles.organizationId} = ${organizations.id}
-      and ${memberRoles.userId} = ${principal.userId})`,
+      and ${memberRoles.userId} = ${actor.userId})`,
   )
 
 /** Those of them in which his role in the whole organization allows it. */
-export const organizationsAllowing = (principal: Principal, permission: Scope): SQL | undefined =>
+export const organizationsAllowing = (actor: Caller, permission: Scope): SQL | undefined =>
   and(
-    reachable(principal, organizations.id),
+    reachable(actor, organizations.id),
     isNull(organizations.disabledAt),
     sql`exists (select from ${memberRoles} where ${memberRoles.organizationId} = ${organizations.id}
-      and ${memberRoles.userId} = ${principal.userId} and ${memberRoles.projectRef} is null
+      and ${memberRoles.userId} = ${actor.userId} and ${memberRoles.projectRef} is null
       and ${inArray(memberRoles.role, rolesAllowing(permission))})`,
   )
 
@@ -92,8 +92,8 @@ const projectByRef = prepared((db) =>
 )
 
 /** The project and the caller's role in it, in one round trip. 404 and not 403: an outsider must not learn of a ref. */
-export async function findProject({ db, principal }: Ctx, ref: string): Promise<ProjectAccess> {
-  const [row] = await projectByRef(db).execute({ ref, ...callerOf(principal) })
+export async function findProject({ db, actor }: Ctx, ref: string): Promise<ProjectAccess> {
+  const [row] = await projectByRef(db).execute({ ref, ...callerOf(actor) })
   const project = row && accessOf(row)
   if (!project) throw new ApiError('not_found.project')
   return project
@@ -144,9 +144,9 @@ const branchByAnyId = prepared((db) =>
 const NO_ID = '00000000-0000-0000-0000-000000000000'
 
 /** By the ref of its project or, deprecated, its own id. 404 and not 403, as for projects. */
-export async function findBranch({ db, principal }: Ctx, idOrRef: string): Promise<BranchAccess> {
+export async function findBranch({ db, actor }: Ctx, idOrRef: string): Promise<BranchAccess> {
   const key = idOrRef.includes('-') ? { id: idOrRef, ref: '' } : { id: NO_ID, ref: idOrRef }
-  const [row] = await branchByAnyId(db).execute({ ...key, ...callerOf(principal) })
+  const [row] = await branchByAnyId(db).execute({ ...key, ...callerOf(actor) })
   const project = row && accessOf(row)
   if (!project) throw new ApiError('not_found.branch')
   return { ...row.branch, project }
@@ -161,8 +161,8 @@ const organizationBySlug = prepared((db) =>
 )
 
 /** A member of single projects alone sees the organization as a read-only member, and of its projects only his own. */
-export async function findOrganization({ db, principal }: Ctx, slug: string): Promise<OrganizationAccess> {
-  const [row] = await organizationBySlug(db).execute({ slug, ...callerOf(principal) })
+export async function findOrganization({ db, actor }: Ctx, slug: string): Promise<OrganizationAccess> {
+  const [row] = await organizationBySlug(db).execute({ slug, ...callerOf(actor) })
   if (!row?.held) throw new ApiError('not_found.organization')
   requireEnabled(row.organization)
   const everywhere = strongest(row.held.filter((held) => held.ref === null).map((held) => held.role))

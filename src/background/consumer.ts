@@ -1,5 +1,7 @@
+import type { SystemCtx } from '../ctx.ts'
 import { createCtx } from '../ctx.ts'
-import type { Bindings, LogFields, SystemCtx } from '../env.ts'
+import type { Bindings } from '../platform/bindings.ts'
+import type { LogFields } from '../platform/http/log.ts'
 import { describeError } from '../platform/http/log.ts'
 import { Message } from '../platform/queue/message.ts'
 

@@ -1,4 +1,4 @@
-import type { SystemCtx } from '../env.ts'
+import type { SystemCtx } from '../ctx.ts'
 import { purgeOAuth } from '../management/account/oauth/sweep.ts'
 import { branchJobs } from '../management/branching/branches/jobs.ts'
 import { removeDueBranches } from '../management/branching/branches/remove-branch.ts'

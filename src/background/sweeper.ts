@@ -1,11 +1,12 @@
 import { DurableObject } from 'cloudflare:workers'
+import type { SystemCtx } from '../ctx.ts'
 import { createCtx } from '../ctx.ts'
-import type { Bindings, SystemCtx } from '../env.ts'
 import { sendDueGitBranches } from '../management/branching/connections/git-branch-task.ts'
 import { workerLeases } from '../management/programs/workers/worker-tasks.ts'
 import { projectLeases } from '../management/projects/projects/tasks.ts'
 import { wakeDrains } from '../outbound/drains/sweep.ts'
 import { wakeOverdue } from '../outbound/webhooks/sweep.ts'
+import type { Bindings } from '../platform/bindings.ts'
 import { describeError } from '../platform/http/log.ts'
 
 const EVERY_MS = 10_000

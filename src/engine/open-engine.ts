@@ -1,4 +1,4 @@
-import type { Config } from '../env.ts'
+import type { Config } from '../config.ts'
 import type { Db } from '../platform/db/client.ts'
 import { removing } from '../platform/removals.ts'
 import { engineStates } from './driver-states.ts'

@@ -1,3 +1,4 @@
+import type { UpgradePhase } from '../model/upgrade-phases.ts'
 import { EngineRefusal, type Fence } from './engine.ts'
 
 /** A project's way to a newer Postgres. */
@@ -11,9 +12,6 @@ export interface PostgresUpgrades {
   /** Undefined where none is under way. */
   phase(ref: string): Promise<UpgradePhase | undefined>
 }
-
-export const UPGRADE_PHASES = ['launch', 'copy', 'complete', 'switch'] as const
-export type UpgradePhase = (typeof UPGRADE_PHASES)[number]
 
 export interface UpgradeOutlook {
   /** Such as `18.4`, the newest one first; all are newer than the project's. */

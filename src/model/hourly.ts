@@ -1,11 +1,11 @@
 import { lte } from 'drizzle-orm'
-import type { SystemCtx } from '../env.ts'
+import type { PlatformCtx } from '../platform/context.ts'
 import { heartbeats } from './tables/index.ts'
 
 const EVERY_MS = 60 * 60_000
 
 /** Whether a duty of this name, which the cron comes to every minute, is to be done now: of several isolates one is told so. */
-export async function isHourlyDue({ db, now }: SystemCtx, name: string): Promise<boolean> {
+export async function isHourlyDue({ db, now }: PlatformCtx, name: string): Promise<boolean> {
   const at = now()
   const taken = await db
     .insert(heartbeats)

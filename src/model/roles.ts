@@ -11,8 +11,6 @@ export const ROLE_NAMES: Record<Role, string> = {
   'read-only': 'Read-only',
 }
 
-export const PLANS = ['free', 'pro', 'team', 'enterprise', 'platform'] as const
-
 const reads = SCOPES.filter((scope) => scope.endsWith(':read'))
 
 /** What each role may do, in the words of the scopes. Read-only sees no secrets: a service key would let it write. */

@@ -1,11 +1,12 @@
 import { sql } from 'drizzle-orm'
-import { EngineBusy } from '../engine/engine.ts'
-import type { Config } from '../env.ts'
+import type { Config } from '../config.ts'
 import { inTransaction, rowsOf } from './db/client.ts'
 import { controlDatabase } from './db/control-database.ts'
 
-/** A backup of the installation copies bytes at the moment, and all of them stay until it has. */
-export class RemovalsHeld extends EngineBusy {}
+/** A backup of the installation is copying bytes: removals wait until it ends. */
+export class RemovalsHeld extends Error {
+  override name = 'RemovalsHeld'
+}
 
 /** An advisory lock of the control database: removals share it, and a backup of the installation takes it alone. */
 export const REMOVALS_LOCK = `hashtextextended('pilothouse removals', 0)`

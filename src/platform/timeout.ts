@@ -10,3 +10,16 @@ export async function within<Value>(ms: number, work: Promise<Value>, late: () =
     clearTimeout(timer)
   }
 }
+
+/** A signal that aborts after a time. Clear it as soon as the work ends: thousands of running timers a second would fill the memory. */
+export interface Timeout {
+  signal: AbortSignal
+  clear(): void
+}
+
+/** Creates a signal that aborts with a `TimeoutError` after `ms`. */
+export function timeout(ms: number): Timeout {
+  const controller = new AbortController()
+  const timer = setTimeout(() => controller.abort(new DOMException('too late', 'TimeoutError')), ms)
+  return { signal: controller.signal, clear: () => clearTimeout(timer) }
+}

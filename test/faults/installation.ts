@@ -1,8 +1,11 @@
-import { type Bindings, Config, type Logger, type SystemCtx } from '../../src/env.ts'
+import { Config } from '../../src/config.ts'
+import type { SystemCtx } from '../../src/ctx.ts'
 import type { Ports } from '../../src/outbound/webhooks/attempt.ts'
 import { createSender, type Sender } from '../../src/outbound/webhooks/delivery-loop.ts'
 import { createAdmission } from '../../src/outbound/webhooks/delivery-permits.ts'
 import { wakeOverdue } from '../../src/outbound/webhooks/sweep.ts'
+import type { Bindings } from '../../src/platform/bindings.ts'
+import type { Logger } from '../../src/platform/http/log.ts'
 import type { Resolution } from '../../src/platform/net/dns.ts'
 import { connect, type Database, databaseNow } from './database.ts'
 import { type CallFaults, callObject, createQueue, createStorage, type QueueFaults, type Storage } from './platform.ts'
@@ -89,6 +92,7 @@ export function createInstallation(options: Options) {
     return {
       config,
       bindings,
+      actor: { kind: 'system' },
       requestId: instance.name,
       db: connect(world, database, instance, ({ point, rows }) => {
         if (point === 'claim') keepClaims(instance, rows)

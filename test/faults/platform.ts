@@ -1,6 +1,6 @@
 import { createConsumer, type Handlers } from '../../src/background/consumer.ts'
-import type { Bindings } from '../../src/env.ts'
 import { wakeSender } from '../../src/outbound/webhooks/wake-senders.ts'
+import type { Bindings } from '../../src/platform/bindings.ts'
 import type { Message } from '../../src/platform/queue/message.ts'
 import type { Instance, Reply, World } from './world.ts'
 

@@ -1,7 +1,7 @@
 import { sql } from 'drizzle-orm'
 import { drizzle } from 'drizzle-orm/node-postgres'
 import pg from 'pg'
-import type { SystemCtx } from '../../src/env.ts'
+import type { SystemCtx } from '../../src/ctx.ts'
 import { webhookPlace } from '../../src/model/secrets/bindings.ts'
 import { publish } from '../../src/outbound/events/publish.ts'
 import { createSender } from '../../src/outbound/webhooks/delivery-loop.ts'

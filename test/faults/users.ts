@@ -1,5 +1,6 @@
 import { sql } from 'drizzle-orm'
-import type { Ctx } from '../../src/env.ts'
+import type { Caller } from '../../src/actor.ts'
+import type { Ctx } from '../../src/ctx.ts'
 import { mutate } from '../../src/management/kernel/mutate.ts'
 import { retryDelivery } from '../../src/management/observability/webhooks/deliveries.ts'
 import type { Owner } from '../../src/management/observability/webhooks/endpoint-owner.ts'
@@ -68,7 +69,8 @@ export function createUsers({ world, database, installation, endpoints }: Option
   async function request<T>(work: (ctx: Ctx) => Promise<T>, onExecuted?: (point: string) => Promise<void> | void) {
     const instance: Instance = installation.newInstance(`request ${requests++}`)
     const system = installation.contextOf(instance)
-    const principal = {
+    const actor: Caller = {
+      kind: 'user',
       token: '',
       tokenId: '00000000-0000-4000-8000-000000000001',
       userId: '00000000-0000-4000-8000-000000000002',
@@ -81,7 +83,7 @@ export function createUsers({ world, database, installation, endpoints }: Option
     const now = () => sql`${new Date(world.now()).toISOString()}::timestamptz`
     const ctx: Ctx = {
       ...system,
-      principal,
+      actor,
       get databaseNow() {
         return now()
       },

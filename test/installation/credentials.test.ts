@@ -1,7 +1,7 @@
 import { createHmac, randomUUID } from 'node:crypto'
 import { eq } from 'drizzle-orm'
 import { beforeAll, describe, expect, it } from 'vitest'
-import type { SystemCtx } from '../../src/env.ts'
+import type { SystemCtx } from '../../src/ctx.ts'
 import { sealSecret } from '../../src/model/secrets/project.ts'
 import { projects } from '../../src/model/tables/index.ts'
 import type { InvalidCredential } from '../../src/platform/jwt/credential.ts'

@@ -10,7 +10,7 @@ import { readCommand } from '../../dev/admin/commands.ts'
 import { openControlDatabase } from '../../dev/seed.ts'
 import { readSettings, warningsOf } from '../../dev/settings.ts'
 import { targetDatabaseUrl } from '../../dev/target.ts'
-import { Config } from '../../src/env.ts'
+import { Config } from '../../src/config.ts'
 import { as } from '../support/api.ts'
 import { type Machine, newMachine, stop, WAIT } from '../support/machine.ts'
 

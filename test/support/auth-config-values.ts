@@ -1,5 +1,5 @@
 import { FIELD_ENTRIES } from '../../src/management/service-config/auth-config/fields.ts'
-import document from '../openapi/v1.json' with { type: 'json' }
+import document from '../management/openapi/v1.json' with { type: 'json' }
 
 type Value = string | number | boolean
 export type Config = Record<string, Value | null>

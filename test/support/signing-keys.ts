@@ -1,6 +1,6 @@
 import { exportJWK, generateKeyPair, generateSecret, type JWK } from 'jose'
 import { inject } from 'vitest'
-import type { SystemCtx } from '../../src/env.ts'
+import type { SystemCtx } from '../../src/ctx.ts'
 import { sealSecret } from '../../src/model/secrets/project.ts'
 import { projects } from '../../src/model/tables/index.ts'
 import { control, type TestOrganization } from './api.ts'

@@ -1,7 +1,8 @@
 import * as z from 'zod'
+import { UPGRADE_PHASES } from '../../model/upgrade-phases.ts'
 import { EngineRefusal } from '../engine.ts'
 import { SettingsRefused } from '../settings.ts'
-import { type PostgresUpgrades, UPGRADE_PHASES, UpgradeFailed } from '../upgrades.ts'
+import { type PostgresUpgrades, UpgradeFailed } from '../upgrades.ts'
 import type { Reach } from './project-host.ts'
 
 const Outlook = z.object({

@@ -1,7 +1,7 @@
 import type { Context, Hono, MiddlewareHandler } from 'hono'
 import manifest from '../../../package.json' with { type: 'json' }
-import type { AppEnv } from '../../env.ts'
 import { ApiError, type ApiVersion } from '../../platform/http/error.ts'
+import type { AppEnv } from '../kernel/app-env.ts'
 import { rateLimit } from '../kernel/mount.ts'
 import { openapi } from '../kernel/openapi.ts'
 import type { Route } from '../kernel/route.ts'

@@ -1,4 +1,4 @@
-import type { SystemCtx } from '../../env.ts'
+import type { SystemCtx } from '../../ctx.ts'
 import { describeError } from '../../platform/http/log.ts'
 
 export const CHECK_MS_MAX = 3_000

@@ -1,9 +1,10 @@
 import { HeadBucketCommand } from '@aws-sdk/client-s3'
 import { eq, sql } from 'drizzle-orm'
 import type { Hono } from 'hono'
-import type { AppEnv, SystemCtx } from '../../env.ts'
+import type { SystemCtx } from '../../ctx.ts'
 import { heartbeats } from '../../model/tables/index.ts'
 import { openBlobs } from '../../platform/blobs/client.ts'
+import type { AppEnv } from '../kernel/app-env.ts'
 import { attempt, CHECK_MS_MAX, cached } from './health-checks.ts'
 
 const KEPT_MS = 2_000

@@ -1,7 +1,7 @@
 import type { Hono } from 'hono'
 import { html } from 'hono/html'
 import manifest from '../../../package.json' with { type: 'json' }
-import type { AppEnv } from '../../env.ts'
+import type { AppEnv } from '../kernel/app-env.ts'
 import type { HealthReporter } from './health.ts'
 import { NOT_OFFERED, OFFERED } from './offered-services.ts'
 

@@ -1,11 +1,12 @@
 import type { Hono } from 'hono'
 import manifest from '../../../package.json' with { type: 'json' }
-import type { AppEnv, SystemCtx } from '../../env.ts'
+import type { SystemCtx } from '../../ctx.ts'
 import { ApiError } from '../../platform/http/error.ts'
 import { counterFamilies } from '../../platform/metrics/counter-families.ts'
 import { handOver } from '../../platform/metrics/counters.ts'
 import { CONTENT_TYPE, type Family, openMetricsText } from '../../platform/metrics/openmetrics.ts'
 import { isSameSecret } from '../../platform/secrets/equal.ts'
+import type { AppEnv } from '../kernel/app-env.ts'
 import { databaseFamilies, healthFamilies, machineFamilies, processFamilies } from './gauge-families.ts'
 import { readGauges } from './gauges.ts'
 import type { HealthReporter } from './health.ts'

@@ -2,22 +2,24 @@ import { zValidator } from '@hono/zod-validator'
 import type { Context, Hono, MiddlewareHandler } from 'hono'
 import type * as z from 'zod'
 import { findBranch, findOrganization, findProject, requirePermission, requireStaying } from '../../access/access.ts'
-import type { AppEnv, Ctx, Resources } from '../../env.ts'
-import { holdBody, isHeld } from '../../platform/http/body.ts'
+import { limitScope } from '../../access/quota-scope.ts'
+import { callerOf } from '../../actor.ts'
+import type { Ctx } from '../../ctx.ts'
 import { ApiError, type ErrorCode, JSON_TYPE } from '../../platform/http/error.ts'
-import { readJson } from '../../platform/http/json-body.ts'
 import {
   addressOf,
   isGuess,
   type Limit,
   limitCaller,
   limitHeaders,
-  limitScope,
   noteFound,
   type Quota,
   takeQuota,
 } from '../../platform/rate-limit/quota.ts'
-import type { Decision } from '../../platform/rate-limit/rate-limiter.ts'
+import type { Decision } from '../../platform/rate-limit/rule.ts'
+import type { AppEnv, Resources } from './app-env.ts'
+import { holdBody, isHeld } from './body.ts'
+import { readJson } from './json-body.ts'
 import {
   type Answer,
   changesProject,
@@ -78,7 +80,7 @@ export function rateLimit({ limit = 'standard', id }: Partial<Route>): Middlewar
     // Without a caller a stricter rule would let strangers use up an address for those who share it.
     const quota = quotaOf(c)
     if (isGuess(quota)) await countGuess(c, 'guesses')
-    const decision = await spend(c, quota, c.var.ctx.principal ? limit : 'standard')
+    const decision = await spend(c, quota, callerOf(c.var.ctx.actor) ? limit : 'standard')
     sendLimit(c, decision)
     refuseBeyond(decision)
     await next()
@@ -87,7 +89,7 @@ export function rateLimit({ limit = 'standard', id }: Partial<Route>): Middlewar
 
 /** What meets no route has no quota of its own. */
 export async function rateLimitStray(c: Context<AppEnv>): Promise<void> {
-  const decision = await spend(c, quotaOf(c, c.var.ctx.principal && 'none'), 'standard')
+  const decision = await spend(c, quotaOf(c, callerOf(c.var.ctx.actor) && 'none'), 'standard')
   sendLimit(c, decision)
   refuseBeyond(decision)
 }
@@ -95,9 +97,9 @@ export async function rateLimitStray(c: Context<AppEnv>): Promise<void> {
 /** Whose requests are counted together, and for what. */
 const quotaOf = (
   c: Context<AppEnv>,
-  scope = limitScope(c.var.ctx.principal, c.req.path, c.req.header('authorization')),
+  scope = limitScope(callerOf(c.var.ctx.actor), c.req.path, c.req.header('authorization')),
 ): Quota => ({
-  caller: limitCaller(c.var.ctx.principal, addressOf(c)),
+  caller: limitCaller(callerOf(c.var.ctx.actor), addressOf(c)),
   scope,
   now: c.var.ctx.now().getTime(),
 })
@@ -142,7 +144,7 @@ const countRefused =
     try {
       return await check(c, onward)
     } catch (error) {
-      if (!passed && c.var.ctx.principal && quotaOf(c).scope !== 'none') await countGuess(c)
+      if (!passed && callerOf(c.var.ctx.actor) && quotaOf(c).scope !== 'none') await countGuess(c)
       throw error
     }
   }
@@ -152,14 +154,14 @@ function requireScope(route: Route): MiddlewareHandler<AppEnv> {
   const needed = scopeOf(route)
   return async function requireScope(c, next) {
     if (scope === 'public') return next()
-    const { principal } = c.var.ctx
-    if (!principal) {
+    const caller = callerOf(c.var.ctx.actor)
+    if (!caller) {
       throw new ApiError('unauthorized', { detail: 'send a valid access token as "Authorization: Bearer sbp_…"' })
     }
-    if (principal.isDisabled) {
-      throw new ApiError('forbidden.access_disabled', { detail: `the user ${principal.username} is disabled` })
+    if (caller.isDisabled) {
+      throw new ApiError('forbidden.access_disabled', { detail: `the user ${caller.username} is disabled` })
     }
-    if (needed && !principal.scopes.includes(needed)) {
+    if (needed && !caller.scopes.includes(needed)) {
       throw new ApiError('forbidden.permission_denied', { detail: `the access token lacks the scope ${needed}` })
     }
     await next()

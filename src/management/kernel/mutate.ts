@@ -1,5 +1,6 @@
 import { sql } from 'drizzle-orm'
-import type { Ctx, SystemCtx } from '../../env.ts'
+import { appIdOf, callerOf } from '../../actor.ts'
+import type { SystemCtx } from '../../ctx.ts'
 import { auditLog, projects } from '../../model/tables/index.ts'
 import { logLifecycle } from '../../outbound/events/lifecycle.ts'
 import { type NewEvent, publish } from '../../outbound/events/publish.ts'
@@ -21,15 +22,15 @@ interface Trace {
   detail?: Record<string, unknown>
 }
 
-interface Actor {
-  actorUserId?: string
+interface Author {
+  actorUserId?: string | undefined
   actorAppId?: string | undefined
 }
 
 export interface Mutation {
   tx: Writer
-  /** `actor` where it is not the caller. */
-  trace(trace: Trace, actor?: Actor): Promise<void>
+  /** `author` where it is not the caller. */
+  trace(trace: Trace, author?: Author): Promise<void>
   /** Tells the webhook endpoints that subscribe to it. `actorUserId` where it is not the caller: undefined for nobody. */
   publish(events: NewEvent | readonly NewEvent[], actor?: { userId: string | undefined }): Promise<void>
   /**
@@ -48,7 +49,7 @@ const TRIES = 3
  * The one way for the API to change the control database: rows, audit entry, events and their deliveries commit together,
  * messages follow the commit.
  */
-export async function mutate<T>(ctx: SystemCtx | Ctx, work: (mutation: Mutation) => Promise<T>): Promise<T> {
+export async function mutate<T>(ctx: SystemCtx, work: (mutation: Mutation) => Promise<T>): Promise<T> {
   for (let tries = 1; ; tries++) {
     try {
       return await commit(ctx, work)
@@ -58,7 +59,7 @@ export async function mutate<T>(ctx: SystemCtx | Ctx, work: (mutation: Mutation)
   }
 }
 
-async function commit<T>(ctx: SystemCtx | Ctx, work: (mutation: Mutation) => Promise<T>): Promise<T> {
+async function commit<T>(ctx: SystemCtx, work: (mutation: Mutation) => Promise<T>): Promise<T> {
   const { config } = ctx
   const messages: Message[] = []
   const woken: string[] = []
@@ -69,8 +70,8 @@ async function commit<T>(ctx: SystemCtx | Ctx, work: (mutation: Mutation) => Pro
     published = []
     return work({
       tx,
-      trace: (trace, actor = actorOf(ctx)) => record(ctx, tx, trace, actor),
-      publish: async (events, actor = { userId: actorOf(ctx).actorUserId }) => {
+      trace: (trace, author = authorOf(ctx)) => record(ctx, tx, trace, author),
+      publish: async (events, actor = { userId: authorOf(ctx).actorUserId }) => {
         woken.push(...(await publish(tx, events, { actorUserId: actor.userId, now: ctx.databaseNow })))
         published.push(...[events].flat())
       },
@@ -90,9 +91,9 @@ async function commit<T>(ctx: SystemCtx | Ctx, work: (mutation: Mutation) => Pro
  * mutation holds. Else it stays where it is until this has committed: of all locks, that of a transfer alone waits for this one, and
  * this one for that.
  */
-async function record(ctx: SystemCtx | Ctx, tx: Writer, trace: Trace, actor: Actor): Promise<void> {
+async function record(ctx: SystemCtx, tx: Writer, trace: Trace, author: Author): Promise<void> {
   const { action, organizationId = null, projectRef = null, detail = {} } = trace
-  const { actorUserId = null, actorAppId = null } = actor
+  const { actorUserId = null, actorAppId = null } = author
   const recorded = await rowsOf(
     tx,
     sql`with project as (select organization_id from ${projects} where ref = ${projectRef} for key share)
@@ -105,5 +106,7 @@ async function record(ctx: SystemCtx | Ctx, tx: Writer, trace: Trace, actor: Act
   if (recorded.length === 0) throw new ApiError('not_found.project')
 }
 
-const actorOf = (ctx: SystemCtx | Ctx): Actor =>
-  'principal' in ctx && ctx.principal ? { actorUserId: ctx.principal.userId, actorAppId: ctx.principal.appId } : {}
+const authorOf = ({ actor }: SystemCtx): Author => ({
+  actorUserId: callerOf(actor)?.userId,
+  actorAppId: appIdOf(actor),
+})

@@ -1,6 +1,6 @@
 import * as z from 'zod'
-import { isHeld } from '../../platform/http/body.ts'
 import { type ApiVersion, ERRORS, type ErrorCode, isOAuthPath, messageOf } from '../../platform/http/error.ts'
+import { isHeld } from './body.ts'
 import { errorsOf, isAnswer, isOptional, isSchema, isStream, isText, type Route, total } from './route.ts'
 
 /** Without parameters such as the charset, which clients compare media types without. */

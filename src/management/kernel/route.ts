@@ -1,10 +1,11 @@
 import * as z from 'zod'
-import type { Ctx, Resources, SystemCtx } from '../../env.ts'
+import type { Ctx, SystemCtx } from '../../ctx.ts'
 import { SCOPES, type Scope } from '../../model/scopes.ts'
-import { type HeldBody, heldErrors, isHeld } from '../../platform/http/body.ts'
 import { BranchIdOrRef, Ref, Slug } from '../../platform/http/common-values.ts'
 import { type ErrorCode, isOAuthPath } from '../../platform/http/error.ts'
 import type { Limit } from '../../platform/rate-limit/quota.ts'
+import type { Resources } from './app-env.ts'
+import { type HeldBody, heldErrors, isHeld } from './body.ts'
 
 /** `any caller`: a valid token is enough, where the specification lists no scope. `public`: no token either. */
 export type Access = Scope | 'any caller' | 'public'

@@ -1,6 +1,6 @@
 import { and, eq, lte, notInArray, or, type SQL, sql } from 'drizzle-orm'
 import type { PgColumn } from 'drizzle-orm/pg-core'
-import type { SystemCtx } from '../../env.ts'
+import type { SystemCtx } from '../../ctx.ts'
 import type { projectTasks, workerTasks } from '../../model/tables/index.ts'
 import { describeError } from '../../platform/http/log.ts'
 import type { Message } from '../../platform/queue/message.ts'

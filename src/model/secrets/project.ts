@@ -1,6 +1,6 @@
 import { eq, sql } from 'drizzle-orm'
 import { encodeBase64Url } from 'hono/utils/encode'
-import type { SystemCtx } from '../../env.ts'
+import type { PlatformCtx } from '../../platform/context.ts'
 import type { Writer } from '../../platform/db/client.ts'
 import { seal, unseal } from '../../platform/secrets/seal.ts'
 import { projects } from '../tables/index.ts'
@@ -9,13 +9,13 @@ import { projectPlace } from './bindings.ts'
 type Secret = Parameters<typeof projectPlace>[1]
 
 export const sealSecret = (
-  { config }: Pick<SystemCtx, 'config'>,
+  { config }: Pick<PlatformCtx, 'config'>,
   ref: string,
   secret: Secret,
   text: string,
 ): Promise<string> => seal(config.ENCRYPTION_KEY, text, projectPlace(ref, secret))
 
-const open = ({ config }: Pick<SystemCtx, 'config'>, ref: string, secret: Secret, sealed: string): Promise<string> =>
+const open = ({ config }: Pick<PlatformCtx, 'config'>, ref: string, secret: Secret, sealed: string): Promise<string> =>
   unseal(config.ENCRYPTION_KEY, sealed, projectPlace(ref, secret))
 
 /** For who has the key at hand and no Worker. */
@@ -29,11 +29,11 @@ interface Row {
   sealedJwtSecret: string | null
 }
 
-export const passwordOf = (ctx: SystemCtx, { ref, sealedPassword }: Pick<Row, 'ref' | 'sealedPassword'>) =>
+export const passwordOf = (ctx: PlatformCtx, { ref, sealedPassword }: Pick<Row, 'ref' | 'sealedPassword'>) =>
   open(ctx, ref, 'password', sealedPassword)
 
 export const runnerPasswordOf = (
-  ctx: SystemCtx,
+  ctx: PlatformCtx,
   { ref, sealedRunnerPassword }: Pick<Row, 'ref' | 'sealedRunnerPassword'>,
 ) => open(ctx, ref, 'runner_password', sealedRunnerPassword)
 
@@ -44,7 +44,7 @@ export const newPassword = (): string => `Pw-${crypto.randomUUID()}`
 export const newJwtSecret = (): string => encodeBase64Url(crypto.getRandomValues(new Uint8Array(48)).buffer)
 
 /** How a secret is read, and written where there is none: within a transaction by that one, as it may hold the project's row. */
-type Access = Pick<SystemCtx, 'config'> & { db: Pick<Writer, 'update'> }
+type Access = Pick<PlatformCtx, 'config'> & { db: Pick<Writer, 'update'> }
 
 /** Signs every token of the project; a project that has none yet gets one here. */
 export async function jwtSecretOf(

@@ -1,4 +1,4 @@
-import type { SystemCtx } from '../../env.ts'
+import type { PlatformCtx } from '../../platform/context.ts'
 import type { Jwk } from '../../platform/jwt/jwk.ts'
 import { seal, unseal } from '../../platform/secrets/seal.ts'
 import { signingKeyPlace } from './bindings.ts'
@@ -8,8 +8,8 @@ interface Owner {
   id: string
 }
 
-export const sealSigningKey = ({ config }: SystemCtx, owner: Owner, jwk: Jwk): Promise<string> =>
+export const sealSigningKey = ({ config }: PlatformCtx, owner: Owner, jwk: Jwk): Promise<string> =>
   seal(config.ENCRYPTION_KEY, JSON.stringify(jwk), signingKeyPlace(owner))
 
-export const openSigningKey = async ({ config }: SystemCtx, owner: Owner, sealed: string): Promise<Jwk> =>
+export const openSigningKey = async ({ config }: PlatformCtx, owner: Owner, sealed: string): Promise<Jwk> =>
   JSON.parse(await unseal(config.ENCRYPTION_KEY, sealed, signingKeyPlace(owner)))

@@ -1,5 +1,6 @@
 import { sql } from 'drizzle-orm'
 import { bigint, boolean, index, integer, jsonb, pgTable, text, unique, uuid } from 'drizzle-orm/pg-core'
+import type { CommitReport } from '../../platform/github/repository.ts'
 import { branches } from './branches.ts'
 import { instant, organizations, users } from './identity.ts'
 import { projects } from './projects.ts'
@@ -38,12 +39,6 @@ export const gitConnections = pgTable(
     index('git_connections_user').on(t.userId),
   ],
 )
-
-/** What GitHub is to be told of a commit. */
-export interface CommitReport {
-  state: 'pending' | 'success' | 'failure' | 'error'
-  description: string
-}
 
 /**
  * A branch at GitHub that a connection follows. What GitHub tells of it only says that it is to be looked at: what is done

@@ -11,7 +11,8 @@ import {
   unique,
   uuid,
 } from 'drizzle-orm/pg-core'
-import { PLANS, ROLES } from '../roles.ts'
+import { PLANS } from '../../config.ts'
+import { ROLES } from '../roles.ts'
 import type { Scope } from '../scopes.ts'
 import { type GrantType, RELEASE_CHANNELS } from './values.ts'
 

@@ -1,5 +1,6 @@
 import { sql } from 'drizzle-orm'
 import { boolean, index, jsonb, pgTable, primaryKey, text, uniqueIndex, uuid } from 'drizzle-orm/pg-core'
+import { SIGNING_ALGORITHMS } from '../../platform/jwt/jwk.ts'
 import { instant } from './identity.ts'
 import { projects } from './projects.ts'
 
@@ -37,7 +38,6 @@ export const apiKeys = pgTable(
   ],
 )
 
-export const SIGNING_ALGORITHMS = ['EdDSA', 'ES256', 'RS256', 'HS256'] as const
 export const SIGNING_KEY_STATUSES = ['in_use', 'previously_used', 'revoked', 'standby'] as const
 
 export const signingKeys = pgTable(

@@ -1,6 +1,6 @@
 import { sql } from 'drizzle-orm'
 import { type AnyPgColumn, bigint, index, integer, jsonb, pgTable, text, uniqueIndex, uuid } from 'drizzle-orm/pg-core'
-import type { UpgradePhase } from '../../engine/upgrades.ts'
+import type { UpgradePhase } from '../upgrade-phases.ts'
 import { accessTokens, instant, oauthGrants, organizations, users } from './identity.ts'
 import { INSTANCE_SIZES, PROJECT_STATUSES, type ProjectStatus, REGION_CODES } from './values.ts'
 

@@ -1,5 +1,5 @@
 import { connect } from 'cloudflare:sockets'
-import type { SystemCtx } from '../../env.ts'
+import type { SystemCtx } from '../../ctx.ts'
 import { sendOf } from '../../platform/net/egress.ts'
 import { SendFailure, type Way } from './backend.ts'
 import { gzip } from './gzip.ts'

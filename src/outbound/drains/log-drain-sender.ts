@@ -1,6 +1,6 @@
 import { DurableObject } from 'cloudflare:workers'
 import { createCtx } from '../../ctx.ts'
-import type { Bindings } from '../../env.ts'
+import type { Bindings } from '../../platform/bindings.ts'
 import { describeError } from '../../platform/http/log.ts'
 import { runDrain } from './sender.ts'
 

@@ -1,4 +1,4 @@
-import type { Logger } from '../../env.ts'
+import type { Logger } from '../../platform/http/log.ts'
 import type { NewEvent } from './publish.ts'
 
 /** `v1.project.branch.created` is logged as `branch_created`. */

@@ -1,4 +1,4 @@
-import type { SystemCtx } from '../../env.ts'
+import type { SystemCtx } from '../../ctx.ts'
 import type { Outcome } from './attempt.ts'
 import type { Claimed, Settlement } from './delivery-store.ts'
 import { DAY_MS } from './purge.ts'

@@ -1,17 +1,13 @@
-import type { SystemCtx } from '../../env.ts'
+import type { SystemCtx } from '../../ctx.ts'
 import { webhookPlace } from '../../model/secrets/bindings.ts'
 import { describeError } from '../../platform/http/log.ts'
 import { checkDestination, type DestinationRules } from '../../platform/net/destination.ts'
+import { rulesOf, sendOf } from '../../platform/net/egress.ts'
 import { unseal } from '../../platform/secrets/seal.ts'
+import { type Timeout, timeout } from '../../platform/timeout.ts'
 import type { Claimed } from './delivery-store.ts'
 import { capture, isSuccess } from './response-capture.ts'
 import { sign } from './signature.ts'
-
-/** Aborts after its time. Left standing, thousands a second would fill the memory. */
-interface Timeout {
-  signal: AbortSignal
-  clear(): void
-}
 
 /** What an attempt needs of the outside; the fault tests bring their own. */
 export interface Ports {
@@ -19,6 +15,9 @@ export interface Ports {
   timeout(ms: number): Timeout
   rules: DestinationRules
 }
+
+/** The ports of a running installation. */
+export const networkPorts = (ctx: SystemCtx): Ports => ({ post: sendOf(ctx), timeout, rules: rulesOf(ctx) })
 
 export type Outcome =
   | { kind: 'answered'; answer: Answer; succeeded: boolean }

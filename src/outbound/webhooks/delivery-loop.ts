@@ -1,4 +1,4 @@
-import type { SystemCtx } from '../../env.ts'
+import type { SystemCtx } from '../../ctx.ts'
 import { describeError } from '../../platform/http/log.ts'
 import { attempt, hasEvent, type Ports } from './attempt.ts'
 import { disablingOf, nameOf, type Result, settlementOf, statusOf } from './attempt-outcome.ts'

@@ -1,4 +1,4 @@
-import type { SystemCtx } from '../../env.ts'
+import type { SystemCtx } from '../../ctx.ts'
 import { send } from '../../platform/queue/send.ts'
 import { backlog, overdueEndpoints } from './delivery-store.ts'
 import { type Wake, wakeSwept } from './wake-senders.ts'

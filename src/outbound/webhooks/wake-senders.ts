@@ -1,4 +1,4 @@
-import type { SystemCtx } from '../../env.ts'
+import type { SystemCtx } from '../../ctx.ts'
 import { describeError } from '../../platform/http/log.ts'
 import type { Message } from '../../platform/queue/message.ts'
 import { send } from '../../platform/queue/send.ts'

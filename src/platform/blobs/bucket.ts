@@ -1,6 +1,6 @@
 import type { S3Client } from '@aws-sdk/client-s3'
 import { S3RequestPresigner } from '@aws-sdk/s3-request-presigner'
-import type { Config } from '../../env.ts'
+import type { Config } from '../../config.ts'
 import { BucketUnreachable, openBlobs, openNetwork } from './client.ts'
 
 /** The bucket by plain requests, for bytes: the client's own way of sending costs three times the CPU. */

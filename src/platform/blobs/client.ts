@@ -1,5 +1,5 @@
 import { S3Client } from '@aws-sdk/client-s3'
-import type { Config } from '../../env.ts'
+import type { Config } from '../../config.ts'
 
 const clients = new WeakMap<object, S3Client>()
 

@@ -1,11 +1,11 @@
 import { S3RequestPresigner } from '@aws-sdk/s3-request-presigner'
-import type { SystemCtx } from '../../env.ts'
+import type { PlatformCtx } from '../context.ts'
 import { encodeKey } from './bucket.ts'
 import { openBlobs } from './client.ts'
 
 /** A URL under which anybody may PUT bytes of any type at a key, at the endpoint that clients reach. */
 export async function presignPut(
-  { config, bindings }: Pick<SystemCtx, 'config' | 'bindings'>,
+  { config, bindings }: Pick<PlatformCtx, 'config' | 'bindings'>,
   key: string,
   { expiresInSeconds }: { expiresInSeconds: number },
 ): Promise<string> {

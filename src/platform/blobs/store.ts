@@ -6,7 +6,7 @@ import {
   NoSuchKey,
   NotFound,
 } from '@aws-sdk/client-s3'
-import type { SystemCtx } from '../../env.ts'
+import type { PlatformCtx } from '../context.ts'
 import { type Bucket, BucketError, openBucket } from './bucket.ts'
 import {
   beginParts,
@@ -102,7 +102,7 @@ const REMOVED_KEYS_MAX = 1000
 
 const COPIED_PART_BYTES = 1024 ** 3
 
-export function openStore(ctx: Pick<SystemCtx, 'config' | 'bindings' | 'waitUntil'>): Blobs {
+export function openStore(ctx: Pick<PlatformCtx, 'config' | 'bindings' | 'waitUntil'>): Blobs {
   const bucket = openBucket(ctx.config, ctx.bindings.SERVICES_EGRESS)
   // A caller that goes away would else end the request before what it began is cleaned away.
   const outlasting = (upload: Promise<Stored>) => {

@@ -1,5 +1,5 @@
 import { neonConfig } from '@neondatabase/serverless'
-import type { Config } from '../../env.ts'
+import type { Config } from '../../config.ts'
 
 export interface DatabaseAddress {
   url: string

@@ -1,5 +1,5 @@
 import { type SQL, sql } from 'drizzle-orm'
-import type { SystemCtx } from '../../env.ts'
+import type { PlatformCtx } from '../context.ts'
 
 /** So long may an isolate that saw a row go by what it was. */
 const KEPT_MS = 1_000
@@ -40,7 +40,7 @@ interface Shelf<T> {
   characters: number
 }
 
-export type Reader = Pick<SystemCtx, 'db' | 'waitUntil'>
+export type Reader = Pick<PlatformCtx, 'db' | 'waitUntil'>
 
 interface Source<T extends Named> {
   /** All in one statement; what does not exist is left out. */

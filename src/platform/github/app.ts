@@ -1,5 +1,5 @@
 import type * as z from 'zod'
-import type { GithubConfig } from '../../env.ts'
+import type { GithubConfig } from '../../config.ts'
 import { base64Url } from '../secrets/base64url.ts'
 
 /** The settings of a GitHub App, all of them there. */

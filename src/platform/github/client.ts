@@ -1,7 +1,8 @@
 import type * as z from 'zod'
-import type { SystemCtx } from '../../env.ts'
+import type { PlatformCtx } from '../context.ts'
 import { readText } from '../http/read-text.ts'
-import { sendOf, timeout } from '../net/egress.ts'
+import { sendOf } from '../net/egress.ts'
+import { timeout } from '../timeout.ts'
 import { appOf, appToken, type GithubApp } from './app.ts'
 
 /** How GitHub is reached. */
@@ -12,7 +13,7 @@ export interface Github {
 }
 
 /** Undefined where this installation has no GitHub App. */
-export function openGithub(ctx: SystemCtx): Github | undefined {
+export function openGithub(ctx: PlatformCtx): Github | undefined {
   const app = appOf(ctx.config)
   return app && { app, send: sendOf(ctx), now: ctx.now }
 }

@@ -1,6 +1,11 @@
 import * as z from 'zod'
-import type { CommitReport } from '../../model/tables/index.ts'
 import { ask, type Github, GithubRefused } from './client.ts'
+
+/** What GitHub is to be told of a commit. */
+export interface CommitReport {
+  state: 'pending' | 'success' | 'failure' | 'error'
+  description: string
+}
 
 /** A repository and a token for it alone, which lasts an hour. */
 export interface Repository {

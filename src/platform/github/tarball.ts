@@ -1,7 +1,7 @@
 import { createTarDecoder, type ParsedTarEntry } from 'modern-tar'
 import { counted } from '../archive/byte-counter.ts'
 import { bytesOf } from '../archive/tar-entry.ts'
-import { timeout } from '../net/egress.ts'
+import { timeout } from '../timeout.ts'
 import { failureOf, type Github, GithubRefused, GithubUnavailable, headersOf, toFailure } from './client.ts'
 import type { Repository } from './repository.ts'
 

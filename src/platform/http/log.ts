@@ -1,4 +1,11 @@
-import type { LogFields, Logger } from '../../env.ts'
+/** Fields of a log line. `at` is the time of the line itself. */
+export type LogFields = { [name: string]: unknown; at?: never }
+/** Fields of a request's log line. */
+export type RequestFacts = LogFields & { queries?: number }
+export interface Logger {
+  info(event: string, fields?: LogFields): void
+  error(event: string, fields?: LogFields): void
+}
 
 /** Of paths that hold a secret, all but that. */
 export const loggedPath = (path: string): string => path.replace(/(\/project-claim\/)[^/]+/i, '$1…')

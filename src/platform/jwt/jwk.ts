@@ -1,6 +1,6 @@
-import type { SIGNING_ALGORITHMS } from '../../model/tables/index.ts'
 import { base64Url } from '../secrets/base64url.ts'
 
+export const SIGNING_ALGORITHMS = ['EdDSA', 'ES256', 'RS256', 'HS256'] as const
 export type Algorithm = (typeof SIGNING_ALGORITHMS)[number]
 
 /** As it stands in a set; what is in it is checked where it is imported. */

@@ -1,4 +1,4 @@
-import type { Bindings } from '../../env.ts'
+import type { Bindings } from '../bindings.ts'
 import { createLogger, describeError } from '../http/log.ts'
 import { addCounts, type Counts } from './counts.ts'
 

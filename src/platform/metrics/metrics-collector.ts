@@ -1,5 +1,5 @@
 import { DurableObject } from 'cloudflare:workers'
-import type { Bindings } from '../../env.ts'
+import type { Bindings } from '../bindings.ts'
 import { addCounts, type Counts } from './counts.ts'
 
 /** What storage takes in one call. */

@@ -1,9 +1,9 @@
-import type { SystemCtx } from '../../env.ts'
-import type { Ports } from '../../outbound/webhooks/attempt.ts'
+import type { PlatformCtx } from '../context.ts'
+import type { DestinationRules } from './destination.ts'
 import { createResolver } from './dns.ts'
 
-/** Where webhooks may go, by the settings of this installation. */
-export const rulesOf = ({ config }: SystemCtx): Ports['rules'] => ({
+/** The rules for addresses that users give: which hosts the installation may send requests to. */
+export const rulesOf = ({ config }: PlatformCtx): DestinationRules => ({
   resolver: createResolver(config.WEBHOOK_DNS_URL),
   ownHosts: [
     ...[
@@ -20,16 +20,8 @@ export const rulesOf = ({ config }: SystemCtx): Ports['rules'] => ({
   allowLoopback: config.WEBHOOK_LOOPBACK,
 })
 
-/** The way out by which an address that somebody gave is reached. */
+/** Returns the function that sends requests to addresses that users give. */
 export const sendOf =
-  ({ bindings: { WEBHOOK_EGRESS: egress } }: Pick<SystemCtx, 'bindings'>) =>
+  ({ bindings: { WEBHOOK_EGRESS: egress } }: Pick<PlatformCtx, 'bindings'>) =>
   (url: string, init: RequestInit): Promise<Response> =>
     egress ? egress.fetch(url, init) : fetch(url, init)
-
-export const networkPorts = (ctx: SystemCtx): Ports => ({ post: sendOf(ctx), timeout, rules: rulesOf(ctx) })
-
-export function timeout(ms: number) {
-  const controller = new AbortController()
-  const timer = setTimeout(() => controller.abort(new DOMException('too late', 'TimeoutError')), ms)
-  return { signal: controller.signal, clear: () => clearTimeout(timer) }
-}

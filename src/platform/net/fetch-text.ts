@@ -1,9 +1,10 @@
-import type { SystemCtx } from '../../env.ts'
+import type { PlatformCtx } from '../context.ts'
 import { ApiError } from '../http/error.ts'
 import { readText } from '../http/read-text.ts'
 import { Unusable } from '../http/unusable-value.ts'
+import { timeout } from '../timeout.ts'
 import { checkDestination } from './destination.ts'
-import { rulesOf, sendOf, timeout } from './egress.ts'
+import { rulesOf, sendOf } from './egress.ts'
 
 interface Wanted {
   accept: string
@@ -14,7 +15,7 @@ interface Wanted {
 const TIMEOUT_SECONDS_MAX = 10
 
 /** What stands at an address that somebody gave: over https, at a public address, without redirects. */
-export async function fetchText(ctx: SystemCtx, url: string, wanted: Wanted): Promise<string> {
+export async function fetchText(ctx: PlatformCtx, url: string, wanted: Wanted): Promise<string> {
   await requireDestination(ctx, url)
   const seconds = Math.min(TIMEOUT_SECONDS_MAX, ctx.config.WEBHOOK_TIMEOUT_SECONDS)
   const { signal, clear } = timeout(seconds * 1000)
@@ -30,7 +31,7 @@ export async function fetchText(ctx: SystemCtx, url: string, wanted: Wanted): Pr
   }
 }
 
-async function requireDestination(ctx: SystemCtx, url: string): Promise<void> {
+async function requireDestination(ctx: PlatformCtx, url: string): Promise<void> {
   const verdict = await checkDestination(url, { ...rulesOf(ctx), httpsOnly: true })
   if (verdict.kind === 'allowed') return
   if (verdict.kind === 'unavailable') {
@@ -39,7 +40,7 @@ async function requireDestination(ctx: SystemCtx, url: string): Promise<void> {
   throw new Unusable(verdict.reason)
 }
 
-async function read(ctx: SystemCtx, url: string, { accept, sizeBytesMax, signal }: Wanted & { signal: AbortSignal }) {
+async function read(ctx: PlatformCtx, url: string, { accept, sizeBytesMax, signal }: Wanted & { signal: AbortSignal }) {
   const headers = { accept, 'user-agent': 'Pilothouse/1.0' }
   const response = await sendOf(ctx)(url, { headers, redirect: 'manual', signal })
   const { status } = response

@@ -1,4 +1,5 @@
-import type { Bindings, SystemCtx } from '../../env.ts'
+import type { Bindings } from '../bindings.ts'
+import type { PlatformCtx } from '../context.ts'
 import type { Message } from './message.ts'
 
 /** What the platform takes in one batch. */
@@ -10,7 +11,7 @@ function queueOf({ PROJECT_TASKS, WEBHOOK_DELIVERIES, WORKER_BUILDS }: Bindings,
 }
 
 /** Sends hints of work that the database holds already. Returns what the queue did not take: a sweeper comes to it anyway. */
-export async function send<M extends Message>({ bindings, log }: SystemCtx, messages: readonly M[]): Promise<M[]> {
+export async function send<M extends Message>({ bindings, log }: PlatformCtx, messages: readonly M[]): Promise<M[]> {
   const refused: M[] = []
   const byQueue = Map.groupBy(messages, (message) => queueOf(bindings, message))
   for (const [queue, all] of byQueue) {
@@ -28,5 +29,5 @@ export async function send<M extends Message>({ bindings, log }: SystemCtx, mess
 }
 
 /** One message that nobody gets before `delayMs` have passed. */
-export const sendLater = ({ bindings }: SystemCtx, message: Message, delayMs: number): Promise<unknown> =>
+export const sendLater = ({ bindings }: PlatformCtx, message: Message, delayMs: number): Promise<unknown> =>
   queueOf(bindings, message).send(message, { delaySeconds: delayMs / 1000 })

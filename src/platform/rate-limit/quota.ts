@@ -1,7 +1,7 @@
-import { accessTokenIn, type Principal } from '../../access/principal.ts'
-import type { AppEnv, SystemCtx } from '../../env.ts'
+import type { Bindings } from '../bindings.ts'
+import type { PlatformCtx } from '../context.ts'
 import { parseAddress } from '../net/ip-addresses.ts'
-import type { Decision, Rule } from './rate-limiter.ts'
+import type { Decision, Rule } from './rule.ts'
 
 const minute = (name: string, requests: number): Rule => ({ name, requests, windowMs: 60_000 })
 
@@ -29,23 +29,10 @@ const LIMITS = {
 export type Limit = keyof typeof LIMITS
 
 /** Of strangers, beside `none`: those with tokens that are not known, so that who sends none shuts out nobody's token. */
-const WRONG_TOKENS = 'wrong tokens'
-
-/** Branches are named by either. */
-const REF_OR_ID = /^([a-z]{20}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12})$/
-const SCOPED_PATH = /^\/(?:v\d+)\/(projects|organizations|branches)\/([\w-]+)/
-
-/** What the quota is counted for: a project, an organization, or none. Other calls of the caller do not touch it. */
-export function limitScope(principal: Principal | undefined, path: string, authorization?: string): string {
-  if (!principal) return accessTokenIn(authorization) ? WRONG_TOKENS : 'none'
-  const [, kind, name] = SCOPED_PATH.exec(path) ?? []
-  if (!kind || !name) return 'none'
-  if (kind === 'organizations') return `organization ${name}`
-  return REF_OR_ID.test(name) ? `project ${name}` : 'none'
-}
+export const WRONG_TOKENS = 'wrong tokens'
 
 interface Addressed {
-  var: { ctx: Pick<SystemCtx, 'config'> }
+  var: { ctx: Pick<PlatformCtx, 'config'> }
   req: { header(name: string): string | undefined }
 }
 
@@ -56,18 +43,24 @@ export function addressOf(c: Addressed): string | undefined {
 }
 
 /** The same, of a request that a handler has the headers of. */
-export function addressIn({ config }: Pick<SystemCtx, 'config'>, headers: Headers): string | undefined {
+export function addressIn({ config }: Pick<PlatformCtx, 'config'>, headers: Headers): string | undefined {
   const { CLIENT_ADDRESS_HEADER: header } = config
   return (header && headers.get(header)) || undefined
+}
+
+interface LimitedCaller {
+  userId: string
+  appId?: string
+  organizationId?: string
 }
 
 /**
  * The specification's order: OAuth application, else user, else address. An application is counted in each organization for
  * itself: who approves it in his own must not use up what its users have elsewhere.
  */
-export function limitCaller(principal: Principal | undefined, address: string | undefined): string {
-  if (principal?.appId) return `app ${principal.appId} ${principal.organizationId ?? ''}`
-  if (principal) return `user ${principal.userId}`
+export function limitCaller(caller: LimitedCaller | undefined, address: string | undefined): string {
+  if (caller?.appId) return `app ${caller.appId} ${caller.organizationId ?? ''}`
+  if (caller) return `user ${caller.userId}`
   return `address ${address === undefined ? 'unknown' : networkOf(address)}`
 }
 
@@ -119,11 +112,7 @@ export const guessesOf = (address: string | undefined, now: number): Quota => ({
 export const isAddressOverLimit = (address: string | undefined, now: number): boolean =>
   address !== undefined && isOverLimit(guessesOf(address, now))
 
-export async function takeQuota(
-  limiters: AppEnv['Bindings']['RATE_LIMITERS'],
-  quota: Quota,
-  limit: Limit,
-): Promise<Decision> {
+export async function takeQuota(limiters: Bindings['RATE_LIMITERS'], quota: Quota, limit: Limit): Promise<Decision> {
   const counter = counterOf(quota)
   const decision = await limiters.get(limiters.idFromName(counter)).take(LIMITS[limit], quota.now)
   if (!decision.allowed) {

@@ -1,4 +1,4 @@
-import type { SystemCtx } from '../../env.ts'
+import type { SystemCtx } from '../../ctx.ts'
 import { tokenIn } from '../../platform/http/request-token.ts'
 import { InvalidCredential } from '../../platform/jwt/credential.ts'
 import { verifyCaller } from '../gateway/credentials.ts'

@@ -1,5 +1,5 @@
 import { eq } from 'drizzle-orm'
-import type { SystemCtx } from '../../env.ts'
+import type { SystemCtx } from '../../ctx.ts'
 import { hashApiKey } from '../../model/secrets/api-key.ts'
 import { apiKeys } from '../../model/tables/index.ts'
 import { type Claims, type Credential, InvalidCredential } from '../../platform/jwt/credential.ts'

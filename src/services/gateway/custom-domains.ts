@@ -1,8 +1,8 @@
 import { createCtx } from '../../ctx.ts'
-import type { Bindings } from '../../env.ts'
+import type { Bindings } from '../../platform/bindings.ts'
 import { describeError } from '../../platform/http/log.ts'
 import { addressIn, limitCaller, limitHeaders, takeQuota } from '../../platform/rate-limit/quota.ts'
-import type { Decision } from '../../platform/rate-limit/rate-limiter.ts'
+import type { Decision } from '../../platform/rate-limit/rule.ts'
 import { hasLed, projectOfHost } from './hostnames.ts'
 import { aliasIn, locate, locateAs } from './project-address.ts'
 

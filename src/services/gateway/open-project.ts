@@ -1,5 +1,5 @@
 import { sql } from 'drizzle-orm'
-import type { SystemCtx } from '../../env.ts'
+import type { SystemCtx } from '../../ctx.ts'
 import { runnerPasswordOf } from '../../model/secrets/project.ts'
 import type { ProjectStatus, StorageConfig } from '../../model/tables/index.ts'
 import { rowsOf } from '../../platform/db/client.ts'

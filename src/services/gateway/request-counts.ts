@@ -1,7 +1,8 @@
 import { sql } from 'drizzle-orm'
+import type { SystemCtx } from '../../ctx.ts'
 import { createCtx } from '../../ctx.ts'
-import type { Bindings, SystemCtx } from '../../env.ts'
 import type { requestCounts } from '../../model/tables/index.ts'
+import type { Bindings } from '../../platform/bindings.ts'
 import { describeError } from '../../platform/http/log.ts'
 
 type Count = Pick<typeof requestCounts.$inferSelect, 'projectRef' | 'service' | 'requests'> & {

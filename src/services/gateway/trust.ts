@@ -1,5 +1,5 @@
 import { sql } from 'drizzle-orm'
-import type { SystemCtx } from '../../env.ts'
+import type { SystemCtx } from '../../ctx.ts'
 import { jwtSecretOf } from '../../model/secrets/project.ts'
 import { openSigningKey } from '../../model/secrets/signing-key.ts'
 import type { API_KEY_TYPES, SIGNING_KEY_STATUSES } from '../../model/tables/index.ts'

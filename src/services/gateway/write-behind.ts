@@ -1,5 +1,6 @@
+import type { SystemCtx } from '../../ctx.ts'
 import { createCtx } from '../../ctx.ts'
-import type { Bindings, SystemCtx } from '../../env.ts'
+import type { Bindings } from '../../platform/bindings.ts'
 import type { Db } from '../../platform/db/client.ts'
 import { isWrongData } from '../../platform/db/postgres-errors.ts'
 import { describeError } from '../../platform/http/log.ts'

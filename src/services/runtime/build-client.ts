@@ -9,7 +9,7 @@ import {
   Refusal,
   SPEC_FIELD,
 } from '../../builder/protocol.ts'
-import type { SystemCtx } from '../../env.ts'
+import type { SystemCtx } from '../../ctx.ts'
 import { readParts } from '../../platform/blobs/chunk-reader.ts'
 
 /** The program cannot be built as it was sent; the developer can mend it. */

@@ -1,5 +1,5 @@
 import { sql } from 'drizzle-orm'
-import type { SystemCtx } from '../../env.ts'
+import type { SystemCtx } from '../../ctx.ts'
 import type { ConsoleLine } from '../../model/tables/index.ts'
 import type { Db } from '../../platform/db/client.ts'
 import { createWriteBehind, type Host, PORTION, writeInHalves } from '../gateway/write-behind.ts'

@@ -1,5 +1,5 @@
 import { sql } from 'drizzle-orm'
-import type { SystemCtx } from '../../env.ts'
+import type { SystemCtx } from '../../ctx.ts'
 import { openApiKey } from '../../model/secrets/api-key.ts'
 import { openFunctionSecret } from '../../model/secrets/function.ts'
 import { jwtSecretOf, passwordOf } from '../../model/secrets/project.ts'

@@ -1,4 +1,4 @@
-import type { SystemCtx } from '../../env.ts'
+import type { SystemCtx } from '../../ctx.ts'
 import { setNewest } from '../../platform/bounded-map.ts'
 
 /** A program that nobody called for so long starts anew with its next call. What it still does then ends. */

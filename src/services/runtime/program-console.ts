@@ -1,6 +1,6 @@
 import { WorkerEntrypoint } from 'cloudflare:workers'
-import type { Bindings } from '../../env.ts'
 import type { ConsoleLine } from '../../model/tables/index.ts'
+import type { Bindings } from '../../platform/bindings.ts'
 import { LINES_MAX, messageOf, print } from './call-recorder.ts'
 
 const LEVELS = ['log', 'info', 'warn', 'error', 'debug']

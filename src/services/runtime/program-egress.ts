@@ -1,6 +1,7 @@
 import { connect } from 'cloudflare:sockets'
 import { WorkerEntrypoint } from 'cloudflare:workers'
-import { type Bindings, type Config, readConfig } from '../../env.ts'
+import { type Config, readConfig } from '../../config.ts'
+import type { Bindings } from '../../platform/bindings.ts'
 import { newTimedId } from '../../platform/db/id.ts'
 import { isPublicAddress, parseAddress } from '../../platform/net/ip-addresses.ts'
 import { sha256Of } from '../../platform/secrets/digest.ts'

@@ -1,4 +1,5 @@
-import type { Bindings, SystemCtx } from '../../env.ts'
+import type { SystemCtx } from '../../ctx.ts'
+import type { Bindings } from '../../platform/bindings.ts'
 import { setNewest } from '../../platform/bounded-map.ts'
 import { limitCaller, takeQuota } from '../../platform/rate-limit/quota.ts'
 import { markWithoutProgram } from './processes/reply-origin.ts'

@@ -1,5 +1,5 @@
 import { sql } from 'drizzle-orm'
-import type { SystemCtx } from '../../env.ts'
+import type { SystemCtx } from '../../ctx.ts'
 import type { storageRequests } from '../../model/tables/index.ts'
 import { setNewest } from '../../platform/bounded-map.ts'
 import type { Db } from '../../platform/db/client.ts'

@@ -1,4 +1,4 @@
-import type { Bindings } from '../../env.ts'
+import type { Bindings } from '../../platform/bindings.ts'
 import { locate, type ProjectAddress } from '../gateway/project-address.ts'
 import { checkBucketName, checkKey, decodePath } from './object-names.ts'
 import type { StorageContext } from './request.ts'

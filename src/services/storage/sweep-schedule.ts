@@ -1,5 +1,5 @@
 import { and, eq, gt, inArray, isNull, lt, lte, type SQL } from 'drizzle-orm'
-import type { SystemCtx } from '../../env.ts'
+import type { SystemCtx } from '../../ctx.ts'
 import { projects } from '../../model/tables/index.ts'
 import { describeError } from '../../platform/http/log.ts'
 import type { Storage } from './request.ts'

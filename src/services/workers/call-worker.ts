@@ -1,5 +1,6 @@
+import type { SystemCtx } from '../../ctx.ts'
 import { createCtx } from '../../ctx.ts'
-import type { Bindings, SystemCtx } from '../../env.ts'
+import type { Bindings } from '../../platform/bindings.ts'
 import { describeError } from '../../platform/http/log.ts'
 import { InvalidCredential } from '../../platform/jwt/credential.ts'
 import { sharedResponse } from '../functions/shared-origin.ts'
@@ -13,6 +14,7 @@ import { logRefusal, refuseUnknown } from '../runtime/refused-calls.ts'
 import { bodyOf } from '../runtime/request-body.ts'
 import { assetResponse } from './assets/serve.ts'
 import { DISPATCH_HEADER, type Dispatch, FAILURE_HEADER, type FailureCode } from './instance-protocol.ts'
+import { instancesOf } from './instance-stub.ts'
 import { type RefusalCode, refuse } from './refusals.ts'
 import type { WorkerAddress } from './worker-address.ts'
 import { type Found, findPlan, type Plan } from './worker-plan.ts'
@@ -135,8 +137,7 @@ function run(call: Call, ctx: SystemCtx, plan: Plan) {
 const LEFT = 499
 
 async function answer(ctx: SystemCtx, call: Call, dispatch: Dispatch): Promise<Answer> {
-  const { WORKER_INSTANCES: objects } = call.bindings
-  const object = objects.get(objects.idFromName(dispatch.plan.workerId))
+  const object = instancesOf(call.bindings, dispatch.plan.workerId)
   const late = new AbortController()
   const timer = setTimeout(() => late.abort(), IDLE_MS_MAX)
   try {

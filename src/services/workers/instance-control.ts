@@ -1,15 +1,16 @@
-import type { ProjectAccess } from '../../access/access.ts'
-import type { SystemCtx } from '../../env.ts'
-import type { workers } from '../../model/tables/index.ts'
+import type { SystemCtx } from '../../ctx.ts'
+import type { projects, workers } from '../../model/tables/index.ts'
 import { describeError } from '../../platform/http/log.ts'
 import { BuildFailed } from '../runtime/build-client.ts'
 import { keyOf, type ProgramName, type Question } from '../runtime/processes/process-protocol.ts'
 import { askProcess } from '../runtime/processes/process-requests.ts'
 import { beginCall, endingOf, processOf } from '../runtime/processes/process-table.ts'
+import { instancesOf } from './instance-stub.ts'
 import type { WorkerInstances } from './worker-instances.ts'
 import { environmentOf, type Plan } from './worker-plan.ts'
 
 type WorkerRow = typeof workers.$inferSelect
+type ProjectRow = typeof projects.$inferSelect
 
 type Instances = Pick<WorkerInstances, 'start' | 'drop' | 'stop' | 'tally'>
 type Planned = Parameters<Instances['tally']>[0]
@@ -23,8 +24,7 @@ const programOf = ({ projectRef: ref, name }: WorkerName): ProgramName => ({ kin
 
 /** Where the instances of a worker run; undefined where no process does that and none is to be started. */
 async function objectOf({ bindings }: SystemCtx, worker: WorkerName, isStarted = false): Promise<Remote | undefined> {
-  const { WORKER_INSTANCES: objects, PROGRAMS } = bindings
-  if (!PROGRAMS) return objects.get(objects.idFromName(worker.id))
+  if (!bindings.PROGRAMS) return instancesOf(bindings, worker.id)
   const process = await processOf(bindings, programOf(worker), isStarted)
   if (!process) return undefined
   const ask = <T>(question: Question, plan?: Plan | Planned) =>
@@ -68,7 +68,7 @@ const ASKED_MS = 5_000
 const NONE = { live: 0, ready: 0, stale: 0 }
 
 /** Counted, or why they cannot be. */
-export async function tallyOf(ctx: SystemCtx, worker: WorkerRow, project: ProjectAccess) {
+export async function tallyOf(ctx: SystemCtx, worker: WorkerRow, project: ProjectRow) {
   const { id, served, spec } = worker
   if (!served) return { instances: { declared: spec.instances, live: 0, ready: 0, stale: 0 } }
   try {

@@ -1,5 +1,5 @@
 import { eq } from 'drizzle-orm'
-import type { SystemCtx } from '../../env.ts'
+import type { SystemCtx } from '../../ctx.ts'
 import { workers } from '../../model/tables/index.ts'
 import { removeBlobs } from '../../platform/blobs/remove.ts'
 import { openStore } from '../../platform/blobs/store.ts'

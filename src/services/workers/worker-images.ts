@@ -1,5 +1,5 @@
 import { and, eq, inArray, lt, sql } from 'drizzle-orm'
-import type { SystemCtx } from '../../env.ts'
+import type { SystemCtx } from '../../ctx.ts'
 import { workerImages, workers } from '../../model/tables/index.ts'
 import { removeAllPossible } from '../../platform/blobs/remove.ts'
 import { openStore } from '../../platform/blobs/store.ts'

@@ -1,6 +1,6 @@
 import { DurableObject } from 'cloudflare:workers'
 import { createCtx } from '../../ctx.ts'
-import type { Bindings } from '../../env.ts'
+import type { Bindings } from '../../platform/bindings.ts'
 import { describeError } from '../../platform/http/log.ts'
 import { keepIsolate, leaveIsolate } from '../runtime/isolates.ts'
 import type { Surroundings } from '../runtime/program-code.ts'

@@ -1,4 +1,4 @@
-import type { SystemCtx } from '../../env.ts'
+import type { SystemCtx } from '../../ctx.ts'
 import type { WorkerSpec } from '../../model/tables/index.ts'
 import { readText } from '../../platform/http/read-text.ts'
 import { GIVEN_NAMES, projectEnvironment } from '../runtime/environment.ts'

@@ -1,5 +1,5 @@
 import { and, eq, isNull, sql } from 'drizzle-orm'
-import type { SystemCtx } from '../../env.ts'
+import type { SystemCtx } from '../../ctx.ts'
 import { type ProjectStatus, projects, type ServedWorker, workers } from '../../model/tables/index.ts'
 import { prepared } from '../../platform/db/client.ts'
 import { noteChange } from '../runtime/processes/program-changes.ts'

@@ -1,5 +1,5 @@
 import { beforeAll, describe, expect, inject, it } from 'vitest'
-import { readConfig } from '../../../src/env.ts'
+import { readConfig } from '../../../src/config.ts'
 import { listMaintenanceWindows } from '../../../src/management/account/maintenance/service.ts'
 import { newMember, newOrganization, type TestOrganization } from '../../support/api.ts'
 

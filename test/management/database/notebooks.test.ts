@@ -6,7 +6,7 @@ import { drizzle } from 'drizzle-orm/node-postgres'
 import pg from 'pg'
 import { beforeAll, describe, expect, inject, it, onTestFinished } from 'vitest'
 import type { ProjectAccess } from '../../../src/access/access.ts'
-import type { Ctx } from '../../../src/env.ts'
+import type { Ctx } from '../../../src/ctx.ts'
 import { listNotebooks } from '../../../src/management/database/notebooks/list-notebooks.ts'
 import { NotebookListQuery } from '../../../src/management/database/notebooks/schema.ts'
 import { auditLog, notebooks, users } from '../../../src/model/tables/index.ts'
@@ -420,7 +420,7 @@ extended('lists a page without reading 100,000 notebooks', async () => {
     analyze notebooks`)
   const statements: [string, unknown[]][] = []
   const db = drizzle(client, { logger: { logQuery: (text, params) => statements.push([text, params]) } })
-  const ctx = { db, principal: { userId, scopes: [] } } as unknown as Ctx
+  const ctx = { db, actor: { userId, scopes: [] } } as unknown as Ctx
   for (const sort of ['name', '-inserted_at']) {
     const query = NotebookListQuery.parse({ sort, 'page[size]': '20' })
     const { data, links } = await listNotebooks(ctx, { ref: project } as ProjectAccess, query)

@@ -1,6 +1,6 @@
 import { and, eq } from 'drizzle-orm'
 import { beforeAll, describe, expect, inject, it, vi } from 'vitest'
-import { readConfig } from '../../../src/env.ts'
+import { readConfig } from '../../../src/config.ts'
 import { auditLog, organizations, privateLinkAssociations } from '../../../src/model/tables/index.ts'
 import { type Caller, control, newMember, newOrganization, type TestOrganization } from '../../support/api.ts'
 import { insertProject } from '../../support/webhooks.ts'

@@ -3,7 +3,7 @@ import { eq, sql } from 'drizzle-orm'
 import { drizzle } from 'drizzle-orm/node-postgres'
 import pg from 'pg'
 import { beforeAll, describe, expect, inject, it } from 'vitest'
-import type { Ctx } from '../../../src/env.ts'
+import type { Ctx } from '../../../src/ctx.ts'
 import { listSnippets } from '../../../src/management/database/snippets/list-snippets.ts'
 import { SnippetListQuery } from '../../../src/management/database/snippets/schema.ts'
 import { auditLog, snippets, users } from '../../../src/model/tables/index.ts'
@@ -411,7 +411,7 @@ extended('lists a page without reading 100,000 snippets', async () => {
     analyze snippets; analyze projects; analyze member_roles`)
   const statements: [string, unknown[]][] = []
   const db = drizzle(client, { logger: { logQuery: (text, params) => statements.push([text, params]) } })
-  const ctx = { db, principal: { userId, scopes: [] } } as unknown as Ctx
+  const ctx = { db, actor: { userId, scopes: [] } } as unknown as Ctx
   const { rows } = await client.query(`select ref from projects where organization_id = '${id}' limit 1`)
   for (const where of [{}, { project_ref: rows[0].ref }]) {
     for (const sort_by of ['name', 'inserted_at'] as const) {

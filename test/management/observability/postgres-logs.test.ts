@@ -1,7 +1,7 @@
 import { eq, sql } from 'drizzle-orm'
 import { beforeAll, describe, expect, inject, it, vi } from 'vitest'
+import type { SystemCtx } from '../../../src/ctx.ts'
 import type { DatabaseLogs, LogPage } from '../../../src/engine/logs.ts'
-import type { SystemCtx } from '../../../src/env.ts'
 import {
   pullPostgresLogs,
   purgePostgresLogs,

@@ -1,5 +1,6 @@
 import { expect, it } from 'vitest'
-import { Config, type SystemCtx } from '../../../src/env.ts'
+import { Config } from '../../../src/config.ts'
+import type { SystemCtx } from '../../../src/ctx.ts'
 import { checkDestination, urlProblem } from '../../../src/platform/net/destination.ts'
 import { rulesOf } from '../../../src/platform/net/egress.ts'
 import { SETTINGS } from './outbox.ts'

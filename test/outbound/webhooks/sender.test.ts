@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto'
 import { eq, type SQL, sql } from 'drizzle-orm'
 import { describe, expect, it } from 'vitest'
-import type { SystemCtx } from '../../../src/env.ts'
+import type { SystemCtx } from '../../../src/ctx.ts'
 import { webhookDeliveries, webhookEndpoints } from '../../../src/model/tables/index.ts'
 import type { Ports } from '../../../src/outbound/webhooks/attempt.ts'
 import { createSender } from '../../../src/outbound/webhooks/delivery-loop.ts'

@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest'
-import type { SystemCtx } from '../../../src/env.ts'
+import type { SystemCtx } from '../../../src/ctx.ts'
 import { wakeOverdue } from '../../../src/outbound/webhooks/sweep.ts'
 import { at, config, useOutbox } from './outbox.ts'
 

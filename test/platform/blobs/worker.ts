@@ -1,4 +1,5 @@
-import type { Bindings, Config } from '../../../src/env.ts'
+import type { Config } from '../../../src/config.ts'
+import type { Bindings } from '../../../src/platform/bindings.ts'
 import { openBucket } from '../../../src/platform/blobs/bucket.ts'
 import { copyParts } from '../../../src/platform/blobs/multipart.ts'
 import { put } from '../../../src/platform/blobs/put.ts'

@@ -1,6 +1,6 @@
 import type * as z from 'zod'
 import type { OrganizationAccess } from '../../../access/access.ts'
-import type { Ctx } from '../../../env.ts'
+import type { Ctx } from '../../../ctx.ts'
 import { ROLE_NAMES } from '../../../model/roles.ts'
 import { LOGS_KEPT_DAYS } from '../../../outbound/logs/purge.ts'
 import { dailyBackupDays } from '../../database/backups/backup-plan.ts'

@@ -1,5 +1,5 @@
 import * as z from 'zod'
-import { MaintenanceWindow } from '../../../env.ts'
+import { MaintenanceWindow } from '../../../config.ts'
 
 const Times = z.object({ start_at: z.iso.datetime(), end_at: z.iso.datetime() })
 

@@ -1,5 +1,6 @@
 import type * as z from 'zod'
-import { type Config, type SystemCtx, WEEKDAYS } from '../../../env.ts'
+import { type Config, WEEKDAYS } from '../../../config.ts'
+import type { SystemCtx } from '../../../ctx.ts'
 import type { MaintenanceWindowList } from './schema.ts'
 
 type Window = NonNullable<Config['MAINTENANCE_WINDOW']>

@@ -1,7 +1,7 @@
 import { and, eq, inArray, sql } from 'drizzle-orm'
 import type * as z from 'zod'
 import type { OrganizationAccess } from '../../../access/access.ts'
-import type { Ctx } from '../../../env.ts'
+import type { Ctx } from '../../../ctx.ts'
 import type { Role } from '../../../model/roles.ts'
 import { invitations, memberRoles, users } from '../../../model/tables/index.ts'
 import { rowsOf, type Writer } from '../../../platform/db/client.ts'
@@ -43,7 +43,7 @@ export async function createInvitations(
     const invited = wanted.filter(({ email }) => !known.has(email))
     if (invited.length === 0) throw nobodyInvited(wanted, known)
     await requireRoom(tx, organization, invited.length)
-    const common = { organizationId: organization.id, invitedBy: ctx.principal.userId, createdAt: ctx.now() }
+    const common = { organizationId: organization.id, invitedBy: ctx.actor.userId, createdAt: ctx.now() }
     await tx.insert(invitations).values(invited.map((row) => ({ ...common, ...row })))
     await tell(mutation, organization, 'created', invited)
     return { data: invited.map(toInvited), ...(known.size > 0 && { error: partialFailure(known) }) }

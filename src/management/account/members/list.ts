@@ -1,7 +1,7 @@
 import { type SQL, sql } from 'drizzle-orm'
 import type * as z from 'zod'
 import type { OrganizationAccess } from '../../../access/access.ts'
-import type { Ctx } from '../../../env.ts'
+import type { Ctx } from '../../../ctx.ts'
 import { ROLE_NAMES, ROLES, type Role } from '../../../model/roles.ts'
 import { memberRoles, projects, users } from '../../../model/tables/index.ts'
 import { rowsOf } from '../../../platform/db/client.ts'

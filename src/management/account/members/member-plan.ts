@@ -1,7 +1,5 @@
-import { PLANS } from '../../../model/roles.ts'
+import { PLANS, type Plan } from '../../../config.ts'
 import { ApiError } from '../../../platform/http/error.ts'
-
-type Plan = (typeof PLANS)[number]
 
 /** Invitations and roles through the API are for these plans; members can be removed on all of them. */
 export const managesMembers = (plan: Plan): boolean => PLANS.indexOf(plan) >= PLANS.indexOf('enterprise')

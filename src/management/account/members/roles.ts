@@ -1,7 +1,7 @@
 import { and, eq, inArray, isNull, ne } from 'drizzle-orm'
 import type * as z from 'zod'
 import type { OrganizationAccess } from '../../../access/access.ts'
-import type { Ctx } from '../../../env.ts'
+import type { Ctx } from '../../../ctx.ts'
 import type { Role } from '../../../model/roles.ts'
 import { memberRoles, organizations, projects, users } from '../../../model/tables/index.ts'
 import type { Writer } from '../../../platform/db/client.ts'
@@ -18,17 +18,13 @@ import type { AssignedRole, AssignRole } from './schema.ts'
  * Changes of an organization's members come one after another, so that its last owner is known. The caller's own role may have
  * been changed by the one before.
  */
-export async function lockMembers(
-  { principal }: Ctx,
-  { tx }: Mutation,
-  { id, role }: OrganizationAccess,
-): Promise<void> {
+export async function lockMembers({ actor }: Ctx, { tx }: Mutation, { id, role }: OrganizationAccess): Promise<void> {
   await tx.select({ id: organizations.id }).from(organizations).where(eq(organizations.id, id)).for('no key update')
   const [own] = await tx
     .select({ role: memberRoles.role })
     .from(memberRoles)
     .where(
-      and(eq(memberRoles.organizationId, id), eq(memberRoles.userId, principal.userId), isNull(memberRoles.projectRef)),
+      and(eq(memberRoles.organizationId, id), eq(memberRoles.userId, actor.userId), isNull(memberRoles.projectRef)),
     )
   if (own?.role === role) return
   throw new ApiError('forbidden.permission_denied', { detail: `the role ${role} was taken from you meanwhile` })

@@ -1,7 +1,8 @@
 import { and, asc, eq } from 'drizzle-orm'
 import { organizationsAllowing, visibleOrganizations } from '../../../access/access.ts'
-import { authenticate, type Principal } from '../../../access/principal.ts'
-import type { SystemCtx } from '../../../env.ts'
+import { authenticate } from '../../../access/principal.ts'
+import type { Caller } from '../../../actor.ts'
+import type { SystemCtx } from '../../../ctx.ts'
 import type { Scope } from '../../../model/scopes.ts'
 import { organizations } from '../../../model/tables/index.ts'
 import type { AuthorizationRequest } from './authorization-request.ts'
@@ -14,7 +15,7 @@ const CLAIM_SCOPE: Scope = 'organizations:write'
 
 /** Who approves, and in which organization of his. */
 export interface Approval {
-  principal: Principal
+  actor: Caller
   organization: Choices[number]
 }
 
@@ -25,19 +26,19 @@ export async function readApproval(
   request: AuthorizationRequest,
   body: Consent,
 ): Promise<Approval | Problem> {
-  const principal = await authenticate(ctx, `Bearer ${body.token?.trim()}`, () => true)
+  const actor = await authenticate(ctx, `Bearer ${body.token?.trim()}`, () => true)
   // What one application may do must not let in another one.
-  if (!principal || principal.appId) return NO_TOKEN
-  if (principal.isDisabled) return { text: 'Your account is disabled.' }
+  if (actor?.kind !== 'user') return NO_TOKEN
+  if (actor.isDisabled) return { text: 'Your account is disabled.' }
   const needed = new Set([...request.scopes, ...(request.claim ? [CLAIM_SCOPE] : [])])
-  const lacking = [...needed].filter((scope) => !principal.scopes.includes(scope))
+  const lacking = [...needed].filter((scope) => !actor.scopes.includes(scope))
   if (lacking.length > 0) return { text: `Your token itself lacks what is asked for: ${lacking.join(', ')}.` }
   const slug = request.organizationSlug ?? body.organization
-  const found = await choicesOf(ctx, request, principal, slug)
+  const found = await choicesOf(ctx, request, actor, slug)
   const [organization, second] = found
   if (!organization) return noneOf(request, slug)
   if (second) return { text: 'Choose an organization, and enter your token again.', organizations: found }
-  return { principal, organization }
+  return { actor, organization }
 }
 
 function noneOf({ claim }: AuthorizationRequest, slug: string | undefined): Problem {
@@ -50,7 +51,7 @@ type Choices = Awaited<ReturnType<typeof choicesOf>>
 export const choicesOf = (
   { db }: SystemCtx,
   { claim }: AuthorizationRequest,
-  principal: Principal,
+  actor: Caller,
   slug: string | undefined,
 ) =>
   db
@@ -58,7 +59,7 @@ export const choicesOf = (
     .from(organizations)
     .where(
       and(
-        claim ? organizationsAllowing(principal, CLAIM_SCOPE) : visibleOrganizations(principal),
+        claim ? organizationsAllowing(actor, CLAIM_SCOPE) : visibleOrganizations(actor),
         slug === undefined ? undefined : eq(organizations.slug, slug),
       ),
     )

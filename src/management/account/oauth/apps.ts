@@ -7,7 +7,7 @@ import {
   requirePermission,
 } from '../../../access/access.ts'
 import { hashToken, randomHex } from '../../../access/token.ts'
-import type { Ctx } from '../../../env.ts'
+import type { Ctx } from '../../../ctx.ts'
 import { SCOPES, type Scope } from '../../../model/scopes.ts'
 import { GRANT_TYPES, type GrantType, JWT_BEARER, oauthApps, organizations } from '../../../model/tables/index.ts'
 import { ApiError } from '../../../platform/http/error.ts'
@@ -98,11 +98,11 @@ export async function registerApp(ctx: Ctx, { organization_slug: slug, ...input 
   return createApp(ctx, organization, input)
 }
 
-async function onlyOrganization({ db, principal }: Ctx): Promise<Organization> {
+async function onlyOrganization({ db, actor }: Ctx): Promise<Organization> {
   const [only, second] = await db
     .select({ id: organizations.id })
     .from(organizations)
-    .where(organizationsAllowing(principal, 'organizations:write'))
+    .where(organizationsAllowing(actor, 'organizations:write'))
     .orderBy(asc(organizations.slug))
     .limit(2)
   if (!only || second) throw invalid('body.organization_slug', 'is missing: say which organization publishes it')

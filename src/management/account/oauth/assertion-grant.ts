@@ -1,6 +1,6 @@
 import { and, desc, eq, gt, isNotNull, isNull, or, sql } from 'drizzle-orm'
 import { hashToken } from '../../../access/token.ts'
-import type { SystemCtx } from '../../../env.ts'
+import type { SystemCtx } from '../../../ctx.ts'
 import {
   accessTokens,
   assertionIssuers,

@@ -1,5 +1,5 @@
 import * as z from 'zod'
-import type { SystemCtx } from '../../../env.ts'
+import type { SystemCtx } from '../../../ctx.ts'
 import { ApiError } from '../../../platform/http/error.ts'
 import { isAlgorithm, isSignedByOne, type Jwk, type VerificationKey } from '../../../platform/jwt/jwk.ts'
 import { type Jws, readJws } from '../../../platform/jwt/jws.ts'

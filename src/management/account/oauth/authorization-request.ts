@@ -1,4 +1,4 @@
-import type { SystemCtx } from '../../../env.ts'
+import type { SystemCtx } from '../../../ctx.ts'
 import type { Scope } from '../../../model/scopes.ts'
 import type { Answer } from '../../kernel/route.ts'
 import { type Claim, findClaim } from '../../projects/claims/claim.ts'

@@ -1,5 +1,5 @@
 import { hashToken, randomHex } from '../../../access/token.ts'
-import type { Ctx } from '../../../env.ts'
+import type { Ctx } from '../../../ctx.ts'
 import { oauthGrants } from '../../../model/tables/index.ts'
 import type { Mutation } from '../../kernel/mutate.ts'
 import { issueAccessToken } from './grants.ts'

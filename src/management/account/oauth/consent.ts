@@ -1,5 +1,5 @@
 import { eq } from 'drizzle-orm'
-import type { Ctx, SystemCtx } from '../../../env.ts'
+import type { Ctx, SystemCtx } from '../../../ctx.ts'
 import { accessTokens, oauthApps } from '../../../model/tables/index.ts'
 import { ApiError } from '../../../platform/http/error.ts'
 import { mutate } from '../../kernel/mutate.ts'
@@ -35,13 +35,13 @@ export async function decide(ctx: SystemCtx, { query, body, headers, claimToken 
   if (body.decision === 'deny') return sendBack(query, new Refusal('access_denied', 'the user said no'))
   const approval = await readApproval(ctx, request, body)
   if ('text' in approval) return consentPage(request, approval)
-  const { principal } = approval
-  const response = await approve({ ...ctx, principal }, request, approval).catch((error) => {
+  const { actor } = approval
+  const response = await approve({ ...ctx, actor }, request, approval).catch((error) => {
     if (error instanceof ApiError && error.code === 'unprocessable.transfer') return error
     throw error
   })
   if (response instanceof ApiError) {
-    const organizations = await choicesOf(ctx, request, principal, request.organizationSlug)
+    const organizations = await choicesOf(ctx, request, actor, request.organizationSlug)
     return consentPage(request, { text: `The project cannot be claimed: ${response.detail}.`, organizations })
   }
   return response ? sendBack(query, response) : consentPage(request, NO_TOKEN)
@@ -63,7 +63,7 @@ async function approve(
   approval: Approval,
 ): Promise<Record<string, string> | undefined> {
   const { app, redirectUri, responseType, nonce, scopes, challenge, claim } = request
-  const { principal, organization } = approval
+  const { actor, organization } = approval
   const idToken = nonce === undefined ? undefined : { nonce, key: await signingKeyOf(ctx) }
   const approved = await mutate(ctx, async (mutation) => {
     const { tx, trace } = mutation
@@ -71,15 +71,15 @@ async function approve(
       .select({ revokedAt: accessTokens.revokedAt, endsAt: accessTokens.expiresAt })
       .from(accessTokens)
       .innerJoin(oauthApps, eq(oauthApps.id, app.id))
-      .where(eq(accessTokens.id, principal.tokenId))
+      .where(eq(accessTokens.id, actor.tokenId))
       .for('share')
     if (!held || held.revokedAt) return undefined
     const moved = claim && (await takeClaimed(ctx, mutation, claim, organization))
     const grant = {
       appId: app.id,
-      userId: principal.userId,
+      userId: actor.userId,
       organizationId: organization.id,
-      approvedBy: principal.tokenId,
+      approvedBy: actor.tokenId,
       scopes,
       redirectUri,
       createdAt: ctx.now(),

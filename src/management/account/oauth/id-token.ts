@@ -1,4 +1,4 @@
-import type { SystemCtx } from '../../../env.ts'
+import type { SystemCtx } from '../../../ctx.ts'
 import { schemeOf } from '../../../platform/jwt/jwk.ts'
 import { base64Url } from '../../../platform/secrets/base64url.ts'
 import { SIGNING_ALGORITHM, type SigningKey } from './signing-key.ts'

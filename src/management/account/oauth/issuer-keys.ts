@@ -1,5 +1,5 @@
 import { and, eq } from 'drizzle-orm'
-import type { SystemCtx } from '../../../env.ts'
+import type { SystemCtx } from '../../../ctx.ts'
 import { assertionIssuers } from '../../../model/tables/index.ts'
 import { readJwks } from '../../service-config/third-party-auth/jwks.ts'
 import { type Resolved, resolveKeys } from '../../service-config/third-party-auth/resolve-keys.ts'

@@ -1,8 +1,8 @@
 import { eq } from 'drizzle-orm'
 import type * as z from 'zod'
 import type { OrganizationAccess } from '../../../access/access.ts'
-import type { Ctx } from '../../../env.ts'
-import { PLANS } from '../../../model/roles.ts'
+import { PLANS } from '../../../config.ts'
+import type { Ctx } from '../../../ctx.ts'
 import { assertionIssuers } from '../../../model/tables/index.ts'
 import { ApiError } from '../../../platform/http/error.ts'
 import { forField } from '../../../platform/http/unusable-value.ts'
@@ -16,12 +16,13 @@ export function requireAssertionPlan({ plan }: Pick<OrganizationAccess, 'plan'>)
 }
 
 /** Whoever names the issuer decides who speaks for the owners, so administrators may not, and neither may applications. */
-function requireOwner({ principal }: Ctx, { role }: OrganizationAccess): void {
-  const detail = principal.appId
-    ? 'applications may not change the issuer of assertions'
-    : role === 'owner'
-      ? undefined
-      : `the role ${role} does not allow to change the issuer of assertions`
+function requireOwner({ actor }: Ctx, { role }: OrganizationAccess): void {
+  const detail =
+    actor.kind === 'oauthApp'
+      ? 'applications may not change the issuer of assertions'
+      : role === 'owner'
+        ? undefined
+        : `the role ${role} does not allow to change the issuer of assertions`
   if (detail) throw new ApiError('forbidden.permission_denied', { detail })
 }
 

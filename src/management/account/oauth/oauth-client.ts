@@ -1,6 +1,6 @@
 import { eq } from 'drizzle-orm'
 import { hashToken } from '../../../access/token.ts'
-import type { SystemCtx } from '../../../env.ts'
+import type { SystemCtx } from '../../../ctx.ts'
 import { oauthApps, organizations } from '../../../model/tables/index.ts'
 import { ApiError } from '../../../platform/http/error.ts'
 import { isSameSecret } from '../../../platform/secrets/equal.ts'

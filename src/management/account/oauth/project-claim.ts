@@ -1,5 +1,5 @@
 import { findProject, requirePermission } from '../../../access/access.ts'
-import type { Ctx } from '../../../env.ts'
+import type { Ctx } from '../../../ctx.ts'
 import type { Answer } from '../../kernel/route.ts'
 import { createClaimToken } from '../../projects/claims/claim-tokens.ts'
 import { Refusal, readRequest, sendBack } from './authorization-request.ts'

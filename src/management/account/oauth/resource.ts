@@ -1,4 +1,4 @@
-import type { SystemCtx } from '../../../env.ts'
+import type { SystemCtx } from '../../../ctx.ts'
 
 /** RFC 8707: whether a token for this API is one for the resource that was named. */
 export function isOurs({ config }: SystemCtx, resource: string | undefined): boolean {

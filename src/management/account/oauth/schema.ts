@@ -1,7 +1,7 @@
 import * as z from 'zod'
 import { GRANT_TYPES, JWT_BEARER } from '../../../model/tables/index.ts'
-import { asFields, held } from '../../../platform/http/body.ts'
 import { Ref, Slug, Text } from '../../../platform/http/common-values.ts'
+import { asFields, held } from '../../kernel/body.ts'
 import { redirectUriFault } from './redirect-uri.ts'
 
 /** Longer than what any client sends, and what is sent back must still fit into an address. */

@@ -1,5 +1,5 @@
 import { desc } from 'drizzle-orm'
-import type { SystemCtx } from '../../../env.ts'
+import type { SystemCtx } from '../../../ctx.ts'
 import { oauthKeyPlace } from '../../../model/secrets/bindings.ts'
 import { oauthSigningKeys } from '../../../model/tables/index.ts'
 import type { Jwk } from '../../../platform/jwt/jwk.ts'

@@ -1,5 +1,5 @@
 import { type SQL, sql } from 'drizzle-orm'
-import type { SystemCtx } from '../../../env.ts'
+import type { SystemCtx } from '../../../ctx.ts'
 import { isHourlyDue } from '../../../model/hourly.ts'
 import { rowsOf } from '../../../platform/db/client.ts'
 

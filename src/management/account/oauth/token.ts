@@ -1,6 +1,6 @@
 import { and, eq } from 'drizzle-orm'
 import { hashToken } from '../../../access/token.ts'
-import type { SystemCtx } from '../../../env.ts'
+import type { SystemCtx } from '../../../ctx.ts'
 import { JWT_BEARER, oauthGrants } from '../../../model/tables/index.ts'
 import { ApiError } from '../../../platform/http/error.ts'
 import { isSameSecret } from '../../../platform/secrets/equal.ts'

@@ -1,5 +1,5 @@
 import * as z from 'zod'
-import { PLANS } from '../../../model/roles.ts'
+import { PLANS } from '../../../config.ts'
 import { RELEASE_CHANNELS } from '../../../model/tables/index.ts'
 import { Name, Slug } from '../../../platform/http/common-values.ts'
 

@@ -1,7 +1,7 @@
 import { eq } from 'drizzle-orm'
 import type * as z from 'zod'
 import { type OrganizationAccess, visibleOrganizations } from '../../../access/access.ts'
-import type { Ctx } from '../../../env.ts'
+import type { Ctx } from '../../../ctx.ts'
 import { ROLE_NAMES, type Role, strongest } from '../../../model/roles.ts'
 import { memberRoles, organizations, users } from '../../../model/tables/index.ts'
 import { randomLetters } from '../../../platform/http/common-values.ts'
@@ -9,19 +9,19 @@ import { ApiError } from '../../../platform/http/error.ts'
 import { mutate } from '../../kernel/mutate.ts'
 import type { CreateOrganization, Organization } from './schema.ts'
 
-export async function listOrganizations({ db, principal }: Ctx) {
+export async function listOrganizations({ db, actor }: Ctx) {
   const rows = await db
     .select({ slug: organizations.slug, name: organizations.name })
     .from(organizations)
-    .where(visibleOrganizations(principal))
+    .where(visibleOrganizations(actor))
     .orderBy(organizations.createdAt, organizations.slug)
   return rows.map(toHandle)
 }
 
 /** Who creates an organization owns it. */
 export async function createOrganization(ctx: Ctx, { name }: z.output<typeof CreateOrganization>) {
-  const { config, principal, now } = ctx
-  if (principal.organizationId) {
+  const { config, actor, now } = ctx
+  if (actor.organizationId) {
     throw new ApiError('forbidden.permission_denied', { detail: 'this token is bound to one organization' })
   }
   const slug = randomLetters()
@@ -31,7 +31,7 @@ export async function createOrganization(ctx: Ctx, { name }: z.output<typeof Cre
       .values({ slug, name, plan: config.DEFAULT_PLAN, createdAt: now() })
       .returning({ id: organizations.id })
     if (!row) throw new Error('the organization was not inserted')
-    await tx.insert(memberRoles).values({ organizationId: row.id, userId: principal.userId, role: 'owner' })
+    await tx.insert(memberRoles).values({ organizationId: row.id, userId: actor.userId, role: 'owner' })
     await trace({ action: 'organization.create', organizationId: row.id })
   })
   return toHandle({ slug, name })

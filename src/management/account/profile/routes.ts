@@ -9,7 +9,7 @@ export const profileRoutes = [
   get('/v1/profile', {
     id: 'v1-get-profile', summary: 'Get the profile of the caller',
     scope: 'any caller', returns: Profile,
-  }, async ({ ctx: { principal } }) => ({
-    gotrue_id: principal.userId, primary_email: principal.primaryEmail, username: principal.username,
+  }, async ({ ctx: { actor } }) => ({
+    gotrue_id: actor.userId, primary_email: actor.primaryEmail, username: actor.username,
   })),
 ]

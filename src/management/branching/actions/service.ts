@@ -1,7 +1,7 @@
 import { and, asc, count, desc, eq, or, sql } from 'drizzle-orm'
 import * as z from 'zod'
 import type { ProjectAccess } from '../../../access/access.ts'
-import type { Ctx } from '../../../env.ts'
+import type { Ctx } from '../../../ctx.ts'
 import { actionRunLogs, actionRuns, type StepRecord } from '../../../model/tables/index.ts'
 import { ApiError } from '../../../platform/http/error.ts'
 import { mutate } from '../../kernel/mutate.ts'

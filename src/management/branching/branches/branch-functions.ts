@@ -1,4 +1,4 @@
-import type { SystemCtx } from '../../../env.ts'
+import type { SystemCtx } from '../../../ctx.ts'
 import { branchPlace } from '../../../model/secrets/bindings.ts'
 import { ApiError } from '../../../platform/http/error.ts'
 import { unseal } from '../../../platform/secrets/seal.ts'

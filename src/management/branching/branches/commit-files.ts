@@ -1,15 +1,10 @@
 import { eq, sql } from 'drizzle-orm'
+import type { SystemCtx } from '../../../ctx.ts'
 import { splitStatements } from '../../../engine/split-statements.ts'
-import type { SystemCtx } from '../../../env.ts'
 import { runnerPasswordOf } from '../../../model/secrets/project.ts'
-import {
-  actionRuns,
-  type CommitFiles,
-  type CommitReport,
-  gitBranches,
-  gitConnections,
-} from '../../../model/tables/index.ts'
+import { actionRuns, type CommitFiles, gitBranches, gitConnections } from '../../../model/tables/index.ts'
 import { GithubRefused, openGithub } from '../../../platform/github/client.ts'
+import type { CommitReport } from '../../../platform/github/repository.ts'
 import { openRepository } from '../../../platform/github/repository.ts'
 import { UnusableCommit } from '../../../platform/github/tarball.ts'
 import { sha256Of } from '../../../platform/secrets/digest.ts'

@@ -1,7 +1,7 @@
 import { eq } from 'drizzle-orm'
 import type * as z from 'zod'
 import type { ProjectAccess } from '../../../access/access.ts'
-import type { Ctx, SystemCtx } from '../../../env.ts'
+import type { Ctx, SystemCtx } from '../../../ctx.ts'
 import { branchPlace } from '../../../model/secrets/bindings.ts'
 import { newPassword } from '../../../model/secrets/project.ts'
 import { apiKeys, branches, organizations, projects } from '../../../model/tables/index.ts'

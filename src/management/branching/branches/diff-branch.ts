@@ -1,7 +1,7 @@
 import { eq } from 'drizzle-orm'
 import type * as z from 'zod'
 import type { BranchAccess } from '../../../access/access.ts'
-import type { Ctx } from '../../../env.ts'
+import type { Ctx } from '../../../ctx.ts'
 import { runnerPasswordOf } from '../../../model/secrets/project.ts'
 import { projects } from '../../../model/tables/index.ts'
 import { ApiError } from '../../../platform/http/error.ts'

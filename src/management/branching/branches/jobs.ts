@@ -1,6 +1,6 @@
 import { and, eq, isNull } from 'drizzle-orm'
+import type { SystemCtx } from '../../../ctx.ts'
 import { type Fence, SqlError, Superseded } from '../../../engine/engine.ts'
-import type { SystemCtx } from '../../../env.ts'
 import {
   actionRuns,
   type BranchStatus,

@@ -1,5 +1,5 @@
 import { eq } from 'drizzle-orm'
-import type { Ctx } from '../../../env.ts'
+import type { Ctx } from '../../../ctx.ts'
 import { webhookPlace } from '../../../model/secrets/bindings.ts'
 import { jwtSecretOf } from '../../../model/secrets/project.ts'
 import { projects, webhookEndpoints } from '../../../model/tables/index.ts'
@@ -60,7 +60,7 @@ export async function setNotifyUrl(
       await jwtSecretOf({ ...ctx, db: tx }, project),
       webhookPlace(id, 'secret'),
     ),
-    createdBy: ctx.principal.userId,
+    createdBy: ctx.actor.userId,
     createdAt: ctx.now(),
   })
 }

@@ -1,6 +1,6 @@
 import { and, eq, inArray, isNotNull, isNull, lte, not, type SQL, sql } from 'drizzle-orm'
 import type { BranchAccess, ProjectAccess } from '../../../access/access.ts'
-import type { Ctx, SystemCtx } from '../../../env.ts'
+import type { Ctx, SystemCtx } from '../../../ctx.ts'
 import { actionRuns, branches, organizations, projects, projectTasks, TASK_KINDS } from '../../../model/tables/index.ts'
 import { ApiError } from '../../../platform/http/error.ts'
 import { endAssociations, ofProjects } from '../../database/private-link/end-associations.ts'

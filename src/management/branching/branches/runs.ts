@@ -1,5 +1,5 @@
 import { eq, getTableColumns, type SQL, sql } from 'drizzle-orm'
-import type { Ctx, SystemCtx } from '../../../env.ts'
+import type { Ctx, SystemCtx } from '../../../ctx.ts'
 import {
   actionRunLogs,
   actionRuns,

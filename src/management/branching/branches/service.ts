@@ -1,7 +1,7 @@
 import { and, asc, eq, inArray, isNull } from 'drizzle-orm'
 import type * as z from 'zod'
 import { type BranchAccess, findProject, type ProjectAccess, requirePermission } from '../../../access/access.ts'
-import type { Ctx } from '../../../env.ts'
+import type { Ctx } from '../../../ctx.ts'
 import { roleAllows } from '../../../model/roles.ts'
 import { jwtSecretOf, passwordOf } from '../../../model/secrets/project.ts'
 import {
@@ -53,7 +53,7 @@ export async function getBranch({ db }: Ctx, project: ProjectAccess, name: strin
 
 /** Passwords and keys are for who may read secrets: with them one could do more than the role, or the token, allows. */
 export async function getBranchConfig(ctx: Ctx, { project }: BranchAccess) {
-  const maySeeSecrets = roleAllows(project.role, 'secrets:read') && ctx.principal.scopes.includes('secrets:read')
+  const maySeeSecrets = roleAllows(project.role, 'secrets:read') && ctx.actor.scopes.includes('secrets:read')
   const { host, port, user } = ctx.engine.connection(project)
   return {
     ref: project.ref,

@@ -1,7 +1,7 @@
 import { sql } from 'drizzle-orm'
 import type { Hono } from 'hono'
 import * as z from 'zod'
-import type { AppEnv, SystemCtx } from '../../../env.ts'
+import type { SystemCtx } from '../../../ctx.ts'
 import { branches, gitBranches, gitConnections, gitDeliveries, projects } from '../../../model/tables/index.ts'
 import { readParts } from '../../../platform/blobs/chunk-reader.ts'
 import { holdMemory, MemoryTaken } from '../../../platform/blobs/memory-budget.ts'
@@ -11,6 +11,7 @@ import { Text } from '../../../platform/http/common-values.ts'
 import { ApiError } from '../../../platform/http/error.ts'
 import { send } from '../../../platform/queue/send.ts'
 import { addressOf, guessesOf, isAddressOverLimit, takeQuota } from '../../../platform/rate-limit/quota.ts'
+import type { AppEnv } from '../../kernel/app-env.ts'
 
 const PATH = '/integrations/github/webhook'
 

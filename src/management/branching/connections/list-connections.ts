@@ -1,7 +1,7 @@
 import { and, asc, desc, eq, gt, inArray, isNull, lt } from 'drizzle-orm'
 import type * as z from 'zod'
 import type { OrganizationAccess } from '../../../access/access.ts'
-import type { Ctx } from '../../../env.ts'
+import type { Ctx } from '../../../ctx.ts'
 import { gitConnections, projects, users } from '../../../model/tables/index.ts'
 import { pageLinks } from '../../../platform/http/pagination.ts'
 import type { ConnectionList, ConnectionListQuery } from './schema.ts'

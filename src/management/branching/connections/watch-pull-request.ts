@@ -1,9 +1,8 @@
 import { and, asc, desc, eq, isNull, or, sql } from 'drizzle-orm'
-import type { SystemCtx } from '../../../env.ts'
+import type { SystemCtx } from '../../../ctx.ts'
 import {
   actionRuns,
   branches,
-  type CommitReport,
   gitBranches,
   gitConnections,
   organizations,
@@ -11,6 +10,7 @@ import {
   projectTasks,
 } from '../../../model/tables/index.ts'
 import { GithubRefused, openGithub } from '../../../platform/github/client.ts'
+import type { CommitReport } from '../../../platform/github/repository.ts'
 import {
   changesFile,
   headOf,

@@ -1,6 +1,6 @@
 import type { ProjectAccess } from '../../../access/access.ts'
+import type { Ctx } from '../../../ctx.ts'
 import { rowsOf } from '../../../engine/engine.ts'
-import type { Ctx } from '../../../env.ts'
 import { runnerPasswordOf } from '../../../model/secrets/project.ts'
 import { checkStatement, type DatabaseCheck } from './checks/statement.ts'
 import type { Finding } from './finding.ts'

@@ -1,6 +1,4 @@
-import { PLANS } from '../../../model/roles.ts'
-
-type Plan = (typeof PLANS)[number]
+import { PLANS, type Plan } from '../../../config.ts'
 
 /** How many days of daily backups each plan has; none on `free`. */
 const DAILY_DAYS: Record<Plan, number> = { free: 0, pro: 7, team: 14, enterprise: 30, platform: 30 }

@@ -1,7 +1,7 @@
 import { and, asc, eq, getTableColumns, inArray, lte, type SQL, sql } from 'drizzle-orm'
 import type * as z from 'zod'
 import type { ProjectAccess } from '../../../access/access.ts'
-import type { Ctx, SystemCtx } from '../../../env.ts'
+import type { Ctx, SystemCtx } from '../../../ctx.ts'
 import { isHourlyDue } from '../../../model/hourly.ts'
 import { organizations, projectSettings, projects } from '../../../model/tables/index.ts'
 import { ApiError } from '../../../platform/http/error.ts'

@@ -1,8 +1,8 @@
 import { and, desc, eq, sql } from 'drizzle-orm'
 import type * as z from 'zod'
 import type { ProjectAccess } from '../../../access/access.ts'
+import type { Ctx, SystemCtx } from '../../../ctx.ts'
 import { EngineRefusal, EngineUnavailable } from '../../../engine/engine.ts'
-import type { Ctx, SystemCtx } from '../../../env.ts'
 import { backups, type TaskInput, type TaskKind, temporaryLogins } from '../../../model/tables/index.ts'
 import { uniqueViolation } from '../../../platform/db/postgres-errors.ts'
 import { ApiError } from '../../../platform/http/error.ts'
@@ -109,7 +109,7 @@ type NewBackup = { kind: 'restore_point'; name: string } | { kind: 'scheduled' }
 
 /** Refused while other work on the project is under way. */
 export async function startBackup(
-  ctx: SystemCtx | Ctx,
+  ctx: SystemCtx,
   mutation: Mutation,
   project: Project,
   backup: NewBackup,

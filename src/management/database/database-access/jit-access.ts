@@ -1,8 +1,8 @@
 import { and, eq, inArray, sql } from 'drizzle-orm'
 import type * as z from 'zod'
 import type { ProjectAccess } from '../../../access/access.ts'
+import type { Ctx } from '../../../ctx.ts'
 import { loginRole, type Power } from '../../../engine/logins.ts'
-import type { Ctx } from '../../../env.ts'
 import { newPassword } from '../../../model/secrets/project.ts'
 import { type JitRole, jitGrants, temporaryLogins } from '../../../model/tables/index.ts'
 import { rowsOf, type Writer } from '../../../platform/db/client.ts'
@@ -28,7 +28,7 @@ export async function authorizeJit(
 ) {
   requireActive(project)
   const { ref, organizationId } = project
-  const { userId, tokenId, token } = ctx.principal
+  const { userId, tokenId, token } = ctx.actor
   const { logins } = ctx.engine
   const power = logins.powerOf(ref, name)
   if (!power) throw refused(`${name} is no role of this project that can be given`)
@@ -68,7 +68,7 @@ async function grantFor(ctx: Ctx, tx: Writer, { ref, parentRef }: ProjectAccess,
   const grants = await tx
     .select({ ref: jitGrants.projectRef, roles: jitGrants.roles })
     .from(jitGrants)
-    .where(and(inArray(jitGrants.projectRef, [ref, parentRef ?? ref]), eq(jitGrants.userId, ctx.principal.userId)))
+    .where(and(inArray(jitGrants.projectRef, [ref, parentRef ?? ref]), eq(jitGrants.userId, ctx.actor.userId)))
     .for('share')
   const held = grants.flatMap((grant) =>
     grant.roles.filter(
@@ -100,8 +100,8 @@ async function lies(tx: Writer, address: string, networks: readonly string[]): P
   return row?.inside === true
 }
 
-function endOf({ now, principal }: Ctx, { expires_at: seconds }: JitRole): Date {
-  const ends = [now().getTime() + LOGIN_MS_MAX, principal.expiresAt, seconds === undefined ? undefined : seconds * 1000]
+function endOf({ now, actor }: Ctx, { expires_at: seconds }: JitRole): Date {
+  const ends = [now().getTime() + LOGIN_MS_MAX, actor.expiresAt, seconds === undefined ? undefined : seconds * 1000]
   return new Date(Math.min(...ends.filter((end) => end !== undefined)))
 }
 

@@ -1,8 +1,8 @@
 import { and, count, eq, gt, isNull } from 'drizzle-orm'
 import type * as z from 'zod'
 import type { ProjectAccess } from '../../../access/access.ts'
+import type { Ctx } from '../../../ctx.ts'
 import { loginRole } from '../../../engine/logins.ts'
-import type { Ctx } from '../../../env.ts'
 import { newPassword } from '../../../model/secrets/project.ts'
 import { temporaryLogins } from '../../../model/tables/index.ts'
 import { randomLetters } from '../../../platform/http/common-values.ts'
@@ -39,7 +39,7 @@ export async function createLoginRole(
     await tx.insert(temporaryLogins).values({
       role,
       projectRef: ref,
-      tokenId: ctx.principal.tokenId,
+      tokenId: ctx.actor.tokenId,
       grantedRole: power,
       readOnly,
       expiresAt,

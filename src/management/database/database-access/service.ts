@@ -1,8 +1,8 @@
 import { and, asc, eq, exists, isNotNull, isNull, or, type SQL, sql } from 'drizzle-orm'
 import type * as z from 'zod'
 import { type ProjectAccess, requirePermission } from '../../../access/access.ts'
+import type { Ctx } from '../../../ctx.ts'
 import type { Power } from '../../../engine/logins.ts'
-import type { Ctx } from '../../../env.ts'
 import { type JitRole, jitGrants, memberRoles, projects, temporaryLogins, users } from '../../../model/tables/index.ts'
 import { ApiError } from '../../../platform/http/error.ts'
 import { mutate } from '../../kernel/mutate.ts'
@@ -47,9 +47,9 @@ export async function updateJitAccess(
   return { state, appliedSuccessfully: true }
 }
 
-export async function getJitMapping({ db, principal }: Ctx, { ref }: ProjectAccess) {
-  const [row] = await db.select({ roles: jitGrants.roles }).from(jitGrants).where(grantOf(ref, principal.userId))
-  return { user_id: principal.userId, user_roles: row?.roles ?? [] }
+export async function getJitMapping({ db, actor }: Ctx, { ref }: ProjectAccess) {
+  const [row] = await db.select({ roles: jitGrants.roles }).from(jitGrants).where(grantOf(ref, actor.userId))
+  return { user_id: actor.userId, user_roles: row?.roles ?? [] }
 }
 
 const grantOf = (ref: string, userId: string) => and(eq(jitGrants.projectRef, ref), eq(jitGrants.userId, userId))
@@ -185,7 +185,7 @@ const loginsOf = (ref: string, userId: string) =>
 
 /** Everybody may give up what he was given. */
 export async function deleteJitMapping(ctx: Ctx, project: ProjectAccess, userId: string): Promise<void> {
-  if (userId !== ctx.principal.userId) {
+  if (userId !== ctx.actor.userId) {
     requireScope(ctx, 'database:write')
     requireAdministrator(project)
   }
@@ -200,8 +200,8 @@ export async function deleteJitMapping(ctx: Ctx, project: ProjectAccess, userId:
 }
 
 /** What a token may do by its scopes, beside what the endpoint asks for. */
-export function requireScope({ principal }: Ctx, scope: 'database:write'): void {
-  if (principal.scopes.includes(scope)) return
+export function requireScope({ actor }: Ctx, scope: 'database:write'): void {
+  if (actor.scopes.includes(scope)) return
   throw new ApiError('forbidden.permission_denied', { detail: `the access token lacks the scope ${scope}` })
 }
 

@@ -1,7 +1,7 @@
 import { and, eq, gt, inArray, lte, type SQL, sql } from 'drizzle-orm'
+import type { SystemCtx } from '../../../ctx.ts'
 import { EngineUnavailable, NotByDriver, Superseded } from '../../../engine/engine.ts'
 import type { LoginSpec } from '../../../engine/logins.ts'
-import type { SystemCtx } from '../../../env.ts'
 import { ROLES, roleAllows } from '../../../model/roles.ts'
 import { passwordOf } from '../../../model/secrets/project.ts'
 import {

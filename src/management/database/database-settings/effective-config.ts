@@ -1,6 +1,6 @@
 import type { ProjectAccess } from '../../../access/access.ts'
+import type { Ctx } from '../../../ctx.ts'
 import type { EffectiveSetting } from '../../../engine/settings.ts'
-import type { Ctx } from '../../../env.ts'
 import { ACTIVE } from '../../projects/projects/region-values.ts'
 import { toApiError } from '../database/service.ts'
 import { PostgresConfig } from './schema.ts'

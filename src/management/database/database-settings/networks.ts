@@ -1,6 +1,6 @@
 import type * as z from 'zod'
 import type { ProjectAccess } from '../../../access/access.ts'
-import type { Ctx } from '../../../env.ts'
+import type { Ctx } from '../../../ctx.ts'
 import { ApiError } from '../../../platform/http/error.ts'
 import { networkOf } from '../../../platform/net/ip-addresses.ts'
 import { changeStored } from '../../projects/settings/change-settings.ts'

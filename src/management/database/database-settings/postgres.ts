@@ -1,7 +1,7 @@
 import type * as z from 'zod'
 import type { ProjectAccess } from '../../../access/access.ts'
+import type { Ctx, SystemCtx } from '../../../ctx.ts'
 import { SettingsRefused } from '../../../engine/settings.ts'
-import type { Ctx, SystemCtx } from '../../../env.ts'
 import { ApiError } from '../../../platform/http/error.ts'
 import { changeSettings } from '../../projects/settings/change-settings.ts'
 import { readSettings } from '../../projects/settings/read-settings.ts'

@@ -1,7 +1,7 @@
 import { and, eq, inArray, isNull, ne, sql } from 'drizzle-orm'
 import type * as z from 'zod'
 import type { ProjectAccess } from '../../../access/access.ts'
-import type { Ctx, SystemCtx } from '../../../env.ts'
+import type { Ctx, SystemCtx } from '../../../ctx.ts'
 import { projectSettings, projects } from '../../../model/tables/index.ts'
 import { describeError } from '../../../platform/http/log.ts'
 import { ACTIVE } from '../../projects/projects/region-values.ts'

@@ -1,7 +1,7 @@
 import { and, eq } from 'drizzle-orm'
 import type { ProjectAccess } from '../../../access/access.ts'
+import type { Ctx, SystemCtx } from '../../../ctx.ts'
 import { EngineRefusal, type Fence, type ProjectEngine } from '../../../engine/engine.ts'
-import type { Ctx, SystemCtx } from '../../../env.ts'
 import { privateLinkAssociations, type RegionCode, type TaskKind } from '../../../model/tables/index.ts'
 import { randomLetters } from '../../../platform/http/common-values.ts'
 import { ApiError } from '../../../platform/http/error.ts'

@@ -1,6 +1,6 @@
 import type * as z from 'zod'
 import type { ProjectAccess } from '../../../access/access.ts'
-import type { Ctx } from '../../../env.ts'
+import type { Ctx } from '../../../ctx.ts'
 import { ApiError } from '../../../platform/http/error.ts'
 import { changeSettings } from '../../projects/settings/change-settings.ts'
 import { readSettings } from '../../projects/settings/read-settings.ts'

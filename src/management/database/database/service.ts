@@ -1,4 +1,5 @@
 import type { ProjectAccess } from '../../../access/access.ts'
+import type { Ctx } from '../../../ctx.ts'
 import { TOO_MANY_CONNECTIONS } from '../../../engine/connection-limit.ts'
 import {
   EngineUnavailable,
@@ -11,7 +12,6 @@ import {
   SqlTimeout,
 } from '../../../engine/engine.ts'
 import { SettingsRefused } from '../../../engine/settings.ts'
-import type { Ctx } from '../../../env.ts'
 import { runnerPasswordOf } from '../../../model/secrets/project.ts'
 import { ApiError } from '../../../platform/http/error.ts'
 import { changePassword } from '../../projects/projects/project-secrets.ts'

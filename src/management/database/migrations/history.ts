@@ -1,6 +1,6 @@
+import type { SystemCtx } from '../../../ctx.ts'
 import { type Fence, SqlError, SqlResultTooLarge, Superseded, type Transaction } from '../../../engine/engine.ts'
 import { type SplitStatement, splitStatements } from '../../../engine/split-statements.ts'
-import type { SystemCtx } from '../../../env.ts'
 import { runnerPasswordOf } from '../../../model/secrets/project.ts'
 import type { MigrationRow } from '../../../model/tables/index.ts'
 import { Hopeless } from '../../projects/projects/tasks.ts'

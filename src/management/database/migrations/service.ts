@@ -1,7 +1,7 @@
 import type * as z from 'zod'
 import type { ProjectAccess } from '../../../access/access.ts'
+import type { Ctx } from '../../../ctx.ts'
 import { splitStatements } from '../../../engine/split-statements.ts'
-import type { Ctx } from '../../../env.ts'
 import { ApiError } from '../../../platform/http/error.ts'
 import { requireActive, toApiError } from '../database/service.ts'
 import {
@@ -75,7 +75,7 @@ async function onDatabase<Value>(project: ProjectAccess, work: () => Promise<Val
   })
 }
 
-function toMigration({ principal }: Ctx, { body, idempotencyKey: header }: Request): NewMigration {
+function toMigration({ actor }: Ctx, { body, idempotencyKey: header }: Request): NewMigration {
   const { query, name, rollback, 'Idempotency-Key': key = header } = body
   const checked = IdempotencyKey.optional().safeParse(header)
   if (!checked.success || (header !== undefined && header !== key)) {
@@ -85,7 +85,7 @@ function toMigration({ principal }: Ctx, { body, idempotencyKey: header }: Reque
     })
   }
   const statements = splitStatements(query)
-  return { statements, name, rollback, createdBy: principal.primaryEmail, idempotencyKey: key }
+  return { statements, name, rollback, createdBy: actor.primaryEmail, idempotencyKey: key }
 }
 
 /** Clients take an absent key for unknown, and refuse null. */

@@ -1,7 +1,7 @@
 import { asc, desc, inArray, type SQL, sql } from 'drizzle-orm'
 import type * as z from 'zod'
 import type { ProjectAccess } from '../../../access/access.ts'
-import type { Ctx } from '../../../env.ts'
+import type { Ctx } from '../../../ctx.ts'
 import { notebooks } from '../../../model/tables/index.ts'
 import { containing } from '../../../platform/db/like-pattern.ts'
 import { cursorOf, type Place, pageLinks, placeOf } from '../../../platform/http/pagination.ts'

@@ -2,7 +2,7 @@ import { and, eq, sql } from 'drizzle-orm'
 import { alias, type PgColumn } from 'drizzle-orm/pg-core'
 import type * as z from 'zod'
 import type { ProjectAccess } from '../../../access/access.ts'
-import type { Ctx } from '../../../env.ts'
+import type { Ctx } from '../../../ctx.ts'
 import { notebookFavorites, notebooks, users } from '../../../model/tables/index.ts'
 import { ApiError } from '../../../platform/http/error.ts'
 import type { Notebook, NotebookList } from './schema.ts'
@@ -20,13 +20,13 @@ const SHOWN = {
 }
 
 /** With what they show; lists leave out the cells, which may be long. */
-export const selectNotebooks = <More extends Record<string, PgColumn>>({ db, principal }: Ctx, more: More) =>
+export const selectNotebooks = <More extends Record<string, PgColumn>>({ db, actor }: Ctx, more: More) =>
   db
     .select({
       ...SHOWN,
       ...more,
       favorite: sql<boolean>`exists (select from ${notebookFavorites}
-        where ${notebookFavorites.notebookId} = ${notebooks.id} and ${notebookFavorites.userId} = ${principal.userId})`,
+        where ${notebookFavorites.notebookId} = ${notebooks.id} and ${notebookFavorites.userId} = ${actor.userId})`,
     })
     .from(notebooks)
     .leftJoin(users, eq(users.id, notebooks.ownerId))

@@ -1,7 +1,7 @@
 import { and, eq, sql } from 'drizzle-orm'
 import type * as z from 'zod'
 import type { ProjectAccess } from '../../../access/access.ts'
-import type { Ctx } from '../../../env.ts'
+import type { Ctx } from '../../../ctx.ts'
 import { notebookFavorites, notebooks } from '../../../model/tables/index.ts'
 import type { Writer } from '../../../platform/db/client.ts'
 import { newTimedId } from '../../../platform/db/id.ts'
@@ -22,7 +22,7 @@ export async function createNotebook(ctx: Ctx, project: ProjectAccess, { data }:
   requireDistinct(content.cells)
   const cells = withIds(content.cells)
   const { ref } = project
-  const { userId } = ctx.principal
+  const { userId } = ctx.actor
   const at = ctx.now()
   const id = newTimedId(at)
   await mutate(ctx, async (mutation) => {
@@ -64,7 +64,7 @@ export async function updateNotebook(
   const { favorite, ...changes } = data.attributes
   const { content, ...texts } = changes
   const fields = Object.keys(changes)
-  const { userId } = ctx.principal
+  const { userId } = ctx.actor
   requireDistinct(content?.cells ?? [])
   await mutate(ctx, async ({ tx, trace }) => {
     // Locked, so that it is not deleted before it is marked.

@@ -1,5 +1,5 @@
 import type { ProjectAccess } from '../../../access/access.ts'
-import type { Ctx } from '../../../env.ts'
+import type { Ctx } from '../../../ctx.ts'
 import { rootKeyPlace } from '../../../model/secrets/bindings.ts'
 import { ApiError } from '../../../platform/http/error.ts'
 import { seal, unseal } from '../../../platform/secrets/seal.ts'

@@ -1,5 +1,5 @@
 import { and, eq, isNull, lte, or, sql } from 'drizzle-orm'
-import type { SystemCtx } from '../../../env.ts'
+import type { SystemCtx } from '../../../ctx.ts'
 import { privateLinkAssociations, projects } from '../../../model/tables/index.ts'
 import type { Writer } from '../../../platform/db/client.ts'
 import { describeError } from '../../../platform/http/log.ts'

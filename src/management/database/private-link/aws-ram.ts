@@ -1,6 +1,6 @@
 import { Sha256 } from '@smithy/core/checksum'
 import { SignatureV4 } from '@smithy/signature-v4'
-import type { Config } from '../../../env.ts'
+import type { Config } from '../../../config.ts'
 import { partsOf } from './configurations.ts'
 
 /** AWS RAM did not do what it was asked for. */

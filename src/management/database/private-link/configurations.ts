@@ -1,4 +1,4 @@
-import type { Config } from '../../../env.ts'
+import type { Config } from '../../../config.ts'
 
 interface Database {
   identifier: string

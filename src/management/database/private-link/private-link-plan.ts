@@ -1,5 +1,3 @@
-import { PLANS } from '../../../model/roles.ts'
-
-type Plan = (typeof PLANS)[number]
+import { PLANS, type Plan } from '../../../config.ts'
 
 export const coversPrivateLink = (plan: Plan): boolean => PLANS.indexOf(plan) >= PLANS.indexOf('team')

@@ -1,7 +1,7 @@
 import { asc, desc, inArray, type SQL, sql } from 'drizzle-orm'
 import type * as z from 'zod'
 import { findProject, requirePermission, visibleProjects } from '../../../access/access.ts'
-import type { Ctx } from '../../../env.ts'
+import type { Ctx } from '../../../ctx.ts'
 import { memberRoles, projects, snippets } from '../../../model/tables/index.ts'
 import { cursorOf, type Place, placeOf } from '../../../platform/http/pagination.ts'
 import { selectSnippets, toListedSnippet } from './read-snippet.ts'
@@ -50,9 +50,9 @@ const pageOf = (condition: SQL, { column, order, beyond, size }: Page): SQL =>
 const merge = (pages: SQL[], { order, size }: Page): SQL =>
   sql`(select id from (${sql.join(pages, sql` union all `)}) page order by key ${order}, id ${order} limit ${size})`
 
-function idsInProject({ principal }: Ctx, ref: string, page: Page): SQL {
+function idsInProject({ actor }: Ctx, ref: string, page: Page): SQL {
   const shared = pageOf(sql`s.project_ref = ${ref} and s.visibility = a.visibility`, page)
-  const own = pageOf(sql`s.owner_id = ${principal.userId} and s.visibility = 'user' and s.project_ref = ${ref}`, page)
+  const own = pageOf(sql`s.owner_id = ${actor.userId} and s.visibility = 'user' and s.project_ref = ${ref}`, page)
   return merge(
     [sql`select p.* from (values ('project'), ('org'), ('public')) a (visibility), lateral ${shared} p`, own],
     page,
@@ -60,8 +60,8 @@ function idsInProject({ principal }: Ctx, ref: string, page: Page): SQL {
 }
 
 /** Who is in an organization sees what is for it, and what is for its projects where he has a role in them or in all. */
-function idsEverywhere({ principal }: Ctx, page: Page): SQL {
-  const { userId, organizationId } = principal
+function idsEverywhere({ actor }: Ctx, page: Page): SQL {
+  const { userId, organizationId } = actor
   const organizations = sql`(select organization_id as id, bool_or(project_ref is null) as everywhere from ${memberRoles}
     where user_id = ${userId} and organization_id not in (select id from organizations where disabled_at is not null)
       and coalesce(${organizationId ?? null}::uuid = organization_id, true) group by organization_id)`
@@ -69,13 +69,13 @@ function idsEverywhere({ principal }: Ctx, page: Page): SQL {
   const ofProject = pageOf(sql`s.project_ref = ${projects.ref} and s.visibility = 'project'`, page)
   // The offset keeps the question one of each row: as a join the planner would begin with the projects and read all snippets of each.
   const own = sql`s.owner_id = ${userId} and s.visibility = 'user'
-    and exists (select from ${projects} where ${projects.ref} = s.project_ref and ${visibleProjects(principal)} offset 0)`
+    and exists (select from ${projects} where ${projects.ref} = s.project_ref and ${visibleProjects(actor)} offset 0)`
   return merge(
     [
       sql`select p.* from ${organizations} o join (values ('project'), ('org'), ('public')) a (visibility)
         on o.everywhere or a.visibility <> 'project', lateral ${ofOrganization} p`,
       sql`select p.* from ${organizations} o join ${projects} on ${projects.organizationId} = o.id and not o.everywhere
-        and ${visibleProjects(principal)}, lateral ${ofProject} p`,
+        and ${visibleProjects(actor)}, lateral ${ofProject} p`,
       pageOf(own, page),
     ],
     page,

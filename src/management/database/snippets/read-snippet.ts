@@ -2,7 +2,7 @@ import { and, eq, ne, or, type SQL, sql } from 'drizzle-orm'
 import { alias, type PgColumn } from 'drizzle-orm/pg-core'
 import type * as z from 'zod'
 import { visibleOrganizations, visibleProjects } from '../../../access/access.ts'
-import type { Ctx } from '../../../env.ts'
+import type { Ctx } from '../../../ctx.ts'
 import {
   organizations,
   projects,
@@ -29,13 +29,13 @@ const SHOWN = {
 }
 
 /** With what they show; lists leave out the SQL, which may be long. */
-export const selectSnippets = <More extends Record<string, PgColumn>>({ db, principal }: Ctx, more: More) =>
+export const selectSnippets = <More extends Record<string, PgColumn>>({ db, actor }: Ctx, more: More) =>
   db
     .select({
       ...SHOWN,
       ...more,
       favorite: sql<boolean>`exists (select from ${snippetFavorites}
-        where ${snippetFavorites.snippetId} = ${snippets.id} and ${snippetFavorites.userId} = ${principal.userId})`,
+        where ${snippetFavorites.snippetId} = ${snippets.id} and ${snippetFavorites.userId} = ${actor.userId})`,
     })
     .from(snippets)
     .innerJoin(projects, eq(projects.ref, snippets.projectRef))
@@ -85,12 +85,12 @@ export async function findSnippet(ctx: Ctx, id: string) {
   return row
 }
 
-const visible = ({ principal }: Ctx): SQL | undefined =>
+const visible = ({ actor }: Ctx): SQL | undefined =>
   or(
     eq(snippets.visibility, 'public'),
     and(
       eq(snippets.visibility, 'org'),
-      sql`exists (select from ${organizations} where ${organizations.id} = ${snippets.organizationId} and ${visibleOrganizations(principal)})`,
+      sql`exists (select from ${organizations} where ${organizations.id} = ${snippets.organizationId} and ${visibleOrganizations(actor)})`,
     ),
-    and(visibleProjects(principal), or(ne(snippets.visibility, 'user'), eq(snippets.ownerId, principal.userId))),
+    and(visibleProjects(actor), or(ne(snippets.visibility, 'user'), eq(snippets.ownerId, actor.userId))),
   )

@@ -1,7 +1,7 @@
 import { and, eq, isNull } from 'drizzle-orm'
 import type * as z from 'zod'
 import { findProject, type ProjectAccess, requirePermission } from '../../../access/access.ts'
-import type { Ctx } from '../../../env.ts'
+import type { Ctx } from '../../../ctx.ts'
 import { projects, snippetFavorites, snippets } from '../../../model/tables/index.ts'
 import type { Writer } from '../../../platform/db/client.ts'
 import { ApiError } from '../../../platform/http/error.ts'
@@ -15,7 +15,7 @@ export async function createSnippet(ctx: Ctx, input: z.output<typeof CreateSnipp
   const { project_ref: ref, favorite = false, visibility = 'user', ...fields } = input
   const project = await findProject(ctx, ref)
   requirePermission(project.role, 'database:write')
-  const { userId } = ctx.principal
+  const { userId } = ctx.actor
   const id = await mutate(ctx, async ({ tx, trace }) => {
     await keepThere(tx, ref)
     await requireRoom(tx, ref, userId)
@@ -72,7 +72,7 @@ export async function updateSnippet(ctx: Ctx, id: string, input: z.output<typeof
   const fields = Object.keys(changes)
   const { project, isOwner } = await findChangeable(ctx, id, fields.length > 0)
   if (changes.visibility === 'user' && !isOwner) throw ownersAlone()
-  const { userId } = ctx.principal
+  const { userId } = ctx.actor
   await mutate(ctx, async ({ tx, trace }) => {
     // Locked, so that it is not deleted before it is marked.
     const [row] = await tx.select({ id: snippets.id }).from(snippets).where(eq(snippets.id, id)).for('update')
@@ -101,7 +101,7 @@ export async function deleteSnippet(ctx: Ctx, id: string): Promise<void> {
 async function findChangeable(ctx: Ctx, id: string, forOthers: boolean) {
   const { ownerId, projectRef } = await findSnippet(ctx, id)
   const project = await findProject(ctx, projectRef)
-  const isOwner = ownerId === ctx.principal.userId
+  const isOwner = ownerId === ctx.actor.userId
   requirePermission(project.role, forOthers && !isOwner ? 'projects:write' : 'database:write')
   return { project, isOwner }
 }

@@ -1,6 +1,6 @@
 import type { ProjectAccess } from '../../../access/access.ts'
+import type { Ctx } from '../../../ctx.ts'
 import { rowsOf } from '../../../engine/engine.ts'
-import type { Ctx } from '../../../env.ts'
 import { ApiError } from '../../../platform/http/error.ts'
 import { runQuery } from '../database/service.ts'
 import { CATALOGUE, type Catalogue, SCHEMAS } from './catalogue.ts'

@@ -1,4 +1,4 @@
-import type { Ctx } from '../../../env.ts'
+import type { Ctx } from '../../../ctx.ts'
 import { type Mutation, mutate } from '../../kernel/mutate.ts'
 import { forgetTrust } from '../../projects/projects/forget-trust.ts'
 import { lockProject } from '../../projects/projects/lock-project.ts'

@@ -1,5 +1,5 @@
 import type * as z from 'zod'
-import type { SystemCtx } from '../../../env.ts'
+import type { SystemCtx } from '../../../ctx.ts'
 import { hashApiKey, openApiKey } from '../../../model/secrets/api-key.ts'
 import type { apiKeys } from '../../../model/tables/index.ts'
 import type { ApiKey } from './schema.ts'

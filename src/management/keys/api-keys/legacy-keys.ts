@@ -1,6 +1,6 @@
 import { and, eq } from 'drizzle-orm'
 import type { ProjectAccess } from '../../../access/access.ts'
-import type { Ctx } from '../../../env.ts'
+import type { Ctx } from '../../../ctx.ts'
 import { jwtSecretOf } from '../../../model/secrets/project.ts'
 import { signingKeys } from '../../../model/tables/index.ts'
 import type { Writer } from '../../../platform/db/client.ts'

@@ -1,7 +1,7 @@
 import { and, asc, count, eq, isNull, sql } from 'drizzle-orm'
 import type * as z from 'zod'
 import type { ProjectAccess } from '../../../access/access.ts'
-import type { Ctx, SystemCtx } from '../../../env.ts'
+import type { Ctx, SystemCtx } from '../../../ctx.ts'
 import { newApiKey, sealApiKey } from '../../../model/secrets/api-key.ts'
 import { apiKeys } from '../../../model/tables/index.ts'
 import { uniqueViolation } from '../../../platform/db/postgres-errors.ts'

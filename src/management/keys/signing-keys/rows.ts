@@ -1,7 +1,7 @@
 import { and, asc, eq } from 'drizzle-orm'
 import type * as z from 'zod'
 import type { ProjectAccess } from '../../../access/access.ts'
-import type { Ctx } from '../../../env.ts'
+import type { Ctx } from '../../../ctx.ts'
 import { signingKeys } from '../../../model/tables/index.ts'
 import type { Writer } from '../../../platform/db/client.ts'
 import { type Mutation, mutate } from '../../kernel/mutate.ts'

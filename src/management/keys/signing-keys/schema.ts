@@ -1,5 +1,6 @@
 import * as z from 'zod'
-import { SIGNING_ALGORITHMS, SIGNING_KEY_STATUSES } from '../../../model/tables/index.ts'
+import { SIGNING_KEY_STATUSES } from '../../../model/tables/index.ts'
+import { SIGNING_ALGORITHMS } from '../../../platform/jwt/jwk.ts'
 
 /** Of RSA with 8,192 bits. */
 const NUMBER_LENGTH_MAX = 1_366

@@ -1,5 +1,5 @@
 import type { ProjectAccess } from '../../../access/access.ts'
-import type { Ctx } from '../../../env.ts'
+import type { Ctx } from '../../../ctx.ts'
 import { type SIGNING_KEY_STATUSES, signingKeys } from '../../../model/tables/index.ts'
 import type { Writer } from '../../../platform/db/client.ts'
 import { ApiError } from '../../../platform/http/error.ts'

@@ -1,6 +1,6 @@
 import type * as z from 'zod'
 import type { ProjectAccess } from '../../../access/access.ts'
-import type { Ctx } from '../../../env.ts'
+import type { Ctx } from '../../../ctx.ts'
 import { postgresFailure } from '../../../platform/db/postgres-errors.ts'
 import { ApiError } from '../../../platform/http/error.ts'
 import { describeError } from '../../../platform/http/log.ts'

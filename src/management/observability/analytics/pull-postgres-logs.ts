@@ -1,6 +1,6 @@
 import { eq, sql } from 'drizzle-orm'
+import type { SystemCtx } from '../../../ctx.ts'
 import type { DatabaseLogs, LogPage } from '../../../engine/logs.ts'
-import type { SystemCtx } from '../../../env.ts'
 import { postgresLogCursors, postgresLogs } from '../../../model/tables/index.ts'
 import { purgeLogs } from '../../../outbound/logs/purge.ts'
 import { rowsOf } from '../../../platform/db/client.ts'

@@ -1,7 +1,7 @@
 import { sql } from 'drizzle-orm'
 import * as z from 'zod'
 import type { ProjectAccess } from '../../../access/access.ts'
-import type { Ctx } from '../../../env.ts'
+import type { Ctx } from '../../../ctx.ts'
 import { rowsOf } from '../../../platform/db/client.ts'
 import { readBounded } from './concurrent-reads.ts'
 import type { ApiCounts, FunctionStats, FunctionStatsQuery, Interval } from './schema.ts'

@@ -1,5 +1,5 @@
 import type * as z from 'zod'
-import type { SystemCtx } from '../../../env.ts'
+import type { SystemCtx } from '../../../ctx.ts'
 import type { BackendType } from '../../../model/tables/index.ts'
 import type { Backend } from '../../../outbound/drains/backend.ts'
 import { BACKENDS } from '../../../outbound/drains/backends/index.ts'

@@ -1,7 +1,7 @@
 import { and, asc, eq, isNull } from 'drizzle-orm'
 import type * as z from 'zod'
 import type { ProjectAccess } from '../../../access/access.ts'
-import type { Ctx } from '../../../env.ts'
+import type { Ctx } from '../../../ctx.ts'
 import { logDrains, organizations } from '../../../model/tables/index.ts'
 import type { Target } from '../../../outbound/drains/backend.ts'
 import { openSecrets, sealSecrets } from '../../../outbound/drains/secrets.ts'

@@ -15,7 +15,7 @@ import {
   sql,
 } from 'drizzle-orm'
 import type * as z from 'zod'
-import type { Ctx } from '../../../env.ts'
+import type { Ctx } from '../../../ctx.ts'
 import { canonicalType, EVENT_TYPES, type EventType, SAMPLES } from '../../../model/event-types.ts'
 import { projects, webhookDeliveries, webhookEndpoints, webhookEvents } from '../../../model/tables/index.ts'
 import { payloadOf } from '../../../outbound/events/publish.ts'
@@ -150,7 +150,7 @@ export async function sendTestEvent(ctx: Ctx, owner: Owner, id: string, { data }
   const eventId = newTimedId(ctx.now())
   const payload = payloadOf(
     { ...owner, fields: { ...SAMPLES[type], is_test: true } },
-    { actorUserId: ctx.principal.userId },
+    { actorUserId: ctx.actor.userId },
   )
   const { organization, projectRef } = owner
   await mutate(ctx, async ({ tx, wake, trace }) => {

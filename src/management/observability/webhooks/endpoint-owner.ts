@@ -1,6 +1,6 @@
 import { and, eq, isNull, type SQL } from 'drizzle-orm'
 import type { OrganizationAccess, ProjectAccess } from '../../../access/access.ts'
-import type { Ctx } from '../../../env.ts'
+import type { Ctx } from '../../../ctx.ts'
 import { type Role, roleAllows } from '../../../model/roles.ts'
 import { webhookEndpoints } from '../../../model/tables/index.ts'
 
@@ -16,8 +16,8 @@ export interface Owner {
   path: string
 }
 
-const showsHeaders = ({ principal }: Ctx, role: Role) =>
-  roleAllows(role, 'secrets:read') && principal.scopes.includes('secrets:read')
+const showsHeaders = ({ actor }: Ctx, role: Role) =>
+  roleAllows(role, 'secrets:read') && actor.scopes.includes('secrets:read')
 
 export const ofProject = (
   ctx: Ctx,

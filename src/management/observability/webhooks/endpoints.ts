@@ -1,7 +1,7 @@
 import { and, asc, count, eq, type SQL, sql } from 'drizzle-orm'
 import type * as z from 'zod'
 import { hashToken } from '../../../access/token.ts'
-import type { Ctx } from '../../../env.ts'
+import type { Ctx } from '../../../ctx.ts'
 import { webhookPlace } from '../../../model/secrets/bindings.ts'
 import { type OldSecret, webhookDeliveries, webhookEndpoints } from '../../../model/tables/index.ts'
 import { opened } from '../../../outbound/webhooks/attempt.ts'
@@ -75,7 +75,7 @@ export async function createEndpoint(ctx: Ctx, owner: Owner, { data }: z.output<
         eventTypes: typesOf(event_types),
         sealedHeaders,
         sealedSecret,
-        createdBy: ctx.principal.userId,
+        createdBy: ctx.actor.userId,
         createdAt: ctx.now(),
       })
       .returning()

@@ -1,6 +1,6 @@
 import { and, eq, gt, inArray, isNull, or, sql } from 'drizzle-orm'
 import type { ProjectAccess } from '../../../access/access.ts'
-import type { Ctx } from '../../../env.ts'
+import type { Ctx } from '../../../ctx.ts'
 import { functionDeployments, functions } from '../../../model/tables/index.ts'
 import { ApiError } from '../../../platform/http/error.ts'
 import type { Mutation } from '../../kernel/mutate.ts'

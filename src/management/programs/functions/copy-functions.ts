@@ -1,6 +1,6 @@
 import { eq, inArray } from 'drizzle-orm'
+import type { SystemCtx } from '../../../ctx.ts'
 import { type Fence, Superseded } from '../../../engine/engine.ts'
-import type { SystemCtx } from '../../../env.ts'
 import { functionDeployments, functions } from '../../../model/tables/index.ts'
 import { openStore } from '../../../platform/blobs/store.ts'
 import { imageKey, sourceKey } from '../../../services/runtime/program-keys.ts'

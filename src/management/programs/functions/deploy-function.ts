@@ -1,6 +1,6 @@
 import { eq } from 'drizzle-orm'
 import type { ProjectAccess } from '../../../access/access.ts'
-import type { Ctx, SystemCtx } from '../../../env.ts'
+import type { Ctx, SystemCtx } from '../../../ctx.ts'
 import { functionDeployments, functions } from '../../../model/tables/index.ts'
 import { ApiError, type Issue } from '../../../platform/http/error.ts'
 import type { SourceFile } from '../../../services/runtime/build-client.ts'

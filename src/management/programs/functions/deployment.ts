@@ -1,4 +1,4 @@
-import type { SystemCtx } from '../../../env.ts'
+import type { SystemCtx } from '../../../ctx.ts'
 import { functionDeployments } from '../../../model/tables/index.ts'
 import { isAway } from '../../../platform/blobs/bucket.ts'
 import { openStore } from '../../../platform/blobs/store.ts'

@@ -1,7 +1,7 @@
 import { and, eq, sql } from 'drizzle-orm'
 import type { ProjectAccess } from '../../../access/access.ts'
-import type { Ctx, SystemCtx } from '../../../env.ts'
-import type { PLANS } from '../../../model/roles.ts'
+import type { Plan } from '../../../config.ts'
+import type { Ctx, SystemCtx } from '../../../ctx.ts'
 import { functionDeployments, functions, organizations } from '../../../model/tables/index.ts'
 import { type Db, rowsOf, type Writer } from '../../../platform/db/client.ts'
 import { ApiError } from '../../../platform/http/error.ts'
@@ -11,7 +11,7 @@ import { lockProject } from '../../projects/projects/lock-project.ts'
 import type { DeploymentRow, FunctionRow } from './convert.ts'
 
 /** Where none is named there may be any number. */
-export const FUNCTIONS_MAX: Partial<Record<(typeof PLANS)[number], number>> = { free: 100, pro: 500, team: 1_000 }
+export const FUNCTIONS_MAX: Partial<Record<Plan, number>> = { free: 100, pro: 500, team: 1_000 }
 
 type Project = Pick<ProjectAccess, 'ref' | 'organizationId'>
 
@@ -51,7 +51,7 @@ export async function changeFunctions<T>(
 }
 
 interface Room {
-  plan: (typeof PLANS)[number]
+  plan: Plan
   count: number
 }
 

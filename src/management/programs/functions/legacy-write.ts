@@ -1,5 +1,5 @@
 import type { ProjectAccess } from '../../../access/access.ts'
-import type { Ctx } from '../../../env.ts'
+import type { Ctx } from '../../../ctx.ts'
 import { functions } from '../../../model/tables/index.ts'
 import { ApiError } from '../../../platform/http/error.ts'
 import { toFunction } from './convert.ts'

@@ -1,5 +1,5 @@
 import { and, eq, inArray, lt, notExists } from 'drizzle-orm'
-import type { SystemCtx } from '../../../env.ts'
+import type { SystemCtx } from '../../../ctx.ts'
 import { functionDeployments, functions } from '../../../model/tables/index.ts'
 import { removeAllPossible } from '../../../platform/blobs/remove.ts'
 import { imageKey, sourceKey } from '../../../services/runtime/program-keys.ts'

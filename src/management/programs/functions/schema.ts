@@ -1,7 +1,7 @@
 import * as z from 'zod'
 import { FUNCTION_STATUSES } from '../../../model/tables/index.ts'
-import { asBytes, asForm, asJson, asTextOr, held, jsonPart } from '../../../platform/http/body.ts'
 import { Name, Text } from '../../../platform/http/common-values.ts'
+import { asBytes, asForm, asJson, asTextOr, held, jsonPart } from '../../kernel/body.ts'
 import { withinSource } from './source-files.ts'
 
 /** Of source and form together: they are in memory while they are bundled. */

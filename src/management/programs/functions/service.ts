@@ -1,6 +1,6 @@
 import { asc, eq } from 'drizzle-orm'
 import type { ProjectAccess } from '../../../access/access.ts'
-import type { Ctx } from '../../../env.ts'
+import type { Ctx } from '../../../ctx.ts'
 import { functionDeployments, functions } from '../../../model/tables/index.ts'
 import { openStore } from '../../../platform/blobs/store.ts'
 import { ApiError } from '../../../platform/http/error.ts'

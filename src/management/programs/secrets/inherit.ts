@@ -1,5 +1,5 @@
 import { eq } from 'drizzle-orm'
-import type { SystemCtx } from '../../../env.ts'
+import type { SystemCtx } from '../../../ctx.ts'
 import { openFunctionSecret } from '../../../model/secrets/function.ts'
 import { functionSecrets } from '../../../model/tables/index.ts'
 import { Hopeless } from '../../projects/projects/tasks.ts'

@@ -1,6 +1,6 @@
 import { and, asc, eq, inArray, isNull, sql } from 'drizzle-orm'
 import { type ProjectAccess, requireStaying } from '../../../access/access.ts'
-import type { Ctx, SystemCtx } from '../../../env.ts'
+import type { Ctx, SystemCtx } from '../../../ctx.ts'
 import { sealFunctionSecret } from '../../../model/secrets/function.ts'
 import { functionSecrets, projects } from '../../../model/tables/index.ts'
 import { ApiError } from '../../../platform/http/error.ts'

@@ -1,4 +1,4 @@
-import type { SystemCtx } from '../../../env.ts'
+import type { SystemCtx } from '../../../ctx.ts'
 import type { ServedWorker, WorkerSpec } from '../../../model/tables/index.ts'
 import { openStore } from '../../../platform/blobs/store.ts'
 import { BuildFailed, buildWorker, probe } from '../../../services/runtime/build-client.ts'

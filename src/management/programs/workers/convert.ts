@@ -1,5 +1,5 @@
 import type { ProjectAccess } from '../../../access/access.ts'
-import type { Ctx } from '../../../env.ts'
+import type { Ctx } from '../../../ctx.ts'
 import type { workers } from '../../../model/tables/index.ts'
 import { tallyOf } from '../../../services/workers/instance-control.ts'
 import { SPELLINGS, type Spelling, type WorkerAttributes } from './schema.ts'

@@ -1,6 +1,6 @@
 import { and, count, eq, isNull, sql } from 'drizzle-orm'
 import type { ProjectAccess } from '../../../access/access.ts'
-import type { Ctx } from '../../../env.ts'
+import type { Ctx } from '../../../ctx.ts'
 import { functionSecrets, workers } from '../../../model/tables/index.ts'
 import { ApiError } from '../../../platform/http/error.ts'
 import { GIVEN_NAMES } from '../../../services/runtime/environment.ts'

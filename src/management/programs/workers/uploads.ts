@@ -1,6 +1,6 @@
 import { and, eq, gt } from 'drizzle-orm'
 import type { ProjectAccess } from '../../../access/access.ts'
-import type { Ctx } from '../../../env.ts'
+import type { Ctx } from '../../../ctx.ts'
 import { workerUploads } from '../../../model/tables/index.ts'
 import { isAway } from '../../../platform/blobs/bucket.ts'
 import { presignPut } from '../../../platform/blobs/presign.ts'

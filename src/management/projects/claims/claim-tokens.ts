@@ -2,7 +2,7 @@ import { eq } from 'drizzle-orm'
 import type * as z from 'zod'
 import { findOrganization, type ProjectAccess, requirePermission } from '../../../access/access.ts'
 import { hashToken, randomHex } from '../../../access/token.ts'
-import type { Ctx } from '../../../env.ts'
+import type { Ctx } from '../../../ctx.ts'
 import { accessTokens, projectClaimTokens } from '../../../model/tables/index.ts'
 import { ApiError } from '../../../platform/http/error.ts'
 import { mutate } from '../../kernel/mutate.ts'
@@ -27,7 +27,7 @@ export async function createClaimToken(ctx: Ctx, project: ProjectAccess): Promis
     const detail = `a branch goes with its project: make a claim token of ${parentRef}`
     throw new ApiError('unprocessable.branch', { detail })
   }
-  const { userId, tokenId } = ctx.principal
+  const { userId, tokenId } = ctx.actor
   const token = `sbc_${randomHex(32)}`
   const createdAt = ctx.now()
   const kept = {
@@ -67,7 +67,7 @@ export async function deleteClaimToken(ctx: Ctx, project: ProjectAccess): Promis
 
 /** Beside what the row asks for: the project leaves the organization, so a role or a token for the project alone is not enough. */
 async function requireOrganizationWrite(ctx: Ctx, { organizationSlug }: ProjectAccess): Promise<void> {
-  if (!ctx.principal.scopes.includes('organizations:write')) {
+  if (!ctx.actor.scopes.includes('organizations:write')) {
     const detail = 'the access token lacks the scope organizations:write'
     throw new ApiError('forbidden.permission_denied', { detail })
   }

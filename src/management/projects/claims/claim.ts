@@ -1,6 +1,6 @@
 import { and, eq, gt, isNull, or, type SQL, sql } from 'drizzle-orm'
 import { hashToken } from '../../../access/token.ts'
-import type { SystemCtx } from '../../../env.ts'
+import type { SystemCtx } from '../../../ctx.ts'
 import { rolesAllowing } from '../../../model/roles.ts'
 import {
   accessTokens,

@@ -1,5 +1,5 @@
 import * as z from 'zod'
-import { PLANS } from '../../../model/roles.ts'
+import { PLANS } from '../../../config.ts'
 
 const CHARACTERS_MAX = 1_000
 

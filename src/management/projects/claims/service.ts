@@ -1,7 +1,7 @@
 import { eq } from 'drizzle-orm'
 import type * as z from 'zod'
 import type { OrganizationAccess } from '../../../access/access.ts'
-import type { Ctx } from '../../../env.ts'
+import type { Ctx } from '../../../ctx.ts'
 import { projectClaimTokens } from '../../../model/tables/index.ts'
 import { ApiError } from '../../../platform/http/error.ts'
 import { type Mutation, mutate } from '../../kernel/mutate.ts'
@@ -17,7 +17,7 @@ const moveOf = (ctx: Ctx, { project, source, token }: Claim, target: Target): Mo
   source,
   target,
   giverId: token.createdBy,
-  takerId: ctx.principal.userId,
+  takerId: ctx.actor.userId,
   roles: CLAIM_ROLES,
 })
 

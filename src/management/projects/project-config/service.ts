@@ -1,6 +1,6 @@
 import type * as z from 'zod'
 import type { ProjectAccess } from '../../../access/access.ts'
-import type { Ctx } from '../../../env.ts'
+import type { Ctx } from '../../../ctx.ts'
 import { projectSettings } from '../../../model/tables/index.ts'
 import { effectiveConfig } from '../../database/database-settings/effective-config.ts'
 import { entitlementOf, toAddresses } from '../../database/database-settings/networks.ts'

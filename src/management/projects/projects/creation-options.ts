@@ -1,6 +1,6 @@
 import type * as z from 'zod'
+import type { Ctx } from '../../../ctx.ts'
 import type { Place } from '../../../engine/engine.ts'
-import type { Ctx } from '../../../env.ts'
 import { REGION_CODES, type RegionCode } from '../../../model/tables/index.ts'
 import { ApiError } from '../../../platform/http/error.ts'
 import { toApiError } from '../../database/database/service.ts'

@@ -1,6 +1,6 @@
 import { eq } from 'drizzle-orm'
+import type { SystemCtx } from '../../../ctx.ts'
 import type { ProjectSpec } from '../../../engine/engine.ts'
-import type { SystemCtx } from '../../../env.ts'
 import { passwordOf, runnerPasswordOf } from '../../../model/secrets/project.ts'
 import { organizations, type projects } from '../../../model/tables/index.ts'
 import { majorOf } from './convert.ts'

@@ -1,7 +1,7 @@
 import { and, asc, desc, eq, ilike, inArray, isNull, or, type SQL, sql } from 'drizzle-orm'
 import type * as z from 'zod'
 import type { OrganizationAccess } from '../../../access/access.ts'
-import type { Ctx } from '../../../env.ts'
+import type { Ctx } from '../../../ctx.ts'
 import { projectSettings, projects } from '../../../model/tables/index.ts'
 import { containing } from '../../../platform/db/like-pattern.ts'
 import { decodeCursor, encodeCursor, type Position, pageLinks } from '../../../platform/http/pagination.ts'

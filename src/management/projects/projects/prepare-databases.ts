@@ -1,6 +1,6 @@
 import { and, eq, gt, inArray, isNull, lt, lte, type SQL, sql } from 'drizzle-orm'
 import { unionAll } from 'drizzle-orm/pg-core'
-import type { SystemCtx } from '../../../env.ts'
+import type { SystemCtx } from '../../../ctx.ts'
 import { runnerPasswordOf } from '../../../model/secrets/project.ts'
 import { projects } from '../../../model/tables/index.ts'
 import { describeError } from '../../../platform/http/log.ts'

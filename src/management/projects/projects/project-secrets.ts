@@ -1,6 +1,6 @@
 import { eq, sql } from 'drizzle-orm'
 import type { ProjectAccess } from '../../../access/access.ts'
-import type { Ctx, SystemCtx } from '../../../env.ts'
+import type { Ctx, SystemCtx } from '../../../ctx.ts'
 import { newJwtSecret, newPassword, sealSecret } from '../../../model/secrets/project.ts'
 import { projects } from '../../../model/tables/index.ts'
 import { inTransaction } from '../../../platform/db/client.ts'

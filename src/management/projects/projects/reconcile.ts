@@ -1,5 +1,5 @@
 import { and, eq, inArray, sql } from 'drizzle-orm'
-import type { SystemCtx } from '../../../env.ts'
+import type { SystemCtx } from '../../../ctx.ts'
 import { isHourlyDue } from '../../../model/hourly.ts'
 import { projects, projectTasks } from '../../../model/tables/index.ts'
 import { describeError } from '../../../platform/http/log.ts'

@@ -1,6 +1,6 @@
 import type * as z from 'zod'
 import { findOrganization } from '../../../access/access.ts'
-import type { Ctx } from '../../../env.ts'
+import type { Ctx } from '../../../ctx.ts'
 import type { RegionCode } from '../../../model/tables/index.ts'
 import { CLOUD_PROVIDER } from './convert.ts'
 import { offeredRegions, placesOf } from './creation-options.ts'

@@ -1,7 +1,7 @@
 import { and, eq, isNull } from 'drizzle-orm'
 import type * as z from 'zod'
 import { findOrganization, type ProjectAccess, requirePermission, visibleProjects } from '../../../access/access.ts'
-import type { Ctx } from '../../../env.ts'
+import type { Ctx } from '../../../ctx.ts'
 import { apiKeys, organizations, type ProjectStatus, projects } from '../../../model/tables/index.ts'
 import { uniqueViolation } from '../../../platform/db/postgres-errors.ts'
 import { randomLetters } from '../../../platform/http/common-values.ts'
@@ -32,7 +32,7 @@ export async function listProjects(ctx: Ctx) {
     })
     .from(projects)
     .innerJoin(organizations, eq(organizations.id, projects.organizationId))
-    .where(and(isNull(projects.parentRef), visibleProjects(ctx.principal)))
+    .where(and(isNull(projects.parentRef), visibleProjects(ctx.actor)))
     .orderBy(projects.createdAt, projects.ref)
   return rows.map((row) => toProject(row, ctx.engine))
 }

@@ -1,18 +1,22 @@
 import { eq } from 'drizzle-orm'
+import type { SystemCtx } from '../../../ctx.ts'
 import { EngineBusy } from '../../../engine/engine.ts'
-import type { SystemCtx } from '../../../env.ts'
 import { organizations, type ProjectStatus, projects } from '../../../model/tables/index.ts'
 import { describeError } from '../../../platform/http/log.ts'
 import { count } from '../../../platform/metrics/counters.ts'
+import { RemovalsHeld } from '../../../platform/removals.ts'
 import { type Mutation, mutate } from '../../kernel/mutate.ts'
 import { reasonOf } from './task-reason.ts'
 import { type Changes, Hopeless, type Job, projectLeases, type Task, type Work } from './tasks.ts'
 
 export const ATTEMPTS_MAX = 6
 
-/** Whether a task with an end is not tried again after this error. */
+/** Whether the task only has to wait: nothing was tried, so the attempt does not count. */
+export const isPostponed = (error: unknown): boolean => error instanceof EngineBusy || error instanceof RemovalsHeld
+
+/** Whether the task is not tried again after this error. */
 export const isFinal = ({ attempts }: Task, error: unknown): boolean =>
-  !(error instanceof EngineBusy) && (attempts >= ATTEMPTS_MAX || error instanceof Hopeless)
+  !isPostponed(error) && (attempts >= ATTEMPTS_MAX || error instanceof Hopeless)
 
 export async function fail(ctx: SystemCtx, job: Job, work: Work, error: unknown): Promise<void> {
   const { task } = work

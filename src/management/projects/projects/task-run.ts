@@ -1,7 +1,7 @@
-import { EngineBusy, Superseded } from '../../../engine/engine.ts'
-import type { SystemCtx } from '../../../env.ts'
+import type { SystemCtx } from '../../../ctx.ts'
+import { Superseded } from '../../../engine/engine.ts'
 import { describeError } from '../../../platform/http/log.ts'
-import { ATTEMPTS_MAX, fail, finish } from './task-end.ts'
+import { ATTEMPTS_MAX, fail, finish, isPostponed } from './task-end.ts'
 import { findWork, recordStep } from './task-step.ts'
 import { Hopeless, type Jobs, projectLeases, type Work } from './tasks.ts'
 
@@ -27,7 +27,7 @@ async function runHeld(ctx: SystemCtx, jobs: Jobs, work: Work): Promise<void> {
     }
   } catch (error) {
     if (error instanceof Superseded) return
-    if (error instanceof EngineBusy) return projectLeases.waitAgain(ctx, task, describeError(error))
+    if (isPostponed(error)) return projectLeases.waitAgain(ctx, task, describeError(error))
     return fail(ctx, job, work, error)
   }
   await finish(ctx, job, work, { state: 'done', changes: job.done })

@@ -1,5 +1,5 @@
 import { eq, inArray, type SQL, sql } from 'drizzle-orm'
-import type { SystemCtx } from '../../../env.ts'
+import type { SystemCtx } from '../../../ctx.ts'
 import { projects, projectTasks } from '../../../model/tables/index.ts'
 import { type Changes, projectLeases, type Task, type Work } from './tasks.ts'
 

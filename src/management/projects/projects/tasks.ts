@@ -1,6 +1,7 @@
 import { and, eq, inArray, type SQL } from 'drizzle-orm'
+import { callerOf } from '../../../actor.ts'
+import type { SystemCtx } from '../../../ctx.ts'
 import type { Fence } from '../../../engine/engine.ts'
-import type { Ctx, SystemCtx } from '../../../env.ts'
 import { type projects, projectTasks, type TaskInput, type TaskKind } from '../../../model/tables/index.ts'
 import { uniqueViolation } from '../../../platform/db/postgres-errors.ts'
 import { ApiError } from '../../../platform/http/error.ts'
@@ -53,11 +54,11 @@ const ONE_OPEN = 'project_tasks_one_open'
 
 /** Hands work on a project to the queue; refused while other work on it is open. */
 export async function startTask(
-  ctx: SystemCtx | Ctx,
+  ctx: SystemCtx,
   { tx, enqueue }: Mutation,
   { ref, kind, input = {} }: { ref: string; kind: TaskKind; input?: TaskInput },
 ): Promise<string> {
-  const actorUserId = 'principal' in ctx ? ctx.principal.userId : undefined
+  const actorUserId = callerOf(ctx.actor)?.userId
   const [task] = await tx
     .insert(projectTasks)
     .values({ projectRef: ref, kind, input, actorUserId, dueAt: ctx.now(), createdAt: ctx.now() })

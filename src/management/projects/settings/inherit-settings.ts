@@ -1,4 +1,4 @@
-import type { SystemCtx } from '../../../env.ts'
+import type { SystemCtx } from '../../../ctx.ts'
 import { mutate } from '../../kernel/mutate.ts'
 import { inheritAuthConfig } from '../../service-config/auth-config/inherit-auth-config.ts'
 import { lockProject } from '../projects/lock-project.ts'

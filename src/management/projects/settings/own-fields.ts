@@ -1,4 +1,4 @@
-import type { SystemCtx } from '../../../env.ts'
+import type { SystemCtx } from '../../../ctx.ts'
 import { keptFor } from '../../service-config/auth-config/stored-config.ts'
 import { type Kept, type Reader, readSettings } from './read-settings.ts'
 import { type Area, changedFields, type Settings, settingsIn } from './setting-areas.ts'

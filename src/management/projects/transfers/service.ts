@@ -1,6 +1,6 @@
 import type * as z from 'zod'
 import { findOrganization, type ProjectAccess } from '../../../access/access.ts'
-import type { Ctx } from '../../../env.ts'
+import type { Ctx } from '../../../ctx.ts'
 import { ApiError } from '../../../platform/http/error.ts'
 import { mutate } from '../../kernel/mutate.ts'
 import type { Transfer, TransferPreview } from './schema.ts'
@@ -15,7 +15,7 @@ async function moveOf(ctx: Ctx, project: ProjectAccess, { data }: Input): Promis
     findOrganization(ctx, project.organizationSlug),
     findOrganization(ctx, data.attributes.target_organization_slug),
   ])
-  const { userId } = ctx.principal
+  const { userId } = ctx.actor
   return { project, source, target, giverId: userId, takerId: userId, roles: ['owner'] }
 }
 

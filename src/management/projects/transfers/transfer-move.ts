@@ -1,5 +1,5 @@
 import { and, eq, inArray, isNull, type SQL } from 'drizzle-orm'
-import type { SystemCtx } from '../../../env.ts'
+import type { SystemCtx } from '../../../ctx.ts'
 import { organizations, projects, snippets, webhookEndpoints } from '../../../model/tables/index.ts'
 import { uniqueViolation } from '../../../platform/db/postgres-errors.ts'
 import { ApiError } from '../../../platform/http/error.ts'

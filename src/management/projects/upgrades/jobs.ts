@@ -1,7 +1,7 @@
 import { and, eq } from 'drizzle-orm'
+import type { SystemCtx } from '../../../ctx.ts'
 import { EngineRefusal } from '../../../engine/engine.ts'
 import { UpgradeFailed } from '../../../engine/upgrades.ts'
-import type { SystemCtx } from '../../../env.ts'
 import { backups, projectTasks, type TaskInput } from '../../../model/tables/index.ts'
 import { checkHealth } from '../projects/jobs.ts'
 import { unprepared } from '../projects/prepare-databases.ts'

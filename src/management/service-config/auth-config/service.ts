@@ -1,5 +1,5 @@
 import type { ProjectAccess } from '../../../access/access.ts'
-import type { Ctx } from '../../../env.ts'
+import type { Ctx } from '../../../ctx.ts'
 import { ApiError } from '../../../platform/http/error.ts'
 import { changeSettings } from '../../projects/settings/change-settings.ts'
 import { type Reader, readSettings } from '../../projects/settings/read-settings.ts'

@@ -1,5 +1,5 @@
 import * as z from 'zod'
-import type { SystemCtx } from '../../../env.ts'
+import type { SystemCtx } from '../../../ctx.ts'
 import { openAuthSecret, sealAuthSecret } from '../../../model/secrets/auth.ts'
 import { hmacOf } from '../../../platform/secrets/digest.ts'
 import { type AuthConfig, FIELD_ENTRIES } from './fields.ts'

@@ -1,4 +1,4 @@
-import type { Ctx } from '../../../env.ts'
+import type { Ctx } from '../../../ctx.ts'
 import type { HostnameStatus } from '../../../model/tables/index.ts'
 import { ApiError } from '../../../platform/http/error.ts'
 import { askRecords } from '../../../platform/net/dns.ts'

@@ -1,7 +1,7 @@
 import { and, eq, inArray, sql } from 'drizzle-orm'
 import type * as z from 'zod'
 import type { ProjectAccess } from '../../../access/access.ts'
-import type { Ctx } from '../../../env.ts'
+import type { Ctx } from '../../../ctx.ts'
 import { customHostnames } from '../../../model/tables/index.ts'
 import { uniqueViolation } from '../../../platform/db/postgres-errors.ts'
 import { ApiError } from '../../../platform/http/error.ts'

@@ -1,6 +1,6 @@
 import type * as z from 'zod'
 import type { ProjectAccess } from '../../../access/access.ts'
-import type { Ctx } from '../../../env.ts'
+import type { Ctx } from '../../../ctx.ts'
 import { roleAllows } from '../../../model/roles.ts'
 import { jwtSecretOf } from '../../../model/secrets/project.ts'
 import { changeSettings } from '../../projects/settings/change-settings.ts'
@@ -9,7 +9,7 @@ import type { UpdatePostgrestConfig } from './schema.ts'
 
 export async function getPostgrestConfig(ctx: Ctx, project: ProjectAccess) {
   const { value } = await readSettings(ctx.db, project.ref, 'postgrest')
-  const maySeeSecrets = roleAllows(project.role, 'secrets:read') && ctx.principal.scopes.includes('secrets:read')
+  const maySeeSecrets = roleAllows(project.role, 'secrets:read') && ctx.actor.scopes.includes('secrets:read')
   return maySeeSecrets ? { ...value, jwt_secret: await jwtSecretOf(ctx, project) } : value
 }
 

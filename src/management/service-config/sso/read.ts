@@ -1,7 +1,7 @@
 import { and, asc, eq, getTableColumns } from 'drizzle-orm'
 import type * as z from 'zod'
 import type { ProjectAccess } from '../../../access/access.ts'
-import type { Ctx } from '../../../env.ts'
+import type { Ctx } from '../../../ctx.ts'
 import { ssoDomains, ssoProviders } from '../../../model/tables/index.ts'
 import { ApiError } from '../../../platform/http/error.ts'
 import { selectSettings, settingsFrom } from '../../projects/settings/read-settings.ts'

@@ -1,7 +1,7 @@
 import type * as z from 'zod'
 import type { ProjectAccess } from '../../../access/access.ts'
+import type { Ctx } from '../../../ctx.ts'
 import { rowsOf } from '../../../engine/engine.ts'
-import type { Ctx } from '../../../env.ts'
 import { ApiError } from '../../../platform/http/error.ts'
 import { forgetProject, storageConfigOf } from '../../../services/gateway/open-project.ts'
 import { runQuery } from '../../database/database/service.ts'

@@ -1,5 +1,5 @@
 import { and, eq, sql } from 'drizzle-orm'
-import type { SystemCtx } from '../../../env.ts'
+import type { SystemCtx } from '../../../ctx.ts'
 import { projects, thirdPartyAuths } from '../../../model/tables/index.ts'
 import { rowsOf } from '../../../platform/db/client.ts'
 import { mutate } from '../../kernel/mutate.ts'

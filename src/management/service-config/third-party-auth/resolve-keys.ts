@@ -1,5 +1,5 @@
 import * as z from 'zod'
-import type { SystemCtx } from '../../../env.ts'
+import type { SystemCtx } from '../../../ctx.ts'
 import { Unusable } from '../../../platform/http/unusable-value.ts'
 import { fetchText } from '../../../platform/net/fetch-text.ts'
 import { type KeySet, readJwks } from './jwks.ts'

@@ -1,5 +1,6 @@
+import type { SystemCtx } from '../../../ctx.ts'
 import { createCtx } from '../../../ctx.ts'
-import type { Bindings, SystemCtx } from '../../../env.ts'
+import type { Bindings } from '../../../platform/bindings.ts'
 import { newTimedId } from '../../../platform/db/id.ts'
 import { describeError } from '../../../platform/http/log.ts'
 import { openFunction } from '../../functions/open-function.ts'

@@ -1,4 +1,4 @@
-import type { Bindings } from '../../../env.ts'
+import type { Bindings } from '../../../platform/bindings.ts'
 import { newTimedId } from '../../../platform/db/id.ts'
 import { createLogger } from '../../../platform/http/log.ts'
 import type { FunctionAddress } from '../../functions/function-address.ts'

@@ -1,7 +1,8 @@
 import { createCtx } from '../../../ctx.ts'
-import type { Bindings } from '../../../env.ts'
+import type { Bindings } from '../../../platform/bindings.ts'
 import { forgetFunction } from '../../functions/open-function.ts'
 import { forgetProject } from '../../gateway/open-project.ts'
+import { instancesOf } from '../../workers/instance-stub.ts'
 import { forgetPlan, type Plan } from '../../workers/worker-plan.ts'
 import { endIdleIsolates } from '../isolates.ts'
 import { type Known, NOT_RUN_HEADER, type Question, WRONG_PROCESS } from './process-protocol.ts'
@@ -52,8 +53,7 @@ async function answer(question: Question, { request, bindings, execution }: Aske
     return true
   }
   const { workerId, plan } = (await request.json()) as { workerId: string; plan: Plan }
-  const objects = bindings.WORKER_INSTANCES
-  const object = objects.get(objects.idFromName(workerId))
+  const object = instancesOf(bindings, workerId)
   return question === 'stop' ? object.stop() : object[question](plan)
 }
 

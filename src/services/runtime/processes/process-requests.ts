@@ -1,4 +1,4 @@
-import type { Bindings } from '../../../env.ts'
+import type { Bindings } from '../../../platform/bindings.ts'
 import { isSameSecret } from '../../../platform/secrets/equal.ts'
 import { type Place, type Question, slotBinding, type Told } from './process-protocol.ts'
 

@@ -3,7 +3,7 @@
  * supervisor (dev/programs.ts) starts, watches and ends them.
  */
 
-import type { Bindings } from '../../../env.ts'
+import type { Bindings } from '../../../platform/bindings.ts'
 import { setNewest } from '../../../platform/bounded-map.ts'
 import { isSuspect, noteEnd } from './back-off.ts'
 import { type Ending, keyOf, type Place, type PlaceRequest, type ProgramName } from './process-protocol.ts'

@@ -1,6 +1,6 @@
 import { WorkerEntrypoint } from 'cloudflare:workers'
 import { createCtx } from '../../../ctx.ts'
-import type { Bindings } from '../../../env.ts'
+import type { Bindings } from '../../../platform/bindings.ts'
 import { type Assets, fetchAsset } from './serve.ts'
 
 /** What `assets.binding` of a worker leads to. */

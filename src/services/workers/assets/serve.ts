@@ -1,6 +1,6 @@
 import { getMimeType } from 'hono/utils/mime'
 import type { AssetManifest } from '../../../builder/asset-manifest.ts'
-import type { SystemCtx } from '../../../env.ts'
+import type { SystemCtx } from '../../../ctx.ts'
 import { openStore } from '../../../platform/blobs/store.ts'
 import { setNewest } from '../../../platform/bounded-map.ts'
 import { isNotModified, rangeOf } from '../../../platform/http/conditional-request.ts'

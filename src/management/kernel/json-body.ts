@@ -1,8 +1,8 @@
 import type { MiddlewareHandler } from 'hono'
 import { bodyLimit } from 'hono/body-limit'
-import type { AppEnv } from '../../env.ts'
+import { ApiError } from '../../platform/http/error.ts'
+import type { AppEnv } from './app-env.ts'
 import { bodyTimeout, decode } from './body.ts'
-import { ApiError } from './error.ts'
 
 const MIB = 1024 * 1024
 

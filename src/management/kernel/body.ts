@@ -1,9 +1,9 @@
 import type { Context, MiddlewareHandler } from 'hono'
 import * as z from 'zod'
-import type { AppEnv } from '../../env.ts'
-import { BodyStalled, readParts } from '../blobs/chunk-reader.ts'
-import { holdMemory, MemoryTaken } from '../blobs/memory-budget.ts'
-import { ApiError, type ErrorCode } from './error.ts'
+import { BodyStalled, readParts } from '../../platform/blobs/chunk-reader.ts'
+import { holdMemory, MemoryTaken } from '../../platform/blobs/memory-budget.ts'
+import { ApiError, type ErrorCode } from '../../platform/http/error.ts'
+import type { AppEnv } from './app-env.ts'
 
 /** How bytes of one content type are read before `schema` checks what they say. */
 interface Form<T = unknown> {

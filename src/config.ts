@@ -1,17 +1,8 @@
-import type { SQL } from 'drizzle-orm'
 import * as z from 'zod'
-import type { BranchAccess, OrganizationAccess, ProjectAccess } from './access/access.ts'
-import type { Principal } from './access/principal.ts'
-import type { ProjectEngine } from './engine/engine.ts'
-import { PLANS } from './model/roles.ts'
-import type { LogDrainSender } from './outbound/drains/log-drain-sender.ts'
-import type { WebhookSender } from './outbound/webhooks/webhook-sender.ts'
-import type { Db } from './platform/db/client.ts'
-import { logLine } from './platform/http/log.ts'
-import type { MetricsCollector } from './platform/metrics/metrics-collector.ts'
-import type { Message } from './platform/queue/message.ts'
-import type { RateLimiter } from './platform/rate-limit/rate-limiter.ts'
-import type { WorkerInstances } from './services/workers/worker-instances.ts'
+
+/** Plans of organizations; the specification names them. */
+export const PLANS = ['free', 'pro', 'team', 'enterprise', 'platform'] as const
+export type Plan = (typeof PLANS)[number]
 
 const optional = z
   .string()
@@ -205,106 +196,14 @@ export const Config = SharedConfig.superRefine((config, check) => {
   })
 export type Config = z.output<typeof Config>
 
-/** Its class composes areas, which nothing here may import. */
-interface Sweeper extends Rpc.DurableObjectBranded {
-  arm(): Promise<void>
-}
-
-export interface Bindings extends Record<string, unknown> {
-  BASE_URL?: string
-  PROJECT_DOMAIN?: string
-  RATE_LIMITERS: DurableObjectNamespace<RateLimiter>
-  WEBHOOK_SENDERS: DurableObjectNamespace<WebhookSender>
-  WEBHOOK_SWEEPER: DurableObjectNamespace<Sweeper>
-  LOG_DRAIN_SENDERS: DurableObjectNamespace<LogDrainSender>
-  WORKER_INSTANCES: DurableObjectNamespace<WorkerInstances>
-  METRICS: DurableObjectNamespace<MetricsCollector>
-  PROJECT_TASKS: Queue<Message>
-  WEBHOOK_DELIVERIES: Queue<Message>
-  WORKER_BUILDS: Queue<Message>
-  /** A way out that reaches public addresses alone, where the runtime can give one; else the global fetch. */
-  WEBHOOK_EGRESS?: Fetcher
-  /** A way to the database's proxy and the bucket that is nearer than the global fetch, or the only one (Workers VPC). */
-  SERVICES_EGRESS?: Fetcher
-  /** Runs what users deploy, each in an isolate of its own. */
-  LOADER: WorkerLoader
-  /** The supervisor of the processes that run programs, where there is one; else programs run here. */
-  PROGRAMS?: Fetcher
-  /** The processes that it starts. */
-  [slot: `PROGRAMS_${number}`]: Fetcher
-  /** Known to the API, the supervisor and those processes. */
-  PROGRAMS_KEY?: string
-  /** In such a process, its id. */
-  PROGRAMS_PROCESS?: string
-  /** In such a process, the ports of this machine that programs must not reach, with commas between. */
-  CLOSED_PORTS?: string
-  /** In such a process, the way back. */
-  API?: Fetcher
-  /** The Worker of src/builder. */
-  BUILDER: Fetcher
-  /** Known to the API and to the builder, where that has a process of its own. */
-  BUILDER_KEY?: string
-  /** Tells of the processes of the installation, where they are known. */
-  MACHINE?: Fetcher
-  /** The files of the reference page. */
-  ASSETS: Fetcher
-}
-
-/** What every handler, job and consumer works with; nothing below reads the environment or the wall clock itself. */
-export interface SystemCtx {
-  config: Config
-  bindings: Bindings
-  requestId: string
-  db: Db
-  engine: ProjectEngine
-  now(): Date
-  /** The control database's time, for what several isolates must agree on. */
-  databaseNow: SQL
-  waitUntil(work: Promise<unknown>): void
-  log: Logger
-}
-
-export interface Ctx extends SystemCtx {
-  principal: Principal
-}
-
-/** What the path's {ref}, {slug} or {branch_id_or_ref} stands for, already checked against the caller. */
-export interface Resources {
-  project: ProjectAccess
-  organization: OrganizationAccess
-  branch: BranchAccess
-}
-
-/** `at` is the time of the line itself. */
-export type LogFields = { [name: string]: unknown; at?: never }
-/** Facts of a request, for its log line. */
-export type RequestFacts = LogFields & { queries?: number }
-export interface Logger {
-  info(event: string, fields?: LogFields): void
-  error(event: string, fields?: LogFields): void
-}
-
-export interface AppEnv {
-  Bindings: Bindings
-  Variables: {
-    ctx: SystemCtx & Partial<Pick<Ctx, 'principal'>>
-    access: Partial<Resources>
-    /** Of a route that takes other bodies than JSON. */
-    body: unknown
-    /** Filled as the request goes, written as its one log line. */
-    facts: RequestFacts
-  }
-}
-
 const parsed = new WeakMap<object, Config>()
 
-/** Parsed once an isolate; a wrong setting is named in the log and every request answers 500. */
-export function readConfig(bindings: Bindings): Config {
+/** Parses the settings once per isolate. Throws an error that names each wrong setting; every request then answers 500. */
+export function readConfig(bindings: object): Config {
   const known = parsed.get(bindings)
   if (known) return known
   const result = Config.safeParse(bindings)
   if (!result.success) throw new Error(`settings: ${z.prettifyError(result.error).replaceAll('\n', ' ')}`)
   parsed.set(bindings, result.data)
-  if (result.data.WEBHOOK_LOOPBACK) console.warn(logLine('warn', 'webhook_loopback_allowed'))
   return result.data
 }
