@@ -1,0 +1,148 @@
+import { readdirSync, readFileSync } from 'node:fs'
+import { dirname, join, normalize } from 'node:path'
+import { describe, expect, it } from 'vitest'
+
+/**
+ * The rooms of `src`, and the rooms that each may import. Files in `src` itself are rooms of their own. docs/architecture.md says
+ * why. If a test here fails, move the code; do not widen the table or the lists of exceptions.
+ */
+const ROOMS: Readonly<Record<string, readonly string[]>> = {
+  'config.ts': [],
+  platform: ['config.ts'],
+  model: ['config.ts', 'platform'],
+  'actor.ts': ['model'],
+  engine: ['config.ts', 'platform', 'model'],
+  'ctx.ts': ['config.ts', 'platform', 'engine', 'actor.ts'],
+  access: ['config.ts', 'platform', 'model', 'actor.ts', 'ctx.ts'],
+  outbound: ['config.ts', 'platform', 'model', 'ctx.ts'],
+  builder: ['platform'],
+  services: ['config.ts', 'platform', 'model', 'actor.ts', 'engine', 'ctx.ts', 'outbound', 'builder'],
+  management: ['config.ts', 'platform', 'model', 'actor.ts', 'engine', 'ctx.ts', 'access', 'outbound', 'services'],
+}
+/** Entry points compose the rooms and may import all of them. */
+const ENTRY_POINTS = ['index.ts', 'app.ts', 'api.ts', 'background']
+
+/** Files that import each other. Remove a line as soon as its cycle is gone; add none. */
+const CYCLES = [
+  [
+    'engine/backup.ts',
+    'engine/cluster-sessions.ts',
+    'engine/connection-limit.ts',
+    'engine/diff/diff.ts',
+    'engine/end-sessions.ts',
+    'engine/engine.ts',
+    'engine/failure.ts',
+    'engine/json-rows.ts',
+    'engine/logins.ts',
+    'engine/roles.ts',
+    'engine/run-sql.ts',
+    'engine/run-statement.ts',
+    'engine/session.ts',
+    'engine/settings.ts',
+    'engine/upgrades.ts',
+  ],
+  ['engine/host/client.ts', 'engine/host/directory.ts'],
+  ['management/account/oauth/authorization-request.ts', 'management/account/oauth/consent-page.ts'],
+  [
+    'management/branching/branches/branch-functions.ts',
+    'management/branching/branches/branch-steps.ts',
+    'management/branching/branches/commit-files.ts',
+    'management/branching/branches/jobs.ts',
+  ],
+  [
+    'management/branching/connections/git-branch-task.ts',
+    'management/branching/connections/start-preview.ts',
+    'management/branching/connections/watch-pull-request.ts',
+  ],
+  [
+    'management/database/advisors/checks/health.ts',
+    'management/database/advisors/checks/performance.ts',
+    'management/database/advisors/checks/security.ts',
+    'management/database/advisors/checks/statement.ts',
+  ],
+  ['platform/blobs/chunk-reader.ts', 'platform/blobs/discard-body.ts'],
+  ['services/runtime/guest/console.ts', 'services/runtime/guest/invocation.ts'],
+  ['services/storage/database.ts', 'services/storage/request.ts', 'services/storage/retry-until-ready.ts'],
+  ['services/storage/resumable/receive-bytes.ts', 'services/storage/resumable/tus-protocol.ts'],
+] as const
+
+/** Areas of the management API that depend on each other, directly or through others. This number may only become smaller. */
+const AREAS_IN_CYCLES_MAX = 24
+
+const files = readdirSync('src', { recursive: true, encoding: 'utf8' }).filter((file) => file.endsWith('.ts'))
+
+/** The files of `src` that each file imports, types included. */
+const imports = new Map(
+  files.map((file) => {
+    const specifiers = readFileSync(join('src', file), 'utf8').matchAll(/(?:from|import)\s*\(?\s*'(\.[^']+)'/g)
+    const targets = Array.from(specifiers, ([, path = '']) => normalize(join(dirname(file), path)))
+    return [file, targets.filter((path) => !path.startsWith('..'))] as const
+  }),
+)
+
+const roomOf = (file: string): string => file.split('/')[0] ?? ''
+
+/** Groups of names that reach each other, each sorted (Tarjan's algorithm). */
+function cyclesIn(graph: ReadonlyMap<string, readonly string[]>): string[][] {
+  const index = new Map<string, number>()
+  const low = new Map<string, number>()
+  const stack: string[] = []
+  const cycles: string[][] = []
+  function visit(name: string): number {
+    index.set(name, index.size)
+    let lowest = index.get(name) ?? 0
+    low.set(name, lowest)
+    stack.push(name)
+    for (const next of graph.get(name) ?? []) {
+      if (!index.has(next)) lowest = Math.min(lowest, visit(next))
+      else if (stack.includes(next)) lowest = Math.min(lowest, index.get(next) ?? lowest)
+    }
+    low.set(name, lowest)
+    if (lowest === index.get(name)) {
+      const group = stack.splice(stack.indexOf(name))
+      if (group.length > 1) cycles.push(group.sort())
+    }
+    return lowest
+  }
+  for (const name of graph.keys()) if (!index.has(name)) visit(name)
+  return cycles
+}
+
+describe('the imports of src', () => {
+  it('lead only to rooms that are allowed', () => {
+    const breaches = [...imports].flatMap(([file, targets]) => {
+      const room = roomOf(file)
+      if (ENTRY_POINTS.includes(room)) return []
+      const allowed = ROOMS[room]
+      if (!allowed) return [`${room} is not a room`]
+      return targets
+        .filter((target) => roomOf(target) !== room && !allowed.includes(roomOf(target)))
+        .map((target) => `${file} imports ${target}`)
+    })
+    expect(breaches).toEqual([])
+  })
+
+  it('form no cycle of rooms', () => {
+    const rooms = Object.keys(ROOMS)
+    const isBelow = (room: string, other: string) => rooms.indexOf(room) < rooms.indexOf(other)
+    const upward = rooms.flatMap((room) => (ROOMS[room] ?? []).filter((other) => !isBelow(other, room)))
+    expect(upward).toEqual([])
+  })
+
+  it('form no cycle of files but the listed ones', () => {
+    const found = cyclesIn(imports).map((group) => group.join(' '))
+    expect(found.sort()).toEqual(CYCLES.map((group) => group.join(' ')).sort())
+  })
+
+  it('tie no more areas of the management API to each other than before', () => {
+    const areaOf = (file: string): string => file.split('/').slice(1, 3).join('/')
+    const areas = new Map<string, string[]>()
+    for (const [file, targets] of imports) {
+      if (!file.startsWith('management/')) continue
+      const others = targets.filter((target) => target.startsWith('management/')).map(areaOf)
+      areas.set(areaOf(file), [...(areas.get(areaOf(file)) ?? []), ...others.filter((area) => area !== areaOf(file))])
+    }
+    const tied = cyclesIn(areas).flat().length
+    expect(tied).toBeLessThanOrEqual(AREAS_IN_CYCLES_MAX)
+  })
+})
