@@ -4,86 +4,208 @@ import { createBranch, createBranchV2 } from './create-branch.ts'
 import { diffBranch } from './diff-branch.ts'
 import { disableBranching, removeBranch, restoreBranch } from './remove-branch.ts'
 import {
-  Branch, BranchAction, BranchConfig, BranchName, BranchV2, CreateBranch, CreateBranchV2, DeleteBranchQuery, DiffQuery, Message,
-  StartedRun, UpdateBranch,
+  Branch,
+  BranchAction,
+  BranchConfig,
+  BranchName,
+  BranchV2,
+  CreateBranch,
+  CreateBranchV2,
+  DeleteBranchQuery,
+  DiffQuery,
+  Message,
+  StartedRun,
+  UpdateBranch,
 } from './schema.ts'
 import { getBranch, getBranchConfig, listBranches, startAction, updateBranch } from './service.ts'
 
 const CREATE_ERRORS = [
-  'bad_request.validation_failed', 'bad_request.driver', 'payment_required.branching', 'conflict.branch_name', 'conflict.project_status',
+  'bad_request.validation_failed',
+  'bad_request.driver',
+  'payment_required.branching',
+  'conflict.branch_name',
+  'conflict.project_status',
   'service_unavailable.name_resolution',
 ] as const
 const ACTION_ERRORS = ['conflict.project_status', 'unprocessable.branch'] as const
 
 export const branchRoutes = [
-  get('/v1/branches/{branch_id_or_ref}', {
-    id: 'v1-get-a-branch-config', summary: 'Get how to reach the database of a branch',
-    scope: 'environment:read', returns: BranchConfig,
-  }, ({ ctx, branch }) => getBranchConfig(ctx, branch)),
+  get(
+    '/v1/branches/{branch_id_or_ref}',
+    {
+      id: 'v1-get-a-branch-config',
+      summary: 'Get how to reach the database of a branch',
+      scope: 'environment:read',
+      returns: BranchConfig,
+    },
+    ({ ctx, branch }) => getBranchConfig(ctx, branch),
+  ),
 
-  patch('/v1/branches/{branch_id_or_ref}', {
-    id: 'v1-update-a-branch-config', summary: 'Update a branch',
-    scope: 'environment:write', body: UpdateBranch, returns: Branch,
-    errors: ['conflict.branch_name', 'service_unavailable.name_resolution'],
-  }, ({ ctx, branch, body }) => updateBranch(ctx, branch, body)),
+  patch(
+    '/v1/branches/{branch_id_or_ref}',
+    {
+      id: 'v1-update-a-branch-config',
+      summary: 'Update a branch',
+      scope: 'environment:write',
+      body: UpdateBranch,
+      returns: Branch,
+      errors: ['conflict.branch_name', 'service_unavailable.name_resolution'],
+    },
+    ({ ctx, branch, body }) => updateBranch(ctx, branch, body),
+  ),
 
-  del('/v1/branches/{branch_id_or_ref}', {
-    id: 'v1-delete-a-branch', summary: 'Delete a branch at once, or with force=false in an hour',
-    scope: 'environment:write', query: DeleteBranchQuery, returns: Message,
-    errors: ['conflict.project_status', 'unprocessable.branch'],
-  }, ({ ctx, branch, query: { force = true } }) => removeBranch(ctx, branch, force)),
+  del(
+    '/v1/branches/{branch_id_or_ref}',
+    {
+      id: 'v1-delete-a-branch',
+      summary: 'Delete a branch at once, or with force=false in an hour',
+      scope: 'environment:write',
+      query: DeleteBranchQuery,
+      returns: Message,
+      errors: ['conflict.project_status', 'unprocessable.branch'],
+    },
+    ({ ctx, branch, query: { force = true } }) => removeBranch(ctx, branch, force),
+  ),
 
-  post('/v1/branches/{branch_id_or_ref}/push', {
-    id: 'v1-push-a-branch', summary: "Apply the parent's newer migrations to a branch",
-    scope: 'environment:write', body: BranchAction.optional(), returns: StartedRun, status: 201, errors: ACTION_ERRORS,
-  }, ({ ctx, branch, body }) => startAction(ctx, branch, 'push', body?.migration_version)),
+  post(
+    '/v1/branches/{branch_id_or_ref}/push',
+    {
+      id: 'v1-push-a-branch',
+      summary: "Apply the parent's newer migrations to a branch",
+      scope: 'environment:write',
+      body: BranchAction.optional(),
+      returns: StartedRun,
+      status: 201,
+      errors: ACTION_ERRORS,
+    },
+    ({ ctx, branch, body }) => startAction(ctx, branch, 'push', body?.migration_version),
+  ),
 
-  post('/v1/branches/{branch_id_or_ref}/merge', {
-    id: 'v1-merge-a-branch', summary: "Apply a branch's migrations to its parent",
-    scope: 'environment:write', body: BranchAction.optional(), returns: StartedRun, status: 201, errors: [...ACTION_ERRORS, 'not_found.project'],
-  }, ({ ctx, branch, body }) => startAction(ctx, branch, 'merge', body?.migration_version)),
+  post(
+    '/v1/branches/{branch_id_or_ref}/merge',
+    {
+      id: 'v1-merge-a-branch',
+      summary: "Apply a branch's migrations to its parent",
+      scope: 'environment:write',
+      body: BranchAction.optional(),
+      returns: StartedRun,
+      status: 201,
+      errors: [...ACTION_ERRORS, 'not_found.project'],
+    },
+    ({ ctx, branch, body }) => startAction(ctx, branch, 'merge', body?.migration_version),
+  ),
 
-  post('/v1/branches/{branch_id_or_ref}/reset', {
-    id: 'v1-reset-a-branch', summary: 'Make the database of a branch anew and run its migrations, up to a version',
-    description: 'What was not made by a migration of the branch or its parent is lost.',
-    scope: 'environment:write', body: BranchAction.optional(), returns: StartedRun, status: 201, errors: ACTION_ERRORS,
-  }, ({ ctx, branch, body }) => startAction(ctx, branch, 'reset', body?.migration_version)),
+  post(
+    '/v1/branches/{branch_id_or_ref}/reset',
+    {
+      id: 'v1-reset-a-branch',
+      summary: 'Make the database of a branch anew and run its migrations, up to a version',
+      description: 'What was not made by a migration of the branch or its parent is lost.',
+      scope: 'environment:write',
+      body: BranchAction.optional(),
+      returns: StartedRun,
+      status: 201,
+      errors: ACTION_ERRORS,
+    },
+    ({ ctx, branch, body }) => startAction(ctx, branch, 'reset', body?.migration_version),
+  ),
 
-  post('/v1/branches/{branch_id_or_ref}/restore', {
-    id: 'v1-restore-a-branch', summary: 'Cancel the scheduled deletion of a branch',
-    scope: 'environment:write', returns: Message, status: 201, errors: ['unprocessable.branch'],
-  }, ({ ctx, branch }) => restoreBranch(ctx, branch)),
+  post(
+    '/v1/branches/{branch_id_or_ref}/restore',
+    {
+      id: 'v1-restore-a-branch',
+      summary: 'Cancel the scheduled deletion of a branch',
+      scope: 'environment:write',
+      returns: Message,
+      status: 201,
+      errors: ['unprocessable.branch'],
+    },
+    ({ ctx, branch }) => restoreBranch(ctx, branch),
+  ),
 
-  get('/v1/branches/{branch_id_or_ref}/diff', {
-    id: 'v1-diff-a-branch', stability: 'Beta', summary: 'Get the SQL that turns the schema of the parent into that of the branch',
-    scope: 'environment:write', query: DiffQuery, returns: text('text/plain; charset=utf-8', z.string()),
-    errors: ['bad_request.sql', 'bad_request.sql_timeout', 'conflict.project_status', 'unprocessable.branch', 'service_unavailable.project_database'],
-  }, ({ ctx, branch, query }) => diffBranch(ctx, branch, query)),
+  get(
+    '/v1/branches/{branch_id_or_ref}/diff',
+    {
+      id: 'v1-diff-a-branch',
+      stability: 'Beta',
+      summary: 'Get the SQL that turns the schema of the parent into that of the branch',
+      scope: 'environment:write',
+      query: DiffQuery,
+      returns: text('text/plain; charset=utf-8', z.string()),
+      errors: [
+        'bad_request.sql',
+        'bad_request.sql_timeout',
+        'conflict.project_status',
+        'unprocessable.branch',
+        'service_unavailable.project_database',
+      ],
+    },
+    ({ ctx, branch, query }) => diffBranch(ctx, branch, query),
+  ),
 
-  get('/v1/projects/{ref}/branches', {
-    id: 'v1-list-all-branches', summary: 'List the branches of a project',
-    scope: 'environment:read', returns: z.array(Branch), errors: ['unprocessable.branching_disabled'],
-  }, ({ ctx, project }) => listBranches(ctx, project)),
+  get(
+    '/v1/projects/{ref}/branches',
+    {
+      id: 'v1-list-all-branches',
+      summary: 'List the branches of a project',
+      scope: 'environment:read',
+      returns: z.array(Branch),
+      errors: ['unprocessable.branching_disabled'],
+    },
+    ({ ctx, project }) => listBranches(ctx, project),
+  ),
 
-  post('/v1/projects/{ref}/branches', {
-    id: 'v1-create-a-branch', summary: 'Create a branch: a project of its own, copied from this one',
-    description: 'Answers at once with CREATING_PROJECT; the branch is ready when its status is FUNCTIONS_DEPLOYED.',
-    scope: 'environment:write', body: CreateBranch, returns: Branch, status: 201,
-    errors: ['unprocessable.branch', ...CREATE_ERRORS],
-  }, ({ ctx, project, body }) => createBranch(ctx, project, body)),
+  post(
+    '/v1/projects/{ref}/branches',
+    {
+      id: 'v1-create-a-branch',
+      summary: 'Create a branch: a project of its own, copied from this one',
+      description: 'Answers at once with CREATING_PROJECT; the branch is ready when its status is FUNCTIONS_DEPLOYED.',
+      scope: 'environment:write',
+      body: CreateBranch,
+      returns: Branch,
+      status: 201,
+      errors: ['unprocessable.branch', ...CREATE_ERRORS],
+    },
+    ({ ctx, project, body }) => createBranch(ctx, project, body),
+  ),
 
-  del('/v1/projects/{ref}/branches', {
-    id: 'v1-disable-preview-branching', summary: 'Disable branching: all branches are deleted',
-    scope: 'environment:write', returns: empty, errors: ['conflict.project_status', 'unprocessable.branch'],
-  }, ({ ctx, project }) => disableBranching(ctx, project)),
+  del(
+    '/v1/projects/{ref}/branches',
+    {
+      id: 'v1-disable-preview-branching',
+      summary: 'Disable branching: all branches are deleted',
+      scope: 'environment:write',
+      returns: empty,
+      errors: ['conflict.project_status', 'unprocessable.branch'],
+    },
+    ({ ctx, project }) => disableBranching(ctx, project),
+  ),
 
-  get('/v1/projects/{ref}/branches/{name}', {
-    id: 'v1-get-a-branch', summary: 'Get a branch by its name',
-    scope: 'environment:read', params: { name: BranchName }, returns: Branch, errors: ['not_found.branch'],
-  }, ({ ctx, project, params }) => getBranch(ctx, project, params.name)),
+  get(
+    '/v1/projects/{ref}/branches/{name}',
+    {
+      id: 'v1-get-a-branch',
+      summary: 'Get a branch by its name',
+      scope: 'environment:read',
+      params: { name: BranchName },
+      returns: Branch,
+      errors: ['not_found.branch'],
+    },
+    ({ ctx, project, params }) => getBranch(ctx, project, params.name),
+  ),
 
-  post('/v2/projects/{ref}/branches', {
-    id: 'v2-create-a-branch', summary: 'Create a branch, with its instance and disk size',
-    scope: 'environment:write', body: CreateBranchV2, returns: BranchV2, status: 201, errors: ['bad_request.branch', ...CREATE_ERRORS],
-  }, ({ ctx, project, body }) => createBranchV2(ctx, project, body)),
+  post(
+    '/v2/projects/{ref}/branches',
+    {
+      id: 'v2-create-a-branch',
+      summary: 'Create a branch, with its instance and disk size',
+      scope: 'environment:write',
+      body: CreateBranchV2,
+      returns: BranchV2,
+      status: 201,
+      errors: ['bad_request.branch', ...CREATE_ERRORS],
+    },
+    ({ ctx, project, body }) => createBranchV2(ctx, project, body),
+  ),
 ]

@@ -7,21 +7,53 @@ const ERRORS = ['bad_request.sql_timeout', 'conflict.project_status', 'service_u
 const BOUND = `Of each lint at most ${FINDINGS_MAX} findings are listed; then its description says how many there are.`
 
 export const advisorRoutes = [
-  get('/v1/projects/{ref}/advisors/performance', {
-    id: 'v1-get-performance-advisors', stability: 'Experimental', summary: 'List what makes a database slow',
-    description: BOUND, deprecated: true,
-    scope: 'database:read', returns: Lints, errors: ERRORS,
-  }, ({ ctx, project }) => getPerformanceAdvisors(ctx, project)),
+  get(
+    '/v1/projects/{ref}/advisors/performance',
+    {
+      id: 'v1-get-performance-advisors',
+      stability: 'Experimental',
+      summary: 'List what makes a database slow',
+      description: BOUND,
+      deprecated: true,
+      scope: 'database:read',
+      returns: Lints,
+      errors: ERRORS,
+    },
+    ({ ctx, project }) => getPerformanceAdvisors(ctx, project),
+  ),
 
-  get('/v1/projects/{ref}/advisors/security', {
-    id: 'v1-get-security-advisors', stability: 'Experimental', summary: 'List what makes a project unsafe',
-    description: BOUND, deprecated: true,
-    scope: 'database:read', query: SecurityQuery, returns: Lints, errors: ERRORS,
-  }, ({ ctx, project, query }) => getSecurityAdvisors(ctx, project, query.lint_type)),
+  get(
+    '/v1/projects/{ref}/advisors/security',
+    {
+      id: 'v1-get-security-advisors',
+      stability: 'Experimental',
+      summary: 'List what makes a project unsafe',
+      description: BOUND,
+      deprecated: true,
+      scope: 'database:read',
+      query: SecurityQuery,
+      returns: Lints,
+      errors: ERRORS,
+    },
+    ({ ctx, project, query }) => getSecurityAdvisors(ctx, project, query.lint_type),
+  ),
 
-  post('/v2/projects/{ref}/advisors/run', {
-    id: 'v2-run-project-advisors', summary: 'Check a project for what is asked',
-    description: `A lint that cannot be checked is answered by \`advisor_check_unavailable\`, which says why. ${BOUND}`,
-    scope: 'any caller', permission: 'database:read', body: RunAdvisors, returns: AdvisorsReply,
-  }, ({ ctx, project, body }) => runAdvisors(ctx, project, body.data.attributes.lints.map(({ name }) => name))),
+  post(
+    '/v2/projects/{ref}/advisors/run',
+    {
+      id: 'v2-run-project-advisors',
+      summary: 'Check a project for what is asked',
+      description: `A lint that cannot be checked is answered by \`advisor_check_unavailable\`, which says why. ${BOUND}`,
+      scope: 'any caller',
+      permission: 'database:read',
+      body: RunAdvisors,
+      returns: AdvisorsReply,
+    },
+    ({ ctx, project, body }) =>
+      runAdvisors(
+        ctx,
+        project,
+        body.data.attributes.lints.map(({ name }) => name),
+      ),
+  ),
 ]

@@ -24,55 +24,120 @@ import {
 } from './service.ts'
 
 export const databaseAccessRoutes = [
-  post('/v1/projects/{ref}/cli/login-role', {
-    id: 'v1-create-login-role', summary: 'Create a login role for a while, for tools that speak Postgres',
-    scope: 'database:write', body: CreateLoginRole, returns: LoginRole, status: 201,
-    errors: ['conflict.project_status', 'conflict.login_roles', 'service_unavailable.project_database'],
-  }, ({ ctx, project, body }) => createLoginRole(ctx, project, body)),
+  post(
+    '/v1/projects/{ref}/cli/login-role',
+    {
+      id: 'v1-create-login-role',
+      summary: 'Create a login role for a while, for tools that speak Postgres',
+      scope: 'database:write',
+      body: CreateLoginRole,
+      returns: LoginRole,
+      status: 201,
+      errors: ['conflict.project_status', 'conflict.login_roles', 'service_unavailable.project_database'],
+    },
+    ({ ctx, project, body }) => createLoginRole(ctx, project, body),
+  ),
 
-  del('/v1/projects/{ref}/cli/login-role', {
-    id: 'v1-delete-login-roles', summary: 'End these login roles, with their sessions',
-    scope: 'database:write', returns: Ended, errors: ['service_unavailable.project_database'],
-  }, ({ ctx, project }) => deleteLoginRoles(ctx, project)),
+  del(
+    '/v1/projects/{ref}/cli/login-role',
+    {
+      id: 'v1-delete-login-roles',
+      summary: 'End these login roles, with their sessions',
+      scope: 'database:write',
+      returns: Ended,
+      errors: ['service_unavailable.project_database'],
+    },
+    ({ ctx, project }) => deleteLoginRoles(ctx, project),
+  ),
 
-  get('/v1/projects/{ref}/jit-access', {
-    id: 'v1-get-jit-access-config', summary: 'Tell whether members may log in to the database with their access tokens',
-    scope: 'database:read', returns: JitAccess,
-  }, ({ ctx, project }) => getJitAccess(ctx, project)),
+  get(
+    '/v1/projects/{ref}/jit-access',
+    {
+      id: 'v1-get-jit-access-config',
+      summary: 'Tell whether members may log in to the database with their access tokens',
+      scope: 'database:read',
+      returns: JitAccess,
+    },
+    ({ ctx, project }) => getJitAccess(ctx, project),
+  ),
 
-  put('/v1/projects/{ref}/jit-access', {
-    id: 'v1-update-jit-access-config', summary: 'Let members log in to the database with their access tokens, or not',
-    description: 'When it is disabled, the sessions of such logins end.',
-    scope: 'database:write', body: UpdateJitAccess, returns: JitAccess, errors: ['service_unavailable.project_database'],
-  }, ({ ctx, project, body }) => updateJitAccess(ctx, project, body)),
+  put(
+    '/v1/projects/{ref}/jit-access',
+    {
+      id: 'v1-update-jit-access-config',
+      summary: 'Let members log in to the database with their access tokens, or not',
+      description: 'When it is disabled, the sessions of such logins end.',
+      scope: 'database:write',
+      body: UpdateJitAccess,
+      returns: JitAccess,
+      errors: ['service_unavailable.project_database'],
+    },
+    ({ ctx, project, body }) => updateJitAccess(ctx, project, body),
+  ),
 
-  get('/v1/projects/{ref}/database/jit', {
-    id: 'v1-get-jit-access', summary: 'Get the roles that the caller may log in as',
-    scope: 'database:read', returns: JitMapping,
-  }, ({ ctx, project }) => getJitMapping(ctx, project)),
+  get(
+    '/v1/projects/{ref}/database/jit',
+    {
+      id: 'v1-get-jit-access',
+      summary: 'Get the roles that the caller may log in as',
+      scope: 'database:read',
+      returns: JitMapping,
+    },
+    ({ ctx, project }) => getJitMapping(ctx, project),
+  ),
 
-  put('/v1/projects/{ref}/database/jit', {
-    id: 'v1-update-jit-access', summary: 'Set the roles that a member may log in as',
-    description: 'For administrators. Sessions of roles that are taken away or bound otherwise end.',
-    scope: 'any caller', permission: 'database:write', body: UpdateJitMapping, returns: JitMapping,
-    errors: ['service_unavailable.project_database'],
-  }, ({ ctx, project, body }) => updateJitMapping(ctx, project, body)),
+  put(
+    '/v1/projects/{ref}/database/jit',
+    {
+      id: 'v1-update-jit-access',
+      summary: 'Set the roles that a member may log in as',
+      description: 'For administrators. Sessions of roles that are taken away or bound otherwise end.',
+      scope: 'any caller',
+      permission: 'database:write',
+      body: UpdateJitMapping,
+      returns: JitMapping,
+      errors: ['service_unavailable.project_database'],
+    },
+    ({ ctx, project, body }) => updateJitMapping(ctx, project, body),
+  ),
 
-  post('/v1/projects/{ref}/database/jit', {
-    id: 'v1-authorize-jit-access', summary: 'Open a login for the caller, with his access token as the password or one of its own',
-    scope: 'database:read', body: AuthorizeJit, returns: AuthorizedJit,
-    errors: ['conflict.project_status', 'service_unavailable.project_database'],
-  }, ({ ctx, project, body }) => authorizeJit(ctx, project, body)),
+  post(
+    '/v1/projects/{ref}/database/jit',
+    {
+      id: 'v1-authorize-jit-access',
+      summary: 'Open a login for the caller, with his access token as the password or one of its own',
+      scope: 'database:read',
+      body: AuthorizeJit,
+      returns: AuthorizedJit,
+      errors: ['conflict.project_status', 'service_unavailable.project_database'],
+    },
+    ({ ctx, project, body }) => authorizeJit(ctx, project, body),
+  ),
 
-  get('/v1/projects/{ref}/database/jit/list', {
-    id: 'v1-list-jit-access', summary: 'List the roles that each member may log in as',
-    scope: 'any caller', permission: 'database:write', returns: JitMappingList,
-  }, ({ ctx, project }) => listJitMappings(ctx, project)),
+  get(
+    '/v1/projects/{ref}/database/jit/list',
+    {
+      id: 'v1-list-jit-access',
+      summary: 'List the roles that each member may log in as',
+      scope: 'any caller',
+      permission: 'database:write',
+      returns: JitMappingList,
+    },
+    ({ ctx, project }) => listJitMappings(ctx, project),
+  ),
 
-  del('/v1/projects/{ref}/database/jit/{user_id}', {
-    id: 'v1-delete-jit-access', summary: 'Take all such roles from a member and end his sessions',
-    description: 'Of others, administrators alone.',
-    scope: 'any caller', permission: 'database:read', params: { user_id: UserId }, returns: empty,
-    errors: ['not_found.jit_access', 'service_unavailable.project_database'],
-  }, ({ ctx, project, params }) => deleteJitMapping(ctx, project, params.user_id)),
+  del(
+    '/v1/projects/{ref}/database/jit/{user_id}',
+    {
+      id: 'v1-delete-jit-access',
+      summary: 'Take all such roles from a member and end his sessions',
+      description: 'Of others, administrators alone.',
+      scope: 'any caller',
+      permission: 'database:read',
+      params: { user_id: UserId },
+      returns: empty,
+      errors: ['not_found.jit_access', 'service_unavailable.project_database'],
+    },
+    ({ ctx, project, params }) => deleteJitMapping(ctx, project, params.user_id),
+  ),
 ]

@@ -20,41 +20,93 @@ const ERRORS = [
 ] as const
 
 export const migrationRoutes = [
-  get('/v1/projects/{ref}/database/migrations', {
-    id: 'v1-list-migration-history', stability: 'Beta', summary: 'List the migrations of a database',
-    scope: 'database:read', returns: z.array(MigrationItem), errors: [...ERRORS, 'bad_request.sql_result_too_large'],
-  }, ({ ctx, project }) => listMigrations(ctx, project)),
+  get(
+    '/v1/projects/{ref}/database/migrations',
+    {
+      id: 'v1-list-migration-history',
+      stability: 'Beta',
+      summary: 'List the migrations of a database',
+      scope: 'database:read',
+      returns: z.array(MigrationItem),
+      errors: [...ERRORS, 'bad_request.sql_result_too_large'],
+    },
+    ({ ctx, project }) => listMigrations(ctx, project),
+  ),
 
-  post('/v1/projects/{ref}/database/migrations', {
-    id: 'v1-apply-a-migration', summary: 'Run a migration and record it',
-    description: 'Both or neither. A request that is repeated with its `Idempotency-Key` runs nothing again.',
-    scope: 'database:write', body: CreateMigration, bodySizeBytesMax: SQL_BODY_BYTES_MAX, idempotent: true,
-    returns: empty, errors: [...ERRORS, 'conflict.idempotency_key'],
-  }, ({ ctx, project, body, idempotencyKey }) => createMigration(ctx, project, { body, idempotencyKey })),
+  post(
+    '/v1/projects/{ref}/database/migrations',
+    {
+      id: 'v1-apply-a-migration',
+      summary: 'Run a migration and record it',
+      description: 'Both or neither. A request that is repeated with its `Idempotency-Key` runs nothing again.',
+      scope: 'database:write',
+      body: CreateMigration,
+      bodySizeBytesMax: SQL_BODY_BYTES_MAX,
+      idempotent: true,
+      returns: empty,
+      errors: [...ERRORS, 'conflict.idempotency_key'],
+    },
+    ({ ctx, project, body, idempotencyKey }) => createMigration(ctx, project, { body, idempotencyKey }),
+  ),
 
-  put('/v1/projects/{ref}/database/migrations', {
-    id: 'v1-upsert-a-migration', stability: 'Beta', summary: 'Record a migration without running it',
-    description: 'Under the `Idempotency-Key` of a recorded migration it takes the place of that one.',
-    scope: 'database:write', body: CreateMigration, bodySizeBytesMax: SQL_BODY_BYTES_MAX, idempotent: true,
-    returns: empty, errors: ERRORS,
-  }, ({ ctx, project, body, idempotencyKey }) => upsertMigration(ctx, project, { body, idempotencyKey })),
+  put(
+    '/v1/projects/{ref}/database/migrations',
+    {
+      id: 'v1-upsert-a-migration',
+      stability: 'Beta',
+      summary: 'Record a migration without running it',
+      description: 'Under the `Idempotency-Key` of a recorded migration it takes the place of that one.',
+      scope: 'database:write',
+      body: CreateMigration,
+      bodySizeBytesMax: SQL_BODY_BYTES_MAX,
+      idempotent: true,
+      returns: empty,
+      errors: ERRORS,
+    },
+    ({ ctx, project, body, idempotencyKey }) => upsertMigration(ctx, project, { body, idempotencyKey }),
+  ),
 
-  del('/v1/projects/{ref}/database/migrations', {
-    id: 'v1-rollback-migrations', stability: 'Beta', summary: 'Roll back migrations from a version on',
-    description: 'Runs the rollback of each, the newest first, and takes them out of the history: all or none.',
-    scope: 'database:write', query: RollBack,
-    returns: empty, errors: [...ERRORS, 'bad_request.migration_without_rollback'],
-  }, ({ ctx, project, query: { gte } }) => rollBackMigrations(ctx, project, gte)),
+  del(
+    '/v1/projects/{ref}/database/migrations',
+    {
+      id: 'v1-rollback-migrations',
+      stability: 'Beta',
+      summary: 'Roll back migrations from a version on',
+      description: 'Runs the rollback of each, the newest first, and takes them out of the history: all or none.',
+      scope: 'database:write',
+      query: RollBack,
+      returns: empty,
+      errors: [...ERRORS, 'bad_request.migration_without_rollback'],
+    },
+    ({ ctx, project, query: { gte } }) => rollBackMigrations(ctx, project, gte),
+  ),
 
-  get('/v1/projects/{ref}/database/migrations/{version}', {
-    id: 'v1-get-a-migration', summary: 'Get a migration',
-    scope: 'database:read', params: { version: MigrationVersion },
-    returns: Migration, errors: [...ERRORS, 'bad_request.sql_result_too_large', 'not_found.migration'],
-  }, ({ ctx, project, params: { version } }) => getMigration(ctx, project, version)),
+  get(
+    '/v1/projects/{ref}/database/migrations/{version}',
+    {
+      id: 'v1-get-a-migration',
+      summary: 'Get a migration',
+      scope: 'database:read',
+      params: { version: MigrationVersion },
+      returns: Migration,
+      errors: [...ERRORS, 'bad_request.sql_result_too_large', 'not_found.migration'],
+    },
+    ({ ctx, project, params: { version } }) => getMigration(ctx, project, version),
+  ),
 
-  patch('/v1/projects/{ref}/database/migrations/{version}', {
-    id: 'v1-patch-a-migration', stability: 'Beta', summary: 'Change the name or the rollback of a migration',
-    scope: 'database:write', params: { version: MigrationVersion }, body: UpdateMigration,
-    bodySizeBytesMax: SQL_BODY_BYTES_MAX, returns: empty, errors: [...ERRORS, 'not_found.migration'],
-  }, ({ ctx, project, params: { version }, body }) => updateMigration(ctx, project, { version, ...body })),
+  patch(
+    '/v1/projects/{ref}/database/migrations/{version}',
+    {
+      id: 'v1-patch-a-migration',
+      stability: 'Beta',
+      summary: 'Change the name or the rollback of a migration',
+      scope: 'database:write',
+      params: { version: MigrationVersion },
+      body: UpdateMigration,
+      bodySizeBytesMax: SQL_BODY_BYTES_MAX,
+      returns: empty,
+      errors: [...ERRORS, 'not_found.migration'],
+    },
+    ({ ctx, project, params: { version }, body }) => updateMigration(ctx, project, { version, ...body }),
+  ),
 ]

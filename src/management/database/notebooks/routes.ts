@@ -8,31 +8,72 @@ import { createNotebook, deleteNotebook, updateNotebook } from './service.ts'
 const params = { id: z.uuid().toLowerCase() }
 
 export const notebookRoutes = [
-  get('/v2/projects/{ref}/notebooks', {
-    id: 'v2-list-notebooks', summary: 'List the notebooks of a project, without their cells',
-    scope: 'database:read', query: NotebookListQuery, returns: NotebookList,
-  }, ({ ctx, project, query }) => listNotebooks(ctx, project, query)),
+  get(
+    '/v2/projects/{ref}/notebooks',
+    {
+      id: 'v2-list-notebooks',
+      summary: 'List the notebooks of a project, without their cells',
+      scope: 'database:read',
+      query: NotebookListQuery,
+      returns: NotebookList,
+    },
+    ({ ctx, project, query }) => listNotebooks(ctx, project, query),
+  ),
 
-  post('/v2/projects/{ref}/notebooks', {
-    id: 'v2-create-notebook', summary: 'Save a notebook',
-    scope: 'database:write', body: CreateNotebook, returns: Notebook, status: 201,
-    errors: ['notebook_cell_duplicate', 'unprocessable.too_many_notebooks'],
-  }, ({ ctx, project, body }) => createNotebook(ctx, project, body)),
+  post(
+    '/v2/projects/{ref}/notebooks',
+    {
+      id: 'v2-create-notebook',
+      summary: 'Save a notebook',
+      scope: 'database:write',
+      body: CreateNotebook,
+      returns: Notebook,
+      status: 201,
+      errors: ['notebook_cell_duplicate', 'unprocessable.too_many_notebooks'],
+    },
+    ({ ctx, project, body }) => createNotebook(ctx, project, body),
+  ),
 
-  get('/v2/projects/{ref}/notebooks/{id}', {
-    id: 'v2-get-notebook', summary: 'Get a notebook',
-    scope: 'database:read', params, returns: Notebook, errors: ['not_found.notebook'],
-  }, ({ ctx, project, params }) => getNotebook(ctx, project, params.id)),
+  get(
+    '/v2/projects/{ref}/notebooks/{id}',
+    {
+      id: 'v2-get-notebook',
+      summary: 'Get a notebook',
+      scope: 'database:read',
+      params,
+      returns: Notebook,
+      errors: ['not_found.notebook'],
+    },
+    ({ ctx, project, params }) => getNotebook(ctx, project, params.id),
+  ),
 
-  patch('/v2/projects/{ref}/notebooks/{id}', {
-    id: 'v2-update-notebook', summary: 'Change a notebook, or mark it as a favorite of the caller',
-    description: 'What is left out stays as it is. Cells are replaced as a whole; one with an id is one that is there.',
-    scope: 'database:write', params, body: UpdateNotebook, returns: Notebook,
-    errors: ['notebook_cell_duplicate', 'notebook_cell_unknown', 'not_found.notebook'],
-  }, ({ ctx, project, params, body }) => updateNotebook(ctx, project, params.id, body)),
+  patch(
+    '/v2/projects/{ref}/notebooks/{id}',
+    {
+      id: 'v2-update-notebook',
+      summary: 'Change a notebook, or mark it as a favorite of the caller',
+      description:
+        'What is left out stays as it is. Cells are replaced as a whole; one with an id is one that is there.',
+      scope: 'database:write',
+      params,
+      body: UpdateNotebook,
+      returns: Notebook,
+      errors: ['notebook_cell_duplicate', 'notebook_cell_unknown', 'not_found.notebook'],
+    },
+    ({ ctx, project, params, body }) => updateNotebook(ctx, project, params.id, body),
+  ),
 
-  del('/v2/projects/{ref}/notebooks/{id}', {
-    id: 'v2-delete-notebook', summary: 'Delete a notebook',
-    scope: 'database:write', params, returns: empty, status: 204, errors: ['not_found.notebook'],
-  }, ({ ctx, project, params }) => deleteNotebook(ctx, project, params.id)),
+  del(
+    '/v2/projects/{ref}/notebooks/{id}',
+    {
+      id: 'v2-delete-notebook',
+      summary: 'Delete a notebook',
+      scope: 'database:write',
+      params,
+      returns: empty,
+      status: 204,
+      errors: ['not_found.notebook'],
+    },
+    ({ ctx, project, params }) => deleteNotebook(ctx, project, params.id),
+  ),
 ]

@@ -3,15 +3,30 @@ import { PgsodiumConfig } from './schema.ts'
 import { getPgsodiumConfig, updatePgsodiumConfig } from './service.ts'
 
 export const pgsodiumRoutes = [
-  get('/v1/projects/{ref}/pgsodium', {
-    id: 'v1-get-pgsodium-config', summary: "Get a project's root key for encryption",
-    description: 'The first time, one is made.',
-    scope: 'secrets:read', returns: PgsodiumConfig,
-  }, ({ ctx, project }) => getPgsodiumConfig(ctx, project)),
+  get(
+    '/v1/projects/{ref}/pgsodium',
+    {
+      id: 'v1-get-pgsodium-config',
+      summary: "Get a project's root key for encryption",
+      description: 'The first time, one is made.',
+      scope: 'secrets:read',
+      returns: PgsodiumConfig,
+    },
+    ({ ctx, project }) => getPgsodiumConfig(ctx, project),
+  ),
 
-  put('/v1/projects/{ref}/pgsodium', {
-    id: 'v1-update-pgsodium-config', stability: 'Beta', summary: "Replace a project's root key for encryption",
-    description: 'What was encrypted with the old one cannot be read with the new one.',
-    scope: 'secrets:write', body: PgsodiumConfig, returns: PgsodiumConfig, errors: ['bad_request.root_key'],
-  }, ({ ctx, project, body }) => updatePgsodiumConfig(ctx, project, body.root_key)),
+  put(
+    '/v1/projects/{ref}/pgsodium',
+    {
+      id: 'v1-update-pgsodium-config',
+      stability: 'Beta',
+      summary: "Replace a project's root key for encryption",
+      description: 'What was encrypted with the old one cannot be read with the new one.',
+      scope: 'secrets:write',
+      body: PgsodiumConfig,
+      returns: PgsodiumConfig,
+      errors: ['bad_request.root_key'],
+    },
+    ({ ctx, project, body }) => updatePgsodiumConfig(ctx, project, body.root_key),
+  ),
 ]

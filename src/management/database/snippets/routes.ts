@@ -9,30 +9,72 @@ const params = { id: z.uuid().toLowerCase() }
 const CHANGE_ERRORS = ['not_found.snippet', 'not_found.project', 'forbidden.permission_denied'] as const
 
 export const snippetRoutes = [
-  get('/v1/snippets', {
-    id: 'v1-list-all-snippets', summary: 'List the SQL snippets that the caller may see, of one project or of all',
-    scope: 'database:read', query: SnippetListQuery, returns: SnippetList, errors: ['not_found.project'],
-  }, ({ ctx, query }) => listSnippets(ctx, query)),
+  get(
+    '/v1/snippets',
+    {
+      id: 'v1-list-all-snippets',
+      summary: 'List the SQL snippets that the caller may see, of one project or of all',
+      scope: 'database:read',
+      query: SnippetListQuery,
+      returns: SnippetList,
+      errors: ['not_found.project'],
+    },
+    ({ ctx, query }) => listSnippets(ctx, query),
+  ),
 
-  post('/v1/snippets', {
-    id: 'v1-create-a-snippet', summary: 'Save an SQL snippet',
-    scope: 'database:write', body: CreateSnippet, returns: Snippet, status: 201,
-    errors: ['not_found.project', 'forbidden.permission_denied', 'unprocessable.too_many_snippets'],
-  }, ({ ctx, body }) => createSnippet(ctx, body)),
+  post(
+    '/v1/snippets',
+    {
+      id: 'v1-create-a-snippet',
+      summary: 'Save an SQL snippet',
+      scope: 'database:write',
+      body: CreateSnippet,
+      returns: Snippet,
+      status: 201,
+      errors: ['not_found.project', 'forbidden.permission_denied', 'unprocessable.too_many_snippets'],
+    },
+    ({ ctx, body }) => createSnippet(ctx, body),
+  ),
 
-  get('/v1/snippets/{id}', {
-    id: 'v1-get-a-snippet', summary: 'Get an SQL snippet',
-    scope: 'database:read', params, returns: Snippet, errors: ['not_found.snippet'],
-  }, ({ ctx, params }) => getSnippet(ctx, params.id)),
+  get(
+    '/v1/snippets/{id}',
+    {
+      id: 'v1-get-a-snippet',
+      summary: 'Get an SQL snippet',
+      scope: 'database:read',
+      params,
+      returns: Snippet,
+      errors: ['not_found.snippet'],
+    },
+    ({ ctx, params }) => getSnippet(ctx, params.id),
+  ),
 
-  patch('/v1/snippets/{id}', {
-    id: 'v1-update-a-snippet', summary: 'Change an SQL snippet, or mark it as a favorite of the caller',
-    description: 'What is left out stays as it is. The mark is for all who see it and may write the database, all else for its owner and administrators.',
-    scope: 'database:write', params, body: UpdateSnippet, returns: Snippet, errors: CHANGE_ERRORS,
-  }, ({ ctx, params, body }) => updateSnippet(ctx, params.id, body)),
+  patch(
+    '/v1/snippets/{id}',
+    {
+      id: 'v1-update-a-snippet',
+      summary: 'Change an SQL snippet, or mark it as a favorite of the caller',
+      description:
+        'What is left out stays as it is. The mark is for all who see it and may write the database, all else for its owner and administrators.',
+      scope: 'database:write',
+      params,
+      body: UpdateSnippet,
+      returns: Snippet,
+      errors: CHANGE_ERRORS,
+    },
+    ({ ctx, params, body }) => updateSnippet(ctx, params.id, body),
+  ),
 
-  del('/v1/snippets/{id}', {
-    id: 'v1-delete-a-snippet', summary: 'Delete an SQL snippet',
-    scope: 'database:write', params, returns: empty, errors: CHANGE_ERRORS,
-  }, ({ ctx, params }) => deleteSnippet(ctx, params.id)),
+  del(
+    '/v1/snippets/{id}',
+    {
+      id: 'v1-delete-a-snippet',
+      summary: 'Delete an SQL snippet',
+      scope: 'database:write',
+      params,
+      returns: empty,
+      errors: CHANGE_ERRORS,
+    },
+    ({ ctx, params }) => deleteSnippet(ctx, params.id),
+  ),
 ]

@@ -16,43 +16,99 @@ import { createApiKey, deleteApiKey, getApiKey, listApiKeys, updateApiKey } from
 const params = { id: ApiKeyId }
 
 export const apiKeyRoutes = [
-  get('/v1/projects/{ref}/api-keys', {
-    id: 'v1-get-project-api-keys', summary: "List the keys to a project's services",
-    scope: 'secrets:read', query: ApiKeyQuery, returns: z.array(ApiKey),
-  }, ({ ctx, project, query: { reveal } }) => listApiKeys(ctx, project, reveal)),
+  get(
+    '/v1/projects/{ref}/api-keys',
+    {
+      id: 'v1-get-project-api-keys',
+      summary: "List the keys to a project's services",
+      scope: 'secrets:read',
+      query: ApiKeyQuery,
+      returns: z.array(ApiKey),
+    },
+    ({ ctx, project, query: { reveal } }) => listApiKeys(ctx, project, reveal),
+  ),
 
-  post('/v1/projects/{ref}/api-keys', {
-    id: 'v1-create-project-api-key', summary: "Create a key to a project's services",
-    scope: 'secrets:write', query: ApiKeyQuery, body: CreateApiKey, returns: ApiKey, status: 201,
-    errors: ['bad_request.api_keys', 'conflict.api_key_name'],
-  }, ({ ctx, project, body, query: { reveal } }) => createApiKey(ctx, project, body, reveal)),
+  post(
+    '/v1/projects/{ref}/api-keys',
+    {
+      id: 'v1-create-project-api-key',
+      summary: "Create a key to a project's services",
+      scope: 'secrets:write',
+      query: ApiKeyQuery,
+      body: CreateApiKey,
+      returns: ApiKey,
+      status: 201,
+      errors: ['bad_request.api_keys', 'conflict.api_key_name'],
+    },
+    ({ ctx, project, body, query: { reveal } }) => createApiKey(ctx, project, body, reveal),
+  ),
 
-  get('/v1/projects/{ref}/api-keys/legacy', {
-    id: 'v1-get-project-legacy-api-keys', summary: 'Tell whether the anon and the service_role key open anything',
-    scope: 'secrets:read', returns: LegacyApiKeys,
-  }, ({ ctx, project }) => getLegacyApiKeys(ctx, project)),
+  get(
+    '/v1/projects/{ref}/api-keys/legacy',
+    {
+      id: 'v1-get-project-legacy-api-keys',
+      summary: 'Tell whether the anon and the service_role key open anything',
+      scope: 'secrets:read',
+      returns: LegacyApiKeys,
+    },
+    ({ ctx, project }) => getLegacyApiKeys(ctx, project),
+  ),
 
-  put('/v1/projects/{ref}/api-keys/legacy', {
-    id: 'v1-update-project-legacy-api-keys', summary: 'Enable or disable the anon and the service_role key',
-    description: 'Tokens of users that are signed with the same secret stay as they are.',
-    scope: 'secrets:write', query: UpdateLegacyApiKeysQuery, returns: LegacyApiKeys,
-    errors: ['conflict.signing_key_status'],
-  }, ({ ctx, project, query: { enabled } }) => updateLegacyApiKeys(ctx, project, enabled)),
+  put(
+    '/v1/projects/{ref}/api-keys/legacy',
+    {
+      id: 'v1-update-project-legacy-api-keys',
+      summary: 'Enable or disable the anon and the service_role key',
+      description: 'Tokens of users that are signed with the same secret stay as they are.',
+      scope: 'secrets:write',
+      query: UpdateLegacyApiKeysQuery,
+      returns: LegacyApiKeys,
+      errors: ['conflict.signing_key_status'],
+    },
+    ({ ctx, project, query: { enabled } }) => updateLegacyApiKeys(ctx, project, enabled),
+  ),
 
-  get('/v1/projects/{ref}/api-keys/{id}', {
-    id: 'v1-get-project-api-key', summary: "Get a key to a project's services",
-    scope: 'secrets:read', params, query: ApiKeyQuery, returns: ApiKey, errors: ['not_found.api_key'],
-  }, ({ ctx, project, params: { id }, query: { reveal } }) => getApiKey(ctx, project, id, reveal)),
+  get(
+    '/v1/projects/{ref}/api-keys/{id}',
+    {
+      id: 'v1-get-project-api-key',
+      summary: "Get a key to a project's services",
+      scope: 'secrets:read',
+      params,
+      query: ApiKeyQuery,
+      returns: ApiKey,
+      errors: ['not_found.api_key'],
+    },
+    ({ ctx, project, params: { id }, query: { reveal } }) => getApiKey(ctx, project, id, reveal),
+  ),
 
-  patch('/v1/projects/{ref}/api-keys/{id}', {
-    id: 'v1-update-project-api-key', summary: "Change a key's name, description or claims",
-    scope: 'secrets:write', params, query: ApiKeyQuery, body: UpdateApiKey, returns: ApiKey,
-    errors: ['not_found.api_key', 'conflict.api_key_name'],
-  }, ({ ctx, project, params: { id }, body, query: { reveal } }) => updateApiKey(ctx, project, { id, body, reveal })),
+  patch(
+    '/v1/projects/{ref}/api-keys/{id}',
+    {
+      id: 'v1-update-project-api-key',
+      summary: "Change a key's name, description or claims",
+      scope: 'secrets:write',
+      params,
+      query: ApiKeyQuery,
+      body: UpdateApiKey,
+      returns: ApiKey,
+      errors: ['not_found.api_key', 'conflict.api_key_name'],
+    },
+    ({ ctx, project, params: { id }, body, query: { reveal } }) => updateApiKey(ctx, project, { id, body, reveal }),
+  ),
 
-  del('/v1/projects/{ref}/api-keys/{id}', {
-    id: 'v1-delete-project-api-key', summary: 'Delete a key: it opens nothing any more',
-    description: 'One that was compromised is told of by the event v1.project.secrets.leaked.',
-    scope: 'secrets:write', params, query: DeleteApiKeyQuery, returns: ApiKey, errors: ['not_found.api_key'],
-  }, ({ ctx, project, params: { id }, query }) => deleteApiKey(ctx, project, id, query)),
+  del(
+    '/v1/projects/{ref}/api-keys/{id}',
+    {
+      id: 'v1-delete-project-api-key',
+      summary: 'Delete a key: it opens nothing any more',
+      description: 'One that was compromised is told of by the event v1.project.secrets.leaked.',
+      scope: 'secrets:write',
+      params,
+      query: DeleteApiKeyQuery,
+      returns: ApiKey,
+      errors: ['not_found.api_key'],
+    },
+    ({ ctx, project, params: { id }, query }) => deleteApiKey(ctx, project, id, query),
+  ),
 ]

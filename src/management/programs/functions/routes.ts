@@ -4,7 +4,16 @@ import { updateFunctions } from './bulk-update.ts'
 import { deployFunction } from './deploy-function.ts'
 import { createFunction, updateFunction } from './legacy-write.ts'
 import {
-  AnySlug, BulkReply, BulkUpdate, CreateBody, DeployBody, DeployQuery, EdgeFunction, FunctionBody, UpdateBody, WriteQuery,
+  AnySlug,
+  BulkReply,
+  BulkUpdate,
+  CreateBody,
+  DeployBody,
+  DeployQuery,
+  EdgeFunction,
+  FunctionBody,
+  UpdateBody,
+  WriteQuery,
 } from './schema.ts'
 import { deleteFunction, getFunction, getFunctionBody, listFunctions } from './service.ts'
 
@@ -12,50 +21,116 @@ const BUILD_ERRORS = ['bad_request.build', 'service_unavailable.build', 'service
 const params = { function_slug: AnySlug }
 
 export const functionRoutes = [
-  get('/v1/projects/{ref}/functions', {
-    id: 'v1-list-all-functions', summary: 'List the functions of a project',
-    scope: 'edge_functions:read', returns: z.array(EdgeFunction),
-  }, ({ ctx, project }) => listFunctions(ctx, project)),
+  get(
+    '/v1/projects/{ref}/functions',
+    {
+      id: 'v1-list-all-functions',
+      summary: 'List the functions of a project',
+      scope: 'edge_functions:read',
+      returns: z.array(EdgeFunction),
+    },
+    ({ ctx, project }) => listFunctions(ctx, project),
+  ),
 
-  put('/v1/projects/{ref}/functions', {
-    id: 'v1-bulk-update-functions', summary: 'Create or replace functions',
-    description: 'Deploys what was bundled with `bundleOnly`, all or none. Versions are what the caller says.',
-    scope: 'edge_functions:write', body: BulkUpdate, returns: BulkReply, errors: ['payment_required.functions'],
-  }, ({ ctx, project, body }) => updateFunctions(ctx, project, body)),
+  put(
+    '/v1/projects/{ref}/functions',
+    {
+      id: 'v1-bulk-update-functions',
+      summary: 'Create or replace functions',
+      description: 'Deploys what was bundled with `bundleOnly`, all or none. Versions are what the caller says.',
+      scope: 'edge_functions:write',
+      body: BulkUpdate,
+      returns: BulkReply,
+      errors: ['payment_required.functions'],
+    },
+    ({ ctx, project, body }) => updateFunctions(ctx, project, body),
+  ),
 
-  post('/v1/projects/{ref}/functions', {
-    id: 'v1-create-a-function', summary: 'Create a function that is one file',
-    description: 'Deploy it instead.', deprecated: true,
-    scope: 'edge_functions:write', query: WriteQuery, body: CreateBody, returns: EdgeFunction, status: 201,
-    errors: ['bad_request.eszip', 'payment_required.functions', 'conflict.function_slug', ...BUILD_ERRORS],
-  }, ({ ctx, project, query, body }) => createFunction(ctx, project, query, body)),
+  post(
+    '/v1/projects/{ref}/functions',
+    {
+      id: 'v1-create-a-function',
+      summary: 'Create a function that is one file',
+      description: 'Deploy it instead.',
+      deprecated: true,
+      scope: 'edge_functions:write',
+      query: WriteQuery,
+      body: CreateBody,
+      returns: EdgeFunction,
+      status: 201,
+      errors: ['bad_request.eszip', 'payment_required.functions', 'conflict.function_slug', ...BUILD_ERRORS],
+    },
+    ({ ctx, project, query, body }) => createFunction(ctx, project, query, body),
+  ),
 
-  post('/v1/projects/{ref}/functions/deploy', {
-    id: 'v1-deploy-a-function', summary: 'Deploy a function; it is made where there is none',
-    scope: 'edge_functions:write', query: DeployQuery, body: DeployBody, returns: EdgeFunction, status: 201,
-    errors: ['payment_required.functions', ...BUILD_ERRORS],
-  }, ({ ctx, project, query, body }) => deployFunction(ctx, project, query, body)),
+  post(
+    '/v1/projects/{ref}/functions/deploy',
+    {
+      id: 'v1-deploy-a-function',
+      summary: 'Deploy a function; it is made where there is none',
+      scope: 'edge_functions:write',
+      query: DeployQuery,
+      body: DeployBody,
+      returns: EdgeFunction,
+      status: 201,
+      errors: ['payment_required.functions', ...BUILD_ERRORS],
+    },
+    ({ ctx, project, query, body }) => deployFunction(ctx, project, query, body),
+  ),
 
-  get('/v1/projects/{ref}/functions/{function_slug}', {
-    id: 'v1-get-a-function', summary: 'Get a function', params,
-    scope: 'edge_functions:read', returns: EdgeFunction, errors: ['not_found.function'],
-  }, ({ ctx, project, params }) => getFunction(ctx, project, params.function_slug)),
+  get(
+    '/v1/projects/{ref}/functions/{function_slug}',
+    {
+      id: 'v1-get-a-function',
+      summary: 'Get a function',
+      params,
+      scope: 'edge_functions:read',
+      returns: EdgeFunction,
+      errors: ['not_found.function'],
+    },
+    ({ ctx, project, params }) => getFunction(ctx, project, params.function_slug),
+  ),
 
-  patch('/v1/projects/{ref}/functions/{function_slug}', {
-    id: 'v1-update-a-function', summary: 'Change the name or the check of tokens, or the source of a function that is one file', params,
-    scope: 'edge_functions:write', query: WriteQuery, body: UpdateBody, returns: EdgeFunction,
-    errors: ['bad_request.eszip', 'not_found.function', ...BUILD_ERRORS],
-  }, ({ ctx, project, params, query, body }) => updateFunction(ctx, project, { slug: params.function_slug, query, body })),
+  patch(
+    '/v1/projects/{ref}/functions/{function_slug}',
+    {
+      id: 'v1-update-a-function',
+      summary: 'Change the name or the check of tokens, or the source of a function that is one file',
+      params,
+      scope: 'edge_functions:write',
+      query: WriteQuery,
+      body: UpdateBody,
+      returns: EdgeFunction,
+      errors: ['bad_request.eszip', 'not_found.function', ...BUILD_ERRORS],
+    },
+    ({ ctx, project, params, query, body }) =>
+      updateFunction(ctx, project, { slug: params.function_slug, query, body }),
+  ),
 
-  del('/v1/projects/{ref}/functions/{function_slug}', {
-    id: 'v1-delete-a-function', summary: 'Delete a function', params,
-    scope: 'edge_functions:write', returns: empty, errors: ['not_found.function'],
-  }, ({ ctx, project, params }) => deleteFunction(ctx, project, params.function_slug)),
+  del(
+    '/v1/projects/{ref}/functions/{function_slug}',
+    {
+      id: 'v1-delete-a-function',
+      summary: 'Delete a function',
+      params,
+      scope: 'edge_functions:write',
+      returns: empty,
+      errors: ['not_found.function'],
+    },
+    ({ ctx, project, params }) => deleteFunction(ctx, project, params.function_slug),
+  ),
 
-  get('/v1/projects/{ref}/functions/{function_slug}/body', {
-    id: 'v1-get-a-function-body', summary: 'Get the source of a function', params,
-    description: 'Its files as they were sent, as a multipart form.',
-    scope: 'edge_functions:read', returns: stream('multipart/form-data', FunctionBody),
-    errors: ['not_found.function', 'not_found.function_source', 'service_unavailable.bucket'],
-  }, ({ ctx, project, params }) => getFunctionBody(ctx, project, params.function_slug)),
+  get(
+    '/v1/projects/{ref}/functions/{function_slug}/body',
+    {
+      id: 'v1-get-a-function-body',
+      summary: 'Get the source of a function',
+      params,
+      description: 'Its files as they were sent, as a multipart form.',
+      scope: 'edge_functions:read',
+      returns: stream('multipart/form-data', FunctionBody),
+      errors: ['not_found.function', 'not_found.function_source', 'service_unavailable.bucket'],
+    },
+    ({ ctx, project, params }) => getFunctionBody(ctx, project, params.function_slug),
+  ),
 ]

@@ -6,21 +6,43 @@ import { createSecrets, deleteSecrets, listSecrets } from './service.ts'
 const BODY_SIZE_BYTES_MAX = 8 * 1024 ** 2
 
 export const secretRoutes = [
-  get('/v1/projects/{ref}/secrets', {
-    id: 'v1-list-all-secrets', summary: "List the secrets of a project's functions",
-    scope: 'secrets:read', returns: z.array(Secret),
-  }, ({ ctx, project }) => listSecrets(ctx, project)),
+  get(
+    '/v1/projects/{ref}/secrets',
+    {
+      id: 'v1-list-all-secrets',
+      summary: "List the secrets of a project's functions",
+      scope: 'secrets:read',
+      returns: z.array(Secret),
+    },
+    ({ ctx, project }) => listSecrets(ctx, project),
+  ),
 
-  post('/v1/projects/{ref}/secrets', {
-    id: 'v1-bulk-create-secrets', summary: 'Set secrets, which functions find in their environment',
-    description: 'Functions that begin from then on have them; secrets of other names stay.',
-    scope: 'secrets:write', body: CreateSecrets, bodySizeBytesMax: BODY_SIZE_BYTES_MAX, returns: empty, status: 201,
-    errors: ['bad_request.secrets'],
-  }, ({ ctx, project, body }) => createSecrets(ctx, project, body)),
+  post(
+    '/v1/projects/{ref}/secrets',
+    {
+      id: 'v1-bulk-create-secrets',
+      summary: 'Set secrets, which functions find in their environment',
+      description: 'Functions that begin from then on have them; secrets of other names stay.',
+      scope: 'secrets:write',
+      body: CreateSecrets,
+      bodySizeBytesMax: BODY_SIZE_BYTES_MAX,
+      returns: empty,
+      status: 201,
+      errors: ['bad_request.secrets'],
+    },
+    ({ ctx, project, body }) => createSecrets(ctx, project, body),
+  ),
 
-  del('/v1/projects/{ref}/secrets', {
-    id: 'v1-bulk-delete-secrets', summary: 'Delete secrets by their names',
-    description: 'Names that there are not are passed over.',
-    scope: 'secrets:write', body: DeleteSecrets, returns: empty,
-  }, ({ ctx, project, body }) => deleteSecrets(ctx, project, body)),
+  del(
+    '/v1/projects/{ref}/secrets',
+    {
+      id: 'v1-bulk-delete-secrets',
+      summary: 'Delete secrets by their names',
+      description: 'Names that there are not are passed over.',
+      scope: 'secrets:write',
+      body: DeleteSecrets,
+      returns: empty,
+    },
+    ({ ctx, project, body }) => deleteSecrets(ctx, project, body),
+  ),
 ]

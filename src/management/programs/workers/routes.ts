@@ -8,42 +8,101 @@ const params = { name: WorkerName }
 
 /** Operation ids as each spelling published them. */
 const IDS = {
-  workers: { list: 'v2-list-all-workers', get: 'v2-get-a-worker', delete: 'v2-delete-a-worker', upload: 'v2-create-worker-upload', deploy: 'v2-deploy-a-worker' },
-  compute: { list: 'v2-list-all-compute-instances', get: 'v2-get-a-compute-instance', delete: 'v2-delete-a-compute-instance', upload: 'v2-create-compute-instance-upload', deploy: 'v2-deploy-a-compute-instance' },
+  workers: {
+    list: 'v2-list-all-workers',
+    get: 'v2-get-a-worker',
+    delete: 'v2-delete-a-worker',
+    upload: 'v2-create-worker-upload',
+    deploy: 'v2-deploy-a-worker',
+  },
+  compute: {
+    list: 'v2-list-all-compute-instances',
+    get: 'v2-get-a-compute-instance',
+    delete: 'v2-delete-a-compute-instance',
+    upload: 'v2-create-compute-instance-upload',
+    deploy: 'v2-deploy-a-compute-instance',
+  },
 } as const
 
 function routesOf(spelling: Spelling) {
   const { Reply, List, Upload, Deploy } = schemasOf(spelling)
   const ids = IDS[spelling]
   return [
-    get(`/v2/projects/{ref}/${spelling}`, {
-      id: ids.list, stability: 'Alpha', summary: 'List the workers of a project', scope: 'edge_functions:read', returns: List,
-    }, ({ ctx, project }) => listWorkers(ctx, project, spelling)),
+    get(
+      `/v2/projects/{ref}/${spelling}`,
+      {
+        id: ids.list,
+        stability: 'Alpha',
+        summary: 'List the workers of a project',
+        scope: 'edge_functions:read',
+        returns: List,
+      },
+      ({ ctx, project }) => listWorkers(ctx, project, spelling),
+    ),
 
-    get(`/v2/projects/{ref}/${spelling}/{name}`, {
-      id: ids.get, stability: 'Alpha', summary: 'Get a worker, and how many of its instances run',
-      scope: 'edge_functions:read', params, returns: Reply, errors: ['not_found.worker'],
-    }, ({ ctx, project, params }) => getWorker(ctx, project, { name: params.name, spelling })),
+    get(
+      `/v2/projects/{ref}/${spelling}/{name}`,
+      {
+        id: ids.get,
+        stability: 'Alpha',
+        summary: 'Get a worker, and how many of its instances run',
+        scope: 'edge_functions:read',
+        params,
+        returns: Reply,
+        errors: ['not_found.worker'],
+      },
+      ({ ctx, project, params }) => getWorker(ctx, project, { name: params.name, spelling }),
+    ),
 
-    del(`/v2/projects/{ref}/${spelling}/{name}`, {
-      id: ids.delete, stability: 'Alpha', summary: 'Delete a worker',
-      description: 'It answers no more at once, and its name is free; its instances and its image go a little later.',
-      scope: 'edge_functions:write', params, returns: empty, status: 204, errors: ['not_found.worker'],
-    }, ({ ctx, project, params }) => deleteWorker(ctx, project, params.name)),
+    del(
+      `/v2/projects/{ref}/${spelling}/{name}`,
+      {
+        id: ids.delete,
+        stability: 'Alpha',
+        summary: 'Delete a worker',
+        description: 'It answers no more at once, and its name is free; its instances and its image go a little later.',
+        scope: 'edge_functions:write',
+        params,
+        returns: empty,
+        status: 204,
+        errors: ['not_found.worker'],
+      },
+      ({ ctx, project, params }) => deleteWorker(ctx, project, params.name),
+    ),
 
-    post(`/v2/projects/{ref}/${spelling}/{name}/uploads`, {
-      id: ids.upload, stability: 'Alpha', summary: 'Get a URL for a build context',
-      description: 'A .tar.gz is PUT there as application/gzip; its id is then deployed as context_upload_id.',
-      scope: 'edge_functions:write', params, returns: Upload, status: 201,
-      errors: ['conflict.project_status', 'unprocessable.too_many_uploads'],
-    }, ({ ctx, project, params }) => createUpload(ctx, project, { name: params.name, spelling })),
+    post(
+      `/v2/projects/{ref}/${spelling}/{name}/uploads`,
+      {
+        id: ids.upload,
+        stability: 'Alpha',
+        summary: 'Get a URL for a build context',
+        description: 'A .tar.gz is PUT there as application/gzip; its id is then deployed as context_upload_id.',
+        scope: 'edge_functions:write',
+        params,
+        returns: Upload,
+        status: 201,
+        errors: ['conflict.project_status', 'unprocessable.too_many_uploads'],
+      },
+      ({ ctx, project, params }) => createUpload(ctx, project, { name: params.name, spelling }),
+    ),
 
-    post(`/v2/projects/{ref}/${spelling}/{name}/deploy`, {
-      id: ids.deploy, stability: 'Alpha', summary: 'Build and deploy a worker; it is created if there is none',
-      description: 'What it was goes on answering until the build_state has left building, and beyond if that fails.',
-      scope: 'edge_functions:write', params, body: Deploy, returns: Reply, status: 202,
-      errors: ['conflict.project_status', 'unprocessable.too_many_workers', 'service_unavailable.bucket'],
-    }, ({ ctx, project, params, body }) => deployWorker(ctx, project, { name: params.name, spelling, ...body.data.attributes })),
+    post(
+      `/v2/projects/{ref}/${spelling}/{name}/deploy`,
+      {
+        id: ids.deploy,
+        stability: 'Alpha',
+        summary: 'Build and deploy a worker; it is created if there is none',
+        description: 'What it was goes on answering until the build_state has left building, and beyond if that fails.',
+        scope: 'edge_functions:write',
+        params,
+        body: Deploy,
+        returns: Reply,
+        status: 202,
+        errors: ['conflict.project_status', 'unprocessable.too_many_workers', 'service_unavailable.bucket'],
+      },
+      ({ ctx, project, params, body }) =>
+        deployWorker(ctx, project, { name: params.name, spelling, ...body.data.attributes }),
+    ),
   ]
 }
 

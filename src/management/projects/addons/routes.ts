@@ -5,23 +5,46 @@ import { applyAddon, listAddons, removeAddon } from './service.ts'
 const NOT_HERE = 'What this installation cannot do is refused with the reason.'
 
 export const addonRoutes = [
-  get('/v1/projects/{ref}/billing/addons', {
-    id: 'v1-list-project-addons', summary: 'List the add-ons of a project',
-    description: 'Its size, where it is more than the smallest, and the sizes that it can be given.',
-    scope: 'any caller', permission: 'projects:read', returns: Addons,
-  }, async ({ ctx, project }) => listAddons(ctx, project)),
+  get(
+    '/v1/projects/{ref}/billing/addons',
+    {
+      id: 'v1-list-project-addons',
+      summary: 'List the add-ons of a project',
+      description: 'Its size, where it is more than the smallest, and the sizes that it can be given.',
+      scope: 'any caller',
+      permission: 'projects:read',
+      returns: Addons,
+    },
+    async ({ ctx, project }) => listAddons(ctx, project),
+  ),
 
-  patch('/v1/projects/{ref}/billing/addons', {
-    id: 'v1-apply-project-addon', summary: 'Give a project an add-on',
-    description: NOT_HERE,
-    scope: 'any caller', permission: 'projects:write', body: ApplyAddon, returns: empty,
-    errors: ['bad_request.addon', 'conflict.project_status'],
-  }, ({ ctx, project, body }) => applyAddon(ctx, project, body)),
+  patch(
+    '/v1/projects/{ref}/billing/addons',
+    {
+      id: 'v1-apply-project-addon',
+      summary: 'Give a project an add-on',
+      description: NOT_HERE,
+      scope: 'any caller',
+      permission: 'projects:write',
+      body: ApplyAddon,
+      returns: empty,
+      errors: ['bad_request.addon', 'conflict.project_status'],
+    },
+    ({ ctx, project, body }) => applyAddon(ctx, project, body),
+  ),
 
-  del('/v1/projects/{ref}/billing/addons/{addon_variant}', {
-    id: 'v1-remove-project-addon', summary: 'Take an add-on from a project',
-    description: NOT_HERE,
-    scope: 'any caller', permission: 'projects:write', params: { addon_variant: AddonVariant }, returns: empty,
-    errors: ['bad_request.addon', 'not_found.addon', 'conflict.project_status'],
-  }, ({ ctx, project, params }) => removeAddon(ctx, project, params.addon_variant)),
+  del(
+    '/v1/projects/{ref}/billing/addons/{addon_variant}',
+    {
+      id: 'v1-remove-project-addon',
+      summary: 'Take an add-on from a project',
+      description: NOT_HERE,
+      scope: 'any caller',
+      permission: 'projects:write',
+      params: { addon_variant: AddonVariant },
+      returns: empty,
+      errors: ['bad_request.addon', 'not_found.addon', 'conflict.project_status'],
+    },
+    ({ ctx, project, params }) => removeAddon(ctx, project, params.addon_variant),
+  ),
 ]

@@ -3,16 +3,32 @@ import { Transfer, TransferPreview } from './schema.ts'
 import { previewTransfer, transferProject } from './service.ts'
 
 export const transferRoutes = [
-  post('/v2/projects/{ref}/transfers/previews', {
-    id: 'v2-preview-a-project-transfer', summary: 'Tell whether a project can be transferred, and what that would change',
-    scope: 'any caller', permission: 'projects:write', body: Transfer, returns: TransferPreview,
-    errors: ['not_found.organization'],
-  }, ({ ctx, project, body }) => previewTransfer(ctx, project, body)),
+  post(
+    '/v2/projects/{ref}/transfers/previews',
+    {
+      id: 'v2-preview-a-project-transfer',
+      summary: 'Tell whether a project can be transferred, and what that would change',
+      scope: 'any caller',
+      permission: 'projects:write',
+      body: Transfer,
+      returns: TransferPreview,
+      errors: ['not_found.organization'],
+    },
+    ({ ctx, project, body }) => previewTransfer(ctx, project, body),
+  ),
 
-  post('/v2/projects/{ref}/transfers', {
-    id: 'v2-transfer-a-project', summary: 'Transfer a project with its branches to another organization',
-    description: 'For who owns both organizations. It is there in the moment of the answer.',
-    scope: 'any caller', permission: 'projects:write', body: Transfer, returns: empty,
-    errors: ['not_found.organization', 'unprocessable.transfer'],
-  }, ({ ctx, project, body }) => transferProject(ctx, project, body)),
+  post(
+    '/v2/projects/{ref}/transfers',
+    {
+      id: 'v2-transfer-a-project',
+      summary: 'Transfer a project with its branches to another organization',
+      description: 'For who owns both organizations. It is there in the moment of the answer.',
+      scope: 'any caller',
+      permission: 'projects:write',
+      body: Transfer,
+      returns: empty,
+      errors: ['not_found.organization', 'unprocessable.transfer'],
+    },
+    ({ ctx, project, body }) => transferProject(ctx, project, body),
+  ),
 ]

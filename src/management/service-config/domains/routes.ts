@@ -1,5 +1,11 @@
 import { del, empty, get, post } from '../../kernel/route.ts'
-import { activateHostname, deleteHostname, getHostname, initializeHostname, reverifyHostname } from './custom-hostname.ts'
+import {
+  activateHostname,
+  deleteHostname,
+  getHostname,
+  initializeHostname,
+  reverifyHostname,
+} from './custom-hostname.ts'
 import {
   ActiveSubdomain,
   Availability,
@@ -12,59 +18,135 @@ import {
 import { activateVanity, checkVanity, deleteVanity, getVanity } from './vanity-subdomain.ts'
 
 export const domainRoutes = [
-  get('/v1/projects/{ref}/custom-hostname', {
-    id: 'v1-get-hostname-config', stability: 'Beta', summary: "Get a project's custom hostname",
-    scope: 'domains:read', returns: CustomHostnameConfig, errors: ['bad_request.custom_hostname.none'],
-  }, ({ ctx, project }) => getHostname(ctx, project)),
+  get(
+    '/v1/projects/{ref}/custom-hostname',
+    {
+      id: 'v1-get-hostname-config',
+      stability: 'Beta',
+      summary: "Get a project's custom hostname",
+      scope: 'domains:read',
+      returns: CustomHostnameConfig,
+      errors: ['bad_request.custom_hostname.none'],
+    },
+    ({ ctx, project }) => getHostname(ctx, project),
+  ),
 
-  del('/v1/projects/{ref}/custom-hostname', {
-    id: 'v1-delete-hostname-config', stability: 'Beta', summary: "Take a project's custom hostname away",
-    scope: 'domains:write', query: RemoveHostnameQuery, returns: empty, limit: 'customHostnameDelete',
-    errors: ['bad_request.custom_hostname.not_configured'],
-  }, ({ ctx, project }) => deleteHostname(ctx, project)),
+  del(
+    '/v1/projects/{ref}/custom-hostname',
+    {
+      id: 'v1-delete-hostname-config',
+      stability: 'Beta',
+      summary: "Take a project's custom hostname away",
+      scope: 'domains:write',
+      query: RemoveHostnameQuery,
+      returns: empty,
+      limit: 'customHostnameDelete',
+      errors: ['bad_request.custom_hostname.not_configured'],
+    },
+    ({ ctx, project }) => deleteHostname(ctx, project),
+  ),
 
-  post('/v1/projects/{ref}/custom-hostname/initialize', {
-    id: 'v1-update-hostname-config', summary: 'Begin to give a project a custom hostname',
-    description: 'The reply says which records the name needs: a TXT record that shows whose it is, and an alias to custom_origin_server.',
-    scope: 'domains:write', body: NewCustomHostname, returns: CustomHostnameConfig, status: 201,
-    limit: 'customHostnameInitialize', errors: ['bad_request.custom_hostname', 'conflict.custom_hostname'],
-  }, ({ ctx, project, body }) => initializeHostname(ctx, project, body.custom_hostname)),
+  post(
+    '/v1/projects/{ref}/custom-hostname/initialize',
+    {
+      id: 'v1-update-hostname-config',
+      summary: 'Begin to give a project a custom hostname',
+      description:
+        'The reply says which records the name needs: a TXT record that shows whose it is, and an alias to custom_origin_server.',
+      scope: 'domains:write',
+      body: NewCustomHostname,
+      returns: CustomHostnameConfig,
+      status: 201,
+      limit: 'customHostnameInitialize',
+      errors: ['bad_request.custom_hostname', 'conflict.custom_hostname'],
+    },
+    ({ ctx, project, body }) => initializeHostname(ctx, project, body.custom_hostname),
+  ),
 
-  post('/v1/projects/{ref}/custom-hostname/reverify', {
-    id: 'v1-verify-dns-config', summary: 'Look at the records of a custom hostname',
-    scope: 'domains:write', returns: CustomHostnameConfig, status: 201, limit: 'customHostnameReverify',
-    errors: [
-      'bad_request.custom_hostname', 'bad_request.custom_hostname.not_pending', 'bad_request.custom_hostname.verified',
-      'service_unavailable.name_resolution',
-    ],
-  }, ({ ctx, project }) => reverifyHostname(ctx, project)),
+  post(
+    '/v1/projects/{ref}/custom-hostname/reverify',
+    {
+      id: 'v1-verify-dns-config',
+      summary: 'Look at the records of a custom hostname',
+      scope: 'domains:write',
+      returns: CustomHostnameConfig,
+      status: 201,
+      limit: 'customHostnameReverify',
+      errors: [
+        'bad_request.custom_hostname',
+        'bad_request.custom_hostname.not_pending',
+        'bad_request.custom_hostname.verified',
+        'service_unavailable.name_resolution',
+      ],
+    },
+    ({ ctx, project }) => reverifyHostname(ctx, project),
+  ),
 
-  post('/v1/projects/{ref}/custom-hostname/activate', {
-    id: 'v1-activate-custom-hostname', summary: 'Let a verified custom hostname lead to the project',
-    scope: 'domains:write', returns: CustomHostnameConfig, status: 201,
-    errors: ['bad_request.custom_hostname.active', 'bad_request.custom_hostname.unverified'],
-  }, ({ ctx, project }) => activateHostname(ctx, project)),
+  post(
+    '/v1/projects/{ref}/custom-hostname/activate',
+    {
+      id: 'v1-activate-custom-hostname',
+      summary: 'Let a verified custom hostname lead to the project',
+      scope: 'domains:write',
+      returns: CustomHostnameConfig,
+      status: 201,
+      errors: ['bad_request.custom_hostname.active', 'bad_request.custom_hostname.unverified'],
+    },
+    ({ ctx, project }) => activateHostname(ctx, project),
+  ),
 
-  get('/v1/projects/{ref}/vanity-subdomain', {
-    id: 'v1-get-vanity-subdomain-config', summary: "Get a project's vanity subdomain",
-    scope: 'domains:read', returns: VanitySubdomainConfig, limit: 'vanitySubdomainGet',
-  }, ({ ctx, project }) => getVanity(ctx, project)),
+  get(
+    '/v1/projects/{ref}/vanity-subdomain',
+    {
+      id: 'v1-get-vanity-subdomain-config',
+      summary: "Get a project's vanity subdomain",
+      scope: 'domains:read',
+      returns: VanitySubdomainConfig,
+      limit: 'vanitySubdomainGet',
+    },
+    ({ ctx, project }) => getVanity(ctx, project),
+  ),
 
-  del('/v1/projects/{ref}/vanity-subdomain', {
-    id: 'v1-deactivate-vanity-subdomain-config', summary: "Take a project's vanity subdomain away",
-    description: 'A project that has none is left as it is.',
-    scope: 'domains:write', returns: empty, limit: 'vanitySubdomainDelete',
-  }, ({ ctx, project }) => deleteVanity(ctx, project)),
+  del(
+    '/v1/projects/{ref}/vanity-subdomain',
+    {
+      id: 'v1-deactivate-vanity-subdomain-config',
+      summary: "Take a project's vanity subdomain away",
+      description: 'A project that has none is left as it is.',
+      scope: 'domains:write',
+      returns: empty,
+      limit: 'vanitySubdomainDelete',
+    },
+    ({ ctx, project }) => deleteVanity(ctx, project),
+  ),
 
-  post('/v1/projects/{ref}/vanity-subdomain/check-availability', {
-    id: 'v1-check-vanity-subdomain-availability', summary: 'Ask whether a vanity subdomain is free',
-    scope: 'domains:write', body: NewVanitySubdomain, returns: Availability, status: 201, limit: 'vanitySubdomainCheck',
-  }, ({ ctx, project, body }) => checkVanity(ctx, project, body.vanity_subdomain)),
+  post(
+    '/v1/projects/{ref}/vanity-subdomain/check-availability',
+    {
+      id: 'v1-check-vanity-subdomain-availability',
+      summary: 'Ask whether a vanity subdomain is free',
+      scope: 'domains:write',
+      body: NewVanitySubdomain,
+      returns: Availability,
+      status: 201,
+      limit: 'vanitySubdomainCheck',
+    },
+    ({ ctx, project, body }) => checkVanity(ctx, project, body.vanity_subdomain),
+  ),
 
-  post('/v1/projects/{ref}/vanity-subdomain/activate', {
-    id: 'v1-activate-vanity-subdomain-config', summary: 'Give a project a vanity subdomain',
-    description: 'It takes the place of the one that the project has.',
-    scope: 'domains:write', body: NewVanitySubdomain, returns: ActiveSubdomain, status: 201, limit: 'vanitySubdomainActivate',
-    errors: ['bad_request.vanity_subdomain'],
-  }, ({ ctx, project, body }) => activateVanity(ctx, project, body.vanity_subdomain)),
+  post(
+    '/v1/projects/{ref}/vanity-subdomain/activate',
+    {
+      id: 'v1-activate-vanity-subdomain-config',
+      summary: 'Give a project a vanity subdomain',
+      description: 'It takes the place of the one that the project has.',
+      scope: 'domains:write',
+      body: NewVanitySubdomain,
+      returns: ActiveSubdomain,
+      status: 201,
+      limit: 'vanitySubdomainActivate',
+      errors: ['bad_request.vanity_subdomain'],
+    },
+    ({ ctx, project, body }) => activateVanity(ctx, project, body.vanity_subdomain),
+  ),
 ]

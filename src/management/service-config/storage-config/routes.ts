@@ -4,26 +4,47 @@ import { Bucket, StorageConfigReply, UpdateStorageConfig } from './schema.ts'
 import { getStorageConfig, listBuckets, updateStorageConfig } from './service.ts'
 
 export const storageConfigRoutes = [
-  get('/v1/projects/{ref}/config/storage', {
-    id: 'v1-get-storage-config', summary: "Get the settings of a project's storage",
-    scope: 'any caller', permission: 'storage:read', returns: StorageConfigReply,
-  }, async ({ project }) => getStorageConfig(project)),
+  get(
+    '/v1/projects/{ref}/config/storage',
+    {
+      id: 'v1-get-storage-config',
+      summary: "Get the settings of a project's storage",
+      scope: 'any caller',
+      permission: 'storage:read',
+      returns: StorageConfigReply,
+    },
+    async ({ project }) => getStorageConfig(project),
+  ),
 
-  patch('/v1/projects/{ref}/config/storage', {
-    id: 'v1-update-storage-config', summary: "Change the settings of a project's storage",
-    description: 'What is left out stays as it is. Takes effect within a second.',
-    scope: 'any caller', permission: 'projects:write', body: UpdateStorageConfig, returns: z.object({}),
-  }, ({ ctx, project, body }) => updateStorageConfig(ctx, project, body)),
+  patch(
+    '/v1/projects/{ref}/config/storage',
+    {
+      id: 'v1-update-storage-config',
+      summary: "Change the settings of a project's storage",
+      description: 'What is left out stays as it is. Takes effect within a second.',
+      scope: 'any caller',
+      permission: 'projects:write',
+      body: UpdateStorageConfig,
+      returns: z.object({}),
+    },
+    ({ ctx, project, body }) => updateStorageConfig(ctx, project, body),
+  ),
 
-  get('/v1/projects/{ref}/storage/buckets', {
-    id: 'v1-list-all-buckets', summary: 'List the buckets of a project',
-    scope: 'storage:read', returns: z.array(Bucket),
-    errors: [
-      'bad_request.sql',
-      'bad_request.sql_timeout',
-      'bad_request.sql_result_too_large',
-      'conflict.project_status',
-      'service_unavailable.project_database',
-    ],
-  }, ({ ctx, project }) => listBuckets(ctx, project)),
+  get(
+    '/v1/projects/{ref}/storage/buckets',
+    {
+      id: 'v1-list-all-buckets',
+      summary: 'List the buckets of a project',
+      scope: 'storage:read',
+      returns: z.array(Bucket),
+      errors: [
+        'bad_request.sql',
+        'bad_request.sql_timeout',
+        'bad_request.sql_result_too_large',
+        'conflict.project_status',
+        'service_unavailable.project_database',
+      ],
+    },
+    ({ ctx, project }) => listBuckets(ctx, project),
+  ),
 ]
