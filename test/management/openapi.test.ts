@@ -21,7 +21,14 @@ interface Operation {
   operationId: string
   deprecated?: boolean
   summary: string
-  responses: Record<string, { 'x-error-codes'?: string[] }>
+  responses: Record<string, { $ref?: string }>
+}
+/** The codes of an error reply, which stands in the document's components. */
+const errorCodesAt = ({ components }: Document, reference = ''): readonly string[] =>
+  components.responses[reference.replace('#/components/responses/', '')]?.['x-error-codes'] ?? []
+
+interface Document {
+  components: { responses: Record<string, { 'x-error-codes': string[] }> }
 }
 type Paths = Record<string, Record<string, Operation>>
 
@@ -41,7 +48,7 @@ describe.each(['v1', 'v2'])('GET /api/%s-json', (version) => {
         route: `${method.toUpperCase()} ${path}`,
         id: operationId,
         errors: Object.values(responses)
-          .flatMap((response) => response['x-error-codes'] ?? [])
+          .flatMap(({ $ref }) => errorCodesAt(body, $ref))
           .sort(),
       })),
     )

@@ -19,6 +19,8 @@ interface Publication {
 export function openapi(routes: readonly Route[], version: ApiVersion, { release, baseUrl }: Publication) {
   const published = routes.filter(({ path }) => path.startsWith(`/${version}/`))
   const schemas = new Map<string, unknown>(Object.entries(ERROR_SCHEMAS[version]))
+  /** Error replies, each of which many operations share. */
+  const responses = new Map<string, Json>()
   const paths: Record<string, Json> = {}
   for (const route of published) {
     paths[route.path] = { ...paths[route.path], [route.method.toLowerCase()]: operation(route) }
@@ -32,6 +34,7 @@ export function openapi(routes: readonly Route[], version: ApiVersion, { release
     components: {
       securitySchemes: { bearer: SECURITY },
       headers: HEADERS,
+      responses: Object.fromEntries(responses),
       schemas: Object.fromEntries(schemas),
     },
   }
@@ -50,7 +53,7 @@ export function openapi(routes: readonly Route[], version: ApiVersion, { release
         ...(route.idempotent ? [IDEMPOTENCY_KEY] : []),
       ],
       ...requestBody(route),
-      responses: { ...success(route), ...failures(route, version) },
+      responses: { ...success(route), ...failures(route) },
     }
   }
 
@@ -90,6 +93,21 @@ export function openapi(routes: readonly Route[], version: ApiVersion, { release
       return { [status]: { ...reply, headers } }
     }
     return { [status]: isSchema(returns) ? { ...reply, content: json(returns, 'output') } : reply }
+  }
+
+  function failures(route: Route): Json {
+    const byStatus = Map.groupBy(errorsOf(route), (code) => ERRORS[code].status)
+    return Object.fromEntries(
+      Array.from(byStatus, ([status, group]) => {
+        const name = responseName(route, status, group)
+        const reply = failure(route, status, group, version)
+        const known = responses.get(name)
+        if (known && JSON.stringify(known) !== JSON.stringify(reply))
+          throw new Error(`two error replies are named ${name}`)
+        responses.set(name, reply)
+        return [status, { $ref: `#/components/responses/${name}` }]
+      }),
+    )
   }
 
   function parameters(place: 'path' | 'query', object: z.ZodObject | undefined): Json[] {
@@ -178,23 +196,21 @@ function needs(route: Route): string {
   return `${access}.${limit === 'standard' ? '' : ` Counted against the limit \`${limit}\` too.`}`
 }
 
-function failures(route: Route, version: ApiVersion): Json {
-  const byStatus = Map.groupBy(errorsOf(route), (code) => ERRORS[code].status)
-  return Object.fromEntries(
-    Array.from(byStatus, ([status, group]) => {
-      const ofVersion = version === 'v1' && group.some(isSqlError) ? 'SqlError' : 'Error'
-      const name = isOAuthPath(route.path) ? 'OAuthError' : ofVersion
-      return [
-        status,
-        {
-          description: group.map((code) => `\`${code}\`: ${messageOf(code, version)}`).join('\n\n'),
-          headers: status === 429 ? { ...LIMIT_HEADERS, 'Retry-After': header('Retry-After') } : LIMIT_HEADERS,
-          content: { 'application/json': { schema: { $ref: `#/components/schemas/${name}` } } },
-          'x-error-codes': group,
-        },
-      ]
-    }),
-  )
+/** The status and the codes without their category, such as `404-project-signing_key`. */
+function responseName({ path }: Route, status: number, codes: readonly ErrorCode[]): string {
+  const names = codes.map((code) => code.replace(/^[a-z_]+\./, ''))
+  return [isOAuthPath(path) ? 'oauth' : [], status, names].flat(2).join('-')
+}
+
+function failure({ path }: Route, status: number, codes: readonly ErrorCode[], version: ApiVersion): Json {
+  const ofVersion = version === 'v1' && codes.some(isSqlError) ? 'SqlError' : 'Error'
+  const schema = isOAuthPath(path) ? 'OAuthError' : ofVersion
+  return {
+    description: codes.map((code) => `\`${code}\`: ${messageOf(code, version)}`).join('\n\n'),
+    headers: status === 429 ? { ...LIMIT_HEADERS, 'Retry-After': header('Retry-After') } : LIMIT_HEADERS,
+    content: { 'application/json': { schema: { $ref: `#/components/schemas/${schema}` } } },
+    'x-error-codes': codes,
+  }
 }
 
 const isSqlError = (code: ErrorCode): boolean => code.startsWith('bad_request.sql')
