@@ -10,6 +10,7 @@ import { hashToken, randomHex } from '../../../access/token.ts'
 import type { Ctx } from '../../../ctx.ts'
 import { SCOPES, type Scope } from '../../../model/scopes.ts'
 import { GRANT_TYPES, type GrantType, JWT_BEARER, oauthApps, organizations } from '../../../model/tables/index.ts'
+import { requireRow } from '../../../platform/db/require-row.ts'
 import { ApiError } from '../../../platform/http/error.ts'
 import { mutate } from '../../kernel/mutate.ts'
 import { invalid } from './invalid-parameter.ts'
@@ -78,8 +79,7 @@ export async function createApp(ctx: Ctx, { id: organizationId }: Organization, 
     const known = await tx.$count(oauthApps, eq(oauthApps.organizationId, organizationId))
     if (known >= APPS_MAX) throw new ApiError('unprocessable.too_many_oauth_apps', { detail: `at most ${APPS_MAX}` })
     const values = { organizationId, name, redirectUris, scopes, grantTypes, secretHash, createdAt: ctx.now() }
-    const [app] = await tx.insert(oauthApps).values(values).returning()
-    if (!app) throw new Error('the application was not inserted')
+    const app = requireRow(await tx.insert(oauthApps).values(values).returning())
     await trace({
       action: 'oauth_app.create',
       organizationId,

@@ -1,6 +1,7 @@
 import { hashToken, randomHex } from '../../../access/token.ts'
 import type { Ctx } from '../../../ctx.ts'
 import { oauthGrants } from '../../../model/tables/index.ts'
+import { requireRow } from '../../../platform/db/require-row.ts'
 import type { Mutation } from '../../kernel/mutate.ts'
 import { issueAccessToken } from './grants.ts'
 import { signIdToken } from './id-token.ts'
@@ -48,11 +49,12 @@ export async function respondWithToken(
   const { createdAt: now, scopes } = grant
   const endsAt = now.getTime() + BROWSER_TOKEN_MS
   const expiresAt = new Date(Math.min(endsAt, approverEndsAt?.getTime() ?? endsAt))
-  const [inserted] = await mutation.tx
-    .insert(oauthGrants)
-    .values({ ...grant, codeUsedAt: now, expiresAt })
-    .returning()
-  if (!inserted) throw new Error('the grant was not inserted')
+  const inserted = requireRow(
+    await mutation.tx
+      .insert(oauthGrants)
+      .values({ ...grant, codeUsedAt: now, expiresAt })
+      .returning(),
+  )
   const { expires_in, ...issued } = await issueAccessToken(mutation, { app, grant: inserted, scopes, now, expiresAt })
   const response = { ...issued, expires_in: String(expires_in) }
   if (!idToken) return response

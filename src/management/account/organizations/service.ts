@@ -4,6 +4,7 @@ import { type OrganizationAccess, visibleOrganizations } from '../../../access/a
 import type { Ctx } from '../../../ctx.ts'
 import { ROLE_NAMES, type Role, strongest } from '../../../model/roles.ts'
 import { memberRoles, organizations, users } from '../../../model/tables/index.ts'
+import { requireRow } from '../../../platform/db/require-row.ts'
 import { randomLetters } from '../../../platform/http/common-values.ts'
 import { ApiError } from '../../../platform/http/error.ts'
 import { mutate } from '../../kernel/mutate.ts'
@@ -26,11 +27,12 @@ export async function createOrganization(ctx: Ctx, { name }: z.output<typeof Cre
   }
   const slug = randomLetters()
   await mutate(ctx, async ({ tx, trace }) => {
-    const [row] = await tx
-      .insert(organizations)
-      .values({ slug, name, plan: config.DEFAULT_PLAN, createdAt: now() })
-      .returning({ id: organizations.id })
-    if (!row) throw new Error('the organization was not inserted')
+    const row = requireRow(
+      await tx
+        .insert(organizations)
+        .values({ slug, name, plan: config.DEFAULT_PLAN, createdAt: now() })
+        .returning({ id: organizations.id }),
+    )
     await tx.insert(memberRoles).values({ organizationId: row.id, userId: actor.userId, role: 'owner' })
     await trace({ action: 'organization.create', organizationId: row.id })
   })

@@ -6,6 +6,7 @@ import { branchPlace } from '../../../model/secrets/bindings.ts'
 import { newPassword } from '../../../model/secrets/project.ts'
 import { apiKeys, branches, organizations, projects } from '../../../model/tables/index.ts'
 import { uniqueViolation } from '../../../platform/db/postgres-errors.ts'
+import { requireRow } from '../../../platform/db/require-row.ts'
 import { randomLetters } from '../../../platform/http/common-values.ts'
 import { ApiError } from '../../../platform/http/error.ts'
 import { seal } from '../../../platform/secrets/seal.ts'
@@ -170,12 +171,13 @@ type NewRow = Omit<typeof branches.$inferInsert, 'createdAt' | 'updatedAt'>
 
 async function insert(ctx: SystemCtx, { tx }: Mutation, row: NewRow): Promise<BranchRow> {
   const at = ctx.now()
-  const [branch] = await tx
-    .insert(branches)
-    .values({ ...row, createdAt: at, updatedAt: at })
-    .returning()
-    .catch((error) => rejectTaken(error, row.name))
-  if (!branch) throw new Error('the branch was not inserted')
+  const branch = requireRow(
+    await tx
+      .insert(branches)
+      .values({ ...row, createdAt: at, updatedAt: at })
+      .returning()
+      .catch((error) => rejectTaken(error, row.name)),
+  )
   return branch
 }
 

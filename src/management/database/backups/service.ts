@@ -5,6 +5,7 @@ import type { Ctx, SystemCtx } from '../../../ctx.ts'
 import { EngineRefusal, EngineUnavailable } from '../../../engine/engine.ts'
 import { backups, type TaskInput, type TaskKind, temporaryLogins } from '../../../model/tables/index.ts'
 import { uniqueViolation } from '../../../platform/db/postgres-errors.ts'
+import { requireRow } from '../../../platform/db/require-row.ts'
 import { ApiError } from '../../../platform/http/error.ts'
 import { requireUnread } from '../../branching/branches/parent-project.ts'
 import { type Mutation, mutate } from '../../kernel/mutate.ts'
@@ -116,12 +117,13 @@ export async function startBackup(
 ): Promise<Row> {
   const { ref, organizationId: id, organizationSlug: slug } = project
   await requireStatus(mutation, ref)
-  const [row] = await mutation.tx
-    .insert(backups)
-    .values({ ...backup, projectRef: ref, status: 'PENDING', insertedAt: ctx.now() })
-    .returning()
-    .catch((error) => rejectTaken(error))
-  if (!row) throw new Error('the backup was not inserted')
+  const row = requireRow(
+    await mutation.tx
+      .insert(backups)
+      .values({ ...backup, projectRef: ref, status: 'PENDING', insertedAt: ctx.now() })
+      .returning()
+      .catch((error) => rejectTaken(error)),
+  )
   await startTask(ctx, mutation, { ref, kind: 'backup', input: { backupId: row.id } })
   const organization = { id, slug }
   await mutation.publish({ type: 'v1.project.backup.started', organization, projectRef: ref, fields: {} })

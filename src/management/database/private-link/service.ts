@@ -4,6 +4,7 @@ import type { ProjectAccess } from '../../../access/access.ts'
 import type { Ctx } from '../../../ctx.ts'
 import { organizations, privateLinkAssociations, projects } from '../../../model/tables/index.ts'
 import type { Writer } from '../../../platform/db/client.ts'
+import { requireRow } from '../../../platform/db/require-row.ts'
 import { ApiError } from '../../../platform/http/error.ts'
 import { type Mutation, mutate } from '../../kernel/mutate.ts'
 import { lockProject } from '../../projects/projects/lock-project.ts'
@@ -47,20 +48,21 @@ export async function createAssociation(
     await makeWay(ctx, mutation, account)
     await requireRoom(tx, ref)
     const at = ctx.now()
-    const [inserted] = await tx
-      .insert(privateLinkAssociations)
-      .values({
-        ...account,
-        accountName: input.account_name ?? null,
-        databaseType: database.type,
-        dnsName: database.dnsName,
-        resourceConfigurationArn: database.configurationArn,
-        status: 'CREATING',
-        dueAt: at,
-        createdAt: at,
-      })
-      .returning()
-    if (!inserted) throw new Error('the association was not inserted')
+    const inserted = requireRow(
+      await tx
+        .insert(privateLinkAssociations)
+        .values({
+          ...account,
+          accountName: input.account_name ?? null,
+          databaseType: database.type,
+          dnsName: database.dnsName,
+          resourceConfigurationArn: database.configurationArn,
+          status: 'CREATING',
+          dueAt: at,
+          createdAt: at,
+        })
+        .returning(),
+    )
     const { id, awsAccountId, databaseIdentifier } = inserted
     enqueue({ type: 'private-link', id })
     const detail = { association: id, aws_account_id: awsAccountId, database: databaseIdentifier }

@@ -4,6 +4,7 @@ import { findProject, type ProjectAccess, requirePermission } from '../../../acc
 import type { Ctx } from '../../../ctx.ts'
 import { projects, snippetFavorites, snippets } from '../../../model/tables/index.ts'
 import type { Writer } from '../../../platform/db/client.ts'
+import { requireRow } from '../../../platform/db/require-row.ts'
 import { ApiError } from '../../../platform/http/error.ts'
 import { mutate } from '../../kernel/mutate.ts'
 import { findSnippet, getSnippet } from './read-snippet.ts'
@@ -19,20 +20,21 @@ export async function createSnippet(ctx: Ctx, input: z.output<typeof CreateSnipp
   const id = await mutate(ctx, async ({ tx, trace }) => {
     await keepThere(tx, ref)
     await requireRoom(tx, ref, userId)
-    const [row] = await tx
-      .insert(snippets)
-      .values({
-        ...fields,
-        visibility,
-        projectRef: ref,
-        organizationId: project.organizationId,
-        ownerId: userId,
-        updatedById: userId,
-        insertedAt: ctx.now(),
-        updatedAt: ctx.now(),
-      })
-      .returning({ id: snippets.id })
-    if (!row) throw new Error('the snippet was not inserted')
+    const row = requireRow(
+      await tx
+        .insert(snippets)
+        .values({
+          ...fields,
+          visibility,
+          projectRef: ref,
+          organizationId: project.organizationId,
+          ownerId: userId,
+          updatedById: userId,
+          insertedAt: ctx.now(),
+          updatedAt: ctx.now(),
+        })
+        .returning({ id: snippets.id }),
+    )
     if (favorite) await mark(tx, { snippetId: row.id, userId }, favorite)
     await trace({ ...subject(project), action: 'snippet.create', detail: { snippet: row.id, visibility } })
     return row.id

@@ -5,6 +5,7 @@ import type { Ctx, SystemCtx } from '../../../ctx.ts'
 import { newApiKey, sealApiKey } from '../../../model/secrets/api-key.ts'
 import { apiKeys } from '../../../model/tables/index.ts'
 import { uniqueViolation } from '../../../platform/db/postgres-errors.ts'
+import { requireRow } from '../../../platform/db/require-row.ts'
 import { ApiError } from '../../../platform/http/error.ts'
 import type { Mutation } from '../../kernel/mutate.ts'
 import { countChange } from '../../programs/secrets/service.ts'
@@ -81,12 +82,13 @@ export async function createApiKey(
     secretJwtTemplate: template ?? null,
   })
   const created = await changeKeys(ctx, project, async (mutation) => {
-    const [inserted] = await mutation.tx
-      .insert(apiKeys)
-      .values(row)
-      .returning()
-      .catch((error) => rejectTakenName(error, name))
-    if (!inserted) throw new Error('the key was not inserted')
+    const inserted = requireRow(
+      await mutation.tx
+        .insert(apiKeys)
+        .values(row)
+        .returning()
+        .catch((error) => rejectTakenName(error, name)),
+    )
     await requireRoom(mutation, project.ref)
     await countChange(mutation, project.ref)
     await mutation.trace({ ...subject(project), action: 'api_key.create', detail: { id: inserted.id, type, name } })

@@ -8,6 +8,7 @@ import { openSecrets, sealSecrets } from '../../../outbound/drains/secrets.ts'
 import type { Writer } from '../../../platform/db/client.ts'
 import { newTimedId } from '../../../platform/db/id.ts'
 import { uniqueViolation } from '../../../platform/db/postgres-errors.ts'
+import { requireRow } from '../../../platform/db/require-row.ts'
 import { ApiError } from '../../../platform/http/error.ts'
 import { type Mutation, mutate } from '../../kernel/mutate.ts'
 import { lockProject } from '../../projects/projects/lock-project.ts'
@@ -42,11 +43,12 @@ export async function createLogDrain(ctx: Ctx, project: ProjectAccess, { data }:
     await requireRoom(tx, ref)
     const at = ctx.now()
     const times = { nextAt: at, createdAt: at, updatedAt: at }
-    const [inserted] = await tx
-      .insert(logDrains)
-      .values({ id, projectRef: ref, name, description, backendType, config, sealedSecrets, ...times })
-      .returning()
-    if (!inserted) throw new Error('the log drain was not inserted')
+    const inserted = requireRow(
+      await tx
+        .insert(logDrains)
+        .values({ id, projectRef: ref, name, description, backendType, config, sealedSecrets, ...times })
+        .returning(),
+    )
     await trace({
       ...subject(project),
       action: 'log_drain.create',

@@ -9,6 +9,7 @@ import { clearLog, skipPending } from '../../../outbound/webhooks/delivery-store
 import { keyOf } from '../../../outbound/webhooks/signature.ts'
 import { endSenders } from '../../../outbound/webhooks/wake-senders.ts'
 import { newTimedId } from '../../../platform/db/id.ts'
+import { requireRow } from '../../../platform/db/require-row.ts'
 import { ApiError } from '../../../platform/http/error.ts'
 import { checkDestination } from '../../../platform/net/destination.ts'
 import { rulesOf } from '../../../platform/net/egress.ts'
@@ -63,23 +64,24 @@ export async function createEndpoint(ctx: Ctx, owner: Owner, { data }: z.output<
   ])
   const row = await mutate(ctx, async (mutation) => {
     await requireRoom(mutation, owner)
-    const [inserted] = await mutation.tx
-      .insert(webhookEndpoints)
-      .values({
-        id,
-        organizationId: owner.organization.id,
-        projectRef: owner.projectRef,
-        url,
-        enabled,
-        description: description ?? null,
-        eventTypes: typesOf(event_types),
-        sealedHeaders,
-        sealedSecret,
-        createdBy: ctx.actor.userId,
-        createdAt: ctx.now(),
-      })
-      .returning()
-    if (!inserted) throw new Error('the endpoint was not inserted')
+    const inserted = requireRow(
+      await mutation.tx
+        .insert(webhookEndpoints)
+        .values({
+          id,
+          organizationId: owner.organization.id,
+          projectRef: owner.projectRef,
+          url,
+          enabled,
+          description: description ?? null,
+          eventTypes: typesOf(event_types),
+          sealedHeaders,
+          sealedSecret,
+          createdBy: ctx.actor.userId,
+          createdAt: ctx.now(),
+        })
+        .returning(),
+    )
     await mutation.trace({ ...subjectOf(owner), action: 'webhook.endpoint.create', detail: { endpoint: id } })
     return inserted
   })

@@ -2,6 +2,7 @@ import type { SystemCtx } from '../../../ctx.ts'
 import { functionDeployments } from '../../../model/tables/index.ts'
 import { isAway } from '../../../platform/blobs/bucket.ts'
 import { openStore } from '../../../platform/blobs/store.ts'
+import { requireRow } from '../../../platform/db/require-row.ts'
 import { ApiError } from '../../../platform/http/error.ts'
 import { sha256Of } from '../../../platform/secrets/digest.ts'
 import {
@@ -59,11 +60,12 @@ type NewDeployment = Pick<DeploymentRow, 'projectRef' | 'slug' | 'sha256' | 'ent
 /** Before its bytes, so that there are none that it does not lead to; unused as long as no function is at it. */
 export async function addDeployment({ db, now }: SystemCtx, deployment: NewDeployment): Promise<DeploymentRow> {
   const at = now()
-  const [row] = await db
-    .insert(functionDeployments)
-    .values({ ...deployment, createdAt: at, unusedSince: at })
-    .returning()
-  if (!row) throw new Error('the deployment was not inserted')
+  const row = requireRow(
+    await db
+      .insert(functionDeployments)
+      .values({ ...deployment, createdAt: at, unusedSince: at })
+      .returning(),
+  )
   return row
 }
 

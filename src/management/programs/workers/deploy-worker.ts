@@ -2,6 +2,7 @@ import { and, count, eq, isNull, sql } from 'drizzle-orm'
 import type { ProjectAccess } from '../../../access/access.ts'
 import type { Ctx } from '../../../ctx.ts'
 import { functionSecrets, workers } from '../../../model/tables/index.ts'
+import { requireRow } from '../../../platform/db/require-row.ts'
 import { ApiError } from '../../../platform/http/error.ts'
 import { GIVEN_NAMES } from '../../../services/runtime/environment.ts'
 import { type Mutation, mutate } from '../../kernel/mutate.ts'
@@ -62,16 +63,17 @@ interface Declared extends Pick<Asked, 'name' | 'spec'> {
 
 async function upsertWorker({ now }: Ctx, { tx }: Mutation, { ref, name, spec }: Declared): Promise<WorkerRow> {
   const changed = { spec, buildState: 'building' as const, stateReason: null, updatedAt: now() }
-  const [worker] = await tx
-    .insert(workers)
-    .values({ projectRef: ref, name, createdAt: now(), ...changed })
-    .onConflictDoUpdate({
-      target: [workers.projectRef, workers.name],
-      targetWhere: sql`deleted_at is null`,
-      set: changed,
-    })
-    .returning()
-  if (!worker) throw new Error('the worker was not inserted')
+  const worker = requireRow(
+    await tx
+      .insert(workers)
+      .values({ projectRef: ref, name, createdAt: now(), ...changed })
+      .onConflictDoUpdate({
+        target: [workers.projectRef, workers.name],
+        targetWhere: sql`deleted_at is null`,
+        set: changed,
+      })
+      .returning(),
+  )
   const [{ living } = { living: 0 }] = await tx
     .select({ living: count() })
     .from(workers)

@@ -6,6 +6,7 @@ import { isAway } from '../../../platform/blobs/bucket.ts'
 import { presignPut } from '../../../platform/blobs/presign.ts'
 import { openStore } from '../../../platform/blobs/store.ts'
 import type { Writer } from '../../../platform/db/client.ts'
+import { requireRow } from '../../../platform/db/require-row.ts'
 import { ApiError } from '../../../platform/http/error.ts'
 import { uploadKey } from '../../../services/runtime/program-keys.ts'
 import { mutate } from '../../kernel/mutate.ts'
@@ -40,11 +41,12 @@ export async function createUpload(
   const id = await mutate(ctx, async ({ tx, trace }) => {
     await requireLiving(tx, ref)
     await requireSlot(ctx, tx, ref)
-    const [upload] = await tx
-      .insert(workerUploads)
-      .values({ projectRef: ref, workerName: name, expiresAt })
-      .returning({ id: workerUploads.id })
-    if (!upload) throw new Error('the upload was not inserted')
+    const upload = requireRow(
+      await tx
+        .insert(workerUploads)
+        .values({ projectRef: ref, workerName: name, expiresAt })
+        .returning({ id: workerUploads.id }),
+    )
     await trace({ action: 'worker.upload.create', organizationId, projectRef: ref, detail: { name } })
     return upload.id
   })

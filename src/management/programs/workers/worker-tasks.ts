@@ -2,6 +2,7 @@ import { and, eq, inArray, ne, type SQL } from 'drizzle-orm'
 import type { SystemCtx } from '../../../ctx.ts'
 import { projects, type ServedWorker, type WorkerSpec, workers, workerTasks } from '../../../model/tables/index.ts'
 import { nextCronTime } from '../../../platform/cron-expression.ts'
+import { requireRow } from '../../../platform/db/require-row.ts'
 import { describeError } from '../../../platform/http/log.ts'
 import { count } from '../../../platform/metrics/counters.ts'
 import { RemovalsHeld } from '../../../platform/removals.ts'
@@ -52,11 +53,12 @@ export async function startWorkerTask(
     .where(and(eq(workerTasks.workerId, task.workerId), inArray(workerTasks.state, ['pending', 'running'])))
     .returning({ uploadId: workerTasks.uploadId })
   const uploadId = task.uploadId ?? (task.kind === 'build' ? superseded?.uploadId : null) ?? undefined
-  const [row] = await tx
-    .insert(workerTasks)
-    .values({ ...task, uploadId, dueAt: now(), createdAt: now() })
-    .returning({ id: workerTasks.id })
-  if (!row) throw new Error('the task was not inserted')
+  const row = requireRow(
+    await tx
+      .insert(workerTasks)
+      .values({ ...task, uploadId, dueAt: now(), createdAt: now() })
+      .returning({ id: workerTasks.id }),
+  )
   enqueue({ type: 'worker-task', id: row.id })
   return uploadId
 }

@@ -4,6 +4,7 @@ import { findOrganization, type ProjectAccess, requirePermission, visibleProject
 import type { Ctx } from '../../../ctx.ts'
 import { apiKeys, organizations, type ProjectStatus, projects } from '../../../model/tables/index.ts'
 import { uniqueViolation } from '../../../platform/db/postgres-errors.ts'
+import { requireRow } from '../../../platform/db/require-row.ts'
 import { randomLetters } from '../../../platform/http/common-values.ts'
 import { ApiError } from '../../../platform/http/error.ts'
 import { requireUnread } from '../../branching/branches/parent-project.ts'
@@ -45,23 +46,24 @@ export async function createProject(ctx: Ctx, input: z.output<typeof CreateProje
   const ref = randomLetters()
   const [sealed, keys] = await Promise.all([sealSecrets(ctx, ref, input.db_pass), newDefaultKeys(ctx, ref)])
   const row = await mutate(ctx, async (mutation) => {
-    const [project] = await mutation.tx
-      .insert(projects)
-      .values({
-        ref,
-        organizationId: organization.id,
-        name: input.name,
-        region,
-        instanceSize: input.desired_instance_size ?? 'nano',
-        // In full once the database tells it.
-        postgresVersion: version ?? '',
-        status: 'COMING_UP',
-        createdAt: ctx.now(),
-        ...sealed,
-      })
-      .returning()
-      .catch((error) => rejectTakenName(error, input.name))
-    if (!project) throw new Error('the project was not inserted')
+    const project = requireRow(
+      await mutation.tx
+        .insert(projects)
+        .values({
+          ref,
+          organizationId: organization.id,
+          name: input.name,
+          region,
+          instanceSize: input.desired_instance_size ?? 'nano',
+          // In full once the database tells it.
+          postgresVersion: version ?? '',
+          status: 'COMING_UP',
+          createdAt: ctx.now(),
+          ...sealed,
+        })
+        .returning()
+        .catch((error) => rejectTakenName(error, input.name)),
+    )
     await mutation.tx.insert(apiKeys).values(keys)
     await startTask(ctx, mutation, { ref, kind: 'create' })
     await mutation.publish({ type: 'v1.project.created', organization, projectRef: ref, fields: { source: null } })

@@ -4,6 +4,7 @@ import type { SystemCtx } from '../../../ctx.ts'
 import type { Fence } from '../../../engine/engine.ts'
 import { type projects, projectTasks, type TaskInput, type TaskKind } from '../../../model/tables/index.ts'
 import { uniqueViolation } from '../../../platform/db/postgres-errors.ts'
+import { requireRow } from '../../../platform/db/require-row.ts'
 import { ApiError } from '../../../platform/http/error.ts'
 import type { Mutation } from '../../kernel/mutate.ts'
 import { createLeases } from '../../kernel/task-leases.ts'
@@ -59,18 +60,19 @@ export async function startTask(
   { ref, kind, input = {} }: { ref: string; kind: TaskKind; input?: TaskInput },
 ): Promise<string> {
   const actorUserId = callerOf(ctx.actor)?.userId
-  const [task] = await tx
-    .insert(projectTasks)
-    .values({ projectRef: ref, kind, input, actorUserId, dueAt: ctx.now(), createdAt: ctx.now() })
-    .returning({ id: projectTasks.id })
-    .catch((error) => {
-      if (uniqueViolation(error) !== ONE_OPEN) throw error
-      throw new ApiError('conflict.project_status', {
-        detail: 'another operation on it is still running',
-        cause: error,
-      })
-    })
-  if (!task) throw new Error('the task was not inserted')
+  const task = requireRow(
+    await tx
+      .insert(projectTasks)
+      .values({ projectRef: ref, kind, input, actorUserId, dueAt: ctx.now(), createdAt: ctx.now() })
+      .returning({ id: projectTasks.id })
+      .catch((error) => {
+        if (uniqueViolation(error) !== ONE_OPEN) throw error
+        throw new ApiError('conflict.project_status', {
+          detail: 'another operation on it is still running',
+          cause: error,
+        })
+      }),
+  )
   enqueue({ type: 'project-task', id: task.id })
   return task.id
 }

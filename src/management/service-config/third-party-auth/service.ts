@@ -4,6 +4,7 @@ import type { ProjectAccess } from '../../../access/access.ts'
 import type { Ctx } from '../../../ctx.ts'
 import { thirdPartyAuths } from '../../../model/tables/index.ts'
 import type { Writer } from '../../../platform/db/client.ts'
+import { requireRow } from '../../../platform/db/require-row.ts'
 import { isStorable } from '../../../platform/http/common-values.ts'
 import { ApiError } from '../../../platform/http/error.ts'
 import { forField } from '../../../platform/http/unusable-value.ts'
@@ -47,11 +48,12 @@ export async function createIntegration(ctx: Ctx, project: ProjectAccess, input:
     await lockProject(mutation, ref)
     await requireRoom(tx, ref)
     const now = ctx.now()
-    const [inserted] = await tx
-      .insert(thirdPartyAuths)
-      .values({ projectRef: ref, ...found, insertedAt: now, updatedAt: now, resolvedAt: now })
-      .returning()
-    if (!inserted) throw new Error('the integration was not inserted')
+    const inserted = requireRow(
+      await tx
+        .insert(thirdPartyAuths)
+        .values({ projectRef: ref, ...found, insertedAt: now, updatedAt: now, resolvedAt: now })
+        .returning(),
+    )
     const { id, type, issuer, jwksUrl } = inserted
     const detail = { integration: id, type, issuer, jwks_url: jwksUrl && withoutQuery(jwksUrl) }
     await trace({ ...subject(project), action: 'third_party_auth.create', detail })
