@@ -1,7 +1,7 @@
 import { and, eq, inArray, isNull } from 'drizzle-orm'
 import { PLANS, type Plan } from '../../src/config.ts'
+import { planIncludes } from '../../src/management/account/organizations/plan-features.ts'
 import { markEnded } from '../../src/management/database/private-link/end-associations.ts'
-import { coversPrivateLink } from '../../src/management/database/private-link/private-link-plan.ts'
 import { unprepared } from '../../src/management/projects/projects/prepare-databases.ts'
 import { openJwtSecret } from '../../src/model/secrets/project.ts'
 import { memberRoles, organizations, privateLinkAssociations, projects } from '../../src/model/tables/index.ts'
@@ -103,7 +103,7 @@ function setPlan(db: ControlDb, slug: string, plan: Plan): Promise<string> {
       .update(projects)
       .set(unprepared({ now: () => new Date() }))
       .where(ofOrganization)
-    if (!coversPrivateLink(plan)) await endPrivateLinks(tx, id)
+    if (!planIncludes(plan, 'private_link')) await endPrivateLinks(tx, id)
     const up = PLANS.indexOf(plan) > PLANS.indexOf(before)
     await publish({
       type: up ? 'v1.organization.billing.plan.upgraded' : 'v1.organization.billing.plan.downgraded',

@@ -5,13 +5,11 @@ import { ROLE_NAMES } from '../../../model/roles.ts'
 import { LOGS_KEPT_DAYS } from '../../../outbound/logs/purge.ts'
 import { dailyBackupDays } from '../../database/backups/backup-plan.ts'
 import { hasPrivateLink } from '../../database/private-link/configurations.ts'
-import { coversPrivateLink } from '../../database/private-link/private-link-plan.ts'
-import { coversLogDrains } from '../../observability/log-drains/drain-plan.ts'
 import { FUNCTIONS_MAX } from '../../programs/functions/function-rows.ts'
 import { SOURCE_BYTES_MAX } from '../../programs/functions/schema.ts'
 import { offeredVariants } from '../../projects/addons/service.ts'
 import { FILE_SIZE_LIMIT_MAX } from '../../service-config/storage-config/schema.ts'
-import { managesMembers } from '../members/member-plan.ts'
+import { planIncludes } from '../organizations/plan-features.ts'
 import type { Entitlements } from './schema.ts'
 
 type Plan = OrganizationAccess['plan']
@@ -53,17 +51,17 @@ const FEATURES: Record<string, Access | ((plan: Plan, engine: Engine, config: Ct
   'security.questionnaire': false,
   'security.soc2_report': false,
   'security.iso27001_certificate': false,
-  'security.private_link': (plan, _engine, config) => coversPrivateLink(plan) && hasPrivateLink(config),
+  'security.private_link': (plan, _engine, config) => planIncludes(plan, 'private_link') && hasPrivateLink(config),
   'security.enforce_mfa': false,
   'log.retention_days': [LOGS_KEPT_DAYS, 'days'],
   custom_domain: true,
   vanity_subdomain: (_plan, _engine, { PROJECT_DOMAIN }) => PROJECT_DOMAIN !== undefined,
   ipv4: false,
   'pitr.available_variants': { set: [] },
-  log_drains: coversLogDrains,
+  log_drains: (plan) => planIncludes(plan, 'log_drains'),
   audit_log_drains: false,
-  branching_limit: (plan) => [plan === 'free' ? 0 : UNLIMITED, 'branches'],
-  branching_persistent: (plan) => plan !== 'free',
+  branching_limit: (plan) => [planIncludes(plan, 'branching') ? UNLIMITED : 0, 'branches'],
+  branching_persistent: (plan) => planIncludes(plan, 'branching'),
   'auth.mfa_phone': false,
   'auth.mfa_web_authn': false,
   'auth.mfa_enhanced_security': false,
@@ -93,8 +91,8 @@ const FEATURES: Record<string, Access | ((plan: Plan, engine: Engine, config: Ct
   'integrations.github_push_webhooks_limit': [0, 'webhooks'],
   dedicated_pooler: false,
   'observability.dashboard_advanced_metrics': false,
-  'api.members.invitations': managesMembers,
-  'api.members.roles': managesMembers,
+  'api.members.invitations': (plan) => planIncludes(plan, 'members'),
+  'api.members.roles': (plan) => planIncludes(plan, 'members'),
 }
 
 export const listEntitlements = ({ engine, config }: Pick<Ctx, 'engine' | 'config'>, { plan }: OrganizationAccess) => ({

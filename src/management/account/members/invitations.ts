@@ -7,8 +7,8 @@ import { invitations, memberRoles, users } from '../../../model/tables/index.ts'
 import { rowsOf, type Writer } from '../../../platform/db/client.ts'
 import { ApiError } from '../../../platform/http/error.ts'
 import { type Mutation, mutate } from '../../kernel/mutate.ts'
+import { requirePlan } from '../organizations/plan-features.ts'
 import { toEventRole } from './held-roles.ts'
-import { requirePlan } from './member-plan.ts'
 import { findProjects, lockMembers, requireMayChange, requireProjects } from './roles.ts'
 import type { CreatedInvitations, CreateInvitations, DeletedInvitations, DeleteInvitations } from './schema.ts'
 
@@ -23,7 +23,7 @@ export async function createInvitations(
   organization: OrganizationAccess,
   { data }: z.output<typeof CreateInvitations>,
 ): Promise<z.input<typeof CreatedInvitations>> {
-  requirePlan(organization)
+  requirePlan(organization, 'members')
   const asked = data.map(({ attributes }) => attributes)
   requireMayChange(organization, new Set<Role>(asked.map(({ role }) => role)))
   requireOnce(asked.map(({ email }) => email))
@@ -101,7 +101,7 @@ export async function deleteInvitations(
   organization: OrganizationAccess,
   { data }: z.output<typeof DeleteInvitations>,
 ): Promise<z.input<typeof DeletedInvitations>> {
-  requirePlan(organization)
+  requirePlan(organization, 'members')
   const emails = data.map(({ attributes }) => attributes.email)
   return mutate(ctx, async (mutation) => {
     await lockMembers(ctx, mutation, organization)

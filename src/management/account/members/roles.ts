@@ -8,9 +8,9 @@ import type { Writer } from '../../../platform/db/client.ts'
 import { ApiError } from '../../../platform/http/error.ts'
 import { endLoginsSoon, withdrawFromMember } from '../../database/database-access/withdraw-access.ts'
 import { type Mutation, mutate } from '../../kernel/mutate.ts'
+import { requirePlan } from '../organizations/plan-features.ts'
 import { changeHeld, type Held, type Member, readHeld, rolesChanged } from './held-roles.ts'
 import { toMemberRole } from './list.ts'
-import { requirePlan } from './member-plan.ts'
 import { assigned } from './role-assignment.ts'
 import type { AssignedRole, AssignRole } from './schema.ts'
 
@@ -40,7 +40,7 @@ export async function assignRole(
   userId: string,
   { data }: z.output<typeof AssignRole>,
 ): Promise<z.input<typeof AssignedRole>> {
-  requirePlan(organization)
+  requirePlan(organization, 'members')
   const { role, projects: asked } = data.attributes
   const { named, logins } = await mutate(ctx, async (mutation) => {
     await lockMembers(ctx, mutation, organization)

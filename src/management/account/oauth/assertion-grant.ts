@@ -12,10 +12,10 @@ import {
 } from '../../../model/tables/index.ts'
 import { ApiError } from '../../../platform/http/error.ts'
 import { mutate } from '../../kernel/mutate.ts'
+import { requirePlan } from '../organizations/plan-features.ts'
 import { type Assertion, readAssertion, refused } from './assertion.ts'
 import { continueGrant, holdGrant } from './grants.ts'
 import { invalid } from './invalid-parameter.ts'
-import { requireAssertionPlan } from './issuer.ts'
 import { currentKeys } from './issuer-keys.ts'
 import type { App } from './oauth-client.ts'
 import type { ExchangeToken } from './schema.ts'
@@ -32,7 +32,7 @@ export async function exchangeAssertion(ctx: SystemCtx, app: App, { assertion: t
   }
   const assertion = readAssertion(ctx, app, text)
   const approval = await findApproval(ctx, app, assertion)
-  requireAssertionPlan(approval)
+  requirePlan(approval, 'assertions')
   const { claims, expiresAt } = assertion
   const id = await hashToken(JSON.stringify([claims.iss, claims.jti]))
   const now = ctx.now()

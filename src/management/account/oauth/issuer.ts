@@ -1,19 +1,14 @@
 import { eq } from 'drizzle-orm'
 import type * as z from 'zod'
 import type { OrganizationAccess } from '../../../access/access.ts'
-import { PLANS } from '../../../config.ts'
 import type { Ctx } from '../../../ctx.ts'
 import { assertionIssuers } from '../../../model/tables/index.ts'
 import { ApiError } from '../../../platform/http/error.ts'
 import { forField } from '../../../platform/http/unusable-value.ts'
 import { mutate } from '../../kernel/mutate.ts'
+import { requirePlan } from '../organizations/plan-features.ts'
 import { findKeys, type IssuerRow } from './issuer-keys.ts'
 import type { AssertionIssuer, SetAssertionIssuer } from './schema.ts'
-
-export function requireAssertionPlan({ plan }: Pick<OrganizationAccess, 'plan'>): void {
-  if (PLANS.indexOf(plan) >= PLANS.indexOf('team')) return
-  throw new ApiError('payment_required.assertions', { detail: `its plan is ${plan}` })
-}
 
 /** Whoever names the issuer decides who speaks for the owners, so administrators may not, and neither may applications. */
 function requireOwner({ actor }: Ctx, { role }: OrganizationAccess): void {
@@ -38,7 +33,7 @@ export async function setIssuer(
   input: z.output<typeof SetAssertionIssuer>,
 ) {
   requireOwner(ctx, organization)
-  requireAssertionPlan(organization)
+  requirePlan(organization, 'assertions')
   const { id: organizationId } = organization
   const { jwks_url: jwksUrl = null, jwks: given } = input
   const field = given !== undefined ? 'jwks' : jwksUrl === null ? 'issuer' : 'jwks_url'

@@ -1,15 +1,15 @@
-import { eq } from 'drizzle-orm'
 import type * as z from 'zod'
 import type { ProjectAccess } from '../../../access/access.ts'
 import type { Ctx, SystemCtx } from '../../../ctx.ts'
 import { branchPlace } from '../../../model/secrets/bindings.ts'
 import { newPassword } from '../../../model/secrets/project.ts'
-import { apiKeys, branches, organizations, projects } from '../../../model/tables/index.ts'
+import { apiKeys, branches, projects } from '../../../model/tables/index.ts'
 import { uniqueViolation } from '../../../platform/db/postgres-errors.ts'
 import { requireRow } from '../../../platform/db/require-row.ts'
 import { randomLetters } from '../../../platform/http/common-values.ts'
 import { ApiError } from '../../../platform/http/error.ts'
 import { seal } from '../../../platform/secrets/seal.ts'
+import { requireOrganizationPlan } from '../../account/organizations/plan-features.ts'
 import { type Mutation, mutate } from '../../kernel/mutate.ts'
 import { newDefaultKeys } from '../../keys/api-keys/service.ts'
 import { majorOf } from '../../projects/projects/convert.ts'
@@ -67,7 +67,7 @@ async function create(ctx: Ctx, parent: ProjectAccess, input: NewBranch, at: str
     throw new ApiError('unprocessable.branch', { detail })
   }
   requireOptions(ctx, parent, input, at)
-  await requirePlan(ctx, parent)
+  await requireOrganizationPlan(ctx.db, parent.organizationId, 'branching')
   if (input.notify_url !== undefined) await requireNotifyUrl(ctx, input.notify_url, `body.${at}notify_url`)
   const fresh = await freshProject(ctx)
   const id = crypto.randomUUID()
@@ -154,17 +154,6 @@ export async function addBranch(
   await tell(mutation, parent, branch, 'v1.project.branch.created')
   await mutation.trace({ ...subject(parent), action: 'branch.create', detail: { branch: branch.id, ref } })
   return branch
-}
-
-export async function requirePlan(
-  { db }: SystemCtx,
-  { organizationId }: Pick<ProjectAccess, 'organizationId'>,
-): Promise<void> {
-  const [row] = await db
-    .select({ plan: organizations.plan })
-    .from(organizations)
-    .where(eq(organizations.id, organizationId))
-  if (row?.plan === 'free') throw new ApiError('payment_required.branching', { detail: 'its plan is free' })
 }
 
 type NewRow = Omit<typeof branches.$inferInsert, 'createdAt' | 'updatedAt'>

@@ -4,12 +4,13 @@ import { Superseded } from '../../../engine/engine.ts'
 import { branches, gitBranches } from '../../../model/tables/index.ts'
 import type { CommitReport } from '../../../platform/github/repository.ts'
 import { ApiError } from '../../../platform/http/error.ts'
+import { requireOrganizationPlan } from '../../account/organizations/plan-features.ts'
 import { type Mutation, mutate } from '../../kernel/mutate.ts'
 import { requireStatus } from '../../projects/projects/status.ts'
 import { readSettings } from '../../projects/settings/read-settings.ts'
 import { subject, tell } from '../branches/branch-events.ts'
 import type { BranchRow } from '../branches/convert.ts'
-import { addBranch, ensureDefault, freshProject, requirePlan } from '../branches/create-branch.ts'
+import { addBranch, ensureDefault, freshProject } from '../branches/create-branch.ts'
 import { remove } from '../branches/remove-branch.ts'
 import { startRun } from '../branches/runs.ts'
 import { type GitBranch, held } from './git-branch-task.ts'
@@ -79,7 +80,7 @@ export const startCommit = (
 /** A branch for pull requests, and the run that fills it. Rejects with NoRoom where the connection allows no more of them. */
 export async function addPreview(ctx: SystemCtx, followed: Followed, commit: string, pull: number): Promise<GitBranch> {
   const { project, row } = followed
-  await requirePlan(ctx, project)
+  await requireOrganizationPlan(ctx.db, project.organizationId, 'branching')
   try {
     return await add(ctx, followed, { commit, pull, name: row.name })
   } catch (error) {

@@ -6,6 +6,7 @@ import { isHourlyDue } from '../../../model/hourly.ts'
 import { organizations, projectSettings, projects } from '../../../model/tables/index.ts'
 import { ApiError } from '../../../platform/http/error.ts'
 import { describeError } from '../../../platform/http/log.ts'
+import { requireOrganizationPlan } from '../../account/organizations/plan-features.ts'
 import { mutate } from '../../kernel/mutate.ts'
 import { ACTIVE } from '../../projects/projects/region-values.ts'
 import { readSettings, saveSettings, settingsOf } from '../../projects/settings/read-settings.ts'
@@ -43,7 +44,7 @@ async function scheduleOf(
 
 export async function updateSchedule(ctx: Ctx, { ref, organizationId }: ProjectAccess, scheduleFor: string) {
   requireBackups(ctx)
-  await requirePlan(ctx, organizationId)
+  await requireOrganizationPlan(ctx.db, organizationId, 'backup_schedule')
   const now = ctx.now()
   const value = { schedule_for: scheduleFor, due_at: nextAt(scheduleFor, now) }
   await mutate(ctx, async ({ tx, trace }) => {
@@ -51,15 +52,6 @@ export async function updateSchedule(ctx: Ctx, { ref, organizationId }: ProjectA
     await trace({ action: 'backup_schedule.update', organizationId, projectRef: ref, detail: { scheduleFor } })
   })
   return { schedule_for: scheduleFor, updated_at: now.toISOString() }
-}
-
-async function requirePlan({ db }: Ctx, organizationId: string): Promise<void> {
-  const [row] = await db
-    .select({ plan: organizations.plan })
-    .from(organizations)
-    .where(eq(organizations.id, organizationId))
-  if (row && dailyBackupDays(row.plan) > 0) return
-  throw new ApiError('payment_required.backup_schedule', { detail: `its plan is ${row?.plan}` })
 }
 
 /** The row stays, as without one the schedule of the plan holds. */

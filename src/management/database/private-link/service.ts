@@ -2,15 +2,15 @@ import { and, asc, eq, ne, sql } from 'drizzle-orm'
 import type * as z from 'zod'
 import type { ProjectAccess } from '../../../access/access.ts'
 import type { Ctx } from '../../../ctx.ts'
-import { organizations, privateLinkAssociations, projects } from '../../../model/tables/index.ts'
+import { privateLinkAssociations, projects } from '../../../model/tables/index.ts'
 import type { Writer } from '../../../platform/db/client.ts'
 import { requireRow } from '../../../platform/db/require-row.ts'
 import { ApiError } from '../../../platform/http/error.ts'
+import { requireOrganizationPlan } from '../../account/organizations/plan-features.ts'
 import { type Mutation, mutate } from '../../kernel/mutate.ts'
 import { lockProject } from '../../projects/projects/lock-project.ts'
 import { configurationOf, hasPrivateLink, partsOf } from './configurations.ts'
 import { endAssociations } from './end-associations.ts'
-import { coversPrivateLink } from './private-link-plan.ts'
 import type { AssociationList, AssociationReply, CreateAssociation } from './schema.ts'
 
 /** Those that are being deleted included. */
@@ -40,7 +40,7 @@ export async function createAssociation(
   const { ref, organizationId } = project
   const row = await mutate(ctx, async (mutation) => {
     const { tx, trace, enqueue } = mutation
-    await requirePlan(tx, organizationId)
+    await requireOrganizationPlan(tx, organizationId, 'private_link')
     if (!hasPrivateLink(ctx.config)) throw refuse('this installation shares no databases')
     await lockProject(mutation, ref)
     const database = await findDatabase(ctx, tx, ref, input.database_identifier ?? ref)
@@ -98,17 +98,6 @@ const isOf = ({ projectRef, awsAccountId, databaseIdentifier }: Account) =>
     eq(privateLinkAssociations.databaseIdentifier, databaseIdentifier),
     eq(privateLinkAssociations.awsAccountId, awsAccountId),
   )
-
-/** Held, so that a plan which covers no private link ends also what is made here. */
-async function requirePlan(tx: Writer, organizationId: string): Promise<void> {
-  const [organization] = await tx
-    .select({ plan: organizations.plan })
-    .from(organizations)
-    .where(eq(organizations.id, organizationId))
-    .for('share')
-  if (!organization || coversPrivateLink(organization.plan)) return
-  throw new ApiError('payment_required.private_link', { detail: `its plan is ${organization.plan}` })
-}
 
 /** Looked for while the project is locked: a read replica may be about to go. */
 async function findDatabase({ engine, config }: Ctx, tx: Writer, ref: string, identifier: string) {

@@ -2,7 +2,7 @@ import { and, asc, eq, isNull } from 'drizzle-orm'
 import type * as z from 'zod'
 import type { ProjectAccess } from '../../../access/access.ts'
 import type { Ctx } from '../../../ctx.ts'
-import { logDrains, organizations } from '../../../model/tables/index.ts'
+import { logDrains } from '../../../model/tables/index.ts'
 import type { Target } from '../../../outbound/drains/backend.ts'
 import { openSecrets, sealSecrets } from '../../../outbound/drains/secrets.ts'
 import type { Writer } from '../../../platform/db/client.ts'
@@ -10,10 +10,10 @@ import { newTimedId } from '../../../platform/db/id.ts'
 import { uniqueViolation } from '../../../platform/db/postgres-errors.ts'
 import { requireRow } from '../../../platform/db/require-row.ts'
 import { ApiError } from '../../../platform/http/error.ts'
+import { requireOrganizationPlan } from '../../account/organizations/plan-features.ts'
 import { type Mutation, mutate } from '../../kernel/mutate.ts'
 import { lockProject } from '../../projects/projects/lock-project.ts'
 import { backendOf, checkConfig } from './drain-config.ts'
-import { coversLogDrains } from './drain-plan.ts'
 import type { CreateLogDrain, LogDrainReply, UpdateLogDrain } from './schema.ts'
 
 type Row = typeof logDrains.$inferSelect
@@ -33,7 +33,7 @@ export async function listLogDrains({ db }: Ctx, { ref }: ProjectAccess) {
 export async function createLogDrain(ctx: Ctx, project: ProjectAccess, { data }: z.output<typeof CreateLogDrain>) {
   const { name, description = null, backend_type: backendType } = data.attributes
   const { ref } = project
-  await requirePlan(ctx, project)
+  await requireOrganizationPlan(ctx.db, project.organizationId, 'log_drains')
   const { config, secrets } = await checkConfig(ctx, backendType, data.attributes.config)
   const id = newTimedId(ctx.now())
   const sealedSecrets = await sealSecrets(ctx.config.ENCRYPTION_KEY, id, secrets)
@@ -159,15 +159,6 @@ async function findLogDrain({ db }: Ctx, { ref }: ProjectAccess, id: string): Pr
   const [row] = await db.select().from(logDrains).where(isOne(ref, id))
   if (!row) throw new ApiError('not_found.log_drain')
   return row
-}
-
-async function requirePlan({ db }: Ctx, { organizationId }: ProjectAccess): Promise<void> {
-  const [row] = await db
-    .select({ plan: organizations.plan })
-    .from(organizations)
-    .where(eq(organizations.id, organizationId))
-  if (row && coversLogDrains(row.plan)) return
-  throw new ApiError('payment_required.log_drains', { detail: `its plan is ${row?.plan}` })
 }
 
 /** Counted while the project is locked, so that two requests cannot take the last place. */

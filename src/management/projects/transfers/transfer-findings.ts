@@ -17,7 +17,7 @@ import {
   workerTasks,
 } from '../../../model/tables/index.ts'
 import { rowsOf, type Writer } from '../../../platform/db/client.ts'
-import { coversLogDrains } from '../../observability/log-drains/drain-plan.ts'
+import { planIncludes } from '../../account/organizations/plan-features.ts'
 import { FUNCTIONS_MAX } from '../../programs/functions/function-rows.ts'
 import { TRANSITIONS } from '../projects/region-values.ts'
 
@@ -150,7 +150,7 @@ function errors({ project, source, target, roles }: Move, facts: Facts): Finding
       `It has ${of(facts.branches, 'branch', 'branches')}, and ${onPlan} does not cover any`,
     ],
     [
-      !coversLogDrains(target.plan) && facts.drains > 0,
+      !planIncludes(target.plan, 'log_drains') && facts.drains > 0,
       'log_drains_not_covered',
       `It has ${of(facts.drains, 'log drain')}, and ${onPlan} does not cover any`,
     ],

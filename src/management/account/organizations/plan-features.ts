@@ -1,0 +1,41 @@
+import { eq } from 'drizzle-orm'
+import { PLANS, type Plan } from '../../../config.ts'
+import { organizations } from '../../../model/tables/index.ts'
+import type { Db, Writer } from '../../../platform/db/client.ts'
+import { ApiError } from '../../../platform/http/error.ts'
+
+/** The smallest plan that includes each feature. A smaller plan is refused with the error `payment_required.<feature>`. */
+const SMALLEST_PLAN = {
+  branching: 'pro',
+  backup_schedule: 'pro',
+  log_drains: 'pro',
+  assertions: 'team',
+  private_link: 'team',
+  members: 'enterprise',
+} as const satisfies Record<string, Plan>
+type PlanFeature = keyof typeof SMALLEST_PLAN
+
+export const planIncludes = (plan: Plan, feature: PlanFeature): boolean =>
+  PLANS.indexOf(plan) >= PLANS.indexOf(SMALLEST_PLAN[feature])
+
+/** Throws `payment_required.<feature>` unless the plan includes the feature. */
+export function requirePlan({ plan }: { plan: Plan }, feature: PlanFeature): void {
+  if (!planIncludes(plan, feature)) throw new ApiError(`payment_required.${feature}`, { detail: `its plan is ${plan}` })
+}
+
+/**
+ * Requires the plan of an organization by its id. Inside a transaction the organization is locked: a change of the plan, which may
+ * end what the transaction makes, waits for it.
+ */
+export async function requireOrganizationPlan(
+  db: Pick<Db | Writer, 'select'>,
+  organizationId: string,
+  feature: PlanFeature,
+): Promise<void> {
+  const [organization] = await db
+    .select({ plan: organizations.plan })
+    .from(organizations)
+    .where(eq(organizations.id, organizationId))
+    .for('share')
+  if (organization) requirePlan(organization, feature)
+}
