@@ -45,7 +45,6 @@ const begin: MiddlewareHandler<AppEnv> = async (c, next) => {
     bindings: c.env,
     waitUntil: (work) => c.executionCtx.waitUntil(work),
     requestId,
-    clock: c.req.header('x-test-clock'),
   })
   c.set('ctx', { ...ctx, actor: { kind: 'anonymous' } })
   await countedFor.run(facts, next)

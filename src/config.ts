@@ -156,8 +156,6 @@ const SharedConfig = z.object({
   METRICS_TOKEN: optional.pipe(
     z.string().min(32, 'must have at least 32 characters: `openssl rand -hex 32` makes one').optional(),
   ),
-  /** Tests alone set this: requests may then bring their own time in x-test-clock. */
-  TEST_CLOCK: z.literal('on').optional(),
 })
 
 const hostOf = (url: string): string => URL.parse(url)?.hostname ?? ''

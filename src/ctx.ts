@@ -4,6 +4,7 @@ import { readConfig } from './config.ts'
 import type { ProjectEngine } from './engine/engine.ts'
 import { openEngine } from './engine/open-engine.ts'
 import type { Bindings } from './platform/bindings.ts'
+import { fixedTime } from './platform/clock.ts'
 import type { PlatformCtx } from './platform/context.ts'
 import { openDatabase } from './platform/db/client.ts'
 import { controlDatabase } from './platform/db/control-database.ts'
@@ -25,16 +26,14 @@ interface Origin {
   bindings: Bindings
   waitUntil(work: Promise<unknown>): void
   requestId?: string
-  /** Epoch milliseconds to take for now, where settings allow it. */
-  clock?: string | undefined
 }
 
 /** Creates the context of one request, message or tick. */
-export function createCtx({ bindings, waitUntil, requestId = crypto.randomUUID(), clock }: Origin): SystemCtx {
+export function createCtx({ bindings, waitUntil, requestId = crypto.randomUUID() }: Origin): SystemCtx {
   const config = readConfig(bindings)
   if (config.WEBHOOK_LOOPBACK) warnOfLoopback()
   const db = openDatabase({ ...controlDatabase(config), egress: bindings.SERVICES_EGRESS })
-  const fixed = config.TEST_CLOCK === 'on' && clock ? Number(clock) : undefined
+  const fixed = fixedTime.getStore()
   return {
     config,
     actor: { kind: 'system' },

@@ -4,6 +4,7 @@ import type { AddressInfo } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { setImmediate } from 'node:timers/promises'
+import { fileURLToPath } from 'node:url'
 import type { TestProject } from 'vitest/node'
 import { buildWorker } from '../dev/bundle.ts'
 import { startServices } from '../dev/services.ts'
@@ -38,6 +39,8 @@ declare module 'vitest' {
 /** What /metrics of the run's Worker is opened with. */
 const METRICS_TOKEN = 'metrics-token-of-the-tests-0123456789'
 
+const ENTRY = fileURLToPath(new URL('support/worker-entry.ts', import.meta.url))
+
 /** A public name, so that what is refused for it is refused as the installation's own. */
 const BASE_URL = 'https://api.example.com'
 
@@ -49,7 +52,12 @@ export default async function setup(project: TestProject) {
   const start = async (folder: string) =>
     startServices({ folder, baseUrl: BASE_URL, durable: false, sleepAfterSeconds: 20 })
   const begin = async () => (await start(begun)).stop()
-  const [names, github] = await Promise.all([startDoh(), startGithubServer(), begin(), buildWorker({ folder: bundle })])
+  const [names, github] = await Promise.all([
+    startDoh(),
+    startGithubServer(),
+    begin(),
+    buildWorker({ folder: bundle, entry: ENTRY }),
+  ])
   const own = join(folder, 'own')
   copyInstallation(begun, own)
   const services = await start(own)
@@ -60,7 +68,6 @@ export default async function setup(project: TestProject) {
     SQL_TIMEOUT_SECONDS: '6',
     // Hundreds of projects would be awake.
     PAID_SLEEP_AFTER_MINUTES: '0.35',
-    TEST_CLOCK: 'on',
     PROJECT_DOMAIN: 'projects.example.com',
     CLIENT_ADDRESS_HEADER: 'x-test-address',
     WEBHOOK_LOOPBACK: 'on',

@@ -11,6 +11,7 @@ import { createCtx } from '../../src/ctx.ts'
 import { memberRoles, organizations } from '../../src/model/tables/index.ts'
 import type { Bindings as WorkerBindings } from '../../src/platform/bindings.ts'
 import { openBlobs } from '../../src/platform/blobs/client.ts'
+import { fixedTime } from '../../src/platform/clock.ts'
 import type { LogFields } from '../../src/platform/http/log.ts'
 import { blobKey, blobPrefix } from '../../src/services/storage/blob-key.ts'
 import { adminClient, instanceState } from '../instances.ts'
@@ -34,7 +35,7 @@ export async function startInstallation({ doorTo, serve = serveInstallation }: O
   const { secrets, controlUrl, host } = services
   const bucketUrl = services.vars.S3_ENDPOINT ?? ''
   const S3_ENDPOINT = doorTo ? await doorTo(bucketUrl) : bucketUrl
-  const vars: Record<string, string> = { ...services.vars, S3_ENDPOINT, TEST_CLOCK: 'on' }
+  const vars: Record<string, string> = { ...services.vars, S3_ENDPOINT }
   const { origin, tick, stop } = await serve({ vars, secrets }, folder)
   const { db: control, close } = openControlDatabase(controlUrl)
 
@@ -43,7 +44,7 @@ export async function startInstallation({ doorTo, serve = serveInstallation }: O
     const logged: LogFields[] = []
     const note = (event: string, fields?: LogFields) => logged.push({ event, ...fields })
     const bindings = { ...vars, ...secrets, ...settings } as unknown as WorkerBindings
-    const ctx = createCtx({ bindings, waitUntil: () => {}, clock: String(at.getTime()) })
+    const ctx = fixedTime.run(at.getTime(), () => createCtx({ bindings, waitUntil: () => {} }))
     return { ...ctx, log: { info: note, error: note }, logged }
   }
 

@@ -3,6 +3,7 @@ import type { SystemCtx } from '../../ctx.ts'
 import { createCtx } from '../../ctx.ts'
 import type { ProjectStatus } from '../../model/tables/index.ts'
 import type { Bindings } from '../../platform/bindings.ts'
+import { epochMs } from '../../platform/clock.ts'
 import { describeError } from '../../platform/http/log.ts'
 import { type Answer, admit, type Invocation, turnAway } from '../runtime/admit-call.ts'
 import { attemptName, loadFailureOf, noteLoadFailure, startAnew } from '../runtime/isolate-starts.ts'
@@ -81,11 +82,10 @@ async function admissionOf(ctxOf: () => SystemCtx, call: Call): Promise<Callable
 const programOf = ({ deployed }: Callable) =>
   ({ kind: 'function', programId: deployed.id, deploymentId: deployed.deploymentId }) as const
 
-const contextOf = ({ request, bindings, execution }: Call): SystemCtx =>
+const contextOf = ({ bindings, execution }: Call): SystemCtx =>
   createCtx({
     bindings,
     waitUntil: (work) => execution.waitUntil(work),
-    clock: request.headers.get('x-test-clock') ?? undefined,
   })
 
 const PAUSED: readonly ProjectStatus[] = ['INACTIVE', 'PAUSING']
@@ -106,7 +106,7 @@ async function answer(call: Call, known: Callable, { id: invocation, cause }: In
   const { request, address, bindings } = call
   const name = attemptName(baseName(known))
   const limit = limitOf(IDLE_MS_MAX)
-  noteCall(known.deployed.id, name, timeOf(call))
+  noteCall(known.deployed.id, name, epochMs())
   try {
     const isolate = bindings.LOADER.get(name, () => load(call, known, name))
     const { method } = request
@@ -118,7 +118,7 @@ async function answer(call: Call, known: Callable, { id: invocation, cause }: In
       cf: cf as unknown as CfProperties,
     })
     const response = await Promise.race([answering, limit.reached])
-    noteAnswer(name, timeOf(call))
+    noteAnswer(name, epochMs())
     return { response }
   } catch (error) {
     return failed(call, known, { error, name })
@@ -174,7 +174,7 @@ function failed(call: Call, known: Callable, { error, name }: Failed): Answer {
   const isOwn = error instanceof Error && 'remote' in error
   const cause = isOwn ? undefined : loadFailureOf(name)
   const isBootFailure = message.startsWith('Failed to start Worker')
-  if (isOwn && !isBootFailure) noteAnswer(name, timeOf(call))
+  if (isOwn && !isBootFailure) noteAnswer(name, epochMs())
   // One that has answered is sound; callers who break off must not be able to have it started anew.
   if (isBootFailure || cause !== undefined || ((isLate || !isOwn) && !hasAnswered(name))) {
     startAnew(baseName(known), name, cause !== undefined)
@@ -194,19 +194,12 @@ function addressOf({ request, bindings }: Call): string {
   return (header && request.headers.get(header)) || ''
 }
 
-function timeOf({ request, bindings }: Call): number {
-  const given = readConfig(bindings).TEST_CLOCK === 'on' && request.headers.get('x-test-clock')
-  return given ? Number(given) : Date.now()
-}
-
-/** As they came, without those that mean something to us, and with the caller's address where programs look for it. */
+/** The request's headers, with the caller's address where programs look for it. */
 function headersFor(call: Call): Headers {
-  const { request, bindings } = call
+  const { headers } = call.request
   const address = addressOf(call)
-  const isTested = readConfig(bindings).TEST_CLOCK === 'on'
-  if (!isTested && address === '') return request.headers
-  const headers = new Headers(request.headers)
-  if (isTested) headers.delete('x-test-clock')
-  if (address !== '') headers.set('x-forwarded-for', address)
-  return headers
+  if (address === '') return headers
+  const forwarded = new Headers(headers)
+  forwarded.set('x-forwarded-for', address)
+  return forwarded
 }

@@ -29,8 +29,7 @@ async function enterBy<T>(
   { url, name }: { url: URL; name: string },
   goOn: () => T,
 ): Promise<Awaited<T> | Response> {
-  const clock = request.headers.get('x-test-clock') ?? undefined
-  const ctx = createCtx({ bindings, waitUntil: (work) => execution.waitUntil(work), clock })
+  const ctx = createCtx({ bindings, waitUntil: (work) => execution.waitUntil(work) })
   try {
     const now = ctx.now().getTime()
     if (!hasLed(name)) {

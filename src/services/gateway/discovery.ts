@@ -24,8 +24,7 @@ export const discoveryOf = ({ ref, path }: ProjectAddress): string | undefined =
 /** The public keys of a project, for anybody who verifies its tokens. */
 export async function servePublicKeys(call: Call): Promise<Response> {
   const { request, ref, bindings, execution } = call
-  const clock = request.headers.get('x-test-clock') ?? undefined
-  const ctx = createCtx({ bindings, waitUntil: (work) => execution.waitUntil(work), clock })
+  const ctx = createCtx({ bindings, waitUntil: (work) => execution.waitUntil(work) })
   const response = await answer(ctx, call).catch((error) => {
     ctx.log.error('failed', { code: 'public_keys', error: describeError(error) })
     return reply(503, { message: 'Service Unavailable' }, { 'retry-after': '1' })

@@ -83,14 +83,13 @@ function isOwn({ origin, hostname }: URL, { BASE_URL, PROJECT_DOMAIN }: Config):
   return origin === new URL(BASE_URL).origin || (!!PROJECT_DOMAIN && hostname.endsWith(`.${PROJECT_DOMAIN}`))
 }
 
-/** A program is a caller like any other, at an address that is its project's: it can name none, nor a time of its own. */
+/** A program is a caller like any other, at an address that is its project's: it cannot name another one. */
 async function asStranger(
   request: Request,
   { CLIENT_ADDRESS_HEADER }: Config,
   { ref }: OutboundProps,
 ): Promise<Request> {
   const headers = new Headers(request.headers)
-  headers.delete('x-test-clock')
   headers.delete(MARK_HEADER)
   if (CLIENT_ADDRESS_HEADER) headers.set(CLIENT_ADDRESS_HEADER, await projectAddress(ref))
   return new Request(request, { headers })

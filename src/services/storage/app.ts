@@ -29,7 +29,6 @@ const begin: MiddlewareHandler<StorageEnv> = async (c, next) => {
     bindings: c.env,
     waitUntil: (work) => c.executionCtx.waitUntil(work),
     requestId,
-    clock: c.req.header('x-test-clock'),
   })
   c.set('facts', facts)
   c.set('ctx', ctx)

@@ -63,9 +63,8 @@ async function assetOf(ctx: SystemCtx, call: Call, plan: Plan): Promise<Response
 }
 
 async function guarded<T>(call: Call, work: (ctx: SystemCtx) => Promise<T>): Promise<T | Response> {
-  const { request, bindings, execution } = call
-  const clock = request.headers.get('x-test-clock') ?? undefined
-  const ctx = createCtx({ bindings, waitUntil: (promise) => execution.waitUntil(promise), clock })
+  const { bindings, execution } = call
+  const ctx = createCtx({ bindings, waitUntil: (promise) => execution.waitUntil(promise) })
   try {
     return await work(ctx)
   } catch (error) {
@@ -159,7 +158,6 @@ async function answer(ctx: SystemCtx, call: Call, dispatch: Dispatch): Promise<A
 /** At the root of its host, as a server of its own would be; who writes links finds the way to it beside. */
 function requestFor({ request, address }: Call, dispatch: Dispatch, late: AbortSignal): Request {
   const headers = new Headers(request.headers)
-  headers.delete('x-test-clock')
   headers.set('x-forwarded-prefix', address.prefix)
   if (dispatch.address !== '') headers.set('x-forwarded-for', dispatch.address)
   headers.set(DISPATCH_HEADER, JSON.stringify(dispatch))

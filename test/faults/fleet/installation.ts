@@ -69,7 +69,7 @@ export async function openFleet(folder: string) {
     const services = await startServices({ folder, baseUrl: 'http://127.0.0.1', durable: true })
     await services.stop()
   }
-  if (!existsSync(bundle)) await buildWorker({ folder: bundle })
+  if (!existsSync(bundle)) await buildWorker({ folder: bundle, entry: join(ROOT, 'test/support/worker-entry.ts') })
   const secrets: LocalSecrets = JSON.parse(readFileSync(join(folder, 'secrets.json'), 'utf8'))
   const { S3_ACCESS_KEY_ID: accessKeyId, S3_SECRET_ACCESS_KEY: secretAccessKey } = secrets
   const s3 = await startS3({ folder: join(folder, 's3'), buckets: [BUCKET], accessKeyId, secretAccessKey })
@@ -115,7 +115,6 @@ export async function openFleet(folder: string) {
     BASE_URL: apiUrl,
     DEFAULT_PLAN: 'enterprise',
     CLIENT_ADDRESS_HEADER: '',
-    TEST_CLOCK: 'on',
     SOLE_WORKER: 'on',
     DATABASE_URL: controlUrl,
     HOST_KEY: secrets.HOST_KEY,
