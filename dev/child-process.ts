@@ -1,9 +1,10 @@
 import { AsyncLocalStorage } from 'node:async_hooks'
-import type { ChildProcess } from 'node:child_process'
+import { type ChildProcess, execFile } from 'node:child_process'
 import { subscribe } from 'node:diagnostics_channel'
-import { readFile } from 'node:fs/promises'
-import { totalmem } from 'node:os'
+import { readFile, writeFile } from 'node:fs/promises'
+import { setPriority, totalmem } from 'node:os'
 import { setTimeout as delay } from 'node:timers/promises'
+import { promisify } from 'node:util'
 
 const MiB = 1024 ** 2
 const SHARE = 2
@@ -12,8 +13,9 @@ const MIB_MAX = 8 * 1024
 /** Memory for what users send: outside the JavaScript heap nothing else bounds it. */
 export const memoryMiBMax = (): number => Math.min(Math.floor(totalmem() / SHARE / MiB), MIB_MAX)
 
-/** Time between two measurements of a process. */
-export const MEASURED_MS = 250
+const hasProc = process.platform === 'linux'
+/** Time between two measurements of a process; longer if each starts a process of its own. */
+export const MEASURED_MS = hasProc ? 250 : 1_000
 
 const spawning = new AsyncLocalStorage<ChildProcess[]>()
 const spawningAs = new AsyncLocalStorage<string>()
@@ -67,9 +69,14 @@ const TICKS_PER_SECOND = 100
 const [USER_TICKS, SYSTEM_TICKS, RESIDENT_PAGES] = [11, 12, 21]
 const PAGE_MiB = 4096 / MiB
 
-/** Undefined where the system does not tell (it is not Linux). */
+/** Undefined if the process has ended, or the system does not tell. */
 export async function usageOf(pid: number | undefined): Promise<Usage | undefined> {
-  const text = pid === undefined ? '' : await readFile(`/proc/${pid}/stat`, 'utf8').catch(() => '')
+  if (pid === undefined) return undefined
+  return hasProc ? usageFromProc(pid) : usageFromPs(pid)
+}
+
+async function usageFromProc(pid: number): Promise<Usage | undefined> {
+  const text = await readFile(`/proc/${pid}/stat`, 'utf8').catch(() => '')
   if (text === '') return undefined
   const fields = text
     .slice(text.lastIndexOf(')') + 2)
@@ -80,6 +87,19 @@ export async function usageOf(pid: number | undefined): Promise<Usage | undefine
     cpuSeconds: (at(USER_TICKS) + at(SYSTEM_TICKS)) / TICKS_PER_SECOND,
     residentMiB: at(RESIDENT_PAGES) * PAGE_MiB,
   }
+}
+
+/** For macOS, which has no /proc. */
+export async function usageFromPs(pid: number | undefined): Promise<Usage | undefined> {
+  const printed = await promisify(execFile)('ps', ['-o', 'time=', '-o', 'rss=', '-p', String(pid)]).catch(
+    () => undefined,
+  )
+  const [time = '', kibibytes] = printed?.stdout.trim().split(/\s+/) ?? []
+  const [clock = '', days = '0'] = time.split('-').reverse()
+  // [hours:]minutes:seconds
+  const cpuSeconds = clock.split(':').reduce((sum, part) => sum * 60 + Number(part), 0) + Number(days) * 86_400
+  const usage = { cpuSeconds, residentMiB: Number(kibibytes) / 1024 }
+  return Number.isFinite(usage.cpuSeconds + usage.residentMiB) ? usage : undefined
 }
 
 /** Watches the memory of a process until `end`. */
@@ -95,4 +115,16 @@ export function watchMemory(pid: number | undefined, mibMax = memoryMiBMax()): {
   }
   void watch()
   return { tooLarge: large.signal, end: () => ended.abort() }
+}
+
+/** Where the machine runs out of memory, Linux ends these before databases. */
+const OUT_OF_MEMORY_SCORE = '600'
+
+/** As far as the system allows it. */
+export function lowerPriority(pid: number | undefined, nice: number): void {
+  if (pid === undefined) return
+  try {
+    setPriority(pid, nice)
+  } catch {}
+  writeFile(`/proc/${pid}/oom_score_adj`, OUT_OF_MEMORY_SCORE).catch(() => {})
 }

@@ -48,3 +48,9 @@ export function portError(error: unknown, port: number, service: keyof typeof PO
   }
   return error
 }
+
+export async function freePorts(count: number): Promise<number[]> {
+  const ports = new Set<number>()
+  while (ports.size < count) ports.add(await freePort(0, 'api'))
+  return [...ports]
+}

@@ -1,9 +1,7 @@
 import { randomBytes } from 'node:crypto'
 import { once } from 'node:events'
-import { writeFile } from 'node:fs/promises'
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
-import { setPriority } from 'node:os'
 import { text } from 'node:stream/consumers'
 import { setTimeout as delay } from 'node:timers/promises'
 import { logLine } from '../src/platform/http/log.ts'
@@ -17,9 +15,10 @@ import {
   TOLD_HEADER,
   type Told,
 } from '../src/services/runtime/processes/process-protocol.ts'
-import { MEASURED_MS, memoryMiBMax, usageOf } from './child-process.ts'
+import { lowerPriority, MEASURED_MS, memoryMiBMax, usageOf } from './child-process.ts'
 import { tickEveryMinute } from './cron.ts'
-import { freePort } from './ports.ts'
+import { freePorts } from './ports.ts'
+import { endingByExit } from './program-endings.ts'
 import { type Program, type Running, run } from './supervised.ts'
 
 const ENTRYPOINT = 'ProgramsHost'
@@ -37,23 +36,23 @@ const UNUSED_MS = 400_000
 /** How long a call waits for room. */
 const ROOM_MS = 10_000
 const RETRIED_MS = 100
-/** Without an answer for so long, a process has ended for all that it matters, whatever kept it. */
-const SILENT_MS_MAX = 60_000
-/** A process that has computed no longer than this since it last answered is not asked. */
+/** How long a process may leave a question unanswered, and how long an idle one is not asked. */
+const SILENT_SECONDS = 60
+/** An idle process has computed no longer than this since it last answered. */
 const ASKED_AFTER_SECONDS = 0.1
 const ENDINGS_KEPT_MAX = 1_000
 /** The API and the databases come first, then programs, then those that ended a process before. */
 const NICE = { programs: 5, suspect: 19 }
-/** Where the machine runs out of memory, Linux ends programs before databases. */
-const OUT_OF_MEMORY_SCORE = '600'
 
 interface Options extends Program {
   /** Host and port of the API. */
   api: string
   /** Processor time for which a process may answer nothing; on Cloudflare a call has 2 s. */
   cpuSeconds?: number | undefined
-  /** What a process may have in memory, on Linux. */
+  /** What a process may have in memory. */
   memoryMiB?: number | undefined
+  silentSeconds?: number
+  measure?: typeof usageOf
   /** Ports of this machine that programs must not reach, beside those of their own processes. */
   closedPorts?: readonly number[]
 }
@@ -84,7 +83,7 @@ interface Process extends Place {
  * ends its own process and nothing else.
  */
 export async function startPrograms(options: Options): Promise<Programs> {
-  const { onLine, cpuSeconds = 5, closedPorts = [] } = options
+  const { onLine, cpuSeconds = 5, silentSeconds = SILENT_SECONDS, measure = usageOf, closedPorts = [] } = options
   const budgetMiB = memoryMiBMax()
   const { memoryMiB = Math.max(Math.floor(budgetMiB / MEMORY_SHARE), PROCESS_MiB) } = options
   const count = Math.min(Math.max(Math.floor(budgetMiB / PROCESS_MiB), PROCESSES.least), PROCESSES.most)
@@ -105,14 +104,14 @@ export async function startPrograms(options: Options): Promise<Programs> {
     try {
       const program = { worker, onLine: (line: string) => isNews(line) && onLine(line) }
       const running = await run(program, { port: ports[slot], entrypoint: ENTRYPOINT })
-      lowerPriority(running, NICE.programs)
+      lowerPriority(running.pid, NICE.programs)
       const answered = { at: performance.now(), cpuSeconds: 0 }
       const process: Process = {
-        ...{ id, slot, running, answered, group: undefined, ref: undefined, usedAt: Date.now(), isAsked: false },
-        hasEnded: Promise.withResolvers(),
+        ...{ id, slot, running, answered, group: undefined, ref: undefined, usedAt: Date.now() },
+        ...{ isAsked: false, hasEnded: Promise.withResolvers() },
       }
       processes.set(id, process)
-      void running.exited.then(() => end(process, 'crash'))
+      void running.exited.then((signal) => end(process, endingByExit(signal)))
     } catch (error) {
       freeSlots.push(slot)
       onLine(logLine('error', 'programs_not_started', { error: String(error) }))
@@ -161,7 +160,7 @@ export async function startPrograms(options: Options): Promise<Programs> {
       const ready = isFull ? undefined : all.find((process) => process.group === undefined)
       if (ready) {
         Object.assign(ready, { group, ref, usedAt: Date.now() })
-        if (group !== ref) lowerPriority(ready.running, NICE.suspect)
+        if (group !== ref) lowerPriority(ready.running.pid, NICE.suspect)
         void prepareSpare()
         return ready
       }
@@ -182,7 +181,7 @@ export async function startPrograms(options: Options): Promise<Programs> {
   /** Undefined where the process goes on. */
   async function endingOf(id: string): Promise<Ending | undefined> {
     const process = processes.get(id)
-    if (!process) return endings.get(id) ?? 'crash'
+    if (!process) return endings.get(id) ?? 'killed'
     // While a program keeps it busy there is no answer, until the watch ends it.
     return Promise.race([process.hasEnded.promise, answer(process)])
   }
@@ -203,21 +202,22 @@ export async function startPrograms(options: Options): Promise<Programs> {
 
   async function watch(process: Process): Promise<void> {
     const { id, running, answered } = process
-    const usage = await usageOf(running.pid)
+    const usage = await measure(running.pid)
     if (!processes.has(id)) return
     if (usage && usage.residentMiB > memoryMiB) return end(process, 'memory')
     if (Date.now() - process.usedAt > UNUSED_MS && process.group !== undefined) return end(process, 'unused')
-    // Where nobody tells the processor time, time itself stands for it.
-    const spent = (usage?.cpuSeconds ?? performance.now() / 1_000) - answered.cpuSeconds
-    const silentMs = process.isAsked ? performance.now() - answered.at : 0
-    if (process.isAsked && (spent > cpuSeconds || silentMs > SILENT_MS_MAX)) return end(process, 'cpu')
-    if (process.isAsked || spent < ASKED_AFTER_SECONDS) return
+    // Not a number if the system does not tell: then silence alone ends the process.
+    const spent = (usage?.cpuSeconds ?? Number.NaN) - answered.cpuSeconds
+    const isSilent = performance.now() - answered.at > silentSeconds * 1_000
+    if (process.isAsked && spent > cpuSeconds) return end(process, 'cpu')
+    if (process.isAsked && isSilent) return end(process, 'silent')
+    if (process.isAsked || (spent < ASKED_AFTER_SECONDS && !isSilent)) return
     process.isAsked = true
     answered.at = performance.now()
     void ask(process, 'alive').then(async (reply) => {
-      const { cpuSeconds: now = performance.now() / 1_000 } = (await usageOf(running.pid)) ?? {}
+      const now = await measure(running.pid)
       process.isAsked = false
-      if (reply === id) answered.cpuSeconds = now
+      if (reply === id && now) answered.cpuSeconds = now.cpuSeconds
     })
   }
 
@@ -260,21 +260,6 @@ export async function startPrograms(options: Options): Promise<Programs> {
 }
 
 const placeOf = (process: Process | undefined): Place | undefined => process && { id: process.id, slot: process.slot }
-
-async function freePorts(count: number): Promise<number[]> {
-  const ports = new Set<number>()
-  while (ports.size < count) ports.add(await freePort(0, 'api'))
-  return [...ports]
-}
-
-/** As far as the system lets us. */
-function lowerPriority({ pid }: Running, nice: number): void {
-  if (pid === undefined) return
-  try {
-    setPriority(pid, nice)
-  } catch {}
-  writeFile(`/proc/${pid}/oom_score_adj`, OUT_OF_MEMORY_SCORE).catch(() => {})
-}
 
 function workerOf({ worker, api }: Options, { key, id, ports }: { key: string; id: string; ports: number[] }) {
   const { bindings, serviceBindings } = worker as Record<'bindings' | 'serviceBindings', Record<string, unknown>>

@@ -8,7 +8,7 @@ export interface Supervised extends Program {
   port?: number
   /** How long it may take over a request. */
   secondsMax: number
-  /** What its process may have in memory over a request, on Linux. */
+  /** What its process may have in memory over a request. */
   memoryMiB?: number | undefined
 }
 

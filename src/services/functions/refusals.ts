@@ -10,7 +10,7 @@ const REFUSALS = {
   WORKER_ERROR: [500, 'Function exited due to an error (please check logs)'],
   BOOT_ERROR: [503, 'Function failed to start (please check logs)'],
   SERVICE_UNAVAILABLE: [503, 'Function could not be loaded: try again'],
-  PROGRAMS_ENDED: [503, 'A program took all CPU time or memory, and all that ran beside it was ended: try again'],
+  PROGRAMS_ENDED: [503, "The process that runs this project's programs was ended: try again (please check logs)"],
   PROJECT_NOT_READY: [503, 'The project is not running yet: try again later'],
   IDLE_TIMEOUT: [504, 'Request idle timeout limit (150s) reached'],
   LOOP_DETECTED: [508, 'Programs call each other without end: this call has led to too many others'],

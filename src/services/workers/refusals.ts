@@ -9,7 +9,7 @@ const REFUSALS = {
   BOOT_ERROR: [503, 'Worker failed to start (please check logs)'],
   NO_INSTANCE: [503, 'The worker has no instances'],
   SERVICE_UNAVAILABLE: [503, 'Worker could not be loaded: try again'],
-  PROGRAMS_ENDED: [503, 'A program took all CPU time or memory, and all that ran beside it was ended: try again'],
+  PROGRAMS_ENDED: [503, "The process that runs this project's programs was ended: try again (please check logs)"],
   IDLE_TIMEOUT: [504, 'Request idle timeout limit (150s) reached'],
   LOOP_DETECTED: [508, 'Programs call each other without end: this call has led to too many others'],
   PROJECT_PAUSED: [540, 'The project is paused'],

@@ -1,7 +1,10 @@
+import type { ChildProcess } from 'node:child_process'
 import { randomUUID } from 'node:crypto'
+import { subscribe, unsubscribe } from 'node:diagnostics_channel'
 import { once } from 'node:events'
 import { request as httpRequest, type IncomingMessage } from 'node:http'
 import { connect } from 'node:net'
+import { getPriority } from 'node:os'
 import { text } from 'node:stream/consumers'
 import { setTimeout as delay } from 'node:timers/promises'
 import { and, eq } from 'drizzle-orm'
@@ -11,6 +14,7 @@ import { invocations } from '../../../src/model/tables/index.ts'
 import { begin, end } from '../../../src/services/runtime/call-recorder.ts'
 import { TOLD_HEADER } from '../../../src/services/runtime/processes/process-protocol.ts'
 import type { Caller } from '../../support/api.ts'
+import { deploy as deployFunction } from '../../support/deploys.ts'
 import { extended } from '../../support/extended.ts'
 import { type Home, invocationsOf, putFunction } from '../../support/functions.ts'
 import { WAIT } from '../../support/machine.ts'
@@ -19,6 +23,9 @@ import { type Installation, startInstallation } from '../../support/storage-inst
 import { saying, workerOf } from '../../support/workers.ts'
 
 let installation: Installation
+/** All processes started by this file. */
+const children: ChildProcess[] = []
+const noteChild = (message: unknown) => void children.push((message as { process: ChildProcess }).process)
 let organization: Awaited<ReturnType<Installation['newOrganization']>>
 let ref: string
 let base: string
@@ -26,6 +33,7 @@ let origin: string
 let owner: Caller
 let home: Home
 beforeAll(async () => {
+  subscribe('child_process', noteChild)
   installation = await startInstallation({
     serve: (bindings, folder) => serveLikeStart(bindings, folder, { cpuSeconds: 1, memoryMiB: 1_500 }),
   })
@@ -40,7 +48,10 @@ beforeAll(async () => {
   const s3 = { endpoint, bucket, accessKeyId: config.S3_ACCESS_KEY_ID, secretAccessKey: config.S3_SECRET_ACCESS_KEY }
   home = { db: installation.control, encryptionKey: config.ENCRYPTION_KEY, s3 }
 })
-afterAll(() => installation.stop())
+afterAll(() => {
+  unsubscribe('child_process', noteChild)
+  return installation.stop()
+})
 
 async function deploy(body: string, named?: string) {
   const program = `Deno.serve(async (request) => { ${body} })`
@@ -117,13 +128,16 @@ describe('a function that loops without end', () => {
       200,
     )
     expect(await replyOf(looping.url)).toMatchObject({ status: 546 })
+    const mended = { slug: looping.slug, files: { 'index.ts': `Deno.serve(() => new Response('well'))` } }
+    await deployFunction(owner, looping.ref, { ...mended, metadata: { verify_jwt: false } })
+    expect(await replyOf(looping.url)).toMatchObject({ status: 546 })
     const rows = await vi.waitFor(async () => {
       const lost = (await invocationsOf(looping.id, home)).filter(({ status }) => status !== 200)
-      expect(lost).toHaveLength(3)
+      expect(lost).toHaveLength(4)
       return lost.map(({ status, console: lines }) => [status, lines[0]?.message])
     }, WAIT)
     const heldBack = [546, expect.stringContaining('Not called for a while')]
-    expect(rows).toEqual([[546, expect.stringContaining('computed for too long')], heldBack, heldBack])
+    expect(rows).toEqual([[546, expect.stringContaining('computed for too long')], heldBack, heldBack, heldBack])
     // The back-off ends by itself.
     await answers(looping.url)
   })
@@ -161,6 +175,29 @@ describe('a function that loops without end', () => {
       async () => expect(await replyOf(looping.url)).toMatchObject({ status: 546, code: 'WORKER_RESOURCE_LIMIT' }),
       { timeout: 60_000, interval: 500 },
     )
+  })
+})
+
+/** Sends a signal to the processes that run programs; only those have this priority. */
+function signalPrograms(signal: NodeJS.Signals): void {
+  const running = children.filter(({ pid, exitCode, signalCode }) => pid && exitCode === null && signalCode === null)
+  const programs = running.filter(({ pid = 0 }) => getPriority(pid) === 5)
+  expect(programs).not.toEqual([])
+  for (const program of programs) program.kill(signal)
+}
+
+describe.runIf(process.platform === 'linux')('a function that ran alone in a process', () => {
+  it('is not held back where that was killed from outside', async () => {
+    const { url } = await deployAlone(`return new Response('well')`)
+    await answers(url)
+    signalPrograms('SIGKILL')
+    const statuses = new Set<number>()
+    await vi.waitFor(async () => {
+      const { status } = await replyOf(url)
+      statuses.add(status)
+      expect(status).toBe(200)
+    }, WAIT)
+    expect([...statuses].filter((status) => status !== 200 && status !== 503)).toEqual([])
   })
 })
 

@@ -16,9 +16,17 @@ const heldBack = new Map<string, { until: number; ms: number }>()
 export const isSuspect = (program: string, now = Date.now()): boolean => now < (suspects.get(program) ?? 0)
 export const isHeldBack = (program: string, now = Date.now()): boolean => now < (heldBack.get(program)?.until ?? 0)
 
-/** `ran` are all programs that ever ran in the process, `running` those that may have been running when it ended. */
-export function noteEnd(ran: readonly string[], running: readonly string[], now = Date.now()): void {
-  if (ran.length === 1) for (const program of ran) holdBack(program, now)
+interface End {
+  /** All programs that ever ran in the process. */
+  ran: readonly string[]
+  /** Those that may have been running when it ended. */
+  running: readonly string[]
+  /** Whether only a program can have ended it. */
+  isFault: boolean
+}
+
+export function noteEnd({ ran, running, isFault }: End, now = Date.now()): void {
+  if (isFault && ran.length === 1) for (const program of ran) holdBack(program, now)
   else for (const program of running.length > 0 ? running : ran) suspect(program, now + SUSPECTED_MS)
 }
 

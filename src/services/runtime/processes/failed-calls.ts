@@ -25,6 +25,8 @@ const PROBLEMS = {
   cpu: `${ENDED}: one of them computed for too long without a pause`,
   memory: `${ENDED}: they took too much memory`,
   crash: `${ENDED}: it crashed`,
+  silent: `${ENDED}: it did not answer for a minute`,
+  killed: `${ENDED} from outside, perhaps because the machine ran out of memory`,
   'held back':
     'Not called for a while, because it ended the process it ran in by computing for too long or taking too much memory; a deployment does not end this earlier',
 }

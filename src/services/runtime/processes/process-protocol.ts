@@ -75,5 +75,10 @@ export interface Place {
 
 export const slotBinding = (slot: number) => `PROGRAMS_${slot}` as const
 
-/** Why a process has ended: over its programs' use of the processor or memory, by a crash, or because nobody needed it. */
-export type Ending = 'cpu' | 'memory' | 'crash' | 'unused'
+/**
+ * Why a process has ended: by what its programs did, because it answered nothing, because of a signal from outside (also said if the reason
+ * is not known any more), or because it was not needed.
+ */
+export type Ending = (typeof FAULTS)[number] | 'silent' | 'killed' | 'unused'
+/** What only a program can have done. */
+export const FAULTS = ['cpu', 'memory', 'crash'] as const

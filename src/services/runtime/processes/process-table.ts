@@ -6,7 +6,7 @@
 import type { Bindings } from '../../../platform/bindings.ts'
 import { setNewest } from '../../../platform/bounded-map.ts'
 import { isSuspect, noteEnd } from './back-off.ts'
-import { type Ending, keyOf, type Place, type PlaceRequest, type ProgramName } from './process-protocol.ts'
+import { type Ending, FAULTS, keyOf, type Place, type PlaceRequest, type ProgramName } from './process-protocol.ts'
 import { askSupervisor } from './process-requests.ts'
 
 /** For so long the supervisor does not end a process because nobody needs it. */
@@ -98,9 +98,10 @@ export async function endingOf(bindings: Bindings, process: Process): Promise<En
   if (ending === 'unused') return ending
   const now = Date.now()
   const uses = [...process.uses]
-  noteEnd(
-    uses.map(([program]) => program),
-    uses.flatMap(([program, use]) => (isRunning(use, now) ? [program] : [])),
-  )
+  noteEnd({
+    ran: uses.map(([program]) => program),
+    running: uses.flatMap(([program, use]) => (isRunning(use, now) ? [program] : [])),
+    isFault: FAULTS.some((fault) => fault === ending),
+  })
   return ending
 }

@@ -1,0 +1,104 @@
+import type { ChildProcess } from 'node:child_process'
+import { randomUUID } from 'node:crypto'
+import { subscribe, unsubscribe } from 'node:diagnostics_channel'
+import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest'
+import { usageFromPs, usageOf } from '../../../dev/child-process.ts'
+import { type Programs, startPrograms } from '../../../dev/programs.ts'
+import type { Ending, Place, PlaceRequest } from '../../../src/services/runtime/processes/process-protocol.ts'
+
+/** Answers the supervisor as the real one does, and misbehaves as its path says. */
+const HOST = `export default {}
+export const ProgramsHost = { async fetch(request, { PROGRAMS_PROCESS }) {
+  const { pathname } = new URL(request.url)
+  if (pathname === '/loop') for (;;);
+  if (pathname === '/memory') for (const held = []; ; await scheduler.wait(1)) held.push(new Uint8Array(64 * 1024 ** 2).fill(1))
+  return Response.json({ result: PROGRAMS_PROCESS })
+} }`
+const worker = {
+  name: 'programs',
+  compatibilityDate: '2026-11-01',
+  modules: [{ type: 'ESModule', path: 'host.js', contents: HOST }],
+}
+
+const children: ChildProcess[] = []
+const noteChild = (message: unknown) => void children.push((message as { process: ChildProcess }).process)
+beforeAll(() => subscribe('child_process', noteChild))
+afterAll(() => unsubscribe('child_process', noteChild))
+
+const started: Programs[] = []
+afterEach(async () => {
+  for (const programs of started.splice(0)) await programs.stop()
+  children.length = 0
+})
+
+const LIMITS = { cpuSeconds: 1, memoryMiB: 600, silentSeconds: 3 }
+async function start(measure = usageOf): Promise<Programs> {
+  const programs = await startPrograms({ worker, measure, ...LIMITS, api: '127.0.0.1:1', onLine: () => {} })
+  started.push(programs)
+  return programs
+}
+
+async function ask<T>({ address, key }: Programs, path: string, about: unknown): Promise<T | undefined> {
+  const headers = { authorization: `Bearer ${key}` }
+  const response = await fetch(`http://${address}${path}`, { method: 'POST', headers, body: JSON.stringify(about) })
+  return ((await response.json()) as { result?: T }).result
+}
+
+/** How a process of a new group ends after what is done to it; undefined if it goes on. */
+async function endingAfter(programs: Programs, act: (origin: string) => unknown): Promise<Ending | undefined> {
+  const group = randomUUID()
+  const request: PlaceRequest = { group, ref: group, isStarted: true, busy: [] }
+  const { id, slot } = (await ask<Place>(programs, '/place', request)) ?? expect.fail('there is no process')
+  const origin = `http://${programs.slots[slot]}`
+  expect((await fetch(origin)).status).toBe(200)
+  await act(origin)
+  return ask<Ending>(programs, '/ending', { id })
+}
+
+const callTo = (path: string) => (origin: string) => fetch(origin + path).catch(() => {})
+/** The first process is the one that is given first. */
+const sendSignal = (signal: NodeJS.Signals) => () => expect(children[0]?.kill(signal)).toBe(true)
+
+const measures = [
+  ['by /proc', usageOf],
+  ['by ps, as on macOS', usageFromPs],
+] as const
+
+describe.runIf(process.platform === 'linux').each(measures)('a process that is measured %s', (_, measure) => {
+  it('ends over its processor time, or its memory', async () => {
+    const programs = await start(measure)
+    expect(await endingAfter(programs, callTo('/loop'))).toBe('cpu')
+    expect(await endingAfter(programs, callTo('/memory'))).toBe('memory')
+  })
+
+  it.each([
+    ['silent', 'SIGSTOP'],
+    ['killed', 'SIGKILL'],
+  ] as const)('ends as %s by %s from outside', async (ending, signal) => {
+    const programs = await start(measure)
+    expect(await endingAfter(programs, sendSignal(signal))).toBe(ending)
+  })
+
+  it('has its time and memory told', async () => {
+    const [usage, own] = await Promise.all([measure(process.pid), process.cpuUsage()])
+    expect(usage?.cpuSeconds).toBeGreaterThan((own.user + own.system) / 1e6 - 2)
+    expect(usage?.cpuSeconds).toBeLessThan((own.user + own.system) / 1e6 + 2)
+    expect(usage?.residentMiB).toBeGreaterThan(50)
+    expect(usage?.residentMiB).toBeLessThan(4_000)
+    expect(await measure(2 ** 22 + 1)).toBeUndefined()
+  })
+})
+
+describe('a process that nothing measures', () => {
+  it('ends once it is silent, which is nobody’s fault as far as is known', async () => {
+    const programs = await start(async () => undefined)
+    expect(await endingAfter(programs, () => {})).toBeUndefined()
+    expect(await endingAfter(programs, callTo('/loop'))).toBe('silent')
+  })
+})
+
+describe('a process of which nothing is known any more', () => {
+  it('counts as killed, which is no fault of its programs', async () => {
+    expect(await ask<Ending>(await start(), '/ending', { id: 'unknown' })).toBe('killed')
+  })
+})
