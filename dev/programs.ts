@@ -18,7 +18,7 @@ import {
 import { lowerPriority, MEASURED_MS, memoryMiBMax, usageOf } from './child-process.ts'
 import { tickEveryMinute } from './cron.ts'
 import { freePorts } from './ports.ts'
-import { endingByExit } from './program-endings.ts'
+import { endingByCpu, endingByExit, isHeapCrash } from './program-endings.ts'
 import { type Program, type Running, run } from './supervised.ts'
 
 const ENTRYPOINT = 'ProgramsHost'
@@ -102,8 +102,12 @@ export async function startPrograms(options: Options): Promise<Programs> {
     const id = randomBytes(16).toString('hex')
     const worker = workerOf(options, { key, id, ports: [...closedPorts, ...ownPorts] })
     try {
-      const program = { worker, onLine: (line: string) => isNews(line) && onLine(line) }
-      const running = await run(program, { port: ports[slot], entrypoint: ENTRYPOINT })
+      let isHeapFull = false
+      const onProcessLine = (line: string) => {
+        isHeapFull ||= isHeapCrash(line)
+        if (isNews(line)) onLine(line)
+      }
+      const running = await run({ worker, onLine: onProcessLine }, { port: ports[slot], entrypoint: ENTRYPOINT })
       lowerPriority(running.pid, NICE.programs)
       const answered = { at: performance.now(), cpuSeconds: 0 }
       const process: Process = {
@@ -111,7 +115,7 @@ export async function startPrograms(options: Options): Promise<Programs> {
         ...{ isAsked: false, hasEnded: Promise.withResolvers() },
       }
       processes.set(id, process)
-      void running.exited.then((signal) => end(process, endingByExit(signal)))
+      void running.exited.then((signal) => end(process, endingByExit(signal, isHeapFull)))
     } catch (error) {
       freeSlots.push(slot)
       onLine(logLine('error', 'programs_not_started', { error: String(error) }))
@@ -204,12 +208,13 @@ export async function startPrograms(options: Options): Promise<Programs> {
     const { id, running, answered } = process
     const usage = await measure(running.pid)
     if (!processes.has(id)) return
-    if (usage && usage.residentMiB > memoryMiB) return end(process, 'memory')
+    const residentMiB = usage?.residentMiB ?? 0
+    if (residentMiB > memoryMiB) return end(process, 'memory')
     if (Date.now() - process.usedAt > UNUSED_MS && process.group !== undefined) return end(process, 'unused')
     // Not a number if the system does not tell: then silence alone ends the process.
     const spent = (usage?.cpuSeconds ?? Number.NaN) - answered.cpuSeconds
     const isSilent = performance.now() - answered.at > silentSeconds * 1_000
-    if (process.isAsked && spent > cpuSeconds) return end(process, 'cpu')
+    if (process.isAsked && spent > cpuSeconds) return end(process, endingByCpu(residentMiB))
     if (process.isAsked && isSilent) return end(process, 'silent')
     if (process.isAsked || (spent < ASKED_AFTER_SECONDS && !isSilent)) return
     process.isAsked = true

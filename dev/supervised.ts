@@ -110,7 +110,7 @@ export function supervise(options: Supervised) {
 export interface Running {
   origin: string
   pid: number | undefined
-  /** Resolves to the signal that ended it, or null. */
+  /** Resolves to the signal that ended it, or null, once all its lines have come. */
   exited: Promise<NodeJS.Signals | null>
   stop(): Promise<void>
 }
@@ -147,7 +147,7 @@ export async function run({ worker, onLine, startSecondsMax = 60 }: Program, pla
   return {
     origin: `http://127.0.0.1:${port}`,
     pid: child?.pid,
-    exited: new Promise((resolve) => child?.once('exit', (_, signal) => resolve(signal))),
+    exited: new Promise((resolve) => child?.once('close', (_, signal) => resolve(signal))),
     stop: () => miniflare.dispose(),
   }
 }

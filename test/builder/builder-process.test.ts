@@ -80,10 +80,11 @@ describe('a program that is probed', () => {
     await small.stop()
   })
 
-  it('is told that it takes too much memory, also where that is all heap', async () => {
-    const { issues = [] } = await builder.probe(
-      program('const all = []; for (;;) all.push(new Array(1_000_000).fill(all.length))'),
-    )
+  it.each([
+    ['large arrays', 'const all = []; for (;;) all.push(new Array(1_000_000).fill(all.length))'],
+    ['small objects', 'for (let n = 0, all = []; ; n += 1) all.push({ n })'],
+  ])('is told that it takes too much memory, also where that is all heap: %s', async (_name, js) => {
+    const { issues = [] } = await builder.probe(program(js))
     expect(issues[0]?.message).toBe('The program ended the process that started it: does it need too much memory?')
   })
 

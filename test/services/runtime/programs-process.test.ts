@@ -235,6 +235,24 @@ it.runIf(process.platform === 'linux')('a function that takes memory without end
   expect(await replyOf(taking.url)).toMatchObject({ status: 546, code: 'WORKER_RESOURCE_LIMIT' })
 })
 
+it('a function that takes memory without end at its start is told so', async () => {
+  const { ref: own } = await installation.newStorage(organization)
+  const taking = `const held = []
+    for (;;) {
+      held.push(new Uint8Array(64 * 1024 ** 2).fill(1))
+      await new Promise((resolve) => setTimeout(resolve, 20))
+    }`
+  const deployed = { slug: 'taking', files: { 'index.ts': taking }, metadata: { verify_jwt: false } }
+  const { id } = await deployFunction(owner, own, deployed)
+  expect(await replyOf(`${origin}/p/${own}/functions/v1/taking`)).toMatchObject({ status: 546 })
+  const [row] = await vi.waitFor(async () => {
+    const rows = await invocationsOf(id, home)
+    expect(rows).toHaveLength(1)
+    return rows
+  }, WAIT)
+  expect(row?.console).toMatchObject([{ message: expect.stringContaining('too much memory') }])
+})
+
 it('the log of calls loses none for the sake of one that the database does not take', async () => {
   vi.stubGlobal('scheduler', { wait: delay })
   const { id, deploymentId } = await putFunction(ref, '', {}, home)

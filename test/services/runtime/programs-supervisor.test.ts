@@ -12,6 +12,8 @@ export const ProgramsHost = { async fetch(request, { PROGRAMS_PROCESS }) {
   const { pathname } = new URL(request.url)
   if (pathname === '/loop') for (;;);
   if (pathname === '/memory') for (const held = []; ; await scheduler.wait(1)) held.push(new Uint8Array(64 * 1024 ** 2).fill(1))
+  if (pathname === '/objects') for (let n = 0, held = []; ; n += 1) held.push({ n })
+  if (pathname === '/arrays') for (const held = []; ; ) held.push(new Array(1_000_000).fill(held.length))
   return Response.json({ result: PROGRAMS_PROCESS })
 } }`
 const worker = {
@@ -31,9 +33,9 @@ afterEach(async () => {
   children.length = 0
 })
 
-const LIMITS = { cpuSeconds: 1, memoryMiB: 600, silentSeconds: 3 }
-async function start(measure = usageOf): Promise<Programs> {
-  const programs = await startPrograms({ worker, measure, ...LIMITS, api: '127.0.0.1:1', onLine: () => {} })
+const LIMITS = { cpuSeconds: 1, memoryMiB: 600, silentSeconds: 60 }
+async function start(measure = usageOf, limits = LIMITS): Promise<Programs> {
+  const programs = await startPrograms({ worker, measure, ...limits, api: '127.0.0.1:1', onLine: () => {} })
   started.push(programs)
   return programs
 }
@@ -71,11 +73,16 @@ describe.runIf(process.platform === 'linux').each(measures)('a process that is m
     expect(await endingAfter(programs, callTo('/memory'))).toBe('memory')
   })
 
+  it.each(['/objects', '/arrays'])('ends over its memory if its heap is full: %s', async (path) => {
+    const programs = await start(measure, { cpuSeconds: 5, memoryMiB: 4_096, silentSeconds: 60 })
+    expect(await endingAfter(programs, callTo(path))).toBe('memory')
+  })
+
   it.each([
     ['silent', 'SIGSTOP'],
     ['killed', 'SIGKILL'],
   ] as const)('ends as %s by %s from outside', async (ending, signal) => {
-    const programs = await start(measure)
+    const programs = await start(measure, { ...LIMITS, silentSeconds: 3 })
     expect(await endingAfter(programs, sendSignal(signal))).toBe(ending)
   })
 
@@ -91,7 +98,7 @@ describe.runIf(process.platform === 'linux').each(measures)('a process that is m
 
 describe('a process that nothing measures', () => {
   it('ends once it is silent, which is nobody’s fault as far as is known', async () => {
-    const programs = await start(async () => undefined)
+    const programs = await start(async () => undefined, { ...LIMITS, silentSeconds: 3 })
     expect(await endingAfter(programs, () => {})).toBeUndefined()
     expect(await endingAfter(programs, callTo('/loop'))).toBe('silent')
   })
