@@ -36,6 +36,8 @@ const UNUSED_MS = 400_000
 /** How long a call waits for room. */
 const ROOM_MS = 10_000
 const RETRIED_MS = 100
+/** A call that was just given a process may be missing in what the API says of calls under way. */
+const IN_FLIGHT_MS = 1_000
 /** How long a process may leave a question unanswered, and how long an idle one is not asked. */
 const SILENT_SECONDS = 60
 /** An idle process has computed no longer than this since it last answered. */
@@ -91,6 +93,8 @@ export async function startPrograms(options: Options): Promise<Programs> {
   const ports = await freePorts(count)
   /** By id, those that run. */
   const processes = new Map<string, Process>()
+  /** Ids of the processes with calls under way: as the API last said, and those that it was given since. */
+  let busyIds = new Set<string>()
   const endings = new Map<string, Ending>()
   const freeSlots = ports.map((_, slot) => slot)
   let spare: Promise<void> | undefined
@@ -146,6 +150,7 @@ export async function startPrograms(options: Options): Promise<Programs> {
 
   async function place({ group, ref, isStarted, busy }: PlaceRequest): Promise<Process | undefined> {
     const now = Date.now()
+    busyIds = new Set(busy)
     for (const id of busy) {
       const process = processes.get(id)
       if (process) process.usedAt = now
@@ -154,29 +159,32 @@ export async function startPrograms(options: Options): Promise<Programs> {
     for (;;) {
       const all = [...processes.values()]
       const known = all.find((process) => process.group === group)
-      if (known) {
-        known.usedAt = Date.now()
-        return known
-      }
+      if (known) return give(known)
       if (!isStarted || isStopped || Date.now() > waitedUntil) return undefined
       const ofProject = all.filter((process) => process.ref === ref)
       const isFull = ofProject.length >= OF_PROJECT_MAX
       const ready = isFull ? undefined : all.find((process) => process.group === undefined)
       if (ready) {
-        Object.assign(ready, { group, ref, usedAt: Date.now() })
+        Object.assign(ready, { group, ref })
         if (group !== ref) lowerPriority(ready.running.pid, NICE.suspect)
         void prepareSpare()
-        return ready
+        return give(ready)
       }
       if (!isFull && (spare || freeSlots.length > 0)) await prepareSpare()
-      else if (!(await endUnused(isFull ? ofProject.filter((one) => one.group !== ref) : all, busy)))
-        await delay(RETRIED_MS)
+      else if (!(await endUnused(isFull ? ofProject.filter((one) => one.group !== ref) : all))) await delay(RETRIED_MS)
     }
   }
 
+  function give(process: Process): Process {
+    process.usedAt = Date.now()
+    busyIds.add(process.id)
+    return process
+  }
+
   /** False where all are in use. */
-  async function endUnused(among: readonly Process[], busy: readonly string[]): Promise<boolean> {
-    const unused = among.filter(({ id, group }) => group !== undefined && !busy.includes(id))
+  async function endUnused(among: readonly Process[]): Promise<boolean> {
+    const usedBefore = Date.now() - IN_FLIGHT_MS
+    const unused = among.filter(({ id, group, usedAt }) => group && !busyIds.has(id) && usedAt < usedBefore)
     const [oldest] = unused.sort((a, b) => a.usedAt - b.usedAt)
     if (oldest) await end(oldest, 'unused')
     return oldest !== undefined

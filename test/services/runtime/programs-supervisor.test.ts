@@ -1,10 +1,11 @@
 import type { ChildProcess } from 'node:child_process'
 import { randomUUID } from 'node:crypto'
 import { subscribe, unsubscribe } from 'node:diagnostics_channel'
-import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest'
+import { afterAll, afterEach, beforeAll, describe, expect, it, vi } from 'vitest'
 import { usageFromPs, usageOf } from '../../../dev/child-process.ts'
 import { type Programs, startPrograms } from '../../../dev/programs.ts'
 import type { Ending, Place, PlaceRequest } from '../../../src/services/runtime/processes/process-protocol.ts'
+import { WAIT } from '../../support/machine.ts'
 
 /** Answers the supervisor as the real one does, and misbehaves as its path says. */
 const HOST = `export default {}
@@ -46,11 +47,14 @@ async function ask<T>({ address, key }: Programs, path: string, about: unknown):
   return ((await response.json()) as { result?: T }).result
 }
 
+async function place(programs: Programs, request: Partial<PlaceRequest> = {}): Promise<Place | undefined> {
+  const group = randomUUID()
+  return ask<Place>(programs, '/place', { group, ref: group, isStarted: true, busy: [], ...request })
+}
+
 /** How a process of a new group ends after what is done to it; undefined if it goes on. */
 async function endingAfter(programs: Programs, act: (origin: string) => unknown): Promise<Ending | undefined> {
-  const group = randomUUID()
-  const request: PlaceRequest = { group, ref: group, isStarted: true, busy: [] }
-  const { id, slot } = (await ask<Place>(programs, '/place', request)) ?? expect.fail('there is no process')
+  const { id, slot } = (await place(programs)) ?? expect.fail('there is no process')
   const origin = `http://${programs.slots[slot]}`
   expect((await fetch(origin)).status).toBe(200)
   await act(origin)
@@ -101,6 +105,30 @@ describe('a process that nothing measures', () => {
     const programs = await start(async () => undefined, { ...LIMITS, silentSeconds: 3 })
     expect(await endingAfter(programs, () => {})).toBeUndefined()
     expect(await endingAfter(programs, callTo('/loop'))).toBe('silent')
+  })
+})
+
+describe('a process that was given to a call', () => {
+  it('is not ended to make room for a call that began to wait before', async () => {
+    const programs = await start()
+    const ref = randomUUID()
+    const placeOf = async (group: string, busy: string[]) => (await place(programs, { group, ref, busy }))?.id ?? ''
+    const first = await placeOf('first', [])
+    const second = await placeOf('second', [first])
+    const third = await placeOf('third', [first, second])
+    const given: string[] = []
+    const wait = async (group: string, busy: string[]) => void given.push(await placeOf(group, busy))
+    void wait('fourth', [first, second, third])
+    void wait('fifth', [second, third])
+    const releaseUntilGiven = (count: number, busy: string[]) =>
+      vi.waitFor(async () => {
+        await placeOf('third', [...busy, ...given])
+        expect(given).toHaveLength(count)
+      }, WAIT)
+    await releaseUntilGiven(1, [second])
+    await releaseUntilGiven(2, [])
+    const endings = [first, second, third, ...given].map((id) => ask<Ending>(programs, '/ending', { id }))
+    expect(await Promise.all(endings)).toEqual(['unused', 'unused', undefined, undefined, undefined])
   })
 })
 
