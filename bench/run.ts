@@ -8,6 +8,7 @@ import { invoke } from './invoke.ts'
 import { lists } from './lists.ts'
 import { neighbours } from './neighbours.ts'
 import { overhead } from './overhead.ts'
+import { programs } from './programs.ts'
 import { ratelimit } from './ratelimit.ts'
 import { openReport } from './report.ts'
 import { sql } from './sql.ts'
@@ -25,6 +26,7 @@ const BENCHMARKS = {
   sql,
   branches,
   neighbours,
+  programs,
   fleet,
   deploy,
   invoke,

@@ -2,7 +2,7 @@ import { setTimeout as delay } from 'node:timers/promises'
 import { bearer } from './client.ts'
 import type { Environment } from './environment.ts'
 import { percentile } from './measure.ts'
-import { createProject, PASSWORD } from './project.ts'
+import { createProject, deployFunction, PASSWORD } from './project.ts'
 import type { Report } from './report.ts'
 import { seedOrganization, seedOwners, seedTokens } from './seed.ts'
 
@@ -114,10 +114,7 @@ async function prepare({ port, control }: Environment, origin: string): Promise<
     if (!response.ok) throw new Error(`${path} answered ${response.status}: ${await response.text()}`)
     return response
   }
-  const form = new FormData()
-  form.set('metadata', JSON.stringify({ entrypoint_path: 'index.ts', verify_jwt: false }))
-  form.set('file', new Blob([FUNCTION]), 'index.ts')
-  await ask(`/v1/projects/${ref}/functions/deploy?slug=steady`, { method: 'POST', headers: bearer(first), body: form })
+  await deployFunction(port, first, { ref, slug: 'steady', code: FUNCTION })
   const keys = await ask(`/v1/projects/${ref}/api-keys?reveal=true`, { headers: bearer(first) })
   const named = (await keys.json()) as { name: string; api_key: string }[]
   const service = bearer(named.find(({ name }) => name === 'service_role')?.api_key ?? '')
