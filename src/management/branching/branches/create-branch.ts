@@ -3,18 +3,16 @@ import type { ProjectAccess } from '../../../access/access.ts'
 import type { Ctx, SystemCtx } from '../../../ctx.ts'
 import { branchPlace } from '../../../model/secrets/bindings.ts'
 import { newPassword } from '../../../model/secrets/project.ts'
-import { apiKeys, branches, projects } from '../../../model/tables/index.ts'
+import { branches } from '../../../model/tables/index.ts'
 import { uniqueViolation } from '../../../platform/db/postgres-errors.ts'
 import { requireRow } from '../../../platform/db/require-row.ts'
-import { randomLetters } from '../../../platform/http/common-values.ts'
 import { ApiError } from '../../../platform/http/error.ts'
 import { seal } from '../../../platform/secrets/seal.ts'
 import { requireOrganizationPlan } from '../../account/organizations/plan-features.ts'
 import { type Mutation, mutate } from '../../kernel/mutate.ts'
-import { newDefaultKeys } from '../../keys/api-keys/service.ts'
 import { majorOf } from '../../projects/projects/convert.ts'
 import { refuseOption, requireReleased } from '../../projects/projects/creation-options.ts'
-import { sealSecrets } from '../../projects/projects/project-secrets.ts'
+import { insertProject, type NewProject, prepareProject } from '../../projects/projects/new-project.ts'
 import { requireStatus } from '../../projects/projects/status.ts'
 import { removeSettings, saveSettings } from '../../projects/settings/read-settings.ts'
 import { subject, tell } from './branch-events.ts'
@@ -69,7 +67,7 @@ async function create(ctx: Ctx, parent: ProjectAccess, input: NewBranch, at: str
   requireOptions(ctx, parent, input, at)
   await requireOrganizationPlan(ctx.db, parent.organizationId, 'branching')
   if (input.notify_url !== undefined) await requireNotifyUrl(ctx, input.notify_url, `body.${at}notify_url`)
-  const fresh = await freshProject(ctx)
+  const fresh = await prepareProject(ctx, newPassword())
   const id = crypto.randomUUID()
   const sealedSecrets = input.secrets
     ? await seal(ctx.config.ENCRYPTION_KEY, JSON.stringify(input.secrets), branchPlace(id))
@@ -105,13 +103,6 @@ async function create(ctx: Ctx, parent: ProjectAccess, input: NewBranch, at: str
   })
 }
 
-/** The ref, secrets and keys of a project to be, which take time to make. */
-export async function freshProject(ctx: SystemCtx) {
-  const ref = randomLetters()
-  const [sealed, keys] = await Promise.all([sealSecrets(ctx, ref, newPassword()), newDefaultKeys(ctx, ref)])
-  return { ref, sealed, keys }
-}
-
 type Parent = Pick<
   ProjectAccess,
   'ref' | 'organizationId' | 'organizationSlug' | 'region' | 'instanceSize' | 'postgresVersion'
@@ -120,7 +111,7 @@ type Parent = Pick<
 interface Added {
   /** Locked. */
   parent: Parent
-  fresh: Awaited<ReturnType<typeof freshProject>>
+  fresh: NewProject
   branch: Omit<NewRow, 'projectRef' | 'parentRef' | 'status' | 'isDefault'>
   /** The parent's where it is left out. */
   instanceSize?: Parent['instanceSize'] | undefined
@@ -132,22 +123,18 @@ interface Added {
 export async function addBranch(
   ctx: Ctx | SystemCtx,
   mutation: Mutation,
-  { parent, fresh: { ref, sealed, keys }, branch: row, instanceSize, begin }: Added,
+  { parent, fresh, branch: row, instanceSize, begin }: Added,
 ): Promise<BranchRow> {
   await ensureDefault(ctx, mutation, parent)
-  await mutation.tx.insert(projects).values({
-    ref,
+  await insertProject(ctx, mutation, fresh, {
     parentRef: parent.ref,
     organizationId: parent.organizationId,
     name: row.name,
     region: parent.region,
     postgresVersion: majorOf(parent.postgresVersion),
     instanceSize: instanceSize ?? parent.instanceSize,
-    status: 'COMING_UP',
-    createdAt: ctx.now(),
-    ...sealed,
   })
-  await mutation.tx.insert(apiKeys).values(keys)
+  const { ref } = fresh
   const place = { projectRef: ref, parentRef: parent.ref, status: 'CREATING_PROJECT' as const }
   const branch = await insert(ctx, mutation, { ...row, ...place })
   await begin(branch)

@@ -1,16 +1,18 @@
 import { and, count, eq, isNull, not } from 'drizzle-orm'
 import type { SystemCtx } from '../../../ctx.ts'
 import { Superseded } from '../../../engine/engine.ts'
+import { newPassword } from '../../../model/secrets/project.ts'
 import { branches, gitBranches } from '../../../model/tables/index.ts'
 import type { CommitReport } from '../../../platform/github/repository.ts'
 import { ApiError } from '../../../platform/http/error.ts'
 import { requireOrganizationPlan } from '../../account/organizations/plan-features.ts'
 import { type Mutation, mutate } from '../../kernel/mutate.ts'
+import { prepareProject } from '../../projects/projects/new-project.ts'
 import { requireStatus } from '../../projects/projects/status.ts'
 import { readSettings } from '../../projects/settings/read-settings.ts'
 import { subject, tell } from '../branches/branch-events.ts'
 import type { BranchRow } from '../branches/convert.ts'
-import { addBranch, ensureDefault, freshProject } from '../branches/create-branch.ts'
+import { addBranch, ensureDefault } from '../branches/create-branch.ts'
 import { remove } from '../branches/remove-branch.ts'
 import { startRun } from '../branches/runs.ts'
 import { type GitBranch, held } from './git-branch-task.ts'
@@ -95,7 +97,7 @@ async function add(
   { commit, pull, name }: { commit: string; pull: number; name: string },
 ): Promise<GitBranch> {
   const { project: parent, row } = followed
-  const fresh = await freshProject(ctx)
+  const fresh = await prepareProject(ctx, newPassword())
   return mutate(ctx, async (mutation) => {
     await requireStatus(mutation, parent.ref)
     await requireRoom(mutation, followed)

@@ -4,6 +4,7 @@ import type { ProjectAccess } from '../../../access/access.ts'
 import type { Ctx, SystemCtx } from '../../../ctx.ts'
 import { newApiKey, sealApiKey } from '../../../model/secrets/api-key.ts'
 import { apiKeys } from '../../../model/tables/index.ts'
+import type { Writer } from '../../../platform/db/client.ts'
 import { uniqueViolation } from '../../../platform/db/postgres-errors.ts'
 import { requireRow } from '../../../platform/db/require-row.ts'
 import { ApiError } from '../../../platform/http/error.ts'
@@ -67,6 +68,10 @@ async function newRow(ctx: SystemCtx, ref: string, { type, name, description, se
 /** What every project begins with. */
 export const newDefaultKeys = (ctx: SystemCtx, ref: string) =>
   Promise.all((['publishable', 'secret'] as const).map((type) => newRow(ctx, ref, { type, name: 'default' })))
+
+export async function insertKeys(tx: Writer, keys: Awaited<ReturnType<typeof newDefaultKeys>>): Promise<void> {
+  await tx.insert(apiKeys).values(keys)
+}
 
 export async function createApiKey(
   ctx: Ctx,

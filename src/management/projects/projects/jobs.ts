@@ -1,25 +1,8 @@
 import { eq, sql } from 'drizzle-orm'
 import { EngineUnavailable, type Fence, type ProjectEngine } from '../../../engine/engine.ts'
 import { SettingsRefused } from '../../../engine/settings.ts'
-import {
-  apiKeys,
-  backups,
-  customHostnames,
-  functionDeletions,
-  functionDeployments,
-  functionSecrets,
-  functions,
-  gitConnections,
-  jitGrants,
-  logDrains,
-  notebooks,
-  projectSettings,
-  signingKeys,
-  snippets,
-  ssoProviders,
-  thirdPartyAuths,
-  vanitySubdomains,
-} from '../../../model/tables/index.ts'
+import { deleteProjectRows } from '../../../model/project-rows.ts'
+import { logDrains } from '../../../model/tables/index.ts'
 import { removeAllBytes } from '../../../services/storage/sweep-bytes.ts'
 import { removeAllWorkers } from '../../../services/workers/remove-workers.ts'
 import { endRolesIn } from '../../account/members/end-project-roles.ts'
@@ -101,25 +84,10 @@ export const projectJobs = {
       const actor = { userId: task.actorUserId ?? undefined }
       // The organization is held, as its projects were just counted anew.
       await endRolesIn({ ...mutation, publish: (event) => publish(event, actor) }, { id, slug }, [ref])
-      await tx.delete(jitGrants).where(eq(jitGrants.projectRef, ref))
-      await tx.delete(snippets).where(eq(snippets.projectRef, ref))
-      await tx.delete(notebooks).where(eq(notebooks.projectRef, ref))
-      await tx.delete(backups).where(eq(backups.projectRef, ref))
-      await tx.delete(functions).where(eq(functions.projectRef, ref))
-      await tx.delete(functionDeployments).where(eq(functionDeployments.projectRef, ref))
-      await tx.delete(functionDeletions).where(eq(functionDeletions.projectRef, ref))
-      await tx.delete(functionSecrets).where(eq(functionSecrets.projectRef, ref))
-      await tx.delete(apiKeys).where(eq(apiKeys.projectRef, ref))
-      await tx.delete(ssoProviders).where(eq(ssoProviders.projectRef, ref))
-      await tx.delete(thirdPartyAuths).where(eq(thirdPartyAuths.projectRef, ref))
-      await tx.delete(signingKeys).where(eq(signingKeys.projectRef, ref))
       await releaseSubdomain(tx, ref, at)
-      await tx.delete(vanitySubdomains).where(eq(vanitySubdomains.projectRef, ref))
-      await tx.delete(customHostnames).where(eq(customHostnames.projectRef, ref))
-      // With what they had still to send, by a sweep: that may be much.
+      await deleteProjectRows(tx, ref)
+      // A sweep deletes the drains with their unsent rows, which may be many.
       await tx.update(logDrains).set({ deletedAt: sql`now()` }).where(eq(logDrains.projectRef, ref))
-      await tx.delete(gitConnections).where(eq(gitConnections.projectRef, ref))
-      await tx.delete(projectSettings).where(eq(projectSettings.projectRef, ref))
     },
   },
 } satisfies Partial<Jobs>

@@ -2,21 +2,18 @@ import { and, eq, isNull } from 'drizzle-orm'
 import type * as z from 'zod'
 import { findOrganization, type ProjectAccess, requirePermission, visibleProjects } from '../../../access/access.ts'
 import type { Ctx } from '../../../ctx.ts'
-import { apiKeys, organizations, type ProjectStatus, projects } from '../../../model/tables/index.ts'
+import { organizations, type ProjectStatus, projects } from '../../../model/tables/index.ts'
 import { uniqueViolation } from '../../../platform/db/postgres-errors.ts'
-import { requireRow } from '../../../platform/db/require-row.ts'
-import { randomLetters } from '../../../platform/http/common-values.ts'
 import { ApiError } from '../../../platform/http/error.ts'
 import { requireUnread } from '../../branching/branches/parent-project.ts'
 import { removeWith } from '../../branching/branches/remove-branch.ts'
 import { endAssociations, ofProjects } from '../../database/private-link/end-associations.ts'
 import { mutate } from '../../kernel/mutate.ts'
-import { newDefaultKeys } from '../../keys/api-keys/service.ts'
 import { endClaimTokens } from '../claims/end-claims.ts'
 import { toCreatedProject, toProject, toProjectHandle } from './convert.ts'
 import { chooseOptions, placesOf, refuseOption } from './creation-options.ts'
 import { lockProject } from './lock-project.ts'
-import { sealSecrets } from './project-secrets.ts'
+import { insertProject, prepareProject } from './new-project.ts'
 import { TRANSITIONS, type Transition, type TransitionKind } from './region-values.ts'
 import type { CreateProject, UpdateProject } from './schema.ts'
 import { changeStatus, lockStatus } from './status.ts'
@@ -43,28 +40,17 @@ export async function createProject(ctx: Ctx, input: z.output<typeof CreateProje
   requirePermission(organization.role, 'projects:write')
   if (input.plan && input.plan !== organization.plan) throw refuseOption('plan', input.plan, [organization.plan])
   const { region, version } = chooseOptions(await placesOf(ctx), input)
-  const ref = randomLetters()
-  const [sealed, keys] = await Promise.all([sealSecrets(ctx, ref, input.db_pass), newDefaultKeys(ctx, ref)])
+  const fresh = await prepareProject(ctx, input.db_pass)
+  const { ref } = fresh
   const row = await mutate(ctx, async (mutation) => {
-    const project = requireRow(
-      await mutation.tx
-        .insert(projects)
-        .values({
-          ref,
-          organizationId: organization.id,
-          name: input.name,
-          region,
-          instanceSize: input.desired_instance_size ?? 'nano',
-          // In full once the database tells it.
-          postgresVersion: version ?? '',
-          status: 'COMING_UP',
-          createdAt: ctx.now(),
-          ...sealed,
-        })
-        .returning()
-        .catch((error) => rejectTakenName(error, input.name)),
-    )
-    await mutation.tx.insert(apiKeys).values(keys)
+    const project = await insertProject(ctx, mutation, fresh, {
+      organizationId: organization.id,
+      name: input.name,
+      region,
+      instanceSize: input.desired_instance_size ?? 'nano',
+      // The database reports its full version when it is ready.
+      postgresVersion: version ?? '',
+    }).catch((error) => rejectTakenName(error, input.name))
     await startTask(ctx, mutation, { ref, kind: 'create' })
     await mutation.publish({ type: 'v1.project.created', organization, projectRef: ref, fields: { source: null } })
     await mutation.trace({ action: 'project.create', organizationId: organization.id, projectRef: ref })
