@@ -146,3 +146,85 @@ describe('the imports of src', () => {
     expect(tied).toBeLessThanOrEqual(AREAS_IN_CYCLES_MAX)
   })
 })
+
+/** The area or room that writes each table. Others ask its functions; the model deletes the rows of removed projects. */
+const OWNERS: Readonly<Record<string, readonly string[]>> = {
+  'management/account/members': ['invitations', 'memberRoles'],
+  'management/account/oauth': [
+    ...['accessTokens', 'assertionIssuers', 'oauthApps', 'oauthGrants', 'oauthSigningKeys', 'usedAssertions'],
+  ],
+  'management/account/organizations': ['organizations'],
+  'management/branching/branches': ['actionRunLogs', 'actionRuns', 'branches'],
+  'management/branching/connections': ['gitBranches', 'gitConnections', 'gitDeliveries'],
+  'management/database/backups': ['backups'],
+  'management/database/database-access': ['jitGrants', 'temporaryLogins'],
+  'management/database/notebooks': ['notebookFavorites', 'notebooks'],
+  'management/database/private-link': ['privateLinkAssociations'],
+  'management/database/snippets': ['snippetFavorites', 'snippets'],
+  'management/keys/api-keys': ['apiKeys'],
+  'management/keys/signing-keys': ['signingKeys'],
+  'management/observability/analytics': ['postgresLogCursors', 'postgresLogs'],
+  'management/observability/log-drains': ['logDrains'],
+  'management/programs/functions': ['functionDeletions', 'functionDeployments', 'functions'],
+  'management/programs/secrets': ['functionSecrets'],
+  'management/programs/workers': ['workerTasks', 'workerUploads', 'workers'],
+  'management/projects/claims': ['projectClaimTokens'],
+  'management/projects/projects': ['projectTasks', 'projects'],
+  'management/projects/settings': ['projectSettings'],
+  'management/service-config/domains': ['customHostnames', 'releasedSubdomains', 'vanitySubdomains'],
+  'management/service-config/sso': ['ssoDomains', 'ssoProviders'],
+  'management/service-config/third-party-auth': ['thirdPartyAuths'],
+  // What leaves the installation is requested by areas and sent by outbound.
+  outbound: ['logDrainEntries', 'webhookDeliveries', 'webhookEndpoints', 'webhookEvents'],
+  services: ['invocations', 'requestCounts', 'storageRequests', 'workerImages'],
+  model: ['heartbeats'],
+  engine: ['hosts'],
+  'management/kernel': ['auditLog'],
+}
+
+/** Files that write a table of another area. Remove a line as soon as its write is gone; add none. */
+const FOREIGN_WRITES: readonly string[] = [
+  'background/duties.ts writes heartbeats',
+  'engine/driver-states.ts writes projects',
+  'management/account/organizations/service.ts writes memberRoles',
+  'management/branching/actions/service.ts writes actionRuns',
+  'management/branching/branches/commit-files.ts writes gitBranches',
+  'management/branching/branches/notify-url.ts writes webhookEndpoints',
+  'management/branching/connections/start-preview.ts writes branches',
+  'management/branching/connections/watch-pull-request.ts writes branches',
+  'management/database/backups/backup-schedule.ts writes projectSettings',
+  'management/observability/webhooks/deliveries.ts writes webhookDeliveries',
+  'management/observability/webhooks/deliveries.ts writes webhookEvents',
+  'management/observability/webhooks/endpoints.ts writes webhookEndpoints',
+  'management/programs/secrets/service.ts writes projects',
+  'management/projects/projects/jobs.ts writes logDrains',
+  'management/projects/settings/read-settings.ts writes projects',
+  'management/projects/transfers/transfer-move.ts writes projects',
+  'management/projects/transfers/transfer-move.ts writes snippets',
+  'management/projects/transfers/transfer-move.ts writes webhookEndpoints',
+  'management/projects/upgrades/jobs.ts writes backups',
+  'management/projects/upgrades/jobs.ts writes projectTasks',
+  'outbound/drains/store.ts writes logDrains',
+  'outbound/drains/sweep.ts writes logDrains',
+  'outbound/webhooks/delivery-store.ts writes auditLog',
+  'services/storage/sweep-bytes.ts writes projects',
+  'services/storage/sweep-schedule.ts writes projects',
+  'services/workers/remove-workers.ts writes workers',
+]
+
+describe('the tables of the control database', () => {
+  it('are written by their owner alone', () => {
+    const ownerOf = new Map(Object.entries(OWNERS).flatMap(([owner, tables]) => tables.map((table) => [table, owner])))
+    const found = files.flatMap((file) => {
+      if (file.startsWith('model/')) return []
+      const writes = readFileSync(join('src', file), 'utf8').matchAll(
+        /\b(?:insert|update|delete)\(\s*(\w+)\s*\)|(?:insert into|update|delete from) \$\{(\w+)\}/g,
+      )
+      const tables = Array.from(writes, ([, built, raw]) => built ?? raw ?? '')
+      return Array.from(new Set(tables.filter((table) => ownerOf.has(table))))
+        .filter((table) => !file.startsWith(`${ownerOf.get(table)}/`))
+        .map((table) => `${file} writes ${table}`)
+    })
+    expect(found.sort()).toEqual([...FOREIGN_WRITES].sort())
+  })
+})
