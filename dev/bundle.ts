@@ -24,13 +24,13 @@ interface BuildOptions {
 /** Tells, in the folder of a bundle, what that was made of. */
 const MADE_OF = 'made-of.txt'
 
-/** Bundles the Worker, and the builder beside it, as a deployment does. What lies in the folder stays if it was made of the same. */
+/** Bundles the Worker, and the builder beside it, as a deployment does. Keeps an intact bundle of the same sources. */
 export async function buildWorker({ folder, root = ROOT, entry }: BuildOptions): Promise<void> {
   const mark = join(folder, MADE_OF)
   const sources = entry ? undefined : await fingerprint(root, SOURCES)
-  const made = async () => `${sources} ${await fingerprint(root, BUILT)}`
+  const made = async () => [sources, await fingerprint(root, BUILT), await bundleFingerprint(folder)].join(' ')
   if (sources && (await readFile(mark, 'utf8').catch(() => '')) === (await made())) return
-  await rm(mark, { force: true })
+  await rm(folder, { recursive: true, force: true })
   await Promise.all([
     bundle(CONFIG, { folder, root, entry }),
     bundle(BUILDER_CONFIG, { folder: join(folder, BUILDER), root }),
@@ -57,6 +57,18 @@ export async function fingerprint(root: string, paths: readonly string[]): Promi
   }
   return hash.digest('hex')
 }
+
+/** Fingerprint of the files that a start runs: a truncated or changed bundle is rebuilt. */
+async function bundleFingerprint(folder: string): Promise<string | undefined> {
+  const namesIn = async (part: string) => {
+    const names = await readdir(join(folder, part)).catch(() => [])
+    return names.filter((name) => !BESIDE.test(name)).map((name) => join(part, name))
+  }
+  return fingerprint(folder, [...(await namesIn('')), ...(await namesIn(BUILDER))].sort())
+}
+
+/** Files that nothing runs, such as wrangler's own. */
+const BESIDE = new RegExp(`^(config|${BUILDER}|${MADE_OF})$|\\.map$`)
 
 async function filesAt(root: string, path: string): Promise<string[]> {
   if (!(await stat(join(root, path))).isDirectory()) return [path]
