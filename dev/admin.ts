@@ -1,19 +1,14 @@
+import { EngineUnavailable } from '../src/engine/engine.ts'
 import { readCommand } from './admin/commands.ts'
+import { databaseProblem } from './database-problem.ts'
 import { describeFailure } from './lifetime.ts'
 import { openControlDatabase } from './seed.ts'
-import { errorCode, StartError } from './start-error.ts'
+import { StartError } from './start-error.ts'
 import { targetDatabaseUrl } from './target.ts'
 
-/** Another password is that of another installation. */
-const UNREACHED: Record<string, string> = {
-  ECONNREFUSED: 'Cannot reach the database: is `npm start` running?',
-  '28P01': 'The database refuses the password: is it that of another installation?',
-}
-const HINT = 'If `npm start` was given PILOTHOUSE_DATA, give it here too.'
-
-/** Drizzle wraps what the driver said. */
-const unreached = (error: unknown): string | undefined =>
-  error instanceof Error ? (UNREACHED[errorCode(error) ?? ''] ?? unreached(error.cause)) : undefined
+const HINT = process.env.DATABASE_URL
+  ? 'Its address is that of DATABASE_URL.'
+  : 'If `npm start` was given PILOTHOUSE_DATA, give it here too.'
 
 /** `npm run admin -- <noun> <verb> <arguments> --options`: what has no endpoint, straight on the control database. */
 async function main(): Promise<void> {
@@ -24,8 +19,8 @@ async function main(): Promise<void> {
     console.log(text)
     process.exitCode = exitCode
   } catch (error) {
-    const reason = unreached(error)
-    throw reason ? new StartError(`${reason} ${HINT}`) : error
+    // An unreachable database host is not a problem of the control database.
+    throw error instanceof EngineUnavailable ? new StartError(error.message) : databaseProblem(error, HINT)
   } finally {
     await close()
   }

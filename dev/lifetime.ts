@@ -1,4 +1,5 @@
-import { StartError } from './start-error.ts'
+import { InstanceUnavailable } from '../host/instances/types.ts'
+import { causesOf, errorCode, StartError } from './start-error.ts'
 
 const SIGNALS = ['SIGINT', 'SIGTERM', 'SIGHUP']
 
@@ -43,10 +44,32 @@ export function openLifetime() {
   return { add, end, onSignal, isEnding: () => ending !== undefined }
 }
 
-/** One line for what the reader can put right, the whole trace for what we must. */
+/** One line for what the reader can put right, the whole trace for a fault of the program. */
 export function describeFailure(error: unknown): string {
   if (error instanceof StartError) return error.message
+  for (const cause of causesOf(error)) {
+    const line = fileProblem(cause)
+    if (line) return line
+    if (cause instanceof InstanceUnavailable) return `A database does not start: ${cause.message}.`
+  }
   // Of a statement, its parameters may be sealed values.
   const text = error instanceof Error ? (error.stack ?? error.message) : String(error)
   return text.replace(/\nparams: [\s\S]*?(?=\n {4}at |$)/, '')
+}
+
+/** Keyed by system error code. */
+const FILE_PROBLEMS: Record<string, string> = {
+  ENOSPC: 'no space is left on the disk: free some',
+  EDQUOT: "this user's share of the disk is used up: free some",
+  EROFS: 'its file system is read-only: mount it for writing',
+  EACCES: 'this user has no right to it: run this as the user who owns it',
+  EPERM: 'this user has no right to it: run this as the user who owns it',
+}
+
+function fileProblem(error: Error): string | undefined {
+  const code = errorCode(error) ?? ''
+  const problem = FILE_PROBLEMS[code]
+  const path = 'path' in error && typeof error.path === 'string' ? error.path : undefined
+  if (!problem || (path === undefined && !['ENOSPC', 'EDQUOT'].includes(code))) return undefined
+  return `${path === undefined ? 'Cannot write' : path}: ${problem}.`
 }

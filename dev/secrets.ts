@@ -23,13 +23,11 @@ export async function readSecrets(folder: string, { isNew }: { isNew: boolean })
     // New secrets for old data would lock everyone out of it.
     if (isNew && errorCode(error) === 'ENOENT') return makeSecrets(file)
     if (errorCode(error) === 'EACCES') {
-      throw new StartError(
-        `${file} belongs to another user: start as the user who made ${folder}, or delete that folder.`,
-      )
+      throw new StartError(`This user may not read ${file}: start as the user who owns it.`)
     }
-    const reason = errorCode(error) ?? 'not as we wrote it'
+    const reason = errorCode(error) === 'ENOENT' ? 'is missing' : 'is damaged'
     throw new StartError(
-      `Cannot read ${file} (${reason}): bring it back, or \`npm start -- --reset\` starts with empty data.`,
+      `${file} ${reason}: put it back from a backup; without it, the data in ${folder} cannot be opened.`,
     )
   }
 }

@@ -1,5 +1,3 @@
-import { existsSync } from 'node:fs'
-import { mkdir } from 'node:fs/promises'
 import { join, resolve } from 'node:path'
 import { type Host, startHost } from '../host/host.ts'
 import { hostLogLine } from '../host/log.ts'
@@ -7,10 +5,11 @@ import { FolderInUse } from '../host/run-folder.ts'
 import { spawnAs } from './child-process.ts'
 import { CLI_HOST, CLI_PORT, listenForCli } from './cli-port.ts'
 import { prepareControlDatabase } from './control-database.ts'
+import { isNewFolder, openDataFolder } from './data-folder.ts'
 import { guardChildren } from './guard.ts'
 import { startS3 } from './s3.ts'
 import { type LocalSecrets, readSecrets } from './secrets.ts'
-import { errorCode, StartError } from './start-error.ts'
+import { StartError } from './start-error.ts'
 
 const BUCKET = 'pilothouse'
 
@@ -46,8 +45,8 @@ export async function startServices(options: ServicesOptions): Promise<Services>
   const folder = resolve(options.folder)
   // Of an installation that lasts, the next start takes up the servers that a killed one has left.
   guardChildren((file) => durable && file.endsWith('/postgres'))
-  await makeFolder(folder)
-  const isNew = !existsSync(join(folder, 'host', 'instances'))
+  await openDataFolder(folder)
+  const isNew = await isNewFolder(folder)
   const started: { stop(): Promise<void> }[] = []
   const stop = () => stopInReverse(started)
 
@@ -128,16 +127,6 @@ export async function startServices(options: ServicesOptions): Promise<Services>
 
 function inUse(error: unknown): never {
   throw error instanceof FolderInUse ? new StartError(error.message) : error
-}
-
-async function makeFolder(folder: string) {
-  try {
-    await mkdir(folder, { recursive: true, mode: 0o700 })
-  } catch (error) {
-    throw new StartError(
-      `Cannot make ${folder} (${errorCode(error)}): give this user the right, or choose another with PILOTHOUSE_DATA=<folder>.`,
-    )
-  }
 }
 
 async function stopInReverse(started: { stop(): Promise<void> }[]) {

@@ -12,3 +12,8 @@ export function errorCode(error: unknown): string | undefined {
 export function errorMessage(error: unknown): string {
   return error instanceof Error ? error.message : String(error)
 }
+
+/** The error, its cause, the cause of that and so on: drivers and libraries wrap system errors. */
+export function causesOf(error: unknown): Error[] {
+  return error instanceof Error ? [error, ...causesOf(error.cause)] : []
+}

@@ -1,8 +1,8 @@
-import { rm } from 'node:fs/promises'
 import { join, resolve } from 'node:path'
-import { isHostRunning } from '../host/run-folder.ts'
+import { FolderInUse, isHostRunning } from '../host/run-folder.ts'
 import manifest from '../package.json' with { type: 'json' }
 import { buildWorker } from './bundle.ts'
+import { deleteData, openDataFolder, requireBucket, requireRoom } from './data-folder.ts'
 import { readFlags } from './flags.ts'
 import { describeFailure, openLifetime } from './lifetime.ts'
 import { type LogOutput, openLogOutput } from './log-output.ts'
@@ -15,7 +15,7 @@ const lifetime = openLifetime()
 main().catch(endBecause)
 
 async function main() {
-  const flags = readFlags('npm start', ['--reset'])
+  const flags = readFlags('npm start', ['--reset', '--empty-bucket'])
   const settings = readSettings(process.env)
   const log = openLogOutput(settings.logFormat)
   lifetime.onSignal((signal) => {
@@ -29,7 +29,7 @@ async function main() {
       process.exit(0)
     }, fail)
   })
-  await start(settings, log, flags.has('--reset'))
+  await start(settings, log, flags)
 }
 
 async function endBecause(error: unknown) {
@@ -43,15 +43,18 @@ function fail(error: unknown) {
   process.exit(1)
 }
 
-async function start(settings: Settings, log: LogOutput, isReset: boolean) {
+async function start(settings: Settings, log: LogOutput, flags: ReadonlySet<string>) {
   const { folder, ports, baseUrl, isForCli, vars } = settings
   // Standard output is for the log alone where programs read it.
   const say = settings.logFormat === 'text' ? console.log : console.error
   const onStep = (name: string, ms: number) => say(stepLine(name, ms))
   const startedAt = performance.now()
-  if (await isHostRunning(join(folder, 'host')))
+  await openDataFolder(folder)
+  if (await isHostRunning(join(folder, 'host')).catch(refuseFolder))
     throw new StartError(`${folder} is in use: stop the other start first.`)
-  if (isReset) await deleteData(folder)
+  if (flags.has('--reset')) await deleteData(folder)
+  await requireRoom(folder)
+  if (!flags.has('--empty-bucket')) await requireBucket(folder)
   for (const service of Object.keys(ports) as (keyof typeof PORT_SETTINGS)[]) await freePort(ports[service], service)
 
   // Slow to load: a start that is refused tells so without them.
@@ -95,26 +98,13 @@ async function start(settings: Settings, log: LogOutput, isReset: boolean) {
   say(clientsText(folder, credentials))
 }
 
+function refuseFolder(error: unknown): never {
+  throw error instanceof FolderInUse ? new StartError(`${error.message}: start as that user.`) : error
+}
+
 async function timed<T>(onStep: (name: string, ms: number) => void, name: string, work: () => Promise<T>): Promise<T> {
   const startedAt = performance.now()
   const result = await work()
   onStep(name, performance.now() - startedAt)
   return result
-}
-
-const DATA = [
-  'host',
-  's3',
-  'worker',
-  'bundle',
-  'secrets.json',
-  'credentials.json',
-  'credentials.json.new',
-  'supabase-profile.yaml',
-  'mcp.json',
-]
-
-// By name, so that a folder which holds other things too loses nothing but ours.
-async function deleteData(folder: string) {
-  for (const name of DATA) await rm(join(folder, name), { recursive: true, force: true })
 }

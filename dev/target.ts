@@ -1,6 +1,7 @@
 import { type HostAddress, LOCAL } from '../src/engine/host/directory.ts'
 import { controlUrlOf } from './control-database.ts'
 import { readCredentials } from './credentials.ts'
+import { isNewFolder } from './data-folder.ts'
 import { readSecrets } from './secrets.ts'
 import { readSettings } from './settings.ts'
 import { StartError } from './start-error.ts'
@@ -9,10 +10,11 @@ import { StartError } from './start-error.ts'
 export async function targetDatabaseUrl(env: NodeJS.ProcessEnv): Promise<string> {
   if (env.DATABASE_URL) return env.DATABASE_URL
   const { folder, ports } = readSettings(env)
-  const { database_port: started } = await readCredentials(folder)
-  const { CONTROL_PASSWORD } = await readSecrets(folder, { isNew: false }).catch(() => {
+  if (await isNewFolder(folder)) {
     throw new StartError(`Set DATABASE_URL, or run \`npm start\` first: ${folder} holds no local control database.`)
-  })
+  }
+  const { database_port: started } = await readCredentials(folder)
+  const { CONTROL_PASSWORD } = await readSecrets(folder, { isNew: false })
   return controlUrlOf(env.POSTGRES_PORT ? ports.postgres : (started ?? ports.postgres), CONTROL_PASSWORD)
 }
 

@@ -296,14 +296,11 @@ describe('a command that cannot be run', () => {
   it.each([
     ['password', 'of-another', 'The database refuses the password'],
     ['port', '1', 'Cannot reach the database'],
-  ] as const)(
-    'says in one line that with another %s the settings of the start are missing',
-    async (part, value, text) => {
-      const url = new URL(env.DATABASE_URL)
-      url[part] = value
-      const told = run('node', ['dev/admin.ts', 'webhooks', 'status'], { env: { ...env, DATABASE_URL: url.href } })
-      const line = new RegExp(`^${text}.*PILOTHOUSE_DATA, give it here too\\.\n$`)
-      await expect(told).rejects.toMatchObject({ code: 1, stderr: expect.stringMatching(line) })
-    },
-  )
+  ] as const)('says in one line what is wrong with another %s in DATABASE_URL', async (part, value, text) => {
+    const url = new URL(env.DATABASE_URL)
+    url[part] = value
+    const told = run('node', ['dev/admin.ts', 'webhooks', 'status'], { env: { ...env, DATABASE_URL: url.href } })
+    const line = new RegExp(`^${text}.*Its address is that of DATABASE_URL\\.\n$`)
+    await expect(told).rejects.toMatchObject({ code: 1, stderr: expect.stringMatching(line) })
+  })
 })

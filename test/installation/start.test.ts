@@ -143,7 +143,7 @@ describe('npm start', () => {
 
 describe('an argument that is not known', () => {
   it.each([
-    ['start', 'npm start does not know --rest: it takes --reset and nothing else.'],
+    ['start', 'npm start does not know --rest: it takes --reset, --empty-bucket and nothing else.'],
     ['dev', 'npm run dev does not know --rest: it takes no arguments.'],
   ])('is refused by %s in one line', async (program, line) => {
     const told = run('node', [`dev/${program}.ts`, '--rest'], { env: { ...process.env, ...machine.env } })

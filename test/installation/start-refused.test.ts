@@ -1,0 +1,173 @@
+import { execFileSync, spawn, spawnSync } from 'node:child_process'
+import { once } from 'node:events'
+import {
+  appendFileSync,
+  chownSync,
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readFileSync,
+  rmSync,
+  writeFileSync,
+} from 'node:fs'
+import { join } from 'node:path'
+import { afterEach, beforeEach, describe, expect, inject, it, onTestFinished } from 'vitest'
+import { readSecrets } from '../../dev/secrets.ts'
+import { copyInstallation } from '../support/installations.ts'
+import { type Machine, newMachine, stop } from '../support/machine.ts'
+
+let machine: Machine
+beforeEach(async () => {
+  machine = await newMachine({}, inject('begun'))
+})
+afterEach(() => machine.dispose())
+
+/** Output of a start that is refused. */
+async function refusal(args: string[] = [], settings: Record<string, string> = {}): Promise<string> {
+  const env = { ...machine.env, ...settings }
+  const child = spawn('node', ['dev/start.ts', ...args], { env, stdio: ['ignore', 'pipe', 'pipe'] })
+  let text = ''
+  for (const stream of [child.stdout, child.stderr]) stream.on('data', (data: Buffer) => (text += data))
+  await once(child, 'close')
+  expect(child.exitCode, text).toBe(1)
+  return text
+}
+
+const ELSEWHERE = 'choose another folder with PILOTHOUSE_DATA=<folder>'
+
+const isRoot = process.getuid?.() === 0
+const mount = (...args: string[]) => spawnSync('mount', args).status === 0
+function tryMount(): boolean {
+  const folder = mkdtempSync('/tmp/ph-')
+  const can = mount('-t', 'tmpfs', '-o', 'size=1m', 'none', folder)
+  if (can) spawnSync('umount', [folder])
+  rmSync(folder, { recursive: true })
+  return can
+}
+const canMount = tryMount()
+
+describe.skipIf(!canMount)('a disk (skipped where this user may not mount one)', () => {
+  function mounted(options: string): string {
+    const folder = mkdtempSync('/tmp/ph-')
+    expect(mount('-t', 'tmpfs', '-o', options, 'none', folder)).toBe(true)
+    onTestFinished(() => {
+      spawnSync('umount', ['--lazy', folder])
+      rmSync(folder, { recursive: true })
+    })
+    return folder
+  }
+
+  it.each(['', '/data/deep'])('that is read-only is named in one line, for the folder {disk}%s', async (below) => {
+    const disk = mounted('ro,size=1m')
+    expect(await refusal([], { PILOTHOUSE_DATA: disk + below })).toBe(
+      `${disk} is on a read-only file system: mount it for writing, or ${ELSEWHERE}.\n`,
+    )
+  })
+
+  it('without room for a new installation is named, with the figures', async () => {
+    const disk = mounted('size=20m')
+    expect(await refusal([], { PILOTHOUSE_DATA: disk })).toBe(
+      `The disk of ${disk} is full: 20 MiB are free, and 256 MiB are needed. Free some, or ${ELSEWHERE}.\n`,
+    )
+  })
+
+  it('that is full keeps an installation from starting, and not from being deleted', async () => {
+    const disk = mounted('size=400m')
+    copyInstallation(inject('begun'), disk)
+    spawnSync('sh', ['-c', `head -c 400m /dev/zero > ${disk}/host/fill`])
+    expect(await refusal([], { PILOTHOUSE_DATA: disk })).toBe(
+      `The disk of ${disk} is full: 0 MiB are free, and 16 MiB are needed. Free some, or ${ELSEWHERE}.\n`,
+    )
+    expect(existsSync(join(disk, 'secrets.json'))).toBe(true)
+    // Deleting the data is what makes room: the refusal that follows is that of a new installation.
+    spawnSync('sh', ['-c', `mv ${disk}/host/fill ${disk}/fill`])
+    expect(await refusal(['--reset'], { PILOTHOUSE_DATA: disk })).toContain('256 MiB are needed')
+    expect(existsSync(join(disk, 'secrets.json'))).toBe(false)
+  })
+})
+
+describe('a folder', () => {
+  it.skipIf(!isRoot)('of another user is refused, without advice to delete it', async () => {
+    chownSync(join(machine.folder, 'secrets.json'), 4711, 4711)
+    const line = await refusal()
+    expect(line).toBe(
+      `${machine.folder} belongs to another user (4711; this is 0): start as that user, or ${ELSEWHERE}.\n`,
+    )
+  })
+
+  it.skipIf(!isRoot)('that this user may not write to is named', async () => {
+    const foreign = join(machine.folder, 'foreign')
+    mkdirSync(foreign, { mode: 0o755 })
+    execFileSync('chmod', ['755', machine.folder])
+    const command = `cd ${process.cwd()} && exec setpriv --reuid=65534 --clear-groups node dev/start.ts`
+    const env = { ...machine.env, PILOTHOUSE_DATA: join(foreign, 'data') }
+    const { stdout, stderr, status } = spawnSync('sh', ['-c', command], { env, encoding: 'utf8' })
+    expect([status, stdout, stderr]).toEqual([
+      1,
+      '',
+      `This user may not write to ${foreign}: give it the right, or ${ELSEWHERE}.\n`,
+    ])
+  })
+
+  it('that is a file is named', async () => {
+    const file = join(machine.folder, 'file')
+    writeFileSync(file, '')
+    expect(await refusal([], { PILOTHOUSE_DATA: file })).toBe(
+      `${file} is not a folder: move it away, or ${ELSEWHERE}.\n`,
+    )
+  })
+
+  it.each([
+    ['is missing', (file: string) => rmSync(file)],
+    ['is damaged', (file: string) => writeFileSync(file, '{"ENCRYPTION_KEY":')],
+  ])('whose secrets.json %s is refused', async (state, damage) => {
+    const file = join(machine.folder, 'secrets.json')
+    damage(file)
+    expect(await refusal()).toContain(`${file} ${state}: put it back from a backup; without it, the data in`)
+  })
+})
+
+describe('a start', () => {
+  it('rebuilds a damaged bundle', async () => {
+    const built = join(machine.folder, 'bundle', 'index.js')
+    const before = readFileSync(built, 'utf8')
+    writeFileSync(built, before.slice(0, before.length / 2))
+    const running = await machine.started()
+    expect(readFileSync(built, 'utf8')).toBe(before)
+    expect((await machine.get('/v1/profile')).status).toBe(200)
+    expect(await stop(running)).toBe(0)
+    appendFileSync(join(machine.folder, 'bundle', 'builder', 'index.js'), 'garbage(')
+    const again = await machine.started()
+    expect((await machine.get('/v1/profile')).status).toBe(200)
+    expect(await stop(again)).toBe(0)
+  })
+
+  it('sets the control password of its folder, and admin reports one that is refused', async () => {
+    const file = join(machine.folder, 'secrets.json')
+    const secrets = await readSecrets(machine.folder, { isNew: false })
+    const running = await machine.started()
+    writeFileSync(file, JSON.stringify({ ...secrets, CONTROL_PASSWORD: 'another' }), { mode: 0o600 })
+    await expect(machine.admin('user', 'create', 'x', 'x@example.com')).rejects.toMatchObject({
+      stderr: expect.stringMatching(/^The database refuses the password: is it that of another installation\? .*\n$/),
+    })
+    expect(await stop(running)).toBe(0)
+    await machine.started()
+    expect(await machine.admin('user', 'create', 'x', 'x@example.com')).toMatch(/^user /)
+  })
+
+  it('notices a deleted bucket, and starts without it with --empty-bucket', async () => {
+    await stop(await machine.started())
+    const bucket = join(machine.folder, 's3')
+    rmSync(bucket, { recursive: true })
+    for (const state of ['missing', 'empty']) {
+      if (state === 'empty') mkdirSync(bucket)
+      expect(await refusal()).toBe(
+        `The bucket ${bucket} is missing or empty: restore it, or start without the objects, backups and functions in it: npm start -- --empty-bucket.\n`,
+      )
+    }
+    const running = await machine.started('--empty-bucket')
+    expect((await machine.get('/v1/profile')).status).toBe(200)
+    expect(await stop(running)).toBe(0)
+    expect(await stop(await machine.started())).toBe(0)
+  })
+})
