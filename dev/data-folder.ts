@@ -97,6 +97,12 @@ const DATA = [
   'mcp.json',
 ]
 
+/** The installation's own files in the folder, which may hold others too. */
+export async function dataIn(folder: string): Promise<string[]> {
+  const entries = await readdir(folder)
+  return DATA.filter((name) => entries.includes(name))
+}
+
 export async function deleteData(folder: string): Promise<void> {
   for (const name of DATA) await rm(join(folder, name), { recursive: true, force: true })
 }

@@ -2,7 +2,8 @@ import { join, resolve } from 'node:path'
 import { FolderInUse, isHostRunning } from '../host/run-folder.ts'
 import manifest from '../package.json' with { type: 'json' }
 import { buildWorker } from './bundle.ts'
-import { deleteData, openDataFolder, requireBucket, requireRoom } from './data-folder.ts'
+import { confirm } from './confirm.ts'
+import { dataIn, deleteData, openDataFolder, requireBucket, requireRoom } from './data-folder.ts'
 import { readFlags } from './flags.ts'
 import { describeFailure, openLifetime } from './lifetime.ts'
 import { type LogOutput, openLogOutput } from './log-output.ts'
@@ -15,7 +16,8 @@ const lifetime = openLifetime()
 main().catch(endBecause)
 
 async function main() {
-  const flags = readFlags('npm start', ['--reset', '--empty-bucket'])
+  const flags = readFlags('npm start', ['--reset', '--yes', '--empty-bucket'])
+  if (flags.has('--yes') && !flags.has('--reset')) throw new StartError('--yes can only be used with --reset.')
   const settings = readSettings(process.env)
   const log = openLogOutput(settings.logFormat)
   lifetime.onSignal((signal) => {
@@ -52,7 +54,7 @@ async function start(settings: Settings, log: LogOutput, flags: ReadonlySet<stri
   await openDataFolder(folder)
   if (await isHostRunning(join(folder, 'host')).catch(refuseFolder))
     throw new StartError(`${folder} is in use: stop the other start first.`)
-  if (flags.has('--reset')) await deleteData(folder)
+  if (flags.has('--reset')) await reset(folder, flags.has('--yes'))
   await requireRoom(folder)
   if (!flags.has('--empty-bucket')) await requireBucket(folder)
   for (const service of Object.keys(ports) as (keyof typeof PORT_SETTINGS)[]) await freePort(ports[service], service)
@@ -100,6 +102,12 @@ async function start(settings: Settings, log: LogOutput, flags: ReadonlySet<stri
 
 function refuseFolder(error: unknown): never {
   throw error instanceof FolderInUse ? new StartError(`${error.message}: start as that user.`) : error
+}
+
+async function reset(folder: string, isConfirmed: boolean) {
+  if ((await dataIn(folder)).length === 0) return
+  await confirm({ what: `deletes all data in ${folder}`, command: 'npm start -- --reset', isConfirmed })
+  await deleteData(folder)
 }
 
 async function timed<T>(onStep: (name: string, ms: number) => void, name: string, work: () => Promise<T>): Promise<T> {

@@ -12,6 +12,7 @@ import {
 } from 'node:fs'
 import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, inject, it, onTestFinished } from 'vitest'
+import { confirm } from '../../dev/confirm.ts'
 import { readSecrets } from '../../dev/secrets.ts'
 import { copyInstallation } from '../support/installations.ts'
 import { type Machine, newMachine, stop } from '../support/machine.ts'
@@ -35,6 +36,7 @@ async function refusal(args: string[] = [], settings: Record<string, string> = {
 
 const ELSEWHERE = 'choose another folder with PILOTHOUSE_DATA=<folder>'
 
+const hasScript = spawnSync('script', ['--version']).status === 0
 const isRoot = process.getuid?.() === 0
 const mount = (...args: string[]) => spawnSync('mount', args).status === 0
 function tryMount(): boolean {
@@ -81,7 +83,7 @@ describe.skipIf(!canMount)('a disk (skipped where this user may not mount one)',
     expect(existsSync(join(disk, 'secrets.json'))).toBe(true)
     // Deleting the data is what makes room: the refusal that follows is that of a new installation.
     spawnSync('sh', ['-c', `mv ${disk}/host/fill ${disk}/fill`])
-    expect(await refusal(['--reset'], { PILOTHOUSE_DATA: disk })).toContain('256 MiB are needed')
+    expect(await refusal(['--reset', '--yes'], { PILOTHOUSE_DATA: disk })).toContain('256 MiB are needed')
     expect(existsSync(join(disk, 'secrets.json'))).toBe(false)
   })
 })
@@ -169,5 +171,52 @@ describe('a start', () => {
     expect((await machine.get('/v1/profile')).status).toBe(200)
     expect(await stop(running)).toBe(0)
     expect(await stop(await machine.started())).toBe(0)
+  })
+})
+
+describe('npm start -- --reset', () => {
+  it('deletes nothing without a terminal, and all of its own data with --yes', async () => {
+    const secrets = join(machine.folder, 'secrets.json')
+    const mine = join(machine.folder, 'mine.txt')
+    writeFileSync(mine, 'mine')
+    const before = readFileSync(secrets, 'utf8')
+    expect(await refusal(['--reset'])).toBe(
+      `npm start -- --reset deletes all data in ${machine.folder}: add --yes to confirm.\n`,
+    )
+    expect(await refusal(['--yes'])).toBe('--yes can only be used with --reset.\n')
+    expect(readFileSync(secrets, 'utf8')).toBe(before)
+    const running = await machine.started('--reset', '--yes')
+    expect(readFileSync(secrets, 'utf8')).not.toBe(before)
+    expect(readFileSync(mine, 'utf8')).toBe('mine')
+    expect(await stop(running)).toBe(0)
+  })
+
+  it.each([
+    ['yes', undefined],
+    [' yes\n', undefined],
+    ['y', 'Nothing was changed.'],
+    ['', 'Nothing was changed.'],
+  ])('handles the answer %j at a terminal', async (answer, failure) => {
+    const asked: string[] = []
+    const ask = async (question: string) => {
+      asked.push(question)
+      return answer
+    }
+    const confirmed = confirm(
+      { what: 'deletes all data in /x', command: 'npm start -- --reset', isConfirmed: false },
+      ask,
+    )
+    if (failure) await expect(confirmed).rejects.toThrow(failure)
+    else await confirmed
+    expect(asked).toEqual(['npm start -- --reset deletes all data in /x. Type "yes" to continue: '])
+  })
+
+  it.skipIf(!hasScript)('asks at a real terminal (skipped without script, which makes one)', () => {
+    const options = { env: machine.env, input: 'no\n', encoding: 'utf8', timeout: 60_000 } as const
+    const { stdout, status } = spawnSync('script', ['-qec', 'node dev/start.ts --reset', '/dev/null'], options)
+    expect(stdout).toContain(`npm start -- --reset deletes all data in ${machine.folder}. Type "yes" to continue: `)
+    expect(stdout).toContain('Nothing was changed.')
+    expect(status).toBe(1)
+    expect(existsSync(join(machine.folder, 'secrets.json'))).toBe(true)
   })
 })

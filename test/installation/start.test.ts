@@ -143,7 +143,7 @@ describe('npm start', () => {
 
 describe('an argument that is not known', () => {
   it.each([
-    ['start', 'npm start does not know --rest: it takes --reset, --empty-bucket and nothing else.'],
+    ['start', 'npm start does not know --rest: it takes --reset, --yes, --empty-bucket and nothing else.'],
     ['dev', 'npm run dev does not know --rest: it takes no arguments.'],
   ])('is refused by %s in one line', async (program, line) => {
     const told = run('node', [`dev/${program}.ts`, '--rest'], { env: { ...process.env, ...machine.env } })
@@ -223,7 +223,7 @@ const MINIMAL = {
 describe('npm run admin', () => {
   it('creates users and tokens, limits, lists and revokes them, sets plans and roles', async () => {
     const { credentials, get } = machine
-    const running = await machine.started('--reset')
+    const running = await machine.started('--reset', '--yes')
     expect((await get('/v1/projects')).body).toEqual([])
     const { organization_slug: slug } = credentials()
 
