@@ -1,5 +1,5 @@
 import { EngineUnavailable } from '../src/engine/engine.ts'
-import { readCommand } from './admin/commands.ts'
+import { readCommand, readHelp } from './admin/commands.ts'
 import { databaseProblem } from './database-problem.ts'
 import { describeFailure } from './lifetime.ts'
 import { openControlDatabase } from './seed.ts'
@@ -12,7 +12,13 @@ const HINT = process.env.DATABASE_URL
 
 /** `npm run admin -- <noun> <verb> <arguments> --options`: what has no endpoint, straight on the control database. */
 async function main(): Promise<void> {
-  const run = readCommand(process.argv.slice(2))
+  const argv = process.argv.slice(2)
+  const help = readHelp(argv)
+  if (help !== undefined) {
+    console.log(help)
+    return
+  }
+  const run = readCommand(argv)
   const { db, close } = openControlDatabase(await targetDatabaseUrl(process.env))
   try {
     const { text, exitCode } = await run(db)

@@ -6,10 +6,26 @@ import type { Command } from './command.ts'
 import { findOrganization, findUser } from './find.ts'
 
 export const accessCommands: Record<string, Command> = {
-  'user disable': { args: ['username'], run: (db, [username = '']) => setUser(db, username, new Date()) },
-  'user enable': { args: ['username'], run: (db, [username = '']) => setUser(db, username, null) },
-  'organization disable': { args: ['slug'], run: (db, [slug = '']) => setOrganization(db, slug, new Date()) },
-  'organization enable': { args: ['slug'], run: (db, [slug = '']) => setOrganization(db, slug, null) },
+  'user disable': {
+    summary: "Refuse a user's tokens and end the user's database logins.",
+    args: ['username'],
+    run: (db, [username = '']) => setUser(db, username, new Date()),
+  },
+  'user enable': {
+    summary: 'Allow a disabled user again.',
+    args: ['username'],
+    run: (db, [username = '']) => setUser(db, username, null),
+  },
+  'organization disable': {
+    summary: 'Refuse every call about an organization and its projects.',
+    args: ['slug'],
+    run: (db, [slug = '']) => setOrganization(db, slug, new Date()),
+  },
+  'organization enable': {
+    summary: 'Allow a disabled organization again.',
+    args: ['slug'],
+    run: (db, [slug = '']) => setOrganization(db, slug, null),
+  },
 }
 
 const verbOf = (disabledAt: Date | null) => (disabledAt ? 'disable' : 'enable')

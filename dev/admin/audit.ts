@@ -14,11 +14,13 @@ const REMOVED_AT_ONCE = 10_000
 
 export const auditCommands: Record<string, Command> = {
   'audit list': {
+    summary: 'Print audit entries as JSON lines, newest first.',
     args: [],
     options: '[--organization slug] [--project ref] [--user name] [--since time] [--until time]',
     run: list,
   },
   'audit purge': {
+    summary: 'Delete audit entries older than a time.',
     args: [],
     options: '--until time [--dry-run]',
     run: purge,

@@ -26,6 +26,8 @@ export const OPTIONS = {
   implicit: { type: 'boolean' },
   'dry-run': { type: 'boolean' },
   'source-lost': { type: 'boolean' },
+  yes: { type: 'boolean' },
+  help: { type: 'boolean', short: 'h' },
 } as const
 
 export type Options = {
@@ -39,6 +41,8 @@ export interface Report {
 }
 
 export interface Command {
+  /** One sentence, for `--help`. */
+  summary: string
   args: readonly string[]
   /** As its usage shows them; it takes no others. */
   options?: string

@@ -1,9 +1,10 @@
 import { parseArgs } from 'node:util'
+import type { ControlDb } from '../seed.ts'
 import { errorMessage, StartError } from '../start-error.ts'
 import { accessCommands } from './access.ts'
 import { auditCommands } from './audit.ts'
 import { backupCommands } from './backups.ts'
-import { type Command, OPTIONS } from './command.ts'
+import { type Command, OPTIONS, type Report } from './command.ts'
 import { connectionCommands } from './connections.ts'
 import { encryptionCommands } from './encryption.ts'
 import { hostCommands } from './hosts.ts'
@@ -40,24 +41,60 @@ const COMMANDS: Record<string, Command> = {
 const PROGRAM = 'npm run admin --'
 const usageOf = (name: string, { args, options = '' }: Command) =>
   [name, ...args.map((arg) => `<${arg}>`), options].filter((part) => part !== '').join(' ')
-const lines = Object.entries(COMMANDS).map(([name, command]) => `  ${usageOf(name, command)}`)
-const USAGE = `${PROGRAM} <command>\n\n${lines.join('\n')}`
+const helpOf = (name: string, command: Command) => `${PROGRAM} ${usageOf(name, command)}\n\n${command.summary}`
 
-/** What the arguments ask for, ready to run on a database. */
-export function readCommand(argv: string[]) {
+/** The commands of a noun, or all of them. */
+function listOf(noun?: string): string {
+  const listed = Object.entries(COMMANDS).filter(([name]) => noun === undefined || name.split(' ')[0] === noun)
+  const lines = listed.map(([name, command]) => `  ${usageOf(name, command)}`)
+  return `${PROGRAM} ${noun ?? '<command>'}${listed.length > 1 && noun ? ' <command>' : ''}\n\n${lines.join('\n')}`
+}
+const NOUNS = new Set(Object.keys(COMMANDS).map((name) => name.split(' ')[0]))
+
+type Run = (db: ControlDb) => Promise<Report>
+
+/** The text that `--help` asks for: of a command, of a noun or of everything; undefined without `--help`. */
+export function readHelp(argv: string[]): string | undefined {
   const { positionals, values } = parse(argv)
-  const [noun = '', verb = '', ...args] = positionals
-  const name = `${noun} ${verb}`
+  if (!values.help) return undefined
+  const { name } = splitName(positionals)
   const command = COMMANDS[name]
-  if (!command || args.length !== command.args.length) throw new StartError(USAGE)
+  if (command) return helpOf(name, command)
+  if (positionals.length === 0) return listOf()
+  if (positionals.length === 1 && NOUNS.has(positionals[0])) return listOf(positionals[0])
+  throw unknownCommand(positionals)
+}
+
+/** Reads the command line. Returns what to run on the control database. */
+export function readCommand(argv: string[]): Run {
+  const { positionals, values } = parse(argv)
+  const { name, args } = splitName(positionals)
+  const command = COMMANDS[name]
+  if (!command) throw unknownCommand(positionals)
+  if (args.length !== command.args.length) {
+    const wanted = command.args.length === 0 ? 'no arguments' : command.args.map((arg) => `<${arg}>`).join(' ')
+    throw new StartError(`${name} takes ${wanted}; ${args.length} given\n\n${PROGRAM} ${usageOf(name, command)}`)
+  }
   checkOptions(name, command, Object.keys(values))
-  return async (db: Parameters<Command['run']>[0]) => {
-    const said = await command.run(db, args, values)
-    return typeof said === 'string' ? { text: said, exitCode: 0 } : said
+  return async (db) => {
+    const result = await command.run(db, args, values)
+    return typeof result === 'string' ? { text: result, exitCode: 0 } : result
   }
 }
 
-/** One that is overlooked would have a command do more than it was asked for. */
+function unknownCommand(positionals: string[]): StartError {
+  const noun = NOUNS.has(positionals[0]) ? positionals[0] : undefined
+  const isIncomplete = positionals.length === (noun ? 1 : 0)
+  return new StartError(`${isIncomplete ? '' : `Unknown command: ${positionals.join(' ')}\n\n`}${listOf(noun)}`)
+}
+
+/** A command is a noun and a verb, or a word of its own. */
+function splitName([first = '', second = '', ...args]: string[]) {
+  if (first in COMMANDS) return { name: first, args: second === '' ? args : [second, ...args] }
+  return { name: `${first} ${second}`, args }
+}
+
+/** An option that is ignored would have a command do more than it was asked for. */
 function checkOptions(name: string, command: Command, given: readonly string[]): void {
   const taken: readonly string[] = command.options?.match(/--[a-z-]+/g) ?? []
   const unknown = given.map((option) => `--${option}`).find((option) => !taken.includes(option))
@@ -69,6 +106,11 @@ function parse(argv: string[]) {
   try {
     return parseArgs({ args: argv, allowPositionals: true, options: OPTIONS })
   } catch (error) {
-    throw new StartError(`${errorMessage(error)}\n\n${USAGE}`)
+    // The options are wrong, the command may be known.
+    const { positionals } = parseArgs({ args: argv, allowPositionals: true, options: OPTIONS, strict: false })
+    const { name } = splitName(positionals)
+    const command = COMMANDS[name]
+    const usage = command ? `${PROGRAM} ${usageOf(name, command)}` : listOf()
+    throw new StartError(`${errorMessage(error)}\n\n${usage}`)
   }
 }

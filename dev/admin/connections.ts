@@ -14,21 +14,25 @@ const BRANCH_LIMIT_MAX = 1_000
 
 export const connectionCommands: Record<string, Command> = {
   'connection add': {
+    summary: 'Connect a project to a GitHub repository.',
     args: [],
     options:
       '--project ref --repository owner/name [--workdir supabase] [--branch-limit 3] [--new-branch-per-pr] [--changes-only] [--user username]',
     run: (db, _args, options) => addConnection(db, readConnection(options)),
   },
   'connection list': {
+    summary: 'List the GitHub connections of an organization.',
     args: ['slug'],
     run: (db, [slug = '']) => listConnections(db, slug),
   },
   'connection sync': {
+    summary: 'Look at the repository of a project now.',
     args: [],
     options: '--project ref',
     run: (db, _args, options) => syncConnection(db, projectOf(options)),
   },
   'connection remove': {
+    summary: 'Disconnect a project from its repository.',
     args: [],
     options: '--project ref',
     run: (db, _args, options) => removeConnection(db, projectOf(options)),

@@ -8,8 +8,16 @@ import type { Command, Report } from './command.ts'
 import { pagesOf, type Rewritten, SEALED, type SealedColumn, type SealedRow, sumOf, writeBack } from './sealed.ts'
 
 export const encryptionCommands: Record<string, Command> = {
-  'encryption status': { args: [], run: status },
-  'encryption reseal': { args: [], run: reseal },
+  'encryption status': {
+    summary: 'Count sealed values by encryption key.',
+    args: [],
+    run: status,
+  },
+  'encryption reseal': {
+    summary: 'Seal all values with the first key of ENCRYPTION_KEY.',
+    args: [],
+    run: reseal,
+  },
 }
 
 /** How many values each key of ENCRYPTION_KEY has sealed, by the column that they are in. */

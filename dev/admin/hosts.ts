@@ -15,12 +15,21 @@ type Row = typeof hosts.$inferSelect
 
 export const hostCommands: Record<string, Command> = {
   'hosts add': {
+    summary: 'Add a database host, or change its address and key.',
     args: ['name', 'url'],
     options: '--database-host host [--database-port port] [--database-domain domain]',
     run: (db, [name = '', url = ''], options) => addHost(db, readAddress(name, url, options)),
   },
-  'hosts drain': { args: ['name'], run: (db, [name = '']) => drainHost(db, name) },
-  'hosts list': { args: [], run: (db) => listHosts(db) },
+  'hosts drain': {
+    summary: 'Place no new projects on a host.',
+    args: ['name'],
+    run: (db, [name = '']) => drainHost(db, name),
+  },
+  'hosts list': {
+    summary: 'List the database hosts.',
+    args: [],
+    run: (db) => listHosts(db),
+  },
 }
 
 /** Of the gateway, unless the operator has set another. */

@@ -10,6 +10,7 @@ import { acceptAll } from './invitations.ts'
 
 export const identityCommands: Record<string, Command> = {
   'user create': {
+    summary: 'Create a user.',
     args: ['username', 'email'],
     run: async (db, [username = '', email = '']) => {
       if (!/^[^@\s]+@[^@\s]+$/.test(email)) throw new StartError(`${email} is not an e-mail address`)
@@ -20,6 +21,7 @@ export const identityCommands: Record<string, Command> = {
     },
   },
   'token create': {
+    summary: 'Issue an access token; it is printed once.',
     args: ['username'],
     options: '[--name text] [--scopes a,b] [--days n]',
     run: async (db, [username = ''], { name = 'admin', scopes, days }) =>
@@ -31,6 +33,7 @@ export const identityCommands: Record<string, Command> = {
       }),
   },
   'token list': {
+    summary: 'List the tokens of a user.',
     args: ['username'],
     run: async (db, [username = '']) => {
       const { id } = await findUser(db, username)
@@ -43,6 +46,7 @@ export const identityCommands: Record<string, Command> = {
     },
   },
   'token revoke': {
+    summary: 'Revoke a token.',
     args: ['token or its id'],
     run: async (db, [token = '']) => {
       const isId = /^[0-9a-f-]{36}$/.test(token)

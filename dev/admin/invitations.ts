@@ -9,6 +9,7 @@ import { findOrganization, findUser, lockOrganization } from './find.ts'
 
 export const invitationCommands: Record<string, Command> = {
   'invitation list': {
+    summary: 'List the open invitations of an organization.',
     args: ['slug'],
     run: async (db, [slug = '']) => {
       const { id } = await findOrganization(db, slug)
@@ -21,6 +22,7 @@ export const invitationCommands: Record<string, Command> = {
     },
   },
   'invitation accept': {
+    summary: 'Accept an invitation for a user.',
     args: ['slug', 'username'],
     run: async (db, [slug = '', username = '']) => {
       const user = await findUser(db, username)

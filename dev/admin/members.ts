@@ -10,6 +10,7 @@ import { findProject, findUser, lockOrganization } from './find.ts'
 
 export const memberCommands: Record<string, Command> = {
   'member set': {
+    summary: "Set a member's role, in the organization or in one project.",
     args: ['slug', 'username', ROLES.join('|')],
     options: '[--project ref]',
     run: (db, [slug = '', username = '', role = ''], { project }) => {
@@ -19,6 +20,7 @@ export const memberCommands: Record<string, Command> = {
     },
   },
   'member remove': {
+    summary: 'Remove a member, or one role in a project.',
     args: ['slug', 'username'],
     options: '[--project ref]',
     run: (db, [slug = '', username = ''], { project }) =>

@@ -10,6 +10,7 @@ import { hostApis } from './host-apis.ts'
 
 export const moveCommands: Record<string, Command> = {
   'project move': {
+    summary: 'Move a project to another host, and wait until it has moved.',
     args: ['ref', 'host'],
     options: '[--source-lost]',
     run: (db, [ref = '', to = ''], options) =>

@@ -13,6 +13,7 @@ import { readScopes } from './identities.ts'
 
 export const oauthAppCommands: Record<string, Command> = {
   'oauth-apps create': {
+    summary: 'Register an OAuth application.',
     args: ['slug', 'name'],
     options: '--redirect-uris a,b --scopes a,b [--public] [--implicit]',
     run: (db, [slug = '', name = ''], { 'redirect-uris': uris, scopes, public: isPublic = false, implicit }) => {
@@ -25,6 +26,7 @@ export const oauthAppCommands: Record<string, Command> = {
     },
   },
   'oauth-apps list': {
+    summary: 'List the OAuth applications of an organization.',
     args: ['slug'],
     run: async (db, [slug = '']) => {
       const { id } = await findOrganization(db, slug)
@@ -33,8 +35,16 @@ export const oauthAppCommands: Record<string, Command> = {
       return rows.map(appLine).join('\n') || 'no applications'
     },
   },
-  'oauth-apps rotate': { args: ['client id'], run: (db, [id = '']) => rotateSecret(db, id) },
-  'oauth-apps delete': { args: ['client id'], run: (db, [id = '']) => deleteApp(db, id) },
+  'oauth-apps rotate': {
+    summary: "Replace an application's client secret.",
+    args: ['client id'],
+    run: (db, [id = '']) => rotateSecret(db, id),
+  },
+  'oauth-apps delete': {
+    summary: 'Delete an application and its tokens.',
+    args: ['client id'],
+    run: (db, [id = '']) => deleteApp(db, id),
+  },
 }
 
 interface NewApp {

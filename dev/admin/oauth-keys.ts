@@ -4,7 +4,11 @@ import { change } from './change.ts'
 import type { Command } from './command.ts'
 
 export const oauthKeyCommands: Record<string, Command> = {
-  'oauth-keys rotate': { args: [], run: rotate },
+  'oauth-keys rotate': {
+    summary: 'Replace the key that signs ID tokens.',
+    args: [],
+    run: rotate,
+  },
 }
 
 function rotate(db: ControlDb): Promise<string> {

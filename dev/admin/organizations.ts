@@ -15,6 +15,7 @@ import { findOrganization, findUser, lockOrganization } from './find.ts'
 
 export const organizationCommands: Record<string, Command> = {
   'organization create': {
+    summary: 'Create an organization.',
     args: ['name'],
     options: `--owner username [--plan ${PLANS.join('|')}]`,
     run: (db, [name = ''], { owner, plan }) => {
@@ -23,10 +24,12 @@ export const organizationCommands: Record<string, Command> = {
     },
   },
   'organization plan': {
+    summary: 'Change the plan of an organization.',
     args: ['slug', PLANS.join('|')],
     run: (db, [slug = '', plan = '']) => setPlan(db, slug, readPlan(plan)),
   },
   'project list': {
+    summary: 'List the projects of an organization.',
     args: ['slug'],
     run: async (db, [slug = '']) => {
       const { id } = await findOrganization(db, slug)
@@ -43,6 +46,7 @@ export const organizationCommands: Record<string, Command> = {
     },
   },
   'project jwt-secret': {
+    summary: 'Print the JWT secret of a project.',
     args: ['ref'],
     run: (db, [ref = '']) => showJwtSecret(db, ref),
   },

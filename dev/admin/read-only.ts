@@ -7,6 +7,7 @@ import type { Command } from './command.ts'
 
 export const readOnlyCommands: Record<string, Command> = {
   'readonly on': {
+    summary: 'Make a database read-only.',
     args: ['ref'],
     run: async (db, [ref = '']) => {
       await setMode(db, ref, { enabled: true, by: 'operator' })
@@ -14,6 +15,7 @@ export const readOnlyCommands: Record<string, Command> = {
     },
   },
   'readonly off': {
+    summary: 'Make a database writable again.',
     args: ['ref'],
     run: async (db, [ref = '']) => {
       await setMode(db, ref, { enabled: false, by: 'size' })

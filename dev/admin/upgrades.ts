@@ -10,7 +10,11 @@ import type { Command } from './command.ts'
 import { hostApis } from './host-apis.ts'
 
 export const upgradeCommands: Record<string, Command> = {
-  'upgrades undo': { args: ['ref'], run: (db, [ref = '']) => undoUpgrade(db, ref) },
+  'upgrades undo': {
+    summary: 'Go back to the data and version before a Postgres upgrade.',
+    args: ['ref'],
+    run: (db, [ref = '']) => undoUpgrade(db, ref),
+  },
 }
 
 /** The project's row is held meanwhile, so that no other work on it begins. */

@@ -5,6 +5,7 @@ import { webhookStatus } from './webhook-status.ts'
 
 export const webhookCommands: Record<string, Command> = {
   'webhooks status': {
+    summary: 'Show pending deliveries and recent attempts.',
     args: [],
     options: '[--organization slug]',
     run: async (db, _args, { organization: slug }) => {
@@ -13,6 +14,7 @@ export const webhookCommands: Record<string, Command> = {
     },
   },
   'webhooks replay': {
+    summary: 'Send past events to an endpoint again.',
     args: ['endpoint id'],
     options: '--since time [--until time] [--status failure|skipped|success|all] [--dry-run]',
     run: (db, [endpointId = ''], options) => replay(db, readReplay(endpointId, options, new Date())),
