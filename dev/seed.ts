@@ -1,4 +1,4 @@
-import { and, eq, isNull } from 'drizzle-orm'
+import { and, eq, isNotNull, isNull } from 'drizzle-orm'
 import { drizzle } from 'drizzle-orm/node-postgres'
 import pg from 'pg'
 import { hashToken, newAccessToken } from '../src/access/token.ts'
@@ -54,7 +54,12 @@ export async function seedOwner(
     const [made] = await db
       .insert(organizations)
       .values({ ...organization, plan })
-      .onConflictDoNothing()
+      // An organization that the operator has deleted is created again, empty.
+      .onConflictDoUpdate({
+        target: organizations.slug,
+        set: { removedAt: null, disabledAt: null },
+        setWhere: isNotNull(organizations.removedAt),
+      })
       .returning()
     const [found] = await db.select().from(organizations).where(eq(organizations.slug, slug))
     if (!found) throw new Error(`the organization ${slug} was not seeded`)

@@ -2,7 +2,9 @@ import { randomUUID } from 'node:crypto'
 import { auditLog } from '../../src/model/tables/index.ts'
 import { type NewEvent, publish } from '../../src/outbound/events/publish.ts'
 import { DATABASE_CLOCK } from '../../src/platform/db/database-clock.ts'
+import { ApiError } from '../../src/platform/http/error.ts'
 import type { ControlDb } from '../seed.ts'
+import { StartError } from '../start-error.ts'
 
 export type Transaction = Parameters<Parameters<ControlDb['transaction']>[0]>[0]
 
@@ -10,21 +12,31 @@ export interface Change {
   tx: Transaction
   trace(entry: Pick<typeof auditLog.$inferInsert, 'action' | 'organizationId' | 'projectRef' | 'detail'>): Promise<void>
   publish(events: NewEvent | readonly NewEvent[]): Promise<void>
+  enqueue(): void
+  wake(): void
 }
 
 /**
- * Rows, audit entry and events commit together, as in the API, but in nobody's name.
- * No queue can be reached from here: the Worker's sweeper finds the deliveries and sends them.
+ * Rows, audit entry and events commit together, as in the API, but without an actor.
+ * No queue can be reached from here: the Worker's sweeper sends what is due.
  */
-export const change = <T>(db: ControlDb, work: (change: Change) => Promise<T>): Promise<T> =>
-  db.transaction((tx) =>
-    work({
-      tx,
-      trace: async (entry) => {
-        await tx.insert(auditLog).values({ ...entry, requestId: randomUUID(), createdAt: new Date() })
-      },
-      publish: async (events) => {
-        await publish(tx, events, { actorUserId: undefined, now: DATABASE_CLOCK })
-      },
-    }),
-  )
+export async function change<T>(db: ControlDb, work: (change: Change) => Promise<T>): Promise<T> {
+  try {
+    return await db.transaction((tx) =>
+      work({
+        tx,
+        trace: async (entry) => {
+          await tx.insert(auditLog).values({ ...entry, requestId: randomUUID(), createdAt: new Date() })
+        },
+        publish: async (events) => {
+          await publish(tx, events, { actorUserId: undefined, now: DATABASE_CLOCK })
+        },
+        enqueue: () => {},
+        wake: () => {},
+      }),
+    )
+  } catch (error) {
+    if (!(error instanceof ApiError)) throw error
+    throw new StartError(error.detail ? `${error.message}: ${error.detail}` : error.message)
+  }
+}

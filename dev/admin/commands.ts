@@ -14,16 +14,24 @@ import { memberCommands } from './members.ts'
 import { moveCommands } from './moves.ts'
 import { oauthAppCommands } from './oauth-apps.ts'
 import { oauthKeyCommands } from './oauth-keys.ts'
+import { organizationRemovalCommands } from './organization-removal.ts'
 import { organizationCommands } from './organizations.ts'
+import { projectCommands } from './projects.ts'
 import { readOnlyCommands } from './read-only.ts'
+import { statusCommands } from './status.ts'
+import { taskCommands } from './tasks.ts'
 import { upgradeCommands } from './upgrades.ts'
 import { webhookCommands } from './webhooks.ts'
 
 const COMMANDS: Record<string, Command> = {
+  ...statusCommands,
   ...auditCommands,
   ...identityCommands,
   ...accessCommands,
   ...organizationCommands,
+  ...organizationRemovalCommands,
+  ...projectCommands,
+  ...taskCommands,
   ...memberCommands,
   ...oauthAppCommands,
   ...oauthKeyCommands,

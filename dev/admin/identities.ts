@@ -1,7 +1,7 @@
 import { and, eq, isNull, or } from 'drizzle-orm'
 import { hashToken } from '../../src/access/token.ts'
 import { SCOPES, type Scope } from '../../src/model/scopes.ts'
-import { accessTokens, oauthGrants } from '../../src/model/tables/index.ts'
+import { accessTokens, oauthGrants, users } from '../../src/model/tables/index.ts'
 import { issueToken, upsertUser } from '../seed.ts'
 import { StartError } from '../start-error.ts'
 import { type Command, DAY_MS } from './command.ts'
@@ -18,6 +18,14 @@ export const identityCommands: Record<string, Command> = {
       // Who is here already joins what he asks for, by `invitation accept`.
       const said = isNew ? await acceptAll(db, { id, username, primaryEmail: email }) : [`${username} was here already`]
       return [`user ${id}`, ...said].join('\n')
+    },
+  },
+  'user list': {
+    summary: 'List all users.',
+    args: [],
+    run: async (db) => {
+      const rows = await db.select().from(users).orderBy(users.username)
+      return rows.map(userLine).join('\n') || 'no users'
     },
   },
   'token create': {
@@ -82,6 +90,9 @@ function readDays(text: string): number {
   if (!(days > 0)) throw new StartError(`--days ${text} is not a number of days`)
   return days
 }
+
+const userLine = ({ id, username, primaryEmail, disabledAt }: typeof users.$inferSelect) =>
+  `${id}  ${username}  ${primaryEmail}${disabledAt ? '  disabled' : ''}`
 
 const tokenLine = ({ id, name, scopes, expiresAt, revokedAt, oauthAppId }: typeof accessTokens.$inferSelect) => {
   const state = revokedAt ? 'revoked' : expiresAt && expiresAt < new Date() ? 'expired' : 'valid'

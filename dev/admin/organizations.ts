@@ -23,6 +23,11 @@ export const organizationCommands: Record<string, Command> = {
       return createOrganization(db, { name, owner, plan: plan === undefined ? defaultPlan() : readPlan(plan) })
     },
   },
+  'organization list': {
+    summary: 'List all organizations.',
+    args: [],
+    run: (db) => listOrganizations(db),
+  },
   'organization plan': {
     summary: 'Change the plan of an organization.',
     args: ['slug', PLANS.join('|')],
@@ -50,6 +55,15 @@ export const organizationCommands: Record<string, Command> = {
     args: ['ref'],
     run: (db, [ref = '']) => showJwtSecret(db, ref),
   },
+}
+
+async function listOrganizations(db: ControlDb): Promise<string> {
+  const rows = await db.select().from(organizations).where(isNull(organizations.removedAt)).orderBy(organizations.slug)
+  const lines = rows.map(
+    ({ slug, plan, projectCount, name, disabledAt }) =>
+      `${slug}  ${plan}  ${projectCount} projects  ${name}${disabledAt ? '  disabled' : ''}`,
+  )
+  return lines.join('\n') || 'no organizations'
 }
 
 function readPlan(name: string, setting = ''): Plan {

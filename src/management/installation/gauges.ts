@@ -1,5 +1,4 @@
-import { sql } from 'drizzle-orm'
-import type { SystemCtx } from '../../ctx.ts'
+import { type SQL, sql } from 'drizzle-orm'
 import {
   gitBranches,
   organizations,
@@ -11,7 +10,7 @@ import {
   webhookEndpoints,
   workerTasks,
 } from '../../model/tables/index.ts'
-import { rowsOf } from '../../platform/db/client.ts'
+import { rowsOf, type Writer } from '../../platform/db/client.ts'
 
 interface Counted {
   count: number
@@ -32,8 +31,13 @@ export interface Gauges {
   storageBytes: number
 }
 
+interface Source {
+  db: Pick<Writer, 'execute'>
+  databaseNow: SQL
+}
+
 /** One statement. Work that is over is not looked at: of that there may be millions of rows. */
-export async function readGauges({ db, databaseNow: now }: SystemCtx): Promise<Gauges> {
+export async function readGauges({ db, databaseNow: now }: Source): Promise<Gauges> {
   const overdue = (dueAt: unknown) =>
     sql`extract(epoch from ${now} - min(${dueAt}) filter (where ${dueAt} <= ${now}))::float8`
   const tasksOf = (queue: string, table: typeof projectTasks | typeof workerTasks) => sql`
@@ -68,7 +72,7 @@ export async function readGauges({ db, databaseNow: now }: SystemCtx): Promise<G
       from pg_stat_activity where datname = current_database() group by 1
     )
     select json_build_object(
-      'organizations', (select count(*) from ${organizations}), 'users', (select count(*) from ${users}),
+      'organizations', (select count(*) from ${organizations} where removed_at is null), 'users', (select count(*) from ${users}),
       'projects', (select coalesce(json_agg(p), '[]') from project p),
       'tasks', (select coalesce(json_agg(t), '[]') from task t),
       'endpoints', (select json_build_object('enabled', count(*) filter (where enabled),

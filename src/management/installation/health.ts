@@ -9,7 +9,7 @@ import { attempt, CHECK_MS_MAX, cached } from './health-checks.ts'
 
 const KEPT_MS = 2_000
 /** The cron sends a heartbeat through the queue each minute: two may be late. */
-const HEARTBEAT_SECONDS_MAX = 180
+export const HEARTBEAT_SECONDS_MAX = 180
 
 export interface Health {
   status: 'ok' | 'unavailable'

@@ -50,6 +50,8 @@ export const organizations = pgTable('organizations', {
   projectCount: integer('project_count').notNull().default(0),
   /** Since when the operator refuses every call about the organization and its projects. */
   disabledAt: instant('disabled_at'),
+  /** A removed organization keeps its row for the refs of its projects, without members, tokens or endpoints. */
+  removedAt: instant('removed_at'),
   createdAt: instant('created_at').notNull().defaultNow(),
 })
 

@@ -25,7 +25,7 @@ export const TASK_KINDS = [
   'upgrade',
 ] as const
 export type TaskKind = (typeof TASK_KINDS)[number]
-const TASK_STATES = ['pending', 'running', 'done', 'failed', 'canceled'] as const
+export const TASK_STATES = ['pending', 'running', 'done', 'failed', 'canceled'] as const
 
 /** What a project's storage is set to; a row holds what differs from the defaults. */
 export interface StorageConfig {

@@ -7,7 +7,7 @@ import { endAssociations, ofProjects } from '../../database/private-link/end-ass
 import { type Mutation, mutate } from '../../kernel/mutate.ts'
 import { lockProject } from '../../projects/projects/lock-project.ts'
 import { changeStatus, lockStatus } from '../../projects/projects/status.ts'
-import { cancelTasks, ofProject, startTask } from '../../projects/projects/tasks.ts'
+import { cancelTasks, ofProject, startTask, type TaskCtx } from '../../projects/projects/tasks.ts'
 import { saveSettings } from '../../projects/settings/read-settings.ts'
 import { subject, tell } from './branch-events.ts'
 import type { BranchRow } from './convert.ts'
@@ -55,7 +55,7 @@ type Removable = Pick<BranchRow, 'id'> & { project: Project }
  * `condition` does not hold.
  */
 export async function remove(
-  ctx: Ctx | SystemCtx,
+  ctx: TaskCtx,
   mutation: Mutation,
   { id, project }: Removable,
   condition?: SQL,
@@ -73,12 +73,7 @@ export async function remove(
 }
 
 /** What is of the branch alone, beside its project: its row, its runs, and who is told. */
-async function removeRow(
-  ctx: Ctx | SystemCtx,
-  mutation: Mutation,
-  project: Project,
-  which: SQL | undefined,
-): Promise<boolean> {
+async function removeRow(ctx: TaskCtx, mutation: Mutation, project: Project, which: SQL | undefined): Promise<boolean> {
   const [branch] = await mutation.tx
     .update(branches)
     .set({ removedAt: ctx.now() })
@@ -91,7 +86,7 @@ async function removeRow(
 }
 
 /** A merge is work on the parent, which must not wait for it. */
-async function cancelRuns(ctx: Ctx | SystemCtx, mutation: Mutation, { projectRef }: BranchRow): Promise<void> {
+async function cancelRuns(ctx: TaskCtx, mutation: Mutation, { projectRef }: BranchRow): Promise<void> {
   const ofBranch = eq(actionRuns.projectRef, projectRef)
   const tasks = mutation.tx.select({ id: actionRuns.taskId }).from(actionRuns).where(ofBranch)
   await cancelTasks(ctx, mutation, inArray(projectTasks.id, tasks))
@@ -132,7 +127,7 @@ export async function disableBranching(ctx: Ctx, project: ProjectAccess): Promis
  * The branches of a project that is itself on its way out, or has no branches any more. It is locked, so that there will be
  * no others.
  */
-async function removeAll(ctx: Ctx, mutation: Mutation, parent: Project): Promise<void> {
+async function removeAll(ctx: TaskCtx, mutation: Mutation, parent: Project): Promise<void> {
   const rows = await mutation.tx
     .select({ id: branches.id, ref: branches.projectRef })
     .from(branches)
@@ -143,7 +138,11 @@ async function removeAll(ctx: Ctx, mutation: Mutation, parent: Project): Promise
 }
 
 /** What the deletion of a project, by its ref, means for branches: its own row, or all that were made from it. */
-export async function removeWith(ctx: Ctx, mutation: Mutation, project: ProjectAccess): Promise<void> {
+export async function removeWith(
+  ctx: TaskCtx,
+  mutation: Mutation,
+  project: Project & Pick<ProjectAccess, 'parentRef'>,
+): Promise<void> {
   if (project.parentRef === null) return removeAll(ctx, mutation, project)
   const which = and(eq(branches.projectRef, project.ref), not(branches.persistent))
   if (!(await removeRow(ctx, mutation, project, which))) throw isPersistent()

@@ -2,22 +2,19 @@ import { and, eq, isNull } from 'drizzle-orm'
 import type * as z from 'zod'
 import { findOrganization, type ProjectAccess, requirePermission, visibleProjects } from '../../../access/access.ts'
 import type { Ctx } from '../../../ctx.ts'
-import { organizations, type ProjectStatus, projects } from '../../../model/tables/index.ts'
+import { organizations, projects } from '../../../model/tables/index.ts'
 import { uniqueViolation } from '../../../platform/db/postgres-errors.ts'
 import { ApiError } from '../../../platform/http/error.ts'
-import { requireUnread } from '../../branching/branches/parent-project.ts'
-import { removeWith } from '../../branching/branches/remove-branch.ts'
-import { endAssociations, ofProjects } from '../../database/private-link/end-associations.ts'
 import { mutate } from '../../kernel/mutate.ts'
-import { endClaimTokens } from '../claims/end-claims.ts'
 import { toCreatedProject, toProject, toProjectHandle } from './convert.ts'
 import { chooseOptions, placesOf, refuseOption } from './creation-options.ts'
 import { lockProject } from './lock-project.ts'
 import { insertProject, prepareProject } from './new-project.ts'
-import { TRANSITIONS, type Transition, type TransitionKind } from './region-values.ts'
+import type { TransitionKind } from './region-values.ts'
 import type { CreateProject, UpdateProject } from './schema.ts'
 import { changeStatus, lockStatus } from './status.ts'
 import { cancelTasks, ofProject, startTask } from './tasks.ts'
+import { beginTransition } from './transition.ts'
 
 const NAME_TAKEN = 'projects_name_once'
 
@@ -72,30 +69,8 @@ export async function updateProject(ctx: Ctx, project: ProjectAccess, { name }: 
   return toProjectHandle({ ...project, name })
 }
 
-/** Moves the project into the status of the running change and hands the change to a job, in one transaction. */
-export async function startTransition(ctx: Ctx, project: ProjectAccess, kind: TransitionKind): Promise<void> {
-  const { from, during }: Transition = TRANSITIONS[kind]
-  await mutate(ctx, async (mutation) => {
-    const before = await lockStatus(mutation, project.ref)
-    if (!before || !from.includes(before)) throw refuseTransition(before, kind)
-    if (kind === 'pause' || kind === 'restart') await requireUnread(mutation, project.ref)
-    await changeStatus(mutation, project, { before, status: during })
-    if (kind === 'delete') {
-      await cancelTasks(ctx, mutation, ofProject(project.ref, ['backup']))
-      await endClaimTokens(mutation, [project.ref])
-      await removeWith(ctx, mutation, project)
-      await endAssociations(mutation, ofProjects([project.ref]), ctx.now())
-    }
-    await startTask(ctx, mutation, { ref: project.ref, kind })
-    await mutation.trace({ ...subject(project), action: `project.${kind}` })
-  })
-}
-
-function refuseTransition(status: ProjectStatus | undefined, kind: TransitionKind): ApiError {
-  if (kind === 'delete') return new ApiError('bad_request.project.not_ready_for_deletion')
-  const allowed = TRANSITIONS[kind].from.join(' or ')
-  return new ApiError('conflict.project_status', { detail: `its status is ${status}, not ${allowed}` })
-}
+export const startTransition = (ctx: Ctx, project: ProjectAccess, kind: TransitionKind): Promise<void> =>
+  mutate(ctx, (mutation) => beginTransition(ctx, mutation, project, kind))
 
 export async function removeProject(ctx: Ctx, project: ProjectAccess) {
   await startTransition(ctx, project, 'delete')

@@ -53,10 +53,13 @@ export const projectLeases = createLeases({ table: projectTasks, type: 'project-
 
 const ONE_OPEN = 'project_tasks_one_open'
 
+/** What changes of tasks need of a context. */
+export type TaskCtx = Pick<SystemCtx, 'now' | 'actor'>
+
 /** Hands work on a project to the queue; refused while other work on it is open. */
 export async function startTask(
-  ctx: SystemCtx,
-  { tx, enqueue }: Mutation,
+  ctx: TaskCtx,
+  { tx, enqueue }: Pick<Mutation, 'tx' | 'enqueue'>,
   { ref, kind, input = {} }: { ref: string; kind: TaskKind; input?: TaskInput },
 ): Promise<string> {
   const actorUserId = callerOf(ctx.actor)?.userId
@@ -81,7 +84,11 @@ export const ofProject = (ref: string, kinds: readonly TaskKind[]) =>
   and(eq(projectTasks.projectRef, ref), inArray(projectTasks.kind, kinds))
 
 /** Ends work that is open: who is at it can no longer record anything. Returns how many tasks there were. */
-export async function cancelTasks({ now }: SystemCtx, { tx }: Mutation, which: SQL | undefined): Promise<number> {
+export async function cancelTasks(
+  { now }: TaskCtx,
+  { tx }: Pick<Mutation, 'tx'>,
+  which: SQL | undefined,
+): Promise<number> {
   const canceled = await tx
     .update(projectTasks)
     .set({ state: 'canceled', finishedAt: now(), leaseUntil: null, claim: null })

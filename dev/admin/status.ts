@@ -1,0 +1,67 @@
+import { and, eq, gte } from 'drizzle-orm'
+import { type Gauges, readGauges } from '../../src/management/installation/gauges.ts'
+import { HEARTBEAT_SECONDS_MAX } from '../../src/management/installation/health.ts'
+import { heartbeats, projectTasks } from '../../src/model/tables/index.ts'
+import { DATABASE_CLOCK } from '../../src/platform/db/database-clock.ts'
+import type { ControlDb } from '../seed.ts'
+import { type Command, DAY_MS, type Report } from './command.ts'
+
+/** The sweeper takes up due work within 15 s. */
+const OVERDUE_SECONDS_MAX = 60
+
+export const statusCommands: Record<string, Command> = {
+  status: {
+    summary: 'Show what the installation holds and what is wrong; the exit code is 1 if anything is.',
+    args: [],
+    run: showStatus,
+  },
+}
+
+async function showStatus(db: ControlDb): Promise<Report> {
+  const gauges = await readGauges({ db, databaseNow: DATABASE_CLOCK })
+  const [heartbeat] = await db.select().from(heartbeats).where(eq(heartbeats.name, 'queue'))
+  const dayAgo = new Date(Date.now() - DAY_MS)
+  const failed = await db.$count(
+    projectTasks,
+    and(eq(projectTasks.state, 'failed'), gte(projectTasks.finishedAt, dayAgo)),
+  )
+  const problems = [queueProblem(heartbeat?.at), ...gauges.tasks.map(taskProblem)].filter((line) => line !== undefined)
+  const lines = [
+    `organizations  ${gauges.organizations}`,
+    `users          ${gauges.users}`,
+    `projects       ${projectsText(gauges, false)}`,
+    `branches       ${projectsText(gauges, true)}`,
+    `open tasks     ${gauges.tasks.map(taskText).join(', ') || 0}`,
+    `failed tasks   ${failed} in the last 24 hours`,
+    `webhooks       ${gauges.endpoints.enabled} enabled, ${gauges.endpoints.disabled} disabled`,
+    `database       ${mib(gauges.databaseBytes)}; ${connectionsOf(gauges)} of ${gauges.connectionsMax} connections`,
+    `objects        ${mib(gauges.storageBytes)}`,
+    ...problems.map((problem) => `PROBLEM        ${problem}`),
+  ]
+  return { text: lines.join('\n'), exitCode: problems.length > 0 ? 1 : 0 }
+}
+
+type TaskGauge = Gauges['tasks'][number]
+
+const mib = (bytes: number) => `${(bytes / 1024 ** 2).toFixed(1)} MiB`
+const sum = (rows: readonly { count: number }[]) => rows.reduce((total, row) => total + row.count, 0)
+const connectionsOf = ({ connections }: Gauges) => sum(connections)
+const taskText = ({ count, queue, kind, state }: TaskGauge) => `${count} ${queue} ${kind} ${state}`
+
+function projectsText({ projects }: Gauges, isBranch: boolean): string {
+  const rows = projects.filter((row) => row.isBranch === isBranch)
+  const byStatus = rows.map((row) => `${row.count} ${row.status}`).join(', ')
+  return `${sum(rows)}${byStatus && `: ${byStatus}`}`
+}
+
+function queueProblem(at: Date | undefined): string | undefined {
+  if (!at) return 'the queue has not delivered a heartbeat yet: is the Worker running, and its cron?'
+  const seconds = Math.round((Date.now() - at.getTime()) / 1000)
+  if (seconds < HEARTBEAT_SECONDS_MAX) return undefined
+  return `the last heartbeat of the queue is ${seconds} s old: is the Worker running, and its cron?`
+}
+
+const taskProblem = ({ queue, kind, oldestDueSeconds }: TaskGauge): string | undefined =>
+  oldestDueSeconds !== null && oldestDueSeconds > OVERDUE_SECONDS_MAX
+    ? `a task has been due for ${Math.round(oldestDueSeconds)} s: ${queue} ${kind}`
+    : undefined
