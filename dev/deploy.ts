@@ -2,7 +2,9 @@ import { execFileSync } from 'node:child_process'
 import { unstable_readConfig } from 'wrangler'
 import * as z from 'zod'
 import { Config } from '../src/config.ts'
+import { createResource, missingResources, neededResources, wrangler } from './cloud-resources.ts'
 import { migrateControlDatabase } from './control-database.ts'
+import { databaseProblem } from './database-problem.ts'
 import { describeFailure } from './lifetime.ts'
 import { StartError } from './start-error.ts'
 
@@ -15,11 +17,15 @@ const FORMS: Record<string, string> = {
   ENCRYPTION_KEY: `k1:${Buffer.alloc(32).toString('base64')}`,
 }
 
-/** Refuses to deploy what could not run; then migrations first, as the new code needs them and the old bears them. */
+/**
+ * Refuses to deploy what could not run. Migrations run first: the new code needs them, and the old code works with them.
+ * With `--dry-run` it checks all of that and says what it would do.
+ */
 async function deploy(): Promise<void> {
   const { DATABASE_URL } = process.env
   if (!DATABASE_URL) throw new StartError('Set DATABASE_URL to the control database: its migrations run first.')
-  const { vars } = unstable_readConfig({ config: 'wrangler.toml' })
+  const isDry = process.argv.includes('--dry-run')
+  const { vars, queues } = unstable_readConfig({ config: 'wrangler.toml' })
   if (vars.WEBHOOK_LOOPBACK === 'on') {
     throw new StartError('wrangler.toml, [vars], has WEBHOOK_LOOPBACK="on": that is for development, take it out.')
   }
@@ -27,18 +33,24 @@ async function deploy(): Promise<void> {
     throw new StartError(`${BUILDER_CONFIG}, [vars], has IMPORT_LOOPBACK="on": that is for development, take it out.`)
   }
   const secrets = deployedSecrets()
-  const missing = [...SECRETS, SECRET_OF_ENGINE[String(vars.ENGINE)] ?? []]
+  const lacking = [...SECRETS, SECRET_OF_ENGINE[String(vars.ENGINE)] ?? []]
     .flat()
     .filter((name) => !secrets.includes(name))
-  if (missing.length > 0) {
-    throw new StartError(`The Worker lacks secrets: ${missing.map((name) => `wrangler secret put ${name}`).join('; ')}`)
+  if (lacking.length > 0) {
+    throw new StartError(`The Worker lacks secrets: ${lacking.map((name) => `wrangler secret put ${name}`).join('; ')}`)
   }
   const settings = { ...vars, ...Object.fromEntries(secrets.map((name) => [name, FORMS[name] ?? 'set'])), DATABASE_URL }
   const checked = Config.safeParse(settings)
   if (!checked.success) {
     throw new StartError(`wrangler.toml, [vars] (README, Settings):\n${z.prettifyError(checked.error)}`)
   }
-  await migrateControlDatabase(DATABASE_URL)
+  const missing = missingResources(neededResources(queues, vars))
+  for (const resource of missing) {
+    console.log(isDry ? `Would create the ${resource.title}` : `Creating the ${resource.title}`)
+    if (!isDry) createResource(resource)
+  }
+  console.log(isDry ? 'Would migrate the control database' : 'Migrating the control database')
+  if (!isDry) await migrateControlDatabase(DATABASE_URL).catch(refuseDatabase)
   // The builder first: the other one is bound to it.
   for (const config of [BUILDER_CONFIG, 'wrangler.toml']) {
     execFileSync('wrangler', ['deploy', '--config', config, ...process.argv.slice(2)], { stdio: 'inherit' })
@@ -49,14 +61,14 @@ async function deploy(): Promise<void> {
 const NO_SUCH_WORKER = /10007|does not exist|not found/i
 
 function deployedSecrets(): string[] {
-  try {
-    const listed = execFileSync('wrangler', ['secret', 'list', '--format', 'json'], { encoding: 'utf8', stdio: 'pipe' })
-    return (JSON.parse(listed) as { name: string }[]).map(({ name }) => name)
-  } catch (error) {
-    const { stdout = '', stderr = '' } = error as { stdout?: string; stderr?: string }
-    if (NO_SUCH_WORKER.test(stdout + stderr)) return []
-    throw new StartError(`wrangler secret list failed:\n${stdout}${stderr}`)
-  }
+  const { status, output, stdout } = wrangler(['secret', 'list', '--format', 'json'])
+  if (status === 0) return (JSON.parse(stdout) as { name: string }[]).map(({ name }) => name)
+  if (NO_SUCH_WORKER.test(output)) return []
+  throw new StartError(`wrangler secret list failed:\n${output}`)
+}
+
+function refuseDatabase(error: unknown): never {
+  throw databaseProblem(error, 'Its address is that of DATABASE_URL.')
 }
 
 deploy().catch((error) => {

@@ -1,0 +1,62 @@
+import { spawnSync } from 'node:child_process'
+import { StartError } from './start-error.ts'
+
+interface QueueConfig {
+  producers?: readonly { queue: string }[] | undefined
+  consumers?: readonly { queue: string; dead_letter_queue?: string | undefined }[] | undefined
+}
+
+/** A queue or bucket that a deployment needs, and the arguments by which wrangler finds and creates it. */
+export interface Resource {
+  title: string
+  find: readonly string[]
+  create: readonly string[]
+}
+
+/** The queues that a configuration file names, and the bucket where that is one of R2. */
+export function neededResources(queues: QueueConfig, vars: Record<string, unknown>): Resource[] {
+  const consumers = queues.consumers ?? []
+  const names = [...(queues.producers ?? []), ...consumers].map(({ queue }) => queue)
+  const dead = consumers.flatMap(({ dead_letter_queue: queue }) => queue ?? [])
+  return [...[...new Set([...names, ...dead])].sort().map(queueNamed), ...bucketOf(vars)]
+}
+
+const queueNamed = (name: string): Resource => ({
+  title: `queue ${name}`,
+  find: ['queues', 'info', name],
+  create: ['queues', 'create', name],
+})
+
+const R2_HOST = /^[0-9a-f]{32}(?:\.(eu|fedramp))?\.r2\.cloudflarestorage\.com$/
+
+function bucketOf({ S3_ENDPOINT, S3_BUCKET }: Record<string, unknown>): Resource[] {
+  const match = URL.canParse(String(S3_ENDPOINT)) && R2_HOST.exec(new URL(String(S3_ENDPOINT)).hostname)
+  if (!match) return []
+  const [, jurisdiction] = match
+  const place = jurisdiction ? ['--jurisdiction', jurisdiction] : []
+  const named = (verb: string) => ['r2', 'bucket', verb, String(S3_BUCKET), ...place]
+  return [{ title: `bucket ${S3_BUCKET}`, find: named('info'), create: named('create') }]
+}
+
+const ABSENT = /does not exist/i
+
+/** Those that do not exist yet. */
+export const missingResources = (resources: readonly Resource[]): Resource[] =>
+  resources.filter(({ title, find }) => {
+    const { status, output } = wrangler(find)
+    if (status !== 0 && !ABSENT.test(output)) throw new StartError(`Cannot look up the ${title}:\n${output}`)
+    return status !== 0
+  })
+
+export function createResource({ title, create }: Resource): void {
+  const { status, output } = wrangler(create)
+  if (status !== 0) throw new StartError(`Cannot create the ${title}:\n${output}`)
+}
+
+/** Runs wrangler without a terminal, so that it asks nothing. */
+export function wrangler(args: readonly string[]): { status: number | null; output: string; stdout: string } {
+  const env = { ...process.env, CI: '1', NO_COLOR: '1' }
+  const result = spawnSync('wrangler', args, { encoding: 'utf8', stdio: ['ignore', 'pipe', 'pipe'], env })
+  if (result.error) throw new StartError(`wrangler does not start: ${result.error.message}`)
+  return { status: result.status, output: result.stdout + result.stderr, stdout: result.stdout }
+}

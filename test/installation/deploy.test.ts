@@ -1,0 +1,230 @@
+import { spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { cpSync, mkdirSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
+import { createServer, type IncomingMessage } from 'node:http'
+import type { AddressInfo } from 'node:net'
+import { tmpdir } from 'node:os'
+import { join, resolve } from 'node:path'
+import { json } from 'node:stream/consumers'
+import pg from 'pg'
+import { describe, expect, inject, it, onTestFinished } from 'vitest'
+import { neededResources } from '../../dev/cloud-resources.ts'
+import { newControlDatabase } from '../support/control-databases.ts'
+
+const ACCOUNT = 'a'.repeat(32)
+const QUEUES = ['project-tasks', 'webhook-deliveries', 'worker-builds'].flatMap((name) => [name, `${name}-dead`]).sort()
+const SECRETS = ['DATABASE_URL', 'ENCRYPTION_KEY', 'HOST_KEY', 'S3_ACCESS_KEY_ID', 'S3_SECRET_ACCESS_KEY']
+
+/** The part of Cloudflare's API that the real wrangler asks about secrets, queues and buckets. */
+async function startCloudflare() {
+  const queues = new Set<string>()
+  const buckets = new Set<string>()
+  const changes: string[] = []
+  const state = { secrets: SECRETS, refuses: '' }
+
+  async function answer(request: IncomingMessage): Promise<{ status?: number; result?: unknown; error?: object }> {
+    const { pathname, searchParams } = new URL(request.url ?? '', 'http://cloudflare')
+    const path = pathname.replace(`/client/v4/accounts/${ACCOUNT}`, '')
+    if (state.refuses && path.startsWith(state.refuses))
+      return { status: 403, error: { code: 10000, message: 'Authentication error' } }
+    const body = request.method === 'GET' ? {} : ((await json(request)) as { queue_name?: string; name?: string })
+    // `r2 bucket info` also reads figures of the bucket.
+    if (path.endsWith('/graphql')) return { result: {} }
+    if (request.method !== 'GET') changes.push(`${request.method} ${path} ${body.queue_name ?? body.name}`)
+    if (path.endsWith('/secrets')) return { result: state.secrets.map((name) => ({ name, type: 'secret_text' })) }
+    if (path === '/queues' && request.method === 'POST') {
+      queues.add(String(body.queue_name))
+      return { result: { queue_name: body.queue_name, queue_id: 'id' } }
+    }
+    if (path === '/queues') {
+      const name = searchParams.get('name') ?? ''
+      return { result: queues.has(name) ? [{ queue_name: name, queue_id: 'id', producers: [], consumers: [] }] : [] }
+    }
+    if (path === '/r2/buckets') {
+      buckets.add(String(body.name))
+      return { result: {} }
+    }
+    const bucket = path.match(/^\/r2\/buckets\/([^/]+)$/)?.[1]
+    if (bucket && buckets.has(bucket)) return { result: { name: bucket, creation_date: '', location: 'WEUR' } }
+    if (bucket) return { status: 404, error: { code: 10006, message: 'The specified bucket does not exist.' } }
+    return { status: 404, error: { code: 7003, message: `no route ${request.method} ${path}` } }
+  }
+
+  const server = createServer((request, response) => {
+    answer(request).then(
+      ({ status = 200, result = null, error }) => {
+        response.writeHead(status, { 'content-type': 'application/json' })
+        response.end(JSON.stringify({ success: !error, result, errors: error ? [error] : [], messages: [] }))
+      },
+      (error) => response.writeHead(500).end(String(error)),
+    )
+  })
+  server.listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  onTestFinished(() => void server.close())
+  const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}/client/v4`
+  return { url, queues, buckets, changes, state }
+}
+
+interface Fixture {
+  cloudflare: Awaited<ReturnType<typeof startCloudflare>>
+  /** Runs the command; `deployed` are the uploads that wrangler was asked for. */
+  deploy(...args: string[]): Promise<{ code: number | null; output: string; deployed: string[] }>
+  settings(vars: string): void
+  tables(): Promise<number>
+}
+
+const VARS = `
+HOST_URL = "https://host.example.com"
+NEON_PROXY = "https://host.example.com"
+DATABASE_HOST = "db.example.com"
+DATABASE_PORT = "5432"
+BASE_URL = "https://api.example.com"
+S3_ENDPOINT = "https://${ACCOUNT}.r2.cloudflarestorage.com"
+`
+
+async function newFixture(): Promise<Fixture> {
+  const cloudflare = await startCloudflare()
+  const root = mkdtempSync(join(tmpdir(), 'pilothouse-deploy-'))
+  onTestFinished(() => rmSync(root, { recursive: true }))
+  for (const name of ['dev', 'host', 'drizzle', 'node_modules', 'package.json', 'tsconfig.json']) {
+    symlinkSync(resolve(name), join(root, name))
+  }
+  cpSync('src', join(root, 'src'), { recursive: true })
+  const settings = (vars: string) =>
+    writeFileSync(join(root, 'wrangler.toml'), readFileSync('wrangler.toml', 'utf8') + vars)
+  settings(VARS)
+  const uploads = join(root, 'uploads')
+  writeFileSync(uploads, '')
+  mkdirSync(join(root, 'bin'))
+  // An upload is recorded only; everything else is done by the real wrangler.
+  const real = resolve('node_modules/.bin/wrangler')
+  writeFileSync(
+    join(root, 'bin/wrangler'),
+    `#!/bin/sh
+case "$*" in deploy*--dry-run*) exec ${real} "$@";; deploy*) echo "$*" >> ${uploads};; *) exec ${real} "$@";; esac
+`,
+    { mode: 0o755 },
+  )
+  const database = await newControlDatabase(inject('adminUrl'), 'deploy')
+  onTestFinished(() => database.drop())
+  const query = async (text: string) => {
+    const client = new pg.Client({ connectionString: database.url })
+    await client.connect()
+    return client.query(text).finally(() => client.end())
+  }
+  await query('drop schema public cascade; drop schema drizzle cascade; create schema public')
+  const env = {
+    ...process.env,
+    PATH: `${join(root, 'bin')}:${process.env.PATH}`,
+    CLOUDFLARE_API_BASE_URL: cloudflare.url,
+    CLOUDFLARE_API_TOKEN: 'token',
+    CLOUDFLARE_ACCOUNT_ID: ACCOUNT,
+    WRANGLER_SEND_METRICS: 'false',
+    WRANGLER_WRITE_LOGS: 'false',
+    XDG_CONFIG_HOME: join(root, 'config'),
+    DATABASE_URL: database.url,
+  }
+  return {
+    cloudflare,
+    settings,
+    async deploy(...args) {
+      const child = spawn('node', ['dev/deploy.ts', ...args], { cwd: root, env, stdio: ['ignore', 'pipe', 'pipe'] })
+      let output = ''
+      for (const stream of [child.stdout, child.stderr]) stream.on('data', (data: Buffer) => (output += data))
+      await once(child, 'close')
+      return { code: child.exitCode, output, deployed: readFileSync(uploads, 'utf8').split('\n').slice(0, -1) }
+    },
+    tables: async () => {
+      const { rows } = await query(
+        "select count(*)::int as count from pg_tables where schemaname in ('public', 'drizzle')",
+      )
+      return rows[0].count
+    },
+  }
+}
+
+describe('npm run deploy -- --dry-run', () => {
+  it('says what it would do and changes nothing', async () => {
+    const { cloudflare, deploy, tables } = await newFixture()
+    cloudflare.queues.add('worker-builds')
+    const { code, output, deployed } = await deploy('--dry-run')
+    expect(code, output).toBe(0)
+    const would = output.split('\n').filter((line) => line.startsWith('Would'))
+    expect(would).toEqual([
+      ...QUEUES.filter((name) => name !== 'worker-builds').map((name) => `Would create the queue ${name}`),
+      'Would create the bucket pilothouse',
+      'Would migrate the control database',
+    ])
+    expect(output.match(/--dry-run: exiting now/g)).toHaveLength(2)
+    expect(cloudflare.changes).toEqual([])
+    expect(await tables()).toBe(0)
+    expect(deployed).toEqual([])
+  })
+})
+
+describe('npm run deploy', () => {
+  it('creates the queues and the bucket that are missing, once, before it migrates and uploads', async () => {
+    const { cloudflare, deploy, tables } = await newFixture()
+    cloudflare.queues.add('worker-builds')
+    const first = await deploy()
+    expect(first.code, first.output).toBe(0)
+    const created = [
+      ...QUEUES.filter((name) => name !== 'worker-builds').map((name) => `POST /queues ${name}`),
+      'POST /r2/buckets pilothouse',
+    ]
+    expect(cloudflare.changes).toEqual(created)
+    expect(await tables()).toBeGreaterThan(20)
+    const uploads = ['deploy --config src/builder/wrangler.toml', 'deploy --config wrangler.toml']
+    expect(first.deployed).toEqual(uploads)
+    const second = await deploy()
+    expect(second.code, second.output).toBe(0)
+    expect(cloudflare.changes).toEqual(created)
+    expect(second.deployed).toEqual([...uploads, ...uploads])
+  })
+
+  it.each(['/queues', '/r2'])('stops where Cloudflare refuses %s, before anything is changed', async (path) => {
+    const { cloudflare, deploy, tables } = await newFixture()
+    cloudflare.state.refuses = path
+    const { code, output, deployed } = await deploy()
+    expect(code).toBe(1)
+    const title = path === '/r2' ? 'bucket pilothouse' : `queue ${QUEUES[0]}`
+    expect(output).toContain(`Cannot look up the ${title}:`)
+    expect(output).toContain('Authentication error')
+    expect([cloudflare.changes, deployed, await tables()]).toEqual([[], [], 0])
+  })
+
+  it('stops while secrets or settings are missing', async () => {
+    const { cloudflare, deploy, settings, tables } = await newFixture()
+    cloudflare.state.secrets = SECRETS.filter((name) => name !== 'HOST_KEY')
+    const lacking = await deploy()
+    expect([lacking.code, lacking.output]).toEqual([1, 'The Worker lacks secrets: wrangler secret put HOST_KEY\n'])
+    cloudflare.state.secrets = SECRETS
+    settings(VARS.replace(/^BASE_URL.*$/m, 'BASE_URL = "nowhere"'))
+    const malformed = await deploy()
+    expect(malformed.code).toBe(1)
+    expect(malformed.output).toMatch(/^wrangler\.toml, \[vars\] \(README, Settings\):\n.*BASE_URL/s)
+    expect([cloudflare.changes, malformed.deployed, await tables()]).toEqual([[], [], 0])
+  })
+})
+
+describe('the bucket', () => {
+  const titles = (S3_ENDPOINT: string) => neededResources({}, { S3_ENDPOINT, S3_BUCKET: 'b' })
+
+  it('is created where it is one of R2, in its jurisdiction', () => {
+    expect(titles(`https://${ACCOUNT}.eu.r2.cloudflarestorage.com`)).toEqual([
+      {
+        title: 'bucket b',
+        find: ['r2', 'bucket', 'info', 'b', '--jurisdiction', 'eu'],
+        create: ['r2', 'bucket', 'create', 'b', '--jurisdiction', 'eu'],
+      },
+    ])
+  })
+
+  it.each(['https://s3.amazonaws.com', `https://${ACCOUNT}.r2.cloudflarestorage.com.example.com`, ''])(
+    'is left alone at %j',
+    (endpoint) => {
+      expect(titles(endpoint)).toEqual([])
+    },
+  )
+})
