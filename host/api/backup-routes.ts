@@ -12,6 +12,8 @@ const Restore = z.union([
   z.strictObject({ at: z.coerce.date(), id: z.string(), password: z.string().optional() }),
 ])
 
+const Moment = z.strictObject({ at: z.coerce.date() })
+
 interface Parts {
   pool: InstancePool
   backups: Backups
@@ -44,8 +46,10 @@ export function backupRoutes({ pool, backups, endSessions }: Parts): Route[] {
       return shown(found)
     }),
     mutation('PUT', '/instances/{name}/backups/{id}', async ({ name, params: { id = '' } }) => {
-      await setArchived(pool.require(name), true)
-      return shown(await backups.make(name, id))
+      const instance = pool.require(name)
+      await setArchived(instance, true)
+      const make = (from: Instance) => backups.make(name, id, from)
+      return shown(await (instance.record.isPaused ? pool.withDraft(instance, make) : make(instance)))
     }),
     mutation('DELETE', '/instances/{name}/backups/{id}', async ({ name, params: { id = '' } }) => {
       await backups.remove(name, id)
@@ -73,6 +77,16 @@ export function backupRoutes({ pool, backups, endSessions }: Parts): Route[] {
       const window = await backups.window(pool.require(name).name)
       if (!window) throw new Refused([{ setting: 'at', reason: 'there is no backup of this project yet' }])
       return window
+    }),
+    // Not a mutation: it must not wait for one that takes long.
+    route('POST', '/instances/{name}/moment', async ({ name, body }) => {
+      const now = new Date()
+      const { record, programs } = pool.require(name)
+      const { at } = await body(Moment)
+      const { size, sleepAfterSeconds, settings, access } = record
+      const spec = { version: programs.major, size, settings, access }
+      const sleep = sleepAfterSeconds === undefined ? {} : { sleep_after_seconds: sleepAfterSeconds }
+      return { now, ...(await backups.moment(name, at)), spec: { ...spec, ...sleep } }
     }),
     mutation('POST', '/instances/{name}/drill', ({ name }) => backups.drill(name)),
   ]

@@ -8,6 +8,10 @@ const Arrival = z.strictObject({
   size: z.string().optional(),
   sleep_after_seconds: z.int().min(1).nullable().optional(),
   is_paused: z.boolean().default(false),
+  /** Recovers the instance to this moment, or to the end of the archive if that comes first. */
+  at: z.coerce.date().optional(),
+  settings: z.record(z.string(), z.string()).default({}),
+  access: z.strictObject({ ssl: z.boolean(), networks: z.array(z.string()).nullable() }).optional(),
 })
 /** Without an `lsn`, the instance is as far as the archive goes. */
 const End = z.strictObject({
@@ -36,12 +40,21 @@ export function moveRoutes({ pool, moves, endSessions }: Parts): Route[] {
     }),
     mutation('POST', '/instances/{name}/unseal', ({ name }) => moves.unseal(name)),
     mutation('PUT', '/instances/{name}/arrival', async ({ name, body }) => {
-      const { version: major, size, sleep_after_seconds: sleepAfterSeconds, is_paused: isPaused } = await body(Arrival)
-      await moves.receive({
-        ...{ name, isPaused, size },
+      const {
+        version: major,
+        sleep_after_seconds: sleepAfterSeconds,
+        is_paused: isPaused,
+        at,
+        ...rest
+      } = await body(Arrival)
+      const { size, settings, access } = rest
+      const spec = {
+        ...{ name, isPaused, size, settings },
         ...(major !== undefined && { major }),
         ...(sleepAfterSeconds !== undefined && { sleepAfterSeconds }),
-      })
+        ...(access && { access }),
+      }
+      await (at ? moves.receiveAt(spec, at) : moves.receive(spec))
     }),
     mutation('POST', '/instances/{name}/arrival/finish', async ({ name, body }) =>
       moves.finish(name, (await body(End)).lsn),

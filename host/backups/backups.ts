@@ -1,15 +1,18 @@
 import { readdir, rm, stat } from 'node:fs/promises'
 import { join } from 'node:path'
+import { setTimeout as delay } from 'node:timers/promises'
 import { ignoreMissing } from '../copies/data-files.ts'
 import { KeyedMutex, Semaphore } from '../instances/mutex.ts'
 import { type Instance, type Instances, Refused, UnknownInstance } from '../instances/types.ts'
 import { Archive } from './archive.ts'
-import { backupIds, listBackups, makeBackup, orphanedBackups, prefixOf, removeBackup } from './base-backup.ts'
+import { backupIds, keysOf, listBackups, makeBackup, orphanedBackups, prefixOf, removeBackup } from './base-backup.ts'
+import { stoppedLsn } from './control-file.ts'
 import { drillPlan, readContents } from './drill.ts'
-import { archivedWindow, isNeeded, newestTimeline, planBackup, planMoment } from './plan.ts'
+import { archivedWindow, byWal, isNeeded, newestTimeline, planBackup, planMoment } from './plan.ts'
+import { requireVersion } from './recovery.ts'
 import { forgetOldData, restoreTo, undoRestore } from './restore.ts'
 import type { ArchiveStore } from './store.ts'
-import { archiveSpool, flushWal, listBundles } from './wal.ts'
+import { archiveSpool, flushWal, hasUnarchivedWal, listBundles, listTimelines } from './wal.ts'
 
 interface BackupsOptions {
   store: ArchiveStore
@@ -32,6 +35,7 @@ interface ArchiveStatus {
 const SPOOL_BYTES_MAX = 2 ** 30
 const TICK_MS = 10_000
 const UPLOADS_AT_ONCE = 4
+const AHEAD_MS_MAX = 5_000
 const HOUR_MS = 3_600_000
 const DAY_MS = 24 * HOUR_MS
 
@@ -77,6 +81,21 @@ export function createBackups({ store, key, instances, log, ...bounds }: Backups
     if (isNews) log('wal_archive', { instance: name, ...status })
   }
 
+  /** Archives all that the server has written, and returns how far that is. Wakes it only where its archiver ended before it did. */
+  async function archiveWritten(instance: Instance): Promise<{ lsn: string; isStopped: boolean }> {
+    const stopped = await instance.unlessRunning(async () => {
+      if (await hasUnarchivedWal(instance.paths.data)) return undefined
+      await onSpool(instance.name, () => archiveSpool(archive, instance))
+      return { lsn: await stoppedLsn(instance.paths.data), isStopped: true }
+    })
+    if (stopped) return stopped
+    if (instance.record.isPaused)
+      throw new Refused([{ setting: 'at', reason: 'the project was paused before all of its WAL was archived' }])
+    const [row] = await instance.admin.rows<{ lsn: string }>('SELECT pg_current_wal_insert_lsn()::text AS lsn')
+    await flush(instance)
+    return { lsn: String(row?.lsn), isStopped: false }
+  }
+
   async function archiveTick(): Promise<void> {
     await Promise.all(instances.list().map((instance) => uploads.run(() => archiveInstance(instance))))
   }
@@ -116,9 +135,10 @@ export function createBackups({ store, key, instances, log, ...bounds }: Backups
   }
 
   return {
-    make: (name: string, id: string) =>
+    /** `from` is a server of the same data, for an instance whose own server must not run. */
+    make: (name: string, id: string, from?: Instance) =>
       alone(name, async (instance) => {
-        const manifest = await makeBackup(archive, instance, id)
+        const manifest = await makeBackup(archive, from ?? instance, id)
         const status = statuses.get(name)
         if (status?.state === 'stopped') statuses.set(name, { ...status, state: 'archiving' })
         return manifest
@@ -135,6 +155,19 @@ export function createBackups({ store, key, instances, log, ...bounds }: Backups
     archive,
     /** As `flush`, through a server of the same data that is not the instance's. */
     flushFrom: flush,
+
+    /** The keys of the archived objects that bring the instance to a moment that has just passed. */
+    async moment(name: string, at: Date): Promise<{ backup: string; keys: string[] }> {
+      await untilPast(at)
+      const instance = find(name)
+      if (!instance.record.isArchived)
+        throw new Refused([{ setting: 'at', reason: 'there is no backup of this project' }])
+      const { base, bundles } = await planMoment(archive, name, at, byWal(await archiveWritten(instance)))
+      requireVersion(instance, base)
+      const timelines = (await listTimelines(archive, name)).map(({ key }) => key)
+      const keys = [...keysOf(name, base.id), ...bundles.map(({ key }) => key), ...timelines]
+      return { backup: base.id, keys }
+    },
 
     /** To a backup, or to a moment of the window. */
     restore: (name: string, to: { backup: string } | { at: Date }, { password }: { password?: string } = {}) =>
@@ -201,6 +234,13 @@ export function createBackups({ store, key, instances, log, ...bounds }: Backups
       await tick
     },
   }
+}
+
+/** Clocks of machines differ a little. */
+async function untilPast(at: Date): Promise<void> {
+  const ms = at.getTime() - Date.now()
+  if (ms > AHEAD_MS_MAX) throw new Refused([{ setting: 'at', reason: 'must not be in the future' }])
+  if (ms >= 0) await delay(ms + 1)
 }
 
 async function sizeOf(folder: string): Promise<number> {

@@ -26,6 +26,9 @@ export const prefixOf = (name: string) => `backups/${name}/`
 const objectOf = (name: string, id: string) => `${prefixOf(name)}base/${id}.tar`
 const manifestOf = (name: string, id: string) => `${prefixOf(name)}base/${id}.json`
 
+/** The objects of a backup. */
+export const keysOf = (name: string, id: string): string[] => [objectOf(name, id), manifestOf(name, id)]
+
 function checkId(id: string): void {
   if (/^[\w-]{1,64}$/.test(id)) return
   throw new Refused([{ setting: 'id', reason: 'must be 1 to 64 letters, digits, _ or -' }])

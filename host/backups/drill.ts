@@ -6,7 +6,7 @@ import { withAdminAt } from '../instances/admin.ts'
 import type { AdminSession, Instance } from '../instances/types.ts'
 import type { Archive } from './archive.ts'
 import type { RestorePlan } from './plan.ts'
-import { recover } from './recovery.ts'
+import { ownerOf, recover } from './recovery.ts'
 
 interface DrillReport {
   backup: string
@@ -63,7 +63,7 @@ export async function drillPlan(
 ): Promise<DrillReport> {
   const startedAt = Date.now()
   const place = { data: `${instance.paths.data}.drill`, socket: `${instance.paths.socket}.drill` }
-  const recovered = await recover(archive, instance, place, plan)
+  const recovered = await recover(archive, ownerOf(instance), place, plan)
   try {
     const socket = connect(join(place.socket, '.s.PGSQL.5432'))
     await once(socket, 'connect')

@@ -43,8 +43,15 @@ function lineage({ histories }: Archived, timeline: number): Map<number, bigint 
   return ends.set(timeline, undefined)
 }
 
+interface Chain {
+  bundles: Bundle[]
+  coveredAt: number
+  /** The first byte that it does not hold. */
+  end: bigint
+}
+
 /** The unbroken WAL that follows a backup on a timeline. */
-function chain(archived: Archived, base: Manifest, timeline: number): { bundles: Bundle[]; coveredAt: number } {
+function chain(archived: Archived, base: Manifest, timeline: number): Chain {
   const ends = lineage(archived, timeline)
   const size = base.segmentBytes
   const found = { bundles: [] as Bundle[], coveredAt: Date.parse(base.stoppedAt) }
@@ -61,7 +68,7 @@ function chain(archived: Archived, base: Manifest, timeline: number): { bundles:
     found.bundles.push(bundle)
     found.coveredAt = Math.max(found.coveredAt, bundle.coveredAt)
   }
-  return found
+  return { ...found, end: BigInt(next) * BigInt(size) }
 }
 
 function canBegin(archived: Archived, base: Manifest, timeline: number): boolean {
@@ -92,20 +99,37 @@ export async function planBackup(archive: Archive, name: string, id: string): Pr
   return { base, timeline: base.timeline, bundles: [], histories }
 }
 
+/** Whether the archive reaches to a moment. */
+type Reaches = (chain: Chain, base: Manifest, at: Date) => boolean
+
+const byTime: Reaches = ({ coveredAt }, _base, at) => coveredAt >= at.getTime()
+
+/** By what the server had written when it was asked, or when it stopped. */
+export const byWal =
+  ({ lsn, isStopped }: { lsn: string; isStopped: boolean }): Reaches =>
+  ({ end }, { segmentBytes }) =>
+    // The checkpoint of its stop begins a segment, which is archived when the server runs again.
+    end >= (isStopped ? BigInt(segmentAt(lsn, segmentBytes)) * BigInt(segmentBytes) : toBytes(lsn))
+
 /** On the timeline that the instance lived on at that moment, whatever was restored since. */
-export async function planMoment(archive: Archive, name: string, at: Date): Promise<RestorePlan> {
+export async function planMoment(
+  archive: Archive,
+  name: string,
+  at: Date,
+  reaches: Reaches = byTime,
+): Promise<RestorePlan> {
   const archived = await readArchive(archive, name)
   const timeline = startOf(archived, at.getTime())
   const base = archived.backups.findLast(
     (backup) => Date.parse(backup.stoppedAt) <= at.getTime() && canBegin(archived, backup, timeline),
   )
   if (!base) throw new Refused([{ setting: 'at', reason: `there is no backup from before ${at.toISOString()}` }])
-  const { bundles, coveredAt } = chain(archived, base, timeline)
-  if (coveredAt < at.getTime()) {
-    const until = new Date(coveredAt).toISOString()
+  const found = chain(archived, base, timeline)
+  if (!reaches(found, base, at)) {
+    const until = new Date(found.coveredAt).toISOString()
     throw new Refused([{ setting: 'at', reason: `the archive reaches from ${base.stoppedAt} to ${until}` }])
   }
-  return { base, timeline, at, bundles, histories: archived.histories }
+  return { base, timeline, at, bundles: found.bundles, histories: archived.histories }
 }
 
 /** All that the archive has of the instance's present timeline, after its newest backup or after the one with this id. */

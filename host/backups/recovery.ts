@@ -2,7 +2,7 @@ import { copyFile, mkdir, rm, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { ownAll } from '../instances/files.ts'
 import { type Server, startServer } from '../instances/server.ts'
-import { type Instance, Refused } from '../instances/types.ts'
+import { type Instance, type InstanceRecord, type Programs, Refused } from '../instances/types.ts'
 import type { Archive } from './archive.ts'
 import { type Manifest, unpackBackup } from './base-backup.ts'
 import { isOfMajor, type RestorePlan } from './plan.ts'
@@ -13,6 +13,23 @@ interface Place {
   /** The folder of the server's socket, which is nobody's but the daemon's. */
   socket: string
 }
+
+/** The instance whose data is recovered. */
+export interface Owner {
+  programs: Programs
+  account: InstanceRecord['account']
+  /** Writes the configuration files into a data folder. */
+  configure(data: string): Promise<void>
+}
+
+/** The instance's configuration as it stands, with what the server has been told by `ALTER SYSTEM`. */
+export const ownerOf = ({ programs, record, paths }: Instance): Owner => ({
+  programs,
+  account: record.account,
+  async configure(data) {
+    for (const file of [...CONFIGURATION, OVERRIDES]) await copyFile(join(paths.data, file), join(data, file))
+  },
+})
 
 /** A server of its own, recovered to the moment of a plan. */
 export interface Recovered {
@@ -29,14 +46,9 @@ export const RECOVERY_SECONDS_MAX = 24 * 3600
 const ENDED_BEFORE = /recovery ended before configured recovery target/
 
 /** Beside the instance, whose server goes on meanwhile. Nothing acts for the instance: no archiver, worker or subscription. */
-export async function recover(
-  archive: Archive,
-  instance: Instance,
-  place: Place,
-  plan: RestorePlan,
-): Promise<Recovered> {
-  requireVersion(instance, plan.base)
-  const { account } = instance.record
+export async function recover(archive: Archive, owner: Owner, place: Place, plan: RestorePlan): Promise<Recovered> {
+  requireVersion(owner, plan.base)
+  const { account } = owner
   const drop = async () => {
     for (const folder of [place.data, place.socket, `${place.data}.wal`])
       await rm(folder, { recursive: true, force: true })
@@ -47,14 +59,14 @@ export async function recover(
     await ownAll(place.socket, account)
     await mkdir(place.data, { mode: 0o700 })
     await unpackBackup(archive, plan.base, place.data)
-    for (const file of CONFIGURATION) await copyFile(join(instance.paths.data, file), join(place.data, file))
+    await owner.configure(place.data)
     await writeFile(join(place.data, 'recovery.signal'), '', { mode: 0o600 })
     await ownAll(place.data, account)
-    const server = await replay(archive, instance, place, plan)
+    const server = await replay(archive, owner, place, plan)
     return {
       async finish() {
         await server.stop()
-        await copyFile(join(instance.paths.data, OVERRIDES), join(place.data, OVERRIDES))
+        await owner.configure(place.data)
         await rm(place.socket, { recursive: true, force: true })
       },
       async drop() {
@@ -69,20 +81,20 @@ export async function recover(
 }
 
 /** Data is read by the version that wrote it alone. */
-export function requireVersion({ programs }: Instance, { id, version }: Manifest): void {
+export function requireVersion({ programs }: Pick<Owner, 'programs'>, { id, version }: Manifest): void {
   if (isOfMajor(version, programs.major)) return
   const reason = `the backup ${id} is of Postgres ${version}, and the project runs ${programs.version}`
   throw new Refused([{ setting: 'backup', reason }])
 }
 
-async function replay(archive: Archive, instance: Instance, place: Place, plan: RestorePlan): Promise<Server> {
-  const { account } = instance.record
+async function replay(archive: Archive, owner: Owner, place: Place, plan: RestorePlan): Promise<Server> {
+  const { account, programs } = owner
   const folder = `${place.data}.wal`
   const feed = await startFeed(archive, { plan, folder, account })
   const start = async (target: Record<string, string>) => {
     await writeFile(join(place.data, OVERRIDES), overrides(place, feed.command, plan, target), { mode: 0o600 })
-    const paths = { ...instance.paths, ...place, log: join(folder, 'recovery.log') }
-    return startServer({ paths, programs: instance.programs, account, secondsMax: RECOVERY_SECONDS_MAX })
+    const paths = { data: place.data, log: join(folder, 'recovery.log') }
+    return startServer({ paths, programs, account, secondsMax: RECOVERY_SECONDS_MAX })
   }
   const { at } = plan
   const target: Record<string, string> = at

@@ -8,7 +8,7 @@ import { adoptServer } from '../instances/server.ts'
 import { type AdminSession, type Instance, type InstancePaths, Refused } from '../instances/types.ts'
 import type { Archive } from './archive.ts'
 import type { RestorePlan } from './plan.ts'
-import { recover } from './recovery.ts'
+import { ownerOf, recover } from './recovery.ts'
 import { startTimeline } from './wal.ts'
 
 /** Beside the data folder, in the order in which a restore makes them. */
@@ -34,7 +34,7 @@ export async function restoreTo(
   // A server that does not start is a reason to restore it.
   const logins = await instance.admin.rows<Login>(LOGINS).catch(() => undefined)
   const place = { data: `${data}${NEW}`, socket: `${socket}.new` }
-  const recovered = await recover(archive, instance, place, plan)
+  const recovered = await recover(archive, ownerOf(instance), place, plan)
   try {
     await withAdminAt(place.socket, 'postgres', async (admin) => {
       await restoreLogins(admin, logins)

@@ -110,6 +110,12 @@ export async function listTimelines(archive: Archive, name: string): Promise<Tim
   return starts.sort((a, b) => a.at - b.at)
 }
 
+/** Whether a server that has stopped would archive more at its next start. */
+export async function hasUnarchivedWal(data: string): Promise<boolean> {
+  const statuses = await readdir(join(data, 'pg_wal', 'archive_status'))
+  return statuses.some((file) => file.endsWith('.ready'))
+}
+
 /** Archives all that has been committed until now, and one commit more: a restore to any moment until now can end at it. */
 export async function flushWal(archive: Archive, instance: Instance): Promise<void> {
   const startedAt = new Date()

@@ -145,9 +145,10 @@ export class PostgresInstance implements Instance {
     return this.#transitions.run(async () => {
       await this.#followData()
       const server = await adoptServer(this.paths)
-      if (this.#record.sealed) await server?.stop()
+      // The daemon that ran this server for a backup or a move has ended.
+      if (this.#isClosed) await server?.stop()
       else if (server) this.#running(server)
-      return server !== undefined && !this.#record.sealed
+      return server !== undefined && !this.#isClosed
     })
   }
 
@@ -234,6 +235,10 @@ export class PostgresInstance implements Instance {
         if (wasRunning) await this.#start()
       }
     })
+  }
+
+  async unlessRunning<Value>(work: () => Promise<Value>): Promise<Value | undefined> {
+    return this.#transitions.run(async () => (this.#server ? undefined : work()))
   }
 
   /** The data says which version it is of: before and after an upgrade, and wherever one was cut off. */

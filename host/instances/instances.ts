@@ -138,7 +138,14 @@ export class InstancePool implements Instances {
   /** Stops the instance, which serves nobody from then on, and runs `work` on a server of its data that nobody else reaches. */
   async seal<Value>(instance: PostgresInstance, work: (draft: Instance) => Promise<Value>): Promise<Value> {
     await instance.seal()
-    const { record, paths } = instance
+    return this.withDraft(instance, work)
+  }
+
+  /** Runs `work` on a server of a closed instance's data that nobody else reaches. */
+  async withDraft<Value>(
+    { record, paths }: PostgresInstance,
+    work: (draft: Instance) => Promise<Value>,
+  ): Promise<Value> {
     const quiet = { ...record, isPaused: false, sealed: undefined, settings: { ...record.settings, ...QUIET } }
     const draft = new PostgresInstance(quiet, { paths, facts: this.#facts })
     try {

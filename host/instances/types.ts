@@ -89,6 +89,8 @@ export interface Instance {
   restart(): Promise<void>
   /** Stops the server, runs `work` on its data folder while nobody can wake it, and starts it again if it was running. */
   whileStopped<Value>(work: () => Promise<Value>): Promise<Value>
+  /** Runs `work` on the files of a server that has stopped, while nobody can wake it; undefined if it runs. */
+  unlessRunning<Value>(work: () => Promise<Value>): Promise<Value | undefined>
 }
 
 /** The instances of this machine. */

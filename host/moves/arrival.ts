@@ -4,7 +4,7 @@ import { setTimeout as delay } from 'node:timers/promises'
 import type { Archive } from '../backups/archive.ts'
 import { unpackBackup } from '../backups/base-backup.ts'
 import { isOfMajor, planNewest, type RestorePlan } from '../backups/plan.ts'
-import { OVERRIDES, overrides, RECOVERY_SECONDS_MAX } from '../backups/recovery.ts'
+import { OVERRIDES, overrides, RECOVERY_SECONDS_MAX, recover } from '../backups/recovery.ts'
 import type { Bundle } from '../backups/wal.ts'
 import { type Feed, startFeed } from '../backups/wal-feed.ts'
 import { numberOf, toBytes } from '../copies/wal-segments.ts'
@@ -32,6 +32,21 @@ export interface Follower {
   /** Applies all that is archived, `lsn` included, and leaves the data as an instance's own. Without `lsn`, as far as the archive goes. */
   finish(lsn: string | undefined): Promise<void>
   stop(): Promise<void>
+}
+
+/** Fills the data folder with what the instance had at the moment of the plan. */
+export async function recoverAt({ archive, pool, record, data }: Arrival, plan: RestorePlan): Promise<void> {
+  const owner = {
+    programs: pool.programsOf(record.major),
+    account: record.account,
+    async configure(folder: string) {
+      await pool.writeConfiguration(folder, record)
+      await writeFile(join(folder, OVERRIDES), '', { mode: 0o600 })
+    },
+  }
+  const place = { data, socket: `${pool.socketOf(record.name)}.new` }
+  const recovered = await recover(archive, owner, place, plan)
+  await recovered.finish()
 }
 
 /** Fills the data folder out of the newest backup, and follows the WAL that is archived after it. */

@@ -1,11 +1,12 @@
 import type { Backups } from '../backups/backups.ts'
+import { planMoment } from '../backups/plan.ts'
 import { startTimelineOf } from '../backups/restore.ts'
 import type { PostgresInstance } from '../instances/instance.ts'
 import type { InstancePool, InstanceSpec } from '../instances/instances.ts'
 import { type InstanceRecord, InstanceUnavailable, Refused } from '../instances/types.ts'
-import { type Follower, follow, keepUp } from './arrival.ts'
+import { type Follower, follow, keepUp, recoverAt } from './arrival.ts'
 
-export interface ArrivalSpec extends InstanceSpec {
+export interface ArrivalSpec extends InstanceSpec, Partial<Pick<InstanceRecord, 'settings' | 'access'>> {
   isPaused: boolean
 }
 
@@ -27,6 +28,12 @@ interface Parts {
   patienceMs?: number
 }
 
+const recordOf = ({ settings, access, isPaused }: Pick<ArrivalSpec, 'isPaused' | 'settings' | 'access'>) => ({
+  ...{ isPaused, sealed: 'arriving' as const, isArchived: true },
+  ...(settings && { settings }),
+  ...(access && { access }),
+})
+
 const PATIENCE_MS = 10 * 60_000
 
 export type Moves = ReturnType<typeof createMoves>
@@ -43,7 +50,7 @@ export function createMoves({ pool, backups, patienceMs = PATIENCE_MS }: Parts) 
     if (pool.find(name)?.record.sealed === 'arriving') await pool.remove(name)
   }
 
-  function begin({ isPaused, ...spec }: ArrivalSpec): Arriving {
+  function begin({ isPaused, settings, access, ...spec }: ArrivalSpec): Arriving {
     const caughtUp = Promise.withResolvers<void>()
     const end = Promise.withResolvers<{ lsn: string | undefined }>()
     let isEnded = false
@@ -66,7 +73,7 @@ export function createMoves({ pool, backups, patienceMs = PATIENCE_MS }: Parts) 
         await follower?.stop()
       }
     }
-    const done = pool.make(spec, fill, { isPaused, sealed: 'arriving', isArchived: true })
+    const done = pool.make(spec, fill, recordOf({ isPaused, settings, access }))
     let patience: NodeJS.Timeout | undefined
     const abandon = () => end.reject(new InstanceUnavailable('The arrival was given up'))
     const forget = () => {
@@ -121,6 +128,16 @@ export function createMoves({ pool, backups, patienceMs = PATIENCE_MS }: Parts) 
       const arrival = begin(spec)
       arriving.set(spec.name, arrival)
       await arrival.untilCaughtUp()
+    },
+
+    /** Makes the instance out of the archive as it was at a moment. It is complete and sealed when this resolves. */
+    async receiveAt({ isPaused, settings, access, ...spec }: ArrivalSpec, at: Date): Promise<void> {
+      await discard(spec.name)
+      if (pool.find(spec.name)) throw new Refused([{ setting: 'name', reason: 'there is such an instance already' }])
+      const { archive } = backups
+      const plan = await planMoment(archive, spec.name, at, () => true)
+      const fill = (data: string, record: InstanceRecord) => recoverAt({ archive, pool, record, data }, plan)
+      await pool.make(spec, fill, recordOf({ isPaused, settings, access }))
     },
 
     /** The instance is there when this resolves, and sealed. */

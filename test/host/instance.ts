@@ -133,6 +133,7 @@ function instance(settings: Record<string, string>, paths: Instance['paths'], re
       await once(socket, 'connect')
       return socket
     },
+    unlessRunning: async <Value>(work: () => Promise<Value>) => (server ? undefined : work()),
     async whileStopped<Value>(work: () => Promise<Value>) {
       const wasRunning = server !== undefined
       await stop()

@@ -149,6 +149,7 @@ function plainInstance(paths: Instance['paths'], trial: Trial): PlainInstance {
       await stop()
       await start()
     },
+    unlessRunning: async (work) => (instance.state() === 'running' ? undefined : work()),
     async whileStopped(work) {
       await stop()
       const value = await work()

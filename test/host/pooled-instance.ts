@@ -53,6 +53,7 @@ export const testInstance = (instance: PostgresInstance): TestInstance => ({
   update: (change) => instance.update(change),
   writeConfiguration: () => instance.writeConfiguration(),
   restart: () => instance.restart(),
+  unlessRunning: (work) => instance.unlessRunning(work),
   whileStopped: (work) => instance.whileStopped(work),
   async sleep() {
     await instance.pause()

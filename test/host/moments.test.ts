@@ -1,0 +1,194 @@
+import { randomBytes } from 'node:crypto'
+import { rm } from 'node:fs/promises'
+import { Client } from 'pg'
+import { afterAll, beforeAll, expect, test, vi } from 'vitest'
+import { startS3 } from '../../dev/s3.ts'
+import { type ArchiveStore, s3Store } from '../../host/backups/store.ts'
+import { type Host, startHost } from '../../host/host.ts'
+import { makeFolder } from './instance.ts'
+
+const KEY = 'a key of the test, of enough letters'
+const PASSWORD = 'correct-horse'
+const S3_KEYS = { accessKeyId: 'a'.repeat(20), secretAccessKey: 'b'.repeat(40) }
+const WAIT = { timeout: 30_000, interval: 20 }
+
+const ends: (() => Promise<unknown>)[] = []
+let here: Host
+let there: Host
+let archive: ArchiveStore
+let copy: ArchiveStore
+
+beforeAll(async () => {
+  const s3 = await startS3({ buckets: ['archive', 'copy'], ...S3_KEYS })
+  ends.push(s3.stop)
+  const place = { endpoint: s3.endpoint, region: 'auto', ...S3_KEYS }
+  archive = s3Store({ ...place, bucket: 'archive' })
+  copy = s3Store({ ...place, bucket: 'copy' })
+  const key = randomBytes(32).toString('hex')
+  const start = async (bucket: string) => {
+    const folder = await makeFolder()
+    const host = await startHost({ folder, key: KEY, isDurable: false, archive: { ...place, bucket, key } })
+    ends.unshift(host.stop, () => rm(folder, { recursive: true }))
+    return host
+  }
+  here = await start('archive')
+  there = await start('copy')
+}, 120_000)
+
+afterAll(async () => {
+  for (const end of ends) await end()
+})
+
+async function ask<Reply = void>(host: Host, method: string, path: string, body?: object): Promise<Reply> {
+  const response = await fetch(`${host.url}/host/v1${path}`, {
+    method,
+    headers: { authorization: `Bearer ${KEY}` },
+    ...(body && { body: JSON.stringify(body) }),
+  })
+  const text = await response.text()
+  if (!response.ok) throw new Error(text)
+  return (text === '' ? undefined : JSON.parse(text)) as Reply
+}
+
+const clientAt = ({ gatewayPort: port }: Host, name: string) => {
+  const user = `postgres.${name}`
+  const client = new Client({ host: '127.0.0.1', port, user, database: 'postgres', password: PASSWORD })
+  client.on('error', () => {})
+  return client
+}
+
+async function sql(host: Host, name: string, text: string) {
+  const client = clientAt(host, name)
+  await client.connect()
+  try {
+    return (await client.query(text)).rows
+  } finally {
+    await client.end()
+  }
+}
+
+async function newInstance(): Promise<string> {
+  const name = Array.from(randomBytes(20), (byte) => String.fromCharCode(97 + (byte % 26))).join('')
+  await ask(here, 'PUT', `/instances/${name}`, { password: PASSWORD })
+  await sql(here, name, 'create table written (n int primary key, at timestamptz default clock_timestamp())')
+  return name
+}
+
+interface Moment {
+  now: string
+  backup: string
+  keys: string[]
+  spec: object
+}
+
+const momentOf = (name: string, at: Date) => ask<Moment>(here, 'POST', `/instances/${name}/moment`, { at })
+
+/** On a host that has these objects of the archive and no others. */
+async function arrive(name: string, at: Date, { keys, spec }: Moment, more: object = {}) {
+  for (const key of keys) await copy.put(key, archive.get(key))
+  await ask(there, 'PUT', `/instances/${name}/arrival`, { ...spec, ...more, at })
+  await ask(there, 'POST', `/instances/${name}/unseal`)
+}
+
+test('an instance in use comes up elsewhere as it was at a moment, from what that moment needs', async () => {
+  const name = await newInstance()
+  await ask(here, 'PUT', `/instances/${name}/size`, { size: 'small' })
+  await ask(here, 'PUT', `/instances/${name}/settings`, { set: { work_mem: '7MB' } })
+  await ask(here, 'PUT', `/instances/${name}/backups/1`)
+  const writer = clientAt(here, name)
+  await writer.connect()
+  let acknowledged = 0
+  let isOver = false
+  const writing = (async () => {
+    while (!isOver) {
+      await writer.query('insert into written (n) values ($1)', [acknowledged + 1])
+      acknowledged += 1
+    }
+  })()
+  await vi.waitFor(() => expect(acknowledged).toBeGreaterThan(100), WAIT)
+  const before = acknowledged
+  const at = new Date()
+  await vi.waitFor(() => expect(acknowledged).toBeGreaterThan(before + 100), WAIT)
+  const moment = await momentOf(name, at)
+  isOver = true
+  await writing
+  await writer.end()
+  expect(Math.abs(Date.parse(moment.now) - Date.now())).toBeLessThan(30_000)
+
+  await arrive(name, at, moment)
+  const [row] = await sql(there, name, 'select count(*)::int, max(n) as last, max(at) as at from written')
+  expect(row.count).toBe(row.last)
+  expect(row.last).toBeGreaterThanOrEqual(before)
+  expect(row.last).toBeLessThan(acknowledged)
+  expect(row.at.getTime()).toBeLessThanOrEqual(at.getTime())
+  expect(await sql(there, name, `select current_setting('work_mem') as mem`)).toEqual([{ mem: '7MB' }])
+  expect(await ask(there, 'GET', `/instances/${name}`)).toMatchObject({ size: 'small' })
+  // Its history goes on.
+  await sql(there, name, 'insert into written values (-1)')
+  expect(await ask(there, 'POST', `/instances/${name}/drill`)).toMatchObject({ backup: '1', differences: [] })
+})
+
+const stateOf = async (name: string) => (await ask<{ state: string }>(here, 'GET', `/instances/${name}`)).state
+
+const fallAsleep = async (name: string) => {
+  await ask(here, 'PUT', `/instances/${name}/sleep`, { after_seconds: 1 })
+  await vi.waitFor(async () => expect(await stateOf(name)).toBe('asleep'), WAIT)
+}
+
+test('one that sleeps stays asleep, and comes up with all that it had', async () => {
+  const name = await newInstance()
+  await ask(here, 'PUT', `/instances/${name}/backups/1`)
+  // Its archiver runs from then on.
+  await momentOf(name, new Date())
+  await sql(here, name, 'insert into written values (1)')
+  await fallAsleep(name)
+  const at = new Date()
+  const moment = await momentOf(name, at)
+  expect(await stateOf(name)).toBe('asleep')
+  await arrive(name, at, moment)
+  expect(await sql(there, name, 'select n from written')).toEqual([{ n: 1 }])
+  expect(await ask(there, 'GET', `/instances/${name}`)).toMatchObject({ sleep_after_seconds: 1 })
+})
+
+test('one that fell asleep before its archiver was up is woken, and lacks nothing', async () => {
+  const name = await newInstance()
+  await ask(here, 'PUT', `/instances/${name}/backups/1`)
+  await sql(here, name, 'insert into written values (1)')
+  await fallAsleep(name)
+  const at = new Date()
+  await arrive(name, at, await momentOf(name, at))
+  expect(await sql(there, name, 'select n from written')).toEqual([{ n: 1 }])
+})
+
+test('a paused one gets its first backup, and comes up paused', async () => {
+  const name = await newInstance()
+  await sql(here, name, 'insert into written values (1)')
+  await ask(here, 'POST', `/instances/${name}/pause`)
+  await ask(here, 'PUT', `/instances/${name}/backups/1`)
+  expect(here.pool.find(name)?.state()).toBe('paused')
+  await expect(sql(here, name, 'select 1')).rejects.toThrow('paused')
+  const at = new Date()
+  await arrive(name, at, await momentOf(name, at), { is_paused: true })
+  await expect(sql(there, name, 'select 1')).rejects.toThrow('paused')
+  await ask(there, 'POST', `/instances/${name}/resume`)
+  expect(await sql(there, name, 'select n from written')).toEqual([{ n: 1 }])
+})
+
+test('a moment that the archive does not reach is refused, and so is one to come', async () => {
+  const name = await newInstance()
+  await expect(momentOf(name, new Date())).rejects.toThrow('there is no backup of this project')
+  const early = new Date()
+  await ask(here, 'PUT', `/instances/${name}/backups/1`)
+  await expect(momentOf(name, early)).rejects.toThrow('there is no backup from before')
+  await expect(momentOf(name, new Date(Date.now() + 60_000))).rejects.toThrow('must not be in the future')
+  await expect(momentOf(`${name.slice(1)}q`, new Date())).rejects.toThrow('There is no instance')
+  const { keys } = await momentOf(name, new Date())
+  await archive.delete(keys.filter((key) => key.includes('/wal/')))
+  await expect(momentOf(name, new Date())).rejects.toThrow('the archive reaches from')
+  // A stopped server has nothing more to hand over.
+  await ask(here, 'POST', `/instances/${name}/pause`)
+  await expect(momentOf(name, new Date())).rejects.toThrow('the archive reaches from')
+  // A new backup needs nothing of what was lost.
+  await ask(here, 'PUT', `/instances/${name}/backups/2`)
+  expect(await momentOf(name, new Date())).toMatchObject({ backup: '2' })
+})
