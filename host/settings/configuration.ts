@@ -112,7 +112,7 @@ export function configurationOf(record: InstanceRecord, facts: ConfigurationFact
     shared_preload_libraries: ['pg_stat_statements', ...libraries].join(','),
     ...(record.name === 'control' ? CONTROL : sizeSettings(record.size, facts.memoryBytes)),
     ...(facts.isDurable ? {} : NOT_DURABLE),
-    ...(facts.isArchiving && record.name !== 'control' ? (record.isArchived ? ARCHIVE : NO_ARCHIVE) : {}),
+    ...(facts.isArchiving ? (record.isArchived ? ARCHIVE : NO_ARCHIVE) : {}),
     // Postgres lets pg_cron in through no socket.
     ...(libraries.includes('pg_cron') ? { 'cron.use_background_workers': 'on' } : {}),
     ...record.settings,
