@@ -6,7 +6,7 @@ interface Branch {
 }
 interface Role {
   name: string
-  /** The projects that the role is limited to; null for the whole organization. */
+  /** Projects that the role is limited to; null for the whole organization. */
   projects: { ref: string }[] | null
 }
 interface Member {
@@ -21,18 +21,18 @@ interface Billing {
 interface Leak {
   secrets: { name: string; url: string | null }[]
 }
-type Nothing = Record<never, never>
+type Empty = Record<never, never>
 
-/** What the payload of each type holds beside organization_slug, project_ref and actor. README, Events, says what emits it. */
+/** Payload of each event type, without organization_slug, project_ref and actor. README, Events, lists what emits each type. */
 export interface Payloads {
   'v1.project.created': { source: { type: 'clone'; project_ref: string } | null }
   'v1.project.paused': { reason: 'api_request' | 'inactivity' | 'other' }
-  'v1.project.restored': Nothing
-  'v1.project.restarted': Nothing
-  'v1.project.removed': Nothing
+  'v1.project.restored': Empty
+  'v1.project.restarted': Empty
+  'v1.project.removed': Empty
   'v1.project.transferred': { source: { organization_slug: string }; target: { organization_slug: string } }
   'v1.project.status.changed': { previous_status: ProjectStatus; current_status: ProjectStatus }
-  'v1.project.backup.started': Nothing
+  'v1.project.backup.started': Empty
   'v1.project.branch.created': Branch
   'v1.project.branch.updated': Branch
   'v1.project.branch.removed': Branch
@@ -66,7 +66,7 @@ const member: Member = {
 const invitation: Invitation = { member: { invitation: { email: 'test@example.com', role } } }
 const leak: Leak = { secrets: [{ name: 'test', url: null }] }
 
-/** What a test event of each type carries in these fields; the types in the order of the specification. */
+/** Payload of the test event of each type, in the order of the specification. */
 export const SAMPLES: { readonly [T in EventType]: Payloads[T] } = {
   'v1.project.paused': { reason: 'other' },
   'v1.project.created': { source: null },
@@ -101,7 +101,7 @@ const ALIASES = new Map<string, EventType>([
   ['project.v1.branch.deleted', 'v1.project.branch.removed'],
 ])
 
-/** Every spelling of the event types that requests may use. */
+/** Every spelling of an event type that requests may use. */
 export const EVENT_TYPE_SPELLINGS = [...EVENT_TYPES, ...ALIASES.keys()] as [string, ...string[]]
 
 export const canonicalType = (spelling: string): EventType | undefined =>

@@ -1,4 +1,4 @@
-/** The scopes that a token may carry and an endpoint may need, as the specification lists them. */
+/** Scopes that a token may have and an endpoint may require, in the order of the specification. */
 export const SCOPES = [
   'environment:read',
   'environment:write',

@@ -1,11 +1,11 @@
 /**
- * What each sealed value belongs to, so that none can be moved elsewhere. A new one is a row of `SEALED` in
- * dev/admin/sealed.ts too, or it would be lost with the key that sealed it.
+ * Associated data of each sealed value: it binds the value to its row, so that it cannot be copied to another one. Add a new kind
+ * to `SEALED` in dev/admin/sealed.ts too, or key rotation misses its values.
  */
 export const projectPlace = (ref: string, secret: 'password' | 'runner_password' | 'jwt_secret') =>
   `projects/${ref}/${secret}`
 
-/** The hash is the key's own: one that was moved to another row does not open. */
+/** The hash is that of the key itself, so a sealed key that is moved to another row cannot be opened. */
 export const apiKeyPlace = (hash: string) => `api_keys/${hash}`
 
 export const signingKeyPlace = ({ ref, id }: { ref: string; id: string }) => `signing_keys/${ref}/${id}`

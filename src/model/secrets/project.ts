@@ -18,7 +18,7 @@ export const sealSecret = (
 const open = ({ config }: Pick<PlatformCtx, 'config'>, ref: string, secret: Secret, sealed: string): Promise<string> =>
   unseal(config.ENCRYPTION_KEY, sealed, projectPlace(ref, secret))
 
-/** For who has the key at hand and no Worker. */
+/** Opens the JWT secret without a context, for programs outside the Worker. */
 export const openJwtSecret = (encryptionKey: string, ref: string, sealed: string): Promise<string> =>
   unseal(encryptionKey, sealed, projectPlace(ref, 'jwt_secret'))
 
@@ -37,31 +37,31 @@ export const runnerPasswordOf = (
   { ref, sealedRunnerPassword }: Pick<Row, 'ref' | 'sealedRunnerPassword'>,
 ) => open(ctx, ref, 'runner_password', sealedRunnerPassword)
 
-/** Random, and with what rules on passwords ask for: small and capital letters, digits and signs. */
+/** Generates a random password that satisfies common rules: lower case, upper case, digits and symbols. */
 export const newPassword = (): string => `Pw-${crypto.randomUUID()}`
 
-/** Text of 48 random bytes: clients take the characters themselves for the key. */
+/** Generates a secret of 48 random bytes as text. Clients use the bytes of the text, not the decoded ones, as the key. */
 export const newJwtSecret = (): string => encodeBase64Url(crypto.getRandomValues(new Uint8Array(48)).buffer)
 
-/** How a secret is read, and written where there is none: within a transaction by that one, as it may hold the project's row. */
-type Access = Pick<PlatformCtx, 'config'> & { db: Pick<Writer, 'update'> }
+/** `db` must be the current transaction, if there is one: it may hold the lock on the project's row. */
+type SecretWriter = Pick<PlatformCtx, 'config'> & { db: Pick<Writer, 'update'> }
 
-/** Signs every token of the project; a project that has none yet gets one here. */
+/** Returns the secret that signs the project's legacy tokens. Creates it if the project has none yet. */
 export async function jwtSecretOf(
-  ctx: Access,
+  ctx: SecretWriter,
   { ref, sealedJwtSecret }: Pick<Row, 'ref' | 'sealedJwtSecret'>,
 ): Promise<string> {
-  return open(ctx, ref, 'jwt_secret', sealedJwtSecret ?? (await giveJwtSecret(ctx, ref)))
+  return open(ctx, ref, 'jwt_secret', sealedJwtSecret ?? (await createJwtSecret(ctx, ref)))
 }
 
-/** Whoever comes first decides; all others at the same time get the first one's. */
-async function giveJwtSecret(ctx: Access, ref: string): Promise<string> {
+/** Concurrent calls all return the secret of the first one. */
+async function createJwtSecret(ctx: SecretWriter, ref: string): Promise<string> {
   const sealed = await sealSecret(ctx, ref, 'jwt_secret', newJwtSecret())
   const [row] = await ctx.db
     .update(projects)
     .set({ sealedJwtSecret: sql`coalesce(${projects.sealedJwtSecret}, ${sealed})` })
     .where(eq(projects.ref, ref))
     .returning({ sealed: projects.sealedJwtSecret })
-  if (!row?.sealed) throw new Error(`the project ${ref} has no row`)
+  if (!row?.sealed) throw new Error(`project ${ref} does not exist`)
   return row.sealed
 }

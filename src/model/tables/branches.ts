@@ -13,7 +13,7 @@ export const BRANCH_STATUSES = [
 ] as const
 export type BranchStatus = (typeof BRANCH_STATUSES)[number]
 
-/** In the order in which a run walks them. */
+/** Steps of a run, in the order in which it executes them. */
 export const RUN_STEPS = ['clone', 'pull', 'health', 'configure', 'migrate', 'seed', 'deploy'] as const
 export type RunStep = (typeof RUN_STEPS)[number]
 
@@ -23,7 +23,7 @@ export type StepStatus = (typeof STEP_STATUSES)[number]
 const RUN_KINDS = ['create', 'push', 'merge', 'reset', 'commit'] as const
 export type RunKind = (typeof RUN_KINDS)[number]
 
-/** Times in ISO 8601. */
+/** A step of a run. Times are in ISO 8601. */
 export interface StepRecord {
   name: RunStep
   status: StepStatus
@@ -31,7 +31,7 @@ export interface StepRecord {
   updated_at: string
 }
 
-/** One row of the history in a project's database, which clients share with us: the table is the command line's too. */
+/** A row of the migration history in a project's database. The CLI reads and writes the same table. */
 export interface MigrationRow {
   version: string
   name?: string | null
@@ -41,7 +41,7 @@ export interface MigrationRow {
   idempotency_key?: string | null
 }
 
-/** What a run takes from a repository at GitHub. */
+/** The commit of a GitHub repository that a run applies. */
 export interface GitConfig {
   connection_id: string
   /** `owner/name` */
@@ -50,13 +50,13 @@ export interface GitConfig {
   commit: string
 }
 
-/** What that commit has in the connection's workdir. */
+/** Files of that commit in the connection's workdir. */
 export interface CommitFiles {
   migrations: MigrationRow[]
   seed: string | null
 }
 
-/** A branch is a project of its own, with a row here beside; the default branch stands for the parent itself. */
+/** Each branch is a project of its own and has a row here as well. The default branch is the parent project itself. */
 export const branches = pgTable(
   'branches',
   {
@@ -72,13 +72,13 @@ export const branches = pgTable(
     isDefault: boolean('is_default').notNull().default(false),
     persistent: boolean().notNull().default(false),
     withData: boolean('with_data').notNull().default(false),
-    /** Made by a connection for pull requests from `gitBranch`: it goes when none is open. */
+    /** Created by a connection for pull requests from `gitBranch`; removed when none of them is open. */
     forPullRequests: boolean('for_pull_requests').notNull().default(false),
-    /** At GitHub, of the open pull request from `gitBranch`. */
+    /** Number of the open GitHub pull request from `gitBranch`. */
     prNumber: integer('pr_number'),
     status: text({ enum: BRANCH_STATUSES }).notNull(),
     notifyUrl: text('notify_url'),
-    /** Name to value, sealed as one JSON object: what the branch's functions get beside the parent's secrets. */
+    /** The branch's own function secrets, in addition to the parent's: one sealed JSON object of names and values. */
     sealedSecrets: text('sealed_secrets'),
     reviewRequestedAt: instant('review_requested_at'),
     deletionScheduledAt: instant('deletion_scheduled_at'),
@@ -97,7 +97,7 @@ export const branches = pgTable(
   ],
 )
 
-/** What a branch went through; its steps are done by the task of the same row. */
+/** Runs of branches. The task in `taskId` executes the steps. */
 export const actionRuns = pgTable(
   'action_runs',
   {
@@ -105,19 +105,19 @@ export const actionRuns = pgTable(
     branchId: uuid('branch_id')
       .notNull()
       .references(() => branches.id),
-    /** The branch's own project, whatever the run works on. */
+    /** The branch's own project, even if the run changes the parent. */
     projectRef: text('project_ref').notNull(),
     parentRef: text('parent_ref').notNull(),
     taskId: uuid('task_id').references(() => projectTasks.id),
     kind: text({ enum: RUN_KINDS }).notNull(),
-    /** Push and merge go to this version, reset back to it; null for the newest. */
+    /** Target version of a push, merge or reset; null for the newest. */
     migrationVersion: text('migration_version'),
     steps: jsonb().$type<StepRecord[]>().notNull(),
-    /** Of a reset, while it runs: the branch's migrations, as its database goes away. */
+    /** Migrations of the branch, saved while a reset replaces its database. */
     kept: jsonb().$type<MigrationRow[]>(),
     gitConfig: jsonb('git_config').$type<GitConfig>(),
     workdir: text(),
-    /** From `pull` to the end of a run that takes from a repository. */
+    /** Set by the step `pull`, and cleared when the run ends. */
     files: jsonb().$type<CommitFiles>(),
     checkRunId: integer('check_run_id'),
     createdAt: instant('created_at').notNull().defaultNow(),
@@ -140,7 +140,7 @@ export const actionRunLogs = pgTable(
     step: text({ enum: RUN_STEPS }).notNull(),
     line: text().notNull(),
     at: instant('at').notNull(),
-    /** Orders the lines of one moment. */
+    /** Order of lines that have the same time. */
     number: integer().notNull().generatedAlwaysAsIdentity(),
   },
   (t) => [index('action_run_logs_run').on(t.runId, t.number)],

@@ -5,7 +5,7 @@ import { branches } from './branches.ts'
 import { instant, organizations, users } from './identity.ts'
 import { projects } from './projects.ts'
 
-/** A project that follows a repository at GitHub. It cannot be transferred meanwhile, so its organization stays. */
+/** Connections of projects to GitHub repositories. A connected project cannot be transferred, so the organization never changes. */
 export const gitConnections = pgTable(
   'git_connections',
   {
@@ -18,17 +18,17 @@ export const gitConnections = pgTable(
       .references(() => projects.ref)
       .unique(),
     installationId: bigint('installation_id', { mode: 'number' }).notNull(),
-    /** What the repository is known by: its name may change. */
+    /** Identifies the repository: its name may change. */
     repositoryId: bigint('repository_id', { mode: 'number' }).notNull(),
-    /** `owner/name`, as GitHub last said. */
+    /** `owner/name`, as last reported by GitHub. */
     repositoryName: text('repository_name').notNull(),
-    /** Of the repository, without slashes at its ends; `.` for its root. */
+    /** Directory in the repository, without leading or trailing slash; `.` for the root. */
     workdir: text().notNull(),
-    /** Pull requests that touch nothing below the workdir get no branch. */
+    /** If true, a pull request that changes no file below the workdir gets no branch. */
     changesOnly: boolean('changes_only').notNull(),
     branchLimit: integer('branch_limit').notNull(),
     newBranchPerPr: boolean('new_branch_per_pr').notNull(),
-    /** Who made it, as far as he is known. */
+    /** Creator of the connection; null if unknown. */
     userId: uuid('user_id').references(() => users.id, { onDelete: 'set null' }),
     createdAt: instant('created_at').notNull(),
     updatedAt: instant('updated_at').notNull(),
@@ -41,8 +41,8 @@ export const gitConnections = pgTable(
 )
 
 /**
- * A branch at GitHub that a connection follows. What GitHub tells of it only says that it is to be looked at: what is done
- * goes by what it is then, so that the order of deliveries, and a loss of some, comes to the same.
+ * Git branches that a connection follows. A webhook from GitHub only makes a check of the branch due: the check reads the current
+ * state from GitHub, so deliveries may be lost or arrive in any order.
  */
 export const gitBranches = pgTable(
   'git_branches',
@@ -52,21 +52,21 @@ export const gitBranches = pgTable(
       .notNull()
       .references(() => gitConnections.id, { onDelete: 'cascade' }),
     name: text().notNull(),
-    /** When it is to be looked at; null while there is no reason to. */
+    /** When the branch is checked next; null if no check is due. */
     dueAt: instant('due_at'),
     leaseUntil: instant('lease_until'),
-    /** A new one at each look: who lost the lease can no longer record anything. */
+    /** Fencing token, new at each claim: a holder that has lost its lease can no longer record anything. */
     claim: uuid(),
     attempts: integer().notNull().default(0),
-    /** Counts the reasons to look, so that one that came during a look is seen. */
+    /** Number of requested checks, so that a request that arrives during a check is noticed. */
     asked: integer().notNull().default(0),
-    /** The pull request that GitHub last told of. */
+    /** The pull request that GitHub last reported. */
     pullRequest: integer('pull_request'),
-    /** What the last run was about, and whose. */
+    /** Commit of the last run. */
     commit: text(),
     branchId: uuid('branch_id').references(() => branches.id),
     runId: uuid('run_id'),
-    /** Null once GitHub has been told. */
+    /** Commit status that has not been sent to GitHub yet. */
     report: jsonb().$type<CommitReport>(),
     lastError: text('last_error'),
     updatedAt: instant('updated_at').notNull(),
@@ -78,7 +78,7 @@ export const gitBranches = pgTable(
   ],
 )
 
-/** Deliveries of GitHub's that were taken, for as long as they may come again. */
+/** Webhook deliveries accepted from GitHub, stored for as long as GitHub may send them again. */
 export const gitDeliveries = pgTable(
   'git_deliveries',
   {

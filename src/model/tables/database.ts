@@ -21,7 +21,7 @@ const SETTING_AREAS = [
 ] as const
 export type SettingArea = (typeof SETTING_AREAS)[number]
 
-/** What a project is set to beside the defaults, one row an area; each area's schema says what its value holds. */
+/** Settings of a project that differ from the defaults, one row for each area. The schema of `value` is that of the area. */
 export const projectSettings = pgTable(
   'project_settings',
   {
@@ -51,7 +51,7 @@ export interface JitRole {
   branches_only?: boolean | undefined
 }
 
-/** Which roles of a project's database a member may log in as, for a time. */
+/** Database roles that a member may use for a limited time (just-in-time access). */
 export const jitGrants = pgTable(
   'jit_grants',
   {
@@ -67,7 +67,7 @@ export const jitGrants = pgTable(
   (t) => [primaryKey({ columns: [t.projectRef, t.userId] }), index('jit_grants_user').on(t.userId)],
 )
 
-/** Login roles that exist in the cluster and must end; the name is all that the cluster needs to drop one. */
+/** Temporary login roles that exist in a project's database and must be dropped when they expire. */
 export const temporaryLogins = pgTable(
   'temporary_logins',
   {
@@ -75,9 +75,9 @@ export const temporaryLogins = pgTable(
     projectRef: text('project_ref')
       .notNull()
       .references(() => projects.ref),
-    /** Null for the command line's own login. */
+    /** Null for the login role of the CLI. */
     userId: uuid('user_id').references(() => users.id, { onDelete: 'cascade' }),
-    /** The access token that is the login's password: it stands and falls with it, so null is due for its end. */
+    /** The access token that is the role's password. The role ends with the token: null means that it must be dropped. */
     tokenId: uuid('token_id').references(() => accessTokens.id, { onDelete: 'set null' }),
     grantedRole: text('granted_role').notNull(),
     readOnly: boolean('read_only').notNull().default(false),
@@ -93,7 +93,7 @@ export const temporaryLogins = pgTable(
 
 export const SNIPPET_VISIBILITIES = ['user', 'project', 'org', 'public'] as const
 
-/** Saved SQL. Lists read at most a page of what each audience of the caller has, hence an index of each order for each. */
+/** Saved SQL. A list reads at most one page for each visibility that the caller has, so each visibility has an index for each sort order. */
 export const snippets = pgTable(
   'snippets',
   {
@@ -101,7 +101,7 @@ export const snippets = pgTable(
     projectRef: text('project_ref')
       .notNull()
       .references(() => projects.ref),
-    /** The project's. */
+    /** Organization of the project. */
     organizationId: uuid('organization_id')
       .notNull()
       .references(() => organizations.id),
@@ -145,13 +145,13 @@ export const BACKUP_STATUSES = ['PENDING', 'COMPLETED', 'FAILED', 'REMOVED', 'AR
 export const backups = pgTable(
   'backups',
   {
-    /** The integer id that replies carry. */
+    /** The integer id in API responses. */
     id: bigint({ mode: 'number' }).primaryKey().generatedAlwaysAsIdentity(),
     projectRef: text('project_ref')
       .notNull()
       .references(() => projects.ref),
     kind: text({ enum: BACKUP_KINDS }).notNull(),
-    /** Of a restore point. */
+    /** Name of a restore point; null for a scheduled backup. */
     name: text(),
     status: text({ enum: BACKUP_STATUSES }).notNull(),
     statusReason: text('status_reason'),

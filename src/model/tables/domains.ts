@@ -3,7 +3,7 @@ import { pgTable, text, uniqueIndex, uuid } from 'drizzle-orm/pg-core'
 import { instant } from './identity.ts'
 import { projects } from './projects.ts'
 
-/** Names below PROJECT_DOMAIN that projects have beside their refs. */
+/** Subdomains of PROJECT_DOMAIN at which projects answer, in addition to their refs. */
 export const vanitySubdomains = pgTable('vanity_subdomains', {
   projectRef: text('project_ref')
     .primaryKey()
@@ -13,7 +13,7 @@ export const vanitySubdomains = pgTable('vanity_subdomains', {
   createdAt: instant('created_at').notNull(),
 })
 
-/** Subdomains that projects gave up, which no other project may have for a while. */
+/** Subdomains that a project has released. Other projects cannot take one for some time. */
 export const releasedSubdomains = pgTable('released_subdomains', {
   subdomain: text().primaryKey(),
   projectRef: text('project_ref').notNull(),
@@ -29,7 +29,7 @@ export const HOSTNAME_STATUSES = [
 ] as const
 export type HostnameStatus = (typeof HOSTNAME_STATUSES)[number]
 
-/** Names elsewhere that lead to projects. */
+/** Host names outside PROJECT_DOMAIN at which projects answer. */
 export const customHostnames = pgTable(
   'custom_hostnames',
   {
@@ -37,18 +37,18 @@ export const customHostnames = pgTable(
       .primaryKey()
       .references(() => projects.ref),
     id: uuid().notNull().defaultRandom(),
-    /** In lower case, without a dot at its end. */
+    /** In lower case, without a trailing dot. */
     hostname: text().notNull(),
     status: text({ enum: HOSTNAME_STATUSES }).notNull(),
-    /** What a TXT record must say. */
+    /** Required value of the TXT record. */
     challenge: uuid().notNull(),
-    /** What the last look at its records found missing. */
+    /** Problems that the last check of the DNS records found. */
     errors: text().array().notNull().default(sql`'{}'`),
     createdAt: instant('created_at').notNull(),
     updatedAt: instant('updated_at').notNull(),
   },
   (t) => [
-    /** Anybody may begin with a name; it belongs to who has shown that it is his. */
+    /** Several projects may start to verify a host name; only one of them can own it. */
     uniqueIndex('custom_hostnames_once').on(t.hostname).where(sql`status <> '2_initiated'`),
   ],
 )

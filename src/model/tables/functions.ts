@@ -5,7 +5,7 @@ import { projects } from './projects.ts'
 
 export const FUNCTION_STATUSES = ['ACTIVE', 'REMOVED', 'THROTTLED'] as const
 
-/** What was built once; its source and its image are in the bucket, below `projects/{ref}/functions/{id}/`. */
+/** Builds of functions. The source and the image are in the bucket, below `projects/{ref}/functions/{id}/`. */
 export const functionDeployments = pgTable(
   'function_deployments',
   {
@@ -16,11 +16,11 @@ export const functionDeployments = pgTable(
     slug: text().notNull(),
     /** SHA-256 of the image, in hex. */
     sha256: text().notNull(),
-    /** Paths in the source. */
+    /** Path in the source, as is `importMap`. */
     entrypoint: text().notNull(),
     importMap: text('import_map'),
     createdAt: instant('created_at').notNull(),
-    /** Since when no function is at it; null while one is. Bundled and not deployed yet counts as unused from its creation on. */
+    /** Time since which no function uses the deployment; null while one does. A new deployment is unused until it is deployed. */
     unusedSince: instant('unused_since'),
   },
   (t) => [
@@ -53,7 +53,7 @@ export const functions = pgTable(
   ],
 )
 
-/** What a project's functions and workers find in their environment. */
+/** Environment variables of a project's functions and workers. */
 export const functionSecrets = pgTable(
   'function_secrets',
   {
@@ -62,14 +62,14 @@ export const functionSecrets = pgTable(
       .references(() => projects.ref),
     name: text().notNull(),
     sealedValue: text('sealed_value').notNull(),
-    /** SHA-256 of the value, in hex: clients see by it whether it is the one that they mean. */
+    /** SHA-256 of the value, in hex, by which clients compare values. */
     digest: text().notNull(),
     updatedAt: instant('updated_at').notNull(),
   },
   (t) => [primaryKey({ columns: [t.projectRef, t.name] })],
 )
 
-/** When a function or a secret was deleted: a branch and its parent do not give back to one another what one has deleted since. */
+/** Tombstones of functions and secrets, so that a merge between a branch and its parent does not restore what was deleted. */
 export const functionDeletions = pgTable(
   'function_deletions',
   {
@@ -77,14 +77,14 @@ export const functionDeletions = pgTable(
       .notNull()
       .references(() => projects.ref),
     kind: text({ enum: ['function', 'secret'] }).notNull(),
-    /** The slug of a function. */
+    /** Slug of the function, or name of the secret. */
     name: text().notNull(),
     deletedAt: instant('deleted_at').notNull(),
   },
   (t) => [primaryKey({ columns: [t.projectRef, t.kind, t.name] })],
 )
 
-/** What a program wrote to its console. */
+/** A line that a program wrote to its console. */
 export interface ConsoleLine {
   level: string
   message: string
@@ -92,19 +92,19 @@ export interface ConsoleLine {
   at: string
 }
 
-/** One call of a function or worker. Purged by age. */
+/** Calls of functions and workers. Purged by age. */
 export const invocations = pgTable(
   'invocations',
   {
     id: uuid().primaryKey().defaultRandom(),
     projectRef: text('project_ref').notNull(),
     kind: text({ enum: ['function', 'worker'] }).notNull(),
-    /** Id of the function, or of the worker. */
+    /** Id of the function or worker. */
     programId: uuid('program_id').notNull(),
     deploymentId: uuid('deployment_id').notNull(),
     method: text().notNull(),
     path: text().notNull(),
-    /** Of the reply; 0 where none came to be. */
+    /** Status of the response; 0 if there was none. */
     status: integer().notNull(),
     ms: integer().notNull(),
     console: jsonb().$type<ConsoleLine[]>().notNull(),

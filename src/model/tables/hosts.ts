@@ -4,18 +4,18 @@ import { REGION_CODES } from './values.ts'
 
 const HOST_STATES = ['active', 'draining'] as const
 
-/** Database hosts beside, or in place of, the one of the settings, which is called `local`. */
+/** Database hosts in addition to, or instead of, the host of the settings, whose name is `local`. */
 export const hosts = pgTable('hosts', {
-  /** Projects name it in their `engine_state`. */
+  /** Stored in the `engine_state` of the host's projects. */
   name: text().primaryKey(),
-  /** Of its control API and SQL over HTTP. */
+  /** URL of the host's control API and of its SQL over HTTP. */
   url: text().notNull(),
-  /** The secret that it knows the control plane by. */
+  /** Secret by which the control plane authenticates to the host. */
   sealedKey: text('sealed_key').notNull(),
-  /** Where clients reach its projects. */
+  /** Host name at which clients reach the host's databases. */
   databaseHost: text('database_host').notNull(),
   databasePort: integer('database_port').notNull(),
-  /** Each project answers at `db.{ref}.{domain}` too. */
+  /** If set, each project is also reachable at `db.{ref}.{domain}`. */
   databaseDomain: text('database_domain'),
   region: text({ enum: REGION_CODES }).notNull(),
   /** A draining host takes no new projects. */

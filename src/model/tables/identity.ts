@@ -16,20 +16,20 @@ import { ROLES } from '../roles.ts'
 import type { Scope } from '../scopes.ts'
 import { type GrantType, RELEASE_CHANNELS } from './values.ts'
 
-/** Milliseconds, so that a value read as a JavaScript date and sent back as a cursor compares equal. */
+/** A timestamp in milliseconds, so that a value that is read as a JavaScript date and sent back as a cursor compares equal. */
 export const instant = (name: string) => timestamp(name, { withTimezone: true, precision: 3, mode: 'date' })
 
 export const users = pgTable(
   'users',
   {
     id: uuid().primaryKey().defaultRandom(),
-    /** The integer id that some replies carry. */
+    /** The integer id in some API responses. */
     number: integer().notNull().generatedAlwaysAsIdentity(),
     username: text().notNull().unique(),
     primaryEmail: text('primary_email').notNull().unique(),
     avatarUrl: text('avatar_url'),
     mfaEnabled: boolean('mfa_enabled').notNull().default(false),
-    /** Since when the operator refuses every call with a token of the user. */
+    /** Time at which the operator disabled the user. All calls with the user's tokens are refused. */
     disabledAt: instant('disabled_at'),
     createdAt: instant('created_at').notNull().defaultNow(),
   },
@@ -46,16 +46,16 @@ export const organizations = pgTable('organizations', {
     .array()
     .notNull()
     .default(sql`'{ga,preview}'`),
-  /** Kept by a trigger on projects, so that a list of 100,000 projects need not be counted to be paged. */
+  /** Maintained by a trigger on projects, as counting 100,000 projects for each page of a list would be slow. */
   projectCount: integer('project_count').notNull().default(0),
-  /** Since when the operator refuses every call about the organization and its projects. */
+  /** Time at which the operator disabled the organization. All calls about it and its projects are refused. */
   disabledAt: instant('disabled_at'),
   /** A removed organization keeps its row for the refs of its projects, without members, tokens or endpoints. */
   removedAt: instant('removed_at'),
   createdAt: instant('created_at').notNull().defaultNow(),
 })
 
-/** A row without project_ref is a role in the whole organization; with one, in that project alone. */
+/** Roles of members. A row without project_ref is a role in the whole organization; otherwise it is a role in that project only. */
 export const memberRoles = pgTable(
   'member_roles',
   {
@@ -76,7 +76,7 @@ export const memberRoles = pgTable(
   ],
 )
 
-/** Open ones alone: who accepts or cancels an invitation deletes it. */
+/** Open invitations. Accepting or canceling an invitation deletes its row. */
 export const invitations = pgTable(
   'invitations',
   {
@@ -99,17 +99,17 @@ export const invitations = pgTable(
   ],
 )
 
-/** Who publishes an application is its organization; others approve it for themselves. */
+/** OAuth applications. The organization is the publisher; any user can approve an application for their own organizations. */
 export const oauthApps = pgTable('oauth_apps', {
   id: uuid().primaryKey().defaultRandom(),
   organizationId: uuid('organization_id')
     .notNull()
     .references(() => organizations.id, { onDelete: 'cascade' }),
   name: text().notNull(),
-  /** SHA-256; null for one that cannot keep a secret (RFC 6749, 2.1: public). */
+  /** SHA-256 of the client secret; null for a public client (RFC 6749, 2.1). */
   secretHash: text('secret_hash'),
   redirectUris: text('redirect_uris').array().notNull().default(sql`'{}'`),
-  /** The most that it may ask for. */
+  /** Scopes that the application may request. */
   scopes: text().array().$type<Scope[]>().notNull().default(sql`'{}'`),
   grantTypes: text('grant_types')
     .array()
@@ -120,8 +120,8 @@ export const oauthApps = pgTable('oauth_apps', {
 })
 
 /**
- * Personal tokens and OAuth tokens alike; only the SHA-256 of the token is kept.
- * A null scopes column means all that the user may do; a null organization_id, all the user's organizations.
+ * Personal and OAuth access tokens. Only the SHA-256 of a token is stored.
+ * Null scopes mean all scopes; a null organization_id means all organizations of the user.
  */
 export const accessTokens = pgTable(
   'access_tokens',
@@ -134,7 +134,7 @@ export const accessTokens = pgTable(
       .references(() => users.id, { onDelete: 'cascade' }),
     oauthAppId: uuid('oauth_app_id').references(() => oauthApps.id, { onDelete: 'cascade' }),
     organizationId: uuid('organization_id').references(() => organizations.id, { onDelete: 'cascade' }),
-    /** What a user approved, which issued it; it ends with that. */
+    /** The grant that issued the token. The token ends with the grant. */
     oauthGrantId: uuid('oauth_grant_id').references((): AnyPgColumn => oauthGrants.id, { onDelete: 'cascade' }),
     scopes: text().array().$type<Scope[]>(),
     createdAt: instant('created_at').notNull().defaultNow(),
@@ -150,8 +150,8 @@ export const accessTokens = pgTable(
 )
 
 /**
- * What a user let an application do in one of his organizations: first a code, then one refresh token after the other.
- * Deleted when it is revoked, and once neither would be taken any more.
+ * A user's approval of an application in one organization. It holds an authorization code first, then the current refresh token.
+ * Deleted when it is revoked, and when neither the code nor the refresh token is valid any more.
  */
 export const oauthGrants = pgTable(
   'oauth_grants',
@@ -166,24 +166,24 @@ export const oauthGrants = pgTable(
     organizationId: uuid('organization_id')
       .notNull()
       .references(() => organizations.id, { onDelete: 'cascade' }),
-    /** The personal token by which it was approved. */
+    /** The personal access token with which the user approved. */
     approvedBy: uuid('approved_by')
       .notNull()
       .references(() => accessTokens.id, { onDelete: 'cascade' }),
     scopes: text().array().$type<Scope[]>().notNull(),
     redirectUri: text('redirect_uri').notNull(),
-    /** Null where the application was sent an access token in place of a code. */
+    /** Null if the application received an access token instead of a code (implicit grant). */
     codeHash: text('code_hash').unique(),
-    /** RFC 7636. */
+    /** PKCE challenge (RFC 7636). */
     codeChallenge: text('code_challenge'),
     codeChallengeMethod: text('code_challenge_method', { enum: ['plain', 'S256'] }),
     codeUsedAt: instant('code_used_at'),
-    /** Of the half that all its refresh tokens have in common, by which one that was replaced is known. */
+    /** Hash of the half that all refresh tokens of the grant share, which detects the reuse of a replaced token. */
     refreshFamilyHash: text('refresh_family_hash').unique(),
-    /** Of the one that is taken. */
+    /** Hash of the current refresh token. */
     refreshHash: text('refresh_hash'),
     createdAt: instant('created_at').notNull(),
-    /** Of the code, then of the refresh token. */
+    /** Expiry of the code, later of the refresh token. */
     expiresAt: instant('expires_at').notNull(),
   },
   (t) => [

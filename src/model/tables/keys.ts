@@ -6,7 +6,7 @@ import { projects } from './projects.ts'
 
 export const API_KEY_TYPES = ['publishable', 'secret'] as const
 
-/** Keys to a project's own services; the legacy ones are made from its JWT secret and stored nowhere. */
+/** API keys of a project's services. Legacy keys are derived from the JWT secret and are not stored. */
 export const apiKeys = pgTable(
   'api_keys',
   {
@@ -17,16 +17,16 @@ export const apiKeys = pgTable(
     type: text({ enum: API_KEY_TYPES }).notNull(),
     name: text().notNull(),
     description: text(),
-    /** What the key begins with, enough to recognize it. */
+    /** First characters of the key, enough to recognize it. */
     prefix: text().notNull(),
-    /** SHA-256 of the key in base64url: by it a key that is presented is found. */
+    /** SHA-256 of the key in base64url, by which a key is looked up. */
     hash: text().notNull(),
     sealedKey: text('sealed_key').notNull(),
-    /** Claims of whom the key stands for. */
+    /** Claims of the JWT that stands for the key. */
     secretJwtTemplate: jsonb('secret_jwt_template').$type<Record<string, unknown>>(),
     insertedAt: instant('inserted_at').notNull(),
     updatedAt: instant('updated_at').notNull(),
-    /** A deleted key opens nothing; its row says why it went. */
+    /** Set on deletion. The row remains to record the reason. */
     deletedAt: instant('deleted_at'),
     wasCompromised: boolean('was_compromised'),
     deletionReason: text('deletion_reason'),
@@ -43,17 +43,17 @@ export const SIGNING_KEY_STATUSES = ['in_use', 'previously_used', 'revoked', 'st
 export const signingKeys = pgTable(
   'signing_keys',
   {
-    /** The `kid` of the tokens that it signs; several projects may hold one key. */
+    /** The `kid` of the tokens that the key signs. Several projects may hold the same key. */
     id: uuid().notNull().defaultRandom(),
     projectRef: text('project_ref')
       .notNull()
       .references(() => projects.ref),
     algorithm: text({ enum: SIGNING_ALGORITHMS }).notNull(),
     status: text({ enum: SIGNING_KEY_STATUSES }).notNull(),
-    /** The project's JWT secret itself, which has no JWK of its own here. */
+    /** True for the project's JWT secret, whose JWK is not stored here. */
     isLegacy: boolean('is_legacy').notNull().default(false),
     sealedPrivateJwk: text('sealed_private_jwk'),
-    /** Null where the key is symmetric. */
+    /** Null for a symmetric key. */
     publicJwk: jsonb('public_jwk').$type<Record<string, unknown>>(),
     createdAt: instant('created_at').notNull(),
     updatedAt: instant('updated_at').notNull(),
@@ -67,7 +67,7 @@ export const signingKeys = pgTable(
   ],
 )
 
-/** Issuers whose tokens the project's services take beside its own. */
+/** Issuers whose tokens the project's services accept in addition to the project's own. */
 export const thirdPartyAuths = pgTable(
   'third_party_auths',
   {
@@ -80,14 +80,14 @@ export const thirdPartyAuths = pgTable(
     jwksUrl: text('jwks_url'),
     customJwks: jsonb('custom_jwks'),
     resolvedJwks: jsonb('resolved_jwks'),
-    /** What the tokens must say in `iss`; null where that is not known. */
+    /** Required `iss` claim of the tokens; null if it is not known. */
     issuer: text(),
     insertedAt: instant('inserted_at').notNull(),
     updatedAt: instant('updated_at').notNull(),
     resolvedAt: instant('resolved_at'),
-    /** When the keys are fetched again; null where they are given. */
+    /** When the keys are fetched again; null if they are configured and not fetched. */
     refreshAt: instant('refresh_at'),
-    /** Why they could not be fetched the last time, in words for the operator. */
+    /** Why the last fetch of the keys failed, for the operator. */
     refreshError: text('refresh_error'),
   },
   (t) => [

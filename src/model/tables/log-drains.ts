@@ -19,7 +19,7 @@ export const BACKEND_TYPES = [
 ] as const
 export type BackendType = (typeof BACKEND_TYPES)[number]
 
-/** Where a project's logs are sent. One that was deleted keeps its row until its entries are gone. */
+/** Destinations of a project's logs. The row of a deleted drain remains until its entries are deleted. */
 export const logDrains = pgTable(
   'log_drains',
   {
@@ -30,16 +30,16 @@ export const logDrains = pgTable(
     name: text().notNull(),
     description: text(),
     backendType: text('backend_type', { enum: BACKEND_TYPES }).notNull(),
-    /** Without the secrets, which are sealed as one JSON object. */
+    /** Configuration without the secrets, which are in `sealedSecrets` as one sealed JSON object. */
     config: jsonb().$type<Record<string, unknown>>().notNull(),
     sealedSecrets: text('sealed_secrets').notNull(),
-    /** The first failed batch since the last that was taken, and how many failed since then. */
+    /** Time of the first failed batch since the last success. `failures` counts the failed batches since then. */
     failingSince: instant('failing_since'),
     failures: integer().notNull().default(0),
-    /** Not before. */
+    /** Earliest time of the next batch. */
     nextAt: instant('next_at').notNull(),
     leaseUntil: instant('lease_until'),
-    /** A new one at each claim: who lost the lease can no longer record anything. */
+    /** Fencing token, new at each claim: a holder that has lost its lease can no longer record anything. */
     claim: uuid(),
     createdAt: instant('created_at').notNull(),
     updatedAt: instant('updated_at').notNull(),
@@ -54,22 +54,22 @@ export const logDrains = pgTable(
 const ENTRY_KINDS = ['call', 'lines', 'build', 'run_line', 'postgres_log', 'storage_request'] as const
 
 /**
- * What a drain has still to send, written by triggers in the transaction that logs it: what commits late is there when it has
- * committed, which no cursor over ids or times could promise. What was sent is deleted.
+ * Outbox of a drain. Triggers write an entry in the transaction that logs the row, so a row that commits late is sent too, which a
+ * cursor over ids or times cannot guarantee. Entries are deleted when they have been sent.
  */
 export const logDrainEntries = pgTable(
   'log_drain_entries',
   {
     drainId: uuid('drain_id').notNull(),
-    /** In the order of time. */
+    /** Version 7 UUID, so entries are ordered by time. */
     id: uuid().notNull().default(sql`uuidv7()`),
     kind: text({ enum: ENTRY_KINDS }).notNull(),
-    /** A call of a program, or lines that it printed later; a build of a worker; a line of a run; a message of Postgres; a request to storage. */
+    /** Id of the logged row, whose table depends on `kind`. */
     recordId: uuid('record_id').notNull(),
-    /** Of a call and of lines: those after the first so many, up to the last. */
+    /** Range of console lines of a call: after `firstLine`, up to `lastLine`. */
     firstLine: integer('first_line').notNull().default(0),
     lastLine: integer('last_line').notNull().default(0),
-    /** How many rows of the logs it stands for, and about how many bytes. */
+    /** Number of log rows in the entry. `bytes` is their approximate size. */
     rows: integer().notNull(),
     bytes: integer().notNull(),
   },

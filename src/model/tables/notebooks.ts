@@ -3,7 +3,7 @@ import { index, jsonb, pgTable, primaryKey, text, uuid } from 'drizzle-orm/pg-co
 import { instant, users } from './identity.ts'
 import { projects } from './projects.ts'
 
-/** Texts and queries of a project, in an order. What a cell holds, its area says; it may be long, so lists leave cells out. */
+/** Ordered cells of text and SQL. The notebook area defines the schema of a cell. Lists omit cells, as they may be large. */
 export const notebooks = pgTable(
   'notebooks',
   {
@@ -27,7 +27,7 @@ export const notebooks = pgTable(
   ],
 )
 
-/** Each user's own marks. */
+/** Notebooks that a user has marked as favorites. */
 export const notebookFavorites = pgTable(
   'notebook_favorites',
   {

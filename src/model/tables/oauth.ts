@@ -2,30 +2,30 @@ import { index, jsonb, pgTable, text, uuid } from 'drizzle-orm/pg-core'
 import type { Jwk } from '../../platform/jwt/jwk.ts'
 import { instant, organizations } from './identity.ts'
 
-/** The installation's own keys for ID tokens. The newest signs; there are several only where two were made at the same moment. */
+/** Keys that sign the installation's ID tokens. The newest key signs. There are several only if two were created concurrently. */
 export const oauthSigningKeys = pgTable('oauth_signing_keys', {
-  /** The `kid`. */
+  /** The `kid` of the ID tokens. */
   id: uuid().primaryKey(),
   publicJwk: jsonb('public_jwk').$type<Record<string, unknown>>().notNull(),
   sealedPrivateJwk: text('sealed_private_jwk').notNull(),
   createdAt: instant('created_at').notNull(),
 })
 
-/** The identity provider whose assertions about its members an organization trusts. */
+/** Identity providers whose assertions about members an organization trusts. */
 export const assertionIssuers = pgTable(
   'assertion_issuers',
   {
     organizationId: uuid('organization_id')
       .primaryKey()
       .references(() => organizations.id, { onDelete: 'cascade' }),
-    /** What assertions must say in `iss`. Others may name the same one: only an organization's own keys count for it. */
+    /** Required `iss` claim of assertions. Not unique: each organization verifies with its own keys only. */
     issuer: text().notNull(),
-    /** Null where the keys are found by the issuer's discovery document, or were given. */
+    /** Null if the keys were configured or are found through the issuer's discovery document. */
     jwksUrl: text('jwks_url'),
     jwks: jsonb().$type<{ keys: Jwk[] }>().notNull(),
-    /** Null where the keys were given. */
+    /** Null if the keys were configured. */
     fetchedAt: instant('fetched_at'),
-    /** The last attempt to fetch them again. */
+    /** Time of the last attempt to fetch the keys. */
     triedAt: instant('tried_at'),
     createdAt: instant('created_at').notNull(),
     updatedAt: instant('updated_at').notNull(),
@@ -33,7 +33,7 @@ export const assertionIssuers = pgTable(
   (t) => [index('assertion_issuers_issuer').on(t.issuer)],
 )
 
-/** Each assertion is accepted once. Deleted after it has expired. */
+/** Assertions that were used: each is accepted once. A row is deleted after the assertion has expired. */
 export const usedAssertions = pgTable(
   'used_assertions',
   {

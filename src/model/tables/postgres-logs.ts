@@ -2,27 +2,27 @@ import { sql } from 'drizzle-orm'
 import { date, index, integer, jsonb, pgTable, text, timestamp, uuid } from 'drizzle-orm/pg-core'
 import { instant } from './identity.ts'
 
-/** Messages of the projects' Postgres servers. Purged by age. */
+/** Log messages of the projects' Postgres servers. Purged by age. */
 export const postgresLogs = pgTable(
   'postgres_logs',
   {
     id: uuid().primaryKey().default(sql`uuidv7()`),
     projectRef: text('project_ref').notNull(),
-    /** To the microsecond, so that messages of one millisecond keep their order. */
+    /** In microseconds, so that messages of the same millisecond keep their order. */
     at: timestamp('at', { withTimezone: true, precision: 6, mode: 'date' }).notNull(),
     message: text().notNull(),
-    /** Their names begin with `parsed.`, as clients read them. */
+    /** Names start with `parsed.`, as clients expect. */
     attributes: jsonb().$type<Record<string, string>>().notNull(),
   },
   (t) => [index('postgres_logs_of_project').on(t.projectRef, t.at), index('postgres_logs_by_age').on(t.at)],
 )
 
-/** How far each server's log has been read. */
+/** Position up to which each server's log has been read. */
 export const postgresLogCursors = pgTable('postgres_log_cursors', {
   projectRef: text('project_ref').primaryKey(),
   cursor: text().notNull(),
   readAt: instant('read_at').notNull(),
-  /** How many messages were stored on this day. */
+  /** Day that `messages` counts the stored messages of. */
   day: date({ mode: 'string' }).notNull(),
   messages: integer().notNull(),
 })

@@ -14,7 +14,7 @@ export const ASSOCIATION_STATUSES = [
 export type AssociationStatus = (typeof ASSOCIATION_STATUSES)[number]
 export const DATABASE_TYPES = ['PRIMARY', 'READ_REPLICA'] as const
 
-/** AWS accounts that a database is shared with. Each row has a resource share of its own at AWS, tagged with its id. */
+/** AWS accounts that a database is shared with. Each row has its own AWS resource share, which is tagged with the row's id. */
 export const privateLinkAssociations = pgTable(
   'private_link_associations',
   {
@@ -26,22 +26,22 @@ export const privateLinkAssociations = pgTable(
     accountName: text('account_name'),
     databaseType: text('database_type', { enum: DATABASE_TYPES }).notNull(),
     databaseIdentifier: text('database_identifier').notNull(),
-    /** By which the database is reached. */
+    /** DNS name of the database. */
     dnsName: text('dns_name').notNull(),
-    /** Of the VPC Lattice resource configuration that leads to the database. */
+    /** ARN of the database's VPC Lattice resource configuration. */
     resourceConfigurationArn: text('resource_configuration_arn').notNull(),
     status: text({ enum: ASSOCIATION_STATUSES }).notNull(),
-    /** When AWS was last asked to make the share: until the answer is kept, there may be one that is not known here. */
+    /** Time of the last request to AWS to create the share. Until `shareArn` is stored, AWS may have a share that is unknown here. */
     shareAskedAt: instant('share_asked_at'),
     shareArn: text('share_arn'),
-    /** When the account was invited. */
+    /** Time at which the account was invited. */
     sharedAt: instant('shared_at'),
-    /** When it is to be worked on next; null where nothing is to be done. */
+    /** When the association is processed next; null if nothing is due. */
     dueAt: instant('due_at'),
-    /** Since AWS was last heard of it. */
+    /** Attempts since the last response from AWS. */
     attempts: integer().notNull().default(0),
     leaseUntil: instant('lease_until'),
-    /** A new one at each claim: who lost the lease can no longer record anything. */
+    /** Fencing token, new at each claim: a holder that has lost its lease can no longer record anything. */
     claim: uuid(),
     lastError: text('last_error'),
     createdAt: instant('created_at').notNull(),

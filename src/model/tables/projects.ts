@@ -27,59 +27,59 @@ export const TASK_KINDS = [
 export type TaskKind = (typeof TASK_KINDS)[number]
 export const TASK_STATES = ['pending', 'running', 'done', 'failed', 'canceled'] as const
 
-/** What a project's storage is set to; a row holds what differs from the defaults. */
+/** Storage settings of a project. A row stores those that differ from the defaults. */
 export interface StorageConfig {
-  /** Bytes of one object; buckets may set less. */
+  /** Maximum size of an object in bytes. A bucket may set a lower limit. */
   fileSizeLimit: number
 }
 
-/** A removed project keeps its row (its ref is never given out again) but no query of the API sees it. */
+/** The row of a removed project remains, so that its ref is never reused, but the API no longer shows the project. */
 export const projects = pgTable(
   'projects',
   {
     ref: text().primaryKey(),
-    /** The integer id that some replies carry. */
+    /** The integer id in some API responses. */
     id: bigint({ mode: 'number' }).notNull().generatedAlwaysAsIdentity(),
     organizationId: uuid('organization_id')
       .notNull()
       .references(() => organizations.id),
-    /** Of a branch: the project that it was made from. */
+    /** Parent project of a branch; null for any other project. */
     parentRef: text('parent_ref').references((): AnyPgColumn => projects.ref),
     name: text().notNull(),
     region: text({ enum: REGION_CODES }).notNull(),
     instanceSize: text('instance_size', { enum: ['pico', ...INSTANCE_SIZES] }).notNull(),
     status: text({ enum: PROJECT_STATUSES }).notNull(),
-    /** Why the status is not healthy, in words for the operator. */
+    /** Why the status is not healthy, for the operator. */
     statusReason: text('status_reason'),
     postgresVersion: text('postgres_version').notNull().default(''),
     sealedPassword: text('sealed_password').notNull(),
     sealedRunnerPassword: text('sealed_runner_password').notNull(),
-    /** Null for a project from before there were any, until it is first needed. */
+    /** Null for a project that is older than JWT secrets, until the secret is first needed. */
     sealedJwtSecret: text('sealed_jwt_secret'),
-    /** What the engine's driver keeps of it; no secrets. */
+    /** State of the engine driver, without secrets. */
     engineState: jsonb('engine_state'),
     storageConfig: jsonb('storage_config').$type<Partial<StorageConfig>>().notNull().default({}),
-    /** Counts the changes of its functions' secrets: a program that began before one goes on with the old. */
+    /** Number of changes to the function secrets. A program that is already running keeps the old secrets. */
     secretsGeneration: integer('secrets_generation').notNull().default(0),
-    /** When its bucket was last searched for bytes that no object points at. */
+    /** When the last sweep for bytes that belong to no object ended. */
     storageSweptAt: instant('storage_swept_at'),
-    /** When it is to be searched next; null once nothing can be found any more. */
+    /** When the next sweep is due; null once there can be nothing left to find. */
     storageSweepDueAt: instant('storage_sweep_due_at').defaultNow(),
-    /** The last version that a search under way looked at. */
+    /** Cursor of a sweep in progress: the last version that it has checked. */
     storageSweepAfter: text('storage_sweep_after'),
-    /** Bytes of its objects, as the last search of its bucket counted them; null before the first. */
+    /** Total size of the objects in bytes, as counted by the last sweep; null before the first. */
     storageBytes: bigint('storage_bytes', { mode: 'number' }),
-    /** What a search under way has counted so far. */
+    /** Bytes that a sweep in progress has counted so far. */
     storageBytesCounted: bigint('storage_bytes_counted', { mode: 'number' }).notNull().default(0),
-    /** What `engine.preparation` was when its database was last brought to it; empty where it is to be looked at again. */
+    /** Value of `engine.preparation` when the database was last prepared; empty if it must be prepared again. */
     preparation: text().notNull().default(''),
-    /** When another preparation is brought to it: in an hour while somebody is at it, and after he has failed. */
+    /** When the next preparation may start: an hour later while one is running, and after one has failed. */
     preparationDueAt: instant('preparation_due_at').notNull().defaultNow(),
     createdAt: instant('created_at').notNull().defaultNow(),
     removedAt: instant('removed_at'),
   },
   (t) => [
-    /** A project that is going down gives its name free at once, as clients replace projects that way. */
+    /** A project that is going down releases its name at once, as clients replace a project by creating one of the same name. */
     uniqueIndex('projects_name_once')
       .on(t.organizationId, t.name)
       .where(sql`removed_at is null and status <> 'GOING_DOWN' and parent_ref is null`),
@@ -101,8 +101,8 @@ export const projects = pgTable(
 )
 
 /**
- * With it somebody else takes the project into an organization of his. One a project, deleted once it was used or the project goes;
- * it opens nothing after its time, nor without what it was made with.
+ * Tokens with which another user can take a project into their own organization. A project has one at most. It is deleted when it
+ * is used or the project is removed, and invalid after its expiry or without the token or grant that created it.
  */
 export const projectClaimTokens = pgTable(
   'project_claim_tokens',
@@ -112,14 +112,14 @@ export const projectClaimTokens = pgTable(
       .references(() => projects.ref),
     /** SHA-256 of the token in hex. */
     hash: text().notNull().unique(),
-    /** How the token begins and ends, enough to recognize it. */
+    /** First and last characters of the token, enough to recognize it. */
     alias: text().notNull(),
     createdBy: uuid('created_by')
       .notNull()
       .references(() => users.id, { onDelete: 'cascade' }),
-    /** The personal token that it was made with; null where that was an application's. */
+    /** The personal access token that created the claim token; null if an OAuth application created it. */
     accessTokenId: uuid('access_token_id').references(() => accessTokens.id, { onDelete: 'cascade' }),
-    /** What a user let that application do. */
+    /** Grant of the OAuth application that created the claim token. */
     oauthGrantId: uuid('oauth_grant_id').references(() => oauthGrants.id, { onDelete: 'cascade' }),
     createdAt: instant('created_at').notNull(),
     expiresAt: instant('expires_at').notNull(),
@@ -132,28 +132,28 @@ export const projectClaimTokens = pgTable(
 )
 
 export interface TaskInput {
-  /** The identifier of a read replica. */
+  /** Identifier of a read replica. */
   replica?: string
-  /** Of an action run. */
+  /** Id of an action run. */
   runId?: string
-  /** The project's, to go back to where the work has changed nothing. */
+  /** Status of the project before the task, restored if the task has changed nothing. */
   statusBefore?: ProjectStatus
   backupId?: number
-  /** Of a point-in-time restore, in seconds since 1970. */
+  /** Target time of a point-in-time restore, in seconds since 1970. */
   targetUnix?: number
-  /** Of Postgres, that a project is upgraded to. */
+  /** Postgres version that a project is upgraded to. */
   version?: string
-  /** In which an upgrade has failed. */
+  /** Phase in which an upgrade has failed. */
   failedPhase?: UpgradePhase
-  /** Of a move: the hosts, and whether the one that the project is on has been lost. */
+  /** Source and target host of a move. `isSourceLost` is true if the source host has been lost. */
   from?: string
   to?: string
   isSourceLost?: boolean
-  /** That a project is to have. */
+  /** New size of a project that is resized. */
   size?: (typeof INSTANCE_SIZES)[number]
 }
 
-/** One open task a project at most: transitions of a project never overlap. */
+/** A project has at most one open task, so its transitions never overlap. */
 export const projectTasks = pgTable(
   'project_tasks',
   {
@@ -162,17 +162,17 @@ export const projectTasks = pgTable(
       .notNull()
       .references(() => projects.ref),
     kind: text({ enum: TASK_KINDS }).notNull(),
-    /** What the task works on beside the project, where its kind has such. */
+    /** Parameters of the task, depending on its kind. */
     input: jsonb().$type<TaskInput>().notNull().default({}),
-    /** Whose request started it; the events of its end name him. */
+    /** User whose request started the task. The events at its end name this user as the actor. */
     actorUserId: uuid('actor_user_id'),
     state: text({ enum: TASK_STATES }).notNull().default('pending'),
     stepsDone: text('steps_done').array().notNull().default(sql`'{}'`),
     attempts: integer().notNull().default(0),
-    /** Not before; moved on at each failed attempt. */
+    /** Earliest time of the next attempt. Each failed attempt postpones it. */
     dueAt: instant('due_at').notNull(),
     leaseUntil: instant('lease_until'),
-    /** A new one at each claim: who lost the lease can no longer record anything. */
+    /** Fencing token, new at each claim: a holder that has lost its lease can no longer record anything. */
     claim: uuid(),
     lastError: text('last_error'),
     createdAt: instant('created_at').notNull().defaultNow(),
@@ -193,7 +193,7 @@ export const auditLog = pgTable(
     actorAppId: uuid('actor_app_id'),
     organizationId: uuid('organization_id'),
     projectRef: text('project_ref'),
-    /** Names of what changed, never secret values. */
+    /** Names of the changed fields, never secret values. */
     detail: jsonb().$type<Record<string, unknown>>().notNull().default({}),
     requestId: text('request_id').notNull(),
     createdAt: instant('created_at').notNull(),
@@ -201,7 +201,7 @@ export const auditLog = pgTable(
   (t) => [index('audit_log_organization').on(t.organizationId, t.createdAt), index('audit_log_time').on(t.createdAt)],
 )
 
-/** When each background path last proved that it works; read by /health. */
+/** Time at which each background process last proved that it works. /health reads it. */
 export const heartbeats = pgTable('heartbeats', {
   name: text().primaryKey(),
   at: instant('at').notNull(),

@@ -1,21 +1,21 @@
 import { index, integer, pgTable, text, uuid } from 'drizzle-orm/pg-core'
 import { instant } from './identity.ts'
 
-/** One request to a project's storage server. Purged by age. */
+/** Requests to the projects' storage servers. Purged by age. */
 export const storageRequests = pgTable(
   'storage_requests',
   {
-    /** The `x-request-id` of the reply. */
+    /** The `x-request-id` of the response. */
     id: uuid().primaryKey(),
     projectRef: text('project_ref').notNull(),
     method: text().notNull(),
-    /** As the caller asked for it, without its query, which may hold a token. */
+    /** Path of the request without the query, which may hold a token. */
     path: text().notNull(),
     status: integer().notNull(),
     ms: integer().notNull(),
-    /** The code of the error that the reply tells. */
+    /** Error code in the response. */
     error: text(),
-    /** How many requests before it left no row, as the project had too many. */
+    /** Number of requests before this one that were not recorded, because the project had too many. */
     skipped: integer().notNull(),
     at: instant('at').notNull(),
   },

@@ -3,12 +3,12 @@ import { instant } from './identity.ts'
 
 const COUNTED_SERVICES = ['storage', 'functions', 'workers'] as const
 
-/** How many requests a service of a project was sent in a minute. Purged by age. */
+/** Number of requests to a service of a project in each minute. Purged by age. */
 export const requestCounts = pgTable(
   'request_counts',
   {
     projectRef: text('project_ref').notNull(),
-    /** When it began. */
+    /** Start of the minute. */
     minute: instant('minute').notNull(),
     service: text({ enum: COUNTED_SERVICES }).notNull(),
     requests: integer().notNull(),

@@ -1,4 +1,4 @@
-/** Sets of values that the public API fixes and that the tables store. */
+/** Enumerations of the public API that the tables store. */
 
 export const PROJECT_STATUSES = [
   'INACTIVE',
@@ -68,6 +68,6 @@ export const RELEASE_CHANNELS = ['internal', 'alpha', 'beta', 'ga', 'withdrawn',
 
 /** RFC 7523, 2.1. */
 export const JWT_BEARER = 'urn:ietf:params:oauth:grant-type:jwt-bearer'
-/** What applications may be registered for (RFC 7591, 2). */
+/** Grant types that OAuth applications may be registered for (RFC 7591, 2). */
 export const GRANT_TYPES = ['authorization_code', 'refresh_token', 'implicit', JWT_BEARER] as const
 export type GrantType = (typeof GRANT_TYPES)[number]

@@ -8,21 +8,21 @@ import { projects } from './projects.ts'
 export const DELIVERY_STATUSES = ['pending', 'success', 'failure', 'skipped'] as const
 export type DeliveryStatus = (typeof DELIVERY_STATUSES)[number]
 
-/** Why an attempt is made: `retry` is a user's single one, `replay` begins an event's schedule anew. */
+/** Reason of an attempt: `retry` is a single attempt that a user requested, `replay` restarts the retry schedule of an event. */
 const DELIVERY_TRIGGERS = ['event', 'test', 'retry', 'replay'] as const
 export type DeliveryTrigger = (typeof DELIVERY_TRIGGERS)[number]
 
-/** Time-ordered ids (version 7), so that lists and the purge go along the primary key. */
+/** Time-ordered ids (UUID version 7), so that lists and the purge can use the primary key. */
 const timedId = () => uuid().primaryKey().default(sql`uuidv7()`)
 
-/** A signing secret that was replaced, and until when receivers may still verify with it. */
+/** A signing secret that was replaced. Deliveries are signed with it too until the given time. */
 export interface OldSecret {
   sealed: string
   /** Epoch milliseconds. */
   until: number
 }
 
-/** Without project_ref the endpoint is the organization's and receives the events of all its projects too. */
+/** An endpoint without project_ref belongs to the organization and also receives the events of all its projects. */
 export const webhookEndpoints = pgTable(
   'webhook_endpoints',
   {
@@ -31,18 +31,18 @@ export const webhookEndpoints = pgTable(
       .notNull()
       .references(() => organizations.id, { onDelete: 'cascade' }),
     projectRef: text('project_ref').references(() => projects.ref),
-    /** Of a branch's notify_url: it hears of that branch alone, and no list shows it. */
+    /** Set for the notify_url of a branch: the endpoint receives the events of that branch only and is not listed. */
     branchId: uuid('branch_id').references(() => branches.id),
     url: text().notNull(),
     enabled: boolean().notNull(),
     description: text(),
     eventTypes: text('event_types').array().$type<(EventType | '*')[]>().notNull(),
-    /** A JSON object of names and values, as these often hold credentials of the receiver. */
+    /** Custom headers as a sealed JSON object: they often hold credentials of the receiver. */
     sealedHeaders: text('sealed_headers'),
     sealedSecret: text('sealed_secret').notNull(),
     /** Newest first. */
     oldSecrets: jsonb('old_secrets').$type<OldSecret[]>().notNull().default([]),
-    /** The first failed attempt since the last success. */
+    /** Time of the first failed attempt since the last success. */
     failingSince: instant('failing_since'),
     createdBy: uuid('created_by').notNull(),
     createdAt: instant('created_at').notNull(),
@@ -55,7 +55,7 @@ export const webhookEndpoints = pgTable(
   ],
 )
 
-/** What happened. Its payload is text that is never made again, so that every attempt sends the same bytes. */
+/** Events. The payload is stored as text, so that every attempt sends the same bytes. */
 export const webhookEvents = pgTable('webhook_events', {
   id: timedId(),
   organizationId: uuid('organization_id')
@@ -64,20 +64,20 @@ export const webhookEvents = pgTable('webhook_events', {
   projectRef: text('project_ref'),
   type: text().$type<EventType>().notNull(),
   payload: json().notNull(),
-  /** Of two events with one key only the first is taken. */
+  /** Of two events with the same key, only the first is published. */
   idempotencyKey: text('idempotency_key').unique(),
   publishedAt: instant('published_at').notNull(),
 })
 
 /**
- * One attempt to deliver an endpoint's copy of an event, written before it is made: the outbox and the log in one.
- * pending -> success | failure | skipped, and never back; the next attempt is a row of its own.
+ * Attempts to deliver an event to an endpoint. A row is written before the attempt, so the table is both outbox and log.
+ * The status goes from pending to success, failure or skipped and never back; the next attempt is a new row.
  */
 export const webhookDeliveries = pgTable(
   'webhook_deliveries',
   {
     id: timedId(),
-    /** The copy: the `webhook-id` of all its attempts, `event_id` in the API. */
+    /** Id of the event's message to this endpoint: the `webhook-id` of all its attempts, `event_id` in the API. */
     messageId: uuid('message_id').notNull(),
     eventId: uuid('event_id').notNull(),
     endpointId: uuid('endpoint_id')
@@ -86,14 +86,14 @@ export const webhookDeliveries = pgTable(
     trigger: text({ enum: DELIVERY_TRIGGERS }).notNull(),
     attempt: integer().notNull().default(1),
     status: text({ enum: DELIVERY_STATUSES }).notNull().default('pending'),
-    /** A user waits for it: it comes before all others. */
+    /** True if a user requested the attempt and is waiting for it: it is sent before all others. */
     asked: boolean().notNull().default(false),
-    /** Not before. */
+    /** Earliest time of the attempt. */
     nextAt: instant('next_at').notNull(),
     leaseUntil: instant('lease_until'),
-    /** A new one at each claim: who lost the lease can no longer record anything. */
+    /** Fencing token, new at each claim: a holder that has lost its lease can no longer record anything. */
     claim: uuid(),
-    /** How often it was claimed; more than once where a sender died. */
+    /** Number of claims; more than one if a sender has died. */
     claims: integer().notNull().default(0),
     attemptedAt: instant('attempted_at'),
     responseCode: integer('response_code').notNull().default(0),
@@ -107,7 +107,7 @@ export const webhookDeliveries = pgTable(
     index('webhook_deliveries_log').on(t.endpointId, t.id),
     uniqueIndex('webhook_deliveries_one_pending').on(t.messageId).where(sql`status = 'pending'`),
     index('webhook_deliveries_asked').on(t.endpointId, t.nextAt).where(sql`status = 'pending' and asked`),
-    /** First attempts before retries, as a claim takes them. */
+    /** First attempts before retries, in the order in which they are claimed. */
     index('webhook_deliveries_due').on(t.endpointId, sql`(attempt > 1)`, t.nextAt).where(sql`status = 'pending'`),
   ],
 )

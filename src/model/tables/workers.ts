@@ -4,36 +4,36 @@ import { instant } from './identity.ts'
 import { projects } from './projects.ts'
 
 export const WORKER_RUNTIMES = ['node', 'deno'] as const
-/** The short names are how people write them, the long ones how clients send them. */
+/** Sizes in the short form, which people write, and in the long form, which clients send. */
 export const WORKER_SIZES = ['2gb', '4gb', '2gb-1vcpu', '4gb-2vcpu'] as const
 export const WORKER_EXPOSURES = ['public', 'private'] as const
 export const SECRETS_SCOPES = ['all', 'supabase', 'none'] as const
 export const BUILD_STATES = ['building', 'active', 'failed'] as const
 
 export interface WorkerSpec {
-  /** Absent: what the source is shows by itself. */
+  /** If absent, the runtime is detected from the source. */
   runtime?: (typeof WORKER_RUNTIMES)[number] | undefined
   size: (typeof WORKER_SIZES)[number]
   exposure: (typeof WORKER_EXPOSURES)[number]
   instances: number
-  /** Which of the project's secrets it finds in its environment; absent or null for all. */
+  /** Secrets of the project that the worker has in its environment; absent or null for all. */
   secrets_scope?: (typeof SECRETS_SCOPES)[number] | { secret_name: string }[] | null | undefined
 }
 
-/** What answers requests. */
+/** The version of a worker that answers requests. */
 export interface ServedWorker {
-  /** Of the build that has put it there: each has isolates of its own. */
+  /** Id of the build. Each deployment runs in its own isolates. */
   deploymentId: string
   /** SHA-256 of the image, in hex. */
   image: string
   spec: WorkerSpec
-  /** Cron expressions of the minutes at which it is called. */
+  /** Cron expressions of the worker's scheduled calls. */
   crons?: string[]
-  /** It has static assets, whose manifest is so long. */
+  /** Size of the manifest of the static assets; absent if there are none. */
   assets?: { manifestBytes: number }
 }
 
-/** A deleted worker keeps its row, and its name is free, until its instances and its image are gone. */
+/** The row of a deleted worker remains until its instances and its image are removed. Its name can be reused at once. */
 export const workers = pgTable(
   'workers',
   {
@@ -42,14 +42,14 @@ export const workers = pgTable(
       .notNull()
       .references(() => projects.ref),
     name: text().notNull(),
-    /** As it was last declared; after a build that failed, what is served again. */
+    /** Last declared spec; after a failed build, the served spec again. */
     spec: jsonb().$type<WorkerSpec>().notNull(),
     buildState: text('build_state', { enum: BUILD_STATES }).notNull(),
-    /** Why it failed, for the developer. */
+    /** Why the build failed, for the developer. */
     stateReason: text('state_reason'),
-    /** Null until a build has succeeded. */
+    /** Null until the first successful build. */
     served: jsonb().$type<ServedWorker>(),
-    /** The next minute that a cron expression of what is served names; null where there is none. */
+    /** Time of the next scheduled call; null if the served worker has no cron expressions. */
     cronDueAt: instant('cron_due_at'),
     createdAt: instant('created_at').notNull(),
     updatedAt: instant('updated_at').notNull(),
@@ -62,7 +62,7 @@ export const workers = pgTable(
   ],
 )
 
-/** A slot into which a build context is PUT, past the API, at `projects/{ref}/workers/uploads/{id}`. */
+/** Presigned uploads of build contexts. Clients PUT them directly to the bucket at `projects/{ref}/workers/uploads/{id}`. */
 export const workerUploads = pgTable(
   'worker_uploads',
   {
@@ -79,7 +79,7 @@ export const workerUploads = pgTable(
 const TASK_KINDS = ['build', 'teardown'] as const
 const TASK_STATES = ['pending', 'running', 'done', 'failed', 'superseded'] as const
 
-/** One open task a worker at most: a newer one supersedes it. */
+/** A worker has at most one open task: a newer task supersedes it. */
 export const workerTasks = pgTable(
   'worker_tasks',
   {
@@ -88,15 +88,15 @@ export const workerTasks = pgTable(
       .notNull()
       .references(() => workers.id, { onDelete: 'cascade' }),
     kind: text({ enum: TASK_KINDS }).notNull(),
-    /** Null where nothing is built: the image that is served goes on with another spec. */
+    /** Null if nothing is built: the served image continues with a new spec. */
     uploadId: uuid('upload_id'),
     spec: jsonb().$type<WorkerSpec>().notNull(),
     state: text({ enum: TASK_STATES }).notNull().default('pending'),
     attempts: integer().notNull().default(0),
-    /** Not before; moved on at each failed attempt. */
+    /** Earliest time of the next attempt. Each failed attempt postpones it. */
     dueAt: instant('due_at').notNull(),
     leaseUntil: instant('lease_until'),
-    /** A new one at each claim: who lost the lease can no longer record anything. */
+    /** Fencing token, new at each claim: a holder that has lost its lease can no longer record anything. */
     claim: uuid(),
     lastError: text('last_error'),
     createdAt: instant('created_at').notNull(),
@@ -110,7 +110,7 @@ export const workerTasks = pgTable(
   ],
 )
 
-/** Programs of workers in the bucket, at `projects/{ref}/workers/images/{sha256}`; two workers may serve the same. */
+/** Worker images in the bucket, at `projects/{ref}/workers/images/{sha256}`. Two workers may serve the same image. */
 export const workerImages = pgTable(
   'worker_images',
   {
@@ -118,7 +118,7 @@ export const workerImages = pgTable(
       .notNull()
       .references(() => projects.ref),
     sha256: text().notNull(),
-    /** When it was last built, or last left by a worker that served it. */
+    /** Time at which the image was last built or last stopped being served. */
     touchedAt: instant('touched_at').notNull(),
   },
   (t) => [primaryKey({ columns: [t.projectRef, t.sha256] }), index('worker_images_by_age').on(t.touchedAt)],
