@@ -9,44 +9,44 @@ import { prepared } from '../platform/db/client.ts'
 import { ApiError } from '../platform/http/error.ts'
 
 export type ProjectAccess = typeof projects.$inferSelect & { organizationSlug: string; role: Role }
-/** A branch with its own project; the default branch's is the parent. */
+/** A branch with its own project. The default branch's project is the parent. */
 export type BranchAccess = typeof branches.$inferSelect & { project: ProjectAccess }
 export type OrganizationAccess = typeof organizations.$inferSelect & {
   role: Role
-  /** The projects that the caller may see; undefined means all of them. */
+  /** Refs of the only projects that the caller may see; undefined means all of them. */
   onlyProjects?: readonly string[]
 }
 
-interface Held {
+interface RoleGrant {
   role: Role
   ref: string | null
 }
 
-/** Qualified, as a select from one table drops the table's name, also inside a subquery. */
+/** The column with its table name, which Drizzle omits in a select from one table, even inside a subquery. */
 const column = ({ table, name }: PgColumn): SQL => sql`${table}.${sql.identifier(name)}`
 
 /** The caller's roles in an organization as one JSON array; null for an outsider. */
-const rolesIn = (organizationId: PgColumn): SQL<Held[] | null> => sql<Held[] | null>`(
+const rolesIn = (organizationId: PgColumn): SQL<RoleGrant[] | null> => sql<RoleGrant[] | null>`(
   select json_agg(json_build_object('role', ${column(memberRoles.role)}, 'ref', ${column(memberRoles.projectRef)}))
   from ${memberRoles}
   where ${column(memberRoles.organizationId)} = ${column(organizationId)}
     and ${column(memberRoles.userId)} = ${sql.placeholder('userId')})`
 
-/** A token that is bound to one organization reaches no other. */
-const withinReach = (organizationId: PgColumn): SQL =>
+/** A token that is limited to one organization cannot reach any other. */
+const isReachedByToken = (organizationId: PgColumn): SQL =>
   sql`coalesce(${sql.placeholder('onlyOrganization')}::uuid = ${organizationId}, true)`
 
-const callerOf = ({ userId, organizationId }: Caller) => ({ userId, onlyOrganization: organizationId ?? null })
+const callerParameters = ({ userId, organizationId }: Caller) => ({ userId, onlyOrganization: organizationId ?? null })
 
-const reachable = (actor: Caller, organizationId: PgColumn) =>
+const tokenFilter = (actor: Caller, organizationId: PgColumn) =>
   actor.organizationId ? eq(organizationId, actor.organizationId) : undefined
 
-/** Which projects the caller may see, without those of disabled organizations, as a filter over `projects` for lists across organizations. */
+/** Filter over `projects` for lists across organizations: projects that the caller may see, without those of disabled organizations. */
 export const visibleProjects = (actor: Caller): SQL | undefined =>
   and(
     isNull(projects.removedAt),
-    reachable(actor, projects.organizationId),
-    // Leads Postgres from the caller's few organizations to their projects.
+    tokenFilter(actor, projects.organizationId),
+    // Makes Postgres start with the caller's few organizations.
     sql`${projects.organizationId} in (select ${column(memberRoles.organizationId)} from ${memberRoles}
       join ${organizations} on ${column(organizations.id)} = ${column(memberRoles.organizationId)}
         and ${column(organizations.disabledAt)} is null
@@ -56,19 +56,19 @@ export const visibleProjects = (actor: Caller): SQL | undefined =>
       and (${memberRoles.projectRef} is null or ${memberRoles.projectRef} in (${projects.ref}, ${projects.parentRef})))`,
   )
 
-/** Which organizations the caller belongs to, without disabled ones, as a filter over `organizations`. */
+/** Filter over `organizations`: those that the caller belongs to, without disabled ones. */
 export const visibleOrganizations = (actor: Caller): SQL | undefined =>
   and(
-    reachable(actor, organizations.id),
+    tokenFilter(actor, organizations.id),
     isNull(organizations.disabledAt),
     sql`exists (select from ${memberRoles} where ${memberRoles.organizationId} = ${organizations.id}
       and ${memberRoles.userId} = ${actor.userId})`,
   )
 
-/** Those of them in which his role in the whole organization allows it. */
+/** Filter over `organizations`: those in which the caller's organization-wide role grants the permission. */
 export const organizationsAllowing = (actor: Caller, permission: Scope): SQL | undefined =>
   and(
-    reachable(actor, organizations.id),
+    tokenFilter(actor, organizations.id),
     isNull(organizations.disabledAt),
     sql`exists (select from ${memberRoles} where ${memberRoles.organizationId} = ${organizations.id}
       and ${memberRoles.userId} = ${actor.userId} and ${memberRoles.projectRef} is null
@@ -81,40 +81,44 @@ const projectByRef = prepared((db) =>
       project: projects,
       organizationSlug: organizations.slug,
       disabledAt: organizations.disabledAt,
-      held: rolesIn(projects.organizationId),
+      grants: rolesIn(projects.organizationId),
     })
     .from(projects)
     .innerJoin(organizations, eq(organizations.id, projects.organizationId))
     .where(
-      and(eq(projects.ref, sql.placeholder('ref')), isNull(projects.removedAt), withinReach(projects.organizationId)),
+      and(
+        eq(projects.ref, sql.placeholder('ref')),
+        isNull(projects.removedAt),
+        isReachedByToken(projects.organizationId),
+      ),
     )
     .prepare('project_by_ref'),
 )
 
-/** The project and the caller's role in it, in one round trip. 404 and not 403: an outsider must not learn of a ref. */
+/** Returns the project and the caller's role in it, in one round trip. 404 instead of 403, so that an outsider cannot learn that a ref exists. */
 export async function findProject({ db, actor }: Ctx, ref: string): Promise<ProjectAccess> {
-  const [row] = await projectByRef(db).execute({ ref, ...callerOf(actor) })
+  const [row] = await projectByRef(db).execute({ ref, ...callerParameters(actor) })
   const project = row && accessOf(row)
   if (!project) throw new ApiError('not_found.project')
   return project
 }
 
-interface Found {
+interface ProjectRow {
   project: typeof projects.$inferSelect
   organizationSlug: string
   disabledAt: Date | null
-  held: Held[] | null
+  grants: RoleGrant[] | null
 }
 
-/** Undefined without a role. Who may do something in a project may do it in its branches. */
-function accessOf({ project, organizationSlug, disabledAt, held }: Found): ProjectAccess | undefined {
-  const roles = (held ?? []).filter(({ ref }) => ref === null || ref === project.ref || ref === project.parentRef)
-  const role = strongest(roles.map((held) => held.role))
+/** Returns undefined if the caller has no role. A role in a project also applies to its branches. */
+function accessOf({ project, organizationSlug, disabledAt, grants }: ProjectRow): ProjectAccess | undefined {
+  const roles = (grants ?? []).filter(({ ref }) => ref === null || ref === project.ref || ref === project.parentRef)
+  const role = strongest(roles.map(({ role }) => role))
   if (role) requireEnabled({ slug: organizationSlug, disabledAt })
   return role && { ...project, organizationSlug, role }
 }
 
-/** For members alone: to an outsider the organization does not exist. */
+/** Call this for members only: to an outsider the organization does not exist. */
 function requireEnabled({ slug, disabledAt }: Pick<typeof organizations.$inferSelect, 'slug' | 'disabledAt'>): void {
   if (disabledAt) throw new ApiError('forbidden.access_disabled', { detail: `the organization ${slug} is disabled` })
 }
@@ -126,7 +130,7 @@ const branchByAnyId = prepared((db) =>
       project: projects,
       organizationSlug: organizations.slug,
       disabledAt: organizations.disabledAt,
-      held: rolesIn(projects.organizationId),
+      grants: rolesIn(projects.organizationId),
     })
     .from(branches)
     .innerJoin(projects, eq(projects.ref, branches.projectRef))
@@ -135,7 +139,7 @@ const branchByAnyId = prepared((db) =>
       and(
         or(eq(branches.id, sql.placeholder('id')), eq(branches.projectRef, sql.placeholder('ref'))),
         isNull(branches.removedAt),
-        withinReach(projects.organizationId),
+        isReachedByToken(projects.organizationId),
       ),
     )
     .prepare('branch_by_any_id'),
@@ -143,10 +147,10 @@ const branchByAnyId = prepared((db) =>
 
 const NO_ID = '00000000-0000-0000-0000-000000000000'
 
-/** By the ref of its project or, deprecated, its own id. 404 and not 403, as for projects. */
+/** Finds a branch by the ref of its project or by its id (deprecated). 404 instead of 403, as for projects. */
 export async function findBranch({ db, actor }: Ctx, idOrRef: string): Promise<BranchAccess> {
   const key = idOrRef.includes('-') ? { id: idOrRef, ref: '' } : { id: NO_ID, ref: idOrRef }
-  const [row] = await branchByAnyId(db).execute({ ...key, ...callerOf(actor) })
+  const [row] = await branchByAnyId(db).execute({ ...key, ...callerParameters(actor) })
   const project = row && accessOf(row)
   if (!project) throw new ApiError('not_found.branch')
   return { ...row.branch, project }
@@ -154,29 +158,29 @@ export async function findBranch({ db, actor }: Ctx, idOrRef: string): Promise<B
 
 const organizationBySlug = prepared((db) =>
   db
-    .select({ organization: organizations, held: rolesIn(organizations.id) })
+    .select({ organization: organizations, grants: rolesIn(organizations.id) })
     .from(organizations)
-    .where(and(eq(organizations.slug, sql.placeholder('slug')), withinReach(organizations.id)))
+    .where(and(eq(organizations.slug, sql.placeholder('slug')), isReachedByToken(organizations.id)))
     .prepare('organization_by_slug'),
 )
 
-/** A member of single projects alone sees the organization as a read-only member, and of its projects only his own. */
+/** A member with roles in single projects only is a read-only member of the organization and sees only those projects. */
 export async function findOrganization({ db, actor }: Ctx, slug: string): Promise<OrganizationAccess> {
-  const [row] = await organizationBySlug(db).execute({ slug, ...callerOf(actor) })
-  if (!row?.held) throw new ApiError('not_found.organization')
+  const [row] = await organizationBySlug(db).execute({ slug, ...callerParameters(actor) })
+  if (!row?.grants) throw new ApiError('not_found.organization')
   requireEnabled(row.organization)
-  const everywhere = strongest(row.held.filter((held) => held.ref === null).map((held) => held.role))
-  if (everywhere) return { ...row.organization, role: everywhere }
-  const onlyProjects = row.held.flatMap((held) => held.ref ?? [])
+  const organizationRole = strongest(row.grants.filter(({ ref }) => ref === null).map(({ role }) => role))
+  if (organizationRole) return { ...row.organization, role: organizationRole }
+  const onlyProjects = row.grants.flatMap(({ ref }) => ref ?? [])
   return { ...row.organization, role: 'read-only', onlyProjects }
 }
 
-/** Nothing of a project is changed once its removal has begun. */
+/** A project cannot be changed once its removal has started. */
 export function requireStaying({ status }: Pick<typeof projects.$inferSelect, 'status'>): void {
   if (status === 'GOING_DOWN') throw new ApiError('conflict.project_status', { detail: `its status is ${status}` })
 }
 
-/** The scope of an endpoint is also what the caller's role must allow. */
+/** The caller's role must grant the scope that the endpoint requires of the token. */
 export function requirePermission(role: Role, permission: Scope): void {
   if (roleAllows(role, permission)) return
   throw new ApiError('forbidden.permission_denied', { detail: `the role ${role} does not allow ${permission}` })

@@ -6,15 +6,15 @@ import { accessTokens, users } from '../model/tables/index.ts'
 import { prepared } from '../platform/db/client.ts'
 import { hashToken, isAccessToken } from './token.ts'
 
-/** So long may a revoked token still work in an isolate that saw it. */
-const KEPT_MS = 10_000
-const KEPT_MAX = 10_000
-/** By the token itself, as a digest for each request would cost more than the look-up. Never stored, never logged. */
-const kept = new Map<string, { caller: Caller; until: number }>()
+/** Time for which a revoked token may still work in an isolate that has seen it. */
+const CACHE_MS = 10_000
+const CACHE_ENTRIES_MAX = 10_000
+/** Callers by their token. The key is not a digest, as computing one for each request would cost more than the lookup. */
+const cache = new Map<string, { caller: Caller; until: number }>()
 
 /**
- * The caller behind an Authorization header; undefined for none, a malformed, unknown, expired or revoked token,
- * and for one not known from before where `mayLookUp` says no.
+ * Returns the caller of an Authorization header; undefined if the token is missing, malformed, unknown, expired or revoked, or
+ * if it is not cached and `mayLookUp` returns false.
  */
 export async function authenticate(
   ctx: SystemCtx,
@@ -24,21 +24,21 @@ export async function authenticate(
   const token = accessTokenIn(header)
   if (!token) return undefined
   const now = ctx.now().getTime()
-  const cached = kept.get(token)
-  if (cached && now < cached.until && now > cached.until - KEPT_MS - 1) return cached.caller
-  // One that was good a while ago is no guess: whoever guesses at the same address does not shut it out.
+  const cached = cache.get(token)
+  if (cached && now < cached.until && now > cached.until - CACHE_MS - 1) return cached.caller
+  // A token that was valid a moment ago is not a guess, so guesses from the same address must not lock it out.
   if (!cached && !mayLookUp(now)) return undefined
-  const actor = await findPrincipal(ctx, token)
-  if (!actor) {
-    kept.delete(token)
+  const caller = await findCaller(ctx, token)
+  if (!caller) {
+    cache.delete(token)
     return undefined
   }
-  if (kept.size >= KEPT_MAX) kept.clear()
-  kept.set(token, { caller: actor, until: Math.min(now + KEPT_MS, actor.expiresAt ?? Number.POSITIVE_INFINITY) })
-  return actor
+  if (cache.size >= CACHE_ENTRIES_MAX) cache.clear()
+  cache.set(token, { caller, until: Math.min(now + CACHE_MS, caller.expiresAt ?? Number.POSITIVE_INFINITY) })
+  return caller
 }
 
-/** The access token in an Authorization header; undefined for anything that cannot be one. */
+/** Returns the access token of an Authorization header; undefined if it does not have the form of one. */
 export function accessTokenIn(header: string | undefined): string | undefined {
   const token = /^Bearer +(\S+)$/i.exec(header ?? '')?.[1]
   return token && isAccessToken(token) ? token : undefined
@@ -64,7 +64,7 @@ const tokenByHash = prepared((db) =>
     .prepare('token_by_hash'),
 )
 
-async function findPrincipal({ db, now }: SystemCtx, sent: string): Promise<Caller | undefined> {
+async function findCaller({ db, now }: SystemCtx, sent: string): Promise<Caller | undefined> {
   const [row] = await tokenByHash(db).execute({ hash: await hashToken(sent), now: now() })
   if (!row) return undefined
   const { token, username, primaryEmail, disabledAt } = row
