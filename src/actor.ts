@@ -7,19 +7,19 @@ interface Account {
   userId: string
   username: string
   primaryEmail: string
-  /** An operator has disabled the user: only public routes answer. */
+  /** True if an operator has disabled the user: the user may then call public routes only. */
   isDisabled: boolean
   scopes: readonly Scope[]
-  /** The one organization that the token reaches; undefined for all of the user's. */
+  /** The only organization that the token can reach; undefined for all organizations of the user. */
   organizationId?: string
-  /** Epoch milliseconds. A cache must not keep the token for longer. */
+  /** Expiry of the token in epoch milliseconds. A cache must not keep the token for longer. */
   expiresAt?: number
 }
 
 /** A user with a personal access token, or an OAuth application on behalf of a user who approved its scopes. */
 export type Caller = (Account & { kind: 'user' }) | (Account & { kind: 'oauthApp'; appId: string })
 
-/** Whoever a context acts for: a caller, a client without a valid token, or the installation itself. */
+/** The party that a context acts for: a caller, a client without a valid token, or the installation itself. */
 export type Actor = Caller | { kind: 'anonymous' } | { kind: 'system' }
 
 /** The caller; undefined for a client without a valid token and for the installation itself. */

@@ -35,7 +35,7 @@ import { storageAddressOf } from './services/storage/storage-address.ts'
 import { callWorker } from './services/workers/call-worker.ts'
 import { workerAddressOf } from './services/workers/worker-address.ts'
 
-const begin: MiddlewareHandler<AppEnv> = async (c, next) => {
+const startRequest: MiddlewareHandler<AppEnv> = async (c, next) => {
   const startedAt = performance.now()
   const requestId = crypto.randomUUID()
   const facts: AppEnv['Variables']['facts'] = {}
@@ -62,7 +62,7 @@ const begin: MiddlewareHandler<AppEnv> = async (c, next) => {
   })
 }
 
-const identify: MiddlewareHandler<AppEnv> = async (c, next) => {
+const authenticateCaller: MiddlewareHandler<AppEnv> = async (c, next) => {
   const caller = await authenticate(
     c.var.ctx,
     c.req.header('authorization'),
@@ -76,8 +76,8 @@ const identify: MiddlewareHandler<AppEnv> = async (c, next) => {
 }
 
 /**
- * The services of projects have addresses, callers and errors of their own; all else is the management API. `known` is for what
- * another process, or a program, calls.
+ * Routes a request to the service of a project whose address it has, or else to the management API. Each service has its own
+ * callers and errors. `known` is set when another process or a program makes the call.
  */
 export function createFetch() {
   const api = createApi()
@@ -92,9 +92,9 @@ export function createFetch() {
         bindings.PROGRAMS ? forwardCall({ ...call, kind: 'function' }) : invokeFunction(call),
       )
     }
-    const published = project && discoveryOf(project)
-    if (published) {
-      const call = { request, ref: published, bindings, execution }
+    const keysRef = project && discoveryOf(project)
+    if (keysRef) {
+      const call = { request, ref: keysRef, bindings, execution }
       return measureCall(call, 'keys', () => servePublicKeys(call))
     }
     const worker = project && workerAddressOf(url, project)
@@ -107,18 +107,18 @@ export function createFetch() {
     if (storageAddressOf(request, bindings) !== undefined) {
       return lingering(request, () => storage.fetch(request, bindings, execution))
     }
-    // The management API has no place at the host of a project.
+    // The management API is not served at a project's host: the path prefix makes the router answer 404.
     const isStray = project?.ref !== undefined && project.path === url.pathname
-    const asked = isStray ? new Request(new URL(`/p/${project.ref}${url.pathname}`, url), request) : request
-    return lingering(asked, () => api.fetch(asked, bindings, execution))
+    const apiRequest = isStray ? new Request(new URL(`/p/${project.ref}${url.pathname}`, url), request) : request
+    return lingering(apiRequest, () => api.fetch(apiRequest, bindings, execution))
   }
   return (request: Request, bindings: Bindings, execution: ExecutionContext, known?: Known) =>
     isReadable(request)
       ? enter({ request, bindings, execution }, () => serve(request, bindings, execution, known))
-      : Response.json({ message: 'Invalid request: its host or a header cannot be read' }, { status: 400 })
+      : Response.json({ message: 'Invalid request: the Host header or another header cannot be read' }, { status: 400 })
 }
 
-/** Two Host headers make no URL, and a runtime that takes `cf` from a header takes it from callers too. */
+/** Two Host headers give an invalid URL. Reading `cf` throws if the runtime takes it from a header and a caller has sent garbage. */
 function isReadable(request: Request): boolean {
   try {
     void request.cf
@@ -143,14 +143,14 @@ function createApi(): Hono<AppEnv> {
     if (error.code === 'oauth.invalid_client') c.header('www-authenticate', 'Basic realm="oauth"')
     return c.json(renderError(c.req.path, error, requestId), error.status, JSON_TYPE)
   })
-  app.use(begin)
+  app.use(startRequest)
   const health = createHealthReporter()
   mountHealth(app, health)
   mountMetrics(app, health)
   mountHome(app, health)
   mountGithubWebhook(app)
   app.use(shareWithPages)
-  app.use(identify)
+  app.use(authenticateCaller)
   mount(app, routes)
   mountOAuthMetadata(app)
   mountReference(app, routes)

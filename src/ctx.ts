@@ -50,7 +50,7 @@ export function createCtx({ bindings, waitUntil, requestId = crypto.randomUUID()
 
 let hasWarned = false
 
-/** Logs once per isolate that webhooks may reach this machine. */
+/** Logs a warning once per isolate that webhooks can reach this machine. */
 function warnOfLoopback(): void {
   if (hasWarned) return
   hasWarned = true

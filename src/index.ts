@@ -1,6 +1,6 @@
 import { createFetch } from './app.ts'
 import { createConsumer } from './background/consumer.ts'
-import { createSweeper } from './background/cron.ts'
+import { createCronHandler } from './background/cron.ts'
 import { duties, handlers } from './background/duties.ts'
 import type { Bindings } from './platform/bindings.ts'
 import { createProgramsHost } from './services/runtime/processes/process-entry.ts'
@@ -19,11 +19,11 @@ export { WorkerInstances } from './services/workers/worker-instances.ts'
 
 export const ProgramsHost = createProgramsHost(fetch)
 
-/** Which ways out programs have. */
+/** Outgoing network access of user programs. */
 export const FunctionOutbound = createOutbound(fetch)
 
 export default {
   fetch,
   queue: createConsumer(handlers),
-  scheduled: createSweeper(duties),
+  scheduled: createCronHandler(duties),
 } satisfies ExportedHandler<Bindings>

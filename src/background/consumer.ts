@@ -5,82 +5,83 @@ import type { LogFields } from '../platform/http/log.ts'
 import { describeError } from '../platform/http/log.ts'
 import { Message } from '../platform/queue/message.ts'
 
-type Of<T extends Message['type']> = Extract<Message, { type: T }>
+type MessageOf<T extends Message['type']> = Extract<Message, { type: T }>
 
-/** What each kind of message does, and what becomes of it when it failed too often. */
+/** The handler of each message type. */
 export type Handlers = {
   [T in Message['type']]: {
-    run(ctx: SystemCtx, message: Of<T>): Promise<void>
-    bury?(ctx: SystemCtx, message: Of<T>): Promise<void>
+    run(ctx: SystemCtx, message: MessageOf<T>): Promise<void>
+    /** Called when the message reaches the dead-letter queue. */
+    handleDead?(ctx: SystemCtx, message: MessageOf<T>): Promise<void>
     /**
-     * Of work that may take hours and that a sweeper comes to again if it dies: how much of it may outlive its messages in
-     * one isolate. Without it a message is done when its work is.
+     * Number of runs that may go on in one isolate after their messages are acknowledged. For work that takes hours and that a
+     * sweeper restarts if it dies. Without it, a message is acknowledged when its work ends.
      */
-    looseMax?: number
+    detachedMax?: number
   }
 }
 
 interface Handler {
   run(ctx: SystemCtx, message: Message): Promise<void>
-  bury?(ctx: SystemCtx, message: Message): Promise<void>
-  looseMax?: number
+  handleDead?(ctx: SystemCtx, message: Message): Promise<void>
+  detachedMax?: number
 }
 
-/** Safe: the handler is looked up by the very type that the message carries. */
+/** The cast is safe: the handler is looked up by the type of the message. */
 const handlerOf = (handlers: Handlers, { type }: Message) => handlers[type] as unknown as Handler
 
-/** The time of a heartbeat is not that of the line. */
+/** A heartbeat's `at` is logged as `sent_at`, since `at` is the time of the log line. */
 const fieldsOf = (message: Message): LogFields =>
   message.type === 'heartbeat' ? { type: message.type, sent_at: new Date(message.at) } : { ...message }
 
 const RETRY_SECONDS_MAX = 300
-/** Most work is done by then. */
-const LOOSE_AFTER_MS = 1_000
+/** Work that runs for longer is detached from its message. Most work ends before. */
+const DETACH_AFTER_MS = 1_000
 /**
- * Set under `npm start`, whose broker gives out one batch at a time: there work outlives its batch. On Cloudflare it would be
- * ended 30 s after its batch, which itself may take 15 minutes and has others beside it.
+ * True under `npm start`, whose broker delivers one batch at a time, so long work must not block the batch. Cloudflare would end
+ * detached work 30 s after its batch; there a batch may take 15 minutes and batches run concurrently.
  */
 const CAN_OUTLIVE_BATCH =
   typeof Cloudflare !== 'undefined' && Cloudflare.compatibilityFlags.queue_consumer_no_wait_for_wait_until === true
 
 /**
- * Each message succeeds or is tried again by itself; one that does not parse is dropped with a log line.
- * What a batch holds twice is done once.
+ * Creates the queue consumer. Each message is acknowledged or retried on its own; an invalid message is logged and dropped.
+ * Duplicates within a batch run once.
  */
 export function createConsumer(handlers: Handlers) {
-  /** How much of each type outlives its batch in this isolate. */
-  const loose = new Map<Message['type'], number>()
+  /** Number of detached runs in this isolate, by message type. */
+  const detached = new Map<Message['type'], number>()
 
   return async function consume(batch: MessageBatch, bindings: Bindings, execution: ExecutionContext): Promise<void> {
-    const dead = batch.queue.endsWith('-dead')
+    const isDeadLetterQueue = batch.queue.endsWith('-dead')
     const ctx = createCtx({ bindings, waitUntil: (work) => execution.waitUntil(work) })
-    const begun = new Map<string, Promise<void>>()
+    const started = new Map<string, Promise<void>>()
 
     async function handle(message: Message): Promise<void> {
-      const { run, bury } = handlerOf(handlers, message)
-      if (!dead) return letLoose(message, run(ctx, message))
+      const { run, handleDead } = handlerOf(handlers, message)
+      if (!isDeadLetterQueue) return awaitOrDetach(message, run(ctx, message))
       ctx.log.error('message_dead', fieldsOf(message))
-      await bury?.(ctx, message)
+      await handleDead?.(ctx, message)
     }
 
-    /** Waits for the work, or only for a while where it may go on without its message. */
-    async function letLoose(message: Message, work: Promise<void>): Promise<void> {
-      const { looseMax = 0 } = handlerOf(handlers, message)
+    /** Waits for the work to end, or, if its type may be detached, until it has run for a while and a detached slot is free. */
+    async function awaitOrDetach(message: Message, work: Promise<void>): Promise<void> {
+      const { detachedMax = 0 } = handlerOf(handlers, message)
       const { type } = message
-      const count = () => loose.get(type) ?? 0
-      if (!CAN_OUTLIVE_BATCH || looseMax === 0) return work
+      const count = () => detached.get(type) ?? 0
+      if (!CAN_OUTLIVE_BATCH || detachedMax === 0) return work
       do {
-        if (await endsWithin(work, LOOSE_AFTER_MS)) return
-      } while (count() >= looseMax)
-      loose.set(type, count() + 1)
-      const end = work.catch((error) => logFailure(message, error)).finally(() => loose.set(type, count() - 1))
+        if (await endsWithin(work, DETACH_AFTER_MS)) return
+      } while (count() >= detachedMax)
+      detached.set(type, count() + 1)
+      const end = work.catch((error) => logFailure(message, error)).finally(() => detached.set(type, count() - 1))
       execution.waitUntil(end)
     }
 
     function handleOnce(message: Message): Promise<void> {
       const key = JSON.stringify(message)
-      const work = begun.get(key) ?? handle(message)
-      begun.set(key, work)
+      const work = started.get(key) ?? handle(message)
+      started.set(key, work)
       return work
     }
 
@@ -108,8 +109,8 @@ export function createConsumer(handlers: Handlers) {
 
 async function endsWithin(work: Promise<void>, ms: number): Promise<boolean> {
   let timer: ReturnType<typeof setTimeout> | undefined
-  const over = new Promise<false>((resolve) => {
+  const timedOut = new Promise<false>((resolve) => {
     timer = setTimeout(resolve, ms, false)
   })
-  return Promise.race([work.then(() => true), over]).finally(() => clearTimeout(timer))
+  return Promise.race([work.then(() => true), timedOut]).finally(() => clearTimeout(timer))
 }

@@ -4,13 +4,13 @@ import type { Bindings } from '../platform/bindings.ts'
 import { describeError } from '../platform/http/log.ts'
 import { RemovalsHeld } from '../platform/removals.ts'
 
-/** What the cron does every minute, by name; `minute` is the time that the tick is for. */
+/** Work that the cron runs every minute, by name. `minute` is the scheduled time of the run. */
 export type Duties = Record<string, (ctx: SystemCtx, minute: Date) => Promise<unknown>>
 
-export const createSweeper = (duties: Duties) =>
-  async function sweep({ scheduledTime }: ScheduledController, bindings: Bindings, execution: ExecutionContext) {
+export const createCronHandler = (duties: Duties) =>
+  async function runDuties({ scheduledTime }: ScheduledController, bindings: Bindings, execution: ExecutionContext) {
     const ctx = createCtx({ bindings, waitUntil: (work) => execution.waitUntil(work) })
-    // One duty that fails must not keep the others from being done.
+    // A duty that fails must not stop the others.
     await Promise.all(
       Object.entries(duties).map(([duty, run]) =>
         run(ctx, new Date(scheduledTime)).catch((error) => {

@@ -55,19 +55,19 @@ const jobs: Jobs = {
 export const handlers: Handlers = {
   'project-task': {
     run: (ctx, { id }) => runProjectTask(ctx, jobs, id),
-    bury: (ctx, { id }) => projectLeases.bury(ctx, id),
-    looseMax: 20,
+    handleDead: (ctx, { id }) => projectLeases.bury(ctx, id),
+    detachedMax: 20,
   },
   'worker-task': {
     run: (ctx, { id }) => runWorkerTask(ctx, workerJobs, id),
-    bury: (ctx, { id }) => workerLeases.bury(ctx, id),
-    // Beside the four of a batch; the builder is one process.
-    looseMax: 4,
+    handleDead: (ctx, { id }) => workerLeases.bury(ctx, id),
+    // In addition to the four of a batch. The builder is a single process.
+    detachedMax: 4,
   },
-  'private-link': { run: (ctx, { id }) => workOnAssociation(ctx, id), looseMax: 4 },
+  'private-link': { run: (ctx, { id }) => workOnAssociation(ctx, id), detachedMax: 4 },
   'git-branch': {
     run: (ctx, { id }) => lookAtGitBranch(ctx, id),
-    looseMax: 20,
+    detachedMax: 20,
   },
   webhook: { run: wakeSender },
   heartbeat: { run: (ctx, { at }) => recordHeartbeat(ctx, new Date(at)) },
@@ -112,7 +112,7 @@ export const duties: Duties = {
   upgrades: upgradeProjects,
 }
 
-/** A message that came all the way from the cron through the queue: /health reads when that last happened. */
+/** Records that a message passed from the cron through the queue. /health reports the time of the last one. */
 async function recordHeartbeat({ db }: SystemCtx, at: Date): Promise<void> {
   await db.insert(heartbeats).values({ name: 'queue', at }).onConflictDoUpdate({ target: heartbeats.name, set: { at } })
 }

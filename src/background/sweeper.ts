@@ -9,7 +9,7 @@ import { wakeOverdue } from '../outbound/webhooks/sweep.ts'
 import type { Bindings } from '../platform/bindings.ts'
 import { describeError } from '../platform/http/log.ts'
 
-const EVERY_MS = 10_000
+const INTERVAL_MS = 10_000
 
 const DUTIES: Record<string, (ctx: SystemCtx) => Promise<unknown>> = {
   webhooks: wakeOverdue,
@@ -19,10 +19,10 @@ const DUTIES: Record<string, (ctx: SystemCtx) => Promise<unknown>> = {
   git_branches: sendDueGitBranches,
 }
 
-/** Sweeps more often than the cron can. The cron starts it, and again should its alarm ever be lost. */
+/** Runs urgent duties every 10 s, as the cron runs once a minute. The cron sets the alarm, and sets it again if it is lost. */
 export class WebhookSweeper extends DurableObject<Bindings> {
   async arm(): Promise<void> {
-    if ((await this.ctx.storage.getAlarm()) === null) await this.ctx.storage.setAlarm(Date.now() + EVERY_MS)
+    if ((await this.ctx.storage.getAlarm()) === null) await this.ctx.storage.setAlarm(Date.now() + INTERVAL_MS)
   }
 
   override async alarm(): Promise<void> {
@@ -34,7 +34,7 @@ export class WebhookSweeper extends DurableObject<Bindings> {
         ),
       )
     } finally {
-      await this.ctx.storage.setAlarm(Date.now() + EVERY_MS)
+      await this.ctx.storage.setAlarm(Date.now() + INTERVAL_MS)
     }
   }
 }

@@ -200,7 +200,7 @@ describe('a GitHub App', () => {
   it.each(['GITHUB_APP_ID', 'GITHUB_APP_PRIVATE_KEY', 'GITHUB_WEBHOOK_SECRET'])('is refused without %s', (missing) => {
     const app = { GITHUB_APP_ID: '1', GITHUB_APP_PRIVATE_KEY: 'k', GITHUB_WEBHOOK_SECRET: 's' }
     const issues = Config.safeParse({ ...MINIMAL, ...app, [missing]: '' }).error?.issues
-    expect(issues).toMatchObject([{ path: [missing], message: 'is missing for the GitHub App' }])
+    expect(issues).toMatchObject([{ path: [missing], message: 'is missing: the GitHub App needs it' }])
     expect(Config.safeParse(MINIMAL).error).toBeUndefined()
   })
 })
