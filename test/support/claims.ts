@@ -16,5 +16,5 @@ export const claim = (target: TestOrganization, token: string, by: Caller = targ
   by.post(claimPath(target, token))
 
 export const NO_CLAIM = {
-  message: 'Project claim not found: the token is unknown, used or expired, or has ended otherwise',
+  message: 'Project claim not found: the token is unknown, used, expired or revoked',
 }

@@ -1,6 +1,6 @@
 import * as z from 'zod'
 
-/** Values that the whole API shares (specification, Conventions). */
+/** Schemas that the whole API shares (specification, Conventions). */
 
 export const Ref = z
   .string()
@@ -19,30 +19,30 @@ export const Slug = z
   .max(100)
   .meta({ id: 'OrganizationSlug', description: 'Organization slug', example: 'acme' })
 
-/** Text that Postgres can hold and that comes back as it went in: no NUL, no half of a surrogate pair. */
+/** Text that Postgres can store unchanged: without NUL characters and unpaired surrogates. */
 export const Text = z
   .string()
   .refine((text) => !text.includes('\0') && text.isWellFormed(), 'must not hold a NUL or half a surrogate pair')
 
-/** In either case, of which a pattern in a document knows only what it says itself. */
+/** An http or https URL. Both cases are in the pattern, because patterns in OpenAPI documents have no flags. */
 export const HttpUrl = Text.regex(/^[hH][tT][tT][pP][sS]?:\/\/[^\s\\]+$/, 'must be an http or https URL')
 
-/** A name that shows: not blank. */
+/** A name that is not blank. */
 export const Name = Text.min(1).max(256).regex(/\S/, 'must not be blank')
 
-/** Looks level by level: whatever walks such a value by recursion can be made to run out of stack. */
+/** Whether a value has at most so many levels. Iterates, because recursion over untrusted input can exhaust the stack. */
 export function nestsWithin(value: unknown, levels: number): boolean {
   let level = [value].filter(isNested)
   for (let depth = 0; level.length > 0; depth += 1) {
     if (depth === levels) return false
-    level = level.flatMap((held) => Object.values(held)).filter(isNested)
+    level = level.flatMap((container) => Object.values(container)).filter(isNested)
   }
   return true
 }
 
 const isNested = (value: unknown): value is object => typeof value === 'object' && value !== null
 
-/** A whole number as query strings carry it: decimal digits alone. */
+/** A whole number in a query string: decimal digits only. */
 export const wholeNumber = (min: number, max: number) =>
   z
     .string()
@@ -51,23 +51,23 @@ export const wholeNumber = (min: number, max: number) =>
     .pipe(z.int().min(min).max(max))
     .meta({ type: 'integer', minimum: min, maximum: max })
 
-/** 20 random letters: the form of project refs and of generated organization slugs (94 bits). */
+/** Generates random letters. 20 of them (94 bits) are a project ref or a generated organization slug. */
 export function randomLetters(length = 20): string {
   const letters: string[] = []
   while (letters.length < length) {
-    // 234 is the largest multiple of 26 in a byte: taking only what is below it keeps the letters equally likely.
+    // 234 is the largest multiple of 26 in a byte: using only smaller bytes makes all letters equally likely.
     for (const byte of crypto.getRandomValues(new Uint8Array(length * 2)))
       if (byte < 234 && letters.length < length) letters.push(String.fromCharCode(97 + (byte % 26)))
   }
   return letters.join('')
 }
 
-/** JSON that Postgres can hold. */
+/** Whether Postgres can store a JSON value unchanged. */
 export function isStorable(value: unknown): boolean {
   if (typeof value === 'string') return !value.includes('\0') && value.isWellFormed()
   if (typeof value !== 'object' || value === null) return true
-  return Object.entries(value).every(([name, held]) => isStorable(name) && isStorable(held))
+  return Object.entries(value).every(([name, member]) => isStorable(name) && isStorable(member))
 }
 
-/** The database is open to the internet, where four characters, which the hosted service takes, are soon guessed. */
+/** At least 8 characters: the hosted service accepts 4, but these are soon guessed in a database that is open to the internet. */
 export const DatabasePassword = Text.min(8).max(256)

@@ -1,10 +1,10 @@
 interface Validators {
-  /** In its quotes. */
+  /** With its quotes. */
   etag: string
   lastModified?: Date
 }
 
-/** Whether the reader already has it (RFC 9110, 13.1.2 and 13.1.3: If-None-Match wins over If-Modified-Since). */
+/** Whether the client has the current version (RFC 9110, 13.1.2 and 13.1.3: If-None-Match takes precedence over If-Modified-Since). */
 export function isNotModified(headers: Headers, { etag, lastModified }: Validators): boolean {
   const tags = headers.get('if-none-match')
   if (tags !== null) return tags.trim() === '*' || tagsIn(tags).includes(opaque(etag))
@@ -12,7 +12,7 @@ export function isNotModified(headers: Headers, { etag, lastModified }: Validato
   return lastModified !== undefined && seconds(lastModified) <= Math.floor(since / 1000)
 }
 
-// A tag holds no quote, but may hold commas.
+// A tag cannot contain quotes, but may contain commas.
 const tagsIn = (list: string): string[] => (list.match(/"[^"]*"/g) ?? [list.trim()]).map(opaque)
 const opaque = (tag: string) => tag.replace(/^W\//, '').replaceAll('"', '')
 const seconds = (at: Date) => Math.floor(at.getTime() / 1000)
@@ -23,8 +23,8 @@ export interface Range {
 }
 
 /**
- * The one range that was asked for; undefined for the whole, null where there are no such bytes. Ranges of another version (If-Range) are
- * the whole of this one.
+ * Returns the requested range; undefined for the whole content, null if the range does not exist. If the condition of If-Range is
+ * not met, the whole content is sent.
  */
 export function rangeOf(headers: Headers, size: number, validators: Validators): Range | undefined | null {
   const text = headers.get('range')
@@ -37,6 +37,6 @@ export function rangeOf(headers: Headers, size: number, validators: Validators):
   return { offset, length: end - offset }
 }
 
-/** A date proves nothing: two versions may share a second, and what is moved here may be older than what was. */
+/** A date in If-Range never matches: two versions may have the same second, and a moved object may be older than the one it replaces. */
 const isSameVersion = (condition: string | null, { etag }: Validators): boolean =>
   condition === null || condition.trim() === etag

@@ -1,7 +1,7 @@
 import { readChunks } from '../blobs/chunk-reader.ts'
 import { dropRest, drops } from '../blobs/discard-body.ts'
 
-/** Answers a refused caller at once, and keeps the response open while the rest of the body is dropped. */
+/** Runs a handler. Sends an error response at once, but keeps it open while the unread rest of the request body is discarded. */
 export async function lingering(request: Request, answer: () => Response | Promise<Response>): Promise<Response> {
   const { body } = request
   if (!body) return answer()
@@ -22,7 +22,7 @@ async function openUntil(dropped: Promise<unknown>, response: Response): Promise
     await dropped
     await writer.close()
   }
-  // The caller may go as soon as the answer is there.
+  // The client may disconnect as soon as it has the response.
   void send().catch(() => {})
   return new Response(readable, response)
 }

@@ -4,12 +4,12 @@ import { isCancelled, isUnavailable } from '../db/postgres-errors.ts'
 
 interface Entry {
   status: ContentfulStatusCode
-  /** The text of v1; v2 has its own where the specification gives one. */
+  /** Text of v1. v2 has its own text if the specification gives one. */
   message: string
   v2?: string
 }
 
-/** Every failure a client can see. Codes are public (v2 sends them): never rename one, never reuse one. */
+/** Every error that a client can receive. Codes are public (v2 sends them): never rename or reuse a code. */
 export const ERRORS = {
   'bad_request.malformed_json': { status: 400, message: 'The request body is not valid JSON' },
   'bad_request.malformed_body': { status: 400, message: 'The request body cannot be read' },
@@ -27,17 +27,17 @@ export const ERRORS = {
     status: 400,
     message: 'Failed to roll back: a migration has no rollback',
   },
-  'bad_request.driver': { status: 400, message: 'The database driver cannot do this' },
+  'bad_request.driver': { status: 400, message: 'The database driver does not support this' },
   'bad_request.build': { status: 400, message: 'Failed to bundle the function' },
   'bad_request.eszip': {
     status: 400,
-    message: 'An eszip cannot be run here: deploy the source, with `supabase functions deploy --use-api`',
+    message: 'eszip bundles are not supported: deploy the source with `supabase functions deploy --use-api`',
   },
   'bad_request.root_key': { status: 400, message: 'Expected a 32 byte secret, hex-encoded (64 characters).' },
   'bad_request.secrets': { status: 400, message: 'Too many secrets' },
   'bad_request.api_keys': { status: 400, message: 'Too many API keys' },
-  'bad_request.addon': { status: 400, message: 'The add-on cannot be had here' },
-  'bad_request.custom_hostname': { status: 400, message: 'The custom hostname cannot be had here' },
+  'bad_request.addon': { status: 400, message: 'The add-on is not available' },
+  'bad_request.custom_hostname': { status: 400, message: 'The custom hostname is not available' },
   'bad_request.custom_hostname.none': { status: 400, message: 'No custom hostname configuration found.' },
   'bad_request.custom_hostname.not_configured': {
     status: 400,
@@ -53,12 +53,12 @@ export const ERRORS = {
   },
   'bad_request.custom_hostname.unverified': { status: 400, message: 'Verification has not been completed.' },
   'bad_request.custom_hostname.active': { status: 400, message: 'Custom hostname has already been activated.' },
-  // The number that clients of the hosted service know for it.
+  // The status of the hosted service, which its clients know.
   'conflict.custom_hostname': {
     status: 544 as ContentfulStatusCode,
     message: 'Delete the custom hostname associated with your project before attempting to create a new one.',
   },
-  'bad_request.vanity_subdomain': { status: 400, message: 'The vanity subdomain cannot be had here' },
+  'bad_request.vanity_subdomain': { status: 400, message: 'The vanity subdomain is not available' },
   'bad_request.branch': { status: 400, message: 'Invalid branch configuration' },
   'bad_request.pitr': { status: 400, message: 'PITR is not enabled for this project.' },
   'bad_request.project.not_ready_for_deletion': { status: 400, message: 'Project not ready for deletion.' },
@@ -78,7 +78,7 @@ export const ERRORS = {
     v2: 'Bad Request: Too many endpoints',
   },
   'bad_request.log_drains': { status: 400, message: 'Too many log drains', v2: 'Bad Request: Too many log drains' },
-  // By these codes clients know them, which have none of the other codes' form.
+  // Codes that clients know, although they differ from the form of the other codes.
   notebook_cell_duplicate: {
     status: 400,
     message: 'Two cells of the notebook have the same id',
@@ -91,18 +91,18 @@ export const ERRORS = {
   },
   'bad_request.private_link': {
     status: 400,
-    message: 'Private link cannot be had here',
-    v2: 'Bad Request: Private link cannot be had here',
+    message: 'Private link is not available',
+    v2: 'Bad Request: Private link is not available',
   },
   'bad_request.sso_domain': { status: 400, message: 'The domain belongs to another SSO identity provider' },
   'bad_request.sso_providers': { status: 400, message: 'Too many SSO identity providers' },
   'bad_request.third_party_auths': { status: 400, message: 'Too many third-party auth integrations' },
-  'oauth.invalid_client': { status: 401, message: 'The application is not known, or its secret is another one' },
+  'oauth.invalid_client': { status: 401, message: 'Invalid client: unknown client_id or wrong client_secret' },
   'oauth.invalid_grant': { status: 400, message: 'The code or refresh token is not valid' },
   'oauth.invalid_scope': { status: 400, message: 'The scope was not approved' },
-  'oauth.invalid_target': { status: 400, message: 'The resource is none of this server' },
+  'oauth.invalid_target': { status: 400, message: 'Unknown resource: it must be a URL of this server' },
   'oauth.unauthorized_client': { status: 400, message: 'The application may not use this grant type' },
-  'oauth.unsupported_grant_type': { status: 400, message: 'The grant type is not taken here' },
+  'oauth.unsupported_grant_type': { status: 400, message: 'Unsupported grant type' },
   unauthorized: { status: 401, message: 'Unauthorized', v2: 'Unauthorized' },
   'forbidden.permission_denied': { status: 403, message: 'Forbidden action', v2: 'Forbidden: Permission denied' },
   'forbidden.access_disabled': { status: 403, message: 'Forbidden action', v2: 'Forbidden: Access disabled' },
@@ -122,14 +122,14 @@ export const ERRORS = {
   },
   'not_found.action_run': { status: 404, message: 'Action run not found' },
   'not_found.migration': { status: 404, message: 'Migration not found' },
-  'not_found.jit_access': { status: 404, message: 'This member was given no access to the database' },
+  'not_found.jit_access': { status: 404, message: 'The member has no just-in-time access to the database' },
   'not_found.backup': { status: 404, message: 'Backup not found' },
   'not_found.backup_schedule': { status: 404, message: 'No backups are scheduled for this project' },
   'not_found.api_key': { status: 404, message: 'API key not found' },
   'not_found.claim_token': { status: 404, message: 'The project has no claim token' },
   'not_found.project_claim': {
     status: 404,
-    message: 'Project claim not found: the token is unknown, used or expired, or has ended otherwise',
+    message: 'Project claim not found: the token is unknown, used, expired or revoked',
   },
   'not_found.realtime': { status: 404, message: 'No Realtime server runs for this project' },
   'not_found.read_replica': { status: 404, message: 'Read replica not found' },
@@ -138,7 +138,10 @@ export const ERRORS = {
   'not_found.snippet': { status: 404, message: 'Snippet not found' },
   'not_found.notebook': { status: 404, message: 'Notebook not found', v2: 'Not Found: Notebook not found' },
   'not_found.function': { status: 404, message: 'Function not found' },
-  'not_found.function_source': { status: 404, message: 'The source of the function is gone: deploy it again' },
+  'not_found.function_source': {
+    status: 404,
+    message: 'The source of the function no longer exists: deploy the function again',
+  },
   'not_found.endpoint': { status: 404, message: 'Endpoint not found', v2: 'Not Found: Endpoint not found' },
   'not_found.delivery': { status: 404, message: 'Delivery not found', v2: 'Not Found: Delivery not found' },
   'not_found.saml': { status: 404, message: 'SAML 2.0 support is not enabled for this project' },
@@ -146,7 +149,7 @@ export const ERRORS = {
     status: 404,
     message: 'Either SAML 2.0 was not enabled for this project, or the provider does not exist',
   },
-  'not_found.assertion_issuer': { status: 404, message: 'The organization has no issuer of assertions' },
+  'not_found.assertion_issuer': { status: 404, message: 'The organization has no assertion issuer' },
   'not_found.oauth_app': { status: 404, message: 'OAuth application not found' },
   'not_found.sso_provider': { status: 404, message: 'SSO Identity Provider not found' },
   'not_found.third_party_auth': { status: 404, message: 'Third-party auth integration not found' },
@@ -198,33 +201,33 @@ export const ERRORS = {
   'conflict.invitations': { status: 409, message: 'Nobody was invited', v2: 'Conflict: Nobody was invited' },
   'conflict.last_owner': {
     status: 409,
-    message: 'The last owner of an organization stays its owner',
-    v2: 'Conflict: The last owner of an organization stays its owner',
+    message: 'The last owner of an organization cannot be removed or demoted',
+    v2: 'Conflict: The last owner of an organization cannot be removed or demoted',
   },
-  'conflict.legacy_signing_key': { status: 409, message: 'The JWT secret is a signing key already' },
-  'conflict.signing_key_id': { status: 409, message: 'The project has a signing key of this id' },
+  'conflict.legacy_signing_key': { status: 409, message: 'The JWT secret is already a signing key' },
+  'conflict.signing_key_id': { status: 409, message: 'The project already has a signing key with this id' },
   'conflict.signing_key_status': { status: 409, message: 'The signing key is not in a state that allows this' },
   'conflict.signing_keys': { status: 409, message: 'Too many signing keys' },
   'conflict.standby_key': { status: 409, message: 'Another signing key is on standby' },
   'conflict.private_link_association': {
     status: 409,
-    message: 'The database is shared with this AWS account already',
-    v2: 'Conflict: The database is shared with this AWS account already',
+    message: 'The database is already shared with this AWS account',
+    v2: 'Conflict: The database is already shared with this AWS account',
   },
   'conflict.public_oauth_app': { status: 409, message: 'The OAuth application has no secret: it is public' },
   'conflict.project_name': { status: 409, message: 'Project name already in use' },
   'conflict.project_status': { status: 409, message: 'The project is not in a state that allows this' },
   request_timeout: { status: 408, message: 'Request timeout', v2: 'Request Timeout' },
   payload_too_large: { status: 413, message: 'The request body is too large' },
-  unsupported_media_type: { status: 415, message: 'The request body has a content type that is not taken here' },
+  unsupported_media_type: { status: 415, message: 'Unsupported content type of the request body' },
   'unprocessable.branching_disabled': { status: 422, message: 'Preview branching is not enabled for this project.' },
-  'unprocessable.branch': { status: 422, message: 'The branch cannot do this' },
+  'unprocessable.branch': { status: 422, message: 'The branch does not allow this' },
   'unprocessable.too_many_invitations': {
     status: 422,
     message: 'The organization has too many open invitations',
     v2: 'Unprocessable: The organization has too many open invitations',
   },
-  'unprocessable.too_many_snippets': { status: 422, message: 'There are too many snippets' },
+  'unprocessable.too_many_snippets': { status: 422, message: 'Too many snippets' },
   'unprocessable.too_many_notebooks': {
     status: 422,
     message: 'The project has too many notebooks',
@@ -236,7 +239,7 @@ export const ERRORS = {
     message: 'The project has too many private link associations',
     v2: 'Unprocessable: The project has too many private link associations',
   },
-  'unprocessable.sso_entity': { status: 422, message: 'An SSO identity provider with this entity ID exists already' },
+  'unprocessable.sso_entity': { status: 422, message: 'An SSO identity provider with this entity ID already exists' },
   'unprocessable.transfer': {
     status: 422,
     message: 'The project cannot be transferred',
@@ -252,7 +255,7 @@ export const ERRORS = {
     message: 'The function cannot be bundled at the moment: try again shortly',
   },
   'service_unavailable.bucket': { status: 503, message: 'The bucket cannot be reached: try again shortly' },
-  'service_unavailable.memory': { status: 503, message: 'Too much is being sent at once: try again shortly' },
+  'service_unavailable.memory': { status: 503, message: 'Too many large requests at the same time: try again shortly' },
   'service_unavailable.name_resolution': {
     status: 503,
     message: 'Host names cannot be resolved at the moment: try again shortly',
@@ -264,13 +267,13 @@ export type ErrorCode = keyof typeof ERRORS
 
 export type ApiVersion = 'v1' | 'v2'
 
-/** What clients of a version read as the message of a code. */
+/** Message of a code in an API version. */
 export function messageOf(code: ErrorCode, version: ApiVersion): string {
   const { message, v2 }: Entry = ERRORS[code]
   return (version === 'v2' && v2) || message
 }
 
-/** One thing that is wrong with the input; `field` is its path, such as `body.name` or `query.page[size]`. */
+/** A problem with one field of the input. `field` is its path, such as `body.name` or `query.page[size]`. */
 export interface Issue {
   field: string
   code: string
@@ -278,10 +281,10 @@ export interface Issue {
 }
 
 interface Details {
-  /** What is wrong in this case; appended to the message of v1, the description in v2. */
+  /** Details of this occurrence: appended to the message in v1, the description in v2. */
   detail?: string
   issues?: readonly Issue[]
-  /** Further facts that v1 clients read beside the message, such as the position of an SQL error. */
+  /** Further members of the v1 body, such as the position of an SQL error. */
   extra?: Record<string, unknown>
   cause?: unknown
 }
@@ -335,7 +338,7 @@ const v2 = ({ code, detail, issues, extra }: ApiError, requestId: string) => ({
 
 export const isOAuthPath = (path: string): boolean => path.startsWith('/v1/oauth/')
 
-/** RFC 6749, 5.2, whose descriptions know neither quotes nor backslashes, beside what v1 clients read. */
+/** Error body of RFC 6749, 5.2, which forbids quotes and backslashes in descriptions, together with the members of v1. */
 function oauth(error: ApiError) {
   const { message, ...extra } = v1(error)
   const description = message.replaceAll(/["\\]/g, "'").replaceAll(/[^\x20-\x7e]/g, '?')
@@ -349,10 +352,10 @@ function oauthCode({ code, status }: ApiError): string {
   return status >= 500 ? 'server_error' : 'invalid_request'
 }
 
-/** As the hosted service spells it. */
+/** The hosted service sends the same value. */
 export const JSON_TYPE = { 'content-type': 'application/json; charset=utf-8' }
 
-/** The same error, in the shape that each API version promised its clients. */
+/** Renders an error in the format of the API version that the path belongs to. */
 export function renderError(path: string, error: ApiError, requestId: string) {
   if (path.startsWith('/v2/')) return v2(error, requestId)
   return isOAuthPath(path) ? oauth(error) : v1(error)

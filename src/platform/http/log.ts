@@ -7,16 +7,16 @@ export interface Logger {
   error(event: string, fields?: LogFields): void
 }
 
-/** Of paths that hold a secret, all but that. */
+/** The path for the log, without the secret that some paths contain. */
 export const loggedPath = (path: string): string => path.replace(/(\/project-claim\/)[^/]+/i, '$1…')
 
 export type LogLevel = 'info' | 'warn' | 'error'
 
-/** The one form of a log line, of the Worker and of every program beside it. */
+/** Formats a log line, for the Worker and for all other processes. */
 export const logLine = (level: LogLevel, event: string, fields: LogFields = {}): string =>
   JSON.stringify({ at: new Date(), level, event, ...fields })
 
-/** One JSON line per event. Callers pass facts, never headers, bodies, tokens or SQL. */
+/** Creates a logger that writes one JSON line per event. Never pass headers, bodies, tokens or SQL. */
 export function createLogger(requestId: string): Logger {
   const line = (level: LogLevel, event: string, fields: LogFields = {}) =>
     logLine(level, event, { request_id: requestId, ...fields })
@@ -27,8 +27,8 @@ export function createLogger(requestId: string): Logger {
 }
 
 /**
- * A failure for the operator: its text and that of its causes. It goes to the log and never to a client,
- * and still without the parameters of a failed query, which are data.
+ * Describes an error and its causes for the log. Never send this to a client. The parameters of a failed query are removed, as they
+ * are user data.
  */
 export function describeError(error: unknown): string {
   if (!(error instanceof Error)) return String(error).slice(0, TEXT_LENGTH_MAX)
@@ -37,5 +37,5 @@ export function describeError(error: unknown): string {
   return `${text.slice(0, TEXT_LENGTH_MAX)}${cause}`
 }
 
-/** Of each cause: what a database raises may be megabytes. */
+/** Limit for each cause: a database error may be megabytes long. */
 const TEXT_LENGTH_MAX = 8_000

@@ -2,7 +2,7 @@ import * as z from 'zod'
 import { Text } from './common-values.ts'
 import { ApiError } from './error.ts'
 
-/** A place in a list that is ordered by time and id; opaque to clients. */
+/** A position in a list that is ordered by time and id. Clients see it as an opaque cursor. */
 export interface Position {
   at: Date
   id: string
@@ -10,21 +10,21 @@ export interface Position {
 
 export const encodeCursor = (at: Date, id: string): string => btoa(`${at.getTime()} ${id}`).replace(/=+$/, '')
 
-/** The end of the year 9999, beyond which ISO dates have another form. */
+/** The end of the year 9999: later ISO dates have another format. */
 const LAST_MOMENT = Date.UTC(9999, 11, 31)
 
-/** A cursor that we did not give out is a 400 that names its parameter. */
+/** Decodes a cursor. Throws a 400 that names the parameter if the cursor is invalid. */
 export function decodeCursor(parameter: string, cursor: string | undefined): Position | undefined {
   if (cursor === undefined) return undefined
-  const [, at, id] = /^(\d{1,15}) ([\w-]+)$/.exec(plain(cursor)) ?? []
+  const [, at, id] = /^(\d{1,15}) ([\w-]+)$/.exec(decodeBase64(cursor)) ?? []
   if (!at || !id || Number(at) > LAST_MOMENT) throw invalidCursor(parameter)
   return { at: new Date(Number(at)), id }
 }
 
-/** What a list is ordered by, beside the id. */
+/** Sort key of a list; the id is the second key. */
 type SortKey = 'name' | 'inserted_at'
 
-/** The same where clients choose the order; the key is a name or a moment. */
+/** A position in a list whose order the client chooses. The key is a name or a time. */
 export interface Place {
   key: string
   id: string
@@ -40,17 +40,17 @@ export const cursorOf = (sort: SortKey, { name, insertedAt, id }: Listed): strin
   sort === 'name' ? btoa(`name ${encodeURIComponent(name)} ${id}`) : encodeCursor(insertedAt, id)
 
 export function placeOf(parameter: string, sort: SortKey, cursor: string): Place {
-  const place = sort === 'name' ? nameAt(cursor) : momentAt(parameter, cursor)
+  const place = sort === 'name' ? decodeNameCursor(cursor) : decodeTimeCursor(parameter, cursor)
   if (!place || !z.uuid().safeParse(place.id).success) throw invalidCursor(parameter)
   return place
 }
 
-function momentAt(parameter: string, cursor: string): Place | undefined {
+function decodeTimeCursor(parameter: string, cursor: string): Place | undefined {
   const position = decodeCursor(parameter, cursor)
   return position && { key: position.at.toISOString(), id: position.id }
 }
 
-function nameAt(cursor: string): Place | undefined {
+function decodeNameCursor(cursor: string): Place | undefined {
   try {
     const [, name = '', id = ''] = /^name (\S+) (\S+)$/.exec(atob(cursor)) ?? []
     return { key: Text.parse(decodeURIComponent(name)), id }
@@ -64,7 +64,7 @@ const invalidCursor = (parameter: string) =>
     issues: [{ field: `query.${parameter}`, code: 'invalid_cursor', message: 'is not a cursor of this list' }],
   })
 
-function plain(cursor: string): string {
+function decodeBase64(cursor: string): string {
   try {
     return atob(cursor)
   } catch {
@@ -72,13 +72,13 @@ function plain(cursor: string): string {
   }
 }
 
-/** Cursors: those of the page's ends. A page that holds nothing has the one that it was asked for with. */
+/** Cursors of the page's first and last row. An empty page has the cursor of its request. */
 interface Neighbours {
   before: string | undefined
   after: string | undefined
 }
 
-/** The links of a v2 list: paths with the query of this page and the cursor of the next. */
+/** Creates the links of a v2 list: the path with the query of this page and the cursor of another page. */
 export function pageLinks(path: string, query: Record<string, string | number | undefined>, neighbours: Neighbours) {
   const link = (cursor: Record<string, string>) => {
     const pairs = Object.entries({ ...query, ...cursor }).flatMap(([name, value]) =>

@@ -1,4 +1,4 @@
-/** Undefined when the body is larger than that. */
+/** Reads a body as text. Returns undefined if it is larger than `sizeBytesMax`. */
 export async function readText(response: Response, sizeBytesMax: number): Promise<string | undefined> {
   const decoder = new TextDecoder()
   let text = ''

@@ -1,6 +1,6 @@
 /**
- * The credential as it came: in the header with or without `Bearer`, else in the query, else as the key that gateways take.
- * Empty where only the word came, undefined where nothing did.
+ * Returns the token of a request: from the Authorization header with or without `Bearer`, else from the query, else from the
+ * `apikey` header. Empty if there is only the word `Bearer`, undefined if there is nothing.
  */
 export function tokenIn(headers: Headers, query?: string): string | undefined {
   const sent = [headers.get('authorization'), query, headers.get('apikey')].filter((text) => typeof text === 'string')

@@ -1,11 +1,11 @@
 import { ApiError } from './error.ts'
 
-/** What was given leads to nothing that can be used; the message goes on after the name of what was given. */
+/** A value of the user cannot be used, for example a URL that does not respond. The message continues after the field name. */
 export class Unusable extends Error {
   override name = 'Unusable'
 }
 
-/** A 400 that names the field for what turns out to be unusable. */
+/** Runs `work` and turns an `Unusable` error into a 400 that names the field. */
 export async function forField<T>(field: string, work: () => Promise<T>): Promise<T> {
   try {
     return await work()

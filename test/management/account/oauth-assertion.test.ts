@@ -362,7 +362,7 @@ describe('/v1/organizations/{slug}/oauth/issuer', () => {
     expect(await control.$count(assertionIssuers, eq(assertionIssuers.organizationId, organization.id))).toBe(1)
     expect((await owner.delete(path)).status).toBe(204)
     for (const reply of [await owner.get(path), await owner.delete(path)])
-      expect(reply).toMatchObject({ status: 404, body: { message: 'The organization has no issuer of assertions' } })
+      expect(reply).toMatchObject({ status: 404, body: { message: 'The organization has no assertion issuer' } })
     const actions = await control
       .select({ action: auditLog.action })
       .from(auditLog)

@@ -26,7 +26,7 @@ describe('an installation that shares no databases', () => {
     expect((await share(owner, { aws_account_id: ACCOUNT })).body).toMatchObject({
       error: {
         code: 'bad_request.private_link',
-        message: 'Bad Request: Private link cannot be had here',
+        message: 'Bad Request: Private link is not available',
         description: 'this installation shares no databases',
       },
     })

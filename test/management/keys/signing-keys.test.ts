@@ -114,7 +114,10 @@ describe('POST …/signing-keys', () => {
     const body = { algorithm: 'ES256', status: 'in_use', private_jwk: jwk }
     expect((await create(body)).status).toBe(201)
     const again = await create(body)
-    expect([again.status, again.body.message]).toEqual([409, `The project has a signing key of this id: ${jwk.kid}`])
+    expect([again.status, again.body.message]).toEqual([
+      409,
+      `The project already has a signing key with this id: ${jwk.kid}`,
+    ])
     ref = await newProjectRow(organization)
     expect((await create(body)).status).toBe(201)
   })

@@ -60,7 +60,7 @@ it('a source that is gone from the bucket is said to be gone, and a new deploy m
   await removeKeys(await keysOf(own))
   expect(await owner.get(`/v1/projects/${own}/functions/hello/body`)).toMatchObject({
     status: 404,
-    body: { message: 'The source of the function is gone: deploy it again' },
+    body: { message: 'The source of the function no longer exists: deploy the function again' },
   })
   await deploy(owner, own)
   expect(await download(owner, own, 'hello')).toEqual({ 'source/index.ts': HELLO })

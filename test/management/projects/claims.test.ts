@@ -112,7 +112,7 @@ describe('POST /v1/projects/{ref}/claim-token', () => {
     const branch = await insertProject(source, { parentRef: ref })
     expect(await source.owner.post(claimTokenPath(branch))).toMatchObject({
       status: 422,
-      body: { message: `The branch cannot do this: a branch goes with its project: make a claim token of ${ref}` },
+      body: { message: `The branch does not allow this: a branch goes with its project: make a claim token of ${ref}` },
     })
   })
 })

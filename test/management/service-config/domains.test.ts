@@ -457,7 +457,7 @@ describe('a custom hostname', () => {
     async (name) => {
       expect(await (await newPlace()).initialize(name)).toMatchObject({
         status: 400,
-        body: { message: expect.stringContaining('The custom hostname cannot be had here') },
+        body: { message: expect.stringContaining('The custom hostname is not available') },
       })
     },
   )

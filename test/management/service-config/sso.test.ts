@@ -230,7 +230,7 @@ describe('within a project', () => {
     expect(replies.map(({ status }) => status).sort()).toEqual([201, 422])
     const [refused] = replies.filter(({ status }) => status === 422)
     const [row] = await rows()
-    expect(refused?.body.message).toBe(`An SSO identity provider with this entity ID exists already: ${row?.entityId}`)
+    expect(refused?.body.message).toBe(`An SSO identity provider with this entity ID already exists: ${row?.entityId}`)
     const other = await newPlace()
     expect(await other.create({ metadata_xml: xml })).toMatchObject({ status: 201 })
   })
