@@ -3,22 +3,22 @@ import { isPublicAddress, parseAddress } from './ip-addresses.ts'
 
 export interface DestinationRules {
   resolver: Resolver
-  /** Hosts of this installation itself (API host, project hosts): never a destination. A leading dot matches all subdomains. */
+  /** Hosts of this installation (API, projects), which are never allowed. A leading dot matches all subdomains. */
   ownHosts: readonly string[]
-  /** Development only: 127.0.0.1, [::1] and localhost may be destinations, at any port, and ownHosts do not apply to them. */
+  /** For development only: allows 127.0.0.1, [::1] and localhost at any port, even if they are in ownHosts. */
   allowLoopback: boolean
-  /** Without it plain http is as good, but for loopback hosts. */
+  /** Refuses http, except for loopback hosts. */
   httpsOnly?: boolean
 }
 type UrlRules = Pick<DestinationRules, 'ownHosts' | 'allowLoopback' | 'httpsOnly'>
 
 export type Verdict =
   | { kind: 'allowed' }
-  /** The URL or an address it resolves to is forbidden; the reason never tells which address was found. */
+  /** The URL or an address of its host is forbidden. The reason never reveals the address. */
   | { kind: 'refused'; reason: string; isPort?: boolean }
-  /** The name leads nowhere. */
+  /** The host name does not exist or has no addresses. */
   | { kind: 'unresolved'; reason: string }
-  /** The check itself could not be done: our fault, not the receiver's. */
+  /** The check failed through no fault of the receiver. */
   | { kind: 'unavailable'; reason: string }
 
 export const URL_LENGTH_MAX = 2_048
@@ -39,14 +39,14 @@ const SPECIAL_DOMAINS = [
   '.test',
 ]
 
-/** Above 1023, where other protocols listen that could be talked into something by the text of a request. */
+/** Ports above 1023 of other protocols, which the text of an HTTP request could abuse. */
 const REFUSED_PORTS = [
   1719, 1720, 1723, 2049, 3659, 4045, 4190, 5060, 5061, 6000, 6566, 6665, 6666, 6667, 6668, 6669, 6679, 6697, 10080,
 ]
 
 const SYSLOG_PORTS = [514, 601]
 
-/** What can be told from the URL alone; undefined when nothing is wrong with it. */
+/** Why the URL is forbidden, without resolving its host; undefined if it is allowed. */
 export function urlProblem(url: string, rules: UrlRules): string | undefined {
   if (url.length > URL_LENGTH_MAX) return `is longer than ${URL_LENGTH_MAX} characters`
   const parsed = URL.parse(url)
@@ -60,26 +60,26 @@ export function urlProblem(url: string, rules: UrlRules): string | undefined {
   return problem && LOOPBACK_HOSTS.includes(host) ? problem + LOOPBACK_HINT : problem
 }
 
-/** Whether a delivery may be sent to `url` now: every address that its name has must be public. */
+/** Checks whether a request may be sent to `url` now: every address of its host must be public. */
 export async function checkDestination(url: string, rules: DestinationRules): Promise<Verdict> {
   const problem = urlProblem(url, rules)
   if (problem) return { kind: 'refused', reason: problem }
   return checkHost(hostOf(new URL(url)), rules)
 }
 
-/** The same for a connection without HTTP, at the ports of syslog too. */
+/** Checks a connection without HTTP. The ports of syslog are allowed too. */
 export async function checkSocket(host: string, port: number, rules: DestinationRules): Promise<Verdict> {
-  // As part of a URL, a name has only one spelling.
+  // Parsing as a URL normalizes the spelling of the host.
   const url = URL.parse(`https://${host}:${port}`)
   if (!url || url.pathname + url.search + url.hash + url.username !== '/') {
-    return { kind: 'refused', reason: 'has no valid domain' }
+    return { kind: 'refused', reason: 'has an invalid domain' }
   }
   const name = hostOf(url)
   if (isAllowedLoopback(name, rules)) return { kind: 'allowed' }
   const problem = hostProblem(name, rules.ownHosts)
   if (problem) return { kind: 'refused', reason: LOOPBACK_HOSTS.includes(name) ? problem + LOOPBACK_HINT : problem }
-  const portIs = SYSLOG_PORTS.includes(port) ? undefined : portProblem(String(port))
-  if (portIs) return { kind: 'refused', reason: portIs, isPort: true }
+  const portReason = SYSLOG_PORTS.includes(port) ? undefined : portProblem(String(port))
+  if (portReason) return { kind: 'refused', reason: portReason, isPort: true }
   return checkHost(name, rules)
 }
 
@@ -94,20 +94,20 @@ async function checkHost(host: string, rules: DestinationRules): Promise<Verdict
   return { kind: 'allowed' }
 }
 
-/** In the one spelling that URL parsing leaves, so that every other spelling of an address or a name is seen through. */
+/** Host in the normalized spelling of URL parsing, so that other spellings of an address cannot evade the checks. */
 const hostOf = ({ hostname }: URL) => hostname.replace(/\.$/, '')
 
 const isAllowedLoopback = (host: string, { allowLoopback }: UrlRules) => allowLoopback && LOOPBACK_HOSTS.includes(host)
 
-/** Why no name elsewhere can be this one: it is none, none of the public, or this installation's. */
+/** Why a host is forbidden: it is invalid, not a public domain, or belongs to this installation. Undefined if it is allowed. */
 export function hostProblem(host: string, ownHosts: readonly string[]): string | undefined {
   if (host.startsWith('[') || parseAddress(host)) return 'must name a public domain, not an address'
   const labels = host.split('.')
-  if (host.length > NAME_LENGTH_MAX || !labels.every((label) => LABEL.test(label))) return 'has no valid domain'
+  if (host.length > NAME_LENGTH_MAX || !labels.every((label) => LABEL.test(label))) return 'has an invalid domain'
   if (labels.length === 1 || SPECIAL_DOMAINS.some((domain) => host.endsWith(domain))) {
     return 'must name a public domain'
   }
-  if (ownHosts.some((own) => matches(host, own))) return 'must not lead back to this installation'
+  if (ownHosts.some((own) => matches(host, own))) return 'must not be a host of this installation'
   return undefined
 }
 
@@ -118,7 +118,7 @@ function matches(host: string, own: string): boolean {
 
 function portProblem(port: string): string | undefined {
   const number = Number(port)
-  // Empty where it is the protocol's own.
+  // Empty for the default port of the protocol.
   const allowed = port === '' || number === 80 || number === 443 || (number >= 1_024 && !REFUSED_PORTS.includes(number))
   return allowed ? undefined : 'uses a port that is not allowed'
 }

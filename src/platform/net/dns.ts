@@ -3,11 +3,11 @@ import { readText } from '../http/read-text.ts'
 import { parseAddress } from './ip-addresses.ts'
 
 export type Resolution =
-  /** At least one, A and AAAA together. */
+  /** At least one address, A and AAAA together. */
   | { kind: 'addresses'; addresses: readonly string[] }
   /** The name does not exist, has no addresses or cannot be resolved. */
   | { kind: 'nowhere'; reason: string }
-  /** The resolver could not tell. */
+  /** The resolver failed. */
   | { kind: 'unavailable'; reason: string }
 
 export interface Resolver {
@@ -20,9 +20,9 @@ export interface ResolverOptions {
 }
 
 const TIMEOUT_MS = 5_000
-const KEPT_SECONDS_MAX = 30
-const KEPT_HOSTS_MAX = 1_000
-const ANSWER_BYTES_MAX = 64 * 1024
+const CACHE_SECONDS_MAX = 30
+const CACHE_HOSTS_MAX = 1_000
+const RESPONSE_BYTES_MAX = 64 * 1024
 
 const ADDRESS_TYPES = [1, 28]
 const NO_ERROR = 0
@@ -43,61 +43,61 @@ interface Records {
 type Reply = Records | Exclude<Resolution, { kind: 'addresses' }>
 
 const unavailable = (reason: string) => ({ kind: 'unavailable', reason }) as const
-const noAnswerInTime = unavailable('the resolver gave no answer in time')
+const timedOut = unavailable('the resolver did not respond in time')
 
 /**
- * DNS-over-HTTPS in its JSON form. Addresses are kept for their TTL, 30 s at most; failures are not kept.
- * Concurrent questions for a host share one.
+ * Creates a resolver over DNS-over-HTTPS (JSON). Addresses are cached for their TTL, 30 s at most; failures are not cached.
+ * Concurrent queries for the same host share one query.
  */
 export function createResolver(url: string, options: ResolverOptions = {}): Resolver {
   const { timeoutMs = TIMEOUT_MS, now = Date.now } = options
-  const kept = new Map<string, { resolution: Resolution; until: number }>()
-  const asked = new Map<string, Promise<Resolution>>()
+  const cache = new Map<string, { resolution: Resolution; until: number }>()
+  const pendingQueries = new Map<string, Promise<Resolution>>()
 
-  async function askBoth(host: string, askedAt: number): Promise<Resolution> {
+  async function queryBoth(host: string, startedAt: number): Promise<Resolution> {
     const replies = await Promise.all([
-      askOne(questionUrl(url, host, 'A'), timeoutMs),
-      askOne(questionUrl(url, host, 'AAAA'), timeoutMs),
+      queryAddresses(queryUrl(url, host, 'A'), timeoutMs),
+      queryAddresses(queryUrl(url, host, 'AAAA'), timeoutMs),
     ])
     const { resolution, ttlSeconds } = combine(replies)
-    const until = askedAt + Math.min(ttlSeconds, KEPT_SECONDS_MAX) * 1_000
+    const until = startedAt + Math.min(ttlSeconds, CACHE_SECONDS_MAX) * 1_000
     if (until > now()) {
-      for (const oldest of kept.keys()) {
-        if (kept.size < KEPT_HOSTS_MAX) break
-        kept.delete(oldest)
+      for (const oldest of cache.keys()) {
+        if (cache.size < CACHE_HOSTS_MAX) break
+        cache.delete(oldest)
       }
-      kept.set(host, { resolution, until })
+      cache.set(host, { resolution, until })
     }
     return resolution
   }
 
   async function resolve(host: string): Promise<Resolution> {
     const at = now()
-    const known = kept.get(host)
+    const known = cache.get(host)
     if (known && at < known.until) return known.resolution
-    const pending = asked.get(host)
+    const pending = pendingQueries.get(host)
     if (pending) {
-      const shared = await settledWithin(pending, timeoutMs)
-      if (asked.get(host) === pending) asked.delete(host)
+      const shared = await awaitShared(pending, timeoutMs)
+      if (pendingQueries.get(host) === pending) pendingQueries.delete(host)
       return shared ?? resolve(host)
     }
 
-    const question = askBoth(host, at)
-    asked.set(host, question)
+    const query = queryBoth(host, at)
+    pendingQueries.set(host, query)
     try {
-      return await question
+      return await query
     } finally {
-      if (asked.get(host) === question) asked.delete(host)
+      if (pendingQueries.get(host) === query) pendingQueries.delete(host)
     }
   }
 
   return { resolve }
 }
 
-/** Undefined when it rejects: in workerd a request that ends takes what it asked with it, whoever else waits for that. */
-function settledWithin(resolution: Promise<Resolution>, timeoutMs: number): Promise<Resolution | undefined> {
+/** Awaits a query of another request. Undefined if it rejects: in workerd the end of a request aborts its queries, even if others wait. */
+function awaitShared(resolution: Promise<Resolution>, timeoutMs: number): Promise<Resolution | undefined> {
   return new Promise((resolve) => {
-    const timer = setTimeout(() => resolve(noAnswerInTime), timeoutMs)
+    const timer = setTimeout(() => resolve(timedOut), timeoutMs)
     const settle = (shared?: Resolution) => {
       clearTimeout(timer)
       resolve(shared)
@@ -106,7 +106,7 @@ function settledWithin(resolution: Promise<Resolution>, timeoutMs: number): Prom
   })
 }
 
-/** One reply that is missing makes the whole unavailable: it could hold the forbidden address. Failures have a TTL of 0. */
+/** If one reply is missing, the result is unavailable: that reply could contain a forbidden address. Failures have a TTL of 0. */
 function combine(replies: readonly Reply[]): { resolution: Resolution; ttlSeconds: number } {
   const records: Records[] = []
   for (const reply of replies) {
@@ -122,61 +122,61 @@ function combine(replies: readonly Reply[]): { resolution: Resolution; ttlSecond
   return { resolution: { kind: 'addresses', addresses }, ttlSeconds }
 }
 
-function questionUrl(url: string, host: string, type: 'A' | 'AAAA' | 'TXT'): URL {
-  const question = new URL(url)
-  question.searchParams.set('name', host)
-  question.searchParams.set('type', type)
-  return question
+function queryUrl(url: string, host: string, type: 'A' | 'AAAA' | 'TXT'): URL {
+  const query = new URL(url)
+  query.searchParams.set('name', host)
+  query.searchParams.set('type', type)
+  return query
 }
 
 type Answered = { kind: 'answer'; status: number; truncated: boolean; records: DnsRecord[] }
 type Unavailable = Extract<Resolution, { kind: 'unavailable' }>
 
 interface DnsRecord {
-  /** Its number in DNS, such as 1 for A. */
+  /** Number of the record type, such as 1 for A. */
   type: number
   TTL: number
   data: string
 }
 
-/** What there is of the type at a name now, with the aliases on the way; nothing where the name does not exist. Nothing is kept. */
+/** Returns the current records of a name, including CNAMEs; none if the name does not exist. Nothing is cached. */
 export async function askRecords(
   url: string,
   name: string,
   type: 'A' | 'AAAA' | 'TXT',
 ): Promise<{ kind: 'records'; records: DnsRecord[] } | Unavailable> {
-  const reply = await ask(questionUrl(url, name, type), TIMEOUT_MS)
+  const reply = await sendQuery(queryUrl(url, name, type), TIMEOUT_MS)
   if (reply.kind === 'unavailable') return reply
   if (reply.truncated) return unreadable
   return { kind: 'records', records: reply.status === NO_ERROR ? reply.records : [] }
 }
 
-const askOne = async (question: URL, timeoutMs: number): Promise<Reply> => {
-  const reply = await ask(question, timeoutMs)
+const queryAddresses = async (query: URL, timeoutMs: number): Promise<Reply> => {
+  const reply = await sendQuery(query, timeoutMs)
   return reply.kind === 'unavailable' ? reply : toReply(reply)
 }
 
-async function ask(question: URL, timeoutMs: number): Promise<Answered | Unavailable> {
+async function sendQuery(query: URL, timeoutMs: number): Promise<Answered | Unavailable> {
   const signal = AbortSignal.timeout(timeoutMs)
   try {
-    const response = await fetch(question, {
+    const response = await fetch(query, {
       headers: { accept: 'application/dns-json' },
       redirect: 'manual',
       signal,
     })
     if (response.status !== 200) {
       await response.body?.cancel()
-      return unavailable(`the resolver answered with HTTP status ${response.status}`)
+      return unavailable(`the resolver responded with HTTP status ${response.status}`)
     }
-    const text = await readText(response, ANSWER_BYTES_MAX)
+    const text = await readText(response, RESPONSE_BYTES_MAX)
     return text === undefined ? tooLarge : read(text)
   } catch {
-    return signal.aborted ? noAnswerInTime : unavailable('the resolver cannot be reached')
+    return signal.aborted ? timedOut : unavailable('the resolver cannot be reached')
   }
 }
 
 const tooLarge: Answered = { kind: 'answer', status: NO_ERROR, truncated: true, records: [] }
-const unreadable = unavailable('the answer of the resolver cannot be read')
+const unreadable = unavailable('the response of the resolver is invalid')
 
 function read(text: string): Answered | Unavailable {
   const answer = Answer.safeParse(parseJson(text))
@@ -187,14 +187,14 @@ function read(text: string): Answered | Unavailable {
 
 function toReply({ status, truncated, records }: Answered): Reply {
   if (status !== NO_ERROR && status !== NO_SUCH_NAME) {
-    // The resolver works and the name's own servers do not: theirs to mend.
+    // The resolver works, but the name servers of the domain do not: the owner of the domain must fix it.
     return { kind: 'nowhere', reason: `cannot be resolved (DNS status ${status})` }
   }
   const addresses = records.filter(({ type }) => ADDRESS_TYPES.includes(type)).map(({ data }) => data)
-  // It is the name's owner who says how many there are: as a failure of ours it would be tried for ever.
-  if (truncated) return { kind: 'nowhere', reason: 'has more addresses than an answer holds' }
+  // The owner of the domain decides how many there are. As `unavailable` it would be retried forever.
+  if (truncated) return { kind: 'nowhere', reason: 'has too many addresses' }
   if (!addresses.every(parseAddress)) return unreadable
-  // The aliases on the way count too: their TTL says for how long the addresses are those of the name.
+  // The TTLs of CNAMEs count too, as they limit how long the addresses are those of the name.
   const ttlSeconds = Math.min(...records.map(({ TTL }) => TTL))
   return { kind: 'records', addresses, ttlSeconds, nameExists: status === NO_ERROR }
 }

@@ -2,7 +2,7 @@ import type { PlatformCtx } from '../context.ts'
 import type { DestinationRules } from './destination.ts'
 import { createResolver } from './dns.ts'
 
-/** The rules for addresses that users give: which hosts the installation may send requests to. */
+/** Rules for destinations that users configure. */
 export const rulesOf = ({ config }: PlatformCtx): DestinationRules => ({
   resolver: createResolver(config.WEBHOOK_DNS_URL),
   ownHosts: [
@@ -20,7 +20,7 @@ export const rulesOf = ({ config }: PlatformCtx): DestinationRules => ({
   allowLoopback: config.WEBHOOK_LOOPBACK,
 })
 
-/** Returns the function that sends requests to addresses that users give. */
+/** Returns the fetch function for destinations that users configure. */
 export const sendOf =
   ({ bindings: { WEBHOOK_EGRESS: egress } }: Pick<PlatformCtx, 'bindings'>) =>
   (url: string, init: RequestInit): Promise<Response> =>

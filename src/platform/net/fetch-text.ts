@@ -6,25 +6,25 @@ import { timeout } from '../timeout.ts'
 import { checkDestination } from './destination.ts'
 import { rulesOf, sendOf } from './egress.ts'
 
-interface Wanted {
+interface Expected {
   accept: string
   sizeBytesMax: number
 }
 
-/** For the answer with its body; where receivers of webhooks get less, so does this. */
+/** Time limit for the response with its body, unless WEBHOOK_TIMEOUT_SECONDS is lower. */
 const TIMEOUT_SECONDS_MAX = 10
 
-/** What stands at an address that somebody gave: over https, at a public address, without redirects. */
-export async function fetchText(ctx: PlatformCtx, url: string, wanted: Wanted): Promise<string> {
+/** Fetches the text at a URL that a user configured: over https, from a public address, without redirects. */
+export async function fetchText(ctx: PlatformCtx, url: string, expected: Expected): Promise<string> {
   await requireDestination(ctx, url)
   const seconds = Math.min(TIMEOUT_SECONDS_MAX, ctx.config.WEBHOOK_TIMEOUT_SECONDS)
   const { signal, clear } = timeout(seconds * 1000)
   try {
-    return await read(ctx, url, { ...wanted, signal })
+    return await read(ctx, url, { ...expected, signal })
   } catch (cause) {
     if (cause instanceof Unusable) throw cause
-    // In our words: those of the runtime tell of its inside.
-    const reason = signal.aborted ? `gave no complete answer within ${seconds} s` : 'cannot be reached'
+    // The message of the runtime is not shown, as it reveals internals.
+    const reason = signal.aborted ? `did not respond completely within ${seconds} s` : 'cannot be reached'
     throw new Unusable(reason, { cause })
   } finally {
     clear()
@@ -40,17 +40,21 @@ async function requireDestination(ctx: PlatformCtx, url: string): Promise<void> 
   throw new Unusable(verdict.reason)
 }
 
-async function read(ctx: PlatformCtx, url: string, { accept, sizeBytesMax, signal }: Wanted & { signal: AbortSignal }) {
+async function read(
+  ctx: PlatformCtx,
+  url: string,
+  { accept, sizeBytesMax, signal }: Expected & { signal: AbortSignal },
+) {
   const headers = { accept, 'user-agent': 'Pilothouse/1.0' }
   const response = await sendOf(ctx)(url, { headers, redirect: 'manual', signal })
   const { status } = response
   if (status !== 200) {
     await response.body?.cancel()
     throw new Unusable(
-      `answers with status ${status}${status >= 300 && status < 400 ? '; redirects are not followed' : ''}`,
+      `responded with status ${status}${status >= 300 && status < 400 ? '; redirects are not followed' : ''}`,
     )
   }
   const text = await readText(response, sizeBytesMax)
-  if (text === undefined) throw new Unusable(`answers with more than ${sizeBytesMax} bytes`)
+  if (text === undefined) throw new Unusable(`responded with more than ${sizeBytesMax} bytes`)
   return text
 }

@@ -6,14 +6,14 @@ interface Range {
 
 const GLOBAL_V6 = toRange('2000::/3')
 
-/** What must not be reached although it may be a unicast address; v6 inside 2000::/3 alone, all outside it is reserved too. */
+/** Reserved ranges, which must not be reached. v6 lists only ranges inside 2000::/3: all addresses outside it are reserved too. */
 export const RESERVED_RANGES = {
   v4: [
     '0.0.0.0/8',
     '10.0.0.0/8',
     '100.64.0.0/10',
     '127.0.0.0/8',
-    // Public by number, but inside Azure it answers as the host of the virtual machine.
+    // A public address, but inside Azure it is the host of the virtual machine.
     '168.63.129.16/32',
     '169.254.0.0/16',
     '172.16.0.0/12',
@@ -36,7 +36,7 @@ export const RESERVED_RANGES = {
 const RESERVED_V4 = RESERVED_RANGES.v4.map(toRange)
 const RESERVED_V6 = RESERVED_RANGES.v6.map(toRange)
 
-/** True for unicast addresses of the public internet, v4 dotted or v6 in any valid spelling; anything unparsable is not public. */
+/** Whether a v4 or v6 address is a unicast address of the public internet. False for an invalid address. */
 export function isPublicAddress(address: string): boolean {
   const bytes = parseAddress(address)
   if (!bytes) return false
@@ -44,7 +44,7 @@ export function isPublicAddress(address: string): boolean {
   return contains(GLOBAL_V6, bytes) && !RESERVED_V6.some((range) => contains(range, bytes))
 }
 
-/** 4 bytes of a dotted v4 address or 16 of a v6 one; v4 parts with leading zeros and v6 zones are refused as ambiguous. */
+/** Parses a v4 address to 4 bytes or a v6 address to 16. Refuses v4 parts with leading zeros and v6 zones as ambiguous. */
 export function parseAddress(text: string): Bytes | undefined {
   return text.includes(':') ? parseV6(text) : parseV4(text)
 }
@@ -70,7 +70,7 @@ function parseV6(text: string): Bytes | undefined {
   return zeros >= 2 ? [...before, ...new Array<number>(zeros).fill(0), ...after] : undefined
 }
 
-/** Groups of up to four hexadecimal digits; the last may be a v4 address where the text ends with it. */
+/** Parses groups of up to four hexadecimal digits. At the end of the address, the last group may be a v4 address. */
 function parseGroups(text: string, atEnd: boolean): Bytes | undefined {
   if (text === '') return []
   const groups = text.split(':')
@@ -92,7 +92,7 @@ function parseGroup(group: string): Bytes | undefined {
 function toRange(text: string): Range {
   const [address = '', bits] = text.split('/')
   const prefix = parseAddress(address)
-  if (!prefix) throw new Error(`not a range: ${text}`)
+  if (!prefix) throw new Error(`invalid CIDR range: ${text}`)
   return { prefix, bits: Number(bits) }
 }
 
@@ -100,10 +100,10 @@ function contains({ prefix, bits }: Range, address: Bytes): boolean {
   return prefix.every((byte, index) => ((byte ^ (address[index] ?? 0)) & maskAt(index, bits)) === 0)
 }
 
-/** The bits of one byte that a prefix of so many bits decides on. */
+/** Mask of the byte at `index` for a prefix of `bits` bits. */
 const maskAt = (index: number, bits: number): number => (0xff00 >> Math.min(8, Math.max(0, bits - index * 8))) & 0xff
 
-/** One text for all spellings of a network in CIDR notation, of which bits beyond its prefix are none. */
+/** Normalizes a network in CIDR notation, so that equal networks have equal texts. Bits beyond the prefix are cleared. */
 export function networkOf(text: string): string {
   const { prefix, bits } = toRange(text)
   return `${prefix.map((byte, index) => byte & maskAt(index, bits)).join('.')}/${bits}`

@@ -419,16 +419,19 @@ describe('metadata by address', () => {
     const before = await rows()
     const large = 'x'.repeat(1024 * 1024 + 1)
     const answers: [Parameters<typeof idp.answer>[0], string][] = [
-      [withStatus(404), 'answers with status 404'],
-      [withStatus(500, {}, metadataOf(idp.entity)), 'answers with status 500'],
+      [withStatus(404), 'responded with status 404'],
+      [withStatus(500, {}, metadataOf(idp.entity)), 'responded with status 500'],
       [withStatus(200, {}, '<html></html>'), 'is no SAML 2.0 metadata'],
       [
         withStatus(200, {}, '<!DOCTYPE a [<!ENTITY b SYSTEM "file:///etc/passwd">]><a>&b;</a>'),
         'must not have a document type',
       ],
-      [withStatus(200, {}, large), 'answers with more than 1048576 bytes'],
-      [(_request, response) => void response.writeHead(200).write('<md:Entity'), 'gave no complete answer within 10 s'],
-      [() => undefined, 'gave no complete answer within 10 s'],
+      [withStatus(200, {}, large), 'responded with more than 1048576 bytes'],
+      [
+        (_request, response) => void response.writeHead(200).write('<md:Entity'),
+        'did not respond completely within 10 s',
+      ],
+      [() => undefined, 'did not respond completely within 10 s'],
     ]
     for (const [answer, reason] of answers) {
       idp.answer(answer)

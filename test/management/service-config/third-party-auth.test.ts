@@ -179,7 +179,7 @@ describe('a body', () => {
       [
         'an issuer in a project of this installation',
         { oidc_issuer_url: 'https://a.projects.example.com' },
-        'lead back',
+        'a host of this installation',
       ],
       ['an issuer of nobody', { oidc_issuer_url: `https://${randomUUID()}.issuers.dev` }, 'does not exist'],
       ['an issuer inside', { oidc_issuer_url: 'https://169.254.169.254' }, 'body.oidc_issuer_url: '],
@@ -230,7 +230,7 @@ describe('a body', () => {
     const discovery = '/.well-known/openid-configuration'
     const jwks_uri = jwksUrl
     const answers: [string, unknown, string][] = [
-      [discovery, undefined, 'its /.well-known/openid-configuration answers with status 404'],
+      [discovery, undefined, 'its /.well-known/openid-configuration responded with status 404'],
       [discovery, '<html>', 'its /.well-known/openid-configuration answers with what is no JSON'],
       [discovery, {}, 'its /.well-known/openid-configuration has not both'],
       [discovery, { issuer, jwks_uri: 1 }, 'its /.well-known/openid-configuration has not both'],
@@ -239,9 +239,9 @@ describe('a body', () => {
       [discovery, { issuer, jwks_uri: 'https://10.0.0.1/jwks' }, 'its jwks_uri must name a public domain'],
       [discovery, { issuer, jwks_uri: `http://${host}/jwks` }, 'its jwks_uri must use https'],
       [discovery, { issuer, jwks_uri: 'file:///etc/passwd' }, 'its jwks_uri must use http or https'],
-      ['/jwks', undefined, 'its jwks_uri answers with status 404'],
+      ['/jwks', undefined, 'its jwks_uri responded with status 404'],
       ['/jwks', '{', 'its jwks_uri answers with what is no JSON'],
-      ['/jwks', 'x'.repeat(64 * 1024 + 1), 'its jwks_uri answers with more than 65536 bytes'],
+      ['/jwks', 'x'.repeat(64 * 1024 + 1), 'its jwks_uri responded with more than 65536 bytes'],
       ['/jwks', { keys: [p256.privateJwk] }, 'its jwks_uri has a private key: keys.0.d'],
       ['/jwks', { keys: [{ kty: 'oct', k: 'eA' }] }, 'its jwks_uri has a symmetric key: keys.0'],
       ['/jwks', { keys: [{ ...p256.jwk, use: 'enc' }] }, 'its jwks_uri has no key for signatures'],
@@ -310,7 +310,7 @@ describe('the keys of an issuer', () => {
   it('stay what they were while they cannot be fetched, and the next attempt is soon', async () => {
     const { integrate, rows } = await newPlace()
     const failures = [
-      { document: undefined, reason: 'answers with status 404' },
+      { document: undefined, reason: 'responded with status 404' },
       { document: { keys: {} }, reason: 'is no JWK set' },
       { document: { keys: [rsa.privateJwk] }, reason: 'has a private key' },
     ]

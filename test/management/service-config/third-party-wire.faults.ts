@@ -47,14 +47,14 @@ afterAll(async () => {
 const integrate = (script: Script) =>
   installation.call('POST', path, { jwks_url: receiver.play(`/${randomUUID()}`, script) })
 
-const LATE = `gave no complete answer within ${TIMEOUT_SECONDS} s`
-const LARGE = 'answers with more than 65536 bytes'
+const LATE = `did not respond completely within ${TIMEOUT_SECONDS} s`
+const LARGE = 'responded with more than 65536 bytes'
 
 it.each<[string, () => Script, string]>([
   ...[301, 302, 303, 307, 308].map((status): [string, () => Script, string] => [
     `sends elsewhere with ${status}`,
     () => answer(status, { location: `http://127.0.0.1:${canary.port}/` }),
-    `answers with status ${status}; redirects are not followed`,
+    `responded with status ${status}; redirects are not followed`,
   ]),
   ['breaks the connection', () => reset, 'cannot be reached'],
   ['breaks it half-way', () => resetMidBody, 'cannot be reached'],

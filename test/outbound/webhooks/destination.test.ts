@@ -166,8 +166,8 @@ const NOT_PUBLIC = 'must name a public domain'
 const HINT = '; in development WEBHOOK_LOOPBACK=on allows this one'
 const refusalOf = (address: string) => (['127.0.0.1', '::1'].includes(address) ? ADDRESS + HINT : ADDRESS)
 const INVALID = 'is not a valid URL'
-const NO_DOMAIN = 'has no valid domain'
-const OWN = 'must not lead back to this installation'
+const NO_DOMAIN = 'has an invalid domain'
+const OWN = 'must not be a host of this installation'
 const PORT = 'uses a port that is not allowed'
 
 const V4_EDGES = [...new Set(V4_RANGES.flatMap(({ first, last }) => [first, last]))]

@@ -101,7 +101,7 @@ describe('a resolver', () => {
     ['an answer cut short', raw(JSON.stringify({ Status: 0, TC: true, Answer: [record(PUBLIC)] }))],
     ['an oversized answer', raw(JSON.stringify({ Status: 0, Answer: Array(2_000).fill(record(PUBLIC)) }))],
   ])('leads nowhere for %s: whose name it is says how many addresses it has', async (_, zone) => {
-    expect(await resolutionOf(zone)).toEqual({ kind: 'nowhere', reason: 'has more addresses than an answer holds' })
+    expect(await resolutionOf(zone)).toEqual({ kind: 'nowhere', reason: 'has too many addresses' })
   })
 
   it('does not follow a redirection, even to a resolver that knows', async () => {
@@ -110,13 +110,13 @@ describe('a resolver', () => {
       raw: { status: 302, headers: { location: `${other.url}?name=${HOST}&type=A` }, body: '' },
     })
     await other.close()
-    expect(resolution).toEqual({ kind: 'unavailable', reason: 'the resolver answered with HTTP status 302' })
+    expect(resolution).toEqual({ kind: 'unavailable', reason: 'the resolver responded with HTTP status 302' })
     expect(other.queries).toEqual([])
   })
 
   it.each(['at once', 'halfway'] as const)('is unavailable when the answer stops coming %s', async (silent) => {
     const resolution = await resolutionOf({ A: [PUBLIC], silent }, 100)
-    expect(resolution).toEqual({ kind: 'unavailable', reason: 'the resolver gave no answer in time' })
+    expect(resolution).toEqual({ kind: 'unavailable', reason: 'the resolver did not respond in time' })
   })
 
   it('is unavailable when nobody listens', async () => {

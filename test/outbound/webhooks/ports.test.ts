@@ -21,7 +21,7 @@ it.each(Object.entries(OWN))('nothing is delivered to the host of %s', async (_n
   const rules = rulesWith(OWN)
   const { hostname } = new URL(url)
   for (const destination of [`https://${hostname}/`, `http://${hostname.toUpperCase()}.:8080/hook`]) {
-    const reason = 'must not lead back to this installation'
+    const reason = 'must not be a host of this installation'
     expect(await checkDestination(destination, rules)).toEqual({ kind: 'refused', reason })
   }
 })
