@@ -1,6 +1,6 @@
 const PIECE_BYTES = 4_096
 
-/** In pieces: what is unpacked of one lies in memory at once, a thousand times as much at worst. */
+/** Reports the size of each chunk. Splits chunks into small pieces, because one piece may unpack to a thousand times its size in memory. */
 export const counted = (count: (size: number) => void) =>
   new TransformStream<Uint8Array, Uint8Array>({
     transform(chunk, controller) {

@@ -1,6 +1,6 @@
 import type { ParsedTarEntry } from 'modern-tar'
 
-/** All of a file in an archive, in the room that its header names. */
+/** Reads the whole content of an archived file into a buffer of the size in its header. */
 export async function bytesOf({ header: { size }, body }: ParsedTarEntry): Promise<Uint8Array<ArrayBuffer>> {
   const bytes = new Uint8Array(size)
   let at = 0

@@ -3,11 +3,11 @@ import { S3RequestPresigner } from '@aws-sdk/s3-request-presigner'
 import type { Config } from '../../config.ts'
 import { BucketUnreachable, openBlobs, openNetwork } from './client.ts'
 
-/** The bucket by plain requests, for bytes: the client's own way of sending costs three times the CPU. */
+/** The bucket, with plain requests for bytes: sending them through the S3 client costs three times the CPU. */
 export interface Bucket {
   name: string
   client: S3Client
-  /** The answer if it is a success; else rejects with BucketError. Only a body in memory is sent again after a failure. */
+  /** Returns a successful response; otherwise rejects with BucketError. Retries, unless the body is a stream. */
   request(method: 'GET' | 'PUT', key: string, options?: RequestOptions): Promise<Response>
 }
 
@@ -17,7 +17,7 @@ interface RequestOptions {
   body?: ReadableStream<Uint8Array> | Uint8Array<ArrayBuffer>
 }
 
-/** What the bucket answered instead of doing what it was asked. */
+/** Error response of the bucket. */
 export class BucketError extends Error {
   override name = 'BucketError'
   readonly status: number
@@ -31,12 +31,12 @@ export class BucketError extends Error {
 }
 
 const ATTEMPTS = 3
-const PAUSE_MS = 100
-const SIGNED_FOR_SECONDS = 900
+const BACKOFF_MS = 100
+const SIGNATURE_VALID_SECONDS = 900
 
 const buckets = new WeakMap<S3Client, Bucket>()
 
-/** One an isolate, as it keeps the key that it signs with. */
+/** Opens the bucket, once per isolate, because it caches its signing key. */
 export function openBucket(config: Config, egress?: Fetcher): Bucket {
   const client = openBlobs(config, egress)
   const known = buckets.get(client)
@@ -59,7 +59,7 @@ export function openBucket(config: Config, egress?: Fetcher): Bucket {
         return await attempt(method, key, options)
       } catch (error) {
         if (n === attempts || !isAway(error)) throw error
-        await scheduler.wait(PAUSE_MS * 2 ** n * Math.random())
+        await scheduler.wait(BACKOFF_MS * 2 ** n * Math.random())
       }
     }
   }
@@ -69,13 +69,13 @@ export function openBucket(config: Config, egress?: Fetcher): Bucket {
   return bucket
 }
 
-/** It did nothing because of what it is now, and not of what it was asked. */
+/** Whether a request failed because of the state of the bucket and may succeed later. */
 export function isAway(error: unknown): boolean {
   const status = statusOf(error)
   return error instanceof BucketUnreachable || status === 429 || (status >= 500 && status !== 501)
 }
 
-/** The client keeps it also where it could not read what came with it. */
+/** The S3 client sets the status even if it could not parse the response. */
 function statusOf(error: unknown): number {
   if (error instanceof BucketError) return error.status
   return (error as { $metadata?: { httpStatusCode?: number } } | undefined)?.$metadata?.httpStatusCode ?? 0
@@ -89,7 +89,7 @@ export const encodeKey = (key: string) =>
     )
     .join('/')
 
-/** Makes the URL under which one request is allowed; headers are left out of the signature. */
+/** Creates presigned URLs for single requests. The signature does not cover headers. */
 function createSigner(config: Config, client: S3Client) {
   const presigner = new S3RequestPresigner({ ...client.config, credentials: client.config.credentials })
   const { protocol, hostname, port, pathname, origin } = new URL(config.S3_ENDPOINT)
@@ -105,7 +105,7 @@ function createSigner(config: Config, client: S3Client) {
         query,
         headers: {},
       },
-      { expiresIn: SIGNED_FOR_SECONDS },
+      { expiresIn: SIGNATURE_VALID_SECONDS },
     )
     const pairs = Object.entries(signed.query ?? {}).map(
       ([name, value]) => `${name}=${encodeURIComponent(String(value))}`,

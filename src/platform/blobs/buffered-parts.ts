@@ -1,52 +1,52 @@
 import { type PartReader, readParts } from './chunk-reader.ts'
 import { type Hold, holdMemory, isMemoryWanted } from './memory-budget.ts'
 
-/** Who takes longer for a part, and is slower, keeps its memory only as long as nobody else waits for it. */
+/** A part that takes longer than this and is slower than the minimum rate loses its memory if another request waits for it. */
 const SLOW_MS = 10_000
 const SLOW_BYTES_PER_SECOND = 64 * 1024
 
-/** Keys begin with whose they are: `projects/{ref}`. */
+/** The owner of a key: its first two segments, `projects/{ref}`. */
 export const ownerOf = (key: string): string => key.split('/', 2).join('/')
 
 export interface HeldParts extends Omit<PartReader, 'next' | 'received'> {
-  /** The next bytes, behind those that are given, as of `PartReader`. */
+  /** Reads the next bytes, appended to `behind`, as `PartReader.next` does. */
   next(size: number, behind?: Uint8Array<ArrayBuffer>): Promise<Uint8Array<ArrayBuffer>>
-  /** Waits for the memory, for who needs it before any bytes come. */
+  /** Waits for the memory before any bytes are read. */
   hold(): Promise<void>
-  /** Of the memory: to be called in the end. */
+  /** Releases the memory. Must be called in the end. */
   release(): void
 }
 
 interface Wanted {
-  /** Of a part, at most. */
+  /** Maximum size of a part. */
   bytes: number
   owner: string
 }
 
-/** A body in parts, one at a time in memory that was waited for, unless all of it is short. */
+/** Reads a body in parts. Holds one part in memory at a time, after waiting for memory unless the whole body is short. */
 export function holdParts(body: ReadableStream<Uint8Array>, { bytes, owner }: Wanted): HeldParts {
   let held: Hold | undefined
-  /** When the memory was there for the part that is being read, and what had come before. */
-  let begun: { at: number; received: number } | undefined
-  const begin = () => {
+  /** Time at which the reading of the current part started, and the bytes received before it. */
+  let started: { at: number; received: number } | undefined
+  const startPart = () => {
     held?.renew()
-    begun = { at: Date.now(), received: received() }
+    started = { at: Date.now(), received: received() }
   }
   const isTooSlow = () => {
     held?.renew()
-    if (!begun || !isMemoryWanted(owner)) return false
-    const ms = Date.now() - begun.at
-    return ms >= SLOW_MS && received() - begun.received < (ms / 1_000) * SLOW_BYTES_PER_SECOND
+    if (!started || !isMemoryWanted(owner)) return false
+    const ms = Date.now() - started.at
+    return ms >= SLOW_MS && received() - started.received < (ms / 1_000) * SLOW_BYTES_PER_SECOND
   }
   const { next, ended, rest, received, cancel, drop } = readParts(body, { isTooSlow })
   return {
     next(size, behind) {
-      if (held) begin()
+      if (held) startPart()
       return next(size, { onGrowth: held ? undefined : hold, behind })
     },
     hold,
     ended() {
-      if (held) begin()
+      if (held) startPart()
       return ended()
     },
     rest,
@@ -57,6 +57,6 @@ export function holdParts(body: ReadableStream<Uint8Array>, { bytes, owner }: Wa
 
   async function hold() {
     held = await holdMemory(bytes, owner)
-    begin()
+    startPart()
   }
 }

@@ -1,59 +1,59 @@
 import { dropRest } from './discard-body.ts'
 
 const CHUNK_BYTES = 64 * 1024
-/** Who sends less than a chunk in so long holds what others wait for. */
+/** A body that sends less than one chunk in this time is aborted: it holds memory that others wait for. */
 const CHUNK_MS_MAX = 60_000
-/** Between two questions whether it is waited for too long. */
-const LOOK_MS = 2_000
+/** Interval of the `isTooSlow` checks. */
+const CHECK_MS = 2_000
 
-/** The next bytes did not come in time. */
+/** The sender of a body has stalled. */
 export class BodyStalled extends Error {
   override name = 'BodyStalled'
 }
 
-/** The next bytes did not come at all: whoever sent them is gone. */
+/** The connection of a body's sender was lost. */
 export class BodyBroken extends Error {
   override name = 'BodyBroken'
 }
 
 export interface ChunkReader {
-  /** undefined at the end. */
+  /** Returns undefined at the end. */
   next(): Promise<Uint8Array | undefined>
   cancel(reason: unknown): Promise<void>
 }
 
-interface Patience {
+interface ReadLimits {
   chunkMsMax?: number | undefined
-  /** What comes is known to be no longer, so that no chunk need have room for more. */
+  /** Maximum length of the body, if known: chunks are not allocated larger. */
   bytesMax?: number
-  /** Asked again and again while a chunk is waited for: true ends the reading. */
+  /** Called repeatedly while a chunk is awaited. If it returns true, reading fails with BodyStalled. */
   isTooSlow?(): boolean
 }
 
-export function readChunks(body: ReadableStream<Uint8Array>, patience: Patience = {}): ChunkReader {
+export function readChunks(body: ReadableStream<Uint8Array>, limits: ReadLimits = {}): ChunkReader {
   const bytes = byteReader(body)
   const reader = bytes ?? body.getReader()
-  // One more, to see that there are no more.
-  const chunkBytes = Math.min(CHUNK_BYTES, (patience.bytesMax ?? CHUNK_BYTES) + 1)
-  // Full ones, as a caller who sends byte by byte would else have as many chunks kept.
+  // One byte more, to notice a body that is too long.
+  const chunkBytes = Math.min(CHUNK_BYTES, (limits.bytesMax ?? CHUNK_BYTES) + 1)
+  // Chunks are filled, or a client that sends byte by byte would occupy one chunk of memory for each byte.
   const read = bytes
-    ? () => bytes.readAtLeast(chunkBytes, new Uint8Array(chunkBytes)).catch(refuse)
+    ? () => bytes.readAtLeast(chunkBytes, new Uint8Array(chunkBytes)).catch(throwBroken)
     : () => (reader as ReadableStreamDefaultReader<Uint8Array>).read()
   return {
     async next() {
-      const { done, value } = await inTime(read(), patience)
+      const { done, value } = await withLimits(read(), limits)
       return done ? undefined : value
     },
     cancel: (reason) => reader.cancel(reason),
   }
 }
 
-/** Whoever else makes a stream gives it errors of its own. */
-function refuse(cause: unknown): never {
-  throw new BodyBroken('the body broke off', { cause })
+/** Only for streams of the runtime: other streams fail with errors of their own. */
+function throwBroken(cause: unknown): never {
+  throw new BodyBroken('the connection was lost before the end of the body', { cause })
 }
 
-/** To the end, as fast as `to` takes them: the next is read meanwhile. */
+/** Passes all chunks to `to`. Reads the next chunk while the current one is written. */
 export async function passChunks({ next, cancel }: ChunkReader, to: WritableStream<Uint8Array>): Promise<void> {
   const writer = to.getWriter()
   try {
@@ -66,14 +66,14 @@ export async function passChunks({ next, cancel }: ChunkReader, to: WritableStre
   }
 }
 
-async function inTime<T>(work: Promise<T>, { chunkMsMax = CHUNK_MS_MAX, isTooSlow }: Patience): Promise<T> {
+async function withLimits<T>(work: Promise<T>, { chunkMsMax = CHUNK_MS_MAX, isTooSlow }: ReadLimits): Promise<T> {
   let timer: ReturnType<typeof setTimeout> | undefined
   const tooLate = new Promise<never>((_, reject) => {
     const wait = (msLeft: number) => {
-      const ms = isTooSlow ? Math.min(msLeft, LOOK_MS) : msLeft
+      const ms = isTooSlow ? Math.min(msLeft, CHECK_MS) : msLeft
       timer = setTimeout(() => {
         if (ms === msLeft) reject(new BodyStalled(`less than ${CHUNK_BYTES} bytes in ${chunkMsMax} ms`))
-        else if (isTooSlow?.()) reject(new BodyStalled('it comes too slowly while others wait for its memory'))
+        else if (isTooSlow?.()) reject(new BodyStalled('the body is too slow while others wait for its memory'))
         else wait(msLeft - ms)
       }, ms)
     }
@@ -86,7 +86,7 @@ async function inTime<T>(work: Promise<T>, { chunkMsMax = CHUNK_MS_MAX, isTooSlo
   }
 }
 
-/** Only streams of the runtime can read into given memory. */
+/** Returns a reader that reads into given memory; undefined if the stream does not come from the runtime. */
 function byteReader(body: ReadableStream<Uint8Array>) {
   try {
     return body.getReader({ mode: 'byob' })
@@ -99,26 +99,26 @@ type Bytes = Uint8Array<ArrayBuffer>
 
 export interface PartReader {
   /**
-   * The next bytes, fewer than `size` only at the end. `onGrowth` is awaited once before more than a chunk is kept. With `behind`, which
-   * is of no use then and has its buffer for itself, they come behind it, and all of that is no longer than `size`.
+   * Reads the next `size` bytes, fewer only at the end. Awaits `onGrowth` once before it buffers more than one chunk. With `behind`,
+   * the bytes are appended to it up to a total of `size`; `behind` must own its buffer, which is transferred.
    */
   next(
     size: number,
     options?: { onGrowth?: (() => Promise<void>) | undefined; behind?: Bytes | undefined },
   ): Promise<Bytes>
   ended(): Promise<boolean>
-  /** What had come of the part whose reading failed. */
+  /** Bytes of the current part that were received before reading it failed. */
   rest(): Bytes
-  /** Bytes that have come so far. */
+  /** Number of bytes received so far. */
   received(): number
   cancel(reason: unknown): Promise<void>
-  /** For a caller who is refused and goes on sending. */
+  /** Discards the rest of the body, for a refused client that is still sending. */
   drop(): void
 }
 
-/** A body in parts that are held in memory; a short one takes twice its length at most. */
-export function readParts(body: ReadableStream<Uint8Array>, patience?: Patience): PartReader {
-  const chunks = readChunks(body, patience)
+/** Reads a body in parts, each of which is in memory. A short body takes at most twice its length. */
+export function readParts(body: ReadableStream<Uint8Array>, limits?: ReadLimits): PartReader {
+  const chunks = readChunks(body, limits)
   let received = 0
   let chunk: Uint8Array | undefined = new Uint8Array()
   let rest: Bytes = new Uint8Array()

@@ -3,12 +3,12 @@ import type { Config } from '../../config.ts'
 
 const clients = new WeakMap<object, S3Client>()
 
-/** No answer came. */
+/** The bucket sent no response. */
 export class BucketUnreachable extends Error {
   override name = 'BucketUnreachable'
 }
 
-/** The way to the bucket. */
+/** Returns the fetch function for the bucket. */
 export function openNetwork(egress: Fetcher | undefined) {
   return async (request: Request | string, init?: RequestInit): Promise<Response> => {
     try {
@@ -19,7 +19,7 @@ export function openNetwork(egress: Fetcher | undefined) {
   }
 }
 
-/** The client of the bucket S3_BUCKET; one an isolate, since it holds no connection. */
+/** Opens the S3 client of the bucket, once per isolate, as it holds no connection. */
 export function openBlobs(config: Config, egress?: Fetcher): S3Client {
   const known = clients.get(egress ?? config)
   if (known) return known
@@ -29,7 +29,7 @@ export function openBlobs(config: Config, egress?: Fetcher): S3Client {
     region: config.S3_REGION,
     credentials: { accessKeyId: config.S3_ACCESS_KEY_ID, secretAccessKey: config.S3_SECRET_ACCESS_KEY },
     forcePathStyle: true,
-    // With the default, streams go out in a chunked form that most servers refuse or store as it came.
+    // By default streams are sent in a chunked encoding, which most servers refuse or store undecoded.
     requestChecksumCalculation: 'WHEN_REQUIRED',
     responseChecksumValidation: 'WHEN_REQUIRED',
     requestHandler: { customFetch: (request: Request) => send(request) },

@@ -4,12 +4,12 @@ import type { ChunkReader } from './chunk-reader.ts'
 const BYTES_MAX = 32 * 1024 * 1024
 const MS_MAX = 5_000
 
-/** Bodies of the current request that are being dropped. */
+/** Bodies of the current request that are being discarded. */
 export const drops = new AsyncLocalStorage<Promise<void>[]>()
 
 /**
- * Takes and drops what a refused caller still sends, up to 32 MiB and for up to 5 s: the runtime resets a connection that has bytes
- * left. The refusal need not wait for it: its response stays open instead.
+ * Discards what a refused client still sends, up to 32 MiB and for up to 5 s: the runtime resets a connection with unread bytes.
+ * The error response is sent at once and stays open until then.
  */
 export function dropRest(chunks: ChunkReader): void {
   const dropped = drop(chunks)

@@ -1,36 +1,36 @@
-/** What an isolate has is shared by all its requests: half of it, as V8 needs room too. */
+/** Budget of all requests of an isolate: half of its memory, as V8 needs the rest. */
 const HELD_BYTES_MAX = 64 * 1024 ** 2
-/** So that slow senders of one project leave room to the others. */
+/** Budget of one project, so that its slow senders leave memory to others. */
 const OWNER_BYTES_MAX = HELD_BYTES_MAX / 2
 const POLL_MS = 20
 const WAIT_MS_MAX = 30_000
 
-/** No memory was free for so long: others send slowly what they hold it for. */
+/** No memory became free in time. */
 export class MemoryTaken extends Error {
   override name = 'MemoryTaken'
 }
 
-/** So long after somebody has looked in vain. */
+/** Time after a failed attempt during which its memory counts as wanted. */
 const WANTED_MS = 1_000
-/** Until when what anybody holds is waited for; what an owner alone has too much of, others would not gain by. */
+/** Time until which memory of any owner is wanted. Requests that exceed their owner's own budget are in `wantedUntilBy`. */
 let wantedUntil = 0
 const wantedUntilBy = new Map<string, number>()
 
-/** What this owner holds is waited for. */
+/** Whether other requests wait for memory that this owner holds. */
 export const isMemoryWanted = (owner: string): boolean =>
   Date.now() < Math.max(wantedUntil, wantedUntilBy.get(owner) ?? 0)
 
 interface Held {
   owner: string
   bytes: number
-  /** When it counts no more: whoever took it hangs, or has ended without a word. */
+  /** Expiry of the hold: its request hangs, or has ended without a release. */
   until: number
 }
 const holds = new Set<Held>()
-/** Longer than anything that is done with a part in memory, or with a body, without a word in between. */
+/** Longer than any work with a part in memory takes between two renewals. */
 const HELD_MS_MAX = 180_000
 
-function heldBy(owner?: string): number {
+function bytesHeld(owner?: string): number {
   let bytes = 0
   for (const hold of holds) {
     if (hold.until <= Date.now()) holds.delete(hold)
@@ -39,25 +39,26 @@ function heldBy(owner?: string): number {
   return bytes
 }
 
-const fitsAll = (bytes: number) => heldBy() + bytes <= HELD_BYTES_MAX
+const fitsAll = (bytes: number) => bytesHeld() + bytes <= HELD_BYTES_MAX
 
 const fits = (bytes: number, owner: string) =>
-  heldBy() === 0 || (fitsAll(bytes) && heldBy(owner) + bytes <= OWNER_BYTES_MAX)
+  bytesHeld() === 0 || (fitsAll(bytes) && bytesHeld(owner) + bytes <= OWNER_BYTES_MAX)
 
 export interface Hold {
-  /** Says that they are still in use. */
+  /** Extends the hold: the memory is still in use. */
   renew(): void
   release(): void
 }
 
-/** Waits until so many bytes may be held at once. A request must not wait for what another awaits, so it looks again and again. */
+/** Waits until the budget has `bytes` free. Polls, because in workerd a request must not await a promise of another request. */
 export async function holdMemory(bytes: number, owner: string): Promise<Hold> {
   const until = Date.now() + WAIT_MS_MAX
   while (!fits(bytes, owner)) {
     const wanted = Date.now() + WANTED_MS
     if (fitsAll(bytes)) wantedUntilBy.set(owner, wanted)
     else wantedUntil = wanted
-    if (Date.now() >= until) throw new MemoryTaken(`${heldBy(owner)} of ${heldBy()} bytes are held by ${owner}`)
+    if (Date.now() >= until)
+      throw new MemoryTaken(`no memory is free: ${owner} holds ${bytesHeld(owner)} of ${bytesHeld()} bytes`)
     await scheduler.wait(POLL_MS * (0.5 + Math.random()))
   }
   wantedUntilBy.delete(owner)

@@ -7,10 +7,10 @@ import {
 } from '@aws-sdk/client-s3'
 import { type Bucket, BucketError } from './bucket.ts'
 
-/** Sends part `n`, counted from 1, and returns its tag; undefined when there is none. */
+/** Sends part `n`, counted from 1, and returns its ETag; undefined if there are no more parts. */
 type SendPart = (uploadId: string, n: number) => Promise<string | undefined>
 
-/** Puts an object together of parts that are sent one after another, all of one length but the last. */
+/** Creates an object from parts that are sent one after another. All parts but the last have the same length. */
 export async function uploadParts(bucket: Bucket, target: Target, send: SendPart): Promise<{ etag: string }> {
   const { key } = target
   const uploadId = await beginParts(bucket, target)
@@ -23,7 +23,7 @@ export async function uploadParts(bucket: Bucket, target: Target, send: SendPart
     }
     return await endParts(bucket, { key, uploadId }, parts)
   } catch (error) {
-    // What is left of an upload cannot be listed with the objects, but it costs as much.
+    // An unfinished upload is not listed with the objects, but costs as much.
     await dropParts(bucket, { key, uploadId }).catch(() => {})
     throw error
   }
@@ -34,7 +34,7 @@ interface Target {
   contentType?: string | undefined
 }
 
-/** An upload in parts that was begun: of one length but the last, and numbered from 1 to 10,000 in their order. */
+/** A multipart upload. Parts are numbered from 1 to 10,000 in order, and all but the last have the same length. */
 export interface PartsUpload {
   key: string
   uploadId: string
@@ -45,7 +45,7 @@ export interface SentPart {
   etag: string
 }
 
-/** The upload was ended or dropped before. */
+/** The upload was completed or aborted before. */
 export class PartsGone extends Error {
   override name = 'PartsGone'
 }
@@ -66,7 +66,7 @@ export async function endParts(
 ): Promise<{ etag: string }> {
   const Parts = sent.map(({ n, etag }) => ({ PartNumber: n, ETag: etag }))
   const command = new CompleteMultipartUploadCommand({ Bucket, Key, UploadId, MultipartUpload: { Parts } })
-  const { ETag = '' } = await stillThere(client.send(command))
+  const { ETag = '' } = await orPartsGone(client.send(command))
   return { etag: ETag }
 }
 
@@ -74,22 +74,22 @@ export async function dropParts(
   { client, name: Bucket }: Bucket,
   { key: Key, uploadId: UploadId }: PartsUpload,
 ): Promise<void> {
-  await stillThere(client.send(new AbortMultipartUploadCommand({ Bucket, Key, UploadId })))
+  await orPartsGone(client.send(new AbortMultipartUploadCommand({ Bucket, Key, UploadId })))
 }
 
-async function stillThere<T>(work: Promise<T>): Promise<T> {
+async function orPartsGone<T>(work: Promise<T>): Promise<T> {
   try {
     return await work
   } catch (error) {
     const isGone = error instanceof NoSuchUpload || (error instanceof BucketError && error.code === 'NoSuchUpload')
-    throw isGone ? new PartsGone('the upload was ended or dropped before', { cause: error }) : error
+    throw isGone ? new PartsGone('the upload was completed or aborted before', { cause: error }) : error
   }
 }
 
 export async function uploadPart(bucket: Bucket, part: Part): Promise<string> {
   const { key, uploadId, n, body } = part
   const sent = bucket.request('PUT', key, { query: { partNumber: String(n), uploadId }, body })
-  const response = await stillThere(sent)
+  const response = await orPartsGone(sent)
   return response.headers.get('etag') ?? ''
 }
 

@@ -3,7 +3,7 @@ import type { PlatformCtx } from '../context.ts'
 import { encodeKey } from './bucket.ts'
 import { openBlobs } from './client.ts'
 
-/** A URL under which anybody may PUT bytes of any type at a key, at the endpoint that clients reach. */
+/** Creates a URL with which anybody may PUT bytes of any type at the key, at the endpoint for clients. */
 export async function presignPut(
   { config, bindings }: Pick<PlatformCtx, 'config' | 'bindings'>,
   key: string,

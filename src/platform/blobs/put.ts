@@ -5,7 +5,7 @@ import { BodyStalled, passChunks, readChunks, readParts } from './chunk-reader.t
 import { uploadPart, uploadParts } from './multipart.ts'
 
 export interface Stored {
-  /** In its quotes. */
+  /** With its quotes. */
   etag: string
   size: number
 }
@@ -17,21 +17,21 @@ interface Target {
 
 interface KnownSize {
   size: number
-  /** For how long the body may be silent, if not for as long as all others. */
+  /** Time within which each chunk of the body must arrive, if not the default. */
   silenceMsMax?: number | undefined
 }
 
-/** More came than may be stored. */
+/** The body is longer than allowed. */
 export class BlobTooLarge extends Error {
   override name = 'BlobTooLarge'
 }
 
-/** The body has another length than had been said. */
+/** The body does not have the announced length. */
 export class BlobIncomplete extends Error {
   override name = 'BlobIncomplete'
 }
 
-/** The body was cut off, or the way to the bucket: the runtime tells these apart as little as a length that is wrong. */
+/** The connection to the client or to the bucket was lost, or the length is wrong: the runtime does not distinguish these. */
 export class BlobInterrupted extends Error {
   override name = 'BlobInterrupted'
 }
@@ -39,12 +39,12 @@ export class BlobInterrupted extends Error {
 const MIB = 1024 ** 2
 const PARTS_MAX = 10_000
 const PART_BYTES_MIN = 5 * MIB
-/** A part is held in memory, and all are of one length as some buckets want it. */
+/** Each part is held in memory. All have the same length, as some buckets require. */
 const PART_BYTES_MAX = 16 * MIB
 export const BLOB_BYTES_MAX = PARTS_MAX * PART_BYTES_MAX
-/** Read into memory, as that can be sent again and costs no more. */
+/** Smaller bodies are read into memory: this costs no more and allows retries. */
 const SMALL_BYTES_MAX = 64 * 1024
-/** S3 takes 5 GB in one request. */
+/** S3 accepts 5 GB in one request. */
 const WHOLE_BYTES_MAX = 4.9e9
 
 export async function put(
@@ -60,7 +60,7 @@ export async function put(
   if (size <= WHOLE_BYTES_MAX) return putStream(bucket, { size, ...target }, body)
   const stored = await putUnknown(bucket, { sizeMax: size, ...target }, body)
   if (stored.size === size) return stored
-  await forget(bucket, target.key)
+  await deleteUnreferenced(bucket, target.key)
   throw new BlobIncomplete(`${stored.size} bytes instead of ${size}`)
 }
 
@@ -87,7 +87,7 @@ async function putStream(
     const response = await bucket.request('PUT', key, { body: readable, ...typeHeader(contentType) })
     const interruption = await interrupted
     if (!interruption) return { etag: response.headers.get('etag') ?? '', size }
-    await forget(bucket, key)
+    await deleteUnreferenced(bucket, key)
     throw interruption
   } catch (error) {
     stop.reject(error)
@@ -96,16 +96,16 @@ async function putStream(
     if (error instanceof BucketError && error.code !== BODY_TOO_SLOW) throw error
     throw (
       (await interrupted) ??
-      new BlobInterrupted(`the body has not ${size} bytes, or the bucket was lost`, { cause: error })
+      new BlobInterrupted(`the body does not have ${size} bytes, or the bucket was lost`, { cause: error })
     )
   }
 }
 
-/** What S3 answers when it has waited too long for the next bytes. */
+/** Error code of S3 for a body that stalls. */
 const BODY_TOO_SLOW = 'RequestTimeout'
 
-/** As far as it can be done now: no row points at these bytes, and what none points at is removed in time. */
-async function forget({ client, name: Bucket }: Bucket, Key: string): Promise<void> {
+/** Deletes bytes that no row refers to. Ignores failures: the sweep removes unreferenced bytes later. */
+async function deleteUnreferenced({ client, name: Bucket }: Bucket, Key: string): Promise<void> {
   await client.send(new DeleteObjectCommand({ Bucket, Key })).catch(() => {})
 }
 
@@ -139,8 +139,8 @@ export async function putUnknown(
         part = await nextPart()
       }
       const tag = await uploadPart(bucket, { key: target.key, uploadId, n, body: part })
-      // So that the next is never held beside it.
-      part = NOTHING
+      // Frees the part before the next one is read.
+      part = NO_BYTES
       return tag
     })
     return { etag, size }
@@ -153,4 +153,4 @@ export async function putUnknown(
   }
 }
 
-const NOTHING = new Uint8Array()
+const NO_BYTES = new Uint8Array()

@@ -3,8 +3,8 @@ import type { Found, Range } from './store.ts'
 export const PIECE_BYTES = 64 * 1024 ** 2
 
 /**
- * Some buckets look at all that they are asked for before they answer: so what is long comes in pieces, each asked for once the
- * reader has taken the one before it. Where a later one fails the body breaks off.
+ * Reads a long range in pieces, because some buckets read the whole range before they respond. Each piece is requested after the
+ * one before has been consumed. If a later piece fails, the body is aborted.
  */
 export async function readPieces(
   { offset, length }: Range,
@@ -14,7 +14,7 @@ export async function readPieces(
   const pieceAt = (from: number) => get({ offset: offset + from, length: Math.min(pieceBytes, length - from) })
   const first = await pieceAt(0)
   if (!first) return undefined
-  // It fails where more or fewer come.
+  // The stream fails if the pieces have more or fewer bytes.
   const { readable, writable } = new FixedLengthStream(length)
 
   async function pass(): Promise<void> {

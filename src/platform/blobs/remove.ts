@@ -3,11 +3,11 @@ import { describeError } from '../http/log.ts'
 import { removing } from '../removals.ts'
 import { BlobsNotRemoved, openStore } from './store.ts'
 
-/** Removes bytes that a row names, or has named. Bytes that no row ever named may go past this. */
+/** Removes bytes that a row refers to, or did. Bytes that no row ever referred to may be removed directly. */
 export const removeBlobs = (ctx: PlatformCtx, keys: readonly string[]): Promise<void> =>
   removing(ctx.config, () => openStore(ctx).remove(keys))
 
-/** Returns the keys that the bucket would not remove; rejects where it removed none. */
+/** Removes as many keys as possible. Returns those that the bucket did not remove; rejects if it removed none. */
 export async function removeAllPossible(ctx: PlatformCtx, keys: readonly string[]): Promise<readonly string[]> {
   try {
     await removeBlobs(ctx, keys)

@@ -23,32 +23,32 @@ import { put, putUnknown, type Stored } from './put.ts'
 export { PartsGone, type SentPart } from './multipart.ts'
 export { BlobIncomplete, BlobTooLarge, type Stored } from './put.ts'
 
-/** The bytes of files in the bucket. A key's bytes are written once and never change. Bodies stream in constant memory. */
+/** Files in the bucket. A key is written once and its bytes never change. Bodies stream in constant memory. */
 export interface Blobs {
-  /** A body of known length. Rejects, and leaves nothing, when it turns out shorter or longer. */
+  /** Stores a body of known length. Rejects, and stores nothing, if the body is shorter or longer. */
   put(key: string, body: Body, options: { size: number; contentType?: string | undefined }): Promise<Stored>
-  /** A body whose length shows at its end. Rejects with BlobTooLarge as soon as it is longer than `sizeMax`. */
+  /** Stores a body of unknown length. Rejects with BlobTooLarge as soon as it is longer than `sizeMax`. */
   putUnknown(key: string, body: ReadableStream<Uint8Array>, options: UnknownSize): Promise<Stored>
-  /** The whole or a part of it, whose bytes must exist; undefined when there are no such bytes. One request. */
+  /** Reads all bytes or a range, which must exist, in one request. Returns undefined if the key does not exist. */
   get(key: string, range?: Range): Promise<Found | undefined>
-  /** undefined when there is nothing to copy. */
+  /** Returns undefined if `from` does not exist. */
   copy(from: string, to: string, options: { size: number }): Promise<Stored | undefined>
-  /** A key without bytes counts as removed. Rejects with BlobsNotRemoved, after it has tried all. */
+  /** Removes keys; one that does not exist counts as removed. Tries all, then rejects with BlobsNotRemoved if any is left. */
   remove(keys: readonly string[]): Promise<void>
-  /** For bytes that come in several requests. `end` and `put` reject with PartsGone once it was ended or dropped. */
+  /** Multipart uploads over several requests. `end` and `put` reject with PartsGone if the upload was ended or dropped. */
   parts: {
     /** Returns the upload's id. */
     begin(key: string, options: { contentType?: string | undefined }): Promise<string>
-    /** Of one length, at least 5 MiB, but for the last; numbered from 1 to 10,000. Returns its tag. */
+    /** Stores part `n`, from 1 to 10,000. All parts but the last have the same length of at least 5 MiB. Returns the ETag. */
     put(upload: PartsUpload, n: number, bytes: Uint8Array<ArrayBuffer>): Promise<string>
-    /** Puts the object together of parts in the order of their numbers. */
+    /** Creates the object from the parts, in the order of their numbers. */
     end(upload: PartsUpload, parts: readonly SentPart[]): Promise<{ etag: string }>
-    /** One that is gone counts as dropped. */
+    /** Aborts the upload; one that does not exist counts as aborted. */
     drop(upload: PartsUpload): Promise<void>
   }
-  /** What is known of a key's bytes; undefined when there are none. */
+  /** Returns the metadata of a key; undefined if it does not exist. */
   look(key: string): Promise<Seen | undefined>
-  /** In the order of the keys, 1,000 at most. */
+  /** Lists up to 1,000 files in the order of their keys. */
   list(
     prefix: string,
     options: { after?: string | undefined; count: number },
@@ -69,14 +69,14 @@ export interface Range {
 
 export interface Found {
   body: ReadableStream<Uint8Array> | null
-  /** Of this body. */
+  /** Size of this body. */
   size: number
-  /** Of the whole. */
+  /** Size of the whole file. */
   sizeOfAll: number
 }
 
 interface Seen extends Stored {
-  /** Empty where the bucket has none. */
+  /** Empty if the bucket has none. */
   contentType: string
 }
 
@@ -96,7 +96,7 @@ export class BlobsNotRemoved extends Error {
   }
 }
 
-/** Of one request, each by S3's own limits. */
+/** Limits of S3 for one request. */
 const COPIED_BYTES_MAX = 5 * 1024 ** 3
 const REMOVED_KEYS_MAX = 1000
 
@@ -104,29 +104,29 @@ const COPIED_PART_BYTES = 1024 ** 3
 
 export function openStore(ctx: Pick<PlatformCtx, 'config' | 'bindings' | 'waitUntil'>): Blobs {
   const bucket = openBucket(ctx.config, ctx.bindings.SERVICES_EGRESS)
-  // A caller that goes away would else end the request before what it began is cleaned away.
-  const outlasting = (upload: Promise<Stored>) => {
+  // Otherwise the request of a client that disconnects would end before its upload is cleaned up.
+  const keepAlive = (upload: Promise<Stored>) => {
     ctx.waitUntil(upload.catch(() => {}))
     return upload
   }
   return {
-    put: (key, body, options) => outlasting(put(bucket, { key, ...options }, body)),
-    putUnknown: (key, body, options) => outlasting(putUnknown(bucket, { key, ...options }, body)),
-    get: (key, range) => existing(get(bucket, key, range)),
-    copy: (from, to, { size }) => existing(copy(bucket, { from, to, size })),
+    put: (key, body, options) => keepAlive(put(bucket, { key, ...options }, body)),
+    putUnknown: (key, body, options) => keepAlive(putUnknown(bucket, { key, ...options }, body)),
+    get: (key, range) => orUndefined(get(bucket, key, range)),
+    copy: (from, to, { size }) => orUndefined(copy(bucket, { from, to, size })),
     remove: (keys) => remove(bucket, keys),
     parts: {
       begin: (key, options) => beginParts(bucket, { key, ...options }),
       put: (upload, n, body) => uploadPart(bucket, { ...upload, n, body }),
       end: (upload, parts) => endParts(bucket, upload, parts),
-      drop: (upload) => dropParts(bucket, upload).catch(unlessGone),
+      drop: (upload) => dropParts(bucket, upload).catch(ignoreGone),
     },
-    look: (key) => existing(look(bucket, key)),
+    look: (key) => orUndefined(look(bucket, key)),
     list: (prefix, options) => list(bucket, prefix, options),
   }
 }
 
-async function existing<T>(found: Promise<T>): Promise<T | undefined> {
+async function orUndefined<T>(found: Promise<T>): Promise<T | undefined> {
   try {
     return await found
   } catch (error) {
@@ -141,7 +141,7 @@ async function existing<T>(found: Promise<T>): Promise<T | undefined> {
 
 async function get({ request }: Bucket, key: string, range?: Range): Promise<Found> {
   const part = range && { range: `bytes=${range.offset}-${range.offset + range.length - 1}` }
-  // The bytes as they are kept: a server on the way may compress them for who would take it.
+  // Requests the stored bytes: otherwise a proxy might compress them.
   const { body, headers } = await request('GET', key, { headers: { 'accept-encoding': 'identity', ...part } })
   const size = Number(headers.get('content-length'))
   const [, total = size] = /\/(\d+)$/.exec(headers.get('content-range') ?? '') ?? []
@@ -153,7 +153,7 @@ async function look({ client, name: Bucket }: Bucket, Key: string): Promise<Seen
   return { etag: ETag, size: ContentLength, contentType: ContentType }
 }
 
-const unlessGone = (error: unknown) => {
+const ignoreGone = (error: unknown) => {
   if (!(error instanceof PartsGone)) throw error
 }
 
@@ -169,21 +169,21 @@ async function copy(bucket: Bucket, { from, to, size }: { from: string; to: stri
 }
 
 async function remove({ client, name: Bucket }: Bucket, keys: readonly string[]): Promise<void> {
-  const kept: string[] = []
+  const failed: string[] = []
   let cause: unknown
   for (let from = 0; from < keys.length; from += REMOVED_KEYS_MAX) {
     const some = keys.slice(from, from + REMOVED_KEYS_MAX)
     const Delete = { Objects: some.map((Key) => ({ Key })), Quiet: true }
     try {
       const { Errors = [] } = await client.send(new DeleteObjectsCommand({ Bucket, Delete }))
-      kept.push(...Errors.map(({ Key = '' }) => Key))
+      failed.push(...Errors.map(({ Key = '' }) => Key))
       cause ??= Errors[0]
     } catch (error) {
-      kept.push(...some)
+      failed.push(...some)
       cause ??= error
     }
   }
-  if (kept.length > 0) throw new BlobsNotRemoved(kept, { cause })
+  if (failed.length > 0) throw new BlobsNotRemoved(failed, { cause })
 }
 
 async function list(
