@@ -9,68 +9,68 @@ import { type DatabaseAddress, route } from './control-database.ts'
 import { isUnavailable } from './postgres-errors.ts'
 
 export type Db = NeonHttpDatabase
-/** What services write through: the same in a transaction and outside it. */
+/** Query interface of services, the same inside and outside a transaction. */
 export type Writer = PgDatabase<PgQueryResultHKT>
 
-/** The rows of a statement that is written as SQL; what it names them is the caller's word. */
+/** Executes a statement that is written as SQL and returns its rows. `Row` is not checked. */
 export async function rowsOf<Row>(writer: Pick<Writer, 'execute'>, statement: SQL): Promise<Row[]> {
   const { rows } = (await writer.execute(statement)) as unknown as { rows: Row[] }
   return rows
 }
 
-/** Round trips of a request: to the control database, and to the database of its project. */
+/** Number of round trips of a request to the control database and to the database of its project. */
 export interface QueryCount {
   queries?: number
   project_queries?: number
 }
 
-/** Whose round trips are being counted, as one database serves all requests of an isolate at the same time. */
+/** Query count of the current request, as all requests of an isolate share one database client. */
 export const countedFor = new AsyncLocalStorage<QueryCount>()
 
-/** One more round trip of the request at hand. */
+/** Counts a round trip of the current request. */
 export function countQuery(kind: keyof QueryCount): void {
   const count = countedFor.getStore()
   if (count) count[kind] = (count[kind] ?? 0) + 1
 }
 
-const opened = new Map<string, Db>()
+const databases = new Map<string, Db>()
 
-/** One HTTP round trip a query or batch. Kept for the isolate, as it is stateless and takes long to make. */
+/** Opens a database in which each query or batch is one HTTP round trip. Cached, as it is stateless and slow to create. */
 export function openDatabase(address: DatabaseAddress): Db {
   const { url, proxy } = address
   const name = `${url} ${proxy}`
-  const known = opened.get(name)
+  const known = databases.get(name)
   if (known) return known
   route(address)
   const db = drizzle(neon(url), { logger: { logQuery: () => countQuery('queries') } })
-  opened.set(name, db)
+  databases.set(name, db)
   return db
 }
 
-/** A query whose text is made once for each database and not for each request. */
+/** Builds a query once for each database instead of once for each request. */
 export function prepared<T>(prepare: (db: Db) => T): (db: Db) => T {
-  const made = new WeakMap<Db, T>()
+  const queries = new WeakMap<Db, T>()
   return (db) => {
-    const known = made.get(db)
+    const known = queries.get(db)
     if (known !== undefined) return known
     const query = prepare(db)
-    made.set(db, query)
+    queries.set(db, query)
     return query
   }
 }
 
-/** A session that was lost before the commit has done nothing. */
-const TRIES = 2
+/** A transaction is retried once if its session is lost before the commit, as it has had no effect. */
+const ATTEMPTS = 2
 
 /**
- * Runs `work` in one transaction over a WebSocket, for the few decisions that must be taken inside it; once more if the session
- * is lost before the transaction commits.
+ * Runs `work` in one transaction over a WebSocket, for the few decisions that must be taken inside it. Retries once if the session
+ * is lost before the commit.
  */
 export async function inTransaction<T>(
   address: Omit<DatabaseAddress, 'egress'>,
   work: (tx: Writer) => Promise<T>,
 ): Promise<T> {
-  for (let tries = 1; ; tries++) {
+  for (let attempt = 1; ; attempt++) {
     let isCommitting = false
     let lost: unknown
     try {
@@ -83,8 +83,8 @@ export async function inTransaction<T>(
         return result
       })
     } catch (error) {
-      // Where the session is lost, the rollback fails too, and hides why.
-      if (tries === TRIES || isCommitting || !isUnavailable(lost ?? error)) throw lost ?? error
+      // If the session is lost, the rollback fails too and its error hides the first one.
+      if (attempt === ATTEMPTS || isCommitting || !isUnavailable(lost ?? error)) throw lost ?? error
     }
   }
 }
@@ -105,19 +105,19 @@ async function runTransaction<T>(
     })
   }
   client.on('error', () => {})
-  await connected(client)
+  await connect(client)
   try {
     return await drizzleOverSocket(client).transaction(work)
   } finally {
-    // Not awaited: on a connection that was lost it never settles.
+    // Not awaited: on a lost connection it never settles.
     void client.end().catch(() => {})
   }
 }
 
 const CONNECT_TIMEOUT_MS = 10_000
 
-/** Nothing was done yet, so the caller may simply try again. */
-async function connected(client: Client): Promise<void> {
+/** Connects, or rejects with an error after which the caller may retry, as nothing has been done yet. */
+async function connect(client: Client): Promise<void> {
   let timer: ReturnType<typeof setTimeout> | undefined
   const tooLate = new Promise<never>((_, reject) => {
     timer = setTimeout(() => reject(new Error(`no connection in ${CONNECT_TIMEOUT_MS} ms`)), CONNECT_TIMEOUT_MS)
@@ -125,15 +125,15 @@ async function connected(client: Client): Promise<void> {
   try {
     await Promise.race([client.connect(), tooLate])
   } catch (cause) {
-    drop(client)
+    destroySocket(client)
     throw new ApiError('service_unavailable.control_database', { cause })
   } finally {
     clearTimeout(timer)
   }
 }
 
-/** One that comes after all would be held by nobody, and kept by the database. The driver's types hide the way to it. */
-function drop(client: Client): void {
+/** Closes a socket that may still connect, or the database would keep the session. The cast reaches a field that the types hide. */
+function destroySocket(client: Client): void {
   const { connection } = client as unknown as { connection: { stream: { destroy(): void } } }
   connection.stream.destroy()
 }

@@ -5,9 +5,9 @@ export interface DatabaseAddress {
   url: string
   /** Base URL of a Neon-compatible proxy in front of Postgres; absent for Neon itself. */
   proxy?: string | undefined
-  /** The way to that proxy, where it is not the global fetch. */
+  /** Fetcher of the proxy; the global fetch if absent. */
   egress?: Fetcher | undefined
-  /** Makes the proxy let every role in without a password. */
+  /** Key with which the proxy accepts every role without a password. */
   key?: string | undefined
 }
 
@@ -20,8 +20,8 @@ neonConfig.fetchEndpoint = (host, port, options) => {
 }
 
 /**
- * The control plane's own. A database host that carries it knows the control plane by its key: with a password it would be one
- * of the clients, whose number is bounded before they have authenticated.
+ * Address of the control plane's own database. If a database host runs it, the control plane authenticates with the host key: with
+ * a password it would count against the limit of unauthenticated clients.
  */
 export function controlDatabase(config: Config): DatabaseAddress {
   const { DATABASE_URL: url, NEON_PROXY: proxy } = config
@@ -38,7 +38,7 @@ function send(url: string, init: RequestInit): Promise<Response> {
 }
 neonConfig.fetchFunction = send
 
-/** From now on the driver's HTTP requests for this Postgres take this way. */
+/** Makes the Neon driver send its HTTP requests for this Postgres through the proxy and egress. */
 export function route({ url, proxy, egress, key }: DatabaseAddress): void {
   if (!proxy) return
   const { hostname, port } = new URL(url)
@@ -48,10 +48,10 @@ export function route({ url, proxy, egress, key }: DatabaseAddress): void {
   if (key !== undefined) keys.set(`${base}/sql`, key)
 }
 
-/** Sends one body of the driver's HTTP protocol. */
+/** Sends one request body of the Neon driver's HTTP protocol. */
 export type SqlOverHttp = (body: string) => Promise<Response>
 
-/** What the driver does for each request anew, done once: at thousands a second that is much of a request's cost. */
+/** Prepares the URL and headers once. The driver does it for each request, which at thousands a second is a large part of the cost. */
 export function sqlOverHttp(address: DatabaseAddress): SqlOverHttp {
   route(address)
   const { hostname, port } = new URL(address.url)

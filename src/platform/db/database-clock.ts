@@ -1,7 +1,7 @@
 import { sql } from 'drizzle-orm'
 
 /**
- * The database's time, in milliseconds as timestamps are stored: rounded up, a row could lie in the future.
- * As a subquery it is asked once a statement; bare, it would be asked for every row and keep indexes on times from being used.
+ * Time of the database, truncated to the milliseconds that timestamps store: rounded up, a row could be in the future.
+ * The subquery is evaluated once per statement; a bare call would be evaluated for each row and prevent index scans on times.
  */
 export const DATABASE_CLOCK = sql`(select date_trunc('milliseconds', clock_timestamp()))`

@@ -1,2 +1,2 @@
-/** What `like` and `ilike` take for texts that hold this part as it stands. */
+/** Pattern of `like` and `ilike` that matches texts which contain this part literally. */
 export const containing = (part: string): string => `%${part.replaceAll(/[\\%_]/g, '\\$&')}%`
