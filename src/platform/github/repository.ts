@@ -1,13 +1,13 @@
 import * as z from 'zod'
 import { ask, type Github, GithubRefused } from './client.ts'
 
-/** What GitHub is to be told of a commit. */
+/** Commit status to be shown on GitHub. */
 export interface CommitReport {
   state: 'pending' | 'success' | 'failure' | 'error'
   description: string
 }
 
-/** A repository and a token for it alone, which lasts an hour. */
+/** A repository and a token for this repository only, which is valid for an hour. */
 export interface Repository {
   github: Github
   id: number
@@ -17,18 +17,21 @@ export interface Repository {
   token: string
 }
 
-const Described = z.object({ id: z.int(), full_name: z.string(), default_branch: z.string() })
+const RepositoryBody = z.object({ id: z.int(), full_name: z.string(), default_branch: z.string() })
 const NAME = /^[\w.-]+\/[\w.-]+$/
 
 export const isRepositoryName = (name: string): boolean => NAME.test(name) && !/(^|\/)\.{1,2}(\/|$)/.test(name)
 
-interface Place {
+interface RepositoryId {
   installationId: number
   repositoryId: number
 }
 
-/** By its id, under the name that it has now. Rejects with GithubRefused where the installation has no access to it any more. */
-export async function openRepository(github: Github, { installationId, repositoryId }: Place): Promise<Repository> {
+/** Opens a repository by its id and reads its current name. Rejects with GithubRefused if the installation has lost access to it. */
+export async function openRepository(
+  github: Github,
+  { installationId, repositoryId }: RepositoryId,
+): Promise<Repository> {
   const { token } = await ask(github, `/app/installations/${installationId}/access_tokens`, {
     method: 'POST',
     body: {
@@ -39,28 +42,28 @@ export async function openRepository(github: Github, { installationId, repositor
   })
   const { repositories } = await ask(github, '/installation/repositories?per_page=1', {
     token,
-    answer: z.object({ repositories: z.array(Described) }),
+    answer: z.object({ repositories: z.array(RepositoryBody) }),
   })
   const found = repositories.find(({ id }) => id === repositoryId)
-  if (!found) throw new GithubRefused(`the installation ${installationId} has no repository ${repositoryId}`, 404)
+  if (!found) throw new GithubRefused(`installation ${installationId} has no access to repository ${repositoryId}`, 404)
   return { github, id: found.id, name: found.full_name, defaultBranch: found.default_branch, token }
 }
 
-/** Where the App is installed for a repository of this name. Rejects with GithubRefused where it is not. */
-export async function findInstallation(github: Github, name: string): Promise<Place & { name: string }> {
+/** Finds the installation of the App for a repository name. Rejects with GithubRefused if the App is not installed. */
+export async function findInstallation(github: Github, name: string): Promise<RepositoryId & { name: string }> {
   const { id: installationId } = await ask(github, `/repos/${name}/installation`, { answer: z.object({ id: z.int() }) })
   const { token } = await ask(github, `/app/installations/${installationId}/access_tokens`, {
     method: 'POST',
     body: { permissions: { metadata: 'read' } },
     answer: z.object({ token: z.string().min(1) }),
   })
-  const { id: repositoryId, full_name } = await ask(github, `/repos/${name}`, { token, answer: Described })
+  const { id: repositoryId, full_name } = await ask(github, `/repos/${name}`, { token, answer: RepositoryBody })
   return { installationId, repositoryId, name: full_name }
 }
 
 const Sha = z.string().regex(/^([0-9a-f]{40}|[0-9a-f]{64})$/)
 
-/** The commit that a branch is at; undefined where there is no such branch. */
+/** Returns the head commit of a branch; undefined if the branch does not exist. */
 export async function headOf({ github, name, token }: Repository, branch: string): Promise<string | undefined> {
   const path = branch.split('/').map(encodeURIComponent).join('/')
   const answer = z.object({ object: z.object({ sha: Sha }) })
@@ -80,13 +83,13 @@ const PullRequest = z.object({
 })
 type PullRequest = z.output<typeof PullRequest>
 
-/** From a branch of the repository itself: what comes from a fork is somebody else's. */
+/** Whether an open pull request is from this branch of the repository itself and not from a fork. */
 const comesFrom = ({ id }: Repository, branch: string, { state, head }: PullRequest): boolean =>
   state === 'open' && head.ref === branch && head.repo?.id === id
 
 /**
- * The numbers of the open pull requests from a branch. `known` is one that GitHub has told of: lists may be behind what was
- * told, single pull requests are not.
+ * Returns the numbers of the open pull requests from a branch. `known` is one that a webhook has reported: it is read on its own,
+ * because lists may be older than the webhook.
  */
 export async function openPullRequests(
   repository: Repository,
@@ -117,7 +120,7 @@ const FILES_PER_PAGE = 100
 /** GitHub lists 3,000 files of a pull request at most. */
 const FILE_PAGES_MAX = 30
 
-/** Whether a pull request changes a file for which `test` holds; true where it has more files than GitHub tells. */
+/** Whether a pull request changes a file for which `test` returns true. Also true if it has more files than GitHub lists. */
 export async function changesFile(
   { github, name, token }: Repository,
   number: number,
@@ -134,16 +137,16 @@ export async function changesFile(
   return true
 }
 
-/** GitHub's bound. */
+/** Limit of GitHub. */
 const DESCRIPTION_CHARACTERS_MAX = 140
 
 interface Status extends CommitReport {
-  /** One for each project that follows the repository. */
+  /** Name of the status, one for each project that is connected to the repository. */
   context: string
   url?: string | undefined
 }
 
-/** Tells what became of a commit. */
+/** Sets the status of a commit. */
 export async function reportStatus(
   { github, name, token }: Repository,
   commit: string,

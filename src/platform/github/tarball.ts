@@ -7,7 +7,7 @@ import type { Repository } from './repository.ts'
 
 const MiB = 1024 ** 2
 
-/** Of a whole repository, of which a few files are kept. */
+/** Limits of a whole repository, and of the few files in it that are kept. */
 const LIMITS = {
   packedBytes: 128 * MiB,
   unpackedBytes: 1024 * MiB,
@@ -18,17 +18,17 @@ const LIMITS = {
 const TIMEOUT_MS = 120_000
 const REDIRECTS_MAX = 3
 
-/** The commit holds what cannot be taken, in words for its author. */
+/** The commit cannot be used. The message is for its author. */
 export class UnusableCommit extends Error {
   override name = 'UnusableCommit'
 }
 
-/** What a path of the repository is to us: to be kept, passed over, or one below which something is to be kept. */
+/** Whether a path is kept, is a folder above paths that are kept, or is ignored. */
 export type Interest = 'kept' | 'above' | 'none'
 
 /**
- * The files of a commit that are of interest, by their paths. One pass over the whole archive, of which no more than these are
- * in memory. Rejects with UnusableCommit, GithubRefused or GithubUnavailable.
+ * Reads the files of a commit that `interestIn` keeps, by their paths. Streams the whole archive and holds only these files in
+ * memory. Rejects with UnusableCommit, GithubRefused or GithubUnavailable.
  */
 export async function readCommit(
   repository: Repository,
@@ -37,20 +37,20 @@ export async function readCommit(
 ): Promise<Map<string, Uint8Array<ArrayBuffer>>> {
   const what = `GET /repos/${repository.name}/tarball`
   const { signal, clear } = timeout(TIMEOUT_MS)
-  const bounds = createBounds()
+  const limits = createLimitChecks()
   try {
     const body = await open(repository, commit, { signal, what })
-    return await unpack(body, bounds, interestIn)
+    return await unpack(body, limits, interestIn)
   } catch (error) {
-    // A native stream in between tells that it failed, and not why.
-    const broken = bounds.broken() ?? error
-    throw broken instanceof UnusableCommit ? broken : toFailure(error, what)
+    // A native stream in the pipeline reports that it failed, but not why.
+    const failure = limits.exceeded() ?? error
+    throw failure instanceof UnusableCommit ? failure : toFailure(error, what)
   } finally {
     clear()
   }
 }
 
-/** GitHub answers with where the archive is, which takes no token of ours. */
+/** Follows GitHub's redirect to the archive. The token is not sent to the new location. */
 async function open(
   { github, name, token }: Repository,
   commit: string,
@@ -66,54 +66,55 @@ async function open(
       throw await failureOf(github, response, what)
     }
     await response.body?.cancel()
-    url = whereTo(github, location, url)
+    url = redirectTarget(github, location, url)
     headers = { 'user-agent': 'Pilothouse/1.0' }
   }
   throw new GithubUnavailable(`GitHub redirects ${what} more than ${REDIRECTS_MAX} times`)
 }
 
-function whereTo({ app }: Github, location: string, from: string): string {
+function redirectTarget({ app }: Github, location: string, from: string): string {
   const url = new URL(location, from)
   if (url.protocol === 'https:' || url.protocol === new URL(app.apiUrl).protocol) return url.href
   throw new GithubRefused(`GitHub redirects to ${url.protocol}`, 302)
 }
 
-function createBounds() {
-  const passed = { packed: 0, unpacked: 0, entries: 0, kept: 0 }
-  let broken: UnusableCommit | undefined
-  const require = (holds: boolean, what: string) => {
+function createLimitChecks() {
+  const total = { packed: 0, unpacked: 0, entries: 0, kept: 0 }
+  let exceeded: UnusableCommit | undefined
+  const require = (holds: boolean, problem: string) => {
     if (holds) return
-    broken = new UnusableCommit(what)
-    throw broken
+    exceeded = new UnusableCommit(problem)
+    throw exceeded
   }
   return {
-    broken: () => broken,
+    exceeded: () => exceeded,
     packed(size: number) {
-      passed.packed += size
-      require(passed.packed <= LIMITS.packedBytes, `the repository has more than ${LIMITS.packedBytes / MiB} MiB`)
+      total.packed += size
+      require(total.packed <=
+        LIMITS.packedBytes, `the archive of the repository is larger than ${LIMITS.packedBytes / MiB} MiB`)
     },
     unpacked(size: number) {
-      passed.unpacked += size
-      require(passed.unpacked <=
+      total.unpacked += size
+      require(total.unpacked <=
         LIMITS.unpackedBytes, `the repository unpacks to more than ${LIMITS.unpackedBytes / MiB} MiB`)
     },
     entry() {
-      passed.entries += 1
-      require(passed.entries <= LIMITS.entries, `the repository has more than ${LIMITS.entries} files`)
+      total.entries += 1
+      require(total.entries <= LIMITS.entries, `the repository has more than ${LIMITS.entries} files`)
     },
     kept(path: string, size: number) {
-      passed.kept += size
+      total.kept += size
       require(size <= LIMITS.fileBytes, `${path} is larger than ${LIMITS.fileBytes / MiB} MiB`)
-      require(passed.kept <=
+      require(total.kept <=
         LIMITS.keptBytes, `migrations and seed are larger than ${LIMITS.keptBytes / MiB} MiB together`)
     },
     require,
   }
 }
-type Bounds = ReturnType<typeof createBounds>
+type LimitChecks = ReturnType<typeof createLimitChecks>
 
-/** In the chunks in which it comes, as they are unpacked already. */
-const counting = (count: (size: number) => void) =>
+/** Reports the size of each chunk. The chunks are unpacked already, so they need not be split. */
+const countUnpacked = (count: (size: number) => void) =>
   new TransformStream<Uint8Array, Uint8Array>({
     transform(chunk, controller) {
       count(chunk.byteLength)
@@ -123,17 +124,17 @@ const counting = (count: (size: number) => void) =>
 
 async function unpack(
   body: ReadableStream<Uint8Array>,
-  bounds: Bounds,
+  limits: LimitChecks,
   interestIn: (path: string) => Interest,
 ): Promise<Map<string, Uint8Array<ArrayBuffer>>> {
   const files = new Map<string, Uint8Array<ArrayBuffer>>()
   const entries = body
-    .pipeThrough(counted(bounds.packed))
+    .pipeThrough(counted(limits.packed))
     .pipeThrough(new DecompressionStream('gzip') as ReadableWritablePair<Uint8Array, Uint8Array>)
-    .pipeThrough(counting(bounds.unpacked))
+    .pipeThrough(countUnpacked(limits.unpacked))
     .pipeThrough(createTarDecoder({ strict: true }))
   for await (const entry of entries) {
-    bounds.entry()
+    limits.entry()
     const path = pathOf(entry)
     const interest = path === undefined ? 'none' : interestIn(path)
     const { type = 'file', size } = entry.header
@@ -141,20 +142,20 @@ async function unpack(
       await entry.body.cancel()
       continue
     }
-    bounds.require(type === 'file', `${path} is no file: links are not followed`)
-    // A file where a folder should be.
+    limits.require(type === 'file', `${path} must be a regular file: links are not followed`)
+    // A file in the place of a folder.
     if (interest === 'above') {
       await entry.body.cancel()
       continue
     }
-    bounds.require(!files.has(path), `the repository has two files ${path}`)
-    bounds.kept(path, size)
+    limits.require(!files.has(path), `the repository has two files at ${path}`)
+    limits.kept(path, size)
     files.set(path, await bytesOf(entry))
   }
   return files
 }
 
-/** Within the repository: GitHub puts all below one folder. */
+/** Path in the repository: GitHub puts all files below one folder. */
 function pathOf({ header: { name } }: ParsedTarEntry): string | undefined {
   const path = name.split('/').slice(1).join('/').replace(/\/+$/, '')
   return path === '' ? undefined : path
