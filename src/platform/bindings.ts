@@ -2,7 +2,7 @@ import type { Counts } from './metrics/counts.ts'
 import type { Message } from './queue/message.ts'
 import type { Decision, Rule } from './rate-limit/rule.ts'
 
-// The calls that each Durable Object answers. Its class is in the room of its feature, which platform must not import.
+// The RPC methods of each Durable Object. The classes are in the rooms of their features, which platform must not import.
 interface RateLimiter extends Rpc.DurableObjectBranded {
   take(rules: readonly Rule[], now: number): Decision
 }
@@ -20,7 +20,7 @@ interface MetricsCollector extends Rpc.DurableObjectBranded {
   add(counts: Counts): Promise<Counts>
 }
 
-/** The bindings and variables of the API Worker, as wrangler.toml and `npm start` give them. */
+/** Bindings and variables of the API Worker, set by wrangler.toml and `npm start`. */
 export interface Bindings extends Record<string, unknown> {
   BASE_URL?: string
   PROJECT_DOMAIN?: string
@@ -28,36 +28,36 @@ export interface Bindings extends Record<string, unknown> {
   WEBHOOK_SENDERS: DurableObjectNamespace<WebhookSender>
   WEBHOOK_SWEEPER: DurableObjectNamespace<WebhookSweeper>
   LOG_DRAIN_SENDERS: DurableObjectNamespace<LogDrainSender>
-  /** Its class is `WorkerInstances` in services/workers. */
+  /** The class is `WorkerInstances` in services/workers. */
   WORKER_INSTANCES: DurableObjectNamespace
   METRICS: DurableObjectNamespace<MetricsCollector>
   PROJECT_TASKS: Queue<Message>
   WEBHOOK_DELIVERIES: Queue<Message>
   WORKER_BUILDS: Queue<Message>
-  /** A way out that reaches public addresses alone, where the runtime can give one; else the global fetch. */
+  /** Fetcher that can reach public addresses only, if the runtime provides one. Without it the global fetch is used. */
   WEBHOOK_EGRESS?: Fetcher
-  /** A way to the database's proxy and the bucket that is nearer than the global fetch, or the only one (Workers VPC). */
+  /** Fetcher for the database proxy and the bucket: a shorter path than the global fetch, or the only one (Workers VPC). */
   SERVICES_EGRESS?: Fetcher
-  /** Runs what users deploy, each in an isolate of its own. */
+  /** Runs each deployed function and worker in its own isolate. */
   LOADER: WorkerLoader
-  /** The supervisor of the processes that run programs, where there is one; else programs run here. */
+  /** Supervisor of the processes that run programs. Without it programs run in this process. */
   PROGRAMS?: Fetcher
-  /** The processes that it starts. */
+  /** Processes that the supervisor has started. */
   [slot: `PROGRAMS_${number}`]: Fetcher
-  /** Known to the API, the supervisor and those processes. */
+  /** Secret that the API, the supervisor and the program processes share. */
   PROGRAMS_KEY?: string
-  /** In such a process, its id. */
+  /** Id of this process, if it is a program process. */
   PROGRAMS_PROCESS?: string
-  /** In such a process, the ports of this machine that programs must not reach, with commas between. */
+  /** In a program process: ports of this machine that programs must not reach, separated by commas. */
   CLOSED_PORTS?: string
-  /** In such a process, the way back. */
+  /** In a program process: the API Worker. */
   API?: Fetcher
   /** The Worker of src/builder. */
   BUILDER: Fetcher
-  /** Known to the API and to the builder, where that has a process of its own. */
+  /** Secret that the API shares with the builder, if the builder is a process of its own. */
   BUILDER_KEY?: string
-  /** Tells of the processes of the installation, where they are known. */
+  /** Reports the processes of the installation, if they are known. */
   MACHINE?: Fetcher
-  /** The files of the reference page. */
+  /** Files of the API reference page. */
   ASSETS: Fetcher
 }

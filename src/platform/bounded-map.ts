@@ -1,4 +1,4 @@
-/** Sets an entry as the newest one of a map, which drops its oldest when it is full. */
+/** Sets an entry and makes it the newest of the map. Evicts the oldest entry if the map is full. */
 export function setNewest<K, V>(map: Map<K, V>, key: K, value: V, entriesMax: number): void {
   map.delete(key)
   const [oldest] = map.keys()

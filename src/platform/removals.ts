@@ -3,17 +3,17 @@ import type { Config } from '../config.ts'
 import { inTransaction, rowsOf } from './db/client.ts'
 import { controlDatabase } from './db/control-database.ts'
 
-/** A backup of the installation is copying bytes: removals wait until it ends. */
+/** Thrown while a backup of the installation copies bytes: removals are postponed until it ends. */
 export class RemovalsHeld extends Error {
   override name = 'RemovalsHeld'
 }
 
-/** An advisory lock of the control database: removals share it, and a backup of the installation takes it alone. */
+/** Advisory lock of the control database. Removals hold it shared, a backup of the installation holds it exclusively. */
 export const REMOVALS_LOCK = `hashtextextended('pilothouse removals', 0)`
 
 /**
- * Removes what rows of a moment ago may name: bytes, databases and their archives. Rejects with `RemovalsHeld` while a backup of the
- * installation holds removals, which in turn waits for those that have begun.
+ * Runs a removal of bytes, databases or archives that a recent copy of the control database may refer to. Rejects with
+ * `RemovalsHeld` while a backup of the installation holds the lock; a backup waits for removals that have started.
  */
 export const removing = <Value>(config: Config, remove: () => Promise<Value>): Promise<Value> =>
   inTransaction(controlDatabase(config), async (tx) => {

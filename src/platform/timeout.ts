@@ -1,4 +1,4 @@
-/** Rejects with `late()` unless the work has settled in time. */
+/** Returns the result of `work`, or rejects with the error of `late` if it has not settled after `ms`. */
 export async function within<Value>(ms: number, work: Promise<Value>, late: () => Error): Promise<Value> {
   let timer: ReturnType<typeof setTimeout> | undefined
   const tooLate = new Promise<never>((_, reject) => {
@@ -11,7 +11,7 @@ export async function within<Value>(ms: number, work: Promise<Value>, late: () =
   }
 }
 
-/** A signal that aborts after a time. Clear it as soon as the work ends: thousands of running timers a second would fill the memory. */
+/** A signal that aborts after some time. Clear it when the work ends: otherwise the timers of thousands of requests fill the memory. */
 export interface Timeout {
   signal: AbortSignal
   clear(): void

@@ -1,13 +1,13 @@
 export type Claims = Record<string, unknown>
 
-/** Who calls a project's own services: the database role that decides, and what its policies may read. */
+/** A caller of a project's services: the database role, and the claims that row-level policies can read. */
 export interface Credential {
   role: string
   claims: Claims
   userId?: string
 }
 
-/** The message is what the caller is told, in the words that clients know. */
+/** The message is sent to the client, in the words of the hosted service. */
 export class InvalidCredential extends Error {
   override name = 'InvalidCredential'
 }

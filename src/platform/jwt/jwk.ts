@@ -3,7 +3,7 @@ import { base64Url } from '../secrets/base64url.ts'
 export const SIGNING_ALGORITHMS = ['EdDSA', 'ES256', 'RS256', 'HS256'] as const
 export type Algorithm = (typeof SIGNING_ALGORITHMS)[number]
 
-/** As it stands in a set; what is in it is checked where it is imported. */
+/** An unchecked JSON Web Key. It is validated when it is imported. */
 export interface Jwk {
   kty?: string
   kid?: string
@@ -24,14 +24,14 @@ export interface VerificationKey {
   algorithm: Algorithm
   kid: string | undefined
   jwk: Jwk
-  /** Once it was needed. */
+  /** Set when the key is first used. */
   imported?: CryptoKey
 }
 
 interface Scheme {
   key: { name: string; hash?: string; namedCurve?: string }
   signature: { name: string; hash?: string }
-  /** The members that are the public key, or the secret. */
+  /** Members of the JWK that form the public key, or the secret. */
   members: readonly (keyof Jwk)[]
 }
 
@@ -55,7 +55,7 @@ export const isAlgorithm = (value: unknown): value is Algorithm => typeof value 
 
 export const RSA_BITS_MIN = 2_048
 
-/** The part of a key that verifies. */
+/** Returns the members of a key that are needed to verify. */
 export const verifyingPart = (algorithm: Algorithm, jwk: Jwk): Jwk =>
   Object.fromEntries(SCHEMES[algorithm].members.map((member) => [member, jwk[member]]))
 
@@ -68,7 +68,7 @@ export async function isSignedByOne(
   return false
 }
 
-/** Whether the key's holder made the signature; a key that cannot be imported has signed nothing. */
+/** Whether the signature is valid for the key. False if the key cannot be imported. */
 async function isSignedBy(
   key: VerificationKey,
   signature: Uint8Array<ArrayBuffer>,
@@ -86,11 +86,11 @@ async function importVerifying({ algorithm, jwk }: VerificationKey): Promise<Cry
   const part = verifyingPart(algorithm, jwk)
   const key = await crypto.subtle.importKey('jwk', part as JsonWebKey, SCHEMES[algorithm].key, false, ['verify'])
   const { modulusLength = RSA_BITS_MIN } = key.algorithm as { modulusLength?: number }
-  if (modulusLength < RSA_BITS_MIN) throw new Error(`an RSA key has ${RSA_BITS_MIN} bits or more`)
+  if (modulusLength < RSA_BITS_MIN) throw new Error(`an RSA key must have at least ${RSA_BITS_MIN} bits`)
   return key
 }
 
-/** The characters themselves are the key. */
+/** JWK of a JWT secret. The bytes of the text are the key, even if it looks like base64. */
 export const secretJwk = (secret: string): Jwk => ({
   kty: 'oct',
   k: base64Url(new TextEncoder().encode(secret).buffer as ArrayBuffer),

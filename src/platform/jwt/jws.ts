@@ -1,18 +1,18 @@
 import { decodeBase64Url } from 'hono/utils/encode'
 import type { Claims } from './credential.ts'
 
-/** A compact JWS (RFC 7515, 7.1) in its parts, none of which is verified. */
+/** The parts of a compact JWS (RFC 7515, 7.1). Nothing is verified yet. */
 export interface Jws {
-  /** Undefined where it is no JSON object. */
+  /** Undefined if it is not a JSON object. */
   header: Claims | undefined
-  /** Undefined where it is no JSON object. */
+  /** Undefined if it is not a JSON object. */
   claims: Claims | undefined
-  /** The bytes that the signature is made over. */
+  /** Bytes that the signature covers. */
   signed: ArrayBuffer
   signature: Uint8Array<ArrayBuffer>
 }
 
-/** Undefined for what has another form. */
+/** Splits a compact JWS. Returns undefined if the text has another format. */
 export function readJws(text: string): Jws | undefined {
   const [, header, claims, signature] = /^([\w-]+)\.([\w-]+)\.([\w-]*)$/.exec(text) ?? []
   if (header === undefined || claims === undefined || signature === undefined) return undefined

@@ -8,7 +8,7 @@ const HELP: Record<keyof typeof COUNTERS, string> = {
   tasks_ended: 'Background tasks that have ended.',
 }
 
-/** What all isolates have counted. */
+/** Creates the metric families from the totals of all isolates. */
 export function counterFamilies(totals: Counts): Family[] {
   const counters = (Object.keys(HELP) as (keyof typeof COUNTERS)[]).map((name): Family => {
     const found = valuesOf(totals, name, COUNTERS[name])
@@ -36,7 +36,7 @@ function valuesOf(totals: Counts, metric: string, names: readonly string[]): Val
     })
 }
 
-/** Each bucket counts those below it too. */
+/** Creates cumulative buckets, as the format requires. */
 function histogramSamples({ labels, numbers }: Values): Sample[] {
   let count = 0
   const buckets = [...BUCKETS, Number.POSITIVE_INFINITY].map((bound, n): Sample => {

@@ -7,7 +7,7 @@ interface Host {
   waitUntil(work: Promise<unknown>): void
 }
 
-/** Counters by their metric's name; the labels of each, in this order. */
+/** Labels of each counter, in the order of their values. */
 export const COUNTERS = {
   http_requests: ['operation', 'status'],
   webhook_attempts: ['status'],
@@ -15,30 +15,30 @@ export const COUNTERS = {
 } as const
 type Counter = keyof typeof COUNTERS
 
-/** Of requests, in seconds; the last bucket has no bound. */
+/** Upper bounds of the request duration buckets in seconds. There is one more bucket without a bound. */
 export const BUCKETS = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30]
 export const DURATION = 'http_request_duration_seconds'
 
-const HANDED_OVER_AFTER_MS = 10_000
-/** The request that was to hand over has gone away. */
-const GONE_AFTER_MS = 3 * HANDED_OVER_AFTER_MS
-/** Far more than there are operations and statuses. */
+const FLUSH_AFTER_MS = 10_000
+/** After this time, the request that was to flush has been terminated. */
+const FLUSH_LOST_AFTER_MS = 3 * FLUSH_AFTER_MS
+/** Far more than there are combinations of operation and status. */
 const SERIES_MAX = 10_000
 
-/** Counted in this isolate, and not handed over yet. */
+/** Counts of this isolate that have not been flushed yet. */
 let counts: Counts = new Map()
-let handingOverSince = 0
+let flushingSince = 0
 
 export const seriesOf = (metric: string, labels: readonly string[]): string => [metric, ...labels].join(' ')
 
 /**
- * Counts in memory: nothing waits for it. A few seconds later it is handed over, with all else that the isolate has counted, to
- * the object that sums up; an isolate that is killed before loses it.
+ * Adds to a counter in memory. The isolate flushes all its counters to the MetricsCollector a few seconds later; counts are lost if
+ * the isolate is terminated before.
  */
 export function count(host: Host, metric: Counter, labels: readonly string[], by = 1): void {
   if (!isCounted(host)) return
   add(seriesOf(metric, labels), [by])
-  handOverSoon(host)
+  scheduleFlush(host)
 }
 
 interface Measured {
@@ -56,7 +56,7 @@ export function measureRequest(host: Host, { service, operation, status, ms }: M
   numbers[bucket === -1 ? BUCKETS.length : bucket] = 1
   add(seriesOf('http_requests', [operation, String(status)]), [1])
   add(seriesOf(DURATION, [service]), numbers)
-  handOverSoon(host)
+  scheduleFlush(host)
 }
 
 interface Call {
@@ -64,7 +64,7 @@ interface Call {
   execution: Pick<ExecutionContext, 'waitUntil'>
 }
 
-/** Of a service that has one operation. */
+/** Runs and measures a call of a service that has a single operation. */
 export async function measureCall(
   { bindings, execution }: Call,
   service: Measured['service'],
@@ -78,28 +78,28 @@ export async function measureCall(
   return response
 }
 
-/** Calls in a process of programs have been counted by the API, which sent them there. */
+/** A program process does not count: the API, which forwards the calls, has already counted them. */
 const isCounted = ({ bindings }: Host): boolean => bindings.PROGRAMS_PROCESS === undefined
 
 function add(series: string, numbers: number[]): void {
   if (counts.size < SERIES_MAX || counts.has(series)) addCounts(counts, new Map([[series, numbers]]))
 }
 
-function handOverSoon(host: Host): void {
+function scheduleFlush(host: Host): void {
   const now = Date.now()
-  if (handingOverSince > 0 && now - handingOverSince < GONE_AFTER_MS) return
-  handingOverSince = now
-  const waiting = scheduler.wait(HANDED_OVER_AFTER_MS).then(() => handOver(host.bindings))
+  if (flushingSince > 0 && now - flushingSince < FLUSH_LOST_AFTER_MS) return
+  flushingSince = now
+  const flushed = scheduler.wait(FLUSH_AFTER_MS).then(() => handOver(host.bindings))
   host.waitUntil(
-    waiting.catch((error) => createLogger('').error('metrics_not_handed_over', { error: describeError(error) })),
+    flushed.catch((error) => createLogger('').error('metrics_not_handed_over', { error: describeError(error) })),
   )
 }
 
-/** Returns the totals of the installation. What the object did not take is handed over with the next. */
+/** Sends the counts to the collector and returns the totals of the installation. Counts that fail to arrive are sent next time. */
 export async function handOver({ METRICS: objects }: Bindings): Promise<Counts> {
   const own = counts
   counts = new Map()
-  handingOverSince = 0
+  flushingSince = 0
   try {
     return await objects.get(objects.idFromName('only')).add(own)
   } catch (error) {

@@ -1,4 +1,4 @@
-/** By the name of a series, its numbers: one of a counter; of a histogram those of its buckets, and their sum. */
+/** Numbers by the name of the series: one for a counter; one for each bucket and the sum for a histogram. */
 export type Counts = Map<string, number[]>
 
 export function addCounts(to: Counts, counts: Counts): void {

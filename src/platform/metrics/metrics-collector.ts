@@ -2,10 +2,10 @@ import { DurableObject } from 'cloudflare:workers'
 import type { Bindings } from '../bindings.ts'
 import { addCounts, type Counts } from './counts.ts'
 
-/** What storage takes in one call. */
-const STORED_MAX = 128
+/** Limit of Durable Object storage for one call. */
+const PUT_ENTRIES_MAX = 128
 
-/** One object for the installation. It sums up what all isolates have counted; each entry of its storage is a series, and stays. */
+/** Sums up the counts of all isolates; one object per installation. Each storage entry is a series and is never deleted. */
 export class MetricsCollector extends DurableObject<Bindings> {
   #totals: Counts = new Map()
 
@@ -16,11 +16,11 @@ export class MetricsCollector extends DurableObject<Bindings> {
     })
   }
 
-  /** Returns the totals with these. */
+  /** Adds counts and returns the new totals. */
   async add(counts: Counts): Promise<Counts> {
     addCounts(this.#totals, counts)
     const changed = Array.from(counts.keys(), (series) => [series, this.#totals.get(series)] as const)
-    while (changed.length > 0) await this.ctx.storage.put(Object.fromEntries(changed.splice(0, STORED_MAX)))
+    while (changed.length > 0) await this.ctx.storage.put(Object.fromEntries(changed.splice(0, PUT_ENTRIES_MAX)))
     return this.#totals
   }
 }

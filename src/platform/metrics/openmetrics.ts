@@ -1,4 +1,4 @@
-/** A name behind that of the family, labels and a value. */
+/** A value with its labels. `suffix` is appended to the name of the family. */
 export interface Sample {
   suffix?: string
   labels?: Record<string, string>
@@ -17,7 +17,7 @@ export const CONTENT_TYPE = 'application/openmetrics-text; version=1.0.0; charse
 const PREFIX = 'pilothouse_'
 const UNITS = ['seconds', 'bytes']
 
-/** The text format of OpenMetrics 1.0. */
+/** Formats metrics as OpenMetrics 1.0 text. */
 export const openMetricsText = (families: readonly Family[]): string => `${families.map(familyText).join('')}# EOF\n`
 
 function familyText({ name: short, type, help, samples }: Family): string {

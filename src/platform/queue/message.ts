@@ -1,6 +1,6 @@
 import * as z from 'zod'
 
-/** Messages carry ids only and are hints: the database is the truth, and the sweeper sends again what got lost. */
+/** Messages carry only ids and are hints: the database holds the work, and a sweeper sends lost messages again. */
 export const Message = z.discriminatedUnion('type', [
   z.object({ type: z.literal('project-task'), id: z.uuid() }),
   z.object({ type: z.literal('worker-task'), id: z.uuid() }),

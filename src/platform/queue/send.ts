@@ -2,7 +2,7 @@ import type { Bindings } from '../bindings.ts'
 import type { PlatformCtx } from '../context.ts'
 import type { Message } from './message.ts'
 
-/** What the platform takes in one batch. */
+/** Limit of Cloudflare Queues. */
 const BATCH_MAX = 100
 
 function queueOf({ PROJECT_TASKS, WEBHOOK_DELIVERIES, WORKER_BUILDS }: Bindings, { type }: Message) {
@@ -10,7 +10,7 @@ function queueOf({ PROJECT_TASKS, WEBHOOK_DELIVERIES, WORKER_BUILDS }: Bindings,
   return type === 'worker-task' ? WORKER_BUILDS : PROJECT_TASKS
 }
 
-/** Sends hints of work that the database holds already. Returns what the queue did not take: a sweeper comes to it anyway. */
+/** Sends hints about work that is stored in the database. Returns the messages that the queue refused; a sweeper sends them later. */
 export async function send<M extends Message>({ bindings, log }: PlatformCtx, messages: readonly M[]): Promise<M[]> {
   const refused: M[] = []
   const byQueue = Map.groupBy(messages, (message) => queueOf(bindings, message))
@@ -28,6 +28,6 @@ export async function send<M extends Message>({ bindings, log }: PlatformCtx, me
   return refused
 }
 
-/** One message that nobody gets before `delayMs` have passed. */
+/** Sends a message that is delivered after `delayMs`. */
 export const sendLater = ({ bindings }: PlatformCtx, message: Message, delayMs: number): Promise<unknown> =>
   queueOf(bindings, message).send(message, { delaySeconds: delayMs / 1000 })

@@ -5,7 +5,7 @@ import type { Decision, Rule } from './rule.ts'
 
 const minute = (name: string, requests: number): Rule => ({ name, requests, windowMs: 60_000 })
 
-/** The specification's limits (Limits 1); a stricter one (Limits 3) becomes a row here with its endpoint, which names it. */
+/** Limits of the specification (Limits 1). Stricter limits of single endpoints (Limits 3) have a row that the route names. */
 const LIMITS = {
   standard: [minute('standard', 120)],
   databaseContext: [
@@ -28,21 +28,21 @@ const LIMITS = {
 } satisfies Record<string, readonly Rule[]>
 export type Limit = keyof typeof LIMITS
 
-/** Of strangers, beside `none`: those with tokens that are not known, so that who sends none shuts out nobody's token. */
+/** Scope of requests with an invalid token. It differs from `none`, so that requests without a token cannot lock out tokens. */
 export const WRONG_TOKENS = 'wrong tokens'
 
-interface Addressed {
+interface RequestContext {
   var: { ctx: Pick<PlatformCtx, 'config'> }
   req: { header(name: string): string | undefined }
 }
 
-/** The caller's network address, where a trusted server in front tells it. */
-export function addressOf(c: Addressed): string | undefined {
+/** IP address of the client, if a trusted reverse proxy passes it. */
+export function addressOf(c: RequestContext): string | undefined {
   const { CLIENT_ADDRESS_HEADER: header } = c.var.ctx.config
   return header && c.req.header(header)
 }
 
-/** The same, of a request that a handler has the headers of. */
+/** IP address of the client from the headers of a request. */
 export function addressIn({ config }: Pick<PlatformCtx, 'config'>, headers: Headers): string | undefined {
   const { CLIENT_ADDRESS_HEADER: header } = config
   return (header && headers.get(header)) || undefined
@@ -55,17 +55,17 @@ interface LimitedCaller {
 }
 
 /**
- * The specification's order: OAuth application, else user, else address. An application is counted in each organization for
- * itself: who approves it in his own must not use up what its users have elsewhere.
+ * Caller of a rate limit, in the order of the specification: OAuth application, else user, else address. An application has a
+ * quota in each organization, so that its users in one organization cannot exhaust the quota of others.
  */
 export function limitCaller(caller: LimitedCaller | undefined, address: string | undefined): string {
   if (caller?.appId) return `app ${caller.appId} ${caller.organizationId ?? ''}`
   if (caller) return `user ${caller.userId}`
-  return `address ${address === undefined ? 'unknown' : networkOf(address)}`
+  return `address ${address === undefined ? 'unknown' : addressBlockOf(address)}`
 }
 
-/** Whoever has one address of IPv6 has the 2^64 beside it too. */
-function networkOf(address: string): string {
+/** The /64 block of an IPv6 address: a client with one address usually controls the whole block. */
+function addressBlockOf(address: string): string {
   const bytes = address.includes(':') ? parseAddress(address) : undefined
   return bytes ? `${Buffer.from(bytes.slice(0, 8)).toString('hex')}::/64` : address
 }
@@ -79,36 +79,36 @@ export interface Quota {
 
 const counterOf = ({ caller, scope }: Quota) => `${caller} | ${scope}`
 
-const REMEMBERED_MAX = 10_000
+const OVER_LIMIT_MAX = 10_000
 const overLimitUntil = new Map<string, number>()
 
-/** What this isolate has seen refused: such a request is refused again, and nothing should be spent on it before. */
+/** Whether this isolate has seen the quota exceeded, so that such requests are refused without any further cost. */
 const isOverLimit = (quota: Quota): boolean => (overLimitUntil.get(counterOf(quota)) ?? 0) > quota.now
 
-const FOUND_MAX = 10_000
-const found = new Set<string>()
+const REACHED_MAX = 10_000
+const reached = new Set<string>()
 
-/** The caller has reached what the quota is for: his requests for it are no guesses. */
+/** Records that the caller can access the scope of the quota, so that requests for it are not guesses. */
 export function noteFound(quota: Quota): void {
-  if (found.size >= FOUND_MAX) found.clear()
-  found.add(counterOf(quota))
+  if (reached.size >= REACHED_MAX) reached.clear()
+  reached.add(counterOf(quota))
 }
 
-/** Who has guessed too much asks for what he has not reached yet: each name would have a counter of its own. */
+/** Whether a rate-limited caller requests a scope that it has not accessed before. Without this check each guessed name would have a new quota. */
 export const isGuess = (quota: Quota): boolean =>
   quota.scope !== 'none' &&
   quota.scope !== WRONG_TOKENS &&
-  !found.has(counterOf(quota)) &&
+  !reached.has(counterOf(quota)) &&
   isOverLimit({ ...quota, scope: 'none' })
 
-/** Of who sends tokens or signatures that do not hold. */
+/** Quota of requests with invalid tokens or signatures from an address. */
 export const guessesOf = (address: string | undefined, now: number): Quota => ({
   caller: limitCaller(undefined, address),
   scope: WRONG_TOKENS,
   now,
 })
 
-/** An address that guesses tokens costs no more queries; without addresses nobody may be shut out for another. */
+/** Whether an address that guesses tokens is refused without a query. False without an address, as it would lock out all clients. */
 export const isAddressOverLimit = (address: string | undefined, now: number): boolean =>
   address !== undefined && isOverLimit(guessesOf(address, now))
 
@@ -116,7 +116,7 @@ export async function takeQuota(limiters: Bindings['RATE_LIMITERS'], quota: Quot
   const counter = counterOf(quota)
   const decision = await limiters.get(limiters.idFromName(counter)).take(LIMITS[limit], quota.now)
   if (!decision.allowed) {
-    if (overLimitUntil.size >= REMEMBERED_MAX) overLimitUntil.clear()
+    if (overLimitUntil.size >= OVER_LIMIT_MAX) overLimitUntil.clear()
     overLimitUntil.set(counter, quota.now + decision.resetMs)
   }
   return decision

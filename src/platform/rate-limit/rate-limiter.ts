@@ -8,14 +8,14 @@ interface Window {
 }
 
 /**
- * One object per (caller, scope): the counters of that caller's fixed windows, by rule, in memory.
- * A timer keeps the object awake until its last window has ended, so idleness never hands out a fresh quota.
+ * Rate limits of one caller and scope: fixed windows by rule, in memory.
+ * A timer keeps the object in memory until its last window has ended, as eviction would reset the quota.
  */
 export class RateLimiter extends DurableObject<Bindings> {
   readonly #windows = new Map<string, Window>()
   #awakeUntil = 0
 
-  /** Takes one request from every rule, or from none where one is used up. `now` is the caller's clock. */
+  /** Counts a request against every rule, or against none if one is exhausted. `now` is the time of the calling isolate. */
   take(rules: readonly Rule[], now: number): Decision {
     const open = rules.map((rule) => ({ rule, window: this.#window(rule, now) }))
     const allowed = open.every(({ rule, window }) => window.count < rule.requests)

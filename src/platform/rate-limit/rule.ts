@@ -1,5 +1,5 @@
 export interface Rule {
-  /** The counter; requests under different names do not count against each other. */
+  /** Name of the counter. Rules with different names count separately. */
   name: string
   requests: number
   windowMs: number
@@ -9,7 +9,8 @@ export interface Decision {
   allowed: boolean
   limit: number
   remaining: number
-  /** How long a window of the deciding rule is, and until when this one lasts, in milliseconds. */
+  /** Length of the deciding rule's window. */
   windowMs: number
+  /** Time until the current window ends. */
   resetMs: number
 }

@@ -1,4 +1,4 @@
 import { encodeBase64Url } from 'hono/utils/encode'
 
-/** Without padding, as tokens and keys are written. */
+/** Base64url without padding, as in tokens and keys. */
 export const base64Url = (bytes: ArrayBuffer): string => encodeBase64Url(bytes).replace(/=+$/, '')

@@ -1,8 +1,8 @@
 /**
  * Secrets at rest: AES-256-GCM under ENCRYPTION_KEY. A sealed text is `<key id>.<base64url of iv and ciphertext>`;
- * what it belongs to (table, row, column) is bound in as associated data, so it cannot be moved to another row.
+ * its table, row and column are associated data, so it cannot be moved to another row.
  *
- * ENCRYPTION_KEY holds `<id>:<base64 of 32 bytes>`, several separated by commas: the first seals, all open.
+ * ENCRYPTION_KEY is `<id>:<base64 of 32 bytes>`, or several of these separated by commas: the first seals, all open.
  */
 const IV_BYTES = 12
 
@@ -19,7 +19,10 @@ function keyring(setting: string): Keyring {
   const keys = new Map<string, Promise<CryptoKey>>()
   for (const entry of entries) {
     const [, id, key] = entry ?? []
-    if (!id || !key) throw new Error('ENCRYPTION_KEY must be <id>:<base64 of 32 bytes>, several separated by commas')
+    if (!id || !key)
+      throw new Error(
+        'Invalid ENCRYPTION_KEY: must be <id>:<base64 of 32 bytes>, or several of these separated by commas',
+      )
     keys.set(id, crypto.subtle.importKey('raw', fromBase64(key), 'AES-GCM', false, ['encrypt', 'decrypt']))
   }
   const ring = { current: [...keys.keys()][0] as string, keys }
@@ -27,33 +30,35 @@ function keyring(setting: string): Keyring {
   return ring
 }
 
-/** The key that seals. */
+/** Id of the key that seals new values. */
 export const currentKeyId = (setting: string): string => keyring(setting).current
 
-/** The key that sealed it. */
+/** Id of the key that sealed a value. */
 export const keyIdOf = (sealed: string): string => /^\w+(?=\.)/.exec(sealed)?.[0] ?? 'none'
 
-export async function seal(setting: string, text: string, belongsTo: string): Promise<string> {
+export async function seal(setting: string, text: string, associatedData: string): Promise<string> {
   const { current, keys } = keyring(setting)
   const iv = crypto.getRandomValues(new Uint8Array(IV_BYTES))
   const key = (await keys.get(current)) as CryptoKey
-  const sealed = new Uint8Array(await crypto.subtle.encrypt(gcm(iv, belongsTo), key, new TextEncoder().encode(text)))
+  const sealed = new Uint8Array(
+    await crypto.subtle.encrypt(gcm(iv, associatedData), key, new TextEncoder().encode(text)),
+  )
   return `${current}.${toBase64Url(new Uint8Array([...iv, ...sealed]))}`
 }
 
-export async function unseal(setting: string, sealed: string, belongsTo: string): Promise<string> {
+export async function unseal(setting: string, sealed: string, associatedData: string): Promise<string> {
   const [id = '', data = ''] = sealed.split('.')
   const key = await keyring(setting).keys.get(id)
   if (!key) throw new Error(`ENCRYPTION_KEY no longer holds the key ${id}`)
   const bytes = fromBase64(data.replaceAll('-', '+').replaceAll('_', '/'))
   const iv = bytes.slice(0, IV_BYTES)
-  return new TextDecoder().decode(await crypto.subtle.decrypt(gcm(iv, belongsTo), key, bytes.slice(IV_BYTES)))
+  return new TextDecoder().decode(await crypto.subtle.decrypt(gcm(iv, associatedData), key, bytes.slice(IV_BYTES)))
 }
 
-const gcm = (iv: Uint8Array, belongsTo: string) => ({
+const gcm = (iv: Uint8Array, associatedData: string) => ({
   name: 'AES-GCM',
   iv,
-  additionalData: new TextEncoder().encode(belongsTo),
+  additionalData: new TextEncoder().encode(associatedData),
 })
 
 const fromBase64 = (text: string) => Uint8Array.from(atob(text), (char) => char.charCodeAt(0))

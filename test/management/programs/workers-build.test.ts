@@ -215,7 +215,7 @@ describe('cron expressions', () => {
     ['["* * * 13 *"]', 'has an invalid month'],
     ['["* * * * 0"]', 'has an invalid weekday: it must be 1 (Sunday) to 7'],
     ['["@daily"]', 'must have five fields'],
-    ['["0 0 31 2 *"]', 'names no time that ever comes'],
+    ['["0 0 31 2 *"]', 'never runs: no date matches it'],
     [`["${' '.repeat(100)}* * * * *"]`, 'is longer than 100 characters'],
     [JSON.stringify(Array(11).fill('* * * * *')), 'at triggers.crons'],
     ['"* * * * *"', 'at triggers.crons'],
