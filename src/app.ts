@@ -15,8 +15,8 @@ import { preflightFor, shareWithPages } from './management/kernel/cross-origin.t
 import { createMethodTable } from './management/kernel/method-table.ts'
 import { mount, rateLimitStray } from './management/kernel/mount.ts'
 import type { Bindings } from './platform/bindings.ts'
-import { countedFor } from './platform/db/client.ts'
-import { lingering } from './platform/http/early-refusal.ts'
+import { currentQueryCount } from './platform/db/client.ts'
+import { discardBodyOnError } from './platform/http/early-refusal.ts'
 import { ApiError, JSON_TYPE, renderError } from './platform/http/error.ts'
 import { createLogger, describeError, loggedPath } from './platform/http/log.ts'
 import { createRouter } from './platform/http/router.ts'
@@ -47,7 +47,7 @@ const startRequest: MiddlewareHandler<AppEnv> = async (c, next) => {
     requestId,
   })
   c.set('ctx', { ...ctx, actor: { kind: 'anonymous' } })
-  await countedFor.run(facts, next)
+  await currentQueryCount.run(facts, next)
   const caller = callerOf(c.var.ctx.actor)
   const { status } = c.res
   const ms = Math.round((performance.now() - startedAt) * 10) / 10
@@ -105,12 +105,12 @@ export function createFetch() {
       )
     }
     if (storageAddressOf(request, bindings) !== undefined) {
-      return lingering(request, () => storage.fetch(request, bindings, execution))
+      return discardBodyOnError(request, () => storage.fetch(request, bindings, execution))
     }
     // The management API is not served at a project's host: the path prefix makes the router answer 404.
     const isStray = project?.ref !== undefined && project.path === url.pathname
     const apiRequest = isStray ? new Request(new URL(`/p/${project.ref}${url.pathname}`, url), request) : request
-    return lingering(apiRequest, () => api.fetch(apiRequest, bindings, execution))
+    return discardBodyOnError(apiRequest, () => api.fetch(apiRequest, bindings, execution))
   }
   return (request: Request, bindings: Bindings, execution: ExecutionContext, known?: Known) =>
     isReadable(request)

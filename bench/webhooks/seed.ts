@@ -1,6 +1,6 @@
 import { sql } from 'drizzle-orm'
 import type { ControlDb } from '../../dev/seed.ts'
-import { webhookPlace } from '../../src/model/secrets/bindings.ts'
+import { webhookAssociatedData } from '../../src/model/secrets/bindings.ts'
 import { webhookEndpoints } from '../../src/model/tables/index.ts'
 import { newTimedId } from '../../src/platform/db/id.ts'
 import { seal } from '../../src/platform/secrets/seal.ts'
@@ -47,7 +47,11 @@ export async function seedEndpoints(control: ControlDb, options: Options): Promi
       url: `${receiverUrl}${path}`,
       enabled: true,
       eventTypes: ['*' as const],
-      sealedSecret: await seal(encryptionKey, `whsec_${btoa(`secret of ${slug}`)}`, webhookPlace(id, 'secret')),
+      sealedSecret: await seal(
+        encryptionKey,
+        `whsec_${btoa(`secret of ${slug}`)}`,
+        webhookAssociatedData(id, 'secret'),
+      ),
       createdBy: '00000000-0000-7000-8000-000000000000',
       createdAt: new Date(),
     })),

@@ -1,7 +1,7 @@
 import { and, asc, eq, isNull } from 'drizzle-orm'
 import { GithubConfig } from '../../src/config.ts'
 import { gitBranches, gitConnections, projects } from '../../src/model/tables/index.ts'
-import { appOf } from '../../src/platform/github/app.ts'
+import { githubAppOf } from '../../src/platform/github/app.ts'
 import { type Github, GithubRefused, GithubUnavailable } from '../../src/platform/github/client.ts'
 import { findInstallation, isRepositoryName } from '../../src/platform/github/repository.ts'
 import type { ControlDb } from '../seed.ts'
@@ -78,7 +78,7 @@ function readWorkdir(given: string): string {
 
 function openGithub(): Github {
   const { data, error } = GithubConfig.safeParse(process.env)
-  const app = data && appOf(data)
+  const app = data && githubAppOf(data)
   if (app) return { app, send: fetch, now: () => new Date() }
   const [issue] = error?.issues ?? []
   const why = issue ? `${issue.path.join('.')}: ${issue.message}` : 'all three of them are needed'

@@ -1,6 +1,6 @@
 import { type HostApi, hostApi } from '../../src/engine/host/client.ts'
 import { LOCAL } from '../../src/engine/host/directory.ts'
-import { hostPlace } from '../../src/model/secrets/bindings.ts'
+import { hostAssociatedData } from '../../src/model/secrets/bindings.ts'
 import { hosts } from '../../src/model/tables/index.ts'
 import { unseal } from '../../src/platform/secrets/seal.ts'
 import type { ControlDb } from '../seed.ts'
@@ -13,7 +13,7 @@ export async function hostApis(db: ControlDb): Promise<(name: string) => HostApi
   const encryptionKey = rows.length > 0 ? await targetEncryptionKey(process.env) : ''
   const known = new Map(local ? [[LOCAL, hostApi(local, undefined)]] : [])
   for (const { name, url, sealedKey } of rows) {
-    const key = await unseal(encryptionKey, sealedKey, hostPlace(name))
+    const key = await unseal(encryptionKey, sealedKey, hostAssociatedData(name))
     known.set(name, hostApi({ id: name, url, key, databaseHost: '', databasePort: 0 }, undefined))
   }
   return (name) => known.get(name)

@@ -2,7 +2,7 @@ import { eq, sql } from 'drizzle-orm'
 import * as z from 'zod'
 import { type HostFacts, hostApi } from '../../src/engine/host/client.ts'
 import { LOCAL } from '../../src/engine/host/directory.ts'
-import { hostPlace } from '../../src/model/secrets/bindings.ts'
+import { hostAssociatedData } from '../../src/model/secrets/bindings.ts'
 import { hosts, projects, REGION_CODES } from '../../src/model/tables/index.ts'
 import { seal, unseal } from '../../src/platform/secrets/seal.ts'
 import type { ControlDb } from '../seed.ts'
@@ -62,7 +62,7 @@ async function addHost(
   const { region: named, versions } = await askHost({ name, url }, key)
   const region = REGION_CODES.find((code) => code === named)
   if (!region) throw new StartError(`${url} is in ${named}: HOST_REGION must be one of ${REGION_CODES.join(', ')}`)
-  const sealedKey = await seal(encryptionKey, key, hostPlace(name))
+  const sealedKey = await seal(encryptionKey, key, hostAssociatedData(name))
   const values = { ...address, databaseDomain: domain ?? null, region, sealedKey, state: 'active' as const }
   return change(db, async ({ tx, trace }) => {
     await tx
@@ -111,7 +111,7 @@ async function listHosts(db: ControlDb): Promise<string> {
 async function hostLine({ name, state, region, url, sealedKey }: Row, count: number, setting: string): Promise<string> {
   const start = `${name}  ${state}  ${region}  ${url}  ${count} projects`
   try {
-    return `${start}  ${told(await askHost({ name, url }, await unseal(setting, sealedKey, hostPlace(name))))}`
+    return `${start}  ${told(await askHost({ name, url }, await unseal(setting, sealedKey, hostAssociatedData(name))))}`
   } catch (error) {
     return `${start}  ${errorMessage(error)}`
   }

@@ -1,16 +1,16 @@
 import { type SQLWrapper, sql } from 'drizzle-orm'
 import {
-  apiKeyPlace,
-  authSecretPlace,
-  branchPlace,
-  functionSecretPlace,
-  hostPlace,
-  logDrainPlace,
-  oauthKeyPlace,
-  projectPlace,
-  rootKeyPlace,
-  signingKeyPlace,
-  webhookPlace,
+  apiKeyAssociatedData,
+  authSecretAssociatedData,
+  branchAssociatedData,
+  functionSecretAssociatedData,
+  hostAssociatedData,
+  logDrainAssociatedData,
+  oauthKeyAssociatedData,
+  projectAssociatedData,
+  rootKeyAssociatedData,
+  signingKeyAssociatedData,
+  webhookAssociatedData,
 } from '../../src/model/secrets/bindings.ts'
 import type { OldSecret } from '../../src/model/tables/webhooks.ts'
 import type { ControlDb } from '../seed.ts'
@@ -40,25 +40,25 @@ const column = (
   place: (row: SealedRow) => string,
 ): SealedColumn => ({ table, column, keys, type: 'text', sealed: (row) => [[place(row), row.value]] })
 
-const ofProject = (secret: Parameters<typeof projectPlace>[1]) =>
-  column('projects', `sealed_${secret}`, BY_REF, ({ ref = '' }) => projectPlace(ref, secret))
-const ofWebhook = (secret: Parameters<typeof webhookPlace>[1]) =>
-  column('webhook_endpoints', `sealed_${secret}`, BY_ID, ({ id = '' }) => webhookPlace(id, secret))
+const ofProject = (secret: Parameters<typeof projectAssociatedData>[1]) =>
+  column('projects', `sealed_${secret}`, BY_REF, ({ ref = '' }) => projectAssociatedData(ref, secret))
+const ofWebhook = (secret: Parameters<typeof webhookAssociatedData>[1]) =>
+  column('webhook_endpoints', `sealed_${secret}`, BY_ID, ({ id = '' }) => webhookAssociatedData(id, secret))
 
 /** Every column of the control database that holds sealed values. */
 export const SEALED: readonly SealedColumn[] = [
   ofProject('password'),
   ofProject('runner_password'),
   ofProject('jwt_secret'),
-  { ...column('api_keys', 'sealed_key', BY_ID, ({ hash = '' }) => apiKeyPlace(hash)), also: 'hash' },
+  { ...column('api_keys', 'sealed_key', BY_ID, ({ hash = '' }) => apiKeyAssociatedData(hash)), also: 'hash' },
   column(
     'signing_keys',
     'sealed_private_jwk',
     { project_ref: 'text', id: 'uuid' },
-    ({ project_ref: ref = '', id = '' }) => signingKeyPlace({ ref, id }),
+    ({ project_ref: ref = '', id = '' }) => signingKeyAssociatedData({ ref, id }),
   ),
   column('function_secrets', 'sealed_value', { project_ref: 'text', name: 'text' }, ({ project_ref = '', name = '' }) =>
-    functionSecretPlace(project_ref, name),
+    functionSecretAssociatedData(project_ref, name),
   ),
   {
     table: 'project_settings',
@@ -67,7 +67,7 @@ export const SEALED: readonly SealedColumn[] = [
     keys: { project_ref: 'text', area: 'text' },
     sealed: ofSettings,
   },
-  column('branches', 'sealed_secrets', BY_ID, ({ id = '' }) => branchPlace(id)),
+  column('branches', 'sealed_secrets', BY_ID, ({ id = '' }) => branchAssociatedData(id)),
   ofWebhook('secret'),
   ofWebhook('headers'),
   {
@@ -76,21 +76,21 @@ export const SEALED: readonly SealedColumn[] = [
     type: 'jsonb',
     keys: BY_ID,
     sealed: ({ id = '', value }) =>
-      (JSON.parse(value) as OldSecret[]).map(({ sealed }) => [webhookPlace(id, 'secret'), sealed]),
+      (JSON.parse(value) as OldSecret[]).map(({ sealed }) => [webhookAssociatedData(id, 'secret'), sealed]),
   },
-  column('oauth_signing_keys', 'sealed_private_jwk', BY_ID, ({ id = '' }) => oauthKeyPlace(id)),
-  column('hosts', 'sealed_key', { name: 'text' }, ({ name = '' }) => hostPlace(name)),
-  column('log_drains', 'sealed_secrets', BY_ID, ({ id = '' }) => logDrainPlace(id)),
+  column('oauth_signing_keys', 'sealed_private_jwk', BY_ID, ({ id = '' }) => oauthKeyAssociatedData(id)),
+  column('hosts', 'sealed_key', { name: 'text' }, ({ name = '' }) => hostAssociatedData(name)),
+  column('log_drains', 'sealed_secrets', BY_ID, ({ id = '' }) => logDrainAssociatedData(id)),
 ]
 
 function ofSettings({ project_ref: ref = '', area, value }: SealedRow): [string, string][] {
   if (area === 'pgsodium') {
     const { sealed_root_key } = JSON.parse(value) as { sealed_root_key: string }
-    return [[rootKeyPlace(ref), sealed_root_key]]
+    return [[rootKeyAssociatedData(ref), sealed_root_key]]
   }
   if (area !== 'auth') return []
   const { secrets } = JSON.parse(value) as { secrets: Record<string, { sealed: string }> }
-  return Object.entries(secrets).map(([field, { sealed }]) => [authSecretPlace(ref, field), sealed])
+  return Object.entries(secrets).map(([field, { sealed }]) => [authSecretAssociatedData(ref, field), sealed])
 }
 
 const PAGE = 500

@@ -1,7 +1,7 @@
 import type { Socket } from 'node:net'
 import pg from 'pg'
 import { errorCode } from '../../dev/start-error.ts'
-import { within } from '../../src/platform/timeout.ts'
+import { withTimeout } from '../../src/platform/timeout.ts'
 import { int32 } from '../gateway/messages.ts'
 import { cancel } from '../gateway/server-session.ts'
 import { asUnconnected } from '../instances/admin.ts'
@@ -133,7 +133,7 @@ async function connect(instance: Instance, target: Target, timeoutMs: number): P
 async function connectSocket(instance: Instance, timeoutMs: number): Promise<Socket> {
   const connecting = instance.connect()
   const late = () => new InstanceUnavailable(`${instance.name} has not started in time`)
-  return within(timeoutMs, connecting, late).catch((error) => {
+  return withTimeout(timeoutMs, connecting, late).catch((error) => {
     connecting.then(
       (socket) => socket.destroy(),
       () => {},

@@ -2,10 +2,10 @@ import { and, eq, inArray, isNull, or, type SQL, sql } from 'drizzle-orm'
 import type { PgColumn } from 'drizzle-orm/pg-core'
 import type { Caller } from '../actor.ts'
 import type { Ctx } from '../ctx.ts'
-import { type Role, roleAllows, rolesAllowing, strongest } from '../model/roles.ts'
+import { type Role, roleAllows, rolesAllowing, strongestRole } from '../model/roles.ts'
 import type { Scope } from '../model/scopes.ts'
 import { branches, memberRoles, organizations, projects } from '../model/tables/index.ts'
-import { prepared } from '../platform/db/client.ts'
+import { prepareOnce } from '../platform/db/client.ts'
 import { ApiError } from '../platform/http/error.ts'
 
 export type ProjectAccess = typeof projects.$inferSelect & { organizationSlug: string; role: Role }
@@ -75,7 +75,7 @@ export const organizationsAllowing = (actor: Caller, permission: Scope): SQL | u
       and ${inArray(memberRoles.role, rolesAllowing(permission))})`,
   )
 
-const projectByRef = prepared((db) =>
+const projectByRef = prepareOnce((db) =>
   db
     .select({
       project: projects,
@@ -113,7 +113,7 @@ interface ProjectRow {
 /** Returns undefined if the caller has no role. A role in a project also applies to its branches. */
 function accessOf({ project, organizationSlug, disabledAt, grants }: ProjectRow): ProjectAccess | undefined {
   const roles = (grants ?? []).filter(({ ref }) => ref === null || ref === project.ref || ref === project.parentRef)
-  const role = strongest(roles.map(({ role }) => role))
+  const role = strongestRole(roles.map(({ role }) => role))
   if (role) requireEnabled({ slug: organizationSlug, disabledAt })
   return role && { ...project, organizationSlug, role }
 }
@@ -123,7 +123,7 @@ function requireEnabled({ slug, disabledAt }: Pick<typeof organizations.$inferSe
   if (disabledAt) throw new ApiError('forbidden.access_disabled', { detail: `the organization ${slug} is disabled` })
 }
 
-const branchByAnyId = prepared((db) =>
+const branchByAnyId = prepareOnce((db) =>
   db
     .select({
       branch: branches,
@@ -156,7 +156,7 @@ export async function findBranch({ db, actor }: Ctx, idOrRef: string): Promise<B
   return { ...row.branch, project }
 }
 
-const organizationBySlug = prepared((db) =>
+const organizationBySlug = prepareOnce((db) =>
   db
     .select({ organization: organizations, grants: rolesIn(organizations.id) })
     .from(organizations)
@@ -169,14 +169,14 @@ export async function findOrganization({ db, actor }: Ctx, slug: string): Promis
   const [row] = await organizationBySlug(db).execute({ slug, ...callerParameters(actor) })
   if (!row?.grants) throw new ApiError('not_found.organization')
   requireEnabled(row.organization)
-  const organizationRole = strongest(row.grants.filter(({ ref }) => ref === null).map(({ role }) => role))
+  const organizationRole = strongestRole(row.grants.filter(({ ref }) => ref === null).map(({ role }) => role))
   if (organizationRole) return { ...row.organization, role: organizationRole }
   const onlyProjects = row.grants.flatMap(({ ref }) => ref ?? [])
   return { ...row.organization, role: 'read-only', onlyProjects }
 }
 
 /** A project cannot be changed once its removal has started. */
-export function requireStaying({ status }: Pick<typeof projects.$inferSelect, 'status'>): void {
+export function requireNotGoingDown({ status }: Pick<typeof projects.$inferSelect, 'status'>): void {
   if (status === 'GOING_DOWN') throw new ApiError('conflict.project_status', { detail: `its status is ${status}` })
 }
 

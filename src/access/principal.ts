@@ -3,7 +3,7 @@ import type { Caller } from '../actor.ts'
 import type { SystemCtx } from '../ctx.ts'
 import { SCOPES } from '../model/scopes.ts'
 import { accessTokens, users } from '../model/tables/index.ts'
-import { prepared } from '../platform/db/client.ts'
+import { prepareOnce } from '../platform/db/client.ts'
 import { hashToken, isAccessToken } from './token.ts'
 
 /** Time for which a revoked token may still work in an isolate that has seen it. */
@@ -44,7 +44,7 @@ export function accessTokenIn(header: string | undefined): string | undefined {
   return token && isAccessToken(token) ? token : undefined
 }
 
-const tokenByHash = prepared((db) =>
+const tokenByHash = prepareOnce((db) =>
   db
     .select({
       token: accessTokens,

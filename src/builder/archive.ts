@@ -1,6 +1,6 @@
 import { createTarDecoder, type ParsedTarEntry } from 'modern-tar'
-import { counted } from '../platform/archive/byte-counter.ts'
-import { bytesOf } from '../platform/archive/tar-entry.ts'
+import { countBytes } from '../platform/archive/byte-counter.ts'
+import { readTarEntry } from '../platform/archive/tar-entry.ts'
 import { Problem } from './build-problem.ts'
 import { gunzip } from './gunzip.ts'
 import { LIMITS } from './limits.ts'
@@ -33,7 +33,7 @@ export async function unpack(body: ReadableStream<Uint8Array>): Promise<Source> 
         continue
       }
       bounds.kept(entry.header.size)
-      files.set(path, await bytesOf(entry))
+      files.set(path, await readTarEntry(entry))
     }
   } catch (error) {
     // A native stream in between tells that it failed, and not why.
@@ -83,9 +83,9 @@ type Bounds = ReturnType<typeof createBounds>
 
 const entriesOf = (body: ReadableStream<Uint8Array>, bounds: Bounds): ReadableStream<ParsedTarEntry> =>
   body
-    .pipeThrough(counted(bounds.compressed))
+    .pipeThrough(countBytes(bounds.compressed))
     .pipeThrough(gunzip())
-    .pipeThrough(counted(bounds.unpacked))
+    .pipeThrough(countBytes(bounds.unpacked))
     .pipeThrough(createTarDecoder({ strict: true }))
 
 const NO_FILES: Record<string, string> = {

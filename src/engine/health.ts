@@ -1,11 +1,11 @@
-import { within } from '../platform/timeout.ts'
+import { withTimeout } from '../platform/timeout.ts'
 import { type EngineHealth, EngineUnavailable } from './engine.ts'
 import { type Server, withAdmin } from './session.ts'
 
 /** A project whose state is not known in time is not healthy. */
 export async function healthWithin(timeoutMs: number, state: Promise<EngineHealth>): Promise<EngineHealth> {
   try {
-    return await within(timeoutMs, state, () => new EngineUnavailable(`no answer in ${timeoutMs} ms`))
+    return await withTimeout(timeoutMs, state, () => new EngineUnavailable(`no answer in ${timeoutMs} ms`))
   } catch (error) {
     if (!(error instanceof EngineUnavailable)) throw error
     return { healthy: false, error: error.message }

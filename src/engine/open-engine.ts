@@ -1,6 +1,6 @@
 import type { Config } from '../config.ts'
 import type { Db } from '../platform/db/client.ts'
-import { removing } from '../platform/removals.ts'
+import { withRemovalLock } from '../platform/removals.ts'
 import { engineStates } from './driver-states.ts'
 import type { ProjectEngine } from './engine.ts'
 import { type HostAddress, hostDirectory, LOCAL } from './host/directory.ts'
@@ -33,7 +33,7 @@ function createEngine(config: Config, { db, egress }: Surroundings): ProjectEngi
         hosts: hostDirectory({ db, encryptionKey: config.ENCRYPTION_KEY, local: localHost(config) }),
         states: engineStates<HostState>(db),
         plans: `sleep ${config.SLEEP_AFTER_MINUTES}/${config.PAID_SLEEP_AFTER_MINUTES}`,
-        removing: (remove) => removing(config, remove),
+        removing: (remove) => withRemovalLock(config, remove),
         egress,
       })
     case 'neon':

@@ -1,5 +1,5 @@
 import { Client } from '@neondatabase/serverless'
-import { within } from '../platform/timeout.ts'
+import { withTimeout } from '../platform/timeout.ts'
 import { EngineUnavailable } from './engine.ts'
 import { isDatabaseError } from './failure.ts'
 import type { RowSink } from './json-rows.ts'
@@ -200,7 +200,7 @@ async function open(server: Server, login: Login) {
   })
   try {
     const late = () => new Error(`The database did not answer in ${CONNECT_TIMEOUT_MS} ms`)
-    await within(CONNECT_TIMEOUT_MS, client.connect(), late)
+    await withTimeout(CONNECT_TIMEOUT_MS, client.connect(), late)
   } catch (error) {
     drop(client)
     throw unavailable(error)

@@ -26,4 +26,4 @@ export const roleAllows = (role: Role, permission: Scope): boolean => PERMISSION
 export const rolesAllowing = (permission: Scope): Role[] => ROLES.filter((role) => roleAllows(role, permission))
 
 /** The role with the most permissions; undefined for a user without a role. */
-export const strongest = (roles: readonly Role[]): Role | undefined => ROLES.find((role) => roles.includes(role))
+export const strongestRole = (roles: readonly Role[]): Role | undefined => ROLES.find((role) => roles.includes(role))

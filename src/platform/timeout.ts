@@ -1,5 +1,5 @@
 /** Returns the result of `work`, or rejects with the error of `late` if it has not settled after `ms`. */
-export async function within<Value>(ms: number, work: Promise<Value>, late: () => Error): Promise<Value> {
+export async function withTimeout<Value>(ms: number, work: Promise<Value>, late: () => Error): Promise<Value> {
   let timer: ReturnType<typeof setTimeout> | undefined
   const tooLate = new Promise<never>((_, reject) => {
     timer = setTimeout(() => reject(late()), ms)

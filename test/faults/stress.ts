@@ -2,7 +2,7 @@ import { sql } from 'drizzle-orm'
 import { drizzle } from 'drizzle-orm/node-postgres'
 import pg from 'pg'
 import type { SystemCtx } from '../../src/ctx.ts'
-import { webhookPlace } from '../../src/model/secrets/bindings.ts'
+import { webhookAssociatedData } from '../../src/model/secrets/bindings.ts'
 import { publish } from '../../src/outbound/events/publish.ts'
 import { createSender } from '../../src/outbound/webhooks/delivery-loop.ts'
 import { createAdmission } from '../../src/outbound/webhooks/delivery-permits.ts'
@@ -53,7 +53,7 @@ export async function stress(
 
   async function create(at: number): Promise<void> {
     const id = crypto.randomUUID()
-    const sealed = await seal(ENCRYPTION_KEY, 'a secret of the stress', webhookPlace(id, 'secret'))
+    const sealed = await seal(ENCRYPTION_KEY, 'a secret of the stress', webhookAssociatedData(id, 'secret'))
     await pool.query(
       `insert into webhook_endpoints (id, organization_id, url, enabled, event_types, sealed_secret, created_by, created_at)
        values ($1, $2, $4, true, '{*}', $3, $1, clock_timestamp())`,

@@ -5,7 +5,7 @@ import { drizzle } from 'drizzle-orm/node-postgres'
 import pg from 'pg'
 import { afterAll, beforeAll, describe, expect, inject, it } from 'vitest'
 import { SEALED, type SealedColumn, writeBack } from '../../dev/admin/sealed.ts'
-import { hostPlace } from '../../src/model/secrets/bindings.ts'
+import { hostAssociatedData } from '../../src/model/secrets/bindings.ts'
 import { seal } from '../../src/platform/secrets/seal.ts'
 import { as, type Caller } from '../support/api.ts'
 import { newBranch } from '../support/branches.ts'
@@ -88,7 +88,7 @@ beforeAll(async () => {
   const auth = { external_github_secret: 'gh-secret', sms_vonage_api_secret: 'v0nage' }
   expect(await owner.patch(`${project}/config/auth`, auth)).toMatchObject({ status: 200 })
   await newBranch(owner, ref, { secrets: { OF_BRANCH: 'another' } })
-  const hostKey = await seal(former, 'the key of a host', hostPlace('far'))
+  const hostKey = await seal(former, 'the key of a host', hostAssociatedData('far'))
   await installation.rows(
     `insert into hosts (name, url, sealed_key, database_host, database_port, region, state, added_at)
      values ('far', 'http://127.0.0.1:9', $1, '127.0.0.1', 9, 'eu-west-1', 'draining', now())`,

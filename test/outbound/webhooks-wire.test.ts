@@ -6,7 +6,7 @@ import { createServer } from 'node:https'
 import type { AddressInfo } from 'node:net'
 import { afterAll, beforeAll, describe, expect, inject, it, onTestFinished } from 'vitest'
 import { DeliveryReply } from '../../src/management/observability/webhooks/schema.ts'
-import { webhookPlace } from '../../src/model/secrets/bindings.ts'
+import { webhookAssociatedData } from '../../src/model/secrets/bindings.ts'
 import { seal } from '../../src/platform/secrets/seal.ts'
 import { type Machine, newMachine } from '../support/machine.ts'
 import type { Received } from '../support/receiver.ts'
@@ -459,7 +459,7 @@ describe('a request', () => {
       'Webhook-Signature': 'v1,x',
       'Content-Type': 'text/plain',
     }
-    const sealed = await seal(installation.encryptionKey, JSON.stringify(stored), webhookPlace(id, 'headers'))
+    const sealed = await seal(installation.encryptionKey, JSON.stringify(stored), webhookAssociatedData(id, 'headers'))
     await installation.rows('update webhook_endpoints set sealed_headers = $1 where id = $2', [sealed, id])
     await customer.sendTest(id)
     await customer.untilRecorded(id)

@@ -1,9 +1,9 @@
 import { describe, expect, it } from 'vitest'
-import { createKept, type Named, type Reader } from '../../src/platform/db/row-cache.ts'
+import { createRowCache, type Reader, type RowKey } from '../../src/platform/db/row-cache.ts'
 
 const BEGIN = Date.parse('2026-01-01')
 
-interface Value extends Named {
+interface Value extends RowKey {
   characters: number
 }
 
@@ -11,7 +11,7 @@ interface Value extends Named {
 function newKept({ entriesMax = 1_000, charactersMax = 1_000_000_000, characters = 1 } = {}) {
   const statements: string[][] = []
   let gate: Promise<void> | undefined
-  const kept = createKept<Value>({
+  const kept = createRowCache<Value>({
     read: async (_reader, wanted) => {
       statements.push(wanted.map(({ ref, name }) => `${ref}/${name}`))
       await gate

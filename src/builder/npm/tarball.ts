@@ -1,5 +1,5 @@
 import { createTarDecoder, type ParsedTarEntry } from 'modern-tar'
-import { counted } from '../../platform/archive/byte-counter.ts'
+import { countBytes } from '../../platform/archive/byte-counter.ts'
 import { Problem } from '../build-problem.ts'
 import { gunzip } from '../gunzip.ts'
 import { LIMITS } from '../limits.ts'
@@ -68,9 +68,9 @@ const entriesOf = (
 ): ReadableStream<ParsedTarEntry> =>
   new Blob([tarball])
     .stream()
-    .pipeThrough(counted(compressed))
+    .pipeThrough(countBytes(compressed))
     .pipeThrough(gunzip())
-    .pipeThrough(counted(unpacked))
+    .pipeThrough(countBytes(unpacked))
     .pipeThrough(createTarDecoder())
 
 async function keep(

@@ -1,5 +1,5 @@
 import { eq, sql } from 'drizzle-orm'
-import { hostPlace } from '../../model/secrets/bindings.ts'
+import { hostAssociatedData } from '../../model/secrets/bindings.ts'
 import { hosts as hostRows, projects } from '../../model/tables/index.ts'
 import type { Db } from '../../platform/db/client.ts'
 import { unseal } from '../../platform/secrets/seal.ts'
@@ -108,7 +108,7 @@ async function addressOf(row: typeof hostRows.$inferSelect, encryptionKey: strin
   return {
     id: name,
     url,
-    key: await unseal(encryptionKey, sealedKey, hostPlace(name)),
+    key: await unseal(encryptionKey, sealedKey, hostAssociatedData(name)),
     databaseHost,
     databasePort,
     databaseDomain: databaseDomain ?? undefined,

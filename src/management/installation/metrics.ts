@@ -3,7 +3,7 @@ import manifest from '../../../package.json' with { type: 'json' }
 import type { SystemCtx } from '../../ctx.ts'
 import { ApiError } from '../../platform/http/error.ts'
 import { counterFamilies } from '../../platform/metrics/counter-families.ts'
-import { handOver } from '../../platform/metrics/counters.ts'
+import { flushCounts } from '../../platform/metrics/counters.ts'
 import { CONTENT_TYPE, type Family, openMetricsText } from '../../platform/metrics/openmetrics.ts'
 import { isSameSecret } from '../../platform/secrets/equal.ts'
 import type { AppEnv } from '../kernel/app-env.ts'
@@ -26,7 +26,7 @@ export function mountMetrics(app: Hono<AppEnv>, health: HealthReporter): void {
       throw new ApiError('unauthorized', { detail: 'send METRICS_TOKEN as "Authorization: Bearer …"' })
     }
     // Counters alone are read each time: the time between two scrapes is what their rates are made of.
-    const counters = await attempt(ctx, 'metrics_counters', () => handOver(ctx.bindings))
+    const counters = await attempt(ctx, 'metrics_counters', () => flushCounts(ctx.bindings))
     const families = [...(await read(ctx)), ...(counters.value ? counterFamilies(counters.value) : [])]
     return c.body(openMetricsText(families), 200, { 'content-type': CONTENT_TYPE, 'cache-control': 'no-store' })
   })

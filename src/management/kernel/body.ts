@@ -1,7 +1,7 @@
 import type { Context, MiddlewareHandler } from 'hono'
 import * as z from 'zod'
 import { BodyStalled, readParts } from '../../platform/blobs/chunk-reader.ts'
-import { holdMemory, MemoryTaken } from '../../platform/blobs/memory-budget.ts'
+import { MemoryExhausted, reserveMemory } from '../../platform/blobs/memory-budget.ts'
 import { ApiError, type ErrorCode } from '../../platform/http/error.ts'
 import type { AppEnv } from './app-env.ts'
 
@@ -169,8 +169,8 @@ async function hold(c: Context<AppEnv>, body: HeldBody): Promise<() => void> {
   if (declared > sizeBytesMax) throw tooLarge(sizeBytesMax)
   if (!isCounted(body)) return () => {}
   const owner = `projects/${c.var.access.project?.ref}`
-  const memory = await holdMemory(COPIES * declared, owner).catch((cause) => {
-    throw cause instanceof MemoryTaken ? new ApiError('service_unavailable.memory', { cause }) : cause
+  const memory = await reserveMemory(COPIES * declared, owner).catch((cause) => {
+    throw cause instanceof MemoryExhausted ? new ApiError('service_unavailable.memory', { cause }) : cause
   })
   return memory.release
 }

@@ -1,19 +1,25 @@
 import { zValidator } from '@hono/zod-validator'
 import type { Context, Hono, MiddlewareHandler } from 'hono'
 import type * as z from 'zod'
-import { findBranch, findOrganization, findProject, requirePermission, requireStaying } from '../../access/access.ts'
-import { limitScope } from '../../access/quota-scope.ts'
+import {
+  findBranch,
+  findOrganization,
+  findProject,
+  requireNotGoingDown,
+  requirePermission,
+} from '../../access/access.ts'
+import { rateLimitScope } from '../../access/quota-scope.ts'
 import { callerOf } from '../../actor.ts'
 import type { Ctx } from '../../ctx.ts'
 import { ApiError, type ErrorCode, JSON_TYPE } from '../../platform/http/error.ts'
 import {
   addressOf,
-  isGuess,
+  isRateLimitedGuess,
   type Limit,
-  limitCaller,
   limitHeaders,
-  noteFound,
+  markReached,
   type Quota,
+  rateLimitCaller,
   takeQuota,
 } from '../../platform/rate-limit/quota.ts'
 import type { Decision } from '../../platform/rate-limit/rule.ts'
@@ -79,7 +85,7 @@ export function rateLimit({ limit = 'standard', id }: Partial<Route>): Middlewar
     if (id) c.var.facts.route = id
     // Without a caller a stricter rule would let strangers use up an address for those who share it.
     const quota = quotaOf(c)
-    if (isGuess(quota)) await countGuess(c, 'guesses')
+    if (isRateLimitedGuess(quota)) await countGuess(c, 'guesses')
     const decision = await spend(c, quota, callerOf(c.var.ctx.actor) ? limit : 'standard')
     sendLimit(c, decision)
     refuseBeyond(decision)
@@ -97,9 +103,9 @@ export async function rateLimitStray(c: Context<AppEnv>): Promise<void> {
 /** Whose requests are counted together, and for what. */
 const quotaOf = (
   c: Context<AppEnv>,
-  scope = limitScope(callerOf(c.var.ctx.actor), c.req.path, c.req.header('authorization')),
+  scope = rateLimitScope(callerOf(c.var.ctx.actor), c.req.path, c.req.header('authorization')),
 ): Quota => ({
-  caller: limitCaller(callerOf(c.var.ctx.actor), addressOf(c)),
+  caller: rateLimitCaller(callerOf(c.var.ctx.actor), addressOf(c)),
   scope,
   now: c.var.ctx.now().getTime(),
 })
@@ -190,12 +196,12 @@ function resolve(route: Route): MiddlewareHandler<AppEnv> {
   return async function resolve(c, next) {
     if (!find) return next()
     const access = await find(c).catch((error) => countMiss(c, error))
-    noteFound(quotaOf(c))
+    markReached(quotaOf(c))
     const { branch, project = branch?.project, organization } = access
     Object.assign(c.var.facts, { project: project?.ref, organization: organization?.slug })
     const role = project?.role ?? organization?.role
     if (permission && role) requirePermission(role, permission)
-    if (project && changesProject(route)) requireStaying(project)
+    if (project && changesProject(route)) requireNotGoingDown(project)
     c.set('access', access)
     await next()
   }

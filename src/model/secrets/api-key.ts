@@ -1,7 +1,7 @@
 import { base64Url } from '../../platform/secrets/base64url.ts'
 import { seal, unseal } from '../../platform/secrets/seal.ts'
 import type { API_KEY_TYPES } from '../tables/index.ts'
-import { apiKeyPlace } from './bindings.ts'
+import { apiKeyAssociatedData } from './bindings.ts'
 
 const RANDOM_BYTES = 17
 const RANDOM_LENGTH = 22
@@ -23,9 +23,9 @@ export async function hashApiKey(key: string): Promise<string> {
 }
 
 export const sealApiKey = (encryptionKey: string, { key, hash }: { key: string; hash: string }): Promise<string> =>
-  seal(encryptionKey, key, apiKeyPlace(hash))
+  seal(encryptionKey, key, apiKeyAssociatedData(hash))
 
 export const openApiKey = (
   encryptionKey: string,
   { sealedKey, hash }: { sealedKey: string; hash: string },
-): Promise<string> => unseal(encryptionKey, sealedKey, apiKeyPlace(hash))
+): Promise<string> => unseal(encryptionKey, sealedKey, apiKeyAssociatedData(hash))

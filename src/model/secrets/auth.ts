@@ -1,8 +1,8 @@
 import { seal, unseal } from '../../platform/secrets/seal.ts'
-import { authSecretPlace } from './bindings.ts'
+import { authSecretAssociatedData } from './bindings.ts'
 
 export const sealAuthSecret = (encryptionKey: string, ref: string, field: string, value: string): Promise<string> =>
-  seal(encryptionKey, value, authSecretPlace(ref, field))
+  seal(encryptionKey, value, authSecretAssociatedData(ref, field))
 
 export const openAuthSecret = (encryptionKey: string, ref: string, field: string, sealed: string): Promise<string> =>
-  unseal(encryptionKey, sealed, authSecretPlace(ref, field))
+  unseal(encryptionKey, sealed, authSecretAssociatedData(ref, field))

@@ -2,27 +2,27 @@
  * Associated data of each sealed value: it binds the value to its row, so that it cannot be copied to another one. Add a new kind
  * to `SEALED` in dev/admin/sealed.ts too, or key rotation misses its values.
  */
-export const projectPlace = (ref: string, secret: 'password' | 'runner_password' | 'jwt_secret') =>
+export const projectAssociatedData = (ref: string, secret: 'password' | 'runner_password' | 'jwt_secret') =>
   `projects/${ref}/${secret}`
 
 /** The hash is that of the key itself, so a sealed key that is moved to another row cannot be opened. */
-export const apiKeyPlace = (hash: string) => `api_keys/${hash}`
+export const apiKeyAssociatedData = (hash: string) => `api_keys/${hash}`
 
-export const signingKeyPlace = ({ ref, id }: { ref: string; id: string }) => `signing_keys/${ref}/${id}`
+export const signingKeyAssociatedData = ({ ref, id }: { ref: string; id: string }) => `signing_keys/${ref}/${id}`
 
-export const functionSecretPlace = (ref: string, name: string) => `function_secrets/${ref}/${name}`
+export const functionSecretAssociatedData = (ref: string, name: string) => `function_secrets/${ref}/${name}`
 
-export const authSecretPlace = (ref: string, field: string) => `project_settings/${ref}/auth/${field}`
+export const authSecretAssociatedData = (ref: string, field: string) => `project_settings/${ref}/auth/${field}`
 
-export const rootKeyPlace = (ref: string) => `project_settings/${ref}/pgsodium`
+export const rootKeyAssociatedData = (ref: string) => `project_settings/${ref}/pgsodium`
 
-export const branchPlace = (id: string) => `branches/${id}/secrets`
+export const branchAssociatedData = (id: string) => `branches/${id}/secrets`
 
-export const oauthKeyPlace = (id: string) => `oauth_signing_keys/${id}`
+export const oauthKeyAssociatedData = (id: string) => `oauth_signing_keys/${id}`
 
-export const hostPlace = (name: string) => `hosts/${name}/key`
+export const hostAssociatedData = (name: string) => `hosts/${name}/key`
 
-export const webhookPlace = (endpointId: string, column: 'secret' | 'headers') =>
+export const webhookAssociatedData = (endpointId: string, column: 'secret' | 'headers') =>
   `webhook_endpoints/${endpointId}/${column}`
 
-export const logDrainPlace = (id: string) => `log_drains/${id}/secrets`
+export const logDrainAssociatedData = (id: string) => `log_drains/${id}/secrets`

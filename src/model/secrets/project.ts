@@ -4,23 +4,23 @@ import type { PlatformCtx } from '../../platform/context.ts'
 import type { Writer } from '../../platform/db/client.ts'
 import { seal, unseal } from '../../platform/secrets/seal.ts'
 import { projects } from '../tables/index.ts'
-import { projectPlace } from './bindings.ts'
+import { projectAssociatedData } from './bindings.ts'
 
-type Secret = Parameters<typeof projectPlace>[1]
+type Secret = Parameters<typeof projectAssociatedData>[1]
 
 export const sealSecret = (
   { config }: Pick<PlatformCtx, 'config'>,
   ref: string,
   secret: Secret,
   text: string,
-): Promise<string> => seal(config.ENCRYPTION_KEY, text, projectPlace(ref, secret))
+): Promise<string> => seal(config.ENCRYPTION_KEY, text, projectAssociatedData(ref, secret))
 
 const open = ({ config }: Pick<PlatformCtx, 'config'>, ref: string, secret: Secret, sealed: string): Promise<string> =>
-  unseal(config.ENCRYPTION_KEY, sealed, projectPlace(ref, secret))
+  unseal(config.ENCRYPTION_KEY, sealed, projectAssociatedData(ref, secret))
 
 /** Opens the JWT secret without a context, for programs outside the Worker. */
 export const openJwtSecret = (encryptionKey: string, ref: string, sealed: string): Promise<string> =>
-  unseal(encryptionKey, sealed, projectPlace(ref, 'jwt_secret'))
+  unseal(encryptionKey, sealed, projectAssociatedData(ref, 'jwt_secret'))
 
 interface Row {
   ref: string

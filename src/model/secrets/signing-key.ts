@@ -1,7 +1,7 @@
 import type { PlatformCtx } from '../../platform/context.ts'
 import type { Jwk } from '../../platform/jwt/jwk.ts'
 import { seal, unseal } from '../../platform/secrets/seal.ts'
-import { signingKeyPlace } from './bindings.ts'
+import { signingKeyAssociatedData } from './bindings.ts'
 
 interface Owner {
   ref: string
@@ -9,7 +9,7 @@ interface Owner {
 }
 
 export const sealSigningKey = ({ config }: PlatformCtx, owner: Owner, jwk: Jwk): Promise<string> =>
-  seal(config.ENCRYPTION_KEY, JSON.stringify(jwk), signingKeyPlace(owner))
+  seal(config.ENCRYPTION_KEY, JSON.stringify(jwk), signingKeyAssociatedData(owner))
 
 export const openSigningKey = async ({ config }: PlatformCtx, owner: Owner, sealed: string): Promise<Jwk> =>
-  JSON.parse(await unseal(config.ENCRYPTION_KEY, sealed, signingKeyPlace(owner)))
+  JSON.parse(await unseal(config.ENCRYPTION_KEY, sealed, signingKeyAssociatedData(owner)))

@@ -1,6 +1,6 @@
 import { connect } from 'cloudflare:sockets'
 import type { SystemCtx } from '../../ctx.ts'
-import { sendOf } from '../../platform/net/egress.ts'
+import { createEgressFetch } from '../../platform/net/egress.ts'
 import { SendFailure, type Way } from './backend.ts'
 import { gzip } from './gzip.ts'
 
@@ -9,7 +9,7 @@ const REQUEST_HEADERS = { 'user-agent': 'Pilothouse-Log-Drains/1.0' }
 /** The network, for one batch. */
 export function openWay(ctx: Pick<SystemCtx, 'bindings'>, signal: AbortSignal): Way {
   const { WEBHOOK_EGRESS: egress } = ctx.bindings
-  const send = sendOf(ctx)
+  const send = createEgressFetch(ctx)
   return {
     signal,
     async post({ url, headers, body, gzip: packs }) {

@@ -1,7 +1,7 @@
 import type { SystemCtx } from '../../ctx.ts'
 import type { LogFields } from '../../platform/http/log.ts'
 import { describeError } from '../../platform/http/log.ts'
-import { rulesOf } from '../../platform/net/egress.ts'
+import { destinationRules } from '../../platform/net/egress.ts'
 import { timeout } from '../../platform/timeout.ts'
 import { type Batch, SendFailure } from './backend.ts'
 import { BACKENDS } from './backends/index.ts'
@@ -111,7 +111,7 @@ async function open(ctx: SystemCtx, drain: ClaimedDrain): Promise<Opened> {
     throw new Postponed(`the secrets cannot be opened: ${describeError(error)}`, DELAY_MS_MAX)
   })
   const config = backend.config.parse({ ...drain.config, ...secrets })
-  const rules = rulesOf(ctx)
+  const rules = destinationRules(ctx)
   const timeoutMs = ctx.config.WEBHOOK_TIMEOUT_SECONDS * 1_000
   return {
     lingerMs: backend.lingerMs?.(config) ?? 0,

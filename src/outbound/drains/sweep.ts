@@ -1,6 +1,6 @@
 import { sql } from 'drizzle-orm'
 import type { SystemCtx } from '../../ctx.ts'
-import { isHourlyDue } from '../../model/hourly.ts'
+import { claimHourlyRun } from '../../model/hourly.ts'
 import { logDrainEntries, logDrains } from '../../model/tables/index.ts'
 import { rowsOf } from '../../platform/db/client.ts'
 import { firstIdOf } from '../../platform/db/id.ts'
@@ -41,7 +41,7 @@ const PORTIONS_MAX = 100
 
 /** Once an hour: what no drain sent for as long as logs are kept. Told, as nobody will send it any more. */
 export async function expireEntries(ctx: SystemCtx): Promise<void> {
-  if (!(await isHourlyDue(ctx, 'log_drain_entries'))) return
+  if (!(await claimHourlyRun(ctx, 'log_drain_entries'))) return
   const before = firstIdOf(ctx.now().getTime() - LOGS_KEPT_DAYS * DAY_MS)
   const lost = new Map<string, number>()
   for (let portion = 0; portion < PORTIONS_MAX; portion++) {

@@ -1,8 +1,8 @@
 import type { SystemCtx } from '../../ctx.ts'
-import { webhookPlace } from '../../model/secrets/bindings.ts'
+import { webhookAssociatedData } from '../../model/secrets/bindings.ts'
 import { describeError } from '../../platform/http/log.ts'
 import { checkDestination, type DestinationRules } from '../../platform/net/destination.ts'
-import { rulesOf, sendOf } from '../../platform/net/egress.ts'
+import { createEgressFetch, destinationRules } from '../../platform/net/egress.ts'
 import { unseal } from '../../platform/secrets/seal.ts'
 import { type Timeout, timeout } from '../../platform/timeout.ts'
 import type { Claimed } from './delivery-store.ts'
@@ -17,7 +17,11 @@ export interface Ports {
 }
 
 /** The ports of a running installation. */
-export const networkPorts = (ctx: SystemCtx): Ports => ({ post: sendOf(ctx), timeout, rules: rulesOf(ctx) })
+export const networkPorts = (ctx: SystemCtx): Ports => ({
+  post: createEgressFetch(ctx),
+  timeout,
+  rules: destinationRules(ctx),
+})
 
 export type Outcome =
   | { kind: 'answered'; answer: Answer; succeeded: boolean }
@@ -103,9 +107,9 @@ export async function opened(
   sealed: string,
 ): Promise<string | undefined> {
   try {
-    return await unseal(config.ENCRYPTION_KEY, sealed, webhookPlace(endpointId, column))
+    return await unseal(config.ENCRYPTION_KEY, sealed, webhookAssociatedData(endpointId, column))
   } catch (error) {
-    const place = webhookPlace(endpointId, column)
+    const place = webhookAssociatedData(endpointId, column)
     const fields = { endpoint: endpointId, column, error: describeError(error) }
     if (!reported.has(place)) log.error('webhook_value_not_opened', fields)
     reported.add(place)
@@ -116,7 +120,7 @@ export async function opened(
 async function requestOf(ctx: SystemCtx, delivery: Sendable, sentAt: number): Promise<RequestInit> {
   const { messageId: id, endpointId } = delivery
   const open = (sealed: string, column: 'secret' | 'headers') =>
-    unseal(ctx.config.ENCRYPTION_KEY, sealed, webhookPlace(endpointId, column))
+    unseal(ctx.config.ENCRYPTION_KEY, sealed, webhookAssociatedData(endpointId, column))
   const valid = delivery.oldSecrets.filter(({ until }) => until > sentAt)
   const [custom, secret, ...old] = await Promise.all([
     delivery.sealedHeaders === null ? '{}' : open(delivery.sealedHeaders, 'headers'),

@@ -1,6 +1,6 @@
 import { type SQL, sql } from 'drizzle-orm'
 import type { SystemCtx } from '../../ctx.ts'
-import { isHourlyDue } from '../../model/hourly.ts'
+import { claimHourlyRun } from '../../model/hourly.ts'
 import { branches, projects, webhookDeliveries, webhookEndpoints, webhookEvents } from '../../model/tables/index.ts'
 import { rowsOf } from '../../platform/db/client.ts'
 import { firstIdOf } from '../../platform/db/id.ts'
@@ -40,7 +40,7 @@ const BRANCH_KEPT_MS = DAY_MS
 
 /** Once an hour: the endpoints of projects that were removed, and of the `notify_url` of branches, with what was sent to them. */
 export async function purgeEndpoints(ctx: SystemCtx): Promise<void> {
-  if (!(await isHourlyDue(ctx, 'webhook_endpoints'))) return
+  if (!(await claimHourlyRun(ctx, 'webhook_endpoints'))) return
   const ago = (ms: number) => new Date(ctx.now().getTime() - ms).toISOString()
   await remove(ctx, sql`join ${projects} p on p.ref = e.project_ref where p.removed_at < ${ago(RETENTION_MS)}`)
   const ofBranches = sql`join ${branches} b on b.id = e.branch_id where e.branch_id is not null`

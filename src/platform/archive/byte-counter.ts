@@ -1,7 +1,7 @@
 const PIECE_BYTES = 4_096
 
 /** Reports the size of each chunk. Splits chunks into small pieces, because one piece may unpack to a thousand times its size in memory. */
-export const counted = (count: (size: number) => void) =>
+export const countBytes = (count: (size: number) => void) =>
   new TransformStream<Uint8Array, Uint8Array>({
     transform(chunk, controller) {
       count(chunk.byteLength)

@@ -58,7 +58,7 @@ export function openBucket(config: Config, egress?: Fetcher): Bucket {
       try {
         return await attempt(method, key, options)
       } catch (error) {
-        if (n === attempts || !isAway(error)) throw error
+        if (n === attempts || !isBucketUnavailable(error)) throw error
         await scheduler.wait(BACKOFF_MS * 2 ** n * Math.random())
       }
     }
@@ -70,7 +70,7 @@ export function openBucket(config: Config, egress?: Fetcher): Bucket {
 }
 
 /** Whether a request failed because of the state of the bucket and may succeed later. */
-export function isAway(error: unknown): boolean {
+export function isBucketUnavailable(error: unknown): boolean {
   const status = statusOf(error)
   return error instanceof BucketUnreachable || status === 429 || (status >= 500 && status !== 501)
 }

@@ -1,5 +1,5 @@
 import { type PartReader, readParts } from './chunk-reader.ts'
-import { type Hold, holdMemory, isMemoryWanted } from './memory-budget.ts'
+import { isMemoryWanted, type MemoryReservation, reserveMemory } from './memory-budget.ts'
 
 /** A part that takes longer than this and is slower than the minimum rate loses its memory if another request waits for it. */
 const SLOW_MS = 10_000
@@ -8,7 +8,7 @@ const SLOW_BYTES_PER_SECOND = 64 * 1024
 /** The owner of a key: its first two segments, `projects/{ref}`. */
 export const ownerOf = (key: string): string => key.split('/', 2).join('/')
 
-export interface HeldParts extends Omit<PartReader, 'next' | 'received'> {
+export interface BufferedParts extends Omit<PartReader, 'next' | 'received'> {
   /** Reads the next bytes, appended to `behind`, as `PartReader.next` does. */
   next(size: number, behind?: Uint8Array<ArrayBuffer>): Promise<Uint8Array<ArrayBuffer>>
   /** Waits for the memory before any bytes are read. */
@@ -24,8 +24,8 @@ interface Wanted {
 }
 
 /** Reads a body in parts. Holds one part in memory at a time, after waiting for memory unless the whole body is short. */
-export function holdParts(body: ReadableStream<Uint8Array>, { bytes, owner }: Wanted): HeldParts {
-  let held: Hold | undefined
+export function bufferParts(body: ReadableStream<Uint8Array>, { bytes, owner }: Wanted): BufferedParts {
+  let held: MemoryReservation | undefined
   /** Time at which the reading of the current part started, and the bytes received before it. */
   let started: { at: number; received: number } | undefined
   const startPart = () => {
@@ -56,7 +56,7 @@ export function holdParts(body: ReadableStream<Uint8Array>, { bytes, owner }: Wa
   }
 
   async function hold() {
-    held = await holdMemory(bytes, owner)
+    held = await reserveMemory(bytes, owner)
     startPart()
   }
 }

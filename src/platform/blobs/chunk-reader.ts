@@ -1,4 +1,4 @@
-import { dropRest } from './discard-body.ts'
+import { discardBody } from './discard-body.ts'
 
 const CHUNK_BYTES = 64 * 1024
 /** A body that sends less than one chunk in this time is aborted: it holds memory that others wait for. */
@@ -12,7 +12,7 @@ export class BodyStalled extends Error {
 }
 
 /** The connection of a body's sender was lost. */
-export class BodyBroken extends Error {
+export class BodyInterrupted extends Error {
   override name = 'BodyBroken'
 }
 
@@ -50,7 +50,7 @@ export function readChunks(body: ReadableStream<Uint8Array>, limits: ReadLimits 
 
 /** Only for streams of the runtime: other streams fail with errors of their own. */
 function throwBroken(cause: unknown): never {
-  throw new BodyBroken('the connection was lost before the end of the body', { cause })
+  throw new BodyInterrupted('the connection was lost before the end of the body', { cause })
 }
 
 /** Passes all chunks to `to`. Reads the next chunk while the current one is written. */
@@ -153,6 +153,6 @@ export function readParts(body: ReadableStream<Uint8Array>, limits?: ReadLimits)
   }
 
   const { cancel } = chunks
-  const drop = () => dropRest({ next: async () => ((await ended()) ? undefined : next(CHUNK_BYTES)), cancel })
+  const drop = () => discardBody({ next: async () => ((await ended()) ? undefined : next(CHUNK_BYTES)), cancel })
   return { next, ended, rest: () => rest, received: () => received, cancel, drop }
 }

@@ -5,15 +5,15 @@ const BYTES_MAX = 32 * 1024 * 1024
 const MS_MAX = 5_000
 
 /** Bodies of the current request that are being discarded. */
-export const drops = new AsyncLocalStorage<Promise<void>[]>()
+export const discardedBodies = new AsyncLocalStorage<Promise<void>[]>()
 
 /**
  * Discards what a refused client still sends, up to 32 MiB and for up to 5 s: the runtime resets a connection with unread bytes.
  * The error response is sent at once and stays open until then.
  */
-export function dropRest(chunks: ChunkReader): void {
+export function discardBody(chunks: ChunkReader): void {
   const dropped = drop(chunks)
-  drops.getStore()?.push(dropped)
+  discardedBodies.getStore()?.push(dropped)
 }
 
 async function drop({ next, cancel }: ChunkReader): Promise<void> {

@@ -6,7 +6,7 @@ const POLL_MS = 20
 const WAIT_MS_MAX = 30_000
 
 /** No memory became free in time. */
-export class MemoryTaken extends Error {
+export class MemoryExhausted extends Error {
   override name = 'MemoryTaken'
 }
 
@@ -44,21 +44,21 @@ const fitsAll = (bytes: number) => bytesHeld() + bytes <= HELD_BYTES_MAX
 const fits = (bytes: number, owner: string) =>
   bytesHeld() === 0 || (fitsAll(bytes) && bytesHeld(owner) + bytes <= OWNER_BYTES_MAX)
 
-export interface Hold {
+export interface MemoryReservation {
   /** Extends the hold: the memory is still in use. */
   renew(): void
   release(): void
 }
 
 /** Waits until the budget has `bytes` free. Polls, because in workerd a request must not await a promise of another request. */
-export async function holdMemory(bytes: number, owner: string): Promise<Hold> {
+export async function reserveMemory(bytes: number, owner: string): Promise<MemoryReservation> {
   const until = Date.now() + WAIT_MS_MAX
   while (!fits(bytes, owner)) {
     const wanted = Date.now() + WANTED_MS
     if (fitsAll(bytes)) wantedUntilBy.set(owner, wanted)
     else wantedUntil = wanted
     if (Date.now() >= until)
-      throw new MemoryTaken(`no memory is free: ${owner} holds ${bytesHeld(owner)} of ${bytesHeld()} bytes`)
+      throw new MemoryExhausted(`no memory is free: ${owner} holds ${bytesHeld(owner)} of ${bytesHeld()} bytes`)
     await scheduler.wait(POLL_MS * (0.5 + Math.random()))
   }
   wantedUntilBy.delete(owner)

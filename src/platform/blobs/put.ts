@@ -1,6 +1,6 @@
 import { DeleteObjectCommand } from '@aws-sdk/client-s3'
 import { type Bucket, BucketError } from './bucket.ts'
-import { holdParts, ownerOf } from './buffered-parts.ts'
+import { bufferParts, ownerOf } from './buffered-parts.ts'
 import { BodyStalled, passChunks, readChunks, readParts } from './chunk-reader.ts'
 import { uploadPart, uploadParts } from './multipart.ts'
 
@@ -116,7 +116,7 @@ export async function putUnknown(
 ): Promise<Stored> {
   const partSize = Math.min(Math.max(Math.ceil(sizeMax / PARTS_MAX), PART_BYTES_MIN), PART_BYTES_MAX)
   const bytesMax = Math.min(sizeMax, PARTS_MAX * partSize)
-  const parts = holdParts(body, { bytes: Math.min(partSize, bytesMax), owner: ownerOf(target.key) })
+  const parts = bufferParts(body, { bytes: Math.min(partSize, bytesMax), owner: ownerOf(target.key) })
   let size = 0
 
   async function nextPart(): Promise<Uint8Array<ArrayBuffer>> {

@@ -1,11 +1,11 @@
 import type { PlatformCtx } from '../context.ts'
 import { describeError } from '../http/log.ts'
-import { removing } from '../removals.ts'
+import { withRemovalLock } from '../removals.ts'
 import { BlobsNotRemoved, openStore } from './store.ts'
 
 /** Removes bytes that a row refers to, or did. Bytes that no row ever referred to may be removed directly. */
 export const removeBlobs = (ctx: PlatformCtx, keys: readonly string[]): Promise<void> =>
-  removing(ctx.config, () => openStore(ctx).remove(keys))
+  withRemovalLock(ctx.config, () => openStore(ctx).remove(keys))
 
 /** Removes as many keys as possible. Returns those that the bucket did not remove; rejects if it removed none. */
 export async function removeAllPossible(ctx: PlatformCtx, keys: readonly string[]): Promise<readonly string[]> {

@@ -25,11 +25,11 @@ export interface QueryCount {
 }
 
 /** Query count of the current request, as all requests of an isolate share one database client. */
-export const countedFor = new AsyncLocalStorage<QueryCount>()
+export const currentQueryCount = new AsyncLocalStorage<QueryCount>()
 
 /** Counts a round trip of the current request. */
 export function countQuery(kind: keyof QueryCount): void {
-  const count = countedFor.getStore()
+  const count = currentQueryCount.getStore()
   if (count) count[kind] = (count[kind] ?? 0) + 1
 }
 
@@ -48,7 +48,7 @@ export function openDatabase(address: DatabaseAddress): Db {
 }
 
 /** Builds a query once for each database instead of once for each request. */
-export function prepared<T>(prepare: (db: Db) => T): (db: Db) => T {
+export function prepareOnce<T>(prepare: (db: Db) => T): (db: Db) => T {
   const queries = new WeakMap<Db, T>()
   return (db) => {
     const known = queries.get(db)

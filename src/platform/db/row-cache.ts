@@ -14,14 +14,14 @@ const MISSING_MAX = 100
 /** Number of projects whose last invalidation is remembered: enough for the time that a read takes. */
 const INVALIDATED_MAX = 1_000
 
-export interface Named {
+export interface RowKey {
   /** Ref of the project that the row belongs to. */
   ref: string
   name: string
 }
 
 /** Requested keys as `w`, joined with their projects as `p`. The lateral join stops the planner from scanning all projects. */
-export const wantedProjects = (wanted: readonly Named[]): SQL =>
+export const wantedProjects = (wanted: readonly RowKey[]): SQL =>
   sql`json_to_recordset(${JSON.stringify(wanted)}::json) as w (ref text, name text)
     cross join lateral (select * from projects where ref = w.ref and removed_at is null limit 1) p`
 
@@ -42,9 +42,9 @@ interface ProjectEntries<T> {
 
 export type Reader = Pick<PlatformCtx, 'db' | 'waitUntil'>
 
-interface Source<T extends Named> {
+interface Source<T extends RowKey> {
   /** Reads all keys in one statement. Keys that do not exist are left out. */
-  read(reader: Reader, wanted: readonly Named[]): Promise<T[]>
+  read(reader: Reader, wanted: readonly RowKey[]): Promise<T[]>
   /** Whether the value says that the project exists but has no row of that name. */
   isMissing?(value: T): boolean
   /** Approximate size of all values of the project together. */
@@ -53,11 +53,11 @@ interface Source<T extends Named> {
   charactersMax: number
 }
 
-export interface Kept<T extends Named> {
+export interface RowCache<T extends RowKey> {
   /** Returns undefined for a key that does not exist; such a key is looked up each time. `now` is in epoch milliseconds. */
-  open(createReader: () => Reader, key: Named, now?: number): Promise<T | undefined>
+  open(createReader: () => Reader, key: RowKey, now?: number): Promise<T | undefined>
   /** Reads the row again, for a caller that has evidence that the cached one is stale. */
-  openAnew(reader: Reader, key: Named, now?: number): Promise<T | undefined>
+  reload(reader: Reader, key: RowKey, now?: number): Promise<T | undefined>
   /** Invalidates the project's rows, so that this isolate sees a change at once. */
   forget(ref: string): void
 }
@@ -66,7 +66,7 @@ export interface Kept<T extends Named> {
  * Caches rows that every request needs. At most twice a second, one statement (or a few, if the rows are large) refreshes all rows
  * in use. If the cache is full, the projects that were read longest ago are evicted.
  */
-export function createKept<T extends Named>(source: Source<T>): Kept<T> {
+export function createRowCache<T extends RowKey>(source: Source<T>): RowCache<T> {
   const { read, isMissing = () => false, charactersOf, entriesMax, charactersMax } = source
   /** Ordered by the time of the last read. */
   const cached = new Map<string, ProjectEntries<T>>()
@@ -75,7 +75,7 @@ export function createKept<T extends Named>(source: Source<T>): Kept<T> {
   let characters = 0
   let refreshingSince = 0
 
-  function find({ ref, name }: Named): Entry<T> | undefined {
+  function find({ ref, name }: RowKey): Entry<T> | undefined {
     const project = cached.get(ref)
     return project?.found.get(name) ?? project?.missing.get(name)
   }
@@ -107,7 +107,7 @@ export function createKept<T extends Named>(source: Source<T>): Kept<T> {
     missing.set(entry.value.name, entry)
   }
 
-  function drop({ ref, name }: Named): void {
+  function drop({ ref, name }: RowKey): void {
     const project = cached.get(ref)
     if (project?.found.delete(name) || project?.missing.delete(name)) entries -= 1
     if (project?.found.size === 0 && project.missing.size === 0) dropProject(ref)
@@ -122,8 +122,8 @@ export function createKept<T extends Named>(source: Source<T>): Kept<T> {
   }
 
   /** Evicts entries that no request has used. Returns the keys of the rest, grouped by refresh statement. */
-  function evictUnused(now: number): Named[][] {
-    const parts: Named[][] = []
+  function evictUnused(now: number): RowKey[][] {
+    const parts: RowKey[][] = []
     let charactersLeft = 0
     for (const [ref, { found, missing, characters }] of cached) {
       for (const [name, { at }] of missing) if (now - at >= CACHE_MS) drop({ ref, name })
@@ -151,7 +151,7 @@ export function createKept<T extends Named>(source: Source<T>): Kept<T> {
     }
   }
 
-  async function refreshPart(reader: Reader, part: readonly Named[], at: number): Promise<void> {
+  async function refreshPart(reader: Reader, part: readonly RowKey[], at: number): Promise<void> {
     const before = changes()
     const values = await read(reader, part)
     const byKey = new Map(values.map((value) => [`${value.ref}/${value.name}`, value]))
@@ -164,7 +164,7 @@ export function createKept<T extends Named>(source: Source<T>): Kept<T> {
     }
   }
 
-  async function openAnew(reader: Reader, key: Named, at = Date.now()): Promise<T | undefined> {
+  async function reload(reader: Reader, key: RowKey, at = Date.now()): Promise<T | undefined> {
     const before = changes()
     const [value] = await read(reader, [key])
     if (isInvalidated(key.ref, before)) return value
@@ -173,10 +173,10 @@ export function createKept<T extends Named>(source: Source<T>): Kept<T> {
     return value
   }
 
-  async function open(createReader: () => Reader, key: Named, now = Date.now()): Promise<T | undefined> {
+  async function open(createReader: () => Reader, key: RowKey, now = Date.now()): Promise<T | undefined> {
     const found = find(key)
     // Each request reads for itself: in workerd it must not await a promise of another request.
-    if (!found || now - found.at >= CACHE_MS || now < found.at) return openAnew(createReader(), key, now)
+    if (!found || now - found.at >= CACHE_MS || now < found.at) return reload(createReader(), key, now)
     found.usedAt = now
     if (now - found.at >= REFRESH_AFTER_MS && now - refreshingSince > REFRESH_MS_MAX) {
       refreshingSince = now
@@ -191,7 +191,7 @@ export function createKept<T extends Named>(source: Source<T>): Kept<T> {
     dropProject(ref)
   }
 
-  return { open, openAnew, forget }
+  return { open, reload, forget }
 }
 
 /** Records when each project was invalidated, as a sequence number. The result of a read that started before is not cached. */

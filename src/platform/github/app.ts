@@ -11,7 +11,7 @@ export interface GithubApp {
 }
 
 /** Returns undefined if the operator has not configured a GitHub App. */
-export function appOf(config: z.output<typeof GithubConfig>): GithubApp | undefined {
+export function githubAppOf(config: z.output<typeof GithubConfig>): GithubApp | undefined {
   const { GITHUB_APP_ID: id, GITHUB_APP_PRIVATE_KEY: privateKey, GITHUB_WEBHOOK_SECRET: webhookSecret } = config
   if (!id || !privateKey || !webhookSecret) return undefined
   return { id, privateKey, webhookSecret, apiUrl: config.GITHUB_API_URL.replace(/\/+$/, '') }

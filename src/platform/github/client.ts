@@ -1,9 +1,9 @@
 import type * as z from 'zod'
 import type { PlatformCtx } from '../context.ts'
 import { readText } from '../http/read-text.ts'
-import { sendOf } from '../net/egress.ts'
+import { createEgressFetch } from '../net/egress.ts'
 import { timeout } from '../timeout.ts'
-import { appOf, appToken, type GithubApp } from './app.ts'
+import { appToken, type GithubApp, githubAppOf } from './app.ts'
 
 /** Connection to the GitHub API as the App. */
 export interface Github {
@@ -14,8 +14,8 @@ export interface Github {
 
 /** Returns undefined if this installation has no GitHub App. */
 export function openGithub(ctx: PlatformCtx): Github | undefined {
-  const app = appOf(ctx.config)
-  return app && { app, send: sendOf(ctx), now: ctx.now }
+  const app = githubAppOf(ctx.config)
+  return app && { app, send: createEgressFetch(ctx), now: ctx.now }
 }
 
 /** GitHub has refused the request. A retry would fail too. */
@@ -53,7 +53,7 @@ interface ApiCall<S extends z.ZodType> {
 }
 
 /** Calls GitHub's REST API and parses the response. Rejects with GithubRefused or GithubUnavailable. */
-export async function ask<S extends z.ZodType>(
+export async function callGithub<S extends z.ZodType>(
   github: Github,
   path: string,
   { method = 'GET', token, body, answer }: ApiCall<S>,

@@ -1,5 +1,5 @@
 import * as z from 'zod'
-import { ask, type Github, GithubRefused } from './client.ts'
+import { callGithub, type Github, GithubRefused } from './client.ts'
 
 /** Commit status to be shown on GitHub. */
 export interface CommitReport {
@@ -32,7 +32,7 @@ export async function openRepository(
   github: Github,
   { installationId, repositoryId }: RepositoryId,
 ): Promise<Repository> {
-  const { token } = await ask(github, `/app/installations/${installationId}/access_tokens`, {
+  const { token } = await callGithub(github, `/app/installations/${installationId}/access_tokens`, {
     method: 'POST',
     body: {
       repository_ids: [repositoryId],
@@ -40,7 +40,7 @@ export async function openRepository(
     },
     answer: z.object({ token: z.string().min(1) }),
   })
-  const { repositories } = await ask(github, '/installation/repositories?per_page=1', {
+  const { repositories } = await callGithub(github, '/installation/repositories?per_page=1', {
     token,
     answer: z.object({ repositories: z.array(RepositoryBody) }),
   })
@@ -51,23 +51,25 @@ export async function openRepository(
 
 /** Finds the installation of the App for a repository name. Rejects with GithubRefused if the App is not installed. */
 export async function findInstallation(github: Github, name: string): Promise<RepositoryId & { name: string }> {
-  const { id: installationId } = await ask(github, `/repos/${name}/installation`, { answer: z.object({ id: z.int() }) })
-  const { token } = await ask(github, `/app/installations/${installationId}/access_tokens`, {
+  const { id: installationId } = await callGithub(github, `/repos/${name}/installation`, {
+    answer: z.object({ id: z.int() }),
+  })
+  const { token } = await callGithub(github, `/app/installations/${installationId}/access_tokens`, {
     method: 'POST',
     body: { permissions: { metadata: 'read' } },
     answer: z.object({ token: z.string().min(1) }),
   })
-  const { id: repositoryId, full_name } = await ask(github, `/repos/${name}`, { token, answer: RepositoryBody })
+  const { id: repositoryId, full_name } = await callGithub(github, `/repos/${name}`, { token, answer: RepositoryBody })
   return { installationId, repositoryId, name: full_name }
 }
 
 const Sha = z.string().regex(/^([0-9a-f]{40}|[0-9a-f]{64})$/)
 
 /** Returns the head commit of a branch; undefined if the branch does not exist. */
-export async function headOf({ github, name, token }: Repository, branch: string): Promise<string | undefined> {
+export async function headCommitOf({ github, name, token }: Repository, branch: string): Promise<string | undefined> {
   const path = branch.split('/').map(encodeURIComponent).join('/')
   const answer = z.object({ object: z.object({ sha: Sha }) })
-  return ask(github, `/repos/${name}/git/ref/heads/${path}`, { token, answer }).then(
+  return callGithub(github, `/repos/${name}/git/ref/heads/${path}`, { token, answer }).then(
     ({ object }) => object.sha,
     (error) => {
       if (error instanceof GithubRefused && error.status === 404) return undefined
@@ -98,7 +100,7 @@ export async function openPullRequests(
 ): Promise<number[]> {
   const { github, name, token } = repository
   const head = encodeURIComponent(`${name.split('/')[0]}:${branch}`)
-  const listed = await ask(github, `/repos/${name}/pulls?state=open&head=${head}&per_page=100`, {
+  const listed = await callGithub(github, `/repos/${name}/pulls?state=open&head=${head}&per_page=100`, {
     token,
     answer: z.array(PullRequest),
   })
@@ -111,7 +113,7 @@ export async function openPullRequests(
 }
 
 const findPullRequest = ({ github, name, token }: Repository, number: number): Promise<PullRequest | undefined> =>
-  ask(github, `/repos/${name}/pulls/${number}`, { token, answer: PullRequest }).catch((error) => {
+  callGithub(github, `/repos/${name}/pulls/${number}`, { token, answer: PullRequest }).catch((error) => {
     if (error instanceof GithubRefused && error.status === 404) return undefined
     throw error
   })
@@ -129,7 +131,7 @@ export async function changesFile(
   const answer = z.array(z.object({ filename: z.string(), previous_filename: z.string().optional() }))
   for (let page = 1; page <= FILE_PAGES_MAX; page++) {
     const path = `/repos/${name}/pulls/${number}/files?per_page=${FILES_PER_PAGE}&page=${page}`
-    const files = await ask(github, path, { token, answer })
+    const files = await callGithub(github, path, { token, answer })
     const paths = files.flatMap(({ filename, previous_filename: before }) => [filename, ...(before ? [before] : [])])
     if (paths.some(test)) return true
     if (files.length < FILES_PER_PAGE) return false
@@ -153,7 +155,7 @@ export async function reportStatus(
   { state, description, context, url }: Status,
 ): Promise<void> {
   const short = description.replaceAll(/\s+/g, ' ').slice(0, DESCRIPTION_CHARACTERS_MAX)
-  await ask(github, `/repos/${name}/statuses/${commit}`, {
+  await callGithub(github, `/repos/${name}/statuses/${commit}`, {
     method: 'POST',
     token,
     body: { state, description: short, context, ...(url && { target_url: url }) },

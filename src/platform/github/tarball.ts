@@ -1,6 +1,6 @@
 import { createTarDecoder, type ParsedTarEntry } from 'modern-tar'
-import { counted } from '../archive/byte-counter.ts'
-import { bytesOf } from '../archive/tar-entry.ts'
+import { countBytes } from '../archive/byte-counter.ts'
+import { readTarEntry } from '../archive/tar-entry.ts'
 import { timeout } from '../timeout.ts'
 import { failureOf, type Github, GithubRefused, GithubUnavailable, headersOf, toFailure } from './client.ts'
 import type { Repository } from './repository.ts'
@@ -129,7 +129,7 @@ async function unpack(
 ): Promise<Map<string, Uint8Array<ArrayBuffer>>> {
   const files = new Map<string, Uint8Array<ArrayBuffer>>()
   const entries = body
-    .pipeThrough(counted(limits.packed))
+    .pipeThrough(countBytes(limits.packed))
     .pipeThrough(new DecompressionStream('gzip') as ReadableWritablePair<Uint8Array, Uint8Array>)
     .pipeThrough(countUnpacked(limits.unpacked))
     .pipeThrough(createTarDecoder({ strict: true }))
@@ -150,7 +150,7 @@ async function unpack(
     }
     limits.require(!files.has(path), `the repository has two files at ${path}`)
     limits.kept(path, size)
-    files.set(path, await bytesOf(entry))
+    files.set(path, await readTarEntry(entry))
   }
   return files
 }

@@ -31,7 +31,7 @@ export const HttpUrl = Text.regex(/^[hH][tT][tT][pP][sS]?:\/\/[^\s\\]+$/, 'must 
 export const Name = Text.min(1).max(256).regex(/\S/, 'must not be blank')
 
 /** Whether a value has at most so many levels. Iterates, because recursion over untrusted input can exhaust the stack. */
-export function nestsWithin(value: unknown, levels: number): boolean {
+export function isDepthAtMost(value: unknown, levels: number): boolean {
   let level = [value].filter(isNested)
   for (let depth = 0; level.length > 0; depth += 1) {
     if (depth === levels) return false

@@ -1,14 +1,17 @@
 import { readChunks } from '../blobs/chunk-reader.ts'
-import { dropRest, drops } from '../blobs/discard-body.ts'
+import { discardBody, discardedBodies } from '../blobs/discard-body.ts'
 
 /** Runs a handler. Sends an error response at once, but keeps it open while the unread rest of the request body is discarded. */
-export async function lingering(request: Request, answer: () => Response | Promise<Response>): Promise<Response> {
+export async function discardBodyOnError(
+  request: Request,
+  answer: () => Response | Promise<Response>,
+): Promise<Response> {
   const { body } = request
   if (!body) return answer()
   const dropping: Promise<void>[] = []
-  return drops.run(dropping, async () => {
+  return discardedBodies.run(dropping, async () => {
     const response = await answer()
-    if (response.status >= 400 && !request.bodyUsed && !body.locked) dropRest(readChunks(body))
+    if (response.status >= 400 && !request.bodyUsed && !body.locked) discardBody(readChunks(body))
     return dropping.length === 0 ? response : openUntil(Promise.all(dropping), response)
   })
 }

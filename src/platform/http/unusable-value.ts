@@ -1,16 +1,16 @@
 import { ApiError } from './error.ts'
 
 /** A value of the user cannot be used, for example a URL that does not respond. The message continues after the field name. */
-export class Unusable extends Error {
+export class UnusableValue extends Error {
   override name = 'Unusable'
 }
 
 /** Runs `work` and turns an `Unusable` error into a 400 that names the field. */
-export async function forField<T>(field: string, work: () => Promise<T>): Promise<T> {
+export async function attributeToField<T>(field: string, work: () => Promise<T>): Promise<T> {
   try {
     return await work()
   } catch (error) {
-    if (!(error instanceof Unusable)) throw error
+    if (!(error instanceof UnusableValue)) throw error
     throw new ApiError('bad_request.validation_failed', {
       issues: [{ field: `body.${field}`, code: 'unusable', message: error.message }],
       cause: error,

@@ -89,14 +89,14 @@ function scheduleFlush(host: Host): void {
   const now = Date.now()
   if (flushingSince > 0 && now - flushingSince < FLUSH_LOST_AFTER_MS) return
   flushingSince = now
-  const flushed = scheduler.wait(FLUSH_AFTER_MS).then(() => handOver(host.bindings))
+  const flushed = scheduler.wait(FLUSH_AFTER_MS).then(() => flushCounts(host.bindings))
   host.waitUntil(
     flushed.catch((error) => createLogger('').error('metrics_not_handed_over', { error: describeError(error) })),
   )
 }
 
 /** Sends the counts to the collector and returns the totals of the installation. Counts that fail to arrive are sent next time. */
-export async function handOver({ METRICS: objects }: Bindings): Promise<Counts> {
+export async function flushCounts({ METRICS: objects }: Bindings): Promise<Counts> {
   const own = counts
   counts = new Map()
   flushingSince = 0

@@ -3,7 +3,7 @@ import type { DestinationRules } from './destination.ts'
 import { createResolver } from './dns.ts'
 
 /** Rules for destinations that users configure. */
-export const rulesOf = ({ config }: PlatformCtx): DestinationRules => ({
+export const destinationRules = ({ config }: PlatformCtx): DestinationRules => ({
   resolver: createResolver(config.WEBHOOK_DNS_URL),
   ownHosts: [
     ...[
@@ -21,7 +21,7 @@ export const rulesOf = ({ config }: PlatformCtx): DestinationRules => ({
 })
 
 /** Returns the fetch function for destinations that users configure. */
-export const sendOf =
+export const createEgressFetch =
   ({ bindings: { WEBHOOK_EGRESS: egress } }: Pick<PlatformCtx, 'bindings'>) =>
   (url: string, init: RequestInit): Promise<Response> =>
     egress ? egress.fetch(url, init) : fetch(url, init)

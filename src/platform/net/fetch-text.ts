@@ -1,10 +1,10 @@
 import type { PlatformCtx } from '../context.ts'
 import { ApiError } from '../http/error.ts'
 import { readText } from '../http/read-text.ts'
-import { Unusable } from '../http/unusable-value.ts'
+import { UnusableValue } from '../http/unusable-value.ts'
 import { timeout } from '../timeout.ts'
 import { checkDestination } from './destination.ts'
-import { rulesOf, sendOf } from './egress.ts'
+import { createEgressFetch, destinationRules } from './egress.ts'
 
 interface Expected {
   accept: string
@@ -22,22 +22,22 @@ export async function fetchText(ctx: PlatformCtx, url: string, expected: Expecte
   try {
     return await read(ctx, url, { ...expected, signal })
   } catch (cause) {
-    if (cause instanceof Unusable) throw cause
+    if (cause instanceof UnusableValue) throw cause
     // The message of the runtime is not shown, as it reveals internals.
     const reason = signal.aborted ? `did not respond completely within ${seconds} s` : 'cannot be reached'
-    throw new Unusable(reason, { cause })
+    throw new UnusableValue(reason, { cause })
   } finally {
     clear()
   }
 }
 
 async function requireDestination(ctx: PlatformCtx, url: string): Promise<void> {
-  const verdict = await checkDestination(url, { ...rulesOf(ctx), httpsOnly: true })
+  const verdict = await checkDestination(url, { ...destinationRules(ctx), httpsOnly: true })
   if (verdict.kind === 'allowed') return
   if (verdict.kind === 'unavailable') {
     throw new ApiError('service_unavailable.name_resolution', { cause: `WEBHOOK_DNS_URL: ${verdict.reason}` })
   }
-  throw new Unusable(verdict.reason)
+  throw new UnusableValue(verdict.reason)
 }
 
 async function read(
@@ -46,15 +46,15 @@ async function read(
   { accept, sizeBytesMax, signal }: Expected & { signal: AbortSignal },
 ) {
   const headers = { accept, 'user-agent': 'Pilothouse/1.0' }
-  const response = await sendOf(ctx)(url, { headers, redirect: 'manual', signal })
+  const response = await createEgressFetch(ctx)(url, { headers, redirect: 'manual', signal })
   const { status } = response
   if (status !== 200) {
     await response.body?.cancel()
-    throw new Unusable(
+    throw new UnusableValue(
       `responded with status ${status}${status >= 300 && status < 400 ? '; redirects are not followed' : ''}`,
     )
   }
   const text = await readText(response, sizeBytesMax)
-  if (text === undefined) throw new Unusable(`responded with more than ${sizeBytesMax} bytes`)
+  if (text === undefined) throw new UnusableValue(`responded with more than ${sizeBytesMax} bytes`)
   return text
 }

@@ -29,7 +29,7 @@ const LIMITS = {
 export type Limit = keyof typeof LIMITS
 
 /** Scope of requests with an invalid token. It differs from `none`, so that requests without a token cannot lock out tokens. */
-export const WRONG_TOKENS = 'wrong tokens'
+export const INVALID_TOKEN_SCOPE = 'wrong tokens'
 
 interface RequestContext {
   var: { ctx: Pick<PlatformCtx, 'config'> }
@@ -58,7 +58,7 @@ interface LimitedCaller {
  * Caller of a rate limit, in the order of the specification: OAuth application, else user, else address. An application has a
  * quota in each organization, so that its users in one organization cannot exhaust the quota of others.
  */
-export function limitCaller(caller: LimitedCaller | undefined, address: string | undefined): string {
+export function rateLimitCaller(caller: LimitedCaller | undefined, address: string | undefined): string {
   if (caller?.appId) return `app ${caller.appId} ${caller.organizationId ?? ''}`
   if (caller) return `user ${caller.userId}`
   return `address ${address === undefined ? 'unknown' : addressBlockOf(address)}`
@@ -89,28 +89,28 @@ const REACHED_MAX = 10_000
 const reached = new Set<string>()
 
 /** Records that the caller can access the scope of the quota, so that requests for it are not guesses. */
-export function noteFound(quota: Quota): void {
+export function markReached(quota: Quota): void {
   if (reached.size >= REACHED_MAX) reached.clear()
   reached.add(counterOf(quota))
 }
 
 /** Whether a rate-limited caller requests a scope that it has not accessed before. Without this check each guessed name would have a new quota. */
-export const isGuess = (quota: Quota): boolean =>
+export const isRateLimitedGuess = (quota: Quota): boolean =>
   quota.scope !== 'none' &&
-  quota.scope !== WRONG_TOKENS &&
+  quota.scope !== INVALID_TOKEN_SCOPE &&
   !reached.has(counterOf(quota)) &&
   isOverLimit({ ...quota, scope: 'none' })
 
 /** Quota of requests with invalid tokens or signatures from an address. */
-export const guessesOf = (address: string | undefined, now: number): Quota => ({
-  caller: limitCaller(undefined, address),
-  scope: WRONG_TOKENS,
+export const invalidTokenQuota = (address: string | undefined, now: number): Quota => ({
+  caller: rateLimitCaller(undefined, address),
+  scope: INVALID_TOKEN_SCOPE,
   now,
 })
 
 /** Whether an address that guesses tokens is refused without a query. False without an address, as it would lock out all clients. */
 export const isAddressOverLimit = (address: string | undefined, now: number): boolean =>
-  address !== undefined && isOverLimit(guessesOf(address, now))
+  address !== undefined && isOverLimit(invalidTokenQuota(address, now))
 
 export async function takeQuota(limiters: Bindings['RATE_LIMITERS'], quota: Quota, limit: Limit): Promise<Decision> {
   const counter = counterOf(quota)

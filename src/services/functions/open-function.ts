@@ -1,11 +1,11 @@
 import { sql } from 'drizzle-orm'
 import type { FUNCTION_STATUSES, ProjectStatus } from '../../model/tables/index.ts'
 import { rowsOf } from '../../platform/db/client.ts'
-import { createKept, type Named, type Reader, wantedProjects } from '../../platform/db/row-cache.ts'
+import { createRowCache, type Reader, type RowKey, wantedProjects } from '../../platform/db/row-cache.ts'
 import { type SealedTrust, sealedTrust, TRUST, TRUST_CHARACTERS_KEPT } from '../gateway/trust.ts'
 import { noteChange } from '../runtime/processes/program-changes.ts'
 
-interface Row extends Named {
+interface Row extends RowKey {
   projectStatus: ProjectStatus
   secretsGeneration: number
   sealedPassword: string
@@ -24,7 +24,7 @@ export interface KnownFunction extends Row {
   trust: SealedTrust
 }
 
-const functions = createKept<KnownFunction>({
+const functions = createRowCache<KnownFunction>({
   read,
   isMissing: ({ deployed }) => deployed === null,
   charactersOf: ({ trust }) => trust.text.length,
@@ -43,7 +43,7 @@ export function forgetFunction(ref: string): void {
 }
 
 /** Whom a project trusts is told once for all of its functions. */
-async function read({ db }: Reader, wanted: readonly Named[]): Promise<KnownFunction[]> {
+async function read({ db }: Reader, wanted: readonly RowKey[]): Promise<KnownFunction[]> {
   const rows = await rowsOf<Row & { trust: string | null }>(
     db,
     sql`select w.ref, w.name, p.status as "projectStatus", p.secrets_generation as "secretsGeneration",

@@ -1,7 +1,7 @@
 import { createCtx } from '../../ctx.ts'
 import type { Bindings } from '../../platform/bindings.ts'
 import { describeError } from '../../platform/http/log.ts'
-import { addressIn, limitCaller, limitHeaders, takeQuota } from '../../platform/rate-limit/quota.ts'
+import { addressIn, limitHeaders, rateLimitCaller, takeQuota } from '../../platform/rate-limit/quota.ts'
 import type { Decision } from '../../platform/rate-limit/rule.ts'
 import { hasLed, projectOfHost } from './hostnames.ts'
 import { aliasIn, locate, locateAs } from './project-address.ts'
@@ -33,7 +33,7 @@ async function enterBy<T>(
   try {
     const now = ctx.now().getTime()
     if (!hasLed(name)) {
-      const caller = limitCaller(undefined, addressIn(ctx, request.headers))
+      const caller = rateLimitCaller(undefined, addressIn(ctx, request.headers))
       const decision = await takeQuota(bindings.RATE_LIMITERS, { caller, scope: QUOTA_SCOPE, now }, 'standard')
       if (!decision.allowed) return tooMany(decision)
     }

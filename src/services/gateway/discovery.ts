@@ -2,7 +2,7 @@ import type { SystemCtx } from '../../ctx.ts'
 import { createCtx } from '../../ctx.ts'
 import type { Bindings } from '../../platform/bindings.ts'
 import { describeError } from '../../platform/http/log.ts'
-import { limitCaller, takeQuota } from '../../platform/rate-limit/quota.ts'
+import { rateLimitCaller, takeQuota } from '../../platform/rate-limit/quota.ts'
 import { openProject } from './open-project.ts'
 import type { ProjectAddress } from './project-address.ts'
 import { publicKeysOf } from './trust.ts'
@@ -43,7 +43,7 @@ async function answer(ctx: SystemCtx, { request: { method, headers }, ref, bindi
   }
   // Who guesses at projects is held to what strangers may ask of the management API.
   const { CLIENT_ADDRESS_HEADER: header } = ctx.config
-  const caller = limitCaller(undefined, (header && headers.get(header)) || undefined)
+  const caller = rateLimitCaller(undefined, (header && headers.get(header)) || undefined)
   const quota = { caller, scope: 'none', now: ctx.now().getTime() }
   const { allowed } = await takeQuota(bindings.RATE_LIMITERS, quota, 'standard')
   return allowed

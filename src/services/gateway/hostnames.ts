@@ -1,15 +1,15 @@
 import { sql } from 'drizzle-orm'
 import { setNewest } from '../../platform/bounded-map.ts'
 import { rowsOf } from '../../platform/db/client.ts'
-import { createKept, type Named, type Reader } from '../../platform/db/row-cache.ts'
+import { createRowCache, type Reader, type RowKey } from '../../platform/db/row-cache.ts'
 
-interface Host extends Named {
+interface Host extends RowKey {
   /** Null where no project has the name. */
   projectRef: string | null
 }
 
 /** One by one: planners take so few for many, and would read them all. */
-const read = ({ db }: Reader, wanted: readonly Named[]): Promise<Host[]> =>
+const read = ({ db }: Reader, wanted: readonly RowKey[]): Promise<Host[]> =>
   rowsOf<Host>(
     db,
     sql`select w.ref, w.name, found.project_ref as "projectRef"
@@ -23,7 +23,7 @@ const read = ({ db }: Reader, wanted: readonly Named[]): Promise<Host[]> =>
   )
 
 /** By what a host is called: of a vanity subdomain its label, else the whole name. */
-const hosts = createKept<Host>({
+const hosts = createRowCache<Host>({
   read,
   isMissing: ({ projectRef }) => projectRef === null,
   charactersOf: ({ ref }) => ref.length,
@@ -31,7 +31,7 @@ const hosts = createKept<Host>({
   charactersMax: 1_000_000,
 })
 
-const key = (name: string): Named => ({ ref: name, name: '' })
+const key = (name: string): RowKey => ({ ref: name, name: '' })
 
 const LED_MAX = 10_000
 /** Names that have led to a project. */

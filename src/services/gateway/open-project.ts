@@ -3,7 +3,7 @@ import type { SystemCtx } from '../../ctx.ts'
 import { runnerPasswordOf } from '../../model/secrets/project.ts'
 import type { ProjectStatus, StorageConfig } from '../../model/tables/index.ts'
 import { rowsOf } from '../../platform/db/client.ts'
-import { createKept, type Named, type Reader, wantedProjects } from '../../platform/db/row-cache.ts'
+import { createRowCache, type Reader, type RowKey, wantedProjects } from '../../platform/db/row-cache.ts'
 import { openTrust, type SealedTrust, sealedTrust, TRUST, TRUST_CHARACTERS_KEPT, type Trust } from './trust.ts'
 import { type UrlSigner, urlSignerOf } from './url-signer.ts'
 
@@ -24,7 +24,7 @@ export const storageConfigOf = ({ storageConfig }: { storageConfig: Partial<Stor
   fileSizeLimit: storageConfig.fileSizeLimit ?? STORAGE_DEFAULTS.fileSizeLimit,
 })
 
-interface Row extends Named {
+interface Row extends RowKey {
   organizationId: string
   status: ProjectStatus
   storageConfig: Partial<StorageConfig>
@@ -34,7 +34,7 @@ interface Row extends Named {
   opened?: OpenedProject
 }
 
-const projects = createKept<Row>({
+const projects = createRowCache<Row>({
   read,
   charactersOf: ({ trust }) => trust.text.length,
   entriesMax: 1_000,
@@ -49,14 +49,14 @@ export async function openProject(ctx: SystemCtx, ref: string): Promise<OpenedPr
 
 /** For who has met what speaks against the one that is kept. */
 export async function openProjectAnew(ctx: SystemCtx, ref: string): Promise<OpenedProject | undefined> {
-  const row = await projects.openAnew(ctx, { ref, name: '' }, ctx.now().getTime())
+  const row = await projects.reload(ctx, { ref, name: '' }, ctx.now().getTime())
   return row && opened(ctx, row)
 }
 
 /** For who has changed it: this isolate goes by the change at once. */
 export const forgetProject = (ref: string): void => projects.forget(ref)
 
-async function read({ db }: Reader, wanted: readonly Named[]): Promise<Row[]> {
+async function read({ db }: Reader, wanted: readonly RowKey[]): Promise<Row[]> {
   const rows = await rowsOf<Row & { trust: string }>(
     db,
     sql`select p.ref, w.name, p.organization_id as "organizationId", p.status, p.storage_config as "storageConfig",

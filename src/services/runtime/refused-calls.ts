@@ -1,7 +1,7 @@
 import type { SystemCtx } from '../../ctx.ts'
 import type { Bindings } from '../../platform/bindings.ts'
 import { setNewest } from '../../platform/bounded-map.ts'
-import { limitCaller, takeQuota } from '../../platform/rate-limit/quota.ts'
+import { rateLimitCaller, takeQuota } from '../../platform/rate-limit/quota.ts'
 import { markWithoutProgram } from './processes/reply-origin.ts'
 
 /** Calls that no program is run for. Whoever sends them without end must not fill the database. */
@@ -59,7 +59,7 @@ export async function refuseUnknown(
   refuse: (code: 'NOT_FOUND' | 'TOO_MANY_REQUESTS') => Response,
 ): Promise<Response> {
   const { CLIENT_ADDRESS_HEADER: header } = ctx.config
-  const caller = limitCaller(undefined, (header && call.request.headers.get(header)) || undefined)
+  const caller = rateLimitCaller(undefined, (header && call.request.headers.get(header)) || undefined)
   const quota = { caller, scope: 'none', now: ctx.now().getTime() }
   const { allowed } = await takeQuota(call.bindings.RATE_LIMITERS, quota, 'standard')
   return markWithoutProgram(logRefusal(ctx, call, refuse(allowed ? 'NOT_FOUND' : 'TOO_MANY_REQUESTS')))

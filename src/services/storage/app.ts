@@ -3,11 +3,11 @@ import { cors } from 'hono/cors'
 import type { ContentfulStatusCode } from 'hono/utils/http-status'
 import { createCtx } from '../../ctx.ts'
 import type { Bindings } from '../../platform/bindings.ts'
-import { countedFor } from '../../platform/db/client.ts'
+import { currentQueryCount } from '../../platform/db/client.ts'
 import { newTimedId } from '../../platform/db/id.ts'
 import { createLogger, describeError } from '../../platform/http/log.ts'
 import { measureRequest } from '../../platform/metrics/counters.ts'
-import { addressOf, limitCaller, takeQuota } from '../../platform/rate-limit/quota.ts'
+import { addressOf, rateLimitCaller, takeQuota } from '../../platform/rate-limit/quota.ts'
 import { locate } from '../gateway/project-address.ts'
 import { countRequest } from '../gateway/request-counts.ts'
 import { bucketRoutes } from './buckets.ts'
@@ -32,7 +32,7 @@ const begin: MiddlewareHandler<StorageEnv> = async (c, next) => {
   })
   c.set('facts', facts)
   c.set('ctx', ctx)
-  await countedFor.run(facts, next)
+  await currentQueryCount.run(facts, next)
   if (c.req.method === 'HEAD' && c.res.body) c.res = await headOf(c.res)
   const { headers } = c.res
   headers.set('x-request-id', requestId)
@@ -81,7 +81,7 @@ const open: MiddlewareHandler<StorageEnv> = async (c, next) => {
 /** Who guesses at projects is held to what strangers may ask of the management API. */
 async function countMiss(c: StorageContext, error: unknown): Promise<never> {
   if (!(error instanceof StorageError) || error.code !== 'NoSuchProject') throw error
-  const caller = limitCaller(undefined, addressOf(c))
+  const caller = rateLimitCaller(undefined, addressOf(c))
   const quota = { caller, scope: 'none', now: c.var.ctx.now().getTime() }
   const { allowed } = await takeQuota(c.env.RATE_LIMITERS, quota, 'standard')
   throw allowed ? error : new StorageError('SlowDown', 'Too many requests: try again later')

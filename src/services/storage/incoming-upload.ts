@@ -1,5 +1,5 @@
 import { readChunks } from '../../platform/blobs/chunk-reader.ts'
-import { dropRest } from '../../platform/blobs/discard-body.ts'
+import { discardBody } from '../../platform/blobs/discard-body.ts'
 import { digitsOf, parseExact } from './exact-json.ts'
 import { readForm } from './form.ts'
 import { StorageError } from './storage-error.ts'
@@ -53,7 +53,7 @@ async function readFormIncoming(request: Request, formType: string, xRobotsTag: 
   try {
     return { description: describe(), body: file.body, size: undefined, sizeMax, complete: describe }
   } catch (error) {
-    dropRest(readChunks(file.body))
+    discardBody(readChunks(file.body))
     throw error
   }
 }

@@ -1,6 +1,6 @@
 import { EngineUnavailable, SqlError } from '../../engine/engine.ts'
-import { isAway } from '../../platform/blobs/bucket.ts'
-import { BodyBroken, BodyStalled } from '../../platform/blobs/chunk-reader.ts'
+import { isBucketUnavailable } from '../../platform/blobs/bucket.ts'
+import { BodyInterrupted, BodyStalled } from '../../platform/blobs/chunk-reader.ts'
 import { isUnavailable } from '../../platform/db/postgres-errors.ts'
 import { ROLE_WANTED } from '../gateway/credentials.ts'
 import { FormMalformed } from './form-parts.ts'
@@ -120,12 +120,12 @@ export class StorageError extends Error {
   static from(error: unknown): StorageError {
     if (error instanceof StorageError) return error
     if (error instanceof SqlError) return ofSql(error)
-    if (error instanceof BodyStalled || error instanceof BodyBroken) return new StorageError('RequestAborted')
+    if (error instanceof BodyStalled || error instanceof BodyInterrupted) return new StorageError('RequestAborted')
     if (error instanceof FormMalformed) return new StorageError('InvalidRequest', `Malformed form: ${error.message}`)
     if (error instanceof EngineUnavailable) {
       return new StorageError(error.code === '53300' ? 'SlowDown' : 'ProjectUnavailable', undefined, { cause: error })
     }
-    if (isAway(error)) return new StorageError('BytesUnavailable', undefined, { cause: error })
+    if (isBucketUnavailable(error)) return new StorageError('BytesUnavailable', undefined, { cause: error })
     // The projects' own sessions come as EngineUnavailable: this one was the control plane's.
     if (isUnavailable(error)) {
       return new StorageError('ProjectUnavailable', 'The control plane is busy: try again shortly', { cause: error })

@@ -5,7 +5,7 @@ import { projects } from '../../model/tables/index.ts'
 import { removeBlobs } from '../../platform/blobs/remove.ts'
 import { BlobsNotRemoved, openStore } from '../../platform/blobs/store.ts'
 import { describeError } from '../../platform/http/log.ts'
-import { RemovalsHeld } from '../../platform/removals.ts'
+import { RemovalsPaused } from '../../platform/removals.ts'
 import { openProject } from '../gateway/open-project.ts'
 import { blobKey, blobPrefix, projectPrefix } from './blob-key.ts'
 import { asServer } from './database.ts'
@@ -36,7 +36,7 @@ async function attempt(ctx: SystemCtx, ref: string, sweep: () => Promise<void>):
     if (!done) throw new Error(`it takes longer than ${SWEEP_MS_MAX} ms`)
   })
   await work.catch((error) => {
-    if (error instanceof RemovalsHeld) ctx.log.info('storage_sweep_postponed', { project: ref })
+    if (error instanceof RemovalsPaused) ctx.log.info('storage_sweep_postponed', { project: ref })
     else ctx.log.error('storage_sweep_failed', { project: ref, error: describeError(error) })
     return sweepAgain(ctx, ref, 'failed')
   })

@@ -1,7 +1,7 @@
 import { type Row, SqlError, type Statement } from '../../engine/engine.ts'
 import { BodyStalled, readChunks } from '../../platform/blobs/chunk-reader.ts'
-import { dropRest } from '../../platform/blobs/discard-body.ts'
-import { MemoryTaken } from '../../platform/blobs/memory-budget.ts'
+import { discardBody } from '../../platform/blobs/discard-body.ts'
+import { MemoryExhausted } from '../../platform/blobs/memory-budget.ts'
 import { BLOB_BYTES_MAX, BlobInterrupted, type Stored } from '../../platform/blobs/put.ts'
 import { BlobIncomplete, BlobTooLarge, openStore } from '../../platform/blobs/store.ts'
 import { newTimedId } from '../../platform/db/id.ts'
@@ -71,7 +71,7 @@ async function answering<T>({ body }: Incoming, work: () => Promise<T>): Promise
   try {
     return await work()
   } catch (error) {
-    if (body && !body.locked) dropRest(readChunks(body))
+    if (body && !body.locked) discardBody(readChunks(body))
     throw error
   }
 }
@@ -196,7 +196,8 @@ async function put(
     return await blobs.put(key, body, { size, contentType })
   } catch (error) {
     if (error instanceof BlobTooLarge) throw new StorageError('EntityTooLarge')
-    if (error instanceof MemoryTaken) throw new StorageError('SlowDown', 'Too many large uploads at once: try again')
+    if (error instanceof MemoryExhausted)
+      throw new StorageError('SlowDown', 'Too many large uploads at once: try again')
     if (error instanceof BlobInterrupted && !(await isBucketThere(storage))) {
       throw new StorageError('BytesUnavailable', undefined, { cause: error })
     }

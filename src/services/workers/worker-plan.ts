@@ -1,7 +1,7 @@
 import { and, eq, isNull, sql } from 'drizzle-orm'
 import type { SystemCtx } from '../../ctx.ts'
 import { type ProjectStatus, projects, type ServedWorker, workers } from '../../model/tables/index.ts'
-import { prepared } from '../../platform/db/client.ts'
+import { prepareOnce } from '../../platform/db/client.ts'
 import { noteChange } from '../runtime/processes/program-changes.ts'
 
 /** What the instances of a worker are to be. */
@@ -31,7 +31,7 @@ const KEPT_MAX = 10_000
 const kept = new Map<string, { found: Found; until: number }>()
 let changes = 0
 
-const servedWorker = prepared((db) =>
+const servedWorker = prepareOnce((db) =>
   db
     .select({
       workerId: workers.id,

@@ -165,7 +165,7 @@ describe('counters', () => {
 
   it('are handed over together, a while after the first, and are kept while the object is away', async () => {
     vi.resetModules()
-    const { count, handOver } = await import('../../../src/platform/metrics/counters.ts')
+    const { count, flushCounts } = await import('../../../src/platform/metrics/counters.ts')
     const waits: { ms: number; end(): void }[] = []
     const wait = (ms: number) => new Promise<void>((end) => waits.push({ ms, end }))
     vi.stubGlobal('scheduler', { wait })
@@ -187,7 +187,7 @@ describe('counters', () => {
     expect(failures.mock.calls.flat()).toEqual([expect.stringContaining('metrics_not_handed_over')])
     isAway = false
     count(host, 'tasks_ended', ['project', 'create', 'done'])
-    await handOver(host.bindings)
+    await flushCounts(host.bindings)
     expect(taken).toEqual([
       [
         ['tasks_ended project create done', [3]],
@@ -195,6 +195,6 @@ describe('counters', () => {
       ],
     ])
     count({ ...host, bindings: { METRICS, PROGRAMS_PROCESS: randomUUID() } as never }, 'tasks_ended', ['a', 'b', 'c'])
-    expect(await handOver(host.bindings)).toEqual(new Map())
+    expect(await flushCounts(host.bindings)).toEqual(new Map())
   })
 })

@@ -3,7 +3,7 @@ import { asc, eq, type SQL, sql } from 'drizzle-orm'
 import { afterAll, beforeAll, inject } from 'vitest'
 import { type ControlDb, openControlDatabase } from '../../../dev/seed.ts'
 import { Config } from '../../../src/config.ts'
-import { webhookPlace } from '../../../src/model/secrets/bindings.ts'
+import { webhookAssociatedData } from '../../../src/model/secrets/bindings.ts'
 import { organizations, webhookDeliveries, webhookEndpoints, webhookEvents } from '../../../src/model/tables/index.ts'
 import { seal } from '../../../src/platform/secrets/seal.ts'
 import { newControlDatabase } from '../../support/control-databases.ts'
@@ -66,7 +66,7 @@ export function useOutbox() {
       url: URL_A,
       enabled: true,
       eventTypes: ['*'],
-      sealedSecret: await seal(config.ENCRYPTION_KEY, 'a secret of the receiver', webhookPlace(id, 'secret')),
+      sealedSecret: await seal(config.ENCRYPTION_KEY, 'a secret of the receiver', webhookAssociatedData(id, 'secret')),
       createdBy: randomUUID(),
       createdAt: new Date(START),
       ...fields,

@@ -2,7 +2,7 @@ import { expect, it } from 'vitest'
 import { Config } from '../../../src/config.ts'
 import type { SystemCtx } from '../../../src/ctx.ts'
 import { checkDestination, urlProblem } from '../../../src/platform/net/destination.ts'
-import { rulesOf } from '../../../src/platform/net/egress.ts'
+import { destinationRules } from '../../../src/platform/net/egress.ts'
 import { SETTINGS } from './outbox.ts'
 
 const OWN = {
@@ -15,7 +15,7 @@ const OWN = {
   WEBHOOK_DNS_URL: 'https://names.acme.dev/dns-query',
 }
 const rulesWith = (settings: object) =>
-  rulesOf({ config: Config.parse({ ...SETTINGS, ...settings }) } as unknown as SystemCtx)
+  destinationRules({ config: Config.parse({ ...SETTINGS, ...settings }) } as unknown as SystemCtx)
 
 it.each(Object.entries(OWN))('nothing is delivered to the host of %s', async (_name, url) => {
   const rules = rulesWith(OWN)

@@ -1,6 +1,6 @@
 import { and, eq, inArray, isNull, or } from 'drizzle-orm'
 import type { Payloads } from '../../../model/event-types.ts'
-import { ROLE_NAMES, ROLES, type Role, strongest } from '../../../model/roles.ts'
+import { ROLE_NAMES, ROLES, type Role, strongestRole } from '../../../model/roles.ts'
 import { memberRoles } from '../../../model/tables/index.ts'
 import type { NewEvent } from '../../../outbound/events/publish.ts'
 import type { Writer } from '../../../platform/db/client.ts'
@@ -118,7 +118,7 @@ function changes(before: readonly Assignment[], after: readonly Assignment[]): C
 /** An event has room for one role: the one in the whole organization, else the strongest and the projects that have it. */
 function inOneRole(member: Member, held: readonly Held[]): Payload {
   const everywhere = held.find(({ projectRef }) => projectRef === null)
-  const role = everywhere?.role ?? strongest(held.map((one) => one.role))
+  const role = everywhere?.role ?? strongestRole(held.map((one) => one.role))
   const assignment = assignments(held).find((one) => one.role === role)
   if (!assignment) throw new Error(`the user ${member.user.id} has no role`)
   return payload(member, assignment)

@@ -4,7 +4,7 @@ import type { OrganizationAccess } from '../../../access/access.ts'
 import type { Ctx } from '../../../ctx.ts'
 import { assertionIssuers } from '../../../model/tables/index.ts'
 import { ApiError } from '../../../platform/http/error.ts'
-import { forField } from '../../../platform/http/unusable-value.ts'
+import { attributeToField } from '../../../platform/http/unusable-value.ts'
 import { mutate } from '../../kernel/mutate.ts'
 import { requirePlan } from '../organizations/plan-features.ts'
 import { findKeys, type IssuerRow } from './issuer-keys.ts'
@@ -37,7 +37,7 @@ export async function setIssuer(
   const { id: organizationId } = organization
   const { jwks_url: jwksUrl = null, jwks: given } = input
   const field = given !== undefined ? 'jwks' : jwksUrl === null ? 'issuer' : 'jwks_url'
-  const found = await forField(field, () => findKeys(ctx, { issuer: input.issuer, jwksUrl, jwks: given }))
+  const found = await attributeToField(field, () => findKeys(ctx, { issuer: input.issuer, jwksUrl, jwks: given }))
   const now = ctx.now()
   const values = {
     issuer: found.issuer ?? input.issuer,

@@ -1,6 +1,6 @@
 import { desc } from 'drizzle-orm'
 import type { SystemCtx } from '../../../ctx.ts'
-import { oauthKeyPlace } from '../../../model/secrets/bindings.ts'
+import { oauthKeyAssociatedData } from '../../../model/secrets/bindings.ts'
 import { oauthSigningKeys } from '../../../model/tables/index.ts'
 import type { Jwk } from '../../../platform/jwt/jwk.ts'
 import { seal, unseal } from '../../../platform/secrets/seal.ts'
@@ -20,13 +20,16 @@ export async function signingKeyOf(ctx: SystemCtx): Promise<SigningKey> {
   const [known] = await db.select().from(oauthSigningKeys).orderBy(desc(oauthSigningKeys.createdAt)).limit(1)
   if (!known) return createSigningKey(ctx)
   const { id, sealedPrivateJwk } = known
-  return { id, privateJwk: JSON.parse(await unseal(config.ENCRYPTION_KEY, sealedPrivateJwk, oauthKeyPlace(id))) }
+  return {
+    id,
+    privateJwk: JSON.parse(await unseal(config.ENCRYPTION_KEY, sealedPrivateJwk, oauthKeyAssociatedData(id))),
+  }
 }
 
 async function createSigningKey({ db, config, now }: SystemCtx): Promise<SigningKey> {
   const { id, privateJwk, publicJwk } = await generateKeyPair(SIGNING_ALGORITHM)
   if (!publicJwk) throw new Error(`a key for ${SIGNING_ALGORITHM} has no public part`)
-  const sealedPrivateJwk = await seal(config.ENCRYPTION_KEY, JSON.stringify(privateJwk), oauthKeyPlace(id))
+  const sealedPrivateJwk = await seal(config.ENCRYPTION_KEY, JSON.stringify(privateJwk), oauthKeyAssociatedData(id))
   await db.insert(oauthSigningKeys).values({ id, publicJwk, sealedPrivateJwk, createdAt: now() })
   return { id, privateJwk }
 }

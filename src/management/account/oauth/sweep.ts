@@ -1,6 +1,6 @@
 import { type SQL, sql } from 'drizzle-orm'
 import type { SystemCtx } from '../../../ctx.ts'
-import { isHourlyDue } from '../../../model/hourly.ts'
+import { claimHourlyRun } from '../../../model/hourly.ts'
 import { rowsOf } from '../../../platform/db/client.ts'
 
 const PORTION = 5_000
@@ -8,7 +8,7 @@ const PORTIONS_MAX = 100
 
 /** Once an hour: authorizations that nobody can continue, and access tokens of applications and assertions that have expired. */
 export async function purgeOAuth(ctx: SystemCtx): Promise<void> {
-  if (!(await isHourlyDue(ctx, 'oauth'))) return
+  if (!(await claimHourlyRun(ctx, 'oauth'))) return
   const now = ctx.now().toISOString()
   const grants = await purge(ctx, sql`oauth_grants`, sql`expires_at <= ${now}`)
   const tokens = await purge(ctx, sql`access_tokens`, sql`oauth_grant_id is not null and expires_at <= ${now}`)

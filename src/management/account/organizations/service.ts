@@ -2,7 +2,7 @@ import { eq } from 'drizzle-orm'
 import type * as z from 'zod'
 import { type OrganizationAccess, visibleOrganizations } from '../../../access/access.ts'
 import type { Ctx } from '../../../ctx.ts'
-import { ROLE_NAMES, type Role, strongest } from '../../../model/roles.ts'
+import { ROLE_NAMES, type Role, strongestRole } from '../../../model/roles.ts'
 import { memberRoles, organizations, users } from '../../../model/tables/index.ts'
 import { requireRow } from '../../../platform/db/require-row.ts'
 import { randomLetters } from '../../../platform/http/common-values.ts'
@@ -69,7 +69,7 @@ interface Membership {
 
 function toMember(roles: Membership[], isKnown: (membership: Membership) => boolean) {
   const [{ user }] = roles as [Membership]
-  const role = strongest(roles.filter(isKnown).map(({ role }) => role))
+  const role = strongestRole(roles.filter(isKnown).map(({ role }) => role))
   return {
     user_id: user.id,
     user_name: user.username,

@@ -1,5 +1,5 @@
 import type { SystemCtx } from '../../../ctx.ts'
-import { branchPlace } from '../../../model/secrets/bindings.ts'
+import { branchAssociatedData } from '../../../model/secrets/bindings.ts'
 import { ApiError } from '../../../platform/http/error.ts'
 import { unseal } from '../../../platform/secrets/seal.ts'
 import { BytesGone, copyFunctions } from '../../programs/functions/copy-functions.ts'
@@ -24,7 +24,9 @@ export const deployToParent = (ctx: SystemCtx, site: Site): Promise<void> =>
 
 async function secretsGiven({ config }: SystemCtx, { branch }: Site): Promise<Record<string, string>> {
   const { id, sealedSecrets } = branch
-  return sealedSecrets === null ? {} : JSON.parse(await unseal(config.ENCRYPTION_KEY, sealedSecrets, branchPlace(id)))
+  return sealedSecrets === null
+    ? {}
+    : JSON.parse(await unseal(config.ENCRYPTION_KEY, sealedSecrets, branchAssociatedData(id)))
 }
 
 type Way = Pick<Parameters<typeof copyFunctions>[1], 'from' | 'to' | 'exactly'>

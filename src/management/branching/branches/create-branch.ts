@@ -1,7 +1,7 @@
 import type * as z from 'zod'
 import type { ProjectAccess } from '../../../access/access.ts'
 import type { Ctx, SystemCtx } from '../../../ctx.ts'
-import { branchPlace } from '../../../model/secrets/bindings.ts'
+import { branchAssociatedData } from '../../../model/secrets/bindings.ts'
 import { newPassword } from '../../../model/secrets/project.ts'
 import { branches } from '../../../model/tables/index.ts'
 import { uniqueViolation } from '../../../platform/db/postgres-errors.ts'
@@ -70,7 +70,7 @@ async function create(ctx: Ctx, parent: ProjectAccess, input: NewBranch, at: str
   const fresh = await prepareProject(ctx, newPassword())
   const id = crypto.randomUUID()
   const sealedSecrets = input.secrets
-    ? await seal(ctx.config.ENCRYPTION_KEY, JSON.stringify(input.secrets), branchPlace(id))
+    ? await seal(ctx.config.ENCRYPTION_KEY, JSON.stringify(input.secrets), branchAssociatedData(id))
     : null
   return mutate(ctx, async (mutation) => {
     // Locks the parent, as its deletion and the end of branching do: none is made unseen by them.

@@ -1,13 +1,13 @@
 import { eq } from 'drizzle-orm'
 import type { Ctx } from '../../../ctx.ts'
-import { webhookPlace } from '../../../model/secrets/bindings.ts'
+import { webhookAssociatedData } from '../../../model/secrets/bindings.ts'
 import { jwtSecretOf } from '../../../model/secrets/project.ts'
 import { projects, webhookEndpoints } from '../../../model/tables/index.ts'
 import { skipPending } from '../../../outbound/webhooks/delivery-store.ts'
 import { newTimedId } from '../../../platform/db/id.ts'
 import { ApiError } from '../../../platform/http/error.ts'
 import { checkDestination } from '../../../platform/net/destination.ts'
-import { rulesOf } from '../../../platform/net/egress.ts'
+import { destinationRules } from '../../../platform/net/egress.ts'
 import { seal } from '../../../platform/secrets/seal.ts'
 import type { Mutation } from '../../kernel/mutate.ts'
 import type { BranchRow } from './convert.ts'
@@ -16,7 +16,7 @@ const NOTIFIED = ['v1.project.branch.created', 'v1.project.branch.updated', 'v1.
 
 export async function requireNotifyUrl(ctx: Ctx, url: string | null, field: string): Promise<void> {
   if (url === null) return
-  const verdict = await checkDestination(url, rulesOf(ctx))
+  const verdict = await checkDestination(url, destinationRules(ctx))
   if (verdict.kind === 'allowed') return
   if (verdict.kind === 'unavailable')
     throw new ApiError('service_unavailable.name_resolution', { cause: verdict.reason })
@@ -58,7 +58,7 @@ export async function setNotifyUrl(
     sealedSecret: await seal(
       ctx.config.ENCRYPTION_KEY,
       await jwtSecretOf({ ...ctx, db: tx }, project),
-      webhookPlace(id, 'secret'),
+      webhookAssociatedData(id, 'secret'),
     ),
     createdBy: ctx.actor.userId,
     createdAt: ctx.now(),

@@ -1,7 +1,7 @@
 import { and, eq, isNull, lte, or, type SQL, sql } from 'drizzle-orm'
 import type { SystemCtx } from '../../../ctx.ts'
 import { Superseded } from '../../../engine/engine.ts'
-import { isHourlyDue } from '../../../model/hourly.ts'
+import { claimHourlyRun } from '../../../model/hourly.ts'
 import { gitBranches } from '../../../model/tables/index.ts'
 import { purgeInPortions } from '../../../platform/db/purge.ts'
 import { GithubRefused, GithubUnavailable } from '../../../platform/github/client.ts'
@@ -127,7 +127,7 @@ const DELIVERIES_KEPT_MS = 7 * 24 * 3_600_000
 
 /** Once an hour. */
 export async function purgeGitDeliveries(ctx: SystemCtx): Promise<void> {
-  if (!(await isHourlyDue(ctx, 'git_deliveries'))) return
+  if (!(await claimHourlyRun(ctx, 'git_deliveries'))) return
   const before = new Date(ctx.now().getTime() - DELIVERIES_KEPT_MS).toISOString()
   await purgeInPortions(
     ctx.db,

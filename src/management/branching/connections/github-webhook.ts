@@ -4,13 +4,13 @@ import * as z from 'zod'
 import type { SystemCtx } from '../../../ctx.ts'
 import { branches, gitBranches, gitConnections, gitDeliveries, projects } from '../../../model/tables/index.ts'
 import { readParts } from '../../../platform/blobs/chunk-reader.ts'
-import { holdMemory, MemoryTaken } from '../../../platform/blobs/memory-budget.ts'
+import { MemoryExhausted, reserveMemory } from '../../../platform/blobs/memory-budget.ts'
 import { rowsOf } from '../../../platform/db/client.ts'
-import { appOf } from '../../../platform/github/app.ts'
+import { githubAppOf } from '../../../platform/github/app.ts'
 import { Text } from '../../../platform/http/common-values.ts'
 import { ApiError } from '../../../platform/http/error.ts'
 import { send } from '../../../platform/queue/send.ts'
-import { addressOf, guessesOf, isAddressOverLimit, takeQuota } from '../../../platform/rate-limit/quota.ts'
+import { addressOf, invalidTokenQuota, isAddressOverLimit, takeQuota } from '../../../platform/rate-limit/quota.ts'
 import type { AppEnv } from '../../kernel/app-env.ts'
 
 const PATH = '/integrations/github/webhook'
@@ -27,7 +27,7 @@ export function mountGithubWebhook(app: Hono<AppEnv>): void {
   app.post(PATH, async (c) => {
     const { ctx } = c.var
     c.var.facts.route = 'github-webhook'
-    const github = appOf(ctx.config)
+    const github = githubAppOf(ctx.config)
     if (!github) throw new ApiError('not_found.github_app')
     const now = ctx.now().getTime()
     if (isAddressOverLimit(addressOf(c), now)) throw new ApiError('too_many_requests')
@@ -38,7 +38,7 @@ export function mountGithubWebhook(app: Hono<AppEnv>): void {
     const isTheirs = signature && body && (await isSigned(github.webhookSecret, signature, body))
     if (!isTheirs) {
       // Who guesses at signatures has the quota of who guesses at tokens.
-      const { allowed } = await takeQuota(c.env.RATE_LIMITERS, guessesOf(addressOf(c), now), 'standard')
+      const { allowed } = await takeQuota(c.env.RATE_LIMITERS, invalidTokenQuota(addressOf(c), now), 'standard')
       if (!allowed) throw new ApiError('too_many_requests')
       throw new ApiError('unauthorized', { detail: 'x-hub-signature-256 is not that of this body' })
     }
@@ -72,8 +72,8 @@ async function readBody(request: Request): Promise<Uint8Array<ArrayBuffer>> {
   const tooLarge = new ApiError('payload_too_large', { detail: `at most ${BODY_BYTES_MAX} bytes` })
   if (!(declared <= BODY_BYTES_MAX)) throw tooLarge
   if (!request.body) return new Uint8Array()
-  const memory = await holdMemory(COPIES * declared, 'github').catch((cause) => {
-    throw cause instanceof MemoryTaken ? new ApiError('service_unavailable.memory', { cause }) : cause
+  const memory = await reserveMemory(COPIES * declared, 'github').catch((cause) => {
+    throw cause instanceof MemoryExhausted ? new ApiError('service_unavailable.memory', { cause }) : cause
   })
   const parts = readParts(request.body)
   const timer = setTimeout(() => void parts.cancel('too late').catch(() => {}), BODY_MS_MAX)

@@ -13,7 +13,7 @@ import { GithubRefused, openGithub } from '../../../platform/github/client.ts'
 import type { CommitReport } from '../../../platform/github/repository.ts'
 import {
   changesFile,
-  headOf,
+  headCommitOf,
   openPullRequests,
   openRepository,
   type Repository,
@@ -142,7 +142,7 @@ async function findBranches({ db }: SystemCtx, { project, row }: Followed) {
 
 async function watchProduction(ctx: SystemCtx, followed: Followed, main: BranchRow | undefined): Promise<Next> {
   const { row, repository, project } = followed
-  const head = await headOf(repository, row.name)
+  const head = await headCommitOf(repository, row.name)
   if (head === undefined) return 'never'
   if (head === row.commit) return 'nothing'
   return begin(ctx, followed, head, {
@@ -167,7 +167,7 @@ async function watchPreview(
   if (branch) await keepNumber(ctx, branch, pulls)
   if (running) return RUN_MS
   if (!branch) return watchNew(ctx, followed, pulls)
-  const head = await headOf(repository, row.name)
+  const head = await headCommitOf(repository, row.name)
   if (head === undefined) return 'nothing'
   if (head === row.commit && branch.id === row.branchId) return 'nothing'
   return begin(ctx, followed, head, {
@@ -192,7 +192,7 @@ async function watchNew(ctx: SystemCtx, followed: Followed, pulls: number[]): Pr
   const { connection, repository, project, row } = followed
   const [pull] = pulls
   if (pull === undefined || !connection.newBranchPerPr) return 'never'
-  const head = await headOf(repository, row.name)
+  const head = await headCommitOf(repository, row.name)
   if (head === undefined) return 'nothing'
   if (connection.changesOnly && !(await changesAny(repository, pulls, connection.workdir))) return 'never'
   return begin(ctx, followed, head, { ref: project.ref, start: () => addPreview(ctx, followed, head, pull) })

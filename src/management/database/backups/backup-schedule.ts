@@ -2,7 +2,7 @@ import { and, asc, eq, getTableColumns, inArray, lte, type SQL, sql } from 'driz
 import type * as z from 'zod'
 import type { ProjectAccess } from '../../../access/access.ts'
 import type { Ctx, SystemCtx } from '../../../ctx.ts'
-import { isHourlyDue } from '../../../model/hourly.ts'
+import { claimHourlyRun } from '../../../model/hourly.ts'
 import { organizations, projectSettings, projects } from '../../../model/tables/index.ts'
 import { ApiError } from '../../../platform/http/error.ts'
 import { describeError } from '../../../platform/http/log.ts'
@@ -81,7 +81,7 @@ const DUE_AT = sql`${projectSettings.value} ->> 'due_at'`
 
 /** Gives projects that have none the schedule of their plan, from the next day on. */
 export async function scheduleDailyBackups(ctx: SystemCtx): Promise<void> {
-  if (!ctx.engine.capabilities.backups || !(await isHourlyDue(ctx, 'backup_schedules'))) return
+  if (!ctx.engine.capabilities.backups || !(await claimHourlyRun(ctx, 'backup_schedules'))) return
   const now = ctx.now().toISOString()
   const due = sql`${projects.createdAt} + make_interval(days => 1 + floor(extract(epoch from ${now}::timestamptz - ${projects.createdAt}) / 86400)::int)`
   const utc = (at: SQL | typeof projects.createdAt, format: string) =>

@@ -4,10 +4,10 @@ import { PLANS } from '../../../config.ts'
 import type { SystemCtx } from '../../../ctx.ts'
 import type { Backup } from '../../../engine/backup.ts'
 import { Superseded } from '../../../engine/engine.ts'
-import { isHourlyDue } from '../../../model/hourly.ts'
+import { claimHourlyRun } from '../../../model/hourly.ts'
 import { backups, organizations, projects } from '../../../model/tables/index.ts'
 import { describeError } from '../../../platform/http/log.ts'
-import { RemovalsHeld } from '../../../platform/removals.ts'
+import { RemovalsPaused } from '../../../platform/removals.ts'
 import { backupDaysKept, dailyBackupDays } from './backup-plan.ts'
 
 export const removedAt = (at: Date) => ({ status: 'REMOVED' as const, removedAt: at })
@@ -27,7 +27,7 @@ const REMOVED_MAX = 200
 export async function removeOldBackups(ctx: SystemCtx): Promise<void> {
   await purgeRemoved(ctx)
   // To list them asks the bucket for each project.
-  if (!(await isHourlyDue(ctx, 'old_backups'))) return
+  if (!(await claimHourlyRun(ctx, 'old_backups'))) return
   await expireBackups(ctx)
   const found = await ctx.engine.backups.list()
   const old: Backup[] = []
@@ -37,7 +37,7 @@ export async function removeOldBackups(ctx: SystemCtx): Promise<void> {
   for (const backup of old.slice(0, REMOVED_MAX)) {
     const fence = async () => (await uselessAmong(ctx, [backup])).length > 0
     await ctx.engine.backups.remove(backup, fence).catch((error) => {
-      if (error instanceof RemovalsHeld) throw error
+      if (error instanceof RemovalsPaused) throw error
       if (error instanceof Superseded) return
       ctx.log.error('backup_not_removed', { project: backup.ref, backup: backup.id, error: describeError(error) })
     })

@@ -1,12 +1,15 @@
 import * as z from 'zod'
-import { DatabasePassword, nestsWithin, Text } from '../../../platform/http/common-values.ts'
+import { DatabasePassword, isDepthAtMost, Text } from '../../../platform/http/common-values.ts'
 
 const Query = Text.min(1)
 const PARAMETER_DEPTH_MAX = 100
 const Parameter = z
   .unknown()
   .refine((value) => typeof value !== 'string' || value.isWellFormed(), 'must not hold half a surrogate pair')
-  .refine((value) => nestsWithin(value, PARAMETER_DEPTH_MAX), `must not nest deeper than ${PARAMETER_DEPTH_MAX} levels`)
+  .refine(
+    (value) => isDepthAtMost(value, PARAMETER_DEPTH_MAX),
+    `must not nest deeper than ${PARAMETER_DEPTH_MAX} levels`,
+  )
 const Parameters = z.array(Parameter).max(65_535).optional()
 
 export const RunQuery = z

@@ -3,7 +3,7 @@ import type * as z from 'zod'
 import type { ProjectAccess } from '../../../access/access.ts'
 import type { Ctx } from '../../../ctx.ts'
 import { notebooks } from '../../../model/tables/index.ts'
-import { containing } from '../../../platform/db/like-pattern.ts'
+import { containsPattern } from '../../../platform/db/like-pattern.ts'
 import { cursorOf, type Place, pageLinks, placeOf } from '../../../platform/http/pagination.ts'
 import { selectNotebooks, toListedNotebook } from './read-notebook.ts'
 import type { NotebookListQuery } from './schema.ts'
@@ -53,4 +53,4 @@ function beyond(place: Place | undefined, column: Column, rising: boolean): SQL 
 }
 
 const named = (part: string | undefined): SQL =>
-  part === undefined ? sql`true` : sql`n.name ilike ${containing(part)}`
+  part === undefined ? sql`true` : sql`n.name ilike ${containsPattern(part)}`

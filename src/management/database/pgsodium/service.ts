@@ -1,6 +1,6 @@
 import type { ProjectAccess } from '../../../access/access.ts'
 import type { Ctx } from '../../../ctx.ts'
-import { rootKeyPlace } from '../../../model/secrets/bindings.ts'
+import { rootKeyAssociatedData } from '../../../model/secrets/bindings.ts'
 import { ApiError } from '../../../platform/http/error.ts'
 import { seal, unseal } from '../../../platform/secrets/seal.ts'
 import { mutate } from '../../kernel/mutate.ts'
@@ -14,7 +14,7 @@ const AREA = 'pgsodium' as const
 export async function getPgsodiumConfig(ctx: Ctx, project: ProjectAccess) {
   const { value } = await readSettings(ctx.db, project.ref, AREA)
   const sealed = value?.sealed_root_key ?? (await giveKey(ctx, project))
-  return { root_key: await unseal(ctx.config.ENCRYPTION_KEY, sealed, rootKeyPlace(project.ref)) }
+  return { root_key: await unseal(ctx.config.ENCRYPTION_KEY, sealed, rootKeyAssociatedData(project.ref)) }
 }
 
 export async function updatePgsodiumConfig(ctx: Ctx, project: ProjectAccess, rootKey: string) {
@@ -45,7 +45,7 @@ async function giveKey(ctx: Ctx, project: ProjectAccess): Promise<string> {
 const newSettings = async ({ config, now }: Ctx, ref: string, rootKey: string) => ({
   ref,
   area: AREA,
-  value: { sealed_root_key: await seal(config.ENCRYPTION_KEY, rootKey, rootKeyPlace(ref)) },
+  value: { sealed_root_key: await seal(config.ENCRYPTION_KEY, rootKey, rootKeyAssociatedData(ref)) },
   updatedAt: now(),
 })
 

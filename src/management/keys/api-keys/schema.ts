@@ -1,7 +1,7 @@
 import * as z from 'zod'
 import { API_ROLES } from '../../../engine/roles.ts'
 import { API_KEY_TYPES } from '../../../model/tables/index.ts'
-import { isStorable, nestsWithin, Text } from '../../../platform/http/common-values.ts'
+import { isDepthAtMost, isStorable, Text } from '../../../platform/http/common-values.ts'
 
 export const ApiKeyQuery = z.object({
   reveal: z
@@ -29,7 +29,7 @@ const TIMES = ['exp', 'nbf', 'iat']
 /** What each request with the key carries as its claims. */
 const Template = z
   .looseObject({ role: z.enum(API_ROLES).default('service_role') })
-  .refine((template) => nestsWithin(template, TEMPLATE_DEPTH_MAX), {
+  .refine((template) => isDepthAtMost(template, TEMPLATE_DEPTH_MAX), {
     error: `must not nest deeper than ${TEMPLATE_DEPTH_MAX} levels`,
     abort: true,
   })

@@ -5,7 +5,7 @@ import type { Backend } from '../../../outbound/drains/backend.ts'
 import { BACKENDS } from '../../../outbound/drains/backends/index.ts'
 import { checkTarget } from '../../../outbound/drains/target.ts'
 import { ApiError, type Issue } from '../../../platform/http/error.ts'
-import { rulesOf } from '../../../platform/net/egress.ts'
+import { destinationRules } from '../../../platform/net/egress.ts'
 
 type Fields = Record<string, unknown>
 
@@ -49,7 +49,7 @@ function issuesOf(type: BackendType, issue: z.core.$ZodIssue): Issue[] {
 
 async function requireTarget(ctx: SystemCtx, backend: Backend, config: object): Promise<void> {
   const target = backend.target(config)
-  const verdict = await checkTarget(target, rulesOf(ctx))
+  const verdict = await checkTarget(target, destinationRules(ctx))
   if (verdict.kind === 'allowed') return
   if (verdict.kind === 'unavailable') {
     throw new ApiError('service_unavailable.name_resolution', { cause: `WEBHOOK_DNS_URL: ${verdict.reason}` })

@@ -2,7 +2,7 @@ import { and, asc, count, eq, type SQL, sql } from 'drizzle-orm'
 import type * as z from 'zod'
 import { hashToken } from '../../../access/token.ts'
 import type { Ctx } from '../../../ctx.ts'
-import { webhookPlace } from '../../../model/secrets/bindings.ts'
+import { webhookAssociatedData } from '../../../model/secrets/bindings.ts'
 import { type OldSecret, webhookDeliveries, webhookEndpoints } from '../../../model/tables/index.ts'
 import { opened } from '../../../outbound/webhooks/attempt.ts'
 import { clearLog, skipPending } from '../../../outbound/webhooks/delivery-store.ts'
@@ -12,7 +12,7 @@ import { newTimedId } from '../../../platform/db/id.ts'
 import { requireRow } from '../../../platform/db/require-row.ts'
 import { ApiError } from '../../../platform/http/error.ts'
 import { checkDestination } from '../../../platform/net/destination.ts'
-import { rulesOf } from '../../../platform/net/egress.ts'
+import { destinationRules } from '../../../platform/net/egress.ts'
 import { seal } from '../../../platform/secrets/seal.ts'
 import { type Mutation, mutate } from '../../kernel/mutate.ts'
 import { type Owner, ownedBy, subjectOf } from './endpoint-owner.ts'
@@ -192,7 +192,7 @@ async function clearLogs(ctx: Ctx, owner: Owner, which: SQL | undefined): Promis
 }
 
 async function requireDestination(ctx: Ctx, url: string): Promise<void> {
-  const verdict = await checkDestination(url, rulesOf(ctx))
+  const verdict = await checkDestination(url, destinationRules(ctx))
   if (verdict.kind === 'allowed') return
   if (verdict.kind === 'unavailable')
     throw new ApiError('service_unavailable.name_resolution', { cause: `WEBHOOK_DNS_URL: ${verdict.reason}` })
@@ -259,10 +259,10 @@ async function secretChanges(ctx: Ctx, before: Endpoint, secret: string): Promis
 const hashOfKey = (secret: string) => hashToken(String.fromCharCode(...keyOf(secret)))
 
 const sealSecret = ({ config }: Ctx, id: string, secret: string) =>
-  seal(config.ENCRYPTION_KEY, secret, webhookPlace(id, 'secret'))
+  seal(config.ENCRYPTION_KEY, secret, webhookAssociatedData(id, 'secret'))
 
 const sealHeaders = async ({ config }: Ctx, id: string, headers: Record<string, string> | null | undefined) =>
-  headers ? seal(config.ENCRYPTION_KEY, JSON.stringify(headers), webhookPlace(id, 'headers')) : null
+  headers ? seal(config.ENCRYPTION_KEY, JSON.stringify(headers), webhookAssociatedData(id, 'headers')) : null
 
 const typesOf = (types: { type: Endpoint['eventTypes'][number] }[]) =>
   Array.from(new Set(types.map(({ type }) => type)))

@@ -1,6 +1,6 @@
 import type { SystemCtx } from '../../../ctx.ts'
 import { functionDeployments } from '../../../model/tables/index.ts'
-import { isAway } from '../../../platform/blobs/bucket.ts'
+import { isBucketUnavailable } from '../../../platform/blobs/bucket.ts'
 import { openStore } from '../../../platform/blobs/store.ts'
 import { requireRow } from '../../../platform/db/require-row.ts'
 import { ApiError } from '../../../platform/http/error.ts'
@@ -81,5 +81,5 @@ async function build(ctx: SystemCtx, { entrypoint, importMap, staticPatterns, fi
 }
 
 export function rejectAway(cause: unknown): never {
-  throw isAway(cause) ? new ApiError('service_unavailable.bucket', { cause }) : cause
+  throw isBucketUnavailable(cause) ? new ApiError('service_unavailable.bucket', { cause }) : cause
 }

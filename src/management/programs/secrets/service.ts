@@ -1,5 +1,5 @@
 import { and, asc, eq, inArray, isNull, sql } from 'drizzle-orm'
-import { type ProjectAccess, requireStaying } from '../../../access/access.ts'
+import { type ProjectAccess, requireNotGoingDown } from '../../../access/access.ts'
 import type { Ctx, SystemCtx } from '../../../ctx.ts'
 import { sealFunctionSecret } from '../../../model/secrets/function.ts'
 import { functionSecrets, projects } from '../../../model/tables/index.ts'
@@ -95,7 +95,7 @@ export async function countChange({ tx }: Mutation, ref: string): Promise<void> 
     .where(and(eq(projects.ref, ref), isNull(projects.removedAt)))
     .returning({ status: projects.status })
   if (!changed) throw new ApiError('not_found.project')
-  requireStaying(changed)
+  requireNotGoingDown(changed)
 }
 
 export async function deleteSecrets(ctx: Ctx, { ref, organizationId }: ProjectAccess, names: readonly string[]) {

@@ -2,7 +2,7 @@ import { and, eq, gt } from 'drizzle-orm'
 import type { ProjectAccess } from '../../../access/access.ts'
 import type { Ctx } from '../../../ctx.ts'
 import { workerUploads } from '../../../model/tables/index.ts'
-import { isAway } from '../../../platform/blobs/bucket.ts'
+import { isBucketUnavailable } from '../../../platform/blobs/bucket.ts'
 import { presignPut } from '../../../platform/blobs/presign.ts'
 import { openStore } from '../../../platform/blobs/store.ts'
 import type { Writer } from '../../../platform/db/client.ts'
@@ -82,7 +82,7 @@ export async function requireUpload(ctx: Ctx, ref: string, { name, id }: { name:
   const store = openStore(ctx)
   const key = uploadKey(ref, id)
   const blob = await store.look(key).catch((cause) => {
-    throw isAway(cause) ? new ApiError('service_unavailable.bucket', { cause }) : cause
+    throw isBucketUnavailable(cause) ? new ApiError('service_unavailable.bucket', { cause }) : cause
   })
   if (!blob) throw refuseUpload('nothing was PUT to the URL of the upload')
   const [type = ''] = blob.contentType.toLowerCase().split(';', 1)

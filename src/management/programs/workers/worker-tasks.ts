@@ -5,7 +5,7 @@ import { nextCronTime } from '../../../platform/cron-expression.ts'
 import { requireRow } from '../../../platform/db/require-row.ts'
 import { describeError } from '../../../platform/http/log.ts'
 import { count } from '../../../platform/metrics/counters.ts'
-import { RemovalsHeld } from '../../../platform/removals.ts'
+import { RemovalsPaused } from '../../../platform/removals.ts'
 import { BuildFailed } from '../../../services/runtime/build-client.ts'
 import { leaveImage, requireImage } from '../../../services/workers/worker-images.ts'
 import { forgetPlan } from '../../../services/workers/worker-plan.ts'
@@ -116,7 +116,7 @@ const TOLD_MAX = 8_000
 /** What the developer can mend ends the build; what is ours to mend is tried again for a while. */
 async function fail(ctx: SystemCtx, work: Work, error: unknown): Promise<void> {
   const { task } = work
-  if (error instanceof RemovalsHeld) return workerLeases.waitAgain(ctx, task, describeError(error))
+  if (error instanceof RemovalsPaused) return workerLeases.waitAgain(ctx, task, describeError(error))
   if (error instanceof BuildFailed && task.kind === 'build') return void (await failBuild(ctx, work, error.message))
   const reason = reasonOf(task, error)
   ctx.log.error('worker_task_failed', {

@@ -3,7 +3,7 @@ import type * as z from 'zod'
 import type { OrganizationAccess } from '../../../access/access.ts'
 import type { Ctx } from '../../../ctx.ts'
 import { projectSettings, projects } from '../../../model/tables/index.ts'
-import { containing } from '../../../platform/db/like-pattern.ts'
+import { containsPattern } from '../../../platform/db/like-pattern.ts'
 import { decodeCursor, encodeCursor, type Position, pageLinks } from '../../../platform/http/pagination.ts'
 import { toPageItem, toProjectV2 } from './convert.ts'
 import type { ProjectListQueryV2, ProjectPageQuery } from './schema.ts'
@@ -97,7 +97,7 @@ const within = ({ id, onlyProjects }: OrganizationAccess): SQL | undefined =>
     onlyProjects && or(inArray(projects.ref, [...onlyProjects]), inArray(projects.parentRef, [...onlyProjects])),
   )
 
-const nameContains = (search: string) => ilike(projects.name, containing(search))
+const nameContains = (search: string) => ilike(projects.name, containsPattern(search))
 
 /** Compared as a row, so that the index (organization, created_at, ref) is entered at the very place. */
 const beyond = ({ at, id }: Position, rising: boolean) =>

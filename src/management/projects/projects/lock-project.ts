@@ -1,5 +1,5 @@
 import { and, eq, isNull } from 'drizzle-orm'
-import { requireStaying } from '../../../access/access.ts'
+import { requireNotGoingDown } from '../../../access/access.ts'
 import { projects } from '../../../model/tables/index.ts'
 import { ApiError } from '../../../platform/http/error.ts'
 import type { Mutation } from '../../kernel/mutate.ts'
@@ -18,6 +18,6 @@ export async function lockProject({ tx }: Pick<Mutation, 'tx'>, ref: string): Pr
     .where(and(eq(projects.ref, ref), isNull(projects.removedAt)))
     .for('no key update')
   if (!project) throw new ApiError('not_found.project')
-  requireStaying(project)
+  requireNotGoingDown(project)
   return project
 }

@@ -1,9 +1,9 @@
 import { and, eq, inArray, sql } from 'drizzle-orm'
 import type { SystemCtx } from '../../../ctx.ts'
-import { isHourlyDue } from '../../../model/hourly.ts'
+import { claimHourlyRun } from '../../../model/hourly.ts'
 import { projects, projectTasks } from '../../../model/tables/index.ts'
 import { describeError } from '../../../platform/http/log.ts'
-import { RemovalsHeld } from '../../../platform/removals.ts'
+import { RemovalsPaused } from '../../../platform/removals.ts'
 
 /** So long after its end, nobody works on a project any more. */
 const GRACE_MS = 10 * 60_000
@@ -15,7 +15,7 @@ const TOLD_MAX = 20
  * database of no known project is told of and stays, as it may be somebody else's.
  */
 export async function reconcileProjects(ctx: SystemCtx): Promise<void> {
-  if (!(await isHourlyDue(ctx, 'reconcile'))) return
+  if (!(await claimHourlyRun(ctx, 'reconcile'))) return
   const found = await ctx.engine.refs()
   const known = await ctx.db
     .select({ ref: projects.ref, removedAt: projects.removedAt })
@@ -41,7 +41,7 @@ async function removeAgain({ db, engine, log }: SystemCtx, ref: string): Promise
     await engine.remove(ref, isStillRemoved)
     log.info('leftover_removed', { project: ref })
   } catch (error) {
-    if (error instanceof RemovalsHeld) throw error
+    if (error instanceof RemovalsPaused) throw error
     log.error('leftover_not_removed', { project: ref, error: describeError(error) })
   }
 }

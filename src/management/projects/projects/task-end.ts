@@ -4,7 +4,7 @@ import { EngineBusy } from '../../../engine/engine.ts'
 import { organizations, type ProjectStatus, projects } from '../../../model/tables/index.ts'
 import { describeError } from '../../../platform/http/log.ts'
 import { count } from '../../../platform/metrics/counters.ts'
-import { RemovalsHeld } from '../../../platform/removals.ts'
+import { RemovalsPaused } from '../../../platform/removals.ts'
 import { type Mutation, mutate } from '../../kernel/mutate.ts'
 import { reasonOf } from './task-reason.ts'
 import { type Changes, Hopeless, type Job, projectLeases, type Task, type Work } from './tasks.ts'
@@ -12,7 +12,7 @@ import { type Changes, Hopeless, type Job, projectLeases, type Task, type Work }
 export const ATTEMPTS_MAX = 6
 
 /** Whether the task only has to wait: nothing was tried, so the attempt does not count. */
-export const isPostponed = (error: unknown): boolean => error instanceof EngineBusy || error instanceof RemovalsHeld
+export const isPostponed = (error: unknown): boolean => error instanceof EngineBusy || error instanceof RemovalsPaused
 
 /** Whether the task is not tried again after this error. */
 export const isFinal = ({ attempts }: Task, error: unknown): boolean =>

@@ -6,7 +6,7 @@ import { customHostnames } from '../../../model/tables/index.ts'
 import { uniqueViolation } from '../../../platform/db/postgres-errors.ts'
 import { ApiError } from '../../../platform/http/error.ts'
 import { hostProblem } from '../../../platform/net/destination.ts'
-import { rulesOf } from '../../../platform/net/egress.ts'
+import { destinationRules } from '../../../platform/net/egress.ts'
 import { forgetHost } from '../../../services/gateway/hostnames.ts'
 import { isName } from '../../../services/gateway/project-address.ts'
 import { type Mutation, mutate } from '../../kernel/mutate.ts'
@@ -26,7 +26,7 @@ export async function getHostname(ctx: Ctx, { ref }: ProjectAccess): Promise<Con
 }
 
 export async function initializeHostname(ctx: Ctx, project: ProjectAccess, hostname: string): Promise<Config> {
-  const problem = originProblem(originOf(ctx, project.ref)) ?? hostProblem(hostname, rulesOf(ctx).ownHosts)
+  const problem = originProblem(originOf(ctx, project.ref)) ?? hostProblem(hostname, destinationRules(ctx).ownHosts)
   if (problem) throw refuse(problem)
   const now = ctx.now()
   const row = await change(ctx, project, async (mutation) => {

@@ -1,6 +1,6 @@
 import { X509Certificate } from 'node:crypto'
 import { SaxesParser, type SaxesTagNS } from 'saxes'
-import { Unusable } from '../../../platform/http/unusable-value.ts'
+import { UnusableValue } from '../../../platform/http/unusable-value.ts'
 
 export const METADATA_BYTES_MAX = 1024 * 1024
 const DEPTH_MAX = 64
@@ -35,19 +35,19 @@ const newEntity = (id: string): Entity => ({ id, roles: 0, signOnServices: 0, ce
 /** The entity of a SAML 2.0 identity provider that can be used: with a place to sign on, and certificates that can be read if it has any. */
 export function readMetadata(xml: string): string {
   if (new TextEncoder().encode(xml).length > METADATA_BYTES_MAX) {
-    throw new Unusable(`has more than ${METADATA_BYTES_MAX} bytes`)
+    throw new UnusableValue(`has more than ${METADATA_BYTES_MAX} bytes`)
   }
   const [provider, ...others] = find(xml).filter(({ roles }) => roles > 0)
-  if (!provider) throw new Unusable('describes no identity provider: it has no IDPSSODescriptor')
+  if (!provider) throw new UnusableValue('describes no identity provider: it has no IDPSSODescriptor')
   if (others.length > 0 || provider.roles > 1) {
-    throw new Unusable('describes more than one identity provider: it must have one IDPSSODescriptor')
+    throw new UnusableValue('describes more than one identity provider: it must have one IDPSSODescriptor')
   }
   const { id, signOnServices, certificates } = provider
   if (id === '' || id.length > ENTITY_ID_LENGTH_MAX) {
-    throw new Unusable(`must have an entityID of 1 to ${ENTITY_ID_LENGTH_MAX} characters`)
+    throw new UnusableValue(`must have an entityID of 1 to ${ENTITY_ID_LENGTH_MAX} characters`)
   }
   if (signOnServices === 0)
-    throw new Unusable('has no SingleSignOnService with an address for HTTP-Redirect or HTTP-POST')
+    throw new UnusableValue('has no SingleSignOnService with an address for HTTP-Redirect or HTTP-POST')
   for (const certificate of certificates) requireCertificate(certificate)
   return id
 }
@@ -67,13 +67,13 @@ function find(xml: string): Entity[] {
     if (certificate !== undefined) certificate += text
   }
   parser.on('error', ({ message }) => {
-    throw new Unusable(`is not well-formed XML: ${message.slice(0, REASON_LENGTH_MAX)}`)
+    throw new UnusableValue(`is not well-formed XML: ${message.slice(0, REASON_LENGTH_MAX)}`)
   })
   parser.on('doctype', () => {
-    throw new Unusable('must not have a document type definition')
+    throw new UnusableValue('must not have a document type definition')
   })
   parser.on('opentag', (tag) => {
-    if (path.length === DEPTH_MAX) throw new Unusable(`is nested more than ${DEPTH_MAX} deep`)
+    if (path.length === DEPTH_MAX) throw new UnusableValue(`is nested more than ${DEPTH_MAX} deep`)
     path.push(nameOf(tag))
     const where = place()
     if (path.length === 1) requireRoot(tag)
@@ -105,7 +105,7 @@ const attributeOf = ({ attributes }: SaxesTagNS, name: string): string =>
 
 function requireRoot(tag: SaxesTagNS): void {
   if (![ROOT, LIST].includes(nameOf(tag))) {
-    throw new Unusable('is no SAML 2.0 metadata: its root must be an EntityDescriptor or an EntitiesDescriptor')
+    throw new UnusableValue('is no SAML 2.0 metadata: its root must be an EntityDescriptor or an EntitiesDescriptor')
   }
 }
 
@@ -119,6 +119,6 @@ function requireCertificate(base64: string): void {
     const bytes = Uint8Array.from(atob(base64.replace(/\s/g, '')), (character) => character.charCodeAt(0))
     new X509Certificate(bytes)
   } catch (cause) {
-    throw new Unusable('has a certificate for signatures that cannot be read', { cause })
+    throw new UnusableValue('has a certificate for signatures that cannot be read', { cause })
   }
 }

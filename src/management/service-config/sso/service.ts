@@ -5,7 +5,7 @@ import type { Ctx } from '../../../ctx.ts'
 import { ssoDomains, ssoProviders } from '../../../model/tables/index.ts'
 import type { Writer } from '../../../platform/db/client.ts'
 import { ApiError } from '../../../platform/http/error.ts'
-import { forField, Unusable } from '../../../platform/http/unusable-value.ts'
+import { attributeToField, UnusableValue } from '../../../platform/http/unusable-value.ts'
 import { fetchText } from '../../../platform/net/fetch-text.ts'
 import { mutate } from '../../kernel/mutate.ts'
 import { lockProject } from '../../projects/projects/lock-project.ts'
@@ -89,11 +89,11 @@ export async function deleteProvider(ctx: Ctx, project: ProjectAccess, id: strin
 async function readSource(ctx: Ctx, input: Update, expected?: string): Promise<Source | undefined> {
   const { metadata_url: url, metadata_xml: xml } = input
   if (url === undefined && xml === undefined) return undefined
-  return forField(url === undefined ? 'metadata_xml' : 'metadata_url', async () => {
+  return attributeToField(url === undefined ? 'metadata_xml' : 'metadata_url', async () => {
     const metadataXml = url === undefined ? (xml ?? '') : await fetchMetadata(ctx, url)
     const entityId = readMetadata(metadataXml)
     if (expected !== undefined && entityId !== expected) {
-      throw new Unusable(`is of the entity ${entityId}, and the provider of ${expected}`)
+      throw new UnusableValue(`is of the entity ${entityId}, and the provider of ${expected}`)
     }
     return { entityId, metadataUrl: url ?? null, metadataXml }
   })

@@ -1,6 +1,6 @@
 import * as z from 'zod'
 import { Text } from '../../../platform/http/common-values.ts'
-import { Unusable } from '../../../platform/http/unusable-value.ts'
+import { UnusableValue } from '../../../platform/http/unusable-value.ts'
 import { type Algorithm, type Jwk, RSA_BITS_MIN, schemeOf, verifyingPart } from '../../../platform/jwt/jwk.ts'
 import { algorithmOf } from '../../../services/gateway/trust.ts'
 
@@ -29,22 +29,22 @@ interface Options {
 export async function readJwks(value: unknown, { passesOver, mayBeEmpty = false }: Options): Promise<KeySet> {
   const set = Jwks.safeParse(value)
   if (!set.success || (set.data.keys.length === 0 && !mayBeEmpty))
-    throw new Unusable(`is no JWK set: it must have "keys", with 1 to ${KEYS_MAX} keys`)
+    throw new UnusableValue(`is no JWK set: it must have "keys", with 1 to ${KEYS_MAX} keys`)
   for (const [index, key] of set.data.keys.entries()) refuseSecrets(key, index)
   const read = await Promise.all(set.data.keys.map((key, index) => readKey(key, index, passesOver)))
   const keys = read.filter((key) => key !== undefined)
-  if (keys.length === 0 && !mayBeEmpty) throw new Unusable('has no key for signatures with RS256, ES256 or EdDSA')
+  if (keys.length === 0 && !mayBeEmpty) throw new UnusableValue('has no key for signatures with RS256, ES256 or EdDSA')
   if (JSON.stringify({ keys }).length > KEY_SET_CHARACTERS_MAX) {
-    throw new Unusable(`has keys of more than ${KEY_SET_CHARACTERS_MAX} characters of JSON together`)
+    throw new UnusableValue(`has keys of more than ${KEY_SET_CHARACTERS_MAX} characters of JSON together`)
   }
   return { keys }
 }
 
 /** Whoever publishes these has lost them, and with a symmetric key whoever verifies could sign. */
 function refuseSecrets(key: Given, index: number): void {
-  if (key.kty === 'oct') throw new Unusable(`has a symmetric key: keys.${index}`)
+  if (key.kty === 'oct') throw new UnusableValue(`has a symmetric key: keys.${index}`)
   const member = PRIVATE_MEMBERS.find((name) => name in key)
-  if (member !== undefined) throw new Unusable(`has a private key: keys.${index}.${member}`)
+  if (member !== undefined) throw new UnusableValue(`has a private key: keys.${index}.${member}`)
 }
 
 async function readKey(key: Given, index: number, passesOver: boolean): Promise<Jwk | undefined> {
@@ -52,8 +52,8 @@ async function readKey(key: Given, index: number, passesOver: boolean): Promise<
     return await publicKey(key)
   } catch (cause) {
     if (passesOver) return undefined
-    const reason = cause instanceof Unusable ? cause.message : 'cannot be read'
-    throw new Unusable(`has a key that ${reason}: keys.${index}`, { cause })
+    const reason = cause instanceof UnusableValue ? cause.message : 'cannot be read'
+    throw new UnusableValue(`has a key that ${reason}: keys.${index}`, { cause })
   }
 }
 
@@ -62,12 +62,12 @@ const ALIASES: Record<string, Algorithm> = { Ed25519: 'EdDSA' }
 
 async function publicKey(key: Given): Promise<Jwk> {
   const algorithm = algorithmOf(key)
-  if (!algorithm) throw new Unusable('is neither RSA nor P-256 nor Ed25519')
+  if (!algorithm) throw new UnusableValue('is neither RSA nor P-256 nor Ed25519')
   const alg = String(key.alg ?? algorithm)
-  if ((ALIASES[alg] ?? alg) !== algorithm) throw new Unusable(`is not for ${algorithm}`)
-  if (key.use !== undefined && key.use !== 'sig') throw new Unusable('is not for signatures')
+  if ((ALIASES[alg] ?? alg) !== algorithm) throw new UnusableValue(`is not for ${algorithm}`)
+  if (key.use !== undefined && key.use !== 'sig') throw new UnusableValue('is not for signatures')
   const kid = Kid.safeParse(key.kid)
-  if (!kid.success) throw new Unusable('has no text of at most 256 characters as kid')
+  if (!kid.success) throw new UnusableValue('has no text of at most 256 characters as kid')
   const part = verifyingPart(algorithm, key)
   await requireImport(algorithm, part)
   return { ...(kid.data !== undefined && { kid: kid.data }), alg: algorithm, use: 'sig', ...part }
@@ -78,6 +78,6 @@ async function requireImport(algorithm: Algorithm, part: Jwk): Promise<void> {
   const imported = await crypto.subtle.importKey('jwk', part as JsonWebKey, key, false, ['verify'])
   const { modulusLength: bits = RSA_BITS_MIN } = imported.algorithm as { modulusLength?: number }
   if (bits < RSA_BITS_MIN || bits > RSA_BITS_MAX) {
-    throw new Unusable(`has not ${RSA_BITS_MIN} to ${RSA_BITS_MAX} bits`)
+    throw new UnusableValue(`has not ${RSA_BITS_MIN} to ${RSA_BITS_MAX} bits`)
   }
 }

@@ -1,6 +1,6 @@
 import * as z from 'zod'
 import type { SystemCtx } from '../../../ctx.ts'
-import { Unusable } from '../../../platform/http/unusable-value.ts'
+import { UnusableValue } from '../../../platform/http/unusable-value.ts'
 import { fetchText } from '../../../platform/net/fetch-text.ts'
 import { type KeySet, readJwks } from './jwks.ts'
 
@@ -35,16 +35,16 @@ export async function resolveKeys(
 
 async function discover(ctx: SystemCtx, url: string): Promise<z.output<typeof Discovery>> {
   const { search, hash } = URL.parse(url) ?? { search: '', hash: '' }
-  if (search || hash) throw new Unusable('must have neither a query nor a fragment')
+  if (search || hash) throw new UnusableValue('must have neither a query nor a fragment')
   const document = await inside('its /.well-known/openid-configuration', async () => {
     const value = await fetchJson(ctx, `${withoutSlash(url)}/.well-known/openid-configuration`)
     const { data } = Discovery.safeParse(value)
-    if (!data) throw new Unusable('has not both "issuer" and "jwks_uri"')
+    if (!data) throw new UnusableValue('has not both "issuer" and "jwks_uri"')
     return data
   })
   // Some issuers end in a slash that people leave out: tokens must say what the issuer says.
   if (withoutSlash(document.issuer) !== withoutSlash(url)) {
-    throw new Unusable(`is not what its discovery document says: ${JSON.stringify(document.issuer.slice(0, 200))}`)
+    throw new UnusableValue(`is not what its discovery document says: ${JSON.stringify(document.issuer.slice(0, 200))}`)
   }
   return document
 }
@@ -56,7 +56,7 @@ async function fetchJson(ctx: SystemCtx, url: string): Promise<unknown> {
   try {
     return JSON.parse(text)
   } catch (cause) {
-    throw new Unusable('answers with what is no JSON', { cause })
+    throw new UnusableValue('answers with what is no JSON', { cause })
   }
 }
 
@@ -65,6 +65,6 @@ async function inside<T>(place: string, work: () => Promise<T>): Promise<T> {
   try {
     return await work()
   } catch (cause) {
-    throw cause instanceof Unusable ? new Unusable(`${place} ${cause.message}`, { cause }) : cause
+    throw cause instanceof UnusableValue ? new UnusableValue(`${place} ${cause.message}`, { cause }) : cause
   }
 }

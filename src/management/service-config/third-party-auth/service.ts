@@ -7,7 +7,7 @@ import type { Writer } from '../../../platform/db/client.ts'
 import { requireRow } from '../../../platform/db/require-row.ts'
 import { isStorable } from '../../../platform/http/common-values.ts'
 import { ApiError } from '../../../platform/http/error.ts'
-import { forField } from '../../../platform/http/unusable-value.ts'
+import { attributeToField } from '../../../platform/http/unusable-value.ts'
 import { mutate } from '../../kernel/mutate.ts'
 import { forgetTrust } from '../../projects/projects/forget-trust.ts'
 import { lockProject } from '../../projects/projects/lock-project.ts'
@@ -86,7 +86,7 @@ const isOne = (ref: string, id: string) => and(eq(thirdPartyAuths.projectRef, re
 async function findKeys(ctx: Ctx, input: z.output<typeof CreateIntegration>): Promise<Found> {
   const { oidc_issuer_url: oidcIssuerUrl = null, jwks_url: jwksUrl = null, custom_jwks: customJwks } = input
   if (oidcIssuerUrl === null && jwksUrl === null) {
-    const resolvedJwks = await forField('custom_jwks', () => readJwks(customJwks, { passesOver: false }))
+    const resolvedJwks = await attributeToField('custom_jwks', () => readJwks(customJwks, { passesOver: false }))
     return {
       type: 'custom_jwks',
       customJwks: asGiven(customJwks) ?? resolvedJwks,
@@ -96,7 +96,7 @@ async function findKeys(ctx: Ctx, input: z.output<typeof CreateIntegration>): Pr
     }
   }
   const field = oidcIssuerUrl === null ? 'jwks_url' : 'oidc_issuer_url'
-  const { issuer, jwks } = await forField(field, () => resolveKeys(ctx, { oidcIssuerUrl, jwksUrl }))
+  const { issuer, jwks } = await attributeToField(field, () => resolveKeys(ctx, { oidcIssuerUrl, jwksUrl }))
   const type = oidcIssuerUrl === null ? 'jwks' : 'oidc'
   return { type, oidcIssuerUrl, jwksUrl, issuer, resolvedJwks: jwks, refreshAt: nextRefresh(ctx.now()) }
 }

@@ -1,6 +1,6 @@
-import { type HeldParts, holdParts, ownerOf } from '../../../platform/blobs/buffered-parts.ts'
-import { BodyBroken, BodyStalled } from '../../../platform/blobs/chunk-reader.ts'
-import { MemoryTaken } from '../../../platform/blobs/memory-budget.ts'
+import { type BufferedParts, bufferParts, ownerOf } from '../../../platform/blobs/buffered-parts.ts'
+import { BodyInterrupted, BodyStalled } from '../../../platform/blobs/chunk-reader.ts'
+import { MemoryExhausted } from '../../../platform/blobs/memory-budget.ts'
 import { openStore, PartsGone, type SentPart, type Stored } from '../../../platform/blobs/store.ts'
 import { newTimedId } from '../../../platform/db/id.ts'
 import { blobKey } from '../blob-key.ts'
@@ -32,7 +32,7 @@ const NO_BODY = () => new ReadableStream<Uint8Array>({ start: (controller) => co
 export async function receive(session: Session, { stream, length }: Body): Promise<number> {
   const { storage, upload } = session
   const bytes = Math.min(upload.part_bytes, (upload.size ?? upload.size_max) - upload.received + upload.tail_bytes)
-  const parts = holdParts(stream ?? NO_BODY(), { bytes, owner: ownerOf(keyOf(session)) })
+  const parts = bufferParts(stream ?? NO_BODY(), { bytes, owner: ownerOf(keyOf(session)) })
   // Their memory is held for as long as they are there, also when nobody waits for them any more.
   const work = receiveParts(session, parts, length).finally(parts.release)
   // A caller that goes away would else end the request before what it began is noted.
@@ -42,15 +42,16 @@ export async function receive(session: Session, { stream, length }: Body): Promi
   } catch (error) {
     if (error instanceof StorageError && error.code !== 'BytesUnavailable') parts.drop()
     else void parts.cancel(error).catch(() => {})
-    if (error instanceof MemoryTaken) throw new StorageError('SlowDown', 'Too many large uploads at once: try again')
+    if (error instanceof MemoryExhausted)
+      throw new StorageError('SlowDown', 'Too many large uploads at once: try again')
     if (isCutOff(error)) throw new StorageError('RequestAborted')
     throw error
   }
 }
 
-const isCutOff = (error: unknown): boolean => error instanceof BodyBroken || error instanceof BodyStalled
+const isCutOff = (error: unknown): boolean => error instanceof BodyInterrupted || error instanceof BodyStalled
 
-async function receiveParts(session: Session, parts: HeldParts, length: number | undefined): Promise<number> {
+async function receiveParts(session: Session, parts: BufferedParts, length: number | undefined): Promise<number> {
   const { storage, upload } = session
   const { part_bytes, size, size_max } = upload
   const end = size ?? size_max
@@ -85,7 +86,7 @@ async function receiveParts(session: Session, parts: HeldParts, length: number |
 }
 
 /** What is put behind it is in the same memory, as is what is read of it. */
-async function readTail({ storage, upload }: Session, version: string, parts: HeldParts): Promise<Bytes> {
+async function readTail({ storage, upload }: Session, version: string, parts: BufferedParts): Promise<Bytes> {
   await parts.hold()
   const found = await openStore(storage.ctx).get(blobKey(storage.project.ref, version))
   const bytes = found ? new Uint8Array(await new Response(found.body).arrayBuffer()) : NOTHING
