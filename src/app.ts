@@ -1,5 +1,5 @@
 import { Hono, type MiddlewareHandler } from 'hono'
-import { authenticate } from './access/principal.ts'
+import { authenticate } from './access/authenticate.ts'
 import { appIdOf, callerOf } from './actor.ts'
 import { routes } from './api.ts'
 import { createCtx } from './ctx.ts'

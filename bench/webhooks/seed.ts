@@ -1,6 +1,6 @@
 import { sql } from 'drizzle-orm'
 import type { ControlDb } from '../../dev/seed.ts'
-import { webhookAssociatedData } from '../../src/model/secrets/bindings.ts'
+import { webhookAssociatedData } from '../../src/model/secrets/associated-data.ts'
 import { webhookEndpoints } from '../../src/model/tables/index.ts'
 import { newTimedId } from '../../src/platform/db/id.ts'
 import { seal } from '../../src/platform/secrets/seal.ts'

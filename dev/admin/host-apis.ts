@@ -1,6 +1,6 @@
 import { type HostApi, hostApi } from '../../src/engine/host/client.ts'
 import { LOCAL } from '../../src/engine/host/directory.ts'
-import { hostAssociatedData } from '../../src/model/secrets/bindings.ts'
+import { hostAssociatedData } from '../../src/model/secrets/associated-data.ts'
 import { hosts } from '../../src/model/tables/index.ts'
 import { unseal } from '../../src/platform/secrets/seal.ts'
 import type { ControlDb } from '../seed.ts'

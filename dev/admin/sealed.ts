@@ -11,7 +11,7 @@ import {
   rootKeyAssociatedData,
   signingKeyAssociatedData,
   webhookAssociatedData,
-} from '../../src/model/secrets/bindings.ts'
+} from '../../src/model/secrets/associated-data.ts'
 import type { OldSecret } from '../../src/model/tables/webhooks.ts'
 import type { ControlDb } from '../seed.ts'
 

@@ -1,6 +1,6 @@
 import type { Caller } from '../actor.ts'
 import { INVALID_TOKEN_SCOPE } from '../platform/rate-limit/quota.ts'
-import { accessTokenIn } from './principal.ts'
+import { accessTokenIn } from './authenticate.ts'
 
 /** A branch is addressed by its project's ref or by its id. */
 const REF_OR_ID = /^([a-z]{20}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12})$/

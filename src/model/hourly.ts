@@ -4,7 +4,7 @@ import { heartbeats } from './tables/index.ts'
 
 const INTERVAL_MS = 60 * 60_000
 
-/** Whether an hourly duty is due now. Returns true to one isolate only, even if several ask at the same time. */
+/** Claims the hourly run of a duty. Returns true once an hour, to one isolate only. */
 export async function claimHourlyRun({ db, now }: PlatformCtx, name: string): Promise<boolean> {
   const at = now()
   const claimed = await db

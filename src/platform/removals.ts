@@ -5,7 +5,7 @@ import { controlDatabase } from './db/control-database.ts'
 
 /** Thrown while a backup of the installation copies bytes: removals are postponed until it ends. */
 export class RemovalsPaused extends Error {
-  override name = 'RemovalsHeld'
+  override name = 'RemovalsPaused'
 }
 
 /** Advisory lock of the control database. Removals hold it shared, a backup of the installation holds it exclusively. */

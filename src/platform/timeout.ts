@@ -1,8 +1,8 @@
-/** Returns the result of `work`, or rejects with the error of `late` if it has not settled after `ms`. */
-export async function withTimeout<Value>(ms: number, work: Promise<Value>, late: () => Error): Promise<Value> {
+/** Returns the result of `work`, or rejects with the error of `createError` if it has not settled after `ms`. */
+export async function withTimeout<Value>(ms: number, work: Promise<Value>, createError: () => Error): Promise<Value> {
   let timer: ReturnType<typeof setTimeout> | undefined
   const tooLate = new Promise<never>((_, reject) => {
-    timer = setTimeout(() => reject(late()), ms)
+    timer = setTimeout(() => reject(createError()), ms)
   })
   try {
     return await Promise.race([work, tooLate])

@@ -11,7 +11,7 @@ interface Value extends RowKey {
 function newKept({ entriesMax = 1_000, charactersMax = 1_000_000_000, characters = 1 } = {}) {
   const statements: string[][] = []
   let gate: Promise<void> | undefined
-  const kept = createRowCache<Value>({
+  const cache = createRowCache<Value>({
     read: async (_reader, wanted) => {
       statements.push(wanted.map(({ ref, name }) => `${ref}/${name}`))
       await gate
@@ -26,12 +26,12 @@ function newKept({ entriesMax = 1_000, charactersMax = 1_000_000_000, characters
   // What a statement would go through is not asked for.
   const reader = { waitUntil: (renewal: Promise<unknown>) => renewals.push(renewal) } as unknown as Reader
   return {
-    forget: kept.forget,
-    /** Returns what was read for it: nothing where it was kept. `at` in milliseconds. */
+    forget: cache.invalidate,
+    /** Returns what was read for it: nothing where it was cached. `at` in milliseconds. */
     async open(key: string, at = 0): Promise<string[][]> {
       const [ref = '', name = ''] = key.split('/')
       const before = statements.length
-      await kept.open(() => reader, { ref, name }, BEGIN + at)
+      await cache.get(() => reader, { ref, name }, BEGIN + at)
       await Promise.all(renewals.splice(0))
       return statements.slice(before)
     },
@@ -49,7 +49,7 @@ function newKept({ entriesMax = 1_000, charactersMax = 1_000_000_000, characters
 
 const names = (count: number, prefix: string) => Array.from({ length: count }, (_, index) => `${prefix}${index}`)
 
-describe('what is kept', () => {
+describe('what is cache', () => {
   it('is read once, until it has grown old or its project is forgotten', async () => {
     const { open, forget } = newKept()
     expect(await open('a/x')).toEqual([['a/x']])

@@ -1,5 +1,5 @@
 import { eq, sql } from 'drizzle-orm'
-import { hostAssociatedData } from '../../model/secrets/bindings.ts'
+import { hostAssociatedData } from '../../model/secrets/associated-data.ts'
 import { hosts as hostRows, projects } from '../../model/tables/index.ts'
 import type { Db } from '../../platform/db/client.ts'
 import { unseal } from '../../platform/secrets/seal.ts'

@@ -185,7 +185,7 @@ async function bytesOf({ req, var: { ctx } }: Context<AppEnv>, sizeBytesMax: num
     throw new ApiError('bad_request.malformed_body', { detail: 'it did not come in full', cause })
   })
   if (bytes.length <= sizeBytesMax) return bytes
-  parts.drop()
+  parts.discard()
   throw tooLarge(sizeBytesMax)
 }
 

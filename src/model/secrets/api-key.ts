@@ -1,7 +1,7 @@
 import { base64Url } from '../../platform/secrets/base64url.ts'
 import { seal, unseal } from '../../platform/secrets/seal.ts'
 import type { API_KEY_TYPES } from '../tables/index.ts'
-import { apiKeyAssociatedData } from './bindings.ts'
+import { apiKeyAssociatedData } from './associated-data.ts'
 
 const RANDOM_BYTES = 17
 const RANDOM_LENGTH = 22

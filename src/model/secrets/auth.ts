@@ -1,5 +1,5 @@
 import { seal, unseal } from '../../platform/secrets/seal.ts'
-import { authSecretAssociatedData } from './bindings.ts'
+import { authSecretAssociatedData } from './associated-data.ts'
 
 export const sealAuthSecret = (encryptionKey: string, ref: string, field: string, value: string): Promise<string> =>
   seal(encryptionKey, value, authSecretAssociatedData(ref, field))

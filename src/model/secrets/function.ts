@@ -1,5 +1,5 @@
 import { seal, unseal } from '../../platform/secrets/seal.ts'
-import { functionSecretAssociatedData } from './bindings.ts'
+import { functionSecretAssociatedData } from './associated-data.ts'
 
 export const sealFunctionSecret = (encryptionKey: string, ref: string, name: string, value: string): Promise<string> =>
   seal(encryptionKey, value, functionSecretAssociatedData(ref, name))

@@ -4,7 +4,7 @@ import type { PlatformCtx } from '../../platform/context.ts'
 import type { Writer } from '../../platform/db/client.ts'
 import { seal, unseal } from '../../platform/secrets/seal.ts'
 import { projects } from '../tables/index.ts'
-import { projectAssociatedData } from './bindings.ts'
+import { projectAssociatedData } from './associated-data.ts'
 
 type Secret = Parameters<typeof projectAssociatedData>[1]
 

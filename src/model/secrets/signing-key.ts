@@ -1,7 +1,7 @@
 import type { PlatformCtx } from '../../platform/context.ts'
 import type { Jwk } from '../../platform/jwt/jwk.ts'
 import { seal, unseal } from '../../platform/secrets/seal.ts'
-import { signingKeyAssociatedData } from './bindings.ts'
+import { signingKeyAssociatedData } from './associated-data.ts'
 
 interface Owner {
   ref: string

@@ -1,4 +1,4 @@
-import { logDrainAssociatedData } from '../../model/secrets/bindings.ts'
+import { logDrainAssociatedData } from '../../model/secrets/associated-data.ts'
 import { seal, unseal } from '../../platform/secrets/seal.ts'
 
 /** The secret fields of a drain's config, together. */

@@ -1,5 +1,5 @@
 import type { SystemCtx } from '../../ctx.ts'
-import { webhookAssociatedData } from '../../model/secrets/bindings.ts'
+import { webhookAssociatedData } from '../../model/secrets/associated-data.ts'
 import { describeError } from '../../platform/http/log.ts'
 import { checkDestination, type DestinationRules } from '../../platform/net/destination.ts'
 import { createEgressFetch, destinationRules } from '../../platform/net/egress.ts'

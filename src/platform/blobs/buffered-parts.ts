@@ -38,7 +38,7 @@ export function bufferParts(body: ReadableStream<Uint8Array>, { bytes, owner }: 
     const ms = Date.now() - started.at
     return ms >= SLOW_MS && received() - started.received < (ms / 1_000) * SLOW_BYTES_PER_SECOND
   }
-  const { next, ended, rest, received, cancel, drop } = readParts(body, { isTooSlow })
+  const { next, ended, rest, received, cancel, discard } = readParts(body, { isTooSlow })
   return {
     next(size, behind) {
       if (held) startPart()
@@ -51,7 +51,7 @@ export function bufferParts(body: ReadableStream<Uint8Array>, { bytes, owner }: 
     },
     rest,
     cancel,
-    drop,
+    discard,
     release: () => held?.release(),
   }
 

@@ -13,7 +13,7 @@ export class BodyStalled extends Error {
 
 /** The connection of a body's sender was lost. */
 export class BodyInterrupted extends Error {
-  override name = 'BodyBroken'
+  override name = 'BodyInterrupted'
 }
 
 export interface ChunkReader {
@@ -37,7 +37,7 @@ export function readChunks(body: ReadableStream<Uint8Array>, limits: ReadLimits 
   const chunkBytes = Math.min(CHUNK_BYTES, (limits.bytesMax ?? CHUNK_BYTES) + 1)
   // Chunks are filled, or a client that sends byte by byte would occupy one chunk of memory for each byte.
   const read = bytes
-    ? () => bytes.readAtLeast(chunkBytes, new Uint8Array(chunkBytes)).catch(throwBroken)
+    ? () => bytes.readAtLeast(chunkBytes, new Uint8Array(chunkBytes)).catch(throwInterrupted)
     : () => (reader as ReadableStreamDefaultReader<Uint8Array>).read()
   return {
     async next() {
@@ -49,7 +49,7 @@ export function readChunks(body: ReadableStream<Uint8Array>, limits: ReadLimits 
 }
 
 /** Only for streams of the runtime: other streams fail with errors of their own. */
-function throwBroken(cause: unknown): never {
+function throwInterrupted(cause: unknown): never {
   throw new BodyInterrupted('the connection was lost before the end of the body', { cause })
 }
 
@@ -113,7 +113,7 @@ export interface PartReader {
   received(): number
   cancel(reason: unknown): Promise<void>
   /** Discards the rest of the body, for a refused client that is still sending. */
-  drop(): void
+  discard(): void
 }
 
 /** Reads a body in parts, each of which is in memory. A short body takes at most twice its length. */
@@ -153,6 +153,6 @@ export function readParts(body: ReadableStream<Uint8Array>, limits?: ReadLimits)
   }
 
   const { cancel } = chunks
-  const drop = () => discardBody({ next: async () => ((await ended()) ? undefined : next(CHUNK_BYTES)), cancel })
-  return { next, ended, rest: () => rest, received: () => received, cancel, drop }
+  const discard = () => discardBody({ next: async () => ((await ended()) ? undefined : next(CHUNK_BYTES)), cancel })
+  return { next, ended, rest: () => rest, received: () => received, cancel, discard }
 }

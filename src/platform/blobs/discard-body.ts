@@ -12,13 +12,12 @@ export const discardedBodies = new AsyncLocalStorage<Promise<void>[]>()
  * The error response is sent at once and stays open until then.
  */
 export function discardBody(chunks: ChunkReader): void {
-  const dropped = drop(chunks)
-  discardedBodies.getStore()?.push(dropped)
+  discardedBodies.getStore()?.push(discard(chunks))
 }
 
-async function drop({ next, cancel }: ChunkReader): Promise<void> {
+async function discard({ next, cancel }: ChunkReader): Promise<void> {
   const stop = new AbortController()
-  const dropping = async () => {
+  const discarding = async () => {
     for (let bytes = 0; bytes < BYTES_MAX && !stop.signal.aborted; ) {
       const chunk = await next()
       if (!chunk) return
@@ -26,7 +25,7 @@ async function drop({ next, cancel }: ChunkReader): Promise<void> {
     }
   }
   const tooLate = scheduler.wait(MS_MAX, { signal: stop.signal }).catch(() => {})
-  await Promise.race([dropping(), tooLate]).catch(() => {})
+  await Promise.race([discarding(), tooLate]).catch(() => {})
   stop.abort()
   void cancel('refused').catch(() => {})
 }

@@ -7,7 +7,7 @@ const WAIT_MS_MAX = 30_000
 
 /** No memory became free in time. */
 export class MemoryExhausted extends Error {
-  override name = 'MemoryTaken'
+  override name = 'MemoryExhausted'
 }
 
 /** Time after a failed attempt during which its memory counts as wanted. */

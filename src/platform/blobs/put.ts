@@ -145,7 +145,7 @@ export async function putUnknown(
     })
     return { etag, size }
   } catch (error) {
-    if (error instanceof BlobTooLarge) parts.drop()
+    if (error instanceof BlobTooLarge) parts.discard()
     else void parts.cancel(error).catch(() => {})
     throw error
   } finally {

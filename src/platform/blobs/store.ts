@@ -47,12 +47,12 @@ export interface Blobs {
     drop(upload: PartsUpload): Promise<void>
   }
   /** Returns the metadata of a key; undefined if it does not exist. */
-  look(key: string): Promise<Seen | undefined>
+  head(key: string): Promise<BlobMetadata | undefined>
   /** Lists up to 1,000 files in the order of their keys. */
   list(
     prefix: string,
     options: { after?: string | undefined; count: number },
-  ): Promise<{ blobs: Listed[]; more: boolean }>
+  ): Promise<{ blobs: ListedBlob[]; more: boolean }>
 }
 
 type Body = ReadableStream<Uint8Array> | Uint8Array<ArrayBuffer>
@@ -75,12 +75,12 @@ export interface Found {
   sizeOfAll: number
 }
 
-interface Seen extends Stored {
+interface BlobMetadata extends Stored {
   /** Empty if the bucket has none. */
   contentType: string
 }
 
-interface Listed {
+interface ListedBlob {
   key: string
   size: number
   modifiedAt: Date
@@ -121,7 +121,7 @@ export function openStore(ctx: Pick<PlatformCtx, 'config' | 'bindings' | 'waitUn
       end: (upload, parts) => endParts(bucket, upload, parts),
       drop: (upload) => dropParts(bucket, upload).catch(ignoreGone),
     },
-    look: (key) => orUndefined(look(bucket, key)),
+    head: (key) => orUndefined(head(bucket, key)),
     list: (prefix, options) => list(bucket, prefix, options),
   }
 }
@@ -148,7 +148,7 @@ async function get({ request }: Bucket, key: string, range?: Range): Promise<Fou
   return { body, size, sizeOfAll: Number(total) }
 }
 
-async function look({ client, name: Bucket }: Bucket, Key: string): Promise<Seen> {
+async function head({ client, name: Bucket }: Bucket, Key: string): Promise<BlobMetadata> {
   const { ETag = '', ContentLength = 0, ContentType = '' } = await client.send(new HeadObjectCommand({ Bucket, Key }))
   return { etag: ETag, size: ContentLength, contentType: ContentType }
 }
@@ -190,7 +190,7 @@ async function list(
   { client, name: Bucket }: Bucket,
   Prefix: string,
   { after: StartAfter, count: MaxKeys }: { after?: string | undefined; count: number },
-): Promise<{ blobs: Listed[]; more: boolean }> {
+): Promise<{ blobs: ListedBlob[]; more: boolean }> {
   const { Contents = [], IsTruncated = false } = await client.send(
     new ListObjectsV2Command({ Bucket, Prefix, StartAfter, MaxKeys }),
   )

@@ -55,11 +55,11 @@ interface Source<T extends RowKey> {
 
 export interface RowCache<T extends RowKey> {
   /** Returns undefined for a key that does not exist; such a key is looked up each time. `now` is in epoch milliseconds. */
-  open(createReader: () => Reader, key: RowKey, now?: number): Promise<T | undefined>
+  get(createReader: () => Reader, key: RowKey, now?: number): Promise<T | undefined>
   /** Reads the row again, for a caller that has evidence that the cached one is stale. */
   reload(reader: Reader, key: RowKey, now?: number): Promise<T | undefined>
   /** Invalidates the project's rows, so that this isolate sees a change at once. */
-  forget(ref: string): void
+  invalidate(ref: string): void
 }
 
 /**
@@ -173,7 +173,7 @@ export function createRowCache<T extends RowKey>(source: Source<T>): RowCache<T>
     return value
   }
 
-  async function open(createReader: () => Reader, key: RowKey, now = Date.now()): Promise<T | undefined> {
+  async function get(createReader: () => Reader, key: RowKey, now = Date.now()): Promise<T | undefined> {
     const found = find(key)
     // Each request reads for itself: in workerd it must not await a promise of another request.
     if (!found || now - found.at >= CACHE_MS || now < found.at) return reload(createReader(), key, now)
@@ -186,12 +186,12 @@ export function createRowCache<T extends RowKey>(source: Source<T>): RowCache<T>
     return found.value
   }
 
-  function forget(ref: string): void {
+  function invalidate(ref: string): void {
     record(ref)
     dropProject(ref)
   }
 
-  return { open, reload, forget }
+  return { get, reload, invalidate }
 }
 
 /** Records when each project was invalidated, as a sequence number. The result of a read that started before is not cached. */

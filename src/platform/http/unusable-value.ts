@@ -2,7 +2,7 @@ import { ApiError } from './error.ts'
 
 /** A value of the user cannot be used, for example a URL that does not respond. The message continues after the field name. */
 export class UnusableValue extends Error {
-  override name = 'Unusable'
+  override name = 'UnusableValue'
 }
 
 /** Runs `work` and turns an `Unusable` error into a 400 that names the field. */

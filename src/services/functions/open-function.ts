@@ -34,12 +34,12 @@ const functions = createRowCache<KnownFunction>({
 
 /** Undefined where there is no such project. */
 export const openFunction = (createReader: () => Reader, ref: string, slug: string) =>
-  functions.open(createReader, { ref, name: slug })
+  functions.get(createReader, { ref, name: slug })
 
 /** For who has changed a project's functions or their secrets: this isolate goes by the change at once. */
 export function forgetFunction(ref: string): void {
   noteChange(ref)
-  functions.forget(ref)
+  functions.invalidate(ref)
 }
 
 /** Whom a project trusts is told once for all of its functions. */

@@ -46,11 +46,11 @@ export async function projectOfHost(
   name: string,
   now: number,
 ): Promise<string | undefined> {
-  const { projectRef } = (await hosts.open(createReader, key(name), now)) ?? {}
+  const { projectRef } = (await hosts.get(createReader, key(name), now)) ?? {}
   if (!projectRef) return undefined
   setNewest(led, name, true, LED_MAX)
   return projectRef
 }
 
 /** For who has changed where it leads: this isolate goes by the change at once, others within a second. */
-export const forgetHost = (name: string): void => hosts.forget(name)
+export const forgetHost = (name: string): void => hosts.invalidate(name)

@@ -43,7 +43,7 @@ const projects = createRowCache<Row>({
 
 /** Undefined for what does not exist or is removed. */
 export async function openProject(ctx: SystemCtx, ref: string): Promise<OpenedProject | undefined> {
-  const row = await projects.open(() => ctx, { ref, name: '' }, ctx.now().getTime())
+  const row = await projects.get(() => ctx, { ref, name: '' }, ctx.now().getTime())
   return row && opened(ctx, row)
 }
 
@@ -54,7 +54,7 @@ export async function openProjectAnew(ctx: SystemCtx, ref: string): Promise<Open
 }
 
 /** For who has changed it: this isolate goes by the change at once. */
-export const forgetProject = (ref: string): void => projects.forget(ref)
+export const forgetProject = (ref: string): void => projects.invalidate(ref)
 
 async function read({ db }: Reader, wanted: readonly RowKey[]): Promise<Row[]> {
   const rows = await rowsOf<Row & { trust: string }>(

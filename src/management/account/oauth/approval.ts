@@ -1,6 +1,6 @@
 import { and, asc, eq } from 'drizzle-orm'
 import { organizationsAllowing, visibleOrganizations } from '../../../access/access.ts'
-import { authenticate } from '../../../access/principal.ts'
+import { authenticate } from '../../../access/authenticate.ts'
 import type { Caller } from '../../../actor.ts'
 import type { SystemCtx } from '../../../ctx.ts'
 import type { Scope } from '../../../model/scopes.ts'

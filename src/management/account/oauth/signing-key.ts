@@ -1,6 +1,6 @@
 import { desc } from 'drizzle-orm'
 import type { SystemCtx } from '../../../ctx.ts'
-import { oauthKeyAssociatedData } from '../../../model/secrets/bindings.ts'
+import { oauthKeyAssociatedData } from '../../../model/secrets/associated-data.ts'
 import { oauthSigningKeys } from '../../../model/tables/index.ts'
 import type { Jwk } from '../../../platform/jwt/jwk.ts'
 import { seal, unseal } from '../../../platform/secrets/seal.ts'

@@ -1,5 +1,5 @@
 import type { SystemCtx } from '../../../ctx.ts'
-import { branchAssociatedData } from '../../../model/secrets/bindings.ts'
+import { branchAssociatedData } from '../../../model/secrets/associated-data.ts'
 import { ApiError } from '../../../platform/http/error.ts'
 import { unseal } from '../../../platform/secrets/seal.ts'
 import { BytesGone, copyFunctions } from '../../programs/functions/copy-functions.ts'

@@ -1,7 +1,7 @@
 import type * as z from 'zod'
 import type { ProjectAccess } from '../../../access/access.ts'
 import type { Ctx, SystemCtx } from '../../../ctx.ts'
-import { branchAssociatedData } from '../../../model/secrets/bindings.ts'
+import { branchAssociatedData } from '../../../model/secrets/associated-data.ts'
 import { newPassword } from '../../../model/secrets/project.ts'
 import { branches } from '../../../model/tables/index.ts'
 import { uniqueViolation } from '../../../platform/db/postgres-errors.ts'

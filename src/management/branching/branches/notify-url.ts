@@ -1,6 +1,6 @@
 import { eq } from 'drizzle-orm'
 import type { Ctx } from '../../../ctx.ts'
-import { webhookAssociatedData } from '../../../model/secrets/bindings.ts'
+import { webhookAssociatedData } from '../../../model/secrets/associated-data.ts'
 import { jwtSecretOf } from '../../../model/secrets/project.ts'
 import { projects, webhookEndpoints } from '../../../model/tables/index.ts'
 import { skipPending } from '../../../outbound/webhooks/delivery-store.ts'

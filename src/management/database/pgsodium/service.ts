@@ -1,6 +1,6 @@
 import type { ProjectAccess } from '../../../access/access.ts'
 import type { Ctx } from '../../../ctx.ts'
-import { rootKeyAssociatedData } from '../../../model/secrets/bindings.ts'
+import { rootKeyAssociatedData } from '../../../model/secrets/associated-data.ts'
 import { ApiError } from '../../../platform/http/error.ts'
 import { seal, unseal } from '../../../platform/secrets/seal.ts'
 import { mutate } from '../../kernel/mutate.ts'

@@ -81,7 +81,7 @@ export async function requireUpload(ctx: Ctx, ref: string, { name, id }: { name:
   if (upload.expiresAt <= ctx.now()) throw refuseUpload('the upload has expired: create another')
   const store = openStore(ctx)
   const key = uploadKey(ref, id)
-  const blob = await store.look(key).catch((cause) => {
+  const blob = await store.head(key).catch((cause) => {
     throw isBucketUnavailable(cause) ? new ApiError('service_unavailable.bucket', { cause }) : cause
   })
   if (!blob) throw refuseUpload('nothing was PUT to the URL of the upload')

@@ -40,7 +40,7 @@ export async function receive(session: Session, { stream, length }: Body): Promi
   try {
     return await whileBucketAnswers(storage, bytes, work)
   } catch (error) {
-    if (error instanceof StorageError && error.code !== 'BytesUnavailable') parts.drop()
+    if (error instanceof StorageError && error.code !== 'BytesUnavailable') parts.discard()
     else void parts.cancel(error).catch(() => {})
     if (error instanceof MemoryExhausted)
       throw new StorageError('SlowDown', 'Too many large uploads at once: try again')
@@ -195,7 +195,7 @@ async function putTogether(session: Session, { n, uploadId, bytes }: Part): Prom
   } catch (error) {
     if (!(error instanceof PartsGone)) throw error
     // An attempt before this one may have come so far, and no further.
-    const stored = await blobs.look(key)
+    const stored = await blobs.head(key)
     if (stored?.size !== upload.size) throw new StorageError('NoSuchUpload')
     return stored
   }
