@@ -18,7 +18,7 @@ const flag = z
 
 const minutes = z.coerce.number().min(0).max(10_080)
 
-/** In the order of `Date.prototype.getUTCDay()`. */
+/** Weekdays in the order of `Date.prototype.getUTCDay()`. */
 export const WEEKDAYS = ['sun', 'mon', 'tue', 'wed', 'thu', 'fri', 'sat'] as const
 
 /** A maintenance window that repeats every week. */
@@ -90,7 +90,7 @@ const GITHUB_APP_SETTINGS = ['GITHUB_APP_ID', 'GITHUB_APP_PRIVATE_KEY', 'GITHUB_
 
 const SharedConfig = z.object({
   ...GithubConfig.shape,
-  /** Without a slash at the end: paths are appended directly. */
+  /** The trailing slash is removed, as paths are appended directly. */
   BASE_URL: z.url().transform((url) => url.replace(/\/+$/, '')),
   DEFAULT_PLAN: z.enum(PLANS).default('enterprise'),
   DATABASE_URL: z.string().regex(/^postgres(ql)?:\/\//),

@@ -61,7 +61,7 @@ export const handlers: Handlers = {
   'worker-task': {
     run: (ctx, { id }) => runWorkerTask(ctx, workerJobs, id),
     handleDead: (ctx, { id }) => workerLeases.bury(ctx, id),
-    // In addition to the four of a batch. The builder is a single process.
+    // These run in addition to the four of a batch. The builder is a single process.
     detachedMax: 4,
   },
   'private-link': { run: (ctx, { id }) => workOnAssociation(ctx, id), detachedMax: 4 },

@@ -46,11 +46,11 @@ export interface Bindings extends Record<string, unknown> {
   [slot: `PROGRAMS_${number}`]: Fetcher
   /** Secret that the API, the supervisor and the program processes share. */
   PROGRAMS_KEY?: string
-  /** Id of this process, if it is a program process. */
+  /** Id of this process. Set in a program process. */
   PROGRAMS_PROCESS?: string
-  /** In a program process: ports of this machine that programs must not reach, separated by commas. */
+  /** Ports of this machine that programs must not reach, separated by commas. Set in a program process. */
   CLOSED_PORTS?: string
-  /** In a program process: the API Worker. */
+  /** The API Worker. Set in a program process. */
   API?: Fetcher
   /** The Worker of src/builder. */
   BUILDER: Fetcher

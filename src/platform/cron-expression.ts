@@ -16,7 +16,7 @@ const FIELDS = [
   { name: 'weekday', allowed: /^[1-7a-z*,/#-]+$/i, rule: '1 (Sunday) to 7 or SUN to SAT, with * , - / L #' },
 ]
 
-/** Why a cron expression is invalid, or undefined. An expression without a run after `now` is invalid. */
+/** Returns why a cron expression is invalid, or undefined. An expression without a run after `now` is invalid. */
 export function cronProblem(expression: string, now: Date): string | undefined {
   if (expression.length > CRON_LENGTH_MAX) return `is longer than ${CRON_LENGTH_MAX} characters`
   const texts = expression.trim().split(/\s+/)

@@ -52,7 +52,7 @@ export const gitBranches = pgTable(
       .notNull()
       .references(() => gitConnections.id, { onDelete: 'cascade' }),
     name: text().notNull(),
-    /** When the branch is checked next; null if no check is due. */
+    /** Time of the next check of the branch; null if no check is due. */
     dueAt: instant('due_at'),
     leaseUntil: instant('lease_until'),
     /** Fencing token, new at each claim: a holder that has lost its lease can no longer record anything. */

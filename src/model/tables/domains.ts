@@ -8,7 +8,7 @@ export const vanitySubdomains = pgTable('vanity_subdomains', {
   projectRef: text('project_ref')
     .primaryKey()
     .references(() => projects.ref),
-  /** One label, in lower case. */
+  /** A single label in lower case. */
   subdomain: text().notNull().unique('vanity_subdomains_once'),
   createdAt: instant('created_at').notNull(),
 })
@@ -37,7 +37,7 @@ export const customHostnames = pgTable(
       .primaryKey()
       .references(() => projects.ref),
     id: uuid().notNull().defaultRandom(),
-    /** In lower case, without a trailing dot. */
+    /** Host name in lower case, without a trailing dot. */
     hostname: text().notNull(),
     status: text({ enum: HOSTNAME_STATUSES }).notNull(),
     /** Required value of the TXT record. */

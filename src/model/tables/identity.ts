@@ -84,7 +84,7 @@ export const invitations = pgTable(
     organizationId: uuid('organization_id')
       .notNull()
       .references(() => organizations.id, { onDelete: 'cascade' }),
-    /** In lower case. */
+    /** Email address in lower case. */
     email: text().notNull(),
     role: text({ enum: ROLES }).notNull(),
     /** Null for the whole organization. */

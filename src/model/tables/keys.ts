@@ -85,9 +85,9 @@ export const thirdPartyAuths = pgTable(
     insertedAt: instant('inserted_at').notNull(),
     updatedAt: instant('updated_at').notNull(),
     resolvedAt: instant('resolved_at'),
-    /** When the keys are fetched again; null if they are configured and not fetched. */
+    /** Time of the next fetch of the keys; null if they are configured and not fetched. */
     refreshAt: instant('refresh_at'),
-    /** Why the last fetch of the keys failed, for the operator. */
+    /** Reason why the last fetch of the keys failed, for the operator. */
     refreshError: text('refresh_error'),
   },
   (t) => [

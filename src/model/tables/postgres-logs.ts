@@ -8,7 +8,7 @@ export const postgresLogs = pgTable(
   {
     id: uuid().primaryKey().default(sql`uuidv7()`),
     projectRef: text('project_ref').notNull(),
-    /** In microseconds, so that messages of the same millisecond keep their order. */
+    /** Time in microseconds, so that messages of the same millisecond keep their order. */
     at: timestamp('at', { withTimezone: true, precision: 6, mode: 'date' }).notNull(),
     message: text().notNull(),
     /** Names start with `parsed.`, as clients expect. */

@@ -36,7 +36,7 @@ export const privateLinkAssociations = pgTable(
     shareArn: text('share_arn'),
     /** Time at which the account was invited. */
     sharedAt: instant('shared_at'),
-    /** When the association is processed next; null if nothing is due. */
+    /** Time at which the association is processed next; null if nothing is due. */
     dueAt: instant('due_at'),
     /** Attempts since the last response from AWS. */
     attempts: integer().notNull().default(0),

@@ -49,7 +49,7 @@ export const projects = pgTable(
     region: text({ enum: REGION_CODES }).notNull(),
     instanceSize: text('instance_size', { enum: ['pico', ...INSTANCE_SIZES] }).notNull(),
     status: text({ enum: PROJECT_STATUSES }).notNull(),
-    /** Why the status is not healthy, for the operator. */
+    /** Reason why the status is not healthy, for the operator. */
     statusReason: text('status_reason'),
     postgresVersion: text('postgres_version').notNull().default(''),
     sealedPassword: text('sealed_password').notNull(),
@@ -61,9 +61,9 @@ export const projects = pgTable(
     storageConfig: jsonb('storage_config').$type<Partial<StorageConfig>>().notNull().default({}),
     /** Number of changes to the function secrets. A program that is already running keeps the old secrets. */
     secretsGeneration: integer('secrets_generation').notNull().default(0),
-    /** When the last sweep for bytes that belong to no object ended. */
+    /** End of the last sweep for bytes that belong to no object. */
     storageSweptAt: instant('storage_swept_at'),
-    /** When the next sweep is due; null once there can be nothing left to find. */
+    /** Due time of the next sweep; null once there can be nothing left to find. */
     storageSweepDueAt: instant('storage_sweep_due_at').defaultNow(),
     /** Cursor of a sweep in progress: the last version that it has checked. */
     storageSweepAfter: text('storage_sweep_after'),
@@ -73,7 +73,7 @@ export const projects = pgTable(
     storageBytesCounted: bigint('storage_bytes_counted', { mode: 'number' }).notNull().default(0),
     /** Value of `engine.preparation` when the database was last prepared; empty if it must be prepared again. */
     preparation: text().notNull().default(''),
-    /** When the next preparation may start: an hour later while one is running, and after one has failed. */
+    /** Earliest start of the next preparation: one hour later while one is running, and after one has failed. */
     preparationDueAt: instant('preparation_due_at').notNull().defaultNow(),
     createdAt: instant('created_at').notNull().defaultNow(),
     removedAt: instant('removed_at'),

@@ -53,7 +53,7 @@ export const ssoDomains = pgTable(
     projectRef: text('project_ref')
       .notNull()
       .references(() => projects.ref),
-    /** In lower case. */
+    /** Domain in lower case. */
     domain: text().notNull(),
     createdAt: instant('created_at').notNull(),
     updatedAt: instant('updated_at').notNull(),

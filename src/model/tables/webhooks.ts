@@ -64,7 +64,7 @@ export const webhookEvents = pgTable('webhook_events', {
   projectRef: text('project_ref'),
   type: text().$type<EventType>().notNull(),
   payload: json().notNull(),
-  /** Of two events with the same key, only the first is published. */
+  /** Only the first event with a key is published. */
   idempotencyKey: text('idempotency_key').unique(),
   publishedAt: instant('published_at').notNull(),
 })

@@ -45,7 +45,7 @@ export const workers = pgTable(
     /** Last declared spec; after a failed build, the served spec again. */
     spec: jsonb().$type<WorkerSpec>().notNull(),
     buildState: text('build_state', { enum: BUILD_STATES }).notNull(),
-    /** Why the build failed, for the developer. */
+    /** Reason why the build failed, for the developer. */
     stateReason: text('state_reason'),
     /** Null until the first successful build. */
     served: jsonb().$type<ServedWorker>(),

@@ -5,7 +5,7 @@ import { BodyStalled, passChunks, readChunks, readParts } from './chunk-reader.t
 import { uploadPart, uploadParts } from './multipart.ts'
 
 export interface Stored {
-  /** With its quotes. */
+  /** ETag with its quotes. */
   etag: string
   size: number
 }

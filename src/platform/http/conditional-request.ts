@@ -1,5 +1,5 @@
 interface Validators {
-  /** With its quotes. */
+  /** ETag with its quotes. */
   etag: string
   lastModified?: Date
 }

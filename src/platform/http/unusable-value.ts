@@ -5,7 +5,7 @@ export class UnusableValue extends Error {
   override name = 'UnusableValue'
 }
 
-/** Runs `work` and turns an `Unusable` error into a 400 that names the field. */
+/** Runs `work` and turns an `UnusableValue` error into a 400 that names the field. */
 export async function attributeToField<T>(field: string, work: () => Promise<T>): Promise<T> {
   try {
     return await work()

@@ -5,7 +5,7 @@ export interface DestinationRules {
   resolver: Resolver
   /** Hosts of this installation (API, projects), which are never allowed. A leading dot matches all subdomains. */
   ownHosts: readonly string[]
-  /** For development only: allows 127.0.0.1, [::1] and localhost at any port, even if they are in ownHosts. */
+  /** Allows 127.0.0.1, [::1] and localhost at any port, even if they are in ownHosts. For development only. */
   allowLoopback: boolean
   /** Refuses http, except for loopback hosts. */
   httpsOnly?: boolean
@@ -46,7 +46,7 @@ const REFUSED_PORTS = [
 
 const SYSLOG_PORTS = [514, 601]
 
-/** Why the URL is forbidden, without resolving its host; undefined if it is allowed. */
+/** Returns why a URL is forbidden, without resolving its host; undefined if it is allowed. */
 export function urlProblem(url: string, rules: UrlRules): string | undefined {
   if (url.length > URL_LENGTH_MAX) return `is longer than ${URL_LENGTH_MAX} characters`
   const parsed = URL.parse(url)
@@ -99,7 +99,7 @@ const hostOf = ({ hostname }: URL) => hostname.replace(/\.$/, '')
 
 const isAllowedLoopback = (host: string, { allowLoopback }: UrlRules) => allowLoopback && LOOPBACK_HOSTS.includes(host)
 
-/** Why a host is forbidden: it is invalid, not a public domain, or belongs to this installation. Undefined if it is allowed. */
+/** Returns why a host is forbidden: it is invalid, not a public domain, or belongs to this installation. Undefined if it is allowed. */
 export function hostProblem(host: string, ownHosts: readonly string[]): string | undefined {
   if (host.startsWith('[') || parseAddress(host)) return 'must name a public domain, not an address'
   const labels = host.split('.')

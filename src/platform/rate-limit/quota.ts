@@ -94,7 +94,7 @@ export function markReached(quota: Quota): void {
   reached.add(counterOf(quota))
 }
 
-/** Whether a rate-limited caller requests a scope that it has not accessed before. Without this check each guessed name would have a new quota. */
+/** Whether a rate-limited caller requests a scope that it has not accessed before: each guessed name would have a new quota. */
 export const isRateLimitedGuess = (quota: Quota): boolean =>
   quota.scope !== 'none' &&
   quota.scope !== INVALID_TOKEN_SCOPE &&
