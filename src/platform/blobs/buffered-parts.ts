@@ -11,29 +11,29 @@ export const ownerOf = (key: string): string => key.split('/', 2).join('/')
 export interface BufferedParts extends Omit<PartReader, 'next' | 'received'> {
   /** Reads the next bytes, appended to `behind`, as `PartReader.next` does. */
   next(size: number, behind?: Uint8Array<ArrayBuffer>): Promise<Uint8Array<ArrayBuffer>>
-  /** Waits for the memory before any bytes are read. */
-  hold(): Promise<void>
+  /** Waits for the memory of a part before any bytes are read. */
+  reserve(): Promise<void>
   /** Releases the memory. Must be called in the end. */
   release(): void
 }
 
-interface Wanted {
+interface PartMemory {
   /** Maximum size of a part. */
   bytes: number
   owner: string
 }
 
-/** Reads a body in parts. Holds one part in memory at a time, after waiting for memory unless the whole body is short. */
-export function bufferParts(body: ReadableStream<Uint8Array>, { bytes, owner }: Wanted): BufferedParts {
-  let held: MemoryReservation | undefined
+/** Reads a body in parts. Buffers one part in memory at a time, after waiting for memory unless the whole body is short. */
+export function bufferParts(body: ReadableStream<Uint8Array>, { bytes, owner }: PartMemory): BufferedParts {
+  let reservation: MemoryReservation | undefined
   /** Time at which the reading of the current part started, and the bytes received before it. */
   let started: { at: number; received: number } | undefined
   const startPart = () => {
-    held?.renew()
+    reservation?.renew()
     started = { at: Date.now(), received: received() }
   }
   const isTooSlow = () => {
-    held?.renew()
+    reservation?.renew()
     if (!started || !isMemoryWanted(owner)) return false
     const ms = Date.now() - started.at
     return ms >= SLOW_MS && received() - started.received < (ms / 1_000) * SLOW_BYTES_PER_SECOND
@@ -41,22 +41,22 @@ export function bufferParts(body: ReadableStream<Uint8Array>, { bytes, owner }: 
   const { next, ended, rest, received, cancel, discard } = readParts(body, { isTooSlow })
   return {
     next(size, behind) {
-      if (held) startPart()
-      return next(size, { onGrowth: held ? undefined : hold, behind })
+      if (reservation) startPart()
+      return next(size, { onGrowth: reservation ? undefined : reserve, behind })
     },
-    hold,
+    reserve,
     ended() {
-      if (held) startPart()
+      if (reservation) startPart()
       return ended()
     },
     rest,
     cancel,
     discard,
-    release: () => held?.release(),
+    release: () => reservation?.release(),
   }
 
-  async function hold() {
-    held = await reserveMemory(bytes, owner)
+  async function reserve() {
+    reservation = await reserveMemory(bytes, owner)
     startPart()
   }
 }

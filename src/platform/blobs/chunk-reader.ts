@@ -33,7 +33,7 @@ interface ReadLimits {
 export function readChunks(body: ReadableStream<Uint8Array>, limits: ReadLimits = {}): ChunkReader {
   const bytes = byteReader(body)
   const reader = bytes ?? body.getReader()
-  // One byte more, to notice a body that is too long.
+  // The extra byte detects a body that is too long.
   const chunkBytes = Math.min(CHUNK_BYTES, (limits.bytesMax ?? CHUNK_BYTES) + 1)
   // Chunks are filled, or a client that sends byte by byte would occupy one chunk of memory for each byte.
   const read = bytes
@@ -48,7 +48,7 @@ export function readChunks(body: ReadableStream<Uint8Array>, limits: ReadLimits 
   }
 }
 
-/** Only for streams of the runtime: other streams fail with errors of their own. */
+/** Applies to streams of the runtime only: other streams fail with errors of their own. */
 function throwInterrupted(cause: unknown): never {
   throw new BodyInterrupted('the connection was lost before the end of the body', { cause })
 }

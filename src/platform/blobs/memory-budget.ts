@@ -1,7 +1,7 @@
 /** Budget of all requests of an isolate: half of its memory, as V8 needs the rest. */
-const HELD_BYTES_MAX = 64 * 1024 ** 2
+const BUDGET_BYTES = 64 * 1024 ** 2
 /** Budget of one project, so that its slow senders leave memory to others. */
-const OWNER_BYTES_MAX = HELD_BYTES_MAX / 2
+const OWNER_BUDGET_BYTES = BUDGET_BYTES / 2
 const POLL_MS = 20
 const WAIT_MS_MAX = 30_000
 
@@ -10,42 +10,42 @@ export class MemoryExhausted extends Error {
   override name = 'MemoryExhausted'
 }
 
-/** Time after a failed attempt during which its memory counts as wanted. */
+/** Time for which memory counts as wanted after a request could not reserve it. */
 const WANTED_MS = 1_000
-/** Time until which memory of any owner is wanted. Requests that exceed their owner's own budget are in `wantedUntilBy`. */
+/** Time until which memory of any owner is wanted. Requests that exceed only the budget of their owner count in `wantedUntilBy`. */
 let wantedUntil = 0
 const wantedUntilBy = new Map<string, number>()
 
-/** Whether other requests wait for memory that this owner holds. */
+/** Whether other requests wait for memory that this owner has reserved. */
 export const isMemoryWanted = (owner: string): boolean =>
   Date.now() < Math.max(wantedUntil, wantedUntilBy.get(owner) ?? 0)
 
-interface Held {
+interface Reservation {
   owner: string
   bytes: number
-  /** Expiry of the hold: its request hangs, or has ended without a release. */
+  /** Expiry of the reservation, in case its request hangs or ends without a release. */
   until: number
 }
-const holds = new Set<Held>()
-/** Longer than any work with a part in memory takes between two renewals. */
-const HELD_MS_MAX = 180_000
+const reservations = new Set<Reservation>()
+/** Lifetime of a reservation without renewal: longer than any step of work with a part in memory. */
+const RESERVATION_MS_MAX = 180_000
 
-function bytesHeld(owner?: string): number {
+function bytesReserved(owner?: string): number {
   let bytes = 0
-  for (const hold of holds) {
-    if (hold.until <= Date.now()) holds.delete(hold)
-    else if (owner === undefined || hold.owner === owner) bytes += hold.bytes
+  for (const reservation of reservations) {
+    if (reservation.until <= Date.now()) reservations.delete(reservation)
+    else if (owner === undefined || reservation.owner === owner) bytes += reservation.bytes
   }
   return bytes
 }
 
-const fitsAll = (bytes: number) => bytesHeld() + bytes <= HELD_BYTES_MAX
+const fitsAll = (bytes: number) => bytesReserved() + bytes <= BUDGET_BYTES
 
 const fits = (bytes: number, owner: string) =>
-  bytesHeld() === 0 || (fitsAll(bytes) && bytesHeld(owner) + bytes <= OWNER_BYTES_MAX)
+  bytesReserved() === 0 || (fitsAll(bytes) && bytesReserved(owner) + bytes <= OWNER_BUDGET_BYTES)
 
 export interface MemoryReservation {
-  /** Extends the hold: the memory is still in use. */
+  /** Extends the reservation, as the memory is still in use. */
   renew(): void
   release(): void
 }
@@ -58,16 +58,18 @@ export async function reserveMemory(bytes: number, owner: string): Promise<Memor
     if (fitsAll(bytes)) wantedUntilBy.set(owner, wanted)
     else wantedUntil = wanted
     if (Date.now() >= until)
-      throw new MemoryExhausted(`no memory is free: ${owner} holds ${bytesHeld(owner)} of ${bytesHeld()} bytes`)
+      throw new MemoryExhausted(
+        `no memory is free: ${owner} has reserved ${bytesReserved(owner)} of ${bytesReserved()} bytes`,
+      )
     await scheduler.wait(POLL_MS * (0.5 + Math.random()))
   }
   wantedUntilBy.delete(owner)
-  const hold = { owner, bytes, until: Date.now() + HELD_MS_MAX }
-  holds.add(hold)
+  const reservation = { owner, bytes, until: Date.now() + RESERVATION_MS_MAX }
+  reservations.add(reservation)
   return {
     renew() {
-      hold.until = Date.now() + HELD_MS_MAX
+      reservation.until = Date.now() + RESERVATION_MS_MAX
     },
-    release: () => void holds.delete(hold),
+    release: () => void reservations.delete(reservation),
   }
 }

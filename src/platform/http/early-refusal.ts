@@ -8,21 +8,21 @@ export async function discardBodyOnError(
 ): Promise<Response> {
   const { body } = request
   if (!body) return answer()
-  const dropping: Promise<void>[] = []
-  return discardedBodies.run(dropping, async () => {
+  const discarding: Promise<void>[] = []
+  return discardedBodies.run(discarding, async () => {
     const response = await answer()
     if (response.status >= 400 && !request.bodyUsed && !body.locked) discardBody(readChunks(body))
-    return dropping.length === 0 ? response : openUntil(Promise.all(dropping), response)
+    return discarding.length === 0 ? response : keepOpenUntil(Promise.all(discarding), response)
   })
 }
 
-async function openUntil(dropped: Promise<unknown>, response: Response): Promise<Response> {
+async function keepOpenUntil(discarded: Promise<unknown>, response: Response): Promise<Response> {
   const bytes = await response.bytes()
   const { readable, writable } = new FixedLengthStream(bytes.length)
   const writer = writable.getWriter()
   const send = async () => {
     await writer.write(bytes)
-    await dropped
+    await discarded
     await writer.close()
   }
   // The client may disconnect as soon as it has the response.

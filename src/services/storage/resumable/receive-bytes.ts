@@ -87,7 +87,7 @@ async function receiveParts(session: Session, parts: BufferedParts, length: numb
 
 /** What is put behind it is in the same memory, as is what is read of it. */
 async function readTail({ storage, upload }: Session, version: string, parts: BufferedParts): Promise<Bytes> {
-  await parts.hold()
+  await parts.reserve()
   const found = await openStore(storage.ctx).get(blobKey(storage.project.ref, version))
   const bytes = found ? new Uint8Array(await new Response(found.body).arrayBuffer()) : NOTHING
   if (bytes.length !== upload.tail_bytes) throw new StorageError('NoSuchUpload')
