@@ -1,7 +1,7 @@
 import { eq, sql } from 'drizzle-orm'
-import { encodeBase64Url } from 'hono/utils/encode'
 import type { PlatformCtx } from '../../platform/context.ts'
 import type { Writer } from '../../platform/db/client.ts'
+import { base64Url } from '../../platform/secrets/base64url.ts'
 import { seal, unseal } from '../../platform/secrets/seal.ts'
 import { projects } from '../tables/index.ts'
 import { projectAssociatedData } from './associated-data.ts'
@@ -41,7 +41,7 @@ export const runnerPasswordOf = (
 export const newPassword = (): string => `Pw-${crypto.randomUUID()}`
 
 /** Generates a secret of 48 random bytes as text. Clients use the bytes of the text, not the decoded ones, as the key. */
-export const newJwtSecret = (): string => encodeBase64Url(crypto.getRandomValues(new Uint8Array(48)).buffer)
+export const newJwtSecret = (): string => base64Url(crypto.getRandomValues(new Uint8Array(48)).buffer)
 
 /** `db` must be the current transaction, if there is one: it may hold the lock on the project's row. */
 type SecretWriter = Pick<PlatformCtx, 'config'> & { db: Pick<Writer, 'update'> }

@@ -41,7 +41,11 @@ export function openBucket(config: Config, egress?: Fetcher): Bucket {
   const client = openBlobs(config, egress)
   const known = buckets.get(client)
   if (known) return known
-  const sign = createSigner(config, client)
+  const sign = createSigner(client, {
+    endpoint: config.S3_ENDPOINT,
+    bucket: config.S3_BUCKET,
+    expiresInSeconds: SIGNATURE_VALID_SECONDS,
+  })
   const send = openNetwork(egress)
 
   async function attempt(method: 'GET' | 'PUT', key: string, options: RequestOptions): Promise<Response> {
@@ -81,7 +85,7 @@ function statusOf(error: unknown): number {
   return (error as { $metadata?: { httpStatusCode?: number } } | undefined)?.$metadata?.httpStatusCode ?? 0
 }
 
-export const encodeKey = (key: string) =>
+const encodeKey = (key: string) =>
   key
     .split('/')
     .map((segment) =>
@@ -89,12 +93,18 @@ export const encodeKey = (key: string) =>
     )
     .join('/')
 
+interface SignerOptions {
+  endpoint: string
+  bucket: string
+  expiresInSeconds: number
+}
+
 /** Creates presigned URLs for single requests. The signature does not cover headers. */
-function createSigner(config: Config, client: S3Client) {
+export function createSigner(client: S3Client, { endpoint, bucket, expiresInSeconds }: SignerOptions) {
   const presigner = new S3RequestPresigner({ ...client.config, credentials: client.config.credentials })
-  const { protocol, hostname, port, pathname, origin } = new URL(config.S3_ENDPOINT)
-  const folder = `${pathname.replace(/\/$/, '')}/${config.S3_BUCKET}`
-  return async function sign(method: string, key: string, query: Record<string, string>): Promise<string> {
+  const { protocol, hostname, port, pathname, origin } = new URL(endpoint)
+  const folder = `${pathname.replace(/\/$/, '')}/${bucket}`
+  return async function sign(method: string, key: string, query: Record<string, string> = {}): Promise<string> {
     const signed = await presigner.presign(
       {
         method,
@@ -105,7 +115,7 @@ function createSigner(config: Config, client: S3Client) {
         query,
         headers: {},
       },
-      { expiresIn: SIGNATURE_VALID_SECONDS },
+      { expiresIn: expiresInSeconds },
     )
     const pairs = Object.entries(signed.query ?? {}).map(
       ([name, value]) => `${name}=${encodeURIComponent(String(value))}`,

@@ -1,5 +1,6 @@
 import type * as z from 'zod'
 import type { PlatformCtx } from '../context.ts'
+import { parseJson } from '../http/parse-json.ts'
 import { readText } from '../http/read-text.ts'
 import { createEgressFetch } from '../net/egress.ts'
 import { timeout } from '../timeout.ts'
@@ -95,14 +96,6 @@ function read<S extends z.ZodType>(answer: S, text: string | undefined, what: st
   throw new GithubUnavailable(
     `GitHub's response to ${what} is not as documented: ${issue?.path.join('.')} ${issue?.message}`,
   )
-}
-
-function parseJson(text: string): unknown {
-  try {
-    return JSON.parse(text)
-  } catch {
-    return undefined
-  }
 }
 
 /** Maps errors of `fetch` and of interrupted streams to GithubUnavailable. */

@@ -1,4 +1,5 @@
 import * as z from 'zod'
+import { parseJson } from '../http/parse-json.ts'
 import { readText } from '../http/read-text.ts'
 import { parseAddress } from './ip-addresses.ts'
 
@@ -197,12 +198,4 @@ function toReply({ status, truncated, records }: Answered): Reply {
   // The TTLs of CNAMEs count too, as they limit how long the addresses are those of the name.
   const ttlSeconds = Math.min(...records.map(({ TTL }) => TTL))
   return { kind: 'records', addresses, ttlSeconds, nameExists: status === NO_ERROR }
-}
-
-function parseJson(text: string): unknown {
-  try {
-    return JSON.parse(text)
-  } catch {
-    return undefined
-  }
 }

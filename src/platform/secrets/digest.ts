@@ -11,5 +11,4 @@ export async function hmacOf(key: string, text: string): Promise<string> {
   return hexOf(await crypto.subtle.sign('HMAC', imported, new TextEncoder().encode(text)))
 }
 
-const hexOf = (bytes: ArrayBuffer): string =>
-  Array.from(new Uint8Array(bytes), (byte) => byte.toString(16).padStart(2, '0')).join('')
+const hexOf = (bytes: ArrayBuffer): string => Buffer.from(bytes).toString('hex')

@@ -1,3 +1,5 @@
+import { base64Url } from './base64url.ts'
+
 /**
  * Secrets at rest: AES-256-GCM under ENCRYPTION_KEY. A sealed text is `<key id>.<base64url of iv and ciphertext>`;
  * its table, row and column are associated data, so it cannot be moved to another row.
@@ -43,7 +45,7 @@ export async function seal(setting: string, text: string, associatedData: string
   const sealed = new Uint8Array(
     await crypto.subtle.encrypt(gcm(iv, associatedData), key, new TextEncoder().encode(text)),
   )
-  return `${current}.${toBase64Url(new Uint8Array([...iv, ...sealed]))}`
+  return `${current}.${base64Url(new Uint8Array([...iv, ...sealed]).buffer)}`
 }
 
 export async function unseal(setting: string, sealed: string, associatedData: string): Promise<string> {
@@ -62,8 +64,3 @@ const gcm = (iv: Uint8Array, associatedData: string) => ({
 })
 
 const fromBase64 = (text: string) => Uint8Array.from(atob(text), (char) => char.charCodeAt(0))
-const toBase64Url = (bytes: Uint8Array) =>
-  btoa(String.fromCharCode(...bytes))
-    .replaceAll('+', '-')
-    .replaceAll('/', '_')
-    .replace(/=+$/, '')
