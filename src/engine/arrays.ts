@@ -1,4 +1,4 @@
-/** Turns Postgres's array text (`{1,NULL,"a b"}`, also nested, also with bounds in front) into a JSON array. */
+/** Converts Postgres's array text (`{1,NULL,"a b"}`, also nested or prefixed with bounds) to a JSON array. */
 export function arrayToJson(text: string, element: (text: string) => string): string {
   const start = text.startsWith('[') ? text.indexOf('=') + 1 : 0
   let json = ''

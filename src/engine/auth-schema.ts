@@ -1,7 +1,10 @@
 import { API_ROLES, READER_GROUP } from './roles.ts'
 import { SCHEMA_OWNER, STORAGE_GROUP } from './storage/names.ts'
 
-/** The objects that policies, triggers and references of apps name. Created unless the tenant already has a schema of this name. */
+/**
+ * SQL for the schema `auth`: the functions and tables that policies, triggers and foreign keys of apps refer to. Creates
+ * nothing if the tenant already has a schema of this name.
+ */
 export function authSchema(owner: string): string {
   const claims = `nullif(current_setting('request.jwt.claims', true), '')::jsonb`
   const claim = (name: string) =>
@@ -12,7 +15,7 @@ export function authSchema(owner: string): string {
     role: ['text', claim('role')],
     email: ['text', claim('email')],
   }
-  // Only its owner may add to a schema that belongs to a service.
+  // In a schema that belongs to a service, only the service may create objects.
   const rights = owner === 'pg_database_owner' ? 'ALL' : 'USAGE'
   const define = Object.entries(functions).map(
     ([name, [type, expression]]) =>
@@ -45,7 +48,10 @@ const table = (name: string, columns: string, owner: string): string[] => [
   `GRANT SELECT ON auth.${name} TO ${READER_GROUP}`,
 ]
 
-/** As a server of Auth has them in the end, of which nothing runs here: an app's own, or one that its owner runs, fills them. */
+/**
+ * The columns that the Auth server's migrations result in. The app, or an Auth server that the owner runs, fills the
+ * table.
+ */
 const USERS = `
   instance_id uuid,
   id uuid PRIMARY KEY,
@@ -83,7 +89,9 @@ const USERS = `
   deleted_at timestamptz,
   is_anonymous boolean NOT NULL DEFAULT false`
 
-/** The server's own migrations drop `identities_pkey`, a key of before, and take a column `id` that is there for theirs. */
+/**
+ * The key is not named `identities_pkey`: the Auth server's migrations drop that, and reuse an existing column `id`.
+ */
 const IDENTITIES = `
   provider_id text NOT NULL,
   user_id uuid NOT NULL REFERENCES auth.users (id) ON DELETE CASCADE,

@@ -1,14 +1,14 @@
 import type { Fence } from './engine.ts'
 
-/** Whole copies of projects' databases. */
+/** Full backups of projects' databases. */
 export interface DatabaseBackups {
-  /** Makes a backup of one moment, while the database's sessions go on. One that exists stays as it is. */
+  /** Makes a consistent backup without interrupting the database. Does nothing if the backup exists. */
   make(backup: Backup, fence?: Fence): Promise<void>
   /** Rejects with `BackupGone` if the backup does not exist. */
   find(backup: Backup): Promise<void>
   /**
-   * Puts the database back to the backup, or changes nothing; the owner's password is that of the request. The database may
-   * be closed from then on.
+   * Restores the database from the backup, or changes nothing. Sets the owner's password to that of the request. The
+   * database may accept no connections afterwards.
    */
   restore(backup: Backup & { password: string }, fence?: Fence): Promise<void>
   remove(backup: Backup, fence?: Fence): Promise<void>
@@ -21,7 +21,7 @@ export interface Backup {
   id: number
 }
 
-/** There is nothing to restore, and never will be. */
+/** The backup does not exist; retrying does not help. */
 export class BackupGone extends Error {
   override readonly name = 'BackupGone'
 }

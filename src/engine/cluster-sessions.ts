@@ -4,7 +4,7 @@ import { type Cluster, openSession, type SessionSource, userOf, withAdmin } from
 
 const END_WAIT_MS = 2_000
 
-/** The sessions that the driver opens to a server that it reaches by itself. */
+/** Opens sessions directly to a cluster. */
 export function sessionsOf(cluster: Cluster): SessionSource {
   const { names } = cluster
   return {
@@ -14,7 +14,7 @@ export function sessionsOf(cluster: Cluster): SessionSource {
       try {
         return await openSession(cluster, login)
       } catch (error) {
-        // SQL can change the password of the role it was started by, so a refused one is set again, once.
+        // A query can change the password of the role that it runs as: set a refused password again, once.
         if (!(error instanceof EngineUnavailable) || error.code !== '28P01' || cluster.key !== undefined) throw error
         await repairRunners(cluster, login.password)
         return openSession(cluster, login)

@@ -1,6 +1,6 @@
 import { EngineUnavailable } from './engine.ts'
 
-/** SQLSTATE of what Postgres says when a role or the server has no connection left. */
+/** SQLSTATE that Postgres reports when a role or the server has no connection left. */
 export const TOO_MANY_CONNECTIONS = '53300'
 
 const SESSIONS_MAX = 8
@@ -8,15 +8,15 @@ const WAITING_MAX = 64
 const POLL_MS = 20
 
 interface Queue {
-  /** When each session under way is over at the latest: a request that is cut off never says so. */
+  /** Latest end of each running session: a request that is cancelled never releases its slot. */
   endsAt: Set<{ at: number }>
   waiting: number
 }
 const queues = new Map<string, Queue>()
 
 /**
- * Lets a few sessions of one role run at a time in this isolate and the others wait here, without a connection: who
- * asks for many at once takes connections from nobody else. Past a bound of waiting requests it refuses at once.
+ * Limits the concurrent sessions of a role in this isolate, so that a burst of requests for one role does not use up the
+ * connections of the others. Waiting requests hold no connection; past `WAITING_MAX` of them it refuses at once.
  */
 export async function throughGate<Value>(
   role: string,
@@ -56,4 +56,5 @@ function isFree({ endsAt }: Queue, max: number): boolean {
   return endsAt.size < max
 }
 
-const full = () => new EngineUnavailable('too many sessions wait for this role', { code: TOO_MANY_CONNECTIONS })
+const full = () =>
+  new EngineUnavailable('too many sessions are waiting for this role: try again later', { code: TOO_MANY_CONNECTIONS })

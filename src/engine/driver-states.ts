@@ -2,15 +2,15 @@ import { eq, isNotNull } from 'drizzle-orm'
 import { projects } from '../model/tables/index.ts'
 import type { Db } from '../platform/db/client.ts'
 
-/** Keeps a driver's state of each project; `undefined` for none. */
+/** Stores the driver's state of each project; `undefined` = none. */
 export interface EngineStates<State> {
   read(ref: string): Promise<State | undefined>
   write(ref: string, state: State | undefined): Promise<void>
-  /** Of all that have one. */
+  /** The refs of all projects that have a state. */
   refs(): Promise<string[]>
 }
 
-/** In the projects' own rows, whether they still stand or have been removed. */
+/** Stores the states in the rows of `projects`, including those of removed projects. */
 export const engineStates = <State>(db: Db): EngineStates<State> => ({
   async read(ref) {
     const [row] = await db.select({ state: projects.engineState }).from(projects).where(eq(projects.ref, ref))
@@ -28,5 +28,5 @@ export const engineStates = <State>(db: Db): EngineStates<State> => ({
   },
 })
 
-/** Nobody but the driver at hand writes the column. */
+/** The cast is safe: only the configured driver writes this column. */
 export const stateIn = <State>(column: unknown): State | undefined => (column ?? undefined) as State | undefined

@@ -6,10 +6,10 @@ const ROUNDS_MAX = 20
 const END_WAIT_MS = 2_000
 const LOCK_WAIT_MS = 500
 
-/** A superuser may end all, and others the sessions of their own roles. */
+/** Condition: the administrator may end the session. A superuser may end all, others those of roles they belong to. */
 export const MAY_END = `pg_has_role(coalesce(usesysid, 10), 'USAGE')`
 
-/** Selects sessions, as conditions over `pg_stat_activity`. */
+/** Conditions over `pg_stat_activity` that select sessions. */
 export const ofRoles = (roles: readonly string[]) => `usename IN (${quoteLiterals(roles)})`
 export const ofProject = (names: ProjectNames) =>
   `${MAY_END} AND (datname = ${quoteLiteral(names.database)} OR ${ofRoles(loginRoles(names))})`
@@ -17,12 +17,12 @@ export const ofProject = (names: ProjectNames) =>
 const ending = (whose: string) =>
   `SELECT pg_terminate_backend(pid, ${END_WAIT_MS}) FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND ${whose}`
 
-/** Returns how many there were; clients that connect again meanwhile are not waited for. */
+/** Ends the sessions once and returns their number; clients may reconnect meanwhile. */
 export async function endPresentSessions(admin: Session, whose: string): Promise<number> {
   return (await admin.rows(ending(whose))).length
 }
 
-/** Until none is left; false where some came again each time. */
+/** Repeats until no session is left; false if clients reconnected in every round. */
 export async function endSessions(admin: Session, whose: string): Promise<boolean> {
   for (let round = 0; round < ROUNDS_MAX; round += 1) {
     if ((await endPresentSessions(admin, whose)) === 0) return true
@@ -33,8 +33,8 @@ export async function endSessions(admin: Session, whose: string): Promise<boolea
 const HELD_UP = ['55P03', 'XX000']
 
 /**
- * A session that alters a role or a database in a transaction and leaves it open blocks every other change. So such sessions
- * end in the same message, right before the change, and again if they came back in between.
+ * Runs `change` right after ending the sessions, in the same message, and retries if a session reconnected in between. A
+ * session that alters a role or a database in an open transaction would block the change.
  */
 export async function changeEnding(admin: Session, whose: string, change: string): Promise<void> {
   const statements = [`SET LOCAL lock_timeout = ${LOCK_WAIT_MS}`, ending(whose), change].join('; ')

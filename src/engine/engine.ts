@@ -13,11 +13,14 @@ export interface ProjectEngine {
   readonly capabilities: EngineCapabilities
   /** The options for new projects; throws `EngineUnavailable` if they are unknown. */
   places(): Promise<readonly Place[]>
-  /** Safe to repeat after a crash at any point; sets both passwords and leaves the project running, with what `preparation` names. */
+  /**
+   * Safe to repeat after a crash at any point. Sets both passwords and leaves the project running at the version
+   * `preparation`.
+   */
   create(spec: ProjectSpec, fence?: Fence): Promise<void>
   /**
-   * Makes a project out of another one's database, from one moment of it, while it goes on working. Safe to repeat after a
-   * crash at any point; a copy that is whole stays as it is.
+   * Creates a project from a consistent snapshot of another project's database, which stays in service. Safe to repeat after
+   * a crash at any point; does nothing if the copy is complete.
    */
   copy(request: CopyRequest, fence?: Fence): Promise<void>
   /** SQL that turns the schema of `from` into that of `to`; empty when they are equal. */
@@ -31,79 +34,82 @@ export interface ProjectEngine {
   /** The version of Postgres that the project's database runs. */
   version(ref: string): Promise<string>
   runSql(request: SqlRequest): Promise<SqlResult>
-  /** As the project's owner, in one transaction that the owner's own SQL cannot end. */
+  /** Runs `work` as the project's owner, in one transaction that the owner's own SQL cannot end. */
   transaction<Value>(request: TransactionRequest, work: (tx: Transaction) => Promise<Value>): Promise<Value>
-  /** As the role of the project's own services, which may take on `anon`, `authenticated` and `service_role`. */
+  /**
+   * Runs statements as the role of the project's services, which may switch to `anon`, `authenticated` and
+   * `service_role`.
+   */
   runBatch(request: BatchRequest): Promise<Row[][]>
   /**
-   * Brings a project that was made before to what `preparation` names. Each part of it is done or not, and it fails rather than
-   * keep the project's own work waiting.
+   * Brings an existing project to the version `preparation`. Each step is atomic. Fails rather than block the project's own
+   * queries.
    */
   upgrade(spec: Omit<ProjectSpec, 'password'>): Promise<void>
-  /** Of all projects that have a database, whoever made them. */
+  /** The refs of all projects that have a database at the provider, whoever created it. */
   refs(): Promise<string[]>
   readonly settings: DatabaseSettings
   readonly logins: TemporaryLogins
   readonly backups: DatabaseBackups
-  /** Absent where no address is ever banned. */
+  /** Absent if the driver never bans addresses. */
   readonly bans?: NetworkBans
-  /** Absent where no history is kept. */
+  /** Absent if the driver keeps no history. */
   readonly pointInTime?: PointInTime
-  /** Absent where there are none. */
+  /** Absent if the driver has no read replicas. */
   readonly replicas?: ReadReplicas
-  /** Absent where projects keep the Postgres that they were made with. */
+  /** Absent if the driver cannot change a project's version of Postgres. */
   readonly upgrades?: PostgresUpgrades
-  /** Absent where projects stay where they are made. */
+  /** Absent if the driver cannot move projects. */
   readonly moves?: ProjectMoves
-  /** Absent where all databases share one computer. */
+  /** Absent if the driver has no sizes. */
   readonly sizes?: ComputerSizes
-  /** Absent where the servers' logs cannot be read. */
+  /** Absent if the driver cannot read the servers' logs. */
   readonly logs?: DatabaseLogs
-  /** The machines that carry databases; absent where they are not this installation's own. */
+  /** The machines that run the databases; absent if they do not belong to this installation. */
   machines?(): Promise<Machine[]>
   /** Resource use of the database's server, in the text format of Prometheus; absent if it is not measured. */
   metrics?(ref: string): Promise<string>
-  /** As the owner, or as another role of the project. */
+  /** How to connect as the owner, or as another role of the project. */
   connection(project: ConnectedProject, role?: string): ProjectConnection
 }
 
 /**
- * Asked once nobody else can work on the project any more, before anything is done: whether the one who asked for the
- * operation still may. A driver that cannot keep others away asks before each thing that it does. A refusal ends the
- * operation with `Superseded`.
+ * Resolves to whether the caller may still carry out the operation. A driver checks it after locking the project and
+ * before the first change; a driver without locks checks it before every change. If it is false, the operation ends with
+ * `Superseded`.
  */
 export type Fence = () => Promise<boolean>
 
-/** A region that takes new projects, and what it offers them. */
+/** A region that accepts new projects, with the options it offers. */
 export interface Place {
   region: string
   /** Major versions of Postgres, the default one first. */
   versions: readonly string[]
-  /** Absent where the driver has no sizes. */
+  /** Absent if the driver has no sizes. */
   sizes?: ReadonlySet<string>
 }
 
 export interface Machine {
   name: string
-  /** Absent while it does not answer. */
+  /** Absent while the machine does not answer. */
   capacity?: { instances: number } & Record<'memoryBytes' | 'memoryFreeBytes' | 'diskBytes' | 'diskFreeBytes', number>
 }
 
-/** Addresses that a project's database refuses after repeated failures to log in. */
+/** Addresses that a project's database refuses after repeated failed logins. */
 interface NetworkBans {
   of(ref: string): Promise<string[]>
-  /** An address that is not banned stays as it is. */
+  /** Ignores addresses that are not banned. */
   lift(ref: string, addresses: readonly string[]): Promise<void>
 }
 
 interface EngineCapabilities {
-  /** On demand and daily. */
+  /** Whether the driver makes backups, on demand and daily. */
   readonly backups: boolean
-  /** Whether temporary logins can be bound to networks. */
+  /** Whether temporary logins can be restricted to networks. */
   readonly loginNetworks: boolean
-  /** Whether others get to know the passwords of roles as they are. */
+  /** Whether the provider sees the plain-text passwords of roles. */
   readonly tellsPasswords: boolean
-  /** Whether connections without TLS are taken, unless a project refuses them. */
+  /** Whether connections without TLS are accepted unless a project refuses them. */
   readonly plainConnections: boolean
 }
 
@@ -113,13 +119,16 @@ export interface ProjectSpec {
   runnerPassword: string
   /** The region, for drivers that offer several. */
   region?: string
-  /** A project that it is to be beside, for drivers with several places in a region. */
+  /** Place the database on the same host as this project, for drivers with several hosts in a region. */
   beside?: string
-  /** How large, for drivers that offer sizes. */
+  /** The instance size, for drivers that offer sizes. */
   size?: string
-  /** Postgres's major version, for drivers that offer several; absent for the driver's default. */
+  /** The major version of Postgres, for drivers that offer several; absent for the driver's default. */
   version?: string
-  /** Idle databases stop after so long, for drivers that can; null for never, absent for the driver's default. */
+  /**
+   * The idle time after which the database sleeps, if the driver supports it; null = never, absent = the driver's
+   * default.
+   */
   sleepAfterSeconds?: number | null
 }
 
@@ -127,26 +136,32 @@ export interface CopyRequest {
   from: string
   fromRunnerPassword: string
   to: ProjectSpec
-  /** False for the schema alone, with the history of its migrations. */
+  /** False copies the schema and the migration history only. */
   data: boolean
 }
 
-/** A database's own history. */
+/** Point-in-time restore from a database's history. */
 export interface PointInTime {
-  /** The moments that the database can be put back to. */
+  /** The range of times that the database can be restored to. */
   window(ref: string, now: Date): Promise<{ earliest: Date; latest: Date }>
-  /** Returns once it has been taken on; repeated under the same id it is the same. What cannot be is `EngineRefusal`. */
+  /**
+   * Returns once the provider has accepted the restore; idempotent by `id`. Rejects with `EngineRefusal` if it is
+   * impossible.
+   */
   begin(request: PointInTimeRequest, fence?: Fence): Promise<void>
-  /** Waits for it, and sees to it that who may come in is who may now; both passwords become those of the request. */
+  /**
+   * Waits for the restore, ends the logins that came back with the old data, and sets both passwords to those of the
+   * request.
+   */
   finish(request: PointInTimeRequest & ProjectSpec, fence?: Fence): Promise<void>
 }
 
-/** Databases beside a project's own that follow it and only read. */
+/** Read-only standbys that follow a project's database. */
 export interface ReadReplicas {
   of(project: ConnectedProject): Replica[]
-  /** Safe to repeat after a crash at any point. What cannot be had is `EngineRefusal`. */
+  /** Safe to repeat after a crash at any point. Rejects with `EngineRefusal` if a replica is not available. */
   add(ref: string, identifier: string, fence?: Fence): Promise<void>
-  /** One that is not there has been removed. */
+  /** Succeeds if the replica does not exist. */
   remove(ref: string, identifier: string, fence?: Fence): Promise<void>
 }
 
@@ -159,20 +174,20 @@ export interface Replica {
   user?: string
 }
 
-/** From one host of the operator's to another. */
+/** Moves of projects between the operator's hosts. */
 export interface ProjectMoves {
   /**
-   * Makes the project's instance on the other host, up to its last commit, and returns the columns that make it the project's.
-   * From then on neither serves until it is opened; if this fails, the project is served where it was. Safe to repeat.
+   * Recreates the instance on the target host, up to its last commit, and returns the columns to store with the project.
+   * Afterwards neither host serves the project until `open`; on failure the source serves it again. Safe to repeat.
    */
   begin(request: MoveRequest, fence?: Fence): Promise<{ engineState: unknown; region: string }>
-  /** The host of a project has changed: what is remembered of it is wrong. */
+  /** Replaces the cached host of a project that has moved. */
   moved(ref: string, host: string): void
-  /** Lets callers in. */
+  /** Starts to serve the project on this host. */
   open(ref: string, host: string, fence?: Fence): Promise<void>
   /** Removes the instance from a host that the project has left; its archive stays. */
   leave(ref: string, host: string, fence?: Fence): Promise<void>
-  /** Instances that serve nobody, as they are about to move or a move was cut off. */
+  /** Instances that are not served because a move is under way or was interrupted. */
   sealed(): Promise<{ ref: string; host: string; hasArrived: boolean }[]>
 }
 
@@ -181,27 +196,27 @@ interface MoveRequest {
   from: string
   to: string
   isPaused: boolean
-  /** What has been archived is all there is. */
+  /** The source host is lost: restore from its archive alone. */
   isSourceLost: boolean
 }
 
-/** Of the computer that a database runs on. */
+/** Sizes of the machine that a database runs on. */
 interface ComputerSizes {
   readonly offered: ReadonlySet<string>
-  /** Sessions may end. What cannot be had is `EngineRefusal`. */
+  /** May end sessions. Rejects with `EngineRefusal` if the size is not available. */
   set(ref: string, size: string, fence?: Fence): Promise<void>
 }
 
 export interface PointInTimeRequest {
   ref: string
-  /** Of the restore. */
+  /** Id of the restore. */
   id: string
   at: Date
 }
 
 export interface EngineHealth {
   healthy: boolean
-  /** A database that sleeps is healthy: the next session wakes it. */
+  /** A sleeping database is healthy: the next session wakes it. */
   isAsleep?: boolean
   error?: string
 }
@@ -214,7 +229,7 @@ interface ConnectedProject {
 
 interface ProjectConnection {
   host: string
-  /** The address of a pooler in transaction mode, on the same port. */
+  /** Address of a pooler in transaction mode, on the same port. */
   poolerHost?: string
   port: number
   user: string
@@ -234,7 +249,7 @@ export type TransactionRequest = Pick<SqlRequest, 'ref' | 'runnerPassword' | 'ti
 
 export interface Transaction {
   rows<Found extends object>(text: string, params?: readonly unknown[]): Promise<Found[]>
-  /** Runs the owner's statements; what they set for the session does not outlive them. */
+  /** Runs the owner's statements, then resets the session settings that they changed. */
   run(statements: readonly SplitStatement[]): Promise<void>
 }
 
@@ -248,17 +263,17 @@ export interface Statement {
 export interface BatchRequest {
   ref: string
   runnerPassword: string
-  /** One transaction. */
+  /** Run in one transaction. */
   statements: readonly Statement[]
 }
 
-/** The text of a JSON array: the rows of the last statement as objects. */
+/** JSON text: an array of the last statement's rows as objects. */
 export type SqlResult = string | ReadableStream<Uint8Array>
 
-/** Numbers lose digits here that the text has. */
+/** Parses the rows of a result. Large numbers lose the precision that the JSON text has. */
 export const rowsOf = async (result: SqlResult): Promise<unknown[]> => new Response(result).json()
 
-/** Postgres's error for a statement; `position` counts characters from 1. */
+/** The error that Postgres reports for a statement; `position` counts characters from 1. */
 export interface SqlErrorFields {
   severity?: string
   code: string
@@ -271,7 +286,7 @@ export interface SqlErrorFields {
   table?: string
   column?: string
   constraint?: string
-  /** The statement of several that was refused. */
+  /** Text of the failed statement, if the query has several. */
   statement?: string
 }
 
@@ -280,12 +295,12 @@ export class NotByDriver extends Error {
   override name = 'NotByDriver'
 }
 
-/** The provider of the databases refused this for good; nothing has changed. */
+/** The database provider refused the operation permanently; nothing has changed. */
 export class EngineRefusal extends Error {
   override name = 'EngineRefusal'
 }
 
-/** The operation was given up before it did anything, or anything more, as its fence refused. */
+/** The operation stopped before its next change because its fence refused: another caller has taken over. */
 export class Superseded extends Error {
   override name = 'Superseded'
 }
@@ -341,7 +356,7 @@ export class SqlResultTooLarge extends Error {
   }
 }
 
-/** No session could be had: unreachable, paused, unknown project, or too many connections. */
+/** No session could be opened: the database is unreachable, paused or unknown, or has too many connections. */
 export class EngineUnavailable extends Error {
   override readonly name = 'EngineUnavailable'
   readonly code?: string
@@ -352,8 +367,10 @@ export class EngineUnavailable extends Error {
   }
 }
 
-/** Another operation on the project is still at work, maybe for a caller that is gone: its end has to be waited for. */
+/**
+ * Another operation on the project is still running, perhaps for a caller that has disconnected: wait for it to end.
+ */
 export class EngineBusy extends EngineUnavailable {}
 
-/** No new database fits anywhere: nothing has begun. */
+/** No machine has capacity for a new database; nothing has been created. */
 export class NoRoom extends EngineUnavailable {}

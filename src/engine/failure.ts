@@ -1,6 +1,6 @@
 import { EngineUnavailable, SqlError, type SqlErrorFields } from './engine.ts'
 
-/** The driver's error for a message of the server; it keeps the position as text. */
+/** The driver's error for an error message of the server, with the position as text. */
 interface DatabaseError extends Error, Omit<SqlErrorFields, 'message' | 'position'> {
   position?: string
 }
@@ -9,7 +9,7 @@ export function isDatabaseError(error: unknown): error is DatabaseError {
   return error instanceof Error && 'code' in error && typeof error.code === 'string' && /^[0-9A-Z]{5}$/.test(error.code)
 }
 
-/** A refused statement is the caller's to hear; a session that ended under it is the engine's. */
+/** Maps a refused statement to `SqlError` and a session that ended during it to `EngineUnavailable`. */
 export function statementFailure(error: unknown, positionOffset: number): Error {
   if (!isDatabaseError(error)) {
     const message = error instanceof Error ? error.message : 'The connection to the database was lost'

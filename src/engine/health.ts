@@ -2,7 +2,7 @@ import { withTimeout } from '../platform/timeout.ts'
 import { type EngineHealth, EngineUnavailable } from './engine.ts'
 import { type Server, withAdmin } from './session.ts'
 
-/** A project whose state is not known in time is not healthy. */
+/** Waits for the state of a project; reports it as unhealthy if there is no answer in time. */
 export async function healthWithin(timeoutMs: number, state: Promise<EngineHealth>): Promise<EngineHealth> {
   try {
     return await withTimeout(timeoutMs, state, () => new EngineUnavailable(`no answer in ${timeoutMs} ms`))
@@ -12,7 +12,7 @@ export async function healthWithin(timeoutMs: number, state: Promise<EngineHealt
   }
 }
 
-/** Such as 18.4. */
+/** The server's version, such as `18.4`. */
 export async function serverVersion(cluster: Server): Promise<string> {
   const [row] = await withAdmin(cluster, (admin) => admin.rows<{ server_version: string }>('SHOW server_version'))
   return row?.server_version.split(' ')[0] ?? 'unknown'

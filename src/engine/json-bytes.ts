@@ -3,7 +3,7 @@ export type JsonPiece = string | Uint8Array<ArrayBufferLike>
 
 const encoder = new TextEncoder()
 
-/** How JSON writes each byte that it escapes. The others, those of UTF-8 sequences among them, stay as they are. */
+/** The JSON escape of each byte; undefined for bytes that JSON does not escape, such as those of UTF-8 sequences. */
 const ESCAPES: readonly (Uint8Array | undefined)[] = Array.from({ length: 256 }, (_, byte) => {
   const character = String.fromCharCode(byte)
   const escaped = byte < 0x80 ? JSON.stringify(character).slice(1, -1) : character
@@ -11,7 +11,7 @@ const ESCAPES: readonly (Uint8Array | undefined)[] = Array.from({ length: 256 },
 })
 const ADDED_BYTES = Uint8Array.from(ESCAPES, (escaped) => (escaped?.length ?? 1) - 1)
 
-/** The content of a JSON string for UTF-8 text, which may be cut at any byte. Without anything to escape it is the same array. */
+/** Escapes UTF-8 text, cut at any byte, for a JSON string. Returns the same array if nothing needs escaping. */
 export function escapeJson(bytes: Uint8Array): Uint8Array {
   let added = 0
   for (let at = 0; at < bytes.length; at++) added += ADDED_BYTES[bytes[at] ?? 0] ?? 0
@@ -32,7 +32,7 @@ export function escapeJson(bytes: Uint8Array): Uint8Array {
   return escaped
 }
 
-/** The text of all pieces; a piece of UTF-8 may end within a character. */
+/** Joins pieces to one text; a UTF-8 piece may end within a character. */
 export function joinText(pieces: readonly JsonPiece[]): string {
   const decoder = new TextDecoder()
   const texts = pieces.map((piece) => (typeof piece === 'string' ? piece : decoder.decode(piece, { stream: true })))

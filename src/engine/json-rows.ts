@@ -7,12 +7,12 @@ interface Field {
   dataTypeID: number
 }
 
-/** Takes what Postgres sends of a result; a long row comes in parts. */
+/** Receives the rows of a result as Postgres sends them; a long row arrives in parts. */
 export interface RowSink {
   row(values: readonly (string | null)[]): void
   beginRow(): void
   beginValue(index: number, isNull: boolean): void
-  /** The text of a short value, or a part of a long one as UTF-8, cut at any byte. */
+  /** A short value as text, or a part of a long one as UTF-8, cut at any byte. */
   part(part: string | Uint8Array): void
   endValue(): void
   endRow(): void
@@ -21,15 +21,15 @@ export interface RowSink {
 interface RowWriter extends RowSink {
   describe(fields: readonly Field[]): void
   reset(): void
-  /** The text of a JSON array, in pieces. */
+  /** JSON text of the array of rows, in pieces. */
   result(): JsonPiece[]
 }
 
 const PIECE_LENGTH = 64 * 1024
 
 /**
- * Writes rows as JSON text while they arrive, so that no second form of them is ever held. Calls `fail` once with
- * `SqlResultTooLarge`, and takes nothing more then.
+ * Writes rows as JSON text while they arrive, so that they are in memory only once. Above `jsonLengthMax` it calls `fail`
+ * with `SqlResultTooLarge` once and ignores the rest.
  */
 export function rowWriter(jsonLengthMax: number, fail: (error: Error) => void): RowWriter {
   let columns: ReadonlyMap<number, Column> = new Map()
@@ -110,7 +110,7 @@ interface Column {
   encode: Encode
 }
 
-/** Of columns with the same name the last one counts, as it does in a JSON object. */
+/** If several columns have the same name, the last one wins, as in a JSON object. */
 function columnsByIndex(fields: readonly Field[]): Map<number, Column> {
   const indexes = new Map(fields.map(({ name }, index) => [name, index]))
   return new Map(

@@ -5,7 +5,7 @@ import { changeOfOwnerPassword, dropRole, secretFor } from './roles.ts'
 import { RANDOM_PASSWORD_ITERATIONS } from './scram.ts'
 import { type Cluster, type Session, withAdmin } from './session.ts'
 
-/** The rights of a login: those of the owner, reading everything, or those of one of the API's roles. */
+/** The rights of a login: those of the owner, read access to everything, or those of one of the API's roles. */
 export type Power = 'owner' | 'reader' | 'anon' | 'authenticated' | 'service_role'
 
 export function powerOf({ owner, reader }: ProjectNames, name: string): Power | undefined {
@@ -28,22 +28,25 @@ export interface LoginSpec {
   /** From `loginRole`. */
   role: string
   power: Power
-  /** Random, so that few rounds of hashing do. */
+  /** Random, so that few hash iterations are enough. */
   password: string
   expiresAt: Date
-  /** In CIDR notation; absent for any. */
+  /** In CIDR notation; absent = any network. */
   networks?: readonly string[] | undefined
 }
 
-/** Login roles of a project that end. */
+/** Login roles of a project that expire. */
 export interface TemporaryLogins {
-  /** By the name of a role in the project's database, or the one that clients know it by; undefined for any other. */
+  /**
+   * The rights that a role name stands for, either in the project's database or in the API; undefined for unknown
+   * names.
+   */
   powerOf(ref: string, name: string): Power | undefined
-  /** Makes the login, or makes it anew and leaves its sessions; given up with `Superseded` where the fence refuses. */
+  /** Creates or updates the login without ending its sessions. Rejects with `Superseded` if the fence refuses. */
   put(login: LoginSpec, fence: Fence): Promise<void>
   /**
-   * Ends the logins with their sessions; what they left behind goes to the owner. Who was let in as the owner could have set
-   * the owner's password, to come back by it: then that becomes again what `ownerPassword` says.
+   * Ends the logins and their sessions; their objects go to the owner. A login with the owner's rights may have changed the
+   * owner's password to keep its access; the password is then set back to `ownerPassword()`.
    */
   end(ref: string, roles: readonly string[], ownerPassword: () => Promise<string>): Promise<void>
 }
@@ -51,16 +54,16 @@ export interface TemporaryLogins {
 const CONNECTIONS_MAX = 10
 const TAKE_BACK_ROUNDS_MAX = 20
 
-/** The name of the login with these 8 letters. */
+/** The role name of a login. */
 export function loginRole(kind: LoginKind, letters: string): string {
   const role = `${kind}_login_${letters}`
-  if (!IS_OWN.test(role)) throw new Error('The name of a login ends with 8 letters')
+  if (!IS_OWN.test(role)) throw new Error('Invalid login name: it must end with 8 lowercase letters')
   return role
 }
 
 interface Reach {
   clusterOf(ref: string): Promise<Cluster>
-  /** Keeps operations on one project apart. */
+  /** Runs `work` under the project's lock. */
   inProject<Value>(
     cluster: Cluster,
     project: { ref: string; fence: Fence | undefined },
@@ -87,7 +90,7 @@ async function put(cluster: Cluster, admin: Session, login: LoginSpec): Promise<
         coalesce(${comment(role)} ->> 'password', (${passwordOf(owner)})) AS password`,
   )
   const { administrator } = cluster
-  // Of a login that was there before, what stood when it was first opened.
+  // An existing login keeps the digest of the owner's password from when it was created.
   const bounds = { networks, ...(power === 'owner' && role.startsWith('jit_') && { password: found?.password }) }
   const secret = await secretFor(cluster, password, RANDOM_PASSWORD_ITERATIONS)
   const options = `CONNECTION LIMIT ${CONNECTIONS_MAX} VALID UNTIL ${quoteLiteral(expiresAt.toISOString())}`
@@ -99,14 +102,14 @@ async function put(cluster: Cluster, admin: Session, login: LoginSpec): Promise<
   const powers =
     power === 'reader'
       ? [
-          // The rights themselves, not the reader's role: a member that could become it could set its password.
+          // INHERIT without SET: a member that could switch to the reader's role could set its password.
           define('BYPASSRLS'),
           `ALTER ROLE ${role} SET default_transaction_read_only = on`,
           `GRANT ${reader} TO ${role} WITH INHERIT TRUE, SET FALSE, ADMIN FALSE`,
         ]
       : [
           define('NOBYPASSRLS'),
-          // So that whatever it makes belongs to the role that stays.
+          // Objects that the login creates then belong to a permanent role.
           `ALTER ROLE ${role} SET role = ${quoteLiteral(granted)}`,
           `GRANT ${granted} TO ${role} WITH INHERIT FALSE, SET TRUE, ADMIN FALSE`,
         ]
@@ -122,7 +125,9 @@ async function put(cluster: Cluster, admin: Session, login: LoginSpec): Promise<
 
 const comment = (role: string) => `shobj_description(to_regrole(${quoteLiteral(role)}), 'pg_authid')::jsonb`
 
-/** A digest tells two passwords apart and gives nothing away, as each is stored with random salt. */
+/**
+ * A digest of the stored verifier. It differs for every password set, and reveals nothing because of the random salt.
+ */
 const passwordOf = (role: string) => `SELECT md5(rolpassword) FROM pg_authid WHERE rolname = ${quoteLiteral(role)}`
 
 interface Ending {
@@ -139,7 +144,7 @@ async function end(cluster: Cluster, admin: Session, { roles: ended, ownerPasswo
   const roles = found.map(({ rolname }) => rolname)
   if (roles.length === 0) return
   const failures: unknown[] = []
-  // One that fails keeps no other.
+  // A failure for one role must not prevent the others from ending.
   const noted = (error: unknown) => void failures.push(error)
   for (const role of roles) await close(admin, role).catch(noted)
   const changed = await admin.rows(
@@ -156,7 +161,7 @@ async function close(admin: Session, role: string): Promise<void> {
   await endSessions(admin, ofRoles([role]))
 }
 
-/** Sessions that logged in with the changed password could set it again, so they end too; services use other roles. */
+/** Ends the owner's sessions too: those that logged in with the changed password could set it again. */
 async function takeBackOwner(cluster: Cluster, admin: Session, ownerPassword: Ending['ownerPassword']): Promise<void> {
   const { owner } = cluster.names
   const digest = async () => (await admin.rows<{ md5: string }>(passwordOf(owner)))[0]?.md5
@@ -168,7 +173,7 @@ async function takeBackOwner(cluster: Cluster, admin: Session, ownerPassword: En
   }
 }
 
-/** A change is stored before it is applied, so the stored password is read again after it was set. */
+/** Reads the stored password again after setting it: a concurrent change is stored before it is applied. */
 async function resetOwnerPassword(
   cluster: Cluster,
   admin: Session,
@@ -198,7 +203,10 @@ async function drop(cluster: Cluster, admin: Session, role: string): Promise<voi
   await dropRole(admin, role)
 }
 
-/** Refuses those that members hold: what opens a database must not open a copy of it. Returns which could be logged in by. */
+/**
+ * Disables all temporary logins, as credentials for a database must not open a copy of it. Returns those that were
+ * enabled.
+ */
 export async function closeLogins(admin: Session): Promise<string[]> {
   const rows = await admin.rows<{ rolname: string }>(
     `SELECT rolname FROM pg_roles WHERE rolname ~ ${quoteLiteral(TEMPORARY_LOGIN)} AND rolcanlogin`,

@@ -1,24 +1,24 @@
-/** The logs of the projects' database servers, which are read without a database noticing it. */
+/** The logs of the projects' database servers; reading them does not use the database. */
 export interface DatabaseLogs {
-  /** The end of each project's log; `unreachable` names the hosts that do not answer. */
+  /** The current end of each project's log, as a cursor; `unreachable` lists the hosts that do not answer. */
   ends(): Promise<{ ends: Map<string, string>; unreachable: string[] }>
-  /** Messages after a cursor, or the oldest there are. */
+  /** Messages after the cursor `since`, or the oldest that exist. */
   read(ref: string, since: string | undefined, limit: number): Promise<LogPage>
 }
 
 export interface LogPage {
-  /** The start of the next page. */
+  /** The cursor for the next page. */
   cursor: string
   lines: LogLine[]
-  /** Bytes between the cursor and the first line that are gone. */
+  /** Number of bytes after `since` that were deleted before they were read. */
   skippedBytes: number
 }
 
-/** Fields that a message does not have are absent. */
+/** A log message. Fields without a value are absent. */
 interface LogLine {
   /** ISO 8601, in UTC. */
   timestamp: string
   message: string
-  /** Such as `error_severity` and `user_name`. */
+  /** For example `error_severity` and `user_name`. */
   fields: Record<string, string>
 }

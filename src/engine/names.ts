@@ -7,14 +7,14 @@ export interface ProjectNames {
   storage: string
 }
 
-/** Every identifier the engine writes into SQL comes from here, so none can carry anything but letters and `_`. */
+/** All identifiers that the engine writes into SQL unquoted; they consist of letters and `_` alone. */
 export function projectNames(ref: string): ProjectNames {
-  if (!/^[a-z]{20}$/.test(ref)) throw new Error('A project reference is 20 lowercase letters')
+  if (!/^[a-z]{20}$/.test(ref)) throw new Error('Invalid project ref: it must be 20 lowercase letters')
   const owner = `p_${ref}`
   return { database: owner, owner, runner: `${owner}_sql`, reader: `${owner}_read`, storage: `${owner}_storage` }
 }
 
-/** Temporary logins of a project that has a cluster of its own. */
+/** Pattern of the role names of temporary logins. */
 export const TEMPORARY_LOGIN = '^(cli|jit)_login_[a-z]{8}$'
 
 export function loginRoles({ owner, runner, reader, storage }: ProjectNames): string[] {
@@ -22,7 +22,7 @@ export function loginRoles({ owner, runner, reader, storage }: ProjectNames): st
 }
 
 export function quoteLiteral(text: string): string {
-  if (text.includes('\0')) throw new Error('A literal cannot hold a NUL character')
+  if (text.includes('\0')) throw new Error('An SQL literal cannot contain a NUL character')
   const quoted = `'${text.replaceAll("'", "''")}'`
   return text.includes('\\') ? ` E${quoted.replaceAll('\\', '\\\\')}` : quoted
 }

@@ -16,7 +16,10 @@ interface Surroundings {
 
 const opened = new WeakMap<Config, ProjectEngine>()
 
-/** The engine that the settings choose. Kept for the isolate: it holds nothing of a request, and has many parts to make. */
+/**
+ * Returns the engine that `config.ENGINE` selects. Cached per isolate: it holds no request state and is costly to
+ * create.
+ */
 export function openEngine(config: Config, surroundings: Surroundings): ProjectEngine {
   const known = opened.get(config)
   if (known) return known
@@ -25,7 +28,7 @@ export function openEngine(config: Config, surroundings: Surroundings): ProjectE
   return engine
 }
 
-/** One place to add a driver. */
+/** To add a driver, add a case here. */
 function createEngine(config: Config, { db, egress }: Surroundings): ProjectEngine {
   switch (config.ENGINE) {
     case 'host':
@@ -49,7 +52,7 @@ function createEngine(config: Config, { db, egress }: Surroundings): ProjectEngi
   }
 }
 
-/** That of the settings; without it, all hosts are in the table. */
+/** The host that the settings describe; undefined if all hosts are in the table `hosts`. */
 function localHost(config: Extract<Config, { ENGINE: 'host' }>): HostAddress | undefined {
   const { HOST_URL: url, HOST_KEY: key, DATABASE_HOST, DATABASE_PORT, DATABASE_DOMAIN } = config
   if (url === undefined || key === undefined || DATABASE_HOST === undefined || DATABASE_PORT === undefined) return

@@ -2,8 +2,9 @@ import { quoteLiteral, quoteLiterals } from './names.ts'
 import { CHOSEN_PASSWORD_ITERATIONS, RANDOM_PASSWORD_ITERATIONS, scramVerifier } from './scram.ts'
 import { type Cluster, type Server, type Session, withAdmin } from './session.ts'
 
-/** Roles without login that policies and grants name; the reader group opens what services own. */
+/** Role without login that grants read access to objects of the services. */
 export const READER_GROUP = 'pilothouse_reader'
+/** Roles without login that policies and grants of apps refer to. */
 export const API_ROLES = ['anon', 'authenticated', 'service_role']
 
 export const OWNER_CONNECTIONS_MAX = 20
@@ -11,7 +12,7 @@ export const RUNNER_CONNECTIONS_MAX = 10
 export const STORAGE_CONNECTIONS_MAX = 40
 export const STORAGE_TIMEOUT = '30s'
 
-/** The value that a role's password is set to. */
+/** The value for `PASSWORD` in SQL: the plain text or a verifier, as the server requires. */
 export const secretFor = async ({ plainPasswords }: Server, password: string, iterations: number): Promise<string> =>
   plainPasswords ? password : scramVerifier(password, iterations)
 
@@ -25,7 +26,7 @@ export async function changeOfOwnerPassword(cluster: Cluster, password: string):
   return `ALTER ROLE ${cluster.names.owner} PASSWORD ${quoteLiteral(secret)}`
 }
 
-/** Undoes what SQL can do to the passwords of the roles that it is started by. */
+/** Restores the passwords of the service roles: a query runs as such a role and can change its password. */
 export async function repairRunners(cluster: Cluster, runnerPassword: string): Promise<void> {
   const { names } = cluster
   const secret = quoteLiteral(await secretFor(cluster, runnerPassword, RANDOM_PASSWORD_ITERATIONS))
@@ -38,7 +39,7 @@ export async function repairRunners(cluster: Cluster, runnerPassword: string): P
   })
 }
 
-/** Something that was granted by this role or to it in a database that is closed keeps it in the catalogue: then it is left lifeless. */
+/** Drops a role, or disables it if grants in a closed database still refer to it. */
 export async function dropRole(admin: Session, role: string): Promise<void> {
   try {
     await admin.rows(`DROP ROLE ${role}`)

@@ -9,7 +9,10 @@ import { parameterText } from './value-encoders.ts'
 const KEPT_MAX = 1_000
 const ways = new Map<string, SqlOverHttp>()
 
-/** Runs the statements as the project's storage role: one transaction, one HTTP round trip. Returns the rows of each. */
+/**
+ * Runs the statements as the project's storage role, in one transaction and one HTTP round trip. Returns the rows of
+ * each.
+ */
 export async function runBatch(cluster: Cluster, { runnerPassword, statements }: BatchRequest): Promise<Row[][]> {
   const ask = wayTo(cluster, runnerPassword)
   countQuery('project_queries')
@@ -59,7 +62,7 @@ function rowsOf({ fields, rows }: Result): Row[] {
   })
 }
 
-/** A refused statement comes with what Postgres said of it. */
+/** The proxy reports a refused statement as status 400 with the fields of Postgres's error. */
 async function errorIn(response: Response): Promise<Error> {
   if (response.status !== 400) return new Error(`The database's proxy answered ${response.status}`)
   const { message, ...said } = await response.json<Record<string, unknown>>()
@@ -69,7 +72,7 @@ async function errorIn(response: Response): Promise<Error> {
   )
 }
 
-/** Of no session: unknown or closed role or database, no connection left. */
+/** SQLSTATEs of failed connections: unknown or closed role or database, no connection left. */
 const NO_SESSION = /^(08|28|3D|53300|55000)/
 
 function batchFailure(error: unknown): Error {

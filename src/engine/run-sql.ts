@@ -11,11 +11,11 @@ const TIMEOUT_MS_DEFAULT = 60_000
 const LOCK_TIMEOUT_MS = 30_000
 /** Bounds the bytes that the server sends for one request, and the length of the reply's JSON. */
 export const RESULT_SIZE_BYTES_MAX = 16 * 1024 * 1024
-/** Results up to this size take no reservation. */
+/** Results up to this size need no memory reservation. */
 const SMALL_RESULT_BYTES = 128 * 1024
 /** Postgres stops a statement this much earlier than the engine ends the session. */
 const TIMEOUT_MARGIN_MS_MAX = 250
-/** How often a running statement looks whether its caller is still there. */
+/** How often Postgres checks during a statement whether the client is still connected. */
 const CALLER_CHECK_INTERVAL_MS = 2_000
 const END_WAIT_MS = 2_000
 const CONNECTION_WAIT_MS_MAX = 10_000
@@ -23,7 +23,10 @@ const CONNECTION_RETRY_MS = 100
 
 export async function runSql(source: SessionSource, request: SqlRequest): Promise<JsonPiece[]> {
   if (request.query.includes('\0')) {
-    throw new SqlError({ code: '22021', message: 'The query contains a NUL character, which SQL text cannot hold' })
+    throw new SqlError({
+      code: '22021',
+      message: 'The query contains a NUL character: remove it, SQL text cannot contain one',
+    })
   }
   const work = request.readOnly ? runReadOnly : runFreely
   return (await withProjectSession(source, request, (session) => work(session, request))).json
@@ -31,7 +34,7 @@ export async function runSql(source: SessionSource, request: SqlRequest): Promis
 
 type SessionRequest = Omit<SqlRequest, 'query' | 'parameters'>
 
-/** A session under the project's name, ended when its time is over, whatever its statements do. */
+/** Runs `work` in a session of the project, and ends the session at the timeout whatever its statements do. */
 export async function withProjectSession<Value>(
   source: SessionSource,
   request: SessionRequest,
@@ -60,7 +63,7 @@ async function runOnce<Value>(
     session.close()
     return value
   } catch (error) {
-    // A statement that the server has refused leaves a session that can go on.
+    // After a refused statement the session is still usable, so it can be closed in order.
     if (error instanceof SqlError && !guard.isBroken()) session.close()
     else session.drop()
     const isTimeout = isCancellation(error) && deadline - Date.now() <= timeoutMarginMs(timeoutMs)
@@ -86,7 +89,7 @@ function openProjectSession(source: SessionSource, request: SessionRequest, time
   return openWhenFree(source, login, Date.now() + Math.min(timeoutMs, CONNECTION_WAIT_MS_MAX))
 }
 
-/** Other isolates may have taken the role's connections: then this one waits for one that ends, for a while. */
+/** Retries while other isolates hold all of the role's connections. */
 async function openWhenFree(source: SessionSource, login: Login, until: number): Promise<Session> {
   for (;;) {
     try {
@@ -105,8 +108,8 @@ function runFreely(session: Session, { query, parameters = [] }: SqlRequest): Pr
 }
 
 /**
- * Statements go one by one through the extended protocol, inside a read-only transaction that already has its snapshot
- * and so cannot become writable. Whatever ends that transaction ends the request; closing the session rolls it back.
+ * Runs statements one by one through the extended protocol, in a read-only transaction that already has its snapshot and
+ * so cannot become writable. A statement that ends the transaction fails the request; closing the session rolls it back.
  */
 async function runReadOnly(session: Session, { query, parameters = [] }: SqlRequest): Promise<Outcome> {
   await runStatement(session, { text: 'BEGIN TRANSACTION READ ONLY; SELECT 1' }, RESULT_SIZE_BYTES_MAX)
@@ -127,7 +130,7 @@ async function runReadOnly(session: Session, { query, parameters = [] }: SqlRequ
   return last
 }
 
-/** Rejects when the session must not go on, whatever its statements do. */
+/** Rejects `broken` when the session must end: at the timeout, on a result too large, on COPY or a changed encoding. */
 function guardSession(session: Session, deadline: number, timeoutMs: number, reserve: SessionSource['reserve']) {
   const { wire } = session
   const { stream } = wire
@@ -145,15 +148,15 @@ function guardSession(session: Session, deadline: number, timeoutMs: number, res
     if (receivedBytes > RESULT_SIZE_BYTES_MAX) return reject(new SqlResultTooLarge(RESULT_SIZE_BYTES_MAX))
     if (isReserved || receivedBytes <= SMALL_RESULT_BYTES) return
     isReserved = true
-    // Postgres waits while there is no room, so nothing more is held.
+    // Pausing the stream makes Postgres wait until there is memory.
     stream.pause()
     reserve?.().then(() => stream.resume(), reject)
   }
   const onCopy = () =>
-    reject(new SqlError({ code: '0A000', message: 'COPY TO STDOUT has no receiver here: select the rows instead' }))
+    reject(new SqlError({ code: '0A000', message: 'COPY TO STDOUT is not supported: select the rows instead' }))
   const onParameter = ({ parameterName, parameterValue }: ParameterStatus) => {
     if (parameterName !== 'client_encoding' || parameterValue === 'UTF8') return
-    reject(new SqlError({ code: '0A000', message: 'client_encoding must stay UTF8: the answer is JSON' }))
+    reject(new SqlError({ code: '0A000', message: 'client_encoding must be UTF8: the result is JSON' }))
   }
   stream.on('data', onData)
   wire.on('copyOutResponse', onCopy)
@@ -162,7 +165,7 @@ function guardSession(session: Session, deadline: number, timeoutMs: number, res
   return {
     broken,
     isBroken: () => isBroken,
-    /** A session may serve others afterwards. */
+    /** Removes the listeners: the session may be reused. */
     release() {
       clearTimeout(timer)
       stream.removeListener('data', onData)

@@ -5,20 +5,20 @@ import type { Session, Wire } from './session.ts'
 
 interface Statement {
   text: string
-  /** Present = the extended protocol, which takes exactly one statement. */
+  /** If present, the statement goes through the extended protocol, which accepts exactly one. */
   values?: readonly (string | null)[]
-  /** Characters of the whole query in front of this statement. */
+  /** Number of characters before this statement in the query. */
   positionOffset?: number
 }
 
 export interface Outcome {
-  /** The text of a JSON array, in pieces. */
+  /** JSON text of the array of rows, in pieces. */
   json: JsonPiece[]
   /** The server's command tag, for example `INSERT 0 1`; empty for an empty statement. */
   tag: string
 }
 
-/** One exchange with the server; of several statements only the rows of the last are kept. */
+/** Runs a statement, or several at once, and returns the rows of the last one. */
 export function runStatement(session: Session, statement: Statement, sizeBytesMax: number): Promise<Outcome> {
   return new Promise((resolve, reject) => {
     const rows = rowWriter(sizeBytesMax, reject)
@@ -40,7 +40,7 @@ export function runStatement(session: Session, statement: Statement, sizeBytesMa
       },
       handleEmptyQuery() {},
       handlePortalSuspended() {},
-      handleCopyInResponse: (wire) => wire.sendCopyFail('there is no data to read here'),
+      handleCopyInResponse: (wire) => wire.sendCopyFail('not supported, insert the rows instead'),
       handleCopyData() {},
       handleError: (error) => reject(statementFailure(error, statement.positionOffset ?? 0)),
       handleReadyForQuery: () => resolve({ json: rows.result(), tag }),

@@ -1,6 +1,6 @@
 /** Work factor for passwords that people choose. */
 export const CHOSEN_PASSWORD_ITERATIONS = 4096
-/** Enough for a random 128-bit secret, and it spares the driver thousands of hash rounds on every connection. */
+/** Enough for a random 128-bit secret, and saves the driver thousands of hash iterations per connection. */
 export const RANDOM_PASSWORD_ITERATIONS = 1
 
 const UTF8 = new TextEncoder()
@@ -34,12 +34,12 @@ const SPACES = /[\u00a0\u1680\u2000-\u200b\u202f\u205f\u3000]/g
 const LEFT_OUT = /\u00ad|\u034f|\u1806|[\u180b-\u180d]|\u200c|\u200d|\u2060|[\ufe00-\ufe0f]|\ufeff/g
 const PROHIBITED =
   /[\p{Cc}\p{Cs}\p{Co}\p{Cn}]|\u0340|\u0341|\u06dd|\u070f|\u180e|[\u200e\u200f\u2028-\u202e\u2061-\u2063\u206a-\u206f]|[\u2ff0-\u2ffb\ufff9-\ufffd]/u
-/** SASLprep knows Unicode 3.2 only; of what lies above the basic plane it knew no more than these blocks. */
+/** Code points above the basic plane that Unicode 3.2 does not define; SASLprep prohibits them. */
 const TOO_NEW =
   /[\u{10000}-\u{102ff}\u{10350}-\u{103ff}\u{10450}-\u{1cfff}\u{1d173}-\u{1d17a}\u{1d200}-\u{1d3ff}\u{1d800}-\u{1ffff}\u{2a6d7}-\u{2f7ff}\u{2fa1e}-\u{10ffff}]/u
 const RIGHT_TO_LEFT = /[\p{Script=Hebrew}\p{Script=Arabic}\p{Script=Syriac}\p{Script=Thaana}]/u
 
-/** SASLprep as clients apply it before they prove a password; one that it refuses they use unchanged. */
+/** Applies SASLprep as clients do: they use a password that it refuses unchanged. */
 function prepared(password: string): string {
   const mapped = password.replace(SPACES, ' ').replace(LEFT_OUT, '')
   const refused = mapped === '' || PROHIBITED.test(mapped) || TOO_NEW.test(mapped) || mixesDirections(mapped)

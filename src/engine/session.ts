@@ -7,43 +7,43 @@ import type { ProjectNames } from './names.ts'
 
 const CONNECT_TIMEOUT_MS = 10_000
 
-/** A Postgres server, and the way of its administrator into it. */
+/** A Postgres server and how its administrator connects to it. */
 export interface Server {
-  /** Superuser connection string of the database that the administrator works from. */
+  /** Connection string of the administrator. */
   adminUrl: string
-  /** The password, where the connection string has none. */
+  /** The password, if the connection string has none. */
   adminPassword?: (() => Promise<string>) | undefined
-  /** It is not, or no longer, the one: the next time another is to be had. */
+  /** Drops a cached password that the server refused, so that the next connection reads it anew. */
   forgetAdminPassword?: (() => void) | undefined
-  /** The cluster takes passwords as they are alone, and stores verifiers of its own making. */
+  /** The cluster accepts plain-text passwords only and computes the verifiers itself. */
   plainPasswords?: boolean | undefined
-  /** The administrator's role if it is no superuser: it can end only sessions of roles that it is a member of. */
+  /** The administrator's role if it is not a superuser: it can end only sessions of roles that it is a member of. */
   administrator?: string | undefined
   /** Base URL of the Neon-compatible proxy; absent = Neon itself. */
   proxy?: string | undefined
-  /** The way to it for HTTP, where it is not the global fetch. */
+  /** Fetcher for HTTP requests to the server; absent = the global `fetch`. */
   egress?: Fetcher | undefined
-  /** Makes the proxy let every role in without a password. */
+  /** Key with which the proxy accepts every role without a password. */
   key?: string | undefined
-  /** Name by which a role logs in, where the proxy serves several servers; else the role itself. */
+  /** Maps a role to its login name, if the proxy serves several servers; absent = the role's own name. */
   userOf?: ((role: string) => string) | undefined
 }
 
-/** One project's database, and the server that it is on. */
+/** A project's database and its server. */
 export interface Cluster extends Server {
   names: ProjectNames
 }
 
-/** Unique among all projects. */
+/** The login name of a role; unique across projects. */
 export const userOf = (server: Server, role: string): string => server.userOf?.(role) ?? role
 
 export interface Login {
-  /** The role; the server's proxy may know it by another name. */
+  /** The role; the proxy may use another login name for it. */
   user: string
-  /** Ignored where the server's proxy is given a key. */
+  /** Ignored if the server has a `key`. */
   password: string
   database: string
-  /** Server settings that hold from the first moment and win over those of the database and the role. */
+  /** Server settings from the start of the session; they override those of the database and the role. */
   settings: Readonly<Record<string, string | number>>
 }
 
@@ -54,7 +54,7 @@ export interface Session {
   rows<Row>(text: string, values?: readonly unknown[]): Promise<Row[]>
   submit(exchange: Exchange): void
   close(): void
-  /** Ends the connection at once, whatever is under way. */
+  /** Closes the connection at once, even during a query. */
   drop(): void
 }
 
@@ -63,7 +63,7 @@ export interface ParameterStatus {
   parameterValue: string
 }
 
-/** The part of the driver's connection that its types leave out. */
+/** The members of the driver's connection that its types omit. */
 export interface Wire {
   readonly stream: {
     on(event: 'data', listener: (chunk: Uint8Array) => void): void
@@ -85,22 +85,22 @@ export interface Wire {
   sendCopyFail(reason: string): void
 }
 
-/** Where the sessions of one project come from. */
+/** Opens the sessions of one project. */
 export interface SessionSource {
   names: ProjectNames
-  /** Unique among all projects. */
+  /** The login name of a role; unique across projects. */
   userOf(role: string): string
   /** Rejects with `EngineUnavailable`. */
   open(login: Login): Promise<Session>
-  /** A backend without a caller could still hold locks, so it is not left to notice by itself. */
+  /** Ends a backend whose caller is gone: it could still hold locks. */
   endBackend(processId: number): Promise<void>
-  /** Waits until there is memory for a large result; absent where nobody bounds it. */
+  /** Waits until there is memory for a large result; absent if memory is not limited. */
   reserve?: () => Promise<void>
 }
 
-/** The handlers that the driver calls while the server answers; it takes any object of this form as a query. */
+/** Handlers that the driver calls while the server answers; the driver accepts any object of this shape as a query. */
 interface Exchange {
-  /** Takes the rows instead of `handleDataRow`, where the session can hand them over in parts. */
+  /** Receives the rows instead of `handleDataRow` if the session can deliver them in parts. */
   rows?: RowSink
   submit(wire: Wire): void
   handleRowDescription(message: { fields: readonly { name: string; dataTypeID: number }[] }): void
@@ -135,7 +135,7 @@ async function openAdminSession(server: Server, database: string | undefined): P
       password: server.adminPassword ? await server.adminPassword() : decodeURIComponent(url.password),
       database: database ?? decodeURIComponent(url.pathname.slice(1)),
       settings: {
-        // The owner may have set another for the database.
+        // The owner may have set a default role for the database.
         role: 'none',
         search_path: 'pg_catalog',
         statement_timeout: 60_000,
@@ -150,18 +150,20 @@ async function openAdminSession(server: Server, database: string | undefined): P
   })
 }
 
-/** By cluster, whether it knows `transaction_timeout`: Postgres refuses a session over a setting that it does not know. */
+/** Whether each cluster supports `transaction_timeout`: Postgres refuses a session that sets an unknown setting. */
 const endsTransactions = new Map<string, boolean>()
 const KNOWN_MAX = 1_000
 const FIRST_VERSION = 17
 
-/** Overrides settings of an owner's database that would keep the API out of it: libraries, and a transaction timeout. */
+/**
+ * Overrides settings with which an owner could lock the API out of the database: libraries and a transaction timeout.
+ */
 const withoutObstacles = (server: Server): Login['settings'] => ({
   local_preload_libraries: '',
   ...(knowsTransactionTimeout(server) && { transaction_timeout: 0 }),
 })
 
-/** Hosts that take a key run no version without it. */
+/** Servers with a key are hosts of this installation; every version that they run supports it. */
 const knowsTransactionTimeout = ({ adminUrl, key }: Server): boolean | undefined =>
   key === undefined ? endsTransactions.get(adminUrl) : true
 
@@ -192,7 +194,7 @@ async function open(server: Server, login: Login) {
     options: options.join(' '),
   })
   throughProxy(client, server)
-  // Without a listener a lost connection would be an uncaught error; the query under way hears of it anyway.
+  // Without a listener a lost connection would be an uncaught error. The running query rejects by itself.
   client.on('error', () => {})
   let version = 0
   internals(client).connection.on('parameterStatus', ({ parameterName, parameterValue }) => {
@@ -228,7 +230,7 @@ function throughProxy(client: Client, { proxy, key }: Server): void {
 }
 
 function close(client: Client): void {
-  // A coalesced Terminate message would be sent after the socket's close, which workerd refuses.
+  // workerd refuses a coalesced Terminate message, which would be sent after the socket is closed.
   client.neonConfig.coalesceWrites = false
   void client.end()
 }
@@ -238,12 +240,12 @@ function drop(client: Client): void {
   internals(client).connection.stream.destroy()
 }
 
-/** The driver takes any object with these handlers as a query; its types name only `submit`, with another wire. */
+/** The cast is safe: the driver accepts any object with these handlers, but its types declare only `submit`. */
 function submit(client: Client, exchange: Exchange): void {
   client.query(exchange as never)
 }
 
-/** The driver's types hide these fields; they are there in the version that package.json pins. */
+/** The cast is safe: the driver's types hide these fields, and package.json pins a version that has them. */
 function internals(client: Client): { processID: number; connection: Wire } {
   return client as never
 }

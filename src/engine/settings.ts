@@ -4,55 +4,55 @@ import { isDatabaseError, statementFailure } from './failure.ts'
 import { type ProjectNames, quoteLiteral, quoteLiterals } from './names.ts'
 import { type Cluster, type Session, withAdmin } from './session.ts'
 
-/** The settings of a project's database beside those that its owner makes in SQL. */
+/** The settings of a project's database that the platform makes; the owner makes others in SQL. */
 export interface DatabaseSettings {
-  /** All or nothing; throws `SettingsRefused`. Open sessions may keep the values that they started with. */
+  /** Atomic; throws `SettingsRefused`. Open sessions may keep the values that they started with. */
   configure(ref: string, configuration: Configuration): Promise<void>
-  /** Every setting of the server, with its default, as new sessions of the owner have it. */
+  /** Every setting of the server with its default and the value that a new session of the owner gets. */
   effective(ref: string): Promise<EffectiveSetting[]>
-  /** Sessions start read-only from now on; those that are open end, or, back to writable, those of them that idle. */
+  /** Makes new sessions read-only or writable. Read-only ends the open sessions; writable ends the idle ones. */
   setReadOnly(ref: string, readOnly: boolean): Promise<void>
-  /** Those among them whose sessions really start read-only. */
+  /** The projects among `refs` whose sessions start read-only in fact. */
   readOnlyAmong(refs: readonly string[]): Promise<Set<string>>
   /**
-   * Rules for the owner and temporary logins from now on; the project's services are exempt. Open sessions from other networks
-   * end. Throws `SettingsRefused` where the driver cannot know how a session comes.
+   * Sets rules for the owner and temporary logins; the project's services are exempt. Ends open sessions from other
+   * networks. Throws `SettingsRefused` if the driver cannot see where sessions come from.
    */
   setLoginRules(ref: string, rules: LoginRules): Promise<void>
-  /** In bytes; a database that is not there is left out. */
+  /** Sizes in bytes; databases that do not exist are omitted. */
   sizesOf(refs: readonly string[]): Promise<Map<string, number>>
-  /** Databases of this size and more. */
+  /** The databases of at least this size, with their sizes in bytes. */
   sizesFrom(bytesMin: number): Promise<Map<string, number>>
 }
 
 export interface Configuration {
   set: Readonly<Record<string, string | number | boolean>>
-  /** Taken back to the server's own. */
+  /** Names of settings to reset to the server's default. */
   reset: readonly string[]
-  /** Null for no bound but the server's. */
+  /** Null = the server's limit only. */
   connectionsMax: number | null
-  /** False leaves what needs a restart for the next one; absent restarts where a value needs it. */
+  /** False defers values that need a restart until the next one; absent = restart if a value needs it. */
   restart?: boolean
 }
 
 export interface EffectiveSetting {
   name: string
-  /** As SHOW tells it. */
+  /** In the format of SHOW. */
   value: string
   default: string
-  /** As `pg_settings` names it. */
+  /** `source` of `pg_settings`. */
   source: string
-  /** Whether the value is another one once the server has restarted. */
+  /** Whether the value changes with the next restart of the server. */
   pendingRestart: boolean
-  /** As `pg_settings` names it: `postmaster` needs a restart. */
+  /** `context` of `pg_settings`; `postmaster` needs a restart. */
   context: string
 }
 
-/** In a change, what is absent stays. */
+/** Rules that are absent do not change. */
 interface LoginRules {
   /** Whether connections must use TLS. */
   ssl?: boolean
-  /** In CIDR notation; null for any. */
+  /** In CIDR notation; null = any network. */
   networks?: readonly string[] | null
 }
 
@@ -71,17 +71,17 @@ export class SettingsRefused extends Error {
   }
 }
 
-/** A session in the database of a project. */
+/** An administrator's session in a project's database. */
 export interface Place {
   admin: Session
   names: ProjectNames
   driver: string
 }
 
-/** The roles whose sessions the database's settings are for; the others have settings of their own that must stay. */
+/** The roles that the settings apply to. The settings of all other roles must not change. */
 const configured = ({ owner, runner }: ProjectNames): string[] => [...new Set([owner, runner])]
 
-/** For a driver that cannot change the server's own settings: sets those that a database may have. */
+/** Sets the settings that a database can have, for drivers that cannot change those of the server. */
 export async function configure(place: Place, { set, reset, connectionsMax }: Configuration): Promise<void> {
   const { admin, names } = place
   const { database } = names
@@ -97,7 +97,7 @@ export async function configure(place: Place, { set, reset, connectionsMax }: Co
   await atOnce(admin, statements)
 }
 
-/** Settings of a role would win over those of the database. */
+/** Resets a role's own setting, which would override that of the database. */
 const resetsOf = (role: string, database: string, name: string): string[] => [
   `ALTER ROLE ${role} RESET ${name}`,
   `ALTER ROLE ${role} IN DATABASE ${database} RESET ${name}`,
@@ -106,7 +106,7 @@ const resetsOf = (role: string, database: string, name: string): string[] => [
 export const textOf = (value: string | number | boolean): string =>
   typeof value === 'boolean' ? (value ? 'on' : 'off') : String(value)
 
-/** As one query, hence one transaction. */
+/** Runs the statements as one query, which is one transaction. */
 async function atOnce(admin: Session, statements: readonly string[]): Promise<void> {
   try {
     await admin.rows(statements.join(';\n'))
@@ -115,7 +115,7 @@ async function atOnce(admin: Session, statements: readonly string[]): Promise<vo
   }
 }
 
-/** Postgres names the setting in each message on a value that it does not take. */
+/** Postgres names the setting in its message about an invalid value. */
 function refusalOf(error: unknown): Error | undefined {
   if (!isDatabaseError(error)) return undefined
   if (['3D000', '42704'].includes(error.code)) return new EngineUnavailable(error.message, { code: error.code })
@@ -125,8 +125,9 @@ function refusalOf(error: unknown): Error | undefined {
   return new SettingsRefused([{ setting, reason }])
 }
 
-const ofCluster = (driver: string) => `is set for the whole cluster, which the driver ${driver} leaves as it is`
-const unknownTo = (driver: string) => `belongs to an extension that the cluster of the driver ${driver} does not run`
+const ofCluster = (driver: string) => `applies to the whole cluster: the driver ${driver} cannot change it`
+const unknownTo = (driver: string) =>
+  `belongs to an extension that is not loaded in the cluster of the driver ${driver}`
 
 async function refuseForServer({ admin, driver }: Place, names: readonly string[], connectionsMax: number | null) {
   const rows = await admin.rows<{ name: string; reach: 'database' | 'cluster'; connections: number }>(
@@ -140,14 +141,14 @@ async function refuseForServer({ admin, driver }: Place, names: readonly string[
     .map(({ name, reach }) => ({ setting: name, reason: reach ? ofCluster(driver) : unknownTo(driver) }))
   const { connections = 0 } = rows[0] ?? {}
   if (connectionsMax !== null && connectionsMax > connections) {
-    const reason = `the cluster of the driver ${driver} takes ${connections} connections in all`
+    const reason = `must be at most ${connections}, the limit of the cluster of the driver ${driver}`
     refusals.push({ setting: 'max_connections', reason })
   }
   if (refusals.length > 0) throw new SettingsRefused(refusals)
 }
 
 const READ_ONLY = 'default_transaction_read_only'
-/** An administrator's sessions are never read-only. */
+/** The administrator's own sessions are never read-only. */
 const CLIENTS = `backend_type = 'client backend' AND usename <> current_user`
 
 export async function setReadOnly(admin: Session, names: ProjectNames, readOnly: boolean): Promise<void> {
@@ -160,7 +161,7 @@ export async function setReadOnly(admin: Session, names: ProjectNames, readOnly:
   else await endIdleSessions(admin, names)
 }
 
-/** Poolers keep sessions for long, and those would stay read-only. */
+/** Poolers keep idle sessions open, and those would stay read-only. */
 async function endIdleSessions(admin: Session, { database }: ProjectNames): Promise<void> {
   await admin.rows(
     `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
@@ -182,7 +183,7 @@ export async function isReadOnly(admin: Session, names: ProjectNames): Promise<b
   return rows.length > 0
 }
 
-/** The administrator's session brings settings of its own: for those, what the database has been given, or the default. */
+/** The administrator's session has settings of its own; for those, this reads the database's value or the default. */
 const EFFECTIVE = `
   SELECT s.name, coalesce(given.value, CASE WHEN s.source IN ('client', 'session') THEN defaults.value ELSE current_setting(s.name) END) AS value,
          defaults.value AS default, CASE WHEN given.value IS NULL THEN s.source ELSE 'database' END AS source,

@@ -1,10 +1,10 @@
 export interface SplitStatement {
   text: string
-  /** Characters (not UTF-16 units) of the query in front of `text`, as Postgres counts positions. */
+  /** Number of characters (not UTF-16 units) before `text` in the query, as Postgres counts positions. */
   characterOffset: number
 }
 
-/** Splits SQL at the semicolons that end statements; pieces without any token are left out. */
+/** Splits SQL at the semicolons that end statements; omits pieces without a token. */
 export function splitStatements(query: string): SplitStatement[] {
   const statements: SplitStatement[] = []
   let start = 0
@@ -36,7 +36,7 @@ export function splitStatements(query: string): SplitStatement[] {
 
 interface Nesting {
   hasToken: boolean
-  /** The first words, as far as they can be those of a routine. */
+  /** The first words, enough to recognize the definition of a routine. */
   opening: string
   parentheses: number
   /** `BEGIN ATOMIC … END` and the `CASE … END` in it. */
@@ -47,7 +47,7 @@ const noNesting = (): Nesting => ({ hasToken: false, opening: '', parentheses: 0
 
 const ROUTINE = /^CREATE (OR REPLACE )?(FUNCTION|PROCEDURE) /
 
-/** Semicolons also stand in the actions of a rule and in the body of a routine that is written as SQL. */
+/** Tracks where a semicolon does not end a statement: in the actions of a rule and in the SQL body of a routine. */
 function enter(nesting: Nesting, token: string): void {
   nesting.hasToken = true
   if (token === '(') nesting.parentheses += 1
@@ -125,7 +125,7 @@ function endOfDollarQuoted(query: string, at: number): number {
   return closing === -1 ? query.length : closing + tag.length
 }
 
-/** Words are taken whole because a `$` inside one does not quote, and `E'…'` is the one prefix that changes a string. */
+/** Reads a whole word, because a `$` inside it does not quote, and an `E'…'` string, the only kind with escapes. */
 function endOfWord(query: string, at: number): number {
   const word = /[A-Za-z_\u0080-\uffff][A-Za-z0-9_$\u0080-\uffff]*/y
   word.lastIndex = at

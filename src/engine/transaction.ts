@@ -6,7 +6,7 @@ import type { Session, SessionSource, Wire } from './session.ts'
 import { endOfToken, isBlank, type SplitStatement } from './split-statements.ts'
 import { parameterText } from './value-encoders.ts'
 
-/** So many statements go out before the first answer is waited for. */
+/** Number of statements sent before waiting for the first answer. */
 const PIPELINE_MAX = 500
 
 export function runTransaction<Value>(
@@ -39,8 +39,8 @@ const transactionOn = (session: Session): Transaction => ({
 const RESET = 'RESET SESSION AUTHORIZATION; RESET ROLE; RESET ALL'
 
 /**
- * The first words decide: each statement goes alone through the extended protocol, which takes no second one, however
- * its strings are read. Procedures and blocks cannot commit inside a transaction that they did not begin.
+ * Checking the first words is enough: the extended protocol accepts one statement per message, and procedures and blocks
+ * cannot commit a transaction that they did not begin.
  */
 const ENDS_TRANSACTION = /^(BEGIN|START|COMMIT|END|ROLLBACK|ABORT|PREPARE TRANSACTION)\b/
 
@@ -49,7 +49,8 @@ function refuseTransactionControl({ text, characterOffset }: SplitStatement): vo
   if (!ENDS_TRANSACTION.test(words)) return
   throw new SqlError({
     code: '25001',
-    message: 'This runs in a transaction of its own: BEGIN, COMMIT, ROLLBACK and the like are not allowed in it',
+    message:
+      'Transaction control is not allowed: remove BEGIN, COMMIT and ROLLBACK, the statements run in one transaction',
     position: characterOffset + 1,
     statement: text,
   })
@@ -65,7 +66,7 @@ function firstWords(text: string): string {
   return words.join(' ')
 }
 
-/** All at once and in order; the server stops at the first that it refuses. */
+/** Sends all statements at once; the server runs them in order and stops at the first that fails. */
 function runPipeline(session: Session, statements: readonly SplitStatement[]): Promise<void> {
   return new Promise((resolve, reject) => {
     let done = 0
@@ -80,8 +81,8 @@ function runPipeline(session: Session, statements: readonly SplitStatement[]): P
       handleEmptyQuery: next,
       handlePortalSuspended() {},
       handleCopyInResponse(wire) {
-        wire.sendCopyFail('there is no data to read here')
-        // The server has passed over the first one, as it waits for data then.
+        wire.sendCopyFail('not supported, insert the rows instead')
+        // The server ignores the first Sync message while it waits for COPY data.
         wire.sync()
       },
       handleCopyData() {},

@@ -1,30 +1,30 @@
 import type { UpgradePhase } from '../model/upgrade-phases.ts'
 import { EngineRefusal, type Fence } from './engine.ts'
 
-/** A project's way to a newer Postgres. */
+/** Upgrades of a project to a newer version of Postgres. */
 export interface PostgresUpgrades {
   outlook(ref: string): Promise<UpgradeOutlook>
   /**
-   * Sessions end. Asked for again under the same id it goes on, or ends as it has ended. What cannot be is `EngineRefusal`,
-   * and what was tried and failed `UpgradeFailed`; the project is then as it was.
+   * Ends all sessions. Idempotent by `id`: a repeated call continues the upgrade or returns its outcome. Rejects with
+   * `EngineRefusal` if the upgrade is impossible and with `UpgradeFailed` if it failed; the project is then unchanged.
    */
   run(request: UpgradeRequest, fence?: Fence): Promise<void>
-  /** Undefined where none is under way. */
+  /** The phase of the running upgrade; undefined if there is none. */
   phase(ref: string): Promise<UpgradePhase | undefined>
 }
 
 export interface UpgradeOutlook {
-  /** Such as `18.4`, the newest one first; all are newer than the project's. */
+  /** Newer versions such as `18.4`, the newest first. */
   targets: string[]
   sizeBytes: number
-  /** Each keeps the project from being upgraded. Types that the Management API knows have its fields. */
+  /** Each blocks the upgrade. Types that the Management API defines have the fields it defines. */
   obstacles: ({ type: string; reason: string } & Record<string, string>)[]
 }
 
 interface UpgradeRequest {
   ref: string
   id: string
-  /** Postgres's major version. */
+  /** Major version of Postgres. */
   version: string
 }
 

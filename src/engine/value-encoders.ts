@@ -1,6 +1,6 @@
 import { arrayToJson } from './arrays.ts'
 
-/** Turns the text that Postgres sends for one value into JSON text. */
+/** Converts the text that Postgres sends for a value to JSON text. */
 export type Encode = (text: string) => string
 
 export const asText: Encode = (text) => JSON.stringify(text)
@@ -9,7 +9,7 @@ const asBoolean: Encode = (text) => (text === 't' ? 'true' : 'false')
 const asFloat: Encode = (text) => (/^-?[0-9]/.test(text) ? text : asText(text))
 const asBigInteger: Encode = (text) => (Number.isSafeInteger(Number(text)) ? text : asText(text))
 
-/** Types whose values JSON can hold as they are, each with its array type. */
+/** Types with values that are not JSON strings, each with its array type. */
 const TYPES: readonly (readonly [type: number, array: number, encode: Encode])[] = [
   [16, 1000, asBoolean],
   [20, 1016, asBigInteger],
@@ -22,7 +22,7 @@ const TYPES: readonly (readonly [type: number, array: number, encode: Encode])[]
   [3802, 3807, asIs],
 ]
 
-/** The other built-in array types whose elements are separated by commas. */
+/** The other built-in array types with elements separated by commas. */
 const TEXT_ARRAYS = [
   143, 271, 629, 651, 719, 775, 791, 1001, 1002, 1003, 1008, 1009, 1010, 1011, 1012, 1014, 1015, 1017, 1018, 1019, 1027,
   1040, 1041, 1115, 1182, 1183, 1185, 1187, 1231, 1270, 1561, 1563, 2207, 2208, 2209, 2210, 2211, 2949, 2951, 3221,
@@ -41,7 +41,7 @@ const ENCODERS = new Map<number, Encode>([
 
 export const encoderOf = (typeId: number): Encode => ENCODERS.get(typeId) ?? asText
 
-/** A JSON value as the text of a query parameter; Postgres gives it the type the statement asks for. */
+/** Converts a JSON value to the text of a query parameter; Postgres infers its type from the statement. */
 export function parameterText(value: unknown): string | null {
   if (value === null || value === undefined) return null
   if (Array.isArray(value) && isScalarArray(value)) return arrayLiteral(value)

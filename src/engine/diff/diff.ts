@@ -77,7 +77,10 @@ function read(cluster: Cluster, side: DiffSide, { roles, compared, timeoutMs }: 
   })
 }
 
-/** Both catalogues are held in memory at once, of which a Worker has 128 MB: some 1,000 tables of six columns take 100 MB. */
+/**
+ * Both catalogues are held in memory at once, of which a Worker has 128 MB: some 1,000 tables of six columns take 100
+ * MB.
+ */
 const RELATIONS_MAX = 1_500
 
 async function requireReadable(session: Session, compared: (schema: string) => boolean): Promise<void> {

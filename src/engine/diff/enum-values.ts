@@ -1,6 +1,8 @@
 export const ADDED_VALUE = /^ALTER TYPE .+ ADD VALUE (?:IF NOT EXISTS )?'((?:[^']|'')*)'/s
 
-/** Postgres lets a new enum value be used after a commit only: there is one where a statement may use it, nowhere else. */
+/**
+ * Postgres lets a new enum value be used after a commit only: there is one where a statement may use it, nowhere else.
+ */
 export function valuesInUse(statements: readonly string[]): string[] {
   let added: string[] = []
   return statements.flatMap((sql) => {

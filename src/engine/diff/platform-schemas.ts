@@ -71,6 +71,8 @@ function namesOf(facts: readonly Fact[], kind: 'schema' | 'role'): string[] {
   return [...new Set(facts.flatMap(({ id }) => (id.kind === kind ? [id.name] : [])))]
 }
 
-/** The library takes names for patterns: one that would take a wanted schema along is compared rather than that lost. */
+/**
+ * The library takes names for patterns: one that would take a wanted schema along is compared rather than that lost.
+ */
 const asPattern = (name: string) =>
   new RegExp(`^${name.replaceAll(/[.+?^${}()|[\]\\]/g, '\\$&').replaceAll('*', '.*')}$`)

@@ -4,7 +4,9 @@ import type { Action, Plan, PlanOptions } from '@supabase/pg-delta/plan'
 type Planner = (source: FactBase, desired: FactBase, options: PlanOptions) => Plan
 type Kinds = ReadonlySet<StableId['kind']>
 
-/** These can be dropped and made anew without a loss of data; Postgres refuses to drop what they need while they stand. */
+/**
+ * These can be dropped and made anew without a loss of data; Postgres refuses to drop what they need while they stand.
+ */
 const REMADE: Kinds = new Set([
   ...(['view', 'materializedView', 'index', 'constraint', 'default', 'policy', 'trigger', 'rule'] as const),
   ...(['function', 'procedure', 'aggregate', 'publicationRel', 'extensionIntent'] as const),

@@ -1,6 +1,8 @@
 type Row = Record<string, unknown>
 
-/** The library takes every generated column for a stored one: the expression of a virtual one carries a mark through it. */
+/**
+ * The library takes every generated column for a stored one: the expression of a virtual one carries a mark through it.
+ */
 export const markVirtual =
   (mark: string) =>
   (row: Row): Row =>

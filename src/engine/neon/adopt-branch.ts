@@ -11,7 +11,9 @@ import { REFERENCED_OBJECTS } from '../storage/referenced-objects.ts'
 import { runTransaction } from '../transaction.ts'
 import { ensureRoles } from './prepare.ts'
 
-/** A branch comes with the roles and the database of its parent: they get the names and passwords of the new project. */
+/**
+ * A branch comes with the roles and the database of its parent: they get the names and passwords of the new project.
+ */
 export async function adopt(cluster: Cluster, from: string, to: ProjectSpec): Promise<void> {
   const [old, { names }] = [projectNames(from), cluster]
   await withAdmin(cluster, async (admin) => {
@@ -65,7 +67,10 @@ export async function historyOf(project: Login): Promise<string> {
   return found?.history ?? ''
 }
 
-/** The history of migrations belongs to the schema. Both ends are the owners' own sessions, as theirs may be the code in it. */
+/**
+ * The history of migrations belongs to the schema. Both ends are the owners' own sessions, as theirs may be the code in
+ * it.
+ */
 export async function copyHistory(from: Login, { cluster, ...to }: Login): Promise<void> {
   await runTransaction(sessionsOf(cluster), { ...to, timeoutMs: SQL_TIMEOUT_MS_MAX }, async (tx) => {
     for await (const page of pagesOf(from)) {
@@ -142,7 +147,10 @@ export async function emptyStorage({ cluster, ...login }: Login): Promise<void> 
 
 const EXISTING_TABLES = 'SELECT name FROM unnest($1::text[]) AS name WHERE to_regclass(name) IS NOT NULL'
 
-/** One portion, in a transaction of its own; all at once where a key of the table points at itself, and so at other portions. */
+/**
+ * One portion, in a transaction of its own; all at once where a key of the table points at itself, and so at other
+ * portions.
+ */
 const REMOVE_OBJECTS = `SET search_path = pg_catalog;
   SET pilothouse.removed = 0;
   DO $do$

@@ -53,7 +53,10 @@ export function keepPassword(host: string, password: string): string {
   return password
 }
 
-/** One piece of work on a project. Nothing keeps others away from it: so it asks whether it may before each thing that it does. */
+/**
+ * One piece of work on a project. Nothing keeps others away from it: so it asks whether it may before each thing that
+ * it does.
+ */
 export interface Work extends Neon {
   ref: string
   mayGoOn(): Promise<void>

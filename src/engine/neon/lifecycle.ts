@@ -119,7 +119,10 @@ export async function copy(
   await work.note({ projectId, isBranch: true, site, ...ready() })
 }
 
-/** A migration that came meanwhile is in the history, and nobody knows whether it is in the schema: then both are taken anew. */
+/**
+ * A migration that came meanwhile is in the history, and nobody knows whether it is in the schema: then both are taken
+ * anew.
+ */
 async function bringHistory(
   work: Work,
   { source, copied, history }: { source: Login; copied: Login; history: string | undefined },

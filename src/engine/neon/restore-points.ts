@@ -7,7 +7,10 @@ import { neonLogins } from './logins.ts'
 import { prepareDatabase } from './prepare.ts'
 import { beginRestore, finishRestore } from './restore.ts'
 
-/** Neon keeps a history of so many seconds for all branches of a project; what was before the database was ready is not its own. */
+/**
+ * Neon keeps a history of so many seconds for all branches of a project; what was before the database was ready is not
+ * its own.
+ */
 export async function historyOfBranch({ api, sites }: Neon, ref: string, now: Date) {
   const { projectId } = await sites.require(ref)
   const { project } = await api.getProject(projectId).catch(missing)

@@ -32,7 +32,8 @@ export function neonSettings({ clusterOf, sizeOf }: Reach): DatabaseSettings {
       )
       return new Set(closed.flat())
     },
-    // Neon demands TLS of all, whether a project does or not; its proxy stands between, so Postgres is not told from where a session comes.
+    // Neon demands TLS of all, whether a project does or not; its proxy stands between, so Postgres is not told from
+    // where a session comes.
     setLoginRules: async (_, { networks }) => {
       if (networks)
         throw new SettingsRefused([{ setting: 'dbAllowedCidrs', reason: 'cannot be checked by the driver neon' }])

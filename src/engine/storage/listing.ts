@@ -38,7 +38,10 @@ type Order = 'ASC' | 'DESC'
 
 const range = (key: string) => `o.bucket_id = bucket AND ${key} >= low AND ${key} < high`
 
-/** The names from `low` up to but not including `high`, in the one or the other order; those that go on after a slash as folders. */
+/**
+ * The names from `low` up to but not including `high`, in the one or the other order; those that go on after a slash as
+ * folders.
+ */
 function entriesByName(): string {
   return `CREATE OR REPLACE FUNCTION storage.entries_by_name(
       bucket text, low text, high text, base integer, folded boolean, ascending boolean, skipped integer, wanted integer)

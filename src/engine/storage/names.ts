@@ -2,7 +2,10 @@
 export const STORAGE_OWNER = 'supabase_storage_admin'
 /** Owns the tables of `auth` where they belong to services. */
 export const AUTH_OWNER = 'supabase_auth_admin'
-/** Owns the schemas `storage` and `auth`: the command line, where it resets a database, drops all others that a user may have made. */
+/**
+ * Owns the schemas `storage` and `auth`: the command line, where it resets a database, drops all others that a user may
+ * have made.
+ */
 export const SCHEMA_OWNER = 'supabase_admin'
 /** Opens the tables to the login roles that the storage server uses. */
 export const STORAGE_GROUP = 'pilothouse_storage'

@@ -49,7 +49,10 @@ const HELPERS: readonly (readonly [string, string])[] = [
   ['can_write(uuid, text, text, text, uuid, text, jsonb, jsonb, boolean)', canWrite()],
 ]
 
-/** Id, bucket, name, version, owner, owner's id, metadata, the user's metadata, and whether it may replace what stands there. */
+/**
+ * Id, bucket, name, version, owner, owner's id, metadata, the user's metadata, and whether it may replace what stands
+ * there.
+ */
 function canWrite(): string {
   const insert = `INSERT INTO storage.objects AS o (id, bucket_id, name, version, owner, owner_id, metadata, user_metadata)
     VALUES ($1, $2, $3, $4, $5, $6, $7, $8)`

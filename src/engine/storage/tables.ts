@@ -75,7 +75,8 @@ const OBJECTS = `(
 const TIMED_IDS = `IF to_regprocedure('uuidv7()') IS NOT NULL THEN
   ALTER TABLE storage.objects ALTER COLUMN id SET DEFAULT uuidv7(); END IF`
 
-// Row-level security lets only leakproof functions into index conditions, and an inlined one would be lower() again, which
+// Row-level security lets only leakproof functions into index conditions, and an inlined one would be lower() again,
+// which
 // is not. Postgres 16 folds ASCII alone.
 const FOLDED = `DO $do$ BEGIN
   EXECUTE format('CREATE OR REPLACE FUNCTION storage.folded(text) RETURNS text
