@@ -190,7 +190,7 @@ describe('a difference', () => {
       side('create table t (a int) partition by range (a)'),
     ])
     expect(await between(a, b)).toMatch(
-      /-- Made anew below: the rows of this table are lost.\nDROP TABLE "public"."t";/,
+      /-- Recreated below: the rows of this table are lost.\nDROP TABLE "public"."t";/,
     )
     expect(await between(a, b)).not.toMatch(/lost.\nDROP TABLE "public"."kept"/)
   })

@@ -2,9 +2,7 @@ import { type DependencyEdge, encodeId, type Fact, type FactBase } from '@supaba
 import type { Action } from '@supabase/pg-delta/plan'
 import { statementsOf } from './extra-facts.ts'
 
-/**
- * `REVOKE ALL ON TABLE` takes the rights on columns along, also those that were to stay: they are granted once more.
- */
+/** Grants that must be repeated because `REVOKE ALL ON TABLE` also revokes rights on columns. */
 export function lostColumnGrants(actions: readonly Action[], desired: FactBase): string[] {
   const acls = actions.filter(({ sql }) => sql.startsWith('REVOKE ALL ON TABLE ')).flatMap(aclsOf)
   if (acls.length === 0) return []

@@ -14,11 +14,11 @@ import { markVirtual } from './virtual-columns.ts'
 const TIMEOUT_MS_DEFAULT = 120_000
 
 export interface DiffRequest {
-  /** The database that the SQL is to be run in. */
+  /** The database to run the SQL in. */
   from: DiffSide
   /** The database whose schema is the target. */
   to: DiffSide
-  /** Absent = every schema of the user's. A name that neither side knows contributes nothing. */
+  /** Absent = all schemas of the user. A schema that neither side has contributes nothing. */
   schemas?: readonly string[]
   timeoutMs?: number
 }
@@ -34,7 +34,7 @@ export async function diff(
   { timeoutMs = TIMEOUT_MS_DEFAULT, ...request }: DiffRequest,
 ): Promise<string> {
   const roles = neutralRoles((await clusterOf(request.from.ref)).names)
-  // Loaded with the first diff: no other request should pay for it.
+  // Loaded with the first diff, to spare other requests the cost.
   const { plan } = await import('@supabase/pg-delta/plan')
   const compared = isCompared(request.schemas)
   const readSide = async (side: DiffSide) => read(await clusterOf(side.ref), side, { roles, compared, timeoutMs })
@@ -49,7 +49,7 @@ export async function diff(
     } as const
     return runnable(planWithRebuilds(plan, source, desired, options), { source, desired, roles })
   } catch (error) {
-    // The library says of which object it cannot tell how to change it.
+    // The library's message names the object that it cannot change.
     const message = error instanceof Error ? error.message.replaceAll(roles.owner, 'the owner') : String(error)
     throw new SqlError({ code: '0A000', message: `The difference cannot be written as SQL: ${message}` })
   }
@@ -61,7 +61,7 @@ interface Reading {
   timeoutMs: number
 }
 
-/** As the role that reads everything and writes nothing, in one snapshot. */
+/** Reads the catalogue as the read-only role, in one snapshot. */
 function read(cluster: Cluster, side: DiffSide, { roles, compared, timeoutMs }: Reading): Promise<FactBase> {
   return withProjectSession(sessionsOf(cluster), { ...side, readOnly: true, timeoutMs }, async (session) => {
     const { extract } = await import('@supabase/pg-delta/extract')
@@ -77,14 +77,11 @@ function read(cluster: Cluster, side: DiffSide, { roles, compared, timeoutMs }: 
   })
 }
 
-/**
- * Both catalogues are held in memory at once, of which a Worker has 128 MB: some 1,000 tables of six columns take 100
- * MB.
- */
+/** Both catalogues are in memory at once, and a Worker has 128 MB: about 1,000 tables of six columns take 100 MB. */
 const RELATIONS_MAX = 1_500
 
 async function requireReadable(session: Session, compared: (schema: string) => boolean): Promise<void> {
-  // Names in full: the database's own search path may hold others.
+  // Qualified names, because the database's search path may contain objects of the same name.
   const schemas = await session.rows<{ schema: string; relations: number }>(
     `SELECT n.nspname AS schema, pg_catalog.count(*)::int AS relations
        FROM pg_catalog.pg_class AS c JOIN pg_catalog.pg_namespace AS n ON n.oid OPERATOR(pg_catalog.=) c.relnamespace
@@ -93,13 +90,13 @@ async function requireReadable(session: Session, compared: (schema: string) => b
   const own = schemas.filter(({ schema }) => compared(schema) && !/^(pg_|information_schema$)/.test(schema))
   const relations = own.reduce((sum, each) => sum + each.relations, 0)
   if (relations <= RELATIONS_MAX) return
-  const message = `${relations} tables and views are more than can be compared at once (${RELATIONS_MAX}): name some of the schemas`
+  const message = `Cannot compare ${relations} tables and views at once: name schemas that have at most ${RELATIONS_MAX} together`
   throw new SqlError({ code: '54000', message })
 }
 
 type Extract = typeof import('@supabase/pg-delta/extract').extract
 
-/** A pool for the library, which needs one client that takes text; every row comes with neutral role names. */
+/** A pool for the library, which uses one client with text queries only; `neutral` maps every row. */
 function poolOf(session: Session, neutral: (row: Record<string, unknown>) => unknown): Parameters<Extract>[0] {
   const client = {
     query: async (text: string) => ({
@@ -110,6 +107,8 @@ function poolOf(session: Session, neutral: (row: Record<string, unknown>) => unk
   return { connect: async () => client } as never
 }
 
-/** The library reads a domain's default as it was written, whose names mean what they meant to who wrote it. */
+/**
+ * Reads a domain's default with qualified names: the library reads its source text, which depends on the search path.
+ */
 const corrected = (text: string) =>
   text.replace('t.typdefault AS', `pg_get_expr(t.typdefaultbin, 'pg_type'::regclass) AS`)

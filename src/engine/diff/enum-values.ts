@@ -1,8 +1,6 @@
 export const ADDED_VALUE = /^ALTER TYPE .+ ADD VALUE (?:IF NOT EXISTS )?'((?:[^']|'')*)'/s
 
-/**
- * Postgres lets a new enum value be used after a commit only: there is one where a statement may use it, nowhere else.
- */
+/** Inserts COMMIT before statements that may use a new enum value: Postgres allows its use only after a commit. */
 export function valuesInUse(statements: readonly string[]): string[] {
   let added: string[] = []
   return statements.flatMap((sql) => {
@@ -17,5 +15,5 @@ export function valuesInUse(statements: readonly string[]): string[] {
   })
 }
 
-/** Inside an array's text a value is escaped once more. */
+/** A value with quotes or backslashes always counts, because it is escaped once more inside an array. */
 const mayMention = (sql: string, value: string) => /["\\]/.test(value) || sql.includes(value)

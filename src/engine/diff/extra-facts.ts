@@ -17,7 +17,7 @@ interface ExtraRow {
   columns: string[]
 }
 
-/** Adds facts that the library does not compare by itself, with rules for them. */
+/** Adds facts that the library does not compare itself. */
 export function extrasHandler(wanted: (schema: string) => boolean, names: ProjectNames): ExtensionHandler {
   return {
     extension: KIND.ext,
@@ -43,7 +43,7 @@ const rules: Rules = {
   create: (fact) => statementsOf(fact).map((sql) => ({ sql, lockClass: 'none' })),
   drop: ({ payload }) => ({ sql: statementsIn(payload.reset).join(';\n'), lockClass: 'none' }),
   attributes: { set: 'replace', reset: 'replace' },
-  /** After every object of the library's own kinds. */
+  /** Sorts after all object kinds of the library. */
   weight: 90,
 }
 export const extrasRules: PlanOptions['intentRules'] = new Map([[`${KIND.ext}\0${KIND.intentKind}`, rules]])
@@ -110,7 +110,7 @@ const hasCompression = `a.attcompression <> ''`
 const OPTIONS = `array_to_string(ARRAY(SELECT format('%I = %s', split_part(o, '=', 1), split_part(o, '=', 2)) FROM unnest(a.attoptions) AS o), ', ')`
 const OPTION_NAMES = `array_to_string(ARRAY(SELECT quote_ident(split_part(o, '=', 1)) FROM unnest(a.attoptions) AS o), ', ')`
 
-/** How a column is stored and sampled. */
+/** Storage, compression and statistics settings of columns. */
 const TABLE_COLUMNS_QUERY = columnsQuery(`'r', 'p', 'm'`, {
   set: `ARRAY[
     CASE WHEN ${hasStorage} THEN named.alter || 'SET STORAGE ' || ${STORAGE} END,
@@ -125,7 +125,7 @@ const TABLE_COLUMNS_QUERY = columnsQuery(`'r', 'p', 'm'`, {
   condition: `${hasStorage} OR ${hasTarget} OR ${hasCompression} OR a.attoptions IS NOT NULL`,
 }).replace(`'column '`, `'column settings '`)
 
-/** Grants to the project's own roles are left out: its owner has them anyway. */
+/** Omits grants to the project's own roles: the owner has these rights anyway. */
 const columnGrants = (names: ProjectNames) => (statement: string) =>
   `ARRAY(
   SELECT ${statement} FROM aclexplode(a.attacl) AS x LEFT JOIN pg_roles g ON g.oid = x.grantee
@@ -133,7 +133,7 @@ const columnGrants = (names: ProjectNames) => (statement: string) =>
    GROUP BY g.rolname, x.is_grantable ORDER BY g.rolname, x.is_grantable)`
 const GRANTEE = `CASE WHEN g.rolname IS NULL THEN 'PUBLIC' ELSE quote_ident(g.rolname) END`
 
-/** The library knows no columns of views. */
+/** Defaults, comments and grants of columns of views, which the library does not read. */
 function viewColumnsQuery(names: ProjectNames): string {
   const grants = columnGrants(names)
   return columnsQuery(`'v', 'm'`, {
@@ -163,7 +163,7 @@ const tablesQuery = (
     FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace ${from}
    WHERE c.relkind IN ('r', 'p') AND n.nspname !~ '^pg_' AND n.nspname <> 'information_schema' AND ${condition}`
 
-/** The library knows one parent of a table, the first; no type that it is of; no options of what lies beside it. */
+/** Further parents, the type and the TOAST options of tables: the library reads the first parent only. */
 const TABLES_QUERIES = [
   tablesQuery(`parent ' || i.inhseqno || '`, {
     set: `format('INHERIT %I.%I', pn.nspname, p.relname)`,

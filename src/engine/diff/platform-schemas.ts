@@ -4,11 +4,13 @@ import { APP_OWNER } from '../hosted-names.ts'
 import { STORAGE_OWNER } from '../storage/names.ts'
 import type { RoleNames } from './roles.ts'
 
-/** Every project has these from its template or from the services that use them. */
+/** Schemas that every project gets from its template or from the services. */
 const PLATFORM_SCHEMAS = ['extensions', 'storage', 'supabase_migrations']
-/** Objects outside of schemas; with a list of schemas only extensions remain of these, as tables may need them. */
+/**
+ * Objects outside of schemas. With a list of schemas these are not compared; extensions are, as tables may need them.
+ */
 const GLOBAL_KINDS = ['publication', 'subscription', 'eventTrigger', 'fdw', 'server', 'userMapping']
-/** Not the platform's own triggers on its tables. */
+/** The platform's triggers on its tables, which are not compared. */
 const PLATFORM_TRIGGERS = ['remember_deleted', 'remember_replaced', 'remember_truncated', 'update_objects_updated_at']
 
 export const isCompared =
@@ -18,7 +20,7 @@ export const isCompared =
 
 type Match = NonNullable<Policy['filter']>[number]['match']
 
-/** The parts of the two databases to compare, and the names outside of them that may be referred to. */
+/** Which parts of the two databases to compare, and which names outside of these parts exist on both sides. */
 export function managed(sides: readonly FactBase[], schemas: readonly string[] | undefined, roles: RoleNames) {
   const facts = sides.flatMap((side) => side.facts())
   const wanted = isCompared(schemas)
@@ -31,7 +33,7 @@ export function managed(sides: readonly FactBase[], schemas: readonly string[] |
     assumedSchemas: excluded,
     filter: [
       exclude({
-        // The default rights of these roles, on any object.
+        // Rights of these roles, on any object and by default.
         all: [
           { kind: ['acl', 'defaultPrivilege'] },
           { idField: { field: 'grantee', glob: [...roles.services, APP_OWNER] } },
@@ -71,8 +73,6 @@ function namesOf(facts: readonly Fact[], kind: 'schema' | 'role'): string[] {
   return [...new Set(facts.flatMap(({ id }) => (id.kind === kind ? [id.name] : [])))]
 }
 
-/**
- * The library takes names for patterns: one that would take a wanted schema along is compared rather than that lost.
- */
+/** A schema name as the pattern that the library treats it as: excluding it must not exclude a wanted schema too. */
 const asPattern = (name: string) =>
   new RegExp(`^${name.replaceAll(/[.+?^${}()|[\]\\]/g, '\\$&').replaceAll('*', '.*')}$`)

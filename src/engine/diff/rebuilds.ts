@@ -5,21 +5,21 @@ type Planner = (source: FactBase, desired: FactBase, options: PlanOptions) => Pl
 type Kinds = ReadonlySet<StableId['kind']>
 
 /**
- * These can be dropped and made anew without a loss of data; Postgres refuses to drop what they need while they stand.
+ * Kinds that can be dropped and recreated without losing data. Postgres refuses to drop objects that they depend on.
  */
 const REMADE: Kinds = new Set([
   ...(['view', 'materializedView', 'index', 'constraint', 'default', 'policy', 'trigger', 'rule'] as const),
   ...(['function', 'procedure', 'aggregate', 'publicationRel', 'extensionIntent'] as const),
 ])
 const TAKEN: Kinds = new Set([...REMADE, 'table', 'column', 'sequence', 'domain'])
-/** Postgres itself brings these along where a column's type changes. */
+/** Kinds that Postgres adapts itself when a column's type changes. */
 const FOLLOWING: Kinds = new Set(['index', 'constraint', 'default', 'extensionIntent', 'domain', 'table'])
 const RETYPED = /^ALTER TABLE (?:"(?:[^"]|"")*"[. ])+ALTER COLUMN "(?:[^"]|"")*" TYPE /
 const ROUTINES: Kinds = new Set(['function', 'aggregate'])
 
 /**
- * If the library drops an object to recreate it, it forgets some of its dependents and of the objects that belong to it. So
- * all that is dropped first, and the rest of the way starts from a schema that never had it.
+ * Plans in two steps: drop everything that must be recreated, then plan the rest from a schema that never had it. In one step
+ * the library would forget some of the dependents and children of an object that it recreates.
  */
 export function planWithRebuilds(plan: Planner, source: FactBase, desired: FactBase, options: PlanOptions) {
   const taken = new Set<string>()
@@ -33,16 +33,16 @@ export function planWithRebuilds(plan: Planner, source: FactBase, desired: FactB
   return { actions: [...drops, ...way.actions], preamble: way.preamble }
 }
 
-/** Adds what has to go before these actions can run; false when that is nothing more. */
+/** Adds the objects that must be dropped before these actions can run; false if there are no more. */
 function grow(taken: Set<string>, actions: readonly Action[], source: FactBase, desired: FactBase): boolean {
   const before = taken.size
   const gone = goneWith(actions, source)
-  // If nothing is recreated, the library's own order is right.
+  // If the plan recreates nothing, the library's own order is correct.
   if (before > 0 || gone.some((id) => desired.has(id))) for (const id of gone) taken.add(encodeId(id))
   return taken.size > before
 }
 
-/** The objects that the actions drop, with those that Postgres drops along or that would make it refuse. */
+/** The objects that the actions drop, with those that Postgres drops too or that would block the drop. */
 function goneWith(actions: readonly Action[], source: FactBase): StableId[] {
   const dropped = new Set(actions.flatMap(({ destroys }) => destroys.map(encodeId)))
   const sequences = source.facts().filter(({ id, payload }) => id.kind === 'sequence' && payload.ownedBy)
@@ -60,7 +60,7 @@ function goneWith(actions: readonly Action[], source: FactBase): StableId[] {
     if (seen.has(key)) continue
     seen.add(key)
     if (TAKEN.has(id.kind)) gone.push(id)
-    // It loses its default alone.
+    // Such a domain loses only its default.
     if (id.kind === 'domain' && !dropped.has(key)) continue
     work.push(...source.childrenOf(id), ...sequences.filter((sequence) => isOwnedBy(sequence, id)))
     work.push(...dependents(id).filter(isRemade))
@@ -68,7 +68,7 @@ function goneWith(actions: readonly Action[], source: FactBase): StableId[] {
   return gone
 }
 
-/** A generated column's values are computed again; a partition goes with its table. */
+/** Whether an object can be recreated: Postgres recomputes generated columns, and a partition goes with its table. */
 function isRemade({ id, payload }: Fact): boolean {
   if (id.kind === 'column') return payload.generatedExpr !== null
   if (id.kind === 'table') return payload.partitionBound !== null

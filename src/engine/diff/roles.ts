@@ -3,21 +3,21 @@ import type { ProjectNames } from '../names.ts'
 type Row = Record<string, unknown>
 
 export interface RoleNames {
-  /** Stands for the owner of either project while they are compared; no role is called so. */
+  /** Placeholder for the owner of either project during the comparison; not the name of a role. */
   owner: string
-  /** The login roles of the project's services, by the names they have in `from`. */
+  /** The login roles of the project's services, by their names in `from`. */
   services: string[]
-  /** Makes the names in the rows of one project those above. */
+  /** Returns a function that replaces one project's role names in a row by the names above. */
   of(own: ProjectNames): (row: Row) => Row
 }
 
-/** The columns of the library's queries that hold names of roles. Elsewhere the same text is the user's own. */
+/** Columns of the library's queries that contain role names. In other columns the same text is the user's. */
 const ROLE_COLUMNS = new Set(['owner', 'grantee', 'role', 'roles', 'member', 'acl'])
 
-/** Of a row that is a role itself the name is such a column too. */
+/** Whether the row describes a role, so that its column `name` contains a role name too. */
 const isRole = (row: Row) => 'rolsuper' in row
 
-/** Each project has login roles of its own, which would make every object of a branch differ from its parent's. */
+/** Makes role names comparable: each project has its own login roles, so every object of a branch would differ. */
 export function neutralRoles(from: ProjectNames): RoleNames {
   const owner = `owner-${crypto.randomUUID()}`
   return {

@@ -11,7 +11,7 @@ interface Sides {
   roles: RoleNames
 }
 
-/** The statements in an order that Postgres takes, whoever runs them being the owner. */
+/** The SQL of a plan in an order that Postgres accepts, for the database's owner to run. */
 export function runnable(
   plan: Pick<Plan, 'actions' | 'preamble'>,
   { source, desired, roles: { owner } }: Sides,
@@ -33,8 +33,8 @@ const DEFAULT_CHANGE =
   /^ALTER (?:DOMAIN (?:"(?:[^"]|"")*"[. ])+|TABLE (?:"(?:[^"]|"")*"[. ])+ALTER COLUMN "(?:[^"]|"")*" )(SET|DROP) DEFAULT/
 
 /**
- * The library does not order a changed default after the types and functions that it needs. Nothing needs a default, so
- * the old ones can go first and the new ones come last. A new enum value needs nothing, and may be needed anywhere.
+ * Moves DROP DEFAULT to the start and SET DEFAULT to the end: the library does not order a default after the types and
+ * functions that it needs, and nothing depends on a default. New enum values go before all statements that may use them.
  */
 function inOrder(actions: readonly Action[], { source, desired }: Pick<Sides, 'source' | 'desired'>): string[] {
   const dropped = new Map<string, string>()
@@ -47,16 +47,16 @@ function inOrder(actions: readonly Action[], { source, desired }: Pick<Sides, 's
     if (ADDED_VALUE.test(action.sql)) values.push(action.sql)
     else if (!id) others.push(`${lossIn(action, desired)}${onPartitionsToo(action.sql)}`)
     else if (verb === 'SET') set.set(encodeId(id), action.sql)
-    // An identity column, which some of these are of, must not be told to drop the default that it has not.
+    // Skips identity columns: DROP DEFAULT fails on them, as they have no default.
     else if (source.has(id)) dropped.set(encodeId(id), action.sql)
   }
   return [...dropped.values(), ...values, ...others, ...set.values()]
 }
 
-/** Warns the reader: both sides have the table, so the loss of its rows is unexpected. */
+/** A warning for the reader of the SQL: both sides have the table, so losing its rows is unexpected. */
 const lossIn = ({ destroys }: Action, desired: FactBase) =>
   destroys.some((id) => id.kind === 'table' && desired.has(id))
-    ? '-- Made anew below: the rows of this table are lost.\n'
+    ? '-- Recreated below: the rows of this table are lost.\n'
     : ''
 
 function defaultOf({ consumes, produces, destroys }: Action): StableId | undefined {
@@ -67,6 +67,8 @@ function defaultOf({ consumes, produces, destroys }: Action): StableId | undefin
   return undefined
 }
 
-/** Postgres describes a partitioned index without those of the partitions, which make it valid. */
+/**
+ * Removes ONLY: Postgres prints a partitioned index with it, but the index is valid only with those of the partitions.
+ */
 const onPartitionsToo = (sql: string) =>
   sql.replace(/^(CREATE (?:UNIQUE )?INDEX (?:"(?:[^"]|"")*"|[^\s"]+) ON )ONLY /, '$1')

@@ -1,8 +1,6 @@
 type Row = Record<string, unknown>
 
-/**
- * The library takes every generated column for a stored one: the expression of a virtual one carries a mark through it.
- */
+/** Appends a comment to the expressions of virtual columns: the library writes every generated column as STORED. */
 export const markVirtual =
   (mark: string) =>
   (row: Row): Row =>

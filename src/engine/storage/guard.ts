@@ -1,14 +1,14 @@
 import { quoteLiterals } from '../names.ts'
 import { AUTH_OWNER, SCHEMA_OWNER, SERVER_TABLES, STORAGE_OWNER } from './names.ts'
 
-/** Triggers that the owner of the database may not drop or replace; they may add their own. */
+/** Triggers that the owner of the database cannot drop or replace. The owner may add others. */
 const ROW_GUARD = 'guard_rows'
 const TRIGGERS = [
   ...['remember_deleted', 'remember_replaced', 'remember_truncated', 'update_objects_updated_at'],
   ROW_GUARD,
 ]
 
-/** Commands that add to tables without changing what the services rely on. */
+/** Commands that are allowed because they do not change what the services rely on. */
 const ALLOWED = [
   ...['CREATE POLICY', 'ALTER POLICY', 'CREATE TRIGGER', 'REINDEX', 'COMMENT', 'SECURITY LABEL'],
   ...['CREATE PUBLICATION', 'ALTER PUBLICATION'],
@@ -19,10 +19,11 @@ const OIDS = `(SELECT oid FROM pg_namespace WHERE nspname IN (${SCHEMAS}))`
 const SERVICES = `('${STORAGE_OWNER}'::regrole, '${AUTH_OWNER}'::regrole)`
 
 /**
- * The owner of the database has the rights of the services' roles, as only the owner of a table may add policies and triggers to it.
- * These event triggers refuse all else that such rights allow on the schemas `storage` and `auth`, to everybody but superusers:
- * also to the services themselves, in whose sessions the owner's triggers run. REASSIGN OWNED fires no event trigger; it fails
- * because it moves functions too, whose new owner would need CREATE on their schema: nobody but superusers may have that.
+ * SQL for event triggers that protect the schemas `storage` and `auth`. The owner of the database has the rights of the
+ * services' roles, because only the owner of a table may add policies and triggers to it. The event triggers refuse
+ * everything else that these rights allow, to all roles but superusers: also to the services, in whose sessions the owner's
+ * triggers run. REASSIGN OWNED fires no event trigger, but fails: the new owner of a function needs CREATE on its schema,
+ * which only superusers have.
  */
 export function guard(): string[] {
   return [
@@ -32,7 +33,7 @@ export function guard(): string[] {
   ].flat()
 }
 
-/** The storage server alone writes what only it knows of: a wrong row there could cost the bytes of another object. */
+/** Lets only the storage server write to its own tables: a wrong row could delete the bytes of another object. */
 function guardRows(): string[] {
   return [
     `CREATE OR REPLACE FUNCTION storage.${ROW_GUARD}() RETURNS trigger LANGUAGE plpgsql
@@ -60,14 +61,14 @@ function eventTrigger(name: string, event: string, body: string): string[] {
          CREATE EVENT TRIGGER ${name} ON ${event} EXECUTE FUNCTION storage.${name}();
        END IF;
      END $$`,
-    // Also where session_replication_role turns ordinary triggers off.
+    // ALWAYS, because session_replication_role can turn ordinary triggers off.
     `ALTER EVENT TRIGGER ${name} ENABLE ALWAYS`,
   ]
 }
 
 const UNLESS_SUPERUSER = 'IF (SELECT rolsuper FROM pg_roles WHERE rolname = current_user) THEN RETURN; END IF;'
 
-/** In the words of Postgres, as clients know them. */
+/** Raises Postgres's own message, which clients know. */
 const refuse = (
   type: string,
   names: string,
@@ -105,7 +106,7 @@ function refuseCommands(): string {
     END`
 }
 
-/** Whether a service owns the relation, function or type. Temporary ones may be its own. */
+/** Condition: a service owns the relation, function or type, and it is not temporary. */
 function isServices(command: string): string {
   const owner = (catalogue: string, column: string) =>
     `(SELECT ${column} FROM ${catalogue} WHERE oid = ${command}.objid AND ${command}.classid = '${catalogue}'::regclass)`
@@ -113,14 +114,20 @@ function isServices(command: string): string {
   return `${command}.schema_name <> 'pg_temp' AND coalesce(${owners.join(', ')}) IN ${SERVICES}`
 }
 
-/** A child, or the partitioned parent: changes of a parent reach its partitions. */
+/**
+ * Condition: the table is a parent, child or partition of a protected one. Changes of a parent also change its
+ * partitions.
+ */
 const INHERITS = `EXISTS (SELECT FROM pg_inherits JOIN pg_class ON oid IN (inhparent, inhrelid)
   WHERE command.objid IN (inhparent, inhrelid) AND relnamespace IN ${OIDS})`
 
 const CASTS = `EXISTS (SELECT FROM pg_cast AS c JOIN pg_type AS t ON t.oid IN (castsource, casttarget)
   WHERE c.oid = command.objid AND typnamespace IN ${OIDS})`
 
-/** The script of a trusted extension runs as a superuser, in whichever schema the caller names. */
+/**
+ * Condition: the extension has objects in a protected schema. The script of a trusted extension runs as a superuser, in the
+ * schema that the caller chooses.
+ */
 const EXTENDS = `(EXISTS (SELECT FROM pg_extension WHERE extnamespace IN ${OIDS})
   OR EXISTS (SELECT FROM pg_depend WHERE refclassid = 'pg_extension'::regclass AND refobjid = command.objid AND deptype = 'e'
     AND objid IN (SELECT oid FROM pg_class WHERE relnamespace IN ${OIDS} UNION ALL

@@ -1,8 +1,8 @@
 import { STORAGE_OWNER } from './names.ts'
 
 /**
- * Lists a folder by walking an index: a folder inside it costs one probe, however much it holds. The functions run as the caller,
- * whose policies decide which objects there are.
+ * SQL for functions that list a folder by walking an index: a subfolder costs one probe, whatever its size. The functions run
+ * as the caller, so that the caller's policies apply.
  */
 export function listing(): string[] {
   return [
@@ -25,12 +25,12 @@ const ENTRY =
   'name text, id uuid, metadata jsonb, updated_at timestamptz, created_at timestamptz, last_accessed_at timestamptz'
 const COLUMNS = 'o.name, o.id, o.metadata, o.updated_at, o.created_at, o.last_accessed_at'
 
-/** Appended to a prefix it sorts after every name with that prefix, as no name has 1200 bytes of the last character. */
+/** Sorts after every name when appended to its prefix: no name contains 1200 bytes of the last character. */
 const LAST = 'repeat(chr(1114111), 300)'
 const KEYS = { folded: 'storage.folded(o.name)', exact: 'o.name' }
 /**
- * The position of the slash that ends a folder right under the prefix of `base` characters; without a base nothing is a folder.
- * Told from the name, which has as many characters as its folded key and costs no call.
+ * The position of the slash that ends a folder directly below the prefix of `base` characters; null without a base. Computed
+ * from the name, which has as many characters as its folded key and needs no function call.
  */
 const slashIn = (name: string) => `position('/' IN substr(${name}, base + 1))`
 
@@ -39,7 +39,7 @@ type Order = 'ASC' | 'DESC'
 const range = (key: string) => `o.bucket_id = bucket AND ${key} >= low AND ${key} < high`
 
 /**
- * The names from `low` up to but not including `high`, in the one or the other order; those that go on after a slash as
+ * The names from `low` up to but not including `high`, in either order; names that continue after a slash become
  * folders.
  */
 function entriesByName(): string {
@@ -90,8 +90,8 @@ function walk(key: string, order: Order): string {
 }
 
 /**
- * Folders first, in the order of their names, then files by their time, to the millisecond as clients see it; without one, as if it
- * were before all times. What lies in the folders is skipped; the files themselves are all read, as no index holds their times.
+ * Folders in the order of their names, then files in the order of their times, in milliseconds as clients see them; a file
+ * without a time comes before all times. Skips the content of folders, but reads all files: no index contains their times.
  */
 function entriesByTime(): string {
   return `CREATE OR REPLACE FUNCTION storage.entries_by_time(
@@ -148,7 +148,7 @@ function filesByTime(key: string, order: Order): string {
    ORDER BY ${time} ${order}, o.name ${order} OFFSET skipped LIMIT wanted;`
 }
 
-/** Names without their folder, whatever their case; a folder without its slash. */
+/** Lists names without their folder, ignoring case; a folder comes without its slash. */
 function search(): string {
   return `CREATE OR REPLACE FUNCTION storage.search(
       prefix text, bucketname text, limits integer DEFAULT 100, levels integer DEFAULT 1, offsets integer DEFAULT 0,
@@ -179,7 +179,7 @@ function search(): string {
 const shortName = (entry: string, folder: string) =>
   `substr(CASE WHEN ${entry}.id IS NULL THEN left(${entry}.name, -1) ELSE ${entry}.name END, char_length(${folder}) + 1)`
 
-/** Names in full, with their case; a page goes on behind the entry that the one before it ended with. */
+/** Lists full names, with their case; a page starts after the last entry of the previous page. */
 function listObjects(): string {
   return `CREATE OR REPLACE FUNCTION storage.list_objects_with_delimiter(
       bucket text, prefix text, delimiter text, max_keys integer DEFAULT 100, start_after text DEFAULT NULL,

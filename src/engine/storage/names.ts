@@ -1,15 +1,12 @@
-/** Owns what tenants must not change; has no right to anything else, in any database. */
+/** Owns the objects that tenants must not change; has no other rights in any database. */
 export const STORAGE_OWNER = 'supabase_storage_admin'
-/** Owns the tables of `auth` where they belong to services. */
+/** Owns the tables of `auth` on drivers where services own them. */
 export const AUTH_OWNER = 'supabase_auth_admin'
-/**
- * Owns the schemas `storage` and `auth`: the command line, where it resets a database, drops all others that a user may
- * have made.
- */
+/** Owns the schemas `storage` and `auth`; `supabase db reset` drops schemas that belong to other roles. */
 export const SCHEMA_OWNER = 'supabase_admin'
-/** Opens the tables to the login roles that the storage server uses. */
+/** Grants the storage server's login roles access to the tables. */
 export const STORAGE_GROUP = 'pilothouse_storage'
-/** Tables of the storage server's own: a branch begins without their rows. */
+/** Internal tables of the storage server; a branch starts without their rows. */
 export const SERVER_TABLES = [
   'storage.removed_versions',
   'storage.used_tokens',

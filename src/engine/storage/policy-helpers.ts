@@ -1,14 +1,14 @@
 import { STORAGE_OWNER } from './names.ts'
 
 /**
- * For an insert into `storage.objects AS o` that replaces. A caller without a user id leaves the owner as it is: the owner's own policies
- * would otherwise lose the object.
+ * Upsert clause for `storage.objects AS o`. A caller without a user id does not change the owner: otherwise the owner's
+ * policies would no longer match the object.
  */
 export const REPLACE_OBJECT = `ON CONFLICT (bucket_id, name) DO UPDATE SET version = excluded.version,
   owner = CASE WHEN excluded.owner_id IS NULL THEN o.owner ELSE excluded.owner END,
   owner_id = coalesce(excluded.owner_id, o.owner_id), metadata = excluded.metadata, user_metadata = excluded.user_metadata`
 
-/** Functions for policies and the server's own checks; they run as the caller, so that they open nothing. */
+/** SQL functions for policies and the storage server's checks. They run as the caller, so they give no extra access. */
 export function policyHelpers(): string[] {
   return HELPERS.flatMap(([signature, rest]) => helper(signature, rest))
 }
@@ -23,7 +23,7 @@ function helper(signature: string, rest: string): string[] {
 const HELPERS: readonly (readonly [string, string])[] = [
   [
     'foldername(name text)',
-    // Of no name there is nothing to trim.
+    // trim_array fails on the empty array of an empty name.
     `RETURNS text[] LANGUAGE sql IMMUTABLE PARALLEL SAFE
      RETURN trim_array(string_to_array(CASE name WHEN '' THEN '-' ELSE name END, '/'), 1)`,
   ],
@@ -50,8 +50,8 @@ const HELPERS: readonly (readonly [string, string])[] = [
 ]
 
 /**
- * Id, bucket, name, version, owner, owner's id, metadata, the user's metadata, and whether it may replace what stands
- * there.
+ * Tests whether the caller's policies allow an upload, and rolls it back. Parameters: id, bucket, name, version, owner, owner
+ * id, metadata, user metadata, whether to replace an existing object.
  */
 function canWrite(): string {
   const insert = `INSERT INTO storage.objects AS o (id, bucket_id, name, version, owner, owner_id, metadata, user_metadata)

@@ -1,6 +1,6 @@
 /**
- * An object's bytes stay with the parent of a copy, so its row does not come along either, save where a foreign key of the
- * project's own tables points at it: SQL for the condition, over `storage.objects AS o`.
+ * SQL for the condition, over `storage.objects AS o`, that a foreign key of the project's tables refers to the object. A copy
+ * keeps only these rows of objects, because the bytes stay with the parent.
  */
 export const REFERENCED_OBJECTS = `(
   SELECT coalesce(string_agg(format('EXISTS (SELECT FROM %s AS r WHERE %s)', conrelid::regclass, pairs), ' OR '), 'false')

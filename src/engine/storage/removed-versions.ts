@@ -1,9 +1,9 @@
 import { STORAGE_GROUP, STORAGE_OWNER } from './names.ts'
 
 /**
- * What no longer points at bytes is written down in the same transaction, whoever ends it. The functions that write there run as
- * a role without rights, and still they call nothing of the tenant's, whose types could bring casts along: hence they look at
- * the type first, and rows of the table itself are read as the caller.
+ * SQL for the table of versions whose bytes are to be deleted. Triggers add a version in the transaction that removes the row
+ * which refers to it. They run as a role without other rights and must not call a tenant's code, which a cast of a changed
+ * column type could do: so they check the type first, and rows of `storage.objects` are read as the caller.
  */
 export function removedVersions(): string[] {
   return [
@@ -59,10 +59,10 @@ export function removedVersions(): string[] {
   ]
 }
 
-/** Nothing else is ever the name of bytes, whatever a row says. */
+/** Format of version ids; any other value in a row does not refer to bytes. */
 const VERSION = '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$'
 
-/** Nobody but its owner may call it, nor make it the trigger of another table. */
+/** A SECURITY DEFINER function that only its owner may call or use as a trigger. */
 function definer(signature: string, returns: string, body: string): string {
   const types = signature.replace('versions ', '')
   return [

@@ -1,8 +1,8 @@
 import { STORAGE_GROUP, STORAGE_OWNER } from './names.ts'
 
 /**
- * Uploads that come in several requests. `received` bytes are in parts of the bucket's upload `upload_id` and in `tail_bytes` bytes of their own;
- * who sends now has the `lease`, and `next_part` is a number that nobody else's part has.
+ * SQL for the tables of resumable uploads. The `received` bytes are in the parts of the multipart upload `upload_id` plus a
+ * tail of `tail_bytes` bytes. The request that is sending holds the `lease`; `next_part` is the next unused part number.
  */
 export function resumableUploads(): string[] {
   return [

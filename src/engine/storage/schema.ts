@@ -9,21 +9,22 @@ import { resumableUploads } from './resumable-uploads.ts'
 import { tables } from './tables.ts'
 import { usedTokens } from './used-tokens.ts'
 
-/** The version of the storage schema in a project's database; a change to it gets a new name here. */
+/** Version of the storage schema in a project's database. Change it with every change of the schema. */
 export const STORAGE_VERSION = 'Storage, schema 7'
 
-/** Tokens may name roles that the owner has granted to authenticator, as the Data API takes them. */
+/** Lets tokens use the roles that the owner has granted to `authenticator`, as in the Data API. */
 const CUSTOM_ROLES = `GRANT authenticator TO ${STORAGE_OWNER} WITH INHERIT FALSE, SET TRUE`
 
-/** One row, whose `version` is `STORAGE_VERSION` when nothing is left to do. */
+/** Returns one row; its `version` is `STORAGE_VERSION` if the schema is up to date. */
 export const STORAGE_VERSION_QUERY = `SELECT obj_description(to_regnamespace('storage'), 'pg_namespace') AS version`
 
 /**
- * For one transaction of an administrator with the search path `pg_catalog`; the shared roles must stand. Nothing here calls
- * what a tenant made, as it would run with the administrator's rights.
+ * Statements that create or upgrade the storage schema, for one transaction of an administrator with the search path
+ * `pg_catalog`; the shared roles must exist. They must not call a tenant's functions, which would run with the
+ * administrator's rights.
  *
- * The tables and what is in `auth` belong to the roles of the services, which takes a superuser, or to the owner of the
- * database: then folded names are searched without their index, as only superusers may call a function leakproof.
+ * The tables and the objects of `auth` belong either to the roles of the services, which needs a superuser, or to the owner
+ * of the database. In the second case searches by folded name use no index, as only superusers may define leakproof functions.
  */
 export function storageSchema(owners: 'services' | 'pg_database_owner'): string[] {
   const isSuperuser = owners === 'services'

@@ -24,8 +24,8 @@ export function tables({ leakproof, tableOwner }: { leakproof: boolean; tableOwn
 }
 
 /**
- * The project's owner may write policies and triggers for it, and rights that the owner revokes stay revoked. The API's roles get
- * the rights that policies decide on; TRUNCATE and TRIGGER are not among them.
+ * Creates a table for which the project's owner may write policies and triggers; later runs do not restore revoked rights.
+ * The API's roles get the rights that policies restrict, and so neither TRUNCATE nor TRIGGER.
  */
 function tenantTable(table: string, columns: string, owner: string): string {
   return unless(
@@ -55,7 +55,7 @@ const BUCKETS = `(
   allowed_mime_types text[],
   type storage.buckettype NOT NULL DEFAULT 'STANDARD')`
 
-// Names in the order of their bytes: then what starts with a prefix is one range of the index.
+// Names sort by their bytes, so that a prefix is one range of the index.
 const OBJECTS = `(
   id uuid PRIMARY KEY DEFAULT gen_random_uuid(),
   bucket_id text COLLATE "C" NOT NULL CONSTRAINT "objects_bucketId_fkey" REFERENCES storage.buckets (id),
@@ -71,13 +71,13 @@ const OBJECTS = `(
   version text COLLATE "C",
   CONSTRAINT bucketid_objname UNIQUE (bucket_id, name))`
 
-// Ids that grow with time are cheaper to index; Postgres makes them since version 18.
+// Ids that grow with time are cheaper to index. Postgres generates them since version 18.
 const TIMED_IDS = `IF to_regprocedure('uuidv7()') IS NOT NULL THEN
   ALTER TABLE storage.objects ALTER COLUMN id SET DEFAULT uuidv7(); END IF`
 
-// Row-level security lets only leakproof functions into index conditions, and an inlined one would be lower() again,
-// which
-// is not. Postgres 16 folds ASCII alone.
+// Under row-level security only leakproof functions can be index conditions. PL/pgSQL prevents inlining, which would
+// leave
+// lower(), and that is not leakproof. In Postgres 16 only ASCII is folded.
 const FOLDED = `DO $do$ BEGIN
   EXECUTE format('CREATE OR REPLACE FUNCTION storage.folded(text) RETURNS text
       LANGUAGE plpgsql IMMUTABLE STRICT LEAKPROOF PARALLEL SAFE AS $$ BEGIN RETURN lower($1 COLLATE %I); END $$',

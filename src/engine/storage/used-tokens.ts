@@ -1,6 +1,9 @@
 import { STORAGE_GROUP, STORAGE_OWNER } from './names.ts'
 
-/** A signed upload is good for one upload: its token's id stays here until the token has expired anyway. */
+/**
+ * SQL for the table of used upload tokens: a signed URL allows one upload. A token's id is kept until the token
+ * expires.
+ */
 export function usedTokens(): string[] {
   return [
     'CREATE TABLE IF NOT EXISTS storage.used_tokens (id uuid PRIMARY KEY, expires_at timestamptz NOT NULL)',
