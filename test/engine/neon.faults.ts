@@ -319,7 +319,7 @@ describe('where Neon fails', () => {
   whereCreationFails('takes away at the next attempt what it could not at the first (%s)', async (ref, action) => {
     neon.server.fault({ operation: 'deleteProject', status: 400 })
     await expect(engine().create(specOf(ref))).rejects.toThrow(
-      new RegExp(`^Neon could not ${action}: .*; it is still there, as Neon answered 400: injected 400$`),
+      new RegExp(`^Neon could not ${action}: .*; it could not be removed: Neon answered 400: injected 400$`),
     )
     expect(neon.states.get(ref)?.projectId).toBeTypeOf('string')
   })
@@ -328,7 +328,7 @@ describe('where Neon fails', () => {
     const ref = newRef()
     neon.server.behaviour.failing.push('create_branch')
     neon.server.fault({ operation: 'deleteProjectBranch', status: 400 })
-    await expect(copyTo(ref)).rejects.toThrow('it is still there')
+    await expect(copyTo(ref)).rejects.toThrow('it could not be removed')
     const failed = neon.states.get(ref)?.site?.branchId
     await copyTo(ref)
     expect(namesOf(ref)).toEqual([`pilothouse-${ref}`])
@@ -555,7 +555,7 @@ describe('a read replica', () => {
     neon.server.behaviour.failing.push('start_compute')
     await expect(add(ref, other)).rejects.toThrow('Neon could not start_compute')
     expect(of(ref)).toMatchObject([{ identifier: name }, { identifier: other, isReady: false }])
-    await expect(add(ref, other)).rejects.toThrow('could not make the replica')
+    await expect(add(ref, other)).rejects.toThrow('could not create the replica')
     expect([of(ref), endpointsOf(ref)]).toMatchObject([[{ identifier: name }], [{ name }]])
     await add(ref, other)
     expect(endpointsOf(ref)).toHaveLength(2)

@@ -76,7 +76,7 @@ describe.skipIf(!canMount)('a host on a disk of its own (skipped where this user
     expect(await load()).toMatchObject({ status: 400, body: { code: '53100' } })
     const error = expect.stringContaining('the disk of the database is full')
     expect(await health(A)).toMatchObject({ healthy: false, error })
-    await expect(engine.places()).rejects.toThrow('no database host has room on its disk for another project')
+    await expect(engine.places()).rejects.toThrow('no database host has enough free disk space for another project')
     const message = expect.stringContaining('there is no room on the disk of the host: 64 MiB are needed')
     const refused = { status: 503, body: { error: { code: 'unavailable', message } } }
     expect(await ask('PUT', `/instances/${C}`, { password: 'secret' })).toMatchObject(refused)

@@ -9,7 +9,7 @@ import type { Reach } from './project-host.ts'
 const Backup = z.object({ name: z.string(), id: z.string() })
 const Window = z.object({ earliest: z.coerce.date(), latest: z.coerce.date() })
 
-/** Copies of an instance's files, which the host keeps. */
+/** Backups that the host makes of an instance's files. */
 export function hostBackups(reach: Reach): DatabaseBackups {
   return {
     async make({ ref, id }, fence) {
@@ -59,7 +59,7 @@ interface Reopening {
   password: string
 }
 
-/** Roles and passwords went back with the rest. */
+/** Sets the owner's password and ends temporary logins: the restore brought back old roles and passwords. */
 async function reopen(reach: Reach, { ref, password }: Reopening, fence: Fence | undefined): Promise<void> {
   await reach.change(ref, fence, { method: 'PUT', path: '', body: { password } })
   await endRestoredLogins(reach, ref, password)

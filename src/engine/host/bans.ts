@@ -5,7 +5,7 @@ import type { Reach } from './project-host.ts'
 
 const Bans = z.object({ bans: z.array(z.object({ address: z.string() })) })
 
-/** The gateway of a project's host bans, for a time, addresses that log in with wrong passwords. */
+/** Addresses that the gateway of a project's host bans for a time after logins with wrong passwords. */
 export const hostBans = (reach: Reach): NonNullable<ProjectEngine['bans']> => ({
   async of(ref) {
     const { ask } = await reach.api(ref)

@@ -4,12 +4,12 @@ import { SettingsRefused } from '../settings.ts'
 import type { HostAddress } from './directory.ts'
 
 const REQUEST_MS_MAX = 35_000
-/** The host goes on after that, as the task that waits for it is done again. */
+/** Longest wait for an operation. The operation continues on the host, and the task that waited is retried. */
 const OPERATION_MS_MAX = 300_000
-/** Others can be asked instead of a host that is silent. */
+/** Short, because another host can be used instead of one that does not answer. */
 const FACTS_MS_MAX = 3_000
 const LOCK_WAIT_MS = 10_000
-/** Several times in the time after which a host takes the holder of a lock for dead. */
+/** Several renewals fit into the time after which the host releases a lock. */
 const LOCK_RENEWAL_MS = 3_000
 
 const Failure = z.object({
@@ -31,7 +31,7 @@ export const Instance = z.object({
 })
 export const Instances = z.array(Instance)
 
-/** Parts of the API that not every host has. */
+/** Optional features of a host. */
 export type Feature = 'backups'
 const Host = z.object({
   region: z.string(),
@@ -46,7 +46,7 @@ const Host = z.object({
     instances: z.number(),
   }),
 })
-/** A host's description of itself. */
+/** What a host reports about itself: region, versions, sizes, features and capacity. */
 export type HostFacts = z.output<typeof Host>
 
 export interface Call {
@@ -55,16 +55,16 @@ export interface Call {
   path: string
   body?: object
   timeoutMs?: number
-  /** How long to wait for an operation that outlasts the request. */
+  /** How long to wait for an operation that continues after the request. */
   waitMs?: number
 }
 
-/** Sends one call and waits for its result. */
+/** Sends a call and waits for its result. */
 type Ask = <Reply>(schema: z.ZodType<Reply>, call: Call) => Promise<Reply>
 
 export type HostApi = ReturnType<typeof hostApi>
 
-/** The control API of a host, which docs/hosts.md describes. */
+/** Client of a host's control API (docs/hosts.md). */
 export function hostApi(host: HostAddress, egress: Fetcher | undefined) {
   async function send({ method, path, body, timeoutMs = REQUEST_MS_MAX }: Call, lock?: string): Promise<Response> {
     const headers = {
@@ -85,15 +85,17 @@ export function hostApi(host: HostAddress, egress: Fetcher | undefined) {
     }
   }
 
-  /** Waits for what takes longer than a request may. */
+  /** Sends a call; polls the operation if it takes longer than one request. */
   async function ask<Reply>(schema: z.ZodType<Reply>, call: Call, lock?: string): Promise<Reply> {
     const until = Date.now() + (call.waitMs ?? OPERATION_MS_MAX)
     let response = await send(call, lock)
     while (response.status === 202) {
       const { operation } = z.object({ operation: z.string() }).parse(await response.json())
-      if (Date.now() > until) throw new EngineBusy('the database host is still at work on it')
+      if (Date.now() > until)
+        throw new EngineBusy('the database host is still running the operation: wait until it ends')
       response = await send({ method: 'GET', path: `/operations/${operation}` })
-      if (response.status === 404) throw new EngineUnavailable('the database host has restarted meanwhile')
+      if (response.status === 404)
+        throw new EngineUnavailable('the database host restarted during the operation: try again')
     }
     const text = await response.text()
     if (!response.ok) throw failureOf(response.status, text)
@@ -105,7 +107,7 @@ export function hostApi(host: HostAddress, egress: Fetcher | undefined) {
     host,
     ask,
     facts: () => ask(Host, { method: 'GET', path: '', timeoutMs: FACTS_MS_MAX }),
-    /** Keeps others away from a project, and asks whether the caller may still work on it. */
+    /** Runs `work` under the project's lock on the host, if the fence still allows it. */
     async locked<Value>(ref: string, fence: Fence | undefined, work: (ask: Ask) => Promise<Value>): Promise<Value> {
       const locks = `/instances/${ref}/lock`
       const { lock } = await ask(z.object({ lock: z.string() }), {
@@ -120,7 +122,7 @@ export function hostApi(host: HostAddress, egress: Fetcher | undefined) {
         return await work((schema, call) => ask(schema, call, lock))
       } finally {
         clearInterval(renewal)
-        // Operations that still run under the lock keep it until they end.
+        // The host keeps the lock until operations that still run under it end.
         await ask(Nothing, { method: 'DELETE', path }).catch(() => {})
       }
     },

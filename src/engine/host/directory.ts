@@ -10,7 +10,7 @@ import { GONE } from './client.ts'
 export interface ClientAddress {
   databaseHost: string
   databasePort: number
-  /** Each project answers at `db.{ref}.{databaseDomain}` too. */
+  /** If set, each project is also available at `db.{ref}.{databaseDomain}`. */
   databaseDomain?: string | undefined
 }
 
@@ -19,9 +19,9 @@ export interface HostAddress extends ClientAddress {
   id: string
   /** Base URL of the daemon, for its control API and for SQL. */
   url: string
-  /** Shown to the daemon by the control plane alone. */
+  /** Key that authenticates the control plane to the daemon. */
   key: string
-  /** Takes no new projects. */
+  /** Whether the host accepts no new projects. */
   isDraining?: boolean
 }
 
@@ -30,13 +30,13 @@ export interface HostDirectory {
   of(ref: string): Promise<HostAddress>
   all(): Promise<HostAddress[]>
   named(id: string): Promise<HostAddress>
-  /** A project has been put on this host, or has left it. */
+  /** Caches the host of a project; undefined drops the entry. */
   note(ref: string, id: string | undefined): void
-  /** The host of the settings, whose address is not stored with its projects. */
+  /** The host of the settings. Its address is not stored with its projects. */
   readonly local?: HostAddress | undefined
 }
 
-/** The name of the host of the settings. */
+/** Id of the host of the settings. */
 export const LOCAL = 'local'
 
 const KEPT_MS = 30_000
@@ -49,7 +49,7 @@ interface DirectoryConfig {
   local?: HostAddress | undefined
 }
 
-/** The hosts of the table, and that of the settings. What is known is asked for again after 30 s. */
+/** The hosts of the table `hosts` and of the settings, cached for 30 s. */
 export function hostDirectory({ db, encryptionKey, local }: DirectoryConfig): HostDirectory {
   let known: { hosts: ReadonlyMap<string, HostAddress>; until: number } | undefined
   const places = new Map<string, { id: string; until: number }>()
@@ -66,7 +66,7 @@ export function hostDirectory({ db, encryptionKey, local }: DirectoryConfig): Ho
 
   async function named(id: string): Promise<HostAddress> {
     const found = (await hosts()).get(id) ?? (await load()).get(id)
-    if (!found) throw new EngineUnavailable(`this installation has no database host ${id}`)
+    if (!found) throw new EngineUnavailable(`unknown database host ${id}`)
     return found
   }
 
@@ -93,7 +93,7 @@ export function hostDirectory({ db, encryptionKey, local }: DirectoryConfig): Ho
   return {
     async of(ref) {
       const [first, ...others] = (await hosts()).values()
-      // Every request for SQL asks: with one host there is nothing to look up.
+      // Called for every SQL request: with one host no look-up is needed.
       return first && others.length === 0 ? first : named(await placeOf(ref))
     },
     all: async () => [...(await hosts()).values()],

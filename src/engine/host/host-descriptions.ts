@@ -2,18 +2,18 @@ import type { HostApi, HostFacts } from './client.ts'
 
 const KEPT_MS = 30_000
 
-/** Caches the hosts' descriptions of themselves. A host that falls silent keeps its last one. */
+/** Caches the hosts' descriptions. While a host does not answer, its last description is used. */
 export function keepFacts() {
   const byHost = new Map<string, { facts: HostFacts; until: number }>()
 
-  /** As it is now; rejects where the host does not answer. */
+  /** The current description; rejects if the host does not answer. */
   async function ask(api: HostApi): Promise<HostFacts> {
     const facts = await api.facts()
     byHost.set(api.host.id, { facts, until: Date.now() + KEPT_MS })
     return facts
   }
 
-  /** As it is now, or its last word. */
+  /** The current description, or the last one if the host does not answer. */
   const now = (api: HostApi): Promise<HostFacts> =>
     ask(api).catch((error) => byHost.get(api.host.id)?.facts ?? Promise.reject(error))
 
@@ -25,7 +25,7 @@ export function keepFacts() {
       if (found && found.until > Date.now()) return found.facts
       return now(api)
     },
-    /** Of all hosts that have been asked. */
+    /** The cached descriptions of all hosts. */
     known: (): HostFacts[] => Array.from(byHost.values(), ({ facts }) => facts),
   }
 }

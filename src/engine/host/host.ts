@@ -30,7 +30,7 @@ import { runSqlAt } from './scripts.ts'
 import { hostSettings, instances } from './settings.ts'
 import { hostUpgrades } from './upgrades.ts'
 
-/** An instance of Postgres for each project, on a database host of this installation. */
+/** The driver `host`: a Postgres instance per project, on a database host of this installation. */
 export function createHostEngine(config: HostEngineConfig): ProjectEngine {
   const { states } = config
   const reach = reachOf(config)
@@ -39,7 +39,7 @@ export function createHostEngine(config: HostEngineConfig): ProjectEngine {
   const change = (ref: string, fence: Fence | undefined, what: 'pause' | 'resume' | 'restart') =>
     reach.change(ref, fence, { method: 'POST', path: `/${what}` })
 
-  /** A project that cannot be reached may have moved to another host. */
+  /** Drops the cached host if the project is unavailable: it may have moved. */
   const reached = <Value>(ref: string, work: () => Promise<Value>): Promise<Value> =>
     work().catch((error) => {
       if (error instanceof EngineUnavailable) config.hosts.note(ref, undefined)
@@ -71,14 +71,14 @@ export function createHostEngine(config: HostEngineConfig): ProjectEngine {
     remove: (ref, fence) => reach.removing(() => remove(config, reach, ref, fence)),
     async pause(ref, fence) {
       await change(ref, fence, 'pause').catch((error) => {
-        // A database that does not exist takes no connections either.
+        // A database that does not exist counts as paused.
         if (!isGone(error)) throw error
       })
     },
     resume: (ref, fence) => change(ref, fence, 'resume'),
     async restart(ref, fence) {
       await change(ref, fence, 'restart')
-      // The owner may have closed it to everybody from another database.
+      // The owner may have disallowed connections to it from another database.
       await withAdmin(await clusterOf(ref), (admin) => admin.rows(OPEN), 'template1')
     },
     setPassword: async (ref, password) => setOwnerPassword(await clusterOf(ref), password),
@@ -140,14 +140,17 @@ const bodyOf = ({ password, size, sleepAfterSeconds }: ProjectSpec) => ({
   ...(sleepAfterSeconds !== undefined && { sleep_after_seconds: sleepAfterSeconds }),
 })
 
-/** An earlier attempt continues on its host. */
+/** Chooses the host of a new project; an earlier attempt continues on its host. */
 async function placeFor({ hosts, states }: HostEngineConfig, reach: Reach, spec: ProjectSpec): Promise<HostApi> {
   const begun = (await states.read(spec.ref))?.host
   if (begun !== undefined) return reach.apiAt(await hosts.named(begun))
   return spec.beside === undefined ? chooseHost(reach, spec) : reach.api(spec.beside)
 }
 
-/** Without a note of its host it has never been made, or its removal was not noted: then no host may have it. */
+/**
+ * Removes the instance. Without a stored host, the project was never created or its removal was not recorded: then it is
+ * removed from all hosts.
+ */
 async function remove(
   { hosts, states }: HostEngineConfig,
   reach: Reach,
@@ -165,7 +168,7 @@ async function remove(
   else await removeAt(reach.apiAt(await hosts.named(host)))
 }
 
-/** On the parent's host, whose files it is made from. */
+/** Copies a project on its parent's host, because the copy is made from the parent's files. */
 async function copy(reach: Reach, { from, to, data }: CopyRequest, fence?: Fence): Promise<void> {
   const api = await reach.api(from)
   const { ref } = to
@@ -177,14 +180,14 @@ async function copy(reach: Reach, { from, to, data }: CopyRequest, fence?: Fence
   await prepare(reach, ref)
 }
 
-/** An earlier version may have made the instance, or what it is a copy of. */
+/** Upgrades the storage schema: an earlier version may have created the instance or its parent. */
 const prepare = async ({ clusterOf }: Reach, ref: string) => withAdmin(await clusterOf(ref), ensureStorageSchema)
 
 const LOCK_WAIT_MS = 2_000
 
 /**
- * Takes back, for a superuser's session in a project's database, what the owner has set for all sessions there: some of it
- * changes what SQL means. A session that waits for a lock keeps all others waiting that come later.
+ * Resets the settings that the owner made for all sessions of the database, because some change the meaning of SQL. The lock
+ * timeout is short, because a session that waits for a lock blocks those that come after it.
  */
 const WITHOUT_OWNERS_SETTINGS = `
   SELECT count(set_config(name, boot_val, false)) FROM pg_settings
@@ -207,12 +210,12 @@ async function found(reach: Reach, ref: string) {
 
 const CLOSED = 'the database accepts no connections'
 
-/** As the host has it: to connect would wake a database that sleeps. */
+/** The state that the host reports. Connecting to the database would wake it. */
 async function healthOf(reach: Reach, ref: string): Promise<EngineHealth> {
   try {
     const { state, error } = await found(reach, ref)
     if (state === 'paused') return { healthy: false, error: CLOSED }
-    // A server that runs has one while its disk takes no writes.
+    // A running server has an error while its disk is not writable.
     if (state === 'failed' || error) return { healthy: false, error: error ?? CLOSED }
     return { healthy: true, ...(state === 'asleep' && { isAsleep: true }) }
   } catch (error) {

@@ -5,7 +5,7 @@ import { Instance, isGone } from './client.ts'
 import { HOST_NAMES } from './names.ts'
 import type { Reach } from './project-host.ts'
 
-/** The lock is the host's: one in the database could be held by the owner. */
+/** Temporary logins under the host's lock: a lock in the database could be held by the owner. */
 export function hostLogins(reach: Reach): TemporaryLogins {
   const { clusterOf, api } = reach
   const logins = temporaryLogins({
@@ -20,7 +20,7 @@ export function hostLogins(reach: Reach): TemporaryLogins {
       try {
         await logins.end(ref, roles, ownerPassword)
       } catch (error) {
-        // They went with their instance.
+        // Logins end with their instance.
         if (!(error instanceof EngineUnavailable) || (await exists(reach, ref))) throw error
       }
     },
@@ -37,7 +37,7 @@ async function exists({ api }: Reach, ref: string): Promise<boolean> {
   }
 }
 
-/** Those that a restored database had at its time. */
+/** Ends the temporary logins that came back with a restore. */
 export async function endRestoredLogins(reach: Reach, ref: string, password: string): Promise<void> {
   const roles = await withAdmin(await reach.clusterOf(ref), closeLogins)
   await hostLogins(reach).end(ref, roles, async () => password)

@@ -13,7 +13,7 @@ const Page = z.object({
 const presentIn = (fields: Record<string, string>) =>
   Object.fromEntries(Object.entries(fields).filter(([, value]) => value !== ''))
 
-/** The logs of the hosts' servers. */
+/** The logs of the servers on the hosts. */
 export function hostLogs(reach: Reach): DatabaseLogs {
   return {
     async ends() {

@@ -8,12 +8,12 @@ import { type HostState, type Reach, stateAt } from './project-host.ts'
 const Sealed = z.array(z.object({ name: z.string(), sealed: z.enum(['leaving', 'arriving']) }))
 const End = z.object({ lsn: z.string() })
 
-/** Of the backup that a project without any is moved by; no other backup has this number. */
+/** Id of the backup that is made to move a project without backups; no other backup has it. */
 const MOVE_BACKUP = '0'
-/** All of a project's data is read from the bucket. */
+/** Long, because all of the project's data is read from the bucket. */
 const ARRIVAL_MS_MAX = 24 * 3_600_000
 
-/** Projects go from host to host through the archive, which both hosts must share. */
+/** Moves projects between hosts through the archive, which both hosts must share. */
 export function hostMoves(reach: Reach, states: EngineStates<HostState>): ProjectMoves {
   const { hosts, apiAt } = reach
   const hostNamed = async (name: string) => apiAt(await hosts.named(name))
@@ -27,10 +27,11 @@ export function hostMoves(reach: Reach, states: EngineStates<HostState>): Projec
       const moved = { region, engineState: stateAt(reach, target) }
       if (state?.host === to) return moved
       if (state?.host !== from) throw new EngineRefusal(`the project is not on the host ${from}`)
-      if (state.replicas?.length) throw new EngineRefusal('it has read replicas: remove them first')
+      if (state.replicas?.length) throw new EngineRefusal('the project has read replicas: remove them first')
       const source = isSourceLost ? undefined : await hostNamed(from)
       for (const api of [target, ...(source ? [source] : [])]) {
-        if (!(await reach.has(api, 'backups'))) throw new EngineRefusal(`the host ${api.host.id} has no archive`)
+        if (!(await reach.has(api, 'backups')))
+          throw new EngineRefusal(`the host ${api.host.id} has no archive: both hosts need one`)
       }
       if (source) await unsealed(source, ref, fence)
       if (source) await backedUp(source, ref, fence)
@@ -55,7 +56,7 @@ export function hostMoves(reach: Reach, states: EngineStates<HostState>): Projec
         const list = await api.ask(Sealed, { method: 'GET', path: '/sealed' })
         return list.map(({ name, sealed }) => ({ ref: name, host: api.host.id, hasArrived: sealed === 'arriving' }))
       }
-      // A host that is silent is asked again.
+      // Hosts that do not answer are skipped; the caller polls again.
       return (await Promise.all((await reach.apis()).map((api) => sealedAt(api).catch(() => [])))).flat()
     },
   }
@@ -88,7 +89,7 @@ interface Change {
   target: HostApi
 }
 
-/** Nobody is served from here to the end of the move, or until the project is back where it was. */
+/** Stops the source and finishes the target; on failure the source serves the project again. */
 async function change({ ref, source, target }: Change, fence: Fence | undefined): Promise<void> {
   const finish = (body: object) =>
     target.locked(ref, fence, (ask) =>
@@ -99,7 +100,7 @@ async function change({ ref, source, target }: Change, fence: Fence | undefined)
     const seal = { method: 'POST', path: `/instances/${ref}/seal` } as const
     await finish(await source.locked(ref, fence, (ask) => ask(End, seal).catch(refused)))
   } catch (error) {
-    // Under the fence, so that nothing is undone of what another caller does by now.
+    // The fence prevents undoing the work of a caller that has taken over.
     const discard = { method: 'DELETE', path: `/instances/${ref}/arrival` } as const
     await target.locked(ref, fence, (ask) => ask(Nothing, discard)).catch(() => {})
     await unsealed(source, ref, fence).catch(() => {})

@@ -1,7 +1,7 @@
 import type { ProjectNames } from '../names.ts'
 import { STORAGE_OWNER } from '../storage/names.ts'
 
-/** The same in every instance, and the names that clients expect. */
+/** Role and database names, the same in every instance, as clients expect them. */
 export const HOST_NAMES: ProjectNames = {
   database: 'postgres',
   owner: 'postgres',

@@ -2,13 +2,13 @@ import { EngineUnavailable, type Machine, NoRoom, type Place, type ProjectSpec }
 import type { HostApi, HostFacts } from './client.ts'
 import type { Reach } from './project-host.ts'
 
-/** The options for new projects, from the hosts that take them and have answered lately. */
+/** The options for new projects, from the hosts that accept them and have answered recently. */
 export async function places(reach: Reach): Promise<Place[]> {
   const answers = await Promise.allSettled((await takingProjects(reach)).map((api) => reach.facts.now(api)))
   const found = answers.flatMap((answer) => (answer.status === 'fulfilled' ? [answer.value] : []))
   if (found.length === 0) throw noHost()
   const roomy = found.filter(hasRoom)
-  if (roomy.length === 0) throw new NoRoom('no database host has room on its disk for another project')
+  if (roomy.length === 0) throw new NoRoom('no database host has enough free disk space for another project')
   return roomy.map(({ region, versions, sizes }) => ({
     region,
     versions: [...versions].sort((a, b) => Number(b.is_default) - Number(a.is_default)).map(({ major }) => major),
@@ -16,7 +16,7 @@ export async function places(reach: Reach): Promise<Place[]> {
   }))
 }
 
-/** All hosts, and what those that answer say of themselves. */
+/** All hosts, with the capacity of those that answer. */
 export const machines = async (reach: Reach): Promise<Machine[]> =>
   Promise.all(
     (await reach.apis()).map(async (api) => {
@@ -33,14 +33,14 @@ const capacityOf = ({ capacity }: HostFacts) => ({
   diskFreeBytes: capacity.disk_free_bytes,
 })
 
-/** With less a host makes no instance. */
+/** The free disk space that a host needs to create an instance. */
 const ROOM_BYTES = 64 * 2 ** 20
 const hasRoom = ({ capacity }: HostFacts): boolean => capacity.disk_free_bytes >= ROOM_BYTES
 
-/** The host that has most room for the project, of those that answer and offer what it is to be. */
+/** Chooses the host with the most free capacity among those that answer and offer the project's options. */
 export async function chooseHost(reach: Reach, spec: ProjectSpec): Promise<HostApi> {
   const [first, ...others] = await takingProjects(reach)
-  // It refuses what it does not offer.
+  // A single host refuses options that it does not offer.
   if (first && others.length === 0) return first
   const asked = [...(first ? [first] : []), ...others].map(async (api) => ({ api, facts: await reach.facts.ask(api) }))
   const answers = (await Promise.allSettled(asked)).flatMap((answer) =>
@@ -54,7 +54,7 @@ export async function chooseHost(reach: Reach, spec: ProjectSpec): Promise<HostA
 const takingProjects = async ({ hosts, apiAt }: Reach): Promise<HostApi[]> =>
   (await hosts.all()).filter(({ isDraining }) => !isDraining).map(apiAt)
 
-const noHost = () => new EngineUnavailable('no database host that takes such projects answers')
+const noHost = () => new EngineUnavailable('no database host that accepts such projects answers')
 
 const offers = (facts: HostFacts, spec: ProjectSpec): boolean => hasRoom(facts) && isOffered(facts, spec)
 
@@ -63,10 +63,10 @@ const isOffered = ({ region, versions, sizes }: HostFacts, spec: ProjectSpec): b
   (spec.version === undefined || versions.some(({ major }) => major === spec.version)) &&
   (spec.size === undefined || sizes.includes(spec.size))
 
-/** Less free than this differs by chance. */
+/** Number of steps of free capacity: smaller differences are noise. */
 const STEPS = 10
 
-/** By the scarcer of disk and memory, in steps; then by how many instances share the memory. */
+/** Orders by the scarcer of disk and memory, in steps, then by the number of instances per memory. */
 function compareRoom(a: HostFacts, b: HostFacts): number {
   return stepOf(b) - stepOf(a) || density(a) - density(b)
 }

@@ -10,9 +10,9 @@ const SUPERUSER = 'supabase_admin'
 
 /** Driver state stored with a project. */
 export interface HostState {
-  /** The host that it is on. */
+  /** Id of the project's host. */
   host: string
-  /** Its address for clients, unless it is on the host of the settings. */
+  /** The host's address for clients; absent for the host of the settings. */
   at?: ClientAddress
   replicas?: { identifier: string; isReady: boolean }[]
 }
@@ -20,24 +20,24 @@ export interface HostState {
 export interface HostEngineConfig {
   hosts: HostDirectory
   states: EngineStates<HostState>
-  /** Changes with what projects of each plan are set to, so that those that are there get it too. */
+  /** Part of `preparation` that changes with the plans' settings, so that existing projects are updated. */
   plans?: string
-  /** Runs what removes databases or archives, unless that is held at the moment. */
+  /** Runs a removal of databases or archives, unless removals are suspended. */
   removing?: <Value>(remove: () => Promise<Value>) => Promise<Value>
-  /** The way to the hosts, where it is not the global fetch. */
+  /** Fetcher for requests to the hosts; absent = the global `fetch`. */
   egress?: Fetcher | undefined
 }
 
 export type Reach = ReturnType<typeof reachOf>
 
-/** What is kept of a project on this host. */
+/** The state to store with a project on this host. */
 export function stateAt({ hosts }: Pick<Reach, 'hosts'>, { host }: HostApi): HostState {
   const { id, databaseHost, databasePort, databaseDomain } = host
   const at = { databaseHost, databasePort, ...(databaseDomain !== undefined && { databaseDomain }) }
   return { host: id, ...(host === hosts.local ? {} : { at }) }
 }
 
-/** The ways to a project: to its host's API, and to its database as a caller that the host trusts. */
+/** Access to a project through its host's API, and to its database as a trusted client of the host. */
 export function reachOf({ hosts, states, egress, removing = (remove) => remove() }: HostEngineConfig) {
   const apiAt = (host: HostAddress) => hostApi(host, egress)
   const facts = keepFacts()
@@ -50,7 +50,7 @@ export function reachOf({ hosts, states, egress, removing = (remove) => remove()
     facts,
     async api(ref: string): Promise<HostApi> {
       const api = apiAt(await hosts.of(ref))
-      // So that what no host offers is known before it is asked for.
+      // Fills the cache that `mayOffer` reads.
       featuresOf(api).catch(() => {})
       return api
     },
@@ -64,7 +64,7 @@ export function reachOf({ hosts, states, egress, removing = (remove) => remove()
       const values = answers.flatMap((answer) => (answer.status === 'fulfilled' ? [answer.value] : []))
       return values.length > 0 ? values : Promise.all(asked)
     },
-    /** Notes where a project is about to be. */
+    /** Stores the host on which a project is about to be created. */
     async place(ref: string, api: HostApi): Promise<void> {
       await states.write(ref, { ...(await states.read(ref)), ...stateAt(this, api) })
       hosts.note(ref, api.host.id)
@@ -79,12 +79,12 @@ export function reachOf({ hosts, states, egress, removing = (remove) => remove()
       if ((await featuresOf(api)).includes(feature)) return api
       throw new EngineRefusal(`the database host ${api.host.id} does not offer ${feature}`)
     },
-    /** A mutation of a project's instance, under its lock. */
+    /** Changes a project's instance under its lock. */
     async change(ref: string, fence: Fence | undefined, call: Call): Promise<void> {
       const { locked } = await this.api(ref)
       await locked(ref, fence, (ask) => ask(Nothing, { ...call, path: `/instances/${ref}${call.path}` }))
     },
-    /** Whether any host does, as far as they have been asked. */
+    /** Whether a host offers the feature; true while no description is cached. */
     mayOffer(feature: Feature): boolean {
       const known = facts.known()
       return known.length === 0 || known.some(({ features }) => features.includes(feature))

@@ -4,7 +4,7 @@ import { Nothing } from './client.ts'
 import { HOST_NAMES } from './names.ts'
 import type { HostState, Reach } from './project-host.ts'
 
-/** Standbys that follow an instance, each with an address of its own. */
+/** Standbys that follow an instance, each with its own address. */
 export function hostReplicas(reach: Reach, states: EngineStates<HostState>): ReadReplicas {
   const pathOf = (ref: string, identifier: string) => `/instances/${ref}/replicas/${identifier}`
 

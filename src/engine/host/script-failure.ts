@@ -3,7 +3,7 @@ import { EngineUnavailable, SqlError, SqlResultTooLarge, SqlTimeout } from '../e
 
 const text = z.string().optional()
 
-/** Why a host has not run a script, in the body of its reply. */
+/** Body of a host's reply about a failed script. */
 const Failure = z.discriminatedUnion('kind', [
   z.object({ kind: z.literal('unavailable'), message: z.string(), code: text }),
   z.object({ kind: z.literal('timeout'), timeout_ms: z.number() }),
@@ -18,7 +18,7 @@ const Failure = z.discriminatedUnion('kind', [
   }),
 ])
 
-/** Undefined for what is no failure of the script. */
+/** The reply for a failed script; undefined for other errors. */
 export function scriptFailure(error: unknown): z.input<typeof Failure> | undefined {
   if (error instanceof SqlError) return { kind: 'sql', ...error, message: error.message }
   if (error instanceof SqlTimeout) return { kind: 'timeout', timeout_ms: error.timeoutMs }

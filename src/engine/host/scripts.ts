@@ -3,10 +3,10 @@ import { parameterText } from '../value-encoders.ts'
 import type { HostAddress } from './directory.ts'
 import { readScriptFailure } from './script-failure.ts'
 
-/** The host answers late enough to say itself that a script took too long. */
+/** Added to the script's timeout, so that the host reports a timeout before the request ends. */
 const ANSWER_MS = 30_000
 
-/** The host runs the script: it has sessions open, and what they send goes on to the caller as it comes. */
+/** Runs SQL on the host, which keeps sessions open, and streams the result to the caller. */
 export async function runSqlAt(
   { url, key }: HostAddress,
   egress: Fetcher | undefined,

@@ -18,7 +18,7 @@ const Effective = z.object({
   ),
 })
 
-/** The server's own settings, and rules for its clients, are the host's to apply. */
+/** Settings of an instance; the host applies server settings and login rules. */
 export function hostSettings(reach: Reach): DatabaseSettings {
   const inDatabase = async <Value>(ref: string, work: Parameters<typeof withAdmin<Value>>[1]) =>
     withAdmin(await reach.clusterOf(ref), work)
@@ -33,11 +33,11 @@ export function hostSettings(reach: Reach): DatabaseSettings {
     async readOnlyAmong(refs) {
       if (refs.length === 0) return new Set()
       const found = new Map((await instances(reach)).map(({ name, state }) => [name, state]))
-      // A query would wake a sleeping instance, and nobody can have changed it since it fell asleep.
+      // A sleeping instance cannot have changed since it fell asleep, and a query would wake it.
       const isClosed = async (ref: string) =>
         found.get(ref) === 'asleep' ||
         (found.get(ref) === 'running' && (await inDatabase(ref, (admin) => isReadOnly(admin, HOST_NAMES))))
-      // A database that cannot be asked counts as writable: closing it then fails with the reason.
+      // A database that does not answer counts as writable: making it read-only then fails with the reason.
       const closed = await Promise.allSettled(refs.map(isClosed))
       return new Set(refs.filter((_, index) => closed[index]?.status === 'fulfilled' && closed[index].value))
     },
@@ -59,20 +59,20 @@ async function configure(reach: Reach, ref: string, configuration: Configuration
   const { set, reset, connectionsMax, restart = true } = configuration
   const texts = Object.entries(set).map(([name, value]) => [name, textOf(value)])
   const connections = connectionsMax === null ? [] : [['max_connections', String(connectionsMax)]]
-  // `max_connections` has no place among the others: without a bound of the project's own it is that of its size.
+  // Without a limit of the project's own, `max_connections` is reset to that of its size.
   const taken = connectionsMax === null ? [...reset, 'max_connections'] : reset
   const body = { set: Object.fromEntries([...texts, ...connections]), reset: taken, restart }
   const { ask } = await reach.api(ref)
   await ask(Nothing, { method: 'PUT', path: `/instances/${ref}/settings`, body })
 }
 
-/** Of the hosts that answer: what is missing may be on one that does not. */
+/** The instances of the hosts that answer; a missing one may be on a host that does not. */
 export async function instances(reach: Reach, query = '') {
   const lists = await reach.fromAll(({ ask }) => ask(Instances, { method: 'GET', path: `/instances${query}` }))
   return lists.flat()
 }
 
-/** Measured for this call, as the owner of a project asks for it. */
+/** Measures the current size: the owner of the project is asking for it. */
 async function sizeNow(reach: Reach, ref: string): Promise<Map<string, number>> {
   const { ask } = await reach.api(ref)
   const found = await ask(Instance, { method: 'GET', path: `/instances/${ref}?size=now` }).catch((error) => {

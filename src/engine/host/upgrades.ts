@@ -12,7 +12,7 @@ const Outlook = z.object({
 })
 const Progress = z.object({ upgrade: z.enum(UPGRADE_PHASES).optional() })
 
-/** The host copies an instance into one of the newer version, and keeps the old data for a day. */
+/** Upgrades on the host, which copies the instance to the newer version and keeps the old data for a day. */
 export const hostUpgrades = (reach: Reach): PostgresUpgrades => ({
   async outlook(ref) {
     const { ask } = await reach.api(ref)

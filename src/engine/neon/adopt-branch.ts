@@ -11,16 +11,14 @@ import { REFERENCED_OBJECTS } from '../storage/referenced-objects.ts'
 import { runTransaction } from '../transaction.ts'
 import { ensureRoles } from './prepare.ts'
 
-/**
- * A branch comes with the roles and the database of its parent: they get the names and passwords of the new project.
- */
+/** Gives the roles and the database, which a branch inherits, the names and passwords of the new project. */
 export async function adopt(cluster: Cluster, from: string, to: ProjectSpec): Promise<void> {
   const [old, { names }] = [projectNames(from), cluster]
   await withAdmin(cluster, async (admin) => {
     await closeLogins(admin)
     await rename(admin, old, names)
     await ensureRoles(admin, names, to)
-    // A copy is there to be changed, whether its parent is closed to writers or not.
+    // A copy is writable even if its parent is read-only.
     const readOnly = 'RESET default_transaction_read_only'
     const { database, owner, runner, storage } = names
     await admin.rows(
@@ -47,7 +45,7 @@ async function rename(admin: Session, old: ProjectNames, names: ProjectNames): P
   if (renames.length > 0) await admin.rows(renames.join('; '))
 }
 
-/** A database of a project, and the password of who runs its owner's SQL. */
+/** A project's database and the password of the role that runs its owner's SQL. */
 export interface Login {
   cluster: Cluster
   ref: string
@@ -58,7 +56,7 @@ const HISTORY = 'supabase_migrations.schema_migrations'
 const UNDEFINED_TABLE = '42P01'
 const PAGE_MAX = 100
 
-/** Tells one state of a history of migrations from another; empty where the owner has dropped it. */
+/** A digest of the migration history; empty if the owner has dropped it. */
 export async function historyOf(project: Login): Promise<string> {
   const [found] = await inHistory<{ history: string }>(
     project,
@@ -68,8 +66,8 @@ export async function historyOf(project: Login): Promise<string> {
 }
 
 /**
- * The history of migrations belongs to the schema. Both ends are the owners' own sessions, as theirs may be the code in
- * it.
+ * Copies the migration history, which belongs to the schema. Both sides use sessions of the owners, because the table may
+ * run an owner's code.
  */
 export async function copyHistory(from: Login, { cluster, ...to }: Login): Promise<void> {
   await runTransaction(sessionsOf(cluster), { ...to, timeoutMs: SQL_TIMEOUT_MS_MAX }, async (tx) => {
@@ -82,7 +80,7 @@ export async function copyHistory(from: Login, { cluster, ...to }: Login): Promi
   })
 }
 
-/** A few migrations at a time: a history may be larger than an answer. */
+/** Pages of the migration history, which may be larger than one result. */
 async function* pagesOf(project: Login): AsyncGenerator<string> {
   let limit = PAGE_MAX
   for (let after = ''; ; ) {
@@ -108,7 +106,7 @@ async function pageOf(project: Login, after: string, limit: number) {
   return page && page.last !== null ? { rows: page.rows, last: page.last } : undefined
 }
 
-/** As the role that only reads; nothing where the owner has dropped the table. */
+/** Queries the history as the read-only role; returns no rows if the owner has dropped the table. */
 async function inHistory<Row>({ cluster, ...login }: Login, query: string, parameters: readonly unknown[] = []) {
   try {
     const json = await runSql(sessionsOf(cluster), { ...login, query, parameters, readOnly: true })
@@ -119,17 +117,17 @@ async function inHistory<Row>({ cluster, ...login }: Login, query: string, param
   }
 }
 
-/** So many rows go at once, each time within the limit of the storage role. */
+/** Rows to delete at once, few enough for the storage role's timeout. */
 const PORTION = 10_000
 
-/** The bytes of objects stay with the parent. Their rows are removed in a session of the owner, without triggers. */
+/** Removes the rows of objects, in a session of the owner and without triggers: the bytes stay with the parent. */
 export async function emptyStorage({ cluster, ...login }: Login): Promise<void> {
   for (let isLeft = true; isLeft; ) {
     const request = { ...login, query: REMOVE_OBJECTS, readOnly: false, timeoutMs: SQL_TIMEOUT_MS_MAX }
     const [removed] = JSON.parse(joinText(await runSql(sessionsOf(cluster), request))) as { count: number }[]
     isLeft = removed?.count === PORTION
   }
-  // A parent of an older version lacks some.
+  // A parent of an older version does not have all tables.
   const [tables = []] = await runBatch(cluster, {
     ...login,
     statements: [{ text: EXISTING_TABLES, params: [SERVER_TABLES] }],
@@ -147,10 +145,7 @@ export async function emptyStorage({ cluster, ...login }: Login): Promise<void> 
 
 const EXISTING_TABLES = 'SELECT name FROM unnest($1::text[]) AS name WHERE to_regclass(name) IS NOT NULL'
 
-/**
- * One portion, in a transaction of its own; all at once where a key of the table points at itself, and so at other
- * portions.
- */
+/** Removes one portion in one transaction, or all rows if a foreign key of the table refers to the table itself. */
 const REMOVE_OBJECTS = `SET search_path = pg_catalog;
   SET pilothouse.removed = 0;
   DO $do$

@@ -25,16 +25,16 @@ import type {
 import { EngineRefusal, EngineUnavailable } from '../engine.ts'
 
 export interface NeonAccount {
-  /** Of Neon's API, version 2. */
+  /** Base URL of Neon's API, version 2. */
   apiUrl: string
   apiKey: string
-  /** The owner of the Neon projects; an organization's own key needs none. */
+  /** Owner of the Neon projects; not needed with an organization's own key. */
   organizationId?: string | undefined
 }
 
 /** Neon refused, or did not answer in time. */
 export class NeonFailure extends EngineUnavailable {
-  /** Absent where there was no answer. */
+  /** HTTP status; absent if there was no answer. */
   readonly status: number | undefined
 
   constructor(message: string, { status, cause }: { status?: number | undefined; cause?: unknown } = {}) {
@@ -54,13 +54,13 @@ export function refused(error: unknown): never {
 export const isGone = (error: unknown): boolean => error instanceof NeonFailure && error.status === 404
 
 const REQUEST_MS_MAX = 30_000
-/** How long a request is repeated that Neon is too busy for. */
+/** How long to retry a request while Neon is busy. */
 const PATIENCE_MS = 60_000
 const WAIT_MS_MIN = 250
 const WAIT_MS_MAX = 8_000
-/** The work on a project goes on after that, as the task that waits for it is done again. */
+/** Longest wait for an operation. It continues at Neon, and the task that waited is retried. */
 const OPERATION_MS_MAX = 300_000
-/** The newest of them. */
+/** Number of operations to list, the newest first. */
 const OPERATIONS_MAX = 100
 const POLL_MS_MIN = 100
 const POLL_MS_MAX = 2_000
@@ -70,16 +70,15 @@ interface Ask {
   path: string
   query?: object
   body?: object
-  /** Done twice it does what it does done once: so it is repeated also where nobody knows whether it was done. */
+  /** Idempotent, so it is retried even if it is unknown whether Neon has executed it. */
   repeatable?: boolean
 }
 
 export type NeonApi = ReturnType<typeof neonApi>
 
 /**
- * The driver's requests to Neon, with the types that Neon publishes. `mayGoOn` throws if another caller has taken over:
- * it is asked before each sending of a request that changes something, as a repetition may be a minute late, and once
- * operations have been waited for.
+ * Client of Neon's API, with the types that Neon publishes. `mayGoOn` throws if another caller has taken over. It is called
+ * before every attempt of a mutation, because a retry may be a minute late, and after waiting for operations.
  */
 export function neonApi(account: NeonAccount, mayGoOn: () => Promise<void> = async () => {}) {
   const organization = account.organizationId === undefined ? {} : { org_id: account.organizationId }
@@ -151,7 +150,7 @@ export function neonApi(account: NeonAccount, mayGoOn: () => Promise<void> = asy
         query: { limit: OPERATIONS_MAX },
       }),
 
-    /** Returns once all of them have been done. */
+    /** Waits for all operations to succeed. */
     async finished(operations: readonly Operation[]): Promise<void> {
       const until = Date.now() + OPERATION_MS_MAX
       for (const { project_id: projectId, id } of operations) {
@@ -159,7 +158,7 @@ export function neonApi(account: NeonAccount, mayGoOn: () => Promise<void> = asy
           const path = `/projects/${projectId}/operations/${id}`
           const { operation } = await ask<OperationResponse>({ method: 'GET', path })
           if (hasSucceeded(operation)) break
-          if (Date.now() > until) throw new NeonFailure(`Neon is still at work on it (${operation.action})`)
+          if (Date.now() > until) throw new NeonFailure(`Neon is still running ${operation.action}: wait until it ends`)
           await delay(waitMs)
         }
       }
@@ -171,7 +170,7 @@ export function neonApi(account: NeonAccount, mayGoOn: () => Promise<void> = asy
 export const DONE: readonly string[] = ['finished', 'skipped']
 const ENDED_BADLY: readonly string[] = ['failed', 'error', 'cancelled']
 
-/** Neon could not do what it had begun. */
+/** An operation failed at Neon. */
 export class OperationFailed extends NeonFailure {}
 
 export const hasFailed = ({ status }: Operation): boolean => ENDED_BADLY.includes(status)
@@ -194,7 +193,7 @@ async function answered<Reply>(account: NeonAccount, request: Ask, mayGoOn: () =
   }
 }
 
-/** Locked and too many: Neon has done nothing. Of other faults of its own nobody knows. */
+/** After 423 and 429 Neon has done nothing. After other errors of its own, the outcome is unknown. */
 function mayRepeat({ method, repeatable = method !== 'POST' }: Ask, { status }: NeonFailure): boolean {
   return status === 423 || status === 429 || (repeatable && (status === undefined || status >= 500))
 }
@@ -229,7 +228,7 @@ function messageIn(text: string): string {
   try {
     return String(JSON.parse(text).message)
   } catch {
-    return 'it did not say why'
+    return 'no reason given'
   }
 }
 

@@ -2,7 +2,7 @@ import type { DatabaseBackups } from '../backup.ts'
 import { NotByDriver } from '../engine.ts'
 
 const none = async () => {
-  throw new NotByDriver('the driver neon makes no backups: Neon keeps the history of a project itself')
+  throw new NotByDriver('the driver neon makes no backups: restore to a point in time instead')
 }
 
 export const noBackups: DatabaseBackups = {

@@ -20,7 +20,7 @@ export interface Neon {
   sites: Sites
 }
 
-/** By host. */
+/** Administrator passwords by host. */
 const passwords = new Map<string, string>()
 const PASSWORDS_MAX = 5_000
 
@@ -53,10 +53,7 @@ export function keepPassword(host: string, password: string): string {
   return password
 }
 
-/**
- * One piece of work on a project. Nothing keeps others away from it: so it asks whether it may before each thing that
- * it does.
- */
+/** One operation on a project. There is no lock, so it checks its fence before every change. */
 export interface Work extends Neon {
   ref: string
   mayGoOn(): Promise<void>
@@ -65,7 +62,7 @@ export interface Work extends Neon {
 
 export async function begin(neon: Neon, ref: string, fence: Fence | undefined): Promise<Work> {
   const mayGoOn = async () => {
-    if (fence && !(await fence())) throw new Superseded(`somebody else has taken over ${ref}`)
+    if (fence && !(await fence())) throw new Superseded(`another caller has taken over ${ref}`)
   }
   await mayGoOn()
   return {

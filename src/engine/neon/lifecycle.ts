@@ -30,7 +30,7 @@ export async function create(neon: Neon, spec: ProjectSpec, fence?: Fence): Prom
     await setOpen(work, true)
     const cluster = clusterAt(neon, ref, noted)
     await prepareRoles(cluster, spec)
-    // An earlier version may have made it.
+    // An earlier version may have created it.
     return withAdmin(cluster, ensureStorageSchema, cluster.names.database)
   }
   const kept: Kept = { isBranch }
@@ -47,7 +47,7 @@ export async function create(neon: Neon, spec: ProjectSpec, fence?: Fence): Prom
 
 export const ready = () => ({ isReady: true, readySince: new Date().toISOString() })
 
-/** Further state of a database that is being made. */
+/** State to store with a database while it is created. */
 type Kept = Pick<NeonState, 'isBranch' | 'history'>
 
 interface Making {
@@ -56,7 +56,10 @@ interface Making {
   make(): Promise<Made>
 }
 
-/** Written down before it is waited for; what Neon could not make is taken away, and made anew by the next attempt. */
+/**
+ * Finds or creates the database, stores its site and waits until it is created. If Neon fails, removes it, so that the next
+ * attempt creates it again.
+ */
 async function settled(work: Work, kept: Kept, { find, make }: Making): Promise<Site> {
   const { site, operations, adminPassword } = (await sound(work, await find())) ?? (await make())
   if (adminPassword) keepPassword(site.host, adminPassword)
@@ -70,7 +73,7 @@ async function settled(work: Work, kept: Kept, { find, make }: Making): Promise<
   return site
 }
 
-/** An earlier attempt may not have come to take away what failed. */
+/** The database of an earlier attempt, if usable; removes one that failed. */
 async function sound(work: Work, found: Found | undefined): Promise<Made | undefined> {
   if (!found) return undefined
   const { site, operations } = found
@@ -79,12 +82,12 @@ async function sound(work: Work, found: Found | undefined): Promise<Made | undef
   return undefined
 }
 
-/** Removes a failed database; if that fails, the stored state leads the next attempt to it. */
+/** Removes a failed database; if that fails, the next attempt finds it by the stored state. */
 async function takeAway(work: Work, failure: OperationFailed): Promise<void> {
   await remove(work).catch((error) => {
     if (error instanceof Superseded) throw error
     const left = error instanceof Error ? error.message : String(error)
-    throw new NeonFailure(`${failure.message}; it is still there, as ${left}`, { cause: failure })
+    throw new NeonFailure(`${failure.message}; it could not be removed: ${left}`, { cause: failure })
   })
 }
 
@@ -106,7 +109,7 @@ export async function copy(
     find: () => findBranch(api, ref, projectId),
     async make() {
       if (!data) kept.history = await historyOf(source)
-      // From now on `remove` knows where to look for it.
+      // Lets `remove` find the branch from now on.
       await work.note({ projectId, ...kept, isReady: false })
       return createBranch(api, ref, { projectId, parentId: parent.branchId, data, size: to.size })
     },
@@ -120,8 +123,8 @@ export async function copy(
 }
 
 /**
- * A migration that came meanwhile is in the history, and nobody knows whether it is in the schema: then both are taken
- * anew.
+ * Copies the migration history. If a migration ran meanwhile, the schema may lack it: then the branch is removed for a
+ * retry.
  */
 async function bringHistory(
   work: Work,
@@ -133,7 +136,7 @@ async function bringHistory(
     if (await isAsBefore()) return
   }
   await remove(work)
-  throw new EngineUnavailable(`${source.ref} has had another migration while its schema was copied`)
+  throw new EngineUnavailable(`a migration of ${source.ref} ran while its schema was copied: try again`)
 }
 
 export async function remove({ api, sites, ref, note }: Work): Promise<void> {

@@ -9,7 +9,7 @@ export interface Site {
   host: string
 }
 
-/** A read-only endpoint of a project's branch, called at Neon by its identifier. */
+/** A read-only endpoint of a project's branch; its name at Neon is the identifier. */
 export interface NeonReplica {
   identifier: string
   endpointId: string
@@ -17,18 +17,18 @@ export interface NeonReplica {
   isReady: boolean
 }
 
-/** Driver state stored with a project from its first request to Neon on. */
+/** Driver state stored with a project, from the first request to Neon on. */
 export interface NeonState {
-  /** The Neon project that it has, or that it is to have a branch in. */
+  /** The Neon project, or the one in which the branch is created. */
   projectId?: string
-  /** A branch of another project's: the Neon project stays when it goes. */
+  /** Whether it is a branch in another project's Neon project, which must not be removed with it. */
   isBranch: boolean
-  /** The parent's history of migrations before its schema was asked for; absent where the data came along. */
+  /** Digest of the parent's migration history before its schema was copied; absent if the data was copied too. */
   history?: string | undefined
   site?: Site
-  /** Its database has been prepared: nothing of it is made again. */
+  /** Whether the database is prepared, so that creation is complete. */
   isReady: boolean
-  /** Since when it has been as it is to be, in ISO 8601: it can be put back to no earlier moment. */
+  /** When it became ready, in ISO 8601; the earliest time for a point-in-time restore. */
   readySince?: string
   replicas?: NeonReplica[]
 }
@@ -40,7 +40,7 @@ const KEPT_MAX = 5_000
 
 export type Sites = ReturnType<typeof keepSites>
 
-/** Looked up once in a while, as each request for SQL needs it: an isolate may know what has just been replaced. */
+/** Cache of sites, which each SQL request needs. An entry may be outdated. */
 const known = new Map<string, { site: Site; until: number }>()
 
 export function keepSites(states: NeonStates) {
@@ -59,7 +59,7 @@ export function keepSites(states: NeonStates) {
     find,
     async require(ref: string): Promise<Site> {
       const site = await find(ref)
-      if (!site) throw new EngineUnavailable('The database does not exist', { code: '3D000' })
+      if (!site) throw new EngineUnavailable('the database does not exist', { code: '3D000' })
       return site
     },
     read: states.read,

@@ -27,8 +27,8 @@ import { neonSettings } from './settings.ts'
 import { limitsOf, NEON_SIZES } from './sizes.ts'
 
 /**
- * A Neon project for each project, and in it a branch for each branch. Every one is a cluster of its own, so that its owner
- * sees nothing of others. Neon takes one piece of work on a project at a time: what overlaps waits, or is done again.
+ * The driver `neon`: a Neon project per project, and in it a Neon branch per branch. Each is a separate cluster, so that
+ * owners are isolated. Neon runs one operation on a project at a time: overlapping requests wait or are retried.
  */
 export function createNeonEngine(config: NeonEngineConfig): ProjectEngine {
   const neon: Neon = { config, api: neonApi(config), sites: keepSites(config.states) }
@@ -36,7 +36,7 @@ export function createNeonEngine(config: NeonEngineConfig): ProjectEngine {
   const versions = [String(config.postgresMajor)]
   const clusterOf = async (ref: string) => clusterAt(neon, ref, await sites.require(ref))
 
-  /** The site may have gone since it was looked up. */
+  /** Drops the cached site if the database is unavailable: it may have been replaced. */
   async function at<Value>(ref: string, work: (cluster: Cluster) => Promise<Value>): Promise<Value> {
     try {
       return await work(await clusterOf(ref))
@@ -100,7 +100,7 @@ export function createNeonEngine(config: NeonEngineConfig): ProjectEngine {
   }
 }
 
-/** Neon's pooler answers for each endpoint by its id with a suffix. */
+/** The pooler's host name is that of the endpoint with a suffix after the endpoint's id. */
 const poolerHostOf = (host: string): string => host.replace(/^[^.]+/, '$&-pooler')
 
 async function resize({ api, sites, ref }: Work, size: string): Promise<void> {
@@ -115,7 +115,7 @@ async function restart({ api, sites, ref }: Work): Promise<void> {
   await api.finished(operations)
 }
 
-/** As Neon has it: to connect would wake a database that sleeps. */
+/** The state that Neon reports. Connecting to the database would wake it. */
 async function state({ api, sites }: Neon, ref: string): Promise<EngineHealth> {
   const site = await sites.find(ref)
   if (!site) return { healthy: false, error: GONE }

@@ -3,11 +3,11 @@ import { isDatabaseError } from '../failure.ts'
 import { SettingsRefused } from '../settings.ts'
 
 const INVALID_VALUE = '22023'
-/** Neon's own refusal comes from beyond Postgres and has no code for it. */
+/** Neon's proxy refuses weak passwords without a SQLSTATE of its own. */
 const TOO_WEAK =
   /password.*(weak|short|strong|strength|entropy|guess|complex)|(weak|insecure|stronger|longer) password/i
 
-/** A password that Neon finds too weak is the caller's error; any other failure is not. */
+/** Reports a password that Neon finds too weak as the caller's error. */
 export function passwordFailure(error: unknown): never {
   if (!isDatabaseError(error)) throw error
   const { code, message } = error

@@ -14,20 +14,20 @@ import { SCHEMA_OWNER, STORAGE_GROUP, STORAGE_OWNER } from '../storage/names.ts'
 import { passwordFailure } from './passwords.ts'
 import { ensureSchemas, prepareAsOwner } from './schemas.ts'
 
-/** The role that Neon makes with each project, and the database that it works from; both are the engine's alone. */
+/** Name of the administrator's role and database, which Neon creates with each project. Only the engine uses them. */
 export const ADMIN = 'pilothouse'
 
-/** Migrations grant rights to these too, for services that the project's owner may run. */
+/** Roles to which migrations grant rights, for services that the project's owner may run. */
 const APP_GRANTEES = ['authenticator', 'dashboard_user', 'supabase_auth_admin', SCHEMA_OWNER]
 
-/** Sets both passwords of a prepared project, and leaves its schemas as the owner has changed them. */
+/** Sets both passwords of a prepared project without touching its schemas, which the owner may have changed. */
 export async function prepareRoles(cluster: Cluster, spec: ProjectSpec): Promise<void> {
   await withAdmin(cluster, (admin) => ensureRoles(admin, cluster.names, spec))
 }
 
 /**
- * Makes a project's roles and its database, each as it must be, whatever was there before. Neon's most powerful role is no
- * superuser: it may use what it created, and the rights of the roles that it granted to itself.
+ * Creates or repairs a project's roles and database. Neon's most powerful role is not a superuser: it has rights on what it
+ * created, and those of the roles that it granted to itself.
  */
 export async function prepareDatabase(cluster: Cluster, spec: ProjectSpec): Promise<void> {
   const { names } = cluster
@@ -64,7 +64,7 @@ export async function ensureRoles(
     `ALTER ROLE ${reader} SET default_transaction_read_only = on`,
     `ALTER ROLE ${storage} SET statement_timeout = '${STORAGE_TIMEOUT}'`,
     `ALTER ROLE ${storage} SET default_transaction_isolation = 'read committed'`,
-    // Its own statements must never call what the project's owner has made.
+    // The storage server's statements must never call functions of the project's owner.
     `ALTER ROLE ${storage} SET search_path = 'pg_catalog'`,
     `GRANT ${[SCHEMA_OWNER, STORAGE_OWNER, ...loginRoles(names)].join(', ')} TO ${ADMIN} WITH INHERIT TRUE, SET TRUE`,
     `GRANT ${API_ROLES.join(', ')} TO ${owner}, ${storage} WITH INHERIT FALSE, SET TRUE, ADMIN FALSE`,
@@ -92,7 +92,7 @@ async function ensureDatabase(admin: Session, names: ProjectNames): Promise<void
       `REVOKE ALL ON DATABASE ${ADMIN}, ${database} FROM PUBLIC`,
       `GRANT CONNECT ON DATABASE ${database} TO ${loginRoles(names).join(', ')}`,
       `GRANT TEMPORARY, CREATE ON DATABASE ${database} TO ${owner}`,
-      // The owner of a schema must be allowed to create one.
+      // The future owner of a schema must be allowed to create schemas.
       `GRANT CREATE ON DATABASE ${database} TO ${APP_OWNER}`,
       `ALTER DATABASE ${database} SET search_path = "$user", public, extensions`,
     ].join('; '),

@@ -10,20 +10,20 @@ interface ProjectOf {
   size: string | undefined
 }
 
-/** A database that Neon has made, or is about to make. */
+/** A database that Neon has created or is creating. */
 export interface Made {
   site: Site
   operations: readonly Operation[]
   adminPassword?: string | undefined
 }
 
-/** A database of an earlier attempt; one that Neon could not give an endpoint has no site. */
+/** A database of an earlier attempt; without an endpoint it has no site. */
 export interface Found {
   site: Site | undefined
   operations: readonly Operation[]
 }
 
-/** By this name what a request made whose answer was lost is found again. */
+/** The name at Neon, by which a project is found if the answer to its creation was lost. */
 const nameOf = (ref: string): string => `pilothouse-${ref}`
 
 const SEARCH_MAX = 400
@@ -33,7 +33,7 @@ export async function findProject(api: NeonApi, ref: string): Promise<Found | un
   return found === undefined ? undefined : foundIn(api, found, ({ type }) => type === READ_WRITE)
 }
 
-/** Of several whose creation overlapped, all agree on the oldest. */
+/** Keeps the oldest of several projects that concurrent attempts created, and removes the others. */
 async function oldestOf(api: NeonApi, ref: string): Promise<string | undefined> {
   const [oldest, ...others] = await projectsOf(api, ref)
   for (const other of others) await removeProject(api, other)
@@ -50,14 +50,15 @@ export async function createProject(api: NeonApi, ref: string, { id, postgresMaj
       ...(size && { default_endpoint_settings: limitsOf(size) }),
     },
   })
-  // Another attempt may have been at it since there was none.
+  // Another attempt may have created one at the same time.
   const oldest = await oldestOf(api, ref)
-  if (oldest !== undefined && oldest !== project.id) throw new NeonFailure('Another attempt is making it at Neon')
+  if (oldest !== undefined && oldest !== project.id)
+    throw new NeonFailure('Another attempt is creating the project at Neon')
   const adminPassword = connection_uris[0]?.connection_parameters.password
   return { site: made(project.id, branch.id, endpoints), operations, adminPassword }
 }
 
-/** The oldest first. */
+/** Ids of the Neon projects with this name, the oldest first. */
 async function projectsOf(api: NeonApi, ref: string): Promise<string[]> {
   const { projects, unavailable_project_ids: unknown = [] } = await api.listProjects({
     search: nameOf(ref),
@@ -70,7 +71,7 @@ async function projectsOf(api: NeonApi, ref: string): Promise<string[]> {
     .map(({ id }) => id)
 }
 
-/** Of the projects in Neon that carry our names. */
+/** The refs of all projects at Neon that carry our names. */
 export async function refsOf(api: NeonApi): Promise<string[]> {
   const refs: string[] = []
   for (let cursor: string | undefined; ; ) {
@@ -121,11 +122,11 @@ export async function branchesNamed(api: NeonApi, projectId: string, search: str
 const idsOf = (branches: readonly Branch[], called: string) =>
   branches.filter(({ name }) => name === called).map(({ id }) => id)
 
-/** The branch in which Neon keeps the state before a restore. */
+/** Name of the branch in which Neon keeps the state before a restore. */
 export const keptName = (ref: string, id: string): string => `${nameOf(ref)}-before-${id}`
 const isKept = ({ name }: Branch) => /^pilothouse-[a-z]{20}-before-/.test(name)
 
-/** Removes the noted branch, whatever its name is by now, and all branches of the project's name. */
+/** Removes the stored branch, whatever its current name, and all branches with the project's name. */
 export async function removeBranches(api: NeonApi, ref: string, { projectId, site }: NeonState): Promise<void> {
   if (projectId === undefined) return
   const found = (await unlessGone(branchesNamed(api, projectId, nameOf(ref)))) ?? []
@@ -136,14 +137,17 @@ export async function removeBranches(api: NeonApi, ref: string, { projectId, sit
   }
 }
 
-/** A kept branch is the parent of the branch that replaced it; Neon wants children to go first. */
+/**
+ * Orders branches for removal: Neon requires children first, and the branch kept by a restore is the parent of its
+ * successor.
+ */
 function childrenFirst(branches: readonly Branch[]): string[] {
   const left = new Map(branches.map((branch) => [branch.id, branch]))
   const ordered: string[] = []
   while (left.size > 0) {
     const parents = new Set(Array.from(left.values(), ({ parent_id }) => parent_id))
     const leaf = [...left.keys()].find((id) => !parents.has(id))
-    if (leaf === undefined) throw new NeonFailure('Neon tells of branches that are their own parents')
+    if (leaf === undefined) throw new NeonFailure('Neon lists branches that are their own ancestors')
     ordered.push(leaf)
     left.delete(leaf)
   }
@@ -157,12 +161,15 @@ export async function removeProjects(api: NeonApi, ref: string, site: Site | und
   }
 }
 
-/** Neon would take its branches along: they are projects of their own, or somebody made them at Neon itself. */
+/**
+ * Refuses if there are other branches, which Neon would remove too: they are other projects or were created at Neon.
+ */
 async function removeProject(api: NeonApi, projectId: string, site?: Site): Promise<void> {
   const { branches } = await api.listBranches(projectId, { limit: SEARCH_MAX })
   const isOurs = (branch: Branch) => (site ? branch.id === site.branchId : branch.default) || isKept(branch)
   const others = branches.filter((branch) => !isOurs(branch))
-  if (others.length > 0) throw new NeonFailure(`${others.length} branches of it are still there`)
+  if (others.length > 0)
+    throw new NeonFailure(`the Neon project still has ${others.length} other branches: remove them first`)
   await api.deleteProject(projectId)
 }
 
@@ -175,7 +182,7 @@ export async function unlessGone<Value>(asked: Promise<Value>): Promise<Value | 
   }
 }
 
-/** The client package's constants are code, of which the Worker needs none. */
+/** The cast avoids bundling the client package for one constant. */
 const READ_WRITE = 'read_write' as Endpoint['type']
 
 async function foundIn(api: NeonApi, projectId: string, isOurs: (endpoint: Endpoint) => boolean): Promise<Found> {
@@ -185,25 +192,25 @@ async function foundIn(api: NeonApi, projectId: string, isOurs: (endpoint: Endpo
   return { site, operations: site ? await unfinishedOf(api, site) : [] }
 }
 
-/** The database at its noted site; undefined if it no longer exists. */
+/** The database at its stored site; undefined if it no longer exists. */
 export async function findNoted(api: NeonApi, site: Site): Promise<Found | undefined> {
   const operations = await unlessGone(unfinishedOf(api, site))
   return operations && { site, operations }
 }
 
-/** Those that failed among them. What else is done in the Neon project is not waited for. */
+/** Operations on the site that run or have failed. Others in the Neon project are not waited for. */
 async function unfinishedOf(api: NeonApi, site: Site): Promise<Operation[]> {
   return (await operationsOf(api, site)).filter(({ status }) => !DONE.includes(status))
 }
 
-/** The newest first. */
+/** Operations on the site, the newest first. */
 export async function operationsOf(api: NeonApi, { projectId, branchId }: Site): Promise<Operation[]> {
   const { operations } = await api.listOperations(projectId)
   return operations.filter(({ branch_id }) => branch_id === branchId)
 }
 
 function made(projectId: string, branchId: string, [endpoint]: readonly Endpoint[]): Site {
-  if (!endpoint) throw new OperationFailed('Neon has made no endpoint')
+  if (!endpoint) throw new OperationFailed('Neon has created no endpoint')
   return siteOf(projectId, branchId, endpoint)
 }
 

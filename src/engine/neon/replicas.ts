@@ -11,10 +11,10 @@ interface Work {
   note(state: NeonState): Promise<void>
 }
 
-/** The client package's constants are code, of which the Worker needs none. */
+/** The cast avoids bundling the client package for one constant. */
 const READ_ONLY = 'read_only' as Endpoint['type']
 
-/** Found again by its name, so that a lost answer or a crash makes no second one; what failed is made anew. */
+/** Creates a replica, or finds it by name after a lost answer or a crash. Removes a failed one for the next attempt. */
 export async function addReplica(work: Work, identifier: string): Promise<void> {
   const { api, ref, sites, note } = work
   const { state, site } = await noted(sites, ref)
@@ -23,7 +23,7 @@ export async function addReplica(work: Work, identifier: string): Promise<void> 
   const begun = endpoint && (await unfinished(api, endpoint))
   if (begun?.some(hasFailed)) {
     await removeReplica(work, identifier)
-    throw new OperationFailed('Neon could not make the replica')
+    throw new OperationFailed('Neon could not create the replica')
   }
   const made =
     endpoint && begun

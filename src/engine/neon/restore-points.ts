@@ -7,10 +7,7 @@ import { neonLogins } from './logins.ts'
 import { prepareDatabase } from './prepare.ts'
 import { beginRestore, finishRestore } from './restore.ts'
 
-/**
- * Neon keeps a history of so many seconds for all branches of a project; what was before the database was ready is not
- * its own.
- */
+/** The window of Neon's history, which does not begin before the database was ready. */
 export async function historyOfBranch({ api, sites }: Neon, ref: string, now: Date) {
   const { projectId } = await sites.require(ref)
   const { project } = await api.getProject(projectId).catch(missing)
@@ -24,7 +21,9 @@ export async function beginMoment(neon: Neon, request: PointInTimeRequest, fence
   await beginRestore(api, await sites.require(ref), request).catch(missing)
 }
 
-/** Roles and passwords went back with the rest. */
+/**
+ * Waits for the restore, sets passwords and ends temporary logins: the restore brought back old roles and passwords.
+ */
 export async function finishMoment(
   neon: Neon,
   request: PointInTimeRequest & ProjectSpec,

@@ -4,7 +4,7 @@ import { DONE, hasFailed, type NeonApi, NeonFailure, refused } from './api.ts'
 import type { Site } from './locations.ts'
 import { branchesNamed, keptName, operationsOf } from './projects.ts'
 
-/** Asked for once: what Neon keeps of the branch then bears the id, and tells that it has been. */
+/** Starts the restore unless it was started: the branch that Neon keeps carries the restore's id in its name. */
 export async function beginRestore(api: NeonApi, site: Site, request: PointInTimeRequest): Promise<void> {
   if (await keptOf(api, site, request)) return
   const { projectId, branchId } = site
@@ -13,7 +13,7 @@ export async function beginRestore(api: NeonApi, site: Site, request: PointInTim
   await api.restoreBranch(projectId, branchId, body).catch(refused)
 }
 
-/** Repeats a failed restore from the kept branch: the branch itself may be half restored. */
+/** Waits for the restore. Repeats a failed one from the kept branch: the branch itself may be partly restored. */
 export async function finishRestore(api: NeonApi, site: Site, request: PointInTimeRequest): Promise<void> {
   await api.finished(await underWay(api, site, request))
 }
@@ -25,7 +25,7 @@ async function underWay(api: NeonApi, site: Site, request: PointInTimeRequest): 
     return operations.filter((each) => !DONE.includes(each.status) && !hasFailed(each)).reverse()
   }
   const kept = await keptOf(api, site, request)
-  if (!kept) throw new NeonFailure('Neon has not kept what was there before')
+  if (!kept) throw new NeonFailure('Neon has not kept the state before the restore')
   const { projectId, branchId } = site
   const source = { source_branch_id: kept.id, source_timestamp: request.at.toISOString() }
   return (await api.restoreBranch(projectId, branchId, source)).operations

@@ -16,7 +16,7 @@ export async function ensureSchemas(inside: Session): Promise<void> {
   await ensureStorageSchema(inside)
 }
 
-/** Leaves in place what the owner has changed or dropped since. */
+/** Upgrades the storage schema; keeps what the owner has changed or dropped. */
 export async function ensureStorageSchema(inside: Session): Promise<void> {
   const [found] = await inside.rows<{ version: string | null }>(STORAGE_VERSION_QUERY)
   if (found?.version === STORAGE_VERSION) return
@@ -36,7 +36,7 @@ export async function ensureStorageSchema(inside: Session): Promise<void> {
 const APP_RIGHTS = [
   `GRANT USAGE ON SCHEMA storage TO ${APP_OWNER}`,
   `GRANT SELECT, INSERT, UPDATE, DELETE ON storage.buckets, storage.objects TO ${APP_OWNER}`,
-  // The owner may have dropped any of them.
+  // The owner may have dropped any of these schemas.
   `DO $$ DECLARE name text; BEGIN
      FOR name IN SELECT nspname FROM pg_namespace WHERE nspname IN ('public', 'extensions', 'auth') LOOP
        EXECUTE format('GRANT USAGE, CREATE ON SCHEMA %I TO ${APP_OWNER}', name);
@@ -65,7 +65,7 @@ const projectSchemas = (extensions: readonly string[]): string =>
     `GRANT SELECT ON supabase_migrations.schema_migrations TO ${READER_GROUP}`,
   ].join('; ')
 
-/** Grants that only a role inside the database can make: the owner makes them, never an administrator. */
+/** Sets default privileges as the owner: an administrator must not act as the owner in the owner's database. */
 export async function prepareAsOwner(cluster: Cluster, names: ProjectNames, runnerPassword: string): Promise<void> {
   const { database, owner, runner, reader } = names
   const session = await openSession(cluster, {
@@ -90,7 +90,7 @@ export async function prepareAsOwner(cluster: Cluster, names: ProjectNames, runn
   }
 }
 
-/** Grants that migrations of apps rely on; the owner may undo any of them. */
+/** Default privileges and the publication that migrations of apps rely on; the owner may undo them. */
 function forApps({ owner, reader }: ProjectNames): string[] {
   const kinds = ['TABLES', 'SEQUENCES', 'FUNCTIONS']
   const defaults = [

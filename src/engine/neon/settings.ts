@@ -11,11 +11,11 @@ import {
 
 interface Reach {
   clusterOf(ref: string): Promise<Cluster>
-  /** As Neon has it; undefined for a project that is not there. */
+  /** The size that Neon reports; undefined if the project does not exist. */
   sizeOf(ref: string): Promise<number | undefined>
 }
 
-/** Each project's are in a cluster of its own. */
+/** Settings of a project's cluster. */
 export function neonSettings({ clusterOf, sizeOf }: Reach): DatabaseSettings {
   const inCluster = async <Value>(ref: string, work: (place: Place) => Promise<Value>) => {
     const cluster = await clusterOf(ref)
@@ -25,15 +25,14 @@ export function neonSettings({ clusterOf, sizeOf }: Reach): DatabaseSettings {
     configure: (ref, configuration) => inCluster(ref, (place) => configure(place, configuration)),
     effective: async (ref) => effectiveSettings(await clusterOf(ref)),
     setReadOnly: (ref, readOnly) => inCluster(ref, ({ admin, names }) => setReadOnly(admin, names, readOnly)),
-    // A database that cannot be asked counts as writable: closing it then fails with the reason.
+    // A database that does not answer counts as writable: making it read-only then fails with the reason.
     async readOnlyAmong(refs) {
       const closed = await answers(refs, async (ref) =>
         (await inCluster(ref, ({ admin, names }) => isReadOnly(admin, names))) ? [ref] : [],
       )
       return new Set(closed.flat())
     },
-    // Neon demands TLS of all, whether a project does or not; its proxy stands between, so Postgres is not told from
-    // where a session comes.
+    // Neon always requires TLS. Its proxy hides the client addresses from Postgres.
     setLoginRules: async (_, { networks }) => {
       if (networks)
         throw new SettingsRefused([{ setting: 'dbAllowedCidrs', reason: 'cannot be checked by the driver neon' }])
@@ -42,7 +41,7 @@ export function neonSettings({ clusterOf, sizeOf }: Reach): DatabaseSettings {
       const sizes = await answers(refs, async (ref) => [ref, await sizeOf(ref)] as const)
       return new Map(sizes.filter((size): size is [string, number] => size[1] !== undefined))
     },
-    // No disk of Neon's ever fills up, and there is no asking for the sizes of all.
+    // Neon's disks do not fill up, and its API cannot list the sizes of all projects.
     sizesFrom: async () => new Map(),
   }
 }

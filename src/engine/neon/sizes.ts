@@ -1,4 +1,4 @@
-/** Neon's compute units, of 4 GB of memory each, by the sizes whose memory they come to; it has none larger than 56. */
+/** Neon's compute units (4 GB of memory each) for each instance size; Neon has none larger than 56. */
 const UNITS: Readonly<Record<string, number>> = {
   pico: 0.25,
   nano: 0.25,
@@ -15,7 +15,7 @@ const UNITS: Readonly<Record<string, number>> = {
 
 export const NEON_SIZES: ReadonlySet<string> = new Set(Object.keys(UNITS))
 
-/** A compute of this size and no other, though it sleeps while nobody needs it. */
+/** Limits for a compute of a fixed size, which still suspends when idle. */
 export function limitsOf(size: string) {
   const units = UNITS[size]
   if (units === undefined) throw new Error(`Neon has no size ${size}`)
