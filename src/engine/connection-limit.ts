@@ -25,7 +25,7 @@ export async function throughGate<Value>(
 ): Promise<Value> {
   const queue = queues.get(role) ?? { endsAt: new Set(), waiting: 0 }
   queues.set(role, queue)
-  await turn(queue, max, Date.now() + waitMs)
+  await waitForSlot(queue, max, Date.now() + waitMs)
   const session = { at: Date.now() + runMs }
   queue.endsAt.add(session)
   try {
@@ -36,13 +36,13 @@ export async function throughGate<Value>(
   }
 }
 
-async function turn(queue: Queue, max: number, until: number): Promise<void> {
-  if (isFree(queue, max)) return
-  if (queue.waiting >= WAITING_MAX) throw full()
+async function waitForSlot(queue: Queue, max: number, until: number): Promise<void> {
+  if (hasFreeSlot(queue, max)) return
+  if (queue.waiting >= WAITING_MAX) throw tooManySessions()
   queue.waiting += 1
   try {
-    while (!isFree(queue, max)) {
-      if (Date.now() >= until) throw full()
+    while (!hasFreeSlot(queue, max)) {
+      if (Date.now() >= until) throw tooManySessions()
       await new Promise((resolve) => setTimeout(resolve, POLL_MS * (0.5 + Math.random())))
     }
   } finally {
@@ -50,11 +50,11 @@ async function turn(queue: Queue, max: number, until: number): Promise<void> {
   }
 }
 
-function isFree({ endsAt }: Queue, max: number): boolean {
+function hasFreeSlot({ endsAt }: Queue, max: number): boolean {
   const now = Date.now()
   for (const session of endsAt) if (session.at <= now) endsAt.delete(session)
   return endsAt.size < max
 }
 
-const full = () =>
+const tooManySessions = () =>
   new EngineUnavailable('too many sessions are waiting for this role: try again later', { code: TOO_MANY_CONNECTIONS })

@@ -10,40 +10,40 @@ const LOCK_WAIT_MS = 500
 export const MAY_END = `pg_has_role(coalesce(usesysid, 10), 'USAGE')`
 
 /** Conditions over `pg_stat_activity` that select sessions. */
-export const ofRoles = (roles: readonly string[]) => `usename IN (${quoteLiterals(roles)})`
-export const ofProject = (names: ProjectNames) =>
-  `${MAY_END} AND (datname = ${quoteLiteral(names.database)} OR ${ofRoles(loginRoles(names))})`
+export const sessionsOfRoles = (roles: readonly string[]) => `usename IN (${quoteLiterals(roles)})`
+export const sessionsOfProject = (names: ProjectNames) =>
+  `${MAY_END} AND (datname = ${quoteLiteral(names.database)} OR ${sessionsOfRoles(loginRoles(names))})`
 
-const ending = (whose: string) =>
-  `SELECT pg_terminate_backend(pid, ${END_WAIT_MS}) FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND ${whose}`
+const terminateStatement = (condition: string) =>
+  `SELECT pg_terminate_backend(pid, ${END_WAIT_MS}) FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND ${condition}`
 
 /** Ends the sessions once and returns their number; clients may reconnect meanwhile. */
-export async function endPresentSessions(admin: Session, whose: string): Promise<number> {
-  return (await admin.rows(ending(whose))).length
+export async function endSessionsOnce(admin: Session, condition: string): Promise<number> {
+  return (await admin.rows(terminateStatement(condition))).length
 }
 
 /** Repeats until no session is left; false if clients reconnected in every round. */
-export async function endSessions(admin: Session, whose: string): Promise<boolean> {
+export async function endSessions(admin: Session, condition: string): Promise<boolean> {
   for (let round = 0; round < ROUNDS_MAX; round += 1) {
-    if ((await endPresentSessions(admin, whose)) === 0) return true
+    if ((await endSessionsOnce(admin, condition)) === 0) return true
   }
   return false
 }
 
-const HELD_UP = ['55P03', 'XX000']
+const RETRYABLE_CODES = ['55P03', 'XX000']
 
 /**
  * Runs `change` right after ending the sessions, in the same message, and retries if a session reconnected in between. A
  * session that alters a role or a database in an open transaction would block the change.
  */
-export async function changeEnding(admin: Session, whose: string, change: string): Promise<void> {
-  const statements = [`SET LOCAL lock_timeout = ${LOCK_WAIT_MS}`, ending(whose), change].join('; ')
+export async function changeAfterEndingSessions(admin: Session, condition: string, change: string): Promise<void> {
+  const statements = [`SET LOCAL lock_timeout = ${LOCK_WAIT_MS}`, terminateStatement(condition), change].join('; ')
   for (let round = 1; ; round += 1) {
     try {
       await admin.rows(statements)
       return
     } catch (error) {
-      if (round === ROUNDS_MAX || !(isDatabaseError(error) && HELD_UP.includes(error.code))) throw error
+      if (round === ROUNDS_MAX || !(isDatabaseError(error) && RETRYABLE_CODES.includes(error.code))) throw error
     }
   }
 }

@@ -1,7 +1,7 @@
-import { changeEnding, endSessions, ofRoles } from './end-sessions.ts'
+import { changeAfterEndingSessions, endSessions, sessionsOfRoles } from './end-sessions.ts'
 import type { Fence } from './engine.ts'
 import { type ProjectNames, quoteLiteral, quoteLiterals, TEMPORARY_LOGIN } from './names.ts'
-import { changeOfOwnerPassword, dropRole, secretFor } from './roles.ts'
+import { dropRole, ownerPasswordStatement, secretFor } from './roles.ts'
 import { RANDOM_PASSWORD_ITERATIONS } from './scram.ts'
 import { type Cluster, type Session, withAdmin } from './session.ts'
 
@@ -52,54 +52,59 @@ export interface TemporaryLogins {
 }
 
 const CONNECTIONS_MAX = 10
-const TAKE_BACK_ROUNDS_MAX = 20
+const RESTORE_ROUNDS_MAX = 20
 
 /** The role name of a login. */
 export function loginRole(kind: LoginKind, letters: string): string {
   const role = `${kind}_login_${letters}`
-  if (!IS_OWN.test(role)) throw new Error('Invalid login name: it must end with 8 lowercase letters')
+  if (!TEMPORARY_ROLE.test(role)) throw new Error('Invalid login name: it must end with 8 lowercase letters')
   return role
 }
 
-interface Reach {
+interface ClusterAccess {
   clusterOf(ref: string): Promise<Cluster>
   /** Runs `work` under the project's lock. */
-  inProject<Value>(
+  withProjectLock<Value>(
     cluster: Cluster,
     project: { ref: string; fence: Fence | undefined },
     work: (admin: Session) => Promise<Value>,
   ): Promise<Value>
 }
 
-export const temporaryLogins = ({ clusterOf, inProject }: Reach): Pick<TemporaryLogins, 'put' | 'end'> => ({
+export const temporaryLogins = ({
+  clusterOf,
+  withProjectLock,
+}: ClusterAccess): Pick<TemporaryLogins, 'put' | 'end'> => ({
   async put(login, fence) {
     const cluster = await clusterOf(login.ref)
-    await inProject(cluster, { ref: login.ref, fence }, (admin) => put(cluster, admin, login))
+    await withProjectLock(cluster, { ref: login.ref, fence }, (admin) => putLogin(cluster, admin, login))
   },
   async end(ref, roles, ownerPassword) {
     const cluster = await clusterOf(ref)
-    await inProject(cluster, { ref, fence: undefined }, (admin) => end(cluster, admin, { roles, ownerPassword }))
+    await withProjectLock(cluster, { ref, fence: undefined }, (admin) =>
+      endLogins(cluster, admin, { roles, ownerPassword }),
+    )
   },
 })
 
-async function put(cluster: Cluster, admin: Session, login: LoginSpec): Promise<void> {
+async function putLogin(cluster: Cluster, admin: Session, login: LoginSpec): Promise<void> {
   const { role, power, password, expiresAt, networks } = login
   const { database, owner, reader } = cluster.names
-  const [found] = await admin.rows<{ known: boolean; password: string }>(
+  const [existing] = await admin.rows<{ known: boolean; password: string }>(
     `SELECT to_regrole(${quoteLiteral(role)}) IS NOT NULL AS known,
-        coalesce(${comment(role)} ->> 'password', (${passwordOf(owner)})) AS password`,
+        coalesce(${commentOf(role)} ->> 'password', (${passwordDigest(owner)})) AS password`,
   )
   const { administrator } = cluster
   // An existing login keeps the digest of the owner's password from when it was created.
-  const bounds = { networks, ...(power === 'owner' && role.startsWith('jit_') && { password: found?.password }) }
+  const bounds = { networks, ...(power === 'owner' && role.startsWith('jit_') && { password: existing?.password }) }
   const secret = await secretFor(cluster, password, RANDOM_PASSWORD_ITERATIONS)
   const options = `CONNECTION LIMIT ${CONNECTIONS_MAX} VALID UNTIL ${quoteLiteral(expiresAt.toISOString())}`
   const attributes = administrator ? '' : 'NOSUPERUSER NOCREATEDB NOCREATEROLE NOREPLICATION'
   const define = (row: string) =>
-    `${found?.known ? 'ALTER' : 'CREATE'} ROLE ${role} WITH LOGIN INHERIT ${attributes} ${row} ${options} PASSWORD ${quoteLiteral(secret)};
+    `${existing?.known ? 'ALTER' : 'CREATE'} ROLE ${role} WITH LOGIN INHERIT ${attributes} ${row} ${options} PASSWORD ${quoteLiteral(secret)};
      ALTER ROLE ${role} RESET ALL`
   const granted = power === 'owner' ? owner : power
-  const powers =
+  const roleStatements =
     power === 'reader'
       ? [
           // INHERIT without SET: a member that could switch to the reader's role could set its password.
@@ -115,7 +120,7 @@ async function put(cluster: Cluster, admin: Session, login: LoginSpec): Promise<
         ]
   await admin.rows(
     [
-      ...powers,
+      ...roleStatements,
       ...(administrator ? [`GRANT ${role} TO ${administrator} WITH INHERIT TRUE, SET TRUE`] : []),
       `GRANT CONNECT ON DATABASE ${database} TO ${role}`,
       `COMMENT ON ROLE ${role} IS ${quoteLiteral(JSON.stringify(bounds))}`,
@@ -123,52 +128,60 @@ async function put(cluster: Cluster, admin: Session, login: LoginSpec): Promise<
   )
 }
 
-const comment = (role: string) => `shobj_description(to_regrole(${quoteLiteral(role)}), 'pg_authid')::jsonb`
+const commentOf = (role: string) => `shobj_description(to_regrole(${quoteLiteral(role)}), 'pg_authid')::jsonb`
 
 /**
  * A digest of the stored verifier. It differs for every password set, and reveals nothing because of the random salt.
  */
-const passwordOf = (role: string) => `SELECT md5(rolpassword) FROM pg_authid WHERE rolname = ${quoteLiteral(role)}`
+const passwordDigest = (role: string) => `SELECT md5(rolpassword) FROM pg_authid WHERE rolname = ${quoteLiteral(role)}`
 
-interface Ending {
+interface EndRequest {
   roles: readonly string[]
   ownerPassword: () => Promise<string>
 }
 
-async function end(cluster: Cluster, admin: Session, { roles: ended, ownerPassword }: Ending): Promise<void> {
-  const logins = ended.filter((role) => IS_OWN.test(role))
+async function endLogins(
+  cluster: Cluster,
+  admin: Session,
+  { roles: requested, ownerPassword }: EndRequest,
+): Promise<void> {
+  const logins = requested.filter((role) => TEMPORARY_ROLE.test(role))
   if (logins.length === 0) return
-  const found = await admin.rows<{ rolname: string }>(
+  const existing = await admin.rows<{ rolname: string }>(
     `SELECT rolname FROM pg_roles WHERE rolname IN (${quoteLiterals(logins)})`,
   )
-  const roles = found.map(({ rolname }) => rolname)
+  const roles = existing.map(({ rolname }) => rolname)
   if (roles.length === 0) return
   const failures: unknown[] = []
   // A failure for one role must not prevent the others from ending.
-  const noted = (error: unknown) => void failures.push(error)
-  for (const role of roles) await close(admin, role).catch(noted)
+  const recordFailure = (error: unknown) => void failures.push(error)
+  for (const role of roles) await disableLogin(admin, role).catch(recordFailure)
   const changed = await admin.rows(
     `SELECT FROM pg_roles WHERE rolname IN (${quoteLiterals(roles)})
-        AND shobj_description(oid, 'pg_authid')::jsonb ->> 'password' <> (${passwordOf(cluster.names.owner)})`,
+        AND shobj_description(oid, 'pg_authid')::jsonb ->> 'password' <> (${passwordDigest(cluster.names.owner)})`,
   )
-  if (changed.length > 0) await takeBackOwner(cluster, admin, ownerPassword)
-  for (const role of roles) await drop(cluster, admin, role).catch(noted)
+  if (changed.length > 0) await restoreOwnerPassword(cluster, admin, ownerPassword)
+  for (const role of roles) await dropLogin(cluster, admin, role).catch(recordFailure)
   if (failures.length > 0) throw failures[0]
 }
 
-async function close(admin: Session, role: string): Promise<void> {
-  await changeEnding(admin, ofRoles([role]), `ALTER ROLE ${role} NOLOGIN`)
-  await endSessions(admin, ofRoles([role]))
+async function disableLogin(admin: Session, role: string): Promise<void> {
+  await changeAfterEndingSessions(admin, sessionsOfRoles([role]), `ALTER ROLE ${role} NOLOGIN`)
+  await endSessions(admin, sessionsOfRoles([role]))
 }
 
 /** Ends the owner's sessions too: those that logged in with the changed password could set it again. */
-async function takeBackOwner(cluster: Cluster, admin: Session, ownerPassword: Ending['ownerPassword']): Promise<void> {
+async function restoreOwnerPassword(
+  cluster: Cluster,
+  admin: Session,
+  ownerPassword: EndRequest['ownerPassword'],
+): Promise<void> {
   const { owner } = cluster.names
-  const digest = async () => (await admin.rows<{ md5: string }>(passwordOf(owner)))[0]?.md5
-  for (let round = 0; round < TAKE_BACK_ROUNDS_MAX; round += 1) {
+  const digest = async () => (await admin.rows<{ md5: string }>(passwordDigest(owner)))[0]?.md5
+  for (let round = 0; round < RESTORE_ROUNDS_MAX; round += 1) {
     await resetOwnerPassword(cluster, admin, ownerPassword)
     const set = await digest()
-    await endSessions(admin, ofRoles([owner]))
+    await endSessions(admin, sessionsOfRoles([owner]))
     if ((await digest()) === set) return
   }
 }
@@ -177,27 +190,27 @@ async function takeBackOwner(cluster: Cluster, admin: Session, ownerPassword: En
 async function resetOwnerPassword(
   cluster: Cluster,
   admin: Session,
-  ownerPassword: Ending['ownerPassword'],
+  ownerPassword: EndRequest['ownerPassword'],
 ): Promise<void> {
-  const sessions = ofRoles([cluster.names.owner])
+  const sessions = sessionsOfRoles([cluster.names.owner])
   let set: string | undefined
-  for (let kept = await ownerPassword(); kept !== set; kept = await ownerPassword()) {
-    await changeEnding(admin, sessions, await changeOfOwnerPassword(cluster, kept))
-    set = kept
+  for (let stored = await ownerPassword(); stored !== set; stored = await ownerPassword()) {
+    await changeAfterEndingSessions(admin, sessions, await ownerPasswordStatement(cluster, stored))
+    set = stored
   }
 }
 
-const IS_OWN = new RegExp(TEMPORARY_LOGIN)
+const TEMPORARY_ROLE = new RegExp(TEMPORARY_LOGIN)
 
 /** A role that owns objects in a closed database is disabled now and dropped later. */
-async function drop(cluster: Cluster, admin: Session, role: string): Promise<void> {
+async function dropLogin(cluster: Cluster, admin: Session, role: string): Promise<void> {
   const left = await admin.rows<{ database: string }>(
     `SELECT DISTINCT datname AS database FROM pg_shdepend JOIN pg_database ON pg_database.oid = dbid
       WHERE refclassid = 'pg_authid'::regclass AND refobjid = ${quoteLiteral(role)}::regrole AND datallowconn`,
   )
-  const give = `SET ROLE NONE; SET default_transaction_read_only = off; REASSIGN OWNED BY ${role} TO ${cluster.names.owner}`
+  const reassign = `SET ROLE NONE; SET default_transaction_read_only = off; REASSIGN OWNED BY ${role} TO ${cluster.names.owner}`
   for (const { database } of left) {
-    await withAdmin(cluster, (inside) => inside.rows(`${give}; DROP OWNED BY ${role}`), database)
+    await withAdmin(cluster, (inside) => inside.rows(`${reassign}; DROP OWNED BY ${role}`), database)
   }
   await admin.rows(`DROP OWNED BY ${role}`)
   await dropRole(admin, role)
@@ -207,7 +220,7 @@ async function drop(cluster: Cluster, admin: Session, role: string): Promise<voi
  * Disables all temporary logins, as credentials for a database must not open a copy of it. Returns those that were
  * enabled.
  */
-export async function closeLogins(admin: Session): Promise<string[]> {
+export async function disableLogins(admin: Session): Promise<string[]> {
   const rows = await admin.rows<{ rolname: string }>(
     `SELECT rolname FROM pg_roles WHERE rolname ~ ${quoteLiteral(TEMPORARY_LOGIN)} AND rolcanlogin`,
   )

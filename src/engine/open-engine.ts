@@ -9,27 +9,27 @@ import type { HostState } from './host/project-host.ts'
 import type { NeonState } from './neon/locations.ts'
 import { createNeonEngine } from './neon/neon.ts'
 
-interface Surroundings {
+interface EngineDependencies {
   db: Db
   egress: Fetcher | undefined
 }
 
-const opened = new WeakMap<Config, ProjectEngine>()
+const engines = new WeakMap<Config, ProjectEngine>()
 
 /**
  * Returns the engine that `config.ENGINE` selects. Cached per isolate: it holds no request state and is costly to
  * create.
  */
-export function openEngine(config: Config, surroundings: Surroundings): ProjectEngine {
-  const known = opened.get(config)
-  if (known) return known
-  const engine = createEngine(config, surroundings)
-  opened.set(config, engine)
+export function openEngine(config: Config, dependencies: EngineDependencies): ProjectEngine {
+  const cached = engines.get(config)
+  if (cached) return cached
+  const engine = createEngine(config, dependencies)
+  engines.set(config, engine)
   return engine
 }
 
 /** To add a driver, add a case here. */
-function createEngine(config: Config, { db, egress }: Surroundings): ProjectEngine {
+function createEngine(config: Config, { db, egress }: EngineDependencies): ProjectEngine {
   switch (config.ENGINE) {
     case 'host':
       return createHostEngine({

@@ -17,11 +17,11 @@ export const secretFor = async ({ plainPasswords }: Server, password: string, it
   plainPasswords ? password : scramVerifier(password, iterations)
 
 export async function setOwnerPassword(cluster: Cluster, password: string): Promise<void> {
-  const change = await changeOfOwnerPassword(cluster, password)
+  const change = await ownerPasswordStatement(cluster, password)
   await withAdmin(cluster, (admin) => admin.rows(change))
 }
 
-export async function changeOfOwnerPassword(cluster: Cluster, password: string): Promise<string> {
+export async function ownerPasswordStatement(cluster: Cluster, password: string): Promise<string> {
   const secret = await secretFor(cluster, password, CHOSEN_PASSWORD_ITERATIONS)
   return `ALTER ROLE ${cluster.names.owner} PASSWORD ${quoteLiteral(secret)}`
 }

@@ -6,19 +6,19 @@ import { isDatabaseError, statementFailure } from './failure.ts'
 import { type Cluster, userOf } from './session.ts'
 import { parameterText } from './value-encoders.ts'
 
-const KEPT_MAX = 1_000
-const ways = new Map<string, SqlOverHttp>()
+const CLIENTS_MAX = 1_000
+const clients = new Map<string, SqlOverHttp>()
 
 /**
  * Runs the statements as the project's storage role, in one transaction and one HTTP round trip. Returns the rows of
  * each.
  */
 export async function runBatch(cluster: Cluster, { runnerPassword, statements }: BatchRequest): Promise<Row[][]> {
-  const ask = wayTo(cluster, runnerPassword)
+  const send = clientOf(cluster, runnerPassword)
   countQuery('project_queries')
   try {
-    const response = await ask(JSON.stringify({ queries: statements.map(queryOf) }))
-    if (!response.ok) throw await errorIn(response)
+    const response = await send(JSON.stringify({ queries: statements.map(queryOf) }))
+    if (!response.ok) throw await errorOf(response)
     const { results } = await response.json<{ results: Result[] }>()
     return results.map(rowsOf)
   } catch (error) {
@@ -26,21 +26,21 @@ export async function runBatch(cluster: Cluster, { runnerPassword, statements }:
   }
 }
 
-function wayTo(cluster: Cluster, password: string): SqlOverHttp {
+function clientOf(cluster: Cluster, password: string): SqlOverHttp {
   const { storage, database } = cluster.names
   const user = userOf(cluster, storage)
   const name = `${user} ${password} ${cluster.adminUrl}`
-  const known = ways.get(name)
-  if (known) return known
+  const cached = clients.get(name)
+  if (cached) return cached
   const { adminUrl, proxy, egress, key } = cluster
   const url = new URL(adminUrl)
   url.username = user
   url.password = key === undefined ? password : ''
   url.pathname = `/${database}`
-  const way = sqlOverHttp({ url: url.href, proxy, egress, key })
-  if (ways.size >= KEPT_MAX) ways.clear()
-  ways.set(name, way)
-  return way
+  const client = sqlOverHttp({ url: url.href, proxy, egress, key })
+  if (clients.size >= CLIENTS_MAX) clients.clear()
+  clients.set(name, client)
+  return client
 }
 
 const queryOf = ({ text, params }: Statement) => ({ query: text, params: params.map(parameterText) })
@@ -63,12 +63,12 @@ function rowsOf({ fields, rows }: Result): Row[] {
 }
 
 /** The proxy reports a refused statement as status 400 with the fields of Postgres's error. */
-async function errorIn(response: Response): Promise<Error> {
+async function errorOf(response: Response): Promise<Error> {
   if (response.status !== 400) return new Error(`The database's proxy answered ${response.status}`)
-  const { message, ...said } = await response.json<Record<string, unknown>>()
+  const { message, ...fields } = await response.json<Record<string, unknown>>()
   return Object.assign(
     new Error(String(message)),
-    Object.fromEntries(Object.entries(said).filter(([, value]) => value !== null)),
+    Object.fromEntries(Object.entries(fields).filter(([, value]) => value !== null)),
   )
 }
 

@@ -28,7 +28,7 @@ export async function runSql(source: SessionSource, request: SqlRequest): Promis
       message: 'The query contains a NUL character: remove it, SQL text cannot contain one',
     })
   }
-  const work = request.readOnly ? runReadOnly : runFreely
+  const work = request.readOnly ? runReadOnly : runReadWrite
   return (await withProjectSession(source, request, (session) => work(session, request))).json
 }
 
@@ -86,23 +86,23 @@ function openProjectSession(source: SessionSource, request: SessionRequest, time
       client_connection_check_interval: CALLER_CHECK_INTERVAL_MS,
     },
   }
-  return openWhenFree(source, login, Date.now() + Math.min(timeoutMs, CONNECTION_WAIT_MS_MAX))
+  return openWithRetry(source, login, Date.now() + Math.min(timeoutMs, CONNECTION_WAIT_MS_MAX))
 }
 
 /** Retries while other isolates hold all of the role's connections. */
-async function openWhenFree(source: SessionSource, login: Login, until: number): Promise<Session> {
+async function openWithRetry(source: SessionSource, login: Login, until: number): Promise<Session> {
   for (;;) {
     try {
       return await source.open(login)
     } catch (error) {
-      const full = error instanceof EngineUnavailable && error.code === TOO_MANY_CONNECTIONS
-      if (!full || Date.now() >= until) throw error
+      const isFull = error instanceof EngineUnavailable && error.code === TOO_MANY_CONNECTIONS
+      if (!isFull || Date.now() >= until) throw error
       await new Promise((resolve) => setTimeout(resolve, CONNECTION_RETRY_MS * (0.5 + Math.random())))
     }
   }
 }
 
-function runFreely(session: Session, { query, parameters = [] }: SqlRequest): Promise<Outcome> {
+function runReadWrite(session: Session, { query, parameters = [] }: SqlRequest): Promise<Outcome> {
   const values = parameters.length > 0 ? parameters.map(parameterText) : undefined
   return runStatement(session, { text: query, values }, RESULT_SIZE_BYTES_MAX)
 }
@@ -134,11 +134,11 @@ async function runReadOnly(session: Session, { query, parameters = [] }: SqlRequ
 function guardSession(session: Session, deadline: number, timeoutMs: number, reserve: SessionSource['reserve']) {
   const { wire } = session
   const { stream } = wire
-  const { promise: broken, reject: breakOff } = Promise.withResolvers<never>()
+  const { promise: broken, reject: rejectBroken } = Promise.withResolvers<never>()
   let isBroken = false
   const reject = (error: Error) => {
     isBroken = true
-    breakOff(error)
+    rejectBroken(error)
   }
   const timer = setTimeout(() => reject(new SqlTimeout(timeoutMs)), Math.max(deadline - Date.now(), 0))
   let receivedBytes = 0

@@ -151,30 +151,30 @@ async function openAdminSession(server: Server, database: string | undefined): P
 }
 
 /** Whether each cluster supports `transaction_timeout`: Postgres refuses a session that sets an unknown setting. */
-const endsTransactions = new Map<string, boolean>()
-const KNOWN_MAX = 1_000
-const FIRST_VERSION = 17
+const transactionTimeoutByServer = new Map<string, boolean>()
+const SERVERS_MAX = 1_000
+const TRANSACTION_TIMEOUT_VERSION = 17
 
 /**
  * Overrides settings with which an owner could lock the API out of the database: libraries and a transaction timeout.
  */
-const withoutObstacles = (server: Server): Login['settings'] => ({
+const enforcedSettings = (server: Server): Login['settings'] => ({
   local_preload_libraries: '',
-  ...(knowsTransactionTimeout(server) && { transaction_timeout: 0 }),
+  ...(supportsTransactionTimeout(server) && { transaction_timeout: 0 }),
 })
 
 /** Servers with a key are hosts of this installation; every version that they run supports it. */
-const knowsTransactionTimeout = ({ adminUrl, key }: Server): boolean | undefined =>
-  key === undefined ? endsTransactions.get(adminUrl) : true
+const supportsTransactionTimeout = ({ adminUrl, key }: Server): boolean | undefined =>
+  key === undefined ? transactionTimeoutByServer.get(adminUrl) : true
 
 export async function openSession(server: Server, login: Login): Promise<Session> {
   const { adminUrl } = server
-  const known = knowsTransactionTimeout(server)
+  const known = supportsTransactionTimeout(server)
   const { session, version } = await open(server, login)
   if (known !== undefined) return session
-  if (endsTransactions.size >= KNOWN_MAX) endsTransactions.clear()
-  endsTransactions.set(adminUrl, version >= FIRST_VERSION)
-  if (version < FIRST_VERSION) return session
+  if (transactionTimeoutByServer.size >= SERVERS_MAX) transactionTimeoutByServer.clear()
+  transactionTimeoutByServer.set(adminUrl, version >= TRANSACTION_TIMEOUT_VERSION)
+  if (version < TRANSACTION_TIMEOUT_VERSION) return session
   session.close()
   return openSession(server, login)
 }
@@ -182,7 +182,7 @@ export async function openSession(server: Server, login: Login): Promise<Session
 async function open(server: Server, login: Login) {
   const { hostname, port } = new URL(server.adminUrl)
   const { user, password, database, settings } = login
-  const options = Object.entries({ ...settings, ...withoutObstacles(server) }).map(
+  const options = Object.entries({ ...settings, ...enforcedSettings(server) }).map(
     ([name, value]) => `-c ${name}=${value}`,
   )
   const client = new Client({
@@ -193,7 +193,7 @@ async function open(server: Server, login: Login) {
     database,
     options: options.join(' '),
   })
-  throughProxy(client, server)
+  configureProxy(client, server)
   // Without a listener a lost connection would be an uncaught error. The running query rejects by itself.
   client.on('error', () => {})
   let version = 0
@@ -201,8 +201,8 @@ async function open(server: Server, login: Login) {
     if (parameterName === 'server_version') version = Number.parseInt(parameterValue, 10)
   })
   try {
-    const late = () => new Error(`The database did not answer in ${CONNECT_TIMEOUT_MS} ms`)
-    await withTimeout(CONNECT_TIMEOUT_MS, client.connect(), late)
+    const timeoutError = () => new Error(`The database did not answer in ${CONNECT_TIMEOUT_MS} ms`)
+    await withTimeout(CONNECT_TIMEOUT_MS, client.connect(), timeoutError)
   } catch (error) {
     drop(client)
     throw unavailable(error)
@@ -219,7 +219,7 @@ async function open(server: Server, login: Login) {
   return { session, version }
 }
 
-function throughProxy(client: Client, { proxy, key }: Server): void {
+function configureProxy(client: Client, { proxy, key }: Server): void {
   client.neonConfig.pipelineConnect = false
   client.neonConfig.pipelineTLS = false
   if (proxy === undefined) return

@@ -1,4 +1,4 @@
-import { endPresentSessions, MAY_END, ofProject } from './end-sessions.ts'
+import { endSessionsOnce, MAY_END, sessionsOfProject } from './end-sessions.ts'
 import { EngineUnavailable } from './engine.ts'
 import { isDatabaseError, statementFailure } from './failure.ts'
 import { type ProjectNames, quoteLiteral, quoteLiterals } from './names.ts'
@@ -72,33 +72,36 @@ export class SettingsRefused extends Error {
 }
 
 /** An administrator's session in a project's database. */
-export interface Place {
+export interface ConfigurationTarget {
   admin: Session
   names: ProjectNames
   driver: string
 }
 
 /** The roles that the settings apply to. The settings of all other roles must not change. */
-const configured = ({ owner, runner }: ProjectNames): string[] => [...new Set([owner, runner])]
+const configuredRoles = ({ owner, runner }: ProjectNames): string[] => [...new Set([owner, runner])]
 
 /** Sets the settings that a database can have, for drivers that cannot change those of the server. */
-export async function configure(place: Place, { set, reset, connectionsMax }: Configuration): Promise<void> {
-  const { admin, names } = place
+export async function configure(
+  target: ConfigurationTarget,
+  { set, reset, connectionsMax }: Configuration,
+): Promise<void> {
+  const { admin, names } = target
   const { database } = names
-  await refuseForServer(place, Object.keys(set), connectionsMax)
+  await refuseServerSettings(target, Object.keys(set), connectionsMax)
   const statements = [
     `ALTER DATABASE ${database} CONNECTION LIMIT ${connectionsMax ?? -1}`,
     ...reset.map((name) => `ALTER DATABASE ${database} RESET ${name}`),
     ...Object.entries(set).flatMap(([name, value]) => [
       `ALTER DATABASE ${database} SET ${name} = ${quoteLiteral(textOf(value))}`,
-      ...configured(names).flatMap((role) => resetsOf(role, database, name)),
+      ...configuredRoles(names).flatMap((role) => resetStatements(role, database, name)),
     ]),
   ]
-  await atOnce(admin, statements)
+  await runInTransaction(admin, statements)
 }
 
 /** Resets a role's own setting, which would override that of the database. */
-const resetsOf = (role: string, database: string, name: string): string[] => [
+const resetStatements = (role: string, database: string, name: string): string[] => [
   `ALTER ROLE ${role} RESET ${name}`,
   `ALTER ROLE ${role} IN DATABASE ${database} RESET ${name}`,
 ]
@@ -107,16 +110,16 @@ export const textOf = (value: string | number | boolean): string =>
   typeof value === 'boolean' ? (value ? 'on' : 'off') : String(value)
 
 /** Runs the statements as one query, which is one transaction. */
-async function atOnce(admin: Session, statements: readonly string[]): Promise<void> {
+async function runInTransaction(admin: Session, statements: readonly string[]): Promise<void> {
   try {
     await admin.rows(statements.join(';\n'))
   } catch (error) {
-    throw refusalOf(error) ?? statementFailure(error, 0)
+    throw toRefusal(error) ?? statementFailure(error, 0)
   }
 }
 
 /** Postgres names the setting in its message about an invalid value. */
-function refusalOf(error: unknown): Error | undefined {
+function toRefusal(error: unknown): Error | undefined {
   if (!isDatabaseError(error)) return undefined
   if (['3D000', '42704'].includes(error.code)) return new EngineUnavailable(error.message, { code: error.code })
   const setting = /parameter "([^"]+)"/.exec(error.message)?.[1]
@@ -125,20 +128,24 @@ function refusalOf(error: unknown): Error | undefined {
   return new SettingsRefused([{ setting, reason }])
 }
 
-const ofCluster = (driver: string) => `applies to the whole cluster: the driver ${driver} cannot change it`
-const unknownTo = (driver: string) =>
+const clusterWideReason = (driver: string) => `applies to the whole cluster: the driver ${driver} cannot change it`
+const extensionReason = (driver: string) =>
   `belongs to an extension that is not loaded in the cluster of the driver ${driver}`
 
-async function refuseForServer({ admin, driver }: Place, names: readonly string[], connectionsMax: number | null) {
-  const rows = await admin.rows<{ name: string; reach: 'database' | 'cluster'; connections: number }>(
-    `SELECT wanted.name, CASE WHEN context IN ('user', 'superuser') THEN 'database' ELSE coalesce(context, '') END AS reach,
+async function refuseServerSettings(
+  { admin, driver }: ConfigurationTarget,
+  names: readonly string[],
+  connectionsMax: number | null,
+) {
+  const rows = await admin.rows<{ name: string; scope: 'database' | 'cluster'; connections: number }>(
+    `SELECT wanted.name, CASE WHEN context IN ('user', 'superuser') THEN 'database' ELSE coalesce(context, '') END AS scope,
         current_setting('max_connections')::int AS connections
        FROM unnest($1::text[]) AS wanted (name) LEFT JOIN pg_settings ON pg_settings.name = wanted.name`,
     [[...names, 'max_connections']],
   )
   const refusals = rows
-    .filter(({ name, reach }) => reach !== 'database' && name !== 'max_connections')
-    .map(({ name, reach }) => ({ setting: name, reason: reach ? ofCluster(driver) : unknownTo(driver) }))
+    .filter(({ name, scope }) => scope !== 'database' && name !== 'max_connections')
+    .map(({ name, scope }) => ({ setting: name, reason: scope ? clusterWideReason(driver) : extensionReason(driver) }))
   const { connections = 0 } = rows[0] ?? {}
   if (connectionsMax !== null && connectionsMax > connections) {
     const reason = `must be at most ${connections}, the limit of the cluster of the driver ${driver}`
@@ -153,11 +160,11 @@ const CLIENTS = `backend_type = 'client backend' AND usename <> current_user`
 
 export async function setReadOnly(admin: Session, names: ProjectNames, readOnly: boolean): Promise<void> {
   const { database } = names
-  await atOnce(admin, [
+  await runInTransaction(admin, [
     `ALTER DATABASE ${database} ${readOnly ? `SET ${READ_ONLY} = on` : `RESET ${READ_ONLY}`}`,
-    ...[...configured(names), names.storage].flatMap((role) => resetsOf(role, database, READ_ONLY)),
+    ...[...configuredRoles(names), names.storage].flatMap((role) => resetStatements(role, database, READ_ONLY)),
   ])
-  if (readOnly) await endPresentSessions(admin, `${CLIENTS} AND ${ofProject(names)}`)
+  if (readOnly) await endSessionsOnce(admin, `${CLIENTS} AND ${sessionsOfProject(names)}`)
   else await endIdleSessions(admin, names)
 }
 
@@ -170,7 +177,7 @@ async function endIdleSessions(admin: Session, { database }: ProjectNames): Prom
 }
 
 export async function isReadOnly(admin: Session, names: ProjectNames): Promise<boolean> {
-  const roles = quoteLiterals([...configured(names), names.storage])
+  const roles = quoteLiterals([...configuredRoles(names), names.storage])
   const rows = await admin.rows(
     `SELECT FROM pg_database
       WHERE datname = ${quoteLiteral(names.database)}

@@ -3,7 +3,7 @@ import type { Action } from '@supabase/pg-delta/plan'
 import { statementsOf } from './extra-facts.ts'
 
 /** Grants that must be repeated because `REVOKE ALL ON TABLE` also revokes rights on columns. */
-export function lostColumnGrants(actions: readonly Action[], desired: FactBase): string[] {
+export function revokedColumnGrants(actions: readonly Action[], desired: FactBase): string[] {
   const acls = actions.filter(({ sql }) => sql.startsWith('REVOKE ALL ON TABLE ')).flatMap(aclsOf)
   if (acls.length === 0) return []
   const revoked = new Set(acls.map(encodeId))

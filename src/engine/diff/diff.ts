@@ -5,10 +5,10 @@ import { statementFailure } from '../failure.ts'
 import { withProjectSession } from '../run-sql.ts'
 import type { Cluster, Session } from '../session.ts'
 import { extrasHandler, extrasRules } from './extra-facts.ts'
-import { isCompared, managed } from './platform-schemas.ts'
+import { comparisonScope, schemaFilter } from './platform-schemas.ts'
 import { planWithRebuilds } from './rebuilds.ts'
 import { neutralRoles, type RoleNames } from './roles.ts'
-import { runnable } from './statement-order.ts'
+import { orderStatements } from './statement-order.ts'
 import { markVirtual } from './virtual-columns.ts'
 
 const TIMEOUT_MS_DEFAULT = 120_000
@@ -36,10 +36,11 @@ export async function diff(
   const roles = neutralRoles((await clusterOf(request.from.ref)).names)
   // Loaded with the first diff, to spare other requests the cost.
   const { plan } = await import('@supabase/pg-delta/plan')
-  const compared = isCompared(request.schemas)
-  const readSide = async (side: DiffSide) => read(await clusterOf(side.ref), side, { roles, compared, timeoutMs })
+  const isCompared = schemaFilter(request.schemas)
+  const readSide = async (side: DiffSide) =>
+    readSchema(await clusterOf(side.ref), side, { roles, isCompared, timeoutMs })
   const [source, desired] = await Promise.all([readSide(request.from), readSide(request.to)])
-  const { policy, assumedRoles } = managed([source, desired], request.schemas, roles)
+  const { policy, assumedRoles } = comparisonScope([source, desired], request.schemas, roles)
   try {
     const options = {
       policy,
@@ -47,7 +48,7 @@ export async function diff(
       scope: 'database',
       intentRules: extrasRules,
     } as const
-    return runnable(planWithRebuilds(plan, source, desired, options), { source, desired, roles })
+    return orderStatements(planWithRebuilds(plan, source, desired, options), { source, desired, roles })
   } catch (error) {
     // The library's message names the object that it cannot change.
     const message = error instanceof Error ? error.message.replaceAll(roles.owner, 'the owner') : String(error)
@@ -55,22 +56,26 @@ export async function diff(
   }
 }
 
-interface Reading {
+interface ReadOptions {
   roles: RoleNames
-  compared: (schema: string) => boolean
+  isCompared: (schema: string) => boolean
   timeoutMs: number
 }
 
 /** Reads the catalogue as the read-only role, in one snapshot. */
-function read(cluster: Cluster, side: DiffSide, { roles, compared, timeoutMs }: Reading): Promise<FactBase> {
+function readSchema(
+  cluster: Cluster,
+  side: DiffSide,
+  { roles, isCompared, timeoutMs }: ReadOptions,
+): Promise<FactBase> {
   return withProjectSession(sessionsOf(cluster), { ...side, readOnly: true, timeoutMs }, async (session) => {
     const { extract } = await import('@supabase/pg-delta/extract')
     try {
-      await requireReadable(session, compared)
+      await requireComparable(session, isCompared)
       const neutral = roles.of(cluster.names)
       const virtual = markVirtual(roles.owner)
       const pool = poolOf(session, (row) => virtual(neutral(row)))
-      return (await extract(pool, { handlers: [extrasHandler(compared, cluster.names)] })).factBase
+      return (await extract(pool, { handlers: [extrasHandler(isCompared, cluster.names)] })).factBase
     } catch (error) {
       throw statementFailure(error, 0)
     }
@@ -80,14 +85,14 @@ function read(cluster: Cluster, side: DiffSide, { roles, compared, timeoutMs }: 
 /** Both catalogues are in memory at once, and a Worker has 128 MB: about 1,000 tables of six columns take 100 MB. */
 const RELATIONS_MAX = 1_500
 
-async function requireReadable(session: Session, compared: (schema: string) => boolean): Promise<void> {
+async function requireComparable(session: Session, isCompared: (schema: string) => boolean): Promise<void> {
   // Qualified names, because the database's search path may contain objects of the same name.
   const schemas = await session.rows<{ schema: string; relations: number }>(
     `SELECT n.nspname AS schema, pg_catalog.count(*)::int AS relations
        FROM pg_catalog.pg_class AS c JOIN pg_catalog.pg_namespace AS n ON n.oid OPERATOR(pg_catalog.=) c.relnamespace
       WHERE pg_catalog.strpos('rpvmf', c.relkind::pg_catalog.text) OPERATOR(pg_catalog.>) 0 GROUP BY n.oid, n.nspname`,
   )
-  const own = schemas.filter(({ schema }) => compared(schema) && !/^(pg_|information_schema$)/.test(schema))
+  const own = schemas.filter(({ schema }) => isCompared(schema) && !/^(pg_|information_schema$)/.test(schema))
   const relations = own.reduce((sum, each) => sum + each.relations, 0)
   if (relations <= RELATIONS_MAX) return
   const message = `Cannot compare ${relations} tables and views at once: name schemas that have at most ${RELATIONS_MAX} together`
@@ -100,7 +105,7 @@ type Extract = typeof import('@supabase/pg-delta/extract').extract
 function poolOf(session: Session, neutral: (row: Record<string, unknown>) => unknown): Parameters<Extract>[0] {
   const client = {
     query: async (text: string) => ({
-      rows: (await session.rows<Record<string, unknown>>(corrected(text))).map(neutral),
+      rows: (await session.rows<Record<string, unknown>>(correctQuery(text))).map(neutral),
     }),
     release: () => {},
   }
@@ -110,5 +115,5 @@ function poolOf(session: Session, neutral: (row: Record<string, unknown>) => unk
 /**
  * Reads a domain's default with qualified names: the library reads its source text, which depends on the search path.
  */
-const corrected = (text: string) =>
+const correctQuery = (text: string) =>
   text.replace('t.typdefault AS', `pg_get_expr(t.typdefaultbin, 'pg_type'::regclass) AS`)

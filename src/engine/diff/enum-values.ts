@@ -1,7 +1,7 @@
 export const ADDED_VALUE = /^ALTER TYPE .+ ADD VALUE (?:IF NOT EXISTS )?'((?:[^']|'')*)'/s
 
 /** Inserts COMMIT before statements that may use a new enum value: Postgres allows its use only after a commit. */
-export function valuesInUse(statements: readonly string[]): string[] {
+export function commitBeforeUse(statements: readonly string[]): string[] {
   let added: string[] = []
   return statements.flatMap((sql) => {
     const [, value] = ADDED_VALUE.exec(sql) ?? []

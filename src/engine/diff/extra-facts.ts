@@ -18,7 +18,7 @@ interface ExtraRow {
 }
 
 /** Adds facts that the library does not compare itself. */
-export function extrasHandler(wanted: (schema: string) => boolean, names: ProjectNames): ExtensionHandler {
+export function extrasHandler(isWanted: (schema: string) => boolean, names: ProjectNames): ExtensionHandler {
   return {
     extension: KIND.ext,
     async capture(ctx) {
@@ -26,10 +26,10 @@ export function extrasHandler(wanted: (schema: string) => boolean, names: Projec
       for (const query of [STATISTICS_QUERY, TABLE_COLUMNS_QUERY, viewColumnsQuery(names), ...TABLES_QUERIES]) {
         rows.push(...((await ctx.query(query)) as unknown as ExtraRow[]))
       }
-      const kept = rows.filter(({ schema, relation_schema }) => wanted(schema) && wanted(relation_schema))
+      const selected = rows.filter(({ schema, relation_schema }) => isWanted(schema) && isWanted(relation_schema))
       return {
-        facts: kept.map((row) => ({ id: idOf(row), payload: { set: row.set, reset: row.reset } })),
-        edges: kept.flatMap((row) =>
+        facts: selected.map((row) => ({ id: idOf(row), payload: { set: row.set, reset: row.reset } })),
+        edges: selected.flatMap((row) =>
           [relationOf(row), ...columnsOf(row)].map((to) => ({ from: idOf(row), to, kind: 'depends' as const })),
         ),
       }

@@ -13,7 +13,7 @@ const GLOBAL_KINDS = ['publication', 'subscription', 'eventTrigger', 'fdw', 'ser
 /** The platform's triggers on its tables, which are not compared. */
 const PLATFORM_TRIGGERS = ['remember_deleted', 'remember_replaced', 'remember_truncated', 'update_objects_updated_at']
 
-export const isCompared =
+export const schemaFilter =
   (schemas: readonly string[] | undefined) =>
   (name: string): boolean =>
     schemas ? schemas.includes(name) : !PLATFORM_SCHEMAS.includes(name)
@@ -21,13 +21,13 @@ export const isCompared =
 type Match = NonNullable<Policy['filter']>[number]['match']
 
 /** Which parts of the two databases to compare, and which names outside of these parts exist on both sides. */
-export function managed(sides: readonly FactBase[], schemas: readonly string[] | undefined, roles: RoleNames) {
+export function comparisonScope(sides: readonly FactBase[], schemas: readonly string[] | undefined, roles: RoleNames) {
   const facts = sides.flatMap((side) => side.facts())
-  const wanted = isCompared(schemas)
+  const isWanted = schemaFilter(schemas)
   const names = namesOf(facts, 'schema')
-  const left = names.filter((name) => !wanted(name))
-  const excluded = left.filter((name) => !names.some((other) => wanted(other) && asPattern(name).test(other)))
-  const inPlatform = !schemas || schemas.includes('storage')
+  const unwanted = names.filter((name) => !isWanted(name))
+  const excluded = unwanted.filter((name) => !names.some((other) => isWanted(other) && asPattern(name).test(other)))
+  const includesStorage = !schemas || schemas.includes('storage')
   const policy: Policy = {
     id: 'project',
     assumedSchemas: excluded,
@@ -39,25 +39,25 @@ export function managed(sides: readonly FactBase[], schemas: readonly string[] |
           { idField: { field: 'grantee', glob: [...roles.services, APP_OWNER] } },
         ],
       }),
-      ...(inPlatform ? onPlatformTables().map(include) : []),
+      ...(includesStorage ? matchPlatformTables().map(include) : []),
       exclude({ schema: excluded }),
       exclude({ all: [{ kind: 'schema' }, { name: excluded }] }),
       exclude({ target: { schema: excluded } }),
       exclude({ target: { kind: 'schema', name: excluded } }),
       exclude({ owner: STORAGE_OWNER }),
-      ...(schemas ? withoutSchema().map(exclude) : []),
+      ...(schemas ? matchWithoutSchema().map(exclude) : []),
     ],
   }
   return { policy, assumedRoles: [...namesOf(facts, 'role'), roles.owner, ...roles.services] }
 }
 
 /** The user's own policies and triggers on the platform's tables. */
-function onPlatformTables(): Match[] {
+function matchPlatformTables(): Match[] {
   const platformTrigger: Match = { all: [{ kind: 'trigger' }, { name: PLATFORM_TRIGGERS }] }
   return [{ all: [{ kind: ['policy', 'trigger'] }, { schema: 'storage' }, { not: platformTrigger }] }]
 }
 
-function withoutSchema(): Match[] {
+function matchWithoutSchema(): Match[] {
   const anySchema: Match = { idField: { field: 'schema', glob: '*' } }
   return [
     { kind: GLOBAL_KINDS },

@@ -7,13 +7,13 @@ type Kinds = ReadonlySet<StableId['kind']>
 /**
  * Kinds that can be dropped and recreated without losing data. Postgres refuses to drop objects that they depend on.
  */
-const REMADE: Kinds = new Set([
+const RECREATABLE: Kinds = new Set([
   ...(['view', 'materializedView', 'index', 'constraint', 'default', 'policy', 'trigger', 'rule'] as const),
   ...(['function', 'procedure', 'aggregate', 'publicationRel', 'extensionIntent'] as const),
 ])
-const TAKEN: Kinds = new Set([...REMADE, 'table', 'column', 'sequence', 'domain'])
+const REMOVABLE: Kinds = new Set([...RECREATABLE, 'table', 'column', 'sequence', 'domain'])
 /** Kinds that Postgres adapts itself when a column's type changes. */
-const FOLLOWING: Kinds = new Set(['index', 'constraint', 'default', 'extensionIntent', 'domain', 'table'])
+const ADAPTED: Kinds = new Set(['index', 'constraint', 'default', 'extensionIntent', 'domain', 'table'])
 const RETYPED = /^ALTER TABLE (?:"(?:[^"]|"")*"[. ])+ALTER COLUMN "(?:[^"]|"")*" TYPE /
 const ROUTINES: Kinds = new Set(['function', 'aggregate'])
 
@@ -22,58 +22,58 @@ const ROUTINES: Kinds = new Set(['function', 'aggregate'])
  * the library would forget some of the dependents and children of an object that it recreates.
  */
 export function planWithRebuilds(plan: Planner, source: FactBase, desired: FactBase, options: PlanOptions) {
-  const taken = new Set<string>()
+  const removed = new Set<string>()
   let rest = source
-  let way = plan(source, desired, options)
-  while (grow(taken, way.actions, rest, desired)) {
-    rest = without(source, taken)
-    way = plan(rest, desired, options)
+  let rebuild = plan(source, desired, options)
+  while (addRemoved(removed, rebuild.actions, rest, desired)) {
+    rest = withoutFacts(source, removed)
+    rebuild = plan(rest, desired, options)
   }
-  const drops = taken.size > 0 ? plan(source, rest, options).actions : []
-  return { actions: [...drops, ...way.actions], preamble: way.preamble }
+  const drops = removed.size > 0 ? plan(source, rest, options).actions : []
+  return { actions: [...drops, ...rebuild.actions], preamble: rebuild.preamble }
 }
 
 /** Adds the objects that must be dropped before these actions can run; false if there are no more. */
-function grow(taken: Set<string>, actions: readonly Action[], source: FactBase, desired: FactBase): boolean {
-  const before = taken.size
-  const gone = goneWith(actions, source)
+function addRemoved(removed: Set<string>, actions: readonly Action[], source: FactBase, desired: FactBase): boolean {
+  const before = removed.size
+  const found = findRemoved(actions, source)
   // If the plan recreates nothing, the library's own order is correct.
-  if (before > 0 || gone.some((id) => desired.has(id))) for (const id of gone) taken.add(encodeId(id))
-  return taken.size > before
+  if (before > 0 || found.some((id) => desired.has(id))) for (const id of found) removed.add(encodeId(id))
+  return removed.size > before
 }
 
 /** The objects that the actions drop, with those that Postgres drops too or that would block the drop. */
-function goneWith(actions: readonly Action[], source: FactBase): StableId[] {
+function findRemoved(actions: readonly Action[], source: FactBase): StableId[] {
   const dropped = new Set(actions.flatMap(({ destroys }) => destroys.map(encodeId)))
   const sequences = source.facts().filter(({ id, payload }) => id.kind === 'sequence' && payload.ownedBy)
   const dependents = (id: StableId) =>
     source.incomingEdges(id).flatMap(({ from, kind }) => (kind === 'depends' ? (source.get(from) ?? []) : []))
   const retyped = actions.filter(({ sql }) => RETYPED.test(sql)).flatMap(({ consumes }) => consumes.flatMap(dependents))
-  const work = [
+  const queue = [
     ...[...dropped].flatMap((key) => source.getByEncoded(key) ?? []),
-    ...retyped.filter((fact) => isRemade(fact) && !FOLLOWING.has(fact.id.kind)),
+    ...retyped.filter((fact) => isRecreatable(fact) && !ADAPTED.has(fact.id.kind)),
   ]
   const seen = new Set<string>()
-  const gone: StableId[] = []
-  for (const { id } of work) {
+  const found: StableId[] = []
+  for (const { id } of queue) {
     const key = encodeId(id)
     if (seen.has(key)) continue
     seen.add(key)
-    if (TAKEN.has(id.kind)) gone.push(id)
+    if (REMOVABLE.has(id.kind)) found.push(id)
     // Such a domain loses only its default.
     if (id.kind === 'domain' && !dropped.has(key)) continue
-    work.push(...source.childrenOf(id), ...sequences.filter((sequence) => isOwnedBy(sequence, id)))
-    work.push(...dependents(id).filter(isRemade))
+    queue.push(...source.childrenOf(id), ...sequences.filter((sequence) => isOwnedBy(sequence, id)))
+    queue.push(...dependents(id).filter(isRecreatable))
   }
-  return gone
+  return found
 }
 
 /** Whether an object can be recreated: Postgres recomputes generated columns, and a partition goes with its table. */
-function isRemade({ id, payload }: Fact): boolean {
+function isRecreatable({ id, payload }: Fact): boolean {
   if (id.kind === 'column') return payload.generatedExpr !== null
   if (id.kind === 'table') return payload.partitionBound !== null
   if (id.kind === 'domain') return payload.default !== null
-  return REMADE.has(id.kind)
+  return RECREATABLE.has(id.kind)
 }
 
 function isOwnedBy({ payload: { ownedBy } }: Fact, id: StableId): boolean {
@@ -82,24 +82,24 @@ function isOwnedBy({ payload: { ownedBy } }: Fact, id: StableId): boolean {
   return owner.schema === id.schema && owner.table === id.table && owner.column === id.name
 }
 
-function without(source: FactBase, taken: ReadonlySet<string>): FactBase {
-  const left = new Set<string>()
-  const leave = (id: StableId) => {
-    left.add(encodeId(id))
-    for (const child of source.childrenOf(id)) leave(child.id)
+function withoutFacts(source: FactBase, removed: ReadonlySet<string>): FactBase {
+  const omitted = new Set<string>()
+  const omit = (id: StableId) => {
+    omitted.add(encodeId(id))
+    for (const child of source.childrenOf(id)) omit(child.id)
   }
-  for (const key of taken) {
+  for (const key of removed) {
     const fact = source.getByEncoded(key)
-    if (fact && fact.id.kind !== 'domain') leave(fact.id)
+    if (fact && fact.id.kind !== 'domain') omit(fact.id)
   }
   const facts = source.facts().flatMap((fact) => {
     const key = encodeId(fact.id)
-    if (left.has(key)) return []
-    return taken.has(key) ? [{ ...fact, payload: { ...fact.payload, default: null } }] : [fact]
+    if (omitted.has(key)) return []
+    return removed.has(key) ? [{ ...fact, payload: { ...fact.payload, default: null } }] : [fact]
   })
   const edges = source.edges.filter(({ from, to }) => {
     const [fromKey, toKey] = [encodeId(from), encodeId(to)]
-    return !left.has(fromKey) && !left.has(toKey) && !(taken.has(fromKey) && ROUTINES.has(to.kind))
+    return !omitted.has(fromKey) && !omitted.has(toKey) && !(removed.has(fromKey) && ROUTINES.has(to.kind))
   })
   return buildFactBase(facts, edges, source.source, source.referenceOnly)
 }

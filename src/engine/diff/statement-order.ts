@@ -1,7 +1,7 @@
 import { encodeId, type FactBase, type StableId } from '@supabase/pg-delta/core'
 import type { Action, Plan } from '@supabase/pg-delta/plan'
-import { lostColumnGrants } from './column-grants.ts'
-import { ADDED_VALUE, valuesInUse } from './enum-values.ts'
+import { revokedColumnGrants } from './column-grants.ts'
+import { ADDED_VALUE, commitBeforeUse } from './enum-values.ts'
 import type { RoleNames } from './roles.ts'
 import { unmarkVirtual } from './virtual-columns.ts'
 
@@ -12,7 +12,7 @@ interface Sides {
 }
 
 /** The SQL of a plan in an order that Postgres accepts, for the database's owner to run. */
-export function runnable(
+export function orderStatements(
   plan: Pick<Plan, 'actions' | 'preamble'>,
   { source, desired, roles: { owner } }: Sides,
 ): string {
@@ -22,7 +22,7 @@ export function runnable(
   const settings = plan.preamble.filter(({ name }) => name !== 'search_path')
   const statements = [
     ...settings.map(({ name, value }) => `SET ${name} = ${value}`),
-    ...valuesInUse([...inOrder(actions, { source, desired }), ...lostColumnGrants(actions, desired)]),
+    ...commitBeforeUse([...sortStatements(actions, { source, desired }), ...revokedColumnGrants(actions, desired)]),
     ...settings.map(({ name }) => `RESET ${name}`),
   ]
   const text = statements.map((sql) => `${sql.trimEnd().replace(/;$/, '')};\n`).join('\n')
@@ -36,7 +36,7 @@ const DEFAULT_CHANGE =
  * Moves DROP DEFAULT to the start and SET DEFAULT to the end: the library does not order a default after the types and
  * functions that it needs, and nothing depends on a default. New enum values go before all statements that may use them.
  */
-function inOrder(actions: readonly Action[], { source, desired }: Pick<Sides, 'source' | 'desired'>): string[] {
+function sortStatements(actions: readonly Action[], { source, desired }: Pick<Sides, 'source' | 'desired'>): string[] {
   const dropped = new Map<string, string>()
   const set = new Map<string, string>()
   const values: string[] = []
@@ -45,7 +45,7 @@ function inOrder(actions: readonly Action[], { source, desired }: Pick<Sides, 's
     const [, verb] = DEFAULT_CHANGE.exec(action.sql) ?? []
     const id = verb && defaultOf(action)
     if (ADDED_VALUE.test(action.sql)) values.push(action.sql)
-    else if (!id) others.push(`${lossIn(action, desired)}${onPartitionsToo(action.sql)}`)
+    else if (!id) others.push(`${lossWarning(action, desired)}${includePartitions(action.sql)}`)
     else if (verb === 'SET') set.set(encodeId(id), action.sql)
     // Skips identity columns: DROP DEFAULT fails on them, as they have no default.
     else if (source.has(id)) dropped.set(encodeId(id), action.sql)
@@ -54,7 +54,7 @@ function inOrder(actions: readonly Action[], { source, desired }: Pick<Sides, 's
 }
 
 /** A warning for the reader of the SQL: both sides have the table, so losing its rows is unexpected. */
-const lossIn = ({ destroys }: Action, desired: FactBase) =>
+const lossWarning = ({ destroys }: Action, desired: FactBase) =>
   destroys.some((id) => id.kind === 'table' && desired.has(id))
     ? '-- Recreated below: the rows of this table are lost.\n'
     : ''
@@ -70,5 +70,5 @@ function defaultOf({ consumes, produces, destroys }: Action): StableId | undefin
 /**
  * Removes ONLY: Postgres prints a partitioned index with it, but the index is valid only with those of the partitions.
  */
-const onPartitionsToo = (sql: string) =>
+const includePartitions = (sql: string) =>
   sql.replace(/^(CREATE (?:UNIQUE )?INDEX (?:"(?:[^"]|"")*"|[^\s"]+) ON )ONLY /, '$1')

@@ -1,5 +1,5 @@
 import { EngineUnavailable } from '../engine.ts'
-import { closeLogins, powerOf, type TemporaryLogins, temporaryLogins } from '../logins.ts'
+import { disableLogins, powerOf, type TemporaryLogins, temporaryLogins } from '../logins.ts'
 import { withAdmin } from '../session.ts'
 import { Instance, isGone } from './client.ts'
 import { HOST_NAMES } from './names.ts'
@@ -10,7 +10,7 @@ export function hostLogins(reach: Reach): TemporaryLogins {
   const { clusterOf, api } = reach
   const logins = temporaryLogins({
     clusterOf,
-    inProject: async (cluster, { ref, fence }, work) =>
+    withProjectLock: async (cluster, { ref, fence }, work) =>
       (await api(ref)).locked(ref, fence, () => withAdmin(cluster, work)),
   })
   return {
@@ -39,6 +39,6 @@ async function exists({ api }: Reach, ref: string): Promise<boolean> {
 
 /** Ends the temporary logins that came back with a restore. */
 export async function endRestoredLogins(reach: Reach, ref: string, password: string): Promise<void> {
-  const roles = await withAdmin(await reach.clusterOf(ref), closeLogins)
+  const roles = await withAdmin(await reach.clusterOf(ref), disableLogins)
   await hostLogins(reach).end(ref, roles, async () => password)
 }

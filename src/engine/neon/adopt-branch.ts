@@ -1,7 +1,7 @@
 import { sessionsOf } from '../cluster-sessions.ts'
 import { type ProjectSpec, SqlError, SqlResultTooLarge } from '../engine.ts'
 import { joinText } from '../json-bytes.ts'
-import { closeLogins } from '../logins.ts'
+import { disableLogins } from '../logins.ts'
 import { loginRoles, type ProjectNames, projectNames, quoteLiteral, quoteLiterals } from '../names.ts'
 import { runBatch } from '../run-batch.ts'
 import { runSql, SQL_TIMEOUT_MS_MAX } from '../run-sql.ts'
@@ -15,7 +15,7 @@ import { ensureRoles } from './prepare.ts'
 export async function adopt(cluster: Cluster, from: string, to: ProjectSpec): Promise<void> {
   const [old, { names }] = [projectNames(from), cluster]
   await withAdmin(cluster, async (admin) => {
-    await closeLogins(admin)
+    await disableLogins(admin)
     await rename(admin, old, names)
     await ensureRoles(admin, names, to)
     // A copy is writable even if its parent is read-only.

@@ -13,7 +13,7 @@ interface Reach {
 export function neonLogins({ clusterOf, exists }: Reach): TemporaryLogins {
   const logins = temporaryLogins({
     clusterOf,
-    inProject: (cluster, { ref, fence }, work) =>
+    withProjectLock: (cluster, { ref, fence }, work) =>
       withAdmin(cluster, async (admin) => {
         // Held until the session ends; works across processes.
         await admin.rows(`SELECT pg_advisory_lock(hashtextextended(${quoteLiteral(cluster.names.database)}, 0))`)

@@ -1,5 +1,5 @@
 import type { Fence, PointInTimeRequest, ProjectSpec } from '../engine.ts'
-import { closeLogins } from '../logins.ts'
+import { disableLogins } from '../logins.ts'
 import { withAdmin } from '../session.ts'
 import { begin, clusterAt, missing, type Neon } from './connection.ts'
 import { ready } from './lifecycle.ts'
@@ -35,7 +35,7 @@ export async function finishMoment(
   const site = await sites.require(ref)
   await finishRestore(api, site, request).catch(missing)
   const cluster = clusterAt(neon, ref, site)
-  const logins = await withAdmin(cluster, closeLogins)
+  const logins = await withAdmin(cluster, disableLogins)
   await prepareDatabase(cluster, request)
   await neonLogins({ clusterOf: async () => cluster, exists: async () => true }).end(
     ref,

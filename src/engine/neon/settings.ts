@@ -1,10 +1,10 @@
 import { type Cluster, withAdmin } from '../session.ts'
 import {
+  type ConfigurationTarget,
   configure,
   type DatabaseSettings,
   effectiveSettings,
   isReadOnly,
-  type Place,
   SettingsRefused,
   setReadOnly,
 } from '../settings.ts'
@@ -17,12 +17,12 @@ interface Reach {
 
 /** Settings of a project's cluster. */
 export function neonSettings({ clusterOf, sizeOf }: Reach): DatabaseSettings {
-  const inCluster = async <Value>(ref: string, work: (place: Place) => Promise<Value>) => {
+  const inCluster = async <Value>(ref: string, work: (target: ConfigurationTarget) => Promise<Value>) => {
     const cluster = await clusterOf(ref)
     return withAdmin(cluster, (admin) => work({ admin, names: cluster.names, driver: 'neon' }))
   }
   return {
-    configure: (ref, configuration) => inCluster(ref, (place) => configure(place, configuration)),
+    configure: (ref, configuration) => inCluster(ref, (target) => configure(target, configuration)),
     effective: async (ref) => effectiveSettings(await clusterOf(ref)),
     setReadOnly: (ref, readOnly) => inCluster(ref, ({ admin, names }) => setReadOnly(admin, names, readOnly)),
     // A database that does not answer counts as writable: making it read-only then fails with the reason.

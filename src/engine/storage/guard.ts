@@ -69,7 +69,7 @@ function eventTrigger(name: string, event: string, body: string): string[] {
 const UNLESS_SUPERUSER = 'IF (SELECT rolsuper FROM pg_roles WHERE rolname = current_user) THEN RETURN; END IF;'
 
 /** Raises Postgres's own message, which clients know. */
-const refuse = (
+const raiseNotOwner = (
   type: string,
   names: string,
 ) => `RAISE insufficient_privilege USING MESSAGE = format('must be owner of %s %s',
@@ -89,9 +89,9 @@ function refuseCommands(): string {
         IF command.schema_name IN (${SCHEMAS}) OR (cardinality(names) > 1 AND names[1] IN (${SCHEMAS})) THEN
           IF command.command_tag NOT IN (${quoteLiterals(ALLOWED)}) OR (command.command_tag = 'CREATE TRIGGER'
               AND names[3] IN (${quoteLiterals(TRIGGERS)})) THEN
-            ${refuse('command.object_type', 'names')};
+            ${raiseNotOwner('command.object_type', 'names')};
           END IF;
-        ELSIF command.command_tag LIKE 'ALTER %' AND ${isServices('command')} THEN
+        ELSIF command.command_tag LIKE 'ALTER %' AND ${isServiceOwned('command')} THEN
           ${message('cannot move what belongs to a service to another schema')};
         ELSIF command.object_type IN ('table', 'foreign table') AND ${INHERITS} THEN
           ${message('tables of the schemas storage and auth cannot have parents or children elsewhere')};
@@ -107,7 +107,7 @@ function refuseCommands(): string {
 }
 
 /** Condition: a service owns the relation, function or type, and it is not temporary. */
-function isServices(command: string): string {
+function isServiceOwned(command: string): string {
   const owner = (catalogue: string, column: string) =>
     `(SELECT ${column} FROM ${catalogue} WHERE oid = ${command}.objid AND ${command}.classid = '${catalogue}'::regclass)`
   const owners = [owner('pg_class', 'relowner'), owner('pg_proc', 'proowner'), owner('pg_type', 'typowner')]
@@ -149,7 +149,7 @@ function refuseDrops(): string {
             OR (cardinality(dropped.address_names) > 1 AND dropped.address_names[1] IN (${SCHEMAS})))
           AND dropped.object_type NOT IN ('policy', 'publication relation')
           AND (dropped.object_type <> 'trigger' OR dropped.address_names[3] IN (${quoteLiterals(TRIGGERS)})) THEN
-          ${refuse('dropped.object_type', 'dropped.address_names')};
+          ${raiseNotOwner('dropped.object_type', 'dropped.address_names')};
         END IF;
       END LOOP;
     END`

@@ -6,17 +6,20 @@ import { STORAGE_OWNER } from './names.ts'
  */
 export function listing(): string[] {
   return [
-    ...own('entries_by_name(text, text, text, integer, boolean, boolean, integer, integer)', entriesByName()),
-    ...own(
+    ...ownedFunction('entries_by_name(text, text, text, integer, boolean, boolean, integer, integer)', entriesByName()),
+    ...ownedFunction(
       'entries_by_time(text, text, integer, boolean, boolean, text, text, timestamptz, integer, integer)',
       entriesByTime(),
     ),
-    ...own('search(text, text, integer, integer, integer, text, text, text)', search()),
-    ...own('list_objects_with_delimiter(text, text, text, integer, text, text, text, timestamptz)', listObjects()),
+    ...ownedFunction('search(text, text, integer, integer, integer, text, text, text)', search()),
+    ...ownedFunction(
+      'list_objects_with_delimiter(text, text, text, integer, text, text, text, timestamptz)',
+      listObjects(),
+    ),
   ]
 }
 
-function own(signature: string, create: string): string[] {
+function ownedFunction(signature: string, create: string): string[] {
   return [create, `ALTER FUNCTION storage.${signature} OWNER TO ${STORAGE_OWNER}`]
 }
 

@@ -12,14 +12,14 @@ export function removedVersions(): string[] {
     `ALTER TABLE storage.removed_versions OWNER TO ${STORAGE_OWNER}`,
     `GRANT SELECT, INSERT, DELETE ON storage.removed_versions TO ${STORAGE_GROUP}`,
 
-    definer(
+    definerFunction(
       'remember_removed(versions text[])',
       'void',
       `INSERT INTO storage.removed_versions (version)
          SELECT version FROM unnest(versions) AS version WHERE version ~ '${VERSION}' ON CONFLICT DO NOTHING;`,
     ),
     `GRANT EXECUTE ON FUNCTION storage.remember_removed(text[]) TO pg_database_owner, service_role, ${STORAGE_GROUP}`,
-    definer(
+    definerFunction(
       'remember_deleted()',
       'trigger',
       `IF (SELECT atttypid = 'text'::regtype FROM pg_attribute WHERE attrelid = TG_RELID AND attname = 'version') THEN
@@ -28,7 +28,7 @@ export function removedVersions(): string[] {
        END IF;
        RETURN NULL;`,
     ),
-    definer(
+    definerFunction(
       'remember_replaced()',
       'trigger',
       `IF pg_typeof(OLD.version) = 'text'::regtype THEN
@@ -63,7 +63,7 @@ export function removedVersions(): string[] {
 const VERSION = '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$'
 
 /** A SECURITY DEFINER function that only its owner may call or use as a trigger. */
-function definer(signature: string, returns: string, body: string): string {
+function definerFunction(signature: string, returns: string, body: string): string {
   const types = signature.replace('versions ', '')
   return [
     `CREATE OR REPLACE FUNCTION storage.${signature} RETURNS ${returns} LANGUAGE plpgsql

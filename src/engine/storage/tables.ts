@@ -8,7 +8,7 @@ export function tables({ leakproof, tableOwner }: { leakproof: boolean; tableOwn
     'CREATE SCHEMA IF NOT EXISTS storage',
     `ALTER SCHEMA storage OWNER TO ${SCHEMA_OWNER}`,
     `GRANT USAGE ON SCHEMA storage TO pg_database_owner, ${API}, ${READER_GROUP}, ${STORAGE_GROUP}, ${STORAGE_OWNER}`,
-    unless(
+    createUnless(
       `to_regtype('storage.buckettype')`,
       `CREATE TYPE storage.buckettype AS ENUM ('STANDARD', 'ANALYTICS');
        ALTER TYPE storage.buckettype OWNER TO ${STORAGE_OWNER}`,
@@ -28,7 +28,7 @@ export function tables({ leakproof, tableOwner }: { leakproof: boolean; tableOwn
  * The API's roles get the rights that policies restrict, and so neither TRUNCATE nor TRIGGER.
  */
 function tenantTable(table: string, columns: string, owner: string): string {
-  return unless(
+  return createUnless(
     `to_regclass('${table}')`,
     `CREATE TABLE ${table} ${columns};
      ALTER TABLE ${table} OWNER TO ${owner};
@@ -39,7 +39,7 @@ function tenantTable(table: string, columns: string, owner: string): string {
   )
 }
 
-const unless = (found: string, statements: string) =>
+const createUnless = (found: string, statements: string) =>
   `DO $$ BEGIN IF ${found} IS NULL THEN ${statements}; END IF; END $$`
 
 const BUCKETS = `(
