@@ -41,7 +41,6 @@ const CYCLES = [
     'engine/settings.ts',
     'engine/upgrades.ts',
   ],
-  ['engine/host/client.ts', 'engine/host/directory.ts'],
   ['management/account/oauth/authorization-request.ts', 'management/account/oauth/consent-page.ts'],
   [
     'management/branching/branches/branch-functions.ts',

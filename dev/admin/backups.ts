@@ -58,7 +58,7 @@ async function drillBackups(db: ControlDb, only: string | undefined): Promise<Re
 
 async function drill(ref: string, api: HostApi | undefined): Promise<{ outcome: Outcome; text: string }> {
   if (!api) return { outcome: 'failed', text: 'its host is not known here: set HOST_URL and HOST_KEY' }
-  const { features } = await api.facts()
+  const { features } = await api.describe()
   if (!features.includes('backups')) return { outcome: 'none', text: `the host ${api.host.id} has no archive` }
   const backups = await api.ask(z.array(z.unknown()), { method: 'GET', path: `/instances/${ref}/backups` })
   if (backups.length === 0) return { outcome: 'none', text: 'no backup' }

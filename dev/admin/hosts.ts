@@ -1,6 +1,6 @@
 import { eq, sql } from 'drizzle-orm'
 import * as z from 'zod'
-import { type HostFacts, hostApi } from '../../src/engine/host/client.ts'
+import { type HostDescription, hostApi } from '../../src/engine/host/client.ts'
 import { LOCAL } from '../../src/engine/host/directory.ts'
 import { hostAssociatedData } from '../../src/model/secrets/associated-data.ts'
 import { hosts, projects, REGION_CODES } from '../../src/model/tables/index.ts'
@@ -119,15 +119,15 @@ async function hostLine({ name, state, region, url, sealedKey }: Row, count: num
 
 const GIGABYTE = 1024 ** 3
 
-function told({ versions, capacity: { disk_free_bytes, memory_free_bytes } }: HostFacts): string {
+function told({ versions, capacity: { disk_free_bytes, memory_free_bytes } }: HostDescription): string {
   const [disk, memory] = [disk_free_bytes, memory_free_bytes].map((bytes) => (bytes / GIGABYTE).toFixed(1))
   return `Postgres ${versions.map(({ version }) => version).join(', ')}  free: ${disk} GB disk, ${memory} GB memory`
 }
 
-function askHost({ name, url }: Pick<Row, 'name' | 'url'>, key: string): Promise<HostFacts> {
+function askHost({ name, url }: Pick<Row, 'name' | 'url'>, key: string): Promise<HostDescription> {
   const address = { id: name, url, key, databaseHost: '', databasePort: 0 }
   return hostApi(address, undefined)
-    .facts()
+    .describe()
     .catch((error) => {
       throw new StartError(`${url}: ${errorMessage(error)}`)
     })

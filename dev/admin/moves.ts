@@ -60,10 +60,10 @@ async function startMove(db: ControlDb, { ref, to, isSourceLost }: Move): Promis
   const apiOf = await hostApis(db)
   const target = apiOf(to)
   if (!target) throw new StartError(`no host is called "${to}"`)
-  const { features } = await target.facts()
+  const { features } = await target.describe()
   if (!features.includes('backups')) throw new StartError(`the host ${to} has no archive to receive projects by`)
   const answers = await apiOf(from)
-    ?.facts()
+    ?.describe()
     .then(
       () => true,
       () => false,

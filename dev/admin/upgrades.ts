@@ -1,6 +1,6 @@
 import { and, eq, isNull } from 'drizzle-orm'
 import { stateIn } from '../../src/engine/driver-states.ts'
-import { Instance, Nothing } from '../../src/engine/host/client.ts'
+import { Instance, NoContent } from '../../src/engine/host/client.ts'
 import type { HostState } from '../../src/engine/host/project-host.ts'
 import { projects } from '../../src/model/tables/index.ts'
 import type { ControlDb } from '../seed.ts'
@@ -31,7 +31,7 @@ const undoUpgrade = (db: ControlDb, ref: string): Promise<string> =>
     const { host = '' } = stateIn<HostState>(state) ?? {}
     const api = (await hostApis(db))(host)
     if (!api) throw new StartError(`the host "${host}" is not known here: set HOST_URL and HOST_KEY`)
-    await api.ask(Nothing, { method: 'POST', path: `/instances/${ref}/undo-upgrade` })
+    await api.ask(NoContent, { method: 'POST', path: `/instances/${ref}/undo-upgrade` })
     const { version } = await api.ask(Instance, { method: 'GET', path: `/instances/${ref}` })
     const changes = { postgresVersion: version, preparation: '', preparationDueAt: new Date() }
     await tx.update(projects).set(changes).where(eq(projects.ref, ref))

@@ -367,9 +367,12 @@ export class EngineUnavailable extends Error {
   }
 }
 
-/**
- * Another operation on the project is still running, perhaps for a caller that has disconnected: wait for it to end.
- */
+export const DATABASE_MISSING = 'the database does not exist'
+
+export const databaseMissing = (cause?: unknown): EngineUnavailable =>
+  new EngineUnavailable(DATABASE_MISSING, { code: '3D000', cause })
+
+/** Another operation on the project is still running, perhaps for a caller that is gone: wait for it to end. */
 export class EngineBusy extends EngineUnavailable {}
 
 /** No machine has capacity for a new database; nothing has been created. */

@@ -5,7 +5,7 @@ import { type Host, startHost } from '../../host/host.ts'
 import type { ProjectEngine } from '../../src/engine/engine.ts'
 import type { HostAddress, HostDirectory } from '../../src/engine/host/directory.ts'
 import { createHostEngine } from '../../src/engine/host/host.ts'
-import { type HostEngineConfig, type HostState, reachOf } from '../../src/engine/host/project-host.ts'
+import { type HostEngineConfig, type HostState, hostAccess } from '../../src/engine/host/project-host.ts'
 import type { Cluster } from '../../src/engine/session.ts'
 import { newRef, specOf } from './specs.ts'
 
@@ -27,8 +27,8 @@ export interface HostEngine {
 export const oneHost = (host: HostAddress): HostDirectory => ({
   of: async () => host,
   all: async () => [host],
-  named: async () => host,
-  note: () => {},
+  get: async () => host,
+  cacheHost: () => {},
   local: host,
 })
 
@@ -56,7 +56,7 @@ export async function startHostEngine(): Promise<HostEngine> {
     engine,
     host,
     states,
-    clusterOf: reachOf(config).clusterOf,
+    clusterOf: hostAccess(config).clusterOf,
     async create() {
       const ref = newRef()
       await engine.create(specOf(ref))

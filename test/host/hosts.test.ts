@@ -286,14 +286,14 @@ describe('the driver with several hosts', () => {
   let engine: ProjectEngine
 
   const hosts: HostDirectory = {
-    of: (ref) => hosts.named(states.get(ref)?.host ?? ''),
+    of: (ref) => hosts.get(states.get(ref)?.host ?? ''),
     all: async () => addresses,
-    async named(id) {
+    async get(id) {
       const found = addresses.find((address) => address.id === id)
       if (!found) throw new EngineUnavailable('unknown')
       return found
     },
-    note: () => {},
+    cacheHost: () => {},
   }
   const addressOf = (id: string, { url, gatewayPort }: Pick<Host, 'url' | 'gatewayPort'>): HostAddress => ({
     ...{ id, url, key: KEY, databaseHost: '127.0.0.1', databasePort: gatewayPort },

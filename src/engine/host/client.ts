@@ -1,5 +1,5 @@
 import * as z from 'zod'
-import { EngineBusy, EngineRefusal, EngineUnavailable, type Fence, Superseded } from '../engine.ts'
+import { databaseMissing, EngineBusy, EngineRefusal, EngineUnavailable, type Fence, Superseded } from '../engine.ts'
 import { SettingsRefused } from '../settings.ts'
 import type { HostAddress } from './directory.ts'
 
@@ -7,7 +7,7 @@ const REQUEST_MS_MAX = 35_000
 /** Longest wait for an operation. The operation continues on the host, and the task that waited is retried. */
 const OPERATION_MS_MAX = 300_000
 /** Short, because another host can be used instead of one that does not answer. */
-const FACTS_MS_MAX = 3_000
+const DESCRIBE_MS_MAX = 3_000
 const LOCK_WAIT_MS = 10_000
 /** Several renewals fit into the time after which the host releases a lock. */
 const LOCK_RENEWAL_MS = 3_000
@@ -20,7 +20,7 @@ const Failure = z.object({
   }),
 })
 
-export const Nothing = z.unknown().transform(() => undefined)
+export const NoContent = z.unknown().transform(() => undefined)
 
 export const Instance = z.object({
   name: z.string(),
@@ -47,7 +47,7 @@ const Host = z.object({
   }),
 })
 /** What a host reports about itself: region, versions, sizes, features and capacity. */
-export type HostFacts = z.output<typeof Host>
+export type HostDescription = z.output<typeof Host>
 
 export interface Call {
   method: 'GET' | 'PUT' | 'POST' | 'DELETE'
@@ -106,9 +106,9 @@ export function hostApi(host: HostAddress, egress: Fetcher | undefined) {
   return {
     host,
     ask,
-    facts: () => ask(Host, { method: 'GET', path: '', timeoutMs: FACTS_MS_MAX }),
+    describe: () => ask(Host, { method: 'GET', path: '', timeoutMs: DESCRIBE_MS_MAX }),
     /** Runs `work` under the project's lock on the host, if the fence still allows it. */
-    async locked<Value>(ref: string, fence: Fence | undefined, work: (ask: Ask) => Promise<Value>): Promise<Value> {
+    async withLock<Value>(ref: string, fence: Fence | undefined, work: (ask: Ask) => Promise<Value>): Promise<Value> {
       const locks = `/instances/${ref}/lock`
       const { lock } = await ask(z.object({ lock: z.string() }), {
         method: 'POST',
@@ -116,35 +116,38 @@ export function hostApi(host: HostAddress, egress: Fetcher | undefined) {
         body: { wait_ms: LOCK_WAIT_MS },
       })
       const path = `${locks}/${lock}`
-      const renewal = setInterval(() => ask(Nothing, { method: 'PUT', path }).catch(() => {}), LOCK_RENEWAL_MS)
+      const renewal = setInterval(() => ask(NoContent, { method: 'PUT', path }).catch(() => {}), LOCK_RENEWAL_MS)
       try {
         if (fence && !(await fence())) throw new Superseded(`another caller has taken over ${ref}`)
         return await work((schema, call) => ask(schema, call, lock))
       } finally {
         clearInterval(renewal)
         // The host keeps the lock until operations that still run under it end.
-        await ask(Nothing, { method: 'DELETE', path }).catch(() => {})
+        await ask(NoContent, { method: 'DELETE', path }).catch(() => {})
       }
     },
   }
 }
 
-export const GONE = 'the database does not exist'
-
 function failureOf(status: number, text: string): Error {
   const parsed = Failure.safeParse(jsonIn(text))
   if (!parsed.success) return new EngineUnavailable(`the database host answered ${status}`)
   const { code, message, refusals } = parsed.data.error
-  if (code === 'unknown_instance') return new EngineUnavailable(GONE, { code: '3D000' })
+  if (code === 'unknown_instance') return databaseMissing()
   if (code === 'unknown_backup') return new UnknownBackup(message)
   if (code === 'locked') return new EngineBusy(message, { code: '55006' })
   if (status !== 422) return new EngineUnavailable(message)
   return refusals.length > 0 ? new SettingsRefused(refusals) : new EngineRefusal(message)
 }
 
+/** Refused settings of an operation are permanent: retrying it would be refused again. */
+export function throwRefusal(error: unknown): never {
+  throw error instanceof SettingsRefused ? new EngineRefusal(error.message, { cause: error }) : error
+}
+
 export class UnknownBackup extends EngineRefusal {}
 
-export const isGone = (error: unknown): boolean => error instanceof EngineUnavailable && error.code === '3D000'
+export const isMissing = (error: unknown): boolean => error instanceof EngineUnavailable && error.code === '3D000'
 
 function jsonIn(text: string): unknown {
   try {

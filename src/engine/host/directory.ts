@@ -3,8 +3,7 @@ import { hostAssociatedData } from '../../model/secrets/associated-data.ts'
 import { hosts as hostRows, projects } from '../../model/tables/index.ts'
 import type { Db } from '../../platform/db/client.ts'
 import { unseal } from '../../platform/secrets/seal.ts'
-import { EngineUnavailable } from '../engine.ts'
-import { GONE } from './client.ts'
+import { databaseMissing, EngineUnavailable } from '../engine.ts'
 
 /** The address at which clients reach the projects of a host. */
 export interface ClientAddress {
@@ -29,9 +28,9 @@ export interface HostAddress extends ClientAddress {
 export interface HostDirectory {
   of(ref: string): Promise<HostAddress>
   all(): Promise<HostAddress[]>
-  named(id: string): Promise<HostAddress>
+  get(id: string): Promise<HostAddress>
   /** Caches the host of a project; undefined drops the entry. */
-  note(ref: string, id: string | undefined): void
+  cacheHost(ref: string, id: string | undefined): void
   /** The host of the settings. Its address is not stored with its projects. */
   readonly local?: HostAddress | undefined
 }
@@ -39,8 +38,8 @@ export interface HostDirectory {
 /** Id of the host of the settings. */
 export const LOCAL = 'local'
 
-const KEPT_MS = 30_000
-const PROJECTS_MAX = 10_000
+const CACHE_MS = 30_000
+const CACHED_PROJECTS_MAX = 10_000
 
 interface DirectoryConfig {
   db: Db
@@ -51,42 +50,42 @@ interface DirectoryConfig {
 
 /** The hosts of the table `hosts` and of the settings, cached for 30 s. */
 export function hostDirectory({ db, encryptionKey, local }: DirectoryConfig): HostDirectory {
-  let known: { hosts: ReadonlyMap<string, HostAddress>; until: number } | undefined
-  const places = new Map<string, { id: string; until: number }>()
+  let cached: { hosts: ReadonlyMap<string, HostAddress>; until: number } | undefined
+  const hostIds = new Map<string, { id: string; until: number }>()
 
-  async function load(): Promise<ReadonlyMap<string, HostAddress>> {
+  async function loadHosts(): Promise<ReadonlyMap<string, HostAddress>> {
     const rows = await db.select().from(hostRows)
     const stored = await Promise.all(rows.map((row) => addressOf(row, encryptionKey)))
     const hosts = new Map([...(local ? [local] : []), ...stored].map((host) => [host.id, host]))
-    known = { hosts, until: Date.now() + KEPT_MS }
+    cached = { hosts, until: Date.now() + CACHE_MS }
     return hosts
   }
 
-  const hosts = async () => (known && known.until > Date.now() ? known.hosts : load())
+  const hosts = async () => (cached && cached.until > Date.now() ? cached.hosts : loadHosts())
 
-  async function named(id: string): Promise<HostAddress> {
-    const found = (await hosts()).get(id) ?? (await load()).get(id)
+  async function get(id: string): Promise<HostAddress> {
+    const found = (await hosts()).get(id) ?? (await loadHosts()).get(id)
     if (!found) throw new EngineUnavailable(`unknown database host ${id}`)
     return found
   }
 
-  function note(ref: string, id: string | undefined): void {
-    places.delete(ref)
+  function cacheHost(ref: string, id: string | undefined): void {
+    hostIds.delete(ref)
     if (id === undefined) return
-    const [oldest] = places.keys()
-    if (oldest !== undefined && places.size >= PROJECTS_MAX) places.delete(oldest)
-    places.set(ref, { id, until: Date.now() + KEPT_MS })
+    const [oldest] = hostIds.keys()
+    if (oldest !== undefined && hostIds.size >= CACHED_PROJECTS_MAX) hostIds.delete(oldest)
+    hostIds.set(ref, { id, until: Date.now() + CACHE_MS })
   }
 
-  async function placeOf(ref: string): Promise<string> {
-    const place = places.get(ref)
-    if (place && place.until > Date.now()) return place.id
+  async function hostIdOf(ref: string): Promise<string> {
+    const entry = hostIds.get(ref)
+    if (entry && entry.until > Date.now()) return entry.id
     const [row] = await db
       .select({ id: sql<string | null>`${projects.engineState} ->> 'host'` })
       .from(projects)
       .where(eq(projects.ref, ref))
-    if (!row?.id) throw new EngineUnavailable(GONE, { code: '3D000' })
-    note(ref, row.id)
+    if (!row?.id) throw databaseMissing()
+    cacheHost(ref, row.id)
     return row.id
   }
 
@@ -94,11 +93,11 @@ export function hostDirectory({ db, encryptionKey, local }: DirectoryConfig): Ho
     async of(ref) {
       const [first, ...others] = (await hosts()).values()
       // Called for every SQL request: with one host no look-up is needed.
-      return first && others.length === 0 ? first : named(await placeOf(ref))
+      return first && others.length === 0 ? first : get(await hostIdOf(ref))
     },
     all: async () => [...(await hosts()).values()],
-    named,
-    note,
+    get,
+    cacheHost,
     local,
   }
 }

@@ -1,31 +1,31 @@
-import type { HostApi, HostFacts } from './client.ts'
+import type { HostApi, HostDescription } from './client.ts'
 
-const KEPT_MS = 30_000
+const CACHE_MS = 30_000
 
 /** Caches the hosts' descriptions. While a host does not answer, its last description is used. */
-export function keepFacts() {
-  const byHost = new Map<string, { facts: HostFacts; until: number }>()
+export function hostDescriptions() {
+  const byHost = new Map<string, { description: HostDescription; until: number }>()
 
   /** The current description; rejects if the host does not answer. */
-  async function ask(api: HostApi): Promise<HostFacts> {
-    const facts = await api.facts()
-    byHost.set(api.host.id, { facts, until: Date.now() + KEPT_MS })
-    return facts
+  async function refresh(api: HostApi): Promise<HostDescription> {
+    const description = await api.describe()
+    byHost.set(api.host.id, { description, until: Date.now() + CACHE_MS })
+    return description
   }
 
   /** The current description, or the last one if the host does not answer. */
-  const now = (api: HostApi): Promise<HostFacts> =>
-    ask(api).catch((error) => byHost.get(api.host.id)?.facts ?? Promise.reject(error))
+  const refreshOrLast = (api: HostApi): Promise<HostDescription> =>
+    refresh(api).catch((error) => byHost.get(api.host.id)?.description ?? Promise.reject(error))
 
   return {
-    ask,
-    now,
-    async of(api: HostApi): Promise<HostFacts> {
-      const found = byHost.get(api.host.id)
-      if (found && found.until > Date.now()) return found.facts
-      return now(api)
+    refresh,
+    refreshOrLast,
+    async get(api: HostApi): Promise<HostDescription> {
+      const cached = byHost.get(api.host.id)
+      if (cached && cached.until > Date.now()) return cached.description
+      return refreshOrLast(api)
     },
     /** The cached descriptions of all hosts. */
-    known: (): HostFacts[] => Array.from(byHost.values(), ({ facts }) => facts),
+    all: (): HostDescription[] => Array.from(byHost.values(), ({ description }) => description),
   }
 }

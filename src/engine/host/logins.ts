@@ -1,17 +1,17 @@
 import { EngineUnavailable } from '../engine.ts'
 import { disableLogins, powerOf, type TemporaryLogins, temporaryLogins } from '../logins.ts'
 import { withAdmin } from '../session.ts'
-import { Instance, isGone } from './client.ts'
+import { Instance, isMissing } from './client.ts'
 import { HOST_NAMES } from './names.ts'
-import type { Reach } from './project-host.ts'
+import type { HostAccess } from './project-host.ts'
 
 /** Temporary logins under the host's lock: a lock in the database could be held by the owner. */
-export function hostLogins(reach: Reach): TemporaryLogins {
-  const { clusterOf, api } = reach
+export function hostLogins(access: HostAccess): TemporaryLogins {
+  const { clusterOf, api } = access
   const logins = temporaryLogins({
     clusterOf,
     withProjectLock: async (cluster, { ref, fence }, work) =>
-      (await api(ref)).locked(ref, fence, () => withAdmin(cluster, work)),
+      (await api(ref)).withLock(ref, fence, () => withAdmin(cluster, work)),
   })
   return {
     powerOf: (_, name) => powerOf(HOST_NAMES, name),
@@ -21,24 +21,24 @@ export function hostLogins(reach: Reach): TemporaryLogins {
         await logins.end(ref, roles, ownerPassword)
       } catch (error) {
         // Logins end with their instance.
-        if (!(error instanceof EngineUnavailable) || (await exists(reach, ref))) throw error
+        if (!(error instanceof EngineUnavailable) || (await exists(access, ref))) throw error
       }
     },
   }
 }
 
-async function exists({ api }: Reach, ref: string): Promise<boolean> {
+async function exists({ api }: HostAccess, ref: string): Promise<boolean> {
   try {
     await (await api(ref)).ask(Instance, { method: 'GET', path: `/instances/${ref}` })
     return true
   } catch (error) {
-    if (isGone(error)) return false
+    if (isMissing(error)) return false
     throw error
   }
 }
 
 /** Ends the temporary logins that came back with a restore. */
-export async function endRestoredLogins(reach: Reach, ref: string, password: string): Promise<void> {
-  const roles = await withAdmin(await reach.clusterOf(ref), disableLogins)
-  await hostLogins(reach).end(ref, roles, async () => password)
+export async function endRestoredLogins(access: HostAccess, ref: string, password: string): Promise<void> {
+  const roles = await withAdmin(await access.clusterOf(ref), disableLogins)
+  await hostLogins(access).end(ref, roles, async () => password)
 }

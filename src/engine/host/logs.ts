@@ -1,6 +1,6 @@
 import * as z from 'zod'
 import type { DatabaseLogs } from '../logs.ts'
-import type { Reach } from './project-host.ts'
+import type { HostAccess } from './project-host.ts'
 
 const Ends = z.array(z.object({ name: z.string(), end: z.string() }))
 
@@ -14,20 +14,20 @@ const presentIn = (fields: Record<string, string>) =>
   Object.fromEntries(Object.entries(fields).filter(([, value]) => value !== ''))
 
 /** The logs of the servers on the hosts. */
-export function hostLogs(reach: Reach): DatabaseLogs {
+export function hostLogs(access: HostAccess): DatabaseLogs {
   return {
     async ends() {
       const ends = new Map<string, string>()
       const unreachable: string[] = []
-      const read = async (api: Awaited<ReturnType<Reach['apis']>>[number]) => {
+      const read = async (api: Awaited<ReturnType<HostAccess['apis']>>[number]) => {
         for (const { name, end } of await api.ask(Ends, { method: 'GET', path: '/logs' })) ends.set(name, end)
       }
-      const reading = (await reach.apis()).map((api) => read(api).catch(() => unreachable.push(api.host.id)))
+      const reading = (await access.apis()).map((api) => read(api).catch(() => unreachable.push(api.host.id)))
       await Promise.all(reading)
       return { ends, unreachable }
     },
     async read(ref, since, limit) {
-      const { ask } = await reach.api(ref)
+      const { ask } = await access.api(ref)
       const query = new URLSearchParams({ limit: String(limit), ...(since !== undefined && { since }) })
       const page = await ask(Page, { method: 'GET', path: `/instances/${ref}/logs?${query}` })
       return {

@@ -1,9 +1,8 @@
 import * as z from 'zod'
 import type { EngineStates } from '../driver-states.ts'
 import { EngineRefusal, type Fence, type ProjectMoves, type ProjectSpec } from '../engine.ts'
-import { SettingsRefused } from '../settings.ts'
-import { type HostApi, Nothing } from './client.ts'
-import { type HostState, type Reach, stateAt } from './project-host.ts'
+import { type HostApi, NoContent, throwRefusal } from './client.ts'
+import { type HostAccess, type HostState, hostState } from './project-host.ts'
 
 const Sealed = z.array(z.object({ name: z.string(), sealed: z.enum(['leaving', 'arriving']) }))
 const End = z.object({ lsn: z.string() })
@@ -14,100 +13,96 @@ const MOVE_BACKUP = '0'
 const ARRIVAL_MS_MAX = 24 * 3_600_000
 
 /** Moves projects between hosts through the archive, which both hosts must share. */
-export function hostMoves(reach: Reach, states: EngineStates<HostState>): ProjectMoves {
-  const { hosts, apiAt } = reach
-  const hostNamed = async (name: string) => apiAt(await hosts.named(name))
+export function hostMoves(access: HostAccess, states: EngineStates<HostState>): ProjectMoves {
+  const { hosts, apiAt } = access
+  const hostNamed = async (name: string) => apiAt(await hosts.get(name))
 
   return {
     async begin({ spec, from, to, isPaused, isSourceLost }, fence) {
       const { ref } = spec
       const state = await states.read(ref)
       const target = await hostNamed(to)
-      const { region } = await reach.facts.ask(target)
-      const moved = { region, engineState: stateAt(reach, target) }
-      if (state?.host === to) return moved
+      const { region } = await access.descriptions.refresh(target)
+      const result = { region, engineState: hostState(access, target) }
+      if (state?.host === to) return result
       if (state?.host !== from) throw new EngineRefusal(`the project is not on the host ${from}`)
       if (state.replicas?.length) throw new EngineRefusal('the project has read replicas: remove them first')
       const source = isSourceLost ? undefined : await hostNamed(from)
       for (const api of [target, ...(source ? [source] : [])]) {
-        if (!(await reach.has(api, 'backups')))
+        if (!(await access.hasFeature(api, 'backups')))
           throw new EngineRefusal(`the host ${api.host.id} has no archive: both hosts need one`)
       }
-      if (source) await unsealed(source, ref, fence)
-      if (source) await backedUp(source, ref, fence)
-      await fill(target, { spec, isPaused }, fence)
-      await change({ ref, source, target }, fence)
-      return moved
+      if (source) await unseal(source, ref, fence)
+      if (source) await ensureBackup(source, ref, fence)
+      await restoreOnTarget(target, { spec, isPaused }, fence)
+      await switchHosts({ ref, source, target }, fence)
+      return result
     },
     async open(ref, host, fence) {
       const api = await hostNamed(host)
-      await unsealed(api, ref, fence)
+      await unseal(api, ref, fence)
       const backup = `/instances/${ref}/backups/${MOVE_BACKUP}`
-      await api.locked(ref, fence, (ask) => ask(Nothing, { method: 'DELETE', path: backup }))
+      await api.withLock(ref, fence, (ask) => ask(NoContent, { method: 'DELETE', path: backup }))
     },
     async leave(ref, host, fence) {
-      const { locked } = await hostNamed(host)
-      await locked(ref, fence, (ask) => ask(Nothing, { method: 'DELETE', path: `/instances/${ref}?archive=keep` }))
+      const { withLock } = await hostNamed(host)
+      await withLock(ref, fence, (ask) => ask(NoContent, { method: 'DELETE', path: `/instances/${ref}?archive=keep` }))
     },
-    moved: (ref, host) => hosts.note(ref, host),
+    moved: (ref, host) => hosts.cacheHost(ref, host),
     async sealed() {
       const sealedAt = async (api: HostApi) => {
-        if (!(await reach.has(api, 'backups'))) return []
+        if (!(await access.hasFeature(api, 'backups'))) return []
         const list = await api.ask(Sealed, { method: 'GET', path: '/sealed' })
         return list.map(({ name, sealed }) => ({ ref: name, host: api.host.id, hasArrived: sealed === 'arriving' }))
       }
       // Hosts that do not answer are skipped; the caller polls again.
-      return (await Promise.all((await reach.apis()).map((api) => sealedAt(api).catch(() => [])))).flat()
+      return (await Promise.all((await access.apis()).map((api) => sealedAt(api).catch(() => [])))).flat()
     },
   }
 }
 
-const unsealed = ({ locked }: HostApi, ref: string, fence: Fence | undefined) =>
-  locked(ref, fence, (ask) => ask(Nothing, { method: 'POST', path: `/instances/${ref}/unseal` }))
+const unseal = ({ withLock }: HostApi, ref: string, fence: Fence | undefined) =>
+  withLock(ref, fence, (ask) => ask(NoContent, { method: 'POST', path: `/instances/${ref}/unseal` }))
 
-async function backedUp({ ask, locked }: HostApi, ref: string, fence: Fence | undefined): Promise<void> {
+async function ensureBackup({ ask, withLock }: HostApi, ref: string, fence: Fence | undefined): Promise<void> {
   const path = `/instances/${ref}/backups`
   if ((await ask(z.array(z.unknown()), { method: 'GET', path })).length > 0) return
   const call = { method: 'PUT', path: `${path}/${MOVE_BACKUP}`, waitMs: ARRIVAL_MS_MAX } as const
-  await locked(ref, fence, (inLock) => inLock(Nothing, call))
+  await withLock(ref, fence, (askInLock) => askInLock(NoContent, call))
 }
 
-async function fill(
-  { locked }: HostApi,
+async function restoreOnTarget(
+  { withLock }: HostApi,
   { spec, isPaused }: { spec: ProjectSpec; isPaused: boolean },
   fence: Fence | undefined,
 ): Promise<void> {
   const { ref, version, size, sleepAfterSeconds } = spec
   const body = { version, size, sleep_after_seconds: sleepAfterSeconds, is_paused: isPaused }
   const call = { method: 'PUT', path: `/instances/${ref}/arrival`, body, waitMs: ARRIVAL_MS_MAX } as const
-  await locked(ref, fence, (ask) => ask(Nothing, call).catch(refused))
+  await withLock(ref, fence, (ask) => ask(NoContent, call).catch(throwRefusal))
 }
 
-interface Change {
+interface Switch {
   ref: string
   source: HostApi | undefined
   target: HostApi
 }
 
 /** Stops the source and finishes the target; on failure the source serves the project again. */
-async function change({ ref, source, target }: Change, fence: Fence | undefined): Promise<void> {
+async function switchHosts({ ref, source, target }: Switch, fence: Fence | undefined): Promise<void> {
   const finish = (body: object) =>
-    target.locked(ref, fence, (ask) =>
-      ask(Nothing, { method: 'POST', path: `/instances/${ref}/arrival/finish`, body }).catch(refused),
+    target.withLock(ref, fence, (ask) =>
+      ask(NoContent, { method: 'POST', path: `/instances/${ref}/arrival/finish`, body }).catch(throwRefusal),
     )
   if (!source) return finish({})
   try {
     const seal = { method: 'POST', path: `/instances/${ref}/seal` } as const
-    await finish(await source.locked(ref, fence, (ask) => ask(End, seal).catch(refused)))
+    await finish(await source.withLock(ref, fence, (ask) => ask(End, seal).catch(throwRefusal)))
   } catch (error) {
     // The fence prevents undoing the work of a caller that has taken over.
     const discard = { method: 'DELETE', path: `/instances/${ref}/arrival` } as const
-    await target.locked(ref, fence, (ask) => ask(Nothing, discard)).catch(() => {})
-    await unsealed(source, ref, fence).catch(() => {})
+    await target.withLock(ref, fence, (ask) => ask(NoContent, discard)).catch(() => {})
+    await unseal(source, ref, fence).catch(() => {})
     throw error
   }
-}
-
-function refused(error: unknown): never {
-  throw error instanceof SettingsRefused ? new EngineRefusal(error.message, { cause: error }) : error
 }

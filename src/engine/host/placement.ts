@@ -1,15 +1,17 @@
 import { EngineUnavailable, type Machine, NoRoom, type Place, type ProjectSpec } from '../engine.ts'
-import type { HostApi, HostFacts } from './client.ts'
-import type { Reach } from './project-host.ts'
+import type { HostApi, HostDescription } from './client.ts'
+import type { HostAccess } from './project-host.ts'
 
 /** The options for new projects, from the hosts that accept them and have answered recently. */
-export async function places(reach: Reach): Promise<Place[]> {
-  const answers = await Promise.allSettled((await takingProjects(reach)).map((api) => reach.facts.now(api)))
+export async function places(access: HostAccess): Promise<Place[]> {
+  const answers = await Promise.allSettled(
+    (await acceptingHosts(access)).map((api) => access.descriptions.refreshOrLast(api)),
+  )
   const found = answers.flatMap((answer) => (answer.status === 'fulfilled' ? [answer.value] : []))
-  if (found.length === 0) throw noHost()
-  const roomy = found.filter(hasRoom)
-  if (roomy.length === 0) throw new NoRoom('no database host has enough free disk space for another project')
-  return roomy.map(({ region, versions, sizes }) => ({
+  if (found.length === 0) throw noHostError()
+  const withSpace = found.filter(hasFreeDisk)
+  if (withSpace.length === 0) throw new NoRoom('no database host has enough free disk space for another project')
+  return withSpace.map(({ region, versions, sizes }) => ({
     region,
     versions: [...versions].sort((a, b) => Number(b.is_default) - Number(a.is_default)).map(({ major }) => major),
     sizes: new Set(sizes),
@@ -17,15 +19,15 @@ export async function places(reach: Reach): Promise<Place[]> {
 }
 
 /** All hosts, with the capacity of those that answer. */
-export const machines = async (reach: Reach): Promise<Machine[]> =>
+export const machines = async (access: HostAccess): Promise<Machine[]> =>
   Promise.all(
-    (await reach.apis()).map(async (api) => {
-      const facts = await reach.facts.ask(api).catch(() => undefined)
-      return { name: api.host.id, ...(facts && { capacity: capacityOf(facts) }) }
+    (await access.apis()).map(async (api) => {
+      const description = await access.descriptions.refresh(api).catch(() => undefined)
+      return { name: api.host.id, ...(description && { capacity: capacityOf(description) }) }
     }),
   )
 
-const capacityOf = ({ capacity }: HostFacts) => ({
+const capacityOf = ({ capacity }: HostDescription) => ({
   instances: capacity.instances,
   memoryBytes: capacity.memory_bytes,
   memoryFreeBytes: capacity.memory_free_bytes,
@@ -34,31 +36,37 @@ const capacityOf = ({ capacity }: HostFacts) => ({
 })
 
 /** The free disk space that a host needs to create an instance. */
-const ROOM_BYTES = 64 * 2 ** 20
-const hasRoom = ({ capacity }: HostFacts): boolean => capacity.disk_free_bytes >= ROOM_BYTES
+const FREE_DISK_BYTES_MIN = 64 * 2 ** 20
+const hasFreeDisk = ({ capacity }: HostDescription): boolean => capacity.disk_free_bytes >= FREE_DISK_BYTES_MIN
 
 /** Chooses the host with the most free capacity among those that answer and offer the project's options. */
-export async function chooseHost(reach: Reach, spec: ProjectSpec): Promise<HostApi> {
-  const [first, ...others] = await takingProjects(reach)
+export async function chooseHost(access: HostAccess, spec: ProjectSpec): Promise<HostApi> {
+  const [first, ...others] = await acceptingHosts(access)
   // A single host refuses options that it does not offer.
   if (first && others.length === 0) return first
-  const asked = [...(first ? [first] : []), ...others].map(async (api) => ({ api, facts: await reach.facts.ask(api) }))
+  const asked = [...(first ? [first] : []), ...others].map(async (api) => ({
+    api,
+    description: await access.descriptions.refresh(api),
+  }))
   const answers = (await Promise.allSettled(asked)).flatMap((answer) =>
     answer.status === 'fulfilled' ? [answer.value] : [],
   )
-  const [best] = answers.filter(({ facts }) => offers(facts, spec)).sort((a, b) => compareRoom(a.facts, b.facts))
-  if (!best) throw noHost()
+  const [best] = answers
+    .filter(({ description }) => canCreate(description, spec))
+    .sort((a, b) => compareFreeCapacity(a.description, b.description))
+  if (!best) throw noHostError()
   return best.api
 }
 
-const takingProjects = async ({ hosts, apiAt }: Reach): Promise<HostApi[]> =>
+const acceptingHosts = async ({ hosts, apiAt }: HostAccess): Promise<HostApi[]> =>
   (await hosts.all()).filter(({ isDraining }) => !isDraining).map(apiAt)
 
-const noHost = () => new EngineUnavailable('no database host that accepts such projects answers')
+const noHostError = () => new EngineUnavailable('no database host that accepts such projects answers')
 
-const offers = (facts: HostFacts, spec: ProjectSpec): boolean => hasRoom(facts) && isOffered(facts, spec)
+const canCreate = (description: HostDescription, spec: ProjectSpec): boolean =>
+  hasFreeDisk(description) && isOffered(description, spec)
 
-const isOffered = ({ region, versions, sizes }: HostFacts, spec: ProjectSpec): boolean =>
+const isOffered = ({ region, versions, sizes }: HostDescription, spec: ProjectSpec): boolean =>
   (spec.region === undefined || spec.region === region) &&
   (spec.version === undefined || versions.some(({ major }) => major === spec.version)) &&
   (spec.size === undefined || sizes.includes(spec.size))
@@ -67,11 +75,13 @@ const isOffered = ({ region, versions, sizes }: HostFacts, spec: ProjectSpec): b
 const STEPS = 10
 
 /** Orders by the scarcer of disk and memory, in steps, then by the number of instances per memory. */
-function compareRoom(a: HostFacts, b: HostFacts): number {
+function compareFreeCapacity(a: HostDescription, b: HostDescription): number {
   return stepOf(b) - stepOf(a) || density(a) - density(b)
 }
 
-const stepOf = ({ capacity: { memory_bytes, memory_free_bytes, disk_bytes, disk_free_bytes } }: HostFacts): number =>
+const stepOf = ({
+  capacity: { memory_bytes, memory_free_bytes, disk_bytes, disk_free_bytes },
+}: HostDescription): number =>
   Math.floor(STEPS * Math.min(memory_free_bytes / memory_bytes, disk_free_bytes / disk_bytes))
 
-const density = ({ capacity: { instances, memory_bytes } }: HostFacts): number => instances / memory_bytes
+const density = ({ capacity: { instances, memory_bytes } }: HostDescription): number => instances / memory_bytes

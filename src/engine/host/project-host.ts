@@ -1,9 +1,9 @@
 import { type EngineStates, stateIn } from '../driver-states.ts'
 import { EngineRefusal, type Fence } from '../engine.ts'
 import type { Cluster } from '../session.ts'
-import { type Call, type Feature, type HostApi, hostApi, Nothing } from './client.ts'
+import { type Call, type Feature, type HostApi, hostApi, NoContent } from './client.ts'
 import type { ClientAddress, HostAddress, HostDirectory } from './directory.ts'
-import { keepFacts } from './host-descriptions.ts'
+import { hostDescriptions } from './host-descriptions.ts'
 import { HOST_NAMES } from './names.ts'
 
 const SUPERUSER = 'supabase_admin'
@@ -23,31 +23,31 @@ export interface HostEngineConfig {
   /** Part of `preparation` that changes with the plans' settings, so that existing projects are updated. */
   plans?: string
   /** Runs a removal of databases or archives, unless removals are suspended. */
-  removing?: <Value>(remove: () => Promise<Value>) => Promise<Value>
+  runRemoval?: <Value>(remove: () => Promise<Value>) => Promise<Value>
   /** Fetcher for requests to the hosts; absent = the global `fetch`. */
   egress?: Fetcher | undefined
 }
 
-export type Reach = ReturnType<typeof reachOf>
+export type HostAccess = ReturnType<typeof hostAccess>
 
 /** The state to store with a project on this host. */
-export function stateAt({ hosts }: Pick<Reach, 'hosts'>, { host }: HostApi): HostState {
+export function hostState({ hosts }: Pick<HostAccess, 'hosts'>, { host }: HostApi): HostState {
   const { id, databaseHost, databasePort, databaseDomain } = host
   const at = { databaseHost, databasePort, ...(databaseDomain !== undefined && { databaseDomain }) }
   return { host: id, ...(host === hosts.local ? {} : { at }) }
 }
 
 /** Access to a project through its host's API, and to its database as a trusted client of the host. */
-export function reachOf({ hosts, states, egress, removing = (remove) => remove() }: HostEngineConfig) {
+export function hostAccess({ hosts, states, egress, runRemoval = (remove) => remove() }: HostEngineConfig) {
   const apiAt = (host: HostAddress) => hostApi(host, egress)
-  const facts = keepFacts()
-  const featuresOf = async (api: HostApi) => (await facts.of(api)).features
+  const descriptions = hostDescriptions()
+  const featuresOf = async (api: HostApi) => (await descriptions.get(api)).features
 
   return {
     hosts,
-    removing,
+    runRemoval,
     apiAt,
-    facts,
+    descriptions,
     async api(ref: string): Promise<HostApi> {
       const api = apiAt(await hosts.of(ref))
       // Fills the cache that `mayOffer` reads.
@@ -58,35 +58,35 @@ export function reachOf({ hosts, states, egress, removing = (remove) => remove()
       return (await hosts.all()).map(apiAt)
     },
     /** The replies of all hosts that answer; rejects if none does. */
-    async fromAll<Value>(work: (api: HostApi) => Promise<Value>): Promise<Value[]> {
+    async askAllHosts<Value>(work: (api: HostApi) => Promise<Value>): Promise<Value[]> {
       const asked = (await this.apis()).map(work)
       const answers = await Promise.allSettled(asked)
       const values = answers.flatMap((answer) => (answer.status === 'fulfilled' ? [answer.value] : []))
       return values.length > 0 ? values : Promise.all(asked)
     },
     /** Stores the host on which a project is about to be created. */
-    async place(ref: string, api: HostApi): Promise<void> {
-      await states.write(ref, { ...(await states.read(ref)), ...stateAt(this, api) })
-      hosts.note(ref, api.host.id)
+    async storeHost(ref: string, api: HostApi): Promise<void> {
+      await states.write(ref, { ...(await states.read(ref)), ...hostState(this, api) })
+      hosts.cacheHost(ref, api.host.id)
     },
     addressOf(engineState: unknown): ClientAddress {
       const { at = hosts.local } = stateIn<HostState>(engineState) ?? {}
       return at ?? { databaseHost: '', databasePort: 5432 }
     },
-    has: async (api: HostApi, feature: Feature): Promise<boolean> => (await featuresOf(api)).includes(feature),
-    async require(ref: string, feature: Feature): Promise<HostApi> {
+    hasFeature: async (api: HostApi, feature: Feature): Promise<boolean> => (await featuresOf(api)).includes(feature),
+    async requireFeature(ref: string, feature: Feature): Promise<HostApi> {
       const api = apiAt(await hosts.of(ref))
       if ((await featuresOf(api)).includes(feature)) return api
       throw new EngineRefusal(`the database host ${api.host.id} does not offer ${feature}`)
     },
     /** Changes a project's instance under its lock. */
-    async change(ref: string, fence: Fence | undefined, call: Call): Promise<void> {
-      const { locked } = await this.api(ref)
-      await locked(ref, fence, (ask) => ask(Nothing, { ...call, path: `/instances/${ref}${call.path}` }))
+    async changeInstance(ref: string, fence: Fence | undefined, call: Call): Promise<void> {
+      const { withLock } = await this.api(ref)
+      await withLock(ref, fence, (ask) => ask(NoContent, { ...call, path: `/instances/${ref}${call.path}` }))
     },
     /** Whether a host offers the feature; true while no description is cached. */
     mayOffer(feature: Feature): boolean {
-      const known = facts.known()
+      const known = descriptions.all()
       return known.length === 0 || known.some(({ features }) => features.includes(feature))
     },
     async clusterOf(ref: string): Promise<Cluster> {

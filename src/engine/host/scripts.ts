@@ -4,7 +4,7 @@ import type { HostAddress } from './directory.ts'
 import { readScriptFailure } from './script-failure.ts'
 
 /** Added to the script's timeout, so that the host reports a timeout before the request ends. */
-const ANSWER_MS = 30_000
+const ANSWER_MARGIN_MS = 30_000
 
 /** Runs SQL on the host, which keeps sessions open, and streams the result to the caller. */
 export async function runSqlAt(
@@ -23,7 +23,7 @@ export async function runSqlAt(
     method: 'POST',
     headers: { authorization: `Bearer ${key}`, 'content-type': 'application/json' },
     body: JSON.stringify(script),
-    ...(timeoutMs !== undefined && { signal: AbortSignal.timeout(timeoutMs + ANSWER_MS) }),
+    ...(timeoutMs !== undefined && { signal: AbortSignal.timeout(timeoutMs + ANSWER_MARGIN_MS) }),
   }
   const response = await (egress ?? globalThis).fetch(`${url}/script`, init).catch((error) => {
     throw new EngineUnavailable('the database host does not answer', { cause: error })

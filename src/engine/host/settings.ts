@@ -1,9 +1,9 @@
 import * as z from 'zod'
 import { withAdmin } from '../session.ts'
 import { type Configuration, type DatabaseSettings, isReadOnly, setReadOnly, textOf } from '../settings.ts'
-import { Instance, Instances, isGone, Nothing } from './client.ts'
+import { Instance, Instances, isMissing, NoContent } from './client.ts'
 import { HOST_NAMES } from './names.ts'
-import type { Reach } from './project-host.ts'
+import type { HostAccess } from './project-host.ts'
 
 const Effective = z.object({
   settings: z.array(
@@ -19,71 +19,74 @@ const Effective = z.object({
 })
 
 /** Settings of an instance; the host applies server settings and login rules. */
-export function hostSettings(reach: Reach): DatabaseSettings {
-  const inDatabase = async <Value>(ref: string, work: Parameters<typeof withAdmin<Value>>[1]) =>
-    withAdmin(await reach.clusterOf(ref), work)
+export function hostSettings(access: HostAccess): DatabaseSettings {
+  const withDatabase = async <Value>(ref: string, work: Parameters<typeof withAdmin<Value>>[1]) =>
+    withAdmin(await access.clusterOf(ref), work)
   return {
-    configure: (ref, configuration) => configure(reach, ref, configuration),
+    configure: (ref, configuration) => configure(access, ref, configuration),
     async effective(ref) {
-      const { ask } = await reach.api(ref)
+      const { ask } = await access.api(ref)
       const { settings } = await ask(Effective, { method: 'GET', path: `/instances/${ref}/settings` })
       return settings.map(({ pending_restart: pendingRestart, ...setting }) => ({ ...setting, pendingRestart }))
     },
-    setReadOnly: (ref, readOnly) => inDatabase(ref, (admin) => setReadOnly(admin, HOST_NAMES, readOnly)),
+    setReadOnly: (ref, readOnly) => withDatabase(ref, (admin) => setReadOnly(admin, HOST_NAMES, readOnly)),
     async readOnlyAmong(refs) {
       if (refs.length === 0) return new Set()
-      const found = new Map((await instances(reach)).map(({ name, state }) => [name, state]))
+      const found = new Map((await listInstances(access)).map(({ name, state }) => [name, state]))
       // A sleeping instance cannot have changed since it fell asleep, and a query would wake it.
-      const isClosed = async (ref: string) =>
+      const startsReadOnly = async (ref: string) =>
         found.get(ref) === 'asleep' ||
-        (found.get(ref) === 'running' && (await inDatabase(ref, (admin) => isReadOnly(admin, HOST_NAMES))))
+        (found.get(ref) === 'running' && (await withDatabase(ref, (admin) => isReadOnly(admin, HOST_NAMES))))
       // A database that does not answer counts as writable: making it read-only then fails with the reason.
-      const closed = await Promise.allSettled(refs.map(isClosed))
-      return new Set(refs.filter((_, index) => closed[index]?.status === 'fulfilled' && closed[index].value))
+      const results = await Promise.allSettled(refs.map(startsReadOnly))
+      return new Set(refs.filter((_, index) => results[index]?.status === 'fulfilled' && results[index].value))
     },
     async setLoginRules(ref, rules) {
-      const { ask } = await reach.api(ref)
-      await ask(Nothing, { method: 'PUT', path: `/instances/${ref}/access`, body: rules })
+      const { ask } = await access.api(ref)
+      await ask(NoContent, { method: 'PUT', path: `/instances/${ref}/access`, body: rules })
     },
     async sizesOf(refs) {
       const [only] = refs
-      if (only !== undefined && refs.length === 1) return sizeNow(reach, only)
+      if (only !== undefined && refs.length === 1) return measureSize(access, only)
       const wanted = new Set(refs)
-      return wanted.size === 0 ? new Map() : sizes(reach, (ref) => wanted.has(ref))
+      return wanted.size === 0 ? new Map() : listSizes(access, (ref) => wanted.has(ref))
     },
-    sizesFrom: (bytesMin) => sizes(reach, (_, bytes) => bytes >= bytesMin),
+    sizesFrom: (bytesMin) => listSizes(access, (_, bytes) => bytes >= bytesMin),
   }
 }
 
-async function configure(reach: Reach, ref: string, configuration: Configuration): Promise<void> {
+async function configure(access: HostAccess, ref: string, configuration: Configuration): Promise<void> {
   const { set, reset, connectionsMax, restart = true } = configuration
   const texts = Object.entries(set).map(([name, value]) => [name, textOf(value)])
   const connections = connectionsMax === null ? [] : [['max_connections', String(connectionsMax)]]
   // Without a limit of the project's own, `max_connections` is reset to that of its size.
-  const taken = connectionsMax === null ? [...reset, 'max_connections'] : reset
-  const body = { set: Object.fromEntries([...texts, ...connections]), reset: taken, restart }
-  const { ask } = await reach.api(ref)
-  await ask(Nothing, { method: 'PUT', path: `/instances/${ref}/settings`, body })
+  const resets = connectionsMax === null ? [...reset, 'max_connections'] : reset
+  const body = { set: Object.fromEntries([...texts, ...connections]), reset: resets, restart }
+  const { ask } = await access.api(ref)
+  await ask(NoContent, { method: 'PUT', path: `/instances/${ref}/settings`, body })
 }
 
 /** The instances of the hosts that answer; a missing one may be on a host that does not. */
-export async function instances(reach: Reach, query = '') {
-  const lists = await reach.fromAll(({ ask }) => ask(Instances, { method: 'GET', path: `/instances${query}` }))
+export async function listInstances(access: HostAccess, query = '') {
+  const lists = await access.askAllHosts(({ ask }) => ask(Instances, { method: 'GET', path: `/instances${query}` }))
   return lists.flat()
 }
 
 /** Measures the current size: the owner of the project is asking for it. */
-async function sizeNow(reach: Reach, ref: string): Promise<Map<string, number>> {
-  const { ask } = await reach.api(ref)
+async function measureSize(access: HostAccess, ref: string): Promise<Map<string, number>> {
+  const { ask } = await access.api(ref)
   const found = await ask(Instance, { method: 'GET', path: `/instances/${ref}?size=now` }).catch((error) => {
-    if (isGone(error)) return undefined
+    if (isMissing(error)) return undefined
     throw error
   })
   return new Map(found ? [[ref, found.size_bytes ?? 0]] : [])
 }
 
-async function sizes(reach: Reach, isWanted: (ref: string, bytes: number) => boolean): Promise<Map<string, number>> {
-  const found = await instances(reach, '?sizes=true')
+async function listSizes(
+  access: HostAccess,
+  isWanted: (ref: string, bytes: number) => boolean,
+): Promise<Map<string, number>> {
+  const found = await listInstances(access, '?sizes=true')
   const measured = found.map(({ name, size_bytes: bytes }) => [name, bytes ?? 0] as const)
   return new Map(measured.filter(([name, bytes]) => isWanted(name, bytes)))
 }

@@ -3,7 +3,7 @@ import { UPGRADE_PHASES } from '../../model/upgrade-phases.ts'
 import { EngineRefusal } from '../engine.ts'
 import { SettingsRefused } from '../settings.ts'
 import { type PostgresUpgrades, UpgradeFailed } from '../upgrades.ts'
-import type { Reach } from './project-host.ts'
+import type { HostAccess } from './project-host.ts'
 
 const Outlook = z.object({
   targets: z.array(z.string()),
@@ -13,9 +13,9 @@ const Outlook = z.object({
 const Progress = z.object({ upgrade: z.enum(UPGRADE_PHASES).optional() })
 
 /** Upgrades on the host, which copies the instance to the newer version and keeps the old data for a day. */
-export const hostUpgrades = (reach: Reach): PostgresUpgrades => ({
+export const hostUpgrades = (access: HostAccess): PostgresUpgrades => ({
   async outlook(ref) {
-    const { ask } = await reach.api(ref)
+    const { ask } = await access.api(ref)
     const {
       targets,
       size_bytes: sizeBytes,
@@ -28,15 +28,15 @@ export const hostUpgrades = (reach: Reach): PostgresUpgrades => ({
   },
   async run({ ref, id, version }, fence) {
     const call = { method: 'POST', path: '/upgrade', body: { id, version } } as const
-    await reach.change(ref, fence, call).catch(refused)
+    await access.changeInstance(ref, fence, call).catch(throwUpgradeFailure)
   },
   async phase(ref) {
-    const { ask } = await reach.api(ref)
+    const { ask } = await access.api(ref)
     return (await ask(Progress, { method: 'GET', path: `/instances/${ref}` })).upgrade
   },
 })
 
-function refused(error: unknown): never {
+function throwUpgradeFailure(error: unknown): never {
   if (!(error instanceof SettingsRefused)) throw error
   const [refusal] = error.refusals
   const phase = UPGRADE_PHASES.find((each) => refusal?.setting === `upgrade.${each}`)

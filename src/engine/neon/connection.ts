@@ -1,4 +1,4 @@
-import { EngineUnavailable, type Fence, Superseded } from '../engine.ts'
+import { databaseMissing, type Fence, Superseded } from '../engine.ts'
 import { projectNames } from '../names.ts'
 import type { Cluster } from '../session.ts'
 import { isGone, type NeonAccount, type NeonApi, neonApi } from './api.ts'
@@ -88,8 +88,6 @@ export async function setOpen({ api, sites, ref }: Work, open: boolean): Promise
   }
 }
 
-export const GONE = 'the database does not exist'
-
 export function missing(error: unknown): never {
-  throw isGone(error) ? new EngineUnavailable(GONE, { code: '3D000', cause: error }) : error
+  throw isGone(error) ? databaseMissing(error) : error
 }

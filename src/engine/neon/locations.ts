@@ -1,5 +1,5 @@
 import type { EngineStates } from '../driver-states.ts'
-import { EngineUnavailable } from '../engine.ts'
+import { databaseMissing } from '../engine.ts'
 
 /** The place of a project's database at Neon. */
 export interface Site {
@@ -59,7 +59,7 @@ export function keepSites(states: NeonStates) {
     find,
     async require(ref: string): Promise<Site> {
       const site = await find(ref)
-      if (!site) throw new EngineUnavailable('the database does not exist', { code: '3D000' })
+      if (!site) throw databaseMissing()
       return site
     },
     read: states.read,

@@ -1,7 +1,13 @@
 import { sessionsOf } from '../cluster-sessions.ts'
 import { diff } from '../diff/diff.ts'
 import { stateIn } from '../driver-states.ts'
-import { type EngineHealth, EngineUnavailable, type ProjectEngine, type ProjectSpec } from '../engine.ts'
+import {
+  DATABASE_MISSING,
+  type EngineHealth,
+  EngineUnavailable,
+  type ProjectEngine,
+  type ProjectSpec,
+} from '../engine.ts'
 import { healthWithin, serverVersion } from '../health.ts'
 import { joinText } from '../json-bytes.ts'
 import { projectNames } from '../names.ts'
@@ -13,7 +19,7 @@ import { STORAGE_VERSION } from '../storage/schema.ts'
 import { runTransaction } from '../transaction.ts'
 import { isGone, neonApi, refused } from './api.ts'
 import { noBackups } from './backups.ts'
-import { begin, clusterAt, GONE, missing, type Neon, type NeonEngineConfig, setOpen, type Work } from './connection.ts'
+import { begin, clusterAt, missing, type Neon, type NeonEngineConfig, setOpen, type Work } from './connection.ts'
 import { copy, create, remove } from './lifecycle.ts'
 import { keepSites, type NeonState } from './locations.ts'
 import { neonLogins } from './logins.ts'
@@ -118,7 +124,7 @@ async function restart({ api, sites, ref }: Work): Promise<void> {
 /** The state that Neon reports. Connecting to the database would wake it. */
 async function state({ api, sites }: Neon, ref: string): Promise<EngineHealth> {
   const site = await sites.find(ref)
-  if (!site) return { healthy: false, error: GONE }
+  if (!site) return { healthy: false, error: DATABASE_MISSING }
   const { endpoint } = await api.getEndpoint(site.projectId, site.endpointId).catch(missing)
   return endpoint.disabled ? { healthy: false, error: 'the database accepts no connections' } : { healthy: true }
 }

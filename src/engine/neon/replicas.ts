@@ -1,5 +1,5 @@
 import type { Endpoint } from '@neondatabase/api-client'
-import { EngineUnavailable } from '../engine.ts'
+import { databaseMissing } from '../engine.ts'
 import { DONE, hasFailed, type NeonApi, OperationFailed, refused } from './api.ts'
 import type { NeonReplica, NeonState, Site, Sites } from './locations.ts'
 import { unlessGone } from './projects.ts'
@@ -54,7 +54,7 @@ export async function removeReplica({ api, ref, sites, note }: Work, identifier:
 
 async function noted(sites: Sites, ref: string): Promise<{ state: NeonState; site: Site }> {
   const state = await sites.read(ref)
-  if (!state?.site) throw new EngineUnavailable('the database does not exist', { code: '3D000' })
+  if (!state?.site) throw databaseMissing()
   return { state, site: state.site }
 }
 
