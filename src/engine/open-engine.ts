@@ -6,8 +6,8 @@ import type { ProjectEngine } from './engine.ts'
 import { type HostAddress, hostDirectory, LOCAL } from './host/directory.ts'
 import { createHostEngine } from './host/host.ts'
 import type { HostState } from './host/project-host.ts'
-import type { NeonState } from './neon/locations.ts'
 import { createNeonEngine } from './neon/neon.ts'
+import type { NeonState } from './neon/sites.ts'
 
 interface EngineDependencies {
   db: Db

@@ -12,7 +12,7 @@ import { runTransaction } from '../transaction.ts'
 import { ensureRoles } from './prepare.ts'
 
 /** Gives the roles and the database, which a branch inherits, the names and passwords of the new project. */
-export async function adopt(cluster: Cluster, from: string, to: ProjectSpec): Promise<void> {
+export async function adoptBranch(cluster: Cluster, from: string, to: ProjectSpec): Promise<void> {
   const [old, { names }] = [projectNames(from), cluster]
   await withAdmin(cluster, async (admin) => {
     await disableLogins(admin)
@@ -46,7 +46,7 @@ async function rename(admin: Session, old: ProjectNames, names: ProjectNames): P
 }
 
 /** A project's database and the password of the role that runs its owner's SQL. */
-export interface Login {
+export interface ProjectLogin {
   cluster: Cluster
   ref: string
   runnerPassword: string
@@ -57,7 +57,7 @@ const UNDEFINED_TABLE = '42P01'
 const PAGE_MAX = 100
 
 /** A digest of the migration history; empty if the owner has dropped it. */
-export async function historyOf(project: Login): Promise<string> {
+export async function historyDigest(project: ProjectLogin): Promise<string> {
   const [found] = await inHistory<{ history: string }>(
     project,
     `SELECT count(*) || ':' || coalesce(sum(hashtextextended(m::text, 0)::numeric), 0) AS history FROM ${HISTORY} AS m`,
@@ -69,7 +69,7 @@ export async function historyOf(project: Login): Promise<string> {
  * Copies the migration history, which belongs to the schema. Both sides use sessions of the owners, because the table may
  * run an owner's code.
  */
-export async function copyHistory(from: Login, { cluster, ...to }: Login): Promise<void> {
+export async function copyHistory(from: ProjectLogin, { cluster, ...to }: ProjectLogin): Promise<void> {
   await runTransaction(sessionsOf(cluster), { ...to, timeoutMs: SQL_TIMEOUT_MS_MAX }, async (tx) => {
     for await (const page of pagesOf(from)) {
       await tx.rows(
@@ -81,7 +81,7 @@ export async function copyHistory(from: Login, { cluster, ...to }: Login): Promi
 }
 
 /** Pages of the migration history, which may be larger than one result. */
-async function* pagesOf(project: Login): AsyncGenerator<string> {
+async function* pagesOf(project: ProjectLogin): AsyncGenerator<string> {
   let limit = PAGE_MAX
   for (let after = ''; ; ) {
     try {
@@ -96,7 +96,7 @@ async function* pagesOf(project: Login): AsyncGenerator<string> {
   }
 }
 
-async function pageOf(project: Login, after: string, limit: number) {
+async function pageOf(project: ProjectLogin, after: string, limit: number) {
   const [page] = await inHistory<{ rows: string; last: string | null }>(
     project,
     `SELECT json_agg(m)::text AS rows, max(m.version::text) AS last
@@ -107,7 +107,7 @@ async function pageOf(project: Login, after: string, limit: number) {
 }
 
 /** Queries the history as the read-only role; returns no rows if the owner has dropped the table. */
-async function inHistory<Row>({ cluster, ...login }: Login, query: string, parameters: readonly unknown[] = []) {
+async function inHistory<Row>({ cluster, ...login }: ProjectLogin, query: string, parameters: readonly unknown[] = []) {
   try {
     const json = await runSql(sessionsOf(cluster), { ...login, query, parameters, readOnly: true })
     return JSON.parse(joinText(json)) as Row[]
@@ -121,7 +121,7 @@ async function inHistory<Row>({ cluster, ...login }: Login, query: string, param
 const PORTION = 10_000
 
 /** Removes the rows of objects, in a session of the owner and without triggers: the bytes stay with the parent. */
-export async function emptyStorage({ cluster, ...login }: Login): Promise<void> {
+export async function emptyStorage({ cluster, ...login }: ProjectLogin): Promise<void> {
   for (let isLeft = true; isLeft; ) {
     const request = { ...login, query: REMOVE_OBJECTS, readOnly: false, timeoutMs: SQL_TIMEOUT_MS_MAX }
     const [removed] = JSON.parse(joinText(await runSql(sessionsOf(cluster), request))) as { count: number }[]

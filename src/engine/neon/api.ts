@@ -32,7 +32,7 @@ export interface NeonAccount {
   organizationId?: string | undefined
 }
 
-/** Neon refused, or did not answer in time. */
+/** Neon refused the request, or did not answer in time. */
 export class NeonFailure extends EngineUnavailable {
   /** HTTP status; absent if there was no answer. */
   readonly status: number | undefined
@@ -46,16 +46,16 @@ export class NeonFailure extends EngineUnavailable {
 const REFUSALS: readonly (number | undefined)[] = [400, 402, 403, 406, 422]
 
 /** Maps an invalid request, or one beyond the account's plan, to `EngineRefusal`. */
-export function refused(error: unknown): never {
+export function throwRefusal(error: unknown): never {
   if (!(error instanceof NeonFailure) || !REFUSALS.includes(error.status)) throw error
   throw new EngineRefusal(error.message, { cause: error })
 }
 
-export const isGone = (error: unknown): boolean => error instanceof NeonFailure && error.status === 404
+export const isNotFound = (error: unknown): boolean => error instanceof NeonFailure && error.status === 404
 
 const REQUEST_MS_MAX = 30_000
 /** How long to retry a request while Neon is busy. */
-const PATIENCE_MS = 60_000
+const RETRY_MS_MAX = 60_000
 const WAIT_MS_MIN = 250
 const WAIT_MS_MAX = 8_000
 /** Longest wait for an operation. It continues at Neon, and the task that waited is retried. */
@@ -65,24 +65,24 @@ const OPERATIONS_MAX = 100
 const POLL_MS_MIN = 100
 const POLL_MS_MAX = 2_000
 
-interface Ask {
+interface NeonRequest {
   method: 'GET' | 'POST' | 'PATCH' | 'DELETE'
   path: string
   query?: object
   body?: object
   /** Idempotent, so it is retried even if it is unknown whether Neon has executed it. */
-  repeatable?: boolean
+  isIdempotent?: boolean
 }
 
 export type NeonApi = ReturnType<typeof neonApi>
 
 /**
- * Client of Neon's API, with the types that Neon publishes. `mayGoOn` throws if another caller has taken over. It is called
+ * Client of Neon's API, with the types that Neon publishes. `checkFence` throws if another caller has taken over. It is called
  * before every attempt of a mutation, because a retry may be a minute late, and after waiting for operations.
  */
-export function neonApi(account: NeonAccount, mayGoOn: () => Promise<void> = async () => {}) {
+export function neonApi(account: NeonAccount, checkFence: () => Promise<void> = async () => {}) {
   const organization = account.organizationId === undefined ? {} : { org_id: account.organizationId }
-  const ask = <Reply>(request: Ask) => answered<Reply>(account, request, mayGoOn)
+  const ask = <Reply>(request: NeonRequest) => sendWithRetry<Reply>(account, request, checkFence)
   const branchesOf = (projectId: string) => `/projects/${projectId}/branches`
   const endpointsOf = (projectId: string) => `/projects/${projectId}/endpoints`
   return {
@@ -137,7 +137,7 @@ export function neonApi(account: NeonAccount, mayGoOn: () => Promise<void> = asy
       ask<EndpointOperations>({
         method: 'POST',
         path: `${endpointsOf(projectId)}/${endpointId}/restart`,
-        repeatable: true,
+        isIdempotent: true,
       }),
 
     connectionUri: (projectId: string, query: Omit<GetConnectionUriParams, 'projectId'>) =>
@@ -151,7 +151,7 @@ export function neonApi(account: NeonAccount, mayGoOn: () => Promise<void> = asy
       }),
 
     /** Waits for all operations to succeed. */
-    async finished(operations: readonly Operation[]): Promise<void> {
+    async waitForOperations(operations: readonly Operation[]): Promise<void> {
       const until = Date.now() + OPERATION_MS_MAX
       for (const { project_id: projectId, id } of operations) {
         for (let waitMs = POLL_MS_MIN; ; waitMs = Math.min(waitMs * 1.5, POLL_MS_MAX)) {
@@ -162,47 +162,51 @@ export function neonApi(account: NeonAccount, mayGoOn: () => Promise<void> = asy
           await delay(waitMs)
         }
       }
-      await mayGoOn()
+      await checkFence()
     },
   }
 }
 
-export const DONE: readonly string[] = ['finished', 'skipped']
-const ENDED_BADLY: readonly string[] = ['failed', 'error', 'cancelled']
+export const SUCCEEDED_STATUSES: readonly string[] = ['finished', 'skipped']
+const FAILED_STATUSES: readonly string[] = ['failed', 'error', 'cancelled']
 
 /** An operation failed at Neon. */
 export class OperationFailed extends NeonFailure {}
 
-export const hasFailed = ({ status }: Operation): boolean => ENDED_BADLY.includes(status)
+export const hasFailed = ({ status }: Operation): boolean => FAILED_STATUSES.includes(status)
 
 function hasSucceeded(operation: Operation): boolean {
   const { action, status, error } = operation
   if (hasFailed(operation)) throw new OperationFailed(`Neon could not ${action}: ${error ?? status}`)
-  return DONE.includes(status)
+  return SUCCEEDED_STATUSES.includes(status)
 }
 
-async function answered<Reply>(account: NeonAccount, request: Ask, mayGoOn: () => Promise<void>): Promise<Reply> {
-  const until = Date.now() + PATIENCE_MS
+async function sendWithRetry<Reply>(
+  account: NeonAccount,
+  request: NeonRequest,
+  checkFence: () => Promise<void>,
+): Promise<Reply> {
+  const until = Date.now() + RETRY_MS_MAX
   for (let waitMs = WAIT_MS_MIN; ; waitMs = Math.min(waitMs * 2, WAIT_MS_MAX)) {
-    if (request.method !== 'GET') await mayGoOn()
-    const outcome = await sent<Reply>(account, request)
+    if (request.method !== 'GET') await checkFence()
+    const outcome = await sendOnce<Reply>(account, request)
     if ('reply' in outcome) return outcome.reply
     const pauseMs = Math.max(waitMs, outcome.waitMs) * (0.75 + Math.random() / 2)
-    if (!mayRepeat(request, outcome.failure) || Date.now() + pauseMs > until) throw outcome.failure
+    if (!isRetryable(request, outcome.failure) || Date.now() + pauseMs > until) throw outcome.failure
     await delay(pauseMs)
   }
 }
 
 /** After 423 and 429 Neon has done nothing. After other errors of its own, the outcome is unknown. */
-function mayRepeat({ method, repeatable = method !== 'POST' }: Ask, { status }: NeonFailure): boolean {
-  return status === 423 || status === 429 || (repeatable && (status === undefined || status >= 500))
+function isRetryable({ method, isIdempotent = method !== 'POST' }: NeonRequest, { status }: NeonFailure): boolean {
+  return status === 423 || status === 429 || (isIdempotent && (status === undefined || status >= 500))
 }
 
 type Outcome<Reply> = { reply: Reply } | { failure: NeonFailure; waitMs: number }
 
-async function sent<Reply>(
+async function sendOnce<Reply>(
   { apiUrl, apiKey }: NeonAccount,
-  { method, path, query, body }: Ask,
+  { method, path, query, body }: NeonRequest,
 ): Promise<Outcome<Reply>> {
   const url = new URL(apiUrl.replace(/\/$/, '') + path)
   for (const [name, value] of Object.entries(query ?? {})) url.searchParams.set(name, String(value))

@@ -1,10 +1,10 @@
 import { databaseMissing, type Fence, Superseded } from '../engine.ts'
 import { projectNames } from '../names.ts'
 import type { Cluster } from '../session.ts'
-import { isGone, type NeonAccount, type NeonApi, neonApi } from './api.ts'
-import type { NeonState, NeonStates, Site, Sites } from './locations.ts'
+import { isNotFound, type NeonAccount, type NeonApi, neonApi } from './api.ts'
 import { ADMIN } from './prepare.ts'
-import { unlessGone } from './projects.ts'
+import { ignoreNotFound } from './projects.ts'
+import type { NeonState, NeonStates, Site, Sites } from './sites.ts'
 
 export interface NeonEngineConfig extends NeonAccount {
   postgresMajor: number
@@ -37,7 +37,7 @@ export function clusterAt(
       if (known !== undefined) return known
       const query = { branch_id: branchId, database_name: ADMIN, role_name: ADMIN }
       const { uri } = await api.connectionUri(projectId, query)
-      return keepPassword(host, decodeURIComponent(new URL(uri).password))
+      return cachePassword(host, decodeURIComponent(new URL(uri).password))
     },
     forgetAdminPassword: () => passwords.delete(host),
     plainPasswords: true,
@@ -47,7 +47,7 @@ export function clusterAt(
   }
 }
 
-export function keepPassword(host: string, password: string): string {
+export function cachePassword(host: string, password: string): string {
   if (passwords.size >= PASSWORDS_MAX) passwords.clear()
   passwords.set(host, password)
   return password
@@ -56,38 +56,40 @@ export function keepPassword(host: string, password: string): string {
 /** One operation on a project. There is no lock, so it checks its fence before every change. */
 export interface Work extends Neon {
   ref: string
-  mayGoOn(): Promise<void>
-  note(state: NeonState | undefined): Promise<void>
+  checkFence(): Promise<void>
+  saveState(state: NeonState | undefined): Promise<void>
 }
 
-export async function begin(neon: Neon, ref: string, fence: Fence | undefined): Promise<Work> {
-  const mayGoOn = async () => {
+export async function startWork(neon: Neon, ref: string, fence: Fence | undefined): Promise<Work> {
+  const checkFence = async () => {
     if (fence && !(await fence())) throw new Superseded(`another caller has taken over ${ref}`)
   }
-  await mayGoOn()
+  await checkFence()
   return {
     ...neon,
     ref,
-    mayGoOn,
-    api: neonApi(neon.config, mayGoOn),
-    async note(state) {
-      await mayGoOn()
+    checkFence,
+    api: neonApi(neon.config, checkFence),
+    async saveState(state) {
+      await checkFence()
       await neon.sites.write(ref, state)
     },
   }
 }
 
-export async function setOpen({ api, sites, ref }: Work, open: boolean): Promise<void> {
-  const site = open ? await sites.require(ref) : await sites.find(ref)
+export async function setEndpointsEnabled({ api, sites, ref }: Work, enabled: boolean): Promise<void> {
+  const site = enabled ? await sites.require(ref) : await sites.find(ref)
   if (!site) return
-  const { operations } = await api.updateEndpoint(site.projectId, site.endpointId, { disabled: !open }).catch(missing)
-  await api.finished(operations)
+  const { operations } = await api
+    .updateEndpoint(site.projectId, site.endpointId, { disabled: !enabled })
+    .catch(throwIfMissing)
+  await api.waitForOperations(operations)
   for (const { endpointId } of (await sites.read(ref))?.replicas ?? []) {
-    const updated = await unlessGone(api.updateEndpoint(site.projectId, endpointId, { disabled: !open }))
-    await api.finished(updated?.operations ?? [])
+    const updated = await ignoreNotFound(api.updateEndpoint(site.projectId, endpointId, { disabled: !enabled }))
+    await api.waitForOperations(updated?.operations ?? [])
   }
 }
 
-export function missing(error: unknown): never {
-  throw isGone(error) ? databaseMissing(error) : error
+export function throwIfMissing(error: unknown): never {
+  throw isNotFound(error) ? databaseMissing(error) : error
 }

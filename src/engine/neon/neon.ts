@@ -17,19 +17,27 @@ import { runSql } from '../run-sql.ts'
 import { type Cluster, withAdmin } from '../session.ts'
 import { STORAGE_VERSION } from '../storage/schema.ts'
 import { runTransaction } from '../transaction.ts'
-import { isGone, neonApi, refused } from './api.ts'
+import { isNotFound, neonApi, throwRefusal } from './api.ts'
 import { noBackups } from './backups.ts'
-import { begin, clusterAt, missing, type Neon, type NeonEngineConfig, setOpen, type Work } from './connection.ts'
+import {
+  clusterAt,
+  type Neon,
+  type NeonEngineConfig,
+  setEndpointsEnabled,
+  startWork,
+  throwIfMissing,
+  type Work,
+} from './connection.ts'
 import { copy, create, remove } from './lifecycle.ts'
-import { keepSites, type NeonState } from './locations.ts'
 import { neonLogins } from './logins.ts'
 import { passwordFailure } from './passwords.ts'
+import { beginPointInTimeRestore, finishPointInTimeRestore, restoreWindow } from './point-in-time.ts'
 import { refsOf } from './projects.ts'
 import { NEON_REGIONS } from './regions.ts'
 import { addReplica, removeReplica } from './replicas.ts'
-import { beginMoment, finishMoment, historyOfBranch } from './restore-points.ts'
 import { ensureStorageSchema } from './schemas.ts'
 import { neonSettings } from './settings.ts'
+import { type NeonState, siteCache } from './sites.ts'
 import { limitsOf, NEON_SIZES } from './sizes.ts'
 
 /**
@@ -37,13 +45,13 @@ import { limitsOf, NEON_SIZES } from './sizes.ts'
  * owners are isolated. Neon runs one operation on a project at a time: overlapping requests wait or are retried.
  */
 export function createNeonEngine(config: NeonEngineConfig): ProjectEngine {
-  const neon: Neon = { config, api: neonApi(config), sites: keepSites(config.states) }
+  const neon: Neon = { config, api: neonApi(config), sites: siteCache(config.states) }
   const { sites } = neon
   const versions = [String(config.postgresMajor)]
   const clusterOf = async (ref: string) => clusterAt(neon, ref, await sites.require(ref))
 
   /** Drops the cached site if the database is unavailable: it may have been replaced. */
-  async function at<Value>(ref: string, work: (cluster: Cluster) => Promise<Value>): Promise<Value> {
+  async function withCluster<Value>(ref: string, work: (cluster: Cluster) => Promise<Value>): Promise<Value> {
     try {
       return await work(await clusterOf(ref))
     } catch (error) {
@@ -64,26 +72,29 @@ export function createNeonEngine(config: NeonEngineConfig): ProjectEngine {
     places: async () => Object.keys(NEON_REGIONS).map((region) => ({ region, versions, sizes: NEON_SIZES })),
     create: (spec, fence) => create(neon, spec, fence),
     copy: (request, fence) => copy(neon, request, fence),
-    remove: async (ref, fence) => remove(await begin(neon, ref, fence)),
-    pause: async (ref, fence) => setOpen(await begin(neon, ref, fence), false),
-    resume: async (ref, fence) => setOpen(await begin(neon, ref, fence), true),
-    restart: async (ref, fence) => restart(await begin(neon, ref, fence)),
-    setPassword: (ref, password) => at(ref, (cluster) => setOwnerPassword(cluster, password).catch(passwordFailure)),
+    remove: async (ref, fence) => remove(await startWork(neon, ref, fence)),
+    pause: async (ref, fence) => setEndpointsEnabled(await startWork(neon, ref, fence), false),
+    resume: async (ref, fence) => setEndpointsEnabled(await startWork(neon, ref, fence), true),
+    restart: async (ref, fence) => restart(await startWork(neon, ref, fence)),
+    setPassword: (ref, password) =>
+      withCluster(ref, (cluster) => setOwnerPassword(cluster, password).catch(passwordFailure)),
     diff: (request) => diff(clusterOf, request),
-    health: (ref, timeoutMs) => healthWithin(timeoutMs, state(neon, ref)),
-    version: (ref) => at(ref, serverVersion),
-    runSql: (request) => at(request.ref, async (cluster) => joinText(await runSql(sessionsOf(cluster), request))),
-    transaction: (request, work) => at(request.ref, (cluster) => runTransaction(sessionsOf(cluster), request, work)),
-    runBatch: (request) => at(request.ref, (cluster) => runBatch(cluster, request)),
-    upgrade: (spec) => at(spec.ref, (cluster) => upgrade(cluster, spec)),
+    health: (ref, timeoutMs) => healthWithin(timeoutMs, healthOf(neon, ref)),
+    version: (ref) => withCluster(ref, serverVersion),
+    runSql: (request) =>
+      withCluster(request.ref, async (cluster) => joinText(await runSql(sessionsOf(cluster), request))),
+    transaction: (request, work) =>
+      withCluster(request.ref, (cluster) => runTransaction(sessionsOf(cluster), request, work)),
+    runBatch: (request) => withCluster(request.ref, (cluster) => runBatch(cluster, request)),
+    upgrade: (spec) => withCluster(spec.ref, (cluster) => upgrade(cluster, spec)),
     refs: async () => [...new Set([...(await refsOf(neon.api)), ...(await config.states.refs())])],
     settings: neonSettings({ clusterOf, sizeOf: (ref) => sizeOf(neon, ref) }),
     logins: neonLogins({ clusterOf, exists: (ref) => exists(neon, ref) }),
     backups: noBackups,
     pointInTime: {
-      window: (ref, now) => historyOfBranch(neon, ref, now),
-      begin: (request, fence) => beginMoment(neon, request, fence),
-      finish: (request, fence) => finishMoment(neon, request, fence),
+      window: (ref, now) => restoreWindow(neon, ref, now),
+      begin: (request, fence) => beginPointInTimeRestore(neon, request, fence),
+      finish: (request, fence) => finishPointInTimeRestore(neon, request, fence),
     },
     replicas: {
       of: ({ engineState }) =>
@@ -91,12 +102,12 @@ export function createNeonEngine(config: NeonEngineConfig): ProjectEngine {
           ...{ identifier, isReady, host },
           poolerHost: poolerHostOf(host),
         })),
-      add: async (ref, identifier, fence) => addReplica(await begin(neon, ref, fence), identifier),
-      remove: async (ref, identifier, fence) => removeReplica(await begin(neon, ref, fence), identifier),
+      add: async (ref, identifier, fence) => addReplica(await startWork(neon, ref, fence), identifier),
+      remove: async (ref, identifier, fence) => removeReplica(await startWork(neon, ref, fence), identifier),
     },
     sizes: {
       offered: NEON_SIZES,
-      set: async (ref, size, fence) => resize(await begin(neon, ref, fence), size),
+      set: async (ref, size, fence) => resize(await startWork(neon, ref, fence), size),
     },
     connection({ ref, engineState }, role) {
       const { owner, database } = projectNames(ref)
@@ -111,21 +122,24 @@ const poolerHostOf = (host: string): string => host.replace(/^[^.]+/, '$&-pooler
 
 async function resize({ api, sites, ref }: Work, size: string): Promise<void> {
   const { projectId, endpointId } = await sites.require(ref)
-  const { operations } = await api.updateEndpoint(projectId, endpointId, limitsOf(size)).catch(refused).catch(missing)
-  await api.finished(operations)
+  const { operations } = await api
+    .updateEndpoint(projectId, endpointId, limitsOf(size))
+    .catch(throwRefusal)
+    .catch(throwIfMissing)
+  await api.waitForOperations(operations)
 }
 
 async function restart({ api, sites, ref }: Work): Promise<void> {
   const { projectId, endpointId } = await sites.require(ref)
-  const { operations } = await api.restartEndpoint(projectId, endpointId).catch(missing)
-  await api.finished(operations)
+  const { operations } = await api.restartEndpoint(projectId, endpointId).catch(throwIfMissing)
+  await api.waitForOperations(operations)
 }
 
 /** The state that Neon reports. Connecting to the database would wake it. */
-async function state({ api, sites }: Neon, ref: string): Promise<EngineHealth> {
+async function healthOf({ api, sites }: Neon, ref: string): Promise<EngineHealth> {
   const site = await sites.find(ref)
   if (!site) return { healthy: false, error: DATABASE_MISSING }
-  const { endpoint } = await api.getEndpoint(site.projectId, site.endpointId).catch(missing)
+  const { endpoint } = await api.getEndpoint(site.projectId, site.endpointId).catch(throwIfMissing)
   return endpoint.disabled ? { healthy: false, error: 'the database accepts no connections' } : { healthy: true }
 }
 
@@ -136,7 +150,7 @@ async function exists({ api, sites }: Neon, ref: string): Promise<boolean> {
     await api.getEndpoint(site.projectId, site.endpointId)
     return true
   } catch (error) {
-    if (isGone(error)) return false
+    if (isNotFound(error)) return false
     throw error
   }
 }

@@ -1,7 +1,7 @@
 import type { Branch, Endpoint, Operation } from '@neondatabase/api-client'
-import { DONE, isGone, type NeonApi, NeonFailure, OperationFailed } from './api.ts'
-import type { NeonState, Site } from './locations.ts'
+import { isNotFound, type NeonApi, NeonFailure, OperationFailed, SUCCEEDED_STATUSES } from './api.ts'
 import { ADMIN } from './prepare.ts'
+import type { NeonState, Site } from './sites.ts'
 import { limitsOf } from './sizes.ts'
 
 interface ProjectOf {
@@ -11,14 +11,14 @@ interface ProjectOf {
 }
 
 /** A database that Neon has created or is creating. */
-export interface Made {
+export interface CreatedDatabase {
   site: Site
   operations: readonly Operation[]
   adminPassword?: string | undefined
 }
 
 /** A database of an earlier attempt; without an endpoint it has no site. */
-export interface Found {
+export interface FoundDatabase {
   site: Site | undefined
   operations: readonly Operation[]
 }
@@ -28,19 +28,23 @@ const nameOf = (ref: string): string => `pilothouse-${ref}`
 
 const SEARCH_MAX = 400
 
-export async function findProject(api: NeonApi, ref: string): Promise<Found | undefined> {
-  const found = await oldestOf(api, ref)
-  return found === undefined ? undefined : foundIn(api, found, ({ type }) => type === READ_WRITE)
+export async function findProject(api: NeonApi, ref: string): Promise<FoundDatabase | undefined> {
+  const found = await keepOldest(api, ref)
+  return found === undefined ? undefined : findDatabase(api, found, ({ type }) => type === READ_WRITE)
 }
 
 /** Keeps the oldest of several projects that concurrent attempts created, and removes the others. */
-async function oldestOf(api: NeonApi, ref: string): Promise<string | undefined> {
+async function keepOldest(api: NeonApi, ref: string): Promise<string | undefined> {
   const [oldest, ...others] = await projectsOf(api, ref)
   for (const other of others) await removeProject(api, other)
   return oldest
 }
 
-export async function createProject(api: NeonApi, ref: string, { id, postgresMajor, size }: ProjectOf): Promise<Made> {
+export async function createProject(
+  api: NeonApi,
+  ref: string,
+  { id, postgresMajor, size }: ProjectOf,
+): Promise<CreatedDatabase> {
   const { project, branch, endpoints, operations, connection_uris } = await api.createProject({
     project: {
       name: nameOf(ref),
@@ -51,11 +55,10 @@ export async function createProject(api: NeonApi, ref: string, { id, postgresMaj
     },
   })
   // Another attempt may have created one at the same time.
-  const oldest = await oldestOf(api, ref)
-  if (oldest !== undefined && oldest !== project.id)
-    throw new NeonFailure('Another attempt is creating the project at Neon')
+  const oldest = await keepOldest(api, ref)
+  if (oldest !== undefined && oldest !== project.id) throw new NeonFailure('Another attempt is creating it at Neon')
   const adminPassword = connection_uris[0]?.connection_parameters.password
-  return { site: made(project.id, branch.id, endpoints), operations, adminPassword }
+  return { site: siteFrom(project.id, branch.id, endpoints), operations, adminPassword }
 }
 
 /** Ids of the Neon projects with this name, the oldest first. */
@@ -92,23 +95,23 @@ interface BranchOf {
   size: string | undefined
 }
 
-export async function findBranch(api: NeonApi, ref: string, projectId: string): Promise<Found | undefined> {
+export async function findBranch(api: NeonApi, ref: string, projectId: string): Promise<FoundDatabase | undefined> {
   const [found] = await branchesOf(api, projectId, ref)
   return found === undefined
     ? undefined
-    : foundIn(api, projectId, ({ branch_id, type }) => branch_id === found && type === READ_WRITE)
+    : findDatabase(api, projectId, ({ branch_id, type }) => branch_id === found && type === READ_WRITE)
 }
 
 export async function createBranch(
   api: NeonApi,
   ref: string,
   { projectId, parentId, data, size }: BranchOf,
-): Promise<Made> {
+): Promise<CreatedDatabase> {
   const { branch, endpoints, operations } = await api.createBranch(projectId, {
     branch: { name: nameOf(ref), parent_id: parentId, ...(!data && { init_source: 'schema-only' }) },
     endpoints: [{ type: READ_WRITE, ...(size && limitsOf(size)) }],
   })
-  return { site: made(projectId, branch.id, endpoints), operations }
+  return { site: siteFrom(projectId, branch.id, endpoints), operations }
 }
 
 async function branchesOf(api: NeonApi, projectId: string, ref: string): Promise<string[]> {
@@ -119,21 +122,21 @@ export async function branchesNamed(api: NeonApi, projectId: string, search: str
   return (await api.listBranches(projectId, { search, limit: SEARCH_MAX })).branches
 }
 
-const idsOf = (branches: readonly Branch[], called: string) =>
-  branches.filter(({ name }) => name === called).map(({ id }) => id)
+const idsOf = (branches: readonly Branch[], wanted: string) =>
+  branches.filter(({ name }) => name === wanted).map(({ id }) => id)
 
 /** Name of the branch in which Neon keeps the state before a restore. */
-export const keptName = (ref: string, id: string): string => `${nameOf(ref)}-before-${id}`
-const isKept = ({ name }: Branch) => /^pilothouse-[a-z]{20}-before-/.test(name)
+export const preservedBranchName = (ref: string, id: string): string => `${nameOf(ref)}-before-${id}`
+const isPreserved = ({ name }: Branch) => /^pilothouse-[a-z]{20}-before-/.test(name)
 
 /** Removes the stored branch, whatever its current name, and all branches with the project's name. */
 export async function removeBranches(api: NeonApi, ref: string, { projectId, site }: NeonState): Promise<void> {
   if (projectId === undefined) return
-  const found = (await unlessGone(branchesNamed(api, projectId, nameOf(ref)))) ?? []
+  const found = (await ignoreNotFound(branchesNamed(api, projectId, nameOf(ref)))) ?? []
   const own = [...idsOf(found, nameOf(ref)), ...(site ? [site.branchId] : [])]
-  for (const branchId of new Set([...own, ...childrenFirst(found.filter(isKept))])) {
-    const deleted = await unlessGone(api.deleteBranch(projectId, branchId))
-    await api.finished(deleted?.operations ?? [])
+  for (const branchId of new Set([...own, ...childrenFirst(found.filter(isPreserved))])) {
+    const deleted = await ignoreNotFound(api.deleteBranch(projectId, branchId))
+    await api.waitForOperations(deleted?.operations ?? [])
   }
 }
 
@@ -157,7 +160,7 @@ function childrenFirst(branches: readonly Branch[]): string[] {
 export async function removeProjects(api: NeonApi, ref: string, site: Site | undefined): Promise<void> {
   const named = await projectsOf(api, ref)
   for (const projectId of new Set([...named, ...(site ? [site.projectId] : [])])) {
-    await unlessGone(removeProject(api, projectId, site?.projectId === projectId ? site : undefined))
+    await ignoreNotFound(removeProject(api, projectId, site?.projectId === projectId ? site : undefined))
   }
 }
 
@@ -166,18 +169,18 @@ export async function removeProjects(api: NeonApi, ref: string, site: Site | und
  */
 async function removeProject(api: NeonApi, projectId: string, site?: Site): Promise<void> {
   const { branches } = await api.listBranches(projectId, { limit: SEARCH_MAX })
-  const isOurs = (branch: Branch) => (site ? branch.id === site.branchId : branch.default) || isKept(branch)
+  const isOurs = (branch: Branch) => (site ? branch.id === site.branchId : branch.default) || isPreserved(branch)
   const others = branches.filter((branch) => !isOurs(branch))
   if (others.length > 0)
     throw new NeonFailure(`the Neon project still has ${others.length} other branches: remove them first`)
   await api.deleteProject(projectId)
 }
 
-export async function unlessGone<Value>(asked: Promise<Value>): Promise<Value | undefined> {
+export async function ignoreNotFound<Value>(request: Promise<Value>): Promise<Value | undefined> {
   try {
-    return await asked
+    return await request
   } catch (error) {
-    if (isGone(error)) return undefined
+    if (isNotFound(error)) return undefined
     throw error
   }
 }
@@ -185,7 +188,11 @@ export async function unlessGone<Value>(asked: Promise<Value>): Promise<Value | 
 /** The cast avoids bundling the client package for one constant. */
 const READ_WRITE = 'read_write' as Endpoint['type']
 
-async function foundIn(api: NeonApi, projectId: string, isOurs: (endpoint: Endpoint) => boolean): Promise<Found> {
+async function findDatabase(
+  api: NeonApi,
+  projectId: string,
+  isOurs: (endpoint: Endpoint) => boolean,
+): Promise<FoundDatabase> {
   const { endpoints } = await api.listEndpoints(projectId)
   const [ours] = endpoints.filter(isOurs)
   const site = ours && siteOf(projectId, ours.branch_id, ours)
@@ -193,14 +200,14 @@ async function foundIn(api: NeonApi, projectId: string, isOurs: (endpoint: Endpo
 }
 
 /** The database at its stored site; undefined if it no longer exists. */
-export async function findNoted(api: NeonApi, site: Site): Promise<Found | undefined> {
-  const operations = await unlessGone(unfinishedOf(api, site))
+export async function findStored(api: NeonApi, site: Site): Promise<FoundDatabase | undefined> {
+  const operations = await ignoreNotFound(unfinishedOf(api, site))
   return operations && { site, operations }
 }
 
 /** Operations on the site that run or have failed. Others in the Neon project are not waited for. */
 async function unfinishedOf(api: NeonApi, site: Site): Promise<Operation[]> {
-  return (await operationsOf(api, site)).filter(({ status }) => !DONE.includes(status))
+  return (await operationsOf(api, site)).filter(({ status }) => !SUCCEEDED_STATUSES.includes(status))
 }
 
 /** Operations on the site, the newest first. */
@@ -209,7 +216,7 @@ export async function operationsOf(api: NeonApi, { projectId, branchId }: Site):
   return operations.filter(({ branch_id }) => branch_id === branchId)
 }
 
-function made(projectId: string, branchId: string, [endpoint]: readonly Endpoint[]): Site {
+function siteFrom(projectId: string, branchId: string, [endpoint]: readonly Endpoint[]): Site {
   if (!endpoint) throw new OperationFailed('Neon has created no endpoint')
   return siteOf(projectId, branchId, endpoint)
 }

@@ -1,14 +1,14 @@
 import type { Endpoint } from '@neondatabase/api-client'
 import { databaseMissing } from '../engine.ts'
-import { DONE, hasFailed, type NeonApi, OperationFailed, refused } from './api.ts'
-import type { NeonReplica, NeonState, Site, Sites } from './locations.ts'
-import { unlessGone } from './projects.ts'
+import { hasFailed, type NeonApi, OperationFailed, SUCCEEDED_STATUSES, throwRefusal } from './api.ts'
+import { ignoreNotFound } from './projects.ts'
+import type { NeonReplica, NeonState, Site, Sites } from './sites.ts'
 
 interface Work {
   ref: string
   api: NeonApi
   sites: Sites
-  note(state: NeonState): Promise<void>
+  saveState(state: NeonState): Promise<void>
 }
 
 /** The cast avoids bundling the client package for one constant. */
@@ -16,29 +16,29 @@ const READ_ONLY = 'read_only' as Endpoint['type']
 
 /** Creates a replica, or finds it by name after a lost answer or a crash. Removes a failed one for the next attempt. */
 export async function addReplica(work: Work, identifier: string): Promise<void> {
-  const { api, ref, sites, note } = work
-  const { state, site } = await noted(sites, ref)
+  const { api, ref, sites, saveState } = work
+  const { state, site } = await requireState(sites, ref)
   const others = (state.replicas ?? []).filter((each) => each.identifier !== identifier)
   const endpoint = await endpointOf(api, site, identifier)
-  const begun = endpoint && (await unfinished(api, endpoint))
-  if (begun?.some(hasFailed)) {
+  const operations = endpoint && (await unfinishedOperations(api, endpoint))
+  if (operations?.some(hasFailed)) {
     await removeReplica(work, identifier)
     throw new OperationFailed('Neon could not create the replica')
   }
-  const made =
-    endpoint && begun
-      ? { endpoint, operations: begun }
+  const created =
+    endpoint && operations
+      ? { endpoint, operations }
       : await api
           .createEndpoint(site.projectId, { branch_id: site.branchId, type: READ_ONLY, name: identifier })
-          .catch(refused)
-  const replica = { identifier, endpointId: made.endpoint.id, host: made.endpoint.host }
-  await note({ ...state, replicas: [...others, { ...replica, isReady: false }] })
-  await api.finished(made.operations)
-  await note({ ...state, replicas: [...others, { ...replica, isReady: true }] })
+          .catch(throwRefusal)
+  const replica = { identifier, endpointId: created.endpoint.id, host: created.endpoint.host }
+  await saveState({ ...state, replicas: [...others, { ...replica, isReady: false }] })
+  await api.waitForOperations(created.operations)
+  await saveState({ ...state, replicas: [...others, { ...replica, isReady: true }] })
 }
 
-export async function removeReplica({ api, ref, sites, note }: Work, identifier: string): Promise<void> {
-  const { state, site } = await noted(sites, ref)
+export async function removeReplica({ api, ref, sites, saveState }: Work, identifier: string): Promise<void> {
+  const { state, site } = await requireState(sites, ref)
   const isIt = (replica: NeonReplica) => replica.identifier === identifier
   const found = await endpointOf(api, site, identifier)
   const ids = new Set([
@@ -46,13 +46,13 @@ export async function removeReplica({ api, ref, sites, note }: Work, identifier:
     ...(found ? [found.id] : []),
   ])
   for (const endpointId of ids) {
-    const deleted = await unlessGone(api.deleteEndpoint(site.projectId, endpointId))
-    await api.finished(deleted?.operations ?? [])
+    const deleted = await ignoreNotFound(api.deleteEndpoint(site.projectId, endpointId))
+    await api.waitForOperations(deleted?.operations ?? [])
   }
-  await note({ ...state, replicas: (state.replicas ?? []).filter((each) => !isIt(each)) })
+  await saveState({ ...state, replicas: (state.replicas ?? []).filter((each) => !isIt(each)) })
 }
 
-async function noted(sites: Sites, ref: string): Promise<{ state: NeonState; site: Site }> {
+async function requireState(sites: Sites, ref: string): Promise<{ state: NeonState; site: Site }> {
   const state = await sites.read(ref)
   if (!state?.site) throw databaseMissing()
   return { state, site: state.site }
@@ -65,7 +65,7 @@ async function endpointOf(api: NeonApi, { projectId, branchId }: Site, identifie
   )
 }
 
-async function unfinished(api: NeonApi, { id, project_id: projectId }: Endpoint) {
+async function unfinishedOperations(api: NeonApi, { id, project_id: projectId }: Endpoint) {
   const { operations } = await api.listOperations(projectId)
-  return operations.filter(({ endpoint_id, status }) => endpoint_id === id && !DONE.includes(status))
+  return operations.filter(({ endpoint_id, status }) => endpoint_id === id && !SUCCEEDED_STATUSES.includes(status))
 }

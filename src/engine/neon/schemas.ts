@@ -84,14 +84,14 @@ export async function prepareAsOwner(cluster: Cluster, names: ProjectNames, runn
   ]
   try {
     const defaults = grants.map((grant) => `ALTER DEFAULT PRIVILEGES FOR ROLE ${owner} ${grant}`)
-    await session.rows([...defaults, ...forApps(names)].join('; '))
+    await session.rows([...defaults, ...appDefaults(names)].join('; '))
   } finally {
     session.close()
   }
 }
 
 /** Default privileges and the publication that migrations of apps rely on; the owner may undo them. */
-function forApps({ owner, reader }: ProjectNames): string[] {
+function appDefaults({ owner, reader }: ProjectNames): string[] {
   const kinds = ['TABLES', 'SEQUENCES', 'FUNCTIONS']
   const defaults = [
     ...[...kinds, 'SCHEMAS', 'TYPES'].map((kind) => `${owner} GRANT ALL ON ${kind} TO ${APP_OWNER}`),

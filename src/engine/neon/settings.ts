@@ -17,18 +17,18 @@ interface Reach {
 
 /** Settings of a project's cluster. */
 export function neonSettings({ clusterOf, sizeOf }: Reach): DatabaseSettings {
-  const inCluster = async <Value>(ref: string, work: (target: ConfigurationTarget) => Promise<Value>) => {
+  const withCluster = async <Value>(ref: string, work: (target: ConfigurationTarget) => Promise<Value>) => {
     const cluster = await clusterOf(ref)
     return withAdmin(cluster, (admin) => work({ admin, names: cluster.names, driver: 'neon' }))
   }
   return {
-    configure: (ref, configuration) => inCluster(ref, (target) => configure(target, configuration)),
+    configure: (ref, configuration) => withCluster(ref, (target) => configure(target, configuration)),
     effective: async (ref) => effectiveSettings(await clusterOf(ref)),
-    setReadOnly: (ref, readOnly) => inCluster(ref, ({ admin, names }) => setReadOnly(admin, names, readOnly)),
+    setReadOnly: (ref, readOnly) => withCluster(ref, ({ admin, names }) => setReadOnly(admin, names, readOnly)),
     // A database that does not answer counts as writable: making it read-only then fails with the reason.
     async readOnlyAmong(refs) {
-      const closed = await answers(refs, async (ref) =>
-        (await inCluster(ref, ({ admin, names }) => isReadOnly(admin, names))) ? [ref] : [],
+      const closed = await collectFulfilled(refs, async (ref) =>
+        (await withCluster(ref, ({ admin, names }) => isReadOnly(admin, names))) ? [ref] : [],
       )
       return new Set(closed.flat())
     },
@@ -38,7 +38,7 @@ export function neonSettings({ clusterOf, sizeOf }: Reach): DatabaseSettings {
         throw new SettingsRefused([{ setting: 'dbAllowedCidrs', reason: 'cannot be checked by the driver neon' }])
     },
     async sizesOf(refs) {
-      const sizes = await answers(refs, async (ref) => [ref, await sizeOf(ref)] as const)
+      const sizes = await collectFulfilled(refs, async (ref) => [ref, await sizeOf(ref)] as const)
       return new Map(sizes.filter((size): size is [string, number] => size[1] !== undefined))
     },
     // Neon's disks do not fill up, and its API cannot list the sizes of all projects.
@@ -46,7 +46,10 @@ export function neonSettings({ clusterOf, sizeOf }: Reach): DatabaseSettings {
   }
 }
 
-async function answers<Answer>(refs: readonly string[], ask: (ref: string) => Promise<Answer>): Promise<Answer[]> {
+async function collectFulfilled<Answer>(
+  refs: readonly string[],
+  ask: (ref: string) => Promise<Answer>,
+): Promise<Answer[]> {
   const asked = await Promise.allSettled(refs.map(ask))
   return asked.flatMap((each) => (each.status === 'fulfilled' ? [each.value] : []))
 }

@@ -35,23 +35,23 @@ export interface NeonState {
 
 export type NeonStates = EngineStates<NeonState>
 
-const KEPT_MS = 30_000
-const KEPT_MAX = 5_000
+const CACHE_MS = 30_000
+const CACHE_MAX = 5_000
 
-export type Sites = ReturnType<typeof keepSites>
+export type Sites = ReturnType<typeof siteCache>
 
 /** Cache of sites, which each SQL request needs. An entry may be outdated. */
-const known = new Map<string, { site: Site; until: number }>()
+const cache = new Map<string, { site: Site; until: number }>()
 
-export function keepSites(states: NeonStates) {
+export function siteCache(states: NeonStates) {
   async function find(ref: string): Promise<Site | undefined> {
-    const kept = known.get(ref)
-    if (kept && kept.until > Date.now()) return kept.site
-    known.delete(ref)
+    const cached = cache.get(ref)
+    if (cached && cached.until > Date.now()) return cached.site
+    cache.delete(ref)
     const state = await states.read(ref)
     if (!state?.site) return undefined
-    if (known.size >= KEPT_MAX) known.clear()
-    known.set(ref, { site: state.site, until: Date.now() + KEPT_MS })
+    if (cache.size >= CACHE_MAX) cache.clear()
+    cache.set(ref, { site: state.site, until: Date.now() + CACHE_MS })
     return state.site
   }
 
@@ -63,9 +63,9 @@ export function keepSites(states: NeonStates) {
       return site
     },
     read: states.read,
-    forget: (ref: string) => known.delete(ref),
+    forget: (ref: string) => cache.delete(ref),
     async write(ref: string, state: NeonState | undefined): Promise<void> {
-      known.delete(ref)
+      cache.delete(ref)
       await states.write(ref, state)
     },
   }

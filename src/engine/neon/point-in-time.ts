@@ -1,39 +1,39 @@
 import type { Fence, PointInTimeRequest, ProjectSpec } from '../engine.ts'
 import { disableLogins } from '../logins.ts'
 import { withAdmin } from '../session.ts'
-import { begin, clusterAt, missing, type Neon } from './connection.ts'
-import { ready } from './lifecycle.ts'
+import { clusterAt, type Neon, startWork, throwIfMissing } from './connection.ts'
+import { readyState } from './lifecycle.ts'
 import { neonLogins } from './logins.ts'
 import { prepareDatabase } from './prepare.ts'
 import { beginRestore, finishRestore } from './restore.ts'
 
 /** The window of Neon's history, which does not begin before the database was ready. */
-export async function historyOfBranch({ api, sites }: Neon, ref: string, now: Date) {
+export async function restoreWindow({ api, sites }: Neon, ref: string, now: Date) {
   const { projectId } = await sites.require(ref)
-  const { project } = await api.getProject(projectId).catch(missing)
+  const { project } = await api.getProject(projectId).catch(throwIfMissing)
   const { readySince } = (await sites.read(ref)) ?? {}
   const keptFrom = now.getTime() - project.history_retention_seconds * 1_000
   return { earliest: new Date(Math.max(keptFrom, readySince ? Date.parse(readySince) : 0)), latest: now }
 }
 
-export async function beginMoment(neon: Neon, request: PointInTimeRequest, fence?: Fence): Promise<void> {
-  const { api, sites, ref } = await begin(neon, request.ref, fence)
-  await beginRestore(api, await sites.require(ref), request).catch(missing)
+export async function beginPointInTimeRestore(neon: Neon, request: PointInTimeRequest, fence?: Fence): Promise<void> {
+  const { api, sites, ref } = await startWork(neon, request.ref, fence)
+  await beginRestore(api, await sites.require(ref), request).catch(throwIfMissing)
 }
 
 /**
  * Waits for the restore, sets passwords and ends temporary logins: the restore brought back old roles and passwords.
  */
-export async function finishMoment(
+export async function finishPointInTimeRestore(
   neon: Neon,
   request: PointInTimeRequest & ProjectSpec,
   fence?: Fence,
 ): Promise<void> {
-  const work = await begin(neon, request.ref, fence)
+  const work = await startWork(neon, request.ref, fence)
   const { api, sites, ref } = work
   const state = await sites.read(ref)
   const site = await sites.require(ref)
-  await finishRestore(api, site, request).catch(missing)
+  await finishRestore(api, site, request).catch(throwIfMissing)
   const cluster = clusterAt(neon, ref, site)
   const logins = await withAdmin(cluster, disableLogins)
   await prepareDatabase(cluster, request)
@@ -42,5 +42,5 @@ export async function finishMoment(
     logins,
     async () => request.password,
   )
-  if (state) await work.note({ ...state, ...ready() })
+  if (state) await work.saveState({ ...state, ...readyState() })
 }
