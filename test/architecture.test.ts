@@ -31,7 +31,7 @@ const CYCLES = [
     'engine/diff/diff.ts',
     'engine/end-sessions.ts',
     'engine/engine.ts',
-    'engine/failure.ts',
+    'engine/database-errors.ts',
     'engine/json-rows.ts',
     'engine/logins.ts',
     'engine/roles.ts',

@@ -1,5 +1,5 @@
 import { and, eq, isNull } from 'drizzle-orm'
-import { stateIn } from '../../src/engine/driver-states.ts'
+import { driverState } from '../../src/engine/driver-states.ts'
 import { Instance, NoContent } from '../../src/engine/host/client.ts'
 import type { HostState } from '../../src/engine/host/project-host.ts'
 import { projects } from '../../src/model/tables/index.ts'
@@ -28,7 +28,7 @@ const undoUpgrade = (db: ControlDb, ref: string): Promise<string> =>
     if (!project) throw new StartError(`there is no project "${ref}"`)
     const { organizationId, status, state } = project
     if (status !== 'ACTIVE_HEALTHY') throw new StartError(`the status of ${ref} is ${status}, not ACTIVE_HEALTHY`)
-    const { host = '' } = stateIn<HostState>(state) ?? {}
+    const { host = '' } = driverState<HostState>(state) ?? {}
     const api = (await hostApis(db))(host)
     if (!api) throw new StartError(`the host "${host}" is not known here: set HOST_URL and HOST_KEY`)
     await api.ask(NoContent, { method: 'POST', path: `/instances/${ref}/undo-upgrade` })

@@ -1,6 +1,6 @@
 import { setTimeout as delay } from 'node:timers/promises'
 import { errorMessage } from '../../dev/start-error.ts'
-import { textOf } from '../../src/engine/settings.ts'
+import { settingText } from '../../src/engine/settings.ts'
 import { type Instance, type InstanceRecord, InstanceUnavailable, Refused } from '../instances/types.ts'
 import { configurationOf } from './configuration.ts'
 import { whyNot } from './names.ts'
@@ -25,7 +25,7 @@ export async function applySettings(instance: Instance, asked: SettingsChange, t
   })
   if (refusals.length > 0) throw new Refused(refusals)
   const kept = Object.entries(instance.record.settings).filter(([name]) => !reset.includes(name))
-  const chosen = Object.entries(set).map(([name, value]) => [name, textOf(value)])
+  const chosen = Object.entries(set).map(([name, value]) => [name, settingText(value)])
   await change(
     instance,
     { settings: Object.fromEntries([...kept, ...chosen]) },

@@ -18,7 +18,7 @@ const queues = new Map<string, Queue>()
  * Limits the concurrent sessions of a role in this isolate, so that a burst of requests for one role does not use up the
  * connections of the others. Waiting requests hold no connection; past `WAITING_MAX` of them it refuses at once.
  */
-export async function throughGate<Value>(
+export async function withConnectionSlot<Value>(
   role: string,
   { waitMs, runMs, max = SESSIONS_MAX }: { waitMs: number; runMs: number; max?: number },
   work: () => Promise<Value>,

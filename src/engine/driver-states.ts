@@ -14,7 +14,7 @@ export interface EngineStates<State> {
 export const engineStates = <State>(db: Db): EngineStates<State> => ({
   async read(ref) {
     const [row] = await db.select({ state: projects.engineState }).from(projects).where(eq(projects.ref, ref))
-    return stateIn<State>(row?.state)
+    return driverState<State>(row?.state)
   },
   async write(ref, state) {
     await db
@@ -29,4 +29,4 @@ export const engineStates = <State>(db: Db): EngineStates<State> => ({
 })
 
 /** The cast is safe: only the configured driver writes this column. */
-export const stateIn = <State>(column: unknown): State | undefined => (column ?? undefined) as State | undefined
+export const driverState = <State>(column: unknown): State | undefined => (column ?? undefined) as State | undefined

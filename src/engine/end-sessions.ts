@@ -1,4 +1,4 @@
-import { isDatabaseError } from './failure.ts'
+import { isDatabaseError } from './database-errors.ts'
 import { loginRoles, type ProjectNames, quoteLiteral, quoteLiterals } from './names.ts'
 import type { Session } from './session.ts'
 

@@ -12,7 +12,7 @@ export interface ProjectEngine {
   readonly preparation: string
   readonly capabilities: EngineCapabilities
   /** The options for new projects; throws `EngineUnavailable` if they are unknown. */
-  places(): Promise<readonly Place[]>
+  listRegions(): Promise<readonly RegionOptions[]>
   /**
    * Safe to repeat after a crash at any point. Sets both passwords and leaves the project running at the version
    * `preparation`.
@@ -45,7 +45,7 @@ export interface ProjectEngine {
    * Brings an existing project to the version `preparation`. Each step is atomic. Fails rather than block the project's own
    * queries.
    */
-  upgrade(spec: Omit<ProjectSpec, 'password'>): Promise<void>
+  prepare(spec: Omit<ProjectSpec, 'password'>): Promise<void>
   /** The refs of all projects that have a database at the provider, whoever created it. */
   refs(): Promise<string[]>
   readonly settings: DatabaseSettings
@@ -81,7 +81,7 @@ export interface ProjectEngine {
 export type Fence = () => Promise<boolean>
 
 /** A region that accepts new projects, with the options it offers. */
-export interface Place {
+export interface RegionOptions {
   region: string
   /** Major versions of Postgres, the default one first. */
   versions: readonly string[]
@@ -97,7 +97,7 @@ export interface Machine {
 
 /** Addresses that a project's database refuses after repeated failed logins. */
 interface NetworkBans {
-  of(ref: string): Promise<string[]>
+  list(ref: string): Promise<string[]>
   /** Ignores addresses that are not banned. */
   lift(ref: string, addresses: readonly string[]): Promise<void>
 }
@@ -108,7 +108,7 @@ interface EngineCapabilities {
   /** Whether temporary logins can be restricted to networks. */
   readonly loginNetworks: boolean
   /** Whether the provider sees the plain-text passwords of roles. */
-  readonly tellsPasswords: boolean
+  readonly exposesPasswords: boolean
   /** Whether connections without TLS are accepted unless a project refuses them. */
   readonly plainConnections: boolean
 }
@@ -119,7 +119,7 @@ export interface ProjectSpec {
   runnerPassword: string
   /** The region, for drivers that offer several. */
   region?: string
-  /** Place the database on the same host as this project, for drivers with several hosts in a region. */
+  /** RegionOptions the database on the same host as this project, for drivers with several hosts in a region. */
   beside?: string
   /** The instance size, for drivers that offer sizes. */
   size?: string
@@ -158,7 +158,7 @@ export interface PointInTime {
 
 /** Read-only standbys that follow a project's database. */
 export interface ReadReplicas {
-  of(project: ConnectedProject): Replica[]
+  list(project: ConnectedProject): Replica[]
   /** Safe to repeat after a crash at any point. Rejects with `EngineRefusal` if a replica is not available. */
   add(ref: string, identifier: string, fence?: Fence): Promise<void>
   /** Succeeds if the replica does not exist. */
@@ -182,13 +182,13 @@ export interface ProjectMoves {
    */
   begin(request: MoveRequest, fence?: Fence): Promise<{ engineState: unknown; region: string }>
   /** Replaces the cached host of a project that has moved. */
-  moved(ref: string, host: string): void
+  updateHost(ref: string, host: string): void
   /** Starts to serve the project on this host. */
   open(ref: string, host: string, fence?: Fence): Promise<void>
   /** Removes the instance from a host that the project has left; its archive stays. */
-  leave(ref: string, host: string, fence?: Fence): Promise<void>
+  removeFrom(ref: string, host: string, fence?: Fence): Promise<void>
   /** Instances that are not served because a move is under way or was interrupted. */
-  sealed(): Promise<{ ref: string; host: string; hasArrived: boolean }[]>
+  listSealed(): Promise<{ ref: string; host: string; hasArrived: boolean }[]>
 }
 
 interface MoveRequest {
@@ -271,7 +271,7 @@ export interface BatchRequest {
 export type SqlResult = string | ReadableStream<Uint8Array>
 
 /** Parses the rows of a result. Large numbers lose the precision that the JSON text has. */
-export const rowsOf = async (result: SqlResult): Promise<unknown[]> => new Response(result).json()
+export const parseRows = async (result: SqlResult): Promise<unknown[]> => new Response(result).json()
 
 /** The error that Postgres reports for a statement; `position` counts characters from 1. */
 export interface SqlErrorFields {
@@ -291,8 +291,8 @@ export interface SqlErrorFields {
 }
 
 /** The driver does not support this operation. */
-export class NotByDriver extends Error {
-  override name = 'NotByDriver'
+export class UnsupportedByDriver extends Error {
+  override name = 'UnsupportedByDriver'
 }
 
 /** The database provider refused the operation permanently; nothing has changed. */
@@ -376,4 +376,4 @@ export const databaseMissing = (cause?: unknown): EngineUnavailable =>
 export class EngineBusy extends EngineUnavailable {}
 
 /** No machine has capacity for a new database; nothing has been created. */
-export class NoRoom extends EngineUnavailable {}
+export class NoCapacity extends EngineUnavailable {}

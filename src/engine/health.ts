@@ -3,7 +3,7 @@ import { type EngineHealth, EngineUnavailable } from './engine.ts'
 import { type Server, withAdmin } from './session.ts'
 
 /** Waits for the state of a project; reports it as unhealthy if there is no answer in time. */
-export async function healthWithin(timeoutMs: number, state: Promise<EngineHealth>): Promise<EngineHealth> {
+export async function healthWithTimeout(timeoutMs: number, state: Promise<EngineHealth>): Promise<EngineHealth> {
   try {
     return await withTimeout(timeoutMs, state, () => new EngineUnavailable(`no answer in ${timeoutMs} ms`))
   } catch (error) {

@@ -1,8 +1,8 @@
 import { types } from '@neondatabase/serverless'
 import { countQuery } from '../platform/db/client.ts'
 import { type SqlOverHttp, sqlOverHttp } from '../platform/db/control-database.ts'
+import { isDatabaseError, statementFailure } from './database-errors.ts'
 import { type BatchRequest, EngineUnavailable, type Row, type Statement } from './engine.ts'
-import { isDatabaseError, statementFailure } from './failure.ts'
 import { type Cluster, userOf } from './session.ts'
 import { parameterText } from './value-encoders.ts'
 

@@ -1,4 +1,4 @@
-import { TOO_MANY_CONNECTIONS, throughGate } from './connection-limit.ts'
+import { TOO_MANY_CONNECTIONS, withConnectionSlot } from './connection-limit.ts'
 import { EngineUnavailable, SqlError, type SqlRequest, SqlResultTooLarge, SqlTimeout } from './engine.ts'
 import type { JsonPiece } from './json-bytes.ts'
 import { type Outcome, runStatement } from './run-statement.ts'
@@ -44,7 +44,7 @@ export async function withProjectSession<Value>(
   const { runner, reader } = source.names
   const waitMs = Math.min(timeoutMs, CONNECTION_WAIT_MS_MAX)
   const runMs = waitMs + timeoutMs + END_WAIT_MS
-  return throughGate(source.userOf(request.readOnly ? reader : runner), { waitMs, runMs }, () =>
+  return withConnectionSlot(source.userOf(request.readOnly ? reader : runner), { waitMs, runMs }, () =>
     runOnce(source, { ...request, timeoutMs }, work),
   )
 }

@@ -1,4 +1,4 @@
-import { statementFailure } from './failure.ts'
+import { statementFailure } from './database-errors.ts'
 import type { JsonPiece } from './json-bytes.ts'
 import { rowWriter } from './json-rows.ts'
 import type { Session, Wire } from './session.ts'

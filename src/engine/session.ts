@@ -1,7 +1,7 @@
 import { Client } from '@neondatabase/serverless'
 import { withTimeout } from '../platform/timeout.ts'
+import { isDatabaseError } from './database-errors.ts'
 import { EngineUnavailable } from './engine.ts'
-import { isDatabaseError } from './failure.ts'
 import type { RowSink } from './json-rows.ts'
 import type { ProjectNames } from './names.ts'
 

@@ -1,6 +1,6 @@
+import { isDatabaseError, statementFailure } from './database-errors.ts'
 import { endSessionsOnce, MAY_END, sessionsOfProject } from './end-sessions.ts'
 import { EngineUnavailable } from './engine.ts'
-import { isDatabaseError, statementFailure } from './failure.ts'
 import { type ProjectNames, quoteLiteral, quoteLiterals } from './names.ts'
 import { type Cluster, type Session, withAdmin } from './session.ts'
 
@@ -9,11 +9,11 @@ export interface DatabaseSettings {
   /** Atomic; throws `SettingsRefused`. Open sessions may keep the values that they started with. */
   configure(ref: string, configuration: Configuration): Promise<void>
   /** Every setting of the server with its default and the value that a new session of the owner gets. */
-  effective(ref: string): Promise<EffectiveSetting[]>
+  listEffective(ref: string): Promise<EffectiveSetting[]>
   /** Makes new sessions read-only or writable. Read-only ends the open sessions; writable ends the idle ones. */
   setReadOnly(ref: string, readOnly: boolean): Promise<void>
   /** The projects among `refs` whose sessions start read-only in fact. */
-  readOnlyAmong(refs: readonly string[]): Promise<Set<string>>
+  filterReadOnly(refs: readonly string[]): Promise<Set<string>>
   /**
    * Sets rules for the owner and temporary logins; the project's services are exempt. Ends open sessions from other
    * networks. Throws `SettingsRefused` if the driver cannot see where sessions come from.
@@ -22,7 +22,7 @@ export interface DatabaseSettings {
   /** Sizes in bytes; databases that do not exist are omitted. */
   sizesOf(refs: readonly string[]): Promise<Map<string, number>>
   /** The databases of at least this size, with their sizes in bytes. */
-  sizesFrom(bytesMin: number): Promise<Map<string, number>>
+  sizesAtLeast(bytesMin: number): Promise<Map<string, number>>
 }
 
 export interface Configuration {
@@ -93,7 +93,7 @@ export async function configure(
     `ALTER DATABASE ${database} CONNECTION LIMIT ${connectionsMax ?? -1}`,
     ...reset.map((name) => `ALTER DATABASE ${database} RESET ${name}`),
     ...Object.entries(set).flatMap(([name, value]) => [
-      `ALTER DATABASE ${database} SET ${name} = ${quoteLiteral(textOf(value))}`,
+      `ALTER DATABASE ${database} SET ${name} = ${quoteLiteral(settingText(value))}`,
       ...configuredRoles(names).flatMap((role) => resetStatements(role, database, name)),
     ]),
   ]
@@ -106,7 +106,7 @@ const resetStatements = (role: string, database: string, name: string): string[]
   `ALTER ROLE ${role} IN DATABASE ${database} RESET ${name}`,
 ]
 
-export const textOf = (value: string | number | boolean): string =>
+export const settingText = (value: string | number | boolean): string =>
   typeof value === 'boolean' ? (value ? 'on' : 'off') : String(value)
 
 /** Runs the statements as one query, which is one transaction. */

@@ -1,5 +1,5 @@
+import { statementFailure } from './database-errors.ts'
 import { SqlError, type Transaction, type TransactionRequest } from './engine.ts'
-import { statementFailure } from './failure.ts'
 import { RESULT_SIZE_BYTES_MAX, withProjectSession } from './run-sql.ts'
 import { runStatement } from './run-statement.ts'
 import type { Session, SessionSource, Wire } from './session.ts'

@@ -3,7 +3,7 @@ import { EngineRefusal, type Fence } from './engine.ts'
 
 /** Upgrades of a project to a newer version of Postgres. */
 export interface PostgresUpgrades {
-  outlook(ref: string): Promise<UpgradeOutlook>
+  check(ref: string): Promise<UpgradeCheck>
   /**
    * Ends all sessions. Idempotent by `id`: a repeated call continues the upgrade or returns its outcome. Rejects with
    * `EngineRefusal` if the upgrade is impossible and with `UpgradeFailed` if it failed; the project is then unchanged.
@@ -13,7 +13,7 @@ export interface PostgresUpgrades {
   phase(ref: string): Promise<UpgradePhase | undefined>
 }
 
-export interface UpgradeOutlook {
+export interface UpgradeCheck {
   /** Newer versions such as `18.4`, the newest first. */
   targets: string[]
   sizeBytes: number

@@ -3,7 +3,7 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import {
   EngineUnavailable,
   type ProjectEngine,
-  rowsOf,
+  parseRows,
   SqlError,
   SqlTimeout,
   Superseded,
@@ -76,12 +76,15 @@ export function engineContract(start: () => Promise<EngineUnderTest>): void {
 
   const request = (ref: string) => ({ ref, runnerPassword: specOf(ref).runnerPassword })
   const query = async (ref: string, text: string) =>
-    (await rowsOf(await engine().runSql({ ...request(ref), query: text, readOnly: false }))) as Record<
+    (await parseRows(await engine().runSql({ ...request(ref), query: text, readOnly: false }))) as Record<
       string,
       unknown
     >[]
   const read = async (ref: string, text: string) =>
-    (await rowsOf(await engine().runSql({ ...request(ref), query: text, readOnly: true }))) as Record<string, unknown>[]
+    (await parseRows(await engine().runSql({ ...request(ref), query: text, readOnly: true }))) as Record<
+      string,
+      unknown
+    >[]
   const ask = <Row extends pg.QueryResultRow>(ref: string, password: string, text: string) =>
     withClient(running.connect(ref, password), async (client) => (await client.query<Row>(text)).rows)
   const batch = (ref: string, ...statements: { text: string; params: readonly unknown[] }[]) =>
@@ -137,7 +140,7 @@ export function engineContract(start: () => Promise<EngineUnderTest>): void {
       expect(await ask(ref, ANOTHER_PASSWORD, 'select n from kept')).toEqual([{ n: 1 }])
       await expect(ask(ref, PASSWORD, 'select')).rejects.toMatchObject({ code: '28P01' })
       const renewed = { ref, runnerPassword: 'another runner, Of 20', readOnly: true }
-      expect(await rowsOf(await engine().runSql({ ...renewed, query: 'select n from kept' }))).toEqual([{ n: 1 }])
+      expect(await parseRows(await engine().runSql({ ...renewed, query: 'select n from kept' }))).toEqual([{ n: 1 }])
     })
 
     test('does nothing for one whose fence refuses', async () => {
@@ -162,7 +165,7 @@ export function engineContract(start: () => Promise<EngineUnderTest>): void {
         parameters,
         readOnly: false,
       })
-      expect(await rowsOf(result)).toEqual([{ n: 3, t: 'three' }])
+      expect(await parseRows(result)).toEqual([{ n: 3, t: 'three' }])
     })
 
     test('says what Postgres says of a statement that it refuses', async () => {
@@ -638,10 +641,10 @@ export function engineContract(start: () => Promise<EngineUnderTest>): void {
       const { settings } = engine()
       await settings.setReadOnly(ref, true)
       await expect(query(ref, 'insert into t values (1)')).rejects.toMatchObject({ code: '25006' })
-      expect(await settings.readOnlyAmong([ref, shared])).toEqual(new Set([ref]))
+      expect(await settings.filterReadOnly([ref, shared])).toEqual(new Set([ref]))
       await settings.setReadOnly(ref, false)
       await query(ref, 'insert into t values (1)')
-      expect(await settings.readOnlyAmong([ref])).toEqual(new Set())
+      expect(await settings.filterReadOnly([ref])).toEqual(new Set())
     })
 
     test('sizes are those of the databases that there are', async () => {

@@ -6,7 +6,7 @@ import {
   type Fence,
   type PointInTimeRequest,
   type ProjectSpec,
-  rowsOf,
+  parseRows,
   Superseded,
 } from '../../src/engine/engine.ts'
 import { loginRole } from '../../src/engine/logins.ts'
@@ -502,7 +502,7 @@ describe('a temporary login', () => {
 describe('a read replica', () => {
   const add = (ref: string, identifier: string, fence?: Fence) => engine().replicas?.add(ref, identifier, fence)
   const removeIt = (ref: string, identifier: string, fence?: Fence) => engine().replicas?.remove(ref, identifier, fence)
-  const of = (ref: string) => engine().replicas?.of({ ref, engineState: neon.states.get(ref) }) ?? []
+  const of = (ref: string) => engine().replicas?.list({ ref, engineState: neon.states.get(ref) }) ?? []
   const endpointsOf = (ref: string) =>
     neon.server
       .branches()
@@ -637,7 +637,7 @@ describe('a database that is put back to a moment', () => {
     return { ...specOf(own), id: crypto.randomUUID(), at }
   }
   const namesIn = async (ref: string) => {
-    const found = (await rowsOf(await query(ref, 'select name from people order by 1'))) as { name: string }[]
+    const found = (await parseRows(await query(ref, 'select name from people order by 1'))) as { name: string }[]
     return found.map(({ name }) => name)
   }
   const keptOf = (ref: string) => namesOf(ref).filter((name) => name.startsWith(`pilothouse-${ref}-before-`))
@@ -866,7 +866,7 @@ describe('a copy', () => {
       ref,
       `select count(*)::int as count, sum(length(statements[1]))::int as length from supabase_migrations.schema_migrations`,
     )
-    expect(await rowsOf(result)).toEqual([{ count: 20, length: 20_000_000 }])
+    expect(await parseRows(result)).toEqual([{ count: 20, length: 20_000_000 }])
   })
 
   test('is taken anew where its parent has had another migration meanwhile', async () => {
@@ -890,7 +890,7 @@ describe('a copy', () => {
     await query(ref, 'select born from people')
     expect(migrations).toBe(1)
     const result = await query(ref, 'select version from supabase_migrations.schema_migrations')
-    expect(await rowsOf(result)).toEqual([{ version: '1' }])
+    expect(await parseRows(result)).toEqual([{ version: '1' }])
   })
 
   test('remembers what its history was to be, over a crash', async () => {

@@ -76,7 +76,9 @@ describe.skipIf(!canMount)('a host on a disk of its own (skipped where this user
     expect(await load()).toMatchObject({ status: 400, body: { code: '53100' } })
     const error = expect.stringContaining('the disk of the database is full')
     expect(await health(A)).toMatchObject({ healthy: false, error })
-    await expect(engine.places()).rejects.toThrow('no database host has enough free disk space for another project')
+    await expect(engine.listRegions()).rejects.toThrow(
+      'no database host has enough free disk space for another project',
+    )
     const message = expect.stringContaining('there is no room on the disk of the host: 64 MiB are needed')
     const refused = { status: 503, body: { error: { code: 'unavailable', message } } }
     expect(await ask('PUT', `/instances/${C}`, { password: 'secret' })).toMatchObject(refused)
@@ -92,7 +94,7 @@ describe.skipIf(!canMount)('a host on a disk of its own (skipped where this user
     rmSync(filler)
     await expect.poll(async () => (await load()).status, WAIT).toBe(200)
     expect(await health(A)).toEqual({ healthy: true })
-    expect(await engine.places()).toHaveLength(1)
+    expect(await engine.listRegions()).toHaveLength(1)
     expect((await ask('PUT', `/instances/${C}`, { password: 'secret' })).status).toBe(200)
   })
 

@@ -7,7 +7,7 @@ const Bans = z.object({ bans: z.array(z.object({ address: z.string() })) })
 
 /** Addresses that the gateway of a project's host bans for a time after logins with wrong passwords. */
 export const hostBans = (access: HostAccess): NonNullable<ProjectEngine['bans']> => ({
-  async of(ref) {
+  async list(ref) {
     const { ask } = await access.api(ref)
     try {
       const { bans } = await ask(Bans, { method: 'GET', path: `/instances/${ref}/bans` })

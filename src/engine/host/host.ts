@@ -11,7 +11,7 @@ import {
   type ProjectEngine,
   type ProjectSpec,
 } from '../engine.ts'
-import { healthWithin } from '../health.ts'
+import { healthWithTimeout } from '../health.ts'
 import { setOwnerPassword } from '../roles.ts'
 import { runBatch } from '../run-batch.ts'
 import { type Session, withAdmin } from '../session.ts'
@@ -24,7 +24,7 @@ import { hostLogins } from './logins.ts'
 import { hostLogs } from './logs.ts'
 import { hostMoves } from './moves.ts'
 import { HOST_NAMES } from './names.ts'
-import { chooseHost, machines, places } from './placement.ts'
+import { chooseHost, listRegions, machines } from './placement.ts'
 import { type HostAccess, type HostEngineConfig, hostAccess } from './project-host.ts'
 import { hostReplicas } from './replicas.ts'
 import { runSqlAt } from './scripts.ts'
@@ -55,10 +55,10 @@ export function createHostEngine(config: HostEngineConfig): ProjectEngine {
         return access.mayOffer('backups')
       },
       loginNetworks: true,
-      tellsPasswords: false,
+      exposesPasswords: false,
       plainConnections: true,
     },
-    places: () => places(access),
+    listRegions: () => listRegions(access),
     async create(spec, fence) {
       const api = await hostFor(config, access, spec)
       await api.withLock(spec.ref, fence, async (ask) => {
@@ -84,14 +84,14 @@ export function createHostEngine(config: HostEngineConfig): ProjectEngine {
     },
     setPassword: async (ref, password) => setOwnerPassword(await clusterOf(ref), password),
     diff: (request) => diff(clusterOf, request),
-    health: (ref, timeoutMs) => healthWithin(timeoutMs, healthOf(access, ref)),
+    health: (ref, timeoutMs) => healthWithTimeout(timeoutMs, healthOf(access, ref)),
     version: async (ref) => (await getInstance(access, ref)).version,
     runSql: (request) =>
       withFreshHost(request.ref, async () => runSqlAt(await config.hosts.of(request.ref), config.egress, request)),
     transaction: (request, work) =>
       withFreshHost(request.ref, async () => runTransaction(sessionsOf(await clusterOf(request.ref)), request, work)),
     runBatch: (request) => withFreshHost(request.ref, async () => runBatch(await clusterOf(request.ref), request)),
-    async upgrade({ ref, sleepAfterSeconds }) {
+    async prepare({ ref, sleepAfterSeconds }) {
       if (sleepAfterSeconds !== undefined) {
         const body = { after_seconds: sleepAfterSeconds }
         await (await access.api(ref)).ask(NoContent, { method: 'PUT', path: `/instances/${ref}/sleep`, body })

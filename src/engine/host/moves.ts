@@ -44,12 +44,12 @@ export function hostMoves(access: HostAccess, states: EngineStates<HostState>): 
       const backup = `/instances/${ref}/backups/${MOVE_BACKUP}`
       await api.withLock(ref, fence, (ask) => ask(NoContent, { method: 'DELETE', path: backup }))
     },
-    async leave(ref, host, fence) {
+    async removeFrom(ref, host, fence) {
       const { withLock } = await hostNamed(host)
       await withLock(ref, fence, (ask) => ask(NoContent, { method: 'DELETE', path: `/instances/${ref}?archive=keep` }))
     },
-    moved: (ref, host) => hosts.cacheHost(ref, host),
-    async sealed() {
+    updateHost: (ref, host) => hosts.cacheHost(ref, host),
+    async listSealed() {
       const sealedAt = async (api: HostApi) => {
         if (!(await access.hasFeature(api, 'backups'))) return []
         const list = await api.ask(Sealed, { method: 'GET', path: '/sealed' })

@@ -1,16 +1,16 @@
-import { EngineUnavailable, type Machine, NoRoom, type Place, type ProjectSpec } from '../engine.ts'
+import { EngineUnavailable, type Machine, NoCapacity, type ProjectSpec, type RegionOptions } from '../engine.ts'
 import type { HostApi, HostDescription } from './client.ts'
 import type { HostAccess } from './project-host.ts'
 
 /** The options for new projects, from the hosts that accept them and have answered recently. */
-export async function places(access: HostAccess): Promise<Place[]> {
+export async function listRegions(access: HostAccess): Promise<RegionOptions[]> {
   const answers = await Promise.allSettled(
     (await acceptingHosts(access)).map((api) => access.descriptions.refreshOrLast(api)),
   )
   const found = answers.flatMap((answer) => (answer.status === 'fulfilled' ? [answer.value] : []))
   if (found.length === 0) throw noHostError()
   const withSpace = found.filter(hasFreeDisk)
-  if (withSpace.length === 0) throw new NoRoom('no database host has enough free disk space for another project')
+  if (withSpace.length === 0) throw new NoCapacity('no database host has enough free disk space for another project')
   return withSpace.map(({ region, versions, sizes }) => ({
     region,
     versions: [...versions].sort((a, b) => Number(b.is_default) - Number(a.is_default)).map(({ major }) => major),

@@ -1,4 +1,4 @@
-import { type EngineStates, stateIn } from '../driver-states.ts'
+import { driverState, type EngineStates } from '../driver-states.ts'
 import { EngineRefusal, type Fence } from '../engine.ts'
 import type { Cluster } from '../session.ts'
 import { type Call, type Feature, type HostApi, hostApi, NoContent } from './client.ts'
@@ -70,7 +70,7 @@ export function hostAccess({ hosts, states, egress, runRemoval = (remove) => rem
       hosts.cacheHost(ref, api.host.id)
     },
     addressOf(engineState: unknown): ClientAddress {
-      const { at = hosts.local } = stateIn<HostState>(engineState) ?? {}
+      const { at = hosts.local } = driverState<HostState>(engineState) ?? {}
       return at ?? { databaseHost: '', databasePort: 5432 }
     },
     hasFeature: async (api: HostApi, feature: Feature): Promise<boolean> => (await featuresOf(api)).includes(feature),

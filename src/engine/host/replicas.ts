@@ -1,4 +1,4 @@
-import { type EngineStates, stateIn } from '../driver-states.ts'
+import { driverState, type EngineStates } from '../driver-states.ts'
 import type { Fence, ReadReplicas } from '../engine.ts'
 import { NoContent } from './client.ts'
 import { HOST_NAMES } from './names.ts'
@@ -28,8 +28,8 @@ export function hostReplicas(access: HostAccess, states: EngineStates<HostState>
   }
 
   return {
-    of({ engineState }) {
-      const state = stateIn<HostState>(engineState)
+    list({ engineState }) {
+      const state = driverState<HostState>(engineState)
       const { databaseHost, databaseDomain } = access.addressOf(engineState)
       return (state?.replicas ?? []).map(({ identifier, isReady }) => {
         const replica = { identifier, isReady }

@@ -1,6 +1,6 @@
 import * as z from 'zod'
 import { withAdmin } from '../session.ts'
-import { type Configuration, type DatabaseSettings, isReadOnly, setReadOnly, textOf } from '../settings.ts'
+import { type Configuration, type DatabaseSettings, isReadOnly, setReadOnly, settingText } from '../settings.ts'
 import { Instance, Instances, isMissing, NoContent } from './client.ts'
 import { HOST_NAMES } from './names.ts'
 import type { HostAccess } from './project-host.ts'
@@ -24,13 +24,13 @@ export function hostSettings(access: HostAccess): DatabaseSettings {
     withAdmin(await access.clusterOf(ref), work)
   return {
     configure: (ref, configuration) => configure(access, ref, configuration),
-    async effective(ref) {
+    async listEffective(ref) {
       const { ask } = await access.api(ref)
       const { settings } = await ask(Effective, { method: 'GET', path: `/instances/${ref}/settings` })
       return settings.map(({ pending_restart: pendingRestart, ...setting }) => ({ ...setting, pendingRestart }))
     },
     setReadOnly: (ref, readOnly) => withDatabase(ref, (admin) => setReadOnly(admin, HOST_NAMES, readOnly)),
-    async readOnlyAmong(refs) {
+    async filterReadOnly(refs) {
       if (refs.length === 0) return new Set()
       const found = new Map((await listInstances(access)).map(({ name, state }) => [name, state]))
       // A sleeping instance cannot have changed since it fell asleep, and a query would wake it.
@@ -51,13 +51,13 @@ export function hostSettings(access: HostAccess): DatabaseSettings {
       const wanted = new Set(refs)
       return wanted.size === 0 ? new Map() : listSizes(access, (ref) => wanted.has(ref))
     },
-    sizesFrom: (bytesMin) => listSizes(access, (_, bytes) => bytes >= bytesMin),
+    sizesAtLeast: (bytesMin) => listSizes(access, (_, bytes) => bytes >= bytesMin),
   }
 }
 
 async function configure(access: HostAccess, ref: string, configuration: Configuration): Promise<void> {
   const { set, reset, connectionsMax, restart = true } = configuration
-  const texts = Object.entries(set).map(([name, value]) => [name, textOf(value)])
+  const texts = Object.entries(set).map(([name, value]) => [name, settingText(value)])
   const connections = connectionsMax === null ? [] : [['max_connections', String(connectionsMax)]]
   // Without a limit of the project's own, `max_connections` is reset to that of its size.
   const resets = connectionsMax === null ? [...reset, 'max_connections'] : reset

@@ -14,7 +14,7 @@ const Progress = z.object({ upgrade: z.enum(UPGRADE_PHASES).optional() })
 
 /** Upgrades on the host, which copies the instance to the newer version and keeps the old data for a day. */
 export const hostUpgrades = (access: HostAccess): PostgresUpgrades => ({
-  async outlook(ref) {
+  async check(ref) {
     const { ask } = await access.api(ref)
     const {
       targets,

@@ -1,8 +1,8 @@
 import type { DatabaseBackups } from '../backup.ts'
-import { NotByDriver } from '../engine.ts'
+import { UnsupportedByDriver } from '../engine.ts'
 
 const refuseBackups = async () => {
-  throw new NotByDriver('the driver neon makes no backups: restore to a point in time instead')
+  throw new UnsupportedByDriver('the driver neon makes no backups: restore to a point in time instead')
 }
 
 export const noBackups: DatabaseBackups = {

@@ -1,4 +1,4 @@
-import { EngineUnavailable, NotByDriver, Superseded } from '../engine.ts'
+import { EngineUnavailable, Superseded, UnsupportedByDriver } from '../engine.ts'
 import { powerOf, type TemporaryLogins, temporaryLogins } from '../logins.ts'
 import { projectNames, quoteLiteral } from '../names.ts'
 import { type Cluster, withAdmin } from '../session.ts'
@@ -25,7 +25,7 @@ export function neonLogins({ clusterOf, exists }: Reach): TemporaryLogins {
     powerOf: (ref, name) => powerOf(projectNames(ref), name),
     async put(login, fence) {
       if (login.networks)
-        throw new NotByDriver(
+        throw new UnsupportedByDriver(
           'the driver neon cannot restrict logins to networks: Postgres does not see the client address there',
         )
       await logins.put(login, fence)

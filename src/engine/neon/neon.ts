@@ -1,6 +1,6 @@
 import { sessionsOf } from '../cluster-sessions.ts'
 import { diff } from '../diff/diff.ts'
-import { stateIn } from '../driver-states.ts'
+import { driverState } from '../driver-states.ts'
 import {
   DATABASE_MISSING,
   type EngineHealth,
@@ -8,7 +8,7 @@ import {
   type ProjectEngine,
   type ProjectSpec,
 } from '../engine.ts'
-import { healthWithin, serverVersion } from '../health.ts'
+import { healthWithTimeout, serverVersion } from '../health.ts'
 import { joinText } from '../json-bytes.ts'
 import { projectNames } from '../names.ts'
 import { repairRunners, setOwnerPassword } from '../roles.ts'
@@ -66,10 +66,10 @@ export function createNeonEngine(config: NeonEngineConfig): ProjectEngine {
     capabilities: {
       backups: false,
       loginNetworks: false,
-      tellsPasswords: true,
+      exposesPasswords: true,
       plainConnections: false,
     },
-    places: async () => Object.keys(NEON_REGIONS).map((region) => ({ region, versions, sizes: NEON_SIZES })),
+    listRegions: async () => Object.keys(NEON_REGIONS).map((region) => ({ region, versions, sizes: NEON_SIZES })),
     create: (spec, fence) => create(neon, spec, fence),
     copy: (request, fence) => copy(neon, request, fence),
     remove: async (ref, fence) => remove(await startWork(neon, ref, fence)),
@@ -79,14 +79,14 @@ export function createNeonEngine(config: NeonEngineConfig): ProjectEngine {
     setPassword: (ref, password) =>
       withCluster(ref, (cluster) => setOwnerPassword(cluster, password).catch(passwordFailure)),
     diff: (request) => diff(clusterOf, request),
-    health: (ref, timeoutMs) => healthWithin(timeoutMs, healthOf(neon, ref)),
+    health: (ref, timeoutMs) => healthWithTimeout(timeoutMs, healthOf(neon, ref)),
     version: (ref) => withCluster(ref, serverVersion),
     runSql: (request) =>
       withCluster(request.ref, async (cluster) => joinText(await runSql(sessionsOf(cluster), request))),
     transaction: (request, work) =>
       withCluster(request.ref, (cluster) => runTransaction(sessionsOf(cluster), request, work)),
     runBatch: (request) => withCluster(request.ref, (cluster) => runBatch(cluster, request)),
-    upgrade: (spec) => withCluster(spec.ref, (cluster) => upgrade(cluster, spec)),
+    prepare: (spec) => withCluster(spec.ref, (cluster) => prepare(cluster, spec)),
     refs: async () => [...new Set([...(await refsOf(neon.api)), ...(await config.states.refs())])],
     settings: neonSettings({ clusterOf, sizeOf: (ref) => sizeOf(neon, ref) }),
     logins: neonLogins({ clusterOf, exists: (ref) => exists(neon, ref) }),
@@ -97,8 +97,8 @@ export function createNeonEngine(config: NeonEngineConfig): ProjectEngine {
       finish: (request, fence) => finishPointInTimeRestore(neon, request, fence),
     },
     replicas: {
-      of: ({ engineState }) =>
-        (stateIn<NeonState>(engineState)?.replicas ?? []).map(({ identifier, isReady, host }) => ({
+      list: ({ engineState }) =>
+        (driverState<NeonState>(engineState)?.replicas ?? []).map(({ identifier, isReady, host }) => ({
           ...{ identifier, isReady, host },
           poolerHost: poolerHostOf(host),
         })),
@@ -111,7 +111,7 @@ export function createNeonEngine(config: NeonEngineConfig): ProjectEngine {
     },
     connection({ ref, engineState }, role) {
       const { owner, database } = projectNames(ref)
-      const host = stateIn<NeonState>(engineState)?.site?.host ?? ''
+      const host = driverState<NeonState>(engineState)?.site?.host ?? ''
       return { host, ...(host && { poolerHost: poolerHostOf(host) }), port: 5432, user: role ?? owner, database }
     },
   }
@@ -161,7 +161,7 @@ async function sizeOf({ api, sites }: Neon, ref: string): Promise<number | undef
   return (await api.getBranch(site.projectId, site.branchId)).branch.logical_size
 }
 
-async function upgrade(cluster: Cluster, { runnerPassword }: Omit<ProjectSpec, 'password'>): Promise<void> {
+async function prepare(cluster: Cluster, { runnerPassword }: Omit<ProjectSpec, 'password'>): Promise<void> {
   await repairRunners(cluster, runnerPassword)
   await withAdmin(cluster, ensureStorageSchema, cluster.names.database)
 }

@@ -1,5 +1,5 @@
+import { isDatabaseError } from '../database-errors.ts'
 import { EngineUnavailable } from '../engine.ts'
-import { isDatabaseError } from '../failure.ts'
 import { SettingsRefused } from '../settings.ts'
 
 const INVALID_VALUE = '22023'

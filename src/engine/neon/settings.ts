@@ -23,10 +23,10 @@ export function neonSettings({ clusterOf, sizeOf }: Reach): DatabaseSettings {
   }
   return {
     configure: (ref, configuration) => withCluster(ref, (target) => configure(target, configuration)),
-    effective: async (ref) => effectiveSettings(await clusterOf(ref)),
+    listEffective: async (ref) => effectiveSettings(await clusterOf(ref)),
     setReadOnly: (ref, readOnly) => withCluster(ref, ({ admin, names }) => setReadOnly(admin, names, readOnly)),
     // A database that does not answer counts as writable: making it read-only then fails with the reason.
-    async readOnlyAmong(refs) {
+    async filterReadOnly(refs) {
       const closed = await collectFulfilled(refs, async (ref) =>
         (await withCluster(ref, ({ admin, names }) => isReadOnly(admin, names))) ? [ref] : [],
       )
@@ -42,7 +42,7 @@ export function neonSettings({ clusterOf, sizeOf }: Reach): DatabaseSettings {
       return new Map(sizes.filter((size): size is [string, number] => size[1] !== undefined))
     },
     // Neon's disks do not fill up, and its API cannot list the sizes of all projects.
-    sizesFrom: async () => new Map(),
+    sizesAtLeast: async () => new Map(),
   }
 }
 

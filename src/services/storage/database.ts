@@ -122,7 +122,7 @@ async function wasUpgraded({ ctx, project }: Storage, sentAt: number): Promise<b
   const last = upgradedAt.get(ref) ?? 0
   if (last >= sentAt) return true
   if (sentAt - last < UPGRADE_EVERY_MS) return false
-  await ctx.engine.upgrade({ ref, runnerPassword }).catch((error) => {
+  await ctx.engine.prepare({ ref, runnerPassword }).catch((error) => {
     ctx.log.error('storage_upgrade_failed', { project: ref, error: describeError(error) })
   })
   upgradedAt.set(ref, ctx.now().getTime())

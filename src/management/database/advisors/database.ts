@@ -1,6 +1,6 @@
 import type { ProjectAccess } from '../../../access/access.ts'
 import type { Ctx } from '../../../ctx.ts'
-import { rowsOf } from '../../../engine/engine.ts'
+import { parseRows } from '../../../engine/engine.ts'
 import { runnerPasswordOf } from '../../../model/secrets/project.ts'
 import { checkStatement, type DatabaseCheck } from './checks/statement.ts'
 import type { Finding } from './finding.ts'
@@ -35,7 +35,7 @@ export async function checkDatabase(
     timeoutMs: Math.min(ctx.config.SQL_TIMEOUT_SECONDS, CHECK_SECONDS_MAX) * 1000,
   })
   // What the statement selects is what its rows are made of.
-  return ((await rowsOf(result)) as Row[]).map(({ lint, schema, name, type, key, detail, more, total }) => {
+  return ((await parseRows(result)) as Row[]).map(({ lint, schema, name, type, key, detail, more, total }) => {
     const metadata = { type, ...(schema !== null && { schema }), ...(name !== null && { name }), ...more }
     return { lint, detail, key, metadata, total }
   })

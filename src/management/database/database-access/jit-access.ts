@@ -51,7 +51,7 @@ export async function authorizeJit(
     return { entry, networks, expiresAt }
   })
   const { entry, networks, expiresAt } = granted
-  const ownPassword = ctx.engine.capabilities.tellsPasswords ? newPassword() : undefined
+  const ownPassword = ctx.engine.capabilities.exposesPasswords ? newPassword() : undefined
   await makeLogin(ctx, { ref, role, power, password: ownPassword ?? token, expiresAt, networks })
   const { host, port, user, database } = ctx.engine.connection(project, role)
   const login = {

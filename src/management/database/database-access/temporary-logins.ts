@@ -1,6 +1,6 @@
 import { and, eq, gt, inArray, lte, type SQL, sql } from 'drizzle-orm'
 import type { SystemCtx } from '../../../ctx.ts'
-import { EngineUnavailable, NotByDriver, Superseded } from '../../../engine/engine.ts'
+import { EngineUnavailable, Superseded, UnsupportedByDriver } from '../../../engine/engine.ts'
 import type { LoginSpec } from '../../../engine/logins.ts'
 import { ROLES, roleAllows } from '../../../model/roles.ts'
 import { passwordOf } from '../../../model/secrets/project.ts'
@@ -33,7 +33,7 @@ export async function makeLogin(ctx: SystemCtx, login: LoginSpec): Promise<void>
     if (error instanceof Superseded) {
       throw new ApiError('forbidden.permission_denied', { detail: 'the access was withdrawn', cause: error })
     }
-    if (error instanceof NotByDriver) {
+    if (error instanceof UnsupportedByDriver) {
       throw new ApiError('forbidden.permission_denied', { detail: error.message, cause: error })
     }
     throw unavailable(error)

@@ -10,7 +10,7 @@ import type { LiftNetworkBans } from './schema.ts'
 const BANNED_FROM = 'postgres'
 
 export async function getBans({ engine }: Ctx, { ref }: ProjectAccess): Promise<{ banned_ipv4_addresses: string[] }> {
-  const banned = await engine.bans?.of(ref).catch((error) => {
+  const banned = await engine.bans?.list(ref).catch((error) => {
     throw toApiError(error)
   })
   return { banned_ipv4_addresses: banned ?? [] }

@@ -17,7 +17,7 @@ export async function effectiveConfig(
   chosen: PostgresConfig,
 ): Promise<PostgresConfig> {
   if (!ACTIVE.includes(status)) return chosen
-  const rows = await engine.settings.effective(ref).catch((error) => {
+  const rows = await engine.settings.listEffective(ref).catch((error) => {
     throw toApiError(error)
   })
   const written = new Map<string, Value>(Object.entries(chosen))

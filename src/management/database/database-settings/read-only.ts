@@ -63,7 +63,7 @@ export async function keepReadOnly(ctx: SystemCtx): Promise<void> {
   await judgeSizes(ctx, await activeModes(ctx))
   const modes = await activeModes(ctx)
   const closed = modes.filter(({ mode }) => mustApply(mode, ctx.now()))
-  const really = await ctx.engine.settings.readOnlyAmong(closed.map(({ ref }) => ref))
+  const really = await ctx.engine.settings.filterReadOnly(closed.map(({ ref }) => ref))
   for (const { ref, mode } of modes) {
     const wanted = mustApply(mode, ctx.now())
     if (wanted ? really.has(ref) : !mode.applied) continue
@@ -111,7 +111,7 @@ async function activeModes({ db }: SystemCtx): Promise<ProjectMode[]> {
 async function judgeSizes(ctx: SystemCtx, modes: readonly ProjectMode[]): Promise<void> {
   const { settings } = ctx.engine
   const limited = new Set(modes.filter(({ mode }) => mode.enabled).map(({ ref }) => ref))
-  const large = await settings.sizesFrom(FULL * GIGABYTE)
+  const large = await settings.sizesAtLeast(FULL * GIGABYTE)
   // Of a database that cannot be reached, nothing is judged.
   const small = await settings.sizesOf(Array.from(limited)).catch((error) => {
     ctx.log.error('sizes_unknown', { error: describeError(error) })

@@ -23,7 +23,7 @@ export async function setUpReplica(ctx: Ctx, project: ProjectAccess, region: Reg
 
 export async function removeReplica(ctx: Ctx, project: ProjectAccess, identifier: string): Promise<void> {
   const isThere = replicasOf(ctx.engine)
-    .of(project)
+    .list(project)
     .some((replica) => replica.identifier === identifier)
   if (!isThere) throw new ApiError('not_found.read_replica')
   await start(ctx, project, 'remove_replica', identifier)

@@ -3,7 +3,7 @@ import type { Ctx } from '../../../ctx.ts'
 import { TOO_MANY_CONNECTIONS } from '../../../engine/connection-limit.ts'
 import {
   EngineUnavailable,
-  NoRoom,
+  NoCapacity,
   type ProjectEngine,
   type Replica,
   SqlError,
@@ -51,7 +51,7 @@ export function toApiError(error: unknown): unknown {
   if (error instanceof EngineUnavailable) {
     const full = error.code === TOO_MANY_CONNECTIONS
     const busy = full ? 'too many queries run at the same time; try again shortly' : undefined
-    const detail = error instanceof NoRoom ? error.message : busy
+    const detail = error instanceof NoCapacity ? error.message : busy
     return new ApiError('service_unavailable.project_database', { detail, cause: error })
   }
   return error
@@ -102,7 +102,7 @@ export function pooledConnection(
 /** How to reach the database with any Postgres client, and each of its replicas. */
 export async function getPoolerConfig({ db, engine }: Ctx, project: ProjectAccess) {
   const { value } = await readSettings(db, project.ref, 'pooler')
-  return [undefined, ...(engine.replicas?.of(project) ?? [])].map((replica) => {
+  return [undefined, ...(engine.replicas?.list(project) ?? [])].map((replica) => {
     const { host, port, user, database, connectionString } = pooledConnection(engine, project, value, replica)
     return {
       identifier: replica?.identifier ?? project.ref,

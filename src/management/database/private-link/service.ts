@@ -109,7 +109,7 @@ async function findDatabase({ engine, config }: Ctx, tx: Writer, ref: string, id
   const isPrimary = identifier === ref
   const database = isPrimary
     ? engine.connection(project)
-    : engine.replicas?.of(project).find((replica) => replica.identifier === identifier)
+    : engine.replicas?.list(project).find((replica) => replica.identifier === identifier)
   if (!database) {
     const message = `must be ${ref}, the primary database, or the identifier of a read replica`
     const issue = { field: 'body.data.attributes.database_identifier', code: 'unknown', message }

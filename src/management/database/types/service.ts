@@ -1,6 +1,6 @@
 import type { ProjectAccess } from '../../../access/access.ts'
 import type { Ctx } from '../../../ctx.ts'
-import { rowsOf } from '../../../engine/engine.ts'
+import { parseRows } from '../../../engine/engine.ts'
 import { ApiError } from '../../../platform/http/error.ts'
 import { runQuery } from '../database/service.ts'
 import { CATALOGUE, type Catalogue, SCHEMAS } from './catalogue.ts'
@@ -13,7 +13,7 @@ import { TooManyRelationships } from './relationships.ts'
 export async function generateTypescriptTypes(ctx: Ctx, project: ProjectAccess, included: string) {
   const schemas = included.split(',').map((name) => name.trim())
   const rows = await runQuery(ctx, project, { query: CATALOGUE, parameters: [schemas], readOnly: true })
-  const [found] = (await rowsOf(rows)) as [{ catalogue: Catalogue }]
+  const [found] = (await parseRows(rows)) as [{ catalogue: Catalogue }]
   return withinBounds(() => ({ types: generateTypes(found.catalogue) }))
 }
 
@@ -28,7 +28,7 @@ function withinBounds<T>(make: () => T): T {
 
 export async function getDatabaseOpenApi(ctx: Ctx, project: ProjectAccess, schema: string) {
   const rows = await runQuery(ctx, project, { query: DETAILED, parameters: [[schema]], readOnly: true })
-  const [found] = (await rowsOf(rows)) as [{ catalogue: Catalogue; details: Details }]
+  const [found] = (await parseRows(rows)) as [{ catalogue: Catalogue; details: Details }]
   const { catalogue, details } = found
   if (catalogue.schemas.length === 0) {
     const issue = { field: 'query.schema', code: 'unknown', message: 'is no schema of the database' }
@@ -38,7 +38,7 @@ export async function getDatabaseOpenApi(ctx: Ctx, project: ProjectAccess, schem
 }
 
 export async function getDatabaseContext(ctx: Ctx, project: ProjectAccess) {
-  const rows = (await rowsOf(await runQuery(ctx, project, { query: SCHEMAS, readOnly: true }))) as {
+  const rows = (await parseRows(await runQuery(ctx, project, { query: SCHEMAS, readOnly: true }))) as {
     database: string
     schema: string
   }[]

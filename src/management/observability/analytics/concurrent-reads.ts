@@ -1,6 +1,6 @@
 import { type SQL, sql } from 'drizzle-orm'
 import type { Ctx } from '../../../ctx.ts'
-import { throughGate } from '../../../engine/connection-limit.ts'
+import { withConnectionSlot } from '../../../engine/connection-limit.ts'
 import { EngineUnavailable } from '../../../engine/engine.ts'
 import { postgresFailure } from '../../../platform/db/postgres-errors.ts'
 import { QueryError } from './sql/tokens.ts'
@@ -15,8 +15,8 @@ const OF_ALL_MAX = 6
 /** Each holds a connection that all other requests need, for as long as its caller likes. */
 const atATime = <Value>(ref: string, work: () => Promise<Value>): Promise<Value> => {
   const bounds = { waitMs: WAIT_MS, runMs: 2 * TIMEOUT_MS }
-  const ofAll = () => throughGate('logs', { ...bounds, max: OF_ALL_MAX }, work)
-  return throughGate(`logs of ${ref}`, { ...bounds, max: OF_PROJECT_MAX }, ofAll)
+  const ofAll = () => withConnectionSlot('logs', { ...bounds, max: OF_ALL_MAX }, work)
+  return withConnectionSlot(`logs of ${ref}`, { ...bounds, max: OF_PROJECT_MAX }, ofAll)
 }
 
 /** Runs what reads as many rows as a caller chooses: bounded in time, and unable to write whatever it says. Throws QueryError. */

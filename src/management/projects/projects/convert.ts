@@ -65,7 +65,7 @@ const toListed = (listed: Listed, engine: ProjectEngine) => ({
 /** A replica works as its project does, once it is there. */
 const databasesOf = (listed: Listed, { replicas }: ProjectEngine) => [
   toDatabase(listed),
-  ...(replicas?.of(listed.project) ?? []).map(({ identifier, isReady }) => ({
+  ...(replicas?.list(listed.project) ?? []).map(({ identifier, isReady }) => ({
     ...toDatabase(listed),
     ...(isReady ? {} : { status: 'INIT_READ_REPLICA' }),
     identifier,

@@ -1,6 +1,6 @@
 import type * as z from 'zod'
 import type { Ctx } from '../../../ctx.ts'
-import type { Place } from '../../../engine/engine.ts'
+import type { RegionOptions } from '../../../engine/engine.ts'
 import { REGION_CODES, type RegionCode } from '../../../model/tables/index.ts'
 import { ApiError } from '../../../platform/http/error.ts'
 import { toApiError } from '../../database/database/service.ts'
@@ -20,13 +20,13 @@ export interface Options {
 
 const CHANNEL = 'ga'
 
-export const placesOf = ({ engine }: Pick<Ctx, 'engine'>): Promise<readonly Place[]> =>
-  engine.places().catch((error) => {
+export const placesOf = ({ engine }: Pick<Ctx, 'engine'>): Promise<readonly RegionOptions[]> =>
+  engine.listRegions().catch((error) => {
     throw toApiError(error)
   })
 
 /** What a new project will be; what no place offers is refused, with the names of what there is. */
-export function chooseOptions(places: readonly Place[], wish: Wish): Options {
+export function chooseOptions(places: readonly RegionOptions[], wish: Wish): Options {
   requireReleased(wish.release_channel)
   const near = places.filter(isNamed).filter(({ region }) => isWished(wish, region))
   if (near.length === 0) throw refuseRegion(places, wish)
@@ -66,7 +66,7 @@ function preferredRegion({ region_selection: selection }: Wish): RegionCode {
   return selection?.type === 'smartGroup' ? GROUP_REGION[selection.code] : DEFAULT_REGION
 }
 
-function refuseRegion(places: readonly Place[], { region, region_selection: selection }: Wish): ApiError {
+function refuseRegion(places: readonly RegionOptions[], { region, region_selection: selection }: Wish): ApiError {
   const offered = offeredRegions(places)
   if (!selection) return refuseOption('region', region, offered)
   const groups = [...new Set(offered.map((code) => REGIONS[code].group))]
@@ -74,12 +74,12 @@ function refuseRegion(places: readonly Place[], { region, region_selection: sele
 }
 
 /** In the order of the API's list. */
-export const offeredRegions = (places: readonly Place[]): RegionCode[] =>
+export const offeredRegions = (places: readonly RegionOptions[]): RegionCode[] =>
   REGION_CODES.filter((code) => places.some(({ region }) => region === code))
 
-const versionsOf = (places: readonly Place[]) => [...new Set(places.flatMap(({ versions }) => versions))]
-const sizesOf = (places: readonly Place[]) => [...new Set(places.flatMap(({ sizes }) => [...(sizes ?? [])]))]
+const versionsOf = (places: readonly RegionOptions[]) => [...new Set(places.flatMap(({ versions }) => versions))]
+const sizesOf = (places: readonly RegionOptions[]) => [...new Set(places.flatMap(({ sizes }) => [...(sizes ?? [])]))]
 
 /** Clients know no other regions. */
-const isNamed = (place: Place): place is Place & { region: RegionCode } =>
+const isNamed = (place: RegionOptions): place is RegionOptions & { region: RegionCode } =>
   (REGION_CODES as readonly string[]).includes(place.region)

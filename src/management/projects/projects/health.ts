@@ -2,7 +2,7 @@ import type * as z from 'zod'
 import type { ProjectAccess } from '../../../access/access.ts'
 import type { Ctx } from '../../../ctx.ts'
 import { type EngineHealth, SqlError } from '../../../engine/engine.ts'
-import { healthWithin } from '../../../engine/health.ts'
+import { healthWithTimeout } from '../../../engine/health.ts'
 import { runnerPasswordOf } from '../../../model/secrets/project.ts'
 import { ApiError } from '../../../platform/http/error.ts'
 import { ACTIVE } from './region-values.ts'
@@ -18,7 +18,7 @@ const storage: Look = async (ctx, project, timeoutMs) => {
   const health = await database(ctx, project, timeoutMs)
   // To look would wake it.
   if (!health.healthy || health.isAsleep) return health
-  return healthWithin(timeoutMs, storageTables(ctx, project))
+  return healthWithTimeout(timeoutMs, storageTables(ctx, project))
 }
 
 /** The services of this installation. Others are left out of a reply that has some of these: clients wait for what is unhealthy. */

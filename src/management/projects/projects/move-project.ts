@@ -43,7 +43,7 @@ const openOnHost = step('open_on_host', async (ctx, { project: { ref }, to }, fe
 
 async function open(ctx: SystemCtx, { ref, host }: { ref: string; host: string }, fence: Fence): Promise<void> {
   const moves = movesOf(ctx)
-  moves.moved(ref, host)
+  moves.updateHost(ref, host)
   await applySettings(ctx, { ref })
   await moves.open(ref, host, fence)
 }
@@ -52,7 +52,7 @@ async function open(ctx: SystemCtx, { ref, host }: { ref: string; host: string }
 const leaveHost = step('leave_host', async (ctx, { project: { ref }, task, from }, fence) => {
   if (task.input.isSourceLost) return undefined
   await movesOf(ctx)
-    .leave(ref, from, fence)
+    .removeFrom(ref, from, fence)
     .catch((error) => {
       if (error instanceof Superseded) throw error
       ctx.log.error('host_not_left', { project: ref, host: from, error: describeError(error) })
@@ -68,13 +68,13 @@ export const moveJobs = {
 /** Opens or removes the instances that moves have left closed which were cut off and given up. */
 export async function settleMoves(ctx: SystemCtx): Promise<void> {
   const { moves } = ctx.engine
-  const found = (await moves?.sealed()) ?? []
+  const found = (await moves?.listSealed()) ?? []
   for (const { ref, host, hasArrived } of found) {
     const project = await unmoved(ctx, ref)
     if (!moves || !project) continue
     const fence = async () => isAt(await unmoved(ctx, ref), host) === isAt(project, host)
     const settle = async () => {
-      if (!isAt(project, host)) await moves.leave(ref, host, fence)
+      if (!isAt(project, host)) await moves.removeFrom(ref, host, fence)
       else if (hasArrived) await open(ctx, { ref, host }, fence)
       else await moves.open(ref, host, fence)
     }

@@ -63,7 +63,7 @@ async function upgrade(ctx: SystemCtx, project: Project): Promise<void> {
   const { ref, preparationDueAt } = project
   const { preparation } = ctx.engine
   const sleepAfterSeconds = await sleepAfterSecondsOf(ctx, project)
-  await ctx.engine.upgrade({ ref, runnerPassword: await runnerPasswordOf(ctx, project), sleepAfterSeconds })
+  await ctx.engine.prepare({ ref, runnerPassword: await runnerPasswordOf(ctx, project), sleepAfterSeconds })
   await ctx.db
     .update(projects)
     .set({ preparation })

@@ -3,7 +3,7 @@ import type * as z from 'zod'
 import type { ProjectAccess } from '../../../access/access.ts'
 import type { Ctx } from '../../../ctx.ts'
 import { EngineUnavailable } from '../../../engine/engine.ts'
-import type { UpgradeOutlook } from '../../../engine/upgrades.ts'
+import type { UpgradeCheck } from '../../../engine/upgrades.ts'
 import { projectTasks } from '../../../model/tables/index.ts'
 import { ApiError } from '../../../platform/http/error.ts'
 import { requireUnread } from '../../branching/branches/parent-project.ts'
@@ -23,13 +23,13 @@ import {
 /** Measured with tables of small rows; servers are started and stopped besides. */
 const BYTES_PER_SECOND = 10 * 2 ** 20
 const SECONDS_AT_LEAST = 10
-const NONE: UpgradeOutlook = { targets: [], sizeBytes: 0, obstacles: [] }
+const NONE: UpgradeCheck = { targets: [], sizeBytes: 0, obstacles: [] }
 /** The others that the contract names never stand in the way here. */
 const KNOWN_OBSTACLES = ['active_replication_slot', 'unsupported_extension']
 
 export async function getEligibility(ctx: Ctx, project: ProjectAccess): Promise<z.input<typeof UpgradeEligibility>> {
   const { postgresVersion, status } = project
-  const { targets, sizeBytes, obstacles } = ACTIVE.includes(status) ? await outlookOf(ctx, project) : NONE
+  const { targets, sizeBytes, obstacles } = ACTIVE.includes(status) ? await checkUpgrade(ctx, project) : NONE
   const known = obstacles.filter(({ type }) => KNOWN_OBSTACLES.includes(type))
   const hours = (sizeBytes / BYTES_PER_SECOND + SECONDS_AT_LEAST) / 3600
   return {
@@ -53,9 +53,9 @@ export async function getEligibility(ctx: Ctx, project: ProjectAccess): Promise<
   }
 }
 
-async function outlookOf({ engine }: Ctx, { ref }: ProjectAccess): Promise<UpgradeOutlook> {
+async function checkUpgrade({ engine }: Ctx, { ref }: ProjectAccess): Promise<UpgradeCheck> {
   if (!engine.upgrades) return NONE
-  return engine.upgrades.outlook(ref).catch((error) => {
+  return engine.upgrades.check(ref).catch((error) => {
     if (!(error instanceof EngineUnavailable)) throw error
     throw new ApiError('service_unavailable.project_database', { cause: error })
   })
@@ -71,7 +71,7 @@ export async function startUpgrade(
     throw refused(`the driver ${ctx.engine.name} upgrades no Postgres: create a project of a newer version`)
   if (!ACTIVE.includes(status))
     throw new ApiError('conflict.project_status', { detail: `its status is ${status}, not ACTIVE_HEALTHY` })
-  const { targets, obstacles } = await outlookOf(ctx, project)
+  const { targets, obstacles } = await checkUpgrade(ctx, project)
   const version = targets.find((each) => target === each || target === majorOf(each))
   if (!version)
     throw invalid(

@@ -1,7 +1,7 @@
 import type * as z from 'zod'
 import type { ProjectAccess } from '../../../access/access.ts'
 import type { Ctx } from '../../../ctx.ts'
-import { rowsOf } from '../../../engine/engine.ts'
+import { parseRows } from '../../../engine/engine.ts'
 import { ApiError } from '../../../platform/http/error.ts'
 import { forgetProject, storageConfigOf } from '../../../services/gateway/open-project.ts'
 import { runQuery } from '../../database/database/service.ts'
@@ -57,7 +57,9 @@ const UNDEFINED_TABLE = '42P01'
 /** A project that was never stored anything in may have no tables for it yet, and then no buckets. */
 export async function listBuckets(ctx: Ctx, project: ProjectAccess): Promise<z.input<typeof Bucket>[]> {
   try {
-    return (await rowsOf(await runQuery(ctx, project, { query: BUCKETS, readOnly: true }))) as z.input<typeof Bucket>[]
+    return (await parseRows(await runQuery(ctx, project, { query: BUCKETS, readOnly: true }))) as z.input<
+      typeof Bucket
+    >[]
   } catch (error) {
     if (error instanceof ApiError && error.extra.code === UNDEFINED_TABLE) return []
     throw error
