@@ -90,8 +90,8 @@ export const temporaryLogins = ({
 async function putLogin(cluster: Cluster, admin: Session, login: LoginSpec): Promise<void> {
   const { role, power, password, expiresAt, networks } = login
   const { database, owner, reader } = cluster.names
-  const [existing] = await admin.rows<{ known: boolean; password: string }>(
-    `SELECT to_regrole(${quoteLiteral(role)}) IS NOT NULL AS known,
+  const [existing] = await admin.rows<{ exists: boolean; password: string }>(
+    `SELECT to_regrole(${quoteLiteral(role)}) IS NOT NULL AS exists,
         coalesce(${commentOf(role)} ->> 'password', (${passwordDigest(owner)})) AS password`,
   )
   const { administrator } = cluster
@@ -101,13 +101,13 @@ async function putLogin(cluster: Cluster, admin: Session, login: LoginSpec): Pro
   const options = `CONNECTION LIMIT ${CONNECTIONS_MAX} VALID UNTIL ${quoteLiteral(expiresAt.toISOString())}`
   const attributes = administrator ? '' : 'NOSUPERUSER NOCREATEDB NOCREATEROLE NOREPLICATION'
   const define = (row: string) =>
-    `${existing?.known ? 'ALTER' : 'CREATE'} ROLE ${role} WITH LOGIN INHERIT ${attributes} ${row} ${options} PASSWORD ${quoteLiteral(secret)};
+    `${existing?.exists ? 'ALTER' : 'CREATE'} ROLE ${role} WITH LOGIN INHERIT ${attributes} ${row} ${options} PASSWORD ${quoteLiteral(secret)};
      ALTER ROLE ${role} RESET ALL`
   const granted = power === 'owner' ? owner : power
   const roleStatements =
     power === 'reader'
       ? [
-          // INHERIT without SET: a member that could switch to the reader's role could set its password.
+          // The rights without SET: a login that could switch to the reader's role could set its password.
           define('BYPASSRLS'),
           `ALTER ROLE ${role} SET default_transaction_read_only = on`,
           `GRANT ${reader} TO ${role} WITH INHERIT TRUE, SET FALSE, ADMIN FALSE`,
@@ -204,12 +204,12 @@ const TEMPORARY_ROLE = new RegExp(TEMPORARY_LOGIN)
 
 /** A role that owns objects in a closed database is disabled now and dropped later. */
 async function dropLogin(cluster: Cluster, admin: Session, role: string): Promise<void> {
-  const left = await admin.rows<{ database: string }>(
+  const owning = await admin.rows<{ database: string }>(
     `SELECT DISTINCT datname AS database FROM pg_shdepend JOIN pg_database ON pg_database.oid = dbid
       WHERE refclassid = 'pg_authid'::regclass AND refobjid = ${quoteLiteral(role)}::regrole AND datallowconn`,
   )
   const reassign = `SET ROLE NONE; SET default_transaction_read_only = off; REASSIGN OWNED BY ${role} TO ${cluster.names.owner}`
-  for (const { database } of left) {
+  for (const { database } of owning) {
     await withAdmin(cluster, (inside) => inside.rows(`${reassign}; DROP OWNED BY ${role}`), database)
   }
   await admin.rows(`DROP OWNED BY ${role}`)

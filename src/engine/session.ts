@@ -13,7 +13,7 @@ export interface Server {
   adminUrl: string
   /** The password, if the connection string has none. */
   adminPassword?: (() => Promise<string>) | undefined
-  /** Drops a cached password that the server refused, so that the next connection reads it anew. */
+  /** Drops a cached password that the server refused, so that the next connection reads it again. */
   forgetAdminPassword?: (() => void) | undefined
   /** The cluster accepts plain-text passwords only and computes the verifiers itself. */
   plainPasswords?: boolean | undefined
@@ -167,6 +167,7 @@ const enforcedSettings = (server: Server): Login['settings'] => ({
 const supportsTransactionTimeout = ({ adminUrl, key }: Server): boolean | undefined =>
   key === undefined ? transactionTimeoutByServer.get(adminUrl) : true
 
+/** Opens a session; reopens it once when the server turns out to support `transaction_timeout`. */
 export async function openSession(server: Server, login: Login): Promise<Session> {
   const { adminUrl } = server
   const known = supportsTransactionTimeout(server)

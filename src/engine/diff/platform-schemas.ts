@@ -20,7 +20,7 @@ export const schemaFilter =
 
 type Match = NonNullable<Policy['filter']>[number]['match']
 
-/** Which parts of the two databases to compare, and which names outside of these parts exist on both sides. */
+/** The parts of the two databases to compare, and the names outside of them that these parts may refer to. */
 export function comparisonScope(sides: readonly FactBase[], schemas: readonly string[] | undefined, roles: RoleNames) {
   const facts = sides.flatMap((side) => side.facts())
   const isWanted = schemaFilter(schemas)

@@ -4,10 +4,10 @@ import type { HostAccess } from './project-host.ts'
 
 /** The options for new projects, from the hosts that accept them and have answered recently. */
 export async function listRegions(access: HostAccess): Promise<RegionOptions[]> {
-  const answers = await Promise.allSettled(
+  const results = await Promise.allSettled(
     (await acceptingHosts(access)).map((api) => access.descriptions.refreshOrLast(api)),
   )
-  const found = answers.flatMap((answer) => (answer.status === 'fulfilled' ? [answer.value] : []))
+  const found = results.flatMap((result) => (result.status === 'fulfilled' ? [result.value] : []))
   if (found.length === 0) throw noHostError()
   const withSpace = found.filter(hasFreeDisk)
   if (withSpace.length === 0) throw new NoCapacity('no database host has enough free disk space for another project')
@@ -44,14 +44,14 @@ export async function chooseHost(access: HostAccess, spec: ProjectSpec): Promise
   const [first, ...others] = await acceptingHosts(access)
   // A single host refuses options that it does not offer.
   if (first && others.length === 0) return first
-  const asked = [...(first ? [first] : []), ...others].map(async (api) => ({
+  const requests = [...(first ? [first] : []), ...others].map(async (api) => ({
     api,
     description: await access.descriptions.refresh(api),
   }))
-  const answers = (await Promise.allSettled(asked)).flatMap((answer) =>
-    answer.status === 'fulfilled' ? [answer.value] : [],
+  const results = (await Promise.allSettled(requests)).flatMap((result) =>
+    result.status === 'fulfilled' ? [result.value] : [],
   )
-  const [best] = answers
+  const [best] = results
     .filter(({ description }) => canCreate(description, spec))
     .sort((a, b) => compareFreeCapacity(a.description, b.description))
   if (!best) throw noHostError()

@@ -59,10 +59,10 @@ export function hostAccess({ hosts, states, egress, runRemoval = (remove) => rem
     },
     /** The replies of all hosts that answer; rejects if none does. */
     async askAllHosts<Value>(work: (api: HostApi) => Promise<Value>): Promise<Value[]> {
-      const asked = (await this.apis()).map(work)
-      const answers = await Promise.allSettled(asked)
-      const values = answers.flatMap((answer) => (answer.status === 'fulfilled' ? [answer.value] : []))
-      return values.length > 0 ? values : Promise.all(asked)
+      const requests = (await this.apis()).map(work)
+      const results = await Promise.allSettled(requests)
+      const values = results.flatMap((result) => (result.status === 'fulfilled' ? [result.value] : []))
+      return values.length > 0 ? values : Promise.all(requests)
     },
     /** Stores the host on which a project is about to be created. */
     async storeHost(ref: string, api: HostApi): Promise<void> {

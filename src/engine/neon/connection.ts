@@ -33,8 +33,8 @@ export function clusterAt(
     names: projectNames(ref),
     adminUrl: `postgresql://${ADMIN}@${host}/${ADMIN}`,
     async adminPassword() {
-      const known = passwords.get(host)
-      if (known !== undefined) return known
+      const cached = passwords.get(host)
+      if (cached !== undefined) return cached
       const query = { branch_id: branchId, database_name: ADMIN, role_name: ADMIN }
       const { uri } = await api.connectionUri(projectId, query)
       return cachePassword(host, decodeURIComponent(new URL(uri).password))

@@ -86,8 +86,8 @@ async function usableDatabase(work: Work, found: FoundDatabase | undefined): Pro
 async function removeFailed(work: Work, failure: OperationFailed): Promise<void> {
   await remove(work).catch((error) => {
     if (error instanceof Superseded) throw error
-    const left = error instanceof Error ? error.message : String(error)
-    throw new NeonFailure(`${failure.message}; it could not be removed: ${left}`, { cause: failure })
+    const reason = error instanceof Error ? error.message : String(error)
+    throw new NeonFailure(`${failure.message}; it could not be removed: ${reason}`, { cause: failure })
   })
 }
 

@@ -12,8 +12,8 @@ export async function restoreWindow({ api, sites }: Neon, ref: string, now: Date
   const { projectId } = await sites.require(ref)
   const { project } = await api.getProject(projectId).catch(throwIfMissing)
   const { readySince } = (await sites.read(ref)) ?? {}
-  const keptFrom = now.getTime() - project.history_retention_seconds * 1_000
-  return { earliest: new Date(Math.max(keptFrom, readySince ? Date.parse(readySince) : 0)), latest: now }
+  const historyStart = now.getTime() - project.history_retention_seconds * 1_000
+  return { earliest: new Date(Math.max(historyStart, readySince ? Date.parse(readySince) : 0)), latest: now }
 }
 
 export async function beginPointInTimeRestore(neon: Neon, request: PointInTimeRequest, fence?: Fence): Promise<void> {

@@ -145,14 +145,14 @@ export async function removeBranches(api: NeonApi, ref: string, { projectId, sit
  * successor.
  */
 function childrenFirst(branches: readonly Branch[]): string[] {
-  const left = new Map(branches.map((branch) => [branch.id, branch]))
+  const remaining = new Map(branches.map((branch) => [branch.id, branch]))
   const ordered: string[] = []
-  while (left.size > 0) {
-    const parents = new Set(Array.from(left.values(), ({ parent_id }) => parent_id))
-    const leaf = [...left.keys()].find((id) => !parents.has(id))
+  while (remaining.size > 0) {
+    const parents = new Set(Array.from(remaining.values(), ({ parent_id }) => parent_id))
+    const leaf = [...remaining.keys()].find((id) => !parents.has(id))
     if (leaf === undefined) throw new NeonFailure('Neon lists branches that are their own ancestors')
     ordered.push(leaf)
-    left.delete(leaf)
+    remaining.delete(leaf)
   }
   return ordered
 }

@@ -9,10 +9,10 @@ const EXTENSIONS = ['pgcrypto', 'uuid-ossp']
 const API = API_ROLES.join(', ')
 
 export async function ensureSchemas(inside: Session): Promise<void> {
-  const [found] = await inside.rows<{ made: boolean }>(
-    `SELECT to_regclass('supabase_migrations.schema_migrations') IS NOT NULL AS made`,
+  const [found] = await inside.rows<{ exists: boolean }>(
+    `SELECT to_regclass('supabase_migrations.schema_migrations') IS NOT NULL AS exists`,
   )
-  if (!found?.made) await inside.rows(projectSchemas(await availableExtensions(inside)))
+  if (!found?.exists) await inside.rows(projectSchemas(await availableExtensions(inside)))
   await ensureStorageSchema(inside)
 }
 

@@ -50,6 +50,6 @@ async function collectFulfilled<Answer>(
   refs: readonly string[],
   ask: (ref: string) => Promise<Answer>,
 ): Promise<Answer[]> {
-  const asked = await Promise.allSettled(refs.map(ask))
-  return asked.flatMap((each) => (each.status === 'fulfilled' ? [each.value] : []))
+  const results = await Promise.allSettled(refs.map(ask))
+  return results.flatMap((result) => (result.status === 'fulfilled' ? [result.value] : []))
 }
