@@ -9,29 +9,29 @@ export const isApiKey = (token: string): boolean => /^sb_(publishable|secret)_/.
 
 const ANONYMOUS = { role: 'anon' }
 
-/** Whom a key of the form `sb_…` stands for; throws InvalidCredential. */
+/** Resolves an API key (`sb_…`) to its role and claims; throws InvalidCredential. */
 export async function credentialOfApiKey(trust: Trust, key: string): Promise<Credential> {
   const found = trust.apiKeys.get(await hashApiKey(key))
   if (!found) throw new InvalidCredential('Invalid API key')
   const claims: Claims = found.template ?? ANONYMOUS
   const { role, sub } = claims
-  // It was looked at when it was set; this is what decides which role the database is asked as.
+  // The template was validated when it was stored; the role is checked again because the database trusts it.
   if (typeof role !== 'string') throw new Error(`the API key ${found.id} has no role`)
   return { role, claims, ...(typeof sub === 'string' && { userId: sub }) }
 }
 
-const OWNERS_MAX = 1_000
-/** By hash. A key never changes hands; whether it still holds, its project says. */
-const owners = new Map<string, string>()
+const REFS_MAX = 1_000
+/** Project refs by key hash. A key never moves to another project; its project decides whether it is still valid. */
+const refs = new Map<string, string>()
 
-/** For who was told no project: the one whose key it is. */
+/** The project that the key belongs to, for a request whose address names no project. */
 export async function projectOfApiKey({ db }: SystemCtx, key: string): Promise<string | undefined> {
   const hash = await hashApiKey(key)
-  const known = owners.get(hash)
+  const known = refs.get(hash)
   if (known !== undefined) return known
   const [row] = await db.select({ ref: apiKeys.projectRef }).from(apiKeys).where(eq(apiKeys.hash, hash))
   if (!row) return undefined
-  if (owners.size >= OWNERS_MAX) owners.clear()
-  owners.set(hash, row.ref)
+  if (refs.size >= REFS_MAX) refs.clear()
+  refs.set(hash, row.ref)
   return row.ref
 }

@@ -6,7 +6,7 @@ import { base64Url } from '../../platform/secrets/base64url.ts'
 import { credentialOfApiKey, isApiKey } from './api-key.ts'
 import type { Trust } from './trust.ts'
 
-/** The one place that says which credentials hold for a project's own services; throws InvalidCredential. */
+/** Verifies an API key or a JWT for a project's own services; throws InvalidCredential. */
 export async function verifyCredential(trust: Trust, token: string, now: Date): Promise<Credential> {
   if (isApiKey(token)) return credentialOfApiKey(trust, token)
   const claims = await verifyUser(trust, token, now)
@@ -15,11 +15,11 @@ export async function verifyCredential(trust: Trust, token: string, now: Date): 
   return { role, claims, ...(typeof sub === 'string' && { userId: sub }) }
 }
 
-/** Postgres takes `none` for the role that is logged in, which no policy binds; the others are the platform's and the owner. */
+/** Roles that no token may claim: those of the platform and of the owner, and `none`, which Postgres reads as the login role. */
 const RESERVED_ROLE = /^(|none|postgres|authenticator|dashboard_user|(pg|supabase|pilothouse)_.*)$/
-export const ROLE_WANTED = `"role" claim must be one of ${API_ROLES.join(', ')}, or a role without login that is granted to authenticator`
+export const ROLE_WANTED = `"role" claim must be one of ${API_ROLES.join(', ')}, or a NOLOGIN role that is granted to authenticator`
 
-/** For a program of the project, which takes on no role of the database: what a token says of its role is the program's to read. */
+/** Verifies a caller of a function or worker. The `role` claim is not checked: programs read it, and use no database role. */
 export async function verifyCaller(trust: Trust, token: string, now: Date): Promise<void> {
   if (isApiKey(token)) await credentialOfApiKey(trust, token)
   else await verifyUser(trust, token, now)
@@ -27,14 +27,14 @@ export async function verifyCaller(trust: Trust, token: string, now: Date): Prom
 
 async function verifyUser(trust: Trust, token: string, now: Date): Promise<Claims> {
   const claims = await verifyClaims(trust, token, now)
-  if (isOfUrl(claims)) throw new InvalidCredential('the token opens the URL that it was signed for, and nothing else')
+  if (isUrlToken(claims)) throw new InvalidCredential('the token of a signed URL is valid for that URL only')
   return claims
 }
 
-/** Who holds the JWT secret may sign URLs with it too; whom one was given is not even anonymous elsewhere. */
-const isOfUrl = ({ url, role }: Claims): boolean => typeof url === 'string' && role === undefined
+/** The JWT secret can sign URLs too. Such a token must give no other access, not even as `anon`. */
+const isUrlToken = ({ url, role }: Claims): boolean => typeof url === 'string' && role === undefined
 
-/** What a token says that somebody signed whom the project trusts; throws InvalidCredential. */
+/** Verifies the signature, `exp` and `nbf` of a JWT and returns its claims; throws InvalidCredential. */
 export async function verifyClaims(trust: Trust, token: string, now: Date): Promise<Claims> {
   const claims = await signedClaims(trust, token)
   const { exp, nbf } = claims
@@ -44,20 +44,20 @@ export async function verifyClaims(trust: Trust, token: string, now: Date): Prom
   return claims
 }
 
-const GENUINE_MAX = 1_000
-/** A longer one is checked each time, so that they take a few megabytes at most. */
-const GENUINE_LENGTH_MAX = 4_096
-/** By who is trusted and token; whether their time has come is asked each time. */
-const genuine = new Map<string, Claims>()
+const VERIFIED_MAX = 1_000
+/** Longer tokens are not cached, so that the cache takes a few megabytes at most. */
+const VERIFIED_LENGTH_MAX = 4_096
+/** Claims whose signature was verified, by trust id and token. `exp` and `nbf` are checked at each use. */
+const verified = new Map<string, Claims>()
 
 async function signedClaims(trust: Trust, token: string): Promise<Claims> {
   const key = `${trust.id} ${token}`
-  const known = genuine.get(key)
+  const known = verified.get(key)
   if (known) return known
   const claims = await readClaims(trust, token)
-  if (token.length > GENUINE_LENGTH_MAX) return claims
-  if (genuine.size >= GENUINE_MAX) genuine.clear()
-  genuine.set(key, claims)
+  if (token.length > VERIFIED_LENGTH_MAX) return claims
+  if (verified.size >= VERIFIED_MAX) verified.clear()
+  verified.set(key, claims)
   return claims
 }
 
@@ -65,10 +65,9 @@ async function readClaims(trust: Trust, token: string): Promise<Claims> {
   const jws = readJws(token)
   if (!jws) throw new InvalidCredential('Invalid Compact JWS')
   const { claims, signature, signed } = jws
-  const keys = keysFor(trust, headerOf(jws), claims)
+  const keys = candidateKeys(trust, headerOf(jws), claims)
   if (keys.length === 0) throw new InvalidCredential('no applicable key found in the JSON Web Key Set')
-  const isGenuine = await isSignedByOne(keys, signature, signed)
-  if (!isGenuine) throw new InvalidCredential('signature verification failed')
+  if (!(await isSignedByOne(keys, signature, signed))) throw new InvalidCredential('signature verification failed')
   if (!claims) throw new InvalidCredential('JWT Claims Set must be a top-level JSON object')
   if (!trust.takesLegacyApiKeys && isLegacyApiKey(trust, claims)) {
     throw new InvalidCredential('Legacy API keys are disabled')
@@ -89,39 +88,39 @@ function headerOf({ header }: Jws): Header {
   return { alg, kid }
 }
 
-/** Those that may have signed the token; it is the key that says by which algorithm, and never the token. */
-function keysFor(trust: Trust, header: Header, claims: Claims | undefined): readonly VerificationKey[] {
+/** The keys that may have signed the token. The algorithm is that of the key, never one that the token chooses. */
+function candidateKeys(trust: Trust, header: Header, claims: Claims | undefined): readonly VerificationKey[] {
   const { alg, kid } = header
   const issuers = trust.issuers.filter(({ issuer }) => issuer !== null && issuer === claims?.iss)
-  if (issuers.length > 0) return fitting(issuers, header)
+  if (issuers.length > 0) return matchingKeys(issuers, header)
   const own = typeof kid === 'string' ? trust.keys.get(kid.toLowerCase()) : undefined
   if (own) return own.algorithm === alg ? [own] : []
-  // Who signs with the JWT secret may call it what he likes, as before there were other keys.
+  // A token signed with the JWT secret may have any `kid`, as before projects had other keys.
   if (alg === 'HS256') return trust.legacy ? [trust.legacy] : []
-  return fitting(
+  return matchingKeys(
     trust.issuers.filter(({ issuer }) => issuer === null),
     header,
   )
 }
 
-/** A token costs no more than so many signatures, whatever the sets hold. */
-const FITTING_MAX = 10
+/** Bounds how many signatures are checked for one token, however large the key sets are. */
+const CANDIDATES_MAX = 10
 
-/** Several integrations may know the same key, and different keys by the same name. */
-const fitting = (issuers: Trust['issuers'], { alg, kid }: Header): VerificationKey[] =>
+/** Several issuers may publish the same key, or different keys under the same `kid`. */
+const matchingKeys = (issuers: Trust['issuers'], { alg, kid }: Header): VerificationKey[] =>
   issuers
     .flatMap(({ keys }) => keys)
     .filter((key) => key.algorithm === alg && key.kid === kid)
-    .slice(0, FITTING_MAX)
+    .slice(0, CANDIDATES_MAX)
 
-/** By what it says: its signature can be spelled in more ways than one. */
+/** Decided by the claims: comparing tokens is not enough, as a signature has more than one base64url spelling. */
 const isLegacyApiKey = (trust: Trust, { iss, ref, role }: Claims): boolean =>
   iss === LEGACY_ISSUER && ref === trust.ref && (role === 'anon' || role === 'service_role')
 
-function requireTime(name: string, claim: unknown, holds: (at: number) => boolean): void {
+function requireTime(name: string, claim: unknown, isValid: (at: number) => boolean): void {
   if (claim === undefined) return
   if (typeof claim !== 'number') throw new InvalidCredential(`"${name}" claim must be a number`)
-  if (!holds(claim)) throw new InvalidCredential(`"${name}" claim timestamp check failed`)
+  if (!isValid(claim)) throw new InvalidCredential(`"${name}" claim timestamp check failed`)
 }
 
 interface Signer {
@@ -144,7 +143,7 @@ export async function signClaims(
 const LEGACY_ISSUER = 'supabase'
 const LEGACY_KEY_LIFETIME_SECONDS = 10 * 365.25 * 24 * 60 * 60
 
-/** Made from what the project is, so that they stay the same and are stored nowhere. */
+/** The anon and service_role JWTs. They are derived from the project, so they stay the same without being stored. */
 export async function legacyKeys({ ref, createdAt, jwtSecret }: Signer & { ref: string; createdAt: Date }) {
   const keyFor = (role: string) =>
     signClaims({ jwtSecret }, { iss: LEGACY_ISSUER, ref, role }, LEGACY_KEY_LIFETIME_SECONDS, createdAt)

@@ -3,7 +3,7 @@ import type { Bindings } from '../../platform/bindings.ts'
 import { describeError } from '../../platform/http/log.ts'
 import { addressIn, limitHeaders, rateLimitCaller, takeQuota } from '../../platform/rate-limit/quota.ts'
 import type { Decision } from '../../platform/rate-limit/rule.ts'
-import { hasLed, projectOfHost } from './hostnames.ts'
+import { projectOfHost, wasResolved } from './hostnames.ts'
 import { aliasIn, locate, locateAs } from './project-address.ts'
 
 interface Call {
@@ -17,22 +17,22 @@ const QUOTA_SCOPE = 'host names'
 const tooMany = (decision: Decision): Response =>
   Response.json({ message: 'Too many requests for unknown hosts' }, { status: 429, headers: limitHeaders(decision) })
 
-/** Goes on once it is known which project the request is for, where its host has a name that one may have been given. */
-export function enter<T>(call: Call, goOn: () => T): T | Promise<Awaited<T> | Response> {
+/** Runs `next` after a custom hostname or vanity subdomain was resolved to its project; any other host needs no lookup. */
+export function enter<T>(call: Call, next: () => T): T | Promise<Awaited<T> | Response> {
   const { url } = locate(call.request, call.bindings)
   const name = aliasIn(url, call.bindings)
-  return name === undefined ? goOn() : enterBy(call, { url, name }, goOn)
+  return name === undefined ? next() : resolveHostname(call, { url, name }, next)
 }
 
-async function enterBy<T>(
+async function resolveHostname<T>(
   { request, bindings, execution }: Call,
   { url, name }: { url: URL; name: string },
-  goOn: () => T,
+  next: () => T,
 ): Promise<Awaited<T> | Response> {
   const ctx = createCtx({ bindings, waitUntil: (work) => execution.waitUntil(work) })
   try {
     const now = ctx.now().getTime()
-    if (!hasLed(name)) {
+    if (!wasResolved(name)) {
       const caller = rateLimitCaller(undefined, addressIn(ctx, request.headers))
       const decision = await takeQuota(bindings.RATE_LIMITERS, { caller, scope: QUOTA_SCOPE, now }, 'standard')
       if (!decision.allowed) return tooMany(decision)
@@ -43,5 +43,5 @@ async function enterBy<T>(
     ctx.log.error('failed', { code: 'host_name', error: describeError(error) })
     return Response.json({ message: 'Service Unavailable' }, { status: 503, headers: { 'retry-after': '1' } })
   }
-  return await goOn()
+  return await next()
 }

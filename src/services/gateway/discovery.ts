@@ -8,7 +8,7 @@ import type { ProjectAddress } from './project-address.ts'
 import { publicKeysOf } from './trust.ts'
 
 const PATH = '/auth/v1/.well-known/jwks.json'
-/** So long may who verifies tokens himself go by a key that was revoked. */
+/** How long verifiers may cache the keys, and so accept a key after it was revoked. */
 const MAX_AGE_SECONDS = 60
 
 interface Call {
@@ -18,10 +18,10 @@ interface Call {
   execution: ExecutionContext
 }
 
-/** The project whose public keys are asked for; undefined for all other requests. */
+/** The ref of the project whose public keys are requested; undefined for any other request. */
 export const discoveryOf = ({ ref, path }: ProjectAddress): string | undefined => (path === PATH ? ref : undefined)
 
-/** The public keys of a project, for anybody who verifies its tokens. */
+/** Serves the public keys of a project as a JWKS, for anyone who verifies its tokens. */
 export async function servePublicKeys(call: Call): Promise<Response> {
   const { request, ref, bindings, execution } = call
   const ctx = createCtx({ bindings, waitUntil: (work) => execution.waitUntil(work) })
@@ -41,7 +41,7 @@ async function answer(ctx: SystemCtx, { request: { method, headers }, ref, bindi
     const caching = { 'cache-control': `public, max-age=${MAX_AGE_SECONDS}` }
     return reply(200, { keys: publicKeysOf(project.trust) }, caching, method)
   }
-  // Who guesses at projects is held to what strangers may ask of the management API.
+  // Unknown project refs count against the anonymous rate limit of the management API.
   const { CLIENT_ADDRESS_HEADER: header } = ctx.config
   const caller = rateLimitCaller(undefined, (header && headers.get(header)) || undefined)
   const quota = { caller, scope: 'none', now: ctx.now().getTime() }

@@ -4,11 +4,11 @@ import { rowsOf } from '../../platform/db/client.ts'
 import { createRowCache, type Reader, type RowKey } from '../../platform/db/row-cache.ts'
 
 interface Host extends RowKey {
-  /** Null where no project has the name. */
+  /** Null if no project has the name. */
   projectRef: string | null
 }
 
-/** One by one: planners take so few for many, and would read them all. */
+/** Looks each name up by itself: the planner overestimates the row count of a join and would scan both tables. */
 const read = ({ db }: Reader, wanted: readonly RowKey[]): Promise<Host[]> =>
   rowsOf<Host>(
     db,
@@ -22,7 +22,7 @@ const read = ({ db }: Reader, wanted: readonly RowKey[]): Promise<Host[]> =>
       ) found on true`,
   )
 
-/** By what a host is called: of a vanity subdomain its label, else the whole name. */
+/** Keyed by name: the label of a vanity subdomain, else the whole hostname. */
 const hosts = createRowCache<Host>({
   read,
   isMissing: ({ projectRef }) => projectRef === null,
@@ -33,14 +33,14 @@ const hosts = createRowCache<Host>({
 
 const key = (name: string): RowKey => ({ ref: name, name: '' })
 
-const LED_MAX = 10_000
-/** Names that have led to a project. */
-const led = new Map<string, true>()
+const RESOLVED_MAX = 10_000
+/** Names that resolved to a project before. */
+const resolved = new Map<string, true>()
 
-/** Looking up another name may lead nowhere: names of hosts are the caller's choice. */
-export const hasLed = (name: string): boolean => led.has(name)
+/** Lookups of other names are rate limited, as the caller chooses the name of the host. */
+export const wasResolved = (name: string): boolean => resolved.has(name)
 
-/** The project that the name leads to; undefined where it leads to none. `now` in epoch milliseconds. */
+/** The project that the name belongs to; undefined if it belongs to none. `now` in epoch milliseconds. */
 export async function projectOfHost(
   createReader: () => Reader,
   name: string,
@@ -48,9 +48,9 @@ export async function projectOfHost(
 ): Promise<string | undefined> {
   const { projectRef } = (await hosts.get(createReader, key(name), now)) ?? {}
   if (!projectRef) return undefined
-  setNewest(led, name, true, LED_MAX)
+  setNewest(resolved, name, true, RESOLVED_MAX)
   return projectRef
 }
 
-/** For who has changed where it leads: this isolate goes by the change at once, others within a second. */
-export const forgetHost = (name: string): void => hosts.invalidate(name)
+/** Called after the name changed its project: this isolate uses the change at once, others within a second. */
+export const forgetHost = (name: string): void => hosts.forget(name)

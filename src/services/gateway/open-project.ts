@@ -7,7 +7,7 @@ import { createRowCache, type Reader, type RowKey, wantedProjects } from '../../
 import { openTrust, type SealedTrust, sealedTrust, TRUST, TRUST_CHARACTERS_KEPT, type Trust } from './trust.ts'
 import { type UrlSigner, urlSignerOf } from './url-signer.ts'
 
-/** A project as its own services see it, whoever calls. */
+/** A project with its secrets decrypted, as its own services use it for every caller. */
 export interface OpenedProject {
   ref: string
   organizationId: string
@@ -30,7 +30,7 @@ interface Row extends RowKey {
   storageConfig: Partial<StorageConfig>
   sealedRunnerPassword: string
   trust: SealedTrust
-  /** Once somebody came. */
+  /** Set by the first request to the project. */
   opened?: OpenedProject
 }
 
@@ -41,20 +41,20 @@ const projects = createRowCache<Row>({
   charactersMax: TRUST_CHARACTERS_KEPT,
 })
 
-/** Undefined for what does not exist or is removed. */
+/** Undefined if the project does not exist or was removed. */
 export async function openProject(ctx: SystemCtx, ref: string): Promise<OpenedProject | undefined> {
   const row = await projects.get(() => ctx, { ref, name: '' }, ctx.now().getTime())
   return row && opened(ctx, row)
 }
 
-/** For who has met what speaks against the one that is kept. */
-export async function openProjectAnew(ctx: SystemCtx, ref: string): Promise<OpenedProject | undefined> {
-  const row = await projects.reload(ctx, { ref, name: '' }, ctx.now().getTime())
+/** Bypasses the cache, for a caller that found the cached project to be out of date. */
+export async function reloadProject(ctx: SystemCtx, ref: string): Promise<OpenedProject | undefined> {
+  const row = await projects.openAnew(ctx, { ref, name: '' }, ctx.now().getTime())
   return row && opened(ctx, row)
 }
 
-/** For who has changed it: this isolate goes by the change at once. */
-export const forgetProject = (ref: string): void => projects.invalidate(ref)
+/** Called after the project changed: this isolate uses the change at once. */
+export const forgetProject = (ref: string): void => projects.forget(ref)
 
 async function read({ db }: Reader, wanted: readonly RowKey[]): Promise<Row[]> {
   const rows = await rowsOf<Row & { trust: string }>(
@@ -79,7 +79,7 @@ async function open(ctx: SystemCtx, row: Row): Promise<OpenedProject> {
 }
 
 const PASSWORDS_MAX = 1_000
-/** By what is sealed, as opening it costs more than all else that is done for a request. */
+/** Keyed by the sealed password: opening one costs more than the rest of a request. */
 const passwords = new Map<string, string>()
 
 async function openRunnerPassword(ctx: SystemCtx, row: Row): Promise<string> {

@@ -1,8 +1,8 @@
-/** Where a request for a project's own services goes. */
+/** The target of a request to a project's own services. */
 export interface ProjectAddress {
-  /** Absent where the credential names the project. */
+  /** Absent if the credential identifies the project. */
   ref?: string
-  /** From the service's name on, still percent-encoded: `/storage/v1/object/…`. */
+  /** Starts with the service's name and is percent-encoded: `/storage/v1/object/…`. */
   path: string
 }
 
@@ -14,7 +14,7 @@ export interface Located {
 
 const located = new WeakMap<Request, Located>()
 
-/** Read once for a request, which is asked several times. As the URL standard reads a path, so that `..` has no meaning left. */
+/** Parses the URL of a request, once for all who ask. The URL standard resolves `..`, so no path contains it. */
 export function locate(request: Request, { PROJECT_DOMAIN }: { PROJECT_DOMAIN?: string }): Located {
   const known = located.get(request)
   if (known) return known
@@ -28,11 +28,11 @@ const REF = /^[a-z]{20}$/
 const BY_PATH = /^\/p\/([a-z]{20})(\/.*)$/
 
 /**
- * `{ref}.{domain}/…` and `/p/{ref}/…` name the project; `/storage/v1/…` alone is for clients that can only be given a host and a port, such
+ * `{ref}.{domain}/…` and `/p/{ref}/…` name the project. A bare `/storage/v1/…` serves clients that accept only a host and a port, such
  * as the CLI with `--local`. Undefined for the management API.
  */
 function projectAddressOf({ hostname, pathname }: URL, domain: string | undefined): ProjectAddress | undefined {
-  // The management API may itself be a host below the domain.
+  // The host of the management API may itself be below the domain.
   const label = domain && hostname.endsWith(`.${domain}`) ? hostname.slice(0, -domain.length - 1) : ''
   if (REF.test(label)) return { ref: label, path: pathname }
   const [, ref, path] = BY_PATH.exec(pathname) ?? []
@@ -41,8 +41,8 @@ function projectAddressOf({ hostname, pathname }: URL, domain: string | undefine
 }
 
 /**
- * What a host may be called that is no project's ref: the one label below the domain, else the whole name, which then has a dot. Undefined where
- * nothing could be called so.
+ * The name by which a host may be registered: the single label below the domain (a vanity subdomain), else the whole name (a custom
+ * hostname). Undefined if the host can be neither, or is named by a project's ref.
  */
 export function aliasIn(
   { hostname }: URL,
@@ -54,23 +54,23 @@ export function aliasIn(
   return REF.test(label) || label.includes('.') ? undefined : label
 }
 
-/** Neither an address, in the one spelling that the URL standard leaves, nor a name of this machine or network alone. */
+/** Whether a hostname, as the URL standard spells it, is a name of the public DNS: no IP address and no single label. */
 export const isName = (hostname: string): boolean => hostname.includes('.') && !/^[\d.]+$|^\[/.test(hostname)
 
+/** Holds one entry, as BASE_URL is a setting. */
 const hosts = new Map<string, string>()
-/** Of a setting, of which there is one. */
 function hostIn(baseUrl: string): string {
   const known = hosts.get(baseUrl) ?? URL.parse(baseUrl)?.hostname ?? ''
   hosts.set(baseUrl, known)
   return known
 }
 
-/** The whole host is the project's. */
+/** Assigns the request to a project that its host belongs to as a whole. */
 export function locateAs(request: Request, url: URL, ref: string): void {
   located.set(request, { url, project: { ref, path: url.pathname } })
 }
 
-/** Where a project's own services are, for who reaches the installation at its public address. */
+/** The public base URL of a project's own services. */
 export function projectUrl(
   { BASE_URL, PROJECT_DOMAIN }: { BASE_URL: string; PROJECT_DOMAIN?: string },
   ref: string,

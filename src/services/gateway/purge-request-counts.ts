@@ -2,12 +2,12 @@ import { sql } from 'drizzle-orm'
 import type { SystemCtx } from '../../ctx.ts'
 import { purgeInPortions } from '../../platform/db/purge.ts'
 
-/** A day more than is ever asked for. */
-const KEPT_MS = 8 * 86_400_000
+/** One day more than any query asks for. */
+const RETENTION_MS = 8 * 86_400_000
 
 /** Deletes counts of requests that are older than eight days. */
 export async function purgeRequestCounts({ db, now, log }: SystemCtx): Promise<void> {
-  const before = new Date(now().getTime() - KEPT_MS).toISOString()
+  const before = new Date(now().getTime() - RETENTION_MS).toISOString()
   const gone = await purgeInPortions(
     db,
     (portion) => sql`delete from request_counts where (project_ref, minute, service) in (

@@ -2,55 +2,50 @@ import { sql } from 'drizzle-orm'
 import type { SystemCtx } from '../../ctx.ts'
 import { createCtx } from '../../ctx.ts'
 import type { requestCounts } from '../../model/tables/index.ts'
-import type { Bindings } from '../../platform/bindings.ts'
 import { describeError } from '../../platform/http/log.ts'
+import type { Host } from './write-behind.ts'
 
 type Count = Pick<typeof requestCounts.$inferSelect, 'projectRef' | 'service' | 'requests'> & {
   /** Epoch milliseconds. */
   minute: number
 }
 
-interface Host {
-  bindings: Bindings
-  execution: Pick<ExecutionContext, 'waitUntil'>
-}
-
 const MINUTE_MS = 60_000
-const WRITTEN_AFTER_MS = 5_000
-/** Who was to write has gone away with its request. */
-const GONE_AFTER_MS = 4 * WRITTEN_AFTER_MS
-const KEPT_MAX = 20_000
+const WRITE_DELAY_MS = 5_000
+/** A write that has not started after this time was cancelled with its request. */
+const WRITE_LOST_MS = 4 * WRITE_DELAY_MS
+const COUNTS_MAX = 20_000
 
 let counts = new Map<string, Count>()
 let dropped = 0
 let writingSince = 0
 
-/** Of a project that there is, at `at` in epoch milliseconds. It is written with others, a few seconds later; a crash loses it. */
+/** Counts a request to an existing project at `at`, in epoch milliseconds. Counts are written together a few seconds later; a crash loses them. */
 export function countRequest(host: Host, projectRef: string, service: Count['service'], at: number): void {
   const minute = at - (at % MINUTE_MS)
   const key = `${projectRef} ${service} ${minute}`
   const known = counts.get(key)
   if (known) known.requests += 1
-  else if (counts.size < KEPT_MAX) counts.set(key, { projectRef, service, minute, requests: 1 })
+  else if (counts.size < COUNTS_MAX) counts.set(key, { projectRef, service, minute, requests: 1 })
   else dropped += 1
   writeSoon(host)
 }
 
 function writeSoon({ bindings, execution }: Host): void {
   const now = Date.now()
-  if (writingSince > 0 && now - writingSince < GONE_AFTER_MS) return
+  if (writingSince > 0 && now - writingSince < WRITE_LOST_MS) return
   writingSince = now
   const waitUntil = (work: Promise<unknown>) => execution.waitUntil(work)
-  waitUntil(scheduler.wait(WRITTEN_AFTER_MS).then(() => write(createCtx({ bindings, waitUntil }))))
+  waitUntil(scheduler.wait(WRITE_DELAY_MS).then(() => write(createCtx({ bindings, waitUntil }))))
 }
 
-/** One statement for everything that was counted; what comes meanwhile is the next one's. */
+/** Writes all counts in one statement; requests that arrive meanwhile are left to the next one. */
 async function write({ db, log }: SystemCtx): Promise<void> {
   const rows = [...counts.values()]
   counts = new Map()
   writingSince = 0
   try {
-    // In one order, so that the statements of several isolates never wait for each other in a circle.
+    // Sorted, so that isolates lock the rows in the same order and cannot deadlock.
     await db.execute(sql`
       insert into request_counts (project_ref, minute, service, requests)
       select "projectRef", to_timestamp(minute / 1000), service, requests

@@ -2,15 +2,15 @@ import { setNewest } from '../../platform/bounded-map.ts'
 
 const PROJECTS_MAX = 10_000
 
-interface Allowance {
-  /** What a project may take at once. */
+interface Bucket {
+  /** The capacity, which a project may take at once. */
   max: number
-  /** How much of it fills up again. */
+  /** The refill rate. */
   perMinute: number
 }
 
-/** Bounds what each project may add to the control database: a token bucket for each. Returns false where too little is left. */
-export function createAllowance({ max, perMinute }: Allowance) {
+/** Bounds what each project adds to the control database by a token bucket of its own. `take` returns false if too little is left. */
+export function createAllowance({ max, perMinute }: Bucket) {
   const left = new Map<string, { amount: number; at: number }>()
   return function take(projectRef: string, amount: number, now: number): boolean {
     const known = left.get(projectRef) ?? { amount: max, at: now }

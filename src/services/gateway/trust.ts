@@ -5,26 +5,26 @@ import { openSigningKey } from '../../model/secrets/signing-key.ts'
 import type { API_KEY_TYPES, SIGNING_KEY_STATUSES } from '../../model/tables/index.ts'
 import { type Algorithm, type Jwk, secretJwk, type VerificationKey } from '../../platform/jwt/jwk.ts'
 
-/** Whom a project's own services believe, opened and ready to be asked. */
+/** The keys and issuers that a project's own services accept, with all secrets opened. */
 export interface Trust {
-  /** Tells it from every other one that this isolate has opened. */
+  /** Unique in this isolate. */
   id: number
-  /** Empty where it is no project's. */
+  /** Empty if it belongs to no project. */
   ref: string
-  /** The JWT secret, unless it was revoked. */
+  /** The JWT secret, unless it is revoked. */
   legacy: VerificationKey | undefined
-  /** All that are not revoked, by `kid`, oldest first; that of the JWT secret once it is a signing key is among them. */
+  /** Signing keys that are not revoked, by `kid`, oldest first; includes the JWT secret once it is a signing key. */
   keys: ReadonlyMap<string, VerificationKey>
   issuers: readonly Issuer[]
-  /** Those that are not deleted, by the SHA-256 of the key in base64url. */
+  /** API keys that are not deleted, by the base64url SHA-256 of the key. */
   apiKeys: ReadonlyMap<string, TrustedApiKey>
-  /** Whether the anon and service_role keys are taken. */
+  /** Whether the anon and service_role JWTs are accepted. */
   takesLegacyApiKeys: boolean
 }
 
-/** Another party whose tokens are taken. */
+/** A third party whose tokens are accepted. */
 interface Issuer {
-  /** What its tokens say in `iss`; null where that is not known, and then its keys alone decide. */
+  /** The `iss` claim of its tokens; null if unknown: then only its keys decide. */
   issuer: string | null
   keys: readonly VerificationKey[]
 }
@@ -32,39 +32,39 @@ interface Issuer {
 interface TrustedApiKey {
   id: string
   type: (typeof API_KEY_TYPES)[number]
-  /** Claims of whom the key stands for. */
+  /** The claims that the key stands for. */
   template: Record<string, unknown> | null
 }
 
-/** As the control database tells it, all of it text: what is sealed is opened once for each text. */
+/** A project's Trust as JSON text of the control database, with sealed secrets; they are opened once per text. */
 export interface SealedTrust {
   ref: string
   text: string
   opened: Trust | undefined
 }
 
-interface Told {
+interface TrustJson {
   sealedJwtSecret: string | null
-  keys: ToldKey[] | null
+  keys: SigningKeyJson[] | null
   issuers: { issuer: string | null; jwks: unknown }[] | null
   apiKeys: (TrustedApiKey & { hash: string })[] | null
   legacyApiKeys: boolean | null
 }
 
-interface ToldKey {
+interface SigningKeyJson {
   id: string
   algorithm: Algorithm
   status: (typeof SIGNING_KEY_STATUSES)[number]
   isLegacy: boolean
-  /** Of a symmetric key alone: nobody verifies with the others. */
+  /** Set for symmetric keys only: other private keys do not verify. */
   sealed: string | null
   jwk: Jwk | null
 }
 
-/** So long are the keys of an issuer believed that can no more be fetched: they may have been withdrawn. */
-const BELIEVED_HOURS = 24
+/** How long the keys of an issuer stay valid while they cannot be fetched: the issuer may have withdrawn them. */
+const STALE_KEYS_HOURS_MAX = 24
 
-/** Of the project `p` of the statement that it stands in: whatever opens a project reads it with the same round trip. */
+/** An SQL expression for the Trust of project `p`, so that a statement that opens a project reads both in one round trip. */
 export const TRUST = sql.raw(`json_build_object(
   'sealedJwtSecret', p.sealed_jwt_secret,
   'keys', (
@@ -74,7 +74,7 @@ export const TRUST = sql.raw(`json_build_object(
     from signing_keys k where k.project_ref = p.ref and (k.status <> 'revoked' or k.is_legacy)),
   'issuers', (
     select json_agg(json_build_object('issuer', t.issuer, 'jwks',
-      case when t.refresh_at is null or t.resolved_at >= now() - interval '${BELIEVED_HOURS} hours'
+      case when t.refresh_at is null or t.resolved_at >= now() - interval '${STALE_KEYS_HOURS_MAX} hours'
         then coalesce(t.resolved_jwks, t.custom_jwks) end)
       order by t.inserted_at, t.id)
     from third_party_auths t where t.project_ref = p.ref),
@@ -87,12 +87,12 @@ export const TRUST = sql.raw(`json_build_object(
     from project_settings s where s.project_ref = p.ref and s.area = 'legacy_api_keys'))::text`)
 
 const SEALED_MAX = 20_000
-/** By an isolate, in each of its caches: what is opened of them takes about as much again. */
+/** The bound of each cache in an isolate; the opened values take about as much memory again. */
 export const TRUST_CHARACTERS_KEPT = 16 * 1024 * 1024
 const sealed = new Map<string, SealedTrust>()
 let characters = 0
 
-/** The same one as long as the same is told of the project. */
+/** Returns the cached value while the project's text is unchanged, so that its secrets are not opened again. */
 export function sealedTrust(ref: string, text: string): SealedTrust {
   const known = sealed.get(ref)
   if (known?.text === text) return known
@@ -101,10 +101,10 @@ export function sealedTrust(ref: string, text: string): SealedTrust {
     if (sealed.size < SEALED_MAX && characters + text.length <= TRUST_CHARACTERS_KEPT) break
     drop(oldest)
   }
-  const told = { ref, text, opened: undefined }
+  const entry = { ref, text, opened: undefined }
   characters += text.length
-  sealed.set(ref, told)
-  return told
+  sealed.set(ref, entry)
+  return entry
 }
 
 function drop(ref: string): void {
@@ -112,7 +112,7 @@ function drop(ref: string): void {
   sealed.delete(ref)
 }
 
-/** At once for all but the first who asks. */
+/** Opens the secrets at the first call only. */
 export async function openTrust(ctx: SystemCtx, trust: SealedTrust): Promise<Trust> {
   trust.opened ??= await open(ctx, trust)
   return trust.opened
@@ -121,7 +121,7 @@ export async function openTrust(ctx: SystemCtx, trust: SealedTrust): Promise<Tru
 let opened = 0
 
 async function open(ctx: SystemCtx, { ref, text }: SealedTrust): Promise<Trust> {
-  const { sealedJwtSecret, keys, issuers, apiKeys, legacyApiKeys } = JSON.parse(text) as Told
+  const { sealedJwtSecret, keys, issuers, apiKeys, legacyApiKeys } = JSON.parse(text) as TrustJson
   const legacyRow = keys?.find(({ isLegacy }) => isLegacy)
   const isRevoked = legacyRow?.status === 'revoked'
   const secret = isRevoked ? undefined : secretJwk(await jwtSecretOf(ctx, { ref, sealedJwtSecret }))
@@ -132,39 +132,43 @@ async function open(ctx: SystemCtx, { ref, text }: SealedTrust): Promise<Trust> 
     ref,
     legacy,
     keys: new Map(verifying.flatMap((key) => (key?.kid === undefined ? [] : [[key.kid, key]]))),
-    issuers: (issuers ?? []).map(({ issuer, jwks }) => ({ issuer, keys: foreignKeys(jwks) })),
+    issuers: (issuers ?? []).map(({ issuer, jwks }) => ({ issuer, keys: issuerKeysIn(jwks) })),
     apiKeys: new Map((apiKeys ?? []).map(({ hash, ...key }) => [hash, key])),
     takesLegacyApiKeys: legacyApiKeys ?? true,
   }
 }
 
-async function keyOf(ctx: SystemCtx, ref: string, { id, algorithm, sealed, jwk }: ToldKey): Promise<VerificationKey> {
+async function keyOf(
+  ctx: SystemCtx,
+  ref: string,
+  { id, algorithm, sealed, jwk }: SigningKeyJson,
+): Promise<VerificationKey> {
   const known = sealed === null ? jwk : await openSigningKey(ctx, { ref, id }, sealed)
   if (!known) throw new Error(`the signing key ${id} has no key`)
   return { algorithm, kid: id, jwk: known }
 }
 
-/** Public keys alone; whatever else a set holds opens nothing. */
-function foreignKeys(jwks: unknown): VerificationKey[] {
+/** The public keys of an issuer's JWKS; other entries are ignored. */
+function issuerKeysIn(jwks: unknown): VerificationKey[] {
   const { keys } = (jwks ?? {}) as { keys?: unknown }
-  return Array.isArray(keys) ? keys.flatMap(foreignKey) : []
+  return Array.isArray(keys) ? keys.flatMap(issuerKeyIn) : []
 }
 
-function foreignKey(jwk: Jwk | null): VerificationKey[] {
+function issuerKeyIn(jwk: Jwk | null): VerificationKey[] {
   const algorithm = jwk && algorithmOf(jwk)
   if (!algorithm || (jwk.use !== undefined && jwk.use !== 'sig')) return []
   if (jwk.alg !== undefined && jwk.alg !== algorithm) return []
   return [{ algorithm, kid: jwk.kid, jwk }]
 }
 
-/** By what the key is, whatever it says that it is for. */
+/** Decided by the type of the key, not by the `alg` that it names. */
 export function algorithmOf({ kty, crv }: Jwk): Algorithm | undefined {
   if (kty === 'RSA') return 'RS256'
   if (kty === 'EC' && crv === 'P-256') return 'ES256'
   return kty === 'OKP' && crv === 'Ed25519' ? 'EdDSA' : undefined
 }
 
-/** What trusts certain keys and nothing else. */
+/** Creates a Trust of the given keys and nothing else. */
 export const trustIn = ({ legacy, keys = new Map() }: Partial<Pick<Trust, 'legacy' | 'keys'>>): Trust => ({
   id: ++opened,
   ref: '',
@@ -175,6 +179,6 @@ export const trustIn = ({ legacy, keys = new Map() }: Partial<Pick<Trust, 'legac
   takesLegacyApiKeys: true,
 })
 
-/** The public keys of all that a project signs with, as anybody may read them. */
+/** The public keys that a project publishes: those of its asymmetric signing keys. */
 export const publicKeysOf = ({ keys }: Trust): Jwk[] =>
   Array.from(keys.values(), ({ jwk }) => jwk).filter(({ kty }) => kty !== 'oct')

@@ -2,7 +2,7 @@ import { encodeBase64Url } from 'hono/utils/encode'
 import { secretJwk, type VerificationKey } from '../../platform/jwt/jwk.ts'
 import { type Trust, trustIn } from './trust.ts'
 
-/** Signs URLs that carry their own permission, by a key of their own: none that is revoked ends them, none that leaks makes them. */
+/** The key that signs URLs. It is used for nothing else: revoking another key ends no URL, and a leaked one cannot sign any. */
 export interface UrlSigner {
   jwtSecret: string
   kid: string
@@ -12,13 +12,13 @@ export interface UrlSigner {
 const KID = 'urls'
 const signers = new WeakMap<Trust, UrlSigner>()
 
-/** `secret` is the one secret of a project that is random, never changes and nobody is shown. */
+/** `secret` must be random, never change and never be shown to anyone. */
 export async function urlSignerOf(project: Trust, secret: string): Promise<UrlSigner> {
   const known = signers.get(project)
   if (known) return known
   const jwtSecret = await derive(secret, `urls of ${project.ref}`)
   const own: VerificationKey = { algorithm: 'HS256', kid: KID, jwk: secretJwk(jwtSecret) }
-  // Who holds the JWT secret may make URLs himself, until it is revoked.
+  // The JWT secret may sign URLs too, until it is revoked.
   const signer = { jwtSecret, kid: KID, trust: trustIn({ legacy: project.legacy, keys: new Map([[KID, own]]) }) }
   signers.set(project, signer)
   return signer

@@ -5,16 +5,16 @@ import type { Db } from '../../platform/db/client.ts'
 import { isWrongData } from '../../platform/db/postgres-errors.ts'
 import { describeError } from '../../platform/http/log.ts'
 
-/** The request that leaves something to be written. */
+/** The request in which rows are added; its `waitUntil` keeps the write alive. */
 export interface Host {
   bindings: Bindings
   execution: Pick<ExecutionContext, 'waitUntil'>
 }
 
-const WRITTEN_AFTER_MS = 500
-/** One request writes for the others for this long; its runtime may end it later. */
-const WRITES_FOR_MS = 20_000
-/** Most rows of one statement. */
+const WRITE_DELAY_MS = 500
+/** One request writes for all others this long; the runtime may end it soon after. */
+const WRITER_MS_MAX = 20_000
+/** Maximum rows of one statement. */
 export const PORTION = 1_000
 
 interface Pending {
@@ -23,8 +23,8 @@ interface Pending {
 }
 
 /**
- * Writes what requests leave in memory, in batches and after their replies. The returned function is called after each change;
- * at most one request at a time is kept alive by it.
+ * Writes rows that requests leave in memory, in batches and after their replies. Call the returned function after each change; it
+ * keeps at most one request alive at a time.
  */
 export function createWriteBehind({ isEmpty, write }: Pending): (host: Host) => void {
   let writingSince = 0
@@ -33,9 +33,9 @@ export function createWriteBehind({ isEmpty, write }: Pending): (host: Host) => 
     const since = Date.now()
     try {
       do {
-        await scheduler.wait(WRITTEN_AFTER_MS)
+        await scheduler.wait(WRITE_DELAY_MS)
         await write(ctx)
-      } while (!isEmpty() && Date.now() - since < WRITES_FOR_MS)
+      } while (!isEmpty() && Date.now() - since < WRITER_MS_MAX)
     } finally {
       writingSince = 0
     }
@@ -43,7 +43,7 @@ export function createWriteBehind({ isEmpty, write }: Pending): (host: Host) => 
 
   return function writeSoon({ bindings, execution }) {
     const now = Date.now()
-    if (writingSince > 0 && now - writingSince < 2 * WRITES_FOR_MS) return
+    if (writingSince > 0 && now - writingSince < 2 * WRITER_MS_MAX) return
     writingSince = now
     const waitUntil = (work: Promise<unknown>) => execution.waitUntil(work)
     waitUntil(writeUntilEmpty(createCtx({ bindings, waitUntil })))
@@ -52,10 +52,10 @@ export function createWriteBehind({ isEmpty, write }: Pending): (host: Host) => 
 
 type Send<T> = (db: Db, rows: readonly T[]) => Promise<unknown>
 
-/** Returns how many rows were lost. A row that the database does not take must not take others along: halves are tried. */
+/** Returns how many rows were lost. A failed batch is halved and retried, so that one invalid row does not lose the others. */
 export async function writeInHalves<T>(
   ctx: SystemCtx,
-  what: string,
+  code: string,
   rows: readonly T[],
   send: Send<T>,
 ): Promise<number> {
@@ -66,10 +66,10 @@ export async function writeInHalves<T>(
   } catch (error) {
     if (rows.length > 1 && isWrongData(error)) {
       const half = Math.ceil(rows.length / 2)
-      const lost = await writeInHalves(ctx, what, rows.slice(0, half), send)
-      return lost + (await writeInHalves(ctx, what, rows.slice(half), send))
+      const lost = await writeInHalves(ctx, code, rows.slice(0, half), send)
+      return lost + (await writeInHalves(ctx, code, rows.slice(half), send))
     }
-    ctx.log.error('failed', { code: what, error: describeError(error) })
+    ctx.log.error('failed', { code, error: describeError(error) })
     return rows.length
   }
 }

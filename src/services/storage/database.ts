@@ -3,7 +3,7 @@ import { EngineUnavailable, type Row, SqlError, type Statement } from '../../eng
 import { API_ROLES } from '../../engine/roles.ts'
 import { describeError } from '../../platform/http/log.ts'
 import type { Credential } from '../../platform/jwt/credential.ts'
-import { openProjectAnew } from '../gateway/open-project.ts'
+import { reloadProject } from '../gateway/open-project.ts'
 import type { Storage } from './request.ts'
 import { inTime } from './retry-until-ready.ts'
 import { StorageError } from './storage-error.ts'
@@ -99,7 +99,7 @@ async function run(storage: Storage, statements: readonly Statement[]): Promise<
 /** Throws what is better to know than that the database cannot be reached: it may have been paused or removed just now. */
 async function requireActive({ ctx, project }: Storage): Promise<void> {
   const isActive = project.status.startsWith('ACTIVE_')
-  const now = isActive ? await openProjectAnew(ctx, project.ref).catch(() => project) : project
+  const now = isActive ? await reloadProject(ctx, project.ref).catch(() => project) : project
   if (!now) throw new StorageError('NoSuchProject')
   if (now.status.startsWith('ACTIVE_')) return
   throw new StorageError('ProjectUnavailable', `The project takes no requests: its status is ${now.status}`)
