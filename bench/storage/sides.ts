@@ -7,7 +7,7 @@ import { hasRules } from '../../src/services/storage/statements/buckets.ts'
 import { listObjects, listPage } from '../../src/services/storage/statements/lists.ts'
 import type { Place } from '../../src/services/storage/statements/object-rows.ts'
 import { asJson } from '../../src/services/storage/statements/values.ts'
-import { mayUpload, write } from '../../src/services/storage/upload-object.ts'
+import { authorizeUpload, write } from '../../src/services/storage/upload-object.ts'
 import { BYTES_MAX } from '../../src/services/storage/upload-permission-cache.ts'
 import { bearer, type Connection, get, type Reply, type Request, send } from '../client.ts'
 import { inTurn } from '../seed.ts'
@@ -58,7 +58,7 @@ export function uploads(
   const description = { contentType: TYPE, cacheControl: 'no-cache', userMetadata: null }
   const isAsked = body.length > BYTES_MAX
   const rules = { id: BUCKETS.private, public: false, file_size_limit: null, allowed_mime_types: null }
-  const noting = isAsked ? [] : [hasRules(rules)]
+  const serverStatements = isAsked ? [] : [hasRules(rules)]
   return {
     server: asked(() => send('POST', `${baseOf(setting)}/object/${BUCKETS.private}/${nextName()}`, body, headers)),
     async floor() {
@@ -67,10 +67,10 @@ export function uploads(
       const by = callerOf(setting, 'storage.object.upload')
       return async ({ bucket, storage }) => {
         const size = body.length
-        if (isAsked) await mayUpload(storage, by, place, { upsert, description, size })
+        if (isAsked) await authorizeUpload(storage, by, place, { upsert, description, size })
         await answered(bucket, put)
         const written = { ...description, version: randomUUID(), size, etag: '"of-the-bucket"' }
-        await write(storage, place, written, { upsert, caller: by, ownerId: USER, noting })
+        await write(storage, place, written, { upsert, caller: by, ownerId: USER, serverStatements })
       }
     },
     async bucketAlone() {

@@ -20,7 +20,7 @@ import {
   visibleNames,
   visibleVersion,
 } from '../../src/services/storage/statements/objects.ts'
-import { forgetVersions, knownVersions, removedVersions } from '../../src/services/storage/statements/sweep.ts'
+import { deleteVersionRecords, knownVersions, removedVersions } from '../../src/services/storage/statements/sweep.ts'
 import { type HostEngine, startHostEngine } from './host-engine.ts'
 import { anon, newObject, newStorageDatabase, type StorageDatabase, service, USER, user } from './storage-database.ts'
 
@@ -264,7 +264,7 @@ describe('versions that nothing points at any more', () => {
     expect(rows).toContainEqual({ version: versions[1], used: false })
     const known = await storage.asServer(knownVersions([...versions.map(String), crypto.randomUUID()]))
     expect(known).toHaveLength(3)
-    await storage.asServer(forgetVersions(versions.map(String)))
+    await storage.asServer(deleteVersionRecords(versions.map(String)))
     expect(await storage.removed(versions)).toBe(0)
   })
 

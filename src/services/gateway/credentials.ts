@@ -11,13 +11,13 @@ export async function verifyCredential(trust: Trust, token: string, now: Date): 
   if (isApiKey(token)) return credentialOfApiKey(trust, token)
   const claims = await verifyUser(trust, token, now)
   const { role = 'anon', sub } = claims
-  if (typeof role !== 'string' || RESERVED_ROLE.test(role)) throw new InvalidCredential(ROLE_WANTED)
+  if (typeof role !== 'string' || RESERVED_ROLE.test(role)) throw new InvalidCredential(INVALID_ROLE)
   return { role, claims, ...(typeof sub === 'string' && { userId: sub }) }
 }
 
 /** Roles that no token may claim: those of the platform and of the owner, and `none`, which Postgres reads as the login role. */
 const RESERVED_ROLE = /^(|none|postgres|authenticator|dashboard_user|(pg|supabase|pilothouse)_.*)$/
-export const ROLE_WANTED = `"role" claim must be one of ${API_ROLES.join(', ')}, or a NOLOGIN role that is granted to authenticator`
+export const INVALID_ROLE = `"role" claim must be one of ${API_ROLES.join(', ')}, or a NOLOGIN role that is granted to authenticator`
 
 /** Verifies a caller of a function or worker. The `role` claim is not checked: programs read it, and use no database role. */
 export async function verifyCaller(trust: Trust, token: string, now: Date): Promise<void> {

@@ -16,9 +16,9 @@ import { findProject, type StorageContext, type StorageEnv, tokenOf } from './re
 import { logRequest } from './request-log.ts'
 import { SIZE_MAX } from './resumable/create-upload.ts'
 import { resumableRoutes } from './resumable/routes.ts'
-import { announce, failure, PATH } from './resumable/tus-protocol.ts'
+import { PATH, renderTusError, setCapabilities } from './resumable/tus-protocol.ts'
 import { signedRoutes } from './signed-urls.ts'
-import { refuseDots, storageAddressOf } from './storage-address.ts'
+import { refuseDotSegments, storageAddressOf } from './storage-address.ts'
 import { StorageError } from './storage-error.ts'
 
 const begin: MiddlewareHandler<StorageEnv> = async (c, next) => {
@@ -33,7 +33,7 @@ const begin: MiddlewareHandler<StorageEnv> = async (c, next) => {
   c.set('facts', facts)
   c.set('ctx', ctx)
   await currentQueryCount.run(facts, next)
-  if (c.req.method === 'HEAD' && c.res.body) c.res = await headOf(c.res)
+  if (c.req.method === 'HEAD' && c.res.body) c.res = await withoutBody(c.res)
   const { headers } = c.res
   headers.set('x-request-id', requestId)
   headers.set('access-control-allow-origin', '*')
@@ -50,22 +50,22 @@ const begin: MiddlewareHandler<StorageEnv> = async (c, next) => {
   })
 }
 
-/** The length that the body would have; that of an object is there without one. */
-async function headOf(response: Response): Promise<Response> {
+/** Replaces the body of a reply to HEAD by its length. Replies for objects have no body to begin with. */
+async function withoutBody(response: Response): Promise<Response> {
   const { byteLength } = await response.arrayBuffer()
   const head = new Response(null, response)
   head.headers.set('content-length', String(byteLength))
   return head
 }
 
-const open: MiddlewareHandler<StorageEnv> = async (c, next) => {
+const openRequestedProject: MiddlewareHandler<StorageEnv> = async (c, next) => {
   const startedAt = performance.now()
   const { ctx } = c.var
   const at = ctx.now().getTime()
-  refuseDots(c.req.raw)
+  refuseDotSegments(c.req.raw)
   const credentials = { token: tokenOf(c), apiKey: c.req.header('apikey') }
   const ref = storageAddressOf(c.req.raw, c.env)?.ref
-  const project = await findProject(ctx, ref, credentials).catch((error) => countMiss(c, error))
+  const project = await findProject(ctx, ref, credentials).catch((error) => limitUnknownProject(c, error))
   c.var.facts.project = project.ref
   c.set('project', project)
   const host = { bindings: c.env, execution: c.executionCtx }
@@ -78,8 +78,8 @@ const open: MiddlewareHandler<StorageEnv> = async (c, next) => {
   })
 }
 
-/** Who guesses at projects is held to what strangers may ask of the management API. */
-async function countMiss(c: StorageContext, error: unknown): Promise<never> {
+/** Unknown project refs count against the anonymous rate limit of the management API. */
+async function limitUnknownProject(c: StorageContext, error: unknown): Promise<never> {
   if (!(error instanceof StorageError) || error.code !== 'NoSuchProject') throw error
   const caller = rateLimitCaller(undefined, addressOf(c))
   const quota = { caller, scope: 'none', now: c.var.ctx.now().getTime() }
@@ -87,36 +87,36 @@ async function countMiss(c: StorageContext, error: unknown): Promise<never> {
   throw allowed ? error : new StorageError('SlowDown', 'Too many requests: try again later')
 }
 
-/** Of the headers that other requests need too, `begin` takes care: this would make each response twice. */
+/** Answers preflights only: `begin` sets the headers of all other replies without copying each response. */
 const preflight = cors({ origin: '*', maxAge: 3600 })
 
 async function answerOptions(c: StorageContext): Promise<Response> {
   const response = (await preflight(c, async () => {})) ?? c.body(null, 204)
-  if (c.req.path.startsWith(PATH)) announce(response.headers, SIZE_MAX)
+  if (c.req.path.startsWith(PATH)) setCapabilities(response.headers, SIZE_MAX)
   return response
 }
 
-/** The storage API of every project, below whichever address reaches it. */
+/** The storage API of all projects, at each address that a project has. */
 export function createStorageApp(): Hono<StorageEnv> {
   const app = new Hono<StorageEnv>({
     getPath: (request, options) =>
       storageAddressOf(request, options?.env as Bindings)?.path.replace(/(.)\/$/, '$1') ?? '/',
   })
-  app.onError((thrown, c) => failed(thrown, c))
+  app.onError((thrown, c) => renderError(thrown, c))
   app.use(begin)
   app.use((c, next) => (c.req.method === 'OPTIONS' ? answerOptions(c) : next()))
   app.get('/status', (c) => c.body(null, 200))
   app.get('/version', (c) => c.text('pilothouse'))
-  app.use(open)
+  app.use(openRequestedProject)
   bucketRoutes(app)
   signedRoutes(app)
   objectRoutes(app)
   resumableRoutes(app)
-  app.notFound((c) => failed(new StorageError('NoSuchRoute', `Route ${c.req.method}:${c.req.path} not found`), c))
+  app.notFound((c) => renderError(new StorageError('NoSuchRoute', `Route ${c.req.method}:${c.req.path} not found`), c))
   return app
 }
 
-function failed(thrown: unknown, c: StorageContext): Response {
+function renderError(thrown: unknown, c: StorageContext): Response {
   const error = StorageError.from(thrown)
   if (c.var.facts) c.var.facts.error = error.code
   if (error.isToBeLogged) {
@@ -125,8 +125,8 @@ function failed(thrown: unknown, c: StorageContext): Response {
   }
   c.header('cache-control', 'no-store')
   if (error.status === 503) c.header('retry-after', '1')
-  if (c.req.path.startsWith(PATH)) return failure(c, error)
-  // One of them is no status that HTTP knows.
+  if (c.req.path.startsWith(PATH)) return renderTusError(c, error)
+  // The type lacks 499 and 544, which HTTP does not define.
   const headers = { ...error.headers, 'content-type': 'application/json; charset=utf-8' }
   return c.json(error.body, error.status as ContentfulStatusCode, headers)
 }

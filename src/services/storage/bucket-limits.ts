@@ -3,14 +3,14 @@ import { StorageError } from './storage-error.ts'
 const SIZE = /^(\d+(?:\.\d+)?)(gb|mb|kb|b)$/i
 const UNITS: Record<string, number> = { b: 1, kb: 1e3, mb: 1e6, gb: 1e9 }
 
-export const SIZE_WANTED = 'must be a number of bytes, or a size as "5MB"'
+export const SIZE_RULE = 'must be a number of bytes, or a size as "5MB"'
 
-/** Bytes of a bucket's limit: a whole number, or text as `1.5MB` (decimal units); null for none. */
-export function sizeLimitOf(value: number | string | null, sizeBytesMax: number): number | null {
+/** Reads a bucket's size limit: a number of bytes, or text such as `1.5MB` (decimal units); null for no limit. */
+export function parseSizeLimit(value: number | string | null, sizeBytesMax: number): number | null {
   if (value === null) return null
   const bytes = typeof value === 'number' ? value : bytesIn(value)
   if (bytes === undefined || !Number.isInteger(bytes) || bytes < 0) {
-    throw new StorageError('InvalidRequest', `body/file_size_limit ${SIZE_WANTED}`)
+    throw new StorageError('InvalidRequest', `body/file_size_limit ${SIZE_RULE}`)
   }
   if (bytes > sizeBytesMax) throw new StorageError('EntityTooLarge')
   return bytes
@@ -25,15 +25,15 @@ function bytesIn(text: string): number | undefined {
 const MIME = /^(([\w\-+.]+)\/([\w\-+.]+|\*)(;\s*charset=[\w-]+)?|\*\/\*|\*)$/i
 const MIME_LENGTH_MAX = 1000
 
-/** Which types a bucket takes; null for all. */
-export function mimeTypesOf(types: readonly string[] | null): string[] | null {
+/** Validates the types that a bucket accepts; null for all. */
+export function checkMimeTypes(types: readonly string[] | null): string[] | null {
   const named = types?.filter((type) => type !== '') ?? []
   const wrong = named.find((type) => type.length > MIME_LENGTH_MAX || !MIME.test(type))
   if (wrong !== undefined) throw new StorageError('InvalidMimeType', `mime type ${wrong} is not supported`)
   return named.length === 0 ? null : named
 }
 
-/** Parameters do not count: `text/plain;charset=UTF-8` is `text/plain`. */
+/** Refuses a type that the bucket does not accept. Parameters are ignored: `text/plain;charset=UTF-8` is `text/plain`. */
 export function checkMimeType(contentType: string, allowed: readonly string[] | null): void {
   if (!allowed || allowed.length === 0) return
   const type = essence(contentType)

@@ -1,10 +1,10 @@
 import type { Hono } from 'hono'
 import * as z from 'zod'
 import { SqlError } from '../../engine/engine.ts'
-import { mimeTypesOf, SIZE_WANTED, sizeLimitOf } from './bucket-limits.ts'
+import { checkMimeTypes, parseSizeLimit, SIZE_RULE } from './bucket-limits.ts'
 import { asCaller, asReader, asServer } from './database.ts'
 import { checkBucketName } from './object-names.ts'
-import { callerOf, requireServiceRole, type StorageContext, type StorageEnv } from './request.ts'
+import { requireCaller, requireServiceRole, type StorageContext, type StorageEnv } from './request.ts'
 import { optional, readJson, readQuery } from './request-body.ts'
 import {
   type BucketRow,
@@ -16,12 +16,12 @@ import {
 } from './statements/buckets.ts'
 import { countObjects, emptyBucket } from './statements/objects.ts'
 import { bucketIn } from './storage-address.ts'
-import { isWithoutBucket, LeftOut, StorageError } from './storage-error.ts'
+import { isBucketKeyViolated, RowSkipped, StorageError } from './storage-error.ts'
 import { sweepSoon } from './sweep-schedule.ts'
 
 export function bucketRoutes(app: Hono<StorageEnv>): void {
   app.get('/health', async (c) => {
-    const caller = await callerOf(c, 'storage.health')
+    const caller = await requireCaller(c, 'storage.health')
     await asReader(c.var, caller, [{ text: 'select 1', params: [] }])
     return c.json({ healthy: true })
   })
@@ -34,9 +34,9 @@ export function bucketRoutes(app: Hono<StorageEnv>): void {
 }
 
 const limits = {
-  file_size_limit: z.union([z.int().min(0), z.string()], SIZE_WANTED).nullish(),
+  file_size_limit: z.union([z.int().min(0), z.string()], SIZE_RULE).nullish(),
   allowed_mime_types: z.array(z.string()).nullish(),
-  /** Of each object there is one version. */
+  /** Versioning cannot be enabled: an object has one version. */
   versioning_status: z.enum(['DISABLED', 'SUSPENDED']).nullish(),
 }
 
@@ -49,7 +49,7 @@ const NewBucket = z.object({
 })
 
 async function create(c: StorageContext) {
-  const caller = await callerOf(c, 'storage.bucket.create')
+  const caller = await requireCaller(c, 'storage.bucket.create')
   const body = await readJson(c, NewBucket)
   if (body.type === 'ANALYTICS') throw new StorageError('InvalidRequest', 'body/type must be STANDARD')
   const name = checkBucketName(body.name)
@@ -59,44 +59,44 @@ async function create(c: StorageContext) {
     ownerId: caller.userId ?? null,
     public: body.public,
     type: body.type,
-    fileSizeLimit: sizeLimitOf(body.file_size_limit ?? null, c.var.project.storage.fileSizeLimit),
-    allowedMimeTypes: mimeTypesOf(body.allowed_mime_types ?? null),
+    fileSizeLimit: parseSizeLimit(body.file_size_limit ?? null, c.var.project.storage.fileSizeLimit),
+    allowedMimeTypes: checkMimeTypes(body.allowed_mime_types ?? null),
   })
-  const [[row] = []] = await asCaller(c.var, caller, [bucket]).catch(taken)
-  if (!row) throw new LeftOut()
+  const [[row] = []] = await asCaller(c.var, caller, [bucket]).catch(throwBucketExists)
+  if (!row) throw new RowSkipped()
   return c.json({ name })
 }
 
-function taken(error: unknown): never {
+function throwBucketExists(error: unknown): never {
   if (error instanceof SqlError && error.code === '23505') throw new StorageError('BucketAlreadyExists')
   throw error
 }
 
-const whole = z.coerce.number().int()
+const integer = z.coerce.number().int()
 
 const Listing = z.object({
-  limit: whole.min(1).optional(),
-  offset: whole.min(0).optional(),
+  limit: integer.min(1).optional(),
+  offset: integer.min(0).optional(),
   sortColumn: z.enum(['id', 'name', 'created_at', 'updated_at']).optional(),
   sortOrder: z.enum(['asc', 'desc']).optional(),
   search: z.string().optional(),
 })
 
 async function list(c: StorageContext) {
-  const caller = await callerOf(c, 'storage.bucket.list')
+  const caller = await requireCaller(c, 'storage.bucket.list')
   const [rows = []] = await asReader(c.var, caller, [listBuckets(readQuery(c, Listing))])
-  return c.json((rows as unknown as BucketRow[]).map(shown))
+  return c.json((rows as unknown as BucketRow[]).map(toBucket))
 }
 
 async function get(c: StorageContext) {
-  const caller = await callerOf(c, 'storage.bucket.get')
+  const caller = await requireCaller(c, 'storage.bucket.get')
   const [[row] = []] = await asReader(c.var, caller, [getBucket(bucketIn(c))])
   if (!row) throw new StorageError('NoSuchBucket')
-  return c.json(shown(row as unknown as BucketRow))
+  return c.json(toBucket(row as unknown as BucketRow))
 }
 
-/** The specification names every field that a bucket has: nothing else is shown of it. */
-function shown(row: BucketRow) {
+/** The fields that the specification lists, and no others. */
+function toBucket(row: BucketRow) {
   return {
     id: row.id,
     name: row.name,
@@ -112,7 +112,7 @@ function shown(row: BucketRow) {
 const Changes = z.object({ public: z.boolean().nullish(), ...limits })
 
 async function update(c: StorageContext) {
-  const caller = await callerOf(c, 'storage.bucket.update')
+  const caller = await requireCaller(c, 'storage.bucket.update')
   const body = await readJson(c, Changes)
   const { file_size_limit: size, allowed_mime_types: types } = body
   if (body.public == null && size === undefined && types === undefined) {
@@ -120,8 +120,8 @@ async function update(c: StorageContext) {
   }
   const statement = updateBucket(bucketIn(c), {
     public: body.public ?? undefined,
-    fileSizeLimit: size === undefined ? undefined : sizeLimitOf(size, c.var.project.storage.fileSizeLimit),
-    allowedMimeTypes: types === undefined ? undefined : mimeTypesOf(types),
+    fileSizeLimit: size === undefined ? undefined : parseSizeLimit(size, c.var.project.storage.fileSizeLimit),
+    allowedMimeTypes: types === undefined ? undefined : checkMimeTypes(types),
   })
   const [rows = []] = await asCaller(c.var, caller, [statement])
   if (rows.length === 0) throw new StorageError('NoSuchBucket')
@@ -129,22 +129,22 @@ async function update(c: StorageContext) {
 }
 
 async function remove(c: StorageContext) {
-  const caller = await callerOf(c, 'storage.bucket.delete')
-  const [rows = []] = await asCaller(c.var, caller, [deleteBucket(bucketIn(c))]).catch(notEmpty)
+  const caller = await requireCaller(c, 'storage.bucket.delete')
+  const [rows = []] = await asCaller(c.var, caller, [deleteBucket(bucketIn(c))]).catch(throwNotEmpty)
   if (rows.length === 0) throw new StorageError('NoSuchBucket')
   return c.json({ message: 'Successfully deleted' })
 }
 
-function notEmpty(error: unknown): never {
-  if (isWithoutBucket(error)) throw new StorageError('ResourceNotEmpty')
+function throwNotEmpty(error: unknown): never {
+  if (isBucketKeyViolated(error)) throw new StorageError('ResourceNotEmpty')
   throw error
 }
 
 const EMPTIED_MAX = 200_000
 
-/** All rows go in one statement; their bytes follow with the next sweep. What is uploaded meanwhile stays. */
+/** Deletes all rows in one statement; the next sweep removes their bytes. An object that is uploaded meanwhile stays. */
 async function empty(c: StorageContext) {
-  const caller = await callerOf(c, 'storage.bucket.empty')
+  const caller = await requireCaller(c, 'storage.bucket.empty')
   requireServiceRole(caller)
   const id = bucketIn(c)
   const [[bucket] = [], [counted] = []] = await asServer(c.var, [getBucket(id), countObjects(id, EMPTIED_MAX)])

@@ -1,4 +1,4 @@
-/** Of one version; its bytes never change. */
+/** An entry holds the bytes of one version, which never change. */
 const ENTRY_BYTES_MAX = 128 * 1024
 const BYTES_MAX = 16 * 1024 * 1024
 
@@ -7,17 +7,17 @@ let bytes = 0
 
 export const isCacheable = (size: number): boolean => size <= ENTRY_BYTES_MAX
 
-/** Bytes that this isolate has read before. Whether the caller may have them is decided anew each time, elsewhere. */
+/** Bytes that this isolate read before. Callers check the permission to read them before each use. */
 export function cachedBytes(key: string): Uint8Array<ArrayBuffer> | undefined {
   const found = entries.get(key)
   if (!found) return undefined
-  // The oldest comes first: that is the one read longest ago.
+  // Re-inserted, so that the least recently read entry is first and is evicted first.
   entries.delete(key)
   entries.set(key, found)
   return found
 }
 
-export function keepBytes(key: string, value: Uint8Array<ArrayBuffer>): void {
+export function cacheBytes(key: string, value: Uint8Array<ArrayBuffer>): void {
   if (entries.has(key) || !isCacheable(value.length)) return
   entries.set(key, value)
   bytes += value.length

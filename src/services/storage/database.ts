@@ -4,29 +4,29 @@ import { API_ROLES } from '../../engine/roles.ts'
 import { describeError } from '../../platform/http/log.ts'
 import type { Credential } from '../../platform/jwt/credential.ts'
 import { reloadProject } from '../gateway/open-project.ts'
+import { withTimeout } from './bucket-timeout.ts'
 import type { Storage } from './request.ts'
-import { inTime } from './retry-until-ready.ts'
 import { StorageError } from './storage-error.ts'
 
-/** What policies may read of the request, beside the claims. */
+/** The credential of a request and what policies can read about the request. */
 export interface Caller extends Credential {
   method: string
   path: string
-  /** As it came; empty where it is a key, which the project's own functions need not see. */
+  /** The JWT as sent; empty for an API key, which the project's SQL must not see. */
   token: string
-  /** JSON, without what credentials are carried in. */
+  /** JSON of the request's headers without those that carry credentials. */
   headers: string
-  /** Such as `storage.object.upload`. */
+  /** What `storage.operation()` returns, such as `storage.object.upload`. */
   operation: string
 }
 
-/** As the server itself, whom no policy binds: one round trip. */
+/** Runs statements as the server's role, to which no policy applies: one round trip. */
 export const asServer = (storage: Storage, statements: readonly Statement[]): Promise<Row[][]> =>
   run(storage, statements)
 
 /**
- * As the role of the caller's token with its claims, so that the policies of the project decide: one transaction and one round trip.
- * `before` runs as the server. Returns the rows of `before` and of `statements`, one after the other.
+ * Runs statements with the role and claims of the caller, so that the project's policies apply: one transaction, one round trip.
+ * `before` runs as the server. Returns the rows of `before`, then those of `statements`.
  */
 export async function asCaller(
   storage: Storage,
@@ -34,18 +34,18 @@ export async function asCaller(
   statements: readonly Statement[],
   before: readonly Statement[] = [],
 ): Promise<Row[][]> {
-  const rows = await run(storage, [...before, becoming(caller), ...statements])
+  const rows = await run(storage, [...before, setCaller(caller), ...statements])
   return rows.toSpliced(before.length, 1)
 }
 
-/** For statements that only read: no policy binds the service role, so it need not be taken on. */
+/** Runs statements that only read. No policy applies to the service role, so switching to it is not necessary. */
 export const asReader = (storage: Storage, caller: Caller, statements: readonly Statement[]): Promise<Row[][]> =>
   caller.role === 'service_role' ? asServer(storage, statements) : asCaller(storage, caller, statements)
 
-/** What the functions of policies and triggers know; the server's own role finds nothing but the catalogue. */
+/** The search path of policies and triggers; the server's own role searches the catalogue only. */
 const PROJECT_PATH = '"$user", public, extensions'
 
-function becoming(caller: Caller): Statement {
+function setCaller(caller: Caller): Statement {
   const { role, claims, userId, method, path, token, headers, operation } = caller
   const settings = {
     search_path: PROJECT_PATH,
@@ -64,25 +64,25 @@ function becoming(caller: Caller): Statement {
     const value = name === 'role' && !known ? claimedRole(`$${n + 1}`) : `$${n + 1}`
     return `set_config('${name}', ${value}, true)`
   })
-  // Nobody needs what they return: of ten columns the names alone would be most of the reply.
+  // One number instead of ten columns, whose names would be most of the reply.
   return { text: `select num_nulls(${calls.join(', ')})`, params: Object.values(settings) }
 }
 
 /**
- * A role that the project's owner has granted to authenticator; the empty name, which no role has, for one that can log in and for
- * `none`: no policy binds the role that is logged in.
+ * The role of a token, if it is a NOLOGIN role of the project; else the empty name, which Postgres refuses. This covers `none` too,
+ * which would leave the server's role in place.
  */
 const claimedRole = (name: string) =>
   `coalesce((SELECT rolname::text FROM pg_catalog.pg_roles WHERE rolname = ${name} AND NOT rolcanlogin AND rolname !~ '^pg_'), '')`
 
-/** More than any statement may take. */
+/** Longer than any statement may take. */
 const ANSWER_MS_MAX = 40_000
 
 async function run(storage: Storage, statements: readonly Statement[]): Promise<Row[][]> {
   const { ctx, project } = storage
   const { ref, runnerPassword } = project
   const send = async () => {
-    const rows = await inTime(ANSWER_MS_MAX, ctx.engine.runBatch({ ref, runnerPassword, statements }))
+    const rows = await withTimeout(ANSWER_MS_MAX, ctx.engine.runBatch({ ref, runnerPassword, statements }))
     if (!rows) throw new StorageError('DatabaseTimeout')
     return rows.value
   }
@@ -91,12 +91,12 @@ async function run(storage: Storage, statements: readonly Statement[]): Promise<
     return await send()
   } catch (error) {
     if (error instanceof EngineUnavailable && error.code !== TOO_MANY_CONNECTIONS) await requireActive(storage)
-    if (!isFromBefore(error) || !(await wasUpgraded(storage, sentAt))) throw error
+    if (!isSchemaOutdated(error) || !(await upgradeIfDue(storage, sentAt))) throw error
     return send()
   }
 }
 
-/** Throws what is better to know than that the database cannot be reached: it may have been paused or removed just now. */
+/** Throws a clearer error if the database is unreachable because the project was paused or removed a moment ago. */
 async function requireActive({ ctx, project }: Storage): Promise<void> {
   const isActive = project.status.startsWith('ACTIVE_')
   const now = isActive ? await reloadProject(ctx, project.ref).catch(() => project) : project
@@ -105,19 +105,19 @@ async function requireActive({ ctx, project }: Storage): Promise<void> {
   throw new StorageError('ProjectUnavailable', `The project takes no requests: its status is ${now.status}`)
 }
 
-/** No such role or password, schema, table, function, or membership: the project may come from before the storage schema has it. */
-const isFromBefore = (error: unknown): boolean =>
+/** A role, password, schema, table, column, function or membership is missing: the project may have an older storage schema. */
+const isSchemaOutdated = (error: unknown): boolean =>
   (error instanceof EngineUnavailable && /^28/.test(error.code ?? '')) ||
   (error instanceof SqlError &&
     (['3F000', '42P01', '42883', '42703'].includes(error.code) ||
       error.message.startsWith('permission denied to set role')))
 
-/** One that stays broken, as its owner broke it, must not cost an upgrade a request. */
+/** A schema that its owner broke stays outdated; upgrades must not be repeated for every request. */
 const UPGRADE_EVERY_MS = 60_000
 const upgradedAt = new Map<string, number>()
 
-/** Whether what was sent at that time may go better now: also where an upgrade failed in another part. */
-async function wasUpgraded({ ctx, project }: Storage, sentAt: number): Promise<boolean> {
+/** Whether a statement sent at that time is worth a retry. A failed upgrade counts too: it may have repaired the part in question. */
+async function upgradeIfDue({ ctx, project }: Storage, sentAt: number): Promise<boolean> {
   const { ref, runnerPassword } = project
   const last = upgradedAt.get(ref) ?? 0
   if (last >= sentAt) return true

@@ -8,40 +8,40 @@ export class FormMalformed extends Error {
 export interface PartHead {
   name: string | undefined
   isFile: boolean
-  /** As it says, with parameters. */
+  /** The part's `Content-Type`, with parameters. */
   contentType: string | undefined
 }
 
-/** Undefined at the end of the part. */
+/** Receives the chunks of a part; undefined at its end. */
 export type TakePart = (chunk: Uint8Array | undefined) => void
 
 export interface PartsReader {
-  /** Undefined where no more comes. */
+  /** Takes the next chunk; undefined at the end of the body. */
   write(chunk: Uint8Array | undefined): void
-  /** The end of the form has come. */
+  /** Whether the last boundary was read. */
   isComplete(): boolean
 }
 
 const DASH = 45
 
-/** `contentType` is that of the form, with its boundary. `onPart` says who takes the part that begins. */
+/** `contentType` is that of the request, with its boundary. `onPart` returns the receiver of a part that begins. */
 export function readParts(contentType: string, onPart: (head: PartHead) => TakePart): PartsReader {
   const boundary = /;\s*boundary\s*=\s*(?:"([^"]+)"|([^\s;"]+))/i.exec(contentType)
   if (!boundary) throw new FormMalformed('InvalidBoundary')
   let current = 0
   let complete = false
-  /** What stands behind a boundary: the end of its line, or the two dashes of the last one. */
-  let mark: number[] = []
+  /** The two bytes behind a boundary: a line end, or the dashes of the last boundary. */
+  let suffix: number[] = []
   let parseHead = headersParser()
   let take: TakePart | undefined
 
   function begin(index: number): void {
     take?.(undefined)
-    ;[current, mark, parseHead, take] = [index, [], headersParser(), undefined]
+    ;[current, suffix, parseHead, take] = [index, [], headersParser(), undefined]
   }
 
   function read(index: number, chunk: Uint8Array): void {
-    // Nothing that stands in front of the first boundary, or behind the last one, is of the form.
+    // Bytes before the first boundary and after the last one are not part of the form.
     if (index === 0 || complete) return
     if (index !== current) begin(index)
     if (take) take(chunk)
@@ -49,9 +49,9 @@ export function readParts(contentType: string, onPart: (head: PartHead) => TakeP
   }
 
   function readBegin(chunk: Uint8Array): void {
-    const missing = chunk.subarray(0, 2 - mark.length)
-    mark.push(...missing)
-    complete = mark.length === 2 && mark.every((byte) => byte === DASH)
+    const missing = chunk.subarray(0, 2 - suffix.length)
+    suffix.push(...missing)
+    complete = suffix.length === 2 && suffix.every((byte) => byte === DASH)
     const bytes = chunk.subarray(missing.length)
     if (!complete && bytes.length > 0) readHead(bytes)
   }
@@ -65,19 +65,19 @@ export function readParts(contentType: string, onPart: (head: PartHead) => TakeP
   }
 
   const search = searchFor(`\r\n--${boundary[1] ?? boundary[2]}`, read)
-  // In front of the first boundary there need not be one.
+  // The first boundary need not follow a line end.
   search.write(new TextEncoder().encode('\r\n'))
   return {
     write(chunk) {
       if (chunk) search.write(chunk)
-      // It kept what was too short to search.
+      // The search holds back bytes that may begin a boundary.
       else search.end()
     },
     isComplete: () => complete,
   }
 }
 
-/** Clients send the names of files as they are, in any letters, and some give the part none. */
+/** Clients send file names unencoded in any script, and some send a file without a name. */
 function headOf(headers: Record<string, string | string[]>): PartHead {
   const first = (name: string) => [headers[name]].flat()[0]
   const parameters = new Map<string, string>()

@@ -2,37 +2,37 @@ import { readChunks } from '../../platform/blobs/chunk-reader.ts'
 import { FormMalformed, type PartHead, readParts, type TakePart } from './form-parts.ts'
 
 export interface Form {
-  /** Those before the file; once its body has ended, those behind it too. */
+  /** The fields before the file; once the file's body has ended, those after it too. */
   fields: ReadonlyMap<string, string>
   file: FormFile | undefined
 }
 
 interface FormFile {
-  /** As its part says, with parameters. */
+  /** The `Content-Type` of its part, with parameters. */
   contentType: string
-  /** Ends when the whole form has been read, and fails with FormMalformed like the form. */
+  /** Ends when the whole form was read; fails with FormMalformed if the rest of the form is malformed. */
   body: ReadableStream<Uint8Array>
 }
 
 const FIELDS_MAX = 10
-/** Of all fields together, as they are kept. */
+/** Bound of all fields together, which are held in memory. */
 const FIELDS_BYTES_MAX = 1024 ** 2 + 16 * 1024
 
-/** Reads as far as the file begins. `contentType` is that of the request, `multipart/form-data` with its boundary. */
+/** Reads until the file begins. `contentType` is that of the request: `multipart/form-data` with its boundary. */
 export async function readForm(contentType: string, body: ReadableStream<Uint8Array>): Promise<Form> {
   const fields = new Map<string, string>()
   const chunks = readChunks(body)
-  const arrived: Uint8Array[] = []
+  const fileChunks: Uint8Array[] = []
   let file: PartHead | undefined
   let partsCount = 0
-  let kept = 0
+  let fieldBytes = 0
   const parts = readParts(contentType, (head) => {
     partsCount++
     if (partsCount > FIELDS_MAX + 1) throw new FormMalformed('ReachedLimit MaxParts')
     if (!head.isFile) return takeField(head)
     if (file) throw new FormMalformed('it has more than one file')
     file = head
-    return (chunk) => chunk && arrived.push(chunk)
+    return (chunk) => chunk && fileChunks.push(chunk)
   })
 
   function takeField({ name, contentType }: PartHead): TakePart {
@@ -40,8 +40,8 @@ export async function readForm(contentType: string, body: ReadableStream<Uint8Ar
     const decoder = decoderOf(contentType)
     let text = ''
     return (chunk) => {
-      kept += chunk?.length ?? 0
-      if (kept > FIELDS_BYTES_MAX) throw new FormMalformed(`its fields are larger than ${FIELDS_BYTES_MAX} bytes`)
+      fieldBytes += chunk?.length ?? 0
+      if (fieldBytes > FIELDS_BYTES_MAX) throw new FormMalformed(`its fields are larger than ${FIELDS_BYTES_MAX} bytes`)
       text += decoder.decode(chunk, { stream: chunk !== undefined })
       if (!chunk) fields.set(name, text)
     }
@@ -63,8 +63,8 @@ export async function readForm(contentType: string, body: ReadableStream<Uint8Ar
   const stream = new ReadableStream<Uint8Array>(
     {
       async pull(controller) {
-        while (arrived.length === 0 && !parts.isComplete()) await readOn()
-        for (const chunk of arrived.splice(0)) controller.enqueue(chunk)
+        while (fileChunks.length === 0 && !parts.isComplete()) await readOn()
+        for (const chunk of fileChunks.splice(0)) controller.enqueue(chunk)
         if (parts.isComplete()) controller.close()
       },
       cancel: (reason) => chunks.cancel(reason),
@@ -74,7 +74,7 @@ export async function readForm(contentType: string, body: ReadableStream<Uint8Ar
   return { fields, file: { contentType: file.contentType ?? 'application/octet-stream', body: stream } }
 }
 
-/** An encoding that nobody knows is taken for the usual one. */
+/** Falls back to UTF-8 for an unknown charset. */
 function decoderOf(contentType = ''): TextDecoder {
   const [, charset] = /;\s*charset\s*=\s*"?([^\s;"]+)/i.exec(contentType) ?? []
   try {

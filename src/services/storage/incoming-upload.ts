@@ -4,7 +4,7 @@ import { digitsOf, parseExact } from './exact-json.ts'
 import { readForm } from './form.ts'
 import { StorageError } from './storage-error.ts'
 
-/** What is said of an object beside its bytes. */
+/** What the client specifies about an object besides its bytes. */
 export interface Description {
   contentType: string
   cacheControl: string
@@ -16,15 +16,15 @@ export interface Description {
 export interface Incoming {
   description: Description
   body: ReadableStream<Uint8Array> | undefined
-  /** In bytes, where it is known before they are read. */
+  /** In bytes; undefined if it is not known before they are read. */
   size: number | undefined
-  /** No more than that, as the request has no more. */
+  /** Upper bound of the size: the length of the request's body; undefined if that is not known. */
   sizeMax: number | undefined
-  /** What came behind the bytes counts too. */
+  /** The final description, which includes form fields that followed the bytes. */
   complete(): Description
 }
 
-/** An upload in either form: the bytes as the body, or a form with the file in it. */
+/** Reads an upload: the bytes as the body, or a form that contains the file. */
 export async function readIncoming(request: Request): Promise<Incoming> {
   const contentType = request.headers.get('content-type') ?? 'application/octet-stream'
   const xRobotsTag = robotsTagIn(request.headers.get('x-robots-tag'))
@@ -58,14 +58,14 @@ async function readFormIncoming(request: Request, formType: string, xRobotsTag: 
   }
 }
 
-/** What named values say, as a form has them and the metadata of a resumable upload. */
+/** Reads the fields of a form, or the metadata of a resumable upload. */
 export const descriptionIn = (fields: ReadonlyMap<string, string>, contentType: string): Description => ({
   contentType: safeHeader(fields.get('contentType') ?? contentType),
   cacheControl: cacheControlOf(fields.get('cacheControl')),
   userMetadata: objectIn(fields.get('metadata') ?? fields.get('userMetadata')),
 })
 
-/** The header `x-metadata`: base64 of a JSON object; anything else counts for an empty one. */
+/** Reads the header `x-metadata`: base64 of a JSON object; anything else counts as an empty object. */
 export function userMetadataIn(header: string | null | undefined): string | null {
   return header === null || header === undefined ? null : objectIn(decoded(header))
 }
@@ -78,18 +78,18 @@ function decoded(header: string): string {
   }
 }
 
-/** Of either alphabet; throws where it is no base64. */
+/** Decodes base64 or base64url; throws if it is neither. */
 export const textIn = (base64: string): string =>
   new TextDecoder().decode(Buffer.from(atob(base64.replaceAll('-', '+').replaceAll('_', '/')), 'latin1'))
 
-/** Postgres holds none. */
+/** Removes NUL characters, which Postgres cannot store. */
 function withoutNul(_key: string, value: unknown): unknown {
   if (typeof value === 'string') return value.replaceAll('\0', '')
   if (typeof value !== 'object' || value === null || Array.isArray(value)) return value
   return Object.fromEntries(Object.entries(value).map(([name, each]) => [name.replaceAll('\0', ''), each]))
 }
 
-/** As text of Postgres: `1e100000` is short only as it comes. */
+/** Bound of the digits that Postgres writes: `1e100000` is short only as sent. */
 const DIGITS_MAX = 1024 ** 2
 
 function objectIn(json: string | undefined): string | null {
@@ -110,13 +110,13 @@ function objectIn(json: string | undefined): string | null {
   return object
 }
 
-/** A form gives seconds. */
+/** Clients send a number of seconds; anything else is used as the header itself. */
 const cacheControlOf = (value: string | undefined): string =>
   value === undefined ? 'no-cache' : /^\d+$/.test(value) ? `max-age=${value}` : safeHeader(value)
 
 const HEADER_LENGTH_MAX = 1_000
 
-/** It goes out as a header of every download. */
+/** Refuses a value that cannot be sent as a header: each download returns it. */
 export function safeHeader(value: string): string {
   if (value.length > HEADER_LENGTH_MAX || !/^[\x20-\x7e]*$/.test(value)) {
     throw new StorageError('InvalidHeaderChar')

@@ -1,6 +1,6 @@
 import * as z from 'zod'
 import { asReader } from './database.ts'
-import { callerOf, type StorageContext } from './request.ts'
+import { requireCaller, type StorageContext } from './request.ts'
 import { optional, readJson } from './request-body.ts'
 import * as lists from './statements/lists.ts'
 import { asJson } from './statements/values.ts'
@@ -10,7 +10,7 @@ import { StorageError } from './storage-error.ts'
 const LISTED_MAX = 1_500
 const PAGE_MAX = 1_000
 
-/** What Postgres can hold. */
+/** Text that Postgres can store. */
 const text = z.string().refine((value) => value.isWellFormed() && !value.includes('\0'), 'must be text')
 const order = z.enum(['asc', 'desc'])
 
@@ -31,9 +31,9 @@ const Listing = z.object({
 
 const JSON_TYPE = { 'content-type': 'application/json; charset=utf-8' }
 
-/** Files and folders right under a folder. */
+/** Lists the files and folders directly under a folder. */
 export async function list(c: StorageContext) {
-  const caller = await callerOf(c, 'storage.object.list')
+  const caller = await requireCaller(c, 'storage.object.list')
   const { prefix, limit, sortBy, ...rest } = await readJson(c, Listing)
   const statement = lists.listObjects({
     ...rest,
@@ -61,9 +61,9 @@ interface Entry {
   updated_at: string | null
 }
 
-/** A page of what begins with a prefix, and the cursor of the next one. */
+/** Returns a page of the objects whose names begin with a prefix, and the cursor of the next page. */
 export async function listPage(c: StorageContext) {
-  const caller = await callerOf(c, 'storage.object.list_v2')
+  const caller = await requireCaller(c, 'storage.object.list_v2')
   const { prefix, limit, cursor, with_delimiter: delimited, sortBy } = await readJson(c, Page)
   const from = cursor ? cursorIn(cursor) : { ...sortBy, after: undefined }
   const size = Math.min(limit, PAGE_MAX)
@@ -86,13 +86,13 @@ export async function listPage(c: StorageContext) {
 const isFolder = ({ id }: Entry) => id === null
 const keyOf = ({ name }: Entry) => name.replace(/\/$/, '')
 
-/** SQL may take a file its time: then it counts for older than all that have one. */
+/** The project's SQL can set a time to null; such a file sorts as the oldest. */
 const NO_TIME = '-infinity'
 
 type From = Pick<lists.Page, 'column' | 'order' | 'after'>
 
 function cursorOf(last: Entry, { column, order }: From): string {
-  // A name that SQL wrote may have lines itself.
+  // Encoded, as a name that SQL wrote may contain line breaks.
   const lines = [`l:${encodeURIComponent(last.name)}`, `o:${order}`, `c:${column}`]
   if (column !== 'name' && !isFolder(last)) lines.push(`a:${last[column] ?? NO_TIME}`)
   return btoa(lines.join('\n'))

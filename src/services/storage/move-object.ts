@@ -2,18 +2,18 @@ import * as z from 'zod'
 import { openStore } from '../../platform/blobs/store.ts'
 import { newTimedId } from '../../platform/db/id.ts'
 import { blobKey, storedBlobKey } from './blob-key.ts'
+import { waitWhileBucketResponds } from './bucket-timeout.ts'
 import { asCaller, type Caller } from './database.ts'
 import { safeHeader, userMetadataIn } from './incoming-upload.ts'
 import { checkBucketName, checkKey } from './object-names.ts'
-import { describe, findObject, shown, userMetadataOf } from './read-object.ts'
-import { callerOf, type Storage, type StorageContext } from './request.ts'
+import { findObject, metadataOf, toObject, userMetadataOf } from './read-object.ts'
+import { requireCaller, type Storage, type StorageContext } from './request.ts'
 import { optional, readJson } from './request-body.ts'
-import { whileBucketAnswers } from './retry-until-ready.ts'
 import type { FoundObject, ObjectRow, Place } from './statements/object-rows.ts'
-import { moveObject, readObject, seeObject } from './statements/objects.ts'
-import { isTaken, StorageError } from './storage-error.ts'
+import { moveObject, readObject, visibleObject } from './statements/objects.ts'
+import { isNameTaken, StorageError } from './storage-error.ts'
 import { checkFits } from './upload-bounds.ts'
-import { mayUpload, related, write } from './upload-object.ts'
+import { authorizeUpload, throwRelatedNotFound, write } from './upload-object.ts'
 
 const Move = z.object({
   bucketId: z.string(),
@@ -35,14 +35,14 @@ const placeOf = (bucketId: string, name: string): Place => ({
   name: checkKey(name),
 })
 
-/** A change of the row alone: the bytes stay where they are. */
+/** Moves an object by changing its row; the bytes stay where they are. */
 export async function move(c: StorageContext) {
-  const caller = await callerOf(c, 'storage.object.move')
+  const caller = await requireCaller(c, 'storage.object.move')
   const body = await readJson(c, Move)
   const { from, to } = placesIn(body)
   const only = body.sourceVersionId ? { version: body.sourceVersionId } : undefined
-  const moveThere = from.bucketId === to.bucketId ? moveRow : moveBetween
-  const moved = await moveThere(c.var, caller, from, to, only)
+  const moveObjectRow = from.bucketId === to.bucketId ? moveRow : moveAcrossBuckets
+  const moved = await moveObjectRow(c.var, caller, from, to, only)
   if (!moved) throw new StorageError('NoSuchKey')
   return c.json({ message: 'Successfully moved' })
 }
@@ -51,38 +51,45 @@ type Version = Pick<ObjectRow, 'version'>
 
 async function moveRow(storage: Storage, caller: Caller, from: Place, to: Place, only?: Version): Promise<boolean> {
   const [rows = []] = await asCaller(storage, caller, [moveObject(from, to, { at: storage.ctx.now(), only })]).catch(
-    taken,
+    throwKeyExists,
   )
   return rows.length > 0
 }
 
 const TRIES = 3
 
-/** By the rules of the bucket that it comes to. What somebody replaces after it was judged is judged again. */
-async function moveBetween(storage: Storage, caller: Caller, from: Place, to: Place, only?: Version): Promise<boolean> {
-  let before: ObjectRow | undefined
+/** Moves only what the target bucket accepts. If the object is replaced after the check, the new version is checked too. */
+async function moveAcrossBuckets(
+  storage: Storage,
+  caller: Caller,
+  from: Place,
+  to: Place,
+  only?: Version,
+): Promise<boolean> {
+  let previous: ObjectRow | undefined
   for (let tries = 1; tries <= TRIES; tries++) {
-    const judged = await judge(storage, caller, from, to)
-    // It is still the same: what did not move is not for the caller to change.
-    if (!judged || judged.version === before?.version || (only && judged.version !== only.version)) return false
-    if (await moveRow(storage, caller, from, to, judged)) return true
-    before = judged
+    const object = await findMovable(storage, caller, from, to)
+    // The same version could not be moved before, so the caller may not change it.
+    if (!object || object.version === previous?.version || (only && object.version !== only.version)) return false
+    if (await moveRow(storage, caller, from, to, object)) return true
+    previous = object
   }
   throw new StorageError('ResourceLocked')
 }
 
-/** Undefined for what is not there, or not for the caller. That there is no such bucket the move itself will find. */
-async function judge(storage: Storage, caller: Caller, from: Place, to: Place): Promise<ObjectRow | undefined> {
-  const [[target] = [], [seen] = []] = await asCaller(storage, caller, [seeObject(from)], [readObject(to)])
-  const object = seen as unknown as ObjectRow | undefined
+/** Finds the object and checks it against the limits of the target bucket. Undefined if it is not visible to the caller. */
+async function findMovable(storage: Storage, caller: Caller, from: Place, to: Place): Promise<ObjectRow | undefined> {
+  const [[target] = [], [visible] = []] = await asCaller(storage, caller, [visibleObject(from)], [readObject(to)])
+  const object = visible as unknown as ObjectRow | undefined
+  // The move itself fails if the target bucket does not exist.
   if (!object || !target) return object
-  const { size, mimetype: contentType } = describe(object)
+  const { size, mimetype: contentType } = metadataOf(object)
   checkFits(storage, (target as unknown as FoundObject).bucket, to.name, { size, contentType })
   return object
 }
 
-function taken(error: unknown): never {
-  if (isTaken(error)) throw new StorageError('ResourceAlreadyExists')
+function throwKeyExists(error: unknown): never {
+  if (isNameTaken(error)) throw new StorageError('ResourceAlreadyExists')
   throw error
 }
 
@@ -91,15 +98,15 @@ const Copy = Move.extend({
   copyMetadata: optional(z.boolean(), true),
 })
 
-/** New bytes under a version of their own, so that neither object can change with the other. */
+/** Copies the bytes to a version of their own, so that changes of one object never affect the other. */
 export async function copy(c: StorageContext) {
   const { ctx, project } = c.var
-  const caller = await callerOf(c, 'storage.object.copy')
+  const caller = await requireCaller(c, 'storage.object.copy')
   const body = await readJson(c, Copy)
   const { from, to } = placesIn(body)
   const upsert = c.req.header('x-upsert') === 'true'
   const { object: source } = await findObject(c.var, from, { kind: 'caller', caller }, body.sourceVersionId)
-  const { size, mimetype, cacheControl, xRobotsTag } = describe(source)
+  const { size, mimetype, cacheControl, xRobotsTag } = metadataOf(source)
   const changes = body.copyMetadata ? undefined : body.metadata
   const description = {
     contentType: safeHeader(changes?.mimetype ?? mimetype),
@@ -107,13 +114,17 @@ export async function copy(c: StorageContext) {
     xRobotsTag: source.metadata?.xRobotsTag === xRobotsTag ? xRobotsTag : undefined,
     userMetadata: (body.copyMetadata ? source.user_metadata : userMetadataIn(c.req.header('x-metadata'))) ?? null,
   }
-  const bucket = await mayUpload(c.var, caller, to, { upsert, description, size }).catch(related)
+  const bucket = await authorizeUpload(c.var, caller, to, { upsert, description, size }).catch(throwRelatedNotFound)
   checkFits(c.var, bucket, to.name, { ...description, size })
   const version = newTimedId(ctx.now())
   const sourceKey = storedBlobKey(project.ref, source.version)
   const stored =
     sourceKey &&
-    (await whileBucketAnswers(c.var, size, openStore(ctx).copy(sourceKey, blobKey(project.ref, version), { size })))
+    (await waitWhileBucketResponds(
+      c.var,
+      size,
+      openStore(ctx).copy(sourceKey, blobKey(project.ref, version), { size }),
+    ))
   if (!stored) throw new StorageError('NoSuchKey')
   const row = await write(
     c.var,
@@ -124,7 +135,7 @@ export async function copy(c: StorageContext) {
   return c.json({
     Key: `${to.bucketId}/${to.name}`,
     Id: row.id,
-    ...shown(row),
+    ...toObject(row),
     user_metadata: userMetadataOf(description.userMetadata) ?? {},
   })
 }

@@ -1,13 +1,13 @@
 import { isNotModified, type Range, rangeOf } from '../../platform/http/conditional-request.ts'
 import { StorageError } from './storage-error.ts'
 
-/** What a reply tells of an object. */
-export interface Described {
+/** The metadata of an object that a reply contains. */
+export interface ResponseMetadata {
   name: string
   size: number
   mimetype: string
   cacheControl: string
-  /** In its quotes. */
+  /** With its quotes. */
   etag: string
   lastModified: Date
   xRobotsTag: string
@@ -19,24 +19,25 @@ export type Plan =
   | { kind: 'part'; headers: Headers; range: Range }
 
 interface Options {
-  /** Anybody may read it. */
+  /** Whether anyone may read the object. */
   isPublic: boolean
   download?: string
   expires?: Date
 }
 
-/** A cache that serves several readers must not hand to one what was answered to another. */
-export const BY_CREDENTIAL = 'authorization, apikey'
+/** A shared cache must not give one reader the reply to another. */
+export const VARY_BY_CREDENTIAL = 'authorization, apikey'
 
-export function privately(cacheControl: string): string {
+/** Removes the directives that let shared caches store the reply, and adds `private`. */
+export function privateCacheControl(cacheControl: string): string {
   const directives = cacheControl.split(',').map((directive) => directive.trim())
-  const kept = directives.filter((directive) => !/^(public|s-maxage\b.*)$/i.test(directive))
-  return kept.length === directives.length ? cacheControl : ['private', ...kept].join(', ')
+  const allowed = directives.filter((directive) => !/^(public|s-maxage\b.*)$/i.test(directive))
+  return allowed.length === directives.length ? cacheControl : ['private', ...allowed].join(', ')
 }
 
-/** What to answer to a request for an object's bytes; `expires` for those who come with a signed URL. */
-export function planReply(request: Headers, object: Described, options: Options): Plan {
-  const cacheControl = options.isPublic ? object.cacheControl : privately(object.cacheControl)
+/** Decides the status and headers of the reply to a download; `expires` is set for a signed URL. */
+export function planReply(request: Headers, object: ResponseMetadata, options: Options): Plan {
+  const cacheControl = options.isPublic ? object.cacheControl : privateCacheControl(object.cacheControl)
   const headers = new Headers({
     'accept-ranges': 'bytes',
     'content-type': servedType(object.mimetype),
@@ -45,9 +46,9 @@ export function planReply(request: Headers, object: Described, options: Options)
     'x-robots-tag': object.xRobotsTag,
     'x-content-type-options': 'nosniff',
     ...(options.expires ? { expires: options.expires.toUTCString() } : { 'cache-control': cacheControl }),
-    ...(!options.isPublic && !options.expires && { vary: BY_CREDENTIAL }),
+    ...(!options.isPublic && !options.expires && { vary: VARY_BY_CREDENTIAL }),
   })
-  if (!RUNS_NOTHING.test(object.mimetype)) headers.set('content-security-policy', SANDBOX)
+  if (!INERT_TYPE.test(object.mimetype)) headers.set('content-security-policy', SANDBOX)
   if (options.download !== undefined) headers.set('content-disposition', attachment(options.download))
   if (isNotModified(request, object)) {
     headers.delete('content-type')
@@ -67,13 +68,13 @@ export function planReply(request: Headers, object: Described, options: Options)
   return { kind: 'part', headers, range }
 }
 
-/** A stored page must not run as one on the project's own address. */
+/** Serves HTML as text: a stored page must not run on the project's own origin. */
 const servedType = (mimetype: string) => (/text\/html/i.test(mimetype) ? 'text/plain' : mimetype)
-/** The viewers of these would not show them in a sandbox. Whatever else there is, browsers take more for a page than says so. */
-const RUNS_NOTHING = /^\s*((image|audio|video)\/(?!\S*(svg|xml))[\w.+-]+|application\/pdf)\s*(;[^,]*)?$/i
+/** Types that run no scripts, and whose viewers fail in a sandbox. All others get one, as browsers may treat them as pages. */
+const INERT_TYPE = /^\s*((image|audio|video)\/(?!\S*(svg|xml))[\w.+-]+|application\/pdf)\s*(;[^,]*)?$/i
 const SANDBOX = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; sandbox"
 
-/** `attachment;` alone keeps the name in the URL. */
+/** An empty name gives `attachment;`, with which browsers use the name in the URL. */
 function attachment(name: string): string {
   if (name === '') return 'attachment;'
   const encoded = encodeURIComponent(name.toWellFormed()).replace(

@@ -4,76 +4,77 @@ import { PIECE_BYTES, readPieces } from '../../platform/blobs/ranged-read.ts'
 import { openStore } from '../../platform/blobs/store.ts'
 import type { Range } from '../../platform/http/conditional-request.ts'
 import { storedBlobKey } from './blob-key.ts'
-import { cachedBytes, isCacheable, keepBytes } from './bytes-cache.ts'
+import { waitWhileBucketResponds } from './bucket-timeout.ts'
+import { cacheBytes, cachedBytes, isCacheable } from './bytes-cache.ts'
 import { asCaller, asServer, type Caller } from './database.ts'
 import { parseExact } from './exact-json.ts'
-import { type Described, planReply } from './object-response.ts'
+import { planReply, type ResponseMetadata } from './object-response.ts'
 import type { Storage, StorageContext } from './request.ts'
-import { whileBucketAnswers } from './retry-until-ready.ts'
 import type { FoundObject, ObjectRow, Place } from './statements/object-rows.ts'
-import { readObject, seeIfClosed, seeObject } from './statements/objects.ts'
+import { readObject, visibleObject, visibleObjectIfPrivate } from './statements/objects.ts'
 import { StorageError } from './storage-error.ts'
 
-/** For whom an object is read: anybody, where its bucket is public; the holder of a signed URL; or a caller whom policies bind. */
+/** Who reads an object: anyone, if the bucket is public; the holder of a signed URL; or a caller to whom policies apply. */
 export type Reader =
-  | { kind: 'anybody' }
+  | { kind: 'anyone' }
   | { kind: 'signed'; expires: Date }
   | { kind: 'caller'; caller: Caller | undefined }
-  /** Who makes a URL for others needs the policies' word also where the bucket is public now: it may not stay so. */
+  /** A caller that signs a URL for others. Policies apply in a public bucket too, as it may become private later. */
   | { kind: 'signer'; caller: Caller }
 
 interface Found {
   object: ObjectRow
-  /** Anybody may read it. */
+  /** Whether anyone may read the object. */
   isPublic: boolean
 }
 
-/** The object, or the error that tells this reader no more than he may know. Of its versions there is the newest alone. */
+/** Finds an object; its errors reveal to the reader only what they may know. Only the newest version exists. */
 export async function findObject(
   storage: Storage,
   place: Place,
   reader: Reader,
   version?: string | null,
 ): Promise<Found> {
-  const { found, seen } = await look(storage, place, reader)
+  const { found, visible } = await queryObject(storage, place, reader)
   if (!found) throw new StorageError('NoSuchBucket')
   const isPublic = found.bucket.public
   const isOpen = reader.kind === 'signed' || (isPublic && reader.kind !== 'signer')
-  if (!isOpen && (reader.kind === 'anybody' || !reader.caller)) throw new StorageError('NoSuchBucket')
-  const object = isOpen ? found.object : seen
+  if (!isOpen && (reader.kind === 'anyone' || !reader.caller)) throw new StorageError('NoSuchBucket')
+  const object = isOpen ? found.object : visible
   if (!object || (version && object.version !== version)) throw new StorageError('NoSuchKey')
   return { object, isPublic }
 }
 
 /**
- * One round trip: the facts as the server knows them, and the row as the caller's policies let him see it. It is his own that he is
- * answered with: of the server's, read before it, nobody knows that he may see it.
+ * Reads the row as the server (`found`) and as the caller's policies show it (`visible`), in one round trip. A caller gets the visible
+ * row: the found one was read earlier and may be another version.
  */
-async function look(
+async function queryObject(
   storage: Storage,
   place: Place,
   reader: Reader,
-): Promise<{ found?: FoundObject; seen?: ObjectRow | null }> {
+): Promise<{ found?: FoundObject; visible?: ObjectRow | null }> {
   const caller = 'caller' in reader ? reader.caller : undefined
-  // No policy binds this role, so there is nothing to ask.
+  // No policy applies to the service role.
   if (!caller || caller.role === 'service_role') {
     const [[row] = []] = await asServer(storage, [readObject(place)])
     const found = row as unknown as FoundObject | undefined
-    return { found, seen: caller && found?.object }
+    return { found, visible: caller && found?.object }
   }
   const facts = readObject(place, { onlyPublic: true })
-  const seen = reader.kind === 'signer' ? seeObject(place) : seeIfClosed(place)
-  const asked = await asCaller(storage, caller, [seen], [facts]).catch(async (error) => {
-    // Where the bucket is public nobody wants to know what the policies say, nor that they fail.
+  const visible = reader.kind === 'signer' ? visibleObject(place) : visibleObjectIfPrivate(place)
+  const rows = await asCaller(storage, caller, [visible], [facts]).catch(async (error) => {
+    // A policy that fails must not prevent reads of a public bucket.
     const [[row] = []] = error instanceof SqlError && reader.kind === 'caller' ? await asServer(storage, [facts]) : []
     if (!(row as unknown as FoundObject | undefined)?.bucket.public) throw error
     return [[row as Row]]
   })
-  const [[found] = [], [object] = []] = asked
-  return { found: found as unknown as FoundObject, seen: object as unknown as ObjectRow }
+  const [[found] = [], [object] = []] = rows
+  return { found: found as unknown as FoundObject, visible: object as unknown as ObjectRow }
 }
 
-export function describe(object: ObjectRow): Described {
+/** The metadata of a row, with defaults for what the project's SQL left out or made invalid. */
+export function metadataOf(object: ObjectRow): ResponseMetadata {
   const { size, mimetype, cacheControl, eTag, lastModified, xRobotsTag } = object.metadata ?? {}
   return {
     name: object.name,
@@ -94,18 +95,18 @@ function timeOf(value: unknown): Date | undefined {
   return Number.isNaN(time.getTime()) ? undefined : time
 }
 
-/** Between finding the row and reading the bytes, somebody may replace them: then the new ones are found. */
+/** Attempts to read an object that is replaced between reading its row and its bytes. */
 const TRIES = 3
 
-/** Answers with the bytes, or the part of them that was asked for. */
+/** Replies with the bytes, or the requested part of them. */
 export async function serveObject(c: StorageContext, place: Place, reader: Reader): Promise<Response> {
   const isHead = c.req.method === 'HEAD'
-  // A head describes the object, whatever is asked of its bytes.
+  // HEAD describes the whole object: conditions and ranges are ignored.
   const conditions = isHead ? new Headers() : c.req.raw.headers
   for (let tries = 1; ; tries++) {
     const { object, isPublic } = await findObject(c.var, place, reader, c.req.query('versionId'))
-    const described = describe(object)
-    const plan = planReply(conditions, described, {
+    const metadata = metadataOf(object)
+    const plan = planReply(conditions, metadata, {
       download: c.req.query('download'),
       isPublic,
       ...(reader.kind === 'signed' && { expires: reader.expires }),
@@ -113,7 +114,7 @@ export async function serveObject(c: StorageContext, place: Place, reader: Reade
     if (plan.kind === 'not modified') return new Response(null, { status: 304, headers: plan.headers })
     if (isHead) return new Response(null, { headers: plan.headers })
     const range = plan.kind === 'part' ? plan.range : undefined
-    const body = await bytesOf(c.var, object.version, { size: described.size, range })
+    const body = await bytesOf(c.var, object.version, { size: metadata.size, range })
     if (body) return new Response(body, { status: plan.kind === 'part' ? 206 : 200, headers: plan.headers })
     if (tries === TRIES) {
       const { bucket_id: bucket, name: key, version } = object
@@ -123,20 +124,25 @@ export async function serveObject(c: StorageContext, place: Place, reader: Reade
   }
 }
 
-interface Wanted {
+interface Bytes {
+  /** The size of the whole object. */
   size: number
   range: Range | undefined
 }
 
-/** Undefined also where they are not as long as the row says, since its owner can write anything there. */
-async function bytesOf(storage: Storage, version: string | null, { size, range }: Wanted) {
+/** Undefined if there are no bytes of the size in the row, which the project's owner can write. */
+async function bytesOf(storage: Storage, version: string | null, { size, range }: Bytes) {
   const key = storedBlobKey(storage.project.ref, version)
   if (!key) return undefined
   const { offset, length } = range ?? { offset: 0, length: size }
   const cached = cachedBytes(key)
   if (cached) return cached.length === size ? cached.subarray(offset, offset + length) : undefined
   const get = (part?: Range) =>
-    whileBucketAnswers(storage, part?.length ?? size, openStore(storage.ctx).get(key, part).catch(nothingThere))
+    waitWhileBucketResponds(
+      storage,
+      part?.length ?? size,
+      openStore(storage.ctx).get(key, part).catch(ignoreInvalidRange),
+    )
   const found = length > PIECE_BYTES ? await readPieces({ offset, length }, get) : await get(range)
   if (found?.size !== length || found.sizeOfAll !== size) {
     await found?.body?.cancel()
@@ -145,19 +151,19 @@ async function bytesOf(storage: Storage, version: string | null, { size, range }
   if (range || !isCacheable(length)) return found.body
   const bytes = new Uint8Array(await new Response(found.body).arrayBuffer())
   if (bytes.length !== length) return undefined
-  keepBytes(key, bytes)
+  cacheBytes(key, bytes)
   return bytes
 }
 
-function nothingThere(error: unknown): undefined {
+function ignoreInvalidRange(error: unknown): undefined {
   if (!(error instanceof BucketError && error.code === 'InvalidRange')) throw error
 }
 
 export const userMetadataOf = (json: string | null | undefined): unknown => parseExact(json ?? 'null')
 
-/** What `info` says of an object. */
+/** The reply of the `info` routes. */
 export function infoOf(object: ObjectRow) {
-  const { size, mimetype, cacheControl, etag, lastModified } = describe(object)
+  const { size, mimetype, cacheControl, etag, lastModified } = metadataOf(object)
   return {
     id: object.id,
     name: object.name,
@@ -173,8 +179,8 @@ export function infoOf(object: ObjectRow) {
   }
 }
 
-/** The specification names every field that an object has: nothing else is shown of it. */
-export const shown = (object: ObjectRow) => ({
+/** The fields that the specification lists, and no others. */
+export const toObject = (object: ObjectRow) => ({
   id: object.id,
   name: object.name,
   bucket_id: object.bucket_id,

@@ -4,22 +4,22 @@ import { StorageError } from './storage-error.ts'
 
 const BODY_BYTES_MAX = 1024 * 1024
 
-/** Clients of some languages send null for what they leave out. */
+/** An optional field: clients in some languages send null instead of leaving a field out. */
 export const optional = <T extends z.ZodType>(schema: T, fallback: z.output<T>) =>
   schema.nullish().transform((value) => value ?? fallback)
 
-/** The JSON body by its schema; what is wrong is told as this API's clients know it. */
+/** Parses the JSON body; errors have the wording that clients of this API know. */
 export async function readJson<T extends z.ZodType>(c: Context, schema: T): Promise<z.output<T>> {
   const length = c.req.header('content-length')
   if (Number(length ?? 0) > BODY_BYTES_MAX) throw new StorageError('EntityTooLarge')
   const text = await (length === undefined ? textOf(c.req.raw) : c.req.raw.text()).catch((error) => {
     throw error instanceof StorageError ? error : new StorageError('RequestAborted')
   })
-  return parsed('body', schema, jsonIn(text))
+  return parse('body', schema, jsonIn(text))
 }
 
 export const readQuery = <T extends z.ZodType>(c: Context, schema: T): z.output<T> =>
-  parsed('querystring', schema, c.req.query())
+  parse('querystring', schema, c.req.query())
 
 async function textOf({ body }: Request): Promise<string> {
   if (!body) return ''
@@ -43,8 +43,8 @@ function jsonIn(text: string): unknown {
   }
 }
 
-function parsed<T extends z.ZodType>(place: string, schema: T, value: unknown): z.output<T> {
-  const result = schema.safeParse(value, { error: said })
+function parse<T extends z.ZodType>(place: string, schema: T, value: unknown): z.output<T> {
+  const result = schema.safeParse(value, { error: messageOf })
   if (result.success) return result.data
   const messages = result.error.issues.map(({ path, message }) => {
     if (path.length > 0 && valueAt(value, path) === undefined) {
@@ -56,8 +56,8 @@ function parsed<T extends z.ZodType>(place: string, schema: T, value: unknown): 
   throw new StorageError('InvalidRequest', messages.join(', '))
 }
 
-/** In the words that clients know; undefined leaves it in zod's. */
-function said(issue: z.core.$ZodRawIssue): string | undefined {
+/** The wording that clients know; undefined keeps the message of zod. */
+function messageOf(issue: z.core.$ZodRawIssue): string | undefined {
   const { code } = issue
   const isArray = issue.origin === 'array'
   if (code === 'invalid_type') return `must be ${issue.expected === 'int' ? 'integer' : issue.expected}`

@@ -15,9 +15,9 @@ const PATH_LENGTH_MAX = 1_024
 const PENDING_MAX = 20_000
 const PROJECTS_MAX = 10_000
 
-/** The control database keeps the rows for a week, and strangers may read public objects without end. */
+/** Bounds the rows of a project: they are stored for a week, and anyone may read public objects any number of times. */
 const takeRow = createAllowance({ max: 5_000, perMinute: 1_000 })
-/** Requests since the last row of each project. */
+/** Requests of each project that were not logged since its last row. */
 const skipped = new Map<string, number>()
 
 let pending: Row[] = []
@@ -25,7 +25,7 @@ let dropped = 0
 
 const writeSoon = createWriteBehind({ isEmpty: () => pending.length === 0, write })
 
-/** Records a request that was answered; its row is written later, together with others. */
+/** Records a finished request; its row is written later, together with others. */
 export function logRequest(host: Host, { path, ...request }: Omit<Row, 'skipped'>): void {
   const { projectRef, at } = request
   const before = skipped.get(projectRef) ?? 0

@@ -21,7 +21,7 @@ export interface StorageEnv {
 }
 export type StorageContext = Context<StorageEnv>
 
-/** What everything below the routes works with. */
+/** A project and the context in which its storage is used. */
 export interface Storage {
   ctx: SystemCtx
   project: OpenedProject
@@ -29,47 +29,47 @@ export interface Storage {
 
 export const tokenOf = ({ req }: Context): string | undefined => tokenIn(req.raw.headers, req.query('authorization'))
 
-/** `operation` is what policies read it is, such as `storage.object.list`. */
-export async function callerOf(c: StorageContext, operation: string): Promise<Caller> {
+/** Requires a valid credential. `operation` is what policies read, such as `storage.object.list`. */
+export async function requireCaller(c: StorageContext, operation: string): Promise<Caller> {
   c.var.facts.operation = operation
   const token = tokenOf(c)
   if (token === undefined) {
     throw new StorageError('InvalidRequest', "headers must have required property 'authorization'")
   }
   try {
-    return await verified(c, token, operation)
+    return await authenticate(c, token, operation)
   } catch (error) {
     throw error instanceof InvalidCredential ? new StorageError('AccessDenied', error.message) : error
   }
 }
 
-/** Undefined for no credential and for one that does not hold: such a caller reads what is public. */
-export async function callerIfAny(c: StorageContext, operation: string): Promise<Caller | undefined> {
+/** Undefined without a valid credential: the caller may read what is public. */
+export async function optionalCaller(c: StorageContext, operation: string): Promise<Caller | undefined> {
   c.var.facts.operation = operation
   const token = tokenOf(c)
   if (token === undefined) return undefined
   try {
-    return await verified(c, token, operation)
+    return await authenticate(c, token, operation)
   } catch (error) {
     if (error instanceof InvalidCredential) return undefined
     throw error
   }
 }
 
-async function verified(c: StorageContext, token: string, operation: string): Promise<Caller> {
+async function authenticate(c: StorageContext, token: string, operation: string): Promise<Caller> {
   const credential = await verifyCredential(c.var.project.trust, token, c.var.ctx.now())
-  const held = isApiKey(token) ? '' : token
-  return { ...credential, method: c.req.method, path: c.req.path, token: held, headers: headersOf(c), operation }
+  const jwt = isApiKey(token) ? '' : token
+  return { ...credential, method: c.req.method, path: c.req.path, token: jwt, headers: headersOf(c), operation }
 }
 
-const CREDENTIALS = ['authorization', 'apikey', 'cookie']
+const CREDENTIAL_HEADERS = ['authorization', 'apikey', 'cookie']
 
 function headersOf({ req }: StorageContext): string {
-  return JSON.stringify(Object.fromEntries([...req.raw.headers].filter(([name]) => !CREDENTIALS.includes(name))))
+  return JSON.stringify(Object.fromEntries([...req.raw.headers].filter(([name]) => !CREDENTIAL_HEADERS.includes(name))))
 }
 
-/** Who writes in the place of one whose permission was checked before: the holder of a signed URL. */
-export const serviceOf = (c: StorageContext, operation: string): Caller => ({
+/** The caller that writes for the holder of a signed URL, whose permission was checked when it was signed. */
+export const serviceCaller = (c: StorageContext, operation: string): Caller => ({
   ...{ role: 'service_role', claims: { role: 'service_role' }, token: '' },
   ...{ method: c.req.method, path: c.req.path, headers: headersOf(c), operation },
 })
@@ -82,31 +82,32 @@ const REF = /^[a-z]{20}$/
 
 interface Credentials {
   token: string | undefined
-  /** What clients send beside the token of a user. */
+  /** The `apikey` header, which clients send in addition to a user's token. */
   apiKey: string | undefined
 }
 
-/** The project that the address names, else the one that a credential was made for: whose key it is, or its claim `ref`. */
+/** The project that the address names, else the one that owns the API key or is the `ref` claim of the token. */
 export async function findProject(ctx: SystemCtx, ref: string | undefined, { token = '', apiKey = '' }: Credentials) {
-  if (ref !== undefined) return openNamed(ctx, ref)
-  const owner = await ownerOf(ctx, token)
+  if (ref !== undefined) return requireProject(ctx, ref)
+  const owner = await findOwner(ctx, token)
   const credential = owner === undefined ? apiKey : token
-  const project = await openNamed(ctx, owner ?? (await ownerOf(ctx, apiKey)))
-  const isTold = credential === token && isApiKey(token)
-  if (!isTold) await verifyCredential(project.trust, credential, ctx.now()).catch(refuse)
+  const project = await requireProject(ctx, owner ?? (await findOwner(ctx, apiKey)))
+  const isOwnKey = credential === token && isApiKey(token)
+  if (!isOwnKey) await verifyCredential(project.trust, credential, ctx.now()).catch(throwNoSuchProject)
   return project
 }
 
-async function openNamed(ctx: SystemCtx, ref: string | undefined): Promise<OpenedProject> {
+async function requireProject(ctx: SystemCtx, ref: string | undefined): Promise<OpenedProject> {
   const project = ref !== undefined && REF.test(ref) ? await openProject(ctx, ref) : undefined
   if (!project) throw new StorageError('NoSuchProject')
   return project
 }
 
-const ownerOf = async (ctx: SystemCtx, token: string) => (isApiKey(token) ? projectOfApiKey(ctx, token) : refIn(token))
+const findOwner = async (ctx: SystemCtx, token: string) =>
+  isApiKey(token) ? projectOfApiKey(ctx, token) : refIn(token)
 
-/** Who only guesses at projects learns nothing of them. */
-const refuse = () => {
+/** Without a valid credential, an existing project looks like one that does not exist. */
+const throwNoSuchProject = () => {
   throw new StorageError('NoSuchProject')
 }
 

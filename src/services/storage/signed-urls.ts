@@ -6,28 +6,28 @@ import { asReader } from './database.ts'
 import { userMetadataIn } from './incoming-upload.ts'
 import { decodePath } from './object-names.ts'
 import { findObject, serveObject } from './read-object.ts'
-import { callerOf, type StorageContext, type StorageEnv } from './request.ts'
+import { requireCaller, type StorageContext, type StorageEnv } from './request.ts'
 import { readJson } from './request-body.ts'
 import type { Place } from './statements/object-rows.ts'
 import { visibleNames } from './statements/objects.ts'
 import { bucketIn, placeIn } from './storage-address.ts'
 import { StorageError } from './storage-error.ts'
-import { expiryOf, mayUpload, related, uploadSigned } from './upload-object.ts'
+import { authorizeUpload, expiryOf, throwRelatedNotFound, uploadSigned } from './upload-object.ts'
 
 const UPLOAD_SECONDS = 2 * 60 * 60
 const SIGNED_MAX = 1_000
 
-/** URLs that carry their own permission, for one object and for a time. */
+/** Routes that create and serve signed URLs, each of which permits one operation on one object for a limited time. */
 export function signedRoutes(app: Hono<StorageEnv>): void {
   app.post('/object/upload/sign/:bucket/*', signUpload)
   app.put('/object/upload/sign/:bucket/*', async (c) => {
-    const { place, claims } = await permitted(c, placeIn(c, 3), 'upload', c.req.query('token'))
+    const { place, claims } = await verifyUrlToken(c, placeIn(c, 3), 'upload', c.req.query('token'))
     return uploadSigned(c, place, claims)
   })
   app.post('/object/sign/:bucket', signMany)
   app.post('/object/sign/:bucket/*', signOne)
   app.get('/object/sign/:bucket/*', async (c) => {
-    const { place, claims } = await permitted(c, placeIn(c, 2), 'download', c.req.query('token'))
+    const { place, claims } = await verifyUrlToken(c, placeIn(c, 2), 'download', c.req.query('token'))
     return serveObject(c, place, { kind: 'signed', expires: expiryOf(claims) })
   })
 }
@@ -45,9 +45,9 @@ const One = z.object({
 
 async function signOne(c: StorageContext) {
   const place = placeIn(c, 2)
-  const caller = await callerOf(c, 'storage.object.sign')
+  const caller = await requireCaller(c, 'storage.object.sign')
   const body = await readJson(c, One)
-  // A URL to the image as it is would look like one that works.
+  // Refused, as a URL to the original image would look like a transformed one.
   if (Object.keys(body.transform ?? {}).length > 0) {
     throw new StorageError('FeatureNotEnabled', 'Invalid `transform`: images are not transformed here, sign without it')
   }
@@ -59,7 +59,7 @@ const Many = z.object({ expiresIn, paths: z.array(z.string()).min(1).max(SIGNED_
 
 async function signMany(c: StorageContext) {
   const bucketId = bucketIn(c)
-  const caller = await callerOf(c, 'storage.object.sign_many')
+  const caller = await requireCaller(c, 'storage.object.sign_many')
   const body = await readJson(c, Many)
   const names = body.paths.filter((path) => path.isWellFormed() && !path.includes('\0'))
   const [rows = []] = await asReader(c.var, caller, [visibleNames(bucketId, names)])
@@ -85,10 +85,10 @@ async function downloadUrl(c: StorageContext, place: Place, seconds: number): Pr
 
 async function signUpload(c: StorageContext) {
   const place = placeIn(c, 3)
-  const caller = await callerOf(c, 'storage.object.sign_upload_url')
+  const caller = await requireCaller(c, 'storage.object.sign_upload_url')
   const upsert = c.req.header('x-upsert') === 'true'
   const description = { userMetadata: userMetadataIn(c.req.header('x-metadata')) }
-  await mayUpload(c.var, caller, place, { upsert, description }).catch(related)
+  await authorizeUpload(c.var, caller, place, { upsert, description }).catch(throwRelatedNotFound)
   const claims = {
     ...(caller.userId && { owner: caller.userId }),
     url: urlOf(place),
@@ -100,8 +100,8 @@ async function signUpload(c: StorageContext) {
   return c.json({ url: `/object/upload/sign/${pathOf(place)}?token=${token}`, token })
 }
 
-/** The token alone says what is permitted; the path must only be the one it was made for. */
-export async function permitted(
+/** Verifies the token of a signed URL: its scope and object must be those of the request. */
+export async function verifyUrlToken(
   c: StorageContext,
   place: Place,
   scope: 'download' | 'upload',
@@ -111,19 +111,19 @@ export async function permitted(
   const claims = await verifyClaims(c.var.project.urls.trust, token, c.var.ctx.now()).catch((error) => {
     throw error instanceof InvalidCredential ? new StorageError('InvalidJWT', error.message) : error
   })
-  // Tokens of before there were scopes are told apart by what only those for uploads carry.
+  // Older tokens have no scope; only those for uploads have `upsert`.
   const { scope: granted = 'upsert' in claims ? 'upload' : 'download', url } = claims
   if (granted !== scope) throw new StorageError('InvalidSignature', `Token is not scoped for ${scope}`)
-  if (typeof url !== 'string' || !isFor(url, place)) throw new StorageError('InvalidSignature')
+  if (typeof url !== 'string' || !isUrlOf(url, place)) throw new StorageError('InvalidSignature')
   return { place: { bucketId: place.bucketId, name: url.slice(place.bucketId.length + 1) }, claims }
 }
 
 const urlOf = ({ bucketId, name }: Place) => `${bucketId}/${name}`
 
-/** Clients encode the URL once more before they use it, so only what would end the path is encoded here. */
+/** Encodes only what would end the path: clients encode the URL again before they use it. */
 const pathOf = (place: Place) => urlOf(place).replace(/[%?#]/g, encodeURIComponent)
 
-function isFor(url: string, place: Place): boolean {
+function isUrlOf(url: string, place: Place): boolean {
   if (url === urlOf(place)) return true
   try {
     return url === `${place.bucketId}/${decodePath(place.name)}`

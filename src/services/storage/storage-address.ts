@@ -7,25 +7,25 @@ import { StorageError } from './storage-error.ts'
 
 const BASE = '/storage/v1'
 
-/** Undefined for requests that are not for the storage server. */
+/** Undefined if the request is not for the storage server. */
 export function storageAddressOf(request: Request, bindings: Bindings): ProjectAddress | undefined {
   const { project } = locate(request, bindings)
   if (!project?.path.startsWith(`${BASE}/`)) return undefined
   return { ...project, path: project.path.slice(BASE.length) }
 }
 
-/** What the URL standard takes for `.` and `..`, and resolves: a client that sends them as they are means another object. */
-const DOTS = /[/\\](\.|%2e){1,2}([/\\]|$)/i
+/** Segments that URL parsers resolve as `.` or `..`: the request would reach another object than the client meant. */
+const DOT_SEGMENT = /[/\\](\.|%2e){1,2}([/\\]|$)/i
 
-export function refuseDots({ url }: Request): void {
+export function refuseDotSegments({ url }: Request): void {
   const [path = ''] = url.split(/[?#]/)
-  if (DOTS.test(path)) throw new StorageError('InvalidKey', 'Invalid key: no segment may be `.` or `..`')
+  if (DOT_SEGMENT.test(path)) throw new StorageError('InvalidKey', 'Invalid key: no segment may be `.` or `..`')
 }
 
-/** The bucket and the key of a path whose first `heads` parts name the operation: `/object/info/{bucket}/{key…}` has two. */
-export function placeIn(c: StorageContext, heads: number): Place {
+/** The bucket and key of a path whose first `segments` segments name the operation: `/object/info/{bucket}/{key…}` has two. */
+export function placeIn(c: StorageContext, segments: number): Place {
   const path = storageAddressOf(c.req.raw, c.env)?.path ?? ''
-  const [bucket = '', ...key] = path.split('/').slice(heads + 1)
+  const [bucket = '', ...key] = path.split('/').slice(segments + 1)
   return { bucketId: checkBucketName(decodePath(bucket)), name: checkKey(decodePath(key.join('/'))) }
 }
 

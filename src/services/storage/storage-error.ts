@@ -2,20 +2,20 @@ import { EngineUnavailable, SqlError } from '../../engine/engine.ts'
 import { isBucketUnavailable } from '../../platform/blobs/bucket.ts'
 import { BodyInterrupted, BodyStalled } from '../../platform/blobs/chunk-reader.ts'
 import { isUnavailable } from '../../platform/db/postgres-errors.ts'
-import { ROLE_WANTED } from '../gateway/credentials.ts'
+import { INVALID_ROLE } from '../gateway/credentials.ts'
 import { FormMalformed } from './form-parts.ts'
 
 interface Entry {
-  /** What the body says the status is; nearly all go out as HTTP 400, which clients of this API branch on. */
+  /** The status in the body. Clients expect HTTP 400 for nearly all errors, and this field to tell them apart. */
   statusCode: number
-  /** The text of the field `error`, where it is not the code. */
+  /** The field `error`, if it is not the code. */
   tag?: string
   message: string
-  /** The status of the reply, where it is not 400. */
+  /** The HTTP status, if it is not 400. */
   http?: 403 | 404 | 416 | 429 | 499 | 500 | 503 | 544
 }
 
-/** Every failure that a client of the storage API can see, by its public code. */
+/** All errors of the storage API, by code. */
 const ERRORS = {
   NoSuchBucket: { statusCode: 404, tag: 'Bucket not found', message: 'Bucket not found' },
   NoSuchKey: { statusCode: 404, tag: 'not_found', message: 'Object not found' },
@@ -55,12 +55,28 @@ const ERRORS = {
   FeatureNotEnabled: { statusCode: 409, message: 'The feature is not enabled for this resource' },
   InvalidRange: { statusCode: 416, tag: 'invalid_range', message: 'invalid range provided', http: 416 },
   ResourceLocked: { statusCode: 423, message: 'The resource is locked' },
-  SlowDown: { statusCode: 429, tag: 'too_many_connections', message: 'Too many connections: try again', http: 429 },
+  SlowDown: {
+    statusCode: 429,
+    tag: 'too_many_connections',
+    message: 'Too many connections: try again',
+    http: 429,
+  },
   DatabaseTimeout: { statusCode: 544, message: 'The connection to the database timed out', http: 544 },
   DatabaseReadOnly: { statusCode: 503, message: 'The database takes no changes at the moment' },
-  DatabaseSchemaMismatch: { statusCode: 503, message: 'The storage schema of the database is not as expected' },
-  ProjectUnavailable: { statusCode: 503, message: 'The database of the project cannot be reached', http: 503 },
-  BytesUnavailable: { statusCode: 503, message: 'The bytes of objects cannot be reached', http: 503 },
+  DatabaseSchemaMismatch: {
+    statusCode: 503,
+    message: 'The storage schema of the database is not as expected',
+  },
+  ProjectUnavailable: {
+    statusCode: 503,
+    message: 'The database of the project cannot be reached',
+    http: 503,
+  },
+  BytesUnavailable: {
+    statusCode: 503,
+    message: 'The bytes of objects cannot be reached',
+    http: 503,
+  },
   DatabaseError: { statusCode: 500, message: 'The database refused it', http: 500 },
   RequestAborted: {
     statusCode: 499,
@@ -75,7 +91,7 @@ const UNAVAILABLE: readonly StorageErrorCode[] = ['BytesUnavailable', 'ProjectUn
 
 export type StorageErrorCode = keyof typeof ERRORS
 
-/** Codes that are ours to tell apart, and one to clients. */
+/** The codes that clients see in place of our more precise ones. */
 const PUBLIC: Partial<Record<StorageErrorCode, string>> = {
   RelatedResourceNotFound: 'InvalidRequest',
   TooManyObjects: 'InvalidRequest',
@@ -87,7 +103,7 @@ const PUBLIC: Partial<Record<StorageErrorCode, string>> = {
 export class StorageError extends Error {
   override name = 'StorageError'
   readonly code: StorageErrorCode
-  /** Of the reply, beside those of every error. */
+  /** Headers of the reply, in addition to those of every error. */
   readonly headers: Record<string, string>
 
   constructor(
@@ -105,12 +121,12 @@ export class StorageError extends Error {
     return http ?? 400
   }
 
-  /** Whoever runs the installation wants the reason, of which the client is told nothing. */
+  /** Logged errors have a cause that concerns the operator and is hidden from the client. */
   get isToBeLogged() {
     return this.code === 'InternalError' || (UNAVAILABLE.includes(this.code) && this.cause !== undefined)
   }
 
-  /** What was wrong, as clients of the storage API parse it. */
+  /** The body that clients of the storage API parse. */
   get body() {
     const { statusCode, tag }: Entry = ERRORS[this.code]
     const code = PUBLIC[this.code] ?? this.code
@@ -125,8 +141,8 @@ export class StorageError extends Error {
     if (error instanceof EngineUnavailable) {
       return new StorageError(error.code === '53300' ? 'SlowDown' : 'ProjectUnavailable', undefined, { cause: error })
     }
-    if (isBucketUnavailable(error)) return new StorageError('BytesUnavailable', undefined, { cause: error })
-    // The projects' own sessions come as EngineUnavailable: this one was the control plane's.
+    if (isAway(error)) return new StorageError('BytesUnavailable', undefined, { cause: error })
+    // Failed sessions with a project's database throw EngineUnavailable, so this one was with the control database.
     if (isUnavailable(error)) {
       return new StorageError('ProjectUnavailable', 'The control plane is busy: try again shortly', { cause: error })
     }
@@ -134,8 +150,8 @@ export class StorageError extends Error {
   }
 }
 
-/** A trigger that returns null makes a statement do nothing, and Postgres says nothing of it. */
-export class LeftOut extends StorageError {
+/** A trigger that returns null skips the row, and Postgres reports no error. */
+export class RowSkipped extends StorageError {
   constructor() {
     super('AccessDenied', 'A trigger of the table left the row out')
   }
@@ -158,43 +174,43 @@ const BY_SQLSTATE: Record<string, StorageErrorCode> = {
   '42883': 'DatabaseSchemaMismatch',
 }
 
-/** Nothing of it was written: Postgres refused a statement, or the session. Where the connection was lost nobody knows. */
+/** Whether nothing was written, as Postgres refused a statement or the session. After a lost connection the outcome is unknown. */
 export const isRefused = (error: unknown): boolean =>
   error instanceof SqlError || (error instanceof EngineUnavailable && /^(28|3D|53|55)/.test(error.code ?? ''))
 
-/** Only the tables' own constraints tell of keys and buckets: what else the owner's do not allow is his to explain. */
-export const isTaken = (error: unknown): boolean => breaks(error, '23505', 'bucketid_objname')
-/** Also where a bucket that still has objects is to go. */
-export const isWithoutBucket = (error: unknown): boolean => breaks(error, '23503', 'objects_bucketId_fkey')
+/** Checks the constraint by name: constraints that the project's owner added have other meanings. */
+export const isNameTaken = (error: unknown): boolean => breaks(error, '23505', 'bucketid_objname')
+/** An object without a bucket would remain: the bucket does not exist, or is deleted while it has objects. */
+export const isBucketKeyViolated = (error: unknown): boolean => breaks(error, '23503', 'objects_bucketId_fkey')
 
 const breaks = (error: unknown, code: string, constraint: string) =>
   error instanceof SqlError && error.code === code && error.constraint === constraint
 
-/** What Postgres says of a `role` claim; no role has the empty name, which stands for one that no token may claim. */
+/** Errors that Postgres raises for a `role` claim; the empty name stands for a role that no token may claim. */
 const FORBIDDEN_ROLE = /^(role "" does not exist|permission denied to set role ")/
 
 function ofSql(error: SqlError): StorageError {
   const { code, message, detail = '' } = error
-  if (FORBIDDEN_ROLE.test(message)) return new StorageError('AccessDenied', ROLE_WANTED, { cause: error })
+  if (FORBIDDEN_ROLE.test(message)) return new StorageError('AccessDenied', INVALID_ROLE, { cause: error })
   if (code === '42501') return new StorageError('AccessDenied', refusalOf(error), { cause: error })
   if (code === '23503') {
     const missing = detail.includes('is not present')
     return new StorageError(missing ? 'RelatedResourceNotFound' : 'ResourceReferenced', undefined, { cause: error })
   }
-  const isOwners = code === '23505' && error.schema !== 'storage'
-  const known = isOwners ? undefined : BY_SQLSTATE[code]
+  const isOwnersTable = code === '23505' && error.schema !== 'storage'
+  const known = isOwnersTable ? undefined : BY_SQLSTATE[code]
   if (known) return new StorageError(known, undefined, { cause: error })
-  // What the owner's functions and constraints say is for him to see.
+  // Messages of the owner's functions and constraints are shown; those of Postgres itself are not.
   if (/^(P0|22|23)/.test(code) || isRaised(error)) return new StorageError('DatabaseError', message, { cause: error })
   return new StorageError('InternalError', undefined, { cause: error })
 }
 
 const BY_POLICY = 'new row violates row-level security policy'
-/** Where Postgres says that a function itself raised it. */
+/** The context that Postgres gives to an error that a function raised itself. */
 const RAISED = /^PL\/pgSQL function .* at RAISE(\n|$)/
 export const isRaised = ({ where = '' }: SqlError): boolean => RAISED.test(where)
 
-/** Postgres's own words name policies, tables and schemas, which are not for whoever calls; what the owner's functions say is. */
+/** Hides Postgres's own text, which names policies, tables and schemas; keeps the text of the owner's functions. */
 function refusalOf(error: SqlError): string | undefined {
   const { message } = error
   if (isRaised(error)) return message

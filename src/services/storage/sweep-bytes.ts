@@ -8,49 +8,62 @@ import { describeError } from '../../platform/http/log.ts'
 import { RemovalsPaused } from '../../platform/removals.ts'
 import { openProject } from '../gateway/open-project.ts'
 import { blobKey, blobPrefix, projectPrefix } from './blob-key.ts'
+import { withTimeout } from './bucket-timeout.ts'
 import { asServer } from './database.ts'
 import type { Storage } from './request.ts'
-import { inTime } from './retry-until-ready.ts'
-import { expiredUploads, forgetExpired, forgetUploads } from './statements/resumable.ts'
-import { anyRemoved, forgetVersions, knownVersions, removedVersions, versionsBetween } from './statements/sweep.ts'
-import { forgetTokens } from './statements/tokens.ts'
-import { endTurn, GRACE_MS, READING_MS, sweepAgain, takeRemoved, takeTurns } from './sweep-schedule.ts'
+import { deleteExpiredUploads, deleteUploads, expiredUploads } from './statements/resumable.ts'
+import {
+  anyRemoved,
+  deleteVersionRecords,
+  knownVersions,
+  removedVersions,
+  versionsBetween,
+} from './statements/sweep.ts'
+import { deleteExpiredTokens } from './statements/tokens.ts'
+import {
+  DOWNLOAD_MS_MAX,
+  endSweep,
+  GRACE_MS,
+  leaseDueProjects,
+  leaseRemovedProjects,
+  scheduleSweep,
+} from './sweep-schedule.ts'
 
-/** As many as S3 lists and removes at a time. */
+/** The page size of lists and deletions in S3. */
 const PAGE = 1_000
 const REMOVED_PAGES_MAX = 20
-/** Where a bucket hangs the other projects must still have theirs. */
+/** A bucket that hangs must not delay the sweeps of other projects. */
 const SWEEP_MS_MAX = 60_000
 
-/** In the turn of a project the bytes of what was removed go, and pages of what is kept are compared with the rows. */
+/** Sweeps the projects that are due: deletes bytes of removed objects and compares pages of the bucket with the rows. */
 export async function sweepStorage(ctx: SystemCtx): Promise<void> {
-  for (const turn of await takeTurns(ctx)) {
-    await attempt(ctx, turn.ref, () => sweepPages(ctx, turn.ref, turn.after))
-    await endTurn(ctx, turn)
+  for (const lease of await leaseDueProjects(ctx)) {
+    await sweepWithTimeout(ctx, lease.ref, () => sweepPages(ctx, lease.ref, lease.after))
+    await endSweep(ctx, lease)
   }
-  for (const { ref } of await takeRemoved(ctx)) await attempt(ctx, ref, () => sweepRemoved(ctx, ref))
+  for (const { ref } of await leaseRemovedProjects(ctx)) await sweepWithTimeout(ctx, ref, () => sweepRemoved(ctx, ref))
 }
 
-async function attempt(ctx: SystemCtx, ref: string, sweep: () => Promise<void>): Promise<void> {
-  const work = inTime(SWEEP_MS_MAX, sweep()).then((done) => {
+async function sweepWithTimeout(ctx: SystemCtx, ref: string, sweep: () => Promise<void>): Promise<void> {
+  const work = withTimeout(SWEEP_MS_MAX, sweep()).then((done) => {
     if (!done) throw new Error(`it takes longer than ${SWEEP_MS_MAX} ms`)
   })
   await work.catch((error) => {
     if (error instanceof RemovalsPaused) ctx.log.info('storage_sweep_postponed', { project: ref })
     else ctx.log.error('storage_sweep_failed', { project: ref, error: describeError(error) })
-    return sweepAgain(ctx, ref, 'failed')
+    return scheduleSweep(ctx, ref, 'failed')
   })
 }
 
-const PAGES_A_TURN = 5
+const PAGES_PER_SWEEP = 5
 
 async function sweepPages(ctx: SystemCtx, ref: string, from: string | null): Promise<void> {
   let after = from
-  for (let page = 0; page < PAGES_A_TURN; page++) {
+  for (let page = 0; page < PAGES_PER_SWEEP; page++) {
     after = await sweepProject(ctx, ref, { after, graceMs: GRACE_MS })
     if (after === null) return
   }
-  await sweepAgain(ctx, ref, 'more')
+  await scheduleSweep(ctx, ref, 'more')
 }
 
 async function sweepRemoved(ctx: SystemCtx, ref: string): Promise<void> {
@@ -59,19 +72,19 @@ async function sweepRemoved(ctx: SystemCtx, ref: string): Promise<void> {
 }
 
 interface Page {
-  /** The version that the page before it ended with; null at the beginning. */
+  /** The last version of the page before; null for the first page. */
   after: string | null
   graceMs: number
 }
 
-/** Bytes that nothing points at any more or never did, and rows whose bytes are gone. Returns where the next page begins; null at the end. */
+/** Deletes unreferenced bytes and reports rows without bytes, for one page. Returns the last version of the page; null at the end. */
 export async function sweepProject(ctx: SystemCtx, ref: string, options: Page): Promise<string | null> {
   const project = await openProject(ctx, ref)
   if (!project) return null
   const storage = { ctx, project }
-  const removed = await removeReplaced(storage)
-  const { orphans, missing, last, isWaiting, bytes } = await compare(storage, options)
-  if (isWaiting) await sweepAgain(ctx, ref, 'waiting')
+  const removed = await deleteRemovedVersions(storage)
+  const { orphans, missing, last, isWaiting, bytes } = await compareWithRows(storage, options)
+  if (isWaiting) await scheduleSweep(ctx, ref, 'waiting')
   const counted =
     options.after === null ? sql<number>`${bytes}` : sql<number>`${projects.storageBytesCounted} + ${bytes}`
   await ctx.db
@@ -85,36 +98,36 @@ export async function sweepProject(ctx: SystemCtx, ref: string, options: Page): 
   return last
 }
 
-/** What transactions have written down as no longer pointed at, once nobody reads it any more. */
-async function removeReplaced(storage: Storage): Promise<number> {
-  const until = new Date(storage.ctx.now().getTime() - READING_MS)
+/** Deletes the bytes of versions that transactions recorded as removed, once no download can be reading them. */
+async function deleteRemovedVersions(storage: Storage): Promise<number> {
+  const until = new Date(storage.ctx.now().getTime() - DOWNLOAD_MS_MAX)
   let removed = 0
   for (let page = 0; page < REMOVED_PAGES_MAX; page++) {
     const [rows = []] = await asServer(storage, [removedVersions(until, PAGE)])
-    // The project's owner can write rows by hand: a version that is in use again keeps its bytes.
+    // A row that the project's owner wrote may use a removed version again, which then keeps its bytes.
     const unused = rows.filter(({ used }) => used !== true)
     const left = await removeVersions(storage, unused.map(versionOf))
     const gone = rows.map(versionOf).filter((version) => !left.has(version))
     removed += unused.length - left.size
-    const isForgotten = gone.length === 0 || (await unlessReadOnly(storage, forgetVersions(gone)))
-    if (left.size > 0 || !isForgotten) break
+    const areRecordsDeleted = gone.length === 0 || (await runUnlessReadOnly(storage, deleteVersionRecords(gone)))
+    if (left.size > 0 || !areRecordsDeleted) break
     if (rows.length < PAGE) break
   }
-  if (await unlessReadOnly(storage, forgetTokens())) await dropExpired(storage)
+  if (await runUnlessReadOnly(storage, deleteExpiredTokens())) await deleteExpired(storage)
   return removed
 }
 
 const EXPIRED_MAX = 10_000
 const EXPIRED_PAGES_MAX = 20
-/** At a time, each with a request to the bucket. */
+/** Uploads per page; each costs a request to the bucket. */
 const DROPPED_MAX = 20
 const DROPPED_PAGES_MAX = 50
 
-/** Of resumable uploads that nobody may go on with the bucket drops the parts; other bytes of theirs have no row, and go as such. */
-async function dropExpired(storage: Storage): Promise<void> {
+/** Deletes expired resumable uploads with their parts in the bucket; their other bytes have no row and are deleted as such. */
+async function deleteExpired(storage: Storage): Promise<void> {
   const { ctx, project } = storage
   for (let page = 0; page < EXPIRED_PAGES_MAX; page++) {
-    const [[gone] = []] = await asServer(storage, [forgetExpired(ctx.now(), EXPIRED_MAX)])
+    const [[gone] = []] = await asServer(storage, [deleteExpiredUploads(ctx.now(), EXPIRED_MAX)])
     if (gone?.count !== EXPIRED_MAX) break
   }
   const { parts } = openStore(ctx)
@@ -125,14 +138,14 @@ async function dropExpired(storage: Storage): Promise<void> {
     const drops = uploads.map(({ id, upload_id: uploadId }) => parts.drop({ key: blobKey(project.ref, id), uploadId }))
     const dropped = await Promise.allSettled(drops)
     const gone = uploads.filter((_, n) => dropped[n]?.status === 'fulfilled').map(({ id }) => id)
-    await asServer(storage, [forgetUploads(gone)])
-    // One that cannot be dropped keeps nobody from the rest of the sweep; its turn comes again.
+    await asServer(storage, [deleteUploads(gone)])
+    // Parts that the bucket could not drop are left to the next sweep, and do not stop this one.
     if (gone.length < uploads.length) return
   }
 }
 
-/** False where the project is read-only: what could not be noted is done once more in another turn. */
-async function unlessReadOnly(storage: Storage, statement: Statement): Promise<boolean> {
+/** Returns false if the project is read-only: the next sweep then does the same work again. */
+async function runUnlessReadOnly(storage: Storage, statement: Statement): Promise<boolean> {
   try {
     await asServer(storage, [statement])
     return true
@@ -142,8 +155,8 @@ async function unlessReadOnly(storage: Storage, statement: Statement): Promise<b
   }
 }
 
-/** A page of the bytes beside the rows of the same range, both old enough to have found each other. */
-async function compare(storage: Storage, { after, graceMs }: Page) {
+/** Compares a page of the bucket with the rows of the same range; ignores versions whose upload may still be running. */
+async function compareWithRows(storage: Storage, { after, graceMs }: Page) {
   const { ctx, project } = storage
   const prefix = blobPrefix(project.ref)
   const olderThan = ctx.now().getTime() - graceMs
@@ -154,7 +167,7 @@ async function compare(storage: Storage, { after, graceMs }: Page) {
     .filter(({ modifiedAt }) => modifiedAt.getTime() < olderThan)
     .map(({ key }) => key.slice(prefix.length))
   const last = more ? (listed.at(-1) ?? null) : null
-  const [known = [], pointed = [], [removed] = []] = await asServer(storage, [
+  const [known = [], referenced = [], [removed] = []] = await asServer(storage, [
     knownVersions(old),
     versionsBetween(after, last, 2 * PAGE),
     anyRemoved(),
@@ -165,16 +178,16 @@ async function compare(storage: Storage, { after, graceMs }: Page) {
   const isListed = new Set(listed)
   const removedKeys = new Set(orphans.map((version) => prefix + version))
   const bytes = blobs.reduce((sum, { key, size }) => sum + (removedKeys.has(key) ? 0 : size), 0)
-  const missing = pointed.map(versionOf).filter((version) => !isListed.has(version) && timeOf(version) < olderThan)
+  const missing = referenced.map(versionOf).filter((version) => !isListed.has(version) && timeOf(version) < olderThan)
   return { orphans: orphans.length, missing, last, isWaiting: removed?.any === true, bytes }
 }
 
 const versionOf = ({ version }: Record<string, unknown>): string => String(version)
 
-/** Versions are version 7 UUIDs: they begin with their time. */
+/** A version is a version 7 UUID, which begins with its time. */
 const timeOf = (version: string): number => Number.parseInt(version.replace('-', '').slice(0, 12), 16)
 
-/** Returns those that the bucket would not remove; their turn comes again. */
+/** Returns the versions that the bucket did not remove; the next sweep tries again. */
 async function removeVersions({ ctx, project }: Storage, versions: readonly string[]): Promise<Set<string>> {
   const prefix = blobPrefix(project.ref)
   if (versions.length === 0) return new Set()
@@ -186,12 +199,16 @@ async function removeVersions({ ctx, project }: Storage, versions: readonly stri
     return new Set()
   } catch (error) {
     if (!(error instanceof BlobsNotRemoved) || error.keys.length === versions.length) throw error
-    ctx.log.error('storage_bytes_left', { project: project.ref, count: error.keys.length, error: describeError(error) })
+    ctx.log.error('storage_bytes_left', {
+      project: project.ref,
+      count: error.keys.length,
+      error: describeError(error),
+    })
     return new Set(error.keys.map((key) => key.slice(prefix.length)))
   }
 }
 
-/** Of a project that is no more: its objects, and the programs that it ran. */
+/** Deletes all bytes of a removed project: its objects and its programs. */
 export async function removeAllBytes(ctx: SystemCtx, ref: string): Promise<void> {
   const store = openStore(ctx)
   for (;;) {

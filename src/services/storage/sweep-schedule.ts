@@ -4,33 +4,37 @@ import { projects } from '../../model/tables/index.ts'
 import { describeError } from '../../platform/http/log.ts'
 import type { Storage } from './request.ts'
 
-const PROJECTS_A_SWEEP = 20
+const PROJECTS_PER_SWEEP = 20
 const DAY_MS = 24 * 60 * 60 * 1000
 /** Longer than any upload takes from its first byte to its row. */
 export const GRACE_MS = DAY_MS
-/** So long may a download of many pieces go on that began before its object was replaced or removed. */
-export const READING_MS = 15 * 60 * 1000
+/** How long a download can go on after its object was replaced or removed. */
+export const DOWNLOAD_MS_MAX = 15 * 60 * 1000
 
-/** Longer than all turns that are taken together: they are due again where the sweep did not come to their end. */
+/** Longer than one sweep of all leased projects: those that it did not reach become due again. */
 const LEASE_MS = 30 * 60 * 1000
 
-/** Takes the projects that are due, those for longest first. */
-export function takeTurns(ctx: SystemCtx) {
-  return take(ctx, and(isNull(projects.removedAt), inArray(projects.status, ['ACTIVE_HEALTHY', 'ACTIVE_UNHEALTHY'])))
+/** Leases the projects that are due, longest overdue first. */
+export function leaseDueProjects(ctx: SystemCtx) {
+  return leaseProjects(
+    ctx,
+    and(isNull(projects.removedAt), inArray(projects.status, ['ACTIVE_HEALTHY', 'ACTIVE_UNHEALTHY'])),
+  )
 }
 
-/** Uploads that were under way when their project was removed may have left bytes; by now all of them have ended. */
-export const takeRemoved = (ctx: SystemCtx) => take(ctx, lt(projects.removedAt, later(ctx, -GRACE_MS)))
+/** Leases removed projects, once all uploads that were running at their removal have ended: these may have left bytes. */
+export const leaseRemovedProjects = (ctx: SystemCtx) =>
+  leaseProjects(ctx, lt(projects.removedAt, later(ctx, -GRACE_MS)))
 
-/** Of two sweeps that begin at once the later one finds that those of the earlier one are due no more. */
-function take(ctx: SystemCtx, which: SQL | undefined) {
+/** Moves the due time in the same statement, so that concurrent sweeps never lease the same project. */
+function leaseProjects(ctx: SystemCtx, which: SQL | undefined) {
   const { db, now } = ctx
   const next = db
     .select({ ref: projects.ref })
     .from(projects)
     .where(and(which, lte(projects.storageSweepDueAt, now())))
     .orderBy(projects.storageSweepDueAt)
-    .limit(PROJECTS_A_SWEEP)
+    .limit(PROJECTS_PER_SWEEP)
     .for('update', { skipLocked: true })
   return db
     .update(projects)
@@ -39,8 +43,8 @@ function take(ctx: SystemCtx, which: SQL | undefined) {
     .returning({ ref: projects.ref, after: projects.storageSweepAfter, until: projects.storageSweepDueAt })
 }
 
-/** The project's database may sleep: if nothing made it due sooner meanwhile, it is due again after a day. */
-export async function endTurn(ctx: SystemCtx, { ref, until }: { ref: string; until: Date | null }): Promise<void> {
+/** Schedules the next sweep after a day, so that the project's database may sleep, unless a sooner one was scheduled meanwhile. */
+export async function endSweep(ctx: SystemCtx, { ref, until }: { ref: string; until: Date | null }): Promise<void> {
   if (!until) return
   await ctx.db
     .update(projects)
@@ -50,31 +54,32 @@ export async function endTurn(ctx: SystemCtx, { ref, until }: { ref: string; unt
 
 const later = ({ now }: SystemCtx, ms: number) => new Date(now().getTime() + ms)
 
-const MARK_EVERY_MS = 60_000
+const SCHEDULE_EVERY_MS = 60_000
 
-/** After what: more to look at, a failure, and what waits until nobody reads it any more. */
-const AGAIN_MS = { more: 0, failed: 15 * 60 * 1000, waiting: READING_MS + MARK_EVERY_MS }
+/** By reason: more pages to compare, a failed sweep, or removed versions that downloads may still read. */
+const DELAY_MS = { more: 0, failed: 15 * 60 * 1000, waiting: DOWNLOAD_MS_MAX + SCHEDULE_EVERY_MS }
 
-/** No later than that; who wants it sooner, as a request may while a sweep is under way, is not overruled. */
-export async function sweepAgain(ctx: SystemCtx, ref: string, why: keyof typeof AGAIN_MS): Promise<void> {
-  const at = later(ctx, AGAIN_MS[why])
+/** Schedules a sweep, unless a sooner one is scheduled already. */
+export async function scheduleSweep(ctx: SystemCtx, ref: string, reason: keyof typeof DELAY_MS): Promise<void> {
+  const at = later(ctx, DELAY_MS[reason])
   await ctx.db
     .update(projects)
     .set({ storageSweepDueAt: at })
     .where(and(eq(projects.ref, ref), gt(projects.storageSweepDueAt, at)))
 }
 
-const MARKS_MAX = 10_000
-const marks = new Map<string, number>()
+const SCHEDULED_MAX = 10_000
+/** When this isolate last scheduled a sweep, by project. */
+const scheduledAt = new Map<string, number>()
 
-/** For requests after which nothing points at some bytes. They do not wait for it, and it is written once a minute. */
+/** Schedules a sweep after a request left unreferenced bytes. The request does not wait, and the row is written once a minute. */
 export function sweepSoon({ ctx, project: { ref } }: Storage): void {
   const now = ctx.now().getTime()
-  if (Math.abs(now - (marks.get(ref) ?? Number.NEGATIVE_INFINITY)) < MARK_EVERY_MS) return
-  if (marks.size >= MARKS_MAX) marks.clear()
-  marks.set(ref, now)
-  const marked = sweepAgain(ctx, ref, 'waiting')
+  if (Math.abs(now - (scheduledAt.get(ref) ?? Number.NEGATIVE_INFINITY)) < SCHEDULE_EVERY_MS) return
+  if (scheduledAt.size >= SCHEDULED_MAX) scheduledAt.clear()
+  scheduledAt.set(ref, now)
+  const scheduled = scheduleSweep(ctx, ref, 'waiting')
   ctx.waitUntil(
-    marked.catch((error) => ctx.log.error('storage_sweep_unmarked', { project: ref, error: describeError(error) })),
+    scheduled.catch((error) => ctx.log.error('storage_sweep_unmarked', { project: ref, error: describeError(error) })),
   )
 }

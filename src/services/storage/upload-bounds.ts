@@ -4,12 +4,13 @@ import type { Storage } from './request.ts'
 import type { FoundObject } from './statements/object-rows.ts'
 import { StorageError } from './storage-error.ts'
 
-/** Of a bucket. */
+/** The limits of a bucket. */
 export type Rules = FoundObject['bucket']
 
-/** What a file manager of the dashboard writes to keep an empty folder: no bytes, of no type. */
+/** The object by which dashboards keep an empty folder: it has no bytes, and may be of any type. */
 const PLACEHOLDER = /(^|\/)\.emptyFolderPlaceholder$/
 
+/** The largest size of an upload, and a check of its type. */
 export function boundsOf({ project }: Storage, bucket: Rules, name: string) {
   const isPlaceholder = PLACEHOLDER.test(name)
   const sizeMax = Math.min(bucket.file_size_limit ?? Number.POSITIVE_INFINITY, project.storage.fileSizeLimit)
@@ -21,7 +22,7 @@ export function boundsOf({ project }: Storage, bucket: Rules, name: string) {
   }
 }
 
-/** Refuses bytes that are stored already and that the bucket would not take as an upload. */
+/** Refuses a stored object that the bucket would not accept as an upload. */
 export function checkFits(
   storage: Storage,
   bucket: Rules,

@@ -4,47 +4,47 @@ import type { Storage } from './request.ts'
 import type { Place } from './statements/object-rows.ts'
 import { boundsOf, type Rules } from './upload-bounds.ts'
 
-/** More would be sent in vain where the caller is refused after all. */
+/** Larger uploads are authorized first, so that a refused caller does not send them in vain. */
 export const BYTES_MAX = 128 * 1024
-const KEPT_MS = 60_000
+const LIFETIME_MS = 60_000
 const ENTRIES_MAX = 10_000
-/** Of what is kept of each. */
+/** Characters per entry. */
 const CHARACTERS_MAX = 2_000
 
-/** What is to be written. */
-export interface Upload {
+/** An upload that a caller asks for. */
+export interface RequestedUpload {
   storage: Storage
   caller: Caller
   place: Place
   upsert: boolean
-  /** A form tells none before its end, and policies may want to know it. */
-  isSizeTold: boolean
+  /** Whether policies see the size before the bytes: that of a form is known at its end only. */
+  isSizeKnown: boolean
 }
 
-interface LetIn {
+interface Permission {
   rules: Rules
   until: number
 }
 
-/** By what they did and where. */
-const entries = new Map<string, LetIn>()
+/** Permissions by project, bucket, caller and kind of upload. */
+const entries = new Map<string, Permission>()
 
-const keyOf = ({ storage, caller, place, upsert, isSizeTold }: Upload) =>
-  JSON.stringify([storage.project.ref, place.bucketId, caller.role, caller.userId, upsert, isSizeTold])
+const keyOf = ({ storage, caller, place, upsert, isSizeKnown }: RequestedUpload) =>
+  JSON.stringify([storage.project.ref, place.bucketId, caller.role, caller.userId, upsert, isSizeKnown])
 
-const nowOf = ({ storage }: Upload) => storage.ctx.now().getTime()
+const nowOf = ({ storage }: RequestedUpload) => storage.ctx.now().getTime()
 
 /**
- * The rules of the bucket, where a caller has written there lately and now sends few bytes that they allow: these need not wait for
- * a question, as his policies and the rules decide when the row is written. Who was refused is asked first again.
+ * The limits of the bucket, if the caller uploaded to it lately and now sends a small object that they allow. Such an upload is not
+ * authorized first, as policies and limits are checked again when its row is written.
  */
-export function rulesForLetIn(upload: Upload, { description, sizeMax }: Incoming): Rules | undefined {
+export function permittedRules(upload: RequestedUpload, { description, sizeMax }: Incoming): Rules | undefined {
   const { rules, until } = entries.get(keyOf(upload)) ?? {}
   if (!rules || sizeMax === undefined || nowOf(upload) > (until ?? 0)) return undefined
   const bounds = boundsOf(upload.storage, rules, upload.place.name)
   if (sizeMax > Math.min(BYTES_MAX, bounds.sizeMax)) return undefined
-  // A form may say of which type they are when they have been sent.
-  if (rules.allowed_mime_types && !upload.isSizeTold) return undefined
+  // A form may name the type after the bytes.
+  if (rules.allowed_mime_types && !upload.isSizeKnown) return undefined
   try {
     bounds.check(description)
     return rules
@@ -53,15 +53,17 @@ export function rulesForLetIn(upload: Upload, { description, sizeMax }: Incoming
   }
 }
 
-export function noteLetIn(upload: Upload, rules: Rules): void {
+/** Called after an upload was authorized and written. */
+export function cachePermission(upload: RequestedUpload, rules: Rules): void {
   const key = keyOf(upload)
   entries.delete(key)
   if (key.length + JSON.stringify(rules).length > CHARACTERS_MAX) return
-  entries.set(key, { rules, until: nowOf(upload) + KEPT_MS })
+  entries.set(key, { rules, until: nowOf(upload) + LIFETIME_MS })
   for (const oldest of entries.keys()) {
     if (entries.size <= ENTRIES_MAX) return
     entries.delete(oldest)
   }
 }
 
-export const forgetLetIn = (upload: Upload): boolean => entries.delete(keyOf(upload))
+/** Called when an upload was refused: the next one is authorized first. */
+export const clearPermission = (upload: RequestedUpload): boolean => entries.delete(keyOf(upload))

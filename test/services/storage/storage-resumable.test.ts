@@ -8,7 +8,7 @@ import { CompleteMultipartUploadCommand, S3Client, UploadPartCommand } from '@aw
 import { Hono } from 'hono'
 import * as tus from 'tus-js-client'
 import { afterAll, afterEach, beforeAll, describe, expect, inject, it, vi } from 'vitest'
-import { failure } from '../../../src/services/storage/resumable/tus-protocol.ts'
+import { renderTusError } from '../../../src/services/storage/resumable/tus-protocol.ts'
 import { StorageError, type StorageErrorCode } from '../../../src/services/storage/storage-error.ts'
 import { newBranch } from '../../support/branches.ts'
 import { runSql } from '../../support/projects.ts'
@@ -356,7 +356,9 @@ it.each([
 })
 
 it('says that it is locked where the client is to try again, which would give up or begin anew at other errors', async () => {
-  const app = new Hono().get('/:code', (c) => failure(c, new StorageError(c.req.param('code') as StorageErrorCode)))
+  const app = new Hono().get('/:code', (c) =>
+    renderTusError(c, new StorageError(c.req.param('code') as StorageErrorCode)),
+  )
   const statusOf = async (method: string, code: StorageErrorCode) => (await app.request(`/${code}`, { method })).status
   expect(await statusOf('GET', 'SlowDown')).toBe(423)
   expect(await statusOf('GET', 'RequestAborted')).toBe(423)

@@ -3,7 +3,7 @@ import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest'
 import { projects } from '../../../src/model/tables/index.ts'
 import { newTimedId } from '../../../src/platform/db/id.ts'
 import { sweepProject, sweepStorage } from '../../../src/services/storage/sweep-bytes.ts'
-import { takeTurns } from '../../../src/services/storage/sweep-schedule.ts'
+import { leaseDueProjects } from '../../../src/services/storage/sweep-schedule.ts'
 import { extended } from '../../support/extended.ts'
 import { runSql, untilGone, untilStatus } from '../../support/projects.ts'
 import { apiOf, refusal } from '../../support/storage.ts'
@@ -240,7 +240,7 @@ describe('the turn of a project', () => {
   it('comes again soon where its sweep was cut off', async () => {
     const { ref } = await installation.newStorage()
     await onlyNext([ref])
-    expect(await takeTurns(ctxAt(later(0)))).toMatchObject([{ ref }])
+    expect(await leaseDueProjects(ctxAt(later(0)))).toMatchObject([{ ref }])
     expect(await isSweptAt(ref, 29 * MINUTE_MS)).toBe(false)
     expect(await isSweptAt(ref, 31 * MINUTE_MS)).toBe(true)
     expect(await isSweptAt(ref, 120 * MINUTE_MS)).toBe(false)

@@ -2,14 +2,14 @@ import { newTimedId } from '../../../platform/db/id.ts'
 import { asServer, type Caller } from '../database.ts'
 import { descriptionIn } from '../incoming-upload.ts'
 import { checkBucketName, checkKey } from '../object-names.ts'
-import { callerOf, type StorageContext, serviceOf } from '../request.ts'
-import { permitted } from '../signed-urls.ts'
+import { requireCaller, type StorageContext, serviceCaller } from '../request.ts'
+import { verifyUrlToken } from '../signed-urls.ts'
 import type { Place } from '../statements/object-rows.ts'
 import { insertUpload, type Upload } from '../statements/resumable.ts'
 import { StorageError } from '../storage-error.ts'
 import { boundsOf, type Rules } from '../upload-bounds.ts'
-import { type Intent, mayUpload, mayUploadSigned } from '../upload-object.ts'
-import { receive } from './receive-bytes.ts'
+import { authorizeSignedUpload, authorizeUpload, type Intent } from '../upload-object.ts'
+import { receiveBytes } from './receive-bytes.ts'
 import {
   bodyOf,
   hasBytes,
@@ -18,85 +18,85 @@ import {
   locationOf,
   metadataIn,
   refuseConcatenation,
+  setUploadHeaders,
   sizeExceeded,
-  tell,
 } from './tus-protocol.ts'
 
 const MIB = 1024 ** 2
-/** What most clients send at a time. */
+/** The chunk size of most clients. */
 const PART_BYTES_MIN = 6 * MIB
 const PART_BYTES_MAX = 16 * MIB
-/** Fewer than S3 takes, as an interruption may cost a number. */
+/** Below the limit of S3, as an interruption may use up a part number. */
 const PARTS_MAX = 9_000
 export const SIZE_MAX = PARTS_MAX * PART_BYTES_MAX
-/** For so long an upload may go on. */
-const LIFE_MS = 24 * 60 * 60 * 1000
+/** How long an upload can be continued. */
+const LIFETIME_MS = 24 * 60 * 60 * 1000
 
-interface Maker {
+interface Authorization {
   bucket: Rules
   caller: Caller
   fields: Pick<Upload, 'role' | 'owner_id' | 'upsert' | 'token_id' | 'token_expires_at'>
 }
 
-/** By a caller's token, or by one that was signed for this one object. */
+/** Creates an upload with a caller's token, or with the token of a signed URL. */
 export async function create(c: StorageContext, { isSigned }: { isSigned: boolean }): Promise<Response> {
   refuseConcatenation(c)
   const metadata = c.req.header('upload-metadata') ?? ''
-  const named = metadataIn(metadata)
-  const place = placeOf(named)
+  const metadataFields = metadataIn(metadata)
+  const place = placeOf(metadataFields)
   const size = lengthIn(c)
   if ((size === null) !== isLengthDeferred(c)) {
     throw new StorageError('InvalidRequest', 'Upload-Length is needed, or Upload-Defer-Length')
   }
-  const description = descriptionIn(named, 'application/octet-stream')
+  const description = descriptionIn(metadataFields, 'application/octet-stream')
   const upsert = c.req.header('x-upsert') === 'true'
   const intent = { upsert, description, size: size ?? undefined }
-  const { bucket, caller, fields } = await (isSigned ? signedMaker(c, place) : makerOf(c, place, intent))
+  const { bucket, caller, fields } = await (isSigned ? authorizeSigned(c, place) : authorize(c, place, intent))
   const { sizeMax, check } = boundsOf(c.var, bucket, place.name)
   check(description)
   const size_max = Math.min(sizeMax, SIZE_MAX)
   if ((size ?? 0) > size_max) throw sizeExceeded()
   const now = c.var.ctx.now()
-  const isBegun = hasBytes(c) || size === 0
+  const hasFirstBytes = hasBytes(c) || size === 0
   const lease = crypto.randomUUID()
   const statement = insertUpload({
     ...{ id: newTimedId(now), bucket_id: place.bucketId, name: place.name, ...fields, metadata, size, size_max },
     description: JSON.stringify(description),
-    lease: isBegun ? lease : null,
+    lease: hasFirstBytes ? lease : null,
     part_bytes: Math.max(PART_BYTES_MIN, Math.ceil((size ?? size_max) / PARTS_MAX)),
-    expires_at: new Date(now.getTime() + LIFE_MS).toISOString(),
+    expires_at: new Date(now.getTime() + LIFETIME_MS).toISOString(),
   })
   const [[row] = []] = await asServer(c.var, [statement])
   const upload = row as unknown as Upload
   c.header('location', locationOf(c, upload.id))
   const body = hasBytes(c) ? bodyOf(c) : { stream: null, length: 0 }
-  tell(c, upload, isBegun ? await receive({ storage: c.var, upload, lease, caller }, body) : 0)
+  setUploadHeaders(c, upload, hasFirstBytes ? await receiveBytes({ storage: c.var, upload, lease, caller }, body) : 0)
   return c.body(null, 201)
 }
 
-function placeOf(named: ReadonlyMap<string, string>): Place {
-  const [bucketId, name] = [named.get('bucketName'), named.get('objectName')]
+function placeOf(metadata: ReadonlyMap<string, string>): Place {
+  const [bucketId, name] = [metadata.get('bucketName'), metadata.get('objectName')]
   if (bucketId === undefined || name === undefined) {
     throw new StorageError('InvalidRequest', 'Upload-Metadata must have bucketName and objectName')
   }
   return { bucketId: checkBucketName(bucketId), name: checkKey(name) }
 }
 
-async function makerOf(c: StorageContext, place: Place, intent: Intent): Promise<Maker> {
-  const caller = await callerOf(c, 'storage.tus.upload.create')
-  const bucket = await mayUpload(c.var, caller, place, intent)
+async function authorize(c: StorageContext, place: Place, intent: Intent): Promise<Authorization> {
+  const caller = await requireCaller(c, 'storage.tus.upload.create')
+  const bucket = await authorizeUpload(c.var, caller, place, intent)
   const fields = { role: caller.role, owner_id: caller.userId ?? null, upsert: intent.upsert }
   return { bucket, caller, fields: { ...fields, token_id: null, token_expires_at: null } }
 }
 
-async function signedMaker(c: StorageContext, asked: Place): Promise<Maker> {
-  const { place, claims } = await permitted(c, asked, 'upload', c.req.header('x-signature'))
-  const { bucket, writer } = await mayUploadSigned(c.var, place, claims)
+async function authorizeSigned(c: StorageContext, requested: Place): Promise<Authorization> {
+  const { place, claims } = await verifyUrlToken(c, requested, 'upload', c.req.header('x-signature'))
+  const { bucket, writer } = await authorizeSignedUpload(c.var, place, claims)
   const { upsert, ownerId, token } = writer
   const fields = { role: null, owner_id: ownerId, upsert }
   return {
     bucket,
-    caller: serviceOf(c, 'storage.tus.upload.create'),
+    caller: serviceCaller(c, 'storage.tus.upload.create'),
     fields: { ...fields, token_id: token?.id ?? null, token_expires_at: token?.expires.toISOString() ?? null },
   }
 }

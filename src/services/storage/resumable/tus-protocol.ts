@@ -8,34 +8,39 @@ import { storageAddressOf } from '../storage-address.ts'
 import { StorageError, type StorageErrorCode } from '../storage-error.ts'
 import type { Body } from './receive-bytes.ts'
 
-/** Of the protocol for resumable uploads: https://tus.io/protocols/resumable-upload */
+/** The TUS protocol for resumable uploads: https://tus.io/protocols/resumable-upload */
 const VERSION = '1.0.0'
 const EXTENSIONS = 'creation,creation-with-upload,creation-defer-length,termination,expiration'
 const BYTES_TYPE = 'application/offset+octet-stream'
 export const PATH = '/upload/resumable'
 
-/** What a server says that is asked what it can do. */
-export function announce(headers: Headers, sizeMax: number): void {
+/** Headers of the reply to OPTIONS, which describe what the server supports. */
+export function setCapabilities(headers: Headers, sizeMax: number): void {
   headers.set('tus-resumable', VERSION)
   headers.set('tus-version', VERSION)
   headers.set('tus-extension', EXTENSIONS)
   headers.set('tus-max-size', String(sizeMax))
 }
 
-/** The words that clients look for. */
+/** Clients look for this text. */
 export const sizeExceeded = () => new StorageError('EntityTooLarge', 'Maximum size exceeded\n')
 
 const LOCKED = 423
-const TRY_AGAIN: readonly StorageErrorCode[] = ['SlowDown', 'RequestAborted']
-const AWAY: readonly StorageErrorCode[] = ['ProjectUnavailable', 'DatabaseTimeout', 'BytesUnavailable', 'InternalError']
+const RETRYABLE: readonly StorageErrorCode[] = ['SlowDown', 'RequestAborted']
+const UNAVAILABLE: readonly StorageErrorCode[] = [
+  'ProjectUnavailable',
+  'DatabaseTimeout',
+  'BytesUnavailable',
+  'InternalError',
+]
 
 /**
- * Errors of this protocol are text, with the status that they have; but clients give up at most of those below 500, and where one looks how far
- * it has come they begin anew at any other than this.
+ * Errors of this protocol are text with their own status. Retryable ones get 423: clients give up at most other statuses below 500,
+ * and after a failed HEAD they start a new upload unless it was a 423.
  */
-export function failure(c: Context, { code, body }: StorageError): Response {
-  const isLocked = TRY_AGAIN.includes(code) || (c.req.method === 'HEAD' && AWAY.includes(code))
-  // What the owner's own rules refuse they refuse again: no client should send all anew for it.
+export function renderTusError(c: Context, { code, body }: StorageError): Response {
+  const isLocked = RETRYABLE.includes(code) || (c.req.method === 'HEAD' && UNAVAILABLE.includes(code))
+  // 400 for errors of the owner's triggers and constraints: a retry, which clients do after 500, would fail again.
   const status = (isLocked ? LOCKED : code === 'DatabaseError' ? 400 : Number(body.statusCode)) as ContentfulStatusCode
   return c.text(body.message, status, { 'tus-resumable': VERSION })
 }
@@ -45,7 +50,7 @@ export function requireVersion(c: StorageContext): void {
   if (c.req.header('tus-resumable') !== VERSION) throw new StorageError('VersionMismatch')
 }
 
-/** A client behind a proxy that knows few methods says in a header what it means. */
+/** Clients behind a proxy that blocks PATCH and DELETE name the method in a header. */
 export const methodOf = (c: StorageContext): string =>
   (c.req.method === 'POST' && c.req.header('x-http-method-override')?.toUpperCase()) || c.req.method
 
@@ -62,10 +67,10 @@ export function offsetIn(c: StorageContext): number {
   return offset
 }
 
-/** Null where it is not known yet. */
+/** Null if the client does not know it yet. */
 export const lengthIn = (c: StorageContext): number | null => wholeNumber(c, 'upload-length')
 
-/** Parallel parts of one object: without this refusal each of them would become an object of its own. */
+/** Refuses parallel uploads of one object, whose parts would otherwise become objects of their own. */
 export function refuseConcatenation({ req }: StorageContext): void {
   if (req.header('upload-concat') === undefined) return
   throw new StorageError('InvalidRequest', 'Upload-Concat is not supported: disable parallel uploads in the TUS client')
@@ -88,24 +93,24 @@ function wholeNumber(c: StorageContext, header: string): number | null {
 
 const title = (header: string) => header.replace(/(^|-)[a-z]/g, (letter) => letter.toUpperCase())
 
-/** `Upload-Metadata`: names, each with base64 of its value, between commas. */
+/** Parses `Upload-Metadata`: comma-separated names, each followed by its value in base64. */
 export function metadataIn(header: string): Map<string, string> {
   const entries = header.split(',').map((entry) => {
     const [name = '', value = '', ...more] = entry.trim().split(/ +/)
-    if (name === '' || more.length > 0) throw wrongMetadata()
+    if (name === '' || more.length > 0) throw invalidMetadata()
     try {
       return [name, textIn(value)] as const
     } catch {
-      throw wrongMetadata()
+      throw invalidMetadata()
     }
   })
   return new Map(entries)
 }
 
-const wrongMetadata = () =>
+const invalidMetadata = () =>
   new StorageError('InvalidRequest', 'Upload-Metadata must be names, each with base64 of its value')
 
-/** Below the address that the client reached; in front of the Worker somebody else may have ended its TLS. */
+/** The URL of an upload on the host that the client used. It is https if a proxy in front of the Worker terminates TLS. */
 export function locationOf(c: StorageContext, id: string): string {
   const { protocol, host, hostname, pathname } = new URL(c.req.url)
   const isSecure = protocol === 'https:' || (c.var.ctx.config.BASE_URL.startsWith('https:') && isName(hostname))
@@ -114,8 +119,8 @@ export function locationOf(c: StorageContext, id: string): string {
   return `${origin}${pathname.replace(/\/$/, '').slice(0, -path.length)}${path}/${id}`
 }
 
-/** What clients read of an upload after each request. */
-export function tell(c: StorageContext, { size, expires_at }: Upload, offset: number): void {
+/** Headers that clients read after each request of an upload. */
+export function setUploadHeaders(c: StorageContext, { size, expires_at }: Upload, offset: number): void {
   c.header('upload-offset', String(offset))
   c.header('cache-control', 'no-store')
   if (offset !== size) c.header('upload-expires', new Date(expires_at).toUTCString())

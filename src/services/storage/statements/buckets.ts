@@ -28,7 +28,7 @@ export interface NewBucket {
   type: string
 }
 
-/** One row, `{ name }`, or none where a trigger left it out; fails with 23505 where the id or the name is taken. */
+/** One row, `{ name }`, or none if a trigger skipped it; fails with 23505 if the id or the name is taken. */
 export function createBucket(bucket: NewBucket): Statement {
   const { id, name, ownerId, fileSizeLimit, allowedMimeTypes, type } = bucket
   return {
@@ -46,7 +46,7 @@ export function getBucket(id: string): Statement {
   return { text: `SELECT ${BUCKET} FROM storage.buckets AS b WHERE b.id = $1::text`, params: [id] }
 }
 
-/** *Server.* Fails with 22012, as it divides by zero, where the bucket has other rules for what is written there by now. */
+/** *Server.* Fails with 22012 (division by zero) if the limits of the bucket have changed. */
 export function hasRules({ id, file_size_limit, allowed_mime_types }: BucketRules): Statement {
   return {
     text: `SELECT 1 / (b.file_size_limit::float8 IS NOT DISTINCT FROM $2::float8
@@ -65,7 +65,7 @@ export interface BucketListing {
   search?: string | undefined
 }
 
-/** `BucketRow`s, all of them without a limit. */
+/** `BucketRow`s; all buckets if no limit is given. */
 export function listBuckets(listing: BucketListing = {}): Statement {
   const { limit, offset, sortColumn = 'id', sortOrder = 'asc', search } = listing
   return {
@@ -76,14 +76,14 @@ export function listBuckets(listing: BucketListing = {}): Statement {
   }
 }
 
-/** Undefined = left as it is. */
+/** An undefined field is left unchanged. */
 export interface BucketChanges {
   public?: boolean | undefined
   fileSizeLimit?: number | null | undefined
   allowedMimeTypes?: string[] | null | undefined
 }
 
-/** One row, `{ id }`, or no row: not there, not visible or not to be changed. */
+/** One row, `{ id }`, or none if the bucket does not exist, is not visible or may not be changed. */
 export function updateBucket(id: string, changes: BucketChanges): Statement {
   const { fileSizeLimit, allowedMimeTypes } = changes
   return {
@@ -102,7 +102,7 @@ export function updateBucket(id: string, changes: BucketChanges): Statement {
   }
 }
 
-/** One row, `{ id }`, or no row; fails with 23503 while it holds objects. */
+/** One row, `{ id }`, or none; fails with 23503 while the bucket has objects. */
 export function deleteBucket(id: string): Statement {
   return { text: 'DELETE FROM storage.buckets WHERE id = $1::text RETURNING id', params: [id] }
 }

@@ -12,7 +12,7 @@ export interface Listing {
   order: 'asc' | 'desc'
 }
 
-/** Folders and files right under the prefix: `{ name, id, updated_at, created_at, last_accessed_at, metadata }`, a folder's all null. */
+/** Folders and files directly under the prefix: `{ name, id, updated_at, created_at, last_accessed_at, metadata }`; a folder has a name only. */
 export function listObjects({ bucketId, prefix, search, limit, offset, column, order }: Listing): Statement {
   return {
     text: `SELECT o.name, o.id::text AS id, ${times('o')}, o.metadata
@@ -25,17 +25,17 @@ export interface Page {
   bucketId: string
   prefix: string
   delimited: boolean
-  /** Ask for one more than a page holds, to see whether there is a next one. */
+  /** One more than a page has, to find out whether there is a next page. */
   limit: number
   column: 'name' | 'updated_at' | 'created_at'
   order: 'asc' | 'desc'
-  /** Where the last page ended: the name of its last entry (a folder's with its slash), and its time, which folders do not have; `-infinity` for a file without one. */
+  /** The last entry of the previous page: its name (a folder's ends in `/`), and its time: none for folders, `-infinity` for a file without one. */
   after?: { name: string; time?: string | undefined } | undefined
 }
 
 /**
- * `{ name, id, metadata, updated_at, created_at, last_accessed_at }`, names in full; a folder's ends in `/` and its id is null.
- * By time, folders come first.
+ * Rows `{ name, id, metadata, updated_at, created_at, last_accessed_at }` with full names. A folder's name ends in `/` and its id is null.
+ * When sorted by time, folders come first.
  */
 export function listPage({ bucketId, prefix, delimited, limit, column, order, after }: Page): Statement {
   return {

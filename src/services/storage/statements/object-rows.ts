@@ -9,20 +9,20 @@ export interface ObjectRow {
   owner_id: string | null
   version: string | null
   metadata: Record<string, unknown> | null
-  /** JSON, whose numbers a double may not hold; only of what is read, as it may be large. */
+  /** JSON text, as a double cannot hold all its numbers. Only selected for reads, as it may be large. */
   user_metadata?: string | null
   created_at: string | null
   updated_at: string | null
   last_accessed_at: string | null
 }
 
-/** The rules of a bucket, and the object where there is one. */
+/** The limits of a bucket, and the object if it exists. */
 export interface FoundObject {
   bucket: Pick<BucketRow, 'id' | 'public' | 'file_size_limit' | 'allowed_mime_types'>
   object: ObjectRow | null
 }
 
-/** What is written of an object; the id is new also where a row stands, which then keeps its own. */
+/** The values of a row to be written. An existing row keeps its own id. */
 export interface NewObject {
   id: string
   bucketId: string
@@ -30,10 +30,11 @@ export interface NewObject {
   version: string
   ownerId: string | null
   metadata: Record<string, unknown>
-  /** JSON. */
+  /** JSON text. */
   userMetadata: string | null
 }
 
+/** The bucket and key of an object. */
 export interface Place {
   bucketId: string
   name: string
@@ -42,7 +43,7 @@ export interface Place {
 export const times = (of: string) =>
   ['created_at', 'updated_at', 'last_accessed_at'].map((name) => `${time(`${of}.${name}`)} AS ${name}`).join(', ')
 
-/** Of what is written, moved or deleted, of which many may come at once. */
+/** The columns that writes return; without user metadata, as one statement may return many rows. */
 export const CHANGED = `o.id::text AS id, o.bucket_id, o.name, o.owner::text AS owner, o.owner_id, o.version, o.metadata, ${times('o')}`
 
 export const OBJECT = `${CHANGED}, o.user_metadata::text AS user_metadata`

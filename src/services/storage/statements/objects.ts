@@ -5,8 +5,8 @@ import { CHANGED, type NewObject, OBJECT, type ObjectRow, type Place } from './o
 import { uuidOrNull } from './values.ts'
 
 /**
- * *Server.* One `FoundObject`, or no row: no such bucket. With `onlyPublic`, of a bucket that is not public no object is looked for,
- * and `seeIfClosed` after it knows.
+ * *Server.* One `FoundObject`, or none if the bucket does not exist. With `onlyPublic`, the object is read only from a public bucket, and
+ * `visibleObjectIfPrivate` after it reads it only from any other.
  */
 export function readObject({ bucketId, name }: Place, { onlyPublic = false } = {}): Statement {
   return {
@@ -19,21 +19,21 @@ export function readObject({ bucketId, name }: Place, { onlyPublic = false } = {
   }
 }
 
-/** The `ObjectRow`, or no row: not there, or not visible. */
-export function seeObject({ bucketId, name }: Place): Statement {
+/** The `ObjectRow`, or none if it does not exist or is not visible. */
+export function visibleObject({ bucketId, name }: Place): Statement {
   return {
     text: `SELECT ${OBJECT} FROM storage.objects AS o WHERE o.bucket_id = $1::text AND o.name = $2::text`,
     params: [bucketId, name],
   }
 }
 
-/** The same, and nothing of policies where the bucket is public. */
-export function seeIfClosed(place: Place): Statement {
-  const { text, params } = seeObject(place)
+/** Like `visibleObject`, but evaluates no policies in a public bucket. */
+export function visibleObjectIfPrivate(place: Place): Statement {
+  const { text, params } = visibleObject(place)
   return { text: `${text} AND current_setting('storage.bucket_is_public', true) IS DISTINCT FROM 'true'`, params }
 }
 
-/** One row, `{ id, version }`, or none: not there, or not visible. */
+/** One row, `{ id, version }`, or none if the object does not exist or is not visible. */
 export function visibleVersion({ bucketId, name }: Place): Statement {
   return {
     text: `SELECT id, version FROM storage.objects WHERE bucket_id = $1::text AND name = $2::text`,
@@ -41,7 +41,7 @@ export function visibleVersion({ bucketId, name }: Place): Statement {
   }
 }
 
-/** Rows `{ name }`: those of the names that the caller may see. */
+/** Rows `{ name }` for those of the names that are visible to the caller. */
 export function visibleNames(bucketId: string, names: readonly string[]): Statement {
   return {
     text: `SELECT name FROM storage.objects WHERE bucket_id = $1::text AND name = ANY ($2::text[])`,
@@ -49,7 +49,7 @@ export function visibleNames(bucketId: string, names: readonly string[]): Statem
   }
 }
 
-/** One row, `{ outcome: 'ok' | 'exists' }`; fails where a policy refuses. Leaves nothing behind. */
+/** One row, `{ outcome: 'ok' | 'exists' }`; fails if a policy refuses. Writes nothing. */
 export function canWrite(object: NewObject, { upsert }: { upsert: boolean }): Statement {
   return {
     text: `SELECT storage.can_write($1::uuid, $2::text, $3::text, $4::text, $5::uuid, $6::text, $7::jsonb, $8::jsonb, $9::boolean)
@@ -66,8 +66,8 @@ function objectParams({ id, bucketId, name, version, ownerId, metadata, userMeta
 }
 
 /**
- * One `ObjectRow`, or no row where a trigger left it out; fails with 23505 where the name is taken. Needs the right to insert alone,
- * not to see what it wrote.
+ * One `ObjectRow`, or none if a trigger skipped it; fails with 23505 if the name is taken. Requires only the permission to insert,
+ * not to select the new row.
  */
 export function insertObject(object: NewObject): Statement {
   return {
@@ -79,7 +79,7 @@ export function insertObject(object: NewObject): Statement {
   }
 }
 
-/** One `ObjectRow`, or no row where a trigger left it out. */
+/** One `ObjectRow`, or none if a trigger skipped it. */
 export function upsertObject(object: NewObject): Statement {
   return {
     text: `INSERT INTO storage.objects AS o ${NEW_OBJECT}
@@ -90,22 +90,22 @@ export function upsertObject(object: NewObject): Statement {
 }
 
 /**
- * The `ObjectRow` at its new place, or no row: not there, not visible, not to be changed, or of another version than the one that is
- * given. A taken place fails with 23505. `at` is the time that readers are told: what stood there before may be younger than it.
+ * The moved `ObjectRow`, or none if the object does not exist, is not visible, may not be changed or has another version than `only`.
+ * Fails with 23505 if the target exists. `at` becomes `lastModified`, so that it is later than that of any earlier object at the target.
  */
 export function moveObject(
   from: Place,
   to: Place,
   { at, only }: { at: Date; only?: Pick<ObjectRow, 'version'> | undefined },
 ): Statement {
-  const there = `o.bucket_id = $1::text AND o.name = $2::text AND (NOT $5::boolean OR o.version IS NOT DISTINCT FROM $6::text)`
-  const stays = `($1::text, $2::text) = ($3::text, $4::text)`
+  const isSource = `o.bucket_id = $1::text AND o.name = $2::text AND (NOT $5::boolean OR o.version IS NOT DISTINCT FROM $6::text)`
+  const isSamePlace = `($1::text, $2::text) = ($3::text, $4::text)`
   return {
     text: `WITH moved AS (
         UPDATE storage.objects AS o SET bucket_id = $3::text, name = $4::text,
             metadata = CASE WHEN metadata ? 'lastModified' THEN metadata || jsonb_build_object('lastModified', $7::text) ELSE metadata END
-          WHERE ${there} AND NOT ${stays} RETURNING ${CHANGED})
-      SELECT * FROM moved UNION ALL SELECT ${CHANGED} FROM storage.objects AS o WHERE ${there} AND ${stays}`,
+          WHERE ${isSource} AND NOT ${isSamePlace} RETURNING ${CHANGED})
+      SELECT * FROM moved UNION ALL SELECT ${CHANGED} FROM storage.objects AS o WHERE ${isSource} AND ${isSamePlace}`,
     params: [
       from.bucketId,
       from.name,
@@ -118,7 +118,7 @@ export function moveObject(
   }
 }
 
-/** The deleted `ObjectRow`s: those of the names that the caller may see and delete. */
+/** Deletes those of the names that the caller may see and delete; returns their `ObjectRow`s. */
 export function deleteObjects(bucketId: string, names: readonly string[]): Statement {
   return {
     text: `DELETE FROM storage.objects AS o WHERE o.bucket_id = $1::text AND o.name = ANY ($2::text[]) RETURNING ${CHANGED}`,
@@ -135,7 +135,7 @@ export function countObjects(bucketId: string, countMax: number): Statement {
   }
 }
 
-/** *Server.* Removes the objects of a bucket, at most `countMax` at once; one row, `{ count }`. */
+/** *Server.* Deletes at most `countMax` objects of a bucket. One row, `{ count }`. */
 export function emptyBucket(bucketId: string, countMax: number): Statement {
   return {
     text: `WITH gone AS (

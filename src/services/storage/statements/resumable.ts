@@ -1,43 +1,43 @@
 import type { Statement } from '../../../engine/engine.ts'
 import { time } from './values.ts'
 
-/** An upload that comes in several requests, as far as it has come. */
+/** The state of a resumable upload. */
 export interface Upload {
-  /** Of its bytes too: their version. */
+  /** Also the version of its bytes. */
   id: string
   bucket_id: string
   name: string
-  /** Whose it is; null for a signed one, which its token permits. */
+  /** The role of its creator; null if it was created with a signed token. */
   role: string | null
   owner_id: string | null
   upsert: boolean
   /** JSON of a `Description`. */
   description: string
-  /** `Upload-Metadata` as it came. */
+  /** `Upload-Metadata` as sent. */
   metadata: string
   token_id: string | null
   token_expires_at: string | null
-  /** Null until the client knows it. */
+  /** Null until the client sends it. */
   size: number | null
   size_max: number
   part_bytes: number
   received: number
-  /** The bucket's; null before the first part. */
+  /** The id of the multipart upload in the bucket; null before the first part. */
   upload_id: string | null
-  /** The version of bytes behind the parts that do not fill one. */
+  /** The version that holds the bytes after the last part, which do not fill a part. */
   tail: string | null
   tail_bytes: number
   next_part: number
-  /** The object has its row. */
+  /** Whether the object has its row. */
   ended: boolean
-  /** By a request that has not come to its end, as far as is known. */
-  taken: boolean
+  /** Whether a request holds the lease; after a crash it is held until the next request. */
+  leased: boolean
   expires_at: string
 }
 
 const UPLOAD = `u.id, u.bucket_id, u.name, u.role, u.owner_id, u.upsert, u.description, u.metadata, u.token_id,
   ${time('u.token_expires_at')} AS token_expires_at, u.size::float8, u.size_max::float8, u.part_bytes, u.received::float8,
-  u.upload_id, u.tail, u.tail_bytes, u.next_part, u.ended, u.lease IS NOT NULL AND NOT u.ended AS taken,
+  u.upload_id, u.tail, u.tail_bytes, u.next_part, u.ended, u.lease IS NOT NULL AND NOT u.ended AS leased,
   ${time('u.expires_at')} AS expires_at`
 
 type NewUpload = Pick<
@@ -58,7 +58,7 @@ type NewUpload = Pick<
   | 'expires_at'
 > & { lease: string | null }
 
-/** *Server.* The `Upload`; with a lease where bytes come with its beginning. */
+/** *Server.* The new `Upload`; it is leased at once if the first request contains bytes. */
 export function insertUpload(upload: NewUpload): Statement {
   const columns = Object.keys(upload).join(', ')
   return {
@@ -68,32 +68,11 @@ export function insertUpload(upload: NewUpload): Statement {
   }
 }
 
-/** *Server.* The `Upload`, or no row: none, or one whose time is over. */
+/** *Server.* The `Upload`, or none if it does not exist or has expired. */
 export function findUpload(id: string, now: Date): Statement {
   return {
     text: `SELECT ${UPLOAD} FROM storage.resumable_uploads AS u WHERE u.id = $1::uuid AND u.expires_at > $2::timestamptz`,
     params: [id, now.toISOString()],
-  }
-}
-
-interface Taken {
-  id: string
-  lease: string
-  /** No row where it has come further, or not so far, or to its end. */
-  offset: number
-  /** Of the whole, if this request is the first to tell. */
-  size: number | null
-}
-
-/**
- * *Server.* The `Upload`. Whoever sent before and has not come to his end can note nothing more, and no part of his has the number of a later one.
- */
-export function takeUpload({ id, lease, offset, size }: Taken): Statement {
-  return {
-    text: `UPDATE storage.resumable_uploads AS u
-         SET lease = $2::uuid, next_part = next_part + (lease IS NOT NULL)::int, size = coalesce(size, $4::bigint)
-       WHERE u.id = $1::uuid AND u.received = $3::bigint AND NOT u.ended RETURNING ${UPLOAD}`,
-    params: [id, lease, offset, size],
   }
 }
 
@@ -102,17 +81,36 @@ interface Held {
   lease: string
 }
 
-interface NotedPart {
+interface LeaseRequest extends Held {
+  offset: number
+  /** The size of the object, if this request is the first to contain it. */
+  size: number | null
+}
+
+/**
+ * *Server.* The `Upload`, or none if it has ended or has another offset. The request that held the lease can record nothing more; its part
+ * number is skipped, so that a part it still sends replaces no later one.
+ */
+export function leaseUpload({ id, lease, offset, size }: LeaseRequest): Statement {
+  return {
+    text: `UPDATE storage.resumable_uploads AS u
+         SET lease = $2::uuid, next_part = next_part + (lease IS NOT NULL)::int, size = coalesce(size, $4::bigint)
+       WHERE u.id = $1::uuid AND u.received = $3::bigint AND NOT u.ended RETURNING ${UPLOAD}`,
+    params: [id, lease, offset, size],
+  }
+}
+
+interface RecordedPart {
   n: number
   etag: string
   uploadId: string
   received: number
-  /** Nothing more comes in this request. */
+  /** Whether the request contains no more bytes. */
   isEnd: boolean
 }
 
-/** *Server.* One row, `{ next_part }`, or none where somebody else has taken the upload. */
-export function notePart(held: Held, part: NotedPart): Statement {
+/** *Server.* One row, `{ next_part }`, or none if the lease was lost. */
+export function recordPart(held: Held, part: RecordedPart): Statement {
   return {
     text: `WITH mine AS (
         UPDATE storage.resumable_uploads
@@ -127,8 +125,8 @@ export function notePart(held: Held, part: NotedPart): Statement {
   }
 }
 
-/** *Server.* The end of a request. One row, or none where somebody else has taken the upload. */
-export function noteTail(held: Held, tail: { version: string; bytes: number; received: number }): Statement {
+/** *Server.* Records the tail and ends the lease. One row, or none if the lease was lost. */
+export function recordTail(held: Held, tail: { version: string; bytes: number; received: number }): Statement {
   return {
     text: `UPDATE storage.resumable_uploads SET received = $5::bigint, tail = $3::uuid, tail_bytes = $4::int, lease = NULL
       WHERE id = $1::uuid AND lease = $2::uuid RETURNING id`,
@@ -136,7 +134,7 @@ export function noteTail(held: Held, tail: { version: string; bytes: number; rec
   }
 }
 
-/** *Server.* The end of a request that leaves nothing to note. */
+/** *Server.* Ends the lease of a request that has nothing to record. */
 export function releaseUpload({ id, lease }: Held): Statement {
   return {
     text: 'UPDATE storage.resumable_uploads SET lease = NULL WHERE id = $1::uuid AND lease = $2::uuid',
@@ -144,7 +142,7 @@ export function releaseUpload({ id, lease }: Held): Statement {
   }
 }
 
-/** *Server.* Rows `{ n, etag }` in their order. */
+/** *Server.* Rows `{ n, etag }`, ordered by `n`. */
 export function sentParts(id: string): Statement {
   return {
     text: 'SELECT n, etag FROM storage.resumable_parts WHERE upload = $1::uuid ORDER BY n',
@@ -152,38 +150,38 @@ export function sentParts(id: string): Statement {
   }
 }
 
-/** What Postgres says when somebody else has taken the upload that was to be ended. */
-export const TAKEN = 'the upload was taken by another request'
+/** Part of the error of `endUpload` if another request has leased the upload. */
+export const LEASE_LOST = 'the upload was leased by another request'
 
-/** *Server.* All has come; its parts are forgotten. Fails with `TAKEN` in the message. */
+/** *Server.* Marks the upload as ended and deletes the rows of its parts. Fails with `LEASE_LOST` in the message. */
 export function endUpload({ id, lease }: Held): Statement {
   return {
     text: `WITH mine AS (
         UPDATE storage.resumable_uploads SET received = size, upload_id = NULL, tail = NULL, tail_bytes = 0, ended = true
          WHERE id = $1::uuid AND lease = $2::uuid AND NOT ended RETURNING id
-      ), forgotten AS (
+      ), deleted AS (
         DELETE FROM storage.resumable_parts WHERE upload = (SELECT id FROM mine)
       )
       SELECT CASE count(*) WHEN 0 THEN ($3::text || count(*))::int END FROM mine`,
-    params: [id, lease, TAKEN],
+    params: [id, lease, LEASE_LOST],
   }
 }
 
 /** *Server.* */
-export function forgetUploads(ids: readonly string[]): Statement {
+export function deleteUploads(ids: readonly string[]): Statement {
   return { text: 'DELETE FROM storage.resumable_uploads WHERE id = ANY ($1::uuid[])', params: [ids] }
 }
 
-/** *Server.* One row, or none where somebody else has taken the upload. */
-export function forgetMine({ id, lease }: Held): Statement {
+/** *Server.* One row, or none if the lease was lost. */
+export function deleteLeasedUpload({ id, lease }: Held): Statement {
   return {
     text: 'DELETE FROM storage.resumable_uploads WHERE id = $1::uuid AND lease = $2::uuid RETURNING id',
     params: [id, lease],
   }
 }
 
-/** *Server.* Removes those whose time was over at `until` and that left nothing in the bucket. One row, `{ count }`. */
-export function forgetExpired(until: Date, countMax: number): Statement {
+/** *Server.* Deletes uploads that expired by `until` and have no parts in the bucket. One row, `{ count }`. */
+export function deleteExpiredUploads(until: Date, countMax: number): Statement {
   return {
     text: `WITH gone AS (
         DELETE FROM storage.resumable_uploads WHERE id IN (SELECT id FROM storage.resumable_uploads
@@ -194,7 +192,7 @@ export function forgetExpired(until: Date, countMax: number): Statement {
   }
 }
 
-/** *Server.* Rows `{ id, upload_id }`: those whose time was over at `until` and whose parts the bucket has. */
+/** *Server.* Rows `{ id, upload_id }`: uploads that expired by `until` and have parts in the bucket. */
 export function expiredUploads(until: Date, countMax: number): Statement {
   return {
     text: `SELECT id, upload_id FROM storage.resumable_uploads WHERE expires_at <= $1::timestamptz AND upload_id IS NOT NULL

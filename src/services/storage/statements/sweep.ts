@@ -1,6 +1,6 @@
 import type { Statement } from '../../../engine/engine.ts'
 
-/** *Server.* Rows `{ version, used }`: bytes that nothing pointed at any more when it was written down, up to `until`; `used` = something does now. */
+/** *Server.* Rows `{ version, used }`: versions that were recorded as removed by `until`; `used` if an object refers to one again. */
 export function removedVersions(until: Date, countMax: number): Statement {
   return {
     text: `SELECT r.version, EXISTS (SELECT FROM storage.objects AS o WHERE o.version = r.version) AS used
@@ -9,17 +9,17 @@ export function removedVersions(until: Date, countMax: number): Statement {
   }
 }
 
-/** *Server.* One row, `{ any }`: whether there are such that wait. */
+/** *Server.* One row, `{ any }`: whether any version is recorded as removed. */
 export function anyRemoved(): Statement {
   return { text: 'SELECT EXISTS (SELECT FROM storage.removed_versions) AS any', params: [] }
 }
 
-/** *Server.* Once their bytes are gone, or are used. */
-export function forgetVersions(versions: readonly string[]): Statement {
+/** *Server.* Deletes the records of removed versions, once their bytes are deleted or in use. */
+export function deleteVersionRecords(versions: readonly string[]): Statement {
   return { text: 'DELETE FROM storage.removed_versions WHERE version = ANY ($1::text[])', params: [versions] }
 }
 
-/** *Server.* Rows `{ version }`: those of the versions that an object points at, that an upload under way will, or that wait to be removed. */
+/** *Server.* Rows `{ version }`: those of the versions that belong to an object or an unfinished upload, or are recorded as removed. */
 export function knownVersions(versions: readonly string[]): Statement {
   return {
     text: `SELECT version FROM storage.objects WHERE version = ANY ($1::text[])
@@ -30,7 +30,7 @@ export function knownVersions(versions: readonly string[]): Statement {
   }
 }
 
-/** *Server.* Rows `{ version }` in their order, those after `after` up to `until` (null: to the end). */
+/** *Server.* Rows `{ version }` in order, after `after` up to and including `until` (null: to the end). */
 export function versionsBetween(after: string | null, until: string | null, countMax: number): Statement {
   return {
     text: `SELECT version FROM storage.objects WHERE version > coalesce($1::text, '') AND ($2::text IS NULL OR version <= $2::text)

@@ -1,6 +1,6 @@
 import type { Statement } from '../../../engine/engine.ts'
 
-/** *Server.* Fails with 23505 (`used_tokens_pkey`) where the token was used before. */
+/** *Server.* Fails with 23505 (`used_tokens_pkey`) if the token was used before. */
 export function useToken({ id, expires }: { id: string; expires: Date }): Statement {
   return {
     text: 'INSERT INTO storage.used_tokens (id, expires_at) VALUES ($1::uuid, $2::timestamptz)',
@@ -14,6 +14,6 @@ export function isTokenUsed({ id }: { id: string }): Statement {
 }
 
 /** *Server.* */
-export function forgetTokens(): Statement {
+export function deleteExpiredTokens(): Statement {
   return { text: 'DELETE FROM storage.used_tokens WHERE expires_at < now()', params: [] }
 }
