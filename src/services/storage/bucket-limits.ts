@@ -3,7 +3,7 @@ import { StorageError } from './storage-error.ts'
 const SIZE = /^(\d+(?:\.\d+)?)(gb|mb|kb|b)$/i
 const UNITS: Record<string, number> = { b: 1, kb: 1e3, mb: 1e6, gb: 1e9 }
 
-export const SIZE_RULE = 'must be a number of bytes, or a size as "5MB"'
+export const SIZE_RULE = 'must be a number of bytes, or a size such as "5MB"'
 
 /** Reads a bucket's size limit: a number of bytes, or text such as `1.5MB` (decimal units); null for no limit. */
 export function parseSizeLimit(value: number | string | null, sizeBytesMax: number): number | null {

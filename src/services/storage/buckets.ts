@@ -150,7 +150,10 @@ async function empty(c: StorageContext) {
   const [[bucket] = [], [counted] = []] = await asServer(c.var, [getBucket(id), countObjects(id, EMPTIED_MAX)])
   if (!bucket) throw new StorageError('NoSuchBucket')
   if (Number(counted?.count) > EMPTIED_MAX) {
-    throw new StorageError('TooManyObjects', `The bucket holds more than ${EMPTIED_MAX} objects: remove them in parts`)
+    throw new StorageError(
+      'TooManyObjects',
+      `The bucket holds more than ${EMPTIED_MAX} objects: delete them in smaller groups`,
+    )
   }
   await asCaller(c.var, caller, [emptyBucket(id, EMPTIED_MAX)])
   sweepSoon(c.var)

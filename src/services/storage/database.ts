@@ -102,7 +102,10 @@ async function requireActive({ ctx, project }: Storage): Promise<void> {
   const now = isActive ? await reloadProject(ctx, project.ref).catch(() => project) : project
   if (!now) throw new StorageError('NoSuchProject')
   if (now.status.startsWith('ACTIVE_')) return
-  throw new StorageError('ProjectUnavailable', `The project takes no requests: its status is ${now.status}`)
+  throw new StorageError(
+    'ProjectUnavailable',
+    `The project must be active to serve requests: its status is ${now.status}`,
+  )
 }
 
 /** A role, password, schema, table, column, function or membership is missing: the project may have an older storage schema. */

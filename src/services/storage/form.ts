@@ -30,7 +30,7 @@ export async function readForm(contentType: string, body: ReadableStream<Uint8Ar
     partsCount++
     if (partsCount > FIELDS_MAX + 1) throw new FormMalformed('ReachedLimit MaxParts')
     if (!head.isFile) return takeField(head)
-    if (file) throw new FormMalformed('it has more than one file')
+    if (file) throw new FormMalformed('it must have only one file')
     file = head
     return (chunk) => chunk && fileChunks.push(chunk)
   })
@@ -41,7 +41,8 @@ export async function readForm(contentType: string, body: ReadableStream<Uint8Ar
     let text = ''
     return (chunk) => {
       fieldBytes += chunk?.length ?? 0
-      if (fieldBytes > FIELDS_BYTES_MAX) throw new FormMalformed(`its fields are larger than ${FIELDS_BYTES_MAX} bytes`)
+      if (fieldBytes > FIELDS_BYTES_MAX)
+        throw new FormMalformed(`the fields must have at most ${FIELDS_BYTES_MAX} bytes`)
       text += decoder.decode(chunk, { stream: chunk !== undefined })
       if (!chunk) fields.set(name, text)
     }

@@ -106,7 +106,10 @@ function objectIn(json: string | undefined): string | null {
     return '{}'
   }
   if (digits > DIGITS_MAX)
-    throw new StorageError('InvalidParameter', 'The numbers of the metadata have too many digits')
+    throw new StorageError(
+      'InvalidParameter',
+      `Invalid metadata: its numbers must have at most ${DIGITS_MAX} digits altogether`,
+    )
   return object
 }
 

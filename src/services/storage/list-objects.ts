@@ -11,7 +11,12 @@ const LISTED_MAX = 1_500
 const PAGE_MAX = 1_000
 
 /** Text that Postgres can store. */
-const text = z.string().refine((value) => value.isWellFormed() && !value.includes('\0'), 'must be text')
+const text = z
+  .string()
+  .refine(
+    (value) => value.isWellFormed() && !value.includes('\0'),
+    'must be text without NUL characters or lone surrogates',
+  )
 const order = z.enum(['asc', 'desc'])
 
 const SORTED = ['name', 'updated_at', 'created_at'] as const

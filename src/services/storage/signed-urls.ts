@@ -49,7 +49,10 @@ async function signOne(c: StorageContext) {
   const body = await readJson(c, One)
   // Refused, as a URL to the original image would look like a transformed one.
   if (Object.keys(body.transform ?? {}).length > 0) {
-    throw new StorageError('FeatureNotEnabled', 'Invalid `transform`: images are not transformed here, sign without it')
+    throw new StorageError(
+      'FeatureNotEnabled',
+      'Invalid `transform`: image transformation is not available, sign the URL without it',
+    )
   }
   await findObject(c.var, place, { kind: 'signer', caller }, body.versionId)
   return c.json({ signedURL: await downloadUrl(c, place, body.expiresIn) })

@@ -58,14 +58,14 @@ const ERRORS = {
   SlowDown: {
     statusCode: 429,
     tag: 'too_many_connections',
-    message: 'Too many connections: try again',
+    message: 'Too many connections issued to the database',
     http: 429,
   },
   DatabaseTimeout: { statusCode: 544, message: 'The connection to the database timed out', http: 544 },
-  DatabaseReadOnly: { statusCode: 503, message: 'The database takes no changes at the moment' },
+  DatabaseReadOnly: { statusCode: 503, message: 'The database is read-only: try again when it accepts writes' },
   DatabaseSchemaMismatch: {
     statusCode: 503,
-    message: 'The storage schema of the database is not as expected',
+    message: 'The database lacks a table, column or function that storage or its policies use',
   },
   ProjectUnavailable: {
     statusCode: 503,
@@ -74,14 +74,14 @@ const ERRORS = {
   },
   BytesUnavailable: {
     statusCode: 503,
-    message: 'The bytes of objects cannot be reached',
+    message: 'The bytes of objects cannot be reached: try again shortly',
     http: 503,
   },
-  DatabaseError: { statusCode: 500, message: 'The database refused it', http: 500 },
+  DatabaseError: { statusCode: 500, message: 'The database refused the request', http: 500 },
   RequestAborted: {
     statusCode: 499,
     tag: 'Request aborted',
-    message: 'The upload broke off before its end',
+    message: 'The upload was interrupted: send it again',
     http: 499,
   },
   InternalError: { statusCode: 500, tag: 'Internal', message: 'Internal Server Error', http: 500 },
@@ -153,7 +153,7 @@ export class StorageError extends Error {
 /** A trigger that returns null skips the row, and Postgres reports no error. */
 export class RowSkipped extends StorageError {
   constructor() {
-    super('AccessDenied', 'A trigger of the table left the row out')
+    super('AccessDenied', 'A trigger of the table skipped the row')
   }
 }
 

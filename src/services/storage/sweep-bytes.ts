@@ -46,7 +46,7 @@ export async function sweepStorage(ctx: SystemCtx): Promise<void> {
 
 async function sweepWithTimeout(ctx: SystemCtx, ref: string, sweep: () => Promise<void>): Promise<void> {
   const work = withTimeout(SWEEP_MS_MAX, sweep()).then((done) => {
-    if (!done) throw new Error(`it takes longer than ${SWEEP_MS_MAX} ms`)
+    if (!done) throw new Error(`The sweep took longer than ${SWEEP_MS_MAX} ms`)
   })
   await work.catch((error) => {
     if (error instanceof RemovalsPaused) ctx.log.info('storage_sweep_postponed', { project: ref })
@@ -199,7 +199,7 @@ async function removeVersions({ ctx, project }: Storage, versions: readonly stri
     return new Set()
   } catch (error) {
     if (!(error instanceof BlobsNotRemoved) || error.keys.length === versions.length) throw error
-    ctx.log.error('storage_bytes_left', {
+    ctx.log.error('storage_bytes_not_removed', {
       project: project.ref,
       count: error.keys.length,
       error: describeError(error),

@@ -80,6 +80,8 @@ export function sweepSoon({ ctx, project: { ref } }: Storage): void {
   scheduledAt.set(ref, now)
   const scheduled = scheduleSweep(ctx, ref, 'waiting')
   ctx.waitUntil(
-    scheduled.catch((error) => ctx.log.error('storage_sweep_unmarked', { project: ref, error: describeError(error) })),
+    scheduled.catch((error) =>
+      ctx.log.error('storage_sweep_not_scheduled', { project: ref, error: describeError(error) }),
+    ),
   )
 }

@@ -105,7 +105,7 @@ export async function authorizeSignedUpload(storage: Storage, place: Place, clai
   return { bucket, writer: { upsert, ownerId: typeof owner === 'string' ? owner : null, token } }
 }
 
-const TOKEN_USED = 'The token was used before'
+const TOKEN_USED = 'The token was used before: sign a new URL'
 const UUID = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/i
 
 const NEVER = Date.UTC(9999, 0)
@@ -197,17 +197,19 @@ async function put(
     return await blobs.put(key, body, { size, contentType })
   } catch (error) {
     if (error instanceof BlobTooLarge) throw new StorageError('EntityTooLarge')
-    if (error instanceof MemoryExhausted) throw new StorageError('SlowDown', 'Too many large uploads at once: try again')
+    if (error instanceof MemoryExhausted)
+      throw new StorageError('SlowDown', 'Too many large uploads at once: try again shortly')
     if (error instanceof BlobInterrupted && !(await isBucketReachable(storage))) {
       throw new StorageError('BytesUnavailable', undefined, { cause: error })
     }
     if (error instanceof BlobInterrupted || error instanceof BodyStalled) throw new StorageError('RequestAborted')
-    if (error instanceof BlobIncomplete) throw new StorageError('InvalidRequest', 'The body is not as long as it said')
+    if (error instanceof BlobIncomplete)
+      throw new StorageError('InvalidRequest', 'Invalid Content-Length: must be the length of the body')
     throw error
   }
 }
 
-const TOO_LARGE_TO_STORE = `The object exceeded the maximum allowed size: no more than ${BLOB_BYTES_MAX} bytes can be stored`
+const TOO_LARGE_TO_STORE = `The object exceeded the maximum allowed size: an object can have at most ${BLOB_BYTES_MAX} bytes`
 
 interface Writer {
   upsert: boolean
@@ -265,5 +267,5 @@ export function toStorageError(error: unknown): unknown {
 
 export function removeBytes({ ctx }: Storage, key: string): void {
   const removal = openStore(ctx).remove([key])
-  ctx.waitUntil(removal.catch((error) => ctx.log.error('storage_bytes_left', { key, error: String(error) })))
+  ctx.waitUntil(removal.catch((error) => ctx.log.error('storage_bytes_not_removed', { key, error: String(error) })))
 }

@@ -114,7 +114,7 @@ describe('a form', () => {
     ['no end', { body: file('abc') }, 'EndNotReached'],
     ['half an end', { body: `${file('abc')}--${BOUNDARY}-` }, 'EndNotReached'],
     ['an end within a field', { body: field('a').slice(0, -3) }, 'EndNotReached'],
-    ['two files', { body: file('a') + file('b') + END }, 'it has more than one file'],
+    ['two files', { body: file('a') + file('b') + END }, 'it must have only one file'],
     ['a field without a name', { body: part('x="a"', 'b') + END }, 'InvalidDisposition'],
     ['too many headers', { body: part(`name="a"${'\r\na: b'.repeat(200)}`, 'b') + END }, 'BadHeaders TooManyHeaders'],
     [
@@ -128,11 +128,11 @@ describe('a form', () => {
       'BadHeaders HeaderTooLarge',
     ],
     ['too many fields', { body: field('a').repeat(12) + END }, 'ReachedLimit MaxParts'],
-    ['too long a field', { body: field('a', 'b'.repeat(2 * MIB)) + END }, 'its fields are larger than 1064960 bytes'],
+    ['too long a field', { body: field('a', 'b'.repeat(2 * MIB)) + END }, 'the fields must have at most 1064960 bytes'],
     [
       'too long a field behind the file',
       { body: file('a') + field('a', 'b'.repeat(2 * MIB)) + END },
-      'its fields are larger than 1064960 bytes',
+      'the fields must have at most 1064960 bytes',
     ],
   ])('with %s is refused, and nothing is stored', async (_, form: Partial<Upload>, message) => {
     expect(await refusal(form)).toBe(`FormMalformed: ${message}`)
@@ -143,7 +143,7 @@ describe('a form', () => {
       Array.from({ length: 10 }, (_, n) => field(String(n), 'b'.repeat(bytes))).join('') + file('abc') + END
     const { reply } = await upload({ body: fieldsOf(MIB / 10), contentType: TYPE })
     expect(Object.keys(reply.before)).toHaveLength(10)
-    expect(await refusal({ body: fieldsOf(MIB / 5) })).toContain('its fields are larger than')
+    expect(await refusal({ body: fieldsOf(MIB / 5) })).toContain('the fields must have at most')
   })
 
   it('whose file is too long is refused while it still comes', async () => {

@@ -49,7 +49,7 @@ describe('POST /object/list/{bucket}', () => {
   it.each<[unknown, unknown]>([
     [{}, invalid("body must have required property 'prefix'")],
     [{ prefix: 7 }, invalid('body/prefix must be string')],
-    [{ prefix: 'a\0b' }, invalid('body/prefix must be text')],
+    [{ prefix: 'a\0b' }, invalid('body/prefix must be text without NUL characters or lone surrogates')],
     [{ prefix: '', limit: 0 }, invalid('body/limit must be >= 1')],
     [{ prefix: '', limit: 1.5 }, invalid('body/limit must be integer')],
     [{ prefix: '', offset: -1 }, invalid('body/offset must be >= 0')],

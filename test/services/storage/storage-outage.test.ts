@@ -51,7 +51,12 @@ async function done(request: string, call?: Call) {
 
 const AWAY = {
   status: 503,
-  body: refusal(503, 'BytesUnavailable', 'BytesUnavailable', 'The bytes of objects cannot be reached'),
+  body: refusal(
+    503,
+    'BytesUnavailable',
+    'BytesUnavailable',
+    'The bytes of objects cannot be reached: try again shortly',
+  ),
 }
 
 const rows = () =>

@@ -552,7 +552,7 @@ describe('a project whose storage a superuser dropped', () => {
         503,
         'DatabaseSchemaMismatch',
         'DatabaseSchemaMismatch',
-        'The storage schema of the database is not as expected',
+        'The database lacks a table, column or function that storage or its policies use',
       ),
     }
     for (let n = 0; n < 6; n++) expect(await read()).toMatchObject(answer)
@@ -576,7 +576,7 @@ describe('a paused project', () => {
 
     await owner.post(`/v1/projects/${ref}/pause`)
     await untilStatus(owner, ref, 'INACTIVE')
-    const message = 'The project takes no requests: its status is INACTIVE'
+    const message = 'The project must be active to serve requests: its status is INACTIVE'
     const answer = { status: 503, body: refusal(503, 'ProjectUnavailable', 'ProjectUnavailable', message) }
     expect(await readAt(0)).toMatchObject(answer)
     expect(await readAt(20_000)).toMatchObject(answer)

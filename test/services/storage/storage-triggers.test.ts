@@ -30,7 +30,7 @@ const rows = () =>
 
 const SKIPPED = {
   status: 400,
-  body: refusal(403, 'Unauthorized', 'AccessDenied', 'A trigger of the table left the row out'),
+  body: refusal(403, 'Unauthorized', 'AccessDenied', 'A trigger of the table skipped the row'),
 }
 const ways: Record<string, [string, Call?]> = {
   'an upload': ['POST /object/{b}/new', { body: 'x' }],

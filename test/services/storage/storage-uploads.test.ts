@@ -385,7 +385,7 @@ describe('the size limit', () => {
         'x-test-clock': String(Date.now() + 11_000),
       },
     })
-    const message = 'The object exceeded the maximum allowed size: no more than 167772160000 bytes can be stored'
+    const message = 'The object exceeded the maximum allowed size: an object can have at most 167772160000 bytes'
     expect([reply.status, JSON.parse(reply.body)]).toEqual([400, { ...TOO_LARGE, message }])
   })
 

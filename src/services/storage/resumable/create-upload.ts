@@ -46,7 +46,7 @@ export async function create(c: StorageContext, { isSigned }: { isSigned: boolea
   const place = placeOf(metadataFields)
   const size = lengthIn(c)
   if ((size === null) !== isLengthDeferred(c)) {
-    throw new StorageError('InvalidRequest', 'Upload-Length is needed, or Upload-Defer-Length')
+    throw new StorageError('InvalidRequest', 'Invalid headers: must have either Upload-Length or Upload-Defer-Length')
   }
   const description = descriptionIn(metadataFields, 'application/octet-stream')
   const upsert = c.req.header('x-upsert') === 'true'

@@ -41,7 +41,8 @@ export async function receiveBytes(session: Session, { stream, length }: Body): 
   } catch (error) {
     if (error instanceof StorageError && error.code !== 'BytesUnavailable') parts.discard()
     else void parts.cancel(error).catch(() => {})
-    if (error instanceof MemoryExhausted) throw new StorageError('SlowDown', 'Too many large uploads at once: try again')
+    if (error instanceof MemoryExhausted)
+      throw new StorageError('SlowDown', 'Too many large uploads at once: try again shortly')
     if (isInterrupted(error)) throw new StorageError('RequestAborted')
     throw error
   }
@@ -127,7 +128,8 @@ interface Part {
 const PART_NUMBER_MAX = 10_000
 
 function checkNumber(n: number): void {
-  if (n > PART_NUMBER_MAX) throw new StorageError('EntityTooLarge', 'The upload was interrupted too often')
+  if (n > PART_NUMBER_MAX)
+    throw new StorageError('EntityTooLarge', 'The upload was interrupted too often: start a new upload')
 }
 
 /** Stores and records one part. Returns the number of the next part. */

@@ -87,13 +87,16 @@ async function continueUpload(c: StorageContext, kind: Kind): Promise<Response> 
   const { upload: found, caller } = await requireUpload(c, kind, 'part')
   const { id, size, size_max } = found
   if (length !== null && size !== null && length !== size) {
-    throw new StorageError('InvalidRequest', 'Upload-Length is known already')
+    throw new StorageError('InvalidRequest', `Invalid Upload-Length: must be ${size}, as set before`)
   }
   const body = bodyOf(c)
   const reached = offset + (body.length ?? 0)
   if (Math.max(reached, length ?? 0) > (size ?? size_max)) throw sizeExceeded()
   if (length !== null && length < reached) {
-    throw new StorageError('InvalidRequest', 'Upload-Length is less than what has come')
+    throw new StorageError(
+      'InvalidRequest',
+      `Invalid Upload-Length: must be at least ${reached}, where the bytes of this request end`,
+    )
   }
   const lease = crypto.randomUUID()
   const [[leased] = []] = await asServer(c.var, [leaseUpload({ id, lease, offset, size: length })])
@@ -107,7 +110,8 @@ async function continueUpload(c: StorageContext, kind: Kind): Promise<Response> 
 async function cancelUpload(c: StorageContext, kind: Kind): Promise<Response> {
   const { upload } = await requireUpload(c, kind, 'delete')
   const { id, upload_id: uploadId, tail, ended } = upload
-  if (ended) throw new StorageError('InvalidRequest', 'The upload has come to its end: delete the object')
+  if (ended)
+    throw new StorageError('InvalidRequest', 'Only an unfinished upload can be deleted: delete the object instead')
   const { ctx, project } = c.var
   const blobs = openStore(ctx)
   if (uploadId) await blobs.parts.drop({ key: blobKey(project.ref, id), uploadId })

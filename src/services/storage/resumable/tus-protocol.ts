@@ -63,7 +63,8 @@ export const hasBytes = (c: StorageContext): boolean => c.req.header('content-ty
 
 export function offsetIn(c: StorageContext): number {
   const offset = wholeNumber(c, 'upload-offset')
-  if (offset === null) throw new StorageError('InvalidRequest', 'Upload-Offset must be a whole number of bytes')
+  if (offset === null)
+    throw new StorageError('InvalidRequest', 'Invalid Upload-Offset: must be a whole number of bytes')
   return offset
 }
 
@@ -73,12 +74,16 @@ export const lengthIn = (c: StorageContext): number | null => wholeNumber(c, 'up
 /** Refuses parallel uploads of one object, whose parts would otherwise become objects of their own. */
 export function refuseConcatenation({ req }: StorageContext): void {
   if (req.header('upload-concat') === undefined) return
-  throw new StorageError('InvalidRequest', 'Upload-Concat is not supported: disable parallel uploads in the TUS client')
+  throw new StorageError(
+    'InvalidRequest',
+    'Invalid Upload-Concat: parallel uploads are not supported, disable them in the TUS client',
+  )
 }
 
 export function isLengthDeferred(c: StorageContext): boolean {
   const value = c.req.header('upload-defer-length')
-  if (value !== undefined && value !== '1') throw new StorageError('InvalidRequest', 'Upload-Defer-Length must be 1')
+  if (value !== undefined && value !== '1')
+    throw new StorageError('InvalidRequest', 'Invalid Upload-Defer-Length: must be 1')
   return value !== undefined
 }
 
@@ -87,7 +92,7 @@ function wholeNumber(c: StorageContext, header: string): number | null {
   if (value === undefined) return null
   const number = /^\d{1,16}$/.test(value) ? Number(value) : Number.NaN
   if (!Number.isSafeInteger(number))
-    throw new StorageError('InvalidRequest', `${title(header)} must be a whole number of bytes`)
+    throw new StorageError('InvalidRequest', `Invalid ${title(header)}: must be a whole number of bytes`)
   return number
 }
 
@@ -108,7 +113,10 @@ export function metadataIn(header: string): Map<string, string> {
 }
 
 const invalidMetadata = () =>
-  new StorageError('InvalidRequest', 'Upload-Metadata must be names, each with base64 of its value')
+  new StorageError(
+    'InvalidRequest',
+    'Invalid Upload-Metadata: must be comma-separated names, each with its value in base64',
+  )
 
 /** The URL of an upload on the host that the client used. It is https if a proxy in front of the Worker terminates TLS. */
 export function locationOf(c: StorageContext, id: string): string {
