@@ -25,9 +25,9 @@ import { addressOf, isAddressOverLimit } from './platform/rate-limit/quota.ts'
 import { functionAddressOf, isForFunctions } from './services/functions/function-address.ts'
 import { invokeFunction } from './services/functions/invoke-function.ts'
 import { refuse } from './services/functions/refusals.ts'
-import { enter } from './services/gateway/custom-domains.ts'
-import { discoveryOf, servePublicKeys } from './services/gateway/discovery.ts'
+import { withCustomDomain } from './services/gateway/custom-domains.ts'
 import { locate } from './services/gateway/project-address.ts'
+import { jwksRefOf, servePublicKeys } from './services/gateway/public-keys.ts'
 import { forwardCall } from './services/runtime/processes/forward-call.ts'
 import type { Known } from './services/runtime/processes/process-protocol.ts'
 import { createStorageApp } from './services/storage/app.ts'
@@ -92,9 +92,9 @@ export function createFetch() {
         bindings.PROGRAMS ? forwardCall({ ...call, kind: 'function' }) : invokeFunction(call),
       )
     }
-    const keysRef = project && discoveryOf(project)
-    if (keysRef) {
-      const call = { request, ref: keysRef, bindings, execution }
+    const published = project && jwksRefOf(project)
+    if (published) {
+      const call = { request, ref: published, bindings, execution }
       return measureCall(call, 'keys', () => servePublicKeys(call))
     }
     const worker = project && workerAddressOf(url, project)
@@ -114,8 +114,8 @@ export function createFetch() {
   }
   return (request: Request, bindings: Bindings, execution: ExecutionContext, known?: Known) =>
     isReadable(request)
-      ? enter({ request, bindings, execution }, () => serve(request, bindings, execution, known))
-      : Response.json({ message: 'Invalid request: the Host header or another header cannot be read' }, { status: 400 })
+      ? withCustomDomain({ request, bindings, execution }, () => serve(request, bindings, execution, known))
+      : Response.json({ message: 'Invalid request: its host or a header cannot be read' }, { status: 400 })
 }
 
 /** Two Host headers give an invalid URL. Reading `cf` throws if the runtime takes it from a header and a caller has sent garbage. */

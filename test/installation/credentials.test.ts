@@ -8,7 +8,7 @@ import type { InvalidCredential } from '../../src/platform/jwt/credential.ts'
 import { secretJwk } from '../../src/platform/jwt/jwk.ts'
 import { legacyKeys, signClaims, verifyClaims, verifyCredential } from '../../src/services/gateway/credentials.ts'
 import { forgetProject, openProject } from '../../src/services/gateway/open-project.ts'
-import { sealedTrust, TRUST_CHARACTERS_KEPT, trustIn } from '../../src/services/gateway/trust.ts'
+import { createTrust, sealedTrust, TRUST_CHARACTERS_MAX } from '../../src/services/gateway/trust.ts'
 import { control, newOrganization } from '../support/api.ts'
 
 const NOW = new Date('2026-12-01T12:00:00.500Z')
@@ -16,7 +16,7 @@ const SECONDS = Math.floor(NOW.getTime() / 1000)
 const project = { jwtSecret: 'a secret of this project, as long as one is' }
 const other = { jwtSecret: 'a secret of another project, just as long' }
 const trusting = ({ jwtSecret }: typeof project) =>
-  trustIn({ legacy: { algorithm: 'HS256', kid: undefined, jwk: secretJwk(jwtSecret) } })
+  createTrust({ legacy: { algorithm: 'HS256', kid: undefined, jwk: secretJwk(jwtSecret) } })
 const [trust, foreign] = [trusting(project), trusting(other)]
 
 const part = (value: unknown) => Buffer.from(JSON.stringify(value)).toString('base64url')
@@ -230,7 +230,7 @@ describe('an opened project', () => {
       ref,
       organizationId,
       status: 'ACTIVE_HEALTHY',
-      trust: { ref, legacy: { algorithm: 'HS256' }, issuers: [], takesLegacyApiKeys: true },
+      trust: { ref, legacy: { algorithm: 'HS256' }, issuers: [], acceptsLegacyApiKeys: true },
       runnerPassword: `runner of ${ref}`,
       storage: { fileSizeLimit: 7 },
     })
@@ -285,7 +285,7 @@ it('forgets the oldest of whom it knows first, and nobody else', () => {
   expect(told(1)).toBe(others[0])
   expect(told(19_999)).toBe(others.at(-1))
   expect(told(0)).not.toBe(first)
-  sealedTrust('project 2', 'x'.repeat(TRUST_CHARACTERS_KEPT - 20_000))
+  sealedTrust('project 2', 'x'.repeat(TRUST_CHARACTERS_MAX - 20_000))
   expect(told(19_999)).toBe(others.at(-1))
   expect(told(3)).not.toBe(others[2])
 })

@@ -1,8 +1,8 @@
 import { sql } from 'drizzle-orm'
 import type { FUNCTION_STATUSES, ProjectStatus } from '../../model/tables/index.ts'
 import { rowsOf } from '../../platform/db/client.ts'
-import { createRowCache, type Reader, type RowKey, wantedProjects } from '../../platform/db/row-cache.ts'
-import { type SealedTrust, sealedTrust, TRUST, TRUST_CHARACTERS_KEPT } from '../gateway/trust.ts'
+import { createRowCache, type RowKey, type Reader, wantedProjects } from '../../platform/db/row-cache.ts'
+import { type SealedTrust, sealedTrust, TRUST, TRUST_CHARACTERS_MAX } from '../gateway/trust.ts'
 import { noteChange } from '../runtime/processes/program-changes.ts'
 
 interface Row extends RowKey {
@@ -29,7 +29,7 @@ const functions = createRowCache<KnownFunction>({
   isMissing: ({ deployed }) => deployed === null,
   charactersOf: ({ trust }) => trust.text.length,
   entriesMax: 20_000,
-  charactersMax: TRUST_CHARACTERS_KEPT,
+  charactersMax: TRUST_CHARACTERS_MAX,
 })
 
 /** Undefined where there is no such project. */

@@ -69,7 +69,7 @@ async function readClaims(trust: Trust, token: string): Promise<Claims> {
   if (keys.length === 0) throw new InvalidCredential('no applicable key found in the JSON Web Key Set')
   if (!(await isSignedByOne(keys, signature, signed))) throw new InvalidCredential('signature verification failed')
   if (!claims) throw new InvalidCredential('JWT Claims Set must be a top-level JSON object')
-  if (!trust.takesLegacyApiKeys && isLegacyApiKey(trust, claims)) {
+  if (!trust.acceptsLegacyApiKeys && isLegacyApiKey(trust, claims)) {
     throw new InvalidCredential('Legacy API keys are disabled')
   }
   return claims

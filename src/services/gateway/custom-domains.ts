@@ -18,7 +18,7 @@ const tooMany = (decision: Decision): Response =>
   Response.json({ message: 'Too many requests for unknown hosts' }, { status: 429, headers: limitHeaders(decision) })
 
 /** Runs `next` after a custom hostname or vanity subdomain was resolved to its project; any other host needs no lookup. */
-export function enter<T>(call: Call, next: () => T): T | Promise<Awaited<T> | Response> {
+export function withCustomDomain<T>(call: Call, next: () => T): T | Promise<Awaited<T> | Response> {
   const { url } = locate(call.request, call.bindings)
   const name = aliasIn(url, call.bindings)
   return name === undefined ? next() : resolveHostname(call, { url, name }, next)

@@ -3,8 +3,8 @@ import type { SystemCtx } from '../../ctx.ts'
 import { runnerPasswordOf } from '../../model/secrets/project.ts'
 import type { ProjectStatus, StorageConfig } from '../../model/tables/index.ts'
 import { rowsOf } from '../../platform/db/client.ts'
-import { createRowCache, type Reader, type RowKey, wantedProjects } from '../../platform/db/row-cache.ts'
-import { openTrust, type SealedTrust, sealedTrust, TRUST, TRUST_CHARACTERS_KEPT, type Trust } from './trust.ts'
+import { createRowCache, type RowKey, type Reader, wantedProjects } from '../../platform/db/row-cache.ts'
+import { openTrust, type SealedTrust, sealedTrust, TRUST, TRUST_CHARACTERS_MAX, type Trust } from './trust.ts'
 import { type UrlSigner, urlSignerOf } from './url-signer.ts'
 
 /** A project with its secrets decrypted, as its own services use it for every caller. */
@@ -38,7 +38,7 @@ const projects = createRowCache<Row>({
   read,
   charactersOf: ({ trust }) => trust.text.length,
   entriesMax: 1_000,
-  charactersMax: TRUST_CHARACTERS_KEPT,
+  charactersMax: TRUST_CHARACTERS_MAX,
 })
 
 /** Undefined if the project does not exist or was removed. */

@@ -48,14 +48,14 @@ export function aliasIn(
   { hostname }: URL,
   { BASE_URL = '', PROJECT_DOMAIN: domain }: { BASE_URL?: string; PROJECT_DOMAIN?: string },
 ): string | undefined {
-  if (!isName(hostname) || hostname === hostIn(BASE_URL)) return undefined
+  if (!isDnsName(hostname) || hostname === hostIn(BASE_URL)) return undefined
   if (!domain || !hostname.endsWith(`.${domain}`)) return hostname
   const label = hostname.slice(0, -domain.length - 1)
   return REF.test(label) || label.includes('.') ? undefined : label
 }
 
 /** Whether a hostname, as the URL standard spells it, is a name of the public DNS: no IP address and no single label. */
-export const isName = (hostname: string): boolean => hostname.includes('.') && !/^[\d.]+$|^\[/.test(hostname)
+export const isDnsName = (hostname: string): boolean => hostname.includes('.') && !/^[\d.]+$|^\[/.test(hostname)
 
 /** Holds one entry, as BASE_URL is a setting. */
 const hosts = new Map<string, string>()

@@ -3,7 +3,7 @@ import type { SystemCtx } from '../../ctx.ts'
 import { createCtx } from '../../ctx.ts'
 import type { requestCounts } from '../../model/tables/index.ts'
 import { describeError } from '../../platform/http/log.ts'
-import type { Host } from './write-behind.ts'
+import type { RequestScope } from './write-behind.ts'
 
 type Count = Pick<typeof requestCounts.$inferSelect, 'projectRef' | 'service' | 'requests'> & {
   /** Epoch milliseconds. */
@@ -21,17 +21,17 @@ let dropped = 0
 let writingSince = 0
 
 /** Counts a request to an existing project at `at`, in epoch milliseconds. Counts are written together a few seconds later; a crash loses them. */
-export function countRequest(host: Host, projectRef: string, service: Count['service'], at: number): void {
+export function countRequest(scope: RequestScope, projectRef: string, service: Count['service'], at: number): void {
   const minute = at - (at % MINUTE_MS)
   const key = `${projectRef} ${service} ${minute}`
   const known = counts.get(key)
   if (known) known.requests += 1
   else if (counts.size < COUNTS_MAX) counts.set(key, { projectRef, service, minute, requests: 1 })
   else dropped += 1
-  writeSoon(host)
+  writeSoon(scope)
 }
 
-function writeSoon({ bindings, execution }: Host): void {
+function writeSoon({ bindings, execution }: RequestScope): void {
   const now = Date.now()
   if (writingSince > 0 && now - writingSince < WRITE_LOST_MS) return
   writingSince = now

@@ -10,7 +10,7 @@ interface Bucket {
 }
 
 /** Bounds what each project adds to the control database by a token bucket of its own. `take` returns false if too little is left. */
-export function createAllowance({ max, perMinute }: Bucket) {
+export function createTokenBuckets({ max, perMinute }: Bucket) {
   const left = new Map<string, { amount: number; at: number }>()
   return function take(projectRef: string, amount: number, now: number): boolean {
     const known = left.get(projectRef) ?? { amount: max, at: now }

@@ -19,7 +19,7 @@ export interface Trust {
   /** API keys that are not deleted, by the base64url SHA-256 of the key. */
   apiKeys: ReadonlyMap<string, TrustedApiKey>
   /** Whether the anon and service_role JWTs are accepted. */
-  takesLegacyApiKeys: boolean
+  acceptsLegacyApiKeys: boolean
 }
 
 /** A third party whose tokens are accepted. */
@@ -88,7 +88,7 @@ export const TRUST = sql.raw(`json_build_object(
 
 const SEALED_MAX = 20_000
 /** The bound of each cache in an isolate; the opened values take about as much memory again. */
-export const TRUST_CHARACTERS_KEPT = 16 * 1024 * 1024
+export const TRUST_CHARACTERS_MAX = 16 * 1024 * 1024
 const sealed = new Map<string, SealedTrust>()
 let characters = 0
 
@@ -98,7 +98,7 @@ export function sealedTrust(ref: string, text: string): SealedTrust {
   if (known?.text === text) return known
   drop(ref)
   for (const [oldest] of sealed) {
-    if (sealed.size < SEALED_MAX && characters + text.length <= TRUST_CHARACTERS_KEPT) break
+    if (sealed.size < SEALED_MAX && characters + text.length <= TRUST_CHARACTERS_MAX) break
     drop(oldest)
   }
   const entry = { ref, text, opened: undefined }
@@ -134,7 +134,7 @@ async function open(ctx: SystemCtx, { ref, text }: SealedTrust): Promise<Trust> 
     keys: new Map(verifying.flatMap((key) => (key?.kid === undefined ? [] : [[key.kid, key]]))),
     issuers: (issuers ?? []).map(({ issuer, jwks }) => ({ issuer, keys: issuerKeysIn(jwks) })),
     apiKeys: new Map((apiKeys ?? []).map(({ hash, ...key }) => [hash, key])),
-    takesLegacyApiKeys: legacyApiKeys ?? true,
+    acceptsLegacyApiKeys: legacyApiKeys ?? true,
   }
 }
 
@@ -169,14 +169,14 @@ export function algorithmOf({ kty, crv }: Jwk): Algorithm | undefined {
 }
 
 /** Creates a Trust of the given keys and nothing else. */
-export const trustIn = ({ legacy, keys = new Map() }: Partial<Pick<Trust, 'legacy' | 'keys'>>): Trust => ({
+export const createTrust = ({ legacy, keys = new Map() }: Partial<Pick<Trust, 'legacy' | 'keys'>>): Trust => ({
   id: ++opened,
   ref: '',
   legacy,
   keys,
   issuers: [],
   apiKeys: new Map(),
-  takesLegacyApiKeys: true,
+  acceptsLegacyApiKeys: true,
 })
 
 /** The public keys that a project publishes: those of its asymmetric signing keys. */

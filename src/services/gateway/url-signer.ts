@@ -1,6 +1,6 @@
 import { encodeBase64Url } from 'hono/utils/encode'
 import { secretJwk, type VerificationKey } from '../../platform/jwt/jwk.ts'
-import { type Trust, trustIn } from './trust.ts'
+import { createTrust, type Trust } from './trust.ts'
 
 /** The key that signs URLs. It is used for nothing else: revoking another key ends no URL, and a leaked one cannot sign any. */
 export interface UrlSigner {
@@ -19,7 +19,7 @@ export async function urlSignerOf(project: Trust, secret: string): Promise<UrlSi
   const jwtSecret = await derive(secret, `urls of ${project.ref}`)
   const own: VerificationKey = { algorithm: 'HS256', kid: KID, jwk: secretJwk(jwtSecret) }
   // The JWT secret may sign URLs too, until it is revoked.
-  const signer = { jwtSecret, kid: KID, trust: trustIn({ legacy: project.legacy, keys: new Map([[KID, own]]) }) }
+  const signer = { jwtSecret, kid: KID, trust: createTrust({ legacy: project.legacy, keys: new Map([[KID, own]]) }) }
   signers.set(project, signer)
   return signer
 }

@@ -6,7 +6,7 @@ import { isWrongData } from '../../platform/db/postgres-errors.ts'
 import { describeError } from '../../platform/http/log.ts'
 
 /** The request in which rows are added; its `waitUntil` keeps the write alive. */
-export interface Host {
+export interface RequestScope {
   bindings: Bindings
   execution: Pick<ExecutionContext, 'waitUntil'>
 }
@@ -26,7 +26,7 @@ interface Pending {
  * Writes rows that requests leave in memory, in batches and after their replies. Call the returned function after each change; it
  * keeps at most one request alive at a time.
  */
-export function createWriteBehind({ isEmpty, write }: Pending): (host: Host) => void {
+export function createWriteBehind({ isEmpty, write }: Pending): (host: RequestScope) => void {
   let writingSince = 0
 
   async function writeUntilEmpty(ctx: SystemCtx): Promise<void> {

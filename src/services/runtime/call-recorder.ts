@@ -2,7 +2,7 @@ import { sql } from 'drizzle-orm'
 import type { SystemCtx } from '../../ctx.ts'
 import type { ConsoleLine } from '../../model/tables/index.ts'
 import type { Db } from '../../platform/db/client.ts'
-import { createWriteBehind, type Host, PORTION, writeInHalves } from '../gateway/write-behind.ts'
+import { createWriteBehind, PORTION, type RequestScope, writeInHalves } from '../gateway/write-behind.ts'
 import { giveRoom, takeRoom } from './log-buffer-budget.ts'
 
 /** One call of a program, as it is written in the end. */
@@ -71,7 +71,7 @@ const lengthOf = ({ console }: Pick<Invocation, 'console'>): number =>
 
 /** `problem` is what the program could not print itself. */
 export function end(
-  host: Host,
+  host: RequestScope,
   id: string,
   { status, ms, problem }: { status: number; ms: number; problem?: string },
 ): void {
@@ -98,7 +98,7 @@ const errorLine = (problem: string): ConsoleLine => ({
 })
 
 /** What a program printed in one of its calls; one that is another's is not there for it. */
-export function print(host: Host, owner: Owner, id: string, lines: readonly ConsoleLine[]): void {
+export function print(host: RequestScope, owner: Owner, id: string, lines: readonly ConsoleLine[]): void {
   const invocation = running.get(id) ?? ended.get(id)
   if (!invocation) {
     if (late.length < KEPT_MAX) late.push(addLines({ ...owner, projectRef: owner.ref, id, console: [] }, lines))
@@ -111,7 +111,7 @@ export function print(host: Host, owner: Owner, id: string, lines: readonly Cons
 
 /** Its caller has got this instead of what the program answered. */
 export function breakOff(
-  host: Host,
+  host: RequestScope,
   { id, ...owner }: Owner & { id: string },
   { status, problem }: { status: number; problem: string },
 ): void {

@@ -1,4 +1,4 @@
-import { createAllowance } from '../gateway/token-bucket.ts'
+import { createTokenBuckets } from '../gateway/token-bucket.ts'
 
 /** What lines that are not yet written may take together, and those of one project; in characters. */
 const LENGTH_MAX = 16 * 1024 * 1024
@@ -7,7 +7,7 @@ const PROJECT_LENGTH_MAX = 4 * 1024 * 1024
 let taken = 0
 const takenBy = new Map<string, number>()
 /** The control database keeps what a project prints for a week, and strangers may call. */
-const takePrintable = createAllowance({ max: PROJECT_LENGTH_MAX, perMinute: 1024 * 1024 })
+const takePrintable = createTokenBuckets({ max: PROJECT_LENGTH_MAX, perMinute: 1024 * 1024 })
 
 /** False where there is none left. */
 export function takeRoom(projectRef: string, length: number, now: number): boolean {

@@ -68,10 +68,10 @@ const openRequestedProject: MiddlewareHandler<StorageEnv> = async (c, next) => {
   const project = await findProject(ctx, ref, credentials).catch((error) => limitUnknownProject(c, error))
   c.var.facts.project = project.ref
   c.set('project', project)
-  const host = { bindings: c.env, execution: c.executionCtx }
-  countRequest(host, project.ref, 'storage', at)
+  const scope = { bindings: c.env, execution: c.executionCtx }
+  countRequest(scope, project.ref, 'storage', at)
   await next()
-  logRequest(host, {
+  logRequest(scope, {
     ...{ id: ctx.requestId, projectRef: project.ref, at, method: c.req.method },
     ...{ path: locate(c.req.raw, c.env).url.pathname, status: c.res.status },
     ...{ ms: Math.round(performance.now() - startedAt), error: c.var.facts.error ?? null },

@@ -3,8 +3,8 @@ import type { SystemCtx } from '../../ctx.ts'
 import type { storageRequests } from '../../model/tables/index.ts'
 import { setNewest } from '../../platform/bounded-map.ts'
 import type { Db } from '../../platform/db/client.ts'
-import { createAllowance } from '../gateway/token-bucket.ts'
-import { createWriteBehind, type Host, PORTION, writeInHalves } from '../gateway/write-behind.ts'
+import { createTokenBuckets } from '../gateway/token-bucket.ts'
+import { createWriteBehind, PORTION, type RequestScope, writeInHalves } from '../gateway/write-behind.ts'
 
 type Row = Omit<typeof storageRequests.$inferSelect, 'at'> & {
   /** Epoch milliseconds. */
@@ -16,7 +16,7 @@ const PENDING_MAX = 20_000
 const PROJECTS_MAX = 10_000
 
 /** Bounds the rows of a project: they are stored for a week, and anyone may read public objects any number of times. */
-const takeRow = createAllowance({ max: 5_000, perMinute: 1_000 })
+const takeRow = createTokenBuckets({ max: 5_000, perMinute: 1_000 })
 /** Requests of each project that were not logged since its last row. */
 const skipped = new Map<string, number>()
 
@@ -26,7 +26,7 @@ let dropped = 0
 const writeSoon = createWriteBehind({ isEmpty: () => pending.length === 0, write })
 
 /** Records a finished request; its row is written later, together with others. */
-export function logRequest(host: Host, { path, ...request }: Omit<Row, 'skipped'>): void {
+export function logRequest(scope: RequestScope, { path, ...request }: Omit<Row, 'skipped'>): void {
   const { projectRef, at } = request
   const before = skipped.get(projectRef) ?? 0
   if (!takeRow(projectRef, 1, at)) {
@@ -37,7 +37,7 @@ export function logRequest(host: Host, { path, ...request }: Omit<Row, 'skipped'
   if (pending.length < PENDING_MAX) {
     pending.push({ ...request, path: path.slice(0, PATH_LENGTH_MAX), skipped: before })
   } else dropped += 1
-  writeSoon(host)
+  writeSoon(scope)
 }
 
 async function write(ctx: SystemCtx): Promise<void> {

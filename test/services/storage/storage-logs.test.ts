@@ -2,7 +2,7 @@ import { randomUUID } from 'node:crypto'
 import { eq } from 'drizzle-orm'
 import { beforeAll, describe, expect, it, vi } from 'vitest'
 import { requestCounts, storageRequests } from '../../../src/model/tables/index.ts'
-import { createAllowance } from '../../../src/services/gateway/token-bucket.ts'
+import { createTokenBuckets } from '../../../src/services/gateway/token-bucket.ts'
 import {
   baseUrl,
   control,
@@ -180,7 +180,7 @@ it('is bounded for each project, tells how many have no row, and is counted whol
 }, 120_000)
 
 it('is allowed so many rows at once, and then so many a minute', () => {
-  const take = createAllowance({ max: 100, perMinute: 60 })
+  const take = createTokenBuckets({ max: 100, perMinute: 60 })
   const taken = (now: number) => Array.from({ length: 200 }, () => take('a', 1, now)).filter(Boolean).length
   expect([taken(0), taken(0), taken(10_000), taken(5_000), taken(600_000)]).toEqual([100, 0, 10, 0, 100])
   expect(take('b', 1, 0)).toBe(true)

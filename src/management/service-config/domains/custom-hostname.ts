@@ -8,7 +8,7 @@ import { ApiError } from '../../../platform/http/error.ts'
 import { hostProblem } from '../../../platform/net/destination.ts'
 import { destinationRules } from '../../../platform/net/egress.ts'
 import { forgetHost } from '../../../services/gateway/hostnames.ts'
-import { isName } from '../../../services/gateway/project-address.ts'
+import { isDnsName } from '../../../services/gateway/project-address.ts'
 import { type Mutation, mutate } from '../../kernel/mutate.ts'
 import { lockProject } from '../../projects/projects/lock-project.ts'
 import { challengeName, verify } from './challenge.ts'
@@ -122,7 +122,7 @@ const originOf = ({ config: { BASE_URL, PROJECT_DOMAIN } }: Ctx, ref: string): s
   PROJECT_DOMAIN ? `${ref}.${PROJECT_DOMAIN}` : new URL(BASE_URL).hostname
 
 const originProblem = (origin: string): string | undefined =>
-  isName(origin) ? undefined : 'this installation has no public name that a hostname could be an alias of'
+  isDnsName(origin) ? undefined : 'this installation has no public name that a hostname could be an alias of'
 
 function toConfig(ctx: Ctx, { id, projectRef, hostname, status, challenge, errors }: Row): Config {
   const isSought = status === '2_initiated'

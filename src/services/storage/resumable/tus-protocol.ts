@@ -1,6 +1,6 @@
 import type { Context } from 'hono'
 import type { ContentfulStatusCode } from 'hono/utils/http-status'
-import { isName } from '../../gateway/project-address.ts'
+import { isDnsName } from '../../gateway/project-address.ts'
 import { textIn } from '../incoming-upload.ts'
 import type { StorageContext } from '../request.ts'
 import type { Upload } from '../statements/resumable.ts'
@@ -121,7 +121,7 @@ const invalidMetadata = () =>
 /** The URL of an upload on the host that the client used. It is https if a proxy in front of the Worker terminates TLS. */
 export function locationOf(c: StorageContext, id: string): string {
   const { protocol, host, hostname, pathname } = new URL(c.req.url)
-  const isSecure = protocol === 'https:' || (c.var.ctx.config.BASE_URL.startsWith('https:') && isName(hostname))
+  const isSecure = protocol === 'https:' || (c.var.ctx.config.BASE_URL.startsWith('https:') && isDnsName(hostname))
   const origin = `${isSecure ? 'https' : 'http'}://${host}`
   const path = storageAddressOf(c.req.raw, c.env)?.path.replace(/\/$/, '') ?? ''
   return `${origin}${pathname.replace(/\/$/, '').slice(0, -path.length)}${path}/${id}`

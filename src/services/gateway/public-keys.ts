@@ -19,7 +19,7 @@ interface Call {
 }
 
 /** The ref of the project whose public keys are requested; undefined for any other request. */
-export const discoveryOf = ({ ref, path }: ProjectAddress): string | undefined => (path === PATH ? ref : undefined)
+export const jwksRefOf = ({ ref, path }: ProjectAddress): string | undefined => (path === PATH ? ref : undefined)
 
 /** Serves the public keys of a project as a JWKS, for anyone who verifies its tokens. */
 export async function servePublicKeys(call: Call): Promise<Response> {
