@@ -3,12 +3,12 @@ import type { Statement } from '../../src/engine/engine.ts'
 import { asReader, type Caller } from '../../src/services/storage/database.ts'
 import { findObject } from '../../src/services/storage/read-object.ts'
 import type { Storage } from '../../src/services/storage/request.ts'
-import { hasRules } from '../../src/services/storage/statements/buckets.ts'
+import { assertRules } from '../../src/services/storage/statements/buckets.ts'
 import { listObjects, listPage } from '../../src/services/storage/statements/lists.ts'
 import type { Place } from '../../src/services/storage/statements/object-rows.ts'
 import { asJson } from '../../src/services/storage/statements/values.ts'
 import { authorizeUpload, write } from '../../src/services/storage/upload-object.ts'
-import { BYTES_MAX } from '../../src/services/storage/upload-permission-cache.ts'
+import { SMALL_UPLOAD_BYTES_MAX } from '../../src/services/storage/upload-permission-cache.ts'
 import { bearer, type Connection, get, type Reply, type Request, send } from '../client.ts'
 import { inTurn } from '../seed.ts'
 import { statementsOf } from './floor.ts'
@@ -56,9 +56,9 @@ export function uploads(
   const nextName = upsert ? standing : () => `${body.length}/${randomUUID()}`
   const headers = { ...bearer(token), 'content-type': TYPE, 'x-upsert': String(upsert) }
   const description = { contentType: TYPE, cacheControl: 'no-cache', userMetadata: null }
-  const isAsked = body.length > BYTES_MAX
+  const isAsked = body.length > SMALL_UPLOAD_BYTES_MAX
   const rules = { id: BUCKETS.private, public: false, file_size_limit: null, allowed_mime_types: null }
-  const serverStatements = isAsked ? [] : [hasRules(rules)]
+  const serverStatements = isAsked ? [] : [assertRules(rules)]
   return {
     server: asked(() => send('POST', `${baseOf(setting)}/object/${BUCKETS.private}/${nextName()}`, body, headers)),
     async floor() {

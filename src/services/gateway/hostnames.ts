@@ -3,14 +3,14 @@ import { setNewest } from '../../platform/bounded-map.ts'
 import { rowsOf } from '../../platform/db/client.ts'
 import { createRowCache, type Reader, type RowKey } from '../../platform/db/row-cache.ts'
 
-interface Host extends RowKey {
+interface HostRow extends RowKey {
   /** Null if no project has the name. */
   projectRef: string | null
 }
 
 /** Looks each name up by itself: the planner overestimates the row count of a join and would scan both tables. */
-const read = ({ db }: Reader, wanted: readonly RowKey[]): Promise<Host[]> =>
-  rowsOf<Host>(
+const read = ({ db }: Reader, wanted: readonly RowKey[]): Promise<HostRow[]> =>
+  rowsOf<HostRow>(
     db,
     sql`select w.ref, w.name, found.project_ref as "projectRef"
       from json_to_recordset(${JSON.stringify(wanted)}::json) as w (ref text, name text)
@@ -23,7 +23,7 @@ const read = ({ db }: Reader, wanted: readonly RowKey[]): Promise<Host[]> =>
   )
 
 /** Keyed by name: the label of a vanity subdomain, else the whole hostname. */
-const hosts = createRowCache<Host>({
+const hosts = createRowCache<HostRow>({
   read,
   isMissing: ({ projectRef }) => projectRef === null,
   charactersOf: ({ ref }) => ref.length,

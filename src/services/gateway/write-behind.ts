@@ -26,7 +26,7 @@ interface Pending {
  * Writes rows that requests leave in memory, in batches and after their replies. Call the returned function after each change; it
  * keeps at most one request alive at a time.
  */
-export function createWriteBehind({ isEmpty, write }: Pending): (host: RequestScope) => void {
+export function createWriteBehind({ isEmpty, write }: Pending): (scope: RequestScope) => void {
   let writingSince = 0
 
   async function writeUntilEmpty(ctx: SystemCtx): Promise<void> {

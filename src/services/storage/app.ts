@@ -14,9 +14,9 @@ import { bucketRoutes } from './buckets.ts'
 import { objectRoutes } from './objects.ts'
 import { findProject, type StorageContext, type StorageEnv, tokenOf } from './request.ts'
 import { logRequest } from './request-log.ts'
-import { SIZE_MAX } from './resumable/create-upload.ts'
+import { UPLOAD_BYTES_MAX } from './resumable/create-upload.ts'
 import { resumableRoutes } from './resumable/routes.ts'
-import { PATH, renderTusError, setCapabilities } from './resumable/tus-protocol.ts'
+import { renderTusError, setCapabilities, TUS_PATH } from './resumable/tus-protocol.ts'
 import { signedRoutes } from './signed-urls.ts'
 import { refuseDotSegments, storageAddressOf } from './storage-address.ts'
 import { StorageError } from './storage-error.ts'
@@ -92,7 +92,7 @@ const preflight = cors({ origin: '*', maxAge: 3600 })
 
 async function answerOptions(c: StorageContext): Promise<Response> {
   const response = (await preflight(c, async () => {})) ?? c.body(null, 204)
-  if (c.req.path.startsWith(PATH)) setCapabilities(response.headers, SIZE_MAX)
+  if (c.req.path.startsWith(TUS_PATH)) setCapabilities(response.headers, UPLOAD_BYTES_MAX)
   return response
 }
 
@@ -125,7 +125,7 @@ function renderError(thrown: unknown, c: StorageContext): Response {
   }
   c.header('cache-control', 'no-store')
   if (error.status === 503) c.header('retry-after', '1')
-  if (c.req.path.startsWith(PATH)) return renderTusError(c, error)
+  if (c.req.path.startsWith(TUS_PATH)) return renderTusError(c, error)
   // The type lacks 499 and 544, which HTTP does not define.
   const headers = { ...error.headers, 'content-type': 'application/json; charset=utf-8' }
   return c.json(error.body, error.status as ContentfulStatusCode, headers)

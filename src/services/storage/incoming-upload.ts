@@ -13,7 +13,7 @@ export interface Description {
   userMetadata: string | null
 }
 
-export interface Incoming {
+export interface IncomingUpload {
   description: Description
   body: ReadableStream<Uint8Array> | undefined
   /** In bytes; undefined if it is not known before they are read. */
@@ -25,7 +25,7 @@ export interface Incoming {
 }
 
 /** Reads an upload: the bytes as the body, or a form that contains the file. */
-export async function readIncoming(request: Request): Promise<Incoming> {
+export async function readIncoming(request: Request): Promise<IncomingUpload> {
   const contentType = request.headers.get('content-type') ?? 'application/octet-stream'
   const xRobotsTag = robotsTagIn(request.headers.get('x-robots-tag'))
   if (/^multipart\/form-data\s*(;|$)/i.test(contentType)) return readFormIncoming(request, contentType, xRobotsTag)
@@ -44,7 +44,11 @@ function lengthOf({ headers }: Request): number | undefined {
   return length === null ? undefined : Number(length)
 }
 
-async function readFormIncoming(request: Request, formType: string, xRobotsTag: string | undefined): Promise<Incoming> {
+async function readFormIncoming(
+  request: Request,
+  formType: string,
+  xRobotsTag: string | undefined,
+): Promise<IncomingUpload> {
   const form = request.body && (await readForm(formType, request.body))
   if (!form?.file) throw new StorageError('InvalidRequest', 'No content provided')
   const { fields, file } = form

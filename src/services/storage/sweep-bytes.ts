@@ -106,11 +106,11 @@ async function deleteRemovedVersions(storage: Storage): Promise<number> {
     const [rows = []] = await asServer(storage, [removedVersions(until, PAGE)])
     // A row that the project's owner wrote may use a removed version again, which then keeps its bytes.
     const unused = rows.filter(({ used }) => used !== true)
-    const left = await removeVersions(storage, unused.map(versionOf))
-    const gone = rows.map(versionOf).filter((version) => !left.has(version))
-    removed += unused.length - left.size
+    const failed = await removeVersions(storage, unused.map(versionOf))
+    const gone = rows.map(versionOf).filter((version) => !failed.has(version))
+    removed += unused.length - failed.size
     const areRecordsDeleted = gone.length === 0 || (await runUnlessReadOnly(storage, deleteVersionRecords(gone)))
-    if (left.size > 0 || !areRecordsDeleted) break
+    if (failed.size > 0 || !areRecordsDeleted) break
     if (rows.length < PAGE) break
   }
   if (await runUnlessReadOnly(storage, deleteExpiredTokens())) await deleteExpired(storage)

@@ -27,12 +27,12 @@ export const leaseRemovedProjects = (ctx: SystemCtx) =>
   leaseProjects(ctx, lt(projects.removedAt, later(ctx, -GRACE_MS)))
 
 /** Moves the due time in the same statement, so that concurrent sweeps never lease the same project. */
-function leaseProjects(ctx: SystemCtx, which: SQL | undefined) {
+function leaseProjects(ctx: SystemCtx, condition: SQL | undefined) {
   const { db, now } = ctx
   const next = db
     .select({ ref: projects.ref })
     .from(projects)
-    .where(and(which, lte(projects.storageSweepDueAt, now())))
+    .where(and(condition, lte(projects.storageSweepDueAt, now())))
     .orderBy(projects.storageSweepDueAt)
     .limit(PROJECTS_PER_SWEEP)
     .for('update', { skipLocked: true })

@@ -9,9 +9,9 @@ import type { Claims } from '../../platform/jwt/credential.ts'
 import { blobKey } from './blob-key.ts'
 import { isBucketReachable, waitWhileBucketResponds } from './bucket-timeout.ts'
 import { asCaller, asServer, type Caller } from './database.ts'
-import { type Description, type Incoming, readIncoming } from './incoming-upload.ts'
+import { type Description, type IncomingUpload, readIncoming } from './incoming-upload.ts'
 import { requireCaller, type Storage, type StorageContext, serviceCaller } from './request.ts'
-import { hasRules } from './statements/buckets.ts'
+import { assertRules } from './statements/buckets.ts'
 import type { FoundObject, NewObject, ObjectRow, Place } from './statements/object-rows.ts'
 import { canWrite, insertObject, readObject, upsertObject } from './statements/objects.ts'
 import { isTokenUsed, useToken } from './statements/tokens.ts'
@@ -34,43 +34,50 @@ export async function upload(c: StorageContext, place: Place, { upsert }: { upse
     const requested = { storage: c.var, caller, place, upsert, isSizeKnown: incoming.size !== undefined }
     const permitted = permittedRules(requested, incoming)
     const rules = permitted ?? (await authorizeUpload(c.var, caller, place, { upsert, ...incoming }))
-    const written = await store(c.var, rules, place, incoming)
-    const row = await (permitted ? writePermitted(requested, written, permitted) : writeAuthorized(requested, written))
+    const uploaded = await store(c.var, rules, place, incoming)
+    const row = await (permitted
+      ? writePermitted(requested, uploaded, permitted)
+      : writeAuthorized(requested, uploaded))
     if (!permitted) cachePermission(requested, rules)
     return c.json({ Key: `${place.bucketId}/${place.name}`, Id: row.id })
   })
 }
 
-const writeAuthorized = ({ storage, caller, place, upsert }: RequestedUpload, written: Written) =>
-  write(storage, place, written, { upsert, caller, ownerId: caller.userId ?? null })
+const writeAuthorized = ({ storage, caller, place, upsert }: RequestedUpload, uploaded: UploadedBytes) =>
+  write(storage, place, uploaded, { upsert, caller, ownerId: caller.userId ?? null })
 
 /** Writes without prior authorization. After a refusal it authorizes, so that the caller gets the same error as without the cache. */
-async function writePermitted(upload: RequestedUpload, written: Written, rules: Rules): Promise<ObjectRow> {
+async function writePermitted(upload: RequestedUpload, uploaded: UploadedBytes, rules: Rules): Promise<ObjectRow> {
   const { storage, caller, place, upsert } = upload
   try {
-    const serverStatements = [hasRules(rules)]
-    return await writeRow(storage, place, written, { upsert, caller, ownerId: caller.userId ?? null, serverStatements })
+    const serverStatements = [assertRules(rules)]
+    return await writeRow(storage, place, uploaded, {
+      upsert,
+      caller,
+      ownerId: caller.userId ?? null,
+      serverStatements,
+    })
   } catch (error) {
     clearPermission(upload)
     if (!isRefused(error)) throw error
     try {
-      const { size } = written
+      const { size } = uploaded
       checkFits(
         storage,
-        await authorizeUpload(storage, caller, place, { upsert, description: written, size }),
+        await authorizeUpload(storage, caller, place, { upsert, description: uploaded, size }),
         place.name,
-        written,
+        uploaded,
       )
     } catch (refusal) {
-      removeBytes(storage, blobKey(storage.project.ref, written.version))
+      removeBytes(storage, blobKey(storage.project.ref, uploaded.version))
       throw refusal
     }
-    return writeAuthorized(upload, written)
+    return writeAuthorized(upload, uploaded)
   }
 }
 
 /** Reads and drops the body that a refused caller still sends; without this the connection is reset before they read the reply. */
-async function discardBodyOnError<T>({ body }: Incoming, work: () => Promise<T>): Promise<T> {
+async function discardBodyOnError<T>({ body }: IncomingUpload, work: () => Promise<T>): Promise<T> {
   try {
     return await work()
   } catch (error) {
@@ -84,8 +91,8 @@ export async function uploadSigned(c: StorageContext, place: Place, claims: Clai
   const incoming = await readIncoming(c.req.raw)
   return discardBodyOnError(incoming, async () => {
     const { bucket, writer } = await authorizeSignedUpload(c.var, place, claims)
-    const written = await store(c.var, bucket, place, incoming)
-    await write(c.var, place, written, { ...writer, caller: serviceCaller(c, 'storage.object.upload_signed') })
+    const uploaded = await store(c.var, bucket, place, incoming)
+    await write(c.var, place, uploaded, { ...writer, caller: serviceCaller(c, 'storage.object.upload_signed') })
     return c.json({ Key: `${place.bucketId}/${place.name}` })
   })
 }
@@ -158,12 +165,17 @@ function requireBucket(found: Row | undefined): FoundObject {
   return found as unknown as FoundObject
 }
 
-export interface Written extends Description, Stored {
+export interface UploadedBytes extends Description, Stored {
   version: string
 }
 
 /** Streams the bytes to a new version, to which no row points yet. */
-async function store(storage: Storage, bucket: Rules, { name }: Place, incoming: Incoming): Promise<Written> {
+async function store(
+  storage: Storage,
+  bucket: Rules,
+  { name }: Place,
+  incoming: IncomingUpload,
+): Promise<UploadedBytes> {
   const { ctx, project } = storage
   const { sizeMax, check } = boundsOf(storage, bucket, name)
   check(incoming.description)
@@ -183,7 +195,7 @@ async function store(storage: Storage, bucket: Rules, { name }: Place, incoming:
 async function put(
   storage: Storage,
   key: string,
-  { body, size, sizeMax: bodyMax = Number.POSITIVE_INFINITY, description }: Incoming,
+  { body, size, sizeMax: bodyMax = Number.POSITIVE_INFINITY, description }: IncomingUpload,
   sizeMax: number,
 ): Promise<Stored> {
   const { contentType } = description
@@ -223,19 +235,29 @@ interface Writer {
 }
 
 /** Points the row at the new bytes. Of several concurrent writers without upsert exactly one succeeds. */
-export async function write(storage: Storage, place: Place, written: Written, writer: Writer): Promise<ObjectRow> {
+export async function write(
+  storage: Storage,
+  place: Place,
+  uploaded: UploadedBytes,
+  writer: Writer,
+): Promise<ObjectRow> {
   try {
-    return await writeRow(storage, place, written, writer)
+    return await writeRow(storage, place, uploaded, writer)
   } catch (error) {
     // After any other failure the row may have been written, so the bytes are left to the sweep.
-    if (isRefused(error)) removeBytes(storage, blobKey(storage.project.ref, written.version))
+    if (isRefused(error)) removeBytes(storage, blobKey(storage.project.ref, uploaded.version))
     throw toStorageError(error)
   }
 }
 
 /** Like `write`, but a failure leaves the bytes in place. */
-export async function writeRow(storage: Storage, place: Place, written: Written, writer: Writer): Promise<ObjectRow> {
-  const { version, size, etag, contentType, cacheControl, xRobotsTag, userMetadata } = written
+export async function writeRow(
+  storage: Storage,
+  place: Place,
+  uploaded: UploadedBytes,
+  writer: Writer,
+): Promise<ObjectRow> {
+  const { version, size, etag, contentType, cacheControl, xRobotsTag, userMetadata } = uploaded
   const { upsert, caller, ownerId, token, serverStatements = [] } = writer
   const metadata = {
     eTag: etag,

@@ -1,11 +1,11 @@
 import type { Caller } from './database.ts'
-import type { Incoming } from './incoming-upload.ts'
+import type { IncomingUpload } from './incoming-upload.ts'
 import type { Storage } from './request.ts'
 import type { Place } from './statements/object-rows.ts'
 import { boundsOf, type Rules } from './upload-bounds.ts'
 
 /** Larger uploads are authorized first, so that a refused caller does not send them in vain. */
-export const BYTES_MAX = 128 * 1024
+export const SMALL_UPLOAD_BYTES_MAX = 128 * 1024
 const LIFETIME_MS = 60_000
 const ENTRIES_MAX = 10_000
 /** Characters per entry. */
@@ -38,11 +38,11 @@ const nowOf = ({ storage }: RequestedUpload) => storage.ctx.now().getTime()
  * The limits of the bucket, if the caller uploaded to it lately and now sends a small object that they allow. Such an upload is not
  * authorized first, as policies and limits are checked again when its row is written.
  */
-export function permittedRules(upload: RequestedUpload, { description, sizeMax }: Incoming): Rules | undefined {
+export function permittedRules(upload: RequestedUpload, { description, sizeMax }: IncomingUpload): Rules | undefined {
   const { rules, until } = entries.get(keyOf(upload)) ?? {}
   if (!rules || sizeMax === undefined || nowOf(upload) > (until ?? 0)) return undefined
   const bounds = boundsOf(upload.storage, rules, upload.place.name)
-  if (sizeMax > Math.min(BYTES_MAX, bounds.sizeMax)) return undefined
+  if (sizeMax > Math.min(SMALL_UPLOAD_BYTES_MAX, bounds.sizeMax)) return undefined
   // A form may name the type after the bytes.
   if (rules.allowed_mime_types && !upload.isSizeKnown) return undefined
   try {

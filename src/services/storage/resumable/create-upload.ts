@@ -28,7 +28,7 @@ const PART_BYTES_MIN = 6 * MIB
 const PART_BYTES_MAX = 16 * MIB
 /** Below the limit of S3, as an interruption may use up a part number. */
 const PARTS_MAX = 9_000
-export const SIZE_MAX = PARTS_MAX * PART_BYTES_MAX
+export const UPLOAD_BYTES_MAX = PARTS_MAX * PART_BYTES_MAX
 /** How long an upload can be continued. */
 const LIFETIME_MS = 24 * 60 * 60 * 1000
 
@@ -54,7 +54,7 @@ export async function create(c: StorageContext, { isSigned }: { isSigned: boolea
   const { bucket, caller, fields } = await (isSigned ? authorizeSigned(c, place) : authorize(c, place, intent))
   const { sizeMax, check } = boundsOf(c.var, bucket, place.name)
   check(description)
-  const size_max = Math.min(sizeMax, SIZE_MAX)
+  const size_max = Math.min(sizeMax, UPLOAD_BYTES_MAX)
   if ((size ?? 0) > size_max) throw sizeExceeded()
   const now = c.var.ctx.now()
   const hasFirstBytes = hasBytes(c) || size === 0

@@ -15,11 +15,11 @@ import {
   lengthIn,
   methodOf,
   offsetIn,
-  PATH,
   renderTusError,
   requireVersion,
   setUploadHeaders,
   sizeExceeded,
+  TUS_PATH,
 } from './tus-protocol.ts'
 
 interface Kind {
@@ -29,8 +29,8 @@ interface Kind {
 /** Resumable uploads (TUS): each request continues where the one before ended. */
 export function resumableRoutes(app: Hono<StorageEnv>): void {
   for (const [path, kind] of [
-    [`${PATH}/sign`, { isSigned: true }],
-    [PATH, { isSigned: false }],
+    [`${TUS_PATH}/sign`, { isSigned: true }],
+    [TUS_PATH, { isSigned: false }],
   ] as const) {
     app.post(path, (c) => withTus(c, () => create(c, kind)))
     app.on(['GET', 'POST', 'PATCH', 'DELETE'], `${path}/:id`, (c) => withTus(c, () => handleUpload(c, kind)))

@@ -12,7 +12,7 @@ import type { Body } from './receive-bytes.ts'
 const VERSION = '1.0.0'
 const EXTENSIONS = 'creation,creation-with-upload,creation-defer-length,termination,expiration'
 const BYTES_TYPE = 'application/offset+octet-stream'
-export const PATH = '/upload/resumable'
+export const TUS_PATH = '/upload/resumable'
 
 /** Headers of the reply to OPTIONS, which describe what the server supports. */
 export function setCapabilities(headers: Headers, sizeMax: number): void {

@@ -47,7 +47,7 @@ export function getBucket(id: string): Statement {
 }
 
 /** *Server.* Fails with 22012 (division by zero) if the limits of the bucket have changed. */
-export function hasRules({ id, file_size_limit, allowed_mime_types }: BucketRules): Statement {
+export function assertRules({ id, file_size_limit, allowed_mime_types }: BucketRules): Statement {
   return {
     text: `SELECT 1 / (b.file_size_limit::float8 IS NOT DISTINCT FROM $2::float8
         AND to_jsonb(b.allowed_mime_types) IS NOT DISTINCT FROM $3::jsonb)::int FROM storage.buckets AS b WHERE b.id = $1::text`,
