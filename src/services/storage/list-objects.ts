@@ -1,4 +1,5 @@
 import * as z from 'zod'
+import { isStorable } from '../../platform/http/common-values.ts'
 import { asReader } from './database.ts'
 import { requireCaller, type StorageContext } from './request.ts'
 import { optional, readJson } from './request-body.ts'
@@ -11,12 +12,7 @@ const LISTED_MAX = 1_500
 const PAGE_MAX = 1_000
 
 /** Text that Postgres can store. */
-const text = z
-  .string()
-  .refine(
-    (value) => value.isWellFormed() && !value.includes('\0'),
-    'must be text without NUL characters or lone surrogates',
-  )
+const text = z.string().refine(isStorable, 'must be text without NUL characters or lone surrogates')
 const order = z.enum(['asc', 'desc'])
 
 const SORTED = ['name', 'updated_at', 'created_at'] as const

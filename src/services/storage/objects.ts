@@ -1,5 +1,6 @@
 import type { Hono } from 'hono'
 import * as z from 'zod'
+import { isStorable } from '../../platform/http/common-values.ts'
 import { asCaller } from './database.ts'
 import { list, listPage } from './list-objects.ts'
 import { copy, move } from './move-object.ts'
@@ -79,10 +80,8 @@ async function removeMany(c: StorageContext) {
   const bucket = bucketIn(c)
   const caller = await requireCaller(c, 'storage.object.delete_many')
   const { prefixes } = await readJson(c, Names)
-  const [deleted = []] = await asCaller(c.var, caller, [deleteObjects(bucket, prefixes.filter(isText))])
+  // No object has a name that Postgres cannot store.
+  const [deleted = []] = await asCaller(c.var, caller, [deleteObjects(bucket, prefixes.filter(isStorable))])
   if (deleted.length > 0) sweepSoon(c.var)
   return c.json((deleted as unknown as ObjectRow[]).map(toObject))
 }
-
-/** Postgres can store no other text, so no object has another name. */
-const isText = (name: string) => name.isWellFormed() && !name.includes('\0')

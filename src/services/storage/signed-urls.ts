@@ -1,5 +1,6 @@
 import type { Hono } from 'hono'
 import * as z from 'zod'
+import { isStorable } from '../../platform/http/common-values.ts'
 import { type Claims, InvalidCredential } from '../../platform/jwt/credential.ts'
 import { signClaims, verifyClaims } from '../gateway/credentials.ts'
 import { asReader } from './database.ts'
@@ -64,7 +65,7 @@ async function signMany(c: StorageContext) {
   const bucketId = bucketIn(c)
   const caller = await requireCaller(c, 'storage.object.sign_many')
   const body = await readJson(c, Many)
-  const names = body.paths.filter((path) => path.isWellFormed() && !path.includes('\0'))
+  const names = body.paths.filter(isStorable)
   const [rows = []] = await asReader(c.var, caller, [visibleNames(bucketId, names)])
   const visible = new Set(rows.map(({ name }) => name))
   return c.json(

@@ -15,6 +15,7 @@ import { assertRules } from './statements/buckets.ts'
 import type { FoundObject, NewObject, ObjectRow, Place } from './statements/object-rows.ts'
 import { canWrite, insertObject, readObject, upsertObject } from './statements/objects.ts'
 import { isTokenUsed, useToken } from './statements/tokens.ts'
+import { uuidOrNull } from './statements/values.ts'
 import { isBucketKeyViolated, isNameTaken, isRefused, RowSkipped, StorageError } from './storage-error.ts'
 import { sweepSoon } from './sweep-schedule.ts'
 import { boundsOf, checkFits, type Rules } from './upload-bounds.ts'
@@ -101,7 +102,8 @@ export async function uploadSigned(c: StorageContext, place: Place, claims: Clai
 export async function authorizeSignedUpload(storage: Storage, place: Place, claims: Claims) {
   const { owner, jti } = claims
   const upsert = claims.upsert === true
-  const token = typeof jti === 'string' && UUID.test(jti) ? { id: jti, expires: expiryOf(claims) } : undefined
+  const id = uuidOrNull(typeof jti === 'string' ? jti : null)
+  const token = id === null ? undefined : { id, expires: expiryOf(claims) }
   const [[found] = [], [usage] = []] = await asServer(storage, [
     readObject(place),
     ...(token ? [isTokenUsed(token)] : []),
@@ -113,7 +115,6 @@ export async function authorizeSignedUpload(storage: Storage, place: Place, clai
 }
 
 const TOKEN_USED = 'The token was used before: sign a new URL'
-const UUID = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/i
 
 const NEVER = Date.UTC(9999, 0)
 

@@ -8,7 +8,7 @@ import type { Statement } from '../../../engine/engine.ts'
 export const time = (expression: string) => `to_char(${expression} AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"')`
 
 const UUID = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/i
-/** For the column `owner`, which can hold only UUIDs; `owner_id` holds any id. */
+/** For columns that can hold only UUIDs, such as `owner`; `owner_id` holds any text. */
 export const uuidOrNull = (text: string | null) => (text !== null && UUID.test(text) ? text : null)
 
 /** One row, `{ json }`: an array of the statement's rows as text. Many rows cost much less as one value. */
