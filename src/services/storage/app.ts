@@ -119,7 +119,7 @@ export function createStorageApp(): Hono<StorageEnv> {
 function renderError(thrown: unknown, c: StorageContext): Response {
   const error = StorageError.from(thrown)
   if (c.var.facts) c.var.facts.error = error.code
-  if (error.isToBeLogged) {
+  if (error.isLogged) {
     const reason = describeError(error.cause ?? error)
     createLogger(c.var.ctx?.requestId ?? '').error('failed', { code: error.code, error: reason })
   }

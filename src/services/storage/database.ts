@@ -69,8 +69,8 @@ function setCaller(caller: Caller): Statement {
 }
 
 /**
- * The role of a token, if it is a NOLOGIN role of the project; else the empty name, which Postgres refuses. This covers `none` too,
- * which would leave the server's role in place.
+ * The role that a token claims if it is a NOLOGIN role, else the empty name, which Postgres refuses. Without this, `none` would keep
+ * the server's own role, to which no policy applies.
  */
 const claimedRole = (name: string) =>
   `coalesce((SELECT rolname::text FROM pg_catalog.pg_roles WHERE rolname = ${name} AND NOT rolcanlogin AND rolname !~ '^pg_'), '')`
@@ -99,12 +99,12 @@ async function run(storage: Storage, statements: readonly Statement[]): Promise<
 /** Throws a clearer error if the database is unreachable because the project was paused or removed a moment ago. */
 async function requireActive({ ctx, project }: Storage): Promise<void> {
   const isActive = project.status.startsWith('ACTIVE_')
-  const now = isActive ? await reloadProject(ctx, project.ref).catch(() => project) : project
-  if (!now) throw new StorageError('NoSuchProject')
-  if (now.status.startsWith('ACTIVE_')) return
+  const current = isActive ? await reloadProject(ctx, project.ref).catch(() => project) : project
+  if (!current) throw new StorageError('NoSuchProject')
+  if (current.status.startsWith('ACTIVE_')) return
   throw new StorageError(
     'ProjectUnavailable',
-    `The project must be active to serve requests: its status is ${now.status}`,
+    `The project must be active to serve requests: its status is ${current.status}`,
   )
 }
 

@@ -71,10 +71,10 @@ export const descriptionIn = (fields: ReadonlyMap<string, string>, contentType: 
 
 /** Reads the header `x-metadata`: base64 of a JSON object; anything else counts as an empty object. */
 export function userMetadataIn(header: string | null | undefined): string | null {
-  return header === null || header === undefined ? null : objectIn(decoded(header))
+  return header === null || header === undefined ? null : objectIn(decodeHeader(header))
 }
 
-function decoded(header: string): string {
+function decodeHeader(header: string): string {
   try {
     return textIn(header)
   } catch {

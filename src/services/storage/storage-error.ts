@@ -122,7 +122,7 @@ export class StorageError extends Error {
   }
 
   /** Logged errors have a cause that concerns the operator and is hidden from the client. */
-  get isToBeLogged() {
+  get isLogged() {
     return this.code === 'InternalError' || (UNAVAILABLE.includes(this.code) && this.cause !== undefined)
   }
 

@@ -46,7 +46,7 @@ async function withTus(c: StorageContext, work: () => Promise<Response>): Promis
     const error = StorageError.from(thrown)
     c.var.facts.error = error.code
     const reason = describeError(error.cause ?? error)
-    if (error.isToBeLogged) c.var.ctx.log.error('failed', { code: error.code, error: reason })
+    if (error.isLogged) c.var.ctx.log.error('failed', { code: error.code, error: reason })
     return renderTusError(c, error)
   }
 }
