@@ -1,7 +1,7 @@
 import { sql } from 'drizzle-orm'
 import type { FUNCTION_STATUSES, ProjectStatus } from '../../model/tables/index.ts'
 import { rowsOf } from '../../platform/db/client.ts'
-import { createRowCache, type RowKey, type Reader, wantedProjects } from '../../platform/db/row-cache.ts'
+import { createRowCache, type Reader, type RowKey, wantedProjects } from '../../platform/db/row-cache.ts'
 import { type SealedTrust, sealedTrust, TRUST, TRUST_CHARACTERS_MAX } from '../gateway/trust.ts'
 import { noteChange } from '../runtime/processes/program-changes.ts'
 

@@ -53,4 +53,4 @@ export async function projectOfHost(
 }
 
 /** Called after the name changed its project: this isolate uses the change at once, others within a second. */
-export const forgetHost = (name: string): void => hosts.forget(name)
+export const forgetHost = (name: string): void => hosts.invalidate(name)

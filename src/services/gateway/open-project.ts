@@ -3,7 +3,7 @@ import type { SystemCtx } from '../../ctx.ts'
 import { runnerPasswordOf } from '../../model/secrets/project.ts'
 import type { ProjectStatus, StorageConfig } from '../../model/tables/index.ts'
 import { rowsOf } from '../../platform/db/client.ts'
-import { createRowCache, type RowKey, type Reader, wantedProjects } from '../../platform/db/row-cache.ts'
+import { createRowCache, type Reader, type RowKey, wantedProjects } from '../../platform/db/row-cache.ts'
 import { openTrust, type SealedTrust, sealedTrust, TRUST, TRUST_CHARACTERS_MAX, type Trust } from './trust.ts'
 import { type UrlSigner, urlSignerOf } from './url-signer.ts'
 
@@ -49,12 +49,12 @@ export async function openProject(ctx: SystemCtx, ref: string): Promise<OpenedPr
 
 /** Bypasses the cache, for a caller that found the cached project to be out of date. */
 export async function reloadProject(ctx: SystemCtx, ref: string): Promise<OpenedProject | undefined> {
-  const row = await projects.openAnew(ctx, { ref, name: '' }, ctx.now().getTime())
+  const row = await projects.reload(ctx, { ref, name: '' }, ctx.now().getTime())
   return row && opened(ctx, row)
 }
 
 /** Called after the project changed: this isolate uses the change at once. */
-export const forgetProject = (ref: string): void => projects.forget(ref)
+export const forgetProject = (ref: string): void => projects.invalidate(ref)
 
 async function read({ db }: Reader, wanted: readonly RowKey[]): Promise<Row[]> {
   const rows = await rowsOf<Row & { trust: string }>(

@@ -141,7 +141,7 @@ export class StorageError extends Error {
     if (error instanceof EngineUnavailable) {
       return new StorageError(error.code === '53300' ? 'SlowDown' : 'ProjectUnavailable', undefined, { cause: error })
     }
-    if (isAway(error)) return new StorageError('BytesUnavailable', undefined, { cause: error })
+    if (isBucketUnavailable(error)) return new StorageError('BytesUnavailable', undefined, { cause: error })
     // Failed sessions with a project's database throw EngineUnavailable, so this one was with the control database.
     if (isUnavailable(error)) {
       return new StorageError('ProjectUnavailable', 'The control plane is busy: try again shortly', { cause: error })

@@ -86,7 +86,7 @@ async function receiveParts(session: Session, parts: BufferedParts, length: numb
 
 /** Reads the stored tail into the memory reserved for the part that it becomes the start of. */
 async function readTail({ storage, upload }: Session, version: string, parts: BufferedParts): Promise<Bytes> {
-  await parts.hold()
+  await parts.reserve()
   const found = await openStore(storage.ctx).get(blobKey(storage.project.ref, version))
   const bytes = found ? new Uint8Array(await new Response(found.body).arrayBuffer()) : NOTHING
   if (bytes.length !== upload.tail_bytes) throw new StorageError('NoSuchUpload')
@@ -195,7 +195,7 @@ async function assembleParts(session: Session, { n, uploadId, bytes }: Part): Pr
   } catch (error) {
     if (!(error instanceof PartsGone)) throw error
     // An earlier attempt may have assembled the parts and failed afterwards.
-    const stored = await blobs.look(key)
+    const stored = await blobs.head(key)
     if (stored?.size !== upload.size) throw new StorageError('NoSuchUpload')
     return stored
   }
